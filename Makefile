@@ -1,0 +1,93 @@
+# Bare `make` lists the targets.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+GO         ?= go
+FUZZTIME   ?= 30s
+BENCHFLAGS ?=
+
+# Linters and benchstat live in a module of their own, so that users of the
+# library never download them.
+TOOL = $(GO) tool -modfile=tools/go.mod
+
+# Modules below the root, but for the tools.
+NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod \
+	-not -path './tools/*' -not -path '*/.*' -not -path '*/testdata/*'))
+
+# Every file that git tracks or would; outside git, every file not hidden.
+FILES = { git ls-files -co --exclude-standard 2>/dev/null || find . -type f -not -path '*/.*'; }
+
+# Go files that exist and were written by hand.
+GOFILES = $(FILES) | grep '\.go$$' | xargs grep -sL '^// Code generated .* DO NOT EDIT'
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: deps lint ## everything a change must pass: lint, all tests under the race detector, nested modules
+	$(GO) test -race -count=1 -timeout 9m ./...
+	@set -e; for m in $(NESTED); do \
+		echo "== module $$m"; \
+		(cd $$m && $(GO) build -o /dev/null ./... && $(GO) vet ./...); \
+	done
+
+.PHONY: deps
+deps: ## install the Debian packages the tests need, where that is possible
+	@scripts/install-test-deps.sh
+
+.PHONY: lint
+lint: ## go vet, staticcheck, gofumpt
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+	@bad=$$($(GOFILES) | xargs $(TOOL) gofumpt -l) || exit 1; \
+	if [ -n "$$bad" ]; then \
+		echo "not formatted:"; echo "$$bad" | sed 's/^/  /'; \
+		echo "to fix: make fmt"; exit 1; \
+	fi
+
+.PHONY: fmt
+fmt: ## format every Go file
+	@$(GOFILES) | xargs $(TOOL) gofumpt -l -w
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (30s) each
+	@set -e; for p in $$($(GO) list ./...); do \
+		names=$$($(GO) test -list '^Fuzz' $$p); \
+		for f in $$(echo "$$names" | grep '^Fuzz'); do \
+			echo "== $$p $$f"; \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+		done; \
+	done
+
+.PHONY: soak
+soak: ## the long runs: big counts without the race detector, then a minute per fuzz target
+	SLUICE_SOAK=1 $(GO) test -count=1 -timeout 60m ./...
+	$(MAKE) fuzz FUZZTIME=60s
+
+.PHONY: bench
+bench: ## side-by-side measurements; flags go in BENCHFLAGS
+	cd bench && $(GO) run . $(BENCHFLAGS)
+
+.PHONY: demo
+demo: ## see the limiter at work
+	$(GO) run ./cmd/sluice demo
+
+.PHONY: check
+check: ## fail if go.mod files are untidy or generated files are stale
+	@set -e; for m in . tools $(NESTED); do \
+		echo "== tidy $$m"; \
+		(cd $$m && $(GO) mod tidy -diff); \
+	done
+	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	sums() { $(FILES) | sort | xargs cksum 2>/dev/null || true; }; \
+	sums >"$$tmp/before"; $(GO) generate ./...; sums >"$$tmp/after"; \
+	if ! diff "$$tmp/before" "$$tmp/after"; then \
+		echo "generated files were stale and are now fresh: commit them"; exit 1; \
+	fi
+
+.PHONY: clean
+clean: ## remove what builds and profiles leave behind
+	rm -rf bin dist
+	rm -f sluice bench/bench coverage.*
+	find . -name .git -prune -o -type f \( -name '*.test' -o -name '*.prof' \) -exec rm {} +

@@ -1,0 +1,74 @@
+package sluice
+
+import (
+	"hash/fnv"
+	"sync/atomic"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// longest is an upper bound of the unit's length, daylight saving and all.
+func (u CalendarUnit) longest() time.Duration {
+	switch u {
+	case CalendarDay:
+		return day + 2*time.Hour
+	case CalendarWeek:
+		return 7*day + 2*time.Hour
+	case CalendarMonth:
+		return 31*day + 2*time.Hour
+	}
+	return 0
+}
+
+// start returns the beginning of the unit that t falls into, and of the next. Both are computed from the calendar
+// date, never by adding hours, so that days on which the clocks change have their true length.
+func (u CalendarUnit) start(t time.Time) (this, next time.Time) {
+	y, m, d := t.Date()
+	zone := t.Location()
+	switch u {
+	case CalendarDay:
+		return midnight(y, m, d, zone), midnight(y, m, d+1, zone)
+	case CalendarWeek:
+		d -= (int(t.Weekday()) + 6) % 7
+		return midnight(y, m, d, zone), midnight(y, m, d+7, zone)
+	default:
+		return midnight(y, m, 1, zone), midnight(y, m+1, 1, zone)
+	}
+}
+
+// midnight is the first moment of a date. Where the clocks change at midnight it may be 01:00, or the earlier of two.
+func midnight(y int, m time.Month, d int, zone *time.Location) time.Time {
+	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
+	want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).YearDay()
+	if t.YearDay() != want { // midnight does not exist; time.Date went back into the day before
+		for t.YearDay() != want {
+			t = t.Add(15 * time.Minute)
+		}
+		return t
+	}
+	for earlier := t.Add(-15 * time.Minute); earlier.YearDay() == want; earlier = earlier.Add(-15 * time.Minute) {
+		t = earlier
+	}
+	return t
+}
+
+type calendarWindow struct{ start, end int64 }
+
+// calendarBounds returns the window function of a calendar, which remembers the window it last computed, and a number
+// that tells calendars apart.
+func calendarBounds(u CalendarUnit, zone *time.Location) (bounds func(now int64) (start, end int64), id uint64) {
+	var last atomic.Pointer[calendarWindow]
+	h := fnv.New64a()
+	h.Write([]byte{byte(u)})
+	h.Write([]byte(zone.String()))
+	return func(now int64) (start, end int64) {
+		w := last.Load()
+		if w == nil || now < w.start || now >= w.end {
+			this, next := u.start(time.UnixMicro(now).In(zone))
+			w = &calendarWindow{this.UnixMicro(), next.UnixMicro()}
+			last.Store(w)
+		}
+		return w.start, w.end
+	}, h.Sum64()
+}

@@ -1,0 +1,459 @@
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sluiceproject/sluice"
+
+// Words that stand for many folders in mayImport.
+const (
+	anything  = "<anything>"
+	anyPublic = "<any public folder>" // none below internal, cmd or examples
+)
+
+// mayImport: the folders of this module that a folder's code, tests apart, may
+// import directly. Every folder with Go code has a line here.
+var mayImport = map[string][]string{
+	".":              {"internal/step", "internal/table"},
+	"internal/step":  {},
+	"internal/table": {"internal/step"},
+
+	// Stores, and the suite that every store passes.
+	"memstore":  {".", "internal/step", "internal/table"},
+	"storetest": {".", "internal/step"},
+
+	// Edges. They are handed a limiter and never learn what store it uses.
+	"httplimit": {"."},
+	"grpclimit": {"."},
+
+	// Programs.
+	"cmd/sluice":         {anything},
+	"examples/first":     {anyPublic},
+	"examples/http":      {anyPublic},
+	"examples/grpc":      {anyPublic},
+	"examples/several":   {anyPublic},
+	"examples/llmtokens": {anyPublic},
+	"examples/waiting":   {anyPublic},
+
+	"internal/archtest": {},
+}
+
+// A ban is one thing that a folder must not reach. In path, "./x" is our
+// folder x, "..." stands for any text, and whatever lies below is meant too.
+type ban struct {
+	path string
+	why  string
+	// direct bans the import alone. Some packages are below nearly all of the
+	// standard library, so that banning them at any distance would ban errors.
+	direct bool
+}
+
+var (
+	stores = []ban{
+		{path: "./...store", why: "the caller names the store; whoever imports one forces it on every user"},
+	}
+	suite = []ban{
+		{path: "./storetest", why: "it is for tests and brings their libraries along"},
+	}
+	edges = []ban{
+		{path: "./httplimit", why: "edges are above: they import the limiter, not the reverse"},
+		{path: "./grpclimit", why: "edges are above: they import the limiter, not the reverse"},
+	}
+	protocols = []ban{
+		{path: "net/http", why: "protocols are the edges' business; an embedded limiter must not carry a server"},
+		{path: "google.golang.org/grpc", why: "protocols are the edges' business; an embedded limiter must not carry a server"},
+	}
+	weight = []ban{
+		{path: "...yaml...", why: "files are read by programs; a library's users should not pay for a parser"},
+		{path: "github.com/prometheus", why: "the core reports through sluice.Events; a program connects that to its metrics"},
+	}
+	pure = []ban{
+		{path: "time", why: "a step is given the time as integer microseconds, which is what makes it testable and portable", direct: true},
+		{path: "context", why: "a step cannot wait, so it has nothing to cancel", direct: true},
+		{path: "sync", why: "a step works on values; the table or the store does the locking", direct: true},
+	}
+	ruleSets = []ban{
+		{path: "./rules", why: "rules are above: they are turned into takes before the limiter sees them"},
+	}
+)
+
+// neverReach: what a folder's code must not depend on, at any distance unless
+// the ban is direct.
+var neverReach = map[string][]ban{
+	".":              slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/step":  slices.Concat(pure, protocols, weight),
+	"internal/table": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"memstore":       slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"storetest":      slices.Concat(stores, edges, ruleSets, protocols, weight),
+	"httplimit": slices.Concat(stores, suite, weight, []ban{
+		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
+		{path: "./grpclimit", why: "edges do not know each other"},
+	}),
+	"grpclimit": slices.Concat(stores, suite, weight, []ban{
+		{path: "./httplimit", why: "edges do not know each other"},
+	}),
+}
+
+// tables is where the messages send the reader.
+const tables = "internal/archtest/arch_test.go"
+
+// pkg is what the checks know of a package.
+type pkg struct {
+	Path    string   // import path
+	Imports []string // direct, without those of tests
+	Deps    []string // all of them, at any distance
+}
+
+// folder gives an import path's folder in the module; ok is false for a path of
+// somebody else's.
+func folder(path string) (name string, ok bool) {
+	if path == module {
+		return ".", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+// checkImports reports every folder that table lacks and every import of ours
+// that it does not permit.
+func checkImports(pkgs []pkg, table map[string][]string) (faults []string) {
+	for _, p := range pkgs {
+		from, ok := folder(p.Path)
+		if !ok {
+			continue
+		}
+		allowed, ok := table[from]
+		if !ok {
+			faults = append(faults, undeclared(from))
+			continue
+		}
+		for _, imp := range p.Imports {
+			to, ours := folder(imp)
+			if !ours || permits(allowed, to) {
+				continue
+			}
+			faults = append(faults, fmt.Sprintf(
+				"%s imports %s, which it may not: imports point down the layers, and mayImport gives it %s.\n"+
+					"\tMove the shared code down to a folder both may import, or have the caller pass in what is needed.\n"+
+					"\tIf the layers themselves are to change, change mayImport in %s and say why in the commit.",
+				from, to, list(allowed), tables))
+		}
+	}
+	return faults
+}
+
+func undeclared(name string) string {
+	return fmt.Sprintf(
+		"%s is not declared: every folder with Go code says what it builds on.\n"+
+			"\tAdd a line like\n\t\t%q: {\".\"},\n\tto mayImport in %s, listing the folders of ours that it imports, and no more;\n"+
+			"\tthen add to neverReach what it must stay clear of.",
+		name, name, tables)
+}
+
+func permits(allowed []string, to string) bool {
+	if slices.Contains(allowed, anything) || slices.Contains(allowed, to) {
+		return true
+	}
+	return slices.Contains(allowed, anyPublic) && public(to)
+}
+
+func public(name string) bool {
+	parts := strings.Split(name, "/")
+	return !slices.Contains(parts, "internal") && parts[0] != "cmd" && parts[0] != "examples"
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "nothing of ours"
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkReach reports every banned package that a folder depends on, and the way
+// it got there as far as pkgs knows it.
+func checkReach(pkgs []pkg, table map[string][]ban) (faults []string) {
+	imports := map[string][]string{}
+	for _, p := range pkgs {
+		imports[p.Path] = p.Imports
+	}
+	for _, p := range pkgs {
+		from, ok := folder(p.Path)
+		if !ok {
+			continue
+		}
+		for _, b := range table[from] {
+			reached, verb := p.Deps, "reaches"
+			if b.direct {
+				reached, verb = p.Imports, "imports"
+			}
+			// One fault a ban: the rest of net/http/... follows from the first.
+			i := slices.IndexFunc(reached, b.pattern().MatchString)
+			if i < 0 {
+				continue
+			}
+			faults = append(faults, fmt.Sprintf(
+				"%s %s %s, which it never may: %s.\n"+
+					"\tThe way there: %s.\n"+
+					"\tBreak that chain; the ban on %q is in neverReach in %s.",
+				from, verb, reached[i], b.why, strings.Join(way(imports, p.Path, reached[i]), " → "), b.path, tables))
+		}
+	}
+	return faults
+}
+
+// pattern matches the import paths that b bans.
+func (b ban) pattern() *regexp.Regexp {
+	path := b.path
+	if ours, ok := strings.CutPrefix(path, "./"); ok {
+		path = module + "/" + ours
+	}
+	expr := strings.ReplaceAll(regexp.QuoteMeta(path), `\.\.\.`, `.*`)
+	return regexp.MustCompile(`^` + expr + `(/.*)?$`)
+}
+
+// way is a shortest chain of imports between two packages, ends included.
+func way(imports map[string][]string, from, to string) []string {
+	cameFrom := map[string]string{from: ""}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if at == to {
+			var chain []string
+			for ; at != ""; at = cameFrom[at] {
+				chain = append(chain, at)
+			}
+			slices.Reverse(chain)
+			return chain
+		}
+		for _, next := range imports[at] {
+			if _, seen := cameFrom[next]; !seen {
+				cameFrom[next] = at
+				queue = append(queue, next)
+			}
+		}
+	}
+	return []string{from, "…", to}
+}
+
+// stale lists the folders that the tables name and pkgs lacks.
+func stale(pkgs []pkg) []string {
+	named := map[string]bool{}
+	for name, to := range mayImport {
+		named[name] = true
+		for _, name := range to {
+			named[name] = name != anything && name != anyPublic
+		}
+	}
+	for name := range neverReach {
+		named[name] = true
+	}
+	for _, p := range pkgs {
+		if name, ok := folder(p.Path); ok {
+			named[name] = false
+		}
+	}
+	maps.DeleteFunc(named, func(_ string, missing bool) bool { return !missing })
+	return slices.Sorted(maps.Keys(named))
+}
+
+// TestLayers looks at the module as each system sees it: a file for Windows
+// alone is held to the same layers.
+func TestLayers(t *testing.T) {
+	told := map[string]bool{}
+	var all []pkg
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		t.Run(system, func(t *testing.T) {
+			pkgs := load(t, system)
+			all = append(all, pkgs...)
+			for _, fault := range slices.Concat(checkImports(pkgs, mayImport), checkReach(pkgs, neverReach)) {
+				if !told[fault] {
+					t.Error(fault)
+				}
+				told[fault] = true
+			}
+		})
+	}
+	if names := stale(all); len(names) > 0 {
+		t.Logf("%s names folders that do not exist: %s", tables, strings.Join(names, ", "))
+	}
+}
+
+// load asks the go command for the module's packages and all they depend on.
+func load(t *testing.T, system string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Deps,Error", "./...")
+	cmd.Dir = root(t)
+	cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath    string
+			Imports, Deps []string
+			Error         *struct{ Err string }
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		if p.Error != nil {
+			t.Errorf("%s does not load, so its imports are not fully known: %s", p.ImportPath, p.Error.Err)
+		}
+		pkgs = append(pkgs, pkg{p.ImportPath, p.Imports, p.Deps})
+	}
+	if len(pkgs) == 0 {
+		t.Fatal("go list found no packages")
+	}
+	return pkgs
+}
+
+// root is the folder of the module.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(mod), "module "+module+"\n") {
+		t.Fatalf("%s is not the go.mod of %s", filepath.Join(dir, "go.mod"), module)
+	}
+	return dir
+}
+
+// The tests below prove that the checks bite.
+
+func TestCheckImports(t *testing.T) {
+	table := map[string][]string{
+		".":              {"internal/step"},
+		"internal/step":  {},
+		"memstore":       {".", "internal/step"},
+		"cmd/sluice":     {anything},
+		"examples/first": {anyPublic},
+	}
+	tests := []struct {
+		name string
+		pkg  pkg
+		want []string // each in one fault, in order
+	}{
+		{"down", pkg{Path: module + "/memstore", Imports: []string{"sync", module, module + "/internal/step"}}, nil},
+		{"foreign", pkg{Path: module, Imports: []string{"github.com/sluiceprojects/other", "time"}}, nil},
+		{"up", pkg{Path: module, Imports: []string{module + "/internal/step", module + "/memstore"}}, []string{
+			". imports memstore, which it may not",
+		}},
+		{"up from the bottom", pkg{Path: module + "/internal/step", Imports: []string{module, module + "/memstore"}}, []string{
+			"internal/step imports ., which it may not: imports point down the layers, and mayImport gives it nothing of ours",
+			"internal/step imports memstore",
+		}},
+		{"undeclared", pkg{Path: module + "/memstore/lru", Imports: []string{module}}, []string{
+			"memstore/lru is not declared",
+		}},
+		{"anything", pkg{Path: module + "/cmd/sluice", Imports: []string{module + "/internal/step", module + "/memstore"}}, nil},
+		{"public", pkg{Path: module + "/examples/first", Imports: []string{module, module + "/memstore"}}, nil},
+		{"not public", pkg{
+			Path:    module + "/examples/first",
+			Imports: []string{module + "/internal/step", module + "/a/internal/b", module + "/cmd/sluice", module + "/examples/x"},
+		}, []string{
+			"imports internal/step", "imports a/internal/b", "imports cmd/sluice", "imports examples/x",
+		}},
+		{"not ours", pkg{Path: "net/http", Imports: []string{module}}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			compare(t, checkImports([]pkg{tt.pkg}, table), tt.want)
+		})
+	}
+}
+
+func TestCheckReach(t *testing.T) {
+	table := map[string][]ban{
+		".": {{path: "net/http", why: "w1"}, {path: "...yaml...", why: "w2"}, {path: "./...store", why: "w3"}},
+		"internal/step": {
+			{path: "time", why: "w4", direct: true},
+			{path: "sync", why: "w5", direct: true},
+		},
+	}
+	step := module + "/internal/step"
+	tests := []struct {
+		name string
+		pkgs []pkg
+		want []string
+	}{
+		{"clean", []pkg{{Path: module, Deps: []string{"net/httputil", "time", module + "/storetest", "example.org/memstore"}}}, nil},
+		{"through another", []pkg{
+			{Path: module, Imports: []string{step, "errors"}, Deps: []string{step, "errors", "net/http", "net/http/internal"}},
+			{Path: step, Imports: []string{"net/http"}, Deps: []string{"net/http", "net/http/internal"}},
+		}, []string{
+			". reaches net/http, which it never may: w1.\n\tThe way there: " + module + " → " + step + " → net/http.",
+		}},
+		{"way unknown", []pkg{{Path: module, Deps: []string{"net/http/httptest"}}}, []string{
+			module + " → … → net/http/httptest",
+		}},
+		{"wildcards", []pkg{{Path: module, Deps: []string{"gopkg.in/yaml.v3", module + "/redisstore"}}}, []string{
+			"reaches gopkg.in/yaml.v3, which it never may: w2", "reaches " + module + "/redisstore, which it never may: w3",
+		}},
+		{"direct", []pkg{{Path: step, Imports: []string{"sync/atomic"}, Deps: []string{"sync/atomic", "time"}}}, []string{
+			"internal/step imports sync/atomic, which it never may: w5",
+		}},
+		{"no bans", []pkg{{Path: module + "/cmd/sluice", Deps: []string{"net/http"}}}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			compare(t, checkReach(tt.pkgs, table), tt.want)
+		})
+	}
+}
+
+// compare wants one fault for each of want, in order, that contains it.
+func compare(t *testing.T, faults, want []string) {
+	t.Helper()
+	if len(faults) != len(want) {
+		t.Fatalf("%d faults, want %d:\n%s", len(faults), len(want), strings.Join(faults, "\n"))
+	}
+	for i, fault := range faults {
+		if !strings.Contains(fault, want[i]) {
+			t.Errorf("fault %d:\n%s\nlacks:\n%s", i, fault, want[i])
+		}
+	}
+}
+
+// A ban that a folder's own mayImport contradicts, or a folder that is banned
+// from somewhere it may import, would be a table nobody can obey.
+func TestTablesAgree(t *testing.T) {
+	for name, bans := range neverReach {
+		if _, ok := mayImport[name]; !ok {
+			t.Errorf("neverReach names %s, which mayImport lacks: add it there, in %s", name, tables)
+		}
+		for _, b := range bans {
+			if b.why == "" {
+				t.Errorf("%s: the ban on %q has no reason: write one, it is what the message teaches", name, b.path)
+			}
+			for _, to := range mayImport[name] {
+				if to != "." && b.pattern().MatchString(module+"/"+to) {
+					t.Errorf("mayImport lets %s import %s and neverReach bans %q: drop one of the two", name, to, b.path)
+				}
+			}
+		}
+	}
+}

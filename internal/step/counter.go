@@ -1,0 +1,237 @@
+package step
+
+// The sliding counter estimates what was spent in the window that ends now: what this aligned window holds, plus what
+// the one before held times the share of it that is still inside. Value holds both counts; FreshAt is the end of the
+// window after this one, by when both have left.
+//
+// With sub-windows the same is done on a finer grid: whole sub-windows count in full and only the oldest is weighted,
+// so that the error is that of a sub-window.
+
+const weightOne = 1 << 16
+
+type counter struct {
+	start     int64 // of the current window
+	cur, prev int64
+}
+
+func (p *Params) counter(s State, now int64) counter {
+	if s.FreshAt > now && s.Shape == p.shape {
+		c := counter{
+			start: s.FreshAt - 2*p.Length,
+			cur:   int64(s.Value & MaxWindowCount), prev: int64(s.Value >> 32),
+		}
+		if now >= c.start+p.Length {
+			c = counter{start: c.start + p.Length, prev: c.cur}
+		}
+		return c
+	}
+	_, r := divide(uint64(now), uint64(p.Length), p.lengthInv)
+	c := counter{start: now - int64(r)}
+	if s.FreshAt > now { // the window was changed: keep the counts
+		c.cur, c.prev = int64(s.Value&MaxWindowCount), int64(s.Value>>32)
+	}
+	return c
+}
+
+func (p *Params) putCounter(c counter) State {
+	if c.cur == 0 && c.prev == 0 {
+		return State{}
+	}
+	return State{FreshAt: c.start + 2*p.Length, Value: uint64(c.cur) | uint64(c.prev)<<32, Shape: p.shape}
+}
+
+// weight is the share of the window before that is still inside, in 1/65,536, rounded up. A clock that is behind the
+// state finds all of it inside.
+func weight(start, length int64, inv uint64, now int64) int64 {
+	left := min(length, start+length-now)
+	q, r := divide(uint64(left)<<16, uint64(length), inv)
+	if r > 0 {
+		q++
+	}
+	return int64(q)
+}
+
+// half is what rounding to the nearest adds before the estimate is cut.
+func (p *Params) half() int64 {
+	if p.Nearest {
+		return weightOne / 2
+	}
+	return 0
+}
+
+func (p *Params) counterUsed(c counter, now int64) int64 {
+	if c.prev == 0 {
+		return c.cur
+	}
+	return c.cur + (c.prev*weight(c.start, p.Length, p.lengthInv, now)+p.half())>>16
+}
+
+func (p *Params) takeCounter(s State, now int64, r Request) (State, Answer) {
+	c := p.counter(s, now)
+	used := p.counterUsed(c, now)
+	a := Answer{Remaining: max(0, p.Count-used), ResetAfter: max(0, s.FreshAt-now), At: now}
+	if r.Cost > p.Count {
+		a.Never = true
+		return s, a
+	}
+	if used+r.Cost > p.Count {
+		a.RetryAfter = p.counterRetry(c, r.Cost) - now
+		return s, a
+	}
+	c.cur += r.Cost
+	s = p.putCounter(c)
+	a.Allowed, a.Granted = true, r.Cost
+	a.Remaining -= r.Cost
+	a.ResetAfter = s.FreshAt - now
+	return s, a
+}
+
+// counterRetry is the first moment at which cost fits if nobody else comes.
+func (p *Params) counterRetry(c counter, cost int64) int64 {
+	room := p.Count - cost
+	if c.cur <= room {
+		return decayed(c.start, p.Length, c.prev, room-c.cur, p.half())
+	}
+	return decayed(c.start+p.Length, p.Length, c.cur, room, p.half())
+}
+
+// decayed is the first moment in [start, start+length] at which count, weighted, is at most room.
+func decayed(start, length, count, room, half int64) int64 {
+	most := (room<<16 + weightOne - 1 - half) / count // the largest weight that leaves room
+	if most >= weightOne {
+		return start
+	}
+	q, _ := mulDiv(uint64(most), uint64(length), weightOne)
+	return start + length - int64(q)
+}
+
+func (p *Params) adjustCounter(s State, now, at, delta int64) (State, int64) {
+	c := p.counter(s, now)
+	var n *int64
+	switch {
+	case at >= c.start && at < c.start+p.Length:
+		n = &c.cur
+	case at >= c.start-p.Length && at < c.start:
+		n = &c.prev
+	default:
+		return s, 0
+	}
+	before := *n
+	*n = saturate32(before, delta)
+	return p.putCounter(c), *n - before
+}
+
+// slices is a ring of Slices+1 counts, the one of sub-window number i at i mod Slices+1.
+type slices struct {
+	start int64 // of the current sub-window
+	index int64 // its place in the ring
+}
+
+// slices brings the ring up to now: sub-windows that have left are cleared.
+func (p *Params) slices(s State, words []uint64, now int64) slices {
+	ring := words[:p.Slices+1]
+	number, r := divide(uint64(now), uint64(p.slice), p.sliceInv)
+	at := slices{start: now - int64(r), index: int64(number) % (p.Slices + 1)}
+	switch {
+	case s.FreshAt <= now:
+		clear(ring)
+	case s.Shape != p.shape: // the window was changed: keep the count, all of it as if spent now
+		var total int64
+		for _, n := range ring {
+			total = addSat(total, int64(n))
+		}
+		clear(ring)
+		ring[at.index] = uint64(total)
+	default:
+		last := s.FreshAt - (p.Slices+1)*p.slice // start of the sub-window last written
+		if at.start <= last {
+			return slices{start: last, index: last / p.slice % (p.Slices + 1)}
+		}
+		for start := last + p.slice; start <= at.start; start += p.slice {
+			ring[start/p.slice%(p.Slices+1)] = 0
+		}
+	}
+	return at
+}
+
+func (p *Params) putSlices(at slices) State {
+	return State{FreshAt: at.start + (p.Slices+1)*p.slice, Shape: p.shape}
+}
+
+// slicesUsed sums the sub-windows that are wholly inside and weights the oldest.
+func (p *Params) slicesUsed(at slices, words []uint64, now int64) int64 {
+	var whole int64
+	ring := words[:p.Slices+1]
+	for _, n := range ring {
+		whole += int64(n)
+	}
+	oldest := int64(ring[(at.index+1)%(p.Slices+1)])
+	return whole - oldest + (oldest*weight(at.start, p.slice, p.sliceInv, now)+p.half())>>16
+}
+
+// takeSlices tidies the ring even when Dry; what it returns as the state then matches the ring.
+func (p *Params) takeSlices(s State, words []uint64, now int64, r Request) (State, Answer) {
+	at := p.slices(s, words, now)
+	used := p.slicesUsed(at, words, now)
+	a := Answer{Remaining: max(0, p.Count-used), ResetAfter: max(0, s.FreshAt-now), At: now}
+	if s.FreshAt > now {
+		s = p.putSlices(at)
+	}
+	if r.Cost > p.Count {
+		a.Never = true
+		return s, a
+	}
+	if used+r.Cost > p.Count {
+		a.RetryAfter = p.slicesRetry(at, words, r.Cost) - now
+		return s, a
+	}
+	a.Allowed, a.Granted = true, r.Cost
+	a.Remaining -= r.Cost
+	if r.Dry {
+		return s, a
+	}
+	words[at.index] += uint64(r.Cost)
+	s = p.putSlices(at)
+	a.ResetAfter = s.FreshAt - now
+	return s, a
+}
+
+// slicesRetry lets sub-windows pass one by one, the oldest decaying in each, until cost fits.
+func (p *Params) slicesRetry(at slices, words []uint64, cost int64) int64 {
+	ring := words[:p.Slices+1]
+	var whole int64
+	for _, n := range ring {
+		whole += int64(n)
+	}
+	room := p.Count - cost
+	for i := int64(0); ; i++ {
+		oldest := int64(ring[(at.index+1+i)%(p.Slices+1)])
+		whole -= oldest
+		start := at.start + i*p.slice
+		if whole <= room {
+			if oldest == 0 {
+				return start
+			}
+			return decayed(start, p.slice, oldest, room-whole, p.half())
+		}
+	}
+}
+
+func (p *Params) chargeSlices(s State, words []uint64, now, cost int64) State {
+	at := p.slices(s, words, now)
+	words[at.index] = uint64(saturate32(int64(words[at.index]), cost))
+	return p.putSlices(at)
+}
+
+func (p *Params) adjustSlices(s State, words []uint64, now, at, delta int64) (State, int64) {
+	cur := p.slices(s, words, now)
+	number := at / p.slice
+	age := cur.start/p.slice - number
+	if age < 0 || age > p.Slices || s.FreshAt <= now && delta < 0 {
+		return s, 0
+	}
+	n := &words[number%(p.Slices+1)]
+	before := int64(*n)
+	*n = uint64(saturate32(before, delta))
+	return p.putSlices(cur), int64(*n) - before
+}

@@ -1,0 +1,196 @@
+package step
+
+// The sliding log keeps the time and cost of every request of the last window, in a ring of words: a header and one
+// word per entry. An entry holds its time modulo 2^50 microseconds (35 years, enough to know which it is) and its
+// cost. Entries are in order of time; requests of one microsecond may share one.
+
+const (
+	costBits  = 14
+	costMost  = 1<<costBits - 1
+	timeBits  = 64 - costBits
+	timeMask  = 1<<timeBits - 1
+	logHeader = 1
+)
+
+// Words is how many words of wide state a take needs at now, at least: 0 for narrow kinds. A store that cannot give
+// a log that many gives it what it has; the log then merges entries, which counts them for longer than they last and
+// never for less.
+func (p *Params) Words(s State, words []uint64, now int64) int {
+	switch p.Kind {
+	case Slices:
+		return int(p.Slices) + 1
+	case Log:
+		if len(words) == 0 || s.FreshAt <= now {
+			return logHeader + 2
+		}
+		l := openLog(words)
+		l.prune(p, now)
+		return logHeader + min(l.len+1, MaxLogCount)
+	}
+	return 0
+}
+
+// GrowWords moves a wide state to a larger place.
+func (p *Params) GrowWords(from, to []uint64) {
+	if p.Kind != Log {
+		copy(to, from)
+		return
+	}
+	l := openLog(from)
+	for i := range l.len {
+		to[logHeader+i] = *l.entry(i)
+	}
+	grown := log{words: to, len: l.len, sum: l.sum}
+	grown.save()
+}
+
+type log struct {
+	words     []uint64
+	head, len int
+	sum       int64
+}
+
+func openLog(words []uint64) log {
+	h := words[0]
+	return log{words: words, head: int(h & 0xFFFF), len: int(h >> 16 & 0xFFFF), sum: int64(h >> 32)}
+}
+
+func (l *log) save() { l.words[0] = uint64(l.head) | uint64(l.len)<<16 | uint64(l.sum)<<32 }
+
+func (l *log) cap() int { return len(l.words) - logHeader }
+
+func (l *log) entry(i int) *uint64 {
+	i += l.head
+	if i >= l.cap() {
+		i -= l.cap()
+	}
+	return &l.words[logHeader+i]
+}
+
+func entryCost(e uint64) int64 { return int64(e & costMost) }
+
+// entryTime recovers the whole time of an entry, which lies within half of 2^50 microseconds of now.
+func entryTime(e uint64, now int64) int64 {
+	diff := int64(uint64(now)-e>>costBits) << costBits >> costBits // sign-extended difference modulo 2^50
+	return now - diff
+}
+
+// prune drops entries that have left the window. It changes nothing that a decision could tell.
+func (l *log) prune(p *Params, now int64) {
+	n := l.len
+	for l.len > 0 && entryTime(*l.entry(0), now) <= now-p.Length {
+		l.drop()
+	}
+	if l.len != n {
+		l.save()
+	}
+}
+
+func (l *log) drop() {
+	l.sum -= entryCost(*l.entry(0))
+	l.len--
+	l.head++
+	if l.head >= l.cap() {
+		l.head = 0
+	}
+}
+
+// push appends an entry; a full ring, or one whose last entry is of the same time, merges it into the last.
+func (l *log) push(now, cost int64) (at int64) {
+	at = now
+	if l.len > 0 {
+		last := l.entry(l.len - 1)
+		at = max(at, entryTime(*last, now))
+		old := entryCost(*last)
+		if (l.len == l.cap() || at == entryTime(*last, now)) && old+cost <= costMost {
+			*last = uint64(at)&timeMask<<costBits | uint64(old+cost)
+			l.sum += cost
+			l.save()
+			return at
+		}
+		if l.len == l.cap() { // no room, and the last entry can hold no more: it is all but the whole limit
+			*last = uint64(at)&timeMask<<costBits | costMost
+			l.sum += costMost - old
+			l.save()
+			return at
+		}
+	}
+	l.len++
+	*l.entry(l.len - 1) = uint64(at)&timeMask<<costBits | uint64(cost)
+	l.sum += cost
+	l.save()
+	return at
+}
+
+func (p *Params) putLog(l *log, now int64) State {
+	if l.len == 0 {
+		return State{}
+	}
+	return State{FreshAt: entryTime(*l.entry(l.len - 1), now) + p.Length, Shape: p.shape}
+}
+
+func (p *Params) takeLog(s State, words []uint64, now int64, r Request) (State, Answer) {
+	l := p.log(s, words, now)
+	a := Answer{Remaining: max(0, p.Count-l.sum), ResetAfter: max(0, s.FreshAt-now), At: now}
+	if r.Cost > p.Count {
+		a.Never = true
+		return s, a
+	}
+	if over := l.sum + r.Cost - p.Count; over > 0 {
+		for i := 0; over > 0; i++ { // the entry whose leaving makes room
+			e := *l.entry(i)
+			over -= entryCost(e)
+			a.RetryAfter = entryTime(e, now) + p.Length - now
+		}
+		return s, a
+	}
+	a.Allowed, a.Granted = true, r.Cost
+	a.Remaining -= r.Cost
+	if r.Dry {
+		return s, a
+	}
+	a.At = l.push(now, r.Cost)
+	s = p.putLog(&l, now)
+	a.ResetAfter = s.FreshAt - now
+	return s, a
+}
+
+// log opens the ring as it is at now. A fresh state means an empty one, whatever the words hold.
+func (p *Params) log(s State, words []uint64, now int64) log {
+	if s.FreshAt <= now {
+		words[0] = 0
+	}
+	l := openLog(words)
+	l.prune(p, now)
+	return l
+}
+
+// chargeLog records a refused request as the classic description does. Entries that no decision could need, because
+// younger ones fill the limit by themselves, are dropped: the log never outgrows the limit.
+func (p *Params) chargeLog(s State, words []uint64, now, cost int64) State {
+	l := p.log(s, words, now)
+	cost = min(cost, p.Count)
+	for l.len > 0 && l.sum+cost-entryCost(*l.entry(0)) >= p.Count {
+		l.drop()
+	}
+	l.save()
+	l.push(now, cost)
+	return p.putLog(&l, now)
+}
+
+func (p *Params) adjustLog(s State, words []uint64, now, at, delta int64) (State, int64) {
+	l := p.log(s, words, now)
+	for i := l.len - 1; i >= 0; i-- {
+		e := l.entry(i)
+		if entryTime(*e, now) != at {
+			continue
+		}
+		old := entryCost(*e)
+		cost := clamp(old, delta, costMost)
+		*e = *e&^costMost | uint64(cost)
+		l.sum += cost - old
+		l.save()
+		return p.putLog(&l, now), cost - old
+	}
+	return s, 0
+}

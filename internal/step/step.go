@@ -1,0 +1,286 @@
+// Package step holds Sluice's algorithms as pure integer functions: a state, the time and a cost go in, a state and
+// an answer come out. There is no clock, no I/O and no lock here; stores bring those. Redis runs the same algorithms
+// in Lua, and a differential test keeps the two equal, so everything here must be sayable in a few Lua lines.
+//
+// # Time
+//
+// Times are microseconds since the Unix epoch and durations are microseconds. Time never runs backwards for a key: a
+// caller with a stale clock finds the state as it is and is granted nothing that a caller on time would not be.
+//
+// # Exactness
+//
+// Nothing is rounded in the caller's favour. A bucket's state is a time with a fraction whose denominator is chosen
+// so that N per window is exact for every N and window; windows count; the sliding counter quantises the weight of
+// the window before to 1/65,536, upwards. A reference in rational arithmetic agrees with every decision (see the
+// tests).
+//
+// # State
+//
+// A narrow state is a [State]: the microsecond at which it equals that of a key never seen, a value whose meaning
+// belongs to the algorithm, and a shape. Because FreshAt means the same for all algorithms, a table can expire and
+// evict keys knowing nothing of rules. The sliding log and the counter with sub-windows need more room and keep it in
+// a slice of words that the store owns; see [Params.Words].
+package step
+
+// Kind is what a state means. It is part of a bucket's identity: a rule whose limit changes kind starts anew, a rule
+// whose numbers change does not.
+type Kind uint8
+
+const (
+	Bucket   Kind = iota + 1 // token bucket refilled continuously, leaky bucket as meter or queue
+	Interval                 // token bucket refilled at whole intervals
+	Window                   // fixed window
+	Counter                  // sliding window counter: the window before, weighted
+	Slices                   // sliding window counter over sub-windows
+	Log                      // sliding window log
+)
+
+const (
+	// Horizon bounds how far ahead of now a bucket's state may lie, in microseconds: a hundred years.
+	Horizon = 100 * Year
+	// Year is 365 days in microseconds.
+	Year = 365 * 24 * 3600 * 1_000_000
+	// MaxTime is the largest time a state can hold: the year 2255. Lua's numbers are exact up to here.
+	MaxTime = 1<<53 - 1
+	// MaxWindowCount is the largest limit of a fixed window or sliding counter.
+	MaxWindowCount = 1<<32 - 1
+	// MaxLogCount is the largest limit of a sliding log, which keeps an entry per request.
+	MaxLogCount = 10_000
+	// MaxSlices is the largest number of sub-windows.
+	MaxSlices = 60
+)
+
+// Align says where a window begins.
+type Align uint8
+
+const (
+	Epoch    Align = iota // at a multiple of its length since the Unix epoch
+	FirstHit              // at the first request after the window before has ended
+	Calendar              // where Params.Bounds says
+)
+
+// Params are a limit's numbers. The first group is what a limit says, the second what [Compile] derives from it.
+// Params are immutable once compiled.
+type Params struct {
+	Kind    Kind
+	Queue   bool  // Bucket: a take that fits is given a place in the queue and told how long to wait
+	Nearest bool  // Counter, Slices: round the estimate to the nearest integer instead of down
+	Align   Align // Interval, Window
+	Count   int64 // N: how much a window holds, or flows in or out of a bucket in a window
+	Length  int64 // of the window; for calendar windows the longest there is
+	Burst   int64 // Bucket, Interval: the bucket's size
+	Slices  int64 // Slices: the number of sub-windows
+	Over    int64 // Window: how much a soft limit may be exceeded by
+	For     int64 // Window: for how long after it was first exceeded
+	// Bounds gives the calendar window that now falls into. It must be a pure function.
+	Bounds func(now int64) (start, end int64)
+	// BoundsID tells calendars apart (unit and zone), so that a changed one is noticed.
+	BoundsID uint64
+
+	shape uint8 // fingerprint of what gives a stored value its meaning besides Kind
+
+	// A bucket's times have the denominator den; a unit of cost takes unitQ + unitR/den microseconds to drip, a full
+	// bucket fillQ + fillR/den.
+	den          uint64
+	perDen       uint64 // Length / gcd(Count, Length): a unit of cost in 1/den microseconds
+	perDenInv    uint64 // reciprocal of perDen
+	unitQ, fillQ int64
+	unitR, fillR uint64
+
+	lengthInv uint64 // reciprocal of Length
+	slice     int64  // length of a sub-window
+	sliceInv  uint64
+	grain     int64 // resolution of the grace of a soft limit
+}
+
+// State is what a store keeps for one key. The zero State is that of a key never seen.
+type State struct {
+	FreshAt int64  // from this microsecond on, the state equals the zero State
+	Value   uint64 // meaning depends on Kind
+	Shape   uint8  // Params.shape of the limit that wrote Value
+}
+
+// Request is one attempt to spend.
+type Request struct {
+	Cost     int64 // 0 peeks
+	Min      int64 // if positive, a grant of at least Min and at most Cost is accepted
+	MaxDelay int64 // accept a place this much later; a Queue without it accepts any place it has
+	Charge   bool  // charge a refused request too
+	Dry      bool  // decide, change nothing (a wide state may still be tidied)
+}
+
+// Answer is the outcome of one Request.
+type Answer struct {
+	Allowed    bool
+	Never      bool  // the cost can never fit, however long one waits
+	Granted    int64 // what was spent; negative: what was given back
+	Remaining  int64 // what could be spent now
+	RetryAfter int64 // when denied: the same request would be allowed this much later if nobody else came
+	ResetAfter int64 // the key is as if never seen this much later
+	Delay      int64 // when allowed: how long the caller must wait first
+	At         int64 // when the take counts from; names it to Adjust
+}
+
+// Limit is the most that can ever be spent at once without going over: what callers are told as their limit.
+func (p *Params) Limit() int64 {
+	if p.Kind == Bucket || p.Kind == Interval {
+		return p.Burst
+	}
+	return p.Count
+}
+
+// Identity distinguishes states that cannot be read as each other's. Stores make it part of the stored key.
+func (p *Params) Identity() uint64 {
+	return uint64(p.Kind) | uint64(p.Slices)<<8
+}
+
+// Compile derives what the algorithms need. It trusts its input: the sluice package validates limits.
+func Compile(p Params) Params {
+	switch p.Kind {
+	case Bucket:
+		p.compileBucket()
+	case Slices:
+		p.slice = p.Length / p.Slices
+		p.sliceInv = reciprocal(uint64(p.slice))
+	}
+	p.lengthInv = reciprocal(uint64(p.Length))
+	p.grain = p.Length>>31 + 1
+	p.shape = p.fingerprint()
+	return p
+}
+
+// fingerprint hashes the window's length and alignment. Two limits of one rule name that share it by accident (one
+// in 255 unless they are common windows, which all differ) have a stored window read as if it were the other's: it
+// still ends when it would have.
+func (p *Params) fingerprint() uint8 {
+	h := uint64(p.Length)*0x9E3779B97F4A7C15 ^ uint64(p.Align)*0xC2B2AE3D27D4EB4F ^ p.BoundsID*0x165667B19E3779F9
+	h ^= h >> 29
+	h *= 0xBF58476D1CE4E5B9
+	return uint8(h>>56)%255 + 1
+}
+
+// Take decides one request and returns the state to keep. The words are the wide part of the state, at least
+// [Params.Words] long, and are changed in place; they are nil for narrow kinds.
+func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Answer) {
+	if r.Cost == 0 {
+		return s, p.peek(s, words, now, r)
+	}
+	next, a := p.take(s, words, now, r)
+	if !a.Allowed && r.Min > 0 && a.Remaining >= r.Min {
+		// What remains is less than Cost, or the request would have been allowed.
+		part := r
+		part.Cost, part.Min = a.Remaining, 0
+		return p.take(s, words, now, part)
+	}
+	if !a.Allowed && r.Charge && !r.Dry {
+		return p.charge(s, words, now, r.Cost, a)
+	}
+	return next, a
+}
+
+func (p *Params) take(s State, words []uint64, now int64, r Request) (State, Answer) {
+	switch p.Kind {
+	case Bucket:
+		return p.takeBucket(s, now, r)
+	case Interval:
+		return p.takeInterval(s, now, r)
+	case Window:
+		return p.takeWindow(s, now, r)
+	case Counter:
+		return p.takeCounter(s, now, r)
+	case Slices:
+		return p.takeSlices(s, words, now, r)
+	default:
+		return p.takeLog(s, words, now, r)
+	}
+}
+
+// peek answers whether one unit would be allowed, and says what remains; it changes nothing.
+func (p *Params) peek(s State, words []uint64, now int64, r Request) Answer {
+	_, a := p.take(s, words, now, Request{Cost: 1, MaxDelay: r.MaxDelay, Dry: true})
+	a.Granted = 0
+	a.Remaining, a.ResetAfter = p.look(s, words, now)
+	return a
+}
+
+// look tells what remains and how long until the key is as if never seen.
+func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter int64) {
+	switch p.Kind {
+	case Bucket:
+		remaining = p.bucketRemaining(s, now)
+	case Interval:
+		deficit, _ := p.interval(s, now)
+		remaining = max(0, p.Burst-deficit)
+	case Window:
+		w := p.window(s, now)
+		if w.count == 0 {
+			return p.Count, 0
+		}
+		return max(0, p.Count-w.count), w.end - now
+	case Counter:
+		c := p.counter(s, now)
+		remaining = max(0, p.Count-p.counterUsed(c, now))
+	case Slices:
+		c := p.slices(s, words, now)
+		remaining = max(0, p.Count-p.slicesUsed(c, words, now))
+	default:
+		l := p.log(s, words, now)
+		remaining = max(0, p.Count-l.sum)
+	}
+	return remaining, max(0, s.FreshAt-now)
+}
+
+// charge books the cost of a refused request. A bucket is emptied at the most, so that a flood of refused requests
+// keeps a caller out for one refill and no longer; windows count on, up to the most they can hold.
+func (p *Params) charge(s State, words []uint64, now, cost int64, a Answer) (State, Answer) {
+	switch p.Kind {
+	case Bucket:
+		s = p.chargeBucket(s, now, cost)
+	case Interval:
+		s = p.chargeInterval(s, now, cost)
+	case Window:
+		w := p.window(s, now)
+		s = p.putWindow(w.add(p, now, cost))
+	case Counter:
+		c := p.counter(s, now)
+		c.cur = saturate32(c.cur, cost)
+		s = p.putCounter(c)
+	case Slices:
+		s = p.chargeSlices(s, words, now, cost)
+	default:
+		s = p.chargeLog(s, words, now, cost)
+	}
+	a.Granted = 0
+	a.At = now
+	a.Remaining, a.ResetAfter = p.look(s, words, now)
+	// The refusal's own charge may push back the moment at which a retry succeeds.
+	if !a.Never {
+		_, again := p.take(s, words, now, Request{Cost: cost, Dry: true})
+		a.RetryAfter = again.RetryAfter
+	}
+	return s, a
+}
+
+// Adjust settles an earlier take, named by the At of its answer: delta is what it really cost less what was charged.
+// A negative delta gives back, and at most what of that very take has not worn off; anything else would mint. A
+// positive delta is charged as if it had been taken then, and may go into debt.
+func (p *Params) Adjust(s State, words []uint64, now, at, delta int64) (State, Answer) {
+	var given int64
+	switch p.Kind {
+	case Bucket:
+		s, given = p.adjustBucket(s, now, at, delta)
+	case Interval:
+		s, given = p.adjustInterval(s, now, at, delta)
+	case Window:
+		s, given = p.adjustWindow(s, now, at, delta)
+	case Counter:
+		s, given = p.adjustCounter(s, now, at, delta)
+	case Slices:
+		s, given = p.adjustSlices(s, words, now, at, delta)
+	default:
+		s, given = p.adjustLog(s, words, now, at, delta)
+	}
+	a := Answer{Allowed: true, Granted: given, At: at}
+	a.Remaining, a.ResetAfter = p.look(s, words, now)
+	return s, a
+}

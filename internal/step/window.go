@@ -1,0 +1,101 @@
+package step
+
+// The fixed window counts what was spent in the window that ends at FreshAt. Value holds the count in its low 33 bits
+// and, once a soft limit has been exceeded, in the others how long before the window's end the grace ends.
+
+const (
+	countBits = 33
+	countMost = 1<<countBits - 1
+)
+
+type window struct {
+	start, end int64
+	count      int64
+	grace      int64 // in grains before end; 0: to the end
+}
+
+func (p *Params) window(s State, now int64) window {
+	if s.FreshAt > now && s.Shape == p.shape {
+		return window{
+			start: s.FreshAt - p.Length, end: s.FreshAt,
+			count: int64(s.Value & countMost), grace: int64(s.Value >> countBits),
+		}
+	}
+	w := window{start: now}
+	switch p.Align {
+	case FirstHit:
+		w.end = now + p.Length
+	case Calendar:
+		w.start, w.end = p.Bounds(now)
+	default:
+		_, r := divide(uint64(now), uint64(p.Length), p.lengthInv)
+		w.start = now - int64(r)
+		w.end = w.start + p.Length
+	}
+	if s.FreshAt > now { // the window's length or alignment was changed: keep the count
+		w.count = int64(s.Value & countMost)
+	}
+	return w
+}
+
+// add counts delta at now; crossing the limit begins the grace of a soft limit.
+func (w window) add(p *Params, now, delta int64) window {
+	before := w.count
+	w.count = clamp(w.count, delta, countMost)
+	if p.Over > 0 && before <= p.Count && w.count > p.Count {
+		w.grace = 0
+		if until := now + p.For; until < w.end {
+			w.grace = ceilDiv(w.end-until, p.grain)
+		}
+	}
+	return w
+}
+
+func (w window) graceEnd(p *Params) int64 { return w.end - w.grace*p.grain }
+
+func (p *Params) putWindow(w window) State {
+	return State{FreshAt: w.end, Value: uint64(w.count) | uint64(w.grace)<<countBits, Shape: p.shape}
+}
+
+func (p *Params) takeWindow(s State, now int64, r Request) (State, Answer) {
+	w := p.window(s, now)
+	a := Answer{Remaining: max(0, p.Count-w.count), At: now}
+	if w.count > 0 {
+		a.ResetAfter = w.end - now
+	}
+	if r.Cost > p.Count+p.Over {
+		a.Never = true
+		return s, a
+	}
+	after := w.count + r.Cost
+	switch {
+	case after <= p.Count:
+	case after <= p.Count+p.Over && (w.count <= p.Count || now <= w.graceEnd(p)):
+	default:
+		a.RetryAfter = w.end - now
+		return s, a
+	}
+	a.Allowed, a.Granted = true, r.Cost
+	a.Remaining = max(0, p.Count-after)
+	a.ResetAfter = w.end - now
+	return p.putWindow(w.add(p, now, r.Cost)), a
+}
+
+func (p *Params) adjustWindow(s State, now, at, delta int64) (State, int64) {
+	if s.FreshAt <= now && delta < 0 {
+		return s, 0
+	}
+	w := p.window(s, now)
+	if p.Align == Calendar {
+		w.start, _ = p.Bounds(at)
+		if _, end := p.Bounds(at); end != w.end {
+			return s, 0
+		}
+	}
+	if at < w.start || at >= w.end {
+		return s, 0
+	}
+	before := w.count
+	w = w.add(p, now, delta)
+	return p.putWindow(w), w.count - before
+}

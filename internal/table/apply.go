@@ -1,0 +1,321 @@
+package table
+
+import "github.com/sluiceproject/sluice/internal/step"
+
+// Take applies one request: the short way for the common case. The hash is of the rule and key.
+func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Answer {
+	now = inRange(now)
+	seg := &t.segments[h.segment()]
+	tag, extra := h.tagFor(p.Identity()), h.extra()
+	seg.mu.Lock()
+	if seg.cold == nil && p.Kind < step.Slices {
+		if i, ok := seg.find(tag, extra); ok {
+			s := &seg.slots[i]
+			next, a := p.Take(s.state(), nil, now, r)
+			s.set(next)
+			seg.mu.Unlock()
+			return a
+		}
+	}
+	a := t.takeLocked(seg, h, p, now, r)
+	seg.mu.Unlock()
+	return a
+}
+
+// inRange keeps a time within what a slot can hold. A clock this far out is broken; it must not break the table.
+func inRange(now int64) int64 {
+	return min(max(now, 1), step.MaxTime-3*step.Horizon/2)
+}
+
+// takeLocked applies one request in every case.
+func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request) step.Answer {
+	if seg.cold != nil {
+		if until := seg.blockedUntil(h, now); until > 0 {
+			return step.Answer{RetryAfter: until - now, ResetAfter: until - now, At: now}
+		}
+	}
+	tag := h.tagFor(p.Identity())
+	if i, ok := seg.find(tag, h.extra()); ok {
+		return t.takeSlot(&seg.slots[i], p, now, r)
+	}
+	if t.sketch.holds(h, p, now) {
+		return t.sketch.take(h, p, now, r)
+	}
+	// A key not in the table: decide on scratch memory first. A wide state's first words fit in it.
+	var scratch [step.MaxSlices + 1]uint64
+	next, a := p.Take(step.State{}, scratch[:], now, r)
+	if next.FreshAt <= now || r.Dry {
+		return a
+	}
+	fresh := slot{tag: tag, word: h.extra()}
+	if n := p.Words(step.State{}, nil, now); n > 0 {
+		block := t.arena.alloc(t, n)
+		if block == 0 {
+			return t.sketch.take(h, p, now, r)
+		}
+		p.GrowWords(scratch[:n], t.arena.words(block))
+		fresh.word |= wideFlag
+		next.Value = uint64(block)
+	}
+	fresh.set(next)
+	if !t.insert(seg, fresh, now) {
+		t.arena.release(&fresh)
+		return t.sketch.take(h, p, now, r)
+	}
+	return a
+}
+
+// takeSlot applies one request to a key in the table.
+func (t *Table) takeSlot(s *slot, p *step.Params, now int64, r step.Request) step.Answer {
+	st := s.state()
+	if s.word&wideFlag == 0 {
+		next, a := p.Take(st, nil, now, r)
+		if !r.Dry {
+			s.set(next)
+		}
+		return a
+	}
+	words := t.wideWords(s, p, now)
+	next, a := p.Take(st, words, now, r)
+	if !r.Dry {
+		next.Value = s.value
+		s.set(next)
+	}
+	return a
+}
+
+// wideWords returns the words of a wide slot, moved to a larger block if the next take may need one and there is
+// room.
+func (t *Table) wideWords(s *slot, p *step.Params, now int64) []uint64 {
+	words := t.arena.words(ref(s.value))
+	need := p.Words(s.state(), words, now)
+	if need <= len(words) {
+		return words
+	}
+	block := t.arena.alloc(t, need)
+	if block == 0 {
+		return words // the log merges entries, which counts them for longer
+	}
+	larger := t.arena.words(block)
+	p.GrowWords(words, larger)
+	t.arena.release(s)
+	s.value = uint64(block)
+	return larger
+}
+
+// adjustLocked settles or gives back an earlier take.
+func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op *Op) step.Answer {
+	tag := h.tagFor(p.Identity())
+	delta := op.Request.Cost
+	if i, ok := seg.find(tag, h.extra()); ok {
+		s := &seg.slots[i]
+		var words []uint64
+		if s.word&wideFlag != 0 {
+			words = t.arena.words(ref(s.value))
+		}
+		next, a := p.Adjust(s.state(), words, now, op.At, delta)
+		if s.word&wideFlag != 0 {
+			next.Value = s.value
+		}
+		if !op.Request.Dry {
+			s.set(next)
+		}
+		return a
+	}
+	if t.sketch.holds(h, p, now) {
+		// The sketch can charge but cannot give back: others may share the cells.
+		r := op.Request
+		if delta <= 0 {
+			r = step.Request{}
+		}
+		a := t.sketch.take(h, p, now, r)
+		a.Allowed, a.Never, a.At = true, false, op.At
+		return a
+	}
+	var scratch [step.MaxSlices + 1]uint64
+	next, a := p.Adjust(step.State{}, scratch[:], now, op.At, delta)
+	if next.FreshAt > now && !op.Request.Dry && p.Kind < step.Slices {
+		fresh := slot{tag: tag, word: h.extra()}
+		fresh.set(next)
+		t.insert(seg, fresh, now)
+	}
+	return a
+}
+
+// Reset forgets a key's state of this kind and lifts its block.
+func (t *Table) Reset(h Hash, p *step.Params, now int64) {
+	now = inRange(now)
+	seg := &t.segments[h.segment()]
+	seg.mu.Lock()
+	if i, ok := seg.find(h.tagFor(p.Identity()), h.extra()); ok {
+		s := &seg.slots[i]
+		value := s.value
+		s.set(step.State{}) // free for the next key
+		if s.word&wideFlag != 0 {
+			s.value = value
+		}
+	}
+	seg.mu.Unlock()
+	t.Block(h, now, now)
+}
+
+// dedupe is for how long a charged request's ID is remembered.
+const dedupe = 60 * 1_000_000
+
+const deniedFlag = 1 << 63
+
+// replay answers a request whose ID was charged before: as it was then, with what remains now.
+func (t *Table) replay(seg *segment, h Hash, op *Op, now int64) (step.Answer, bool) {
+	id := h.withID(op.ID)
+	i, ok := seg.find(id.tagFor(0), id.extra())
+	if !ok || seg.slots[i].freshAt() <= now {
+		return step.Answer{}, false
+	}
+	s := seg.slots[i]
+	a := t.takeLocked(seg, h, op.Params, now, step.Request{Dry: true})
+	a.Allowed, a.Never, a.Delay = s.value&deniedFlag == 0, false, 0
+	a.Granted = int64(s.value&^deniedFlag) << 1 >> 1
+	a.At = s.freshAt() - dedupe
+	return a, true
+}
+
+// remember notes that a request was charged. If there is no room a repetition is charged again: too much, not too
+// little.
+func (t *Table) remember(seg *segment, h Hash, op *Op, a *step.Answer, now int64) {
+	id := h.withID(op.ID)
+	s := slot{tag: id.tagFor(0), word: id.extra()}
+	value := uint64(a.Granted) &^ deniedFlag
+	if !a.Allowed {
+		value |= deniedFlag
+	}
+	s.set(step.State{FreshAt: inRange(max(a.At, now)) + dedupe, Value: value})
+	if i, ok := seg.find(s.tag, id.extra()); ok {
+		seg.slots[i] = s
+		return
+	}
+	t.insert(seg, s, now)
+}
+
+// onStack is how many takes of one call are handled without an allocation.
+const onStack = 16
+
+// task is one op on its way through Apply.
+type task struct {
+	hash     Hash
+	pending  int64 // what earlier takes of this call spend on the same slot
+	replayed bool
+}
+
+// Apply decides several requests at once. If one that is not shadow is denied, only those that charge refusals are
+// charged; otherwise all that are allowed are. Nobody sees a part of it.
+func (t *Table) Apply(now int64, ops []Op, out []step.Answer) {
+	now = inRange(now)
+	var onStackTasks [onStack]task
+	tasks := onStackTasks[:]
+	if len(ops) > onStack {
+		tasks = make([]task, len(ops))
+	}
+	tasks = tasks[:len(ops)]
+	for i := range ops {
+		tasks[i].hash = t.Hash(ops[i].Rule, ops[i].Key)
+		t.Prefetch(tasks[i].hash)
+	}
+	t.applyHashed(now, ops, tasks, out)
+}
+
+func (t *Table) applyHashed(now int64, ops []Op, tasks []task, out []step.Answer) {
+	var onStackOrder [onStack]uint16
+	order := t.lockAll(tasks, onStackOrder[:0])
+	veto := false
+	for i := range ops {
+		t.decide(ops, tasks, out, i, now)
+		veto = veto || !out[i].Allowed && !ops[i].Shadow && ops[i].Request.Cost != 0
+	}
+	for i := range ops {
+		t.commit(&ops[i], &tasks[i], &out[i], veto, now)
+	}
+	for _, s := range order {
+		t.segments[s].mu.Unlock()
+	}
+}
+
+// lockAll locks the segments of all tasks, each once, in order.
+func (t *Table) lockAll(tasks []task, order []uint16) []uint16 {
+	for i := range tasks {
+		s := uint16(tasks[i].hash.segment())
+		at := len(order)
+		for at > 0 && order[at-1] > s {
+			at--
+		}
+		if at > 0 && order[at-1] == s {
+			continue
+		}
+		order = append(order, 0)
+		copy(order[at+1:], order[at:])
+		order[at] = s
+	}
+	for _, s := range order {
+		t.segments[s].mu.Lock()
+	}
+	return order
+}
+
+// decide answers one op without changing anything. Takes on the same key come after each other: what the earlier
+// ones spend is asked for on top.
+func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int64) {
+	op, task := &ops[i], &tasks[i]
+	seg := &t.segments[task.hash.segment()]
+	if op.ID != 0 {
+		if out[i], task.replayed = t.replay(seg, task.hash, op, now); task.replayed {
+			return
+		}
+	}
+	if op.At != 0 {
+		out[i] = step.Answer{Allowed: true, At: op.At}
+		return
+	}
+	for j := range i {
+		if tasks[j].hash == task.hash && out[j].Allowed && !tasks[j].replayed && ops[j].At == 0 &&
+			ops[j].Params.Identity() == op.Params.Identity() {
+			task.pending += out[j].Granted
+		}
+	}
+	r := op.Request
+	r.Dry = true
+	if r.Cost > 0 {
+		r.Cost += task.pending
+	}
+	if r.Min > 0 {
+		r.Min += task.pending
+	}
+	out[i] = t.takeLocked(seg, task.hash, op.Params, now, r)
+	if out[i].Allowed && r.Cost > 0 {
+		out[i].Granted -= task.pending
+	}
+}
+
+// commit does what was decided.
+func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64) {
+	if task.replayed || op.Request.Cost == 0 {
+		return
+	}
+	seg := &t.segments[task.hash.segment()]
+	switch {
+	case veto && !op.Request.Charge:
+		if op.At == 0 && a.Allowed { // it would have passed; say what there is without it
+			allowed := *a
+			*a = t.takeLocked(seg, task.hash, op.Params, now, step.Request{Dry: true})
+			a.Allowed, a.RetryAfter, a.At = true, 0, allowed.At
+		}
+		return
+	case op.At != 0:
+		*a = t.adjustLocked(seg, task.hash, op.Params, now, op)
+	case a.Allowed || op.Request.Charge:
+		*a = t.takeLocked(seg, task.hash, op.Params, now, op.Request)
+	default:
+		return // a shadow rule's denial
+	}
+	if op.ID != 0 {
+		t.remember(seg, task.hash, op, a, now)
+	}
+}

@@ -1,0 +1,63 @@
+package table
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// block denies a key until a moment, whatever its state.
+type block struct {
+	tag, extra uint64
+	until      int64
+}
+
+const blockBytes = int64(unsafe.Sizeof(block{}))
+
+func compareBlocks(a, b block) int {
+	switch {
+	case a.tag != b.tag && a.tag < b.tag, a.tag == b.tag && a.extra < b.extra:
+		return -1
+	case a.tag == b.tag && a.extra == b.extra:
+		return 0
+	}
+	return 1
+}
+
+// blockedUntil returns when the key's block ends, or 0.
+func (seg *segment) blockedUntil(h Hash, now int64) int64 {
+	i, ok := slices.BinarySearchFunc(seg.cold.blocks, block{tag: h.tag, extra: h.extra()}, compareBlocks)
+	if !ok || seg.cold.blocks[i].until <= now {
+		return 0
+	}
+	return seg.cold.blocks[i].until
+}
+
+// Block denies a key until a moment; a moment that has passed lifts the block. It fails if there is no room.
+func (t *Table) Block(h Hash, now, until int64) bool {
+	seg := &t.segments[h.segment()]
+	seg.mu.Lock()
+	defer seg.mu.Unlock()
+	if seg.cold == nil {
+		if until <= now {
+			return true
+		}
+		seg.cold = &cold{}
+	}
+	had := len(seg.cold.blocks)
+	seg.cold.blocks = slices.DeleteFunc(seg.cold.blocks, func(b block) bool {
+		return b.until <= now || b.tag == h.tag && b.extra == h.extra()
+	})
+	t.used.Add(-int64(had-len(seg.cold.blocks)) * blockBytes)
+	if until > now {
+		if !t.spend(blockBytes) {
+			return false
+		}
+		b := block{h.tag, h.extra(), until}
+		i, _ := slices.BinarySearchFunc(seg.cold.blocks, b, compareBlocks)
+		seg.cold.blocks = slices.Insert(seg.cold.blocks, i, b)
+	}
+	if len(seg.cold.blocks) == 0 {
+		seg.cold = nil
+	}
+	return true
+}

@@ -1,0 +1,196 @@
+package table
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// The sketch counts what the table has no room for, in a fixed number of cells: a count-min sketch of buckets. Each
+// key has a cell in each of four rows, and a cell holds the moment at which its bucket is full again. The least of a
+// key's four cells is at least as late as the key's own bucket would be, since whoever shares a cell only moves it
+// later: the sketch may count too much and never too little.
+//
+// All kinds of limits are counted as buckets here. Windows and logs are given a bucket that admits no more than the
+// limit in any interval of a window's length. A key moves from the sketch to the table only when it has been idle for
+// so long that its state would be that of a key never seen.
+//
+// Limits that take seconds to recover and limits that take weeks have bands of their own, so that a flood on a weekly
+// quota does not fill the cells that a per-second limit needs for a week.
+
+const (
+	rows      = 4
+	bands     = 4
+	cellScale = 6 // a cell's unit is 1/64 microsecond
+)
+
+type sketch struct {
+	until atomic.Int64 // microseconds; after it no key can be in the sketch
+	once  sync.Once
+	cells []atomic.Uint64 // bands × rows × width; made when first needed, but always in the budget
+	width uint64
+}
+
+func (k *sketch) init(budget int64) {
+	k.width = uint64(min(max(budget/16, 1<<16), 16<<20)) / 8 / rows / bands
+}
+
+func (k *sketch) bytes() int64 { return int64(k.width) * rows * bands * 8 }
+
+func (k *sketch) make() { k.cells = make([]atomic.Uint64, rows*bands*k.width) }
+
+// busy tells that some key may be counted in the sketch.
+func (k *sketch) busy(now int64) bool { return now < k.until.Load() }
+
+// bucket is a limit as the sketch counts it, in 1/64 microseconds.
+type bucket struct {
+	unitNum, unitDen uint64 // a unit of cost takes unitNum/unitDen
+	fill             uint64 // how long a full bucket takes to fill
+	size             int64
+	hold             int64 // microseconds that a key must have been full for before its own state is fresh
+	band             uint64
+}
+
+func bucketOf(p *step.Params) bucket {
+	b := bucket{size: p.Count, unitNum: uint64(p.Length) << cellScale, unitDen: uint64(p.Count)}
+	switch p.Kind {
+	case step.Bucket:
+		b.size = p.Burst
+	case step.Interval:
+		b.size = min(p.Count, p.Burst)
+		b.hold = p.Length * (p.Burst/p.Count + 1)
+	case step.Counter, step.Slices:
+		b.hold = 2 * p.Length
+	default:
+		b.hold = p.Length
+	}
+	if p.Kind != step.Bucket && b.size > 0 {
+		// Half at once and the rest in the course of the window: no window's length ever sees more than the limit.
+		limit := b.size
+		b.size = (limit + 1) / 2
+		b.unitDen = uint64(limit - b.size + 1)
+	}
+	if b.size > 0 {
+		hi, lo := bits.Mul64(uint64(b.size), b.unitNum)
+		b.fill, _ = bits.Div64(hi, lo, b.unitDen)
+	}
+	// 4 s, 1 h, 6 weeks
+	switch length := bits.Len64(b.fill >> cellScale); {
+	case length <= 22:
+	case length <= 32:
+		b.band = 1
+	case length <= 42:
+		b.band = 2
+	default:
+		b.band = 3
+	}
+	return b
+}
+
+// cost is how much later a take moves a cell, rounded up.
+func (b *bucket) cost(n int64) uint64 {
+	hi, lo := bits.Mul64(uint64(n), b.unitNum)
+	q, r := bits.Div64(hi, lo, b.unitDen)
+	if r > 0 {
+		q++
+	}
+	return q
+}
+
+// cell returns the key's cell in a row.
+func (k *sketch) cell(h Hash, band, row uint64) *atomic.Uint64 {
+	x := h.tag ^ bits.RotateLeft64(h.spot, int(16*row))
+	i, _ := bits.Mul64(x*0x9E3779B97F4A7C15, k.width)
+	return &k.cells[(band*rows+row)*k.width+i]
+}
+
+// fullAt is when the key's bucket is full at the latest, in 1/64 microseconds.
+func (k *sketch) fullAt(h Hash, b *bucket) uint64 {
+	if k.until.Load() == 0 {
+		return 0
+	}
+	least := k.cell(h, b.band, 0).Load()
+	for row := uint64(1); row < rows; row++ {
+		least = min(least, k.cell(h, b.band, row).Load())
+	}
+	return least
+}
+
+// holds tells that a key which is not in the table may have been counted in the sketch, and so may not start fresh.
+func (k *sketch) holds(h Hash, p *step.Params, now int64) bool {
+	if !k.busy(now) {
+		return false
+	}
+	b := bucketOf(p)
+	return k.fullAt(h, &b) > uint64(max(0, now-b.hold))<<cellScale
+}
+
+// take decides a request by the sketch, and books it unless it is dry. The key's segment is locked.
+func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.Answer {
+	b := bucketOf(p)
+	a := step.Answer{At: now}
+	if b.size == 0 || r.Cost > p.Limit() {
+		a.Never = true
+		return a
+	}
+	cost := max(1, r.Cost)
+	at := uint64(now) << cellScale
+	full := max(k.fullAt(h, &b), at)
+	remaining := func(full uint64) int64 {
+		left := at + b.fill
+		if left <= full {
+			return 0
+		}
+		hi, lo := bits.Mul64(left-full, b.unitDen)
+		n, _ := bits.Div64(hi, lo, b.unitNum)
+		return min(int64(n), b.size)
+	}
+	a.Remaining = remaining(full)
+	a.ResetAfter = int64((full-at)>>cellScale) + b.hold
+	if cost > b.size { // it would fit the limit, but not what the sketch can promise
+		a.RetryAfter = max(1, p.Length)
+		return a
+	}
+	next := full + b.cost(cost)
+	if next > at+b.fill && !(next-(at+b.fill) <= uint64(cost) && full == at) { // a full bucket holds its size despite rounding
+		a.RetryAfter = int64((next-(at+b.fill))>>cellScale) + 1
+		if r.Charge && !r.Dry {
+			k.book(h, &b, at+b.fill)
+		}
+		return a
+	}
+	a.Allowed = true
+	if r.Cost == 0 {
+		return a
+	}
+	a.Granted = r.Cost
+	a.Remaining = remaining(next)
+	if !r.Dry {
+		k.book(h, &b, next)
+		a.ResetAfter = int64((next-at)>>cellScale) + 1 + b.hold
+	}
+	return a
+}
+
+// book moves the key's cells to full, where they are not later already.
+func (k *sketch) book(h Hash, b *bucket, full uint64) {
+	k.once.Do(k.make)
+	end := int64(full>>cellScale) + 1 + b.hold
+	for {
+		was := k.until.Load()
+		if was >= end || k.until.CompareAndSwap(was, end) {
+			break
+		}
+	}
+	for row := range uint64(rows) {
+		cell := k.cell(h, b.band, row)
+		for {
+			was := cell.Load()
+			if was >= full || cell.CompareAndSwap(was, full) {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,303 @@
+// Package table is a compact hash table of limiter states: integers in, integers out. It knows the algorithms of
+// package step and nothing else; the memory store, and the limiter's own fallback, are built on it.
+//
+// # Shape
+//
+// A thousand segments, each with its own mutex, hold slots of 24 bytes: a tag of 64 hash bits and a state. There is no
+// pointer per key for the collector to look at. Slots are sorted by tag, so that a search for a key that is not there
+// ends early and a segment works when it is all but full. Which segment a key belongs to is chosen by a second hash,
+// and two more bits of that are kept in the slot: 76 bits tell two keys apart, so that among ten million live keys
+// the chance that any two are confused is below 1e-9. Keys themselves are never kept.
+//
+// # Memory
+//
+// The table never uses more than its budget. A state says when it equals that of a key never seen; such a slot is free
+// for the next key, and nothing else is ever dropped. What finds no room is counted in a sketch, which may count too
+// much and never counts too little: see sketch.go. Growth moves one segment at a time and leaves nothing behind for
+// the collector; see region.go.
+//
+// # Locks
+//
+// Segments are locked in the order of their index; the arena's lock comes after theirs.
+package table
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+const (
+	segmentBits = 10
+	segments    = 1 << segmentBits
+	slotBytes   = int64(unsafe.Sizeof(slot{}))
+	firstSlots  = 8
+	heapSlots   = 128 // larger segments live in the region
+
+	// DefaultBytes is the default budget.
+	DefaultBytes = 256 << 20
+	// MinBytes is the smallest budget: below it there would be little but overhead.
+	MinBytes = 1 << 20
+)
+
+// Config is how a table is made. The zero Config works.
+type Config struct {
+	Bytes int64  // hard budget; default DefaultBytes, at least MinBytes
+	Seed  *Seed  // default random
+	_     [0]int // keeps literals keyed
+}
+
+// Table is safe for concurrent use. It needs no closing: its memory goes when it does.
+type Table struct {
+	// segments are first, so that each begins a cache line. They also keep the region alive: whoever holds a
+	// segment's lock holds the table.
+	segments [segments]segment
+
+	seed   Seed
+	budget int64
+	used   atomic.Int64 // bytes of the budget that are taken
+	region region
+	arena  arena
+	sketch sketch
+}
+
+type segment struct {
+	mu    sync.Mutex // guards the fields below
+	homes uint32     // the slot of a tag is at or after tag*homes/2^64
+	live  uint32     // slots that are not empty
+	limit uint32     // make room when live reaches it
+	slots []slot
+	cold  *cold // what few segments have
+	_     [8]byte
+}
+
+// cold is what few segments have.
+type cold struct {
+	blocks []block // sorted by tag
+}
+
+// slot is one key. An empty slot has tag 0.
+type slot struct {
+	tag   uint64
+	word  uint64 // shape, whether wide, two more hash bits, and FreshAt
+	value uint64 // of a narrow state; of a wide one, where its words are
+}
+
+const (
+	freshBits  = 53
+	freshMask  = 1<<freshBits - 1
+	extraMask  = 3 << freshBits
+	wideFlag   = 1 << (freshBits + 2)
+	shapeShift = freshBits + 3
+)
+
+func (s *slot) freshAt() int64 { return int64(s.word & freshMask) }
+
+func (s *slot) state() step.State {
+	return step.State{FreshAt: int64(s.word & freshMask), Value: s.value, Shape: uint8(s.word >> shapeShift)}
+}
+
+func (s *slot) set(st step.State) {
+	s.word = s.word&(extraMask|wideFlag) | uint64(st.FreshAt) | uint64(st.Shape)<<shapeShift
+	s.value = st.Value
+}
+
+// New returns an empty table.
+func New(c Config) *Table {
+	t := &Table{budget: c.Bytes}
+	if t.budget == 0 {
+		t.budget = DefaultBytes
+	}
+	t.budget = max(t.budget, MinBytes)
+	if c.Seed != nil {
+		t.seed = *c.Seed
+	} else {
+		t.seed = NewSeed()
+	}
+	t.sketch.init(t.budget)
+	t.arena.init(t.budget)
+	t.used.Store(int64(unsafe.Sizeof(*t)) + t.sketch.bytes())
+	t.region.reserve(t)
+	return t
+}
+
+// Seed returns what the table's hashes are keyed with, to be kept with a snapshot and nowhere else.
+func (t *Table) Seed() Seed { return t.seed }
+
+// Bytes is how much of the budget is in use.
+func (t *Table) Bytes() int64 { return t.used.Load() }
+
+// Budget is the most that Bytes can be.
+func (t *Table) Budget() int64 { return t.budget }
+
+// Len counts the keys whose state differs from that of a key never seen. It visits all segments.
+func (t *Table) Len(now int64) int {
+	n := 0
+	for i := range t.segments {
+		seg := &t.segments[i]
+		seg.mu.Lock()
+		for j := range seg.slots {
+			if s := &seg.slots[j]; s.tag != 0 && s.freshAt() > now {
+				n++
+			}
+		}
+		seg.mu.Unlock()
+	}
+	return n
+}
+
+// spend takes bytes from the budget if they are there.
+func (t *Table) spend(n int64) bool {
+	if t.used.Add(n) > t.budget {
+		t.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+// find returns where the tag is, or where it would be inserted.
+func (seg *segment) find(tag, extra uint64) (i int, ok bool) {
+	home, _ := bits.Mul64(tag, uint64(seg.homes))
+	slots := seg.slots
+	for i = int(home); i < len(slots); i++ {
+		s := &slots[i]
+		if s.tag-1 < tag-1 { // an empty slot's tag wraps around and ends the search
+			continue
+		}
+		if s.tag != tag {
+			return i, false
+		}
+		if s.word&extraMask == extra {
+			return i, true
+		}
+	}
+	return i, false
+}
+
+// maxShift bounds how far an insertion looks for a free slot.
+const maxShift = 256
+
+// insert adds a key that find did not find. It fails if there is no room.
+func (t *Table) insert(seg *segment, s slot, now int64) bool {
+	if seg.live >= seg.limit {
+		t.makeRoom(seg, now)
+	}
+	for range 2 {
+		at, _ := seg.find(s.tag, s.word&extraMask)
+		end := min(len(seg.slots), at+maxShift)
+		for free := at; free < end; free++ {
+			f := &seg.slots[free]
+			if f.tag == 0 {
+				seg.live++
+			} else if f.freshAt() > now {
+				continue
+			} else {
+				t.arena.release(f)
+			}
+			copy(seg.slots[at+1:free+1], seg.slots[at:free])
+			seg.slots[at] = s
+			return true
+		}
+		if !t.makeRoom(seg, now) {
+			return false
+		}
+	}
+	return false
+}
+
+// makeRoom drops what has expired, or grows the segment if that is little.
+func (t *Table) makeRoom(seg *segment, now int64) bool {
+	n := len(seg.slots)
+	grown := growth(n)
+	if !t.region.fits(grown) || t.used.Load()+slotBytes*int64(grown-n) > t.budget {
+		// From here on insert uses what expires near a key's own place; to sweep for each new key would be slow.
+		seg.limit = ^uint32(0)
+		return false
+	}
+	expired := 0
+	for i := range seg.slots {
+		if s := &seg.slots[i]; s.tag != 0 && s.freshAt() <= now {
+			expired++
+		}
+	}
+	if expired > n/8 {
+		t.rebuild(seg, seg.slots, now)
+		return true
+	}
+	slots, ok := t.region.grow(t, seg, grown)
+	if !ok {
+		seg.limit = ^uint32(0)
+		return false
+	}
+	t.rebuild(seg, slots, now)
+	return true
+}
+
+// growth is the next size of a segment: doubled while small, then by a sixteenth, so that little stands empty.
+func growth(n int) int {
+	switch {
+	case n == 0:
+		return firstSlots
+	case n < heapSlots:
+		return 2 * n
+	}
+	return n + n/16
+}
+
+// rebuild spreads the live slots over to, which is the segment's own memory or a larger piece of it, or new memory.
+// It works in place: first all slots move to the far end in order, then each to its new home or behind the one
+// before.
+func (t *Table) rebuild(seg *segment, to []slot, now int64) {
+	from := seg.slots
+	first := len(to)
+	for i := len(from) - 1; i >= 0; i-- {
+		s := &from[i]
+		switch {
+		case s.tag == 0:
+		case s.freshAt() <= now:
+			t.arena.release(s)
+		default:
+			first--
+			to[first] = *s
+		}
+	}
+	homes := fittingHomes(to, first)
+	next := 0
+	for i := first; i < len(to); i++ {
+		s := to[i]
+		at := max(next, homeOf(s.tag, homes))
+		clear(to[next:at])
+		to[at] = s
+		next = at + 1
+	}
+	clear(to[next:])
+	seg.slots, seg.homes = to, homes
+	seg.live = uint32(len(to) - first)
+	seg.limit = uint32(len(to) - len(to)/24)
+}
+
+func homeOf(tag uint64, homes uint32) int {
+	home, _ := bits.Mul64(tag, uint64(homes))
+	return int(home)
+}
+
+// fittingHomes returns how many homes to spread the sorted slots to[first:] over: nearly as many as there are slots,
+// less some for those that are pushed past the last home.
+func fittingHomes(to []slot, first int) uint32 {
+	homes := len(to) - len(to)/48 - 2
+	for {
+		next, fits := 0, true
+		for i := first; i < len(to) && fits; i++ {
+			at := max(next, homeOf(to[i].tag, uint32(homes)))
+			fits = at <= i
+			next = at + 1
+		}
+		if fits {
+			return uint32(homes)
+		}
+		homes -= homes/64 + 1
+	}
+}

@@ -1,0 +1,254 @@
+package sluice
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// Limit is how much of something may happen in how long. Start from [PerSecond] and its like or from [ParseLimit] and
+// refine with the With methods, or write the fields; [NewRule], [New] and [Limit.Build] check it. The zero Limit is
+// not valid.
+type Limit struct {
+	Count     int64         // how much a Window holds, or how much flows into or out of a bucket in a Window
+	Window    time.Duration // 1 ms to 366 days, in whole microseconds
+	Algorithm Algorithm     // default TokenBucket
+	// Burst is the most that can be spent at once: a bucket's size, a queue's places. Default Count. Buckets only.
+	Burst  int64
+	Refill Refill // TokenBucket only
+	Align  Align  // FixedWindow, and TokenBucket with RefillInterval
+
+	Calendar CalendarUnit   // with AlignCalendar, instead of Window
+	Zone     *time.Location // with AlignCalendar; default UTC
+
+	Rounding   Rounding // SlidingCounter only
+	SubWindows int      // SlidingCounter only: 2 to 60 sub-windows instead of one weighted window; must divide Window
+
+	// Over and For make a limit soft: it may be exceeded by Over, until For after it was first exceeded.
+	// FixedWindow only; buckets have Burst for the same purpose.
+	Over int64
+	For  time.Duration
+
+	params *step.Params // set by Build
+}
+
+// Per returns a limit of count per window as a token bucket.
+func Per(count int64, window time.Duration) Limit { return Limit{Count: count, Window: window} }
+
+// PerSecond returns a limit of n a second as a token bucket.
+func PerSecond(n int64) Limit { return Per(n, time.Second) }
+
+// PerMinute returns a limit of n a minute as a token bucket.
+func PerMinute(n int64) Limit { return Per(n, time.Minute) }
+
+// PerHour returns a limit of n an hour as a token bucket.
+func PerHour(n int64) Limit { return Per(n, time.Hour) }
+
+// PerDay returns a limit of n per 24 hours as a token bucket. For days that begin at midnight see [PerCalendar].
+func PerDay(n int64) Limit { return Per(n, 24*time.Hour) }
+
+// PerWeek returns a limit of n per seven days as a token bucket.
+func PerWeek(n int64) Limit { return Per(n, 7*24*time.Hour) }
+
+// Every returns a limit of one per interval, without bursts.
+func Every(interval time.Duration) Limit { return Per(1, interval) }
+
+// PerCalendar returns a limit of n per calendar day, week or month in a time zone, as a fixed window. A nil zone is
+// UTC. Days are as long as they are: 23 or 25 hours when the clocks change.
+func PerCalendar(n int64, unit CalendarUnit, zone *time.Location) Limit {
+	return Limit{Count: n, Algorithm: FixedWindow, Align: AlignCalendar, Calendar: unit, Zone: zone}
+}
+
+// WithBurst returns the limit with another bucket size.
+func (l Limit) WithBurst(n int64) Limit { l.Burst = n; return l }
+
+// With returns the limit counted by another algorithm.
+func (l Limit) With(a Algorithm) Limit { l.Algorithm = a; return l }
+
+// WithSoft returns the limit made soft: it may be exceeded by over, until d after it was first exceeded.
+func (l Limit) WithSoft(over int64, d time.Duration) Limit { l.Over, l.For = over, d; return l }
+
+// WithAlign returns the limit with its windows aligned otherwise.
+func (l Limit) WithAlign(a Align) Limit { l.Align = a; return l }
+
+// LimitError says what is wrong with a limit and what to write instead.
+type LimitError struct {
+	Field string // of Limit
+	Msg   string
+}
+
+func (e *LimitError) Error() string { return "sluice: limit: " + e.Field + ": " + e.Msg }
+
+// Build checks the limit and returns a copy that stores can apply. All faults are reported at once.
+func (l Limit) Build() (*Limit, error) {
+	l = l.withDefaults()
+	if err := l.validate(); err != nil {
+		return nil, err
+	}
+	p := step.Compile(l.stepParams())
+	l.params = &p
+	return &l, nil
+}
+
+// Params are the limit's numbers as the algorithms take them, for stores. It is nil before Build.
+func (l *Limit) Params() *step.Params { return l.params }
+
+func (l Limit) isBucket() bool {
+	return l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket || l.Algorithm == LeakyQueue
+}
+
+func (l Limit) withDefaults() Limit {
+	if l.Burst == 0 && l.isBucket() {
+		l.Burst = l.Count
+	}
+	if l.Align == AlignCalendar {
+		if l.Zone == nil {
+			l.Zone = time.UTC
+		}
+		if l.Window == 0 {
+			l.Window = l.Calendar.longest()
+		}
+	}
+	return l
+}
+
+const (
+	minWindow = time.Millisecond
+	maxWindow = 366 * 24 * time.Hour
+	// maxPerMicrosecond is the highest rate of a bucket: 10 million a second.
+	maxPerMicrosecond = 10
+)
+
+func (l Limit) validate() error {
+	var faults []error
+	fault := func(field, format string, args ...any) {
+		faults = append(faults, &LimitError{field, fmt.Sprintf(format, args...)})
+	}
+	if int(l.Algorithm) >= len(algorithmNames) {
+		fault("Algorithm", "there is no %v: use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingLog or SlidingCounter", l.Algorithm)
+		return errors.Join(faults...)
+	}
+	l.validateWindow(fault)
+	l.validateCount(fault)
+	l.validateOptions(fault)
+	return errors.Join(faults...)
+}
+
+func (l Limit) validateWindow(fault func(field, format string, args ...any)) {
+	switch {
+	case l.Align == AlignCalendar && l.Calendar.longest() == 0:
+		fault("Calendar", "AlignCalendar needs CalendarDay, CalendarWeek or CalendarMonth: use PerCalendar(%d, CalendarDay, zone)", l.Count)
+	case l.Align == AlignCalendar && l.Window != l.Calendar.longest():
+		fault("Window", "a calendar window has no Window of its own: leave it out")
+	case l.Align != AlignCalendar && l.Calendar != 0:
+		fault("Calendar", "only with AlignCalendar: use PerCalendar(%d, unit, zone)", l.Count)
+	case l.Window == 0:
+		fault("Window", "is zero: write how long the limit is for, such as PerMinute(%d) or Per(%d, 10*time.Second)", l.Count, l.Count)
+	case l.Window < minWindow || l.Window > maxWindow:
+		fault("Window", "%v is not between %v and 366 days", l.Window, minWindow)
+	case l.Window%time.Microsecond != 0:
+		fault("Window", "%v is not a whole number of microseconds: use %v", l.Window, l.Window.Truncate(time.Microsecond))
+	}
+}
+
+func (l Limit) validateCount(fault func(field, format string, args ...any)) {
+	micros := l.Window.Microseconds()
+	switch {
+	case l.Count < 0:
+		fault("Count", "%d is negative: use a count of at least 1", l.Count)
+	case l.Count == 0 && l.Algorithm != FixedWindow:
+		fault("Count", "is zero: use a count of at least 1, or With(FixedWindow) to deny everything")
+	case l.isBucket() && micros > 0 && l.Count/maxPerMicrosecond > micros:
+		fault("Count", "%d per %v is more than 10 million a second", l.Count, l.Window)
+	case l.Algorithm == SlidingLog && l.Count > step.MaxLogCount:
+		fault("Count", "a sliding log remembers every request and holds at most %d: use With(SlidingCounter) for %d", step.MaxLogCount, l.Count)
+	case !l.isBucket() && l.Count > step.MaxWindowCount:
+		fault("Count", "%d is more than the %d a window can count: use a shorter window at the same rate, or a token bucket", l.Count, int64(step.MaxWindowCount))
+	}
+	switch {
+	case l.Burst < 0:
+		fault("Burst", "%d is negative: use at least 1, or leave it out for a burst of Count", l.Burst)
+	case l.Burst > 0 && !l.isBucket():
+		fault("Burst", "a %v has no burst: leave it out, or use TokenBucket", l.Algorithm)
+	case l.isBucket() && l.Count > 0 && l.Burst > 0 && micros > 0 && float64(l.Burst)/float64(l.Count)*float64(micros) > step.Horizon:
+		fault("Burst", "a burst of %d at %d per %v takes more than 100 years to refill: use a smaller one", l.Burst, l.Count, l.Window)
+	}
+}
+
+func (l Limit) validateOptions(fault func(field, format string, args ...any)) {
+	if l.Refill > RefillInterval || l.Refill == RefillInterval && l.Algorithm != TokenBucket {
+		fault("Refill", "RefillInterval is for TokenBucket only")
+	}
+	switch {
+	case l.Align > AlignCalendar:
+		fault("Align", "use AlignEpoch, AlignFirstHit or AlignCalendar")
+	case l.Align == AlignCalendar && l.Algorithm != FixedWindow:
+		fault("Align", "calendar windows differ in length, so only FixedWindow can be aligned to them")
+	case l.Align == AlignFirstHit && l.Algorithm != FixedWindow && l.Refill != RefillInterval:
+		fault("Align", "AlignFirstHit is for FixedWindow and for TokenBucket with RefillInterval; a %v has no windows to align", l.Algorithm)
+	}
+	if l.Rounding > RoundNearest || l.Rounding != RoundDown && l.Algorithm != SlidingCounter {
+		fault("Rounding", "is for SlidingCounter only, RoundDown or RoundNearest")
+	}
+	switch {
+	case l.SubWindows == 0 || l.SubWindows == 1:
+	case l.Algorithm != SlidingCounter:
+		fault("SubWindows", "are for SlidingCounter only")
+	case l.SubWindows < 0 || l.SubWindows > step.MaxSlices:
+		fault("SubWindows", "%d is not between 1 and %d", l.SubWindows, step.MaxSlices)
+	case l.Window.Microseconds()%int64(l.SubWindows) != 0:
+		fault("SubWindows", "%d does not divide a window of %v into whole microseconds: use another number", l.SubWindows, l.Window)
+	case l.Window.Microseconds()/int64(l.SubWindows) < 1000:
+		fault("SubWindows", "%d sub-windows of %v are shorter than 1 ms: use fewer", l.SubWindows, l.Window)
+	}
+	switch {
+	case l.Over == 0 && l.For == 0:
+	case l.Algorithm != FixedWindow:
+		fault("Over", "soft limits are for FixedWindow; give a token bucket a larger Burst instead")
+	case l.Over <= 0 || l.For <= 0:
+		fault("Over", "a soft limit needs both Over (how much more) and For (how long), such as WithSoft(2, 10*time.Second)")
+	case l.Over > step.MaxWindowCount:
+		fault("Over", "%d is more than a window can count", l.Over)
+	case l.For%time.Microsecond != 0:
+		fault("For", "%v is not a whole number of microseconds", l.For)
+	}
+}
+
+func (l Limit) stepParams() step.Params {
+	p := step.Params{
+		Count: l.Count, Length: l.Window.Microseconds(), Burst: l.Burst, Align: step.Align(l.Align),
+		Over: l.Over, For: l.For.Microseconds(), Nearest: l.Rounding == RoundNearest,
+	}
+	switch l.Algorithm {
+	case TokenBucket, LeakyBucket, LeakyQueue:
+		p.Kind = step.Bucket
+		p.Queue = l.Algorithm == LeakyQueue
+		if l.Refill == RefillInterval {
+			p.Kind = step.Interval
+		}
+	case FixedWindow:
+		p.Kind = step.Window
+	case SlidingLog:
+		p.Kind = step.Log
+	case SlidingCounter:
+		p.Kind = step.Counter
+		if l.SubWindows > 1 {
+			p.Kind, p.Slices = step.Slices, int64(l.SubWindows)
+		}
+	}
+	if l.Align == AlignCalendar {
+		p.Bounds, p.BoundsID = calendarBounds(l.Calendar, l.Zone)
+	}
+	return p
+}
+
+// Rate is the limit's sustained rate per second.
+func (l Limit) Rate() float64 {
+	if l.Window <= 0 {
+		return math.NaN()
+	}
+	return float64(l.Count) / l.Window.Seconds()
+}

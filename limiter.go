@@ -1,0 +1,244 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Limiter applies rules to keys through a store. It is safe for concurrent use.
+//
+// A limiter made with [New] has one rule and one made with [NewRules] may have several; Allow and its like apply all
+// of them to the key, all or nothing. [Limiter.Decide] applies any rules to any keys.
+type Limiter struct {
+	store    Store
+	single   Single // the store again, if it offers the shortcut and there is one rule
+	rules    []*Rule
+	events   Events
+	limitFor func(ctx context.Context, key string) *Limit
+	scratch  sync.Pool // of *scratch, for calls with several rules
+	local    fallback
+}
+
+// Option changes how a limiter is built.
+type Option func(*Limiter)
+
+// Events are called as things happen. Any may be nil. They run on the caller's goroutine before it gets its answer:
+// keep them short.
+type Events struct {
+	// Decided is called for each decision of each rule, peeks excluded.
+	Decided func(ctx context.Context, t Take, d Decision)
+	// Denied is called for each decision that was not allowed, and for those that only a shadow rule denied.
+	Denied func(ctx context.Context, t Take, d Decision)
+	// StoreFailed is called when the store could not answer and the rules' fail modes did.
+	StoreFailed func(ctx context.Context, err error)
+}
+
+// WithEvents has the limiter report what it does.
+func WithEvents(e Events) Option { return func(l *Limiter) { l.events = e } }
+
+// WithLimitFor chooses the limit by key at call time: a plan, a tenant's own numbers. The function returns a limit
+// made by [Limit.Build], or nil for the rule's own. It is for limiters with one rule.
+func WithLimitFor(f func(ctx context.Context, key string) *Limit) Option {
+	return func(l *Limiter) { l.limitFor = f }
+}
+
+// New returns a limiter with one rule of this name.
+func New(store Store, name string, limit Limit, opts ...Option) (*Limiter, error) {
+	rule, err := NewRule(Rule{Name: name, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	return NewRules(store, []*Rule{rule}, opts...)
+}
+
+// NewRules returns a limiter that applies all the rules, which are from [NewRule], to each key: 10 a second and 1,000
+// a day, say. With no rules it is good for Decide only.
+func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
+	if store == nil {
+		return nil, fmt.Errorf("%w: the store is nil: use memstore.New()", ErrInvalid)
+	}
+	names := make(map[string]bool, len(rules))
+	for i, r := range rules {
+		if r == nil || r.Limit.params == nil {
+			return nil, fmt.Errorf("%w: rule %d was not made by NewRule", ErrInvalid, i)
+		}
+		if names[r.Name] {
+			return nil, fmt.Errorf("%w: two rules are named %q and would share a bucket: give each its own name", ErrInvalid, r.Name)
+		}
+		names[r.Name] = true
+	}
+	l := &Limiter{store: store, rules: rules}
+	for _, o := range opts {
+		o(l)
+	}
+	if l.limitFor != nil && len(rules) != 1 {
+		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
+	}
+	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied {
+		l.single, _ = store.(Single)
+	}
+	l.scratch.New = func() any {
+		return &scratch{make([]Take, max(1, len(rules))), make([]Decision, max(1, len(rules)))}
+	}
+	return l, nil
+}
+
+// Rules returns the limiter's rules, which must not be changed.
+func (l *Limiter) Rules() []*Rule { return l.rules }
+
+// Store returns the limiter's store.
+func (l *Limiter) Store() Store { return l.store }
+
+type scratch struct {
+	takes []Take
+	out   []Decision
+}
+
+// Allow spends one on the key if there is room.
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN spends n on the key if there is room for all of it. With several rules the decision is that of the rule
+// that matters most to the caller; see [Tightest].
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
+	if n <= 0 {
+		return Decision{}, fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
+	}
+	if l.single == nil {
+		return l.take(ctx, Take{Key: key, Cost: n})
+	}
+	var limit *Limit
+	if l.limitFor != nil {
+		limit = l.limitFor(ctx, key)
+	}
+	d, err := l.single.TakeOne(ctx, l.rules[0], limit, key, n)
+	if err != nil {
+		return l.failOne(ctx, Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}, err)
+	}
+	if l.events.Decided != nil || l.events.Denied != nil && !d.Allowed {
+		l.events.report(ctx, Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}, d)
+	}
+	return d, nil
+}
+
+// AllowUpTo spends as much as there is room for, between least and most, and says in Granted how much that was.
+func (l *Limiter) AllowUpTo(ctx context.Context, key string, least, most int64) (Decision, error) {
+	if least <= 0 || most < least {
+		return Decision{}, fmt.Errorf("%w: %d to %d: spend at least 1, and no less than least", ErrInvalid, least, most)
+	}
+	if len(l.rules) > 1 {
+		return Decision{}, fmt.Errorf("%w: AllowUpTo needs a limiter with one rule: each of %d could grant another amount", ErrInvalid, len(l.rules))
+	}
+	return l.take(ctx, Take{Key: key, Cost: most, Min: least})
+}
+
+// Peek tells what remains and spends nothing: Allowed says whether one would be allowed now.
+func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
+	return l.take(ctx, Take{Key: key})
+}
+
+// take applies one take to all rules.
+func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
+	if len(l.rules) == 0 {
+		return Decision{}, fmt.Errorf("%w: this limiter has no rules: use Decide", ErrInvalid)
+	}
+	s := l.scratch.Get().(*scratch)
+	defer func() {
+		clear(s.takes) // lets go of the key
+		l.scratch.Put(s)
+	}()
+	takes, out := s.takes[:len(l.rules)], s.out[:len(l.rules)]
+	for i, r := range l.rules {
+		takes[i] = t
+		takes[i].Rule = r
+	}
+	if l.limitFor != nil {
+		takes[0].Limit = l.limitFor(ctx, t.Key)
+	}
+	if _, err := l.Decide(ctx, takes, out); err != nil {
+		return Decision{}, err
+	}
+	return out[Tightest(out)], nil
+}
+
+// Decide applies several takes at once, all or nothing: if one is denied, none is charged but those of ChargeDenied
+// rules. Takes of shadow rules never deny: their decisions are reported as Allowed, with Shadow set where the rule
+// would have denied. It fills out[i] for takes[i] and tells whether all were allowed.
+func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (bool, error) {
+	if len(out) < len(takes) {
+		return false, fmt.Errorf("%w: %d takes but room for %d decisions", ErrInvalid, len(takes), len(out))
+	}
+	for i := range takes {
+		if takes[i].Rule == nil {
+			return false, fmt.Errorf("%w: take %d has no rule", ErrInvalid, i)
+		}
+	}
+	out = out[:len(takes)]
+	if err := l.store.Apply(ctx, takes, out); err != nil {
+		if err := l.fail(ctx, takes, out, err); err != nil {
+			return false, err
+		}
+	}
+	allowed := true
+	for i := range takes {
+		d := &out[i]
+		if takes[i].Rule.Shadow && !d.Allowed {
+			d.Allowed, d.Shadow = true, true
+		}
+		allowed = allowed && (d.Allowed || takes[i].Cost == 0)
+		if takes[i].Cost != 0 && (l.events.Decided != nil || l.events.Denied != nil) {
+			l.events.report(ctx, takes[i], *d)
+		}
+	}
+	return allowed, nil
+}
+
+func (e *Events) report(ctx context.Context, t Take, d Decision) {
+	if e.Decided != nil {
+		e.Decided(ctx, t, d)
+	}
+	if e.Denied != nil && (!d.Allowed || d.Shadow) {
+		e.Denied(ctx, t, d)
+	}
+}
+
+// Reset forgets what the key has spent under all of the limiter's rules, and lifts blocks.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	keys, err := l.keys()
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, r := range l.rules {
+		faults = append(faults, keys.Reset(ctx, r, key))
+	}
+	return errors.Join(faults...)
+}
+
+// Block denies the key for d from now, whatever it has spent; 0 lifts the block.
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
+	keys, err := l.keys()
+	if err != nil {
+		return err
+	}
+	if d < 0 {
+		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
+	}
+	var faults []error
+	for _, r := range l.rules {
+		faults = append(faults, keys.Block(ctx, r, key, d))
+	}
+	return errors.Join(faults...)
+}
+
+func (l *Limiter) keys() (Keys, error) {
+	keys, ok := l.store.(Keys)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
+	}
+	return keys, nil
+}

@@ -1,0 +1,81 @@
+package memstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sluiceproject/sluice/internal/table"
+)
+
+// Save writes the store's states to the snapshot file. The file is replaced only when the new one is whole and on
+// disk; until then, and if anything goes wrong, the old one stays.
+//
+// Takes go on meanwhile: those made during Save may or may not be in the file. The file holds the secret that the
+// store's hashes are keyed with, and is readable by its owner only.
+func (s *Store) Save() (err error) {
+	if s.snapshot == "" {
+		return errors.New("memstore: save: Config.Snapshot names no file")
+	}
+	dir := filepath.Dir(s.snapshot)
+	f, err := os.CreateTemp(dir, filepath.Base(s.snapshot)+".tmp-*")
+	if err != nil {
+		return fmt.Errorf("memstore: save: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+			err = fmt.Errorf("memstore: save: %w", err)
+		}
+	}()
+	if err := s.table.Save(f, s.micros()); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), s.snapshot); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a rename last. Some systems cannot sync a directory; there the rename lasts when they say so.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) {
+		return err
+	}
+	return nil
+}
+
+// open returns a table from the snapshot, or an empty one if there is none. A file that is there but is not a whole
+// snapshot is an error, and is left as it is.
+func (s *Store) open(c table.Config) (*table.Table, error) {
+	if s.snapshot == "" {
+		return table.New(c), nil
+	}
+	f, err := os.Open(s.snapshot)
+	if errors.Is(err, fs.ErrNotExist) {
+		return table.New(c), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memstore: snapshot: %w", err)
+	}
+	defer f.Close()
+	t, err := table.Load(f, c, s.micros())
+	if err != nil {
+		return nil, fmt.Errorf("memstore: snapshot %s: %w; it was left as it is: move it away to start empty", s.snapshot, err)
+	}
+	return t, nil
+}

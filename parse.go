@@ -1,0 +1,126 @@
+package sluice
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// units are what may stand after the slash. A month is 30 days and a year 365; for calendar months see PerCalendar.
+var units = map[string]time.Duration{
+	"ms": time.Millisecond, "millisecond": time.Millisecond,
+	"s": time.Second, "sec": time.Second, "second": time.Second,
+	"m": time.Minute, "min": time.Minute, "minute": time.Minute,
+	"h": time.Hour, "hour": time.Hour,
+	"d": day, "day": day,
+	"w": 7 * day, "week": 7 * day,
+	"month": 30 * day,
+	"y":     365 * day, "year": 365 * day,
+}
+
+// ParseLimit reads a limit as people write it: "10/s", "300/3h", "5/week", "10k/min", "1/500ms". It is a token bucket
+// unless changed with [Limit.With]. The numbers are checked when the limit is built.
+func ParseLimit(s string) (Limit, error) {
+	fail := func(why string) (Limit, error) {
+		return Limit{}, fmt.Errorf(`sluice: limit %.40q: %s: write COUNT/UNIT, such as "10/s", "300/3h" or "5/week"`, s, why)
+	}
+	count, unit, found := strings.Cut(s, "/")
+	if !found {
+		return fail("there is no slash")
+	}
+	n, err := parseCount(strings.TrimSpace(count))
+	if err != nil {
+		return fail(err.Error())
+	}
+	window, err := parseWindow(strings.ToLower(strings.TrimSpace(unit)))
+	if err != nil {
+		return fail(err.Error())
+	}
+	return Per(n, window), nil
+}
+
+// parseCount reads "300", "10_000", "10k" and "2M".
+func parseCount(s string) (int64, error) {
+	digits, scale := s, int64(1)
+	switch {
+	case strings.HasSuffix(s, "k"):
+		digits, scale = s[:len(s)-1], 1000
+	case strings.HasSuffix(s, "M"):
+		digits, scale = s[:len(s)-1], 1_000_000
+	}
+	digits = strings.ReplaceAll(digits, "_", "")
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil || n > math.MaxInt64/uint64(scale) {
+		return 0, fmt.Errorf("%.20q is not a count", s)
+	}
+	return int64(n) * scale, nil
+}
+
+// parseWindow reads "s", "3h", "90 days".
+func parseWindow(s string) (time.Duration, error) {
+	i := 0
+	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+		i++
+	}
+	n := int64(1)
+	if i > 0 {
+		var err error
+		if n, err = strconv.ParseInt(s[:i], 10, 64); err != nil {
+			return 0, fmt.Errorf("%.20q is not a number", s[:i])
+		}
+	}
+	name := strings.TrimSpace(s[i:])
+	unit, known := units[name]
+	if !known && len(name) > 2 {
+		unit, known = units[strings.TrimSuffix(name, "s")]
+	}
+	if !known {
+		return 0, fmt.Errorf("%.20q is not a unit (ms, s, min, h, day, week, month, year)", name)
+	}
+	if n <= 0 || n > int64(maxWindow/unit)+1 {
+		return 0, fmt.Errorf("%d %s is not between 1 ms and 366 days", n, name)
+	}
+	return time.Duration(n) * unit, nil
+}
+
+// String writes the limit as ParseLimit reads it, with what that cannot say behind it.
+func (l Limit) String() string {
+	var b strings.Builder
+	b.WriteString(strconv.FormatInt(l.Count, 10))
+	b.WriteByte('/')
+	b.WriteString(l.windowName())
+	if l.isBucket() && l.Burst != 0 && l.Burst != l.Count {
+		fmt.Fprintf(&b, " burst %d", l.Burst)
+	}
+	if l.Algorithm != TokenBucket {
+		fmt.Fprintf(&b, " %v", l.Algorithm)
+	}
+	if l.Over > 0 {
+		fmt.Fprintf(&b, " soft +%d for %v", l.Over, l.For)
+	}
+	return b.String()
+}
+
+func (l Limit) windowName() string {
+	if l.Align == AlignCalendar {
+		unit := [...]string{"?", "day", "week", "month"}[min(int(l.Calendar), 3)]
+		if l.Zone == nil {
+			return "calendar " + unit
+		}
+		return "calendar " + unit + " in " + l.Zone.String()
+	}
+	for _, u := range []struct {
+		name string
+		d    time.Duration
+	}{{"week", 7 * day}, {"day", day}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+		if l.Window > 0 && l.Window%u.d == 0 {
+			if n := l.Window / u.d; n > 1 {
+				return strconv.FormatInt(int64(n), 10) + u.name
+			}
+			return u.name
+		}
+	}
+	return l.Window.String()
+}

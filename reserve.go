@@ -1,0 +1,111 @@
+package sluice
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Reservation is a take whose true cost is not yet known: the tokens of a language model's answer, the rows of a
+// query, a login that may turn out right. An owner who dies leaves it charged; it wears off like any other take.
+type Reservation struct {
+	Decision // of the estimate; if it is not allowed, there is nothing to settle
+
+	limiter  *Limiter
+	key      string
+	takes    []Take // how each rule was charged
+	estimate int64
+	settled  bool
+}
+
+// Reserve spends an estimate on the key. Settle says later what it really cost.
+func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
+	if estimate <= 0 {
+		return nil, fmt.Errorf("%w: estimate %d: reserve at least 1", ErrInvalid, estimate)
+	}
+	if len(l.rules) == 0 {
+		return nil, fmt.Errorf("%w: this limiter has no rules: use Decide", ErrInvalid)
+	}
+	r := &Reservation{limiter: l, key: key, estimate: estimate, takes: make([]Take, len(l.rules))}
+	out := make([]Decision, len(l.rules))
+	for i, rule := range l.rules {
+		r.takes[i] = Take{Rule: rule, Key: key, Cost: estimate}
+	}
+	if l.limitFor != nil {
+		r.takes[0].Limit = l.limitFor(ctx, key)
+	}
+	if _, err := l.Decide(ctx, r.takes, out); err != nil {
+		return nil, err
+	}
+	for i := range out {
+		r.takes[i].At = out[i].At
+		if out[i].Granted == 0 || out[i].Source.Degraded() {
+			r.takes[i].Rule = nil // nothing was charged that could be settled
+		}
+	}
+	r.Decision = out[Tightest(out)]
+	return r, nil
+}
+
+// Settle replaces the estimate by what it really cost. What was not needed is given back, as far as it has not worn
+// off; what was needed beyond it is charged, and may go into debt. Settling twice does nothing.
+func (r *Reservation) Settle(ctx context.Context, actual int64) error {
+	if actual < 0 {
+		return fmt.Errorf("%w: settle at %d: a cost cannot be negative", ErrInvalid, actual)
+	}
+	if r.settled || !r.Allowed || actual == r.estimate {
+		r.settled = true
+		return nil
+	}
+	takes := r.takes[:0]
+	for _, t := range r.takes {
+		if t.Rule != nil {
+			t.Cost = actual - r.estimate
+			takes = append(takes, t)
+		}
+	}
+	r.takes = takes
+	if len(takes) > 0 {
+		if err := r.limiter.store.Apply(ctx, takes, make([]Decision, len(takes))); err != nil {
+			return err
+		}
+	}
+	r.settled = true
+	return nil
+}
+
+// Cancel gives the reservation back: nothing was spent after all.
+func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
+
+// Ladder is how long a key is blocked for its first offence, its second and so on; the last step repeats. Offences
+// are forgotten when Forget has passed since the first.
+type Ladder struct {
+	Steps  []time.Duration
+	Forget time.Duration
+}
+
+// Escalate blocks the key for the ladder's next step and tells for how long. Offences are counted in the limiter's
+// store, so that all who share it climb one ladder.
+func (l *Limiter) Escalate(ctx context.Context, key string, ladder Ladder) (time.Duration, error) {
+	if len(ladder.Steps) == 0 || len(l.rules) == 0 {
+		return 0, fmt.Errorf("%w: escalate needs a rule and a ladder with at least one step", ErrInvalid)
+	}
+	offences, err := NewRule(Rule{
+		Name: l.rules[0].Name + "/offences",
+		Limit: Limit{
+			Count: int64(len(ladder.Steps)), Window: ladder.Forget, Algorithm: FixedWindow, Align: AlignFirstHit,
+		},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ladder: %w", err)
+	}
+	takes, out := []Take{{Rule: offences, Key: key, Cost: 1}}, make([]Decision, 1)
+	if err := l.store.Apply(ctx, takes, out); err != nil {
+		return 0, err
+	}
+	step := len(ladder.Steps) - 1
+	if out[0].Allowed {
+		step -= int(out[0].Remaining)
+	}
+	return ladder.Steps[step], l.Block(ctx, key, ladder.Steps[step])
+}

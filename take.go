@@ -1,0 +1,185 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
+)
+
+// Take is one attempt to spend something.
+type Take struct {
+	Rule  *Rule
+	Limit *Limit // for this call only, from Limit.Build; nil means Rule.Limit
+	Key   string // what is limited: a user, an address, a tenant. Stores never keep it beyond the call
+	Slot  string // what the keys of one call share, such as a tenant: shared stores keep them together
+	Cost  int64  // 0 peeks; negative gives back what the take at At took
+	Min   int64  // accept a partial grant of at least this
+	// MaxDelay accepts a place this much later; the decision's Delay says how long to wait. Buckets only. A LeakyQueue
+	// offers any place it has, and MaxDelay bounds the wait.
+	MaxDelay time.Duration
+	// At is Decision.At of an earlier take. With a negative Cost that take is given back, at most what of it has not
+	// worn off. With a positive Cost it is settled: charged on top whatever the limit says, as if at that time.
+	At int64
+	ID uint64 // non-zero: charged once however often it arrives within a minute
+}
+
+// Source is where a decision came from, and so whether it is degraded.
+type Source uint8
+
+const (
+	SourceStore  Source = iota // the store decided
+	SourceCache                // a remembered denial
+	SourceLease                // a lease from the store
+	SourceLocal                // the store could not answer; counted in this process
+	SourceOpen                 // the store could not answer; allowed
+	SourceClosed               // the store could not answer; denied
+)
+
+var sourceNames = [...]string{"store", "cache", "lease", "local", "open", "closed"}
+
+func (s Source) String() string {
+	if int(s) < len(sourceNames) {
+		return sourceNames[s]
+	}
+	return fmt.Sprintf("source(%d)", uint8(s))
+}
+
+// Degraded tells that the store could not answer and a fail mode did.
+func (s Source) Degraded() bool { return s >= SourceLocal }
+
+// Decision answers one [Take].
+type Decision struct {
+	Allowed    bool
+	Never      bool          // this cost can never fit, as distinct from not now
+	Shadow     bool          // the rule would have denied it, but only reports: Allowed is true
+	Source     Source        // where the answer came from
+	Limit      int64         // the most that can be spent at once
+	Granted    int64         // what was spent; negative: what was given back
+	Remaining  int64         // what could be spent now
+	At         int64         // names this take when it is settled or given back
+	RetryAfter time.Duration // when denied: the same take would be allowed this much later if nobody else came
+	ResetAfter time.Duration // the key is as if never used this much later
+	Delay      time.Duration // when allowed: wait this long first
+}
+
+// Store keeps the counts and applies takes to them. Stores are safe for concurrent use.
+//
+// Apply fills out[i] for takes[i]; out is at least as long as takes. If a take whose rule is not shadow is denied,
+// only takes of ChargeDenied rules are charged; otherwise all that are allowed are charged. A peek neither charges nor
+// denies others. On error no decision is valid and some takes may have been applied.
+type Store interface {
+	Apply(ctx context.Context, takes []Take, out []Decision) error
+}
+
+// Single is a shortcut that a store may offer: one plain take, with nothing to put on the heap. A nil limit means the
+// rule's.
+type Single interface {
+	TakeOne(ctx context.Context, rule *Rule, limit *Limit, key string, cost int64) (Decision, error)
+}
+
+// Keys is the operator's side of a store.
+type Keys interface {
+	// Reset forgets what a key has spent, and lifts a block.
+	Reset(ctx context.Context, r *Rule, key string) error
+	// Block denies a key for d from now, whatever its state; 0 lifts the block.
+	Block(ctx context.Context, r *Rule, key string, d time.Duration) error
+}
+
+var (
+	// ErrClosed is returned by stores that have been closed.
+	ErrClosed = errors.New("sluice: store is closed")
+	// ErrUnavailable is wrapped by stores when the server behind them cannot answer.
+	ErrUnavailable = errors.New("sluice: store is unavailable")
+	// ErrInvalid is wrapped by errors about calls that make no sense. They never fail open.
+	ErrInvalid = errors.New("sluice: invalid call")
+	// ErrNever is wrapped when a cost can never fit its limit, however long one waits.
+	ErrNever = errors.New("sluice: cost can never fit the limit")
+	// ErrFull is wrapped when a store has no room for a block. Decisions never fail for lack of room.
+	ErrFull = errors.New("sluice: store is full")
+)
+
+// MaxCost bounds the cost of one take.
+const MaxCost = 1 << 50
+
+// maxDelay bounds how far ahead a take may reserve.
+const maxDelay = 366 * 24 * time.Hour
+
+// Effective is the limit that applies to the take.
+func (t *Take) Effective() *Limit {
+	if t.Limit != nil {
+		return t.Limit
+	}
+	return &t.Rule.Limit
+}
+
+// Op checks the take and says it in integers. It is for the stores of this module.
+func (t *Take) Op() (table.Op, error) {
+	if t.Rule == nil || t.Rule.Limit.params == nil {
+		return table.Op{}, fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
+	}
+	p := t.Effective().params
+	if p == nil {
+		return table.Op{}, fmt.Errorf("%w: the take's limit was not made by Limit.Build", ErrInvalid)
+	}
+	switch {
+	case t.Cost > MaxCost || t.Cost < -MaxCost:
+		return table.Op{}, fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, t.Cost)
+	case t.Cost < 0 && t.At == 0:
+		return table.Op{}, fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
+	case t.Min < 0 || t.Min > 0 && t.Min > t.Cost:
+		return table.Op{}, fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, t.Min, t.Cost)
+	case t.MaxDelay < 0:
+		return table.Op{}, fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, t.MaxDelay)
+	}
+	return table.Op{
+		Rule: t.Rule.id, Key: t.Key, Params: p,
+		Request: step.Request{
+			Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied,
+		},
+		At: t.At, ID: t.ID, Shadow: t.Rule.Shadow,
+	}, nil
+}
+
+// Identity is the rule's name as two numbers. It is for the stores of this module.
+func (r *Rule) Identity() [2]uint64 { return r.id }
+
+// Answered puts an algorithm's answer in the words of a decision. It is for the stores of this module.
+func Answered(p *step.Params, a *step.Answer) Decision {
+	return Decision{
+		Allowed: a.Allowed, Never: a.Never,
+		Limit: p.Limit(), Granted: a.Granted, Remaining: a.Remaining, At: a.At,
+		RetryAfter: time.Duration(a.RetryAfter) * time.Microsecond,
+		ResetAfter: time.Duration(a.ResetAfter) * time.Microsecond,
+		Delay:      time.Duration(a.Delay) * time.Microsecond,
+	}
+}
+
+// Tightest returns the index of the decision that matters most to the caller: of several denials the one that lasts
+// longest, otherwise the one with the smallest share remaining. It returns -1 if there is none.
+func Tightest(decisions []Decision) int {
+	best := -1
+	for i := range decisions {
+		if best < 0 || tighter(&decisions[i], &decisions[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+func tighter(a, b *Decision) bool {
+	if a.Allowed != b.Allowed {
+		return !a.Allowed
+	}
+	if !a.Allowed {
+		if a.Never != b.Never {
+			return a.Never
+		}
+		return a.RetryAfter > b.RetryAfter
+	}
+	// a.Remaining/a.Limit < b.Remaining/b.Limit
+	return float64(a.Remaining)*float64(b.Limit) < float64(b.Remaining)*float64(a.Limit)
+}

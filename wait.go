@@ -1,0 +1,76 @@
+package sluice
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Wait spends one on the key, waiting until there is room or the context ends.
+func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+// WaitN spends n on the key, waiting until there is room or the context ends. If the wait would outlast the context's
+// deadline it returns at once, with an error that wraps [context.DeadlineExceeded], and nothing is spent. A cost that
+// can never fit returns [ErrNever].
+//
+// Callers that wait on one bucket are served in the order they came: each reserves its place, and gives it back if
+// its context ends first. Windows and logs cannot be reserved ahead; there callers try again when it may succeed.
+func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
+	if n <= 0 {
+		return fmt.Errorf("%w: cost %d: wait for at least 1", ErrInvalid, n)
+	}
+	for {
+		most := maxDelay
+		if deadline, ok := ctx.Deadline(); ok {
+			most = max(0, time.Until(deadline))
+		}
+		if len(l.rules) > 1 {
+			most = 0 // a place in one bucket says nothing of the others
+		}
+		d, err := l.take(ctx, Take{Key: key, Cost: n, MaxDelay: most})
+		switch {
+		case err != nil:
+			return err
+		case d.Never:
+			return fmt.Errorf("%w: %d of %d", ErrNever, n, d.Limit)
+		case d.Allowed && d.Delay > most: // a queue whose caller has no time left
+			l.giveBack(key, n, d)
+			return tooLate(d.Delay)
+		case d.Allowed:
+			if err := sleep(ctx, d.Delay); err != nil {
+				l.giveBack(key, n, d)
+				return err
+			}
+			return nil
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d.RetryAfter {
+			return tooLate(d.RetryAfter)
+		}
+		if err := sleep(ctx, d.RetryAfter); err != nil {
+			return err
+		}
+	}
+}
+
+func tooLate(wait time.Duration) error {
+	return fmt.Errorf("sluice: room in %v is too late: %w", wait, context.DeadlineExceeded)
+}
+
+// giveBack returns a place nobody will use. The caller's context has ended, so it cannot carry the call.
+func (l *Limiter) giveBack(key string, n int64, d Decision) {
+	_, _ = l.take(context.Background(), Take{Key: key, Cost: -n, At: d.At})
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
