@@ -8,18 +8,21 @@ import (
 
 const day = 24 * time.Hour
 
-// longest is an upper bound of the unit's length, daylight saving and all.
-func (u CalendarUnit) longest() time.Duration {
+// nominal is the unit's length in hours of 60 minutes: what callers are told.
+func (u CalendarUnit) nominal() time.Duration {
 	switch u {
 	case CalendarDay:
-		return day + 2*time.Hour
+		return day
 	case CalendarWeek:
-		return 7*day + 2*time.Hour
+		return 7 * day
 	case CalendarMonth:
-		return 31*day + 2*time.Hour
+		return 31 * day
 	}
 	return 0
 }
+
+// longest is an upper bound of the unit's length, daylight saving and all.
+func (u CalendarUnit) longest() time.Duration { return u.nominal() + 2*time.Hour }
 
 // start returns the beginning of the unit that t falls into, and of the next. Both are computed from the calendar
 // date, never by adding hours, so that days on which the clocks change have their true length.
@@ -37,17 +40,19 @@ func (u CalendarUnit) start(t time.Time) (this, next time.Time) {
 	}
 }
 
-// midnight is the first moment of a date. Where the clocks change at midnight it may be 01:00, or the earlier of two.
+// midnight is the first moment of a date. Where the clocks change at midnight it may be 01:00, or the earlier of two;
+// of a date that a zone left out, as Samoa did one in 2011, it is that of the next.
 func midnight(y int, m time.Month, d int, zone *time.Location) time.Time {
-	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).YearDay()
-	if t.YearDay() != want { // midnight does not exist; time.Date went back into the day before
-		for t.YearDay() != want {
-			t = t.Add(15 * time.Minute)
-		}
-		return t
+	want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	reached := func(t time.Time) bool {
+		y, m, d := t.Date()
+		return !time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Before(want)
 	}
-	for earlier := t.Add(-15 * time.Minute); earlier.YearDay() == want; earlier = earlier.Add(-15 * time.Minute) {
+	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
+	for !reached(t) { // midnight does not exist; time.Date went back into the day before
+		t = t.Add(15 * time.Minute)
+	}
+	for earlier := t.Add(-15 * time.Minute); reached(earlier); earlier = earlier.Add(-15 * time.Minute) {
 		t = earlier
 	}
 	return t

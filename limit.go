@@ -102,14 +102,14 @@ func (l Limit) isBucket() bool {
 
 func (l Limit) withDefaults() Limit {
 	if l.Burst == 0 && l.isBucket() {
-		l.Burst = l.Count
+		l.Burst = max(0, l.Count) // of a negative count only the count is at fault
 	}
 	if l.Align == AlignCalendar {
 		if l.Zone == nil {
 			l.Zone = time.UTC
 		}
 		if l.Window == 0 {
-			l.Window = l.Calendar.longest()
+			l.Window = l.Calendar.nominal()
 		}
 	}
 	return l
@@ -139,9 +139,9 @@ func (l Limit) validate() error {
 
 func (l Limit) validateWindow(fault func(field, format string, args ...any)) {
 	switch {
-	case l.Align == AlignCalendar && l.Calendar.longest() == 0:
+	case l.Align == AlignCalendar && l.Calendar.nominal() == 0:
 		fault("Calendar", "AlignCalendar needs CalendarDay, CalendarWeek or CalendarMonth: use PerCalendar(%d, CalendarDay, zone)", l.Count)
-	case l.Align == AlignCalendar && l.Window != l.Calendar.longest():
+	case l.Align == AlignCalendar && l.Window != l.Calendar.nominal():
 		fault("Window", "a calendar window has no Window of its own: leave it out")
 	case l.Align != AlignCalendar && l.Calendar != 0:
 		fault("Calendar", "only with AlignCalendar: use PerCalendar(%d, unit, zone)", l.Count)
@@ -151,6 +151,9 @@ func (l Limit) validateWindow(fault func(field, format string, args ...any)) {
 		fault("Window", "%v is not between %v and 366 days", l.Window, minWindow)
 	case l.Window%time.Microsecond != 0:
 		fault("Window", "%v is not a whole number of microseconds: use %v", l.Window, l.Window.Truncate(time.Microsecond))
+	}
+	if l.Align != AlignCalendar && l.Zone != nil {
+		fault("Zone", "only with AlignCalendar: use PerCalendar(%d, CalendarDay, zone)", l.Count)
 	}
 }
 
@@ -240,6 +243,7 @@ func (l Limit) stepParams() step.Params {
 		}
 	}
 	if l.Align == AlignCalendar {
+		p.Length = l.Calendar.longest().Microseconds()
 		p.Bounds, p.BoundsID = calendarBounds(l.Calendar, l.Zone)
 	}
 	return p

@@ -17,6 +17,7 @@ type Limiter struct {
 	single   Single // the store again, if it offers the shortcut and there is one rule
 	rules    []*Rule
 	events   Events
+	reports  bool // some event of decisions is set
 	limitFor func(ctx context.Context, key string) *Limit
 	scratch  sync.Pool // of *scratch, for calls with several rules
 	local    fallback
@@ -74,6 +75,7 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 	for _, o := range opts {
 		o(l)
 	}
+	l.reports = l.events.Decided != nil || l.events.Denied != nil
 	if l.limitFor != nil && len(rules) != 1 {
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
 	}
@@ -89,6 +91,14 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 // Rules returns the limiter's rules, which must not be changed.
 func (l *Limiter) Rules() []*Rule { return l.rules }
 
+// LimitFor returns the limit that [WithLimitFor] chooses for the key, or nil for the rule's own.
+func (l *Limiter) LimitFor(ctx context.Context, key string) *Limit {
+	if l.limitFor == nil {
+		return nil
+	}
+	return l.limitFor(ctx, key)
+}
+
 // Store returns the limiter's store.
 func (l *Limiter) Store() Store { return l.store }
 
@@ -98,31 +108,66 @@ type scratch struct {
 }
 
 // Allow spends one on the key if there is room.
-func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
-	return l.AllowN(ctx, key, 1)
+func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
+	err = l.allow(ctx, key, 1, &d)
+	return d, err
 }
 
 // AllowN spends n on the key if there is room for all of it. With several rules the decision is that of the rule
 // that matters most to the caller; see [Tightest].
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
-	if n <= 0 {
-		return Decision{}, fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, err error) {
+	err = l.allow(ctx, key, n, &d)
+	return d, err
+}
+
+// allow writes its decision where it is wanted: returned through two calls it would be copied twice, which costs as
+// much as making it.
+func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) error {
+	if l.single == nil || n <= 0 {
+		return l.allowGeneral(ctx, key, n, d)
 	}
-	if l.single == nil {
-		return l.take(ctx, Take{Key: key, Cost: n})
-	}
-	var limit *Limit
+	rule := l.rules[0]
+	limit := &rule.Limit
 	if l.limitFor != nil {
-		limit = l.limitFor(ctx, key)
+		if chosen := l.limitFor(ctx, key); chosen != nil {
+			limit = chosen
+		}
 	}
-	d, err := l.single.TakeOne(ctx, l.rules[0], limit, key, n)
-	if err != nil {
-		return l.failOne(ctx, Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}, err)
+	p, err := l.single.TakeOne(ctx, rule, limit, key, n)
+	if p.At == 0 || err != nil {
+		return l.allowUnplain(ctx, Take{Rule: rule, Limit: limit, Key: key, Cost: n}, err, d)
 	}
-	if l.events.Decided != nil || l.events.Denied != nil && !d.Allowed {
-		l.events.report(ctx, Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}, d)
+	if p.RetryAfter == 0 {
+		d.Allowed = true
+		d.Granted = n
 	}
-	return d, nil
+	d.Limit = limit.params.Limit()
+	d.Remaining = p.Remaining
+	d.At = p.At
+	d.RetryAfter = p.RetryAfter
+	d.ResetAfter = p.ResetAfter
+	if l.reports {
+		l.events.report(ctx, Take{Rule: rule, Limit: limit, Key: key, Cost: n}, *d)
+	}
+	return nil
+}
+
+func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Decision) (err error) {
+	if n <= 0 {
+		return fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
+	}
+	*d, err = l.take(ctx, Take{Key: key, Cost: n})
+	return err
+}
+
+// allowUnplain answers what the shortcut did not.
+func (l *Limiter) allowUnplain(ctx context.Context, t Take, failed error, d *Decision) (err error) {
+	if failed != nil {
+		*d, err = l.failOne(ctx, t, failed)
+	} else {
+		*d, err = l.take(ctx, t)
+	}
+	return err
 }
 
 // AllowUpTo spends as much as there is room for, between least and most, and says in Granted how much that was.
@@ -156,7 +201,7 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 		takes[i] = t
 		takes[i].Rule = r
 	}
-	if l.limitFor != nil {
+	if l.limitFor != nil && t.Limit == nil {
 		takes[0].Limit = l.limitFor(ctx, t.Key)
 	}
 	if _, err := l.Decide(ctx, takes, out); err != nil {
@@ -190,7 +235,7 @@ func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (boo
 			d.Allowed, d.Shadow = true, true
 		}
 		allowed = allowed && (d.Allowed || takes[i].Cost == 0)
-		if takes[i].Cost != 0 && (l.events.Decided != nil || l.events.Denied != nil) {
+		if l.reports && takes[i].Cost != 0 {
 			l.events.report(ctx, takes[i], *d)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // Accuracy is what a rule trades for speed when many processes share a store.
@@ -36,7 +38,7 @@ type Rule struct {
 	Shadow       bool // decided and reported, never enforced
 	ChargeDenied bool // denied requests are charged too; a sliding log then records them, as in its classic description
 
-	id [2]uint64
+	id table.RuleID
 }
 
 // MaxRuleName is the longest name a rule may have, in bytes.
@@ -66,7 +68,7 @@ func NewRule(r Rule) (*Rule, error) {
 	}
 	r.Limit = *limit
 	sum := sha256.Sum256([]byte(r.Name))
-	r.id = [2]uint64{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}
+	r.id = table.RuleID{A: binary.LittleEndian.Uint64(sum[:]), B: binary.LittleEndian.Uint64(sum[8:])}
 	return &r, nil
 }
 

@@ -75,10 +75,19 @@ type Store interface {
 	Apply(ctx context.Context, takes []Take, out []Decision) error
 }
 
-// Single is a shortcut that a store may offer: one plain take, with nothing to put on the heap. A nil limit means the
-// rule's.
+// Single is a shortcut that a store may offer: one plain take, whose answer fits in registers. A nil limit means the
+// rule's. The store returns the zero Plain, having done nothing, for what is better asked of Apply.
 type Single interface {
-	TakeOne(ctx context.Context, rule *Rule, limit *Limit, key string, cost int64) (Decision, error)
+	TakeOne(ctx context.Context, rule *Rule, limit *Limit, key string, cost int64) (Plain, error)
+}
+
+// Plain is a decision of the common kind: all of the cost, now or not. It has four fields because structs of more do
+// not travel in registers.
+type Plain struct {
+	At         int64 // 0: not decided
+	Remaining  int64
+	RetryAfter time.Duration // 0: allowed
+	ResetAfter time.Duration
 }
 
 // Keys is the operator's side of a store.
@@ -144,8 +153,8 @@ func (t *Take) Op() (table.Op, error) {
 	}, nil
 }
 
-// Identity is the rule's name as two numbers. It is for the stores of this module.
-func (r *Rule) Identity() [2]uint64 { return r.id }
+// Identity is a digest of the rule's name. It is for the stores of this module.
+func (r *Rule) Identity() table.RuleID { return r.id }
 
 // Answered puts an algorithm's answer in the words of a decision. It is for the stores of this module.
 func Answered(p *step.Params, a *step.Answer) Decision {

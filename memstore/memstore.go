@@ -87,27 +87,36 @@ func (s *Store) micros() int64 {
 }
 
 // TakeOne applies one plain take.
-func (s *Store) TakeOne(ctx context.Context, rule *sluice.Rule, limit *sluice.Limit, key string, cost int64) (sluice.Decision, error) {
+func (s *Store) TakeOne(ctx context.Context, rule *sluice.Rule, limit *sluice.Limit, key string, cost int64) (sluice.Plain, error) {
 	if limit == nil {
 		limit = &rule.Limit
 	}
 	p := limit.Params()
-	if p == nil || cost <= 0 || cost > sluice.MaxCost || rule.ChargeDenied {
-		return s.takeGeneral(ctx, sluice.Take{Rule: rule, Limit: limit, Key: key, Cost: cost})
+	if p == nil || p.Queue || cost <= 0 || cost > p.Limit() || rule.ChargeDenied {
+		return sluice.Plain{}, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return sluice.Decision{}, err
+		return sluice.Plain{}, err
 	}
-	h := s.table.Hash(rule.Identity(), key)
-	s.table.Prefetch(h) // the slot is on its way while the clock is read
-	a := s.table.Take(h, p, s.micros(), step.Request{Cost: cost})
-	return sluice.Answered(p, &a), nil
-}
-
-func (s *Store) takeGeneral(ctx context.Context, t sluice.Take) (sluice.Decision, error) {
-	takes, out := [1]sluice.Take{t}, [1]sluice.Decision{}
-	err := s.Apply(ctx, takes[:], out[:])
-	return out[0], err
+	h := s.table.Locate(rule.Identity(), key, p) // the slot is on its way while the clock is read
+	var now int64
+	if s.now == nil {
+		now = s.clock.micros()
+	} else {
+		now = s.micros()
+	}
+	at := now
+	fresh, retry, remaining := s.table.Plain(h, p, now, cost)
+	if retry == step.Undecided {
+		a := s.table.Take(h, p, now, step.Request{Cost: cost})
+		fresh, retry, remaining = now+a.ResetAfter, a.RetryAfter, a.Remaining
+		at = a.At // a log that has seen a later clock counts from then
+	}
+	return sluice.Plain{
+		At: at, Remaining: remaining,
+		RetryAfter: time.Duration(retry) * time.Microsecond,
+		ResetAfter: time.Duration(fresh-now) * time.Microsecond,
+	}, nil
 }
 
 // onStack is how many takes of one call are handled without an allocation.

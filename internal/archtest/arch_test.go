@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"examples/waiting":   {anyPublic},
 
 	"internal/archtest": {},
+	"internal/doctest":  {},
 }
 
 // A ban is one thing that a folder must not reach. In path, "./x" is our

@@ -41,7 +41,7 @@ func (p *Params) fullAt(s State, now int64) moment {
 		return moment{at: now}
 	}
 	m := moment{s.FreshAt, s.Value}
-	if m.frac >= p.den { // written under a limit with a larger denominator
+	if m.frac >= p.den { // of another limit whose fingerprint is the same by accident
 		m.frac = 0
 	}
 	return m
@@ -70,8 +70,8 @@ func (p *Params) earlier(m moment, q int64, r uint64) moment {
 }
 
 func (p *Params) putBucket(m moment, now int64) State {
-	if m.at > now+Horizon {
-		m = moment{at: now + Horizon}
+	if m.at > now+furthest {
+		m = moment{at: now + furthest}
 	}
 	if m.at <= now {
 		return State{}
@@ -152,15 +152,15 @@ func (p *Params) remainingAt(full moment, now int64) int64 {
 
 // chargeBucket takes what is left and no more.
 func (p *Params) chargeBucket(s State, now, cost int64) State {
-	q, f := p.dripTime(min(cost, p.Burst))
 	before := p.fullAt(s, now)
-	after := p.later(before, q, f)
 	empty := p.later(moment{at: now}, p.fillQ, p.fillR)
+	if !p.isAfter(empty, before) {
+		return s
+	}
+	q, f := p.dripTime(min(cost, p.Burst))
+	after := p.later(before, q, f)
 	if p.isAfter(after, empty) {
 		after = empty
-		if p.isAfter(before, empty) {
-			after = before
-		}
 	}
 	return p.putBucket(after, now)
 }
@@ -170,37 +170,42 @@ func (p *Params) isAfter(a, b moment) bool {
 }
 
 func (p *Params) adjustBucket(s State, now, at, delta int64) (State, int64) {
-	if delta >= 0 {
-		q, f := p.dripTime(delta)
-		from := moment{s.FreshAt, s.Value}
-		if s.FreshAt <= at {
-			from = moment{at: at}
-		} else if from.frac >= p.den {
-			from.frac = 0
-		}
-		return p.putBucket(p.later(from, q, f), now), delta
-	}
 	full := p.fullAt(s, now)
+	if delta >= 0 {
+		if full.at <= now { // the key may have been forgotten, so all there is to go by is the take's time
+			full = moment{at: at}
+		}
+		q, f := p.dripTime(delta)
+		return p.putBucket(p.later(full, q, f), now), delta
+	}
 	if full.at <= now {
 		return s, 0
 	}
-	// What of the take has dripped since cannot be given back.
 	q, f := p.dripTime(-delta)
-	given := delta
-	if worn := now - at; worn > 0 {
-		left := p.later(moment{}, q, f) // as a moment: q + f/den
-		left.at -= worn
-		if left.at <= 0 {
-			return s, 0
-		}
-		// back from at - frac/den to q + r/den
-		q, f = left.at, 0
-		if left.frac > 0 {
-			q, f = left.at-1, p.den-left.frac
-		}
-		given = -p.unitsIn(q, f)
+	if p.Queue && p.isAfter(p.earlier(full, q, f), moment{at: at}) {
+		return s, 0 // others stand behind it, and their places are given: its own cannot be filled
 	}
-	return p.putBucket(p.earlier(full, q, f), now), given
+	// What of the take has dripped since cannot be given back. Nor, for a place that is not reached yet, can what will
+	// have dripped by the last place behind it: those stay where they are, and what came back would overflow before.
+	worn, since := moment{at: now}, at
+	if at > now && !p.Queue {
+		worn, since = p.earlier(full, p.fillQ, p.fillR), at-1 // at is a place rounded up
+	}
+	left := p.later(moment{}, q, f)
+	if worn.at > at {
+		left = p.later(left, since-worn.at, worn.frac)
+	}
+	if missing := (moment{full.at - now, full.frac}); p.isAfter(left, missing) {
+		left = missing
+	}
+	if left.at <= 0 {
+		return s, 0
+	}
+	q, f = left.at, 0
+	if left.frac > 0 { // back from at - frac/den to q + f/den
+		q, f = left.at-1, p.den-left.frac
+	}
+	return p.putBucket(p.earlier(full, q, f), now), -p.unitsIn(q, f)
 }
 
 // unitsIn is how many whole units drip in q + f/den microseconds.

@@ -15,22 +15,23 @@ type counter struct {
 }
 
 func (p *Params) counter(s State, now int64) counter {
-	if s.FreshAt > now && s.Shape == p.shape {
-		c := counter{
-			start: s.FreshAt - 2*p.Length,
-			cur:   int64(s.Value & MaxWindowCount), prev: int64(s.Value >> 32),
-		}
-		if now >= c.start+p.Length {
-			c = counter{start: c.start + p.Length, prev: c.cur}
-		}
-		return c
+	if s.FreshAt <= now {
+		return p.counterAt(now)
 	}
-	_, r := divide(uint64(now), uint64(p.Length), p.lengthInv)
-	c := counter{start: now - int64(r)}
-	if s.FreshAt > now { // the window was changed: keep the counts
-		c.cur, c.prev = int64(s.Value&MaxWindowCount), int64(s.Value>>32)
+	c := counter{
+		start: s.FreshAt - 2*p.Length,
+		cur:   int64(s.Value & MaxWindowCount), prev: int64(s.Value >> 32),
+	}
+	if now >= c.start+p.Length {
+		c = counter{start: c.start + p.Length, prev: c.cur}
 	}
 	return c
+}
+
+// counterAt is the empty counter of the window that now falls into.
+func (p *Params) counterAt(now int64) counter {
+	_, r := divide(uint64(now), uint64(p.Length), p.lengthInv)
+	return counter{start: now - int64(r)}
 }
 
 func (p *Params) putCounter(c counter) State {
@@ -130,28 +131,38 @@ type slices struct {
 // slices brings the ring up to now: sub-windows that have left are cleared.
 func (p *Params) slices(s State, words []uint64, now int64) slices {
 	ring := words[:p.Slices+1]
-	number, r := divide(uint64(now), uint64(p.slice), p.sliceInv)
-	at := slices{start: now - int64(r), index: int64(number) % (p.Slices + 1)}
-	switch {
-	case s.FreshAt <= now:
+	at := p.slicesAt(now)
+	if s.FreshAt <= now {
 		clear(ring)
-	case s.Shape != p.shape: // the window was changed: keep the count, all of it as if spent now
-		var total int64
-		for _, n := range ring {
-			total = addSat(total, int64(n))
-		}
-		clear(ring)
-		ring[at.index] = uint64(total)
-	default:
-		last := s.FreshAt - (p.Slices+1)*p.slice // start of the sub-window last written
-		if at.start <= last {
-			return slices{start: last, index: last / p.slice % (p.Slices + 1)}
-		}
-		for start := last + p.slice; start <= at.start; start += p.slice {
-			ring[start/p.slice%(p.Slices+1)] = 0
-		}
+		return at
+	}
+	last := s.FreshAt - (p.Slices+1)*p.slice // start of the sub-window last written
+	if at.start <= last {
+		return slices{start: last, index: last / p.slice % (p.Slices + 1)}
+	}
+	for start := last + p.slice; start <= at.start; start += p.slice {
+		ring[start/p.slice%(p.Slices+1)] = 0
 	}
 	return at
+}
+
+// slicesAt is the sub-window that now falls into.
+func (p *Params) slicesAt(now int64) slices {
+	number, r := divide(uint64(now), uint64(p.slice), p.sliceInv)
+	return slices{start: now - int64(r), index: int64(number) % (p.Slices + 1)}
+}
+
+// adoptSlices keeps the count of a ring with another grid, all of it as if spent now.
+func (p *Params) adoptSlices(words []uint64, now int64) State {
+	ring := words[:p.Slices+1]
+	at := p.slicesAt(now)
+	var total int64
+	for _, n := range ring {
+		total = addSat(total, int64(n))
+	}
+	clear(ring)
+	ring[at.index] = uint64(total)
+	return p.putSlices(at)
 }
 
 func (p *Params) putSlices(at slices) State {
@@ -169,19 +180,15 @@ func (p *Params) slicesUsed(at slices, words []uint64, now int64) int64 {
 	return whole - oldest + (oldest*weight(at.start, p.slice, p.sliceInv, now)+p.half())>>16
 }
 
-// takeSlices tidies the ring even when Dry; what it returns as the state then matches the ring.
 func (p *Params) takeSlices(s State, words []uint64, now int64, r Request) (State, Answer) {
 	at := p.slices(s, words, now)
 	used := p.slicesUsed(at, words, now)
 	a := Answer{Remaining: max(0, p.Count-used), ResetAfter: max(0, s.FreshAt-now), At: now}
-	if s.FreshAt > now {
-		s = p.putSlices(at)
-	}
 	if r.Cost > p.Count {
 		a.Never = true
 		return s, a
 	}
-	if used+r.Cost > p.Count {
+	if used+r.Cost > p.Count { // refused: the ring may have been tidied, but the key lasts no longer for it
 		a.RetryAfter = p.slicesRetry(at, words, r.Cost) - now
 		return s, a
 	}

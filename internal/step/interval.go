@@ -23,8 +23,8 @@ func (p *Params) putInterval(deficit, base int64) State {
 		return State{}
 	}
 	refills := ceilDiv(deficit, p.Count)
-	if refills > Horizon/p.Length {
-		refills = Horizon/p.Length + 1
+	if refills > furthest/p.Length {
+		refills = furthest / p.Length
 		deficit = refills * p.Count
 	}
 	return State{FreshAt: base + refills*p.Length, Value: uint64(refills*p.Count - deficit), Shape: p.shape}
@@ -54,18 +54,37 @@ func (p *Params) takeInterval(s State, now int64, r Request) (State, Answer) {
 
 func (p *Params) chargeInterval(s State, now, cost int64) State {
 	deficit, base := p.interval(s, now)
-	return p.putInterval(max(deficit, min(addSat(deficit, cost), p.Burst)), base)
+	if deficit >= p.Burst {
+		return s
+	}
+	return p.putInterval(min(addSat(deficit, cost), p.Burst), base)
 }
 
 func (p *Params) adjustInterval(s State, now, at, delta int64) (State, int64) {
 	deficit, base := p.interval(s, now)
-	var refilled int64 // since the take
-	if at < base {
-		refilled = mulSat(ceilDiv(base-at, p.Length), p.Count)
-	}
 	if delta >= 0 {
-		return p.putInterval(addSat(deficit, max(0, delta-refilled)), base), delta
+		if deficit == 0 { // the key may have been forgotten, so all there is to go by is the take's time
+			if p.Align == FirstHit && at < now {
+				base = now - (now-at)%p.Length
+			}
+			return p.putInterval(max(0, delta-p.refilled(at, base)), base), delta
+		}
+		return p.putInterval(addSat(deficit, delta), base), delta
 	}
-	given := min(max(0, -delta-refilled), deficit)
+	// What was refilled since cannot be given back. Nor, for a place that is not reached yet, can what will have been
+	// refilled by the last place behind it: those stay where they are, and what came back would overflow before.
+	until := base
+	if at > now {
+		until += ceilDiv(max(0, deficit-p.Burst), p.Count) * p.Length
+	}
+	given := min(max(0, -delta-p.refilled(at, until)), deficit)
 	return p.putInterval(deficit-given, base), -given
+}
+
+// refilled is what was poured in after at, up to and including the boundary until.
+func (p *Params) refilled(at, until int64) int64 {
+	if at >= until {
+		return 0
+	}
+	return mulSat(ceilDiv(until-at, p.Length), p.Count)
 }

@@ -75,14 +75,10 @@ func entryTime(e uint64, now int64) int64 {
 	return now - diff
 }
 
-// prune drops entries that have left the window. It changes nothing that a decision could tell.
+// prune drops entries that have left the window.
 func (l *log) prune(p *Params, now int64) {
-	n := l.len
 	for l.len > 0 && entryTime(*l.entry(0), now) <= now-p.Length {
 		l.drop()
-	}
-	if l.len != n {
-		l.save()
 	}
 }
 
@@ -93,6 +89,14 @@ func (l *log) drop() {
 	if l.head >= l.cap() {
 		l.head = 0
 	}
+}
+
+// remove closes the gap that an entry without cost leaves.
+func (l *log) remove(i int) {
+	for ; i < l.len-1; i++ {
+		*l.entry(i) = *l.entry(i + 1)
+	}
+	l.len--
 }
 
 // push appends an entry; a full ring, or one whose last entry is of the same time, merges it into the last.
@@ -155,10 +159,12 @@ func (p *Params) takeLog(s State, words []uint64, now int64, r Request) (State, 
 	return s, a
 }
 
-// log opens the ring as it is at now. A fresh state means an empty one, whatever the words hold.
+// log opens the ring as it is at now. It is saved only with a new entry: a clock that is behind the one that pruned it
+// would miss what was dropped, but no clock is behind the last entry. A fresh state means an empty ring, whatever the
+// words hold.
 func (p *Params) log(s State, words []uint64, now int64) log {
 	if s.FreshAt <= now {
-		words[0] = 0
+		return log{words: words}
 	}
 	l := openLog(words)
 	l.prune(p, now)
@@ -170,27 +176,42 @@ func (p *Params) log(s State, words []uint64, now int64) log {
 func (p *Params) chargeLog(s State, words []uint64, now, cost int64) State {
 	l := p.log(s, words, now)
 	cost = min(cost, p.Count)
+	at := now
+	if l.len > 0 { // a stale clock must not put the refused one in place of a younger that was granted
+		at = max(at, entryTime(*l.entry(l.len - 1), now))
+	}
 	for l.len > 0 && l.sum+cost-entryCost(*l.entry(0)) >= p.Count {
 		l.drop()
 	}
 	l.save()
-	l.push(now, cost)
+	l.push(at, cost)
 	return p.putLog(&l, now)
 }
 
 func (p *Params) adjustLog(s State, words []uint64, now, at, delta int64) (State, int64) {
 	l := p.log(s, words, now)
-	for i := l.len - 1; i >= 0; i-- {
-		e := l.entry(i)
-		if entryTime(*e, now) != at {
-			continue
-		}
-		old := entryCost(*e)
-		cost := clamp(old, delta, costMost)
-		*e = *e&^costMost | uint64(cost)
-		l.sum += cost - old
-		l.save()
-		return p.putLog(&l, now), cost - old
+	i := l.len
+	for i > 0 && entryTime(*l.entry(i - 1), now) >= at {
+		i--
 	}
-	return s, 0
+	if i == l.len || entryTime(*l.entry(i), now) != at {
+		// The entry has left, or was merged into a younger one, which then bears a settlement too.
+		if delta < 0 || at <= now-p.Length {
+			return s, 0
+		}
+		if i == l.len {
+			l.push(min(at, now), min(delta, costMost))
+			return p.putLog(&l, now), delta
+		}
+	}
+	e := l.entry(i)
+	old := entryCost(*e)
+	cost := clamp(old, delta, costMost)
+	*e = *e&^costMost | uint64(cost)
+	l.sum += cost - old
+	if cost == 0 { // or taking and giving back would make the log outgrow the limit
+		l.remove(i)
+	}
+	l.save()
+	return p.putLog(&l, now), cost - old
 }

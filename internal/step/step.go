@@ -36,8 +36,10 @@ const (
 )
 
 const (
-	// Horizon bounds how far ahead of now a bucket's state may lie, in microseconds: a hundred years.
+	// Horizon bounds how long a bucket may take to fill, in microseconds: a hundred years.
 	Horizon = 100 * Year
+	// furthest bounds how far ahead of now a bucket's state may lie: a full one, and callers who wait or settle late.
+	furthest = Horizon + Horizon/4
 	// Year is 365 days in microseconds.
 	Year = 365 * 24 * 3600 * 1_000_000
 	// MaxTime is the largest time a state can hold: the year 2255. Lua's numbers are exact up to here.
@@ -77,7 +79,9 @@ type Params struct {
 	// BoundsID tells calendars apart (unit and zone), so that a changed one is noticed.
 	BoundsID uint64
 
-	shape uint8 // fingerprint of what gives a stored value its meaning besides Kind
+	shape    uint8 // fingerprint of what gives a stored value its meaning besides Kind
+	plain    uint8 // which plain case of Plain this is
+	identity uint64
 
 	// A bucket's times have the denominator den; a unit of cost takes unitQ + unitR/den microseconds to drip, a full
 	// bucket fillQ + fillR/den.
@@ -103,10 +107,10 @@ type State struct {
 // Request is one attempt to spend.
 type Request struct {
 	Cost     int64 // 0 peeks
-	Min      int64 // if positive, a grant of at least Min and at most Cost is accepted
+	Min      int64 // if positive, a grant of at least Min and at most Cost is accepted: what remains, or Min if that fits otherwise
 	MaxDelay int64 // accept a place this much later; a Queue without it accepts any place it has
 	Charge   bool  // charge a refused request too
-	Dry      bool  // decide, change nothing (a wide state may still be tidied)
+	Dry      bool  // decide, change nothing
 }
 
 // Answer is the outcome of one Request.
@@ -115,7 +119,7 @@ type Answer struct {
 	Never      bool  // the cost can never fit, however long one waits
 	Granted    int64 // what was spent; negative: what was given back
 	Remaining  int64 // what could be spent now
-	RetryAfter int64 // when denied: the same request would be allowed this much later if nobody else came
+	RetryAfter int64 // when denied: the same request would be allowed this much later if nobody else came; by a bucket, without Delay
 	ResetAfter int64 // the key is as if never seen this much later
 	Delay      int64 // when allowed: how long the caller must wait first
 	At         int64 // when the take counts from; names it to Adjust
@@ -130,9 +134,10 @@ func (p *Params) Limit() int64 {
 }
 
 // Identity distinguishes states that cannot be read as each other's. Stores make it part of the stored key.
-func (p *Params) Identity() uint64 {
-	return uint64(p.Kind) | uint64(p.Slices)<<8
-}
+func (p *Params) Identity() uint64 { return p.identity }
+
+// Shape marks the states that these Params write.
+func (p *Params) Shape() uint8 { return p.shape }
 
 // Compile derives what the algorithms need. It trusts its input: the sluice package validates limits.
 func Compile(p Params) Params {
@@ -146,36 +151,95 @@ func Compile(p Params) Params {
 	p.lengthInv = reciprocal(uint64(p.Length))
 	p.grain = p.Length>>31 + 1
 	p.shape = p.fingerprint()
+	p.plain = p.compilePlain()
+	p.identity = uint64(p.Kind) | uint64(p.Slices)<<8
 	return p
 }
 
-// fingerprint hashes the window's length and alignment. Two limits of one rule name that share it by accident (one
-// in 255 unless they are common windows, which all differ) have a stored window read as if it were the other's: it
-// still ends when it would have.
+// fingerprint hashes the window's length and alignment; for a bucket, what its fractions are of. Two limits of one rule
+// name that share it by accident (one in 255 unless they are common windows, which all differ: the last factor was
+// searched for that) have a stored window read as if it were the other's: it still ends when it would have.
 func (p *Params) fingerprint() uint8 {
-	h := uint64(p.Length)*0x9E3779B97F4A7C15 ^ uint64(p.Align)*0xC2B2AE3D27D4EB4F ^ p.BoundsID*0x165667B19E3779F9
+	meaning := uint64(p.Length)
+	if p.Kind == Bucket {
+		meaning = p.den
+	}
+	h := meaning*0x9E3779B97F4A7C15 ^ uint64(p.Align)*0xC2B2AE3D27D4EB4F ^ p.BoundsID*0x165667B19E3779F9
 	h ^= h >> 29
-	h *= 0xBF58476D1CE4E5B9
+	h *= 0x272796BDE8769949
 	return uint8(h>>56)%255 + 1
 }
 
-// Take decides one request and returns the state to keep. The words are the wide part of the state, at least
-// [Params.Words] long, and are changed in place; they are nil for narrow kinds.
+// Take decides one request and returns the state to keep, whatever the answer. The words are the wide part of the
+// state, at least [Params.Words] long, and are changed in place; they are nil for narrow kinds.
 func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Answer) {
+	was := s
+	if p.Kind == Slices && (r.Dry || r.Cost == 0) { // who only asks, perhaps by a wrong clock, must not tidy
+		var ring [MaxSlices + 1]uint64
+		words = append(ring[:0], words[:p.Slices+1]...)
+	}
+	if s.Shape != p.shape && s.FreshAt > now {
+		s = p.adopt(s, words, now)
+	}
 	if r.Cost == 0 {
-		return s, p.peek(s, words, now, r)
+		return was, p.peek(s, words, now, r)
 	}
 	next, a := p.take(s, words, now, r)
-	if !a.Allowed && r.Min > 0 && a.Remaining >= r.Min {
-		// What remains is less than Cost, or the request would have been allowed.
-		part := r
-		part.Cost, part.Min = a.Remaining, 0
-		return p.take(s, words, now, part)
+	if !a.Allowed && (r.Min > 0 || r.Charge) {
+		next, a = p.refuse(s, words, now, r, a)
 	}
-	if !a.Allowed && r.Charge && !r.Dry {
-		return p.charge(s, words, now, r.Cost, a)
+	if r.Dry {
+		return was, a
 	}
 	return next, a
+}
+
+// adopt turns a state that was written under another limit into one of this limit's: buckets keep the time until full,
+// windows and logs the count. A refused take returns it too. If it did not, a count kept from a long window would be
+// moved on into every new short one, and RetryAfter would be a lie until the long one had ended.
+func (p *Params) adopt(s State, words []uint64, now int64) State {
+	switch p.Kind {
+	case Window:
+		return p.putWindow(p.windowAt(now).add(p, now, int64(s.Value&countMost)))
+	case Counter:
+		c := p.counterAt(now)
+		c.cur, c.prev = int64(s.Value&MaxWindowCount), int64(s.Value>>32)
+		return p.putCounter(c)
+	case Slices:
+		return p.adoptSlices(words, now)
+	case Log:
+		l := p.log(s, words, now)
+		return p.putLog(&l, now)
+	case Bucket:
+		s.Value = 0 // a fraction of something else; FreshAt is rounded up
+	}
+	s.Shape = p.shape
+	return s
+}
+
+// refuse does what a request asked for in case it does not fit as a whole: a part of it, or a charge all the same.
+func (p *Params) refuse(s State, words []uint64, now int64, r Request, a Answer) (State, Answer) {
+	rest := r
+	if r.Min > 0 {
+		rest.Cost, rest.Min = max(min(a.Remaining, r.Cost), r.Min), 0
+		var next State
+		if next, a = p.take(s, words, now, rest); a.Allowed {
+			return next, a
+		}
+		rest.Cost = r.Min // what a retry needs
+	}
+	if r.Charge && !r.Dry {
+		s = p.charge(s, words, now, r.Cost)
+		a.Granted, a.At = 0, now
+		a.Remaining, a.ResetAfter = p.look(s, words, now)
+		// The refusal's own charge may push back the moment at which a retry succeeds.
+		if !a.Never {
+			rest.Dry = true
+			_, again := p.take(s, words, now, rest)
+			a.RetryAfter = again.RetryAfter
+		}
+	}
+	return s, a
 }
 
 func (p *Params) take(s State, words []uint64, now int64, r Request) (State, Answer) {
@@ -232,39 +296,34 @@ func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter
 
 // charge books the cost of a refused request. A bucket is emptied at the most, so that a flood of refused requests
 // keeps a caller out for one refill and no longer; windows count on, up to the most they can hold.
-func (p *Params) charge(s State, words []uint64, now, cost int64, a Answer) (State, Answer) {
+func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 	switch p.Kind {
 	case Bucket:
-		s = p.chargeBucket(s, now, cost)
+		return p.chargeBucket(s, now, cost)
 	case Interval:
-		s = p.chargeInterval(s, now, cost)
+		return p.chargeInterval(s, now, cost)
 	case Window:
 		w := p.window(s, now)
-		s = p.putWindow(w.add(p, now, cost))
+		return p.putWindow(w.add(p, now, cost))
 	case Counter:
 		c := p.counter(s, now)
 		c.cur = saturate32(c.cur, cost)
-		s = p.putCounter(c)
+		return p.putCounter(c)
 	case Slices:
-		s = p.chargeSlices(s, words, now, cost)
+		return p.chargeSlices(s, words, now, cost)
 	default:
-		s = p.chargeLog(s, words, now, cost)
+		return p.chargeLog(s, words, now, cost)
 	}
-	a.Granted = 0
-	a.At = now
-	a.Remaining, a.ResetAfter = p.look(s, words, now)
-	// The refusal's own charge may push back the moment at which a retry succeeds.
-	if !a.Never {
-		_, again := p.take(s, words, now, Request{Cost: cost, Dry: true})
-		a.RetryAfter = again.RetryAfter
-	}
-	return s, a
 }
 
 // Adjust settles an earlier take, named by the At of its answer: delta is what it really cost less what was charged.
-// A negative delta gives back, and at most what of that very take has not worn off; anything else would mint. A
-// positive delta is charged as if it had been taken then, and may go into debt.
+// A negative delta gives back, and at most what of that very take has not worn off; anything else would mint. A place
+// in a queue is given back only if nobody stands behind it. A positive delta is charged as if it had been taken then,
+// and may go into debt.
 func (p *Params) Adjust(s State, words []uint64, now, at, delta int64) (State, Answer) {
+	if s.Shape != p.shape && s.FreshAt > now {
+		s = p.adopt(s, words, now)
+	}
 	var given int64
 	switch p.Kind {
 	case Bucket:

@@ -6,6 +6,7 @@ package step
 const (
 	countBits = 33
 	countMost = 1<<countBits - 1
+	graceMost = 1<<(64-countBits) - 1
 )
 
 type window struct {
@@ -15,12 +16,17 @@ type window struct {
 }
 
 func (p *Params) window(s State, now int64) window {
-	if s.FreshAt > now && s.Shape == p.shape {
-		return window{
-			start: s.FreshAt - p.Length, end: s.FreshAt,
-			count: int64(s.Value & countMost), grace: int64(s.Value >> countBits),
-		}
+	if s.FreshAt <= now {
+		return p.windowAt(now)
 	}
+	return window{
+		start: s.FreshAt - p.Length, end: s.FreshAt,
+		count: int64(s.Value & countMost), grace: int64(s.Value >> countBits),
+	}
+}
+
+// windowAt is the empty window that now falls into.
+func (p *Params) windowAt(now int64) window {
 	w := window{start: now}
 	switch p.Align {
 	case FirstHit:
@@ -32,9 +38,6 @@ func (p *Params) window(s State, now int64) window {
 		w.start = now - int64(r)
 		w.end = w.start + p.Length
 	}
-	if s.FreshAt > now { // the window's length or alignment was changed: keep the count
-		w.count = int64(s.Value & countMost)
-	}
 	return w
 }
 
@@ -45,7 +48,8 @@ func (w window) add(p *Params, now, delta int64) window {
 	if p.Over > 0 && before <= p.Count && w.count > p.Count {
 		w.grace = 0
 		if until := now + p.For; until < w.end {
-			w.grace = ceilDiv(w.end-until, p.grain)
+			// More than fits is only possible for a clock that is behind the whole window.
+			w.grace = min(ceilDiv(w.end-until, p.grain), graceMost)
 		}
 	}
 	return w
@@ -54,6 +58,9 @@ func (w window) add(p *Params, now, delta int64) window {
 func (w window) graceEnd(p *Params) int64 { return w.end - w.grace*p.grain }
 
 func (p *Params) putWindow(w window) State {
+	if w.count == 0 { // all was given back
+		return State{}
+	}
 	return State{FreshAt: w.end, Value: uint64(w.count) | uint64(w.grace)<<countBits, Shape: p.shape}
 }
 
@@ -96,6 +103,6 @@ func (p *Params) adjustWindow(s State, now, at, delta int64) (State, int64) {
 		return s, 0
 	}
 	before := w.count
-	w = w.add(p, now, delta)
+	w = w.add(p, at, delta)
 	return p.putWindow(w), w.count - before
 }

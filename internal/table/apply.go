@@ -1,6 +1,40 @@
 package table
 
-import "github.com/sluiceproject/sluice/internal/step"
+import (
+	"math"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// Plain applies a cost the shortest way there is, if the key is in the table and nothing about it is unusual;
+// otherwise it does nothing and returns a retry of step.Undecided.
+func (t *Table) Plain(h Hash, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
+	seg := &t.segments[h.segment()]
+	tag, extra := h.tagFor(p.Identity()), h.extra()
+	seg.mu.Lock()
+	i, ok := seg.find(tag, extra)
+	if !ok || seg.cold != nil {
+		seg.mu.Unlock()
+		return 0, step.Undecided, 0
+	}
+	s := &seg.slots[i]
+	if p.IsPlainBucket() { // in line: the call would cost as much as the sum
+		after, room := p.PlainBucket(s.freshAt(), now, cost)
+		if room >= 0 {
+			s.word = uint64(after) | extra | uint64(p.Shape())<<shapeShift
+			s.value = 0
+			seg.mu.Unlock()
+			return after, step.Fits, p.PlainUnits(room)
+		}
+	}
+	fresh, value, retry, remaining := p.Plain(s.freshAt(), s.value, uint8(s.word>>shapeShift), now, cost)
+	if retry == step.Fits {
+		s.word = uint64(fresh) | extra | uint64(p.Shape())<<shapeShift
+		s.value = value
+	}
+	seg.mu.Unlock()
+	return fresh, retry, remaining
+}
 
 // Take applies one request: the short way for the common case. The hash is of the rule and key.
 func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Answer {
@@ -31,9 +65,26 @@ func inRange(now int64) int64 {
 func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request) step.Answer {
 	if seg.cold != nil {
 		if until := seg.blockedUntil(h, now); until > 0 {
-			return step.Answer{RetryAfter: until - now, ResetAfter: until - now, At: now}
+			return t.takeBlocked(seg, h, p, now, r, until)
 		}
 	}
+	return t.takeFree(seg, h, p, now, r)
+}
+
+// takeBlocked denies a request until the block ends, or for longer if there is no room then.
+func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request, until int64) step.Answer {
+	r.Dry = true
+	free := t.takeFree(seg, h, p, now, r)
+	idle := t.takeFree(seg, h, p, now, step.Request{Dry: true})
+	a := step.Answer{Never: free.Never, ResetAfter: max(until-now, idle.ResetAfter), At: now}
+	if !a.Never {
+		a.RetryAfter = max(until-now, free.RetryAfter)
+	}
+	return a
+}
+
+// takeFree applies one request to a key that is not blocked.
+func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step.Request) step.Answer {
 	tag := h.tagFor(p.Identity())
 	if i, ok := seg.find(tag, h.extra()); ok {
 		return t.takeSlot(&seg.slots[i], p, now, r)
@@ -77,10 +128,8 @@ func (t *Table) takeSlot(s *slot, p *step.Params, now int64, r step.Request) ste
 	}
 	words := t.wideWords(s, p, now)
 	next, a := p.Take(st, words, now, r)
-	if !r.Dry {
-		next.Value = s.value
-		s.set(next)
-	}
+	next.Value = s.value // also when dry: the words may have been tidied, and the state tells up to when
+	s.set(next)
 	return a
 }
 
@@ -173,9 +222,21 @@ func (t *Table) replay(seg *segment, h Hash, op *Op, now int64) (step.Answer, bo
 	}
 	s := seg.slots[i]
 	a := t.takeLocked(seg, h, op.Params, now, step.Request{Dry: true})
-	a.Allowed, a.Never, a.Delay = s.value&deniedFlag == 0, false, 0
+	a.Allowed, a.Never, a.Delay, a.RetryAfter = s.value&deniedFlag == 0, false, 0, 0
 	a.Granted = int64(s.value&^deniedFlag) << 1 >> 1
 	a.At = s.freshAt() - dedupe
+	kind := op.Params.Kind
+	switch {
+	case !a.Allowed: // and stays so until the ID is forgotten
+		r := op.Request
+		r.Dry = true
+		again := t.takeLocked(seg, h, op.Params, now, r)
+		if a.Never = again.Never; !a.Never {
+			a.RetryAfter = max(s.freshAt()-now, again.RetryAfter)
+		}
+	case op.At == 0 && (kind == step.Bucket || kind == step.Interval):
+		a.Delay = max(0, a.At-now) // of its place
+	}
 	return a, true
 }
 
@@ -217,8 +278,7 @@ func (t *Table) Apply(now int64, ops []Op, out []step.Answer) {
 	}
 	tasks = tasks[:len(ops)]
 	for i := range ops {
-		tasks[i].hash = t.Hash(ops[i].Rule, ops[i].Key)
-		t.Prefetch(tasks[i].hash)
+		tasks[i].hash = t.Locate(ops[i].Rule, ops[i].Key, ops[i].Params)
 	}
 	t.applyHashed(now, ops, tasks, out)
 }
@@ -274,10 +334,14 @@ func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int
 		out[i] = step.Answer{Allowed: true, At: op.At}
 		return
 	}
+	var behind int64 // when the last of them will have left a queue
 	for j := range i {
 		if tasks[j].hash == task.hash && out[j].Allowed && !tasks[j].replayed && ops[j].At == 0 &&
 			ops[j].Params.Identity() == op.Params.Identity() {
 			task.pending += out[j].Granted
+			if ops[j].Request.Cost > 0 {
+				behind = out[j].ResetAfter
+			}
 		}
 	}
 	r := op.Request
@@ -289,8 +353,13 @@ func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int
 		r.Min += task.pending
 	}
 	out[i] = t.takeLocked(seg, task.hash, op.Params, now, r)
-	if out[i].Allowed && r.Cost > 0 {
-		out[i].Granted -= task.pending
+	if !out[i].Allowed || r.Cost == 0 {
+		return
+	}
+	out[i].Granted -= task.pending
+	if op.Params.Queue && r.MaxDelay > 0 && behind > r.MaxDelay {
+		out[i] = t.takeLocked(seg, task.hash, op.Params, now, step.Request{Dry: true})
+		out[i].Allowed, out[i].Delay, out[i].At, out[i].RetryAfter = false, 0, now, behind-r.MaxDelay
 	}
 }
 
@@ -300,6 +369,10 @@ func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64)
 		return
 	}
 	seg := &t.segments[task.hash.segment()]
+	if !a.Allowed && !op.Request.Charge {
+		t.adopt(seg, task.hash, op.Params, now)
+		return
+	}
 	switch {
 	case veto && !op.Request.Charge:
 		if op.At == 0 && a.Allowed { // it would have passed; say what there is without it
@@ -310,12 +383,22 @@ func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64)
 		return
 	case op.At != 0:
 		*a = t.adjustLocked(seg, task.hash, op.Params, now, op)
-	case a.Allowed || op.Request.Charge:
-		*a = t.takeLocked(seg, task.hash, op.Params, now, op.Request)
 	default:
-		return // a shadow rule's denial
+		*a = t.takeLocked(seg, task.hash, op.Params, now, op.Request)
 	}
-	if op.ID != 0 {
+	if op.ID != 0 && (a.Allowed || seg.cold == nil || seg.blockedUntil(task.hash, now) == 0) { // a block charges nothing
 		t.remember(seg, task.hash, op, a, now)
+	}
+}
+
+// adopt rewrites a refused take's state if it was written under other numbers: the refusal has told when there will be
+// room, counting on the new ones.
+func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64) {
+	i, ok := seg.find(h.tagFor(p.Identity()), h.extra())
+	if !ok {
+		return
+	}
+	if s := &seg.slots[i]; s.freshAt() > now && s.state().Shape != p.Shape() {
+		t.takeSlot(s, p, now, step.Request{Cost: math.MaxInt64}) // never fits, and so charges nothing
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"unsafe"
+
+	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // Seed is the secret that a table's hash is keyed with. Without it nobody can choose keys that collide. It can be
@@ -50,11 +52,11 @@ func fold(a, b uint64) uint64 {
 
 // Hash hashes a rule and a key. Both lanes see every byte with their own secrets all the way, so that the two results
 // are independent for keys of any length.
-func (t *Table) Hash(rule [2]uint64, key string) Hash {
+func (t *Table) Hash(rule RuleID, key string) Hash {
 	s := &t.seed
 	p := unsafe.Slice(unsafe.StringData(key), len(key))
 	n := uint64(len(p))
-	x := fold(rule[0]^s[0], rule[1]^s[1])
+	x := fold(rule.A^s[0], rule.B^s[1])
 	y := x ^ s[3]
 	for len(p) > 16 {
 		a, b := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
@@ -75,6 +77,19 @@ func (t *Table) Hash(rule [2]uint64, key string) Hash {
 		tag:  fold(fold(a^s[1], b^x)^s[0], n^s[2]),
 		spot: fold(fold(a^s[2], b^y)^s[3], n^s[1]),
 	}
+}
+
+// cachedBytes is how much of slots a processor's cache holds, to be modest.
+const cachedBytes = 1 << 20
+
+// Locate hashes a rule and a key and asks for the memory of the key's slot, so that it is on its way while the caller
+// does something else, such as reading the clock.
+func (t *Table) Locate(rule RuleID, key string, p *step.Params) Hash {
+	h := t.Hash(rule, key)
+	if t.used.Load() > t.cached {
+		t.prefetch(h.segment(), h.tagFor(p.Identity()))
+	}
+	return h
 }
 
 // withID is the hash under which it is remembered that a request with this ID was charged. It stays in the key's own

@@ -2,9 +2,12 @@ package table
 
 import "github.com/sluiceproject/sluice/internal/step"
 
+// RuleID is a digest of a rule's name. It is a struct because arrays do not travel in registers.
+type RuleID struct{ A, B uint64 }
+
 // Op is one take in integers: a key under a rule, and what is asked of it.
 type Op struct {
-	Rule    [2]uint64 // digest of the rule's name
+	Rule    RuleID
 	Key     string
 	Params  *step.Params
 	Request step.Request

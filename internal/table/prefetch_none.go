@@ -2,6 +2,6 @@
 
 package table
 
-// Prefetch does nothing here: the processor has no such instruction that we know of, or the race detector would
-// rightly object to looking at a segment without its lock.
-func (t *Table) Prefetch(Hash) {}
+// prefetch does nothing here: we know of no such instruction, or the race detector would rightly object to looking at
+// a segment without its lock.
+func (t *Table) prefetch(segment, tag uint64) {}

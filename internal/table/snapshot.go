@@ -3,12 +3,14 @@ package table
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 )
 
 // A snapshot is a magic line, a header, records and a checksum, all numbers little-endian:
@@ -40,31 +42,26 @@ const (
 var ErrSnapshot = errors.New("not a whole snapshot")
 
 type snapshotWriter struct {
-	w       *bufio.Writer
-	sum     hash.Hash
+	w       *bufio.Writer // before the checksum, which so sees large pieces
 	records uint64
 	err     error
-}
-
-func (w *snapshotWriter) bytes(b []byte) {
-	if w.err == nil {
-		w.sum.Write(b)
-		_, w.err = w.w.Write(b)
-	}
 }
 
 func (w *snapshotWriter) numbers(ns ...uint64) {
 	var b [8]byte
 	for _, n := range ns {
 		binary.LittleEndian.PutUint64(b[:], n)
-		w.bytes(b[:])
+		if w.err == nil {
+			_, w.err = w.w.Write(b[:])
+		}
 	}
 }
 
 // Save writes all live states. Segments are locked one after the other: each is of one moment, the whole is not.
 func (t *Table) Save(dst io.Writer, now int64) error {
-	w := &snapshotWriter{w: bufio.NewWriterSize(dst, 1<<16), sum: sha256.New()}
-	w.bytes([]byte(snapshotMagic))
+	sum := sha256.New()
+	w := &snapshotWriter{w: bufio.NewWriterSize(io.MultiWriter(dst, sum), 1<<16)}
+	_, w.err = w.w.WriteString(snapshotMagic)
 	w.numbers(t.seed[:]...)
 	w.numbers(uint64(now))
 	for i := range t.segments {
@@ -81,10 +78,10 @@ func (t *Table) Save(dst io.Writer, now int64) error {
 	}
 	w.numbers(recordEnd, w.records)
 	if w.err == nil {
-		_, w.err = w.w.Write(w.sum.Sum(nil))
+		w.err = w.w.Flush()
 	}
 	if w.err == nil {
-		w.err = w.w.Flush()
+		_, w.err = dst.Write(sum.Sum(nil))
 	}
 	return w.err
 }
@@ -119,37 +116,39 @@ func (t *Table) saveSegment(w *snapshotWriter, i int, now int64) {
 }
 
 type snapshotReader struct {
-	r   *bufio.Reader
-	sum hash.Hash
-	err error
+	r       *bufio.Reader
+	sum     hash.Hash
+	pending []byte // read and not yet summed
+	err     error
 }
 
-func (r *snapshotReader) bytes(n int) []byte {
-	b := make([]byte, n)
-	if r.err == nil {
-		if _, r.err = io.ReadFull(r.r, b); r.err == nil {
-			r.sum.Write(b)
-		}
+func (r *snapshotReader) read(b []byte) {
+	if r.err != nil {
+		return
 	}
-	return b
+	if _, r.err = io.ReadFull(r.r, b); r.err != nil {
+		return
+	}
+	if r.pending = append(r.pending, b...); len(r.pending) >= 1<<15 {
+		r.sum.Write(r.pending)
+		r.pending = r.pending[:0]
+	}
 }
 
 func (r *snapshotReader) number() uint64 {
 	var b [8]byte
+	r.read(b[:])
 	if r.err != nil {
 		return 0
 	}
-	if _, r.err = io.ReadFull(r.r, b[:]); r.err != nil {
-		return 0
-	}
-	r.sum.Write(b[:])
 	return binary.LittleEndian.Uint64(b[:])
 }
 
 // Load reads a snapshot into a new table. It returns a table only if all of the snapshot was there and whole.
 func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	r := &snapshotReader{r: bufio.NewReaderSize(src, 1<<16), sum: sha256.New()}
-	if string(r.bytes(len(snapshotMagic))) != snapshotMagic {
+	magic := make([]byte, len(snapshotMagic))
+	if r.read(magic); string(magic) != snapshotMagic {
 		return nil, fmt.Errorf("%w: it does not begin with %q", ErrSnapshot, snapshotMagic)
 	}
 	var seed Seed
@@ -160,6 +159,7 @@ func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	c.Seed = &seed
 	t := New(c)
 	var records uint64
+	into := loader{t: t, now: now}
 	for {
 		kind := r.number()
 		if r.err != nil {
@@ -168,16 +168,20 @@ func Load(src io.Reader, c Config, now int64) (*Table, error) {
 		if kind == recordEnd {
 			break
 		}
-		if err := t.loadRecord(r, kind, now); err != nil {
+		if err := into.record(r, kind); err != nil {
 			return nil, fmt.Errorf("record %d: %w", records, err)
 		}
 		records++
 	}
+	if err := into.flush(); err != nil {
+		return nil, err
+	}
 	if n := r.number(); n != records {
 		return nil, fmt.Errorf("%w: it has %d records and says %d", ErrSnapshot, records, n)
 	}
-	want := r.sum.Sum(nil)
-	if got := r.bytes(len(want)); r.err != nil || !bytes.Equal(got, want) {
+	r.sum.Write(r.pending)
+	want, got := r.sum.Sum(nil), make([]byte, sha256.Size)
+	if r.read(got); r.err != nil || !bytes.Equal(got, want) {
 		return nil, fmt.Errorf("%w: the checksum is wrong", ErrSnapshot)
 	}
 	if _, err := r.r.ReadByte(); err != io.EOF {
@@ -186,15 +190,29 @@ func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	return t, nil
 }
 
-func (t *Table) loadRecord(r *snapshotReader, kind uint64, now int64) error {
+// loader gathers the slots of a segment, which follow each other, and puts them in place together: one by one they
+// might not fit where all of them did.
+type loader struct {
+	t       *Table
+	now     int64
+	segment uint64
+	slots   []slot
+}
+
+func (l *loader) record(r *snapshotReader, kind uint64) error {
 	index := r.number()
 	if kind == recordCells {
-		return t.loadCells(r, index, now)
+		return l.t.loadCells(r, index, l.now)
 	}
 	if index >= segments {
 		return fmt.Errorf("%w: there is no segment %d", ErrSnapshot, index)
 	}
-	seg := &t.segments[index]
+	if index != l.segment {
+		if err := l.flush(); err != nil {
+			return err
+		}
+		l.segment = index
+	}
 	s := slot{tag: r.number(), word: r.number()}
 	switch kind {
 	case recordSlot:
@@ -203,40 +221,75 @@ func (t *Table) loadRecord(r *snapshotReader, kind uint64, now int64) error {
 			return fmt.Errorf("%w: a narrow record says it is wide", ErrSnapshot)
 		}
 	case recordWide:
-		n := r.number()
-		if n == 0 || n > 1<<maxClass || n&(n-1) != 0 || s.word&wideFlag == 0 {
-			return fmt.Errorf("%w: a wide record of %d words", ErrSnapshot, n)
-		}
-		block := t.arena.alloc(t, int(n))
-		if block == 0 {
-			return errFull
-		}
-		words := t.arena.words(block)
-		for i := range n {
-			words[i] = r.number()
-		}
-		if len(words) != int(n) || !plausible(words) {
-			return fmt.Errorf("%w: a wide record whose header makes no sense", ErrSnapshot)
+		block, err := l.words(r, s.word)
+		if err != nil {
+			return err
 		}
 		s.value = uint64(block)
 	case recordBlock:
 		h := Hash{tag: s.tag, spot: index<<(64-segmentBits) | s.word>>freshBits&3}
-		if until := int64(r.number()); !t.Block(h, now, until) {
+		if until := int64(r.number()); !l.t.Block(h, l.now, until) {
 			return errFull
 		}
 		return nil
 	default:
 		return fmt.Errorf("%w: there is no record of kind %d", ErrSnapshot, kind)
 	}
-	if r.err != nil || s.tag == 0 || s.freshAt() <= now {
-		return nil // torn is noticed by the caller; what has worn off is not needed
+	if r.err == nil && s.tag != 0 && s.freshAt() > l.now { // what has worn off is not needed
+		l.slots = append(l.slots, s)
 	}
-	if _, ok := seg.find(s.tag, s.word&extraMask); ok {
-		return fmt.Errorf("%w: a key is there twice", ErrSnapshot)
+	return nil
+}
+
+// words reads the words of a wide state into a block of their own.
+func (l *loader) words(r *snapshotReader, word uint64) (ref, error) {
+	n := r.number()
+	if n == 0 || n > 1<<maxClass || n != 1<<classFor(int(n)) || word&wideFlag == 0 {
+		return 0, fmt.Errorf("%w: a wide record of %d words", ErrSnapshot, n)
 	}
-	if !t.insert(seg, s, now) {
+	block := l.t.arena.alloc(l.t, int(n))
+	if block == 0 {
+		return 0, errFull
+	}
+	words := l.t.arena.words(block)
+	for i := range words {
+		words[i] = r.number()
+	}
+	if !plausible(words) {
+		return 0, fmt.Errorf("%w: a wide record whose header makes no sense", ErrSnapshot)
+	}
+	return block, nil
+}
+
+// flush puts the gathered slots into their segment, in the smallest size that holds them.
+func (l *loader) flush() error {
+	if len(l.slots) == 0 {
+		return nil
+	}
+	seg := &l.t.segments[l.segment]
+	if len(seg.slots) > 0 {
+		return fmt.Errorf("%w: segment %d comes twice", ErrSnapshot, l.segment)
+	}
+	slices.SortFunc(l.slots, func(a, b slot) int { return cmp.Compare(a.tag, b.tag) })
+	for i := 1; i < len(l.slots); i++ {
+		if a, b := &l.slots[i-1], &l.slots[i]; a.tag == b.tag && a.word&extraMask == b.word&extraMask {
+			return fmt.Errorf("%w: a key is there twice", ErrSnapshot)
+		}
+	}
+	n := firstSlots
+	for n < len(l.slots) {
+		n = growth(n)
+	}
+	if !l.t.region.fits(n) {
 		return errFull
 	}
+	to, ok := l.t.region.grow(l.t, seg, n)
+	if !ok {
+		return errFull
+	}
+	seg.slots = l.slots
+	l.t.rebuild(seg, to, l.now)
+	l.slots = nil
 	return nil
 }
 

@@ -59,6 +59,7 @@ type Table struct {
 	seed   Seed
 	budget int64
 	used   atomic.Int64 // bytes of the budget that are taken
+	cached int64        // up to this much used, slots are in the processor's cache anyway
 	region region
 	arena  arena
 	sketch sketch
@@ -120,6 +121,7 @@ func New(c Config) *Table {
 	t.sketch.init(t.budget)
 	t.arena.init(t.budget)
 	t.used.Store(int64(unsafe.Sizeof(*t)) + t.sketch.bytes())
+	t.cached = t.used.Load() + cachedBytes
 	t.region.reserve(t)
 	return t
 }
@@ -183,9 +185,9 @@ const maxShift = 256
 // insert adds a key that find did not find. It fails if there is no room.
 func (t *Table) insert(seg *segment, s slot, now int64) bool {
 	if seg.live >= seg.limit {
-		t.makeRoom(seg, now)
+		t.makeRoom(seg, now, false)
 	}
-	for range 2 {
+	for attempt := range 6 {
 		at, _ := seg.find(s.tag, s.word&extraMask)
 		end := min(len(seg.slots), at+maxShift)
 		for free := at; free < end; free++ {
@@ -201,15 +203,15 @@ func (t *Table) insert(seg *segment, s slot, now int64) bool {
 			seg.slots[at] = s
 			return true
 		}
-		if !t.makeRoom(seg, now) {
+		if !t.makeRoom(seg, now, attempt > 0) {
 			return false
 		}
 	}
 	return false
 }
 
-// makeRoom drops what has expired, or grows the segment if that is little.
-func (t *Table) makeRoom(seg *segment, now int64) bool {
+// makeRoom drops what has expired, or grows the segment if that is little or was not enough.
+func (t *Table) makeRoom(seg *segment, now int64, mustGrow bool) bool {
 	n := len(seg.slots)
 	grown := growth(n)
 	if !t.region.fits(grown) || t.used.Load()+slotBytes*int64(grown-n) > t.budget {
@@ -223,7 +225,7 @@ func (t *Table) makeRoom(seg *segment, now int64) bool {
 			expired++
 		}
 	}
-	if expired > n/8 {
+	if expired > n/8 && !mustGrow {
 		t.rebuild(seg, seg.slots, now)
 		return true
 	}
@@ -276,7 +278,7 @@ func (t *Table) rebuild(seg *segment, to []slot, now int64) {
 	clear(to[next:])
 	seg.slots, seg.homes = to, homes
 	seg.live = uint32(len(to) - first)
-	seg.limit = uint32(len(to) - len(to)/24)
+	seg.limit = uint32(len(to) - len(to)/10)
 }
 
 func homeOf(tag uint64, homes uint32) int {
@@ -287,7 +289,7 @@ func homeOf(tag uint64, homes uint32) int {
 // fittingHomes returns how many homes to spread the sorted slots to[first:] over: nearly as many as there are slots,
 // less some for those that are pushed past the last home.
 func fittingHomes(to []slot, first int) uint32 {
-	homes := len(to) - len(to)/48 - 2
+	homes := len(to) - len(to)/48 - 4
 	for {
 		next, fits := 0, true
 		for i := first; i < len(to) && fits; i++ {

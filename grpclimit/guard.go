@@ -1,0 +1,221 @@
+package grpclimit
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// guard is what the interceptors and the tap handle have in common.
+type guard struct {
+	options
+	limiter *sluice.Limiter
+	rules   []*sluice.Rule
+	key     KeyFunc
+	tap     bool      // must not wait
+	scratch sync.Pool // of *scratch, for calls that need Decide
+}
+
+type scratch struct {
+	takes []sluice.Take
+	out   []sluice.Decision
+}
+
+// newGuard panics if it is given what can never work: that is a mistake in the program and not in a call.
+func newGuard(limiter *sluice.Limiter, key KeyFunc, opts []Option) *guard {
+	if limiter == nil || len(limiter.Rules()) == 0 {
+		panic("grpclimit: there is no limiter with a rule: make one with sluice.New or sluice.NewRules")
+	}
+	if key == nil {
+		panic("grpclimit: the key is nil: use ByPeer() or another")
+	}
+	g := &guard{limiter: limiter, rules: limiter.Rules(), key: key}
+	for _, o := range opts {
+		o(&g.options)
+	}
+	n := len(g.rules)
+	if g.limitFor != nil && n > 1 {
+		panic("grpclimit: LimitFor needs a limiter with one rule")
+	}
+	g.scratch.New = func() any { return &scratch{make([]sluice.Take, n), make([]sluice.Decision, n)} }
+	return g
+}
+
+func (g *guard) skips(fullMethod string) bool { return g.skip != nil && g.skip(fullMethod) }
+
+// keyOf returns the call's key, or the refusal if there is none.
+func (g *guard) keyOf(ctx context.Context, fullMethod string) (string, *refusal) {
+	key, err := g.key(ctx, fullMethod)
+	if err == nil {
+		return key, nil
+	}
+	if st, ok := status.FromError(err); ok && st.Code() != codes.OK {
+		return "", &refusal{status: st}
+	}
+	return "", failed(ctx)
+}
+
+// charge is what a call or a message has spent.
+type charge struct {
+	sluice.Decision // of the rule that matters most to the caller, but with the longest Delay of all
+
+	free        bool                // it cost nothing, so nobody was asked
+	rule        *sluice.Rule        // whose decision it is
+	denied      []violation         // the rules that denied
+	reservation *sluice.Reservation // what to give back, if it was reserved
+	takes       []sluice.Take       // what to give back, if Decide took it
+}
+
+type violation struct {
+	rule *sluice.Rule
+	sluice.Decision
+}
+
+// admit charges a call or a message and, if that is allowed, waits for its turn. Unless keep is set, the charge it
+// returns may not be good for giving back.
+func (g *guard) admit(ctx context.Context, fullMethod, key string, req any, keep bool) (charge, *refusal) {
+	cost := int64(1)
+	if g.cost != nil {
+		cost = g.cost(ctx, fullMethod, req)
+	}
+	switch {
+	case cost == 0:
+		return charge{free: true}, nil
+	case cost < 0:
+		return charge{}, failed(ctx)
+	}
+	c, err := g.take(ctx, fullMethod, key, cost, keep)
+	switch {
+	case err != nil:
+		return charge{}, failed(ctx)
+	case !c.Allowed:
+		return charge{}, g.refuse(&c, cost)
+	case c.Delay == 0:
+		return c, nil
+	case g.tap:
+		g.giveBack(ctx, &c)
+		c.Allowed, c.RetryAfter = false, c.Delay
+		c.denied = []violation{{c.rule, c.Decision}}
+		return charge{}, g.refuse(&c, cost)
+	}
+	return c, g.wait(ctx, &c)
+}
+
+// take asks the limiter, in the cheapest way that serves. Decide knows nothing of a limiter's WithLimitFor, which a
+// limiter with one rule may have: AllowN and Reserve do.
+func (g *guard) take(ctx context.Context, fullMethod, key string, cost int64, keep bool) (charge, error) {
+	if len(g.rules) > 1 || g.limitFor != nil {
+		return g.decide(ctx, fullMethod, key, cost, keep)
+	}
+	c := charge{rule: g.rules[0]}
+	var err error
+	if keep || c.rule.Limit.Algorithm == sluice.LeakyQueue {
+		if c.reservation, err = g.limiter.Reserve(ctx, key, cost); err == nil {
+			c.Decision = c.reservation.Decision
+		}
+	} else {
+		c.Decision, err = g.limiter.AllowN(ctx, key, cost)
+	}
+	if err == nil && !c.Allowed {
+		c.denied = []violation{{c.rule, c.Decision}}
+	}
+	return c, err
+}
+
+func (g *guard) decide(ctx context.Context, fullMethod, key string, cost int64, keep bool) (c charge, err error) {
+	s := g.scratch.Get().(*scratch)
+	defer func() {
+		clear(s.takes) // lets go of the key
+		g.scratch.Put(s)
+	}()
+	for i, r := range g.rules {
+		s.takes[i] = sluice.Take{Rule: r, Key: key, Cost: cost}
+	}
+	if g.limitFor != nil {
+		s.takes[0].Limit = g.limitFor(ctx, fullMethod, key)
+	}
+	if _, err := g.limiter.Decide(ctx, s.takes, s.out); err != nil {
+		return c, err
+	}
+	tightest := sluice.Tightest(s.out)
+	c.Decision, c.rule = s.out[tightest], g.rules[tightest]
+	for i := range s.out {
+		c.Delay = max(c.Delay, s.out[i].Delay)
+		if !s.out[i].Allowed {
+			c.denied = append(c.denied, violation{g.rules[i], s.out[i]})
+		}
+	}
+	if c.Allowed && (keep || c.Delay > 0) {
+		c.takes = undone(s.takes, s.out)
+	}
+	return c, nil
+}
+
+// undone returns the takes that give back what was taken. Where the store could not answer there is nothing to give
+// back: it has charged nothing.
+func undone(takes []sluice.Take, out []sluice.Decision) []sluice.Take {
+	back := make([]sluice.Take, 0, len(takes))
+	for i, t := range takes {
+		if out[i].Granted > 0 && !out[i].Source.Degraded() {
+			t.Cost, t.At = -out[i].Granted, out[i].At
+			back = append(back, t)
+		}
+	}
+	return back
+}
+
+// giveBackTime bounds how long a reply waits for a store that takes back what the call has not used.
+const giveBackTime = time.Second
+
+// giveBack returns what was charged. The call's context may have ended. If the store cannot answer, the charge stays
+// and wears off.
+func (g *guard) giveBack(ctx context.Context, c *charge) {
+	if c.reservation == nil && len(c.takes) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
+	defer cancel()
+	if c.reservation != nil {
+		_ = c.reservation.Cancel(ctx)
+		return
+	}
+	_ = g.limiter.Store().Apply(ctx, c.takes, make([]sluice.Decision, len(c.takes)))
+}
+
+// wait lets a queued call's turn come. If the call will end first, its place is given back at once.
+func (g *guard) wait(ctx context.Context, c *charge) *refusal {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < c.Delay {
+		g.giveBack(ctx, c)
+		return &refusal{status: status.New(codes.DeadlineExceeded, "the turn in the queue comes after the deadline")}
+	}
+	timer := time.NewTimer(c.Delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		g.giveBack(ctx, c)
+		return failed(ctx)
+	}
+}
+
+// settle gives back what the call cost if its outcome is not to be charged.
+func (g *guard) settle(ctx context.Context, c *charge, err error) {
+	if g.chargeIf == nil || c.free || g.chargeIf(codeOf(err)) {
+		return
+	}
+	g.giveBack(ctx, c)
+}
+
+// codeOf is the code that the client will get for a handler's error.
+func codeOf(err error) codes.Code {
+	if st, ok := status.FromError(err); ok {
+		return st.Code()
+	}
+	return status.FromContextError(err).Code()
+}

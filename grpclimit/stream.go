@@ -1,0 +1,110 @@
+package grpclimit
+
+import (
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// StreamServerInterceptor limits streaming calls: each is charged when it is opened. With [PerMessage] so is each
+// message it receives. It panics if there is no limiter with a rule or no key.
+func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
+	g := newGuard(limiter, key, opts)
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if g.skips(info.FullMethod) {
+			return handler(srv, ss)
+		}
+		s, c, refused := g.open(ss, info.FullMethod)
+		if refused != nil {
+			ss.SetTrailer(refused.trailer)
+			return refused.status.Err()
+		}
+		err := handler(srv, s)
+		if refused := s.refused.Load(); refused != nil {
+			ss.SetTrailer(refused.trailer)
+			err = refused.status.Err()
+		} else {
+			s.finish(err)
+		}
+		g.settle(ss.Context(), &c, err)
+		return err
+	}
+}
+
+// limitedStream is a stream whose messages are charged, and whose caller is told of the quota before the first reply.
+type limitedStream struct {
+	grpc.ServerStream
+	guard   *guard
+	method  string
+	key     string
+	quota   metadata.MD             // nil if there is nothing to tell
+	told    atomic.Bool             // the quota is on its way
+	refused atomic.Pointer[refusal] // why the stream ends, if a message was denied
+}
+
+// open charges the call.
+func (g *guard) open(ss grpc.ServerStream, fullMethod string) (*limitedStream, charge, *refusal) {
+	key, refused := g.keyOf(ss.Context(), fullMethod)
+	if refused != nil {
+		return nil, charge{}, refused
+	}
+	c, refused := g.admit(ss.Context(), fullMethod, key, nil, g.chargeIf != nil)
+	if refused != nil {
+		return nil, charge{}, refused
+	}
+	return &limitedStream{ServerStream: ss, guard: g, method: fullMethod, key: key, quota: g.quotaOf(&c)}, c, nil
+}
+
+// RecvMsg receives a message and charges it.
+func (s *limitedStream) RecvMsg(m any) error {
+	if refused := s.refused.Load(); refused != nil {
+		return refused.status.Err()
+	}
+	if err := s.ServerStream.RecvMsg(m); err != nil || !s.guard.perMessage {
+		return err
+	}
+	_, refused := s.guard.admit(s.Context(), s.method, s.key, m, false)
+	if refused != nil {
+		s.refused.Store(refused)
+		return refused.status.Err()
+	}
+	return nil
+}
+
+// SendMsg tells of the quota before the first message, and ends with the denial once a message was denied.
+func (s *limitedStream) SendMsg(m any) error {
+	if refused := s.refused.Load(); refused != nil {
+		return refused.status.Err()
+	}
+	s.tell()
+	return s.ServerStream.SendMsg(m)
+}
+
+// SendHeader adds the quota.
+func (s *limitedStream) SendHeader(md metadata.MD) error {
+	s.tell()
+	return s.ServerStream.SendHeader(md)
+}
+
+// tell puts the quota into the header, or into the trailer if the header has gone.
+func (s *limitedStream) tell() {
+	if s.quota == nil || s.told.Swap(true) {
+		return
+	}
+	if s.SetHeader(s.quota) != nil {
+		s.SetTrailer(s.quota)
+	}
+}
+
+// finish tells of the quota if no reply has. An error with header metadata could not be retried by the client.
+func (s *limitedStream) finish(err error) {
+	switch {
+	case err == nil:
+		s.tell()
+	case s.quota != nil && !s.told.Swap(true) && !isDenial(err):
+		s.SetTrailer(s.quota)
+	}
+}

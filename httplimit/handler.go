@@ -1,0 +1,49 @@
+package httplimit
+
+import (
+	"net/http"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Deny answers a request that a handler has denied itself, because it is limited by something in the body, say. It
+// sends what [Middleware] sends on a denial. The decisions are those of the rules: rules[i] gave decisions[i]. If there
+// are not as many rules as decisions, as after Allow on a limiter with several, the rules are not named. Of the
+// options, [Headers], [ResetEpoch] and [OnDenied] count.
+//
+//	d, err := limiter.Allow(ctx, login.User)
+//	if err == nil && !d.Allowed {
+//		httplimit.Deny(w, r, limiter.Rules(), []sluice.Decision{d})
+//		return
+//	}
+func Deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decisions []sluice.Decision, opts ...Option) {
+	if len(decisions) == 0 {
+		panic("httplimit: Deny: there is no decision")
+	}
+	c := newConfig(opts)
+	c.deny(w, r, rules, policiesOf(rules, decisions), decisions)
+}
+
+// SetHeaders tells the caller of a request that a handler has allowed itself what quota is left, as [Middleware] does.
+// It must be called before the response is written. The arguments are those of [Deny].
+func SetHeaders(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decisions []sluice.Decision, opts ...Option) {
+	if len(decisions) == 0 {
+		panic("httplimit: SetHeaders: there is no decision")
+	}
+	c := newConfig(opts)
+	c.setHeaders(w.Header(), r, policiesOf(rules, decisions), decisions, false)
+}
+
+func policiesOf(rules []*sluice.Rule, ds []sluice.Decision) *policies {
+	if len(rules) != len(ds) {
+		return &policies{}
+	}
+	ps := newPolicies(rules)
+	for i := range ds { // a limit for this call only
+		if p := &ps.each[i]; p.quota != clampInt(ds[i].Limit) {
+			*p = unknownLimit(rules[i], ds[i].Limit).each[0]
+		}
+	}
+	ps.list()
+	return ps
+}

@@ -1,0 +1,193 @@
+package httplimit
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Family is a set of headers that tell callers their quota. Families are combined with |.
+type Family uint8
+
+const (
+	// XRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After.
+	XRateLimit Family = 1 << iota
+	// IETF is Ratelimit-Policy and Ratelimit as in draft-ietf-httpapi-ratelimit-headers-11, structured fields both.
+	IETF
+	// Draft03 is X-Ratelimit-Limit, -Remaining and -Reset as an early draft had them and Envoy sends them:
+	// X-Ratelimit-Limit is `100, 100;w=60;name="api"`. It shares names with XRateLimit and excludes it.
+	Draft03
+)
+
+// Names in the form that http.Header keeps them in, so that they can be put there directly.
+const (
+	headerLimit      = "X-Ratelimit-Limit"
+	headerRemaining  = "X-Ratelimit-Remaining"
+	headerReset      = "X-Ratelimit-Reset"
+	headerXRetry     = "X-Ratelimit-Retry-After"
+	headerDegraded   = "X-Ratelimit-Degraded"
+	headerPolicy     = "Ratelimit-Policy"
+	headerRateLimit  = "Ratelimit"
+	headerRetryAfter = "Retry-After"
+	headerExpose     = "Access-Control-Expose-Headers"
+)
+
+// exposed are the headers that scripts from other origins may read.
+func (f Family) exposed() string {
+	names := []string{headerRetryAfter, headerDegraded}
+	if f&(XRateLimit|Draft03) != 0 {
+		names = append(names, headerLimit, headerRemaining, headerReset)
+	}
+	if f&XRateLimit != 0 {
+		names = append(names, headerXRetry)
+	}
+	if f&IETF != 0 {
+		names = append(names, headerPolicy, headerRateLimit)
+	}
+	return strings.Join(names, ", ")
+}
+
+// fields sets headers of one value each. The values share an array, which is one allocation for all; each header's
+// slice ends where its value does, so that appending to it leaves the others alone.
+type fields struct {
+	h      http.Header
+	values []string
+}
+
+func (f *fields) set(name, value string) {
+	if f.values == nil {
+		f.values = make([]string, 0, 5) // what an allowed response has by default
+	}
+	f.values = append(f.values, value)
+	n := len(f.values)
+	f.h[name] = f.values[n-1 : n : n]
+}
+
+// add appends to what is there. That may be a slice that others share, so it is copied.
+func (f *fields) add(name, value string) {
+	if old := f.h[name]; len(old) > 0 {
+		f.h[name] = append(old[:len(old):len(old)], value)
+		return
+	}
+	f.set(name, value)
+}
+
+// setHeaders tells the caller the outcome of all rules; denied says whether the request was.
+func (c *config) setHeaders(h http.Header, r *http.Request, ps *policies, ds []sluice.Decision, denied bool) {
+	f := fields{h: h}
+	if len(r.Header["Origin"]) > 0 {
+		f.add(headerExpose, c.exposed)
+	}
+	source, tight := sluice.SourceStore, 0
+	if len(ds) > 1 {
+		tight = sluice.Tightest(ds)
+	}
+	for i := range ds {
+		source = max(source, ds[i].Source)
+	}
+	if source.Degraded() {
+		f.set(headerDegraded, source.String())
+	}
+	d := &ds[tight]
+	if denied && !d.Never {
+		s := strconv.FormatInt(max(1, ceilSeconds(d.RetryAfter)), 10)
+		f.set(headerRetryAfter, s)
+		if c.families&XRateLimit != 0 {
+			f.set(headerXRetry, s)
+		}
+	}
+	if source < sluice.SourceOpen && c.families != 0 { // an open or closed rule counts nothing: its numbers would be made up
+		c.setQuota(&f, ps, ds, tight, denied)
+	}
+}
+
+// setQuota sets the headers with numbers. They are written into one string and cut out of it.
+func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight int, denied bool) {
+	d := &ds[tight]
+	remaining := clampInt(d.Remaining)
+	var room [160]byte
+	b := strconv.AppendInt(room[:0], remaining, 10)
+	atReset := len(b)
+	b = c.appendReset(b, d, denied)
+	atItems := len(b)
+	if c.families&IETF != 0 {
+		b = appendItems(b, ps, ds, denied)
+	}
+	text := string(b)
+
+	if c.families&(XRateLimit|Draft03) != 0 && (denied || tighter(f.h, remaining, d.Limit)) {
+		limit := ""
+		if tight < len(ps.each) && ps.each[tight].quota == d.Limit {
+			limit = ps.each[tight].digits
+		} else {
+			limit = strconv.FormatInt(clampInt(d.Limit), 10)
+		}
+		if c.families&Draft03 != 0 {
+			limit += ps.draft03
+		}
+		f.set(headerLimit, limit)
+		f.set(headerRemaining, text[:atReset])
+		f.set(headerReset, text[atReset:atItems])
+	}
+	if c.families&IETF != 0 && len(ps.each) > 0 {
+		f.add(headerPolicy, ps.ietf)
+		if denied {
+			f.set(headerRateLimit, text[atItems:])
+		} else {
+			f.add(headerRateLimit, text[atItems:])
+		}
+	}
+}
+
+func (c *config) appendReset(b []byte, d *sluice.Decision, denied bool) []byte {
+	after := d.ResetAfter
+	if denied && !d.Never { // clients sleep until the reset; a bucket has room again long before it is full
+		after = max(d.RetryAfter, time.Second)
+	}
+	if c.epoch && c.families&Draft03 == 0 {
+		at := time.Now().Add(after + time.Second - 1)
+		return strconv.AppendInt(b, at.Unix(), 10)
+	}
+	return strconv.AppendInt(b, ceilSeconds(after), 10)
+}
+
+// appendItems writes the Ratelimit list. On a denial it has only the rules that denied: Retry-After must not be
+// earlier than any t that is sent with it, and the other rules' windows may be long.
+func appendItems(b []byte, ps *policies, ds []sluice.Decision, denied bool) []byte {
+	first := true
+	for i := range ps.each {
+		p, d := &ps.each[i], &ds[i]
+		if denied && d.Allowed {
+			continue
+		}
+		if !first {
+			b = append(b, ", "...)
+		}
+		first = false
+		b = append(b, p.quoted...)
+		b = strconv.AppendInt(append(b, ";r="...), clampInt(d.Remaining), 10)
+		if t := p.within(d); t > 0 {
+			b = strconv.AppendInt(append(b, ";t="...), t, 10)
+		}
+	}
+	return b
+}
+
+// tighter tells whether this quota has a smaller share left than the one in the header, if there is one: that of
+// middleware around this one.
+func tighter(h http.Header, remaining, limit int64) bool {
+	old := h[headerRemaining]
+	if len(old) == 0 || len(h[headerLimit]) == 0 {
+		return true
+	}
+	text, _, _ := strings.Cut(h[headerLimit][0], ",")
+	oldLimit, err := strconv.ParseInt(text, 10, 64)
+	oldRemaining, err2 := strconv.ParseInt(old[0], 10, 64)
+	if err != nil || err2 != nil {
+		return true
+	}
+	return float64(remaining)*float64(oldLimit) < float64(oldRemaining)*float64(limit)
+}

@@ -1,0 +1,187 @@
+package httplimit
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// KeyFunc says whom a request counts against. Requests with equal keys share a bucket, under each rule of the limiter.
+//
+// An error denies the request: it never passes unlimited. See [OnError].
+//
+// A key that callers can choose freely limits nobody: whoever can send a new X-Api-Key each time has a new bucket each
+// time. Key by what has been verified, or put a limit by address around it.
+//
+// Where a request lacks what a key is made of, the functions of this package give it the key that all such requests
+// share and that no value can produce. So leaving the header out is no way around a limit.
+type KeyFunc func(r *http.Request) (key string, err error)
+
+// ErrRepeated is wrapped by the error of a request that gives a keyed header or query parameter more than once. Which
+// of them the handler will believe is unknown here: if it is another than the one that was counted, the limit is
+// bypassed. By default such a request is answered with 400 Bad Request.
+var ErrRepeated = errors.New("httplimit: what the request is limited by is given more than once")
+
+// Keys that begin with a NUL have a meaning of their own, told by the next byte. Values that begin with a NUL are
+// marked, so that they cannot be mistaken for these; all others are keys as they are, so that an operator can name
+// them in Limiter.Reset and the common case copies nothing.
+const (
+	absent  = "\x00-" // the request has no value
+	noAddr  = "\x00?" // the request's peer has no IP address
+	marked  = "\x00=" // before a value that begins with a NUL
+	several = "\x00+" // before parts, each with its length
+)
+
+func value(s string) string {
+	if s != "" && s[0] == 0 {
+		return marked + s
+	}
+	return s
+}
+
+// Global gives all requests one key, the empty string: a limit for everybody together.
+func Global() KeyFunc {
+	return func(*http.Request) (string, error) { return "", nil }
+}
+
+// ByHeader limits by a request header. Requests without it share a key, one that no value has; an empty value is a
+// value. A request that has it on more than one line is refused with [ErrRepeated]. X_User is not X-User: only the
+// name with the same punctuation is read, in any case. For "Host" it is the request's host in lower case.
+func ByHeader(name string) KeyFunc {
+	name = http.CanonicalHeaderKey(name)
+	if name == "" {
+		panic("httplimit: ByHeader: the header's name is empty")
+	}
+	if name == "Host" { // net/http takes it out of the header
+		return ByFunc(func(r *http.Request) string { return strings.ToLower(r.Host) })
+	}
+	return func(r *http.Request) (string, error) {
+		switch lines := r.Header[name]; len(lines) {
+		case 0:
+			return absent, nil
+		case 1:
+			return value(lines[0]), nil
+		default:
+			return "", ErrRepeated
+		}
+	}
+}
+
+// ByCookie limits by a cookie: of several with the name, the first, which is the one that [http.Request.Cookie] gives
+// the handler. (Browsers repeat names that were set for several paths, so these are not refused.) Requests without it
+// share a key, one that no value has.
+func ByCookie(name string) KeyFunc {
+	if name == "" {
+		panic("httplimit: ByCookie: the cookie's name is empty")
+	}
+	return func(r *http.Request) (string, error) {
+		c, err := r.Cookie(name)
+		if err != nil {
+			return absent, nil
+		}
+		return value(c.Value), nil
+	}
+}
+
+// ByQuery limits by a parameter of the URL's query. Requests without it share a key, one that no value has; an empty
+// value is a value. A request that gives it more than once is refused with [ErrRepeated]. What [url.ParseQuery] would
+// drop as malformed is not seen here either.
+func ByQuery(name string) KeyFunc {
+	return func(r *http.Request) (string, error) {
+		found, key := false, absent
+		for query := r.URL.RawQuery; query != ""; {
+			var pair string
+			pair, query, _ = strings.Cut(query, "&")
+			if pair == "" || strings.Contains(pair, ";") {
+				continue
+			}
+			k, v, _ := strings.Cut(pair, "=")
+			if k, err := url.QueryUnescape(k); err != nil || k != name {
+				continue
+			}
+			v, err := url.QueryUnescape(v)
+			if err != nil {
+				continue
+			}
+			if found {
+				return "", ErrRepeated
+			}
+			found, key = true, value(v)
+		}
+		return key, nil
+	}
+}
+
+// ByPathValue limits by a wildcard of the pattern that [http.ServeMux] matched. The middleware has to be inside the
+// mux, around a single handler: outside nothing has been matched yet, and all requests share a key. So do requests
+// whose wildcard matched nothing.
+func ByPathValue(name string) KeyFunc {
+	return ByFunc(func(r *http.Request) string { return r.PathValue(name) })
+}
+
+// ByBasicAuthUser limits by the user name of HTTP basic authentication. Requests without one share a key. Nobody has
+// checked the password yet, so a stranger can spend a user's budget, and choose new names for new budgets: have a
+// limit by address as well.
+func ByBasicAuthUser() KeyFunc {
+	return func(r *http.Request) (string, error) {
+		user, _, ok := r.BasicAuth()
+		if !ok {
+			return absent, nil
+		}
+		return value(user), nil
+	}
+}
+
+// ByFunc limits by what f returns: a user that has been authenticated, a tenant, a claim. Requests for which that is
+// empty share a key, one that no value has.
+func ByFunc(f func(r *http.Request) string) KeyFunc {
+	if f == nil {
+		panic("httplimit: ByFunc: the function is nil")
+	}
+	return func(r *http.Request) (string, error) {
+		s := f(r)
+		if s == "" {
+			return absent, nil
+		}
+		return value(s), nil
+	}
+}
+
+// Combine limits by several keys at once: by user and route, say. Two requests share a bucket if they agree in all of
+// them. Values are never joined by a separator that one of them could contain; see [Join].
+func Combine(keys ...KeyFunc) KeyFunc {
+	for _, k := range keys {
+		if k == nil {
+			panic("httplimit: Combine: a key is nil")
+		}
+	}
+	return func(r *http.Request) (string, error) {
+		var room [192]byte
+		b := append(room[:0], several...)
+		for _, key := range keys {
+			part, err := key(r)
+			if err != nil {
+				return "", err
+			}
+			b = appendPart(b, part)
+		}
+		return string(b), nil
+	}
+}
+
+// Join is the key that [Combine] makes of these parts, for whoever has to name it elsewhere: in Limiter.Reset, or in a
+// handler that limits by what it found in the body. Different parts, or differently many, have different keys.
+func Join(parts ...string) string {
+	b := []byte(several)
+	for _, part := range parts {
+		b = appendPart(b, value(part))
+	}
+	return string(b)
+}
+
+func appendPart(b []byte, part string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(part)))
+	return append(b, part...)
+}

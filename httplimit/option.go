@@ -1,0 +1,89 @@
+package httplimit
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Option changes what [Middleware] does.
+type Option func(*config)
+
+type config struct {
+	families Family
+	epoch    bool
+	exposed  string
+	cost     func(*http.Request) int64
+	skip     func(*http.Request) bool
+	limitFor func(*http.Request) *sluice.Limit
+	chargeIf func(status int) bool
+	maxWait  time.Duration
+	onDenied func(http.ResponseWriter, *http.Request, *Denial)
+	onError  func(http.ResponseWriter, *http.Request, error)
+}
+
+func newConfig(opts []Option) config {
+	c := config{families: XRateLimit | IETF}
+	for _, o := range opts {
+		o(&c)
+	}
+	if c.families&XRateLimit != 0 && c.families&Draft03 != 0 {
+		panic("httplimit: Headers: XRateLimit and Draft03 give X-Ratelimit-Limit different values: choose one")
+	}
+	c.exposed = c.families.exposed()
+	return c
+}
+
+// Headers chooses the headers that tell callers their quota. The default is XRateLimit|IETF; 0 sends none. Retry-After
+// is sent on denials in any case.
+func Headers(f Family) Option { return func(c *config) { c.families = f } }
+
+// ResetEpoch has X-Ratelimit-Reset be the time at which the whole limit is available again, in seconds since 1970, by
+// this machine's clock. The default is how many seconds there are until then.
+func ResetEpoch() Option { return func(c *config) { c.epoch = true } }
+
+// Cost says what a request costs; the default is 1. What costs 0 is always allowed. A negative cost is an error.
+func Cost(f func(r *http.Request) int64) Option { return func(c *config) { c.cost = f } }
+
+// Skip lets requests through that are none of the limiter's business, such as health checks. They are not counted and
+// get no headers.
+func Skip(f func(r *http.Request) bool) Option { return func(c *config) { c.skip = f } }
+
+// LimitFor chooses the limit by request: a plan, say. The function returns a limit made by [sluice.Limit.Build], made
+// once and not for each request, or nil for the rule's own. It is for limiters with one rule.
+func LimitFor(f func(r *http.Request) *sluice.Limit) Option {
+	return func(c *config) { c.limitFor = f }
+}
+
+// ChargeIf counts only requests with a certain outcome: ChargeIf(func(s int) bool { return s == 401 }) limits failed
+// logins. A request is charged when it arrives and given back when the handler is done, if its status is not one to
+// charge for; so callers cannot have more attempts under way than the limit allows. The headers, which are sent before,
+// count it as charged.
+//
+// A handler that panics counts as status 500, or what it had sent before. One that hijacked the connection counts as
+// 101. While the store cannot answer, what was charged stays charged.
+func ChargeIf(f func(status int) bool) Option { return func(c *config) { c.chargeIf = f } }
+
+// MaxWait is the longest that a request waits for its turn when the limit is a [sluice.LeakyQueue]. A request whose
+// place is later, or later than its context's deadline, is denied at once. The default is to wait as long as the queue
+// is, which is Burst/Count windows.
+func MaxWait(d time.Duration) Option {
+	if d <= 0 {
+		panic("httplimit: MaxWait: use a positive duration, or a limit that is not a LeakyQueue to deny instead of waiting")
+	}
+	return func(c *config) { c.maxWait = d }
+}
+
+// OnDenied answers denied requests instead of the default. Retry-After and the quota's headers have been set; the
+// function has to write the status, d.Status unless it knows better, and a body.
+func OnDenied(f func(w http.ResponseWriter, r *http.Request, d *Denial)) Option {
+	return func(c *config) { c.onDenied = f }
+}
+
+// OnError answers requests that could not be decided: the key function failed or the call to the limiter made no
+// sense. The default is 400 for [ErrRepeated] and otherwise 500, in both cases without err, which may be about the
+// inside. It is called for mistakes, not for a store that fails; see [sluice.FailMode] and [sluice.Events] for that.
+func OnError(f func(w http.ResponseWriter, r *http.Request, err error)) Option {
+	return func(c *config) { c.onError = f }
+}

@@ -1,0 +1,153 @@
+package httplimit
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// held is what a request was charged and may get back. The zero held holds nothing.
+type held struct {
+	reservation *sluice.Reservation
+	store       sluice.Store
+	takes       []sluice.Take
+}
+
+// holdTakes remembers how to give takes back. What a fail mode granted was not taken from the store.
+func holdTakes(store sluice.Store, takes []sluice.Take, ds []sluice.Decision) held {
+	h := held{store: store}
+	for i, t := range takes {
+		if ds[i].Granted > 0 && !ds[i].Source.Degraded() {
+			t.Cost, t.At = -ds[i].Granted, ds[i].At
+			h.takes = append(h.takes, t)
+		}
+	}
+	return h
+}
+
+// giveBackTimeout bounds how long a finished request is held up by a store that does not answer.
+const giveBackTimeout = time.Second
+
+// giveBack returns what was charged. The request's context may have ended, so it is not waited on. If the store fails
+// the charge stays and wears off like any other; there is nobody left to tell.
+func (h *held) giveBack(ctx context.Context) {
+	if h.reservation == nil && len(h.takes) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	if h.reservation != nil {
+		_ = h.reservation.Cancel(ctx)
+		return
+	}
+	_ = h.store.Apply(ctx, h.takes, make([]sluice.Decision, len(h.takes)))
+}
+
+// serveOutcome serves the request and gives it back if its outcome is not one to charge for.
+func (h *handler) serveOutcome(w http.ResponseWriter, r *http.Request, back held) {
+	o := &outcome{ResponseWriter: w}
+	panicked := true
+	defer func() {
+		status := o.status
+		switch {
+		case status == 0 && panicked:
+			status = http.StatusInternalServerError
+		case status == 0:
+			status = http.StatusOK
+		}
+		if !h.chargeIf(status) {
+			back.giveBack(r.Context())
+		}
+	}()
+	h.next.ServeHTTP(o.wrap(), r)
+	panicked = false
+}
+
+// outcome is a response writer that remembers the status.
+type outcome struct {
+	http.ResponseWriter
+	status int
+}
+
+// Unwrap lets http.ResponseController reach what the writer below can do.
+func (o *outcome) Unwrap() http.ResponseWriter { return o.ResponseWriter }
+
+func (o *outcome) WriteHeader(status int) {
+	final := status >= 200 || status == http.StatusSwitchingProtocols
+	if o.status == 0 && final {
+		o.status = status
+	}
+	o.ResponseWriter.WriteHeader(status)
+}
+
+func (o *outcome) Write(b []byte) (int, error) {
+	o.written()
+	return o.ResponseWriter.Write(b)
+}
+
+// ReadFrom keeps the writer's own way of copying files.
+func (o *outcome) ReadFrom(r io.Reader) (int64, error) {
+	o.written()
+	return io.Copy(o.ResponseWriter, r)
+}
+
+func (o *outcome) written() {
+	if o.status == 0 {
+		o.status = http.StatusOK
+	}
+}
+
+// wrap returns a writer that can flush and be hijacked if the one below can: code that asks for http.Flusher or
+// http.Hijacker must get the answer it would get without this package.
+func (o *outcome) wrap() http.ResponseWriter {
+	f, canFlush := o.ResponseWriter.(http.Flusher)
+	j, canHijack := o.ResponseWriter.(http.Hijacker)
+	switch {
+	case canFlush && canHijack:
+		return struct {
+			*outcome
+			flusher
+			hijacker
+		}{o, flusher{o, f}, hijacker{o, j}}
+	case canFlush:
+		return struct {
+			*outcome
+			flusher
+		}{o, flusher{o, f}}
+	case canHijack:
+		return struct {
+			*outcome
+			hijacker
+		}{o, hijacker{o, j}}
+	default:
+		return o
+	}
+}
+
+type flusher struct {
+	o     *outcome
+	below http.Flusher
+}
+
+func (f flusher) Flush() {
+	f.o.written()
+	f.below.Flush()
+}
+
+type hijacker struct {
+	o     *outcome
+	below http.Hijacker
+}
+
+func (j hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := j.below.Hijack()
+	if err == nil && j.o.status == 0 {
+		j.o.status = http.StatusSwitchingProtocols
+	}
+	return conn, buf, err
+}

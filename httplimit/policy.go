@@ -1,0 +1,177 @@
+package httplimit
+
+import (
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// policy is a rule's limit as headers say it, as far as that does not depend on the decision.
+type policy struct {
+	name   string // what callers know the rule by: printable ASCII
+	quoted string // name as a structured field's String
+	limit  *sluice.Limit
+	quota  int64
+	digits string // quota in decimal
+	window int64  // seconds until an unused limit that was spent at once is whole again; 0: unknown
+}
+
+// policies are those of a limiter's rules, and the headers that list them.
+type policies struct {
+	each    []policy
+	ietf    string // Ratelimit-Policy
+	draft03 string // X-Ratelimit-Limit behind the quota
+}
+
+// newPolicies prepares the headers of rules. limits[i], if there is one, applies instead of the rule's own.
+func newPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *policies {
+	ps := &policies{each: make([]policy, len(rules))}
+	for i, rule := range rules {
+		limit := &rule.Limit
+		if i < len(limits) {
+			limit = limits[i]
+		}
+		ps.each[i] = newPolicy(rule.Name, limit)
+	}
+	ps.list()
+	return ps
+}
+
+// unknownLimit prepares the headers of a rule whose limit was chosen inside the limiter, where only the quota is seen.
+func unknownLimit(rule *sluice.Rule, quota int64) *policies {
+	p := policy{name: fieldText(rule.Name), quota: clampInt(quota)}
+	p.quoted, p.digits = quote(p.name), strconv.FormatInt(p.quota, 10)
+	ps := &policies{each: []policy{p}}
+	ps.list()
+	return ps
+}
+
+func newPolicy(name string, limit *sluice.Limit) policy {
+	p := policy{name: fieldText(name), limit: limit, quota: clampInt(limit.Count)}
+	if limit.Burst > 0 {
+		p.quota = clampInt(limit.Burst)
+	}
+	p.quoted, p.digits = quote(p.name), strconv.FormatInt(p.quota, 10)
+	p.window = max(1, ceilSeconds(limit.Window))
+	if limit.Burst > 0 {
+		p.window = p.seconds(p.quota)
+	}
+	return p
+}
+
+func (ps *policies) list() {
+	var ietf, draft03 []byte
+	for i := range ps.each {
+		p := &ps.each[i]
+		if i > 0 {
+			ietf = append(ietf, ", "...)
+		}
+		ietf = append(ietf, p.quoted...)
+		ietf = append(ietf, ";q="...)
+		ietf = append(ietf, p.digits...)
+		draft03 = append(draft03, ", "...)
+		draft03 = append(draft03, p.digits...)
+		if p.window > 0 {
+			ietf = strconv.AppendInt(append(ietf, ";w="...), p.window, 10)
+			draft03 = strconv.AppendInt(append(draft03, ";w="...), p.window, 10)
+		}
+		draft03 = append(draft03, ";name="...)
+		draft03 = append(draft03, p.quoted...)
+	}
+	ps.ietf, ps.draft03 = string(ietf), string(draft03)
+}
+
+// seconds is how long n takes at the sustained rate, rounded up and at least 1: n·Window/Count.
+func (p *policy) seconds(n int64) int64 {
+	if p.limit.Count <= 0 {
+		return max(1, ceilSeconds(p.limit.Window))
+	}
+	hi, lo := bits.Mul64(uint64(n), uint64(p.limit.Window.Microseconds()))
+	if hi >= uint64(p.limit.Count) {
+		return maxInt
+	}
+	micros, rem := bits.Div64(hi, lo, uint64(p.limit.Count))
+	if rem > 0 {
+		micros++
+	}
+	s := micros / 1e6
+	if micros%1e6 > 0 {
+		s++
+	}
+	return clampInt(int64(max(1, s)))
+}
+
+// within is the t of a Ratelimit item: how long the remaining quota is for. It is 0 if that is unknown.
+//
+// A bucket is not given the time until it is full. One that is nearly full would promise its whole burst for a second,
+// and a client that spreads what remains over t would go far beyond the rate.
+func (p *policy) within(d *sluice.Decision) int64 {
+	switch {
+	case d.RetryAfter > 0 || !d.Allowed && !d.Never:
+		return max(1, ceilSeconds(d.RetryAfter))
+	case p.limit == nil:
+		return 0
+	case p.limit.Algorithm == sluice.FixedWindow:
+		if d.ResetAfter <= 0 {
+			return p.window
+		}
+		return max(1, ceilSeconds(d.ResetAfter))
+	case d.Remaining <= 0 && p.limit.Burst == 0: // a sliding window: when the first of it wears off is not known
+		return min(max(1, ceilSeconds(d.ResetAfter)), p.window)
+	default:
+		return p.seconds(max(1, d.Remaining))
+	}
+}
+
+// maxInt is the largest Integer of a structured field (RFC 9651, section 3.3.1).
+const maxInt = 999_999_999_999_999
+
+func clampInt(n int64) int64 { return min(max(0, n), maxInt) }
+
+func ceilSeconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return clampInt(s)
+}
+
+// fieldText makes a name printable ASCII, which is all that a String holds: other bytes become %XX.
+func fieldText(name string) string {
+	for i := 0; i < len(name); i++ {
+		if name[i] < ' ' || name[i] > '~' {
+			return percentEncode(name)
+		}
+	}
+	return name
+}
+
+func percentEncode(name string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if c := name[i]; c < ' ' || c > '~' {
+			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// quote writes printable ASCII as a String (RFC 9651, section 4.1.6).
+func quote(text string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := 0; i < len(text); i++ {
+		if text[i] == '"' || text[i] == '\\' {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(text[i])
+	}
+	b.WriteByte('"')
+	return b.String()
+}

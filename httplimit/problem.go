@@ -1,0 +1,118 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Denial is what a denied request is told.
+type Denial struct {
+	Rules     []*sluice.Rule
+	Decisions []sluice.Decision // Decisions[i] is that of Rules[i]
+	Tightest  int               // the decision that matters most, see [sluice.Tightest]
+	Status    int               // 429, or 503 if nobody could count
+}
+
+// RetryAfter is how long until the request may be allowed; never is true if no waiting helps.
+func (d *Denial) RetryAfter() (after time.Duration, never bool) {
+	t := &d.Decisions[d.Tightest]
+	return t.RetryAfter, t.Never
+}
+
+// Problem types of the draft that defines the Ratelimit fields.
+const (
+	typeQuota    = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	typeCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+// problem is a body of RFC 9457.
+type problem struct {
+	Type         string   `json:"type"`
+	Title        string   `json:"title"`
+	Status       int      `json:"status"`
+	Detail       string   `json:"detail,omitempty"`
+	Instance     string   `json:"instance,omitempty"`
+	Violated     []string `json:"violated-policies,omitempty"`
+	RetryAfterMS int64    `json:"retry_after_ms,omitempty"`
+}
+
+// deny answers a denied request. The slices may be reused afterwards.
+func (c *config) deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, ps *policies, ds []sluice.Decision) {
+	c.setHeaders(w.Header(), r, ps, ds, true)
+	tight := sluice.Tightest(ds)
+	status := http.StatusTooManyRequests
+	if ds[tight].Source == sluice.SourceClosed {
+		status = http.StatusServiceUnavailable
+	}
+	if c.onDenied != nil {
+		c.onDenied(w, r, &Denial{rules, append([]sluice.Decision(nil), ds...), tight, status})
+		return
+	}
+	p := problem{Type: typeQuota, Title: http.StatusText(status), Status: status, Instance: instance(r)}
+	name := ""
+	for i := range ps.each {
+		if !ds[i].Allowed {
+			p.Violated = append(p.Violated, ps.each[i].name)
+		}
+	}
+	if tight < len(ps.each) {
+		name = ps.each[tight].name + " "
+	}
+	d := &ds[tight]
+	retry := strconv.FormatInt(max(1, ceilSeconds(d.RetryAfter)), 10)
+	switch {
+	case d.Never:
+		p.Detail = "The request costs more than rate limit " + name + "ever allows at once; retrying will not help."
+	case status == http.StatusServiceUnavailable:
+		p.Type = typeCapacity
+		p.Detail = "Requests cannot be counted at the moment; retry in " + retry + " s."
+	default:
+		p.Detail = "Rate limit " + name + "is used up; retry in " + retry + " s."
+	}
+	if !d.Never {
+		p.RetryAfterMS = max(1, int64((d.RetryAfter+time.Millisecond-1)/time.Millisecond))
+	}
+	p.write(w)
+}
+
+// fail answers with a status and tells nothing else.
+func fail(w http.ResponseWriter, r *http.Request, status int) {
+	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Instance: instance(r)}
+	p.write(w)
+}
+
+func (p *problem) write(w http.ResponseWriter) {
+	body, err := json.Marshal(p)
+	if err != nil { // strings and numbers always marshal
+		body = nil
+	}
+	h := w.Header()
+	h.Del("Content-Length") // of what would have been sent
+	h.Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// maxInstance bounds what of a path is sent back.
+const maxInstance = 256
+
+// instance is the request's path as a relative reference. The query is left out, since it may hold secrets.
+func instance(r *http.Request) string {
+	s := r.URL.EscapedPath()
+	if strings.HasPrefix(s, "//") { // would be read as another host
+		s = "/" + strings.TrimLeft(s, "/")
+	}
+	if len(s) <= maxInstance {
+		return s
+	}
+	s = s[:maxInstance]
+	if i := strings.LastIndexByte(s, '%'); i >= 0 && i > len(s)-3 { // do not cut an escape in two
+		s = s[:i]
+	}
+	return s
+}

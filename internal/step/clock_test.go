@@ -1,0 +1,314 @@
+package step_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// drawUsed draws a key that has been in use for a while, and the time.
+func drawUsed(t *rapid.T) (*key, int64) {
+	k := drawKey(t)
+	now := int64(epoch)
+	for range rapid.IntRange(0, 25).Draw(t, "steps") {
+		now += drawPause(t, k.p)
+		k.take(now, drawRequest(t, k.p))
+	}
+	return k, now + drawPause(t, k.p)
+}
+
+func drawRequest(t *rapid.T, p *step.Params) step.Request {
+	r := step.Request{Cost: drawCost(t, p), Charge: rapid.IntRange(0, 3).Draw(t, "charge") == 0}
+	if rapid.IntRange(0, 3).Draw(t, "partly") == 0 {
+		r.Min = rapid.Int64Range(1, r.Cost).Draw(t, "min")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "patient") == 0 {
+		r.MaxDelay = rapid.Int64Range(1, 2*p.Length).Draw(t, "patience")
+	}
+	return r
+}
+
+// I13, one decision: whoever has a clock that is behind is granted nothing that a caller on time would not be.
+func TestI13StaleDecision(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k, now := drawUsed(t)
+		behind := now - rapid.OneOf(rapid.Int64Range(1, 3), rapid.Int64Range(1, 3*k.p.Length), rapid.Just(int64(step.Year))).Draw(t, "behind")
+		r := drawRequest(t, k.p)
+		r.MaxDelay, r.Charge = 0, false
+		if k.p.Queue || k.p.Over > 0 {
+			// A clock that is behind sees a longer queue, and is told to wait for it as anybody would be; and grace that
+			// has ended for others has not for it, as long as what it may exceed by is left.
+			return
+		}
+		onTime, stale := k.clone().take(now, r), k.clone().take(behind, r)
+		if stale.Granted > onTime.Granted || stale.Allowed && !onTime.Allowed {
+			t.Fatalf("%+v: %d µs behind got %+v\non time %+v", r, now-behind, stale, onTime)
+		}
+		if a, b := k.peek(behind), k.peek(now); a > b {
+			t.Fatalf("%d µs behind %d remain, on time %d", now-behind, a, b)
+		}
+	})
+}
+
+// I13, a whole run: clocks that jump about never get more single units than a clock that only goes forward.
+func TestI13ShuffledClocks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawKey(t).p
+		p.Over = 0 // see above
+		shuffled, monotone := newKey(*p), newKey(*p)
+		now, latest := int64(epoch), int64(0)
+		var got, most int64
+		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			if rapid.IntRange(0, 2).Draw(t, "back") == 0 {
+				now -= drawPause(t, p)
+			} else {
+				now += drawPause(t, p)
+			}
+			if rapid.IntRange(0, 9).Draw(t, "look") == 0 { // which nobody else gets to know of
+				shuffled.peek(now)
+				shuffled.take(now, step.Request{Cost: 1, Dry: true})
+				continue
+			}
+			latest = max(latest, now)
+			if shuffled.allow(now, 1) {
+				got++
+			}
+			if monotone.allow(latest, 1) {
+				most++
+			}
+			if got > most {
+				t.Fatalf("%v: shuffled clocks got %d, a monotone one %d", shuffled, got, most)
+			}
+		}
+	})
+}
+
+// I13, the invariants: with any costs, what clocks that jump about are granted obeys the bound of the algorithm, at
+// the times that a clock which only goes forward would have shown.
+func TestI13Bounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := drawKey(t, "bucket", "interval", "window", "window/first", "window/soft", "log")
+		now, latest := int64(epoch), int64(0)
+		var had []spent
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			if rapid.IntRange(0, 2).Draw(t, "back") == 0 {
+				now -= drawPause(t, k.p)
+			} else {
+				now += drawPause(t, k.p)
+			}
+			a := k.take(now, step.Request{Cost: drawCost(t, k.p)})
+			if !a.Never { // which is no matter of time
+				latest = max(latest, now)
+			}
+			if a.Allowed {
+				had = append(had, spent{take: take{latest, a.Granted}, parts: a.Granted * k.p.Length})
+				if k.p.Kind == step.Log { // says itself when a take counts from
+					had[len(had)-1].at = a.At
+				}
+			}
+		}
+		switch k.p.Kind {
+		case step.Log:
+			eachInterval(had, func(length, sum int64) {
+				if length < k.p.Length && sum > k.p.Count {
+					t.Fatalf("%d within %d µs", sum, length)
+				}
+			})
+		case step.Bucket:
+			checkRate(t, k.p, had, 0)
+		case step.Interval:
+			checkRefills(t, k.p, had)
+		default:
+			most := k.p.Count + k.p.Over
+			eachInterval(had, func(length, sum int64) {
+				if sum > most*((length+k.p.Length-1)/k.p.Length+1) {
+					t.Fatalf("%d within %d µs", sum, length)
+				}
+			})
+		}
+	})
+}
+
+// I14: a clock that jumps forward once gives away one limit's worth, and no more.
+func TestI14ForwardStep(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawKey(t).p
+		if p.Align != step.Epoch {
+			return // other windows fall otherwise after a jump, and are compared with themselves in TestI2Window
+		}
+		steady, jumping := newKey(*p), newKey(*p)
+		jump := rapid.Int64Range(1, 5).Draw(t, "windows") * p.Length
+		steps := rapid.IntRange(1, 120).Draw(t, "steps")
+		when := rapid.IntRange(0, steps-1).Draw(t, "when")
+		now, ahead := int64(epoch), int64(0)
+		var fewer, more int64
+		for i := range steps {
+			now += drawPause(t, p) / 4
+			if i == when {
+				ahead = jump
+			}
+			if steady.allow(now, 1) {
+				fewer++
+			}
+			if jumping.allow(now+ahead, 1) {
+				more++
+			}
+			if more > fewer+p.Limit()+p.Over {
+				t.Fatalf("%v: %d instead of %d", steady, more, fewer)
+			}
+		}
+	})
+}
+
+// I15: after RetryAfter the same request is allowed, a microsecond sooner it is not.
+func TestI15RetryAfter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k, now := drawUsed(t)
+		r := drawRequest(t, k.p)
+		if !k.p.Queue {
+			r.MaxDelay = 0 // with it, a bucket says when there is nothing to wait for
+		}
+		a := k.take(now, r)
+		if a.Allowed || a.Never {
+			if a.RetryAfter != 0 {
+				t.Fatalf("%+v with a RetryAfter", a)
+			}
+			return
+		}
+		if a.RetryAfter <= 0 {
+			t.Fatalf("%+v without a RetryAfter", a)
+		}
+		r.Charge = false
+		if then := k.clone().take(now+a.RetryAfter, r); !then.Allowed {
+			t.Fatalf("%v: %+v\nat %d got %+v\nand %d later %+v", k, r, now, a, a.RetryAfter, then)
+		}
+		if then := k.clone().take(now+a.RetryAfter-1, r); then.Allowed {
+			t.Fatalf("%v: %+v\nat %d got %+v\nbut %d later %+v", k, r, now, a, a.RetryAfter-1, then)
+		}
+	})
+}
+
+func TestI15Never(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k, now := drawUsed(t)
+		most := k.p.Limit() + k.p.Over
+		cost := rapid.Int64Range(max(1, most-2), most+2).Draw(t, "cost")
+		if a := k.take(now, step.Request{Cost: cost}); a.Never != (cost > most) || a.Never && a.Allowed {
+			t.Fatalf("%v: %d of at most %d: %+v", k, cost, most, a)
+		}
+		// With a Min it can be had in part.
+		least := rapid.Int64Range(1, cost).Draw(t, "min")
+		if a := k.take(now, step.Request{Cost: cost, Min: least}); a.Never != (least > most) {
+			t.Fatalf("%v: %d to %d of at most %d: %+v", k, least, cost, most, a)
+		}
+	})
+}
+
+// I16: what remains is between nothing and the limit, and a take takes its cost from it.
+func TestI16Remaining(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k, now := drawUsed(t)
+		before := k.peek(now)
+		if before < 0 || before > k.p.Limit() {
+			t.Fatalf("%d of %d remain", before, k.p.Limit())
+		}
+		r := drawRequest(t, k.p)
+		a := k.take(now, r)
+		if a.Remaining != k.peek(now) {
+			t.Fatalf("%d remain, the answer was %+v", k.peek(now), a)
+		}
+		if a.Allowed && (a.Granted > r.Cost || a.Granted < max(1, r.Min) || r.Min == 0 && a.Granted != r.Cost) {
+			t.Fatalf("%+v granted %d", r, a.Granted)
+		}
+		if a.Allowed && a.Remaining != max(0, before-a.Granted) {
+			t.Fatalf("%d less %d leaves %d", before, a.Granted, a.Remaining)
+		}
+		if !a.Allowed && a.Granted != 0 {
+			t.Fatalf("denied and granted %d", a.Granted)
+		}
+		if !a.Allowed && !r.Charge && a.Remaining != before {
+			t.Fatalf("denied, and %d became %d", before, a.Remaining)
+		}
+	})
+}
+
+// I16: looking changes nothing, by whatever clock.
+func TestI16PeekChangesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k, now := drawUsed(t)
+		when := now + rapid.Int64Range(-3*k.p.Length, 3*k.p.Length).Draw(t, "when")
+		k.room(when) // the store's doing
+		before := k.clone()
+		k.take(when, step.Request{})
+		k.take(when, step.Request{Cost: drawCost(t, k.p), Dry: true, Charge: true})
+		if k.state != before.state || !slices.Equal(k.words, before.words) {
+			t.Fatalf("%v: %+v %x became %+v %x", k, before.state, before.words, k.state, k.words)
+		}
+	})
+}
+
+// From FreshAt on, a state and none at all are the same: stores forget keys then.
+func TestFreshMeansForgotten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k, now := drawUsed(t)
+		start := max(now, k.state.FreshAt+rapid.Int64Range(0, 2).Draw(t, "later"))
+		forgotten := newKey(*k.p)
+		at := start - rapid.Int64Range(0, 2*k.p.Length).Draw(t, "ago")
+		for range rapid.IntRange(1, 10).Draw(t, "more") {
+			var a, b step.Answer
+			if rapid.IntRange(0, 3).Draw(t, "what") == 0 {
+				delta := rapid.Int64Range(-k.p.Limit(), k.p.Limit()).Draw(t, "delta")
+				a, b = k.adjust(start, at, delta), forgotten.adjust(start, at, delta)
+			} else {
+				r := drawRequest(t, k.p)
+				a, b = k.take(start, r), forgotten.take(start, r)
+			}
+			if a != b {
+				t.Fatalf("%v: kept %+v\nforgotten %+v", k, a, b)
+			}
+			start += drawPause(t, k.p)
+		}
+	})
+}
+
+// I23: no cost, however large or often charged, makes a counter wrap around.
+func TestI23Saturates(t *testing.T) {
+	limits := kinds(step.MaxWindowCount, step.Year, 1<<38)
+	limits["bucket/fast"] = step.Params{Kind: step.Bucket, Count: 10_000_000, Length: second, Burst: 1 << 50}
+	limits["window/soft"] = step.Params{Kind: step.Window, Count: step.MaxWindowCount, Length: step.Year, Over: step.MaxWindowCount, For: step.Year}
+	names := slices.Sorted(maps.Keys(limits))
+	rapid.Check(t, func(t *rapid.T) {
+		k := newKey(limits[rapid.SampledFrom(names).Draw(t, "kind")])
+		limit := k.p.Limit()
+		now := int64(epoch)
+		if !k.allow(now, limit) {
+			t.Fatalf("%v: the limit itself does not fit", k)
+		}
+		huge := rapid.OneOf(rapid.Int64Range(1, 1<<50), rapid.Just(int64(1<<50)), rapid.Int64Range(limit, limit+2))
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			cost := huge.Draw(t, "cost")
+			// Reserving ahead and the excess of a soft limit are grants too, but not of more than the limit at once.
+			a := k.take(now, step.Request{Cost: cost, Charge: true})
+			if a.Allowed && k.p.Over == 0 || a.Remaining != 0 || a.ResetAfter <= 0 || a.RetryAfter < 0 {
+				t.Fatalf("%v: %d more: %+v", k, cost, a)
+			}
+			now += rapid.Int64Range(0, 1).Draw(t, "pause") // too short for anything to come back
+			if k.p.Count/k.p.Length > 0 {
+				now = epoch
+			}
+		}
+		// Settling goes into debt and does not wrap either.
+		for range rapid.IntRange(1, 40).Draw(t, "settled") {
+			if a := k.adjust(now, epoch, huge.Draw(t, "delta")); a.Remaining != 0 || a.ResetAfter <= 0 {
+				t.Fatalf("%v: settled to %+v", k, a)
+			}
+		}
+		if a := k.adjust(now, epoch, -huge.Draw(t, "back")); a.Remaining < 0 || a.Remaining > limit || a.Granted > 0 {
+			t.Fatalf("%v: gave back to %+v", k, a)
+		}
+	})
+}

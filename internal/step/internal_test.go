@@ -1,0 +1,117 @@
+package step
+
+import (
+	"math"
+	"math/bits"
+	"testing"
+)
+
+func FuzzDivide(f *testing.F) {
+	for _, d := range []uint64{1, 2, 3, 1000, 1_000_000, 86_400_000_000, Year, 1<<32 - 1, 1 << 32, 1<<63 - 1, 1 << 63, math.MaxUint64} {
+		for _, x := range []uint64{0, 1, d - 1, d, d + 1, 2*d - 1, math.MaxUint64 - d, math.MaxUint64} {
+			f.Add(x, d)
+		}
+	}
+	f.Fuzz(func(t *testing.T, x, d uint64) {
+		if d == 0 {
+			return
+		}
+		if q, r := divide(x, d, reciprocal(d)); q != x/d || r != x%d {
+			t.Errorf("%d / %d = %d remainder %d, want %d and %d", x, d, q, r, x/d, x%d)
+		}
+	})
+}
+
+func FuzzMulDiv(f *testing.F) {
+	f.Add(uint64(1<<50), uint64(Year), uint64(3))
+	f.Add(uint64(math.MaxUint64), uint64(math.MaxUint64), uint64(1))
+	f.Fuzz(func(t *testing.T, a, b, c uint64) {
+		if c == 0 {
+			return
+		}
+		q, r := mulDiv(a, b, c)
+		hi, lo := bits.Mul64(a, b)
+		if hi >= c { // does not fit
+			if q != math.MaxUint64 {
+				t.Errorf("%d * %d / %d = %d, want the largest there is", a, b, c, q)
+			}
+			return
+		}
+		backHi, backLo := bits.Mul64(q, c)
+		backLo, carry := bits.Add64(backLo, r, 0)
+		if backHi+carry != hi || backLo != lo || r >= c {
+			t.Errorf("%d * %d / %d = %d remainder %d", a, b, c, q, r)
+		}
+	})
+}
+
+func TestSaturating(t *testing.T) {
+	const most = math.MaxInt64
+	for _, c := range []struct{ got, want int64 }{
+		{addSat(most, 1), most},
+		{addSat(most, most), most},
+		{addSat(1, 2), 3},
+		{mulSat(most, most), most},
+		{mulSat(1<<32, 1<<31), most},
+		{mulSat(1<<31, 1<<31), 1 << 62},
+		{saturate32(5, 1<<50), math.MaxUint32},
+		{saturate32(math.MaxUint32, 1), math.MaxUint32},
+		{saturate32(5, -6), 0},
+		{saturate32(5, -5), 0},
+		{saturate32(5, -1<<50), 0},
+		{clamp(1, most, 10), 10},
+		{ceilDiv(10, 5), 2},
+		{ceilDiv(11, 5), 3},
+		{ceilDiv(0, 5), 0},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %d, want %d", c.got, c.want)
+		}
+	}
+}
+
+// Windows that people use have fingerprints of their own, so that a change from one to another is always noticed.
+func TestCommonWindowsDiffer(t *testing.T) {
+	const (
+		ms     = int64(1000)
+		second = 1000 * ms
+		minute = 60 * second
+		hour   = 60 * minute
+		day    = 24 * hour
+	)
+	lengths := []int64{ms, 10 * ms, 100 * ms}
+	for unit, counts := range map[int64][]int64{
+		second: {1, 2, 5, 10, 15, 20, 30},
+		minute: {1, 2, 3, 5, 10, 15, 20, 30},
+		hour:   {1, 2, 3, 4, 6, 8, 12},
+		day:    {1, 2, 3, 4, 5, 7, 10, 14, 28, 30, 31, 60, 90, 180, 365},
+	} {
+		for _, n := range counts {
+			lengths = append(lengths, n*unit)
+		}
+	}
+	seen := map[uint8]Params{}
+	for _, align := range []Align{Epoch, FirstHit} {
+		for _, length := range lengths {
+			p := Compile(Params{Kind: Window, Count: 1, Length: length, Align: align})
+			if other, ok := seen[p.shape]; ok {
+				t.Errorf("windows of %d (align %d) and %d (align %d) share the fingerprint %d", other.Length, other.Align, length, align, p.shape)
+			}
+			if p.shape == 0 {
+				t.Errorf("a window of %d has the fingerprint of no state", length)
+			}
+			seen[p.shape] = p
+		}
+	}
+}
+
+// Limits of one window share a fingerprint whatever their count, or changing the count would move a window.
+func TestCountIsNotInTheFingerprint(t *testing.T) {
+	for _, kind := range []Kind{Window, Counter, Log, Interval} {
+		a := Compile(Params{Kind: kind, Count: 10, Burst: 10, Length: 60e6})
+		b := Compile(Params{Kind: kind, Count: 77, Burst: 10, Length: 60e6})
+		if a.shape != b.shape {
+			t.Errorf("kind %d: %d and %d", kind, a.shape, b.shape)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package step_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+const (
+	micro  = 1
+	milli  = 1000 * micro
+	second = 1000 * milli
+	minute = 60 * second
+	hour   = 60 * minute
+	day    = 24 * hour
+)
+
+// key is what a store keeps for a key, and does what a store does.
+type key struct {
+	p     *step.Params
+	state step.State
+	words []uint64
+}
+
+func newKey(p step.Params) *key {
+	compiled := step.Compile(p)
+	return &key{p: &compiled}
+}
+
+// room makes the words as many as the next take may need.
+func (k *key) room(now int64) {
+	need := k.p.Words(k.state, k.words, now)
+	if need <= len(k.words) {
+		return
+	}
+	larger := make([]uint64, need)
+	if len(k.words) > 0 {
+		k.p.GrowWords(k.words, larger)
+	}
+	k.words = larger
+}
+
+func (k *key) take(now int64, r step.Request) step.Answer {
+	k.room(now)
+	next, a := k.p.Take(k.state, k.words, now, r)
+	k.state = next
+	return a
+}
+
+func (k *key) allow(now, cost int64) bool { return k.take(now, step.Request{Cost: cost}).Allowed }
+
+// peek tells what remains.
+func (k *key) peek(now int64) int64 { return k.take(now, step.Request{}).Remaining }
+
+func (k *key) adjust(now, at, delta int64) step.Answer {
+	k.room(now)
+	next, a := k.p.Adjust(k.state, k.words, now, at, delta)
+	k.state = next
+	return a
+}
+
+// under is the same key when its limit has been changed.
+func (k *key) under(p step.Params) *key {
+	n := newKey(p)
+	n.state, n.words = k.state, k.words
+	return n
+}
+
+func (k *key) clone() *key {
+	return &key{p: k.p, state: k.state, words: append([]uint64(nil), k.words...)}
+}
+
+func (k *key) String() string { return describe(k.p) }
+
+func describe(p *step.Params) string {
+	names := [...]string{"?", "bucket", "interval", "window", "counter", "slices", "log"}
+	s := fmt.Sprintf("%s %d per %d µs", names[p.Kind], p.Count, p.Length)
+	if p.Burst > 0 {
+		s += fmt.Sprintf(" burst %d", p.Burst)
+	}
+	if p.Over > 0 {
+		s += fmt.Sprintf(" over %d for %d", p.Over, p.For)
+	}
+	return s + fmt.Sprintf(" queue=%v nearest=%v align=%d slices=%d", p.Queue, p.Nearest, p.Align, p.Slices)
+}
+
+// kinds are one limit of each kind and variant, small enough for a run to reach its edges.
+func kinds(count, length, burst int64) map[string]step.Params {
+	length = max(length, 3)
+	return map[string]step.Params{
+		"bucket":          {Kind: step.Bucket, Count: count, Length: length, Burst: burst},
+		"queue":           {Kind: step.Bucket, Queue: true, Count: count, Length: length, Burst: burst},
+		"interval":        {Kind: step.Interval, Count: count, Length: length, Burst: burst},
+		"interval/first":  {Kind: step.Interval, Align: step.FirstHit, Count: count, Length: length, Burst: burst},
+		"window":          {Kind: step.Window, Count: count, Length: length},
+		"window/first":    {Kind: step.Window, Align: step.FirstHit, Count: count, Length: length},
+		"window/soft":     {Kind: step.Window, Count: count, Length: length, Over: burst, For: length / 3},
+		"window/calendar": calendarWindow(count),
+		"counter":         {Kind: step.Counter, Count: count, Length: length},
+		"counter/nearest": {Kind: step.Counter, Nearest: true, Count: count, Length: length},
+		"slices":          {Kind: step.Slices, Count: count, Length: length / 3 * 3, Slices: 3},
+		"slices/nearest":  {Kind: step.Slices, Nearest: true, Count: count, Length: length / 3 * 3, Slices: 3},
+		"log":             {Kind: step.Log, Count: min(count, step.MaxLogCount), Length: length},
+	}
+}
+
+// calendarWindow has windows of 23, 24 and 25 hours, as days are when clocks change.
+func calendarWindow(count int64) step.Params {
+	start := func(n int64) int64 { return n*day + (n*7%3-1)*hour/2 }
+	return step.Params{
+		Kind: step.Window, Align: step.Calendar, Count: count, Length: 26 * hour, BoundsID: 7,
+		Bounds: func(now int64) (int64, int64) {
+			n := now / day
+			if now < start(n) {
+				n--
+			} else if now >= start(n+1) {
+				n++
+			}
+			return start(n), start(n + 1)
+		},
+	}
+}
+
+// TestMain has the property tests take part in the long runs. What they find is printed with the seed that repeats it,
+// so nothing needs to be left behind in testdata.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("rapid.nofailfile", "true")
+	if os.Getenv("SLUICE_SOAK") != "" {
+		_ = flag.Set("rapid.checks", "10000")
+	}
+	os.Exit(m.Run())
+}
+
+// soak multiplies how often random tests are repeated.
+func soak(n int) int {
+	if os.Getenv("SLUICE_SOAK") != "" {
+		return 100 * n
+	}
+	if testing.Short() {
+		return max(1, n/10)
+	}
+	return n
+}
+
+// seed is the first seed of a random test. It is new each time; SLUICE_SEED repeats a run.
+func seed(t *testing.T) uint64 {
+	s := uint64(time.Now().UnixNano())
+	if v, err := strconv.ParseUint(os.Getenv("SLUICE_SEED"), 10, 64); err == nil {
+		s = v
+	}
+	t.Logf("SLUICE_SEED=%d", s)
+	return s
+}

@@ -1,0 +1,78 @@
+package step
+
+// Verdicts of Plain that are no retry time.
+const (
+	Fits      = 0  // allowed
+	Undecided = -1 // not a plain case: ask Take
+)
+
+// Plain is Take for the common case, a request of known kind that is to be had now or not at all. It says the same as
+// Take but takes and returns integers that fit in registers, which makes a decision several times faster; what is not
+// plain it leaves to Take. On a denial, retry is the RetryAfter and the state is unchanged.
+func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) (nextFresh int64, nextValue uint64, retry, remaining int64) {
+	switch p.plain {
+	case plainBucket:
+		if uint64(cost) > uint64(p.Burst) {
+			break
+		}
+		after, room := p.PlainBucket(fresh, now, cost)
+		if room < 0 {
+			return fresh, value, -room, p.PlainUnits(max(0, now+p.fillQ-max(fresh, now)))
+		}
+		return after, 0, Fits, p.PlainUnits(room)
+	case plainWindow:
+		if fresh <= now || shape != p.shape || uint64(cost) > uint64(p.Count) {
+			break
+		}
+		left := p.Count - int64(value&countMost)
+		if cost > left {
+			return fresh, value, fresh - now, max(0, left)
+		}
+		return fresh, value + uint64(cost), Fits, left - cost
+	case plainCounter:
+		if fresh <= now || shape != p.shape || uint64(cost) > uint64(p.Count) {
+			break
+		}
+		c := p.counter(State{fresh, value, shape}, now)
+		left := p.Count - p.counterUsed(c, now)
+		if cost > left {
+			return fresh, value, p.counterRetry(c, cost) - now, max(0, left)
+		}
+		return c.start + 2*p.Length, uint64(c.cur+cost) | uint64(c.prev)<<32, Fits, left - cost
+	}
+	return fresh, value, Undecided, 0
+}
+
+// IsPlainBucket tells that PlainBucket may be used for costs up to the limit.
+func (p *Params) IsPlainBucket() bool { return p.plain == plainBucket }
+
+// PlainBucket is the sum at the heart of a bucket whose times are whole microseconds: when it would be full after the
+// take, and how much time is left to spend then. The take fits if that is not negative.
+func (p *Params) PlainBucket(fresh, now, cost int64) (after, room int64) {
+	after = max(fresh, now) + cost*p.unitQ
+	return after, now + p.fillQ - after
+}
+
+// PlainUnits is how much cost fits in a time.
+func (p *Params) PlainUnits(room int64) int64 {
+	n, _ := divide(uint64(room), p.perDen, p.perDenInv)
+	return int64(n)
+}
+
+const (
+	plainBucket = iota + 1 // times are whole microseconds
+	plainWindow            // hard
+	plainCounter
+)
+
+func (p *Params) compilePlain() uint8 {
+	switch {
+	case p.Kind == Bucket && !p.Queue && p.den == 1:
+		return plainBucket
+	case p.Kind == Window && p.Over == 0:
+		return plainWindow
+	case p.Kind == Counter:
+		return plainCounter
+	}
+	return 0
+}

@@ -1,0 +1,346 @@
+package step_test
+
+import (
+	"math"
+	"math/big"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// The references say what each algorithm means, in rational numbers or by keeping everything that happened, and know
+// nothing of how package step stores it. They are slow, unbounded in memory, and need a clock that does not go back.
+
+// A model is one key under one limit. All but spend, charge and adjust ask what would be and change nothing, so that
+// they can be asked about the future: what would be then if nobody came until then.
+type model interface {
+	most() int64 // the largest cost that can ever fit
+	remaining(now int64) int64
+	// fits tells whether a cost fits at now, and how long the caller would have to wait.
+	fits(now, cost, maxDelay int64) (delay int64, ok bool)
+	spend(now, cost, delay int64)
+	charge(now, cost int64)
+	adjust(now, at, delta int64) int64
+}
+
+func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+func add(a, b *big.Rat) *big.Rat { return new(big.Rat).Add(a, b) }
+
+func sub(a, b *big.Rat) *big.Rat { return new(big.Rat).Sub(a, b) }
+
+func mul(a, b *big.Rat) *big.Rat { return new(big.Rat).Mul(a, b) }
+
+func div(a, b *big.Rat) *big.Rat { return new(big.Rat).Quo(a, b) }
+
+func least(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
+func greatest(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) > 0 {
+		return a
+	}
+	return b
+}
+
+func floor(a *big.Rat) int64 {
+	q := new(big.Int).Div(a.Num(), a.Denom()) // Euclidean, and the denominator is positive: rounds down
+	if !q.IsInt64() {
+		return math.MaxInt64
+	}
+	return q.Int64()
+}
+
+func ceil(a *big.Rat) int64 { return -floor(new(big.Rat).Neg(a)) }
+
+var zero = new(big.Rat)
+
+// tokenBucket: tokens flow in continuously at Count per Length; what overflows is lost. Below zero are tokens that
+// callers who wait, or who settled too late, have had in advance.
+type tokenBucket struct {
+	rate, size *big.Rat // tokens per microsecond, tokens
+	tokens     *big.Rat // at the time of
+	at         int64
+}
+
+func newTokenBucket(p *step.Params) model {
+	size := rat(p.Burst)
+	return &tokenBucket{rate: big.NewRat(p.Count, p.Length), size: size, tokens: size}
+}
+
+func (b *tokenBucket) level(now int64) *big.Rat {
+	return least(b.size, add(b.tokens, mul(b.rate, rat(now-b.at))))
+}
+
+func (b *tokenBucket) most() int64 { return floor(b.size) }
+
+func (b *tokenBucket) remaining(now int64) int64 { return max(0, floor(b.level(now))) }
+
+func (b *tokenBucket) fits(now, cost, maxDelay int64) (int64, bool) {
+	lacking := sub(rat(cost), b.level(now))
+	delay := max(0, ceil(div(lacking, b.rate)))
+	return delay, delay <= maxDelay
+}
+
+func (b *tokenBucket) spend(now, cost, _ int64) {
+	b.tokens, b.at = sub(b.level(now), rat(cost)), now
+}
+
+func (b *tokenBucket) charge(now, cost int64) {
+	level := b.level(now)
+	b.tokens, b.at = least(level, greatest(zero, sub(level, rat(cost)))), now
+}
+
+func (b *tokenBucket) adjust(now, at, delta int64) int64 {
+	level := b.level(now)
+	b.at = now
+	if delta >= 0 {
+		b.tokens = sub(level, rat(delta))
+		if level.Cmp(b.size) == 0 { // whatever there was is forgotten; the take emptied a full bucket, and since then
+			b.tokens = least(b.size, add(b.tokens, mul(b.rate, rat(now-at))))
+		}
+		return delta
+	}
+	// What has flowed in since the take has replaced some of it. If the take is still to come, others may wait behind
+	// it, the last of them for the moment at which the level is back at zero; what flows in until then is theirs. The
+	// take's own moment was rounded up to a whole microsecond, by almost one at the worst.
+	elapsed := rat(max(0, now-at))
+	if last := sub(rat(now), div(level, b.rate)); at > now && ceil(last) > at {
+		elapsed = sub(last, rat(at-1))
+	}
+	given := sub(rat(-delta), mul(b.rate, elapsed))
+	given = greatest(zero, least(given, sub(b.size, level)))
+	b.tokens = add(level, given)
+	return -floor(given)
+}
+
+func (b *tokenBucket) resetAfter(now int64) int64 {
+	return ceil(div(sub(b.size, b.level(now)), b.rate))
+}
+
+// leakyMeter: a bucket with a hole. What is spent is poured in, the hole lets Count per Length out, and what would
+// overflow is denied.
+type leakyMeter struct {
+	rate, size *big.Rat
+	water      *big.Rat
+	at         int64
+}
+
+func newLeakyMeter(p *step.Params) model {
+	return &leakyMeter{rate: big.NewRat(p.Count, p.Length), size: rat(p.Burst), water: zero}
+}
+
+func (b *leakyMeter) level(now int64) *big.Rat {
+	return greatest(zero, sub(b.water, mul(b.rate, rat(now-b.at))))
+}
+
+func (b *leakyMeter) most() int64 { return floor(b.size) }
+
+func (b *leakyMeter) remaining(now int64) int64 { return floor(sub(b.size, b.level(now))) }
+
+func (b *leakyMeter) fits(now, cost, _ int64) (int64, bool) {
+	return 0, add(b.level(now), rat(cost)).Cmp(b.size) <= 0
+}
+
+func (b *leakyMeter) spend(now, cost, _ int64) { b.water, b.at = add(b.level(now), rat(cost)), now }
+
+func (b *leakyMeter) charge(now, cost int64) {
+	b.water, b.at = least(b.size, add(b.level(now), rat(cost))), now
+}
+
+func (b *leakyMeter) adjust(int64, int64, int64) int64 { panic("see tokenBucket") }
+
+// leakyQueue: a list of places, each as long as its cost takes to leave. Nobody leaves before those ahead have left.
+type leakyQueue struct {
+	rate   *big.Rat
+	size   *big.Rat
+	places []place
+}
+
+type place struct{ start, end *big.Rat }
+
+func newLeakyQueue(p *step.Params) model {
+	return &leakyQueue{rate: big.NewRat(p.Count, p.Length), size: rat(p.Burst)}
+}
+
+// waiting is how much is in the queue: what has not left yet.
+func (q *leakyQueue) waiting(now int64) *big.Rat {
+	sum := new(big.Rat)
+	for _, p := range q.places {
+		if from := greatest(p.start, rat(now)); p.end.Cmp(from) > 0 {
+			sum.Add(sum, mul(q.rate, sub(p.end, from)))
+		}
+	}
+	return sum
+}
+
+// free is when the place behind all others begins.
+func (q *leakyQueue) free(now int64) *big.Rat {
+	if len(q.places) == 0 {
+		return rat(now)
+	}
+	return greatest(rat(now), q.places[len(q.places)-1].end)
+}
+
+func (q *leakyQueue) append(now int64, cost *big.Rat) {
+	for len(q.places) > 0 && q.places[0].end.Cmp(rat(now)) <= 0 { // gone
+		q.places = q.places[1:]
+	}
+	start := q.free(now)
+	q.places = append(q.places, place{start, add(start, div(cost, q.rate))})
+}
+
+func (q *leakyQueue) most() int64 { return floor(q.size) }
+
+func (q *leakyQueue) remaining(now int64) int64 {
+	return max(0, floor(sub(q.size, q.waiting(now))))
+}
+
+func (q *leakyQueue) fits(now, cost, maxDelay int64) (int64, bool) {
+	delay := ceil(sub(q.free(now), rat(now)))
+	if maxDelay > 0 && delay > maxDelay {
+		return 0, false
+	}
+	return delay, add(q.waiting(now), rat(cost)).Cmp(q.size) <= 0
+}
+
+func (q *leakyQueue) spend(now, cost, _ int64) { q.append(now, rat(cost)) }
+
+func (q *leakyQueue) charge(now, cost int64) {
+	room := least(rat(cost), sub(q.size, q.waiting(now)))
+	if room.Sign() > 0 {
+		q.append(now, room)
+	}
+}
+
+func (q *leakyQueue) adjust(now, at, delta int64) int64 {
+	free := q.free(now)
+	if delta >= 0 {
+		if free.Cmp(rat(now)) == 0 { // whatever there was is forgotten
+			end := add(rat(at), div(rat(delta), q.rate))
+			q.places = []place{{rat(at), greatest(rat(now), end)}}
+			return delta
+		}
+		q.append(now, rat(delta))
+		return delta
+	}
+	length := div(rat(-delta), q.rate)
+	if free.Cmp(rat(now)) == 0 || sub(free, length).Cmp(rat(at)) > 0 {
+		return 0 // there is nobody, or somebody behind it
+	}
+	length = least(sub(length, rat(max(0, now-at))), sub(free, rat(now)))
+	if length.Sign() <= 0 {
+		return 0
+	}
+	end := sub(free, length)
+	for n := len(q.places); n > 0 && q.places[n-1].start.Cmp(end) >= 0; n-- {
+		q.places = q.places[:n-1]
+	}
+	if n := len(q.places); n > 0 {
+		q.places[n-1].end = least(q.places[n-1].end, end)
+	}
+	return -floor(mul(length, q.rate))
+}
+
+// intervalBucket: Count tokens arrive together at each boundary, as long as there is room for them.
+type intervalBucket struct {
+	p      *step.Params
+	tokens int64
+	base   int64 // a boundary
+	full   bool  // with FirstHit, a full bucket has no boundaries
+}
+
+func newIntervalBucket(p *step.Params) model {
+	return &intervalBucket{p: p, tokens: p.Burst, full: true}
+}
+
+// at is the bucket at now and the boundary at or before it.
+func (b *intervalBucket) at(now int64) (tokens, base int64) {
+	if b.full && b.p.Align == step.FirstHit {
+		return b.p.Burst, now
+	}
+	if b.full {
+		return b.p.Burst, now - now%b.p.Length
+	}
+	passed := (now - b.base) / b.p.Length
+	base = b.base + passed*b.p.Length
+	// Counting more refills than there is room for could overflow.
+	passed = min(passed, (b.p.Burst-b.tokens)/b.p.Count+1)
+	tokens = min(b.p.Burst, b.tokens+passed*b.p.Count)
+	if tokens == b.p.Burst && b.p.Align == step.FirstHit {
+		base = now
+	}
+	return tokens, base
+}
+
+func (b *intervalBucket) set(tokens, base int64) {
+	b.tokens, b.base, b.full = tokens, base, tokens >= b.p.Burst
+}
+
+func (b *intervalBucket) most() int64 { return b.p.Burst }
+
+func (b *intervalBucket) remaining(now int64) int64 {
+	tokens, _ := b.at(now)
+	return max(0, tokens)
+}
+
+func (b *intervalBucket) fits(now, cost, maxDelay int64) (int64, bool) {
+	tokens, base := b.at(now)
+	if tokens >= cost {
+		return 0, true
+	}
+	refills := new(big.Rat).SetFrac64(cost-tokens, b.p.Count)
+	delay := base + ceil(refills)*b.p.Length - now
+	return delay, delay <= maxDelay
+}
+
+func (b *intervalBucket) spend(now, cost, _ int64) {
+	tokens, base := b.at(now)
+	b.set(tokens-cost, base)
+}
+
+func (b *intervalBucket) charge(now, cost int64) {
+	tokens, base := b.at(now)
+	b.set(min(tokens, max(0, tokens-min(cost, b.p.Burst))), base)
+}
+
+// boundaries is how many there are after from, up to and including to, which is one.
+func (b *intervalBucket) boundaries(from, to int64) *big.Rat {
+	return rat(max(0, ceil(big.NewRat(to-from, b.p.Length))))
+}
+
+func (b *intervalBucket) adjust(now, at, delta int64) int64 {
+	tokens, base := b.at(now)
+	if delta >= 0 {
+		if tokens == b.p.Burst { // whatever there was is forgotten
+			if b.p.Align == step.FirstHit && at <= now { // the boundaries that the take would have had
+				base = at + (now-at)/b.p.Length*b.p.Length
+			}
+			poured := mul(b.boundaries(at, base), rat(b.p.Count))
+			tokens = floor(least(rat(tokens), add(rat(tokens-delta), poured)))
+		} else {
+			tokens -= delta
+		}
+		b.set(tokens, base)
+		return delta
+	}
+	until := base
+	if at > now { // others may wait behind it, the last for the boundary at which there is no debt
+		until += max(0, ceil(big.NewRat(-tokens, b.p.Count))) * b.p.Length
+	}
+	poured := mul(b.boundaries(at, until), rat(b.p.Count))
+	given := min(floor(greatest(zero, sub(rat(-delta), poured))), b.p.Burst-tokens)
+	b.set(tokens+given, base)
+	return -given
+}
+
+func (b *intervalBucket) resetAfter(now int64) int64 {
+	tokens, base := b.at(now)
+	if tokens == b.p.Burst {
+		return 0
+	}
+	return base + ceil(new(big.Rat).SetFrac64(b.p.Burst-tokens, b.p.Count))*b.p.Length - now
+}

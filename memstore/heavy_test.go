@@ -1,0 +1,218 @@
+package memstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// The tests here make so many decisions, or look so closely at memory, that the race detector would spoil them.
+// TestHeavy builds this package's tests without it and runs those.
+
+const heavy = "SLUICE_HEAVY"
+
+func TestHeavy(t *testing.T) {
+	if os.Getenv(heavy) != "" {
+		return // this is the process that TestHeavy started
+	}
+	binary := filepath.Join(t.TempDir(), "memstore.test")
+	if out, err := exec.Command("go", "test", "-c", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("building without the race detector: %v\n%s", err, out)
+	}
+	for _, name := range []string{"TestFlood", "TestOddClocksAndCrowds"} {
+		cmd := exec.Command(binary, "-test.v", "-test.run", "^"+name+"$")
+		cmd.Env = append(os.Environ(), heavy+"=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "--- PASS: "+name) {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		} else {
+			t.Logf("%s", out)
+		}
+	}
+}
+
+// resident is the process' resident memory in bytes.
+func resident(t *testing.T) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// A flood of ten million keys neither exhausts memory nor resets anybody's limit.
+func TestFlood(t *testing.T) {
+	if os.Getenv(heavy) == "" {
+		return // TestHeavy runs it
+	}
+	if runtime.GOOS != "linux" {
+		t.Log("resident memory is read the Linux way")
+		return
+	}
+	const (
+		budget    = 64 << 20
+		keys      = 10_000_000
+		protected = 1000
+	)
+	store, err := memstore.Open(memstore.Config{Bytes: budget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := sluice.Must(sluice.New(store, "r", sluice.PerHour(5)))
+	for i := range protected {
+		for allow(t, l, fmt.Sprint("protected", i)).Allowed {
+		}
+	}
+	key := make([]byte, 0, 32)
+	runtime.GC()
+	before, most := resident(t), int64(0)
+	began := time.Now()
+	extra := 0
+	for i := range keys {
+		key = strconv.AppendInt(append(key[:0], "flood"...), int64(i), 10)
+		if _, err := l.Allow(background, string(key)); err != nil {
+			t.Fatal(err)
+		}
+		if i%10_000 == 0 {
+			most = max(most, resident(t)-before)
+			if allow(t, l, fmt.Sprint("protected", i/10_000)).Allowed {
+				extra++
+			}
+		}
+	}
+	took := time.Since(began)
+	for i := range protected {
+		if allow(t, l, fmt.Sprint("protected", i)).Allowed {
+			extra++
+		}
+	}
+	due := int(took / (12 * time.Minute)) // a limit of 5 an hour drips once in 12 minutes
+	if extra > due*protected {
+		t.Errorf("%d extra admissions on protected keys", extra)
+	}
+	if most > budget+budget/10 {
+		t.Errorf("resident memory grew by %d MiB on a budget of %d", most>>20, budget>>20)
+	}
+	t.Logf("%d keys: resident memory grew by %.1f MiB on a budget of %d MiB; store says %.1f MiB, %d keys live; %d extra admissions on %d protected keys",
+		keys, float64(most)/(1<<20), budget>>20, float64(store.Bytes())/(1<<20), store.Len(), extra, protected)
+}
+
+// oddClock is stale by up to a second at every other look, and jumps an hour either way now and then.
+type oddClock struct {
+	now  atomic.Int64 // microseconds
+	look atomic.Uint64
+}
+
+func (c *oddClock) Now() time.Time {
+	n := c.look.Add(1)
+	now := c.now.Add(3)
+	const hour = int64(time.Hour / time.Microsecond)
+	switch {
+	case n%2_000_003 == 0:
+		now = c.now.Add(hour)
+	case n%3_000_017 == 0:
+		now = c.now.Add(-hour)
+	case n%2 == 0:
+		now -= int64(n * 0x9E3779B97F4A7C15 >> 44) // up to 1.05 s
+	}
+	return time.UnixMicro(now)
+}
+
+// Stale clocks, clocks that jump an hour either way, and 64 goroutines on one key never admit more than the
+// algorithm's invariant allows.
+func TestOddClocksAndCrowds(t *testing.T) {
+	if os.Getenv(heavy) == "" {
+		return // TestHeavy runs it
+	}
+	decisions := 10_000_000
+	if os.Getenv("SLUICE_SOAK") != "" {
+		decisions *= 10
+	}
+	const limit, window = 1000, 100 * time.Millisecond
+	for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter} {
+		t.Run(a.String(), func(t *testing.T) {
+			c := &oddClock{}
+			c.now.Store(time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC).UnixMicro())
+			store, err := memstore.Open(memstore.Config{Now: c.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := sluice.Must(sluice.New(store, "r", sluice.Per(limit, window).With(a)))
+			admitted := crowd(t, l, a, decisions/4)
+			switch a {
+			case sluice.TokenBucket:
+				checkBucket(t, admitted, limit, window.Microseconds())
+			case sluice.SlidingLog:
+				checkLog(t, admitted, limit, window.Microseconds())
+			default:
+				for end, n := range admitted {
+					if n > limit {
+						t.Fatalf("the window that ends at %d admitted %d of %d", end, n, limit)
+					}
+				}
+			}
+			t.Logf("%v: %d decisions, %d different moments or windows with admissions", a, decisions/4, len(admitted))
+		})
+	}
+}
+
+// crowd makes decisions from 64 goroutines and counts the admitted by the time that they count from: the moment, or
+// for windows the end of the window.
+func crowd(t *testing.T, l *sluice.Limiter, a sluice.Algorithm, decisions int) map[int64]int64 {
+	const goroutines = 64
+	var mu sync.Mutex
+	admitted := map[int64]int64{}
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			own := map[int64]int64{}
+			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			for range decisions / goroutines {
+				cost := int64(1)
+				if rng.IntN(8) == 0 {
+					cost = 1 + rng.Int64N(20)
+				}
+				d, err := l.AllowN(background, "k", cost)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !d.Allowed {
+					continue
+				}
+				switch a {
+				case sluice.FixedWindow:
+					own[d.At+d.ResetAfter.Microseconds()] += cost
+				case sluice.SlidingCounter: // as if never used from the end of the window after
+					own[d.At+d.ResetAfter.Microseconds()-100_000] += cost
+				default:
+					own[d.At] += cost
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for at, n := range own {
+				admitted[at] += n
+			}
+		})
+	}
+	wg.Wait()
+	return admitted
+}

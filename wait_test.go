@@ -1,0 +1,102 @@
+package sluice_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+func TestWaitPacesInOrder(t *testing.T) {
+	for _, limit := range []sluice.Limit{
+		sluice.PerSecond(2).WithBurst(1),
+		sluice.PerSecond(2).WithBurst(20).With(sluice.LeakyQueue),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, limit)
+			began := time.Now()
+			var order []int
+			var times []time.Duration
+			done := make(chan struct{})
+			for i := range 6 {
+				go func() {
+					if err := l.Wait(background, "k"); err != nil {
+						t.Error(err)
+					}
+					order = append(order, i)
+					times = append(times, time.Since(began))
+					done <- struct{}{}
+				}()
+				synctest.Wait() // so that they come one after the other
+			}
+			for range 6 {
+				<-done
+			}
+			if !slices.IsSorted(order) {
+				t.Errorf("%v: served in the order %v", limit, order)
+			}
+			for i, at := range times {
+				if want := time.Duration(i) * 500 * time.Millisecond; at != want {
+					t.Errorf("%v: caller %d served at %v, want %v", limit, i, at, want)
+				}
+			}
+		})
+	}
+}
+
+func TestWaitForWindows(t *testing.T) {
+	for _, a := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, sluice.PerMinute(2).With(a))
+			began := time.Now()
+			for range 3 {
+				if err := l.Wait(background, "k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(began); took <= 0 || took > 2*time.Minute {
+				t.Errorf("%v: the third was served after %v", a, took)
+			}
+		})
+	}
+}
+
+func TestWaitGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, sluice.PerMinute(1))
+		mustAllow(t, l, "k", 1)
+
+		ctx, cancel := context.WithTimeout(background, 10*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a wait that is too long: %v", err)
+		}
+		if time.Since(began) != 0 {
+			t.Error("it waited although it was bound to be too late")
+		}
+
+		// One who leaves gives the place back: the next waits as long as if nobody had been there.
+		ctx, cancel = context.WithCancel(background)
+		go func() {
+			<-time.After(10 * time.Second)
+			cancel()
+		}()
+		if err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled wait: %v", err)
+		}
+		if err := l.Wait(background, "k"); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("the next was served after %v, want 1m", took)
+		}
+		if err := l.WaitN(background, "k", 2); !errors.Is(err, sluice.ErrNever) {
+			t.Errorf("a cost above the burst: %v", err)
+		}
+	})
+}
