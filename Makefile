@@ -29,7 +29,7 @@ test: deps lint ## everything a change must pass: lint, all tests under the race
 	$(GO) test -race -count=1 -timeout 9m ./...
 	@set -e; for m in $(NESTED); do \
 		echo "== module $$m"; \
-		(cd $$m && $(GO) build -o /dev/null ./... && $(GO) vet ./...); \
+		(cd $$m && $(GO) vet ./... && $(GO) test -count=1 ./...); \
 	done
 
 .PHONY: deps

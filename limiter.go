@@ -135,7 +135,7 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	}
 	p, err := l.single.TakeOne(ctx, rule, limit, key, n)
 	if p.At == 0 || err != nil {
-		return l.allowUnplain(ctx, Take{Rule: rule, Limit: limit, Key: key, Cost: n}, err, d)
+		return l.allowUnplain(ctx, limit, key, n, err, d)
 	}
 	if p.RetryAfter == 0 {
 		d.Allowed = true
@@ -147,9 +147,13 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	d.RetryAfter = p.RetryAfter
 	d.ResetAfter = p.ResetAfter
 	if l.reports {
-		l.events.report(ctx, Take{Rule: rule, Limit: limit, Key: key, Cost: n}, *d)
+		l.reportPlain(ctx, limit, key, n, d)
 	}
 	return nil
+}
+
+func (l *Limiter) reportPlain(ctx context.Context, limit *Limit, key string, n int64, d *Decision) {
+	l.events.report(ctx, Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}, *d)
 }
 
 func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Decision) (err error) {
@@ -161,7 +165,8 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 }
 
 // allowUnplain answers what the shortcut did not.
-func (l *Limiter) allowUnplain(ctx context.Context, t Take, failed error, d *Decision) (err error) {
+func (l *Limiter) allowUnplain(ctx context.Context, limit *Limit, key string, n int64, failed error, d *Decision) (err error) {
+	t := Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}
 	if failed != nil {
 		*d, err = l.failOne(ctx, t, failed)
 	} else {

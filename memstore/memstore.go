@@ -71,6 +71,9 @@ func Open(c Config) (*Store, error) {
 	}
 	s := &Store{now: c.Now, snapshot: c.Snapshot}
 	s.clock.start()
+	if c.Now != nil {
+		s.clock.check.Store(0) // never in line
+	}
 	var err error
 	s.table, err = s.open(table.Config{Bytes: c.Bytes})
 	if err != nil {
@@ -99,10 +102,10 @@ func (s *Store) TakeOne(ctx context.Context, rule *sluice.Rule, limit *sluice.Li
 		return sluice.Plain{}, err
 	}
 	h := s.table.Locate(rule.Identity(), key, p) // the slot is on its way while the clock is read
-	var now int64
-	if s.now == nil {
-		now = s.clock.micros()
-	} else {
+	// The clock, in line.
+	since := time.Since(s.clock.base).Microseconds()
+	now := s.clock.offset.Load() + since
+	if since >= s.clock.check.Load() {
 		now = s.micros()
 	}
 	at := now
@@ -127,6 +130,9 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if len(takes) <= table.MaxTogether && s.applyPlain(takes, out) {
+		return nil
+	}
 	var opsOnStack [onStack]table.Op
 	var answersOnStack [onStack]step.Answer
 	ops, answers := opsOnStack[:], answersOnStack[:]
@@ -145,6 +151,41 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 		out[i] = sluice.Answered(ops[i].Params, &answers[i])
 	}
 	return nil
+}
+
+// applyPlain applies takes that ask for nothing special, and tells whether it did.
+func (s *Store) applyPlain(takes []sluice.Take, out []sluice.Decision) bool {
+	var plain [table.MaxTogether]table.PlainTake
+	for i := range takes {
+		t, k := &takes[i], &plain[i]
+		if t.Rule == nil || t.Rule.ChargeDenied || t.Min != 0 || t.MaxDelay != 0 || t.At != 0 || t.ID != 0 {
+			return false
+		}
+		k.Params = t.Effective().Params()
+		if k.Params == nil || !k.Params.IsPlain() || t.Cost <= 0 || t.Cost > k.Params.Limit() {
+			return false
+		}
+		k.Hash = s.table.Locate(t.Rule.Identity(), t.Key, k.Params)
+		k.Cost, k.Shadow = t.Cost, t.Rule.Shadow
+	}
+	now := s.micros()
+	if !s.table.PlainTogether(plain[:len(takes)], now) {
+		return false
+	}
+	for i := range takes {
+		d, k := &out[i], &plain[i]
+		*d = sluice.Decision{}
+		d.Allowed = k.Allowed
+		d.Limit = k.Params.Limit()
+		d.Remaining = k.Remaining
+		d.At = now
+		d.RetryAfter = time.Duration(k.Retry) * time.Microsecond
+		d.ResetAfter = time.Duration(k.Fresh-now) * time.Microsecond
+		if k.Charged {
+			d.Granted = k.Cost
+		}
+	}
+	return true
 }
 
 // Reset forgets what a key has spent, and lifts a block.

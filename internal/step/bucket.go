@@ -90,11 +90,7 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 	}
 	after := p.later(before, q, f)
 
-	// The request fits now if after <= now + fill, and otherwise so much later as after exceeds that, rounded up.
-	retry := after.at - now - p.fillQ
-	if after.frac+p.fillR >= p.den {
-		retry--
-	}
+	retry := p.lateBy(after, now)
 	delay := max(0, retry)
 	allowed := retry <= 0 || retry <= r.MaxDelay
 	if p.Queue {
@@ -115,6 +111,16 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 		Allowed: true, Granted: r.Cost, Remaining: p.remainingAt(after, now), ResetAfter: after.at - now,
 		Delay: delay, At: now + delay,
 	}
+}
+
+// lateBy is how much too early now is for a take that leaves the bucket full at after: it fits if after <= now + fill,
+// and otherwise so much later as after exceeds that, rounded up.
+func (p *Params) lateBy(after moment, now int64) int64 {
+	late := after.at - now - p.fillQ
+	if after.frac+p.fillR >= p.den {
+		late--
+	}
+	return late
 }
 
 func (p *Params) bucketRemaining(s State, now int64) int64 {

@@ -146,6 +146,14 @@ func (p *Params) slices(s State, words []uint64, now int64) slices {
 	return at
 }
 
+type ring [MaxSlices + 1]uint64
+
+// slicesCopy brings a copy up to now. Who only asks or is refused, perhaps by a clock that is ahead, must not tidy.
+func (p *Params) slicesCopy(s State, words []uint64, now int64, room *ring) (slices, []uint64) {
+	n := copy(room[:p.Slices+1], words)
+	return p.slices(s, room[:n], now), room[:n]
+}
+
 // slicesAt is the sub-window that now falls into.
 func (p *Params) slicesAt(now int64) slices {
 	number, r := divide(uint64(now), uint64(p.slice), p.sliceInv)
@@ -181,15 +189,16 @@ func (p *Params) slicesUsed(at slices, words []uint64, now int64) int64 {
 }
 
 func (p *Params) takeSlices(s State, words []uint64, now int64, r Request) (State, Answer) {
-	at := p.slices(s, words, now)
-	used := p.slicesUsed(at, words, now)
+	var room ring
+	at, ring := p.slicesCopy(s, words, now, &room)
+	used := p.slicesUsed(at, ring, now)
 	a := Answer{Remaining: max(0, p.Count-used), ResetAfter: max(0, s.FreshAt-now), At: now}
 	if r.Cost > p.Count {
 		a.Never = true
 		return s, a
 	}
-	if used+r.Cost > p.Count { // refused: the ring may have been tidied, but the key lasts no longer for it
-		a.RetryAfter = p.slicesRetry(at, words, r.Cost) - now
+	if used+r.Cost > p.Count {
+		a.RetryAfter = p.slicesRetry(at, ring, r.Cost) - now
 		return s, a
 	}
 	a.Allowed, a.Granted = true, r.Cost
@@ -197,7 +206,8 @@ func (p *Params) takeSlices(s State, words []uint64, now int64, r Request) (Stat
 	if r.Dry {
 		return s, a
 	}
-	words[at.index] += uint64(r.Cost)
+	ring[at.index] += uint64(r.Cost)
+	copy(words, ring)
 	s = p.putSlices(at)
 	a.ResetAfter = s.FreshAt - now
 	return s, a

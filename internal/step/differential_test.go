@@ -18,14 +18,14 @@ func TestAgainstReference(t *testing.T) {
 		model func(*step.Params) model
 		plain bool // the reference knows neither delays nor Adjust
 	}{
-		{"token bucket", 2500, drawBucket, newTokenBucket, false},
-		{"leaky meter", 2500, drawBucket, newLeakyMeter, true},
-		{"leaky queue", 2000, drawQueue, newLeakyQueue, false},
+		{"token bucket", 1200, drawBucket, newTokenBucket, false},
+		{"leaky meter", 1200, drawBucket, newLeakyMeter, true},
+		{"leaky queue", 700, drawQueue, newLeakyQueue, false},
 		{"interval", 4000, drawInterval, newIntervalBucket, false},
 		{"window", 8000, drawWindow, newFixedWindow, false},
 		{"counter", 8000, drawCounter, newSlidingCounter, false},
-		{"slices", 5000, drawSlices, newSlidingCounter, false},
-		{"log", 5000, drawLog, newSlidingLog, false},
+		{"slices", 3500, drawSlices, newSlidingCounter, false},
+		{"log", 1500, drawLog, newSlidingLog, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			first := seed(t)

@@ -91,6 +91,9 @@ func FuzzTake(f *testing.F) {
 				last := taken[len(taken)-1]
 				taken = taken[:len(taken)-1]
 				delta := b.number() - last.cost
+				if op&32 != 0 { // a time that nobody was told
+					last.at = int64(uint64(b.number())<<14 ^ uint64(b.number()))
+				}
 				checkAdjusted(t, k, k.adjust(now, last.at, delta), delta)
 			default:
 				r := step.Request{Cost: b.number(), Charge: op&16 != 0, Dry: op&32 != 0}

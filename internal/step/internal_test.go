@@ -25,6 +25,8 @@ func FuzzDivide(f *testing.F) {
 func FuzzMulDiv(f *testing.F) {
 	f.Add(uint64(1<<50), uint64(Year), uint64(3))
 	f.Add(uint64(math.MaxUint64), uint64(math.MaxUint64), uint64(1))
+	f.Add(uint64(1<<63), uint64(4), uint64(2)) // just does not fit
+	f.Add(uint64(1<<63), uint64(4), uint64(3)) // just fits
 	f.Fuzz(func(t *testing.T, a, b, c uint64) {
 		if c == 0 {
 			return
@@ -102,6 +104,19 @@ func TestCommonWindowsDiffer(t *testing.T) {
 			}
 			seen[p.shape] = p
 		}
+	}
+}
+
+// Buckets whose fractions are of different things are told apart, but for a few.
+func TestFractionsDiffer(t *testing.T) {
+	seen := map[uint8]bool{}
+	const n = 50
+	for count := range int64(n) {
+		p := Compile(Params{Kind: Bucket, Count: 2*count + 1, Length: 1 << 20, Burst: 1})
+		seen[p.shape] = true
+	}
+	if len(seen) < n*4/5 {
+		t.Errorf("%d denominators have %d fingerprints", n, len(seen))
 	}
 }
 

@@ -131,8 +131,8 @@ func calendarWindow(count int64) step.Params {
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_ = flag.Set("rapid.nofailfile", "true")
-	if os.Getenv("SLUICE_SOAK") != "" {
-		_ = flag.Set("rapid.checks", "10000")
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
+		_ = checks.Value.Set(strconv.Itoa(soak(400)))
 	}
 	os.Exit(m.Run())
 }

@@ -20,6 +20,23 @@ func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) 
 			return fresh, value, -room, p.PlainUnits(max(0, now+p.fillQ-max(fresh, now)))
 		}
 		return after, 0, Fits, p.PlainUnits(room)
+	case plainFraction:
+		if uint64(cost) > uint64(p.Burst) || fresh > now && shape != p.shape {
+			break
+		}
+		before := moment{at: now}
+		if fresh > now {
+			before = moment{fresh, value}
+		}
+		q, f := p.unitQ, p.unitR
+		if cost != 1 {
+			q, f = p.dripTime(cost)
+		}
+		after := p.later(before, q, f)
+		if retry := p.lateBy(after, now); retry > 0 {
+			return fresh, value, retry, p.remainingAt(before, now)
+		}
+		return after.at, after.frac, Fits, p.remainingAt(after, now)
 	case plainWindow:
 		if fresh <= now || shape != p.shape || uint64(cost) > uint64(p.Count) {
 			break
@@ -43,6 +60,9 @@ func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) 
 	return fresh, value, Undecided, 0
 }
 
+// IsPlain tells that Plain may know the answer.
+func (p *Params) IsPlain() bool { return p.plain != 0 }
+
 // IsPlainBucket tells that PlainBucket may be used for costs up to the limit.
 func (p *Params) IsPlainBucket() bool { return p.plain == plainBucket }
 
@@ -60,8 +80,9 @@ func (p *Params) PlainUnits(room int64) int64 {
 }
 
 const (
-	plainBucket = iota + 1 // times are whole microseconds
-	plainWindow            // hard
+	plainBucket   = iota + 1 // times are whole microseconds
+	plainFraction            // times have a fraction
+	plainWindow              // hard
 	plainCounter
 )
 
@@ -69,6 +90,8 @@ func (p *Params) compilePlain() uint8 {
 	switch {
 	case p.Kind == Bucket && !p.Queue && p.den == 1:
 		return plainBucket
+	case p.Kind == Bucket && !p.Queue:
+		return plainFraction
 	case p.Kind == Window && p.Over == 0:
 		return plainWindow
 	case p.Kind == Counter:

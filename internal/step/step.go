@@ -82,6 +82,7 @@ type Params struct {
 	shape    uint8 // fingerprint of what gives a stored value its meaning besides Kind
 	plain    uint8 // which plain case of Plain this is
 	identity uint64
+	limit    int64
 
 	// A bucket's times have the denominator den; a unit of cost takes unitQ + unitR/den microseconds to drip, a full
 	// bucket fillQ + fillR/den.
@@ -126,12 +127,7 @@ type Answer struct {
 }
 
 // Limit is the most that can ever be spent at once without going over: what callers are told as their limit.
-func (p *Params) Limit() int64 {
-	if p.Kind == Bucket || p.Kind == Interval {
-		return p.Burst
-	}
-	return p.Count
-}
+func (p *Params) Limit() int64 { return p.limit }
 
 // Identity distinguishes states that cannot be read as each other's. Stores make it part of the stored key.
 func (p *Params) Identity() uint64 { return p.identity }
@@ -153,6 +149,10 @@ func Compile(p Params) Params {
 	p.shape = p.fingerprint()
 	p.plain = p.compilePlain()
 	p.identity = uint64(p.Kind) | uint64(p.Slices)<<8
+	p.limit = p.Count
+	if p.Kind == Bucket || p.Kind == Interval {
+		p.limit = p.Burst
+	}
 	return p
 }
 
@@ -174,11 +174,10 @@ func (p *Params) fingerprint() uint8 {
 // state, at least [Params.Words] long, and are changed in place; they are nil for narrow kinds.
 func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Answer) {
 	was := s
-	if p.Kind == Slices && (r.Dry || r.Cost == 0) { // who only asks, perhaps by a wrong clock, must not tidy
-		var ring [MaxSlices + 1]uint64
-		words = append(ring[:0], words[:p.Slices+1]...)
-	}
 	if s.Shape != p.shape && s.FreshAt > now {
+		if r.Dry || r.Cost == 0 {
+			words = append([]uint64(nil), words...) // who only asks must not move what is counted
+		}
 		s = p.adopt(s, words, now)
 	}
 	if r.Cost == 0 {
@@ -221,12 +220,11 @@ func (p *Params) adopt(s State, words []uint64, now int64) State {
 func (p *Params) refuse(s State, words []uint64, now int64, r Request, a Answer) (State, Answer) {
 	rest := r
 	if r.Min > 0 {
-		rest.Cost, rest.Min = max(min(a.Remaining, r.Cost), r.Min), 0
+		rest.Cost, rest.Min = max(min(a.Remaining, r.Cost), r.Min), 0 // Min, unless only the wait is too long
 		var next State
 		if next, a = p.take(s, words, now, rest); a.Allowed {
 			return next, a
 		}
-		rest.Cost = r.Min // what a retry needs
 	}
 	if r.Charge && !r.Dry {
 		s = p.charge(s, words, now, r.Cost)
@@ -285,8 +283,9 @@ func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter
 		c := p.counter(s, now)
 		remaining = max(0, p.Count-p.counterUsed(c, now))
 	case Slices:
-		c := p.slices(s, words, now)
-		remaining = max(0, p.Count-p.slicesUsed(c, words, now))
+		var room ring
+		at, ring := p.slicesCopy(s, words, now, &room)
+		remaining = max(0, p.Count-p.slicesUsed(at, ring, now))
 	default:
 		l := p.log(s, words, now)
 		remaining = max(0, p.Count-l.sum)
@@ -321,6 +320,8 @@ func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 // in a queue is given back only if nobody stands behind it. A positive delta is charged as if it had been taken then,
 // and may go into debt.
 func (p *Params) Adjust(s State, words []uint64, now, at, delta int64) (State, Answer) {
+	named := at
+	at = max(now-furthest, min(at, now+furthest)) // a time that no take can have had must not wrap around
 	if s.Shape != p.shape && s.FreshAt > now {
 		s = p.adopt(s, words, now)
 	}
@@ -339,7 +340,7 @@ func (p *Params) Adjust(s State, words []uint64, now, at, delta int64) (State, A
 	default:
 		s, given = p.adjustLog(s, words, now, at, delta)
 	}
-	a := Answer{Allowed: true, Granted: given, At: at}
+	a := Answer{Allowed: true, Granted: given, At: named}
 	a.Remaining, a.ResetAfter = p.look(s, words, now)
 	return s, a
 }

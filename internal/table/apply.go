@@ -385,6 +385,9 @@ func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64)
 		*a = t.adjustLocked(seg, task.hash, op.Params, now, op)
 	default:
 		*a = t.takeLocked(seg, task.hash, op.Params, now, op.Request)
+		if !a.Allowed { // a blocked take has not touched the state
+			t.adopt(seg, task.hash, op.Params, now)
+		}
 	}
 	if op.ID != 0 && (a.Allowed || seg.cold == nil || seg.blockedUntil(task.hash, now) == 0) { // a block charges nothing
 		t.remember(seg, task.hash, op, a, now)

@@ -50,44 +50,41 @@ func fold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// Hash hashes a rule and a key. Both lanes see every byte with their own secrets all the way, so that the two results
-// are independent for keys of any length.
-func (t *Table) Hash(rule RuleID, key string) Hash {
-	s := &t.seed
-	p := unsafe.Slice(unsafe.StringData(key), len(key))
-	n := uint64(len(p))
-	x := fold(rule.A^s[0], rule.B^s[1])
-	y := x ^ s[3]
-	for len(p) > 16 {
-		a, b := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
-		x = fold(a^s[1], b^x)
-		y = fold(a^s[2], b^y)
-		p = p[16:]
-	}
-	var a, b uint64
-	switch {
-	case len(p) >= 8:
-		a, b = binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[len(p)-8:])
-	case len(p) >= 4:
-		a, b = uint64(binary.LittleEndian.Uint32(p)), uint64(binary.LittleEndian.Uint32(p[len(p)-4:]))
-	case len(p) > 0:
-		a = uint64(p[0])<<16 | uint64(p[len(p)>>1])<<8 | uint64(p[len(p)-1])
-	}
-	return Hash{
-		tag:  fold(fold(a^s[1], b^x)^s[0], n^s[2]),
-		spot: fold(fold(a^s[2], b^y)^s[3], n^s[1]),
-	}
-}
-
-// cachedBytes is how much of slots a processor's cache holds, to be modest.
-const cachedBytes = 1 << 20
+// Hash hashes a rule and a key.
+func (t *Table) Hash(rule RuleID, key string) Hash { return t.Locate(rule, key, nil) }
 
 // Locate hashes a rule and a key and asks for the memory of the key's slot, so that it is on its way while the caller
 // does something else, such as reading the clock.
+//
+// Both lanes of the hash see every byte with their own secrets all the way, so that the two results are independent for
+// keys of any length.
 func (t *Table) Locate(rule RuleID, key string, p *step.Params) Hash {
-	h := t.Hash(rule, key)
-	if t.used.Load() > t.cached {
-		t.prefetch(h.segment(), h.tagFor(p.Identity()))
+	s := &t.seed
+	b := unsafe.Slice(unsafe.StringData(key), len(key))
+	n := uint64(len(b))
+	x := fold(rule.A^s[0], rule.B^s[1])
+	y := x ^ s[3]
+	for len(b) > 16 {
+		v, w := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+		x = fold(v^s[1], w^x)
+		y = fold(v^s[2], w^y)
+		b = b[16:]
+	}
+	var v, w uint64
+	switch {
+	case len(b) >= 8:
+		v, w = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[len(b)-8:])
+	case len(b) >= 4:
+		v, w = uint64(binary.LittleEndian.Uint32(b)), uint64(binary.LittleEndian.Uint32(b[len(b)-4:]))
+	case len(b) > 0:
+		v = uint64(b[0])<<16 | uint64(b[len(b)>>1])<<8 | uint64(b[len(b)-1])
+	}
+	h := Hash{
+		tag:  fold(fold(v^s[1], w^x)^s[0], n^s[2]),
+		spot: fold(fold(v^s[2], w^y)^s[3], n^s[1]),
+	}
+	if p != nil {
+		t.region.prefetch(&t.segments[h.segment()], h.segment(), h.tagFor(p.Identity()))
 	}
 	return h
 }

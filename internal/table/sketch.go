@@ -29,7 +29,7 @@ const (
 type sketch struct {
 	until atomic.Int64 // microseconds; after it no key can be in the sketch
 	once  sync.Once
-	cells []atomic.Uint64 // bands × rows × width; made when first needed, but always in the budget
+	cells []atomic.Uint64 // bands × rows × width, in the region or made when first needed; always in the budget
 	width uint64
 }
 
@@ -39,7 +39,11 @@ func (k *sketch) init(budget int64) {
 
 func (k *sketch) bytes() int64 { return int64(k.width) * rows * bands * 8 }
 
-func (k *sketch) make() { k.cells = make([]atomic.Uint64, rows*bands*k.width) }
+func (k *sketch) make() {
+	if k.cells == nil {
+		k.cells = make([]atomic.Uint64, rows*bands*k.width)
+	}
+}
 
 // busy tells that some key may be counted in the sketch.
 func (k *sketch) busy(now int64) bool { return now < k.until.Load() }

@@ -59,7 +59,6 @@ type Table struct {
 	seed   Seed
 	budget int64
 	used   atomic.Int64 // bytes of the budget that are taken
-	cached int64        // up to this much used, slots are in the processor's cache anyway
 	region region
 	arena  arena
 	sketch sketch
@@ -121,7 +120,6 @@ func New(c Config) *Table {
 	t.sketch.init(t.budget)
 	t.arena.init(t.budget)
 	t.used.Store(int64(unsafe.Sizeof(*t)) + t.sketch.bytes())
-	t.cached = t.used.Load() + cachedBytes
 	t.region.reserve(t)
 	return t
 }
@@ -277,6 +275,9 @@ func (t *Table) rebuild(seg *segment, to []slot, now int64) {
 	}
 	clear(to[next:])
 	seg.slots, seg.homes = to, homes
+	if t.region.base != nil && len(to) > heapSlots {
+		t.region.homes[t.indexOf(seg)].Store(homes)
+	}
 	seg.live = uint32(len(to) - first)
 	seg.limit = uint32(len(to) - len(to)/10)
 }

@@ -1,0 +1,86 @@
+package table
+
+import "github.com/sluiceproject/sluice/internal/step"
+
+// MaxTogether is how many plain takes PlainTogether takes at once.
+const MaxTogether = 8
+
+// PlainTake is one of several plain takes, and its answer.
+type PlainTake struct {
+	Hash   Hash
+	Params *step.Params
+	Cost   int64
+	Shadow bool
+
+	Allowed   bool
+	Charged   bool
+	Fresh     int64 // when the key is as if never seen
+	Retry     int64
+	Remaining int64
+
+	slot  int32
+	value uint64
+}
+
+// PlainTogether applies several plain takes the way Apply does, all or nothing, but the shortest way there is. If
+// anything about them is unusual it does nothing and says so.
+func (t *Table) PlainTogether(takes []PlainTake, now int64) bool {
+	var order [MaxTogether]uint16
+	n := 0
+	for i := range takes {
+		s := uint16(takes[i].Hash.segment())
+		at := n
+		for at > 0 && order[at-1] > s {
+			at--
+		}
+		if at > 0 && order[at-1] == s {
+			return false // two in one segment: perhaps on one key
+		}
+		copy(order[at+1:n+1], order[at:n])
+		order[at] = s
+		n++
+	}
+	for _, s := range order[:n] {
+		t.segments[s].mu.Lock()
+	}
+	ok := t.plainTogether(takes, now)
+	for _, s := range order[:n] {
+		t.segments[s].mu.Unlock()
+	}
+	return ok
+}
+
+func (t *Table) plainTogether(takes []PlainTake, now int64) bool {
+	veto := false
+	for i := range takes {
+		k := &takes[i]
+		seg := &t.segments[k.Hash.segment()]
+		at, found := seg.find(k.Hash.tagFor(k.Params.Identity()), k.Hash.extra())
+		if !found || seg.cold != nil {
+			return false
+		}
+		s := &seg.slots[at]
+		k.slot = int32(at)
+		k.Fresh, k.value, k.Retry, k.Remaining = k.Params.Plain(s.freshAt(), s.value, uint8(s.word>>shapeShift), now, k.Cost)
+		if k.Retry == step.Undecided {
+			return false
+		}
+		k.Allowed = k.Retry == step.Fits
+		veto = veto || !k.Allowed && !k.Shadow
+	}
+	for i := range takes {
+		k := &takes[i]
+		if !k.Allowed {
+			continue
+		}
+		s := &t.segments[k.Hash.segment()].slots[k.slot]
+		if veto { // it would have passed; say what there is without it
+			k.Remaining += k.Cost
+			k.Fresh = max(now, s.freshAt())
+			continue
+		}
+		s.set(step.State{FreshAt: k.Fresh, Value: k.value, Shape: k.Params.Shape()})
+		k.Charged = true
+	}
+	return true
+}

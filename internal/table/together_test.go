@@ -1,0 +1,49 @@
+package table
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// PlainTogether says and does what Apply says and does.
+func TestPlainTogetherEqualsApply(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	whole := step.Compile(step.Params{Kind: step.Bucket, Count: 6, Length: minute, Burst: 6})
+	params := []*step.Params{&whole, &windowParams, &counterParams}
+	seed := NewSeed()
+	short, long := New(Config{Bytes: MinBytes, Seed: &seed}), New(Config{Bytes: MinBytes, Seed: &seed})
+	now := start
+	plain, vetoed := 0, 0
+	for range soak(30_000) {
+		now += rng.Int64N(4 * second)
+		n := 1 + rng.IntN(4)
+		takes, ops, answers := make([]PlainTake, n), make([]Op, n), make([]step.Answer, n)
+		for i := range takes {
+			p, key, cost, shadow := params[rng.IntN(len(params))], fmt.Sprint(rng.IntN(20)), 1+rng.Int64N(3), rng.IntN(4) == 0
+			ops[i] = Op{Key: key, Params: p, Request: step.Request{Cost: cost}, Shadow: shadow}
+			takes[i] = PlainTake{Hash: short.Locate(RuleID{}, key, p), Params: p, Cost: cost, Shadow: shadow}
+		}
+		ok := short.PlainTogether(takes, now)
+		long.Apply(now, ops, answers)
+		if !ok {
+			short.Apply(now, ops, make([]step.Answer, n))
+			continue
+		}
+		plain++
+		for i, k := range takes {
+			a := answers[i]
+			if k.Allowed != a.Allowed || k.Retry != a.RetryAfter || k.Remaining != a.Remaining || k.Fresh-now != a.ResetAfter || k.Charged != (a.Granted > 0) {
+				t.Fatalf("take %d of %d, kind %d, cost %d: together %+v, Apply %+v", i, n, k.Params.Kind, k.Cost, k, a)
+			}
+			if a.Allowed && a.Granted == 0 {
+				vetoed++
+			}
+		}
+	}
+	if plain == 0 || vetoed == 0 {
+		t.Errorf("%d calls were plain, %d takes were vetoed: the test tests nothing", plain, vetoed)
+	}
+}
