@@ -17,7 +17,7 @@ func (t *Table) Plain(h Hash, p *step.Params, now, cost int64) (fresh, retry, re
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
-	s := &seg.slots[i]
+	s := seg.slots.at(i)
 	if p.IsPlainBucket() { // in line: the call would cost as much as the sum
 		after, room := p.PlainBucket(s.freshAt(), now, cost)
 		if room >= 0 {
@@ -44,7 +44,7 @@ func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Ans
 	seg.mu.Lock()
 	if seg.cold == nil && p.Kind < step.Slices {
 		if i, ok := seg.find(tag, extra); ok {
-			s := &seg.slots[i]
+			s := seg.slots.at(i)
 			next, a := p.Take(s.state(), nil, now, r)
 			s.set(next)
 			seg.mu.Unlock()
@@ -87,7 +87,7 @@ func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r s
 func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step.Request) step.Answer {
 	tag := h.tagFor(p.Identity())
 	if i, ok := seg.find(tag, h.extra()); ok {
-		return t.takeSlot(&seg.slots[i], p, now, r)
+		return t.takeSlot(seg.slots.at(i), p, now, r)
 	}
 	if t.sketch.holds(h, p, now) {
 		return t.sketch.take(h, p, now, r)
@@ -157,7 +157,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	tag := h.tagFor(p.Identity())
 	delta := op.Request.Cost
 	if i, ok := seg.find(tag, h.extra()); ok {
-		s := &seg.slots[i]
+		s := seg.slots.at(i)
 		var words []uint64
 		if s.word&wideFlag != 0 {
 			words = t.arena.words(ref(s.value))
@@ -197,7 +197,7 @@ func (t *Table) Reset(h Hash, p *step.Params, now int64) {
 	seg := &t.segments[h.segment()]
 	seg.mu.Lock()
 	if i, ok := seg.find(h.tagFor(p.Identity()), h.extra()); ok {
-		s := &seg.slots[i]
+		s := seg.slots.at(i)
 		value := s.value
 		s.set(step.State{}) // free for the next key
 		if s.word&wideFlag != 0 {
@@ -217,10 +217,10 @@ const deniedFlag = 1 << 63
 func (t *Table) replay(seg *segment, h Hash, op *Op, now int64) (step.Answer, bool) {
 	id := h.withID(op.ID)
 	i, ok := seg.find(id.tagFor(0), id.extra())
-	if !ok || seg.slots[i].freshAt() <= now {
+	if !ok || seg.slots.at(i).freshAt() <= now {
 		return step.Answer{}, false
 	}
-	s := seg.slots[i]
+	s := *seg.slots.at(i)
 	a := t.takeLocked(seg, h, op.Params, now, step.Request{Dry: true})
 	a.Allowed, a.Never, a.Delay, a.RetryAfter = s.value&deniedFlag == 0, false, 0, 0
 	a.Granted = int64(s.value&^deniedFlag) << 1 >> 1
@@ -251,7 +251,7 @@ func (t *Table) remember(seg *segment, h Hash, op *Op, a *step.Answer, now int64
 	}
 	s.set(step.State{FreshAt: inRange(max(a.At, now)) + dedupe, Value: value})
 	if i, ok := seg.find(s.tag, id.extra()); ok {
-		seg.slots[i] = s
+		*seg.slots.at(i) = s
 		return
 	}
 	t.insert(seg, s, now)
@@ -401,7 +401,7 @@ func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64) {
 	if !ok {
 		return
 	}
-	if s := &seg.slots[i]; s.freshAt() > now && s.state().Shape != p.Shape() {
+	if s := seg.slots.at(i); s.freshAt() > now && s.state().Shape != p.Shape() {
 		t.takeSlot(s, p, now, step.Request{Cost: math.MaxInt64}) // never fits, and so charges nothing
 	}
 }

@@ -11,14 +11,48 @@ import (
 // trail of dead arrays as large as the table before the collector came round, and a budget is a promise about
 // resident memory. Pages are resident from when they are first written.
 //
+// Segments grow by pages, and the first pages of all segments lie together, then all second pages, and so on: a level
+// of 4 MiB each. Keys spread evenly, so that segments are of about one size and the region is used from its beginning
+// without gaps, which huge pages like.
+//
 // Small segments are on the heap: a page each for a thousand segments would be much for a table of a few keys. Where
-// no memory can be mapped, all are.
+// no memory can be mapped, the region is one large heap object: the system makes that resident page by page too, but
+// the collector counts it as a whole.
 
-const pageBytes = 4096
+const (
+	pageBytes    = 4096
+	slotsPerPage = int(pageBytes / slotBytes)
+	levelBytes   = pageBytes * segments
+
+	// hugeBytes is the budget from which on huge pages are asked for: they are resident as a whole, which is little
+	// then.
+	hugeBytes = 128 << 20
+)
+
+// slots is the memory of a segment: a small one's on the heap in one piece, in the region in pages that are levelBytes
+// apart.
+type slots struct {
+	base unsafe.Pointer
+	len  int
+}
+
+// at returns slot i. What is on the heap is smaller than a page.
+func (s slots) at(i int) *slot {
+	page := uint(i) / uint(slotsPerPage)
+	return (*slot)(unsafe.Add(s.base, page*levelBytes+(uint(i)-page*uint(slotsPerPage))*uint(slotBytes)))
+}
+
+// run returns slot i and how many slots follow each other from it on.
+func (s slots) run(i int) (first *slot, n int) {
+	page := uint(i) / uint(slotsPerPage)
+	rest := uint(i) - page*uint(slotsPerPage)
+	first = (*slot)(unsafe.Add(s.base, page*levelBytes+rest*uint(slotBytes)))
+	return first, min(slotsPerPage-int(rest), s.len-i)
+}
 
 type region struct {
 	base   unsafe.Pointer
-	stride int64 // bytes of each segment's share
+	levels int
 	// homes are those of the segments in the region, and 0 for others. They are here once more because 4 KiB stay in
 	// the processor's cache, and all segments do not.
 	homes [segments]atomic.Uint32
@@ -29,54 +63,53 @@ type region struct {
 func (r *region) prefetch(seg *segment, index, tag uint64) {
 	if homes := r.homes[index].Load(); homes > 0 {
 		home, _ := bits.Mul64(tag, uint64(homes))
-		prefetch(unsafe.Pointer(seg), unsafe.Add(r.base, index*uint64(r.stride)+home*uint64(slotBytes)))
+		prefetch(unsafe.Pointer(seg), unsafe.Pointer(r.slots(index, 0).at(int(home))))
 	}
+}
+
+// slots is the memory of a segment in the region.
+func (r *region) slots(index uint64, n int) slots {
+	return slots{unsafe.Add(r.base, index*pageBytes), n}
 }
 
 // reserve maps address space for segments of up to a quarter more than an equal share of the budget, since keys do not
 // spread quite evenly, and for the sketch.
 func (r *region) reserve(t *Table) {
-	stride := (t.budget/segments*5/4 + pageBytes) &^ (pageBytes - 1)
-	if stride < 4*pageBytes {
-		return
+	r.levels = int(t.budget*5/4/levelBytes) + 1
+	n := int64(r.levels)*levelBytes + t.sketch.bytes()
+	if mapped := mapMemory(n, t.budget >= hugeBytes); mapped != nil {
+		r.base = unsafe.Pointer(unsafe.SliceData(mapped))
+		runtime.AddCleanup(t, unmapMemory, mapped)
+	} else {
+		r.base = unsafe.Pointer(unsafe.SliceData(make([]uint64, n/8)))
 	}
-	mapped := mapMemory(stride*segments + t.sketch.bytes())
-	if mapped == nil {
-		return
-	}
-	r.base, r.stride = unsafe.Pointer(unsafe.SliceData(mapped)), stride
-	t.sketch.cells = unsafe.Slice((*atomic.Uint64)(unsafe.Add(r.base, stride*segments)), t.sketch.bytes()/8)
-	runtime.AddCleanup(t, unmapMemory, mapped)
+	t.sketch.cells = unsafe.Slice((*atomic.Uint64)(unsafe.Add(r.base, r.levels*levelBytes)), t.sketch.bytes()/8)
 }
+
+func pages(n int) int { return (n + slotsPerPage - 1) / slotsPerPage }
 
 // fits tells whether a segment may have n slots.
-func (r *region) fits(n int) bool {
-	return r.base == nil || n <= heapSlots || pages(n)*pageBytes <= r.stride
-}
-
-func pages(n int) int64 { return (int64(n)*slotBytes + pageBytes - 1) / pageBytes }
+func (r *region) fits(n int) bool { return pages(n) <= r.levels }
 
 // grow returns memory for at least n slots, paid for from the budget. It begins with the segment's own slots if those
 // are in the region.
-func (r *region) grow(t *Table, seg *segment, n int) ([]slot, bool) {
-	had := int64(len(seg.slots)) * slotBytes
-	if r.base == nil || n <= heapSlots {
+func (r *region) grow(t *Table, seg *segment, n int) (slots, bool) {
+	had := int64(seg.slots.len) * slotBytes
+	if n <= heapSlots {
 		if !t.spend(int64(n)*slotBytes - had) {
-			return nil, false
+			return slots{}, false
 		}
-		return make([]slot, n), true
+		return slots{unsafe.Pointer(unsafe.SliceData(make([]slot, n))), n}, true
 	}
-	if len(seg.slots) > heapSlots {
-		had = pages(len(seg.slots)) * pageBytes
+	if seg.slots.len > heapSlots {
+		had = int64(pages(seg.slots.len)) * pageBytes
 	}
-	bytes := pages(n) * pageBytes
-	if !t.spend(bytes - had) {
-		return nil, false
+	if !t.spend(int64(pages(n))*pageBytes - had) {
+		return slots{}, false
 	}
-	start := unsafe.Add(r.base, int64(t.indexOf(seg))*r.stride)
-	return unsafe.Slice((*slot)(start), bytes/slotBytes), true
+	return r.slots(t.indexOf(seg), pages(n)*slotsPerPage), true
 }
 
-func (t *Table) indexOf(seg *segment) uintptr {
-	return (uintptr(unsafe.Pointer(seg)) - uintptr(unsafe.Pointer(&t.segments[0]))) / unsafe.Sizeof(*seg)
+func (t *Table) indexOf(seg *segment) uint64 {
+	return uint64((uintptr(unsafe.Pointer(seg)) - uintptr(unsafe.Pointer(&t.segments[0]))) / unsafe.Sizeof(*seg))
 }

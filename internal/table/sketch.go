@@ -2,7 +2,6 @@ package table
 
 import (
 	"math/bits"
-	"sync"
 	"sync/atomic"
 
 	"github.com/sluiceproject/sluice/internal/step"
@@ -27,9 +26,8 @@ const (
 )
 
 type sketch struct {
-	until atomic.Int64 // microseconds; after it no key can be in the sketch
-	once  sync.Once
-	cells []atomic.Uint64 // bands × rows × width, in the region or made when first needed; always in the budget
+	until atomic.Int64    // microseconds; after it no key can be in the sketch
+	cells []atomic.Uint64 // bands × rows × width, in the region and so resident only when used; always in the budget
 	width uint64
 }
 
@@ -38,12 +36,6 @@ func (k *sketch) init(budget int64) {
 }
 
 func (k *sketch) bytes() int64 { return int64(k.width) * rows * bands * 8 }
-
-func (k *sketch) make() {
-	if k.cells == nil {
-		k.cells = make([]atomic.Uint64, rows*bands*k.width)
-	}
-}
 
 // busy tells that some key may be counted in the sketch.
 func (k *sketch) busy(now int64) bool { return now < k.until.Load() }
@@ -180,7 +172,6 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 
 // book moves the key's cells to full, where they are not later already.
 func (k *sketch) book(h Hash, b *bucket, full uint64) {
-	k.once.Do(k.make)
 	end := int64(full>>cellScale) + 1 + b.hold
 	for {
 		was := k.until.Load()

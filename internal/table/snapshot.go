@@ -90,8 +90,8 @@ func (t *Table) saveSegment(w *snapshotWriter, i int, now int64) {
 	seg := &t.segments[i]
 	seg.mu.Lock()
 	defer seg.mu.Unlock()
-	for j := range seg.slots {
-		s := &seg.slots[j]
+	for j := range seg.slots.len {
+		s := seg.slots.at(j)
 		switch {
 		case s.tag == 0 || s.freshAt() <= now:
 			continue
@@ -267,7 +267,7 @@ func (l *loader) flush() error {
 		return nil
 	}
 	seg := &l.t.segments[l.segment]
-	if len(seg.slots) > 0 {
+	if seg.slots.len > 0 {
 		return fmt.Errorf("%w: segment %d comes twice", ErrSnapshot, l.segment)
 	}
 	slices.SortFunc(l.slots, func(a, b slot) int { return cmp.Compare(a.tag, b.tag) })
@@ -287,8 +287,11 @@ func (l *loader) flush() error {
 	if !ok {
 		return errFull
 	}
-	seg.slots = l.slots
-	l.t.rebuild(seg, to, l.now)
+	first := to.len - len(l.slots)
+	for i, s := range l.slots {
+		*to.at(first + i) = s
+	}
+	l.t.spread(seg, to, first)
 	l.slots = nil
 	return nil
 }
@@ -318,7 +321,6 @@ func (t *Table) loadCells(r *snapshotReader, row uint64, now int64) error {
 		return fmt.Errorf("%w: a sketch of width %d, row %d", ErrSnapshot, width, row)
 	}
 	k := &t.sketch
-	k.once.Do(k.make)
 	for j := range width {
 		cell := r.number()
 		if r.err != nil {

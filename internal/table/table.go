@@ -69,9 +69,9 @@ type segment struct {
 	homes uint32     // the slot of a tag is at or after tag*homes/2^64
 	live  uint32     // slots that are not empty
 	limit uint32     // make room when live reaches it
-	slots []slot
+	slots slots
 	cold  *cold // what few segments have
-	_     [8]byte
+	_     [16]byte
 }
 
 // cold is what few segments have.
@@ -139,8 +139,8 @@ func (t *Table) Len(now int64) int {
 	for i := range t.segments {
 		seg := &t.segments[i]
 		seg.mu.Lock()
-		for j := range seg.slots {
-			if s := &seg.slots[j]; s.tag != 0 && s.freshAt() > now {
+		for j := range seg.slots.len {
+			if s := seg.slots.at(j); s.tag != 0 && s.freshAt() > now {
 				n++
 			}
 		}
@@ -161,17 +161,22 @@ func (t *Table) spend(n int64) bool {
 // find returns where the tag is, or where it would be inserted.
 func (seg *segment) find(tag, extra uint64) (i int, ok bool) {
 	home, _ := bits.Mul64(tag, uint64(seg.homes))
-	slots := seg.slots
-	for i = int(home); i < len(slots); i++ {
-		s := &slots[i]
-		if s.tag-1 < tag-1 { // an empty slot's tag wraps around and ends the search
-			continue
-		}
-		if s.tag != tag {
-			return i, false
-		}
-		if s.word&extraMask == extra {
-			return i, true
+	for i = int(home); i < seg.slots.len; {
+		s, run := seg.slots.run(i)
+		for {
+			if s.tag-1 >= tag-1 { // an empty slot's tag wraps around and ends the search
+				if s.tag != tag {
+					return i, false
+				}
+				if s.word&extraMask == extra {
+					return i, true
+				}
+			}
+			i++
+			if run--; run == 0 {
+				break
+			}
+			s = (*slot)(unsafe.Add(unsafe.Pointer(s), slotBytes))
 		}
 	}
 	return i, false
@@ -185,11 +190,11 @@ func (t *Table) insert(seg *segment, s slot, now int64) bool {
 	if seg.live >= seg.limit {
 		t.makeRoom(seg, now, false)
 	}
-	for attempt := range 6 {
+	for attempt := 0; ; attempt++ {
 		at, _ := seg.find(s.tag, s.word&extraMask)
-		end := min(len(seg.slots), at+maxShift)
+		end := min(seg.slots.len, at+maxShift)
 		for free := at; free < end; free++ {
-			f := &seg.slots[free]
+			f := seg.slots.at(free)
 			if f.tag == 0 {
 				seg.live++
 			} else if f.freshAt() > now {
@@ -197,20 +202,21 @@ func (t *Table) insert(seg *segment, s slot, now int64) bool {
 			} else {
 				t.arena.release(f)
 			}
-			copy(seg.slots[at+1:free+1], seg.slots[at:free])
-			seg.slots[at] = s
+			for i := free; i > at; i-- {
+				*seg.slots.at(i) = *seg.slots.at(i - 1)
+			}
+			*seg.slots.at(at) = s
 			return true
 		}
 		if !t.makeRoom(seg, now, attempt > 0) {
 			return false
 		}
 	}
-	return false
 }
 
 // makeRoom drops what has expired, or grows the segment if that is little or was not enough.
 func (t *Table) makeRoom(seg *segment, now int64, mustGrow bool) bool {
-	n := len(seg.slots)
+	n := seg.slots.len
 	grown := growth(n)
 	if !t.region.fits(grown) || t.used.Load()+slotBytes*int64(grown-n) > t.budget {
 		// From here on insert uses what expires near a key's own place; to sweep for each new key would be slow.
@@ -218,8 +224,8 @@ func (t *Table) makeRoom(seg *segment, now int64, mustGrow bool) bool {
 		return false
 	}
 	expired := 0
-	for i := range seg.slots {
-		if s := &seg.slots[i]; s.tag != 0 && s.freshAt() <= now {
+	for i := range n {
+		if s := seg.slots.at(i); s.tag != 0 && s.freshAt() <= now {
 			expired++
 		}
 	}
@@ -227,12 +233,12 @@ func (t *Table) makeRoom(seg *segment, now int64, mustGrow bool) bool {
 		t.rebuild(seg, seg.slots, now)
 		return true
 	}
-	slots, ok := t.region.grow(t, seg, grown)
+	larger, ok := t.region.grow(t, seg, grown)
 	if !ok {
 		seg.limit = ^uint32(0)
 		return false
 	}
-	t.rebuild(seg, slots, now)
+	t.rebuild(seg, larger, now)
 	return true
 }
 
@@ -247,39 +253,47 @@ func growth(n int) int {
 	return n + n/16
 }
 
-// rebuild spreads the live slots over to, which is the segment's own memory or a larger piece of it, or new memory.
-// It works in place: first all slots move to the far end in order, then each to its new home or behind the one
-// before.
-func (t *Table) rebuild(seg *segment, to []slot, now int64) {
-	from := seg.slots
-	first := len(to)
-	for i := len(from) - 1; i >= 0; i-- {
-		s := &from[i]
+// rebuild moves the live slots to to, which is the segment's own memory or a larger piece of it, or new memory. It works
+// in place: first all slots move to the far end in order, then spread puts each in its place.
+func (t *Table) rebuild(seg *segment, to slots, now int64) {
+	first := to.len
+	for i := seg.slots.len - 1; i >= 0; i-- {
+		s := seg.slots.at(i)
 		switch {
 		case s.tag == 0:
 		case s.freshAt() <= now:
 			t.arena.release(s)
 		default:
 			first--
-			to[first] = *s
+			*to.at(first) = *s
 		}
 	}
+	t.spread(seg, to, first)
+}
+
+// spread gives a segment the memory to, whose sorted slots begin at first and reach to the end: each moves to its home,
+// or behind the one before.
+func (t *Table) spread(seg *segment, to slots, first int) {
 	homes := fittingHomes(to, first)
 	next := 0
-	for i := first; i < len(to); i++ {
-		s := to[i]
+	for i := first; i < to.len; i++ {
+		s := *to.at(i)
 		at := max(next, homeOf(s.tag, homes))
-		clear(to[next:at])
-		to[at] = s
+		for ; next < at; next++ {
+			*to.at(next) = slot{}
+		}
+		*to.at(at) = s
 		next = at + 1
 	}
-	clear(to[next:])
+	for ; next < to.len; next++ {
+		*to.at(next) = slot{}
+	}
 	seg.slots, seg.homes = to, homes
-	if t.region.base != nil && len(to) > heapSlots {
+	seg.live = uint32(to.len - first)
+	seg.limit = uint32(to.len - to.len/10)
+	if to.len > heapSlots {
 		t.region.homes[t.indexOf(seg)].Store(homes)
 	}
-	seg.live = uint32(len(to) - first)
-	seg.limit = uint32(len(to) - len(to)/10)
 }
 
 func homeOf(tag uint64, homes uint32) int {
@@ -287,14 +301,14 @@ func homeOf(tag uint64, homes uint32) int {
 	return int(home)
 }
 
-// fittingHomes returns how many homes to spread the sorted slots to[first:] over: nearly as many as there are slots,
+// fittingHomes returns how many homes to spread the sorted slots from first on over: nearly as many as there are slots,
 // less some for those that are pushed past the last home.
-func fittingHomes(to []slot, first int) uint32 {
-	homes := len(to) - len(to)/48 - 4
+func fittingHomes(to slots, first int) uint32 {
+	homes := to.len - to.len/48 - 4
 	for {
 		next, fits := 0, true
-		for i := first; i < len(to) && fits; i++ {
-			at := max(next, homeOf(to[i].tag, uint32(homes)))
+		for i := first; i < to.len && fits; i++ {
+			at := max(next, homeOf(to.at(i).tag, uint32(homes)))
 			fits = at <= i
 			next = at + 1
 		}

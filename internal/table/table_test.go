@@ -57,8 +57,8 @@ func checkOrder(t *testing.T, tb *Table) {
 		seg := &tb.segments[i]
 		var last uint64
 		live := uint32(0)
-		for j := range seg.slots {
-			s := &seg.slots[j]
+		for j := range seg.slots.len {
+			s := seg.slots.at(j)
 			if s.tag == 0 {
 				continue
 			}
@@ -236,8 +236,8 @@ func TestLeavingTheSketchForgetsNothing(t *testing.T) {
 	// All others go; the key has room again, within its window.
 	for i := range tb.segments {
 		seg := &tb.segments[i]
-		for j := range seg.slots {
-			seg.slots[j].set(step.State{})
+		for j := range seg.slots.len {
+			seg.slots.at(j).set(step.State{})
 		}
 	}
 	now += 30 * second

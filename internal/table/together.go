@@ -59,7 +59,7 @@ func (t *Table) plainTogether(takes []PlainTake, now int64) bool {
 		if !found || seg.cold != nil {
 			return false
 		}
-		s := &seg.slots[at]
+		s := seg.slots.at(at)
 		k.slot = int32(at)
 		k.Fresh, k.value, k.Retry, k.Remaining = k.Params.Plain(s.freshAt(), s.value, uint8(s.word>>shapeShift), now, k.Cost)
 		if k.Retry == step.Undecided {
@@ -73,7 +73,7 @@ func (t *Table) plainTogether(takes []PlainTake, now int64) bool {
 		if !k.Allowed {
 			continue
 		}
-		s := &t.segments[k.Hash.segment()].slots[k.slot]
+		s := t.segments[k.Hash.segment()].slots.at(int(k.slot))
 		if veto { // it would have passed; say what there is without it
 			k.Remaining += k.Cost
 			k.Fresh = max(now, s.freshAt())

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package table
+
+func advise([]byte, bool) {}
