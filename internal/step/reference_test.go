@@ -221,7 +221,7 @@ func (q *leakyQueue) adjust(now, at, delta int64) int64 {
 	if delta >= 0 {
 		if free.Cmp(rat(now)) == 0 { // whatever there was is forgotten
 			end := add(rat(at), div(rat(delta), q.rate))
-			q.places = []place{{rat(at), greatest(rat(now), end)}}
+			q.places = []place{{rat(min(at, now)), greatest(rat(now), end)}} // nobody is let in ahead of it
 			return delta
 		}
 		q.append(now, rat(delta))

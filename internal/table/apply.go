@@ -73,6 +73,9 @@ func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r st
 
 // takeBlocked denies a request until the block ends, or for longer if there is no room then.
 func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request, until int64) step.Answer {
+	if !r.Dry {
+		t.adopt(seg, h, p, now)
+	}
 	r.Dry = true
 	free := t.takeFree(seg, h, p, now, r)
 	idle := t.takeFree(seg, h, p, now, step.Request{Dry: true})
@@ -98,22 +101,30 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 	if next.FreshAt <= now || r.Dry {
 		return a
 	}
-	fresh := slot{tag: tag, word: h.extra()}
-	if n := p.Words(step.State{}, nil, now); n > 0 {
-		block := t.arena.alloc(t, n)
-		if block == 0 {
-			return t.sketch.take(h, p, now, r)
-		}
-		p.GrowWords(scratch[:n], t.arena.words(block))
-		fresh.word |= wideFlag
-		next.Value = uint64(block)
-	}
-	fresh.set(next)
-	if !t.insert(seg, fresh, now) {
-		t.arena.release(&fresh)
+	if !t.keep(seg, h, p, next, scratch[:], now) {
 		return t.sketch.take(h, p, now, r)
 	}
 	return a
+}
+
+// keep inserts the first state of a key, with the words that belong to it. It fails if there is no room.
+func (t *Table) keep(seg *segment, h Hash, p *step.Params, first step.State, words []uint64, now int64) bool {
+	fresh := slot{tag: h.tagFor(p.Identity()), word: h.extra()}
+	if n := p.Words(step.State{}, nil, now); n > 0 {
+		block := t.arena.alloc(t, n)
+		if block == 0 {
+			return false
+		}
+		p.GrowWords(words[:n], t.arena.words(block))
+		fresh.word |= wideFlag
+		first.Value = uint64(block)
+	}
+	fresh.set(first)
+	if !t.insert(seg, fresh, now) {
+		t.arena.release(&fresh)
+		return false
+	}
+	return true
 }
 
 // takeSlot applies one request to a key in the table.
@@ -183,10 +194,8 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	}
 	var scratch [step.MaxSlices + 1]uint64
 	next, a := p.Adjust(step.State{}, scratch[:], now, op.At, delta)
-	if next.FreshAt > now && !op.Request.Dry && p.Kind < step.Slices {
-		fresh := slot{tag: tag, word: h.extra()}
-		fresh.set(next)
-		t.insert(seg, fresh, now)
+	if next.FreshAt > now && !op.Request.Dry {
+		t.keep(seg, h, p, next, scratch[:], now)
 	}
 	return a
 }
@@ -385,9 +394,6 @@ func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64)
 		*a = t.adjustLocked(seg, task.hash, op.Params, now, op)
 	default:
 		*a = t.takeLocked(seg, task.hash, op.Params, now, op.Request)
-		if !a.Allowed { // a blocked take has not touched the state
-			t.adopt(seg, task.hash, op.Params, now)
-		}
 	}
 	if op.ID != 0 && (a.Allowed || seg.cold == nil || seg.blockedUntil(task.hash, now) == 0) { // a block charges nothing
 		t.remember(seg, task.hash, op, a, now)

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// oursClock is what memstore reads once per call; the wall clock is looked at once a second.
+const oursClock = "time.Since"
+
+// ours are Sluice as its users call it: Limiter.Allow on a memstore of default configuration.
+var ours = []contender{
+	{
+		name: "sluice", role: roleOurs, clock: oursClock, scenarios: keyed,
+		about: "token bucket", open: openOurs(bucketLimit),
+	},
+	{
+		name: "sluice-window", role: roleOurs, clock: oursClock, scenarios: []string{hot, uniform, fresh, mem1m, mem5m},
+		about: "fixed window", open: openOurs(windowLimit),
+	},
+	{
+		name: "sluice-counter", role: roleOurs, clock: oursClock, scenarios: []string{hot, uniform, fresh, denied, mem1m, mem5m},
+		about: "sliding counter; where it is timed allowing, with hits in the window before", slides: true,
+		open: openOurs(counterLimit),
+	},
+	{
+		name: "sluice-log", role: roleOurs, clock: oursClock, scenarios: []string{uniform, denied},
+		about: "sliding log", open: openOurs(logLimit),
+	},
+	{
+		name: "sluice-3", role: roleOurs, clock: oursClock, scenarios: []string{hot, uniform},
+		about: "three token buckets in one call", open: openThree,
+	},
+}
+
+type oursLimiter struct{ *sluice.Limiter }
+
+func (l oursLimiter) live() int { return l.Store().(*memstore.Store).Len() / len(l.Rules()) }
+
+func (l oursLimiter) allow(key string) bool {
+	d, err := l.Allow(context.Background(), key)
+	return d.Allowed && err == nil
+}
+
+func bucketLimit(s spec) sluice.Limit {
+	return sluice.Per(bucketCount, bucketCount*s.every).WithBurst(s.burst)
+}
+
+func windowLimit(s spec) sluice.Limit {
+	return sluice.Per(s.burst, longWindow).With(sluice.FixedWindow)
+}
+
+func counterLimit(s spec) sluice.Limit {
+	return sluice.Per(s.burst, s.slide).With(sluice.SlidingCounter)
+}
+
+func logLimit(s spec) sluice.Limit { return sluice.Per(s.burst, longWindow).With(sluice.SlidingLog) }
+
+func openOurs(limit func(spec) sluice.Limit) func(spec) (limiter, error) {
+	return func(s spec) (limiter, error) {
+		l, err := sluice.New(memstore.New(), "bench", limit(s))
+		return oursLimiter{l}, err
+	}
+}
+
+// openThree gives each key three buckets. The second and third are roomier, so that the first decides.
+func openThree(s spec) (limiter, error) {
+	var rules []*sluice.Rule
+	for i, name := range []string{"first", "second", "third"} {
+		limit := bucketLimit(s)
+		limit.Burst += int64(i) * 10
+		limit.Count += int64(i) * 7
+		rule, err := sluice.NewRule(sluice.Rule{Name: name, Limit: limit})
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, rule)
+	}
+	l, err := sluice.NewRules(memstore.New(), rules)
+	return oursLimiter{l}, err
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A runner runs contenders through scenarios, each in a process of its own.
+type runner struct {
+	contenders []contender
+	scenarios  []scenario
+	quick      bool
+	seed       uint64
+	procs      []int
+	progress   *progress
+	results    map[string][]*result // by scenario and contender
+	took       time.Duration
+	retried    time.Duration // spent in this scenario on runs that were disturbed
+}
+
+func at(scenario, contender string) string { return scenario + "/" + contender }
+
+// run interleaves repetitions: what disturbs the machine for a while then disturbs one repetition of all contenders
+// and not all repetitions of one.
+func (r *runner) run(ctx context.Context) error {
+	total := 0
+	for _, s := range r.scenarios {
+		for i := range r.contenders {
+			if c := &r.contenders[i]; c.runs(s.name) {
+				total += s.repeats(c)
+			}
+		}
+	}
+	r.results = map[string][]*result{}
+	begin, done := time.Now(), 0
+	defer r.progress.end()
+	for _, s := range r.scenarios {
+		r.retried = 0
+		for rep := range s.reps {
+			for i := range r.contenders {
+				c := &r.contenders[i]
+				if !c.runs(s.name) || rep >= s.repeats(c) {
+					continue
+				}
+				r.progress.show(done, total, fmt.Sprintf("%s %d/%d: %s", s.name, rep+1, s.reps, c.name))
+				res, err := r.undisturbed(ctx, job{
+					Contender: c.name, Scenario: s.name, Quick: r.quick, Seed: r.seed + uint64(rep), Procs: r.procs,
+				})
+				if err != nil {
+					return err
+				}
+				r.results[at(s.name, c.name)] = append(r.results[at(s.name, c.name)], res)
+				done++
+			}
+		}
+	}
+	r.took = time.Since(begin)
+	return nil
+}
+
+const (
+	// retries is how often a run that other processes disturbed is repeated before its figures are taken as they are.
+	retries = 2
+	// retryTime bounds such repetitions in a scenario: on a machine that never rests they are of no use.
+	retryTime = 10 * time.Second
+)
+
+// undisturbed runs a job, and again if other processes took the processors meanwhile.
+func (r *runner) undisturbed(ctx context.Context, j job) (*result, error) {
+	for try := 0; ; try++ {
+		begin := time.Now()
+		res, err := r.child(ctx, j)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			return &result{Invalid: err.Error()}, nil
+		}
+		calm := !slices.ContainsFunc(res.Phases, func(p phase) bool { return p.Disturbed })
+		if calm || r.quick || try == retries || r.retried > retryTime {
+			return res, nil
+		}
+		r.retried += time.Since(begin)
+	}
+}
+
+// childTime is when a child is given up: something hangs.
+const childTime = 3 * time.Minute
+
+func (r *runner) child(ctx context.Context, j job) (*result, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, childTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, "-child", string(text))
+	var fault strings.Builder
+	cmd.Stderr = &fault
+	out, err := cmd.Output()
+	if err != nil {
+		lines := strings.SplitN(strings.TrimSpace(fault.String()), "\n", 2)
+		return nil, fmt.Errorf("%w: %.200s", err, lines[0])
+	}
+	res := new(result)
+	return res, json.Unmarshal(out, res)
+}
+
+// runChild does one job and prints its result.
+func runChild(text string, stdout io.Writer) error {
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return err
+	}
+	if j.Server != "" {
+		return runClient(j.Server, j.Requests)
+	}
+	chosen, err := choose(j.Contender)
+	if err != nil {
+		return err
+	}
+	picked, err := pick(scenarios(j.Quick, 1), j.Scenario)
+	if err != nil {
+		return err
+	}
+	c, s := &chosen[0], &picked[0]
+	var res *result
+	switch {
+	case s.timed():
+		res, err = measure(c, s, j)
+	case s.name == httpServe:
+		res, err = measureHTTP(c, s)
+	default:
+		res, err = weigh(c, s)
+	}
+	switch {
+	case errors.Is(err, errCheck):
+		res = &result{Invalid: err.Error()}
+	case err != nil:
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(res)
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The scenarios, by the names that -only takes.
+const (
+	hot     = "hot"
+	uniform = "uniform"
+	fresh   = "fresh"
+	zipf    = "zipf"
+	denied  = "denied"
+	mem1m   = "mem1m"
+	mem5m   = "mem5m"
+
+	httpServe = "http"
+)
+
+// A scenario is one thing to measure about every contender that runs it.
+type scenario struct {
+	name  string
+	title string
+	keys  int // how many there are
+	ops   int // timed decisions in each phase, or requests; 0 for scenarios about memory
+	reps  int
+	once  bool // peers are measured once only: they take long, and nothing hangs on their last digit
+}
+
+// repeats is how often a contender runs the scenario.
+func (s *scenario) repeats(c *contender) int {
+	if s.once && c.role == rolePeer {
+		return 1
+	}
+	return s.reps
+}
+
+func (s *scenario) timed() bool { return s.ops > 0 && s.name != httpServe }
+
+// scenarios returns all scenarios in their full or quick size. The number of operations is fixed and the same for all
+// contenders, however slow. Scenarios without a bar are repeated less, and so are those about memory, which vary little.
+func scenarios(quick bool, reps int) []scenario {
+	if reps == 0 {
+		reps = 5
+		if quick {
+			reps = 1
+		}
+	}
+	less := (reps + 1) / 2
+	all := []scenario{
+		{hot, "one hot key", 1, 2_000_000, reps, false},
+		{uniform, "1M keys, uniform", 1_000_000, 1_000_000, reps, false},
+		{fresh, "1M keys, uniform, each hit with a copy of its key that is in the cache", 1_000_000, 1_000_000, less, false},
+		{zipf, "1M keys, Zipf 1.1", 1_000_000, 1_000_000, less, false},
+		{denied, "1M exhausted keys, uniform, every decision a denial", 1_000_000, 1_000_000, less, false},
+		{mem1m, "memory with 1M keys", 1_000_000, 0, less, true},
+		{mem5m, "memory and garbage collection with 5M keys", 5_000_000, 0, less, true},
+		{httpServe, "HTTP middleware", 1, 300_000, reps, false},
+	}
+	if quick {
+		all[0].ops = 1_000_000
+		all[1].ops = 500_000
+		all[2].ops = 500_000
+		all[3].keys, all[3].ops, all[3].title = 200_000, 200_000, "200k keys, Zipf 1.1"
+		all[4].keys, all[4].ops, all[4].title = 200_000, 200_000, "200k exhausted keys, uniform, every decision a denial"
+		all[7].ops = 100_000
+		all = slices.DeleteFunc(all, func(s scenario) bool { return s.name == mem5m || s.name == fresh })
+	}
+	return all
+}
+
+// pick returns the scenarios whose names are in the comma-separated list, or all of them.
+func pick(all []scenario, list string) ([]scenario, error) {
+	if list == "" {
+		return all, nil
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.name)
+	}
+	var picked []scenario
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return nil, fmt.Errorf("no scenario %q here: choose from %s", name, strings.Join(names, ", "))
+		}
+		picked = append(picked, all[i])
+	}
+	return picked, nil
+}
+
+// spare is what is left to spend on the busiest key after a run in which everything is allowed. Spending it to the end
+// proves that the contender kept count all along.
+const spare = 1000
+
+// A plan is a scenario worked out: every hit of a run, known before the clock starts.
+type plan struct {
+	spec     spec
+	fill     int        // hits on every key before anything is timed
+	phases   [][]uint32 // the keys hit, by number, in each timed phase
+	distinct []int      // how many different keys each phase hits
+	fresh    bool       // each hit brings a copy of its key
+	allow    bool       // whether the timed hits are to be allowed, or denied
+	hits     []uint32   // by key, the hits of the whole run
+}
+
+func (s *scenario) plan(seed uint64, phases int) *plan {
+	r := rand.New(rand.NewPCG(seed, 0))
+	p := &plan{
+		fill: 1, allow: true,
+		spec: spec{every: 10 * time.Minute, slide: longWindow, keys: s.keys},
+	}
+	var popularity []uint32
+	for range phases {
+		switch s.name {
+		case hot:
+			p.phases = append(p.phases, make([]uint32, s.ops))
+		case zipf:
+			if popularity == nil {
+				popularity = shuffled(r, s.keys, s.keys)
+			}
+			p.phases = append(p.phases, zipfian(r, popularity, s.ops))
+		default:
+			p.phases = append(p.phases, shuffled(r, s.keys, s.ops))
+		}
+	}
+	switch s.name {
+	case hot:
+		p.fill = 100_000      // warms up code and branch predictors
+		p.spec.every /= 10    // a bucket of millions must refill within a lifetime
+		p.spec.slide = window // see spec.slide
+	case uniform, fresh:
+		p.spec.slide, p.fresh = window, s.name == fresh
+	case denied:
+		p.fill, p.allow, p.spec.burst = 2, false, 2
+	}
+	p.hits = make([]uint32, s.keys)
+	for i := range p.hits {
+		p.hits[i] = uint32(p.fill)
+	}
+	for _, order := range p.phases {
+		n, seen := 0, make([]bool, s.keys)
+		for _, k := range order {
+			p.hits[k]++
+			if !seen[k] {
+				seen[k] = true
+				n++
+			}
+		}
+		p.distinct = append(p.distinct, n)
+	}
+	if p.allow {
+		p.spec.burst = int64(slices.Max(p.hits)) + spare
+	}
+	return p
+}
+
+// window is the sliding counter's where it is timed: long enough for a run, short enough to wait for its end.
+const window = 3 * time.Second
+
+// samples are the keys whose counts are checked after a run: the busiest, and some others.
+func (p *plan) samples() []int {
+	busiest := 0
+	for k, n := range p.hits {
+		if n > p.hits[busiest] {
+			busiest = k
+		}
+	}
+	list := []int{busiest, 0, len(p.hits) / 2, len(p.hits) - 1}
+	slices.Sort(list)
+	return slices.Compact(list)
+}

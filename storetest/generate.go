@@ -1,0 +1,291 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// generator makes up the calls of a history. It plays them to a reference as it goes, so that it can aim at the
+// moments where answers change, and can avoid asking a clock that was set back about what stores may have forgotten.
+type generator struct {
+	draw   func(n int) int
+	caps   Caps
+	model  *Reference
+	player *player
+	rules  []*sluice.Rule
+	keys   []string
+	now    int64
+	aims   []time.Duration          // moments worth waiting for, from now
+	labels []labelled               // takes that can be settled
+	limits map[string]*sluice.Limit // the last of each rule and kind
+	taken  int
+}
+
+type labelled struct {
+	label, granted int
+	rule           *sluice.Rule
+	key            string
+}
+
+func newGenerator(draw func(n int) int, caps Caps) *generator {
+	clock := NewClock()
+	model := NewReference(clock)
+	g := &generator{
+		draw: draw, caps: caps, model: model, player: newPlayer(model, clock),
+		keys: []string{"a", "b", "c"}, now: Start.UnixMicro(), limits: map[string]*sluice.Limit{},
+	}
+	for i := range 2 + draw(4) {
+		r := g.rule(fmt.Sprintf("r%d", i))
+		g.rules = append(g.rules, r)
+		g.limits[r.Name+" "+kindOf(&r.Limit)] = &r.Limit
+	}
+	return g
+}
+
+// oneIn is true once in n draws.
+func (g *generator) oneIn(n int) bool { return g.draw(n) == n-1 }
+
+func pick[T any](g *generator, from ...T) T { return from[g.draw(len(from))] }
+
+func (g *generator) rule(name string) *sluice.Rule {
+	r := sluice.Rule{Name: name, Limit: g.limit(), Shadow: g.oneIn(6), ChargeDenied: g.oneIn(5)}
+	return sluice.Must(sluice.NewRule(r))
+}
+
+func (g *generator) limit() sluice.Limit {
+	l := sluice.Limit{
+		Algorithm: pick(g, sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue, sluice.FixedWindow,
+			sluice.SlidingLog, sluice.SlidingCounter),
+		Count:  pick(g, 1, 2, 3, 5, 7, 10, int64(1+g.draw(30))),
+		Window: pick(g, windows...),
+	}
+	switch l.Algorithm {
+	case sluice.TokenBucket:
+		if g.oneIn(3) {
+			l.Refill = sluice.RefillInterval
+			l.Align = pick(g, sluice.AlignEpoch, sluice.AlignFirstHit)
+		}
+		l.Burst = pick(g, 0, l.Count, int64(1+g.draw(20)))
+	case sluice.LeakyBucket, sluice.LeakyQueue:
+		l.Burst = pick(g, 0, l.Count, int64(1+g.draw(20)))
+	case sluice.FixedWindow:
+		l.Align = pick(g, sluice.AlignEpoch, sluice.AlignFirstHit)
+		if g.oneIn(4) {
+			l = sluice.PerCalendar(l.Count, pick(g, sluice.CalendarDay, sluice.CalendarWeek, sluice.CalendarMonth), nil)
+		} else if g.oneIn(3) {
+			l.Over, l.For = int64(1+g.draw(4)), time.Duration(1+g.draw(int(l.Window/time.Microsecond)))*time.Microsecond
+		}
+	case sluice.SlidingCounter:
+		l.Rounding = pick(g, sluice.RoundDown, sluice.RoundNearest)
+		if n := pick(g, 0, 0, 2, 4, 5, 20); n > 0 && l.Window/time.Duration(n) >= time.Millisecond {
+			l.SubWindows = n
+		}
+	}
+	return l
+}
+
+// next makes up a call.
+func (g *generator) next() op {
+	o := op{at: g.time()}
+	switch {
+	case g.oneIn(40) && !g.caps.NoKeys:
+		o.keys, o.rule, o.key = pick(g, "reset", "block"), pick(g, g.rules...), pick(g, g.keys...)
+		if o.keys == "block" {
+			o.block = pick(g, 0, time.Millisecond, time.Second, time.Minute)
+		}
+	default:
+		if g.oneIn(30) {
+			g.change()
+		}
+		for range pick(g, 1, 1, 1, 1, 2, 2, 3, 4) {
+			if t := g.take(); !quarrels(o.takes, &t) {
+				o.takes = append(o.takes, t)
+			}
+		}
+		o.one = len(o.takes) == 1 && isPlain(&o.takes[0]) && g.oneIn(2)
+	}
+	if g.model.uncertain(g.touched(&o), o.at) {
+		o.at = g.model.latest
+	}
+	g.now = o.at
+	g.follow(&o)
+	return o
+}
+
+// quarrels tells that a call would settle a take and take from the same bucket, or use an ID twice on it.
+func quarrels(takes []take, t *take) bool {
+	return slices.ContainsFunc(takes, func(o take) bool {
+		same := o.Rule.Name == t.Rule.Name && o.Key == t.Key
+		return same && (o.settles != 0 || t.settles != 0 || o.ID != 0 && o.ID == t.ID)
+	})
+}
+
+// touched is what the call asks about.
+func (g *generator) touched(o *op) []sluice.Take {
+	if o.keys != "" {
+		return []sluice.Take{{Rule: o.rule, Key: o.key}}
+	}
+	takes := make([]sluice.Take, len(o.takes))
+	for i := range o.takes {
+		takes[i] = o.takes[i].Take
+	}
+	return takes
+}
+
+func isPlain(t *take) bool {
+	return t.Cost > 0 && t.Min == 0 && t.MaxDelay == 0 && t.ID == 0 && t.settles == 0 && t.Limit == nil &&
+		!t.Rule.Shadow && !t.Rule.ChargeDenied
+}
+
+// time moves the clock: not at all, by a share of some window, to where an answer changes, or back.
+func (g *generator) time() int64 {
+	window := pick(g, g.rules...).Limit.Window.Microseconds()
+	switch g.draw(12) {
+	case 0, 1, 2, 3:
+		return g.now
+	case 4:
+		return g.now + 1
+	case 5, 6:
+		return g.now + window/int64(2+g.draw(30))
+	case 7:
+		return g.now + window*int64(1+g.draw(3))
+	case 8, 9, 10:
+		if len(g.aims) > 0 {
+			return g.now + max(0, pick(g, g.aims...).Microseconds()-int64(g.draw(2)))
+		}
+		return g.now + window/3
+	}
+	back := pick(g, 1, window/int64(2+g.draw(5)), window, time.Hour.Microseconds())
+	return max(g.now-back, Start.Add(-24*time.Hour).UnixMicro())
+}
+
+// change gives a rule other numbers, or another algorithm.
+func (g *generator) change() {
+	i := g.draw(len(g.rules))
+	r := *g.rules[i]
+	l := r.Limit
+	if g.oneIn(4) {
+		l = g.limit()
+	} else {
+		l.Count = pick[int64](g, 1, 2, 4, 5, 10, 20)
+		if l.Burst > 0 {
+			l.Burst = int64(1 + g.draw(20))
+		}
+		if l.Align != sluice.AlignCalendar && g.oneIn(2) {
+			l.Window = pick(g, windows...)
+			l.For = min(l.For, l.Window)
+		}
+	}
+	r.Limit = l
+	changed, err := sluice.NewRule(r)
+	if err != nil || !g.certain(changed) {
+		return
+	}
+	g.rules[i] = changed
+	g.limits[changed.Name+" "+kindOf(&changed.Limit)] = &changed.Limit
+	if changed.Limit.Algorithm == sluice.SlidingLog { // to settle under the old numbers would be to grow again
+		g.labels = slices.DeleteFunc(g.labels, func(l labelled) bool { return l.rule.Name == changed.Name })
+	}
+}
+
+// certain tells that stores agree on what becomes of the count if a rule's limit is changed so. Buckets must keep to
+// whole microseconds a token, where no fraction of one is lost. Logs must not grow and sub-windows must keep their
+// length: stores differ in how soon they drop what has left.
+func (g *generator) certain(changed *sluice.Rule) bool {
+	l := &changed.Limit
+	old := g.limits[changed.Name+" "+kindOf(l)]
+	if old == nil {
+		return true
+	}
+	exact := func(l *sluice.Limit) bool { return l.Window.Microseconds()%l.Count == 0 }
+	switch {
+	case records(changed):
+		return false
+	case kindOf(l) == "bucket":
+		return exact(l) && exact(old)
+	case l.Algorithm == sluice.SlidingLog && l.Window > old.Window, l.SubWindows > 1 && l.Window != old.Window:
+		return false
+	}
+	// Stores may tell limits apart by a fingerprint of 8 bits.
+	return shapeOf(l) == shapeOf(old) || l.Params().Shape() != old.Params().Shape()
+}
+
+// windows of the limits that are made up.
+var windows = []time.Duration{
+	time.Millisecond, 7 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second,
+	time.Minute, 25 * time.Minute,
+}
+
+// records tells that a rule is a log that records refused requests too.
+func records(r *sluice.Rule) bool { return r.ChargeDenied && r.Limit.Algorithm == sluice.SlidingLog }
+
+// take makes up a take.
+func (g *generator) take() take {
+	if len(g.labels) > 0 && g.oneIn(10) {
+		return g.settling()
+	}
+	t := take{Take: sluice.Take{Rule: pick(g, g.rules...), Key: pick(g, g.keys...)}}
+	size := sizeOf(&t.Rule.Limit)
+	switch g.draw(12) {
+	case 0:
+		t.Cost = 0
+	case 1:
+		t.Cost = size
+	case 2:
+		t.Cost = size + 1
+	case 3, 4, 5:
+		t.Cost = int64(1 + g.draw(int(size)))
+	case 6:
+		t.Cost = pick(g, size+5, 1<<31, 1<<40, sluice.MaxCost)
+	default:
+		t.Cost = 1
+	}
+	if g.oneIn(8) {
+		t.MaxDelay = time.Duration(g.draw(2*int(t.Rule.Limit.Window/time.Microsecond))) * time.Microsecond
+	}
+	if t.Cost > 0 && g.oneIn(8) {
+		t.Min = int64(1 + g.draw(int(min(t.Cost, 2*size))))
+	}
+	if t.Cost > 0 && g.oneIn(8) && !g.caps.NoIDs {
+		t.ID = uint64(1 + g.draw(4))
+	}
+	g.taken++
+	t.label = g.taken
+	return t
+}
+
+// settling gives an earlier take back, or charges more for it.
+func (g *generator) settling() take {
+	l := pick(g, g.labels...)
+	t := take{Take: sluice.Take{Rule: l.rule, Key: l.key, At: 1}, settles: l.label}
+	t.Cost = -int64(1 + g.draw(l.granted))
+	if g.oneIn(3) {
+		t.Cost = int64(1 + g.draw(2*l.granted))
+	}
+	return t
+}
+
+// counted tells that something of a take's bucket has not worn off: it was not charged before the rule changed to
+// another kind of limit and only remembered by its ID.
+func (g *generator) counted(t *take) bool { return g.model.meter(&t.Take).wornOff() > g.now }
+
+// follow plays the call to the model and notes what is worth aiming at.
+func (g *generator) follow(o *op) {
+	o.want, o.fail = g.player.play(o)
+	for i, d := range o.want {
+		for _, aim := range []time.Duration{d.RetryAfter, d.ResetAfter, d.Delay} {
+			if aim > 0 && aim < 48*time.Hour {
+				g.aims = append(g.aims, aim)
+			}
+		}
+		// A log that records refusals drops what no decision could need, which then cannot be given back.
+		if t := &o.takes[i]; d.Allowed && d.Granted > 0 && t.label != 0 && !records(t.Rule) && g.counted(t) {
+			g.labels = append(g.labels, labelled{t.label, int(d.Granted), t.Rule, t.Key})
+		}
+	}
+	g.aims = g.aims[max(0, len(g.aims)-6):]
+	g.labels = g.labels[max(0, len(g.labels)-8):]
+}

@@ -1,0 +1,240 @@
+package storetest
+
+import (
+	"math/big"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// bucketMeter is a bucket that is refilled, or leaks, continuously. It holds Burst; what was spent comes back at
+// Count per Window. It keeps the moment at which the bucket is full again: the number of tokens follows from it, and
+// when the numbers change the moment does not.
+type bucketMeter struct {
+	full *big.Rat // nil: full
+}
+
+// rate is Count per Window, in tokens per microsecond.
+func rate(l *sluice.Limit) *big.Rat { return big.NewRat(l.Count, l.Window.Microseconds()) }
+
+func whole(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+// floor rounds down.
+func floor(r *big.Rat) int64 {
+	return new(big.Int).Div(r.Num(), r.Denom()).Int64() // Euclidean, and the denominator is positive
+}
+
+func ceil(r *big.Rat) int64 { return -floor(new(big.Rat).Neg(r)) }
+
+// tokens is what is in the bucket: less than nothing if it is in debt.
+func (m *bucketMeter) tokens(l *sluice.Limit, t int64) *big.Rat {
+	if m.full == nil || m.full.Cmp(whole(t)) <= 0 {
+		return whole(l.Burst)
+	}
+	missing := new(big.Rat).Sub(m.full, whole(t))
+	missing.Mul(missing, rate(l))
+	return missing.Sub(whole(l.Burst), missing)
+}
+
+// adopted needs to do nothing: the time until full stays.
+func (m *bucketMeter) adopted(*sluice.Limit, int64) meter { return m }
+
+func (m *bucketMeter) fits(l *sluice.Limit, t, cost int64) bool {
+	return m.tokens(l, t).Cmp(whole(cost)) >= 0
+}
+
+// reaches is when there are so many tokens: that many before it is full.
+func (m *bucketMeter) reaches(l *sluice.Limit, tokens int64) int64 {
+	before := new(big.Rat).Quo(whole(l.Burst-tokens), rate(l))
+	return ceil(before.Sub(m.full, before))
+}
+
+func (m *bucketMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, floor(m.tokens(l, t))) }
+
+func (m *bucketMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.wornOff()) }
+
+func (m *bucketMeter) wornOff() int64 {
+	if m.full == nil {
+		return 0
+	}
+	return ceil(m.full)
+}
+
+// later takes cost out of the bucket as if at a moment.
+func (m *bucketMeter) later(l *sluice.Limit, at int64, cost *big.Rat) {
+	if m.full == nil || m.full.Cmp(whole(at)) < 0 {
+		m.full = whole(at)
+	}
+	m.full = new(big.Rat).Add(m.full, new(big.Rat).Quo(cost, rate(l)))
+}
+
+func (m *bucketMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
+	m.later(l, now, whole(cost))
+	return at
+}
+
+// charge takes what is left and no more.
+func (m *bucketMeter) charge(l *sluice.Limit, now, cost int64) {
+	left := m.tokens(l, now)
+	if left.Sign() <= 0 {
+		return
+	}
+	if left.Cmp(whole(cost)) > 0 {
+		left = whole(cost)
+	}
+	m.later(l, now, left)
+}
+
+func (m *bucketMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+	isFull := m.full == nil || m.full.Cmp(whole(now)) <= 0
+	if delta > 0 {
+		if isFull { // the take may be all there was
+			m.full = whole(at)
+		}
+		m.full = new(big.Rat).Add(m.full, new(big.Rat).Quo(whole(delta), rate(l)))
+		m.settle(now)
+		return delta
+	}
+	if isFull {
+		return 0
+	}
+	back := m.returnable(l, now, at, -delta)
+	if back.Sign() <= 0 {
+		return 0
+	}
+	m.full = new(big.Rat).Sub(m.full, new(big.Rat).Quo(back, rate(l)))
+	m.settle(now)
+	return -floor(back)
+}
+
+// returnable is how much of a take can be given back: what has not flowed back since, and no more than is missing.
+func (m *bucketMeter) returnable(l *sluice.Limit, now, at, cost int64) *big.Rat {
+	since, from := whole(now), at
+	switch {
+	case l.Algorithm == sluice.LeakyQueue:
+		// Those who stand behind a place have been told when to leave: only the last place can be given back.
+		without := new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(cost), rate(l)))
+		if without.Cmp(whole(at)) > 0 {
+			return new(big.Rat)
+		}
+	case at > now:
+		// A place not yet reached, whose time was rounded up: those behind it keep theirs, and until the last of them
+		// what came back would overflow.
+		since, from = new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(l.Burst), rate(l))), at-1
+	}
+	worn := new(big.Rat)
+	if since.Cmp(whole(at)) > 0 {
+		worn.Sub(since, whole(from))
+	}
+	back := new(big.Rat).Sub(whole(cost), worn.Mul(worn, rate(l)))
+	missing := new(big.Rat).Sub(m.full, whole(now))
+	if missing.Mul(missing, rate(l)); back.Cmp(missing) > 0 {
+		return missing
+	}
+	return back
+}
+
+// settle forgets a bucket that is full.
+func (m *bucketMeter) settle(now int64) {
+	if m.full.Cmp(whole(now)) <= 0 {
+		m.full = nil
+	}
+}
+
+func (m *bucketMeter) leaves(gone func(int64) bool) bool { return gone(m.wornOff()) }
+
+// intervalMeter is a bucket that is refilled by Count at the end of each Window. When it is full its intervals begin
+// anew: at the next take, or at a multiple of the window, as the limit is aligned.
+type intervalMeter struct {
+	missing int64 // at and after boundary, until the next
+	boundary,
+	count, length int64 // under which it was written
+}
+
+// fullAt is the boundary at which nothing is missing any more, and how much more that refill brings than is missing.
+func (m *intervalMeter) fullAt() (at, spare int64) {
+	if m.missing <= 0 {
+		return 0, 0
+	}
+	refills := ceilDiv(m.missing, m.count)
+	return m.boundary + refills*m.length, refills*m.count - m.missing
+}
+
+// at is the meter as it is at t. Boundaries lie as before when the numbers change: it is full when it would have been.
+func (m *intervalMeter) at(l *sluice.Limit, t int64) intervalMeter {
+	length := l.Window.Microseconds()
+	full, spare := m.fullAt()
+	if full <= t {
+		boundary := t
+		if l.Align == sluice.AlignEpoch {
+			boundary = floorDiv(t, length) * length
+		}
+		return intervalMeter{0, boundary, l.Count, length}
+	}
+	refills := ceilDiv(full-t, length)
+	return intervalMeter{refills*l.Count - min(spare, l.Count-1), full - refills*length, l.Count, length}
+}
+
+func (m *intervalMeter) adopted(*sluice.Limit, int64) meter { return m }
+
+func (m *intervalMeter) fits(l *sluice.Limit, t, cost int64) bool {
+	return m.at(l, t).missing+cost <= l.Burst
+}
+
+func (m *intervalMeter) remaining(l *sluice.Limit, t int64) int64 {
+	return max(0, l.Burst-m.at(l, t).missing)
+}
+
+func (m *intervalMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.wornOff()) }
+
+func (m *intervalMeter) wornOff() int64 {
+	full, _ := m.fullAt()
+	return full
+}
+
+func (m *intervalMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
+	*m = m.at(l, now)
+	m.missing += cost
+	return at
+}
+
+// charge takes what is left and no more.
+func (m *intervalMeter) charge(l *sluice.Limit, now, cost int64) {
+	if next := m.at(l, now); next.missing < l.Burst {
+		next.missing = min(next.missing+cost, l.Burst)
+		*m = next
+	}
+}
+
+func (m *intervalMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+	next := m.at(l, now)
+	if delta > 0 {
+		if next.missing == 0 { // the take may be all there was
+			if l.Align == sluice.AlignFirstHit && at < now {
+				next.boundary = now - (now-at)%next.length
+			}
+			delta := max(0, delta-next.refilled(at, next.boundary))
+			next.missing = delta
+		} else {
+			next.missing += delta
+		}
+		*m = next
+		return delta
+	}
+	// What was poured in since cannot be given back; for a place not yet reached, nor what will have been by the last
+	// place behind it.
+	until := next.boundary
+	if at > now {
+		until += ceilDiv(max(0, next.missing-l.Burst), l.Count) * next.length
+	}
+	back := min(max(0, -delta-next.refilled(at, until)), next.missing)
+	next.missing -= back
+	*m = next
+	return -back
+}
+
+// refilled is what was poured in after at, up to and including the boundary until.
+func (m *intervalMeter) refilled(at, until int64) int64 {
+	return max(0, ceilDiv(until-at, m.length)) * m.count
+}
+
+func (m *intervalMeter) leaves(gone func(int64) bool) bool { return gone(m.wornOff()) }

@@ -1,0 +1,319 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// The weight of a window that is partly inside is counted in parts of 65,536, rounded up: against the caller.
+const weightParts = 1 << 16
+
+// mostCounted is where a sliding counter stops counting.
+const mostCounted = 1<<32 - 1
+
+// weighted is what count counts for with only left of length still inside.
+func weighted(l *sluice.Limit, count, left, length int64) int64 {
+	parts := ceilDiv(min(left, length)*weightParts, length) * count
+	if l.Rounding == sluice.RoundNearest {
+		parts += weightParts / 2
+	}
+	return parts / weightParts
+}
+
+// counterMeter estimates the sliding window by what this window holds plus the share of what the one before held that
+// is still inside.
+type counterMeter struct {
+	start     int64 // of the current window
+	length    int64 // under which it was written; 0: never
+	cur, prev int64
+}
+
+// adopted keeps the counts, in the window that now falls into under the new limit.
+func (m *counterMeter) adopted(l *sluice.Limit, now int64) meter {
+	length := l.Window.Microseconds()
+	if m.wornOff() <= now || m.length == length {
+		return m
+	}
+	return &counterMeter{floorDiv(now, length) * length, length, m.cur, m.prev}
+}
+
+func (m *counterMeter) at(l *sluice.Limit, t int64) counterMeter {
+	length := l.Window.Microseconds()
+	switch {
+	case m.wornOff() <= t:
+		return counterMeter{start: floorDiv(t, length) * length, length: length}
+	case t < m.start+length:
+		return *m
+	}
+	return counterMeter{start: m.start + length, length: length, prev: m.cur}
+}
+
+func (m *counterMeter) used(l *sluice.Limit, t int64) int64 {
+	c := m.at(l, t)
+	if c.prev == 0 {
+		return c.cur
+	}
+	return c.cur + weighted(l, c.prev, c.start+c.length-t, c.length)
+}
+
+func (m *counterMeter) fits(l *sluice.Limit, t, cost int64) bool { return m.used(l, t)+cost <= l.Count }
+
+func (m *counterMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, l.Count-m.used(l, t)) }
+
+func (m *counterMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.wornOff()) }
+
+func (m *counterMeter) wornOff() int64 {
+	if m.cur == 0 && m.prev == 0 {
+		return 0
+	}
+	return m.start + 2*m.length
+}
+
+func (m *counterMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
+	*m = m.at(l, now)
+	m.cur = min(m.cur+cost, mostCounted)
+	return at
+}
+
+func (m *counterMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
+
+func (m *counterMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+	c := m.at(l, now)
+	count := &c.cur
+	switch floorDiv(at-c.start, c.length) {
+	case 0:
+	case -1:
+		count = &c.prev
+	default:
+		return 0
+	}
+	before := *count
+	*count = min(max(0, before+delta), mostCounted)
+	given := *count - before
+	*m = c
+	return given
+}
+
+func (m *counterMeter) leaves(gone func(int64) bool) bool { return gone(m.wornOff()) }
+
+// subWindowMeter does the same on a finer grid: sub-windows that are wholly inside count in full, the oldest by its
+// share.
+type subWindowMeter struct {
+	counts map[int64]int64 // by number of the sub-window
+	last   int64           // the number of the one last written
+	length int64           // of a sub-window, and below how many there are, under which it was written
+	number int64
+}
+
+func subLength(l *sluice.Limit) int64 { return l.Window.Microseconds() / int64(l.SubWindows) }
+
+// adopted keeps the counts, all of them as if spent now.
+func (m *subWindowMeter) adopted(l *sluice.Limit, now int64) meter {
+	if m.wornOff() <= now || m.length == subLength(l) {
+		return m
+	}
+	var total int64
+	for _, n := range m.counts {
+		total += n
+	}
+	cur := floorDiv(now, subLength(l))
+	return &subWindowMeter{map[int64]int64{cur: total}, cur, subLength(l), int64(l.SubWindows)}
+}
+
+// current is the number of the sub-window that counts as now.
+func (m *subWindowMeter) current(l *sluice.Limit, t int64) int64 {
+	number := floorDiv(t, subLength(l))
+	if m.wornOff() > t {
+		number = max(number, m.last)
+	}
+	return number
+}
+
+func (m *subWindowMeter) used(l *sluice.Limit, t int64) int64 {
+	if m.wornOff() <= t {
+		return 0
+	}
+	var used int64
+	cur := m.current(l, t)
+	for number, n := range m.counts {
+		switch age := cur - number; {
+		case age < m.number:
+			used += n
+		case age == m.number:
+			used += weighted(l, n, (cur+1)*m.length-t, m.length)
+		}
+	}
+	return used
+}
+
+func (m *subWindowMeter) fits(l *sluice.Limit, t, cost int64) bool {
+	return m.used(l, t)+cost <= l.Count
+}
+
+func (m *subWindowMeter) remaining(l *sluice.Limit, t int64) int64 {
+	return max(0, l.Count-m.used(l, t))
+}
+
+func (m *subWindowMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.wornOff()) }
+
+func (m *subWindowMeter) wornOff() int64 { return (m.last + m.number + 1) * m.length }
+
+// write brings the meter up to now.
+func (m *subWindowMeter) write(l *sluice.Limit, now int64) {
+	cur := m.current(l, now)
+	if m.wornOff() <= now {
+		clear(m.counts)
+	}
+	for number := range m.counts {
+		if cur-number > int64(l.SubWindows) {
+			delete(m.counts, number)
+		}
+	}
+	m.last, m.length, m.number = cur, subLength(l), int64(l.SubWindows)
+}
+
+func (m *subWindowMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
+	m.write(l, now)
+	m.counts[m.last] = min(m.counts[m.last]+cost, mostCounted)
+	return at
+}
+
+func (m *subWindowMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
+
+func (m *subWindowMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+	number := floorDiv(at, subLength(l))
+	age := m.current(l, now) - number
+	if age < 0 || age > int64(l.SubWindows) || m.wornOff() <= now && delta < 0 {
+		return 0
+	}
+	m.write(l, now)
+	before := m.counts[number]
+	m.counts[number] = min(max(0, before+delta), mostCounted)
+	return m.counts[number] - before
+}
+
+func (m *subWindowMeter) leaves(gone func(int64) bool) bool {
+	for number := range m.counts {
+		if gone((number + m.number + 1) * m.length) {
+			return true
+		}
+	}
+	return gone(m.wornOff())
+}
+
+// logMeter remembers every request.
+type logMeter struct {
+	entries []logEntry // in order of time
+	length  int64      // of the window, under which it was written
+	end     int64      // when the last of them leaves
+}
+
+type logEntry struct{ at, cost int64 }
+
+// adopted drops what has left the new window; the rest leaves when that says.
+func (m *logMeter) adopted(l *sluice.Limit, now int64) meter {
+	length := l.Window.Microseconds()
+	if m.end <= now || m.length == length {
+		return m
+	}
+	kept := &logMeter{length: length}
+	for _, e := range m.entries {
+		if e.at > now-length {
+			kept.entries = append(kept.entries, e)
+		}
+	}
+	kept.finish()
+	return kept
+}
+
+// finish works out when the last entry leaves.
+func (m *logMeter) finish() {
+	m.end = 0
+	if n := len(m.entries); n > 0 {
+		m.end = m.entries[n-1].at + m.length
+	}
+}
+
+func (m *logMeter) used(l *sluice.Limit, t int64) int64 {
+	if m.end <= t {
+		return 0
+	}
+	var used int64
+	for _, e := range m.entries {
+		if e.at > t-l.Window.Microseconds() {
+			used += e.cost
+		}
+	}
+	return used
+}
+
+func (m *logMeter) fits(l *sluice.Limit, t, cost int64) bool { return m.used(l, t)+cost <= l.Count }
+
+func (m *logMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, l.Count-m.used(l, t)) }
+
+func (m *logMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.end) }
+
+func (m *logMeter) wornOff() int64 { return m.end }
+
+// write drops what has left the window.
+func (m *logMeter) write(l *sluice.Limit, now int64) {
+	if m.end <= now {
+		m.entries = nil
+	}
+	for len(m.entries) > 0 && m.entries[0].at <= now-l.Window.Microseconds() {
+		m.entries = m.entries[1:]
+	}
+}
+
+// spend records the request, behind those that came with a later time. Requests of one microsecond are one entry.
+func (m *logMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
+	m.write(l, now)
+	at := now
+	if n := len(m.entries); n > 0 {
+		at = max(at, m.entries[n-1].at)
+	}
+	if n := len(m.entries); n > 0 && m.entries[n-1].at == at {
+		m.entries[n-1].cost += cost
+	} else {
+		m.entries = append(m.entries, logEntry{at, cost})
+	}
+	m.length = l.Window.Microseconds()
+	m.finish()
+	return at
+}
+
+func (m *logMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
+
+// adjust changes the entry of the take. If it is not there, more can still be charged: to the one behind it, or anew.
+func (m *logMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+	left := m.end <= now || at <= now-l.Window.Microseconds()
+	i := slices.IndexFunc(m.entries, func(e logEntry) bool { return e.at >= at && !left })
+	if i < 0 || m.entries[i].at != at {
+		if delta < 0 || at <= now-l.Window.Microseconds() {
+			return 0
+		}
+		if i < 0 {
+			m.spend(l, min(at, now), delta, 0)
+			return delta
+		}
+	}
+	e := &m.entries[i]
+	before := e.cost
+	e.cost = max(0, e.cost+delta)
+	given := e.cost - before
+	if e.cost == 0 {
+		m.entries = slices.Delete(m.entries, i, i+1)
+	}
+	m.finish()
+	return given
+}
+
+func (m *logMeter) leaves(gone func(int64) bool) bool {
+	for _, e := range m.entries {
+		if gone(e.at + m.length) {
+			return true
+		}
+	}
+	return gone(m.end)
+}

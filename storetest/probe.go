@@ -1,0 +1,149 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// probe asks a store questions and remembers the first thing that was wrong. It is safe for concurrent use.
+type probe struct {
+	store sluice.Store
+	clock *Clock
+
+	mu  sync.Mutex // guards the fields below
+	err error
+}
+
+// failf notes what is wrong, if nothing was before.
+func (p *probe) failf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (p *probe) fault() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// apply asks for several takes at once.
+func (p *probe) apply(takes ...sluice.Take) []sluice.Decision {
+	out := make([]sluice.Decision, len(takes))
+	if err := p.store.Apply(context.Background(), takes, out); err != nil {
+		p.failf("apply: %w", err)
+	}
+	return out
+}
+
+// take asks for one take.
+func (p *probe) take(r *sluice.Rule, key string, cost int64) sluice.Decision {
+	return p.apply(sluice.Take{Rule: r, Key: key, Cost: cost})[0]
+}
+
+func (p *probe) peek(r *sluice.Rule, key string) sluice.Decision { return p.take(r, key, 0) }
+
+// spent is how much of its limit a key has used up.
+func (p *probe) spent(r *sluice.Rule, key string) int64 {
+	d := p.peek(r, key)
+	return d.Limit - d.Remaining
+}
+
+func (p *probe) reset(r *sluice.Rule, key string) {
+	if err := p.store.(sluice.Keys).Reset(context.Background(), r, key); err != nil {
+		p.failf("reset: %w", err)
+	}
+}
+
+// expect notes a fault unless a count is as it should be.
+func (p *probe) expect(what string, got, want int64) {
+	if got != want {
+		p.failf("%s: %d, want %d", what, got, want)
+	}
+}
+
+// admitted takes n times and counts what was granted.
+func (p *probe) admitted(r *sluice.Rule, key string, n int, cost int64) (granted int64) {
+	for range n {
+		granted += p.take(r, key, cost).Granted
+	}
+	return granted
+}
+
+// at moves the clock to a time after the start.
+func (p *probe) at(d time.Duration) { p.clock.Set(Start.Add(d)) }
+
+// together runs f in n goroutines and waits for all. A store that locks up is reported instead of waited for.
+func together(n int, f func(i int)) error {
+	done := make(chan struct{})
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	close(start)
+	select {
+	case <-done:
+		return nil
+	case <-time.After(lockedUp):
+		return fmt.Errorf("%d callers have not come back after %v: the store has locked up", n, lockedUp)
+	}
+}
+
+// lockedUp is how long a check may take that should take a moment.
+const lockedUp = time.Minute
+
+// algorithm is a way to count, with what it promises.
+type algorithm struct {
+	name string
+	with func(sluice.Limit) sluice.Limit
+	// holds checks what was admitted, in order of time, against the algorithm's invariant.
+	holds func(l *sluice.Limit, admitted []grant) error
+}
+
+// rule makes a rule that counts by the algorithm.
+func (a *algorithm) rule(name string, count int64, window time.Duration) *sluice.Rule {
+	return newRule(name, a.with(sluice.Per(count, window)))
+}
+
+func newRule(name string, l sluice.Limit) *sluice.Rule {
+	return sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: l}))
+}
+
+func with(a sluice.Algorithm) func(sluice.Limit) sluice.Limit {
+	return func(l sluice.Limit) sluice.Limit { return l.With(a) }
+}
+
+// algorithms are all of them, with the options that change how they count.
+var algorithms = []algorithm{
+	{"token_bucket", with(sluice.TokenBucket), bucketHolds},
+	{"token_bucket_interval", func(l sluice.Limit) sluice.Limit {
+		l.Refill = sluice.RefillInterval
+		return l
+	}, intervalHolds},
+	{"leaky_bucket", with(sluice.LeakyBucket), bucketHolds},
+	{"leaky_queue", with(sluice.LeakyQueue), queueHolds},
+	{"fixed_window", with(sluice.FixedWindow), windowHolds},
+	{"fixed_window_first_hit", func(l sluice.Limit) sluice.Limit {
+		return l.With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)
+	}, boundaryHolds},
+	{"sliding_log", with(sluice.SlidingLog), logHolds},
+	{"sliding_counter", with(sluice.SlidingCounter), counterHolds},
+	{"sliding_counter_subwindows", func(l sluice.Limit) sluice.Limit {
+		l.SubWindows = 5
+		return l.With(sluice.SlidingCounter)
+	}, subWindowsHold},
+}

@@ -1,0 +1,329 @@
+package storetest
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Reference is a store written from the definitions of the algorithms and from nothing else: slow, with a lock around
+// everything, exact fractions for buckets and a search for every RetryAfter. It shares no code with the stores it is
+// compared with.
+type Reference struct {
+	clock *Clock
+
+	mu       sync.Mutex // guards the fields below
+	meters   map[meterName]meter
+	blocks   map[keyName]int64 // until when
+	charged  map[idName]chargedID
+	latest   int64 // the latest time seen
+	distinct map[meterName]bool
+}
+
+var (
+	_ sluice.Store = (*Reference)(nil)
+	_ sluice.Keys  = (*Reference)(nil)
+)
+
+// A bucket is named by its rule's name and its key; a limit of another kind starts anew.
+type (
+	keyName   struct{ rule, key string }
+	meterName struct {
+		keyName
+		kind string
+	}
+	idName struct {
+		keyName
+		id uint64
+	}
+)
+
+// chargedID is a take that was charged under an ID.
+type chargedID struct {
+	allowed     bool
+	granted, at int64
+	until       int64
+}
+
+// dedupe is for how long an ID is remembered after the moment from which its take counts.
+const dedupe = int64(time.Minute / time.Microsecond)
+
+// NewReference returns an empty reference store on this clock.
+func NewReference(clock *Clock) *Reference {
+	return &Reference{
+		clock:    clock,
+		meters:   map[meterName]meter{},
+		blocks:   map[keyName]int64{},
+		charged:  map[idName]chargedID{},
+		distinct: map[meterName]bool{},
+	}
+}
+
+func nameOf(t *sluice.Take) meterName {
+	return meterName{keyName{t.Rule.Name, t.Key}, kindOf(t.Effective())}
+}
+
+func (r *Reference) meter(t *sluice.Take) meter {
+	name := nameOf(t)
+	m := r.meters[name]
+	if m == nil {
+		m = newMeter(t.Effective())
+		r.meters[name] = m
+	}
+	return m
+}
+
+// now is the clock's time in microseconds.
+func (r *Reference) now() int64 {
+	now := r.clock.Now().UnixMicro()
+	r.latest = max(r.latest, now)
+	return now
+}
+
+// Apply decides all takes, then charges all or none of them; see [sluice.Store].
+func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for i := range takes {
+		if _, err := takes[i].Op(); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	veto, replayed := false, make([]bool, len(takes))
+	for i := range takes {
+		t := &takes[i]
+		out[i], replayed[i] = r.replay(t, now)
+		if !replayed[i] {
+			out[i] = r.decide(takes[:i], out, replayed, t, now)
+		}
+		veto = veto || !out[i].Allowed && !t.Rule.Shadow && t.Cost != 0
+	}
+	for i := range takes {
+		if !replayed[i] && takes[i].Cost != 0 {
+			out[i] = r.commit(&takes[i], out[i], veto, now)
+		}
+		out[i].Limit = sizeOf(takes[i].Effective())
+	}
+	return nil
+}
+
+// decide answers a take and changes nothing. Earlier takes of the same call on the same bucket come first: what they
+// were granted is asked for on top.
+func (r *Reference) decide(earlier []sluice.Take, out []sluice.Decision, replayed []bool, t *sluice.Take, now int64) sluice.Decision {
+	if t.At != 0 {
+		return sluice.Decision{Allowed: true, At: t.At}
+	}
+	var pending int64
+	for j := range earlier {
+		if out[j].Allowed && !replayed[j] && earlier[j].At == 0 && earlier[j].Cost > 0 && nameOf(&earlier[j]) == nameOf(t) {
+			pending += out[j].Granted
+		}
+	}
+	asked := *t
+	if t.Cost > 0 {
+		asked.Cost += pending
+	}
+	if t.Min > 0 {
+		asked.Min += pending
+	}
+	d := r.answer(&asked, now)
+	if d.Allowed && t.Cost > 0 {
+		d.Granted -= pending
+		r.lineUp(t, &d, now, pending)
+	}
+	return d
+}
+
+// lineUp denies a place in a queue that is too late because of the earlier takes of the same call.
+func (r *Reference) lineUp(t *sluice.Take, d *sluice.Decision, now, pending int64) {
+	l := t.Effective()
+	if l.Algorithm != sluice.LeakyQueue || t.MaxDelay == 0 {
+		return
+	}
+	queue := *r.meter(t).(*bucketMeter)
+	queue.later(l, now, whole(pending))
+	if late := micros(queue.wornOff()-now) - t.MaxDelay; late > 0 {
+		*d = r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)
+		d.Allowed, d.Delay, d.At, d.RetryAfter = false, 0, now, late
+	}
+}
+
+// answer says what a take would get now.
+func (r *Reference) answer(t *sluice.Take, now int64) sluice.Decision {
+	l := t.Effective()
+	m := r.meter(t).adopted(l, now)
+	if until := r.blocks[keyName{t.Rule.Name, t.Key}]; until > now {
+		return blocked(m, l, t, now, until)
+	}
+	if t.Cost == 0 {
+		d := tryCost(m, l, now, 1, t.MaxDelay)
+		d.Granted, d.Remaining, d.ResetAfter = 0, m.remaining(l, now), micros(m.freshAt(l, now)-now)
+		return d
+	}
+	d := tryCost(m, l, now, t.Cost, t.MaxDelay)
+	if !d.Allowed && t.Min > 0 {
+		d = tryCost(m, l, now, max(min(d.Remaining, t.Cost), t.Min), t.MaxDelay)
+	}
+	return d
+}
+
+// blocked denies until the block ends, or longer if there is no room then.
+func blocked(m meter, l *sluice.Limit, t *sluice.Take, now, until int64) sluice.Decision {
+	d := sluice.Decision{At: now, ResetAfter: micros(max(until, m.freshAt(l, now)) - now)}
+	if least(t) > mostOf(l) {
+		d.Never = true
+		return d
+	}
+	d.RetryAfter = micros(max(until-now, retryAfter(m, l, now, least(t), t.MaxDelay)))
+	return d
+}
+
+// least is what a take must be granted to be allowed; a peek asks about one.
+func least(t *sluice.Take) int64 {
+	if t.Min > 0 {
+		return t.Min
+	}
+	return max(1, t.Cost)
+}
+
+// commit does what was decided: everything, or on a veto only what is charged regardless.
+func (r *Reference) commit(t *sluice.Take, d sluice.Decision, veto bool, now int64) sluice.Decision {
+	l := t.Effective()
+	m := r.meter(t).adopted(l, now)
+	// A denial has told when there will be room, counting on the new numbers; whatever is charged is so under them.
+	if !d.Allowed || !veto || t.Rule.ChargeDenied {
+		r.meters[nameOf(t)] = m
+	}
+	switch {
+	case veto && !t.Rule.ChargeDenied:
+		if t.At == 0 && d.Allowed {
+			peek := r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)
+			d.Granted, d.Remaining, d.ResetAfter, d.Delay = 0, peek.Remaining, peek.ResetAfter, peek.Delay
+		}
+		return d
+	case t.At != 0:
+		given := m.adjust(l, now, t.At, t.Cost)
+		d = sluice.Decision{Allowed: true, Granted: given, At: t.At}
+	case !d.Allowed && !t.Rule.ChargeDenied:
+		return d // a shadow rule's denial
+	default:
+		d = r.answer(t, now)
+		switch {
+		case d.Allowed:
+			d.At = m.spend(l, now, d.Granted, d.At)
+		case !t.Rule.ChargeDenied || r.isBlocked(t, now):
+			return d
+		default:
+			m.charge(l, now, t.Cost)
+			if !d.Never {
+				d.RetryAfter = micros(retryAfter(m, l, now, least(t), t.MaxDelay))
+			}
+		}
+	}
+	d.Remaining, d.ResetAfter = m.remaining(l, now), micros(m.freshAt(l, now)-now)
+	r.distinct[nameOf(t)] = true
+	r.remember(t, &d, now)
+	return d
+}
+
+func (r *Reference) isBlocked(t *sluice.Take, now int64) bool {
+	return r.blocks[keyName{t.Rule.Name, t.Key}] > now
+}
+
+// replay answers a take whose ID was charged: as it was then, with what remains now.
+func (r *Reference) replay(t *sluice.Take, now int64) (sluice.Decision, bool) {
+	c, ok := r.charged[idName{keyName{t.Rule.Name, t.Key}, t.ID}]
+	if t.ID == 0 || !ok || c.until <= now {
+		return sluice.Decision{}, false
+	}
+	peek := r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)
+	d := sluice.Decision{
+		Allowed: c.allowed, Granted: c.granted, At: c.at,
+		Remaining: peek.Remaining, ResetAfter: peek.ResetAfter,
+	}
+	l := t.Effective()
+	switch {
+	case !c.allowed: // and stays so until the ID is forgotten
+		again := r.answer(t, now)
+		if d.Never = again.Never; !d.Never {
+			d.RetryAfter = max(micros(c.until-now), again.RetryAfter)
+		}
+	case t.At == 0 && (waits(l) || l.Algorithm == sluice.LeakyQueue):
+		d.Delay = micros(c.at - now) // of its place
+	}
+	return d, true
+}
+
+func (r *Reference) remember(t *sluice.Take, d *sluice.Decision, now int64) {
+	if t.ID == 0 {
+		return
+	}
+	r.charged[idName{keyName{t.Rule.Name, t.Key}, t.ID}] = chargedID{d.Allowed, d.Granted, d.At, max(d.At, now) + dedupe}
+}
+
+// Reset forgets what a key has spent, and lifts a block.
+func (r *Reference) Reset(ctx context.Context, rule *sluice.Rule, key string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now()
+	delete(r.meters, meterName{keyName{rule.Name, key}, kindOf(&rule.Limit)})
+	delete(r.blocks, keyName{rule.Name, key})
+	return nil
+}
+
+// Block denies a key for d; 0 lifts the block.
+func (r *Reference) Block(ctx context.Context, rule *sluice.Rule, key string, d time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.blocks[keyName{rule.Name, key}] = r.now() + d.Microseconds()
+	return nil
+}
+
+// Len counts the keys that have spent something which has not worn off, and the IDs that are remembered.
+func (r *Reference) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, n := r.now(), 0
+	for name := range r.distinct {
+		if m := r.meters[name]; m != nil && m.wornOff() > now {
+			n++
+		}
+	}
+	for _, c := range r.charged {
+		if c.until > now {
+			n++
+		}
+	}
+	return n
+}
+
+// uncertain tells that a store may have forgotten something about the takes that a clock set back to now would need:
+// whatever has worn off at the latest time seen may be gone.
+func (r *Reference) uncertain(takes []sluice.Take, now int64) bool {
+	gone := func(at int64) bool { return at > now && at <= r.latest }
+	for i := range takes {
+		t := &takes[i]
+		key := keyName{t.Rule.Name, t.Key}
+		if gone(r.blocks[key]) || t.ID != 0 && gone(r.charged[idName{key, t.ID}].until) || r.meter(t).leaves(gone) {
+			return true
+		}
+	}
+	return false
+}
+
+func micros(n int64) time.Duration {
+	return time.Duration(min(max(0, n), math.MaxInt64/1000)) * time.Microsecond
+}
