@@ -19,22 +19,25 @@ func TestWaitPacesInOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLimiter(t, limit)
 			began := time.Now()
-			var order []int
-			var times []time.Duration
-			done := make(chan struct{})
+			type turn struct {
+				caller int
+				after  time.Duration
+			}
+			turns := make(chan turn)
 			for i := range 6 {
 				go func() {
 					if err := l.Wait(background, "k"); err != nil {
 						t.Error(err)
 					}
-					order = append(order, i)
-					times = append(times, time.Since(began))
-					done <- struct{}{}
+					turns <- turn{i, time.Since(began)}
 				}()
 				synctest.Wait() // so that they come one after the other
 			}
+			var order []int
+			var times []time.Duration
 			for range 6 {
-				<-done
+				next := <-turns
+				order, times = append(order, next.caller), append(times, next.after)
 			}
 			if !slices.IsSorted(order) {
 				t.Errorf("%v: served in the order %v", limit, order)
