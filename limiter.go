@@ -83,7 +83,11 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 		l.single, _ = store.(Single)
 	}
 	l.scratch.New = func() any {
-		return &scratch{make([]Take, max(1, len(rules))), make([]Decision, max(1, len(rules)))}
+		s := &scratch{make([]Take, len(rules)), make([]Decision, len(rules))}
+		for i, r := range rules {
+			s.takes[i].Rule = r
+		}
+		return s
 	}
 	return l, nil
 }
@@ -196,23 +200,24 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 	if len(l.rules) == 0 {
 		return Decision{}, fmt.Errorf("%w: this limiter has no rules: use Decide", ErrInvalid)
 	}
-	s := l.scratch.Get().(*scratch)
-	defer func() {
-		clear(s.takes) // lets go of the key
-		l.scratch.Put(s)
-	}()
-	takes, out := s.takes[:len(l.rules)], s.out[:len(l.rules)]
-	for i, r := range l.rules {
-		takes[i] = t
-		takes[i].Rule = r
-	}
 	if l.limitFor != nil && t.Limit == nil {
-		takes[0].Limit = l.limitFor(ctx, t.Key)
+		t.Limit = l.limitFor(ctx, t.Key)
 	}
-	if _, err := l.Decide(ctx, takes, out); err != nil {
-		return Decision{}, err
+	s := l.scratch.Get().(*scratch)
+	for i := range s.takes { // their rules are set, and the rest is never used here
+		k := &s.takes[i]
+		k.Limit, k.Key, k.Cost, k.Min, k.MaxDelay, k.At = t.Limit, t.Key, t.Cost, t.Min, t.MaxDelay, t.At
 	}
-	return out[Tightest(out)], nil
+	_, err := l.Decide(ctx, s.takes, s.out)
+	var d Decision
+	if err == nil {
+		d = s.out[Tightest(s.out)]
+	}
+	for i := range s.takes {
+		s.takes[i].Key = "" // let go of it
+	}
+	l.scratch.Put(s)
+	return d, err
 }
 
 // Decide applies several takes at once, all or nothing: if one is denied, none is charged but those of ChargeDenied

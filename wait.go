@@ -43,13 +43,21 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 			}
 			return nil
 		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d.RetryAfter {
-			return tooLate(d.RetryAfter)
+		wait := d.RetryAfter
+		if l.isQueue() {
+			wait = max(wait, d.ResetAfter) // the last place in the queue is as far away as the queue is long
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+			return tooLate(wait)
 		}
 		if err := sleep(ctx, d.RetryAfter); err != nil {
 			return err
 		}
 	}
+}
+
+func (l *Limiter) isQueue() bool {
+	return len(l.rules) == 1 && l.rules[0].Limit.Algorithm == LeakyQueue
 }
 
 func tooLate(wait time.Duration) error {

@@ -51,6 +51,22 @@ func TestWaitPacesInOrder(t *testing.T) {
 	}
 }
 
+// Whose place in the queue would come too late learns so at once.
+func TestWaitForAFarPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, sluice.PerSecond(1).WithBurst(20).With(sluice.LeakyQueue))
+		for range 10 {
+			mustAllow(t, l, "k", 1)
+		}
+		ctx, cancel := context.WithTimeout(background, 6*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := l.Wait(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 0 {
+			t.Errorf("ten in the queue and six seconds to wait: %v after %v", err, time.Since(began))
+		}
+	})
+}
+
 func TestWaitForWindows(t *testing.T) {
 	for _, a := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter} {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"math/bits"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
@@ -53,18 +52,10 @@ func (s slots) run(i int) (first *slot, n int) {
 type region struct {
 	base   unsafe.Pointer
 	levels int
-	// homes are those of the segments in the region, and 0 for others. They are here once more because 4 KiB stay in
-	// the processor's cache, and all segments do not.
+	// homes are those of the segments in the region, and 0 for others, to be looked at without a segment's lock by who
+	// wants to prefetch a slot: what they said a moment ago is good enough. They are here once more because 4 KiB stay
+	// in the processor's cache, and all segments do not.
 	homes [segments]atomic.Uint32
-}
-
-// prefetch asks for the memory of a segment and of a tag's slot. It looks without the segment's lock and may so ask for
-// what was there a moment ago, which harms nothing.
-func (r *region) prefetch(seg *segment, index, tag uint64) {
-	if homes := r.homes[index].Load(); homes > 0 {
-		home, _ := bits.Mul64(tag, uint64(homes))
-		prefetch(unsafe.Pointer(seg), unsafe.Pointer(r.slots(index, 0).at(int(home))))
-	}
 }
 
 // slots is the memory of a segment in the region.

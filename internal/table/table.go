@@ -161,7 +161,19 @@ func (t *Table) spend(n int64) bool {
 // find returns where the tag is, or where it would be inserted.
 func (seg *segment) find(tag, extra uint64) (i int, ok bool) {
 	home, _ := bits.Mul64(tag, uint64(seg.homes))
-	for i = int(home); i < seg.slots.len; {
+	i = int(home)
+	if i >= seg.slots.len { // there are none
+		return i, false
+	}
+	if s := seg.slots.at(i); s.tag == tag && s.word&extraMask == extra {
+		return i, true
+	}
+	return seg.search(i, tag, extra)
+}
+
+// search looks for the tag from slot i on.
+func (seg *segment) search(i int, tag, extra uint64) (int, bool) {
+	for i < seg.slots.len {
 		s, run := seg.slots.run(i)
 		for {
 			if s.tag-1 >= tag-1 { // an empty slot's tag wraps around and ends the search
