@@ -145,7 +145,7 @@ func FuzzRateLimitHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, count, millis, burst, remaining, retry, reset int64, allowed bool) {
 		r, err := sluice.NewRule(sluice.Rule{Name: name, Limit: sluice.Per(count, time.Duration(millis)*time.Millisecond).WithBurst(burst)})
 		if err != nil {
-			t.Skip()
+			return
 		}
 		d := sluice.Decision{
 			Allowed: allowed, Limit: r.Limit.Burst, Remaining: remaining,

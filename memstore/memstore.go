@@ -7,7 +7,7 @@
 //
 // # Memory
 //
-// A key takes about 26 bytes, whichever algorithm but the sliding log, which takes 8 more for each request in its
+// A key takes about 29 bytes, whichever algorithm but the sliding log, which takes 8 more for each request in its
 // window. A state that has worn off is room for the next key. The store never uses more than its budget: when live
 // keys fill it, further keys are counted together in a sketch of fixed size, which may deny too early and never allows
 // too much. A flood of made-up keys can so neither exhaust memory nor reset anybody's limit.

@@ -345,12 +345,18 @@ func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int
 	}
 	var behind int64 // when the last of them will have left a queue
 	for j := range i {
-		if tasks[j].hash == task.hash && out[j].Allowed && !tasks[j].replayed && ops[j].At == 0 &&
-			ops[j].Params.Identity() == op.Params.Identity() {
+		if tasks[j].hash != task.hash || ops[j].Params.Identity() != op.Params.Identity() || !out[j].Allowed || tasks[j].replayed {
+			continue
+		}
+		switch cost := ops[j].Request.Cost; {
+		case op.ID != 0 && op.ID == ops[j].ID: // it came twice in one call
+			out[i], task.replayed = out[j], true
+			return
+		case ops[j].At != 0: // a settlement counts in full, though some of it may have worn off
+			task.pending += max(0, cost)
+		case cost > 0:
 			task.pending += out[j].Granted
-			if ops[j].Request.Cost > 0 {
-				behind = out[j].ResetAfter
-			}
+			behind = out[j].ResetAfter
 		}
 	}
 	r := op.Request

@@ -12,7 +12,8 @@ import (
 //
 // Segments grow by pages, and the first pages of all segments lie together, then all second pages, and so on: a level
 // of 4 MiB each. Keys spread evenly, so that segments are of about one size and the region is used from its beginning
-// without gaps, which huge pages like.
+// without gaps. A level that all segments have reached is turned into huge pages, which makes a decision on a cold key
+// some 10 % faster; before, they would make resident what nobody uses.
 //
 // Small segments are on the heap: a page each for a thousand segments would be much for a table of a few keys. Where
 // no memory can be mapped, the region is one large heap object: the system makes that resident page by page too, but
@@ -22,10 +23,7 @@ const (
 	pageBytes    = 4096
 	slotsPerPage = int(pageBytes / slotBytes)
 	levelBytes   = pageBytes * segments
-
-	// hugeBytes is the budget from which on huge pages are asked for: they are resident as a whole, which is little
-	// then.
-	hugeBytes = 128 << 20
+	hugeBytes    = 2 << 20 // of a huge page
 )
 
 // slots is the memory of a segment: a small one's on the heap in one piece, in the region in pages that are levelBytes
@@ -50,8 +48,9 @@ func (s slots) run(i int) (first *slot, n int) {
 }
 
 type region struct {
-	base   unsafe.Pointer
-	levels int
+	base    unsafe.Pointer
+	levels  int
+	reached []atomic.Int32 // how many segments have reached each level
 	// homes are those of the segments in the region, and 0 for others, to be looked at without a segment's lock by who
 	// wants to prefetch a slot: what they said a moment ago is good enough. They are here once more because 4 KiB stay
 	// in the processor's cache, and all segments do not.
@@ -67,9 +66,11 @@ func (r *region) slots(index uint64, n int) slots {
 // spread quite evenly, and for the sketch.
 func (r *region) reserve(t *Table) {
 	r.levels = int(t.budget*5/4/levelBytes) + 1
+	r.reached = make([]atomic.Int32, r.levels)
 	n := int64(r.levels)*levelBytes + t.sketch.bytes()
-	if mapped := mapMemory(n, t.budget >= hugeBytes); mapped != nil {
-		r.base = unsafe.Pointer(unsafe.SliceData(mapped))
+	if mapped := mapMemory(n + hugeBytes); mapped != nil {
+		start := uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))
+		r.base = unsafe.Pointer(&mapped[-start&(hugeBytes-1)])
 		runtime.AddCleanup(t, unmapMemory, mapped)
 	} else {
 		r.base = unsafe.Pointer(unsafe.SliceData(make([]uint64, n/8)))
@@ -92,11 +93,18 @@ func (r *region) grow(t *Table, seg *segment, n int) (slots, bool) {
 		}
 		return slots{unsafe.Pointer(unsafe.SliceData(make([]slot, n))), n}, true
 	}
+	first := int64(0) // level that is new
 	if seg.slots.len > heapSlots {
-		had = int64(pages(seg.slots.len)) * pageBytes
+		first = int64(pages(seg.slots.len))
+		had = first * pageBytes
 	}
 	if !t.spend(int64(pages(n))*pageBytes - had) {
 		return slots{}, false
+	}
+	for level := first; level < int64(pages(n)); level++ {
+		if r.reached[level].Add(1) == segments {
+			makeHuge(unsafe.Slice((*byte)(unsafe.Add(r.base, level*levelBytes)), levelBytes))
+		}
 	}
 	return r.slots(t.indexOf(seg), pages(n)*slotsPerPage), true
 }

@@ -2,6 +2,6 @@
 
 package table
 
-func mapMemory(int64, bool) []byte { return nil }
+func mapMemory(int64) []byte { return nil }
 
 func unmapMemory([]byte) {}

@@ -4,13 +4,13 @@ package table
 
 import "syscall"
 
-// mapMemory reserves address space that becomes resident page by page, or in huge pages.
-func mapMemory(n int64, huge bool) []byte {
+// mapMemory reserves address space that becomes resident page by page.
+func mapMemory(n int64) []byte {
 	b, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil
 	}
-	advise(b, huge)
+	noHuge(b)
 	return b
 }
 

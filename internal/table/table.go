@@ -254,7 +254,8 @@ func (t *Table) makeRoom(seg *segment, now int64, mustGrow bool) bool {
 	return true
 }
 
-// growth is the next size of a segment: doubled while small, then by a sixteenth, so that little stands empty.
+// growth is the next size of a segment: doubled while small, then a page more, so that little stands empty, or a
+// twenty-fourth part, so that large segments are not moved all the time.
 func growth(n int) int {
 	switch {
 	case n == 0:
@@ -262,7 +263,7 @@ func growth(n int) int {
 	case n < heapSlots:
 		return 2 * n
 	}
-	return n + n/16
+	return n + max(slotsPerPage, n/24)
 }
 
 // rebuild moves the live slots to to, which is the segment's own memory or a larger piece of it, or new memory. It works

@@ -287,6 +287,34 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// One ID twice in a call is charged once, and a settlement counts for the takes that follow it.
+func TestApplyTwiceOnOneKey(t *testing.T) {
+	p := &windowParams // 5 a minute
+	tb := New(Config{Bytes: MinBytes})
+	out := make([]step.Answer, 3)
+	one := Op{Key: "k", Params: p, Request: step.Request{Cost: 1}}
+	once := one
+	once.ID = 7
+	tb.Apply(start, []Op{once, once}, out)
+	if a := tb.Take(tb.Hash(RuleID{}, "k"), p, start, step.Request{}); a.Remaining != 4 || !out[0].Allowed || !out[1].Allowed {
+		t.Errorf("one ID twice: %d remain, want 4; %+v", a.Remaining, out[:2])
+	}
+	settle, three, other := one, one, one
+	settle.At, settle.Request.Cost = start, 3
+	three.Request.Cost = 3
+	other.Key = "other"
+	tb.Apply(start, []Op{other, settle, three}, out)
+	if out[2].Allowed {
+		t.Errorf("3 more fit 5 with 1 spent and 3 settled: %+v", out[2])
+	}
+	for _, key := range []string{"k", "other"} {
+		want := map[string]int64{"k": 4, "other": 5}[key]
+		if a := tb.Take(tb.Hash(RuleID{}, key), p, start, step.Request{}); a.Remaining != want {
+			t.Errorf("%s: %d remain, want %d: the denied call was charged", key, a.Remaining, want)
+		}
+	}
+}
+
 // Two keys of ten million are confused with a probability below 1e-9, because 76 bits tell them apart.
 func TestHashBits(t *testing.T) {
 	if got := 64 + segmentBits + 2; got < 76 {

@@ -1,5 +1,0 @@
-//go:build unix && !linux
-
-package table
-
-func advise([]byte, bool) {}

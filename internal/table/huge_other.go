@@ -1,0 +1,7 @@
+//go:build !linux
+
+package table
+
+func noHuge([]byte) {}
+
+func makeHuge([]byte) {}
