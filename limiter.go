@@ -15,6 +15,7 @@ import (
 type Limiter struct {
 	store    Store
 	single   Single // the store again, if it offers the shortcut and there is one rule
+	rule     *Rule  // which is this
 	rules    []*Rule
 	events   Events
 	reports  bool // some event of decisions is set
@@ -81,6 +82,7 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 	}
 	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied {
 		l.single, _ = store.(Single)
+		l.rule = rules[0]
 	}
 	l.scratch.New = func() any {
 		s := &scratch{make([]Take, len(rules)), make([]Decision, len(rules))}
@@ -130,22 +132,30 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	if l.single == nil || n <= 0 {
 		return l.allowGeneral(ctx, key, n, d)
 	}
-	rule := l.rules[0]
+	rule := l.rule
 	limit := &rule.Limit
 	if l.limitFor != nil {
 		if chosen := l.limitFor(ctx, key); chosen != nil {
 			limit = chosen
 		}
+		if limit.params == nil {
+			return l.allowUnplain(ctx, limit, key, n, nil, d)
+		}
 	}
+	// Most are allowed, and what is known of such a decision is written now: written just before the caller reads it,
+	// it would keep the caller waiting.
+	d.Allowed = true
+	d.Limit = limit.params.Limit()
+	d.Granted = n
 	p, err := l.single.TakeOne(ctx, rule, limit, key, n)
 	if p.At == 0 || err != nil {
+		*d = Decision{}
 		return l.allowUnplain(ctx, limit, key, n, err, d)
 	}
-	if p.RetryAfter == 0 {
-		d.Allowed = true
-		d.Granted = n
+	if p.RetryAfter > 0 {
+		d.Allowed = false
+		d.Granted = 0
 	}
-	d.Limit = limit.params.Limit()
 	d.Remaining = p.Remaining
 	d.At = p.At
 	d.RetryAfter = p.RetryAfter

@@ -346,13 +346,18 @@ func TestWrongUse(t *testing.T) {
 	l := newLimiter(t, sluice.PerHour(1))
 	rule := l.Rules()[0]
 	calls := map[string]func() error{
-		"cost 0":       func() error { _, err := l.AllowN(background, "k", 0); return err },
-		"cost -1":      func() error { _, err := l.AllowN(background, "k", -1); return err },
-		"wait for 0":   func() error { return l.WaitN(background, "k", 0) },
-		"reserve 0":    func() error { _, err := l.Reserve(background, "k", 0); return err },
-		"raw rule":     func() error { return decide(l, sluice.Take{Rule: &sluice.Rule{Name: "raw"}, Cost: 1}) },
-		"no rule":      func() error { return decide(l, sluice.Take{Cost: 1}) },
-		"raw limit":    func() error { return decide(l, sluice.Take{Rule: rule, Limit: &sluice.Limit{Count: 1}, Cost: 1}) },
+		"cost 0":     func() error { _, err := l.AllowN(background, "k", 0); return err },
+		"cost -1":    func() error { _, err := l.AllowN(background, "k", -1); return err },
+		"wait for 0": func() error { return l.WaitN(background, "k", 0) },
+		"reserve 0":  func() error { _, err := l.Reserve(background, "k", 0); return err },
+		"raw rule":   func() error { return decide(l, sluice.Take{Rule: &sluice.Rule{Name: "raw"}, Cost: 1}) },
+		"no rule":    func() error { return decide(l, sluice.Take{Cost: 1}) },
+		"raw limit":  func() error { return decide(l, sluice.Take{Rule: rule, Limit: &sluice.Limit{Count: 1}, Cost: 1}) },
+		"raw limit for": func() error {
+			raw := func(context.Context, string) *sluice.Limit { return &sluice.Limit{Count: 1} }
+			_, err := newLimiter(t, sluice.PerHour(1), sluice.WithLimitFor(raw)).Allow(background, "k")
+			return err
+		},
 		"back, no At":  func() error { return decide(l, sluice.Take{Rule: rule, Cost: -1}) },
 		"huge cost":    func() error { return decide(l, sluice.Take{Rule: rule, Cost: 1 << 60}) },
 		"Min > Cost":   func() error { return decide(l, sluice.Take{Rule: rule, Cost: 1, Min: 2}) },

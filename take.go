@@ -59,11 +59,11 @@ type Decision struct {
 	Source     Source        // where the answer came from
 	Limit      int64         // the most that can be spent at once
 	Granted    int64         // what was spent; negative: what was given back
+	Delay      time.Duration // when allowed: wait this long first
 	Remaining  int64         // what could be spent now
 	At         int64         // names this take when it is settled or given back
 	RetryAfter time.Duration // when denied: the same take would be allowed this much later if nobody else came
 	ResetAfter time.Duration // the key is as if never used this much later
-	Delay      time.Duration // when allowed: wait this long first
 }
 
 // Store keeps the counts and applies takes to them. Stores are safe for concurrent use.
