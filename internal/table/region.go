@@ -13,7 +13,7 @@ import (
 // Segments grow by pages, and the first pages of all segments lie together, then all second pages, and so on: a level
 // of 4 MiB each. Keys spread evenly, so that segments are of about one size and the region is used from its beginning
 // without gaps. A level that all segments have reached is turned into huge pages, which makes a decision on a cold key
-// some 10 % faster; before, they would make resident what nobody uses.
+// up to 10 % faster; before, they would make resident what nobody uses.
 //
 // Small segments are on the heap: a page each for a thousand segments would be much for a table of a few keys. Where
 // no memory can be mapped, the region is one large heap object: the system makes that resident page by page too, but
