@@ -12,12 +12,11 @@ func (t *Table) Plain(h Hash, p *step.Params, now, cost int64) (fresh, retry, re
 	seg := &t.segments[h.segment()]
 	tag, extra := h.tagFor(p.Identity()), h.extra()
 	seg.mu.Lock()
-	i, ok := seg.find(tag, extra)
-	if !ok || seg.cold != nil {
+	s := seg.lookup(tag, extra)
+	if s == nil || seg.cold != nil {
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
-	s := seg.slots.at(i)
 	if p.IsPlainBucket() { // in line: the call would cost as much as the sum
 		after, room := p.PlainBucket(s.freshAt(), now, cost)
 		if room >= 0 {
@@ -43,8 +42,7 @@ func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Ans
 	tag, extra := h.tagFor(p.Identity()), h.extra()
 	seg.mu.Lock()
 	if seg.cold == nil && p.Kind < step.Slices {
-		if i, ok := seg.find(tag, extra); ok {
-			s := seg.slots.at(i)
+		if s := seg.lookup(tag, extra); s != nil {
 			next, a := p.Take(s.state(), nil, now, r)
 			s.set(next)
 			seg.mu.Unlock()

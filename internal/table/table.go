@@ -171,6 +171,42 @@ func (seg *segment) find(tag, extra uint64) (i int, ok bool) {
 	return seg.search(i, tag, extra)
 }
 
+// reach is how many slots lookup compares at once. Four are a line and a half: more would fetch lines that few keys need.
+const reach = 4
+
+// lookup returns the tag's slot, or nil if it is not there.
+//
+// Among many keys it is the misses of the processor's cache that cost, and while it waits for one the processor goes
+// on with what comes next, unless that hangs on a branch it guessed wrong. Where in a run of slots a tag stands cannot
+// be guessed. So the tags below it are counted without branches, and the one branch asks whether that found it.
+func (seg *segment) lookup(tag, extra uint64) *slot {
+	if seg.slots.len > heapSlots { // smaller ones are in the cache
+		if first, run := seg.slots.run(homeOf(tag, seg.homes)); run > reach {
+			near := (*[reach]slot)(unsafe.Pointer(first))
+			below := 0
+			for i := range reach {
+				below += one(near[i].tag-1 < tag-1) // an empty slot's tag wraps around, and is not below
+			}
+			s := (*slot)(unsafe.Add(unsafe.Pointer(first), below*int(slotBytes)))
+			if s.tag == tag && s.word&extraMask == extra {
+				return s
+			}
+		}
+	}
+	if i, ok := seg.find(tag, extra); ok {
+		return seg.slots.at(i)
+	}
+	return nil
+}
+
+// one is 1 if b and 0 if not, and compiles to no branch.
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // search looks for the tag from slot i on.
 func (seg *segment) search(i int, tag, extra uint64) (int, bool) {
 	for i < seg.slots.len {

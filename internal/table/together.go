@@ -18,7 +18,7 @@ type PlainTake struct {
 	Retry     int64
 	Remaining int64
 
-	slot  int32
+	slot  *slot
 	value uint64
 }
 
@@ -55,12 +55,11 @@ func (t *Table) plainTogether(takes []PlainTake, now int64) bool {
 	for i := range takes {
 		k := &takes[i]
 		seg := &t.segments[k.Hash.segment()]
-		at, found := seg.find(k.Hash.tagFor(k.Params.Identity()), k.Hash.extra())
-		if !found || seg.cold != nil {
+		s := seg.lookup(k.Hash.tagFor(k.Params.Identity()), k.Hash.extra())
+		if s == nil || seg.cold != nil {
 			return false
 		}
-		s := seg.slots.at(at)
-		k.slot = int32(at)
+		k.slot = s
 		k.Fresh, k.value, k.Retry, k.Remaining = k.Params.Plain(s.freshAt(), s.value, uint8(s.word>>shapeShift), now, k.Cost)
 		if k.Retry == step.Undecided {
 			return false
@@ -73,7 +72,7 @@ func (t *Table) plainTogether(takes []PlainTake, now int64) bool {
 		if !k.Allowed {
 			continue
 		}
-		s := t.segments[k.Hash.segment()].slots.at(int(k.slot))
+		s := k.slot
 		if veto { // it would have passed; say what there is without it
 			k.Remaining += k.Cost
 			k.Fresh = max(now, s.freshAt())
