@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/sluiceproject/sluice/internal/key"
 )
 
 // IPOption changes how [ByIP] finds the client's address.
@@ -110,33 +112,15 @@ type host struct {
 	text string // of an IPv4 address that was written as such: canonical, since netip accepts no other spelling
 }
 
-var (
-	sixToFour = netip.MustParsePrefix("2002::/16")
-	nat64     = netip.MustParsePrefix("64:ff9b::/96")
-)
-
 func (k *ipKey) key(h host) string {
 	switch {
 	case !h.addr.IsValid():
-		return noAddr
+		return key.NoAddr
 	case h.text != "":
 		return h.text
-	case h.addr.Is4():
-		return h.addr.String()
-	}
-	bits := k.bits
-	if sixToFour.Contains(h.addr) {
-		bits = min(bits, 48)
-	}
-	if bits == 128 || nat64.Contains(h.addr) {
-		return h.addr.String()
-	}
-	prefix, err := h.addr.Prefix(bits)
-	if err != nil { // bits were checked and the zone was dropped
-		return noAddr
 	}
 	var room [48]byte
-	return string(prefix.AppendTo(room[:0]))
+	return string(key.AppendAddr(room[:0], h.addr, k.bits))
 }
 
 // client finds whom a request is from.

@@ -1,11 +1,12 @@
 package httplimit
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/sluiceproject/sluice/internal/key"
 )
 
 // KeyFunc says whom a request counts against. Requests with equal keys share a bucket, under each rule of the limiter.
@@ -23,23 +24,6 @@ type KeyFunc func(r *http.Request) (key string, err error)
 // of them the handler will believe is unknown here: if it is another than the one that was counted, the limit is
 // bypassed. By default such a request is answered with 400 Bad Request.
 var ErrRepeated = errors.New("httplimit: what the request is limited by is given more than once")
-
-// Keys that begin with a NUL have a meaning of their own, told by the next byte. Values that begin with a NUL are
-// marked, so that they cannot be mistaken for these; all others are keys as they are, so that an operator can name
-// them in Limiter.Reset and the common case copies nothing.
-const (
-	absent  = "\x00-" // the request has no value
-	noAddr  = "\x00?" // the request's peer has no IP address
-	marked  = "\x00=" // before a value that begins with a NUL
-	several = "\x00+" // before parts, each with its length
-)
-
-func value(s string) string {
-	if s != "" && s[0] == 0 {
-		return marked + s
-	}
-	return s
-}
 
 // Global gives all requests one key, the empty string: a limit for everybody together.
 func Global() KeyFunc {
@@ -60,9 +44,9 @@ func ByHeader(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		switch lines := r.Header[name]; len(lines) {
 		case 0:
-			return absent, nil
+			return key.Absent, nil
 		case 1:
-			return value(lines[0]), nil
+			return key.Value(lines[0]), nil
 		default:
 			return "", ErrRepeated
 		}
@@ -79,9 +63,9 @@ func ByCookie(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		c, err := r.Cookie(name)
 		if err != nil {
-			return absent, nil
+			return key.Absent, nil
 		}
-		return value(c.Value), nil
+		return key.Value(c.Value), nil
 	}
 }
 
@@ -90,7 +74,7 @@ func ByCookie(name string) KeyFunc {
 // drop as malformed is not seen here either.
 func ByQuery(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		found, key := false, absent
+		found, result := false, key.Absent
 		for query := r.URL.RawQuery; query != ""; {
 			var pair string
 			pair, query, _ = strings.Cut(query, "&")
@@ -108,9 +92,9 @@ func ByQuery(name string) KeyFunc {
 			if found {
 				return "", ErrRepeated
 			}
-			found, key = true, value(v)
+			found, result = true, key.Value(v)
 		}
-		return key, nil
+		return result, nil
 	}
 }
 
@@ -128,9 +112,9 @@ func ByBasicAuthUser() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		user, _, ok := r.BasicAuth()
 		if !ok {
-			return absent, nil
+			return key.Absent, nil
 		}
-		return value(user), nil
+		return key.Value(user), nil
 	}
 }
 
@@ -143,9 +127,9 @@ func ByFunc(f func(r *http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		s := f(r)
 		if s == "" {
-			return absent, nil
+			return key.Absent, nil
 		}
-		return value(s), nil
+		return key.Value(s), nil
 	}
 }
 
@@ -159,13 +143,13 @@ func Combine(keys ...KeyFunc) KeyFunc {
 	}
 	return func(r *http.Request) (string, error) {
 		var room [192]byte
-		b := append(room[:0], several...)
-		for _, key := range keys {
-			part, err := key(r)
+		b := key.AppendSeveral(room[:0])
+		for _, keyOf := range keys {
+			part, err := keyOf(r)
 			if err != nil {
 				return "", err
 			}
-			b = appendPart(b, part)
+			b = key.AppendPart(b, part)
 		}
 		return string(b), nil
 	}
@@ -173,15 +157,4 @@ func Combine(keys ...KeyFunc) KeyFunc {
 
 // Join is the key that [Combine] makes of these parts, for whoever has to name it elsewhere: in Limiter.Reset, or in a
 // handler that limits by what it found in the body. Different parts, or differently many, have different keys.
-func Join(parts ...string) string {
-	b := []byte(several)
-	for _, part := range parts {
-		b = appendPart(b, value(part))
-	}
-	return string(b)
-}
-
-func appendPart(b []byte, part string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(part)))
-	return append(b, part...)
-}
+func Join(parts ...string) string { return key.Join(parts...) }

@@ -35,9 +35,18 @@ var mayImport = map[string][]string{
 	"memstore":  {".", "internal/step", "internal/table"},
 	"storetest": {".", "internal/step"},
 
+	// Rules: what is limited, by whom and how much; and the files that say so.
+	"internal/key":        {},
+	"rules":               {".", "internal/key"},
+	"internal/strictyaml": {},
+	"rulefile":            {".", "rules", "internal/strictyaml"},
+
 	// Edges. They are handed a limiter and never learn what store it uses.
-	"httplimit": {"."},
+	"httplimit": {".", "rules", "internal/key"},
 	"grpclimit": {"."},
+
+	// Tests that users write for their rules.
+	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/strictyaml"},
 
 	// Programs.
 	"cmd/sluice":         {anything},
@@ -94,11 +103,15 @@ var (
 // neverReach: what a folder's code must not depend on, at any distance unless
 // the ban is direct.
 var neverReach = map[string][]ban{
-	".":              slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/step":  slices.Concat(pure, protocols, weight),
-	"internal/table": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"memstore":       slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"storetest":      slices.Concat(stores, edges, ruleSets, protocols, weight),
+	".":                   slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/step":       slices.Concat(pure, protocols, weight),
+	"internal/table":      slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"memstore":            slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"storetest":           slices.Concat(stores, edges, ruleSets, protocols, weight),
+	"rules":               slices.Concat(stores, suite, edges, protocols, weight),
+	"internal/key":        slices.Concat(stores, suite, edges, protocols, weight),
+	"internal/strictyaml": slices.Concat(stores, suite, edges, ruleSets, protocols),
+	"rulefile":            slices.Concat(stores, suite, edges, protocols),
 	"httplimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
 		{path: "./grpclimit", why: "edges do not know each other"},

@@ -1,0 +1,216 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice/internal/key"
+)
+
+// attribute is a compiled reference: where its value comes from, and how it counts.
+type attribute struct {
+	name   string // as rules refer to it
+	ip     bool
+	fields []*Field
+	preset *string // of requests that have none
+	secret bool
+	lower  bool
+}
+
+// attributes numbers the attributes that a set's rules refer to, so that a request is asked for each at most once.
+type attributes struct {
+	list     []attribute
+	numbers  map[string]int
+	declared map[string]*Attribute
+	used     map[string]bool // declared ones that something refers to
+}
+
+// bareRefs are references without a name of their own.
+var bareRefs = []string{"ip", "method", "host", "path", "basic_user"}
+
+// namedRefs are references with a name, as in header:X-User.
+var namedRefs = []string{"header", "query", "cookie", "claim", "attr"}
+
+// refHelp is the end of messages about references.
+const refHelp = `use ip, method, host, path, header:NAME, query:NAME, cookie:NAME, claim:NAME, basic_user, attr:NAME, ` +
+	`path:NAME for a {NAME} in the rule's path, or a name declared under attributes`
+
+func newAttributes(declared []Attribute) (*attributes, []error) {
+	a := &attributes{numbers: make(map[string]int), declared: make(map[string]*Attribute), used: make(map[string]bool)}
+	var faults []error
+	fault := func(at Position, format string, args ...any) {
+		faults = append(faults, &Error{At: at, Msg: fmt.Sprintf(format, args...)})
+	}
+	for i := range declared {
+		d := &declared[i]
+		first := a.declared[d.Name]
+		switch {
+		case !isName(d.Name):
+			fault(d.At, "attribute %q: use letters, digits, - _ and . for its name", d.Name)
+		case slices.Contains(bareRefs, d.Name):
+			fault(d.At, "attribute %q: every request has that already: choose another name", d.Name)
+		case first != nil:
+			fault(d.At, "attribute %q is declared twice, first at %v: remove one", d.Name, first.At)
+		case len(d.From) == 0:
+			fault(d.At, `attribute %q: say where it comes from, such as {header: X-User} or {claim: sub}`, d.Name)
+		}
+		if first == nil {
+			a.declared[d.Name] = d
+		}
+		for _, ref := range d.From {
+			_, err := simpleRef(ref.Name)
+			switch {
+			case err != nil:
+				fault(ref.At, "attribute %q: %v", d.Name, err)
+			case ref.Name == "path" || ref.Name == "ip" && len(d.From) > 1:
+				fault(ref.At, "attribute %q: %s needs no name of its own: refer to it directly", d.Name, ref.Name)
+			}
+		}
+	}
+	return a, faults
+}
+
+// simpleRef makes the field of a reference that is not a declared name. For "ip" it is nil.
+func simpleRef(ref string) (*Field, error) {
+	kind, name, named := strings.Cut(ref, ":")
+	switch {
+	case ref == "ip":
+		return nil, nil
+	case !named && slices.Contains(bareRefs, ref):
+		return newField(ref, ""), nil
+	case named && name == "" && slices.Contains(namedRefs, kind):
+		return nil, fmt.Errorf("%q lacks a name: write %s:NAME", ref, kind)
+	case named && slices.Contains(namedRefs, kind):
+		return newField(kind, name), nil
+	}
+	return nil, fmt.Errorf("there is no attribute %q: %s", ref, refHelp)
+}
+
+// resolve returns the number of the attribute that a reference means.
+func (a *attributes) resolve(ref string) (int, error) {
+	if d := a.declared[ref]; d != nil {
+		a.used[ref] = true
+	}
+	if n, ok := a.numbers[ref]; ok {
+		return n, nil
+	}
+	compiled := attribute{name: ref}
+	if d := a.declared[ref]; d != nil {
+		compiled.preset, compiled.secret, compiled.lower = d.Default, d.Secret, d.Lower
+		for _, from := range d.From {
+			if err := compiled.from(from.Name); err != nil {
+				return 0, err
+			}
+		}
+	} else if err := compiled.from(ref); err != nil {
+		return 0, fmt.Errorf("%w%s", err, didYouMean(ref, a.names()))
+	}
+	a.list = append(a.list, compiled)
+	a.numbers[ref] = len(a.list) - 1
+	return len(a.list) - 1, nil
+}
+
+func (c *attribute) from(ref string) error {
+	field, err := simpleRef(ref)
+	switch {
+	case err != nil:
+		return err
+	case field == nil:
+		c.ip = true
+	default:
+		c.fields = append(c.fields, field)
+		c.secret = c.secret || field.secret()
+	}
+	return nil
+}
+
+func (a *attributes) names() []string {
+	names := slices.Clone(bareRefs)
+	for name := range a.declared {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// didYouMean suggests the name that is closest to what was written, if one is close.
+func didYouMean(written string, names []string) string {
+	best, least := "", 1+len(written)/3
+	for _, name := range names {
+		if d := distance(strings.ToLower(written), strings.ToLower(name)); d <= least && (best == "" || d < distance(written, best)) {
+			best = name
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(": did you mean %q?", best)
+}
+
+// distance is how many letters have to be inserted, removed or changed to get from one word to the other.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// read asks the request for the attribute.
+func (c *attribute) read(r Request) (string, Found, error) {
+	for _, f := range c.fields {
+		value, found := r.Attribute(f)
+		switch {
+		case found == Ambiguous:
+			return "", Ambiguous, fmt.Errorf("%w: %s", ErrAmbiguous, c.name)
+		case found == Absent:
+			continue
+		case len(value) > MaxValue:
+			return "", Absent, fmt.Errorf("%w: %s has %d bytes, at most %d are allowed", ErrTooLong, c.name, len(value), MaxValue)
+		}
+		switch f.Kind {
+		case Method:
+			value = strings.ToUpper(value)
+		case Host:
+			value = canonicalHost(value)
+		}
+		if c.lower {
+			value = strings.ToLower(value)
+		}
+		return value, Present, nil
+	}
+	if c.preset != nil {
+		return *c.preset, Present, nil
+	}
+	return "", Absent, nil
+}
+
+// digestBytes is how much of a digest is kept: so much that nobody finds two values with the same.
+const digestBytes = 16
+
+// appendSecret appends the key of a secret value. The secret is of fixed length and the digest is cut, so that prefixing
+// is as good as HMAC.
+func appendSecret(b []byte, secret *[32]byte, value string) []byte {
+	at := len(b)
+	b = append(append(b, secret[:]...), value...)
+	sum := sha256.Sum256(b[at:])
+	clear(b[at:]) // the buffer is reused; the value must not stay in it
+	return key.AppendDigest(b[:at], sum[:digestBytes])
+}

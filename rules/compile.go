@@ -1,0 +1,485 @@
+package rules
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/key"
+)
+
+// Set is a compiled configuration. It is immutable and safe for concurrent use.
+type Set struct {
+	cfg      Config
+	attrs    []attribute
+	pathAttr int    // -1: nobody asks for the path
+	items    []item // deny lists, allow lists, rules: in this order
+	index    index
+	bits     int // of an IPv6 address that count
+	secret   [32]byte
+	domains  map[string]*domainTree
+	used     map[string]bool // declared attributes that something refers to
+}
+
+// An item is a compiled rule, or one condition of the lists.
+type item struct {
+	kind       itemKind
+	rule       *Rule // nil for lists
+	predicates []predicate
+	except     [][]predicate
+	source     *Match
+
+	per       []part
+	buckets   []bucket
+	limits    choice // for each bucket
+	tierBy    int    // attribute, or -1
+	tiers     map[string]choice
+	overrides map[string]choice
+	costBy    int // attribute, or -1
+}
+
+type itemKind uint8
+
+const (
+	denies itemKind = iota
+	allows
+	limits
+)
+
+// part is one part of a key: an attribute, or a named segment of the path.
+type part struct {
+	name    string
+	attr    int
+	segment bool
+}
+
+// bucket is one limit of a rule as the limiter knows it. Both rules have one name, and so one count.
+type bucket struct {
+	enforced *sluice.Rule
+	shadow   *sluice.Rule
+}
+
+// choice is the limit for each bucket of a rule; nil: none. An empty choice is no limit at all.
+type choice []*sluice.Limit
+
+// Bounds of a configuration.
+const (
+	MaxRules    = 100_000
+	maxPer      = 8
+	maxLimits   = 8
+	maxNameSize = 128
+)
+
+type compiler struct {
+	cfg    *Config
+	attrs  *attributes
+	faults []error
+	rule   string // being compiled
+	names  map[string]Position
+	set    *Set
+}
+
+func (c *compiler) fault(at Position, format string, args ...any) {
+	c.faults = append(c.faults, &Error{At: at, Rule: c.rule, Msg: fmt.Sprintf(format, args...)})
+}
+
+// New compiles a configuration. All faults are reported at once, joined, each an [*Error].
+func New(cfg Config) (*Set, error) {
+	s := &Set{cfg: cfg, pathAttr: -1, bits: cmp.Or(cfg.ClientIP.IPv6Prefix, 64)}
+	s.secret = sha256.Sum256(append([]byte("sluice secret attributes\x00"), cfg.Secret...))
+	attrs, faults := newAttributes(cfg.Attributes)
+	c := &compiler{cfg: &s.cfg, attrs: attrs, faults: faults, set: s, names: make(map[string]Position)}
+	c.clientIP()
+	for i := range s.cfg.Deny {
+		c.list(denies, &s.cfg.Deny[i])
+	}
+	for i := range s.cfg.Allow {
+		c.list(allows, &s.cfg.Allow[i])
+	}
+	if len(s.cfg.Rules) > MaxRules {
+		c.fault(Position{}, "%d rules: at most %d are allowed", len(s.cfg.Rules), MaxRules)
+		return nil, errors.Join(c.faults...)
+	}
+	for i := range s.cfg.Rules {
+		c.compileRule(&s.cfg.Rules[i])
+	}
+	domains, domainFaults := compileDomains(&s.cfg)
+	s.domains = domains
+	c.faults = append(c.faults, domainFaults...)
+	if len(c.faults) > 0 {
+		slices.SortStableFunc(c.faults, byPosition)
+		return nil, errors.Join(c.faults...)
+	}
+	s.attrs, s.used = attrs.list, attrs.used
+	if number, ok := attrs.numbers["path"]; ok {
+		s.pathAttr = number
+	}
+	s.index.build(s)
+	return s, nil
+}
+
+func byPosition(a, b error) int {
+	var x, y *Error
+	if !errors.As(a, &x) || !errors.As(b, &y) || x.At.File != y.At.File {
+		return 0
+	}
+	return cmp.Or(cmp.Compare(x.At.Line, y.At.Line), cmp.Compare(x.At.Column, y.At.Column))
+}
+
+// Config returns what the set was compiled from, which must not be changed.
+func (s *Set) Config() *Config { return &s.cfg }
+
+func (c *compiler) clientIP() {
+	ip := &c.cfg.ClientIP
+	if ip.IPv6Prefix != 0 && (ip.IPv6Prefix < 32 || ip.IPv6Prefix > 128) {
+		c.fault(ip.At, "client_ip: ipv6_prefix %d is not between 32 and 128", ip.IPv6Prefix)
+	}
+	if ip.Hops < 0 || ip.Hops > 64 {
+		c.fault(ip.At, "client_ip: hops %d is not between 1 and 64", ip.Hops)
+	}
+	if ip.Header != "" && len(ip.TrustedProxies) == 0 && ip.Hops == 0 {
+		c.fault(ip.At, "client_ip: header %s would never be read: name who may set it with trusted_proxies, or use hops", ip.Header)
+	}
+}
+
+func (c *compiler) match(m *Match) []predicate {
+	var all []predicate
+	for i := range m.Predicates {
+		if p, ok := c.predicate(&m.Predicates[i]); ok {
+			all = append(all, p)
+		}
+	}
+	// What is cheap and never in doubt is asked first.
+	slices.SortStableFunc(all, func(a, b predicate) int { return cmp.Compare(c.rank(&a), c.rank(&b)) })
+	return all
+}
+
+func (c *compiler) rank(p *predicate) int {
+	switch attr := &c.attrs.list[p.attr]; {
+	case attr.is(Method):
+		return 0
+	case p.path:
+		return 1
+	case p.ip, attr.is(Host):
+		return 2
+	case len(p.regexps) > 0:
+		return 4
+	}
+	return 3
+}
+
+func (c *compiler) list(kind itemKind, m *Match) {
+	if len(m.Predicates) == 0 {
+		c.fault(m.At, "%s: an entry without conditions is everybody: say what it matches", [...]string{"deny", "allow"}[kind])
+		return
+	}
+	c.set.items = append(c.set.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: -1, costBy: -1})
+}
+
+func (c *compiler) compileRule(r *Rule) {
+	c.rule = r.Name
+	defer func() { c.rule = "" }()
+	it := item{kind: limits, rule: r, source: &r.Match, tierBy: -1, costBy: -1}
+	c.name(r)
+	it.predicates = c.match(&r.Match)
+	for i := range r.Except {
+		if len(r.Except[i].Predicates) == 0 {
+			c.fault(r.Except[i].At, "except: an entry without conditions excepts everything: say what it matches")
+		}
+		it.except = append(it.except, c.match(&r.Except[i]))
+	}
+	c.per(&it)
+	c.limits(&it)
+	c.cost(&it)
+	c.options(r)
+	if !r.Disabled {
+		c.set.items = append(c.set.items, it)
+	}
+}
+
+func (c *compiler) name(r *Rule) {
+	switch {
+	case r.Name == "":
+		c.fault(r.At, `the rule has no name: add one that says what is limited, such as name: posts-per-user`)
+		return
+	case len(r.Name) > maxNameSize:
+		c.fault(r.At, "the name has %d bytes, at most %d are allowed", len(r.Name), maxNameSize)
+		return
+	}
+	for i := range len(r.Name) {
+		if b := r.Name[i]; b <= ' ' || b >= 0x7f || b == '#' || b == '"' || b == '\\' {
+			c.fault(r.At, "the name may hold printable ASCII but no space, #, quote or backslash")
+			break
+		}
+	}
+	if other, taken := c.names[r.Name]; taken {
+		c.fault(r.At, "a rule of this name is at %v already, and the two would share a count: rename one", other)
+	}
+	c.names[r.Name] = r.At
+}
+
+func (c *compiler) per(it *item) {
+	r := it.rule
+	if len(r.Per) > maxPer {
+		c.fault(r.Per[maxPer].At, "per: %d attributes: at most %d are allowed", len(r.Per), maxPer)
+		return
+	}
+	seen := make(map[string]bool)
+	for _, ref := range r.Per {
+		if seen[ref.Name] {
+			c.fault(ref.At, "per: %q stands there twice: remove one", ref.Name)
+			continue
+		}
+		seen[ref.Name] = true
+		if name, ok := strings.CutPrefix(ref.Name, "path:"); ok {
+			c.capture(it, ref, name)
+			continue
+		}
+		number, err := c.attrs.resolve(ref.Name)
+		if err != nil {
+			c.fault(ref.At, "per: %v", err)
+			continue
+		}
+		it.per = append(it.per, part{name: ref.Name, attr: number})
+	}
+}
+
+// capture compiles a part of a key that is a named segment: all of the rule's patterns must have it.
+func (c *compiler) capture(it *item, ref Ref, name string) {
+	found := false
+	for i := range it.predicates {
+		p := &it.predicates[i]
+		if !p.path || p.not || !p.indexable {
+			continue
+		}
+		for _, pattern := range p.patterns {
+			found = true
+			if pattern.capture(name) < 0 {
+				c.fault(ref.At, "per: the path %s has no {%s}: add it, or count by something else", pattern.text, name)
+			}
+		}
+	}
+	if !found {
+		c.fault(ref.At, "per: %s needs a path with {%s} in it, such as path: /users/{%s}", ref.Name, name, name)
+	}
+	it.per = append(it.per, part{name: ref.Name, segment: true, attr: -1})
+}
+
+func (c *compiler) limits(it *item) {
+	r := it.rule
+	if len(r.Limits) == 0 {
+		c.fault(r.At, "there is no limit: write one, such as limit: 100/min")
+		return
+	}
+	it.limits = c.choice(r.Limits)
+	most := r.Limits
+	if r.Tiers != nil {
+		number, err := c.attrs.resolve(r.Tiers.By.Name)
+		if err != nil {
+			c.fault(r.Tiers.At, "tiers: %v", err)
+		}
+		it.tierBy = number
+		it.tiers = make(map[string]choice)
+		for value, limits := range r.Tiers.Limits {
+			it.tiers[value] = c.choice(limits)
+			if len(limits) > len(most) {
+				most = limits
+			}
+		}
+	}
+	it.overrides = make(map[string]choice)
+	for i := range r.Overrides {
+		if limits := c.override(it, &r.Overrides[i]); len(limits) > len(most) {
+			most = limits
+		}
+	}
+	if len(most) > maxLimits {
+		c.fault(r.At, "%d limits in one rule: at most %d are allowed", len(most), maxLimits)
+		return
+	}
+	c.buckets(it, most)
+}
+
+func (c *compiler) override(it *item, o *Override) []Limit {
+	if len(o.Key) != len(it.rule.Per) {
+		c.fault(o.At, "overrides: a key has a value for each of per: %d, not %d", len(it.rule.Per), len(o.Key))
+		return nil
+	}
+	if len(o.Key) == 0 {
+		c.fault(o.At, "overrides: the rule has one count for everybody and so no keys: change its limit instead")
+		return nil
+	}
+	k := c.overrideKey(it, o)
+	if _, twice := it.overrides[k]; twice {
+		c.fault(o.At, "overrides: %v stands there twice: remove one", o.Key)
+	}
+	it.overrides[k] = c.choice(o.Limits)
+	return o.Limits
+}
+
+// overrideKey is the key that a request with these values counts under.
+func (c *compiler) overrideKey(it *item, o *Override) string {
+	var b []byte
+	if len(o.Key) > 1 {
+		b = key.AppendSeveral(b)
+	}
+	for i, value := range o.Key {
+		var text []byte
+		switch p := &it.per[min(i, len(it.per)-1)]; {
+		case p.attr >= 0 && c.attrs.list[p.attr].ip:
+			prefix, err := parsePrefix(value)
+			if err != nil {
+				c.fault(o.At, "overrides: %v", err)
+				continue
+			}
+			text = key.AppendAddr(nil, prefix.Addr(), c.set.bits)
+		case p.attr >= 0 && c.attrs.list[p.attr].secret:
+			text = appendSecret(nil, &c.set.secret, value)
+		default:
+			text = key.AppendValue(nil, value)
+		}
+		if len(o.Key) > 1 {
+			b = key.AppendBytes(b, text)
+		} else {
+			b = text
+		}
+	}
+	return string(b)
+}
+
+// choice builds limits. One that is unlimited makes all of it so.
+func (c *compiler) choice(limits []Limit) choice {
+	built := make(choice, 0, len(limits))
+	for i := range limits {
+		l := &limits[i]
+		limit := l.Limit
+		switch {
+		case l.Unlimited:
+			return choice{}
+		case l.Never:
+			limit = sluice.Limit{Window: 1e9, Algorithm: sluice.FixedWindow}
+		}
+		b, err := limit.Build()
+		if err != nil {
+			c.limitFaults(l.At, err)
+			return choice{}
+		}
+		built = append(built, b)
+	}
+	return built
+}
+
+// limitFaults reports what is wrong with a limit in the words of rule files.
+func (c *compiler) limitFaults(at Position, err error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			c.limitFaults(at, e)
+		}
+		return
+	}
+	var l *sluice.LimitError
+	if errors.As(err, &l) {
+		c.fault(at, "limit: %s: %s", fieldName(l.Field), l.Msg)
+		return
+	}
+	c.fault(at, "limit: %v", err)
+}
+
+// fieldName is what rule files call a field of sluice.Limit.
+func fieldName(field string) string {
+	switch field {
+	case "Count":
+		return "rate"
+	case "SubWindows":
+		return "sub_windows"
+	}
+	return strings.ToLower(field)
+}
+
+// buckets makes the limiter's rules of a rule, as many as its longest list of limits.
+func (c *compiler) buckets(it *item, most []Limit) {
+	r := it.rule
+	names := make(map[string]bool)
+	for i := range most {
+		name := r.Name
+		switch {
+		case most[i].Name != "":
+			name += "#" + most[i].Name
+		case i > 0:
+			name += fmt.Sprintf("#%d", i+1)
+		}
+		if names[name] {
+			c.fault(most[i].At, "two limits are named %q: give each its own name", most[i].Name)
+			continue
+		}
+		names[name] = true
+		limit := most[i].Limit
+		if i < len(r.Limits) && !r.Limits[i].Unlimited && !r.Limits[i].Never {
+			limit = r.Limits[i].Limit
+		}
+		if most[i].Unlimited || most[i].Never || limit.Window == 0 && limit.Calendar == 0 {
+			limit = sluice.Limit{Window: 1e9, Algorithm: sluice.FixedWindow}
+		}
+		it.buckets = append(it.buckets, c.bucket(r, name, limit, most[i].At))
+	}
+}
+
+func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position) bucket {
+	rule := sluice.Rule{
+		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied,
+	}
+	enforced, err := sluice.NewRule(rule)
+	rule.Shadow = true
+	shadow, err2 := sluice.NewRule(rule)
+	if err != nil || err2 != nil {
+		if _, limitErr := limit.Build(); limitErr == nil { // else it has been reported
+			c.fault(at, "%v", err)
+		}
+		return bucket{}
+	}
+	return bucket{enforced, shadow}
+}
+
+func (c *compiler) cost(it *item) {
+	cost := &it.rule.Cost
+	switch {
+	case cost.Fixed < 0 || cost.Fixed > sluice.MaxCost:
+		c.fault(cost.At, "cost: %d is not between 1 and 2^50", cost.Fixed)
+	case cost.Max < 0 || cost.Max > sluice.MaxCost:
+		c.fault(cost.At, "cost: max %d is not between 1 and 2^50", cost.Max)
+	}
+	if cost.From != nil {
+		number, err := c.attrs.resolve(cost.From.Name)
+		switch {
+		case err != nil:
+			c.fault(cost.From.At, "cost: %v", err)
+		case c.attrs.list[number].ip:
+			c.fault(cost.From.At, "cost: an address is not a number")
+		}
+		it.costBy = number
+	}
+}
+
+func (c *compiler) options(r *Rule) {
+	if r.Enforce < 0 || r.Enforce > 100_00 {
+		c.fault(r.At, "enforce: is not between 0%% and 100%%")
+	}
+	if r.MaxDelay < 0 || r.MaxDelay > 0 && r.OnLimit != Delay {
+		c.fault(r.At, "max_delay: is for on_limit: delay")
+	}
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		if r.OnLimit == Delay && r.MaxDelay == 0 && l.Limit.Algorithm != sluice.LeakyQueue {
+			c.fault(l.At, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a max_delay")
+		}
+	}
+	for _, s := range r.ChargeStatus {
+		if s.From < 100 || s.To > 599 || s.From > s.To {
+			c.fault(r.At, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package rules
+
+import (
+	"strings"
+	"unsafe"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/key"
+)
+
+// Descriptor is one descriptor of a request to a domain.
+type Descriptor struct {
+	Entries []Entry
+	Cost    int64 // as the caller worked it out; 0 peeks
+}
+
+// DescriptorMatch is what a domain says about one descriptor.
+type DescriptorMatch struct {
+	Limit    *DescriptorLimit // nil: not limited
+	Replaced bool             // another descriptor's limit replaces this one: it does not count
+	First, N int              // its takes are Takes[First:First+N]; a limit that is unlimited or replaced has none
+
+	keyEnd int // of its key in the buffer; it has none if that is where the key before ends
+}
+
+// MatchedDescriptors is what a domain says about a request. It is reused: its keys and slices are good until the next
+// use. The zero MatchedDescriptors works. It is for one goroutine at a time.
+type MatchedDescriptors struct {
+	Known bool              // there is such a domain; else nothing is limited
+	Takes []sluice.Take     // to be decided together
+	Each  []DescriptorMatch // one for each descriptor, in the same order
+
+	keys     []byte // all keys, one after the other
+	part     []byte
+	replaced []bool // by number of a limit's name; all false between uses
+	scratch  compositeScratch
+}
+
+// MatchDescriptors finds the limits of a request to a domain as Envoy's service does, and what they take.
+//
+// Each descriptor is matched by itself. Its entries are compared level by level with the domain's rules: a rule for key
+// and value comes first, then the first that matches of those with a * in it, then the rule for any value of the key.
+// The choice is final: if nothing below the chosen rule matches, its siblings are not tried. A limit applies only to
+// descriptors that end at its rule.
+//
+// A limit whose name another matched limit replaces does not count, and neither does one that is unlimited, though what
+// that one replaces is replaced. Two limits that replace each other both do not count. A descriptor that is given twice
+// counts twice.
+//
+// A descriptor counts by all of its keys and values, so that a rule for any value has a count for each. Where a rule
+// with share_threshold matched, its pattern takes the place of the value.
+func (s *Set) MatchDescriptors(domain string, ds []Descriptor, m *MatchedDescriptors) {
+	s.domains[domain].match(ds, m)
+}
+
+// match works on a nil tree too, which knows no rules.
+func (t *domainTree) match(ds []Descriptor, m *MatchedDescriptors) {
+	m.Known = t != nil
+	m.Takes, m.Each, m.keys = m.Takes[:0], m.Each[:0], m.keys[:0]
+	replaces := false
+	for i := range ds {
+		var limit *DescriptorLimit
+		if t != nil {
+			limit = t.find(ds[i].Entries, m)
+		}
+		m.Each = append(m.Each, DescriptorMatch{Limit: limit, keyEnd: len(m.keys)})
+		replaces = replaces || limit != nil && len(limit.replaces) > 0
+	}
+	if replaces {
+		m.replace(t.names)
+	}
+	m.take(ds)
+}
+
+// find returns the limit of a descriptor, and appends its key to the keys if it is one that counts.
+func (t *domainTree) find(entries []Entry, m *MatchedDescriptors) *DescriptorLimit {
+	from := len(m.keys)
+	m.keys = key.AppendSeveral(m.keys)
+	var limit *DescriptorLimit
+	level := t.top
+	for i := range entries {
+		limit = nil
+		if level == nil {
+			break
+		}
+		n, by := level.choose(&entries[i], &m.scratch)
+		if n == nil {
+			break
+		}
+		m.appendEntry(n.counted(&entries[i], by))
+		limit, level = n.limit, n.below
+	}
+	if limit == nil || limit.Unlimited {
+		m.keys = m.keys[:from]
+	}
+	return limit
+}
+
+// counted is what an entry that matched the rule counts by.
+func (n *domainNode) counted(e *Entry, by EntryMatch) (k, value string) {
+	if by == EntryWildcard && n.rule.ShareThreshold {
+		return e.Key, n.patternValue(e.Key)
+	}
+	return e.Key, e.Value
+}
+
+// patternValue is the value's part of a wildcard rule's pattern. If the request's key is itself matched by a *, the
+// whole pattern is.
+func (n *domainNode) patternValue(k string) string {
+	if rest, ok := strings.CutPrefix(n.composite, k); ok && rest != "" && rest[0] == '_' {
+		return rest[1:]
+	}
+	return n.composite
+}
+
+// appendEntry makes a key and a value parts of the key at hand.
+func (m *MatchedDescriptors) appendEntry(k, value string) {
+	for _, text := range [...]string{k, value} {
+		if text != "" && text[0] == 0 { // needs a mark, which is part of the length in front of it
+			m.part = key.AppendValue(m.part[:0], text)
+			m.keys = key.AppendBytes(m.keys, m.part)
+			continue
+		}
+		m.keys = key.AppendPart(m.keys, text)
+	}
+}
+
+// replace marks the limits that are replaced. It is given how many names there are.
+func (m *MatchedDescriptors) replace(names int) {
+	if len(m.replaced) < names {
+		m.replaced = make([]bool, names)
+	}
+	m.markReplaced(true)
+	for i := range m.Each {
+		limit := m.Each[i].Limit
+		if limit != nil && !limit.Unlimited && limit.number >= 0 {
+			m.Each[i].Replaced = m.replaced[limit.number]
+		}
+	}
+	m.markReplaced(false)
+}
+
+func (m *MatchedDescriptors) markReplaced(mark bool) {
+	for i := range m.Each {
+		if limit := m.Each[i].Limit; limit != nil {
+			for _, number := range limit.replaces {
+				m.replaced[number] = mark
+			}
+		}
+	}
+}
+
+// take lists the takes. Keys are cut from the buffer only now that it grows no more.
+func (m *MatchedDescriptors) take(ds []Descriptor) {
+	from := 0
+	for i := range m.Each {
+		d := &m.Each[i]
+		b := m.keys[from:d.keyEnd]
+		from = d.keyEnd
+		d.First = len(m.Takes)
+		if len(b) == 0 || d.Replaced {
+			continue
+		}
+		k := unsafe.String(unsafe.SliceData(b), len(b))
+		for _, rule := range d.Limit.Rules {
+			m.Takes = append(m.Takes, sluice.Take{Rule: rule, Key: k, Cost: ds[i].Cost})
+		}
+		d.N = len(d.Limit.Rules)
+	}
+}
+
+// DescriptorLimits lists the limits of a domain in the order of the configuration. They must not be changed.
+func (s *Set) DescriptorLimits(domain string) []*DescriptorLimit {
+	if t := s.domains[domain]; t != nil {
+		return t.limits
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package rules
+
+// AppendStatKey appends the name that Envoy's service counts a descriptor under in its statistics: the domain and one
+// part for each entry, joined by dots. The entries are those that matched the limit.
+//
+// A part is the key alone where the rule is for any value, the pattern where it has a *, and else the key and the value.
+// ValueToMetric of a level puts the value where the key stood alone or the pattern stood, and DetailedMetric of the
+// limit's own rule does so at all levels; but where a ShareThreshold counts values together the pattern stays.
+func (l *DescriptorLimit) AppendStatKey(b []byte, entries []Entry) []byte {
+	detailed := l.Source.DetailedMetric
+	shares := false
+	for i, n := range l.path[:min(len(l.path), len(entries))] {
+		shares = shares || n.rule.ShareThreshold && n.matchedBy(&entries[i]) == EntryWildcard
+	}
+	b = append(b, l.Domain...)
+	for i, n := range l.path[:min(len(l.path), len(entries))] {
+		e := &entries[i]
+		by := n.matchedBy(e)
+		b = append(append(b, '.'), e.Key...)
+		switch {
+		case by == EntryWildcard && (n.rule.ShareThreshold || !n.rule.ValueToMetric && !detailed):
+			b = append(append(b, '_'), n.patternValue(e.Key)...)
+		case by == EntryKeyOnly && !n.rule.ValueToMetric && !detailed:
+		case e.Value != "" || detailed && !shares: // the reference's detailed names keep the underscore of no value
+			b = append(append(b, '_'), e.Value...)
+		}
+	}
+	return b
+}
+
+// matchedBy tells how an entry found this rule, given that it did.
+func (n *domainNode) matchedBy(e *Entry) EntryMatch {
+	switch {
+	case isComposite(n.composite, e):
+		return EntryExact
+	case n.composite != e.Key:
+		return EntryWildcard
+	case n.pattern != nil && n.pattern.matches(e.Key+"_"+e.Value):
+		return EntryWildcard // the entry's key has a * and is the rule's, which is rare enough to put them together
+	}
+	return EntryKeyOnly
+}
+
+// isComposite compares without writing the entry's composite down.
+func isComposite(s string, e *Entry) bool {
+	k := len(e.Key)
+	return len(s) == k+1+len(e.Value) && s[k] == '_' && s[:k] == e.Key && s[k+1:] == e.Value
+}

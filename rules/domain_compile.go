@@ -1,0 +1,295 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// domainTree is a compiled [Domain]. It is immutable.
+type domainTree struct {
+	name   string
+	top    *domainLevel
+	limits []*DescriptorLimit // in the order of the configuration
+	names  int                // how many of the limits' names can be replaced
+}
+
+// domainLevel are the rules below one rule, or at the top.
+type domainLevel struct {
+	byComposite map[string]*domainNode
+	wildcards   wildcardIndex
+	inOrder     []*domainNode
+}
+
+// domainNode is a compiled [DescriptorRule].
+type domainNode struct {
+	rule      *DescriptorRule
+	composite string            // the key, or key_value
+	pattern   *compositePattern // nil: there is no * in the composite
+	order     int               // its place in the level
+	limit     *DescriptorLimit  // nil: a descriptor that ends here is not limited
+	below     *domainLevel      // nil: there are no rules below
+}
+
+// DescriptorLimit is what a rule of a domain says about descriptors that end there. It must not be changed.
+type DescriptorLimit struct {
+	Rules     []*sluice.Rule // all must allow; none if Unlimited
+	Domain    string
+	FullKey   string // the domain and the composites of all levels, joined by dots
+	Name      string
+	Unlimited bool
+	Shadow    bool
+	Quota     bool
+	Replaces  []string
+	Metadata  map[string]any
+	Source    *DescriptorRule
+
+	path     []*domainNode // from the top to Source
+	number   int           // of its name among those that can be replaced, or -1
+	replaces []int         // numbers of names
+}
+
+// compileDomains checks and compiles the domains. All faults are reported at once, in the order of the configuration
+// and in the words of Envoy's service.
+func compileDomains(cfg *Config) (map[string]*domainTree, []error) {
+	c := &domainCompiler{chargeDenied: cfg.ChargeDenied, native: make(map[string]Position)}
+	for i := range cfg.Rules {
+		c.native[cfg.Rules[i].Name] = cfg.Rules[i].At
+	}
+	trees := make(map[string]*domainTree, len(cfg.Domains))
+	for i := range cfg.Domains {
+		d := &cfg.Domains[i]
+		_, duplicate := trees[d.Name]
+		switch {
+		case d.Name == "":
+			c.fault(d.At, "", "config file cannot have empty domain")
+		case duplicate:
+			c.fault(d.At, "", "duplicate domain '%s' in config file", d.Name)
+		}
+		tree := c.compile(d)
+		if !duplicate {
+			trees[d.Name] = tree
+		}
+	}
+	if len(c.faults) > 0 {
+		return nil, c.faults
+	}
+	return trees, nil
+}
+
+type domainCompiler struct {
+	chargeDenied bool
+	native       map[string]Position // where the rules that are not of a domain stand, by name
+	faults       []error
+	tree         *domainTree
+}
+
+// fault reports at a position, and by the rule's name what has none because it was not read from a file.
+func (c *domainCompiler) fault(at Position, rule, format string, args ...any) {
+	if at != (Position{}) {
+		rule = ""
+	}
+	c.faults = append(c.faults, &Error{At: at, Rule: rule, Msg: fmt.Sprintf(format, args...)})
+}
+
+func (c *domainCompiler) compile(d *Domain) *domainTree {
+	c.tree = &domainTree{name: d.Name}
+	c.tree.top = c.level(d.Descriptors, nil)
+	c.tree.numberNames()
+	return c.tree
+}
+
+func (c *domainCompiler) level(rules []DescriptorRule, path []*domainNode) *domainLevel {
+	l := &domainLevel{byComposite: make(map[string]*domainNode, len(rules))}
+	for i := range rules {
+		r := &rules[i]
+		n := &domainNode{rule: r, composite: composite(r.Key, r.Value), order: i}
+		if strings.Contains(n.composite, "*") {
+			n.pattern = newCompositePattern(n.composite)
+		}
+		path := append(slices.Clip(path), n)
+		name := descriptorName(c.tree.name, path)
+		_, duplicate := l.byComposite[n.composite]
+		switch {
+		case r.Key == "":
+			c.fault(r.At, name, "descriptor has empty key")
+		case duplicate:
+			c.fault(r.At, name, "duplicate descriptor composite key '%s'", fullKey(c.tree.name, path))
+		default:
+			l.byComposite[n.composite] = n
+			l.inOrder = append(l.inOrder, n)
+		}
+		c.limit(n, path, name)
+		if r.ShareThreshold && n.pattern == nil {
+			c.fault(r.At, name, "share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", n.composite)
+		}
+		if len(r.Descriptors) > 0 {
+			n.below = c.level(r.Descriptors, path)
+		}
+	}
+	l.wildcards = newWildcardIndex(l.inOrder)
+	return l
+}
+
+// composite is what the rules of a level are told apart by, and what a request's entry is compared with.
+func composite(key, value string) string {
+	if value == "" {
+		return key
+	}
+	return key + "_" + value
+}
+
+func fullKey(domain string, path []*domainNode) string {
+	s := domain
+	for _, n := range path {
+		s += "." + n.composite
+	}
+	return s
+}
+
+func (c *domainCompiler) limit(n *domainNode, path []*domainNode, name string) {
+	r := n.rule
+	if len(r.Limits) == 0 && !r.Unlimited {
+		return
+	}
+	n.limit = &DescriptorLimit{
+		Domain: c.tree.name, FullKey: fullKey(c.tree.name, path), Name: r.Name, Unlimited: r.Unlimited,
+		Shadow: r.Shadow, Quota: r.Quota, Replaces: r.Replaces, Metadata: r.Metadata, Source: r,
+		path: path, number: -1,
+	}
+	c.tree.limits = append(c.tree.limits, n.limit)
+	if r.Unlimited && len(r.Limits) > 0 {
+		c.fault(r.Limits[0].At, name, "should not specify rate limit unit when unlimited")
+	} else {
+		c.rules(n.limit, name)
+	}
+	for _, replaced := range r.Replaces {
+		switch replaced {
+		case "":
+			c.fault(r.At, name, "should not have an empty replaces entry")
+		case r.Name:
+			c.fault(r.At, name, "replaces should not contain name of same descriptor")
+		}
+	}
+}
+
+// rules makes the limiter's rules of a limit. The first is named by the path; others have a number or a name behind it.
+func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
+	if at, taken := c.native[path]; taken && len(l.Source.Limits) > 0 {
+		c.fault(l.Source.At, path, "the rule at %v is named %q too, and the two would share a count: rename it", at, path)
+	}
+	names := make(map[string]bool)
+	for i := range l.Source.Limits {
+		limit := &l.Source.Limits[i]
+		name := path
+		switch {
+		case limit.Name != "":
+			name += "#" + nameToken(limit.Name)
+		case i > 0:
+			name += "#" + strconv.Itoa(i+1)
+		}
+		if names[name] {
+			c.fault(limit.At, path, "two limits are named %q: give each its own name", limit.Name)
+		}
+		names[name] = true
+		if limit.Unlimited || limit.Never {
+			c.fault(limit.At, path, "a limit of a descriptor cannot be unlimited or never: "+
+				"set unlimited beside the limits, or a limit of 0")
+			continue
+		}
+		rule := sluice.Rule{Name: shortName(name), Limit: limit.Limit, Shadow: l.Shadow, ChargeDenied: c.chargeDenied}
+		c.rule(l, rule, limit.At)
+	}
+}
+
+func (c *domainCompiler) rule(l *DescriptorLimit, rule sluice.Rule, at Position) {
+	if at == (Position{}) {
+		at = l.Source.At
+	}
+	if _, err := rule.Limit.Build(); err != nil {
+		words := compiler{rule: rule.Name}
+		words.limitFaults(at, err)
+		c.faults = append(c.faults, words.faults...)
+		return
+	}
+	made, err := sluice.NewRule(rule)
+	if err != nil {
+		c.fault(at, rule.Name, "%v", err)
+		return
+	}
+	l.Rules = append(l.Rules, made)
+}
+
+// numberNames gives the names that some limit replaces and some limit has numbers, so that a request is spared to
+// compare texts.
+func (t *domainTree) numberNames() {
+	numbers := make(map[string]int)
+	for _, l := range t.limits {
+		for _, name := range l.Replaces {
+			numbers[name] = -1
+		}
+	}
+	for _, l := range t.limits {
+		number, wanted := numbers[l.Name]
+		if !wanted || l.Name == "" {
+			continue
+		}
+		if number < 0 {
+			number = t.names
+			numbers[l.Name] = number
+			t.names++
+		}
+		l.number = number
+	}
+	for _, l := range t.limits {
+		for _, name := range l.Replaces {
+			if number := numbers[name]; number >= 0 {
+				l.replaces = append(l.replaces, number)
+			}
+		}
+	}
+}
+
+// EntryMatch is how an entry of a descriptor found its rule.
+type EntryMatch uint8
+
+const (
+	EntryUnmatched EntryMatch = iota
+	EntryExact                // by key and value
+	EntryWildcard             // by a rule with a * in it
+	EntryKeyOnly              // by a rule for any value
+)
+
+var entryMatchNames = [...]string{"no rule", "exact", "wildcard", "key only"}
+
+func (m EntryMatch) String() string { return entryMatchNames[min(int(m), len(entryMatchNames)-1)] }
+
+// compositeScratch is room to write composites in.
+type compositeScratch struct{ forwards, backwards []byte }
+
+// choose finds the rule for an entry. There is at most one, and it stays the choice even if nothing below it matches.
+func (l *domainLevel) choose(e *Entry, s *compositeScratch) (*domainNode, EntryMatch) {
+	s.forwards = append(append(append(s.forwards[:0], e.Key...), '_'), e.Value...)
+	composite := unsafe.String(&s.forwards[0], len(s.forwards)) // not kept beyond this call
+	if n := l.byComposite[composite]; n != nil {
+		return n, EntryExact
+	}
+	if !l.wildcards.empty() {
+		var backwards string
+		if l.wildcards.suffixed {
+			s.backwards = appendReversed(s.backwards[:0], composite)
+			backwards = unsafe.String(&s.backwards[0], len(s.backwards))
+		}
+		if n := l.wildcards.first(composite, backwards); n != nil {
+			return n, EntryWildcard
+		}
+	}
+	if n := l.byComposite[e.Key]; n != nil {
+		return n, EntryKeyOnly
+	}
+	return nil, EntryUnmatched
+}

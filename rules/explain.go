@@ -1,0 +1,232 @@
+package rules
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/key"
+)
+
+// Explanation says what a set makes of a request, rule by rule.
+type Explanation struct {
+	Verdict Verdict
+	Why     string // for Refused and Exempt
+	Err     error  // the request is refused since it is not known how it counts
+	Rules   []RuleExplanation
+	Takes   []sluice.Take // as Match returns them, with keys that last
+}
+
+// RuleExplanation is one rule, or one entry of the allow and deny lists, beside a request.
+type RuleExplanation struct {
+	Name       string
+	At         Position
+	Rule       *Rule // nil for an entry of a list
+	Matches    bool
+	Conditions []Condition
+	Notes      []string // why it does not count although it matches, and where its numbers come from
+	Key        []KeyPart
+	Takes      []sluice.Take
+}
+
+// Condition is one condition of a rule beside the request's value.
+type Condition struct {
+	Text  string // "method is POST"
+	Value string // what the request has, masked if secret
+	Holds bool
+}
+
+// KeyPart is one attribute that a rule counts by, and its value, masked if secret.
+type KeyPart struct{ Name, Value string }
+
+// Explain matches a request against every rule and says why each applies or not. It counts nothing.
+func (s *Set) Explain(r Request) *Explanation {
+	var m Matched
+	e := &Explanation{}
+	e.Err = s.Match(r, &m)
+	e.Verdict, e.Why = m.Verdict, m.Why
+	for _, t := range m.Takes {
+		t.Key = strings.Clone(t.Key)
+		e.Takes = append(e.Takes, t)
+	}
+	if e.Verdict == Exempt {
+		e.Why = "on the allow list"
+	}
+	for i := range s.items {
+		e.Rules = append(e.Rules, s.explainItem(&s.items[i], r))
+	}
+	for i := range s.cfg.Rules {
+		if rule := &s.cfg.Rules[i]; rule.Disabled {
+			off := RuleExplanation{Name: rule.Name, At: rule.At, Rule: rule, Notes: []string{"is not enabled"}}
+			e.Rules = slices.Insert(e.Rules, min(len(e.Rules), i+len(s.cfg.Allow)+len(s.cfg.Deny)), off)
+		}
+	}
+	return e
+}
+
+func (s *Set) explainItem(it *item, r Request) RuleExplanation {
+	var m Matched
+	m.begin(s, r)
+	x := RuleExplanation{At: it.source.At, Matches: true}
+	switch it.kind {
+	case denies:
+		x.Name = "deny"
+	case allows:
+		x.Name = "allow"
+	default:
+		x.Name, x.At, x.Rule = it.rule.Name, it.rule.At, it.rule
+	}
+	for i := range it.predicates {
+		c := it.predicates[i].explain(&m)
+		x.Conditions = append(x.Conditions, c)
+		x.Matches = x.Matches && c.Holds
+	}
+	for _, except := range it.except {
+		all, texts := true, []string{}
+		for j := range except {
+			c := except[j].explain(&m)
+			all = all && c.Holds
+			texts = append(texts, c.Text)
+		}
+		x.Conditions = append(x.Conditions, Condition{Text: "except where " + strings.Join(texts, " and "), Holds: !all})
+		x.Matches = x.Matches && !all
+	}
+	if x.Matches && it.kind == limits {
+		x.explainTakes(&m, it)
+	}
+	return x
+}
+
+func (x *RuleExplanation) explainTakes(m *Matched, it *item) {
+	r := it.rule
+	for i := range it.per {
+		x.Key = append(x.Key, KeyPart{it.per[i].name, m.shown(it, &it.per[i])})
+	}
+	k, complete, err := m.key(it)
+	if err == nil {
+		err = m.take(it)
+	}
+	switch {
+	case err != nil:
+		x.Notes = append(x.Notes, err.Error())
+	case !complete && r.Missing == MissingSkip:
+		x.Notes = append(x.Notes, "does not apply: the request lacks what it counts by (missing: skip)")
+	case !complete && r.Missing == MissingDeny:
+		x.Notes = append(x.Notes, "refuses the request: it lacks what is counted by (missing: deny)")
+	case !complete:
+		x.Notes = append(x.Notes, "all requests without that attribute share one count")
+	}
+	_, overridden := it.overrides[k]
+	tier := ""
+	if it.tierBy >= 0 {
+		if v, found, _ := m.value(it.tierBy); found == Present && it.tiers[v] != nil {
+			tier = v
+		}
+	}
+	switch {
+	case overridden:
+		x.Notes = append(x.Notes, "this key has limits of its own (overrides)")
+	case tier != "":
+		x.Notes = append(x.Notes, fmt.Sprintf("the limits are those of tier %q", tier))
+	}
+	if err == nil && len(m.Takes) == 0 && m.Verdict != Refused && (complete || r.Missing == MissingShare) {
+		x.Notes = append(x.Notes, "is unlimited for this key")
+	}
+	if !r.Shadow && !r.enforces(k) {
+		x.Notes = append(x.Notes, fmt.Sprintf("is in shadow for this key: it is enforced for %s of the keys", percent(r.Enforce)))
+	} else if r.Shadow {
+		x.Notes = append(x.Notes, "is in shadow: it only reports")
+	}
+	for _, t := range m.Takes {
+		t.Key = strings.Clone(t.Key)
+		x.Takes = append(x.Takes, t)
+	}
+}
+
+// percent writes hundredths of a percent.
+func percent(hundredths int) string {
+	s := fmt.Sprintf("%d.%02d", hundredths/100, hundredths%100)
+	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".") + "%"
+}
+
+// shown is a part of a key for people to read.
+func (m *Matched) shown(it *item, p *part) string {
+	if p.segment {
+		return m.segment(it, p.name[len("path:"):])
+	}
+	if m.set.attrs[p.attr].ip {
+		if !m.addr.IsValid() {
+			return "(no address)"
+		}
+		return string(key.AppendAddr(nil, m.addr, m.set.bits))
+	}
+	return m.shownValue(p.attr)
+}
+
+func (m *Matched) shownValue(attr int) string {
+	text, found, err := m.value(attr)
+	switch {
+	case err != nil:
+		return "(" + err.Error() + ")"
+	case found == Absent:
+		return "(none)"
+	case m.set.attrs[attr].secret:
+		sum := appendSecret(nil, &m.set.secret, text)
+		return "secret " + hex.EncodeToString(sum[len(sum)-4:])
+	}
+	return text
+}
+
+func (p *predicate) explain(m *Matched) Condition {
+	c := Condition{Text: p.source.String()}
+	if p.ip {
+		c.Value = "(no address)"
+		if m.addr != (netip.Addr{}) {
+			c.Value = m.addr.String()
+		}
+	} else {
+		c.Value = m.shownValue(p.attr)
+		if m.set.attrs[p.attr].secret && p.present == nil { // the rule's values are as secret as the request's
+			c.Text = p.source.Ref.Name + " is what the rule says (secret)"
+		}
+	}
+	c.Holds, _ = p.holds(m)
+	return c
+}
+
+// String writes the condition for people: "method is POST or PUT".
+func (p *Predicate) String() string {
+	if p.Present != nil {
+		if *p.Present {
+			return p.Ref.Name + " is present"
+		}
+		return p.Ref.Name + " is absent"
+	}
+	var parts []string
+	add := func(verb string, values []string) {
+		const most = 5
+		if len(values) > most {
+			values = append(slices.Clone(values[:most-1]), fmt.Sprintf("one of %d more", len(values)-most+1))
+		}
+		if len(values) > 0 {
+			parts = append(parts, verb+" "+strings.Join(values, " or "))
+		}
+	}
+	is := "is"
+	if p.Ref.Name == "ip" {
+		is = "is in"
+	}
+	add(is, p.Values)
+	add("is", p.Patterns)
+	add("begins with", p.Prefixes)
+	add("ends with", p.Suffixes)
+	add("matches", p.Regexps)
+	text := p.Ref.Name + " " + strings.Join(parts, ", or ")
+	if p.Not {
+		return "not: " + text
+	}
+	return text
+}

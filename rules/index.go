@@ -1,0 +1,206 @@
+package rules
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// index finds the items that a request may match without looking at the others. Each item is entered under one of its
+// predicates, the one whose values the fewest other items have; items without a predicate that can be indexed are
+// looked at every time.
+type index struct {
+	always []int32
+	path   *pathIndex
+	values []valueIndex
+	addrs  addrIndex
+}
+
+// valueIndex finds items by the value of one attribute.
+type valueIndex struct {
+	attr  int
+	items map[string][]int32
+	below map[string][]int32 // hosts: items for all names below
+}
+
+// addrIndex finds items by the client's address: a look-up for each length of prefix that occurs.
+type addrIndex struct {
+	lengths []int // of IPv4 prefixes, and 1000 more than those of IPv6 prefixes
+	items   map[netip.Prefix][]int32
+}
+
+const ipv6Length = 1000
+
+// indexKey names what an item can be entered under.
+type indexKey struct {
+	attr  int
+	value string
+}
+
+// keys are what a predicate enters its item under.
+func (p *predicate) keys() []indexKey {
+	var keys []indexKey
+	for v := range p.values {
+		keys = append(keys, indexKey{p.attr, v})
+	}
+	for v := range p.below {
+		keys = append(keys, indexKey{p.attr, "*." + v})
+	}
+	for _, pattern := range p.patterns {
+		keys = append(keys, indexKey{p.attr, pattern.text})
+	}
+	for _, prefix := range p.prefixes {
+		keys = append(keys, indexKey{p.attr, prefix.String()})
+	}
+	return keys
+}
+
+func (x *index) build(s *Set) {
+	count := make(map[indexKey]int)
+	for i := range s.items {
+		for j := range s.items[i].predicates {
+			if p := &s.items[i].predicates[j]; p.indexable {
+				for _, k := range p.keys() {
+					count[k]++
+				}
+			}
+		}
+	}
+	for i := range s.items {
+		var best *predicate
+		fewest := 0
+		for j := range s.items[i].predicates {
+			p := &s.items[i].predicates[j]
+			if !p.indexable {
+				continue
+			}
+			most := 0
+			for _, k := range p.keys() {
+				most = max(most, count[k])
+			}
+			if best == nil || most < fewest {
+				best, fewest = p, most
+			}
+		}
+		x.add(best, int32(i))
+	}
+	slices.Sort(x.addrs.lengths)
+}
+
+func (x *index) add(p *predicate, number int32) {
+	switch {
+	case p == nil:
+		x.always = append(x.always, number)
+	case p.ip:
+		x.addrs.add(p.prefixes, number)
+	case p.path:
+		if x.path == nil {
+			x.path = new(pathIndex)
+		}
+		for _, pattern := range p.patterns {
+			x.path.add(pattern, number)
+		}
+		for v := range p.values { // whole paths, without patterns
+			x.path.add(literalPattern(v), number)
+		}
+	default:
+		v := x.forAttr(p.attr)
+		for text := range p.values {
+			v.items[text] = append(v.items[text], number)
+		}
+		for text := range p.below {
+			v.below[text] = append(v.below[text], number)
+		}
+	}
+}
+
+func literalPattern(path string) *pattern {
+	p := &pattern{text: path}
+	for text := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if text != "" {
+			p.segments = append(p.segments, segment{text: text})
+		}
+	}
+	return p
+}
+
+func (x *index) forAttr(attr int) *valueIndex {
+	for i := range x.values {
+		if x.values[i].attr == attr {
+			return &x.values[i]
+		}
+	}
+	x.values = append(x.values, valueIndex{attr, make(map[string][]int32), make(map[string][]int32)})
+	return &x.values[len(x.values)-1]
+}
+
+func (a *addrIndex) add(prefixes []netip.Prefix, number int32) {
+	if a.items == nil {
+		a.items = make(map[netip.Prefix][]int32)
+	}
+	for _, p := range prefixes {
+		a.items[p] = append(a.items[p], number)
+		length := p.Bits()
+		if p.Addr().Is6() {
+			length += ipv6Length
+		}
+		if !slices.Contains(a.lengths, length) {
+			a.lengths = append(a.lengths, length)
+		}
+	}
+}
+
+// find appends the numbers of items that the request may match, in no order and some perhaps twice.
+func (x *index) find(m *Matched, found []int32) ([]int32, error) {
+	found = append(found, x.always...)
+	if x.path != nil {
+		path, has, err := m.value(m.set.pathAttr)
+		if err != nil {
+			return found, err
+		}
+		if has == Present {
+			found = x.path.find(path[1:], found)
+		}
+	}
+	for i := range x.values {
+		v := &x.values[i]
+		value, has, err := m.value(v.attr)
+		if err != nil {
+			return found, err
+		}
+		if has == Absent {
+			continue
+		}
+		found = append(found, v.items[value]...)
+		if len(v.below) > 0 {
+			for rest := value; ; {
+				_, parent, more := strings.Cut(rest, ".")
+				if !more {
+					break
+				}
+				found = append(found, v.below[parent]...)
+				rest = parent
+			}
+		}
+	}
+	return x.addrs.find(m.addr, found), nil
+}
+
+func (a *addrIndex) find(addr netip.Addr, found []int32) []int32 {
+	if !addr.IsValid() {
+		return found
+	}
+	for _, length := range a.lengths {
+		bits := length
+		if length >= ipv6Length {
+			bits -= ipv6Length
+		}
+		if addr.Is6() != (length >= ipv6Length) {
+			continue
+		}
+		if p, err := addr.Prefix(bits); err == nil {
+			found = append(found, a.items[p]...)
+		}
+	}
+	return found
+}

@@ -1,0 +1,284 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// drawn is a request of few values, so that rules often match it.
+type drawn struct {
+	values map[string]string
+	addr   netip.Addr
+}
+
+func (d *drawn) Addr() netip.Addr { return d.addr }
+
+func (d *drawn) Attribute(f *Field) (string, Found) {
+	v, ok := d.values[fmt.Sprint(f.Kind, f.Name)]
+	if !ok {
+		return "", Absent
+	}
+	return v, Present
+}
+
+var (
+	drawnPaths    = []string{"/", "/a", "/a/b", "/a/b/c", "/b", "/b/x1", "/x/b/y", "/a/x"}
+	drawnPatterns = []string{"/", "/a", "/a/*", "/a/{id}/c", "/**", "/a/**", "/b/x*", "/*/b/*", "/{id}", "/a/b", "/x/b/y", "/*"}
+	drawnHosts    = []string{"a.example.com", "b.a.example.com", "example.com", "other"}
+	drawnAddrs    = []string{"10.0.0.1", "10.1.0.1", "192.0.2.1", "2001:db8::1", "2001:db9::1"}
+	drawnPrefixes = []string{"10.0.0.0/8", "10.0.0.0/16", "10.0.0.1", "2001:db8::/32", "2001:db8::1", "0.0.0.0/0", "::/0"}
+	drawnValues   = []string{"v0", "v1", "v2", ""}
+)
+
+func some(t *rapid.T, from []string, label string) []string {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(from), 1, 3, rapid.ID).Draw(t, label)
+}
+
+func drawPredicate(t *rapid.T, ref string) Predicate {
+	p := Predicate{Ref: Ref{Name: ref}, Not: rapid.IntRange(0, 3).Draw(t, "not") == 0}
+	switch ref {
+	case "path":
+		p.Patterns = some(t, drawnPatterns, "patterns")
+		if rapid.IntRange(0, 4).Draw(t, "prefix too") == 0 {
+			p.Prefixes = []string{"/x"}
+		}
+	case "host":
+		p.Values = some(t, append([]string{"*.example.com", "*.a.example.com"}, drawnHosts...), "hosts")
+	case "ip":
+		p.Values = some(t, drawnPrefixes, "prefixes")
+	case "method":
+		p.Values = some(t, []string{"GET", "POST", "PUT"}, "methods")
+	default:
+		if rapid.IntRange(0, 4).Draw(t, "present") == 0 {
+			yes := rapid.Bool().Draw(t, "is present")
+			p.Present, p.Not = &yes, false
+			return p
+		}
+		p.Values = some(t, drawnValues, "values")
+	}
+	return p
+}
+
+func drawMatch(t *rapid.T, least int) Match {
+	refs := []string{"method", "path", "host", "ip", "header:A", "header:B", "plan"}
+	var m Match
+	for _, ref := range rapid.SliceOfNDistinct(rapid.SampledFrom(refs), least, 4, rapid.ID).Draw(t, "refs") {
+		m.Predicates = append(m.Predicates, drawPredicate(t, ref))
+	}
+	return m
+}
+
+func drawConfig(t *rapid.T) Config {
+	preset := "v1"
+	cfg := Config{
+		Attributes: []Attribute{{Name: "plan", From: []Ref{{Name: "header:P"}, {Name: "query:p"}}, Default: &preset}},
+		Unmatched:  Unmatched(rapid.IntRange(0, 1).Draw(t, "unmatched")),
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "denies") {
+		cfg.Deny = append(cfg.Deny, drawMatch(t, 2))
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "allows") {
+		cfg.Allow = append(cfg.Allow, drawMatch(t, 2))
+	}
+	for i := range rapid.IntRange(0, 20).Draw(t, "rules") {
+		r := Rule{Name: fmt.Sprint("r", i), Match: drawMatch(t, 0), Limits: []Limit{{Limit: sluice.PerSecond(1)}}}
+		if rapid.IntRange(0, 3).Draw(t, "except") == 0 {
+			r.Except = []Match{drawMatch(t, 1)}
+		}
+		cfg.Rules = append(cfg.Rules, r)
+	}
+	return cfg
+}
+
+func drawRequest(t *rapid.T) *drawn {
+	d := &drawn{values: map[string]string{
+		fmt.Sprint(Method): rapid.SampledFrom([]string{"GET", "POST", "put"}).Draw(t, "method"),
+		fmt.Sprint(Path):   rapid.SampledFrom(drawnPaths).Draw(t, "path"),
+		fmt.Sprint(Host):   rapid.SampledFrom(drawnHosts).Draw(t, "host"),
+	}}
+	for _, name := range []string{fmt.Sprint(Header, "A"), fmt.Sprint(Header, "B"), fmt.Sprint(Header, "P"), fmt.Sprint(Query, "p")} {
+		if rapid.Bool().Draw(t, "has "+name) {
+			d.values[name] = rapid.SampledFrom(drawnValues).Draw(t, name)
+		}
+	}
+	if rapid.IntRange(0, 5).Draw(t, "has addr") > 0 {
+		d.addr = netip.MustParseAddr(rapid.SampledFrom(drawnAddrs).Draw(t, "addr"))
+	}
+	return d
+}
+
+// The index finds the same rules as looking at each of them.
+func TestIndexAgainstLookingAtAll(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, err := New(drawConfig(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m Matched
+		for range 5 {
+			r := drawRequest(t)
+			if err := s.Match(r, &m); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, take := range m.Takes {
+				got = append(got, take.Rule.Name)
+			}
+			verdict, want := slowMatch(t, s, r)
+			if m.Verdict != verdict || !slices.Equal(got, want) {
+				t.Fatalf("%v %v: verdict %v rules %v, want %v %v", r.values, r.addr, m.Verdict, got, verdict, want)
+			}
+		}
+	})
+}
+
+// slowMatch is Match without the index, from the description.
+func slowMatch(t *rapid.T, s *Set, r Request) (Verdict, []string) {
+	var names []string
+	var m Matched
+	m.begin(s, r)
+	for i := range s.items {
+		it := &s.items[i]
+		ok, err := it.holds(&m)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case ok && it.kind == denies:
+			return Refused, nil
+		case ok && it.kind == allows:
+			return Exempt, nil
+		case ok:
+			names = append(names, it.rule.Name)
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return Limited, names
+	case s.cfg.Unmatched == UnmatchedDeny:
+		return Refused, nil
+	}
+	return Unlimited, nil
+}
+
+// Warnings that say that a rule is never reached, or never denies, are true: no request that matches it is decided by it.
+func TestWarningsAreTrue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, err := New(drawConfig(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		unreached := make(map[string]bool)
+		for _, w := range s.Warnings() {
+			if strings.Contains(w.Msg, "is never reached") {
+				unreached[w.Rule] = true
+			}
+		}
+		var m Matched
+		for range 20 {
+			r := drawRequest(t)
+			if err := s.Match(r, &m); err != nil {
+				t.Fatal(err)
+			}
+			for _, take := range m.Takes {
+				if unreached[take.Rule.Name] {
+					t.Fatalf("%s is said to be never reached, but %v %v reaches it", take.Rule.Name, r.values, r.addr)
+				}
+			}
+		}
+	})
+}
+
+// The wildcard of path segments agrees with a pattern that is tried at every place.
+func FuzzWildcard(f *testing.F) {
+	f.Add("a*b", "axxb")
+	f.Add("*", "")
+	f.Add("a**b*", "aab")
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		if len(pattern) > 12 || len(text) > 24 {
+			return
+		}
+		if got, want := wildcard(pattern, text), slowWildcard(pattern, text); got != want {
+			t.Errorf("wildcard(%q, %q) is %v", pattern, text, got)
+		}
+	})
+}
+
+func slowWildcard(pattern, text string) bool {
+	if pattern == "" {
+		return text == ""
+	}
+	if pattern[0] == '*' {
+		for i := range len(text) + 1 {
+			if slowWildcard(pattern[1:], text[i:]) {
+				return true
+			}
+		}
+		return false
+	}
+	return text != "" && text[0] == pattern[0] && slowWildcard(pattern[1:], text[1:])
+}
+
+// FuzzPattern: whatever is written as a path, it is refused or fits what it was made from.
+func FuzzPattern(f *testing.F) {
+	for _, p := range append(drawnPatterns, "/posts;v=1", "/;", "/%2a", "/a*\u0301b", "/{", "/**/x", "//", "/.", "/caf%C3%A9") {
+		f.Add(p, "/a/b/c")
+	}
+	f.Fuzz(func(t *testing.T, text, path string) {
+		p, err := parsePattern(text, false)
+		if err != nil {
+			return
+		}
+		canonical, err := CanonicalPath(path)
+		if err != nil {
+			return
+		}
+		var x pathIndex
+		x.add(p, 7)
+		if found := len(x.find(canonical[1:], nil)) > 0; found != p.matches(canonical) {
+			t.Errorf("pattern %q and path %q: the index says %v", text, canonical, found)
+		}
+		if !strings.ContainsAny(text, "*{") && p.matches(canonical) {
+			if own, err := CanonicalPath(text); err != nil || own != canonical {
+				t.Errorf("pattern %q fits %q but is %q itself (%v)", text, canonical, own, err)
+			}
+		}
+	})
+}
+
+// Ranges of addresses agree with asking each prefix.
+func TestAddrRanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var prefixes []netip.Prefix
+		for range rapid.IntRange(0, 6).Draw(t, "n") {
+			prefixes = append(prefixes, drawPrefix(t))
+		}
+		r := newAddrRanges(prefixes)
+		for range 20 {
+			a := drawPrefix(t).Addr()
+			if rapid.Bool().Draw(t, "next") {
+				a = a.Next()
+			}
+			want := slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+			if a.IsValid() && r.has(a) != want {
+				t.Fatalf("%v in %v: %v", a, prefixes, !want)
+			}
+		}
+	})
+}
+
+func drawPrefix(t *rapid.T) netip.Prefix {
+	var b [16]byte
+	b[rapid.IntRange(0, 3).Draw(t, "byte")] = byte(rapid.IntRange(0, 255).Draw(t, "value"))
+	a := netip.AddrFrom16(b)
+	if rapid.Bool().Draw(t, "v4") {
+		a = netip.AddrFrom4([4]byte(b[:4]))
+	}
+	return netip.PrefixFrom(a, rapid.IntRange(0, a.BitLen()).Draw(t, "bits")).Masked()
+}

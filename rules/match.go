@@ -1,0 +1,346 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/key"
+)
+
+// Verdict is what the rules have to say before anything is counted.
+type Verdict uint8
+
+const (
+	Unlimited Verdict = iota // no rule matches: let it pass
+	Exempt                   // on the allow list: let it pass
+	Limited                  // decide the takes
+	Refused                  // on the deny list, or not matched where that is refused, or lacking what counts
+)
+
+// Matched is what a set says about a request. It is reused: its keys and slices are good until the next Match into it.
+// The zero Matched works.
+type Matched struct {
+	Verdict Verdict
+	Takes   []sluice.Take // to be decided together
+	Rules   []*Rule       // Rules[i] is why there is Takes[i]
+	// Why says in a few words why the request is refused; Rule is the rule that did, if one did.
+	Why  string
+	Rule *Rule
+
+	set     *Set
+	request Request
+	addr    netip.Addr
+	values  []attributeValue
+	turn    uint32 // tells this request's values from those of earlier ones
+	found   []int32
+	buf     []byte // of keys
+}
+
+type attributeValue struct {
+	text  string
+	err   error
+	found Found
+	turn  uint32
+}
+
+// Match finds the rules that apply to a request and what they take. An error means that the request has to be refused,
+// since it is not known how it counts: see [ErrAmbiguous], [ErrTooLong], [ErrPath] and [ErrCost].
+func (s *Set) Match(r Request, m *Matched) error {
+	m.begin(s, r)
+	err := s.match(m)
+	m.request = nil // let go of it
+	if err != nil {
+		m.Takes, m.Rules = m.Takes[:0], m.Rules[:0]
+	}
+	return err
+}
+
+func (m *Matched) begin(s *Set, r Request) {
+	m.Verdict, m.Why, m.Rule = Unlimited, "", nil
+	m.Takes, m.Rules, m.buf = m.Takes[:0], m.Rules[:0], m.buf[:0]
+	m.request, m.addr = r, r.Addr().Unmap().WithZone("")
+	if m.set != s {
+		m.set, m.values, m.turn = s, make([]attributeValue, len(s.attrs)), 0
+	}
+	if m.turn++; m.turn == 0 { // after four billion requests the turns begin anew
+		clear(m.values)
+		m.turn = 1
+	}
+}
+
+func (s *Set) match(m *Matched) error {
+	var err error
+	if m.found, err = s.index.find(m, m.found[:0]); err != nil {
+		return err
+	}
+	slices.Sort(m.found)
+	last := int32(-1)
+	for _, number := range m.found {
+		if number == last {
+			continue
+		}
+		last = number
+		it := &s.items[number]
+		ok, err := it.holds(m)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			continue
+		case it.kind == denies:
+			return m.refuse(nil, "on the deny list")
+		case it.kind == allows:
+			m.Verdict = Exempt
+			return nil
+		}
+		m.Verdict = Limited
+		if err := m.take(it); err != nil || m.Verdict == Refused {
+			return err
+		}
+	}
+	if m.Verdict == Unlimited && s.cfg.Unmatched == UnmatchedDeny {
+		return m.refuse(nil, "no rule matches, and what no rule matches is refused")
+	}
+	return nil
+}
+
+func (m *Matched) refuse(r *Rule, why string) error {
+	m.Verdict, m.Rule, m.Why = Refused, r, why
+	m.Takes, m.Rules = m.Takes[:0], m.Rules[:0]
+	return nil
+}
+
+// holds tells whether the item matches the request.
+func (it *item) holds(m *Matched) (bool, error) {
+	for i := range it.predicates {
+		if ok, err := it.predicates[i].holds(m); err != nil || !ok {
+			return false, err
+		}
+	}
+	for _, except := range it.except {
+		all := true
+		for i := range except {
+			ok, err := except[i].holds(m)
+			if err != nil {
+				return false, err
+			}
+			if !ok {
+				all = false
+				break
+			}
+		}
+		if all {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// take adds the takes of a rule that matches.
+func (m *Matched) take(it *item) error {
+	k, complete, err := m.key(it)
+	if err != nil {
+		return err
+	}
+	if !complete {
+		switch it.rule.Missing {
+		case MissingSkip:
+			return nil
+		case MissingDeny:
+			return m.refuse(it.rule, "lacks what it would count for")
+		}
+	}
+	cost, err := m.cost(it)
+	if err != nil {
+		return err
+	}
+	limits, err := m.limits(it, k)
+	if err != nil {
+		return err
+	}
+	enforced := it.rule.enforces(k)
+	delay := it.rule.MaxDelay
+	for i, limit := range limits {
+		t := sluice.Take{Rule: it.buckets[i].shadow, Limit: limit, Key: k, Cost: cost, MaxDelay: delay}
+		if enforced {
+			t.Rule = it.buckets[i].enforced
+		}
+		m.Takes = append(m.Takes, t)
+		m.Rules = append(m.Rules, it.rule)
+	}
+	return nil
+}
+
+// limits chooses the limits of a key: its own, those of its tier, or the rule's.
+func (m *Matched) limits(it *item, k string) (choice, error) {
+	if limits, ok := it.overrides[k]; ok {
+		return limits, nil
+	}
+	if it.tierBy >= 0 {
+		tier, found, err := m.value(it.tierBy)
+		if err != nil {
+			return nil, err
+		}
+		if limits, ok := it.tiers[tier]; ok && found == Present {
+			return limits, nil
+		}
+	}
+	return it.limits, nil
+}
+
+// enforces tells whether a key is among those for which the rule is enforced. All servers say the same.
+func (r *Rule) enforces(k string) bool {
+	if r.Enforce == 0 || r.Enforce == 100_00 {
+		return true
+	}
+	h := fnv64(fnv64(fnvOffset, r.Name), k)
+	h ^= h >> 32 // the low bits of FNV depend on the low bits of the text alone
+	h *= 0x9E3779B97F4A7C15
+	return int(h>>32%100_00) < r.Enforce
+}
+
+const fnvOffset = 14695981039346656037
+
+func fnv64(h uint64, s string) uint64 {
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+func (m *Matched) cost(it *item) (int64, error) {
+	c := &it.rule.Cost
+	cost := max(1, c.Fixed)
+	if it.costBy >= 0 {
+		text, found, err := m.value(it.costBy)
+		if err != nil {
+			return 0, err
+		}
+		if found == Present {
+			n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
+			if err != nil || n == 0 {
+				return 0, fmt.Errorf("%w: %s of rule %s", ErrCost, c.From.Name, it.rule.Name)
+			}
+			cost = int64(min(n, sluice.MaxCost))
+		}
+	}
+	if c.Max > 0 {
+		cost = min(cost, c.Max)
+	}
+	return cost, nil
+}
+
+// key makes the key that the request counts under, and tells whether all of its parts were there. A single value is a
+// key as it is; all else is written into the buffer.
+func (m *Matched) key(it *item) (k string, complete bool, err error) {
+	if len(it.per) == 0 {
+		return "", true, nil
+	}
+	complete = true
+	if len(it.per) == 1 {
+		p := &it.per[0]
+		if plain := !p.segment && !m.set.attrs[p.attr].ip && !m.set.attrs[p.attr].secret; plain {
+			text, found, err := m.value(p.attr)
+			if err != nil || found == Absent {
+				return key.Absent, false, err
+			}
+			if text == "" || text[0] != 0 {
+				return text, true, nil
+			}
+		}
+		from := len(m.buf)
+		complete, err = m.appendPart(it, p)
+		return m.since(from), complete, err
+	}
+	// Parts need their length in front, which is known afterwards: they are written behind the place of the key.
+	var room [256]byte
+	b := key.AppendSeveral(room[:0])
+	for i := range it.per {
+		from := len(m.buf)
+		has, err := m.appendPart(it, &it.per[i])
+		if err != nil {
+			return "", false, err
+		}
+		complete = complete && has
+		b = key.AppendBytes(b, m.buf[from:])
+		m.buf = m.buf[:from]
+	}
+	from := len(m.buf)
+	m.buf = append(m.buf, b...)
+	return m.since(from), complete, nil
+}
+
+// since is what the buffer holds from there on. It is not copied: a key lives as long as the request is decided.
+func (m *Matched) since(from int) string {
+	b := m.buf[from:]
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// appendPart writes one part of a key into the buffer.
+func (m *Matched) appendPart(it *item, p *part) (complete bool, err error) {
+	if p.segment {
+		m.buf = key.AppendValue(m.buf, m.segment(it, p.name[len("path:"):]))
+		return true, nil
+	}
+	attr := &m.set.attrs[p.attr]
+	if attr.ip {
+		m.buf = key.AppendAddr(m.buf, m.addr, m.set.bits)
+		return m.addr.IsValid(), nil
+	}
+	text, found, err := m.value(p.attr)
+	switch {
+	case err != nil:
+		return false, err
+	case found == Absent:
+		m.buf = append(m.buf, key.Absent...)
+		return false, nil
+	case attr.secret:
+		m.buf = appendSecret(m.buf, &m.set.secret, text)
+	default:
+		m.buf = key.AppendValue(m.buf, text)
+	}
+	return true, nil
+}
+
+// segment is the segment of the path that the pattern which matched calls by this name.
+func (m *Matched) segment(it *item, name string) string {
+	path, _, _ := m.value(m.set.pathAttr)
+	for i := range it.predicates {
+		p := &it.predicates[i]
+		if !p.path || p.not {
+			continue
+		}
+		for _, pattern := range p.patterns {
+			if n := pattern.capture(name); n >= 0 && pattern.matches(path) {
+				return nthSegment(path, n)
+			}
+		}
+	}
+	return ""
+}
+
+// value is an attribute of the request, which is asked for it once.
+func (m *Matched) value(attr int) (string, Found, error) {
+	v := &m.values[attr]
+	if v.turn != m.turn {
+		v.turn = m.turn
+		v.text, v.found, v.err = m.set.attrs[attr].read(m.request)
+		if attr == m.set.pathAttr && v.found == Present {
+			v.text, v.err = m.set.canonicalPath(v.text)
+		}
+	}
+	return v.text, v.found, v.err
+}
+
+func (s *Set) canonicalPath(escaped string) (string, error) {
+	path, err := CanonicalPath(escaped)
+	if s.cfg.IgnorePathCase {
+		path = strings.ToLower(path)
+	}
+	return path, err
+}

@@ -1,0 +1,265 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// predicate is a compiled condition on one attribute.
+type predicate struct {
+	source   *Predicate
+	attr     int
+	ip, path bool
+	not      bool
+	present  *bool
+
+	values    map[string]bool
+	below     map[string]bool // for hosts: names below which others match
+	ranges    addrRanges      // for addresses
+	prefixes  []netip.Prefix  // the same, as they were written
+	starts    []string
+	ends      []string
+	regexps   []*regexp.Regexp
+	patterns  []*pattern
+	indexable bool // only values, patterns or addresses, and not negated
+}
+
+// maxRegexp bounds the length of a regular expression.
+const maxRegexp = 1 << 10
+
+// predicate compiles one condition; all that is wrong with it is reported.
+func (c *compiler) predicate(source *Predicate) (predicate, bool) {
+	p := predicate{source: source, not: source.Not, present: source.Present}
+	sound := len(c.faults)
+	number, err := c.attrs.resolve(source.Ref.Name)
+	if err != nil {
+		c.fault(source.Ref.At, "match: %v", err)
+		return p, false
+	}
+	p.attr = number
+	attr := &c.attrs.list[number]
+	p.ip, p.path = attr.ip && len(attr.fields) == 0, source.Ref.Name == "path"
+	c.values(&p, attr)
+	p.starts, p.ends = source.Prefixes, source.Suffixes
+	if attr.lower || p.path && c.cfg.IgnorePathCase {
+		p.starts, p.ends = lowered(p.starts), lowered(p.ends)
+	}
+	for _, text := range source.Regexps {
+		if len(text) > maxRegexp {
+			c.fault(source.At, "match: a regular expression of %d bytes: at most %d are allowed", len(text), maxRegexp)
+			continue
+		}
+		re, err := regexp.Compile(text)
+		if err != nil {
+			c.fault(source.At, "match: %v: this is RE2, as in Go", err)
+			continue
+		}
+		p.regexps = append(p.regexps, re)
+	}
+	n := len(source.Values) + len(source.Prefixes) + len(source.Suffixes) + len(source.Regexps) + len(source.Patterns)
+	switch {
+	case source.Present != nil && (n > 0 || source.Not):
+		c.fault(source.At, "match: %s: present stands alone, without other conditions", source.Ref.Name)
+	case source.Present == nil && n == 0:
+		c.fault(source.At, "match: %s: there is nothing to compare with: write a value, a list of values, or {present: true}", source.Ref.Name)
+	}
+	simple := len(source.Prefixes)+len(source.Suffixes)+len(source.Regexps) == 0
+	p.indexable = !source.Not && source.Present == nil && simple && len(attr.fields) <= 1
+	return p, len(c.faults) == sound
+}
+
+// values compiles the whole values and patterns of a predicate, according to what the attribute is.
+func (c *compiler) values(p *predicate, attr *attribute) {
+	source := p.source
+	p.values = make(map[string]bool)
+	for _, text := range source.Values {
+		switch {
+		case p.ip:
+			prefix, err := parsePrefix(text)
+			if err != nil {
+				c.fault(source.At, "match: ip: %v", err)
+				continue
+			}
+			p.prefixes = append(p.prefixes, prefix)
+		case attr.is(Host):
+			text = canonicalHost(text)
+			if parent, ok := strings.CutPrefix(text, "*."); ok {
+				if p.below == nil {
+					p.below = make(map[string]bool)
+				}
+				p.below[parent] = true
+			} else if strings.Contains(text, "*") {
+				c.fault(source.At, "match: host %q: a * stands at the beginning, for all names below: *.example.com", text)
+			} else {
+				p.values[text] = true
+			}
+		case attr.is(Method):
+			p.values[strings.ToUpper(text)] = true
+		case attr.lower:
+			p.values[strings.ToLower(text)] = true
+		default:
+			p.values[text] = true
+		}
+	}
+	p.ranges = newAddrRanges(p.prefixes)
+	if len(source.Patterns) > 0 && !p.path {
+		c.fault(source.At, "match: patterns are for path; %s has values, prefix, suffix and regex", source.Ref.Name)
+		return
+	}
+	for _, text := range source.Patterns {
+		pattern, err := parsePattern(text, c.cfg.IgnorePathCase)
+		if err != nil {
+			c.fault(source.At, "match: %v", err)
+			continue
+		}
+		p.patterns = append(p.patterns, pattern)
+	}
+}
+
+func lowered(list []string) []string {
+	lower := make([]string, len(list))
+	for i, s := range list {
+		lower[i] = strings.ToLower(s)
+	}
+	return lower
+}
+
+func (c *attribute) is(k Kind) bool { return len(c.fields) == 1 && c.fields[0].Kind == k }
+
+// holds tells whether the request fulfils the condition.
+func (p *predicate) holds(m *Matched) (bool, error) {
+	if p.ip {
+		a := m.addr
+		switch {
+		case p.present != nil:
+			return a.IsValid() == *p.present, nil
+		case !a.IsValid():
+			return p.not, nil
+		case len(p.starts)+len(p.ends)+len(p.regexps) > 0:
+			return p.fits(a.String()) != p.not, nil
+		}
+		return p.ranges.has(a) != p.not, nil
+	}
+	value, found, err := m.value(p.attr)
+	switch {
+	case err != nil:
+		return false, err
+	case p.present != nil:
+		return (found == Present) == *p.present, nil
+	case found == Absent:
+		return p.not, nil
+	}
+	return p.fits(value) != p.not, nil
+}
+
+func (p *predicate) fits(value string) bool {
+	if p.values[value] {
+		return true
+	}
+	for _, pattern := range p.patterns {
+		if pattern.matches(value) {
+			return true
+		}
+	}
+	if p.below != nil {
+		for rest := value; ; {
+			_, parent, more := strings.Cut(rest, ".")
+			if !more {
+				break
+			}
+			if p.below[parent] {
+				return true
+			}
+			rest = parent
+		}
+	}
+	for _, start := range p.starts {
+		if strings.HasPrefix(value, start) {
+			return true
+		}
+	}
+	for _, end := range p.ends {
+		if strings.HasSuffix(value, end) {
+			return true
+		}
+	}
+	for _, re := range p.regexps {
+		if re.MatchString(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// parsePrefix reads an address or a prefix. IPv4 written as IPv6 is IPv4.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if !strings.Contains(text, "/") {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix: write 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", text)
+		}
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix: write 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", text)
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	if p != p.Masked() {
+		return netip.Prefix{}, fmt.Errorf("%q has bits behind the slash's %d: write %v, or the address alone", text, p.Bits(), p.Masked())
+	}
+	return p, nil
+}
+
+// addrRanges is a set of addresses: ranges in order that do not overlap, so that a search is a few comparisons
+// whatever the size of the list.
+type addrRanges []addrRange
+
+type addrRange struct{ first, last netip.Addr }
+
+func newAddrRanges(prefixes []netip.Prefix) addrRanges {
+	var all addrRanges
+	for _, p := range prefixes {
+		all = append(all, addrRange{p.Masked().Addr(), lastAddr(p)})
+	}
+	slices.SortFunc(all, func(a, b addrRange) int { return a.first.Compare(b.first) })
+	merged := all[:0]
+	for _, r := range all {
+		if n := len(merged); n > 0 && merged[n-1].last.Compare(r.first) >= 0 && merged[n-1].last.BitLen() == r.first.BitLen() {
+			if r.last.Compare(merged[n-1].last) > 0 {
+				merged[n-1].last = r.last
+			}
+			continue
+		}
+		merged = append(merged, r)
+	}
+	return merged
+}
+
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < 8*len(b); i++ {
+		b[i/8] |= 1 << (7 - i%8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+func (r addrRanges) has(a netip.Addr) bool {
+	low, high := 0, len(r)
+	for low < high {
+		mid := (low + high) / 2
+		if r[mid].last.Compare(a) < 0 {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low < len(r) && r[low].first.Compare(a) <= 0
+}

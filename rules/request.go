@@ -1,0 +1,133 @@
+package rules
+
+import (
+	"errors"
+	"net/netip"
+	"net/textproto"
+	"strings"
+)
+
+// Request is what a set looks at. Edges implement it: over an HTTP request, a call, a line of a log.
+type Request interface {
+	// Attribute returns the value of a field, and whether the request has it once, not at all or more than once.
+	Attribute(f *Field) (value string, found Found)
+	// Addr is the client's address, or the zero Addr.
+	Addr() netip.Addr
+}
+
+// Found is how often a request has an attribute.
+type Found uint8
+
+const (
+	Absent    Found = iota
+	Present         // once
+	Ambiguous       // more than once, or in spellings that applications may confuse
+)
+
+// Field is a part of a request that a rule asks for.
+type Field struct {
+	Kind Kind
+	Name string // of a header in its canonical form; empty where the kind says it all
+	// Variants are names that some applications take for that of the header: X_User for X-User. A request that has one
+	// is ambiguous.
+	Variants []string
+}
+
+// Kind is what kind of part of a request a [Field] is.
+type Kind uint8
+
+const (
+	Method    Kind = iota
+	Host           // with or without a port
+	Path           // as sent: escaped and without the query
+	Header         // by its canonical name
+	Query          // a parameter of the query
+	Cookie         // by name
+	Claim          // of a token that somebody has verified
+	BasicUser      // the user name of basic authentication
+	Attr           // what the program calls it
+)
+
+// Errors of [Set.Match]. The request is to be refused: it is not known how it counts.
+var (
+	// ErrAmbiguous is wrapped when a request gives an attribute that counts more than once.
+	ErrAmbiguous = errors.New("rules: an attribute is given more than once")
+	// ErrTooLong is wrapped when an attribute that counts is longer than MaxValue.
+	ErrTooLong = errors.New("rules: an attribute is too long")
+	// ErrCost is wrapped when the attribute that holds the cost holds something else.
+	ErrCost = errors.New("rules: the cost is not a whole number of at least 1")
+)
+
+// MaxValue is the longest value of an attribute, in bytes.
+const MaxValue = 8 << 10
+
+// newField makes the field of a reference such as "header:X-User", or nil if it is none.
+func newField(kind, name string) *Field {
+	switch kind {
+	case "method":
+		return &Field{Kind: Method}
+	case "host":
+		return &Field{Kind: Host}
+	case "path":
+		return &Field{Kind: Path}
+	case "basic_user":
+		return &Field{Kind: BasicUser}
+	case "header":
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		return &Field{Kind: Header, Name: name, Variants: underscored(name)}
+	case "query":
+		return &Field{Kind: Query, Name: name}
+	case "cookie":
+		return &Field{Kind: Cookie, Name: name}
+	case "claim":
+		return &Field{Kind: Claim, Name: name}
+	case "attr":
+		return &Field{Kind: Attr, Name: name}
+	}
+	return nil
+}
+
+// secretHeaders hold credentials.
+var secretHeaders = map[string]bool{
+	"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "X-Api-Key": true, "X-Auth-Token": true,
+}
+
+func (f *Field) secret() bool {
+	return f.Kind == Cookie || f.Kind == Header && secretHeaders[f.Name]
+}
+
+// underscored lists the spellings of a header's name with some of its hyphens as underscores, in the form that
+// net/http keeps them in.
+func underscored(name string) []string {
+	const most = 4 // hyphens; names with more have only the spelling with all of them replaced
+	var hyphens []int
+	for i := range len(name) {
+		if name[i] == '-' {
+			hyphens = append(hyphens, i)
+		}
+	}
+	if len(hyphens) > most {
+		return []string{textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "-", "_"))}
+	}
+	var all []string
+	for mask := 1; mask < 1<<len(hyphens); mask++ {
+		b := []byte(name)
+		for bit, i := range hyphens {
+			if mask&(1<<bit) != 0 {
+				b[i] = '_'
+			}
+		}
+		all = append(all, textproto.CanonicalMIMEHeaderKey(string(b)))
+	}
+	return all
+}
+
+// canonicalHost is a host as it counts: without port and trailing dot, in lower case.
+func canonicalHost(s string) string {
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && strings.IndexByte(s[i:], ']') < 0 {
+		if s[0] == '[' || strings.IndexByte(s, ':') == i {
+			s = s[:i]
+		}
+	}
+	return strings.ToLower(strings.TrimSuffix(s, "."))
+}

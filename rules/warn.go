@@ -1,0 +1,266 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Warning is something about a configuration that is legal and probably not meant.
+type Warning struct {
+	At   Position
+	Rule string
+	Msg  string
+}
+
+func (w Warning) String() string {
+	return (&Error{w.At, w.Rule, w.Msg}).Error()
+}
+
+// warner collects warnings about a set.
+type warner struct {
+	set *Set
+	all []Warning
+}
+
+func (w *warner) warn(at Position, rule, format string, args ...any) {
+	w.all = append(w.all, Warning{at, rule, fmt.Sprintf(format, args...)})
+}
+
+// Warnings looks for rules that can never apply, never deny or never allow, and for other things that are legal and
+// probably not meant.
+func (s *Set) Warnings() []Warning {
+	w := &warner{set: s}
+	for i := range s.items {
+		if it := &s.items[i]; it.kind == limits {
+			w.unreachable(it)
+			w.limits(it)
+			w.options(it.rule)
+		}
+	}
+	w.shadowedLimits()
+	w.addresses()
+	w.unusedAttributes()
+	w.all = append(w.all, domainWarnings(&s.cfg, s.domains)...)
+	slices.SortStableFunc(w.all, func(a, b Warning) int {
+		if a.At.File != b.At.File {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Column, b.At.Column))
+	})
+	return w.all
+}
+
+// unreachable warns of a rule that no request can match.
+func (w *warner) unreachable(it *item) {
+	r := it.rule
+	for i := range it.except {
+		if covers(it.except[i], it.predicates) {
+			w.warn(r.Except[i].At, r.Name, "is never reached: what it matches is excepted")
+		}
+	}
+	for i := range w.set.items {
+		list := &w.set.items[i]
+		if list.kind == limits {
+			break
+		}
+		if covers(list.predicates, it.predicates) {
+			name := [...]string{"refused by the deny list", "let through by the allow list"}[list.kind]
+			w.warn(r.At, r.Name, "is never reached: all that it matches is %s at %v", name, list.source.At)
+		}
+	}
+}
+
+// covers tells that whatever fulfils the narrow conditions fulfils the wide ones too. It may say no where the answer is
+// yes, never the reverse.
+func covers(wide, narrow []predicate) bool {
+	for i := range wide {
+		if !slices.ContainsFunc(narrow, func(n predicate) bool { return wide[i].covers(&n) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *predicate) covers(n *predicate) bool {
+	if p.attr != n.attr || p.not || n.not {
+		return p.attr == n.attr && p.source.String() == n.source.String()
+	}
+	if p.present != nil || n.present != nil || len(n.starts)+len(n.ends)+len(n.regexps)+len(n.below) > 0 {
+		return p.source.String() == n.source.String()
+	}
+	for v := range n.values {
+		if !p.fits(v) {
+			return false
+		}
+	}
+	for _, narrow := range n.patterns {
+		if !slices.ContainsFunc(p.patterns, func(wide *pattern) bool { return wide.covers(narrow) }) {
+			return false
+		}
+	}
+	for _, r := range n.ranges {
+		if !slices.ContainsFunc(p.ranges, func(wide addrRange) bool {
+			return wide.first.Compare(r.first) <= 0 && wide.last.Compare(r.last) >= 0
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// covers tells that every path that fits the narrow pattern fits this one.
+func (p *pattern) covers(narrow *pattern) bool {
+	if len(p.segments) > len(narrow.segments) || !p.below && (narrow.below || len(p.segments) != len(narrow.segments)) {
+		return false
+	}
+	for i := range p.segments {
+		wide, n := &p.segments[i], &narrow.segments[i]
+		if !wide.wild && (n.wild || n.wildcard && wide.text != n.text || !n.wildcard && !wide.matches(n.text)) {
+			return false
+		}
+	}
+	return true
+}
+
+// limits warns of limits that do not do what they say.
+func (w *warner) limits(it *item) {
+	r := it.rule
+	each := func(what string, list []Limit) {
+		for i := range list {
+			l := &list[i]
+			if l.Unlimited || l.Never {
+				continue
+			}
+			capacity := cmp.Or(l.Limit.Burst, l.Limit.Count) + l.Limit.Over
+			switch cost := &r.Cost; {
+			case cost.Fixed > capacity && (cost.Max == 0 || cost.Max > capacity):
+				w.warn(l.At, r.Name, "never allows anything%s: a request costs %d and %d can be spent at once", what, cost.Fixed, capacity)
+			case cost.From != nil && cost.Max > capacity:
+				w.warn(l.At, r.Name, "a request may cost up to %d (cost: max) and only %d can be spent at once%s: dearer ones are never allowed", cost.Max, capacity, what)
+			}
+			if l.Note != "" {
+				w.warn(l.At, r.Name, "%s", l.Note)
+			}
+			if l.Limit.Algorithm == sluice.SlidingCounter && l.Limit.Count < 10 && l.Limit.SubWindows < 2 {
+				w.warn(l.At, r.Name, "sliding_window_counter rounds its estimate to whole requests, which is much for a limit of %d: sliding_window_log is exact and as cheap here", l.Limit.Count)
+			}
+		}
+	}
+	each("", r.Limits)
+	if r.Tiers != nil {
+		for value, list := range r.Tiers.Limits {
+			each(fmt.Sprintf(" in tier %q", value), list)
+		}
+	}
+	for i := range r.Overrides {
+		each(fmt.Sprintf(" for %s", strings.Join(r.Overrides[i].Key, ", ")), r.Overrides[i].Limits)
+	}
+}
+
+func (w *warner) options(r *Rule) {
+	if r.Accuracy != sluice.Exact {
+		w.warn(r.At, r.Name, "accuracy other than exact is not available yet: it counts exactly, which is never less strict")
+	}
+	if r.OnLimit == Queue {
+		w.warn(r.At, r.Name, "on_limit: queue needs the gateway; elsewhere requests over the limit are rejected")
+	}
+	for _, ref := range r.Per {
+		if ref.Name == "path" {
+			w.warn(ref.At, r.Name, "per: path gives every path a count of its own, also paths that do not exist: count by a {name} of the path instead, as per: [path:id]")
+		}
+	}
+}
+
+// shadowedLimits warns of rules that can never deny because another denies first.
+func (w *warner) shadowedLimits() {
+	groups := make(map[string][]*item)
+	for i := range w.set.items {
+		it := &w.set.items[i]
+		if it.kind == limits && w.simple(it.rule) {
+			names := make([]string, 0, len(it.per))
+			for j := range it.per {
+				names = append(names, it.per[j].name)
+			}
+			slices.Sort(names)
+			k := strings.Join(names, "\x00")
+			groups[k] = append(groups[k], it)
+		}
+	}
+	const most = 300 // rules that are compared with each other
+	for _, group := range groups {
+		if len(group) > most {
+			continue
+		}
+		for _, it := range group {
+			for _, other := range group {
+				equal := stricter(it, other) && covers(it.predicates, other.predicates)
+				if it == other || !stricter(other, it) || !covers(other.predicates, it.predicates) || equal && it.rule.At.Line < other.rule.At.Line {
+					continue
+				}
+				w.warn(it.rule.At, it.rule.Name, "can never deny: rule %q at %v has the same keys, applies to the same requests and is at least as strict", other.rule.Name, other.rule.At)
+				break
+			}
+		}
+	}
+}
+
+// simple tells that a rule's one limit is all there is to it.
+func (w *warner) simple(r *Rule) bool {
+	return len(r.Limits) == 1 && r.Tiers == nil && len(r.Overrides) == 0 && len(r.Except) == 0 && !r.Shadow && r.Enforce == 0 &&
+		r.Cost == (Cost{At: r.Cost.At, Fixed: r.Cost.Fixed}) && r.OnLimit == Reject && !r.ChargeDenied && len(r.ChargeStatus) == 0 &&
+		r.Missing == MissingShare
+}
+
+// stricter tells that whatever a allows, b allows too.
+func stricter(a, b *item) bool {
+	x, y := a.limits, b.limits
+	if len(x) != 1 || len(y) != 1 || a.rule.Cost.Fixed < b.rule.Cost.Fixed {
+		return false
+	}
+	l, m := x[0], y[0]
+	if l.Algorithm != m.Algorithm || l.Refill != m.Refill || l.Align != m.Align || l.Over != 0 || m.Over != 0 || l.SubWindows != m.SubWindows {
+		return false
+	}
+	if l.Algorithm == sluice.TokenBucket || l.Algorithm == sluice.LeakyBucket {
+		return l.Refill == sluice.RefillContinuous && l.Burst <= m.Burst && product(l.Count, int64(m.Window)) <= product(m.Count, int64(l.Window))
+	}
+	return l.Window == m.Window && l.Calendar == m.Calendar && l.Zone == m.Zone && l.Count <= m.Count
+}
+
+// product is a·b as far as a float can tell, which is enough to compare rates: exact while it fits.
+func product(a, b int64) float64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	return float64(hi)*(1<<64) + float64(lo)
+}
+
+// addresses warns of counting by address behind a proxy that nobody mentioned.
+func (w *warner) addresses() {
+	ip := &w.set.cfg.ClientIP
+	if ip.At != (Position{}) || len(ip.TrustedProxies) > 0 || ip.Hops > 0 {
+		return
+	}
+	for i := range w.set.items {
+		it := &w.set.items[i]
+		for j := range it.per {
+			if p := &it.per[j]; p.attr >= 0 && w.set.attrs[p.attr].ip {
+				w.warn(it.rule.Per[j].At, it.rule.Name, "counts by the address of the connection: behind a proxy or load balancer that is one address for everybody. "+
+					"Name your proxies with client_ip: {trusted_proxies: [10.0.0.0/8]}, or say that there are none with client_ip: {trusted_proxies: []}")
+				return
+			}
+		}
+	}
+}
+
+func (w *warner) unusedAttributes() {
+	for i := range w.set.cfg.Attributes {
+		a := &w.set.cfg.Attributes[i]
+		if !w.set.used[a.Name] {
+			w.warn(a.At, "", "attribute %q is declared and never used", a.Name)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package rules_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	. "github.com/sluiceproject/sluice/rules"
+)
+
+func TestWarnings(t *testing.T) {
+	at := func(line int) Position { return Position{File: "f.yaml", Line: line, Column: 1} }
+	from := Ref{Name: "header:X-Cost"}
+	known := ClientIP{At: at(1)}
+	for _, test := range []struct {
+		name string
+		cfg  Config
+		want string // "" for none
+	}{
+		{"nothing to say", Config{Rules: []Rule{{Name: "r", Per: per("attr:user"), Limits: limit("1/s")}}}, ""},
+		{"allow list covers the rule", Config{
+			Allow: []Match{match(is("path", "/a/**"))},
+			Rules: []Rule{{Name: "r", Match: match(is("path", "/a/b"), is("method", "GET")), Limits: limit("1/s")}},
+		}, "is never reached: all that it matches is let through by the allow list"},
+		{"deny list covers the rule", Config{
+			Deny:  []Match{match(is("ip", "10.0.0.0/8"))},
+			Rules: []Rule{{Name: "r", Match: match(is("ip", "10.1.0.0/16")), Limits: limit("1/s")}},
+		}, "is never reached: all that it matches is refused by the deny list"},
+		{"allow list covers a part only", Config{
+			Allow: []Match{match(is("path", "/a/b"))},
+			Rules: []Rule{{Name: "r", Match: match(is("path", "/a/*")), Limits: limit("1/s")}},
+		}, ""},
+		{"except covers match", Config{Rules: []Rule{{
+			Name: "r", Match: match(is("method", "GET")), Except: []Match{match(is("method", "GET", "HEAD"))}, Limits: limit("1/s"),
+		}}}, "what it matches is excepted"},
+		{"a stricter rule denies first", Config{Rules: []Rule{
+			{Name: "loose", At: at(1), Match: match(is("path", "/a")), Per: per("attr:u"), Limits: limit("10/s")},
+			{Name: "strict", At: at(5), Match: match(is("path", "/**")), Per: per("attr:u"), Limits: limit("5/s")},
+		}}, `f.yaml:1:1: rule "loose": can never deny: rule "strict" at f.yaml:5:1`},
+		{"a slower rule with a larger burst does not", Config{Rules: []Rule{
+			{Name: "a", At: at(1), Per: per("attr:u"), Limits: limit("10/s")},
+			{Name: "b", At: at(2), Per: per("attr:u"), Limits: limit("100/min")},
+		}}, ""},
+		{"two equal rules: the later is idle", Config{Rules: []Rule{
+			{Name: "a", At: at(1), Limits: limit("10/s")},
+			{Name: "b", At: at(2), Limits: limit("10/s")},
+		}}, `rule "b": can never deny`},
+		{"by address, no word of proxies", Config{Rules: []Rule{{Name: "r", Per: per("ip"), Limits: limit("1/s")}}}, "behind a proxy"},
+		{"by address, proxies known", Config{ClientIP: known, Rules: []Rule{{Name: "r", Per: per("ip"), Limits: limit("1/s")}}}, ""},
+		{"cost above the limit", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{Fixed: 6}}}}, "never allows anything: a request costs 6 and 5"},
+		{"cost that may be above", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{From: &from, Max: 9}}}}, "may cost up to 9"},
+		{"a burst makes room for it", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(5).WithBurst(10)}}, Cost: Cost{Fixed: 6}}}}, ""},
+		{"rounding", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3).With(sluice.SlidingCounter)}}}}}, "rounds its estimate"},
+		{"a note of the reader", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3), Note: "20% of 7 is 1.4, taken for 1"}}}}}, "taken for 1"},
+		{"accuracy", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Accuracy: sluice.Lease}}}, "counts exactly"},
+		{"queue", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), OnLimit: Queue}}}, "needs the gateway"},
+		{"per path", Config{Rules: []Rule{{Name: "r", Per: per("path"), Limits: limit("5/min")}}}, "every path a count of its own"},
+		{"unused attribute", Config{Attributes: []Attribute{{Name: "a", From: per("header:A")}}}, `"a" is declared and never used`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, w := range mustSet(t, test.cfg).Warnings() {
+				got = append(got, w.String())
+			}
+			switch {
+			case test.want == "" && len(got) > 0:
+				t.Errorf("warned: %q", got)
+			case test.want != "" && (len(got) != 1 || !strings.Contains(got[0], test.want)):
+				t.Errorf("warnings %q, want one with %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestExplain(t *testing.T) {
+	cfg := design()
+	cfg.Allow = []Match{match(is("path", "/healthz"))}
+	cfg.Rules = append(cfg.Rules, Rule{Name: "off", Disabled: true, Limits: limit("1/s")})
+	x := mustSet(t, cfg).Explain(req("POST /posts", "claim:sub", "ada"))
+	var got []string
+	for _, r := range x.Rules {
+		line := r.Name
+		if r.Matches {
+			line += " matches"
+		}
+		for _, c := range r.Conditions {
+			if !c.Holds {
+				line += "; fails: " + c.Text + " (" + c.Value + ")"
+			}
+		}
+		for _, k := range r.Key {
+			line += "; " + k.Name + "=" + k.Value
+		}
+		for _, take := range r.Takes {
+			line += "; " + take.Effective().String()
+		}
+		for _, n := range r.Notes {
+			line += "; " + n
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		"allow; fails: path is /healthz (/posts)",
+		"posts-per-user matches; user=ada; 2/s",
+		"signups-per-ip; fails: path is /accounts (/posts)",
+		"rewards-per-device; fails: path is /rewards/* (/posts)",
+		"whole-system matches; 10000/s burst 20000",
+		"off; is not enabled",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if x.Verdict != Limited || len(x.Takes) != 2 {
+		t.Errorf("verdict %v, %d takes", x.Verdict, len(x.Takes))
+	}
+}
