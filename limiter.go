@@ -109,7 +109,7 @@ func (l *Limiter) LimitFor(ctx context.Context, key string) *Limit {
 func (l *Limiter) Store() Store { return l.store }
 
 type scratch struct {
-	takes []Take
+	takes []Take // with their rules set and, between calls, nothing else but a cost
 	out   []Decision
 }
 
@@ -174,7 +174,22 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 	if n <= 0 {
 		return fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
 	}
-	*d, err = l.take(ctx, Take{Key: key, Cost: n})
+	if l.limitFor != nil || len(l.rules) == 0 {
+		*d, err = l.take(ctx, Take{Key: key, Cost: n})
+		return err
+	}
+	// As take does, but what is not set is known to be zero, and nothing is copied twice.
+	s := l.scratch.Get().(*scratch)
+	for i := range s.takes {
+		s.takes[i].Key, s.takes[i].Cost = key, n
+	}
+	if _, err = l.Decide(ctx, s.takes, s.out); err == nil {
+		*d = s.out[Tightest(s.out)]
+	}
+	for i := range s.takes {
+		s.takes[i].Key = "" // let go of it
+	}
+	l.scratch.Put(s)
 	return err
 }
 
@@ -214,7 +229,7 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 		t.Limit = l.limitFor(ctx, t.Key)
 	}
 	s := l.scratch.Get().(*scratch)
-	for i := range s.takes { // their rules are set, and the rest is never used here
+	for i := range s.takes {
 		k := &s.takes[i]
 		k.Limit, k.Key, k.Cost, k.Min, k.MaxDelay, k.At = t.Limit, t.Key, t.Cost, t.Min, t.MaxDelay, t.At
 	}
@@ -224,7 +239,7 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 		d = s.out[Tightest(s.out)]
 	}
 	for i := range s.takes {
-		s.takes[i].Key = "" // let go of it
+		s.takes[i] = Take{Rule: s.takes[i].Rule} // let go of the key, and leave the rest zero for allowGeneral
 	}
 	l.scratch.Put(s)
 	return d, err

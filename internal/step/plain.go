@@ -79,6 +79,26 @@ func (p *Params) PlainUnits(room int64) int64 {
 	return int64(n)
 }
 
+// IsPlainCounter tells that PlainCounter may be used for costs up to the limit.
+func (p *Params) IsPlainCounter() bool { return p.plain == plainCounter }
+
+// CounterAt is what of a counter hangs on the time alone: when a state written now will be fresh, and the weight of the
+// window before.
+func (p *Params) CounterAt(now int64) (fresh, weight int64) {
+	_, into := divide(uint64(now), uint64(p.Length), p.lengthInv)
+	gone, _ := divide(into<<16, uint64(p.Length), p.lengthInv)
+	return now - int64(into) + 2*p.Length, weightOne - int64(gone)
+}
+
+// PlainCounter is the sum at the heart of a counter: the counts of a state after the take, and what is left then. The
+// take fits if that is not negative. The state is of this window, or with passed 1 of the one before; the weight is
+// CounterAt's.
+func (p *Params) PlainCounter(value, passed uint64, weight, cost int64) (after uint64, left int64) {
+	value <<= passed * 32 & 63 // what was current is now before
+	used := int64(value&MaxWindowCount) + (int64(value>>32)*weight+p.half())>>16
+	return value + uint64(cost), p.Count - used - cost
+}
+
 const (
 	plainBucket   = iota + 1 // times are whole microseconds
 	plainFraction            // times have a fraction

@@ -55,3 +55,44 @@ func TestPlainIsTake(t *testing.T) {
 		}
 	}
 }
+
+// CounterAt and PlainCounter, put together as a table does, decide as Plain does.
+func TestPlainCounterIsPlain(t *testing.T) {
+	first := seed(t)
+	var same, before, denied int
+	for i := range uint64(soak(3000)) {
+		rnd := rand.New(rand.NewPCG(first+i, 2))
+		p := step.Compile(drawCounter(rnd))
+		for range 60 {
+			now, cost := 1e15+rnd.Int64N(1e15), 1+rnd.Int64N(p.Count)
+			fresh, weight := p.CounterAt(now)
+			if fresh <= now+p.Length || fresh > now+2*p.Length || fresh%p.Length != 0 || weight < 1 || weight > 1<<16 {
+				t.Fatalf("seed %d: length %d at %d: fresh %d, weight %d", first+i, p.Length, now, fresh, weight)
+			}
+			passed := rnd.Uint64N(2)
+			value := uint64(rnd.Int64N(p.Count+1)) | uint64(rnd.Int64N(p.Count+1))<<32
+			after, left := p.PlainCounter(value, passed, weight, cost)
+			wantFresh, want, retry, remaining := p.Plain(fresh-int64(passed)*p.Length, value, p.Shape(), now, cost)
+			if retry == step.Undecided || (left >= 0) != (retry == step.Fits) {
+				t.Fatalf("seed %d: %+v, value %x, passed %d, cost %d at %d: left %d, Plain's retry is %d",
+					first+i, p, value, passed, cost, now, left, retry)
+			}
+			if left < 0 {
+				denied++
+				continue
+			}
+			if fresh != wantFresh || after != want || left != remaining {
+				t.Fatalf("seed %d: %+v, value %x, passed %d, cost %d at %d: fresh %d, value %x, left %d; Plain says %d, %x, %d",
+					first+i, p, value, passed, cost, now, fresh, after, left, wantFresh, want, remaining)
+			}
+			if passed == 0 {
+				same++
+			} else {
+				before++
+			}
+		}
+	}
+	if same == 0 || before == 0 || denied == 0 {
+		t.Errorf("%d fit in their window, %d in the next, %d were denied: the test tests nothing", same, before, denied)
+	}
+}

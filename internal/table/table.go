@@ -192,6 +192,10 @@ func (seg *segment) lookup(tag, extra uint64) *slot {
 				return s
 			}
 		}
+	} else if i := homeOf(tag, seg.homes); i < seg.slots.len { // in line: the call would cost as much as the look
+		if s := seg.slots.at(i); s.tag == tag && s.word&extraMask == extra {
+			return s
+		}
 	}
 	if i, ok := seg.find(tag, extra); ok {
 		return seg.slots.at(i)
