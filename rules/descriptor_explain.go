@@ -18,8 +18,8 @@ type DescriptorStep struct {
 	Entry Entry
 	By    EntryMatch
 	Rule  *DescriptorRule // nil: none was found
-	// Considered are the other rules that were looked at, or would have been, and why they were not chosen, in the order
-	// in which they are looked at.
+	// Considered are the other rules that were looked at, or would have been, and why they were not chosen, in that
+	// order.
 	Considered []string
 }
 
@@ -88,7 +88,8 @@ func (t *domainTree) explain(entries []Entry) (steps []DescriptorStep, outcome s
 		n, by := level.choose(e, &scratch)
 		step := DescriptorStep{Entry: *e, By: by, Considered: level.considered(e, n, by)}
 		if n == nil {
-			return append(steps, step), fmt.Sprintf("entry %d: %s below %s: not limited", i+1, level.nothingFor(e), above)
+			outcome = fmt.Sprintf("entry %d: %s below %s: not limited", i+1, level.nothingFor(e), above)
+			return append(steps, step), outcome
 		}
 		step.Rule = n.rule
 		steps = append(steps, step)
@@ -130,7 +131,7 @@ func (l *domainLevel) nothingFor(e *Entry) string {
 	return fmt.Sprintf("no rule for key %q", e.Key)
 }
 
-// considered lists the siblings of the chosen rule in the order in which they are looked at: exact, wildcards, key only.
+// considered lists the siblings of the chosen rule in the order in which they are looked at.
 func (l *domainLevel) considered(e *Entry, chosen *domainNode, by EntryMatch) []string {
 	var all []string
 	if by != EntryExact {
@@ -148,7 +149,7 @@ func (l *domainLevel) considered(e *Entry, chosen *domainNode, by EntryMatch) []
 			if n.pattern.matches(e.Key + "_" + e.Value) {
 				all = append(all, fmt.Sprintf("wildcard %s matches too, but an exact rule comes first", n.rule.label()))
 			}
-		default: // the choice says that it does not match
+		case n.rule.Key == e.Key || strings.Contains(n.rule.Key, "*"): // and it does not match, or it were the choice
 			if unmatched++; unmatched <= maxConsidered {
 				all = append(all, fmt.Sprintf("wildcard %s does not match", n.rule.label()))
 			}

@@ -3,9 +3,10 @@ package rules
 // AppendStatKey appends the name that Envoy's service counts a descriptor under in its statistics: the domain and one
 // part for each entry, joined by dots. The entries are those that matched the limit.
 //
-// A part is the key alone where the rule is for any value, the pattern where it has a *, and else the key and the value.
-// ValueToMetric of a level puts the value where the key stood alone or the pattern stood, and DetailedMetric of the
-// limit's own rule does so at all levels; but where a ShareThreshold counts values together the pattern stays.
+// A part is the key alone where the rule is for any value, the key and the pattern where the rule has a *, and else the
+// key and the value. ValueToMetric of a level puts the value where the key stood alone or the pattern stood, and
+// DetailedMetric of the limit's own rule does so at all levels; but where a ShareThreshold counts values together the
+// pattern stays.
 func (l *DescriptorLimit) AppendStatKey(b []byte, entries []Entry) []byte {
 	detailed := l.Source.DetailedMetric
 	shares := false

@@ -125,7 +125,8 @@ func (c *domainCompiler) level(rules []DescriptorRule, path []*domainNode) *doma
 		}
 		c.limit(n, path, name)
 		if r.ShareThreshold && n.pattern == nil {
-			c.fault(r.At, name, "share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", n.composite)
+			c.fault(r.At, name, "share_threshold can only be used with wildcard values (containing '*'), "+
+				"but found key '%s'", n.composite)
 		}
 		if len(r.Descriptors) > 0 {
 			n.below = c.level(r.Descriptors, path)
@@ -180,7 +181,8 @@ func (c *domainCompiler) limit(n *domainNode, path []*domainNode, name string) {
 // rules makes the limiter's rules of a limit. The first is named by the path; others have a number or a name behind it.
 func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 	if at, taken := c.native[path]; taken && len(l.Source.Limits) > 0 {
-		c.fault(l.Source.At, path, "the rule at %v is named %q too, and the two would share a count: rename it", at, path)
+		c.fault(l.Source.At, path, "the rule at %v is named %q too, and the two would share a count: rename it",
+			at, path)
 	}
 	names := make(map[string]bool)
 	for i := range l.Source.Limits {

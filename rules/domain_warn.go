@@ -38,7 +38,8 @@ func (w *domainWarner) level(l *domainLevel, above []*domainNode) {
 		path := append(above[:len(above):len(above)], n)
 		switch by := l.coveredBy(n); {
 		case by != nil && n.pattern != nil:
-			w.warn(n, path, "never matches: all that it could match, the earlier rule %s matches: put it before that one", by.rule.label())
+			w.warn(n, path, "never matches: all that it could match, the earlier rule %s matches: "+
+				"put it before that one", by.rule.label())
 		case by != nil:
 			w.warn(n, path, "never matches: the rule %s matches every value of %q, and rules with a * come before "+
 				"those for any value: keep one of the two", by.rule.label(), n.rule.Key)

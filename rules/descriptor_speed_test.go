@@ -1,0 +1,70 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestMatchDescriptorsDoesNotAllocate(t *testing.T) {
+	rules := forest{
+		limited("a", "").with(named("A")),
+		limited("b", "").with(named("B", "A")),
+		node("s", "files/*", limited("u", "*.pdf", limited("deep", ""))).with(sharing),
+		limited("\x00", ""),
+	}
+	for i := range 1000 {
+		rules = append(rules, limited("path", fmt.Sprintf("/tenants/%d/*", i)))
+		rules = append(rules, limited("host", fmt.Sprintf("*.t%d.example", i)))
+	}
+	tree := mustTree(t, rules...)
+	ds := []Descriptor{
+		{entries("a", "1"), 1},
+		{entries("b", strings.Repeat("long ", 100)), 1},
+		{entries("s", "files/x", "u", "x.pdf", "deep", "1"), 0},
+		{entries("\x00", "\x00"), 2},
+		{entries("path", "/tenants/555/x"), 1},
+		{entries("host", "www.t555.example"), 1},
+		{entries("none", ""), 1},
+	}
+	var m MatchedDescriptors
+	var stat []byte
+	run := func() {
+		tree.match(ds, &m)
+		for i := range m.Each {
+			if l := m.Each[i].Limit; l != nil {
+				stat = l.AppendStatKey(stat[:0], ds[i].Entries)
+			}
+		}
+	}
+	run()
+	if len(m.Takes) != 5 {
+		t.Fatalf("%d takes, want 5", len(m.Takes))
+	}
+	if n := testing.AllocsPerRun(100, run); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkMatchDescriptors(b *testing.B) {
+	for _, siblings := range []int{10, 10_000} {
+		var rules []DescriptorRule
+		for i := range siblings {
+			rules = append(rules, limited("path", fmt.Sprintf("/tenants/%d/*", i)))
+			rules = append(rules, limited("host", fmt.Sprintf("*.t%d.example", i)), limited("user", fmt.Sprint(i)))
+		}
+		tree := mustTree(b, rules...)
+		for _, e := range []Entry{{"user", "7"}, {"path", "/tenants/7/x"}, {"host", "www.t7.example"}, {"other", "x"}} {
+			b.Run(fmt.Sprintf("%s-of-%d", e.Key, siblings), func(b *testing.B) {
+				ds := []Descriptor{{[]Entry{e}, 1}}
+				var m MatchedDescriptors
+				for b.Loop() {
+					tree.match(ds, &m)
+				}
+				if (len(m.Takes) == 1) == (e.Key == "other") {
+					b.Fatalf("%d takes", len(m.Takes))
+				}
+			})
+		}
+	}
+}
