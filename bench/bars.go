@@ -114,6 +114,9 @@ func (r *report) bars() []bar {
 	}
 	add(gc)
 	add(r.allocBar())
+	for _, w := range r.Rules {
+		add(atMost("match among 10,000 rules, by "+w.Shape, ruleMatch, w.Many/w.Few, 2, "× among 10"))
+	}
 	add(atMost("HTTP middleware, of a bare request", httpServe, r.httpShare("http-sluice"), 5, " %"))
 	return bars
 }
@@ -127,6 +130,11 @@ func (r *report) allocBar() bar {
 			if w.role == roleOurs && w.Ns > 0 && w.Allocs > worst {
 				worst, where = w.Allocs, w.Contender+" "+t.Scenario
 			}
+		}
+	}
+	for _, w := range r.Rules {
+		if w.Allocs > worst {
+			worst, where = w.Allocs, "rules by "+w.Shape
 		}
 	}
 	if worst >= 0 {

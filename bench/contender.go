@@ -65,7 +65,7 @@ var leftOut = []left{
 
 // contenders lists everything that can be measured, in the order of the tables.
 func contenders() []contender {
-	return slices.Concat([]contender{floorContender, emptyContender}, ours, peers, httpContenders)
+	return slices.Concat([]contender{floorContender, emptyContender}, ours, peers, httpContenders, []contender{rulesContender})
 }
 
 var emptyContender = contender{

@@ -23,10 +23,11 @@ type job struct {
 
 // A result is what a child process found.
 type result struct {
-	Invalid string    `json:",omitempty"` // why the figures mean nothing
-	Phases  []phase   `json:",omitempty"`
-	Memory  *memory   `json:",omitempty"`
-	HTTP    *httpCost `json:",omitempty"`
+	Invalid string     `json:",omitempty"` // why the figures mean nothing
+	Phases  []phase    `json:",omitempty"`
+	Memory  *memory    `json:",omitempty"`
+	HTTP    *httpCost  `json:",omitempty"`
+	Rules   []ruleCost `json:",omitempty"`
 }
 
 // A phase is one timed loop.

@@ -17,6 +17,7 @@ type report struct {
 	Timings    []timing
 	Memory     []memoryTable `json:",omitempty"`
 	HTTP       []httpRow     `json:",omitempty"`
+	Rules      []ruleCost    `json:",omitempty"`
 	Bars       []bar
 	Contenders []about
 	Notes      []string
@@ -85,6 +86,10 @@ func (r *runner) report() *report {
 		s := &r.scenarios[i]
 		if s.name == httpServe {
 			rep.HTTP = r.httpRows(s, invalid)
+			continue
+		}
+		if s.name == ruleMatch {
+			rep.Rules = r.ruleRows(s, invalid)
 			continue
 		}
 		if !s.timed() {
@@ -228,6 +233,28 @@ func (r *runner) httpRows(s *scenario, invalid map[string]bool) (rows []httpRow)
 			w.Share = (w.HandlerNs - bare.HandlerNs) / bare.ServerNs
 		}
 		rows = append(rows, w)
+	}
+	return rows
+}
+
+// ruleRows are the medians over the repetitions, shape by shape.
+func (r *runner) ruleRows(s *scenario, invalid map[string]bool) (rows []ruleCost) {
+	for i := range r.contenders {
+		c := &r.contenders[i]
+		if !c.runs(s.name) {
+			continue
+		}
+		all, _ := r.valid(s, c, invalid)
+		for j := range shapes {
+			var few, many, allocs []float64
+			for _, res := range all {
+				few, many = append(few, res.Rules[j].Few), append(many, res.Rules[j].Many)
+				allocs = append(allocs, res.Rules[j].Allocs)
+			}
+			if len(all) > 0 {
+				rows = append(rows, ruleCost{shapes[j].name, median(few), median(many), median(allocs)})
+			}
+		}
 	}
 	return rows
 }

@@ -142,6 +142,8 @@ func runChild(text string, stdout io.Writer) error {
 		res, err = measure(c, s, j)
 	case s.name == httpServe:
 		res, err = measureHTTP(c, s)
+	case s.name == ruleMatch:
+		res, err = measureRules(s)
 	default:
 		res, err = weigh(c, s)
 	}

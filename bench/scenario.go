@@ -19,6 +19,7 @@ const (
 	mem5m   = "mem5m"
 
 	httpServe = "http"
+	ruleMatch = "rules"
 )
 
 // A scenario is one thing to measure about every contender that runs it.
@@ -39,7 +40,7 @@ func (s *scenario) repeats(c *contender) int {
 	return s.reps
 }
 
-func (s *scenario) timed() bool { return s.ops > 0 && s.name != httpServe }
+func (s *scenario) timed() bool { return s.ops > 0 && s.name != httpServe && s.name != ruleMatch }
 
 // scenarios returns all scenarios in their full or quick size. The number of operations is fixed and the same for all
 // contenders, however slow. Scenarios without a bar are repeated less, and so are those about memory, which vary little.
@@ -60,6 +61,7 @@ func scenarios(quick bool, reps int) []scenario {
 		{mem1m, "memory with 1M keys", 1_000_000, 0, less, true},
 		{mem5m, "memory and garbage collection with 5M keys", 5_000_000, 0, less, true},
 		{httpServe, "HTTP middleware", 1, 300_000, reps, false},
+		{ruleMatch, "finding the rules of a request", 1, 1_100_000, less, false},
 	}
 	if quick {
 		all[0].ops = 1_000_000
@@ -68,6 +70,7 @@ func scenarios(quick bool, reps int) []scenario {
 		all[3].keys, all[3].ops, all[3].title = 200_000, 200_000, "200k keys, Zipf 1.1"
 		all[4].keys, all[4].ops, all[4].title = 200_000, 200_000, "200k exhausted keys, uniform, every decision a denial"
 		all[7].ops = 100_000
+		all[8].ops = 220_000
 		all = slices.DeleteFunc(all, func(s scenario) bool { return s.name == mem5m || s.name == fresh })
 	}
 	return all

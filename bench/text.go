@@ -24,6 +24,9 @@ func (r *report) write(out io.Writer) error {
 	if len(r.HTTP) > 0 {
 		writeHTTP(w, r.HTTP)
 	}
+	if len(r.Rules) > 0 {
+		writeRules(w, r.Rules)
+	}
 	fmt.Fprint(w, "\nBars for Sluice, from the medians above\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, b := range r.Bars {
@@ -53,7 +56,7 @@ func (r *report) write(out io.Writer) error {
 
 // ran tells whether a scenario was part of the run.
 func (r *report) ran(scenario string) bool {
-	return scenario == httpServe && len(r.HTTP) > 0 ||
+	return scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
 		slices.ContainsFunc(r.Timings, func(t timing) bool { return t.Scenario == scenario }) ||
 		slices.ContainsFunc(r.Memory, func(t memoryTable) bool { return t.Scenario == scenario })
 }
@@ -116,6 +119,16 @@ func writeHTTP(w io.Writer, rows []httpRow) {
 		}
 		fmt.Fprintf(tw, "%s\t%.0f\t%s\t%.1f µs\t%.1f %%\t\n",
 			r.Contender, r.HandlerNs, allocs(r.Allocs), r.ServerNs/1000, 100*r.Share)
+	}
+	tw.Flush()
+}
+
+func writeRules(w io.Writer, rows []ruleCost) {
+	fmt.Fprintf(w, "\nFinding the rules of a request, one cpu (-only %s)\n\n", ruleMatch)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(tw, "rules differ in\tns among %d\tns among %d\tratio\tallocs\t\n", fewRules, manyRules)
+	for _, r := range rows {
+		fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.2f\t%s\t\n", r.Shape, r.Few, r.Many, r.Many/r.Few, allocs(r.Allocs))
 	}
 	tw.Flush()
 }

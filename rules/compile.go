@@ -18,6 +18,7 @@ type Set struct {
 	attrs    []attribute
 	pathAttr int    // -1: nobody asks for the path
 	items    []item // deny lists, allow lists, rules: in this order
+	fast     []fast // the same for matching
 	index    index
 	bits     int // of an IPv6 address that count
 	secret   [32]byte
@@ -118,7 +119,7 @@ func New(cfg Config) (*Set, error) {
 	if number, ok := attrs.numbers["path"]; ok {
 		s.pathAttr = number
 	}
-	s.index.build(s)
+	s.buildFast(s.index.build(s))
 	return s, nil
 }
 

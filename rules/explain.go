@@ -56,7 +56,7 @@ func (s *Set) Explain(r Request) *Explanation {
 		e.Why = "on the allow list"
 	}
 	for i := range s.items {
-		e.Rules = append(e.Rules, s.explainItem(&s.items[i], r))
+		e.Rules = append(e.Rules, s.explainItem(&s.fast[i], r))
 	}
 	for i := range s.cfg.Rules {
 		if rule := &s.cfg.Rules[i]; rule.Disabled {
@@ -67,8 +67,9 @@ func (s *Set) Explain(r Request) *Explanation {
 	return e
 }
 
-func (s *Set) explainItem(it *item, r Request) RuleExplanation {
+func (s *Set) explainItem(f *fast, r Request) RuleExplanation {
 	var m Matched
+	it := f.item
 	m.begin(s, r)
 	x := RuleExplanation{At: it.source.At, Matches: true}
 	switch it.kind {
@@ -95,19 +96,19 @@ func (s *Set) explainItem(it *item, r Request) RuleExplanation {
 		x.Matches = x.Matches && !all
 	}
 	if x.Matches && it.kind == limits {
-		x.explainTakes(&m, it)
+		x.explainTakes(&m, f)
 	}
 	return x
 }
 
-func (x *RuleExplanation) explainTakes(m *Matched, it *item) {
-	r := it.rule
+func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
+	it, r := f.item, f.rule
 	for i := range it.per {
 		x.Key = append(x.Key, KeyPart{it.per[i].name, m.shown(it, &it.per[i])})
 	}
-	k, complete, err := m.key(it)
+	k, complete, err := m.key(f)
 	if err == nil {
-		err = m.take(it)
+		err = m.take(f)
 	}
 	switch {
 	case err != nil:

@@ -19,14 +19,44 @@ type index struct {
 // valueIndex finds items by the value of one attribute.
 type valueIndex struct {
 	attr  int
-	items map[string][]int32
-	below map[string][]int32 // hosts: items for all names below
+	items map[string]numbers
+	below map[string]numbers // hosts: items for all names below
 }
 
 // addrIndex finds items by the client's address: a look-up for each length of prefix that occurs.
 type addrIndex struct {
 	lengths []int // of IPv4 prefixes, and 1000 more than those of IPv6 prefixes
-	items   map[netip.Prefix][]int32
+	items   map[netip.Prefix]numbers
+}
+
+// numbers is a list of items that is mostly one long, which then needs no memory of its own.
+type numbers struct {
+	first int32
+	n     int32
+	more  *[]int32
+}
+
+func (l numbers) with(number int32) numbers {
+	switch {
+	case l.n == 0:
+		l.first = number
+	case l.more == nil:
+		l.more = &[]int32{number}
+	default:
+		*l.more = append(*l.more, number)
+	}
+	l.n++
+	return l
+}
+
+func (l *numbers) appendTo(found []int32) []int32 {
+	switch l.n {
+	case 0:
+		return found
+	case 1:
+		return append(found, l.first)
+	}
+	return append(append(found, l.first), *l.more...)
 }
 
 const ipv6Length = 1000
@@ -55,7 +85,8 @@ func (p *predicate) keys() []indexKey {
 	return keys
 }
 
-func (x *index) build(s *Set) {
+// build enters all items and returns for each the predicate that is proved when the index finds it, if there is one.
+func (x *index) build(s *Set) (proved []*predicate) {
 	count := make(map[indexKey]int)
 	for i := range s.items {
 		for j := range s.items[i].predicates {
@@ -83,8 +114,10 @@ func (x *index) build(s *Set) {
 			}
 		}
 		x.add(best, int32(i))
+		proved = append(proved, best)
 	}
 	slices.Sort(x.addrs.lengths)
+	return proved
 }
 
 func (x *index) add(p *predicate, number int32) {
@@ -106,10 +139,10 @@ func (x *index) add(p *predicate, number int32) {
 	default:
 		v := x.forAttr(p.attr)
 		for text := range p.values {
-			v.items[text] = append(v.items[text], number)
+			v.items[text] = v.items[text].with(number)
 		}
 		for text := range p.below {
-			v.below[text] = append(v.below[text], number)
+			v.below[text] = v.below[text].with(number)
 		}
 	}
 }
@@ -130,16 +163,16 @@ func (x *index) forAttr(attr int) *valueIndex {
 			return &x.values[i]
 		}
 	}
-	x.values = append(x.values, valueIndex{attr, make(map[string][]int32), make(map[string][]int32)})
+	x.values = append(x.values, valueIndex{attr, make(map[string]numbers), make(map[string]numbers)})
 	return &x.values[len(x.values)-1]
 }
 
 func (a *addrIndex) add(prefixes []netip.Prefix, number int32) {
 	if a.items == nil {
-		a.items = make(map[netip.Prefix][]int32)
+		a.items = make(map[netip.Prefix]numbers)
 	}
 	for _, p := range prefixes {
-		a.items[p] = append(a.items[p], number)
+		a.items[p] = a.items[p].with(number)
 		length := p.Bits()
 		if p.Addr().Is6() {
 			length += ipv6Length
@@ -171,14 +204,16 @@ func (x *index) find(m *Matched, found []int32) ([]int32, error) {
 		if has == Absent {
 			continue
 		}
-		found = append(found, v.items[value]...)
+		list := v.items[value]
+		found = list.appendTo(found)
 		if len(v.below) > 0 {
 			for rest := value; ; {
 				_, parent, more := strings.Cut(rest, ".")
 				if !more {
 					break
 				}
-				found = append(found, v.below[parent]...)
+				list := v.below[parent]
+				found = list.appendTo(found)
 				rest = parent
 			}
 		}
@@ -199,7 +234,8 @@ func (a *addrIndex) find(addr netip.Addr, found []int32) []int32 {
 			continue
 		}
 		if p, err := addr.Prefix(bits); err == nil {
-			found = append(found, a.items[p]...)
+			list := a.items[p]
+			found = list.appendTo(found)
 		}
 	}
 	return found

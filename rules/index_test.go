@@ -146,7 +146,16 @@ func slowMatch(t *rapid.T, s *Set, r Request) (Verdict, []string) {
 	m.begin(s, r)
 	for i := range s.items {
 		it := &s.items[i]
-		ok, err := it.holds(&m)
+		ok := true
+		for j := range it.predicates {
+			holds, err := it.predicates[j].holds(&m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ok = ok && holds
+		}
+		excepted, err := it.excepted(&m)
+		ok = ok && !excepted
 		switch {
 		case err != nil:
 			t.Fatal(err)

@@ -85,21 +85,21 @@ func (s *Set) match(m *Matched) error {
 			continue
 		}
 		last = number
-		it := &s.items[number]
-		ok, err := it.holds(m)
+		f := &s.fast[number]
+		ok, err := f.holds(m)
 		switch {
 		case err != nil:
 			return err
 		case !ok:
 			continue
-		case it.kind == denies:
+		case f.kind == denies:
 			return m.refuse(nil, "on the deny list")
-		case it.kind == allows:
+		case f.kind == allows:
 			m.Verdict = Exempt
 			return nil
 		}
 		m.Verdict = Limited
-		if err := m.take(it); err != nil || m.Verdict == Refused {
+		if err := m.take(f); err != nil || m.Verdict == Refused {
 			return err
 		}
 	}
@@ -115,13 +115,22 @@ func (m *Matched) refuse(r *Rule, why string) error {
 	return nil
 }
 
-// holds tells whether the item matches the request.
-func (it *item) holds(m *Matched) (bool, error) {
-	for i := range it.predicates {
-		if ok, err := it.predicates[i].holds(m); err != nil || !ok {
+// holds tells whether an item that the index found matches the request.
+func (f *fast) holds(m *Matched) (bool, error) {
+	for i := range f.checks {
+		if ok, err := f.checks[i].holds(m); err != nil || !ok {
 			return false, err
 		}
 	}
+	if f.excepts {
+		excepted, err := f.item.excepted(m)
+		return !excepted, err
+	}
+	return true, nil
+}
+
+// excepted tells whether one of the item's exceptions holds.
+func (it *item) excepted(m *Matched) (bool, error) {
 	for _, except := range it.except {
 		all := true
 		for i := range except {
@@ -135,45 +144,53 @@ func (it *item) holds(m *Matched) (bool, error) {
 			}
 		}
 		if all {
-			return false, nil
+			return true, nil
 		}
 	}
-	return true, nil
+	return false, nil
 }
 
 // take adds the takes of a rule that matches.
-func (m *Matched) take(it *item) error {
-	k, complete, err := m.key(it)
+func (m *Matched) take(f *fast) error {
+	k, complete, err := m.key(f)
 	if err != nil {
 		return err
 	}
 	if !complete {
-		switch it.rule.Missing {
+		switch f.missing {
 		case MissingSkip:
 			return nil
 		case MissingDeny:
-			return m.refuse(it.rule, "lacks what it would count for")
+			return m.refuse(f.rule, "lacks what it would count for")
 		}
 	}
-	cost, err := m.cost(it)
-	if err != nil {
-		return err
+	cost := f.cost
+	if f.costBy >= 0 {
+		if cost, err = m.cost(f); err != nil {
+			return err
+		}
 	}
-	limits, err := m.limits(it, k)
-	if err != nil {
-		return err
+	enforced := f.enforce == 0 || f.rule.enforces(k)
+	if !f.chooses {
+		for i := range f.takes {
+			m.add(f, &f.takes[i].bucket, f.takes[i].limit, k, cost, enforced)
+		}
+		return nil
 	}
-	enforced := it.rule.enforces(k)
-	delay := it.rule.MaxDelay
+	limits, err := m.limits(f.item, k)
 	for i, limit := range limits {
-		t := sluice.Take{Rule: it.buckets[i].shadow, Limit: limit, Key: k, Cost: cost, MaxDelay: delay}
-		if enforced {
-			t.Rule = it.buckets[i].enforced
-		}
-		m.Takes = append(m.Takes, t)
-		m.Rules = append(m.Rules, it.rule)
+		m.add(f, &f.item.buckets[i], limit, k, cost, enforced)
 	}
-	return nil
+	return err
+}
+
+func (m *Matched) add(f *fast, b *bucket, limit *sluice.Limit, k string, cost int64, enforced bool) {
+	t := sluice.Take{Rule: b.shadow, Limit: limit, Key: k, Cost: cost, MaxDelay: f.delay}
+	if enforced {
+		t.Rule = b.enforced
+	}
+	m.Takes = append(m.Takes, t)
+	m.Rules = append(m.Rules, f.rule)
 }
 
 // limits chooses the limits of a key: its own, those of its tier, or the rule's.
@@ -213,22 +230,18 @@ func fnv64(h uint64, s string) uint64 {
 	return h
 }
 
-func (m *Matched) cost(it *item) (int64, error) {
-	c := &it.rule.Cost
-	cost := max(1, c.Fixed)
-	if it.costBy >= 0 {
-		text, found, err := m.value(it.costBy)
-		if err != nil {
-			return 0, err
-		}
-		if found == Present {
-			n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
-			if err != nil || n == 0 {
-				return 0, fmt.Errorf("%w: %s of rule %s", ErrCost, c.From.Name, it.rule.Name)
-			}
-			cost = int64(min(n, sluice.MaxCost))
-		}
+// cost reads what the request says that it costs.
+func (m *Matched) cost(f *fast) (int64, error) {
+	c := &f.rule.Cost
+	text, found, err := m.value(int(f.costBy))
+	if err != nil || found == Absent {
+		return f.cost, err
 	}
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%w: %s of rule %s", ErrCost, c.From.Name, f.rule.Name)
+	}
+	cost := int64(min(n, sluice.MaxCost))
 	if c.Max > 0 {
 		cost = min(cost, c.Max)
 	}
@@ -237,13 +250,13 @@ func (m *Matched) cost(it *item) (int64, error) {
 
 // key makes the key that the request counts under, and tells whether all of its parts were there. A single value is a
 // key as it is; all else is written into the buffer.
-func (m *Matched) key(it *item) (k string, complete bool, err error) {
-	if len(it.per) == 0 {
+func (m *Matched) key(f *fast) (k string, complete bool, err error) {
+	if len(f.per) == 0 {
 		return "", true, nil
 	}
 	complete = true
-	if len(it.per) == 1 {
-		p := &it.per[0]
+	if len(f.per) == 1 {
+		p := &f.per[0]
 		if plain := !p.segment && !m.set.attrs[p.attr].ip && !m.set.attrs[p.attr].secret; plain {
 			text, found, err := m.value(p.attr)
 			if err != nil || found == Absent {
@@ -254,15 +267,15 @@ func (m *Matched) key(it *item) (k string, complete bool, err error) {
 			}
 		}
 		from := len(m.buf)
-		complete, err = m.appendPart(it, p)
+		complete, err = m.appendPart(f.item, p)
 		return m.since(from), complete, err
 	}
 	// Parts need their length in front, which is known afterwards: they are written behind the place of the key.
 	var room [256]byte
 	b := key.AppendSeveral(room[:0])
-	for i := range it.per {
+	for i := range f.per {
 		from := len(m.buf)
-		has, err := m.appendPart(it, &it.per[i])
+		has, err := m.appendPart(f.item, &f.per[i])
 		if err != nil {
 			return "", false, err
 		}

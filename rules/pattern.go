@@ -171,9 +171,9 @@ func wildcard(pattern, text string) bool {
 type pathIndex struct {
 	literals map[string]*pathIndex
 	wild     *pathIndex
-	globs    []pathGlob // segments with a * inside
-	here     []int32    // rules whose pattern ends here
-	below    []int32    // rules whose pattern goes on with **
+	here     numbers     // rules whose pattern ends here
+	below    numbers     // rules whose pattern goes on with **
+	globs    *[]pathGlob // segments with a * inside
 }
 
 type pathGlob struct {
@@ -186,9 +186,9 @@ func (x *pathIndex) add(p *pattern, rule int32) {
 		x = x.child(&p.segments[i])
 	}
 	if p.below {
-		x.below = append(x.below, rule)
+		x.below = x.below.with(rule)
 	} else {
-		x.here = append(x.here, rule)
+		x.here = x.here.with(rule)
 	}
 }
 
@@ -200,13 +200,17 @@ func (x *pathIndex) child(s *segment) *pathIndex {
 		}
 		return x.wild
 	case s.wildcard:
-		for i := range x.globs {
-			if x.globs[i].segment.text == s.text {
-				return x.globs[i].next
+		if x.globs == nil {
+			x.globs = new([]pathGlob)
+		}
+		for _, g := range *x.globs {
+			if g.segment.text == s.text {
+				return g.next
 			}
 		}
-		x.globs = append(x.globs, pathGlob{*s, new(pathIndex)})
-		return x.globs[len(x.globs)-1].next
+		next := new(pathIndex)
+		*x.globs = append(*x.globs, pathGlob{*s, next})
+		return next
 	}
 	if x.literals == nil {
 		x.literals = make(map[string]*pathIndex)
@@ -221,9 +225,9 @@ func (x *pathIndex) child(s *segment) *pathIndex {
 
 // find appends the rules whose pattern the rest of a path fits.
 func (x *pathIndex) find(rest string, found []int32) []int32 {
-	found = append(found, x.below...)
+	found = x.below.appendTo(found)
 	if rest == "" {
-		return append(found, x.here...)
+		return x.here.appendTo(found)
 	}
 	text, rest, _ := strings.Cut(rest, "/")
 	if next := x.literals[text]; next != nil {
@@ -232,9 +236,11 @@ func (x *pathIndex) find(rest string, found []int32) []int32 {
 	if x.wild != nil {
 		found = x.wild.find(rest, found)
 	}
-	for i := range x.globs {
-		if wildcard(x.globs[i].segment.text, text) {
-			found = x.globs[i].next.find(rest, found)
+	if x.globs != nil {
+		for i := range *x.globs {
+			if g := &(*x.globs)[i]; wildcard(g.segment.text, text) {
+				found = g.next.find(rest, found)
+			}
 		}
 	}
 	return found
