@@ -19,7 +19,7 @@ func small(burst int64) spec {
 
 func TestEveryContenderLimits(t *testing.T) {
 	for _, c := range contenders() {
-		if c.role == roleEmpty {
+		if c.role == roleEmpty || c.runs(ruleMatch) { // neither limits
 			continue
 		}
 		if c.wrap != nil {
@@ -69,6 +69,18 @@ func TestEveryContenderPassesTheChecks(t *testing.T) {
 					t.Errorf("%d distinct keys, want %d", res.Phases[1].Distinct, want)
 				}
 			})
+		}
+	}
+}
+
+func TestRulesAreMatched(t *testing.T) {
+	res, err := measureRules(&scenario{name: ruleMatch, ops: 2200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range res.Rules {
+		if w.Few <= 0 || w.Many <= 0 || w.Allocs > 0.05 {
+			t.Errorf("%+v", w)
 		}
 	}
 }
