@@ -8,6 +8,11 @@
 // your own. It is a required argument because there is no right default: behind a proxy every client has the proxy's
 // address.
 //
+// Where limits depend on the path, the plan or the key, and where they are to change while the program runs, [Rules]
+// applies a set of package rules:
+//
+//	handler = httplimit.Rules(limiter, func() *rules.Set { return set })(handler)
+//
 // # What callers see
 //
 // An allowed response carries the quota that is left. A denied one is 429 Too Many Requests with Retry-After and a

@@ -40,8 +40,8 @@ func policiesOf(rules []*sluice.Rule, ds []sluice.Decision) *policies {
 	}
 	ps := newPolicies(rules)
 	for i := range ds { // a limit for this call only
-		if p := &ps.each[i]; p.quota != clampInt(ds[i].Limit) {
-			*p = unknownLimit(rules[i], ds[i].Limit).each[0]
+		if ps.each[i].quota != clampInt(ds[i].Limit) {
+			ps.each[i] = unknownLimit(rules[i], ds[i].Limit).each[0]
 		}
 	}
 	ps.list()

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -108,13 +109,17 @@ func (c *config) setHeaders(h http.Header, r *http.Request, ps *policies, ds []s
 func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight int, denied bool) {
 	d := &ds[tight]
 	remaining := clampInt(d.Remaining)
-	var room [160]byte
+	var room [256]byte
 	b := strconv.AppendInt(room[:0], remaining, 10)
 	atReset := len(b)
 	b = c.appendReset(b, d, denied)
 	atItems := len(b)
 	if c.families&IETF != 0 {
 		b = appendItems(b, ps, ds, denied)
+	}
+	atPolicies := len(b)
+	if c.families&IETF != 0 && ps.ietf == "" {
+		b = ps.appendIETF(b)
 	}
 	text := string(b)
 
@@ -125,7 +130,11 @@ func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight i
 		} else {
 			limit = strconv.FormatInt(clampInt(d.Limit), 10)
 		}
-		if c.families&Draft03 != 0 {
+		switch {
+		case c.families&Draft03 == 0:
+		case ps.draft03 == "":
+			limit += ps.listDraft03()
+		default:
 			limit += ps.draft03
 		}
 		f.set(headerLimit, limit)
@@ -133,11 +142,11 @@ func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight i
 		f.set(headerReset, text[atReset:atItems])
 	}
 	if c.families&IETF != 0 && len(ps.each) > 0 {
-		f.add(headerPolicy, ps.ietf)
+		f.add(headerPolicy, cmp.Or(ps.ietf, text[atPolicies:]))
 		if denied {
-			f.set(headerRateLimit, text[atItems:])
+			f.set(headerRateLimit, text[atItems:atPolicies])
 		} else {
-			f.add(headerRateLimit, text[atItems:])
+			f.add(headerRateLimit, text[atItems:atPolicies])
 		}
 	}
 }
@@ -159,7 +168,7 @@ func (c *config) appendReset(b []byte, d *sluice.Decision, denied bool) []byte {
 func appendItems(b []byte, ps *policies, ds []sluice.Decision, denied bool) []byte {
 	first := true
 	for i := range ps.each {
-		p, d := &ps.each[i], &ds[i]
+		p, d := ps.each[i], &ds[i]
 		if denied && d.Allowed {
 			continue
 		}

@@ -74,28 +74,39 @@ func ByCookie(name string) KeyFunc {
 // drop as malformed is not seen here either.
 func ByQuery(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		found, result := false, key.Absent
-		for query := r.URL.RawQuery; query != ""; {
-			var pair string
-			pair, query, _ = strings.Cut(query, "&")
-			if pair == "" || strings.Contains(pair, ";") {
-				continue
-			}
-			k, v, _ := strings.Cut(pair, "=")
-			if k, err := url.QueryUnescape(k); err != nil || k != name {
-				continue
-			}
-			v, err := url.QueryUnescape(v)
-			if err != nil {
-				continue
-			}
-			if found {
-				return "", ErrRepeated
-			}
-			found, result = true, key.Value(v)
+		switch value, n := queryValue(r.URL.RawQuery, name); n {
+		case 0:
+			return key.Absent, nil
+		case 1:
+			return key.Value(value), nil
+		default:
+			return "", ErrRepeated
 		}
-		return result, nil
 	}
+}
+
+// queryValue finds a parameter as [url.ParseQuery] would, and how often it is there: not at all, once, or more often.
+func queryValue(query, name string) (value string, n int) {
+	for query != "" {
+		var pair string
+		pair, query, _ = strings.Cut(query, "&")
+		if pair == "" || strings.Contains(pair, ";") {
+			continue
+		}
+		k, v, _ := strings.Cut(pair, "=")
+		if k, err := url.QueryUnescape(k); err != nil || k != name {
+			continue
+		}
+		v, err := url.QueryUnescape(v)
+		switch {
+		case err != nil:
+		case n == 1:
+			return "", 2
+		default:
+			value, n = v, 1
+		}
+	}
+	return value, n
 }
 
 // ByPathValue limits by a wildcard of the pattern that [http.ServeMux] matched. The middleware has to be inside the

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
 )
 
 // Middleware limits the requests that reach a handler, by key and under all of the limiter's rules. It panics if the
@@ -145,57 +146,99 @@ func (h *handler) mayGiveBack(limit *sluice.Limit) bool {
 
 // answer denies the request, or has the next handler serve it when its turn comes.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, ps *policies, ds []sluice.Decision, allowed bool, back held) {
-	var delay time.Duration
-	for i := range ds {
-		if ds[i].Granted > 0 && !h.rules[i].Shadow { // a peek takes no place, and a shadow rule holds nobody up
-			delay = max(delay, ds[i].Delay)
-		}
+	switch {
+	case !h.admit(w, r, h.rules, ps, ds, allowed, &back):
+	case h.chargeIf == nil:
+		h.next.ServeHTTP(w, r)
+	default:
+		serveOutcome(h.next, w, r, func(status int) {
+			if !h.chargeIf(status) {
+				back.giveBack(r.Context())
+			}
+		})
 	}
+}
+
+// admit answers the request if it is denied, and otherwise returns true when its turn has come and the headers are set.
+// The decisions are those of the rules.
+func (c *config) admit(
+	w http.ResponseWriter, r *http.Request,
+	rules []*sluice.Rule, ps *policies, ds []sluice.Decision, allowed bool, back *held,
+) bool {
+	delay := longestDelay(rules, ds)
 	if allowed && delay > 0 {
-		if most := h.patience(r.Context()); delay > most {
+		if most := c.patience(r.Context()); delay > most {
 			back.giveBack(r.Context())
-			h.refuse(ds, most)
+			refuse(rules, ds, most)
 			allowed = false
 		}
 	}
 	if !allowed {
-		h.deny(w, r, h.rules, ps, ds)
-		return
+		c.deny(w, r, rules, ps, ds)
+		return false
 	}
 	if delay > 0 {
 		if err := wait(r.Context(), delay); err != nil {
 			back.giveBack(r.Context())
-			h.fail(w, r, err)
-			return
+			c.fail(w, r, err)
+			return false
 		}
 	}
-	h.setHeaders(w.Header(), r, ps, ds, false)
-	if h.chargeIf == nil {
-		h.next.ServeHTTP(w, r)
-		return
+	c.setHeaders(w.Header(), r, ps, ds, false)
+	return true
+}
+
+// longestDelay is how long the request has to wait. A peek takes no place, and a shadow rule holds nobody up.
+func longestDelay(rules []*sluice.Rule, ds []sluice.Decision) (delay time.Duration) {
+	for i := range ds {
+		if ds[i].Granted > 0 && !rules[i].Shadow {
+			delay = max(delay, ds[i].Delay)
+		}
 	}
-	h.serveOutcome(w, r, back)
+	return delay
 }
 
 // fail answers a request that was not decided.
-func (m *middleware) fail(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case r.Context().Err() != nil:
+func (c *config) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
 		// Mostly nobody is there to read this. But a deadline may have been put on a client that still waits, and
 		// returning without a word would be a 200.
-		fail(w, r, http.StatusServiceUnavailable)
-	case m.onError != nil:
-		m.onError(w, r, err)
-	case errors.Is(err, ErrRepeated):
-		fail(w, r, http.StatusBadRequest)
-	default:
-		fail(w, r, http.StatusInternalServerError)
+		fail(w, r, http.StatusServiceUnavailable, "")
+		return
 	}
+	if c.onError != nil {
+		c.onError(w, r, err)
+		return
+	}
+	for i := range callerFaults {
+		if f := &callerFaults[i]; errors.Is(err, f.err) {
+			fail(w, r, f.status, f.detail)
+			return
+		}
+	}
+	fail(w, r, http.StatusInternalServerError, "")
+}
+
+// callerFaults are errors that are the caller's. What the caller is told names no header and no rule: who tries to get
+// around a limit should not be told how it counts.
+var callerFaults = []struct {
+	err    error
+	status int
+	detail string
+}{
+	{ErrRepeated, http.StatusBadRequest, "Something that requests are limited by is given more than once."},
+	{
+		rules.ErrAmbiguous, http.StatusBadRequest,
+		"Something that requests are limited by is given more than once, or by a name that may be mistaken for another.",
+	},
+	{rules.ErrPath, http.StatusBadRequest, "The path is malformed, or can be read in more than one way."},
+	{rules.ErrCost, http.StatusBadRequest, "What the request costs is not a whole number of at least 1."},
+	{rules.ErrTooLong, http.StatusRequestHeaderFieldsTooLarge, "Something that requests are limited by is too long."},
 }
 
 // patience is the longest wait that makes sense.
-func (m *middleware) patience(ctx context.Context) time.Duration {
-	most := m.maxWait
+func (c *config) patience(ctx context.Context) time.Duration {
+	most := c.maxWait
 	if most == 0 {
 		most = 1<<63 - 1
 	}
@@ -206,9 +249,9 @@ func (m *middleware) patience(ctx context.Context) time.Duration {
 }
 
 // refuse turns places in a queue that are too late into denials: they would do once the queue is so much shorter.
-func (m *middleware) refuse(ds []sluice.Decision, most time.Duration) {
+func refuse(rules []*sluice.Rule, ds []sluice.Decision, most time.Duration) {
 	for i := range ds {
-		if d := &ds[i]; d.Delay > most && !m.rules[i].Shadow {
+		if d := &ds[i]; d.Delay > most && !rules[i].Shadow {
 			d.Allowed, d.Granted, d.RetryAfter, d.Delay = false, 0, d.Delay-most, 0
 		}
 	}

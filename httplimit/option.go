@@ -7,7 +7,7 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// Option changes what [Middleware] does.
+// Option changes what [Middleware] and [Rules] do.
 type Option func(*config)
 
 type config struct {
@@ -65,9 +65,9 @@ func LimitFor(f func(r *http.Request) *sluice.Limit) Option {
 // 101. While the store cannot answer, what was charged stays charged.
 func ChargeIf(f func(status int) bool) Option { return func(c *config) { c.chargeIf = f } }
 
-// MaxWait is the longest that a request waits for its turn when the limit is a [sluice.LeakyQueue]. A request whose
-// place is later, or later than its context's deadline, is denied at once. The default is to wait as long as the queue
-// is, which is Burst/Count windows.
+// MaxWait is the longest that a request waits for its turn when the limit is a [sluice.LeakyQueue] or a rule of [Rules]
+// delays requests. A request whose place is later, or later than its context's deadline, is denied at once. The default
+// is to wait as long as the queue is, which is Burst/Count windows, or as the rule says.
 func MaxWait(d time.Duration) Option {
 	if d <= 0 {
 		panic("httplimit: MaxWait: use a positive duration, or a limit that is not a LeakyQueue to deny instead of waiting")
@@ -82,8 +82,9 @@ func OnDenied(f func(w http.ResponseWriter, r *http.Request, d *Denial)) Option 
 }
 
 // OnError answers requests that could not be decided: the key function failed or the call to the limiter made no
-// sense. The default is 400 for [ErrRepeated] and otherwise 500, in both cases without err, which may be about the
-// inside. It is called for mistakes, not for a store that fails; see [sluice.FailMode] and [sluice.Events] for that.
+// sense. The default is 400 for [ErrRepeated], what [Rules] says for the errors of rules, and otherwise 500, in all cases
+// without err, which may be about the inside. It is called for mistakes, not for a store that fails; see
+// [sluice.FailMode] and [sluice.Events] for that.
 func OnError(f func(w http.ResponseWriter, r *http.Request, err error)) Option {
 	return func(c *config) { c.onError = f }
 }

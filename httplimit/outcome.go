@@ -18,16 +18,24 @@ type held struct {
 	takes       []sluice.Take
 }
 
-// holdTakes remembers how to give takes back. What a fail mode granted was not taken from the store.
+// holdTakes remembers how to give takes back.
 func holdTakes(store sluice.Store, takes []sluice.Take, ds []sluice.Decision) held {
 	h := held{store: store}
-	for i, t := range takes {
-		if ds[i].Granted > 0 && !ds[i].Source.Degraded() {
-			t.Cost, t.At = -ds[i].Granted, ds[i].At
-			h.takes = append(h.takes, t)
+	for i := range takes {
+		if isCharged(&ds[i]) {
+			h.takes = append(h.takes, inverse(takes[i], &ds[i]))
 		}
 	}
 	return h
+}
+
+// isCharged tells whether there is something to give back. What a fail mode granted was not taken from the store.
+func isCharged(d *sluice.Decision) bool { return d.Granted > 0 && !d.Source.Degraded() }
+
+// inverse is the take that gives back what another took.
+func inverse(t sluice.Take, d *sluice.Decision) sluice.Take {
+	t.Cost, t.At, t.MaxDelay = -d.Granted, d.At, 0
+	return t
 }
 
 // giveBackTimeout bounds how long a finished request is held up by a store that does not answer.
@@ -48,8 +56,8 @@ func (h *held) giveBack(ctx context.Context) {
 	_ = h.store.Apply(ctx, h.takes, make([]sluice.Decision, len(h.takes)))
 }
 
-// serveOutcome serves the request and gives it back if its outcome is not one to charge for.
-func (h *handler) serveOutcome(w http.ResponseWriter, r *http.Request, back held) {
+// serveOutcome serves the request and says what status it ended with.
+func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, ended func(status int)) {
 	o := &outcome{ResponseWriter: w}
 	panicked := true
 	defer func() {
@@ -60,11 +68,9 @@ func (h *handler) serveOutcome(w http.ResponseWriter, r *http.Request, back held
 		case status == 0:
 			status = http.StatusOK
 		}
-		if !h.chargeIf(status) {
-			back.giveBack(r.Context())
-		}
+		ended(status)
 	}()
-	h.next.ServeHTTP(o.wrap(), r)
+	next.ServeHTTP(o.wrap(), r)
 	panicked = false
 }
 

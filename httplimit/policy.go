@@ -17,18 +17,22 @@ type policy struct {
 	quota  int64
 	digits string // quota in decimal
 	window int64  // seconds until an unused limit that was spent at once is whole again; 0: unknown
+
+	ietf    string // its item of Ratelimit-Policy
+	draft03 string // its part of X-Ratelimit-Limit behind the quota
 }
 
-// policies are those of a limiter's rules, and the headers that list them.
+// policies are those of the rules that a request is decided by, and the headers that list them. Where the rules differ
+// from request to request there are no lists: they are put together with the rest of the headers.
 type policies struct {
-	each    []policy
+	each    []*policy
 	ietf    string // Ratelimit-Policy
 	draft03 string // X-Ratelimit-Limit behind the quota
 }
 
 // newPolicies prepares the headers of rules. limits[i], if there is one, applies instead of the rule's own.
 func newPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *policies {
-	ps := &policies{each: make([]policy, len(rules))}
+	ps := &policies{each: make([]*policy, len(rules))}
 	for i, rule := range rules {
 		limit := &rule.Limit
 		if i < len(limits) {
@@ -42,46 +46,57 @@ func newPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *policies {
 
 // unknownLimit prepares the headers of a rule whose limit was chosen inside the limiter, where only the quota is seen.
 func unknownLimit(rule *sluice.Rule, quota int64) *policies {
-	p := policy{name: fieldText(rule.Name), quota: clampInt(quota)}
-	p.quoted, p.digits = quote(p.name), strconv.FormatInt(p.quota, 10)
-	ps := &policies{each: []policy{p}}
+	p := &policy{name: fieldText(rule.Name), quota: clampInt(quota)}
+	p.items()
+	ps := &policies{each: []*policy{p}}
 	ps.list()
 	return ps
 }
 
-func newPolicy(name string, limit *sluice.Limit) policy {
-	p := policy{name: fieldText(name), limit: limit, quota: clampInt(limit.Count)}
+func newPolicy(name string, limit *sluice.Limit) *policy {
+	p := &policy{name: fieldText(name), limit: limit, quota: clampInt(limit.Count)}
 	if limit.Burst > 0 {
 		p.quota = clampInt(limit.Burst)
 	}
-	p.quoted, p.digits = quote(p.name), strconv.FormatInt(p.quota, 10)
 	p.window = max(1, ceilSeconds(limit.Window))
 	if limit.Burst > 0 {
 		p.window = p.seconds(p.quota)
 	}
+	p.items()
 	return p
 }
 
-func (ps *policies) list() {
-	var ietf, draft03 []byte
-	for i := range ps.each {
-		p := &ps.each[i]
-		if i > 0 {
-			ietf = append(ietf, ", "...)
-		}
-		ietf = append(ietf, p.quoted...)
-		ietf = append(ietf, ";q="...)
-		ietf = append(ietf, p.digits...)
-		draft03 = append(draft03, ", "...)
-		draft03 = append(draft03, p.digits...)
-		if p.window > 0 {
-			ietf = strconv.AppendInt(append(ietf, ";w="...), p.window, 10)
-			draft03 = strconv.AppendInt(append(draft03, ";w="...), p.window, 10)
-		}
-		draft03 = append(draft03, ";name="...)
-		draft03 = append(draft03, p.quoted...)
+// items writes what lists of policies hold for this one.
+func (p *policy) items() {
+	p.quoted, p.digits = quote(p.name), strconv.FormatInt(p.quota, 10)
+	window := ""
+	if p.window > 0 {
+		window = ";w=" + strconv.FormatInt(p.window, 10)
 	}
-	ps.ietf, ps.draft03 = string(ietf), string(draft03)
+	p.ietf = p.quoted + ";q=" + p.digits + window
+	p.draft03 = ", " + p.digits + window + ";name=" + p.quoted
+}
+
+func (ps *policies) list() {
+	ps.ietf, ps.draft03 = string(ps.appendIETF(nil)), ps.listDraft03()
+}
+
+func (ps *policies) appendIETF(b []byte) []byte {
+	for i, p := range ps.each {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, p.ietf...)
+	}
+	return b
+}
+
+func (ps *policies) listDraft03() string {
+	var b strings.Builder
+	for _, p := range ps.each {
+		b.WriteString(p.draft03)
+	}
+	return b.String()
 }
 
 // seconds is how long n takes at the sustained rate, rounded up and at least 1: n·Window/Count.

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +51,7 @@ func (c *config) deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Ru
 		status = http.StatusServiceUnavailable
 	}
 	if c.onDenied != nil {
-		c.onDenied(w, r, &Denial{rules, append([]sluice.Decision(nil), ds...), tight, status})
+		c.onDenied(w, r, &Denial{slices.Clone(rules), slices.Clone(ds), tight, status})
 		return
 	}
 	p := problem{Type: typeQuota, Title: http.StatusText(status), Status: status, Instance: instance(r)}
@@ -80,9 +81,10 @@ func (c *config) deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Ru
 	p.write(w)
 }
 
-// fail answers with a status and tells nothing else.
-func fail(w http.ResponseWriter, r *http.Request, status int) {
-	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Instance: instance(r)}
+// fail answers with a status, and with a few words if there is something that the caller may know.
+func fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	p := problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+	p.Instance = instance(r)
 	p.write(w)
 }
 

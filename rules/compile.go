@@ -64,8 +64,11 @@ type bucket struct {
 	shadow   *sluice.Rule
 }
 
-// choice is the limit for each bucket of a rule; nil: none. An empty choice is no limit at all.
-type choice []*sluice.Limit
+// choice is the limit for each bucket of a rule. An empty choice is no limit at all.
+type choice struct {
+	limits []*sluice.Limit
+	never  bool // refuse instead
+}
 
 // Bounds of a configuration.
 const (
@@ -276,6 +279,12 @@ func (c *compiler) limits(it *item) {
 		c.fault(r.At, "there is no limit: write one, such as limit: 100/min")
 		return
 	}
+	for i := range r.Limits {
+		if r.Limits[i].Unlimited || r.Limits[i].Never {
+			c.fault(r.Limits[i].At, "limit: unlimited and deny are for tiers and overrides; for a whole rule use allow or deny at the top of the file")
+			return
+		}
+	}
 	it.limits = c.choice(r.Limits)
 	most := r.Limits
 	if r.Tiers != nil {
@@ -352,24 +361,20 @@ func (c *compiler) overrideKey(it *item, o *Override) string {
 	return string(b)
 }
 
-// choice builds limits. One that is unlimited makes all of it so.
+// choice builds limits. One that is unlimited, or never allows, makes all of it so.
 func (c *compiler) choice(limits []Limit) choice {
-	built := make(choice, 0, len(limits))
+	var built choice
 	for i := range limits {
 		l := &limits[i]
-		limit := l.Limit
-		switch {
-		case l.Unlimited:
-			return choice{}
-		case l.Never:
-			limit = sluice.Limit{Window: 1e9, Algorithm: sluice.FixedWindow}
+		if l.Unlimited || l.Never {
+			return choice{never: l.Never}
 		}
-		b, err := limit.Build()
+		limit, err := l.Limit.Build()
 		if err != nil {
 			c.limitFaults(l.At, err)
 			return choice{}
 		}
-		built = append(built, b)
+		built.limits = append(built.limits, limit)
 	}
 	return built
 }
@@ -419,11 +424,8 @@ func (c *compiler) buckets(it *item, most []Limit) {
 		}
 		names[name] = true
 		limit := most[i].Limit
-		if i < len(r.Limits) && !r.Limits[i].Unlimited && !r.Limits[i].Never {
+		if i < len(r.Limits) {
 			limit = r.Limits[i].Limit
-		}
-		if most[i].Unlimited || most[i].Never || limit.Window == 0 && limit.Calendar == 0 {
-			limit = sluice.Limit{Window: 1e9, Algorithm: sluice.FixedWindow}
 		}
 		it.buckets = append(it.buckets, c.bucket(r, name, limit, most[i].At))
 	}
@@ -474,8 +476,9 @@ func (c *compiler) options(r *Rule) {
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		if r.OnLimit == Delay && r.MaxDelay == 0 && l.Limit.Algorithm != sluice.LeakyQueue {
-			c.fault(l.At, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a max_delay")
+		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
+		if r.OnLimit == Delay && l.Limit.Algorithm != sluice.LeakyQueue && (r.MaxDelay == 0 || !bucket) {
+			c.fault(l.At, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a token_bucket or leaky_bucket with a max_delay")
 		}
 	}
 	for _, s := range r.ChargeStatus {

@@ -128,7 +128,7 @@ type Limit struct {
 	Name      string // of the bucket, behind the rule's name; default its number
 	Limit     sluice.Limit
 	Unlimited bool // no limit at all; for tiers and overrides
-	Never     bool // always refused; for tiers and overrides
+	Never     bool // refused without counting; for tiers and overrides
 	// Note is something about the limit that its author should know, such as a number that had to be rounded. It comes
 	// back as a [Warning].
 	Note string
@@ -228,8 +228,8 @@ type Predicate struct {
 	At  Position
 	Ref Ref
 	Not bool
-	// Values are compared whole, of the method in upper case and of the host in lower case. For "ip" they are addresses
-	// and prefixes; for "host", "*.example.com" is any name below.
+	// Values are compared whole, of the method in upper case and of the host in lower case. GET is HEAD too, which servers
+	// answer alike. For "ip" they are addresses and prefixes; for "host", "*.example.com" is any name below.
 	Values   []string
 	Prefixes []string
 	Suffixes []string

@@ -123,8 +123,10 @@ func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
 	_, overridden := it.overrides[k]
 	tier := ""
 	if it.tierBy >= 0 {
-		if v, found, _ := m.value(it.tierBy); found == Present && it.tiers[v] != nil {
-			tier = v
+		if v, found, _ := m.value(it.tierBy); found == Present {
+			if _, has := it.tiers[v]; has {
+				tier = v
+			}
 		}
 	}
 	switch {

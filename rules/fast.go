@@ -58,7 +58,7 @@ func (s *Set) buildFast(proved []*predicate) {
 	share := sharer{make(map[string][]check), make(map[string][]part), nil}
 	total := 0
 	for i := range s.items {
-		total += len(s.items[i].limits)
+		total += len(s.items[i].limits.limits)
 	}
 	share.takes = make([]fastTake, 0, total)
 	s.fast = make([]fast, len(s.items))
@@ -81,7 +81,7 @@ func (s *Set) buildFast(proved []*predicate) {
 		}
 		f.enforce, f.missing = int16(r.Enforce), r.Missing
 		from := len(share.takes)
-		for j, limit := range it.limits {
+		for j, limit := range it.limits.limits {
 			share.takes = append(share.takes, fastTake{it.buckets[j], limit})
 		}
 		f.takes = share.takes[from:len(share.takes):len(share.takes)]

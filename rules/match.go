@@ -60,6 +60,13 @@ func (s *Set) Match(r Request, m *Matched) error {
 	return err
 }
 
+// Forget lets go of all that the request said, for a Matched that is kept: some of it may be secret.
+func (m *Matched) Forget() {
+	clear(m.Takes)
+	clear(m.values)
+	m.Takes, m.request = m.Takes[:0], nil
+}
+
 func (m *Matched) begin(s *Set, r Request) {
 	m.Verdict, m.Why, m.Rule = Unlimited, "", nil
 	m.Takes, m.Rules, m.buf = m.Takes[:0], m.Rules[:0], m.buf[:0]
@@ -177,11 +184,17 @@ func (m *Matched) take(f *fast) error {
 		}
 		return nil
 	}
-	limits, err := m.limits(f.item, k)
-	for i, limit := range limits {
+	chosen, err := m.limits(f.item, k)
+	if err != nil {
+		return err
+	}
+	if chosen.never && enforced && !f.rule.Shadow {
+		return m.refuse(f.rule, "is denied by name")
+	}
+	for i, limit := range chosen.limits {
 		m.add(f, &f.item.buckets[i], limit, k, cost, enforced)
 	}
-	return err
+	return nil
 }
 
 func (m *Matched) add(f *fast, b *bucket, limit *sluice.Limit, k string, cost int64, enforced bool) {
@@ -201,7 +214,7 @@ func (m *Matched) limits(it *item, k string) (choice, error) {
 	if it.tierBy >= 0 {
 		tier, found, err := m.value(it.tierBy)
 		if err != nil {
-			return nil, err
+			return choice{}, err
 		}
 		if limits, ok := it.tiers[tier]; ok && found == Present {
 			return limits, nil

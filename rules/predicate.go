@@ -97,7 +97,11 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 				p.values[text] = true
 			}
 		case attr.is(Method):
-			p.values[strings.ToUpper(text)] = true
+			method := strings.ToUpper(text)
+			p.values[method] = true
+			if method == "GET" { // servers answer HEAD by what they have for GET: it must be no way around a limit
+				p.values["HEAD"] = true
+			}
 		case attr.lower:
 			p.values[strings.ToLower(text)] = true
 		default:

@@ -196,8 +196,9 @@ func TestConditions(t *testing.T) {
 		hold []*request
 		fail []*request
 	}{
-		{"set", is("method", "GET", "head"), []*request{req("GET /"), req("HEAD /")}, []*request{req("PUT /")}},
-		{"negation", not(is("method", "GET")), []*request{req("PUT /")}, []*request{req("GET /")}},
+		{"set", is("method", "PATCH", "head"), []*request{req("PATCH /"), req("HEAD /")}, []*request{req("PUT /"), req("GET /")}},
+		{"GET is HEAD too", is("method", "GET"), []*request{req("GET /"), req("HEAD /")}, []*request{req("PUT /")}},
+		{"negation", not(is("method", "GET")), []*request{req("PUT /")}, []*request{req("GET /"), req("HEAD /")}},
 		{
 			"a missing attribute fits nothing", not(is("header:X-Plan", "free")),
 			[]*request{req("GET /"), req("GET /", "header:X-Plan", "pro")},
@@ -313,9 +314,9 @@ func TestNumbersByTierAndKey(t *testing.T) {
 		{req("GET /", "claim:sub", "bob", "header:X-Plan", "pro"), `api "bob" 100/min; api#2 "bob" 5000/day`},
 		{req("GET /", "claim:sub", "bob", "header:X-Plan", "gold"), `api "bob" 10/min`},
 		{req("GET /", "claim:sub", "bob", "header:X-Plan", "enterprise"), ``},
-		{req("GET /", "claim:sub", "bob", "header:X-Plan", "banned"), `api "bob" 0/s fixed_window`},
+		{req("GET /", "claim:sub", "bob", "header:X-Plan", "banned"), "refused: is denied by name"},
 		{req("GET /", "claim:sub", "ada", "header:X-Plan", "banned"), `api "ada" 1000/s`},
-		{req("GET /", "claim:sub", "eve", "header:X-Plan", "enterprise"), `api "eve" 0/s fixed_window`},
+		{req("GET /", "claim:sub", "eve", "header:X-Plan", "enterprise"), "refused: is denied by name"},
 	} {
 		if got := matched(t, s, test.r); got != test.want {
 			t.Errorf("%v\n got %s\nwant %s", test.r.values, got, test.want)
@@ -580,6 +581,10 @@ func TestFaults(t *testing.T) {
 		{r(func(r *Rule) { r.Cost.Fixed = -1 }), "cost: -1"},
 		{r(func(r *Rule) { r.Enforce = 100_01 }), "enforce"},
 		{r(func(r *Rule) { r.OnLimit = Delay }), "leaky_queue"},
+		{r(func(r *Rule) {
+			r.OnLimit, r.MaxDelay, r.Limits[0].Limit = Delay, time.Second, sluice.PerSecond(1).With(sluice.FixedWindow)
+		}), "leaky_queue"},
+		{r(func(r *Rule) { r.Limits = limit("unlimited") }), "for tiers and overrides"},
 		{r(func(r *Rule) { r.MaxDelay = time.Second }), "max_delay"},
 		{r(func(r *Rule) { r.ChargeStatus = Statuses{{401, 40}} }), "HTTP statuses"},
 		{r(func(r *Rule) { r.Tiers = &Tiers{By: Ref{Name: "plan"}} }), "there is no attribute \"plan\""},

@@ -218,7 +218,7 @@ func (w *warner) simple(r *Rule) bool {
 
 // stricter tells that whatever a allows, b allows too.
 func stricter(a, b *item) bool {
-	x, y := a.limits, b.limits
+	x, y := a.limits.limits, b.limits.limits
 	if len(x) != 1 || len(y) != 1 || a.rule.Cost.Fixed < b.rule.Cost.Fixed {
 		return false
 	}

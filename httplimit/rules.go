@@ -1,0 +1,239 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Rules limits the requests that reach a handler by a set of rules: each request is matched against the set, and all
+// the limits that apply to it are decided together, all or nothing. The limiter has no rules of its own.
+//
+//	limiter, err := sluice.NewRules(memstore.New(), nil)
+//	set, err := rules.New(rules.Config{…})
+//	…
+//	handler = httplimit.Rules(limiter, func() *rules.Set { return set })(handler)
+//
+// The function is asked for the set once per request and may return another one at any time. Counts belong to the
+// names of rules, so they go on under a new set, and under a new name they begin anew. If it returns nil the request is
+// answered with 500: what cannot be decided does not pass.
+//
+// Requests that no rule limits, and those on the allow list, are served as if there were no limits and without headers.
+// What the rules refuse is 403 Forbidden. What cannot be counted is not served either, see [rules.Set.Match]: 400 Bad
+// Request for an attribute that is given twice, an ambiguous path and a cost that is none, and 431 for an attribute
+// that is too long; [OnError] may answer otherwise. All else is as with [Middleware], and callers know each limit by
+// the name of its rule: "posts-per-user", and "posts-per-user#2" for its second limit.
+//
+// Requests wait for their turn where the limit is a [sluice.LeakyQueue] and where the rule says so (on_limit: delay),
+// at most as long as the rule, [MaxWait] and their context's deadline allow. A client that leaves gives its place back.
+// A rule that says on_limit: queue refuses what is over the limit: the queue that keeps requests is the gateway's.
+// A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf].
+//
+// The options [Cost], [LimitFor] and [ChargeIf] are not for rules, which say all that themselves. It panics if it is
+// given one of them, or a limiter or function that is nil, or a limiter with rules.
+func Rules(limiter *sluice.Limiter, set func() *rules.Set, opts ...Option) func(http.Handler) http.Handler {
+	m := &ruleMiddleware{config: newConfig(opts), limiter: limiter, set: set}
+	switch {
+	case limiter == nil:
+		panic("httplimit: Rules: the limiter is nil: check the error of sluice.NewRules")
+	case set == nil:
+		panic("httplimit: Rules: the set is nil: pass a function that returns it, such as func() *rules.Set { return set }")
+	case len(limiter.Rules()) > 0:
+		panic("httplimit: Rules: the limiter has rules of its own, which would not be applied: " +
+			"use sluice.NewRules(store, nil)")
+	case m.cost != nil:
+		panic("httplimit: Rules: Cost: a rule says itself what a request costs: " +
+			"set Cost of rules.Rule, or cost in the rule file")
+	case m.limitFor != nil:
+		panic("httplimit: Rules: LimitFor: a rule says itself whose limit is another: " +
+			"set Tiers or Overrides of rules.Rule, or tiers or overrides in the rule file")
+	case m.chargeIf != nil:
+		panic("httplimit: Rules: ChargeIf: a rule says itself which outcomes it charges: " +
+			"set ChargeStatus of rules.Rule, or charge in the rule file")
+	}
+	return func(next http.Handler) http.Handler { return &ruleHandler{m, next} }
+}
+
+type ruleMiddleware struct {
+	config
+	limiter *sluice.Limiter
+	set     func() *rules.Set
+	current atomic.Pointer[ruleSet]
+}
+
+// ruleSet is what is made once for a set of rules, and goes away with it.
+type ruleSet struct {
+	set      *rules.Set
+	ip       *ipKey
+	policies sync.Map  // policyKey → *policies of that one rule
+	matches  sync.Pool // of *match
+}
+
+type policyKey struct {
+	rule  *sluice.Rule
+	limit *sluice.Limit
+}
+
+// match is a request beside its rules, and what was decided. Matches are reused: the keys of takes are in a buffer of
+// Matched, and nothing of a match may be used after it was let go.
+type match struct {
+	of        *ruleSet
+	request   ruleRequest
+	matched   rules.Matched
+	decisions []sluice.Decision
+	rules     []*sluice.Rule // of the takes
+	several   policies       // of the takes, if there are several
+}
+
+type ruleHandler struct {
+	*ruleMiddleware
+	next http.Handler
+}
+
+var errNoSet = fmt.Errorf("%w: httplimit: Rules: the function returned no set", sluice.ErrInvalid)
+
+func (h *ruleHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.skip != nil && h.skip(r) {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	set := h.set()
+	if set == nil {
+		h.fail(w, r, errNoSet)
+		return
+	}
+	m := h.setFor(set).matches.Get().(*match)
+	m.request.http = r
+	err := set.Match(&m.request, &m.matched)
+	switch {
+	case err != nil:
+		m.letGo()
+		h.fail(w, r, err)
+	case m.matched.Verdict == rules.Refused:
+		m.letGo()
+		fail(w, r, http.StatusForbidden, "The server does not accept this request.")
+	case len(m.matched.Takes) == 0: // no rule matches, it is exempt, or its key has no limit
+		m.letGo()
+		h.next.ServeHTTP(w, r)
+	default:
+		h.limit(w, r, m)
+	}
+}
+
+// setFor returns what was made for the set. While one set replaces another a few requests still come with the old one,
+// for which it is then made anew; that is little work.
+func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
+	old := m.current.Load()
+	if old != nil && old.set == set {
+		return old
+	}
+	s := &ruleSet{set: set, ip: clientIP(&set.Config().ClientIP)}
+	s.matches.New = func() any { return &match{of: s, request: ruleRequest{ip: s.ip}} }
+	m.current.CompareAndSwap(old, s)
+	return s
+}
+
+// limit decides the takes of a request that rules limit.
+func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
+	ps := m.prepare()
+	takes, store := m.matched.Takes, h.limiter.Store()
+	allowed, err := h.limiter.Decide(r.Context(), takes, m.decisions)
+	if err != nil {
+		m.letGo()
+		h.fail(w, r, err)
+		return
+	}
+	var back held
+	if allowed && longestDelay(m.rules, m.decisions) > 0 {
+		back = holdTakes(store, takes, m.decisions)
+	}
+	if !h.admit(w, r, m.rules, ps, m.decisions, allowed, &back) {
+		m.letGo()
+		return
+	}
+	charged := m.byStatus(store)
+	m.letGo() // before the handler runs, which may take long
+	if charged == nil {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	serveOutcome(h.next, w, r, func(status int) { charged.settle(r, status) })
+}
+
+// prepare makes room for the decisions and lists the policies that the takes are about.
+func (m *match) prepare() *policies {
+	takes := m.matched.Takes
+	if cap(m.decisions) < len(takes) {
+		m.decisions = make([]sluice.Decision, len(takes))
+	}
+	m.decisions = m.decisions[:len(takes)]
+	m.rules, m.several.each = m.rules[:0], m.several.each[:0]
+	for i := range takes {
+		m.rules = append(m.rules, takes[i].Rule)
+		one := m.of.policiesOf(&takes[i])
+		if len(takes) == 1 {
+			return one
+		}
+		m.several.each = append(m.several.each, one.each[0])
+	}
+	return &m.several
+}
+
+// policiesOf returns the policies of the take's rule and limit, made when they are first needed. There are never more
+// than the set has limits.
+func (s *ruleSet) policiesOf(t *sluice.Take) *policies {
+	k := policyKey{t.Rule, t.Effective()}
+	if ps, ok := s.policies.Load(k); ok {
+		return ps.(*policies)
+	}
+	ps, _ := s.policies.LoadOrStore(k, newPolicies([]*sluice.Rule{k.rule}, k.limit))
+	return ps.(*policies)
+}
+
+// letGo returns the match for another request to use.
+func (m *match) letGo() {
+	m.matched.Forget()
+	m.request.http = nil
+	m.of.matches.Put(m)
+}
+
+// chargedByStatus are the takes of rules that charge by status.
+type chargedByStatus struct {
+	held
+	statuses []rules.Statuses // statuses[i] are those that takes[i] is charged for
+}
+
+// byStatus remembers the takes that may have to be given back, with keys of its own; it is nil if there are none.
+func (m *match) byStatus(store sluice.Store) *chargedByStatus {
+	var c *chargedByStatus
+	for i := range m.matched.Takes {
+		statuses := m.matched.Rules[i].ChargeStatus
+		if len(statuses) == 0 || !isCharged(&m.decisions[i]) {
+			continue
+		}
+		if c == nil {
+			c = &chargedByStatus{held: held{store: store}}
+		}
+		t := inverse(m.matched.Takes[i], &m.decisions[i])
+		t.Key = strings.Clone(t.Key)
+		c.takes, c.statuses = append(c.takes, t), append(c.statuses, statuses)
+	}
+	return c
+}
+
+// settle gives back what is not charged for the status.
+func (c *chargedByStatus) settle(r *http.Request, status int) {
+	back := c.takes[:0]
+	for i, t := range c.takes {
+		if !c.statuses[i].Has(status) {
+			back = append(back, t)
+		}
+	}
+	c.takes = back
+	c.giveBack(r.Context())
+}

@@ -1,0 +1,100 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Two posts an hour for each user; what is not a post is not limited.
+func ExampleRules() {
+	set, err := rules.New(rules.Config{
+		Rules: []rules.Rule{{
+			Name: "posts-per-user",
+			Match: rules.Match{Predicates: []rules.Predicate{
+				{Ref: rules.Ref{Name: "method"}, Values: []string{"POST"}},
+				{Ref: rules.Ref{Name: "path"}, Patterns: []string{"/posts"}},
+			}},
+			Per:    []rules.Ref{{Name: "header:X-User"}},
+			Limits: []rules.Limit{{Limit: sluice.PerHour(2)}},
+		}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
+	handler := httplimit.Rules(limiter, func() *rules.Set { return set })(hello)
+
+	for _, method := range []string{"POST", "GET", "POST", "POST"} {
+		r := httptest.NewRequest(method, "/posts", nil)
+		r.Header.Set("X-User", "ada")
+		try(handler, r, "Ratelimit")
+	}
+	// Output:
+	// 200, Ratelimit: "posts-per-user";r=1;t=1800
+	// 200, Ratelimit:
+	// 200, Ratelimit: "posts-per-user";r=0;t=1800
+	// 429, Ratelimit: "posts-per-user";r=0;t=1800
+}
+
+// Who a user is stands in a token, which other middleware has verified.
+func ExampleWithClaims() {
+	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
+		Name: "per-user", Per: []rules.Ref{{Name: "claim:sub"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
+	}}}))
+	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
+	limited := httplimit.Rules(limiter, func() *rules.Set { return set })(hello)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _, _ := r.BasicAuth() // stands for the verification of a token
+		claims := map[string]string{"sub": user}
+		limited.ServeHTTP(w, r.WithContext(httplimit.WithClaims(r.Context(), claims)))
+	})
+
+	for _, user := range []string{"ada", "bob", "ada"} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.SetBasicAuth(user, "")
+		try(handler, r, "X-Ratelimit-Remaining")
+	}
+	// Output:
+	// 200, X-Ratelimit-Remaining: 0
+	// 200, X-Ratelimit-Remaining: 0
+	// 429, X-Ratelimit-Remaining: 0
+}
+
+// A region that only the program knows is limited as a whole.
+func ExampleWithAttributes() {
+	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
+		Name: "per-region", Per: []rules.Ref{{Name: "attr:region"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
+	}}}))
+	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
+	handler := httplimit.Rules(limiter, func() *rules.Set { return set })(hello)
+
+	for _, region := range []string{"eu", "us", "eu"} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r = r.WithContext(httplimit.WithAttributes(r.Context(), map[string]string{"region": region}))
+		try(handler, r, "X-Ratelimit-Limit")
+	}
+	// Output:
+	// 200, X-Ratelimit-Limit: 1
+	// 200, X-Ratelimit-Limit: 1
+	// 429, X-Ratelimit-Limit: 1
+}
+
+// What rules make of a request, without counting it.
+func ExampleRequestOf() {
+	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
+		Name: "per-user", Per: []rules.Ref{{Name: "header:X-User"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
+	}}}))
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("X-User", "ada")
+	for _, rule := range set.Explain(httplimit.RequestOf(r, set)).Rules {
+		fmt.Println(rule.Name, rule.Matches, rule.Key)
+	}
+	// Output:
+	// per-user true [{header:X-User ada}]
+}
