@@ -22,6 +22,8 @@ type Limiter struct {
 	limitFor func(ctx context.Context, key string) *Limit
 	scratch  sync.Pool // of *scratch, for calls with several rules
 	local    fallback
+	budget   time.Duration
+	guard    *guard // of a store that asks servers
 }
 
 // Option changes how a limiter is built.
@@ -36,6 +38,10 @@ type Events struct {
 	Denied func(ctx context.Context, t Take, d Decision)
 	// StoreFailed is called when the store could not answer and the rules' fail modes did.
 	StoreFailed func(ctx context.Context, err error)
+	// ServerAway is called when a server of a Remote store has failed so often that it is given a rest, and ServerBack
+	// when it answers again. ServerBack runs on a goroutine of its own.
+	ServerAway func(ctx context.Context, server int, err error)
+	ServerBack func(ctx context.Context, server int)
 }
 
 // WithEvents has the limiter report what it does.
@@ -77,10 +83,13 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 		o(l)
 	}
 	l.reports = l.events.Decided != nil || l.events.Denied != nil
+	if remote, ok := store.(Remote); ok {
+		l.guard = newGuard(remote, l.budget)
+	}
 	if l.limitFor != nil && len(rules) != 1 {
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
 	}
-	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied {
+	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied && l.guard == nil {
 		l.single, _ = store.(Single)
 		l.rule = rules[0]
 	}
@@ -258,10 +267,8 @@ func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (boo
 		}
 	}
 	out = out[:len(takes)]
-	if err := l.store.Apply(ctx, takes, out); err != nil {
-		if err := l.fail(ctx, takes, out, err); err != nil {
-			return false, err
-		}
+	if err := l.apply(ctx, takes, out); err != nil {
+		return false, err
 	}
 	allowed := true
 	for i := range takes {
@@ -275,6 +282,17 @@ func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (boo
 		}
 	}
 	return allowed, nil
+}
+
+// apply has the store decide, or the rules' fail modes if it cannot.
+func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error {
+	if l.guard != nil {
+		return l.guarded(ctx, takes, out)
+	}
+	if err := l.store.Apply(ctx, takes, out); err != nil {
+		return l.fail(ctx, takes, out, err)
+	}
+	return nil
 }
 
 func (e *Events) report(ctx context.Context, t Take, d Decision) {

@@ -1,0 +1,143 @@
+package sluice
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// A breaker stops asking a server that does not answer. It opens when in the last ten seconds, among at least twenty
+// calls, half failed or four of five were slower than the budget.
+//
+//	closed ──too many failures──▶ open ──after a while──▶ one probe ──answered──▶ ramping ──2 s──▶ closed
+//	                               ▲                          │                      │
+//	                               └────────failed, waits ────┴──────failures────────┘
+//	                                        twice as long
+//
+// While it is open, or ramping up to full load, the rules' fail modes answer. The probe runs beside the callers: none of
+// them waits for a server that is probably still away.
+type breaker struct {
+	mu      sync.Mutex // guards the fields below
+	state   breakerState
+	seconds [breakerWindow]breakerSecond
+	until   time.Time     // open: when to probe
+	pause   time.Duration // how long it was open last
+	since   time.Time     // ramping: since when
+	turn    int           // ramping: counts calls
+	probing bool
+}
+
+type breakerState uint8
+
+const (
+	breakerClosed breakerState = iota
+	breakerOpen
+	breakerRamping
+)
+
+// breakerSecond counts the calls of one second.
+type breakerSecond struct {
+	at                  int64 // which second; others are stale
+	calls, failed, slow int
+}
+
+const (
+	breakerWindow   = 10 // seconds
+	breakerCalls    = 20 // fewer say nothing
+	breakerPause    = 250 * time.Millisecond
+	breakerMaxPause = 5 * time.Second
+	breakerRamp     = 2 * time.Second
+)
+
+// pass tells whether a call may be made, and whether the caller is to start a probe.
+func (b *breaker) pass(now time.Time) (ok, probe bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch b.state {
+	case breakerOpen:
+		if b.probing || now.Before(b.until) {
+			return false, false
+		}
+		b.probing = true
+		return false, true
+	case breakerRamping:
+		part := rampPart(now.Sub(b.since))
+		if part == 100 {
+			b.state = breakerClosed
+			return true, false
+		}
+		b.turn++
+		return b.turn%100 < part, false
+	}
+	return true, false
+}
+
+// rampPart is how many of a hundred calls are let through so long after a probe was answered: a server that has just
+// come back is not asked everything at once.
+func rampPart(elapsed time.Duration) int {
+	switch {
+	case elapsed < breakerRamp/4:
+		return 10
+	case elapsed < breakerRamp/2:
+		return 25
+	case elapsed < breakerRamp:
+		return 50
+	}
+	return 100
+}
+
+// done notes how a call went, and tells whether the breaker has opened.
+func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	second := now.Unix()
+	s := &b.seconds[second%breakerWindow]
+	if s.at != second {
+		*s = breakerSecond{at: second}
+	}
+	s.calls++
+	if failed {
+		s.failed++
+	}
+	if slow {
+		s.slow++
+	}
+	switch {
+	case b.state == breakerOpen, !failed && !slow:
+		return false
+	case b.state == breakerRamping && failed:
+		b.open(now)
+		return true
+	}
+	calls, failures, slows := 0, 0, 0
+	for i := range b.seconds {
+		if s := &b.seconds[i]; second-s.at < breakerWindow {
+			calls, failures, slows = calls+s.calls, failures+s.failed, slows+s.slow
+		}
+	}
+	if calls < breakerCalls || 2*failures < calls && 5*slows < 4*calls {
+		return false
+	}
+	b.open(now)
+	return true
+}
+
+// open begins a pause, each twice as long as the one before, with jitter so that many processes do not probe in step.
+func (b *breaker) open(now time.Time) {
+	b.pause = min(max(breakerPause, 2*b.pause), breakerMaxPause)
+	b.state, b.seconds = breakerOpen, [breakerWindow]breakerSecond{}
+	b.until = now.Add(time.Duration(float64(b.pause) * (0.5 + rand.Float64())))
+}
+
+// probed notes how a probe went, and tells whether the breaker lets calls through again.
+func (b *breaker) probed(now time.Time, answered bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probing = false
+	if !answered {
+		b.open(now)
+		return false
+	}
+	b.state, b.since, b.turn, b.pause = breakerRamping, now, 0, 0
+	return true
+}

@@ -1,0 +1,152 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Remote is implemented by stores that ask servers. A [Limiter] gives each of their decisions a time budget, and stops
+// asking a server that does not answer; see [WithBudget].
+type Remote interface {
+	Store
+	// Servers is how many servers there are that can fail by themselves.
+	Servers() int
+	// Server is the number of the one that a take's key lives on.
+	Server(t *Take) int
+}
+
+// DefaultBudget is how long a decision may take with a [Remote] store. It is below the 20 ms that Envoy waits.
+const DefaultBudget = 10 * time.Millisecond
+
+// WithBudget bounds how long a decision may take with a [Remote] store. When it is spent the rules' fail modes answer.
+// The default is [DefaultBudget].
+//
+// A server that fails too often, or is too slow, is not asked for a while: a quarter of a second at first and up to
+// five. Meanwhile the fail modes answer at once.
+func WithBudget(d time.Duration) Option { return func(l *Limiter) { l.budget = d } }
+
+// guard stands between a limiter and the servers of its store.
+type guard struct {
+	store    Remote
+	budget   time.Duration
+	breakers []breaker
+	denials  denials
+}
+
+func newGuard(store Remote, budget time.Duration) *guard {
+	if budget <= 0 {
+		budget = DefaultBudget
+	}
+	return &guard{store: store, budget: budget, breakers: make([]breaker, max(1, store.Servers()))}
+}
+
+func (g *guard) breakerOf(t *Take) *breaker {
+	return &g.breakers[uint(g.store.Server(t))%uint(len(g.breakers))]
+}
+
+// guarded decides takes through the guard.
+func (l *Limiter) guarded(ctx context.Context, takes []Take, out []Decision) error {
+	g := l.guard
+	now := time.Now()
+	if g.denials.answer(takes, out, now) {
+		return nil
+	}
+	if len(g.breakers) > 1 && len(takes) > 1 {
+		return l.guardedApart(ctx, takes, out, now)
+	}
+	if len(takes) > 0 && !l.passes(ctx, &takes[0], now) {
+		return l.fail(ctx, takes, out, errOpen)
+	}
+	return l.ask(ctx, takes, out, now)
+}
+
+// errOpen is why a server was not asked.
+var errOpen = errors.Join(errors.New("sluice: the server is given a rest after failing too often"), ErrUnavailable)
+
+// guardedApart has only those takes degrade whose server is not asked.
+func (l *Limiter) guardedApart(ctx context.Context, takes []Take, out []Decision, now time.Time) error {
+	var (
+		rest     []Take
+		restOut  []Decision
+		restAt   []int
+		degraded []int
+	)
+	for i := range takes {
+		if l.passes(ctx, &takes[i], now) {
+			rest, restAt = append(rest, takes[i]), append(restAt, i)
+		} else {
+			degraded = append(degraded, i)
+		}
+	}
+	if len(degraded) == 0 {
+		return l.ask(ctx, takes, out, now)
+	}
+	for _, i := range degraded {
+		if err := l.fail(ctx, takes[i:i+1], out[i:i+1], errOpen); err != nil {
+			return err
+		}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	restOut = make([]Decision, len(rest))
+	if err := l.ask(ctx, rest, restOut, now); err != nil {
+		return err
+	}
+	for j, i := range restAt {
+		out[i] = restOut[j]
+	}
+	return nil
+}
+
+// passes tells whether the take's server may be asked. If it is time to probe it, that is done beside the caller.
+func (l *Limiter) passes(ctx context.Context, t *Take, now time.Time) bool {
+	b := l.guard.breakerOf(t)
+	ok, probe := b.pass(now)
+	if probe {
+		go l.probe(context.WithoutCancel(ctx), b, Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key, Slot: t.Slot})
+	}
+	return ok
+}
+
+// probe asks a server what remains of a key, which changes nothing. It ends within the budget.
+func (l *Limiter) probe(ctx context.Context, b *breaker, peek Take) {
+	ctx, cancel := context.WithTimeout(ctx, l.guard.budget)
+	defer cancel()
+	peek.Key = probeKey // the caller's may be gone by now
+	err := l.guard.store.Apply(ctx, []Take{peek}, make([]Decision, 1))
+	if b.probed(time.Now(), err == nil) && l.events.ServerBack != nil {
+		l.events.ServerBack(ctx, l.guard.store.Server(&peek))
+	}
+}
+
+// probeKey is peeked at by probes. No edge makes such a key.
+const probeKey = "\x00sluice probe"
+
+// ask makes a call within the budget, notes how it went, and has the fail modes answer if it failed.
+func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
+	g := l.guard
+	within, cancel := context.WithTimeout(ctx, g.budget)
+	err := g.store.Apply(within, takes, out)
+	cancel()
+	now := time.Now()
+	if errors.Is(err, ErrInvalid) || ctx.Err() != nil && err != nil {
+		return l.fail(ctx, takes, out, err) // a mistake or a caller who left: neither is the server's fault
+	}
+	slow := now.Sub(began) >= g.budget
+	var seen *breaker
+	for i := range takes {
+		if b := g.breakerOf(&takes[i]); b != seen {
+			seen = b
+			if b.done(now, err != nil, slow) && l.events.ServerAway != nil {
+				l.events.ServerAway(ctx, g.store.Server(&takes[i]), err)
+			}
+		}
+	}
+	if err != nil {
+		return l.fail(ctx, takes, out, err)
+	}
+	g.denials.remember(takes, out, now)
+	return nil
+}

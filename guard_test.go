@@ -1,0 +1,300 @@
+package sluice_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// farStore is a store behind a network that the test disturbs. What reaches it is counted and decided by a memstore.
+type farStore struct {
+	*memstore.Store
+	servers int
+	calls   atomic.Int64
+	asked   atomic.Int64                                    // takes
+	disturb func(ctx context.Context, t *sluice.Take) error // nil: all is well
+}
+
+func (s *farStore) Servers() int { return max(1, s.servers) }
+
+func (s *farStore) Server(t *sluice.Take) int {
+	if len(t.Key) == 0 {
+		return 0
+	}
+	return int(t.Key[len(t.Key)-1]) % s.Servers()
+}
+
+func (s *farStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	s.calls.Add(1)
+	s.asked.Add(int64(len(takes)))
+	for i := range takes {
+		if s.disturb != nil {
+			if err := s.disturb(ctx, &takes[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Store.Apply(ctx, takes, out)
+}
+
+var errAway = errors.Join(errors.New("connection refused"), sluice.ErrUnavailable)
+
+func refuses(context.Context, *sluice.Take) error { return errAway }
+
+// hangs does not answer before the caller gives up.
+func hangs(ctx context.Context, _ *sluice.Take) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func after(d time.Duration) func(ctx context.Context, _ *sluice.Take) error {
+	return func(ctx context.Context, _ *sluice.Take) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func pause(d time.Duration) { <-time.After(d) }
+
+func newFar() *farStore { return &farStore{Store: memstore.New()} }
+
+func farLimiter(t *testing.T, s *farStore, mode sluice.FailMode, opts ...sluice.Option) *sluice.Limiter {
+	t.Helper()
+	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Per(1_000_000, time.Hour).With(sluice.FixedWindow), OnFailure: mode})
+	return sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, opts...))
+}
+
+// A store that does not answer costs a caller the budget and no more; then the fail mode answers.
+func TestBudget(t *testing.T) {
+	for budget, opts := range map[time.Duration][]sluice.Option{
+		sluice.DefaultBudget: nil,
+		3 * time.Millisecond: {sluice.WithBudget(3 * time.Millisecond)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newFar()
+			s.disturb = hangs
+			l := farLimiter(t, s, sluice.FailOpen, opts...)
+			start := time.Now()
+			d, err := l.Allow(t.Context(), "k")
+			if took := time.Since(start); err != nil || !d.Allowed || d.Source != sluice.SourceOpen || took != budget {
+				t.Errorf("%+v, %v after %v, want an open answer after %v", d, err, took, budget)
+			}
+		})
+	}
+}
+
+// A caller with a shorter deadline of its own gets its own error, and the server is not blamed.
+func TestCallersWhoLeaveDoNotOpenTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		s.disturb = hangs
+		l := farLimiter(t, s, sluice.FailOpen)
+		for range 50 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			if _, err := l.Allow(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+		if n := s.calls.Load(); n != 50 {
+			t.Errorf("%d calls reached the store, want 50", n)
+		}
+	})
+}
+
+func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		s.disturb = refuses
+		var away, back atomic.Int64
+		l := farLimiter(t, s, sluice.FailOpen, sluice.WithEvents(sluice.Events{
+			ServerAway: func(context.Context, int, error) { away.Add(1) },
+			ServerBack: func(context.Context, int) { back.Add(1) },
+		}))
+		ask := func(n int) (degraded int) {
+			for range n {
+				if d := mustAllow(t, l, "k", 1); d.Source.Degraded() {
+					degraded++
+				}
+			}
+			return degraded
+		}
+		if ask(100); s.calls.Load() != 20 || away.Load() != 1 {
+			t.Fatalf("%d calls reached a store that refuses, want 20; away %d", s.calls.Load(), away.Load())
+		}
+		// It is probed after a quarter of a second, give or take half; then twice as long, and so on up to five.
+		for _, want := range []time.Duration{250, 500, 1000, 2000, 4000, 5000, 5000} {
+			start, calls := time.Now(), s.calls.Load()
+			for s.calls.Load() == calls {
+				pause(time.Millisecond)
+				ask(1)
+				synctest.Wait()
+			}
+			took := time.Since(start)
+			if want *= time.Millisecond; took < want/2 || took > 3*want/2+2*time.Millisecond {
+				t.Errorf("probed after %v, want %v give or take half", took, want)
+			}
+		}
+		// Back again: a part of the calls at first, all after two seconds.
+		s.disturb = nil
+		for back.Load() == 0 {
+			pause(10 * time.Millisecond)
+			ask(1)
+			synctest.Wait()
+		}
+		since := time.Now()
+		for _, step := range []struct {
+			later    time.Duration
+			degraded int
+		}{{0, 90}, {600 * time.Millisecond, 75}, {500 * time.Millisecond, 50}, {time.Second, 0}} {
+			pause(step.later)
+			if got := ask(100); got < step.degraded-2 || got > step.degraded+2 {
+				t.Errorf("%v after it came back %d of 100 are degraded, want %d", time.Since(since), got, step.degraded)
+			}
+		}
+	})
+}
+
+// A server that answers, but slower than the budget, is no better than one that does not.
+func TestBreakerOpensForSlowServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		s.disturb = after(12 * time.Millisecond)
+		l := farLimiter(t, s, sluice.FailClosed)
+		for range 40 {
+			if d := mustAllow(t, l, "k", 1); d.Allowed || d.Source != sluice.SourceClosed {
+				t.Fatalf("%+v", d)
+			}
+		}
+		if n := s.calls.Load(); n != 20 {
+			t.Errorf("%d calls reached a slow store, want 20", n)
+		}
+	})
+}
+
+// Now and then an error does not open it.
+func TestBreakerToleratesSomeErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		n := 0
+		s.disturb = func(context.Context, *sluice.Take) error {
+			if n++; n%3 == 0 {
+				return errAway
+			}
+			return nil
+		}
+		l := farLimiter(t, s, sluice.FailOpen)
+		for range 300 {
+			mustAllow(t, l, "k", 1)
+			pause(10 * time.Millisecond)
+		}
+		if got := s.calls.Load(); got != 300 {
+			t.Errorf("%d of 300 calls reached the store", got)
+		}
+	})
+}
+
+// Only the keys of the server that is away degrade.
+func TestBreakerPerServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		s.servers = 2
+		s.disturb = func(_ context.Context, k *sluice.Take) error {
+			if s.Server(k) == 1 {
+				return errAway
+			}
+			return nil
+		}
+		l := farLimiter(t, s, sluice.FailOpen)
+		for range 40 {
+			mustAllow(t, l, "1", 1) // '1' is odd
+		}
+		rule := l.Rules()[0]
+		takes := []sluice.Take{{Rule: rule, Key: "0", Cost: 1}, {Rule: rule, Key: "1", Cost: 1}, {Rule: rule, Key: "2", Cost: 1}}
+		out := make([]sluice.Decision, 3)
+		if ok, err := l.Decide(t.Context(), takes, out); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		for i, want := range []sluice.Source{sluice.SourceStore, sluice.SourceOpen, sluice.SourceStore} {
+			if out[i].Source != want {
+				t.Errorf("take %d was answered by %v, want %v", i, out[i].Source, want)
+			}
+		}
+	})
+}
+
+func TestDenialsAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerMinute(6)}) // one each 10 s
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		if d := mustAllow(t, l, "k", 5); !d.Allowed {
+			t.Fatal("5 of 6 were denied")
+		}
+		if d := mustAllow(t, l, "k", 2); d.Allowed || d.Source != sluice.SourceStore {
+			t.Fatalf("%+v", d)
+		}
+		calls := s.calls.Load()
+		pause(400 * time.Millisecond)
+		for _, cost := range []int64{2, 3} {
+			d := mustAllow(t, l, "k", cost)
+			if d.Allowed || d.Source != sluice.SourceCache || d.RetryAfter != 9600*time.Millisecond {
+				t.Errorf("cost %d: %+v", cost, d)
+			}
+		}
+		if s.calls.Load() != calls {
+			t.Error("a remembered denial was asked of the store")
+		}
+		if d := mustAllow(t, l, "k", 1); !d.Allowed {
+			t.Errorf("a smaller cost: %+v", d)
+		}
+		if d := mustAllow(t, l, "other", 2); !d.Allowed {
+			t.Errorf("another key: %+v", d)
+		}
+		larger := sluice.Must(sluice.PerMinute(60).Build())
+		takes, out := []sluice.Take{{Rule: rule, Key: "k", Cost: 2, Limit: larger}}, make([]sluice.Decision, 1)
+		if _, err := l.Decide(t.Context(), takes, out); err != nil || out[0].Source != sluice.SourceStore {
+			t.Errorf("another limit is answered by what was remembered: %+v %v", out[0], err)
+		}
+		pause(600 * time.Millisecond)
+		calls = s.calls.Load()
+		if mustAllow(t, l, "k", 2); s.calls.Load() != calls+1 {
+			t.Error("a denial was remembered for more than a second")
+		}
+	})
+}
+
+// Where refusals count they are counted, remembered or not; and a shorter RetryAfter is not exceeded.
+func TestDenialsThatAreNotRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		counting := mustRule(t, sluice.Rule{Name: "c", Limit: sluice.PerHour(1).With(sluice.FixedWindow), ChargeDenied: true})
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{counting}))
+		for range 10 {
+			mustAllow(t, l, "k", 1)
+		}
+		if n := s.calls.Load(); n != 10 {
+			t.Errorf("%d of 10 calls were counted", n)
+		}
+		quick := mustRule(t, sluice.Rule{Name: "q", Limit: sluice.PerSecond(10).WithBurst(1)})
+		l = sluice.Must(sluice.NewRules(s, []*sluice.Rule{quick}))
+		mustAllow(t, l, "k", 1)
+		if d := mustAllow(t, l, "k", 1); d.Allowed {
+			t.Fatal("not denied")
+		}
+		pause(100 * time.Millisecond)
+		if d := mustAllow(t, l, "k", 1); !d.Allowed {
+			t.Errorf("denied after its RetryAfter: %+v", d)
+		}
+	})
+}
