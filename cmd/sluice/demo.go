@@ -43,7 +43,9 @@ func demo(ctx context.Context, listen string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("demo: %w: choose another address with --listen 127.0.0.1:PORT", err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+	}
 	fmt.Fprintf(stdout, demoGuide, listener.Addr())
 
 	stop := context.AfterFunc(ctx, func() {
@@ -85,10 +87,11 @@ func demoAPI() (http.Handler, error) {
 		return nil, err
 	}
 	failed := func(status int) bool { return status == http.StatusUnauthorized }
+	limitLogins := httplimit.Middleware(logins, httplimit.ByBasicAuthUser(), httplimit.ChargeIf(failed))
 
 	mux := http.NewServeMux()
 	mux.Handle("GET /hello", httplimit.Middleware(hello, httplimit.ByIP())(http.HandlerFunc(sayHello)))
-	mux.Handle("GET /login", httplimit.Middleware(logins, httplimit.ByBasicAuthUser(), httplimit.ChargeIf(failed))(http.HandlerFunc(login)))
+	mux.Handle("GET /login", limitLogins(http.HandlerFunc(login)))
 	return mux, nil
 }
 

@@ -60,7 +60,10 @@ func TestDemoCommands(t *testing.T) {
 	for i, wants := range [][]string{
 		{"HTTP/1.1 200 OK\n", "X-Ratelimit-Limit: 5\n", "X-Ratelimit-Remaining: 4\n", "\nhello\n"},
 		{strings.Repeat("HTTP/1.1 200 OK\n", 4) + strings.Repeat("HTTP/1.1 429 Too Many Requests\n", 2)},
-		{"HTTP/1.1 429 Too Many Requests\n", "Retry-After: ", "X-Ratelimit-Retry-After: ", "application/problem+json", `"status":429`},
+		{
+			"HTTP/1.1 429 Too Many Requests\n", "Retry-After: ", "X-Ratelimit-Retry-After: ",
+			"application/problem+json", `"status":429`,
+		},
 		{strings.Repeat("HTTP/1.1 401 Unauthorized\n", 3) + "HTTP/1.1 429 Too Many Requests\n"},
 	} {
 		out := shell(commands[i])
@@ -86,8 +89,10 @@ func TestUse(t *testing.T) {
 		{[]string{"demo", "--listen", "nowhere"}, 2, "choose another address with --listen"},
 	} {
 		var out strings.Builder
-		if code := run(t.Context(), test.args, &out, &out); code != test.code || !strings.Contains(out.String(), test.want) {
-			t.Errorf("sluice %s: exit %d, printed\n%s\nwant exit %d and %q", strings.Join(test.args, " "), code, out.String(), test.code, test.want)
+		code := run(t.Context(), test.args, &out, &out)
+		if code != test.code || !strings.Contains(out.String(), test.want) {
+			t.Errorf("sluice %s: exit %d, printed\n%s\nwant exit %d and %q",
+				strings.Join(test.args, " "), code, out.String(), test.code, test.want)
 		}
 	}
 }

@@ -32,8 +32,14 @@ var mayImport = map[string][]string{
 	"internal/table": {"internal/step"},
 
 	// Stores, and the suite that every store passes.
-	"memstore":  {".", "internal/step", "internal/table"},
-	"storetest": {".", "internal/step"},
+	"memstore":      {".", "internal/step", "internal/table"},
+	"redisstore":    {".", "internal/step", "internal/table"},
+	"memcachestore": {".", "internal/step", "internal/table"},
+	"storetest":     {".", "internal/step"},
+
+	// Servers that tests start.
+	"internal/redistest":    {},
+	"internal/memcachetest": {},
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},
@@ -108,6 +114,8 @@ var neverReach = map[string][]ban{
 	"internal/table":      slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"memstore":            slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"storetest":           slices.Concat(stores, edges, ruleSets, protocols, weight),
+	"redisstore":          slices.Concat(suite, edges, ruleSets, weight),
+	"memcachestore":       slices.Concat(suite, edges, ruleSets, weight),
 	"rules":               slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/key":        slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/strictyaml": slices.Concat(stores, suite, edges, ruleSets, protocols),

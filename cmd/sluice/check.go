@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+func checkCommand() *cobra.Command {
+	var (
+		out      output
+		flags    ruleFlags
+		warnings string
+	)
+	c := &cobra.Command{
+		Use:   "check [FILE|DIRECTORY]...",
+		Short: "Check rule files and show what is in them",
+		Long: "Read rule files as a server would and report all that is wrong with them, with the place and the line;\n" +
+			"then what is legal and probably not meant. Every limit is also spent in a store of its own until it\n" +
+			"denies. Without arguments the rules of the current directory are checked.\n\n" +
+			"It ends with 0 if there is nothing to report, 1 if there is, 2 if a file cannot be read.",
+		Example: "  sluice check\n" +
+			"  sluice check rules/ -o json\n" +
+			"  sluice check --warnings=ok rules/posts.yaml   # warnings are printed and do not count",
+		ValidArgsFunction: completeRules,
+		RunE: func(c *cobra.Command, paths []string) error {
+			if warnings != "fail" && warnings != "ok" && warnings != "off" {
+				return fmt.Errorf("--warnings=%s: write fail, ok or off", warnings)
+			}
+			report, err := check(c.Context(), flags.options(), orHere(paths), warnings != "off")
+			if err != nil {
+				return err
+			}
+			if out.json() {
+				err = writeJSON(c.OutOrStdout(), report)
+			} else {
+				err = report.write(c.OutOrStdout())
+			}
+			if err == nil && report.fails(warnings == "fail") {
+				return errFindings
+			}
+			return err
+		},
+	}
+	out.flag(c)
+	flags.flags(c)
+	c.Flags().StringVar(&warnings, "warnings", "fail", "what warnings do: fail, ok (printed only) or off")
+	completeFlag(c, "warnings", "fail", "ok", "off")
+	return c
+}
+
+// checkReport is what check prints. Its fields are for programs to rely on.
+type checkReport struct {
+	OK       bool            `json:"ok"`
+	Files    []string        `json:"files"`
+	Digest   string          `json:"digest,omitempty"`
+	Rules    []ruleSummary   `json:"rules"`
+	Domains  []domainSummary `json:"domains"`
+	Findings []finding       `json:"findings"`
+}
+
+type ruleSummary struct {
+	Name    string   `json:"name"`
+	File    string   `json:"file"`
+	Line    int      `json:"line"`
+	Matches string   `json:"matches"`
+	Per     []string `json:"per"`
+	Limit   string   `json:"limit"`
+	Mode    string   `json:"mode"` // "enforced", "shadow" or "disabled"
+}
+
+type domainSummary struct {
+	Name   string `json:"name"`
+	Limits int    `json:"limits"`
+}
+
+func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (*checkReport, error) {
+	sources, err := rulefile.Read(paths...)
+	if err != nil {
+		return nil, err
+	}
+	report := &checkReport{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []finding{}}
+	for _, s := range sources {
+		report.Files = append(report.Files, s.Name)
+	}
+	loaded, err := rulefile.Load(o, paths...)
+	found, err := faults(err)
+	if err != nil {
+		return nil, err
+	}
+	report.Findings = append(report.Findings, found...)
+	if loaded != nil {
+		report.Digest = loaded.Digest
+		report.summarize(loaded.Set)
+		if warn {
+			if err := report.warn(ctx, loaded.Set); err != nil {
+				return nil, err
+			}
+		}
+	}
+	addTexts(report.Findings, sources)
+	report.OK = len(report.Findings) == 0
+	return report, nil
+}
+
+// warn adds what is legal and probably not meant.
+func (r *checkReport) warn(ctx context.Context, set *rules.Set) error {
+	for _, w := range set.Warnings() {
+		r.Findings = append(r.Findings, newFinding("warning", w.At, w.Rule, w.Msg))
+	}
+	found, err := selftest(ctx, set)
+	r.Findings = append(r.Findings, found...)
+	return err
+}
+
+func (r *checkReport) fails(onWarnings bool) bool {
+	for i := range r.Findings {
+		if onWarnings || r.Findings[i].Severity == "error" {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *checkReport) summarize(set *rules.Set) {
+	cfg := set.Config()
+	for i := range cfg.Rules {
+		rule := &cfg.Rules[i]
+		s := ruleSummary{
+			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: matchText(rule),
+			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule),
+		}
+		for _, ref := range rule.Per {
+			s.Per = append(s.Per, ref.Name)
+		}
+		r.Rules = append(r.Rules, s)
+	}
+	for i := range cfg.Domains {
+		d := domainSummary{Name: cfg.Domains[i].Name}
+		for _, l := range set.DescriptorLimits(d.Name) {
+			d.Limits += len(l.Rules)
+		}
+		r.Domains = append(r.Domains, d)
+	}
+}
+
+func ruleMode(r *rules.Rule) string {
+	switch {
+	case r.Disabled:
+		return "disabled"
+	case r.Shadow:
+		return "shadow"
+	}
+	return "enforced"
+}
+
+func (r *checkReport) write(w io.Writer) error {
+	s := newStyle(w)
+	errors, warnings := 0, 0
+	for i := range r.Findings {
+		r.Findings[i].write(w, s)
+		if r.Findings[i].Severity == "error" {
+			errors++
+		} else {
+			warnings++
+		}
+	}
+	if len(r.Findings) > 0 {
+		fmt.Fprintln(w)
+	}
+	if errors > 0 {
+		_, err := fmt.Fprintf(w, "%s in %s\n", s.red(count(errors, "error")), count(len(r.Files), "file"))
+		return err
+	}
+	rows := [][]string{{"RULE", "MATCHES", "PER", "LIMIT"}}
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		per, limit := strings.Join(rule.Per, ", "), rule.Limit
+		if per == "" {
+			per = "everybody"
+		}
+		if rule.Mode != "enforced" {
+			limit += " (" + rule.Mode + ")"
+		}
+		rows = append(rows, []string{printable(rule.Name), printable(rule.Matches), printable(per), limit})
+	}
+	if len(r.Rules) > 0 {
+		if err := table(w, rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	verdict := s.green("ok")
+	if warnings > 0 {
+		verdict = s.yellow(count(warnings, "warning"))
+	}
+	_, err := fmt.Fprintf(w, "%s: %s in %s, digest %s\n", verdict, r.contents(), count(len(r.Files), "file"), r.Digest)
+	return err
+}
+
+// contents says what the files hold: "3 rules", "2 limits in domain auth".
+func (r *checkReport) contents() string {
+	var parts []string
+	if len(r.Rules) > 0 || len(r.Domains) == 0 {
+		parts = append(parts, count(len(r.Rules), "rule"))
+	}
+	for _, d := range r.Domains {
+		parts = append(parts, fmt.Sprintf("%s of domain %s", count(d.Limits, "limit"), printable(d.Name)))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/ruletest"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rulefile"
+)
+
+// sluiceRun runs a command and returns what it printed.
+func sluiceRun(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// Every command can be learned from its help: it says what it does and shows an example.
+func TestEveryHelpHasAnExample(t *testing.T) {
+	var walk func(c *cobra.Command, path []string)
+	walk = func(c *cobra.Command, path []string) {
+		code, out, _ := sluiceRun(t, append(path, "--help")...)
+		_, example, found := strings.Cut(out, "Examples:\n")
+		if code != exitFine || !found || !strings.Contains(example, "sluice "+strings.Join(path, " ")) {
+			t.Errorf("sluice %s --help: exit %d, no example in\n%s", strings.Join(path, " "), code, out)
+		}
+		for line := range strings.Lines(out) {
+			if width(strings.TrimRight(line, "\n")) > 130 {
+				t.Errorf("sluice %s --help: a line is too long for a terminal: %s", strings.Join(path, " "), line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			if !sub.Hidden {
+				walk(sub, append(path[:len(path):len(path)], sub.Name()))
+			}
+		}
+	}
+	walk(rootCommand(io.Discard, io.Discard), nil)
+}
+
+// Whatever is asked for as JSON is one JSON value and nothing else.
+func TestJSONIsJSON(t *testing.T) {
+	t.Chdir("testdata")
+	for _, args := range [][]string{
+		{"check", "posts"},
+		{"check", "broken"},
+		{"check", "warned"},
+		{"test", "classic"},
+		{"test", "failing"},
+		{"explain", "--rules", "plans", "/search"},
+		{"explain", "--rules", "classic", "--domain", "auth", "a=b"},
+		{"limits", "plans"},
+		{"version"},
+	} {
+		_, out, _ := sluiceRun(t, append(args, "-o", "json")...)
+		var v any
+		if err := json.Unmarshal([]byte(out), &v); err != nil {
+			t.Errorf("sluice %s -o json: %v in\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, out, _ := sluiceRun(t, "completion", shell); code != exitFine || !strings.Contains(out, "sluice") {
+			t.Errorf("completion %s: exit %d, %d bytes", shell, code, len(out))
+		}
+	}
+	const files, nothing = ":8", ":4" // directives: by these extensions, and no files
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"check", ""}, "yaml\nyml\n" + files},
+		{[]string{"test", ""}, "yaml\nyml\n" + files},
+		{[]string{"limits", ""}, "yaml\nyml\n" + files},
+		{[]string{"fmt", ""}, "yaml\nyml\n" + files},
+		{[]string{"explain", "--rules", ""}, "yaml\nyml\n" + files},
+		{[]string{"explain", ""}, nothing},
+		{[]string{"schema", ""}, "rules\nenvoy\ntest\n" + nothing},
+		{[]string{"check", "-o", ""}, "text\njson\n" + nothing},
+		{[]string{"check", "--warnings", ""}, "fail\nok\noff\n" + nothing},
+	} {
+		_, out, _ := sluiceRun(t, append([]string{cobra.ShellCompNoDescRequestCmd}, test.args...)...)
+		if got := strings.TrimSpace(out); got != test.want {
+			t.Errorf("completion of %q: %q, want %q", test.args, got, test.want)
+		}
+	}
+}
+
+// explain looks at a snapshot and leaves it as it is.
+func TestExplainSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	rules, snapshot := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "state")
+	write(t, rules, "rules:\n  - {name: rewards, per: header:X-Device, limit: 5/week, algorithm: sliding_window_log}\n")
+	loaded, err := rulefile.Load(rulefile.Options{}, rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memstore.Open(memstore.Config{Snapshot: snapshot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := ruletest.ParseSend("GET /rewards")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.AddHeader("X-Device", "d1"); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := h.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	takes := loaded.Set.Explain(httplimit.RequestOf(sent, loaded.Set)).Takes
+	for range 5 {
+		if err := store.Apply(t.Context(), takes, make([]sluice.Decision, len(takes))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Save(); err != nil {
+		t.Fatal(err)
+	}
+	before := read(t, snapshot)
+	for range 2 {
+		_, out, stderr := sluiceRun(t, "explain", "--rules", rules, "/rewards", "-H", "X-Device: d1", "--snapshot", snapshot)
+		for _, want := range []string{
+			"denied: rewards has 0 of 5 left, retry after 6d23h",
+			"0 of 5 left, all of it again after 6d23h",
+		} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in\n%s%s", want, out, stderr)
+			}
+		}
+	}
+	if read(t, snapshot) != before {
+		t.Error("explain changed the snapshot")
+	}
+	write(t, snapshot, before[:len(before)/2])
+	code, _, stderr := sluiceRun(t, "explain", "--rules", rules, "/rewards", "--snapshot", snapshot)
+	if code != exitWrong || !strings.Contains(stderr, "snapshot") {
+		t.Errorf("half a snapshot: exit %d, %s", code, stderr)
+	}
+}
+
+// No secret that rules or requests hold is printed by any command.
+func TestSecretsAreMasked(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "rules.yaml"), `
+attributes:
+  token: {header: X-Token, secret: true}
+rules:
+  - {name: a, match: {header: {Authorization: Bearer-swordfish}}, per: [token, "cookie:session"], limit: 1/s}
+  - {name: b, match: {token: swordfish}, per: "header:X-Api-Key", limit: 1/s}
+  - {name: c, except: {cookie: {session: swordfish}}, limit: 100/s}
+`)
+	write(t, filepath.Join(dir, "rules_test.yaml"), `
+tests:
+  - name: fails
+    requests:
+      - send: GET /
+        headers: {X-Token: swordfish, Authorization: Bearer-swordfish, X-Api-Key: swordfish}
+        cookies: {session: swordfish}
+        expect: deny
+`)
+	for _, args := range [][]string{
+		{"check", dir, "--warnings=ok"},
+		{"check", dir, "--warnings=ok", "-o", "json"},
+		{"test", dir},
+		{"test", dir, "-o", "json"},
+		{"limits", dir},
+		{"limits", "--html", dir},
+		{
+			"explain", "--rules", dir, "/?a=swordfish", "-H", "X-Token: swordfish", "-H", "Authorization: Bearer-swordfish",
+			"-H", "X-Api-Key: swordfish", "--cookie", "session=swordfish",
+		},
+	} {
+		_, out, stderr := sluiceRun(t, args...)
+		if strings.Contains(out+stderr, "swordfish") {
+			t.Errorf("sluice %s prints a secret:\n%s%s", strings.Join(args, " "), out, stderr)
+		}
+	}
+}
+
+// Every header of the example is explained: the middleware makes the one, people write the other.
+func TestEveryHeaderIsExplained(t *testing.T) {
+	meanings := map[string]bool{"Content-Type": true}
+	for _, h := range publicHeaders {
+		meanings[h.Name] = true
+	}
+	e := newExample(nil)
+	for _, h := range e.Headers {
+		if !meanings[h.Name] {
+			t.Errorf("%s is not explained", h.Name)
+		}
+	}
+	if len(e.Headers) != len(meanings) {
+		t.Errorf("%d headers, %d are explained", len(e.Headers), len(meanings))
+	}
+}
+
+func TestLimitInWords(t *testing.T) {
+	fixed := func(l sluice.Limit) sluice.Limit { return l.With(sluice.FixedWindow) }
+	for want, limit := range map[string]sluice.Limit{
+		"2 per second, bursts of 2":                           sluice.PerSecond(2),
+		"10,000 per second, bursts of 20,000":                 sluice.PerSecond(10_000).WithBurst(20_000),
+		"300 per 3 hours, bursts of 300":                      sluice.Per(300, 3*time.Hour),
+		"5 per week":                                          fixed(sluice.PerWeek(5)),
+		"5 per day from the first request on":                 fixed(sluice.PerDay(5)).WithAlign(sluice.AlignFirstHit),
+		"2 in any minute":                                     sluice.PerMinute(2).With(sluice.SlidingLog),
+		"7 in any 90 seconds":                                 sluice.Per(7, 90*time.Second).With(sluice.SlidingCounter),
+		"1 per second, up to 3 wait for their turn":           sluice.PerSecond(1).WithBurst(3).With(sluice.LeakyQueue),
+		"10 per minute, for up to 10 seconds 2 more":          fixed(sluice.PerMinute(10)).WithSoft(2, 10*time.Second),
+		"1,000 per calendar month (UTC)":                      sluice.PerCalendar(1000, sluice.CalendarMonth, nil),
+		"4 per minute, given all at once, at most 4 saved up": {Count: 4, Window: time.Minute, Refill: sluice.RefillInterval},
+		"1 per 1.5ms, bursts of 1":                            sluice.Every(1500 * time.Microsecond),
+		"1,234,567 per 366 days, bursts of 1,234,567":         sluice.Per(1_234_567, 366*24*time.Hour),
+	} {
+		if got := limitInWords(limit); got != want {
+			t.Errorf("%v: %q, want %q", limit, got, want)
+		}
+	}
+}
+
+func TestExcerpt(t *testing.T) {
+	for _, test := range []struct {
+		line       string
+		column     int
+		text, mark string
+	}{
+		{"    limit: 2", 5, "    limit: 2", "    "},
+		{"\tlimit: 2", 2, "\tlimit: 2", "\t"},
+		{"이름: x", 5, "이름: x", "      "}, // two columns a syllable
+		{"a", 9, "a", " "},
+		{"a\x1b[31mb", 1, "a\ufffd[31mb", ""},
+		{strings.Repeat("x", 300), 200, "…" + strings.Repeat("x", 100) + "…", strings.Repeat(" ", 61)},
+	} {
+		if text, mark := excerpt(test.line, test.column); text != test.text || mark != test.mark {
+			t.Errorf("%q at %d: %q %q", test.line, test.column, text, mark)
+		}
+	}
+}
+
+// Colours are for terminals, and for nobody who said NO_COLOR.
+func TestColour(t *testing.T) {
+	if newStyle(new(bytes.Buffer)).on {
+		t.Error("a buffer is coloured")
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if newStyle(file).on {
+		t.Error("a file is coloured")
+	}
+	t.Setenv("NO_COLOR", "1")
+	if newStyle(os.Stdout).on {
+		t.Error("NO_COLOR is not obeyed")
+	}
+	if got := (style{true}).red("x"); got != "\x1b[31mx\x1b[0m" {
+		t.Errorf("red is %q", got)
+	}
+}
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// What rules say is text on the page, whatever it looks like, and the page needs nothing from elsewhere.
+func TestLimitsPageIsSafe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, `
+rules:
+  - name: <script>alert(1)</script>
+    description: "<img src=x onerror=alert(2)> | [a](javascript:alert(3))\n# <b>x</b>"
+    match: {path: "/a<script>b"}
+    limit: 1/s
+`)
+	_, page, stderr := sluiceRun(t, "limits", "--html", "--title", "<script>", file)
+	for _, bad := range []string{"<script", "<img", "<b>", "http://", "src=\"", "href"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %s in it:\n%s%s", bad, page, stderr)
+		}
+	}
+	_, page, stderr = sluiceRun(t, "limits", "--markdown", file)
+	for line := range strings.Lines(page) {
+		code := strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "An answer to `")
+		text := strings.NewReplacer(`\]`, "", `\#`, "").Replace(line)
+		if !code && (strings.ContainsAny(text, "<[") && !strings.Contains(text, `\[`) || strings.Count(text, "# ") > 1) {
+			t.Errorf("this is not only text: %s%s", line, stderr)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// matchText says in a few words what requests a rule is for: "POST /posts", and the names of what else it asks for. The
+// values are left out: they may be secrets, and the line is to fit on a screen.
+func matchText(r *rules.Rule) string {
+	text := requestText(&r.Match)
+	if others := otherRefs(r); len(others) > 0 {
+		text += " by " + strings.Join(others, ", ")
+	}
+	return text
+}
+
+// requestText is the part of a condition that anybody may know: method, host and path.
+func requestText(m *rules.Match) string {
+	var method, host, path string
+	for i := range m.Predicates {
+		p := &m.Predicates[i]
+		switch p.Ref.Name {
+		case "method":
+			method = values(p, p.Values)
+		case "host":
+			host = values(p, p.Values)
+		case "path":
+			path = values(p, append(append([]string(nil), p.Patterns...), p.Values...))
+		}
+	}
+	switch where := host + path; {
+	case method == "" && where == "":
+		return "all requests"
+	case where == "":
+		return "all " + method + " requests"
+	default:
+		return strings.TrimSpace(method + " " + where)
+	}
+}
+
+// values joins what a condition compares with: GET|HEAD, !GET, /static/*.
+func values(p *rules.Predicate, exact []string) string {
+	all := append([]string(nil), exact...)
+	for _, s := range p.Prefixes {
+		all = append(all, s+"*")
+	}
+	for _, s := range p.Suffixes {
+		all = append(all, "*"+s)
+	}
+	for _, s := range p.Regexps {
+		all = append(all, "~"+s)
+	}
+	text := strings.Join(all, "|")
+	switch {
+	case p.Present != nil && *p.Present:
+		return "*"
+	case p.Present != nil:
+		return "none"
+	case p.Not && len(all) > 1:
+		return "!(" + text + ")"
+	case p.Not:
+		return "!" + text
+	}
+	return text
+}
+
+// otherRefs are the attributes that a rule's conditions ask for beyond method, host and path.
+func otherRefs(r *rules.Rule) []string {
+	var names []string
+	seen := map[string]bool{"method": true, "host": true, "path": true}
+	add := func(m *rules.Match) {
+		for i := range m.Predicates {
+			if name := m.Predicates[i].Ref.Name; !seen[name] {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	add(&r.Match)
+	for i := range r.Except {
+		add(&r.Except[i])
+	}
+	return names
+}
+
+// limitText is a rule's limits in the words of rule files, and what else there is.
+func limitText(r *rules.Rule) string {
+	texts := make([]string, len(r.Limits))
+	for i := range r.Limits {
+		texts[i] = limitWord(&r.Limits[i])
+	}
+	text := strings.Join(texts, " and ")
+	if r.Tiers != nil {
+		text += ", " + count(len(r.Tiers.Limits), "tier")
+	}
+	if n := len(r.Overrides); n > 0 {
+		text += ", " + count(n, "override")
+	}
+	return text
+}
+
+func limitWord(l *rules.Limit) string {
+	switch {
+	case l.Unlimited:
+		return "unlimited"
+	case l.Never:
+		return "deny"
+	}
+	return l.Limit.String()
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// finding is one thing that is wrong with rules, or probably not meant.
+type finding struct {
+	Severity string `json:"severity"` // "error" or "warning"
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Rule     string `json:"rule,omitempty"`
+	Message  string `json:"message"`
+	Text     string `json:"text,omitempty"` // the line
+}
+
+func newFinding(severity string, at rules.Position, rule, message string) finding {
+	return finding{Severity: severity, File: at.File, Line: at.Line, Column: at.Column, Rule: rule, Message: message}
+}
+
+// faults splits an error into faults of the rules and whatever else went wrong.
+func faults(err error) (found []finding, other error) {
+	if err == nil {
+		return nil, nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var others []error
+		for _, e := range joined.Unwrap() {
+			f, o := faults(e)
+			found = append(found, f...)
+			others = append(others, o)
+		}
+		return found, errors.Join(others...)
+	}
+	var fault *rules.Error
+	if errors.As(err, &fault) {
+		return []finding{newFinding("error", fault.At, fault.Rule, fault.Msg)}, nil
+	}
+	return nil, err
+}
+
+// addTexts gives findings the lines they are about.
+func addTexts(found []finding, sources []rulefile.Source) {
+	lines := make(map[string][]string)
+	for _, s := range sources {
+		lines[s.Name] = strings.Split(string(s.Data), "\n")
+	}
+	for i := range found {
+		if all := lines[found[i].File]; found[i].Line > 0 && found[i].Line <= len(all) {
+			found[i].Text = strings.TrimSuffix(all[found[i].Line-1], "\r")
+		}
+	}
+}
+
+// write prints the finding, and the line with a mark below the place.
+func (f *finding) write(w io.Writer, s style) {
+	where := rules.Position{File: f.File, Line: f.Line, Column: f.Column}.String()
+	if where != "" {
+		where = s.bold(printable(where)) + ": "
+	}
+	severity := s.red("error")
+	if f.Severity == "warning" {
+		severity = s.yellow("warning")
+	}
+	rule := ""
+	if f.Rule != "" {
+		rule = fmt.Sprintf("rule %s: ", f.Rule)
+	}
+	fmt.Fprintf(w, "%s%s: %s%s\n", where, severity, rule, printable(f.Message))
+	if strings.TrimSpace(f.Text) == "" {
+		return
+	}
+	text, mark := excerpt(f.Text, f.Column)
+	number := fmt.Sprint(f.Line)
+	fmt.Fprintf(w, "  %s %s\n", s.faint(number+" |"), text)
+	fmt.Fprintf(w, "  %s %s%s\n", s.faint(strings.Repeat(" ", len(number))+" |"), mark, s.green("^"))
+}
+
+// excerpt is the part of a line around a column that fits on a terminal, and what to print below it in front of the
+// mark.
+func excerpt(line string, column int) (text, mark string) {
+	const before, most = 60, 100
+	all := []rune(printable(line))
+	at := min(max(0, column-1), len(all))
+	from, to, lead, tail := 0, len(all), "", ""
+	if at > before && len(all) > most {
+		from, lead = at-before, "…"
+	}
+	if to-from > most {
+		to, tail = from+most, "…"
+	}
+	var b strings.Builder
+	b.WriteString(strings.Repeat(" ", width(lead)))
+	for _, r := range all[from:at] {
+		if r == '\t' {
+			b.WriteByte('\t')
+		} else {
+			b.WriteString(strings.Repeat(" ", runeWidth(r)))
+		}
+	}
+	return lead + string(all[from:to]) + tail, b.String()
+}

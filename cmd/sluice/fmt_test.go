@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/rulefile"
+)
+
+const unformatted = "rules:\n    -   {  name: a,   limit:   1/s }   # why\n"
+
+func TestFmt(t *testing.T) {
+	want, err := rulefile.Format("a.yaml", []byte(unformatted))
+	if err != nil || string(want) == unformatted {
+		t.Fatalf("%v, %q", err, want)
+	}
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "link.yml")
+	write(t, file, unformatted)
+	write(t, filepath.Join(dir, "notes.txt"), "not YAML: [")
+	if err := os.Symlink("a.yaml", link); err != nil {
+		t.Skip(err)
+	}
+
+	if code, out, _ := sluiceRun(t, "fmt", file); code != exitFine || out != string(want) {
+		t.Errorf("fmt: exit %d\n%s", code, out)
+	}
+	if code, out, _ := sluiceRun(t, "fmt", "-l", dir); code != exitFine || out != file+"\n"+link+"\n" {
+		t.Errorf("fmt -l: exit %d\n%s", code, out)
+	}
+	code, out, _ := sluiceRun(t, "fmt", "--check", file)
+	if code != exitFindings || out != file+"\n" || read(t, file) != unformatted {
+		t.Errorf("fmt --check: exit %d\n%s", code, out)
+	}
+	if code, out, _ := sluiceRun(t, "fmt", "-w", link); code != exitFine || out != "" || read(t, file) != string(want) {
+		t.Errorf("fmt -w: exit %d\n%s%s", code, out, read(t, file))
+	}
+	info, err := os.Lstat(link)
+	if err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("fmt -w has replaced the link: %v %v", info, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("fmt -w has changed the mode: %v %v", info, err)
+	}
+	if code, out, _ := sluiceRun(t, "fmt", "--check", dir); code != exitFine || out != "" {
+		t.Errorf("fmt --check afterwards: exit %d\n%s", code, out)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("fmt left something behind: %v %v", entries, err)
+	}
+}
+
+func TestFmtOfBrokenFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	write(t, file, "rules: [")
+	code, _, stderr := sluiceRun(t, "fmt", "-w", file)
+	if code != exitWrong || !strings.Contains(stderr, file) || read(t, file) != "rules: [" {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if code, _, stderr = sluiceRun(t, "fmt", "-w"); code != exitWrong || !strings.Contains(stderr, "name the files") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+// Each kind of schema is JSON with the dialect that editors know.
+func TestSchema(t *testing.T) {
+	for _, kind := range schemaKinds {
+		code, out, stderr := sluiceRun(t, "schema", kind)
+		if code != exitFine || !strings.Contains(out, `"$schema"`) || !strings.HasSuffix(out, "}\n") {
+			t.Errorf("schema %s: exit %d, %.200s %s", kind, code, out, stderr)
+		}
+	}
+	code, _, stderr := sluiceRun(t, "schema", "rule")
+	if code != exitWrong || !strings.Contains(stderr, "rules, envoy, test") {
+		t.Errorf("schema rule: exit %d, %s", code, stderr)
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// backoff is advice for callers, one paragraph each.
+var backoff = []string{
+	"Wait for as long as Retry-After says before you try again, and a random moment longer, so that your processes " +
+		"do not all come back at once.",
+	"If an answer lacks the header, or none came, wait twice as long after each failure, with a random part: up to " +
+		"1, 2, 4, 8 seconds, and so on to a minute.",
+	"Give up after a few tries and report the error. Repeat only requests that may be done twice.",
+	"Better, stay below the limit: spread your requests so that what remains lasts until the reset, and keep answers " +
+		"that do not change.",
+}
+
+const limitedIntro = "A request over a limit is answered with 429 Too Many Requests and is not carried out. The " +
+	"answer says when to try again, in its headers and as JSON in its body. Answers to requests that are allowed under " +
+	"a limit have headers too, so that you see the limit before you reach it."
+
+// sameLimit is the cell of a plan that has no limit of its own.
+const sameLimit = "the same"
+
+// cells are a limit's row, without the columns that no limit uses.
+func (d *limitsPage) cells(l *publicLimit) []string {
+	row := []string{l.What, l.Requests, l.Who, l.Limit}
+	for _, tier := range l.Tiers {
+		if tier == "" {
+			tier = sameLimit
+		}
+		row = append(row, tier)
+	}
+	return append(row, strings.Join(l.Notes, "; "))
+}
+
+// rows is the table of limits with its heading. Columns that are empty throughout are left out.
+func (d *limitsPage) rows() [][]string {
+	head := append([]string{"What", "Requests", "Counts for", "Limit"}, d.Tiers...)
+	rows := [][]string{append(head, "Notes")}
+	for i := range d.Limits {
+		rows = append(rows, d.cells(&d.Limits[i]))
+	}
+	last, used := len(rows[0])-1, false
+	for _, row := range rows[1:] {
+		used = used || row[last] != ""
+	}
+	if !used {
+		for i := range rows {
+			rows[i] = rows[i][:last]
+		}
+	}
+	return rows
+}
+
+const noLimits = "There are no public limits."
+
+func (d *limitsPage) writeText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", printable(d.Title))
+	if len(d.Limits) == 0 {
+		fmt.Fprintf(&b, "%s\n\n", noLimits)
+	} else {
+		if err := d.writeBlocks(&b); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(&b, "%s\n\n", wrap(limitedIntro, 100))
+	rows := make([][]string, 0, len(d.Headers))
+	for _, h := range d.Headers {
+		rows = append(rows, []string{"  " + h.Name, h.On, h.Meaning})
+	}
+	if err := table(&b, rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\nExample, %s:\n\n%s\n", printable(d.Example.Request), indent(d.Example.String()))
+	for _, p := range backoff {
+		fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(wrap(p, 98), "\n", "\n  "))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeBlocks writes a block for each limit: a table with a column for each plan would be wider than a terminal.
+func (d *limitsPage) writeBlocks(w io.Writer) error {
+	rows := d.rows()
+	for _, row := range rows[1:] {
+		fmt.Fprintln(w, oneLine(row[0]))
+		var block [][]string
+		for i, cell := range row[1:] {
+			if cell != "" && cell != sameLimit {
+				block = append(block, []string{"  " + oneLine(rows[0][i+1]), oneLine(cell)})
+			}
+		}
+		if err := table(w, block); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}
+
+func oneLine(s string) string { return printable(strings.Join(strings.Fields(s), " ")) }
+
+func (d *limitsPage) writeMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n", markdownText(d.Title))
+	if len(d.Limits) == 0 {
+		fmt.Fprintf(&b, "%s\n", noLimits)
+	} else {
+		for i, row := range d.rows() {
+			for j := range row {
+				row[j] = markdownText(row[j])
+			}
+			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+			if i == 0 {
+				fmt.Fprintf(&b, "|%s\n", strings.Repeat("---|", len(row)))
+			}
+		}
+	}
+	fmt.Fprintf(&b, "\n## Over a limit\n\n%s\n\n| Header | On | Meaning |\n|---|---|---|\n", limitedIntro)
+	for _, h := range d.Headers {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", h.Name, h.On, markdownText(h.Meaning))
+	}
+	fmt.Fprintf(&b, "\nAn answer to `%s`:\n\n", strings.ReplaceAll(printable(d.Example.Request), "`", ""))
+	fmt.Fprintf(&b, "%s\n## How to wait\n\n", indent(d.Example.String()))
+	for _, p := range backoff {
+		fmt.Fprintf(&b, "- %s\n", markdownText(p))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// markdownText escapes what Markdown takes for something else, HTML included, and makes one line of it.
+func markdownText(s string) string {
+	var b strings.Builder
+	for _, r := range oneLine(s) {
+		switch {
+		case r == '<':
+			b.WriteString("&lt;")
+			continue
+		case r == '&':
+			b.WriteString("&amp;")
+			continue
+		case strings.ContainsRune("\\`*_[]|~!#>", r):
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// indent makes a block of code, which no content can end early.
+func indent(s string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		if strings.TrimSpace(line) != "" {
+			b.WriteString("    ")
+		}
+		b.WriteString(printable(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return b.String()
+}
+
+// wrap breaks a text into lines.
+func wrap(s string, most int) string {
+	var b strings.Builder
+	at := 0
+	for _, word := range strings.Fields(s) {
+		switch {
+		case at > 0 && at+1+width(word) > most:
+			b.WriteByte('\n')
+			at = 0
+		case at > 0:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += width(word)
+	}
+	return b.String()
+}

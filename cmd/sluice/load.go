@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/rulefile"
+)
+
+// ruleFlags are the flags of the commands that read rules.
+type ruleFlags struct{ mergeDomains bool }
+
+func (f *ruleFlags) flags(c *cobra.Command) {
+	c.Flags().BoolVar(&f.mergeDomains, "merge-domains", false, "let several Envoy files hold parts of one domain")
+}
+
+func (f *ruleFlags) options() rulefile.Options { return rulefile.Options{MergeDomains: f.mergeDomains} }
+
+// load reads rules for a command that needs them sound. Faults are broken input here; check is there to find them.
+func (f *ruleFlags) load(paths []string) (*rulefile.Loaded, error) {
+	paths = orHere(paths)
+	loaded, err := rulefile.Load(f.options(), paths...)
+	if err != nil {
+		return nil, brokenRules(err, paths)
+	}
+	return loaded, nil
+}
+
+// brokenRules lists faults one to a line and says where to see more of them.
+func brokenRules(err error, paths []string) error {
+	found, other := faults(err)
+	if len(found) == 0 {
+		return other
+	}
+	lines := make([]string, 0, len(found))
+	for _, e := range leaves(err) {
+		lines = append(lines, "  "+printable(e.Error()))
+	}
+	return fmt.Errorf("the rules have %s:\n%s\nto see the lines, run: sluice check %s",
+		count(len(found), "fault"), strings.Join(lines, "\n"), strings.Join(paths, " "))
+}
+
+// leaves are the single errors of joined ones.
+func leaves(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, leaves(e)...)
+		}
+		return all
+	}
+	return []error{err}
+}
+
+// orHere is the current directory if no paths are given.
+func orHere(paths []string) []string {
+	if len(paths) == 0 {
+		return []string{"."}
+	}
+	return paths
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitFine     = 0
+	exitFindings = 1 // the command did its work and found something
+	exitWrong    = 2 // wrong use, or input that cannot be read
+)
+
+// errFindings ends a command that has found and printed something.
+var errFindings = errors.New("there are findings")
+
+// run is the whole program, for tests to call. It returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := rootCommand(stdout, stderr)
+	root.SetArgs(args)
+	switch err := root.ExecuteContext(ctx); {
+	case errors.Is(err, errFindings):
+		return exitFindings
+	case err != nil:
+		fmt.Fprintf(stderr, "sluice: %v\n", err)
+		return exitWrong
+	}
+	return exitFine
+}
+
+const rootExample = `  sluice demo                                          # a limited API to play with
+  sluice check rules/                                  # are the rules sound?
+  sluice test rules/                                   # do they limit what they should?
+  sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
+  sluice limits --html rules/ >limits.html             # for the developers who use your API`
+
+func rootCommand(stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sluice",
+		Short: "Limit how much of something may happen in how long",
+		Long: "Limit how much of something may happen in how long.\n\n" +
+			"Results go to standard output, progress and faults to standard error. Every command ends with\n" +
+			"0 if all is fine, 1 if it found something, 2 for wrong use or input that cannot be read.",
+		Example:       rootExample,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddCommand(
+		checkCommand(), testCommand(), explainCommand(), limitsCommand(),
+		fmtCommand(), schemaCommand(), demoCommand(), versionCommand(),
+	)
+	root.SetOut(stdout) // before the commands that ask for it when they are made
+	root.SetErr(stderr)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	addMissingExamples(root)
+	return root
+}
+
+// addMissingExamples gives the commands that come with the library an example, which every command has.
+func addMissingExamples(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Example = "  sluice help check"
+		case "completion":
+			c.Example = "  source <(sluice completion bash)"
+			for _, shell := range c.Commands() {
+				shell.Example = "  sluice completion " + shell.Name()
+			}
+		}
+	}
+}

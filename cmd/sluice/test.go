@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/internal/ruletest"
+)
+
+func testCommand() *cobra.Command {
+	var (
+		out     output
+		flags   ruleFlags
+		verbose bool
+		pattern string
+	)
+	c := &cobra.Command{
+		Use:   "test [FILE|DIRECTORY]...",
+		Short: "Run the tests that stand beside the rules",
+		Long: "Run the tests in files named *_test.yaml: requests at times, and what must become of each. They go through\n" +
+			"the same code as in a server, on a clock of their own, so that a week's quota is tested in no time.\n" +
+			"Without arguments the tests of the current directory are run.\n\n" + testFormat + "\n" +
+			"It ends with 0 if all tests pass, 1 if one fails, 2 if there is none or a file cannot be read.",
+		Example: "  sluice test\n" +
+			"  sluice test -v --run 'posts' rules/\n" +
+			"  sluice test rules/posts_test.yaml -o json",
+		ValidArgsFunction: completeRules,
+		RunE: func(c *cobra.Command, paths []string) error {
+			wanted, err := regexp.Compile(pattern)
+			if err != nil {
+				return fmt.Errorf("--run: %w", err)
+			}
+			files, err := ruletest.Load(flags.options(), orHere(paths)...)
+			if err != nil {
+				return brokenTests(err)
+			}
+			report, err := runTests(c.Context(), files, wanted)
+			if err != nil {
+				return err
+			}
+			if out.json() {
+				err = writeJSON(c.OutOrStdout(), report)
+			} else {
+				err = report.write(c.OutOrStdout(), verbose)
+			}
+			if err == nil && !report.OK {
+				return errFindings
+			}
+			return err
+		},
+	}
+	out.flag(c)
+	flags.flags(c)
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "list tests that pass too")
+	c.Flags().StringVar(&pattern, "run", "", "run only the tests whose names match this regular expression")
+	return c
+}
+
+const testFormat = `  tests:
+    - name: two posts a second
+      requests:
+        - {send: POST /posts, headers: {X-User: ada}, times: 3, expect: {allow: 2, deny: 1}}
+        - {at: 600ms, send: POST /posts, headers: {X-User: ada}, expect: allow, remaining: 0}
+`
+
+// brokenTests lists faults of test files and of the rules they are about.
+func brokenTests(err error) error {
+	found, _ := faults(err)
+	if len(found) == 0 {
+		return err
+	}
+	var lines []string
+	for _, e := range leaves(err) {
+		lines = append(lines, "  "+printable(e.Error()))
+	}
+	return fmt.Errorf("no test was run:\n%s", strings.Join(lines, "\n"))
+}
+
+// testReport is what test prints. Its fields are for programs to rely on.
+type testReport struct {
+	OK      bool         `json:"ok"`
+	Passed  int          `json:"passed"`
+	Failed  int          `json:"failed"`
+	Files   []testedFile `json:"files"`
+	elapsed time.Duration
+}
+
+type testedFile struct {
+	File    string       `json:"file"`
+	OK      bool         `json:"ok"`
+	Seconds float64      `json:"seconds"`
+	Tests   []testedTest `json:"tests"`
+}
+
+type testedTest struct {
+	Name     string        `json:"name"`
+	Line     int           `json:"line"`
+	OK       bool          `json:"ok"`
+	Requests int           `json:"requests"`
+	Virtual  float64       `json:"virtual_seconds"` // how far the test's clock went
+	Seconds  float64       `json:"seconds"`
+	Failures []testFailure `json:"failures"`
+}
+
+type testFailure struct {
+	File    string   `json:"file"`
+	Line    int      `json:"line"`
+	Column  int      `json:"column"`
+	Request string   `json:"request"`
+	Field   string   `json:"field"`
+	Want    string   `json:"want"`
+	Got     string   `json:"got"`
+	Why     []string `json:"why"`
+}
+
+func runTests(ctx context.Context, files []*ruletest.File, wanted *regexp.Regexp) (*testReport, error) {
+	report := &testReport{Files: []testedFile{}}
+	began := time.Now()
+	for _, f := range files {
+		results, err := f.Run(ctx, wanted.MatchString)
+		if err != nil {
+			return nil, err
+		}
+		if len(results) > 0 {
+			report.add(f.Name, results)
+		}
+	}
+	report.OK = report.Failed == 0
+	report.elapsed = time.Since(began)
+	if report.Passed+report.Failed == 0 {
+		return nil, fmt.Errorf("no test's name matches --run %q", wanted)
+	}
+	return report, nil
+}
+
+func (r *testReport) add(file string, results []ruletest.Result) {
+	tested := testedFile{File: file, OK: true, Tests: []testedTest{}}
+	for i := range results {
+		result := &results[i]
+		t := testedTest{
+			Name: result.Test.Name, Line: result.Test.At.Line, OK: result.Passed(), Requests: result.Requests,
+			Virtual: result.Virtual.Seconds(), Seconds: result.Elapsed.Seconds(), Failures: []testFailure{},
+		}
+		for _, f := range result.Failures {
+			t.Failures = append(t.Failures, testFailure{
+				File: f.At.File, Line: f.At.Line, Column: f.At.Column,
+				Request: f.Request, Field: f.Field, Want: f.Want, Got: f.Got, Why: append([]string{}, f.Why...),
+			})
+		}
+		if t.OK {
+			r.Passed++
+		} else {
+			r.Failed++
+			tested.OK = false
+		}
+		tested.Seconds += t.Seconds
+		tested.Tests = append(tested.Tests, t)
+	}
+	r.Files = append(r.Files, tested)
+}
+
+func (r *testReport) write(w io.Writer, verbose bool) error {
+	s := newStyle(w)
+	var b strings.Builder
+	for i := range r.Files {
+		f := &r.Files[i]
+		for j := range f.Tests {
+			if t := &f.Tests[j]; !t.OK || verbose {
+				t.write(&b, s)
+			}
+		}
+		word := s.green("ok  ")
+		if !f.OK {
+			word = s.red("FAIL")
+		}
+		fmt.Fprintf(&b, "%s  %s  %s  %.3fs\n", word, printable(f.File), count(len(f.Tests), "test"), f.Seconds)
+	}
+	if r.Failed > 0 {
+		fmt.Fprintf(&b, "%s: %d of %s\n", s.red("FAIL"), r.Failed, count(r.Passed+r.Failed, "test"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (t *testedTest) write(b *strings.Builder, s style) {
+	word := s.green("--- PASS")
+	if !t.OK {
+		word = s.red("--- FAIL")
+	}
+	fmt.Fprintf(b, "%s: %s (%s, %s of its clock, %.3fs)\n", word, printable(t.Name), count(t.Requests, "request"),
+		ruletest.FormatDuration(time.Duration(t.Virtual*float64(time.Second)).Round(time.Microsecond)), t.Seconds)
+	for i := range t.Failures {
+		f := &t.Failures[i]
+		where := fmt.Sprintf("%s:%d:%d", printable(f.File), f.Line, f.Column)
+		fmt.Fprintf(b, "    %s: %s\n", s.bold(where), printable(f.Request))
+		fmt.Fprintf(b, "        want %s: %s\n", f.Field, printable(f.Want))
+		fmt.Fprintf(b, "        got: %s\n", printable(f.Got))
+		if i+1 < len(t.Failures) && t.Failures[i+1].Line == f.Line && t.Failures[i+1].Request == f.Request {
+			continue // the reasons are the same, and stand below the last
+		}
+		for _, line := range f.Why {
+			fmt.Fprintf(b, "          %s\n", s.faint(printable(line)))
+		}
+	}
+}

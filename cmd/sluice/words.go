@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// limitsInWords says limits to people who do not know rule files: "2 per second, bursts of 2".
+func limitsInWords(list []rules.Limit) string {
+	texts := make([]string, len(list))
+	for i := range list {
+		switch l := &list[i]; {
+		case l.Unlimited:
+			return "unlimited"
+		case l.Never:
+			return "not allowed"
+		default:
+			texts[i] = limitInWords(l.Limit)
+		}
+	}
+	return strings.Join(texts, "; and ")
+}
+
+func limitInWords(l sluice.Limit) string {
+	n, unit := thousands(l.Count), windowInWords(&l)
+	burst := thousands(max(l.Burst, 0))
+	if l.Burst == 0 {
+		burst = n
+	}
+	switch l.Algorithm {
+	case sluice.LeakyQueue:
+		return fmt.Sprintf("%s per %s, up to %s wait for their turn", n, unit, burst)
+	case sluice.SlidingLog, sluice.SlidingCounter:
+		return fmt.Sprintf("%s in any %s", n, unit)
+	case sluice.FixedWindow:
+		text := fmt.Sprintf("%s per %s", n, unit)
+		if l.Align == sluice.AlignFirstHit {
+			text += " from the first request on"
+		}
+		if l.Over > 0 {
+			text += fmt.Sprintf(", for up to %s %s more", durationInWords(l.For), thousands(l.Over))
+		}
+		return text
+	}
+	if l.Refill == sluice.RefillInterval {
+		return fmt.Sprintf("%s per %s, given all at once, at most %s saved up", n, unit, burst)
+	}
+	return fmt.Sprintf("%s per %s, bursts of %s", n, unit, burst)
+}
+
+// windowInWords is what stands behind per: "second", "3 hours", "calendar month (Asia/Seoul)".
+func windowInWords(l *sluice.Limit) string {
+	if l.Align == sluice.AlignCalendar {
+		zone := "UTC"
+		if l.Zone != nil {
+			zone = l.Zone.String()
+		}
+		return fmt.Sprintf("calendar %s (%s)", [...]string{"day", "day", "week", "month"}[min(int(l.Calendar), 3)], zone)
+	}
+	return strings.TrimPrefix(durationInWords(l.Window), "1 ")
+}
+
+// durationInWords writes "1 second", "3 hours", "90 seconds".
+func durationInWords(d time.Duration) string {
+	for _, u := range []struct {
+		name   string
+		length time.Duration
+	}{
+		{"week", 7 * 24 * time.Hour},
+		{"day", 24 * time.Hour},
+		{"hour", time.Hour},
+		{"minute", time.Minute},
+		{"second", time.Second},
+		{"millisecond", time.Millisecond},
+	} {
+		if d > 0 && d%u.length == 0 {
+			return count(int(d/u.length), u.name)
+		}
+	}
+	return d.String()
+}
+
+// thousands writes a number with commas: 10,000.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// perInWords says whom a rule counts for: "each user", "everybody together".
+func perInWords(r *rules.Rule) string {
+	if len(r.Per) == 0 {
+		return "everybody together"
+	}
+	names := make([]string, len(r.Per))
+	for i := range r.Per {
+		names[i] = refInWords(r.Per[i].Name)
+	}
+	return "each " + strings.Join(names, " and ")
+}
+
+func refInWords(ref string) string {
+	kind, name, _ := strings.Cut(ref, ":")
+	switch kind {
+	case "ip":
+		return "address"
+	case "basic_user":
+		return "user name"
+	case "path":
+		if name != "" {
+			return name + " in the path"
+		}
+	case "header":
+		return "value of the header " + name
+	case "query":
+		return "value of the parameter " + name
+	case "cookie":
+		return "value of the cookie " + name
+	case "claim", "attr":
+		return name
+	}
+	return ref
+}
+
+// notesInWords are the conditions under which requests count otherwise than one each.
+func notesInWords(r *rules.Rule) []string {
+	var notes []string
+	switch {
+	case r.Cost.From != nil:
+		notes = append(notes, "the cost of a request depends on it: "+refInWords(r.Cost.From.Name))
+	case r.Cost.Fixed > 1:
+		notes = append(notes, "each request counts as "+thousands(r.Cost.Fixed))
+	}
+	if len(r.ChargeStatus) > 0 {
+		texts := make([]string, len(r.ChargeStatus))
+		for i, s := range r.ChargeStatus {
+			texts[i] = strconv.Itoa(s.From)
+			if s.To != s.From {
+				texts[i] += " to " + strconv.Itoa(s.To)
+			}
+		}
+		notes = append(notes, "only answers with status "+strings.Join(texts, ", ")+" count")
+	}
+	if r.ChargeDenied {
+		notes = append(notes, "requests that are refused count too")
+	}
+	switch r.OnLimit {
+	case rules.Delay:
+		notes = append(notes, "requests over the limit wait for their turn while there is room")
+	case rules.Queue:
+		notes = append(notes, "requests over the limit are kept and done later")
+	case rules.Reject:
+	}
+	return notes
+}

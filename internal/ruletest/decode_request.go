@@ -1,0 +1,252 @@
+package ruletest
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// requestDraft is a request while its keys are read, which may be in any order.
+type requestDraft struct {
+	Request
+	http  *HTTP // also filled if there is no send, so that its keys can be checked
+	hits  int64
+	times bool // given
+}
+
+// onlyHTTP and onlyDescriptor are the keys that need send or descriptor.
+var (
+	onlyHTTP       = []string{"headers", "cookies", "claims", "attributes", "ip", "status"}
+	onlyDescriptor = []string{"hits"}
+)
+
+// request reads a request and adds it to the test.
+func (d *decoder) request(n *strictyaml.Node, t *Test) {
+	q := requestDraft{Request: Request{At: d.at(n), Times: 1, Status: 200}, http: &HTTP{}, hits: 1}
+	q.Expect.At = q.At
+	sound := strictyaml.Decode(&d.Decoder, n, "request", d.requestFields(), misplaced, &q)
+	if n.Kind != strictyaml.Mapping {
+		return
+	}
+	d.requestKind(n, &q)
+	if sound && n.Field("expect") == nil {
+		d.Fault(n, "request: say what must become of it: expect: allow, deny, refuse or unlimited, or how many of each, "+
+			"{allow: 2, deny: 1}")
+	}
+	d.expectations(n, &q)
+	if len(t.Requests) > 0 && q.Offset < t.Requests[len(t.Requests)-1].Offset {
+		before := t.Requests[len(t.Requests)-1].Offset
+		d.Fault(atOr(n, "at"), "at: %s is before the request above, at %s: put requests in the order of their times",
+			FormatDuration(q.Offset), FormatDuration(before))
+	}
+	d.requests++
+	d.sends += q.Times
+	switch {
+	case d.requests == maxRequests+1:
+		d.Fault(n, "the file has more than %d requests: split it", maxRequests)
+	case d.sends > maxSends && d.sends-q.Times <= maxSends:
+		d.Fault(n, "the file sends more than %d requests, times included: send fewer", maxSends)
+	}
+	t.Requests = append(t.Requests, q.Request)
+}
+
+// atOr is the value of a key, or the mapping where it is missing.
+func atOr(n *strictyaml.Node, key string) *strictyaml.Node {
+	if value := n.Field(key); value != nil {
+		return value
+	}
+	return n
+}
+
+// requestKind settles whether it is an HTTP request or one to a domain.
+func (d *decoder) requestKind(n *strictyaml.Node, q *requestDraft) {
+	send, descriptor := n.Field("send"), n.Field("descriptor")
+	wrong := onlyDescriptor
+	switch {
+	case send != nil && descriptor != nil:
+		d.Fault(descriptor, "request: send and descriptor are two kinds of requests: write two")
+		return
+	case send != nil:
+		q.HTTP = q.http
+		if _, err := q.HTTP.Request(); err != nil && q.http.Method != "" {
+			d.Fault(send, "send: %v", err)
+		}
+	case descriptor != nil:
+		wrong = onlyHTTP
+		for i := range q.Descriptors.list() {
+			q.Descriptors.Each[i].Cost = q.hits
+		}
+	default:
+		d.Fault(n, "request: say what is sent: send: POST /posts, or descriptor: {domain: auth, entries: {auth_type: login}}")
+		return
+	}
+	for _, key := range wrong {
+		if value := n.Field(key); value != nil && send != nil {
+			d.Fault(value, "%s: is for requests with descriptor; what an HTTP request costs, its rules say", key)
+		} else if value != nil {
+			d.Fault(value, "%s: is for requests with send: a descriptor has only domain and entries", key)
+		}
+	}
+}
+
+// list is empty for no descriptors at all.
+func (d *Descriptors) list() []rules.Descriptor {
+	if d == nil {
+		return nil
+	}
+	return d.Each
+}
+
+type requestFields = strictyaml.Fields[requestDraft]
+
+func (d *decoder) requestFields() requestFields {
+	return requestFields{
+		"at":         func(q *requestDraft, n *strictyaml.Node) { q.Offset, _ = d.duration(n, "at") },
+		"send":       func(q *requestDraft, n *strictyaml.Node) { d.send(q, n) },
+		"descriptor": func(q *requestDraft, n *strictyaml.Node) { q.Descriptors = d.descriptor(n) },
+		"headers": func(q *requestDraft, n *strictyaml.Node) {
+			d.pairs(n, "headers", func(key, value *strictyaml.Node) error { return q.http.AddHeader(key.Text, value.Text) })
+		},
+		"cookies": func(q *requestDraft, n *strictyaml.Node) {
+			d.pairs(n, "cookies", func(key, value *strictyaml.Node) error { return q.http.AddCookie(key.Text, value.Text) })
+		},
+		"claims":     func(q *requestDraft, n *strictyaml.Node) { q.http.Claims = d.texts(n, "claims") },
+		"attributes": func(q *requestDraft, n *strictyaml.Node) { q.http.Attributes = d.texts(n, "attributes") },
+		"ip":         func(q *requestDraft, n *strictyaml.Node) { q.http.Addr = d.addr(n) },
+		"status": func(q *requestDraft, n *strictyaml.Node) {
+			status, ok := d.Int(n, "status", 200, 599)
+			if ok {
+				q.Status = int(status)
+			}
+		},
+		"hits": func(q *requestDraft, n *strictyaml.Node) { q.hits, _ = d.Int(n, "hits", 1, sluice.MaxCost) },
+		"times": func(q *requestDraft, n *strictyaml.Node) {
+			times, ok := d.Int(n, "times", 1, maxTimes)
+			if q.times = true; ok {
+				q.Times = int(times)
+			}
+		},
+		"expect":      func(q *requestDraft, n *strictyaml.Node) { d.expect(&q.Expect, n) },
+		"rule":        func(q *requestDraft, n *strictyaml.Node) { q.Expect.Rule = d.text(n, "rule") },
+		"shadow":      func(q *requestDraft, n *strictyaml.Node) { q.Expect.Shadow = d.text(n, "shadow") },
+		"remaining":   func(q *requestDraft, n *strictyaml.Node) { q.Expect.Remaining = d.remaining(n) },
+		"retry_after": func(q *requestDraft, n *strictyaml.Node) { q.Expect.RetryAfter = d.durationAt(n, "retry_after") },
+		"delay":       func(q *requestDraft, n *strictyaml.Node) { q.Expect.Delay = d.durationAt(n, "delay") },
+	}
+}
+
+// send reads method and path, and keeps what other keys have said of the request.
+func (d *decoder) send(q *requestDraft, n *strictyaml.Node) {
+	text, ok := d.String(n, "send")
+	if !ok {
+		return
+	}
+	parsed, err := ParseSend(text)
+	if err != nil {
+		d.Fault(n, "send: %v", err)
+		return
+	}
+	q.http.Method, q.http.Target = parsed.Method, parsed.Target
+	if parsed.Host != "" {
+		q.http.Host = parsed.Host
+	}
+}
+
+// pairs reads a mapping of texts; a list has its name several times.
+func (d *decoder) pairs(n *strictyaml.Node, what string, add func(key, value *strictyaml.Node) error) {
+	if !d.IsMapping(n, what) {
+		return
+	}
+	for _, f := range n.Fields {
+		list := []*strictyaml.Node{f.Value}
+		if f.Value.Kind == strictyaml.Sequence {
+			list = f.Value.Items
+		}
+		for _, item := range list {
+			if item.Kind != strictyaml.Scalar {
+				d.Fault(item, "%s: %s is %s: write a value, in quotes if it is empty", what, f.Key.Text, item)
+			} else if err := add(f.Key, item); err != nil {
+				d.Fault(item, "%s: %v", what, err)
+			}
+		}
+	}
+}
+
+func (d *decoder) texts(n *strictyaml.Node, what string) map[string]string {
+	all := make(map[string]string)
+	if !d.IsMapping(n, what) {
+		return all
+	}
+	for _, f := range n.Fields {
+		if f.Value.Kind != strictyaml.Scalar {
+			d.Fault(f.Value, "%s: %s is %s: write a value, in quotes if it is empty", what, f.Key.Text, f.Value)
+		}
+		all[f.Key.Text] = f.Value.Text
+	}
+	return all
+}
+
+func (d *decoder) addr(n *strictyaml.Node) netip.Addr {
+	a, err := netip.ParseAddr(n.Text)
+	if err != nil || n.Kind != strictyaml.Scalar {
+		d.Fault(n, "ip: is %s: write an address, such as 192.0.2.1 or 2001:db8::1", n)
+	}
+	return a
+}
+
+// descriptor reads {domain: auth, entries: {auth_type: login}}; a list of mappings is several descriptors.
+func (d *decoder) descriptor(n *strictyaml.Node) *Descriptors {
+	all := &Descriptors{}
+	fields := strictyaml.Fields[Descriptors]{
+		"domain": func(all *Descriptors, n *strictyaml.Node) { all.Domain, _ = d.String(n, "domain") },
+		"entries": func(all *Descriptors, n *strictyaml.Node) {
+			list := []*strictyaml.Node{n}
+			if n.Kind == strictyaml.Sequence {
+				list = n.Items
+			}
+			for _, item := range list {
+				var one rules.Descriptor
+				d.pairs(item, "entries", func(key, value *strictyaml.Node) error {
+					one.Entries = append(one.Entries, rules.Entry{Key: key.Text, Value: value.Text})
+					return nil
+				})
+				all.Each = append(all.Each, one)
+			}
+		},
+	}
+	moved := map[string]string{"hits": "it stands beside descriptor"}
+	if !strictyaml.Decode(&d.Decoder, n, "descriptor", fields, moved, all) {
+		return all
+	}
+	if n.Field("domain") == nil || n.Field("entries") == nil {
+		d.Fault(n, "descriptor: write both domain and entries: {domain: auth, entries: {auth_type: login}}")
+	}
+	return all
+}
+
+// duration reads a duration that may be zero.
+func (d *decoder) duration(n *strictyaml.Node, what string) (time.Duration, bool) {
+	const most = 10 * 366 * day // further than any limit remembers
+	if n.Kind == strictyaml.Scalar && (n.Text == "0" || n.Text == "0s") {
+		return 0, true
+	}
+	value, ok := d.Duration(n, what)
+	if ok && value > most {
+		d.Fault(n, "%s: is %s: write at most 3660d", what, n)
+		return 0, false
+	}
+	return value, ok
+}
+
+func (d *decoder) durationAt(n *strictyaml.Node, what string) *Duration {
+	value, _ := d.duration(n, what)
+	return &Duration{d.at(n), value}
+}
+
+func (d *decoder) text(n *strictyaml.Node, what string) *Text {
+	s, _ := d.String(n, what)
+	return &Text{d.at(n), s}
+}

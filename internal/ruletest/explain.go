@@ -1,0 +1,172 @@
+package ruletest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// secretHeaders are those whose values are not to be shown: credentials, and what the rules say is secret.
+func secretHeaders(set *rules.Set) map[string]bool {
+	secret := map[string]bool{
+		"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "X-Api-Key": true, "X-Auth-Token": true,
+	}
+	for _, a := range set.Config().Attributes {
+		for _, ref := range a.From {
+			if name, ok := strings.CutPrefix(ref.Name, "header:"); ok && a.Secret {
+				secret[http.CanonicalHeaderKey(name)] = true
+			}
+		}
+	}
+	return secret
+}
+
+// describe says what was sent and when.
+func (q *Request) describe(secret map[string]bool) string {
+	var b strings.Builder
+	if q.HTTP != nil {
+		b.WriteString(q.HTTP.String())
+		for _, f := range q.HTTP.Header {
+			value := clip(f.Value)
+			if secret[http.CanonicalHeaderKey(f.Name)] {
+				value = "(secret)"
+			}
+			fmt.Fprintf(&b, ", %s: %s", f.Name, value)
+		}
+		if q.HTTP.Addr.IsValid() {
+			fmt.Fprintf(&b, ", from %v", q.HTTP.Addr)
+		}
+	} else {
+		b.WriteString(q.Descriptors.String())
+	}
+	if q.Times > 1 {
+		fmt.Fprintf(&b, ", %d times", q.Times)
+	}
+	fmt.Fprintf(&b, ", at %s", FormatDuration(q.Offset))
+	return b.String()
+}
+
+// plainError is an error without the name of the package, which says nothing to who writes rules.
+func plainError(err error) string { return strings.TrimPrefix(err.Error(), "rules: ") }
+
+func clip(s string) string {
+	const most = 40
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
+
+// String writes "auth: auth_type=login", descriptors separated by plus signs.
+func (d *Descriptors) String() string {
+	var each []string
+	for i := range d.Each {
+		var entries []string
+		for _, e := range d.Each[i].Entries {
+			entries = append(entries, e.Key+"="+e.Value)
+		}
+		each = append(each, strings.Join(entries, " "))
+	}
+	return d.Domain + ": " + strings.Join(each, " + ")
+}
+
+// explain says in a few lines what the rules make of a request.
+func (r *runner) explain(q *Request) []string {
+	if q.Descriptors != nil {
+		return r.explainDescriptors(q.Descriptors)
+	}
+	sent, err := q.HTTP.Request()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	e := r.set.Explain(httplimit.RequestOf(sent, r.set))
+	return Summarize(e)
+}
+
+// mostOthers is how many of the rules that do not match are worth a line.
+const mostOthers = 5
+
+// Summarize puts an explanation into one line for each rule: those that match, and a few of those that do not.
+func Summarize(e *rules.Explanation) []string {
+	var lines, others []string
+	if e.Err != nil {
+		lines = append(lines, "refused: "+plainError(e.Err))
+	}
+	for i := range e.Rules {
+		x := &e.Rules[i]
+		if x.Matches {
+			lines = append(lines, "✓ "+matching(x))
+		} else if x.Rule != nil {
+			others = append(others, "✗ "+differing(x))
+		}
+	}
+	if more := len(others) - mostOthers; more > 0 {
+		others = append(others[:mostOthers], fmt.Sprintf("and %d more that do not match", more))
+	}
+	return slices.Concat(lines, others)
+}
+
+// matching describes a rule that matches: whom it counts, its limits and notes.
+func matching(x *rules.RuleExplanation) string {
+	var parts []string
+	for _, k := range x.Key {
+		parts = append(parts, k.Name+"="+clip(k.Value))
+	}
+	s := x.Name
+	if x.Rule == nil {
+		return s + " list: " + conditions(x.Conditions)
+	}
+	if len(parts) > 0 {
+		s += " for " + strings.Join(parts, ", ")
+	}
+	var limits []string
+	for i := range x.Takes {
+		text := x.Takes[i].Effective().String()
+		if c := x.Takes[i].Cost; c != 1 {
+			text += fmt.Sprintf(" (costs %d)", c)
+		}
+		limits = append(limits, text)
+	}
+	if len(limits) > 0 {
+		s += ": " + strings.Join(limits, " and ")
+	}
+	if len(x.Notes) > 0 {
+		s += "; " + strings.Join(x.Notes, "; ")
+	}
+	return s
+}
+
+func conditions(all []rules.Condition) string {
+	var texts []string
+	for _, c := range all {
+		texts = append(texts, c.Text)
+	}
+	return strings.Join(texts, " and ")
+}
+
+// differing describes why a rule does not match.
+func differing(x *rules.RuleExplanation) string {
+	for _, c := range x.Conditions {
+		if !c.Holds && c.Value != "" {
+			return fmt.Sprintf("%s: %s, the request has %s", x.Name, c.Text, clip(c.Value))
+		} else if !c.Holds {
+			return fmt.Sprintf("%s: %s", x.Name, c.Text)
+		}
+	}
+	if len(x.Notes) > 0 {
+		return x.Name + ": " + strings.Join(x.Notes, "; ")
+	}
+	return x.Name
+}
+
+func (r *runner) explainDescriptors(d *Descriptors) []string {
+	var lines []string
+	for _, x := range r.set.ExplainDescriptors(d.Domain, d.Each) {
+		lines = append(lines, x.Outcome)
+	}
+	return lines
+}

@@ -1,0 +1,250 @@
+package rulefile
+
+import (
+	"strings"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// namedKinds are the kinds of references that have a name, with the words that rule files have for them. An attribute
+// cannot be called like that: in a match they stand for something else.
+var namedKinds = map[string]string{
+	"header": "header", "query": "query", "cookie": "cookie", "claim": "claim", "jwt": "claim", "attr": "attr",
+}
+
+// reference is a reference as package rules writes it.
+func reference(text string) string {
+	if name, ok := strings.CutPrefix(text, "jwt:"); ok {
+		return "claim:" + name
+	}
+	return text
+}
+
+// ref reads a reference.
+func (f *file) ref(n *strictyaml.Node, what string) (rules.Ref, bool) {
+	text, ok := f.String(n, what)
+	if !ok {
+		return rules.Ref{}, false
+	}
+	if name, secret := strings.CutPrefix(text, "api_key:"); secret {
+		f.Fault(n, "%s: a key of an API is secret: declare it under attributes, as client: {api_key: %s}, "+
+			"and write client here", what, name)
+		return rules.Ref{}, false
+	}
+	if strings.ContainsAny(text, ", ") {
+		words := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+		f.Fault(n, "%s: %s is one text: write a list, [%s]", what, n, strings.Join(words, ", "))
+		return rules.Ref{}, false
+	}
+	return rules.Ref{At: f.at(n), Name: reference(text)}, true
+}
+
+// headerName reads the name of a header.
+func (f *file) headerName(n *strictyaml.Node, what string) (string, bool) {
+	name, ok := f.String(n, what)
+	if ok && strings.ContainsAny(name, " \t\n:,;/\"{}[]()<>@?=\\") {
+		f.Fault(n, "%s: %s is not the name of a header: write it without a colon or spaces, such as X-User", what, n)
+		ok = false
+	}
+	return name, ok
+}
+
+func (f *file) attributeSection(n *strictyaml.Node) {
+	if !f.IsMapping(n, "attributes") {
+		f.partial = true // nobody knows what would have been declared
+		return
+	}
+	for _, field := range n.Fields {
+		if f.flush(""); f.tooMany() {
+			break
+		}
+		d := &attributeDecoder{file: f, what: "attribute " + strictyaml.Quote(field.Key.Text)}
+		d.attr.At, d.attr.Name = f.at(field.Key), field.Key.Text
+		d.decode(field.Key, field.Value)
+		f.attributes[d.attr.Name] = true
+		if !f.flush("") {
+			// It stays known, so that what refers to it is not at fault too.
+			d.attr.From = []rules.Ref{{At: d.attr.At, Name: "attr:" + d.attr.Name}}
+		}
+		f.cfg.Attributes = append(f.cfg.Attributes, d.attr)
+	}
+}
+
+type attributeDecoder struct {
+	*file
+	what    string
+	attr    rules.Attribute
+	sources int // in the mapping that is being read
+}
+
+func (d *attributeDecoder) decode(key, n *strictyaml.Node) {
+	if _, taken := namedKinds[key.Text]; taken || key.Text == "api_key" {
+		d.Fault(key, "%s: that is a word for where a value comes from: choose another name", d.what)
+	}
+	switch n.Kind {
+	case strictyaml.Sequence:
+		for _, item := range n.Items {
+			d.entry(item)
+		}
+	default:
+		d.entry(n)
+	}
+	if len(d.attr.From) == 0 && d.Count() == 0 {
+		d.Fault(n, "%s: say where it comes from, such as {header: X-User} or {jwt: sub}", d.what)
+	}
+}
+
+// entry reads one source with its options, or a reference as the short form of one.
+func (d *attributeDecoder) entry(n *strictyaml.Node) {
+	d.sources = 0
+	switch n.Kind {
+	case strictyaml.Mapping:
+		strictyaml.Decode(&d.Decoder, n, d.what, attributeFields, attributeMoved, d)
+		if d.sources > 1 {
+			d.Fault(n, "%s: has %d sources: write a list, of which the first counts that a request has, "+
+				"as [{jwt: sub}, {header: X-User}]", d.what, d.sources)
+		}
+	case strictyaml.Scalar:
+		d.short(n)
+	default:
+		d.Fault(n, "%s: is %s: say where it comes from, such as {header: X-User} or {jwt: sub}", d.what, n)
+	}
+}
+
+// short reads a reference. The secret kind is known by its word.
+func (d *attributeDecoder) short(n *strictyaml.Node) {
+	if name, secret := strings.CutPrefix(n.Text, "api_key:"); secret && name != "" {
+		d.attr.Secret = true
+		d.from(n, "header:"+name)
+		return
+	}
+	if ref, ok := d.ref(n, d.what); ok {
+		d.from(n, ref.Name)
+	}
+}
+
+func (d *attributeDecoder) from(n *strictyaml.Node, ref string) {
+	d.sources++
+	d.attr.From = append(d.attr.From, rules.Ref{At: d.at(n), Name: ref})
+}
+
+var attributeFields = strictyaml.Fields[attributeDecoder]{
+	"header": func(d *attributeDecoder, n *strictyaml.Node) {
+		if name, ok := d.headerName(n, d.what+": header"); ok {
+			d.from(n, "header:"+name)
+		}
+	},
+	"api_key": func(d *attributeDecoder, n *strictyaml.Node) {
+		if name, ok := d.headerName(n, d.what+": api_key"); ok {
+			d.from(n, "header:"+name)
+			d.attr.Secret = true
+		}
+	},
+	"query":  attributeSource("query"),
+	"cookie": attributeSource("cookie"),
+	"claim":  attributeSource("claim"),
+	"jwt":    attributeSource("jwt"),
+	"attr":   attributeSource("attr"),
+	"basic_user": func(d *attributeDecoder, n *strictyaml.Node) {
+		if yes, ok := d.Bool(n, d.what+": basic_user"); ok && !yes {
+			d.Fault(n, "%s: basic_user: is false: write true, or remove it", d.what)
+		}
+		d.from(n, "basic_user")
+	},
+	"default": func(d *attributeDecoder, n *strictyaml.Node) {
+		if text, ok := d.String(n, d.what+": default"); ok {
+			d.attr.Default = &text
+		}
+	},
+	"secret": func(d *attributeDecoder, n *strictyaml.Node) {
+		if secret, _ := d.Bool(n, d.what+": secret"); secret {
+			d.attr.Secret = true
+		}
+	},
+	"lower": func(d *attributeDecoder, n *strictyaml.Node) {
+		if lower, _ := d.Bool(n, d.what+": lower"); lower {
+			d.attr.Lower = true
+		}
+	},
+}
+
+func attributeSource(word string) func(*attributeDecoder, *strictyaml.Node) {
+	return func(d *attributeDecoder, n *strictyaml.Node) {
+		if name, ok := d.String(n, d.what+": "+word); ok {
+			d.from(n, namedKinds[word]+":"+name)
+		}
+	}
+}
+
+var attributeMoved = map[string]string{
+	"ip":     "every request has that already: refer to ip directly",
+	"path":   "every request has that already: refer to path:NAME for a {NAME} in the rule's path",
+	"method": "every request has that already: refer to method directly",
+	"host":   "every request has that already: refer to host directly",
+	"from":   "name the source itself, such as {header: X-User} or {jwt: sub}",
+	"source": "name the source itself, such as {header: X-User} or {jwt: sub}",
+}
+
+// list are values that several conditions share.
+type list struct {
+	at     rules.Position
+	values []string
+}
+
+func (f *file) listSection(n *strictyaml.Node) {
+	if !f.IsMapping(n, "lists") {
+		f.partial = true
+		return
+	}
+	for _, field := range n.Fields {
+		what := "list " + strictyaml.Quote(field.Key.Text)
+		l := &list{at: f.at(field.Key)}
+		if first := f.lists[field.Key.Text]; first != nil {
+			f.Fault(field.Key, "%s: there is one at %v already: rename one", what, first.at)
+			continue
+		}
+		f.lists[field.Key.Text] = l
+		if field.Value.Kind != strictyaml.Sequence {
+			f.Fault(field.Value, "%s: is %s: write a list of values, [a, b]", what, field.Value)
+			continue
+		}
+		items, _ := f.Strings(field.Value, what)
+		for _, item := range items {
+			l.values = append(l.values, item.Text)
+		}
+	}
+}
+
+// listValues are the values of a list that a condition names.
+func (f *file) listValues(n *strictyaml.Node, what string) []string {
+	name, ok := f.String(n, what)
+	if !ok {
+		return nil
+	}
+	l := f.lists[name]
+	if l == nil && !f.partial {
+		f.unknownList(n, name, what)
+	}
+	switch {
+	case l != nil && len(l.values) == 0 && !f.partial:
+		f.Fault(n, "%s: the list %s, at %v, has no values: add one, or remove this condition", what, n, l.at)
+	case l != nil:
+		return l.values
+	}
+	return nil
+}
+
+func (f *file) unknownList(n *strictyaml.Node, name, what string) {
+	names := f.listNames
+	best := strictyaml.Closest(name, names)
+	switch {
+	case best != "":
+		f.Fault(n, "%s: there is no list %s: did you mean %q?", what, n, best)
+	case len(names) == 0:
+		f.Fault(n, "%s: there is no list %s: declare it under lists, at the top of a file", what, n)
+	default:
+		some := names[:min(len(names), 10)]
+		f.Fault(n, "%s: there is no list %s: declare it under lists, or use %s", what, n, strictyaml.Words(some))
+	}
+}

@@ -1,0 +1,263 @@
+package rulefile
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Messages that Envoy's service has too begin with its words, so that who knows one knows the other.
+
+// envoyKeys are the keys that Envoy's service knows. It takes each of them anywhere, and ignores them where they mean
+// nothing; so do we, because its files are to be read as they are.
+var envoyKeys = []string{
+	"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited", "shadow_mode",
+	"quota_mode", "name", "replaces", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
+}
+
+// ownKeys are Sluice's keys inside rate_limit.
+var ownKeys = []string{"algorithm", "burst", "window", "unit_multiplier"}
+
+var domainLine = regexp.MustCompile(`(?m)^domain[ \t]*:`)
+
+// looksLikeEnvoy tells the format of a file, as far as possible also of one that is no sound YAML.
+func looksLikeEnvoy(data []byte, root *strictyaml.Node) bool {
+	if root == nil {
+		return domainLine.Match(data)
+	}
+	return root.Kind == strictyaml.Mapping && root.Field("domain") != nil
+}
+
+// envoyFault is a fault of the YAML in the words of Envoy's service.
+func envoyFault(f strictyaml.Fault) string {
+	if f.Reason == strictyaml.KeyType {
+		return "config error, key is not of type string: " + f.Key + ": quote it, or write a word"
+	}
+	return "error loading config file: " + f.Msg
+}
+
+// domain reads a file in Envoy's format.
+func (f *file) domain() {
+	f.checkKeys(f.root, "")
+	d := &descriptorDecoder{file: f}
+	n := f.root.Field("domain")
+	domain := rules.Domain{At: f.at(n), Name: d.text(n, "domain")}
+	if domain.Name == "" && n.Kind != strictyaml.Mapping && n.Kind != strictyaml.Sequence {
+		f.Fault(n, "config file cannot have empty domain")
+	}
+	if list := f.root.Field("descriptors"); list != nil {
+		domain.Descriptors = f.descriptors(list)
+	}
+	f.flush("") // what is left of the domain is compiled to find more faults
+	if domain.Name == "" {
+		return
+	}
+	first, exists := f.domains[domain.Name]
+	if exists && f.options.MergeDomains {
+		f.cfg.Domains[first].Descriptors = append(f.cfg.Domains[first].Descriptors, domain.Descriptors...)
+		return
+	}
+	if !exists {
+		f.domains[domain.Name] = len(f.cfg.Domains)
+	}
+	f.cfg.Domains = append(f.cfg.Domains, domain) // one that exists is reported when the rules are compiled
+}
+
+// checkKeys reports keys and values that Envoy's format does not have, wherever they are.
+func (f *file) checkKeys(n *strictyaml.Node, in string) {
+	for _, field := range n.Fields {
+		key := field.Key.Text
+		own := slices.Contains(ownKeys, key)
+		if !slices.Contains(envoyKeys, key) && (!own || in != "rate_limit") {
+			f.unknownEnvoyKey(field.Key, own)
+			continue
+		}
+		if key == "metadata" {
+			continue
+		}
+		switch v := field.Value; {
+		case v.Kind == strictyaml.Mapping:
+			f.checkKeys(v, key)
+		case v.Kind == strictyaml.Sequence:
+			for _, item := range v.Items {
+				if item.Kind != strictyaml.Mapping {
+					f.Fault(item, "config error, yaml file contains list of type other than map: %s", envoyValue(item))
+					continue
+				}
+				f.checkKeys(item, key)
+			}
+		case v.Type == strictyaml.Float:
+			f.Fault(v, "error checking config: %s: %s is not a whole number; if it is a text, quote it", key, v.Text)
+		}
+	}
+}
+
+func (f *file) unknownEnvoyKey(key *strictyaml.Node, own bool) {
+	best := strictyaml.Closest(key.Text, envoyKeys)
+	switch {
+	case own:
+		f.Fault(key, "config error, unknown key '%s': it belongs inside rate_limit", key.Text)
+	case slices.Contains(fileFields.Keys(), key.Text):
+		f.Fault(key, "config error, unknown key '%s': a file with a domain is in Envoy's format: "+
+			"write this to a file of its own", key.Text)
+	case best != "":
+		f.Fault(key, "config error, unknown key '%s': did you mean '%s'?", key.Text, best)
+	default:
+		f.Fault(key, "config error, unknown key '%s'", key.Text)
+	}
+}
+
+// envoyValue shows an entry of a list in a message.
+func envoyValue(n *strictyaml.Node) string {
+	if n.Kind != strictyaml.Scalar {
+		return n.String()
+	}
+	if len(n.Text) > 60 {
+		return strings.ToValidUTF8(n.Text[:60], "") + "…"
+	}
+	return n.Text
+}
+
+type descriptorDecoder struct {
+	*file
+	rule rules.DescriptorRule
+}
+
+var descriptorFields = strictyaml.Fields[descriptorDecoder]{
+	"key":         func(d *descriptorDecoder, n *strictyaml.Node) { d.rule.Key = d.text(n, "key") },
+	"value":       func(d *descriptorDecoder, n *strictyaml.Node) { d.rule.Value = d.text(n, "value") },
+	"descriptors": nil, // read behind the others
+	"rate_limit":  (*descriptorDecoder).rateLimit,
+	"metadata":    (*descriptorDecoder).metadata,
+	"shadow_mode": func(d *descriptorDecoder, n *strictyaml.Node) { d.rule.Shadow = d.flag(n, "shadow_mode") },
+	"quota_mode":  func(d *descriptorDecoder, n *strictyaml.Node) { d.rule.Quota = d.flag(n, "quota_mode") },
+	"detailed_metric": func(d *descriptorDecoder, n *strictyaml.Node) {
+		d.rule.DetailedMetric = d.flag(n, "detailed_metric")
+	},
+	"value_to_metric": func(d *descriptorDecoder, n *strictyaml.Node) {
+		d.rule.ValueToMetric = d.flag(n, "value_to_metric")
+	},
+	"share_threshold": func(d *descriptorDecoder, n *strictyaml.Node) {
+		d.rule.ShareThreshold = d.flag(n, "share_threshold")
+	},
+}
+
+// descriptors reads a list of descriptors. What is no mapping, and unknown keys, checkKeys has reported.
+func (f *file) descriptors(n *strictyaml.Node) []rules.DescriptorRule {
+	if n.Kind != strictyaml.Sequence {
+		if n.Kind != strictyaml.Null {
+			f.Fault(n, "error loading config file: descriptors: is %s: write a list, each entry after a - and a space", n)
+		}
+		return nil
+	}
+	var all []rules.DescriptorRule
+	for _, item := range n.Items {
+		if item.Kind != strictyaml.Mapping {
+			continue
+		}
+		d := &descriptorDecoder{file: f, rule: rules.DescriptorRule{At: f.at(item)}}
+		before := f.Count()
+		var below *strictyaml.Node
+		for _, field := range item.Fields {
+			if field.Key.Text == "descriptors" {
+				below = field.Value
+			} else if decode := descriptorFields[field.Key.Text]; decode != nil {
+				decode(d, field.Value)
+			}
+		}
+		if f.Count() > before {
+			// Only its place counts now: further faults would follow from those that were reported.
+			d.rule = rules.DescriptorRule{At: d.rule.At, Key: d.rule.Key, Value: d.rule.Value}
+		}
+		if below != nil {
+			d.rule.Descriptors = f.descriptors(below)
+		}
+		if n := item.Field("key"); n == nil || n.Kind == strictyaml.Scalar || n.Kind == strictyaml.Null {
+			all = append(all, d.rule)
+		}
+	}
+	return all
+}
+
+// text reads a text; numbers and booleans are taken as they are written, and nothing is the empty text.
+func (d *descriptorDecoder) text(n *strictyaml.Node, what string) string {
+	if n.Kind == strictyaml.Mapping || n.Kind == strictyaml.Sequence {
+		d.Fault(n, "error loading config file: %s: is %s: write a text", what, n)
+	}
+	return n.Text
+}
+
+// flag reads a boolean in all the spellings that YAML 1.1 has, because Envoy's service takes them.
+func (d *descriptorDecoder) flag(n *strictyaml.Node, what string) bool {
+	if n.Kind == strictyaml.Null {
+		return false
+	}
+	if n.Kind == strictyaml.Scalar && !n.Quoted {
+		switch n.Text {
+		case "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y":
+			return true
+		case "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N":
+			return false
+		}
+	}
+	d.Fault(n, "error loading config file: %s: is %s: write true or false, without quotes", what, n)
+	return false
+}
+
+// metadata keeps a mapping as it is.
+func (d *descriptorDecoder) metadata(n *strictyaml.Node) {
+	switch n.Kind {
+	case strictyaml.Null:
+	case strictyaml.Mapping:
+		d.rule.Metadata, _ = d.goValue(n).(map[string]any)
+	default:
+		d.Fault(n, "error parsing metadata: it is %s: write a mapping, key: value", n)
+	}
+}
+
+func (f *file) goValue(n *strictyaml.Node) any {
+	switch n.Kind {
+	case strictyaml.Null:
+		return nil
+	case strictyaml.Mapping:
+		m := make(map[string]any, len(n.Fields))
+		for _, field := range n.Fields {
+			m[field.Key.Text] = f.goValue(field.Value)
+		}
+		return m
+	case strictyaml.Sequence:
+		list := make([]any, 0, len(n.Items))
+		for _, item := range n.Items {
+			list = append(list, f.goValue(item))
+		}
+		return list
+	}
+	switch n.Type {
+	case strictyaml.Bool:
+		return strings.EqualFold(n.Text, "true")
+	case strictyaml.Int:
+		if i, ok := wholeNumber(n); ok {
+			return i
+		}
+	case strictyaml.Float:
+	default:
+		return n.Text
+	}
+	x, err := strconv.ParseFloat(strings.ReplaceAll(n.Text, "_", ""), 64)
+	if err != nil || math.IsInf(x, 0) || math.IsNaN(x) {
+		f.Fault(n, "error parsing metadata: %s is no number that an answer can hold: quote it", n.Text)
+		return nil
+	}
+	return x
+}
+
+// wholeNumber reads a whole number in all the spellings that YAML 1.1 has.
+func wholeNumber(n *strictyaml.Node) (int64, bool) {
+	i, err := strconv.ParseInt(strings.ReplaceAll(n.Text, "_", ""), 0, 64)
+	return i, err == nil && n.Kind == strictyaml.Scalar && n.Type == strictyaml.Int
+}

@@ -1,0 +1,219 @@
+package rulefile
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Format gives a rule file, or a file of tests, the one layout that all files share, as gofmt does for Go: two spaces
+// for each level, lists indented below their key, one blank line between sections and between rules of several lines.
+//
+// It changes spaces and line breaks only. Comments, quotes, the order of keys and the style of lists and mappings stay
+// as they are, but for flow collections of several lines: they are written on one line if it is no longer than 100
+// columns and no comment is among them, and otherwise an entry a line. Single blank lines stay too.
+//
+// What it wrote is read again and compared with the source. If a value or a comment is not where it was, which would be
+// a bug, it returns an error and no text, so that the file can be left alone. Name is what errors call the file.
+func Format(name string, src []byte) ([]byte, error) {
+	in, err := readLayout(name, src)
+	if err != nil {
+		return nil, err
+	}
+	out, err := in.write()
+	if err != nil {
+		return nil, err
+	}
+	written, err := readLayout(name, out)
+	if err != nil || !in.sameAs(written) {
+		return nil, &rules.Error{At: rules.Position{File: name}, Msg: "cannot be formatted without changing what it says: " +
+			"write long or unusual YAML in a plainer way"}
+	}
+	return out, nil
+}
+
+// longestFlow is how wide a line may become when a flow collection of several lines is joined.
+const longestFlow = 100
+
+// layout is a file as people see it: its lines, and where values and comments stand in them.
+type layout struct {
+	name     string
+	lines    []string
+	root     *yaml.Node // nil: there is no value in the file
+	tokens   []token
+	comments []comment
+	flows    map[*yaml.Node]place // where flow collections end
+
+	last       place // that was asked for
+	lastColumn int
+}
+
+// place is a place in the text: a line and a byte of it, both counted from 0.
+type place struct{ line, at int }
+
+func (p place) before(q place) bool { return p.line < q.line || p.line == q.line && p.at < q.at }
+
+// token is a value that is written in one piece: a scalar, an alias, an empty collection; or the anchor of a collection.
+type token struct {
+	place
+	node   *yaml.Node
+	blocks []int // the columns of the block collections that it is in
+	opens  bool  // it comes first in a collection, below the collection's key
+	lead   int   // where the entry of a list that it begins has its dash; else where it stands itself
+	end    int   // the byte behind it, if it ends on its line and that is known; else 0
+	body   body  // of a block scalar
+}
+
+// body is where the text of a block scalar stands.
+type body struct{ from, to, indent int } // lines, to excluded
+
+// readLayout reads a file and finds its values and comments.
+func readLayout(name string, src []byte) (*layout, error) {
+	if _, faults := strictyaml.Parse(src); len(faults) > 0 {
+		var all []error
+		for _, f := range faults {
+			all = append(all, &rules.Error{At: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
+		}
+		return nil, errors.Join(all...)
+	}
+	text := strings.ReplaceAll(strings.TrimPrefix(string(src), "\ufeff"), "\r\n", "\n")
+	l := &layout{name: name, lines: strings.Split(text, "\n"), flows: make(map[*yaml.Node]place)}
+	var err error
+	if l.root, err = parseTree(text); err != nil {
+		return nil, l.refuse(0, "%v", err)
+	}
+	if l.root != nil && l.root.Kind != yaml.MappingNode {
+		return nil, l.refuse(l.root.Line-1, "the file is not a mapping: write keys such as rules: and their values")
+	}
+	if l.root != nil {
+		l.collect(l.root, nil, true, -1)
+	}
+	if err := l.scan(); err != nil {
+		return nil, err
+	}
+	return l, l.checkScan()
+}
+
+// parseTree returns the document's value, or nil if it has none.
+func parseTree(text string) (*yaml.Node, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+		return nil, err
+	}
+	if len(document.Content) == 0 || isNothing(document.Content[0]) {
+		return nil, nil
+	}
+	return document.Content[0], nil
+}
+
+// isNothing tells whether a value is not written at all, as in "key:".
+func isNothing(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Anchor == ""
+}
+
+func isFlow(n *yaml.Node) bool { return n.Style&yaml.FlowStyle != 0 }
+
+func isCollection(n *yaml.Node) bool {
+	return n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode
+}
+
+// collect lists the tokens of a value in the order of the text. Lead is the column of the dash before it, or -1.
+func (l *layout) collect(n *yaml.Node, blocks []int, opens bool, lead int) {
+	if isNothing(n) {
+		return
+	}
+	at := l.place(n)
+	t := token{place: at, node: n, blocks: blocks, opens: opens, lead: lead}
+	if lead < 0 {
+		t.lead = at.at
+	}
+	if !isCollection(n) || len(n.Content) == 0 {
+		l.tokens = append(l.tokens, t)
+		return
+	}
+	if !isFlow(n) {
+		column := at.at
+		if n.Kind == yaml.MappingNode {
+			column = l.place(n.Content[0]).at // an anchor may stand before it on another line
+		}
+		if n.Anchor != "" { // the library writes it on a line of its own
+			l.tokens = append(l.tokens, t)
+			opens, lead = true, -1
+		}
+		blocks = append(slices.Clip(blocks), column)
+	}
+	for i, child := range n.Content {
+		if i > 0 {
+			opens, lead = false, -1
+		}
+		if n.Kind == yaml.MappingNode && i%2 == 1 {
+			l.collect(child, blocks, isCollection(child) && !isFlow(child), -1)
+			continue
+		}
+		if n.Kind == yaml.SequenceNode && !isFlow(n) && lead < 0 {
+			lead = blocks[len(blocks)-1]
+		}
+		l.collect(child, blocks, opens, lead)
+	}
+}
+
+// place turns a position of the library, which counts characters, into one in the text.
+func (l *layout) place(n *yaml.Node) place {
+	line := l.lines[n.Line-1]
+	// Values are asked for in order, so that it goes on from the last: a line may hold very many.
+	at, column := 0, 1
+	if l.lastColumn > 0 && l.lastColumn <= n.Column && l.last.line == n.Line-1 {
+		at, column = l.last.at, l.lastColumn
+	}
+	for ; column < n.Column && at < len(line); column++ {
+		_, size := utf8.DecodeRuneInString(line[at:])
+		at += size
+	}
+	l.last, l.lastColumn = place{n.Line - 1, at}, column
+	return l.last
+}
+
+// sameAs compares what two layouts of a file say: their values, and what their comments are.
+func (l *layout) sameAs(other *layout) bool {
+	if len(l.comments) != len(other.comments) || !sameTree(l.root, other.root) {
+		return false
+	}
+	for i := range l.comments {
+		if l.comments[i].text != other.comments[i].text {
+			return false
+		}
+	}
+	return true
+}
+
+func sameTree(a, b *yaml.Node) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Kind == b.Kind && a.Tag == b.Tag && a.Value == b.Value && a.Anchor == b.Anchor &&
+		slices.EqualFunc(a.Content, b.Content, sameTree)
+}
+
+// encode has the library write the tree, which it does well as long as there are no comments.
+func encode(root *yaml.Node) (string, error) {
+	if root == nil {
+		return "", nil
+	}
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	if err := e.Encode(root); err != nil {
+		return "", err
+	}
+	if err := e.Close(); err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,284 @@
+package rulefile
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// limitContext is what the limits of a rule have in common.
+type limitContext struct {
+	*file
+	what      string
+	algorithm sluice.Algorithm // of limits that do not say their own
+	words     bool             // unlimited and deny are possible
+}
+
+// limits reads one limit or a list of them.
+func (c limitContext) limits(n *strictyaml.Node) []rules.Limit {
+	if n.Kind != strictyaml.Sequence {
+		return []rules.Limit{c.limit(n)}
+	}
+	if len(n.Items) == 0 {
+		c.Fault(n, "%s: the list is empty: write a limit, such as 100/min", c.what)
+	}
+	var all []rules.Limit
+	for _, item := range n.Items {
+		l := c.limit(item)
+		if (l.Unlimited || l.Never) && len(n.Items) > 1 {
+			c.Fault(item, "%s: %s stands alone, not in a list with limits", c.what, item)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func (c limitContext) limit(n *strictyaml.Node) rules.Limit {
+	switch n.Kind {
+	case strictyaml.Scalar:
+		return c.short(n)
+	case strictyaml.Mapping:
+		d := &limitDecoder{limitContext: c}
+		d.l.At = c.at(n)
+		d.l.Limit.Algorithm = c.algorithm
+		before := c.Count()
+		if strictyaml.Decode(&c.Decoder, n, c.what, limitFields, limitMoved, d) {
+			d.finish(n)
+		}
+		if c.Count() == before {
+			c.checkLimit(n, c.what, d.l.Limit)
+		}
+		return d.l
+	case strictyaml.Null:
+		c.Fault(n, "%s: is empty: write a limit, such as 100/min", c.what)
+	default:
+		c.Fault(n, "%s: is a list in a list: write one", c.what)
+	}
+	return rules.Limit{}
+}
+
+// short reads a limit such as 100/min, or one of the words.
+func (c limitContext) short(n *strictyaml.Node) rules.Limit {
+	l := rules.Limit{At: c.at(n)}
+	switch {
+	case n.Text == "unlimited" && c.words:
+		l.Unlimited = true
+	case n.Text == "deny" && c.words:
+		l.Never = true
+	case n.Text == "unlimited":
+		c.Fault(n, "%s: a rule without a limit is none: remove it, or list what no rule is to limit under allow", c.what)
+	case n.Text == "deny":
+		c.Fault(n, "%s: to refuse whatever it matches, list that under deny", c.what)
+	default:
+		var ok bool
+		l.Limit, ok = c.rate(n, c.what)
+		l.Limit.Algorithm = c.algorithm
+		if ok {
+			c.checkLimit(n, c.what, l.Limit)
+		}
+	}
+	return l
+}
+
+// rate reads 100/min.
+func (c limitContext) rate(n *strictyaml.Node, what string) (sluice.Limit, bool) {
+	text, ok := c.String(n, what)
+	if !ok {
+		return sluice.Limit{}, false
+	}
+	l, err := sluice.ParseLimit(text)
+	switch {
+	case err == nil:
+		return l, true
+	case n.Type == strictyaml.Int:
+		c.Fault(n, "%s: %s has no unit: write %s/min, or another unit: s, min, h, day, week, month", what, n.Text, n.Text)
+	case strings.Contains(text, ","):
+		c.Fault(n, "%s: %s is one text: write a list, [%s]", what, n, text)
+	default:
+		c.Fault(n, "%s: %s", what, strings.TrimPrefix(err.Error(), "sluice: limit "))
+	}
+	return sluice.Limit{}, false
+}
+
+// count reads a number as limits have it, with k and M for thousands and millions.
+func (c limitContext) count(n *strictyaml.Node, what string) (int64, bool) {
+	l, err := sluice.ParseLimit(n.Text + "/s")
+	switch {
+	case n.Kind != strictyaml.Scalar || err != nil:
+		c.Fault(n, "%s: is %s: write a whole number, such as 100 or 10k", what, n)
+	case l.Count == 0:
+		c.Fault(n, "%s: is 0: write at least 1", what)
+	default:
+		return l.Count, true
+	}
+	return 0, false
+}
+
+// limitDecoder reads the long form of a limit. What depends on the rate is kept until that is known.
+type limitDecoder struct {
+	limitContext
+	l                  rules.Limit
+	rateNode           *strictyaml.Node
+	window, over, zone *strictyaml.Node
+	ownAlgorithm       bool
+}
+
+var limitFields = strictyaml.Fields[limitDecoder]{
+	"rate":   func(d *limitDecoder, n *strictyaml.Node) { d.rateNode = n },
+	"window": func(d *limitDecoder, n *strictyaml.Node) { d.window = n },
+	"over":   func(d *limitDecoder, n *strictyaml.Node) { d.over = n },
+	"zone":   func(d *limitDecoder, n *strictyaml.Node) { d.zone = n },
+	"burst": func(d *limitDecoder, n *strictyaml.Node) {
+		d.l.Limit.Burst, _ = d.count(n, d.what+": burst")
+	},
+	"algorithm": func(d *limitDecoder, n *strictyaml.Node) {
+		d.l.Limit.Algorithm, d.ownAlgorithm = d.readAlgorithm(n, d.what+": algorithm")
+	},
+	"refill": func(d *limitDecoder, n *strictyaml.Node) {
+		i, _ := d.OneOf(n, d.what+": refill", "continuous", "interval")
+		d.l.Limit.Refill = [...]sluice.Refill{sluice.RefillContinuous, sluice.RefillInterval}[i]
+	},
+	"align": func(d *limitDecoder, n *strictyaml.Node) {
+		i, _ := d.OneOf(n, d.what+": align", "epoch", "first_hit", "calendar")
+		d.l.Limit.Align = [...]sluice.Align{sluice.AlignEpoch, sluice.AlignFirstHit, sluice.AlignCalendar}[i]
+	},
+	"for": func(d *limitDecoder, n *strictyaml.Node) {
+		d.l.Limit.For, _ = d.Duration(n, d.what+": for")
+	},
+	"rounding": func(d *limitDecoder, n *strictyaml.Node) {
+		i, _ := d.OneOf(n, d.what+": rounding", "down", "nearest")
+		d.l.Limit.Rounding = [...]sluice.Rounding{sluice.RoundDown, sluice.RoundNearest}[i]
+	},
+	"sub_windows": func(d *limitDecoder, n *strictyaml.Node) {
+		number, _ := d.Int(n, d.what+": sub_windows", 1, 60)
+		d.l.Limit.SubWindows = int(number)
+	},
+	"name": func(d *limitDecoder, n *strictyaml.Node) {
+		d.l.Name, _ = d.String(n, d.what+": name")
+	},
+}
+
+var limitMoved = map[string]string{
+	"requests_per_unit": "that is Envoy's word: write rate: 100/min",
+	"unit":              "that is Envoy's word: write it behind the number, rate: 100/min",
+	"limit":             "write rate: 100/min",
+	"count":             "write rate: 100/min",
+	"per":               "write it behind the number, rate: 100/min; whom a rule counts for stands beside limit",
+	"period":            "write it behind the number, rate: 100/10s, or as window: 10s",
+	"interval": "write it behind the number, rate: 100/10s, or as window: 10s; " +
+		"for a refill once a window write refill: interval",
+	"size":     "the size of a bucket is its burst",
+	"capacity": "the size of a bucket is its burst",
+	"timezone": "write zone: Asia/Seoul",
+	"soft":     "write over: 20% and for: 10s",
+	"on_limit": "it stands beside limit, for the whole rule",
+	"shadow":   "it stands beside limit, for the whole rule",
+}
+
+// finish puts the parts together.
+func (d *limitDecoder) finish(n *strictyaml.Node) {
+	if d.rateNode == nil {
+		d.Fault(n, "%s: there is no rate: write one, such as rate: 100/min", d.what)
+		return
+	}
+	if !d.rateAndWindow() {
+		return
+	}
+	limit := &d.l.Limit
+	if limit.Align == sluice.AlignCalendar {
+		d.calendar()
+	}
+	if d.zone != nil {
+		d.readZone()
+	}
+	if d.over != nil {
+		d.readOver()
+	}
+}
+
+func (d *limitDecoder) rateAndWindow() bool {
+	limit := &d.l.Limit
+	withUnit := strings.Contains(d.rateNode.Text, "/")
+	if d.window == nil || withUnit {
+		rate, ok := d.rate(d.rateNode, d.what+": rate")
+		limit.Count, limit.Window = rate.Count, rate.Window
+		if ok && d.window != nil {
+			d.Fault(d.window, "%s: window: the rate says how long already: write rate: %d, or remove the window",
+				d.what, rate.Count)
+			return false
+		}
+		return ok
+	}
+	count, ok := d.count(d.rateNode, d.what+": rate")
+	window, ok2 := d.Duration(d.window, d.what+": window")
+	limit.Count, limit.Window = count, window
+	return ok && ok2
+}
+
+// calendar turns a rate such as 5/day into calendar days. Only fixed windows can follow a calendar.
+func (d *limitDecoder) calendar() {
+	limit := &d.l.Limit
+	_, unit, _ := strings.Cut(d.rateNode.Text, "/")
+	switch strings.TrimSuffix(strings.ToLower(strings.TrimSpace(unit)), "s") {
+	case "day", "d":
+		limit.Calendar = sluice.CalendarDay
+	case "week", "w":
+		limit.Calendar = sluice.CalendarWeek
+	case "month":
+		limit.Calendar = sluice.CalendarMonth
+	default:
+		d.Fault(d.rateNode, "%s: rate: a calendar has days, weeks and months: write %d/day, %d/week or %d/month, "+
+			"or remove align: calendar", d.what, limit.Count, limit.Count, limit.Count)
+		return
+	}
+	limit.Window = 0
+	if !d.ownAlgorithm {
+		limit.Algorithm = sluice.FixedWindow
+	}
+}
+
+func (d *limitDecoder) readZone() {
+	name, ok := d.String(d.zone, d.what+": zone")
+	if !ok {
+		return
+	}
+	if name == "Local" {
+		d.Fault(d.zone, "%s: zone: Local is another on each machine: write its name, such as Asia/Seoul", d.what)
+		return
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		d.Fault(d.zone, "%s: zone: there is no time zone %s: write the name of one, such as Asia/Seoul, Europe/Paris or UTC",
+			d.what, d.zone)
+		return
+	}
+	d.l.Limit.Zone = zone
+}
+
+// readOver reads how much a soft limit may be exceeded by: a number, or a part of the rate.
+func (d *limitDecoder) readOver() {
+	what := d.what + ": over"
+	if !strings.HasSuffix(d.over.Text, "%") {
+		d.l.Limit.Over, _ = d.count(d.over, what)
+		return
+	}
+	const most = 1000_00
+	part, ok := d.Percent(d.over, what, most)
+	if !ok {
+		return
+	}
+	if part == 0 {
+		d.Fault(d.over, "%s: is 0%%: write how much more, or remove over and for", what)
+		return
+	}
+	count := min(d.l.Limit.Count, 1<<40) // more than a window can count
+	over := count * int64(part) / 100_00
+	d.l.Limit.Over = max(1, over)
+	if count*int64(part)%100_00 != 0 {
+		d.l.Note = fmt.Sprintf("over: %s of %d is not a whole number: taken for %d", d.over.Text, count, d.l.Limit.Over)
+	}
+}

@@ -1,0 +1,230 @@
+package rulefile
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// bareKeys are the keys of a match whose value is a condition; those of namedKinds have conditions by name.
+var bareKeys = []string{"method", "path", "host", "ip", "basic_user"}
+
+// matchKeys are the keys of a match, but for the names of attributes.
+func matchKeys() []string {
+	return slices.Sorted(slices.Values(append(slices.Clone(bareKeys), slices.Collect(maps.Keys(namedKinds))...)))
+}
+
+// match reads a match block.
+func (f *file) match(n *strictyaml.Node, what string) rules.Match {
+	m := rules.Match{At: f.at(n)}
+	if n.Kind == strictyaml.Sequence && what == "match" {
+		f.Fault(n, "match: is a list: write one mapping, of which all must hold; for one thing or another write two rules, "+
+			"or a list of values behind one key")
+		return m
+	}
+	if !f.IsMapping(n, what) {
+		return m
+	}
+	for _, field := range n.Fields {
+		key := field.Key.Text
+		kind, named := namedKinds[key]
+		switch {
+		case slices.Contains(bareKeys, key) || f.attributes[key]:
+			m.Predicates = append(m.Predicates, f.predicate(field.Key, key, field.Value, what))
+		case named:
+			m.Predicates = append(m.Predicates, f.namedPredicates(kind, field, what)...)
+		case !f.partial:
+			f.unknownCondition(field.Key, what)
+		}
+	}
+	return m
+}
+
+// namedPredicates reads the conditions on headers, or on another kind of which a request has several.
+func (f *file) namedPredicates(kind string, field strictyaml.Field, what string) []rules.Predicate {
+	word := field.Key.Text
+	n := field.Value
+	if n.Kind == strictyaml.Scalar {
+		f.Fault(n, "%s: %s: is %s: write whose value, %s: {NAME: %s}, or {NAME: {present: true}}",
+			what, word, n, word, n.Text)
+		return nil
+	}
+	if !f.IsMapping(n, what+": "+word) {
+		return nil
+	}
+	var all []rules.Predicate
+	for _, named := range n.Fields {
+		read := f.String
+		if kind == "header" {
+			read = f.headerName
+		}
+		if name, ok := read(named.Key, what+": "+word); ok {
+			all = append(all, f.predicate(named.Key, kind+":"+name, named.Value, what+": "+word))
+		}
+	}
+	return all
+}
+
+func (f *file) unknownCondition(key *strictyaml.Node, what string) {
+	kind, name, isRef := strings.Cut(key.Text, ":")
+	if _, named := namedKinds[kind]; isRef && named {
+		f.Fault(key, "%s: there is no key %s: write %s: {%s: …}", what, key, kind, name)
+		return
+	}
+	known := append(matchKeys(), f.attributeNames...)
+	f.UnknownKey(key, what, known, map[string]string{
+		"api_key": "declare it under attributes, as client: {api_key: X-Api-Key}, and write client: here",
+		"and":     "all keys of a match must hold anyway: write them below each other",
+		"or":      "write two rules, or a list of values behind one key",
+		"any":     "write two rules, or a list of values behind one key",
+		"not":     "write it behind the key that it is about, as path: {not: /healthz}, or use except",
+		"url":     "write path: for the path, host: for the host and query: for its parameters",
+		"uri":     "write path: for the path, host: for the host and query: for its parameters",
+		"user":    "declare it under attributes, as user: {jwt: sub}",
+		"per":     "whom a rule counts for stands beside match, not in it",
+		"limit":   "the limit stands beside match, not in it",
+	})
+}
+
+// predicate reads the condition on one attribute.
+func (f *file) predicate(key *strictyaml.Node, ref string, n *strictyaml.Node, what string) rules.Predicate {
+	c := &condition{file: f, what: what + ": " + key.Text}
+	c.p.At, c.p.Ref = f.at(n), rules.Ref{At: f.at(key), Name: ref}
+	c.read(n)
+	return c.p
+}
+
+// condition is a predicate while it is read.
+type condition struct {
+	*file
+	what string
+	p    rules.Predicate
+	part bool // inside a list or a not, where some words have no meaning
+}
+
+func (c *condition) read(n *strictyaml.Node) {
+	switch n.Kind {
+	case strictyaml.Null:
+		c.Fault(n, "%s: is empty: write a value, a list of values, or {present: true}", c.what)
+	case strictyaml.Scalar:
+		c.value(n)
+	case strictyaml.Sequence:
+		c.anyOf(n)
+	case strictyaml.Mapping:
+		if len(n.Fields) != 1 {
+			words := strictyaml.Words(conditionFields().Keys())
+			c.Fault(n, "%s: has %d conditions: write exactly one of %s", c.what, len(n.Fields), words)
+			return
+		}
+		strictyaml.Decode(&c.Decoder, n, c.what, conditionFields(), conditionMoved, c)
+	}
+}
+
+func (c *condition) anyOf(n *strictyaml.Node) {
+	if len(n.Items) == 0 {
+		c.Fault(n, "%s: the list is empty: write a value, or remove the condition", c.what)
+	}
+	was := c.part
+	c.part = true
+	for _, item := range n.Items {
+		if item.Kind == strictyaml.Sequence {
+			c.Fault(item, "%s: is a list in a list: write one", c.what)
+			continue
+		}
+		c.read(item)
+	}
+	c.part = was
+}
+
+// value adds a value as it was written; of a path it is a pattern.
+func (c *condition) value(n *strictyaml.Node) {
+	switch c.p.Ref.Name {
+	case "path":
+		c.p.Patterns = append(c.p.Patterns, n.Text)
+		return
+	case "method", "host", "ip":
+		if words := strings.Split(n.Text, ","); len(words) > 1 {
+			for i := range words {
+				words[i] = strings.TrimSpace(words[i])
+			}
+			c.Fault(n, "%s: %s is one text: write a list, [%s]", c.what, n, strings.Join(words, ", "))
+			return
+		}
+		if n.Text == "" {
+			c.Fault(n, "%s: is empty: write a value, or remove the condition", c.what)
+		}
+	}
+	c.p.Values = append(c.p.Values, n.Text)
+}
+
+// conditionFields is a function because conditions are made of conditions.
+func conditionFields() strictyaml.Fields[condition] {
+	return strictyaml.Fields[condition]{
+		"in": func(c *condition, n *strictyaml.Node) {
+			if _, ok := c.Sequence(n, c.what+": in"); ok {
+				c.anyOf(n)
+			}
+		},
+		"not":    (*condition).not,
+		"prefix": func(c *condition, n *strictyaml.Node) { c.texts(n, "prefix", &c.p.Prefixes) },
+		"suffix": func(c *condition, n *strictyaml.Node) { c.texts(n, "suffix", &c.p.Suffixes) },
+		"regex":  func(c *condition, n *strictyaml.Node) { c.texts(n, "regex", &c.p.Regexps) },
+		"list": func(c *condition, n *strictyaml.Node) {
+			values := &c.p.Values
+			if c.p.Ref.Name == "path" {
+				values = &c.p.Patterns
+			}
+			*values = append(*values, c.listValues(n, c.what+": list")...)
+		},
+		"present": (*condition).present,
+	}
+}
+
+var conditionMoved = map[string]string{
+	"equals": "a value stands behind the key itself", "eq": "a value stands behind the key itself",
+	"is": "a value stands behind the key itself", "exact": "a value stands behind the key itself",
+	"exists": "write present: true or present: false", "missing": "write present: false",
+	"not_in": "write not: [a, b]", "contains": "write regex: with the text, its special characters behind a \\",
+	"pattern": "a path's pattern stands behind path itself; for a regular expression write regex",
+	"lists":   "write list: NAME; for several write [{list: a}, {list: b}]",
+}
+
+func (c *condition) texts(n *strictyaml.Node, word string, into *[]string) {
+	items, ok := c.Strings(n, c.what+": "+word)
+	if !ok {
+		return
+	}
+	if len(items) == 0 {
+		c.Fault(n, "%s: %s: the list is empty: write a value, or remove the condition", c.what, word)
+	}
+	for _, item := range items {
+		*into = append(*into, item.Text)
+	}
+}
+
+func (c *condition) not(n *strictyaml.Node) {
+	if c.part || c.p.Not {
+		c.Fault(n, "%s: a not can stand neither in a list nor in another not: for none of some values write not: [a, b]",
+			c.what)
+		return
+	}
+	c.p.Not = true
+	c.read(n)
+	if c.p.Present != nil { // not present is absent
+		absent := !*c.p.Present
+		c.p.Present, c.p.Not = &absent, false
+	}
+}
+
+func (c *condition) present(n *strictyaml.Node) {
+	if c.part {
+		c.Fault(n, "%s: present cannot stand in a list: write {present: true} alone", c.what)
+		return
+	}
+	if present, ok := c.Bool(n, c.what+": present"); ok {
+		c.p.Present = &present
+	}
+}

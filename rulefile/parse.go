@@ -1,0 +1,170 @@
+package rulefile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Options are what files do not say. The zero Options work.
+type Options struct {
+	MergeDomains bool   // several Envoy files may have parts of one domain; else that is an error
+	ChargeDenied bool   // Envoy limits charge refused requests too, as Envoy's service does
+	Secret       []byte // keys the digests of secret attributes; see [rules.Config]
+}
+
+// Loaded are rules that are ready for use, with what they were made from.
+type Loaded struct {
+	Set     *rules.Set
+	Sources []Source
+	Digest  string // short, of the files' names and contents
+}
+
+// Load reads files and directories, as [Read] does, and compiles the rules in them.
+func Load(o Options, paths ...string) (*Loaded, error) {
+	sources, err := Read(paths...)
+	if err != nil {
+		return nil, err
+	}
+	return load(o, sources)
+}
+
+func load(o Options, sources []Source) (*Loaded, error) {
+	cfg, err := Parse(o, sources...)
+	if err != nil {
+		return nil, err
+	}
+	set, err := rules.New(cfg)
+	if err != nil {
+		return nil, inOrder(sources, flatten(err))
+	}
+	return &Loaded{Set: set, Sources: sources, Digest: digest(sources)}, nil
+}
+
+// Parse makes one configuration of some files. The error joins all faults, each a [*rules.Error]. If there are any, it
+// also has those that [rules.New] finds in what is sound, so that one look shows all there is to mend; what depends on
+// a file that could not be read as YAML is not held against the others.
+func Parse(o Options, sources ...Source) (rules.Config, error) {
+	p := &parser{
+		options: o, lists: make(map[string]*list), attributes: make(map[string]bool),
+		onlyOnce: make(map[string]rules.Position), domains: make(map[string]int),
+	}
+	p.cfg.Secret, p.cfg.ChargeDenied = o.Secret, o.ChargeDenied
+	p.read(sources)
+	if len(p.faults) == 0 {
+		return p.cfg, nil
+	}
+	if !p.partial && !p.tooMany() {
+		if _, err := rules.New(p.cfg); err != nil {
+			p.faults = append(p.faults, flatten(err)...)
+		}
+	}
+	return rules.Config{}, inOrder(sources, p.faults)
+}
+
+// parser collects what several files hold.
+type parser struct {
+	options    Options
+	cfg        rules.Config // only what is sound
+	attributes map[string]bool
+	lists      map[string]*list
+	onlyOnce   map[string]rules.Position // where settings stand that one file alone may have
+	domains    map[string]int            // their numbers in cfg
+	// The names that messages suggest.
+	attributeNames, listNames []string
+
+	faults  []error
+	partial bool // something could not be read as YAML, so that names may be missing
+}
+
+func (p *parser) read(sources []Source) {
+	if len(sources) > MaxFiles {
+		p.fault(rules.Position{}, "", fmt.Sprintf("there are %d files, at most %d are read", len(sources), MaxFiles))
+		return
+	}
+	var native, envoy []*file
+	for _, s := range sources {
+		f := &file{parser: p, name: s.Name}
+		root, faults := strictyaml.Parse(s.Data)
+		f.root = root
+		isEnvoy := looksLikeEnvoy(s.Data, root)
+		for _, fault := range faults {
+			if isEnvoy {
+				fault.Msg = envoyFault(fault)
+			}
+			p.fault(rules.Position{File: s.Name, Line: fault.Line, Column: fault.Column}, "", fault.Msg)
+			p.partial = p.partial || fault.Reason != strictyaml.Duplicate
+		}
+		switch {
+		case root == nil:
+		case isEnvoy:
+			envoy = append(envoy, f)
+		default:
+			native = append(native, f)
+		}
+	}
+	for _, f := range native {
+		f.declarations()
+	}
+	p.attributeNames, p.listNames = someNames(p.attributes), someNames(p.lists)
+	for _, f := range native {
+		f.sections()
+	}
+	for _, f := range envoy {
+		f.domain()
+	}
+}
+
+// someNames are names in alphabetical order. To search among more for what somebody may have meant takes long.
+func someNames[V any](m map[string]V) []string {
+	const most = 500
+	names := slices.Sorted(maps.Keys(m))
+	return names[:min(len(names), most)]
+}
+
+// tooMany tells that there are more faults than are shown, so that there is no need to look for more.
+func (p *parser) tooMany() bool { return len(p.faults) > maxFaults }
+
+func (p *parser) fault(at rules.Position, rule, msg string) {
+	p.faults = append(p.faults, &rules.Error{At: at, Rule: rule, Msg: msg})
+}
+
+// maxFaults is how many faults are reported: who has more has one mistake many times.
+const maxFaults = 1000
+
+// inOrder joins faults in the order of the files and the places in them.
+func inOrder(sources []Source, faults []error) error {
+	order := make(map[string]int, len(sources))
+	for i, s := range sources {
+		order[s.Name] = i
+	}
+	place := func(err error) rules.Position {
+		var e *rules.Error
+		if errors.As(err, &e) {
+			return e.At
+		}
+		return rules.Position{}
+	}
+	slices.SortStableFunc(faults, func(a, b error) int {
+		x, y := place(a), place(b)
+		return cmp.Or(cmp.Compare(order[x.File], order[y.File]), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
+	})
+	if len(faults) > maxFaults {
+		more := &rules.Error{At: place(faults[maxFaults]), Msg: "there are more faults from here on, which are not shown"}
+		faults = append(faults[:maxFaults:maxFaults], more)
+	}
+	return errors.Join(faults...)
+}
+
+// flatten takes a joined error apart.
+func flatten(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}

@@ -1,0 +1,155 @@
+package rulefile
+
+import (
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// tierBy is the one key of tiers that is not the name of a tier.
+const tierBy = "by"
+
+func (d *ruleDecoder) readTiers(context limitContext) {
+	n := d.tiers
+	if !d.IsMapping(n, "tiers") {
+		return
+	}
+	tiers := &rules.Tiers{At: d.at(n), Limits: make(map[string][]rules.Limit)}
+	for _, field := range n.Fields {
+		if field.Key.Text == tierBy {
+			tiers.By, _ = d.ref(field.Value, "tiers: by")
+			continue
+		}
+		context.what = "tiers: " + field.Key.Text
+		tiers.Limits[field.Key.Text] = context.limits(field.Value)
+	}
+	switch {
+	case n.Field(tierBy) == nil:
+		d.Fault(n, "tiers: by what? Write by: and an attribute beside the tiers, as {by: plan, free: 10/min}")
+	case len(tiers.Limits) == 0:
+		d.Fault(n, "tiers: there is none: write the limit of each value of %s, as {by: plan, free: 10/min}", tiers.By.Name)
+	}
+	d.r.Tiers = tiers
+}
+
+type overrideDecoder struct {
+	*file
+	context limitContext
+	o       rules.Override
+}
+
+var overrideFields = strictyaml.Fields[overrideDecoder]{
+	"key": func(d *overrideDecoder, n *strictyaml.Node) {
+		items, _ := d.Strings(n, "overrides: key")
+		for _, item := range items {
+			d.o.Key = append(d.o.Key, item.Text)
+		}
+	},
+	"limit":  (*overrideDecoder).limit,
+	"limits": (*overrideDecoder).limit,
+}
+
+func (d *overrideDecoder) limit(n *strictyaml.Node) {
+	if d.o.Limits != nil {
+		d.Fault(n, "overrides: limit and limits are the same word: keep one")
+	}
+	d.o.Limits = d.context.limits(n)
+}
+
+// readOverrides reads a mapping by the values of one attribute, or a list of keys that are made of several.
+func (d *ruleDecoder) readOverrides(context limitContext) {
+	n := d.overrides
+	switch n.Kind {
+	case strictyaml.Mapping:
+		if len(d.r.Per) > 1 {
+			d.Fault(n, "overrides: the rule counts by %d attributes, so a key has as many values: write a list, "+
+				"[{key: [a, b], limit: 100/s}]", len(d.r.Per))
+			return
+		}
+		for _, field := range n.Fields {
+			context.what = "overrides: " + field.Key.Text
+			d.r.Overrides = append(d.r.Overrides, rules.Override{
+				At: d.at(field.Key), Key: []string{field.Key.Text}, Limits: context.limits(field.Value),
+			})
+		}
+	case strictyaml.Sequence:
+		context.what = "overrides: limit"
+		for _, item := range n.Items {
+			o := &overrideDecoder{file: d.file, context: context, o: rules.Override{At: d.at(item)}}
+			if !strictyaml.Decode(&d.Decoder, item, "overrides", overrideFields, nil, o) {
+				continue
+			}
+			if item.Field("key") == nil || len(o.o.Limits) == 0 {
+				d.Fault(item, "overrides: an entry has a key and a limit: {key: [ada, 192.0.2.1], limit: 100/s}")
+			}
+			d.r.Overrides = append(d.r.Overrides, o.o)
+		}
+	default:
+		d.Fault(n, "overrides: is %s: write the limit of each key, as {ada: 100/s, mallory: deny}", n)
+	}
+}
+
+type costDecoder struct {
+	*file
+	cost    rules.Cost
+	sources int
+}
+
+// costFields are the sources of a cost, and the number of requests without it.
+var costFields = strictyaml.Fields[costDecoder]{
+	"header": func(d *costDecoder, n *strictyaml.Node) {
+		if name, ok := d.headerName(n, "cost: header"); ok {
+			d.from(n, "header:"+name)
+		}
+	},
+	"query":  costSource("query"),
+	"cookie": costSource("cookie"),
+	"claim":  costSource("claim"),
+	"jwt":    costSource("jwt"),
+	"attr":   costSource("attr"),
+	"attribute": func(d *costDecoder, n *strictyaml.Node) {
+		if ref, ok := d.ref(n, "cost: attribute"); ok {
+			d.from(n, ref.Name)
+		}
+	},
+	"default": func(d *costDecoder, n *strictyaml.Node) {
+		d.cost.Fixed, _ = d.Int(n, "cost: default", 1, sluice.MaxCost)
+	},
+	"max": func(d *costDecoder, n *strictyaml.Node) {
+		d.cost.Max, _ = d.Int(n, "cost: max", 1, sluice.MaxCost)
+	},
+}
+
+func costSource(word string) func(*costDecoder, *strictyaml.Node) {
+	return func(d *costDecoder, n *strictyaml.Node) {
+		if name, ok := d.String(n, "cost: "+word); ok {
+			d.from(n, namedKinds[word]+":"+name)
+		}
+	}
+}
+
+func (d *costDecoder) from(n *strictyaml.Node, ref string) {
+	d.sources++
+	d.cost.From = &rules.Ref{At: d.at(n), Name: ref}
+}
+
+func (d *ruleDecoder) cost(n *strictyaml.Node) {
+	c := &costDecoder{file: d.file, cost: rules.Cost{At: d.at(n)}}
+	switch n.Kind {
+	case strictyaml.Mapping:
+		before := d.Count()
+		strictyaml.Decode(&d.Decoder, n, "cost", costFields, nil, c)
+		if d.Count() == before && c.sources != 1 {
+			d.Fault(n, "cost: has %d sources: write exactly one, as {header: X-Cost, default: 1}", c.sources)
+		}
+	case strictyaml.Scalar:
+		if n.Type != strictyaml.Int {
+			d.Fault(n, "cost: is %s: write a number, or where it is read from, as {header: X-Cost, default: 1, max: 100}", n)
+			return
+		}
+		c.cost.Fixed, _ = d.Int(n, "cost", 1, sluice.MaxCost)
+	default:
+		d.Fault(n, "cost: is %s: write a number, or where it is read from, as {header: X-Cost, default: 1, max: 100}", n)
+	}
+	d.r.Cost = c.cost
+}

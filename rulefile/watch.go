@@ -1,0 +1,373 @@
+package rulefile
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Defaults of [WatchConfig].
+const (
+	defaultEvery  = 5 * time.Second
+	defaultSettle = 200 * time.Millisecond
+)
+
+// maxReads is how often [Watcher.Reload] reads files that keep changing. With the default Settle that is two seconds.
+const maxReads = 11
+
+var (
+	errRunning   = errors.New("rulefile: the watcher is running already")
+	errUnsettled = errors.New("rulefile: the rule files kept changing while they were read: keeping the last good set")
+)
+
+// WatchConfig is how a [Watcher] is made. Paths is required.
+type WatchConfig struct {
+	// Paths are files and directories, as for [Read].
+	Paths   []string
+	Options Options
+
+	// Every is how often the files are read whether or not the system told of a change: it forgets to when there are
+	// many, and for network file systems it never does. Default 5 s.
+	Every time.Duration
+	// Settle is how long the files must have stayed the same before a change counts, since they may be half written.
+	// A writer that pauses for longer in the middle of a file should write another and rename it. Default 200 ms.
+	Settle time.Duration
+
+	// Hangup has Run look at the files when the process is sent SIGHUP, as operators are used to.
+	Hangup bool
+
+	// OnLoad is told of each set after the first as soon as it is live, and OnError once of what could not be loaded.
+	// They are called one after the other in the order of what happened, by Run or by Reload, which go on when they
+	// return. They may call the watcher.
+	OnLoad  func(*Loaded)
+	OnError func(error)
+}
+
+func (c *WatchConfig) setDefaults() {
+	if c.Every == 0 {
+		c.Every = defaultEvery
+	}
+	if c.Settle == 0 {
+		c.Settle = defaultSettle
+	}
+	if c.OnLoad == nil {
+		c.OnLoad = func(*Loaded) {}
+	}
+	if c.OnError == nil {
+		c.OnError = func(error) {}
+	}
+}
+
+func (c *WatchConfig) validate() error {
+	switch {
+	case len(c.Paths) == 0:
+		return errors.New("rulefile: nothing to watch: give a file or a directory in Paths")
+	case c.Every < 0 || c.Settle < 0:
+		return fmt.Errorf("rulefile: Every is %v and Settle %v: use positive durations, or 0 for the defaults",
+			c.Every, c.Settle)
+	}
+	return nil
+}
+
+// Watcher keeps a rule set that is as its files say. A set that cannot be loaded never replaces one that could: the
+// last good set stays live until the files are good again, which needs no restart.
+//
+// [Watcher.Run] notices changes. Without it the set changes on [Watcher.Reload] only.
+type Watcher struct {
+	cfg     WatchConfig
+	live    atomic.Pointer[Loaded]
+	running atomic.Bool
+	hangup  chan os.Signal                          // nil unless asked for
+	read    func(paths ...string) ([]Source, error) // Read, but for tests
+
+	// checking is held while the files are read and compiled, and guards the fields below. It is taken before mu.
+	checking sync.Mutex
+	good     fingerprint // of what is live
+	bad      fingerprint // of what was refused last
+	badErr   error       // why; nil: what is live is what was seen last
+	seen     fingerprint // of a change that has yet to settle
+	seenAt   time.Time   // when it was first read; zero: there is none
+
+	mu      sync.Mutex // guards the fields below, and is held for moments only
+	status  Status
+	calls   []func() // of OnLoad and OnError that are due
+	calling bool
+}
+
+// Status is how a [Watcher] is doing.
+type Status struct {
+	Digest  string    // of the live set
+	Loaded  time.Time // when it went live
+	Reloads int       // how many sets have replaced another
+
+	Err   error     // why the live set is not what the files say; nil: it is
+	Since time.Time // since when it is not
+
+	Events    bool  // the system tells of changes; else they are found by reading the files every so often
+	EventsErr error // why it does not; nil also while Run is not running
+}
+
+// NewWatcher loads the rules. It fails if that fails, and if there are no files: a program should not start without its
+// rules.
+func NewWatcher(c WatchConfig) (*Watcher, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	c.setDefaults()
+	c.Paths = slices.Clone(c.Paths)
+	w := &Watcher{cfg: c, read: Read}
+	if c.Hangup {
+		w.hangup = make(chan os.Signal, 1)
+	}
+	sources, err := w.read(c.Paths...)
+	if err != nil {
+		return nil, err
+	}
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("rulefile: no rule files in %s", strings.Join(c.Paths, ", "))
+	}
+	loaded, err := load(c.Options, sources)
+	if err != nil {
+		return nil, err
+	}
+	w.live.Store(loaded)
+	w.good = fingerprintOf(sources, nil)
+	w.status.Digest, w.status.Loaded = loaded.Digest, time.Now()
+	return w, nil
+}
+
+// Set is the live rule set. It is never nil and takes no lock: ask for it once a request.
+func (w *Watcher) Set() *rules.Set { return w.live.Load().Set }
+
+// Current is what is live, with the files it was read from. It must not be changed.
+func (w *Watcher) Current() *Loaded { return w.live.Load() }
+
+// Status tells how the watcher is doing.
+func (w *Watcher) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// Reload has the files looked at now, without waiting for news of them: on a SIGHUP, say. It waits until they have
+// settled and returns why what they say is not live, or nil if it is.
+func (w *Watcher) Reload() error {
+	for n := 1; ; n++ {
+		again, err := w.check()
+		w.call()
+		switch {
+		case again == 0:
+			return err
+		case n == maxReads:
+			return errUnsettled
+		}
+		<-time.After(again)
+	}
+}
+
+// Run keeps the set up to date until the context ends, and then returns nil.
+func (w *Watcher) Run(ctx context.Context) error {
+	return w.run(ctx, newNotifier(w.cfg.Paths))
+}
+
+func (w *Watcher) run(ctx context.Context, n *notifier) error {
+	if !w.running.CompareAndSwap(false, true) {
+		return errRunning
+	}
+	defer w.running.Store(false)
+	defer func() {
+		n.close()
+		w.mu.Lock()
+		w.status.Events, w.status.EventsErr = false, nil
+		w.mu.Unlock()
+	}()
+	signalled(w, func() {
+		w.loop(ctx, n.changed, func() {
+			err := n.follow()
+			w.mu.Lock()
+			w.status.Events, w.status.EventsErr = err == nil, err
+			w.mu.Unlock()
+		})
+	})
+	return nil
+}
+
+// signalled calls f while SIGHUP comes to the watcher, if that was asked for.
+func signalled(w *Watcher, f func()) {
+	if w.hangup != nil {
+		signal.Notify(w.hangup, syscall.SIGHUP)
+		defer signal.Stop(w.hangup)
+	}
+	f()
+}
+
+// loop checks the files at the start, when they changed, and every so often. Before each check it calls follow, so that
+// what comes after the check is told of through changed.
+func (w *Watcher) loop(ctx context.Context, changed <-chan struct{}, follow func()) {
+	tick := time.NewTicker(w.cfg.Every)
+	defer tick.Stop()
+	due := time.NewTimer(0)
+	defer due.Stop()
+	armed := true // due will fire, and what it finds includes all that changes until then
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			// A change is looked at when it is heard of, but a thousand of them are not looked at a thousand times.
+			if !armed {
+				due.Reset(max(0, w.cfg.Settle-time.Since(last)))
+				armed = true
+			}
+			continue
+		case <-tick.C:
+		case <-due.C:
+		case <-w.hangup:
+		}
+		follow()
+		again, _ := w.check() // OnError has the error
+		w.call()
+		last = time.Now()
+		if armed = again > 0; armed {
+			due.Reset(again)
+		} else {
+			due.Stop()
+		}
+	}
+}
+
+// check reads the files once and makes of them what can be made. If they may be half written it returns in how long to
+// check again. Else it returns 0, and why what they say is not live.
+//
+// A failure to read them is treated like a content: it too must last before it counts, because directories are swapped
+// and files are replaced in more than one step.
+func (w *Watcher) check() (again time.Duration, err error) {
+	w.checking.Lock()
+	defer w.checking.Unlock()
+	began := time.Now()
+	sources, err := w.read(w.cfg.Paths...)
+	if err == nil && len(sources) == 0 {
+		err = fmt.Errorf("rulefile: no rule files in %s: keeping the last good set", strings.Join(w.cfg.Paths, ", "))
+	}
+	seen := fingerprintOf(sources, err)
+	switch {
+	case seen == w.good:
+		w.seenAt, w.badErr = time.Time{}, nil
+		w.clearError()
+		return 0, nil
+	case w.badErr != nil && seen == w.bad: // which has been reported
+		w.seenAt = time.Time{}
+		return 0, w.badErr
+	case w.seenAt.IsZero() || seen != w.seen:
+		w.seen, w.seenAt = seen, time.Now()
+		return w.cfg.Settle, nil
+	}
+	if early := w.cfg.Settle - began.Sub(w.seenAt); early > 0 {
+		return early, nil
+	}
+	w.seenAt = time.Time{}
+	var loaded *Loaded
+	if err == nil {
+		loaded, err = load(w.cfg.Options, sources)
+	}
+	if err != nil {
+		w.bad, w.badErr = seen, err
+		w.refuse(err)
+		return 0, err
+	}
+	w.good, w.badErr = seen, nil
+	w.adopt(loaded)
+	return 0, nil
+}
+
+func (w *Watcher) adopt(loaded *Loaded) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.live.Store(loaded)
+	w.status.Digest, w.status.Loaded = loaded.Digest, time.Now()
+	w.status.Reloads++
+	w.status.Err, w.status.Since = nil, time.Time{}
+	w.calls = append(w.calls, func() { w.cfg.OnLoad(loaded) })
+}
+
+func (w *Watcher) refuse(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.status.Err == nil {
+		w.status.Since = time.Now()
+	}
+	w.status.Err = err
+	w.calls = append(w.calls, func() { w.cfg.OnError(err) })
+}
+
+func (w *Watcher) clearError() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status.Err, w.status.Since = nil, time.Time{}
+}
+
+// call makes the calls that are due, in order and without a lock. One goroutine does at a time; another that has calls
+// to make leaves them to it, so that a callback may itself reload.
+func (w *Watcher) call() {
+	for {
+		f := w.nextCall()
+		if f == nil {
+			return
+		}
+		func() {
+			defer func() { // also if it panics, which a caller of Reload may survive
+				w.mu.Lock()
+				w.calling = false
+				w.mu.Unlock()
+			}()
+			f()
+		}()
+	}
+}
+
+func (w *Watcher) nextCall() func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.calling || len(w.calls) == 0 {
+		return nil
+	}
+	f := w.calls[0]
+	w.calls = slices.Delete(w.calls, 0, 1)
+	w.calling = true
+	return f
+}
+
+// fingerprint tells contents apart. It is all of a hash where a Digest, which is for people, is a part.
+type fingerprint [sha256.Size]byte
+
+func fingerprintOf(sources []Source, err error) (f fingerprint) {
+	h := sha256.New()
+	part := func(s []byte) { // with its length, so that no two lists of parts look alike
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(s))))
+		h.Write(s)
+	}
+	if err != nil {
+		part([]byte(err.Error()))
+		h.Sum(f[:0])
+		return f
+	}
+	for i := range sources {
+		part([]byte(sources[i].Name))
+		part(sources[i].Data)
+	}
+	h.Sum(f[:0])
+	return f
+}
