@@ -60,6 +60,7 @@ var mayImport = map[string][]string{
 	"examples/http":      {anyPublic},
 	"examples/grpc":      {anyPublic},
 	"examples/several":   {anyPublic},
+	"examples/rulefile":  {anyPublic},
 	"examples/llmtokens": {anyPublic},
 	"examples/waiting":   {anyPublic},
 

@@ -31,7 +31,7 @@ func TestNoExampleIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found) != 6 {
+	if len(found) != 7 {
 		t.Errorf("there are %d examples: run the new one in TestExamples", len(found))
 	}
 }
