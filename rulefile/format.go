@@ -60,7 +60,7 @@ type place struct{ line, at int }
 
 func (p place) before(q place) bool { return p.line < q.line || p.line == q.line && p.at < q.at }
 
-// token is a value that is written in one piece: a scalar, an alias, an empty collection; or the anchor of a collection.
+// token is a value that is written in one piece: a scalar, an alias, an empty collection; also a collection's anchor.
 type token struct {
 	place
 	node   *yaml.Node

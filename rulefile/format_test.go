@@ -128,5 +128,6 @@ func formatSeeds(t testing.TB) [][]byte {
 	for _, name := range append(glob(t, "testdata/format/*.in.yaml", 8), exampleFiles(t)...) {
 		all = append(all, readFile(t, name))
 	}
-	return append(all, []byte("a: &x\n  - 1\nb: *x\nc: >+\n  a\n  b\n\n\nd: |2\n   e\n"), []byte("k: [a, # c\n b, {c: d\n }]\n"))
+	return append(all,
+		[]byte("a: &x\n  - 1\nb: *x\nc: >+\n  a\n  b\n\n\nd: |2\n   e\n"), []byte("k: [a, # c\n b, {c: d\n }]\n"))
 }
