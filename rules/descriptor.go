@@ -12,6 +12,10 @@ import (
 type Descriptor struct {
 	Entries []Entry
 	Cost    int64 // as the caller worked it out; 0 peeks
+	// Limit is the request's own limit, from [sluice.Limit.Build]: no rule is looked for, and nothing can shadow or
+	// replace it. Whoever may send one sets limits, so ask who sends it. A domain that is not known has no limits, not
+	// even these. Nil, also for one that makes no sense: the domain's rules.
+	Limit *sluice.Limit
 }
 
 // DescriptorMatch is what a domain says about one descriptor.
@@ -60,7 +64,11 @@ func (t *domainTree) match(ds []Descriptor, m *MatchedDescriptors) {
 	replaces := false
 	for i := range ds {
 		var limit *DescriptorLimit
-		if t != nil {
+		switch {
+		case t == nil:
+		case ds[i].Limit != nil:
+			limit = t.override(&ds[i], m)
+		default:
 			limit = t.find(ds[i].Entries, m)
 		}
 		m.Each = append(m.Each, DescriptorMatch{Limit: limit, keyEnd: len(m.keys)})
@@ -94,6 +102,22 @@ func (t *domainTree) find(entries []Entry, m *MatchedDescriptors) *DescriptorLim
 		m.keys = m.keys[:from]
 	}
 	return limit
+}
+
+// override makes the limit of a descriptor that brings its own. It counts by the descriptor's entries, for each length
+// of window by itself.
+func (t *domainTree) override(d *Descriptor, m *MatchedDescriptors) *DescriptorLimit {
+	rule, err := sluice.NewRule(sluice.Rule{
+		Name: shortName(nameToken(t.name) + "//" + d.Limit.Window.String()), Limit: *d.Limit, ChargeDenied: t.chargeDenied,
+	})
+	if err != nil { // it was not built, or its window is none: it makes no sense
+		return t.find(d.Entries, m)
+	}
+	m.keys = key.AppendSeveral(m.keys)
+	for i := range d.Entries {
+		m.appendEntry(d.Entries[i].Key, d.Entries[i].Value)
+	}
+	return &DescriptorLimit{Rules: []*sluice.Rule{rule}, Domain: t.name, number: -1}
 }
 
 // counted is what an entry that matched the rule counts by.

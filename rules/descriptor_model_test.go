@@ -220,7 +220,7 @@ func matchesLikeTheSlowOne(t *rapid.T) {
 	for range rapid.IntRange(1, 30).Draw(t, "requests") {
 		var ds []Descriptor
 		for range rapid.IntRange(0, 4).Draw(t, "descriptors") {
-			ds = append(ds, Descriptor{drawEntries(t, &d), int64(len(ds))})
+			ds = append(ds, Descriptor{Entries: drawEntries(t, &d), Cost: int64(len(ds))})
 		}
 		trees["d"].match(ds, &m)
 		compareWithSlow(t, &d, ds, &m)

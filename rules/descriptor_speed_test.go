@@ -19,13 +19,13 @@ func TestMatchDescriptorsDoesNotAllocate(t *testing.T) {
 	}
 	tree := mustTree(t, rules...)
 	ds := []Descriptor{
-		{entries("a", "1"), 1},
-		{entries("b", strings.Repeat("long ", 100)), 1},
-		{entries("s", "files/x", "u", "x.pdf", "deep", "1"), 0},
-		{entries("\x00", "\x00"), 2},
-		{entries("path", "/tenants/555/x"), 1},
-		{entries("host", "www.t555.example"), 1},
-		{entries("none", ""), 1},
+		{Entries: entries("a", "1"), Cost: 1},
+		{Entries: entries("b", strings.Repeat("long ", 100)), Cost: 1},
+		{Entries: entries("s", "files/x", "u", "x.pdf", "deep", "1"), Cost: 0},
+		{Entries: entries("\x00", "\x00"), Cost: 2},
+		{Entries: entries("path", "/tenants/555/x"), Cost: 1},
+		{Entries: entries("host", "www.t555.example"), Cost: 1},
+		{Entries: entries("none", ""), Cost: 1},
 	}
 	var m MatchedDescriptors
 	var stat []byte
@@ -56,7 +56,7 @@ func BenchmarkMatchDescriptors(b *testing.B) {
 		tree := mustTree(b, rules...)
 		for _, e := range []Entry{{"user", "7"}, {"path", "/tenants/7/x"}, {"host", "www.t7.example"}, {"other", "x"}} {
 			b.Run(fmt.Sprintf("%s-of-%d", e.Key, siblings), func(b *testing.B) {
-				ds := []Descriptor{{[]Entry{e}, 1}}
+				ds := []Descriptor{{Entries: []Entry{e}, Cost: 1}}
 				var m MatchedDescriptors
 				for b.Loop() {
 					tree.match(ds, &m)

@@ -7,7 +7,15 @@ package rules
 // key and the value. ValueToMetric of a level puts the value where the key stood alone or the pattern stood, and
 // DetailedMetric of the limit's own rule does so at all levels; but where a ShareThreshold counts values together the
 // pattern stays.
+// A limit that the request brought has no rule, and all entries with their values.
 func (l *DescriptorLimit) AppendStatKey(b []byte, entries []Entry) []byte {
+	if l.Source == nil {
+		b = append(b, l.Domain...)
+		for i := range entries {
+			b = append(append(b, '.'), composite(entries[i].Key, entries[i].Value)...)
+		}
+		return b
+	}
 	detailed := l.Source.DetailedMetric
 	shares := false
 	for i, n := range l.path[:min(len(l.path), len(entries))] {

@@ -274,7 +274,7 @@ func TestMatchingAcrossDescriptors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var ds []Descriptor
 			for i, k := range tt.keys {
-				ds = append(ds, Descriptor{entries(k, "v"), int64(i)})
+				ds = append(ds, Descriptor{Entries: entries(k, "v"), Cost: int64(i)})
 			}
 			tree.match(ds, &m)
 			if got := outcomes(&m); got != tt.want {
@@ -316,7 +316,7 @@ func TestSeveralLimits(t *testing.T) {
 	r := limited("k", "")
 	r.Limits = append(r.Limits, Limit{Limit: sluice.PerHour(100)}, Limit{Name: "burst", Limit: sluice.PerSecond(5)})
 	var m MatchedDescriptors
-	mustTree(t, r).match([]Descriptor{{entries("k", "v"), 3}}, &m)
+	mustTree(t, r).match([]Descriptor{{Entries: entries("k", "v"), Cost: 3}}, &m)
 	var names []string
 	for _, take := range m.Takes {
 		names = append(names, take.Rule.Name)
@@ -360,7 +360,7 @@ func TestDescriptorKeys(t *testing.T) {
 	var m MatchedDescriptors
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tree.match([]Descriptor{{tt.entries, 1}}, &m)
+			tree.match([]Descriptor{{Entries: tt.entries, Cost: 1}}, &m)
 			if len(m.Takes) != 1 {
 				t.Fatalf("%d takes", len(m.Takes))
 			}
@@ -376,7 +376,7 @@ func TestManyDescriptorsInOneRequest(t *testing.T) {
 	tree := mustTree(t, limited("k", ""), limited("free", "").with(unlimited))
 	var ds []Descriptor
 	for i := range 1000 {
-		ds = append(ds, Descriptor{entries("k", fmt.Sprint(i)), 1}, Descriptor{Entries: entries("free", "x")})
+		ds = append(ds, Descriptor{Entries: entries("k", fmt.Sprint(i)), Cost: 1}, Descriptor{Entries: entries("free", "x")})
 	}
 	var m MatchedDescriptors
 	tree.match(ds, &m)

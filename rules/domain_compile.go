@@ -16,6 +16,8 @@ type domainTree struct {
 	top    *domainLevel
 	limits []*DescriptorLimit // in the order of the configuration
 	names  int                // how many of the limits' names can be replaced
+	// chargeDenied has refused requests charged, also those that bring a limit.
+	chargeDenied bool
 }
 
 // domainLevel are the rules below one rule, or at the top.
@@ -46,7 +48,7 @@ type DescriptorLimit struct {
 	Quota     bool
 	Replaces  []string
 	Metadata  map[string]any
-	Source    *DescriptorRule
+	Source    *DescriptorRule // nil for a limit that the request brought
 
 	path     []*domainNode // from the top to Source
 	number   int           // of its name among those that can be replaced, or -1
@@ -97,7 +99,7 @@ func (c *domainCompiler) fault(at Position, rule, format string, args ...any) {
 }
 
 func (c *domainCompiler) compile(d *Domain) *domainTree {
-	c.tree = &domainTree{name: d.Name}
+	c.tree = &domainTree{name: d.Name, chargeDenied: c.chargeDenied}
 	c.tree.top = c.level(d.Descriptors, nil)
 	c.tree.numberNames()
 	return c.tree

@@ -1,0 +1,55 @@
+package rules_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+	. "github.com/sluiceproject/sluice/rules"
+)
+
+// A descriptor that brings a limit is held to that: no rule is looked for, nothing shadows or replaces it, and depth does
+// not matter. An unknown domain comes before everything.
+func TestDescriptorsThatBringALimit(t *testing.T) {
+	two := sluice.Must(sluice.PerMinute(2).With(sluice.FixedWindow).Build())
+	s := mustSet(t, Config{Domains: []Domain{{Name: "d", Descriptors: []DescriptorRule{
+		{Key: "k", Limits: []Limit{{Limit: sluice.PerMinute(1).With(sluice.FixedWindow)}}, Shadow: true, Name: "n"},
+		{Key: "other", Limits: []Limit{{Limit: sluice.PerMinute(100).With(sluice.FixedWindow)}}, Replaces: []string{"n"}, Name: "o"},
+	}}}})
+	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
+	var m MatchedDescriptors
+	ask := func(domain string, ds ...Descriptor) bool {
+		t.Helper()
+		s.MatchDescriptors(domain, ds, &m)
+		ok, err := limiter.Decide(context.Background(), m.Takes, make([]sluice.Decision, len(m.Takes)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	own := func(value string) Descriptor {
+		return Descriptor{Entries: []Entry{{"k", value}, {"deeper", ""}}, Cost: 1, Limit: two}
+	}
+	replacing := Descriptor{Entries: []Entry{{"other", ""}}, Cost: 1}
+	for i, want := range []bool{true, true, false} {
+		if got := ask("d", own("a"), replacing); got != want {
+			t.Errorf("request %d: %v", i+1, got)
+		}
+	}
+	if l := m.Each[0].Limit; l == nil || l.Name != "" || l.Shadow || m.Each[0].Replaced || m.Each[0].N != 1 {
+		t.Errorf("%+v", m.Each[0])
+	}
+	if key := string(m.Each[0].Limit.AppendStatKey(nil, own("a").Entries)); key != "d.k_a.deeper" {
+		t.Errorf("counted in the statistics as %q", key)
+	}
+	if !ask("d", own("b")) {
+		t.Error("another value shares the count")
+	}
+	if ask("unknown", own("a")); m.Known || len(m.Takes) != 0 {
+		t.Error("an unknown domain limits")
+	}
+	if ask("d", Descriptor{Entries: []Entry{{"k", "a"}}, Cost: 1, Limit: &sluice.Limit{}}); m.Each[0].Limit.Name != "n" {
+		t.Error("a limit that makes no sense was not passed over for the rules")
+	}
+}
