@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/step"
@@ -11,10 +12,85 @@ import (
 )
 
 // fallback counts in this process while the store cannot answer. It is made when first needed.
+//
+// With a [Remote] store it is kept warm: after each decision it holds what this process may still admit if the store
+// went away now, which is an equal share of what was left. So going over to counting here hands out no fresh budget.
 type fallback struct {
-	once  sync.Once
-	table *table.Table
+	once   sync.Once
+	table  *table.Table
+	shares sync.Map // sharedLimit → *Limit
+	kept   atomic.Int64
 }
+
+// sharedLimit is a limit and among how many processes it is shared.
+type sharedLimit struct {
+	limit *Limit
+	nodes int
+}
+
+// maxShares bounds how many shared limits are kept ready; beyond it they are made when needed.
+const maxShares = 100_000
+
+func (f *fallback) open() *table.Table {
+	f.once.Do(func() { f.table = table.New(table.Config{Bytes: fallbackBytes}) })
+	return f.table
+}
+
+// share is an equal part of the limit, rounded up: n processes together admit at most n-1 more than it.
+func (f *fallback) share(l *Limit, n int) *Limit {
+	if n <= 1 {
+		return l
+	}
+	k := sharedLimit{l, n}
+	if kept, ok := f.shares.Load(k); ok {
+		return kept.(*Limit)
+	}
+	part := *l
+	part.Count, part.Burst, part.Over = ceilDiv(l.Count, n), ceilDiv(l.Burst, n), ceilDiv(l.Over, n)
+	built, err := part.Build()
+	if err != nil { // a smaller limit than a sound one is sound; if not, the whole one is stricter than none
+		built = l
+	}
+	if f.kept.Add(1) <= maxShares {
+		f.shares.Store(k, built)
+	}
+	return built
+}
+
+func ceilDiv(a int64, n int) int64 { return (a + int64(n) - 1) / int64(n) }
+
+// warm notes what a decision of the store left.
+func (l *Limiter) warm(takes []Take, out []Decision) {
+	now := time.Now().UnixMicro()
+	for i := range takes {
+		t, d := &takes[i], &out[i]
+		if t.Rule.OnFailure != FailLocal || t.Cost == 0 || t.At != 0 {
+			continue
+		}
+		nodes := l.liveNodes()
+		p := l.local.share(t.Effective(), nodes).Params()
+		spent := p.Limit() - min(d.Remaining/int64(nodes), p.Limit())
+		local := l.local.open()
+		h := local.Hash(t.Rule.id, t.Key)
+		local.Reset(h, p, now)
+		if spent > 0 {
+			local.Take(h, p, now, step.Request{Cost: spent})
+		}
+	}
+}
+
+// liveNodes is among how many processes a limit is shared while they cannot ask the store.
+func (l *Limiter) liveNodes() int {
+	if l.nodes == nil {
+		return 1
+	}
+	return max(1, l.nodes())
+}
+
+// WithNodes tells how many processes share the limits. While the store cannot answer, a rule with FailLocal admits an
+// equal part of its limit in each, so that together they admit no more than one of them too many. The default is 1:
+// each process admits what the store had left when it was last asked.
+func WithNodes(f func() int) Option { return func(l *Limiter) { l.nodes = f } }
 
 // fallbackBytes bounds the fallback's memory.
 const fallbackBytes = 32 << 20
@@ -54,14 +130,18 @@ func (l *Limiter) failTake(t *Take) Decision {
 	case FailClosed:
 		return Decision{Source: SourceClosed, Limit: limit, RetryAfter: closedRetry}
 	}
-	op, err := t.Op()
+	part := *t
+	part.Limit = l.local.share(t.Effective(), l.liveNodes())
+	op, err := part.Op()
 	if err != nil { // the store has checked the take already
 		return Decision{Source: SourceClosed, Limit: limit, RetryAfter: closedRetry}
 	}
-	l.local.once.Do(func() { l.local.table = table.New(table.Config{Bytes: fallbackBytes}) })
 	ops, answers := []table.Op{op}, []step.Answer{{}}
-	l.local.table.Apply(time.Now().UnixMicro(), ops, answers)
+	l.local.open().Apply(time.Now().UnixMicro(), ops, answers)
 	d := Answered(op.Params, &answers[0])
 	d.Source = SourceLocal
+	if d.Never && t.Cost <= limit { // too much for this process' part, but not for the limit
+		d.Never, d.RetryAfter = false, closedRetry
+	}
 	return d
 }

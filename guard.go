@@ -148,5 +148,6 @@ func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began t
 		return l.fail(ctx, takes, out, err)
 	}
 	g.denials.remember(takes, out, now)
+	l.warm(takes, out)
 	return nil
 }

@@ -298,3 +298,84 @@ func TestDenialsThatAreNotRemembered(t *testing.T) {
 		}
 	})
 }
+
+// Going over to counting here hands out no fresh budget: each process has its part of what the store had left.
+func TestLocalIsWarm(t *testing.T) {
+	for _, limit := range []sluice.Limit{
+		sluice.PerHour(10), sluice.PerHour(10).With(sluice.FixedWindow), sluice.PerHour(10).With(sluice.SlidingLog),
+		sluice.PerHour(10).With(sluice.SlidingCounter),
+		{Count: 10, Window: time.Hour, Refill: sluice.RefillInterval},
+		{Count: 10, Window: time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 6},
+	} {
+		for nodes, want := range map[int]struct{ known, fresh int }{1: {4, 10}, 2: {2, 5}, 3: {1, 4}, 20: {0, 1}} {
+			s := newFar()
+			rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit})
+			l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return nodes })))
+			if d := mustAllow(t, l, "known", 6); !d.Allowed || d.Source != sluice.SourceStore {
+				t.Fatalf("%+v", d)
+			}
+			s.disturb = refuses
+			admitted := func(key string) (n int) {
+				for range 15 {
+					d := mustAllow(t, l, key, 1)
+					if d.Source != sluice.SourceLocal {
+						t.Fatalf("%+v", d)
+					}
+					if d.Allowed {
+						n++
+					}
+				}
+				return n
+			}
+			if known, fresh := admitted("known"), admitted("fresh"); known != want.known || fresh != want.fresh {
+				t.Errorf("%v, %d nodes: %d admitted of a key with 4 left, %d of one never seen, want %+v", limit, nodes, known, fresh, want)
+			}
+		}
+	}
+}
+
+// A cost that is too much for a part of the limit is not told that it can never fit.
+func TestLocalPartsAndLargeCosts(t *testing.T) {
+	s := newFar()
+	s.disturb = refuses
+	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(10)})
+	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return 5 })))
+	if d := mustAllow(t, l, "k", 8); d.Allowed || d.Never || d.RetryAfter <= 0 {
+		t.Errorf("8 of a limit of 10 that five share: %+v", d)
+	}
+	if d := mustAllow(t, l, "k", 11); !d.Never {
+		t.Errorf("11 of a limit of 10: %+v", d)
+	}
+}
+
+func TestSuspend(t *testing.T) {
+	for name, store := range map[string]sluice.Store{"near": memstore.New(), "far": newFar()} {
+		one := mustRule(t, sluice.Rule{Name: "one", Limit: sluice.PerHour(1)})
+		second := mustRule(t, sluice.Rule{Name: "one#2", Limit: sluice.PerDay(1)})
+		other := mustRule(t, sluice.Rule{Name: "other", Limit: sluice.PerHour(3)})
+		l := sluice.Must(sluice.NewRules(store, []*sluice.Rule{one}))
+		mustAllow(t, l, "k", 1)
+		if d := mustAllow(t, l, "k", 1); d.Allowed {
+			t.Fatalf("%s: %+v", name, d)
+		}
+		l.Suspend("one", "nobody")
+		if got := l.Suspended(); len(got) != 2 || got[1] != "one" {
+			t.Errorf("%s: suspended: %q", name, got)
+		}
+		if d := mustAllow(t, l, "k", 1); !d.Allowed || d.Source != sluice.SourceSuspended {
+			t.Errorf("%s: %+v", name, d)
+		}
+		takes := []sluice.Take{{Rule: one, Key: "k", Cost: 1}, {Rule: other, Key: "k", Cost: 1}, {Rule: second, Key: "k", Cost: 1}}
+		out := make([]sluice.Decision, 3)
+		for i, want := range []bool{true, true, true, false} { // the others still count
+			ok, err := l.Decide(t.Context(), takes, out)
+			if err != nil || ok != want || out[0].Source != sluice.SourceSuspended || out[1].Source.Degraded() {
+				t.Errorf("%s: call %d: %v %v %+v", name, i, ok, err, out)
+			}
+		}
+		l.Resume("one", "nobody")
+		if d := mustAllow(t, l, "k", 1); d.Allowed || l.Suspended() != nil {
+			t.Errorf("%s: resumed: %+v", name, d)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,9 @@ type Limiter struct {
 	local    fallback
 	budget   time.Duration
 	guard    *guard // of a store that asks servers
+	nodes    func() int
+
+	suspended atomic.Pointer[suspended]
 }
 
 // Option changes how a limiter is built.
@@ -138,7 +142,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, 
 // allow writes its decision where it is wanted: returned through two calls it would be copied twice, which costs as
 // much as making it.
 func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) error {
-	if l.single == nil || n <= 0 {
+	if l.single == nil || n <= 0 || l.suspended.Load() != nil {
 		return l.allowGeneral(ctx, key, n, d)
 	}
 	rule := l.rule
@@ -284,8 +288,16 @@ func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (boo
 	return allowed, nil
 }
 
-// apply has the store decide, or the rules' fail modes if it cannot.
+// apply has the store decide about the takes of rules that are not switched off.
 func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error {
+	if s := l.suspended.Load(); s != nil {
+		return l.applySuspended(ctx, *s, takes, out)
+	}
+	return l.applyAll(ctx, takes, out)
+}
+
+// applyAll has the store decide, or the rules' fail modes if it cannot.
+func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) error {
 	if l.guard != nil {
 		return l.guarded(ctx, takes, out)
 	}

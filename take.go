@@ -37,9 +37,11 @@ const (
 	SourceLocal                // the store could not answer; counted in this process
 	SourceOpen                 // the store could not answer; allowed
 	SourceClosed               // the store could not answer; denied
+
+	SourceSuspended // an operator has switched the rule off; see Limiter.Suspend
 )
 
-var sourceNames = [...]string{"store", "cache", "lease", "local", "open", "closed"}
+var sourceNames = [...]string{"store", "cache", "lease", "local", "open", "closed", "suspended"}
 
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
@@ -48,7 +50,7 @@ func (s Source) String() string {
 	return fmt.Sprintf("source(%d)", uint8(s))
 }
 
-// Degraded tells that the store could not answer and a fail mode did.
+// Degraded tells that the store did not decide: a fail mode did, or the rule is switched off.
 func (s Source) Degraded() bool { return s >= SourceLocal }
 
 // Decision answers one [Take].

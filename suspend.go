@@ -1,0 +1,85 @@
+package sluice
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// suspended are the names of rules that are switched off. A nil pointer, which is what nearly always is, costs a load.
+type suspended map[string]bool
+
+// Suspend switches rules off in this process by name, until [Limiter.Resume]: what they would decide is allowed and not
+// counted. It is for a rule that turns out to do harm, while the rules themselves cannot be changed. The limits
+// of a rule that has several ("rule", "rule#2") are switched together.
+func (l *Limiter) Suspend(names ...string) {
+	l.changeSuspended(func(s suspended) {
+		for _, name := range names {
+			s[ruleOf(name)] = true
+		}
+	})
+}
+
+// Resume switches suspended rules on again.
+func (l *Limiter) Resume(names ...string) {
+	l.changeSuspended(func(s suspended) {
+		for _, name := range names {
+			delete(s, ruleOf(name))
+		}
+	})
+}
+
+// Suspended lists the rules that are switched off.
+func (l *Limiter) Suspended() []string {
+	if s := l.suspended.Load(); s != nil {
+		return slices.Sorted(maps.Keys(*s))
+	}
+	return nil
+}
+
+func (l *Limiter) changeSuspended(change func(suspended)) {
+	for {
+		old := l.suspended.Load()
+		next := suspended{}
+		if old != nil {
+			next = maps.Clone(*old)
+		}
+		change(next)
+		p := &next
+		if len(next) == 0 {
+			p = nil
+		}
+		if l.suspended.CompareAndSwap(old, p) {
+			return
+		}
+	}
+}
+
+// ruleOf is the name without the number of a limit.
+func ruleOf(name string) string {
+	rule, _, _ := strings.Cut(name, "#")
+	return rule
+}
+
+// applySuspended allows the takes of suspended rules and applies the others.
+func (l *Limiter) applySuspended(ctx context.Context, s suspended, takes []Take, out []Decision) error {
+	var rest []Take
+	var at []int
+	for i := range takes {
+		if t := &takes[i]; s[ruleOf(t.Rule.Name)] {
+			out[i] = Decision{Allowed: true, Source: SourceSuspended, Limit: t.Effective().Params().Limit()}
+			continue
+		}
+		rest, at = append(rest, takes[i]), append(at, i)
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	decisions := make([]Decision, len(rest))
+	err := l.applyAll(ctx, rest, decisions)
+	for j, i := range at {
+		out[i] = decisions[j]
+	}
+	return err
+}
