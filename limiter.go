@@ -26,6 +26,7 @@ type Limiter struct {
 	budget   time.Duration
 	guard    *guard // of a store that asks servers
 	nodes    func() int
+	leases   *leases // of a store that asks servers
 
 	suspended atomic.Pointer[suspended]
 }
@@ -88,7 +89,7 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 	}
 	l.reports = l.events.Decided != nil || l.events.Denied != nil
 	if remote, ok := store.(Remote); ok {
-		l.guard = newGuard(remote, l.budget)
+		l.guard, l.leases = newGuard(remote, l.budget), newLeases()
 	}
 	if l.limitFor != nil && len(rules) != 1 {
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
@@ -299,6 +300,11 @@ func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error
 // applyAll has the store decide, or the rules' fail modes if it cannot.
 func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) error {
 	if l.guard != nil {
+		for i := range takes {
+			if takes[i].Rule.Accuracy == Lease && !l.leases.closed.Load() {
+				return l.leased(ctx, takes, out)
+			}
+		}
 		return l.guarded(ctx, takes, out)
 	}
 	if err := l.store.Apply(ctx, takes, out); err != nil {
@@ -324,6 +330,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	}
 	var faults []error
 	for _, r := range l.rules {
+		l.dropLease(r, key)
 		faults = append(faults, keys.Reset(ctx, r, key))
 	}
 	return errors.Join(faults...)
@@ -340,9 +347,17 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	}
 	var faults []error
 	for _, r := range l.rules {
+		l.dropLease(r, key)
 		faults = append(faults, keys.Block(ctx, r, key, d))
 	}
 	return errors.Join(faults...)
+}
+
+// dropLease has this process ask the store about the key again. Others may still spend what they have leased.
+func (l *Limiter) dropLease(r *Rule, key string) {
+	if l.leases != nil {
+		l.leases.drop(r.Name, key)
+	}
 }
 
 func (l *Limiter) keys() (Keys, error) {

@@ -56,8 +56,11 @@ func NewRule(r Rule) (*Rule, error) {
 	if r.OnFailure > FailClosed {
 		faults = append(faults, fmt.Errorf("sluice: rule %q: OnFailure: use FailLocal, FailOpen or FailClosed", r.Name))
 	}
-	if r.Accuracy != Exact {
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only Exact is available for now", r.Name))
+	switch {
+	case r.Accuracy == Lease && !leasable(&r.Limit):
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use Exact", r.Name))
+	case r.Accuracy > Lease:
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact or Lease; Eventual is not available yet", r.Name))
 	}
 	limit, err := r.Limit.Build()
 	if err != nil {

@@ -1,0 +1,469 @@
+package sluice
+
+import (
+	"context"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A limiter on a [Remote] store leases budget for rules with [Lease] accuracy: it takes a part of a key's budget from the
+// store at once and spends it in memory. What is leased is spent at the store already, so that all processes together
+// never admit more than the limit, whichever of them crash or are cut off; what a process has leased and does not spend
+// is lost for a while.
+//
+// A fixed window's lease ends with the window. Its end is reckoned from when the store was asked, not from when it
+// answered, so that no clock has to agree with another's and a slow answer errs on the safe side.
+//
+// A bucket's lease could be spent on top of a full bucket. So buckets keep room for it: the store's bucket is smaller by
+// what all processes together may hold. That needs their number, see [WithNodes]; without it buckets are not leased.
+//
+// How much is leased follows the demand: about what a key spent in the last quarter of a second, at most half of an
+// equal share of what is left. A key that is asked for rarely is not leased at all.
+type leases struct {
+	seed   maphash.Seed
+	shards [leaseShards]leaseShard
+	work   sync.WaitGroup // refills and the janitor
+
+	closed  atomic.Bool
+	closing chan struct{}
+	mu      sync.Mutex // guards sweeps, and the start of work against close
+	sweeps  bool       // the janitor runs
+}
+
+type leaseShard struct {
+	mu  sync.Mutex // guards all; taken before a lease's
+	all map[leaseName]*lease
+}
+
+type leaseName struct{ rule, key string }
+
+const (
+	leaseShards = 64
+	maxLeases   = 10_000                 // keys that are leased at once; others are asked of the store
+	leaseAhead  = 250 * time.Millisecond // how much demand a lease covers
+	leaseIdle   = time.Second            // what is not spent for so long is given back
+	// leaseHold is for how long a bucket that was found empty is left alone, so that there is something to lease again.
+	// Who comes meanwhile is denied: a bucket that is drained all the time would else be asked for every drop.
+	leaseHold = 50 * time.Millisecond
+)
+
+// lease is the budget of one key that this process holds.
+type lease struct {
+	name leaseName
+	slot string
+
+	mu      sync.Mutex // guards the fields below
+	rule    *Rule
+	limit   *Limit // that it was leased under; a changed one begins anew
+	balance int64
+	until   time.Time // a window's lease ends; zero: none was granted yet, or it is a bucket's
+	at      int64     // Decision.At of the last grant; 0: the store was not asked yet in this window
+	left    int64     // at the store, when it was last asked
+	asked   time.Time // when that was
+	reset   time.Time // when the key is as if never used
+	hold    time.Time // do not ask again before
+
+	used      time.Time // last
+	spent     int64     // since measured
+	measured  time.Time
+	demand    int64 // what was spent in the last leaseAhead
+	refilling bool
+}
+
+// canLease tells whether the take may be answered from a lease.
+func (l *Limiter) canLease(t *Take) bool {
+	if t.Rule.Accuracy != Lease || t.Cost <= 0 || t.At != 0 || t.ID != 0 || t.Min != 0 || t.MaxDelay != 0 || t.Rule.ChargeDenied {
+		return false
+	}
+	limit := t.Effective()
+	return leasable(limit) && (limit.Algorithm == FixedWindow || l.nodes != nil && mostLeased(limit, l.liveNodes()) > 1)
+}
+
+// leasable tells whether a limit can be leased at all.
+func leasable(l *Limit) bool {
+	switch l.Algorithm {
+	case FixedWindow:
+		return l.Over == 0
+	case TokenBucket, LeakyBucket:
+		return l.Refill == RefillContinuous
+	}
+	return false
+}
+
+// mostLeased is how much of a limit one process may hold at a time. All processes together hold at most half of a bucket.
+func mostLeased(limit *Limit, nodes int) int64 {
+	if limit.Algorithm == FixedWindow {
+		return limit.Count
+	}
+	return limit.Burst / 2 / int64(nodes)
+}
+
+// leasedLimit is the limit as the store holds it: a bucket is smaller by what all processes may have leased.
+func (l *Limiter) leasedLimit(limit *Limit, nodes int) *Limit {
+	if limit.Algorithm == FixedWindow {
+		return limit
+	}
+	k := sharedLimit{limit, -nodes} // negative, to be told from the shares of the fallback
+	if kept, ok := l.local.shares.Load(k); ok {
+		return kept.(*Limit)
+	}
+	smaller := *limit
+	smaller.Burst -= mostLeased(limit, nodes) * int64(nodes)
+	built, err := smaller.Build()
+	if err != nil { // a smaller bucket than a sound one is sound
+		return limit
+	}
+	if l.local.kept.Add(1) <= maxShares {
+		l.local.shares.Store(k, built)
+	}
+	return built
+}
+
+func newLeases() *leases {
+	s := &leases{seed: maphash.MakeSeed(), closing: make(chan struct{})}
+	for i := range s.shards {
+		s.shards[i].all = make(map[leaseName]*lease)
+	}
+	return s
+}
+
+func (s *leases) shard(key string) *leaseShard {
+	return &s.shards[maphash.String(s.seed, key)%leaseShards]
+}
+
+// of returns the key's lease, made if there is room for one more.
+func (s *leases) of(t *Take) *lease {
+	shard := s.shard(t.Key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	e := shard.all[leaseName{t.Rule.Name, t.Key}]
+	if e == nil && len(shard.all) < maxLeases/leaseShards {
+		e = &lease{name: leaseName{t.Rule.Name, strings.Clone(t.Key)}, slot: strings.Clone(t.Slot)}
+		shard.all[e.name] = e
+	}
+	return e
+}
+
+// drop forgets what is leased of a key: an operator has reset or blocked it.
+func (s *leases) drop(rule, key string) {
+	shard := s.shard(key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	delete(shard.all, leaseName{rule, key})
+}
+
+// spend takes the cost from the lease if it holds that much, or denies it if the store has just had nothing. It notes
+// the demand in any case. Low tells that it is time to lease more.
+func (e *lease) spend(t *Take, now time.Time, d *Decision) (decided, low bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if elapsed := now.Sub(e.measured); elapsed >= leaseAhead {
+		e.demand = int64(float64(e.spent) * float64(leaseAhead) / float64(elapsed))
+		e.spent, e.measured = 0, now
+	}
+	e.spent += t.Cost
+	e.used = now
+	limit := t.Effective()
+	if e.limit != limit || !e.until.IsZero() && !now.Before(e.until) {
+		e.rule, e.limit, e.balance, e.until, e.at, e.hold = t.Rule, limit, 0, time.Time{}, 0, time.Time{}
+	}
+	if e.balance < t.Cost {
+		wait := e.hold.Sub(now)
+		if wait <= 0 || t.Rule.Shadow {
+			return false, false
+		}
+		*d = Decision{
+			Source: SourceLease, Limit: limit.params.Limit(), Remaining: min(e.balance, t.Cost-1),
+			RetryAfter: wait, ResetAfter: max(0, e.reset.Sub(now)),
+		}
+		return true, false
+	}
+	e.balance -= t.Cost
+	*d = Decision{
+		Allowed: true, Source: SourceLease, Limit: limit.params.Limit(), Granted: t.Cost,
+		Remaining: min(e.balance+e.left, limit.params.Limit()), ResetAfter: max(0, e.reset.Sub(now)),
+	}
+	low = !e.refilling && e.balance < max(e.demand, e.spent)/2 && e.left > 0 && !now.Before(e.hold)
+	e.refilling = e.refilling || low
+	return true, low
+}
+
+// unspend returns what was taken for a call that was denied for another reason.
+func (e *lease) unspend(limit *Limit, cost int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.limit == limit {
+		e.balance += cost
+	}
+}
+
+// want is how much to ask the store for beyond a cost: what is spent in a while, but no more than an equal part of what
+// is left, or half of that where nothing flows in, so that it is not all stranded with those who come first.
+func (e *lease) want(cost int64, nodes int, now time.Time) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left, part := e.left, 2*int64(nodes)
+	switch {
+	case e.at == 0:
+		left = e.limit.params.Limit()
+	case e.limit.Algorithm != FixedWindow: // what has flown in since
+		left += int64(e.limit.Rate() * now.Sub(e.asked).Seconds())
+		part = int64(nodes)
+	}
+	ahead := min(max(e.demand, e.spent-cost), left/part)
+	return max(0, min(ahead, mostLeased(e.limit, nodes)-e.balance))
+}
+
+// grant adds what the store granted beyond the cost. The store was asked at began, and answered then or later.
+func (e *lease) grant(limit *Limit, d *Decision, cost int64, began time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.limit != limit {
+		return // it has changed meanwhile: what was leased under the old one is lost
+	}
+	e.left, e.at, e.asked, e.reset = d.Remaining, d.At, began, began.Add(d.ResetAfter)
+	if limit.Algorithm == FixedWindow {
+		switch until := began.Add(d.ResetAfter); {
+		case e.until.IsZero() || until.Sub(e.until) > limit.Window/2: // the next window
+			e.until, e.balance = until, 0
+		case e.until.Sub(until) > limit.Window/2: // an answer of the window before came late
+			return
+		case until.Before(e.until):
+			e.until = until
+		}
+	} else if d.Remaining < d.Limit/8 { // drained as fast as it fills: take what flows in by larger sips
+		e.hold = began.Add(leaseHold)
+	}
+	e.balance += max(0, d.Granted-cost)
+}
+
+// leased decides takes of which some may be answered from leases.
+func (l *Limiter) leased(ctx context.Context, takes []Take, out []Decision) error {
+	now := time.Now()
+	if len(takes) == 1 && l.canLease(&takes[0]) { // the common case allocates nothing
+		if e := l.leases.of(&takes[0]); e != nil {
+			decided, low := e.spend(&takes[0], now, &out[0])
+			if low {
+				l.refill(ctx, e, &takes[0])
+			}
+			if decided {
+				return nil
+			}
+			return l.leaseMore(ctx, takes, out, []*lease{e}, []int{0}, now)
+		}
+	}
+	held := make([]*lease, len(takes))
+	var rest []int // takes that no lease answers
+	denied := false
+	for i := range takes {
+		t := &takes[i]
+		if l.canLease(t) {
+			held[i] = l.leases.of(t)
+		}
+		if e := held[i]; e != nil {
+			decided, low := e.spend(t, now, &out[i])
+			if low {
+				l.refill(ctx, e, t)
+			}
+			if decided {
+				denied = denied || !out[i].Allowed
+				continue
+			}
+		}
+		rest = append(rest, i)
+	}
+	if denied {
+		for _, i := range rest { // not asked: they would not have been charged either
+			out[i] = Decision{Allowed: true, Source: SourceCache, Limit: takes[i].Effective().params.Limit()}
+		}
+		unspend(takes, out, held)
+		return nil
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	return l.leaseMore(ctx, takes, out, held, rest, now)
+}
+
+// leaseMore asks the store about the takes that no lease answered, for more than their cost where that is worth it.
+func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, held []*lease, rest []int, now time.Time) error {
+	nodes := l.liveNodes()
+	asked, decisions := make([]Take, len(rest)), make([]Decision, len(rest))
+	for j, i := range rest {
+		asked[j] = takes[i]
+		if e := held[i]; e != nil {
+			limit := l.leasedLimit(takes[i].Effective(), nodes)
+			asked[j].Limit = limit
+			if more := min(e.want(takes[i].Cost, nodes, now), limit.params.Limit()-takes[i].Cost); more > 0 {
+				asked[j].Cost, asked[j].Min = takes[i].Cost+more, takes[i].Cost
+			}
+		}
+	}
+	if err := l.guarded(ctx, asked, decisions); err != nil {
+		return err
+	}
+	denied := false
+	for j, i := range rest {
+		d := &decisions[j]
+		denied = denied || !d.Allowed && !takes[i].Rule.Shadow
+		if e := held[i]; e != nil {
+			switch {
+			case d.Source == SourceStore && d.Granted > 0:
+				e.grant(takes[i].Effective(), d, takes[i].Cost, now)
+				l.leases.sweep(l)
+			case d.Source == SourceStore && !d.Allowed && !d.Never:
+				e.empty(takes[i].Effective(), d, now)
+			}
+			d.Limit = takes[i].Effective().params.Limit()
+			d.Granted = min(d.Granted, takes[i].Cost)
+		}
+		out[i] = *d
+	}
+	if denied {
+		unspend(takes, out, held)
+	}
+	return nil
+}
+
+// unspend gives leases back what a call took from them that was denied for another reason.
+func unspend(takes []Take, out []Decision, held []*lease) {
+	for i := range takes {
+		if d := &out[i]; d.Source == SourceLease && d.Granted > 0 {
+			held[i].unspend(takes[i].Effective(), d.Granted)
+			d.Remaining, d.Granted = d.Remaining+d.Granted, 0
+		}
+	}
+}
+
+// empty notes that the store had less than the cost.
+func (e *lease) empty(limit *Limit, d *Decision, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.limit == limit && limit.Algorithm != FixedWindow {
+		e.left, e.asked, e.hold = d.Remaining, now, now.Add(min(max(leaseHold, d.RetryAfter), denialTime))
+	}
+}
+
+// refill leases more beside the caller, who has enough for now. It ends within the budget.
+func (l *Limiter) refill(ctx context.Context, e *lease, t *Take) {
+	limit, nodes := t.Effective(), l.liveNodes()
+	ask := Take{Rule: t.Rule, Limit: l.leasedLimit(limit, nodes), Key: e.name.key, Slot: e.slot, Cost: e.want(0, nodes, time.Now()), Min: 1}
+	started := l.leases.start(func() {
+		began := time.Now()
+		asked, out := []Take{ask}, make([]Decision, 1)
+		if ask.Cost > 0 {
+			if err := l.ask(context.WithoutCancel(ctx), asked, out, began); err == nil && out[0].Source == SourceStore {
+				e.grant(limit, &out[0], 0, began)
+			}
+		}
+		e.mu.Lock()
+		e.refilling = false
+		if ask.Cost > 0 && !out[0].Allowed {
+			e.left = 0 // so that it is not asked again and again
+		}
+		e.mu.Unlock()
+	})
+	if !started {
+		e.mu.Lock()
+		e.refilling = false
+		e.mu.Unlock()
+	}
+}
+
+// start runs f on a goroutine that close waits for.
+func (s *leases) start(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return false
+	}
+	s.work.Go(f)
+	return true
+}
+
+// sweep has the janitor run while something is leased.
+func (s *leases) sweep(l *Limiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() || s.sweeps {
+		return
+	}
+	s.sweeps = true
+	s.work.Go(func() {
+		for {
+			select {
+			case <-time.After(leaseIdle / 2):
+			case <-s.closing:
+				return
+			}
+			if l.returnLeases(context.Background(), time.Now().Add(-leaseIdle)) {
+				continue
+			}
+			s.mu.Lock()
+			s.sweeps = false
+			s.mu.Unlock()
+			return
+		}
+	})
+}
+
+// returnLeases gives back what was not used since then, and tells whether there are other leases.
+func (l *Limiter) returnLeases(ctx context.Context, since time.Time) (more bool) {
+	for i := range l.leases.shards {
+		shard := &l.leases.shards[i]
+		var idle []*lease
+		shard.mu.Lock()
+		for name, e := range shard.all {
+			e.mu.Lock()
+			if e.used.After(since) {
+				more = true
+			} else {
+				delete(shard.all, name)
+				idle = append(idle, e)
+			}
+			e.mu.Unlock()
+		}
+		shard.mu.Unlock()
+		for _, e := range idle {
+			l.returnLease(ctx, e)
+		}
+	}
+	return more
+}
+
+// returnLease gives back what is left of a lease that nobody can find any more. If that fails it stays spent until it
+// wears off.
+func (l *Limiter) returnLease(ctx context.Context, e *lease) {
+	e.mu.Lock()
+	balance, ended := e.balance, !e.until.IsZero() && !time.Now().Before(e.until)
+	e.balance = 0
+	t := Take{Rule: e.rule, Key: e.name.key, Slot: e.slot, Cost: -balance, At: e.at}
+	e.mu.Unlock()
+	if balance <= 0 || ended || t.At == 0 {
+		return
+	}
+	t.Limit = l.leasedLimit(e.limit, l.liveNodes())
+	ctx, cancel := context.WithTimeout(ctx, l.guard.budget)
+	defer cancel()
+	_ = l.store.Apply(ctx, []Take{t}, make([]Decision, 1))
+}
+
+// Close gives back what the limiter has leased and waits for what it does in the background. A limiter on a store in
+// this process has nothing of the kind. Decisions after Close are asked of the store. The store is the caller's to close.
+func (l *Limiter) Close(ctx context.Context) error {
+	if l.leases == nil {
+		return nil
+	}
+	s := l.leases
+	s.mu.Lock()
+	if s.closed.CompareAndSwap(false, true) {
+		close(s.closing)
+	}
+	s.mu.Unlock()
+	s.work.Wait() // refills end within the budget
+	l.returnLeases(ctx, time.Now().Add(leaseIdle))
+	return ctx.Err()
+}

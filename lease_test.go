@@ -1,0 +1,263 @@
+package sluice_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// leaseNodes are processes that share a store.
+func leaseNodes(t *testing.T, s *farStore, limit sluice.Limit, n int) []*sluice.Limiter {
+	t.Helper()
+	var nodes []*sluice.Limiter
+	for range n {
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.Lease, OnFailure: sluice.FailClosed})
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return n })))
+		nodes = append(nodes, l)
+		t.Cleanup(func() {
+			if err := l.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return nodes
+}
+
+// Eight processes are offered ten times the limit for some windows: never more than the limit in any, nearly all of it
+// used, and many decisions for each call of the store.
+func TestLeasesOfWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		s.disturb = after(500 * time.Microsecond)
+		const limit, windows, nodes = 4000, 5, 8
+		all := leaseNodes(t, s, sluice.PerSecond(limit).With(sluice.FixedWindow), nodes)
+		pause(time.Second - time.Duration(time.Now().UnixNano())%time.Second)
+		admitted, offered := [windows]int64{}, int64(0)
+		var mu sync.Mutex
+		var wait sync.WaitGroup
+		start := time.Now()
+		for i, l := range all {
+			wait.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 7))
+				for {
+					d := mustAllow(t, l, "hot", 1)
+					window := int(time.Since(start) / time.Second)
+					if window >= windows {
+						return
+					}
+					mu.Lock()
+					offered++
+					if d.Allowed {
+						admitted[window]++
+					}
+					mu.Unlock()
+					pause(time.Duration(random.Int64N(int64(2 * nodes * time.Second / (10 * limit)))))
+				}
+			})
+		}
+		wait.Wait()
+		calls := s.calls.Load()
+		for w, n := range admitted {
+			// A decision may be made in one window and counted by the test in the next, so the sum is held to the limit
+			// as well as each window.
+			if n > limit+nodes {
+				t.Errorf("window %d admitted %d of %d", w, n, limit)
+			}
+			if n < limit*98/100 {
+				t.Errorf("window %d admitted only %d of %d", w, n, limit)
+			}
+		}
+		t.Logf("admitted %v, offered %d, %d calls: %.0f decisions a call", admitted, offered, calls, float64(offered)/float64(calls))
+		if offered < 50*calls {
+			t.Errorf("%d decisions cost %d calls of the store, want at least 50 for each", offered, calls)
+		}
+	})
+}
+
+// A bucket's leases are part of its burst: in no interval do all processes together admit more than burst + rate × time,
+// and a process that dies with a lease only strands it.
+func TestLeasesOfBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		s.disturb = after(300 * time.Microsecond)
+		const rate, burst, nodes = 1000, 400, 4
+		all := leaseNodes(t, s, sluice.PerSecond(rate).WithBurst(burst), nodes)
+		type event struct {
+			at time.Duration
+			n  int64
+		}
+		var events []event
+		var offered atomic.Int64
+		var mu sync.Mutex
+		var wait sync.WaitGroup
+		start := time.Now()
+		for i, l := range all {
+			wait.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 9))
+				for time.Since(start) < 4*time.Second {
+					if i == 0 && time.Since(start) > 2*time.Second {
+						return // it is gone, with what it has leased
+					}
+					asked := time.Since(start)
+					offered.Add(1)
+					if d := mustAllow(t, l, "hot", 1); d.Allowed {
+						mu.Lock()
+						events = append(events, event{asked, 1})
+						mu.Unlock()
+					}
+					if random.IntN(400) == 0 {
+						pause(300 * time.Millisecond) // an idle moment saves up a burst
+					}
+					pause(time.Duration(random.Int64N(int64(800 * time.Microsecond))))
+				}
+			})
+		}
+		wait.Wait()
+		// The largest of count(s,t) - rate × (t-s) over all intervals, in one pass.
+		worst, level, last := 0.0, 0.0, time.Duration(0)
+		for _, e := range events {
+			level = max(0, level-float64(rate)*max(0, e.at-last).Seconds()) + float64(e.n)
+			last = max(last, e.at)
+			worst = max(worst, level)
+		}
+		t.Logf("%d of %d admitted in 4 s, worst burst %.1f of %d, %d calls", len(events), offered.Load(), worst, burst, s.calls.Load())
+		if worst > burst+nodes {
+			t.Errorf("a burst of %.1f, want at most %d", worst, burst)
+		}
+		if len(events) < 4*rate*98/100 {
+			t.Errorf("%d admitted in 4 s of %d a second", len(events), rate)
+		}
+		if calls := s.calls.Load(); offered.Load() < 25*calls {
+			t.Errorf("%d decisions cost %d calls of the store", offered.Load(), calls)
+		}
+	})
+}
+
+// What is leased and not used goes back.
+func TestLeasesAreReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		for range 200 {
+			if d := mustAllow(t, l, "k", 1); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			pause(time.Millisecond)
+		}
+		synctest.Wait()
+		rule := l.Rules()[0]
+		left := func() int64 {
+			out := make([]sluice.Decision, 1)
+			if err := s.Store.Apply(t.Context(), []sluice.Take{{Rule: rule, Key: "k"}}, out); err != nil {
+				t.Fatal(err)
+			}
+			return out[0].Remaining
+		}
+		if left() >= 800 {
+			t.Fatalf("%d are left at the store: nothing was leased", left())
+		}
+		pause(3 * time.Second)
+		synctest.Wait()
+		if left() != 800 {
+			t.Errorf("%d are left at the store after a pause, want 800", left())
+		}
+		for range 100 {
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		if err := l.Close(t.Context()); err != nil || left() != 700 {
+			t.Errorf("%d are left at the store after Close, want 700 (%v)", left(), err)
+		}
+		if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceStore || left() != 699 {
+			t.Errorf("after Close: %+v, %d left", d, left())
+		}
+	})
+}
+
+// While the store is away a lease is spent to its end, and then the fail mode answers.
+func TestLeaseOutlastsTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		for range 100 {
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		synctest.Wait()
+		s.disturb = refuses
+		leased := 0
+		for range 1000 {
+			d := mustAllow(t, l, "k", 1)
+			if d.Allowed != (d.Source == sluice.SourceLease) {
+				t.Fatalf("%+v", d)
+			}
+			if d.Allowed {
+				leased++
+			}
+		}
+		if leased == 0 || leased > 900 {
+			t.Errorf("%d were answered from the lease", leased)
+		}
+	})
+}
+
+// In a call with other rules a denial gives the lease back what the call took from it.
+func TestLeaseAmongOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		few := mustRule(t, sluice.Rule{Name: "few", Limit: sluice.PerHour(150).With(sluice.FixedWindow)})
+		takes := []sluice.Take{{Rule: l.Rules()[0], Key: "k", Cost: 1}, {Rule: few, Key: "k", Cost: 1}}
+		out := make([]sluice.Decision, 2)
+		allowed := 0
+		for range 300 {
+			ok, err := l.Decide(t.Context(), takes, out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				allowed++
+			}
+			pause(time.Millisecond)
+		}
+		pause(3 * time.Second)
+		synctest.Wait()
+		d, err := l.Peek(t.Context(), "k")
+		if allowed != 150 || err != nil || d.Remaining != 850 {
+			t.Errorf("%d allowed, %d left of 1000 (%v)", allowed, d.Remaining, err)
+		}
+	})
+}
+
+func TestWhatCanBeLeased(t *testing.T) {
+	for _, limit := range []sluice.Limit{
+		sluice.PerSecond(5).With(sluice.SlidingLog), sluice.PerSecond(50).With(sluice.SlidingCounter),
+		sluice.PerSecond(5).With(sluice.LeakyQueue), sluice.PerSecond(5).With(sluice.FixedWindow).WithSoft(1, time.Second),
+	} {
+		if _, err := sluice.NewRule(sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.Lease}); err == nil {
+			t.Errorf("%v can be leased", limit)
+		}
+	}
+	// Keys that are asked for now and then are not leased, however many.
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		for i := range 200 {
+			mustAllow(t, l, fmt.Sprint(i%20), 1)
+			pause(100 * time.Millisecond)
+		}
+		pause(5 * time.Second)
+		for i := range 20 {
+			if d, err := l.Peek(t.Context(), fmt.Sprint(i)); err != nil || d.Remaining != 990 {
+				t.Errorf("key %d: %+v %v", i, d, err)
+			}
+		}
+	})
+}
