@@ -435,6 +435,12 @@ func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position)
 	rule := sluice.Rule{
 		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied,
 	}
+	if r.Accuracy == sluice.Lease { // eventual counts exactly, of which Warnings tells
+		rule.Accuracy = sluice.Lease
+	}
+	if !canLease(&limit) { // which has been reported
+		rule.Accuracy = sluice.Exact
+	}
 	enforced, err := sluice.NewRule(rule)
 	rule.Shadow = true
 	shadow, err2 := sluice.NewRule(rule)
@@ -476,6 +482,9 @@ func (c *compiler) options(r *Rule) {
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
+		if r.Accuracy == sluice.Lease && !canLease(&l.Limit) {
+			c.fault(l.At, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
+		}
 		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
 		if r.OnLimit == Delay && l.Limit.Algorithm != sluice.LeakyQueue && (r.MaxDelay == 0 || !bucket) {
 			c.fault(l.At, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a token_bucket or leaky_bucket with a max_delay")
@@ -486,4 +495,15 @@ func (c *compiler) options(r *Rule) {
 			c.fault(r.At, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
 		}
 	}
+}
+
+// canLease tells whether a limit can be leased: see [sluice.Lease].
+func canLease(l *sluice.Limit) bool {
+	switch l.Algorithm {
+	case sluice.FixedWindow:
+		return l.Over == 0
+	case sluice.TokenBucket, sluice.LeakyBucket:
+		return l.Refill == sluice.RefillContinuous
+	}
+	return false
 }

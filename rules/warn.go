@@ -163,8 +163,8 @@ func (w *warner) limits(it *item) {
 }
 
 func (w *warner) options(r *Rule) {
-	if r.Accuracy != sluice.Exact {
-		w.warn(r.At, r.Name, "accuracy other than exact is not available yet: it counts exactly, which is never less strict")
+	if r.Accuracy == sluice.Eventual {
+		w.warn(r.At, r.Name, "accuracy: eventual is not available yet: it counts exactly, which is never less strict")
 	}
 	if r.OnLimit == Queue {
 		w.warn(r.At, r.Name, "on_limit: queue needs the gateway; elsewhere requests over the limit are rejected")

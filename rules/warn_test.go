@@ -53,7 +53,7 @@ func TestWarnings(t *testing.T) {
 		{"a burst makes room for it", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(5).WithBurst(10)}}, Cost: Cost{Fixed: 6}}}}, ""},
 		{"rounding", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3).With(sluice.SlidingCounter)}}}}}, "rounds its estimate"},
 		{"a note of the reader", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3), Note: "20% of 7 is 1.4, taken for 1"}}}}}, "taken for 1"},
-		{"accuracy", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Accuracy: sluice.Lease}}}, "counts exactly"},
+		{"accuracy", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Accuracy: sluice.Eventual}}}, "counts exactly"},
 		{"queue", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), OnLimit: Queue}}}, "needs the gateway"},
 		{"per path", Config{Rules: []Rule{{Name: "r", Per: per("path"), Limits: limit("5/min")}}}, "every path a count of its own"},
 		{"unused attribute", Config{Attributes: []Attribute{{Name: "a", From: per("header:A")}}}, `"a" is declared and never used`},
