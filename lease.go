@@ -79,11 +79,11 @@ func (l *Limiter) canLease(t *Take) bool {
 		return false
 	}
 	limit := t.Effective()
-	return leasable(limit) && (limit.Algorithm == FixedWindow || l.nodes != nil && mostLeased(limit, l.liveNodes()) > 1)
+	return limit.CanLease() && (limit.Algorithm == FixedWindow || l.nodes != nil && mostLeased(limit, l.liveNodes()) > 1)
 }
 
-// leasable tells whether a limit can be leased at all.
-func leasable(l *Limit) bool {
+// CanLease tells whether rules with this limit may have [Lease] accuracy.
+func (l Limit) CanLease() bool {
 	switch l.Algorithm {
 	case FixedWindow:
 		return l.Over == 0

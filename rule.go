@@ -57,7 +57,7 @@ func NewRule(r Rule) (*Rule, error) {
 		faults = append(faults, fmt.Errorf("sluice: rule %q: OnFailure: use FailLocal, FailOpen or FailClosed", r.Name))
 	}
 	switch {
-	case r.Accuracy == Lease && !leasable(&r.Limit):
+	case r.Accuracy == Lease && !r.Limit.CanLease():
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use Exact", r.Name))
 	case r.Accuracy > Lease:
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact or Lease; Eventual is not available yet", r.Name))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -135,7 +136,7 @@ func (d *rateLimitDecoder) readWindow(n *strictyaml.Node) {
 		}
 	}
 	length, valid := envoyUnits[strings.ToLower(unit)]
-	best := strictyaml.Closest(unit, envoyUnitNames)
+	best := spell.Closest(unit, envoyUnitNames)
 	switch {
 	case d.unlimited && (valid || d.window != nil):
 		d.Fault(at, "should not specify rate limit unit when unlimited")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/spell"
 )
 
 // attribute is a compiled reference: where its value comes from, and how it counts.
@@ -137,40 +138,10 @@ func (a *attributes) names() []string {
 
 // didYouMean suggests the name that is closest to what was written, if one is close.
 func didYouMean(written string, names []string) string {
-	best, least := "", 1+len(written)/3
-	for _, name := range names {
-		if d := distance(strings.ToLower(written), strings.ToLower(name)); d <= least && (best == "" || d < distance(written, best)) {
-			best = name
-		}
+	if best := spell.Closest(written, names); best != "" {
+		return fmt.Sprintf(": did you mean %q?", best)
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(": did you mean %q?", best)
-}
-
-// distance is how many letters have to be inserted, removed or changed to get from one word to the other.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }
 
 // read asks the request for the attribute.

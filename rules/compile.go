@@ -438,7 +438,7 @@ func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position)
 	if r.Accuracy == sluice.Lease { // eventual counts exactly, of which Warnings tells
 		rule.Accuracy = sluice.Lease
 	}
-	if !canLease(&limit) { // which has been reported
+	if !limit.CanLease() { // which has been reported
 		rule.Accuracy = sluice.Exact
 	}
 	enforced, err := sluice.NewRule(rule)
@@ -482,7 +482,7 @@ func (c *compiler) options(r *Rule) {
 	}
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		if r.Accuracy == sluice.Lease && !canLease(&l.Limit) {
+		if r.Accuracy == sluice.Lease && !l.Limit.CanLease() {
 			c.fault(l.At, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
 		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
@@ -495,15 +495,4 @@ func (c *compiler) options(r *Rule) {
 			c.fault(r.At, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
 		}
 	}
-}
-
-// canLease tells whether a limit can be leased: see [sluice.Lease].
-func canLease(l *sluice.Limit) bool {
-	switch l.Algorithm {
-	case sluice.FixedWindow:
-		return l.Over == 0
-	case sluice.TokenBucket, sluice.LeakyBucket:
-		return l.Refill == sluice.RefillContinuous
-	}
-	return false
 }

@@ -43,16 +43,17 @@ var mayImport = map[string][]string{
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},
-	"rules":               {".", "internal/key"},
-	"internal/strictyaml": {},
-	"rulefile":            {".", "rules", "internal/strictyaml"},
+	"internal/spell":      {},
+	"rules":               {".", "internal/key", "internal/spell"},
+	"internal/strictyaml": {"internal/spell"},
+	"rulefile":            {".", "rules", "internal/spell", "internal/strictyaml"},
 
 	// Edges. They are handed a limiter and never learn what store it uses.
 	"httplimit": {".", "rules", "internal/key"},
 	"grpclimit": {"."},
 
 	// Tests that users write for their rules.
-	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/strictyaml"},
+	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
 	// Programs.
 	"cmd/sluice":         {anything},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
@@ -158,7 +159,7 @@ func (f *File) checkNames() error {
 			return
 		}
 		msg := fmt.Sprintf("%s: there is no rule %s", field, strictyaml.Quote(name))
-		if best := strictyaml.Closest(name, names); best != "" {
+		if best := spell.Closest(name, names); best != "" {
 			msg += fmt.Sprintf(": did you mean %q?", best)
 		}
 		faults = append(faults, &rules.Error{At: at, Msg: msg})

@@ -146,19 +146,6 @@ func TestFaultsAreBoundedAndInOrder(t *testing.T) {
 	}
 }
 
-func TestClosest(t *testing.T) {
-	words := []string{"limit", "limits", "per", "match", "requests_per_unit"}
-	for written, want := range map[string]string{
-		"limti": "limit", "LIMIT": "limit", "limitss": "limits", "pre": "per", "mtach": "match",
-		"requests_per_unti": "requests_per_unit",
-		"x":                 "", "": "", "foo": "", "domain": "", strings.Repeat("limit", 50): "",
-	} {
-		if got := strictyaml.Closest(written, words); got != want {
-			t.Errorf("%q: got %q, want %q", written, got, want)
-		}
-	}
-}
-
 func TestParseDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"1w": 168 * time.Hour, "1d12h": 36 * time.Hour, "1w1d1h1m1s1ms": 193*time.Hour + 61*time.Second + time.Millisecond,

@@ -1,0 +1,51 @@
+// Package spell finds the word that somebody probably meant.
+package spell
+
+import "strings"
+
+// longestWord is the longest that is compared: what is longer is no misspelt word.
+const longestWord = 64
+
+// Closest returns the word that is closest to what was written, or nothing if none is close.
+func Closest(written string, words []string) string {
+	if len(written) > longestWord {
+		return ""
+	}
+	lower := strings.ToLower(written)
+	best, least := "", 1+len(written)/4
+	for _, word := range words {
+		if len(word) > longestWord || len(word) > len(lower)+least || len(lower) > len(word)+least {
+			continue
+		}
+		// A word that shares no letter in place with what was written would only confuse.
+		if d := distance(lower, strings.ToLower(word)); d < len(word) && (d < least || d == least && best == "") {
+			best, least = word, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be inserted, removed, changed or swapped with the next to get from one word to
+// the other. Neither may be longer than longestWord.
+func distance(a, b string) int {
+	var rows [3][longestWord + 1]int
+	before, row, next := &rows[0], &rows[1], &rows[2]
+	for j := range len(b) + 1 {
+		row[j] = j
+	}
+	for i := range len(a) {
+		next[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			next[j+1] = min(row[j]+cost, row[j+1]+1, next[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], before[j-1]+1)
+			}
+		}
+		before, row, next = row, next, before
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,21 @@
+package spell_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/internal/spell"
+)
+
+func TestClosest(t *testing.T) {
+	words := []string{"limit", "limits", "per", "match", "requests_per_unit"}
+	for written, want := range map[string]string{
+		"limti": "limit", "LIMIT": "limit", "limitss": "limits", "pre": "per", "mtach": "match",
+		"requests_per_unti": "requests_per_unit",
+		"x":                 "", "": "", "foo": "", "domain": "", strings.Repeat("limit", 50): "",
+	} {
+		if got := spell.Closest(written, words); got != want {
+			t.Errorf("%q: got %q, want %q", written, got, want)
+		}
+	}
+}
