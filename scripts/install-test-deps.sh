@@ -23,6 +23,8 @@ has_c_headers() { echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1; }
 have curl || need curl
 has_ca_bundle || need ca-certificates
 have gcc || need gcc
+have redis-server || need redis-server
+have memcached || need memcached
 has_c_headers || need libc6-dev
 
 [ -n "$missing" ] || exit 0

@@ -1,0 +1,95 @@
+package memcachestore_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/memcachestore"
+	"github.com/sluiceproject/sluice/storetest"
+)
+
+// patient is a timeout that no slow machine exceeds.
+const patient = time.Minute
+
+// openStore opens a store that is closed with the test.
+func openStore(t testing.TB, c memcachestore.Config) *memcachestore.Store {
+	t.Helper()
+	if c.Timeout == 0 {
+		c.Timeout = patient
+	}
+	s, err := memcachestore.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// stores returns a way to open stores that are empty, on one server.
+func stores(base *memcachestore.Store) func(testing.TB, *storetest.Clock) sluice.Store {
+	var opened atomic.Int64
+	return func(_ testing.TB, clock *storetest.Clock) sluice.Store {
+		return base.Sharing(fmt.Sprintf("t%d:", opened.Add(1)), clock.Now)
+	}
+}
+
+// spread is several stores with the same keys, as processes have them. Each call goes to another.
+type spread struct {
+	stores []*memcachestore.Store
+	calls  atomic.Uint64
+}
+
+func (s *spread) next() *memcachestore.Store { return s.stores[s.calls.Add(1)%uint64(len(s.stores))] }
+
+func (s *spread) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	return s.next().Apply(ctx, takes, out)
+}
+
+func (s *spread) Reset(ctx context.Context, r *sluice.Rule, key string) error {
+	return s.next().Reset(ctx, r, key)
+}
+
+func (s *spread) Block(ctx context.Context, r *sluice.Rule, key string, d time.Duration) error {
+	return s.next().Block(ctx, r, key, d)
+}
+
+// TestConformance holds the store to what it promises of many processes: all but that the takes of one call, on several
+// keys, are seen whole.
+func TestConformance(t *testing.T) {
+	base := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
+	var opened atomic.Int64
+	storetest.Run(t, storetest.Harness{
+		Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
+			prefix, s := fmt.Sprintf("t%d:", opened.Add(1)), &spread{}
+			for range 3 {
+				s.stores = append(s.stores, base.Sharing(prefix, clock.Now))
+			}
+			return s
+		},
+		Caps: storetest.Caps{SplitKeys: true},
+	})
+}
+
+// TestOneProcess: of one process alone it promises everything, over any number of servers.
+func TestOneProcess(t *testing.T) {
+	addrs := []string{memcachetest.Start(t).Addr, memcachetest.StartUnix(t).Addr, memcachetest.Start(t).Addr}
+	base := openStore(t, memcachestore.Config{Addrs: addrs})
+	storetest.Run(t, storetest.Harness{Open: stores(base)})
+}
+
+// TestOnTheTimeOfDay runs what can be asked of the store on its own clock.
+func TestOnTheTimeOfDay(t *testing.T) {
+	base := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
+	var opened atomic.Int64
+	storetest.Run(t, storetest.Harness{
+		Open: func(testing.TB, *storetest.Clock) sluice.Store {
+			return base.Sharing(fmt.Sprintf("t%d:", opened.Add(1)), nil)
+		},
+		Caps: storetest.Caps{SplitKeys: true, OwnClock: true},
+	})
+}

@@ -1,0 +1,370 @@
+package memcachestore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/memcachestore"
+)
+
+var ctx = context.Background()
+
+// month is a window in which nothing comes back while a test runs.
+const month = 30 * 24 * time.Hour
+
+func newRule(name string, l sluice.Limit) *sluice.Rule {
+	return sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: l}))
+}
+
+// window is a limit that only counts.
+func window(n int64) sluice.Limit {
+	return sluice.Per(n, month).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)
+}
+
+func apply(t testing.TB, s *memcachestore.Store, takes ...sluice.Take) []sluice.Decision {
+	t.Helper()
+	out := make([]sluice.Decision, len(takes))
+	if err := s.Apply(ctx, takes, out); err != nil {
+		t.Error(err)
+	}
+	return out
+}
+
+func spent(t testing.TB, s *memcachestore.Store, r *sluice.Rule, key string) int64 {
+	t.Helper()
+	d := apply(t, s, sluice.Take{Rule: r, Key: key})[0]
+	return d.Limit - d.Remaining
+}
+
+// processes opens stores that share nothing but the server, as processes do.
+func processes(t testing.TB, addr string, n int) []*memcachestore.Store {
+	t.Helper()
+	all := make([]*memcachestore.Store, n)
+	for i := range all {
+		all[i] = openStore(t, memcachestore.Config{Addrs: []string{addr}})
+	}
+	return all
+}
+
+// each runs f for each of n callers of each store.
+func each(stores []*memcachestore.Store, n int, f func(s *memcachestore.Store, caller int)) {
+	var all sync.WaitGroup
+	for i, s := range stores {
+		for j := range n {
+			all.Go(func() { f(s, i*n+j) })
+		}
+	}
+	all.Wait()
+}
+
+// TestExactAcrossProcesses: 32 callers of one key, over stores that know nothing of each other, get exactly the limit.
+func TestExactAcrossProcesses(t *testing.T) {
+	all := processes(t, memcachetest.Start(t).Addr, 4)
+	for name, l := range map[string]sluice.Limit{
+		"token bucket": sluice.Per(100, 360*24*time.Hour), "fixed window": window(100), // a token takes days
+		"sliding log": sluice.Per(100, month).With(sluice.SlidingLog),
+		"leaky queue": sluice.Per(100, 360*24*time.Hour).With(sluice.LeakyQueue),
+	} {
+		rule := newRule(name, l)
+		var granted atomic.Int64
+		each(all, 8, func(s *memcachestore.Store, _ int) {
+			for range 10 {
+				granted.Add(apply(t, s, sluice.Take{Rule: rule, Key: "hot", Cost: 1})[0].Granted)
+			}
+		})
+		if granted.Load() != 100 {
+			t.Errorf("%s: 320 takes of a limit of 100: %d were admitted", name, granted.Load())
+		}
+	}
+	var conflicts int64
+	for _, s := range all {
+		conflicts += s.Stats().Conflicts
+	}
+	t.Logf("%d conflicts", conflicts)
+}
+
+// meddled is a store, and what happens between its reading and its writing. A store asks for the time in between.
+func meddled(t *testing.T, addrs ...string) (s *memcachestore.Store, meddle func(f func())) {
+	t.Helper()
+	var next func()
+	s = openStore(t, memcachestore.Config{Addrs: addrs, Now: func() time.Time {
+		if f := next; f != nil {
+			next = nil
+			f()
+		}
+		return time.Now()
+	}})
+	return s, func(f func()) { next = f }
+}
+
+// TestConflict: a swap that is lost is counted, and the take decided again.
+func TestConflict(t *testing.T) {
+	addr := memcachetest.Start(t).Addr
+	s, meddle := meddled(t, addr)
+	other := openStore(t, memcachestore.Config{Addrs: []string{addr}})
+	rule := newRule("r", window(3))
+	take := sluice.Take{Rule: rule, Key: "k", Cost: 1}
+	for i, want := range []string{"add", "swap"} {
+		meddle(func() { apply(t, other, take) })
+		if d := apply(t, s, take)[0]; d.Allowed != (i == 0) {
+			t.Errorf("%s: allowed is %v", want, d.Allowed)
+		}
+		if n := s.Stats().Conflicts; n != int64(i+1) {
+			t.Errorf("%s: %d conflicts, want %d", want, n, i+1)
+		}
+	}
+	meddle(func() {
+		if err := other.Reset(ctx, rule, "k"); err != nil {
+			t.Error(err)
+		}
+	})
+	if d := apply(t, s, take)[0]; d.Allowed { // decided before the reset, and nothing to swap
+		t.Error("allowed, though it was used up when it was looked at")
+	}
+	if n := spent(t, s, rule, "k"); n != 0 {
+		t.Errorf("after a reset %d are spent", n)
+	}
+}
+
+// TestDenialsDoNotWrite: who is refused costs one round trip and no conflict to others.
+func TestDenialsDoNotWrite(t *testing.T) {
+	s := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
+	for _, l := range []sluice.Limit{
+		window(1), sluice.PerWeek(1), sluice.PerWeek(1).With(sluice.SlidingLog),
+		sluice.PerWeek(1).With(sluice.SlidingCounter),
+	} {
+		rule := newRule("r", l)
+		for i, trips := range []int64{2, 1, 1} {
+			before := s.Stats().RoundTrips
+			apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1})
+			if n := s.Stats().RoundTrips - before; n != trips {
+				t.Errorf("%v, take %d: %d round trips, want %d", l, i+1, n, trips)
+			}
+		}
+	}
+}
+
+// TestGivenBack: of a call on two keys one swap is won and the other lost to another process, which has used up the
+// room. What was charged is given back.
+func TestGivenBack(t *testing.T) {
+	addr := memcachetest.Start(t).Addr
+	other := openStore(t, memcachestore.Config{Addrs: []string{addr}})
+	for _, l := range []sluice.Limit{
+		window(5), sluice.Per(5, 300*24*time.Hour), sluice.Per(5, month).With(sluice.SlidingLog),
+		sluice.Per(5, 300*24*time.Hour).With(sluice.LeakyQueue), sluice.Per(5, month).With(sluice.SlidingCounter),
+	} {
+		s, meddle := meddled(t, addr)
+		free, full := newRule("free "+l.String(), l), newRule("full "+l.String(), window(2))
+		both := []sluice.Take{{Rule: free, Key: "k", Cost: 3, ID: 1}, {Rule: full, Key: "k", Cost: 1, ID: 1}}
+		meddle(func() { apply(t, other, sluice.Take{Rule: full, Key: "k", Cost: 2}) })
+		out := apply(t, s, both...)
+		if !out[0].Allowed || out[0].Granted != 0 || out[0].Remaining != 5 || out[1].Allowed {
+			t.Errorf("%v: %+v", l, out)
+		}
+		if n := s.Stats().GivenBack; n != 1 {
+			t.Errorf("%v: %d takes given back, want 1", l, n)
+		}
+		if n := spent(t, s, free, "k"); n != 0 {
+			t.Errorf("%v: %d are spent of a call that was denied", l, n)
+		}
+		// Its ID was not charged, so it is decided anew.
+		if err := s.Reset(ctx, full, "k"); err != nil {
+			t.Error(err)
+		}
+		if out = apply(t, s, both...); out[0].Granted != 3 || out[1].Granted != 1 {
+			t.Errorf("%v, once there is room: %+v", l, out)
+		}
+		if n := spent(t, s, free, "k"); n != 3 {
+			t.Errorf("%v, once there is room: %d are spent, want 3", l, n)
+		}
+	}
+}
+
+// TestPartlyLost: of a call on two keys one swap is lost, and there is room all the same.
+func TestPartlyLost(t *testing.T) {
+	addr := memcachetest.Start(t).Addr
+	s, meddle := meddled(t, addr)
+	other := openStore(t, memcachestore.Config{Addrs: []string{addr}})
+	a, b := newRule("a", window(5)), newRule("b", window(5))
+	meddle(func() { apply(t, other, sluice.Take{Rule: b, Key: "k", Cost: 2}) })
+	out := apply(t, s, sluice.Take{Rule: a, Key: "k", Cost: 1}, sluice.Take{Rule: b, Key: "k", Cost: 1})
+	if out[0].Remaining != 4 || out[1].Remaining != 2 || s.Stats().GivenBack != 0 {
+		t.Errorf("%+v", out)
+	}
+	if x, y := spent(t, s, a, "k"), spent(t, s, b, "k"); x != 1 || y != 3 {
+		t.Errorf("spent %d and %d, want 1 and 3", x, y)
+	}
+}
+
+// TestDeniedForGood: two rules that charge denied requests, one of whose swaps is lost. When it is decided again there
+// is room; but the call was denied, and the third rule not charged for that.
+func TestDeniedForGood(t *testing.T) {
+	addr := memcachetest.Start(t).Addr
+	s, meddle := meddled(t, addr)
+	other := openStore(t, memcachestore.Config{Addrs: []string{addr}})
+	strict := func(name string) *sluice.Rule {
+		return sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: window(5), ChargeDenied: true}))
+	}
+	full, charged, plain := strict("full"), strict("charged"), newRule("plain", window(5))
+	apply(t, s, sluice.Take{Rule: full, Key: "k", Cost: 5})
+	meddle(func() {
+		if err := other.Reset(ctx, full, "k"); err != nil {
+			t.Error(err)
+		}
+	})
+	out := apply(t, s, sluice.Take{Rule: full, Key: "k", Cost: 1},
+		sluice.Take{Rule: charged, Key: "k", Cost: 1}, sluice.Take{Rule: plain, Key: "k", Cost: 1})
+	if out[0].Allowed || out[0].RetryAfter <= 0 || !out[1].Allowed || !out[2].Allowed {
+		t.Errorf("%+v", out)
+	}
+	for r, want := range map[*sluice.Rule]int64{full: 1, charged: 1, plain: 0} {
+		if n := spent(t, s, r, "k"); n != want {
+			t.Errorf("%s: %d are spent, want %d", r.Name, n, want)
+		}
+	}
+}
+
+// TestDeniedLate: as TestGivenBack, and when the key that denied is to be charged for it there is room again. It stays
+// denied: what was charged first has been given back.
+func TestDeniedLate(t *testing.T) {
+	addr := memcachetest.Start(t).Addr
+	s, meddle := meddled(t, addr)
+	other := openStore(t, memcachestore.Config{Addrs: []string{addr}})
+	free := newRule("free", window(5))
+	full := sluice.Must(sluice.NewRule(sluice.Rule{Name: "full", Limit: window(2), ChargeDenied: true}))
+	meddle(func() {
+		apply(t, other, sluice.Take{Rule: full, Key: "k", Cost: 2})
+		meddle(func() {
+			if err := other.Reset(ctx, full, "k"); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	out := apply(t, s, sluice.Take{Rule: free, Key: "k", Cost: 3}, sluice.Take{Rule: full, Key: "k", Cost: 1})
+	if !out[0].Allowed || out[0].Granted != 0 || out[1].Allowed || out[1].RetryAfter <= 0 {
+		t.Errorf("%+v", out)
+	}
+	if x, y := spent(t, s, free, "k"), spent(t, s, full, "k"); x != 0 || y != 1 {
+		t.Errorf("spent %d and %d, want 0 and 1", x, y)
+	}
+}
+
+// TestTransferAcrossProcesses: whatever comes in between, at rest two keys that are always asked for together have been
+// charged the same, and no more than was granted.
+func TestTransferAcrossProcesses(t *testing.T) {
+	addrs := []string{memcachetest.Start(t).Addr, memcachetest.Start(t).Addr}
+	var all []*memcachestore.Store
+	for range 4 {
+		all = append(all, openStore(t, memcachestore.Config{Addrs: addrs}))
+	}
+	a, b := newRule("a", window(80)), newRule("b", window(60))
+	var granted atomic.Int64
+	each(all, 8, func(s *memcachestore.Store, caller int) {
+		for range 8 {
+			takes := []sluice.Take{{Rule: a, Key: "k", Cost: 1}, {Rule: b, Key: "k", Cost: 1}}
+			if caller%2 == 1 {
+				takes[0], takes[1] = takes[1], takes[0]
+			}
+			out := apply(t, s, takes...)
+			if out[0].Granted != out[1].Granted {
+				t.Errorf("granted %d of one and %d of the other", out[0].Granted, out[1].Granted)
+			}
+			granted.Add(out[0].Granted)
+		}
+	})
+	n, x, y := granted.Load(), spent(t, all[0], a, "k"), spent(t, all[0], b, "k")
+	if n > 60 || x != n || y != n {
+		t.Errorf("granted %d of 60, spent %d and %d", n, x, y)
+	}
+	if n < 30 {
+		t.Errorf("only %d of 60 were granted to 256 calls", n)
+	}
+}
+
+// TestOnceByIDAcrossProcesses: many more IDs than an item holds, sent by all processes at the same time and again
+// later: each is charged once.
+func TestOnceByIDAcrossProcesses(t *testing.T) {
+	server := memcachetest.Start(t)
+	all := processes(t, server.Addr, 3)
+	const ids = 5 * memcachestore.MaxCharges
+	rule := newRule("r", window(10*ids))
+	for range 2 {
+		each(all, 3, func(s *memcachestore.Store, _ int) {
+			for id := range uint64(ids) {
+				d := apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 2, ID: id + 1})[0]
+				if !d.Allowed || d.Granted != 2 {
+					t.Errorf("ID %d: %+v", id+1, d)
+				}
+			}
+		})
+		if n := spent(t, all[0], rule, "k"); n != 2*ids {
+			t.Errorf("%d IDs of cost 2, each sent by 9 callers: %d are spent", ids, n)
+		}
+	}
+	var size int
+	if _, err := fmt.Sscanf(server.Ask("mg "+all[0].ItemName(rule, "k")+" s"), "HD s%d", &size); err != nil {
+		t.Fatal(err)
+	}
+	if size > 30*memcachestore.MaxCharges {
+		t.Errorf("after %d IDs the item has %d bytes: old ones should have keys of their own", ids, size)
+	}
+}
+
+// TestThreeProcesses runs real ones: this test's own binary. Their callers are admitted exactly the limit.
+func TestThreeProcesses(t *testing.T) {
+	limit := int64(400)
+	if os.Getenv("SLUICE_SOAK") != "" {
+		limit = 200_000 // of a million
+	}
+	if addr := os.Getenv("SLUICE_TEST_MEMCACHED"); addr != "" {
+		fmt.Printf("granted %d\n", contend(t, addr, limit))
+		return
+	}
+	addr := memcachetest.Start(t).Addr
+	var all sync.WaitGroup
+	var granted atomic.Int64
+	for range 3 {
+		all.Go(func() {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestThreeProcesses$", "-test.v")
+			cmd.Env = append(os.Environ(), "SLUICE_TEST_MEMCACHED="+addr)
+			out, err := cmd.CombinedOutput()
+			_, count, found := strings.Cut(string(out), "granted ")
+			n, bad := strconv.Atoi(strings.Fields(count + " -")[0])
+			if err != nil || !found || bad != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			granted.Add(int64(n))
+		})
+	}
+	all.Wait()
+	if granted.Load() != limit {
+		t.Errorf("%d were admitted, want %d", granted.Load(), limit)
+	}
+}
+
+// contend is what one of the processes does.
+func contend(t *testing.T, addr string, limit int64) int64 {
+	calls := 20
+	if os.Getenv("SLUICE_SOAK") != "" {
+		calls = 1_000_000 / 3 / 21
+	}
+	s := openStore(t, memcachestore.Config{Addrs: []string{addr}})
+	rule := newRule("hot", window(limit))
+	var granted atomic.Int64
+	each([]*memcachestore.Store{s}, 21, func(s *memcachestore.Store, _ int) {
+		for range calls {
+			granted.Add(apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0].Granted)
+		}
+	})
+	return granted.Load()
+}

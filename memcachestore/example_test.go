@@ -1,0 +1,28 @@
+package memcachestore_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memcachestore"
+)
+
+// Limits that several processes share.
+func Example() {
+	store, err := memcachestore.Open(memcachestore.Config{Addrs: []string{"127.0.0.1:11211"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	limiter, err := sluice.New(store, "api", sluice.PerMinute(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err := limiter.Allow(context.Background(), "alice")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Allowed, d.Remaining)
+}

@@ -1,0 +1,33 @@
+package memcachestore
+
+import (
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Sharing returns a store on another clock and with another prefix that has the connections of s. The conformance suite
+// opens more stores than a server takes connections.
+func (s *Store) Sharing(prefix string, now func() time.Time) *Store {
+	return &Store{servers: s.servers, prefix: prefix, timeout: s.timeout, now: now}
+}
+
+// ItemName is where the state of a key is stored.
+func (s *Store) ItemName(r *sluice.Rule, key string) string {
+	return s.name(itemDigest(r.Identity(), key))
+}
+
+// MaxCharges is how many IDs an item remembers before some get keys of their own.
+const MaxCharges = maxCharges
+
+// Waiting is how many calls wait to be run together.
+func (s *Store) Waiting(r *sluice.Rule, key string) int {
+	k := itemDigest(r.Identity(), key)
+	part := &s.queue.parts[k[0]%64]
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	if l := part.lines[k]; l != nil {
+		return len(l.waiting)
+	}
+	return 0
+}

@@ -1,0 +1,200 @@
+package memcachestore
+
+import (
+	"bufio"
+	"bytes"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
+)
+
+// FuzzReply: whatever a server sends, the parser says no or returns what fits the question; it keeps to its bounds, and
+// reads no further than the answer.
+func FuzzReply(f *testing.F) {
+	for _, text := range []string{
+		"HD ksluice:k O7\r\n", "EN ksluice:k O7\r\n", "NS ksluice:k O7\r\n", "EX c0 ksluice:k O7\r\n", "NF ksluice:k O7\r\n",
+		"VA 3 c12 ksluice:k O7\r\nabc\r\n", "VA 3 c12 ksluice:k O7\r\nab", "VA 300000 c1 ksluice:k O7\r\n",
+		"VA 2 c1 kother O7\r\nab\r\n",
+		"MN\r\n", "ERROR\r\n", "CLIENT_ERROR bad command line format\r\n", "SERVER_ERROR out of memory storing object\r\n",
+		"HD\r\n", "VA\r\n", "", "\r\n", "HD ksluice:k O7\r\nHD", strings.Repeat("k", 600),
+	} {
+		for v := get; v <= remove; v++ {
+			f.Add([]byte(text), uint8(v))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte, v uint8) {
+		r := bufio.NewReaderSize(bytes.NewReader(text), 4096)
+		c := command{verb: verb(v % 5), key: "sluice:k"}
+		p, err := readReply(r, &c, 7)
+		if err != nil {
+			return
+		}
+		line, rest, ok := bytes.Cut(text, []byte("\r\n"))
+		words := strings.Fields(string(line))
+		switch {
+		case !ok || !slices.Contains(words, "ksluice:k"):
+			t.Fatalf("%q was taken for an answer about sluice:k", text)
+		case len(line) > maxLine || len(p.value) > maxValue:
+			t.Fatalf("%d bytes of line and %d of value were read", len(line), len(p.value))
+		case (p.status == value) != (c.verb == get && words[0] == "VA"):
+			t.Fatalf("%q is status %d to verb %d", text, p.status, c.verb)
+		case p.status == value && (p.cas == 0 || !bytes.HasPrefix(rest, append(slices.Clone(p.value), "\r\n"...))):
+			t.Fatalf("%q has value %q and number %d", text, p.value, p.cas)
+		}
+	})
+}
+
+// kinds are limits of every kind.
+func kinds() (all []*step.Params) {
+	for _, l := range []sluice.Limit{
+		sluice.PerHour(10), sluice.PerHour(7).With(sluice.LeakyQueue), sluice.PerHour(10).With(sluice.FixedWindow),
+		sluice.PerHour(10).With(sluice.SlidingCounter), sluice.PerHour(10).With(sluice.SlidingLog),
+		{Count: 10, Window: time.Hour, Refill: sluice.RefillInterval},
+		{Count: 10, Window: time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 4},
+		sluice.PerHour(10).With(sluice.FixedWindow).WithSoft(2, time.Minute),
+	} {
+		all = append(all, sluice.Must(l.Build()).Params())
+	}
+	return all
+}
+
+const someTime = 1_790_000_000_000_000
+
+// FuzzItem: whatever is stored, reading it fails or gives an item that can be applied and written again; what is
+// written is read as it was.
+func FuzzItem(f *testing.F) {
+	for _, p := range kinds() {
+		it := item{}
+		for i := range int64(6) {
+			a := it.take(p, someTime+i*1000, step.Request{Cost: 1 + i%2})
+			it.remember(uint64(i), &a, someTime)
+		}
+		f.Add(it.encode("k")[headerSize:], int64(someTime), int64(3))
+		it.blocked = someTime + 5
+		f.Add(it.encode("k")[headerSize:], int64(someTime+1_000_000), int64(1))
+	}
+	f.Fuzz(func(t *testing.T, body []byte, now, cost int64) {
+		var it, again item
+		if len(body) > maxValue || it.decode("k", seal("k", append(make([]byte, headerSize), body...))) != nil {
+			return
+		}
+		now = min(max(now, 1), step.MaxTime-3*step.Horizon/2)
+		cost = min(max(cost, 1), 1<<50)
+		for _, p := range kinds() {
+			for _, r := range []step.Request{
+				{}, {Cost: cost, Dry: true}, {Cost: cost}, {Cost: cost, Charge: true}, {Cost: cost, Min: 1},
+			} {
+				it.take(p, now, r)
+			}
+			it.adjust(p, now, now-5, cost)
+			it.adjust(p, now, now, -cost)
+			it.adopt(p, now)
+		}
+		it.tidy(now)
+		written := it.encode("k")
+		if written == nil {
+			return
+		}
+		if err := again.decode("k", written); err != nil {
+			t.Fatalf("what was written is not read: %v\n%+v", err, it)
+		}
+		if !bytes.Equal(again.encode("k"), written) {
+			t.Fatalf("read and written again it differs:\n%+v\n%+v", it, again)
+		}
+	})
+}
+
+// TestDecodeBounds: a value that is cut off or changed anywhere is not read.
+func TestDecodeBounds(t *testing.T) {
+	for _, p := range kinds() {
+		it := item{blocked: someTime}
+		for i := range int64(5) {
+			a := it.take(p, someTime+i, step.Request{Cost: 1})
+			it.remember(uint64(i), &a, someTime)
+		}
+		b := it.encode("k")
+		for i := range b {
+			changed := slices.Clone(b)
+			changed[i] ^= 1
+			for what, v := range map[string][]byte{"cut at": b[:i], "changed at": changed} {
+				if new(item).decode("k", v) == nil {
+					t.Errorf("%s byte %d: it was read", what, i)
+				}
+			}
+			if i >= headerSize && new(item).decode("k", seal("k", slices.Clone(b[:i]))) == nil {
+				t.Errorf("cut at byte %d, with the right checksum: it was read", i)
+			}
+		}
+		if new(item).decode("other", b) == nil {
+			t.Error("it was read under another name")
+		}
+	}
+}
+
+// TestLargestValue: nothing that can be stored is larger than what is read, and that is far below what Memcached takes.
+func TestLargestValue(t *testing.T) {
+	limit := sluice.PerDay(step.MaxLogCount).With(sluice.SlidingLog)
+	log := sluice.Must(limit.Build()).Params()
+	var it item
+	for i := range int64(step.MaxLogCount + 10) {
+		it.take(log, someTime+i, step.Request{Cost: 1})
+	}
+	for n := 2; n <= step.MaxSlices; n++ {
+		l := sluice.Per(math.MaxUint32, time.Duration(n)*time.Hour).With(sluice.SlidingCounter)
+		l.SubWindows = n
+		it.take(sluice.Must(l.Build()).Params(), someTime, step.Request{Cost: math.MaxUint32})
+	}
+	for _, p := range kinds() {
+		it.take(p, someTime, step.Request{Cost: 1})
+	}
+	for id := range uint64(maxCharges) {
+		it.remember(math.MaxUint64-id, &step.Answer{At: someTime, Granted: 1 << 50}, someTime)
+	}
+	n := len(it.encode("k"))
+	t.Logf("%d bytes, of which a log of %d requests has %d", n, step.MaxLogCount, 8*step.MaxLogCount)
+	if n > maxValue/2 {
+		t.Errorf("%d bytes: maxValue is too small", n)
+	}
+	if err := new(item).decode("k", it.encode("k")); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzName: two keys have two names, whatever is in them, and all are such as Memcached takes.
+func FuzzName(f *testing.F) {
+	f.Add("a", "b", uint64(1), uint64(2))
+	f.Add("a b", "a\r\nb", uint64(0), uint64(0))
+	f.Add("", "\x00", uint64(1), uint64(1<<63))
+	f.Add(strings.Repeat("x", 300), strings.Repeat("x", 301), uint64(1), uint64(1))
+	s := &Store{prefix: strings.Repeat("p", maxPrefix)}
+	f.Fuzz(func(t *testing.T, a, b string, x, y uint64) {
+		rule := table.RuleID{A: x, B: y}
+		names := map[string]bool{
+			s.name(itemDigest(rule, a)): true, s.name(itemDigest(rule, b)): true,
+			s.name(chargeDigest(rule, a, x)): true, s.name(chargeDigest(rule, b, x)): true,
+			s.name(chargeDigest(rule, a, y)): true, s.name(chargeDigest(rule, b, y)): true,
+		}
+		want := 6
+		if a == b {
+			want /= 2
+		}
+		if x == y {
+			want -= want / 3
+		}
+		if len(names) != want {
+			t.Fatalf("%d names, want %d: %q %q %d %d", len(names), want, a, b, x, y)
+		}
+		for name := range names {
+			odd := strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
+			if odd || len(name) != maxPrefix+nameLength {
+				t.Fatalf("%q is no name for Memcached", name)
+			}
+		}
+	})
+}

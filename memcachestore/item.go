@@ -1,0 +1,185 @@
+package memcachestore
+
+import (
+	"math"
+	"slices"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// item is everything that is kept for one key under one rule. It is one value at the server, so that one swap decides
+// about all of it: a block, the counts, and which takes with an ID have been charged.
+type item struct {
+	blocked int64     // until then
+	buckets []bucket  // mostly one; more while a rule's kind of limit changes
+	charges []charge  // in the order in which they were made
+	spare   [1]bucket // room for the first
+}
+
+// bucket is the state of one kind of limit.
+type bucket struct {
+	identity uint64 // of the kind
+	state    step.State
+	words    []uint64 // of wide kinds
+}
+
+// charge remembers a take with an ID.
+type charge struct {
+	id      uint64
+	at      int64 // what its answer said
+	until   int64 // when it is forgotten
+	granted int64
+	denied  bool
+	void    bool // it was given back as part of a call that was denied, and so counts for nothing
+	fresh   bool // made by this call, and not stored yet
+}
+
+// dedupe is for how long the ID of a charged take is remembered, in microseconds.
+const dedupe = 60 * 1_000_000
+
+func (it *item) bucket(p *step.Params) *bucket {
+	for i := range it.buckets {
+		if it.buckets[i].identity == p.Identity() {
+			return &it.buckets[i]
+		}
+	}
+	return nil
+}
+
+// bucketFor returns the bucket with room for one more take. One that was not there has the state of a key never seen,
+// and is not stored unless that changes.
+func (it *item) bucketFor(p *step.Params, now int64) *bucket {
+	b := it.bucket(p)
+	if b == nil {
+		if it.buckets == nil {
+			it.buckets = it.spare[:0]
+		}
+		it.buckets = append(it.buckets, bucket{identity: p.Identity()})
+		b = &it.buckets[len(it.buckets)-1]
+	}
+	need := p.Words(b.state, b.words, now)
+	switch {
+	case need == 0:
+	case b.state.FreshAt <= now: // what the words hold has no meaning any more, and room that was needed once no use
+		b.words = make([]uint64, need)
+	case need > len(b.words):
+		larger := make([]uint64, need)
+		p.GrowWords(b.words, larger)
+		b.words = larger
+	}
+	return b
+}
+
+// take applies a request.
+func (it *item) take(p *step.Params, now int64, r step.Request) step.Answer {
+	if it.blocked > now {
+		return it.takeBlocked(p, now, r)
+	}
+	return it.takeFree(p, now, r)
+}
+
+// takeBlocked denies a request until the block ends, or for longer if there is no room then.
+func (it *item) takeBlocked(p *step.Params, now int64, r step.Request) step.Answer {
+	if !r.Dry {
+		it.adopt(p, now)
+	}
+	r.Dry = true
+	free := it.takeFree(p, now, r)
+	idle := it.takeFree(p, now, step.Request{Dry: true})
+	a := step.Answer{Never: free.Never, ResetAfter: max(it.blocked-now, idle.ResetAfter), At: now}
+	if !a.Never {
+		a.RetryAfter = max(it.blocked-now, free.RetryAfter)
+	}
+	return a
+}
+
+// takeFree applies a request to a key that is not blocked.
+func (it *item) takeFree(p *step.Params, now int64, r step.Request) step.Answer {
+	if r.Dry || r.Cost == 0 {
+		b := it.bucket(p)
+		if b == nil {
+			b = &bucket{words: make([]uint64, p.Words(step.State{}, nil, now))}
+		}
+		_, a := p.Take(b.state, b.words, now, r)
+		return a
+	}
+	b := it.bucketFor(p, now)
+	var a step.Answer
+	b.state, a = p.Take(b.state, b.words, now, r)
+	return a
+}
+
+// adjust settles or gives back an earlier take.
+func (it *item) adjust(p *step.Params, now, at, delta int64) step.Answer {
+	b := it.bucketFor(p, now)
+	var a step.Answer
+	b.state, a = p.Adjust(b.state, b.words, now, at, delta)
+	return a
+}
+
+// adopt rewrites a state that was written under other numbers, once a take was refused: the refusal has told when there
+// will be room, counting on the new ones.
+func (it *item) adopt(p *step.Params, now int64) {
+	b := it.bucket(p)
+	if b == nil || b.state.FreshAt <= now || b.state.Shape == p.Shape() {
+		return
+	}
+	b = it.bucketFor(p, now)
+	b.state, _ = p.Take(b.state, b.words, now, step.Request{Cost: math.MaxInt64}) // never fits, and so charges nothing
+}
+
+// reset forgets the state of one kind and lifts the block.
+func (it *item) reset(p *step.Params) {
+	it.blocked = 0
+	it.buckets = slices.DeleteFunc(it.buckets, func(b bucket) bool { return b.identity == p.Identity() })
+}
+
+// charge returns what the item knows of an ID, or nil.
+func (it *item) charge(id uint64, now int64) *charge {
+	for i := range it.charges {
+		if c := &it.charges[i]; c.id == id && c.until > now {
+			return c
+		}
+	}
+	return nil
+}
+
+// remember notes that a take with an ID was charged.
+func (it *item) remember(id uint64, a *step.Answer, now int64) {
+	it.forget(id)
+	it.charges = append(it.charges, charge{
+		id: id, at: a.At, until: max(a.At, now) + dedupe, granted: a.Granted, denied: !a.Allowed, fresh: true,
+	})
+}
+
+// annul keeps an ID from being taken for charged. It is not enough to forget it: another process may just be giving it
+// a key of its own.
+func (it *item) annul(id uint64, now int64) {
+	it.forget(id)
+	it.charges = append(it.charges, charge{id: id, at: now, until: now + dedupe, void: true, fresh: true})
+}
+
+func (it *item) forget(id uint64) {
+	it.charges = slices.DeleteFunc(it.charges, func(c charge) bool { return c.id == id })
+}
+
+// tidy drops what has worn off.
+func (it *item) tidy(now int64) {
+	if it.blocked <= now {
+		it.blocked = 0
+	}
+	it.buckets = slices.DeleteFunc(it.buckets, func(b bucket) bool { return b.state.FreshAt <= now })
+	it.charges = slices.DeleteFunc(it.charges, func(c charge) bool { return c.until <= now })
+}
+
+// freshAt is when all of it has worn off.
+func (it *item) freshAt() int64 {
+	at := it.blocked
+	for i := range it.buckets {
+		at = max(at, it.buckets[i].state.FreshAt)
+	}
+	for i := range it.charges {
+		at = max(at, it.charges[i].until)
+	}
+	return at
+}

@@ -1,0 +1,288 @@
+package memcachestore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
+)
+
+// Config is how a store is made. The zero Config works with a Memcached on this machine.
+type Config struct {
+	// Addrs are the servers: host, host:port, or the path of a unix socket, which begins with a slash. Default
+	// 127.0.0.1:11211. All processes must name the same servers, spelled the same, in any order: that decides where a
+	// key is kept.
+	Addrs []string
+	// TLS is for connections by TLS; nil is none. A ServerName that is not set is taken from the address.
+	TLS *tls.Config
+	// Prefix begins every stored key. Default "sluice:". It has at most 200 printable ASCII characters and no spaces.
+	// Give programs that share a Memcached and must not share limits different ones.
+	Prefix string
+	// Timeout bounds a call whose context does not end earlier, waiting behind others included. Default 1 s.
+	Timeout time.Duration
+	// Now replaces the clock. It is for tests: it may run backwards, and keys then stay at the server an hour longer.
+	Now func() time.Time
+}
+
+const (
+	defaultAddr    = "127.0.0.1:11211"
+	defaultPort    = "11211"
+	defaultPrefix  = "sluice:"
+	defaultTimeout = time.Second
+	maxPrefix      = 200
+)
+
+// Store implements [sluice.Store] on Memcached. It is safe for concurrent use.
+type Store struct {
+	servers []*server
+	prefix  string
+	timeout time.Duration
+	now     func() time.Time
+	clock   clock
+	queue   queue
+	helpers helpers
+	stats   counters
+}
+
+type counters struct{ conflicts, givenBack, trips atomic.Int64 }
+
+// Stats are counts since the store was opened.
+type Stats struct {
+	// Conflicts is how often another process changed a key between being read and written here, so that it was read
+	// again. Much more than the number of calls means that a key is too hot for compare-and-swap.
+	Conflicts int64
+	// GivenBack is how many takes were charged and then given back, because another of the same call was denied.
+	GivenBack int64
+	// RoundTrips is how often a server was asked: two for an admitted take, one for a denied one or a peek.
+	RoundTrips int64
+}
+
+var (
+	_ sluice.Store  = (*Store)(nil)
+	_ sluice.Keys   = (*Store)(nil)
+	_ sluice.Remote = (*Store)(nil)
+)
+
+// Open returns a store. It does not connect: use [Store.Ping] to learn whether the servers answer.
+func Open(c Config) (*Store, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{prefix: c.Prefix, timeout: c.Timeout, now: c.Now}
+	for _, a := range c.Addrs {
+		network, addr, host := resolve(a)
+		v := &server{
+			network: network, addr: addr, seed: seedOf(addr),
+			slots: make(chan struct{}, maxConns), ended: make(chan struct{}), open: map[*conn]bool{},
+		}
+		if c.TLS != nil {
+			v.tls = c.TLS.Clone()
+			if v.tls.ServerName == "" {
+				v.tls.ServerName = host
+			}
+		}
+		s.servers = append(s.servers, v)
+	}
+	return s, nil
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.Addrs) == 0 {
+		c.Addrs = []string{defaultAddr}
+	}
+	if c.Prefix == "" {
+		c.Prefix = defaultPrefix
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("memcachestore: "+format, args...))
+	}
+	seen := map[string]bool{}
+	for _, a := range c.Addrs {
+		_, addr, host := resolve(a)
+		if host == "" && !strings.HasPrefix(addr, "/") {
+			fault("Addrs: %q names no host: use host:port, or the path of a unix socket", a)
+		}
+		if seen[addr] {
+			fault("Addrs: %q is there twice", a)
+		}
+		seen[addr] = true
+	}
+	if len(c.Prefix) > maxPrefix {
+		fault("Prefix has %d bytes, at most %d are allowed", len(c.Prefix), maxPrefix)
+	}
+	if strings.ContainsFunc(c.Prefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		fault("Prefix %.40q: use printable ASCII characters and no spaces", c.Prefix)
+	}
+	if c.Timeout < 0 {
+		fault("Timeout is %v: use a positive duration, or 0 for %v", c.Timeout, defaultTimeout)
+	}
+	return errors.Join(faults...)
+}
+
+// resolve says how an address is dialled, with the default port if it has none.
+func resolve(a string) (network, addr, host string) {
+	if strings.HasPrefix(a, "/") {
+		return "unix", a, ""
+	}
+	host, _, err := net.SplitHostPort(a)
+	if err != nil {
+		host = strings.Trim(a, "[]")
+		a = net.JoinHostPort(host, defaultPort)
+	}
+	return "tcp", a, host
+}
+
+// Close ends the connections and waits for calls on their way, which fail. It is safe to call twice.
+func (s *Store) Close() error {
+	for _, v := range s.servers {
+		v.close()
+	}
+	s.helpers.close()
+	return nil
+}
+
+// Servers is how many servers there are, each of which can fail by itself.
+func (s *Store) Servers() int { return len(s.servers) }
+
+// Server is the number of the server that keeps a take's key.
+func (s *Store) Server(t *sluice.Take) int {
+	if len(s.servers) == 1 {
+		return 0
+	}
+	return slices.Index(s.servers, s.pick(itemDigest(t.Rule.Identity(), t.Key)))
+}
+
+// Stats tells how the store is doing.
+func (s *Store) Stats() Stats {
+	return Stats{s.stats.conflicts.Load(), s.stats.givenBack.Load(), s.stats.trips.Load()}
+}
+
+// Ping asks all servers whether they are there and speak the protocol that the store needs.
+func (s *Store) Ping(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var faults []error
+	for _, v := range s.servers { // by asking for a key that is not there
+		faults = append(faults, s.exchange(bounded, v, []command{{verb: get, key: s.name(digest{})}}, make([]reply, 1)))
+	}
+	return failure(ctx, "ping", errors.Join(faults...))
+}
+
+// Apply applies the takes; see [sluice.Store]. Takes on one key of one rule are applied together. Of others it can be
+// seen in passing that some are charged and some not yet.
+func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ops := make([]table.Op, len(takes))
+	for i := range takes {
+		var err error
+		if ops[i], err = takes[i].Op(); err != nil {
+			return fmt.Errorf("memcachestore: take %d: %w", i, err)
+		}
+	}
+	if len(takes) == 0 {
+		return nil
+	}
+	c := s.newCall(ops)
+	run := s.serveMany
+	if len(c.units) == 1 {
+		run = s.serveOne
+	}
+	if err := run(ctx, c); err != nil {
+		return err
+	}
+	for i := range takes {
+		out[i] = sluice.Answered(ops[i].Params, &c.answers[i])
+	}
+	return nil
+}
+
+// Reset forgets what a key has spent, and lifts a block. It also does so if what is stored cannot be read.
+func (s *Store) Reset(ctx context.Context, r *sluice.Rule, key string) error {
+	return s.change(ctx, "reset", r, key, replace, func(it *item, _ int64) { it.reset(r.Limit.Params()) })
+}
+
+// Block denies a key for d; 0 lifts the block.
+func (s *Store) Block(ctx context.Context, r *sluice.Rule, key string, d time.Duration) error {
+	return s.change(ctx, "block", r, key, fail, func(it *item, now int64) {
+		it.blocked = 0
+		if d > 0 {
+			it.blocked = min(now+d.Microseconds(), step.MaxTime)
+		}
+	})
+}
+
+func (s *Store) change(ctx context.Context, what string, r *sluice.Rule, key string, bad unreadable, f changer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if r == nil || r.Limit.Params() == nil {
+		return fmt.Errorf("memcachestore: %s: %w: the rule was not made by NewRule", what, sluice.ErrInvalid)
+	}
+	u := s.unit(r.Identity(), key)
+	return s.serve(ctx, what, []*unit{u}, func(ctx context.Context) error { return s.update(ctx, u, bad, f) })
+}
+
+// serveMany runs a call about several items.
+func (s *Store) serveMany(ctx context.Context, c *call) error {
+	return s.serve(ctx, "take", c.units, c.run)
+}
+
+// serve runs f when it is the call's turn on all its keys.
+func (s *Store) serve(ctx context.Context, what string, units []*unit, f func(ctx context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	keys := make([]digest, len(units))
+	for i, u := range units {
+		keys[i] = u.digest
+	}
+	if err := s.queue.wait(bounded, keys); err != nil {
+		return failure(ctx, what, err)
+	}
+	defer s.queue.leave(keys)
+	return failure(ctx, what, f(bounded))
+}
+
+// failure says what an error means to the caller: a caller who gave up is told so, everything else is that the store
+// is not available. Nothing that goes wrong is ever taken for an answer.
+func failure(ctx context.Context, what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sluice.ErrClosed):
+		return fmt.Errorf("memcachestore: %s: %w", what, sluice.ErrClosed)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("memcachestore: %s: %w: %v", what, ctx.Err(), err)
+	case ctx.Err() != nil:
+		return fmt.Errorf("memcachestore: %s: %w: %w: %v", what, sluice.ErrUnavailable, ctx.Err(), err)
+	}
+	return fmt.Errorf("memcachestore: %s: %w: %w", what, sluice.ErrUnavailable, err)
+}
+
+// exchange asks a server.
+func (s *Store) exchange(ctx context.Context, v *server, commands []command, replies []reply) error {
+	if len(commands) == 0 {
+		return nil
+	}
+	s.stats.trips.Add(1)
+	return v.exchange(ctx, commands, replies)
+}

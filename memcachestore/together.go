@@ -1,0 +1,142 @@
+package memcachestore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxTogether bounds the calls that share a swap.
+const maxTogether = 256
+
+// serveOne runs a call about one item. If nobody else is about it, it does so at once. Those who come meanwhile wait,
+// and are then run together: they would have to wait for each other's round trips otherwise, and a key could not be
+// asked for more often than the network allows.
+func (s *Store) serveOne(ctx context.Context, c *call) error {
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	k := c.units[0].digest
+	l := s.queue.enter(k)
+	defer s.queue.quit(k, l)
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+		return failure(ctx, "take", s.runTogether(bounded, []*call{c}))
+	default:
+	}
+	c.ctx, c.done = bounded, make(chan error, 1)
+	if s.queue.await(k, l, c) && !s.helpers.start(func() { s.help(k, l) }) {
+		s.help(k, l) // all is closed, and everybody will hear so
+	}
+	select {
+	case err := <-c.done:
+		return failure(ctx, "take", err)
+	case <-bounded.Done():
+		// It may have been taken up, and be charged yet: as after any error.
+		s.queue.withdraw(k, l, c)
+		return failure(ctx, "take", fmt.Errorf("waiting behind other callers of the key: %w", bounded.Err()))
+	}
+}
+
+// help runs the calls that wait in a line, until there are none. It is nobody's call in particular, so that no caller
+// who gives up takes others along.
+func (s *Store) help(k digest, l *line) {
+	defer s.queue.quit(k, l)
+	for {
+		l.turn <- struct{}{}
+		calls := s.queue.next(k, l, maxTogether)
+		if len(calls) > 0 {
+			s.runForAll(calls)
+		}
+		<-l.turn // between times it is the turn of calls about several items
+		if len(calls) == 0 {
+			return
+		}
+	}
+}
+
+// runForAll runs calls for as long as the most patient of their callers waits.
+func (s *Store) runForAll(calls []*call) {
+	var latest time.Time
+	for _, c := range calls {
+		if t, ok := c.ctx.Deadline(); ok && t.After(latest) {
+			latest = t
+		}
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), latest)
+	defer cancel()
+	err := s.runTogether(ctx, calls)
+	for _, c := range calls {
+		if c.dropped {
+			c.done <- c.ctx.Err()
+			continue
+		}
+		c.done <- err
+	}
+}
+
+// runTogether decides calls about one item, one after the other, and swaps it once. If the swap is lost all are decided
+// again, so that each has the answer that it would have had by itself.
+func (s *Store) runTogether(ctx context.Context, calls []*call) error {
+	u := *calls[0].units[0]
+	for attempt := 0; ; attempt++ {
+		if err := s.backOff(ctx, attempt); err != nil {
+			return err
+		}
+		calls = slices.DeleteFunc(slices.Clone(calls), (*call).drop)
+		if len(calls) == 0 {
+			return nil
+		}
+		u.ids = nil
+		for _, c := range calls {
+			u.ids = append(u.ids, c.units[0].ids...)
+		}
+		if err := s.read(ctx, []*unit{&u}); err != nil {
+			return err
+		}
+		now := s.micros()
+		for _, c := range calls {
+			c.units[0].item = u.item
+			c.decide(now)
+			c.veto = c.vetoed()
+			c.commit(now)
+		}
+		_, lost, err := s.write(ctx, []*unit{&u}, now)
+		if err != nil || lost == 0 {
+			return err
+		}
+	}
+}
+
+// drop tells whether a call's caller has given up. What it was answered in vain is no answer.
+func (c *call) drop() bool {
+	c.dropped = c.ctx != nil && c.ctx.Err() != nil
+	return c.dropped
+}
+
+// helpers are goroutines that Close waits for.
+type helpers struct {
+	mu      sync.Mutex // guards closed, and that none starts after it
+	closed  bool
+	running sync.WaitGroup
+}
+
+// start runs f unless all is closed.
+func (h *helpers) start(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.running.Go(f)
+	return true
+}
+
+func (h *helpers) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.running.Wait()
+}
