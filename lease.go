@@ -338,12 +338,17 @@ func unspend(takes []Take, out []Decision, held []*lease) {
 	}
 }
 
-// empty notes that the store had less than the cost.
+// empty notes that the store had less than the cost. Of a window no more is asked for then than is needed, which is a
+// take whose denial can be remembered.
 func (e *lease) empty(limit *Limit, d *Decision, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.limit == limit && limit.Algorithm != FixedWindow {
-		e.left, e.asked, e.hold = d.Remaining, now, now.Add(min(max(leaseHold, d.RetryAfter), denialTime))
+	if e.limit != limit {
+		return
+	}
+	e.left, e.asked = 0, now
+	if limit.Algorithm != FixedWindow {
+		e.hold = now.Add(min(max(leaseHold, d.RetryAfter), denialTime))
 	}
 }
 

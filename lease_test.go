@@ -236,6 +236,40 @@ func TestLeaseAmongOthers(t *testing.T) {
 	})
 }
 
+// A process that believes that there is something left, when others have taken it, asks twice and then remembers.
+func TestLeaseOfWhatOthersTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		for range 100 {
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		synctest.Wait()
+		rule := l.Rules()[0]
+		for { // another process takes the rest
+			out := make([]sluice.Decision, 1)
+			if err := s.Store.Apply(t.Context(), []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, out); err != nil {
+				t.Fatal(err)
+			}
+			if !out[0].Allowed {
+				break
+			}
+		}
+		for mustAllow(t, l, "k", 1).Allowed {
+		}
+		calls := s.calls.Load()
+		for range 500 {
+			if d := mustAllow(t, l, "k", 1); d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+		}
+		if more := s.calls.Load() - calls; more > 2 {
+			t.Errorf("500 denials cost %d calls of the store", more)
+		}
+	})
+}
+
 func TestWhatCanBeLeased(t *testing.T) {
 	for _, limit := range []sluice.Limit{
 		sluice.PerSecond(5).With(sluice.SlidingLog), sluice.PerSecond(50).With(sluice.SlidingCounter),
