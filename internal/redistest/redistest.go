@@ -1,0 +1,235 @@
+// Package redistest starts real Redis servers for tests.
+//
+// A server listens on a free port of the loopback interface, keeps nothing on disk but its socket's folder, and dies
+// with the test binary however that ends.
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Server is a redis-server process.
+type Server struct {
+	Addr string // host:port
+
+	dir      string
+	args     []string
+	sentinel string // configuration file of one that is a sentinel
+	cmd      *exec.Cmd
+	done     chan struct{} // closed when the process has ended
+}
+
+// URL is the server's.
+func (s *Server) URL() string { return "redis://" + s.Addr }
+
+var shared struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Shared returns the test binary's own server, started when first asked for. Tests that share it keep to prefixes of
+// their own. Call [Run] from TestMain so that it is stopped.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	requireRedis(t)
+	shared.once.Do(func() { shared.server, shared.err = start() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.server
+}
+
+// Run runs a binary's tests and stops the shared server.
+func Run(m *testing.M) int {
+	code := m.Run()
+	if shared.server != nil {
+		shared.server.Kill()
+		os.RemoveAll(shared.server.dir)
+	}
+	return code
+}
+
+// Start returns a server of the test's own, with further arguments for redis-server, which is stopped when the test
+// ends.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	requireRedis(t)
+	s, err := start(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		os.RemoveAll(s.dir)
+	})
+	return s
+}
+
+// requireRedis skips a test where there is no redis-server, but not in CI: there nothing is skipped.
+func requireRedis(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("there is no redis-server; on Debian: apt-get install redis-server")
+		}
+		t.Skip("there is no redis-server; on Debian: apt-get install redis-server")
+	}
+}
+
+func start(args ...string) (*Server, error) {
+	dir, err := os.MkdirTemp("", "redistest")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, args: args}
+	// Another process may take the port between its choice and its use.
+	for range 5 {
+		if s.Addr, err = freeAddr(); err != nil {
+			break
+		}
+		if err = s.Restart(); err == nil {
+			return s, nil
+		}
+	}
+	os.RemoveAll(dir)
+	return nil, err
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// Restart starts the process again, on the same address, empty. The process must have been killed.
+func (s *Server) Restart() error {
+	_, port, _ := net.SplitHostPort(s.Addr)
+	args := append([]string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--databases", "2",
+	}, s.args...)
+	if s.sentinel != "" {
+		args = []string{s.sentinel, "--sentinel", "--port", port, "--bind", "127.0.0.1", "--dir", s.dir}
+	}
+	s.cmd = exec.Command("redis-server", args...)
+	s.cmd.SysProcAttr = dieWithParent()
+	output, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	s.done = make(chan struct{})
+	state := make(chan error, 1)
+	go s.run(output, state)
+	return <-state
+}
+
+// run starts the process and stays with it. It reports once: that the server is ready, or why not.
+func (s *Server) run(output io.Reader, state chan<- error) {
+	defer close(s.done)
+	// The kernel ties the process to the thread that started it, which must therefore not end before.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := s.cmd.Start(); err != nil {
+		state <- fmt.Errorf("redistest: %w", err)
+		return
+	}
+	ready, said := false, ""
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		switch line := lines.Text(); {
+		case ready:
+		case strings.Contains(line, "Ready to accept connections"), strings.Contains(line, "+monitor master"):
+			ready = true
+			state <- nil
+		default:
+			said += "\n" + line
+		}
+	}
+	err := s.cmd.Wait()
+	if !ready {
+		state <- fmt.Errorf("redistest: redis-server ended: %w%s", err, said)
+	}
+}
+
+// Kill ends the process as a power cut would.
+func (s *Server) Kill() {
+	s.cmd.Process.Kill()
+	<-s.done
+}
+
+// Do sends one command on a connection of its own and returns the reply as text, arrays one element a line. It is for
+// looking at a server from outside.
+func (s *Server) Do(command ...string) (string, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second}
+	conn, err := dialer.DialContext(context.Background(), "tcp", s.Addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(command))
+	for _, part := range command {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(part), part)
+	}
+	if _, err := conn.Write([]byte(b.String())); err != nil {
+		return "", err
+	}
+	return readReply(bufio.NewReader(conn))
+}
+
+func readReply(r *bufio.Reader) (string, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimRight(line, "\r\n")
+	if line == "" {
+		return "", errors.New("redistest: empty reply")
+	}
+	rest := line[1:]
+	switch line[0] {
+	case '-':
+		return "", errors.New(rest)
+	case '$':
+		n, err := strconv.Atoi(rest)
+		if err != nil || n < 0 {
+			return "", err
+		}
+		buf := make([]byte, n+2)
+		_, err = io.ReadFull(r, buf)
+		return string(buf[:n]), err
+	case '*':
+		n, err := strconv.Atoi(rest)
+		if err != nil {
+			return "", err
+		}
+		parts := make([]string, 0, max(0, n))
+		for range n {
+			part, err := readReply(r)
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, part)
+		}
+		return strings.Join(parts, "\n"), nil
+	}
+	return rest, nil
+}

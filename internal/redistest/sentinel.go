@@ -1,0 +1,34 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// startSentinel starts a sentinel that watches a primary. Sentinels keep what they know in their configuration file.
+func startSentinel(t testing.TB, host, port string) *Server {
+	t.Helper()
+	requireRedis(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "sentinel.conf")
+	text := fmt.Sprintf("sentinel monitor limits %s %s 2\nsentinel down-after-milliseconds limits 800\n"+
+		"sentinel failover-timeout limits 3000\n", host, port)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{dir: dir, sentinel: file}
+	var err error
+	for range 5 {
+		if s.Addr, err = freeAddr(); err != nil {
+			t.Fatal(err)
+		}
+		if err = s.Restart(); err == nil {
+			t.Cleanup(s.Kill)
+			return s
+		}
+	}
+	t.Fatal(err)
+	return nil
+}

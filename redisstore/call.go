@@ -1,0 +1,289 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
+)
+
+// call is what one run of the script does: takes in groups, each all or nothing.
+type call struct {
+	ops    []op
+	usual  bool   // nothing but plain takes
+	tag    string // of the Cluster's slot
+	cells  []cell
+	keys   []string // state and block of each cell, then the IDs
+	ids    []remembered
+	byName map[string]int // cells and IDs by the key they are stored under
+}
+
+// op is one take of a call.
+type op struct {
+	table.Op
+	state, block, request string // the keys it is about; the last only with an ID
+
+	cell     int
+	id       int // of call.ids, or -1
+	ends     bool
+	replayed bool
+	time     int64 // 0 but in tests: when the take's group happens
+	pending  int64 // what earlier takes of the group spend on the same cell
+}
+
+// newCall returns a call with one group. An error means that the takes make no sense.
+func newCall(names *namer, takes []sluice.Take) (*call, error) {
+	c := &call{ops: make([]op, len(takes)), usual: true}
+	for i := range takes {
+		o := &c.ops[i]
+		var err error
+		if o.Op, err = takes[i].Op(); err != nil {
+			return nil, fmt.Errorf("redisstore: take %d: %w", i, err)
+		}
+		of := name{o.Rule, o.Key, takes[i].Slot}
+		if names.tagged {
+			tag := of.tag()
+			if c.tag != "" && c.tag != tag {
+				return nil, fmt.Errorf("redisstore: take %d: %w: in a Cluster all takes of a call must be of one slot: "+
+					"give them the same Slot", i, sluice.ErrInvalid)
+			}
+			c.tag = tag
+		}
+		var buf [128]byte
+		o.state = string(names.state(buf[:0], &of, o.Params))
+		o.block = string(names.block(buf[:0], &of))
+		if o.ID != 0 {
+			o.request = string(names.id(buf[:0], &of, o.ID))
+		}
+		o.ends = i == len(takes)-1
+		c.usual = c.usual && isPlain(&o.Op)
+	}
+	return c, nil
+}
+
+// join adds the groups of another call that was not run yet.
+func (c *call) join(other *call) {
+	c.ops = append(c.ops, other.ops...)
+	c.usual = c.usual && other.usual
+}
+
+// isPlain tells that the script's short way may know the answer.
+func isPlain(o *table.Op) bool {
+	r, p := &o.Request, o.Params
+	if r.Cost <= 0 || r.Cost > p.Limit() || r.Min != 0 || r.MaxDelay != 0 || r.Charge || o.At != 0 || o.ID != 0 {
+		return false
+	}
+	switch p.Kind {
+	case step.Bucket:
+		return !p.Queue
+	case step.Window:
+		return p.Over == 0 && p.Align == step.Epoch
+	}
+	return false
+}
+
+// place finds each take's cell and ID.
+func (c *call) place() {
+	c.keys = make([]string, 0, 2*len(c.ops))
+	c.cells = make([]cell, 0, len(c.ops))
+	for i := range c.ops {
+		o := &c.ops[i]
+		at, known := c.find(o.state, 2*len(c.cells), 2)
+		if !known {
+			c.cells = append(c.cells, cell{})
+			c.keys = append(c.keys, o.state, o.block)
+			c.note(o.state, at)
+		}
+		o.cell, o.id = at/2, -1
+	}
+	if c.usual {
+		c.usual = c.differs()
+		return // plain takes have no IDs
+	}
+	cells := len(c.keys)
+	for i := range c.ops {
+		o := &c.ops[i]
+		if o.ID == 0 {
+			continue
+		}
+		at, known := c.find(o.request, len(c.keys), 1)
+		if !known {
+			c.ids = append(c.ids, remembered{})
+			c.keys = append(c.keys, o.request)
+			c.note(o.request, at)
+		}
+		o.id = at - cells
+	}
+}
+
+// differs tells that two takes of one group are on the same cell, which the script's short way is not for.
+func (c *call) differs() bool {
+	from := 0
+	for i := range c.ops {
+		for j := from; j < i; j++ {
+			if c.ops[j].cell == c.ops[i].cell {
+				return false
+			}
+		}
+		if c.ops[i].ends {
+			from = i + 1
+		}
+	}
+	return true
+}
+
+// fewKeys is up to how many keys looking at each is quicker than a map.
+const fewKeys = 16
+
+// find returns the place of a key among the keys, or where it would come. Cells stand at every second place.
+func (c *call) find(stored string, next, every int) (int, bool) {
+	if c.byName != nil {
+		at, ok := c.byName[stored]
+		if !ok {
+			at = next
+		}
+		return at, ok
+	}
+	from := 0
+	if every == 1 {
+		from = 2 * len(c.cells)
+	}
+	for i := from; i < len(c.keys); i += every {
+		if c.keys[i] == stored {
+			return i, true
+		}
+	}
+	return next, false
+}
+
+// note remembers where a new key stands.
+func (c *call) note(stored string, at int) {
+	if c.byName == nil && len(c.keys) > fewKeys {
+		c.byName = make(map[string]int, 2*len(c.ops))
+		for i, k := range c.keys {
+			c.byName[k] = i
+		}
+	}
+	if c.byName != nil {
+		c.byName[stored] = at
+	}
+}
+
+// Flags of a take's record.
+const (
+	flagShadow = 1 << iota
+	flagCharge
+	flagQueue
+	flagFirstHit
+	flagCalendar
+	flagEnds
+)
+
+// exact is the largest number handed to the script where larger ones mean the same.
+const exact = 1 << 52
+
+// pack writes the call for the script: the header, then a record for each take. around is a time near the script's, for
+// calendars.
+func (c *call) pack(dst []byte, now, nonce, margin, around int64) []byte {
+	dst = number(dst, now, nonce, margin)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.ops)))
+	if c.usual {
+		dst = append(dst, 1)
+		for i := range c.ops {
+			dst = c.ops[i].packPlain(dst)
+		}
+		return dst
+	}
+	dst = append(dst, 0)
+	for i := range c.ops {
+		o := &c.ops[i]
+		id := 0
+		if o.id >= 0 {
+			id = 2*len(c.cells) + o.id + 1
+		}
+		dst = o.pack(dst, id, around)
+	}
+	return dst
+}
+
+// number writes numbers as Lua keeps them.
+func number(dst []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(n)))
+	}
+	return dst
+}
+
+func (o *op) packPlain(dst []byte) []byte {
+	p, cost := o.Params, o.Request.Cost
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(o.cell+1))
+	dst = append(dst, byte(p.Kind), o.flags())
+	if p.Kind == step.Window {
+		return number(dst, cost, p.Count, p.Length, int64(p.Shape()), 0, 0)
+	}
+	d := p.Drips()
+	q, r := p.DripTime(cost)
+	return number(dst, cost, q, int64(r), int64(d.Den), d.FillQ, int64(d.FillR))
+}
+
+// params is how many numbers of a limit a record has room for.
+const params = 12
+
+func (o *op) pack(dst []byte, id int, around int64) []byte {
+	p, r := o.Params, &o.Request
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(o.cell+1))
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(id))
+	dst = append(dst, byte(p.Kind), o.flags())
+	dst = number(dst, r.Cost, r.Min, r.MaxDelay, max(-step.MaxTime, min(o.At, step.MaxTime)))
+	begin := len(dst)
+	switch p.Kind {
+	case step.Bucket:
+		d := p.Drips()
+		q, f := p.DripTime(max(r.Cost, -r.Cost))
+		dst = number(dst, int64(d.Den), d.UnitQ, int64(d.UnitR), d.FillQ, int64(d.FillR), min(p.Burst, exact), q, int64(f))
+	case step.Interval:
+		refills := (p.Burst + p.Count - 1) / p.Count
+		dst = number(dst, p.Count, p.Length, refills, refills*p.Count-p.Burst, int64(p.Shape()))
+	case step.Window:
+		dst = number(dst, p.Count, p.Length, p.Over, p.For, p.Grain(), int64(p.Shape()))
+		if p.Align == step.Calendar {
+			if o.time > 0 {
+				around = o.time
+			}
+			first, boundary := p.Bounds(around)
+			_, final := p.Bounds(boundary)
+			atFirst, atFinal := p.Bounds(o.At)
+			dst = number(dst, first, boundary, final, atFirst, atFinal)
+		}
+	case step.Counter:
+		dst = number(dst, p.Count, p.Length, p.Rounding(), int64(p.Shape()))
+	case step.Slices:
+		dst = number(dst, p.Count, p.SliceLength(), p.Slices+1, p.Rounding(), int64(p.Shape()))
+	case step.Log:
+		dst = number(dst, p.Count, p.Length)
+	}
+	dst = append(dst, make([]byte, begin+8*params-len(dst))...)
+	return number(dst, o.time)
+}
+
+func (o *op) flags() (f byte) {
+	for _, flag := range []struct {
+		set  bool
+		flag byte
+	}{
+		{o.Shadow, flagShadow},
+		{o.Request.Charge, flagCharge},
+		{o.Params.Queue, flagQueue},
+		{o.Params.Align == step.FirstHit, flagFirstHit},
+		{o.Params.Align == step.Calendar, flagCalendar},
+		{o.ends, flagEnds},
+	} {
+		if flag.set {
+			f |= flag.flag
+		}
+	}
+	return f
+}

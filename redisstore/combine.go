@@ -1,0 +1,156 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// combiner has callers that would wait anyway share one run of the script. A run costs the server several times what a
+// decision in it does, so that under load it gets through several times as many.
+//
+// A call is sent at once while few are in flight, so that nobody waits for company. Only when the server has several to
+// work on are further ones gathered, and sent together when one of those has been answered. Each stays all or nothing
+// by itself.
+type combiner struct {
+	run   func(ctx context.Context, c *call) ([]step.Answer, error)
+	apart bool // never combine: the calls may be for different servers
+
+	mu      sync.Mutex // guards the fields below
+	flying  int        // runs in flight
+	waiting []*waiter
+}
+
+const (
+	// fewFlying is how many runs may be in flight before callers are gathered.
+	fewFlying = 4
+	// mostGathered bounds the takes of a gathered run, during which the server does nothing else.
+	mostGathered = 128
+	// mostJoined is the most takes that a call may have to share a run.
+	mostJoined = 16
+)
+
+// waiter is a call that waits for a run.
+type waiter struct {
+	call     *call
+	ctx      context.Context
+	deadline time.Time // zero: none
+	done     chan struct{}
+	taken    bool // by a run; guarded by combiner.mu
+
+	answers []step.Answer // once done
+	err     error
+}
+
+// apply runs the call, alone or with others.
+func (b *combiner) apply(ctx context.Context, c *call) ([]step.Answer, error) {
+	if b.apart || len(c.ops) > mostJoined {
+		return b.run(ctx, c)
+	}
+	b.mu.Lock()
+	if b.flying < fewFlying {
+		b.flying++
+		b.mu.Unlock()
+		answers, err := b.run(ctx, c)
+		b.landed()
+		return answers, err
+	}
+	w := &waiter{call: c, ctx: ctx, done: make(chan struct{})}
+	w.deadline, _ = ctx.Deadline()
+	b.waiting = append(b.waiting, w)
+	b.mu.Unlock()
+	select {
+	case <-w.done:
+		return w.answers, w.err
+	case <-ctx.Done():
+		return nil, b.leave(w)
+	}
+}
+
+// leave gives up waiting. A call that no run has taken was certainly not charged.
+func (b *combiner) leave(w *waiter) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w.taken {
+		return fmt.Errorf("redisstore: %w: %w: the takes may have been charged", sluice.ErrUnavailable, w.ctx.Err())
+	}
+	w.taken = true // and so left out of every run
+	return fmt.Errorf("redisstore: %w: %w: the takes were not sent", sluice.ErrUnavailable, w.ctx.Err())
+}
+
+// landed has those who wait follow a run that has ended.
+func (b *combiner) landed() {
+	b.mu.Lock()
+	next := b.gatherLocked()
+	if next == nil {
+		b.flying--
+	}
+	b.mu.Unlock()
+	if next != nil {
+		go b.follow(next)
+	}
+}
+
+// follow runs what has gathered until nothing has.
+func (b *combiner) follow(next []*waiter) {
+	for next != nil {
+		b.runTogether(next)
+		b.mu.Lock()
+		if next = b.gatherLocked(); next == nil {
+			b.flying--
+		}
+		b.mu.Unlock()
+	}
+}
+
+// gatherLocked takes the waiters for one run: in their order, but plain ones by themselves, which are much quicker so.
+func (b *combiner) gatherLocked() (together []*waiter) {
+	takes, left := 0, b.waiting[:0]
+	for _, w := range b.waiting {
+		switch {
+		case w.taken:
+		case len(together) > 0 && (takes+len(w.call.ops) > mostGathered || w.call.usual != together[0].call.usual):
+			left = append(left, w)
+		default:
+			w.taken = true
+			takes += len(w.call.ops)
+			together = append(together, w)
+		}
+	}
+	clear(b.waiting[len(left):])
+	b.waiting = left
+	return together
+}
+
+// runTogether runs the calls as one, for as long as one of their callers would wait.
+func (b *combiner) runTogether(together []*waiter) {
+	all := &call{usual: true}
+	latest := together[0].deadline
+	for _, w := range together {
+		all.join(w.call)
+		if latest.IsZero() || w.deadline.IsZero() {
+			latest = time.Time{}
+		} else if w.deadline.After(latest) {
+			latest = w.deadline
+		}
+	}
+	ctx := context.Background()
+	if !latest.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, latest)
+		defer cancel()
+	}
+	answers, err := b.run(ctx, all)
+	for _, w := range together {
+		if err != nil {
+			w.err = err
+		} else {
+			w.answers, answers = answers[:len(w.call.ops)], answers[len(w.call.ops):]
+		}
+		close(w.done)
+	}
+}

@@ -1,0 +1,168 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// fakeRuns is a server that answers when it is told to. An answer's At is the cost asked for, so that mixed up answers
+// are noticed.
+type fakeRuns struct {
+	release chan error // one for each run
+	mu      sync.Mutex // guards sizes
+	sizes   []int      // groups of each run so far
+	plain   []bool
+}
+
+func (f *fakeRuns) run(ctx context.Context, c *call) ([]step.Answer, error) {
+	groups := 0
+	for i := range c.ops {
+		if c.ops[i].ends {
+			groups++
+		}
+	}
+	f.mu.Lock()
+	f.sizes = append(f.sizes, groups)
+	f.plain = append(f.plain, c.usual)
+	f.mu.Unlock()
+	select {
+	case err := <-f.release:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	answers := make([]step.Answer, len(c.ops))
+	for i := range answers {
+		answers[i].At = c.ops[i].Request.Cost
+	}
+	return answers, nil
+}
+
+func group(cost int64, takes int) *call {
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1_000_000)}))
+	all := make([]sluice.Take, takes)
+	for i := range all {
+		all[i] = sluice.Take{Rule: rule, Key: "k" + strconv.Itoa(i), Cost: cost}
+		if takes > 1 {
+			all[i].MaxDelay = time.Second // and so not plain
+		}
+	}
+	return sluice.Must(newCall(&namer{}, all))
+}
+
+// TestCombiner: calls go out at once while few are in flight, and together when there is a backlog.
+func TestCombiner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRuns{release: make(chan error)}
+		b := &combiner{run: f.run}
+		var all sync.WaitGroup
+		const callers = 40
+		for i := range callers {
+			all.Go(func() {
+				takes := 1
+				if i%4 == 3 {
+					takes = 2
+				}
+				answers, err := b.apply(context.Background(), group(int64(i+1), takes))
+				if err != nil || len(answers) != takes || answers[0].At != int64(i+1) || answers[takes-1].At != int64(i+1) {
+					t.Errorf("caller %d got %v, %v", i, answers, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if len(f.sizes) != fewFlying {
+			t.Fatalf("%d runs in flight, want %d", len(f.sizes), fewFlying)
+		}
+		f.release <- nil
+		synctest.Wait()
+		f.release <- nil
+		synctest.Wait()
+		close(f.release) // all succeed from here on
+		all.Wait()
+		synctest.Wait()
+		if len(f.sizes) != fewFlying+2 || f.sizes[fewFlying]+f.sizes[fewFlying+1] != callers-fewFlying {
+			t.Errorf("runs of %v groups: want %d of one, then the plain and the other ones in one each", f.sizes, fewFlying)
+		}
+		if b.flying != 0 || len(b.waiting) != 0 {
+			t.Errorf("%d in flight and %d waiting at the end", b.flying, len(b.waiting))
+		}
+	})
+}
+
+// TestCombinerDeadlines: who has no more time leaves, and the others get their answers; who is left out is not charged.
+func TestCombinerDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRuns{release: make(chan error)}
+		b := &combiner{run: f.run}
+		var all sync.WaitGroup
+		for range fewFlying {
+			all.Go(func() {
+				if _, err := b.apply(context.Background(), group(1, 1)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		all.Go(func() {
+			_, err := b.apply(impatient, group(7, 1))
+			if !errors.Is(err, sluice.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("out of time: %v", err)
+			}
+		})
+		all.Go(func() {
+			if _, err := b.apply(context.Background(), group(2, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		<-impatient.Done()
+		synctest.Wait()
+		close(f.release)
+		all.Wait()
+		if last := f.sizes[len(f.sizes)-1]; last != 1 {
+			t.Errorf("the last run had %d groups: who left was sent all the same", last)
+		}
+	})
+}
+
+// TestCombinerErrors: an error reaches all who shared the run, and nobody else.
+func TestCombinerErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRuns{release: make(chan error)}
+		b := &combiner{run: f.run}
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		failed := 0
+		broken := errors.New("broken")
+		for range fewFlying + 5 {
+			all.Go(func() {
+				if _, err := b.apply(context.Background(), group(1, 1)); err != nil {
+					mu.Lock()
+					failed++
+					mu.Unlock()
+				}
+			})
+			synctest.Wait()
+		}
+		for range fewFlying {
+			f.release <- nil
+		}
+		f.release <- broken
+		all.Wait()
+		if failed != 5 {
+			t.Errorf("%d failed, want the 5 that shared the run", failed)
+		}
+	})
+}

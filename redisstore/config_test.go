@@ -1,0 +1,86 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// TestConfigFaults: what is wrong with a configuration is said, and passwords are not.
+func TestConfigFaults(t *testing.T) {
+	client := dial(t, redistest.Shared(t))
+	for _, c := range []struct {
+		name   string
+		config redisstore.Config
+		says   string
+	}{
+		{"nothing", redisstore.Config{}, "redis://localhost:6379"},
+		{"both", redisstore.Config{URL: "redis://localhost", Client: client}, "not both"},
+		{"no URL", redisstore.Config{URL: "localhost:6379"}, "not of the form"},
+		{"odd URL", redisstore.Config{URL: "redis://user:hunter2@local host"}, "not of the form"},
+		{"another scheme", redisstore.Config{URL: "http://user:hunter2@localhost"}, "not of the form"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := redisstore.Open(c.config)
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("said %v, want something with %q", err, c.says)
+			}
+		})
+	}
+	if _, err := redisstore.Open(redisstore.Config{URL: "redis://127.0.0.1:1"}); !errors.Is(err, sluice.ErrUnavailable) {
+		t.Errorf("without a server: %v", err)
+	}
+}
+
+// TestWaysToConnect: by password, to a database, and by a socket.
+func TestWaysToConnect(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "redis.sock")
+	server := redistest.Start(t, "--unixsocket", socket, "--requirepass", "hunter2")
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
+	for i, url := range []string{
+		"redis://:hunter2@" + server.Addr,
+		"redis://default:hunter2@" + server.Addr + "/0",
+		"unix://default:hunter2@" + socket,
+		"unix://default:hunter2@" + socket + "?db=0",
+	} {
+		store := open(t, redisstore.Config{URL: url})
+		if d := apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0]; d.Remaining != int64(9-i) {
+			t.Errorf("%d remain, want %d: it is not the same bucket", d.Remaining, 9-i)
+		}
+	}
+	other := open(t, redisstore.Config{URL: "redis://:hunter2@" + server.Addr + "/1"})
+	if d := apply(t, other, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0]; d.Remaining != 9 {
+		t.Errorf("another database: %d remain", d.Remaining)
+	}
+	if _, err := redisstore.Open(redisstore.Config{URL: "redis://:wrong@" + server.Addr}); err == nil {
+		t.Error("a wrong password was taken")
+	} else if strings.Contains(err.Error(), "wrong@") {
+		t.Errorf("the error has the URL in it: %v", err)
+	}
+}
+
+// TestClosed: a closed store says so, and leaves a client that is not its own open.
+func TestClosed(t *testing.T) {
+	server := redistest.Shared(t)
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
+	takes := []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}
+	store := open(t, redisstore.Config{URL: server.URL(), Prefix: prefix()})
+	store.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := store.Apply(ctx, takes, make([]sluice.Decision, 1)); !errors.Is(err, sluice.ErrClosed) {
+		t.Errorf("a closed store: %v", err)
+	}
+	shared := open(t, redisstore.Config{Client: dial(t, server), Prefix: prefix()})
+	shared.Close()
+	if err := shared.Apply(ctx, takes, make([]sluice.Decision, 1)); err != nil {
+		t.Errorf("the caller's client was closed: %v", err)
+	}
+}

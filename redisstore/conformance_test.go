@@ -1,0 +1,52 @@
+package redisstore_test
+
+import (
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+	"github.com/sluiceproject/sluice/storetest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
+
+var opened atomic.Int64
+
+// prefix is one that no other test has.
+func prefix() string { return "t" + strconv.FormatInt(opened.Add(1), 10) + ":" }
+
+// dial returns a client for the test.
+func dial(t testing.TB, server *redistest.Server) rueidis.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// TestConformance holds the store to everything, on the test's clock.
+func TestConformance(t *testing.T) {
+	client := dial(t, redistest.Shared(t))
+	storetest.Run(t, storetest.Harness{Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
+		return sluice.Must(redisstore.Open(redisstore.Config{Client: client, Prefix: prefix(), Now: clock.Now}))
+	}})
+}
+
+// TestOnTheServersClock runs what can be asked of the store on the clock it has in production.
+func TestOnTheServersClock(t *testing.T) {
+	client := dial(t, redistest.Shared(t))
+	storetest.Run(t, storetest.Harness{
+		Open: func(testing.TB, *storetest.Clock) sluice.Store {
+			return sluice.Must(redisstore.Open(redisstore.Config{Client: client, Prefix: prefix()}))
+		},
+		Caps: storetest.Caps{OwnClock: true},
+	})
+}

@@ -1,0 +1,77 @@
+package redisstore_test
+
+import (
+	"context"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// TestSharedByStores: stores that know nothing of each other admit exactly the limit between them, each of whose calls
+// has a limit of its own and one that all share, while the script is forgotten now and then.
+func TestSharedByStores(t *testing.T) {
+	server := redistest.Shared(t)
+	const stores, callers, limit = 3, 64, 1000
+	requests := int64(10_000)
+	if os.Getenv("SLUICE_SOAK") != "" {
+		requests = 1_000_000
+	}
+	for _, a := range []sluice.Algorithm{
+		sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingCounter, sluice.SlidingLog,
+	} {
+		t.Run(a.String(), func(t *testing.T) {
+			day := sluice.PerDay(limit).With(a) // of which nothing comes back while the test runs
+			if a == sluice.FixedWindow {
+				day.Align = sluice.AlignFirstHit // nor if it runs at midnight
+			}
+			shared := sluice.Must(sluice.NewRule(sluice.Rule{Name: "shared", Limit: day}))
+			own := sluice.Must(sluice.NewRule(sluice.Rule{Name: "own", Limit: day}))
+			name := prefix()
+			var admitted, asked atomic.Int64
+			var all sync.WaitGroup
+			for i := range stores {
+				store := open(t, redisstore.Config{URL: server.URL(), Prefix: name})
+				for range callers {
+					all.Go(func() {
+						takes := []sluice.Take{
+							{Rule: shared, Key: "all", Cost: 1},
+							{Rule: own, Key: string(rune('a' + i)), Cost: 1},
+						}
+						out := make([]sluice.Decision, len(takes))
+						for n := asked.Add(1); n <= requests; n = asked.Add(1) {
+							if n%1000 == 0 {
+								do(t, server, "SCRIPT", "FLUSH")
+							}
+							if err := store.Apply(context.Background(), takes, out); err != nil {
+								t.Error(err)
+								return
+							}
+							if out[0].Allowed && out[1].Allowed {
+								admitted.Add(1)
+							}
+						}
+					})
+				}
+			}
+			all.Wait()
+			// A token of a day's thousand comes back every 86 seconds.
+			if n := admitted.Load(); n < limit || n > limit+2 || a != sluice.TokenBucket && n != limit {
+				t.Errorf("%d admitted, want %d", n, limit)
+			}
+			store := open(t, redisstore.Config{URL: server.URL(), Prefix: name})
+			spent := int64(0)
+			for i := range stores {
+				d := apply(t, store, sluice.Take{Rule: own, Key: string(rune('a' + i))})[0]
+				spent += limit - d.Remaining
+			}
+			if n := admitted.Load(); spent > n || a != sluice.TokenBucket && spent != n {
+				t.Errorf("%d admitted, but the stores' own limits say %d", n, spent)
+			}
+		})
+	}
+}

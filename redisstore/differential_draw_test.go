@@ -1,0 +1,139 @@
+package redisstore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// firstTime is where the made-up calls begin.
+var firstTime = time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC).UnixMicro()
+
+// plainTake is one that the script's short way is for.
+func (d *differential) plainTake() sluice.Take {
+	for {
+		t := d.take()
+		t.Min, t.MaxDelay, t.ID, t.At, t.Rule = 0, 0, 0, 0, d.rules[d.rng.IntN(2)]
+		if o, err := t.Op(); err == nil && isPlain(&o) {
+			return t
+		}
+	}
+}
+
+// advance moves the clock: often not at all, mostly a little, sometimes far, sometimes back.
+func (d *differential) advance() {
+	window := d.pace
+	switch d.rng.IntN(20) {
+	case 0, 1, 2, 3:
+	case 4:
+		d.now++
+	case 5:
+		d.now += window
+	case 6:
+		d.now += d.rng.Int64N(3*min(window, int64(time.Hour/time.Microsecond))) + 1
+	case 7:
+		d.now -= d.rng.Int64N(min(window, int64(time.Hour/time.Microsecond)))
+	case 8: // where aligned windows begin
+		d.now += window - d.now%window
+	case 9, 10:
+		if len(d.aims) > 0 {
+			d.now = max(d.now, d.aims[d.rng.IntN(len(d.aims))]+d.rng.Int64N(3)-1)
+		}
+	default:
+		d.now += d.rng.Int64N(window/20 + 2)
+	}
+	// The store goes no further than the year 2105.
+	if d.now < firstTime || d.now > firstTime+70*step.Year {
+		d.now = firstTime + d.rng.Int64N(60*step.Year)
+	}
+}
+
+func (d *differential) take() sluice.Take {
+	if len(d.made) > 0 && d.rng.IntN(8) == 0 {
+		return d.settlement()
+	}
+	// Keys are new every few rounds, or debts would lock all of them; each mostly stays with one limit.
+	key := d.rng.IntN(2 * len(d.limits))
+	limit := d.limits[key%len(d.limits)]
+	if d.rng.IntN(20) == 0 {
+		limit = d.limits[d.rng.IntN(len(d.limits))]
+	}
+	size := limit.Params().Limit()
+	t := sluice.Take{Rule: d.rules[d.rng.IntN(len(d.rules))], Limit: limit, Key: fmt.Sprint(d.rounds/3, "-", key)}
+	switch d.rng.IntN(10) {
+	case 0:
+		return t
+	case 1:
+		t.Cost = max(1, size-d.rng.Int64N(3))
+	case 2:
+		t.Cost = min(size+d.rng.Int64N(3), sluice.MaxCost)
+	case 3:
+		t.Cost = d.rng.Int64N(sluice.MaxCost) + 1
+	case 4, 5:
+		t.Cost = 1 + d.rng.Int64N(min(size, sluice.MaxCost)+1)/2
+	default:
+		t.Cost = 1
+	}
+	t.Cost = max(1, min(t.Cost, sluice.MaxCost))
+	if d.rng.IntN(6) == 0 {
+		t.Min = 1 + d.rng.Int64N(min(t.Cost, size+2))
+	}
+	if d.rng.IntN(5) == 0 {
+		t.MaxDelay = time.Duration(d.rng.Int64N(2*limit.Params().Length)) * time.Microsecond
+	}
+	if d.rng.IntN(6) == 0 {
+		t.ID = 1 + d.rng.Uint64N(8)
+	}
+	d.note(t)
+	return t
+}
+
+// note remembers what is worth coming back to: the take, in case it is granted at once, and the moments at which
+// something about it will change.
+func (d *differential) note(t sluice.Take) {
+	p := t.Limit.Params()
+	moments := []int64{p.For, p.Length, dedupe, p.Length - d.now%p.Length}
+	if p.Kind == step.Bucket {
+		moments = append(moments, p.Drips().UnitQ, p.Drips().UnitQ)
+	}
+	for _, after := range moments {
+		if after > 0 && after < 2*d.pace { // others would be too far to come back from
+			d.aims = append(d.aims, d.now+after)
+		}
+	}
+	t.At = d.now
+	d.made = append(d.made, t)
+	d.made = d.made[max(0, len(d.made)-20):]
+	d.aims = d.aims[max(0, len(d.aims)-20):]
+}
+
+// settlement gives an earlier take back or charges more for it, perhaps under other numbers or for the wrong moment.
+func (d *differential) settlement() sluice.Take {
+	t := d.made[d.rng.IntN(len(d.made))]
+	t.Min, t.MaxDelay, t.ID = 0, 0, 0
+	t.Cost = max(1, t.Cost)
+	switch d.rng.IntN(6) {
+	case 0:
+		t.Cost = min(1+d.rng.Int64N(2*t.Cost), sluice.MaxCost)
+	case 1:
+		if d.rng.IntN(10) == 0 {
+			t.Cost = d.rng.Int64N(sluice.MaxCost) + 1
+		}
+		if d.rng.IntN(4) == 0 { // the most that an entry of a log can hold
+			t.Cost = max(1, 16_383-t.Cost)
+		}
+	case 2:
+		t.Cost = -(1 + d.rng.Int64N(t.Cost))
+	case 3:
+		t.At += d.rng.Int64N(5) - 2
+		fallthrough
+	default:
+		t.Cost = -t.Cost
+	}
+	if d.rng.IntN(8) == 0 {
+		t.ID = 1 + d.rng.Uint64N(8)
+	}
+	return t
+}

@@ -1,0 +1,375 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// algorithms are limits by what counts them; those of one line are numbers that one rule changes between. Their shapes
+// differ wherever their meanings do.
+var algorithms = []struct {
+	name   string
+	limits []sluice.Limit
+}{
+	{"token_bucket", []sluice.Limit{
+		sluice.PerMinute(100), sluice.PerSecond(10), sluice.PerMinute(7), sluice.Per(3, time.Second).WithBurst(11),
+		sluice.Per(7, 1_000_003*time.Microsecond), sluice.Per(99_991, time.Hour), sluice.Per(1, 366*24*time.Hour),
+		sluice.PerSecond(10_000_000), sluice.Per(10_000_019, 7*time.Second).WithBurst(1 << 40),
+		sluice.Per(10_000, time.Millisecond),
+	}},
+	{"leaky_queue", []sluice.Limit{
+		sluice.PerMinute(100).With(sluice.LeakyQueue), sluice.PerSecond(7).With(sluice.LeakyQueue).WithBurst(30),
+		sluice.PerSecond(3).With(sluice.LeakyQueue), sluice.Per(99_991, time.Hour).With(sluice.LeakyQueue),
+	}},
+	{"interval_bucket", []sluice.Limit{
+		{Count: 10, Window: time.Minute, Refill: sluice.RefillInterval},
+		{Count: 3, Window: time.Second, Burst: 20, Refill: sluice.RefillInterval, Align: sluice.AlignFirstHit},
+		{Count: 10_000, Window: time.Millisecond, Burst: 31_000_000_000_000_000, Refill: sluice.RefillInterval},
+		{Count: 1, Window: 7 * time.Millisecond, Burst: 5, Refill: sluice.RefillInterval},
+	}},
+	{"fixed_window", []sluice.Limit{
+		sluice.PerSecond(20).With(sluice.FixedWindow), sluice.PerMinute(5).With(sluice.FixedWindow),
+		sluice.Per(7, 500*time.Millisecond).With(sluice.FixedWindow),
+		sluice.PerHour(step.MaxWindowCount).With(sluice.FixedWindow),
+		sluice.Per(9, time.Hour).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
+		sluice.PerMinute(5).With(sluice.FixedWindow).WithSoft(3, 7*time.Second),
+		sluice.Per(0, time.Second).With(sluice.FixedWindow),
+		sluice.PerCalendar(12, sluice.CalendarDay, nil), sluice.PerDay(10_000_000).With(sluice.FixedWindow),
+	}},
+	{"sliding_counter", []sluice.Limit{
+		sluice.PerSecond(20).With(sluice.SlidingCounter), sluice.PerMinute(9).With(sluice.SlidingCounter),
+		{Count: 13, Window: 7 * time.Second, Algorithm: sluice.SlidingCounter, Rounding: sluice.RoundNearest},
+		sluice.Per(step.MaxWindowCount, 366*24*time.Hour).With(sluice.SlidingCounter),
+	}},
+	{"sub_windows", []sluice.Limit{
+		{Count: 20, Window: time.Second, Algorithm: sluice.SlidingCounter, SubWindows: 5},
+		{Count: 9, Window: time.Minute, Algorithm: sluice.SlidingCounter, SubWindows: 5},
+		{Count: step.MaxWindowCount, Window: 365 * 24 * time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 5},
+		{Count: 13, Window: 7 * time.Second, Algorithm: sluice.SlidingCounter, Rounding: sluice.RoundNearest, SubWindows: 5},
+	}},
+	{"sliding_log", []sluice.Limit{
+		sluice.PerSecond(20).With(sluice.SlidingLog), sluice.PerMinute(9).With(sluice.SlidingLog),
+		sluice.Per(200, 7*time.Second).With(sluice.SlidingLog), sluice.PerHour(step.MaxLogCount).With(sluice.SlidingLog),
+	}},
+}
+
+// TestLuaEqualsGo plays made-up calls to the script, a thousand at a time and each at a moment of its own, and to the
+// algorithms in Go, which never see what the script stored. Every answer must be the same, and every state must be the
+// one that Go arrives at.
+func TestLuaEqualsGo(t *testing.T) {
+	server := redistest.Start(t)
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			rounds := 100
+			if os.Getenv("SLUICE_SOAK") != "" {
+				rounds = 10_000
+			}
+			d := newDifferential(t, server, a.limits)
+			for range rounds {
+				if t.Failed() {
+					return
+				}
+				d.pace = d.limits[d.rng.IntN(len(d.limits))].Params().Length
+				d.round(1000)
+			}
+			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d replayed",
+				d.takes, d.allowed, d.denied, d.adjusted, d.replayed)
+			if d.allowed < d.takes/10 || d.denied < d.takes/50 || d.adjusted < d.takes/100 || d.replayed < d.takes/2000 {
+				t.Error("the calls are too much of one kind to show anything")
+			}
+		})
+	}
+}
+
+// TestShortWayEqualsGo is the same for single plain takes, which the script has a shorter way for. They all happen at
+// the time of their call.
+func TestShortWayEqualsGo(t *testing.T) {
+	server := redistest.Start(t)
+	for _, a := range algorithms {
+		if a.name != "token_bucket" && a.name != "fixed_window" {
+			continue
+		}
+		t.Run(a.name, func(t *testing.T) {
+			rounds := 850
+			if os.Getenv("SLUICE_SOAK") != "" {
+				rounds = 50_000
+			}
+			d := newDifferential(t, server, a.limits)
+			d.plain = true
+			for range rounds {
+				if t.Failed() {
+					return
+				}
+				d.pace = d.limits[d.rng.IntN(len(d.limits))].Params().Length
+				d.round(1 + d.rng.IntN(200))
+				for range 20 { // alone, which is a way of its own
+					d.round(1)
+				}
+			}
+			t.Logf("%d takes, %d allowed, %d denied", d.takes, d.allowed, d.denied)
+			if d.allowed < d.takes/10 || d.denied < d.takes/50 {
+				t.Error("the calls are too much of one kind to show anything")
+			}
+		})
+	}
+}
+
+type differential struct {
+	t      *testing.T
+	rng    *rand.Rand
+	server *redistest.Server
+	store  *Store
+	limits []*sluice.Limit
+	rules  []*sluice.Rule
+	now    int64
+	pace   int64 // how fast time goes: a window
+	plain  bool
+	cells  map[string]*cell // what Go arrives at, by stored key
+	ids    map[string]remembered
+	made   []sluice.Take // takes that can be settled
+	aims   []int64       // moments at which an answer changes
+	rounds int
+
+	takes, allowed, denied, adjusted, replayed int
+}
+
+func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Limit) *differential {
+	seed := uint64(1)
+	if os.Getenv("SLUICE_SOAK") != "" {
+		seed = rand.Uint64()
+	}
+	t.Log("seed", seed)
+	d := &differential{
+		t: t, rng: rand.New(rand.NewPCG(seed, 2)), server: server,
+		now: firstTime, cells: map[string]*cell{}, ids: map[string]remembered{},
+	}
+	store, err := Open(Config{
+		URL: server.URL(), Prefix: t.Name() + ":", Now: func() time.Time { return time.UnixMicro(d.now) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	d.store = store
+	for _, l := range limits {
+		d.limits = append(d.limits, sluice.Must(l.Build()))
+	}
+	for i := range 4 { // plain, shadow, charging, both
+		d.rules = append(d.rules, sluice.Must(sluice.NewRule(sluice.Rule{
+			Name: fmt.Sprint("r", i), Limit: limits[0], Shadow: i&1 != 0, ChargeDenied: i&2 != 0,
+		})))
+	}
+	return d
+}
+
+// round plays groups of one to three takes until there are n.
+func (d *differential) round(n int) {
+	c := &call{}
+	d.advance()
+	for len(c.ops) < n {
+		group := make([]sluice.Take, min(n, 1+max(0, d.rng.IntN(6)-3)))
+		if d.plain {
+			for i := range group {
+				group[i] = d.plainTake()
+				group[i].Key += fmt.Sprint("/", i) // a group's are all different
+			}
+		} else {
+			d.advance()
+			for i := range group {
+				group[i] = d.take()
+			}
+		}
+		d.add(c, group...)
+	}
+	c.usual = d.plain
+	// Sometimes the script has been forgotten.
+	if d.rounds++; d.rounds%10 == 0 && (!d.plain || d.rounds%100 == 0) {
+		if _, err := d.server.Do("SCRIPT", "FLUSH"); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	got := make([]step.Answer, len(c.ops))
+	c.place()
+	r, err := d.store.send(context.Background(), c, d.now)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.compareStates(c)
+	want := d.model(c)
+	if err := c.replay(r, got); err != nil {
+		d.t.Fatal(err)
+	}
+	d.compare(c, got, want)
+	if d.rounds%30 != 0 && d.plain {
+		return
+	}
+	d.checkExpiry()
+	if d.rounds%30 == 0 { // or a long run would keep too much
+		if _, err := d.server.Do("FLUSHALL"); err != nil {
+			d.t.Fatal(err)
+		}
+		clear(d.cells)
+		clear(d.ids)
+		d.made, d.aims = nil, nil
+	}
+}
+
+// checkExpiry finds keys that would stay for ever.
+func (d *differential) checkExpiry() {
+	left, err := d.server.Do("EVAL", `
+		local left = {}
+		for _, key in ipairs(redis.call('KEYS', '*')) do
+			if redis.call('PTTL', key) <= 0 then
+				left[#left + 1] = key
+			end
+		end
+		return left`, "0")
+	if err != nil || left != "" {
+		d.t.Fatalf("without a time to live: %q, %v", left, err)
+	}
+}
+
+func (d *differential) add(c *call, group ...sluice.Take) {
+	g, err := newCall(&d.store.names, group)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	c.join(g)
+	for i := range group {
+		c.ops[len(c.ops)-1-i].time = d.now
+	}
+}
+
+// compareStates holds what the script found against what Go arrived at.
+func (d *differential) compareStates(c *call) {
+	for i := range c.cells {
+		got, want := &c.cells[i], d.cells[c.keys[2*i]]
+		if want == nil {
+			want = &cell{}
+			d.cells[c.keys[2*i]] = want
+		}
+		p := c.paramsOf(i)
+		if p.Kind == step.Log {
+			if want.words == nil {
+				want.words = make([]uint64, step.MaxLogCount+1)
+			}
+			continue
+		}
+		if p.Kind == step.Bucket && want.state.Value == 0 { // of what a fraction is that is none is not stored
+			want.den = got.den
+		}
+		g, w := got.read(p), want.read(p)
+		same := g == w && got.den == want.den && (p.Kind != step.Slices || slices.Equal(got.words, want.words))
+		if g.FreshAt != w.FreshAt || g.FreshAt != 0 && !same {
+			d.t.Fatalf("%s: the script stored %+v, want %+v", c.keys[2*i], *got, *want)
+		}
+	}
+	for i := range c.ids {
+		if got, want := c.ids[i], d.ids[c.keys[2*len(c.cells)+i]]; got != want {
+			d.t.Fatalf("%s: the script remembered %+v, want %+v", c.keys[2*len(c.cells)+i], got, want)
+		}
+	}
+}
+
+func (c *call) paramsOf(cell int) *step.Params {
+	for i := range c.ops {
+		if c.ops[i].cell == cell {
+			return c.ops[i].Params
+		}
+	}
+	return nil
+}
+
+// model plays the call to the algorithms in Go, on the states that they arrived at themselves.
+func (d *differential) model(c *call) []step.Answer {
+	m := *c
+	m.ops = append([]op(nil), c.ops...)
+	m.cells = make([]cell, len(c.cells))
+	m.ids = make([]remembered, len(c.ids))
+	for i := range m.cells {
+		m.cells[i] = *d.cells[c.keys[2*i]]
+	}
+	for i := range m.ids {
+		m.ids[i] = d.ids[c.keys[2*len(c.cells)+i]]
+	}
+	out := make([]step.Answer, len(m.ops))
+	for from := 0; from < len(m.ops); {
+		veto, to := false, from
+		for ; ; to++ {
+			o := &m.ops[to]
+			m.decide(from, to, o.time, out)
+			veto = veto || !out[to].Allowed && !o.Shadow && o.Request.Cost != 0
+			if o.ends {
+				break
+			}
+		}
+		for i := from; i <= to; i++ {
+			m.commit(&m.ops[i], &out[i], veto, m.ops[i].time)
+		}
+		from = to + 1
+	}
+	for i := range m.cells {
+		*d.cells[c.keys[2*i]] = m.cells[i]
+	}
+	for i := range m.ids {
+		d.ids[c.keys[2*len(c.cells)+i]] = m.ids[i]
+	}
+	for i := range m.ops {
+		if m.ops[i].replayed {
+			d.replayed++
+		}
+	}
+	return out
+}
+
+func (d *differential) compare(c *call, got, want []step.Answer) {
+	for i := range got {
+		o := &c.ops[i]
+		d.takes++
+		switch {
+		case o.At != 0:
+			d.adjusted++
+		case got[i].Allowed:
+			d.allowed++
+			if o.Request.Cost > 0 && got[i].Granted > 0 {
+				d.made = append(d.made, sluice.Take{
+					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: got[i].Granted, At: got[i].At,
+				})
+			}
+		default:
+			d.denied++
+		}
+		if got[i] != want[i] {
+			d.t.Errorf("take %d at %d of %+v %+v:\n got %+v\nwant %+v", i, o.time, *o.Params, o.Op, got[i], want[i])
+			return
+		}
+	}
+	d.made = d.made[max(0, len(d.made)-20):]
+}
+
+func (d *differential) ruleOf(o *op) *sluice.Rule {
+	for _, r := range d.rules {
+		if r.Identity() == o.Rule {
+			return r
+		}
+	}
+	return nil
+}
+
+func (d *differential) limitOf(o *op) *sluice.Limit {
+	for _, l := range d.limits {
+		if l.Params() == o.Params {
+			return l
+		}
+	}
+	return nil
+}

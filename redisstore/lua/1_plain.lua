@@ -1,0 +1,209 @@
+-- Sluice's limits in Redis. KEYS are pairs of a state and a block, one pair for each cell, and then the IDs of
+-- requests. ARGV[1] is everything else, packed: the header, then one record for each take. No value comes in any other
+-- way.
+--
+-- The caller knows the algorithms too. All it needs back is the time and what was stored before, and it works out for
+-- itself what that means; what is decided here goes along, so that a difference between the two would be noticed.
+--
+-- Times are microseconds. No number here may reach 2^53, up to where Lua's are exact.
+
+local blob = ARGV[1]
+local now, nonce, margin, count, plain, _, kind, _, cost, a, b, c, d, e = struct.unpack('<dddHBHBBdddddd', blob)
+local start = 28 -- where the first record begins, which is read already if it is that of a plain take
+local time
+if now == 0 then
+  time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local values
+if #KEYS <= 4000 then
+  values = redis.call('MGET', unpack(KEYS))
+else -- more than fit on Lua's stack
+  values = {}
+  for i = 1, #KEYS, 4000 do
+    for _, v in ipairs(redis.call('MGET', unpack(KEYS, i, math.min(i + 3999, #KEYS)))) do
+      values[#values + 1] = v
+    end
+  end
+end
+local BASE = 1767225600000000 -- states count from 2026, which keeps their digits few
+local format, sub, floor = string.format, string.sub, math.floor
+
+-- The shortest way, for one plain take of the commonest kind: a bucket of whole microseconds that was used before. All
+-- of it is said again below, for every case. The reply is one string, which costs the server half of what a list does.
+local TERM = 2 ^ 24
+if plain == 1 and count == 1 and kind == 1 and b == 0 and values[1] and not values[2] then
+  local v = values[1]
+  local was = tonumber(sub(v, 1, -2))
+  if was and was > 0 then
+    was = was + BASE
+    local f, verdict = (was > now and was or now) + a, nil
+    if f > now + d then
+      verdict = '0'
+    elseif sub(v, -1) == '1' and floor(was / TERM) == floor(f / TERM) then
+      redis.call('INCRBY', KEYS[1], (f - was) * 10)
+      verdict = '1'
+    end
+    if verdict and time then
+      return sub(blob, 9, 16) .. verdict .. time[1] .. '.' .. time[2] .. '.' .. v
+    elseif verdict then
+      return {nonce, now, verdict, values}
+    end
+  end
+end
+
+-- Redis keeps integers of up to 19 digits in the place of a pointer, so what can be said as one is: a bucket as the
+-- moment it will be full and a digit, or as that moment, the denominator and the fraction behind a minus sign; a window
+-- as its count, its end in seconds and its shape.
+--
+-- To add to an integer costs the server a third of what it costs to set it, but leaves the time to live as it was. That
+-- of a window stays the same. That of a bucket which is used more than once is made to last up to two terms longer,
+-- whatever its limit, and renewed only when the term changes; the digit then is 1.
+local function bucketText(f, frac, den, digit)
+  local since = f - BASE
+  if frac == 0 and since > 0 then
+    return format('%.0f%.0f', since, digit)
+  elseif den < 100 and since > 0 and since < 900000000000000 then
+    return format('-%.0f%02.0f%02.0f', since, den, frac)
+  end
+  return format('%.0f:%.0f:%.0f', f, frac, den)
+end
+
+local function windowText(f, n, grace, shape)
+  local since = (f - BASE) / 1000000
+  if grace == 0 and n <= 9000000 and since > 0 and since < 1000000000 and since == floor(since) then
+    return format('%.0f%09.0f%03.0f', n, since, shape)
+  end
+  return format('%.0f:%.0f:%.0f:%.0f', f, n, grace, shape)
+end
+
+-- write keeps a state until it is as if there were none, and a margin longer.
+local function write(key, text, f)
+  redis.call('SET', key, text, 'PX', math.max(0, math.ceil((f - now) / 1000)) + margin)
+end
+
+-- The short way, for plain takes of buckets and windows with nothing unusual about them, the cells of a group all
+-- different. It comes before the functions of the algorithms because each run of the script makes those it gets to
+-- anew, and it writes last, so that it can leave the work to them whenever something is unusual after all.
+--
+-- What it knows of the cells is in one list, because lists cost more to make than to use. Of each cell it has, from 7
+-- times its number on: f and n, the same as they were, c (below zero for a window), and f and n as the group at hand
+-- would leave them.
+local function short()
+  local known, group, size, veto, verdicts, pos = {0, 0, 0, 0, 0, 0}, false, 0, false, '', start
+  local length, shape, windowEnd, ending
+  for _ = 1, count do
+    local cell, kind, flags, cost, a, b, c, d, e
+    cell, kind, flags, cost, a, b, c, d, e, pos = struct.unpack('<HBBdddddd', blob, pos)
+    local at, bucket = 7 * cell, kind == 1
+    local f, n = known[at], known[at + 1]
+    if not f then
+      f, n = 0, 0
+      local v = values[2 * cell - 1]
+      if values[2 * cell] then
+        return nil
+      elseif not bucket then
+        if b ~= length or c ~= shape then -- those of one limit end alike
+          length, shape, windowEnd = b, c, now - now % b + b
+          ending = format('%09.0f%03.0f', (windowEnd - BASE) / 1000000, c)
+        end
+        if v and sub(v, -12) == ending and windowEnd % 1000000 == 0 then
+          f, n = windowEnd, tonumber(sub(v, 1, -13))
+        elseif v and (string.find(v, ':', 1, true) or tonumber(sub(v, -3)) ~= c) then
+          return nil
+        elseif v then
+          f, n = tonumber(sub(v, -12, -4)) * 1000000 + BASE, tonumber(sub(v, 1, -13))
+        end
+      elseif v then
+        local den = c
+        if string.byte(v) == 45 then
+          f, n, den = tonumber(sub(v, 2, -5)) + BASE, tonumber(sub(v, -2)), tonumber(sub(v, -4, -3))
+        elseif string.find(v, ':', 1, true) then
+          f, n, den = string.match(v, '^(%d+):(%d+):(%d+)$')
+          f, n, den = tonumber(f), tonumber(n), tonumber(den)
+        else
+          f = tonumber(sub(v, 1, -2)) + BASE
+        end
+        if den ~= c then
+          return nil
+        end
+      end
+      known[at], known[at + 1], known[at + 2], known[at + 3], known[at + 4] = f, n, f, n, bucket and c or -c
+      known[at + 5], known[at + 6] = 0, 0
+    elseif known[at + 4] ~= (bucket and c or -c) then
+      return nil
+    end
+    local fits
+    if bucket then -- the cost takes a + b/c to drip, a full bucket d + e/c
+      if f <= now then
+        f, n = now, 0
+      end
+      f = f + a
+      if n < b then
+        f, n = f + 1, n + c
+      end
+      n = n - b
+      local late = f - now - d
+      if n + e >= c then
+        late = late - 1
+      end
+      fits = late <= 0
+    else -- a window of length b and shape c holds a
+      if f <= now then
+        f, n = now - now % b + b, 0
+      end
+      n = n + cost
+      fits = n <= a
+    end
+    verdicts = verdicts .. (fits and '1' or '0')
+    if flags == 32 and size == 0 then -- a group of one
+      if fits then
+        known[at], known[at + 1] = f, n
+      end
+    else
+      group, size = group or {}, size + 1
+      group[size] = fits and at
+      known[at + 5], known[at + 6] = f, n
+      veto = veto or not fits and flags % 2 == 0
+      if flags >= 32 then
+        for j = 1, size do
+          at = not veto and group[j]
+          if at then
+            known[at], known[at + 1] = known[at + 5], known[at + 6]
+          end
+        end
+        size, veto = 0, false
+      end
+    end
+  end
+  for cell = 1, #KEYS / 2 do
+    local at = 7 * cell
+    local f, n, wasF, wasN, c = known[at], known[at + 1], known[at + 2], known[at + 3], known[at + 4]
+    local v, key = values[2 * cell - 1], KEYS[2 * cell - 1]
+    if f == wasF and n == wasN then -- not charged
+    elseif c < 0 then
+      if v and f == wasF and n <= 9000000 and n - wasN <= 9000 then
+        redis.call('INCRBY', key, (n - wasN) * 1000000000000)
+      else
+        write(key, windowText(f, n, 0, -c), f)
+      end
+    elseif n ~= 0 or not v or wasN ~= 0 then
+      write(key, bucketText(f, n, c, 0), f)
+    else
+      local term = floor(f / TERM)
+      if sub(v, -1) == '1' and floor(wasF / TERM) == term then
+        redis.call('INCRBY', key, (f - wasF) * 10)
+      else
+        write(key, bucketText(f, 0, 1, 1), (term + 2) * TERM)
+      end
+    end
+  end
+  return verdicts
+end
+
+if plain == 1 then
+  local verdicts = short()
+  if verdicts then
+    return {nonce, now, verdicts, values}
+  end
+end

@@ -1,0 +1,65 @@
+package redisstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+)
+
+func namesOf(n *namer, rule, key, slot string) []string {
+	var all []string
+	for _, a := range algorithms {
+		if a.name == "leaky_queue" { // counted as a token bucket is
+			continue
+		}
+		r := sluice.Must(sluice.NewRule(sluice.Rule{Name: rule, Limit: a.limits[0]}))
+		of := name{r.Identity(), key, slot}
+		all = append(all, string(n.state(nil, &of, r.Limit.Params())))
+		if a.name == "sub_windows" {
+			l := a.limits[0]
+			l.SubWindows = 50
+			all = append(all, string(n.state(nil, &of, sluice.Must(l.Build()).Params())))
+		}
+	}
+	r := sluice.Must(sluice.NewRule(sluice.Rule{Name: rule, Limit: algorithms[0].limits[0]}))
+	of := name{r.Identity(), key, slot}
+	return append(all, string(n.block(nil, &of)), string(n.id(nil, &of, 1)), string(n.id(nil, &of, 1<<63)))
+}
+
+// FuzzNames: two buckets never share a stored key, and a stored key is printable and has one hash tag or none.
+func FuzzNames(f *testing.F) {
+	f.Add("a", "b", "c", "a", "bc", "")
+	f.Add("api", "{user}", "", "api", "user", "")
+	f.Add("api", "k\x00", "t", "api", "k", "t")
+	f.Add("api", strings.Repeat("k", 36), "", "api", strings.Repeat("k", 37), "")
+	f.Add("sluice", "#AAAAAAAAAAAAAAAAAAAAAA", "", "sluice", "\x01", "")
+	f.Fuzz(func(t *testing.T, rule1, key1, slot1, rule2, key2, slot2 string) {
+		if rule1 == "" || rule2 == "" || len(rule1) > sluice.MaxRuleName || len(rule2) > sluice.MaxRuleName {
+			return
+		}
+		for _, n := range []*namer{{prefix: "sluice:"}, {prefix: "sluice:", tagged: true}} {
+			first, second := namesOf(n, rule1, key1, slot1), namesOf(n, rule2, key2, slot2)
+			seen := map[string]bool{}
+			for _, stored := range first {
+				if seen[stored] {
+					t.Fatalf("two things of one bucket are stored as %q", stored)
+				}
+				seen[stored] = true
+				tags := strings.Count(stored, "{")
+				odd := strings.ContainsFunc(stored, func(r rune) bool { return r <= ' ' || r > '~' })
+				if odd || tags != strings.Count(stored, "}") || tags > 1 || (tags == 1) != n.tagged {
+					t.Fatalf("stored as %q", stored)
+				}
+			}
+			if rule1 == rule2 && key1 == key2 {
+				continue
+			}
+			for _, stored := range second {
+				if seen[stored] {
+					t.Fatalf("%q %q and %q %q are both stored as %q", rule1, key1, rule2, key2, stored)
+				}
+			}
+		}
+	})
+}

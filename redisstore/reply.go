@@ -1,0 +1,127 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// reply is what the script says.
+type reply struct {
+	now      int64
+	verdicts string // what was decided of each take, '1' or '0'
+	logs     []int64
+}
+
+// logNumbers is how many numbers the script gives for a take of a log, of which it does not send all entries.
+const logNumbers = 7
+
+// staleVerdict is what the script says when a calendar's windows were not those around its time.
+const staleVerdict = "stale"
+
+// errForeign is said of an answer to another call. A connection on which requests and replies no longer match would
+// give callers each other's answers.
+var errForeign = fmt.Errorf("%w: it belongs to another call", sluice.ErrUnavailable)
+
+// read reads the script's reply, and what it found into the call's cells.
+func (c *call) read(message rueidis.RedisMessage, nonce int64) (*reply, error) {
+	if message.IsString() {
+		text, err := message.ToString()
+		if err != nil {
+			return nil, err
+		}
+		return c.readShort(text, nonce)
+	}
+	parts, err := message.ToArray()
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) < 3 {
+		return nil, fmt.Errorf("%d parts", len(parts))
+	}
+	if echoed, err := parts[0].AsInt64(); err != nil || echoed != nonce {
+		return nil, errForeign
+	}
+	r := &reply{}
+	if r.now, err = parts[1].AsInt64(); err != nil {
+		return nil, err
+	}
+	if r.verdicts, err = parts[2].ToString(); err != nil || r.verdicts == staleVerdict {
+		return r, err
+	}
+	if len(parts) > 4 {
+		if r.logs, err = parts[4].AsIntSlice(); err != nil {
+			return nil, err
+		}
+	}
+	values, err := parts[3].ToArray()
+	if err != nil {
+		return nil, err
+	}
+	if len(values) != len(c.keys) {
+		return nil, fmt.Errorf("%d values for %d keys", len(values), len(c.keys))
+	}
+	return r, c.readValues(values)
+}
+
+// readShort reads the reply to the commonest call: the nonce as it was sent, the verdict, then the time in seconds and
+// microseconds and the state, with dots between.
+func (c *call) readShort(text string, nonce int64) (*reply, error) {
+	const head = 9
+	if len(text) < head || binary.LittleEndian.Uint64([]byte(text[:8])) != math.Float64bits(float64(nonce)) {
+		return nil, errForeign
+	}
+	seconds, rest, _ := strings.Cut(text[head:], ".")
+	micros, state, ok := strings.Cut(rest, ".")
+	s, err1 := strconv.ParseInt(seconds, 10, 64)
+	m, err2 := strconv.ParseInt(micros, 10, 64)
+	if err := errors.Join(err1, err2); err != nil || !ok || len(c.ops) != 1 {
+		return nil, fmt.Errorf("%q: %w", text[head:], err)
+	}
+	return &reply{now: s*1_000_000 + m, verdicts: text[8:head]}, c.cells[0].decode(c.ops[0].Params, state)
+}
+
+func (c *call) readValues(values []rueidis.RedisMessage) error {
+	for i := range c.ops {
+		o := &c.ops[i]
+		at := &c.cells[o.cell]
+		if at.seen {
+			continue
+		}
+		at.seen = true
+		if v := &values[2*o.cell]; !v.IsNil() {
+			text, err := v.ToString()
+			if err != nil {
+				return err
+			}
+			if err := at.decode(o.Params, text); err != nil {
+				return err
+			}
+		}
+		if v := &values[2*o.cell+1]; !v.IsNil() {
+			var err error
+			if at.blocked, err = v.AsInt64(); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range c.ids {
+		if v := &values[2*len(c.cells)+i]; !v.IsNil() {
+			text, err := v.ToString()
+			if err != nil {
+				return err
+			}
+			if err := c.ids[i].decode(text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+)
+
+// TestScriptHasNoValues: nothing is ever put into the script's text, and the script runs nothing but itself.
+func TestScriptHasNoValues(t *testing.T) {
+	names, err := fs.Glob(os.DirFS("."), "*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if method, ok := call.Fun.(*ast.SelectorExpr); ok && (method.Sel.Name == "Script" || method.Sel.Name == "Sha1") {
+				for _, arg := range call.Args {
+					if id, ok := arg.(*ast.Ident); !ok || id.Name != "script" && id.Name != "scriptSHA" {
+						t.Errorf("%s: %s is given something else than the script", name, method.Sel.Name)
+					}
+				}
+			}
+			return true
+		})
+	}
+	for _, word := range []string{"loadstring", " load(", "dofile", "setfenv", "getfenv", "redis.pcall", "_G"} {
+		if strings.Contains(script, word) {
+			t.Errorf("the script says %s", word)
+		}
+	}
+	if strings.Count(script, "redis.call(") != len(commandCall.FindAllString(script, -1)) {
+		t.Error("the script has a redis.call whose command is not written out")
+	}
+}
+
+var commandCall = regexp.MustCompile(`redis\.call\('([A-Z]+)'`)
+
+// commands are what the script and the store send, in lower case.
+func commands() []string {
+	sent := map[string]bool{"evalsha": true, "script|load": true}
+	for _, m := range commandCall.FindAllStringSubmatch(script, -1) {
+		sent[strings.ToLower(m[1])] = true
+	}
+	return slices.Sorted(maps.Keys(sent))
+}
+
+// TestLeastPrivilege: a user with the commands that the package names, and keys with the prefix, can do everything.
+func TestLeastPrivilege(t *testing.T) {
+	server := redistest.Start(t)
+	text, err := os.ReadFile("store.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, _, _ := strings.Cut(string(text), "\npackage ")
+	var documented []string
+	for _, m := range regexp.MustCompile(`\+([a-z|]+)`).FindAllStringSubmatch(doc, -1) {
+		documented = append(documented, m[1])
+	}
+	slices.Sort(documented)
+	if want := commands(); !slices.Equal(documented, want) {
+		t.Fatalf("documented: %q\n     sent: %q", documented, want)
+	}
+	setUser := []string{"ACL", "SETUSER", "limiter", "on", ">secret", "~sluice:*"}
+	for _, c := range documented {
+		setUser = append(setUser, "+"+c)
+	}
+	if _, err := server.Do(setUser...); err != nil {
+		t.Fatal(err)
+	}
+	store, err := Open(Config{URL: "redis://limiter:secret@" + server.Addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ctx := context.Background()
+	for _, a := range algorithms {
+		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: a.name, Limit: a.limits[0], ChargeDenied: true}))
+		out := make([]sluice.Decision, 1)
+		for i := range 200 {
+			take := sluice.Take{Rule: rule, Key: "k", Cost: 1 + int64(i%3), ID: uint64(i % 5), At: out[0].At * int64(i%2)}
+			if err := store.Apply(ctx, []sluice.Take{take}, out); err != nil {
+				t.Fatalf("%s: %v", a.name, err)
+			}
+		}
+		if err := errors.Join(store.Block(ctx, rule, "k", time.Second), store.Reset(ctx, rule, "k")); err != nil {
+			t.Errorf("%s: %v", a.name, err)
+		}
+	}
+	other, err := Open(Config{URL: "redis://limiter:secret@" + server.Addr, Prefix: "other:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerMinute(1)}))
+	err = other.Apply(ctx, []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1))
+	if !errors.Is(err, sluice.ErrUnavailable) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("outside the prefix: %v", err)
+	}
+}
+
+// TestStaleCalendar: windows worked out by a clock that is far from the server's are noticed, and worked out again.
+func TestStaleCalendar(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, skew := range []time.Duration{-1000 * time.Hour, -25 * time.Hour, 25 * time.Hour, 1000 * time.Hour} {
+		store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name() + skew.String()}))
+		defer store.Close()
+		store.wall = func() time.Time { return time.Now().Add(skew) }
+		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerCalendar(2, sluice.CalendarDay, nil)}))
+		admitted := 0
+		for range 5 {
+			out := make([]sluice.Decision, 1)
+			if err := store.Apply(context.Background(), []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, out); err != nil {
+				t.Fatal(err)
+			}
+			if out[0].Allowed {
+				admitted++
+			}
+			if out[0].ResetAfter > 24*time.Hour {
+				t.Errorf("skew %v: the day ends in %v", skew, out[0].ResetAfter)
+			}
+		}
+		if admitted != 2 {
+			t.Errorf("skew %v: %d of 2 a day admitted", skew, admitted)
+		}
+	}
+}
+
+// TestForeignReply: an answer to another call is never taken for one's own.
+func TestForeignReply(t *testing.T) {
+	server := redistest.Shared(t)
+	store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name()}))
+	defer store.Close()
+	for range 4 { // the reply to a key that was used before is a short one
+		c := group(1, 1)
+		c.place()
+		message, err := store.run(context.Background(), c.keys, string(c.pack(nil, 0, 41, keepLonger, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.read(message, 41); err != nil {
+			t.Errorf("its own: %v", err)
+		}
+		if _, err := c.read(message, 42); !errors.Is(err, sluice.ErrUnavailable) {
+			t.Errorf("another's: %v", err)
+		}
+	}
+}
+
+// TestScriptForgotten: a flushed script is loaded again, once, and nobody notices.
+func TestScriptForgotten(t *testing.T) {
+	server := redistest.Start(t)
+	store := sluice.Must(Open(Config{URL: server.URL()}))
+	defer store.Close()
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1000)}))
+	out := make([]sluice.Decision, 1)
+	for i := range 20 {
+		if err := store.Apply(context.Background(), []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, out); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.Do("SCRIPT", "FLUSH"); err != nil {
+			t.Fatal(err)
+		}
+		if loads := store.loads.Load(); loads != int64(i+1) {
+			t.Fatalf("loaded %d times after %d flushes", loads, i)
+		}
+	}
+	if out[0].Remaining != 980 {
+		t.Errorf("%d of 1000 remain after 20", out[0].Remaining)
+	}
+}

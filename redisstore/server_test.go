@@ -1,0 +1,297 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+	"github.com/sluiceproject/sluice/storetest"
+)
+
+func open(t testing.TB, c redisstore.Config) *redisstore.Store {
+	t.Helper()
+	store, err := redisstore.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+// do asks the server something.
+func do(t testing.TB, server *redistest.Server, command ...string) string {
+	t.Helper()
+	reply, err := server.Do(command...)
+	if err != nil {
+		t.Fatalf("%q: %v", command, err)
+	}
+	return reply
+}
+
+func keys(t testing.TB, server *redistest.Server, prefix string) []string {
+	t.Helper()
+	return strings.Fields(do(t, server, "KEYS", prefix+"*"))
+}
+
+func apply(t testing.TB, store sluice.Store, takes ...sluice.Take) []sluice.Decision {
+	t.Helper()
+	out := make([]sluice.Decision, len(takes))
+	if err := store.Apply(context.Background(), takes, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// kinds are one limit of each way to count.
+var kinds = []struct {
+	name  string
+	limit sluice.Limit
+	bytes int // the most that a key may take in Redis; 0: any
+}{
+	{"token_bucket", sluice.PerMinute(100), 112},
+	{"token_bucket_short_fraction", sluice.PerMinute(77), 112},
+	{"token_bucket_long_fraction", sluice.PerHour(99_991), 144},
+	{"leaky_queue", sluice.PerMinute(100).With(sluice.LeakyQueue), 112},
+	{"interval_bucket", sluice.Limit{Count: 10, Window: time.Minute, Refill: sluice.RefillInterval}, 144},
+	{"fixed_window", sluice.PerMinute(100).With(sluice.FixedWindow), 112},
+	{"calendar_window", sluice.PerCalendar(100, sluice.CalendarDay, nil), 112},
+	{"soft_window", sluice.PerMinute(1).With(sluice.FixedWindow).WithSoft(50, time.Second), 144},
+	{"sliding_counter", sluice.PerMinute(100).With(sluice.SlidingCounter), 144},
+	{"sub_windows", sluice.Limit{Count: 100, Window: time.Minute, Algorithm: sluice.SlidingCounter, SubWindows: 6}, 0},
+	{"sliding_log", sluice.PerMinute(100).With(sluice.SlidingLog), 0},
+}
+
+// TestMemory: what a key takes, with the default prefix and a name of common length.
+func TestMemory(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, redisstore.Config{URL: server.URL()})
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			do(t, server, "FLUSHALL")
+			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: k.name, Limit: k.limit}))
+			for range 3 {
+				apply(t, store, sluice.Take{Rule: rule, Key: "user-1234567", Cost: 1})
+			}
+			stored := keys(t, server, "")
+			if len(stored) != 1 {
+				t.Fatalf("one bucket is stored as %q", stored)
+			}
+			n, err := strconv.Atoi(do(t, server, "MEMORY", "USAGE", stored[0], "SAMPLES", "0"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d bytes, %s, as %s", n, stored[0], do(t, server, "OBJECT", "ENCODING", stored[0]))
+			if k.bytes > 0 && n > k.bytes {
+				t.Errorf("%s takes %d bytes, at most %d are allowed", stored[0], n, k.bytes)
+			}
+		})
+	}
+}
+
+// TestEveryKeyExpires: whatever was done, each key has a time to live, and it is no longer than it must be.
+func TestEveryKeyExpires(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, redisstore.Config{URL: server.URL()})
+	const margin = 2 * time.Second // what a key may outlive its state by, and the time that passes in between
+	for _, k := range kinds {
+		for _, charge := range []bool{false, true} {
+			t.Run(fmt.Sprint(k.name, "/charge_denied=", charge), func(t *testing.T) {
+				do(t, server, "FLUSHALL")
+				rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: k.name, Limit: k.limit, ChargeDenied: charge}))
+				expires := func(after string) {
+					t.Helper()
+					reset := apply(t, store, sluice.Take{Rule: rule, Key: "k"})[0].ResetAfter
+					for _, key := range keys(t, server, "") {
+						ms, err := strconv.Atoi(do(t, server, "PTTL", key))
+						if err != nil {
+							t.Fatal(err)
+						}
+						if ttl := time.Duration(ms) * time.Millisecond; ms <= 0 || ttl > max(reset, time.Hour)+margin {
+							t.Errorf("after %s %s has a time to live of %v; the state wears off in %v", after, key, ttl, reset)
+						}
+					}
+				}
+				take := sluice.Take{Rule: rule, Key: "k", Cost: 1}
+				first := apply(t, store, take)[0]
+				expires("a take")
+				take.ID = 7
+				apply(t, store, take)
+				expires("a take with an ID")
+				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 1 << 40})
+				expires("a refusal")
+				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 3, At: first.At})
+				expires("a settlement")
+				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: -1, At: first.At})
+				expires("giving back")
+				if err := store.Block(context.Background(), rule, "k", time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				apply(t, store, take)
+				expires("a block")
+				if err := store.Reset(context.Background(), rule, "k"); err != nil {
+					t.Fatal(err)
+				}
+				expires("a reset")
+			})
+		}
+	}
+}
+
+// TestGivenBackIsGone: a bucket of which all was given back is no key at all.
+func TestGivenBackIsGone(t *testing.T) {
+	server := redistest.Start(t)
+	clock := storetest.NewClock()
+	store := open(t, redisstore.Config{URL: server.URL(), Now: clock.Now})
+	for _, k := range kinds {
+		if k.name == "sub_windows" { // it keeps its empty ring until that has passed
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			do(t, server, "FLUSHALL")
+			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: k.name, Limit: k.limit}))
+			taken := apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0]
+			apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: -1, At: taken.At})
+			if left := keys(t, server, ""); len(left) != 0 {
+				t.Errorf("left behind: %q", left)
+			}
+		})
+	}
+}
+
+// TestKilledServer: while the server is gone calls fail as unavailable, within their deadline, and when it is back they
+// succeed again, on the same store.
+func TestKilledServer(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, redisstore.Config{URL: server.URL()})
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(5)}))
+	try := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		out := make([]sluice.Decision, 1)
+		return store.Apply(ctx, []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, out)
+	}
+	if err := try(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	for range 5 {
+		if err := try(10 * time.Second); !errors.Is(err, sluice.ErrUnavailable) {
+			t.Fatalf("without a server: %v", err)
+		}
+	}
+	if err := store.Block(context.Background(), rule, "k", time.Minute); !errors.Is(err, sluice.ErrUnavailable) {
+		t.Errorf("block without a server: %v", err)
+	}
+	if err := store.Reset(context.Background(), rule, "k"); !errors.Is(err, sluice.ErrUnavailable) {
+		t.Errorf("reset without a server: %v", err)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	// The script is unknown to the new process, and connections are being made.
+	var err error
+	for range 100 {
+		if err = try(10 * time.Second); err == nil {
+			return
+		}
+		if !errors.Is(err, sluice.ErrUnavailable) {
+			break
+		}
+	}
+	t.Errorf("with a server again: %v", err)
+}
+
+// TestStoppedServer: a server that says nothing costs a caller its deadline and no more.
+func TestStoppedServer(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, redisstore.Config{URL: server.URL()})
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(5)}))
+	apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 1})
+	if err := server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	err := store.Apply(ctx, []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1))
+	if !errors.Is(err, sluice.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("of a server that stands still: %v", err)
+	}
+	if err := server.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	// The first call was not run twice, and may have been charged.
+	if d := apply(t, store, sluice.Take{Rule: rule, Key: "k"})[0]; d.Remaining < 3 {
+		t.Errorf("%d of 5 remain after two takes", d.Remaining)
+	}
+}
+
+// TestOutOfMemory: a server without room refuses, and forgets nothing that was counted.
+func TestOutOfMemory(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	clock := storetest.NewClock()
+	store := open(t, redisstore.Config{URL: server.URL(), Now: clock.Now})
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: k.name, Limit: k.limit, ChargeDenied: true}))
+			take := sluice.Take{Rule: rule, Key: "k", Cost: 1}
+			apply(t, store, take, take, take)
+			before := apply(t, store, sluice.Take{Rule: rule, Key: "k"})[0]
+			do(t, server, "CONFIG", "SET", "maxmemory", "1")
+			for _, cost := range []int64{1, 100, 1 << 40} {
+				take.Cost = cost
+				err := store.Apply(context.Background(), []sluice.Take{take}, make([]sluice.Decision, 1))
+				if !errors.Is(err, sluice.ErrUnavailable) {
+					t.Errorf("cost %d, out of memory: %v", cost, err)
+				}
+			}
+			do(t, server, "CONFIG", "SET", "maxmemory", "0")
+			if after := apply(t, store, sluice.Take{Rule: rule, Key: "k"})[0]; after != before {
+				t.Errorf("after refusals for lack of memory\n got %+v\nwant %+v", after, before)
+			}
+		})
+	}
+}
+
+// TestKeptLongEnough: however a key is used, it lives at least until its state has worn off.
+func TestKeptLongEnough(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, redisstore.Config{URL: server.URL()})
+	limits := map[string]sluice.Limit{
+		"bucket":          sluice.PerHour(3600),
+		"bucket_fraction": sluice.PerHour(3593),
+		"bucket_slow":     sluice.PerDay(200),
+		"queue":           sluice.PerHour(3600).With(sluice.LeakyQueue),
+		"interval":        {Count: 10, Window: 10 * time.Second, Burst: 1000, Refill: sluice.RefillInterval},
+		"window":          sluice.PerHour(1000).With(sluice.FixedWindow),
+		"first_hit":       sluice.Per(1000, 100*time.Second).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
+		"counter":         sluice.PerMinute(1000).With(sluice.SlidingCounter),
+		"sub_windows":     {Count: 1000, Window: time.Minute, Algorithm: sluice.SlidingCounter, SubWindows: 6},
+		"log":             sluice.PerMinute(1000).With(sluice.SlidingLog),
+	}
+	for name, limit := range limits {
+		t.Run(name, func(t *testing.T) {
+			do(t, server, "FLUSHALL")
+			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: limit}))
+			for i := range 100 {
+				d := apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 1 + int64(i%3)})[0]
+				for _, key := range keys(t, server, "") {
+					ms, err := strconv.Atoi(do(t, server, "PTTL", key))
+					if err != nil {
+						t.Fatal(err)
+					}
+					// A second is the margin; some of it may pass before the server is asked.
+					if ttl := time.Duration(ms) * time.Millisecond; ttl < d.ResetAfter {
+						t.Fatalf("after %d takes the key has %v to live, its state %v", i+1, ttl, d.ResetAfter)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// base is what times in integer states count from: 2026, in microseconds. The script has the same number.
+const base = 1_767_225_600_000_000
+
+// cell is one bucket as the script found it, and what becomes of it as the call is replayed.
+type cell struct {
+	state   step.State
+	den     uint64   // Bucket: what state.Value is a fraction of, if it is not zero
+	words   []uint64 // Slices
+	blocked int64    // until when
+	seen    bool     // it was read
+}
+
+// read is the cell's state for these numbers. What an integer of a bucket does not tell apart by a shape it does by the
+// denominator itself.
+func (c *cell) read(p *step.Params) step.State {
+	s := c.state
+	if p.Kind == step.Bucket {
+		s.Shape = 0
+		if s.Value == 0 || c.den == p.Drips().Den {
+			s.Shape = p.Shape()
+		}
+	}
+	return s
+}
+
+func (c *cell) write(p *step.Params, s step.State) {
+	c.state = s
+	if p.Kind == step.Bucket {
+		c.den = p.Drips().Den
+	}
+}
+
+// decode reads what the script stored.
+func (c *cell) decode(p *step.Params, text string) (err error) {
+	switch p.Kind {
+	case step.Bucket:
+		err = c.decodeBucket(text)
+	case step.Interval:
+		err = parseFields(text, 3, func(n []int64) {
+			c.state = step.State{FreshAt: n[0], Value: uint64(n[1]), Shape: uint8(n[2])}
+		})
+	case step.Window:
+		err = c.decodeWindow(text)
+	case step.Counter:
+		err = parseFields(text, 4, func(n []int64) {
+			c.state = step.State{FreshAt: n[0], Value: uint64(n[1]) | uint64(n[2])<<32, Shape: uint8(n[3])}
+		})
+	case step.Slices:
+		err = c.decodeSlices(p, text)
+	}
+	if err != nil {
+		return fmt.Errorf("state %.60q is not of this version: %w", text, err)
+	}
+	return nil
+}
+
+func (c *cell) decodeBucket(text string) error {
+	if strings.Contains(text, ":") {
+		return parseFields(text, 3, func(n []int64) {
+			c.state, c.den = step.State{FreshAt: n[0], Value: uint64(n[1])}, uint64(n[2])
+		})
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return err
+	}
+	if n >= 0 {
+		c.state.FreshAt = n/10 + base // the last digit is about its time to live
+		return nil
+	}
+	n = -n
+	c.state = step.State{FreshAt: n/10_000 + base, Value: uint64(n % 100)}
+	c.den = uint64(n / 100 % 100)
+	return nil
+}
+
+func (c *cell) decodeWindow(text string) error {
+	if strings.Contains(text, ":") {
+		return parseFields(text, 4, func(n []int64) {
+			c.state = step.State{FreshAt: n[0], Value: step.WindowValue(n[1], n[2]), Shape: uint8(n[3])}
+		})
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return err
+	}
+	c.state = step.State{
+		FreshAt: n/1000%1_000_000_000*1_000_000 + base,
+		Value:   step.WindowValue(n/1_000_000_000_000, 0),
+		Shape:   uint8(n % 1000),
+	}
+	return nil
+}
+
+// parseFields reads numbers separated by colons.
+func parseFields(text string, want int, set func(n []int64)) error {
+	var room [4]int64
+	fields := room[:0]
+	for field := range strings.SplitSeq(text, ":") {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return err
+		}
+		if len(fields) == want {
+			return fmt.Errorf("more than %d fields", want)
+		}
+		fields = append(fields, n)
+	}
+	if len(fields) != want {
+		return fmt.Errorf("%d fields instead of %d", len(fields), want)
+	}
+	set(fields)
+	return nil
+}
+
+// sliceBytes is the width of a sub-window's count.
+const sliceBytes = 5
+
+func (c *cell) decodeSlices(p *step.Params, text string) error {
+	if want := 9 + sliceBytes*(int(p.Slices)+1); len(text) != want {
+		return fmt.Errorf("%d bytes instead of %d", len(text), want)
+	}
+	b := []byte(text)
+	c.state.FreshAt = int64(math.Float64frombits(binary.LittleEndian.Uint64(b)))
+	c.state.Shape = b[8]
+	for b = b[9:]; len(b) > 0; b = b[sliceBytes:] {
+		c.words = append(c.words, uint64(binary.LittleEndian.Uint32(b))|uint64(b[4])<<32)
+	}
+	return nil
+}
+
+// remembered is what is kept of a request that was charged under an ID.
+type remembered struct {
+	till    int64
+	granted int64
+	denied  bool
+}
+
+func (r *remembered) decode(text string) error {
+	return parseFields(text, 3, func(n []int64) {
+		*r = remembered{till: n[0], granted: n[1], denied: n[2] == 1}
+	})
+}

@@ -1,0 +1,213 @@
+// Package redisstore keeps a limiter's counts in Redis or Valkey, shared by any number of processes.
+//
+//	store, err := redisstore.Open(redisstore.Config{URL: "redis://localhost:6379"})
+//	limiter, err := sluice.New(store, "api", sluice.PerMinute(100))
+//
+// A decision, over however many limits, is one round trip: a script decides all takes of a call and charges all or none
+// of them. The time is the server's, so processes need not agree on it.
+//
+// # Keys
+//
+// A bucket is one key, which has a time to live and is gone soon after its state has worn off: within a second, or
+// within half a minute if it was used more than once. It takes 88 bytes of Redis' memory (by MEMORY USAGE, with a key
+// of twelve characters) for token buckets, leaky buckets and fixed windows, 136 for sliding counters and for rates that
+// need a long fraction. A sliding log is a sorted set. Keys begin with Config.Prefix, so that a server can be shared
+// and its ACL can be narrow; a key that is long or has odd bytes is stored as a digest.
+//
+// # Least privilege
+//
+// A user with these rights can do all that the store does:
+//
+//	ACL SETUSER limiter on >secret ~sluice:* +evalsha +script|load +time +mget +set +incrby +del +pexpire
+//	    +zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyrank +zremrangebyscore
+//
+// # Failures
+//
+// What the server cannot answer is an error that wraps [sluice.ErrUnavailable], and a limiter's fail modes act on it.
+// A call is sent again only if it provably was not run.
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// Config is how a store is made. Set URL or Client.
+type Config struct {
+	// URL is the server's: redis://user:password@host:6379/0, rediss:// with TLS, or unix:///path/to.sock?db=0.
+	URL string
+	// Client is the caller's own client, instead of URL. Close leaves it open.
+	Client rueidis.Client
+	// Prefix is what all keys begin with. Default "sluice:".
+	Prefix string
+	// Now replaces the server's clock. It is for tests: it may run backwards, and keys are kept for an hour longer
+	// because the server's own clock, by which it expires them, goes on.
+	Now func() time.Time
+}
+
+// Store implements [sluice.Store] on Redis. It is safe for concurrent use.
+type Store struct {
+	client rueidis.Client
+	own    bool // the client is ours to close
+	names  namer
+	now    func() time.Time
+	wall   func() time.Time // this process' clock, near enough to the server's to say which calendar windows are meant
+	margin int64            // how much longer than their states keys are kept, in milliseconds
+	nonce  atomic.Uint64
+
+	together combiner
+
+	loading chan struct{} // held while the script is loaded
+	loads   atomic.Int64  // how often it was
+}
+
+var (
+	_ sluice.Store = (*Store)(nil)
+	_ sluice.Keys  = (*Store)(nil)
+)
+
+const (
+	// keepLonger is how much longer than its state a key is kept, in milliseconds: a clock that jumps ahead and is set
+	// back within this finds all it had.
+	keepLonger = 1000
+	// keepVirtual is the same for a clock that is not the server's.
+	keepVirtual = 3600 * 1000
+	// flushDelay is how long the client gathers requests before it writes: much less than a round trip, and enough to
+	// write those of many callers at once.
+	flushDelay     = 20 * time.Microsecond
+	connectTimeout = time.Second
+	// silence is how long a server that has something to answer may say nothing before its connection is given up.
+	silence = 2 * time.Second
+	// mostTakes bounds a call: the script runs alone on its server.
+	mostTakes = 10_000
+)
+
+// Open connects to the server.
+func Open(c Config) (*Store, error) {
+	s := &Store{
+		client: c.Client, names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger,
+		loading: make(chan struct{}, 1),
+	}
+	s.together.run = s.apply
+	if c.Prefix == "" {
+		s.names.prefix = "sluice:"
+	}
+	if c.Now != nil {
+		s.margin = keepVirtual
+	}
+	s.nonce.Store(rand.Uint64())
+	switch {
+	case c.Client != nil && c.URL != "":
+		return nil, errors.New("redisstore: Config: set URL or Client, not both")
+	case c.Client == nil && c.URL == "":
+		return nil, errors.New(`redisstore: Config: URL is empty: write the server's, such as "redis://localhost:6379"`)
+	case c.Client == nil:
+		if err := s.connect(c.URL); err != nil {
+			return nil, err
+		}
+	}
+	s.names.tagged = s.client.Mode() == rueidis.ClientModeCluster
+	s.together.apart = s.names.tagged
+	return s, nil
+}
+
+func (s *Store) connect(url string) error {
+	option, err := rueidis.ParseURL(url)
+	if err != nil {
+		// The URL may have a password in it, and so may the error.
+		return errors.New("redisstore: Config.URL is not of the form redis://user:password@host:6379/0, " +
+			"rediss://… with TLS or unix://…")
+	}
+	option.DisableCache = true
+	option.DisableRetry = true // what may have run is not sent again
+	option.MaxFlushDelay = flushDelay
+	option.Dialer.Timeout = connectTimeout
+	option.ConnWriteTimeout = silence
+	s.client, err = rueidis.NewClient(option)
+	if err != nil {
+		return fmt.Errorf("redisstore: open: %w: %w", sluice.ErrUnavailable, err)
+	}
+	s.own = true
+	return nil
+}
+
+// Close ends the store's connections. Calls in flight fail.
+func (s *Store) Close() {
+	if s.own {
+		s.client.Close()
+	}
+}
+
+// Apply applies the takes, all or nothing; see [sluice.Store].
+func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	if len(takes) == 0 {
+		return ctx.Err()
+	}
+	c, err := newCall(&s.names, takes)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	answers, err := s.together.apply(ctx, c)
+	if err != nil {
+		return err
+	}
+	for i := range takes {
+		out[i] = sluice.Answered(c.ops[i].Params, &answers[i])
+	}
+	return nil
+}
+
+// apply runs a call and returns the answers to its takes.
+func (s *Store) apply(ctx context.Context, c *call) ([]step.Answer, error) {
+	if len(c.ops) > mostTakes {
+		return nil, fmt.Errorf("redisstore: %w: %d takes in one call, at most %d are allowed",
+			sluice.ErrInvalid, len(c.ops), mostTakes)
+	}
+	c.place()
+	r, err := s.send(ctx, c, s.wall().UnixMicro())
+	if err == nil && r.verdicts == staleVerdict {
+		// The server's clock is far from ours, and nothing was changed. Now its time is known.
+		if r, err = s.send(ctx, c, r.now); err == nil && r.verdicts == staleVerdict {
+			err = fmt.Errorf("redisstore: %w: the server's clock jumped between two calls", sluice.ErrUnavailable)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]step.Answer, len(c.ops))
+	if err := c.replay(r, answers); err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// send runs the script and reads what it says.
+func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error) {
+	var now int64
+	if s.now != nil {
+		now = min(max(s.now().UnixMicro(), 1), step.MaxTime-3*step.Horizon/2)
+		around = now
+	}
+	nonce := int64(s.nonce.Add(1) & (1<<50 - 1))
+	message, err := s.run(ctx, c.keys, string(c.pack(nil, now, nonce, s.margin, around)))
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.read(message, nonce)
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: reply: %w", err)
+	}
+	return r, nil
+}
