@@ -21,6 +21,18 @@
 //	ACL SETUSER limiter on >secret ~sluice:* +evalsha +script|load +time +mget +set +incrby +del +pexpire
 //	    +zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyrank +zremrangebyscore
 //
+// In a Cluster add +eval: each node has scripts of its own, and is sent the script's text when it lacks it.
+//
+// # Cluster and Sentinel
+//
+// In a Cluster a script sees the keys of one slot. Keys of one Take.Slot share one, and so do all rules' counts of one
+// key; a call over several slots asks them at the same time, and gives back what was charged if one of them denies. For
+// a moment too much may then be counted, never too little. Reset and Block do not reach keys that are counted under a
+// Slot.
+//
+// After a failover the client finds the new primary by itself. Writes that the old one had not passed on are forgotten:
+// a window may admit its count once more, a bucket what flows in within the lag.
+//
 // # Failures
 //
 // What the server cannot answer is an error that wraps [sluice.ErrUnavailable], and a limiter's fail modes act on it.
@@ -43,7 +55,9 @@ import (
 
 // Config is how a store is made. Set URL or Client.
 type Config struct {
-	// URL is the server's: redis://user:password@host:6379/0, rediss:// with TLS, or unix:///path/to.sock?db=0.
+	// URL is the server's: redis://user:password@host:6379/0, rediss:// with TLS, or unix:///path/to.sock?db=0. For a
+	// Cluster, name further nodes: redis://a:6379?addr=b:6379&addr=c:6379. For Sentinel, name the sentinels and what they
+	// watch: redis://a:26379?addr=b:26379&master_set=NAME.
 	URL string
 	// Client is the caller's own client, instead of URL. Close leaves it open.
 	Client rueidis.Client
@@ -71,8 +85,9 @@ type Store struct {
 }
 
 var (
-	_ sluice.Store = (*Store)(nil)
-	_ sluice.Keys  = (*Store)(nil)
+	_ sluice.Store  = (*Store)(nil)
+	_ sluice.Keys   = (*Store)(nil)
+	_ sluice.Remote = (*Store)(nil)
 )
 
 const (
@@ -152,6 +167,16 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	if len(takes) == 0 {
 		return ctx.Err()
 	}
+	if s.names.tagged && len(takes) > 1 {
+		if groups := s.apart(takes); len(groups) > 1 {
+			return s.applyApart(ctx, groups, out)
+		}
+	}
+	return s.applyTogether(ctx, takes, out)
+}
+
+// applyTogether applies takes of one slot.
+func (s *Store) applyTogether(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	c, err := newCall(&s.names, takes)
 	if err != nil {
 		return err
