@@ -21,7 +21,7 @@
 //	ACL SETUSER limiter on >secret ~sluice:* +evalsha +script|load +time +mget +set +incrby +del +pexpire
 //	    +zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyrank +zremrangebyscore
 //
-// In a Cluster add +eval: each node has scripts of its own, and is sent the script's text when it lacks it.
+// In a Cluster it needs eval as well: each node has scripts of its own, and is sent the text when it lacks it.
 //
 // # Cluster and Sentinel
 //
