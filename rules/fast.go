@@ -103,7 +103,7 @@ func (h *sharer) checksOf(it *item, proved *predicate) []check {
 			}
 			name += fmt.Sprintf("%d=%q ", p.attr, c.one)
 		} else {
-			name += fmt.Sprintf("%p ", p)
+			name += p.content() + " "
 		}
 		list = append(list, c)
 	}
@@ -112,6 +112,16 @@ func (h *sharer) checksOf(it *item, proved *predicate) []check {
 	}
 	h.checks[name] = list
 	return list
+}
+
+// content is what the predicate asks, wherever it was written: predicates of the same content are the same.
+func (p *predicate) content() string {
+	s := p.source
+	present := "-"
+	if p.present != nil {
+		present = fmt.Sprint(*p.present)
+	}
+	return fmt.Sprintf("%d %t %s %q %q %q %q %q", p.attr, p.not, present, s.Values, s.Patterns, s.Prefixes, s.Suffixes, s.Regexps)
 }
 
 func (h *sharer) partsOf(per []part) []part {
