@@ -77,6 +77,8 @@ type Store struct {
 	wall   func() time.Time // this process' clock, near enough to the server's to say which calendar windows are meant
 	margin int64            // how much longer than their states keys are kept, in milliseconds
 	nonce  atomic.Uint64
+	nodes  atomic.Int64  // that share the store
+	every  time.Duration // between heartbeats
 
 	together combiner
 
@@ -109,7 +111,7 @@ const (
 // Open connects to the server.
 func Open(c Config) (*Store, error) {
 	s := &Store{
-		client: c.Client, names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger,
+		client: c.Client, names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger, every: heartbeatEvery,
 		loading: make(chan struct{}, 1),
 	}
 	s.together.run = s.apply

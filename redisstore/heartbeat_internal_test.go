@@ -1,0 +1,83 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/redistest"
+)
+
+// Processes count each other, notice who leaves and who dies, and keep the last number while the server is away.
+func TestHeartbeat(t *testing.T) {
+	server := redistest.Start(t)
+	var (
+		all   []*Store
+		stops []context.CancelFunc
+		work  sync.WaitGroup
+	)
+	for range 3 {
+		s, err := Open(Config{URL: server.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		s.every = 100 * time.Millisecond
+		if s.Nodes() != 1 {
+			t.Errorf("%d nodes before the first heartbeat", s.Nodes())
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		all, stops = append(all, s), append(stops, stop)
+		work.Go(func() {
+			if err := s.Heartbeat(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		for _, stop := range stops {
+			stop()
+		}
+		work.Wait()
+	})
+	await := func(stores []*Store, want int) {
+		t.Helper()
+		deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
+		defer tick.Stop()
+		for i := 0; i < len(stores); {
+			if stores[i].Nodes() == want {
+				i++
+				continue
+			}
+			select {
+			case <-tick.C:
+			case <-deadline:
+				t.Fatalf("%d nodes, want %d", stores[i].Nodes(), want)
+			}
+		}
+	}
+	await(all, 3)
+	stops[2]()
+	await(all[:2], 2)
+	// One that died said nothing when it went.
+	now, err := all[0].micros(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Do("ZADD", all[0].nodesKey(), strconv.FormatInt(now/1000, 10), "dead"); err != nil {
+		t.Fatal(err)
+	}
+	await(all[:2], 3)
+	await(all[:2], 2)
+	if ttl, err := server.Do("PTTL", all[0].nodesKey()); err != nil || ttl == "-1" {
+		t.Errorf("the key lives for ever: %s %v", ttl, err)
+	}
+	server.Kill()
+	last := all[0].Nodes()
+	all[0].beat(t.Context(), "x")
+	if last < 2 || all[0].Nodes() != last {
+		t.Errorf("%d nodes while the server is away, %d before", all[0].Nodes(), last)
+	}
+}
