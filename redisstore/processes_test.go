@@ -1,0 +1,98 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+const processes = 3
+
+// Three processes, which are this test's own binary, ask for ten times the limit of one key through limiters: exactly the
+// limit is admitted if the store decides each request, and never more if they lease.
+func TestThreeProcesses(t *testing.T) {
+	requests := int64(60_000)
+	if os.Getenv("SLUICE_SOAK") != "" {
+		requests = 1_000_000
+	}
+	if url := os.Getenv("SLUICE_TEST_REDIS"); url != "" {
+		fmt.Printf("granted %d\n", contend(t, url, requests))
+		return
+	}
+	for accuracy, name := range []string{"exact", "lease"} {
+		t.Run(name, func(t *testing.T) {
+			url := redistest.Start(t).URL()
+			var all sync.WaitGroup
+			var granted atomic.Int64
+			for range processes {
+				all.Go(func() {
+					cmd := exec.Command(os.Args[0], "-test.run=^TestThreeProcesses$", "-test.v")
+					cmd.Env = append(os.Environ(), "SLUICE_TEST_REDIS="+url, "SLUICE_TEST_ACCURACY="+strconv.Itoa(accuracy))
+					out, err := cmd.CombinedOutput()
+					_, count, found := strings.Cut(string(out), "granted ")
+					n, bad := strconv.Atoi(strings.Fields(count + " -")[0])
+					if err != nil || !found || bad != nil {
+						t.Errorf("%v\n%s", err, out)
+					}
+					granted.Add(int64(n))
+				})
+			}
+			all.Wait()
+			// A little may be stranded with a process that leased it and ended, never more than the limit be admitted.
+			want, least := requests/10, requests/10
+			if name == "lease" {
+				least = want * 98 / 100
+			}
+			if n := granted.Load(); n > want || n < least {
+				t.Errorf("%d were admitted of a limit of %d", n, want)
+			}
+		})
+	}
+}
+
+// contend is what one of the processes does.
+func contend(t *testing.T, url string, requests int64) int64 {
+	accuracy, err := strconv.Atoi(os.Getenv("SLUICE_TEST_ACCURACY"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, redisstore.Config{URL: url})
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{
+		Name: "hot", Limit: sluice.Limit{Count: requests / 10, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit},
+		Accuracy: sluice.Accuracy(accuracy), OnFailure: sluice.FailClosed,
+	}))
+	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule},
+		sluice.WithBudget(time.Minute), sluice.WithNodes(func() int { return processes })))
+	defer func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	var granted, asked atomic.Int64
+	var all sync.WaitGroup
+	for range 64 / processes {
+		all.Go(func() {
+			for asked.Add(1) <= requests/processes {
+				d, err := l.Allow(context.Background(), "k")
+				if err != nil || d.Source.Degraded() {
+					t.Errorf("%+v %v", d, err)
+					return
+				}
+				granted.Add(d.Granted)
+			}
+		})
+	}
+	all.Wait()
+	return granted.Load()
+}
