@@ -100,9 +100,6 @@ func (d *denials) known(t *Take, out *Decision, now time.Time) bool {
 	out.Source = SourceCache
 	out.RetryAfter = max(0, out.RetryAfter-elapsed)
 	out.ResetAfter = max(0, out.ResetAfter-elapsed)
-	if t.Cost > slot.cost { // it will have to wait longer, but nobody knows how long without asking
-		out.Never = false
-	}
 	return true
 }
 

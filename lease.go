@@ -182,8 +182,8 @@ func (e *lease) spend(t *Take, now time.Time, d *Decision) (decided, low bool) {
 		return true, false
 	}
 	e.balance -= t.Cost
-	*d = Decision{
-		Allowed: true, Source: SourceLease, Limit: limit.params.Limit(), Granted: t.Cost,
+	*d = Decision{ // what is settled or given back of it is so at the store, where the lease was taken
+		Allowed: true, Source: SourceLease, Limit: limit.params.Limit(), Granted: t.Cost, At: e.at,
 		Remaining: min(e.balance+e.left, limit.params.Limit()), ResetAfter: max(0, e.reset.Sub(now)),
 	}
 	low = !e.refilling && e.balance < max(e.demand, e.spent)/2 && e.left > 0 && !now.Before(e.hold)
