@@ -116,3 +116,13 @@ func (d *denials) remember(takes []Take, out []Decision, now time.Time) {
 		shard.mu.Unlock()
 	}
 }
+
+// forget forgets that a key was refused.
+func (d *denials) forget(r *Rule, key string) {
+	shard, slot, sum := d.slot(&Take{Rule: r, Key: key})
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if slot.hash == sum {
+		*slot = denial{}
+	}
+}

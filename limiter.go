@@ -2,7 +2,6 @@ package sluice
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -320,50 +319,4 @@ func (e *Events) report(ctx context.Context, t Take, d Decision) {
 	if e.Denied != nil && (!d.Allowed || d.Shadow) {
 		e.Denied(ctx, t, d)
 	}
-}
-
-// Reset forgets what the key has spent under all of the limiter's rules, and lifts blocks.
-func (l *Limiter) Reset(ctx context.Context, key string) error {
-	keys, err := l.keys()
-	if err != nil {
-		return err
-	}
-	var faults []error
-	for _, r := range l.rules {
-		l.dropLease(r, key)
-		faults = append(faults, keys.Reset(ctx, r, key))
-	}
-	return errors.Join(faults...)
-}
-
-// Block denies the key for d from now, whatever it has spent; 0 lifts the block.
-func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
-	keys, err := l.keys()
-	if err != nil {
-		return err
-	}
-	if d < 0 {
-		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
-	}
-	var faults []error
-	for _, r := range l.rules {
-		l.dropLease(r, key)
-		faults = append(faults, keys.Block(ctx, r, key, d))
-	}
-	return errors.Join(faults...)
-}
-
-// dropLease has this process ask the store about the key again. Others may still spend what they have leased.
-func (l *Limiter) dropLease(r *Rule, key string) {
-	if l.leases != nil {
-		l.leases.drop(r.Name, key)
-	}
-}
-
-func (l *Limiter) keys() (Keys, error) {
-	keys, ok := l.store.(Keys)
-	if !ok {
-		return nil, fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
-	}
-	return keys, nil
 }

@@ -66,7 +66,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	}
 	r.takes = takes
 	if len(takes) > 0 {
-		if err := r.limiter.store.Apply(ctx, takes, make([]Decision, len(takes))); err != nil {
+		if err := r.limiter.applyWithin(ctx, takes, make([]Decision, len(takes))); err != nil {
 			return err
 		}
 	}
@@ -100,12 +100,38 @@ func (l *Limiter) Escalate(ctx context.Context, key string, ladder Ladder) (time
 		return 0, fmt.Errorf("ladder: %w", err)
 	}
 	takes, out := []Take{{Rule: offences, Key: key, Cost: 1}}, make([]Decision, 1)
-	if err := l.store.Apply(ctx, takes, out); err != nil {
+	if err := l.applyWithin(ctx, takes, out); err != nil {
 		return 0, err
 	}
 	step := len(ladder.Steps) - 1
 	if out[0].Allowed {
 		step -= int(out[0].Remaining)
 	}
-	return ladder.Steps[step], l.Block(ctx, key, ladder.Steps[step])
+	blocked := l.blockWithin(ctx, l.requestBudget(), ladder.Steps[step], l.buckets(ctx, key))
+	return ladder.Steps[step], blocked
+}
+
+// requestBudget bounds what a request waits for the store.
+func (l *Limiter) requestBudget() time.Duration {
+	if l.guard == nil {
+		return 0
+	}
+	return l.guard.budget
+}
+
+// applyWithin applies takes for which no fail mode could answer, within the budget, and not at all while their server
+// is given a rest.
+func (l *Limiter) applyWithin(ctx context.Context, takes []Take, out []Decision) error {
+	if l.guard == nil {
+		return l.store.Apply(ctx, takes, out)
+	}
+	now := time.Now()
+	for i := range takes {
+		if !l.passes(ctx, &takes[i], now) {
+			return errOpen
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.guard.budget)
+	defer cancel()
+	return l.store.Apply(ctx, takes, out)
 }

@@ -92,14 +92,6 @@ type Plain struct {
 	ResetAfter time.Duration
 }
 
-// Keys is the operator's side of a store.
-type Keys interface {
-	// Reset forgets what a key has spent, and lifts a block.
-	Reset(ctx context.Context, r *Rule, key string) error
-	// Block denies a key for d from now, whatever its state; 0 lifts the block.
-	Block(ctx context.Context, r *Rule, key string, d time.Duration) error
-}
-
 var (
 	// ErrClosed is returned by stores that have been closed.
 	ErrClosed = errors.New("sluice: store is closed")

@@ -107,10 +107,10 @@ func TestTLS(t *testing.T) {
 func TestInvalidRules(t *testing.T) {
 	s := openStore(t, memcachestore.Config{})
 	for _, r := range []*sluice.Rule{nil, {Name: "r"}} {
-		if err := s.Reset(ctx, r, "k"); !errors.Is(err, sluice.ErrInvalid) {
+		if err := s.Reset(ctx, sluice.Bucket{Rule: r, Key: "k"}); !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("reset: %v", err)
 		}
-		if err := s.Block(ctx, r, "k", time.Hour); !errors.Is(err, sluice.ErrInvalid) {
+		if err := s.Block(ctx, sluice.Bucket{Rule: r, Key: "k"}, time.Hour); !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("block: %v", err)
 		}
 	}

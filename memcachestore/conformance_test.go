@@ -50,12 +50,12 @@ func (s *spread) Apply(ctx context.Context, takes []sluice.Take, out []sluice.De
 	return s.next().Apply(ctx, takes, out)
 }
 
-func (s *spread) Reset(ctx context.Context, r *sluice.Rule, key string) error {
-	return s.next().Reset(ctx, r, key)
+func (s *spread) Reset(ctx context.Context, b sluice.Bucket) error {
+	return s.next().Reset(ctx, b)
 }
 
-func (s *spread) Block(ctx context.Context, r *sluice.Rule, key string, d time.Duration) error {
-	return s.next().Block(ctx, r, key, d)
+func (s *spread) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
+	return s.next().Block(ctx, b, d)
 }
 
 // TestConformance holds the store to what it promises of many processes: all but that the takes of one call, on several

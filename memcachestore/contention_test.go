@@ -124,7 +124,7 @@ func TestConflict(t *testing.T) {
 		}
 	}
 	meddle(func() {
-		if err := other.Reset(ctx, rule, "k"); err != nil {
+		if err := other.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -178,7 +178,7 @@ func TestGivenBack(t *testing.T) {
 			t.Errorf("%v: %d are spent of a call that was denied", l, n)
 		}
 		// Its ID was not charged, so it is decided anew.
-		if err := s.Reset(ctx, full, "k"); err != nil {
+		if err := s.Reset(ctx, sluice.Bucket{Rule: full, Key: "k"}); err != nil {
 			t.Error(err)
 		}
 		if out = apply(t, s, both...); out[0].Granted != 3 || out[1].Granted != 1 {
@@ -218,7 +218,7 @@ func TestDeniedForGood(t *testing.T) {
 	full, charged, plain := strict("full"), strict("charged"), newRule("plain", window(5))
 	apply(t, s, sluice.Take{Rule: full, Key: "k", Cost: 5})
 	meddle(func() {
-		if err := other.Reset(ctx, full, "k"); err != nil {
+		if err := other.Reset(ctx, sluice.Bucket{Rule: full, Key: "k"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -245,7 +245,7 @@ func TestDeniedLate(t *testing.T) {
 	meddle(func() {
 		apply(t, other, sluice.Take{Rule: full, Key: "k", Cost: 2})
 		meddle(func() {
-			if err := other.Reset(ctx, full, "k"); err != nil {
+			if err := other.Reset(ctx, sluice.Bucket{Rule: full, Key: "k"}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -164,10 +164,10 @@ func TestDamaged(t *testing.T) {
 		t.Fatal(answer)
 	}
 	refused(t, "a damaged value", s, take)
-	if err := s.Block(ctx, rule, "k", time.Hour); !errors.Is(err, sluice.ErrUnavailable) {
+	if err := s.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, time.Hour); !errors.Is(err, sluice.ErrUnavailable) {
 		t.Errorf("block: %v", err)
 	}
-	if err := s.Reset(ctx, rule, "k"); err != nil {
+	if err := s.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	if d := apply(t, s, take)[0]; d.Remaining != 4 {
@@ -237,7 +237,7 @@ func TestNobodyThere(t *testing.T) {
 		refused(t, what, s, sluice.Take{Rule: rule, Key: "k", Cost: 1})
 		refused(t, what+", for a peek", s, sluice.Take{Rule: rule, Key: "k"})
 		for verb, err := range map[string]error{
-			"reset": s.Reset(ctx, rule, "k"), "block": s.Block(ctx, rule, "k", time.Hour), "ping": s.Ping(ctx),
+			"reset": s.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}), "block": s.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, time.Hour), "ping": s.Ping(ctx),
 		} {
 			if !errors.Is(err, sluice.ErrUnavailable) {
 				t.Errorf("%s: %s: error %v", what, verb, err)

@@ -216,14 +216,14 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	return nil
 }
 
-// Reset forgets what a key has spent, and lifts a block. It also does so if what is stored cannot be read.
-func (s *Store) Reset(ctx context.Context, r *sluice.Rule, key string) error {
-	return s.change(ctx, "reset", r, key, replace, func(it *item, _ int64) { it.reset(r.Limit.Params()) })
+// Reset forgets what was spent of a bucket, and lifts a block. It also does so if what is stored cannot be read.
+func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
+	return s.change(ctx, "reset", b, replace, func(it *item, _ int64) { it.reset(b.Effective().Params()) })
 }
 
-// Block denies a key for d; 0 lifts the block.
-func (s *Store) Block(ctx context.Context, r *sluice.Rule, key string, d time.Duration) error {
-	return s.change(ctx, "block", r, key, fail, func(it *item, now int64) {
+// Block denies a bucket's takes for d; 0 lifts the block.
+func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
+	return s.change(ctx, "block", b, fail, func(it *item, now int64) {
 		it.blocked = 0
 		if d > 0 {
 			it.blocked = min(now+d.Microseconds(), step.MaxTime)
@@ -231,14 +231,14 @@ func (s *Store) Block(ctx context.Context, r *sluice.Rule, key string, d time.Du
 	})
 }
 
-func (s *Store) change(ctx context.Context, what string, r *sluice.Rule, key string, bad unreadable, f changer) error {
+func (s *Store) change(ctx context.Context, what string, b sluice.Bucket, bad unreadable, f changer) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if r == nil || r.Limit.Params() == nil {
-		return fmt.Errorf("memcachestore: %s: %w: the rule was not made by NewRule", what, sluice.ErrInvalid)
+	if err := b.Check(); err != nil {
+		return fmt.Errorf("memcachestore: %s: %w", what, err)
 	}
-	u := s.unit(r.Identity(), key)
+	u := s.unit(b.Rule.Identity(), b.Key)
 	return s.serve(ctx, what, []*unit{u}, func(ctx context.Context) error { return s.update(ctx, u, bad, f) })
 }
 

@@ -74,14 +74,14 @@ func TestEveryKeyExpires(t *testing.T) {
 	apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: -1, At: d.At})
 	check("giving back", false)
 	for _, block := range []time.Duration{time.Hour, 40 * 24 * time.Hour, 0} {
-		if err := s.Block(ctx, rule, "k", block); err != nil {
+		if err := s.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, block); err != nil {
 			t.Error(err)
 		}
 		check(fmt.Sprint("a block of ", block), block > 0)
 	}
 	apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1, ID: 7})
 	check("a take with an ID", true)
-	if err := s.Reset(ctx, rule, "k"); err != nil {
+	if err := s.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}); err != nil {
 		t.Error(err)
 	}
 	check("a reset, which leaves the ID", true)

@@ -188,25 +188,32 @@ func (s *Store) applyPlain(takes []sluice.Take, out []sluice.Decision) bool {
 	return true
 }
 
-// Reset forgets what a key has spent, and lifts a block.
-func (s *Store) Reset(ctx context.Context, r *sluice.Rule, key string) error {
-	if err := ctx.Err(); err != nil {
+// Reset forgets what was spent of a bucket, and lifts a block.
+func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
+	if err := checked(ctx, &b); err != nil {
 		return err
 	}
-	s.table.Reset(s.table.Hash(r.Identity(), key), r.Limit.Params(), s.micros())
+	s.table.Reset(s.table.Hash(b.Rule.Identity(), b.Key), b.Effective().Params(), s.micros())
 	return nil
 }
 
-// Block denies a key for d; 0 lifts the block.
-func (s *Store) Block(ctx context.Context, r *sluice.Rule, key string, d time.Duration) error {
-	if err := ctx.Err(); err != nil {
+// Block denies a bucket's takes for d; 0 lifts the block.
+func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
+	if err := checked(ctx, &b); err != nil {
 		return err
 	}
 	now := s.micros()
-	if !s.table.Block(s.table.Hash(r.Identity(), key), now, now+d.Microseconds()) {
+	if !s.table.Block(s.table.Hash(b.Rule.Identity(), b.Key), now, now+d.Microseconds()) {
 		return fmt.Errorf("memstore: block: %w: raise Config.Bytes", sluice.ErrFull)
 	}
 	return nil
+}
+
+func checked(ctx context.Context, b *sluice.Bucket) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return b.Check()
 }
 
 // Len counts the keys that have spent something which has not worn off. It looks at all of them.

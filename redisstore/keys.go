@@ -10,17 +10,22 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Reset forgets what a key has spent, and lifts a block. In a Cluster it finds only buckets whose takes have no Slot.
-func (s *Store) Reset(ctx context.Context, r *sluice.Rule, key string) error {
-	of := name{rule: r.Identity(), key: key}
-	state, block := string(s.names.state(nil, &of, r.Limit.Params())), string(s.names.block(nil, &of))
+// Reset forgets what was spent of a bucket, and lifts a block.
+func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
+	of, err := nameOf(&b)
+	if err != nil {
+		return err
+	}
+	state, block := string(s.names.state(nil, &of, b.Effective().Params())), string(s.names.block(nil, &of))
 	return unavailable(s.client.Do(ctx, s.client.B().Del().Key(state, block).Build()).Error())
 }
 
-// Block denies a key for d, whatever it has spent; 0 lifts the block. In a Cluster it finds only buckets whose takes
-// have no Slot.
-func (s *Store) Block(ctx context.Context, r *sluice.Rule, key string, d time.Duration) error {
-	of := name{rule: r.Identity(), key: key}
+// Block denies a bucket's takes for d, whatever was spent of it; 0 lifts the block.
+func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
+	of, err := nameOf(&b)
+	if err != nil {
+		return err
+	}
 	block := string(s.names.block(nil, &of))
 	if d.Microseconds() <= 0 {
 		return unavailable(s.client.Do(ctx, s.client.B().Del().Key(block).Build()).Error())
@@ -33,6 +38,13 @@ func (s *Store) Block(ctx context.Context, r *sluice.Rule, key string, d time.Du
 	command := s.client.B().Set().Key(block).Value(strconv.FormatInt(till, 10)).
 		PxMilliseconds(d.Milliseconds() + 1 + s.margin).Build()
 	return unavailable(s.client.Do(ctx, command).Error())
+}
+
+func nameOf(b *sluice.Bucket) (name, error) {
+	if err := b.Check(); err != nil {
+		return name{}, fmt.Errorf("redisstore: %w", err)
+	}
+	return name{rule: b.Rule.Identity(), key: b.Key, slot: b.Slot}, nil
 }
 
 // micros asks the server for its time.

@@ -107,7 +107,7 @@ func TestLeastPrivilege(t *testing.T) {
 				t.Fatalf("%s: %v", a.name, err)
 			}
 		}
-		if err := errors.Join(store.Block(ctx, rule, "k", time.Second), store.Reset(ctx, rule, "k")); err != nil {
+		if err := errors.Join(store.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, time.Second), store.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"})); err != nil {
 			t.Errorf("%s: %v", a.name, err)
 		}
 	}

@@ -130,12 +130,12 @@ func TestEveryKeyExpires(t *testing.T) {
 				expires("a settlement")
 				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: -1, At: first.At})
 				expires("giving back")
-				if err := store.Block(context.Background(), rule, "k", time.Minute); err != nil {
+				if err := store.Block(context.Background(), sluice.Bucket{Rule: rule, Key: "k"}, time.Minute); err != nil {
 					t.Fatal(err)
 				}
 				apply(t, store, take)
 				expires("a block")
-				if err := store.Reset(context.Background(), rule, "k"); err != nil {
+				if err := store.Reset(context.Background(), sluice.Bucket{Rule: rule, Key: "k"}); err != nil {
 					t.Fatal(err)
 				}
 				expires("a reset")
@@ -186,10 +186,10 @@ func TestKilledServer(t *testing.T) {
 			t.Fatalf("without a server: %v", err)
 		}
 	}
-	if err := store.Block(context.Background(), rule, "k", time.Minute); !errors.Is(err, sluice.ErrUnavailable) {
+	if err := store.Block(context.Background(), sluice.Bucket{Rule: rule, Key: "k"}, time.Minute); !errors.Is(err, sluice.ErrUnavailable) {
 		t.Errorf("block without a server: %v", err)
 	}
-	if err := store.Reset(context.Background(), rule, "k"); !errors.Is(err, sluice.ErrUnavailable) {
+	if err := store.Reset(context.Background(), sluice.Bucket{Rule: rule, Key: "k"}); !errors.Is(err, sluice.ErrUnavailable) {
 		t.Errorf("reset without a server: %v", err)
 	}
 	if err := server.Restart(); err != nil {

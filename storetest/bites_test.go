@@ -106,8 +106,21 @@ func brokenCalls() []broken {
 		{"reads, then writes", racing, "Linearizable"},
 		{"heeds shadow rules", asking(remaking(func(r *sluice.Rule) { r.Shadow = false })), "History Transcripts/several"},
 		{"does not reset", tampered(func(h *hooked) {
-			h.reset = func(context.Context, *sluice.Rule, string) error { return nil }
-		}), "Linearizable Transcripts/blocks"},
+			h.reset = func(context.Context, sluice.Bucket) error { return nil }
+		}), "Buckets Linearizable Transcripts/blocks"},
+		{"does not find what is counted under a slot", tampered(func(h *hooked) {
+			h.reset = func(ctx context.Context, b sluice.Bucket) error {
+				if b.Slot != "" {
+					return nil
+				}
+				return h.Reference.Reset(ctx, b)
+			}
+		}), "Buckets"},
+		{"resets under the rule's limit alone", tampered(func(h *hooked) {
+			h.reset = func(ctx context.Context, b sluice.Bucket) error {
+				return h.Reference.Reset(ctx, sluice.Bucket{Rule: b.Rule, Key: b.Key})
+			}
+		}), "Buckets"},
 		{"gives back what has worn off", tampered(func(h *hooked) {
 			h.ask = func(t *sluice.Take) {
 				if t.Cost < 0 {

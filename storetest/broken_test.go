@@ -25,7 +25,7 @@ type hooked struct {
 	ask    func(t *sluice.Take)
 	answer func(t *sluice.Take, d *sluice.Decision)
 	apply  func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error
-	reset  func(ctx context.Context, r *sluice.Rule, key string) error
+	reset  func(ctx context.Context, b sluice.Bucket) error
 	length func() int
 }
 
@@ -53,23 +53,23 @@ func (h *hooked) Apply(ctx context.Context, takes []sluice.Take, out []sluice.De
 	return nil
 }
 
-func (h *hooked) Reset(ctx context.Context, r *sluice.Rule, key string) error {
+func (h *hooked) Reset(ctx context.Context, b sluice.Bucket) error {
 	if h.reset != nil {
-		return h.reset(ctx, r, key)
+		return h.reset(ctx, b)
 	}
-	t := sluice.Take{Rule: r, Key: key}
+	t := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot}
 	if h.ask != nil {
 		h.ask(&t)
 	}
-	return h.Reference.Reset(ctx, t.Rule, t.Key)
+	return h.Reference.Reset(ctx, t.Bucket())
 }
 
-func (h *hooked) Block(ctx context.Context, r *sluice.Rule, key string, d time.Duration) error {
-	t := sluice.Take{Rule: r, Key: key}
+func (h *hooked) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
+	t := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot}
 	if h.ask != nil {
 		h.ask(&t)
 	}
-	return h.Reference.Block(ctx, t.Rule, t.Key, d)
+	return h.Reference.Block(ctx, t.Bucket(), d)
 }
 
 func (h *hooked) Len() int {
@@ -197,7 +197,7 @@ func shortLived(h *hooked) {
 		}
 		for i := range takes {
 			if out[i].ResetAfter < time.Second && takes[i].Cost > 0 {
-				_ = h.Reference.Reset(ctx, takes[i].Rule, takes[i].Key)
+				_ = h.Reference.Reset(ctx, takes[i].Bucket())
 			}
 		}
 		return nil

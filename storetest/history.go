@@ -82,9 +82,9 @@ func (p *player) play(o *op) ([]sluice.Decision, error) {
 	ctx := context.Background()
 	switch o.keys {
 	case "reset":
-		return nil, p.store.(sluice.Keys).Reset(ctx, o.rule, o.key)
+		return nil, p.store.(sluice.Keys).Reset(ctx, sluice.Bucket{Rule: o.rule, Key: o.key})
 	case "block":
-		return nil, p.store.(sluice.Keys).Block(ctx, o.rule, o.key, o.block)
+		return nil, p.store.(sluice.Keys).Block(ctx, sluice.Bucket{Rule: o.rule, Key: o.key}, o.block)
 	}
 	takes, out := make([]sluice.Take, len(o.takes)), make([]sluice.Decision, len(o.takes))
 	for i, t := range o.takes {

@@ -56,7 +56,7 @@ func (p *probe) spent(r *sluice.Rule, key string) int64 {
 }
 
 func (p *probe) reset(r *sluice.Rule, key string) {
-	if err := p.store.(sluice.Keys).Reset(context.Background(), r, key); err != nil {
+	if err := p.store.(sluice.Keys).Reset(context.Background(), sluice.Bucket{Rule: r, Key: key}); err != nil {
 		p.failf("reset: %w", err)
 	}
 }

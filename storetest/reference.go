@@ -268,27 +268,27 @@ func (r *Reference) remember(t *sluice.Take, d *sluice.Decision, now int64) {
 	r.charged[idName{keyName{t.Rule.Name, t.Key}, t.ID}] = chargedID{d.Allowed, d.Granted, d.At, max(d.At, now) + dedupe}
 }
 
-// Reset forgets what a key has spent, and lifts a block.
-func (r *Reference) Reset(ctx context.Context, rule *sluice.Rule, key string) error {
+// Reset forgets what was spent of a bucket, and lifts a block.
+func (r *Reference) Reset(ctx context.Context, b sluice.Bucket) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now()
-	delete(r.meters, meterName{keyName{rule.Name, key}, kindOf(&rule.Limit)})
-	delete(r.blocks, keyName{rule.Name, key})
+	delete(r.meters, meterName{keyName{b.Rule.Name, b.Key}, kindOf(b.Effective())})
+	delete(r.blocks, keyName{b.Rule.Name, b.Key})
 	return nil
 }
 
-// Block denies a key for d; 0 lifts the block.
-func (r *Reference) Block(ctx context.Context, rule *sluice.Rule, key string, d time.Duration) error {
+// Block denies a bucket's takes for d; 0 lifts the block.
+func (r *Reference) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.blocks[keyName{rule.Name, key}] = r.now() + d.Microseconds()
+	r.blocks[keyName{b.Rule.Name, b.Key}] = r.now() + d.Microseconds()
 	return nil
 }
 

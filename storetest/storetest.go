@@ -103,6 +103,7 @@ func checks() []check {
 		{"Transfer", transfer, need{}},
 		{"AllOrNothing", allOrNothing, need{}},
 		{"OnceByID", onceByID, need{ids: true}},
+		{"Buckets", buckets, need{keys: true}},
 	}
 	for _, a := range algorithms {
 		all = append(all,

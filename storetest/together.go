@@ -143,10 +143,10 @@ func cancelled(o *opener) error {
 		p.expect(a.name+": spent by calls whose context had ended", p.spent(rule, "k"), 0)
 		if keys, ok := p.store.(sluice.Keys); ok && !o.caps.NoKeys {
 			p.take(rule, "k", 5)
-			if err := keys.Reset(ctx, rule, "k"); !errors.Is(err, context.Canceled) {
+			if err := keys.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}); !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("%s: reset with a context that has ended returned error %v", a.name, err)
 			}
-			if err := keys.Block(ctx, rule, "other", time.Hour); !errors.Is(err, context.Canceled) {
+			if err := keys.Block(ctx, sluice.Bucket{Rule: rule, Key: "other"}, time.Hour); !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("%s: block with a context that has ended returned error %v", a.name, err)
 			}
 			p.expect(a.name+": spent, after a reset whose context had ended", p.spent(rule, "k"), 5)

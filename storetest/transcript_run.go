@@ -96,9 +96,9 @@ func (w *teller) play(c *call) ([]string, error) {
 		}
 		var err error
 		if c.verb == "reset" {
-			err = keys.Reset(ctx, c.rule, c.key)
+			err = keys.Reset(ctx, sluice.Bucket{Rule: c.rule, Key: c.key})
 		} else {
-			err = keys.Block(ctx, c.rule, c.key, c.block)
+			err = keys.Block(ctx, sluice.Bucket{Rule: c.rule, Key: c.key}, c.block)
 		}
 		return []string{"done"}, err
 	case "decide":

@@ -1,0 +1,124 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Bucket is where takes are counted: it names what an operator looks at, resets or blocks.
+type Bucket struct {
+	Rule  *Rule
+	Limit *Limit // as in Take.Limit: another kind of algorithm counts in another place; nil means Rule.Limit
+	Key   string
+	Slot  string // as in the takes: a Redis Cluster keeps what shares it together
+}
+
+// Bucket is where the take is counted.
+func (t *Take) Bucket() Bucket { return Bucket{t.Rule, t.Limit, t.Key, t.Slot} }
+
+// Effective is the limit that applies to the bucket.
+func (b *Bucket) Effective() *Limit {
+	if b.Limit != nil {
+		return b.Limit
+	}
+	return &b.Rule.Limit
+}
+
+// Check tells what is wrong with a bucket that a caller has named. It is for stores.
+func (b *Bucket) Check() error {
+	switch {
+	case b.Rule == nil || b.Rule.Limit.params == nil:
+		return fmt.Errorf("%w: the bucket's rule was not made by NewRule", ErrInvalid)
+	case b.Effective().params == nil:
+		return fmt.Errorf("%w: the bucket's limit was not made by Limit.Build", ErrInvalid)
+	}
+	return nil
+}
+
+// Keys is the operator's side of a store.
+type Keys interface {
+	// Reset forgets what was spent of a bucket, and lifts a block.
+	Reset(ctx context.Context, b Bucket) error
+	// Block denies a bucket's takes for d from now, whatever its state; 0 lifts the block.
+	Block(ctx context.Context, b Bucket, d time.Duration) error
+}
+
+// operatorBudget bounds what an operator asks of a [Remote] store. There is no fail mode that could answer instead, and
+// a person can wait longer than a request.
+const operatorBudget = time.Second
+
+// Reset forgets what the key has spent under all of the limiter's rules, and lifts blocks.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	return l.ResetBuckets(ctx, l.buckets(ctx, key)...)
+}
+
+// Block denies the key for d from now, whatever it has spent; 0 lifts the block.
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
+	return l.BlockBuckets(ctx, d, l.buckets(ctx, key)...)
+}
+
+// ResetBuckets is [Limiter.Reset] for those who use [Limiter.Decide].
+func (l *Limiter) ResetBuckets(ctx context.Context, buckets ...Bucket) error {
+	return l.onBuckets(ctx, operatorBudget, buckets, Keys.Reset)
+}
+
+// BlockBuckets is [Limiter.Block] for those who use [Limiter.Decide].
+func (l *Limiter) BlockBuckets(ctx context.Context, d time.Duration, buckets ...Bucket) error {
+	return l.blockWithin(ctx, operatorBudget, d, buckets)
+}
+
+func (l *Limiter) blockWithin(ctx context.Context, budget, d time.Duration, buckets []Bucket) error {
+	if d < 0 {
+		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
+	}
+	return l.onBuckets(ctx, budget, buckets, func(keys Keys, ctx context.Context, b Bucket) error {
+		return keys.Block(ctx, b, d)
+	})
+}
+
+// buckets are where the key is counted.
+func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
+	all := make([]Bucket, len(l.rules))
+	for i, r := range l.rules {
+		all[i] = Bucket{Rule: r, Limit: l.LimitFor(ctx, key), Key: key}
+	}
+	return all
+}
+
+// onBuckets does something with each bucket, and has this process forget what it knows of them.
+func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets []Bucket, do func(Keys, context.Context, Bucket) error) error {
+	keys, ok := l.store.(Keys)
+	if !ok {
+		return fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
+	}
+	if l.guard != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, budget)
+		defer cancel()
+	}
+	var faults []error
+	for i := range buckets {
+		b := &buckets[i]
+		if err := b.Check(); err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		faults = append(faults, do(keys, ctx, *b))
+		l.forget(b)
+	}
+	return errors.Join(faults...)
+}
+
+// forget has this process ask the store about a bucket again. Other processes may still spend what they have leased of
+// it, and remember a denial for a second.
+func (l *Limiter) forget(b *Bucket) {
+	if l.guard == nil {
+		return
+	}
+	l.leases.drop(b.Rule.Name, b.Key)
+	l.guard.denials.forget(b.Rule, b.Key)
+	p, local := l.local.share(b.Effective(), l.liveNodes()).Params(), l.local.open()
+	local.Reset(local.Hash(b.Rule.id, b.Key), p, time.Now().UnixMicro())
+}

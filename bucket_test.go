@@ -1,0 +1,154 @@
+package sluice_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// deafStore is a far store that does not hear operators either.
+type deafStore struct{ *farStore }
+
+func (s deafStore) Reset(ctx context.Context, b sluice.Bucket) error {
+	if s.disturb != nil {
+		return s.disturb(ctx, nil)
+	}
+	return s.Store.Reset(ctx, b)
+}
+
+func (s deafStore) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
+	if s.disturb != nil {
+		return s.disturb(ctx, nil)
+	}
+	return s.Store.Block(ctx, b, d)
+}
+
+// What no fail mode can answer is bounded too: the request's part by its budget, the operator's by a second.
+func TestBudgetOfTheRest(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(l *sluice.Limiter, r *sluice.Reservation) error
+		want time.Duration
+	}{
+		"settle": {func(_ *sluice.Limiter, r *sluice.Reservation) error { return r.Settle(background, 1) }, sluice.DefaultBudget},
+		"cancel": {func(_ *sluice.Limiter, r *sluice.Reservation) error { return r.Cancel(background) }, sluice.DefaultBudget},
+		"escalate": {func(l *sluice.Limiter, _ *sluice.Reservation) error {
+			_, err := l.Escalate(background, "k", sluice.Ladder{Steps: []time.Duration{time.Minute}, Forget: time.Hour})
+			return err
+		}, sluice.DefaultBudget},
+		"reset": {func(l *sluice.Limiter, _ *sluice.Reservation) error { return l.Reset(background, "k") }, time.Second},
+		"block": {func(l *sluice.Limiter, _ *sluice.Reservation) error { return l.Block(background, "k", time.Hour) }, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := deafStore{newFar()}
+				rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100)})
+				l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+				r, err := l.Reserve(background, "k", 5)
+				if err != nil || !r.Allowed {
+					t.Fatal(r, err)
+				}
+				s.disturb = hangs
+				start := time.Now()
+				err = c.do(l, r)
+				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != c.want {
+					t.Errorf("%v after %v, want %v", err, took, c.want)
+				}
+			})
+		})
+	}
+}
+
+// While a server is given a rest, it is not asked to settle either.
+func TestSettleHeedsTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		l := farLimiter(t, s, sluice.FailOpen)
+		r := sluice.Must(l.Reserve(t.Context(), "k", 5))
+		s.disturb = refuses
+		for range 50 {
+			if _, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := s.calls.Load()
+		if err := r.Cancel(t.Context()); !errors.Is(err, sluice.ErrUnavailable) || s.calls.Load() != before {
+			t.Errorf("%v after %d calls", err, s.calls.Load()-before)
+		}
+		s.disturb = nil
+		pause(time.Minute)
+		if err := r.Cancel(t.Context()); !errors.Is(err, sluice.ErrUnavailable) { // this call is what has it probed
+			t.Error(err)
+		}
+		pause(time.Minute)
+		if err := r.Cancel(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if d := sluice.Must(l.Peek(t.Context(), "k")); d.Remaining != d.Limit {
+			t.Errorf("%d of %d remain after the reservation was given back", d.Remaining, d.Limit)
+		}
+	})
+}
+
+// A process that resets a key has forgotten at once that it was refused, and what it would admit without the store.
+func TestResetIsSeenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(2).With(sluice.FixedWindow)})
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		allowed := func() (n int) {
+			for range 5 {
+				if d := sluice.Must(l.Allow(t.Context(), "k")); d.Allowed {
+					n++
+				}
+			}
+			return n
+		}
+		if n := allowed(); n != 2 {
+			t.Fatalf("%d of 2 allowed", n)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if n := allowed(); n != 2 {
+			t.Errorf("%d of 2 allowed after a reset", n)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		s.disturb = refuses
+		if n := allowed(); n != 2 {
+			t.Errorf("%d of 2 allowed after a reset, without the store", n)
+		}
+	})
+}
+
+// Buckets of rules that the limiter does not know by itself are named by the caller, who may name them wrongly.
+func TestBuckets(t *testing.T) {
+	s := newFar()
+	l := sluice.Must(sluice.NewRules(s, nil))
+	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(2)})
+	take, out := []sluice.Take{{Rule: rule, Key: "k", Slot: "s", Cost: 2}}, make([]sluice.Decision, 1)
+	for range 3 {
+		if ok, err := l.Decide(background, take, out); !ok || err != nil {
+			t.Fatal(out, err)
+		}
+		if err := l.ResetBuckets(background, take[0].Bucket()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.BlockBuckets(background, time.Hour, take[0].Bucket()); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := l.Decide(background, take, out); ok || err != nil {
+		t.Error("allowed though blocked", err)
+	}
+	for _, wrong := range []sluice.Bucket{{Key: "k"}, {Rule: &sluice.Rule{Name: "raw"}}, {Rule: rule, Limit: &sluice.Limit{}}} {
+		if err := l.ResetBuckets(background, wrong); !errors.Is(err, sluice.ErrInvalid) {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
+}

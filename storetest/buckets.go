@@ -1,0 +1,54 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// buckets resets and blocks what was counted under a slot, and under another limit than the rule's: it reaches those and
+// no others.
+func buckets(o *opener) error {
+	p := o.probe()
+	ctx, keys := context.Background(), p.store.(sluice.Keys)
+	other := sluice.Must(sluice.PerHour(7).With(sluice.FixedWindow).Build())
+	for _, a := range algorithms {
+		rule := a.rule("buckets "+a.name, 5, time.Hour)
+		limits := []*sluice.Limit{nil, other}
+		if a.name == "fixed_window" { // the other limit counts in the same place
+			limits = limits[:1]
+		}
+		for _, slot := range []string{"", "tenant", "{}"} {
+			for i, limit := range limits {
+				key := fmt.Sprint("key of ", slot, i)
+				take := sluice.Take{Rule: rule, Limit: limit, Key: key, Slot: slot, Cost: 1}
+				peek := take
+				peek.Cost = 0
+				p.apply(take, take)
+				p.take(rule, "bystander", 1)
+				if err := keys.Reset(ctx, take.Bucket()); err != nil {
+					return err
+				}
+				what := fmt.Sprintf("%s, slot %q, limit %d: ", a.name, slot, i)
+				d := p.apply(peek)[0]
+				p.expect(what+"remains after a reset", d.Remaining, d.Limit)
+				if err := keys.Block(ctx, take.Bucket(), time.Hour); err != nil {
+					return err
+				}
+				if d := p.apply(take)[0]; d.Allowed {
+					p.failf("%sallowed though blocked", what)
+				}
+				if err := keys.Block(ctx, take.Bucket(), 0); err != nil {
+					return err
+				}
+				if d := p.apply(take)[0]; !d.Allowed {
+					p.failf("%sdenied though no longer blocked", what)
+				}
+			}
+		}
+		p.expect(a.name+": spent by the bystander", p.spent(rule, "bystander"), min(5, 3*int64(len(limits))))
+	}
+	return p.fault()
+}
