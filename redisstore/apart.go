@@ -115,19 +115,19 @@ func (s *Store) giveBack(ctx context.Context, g *slotGroup) {
 }
 
 // Servers is how many parts of the store can fail by themselves: in a Cluster sixteen equal parts of its slots, which
-// live on one server each or share one with others.
+// live on one server each or share one with others. A store that was never connected may turn out to be one.
 func (s *Store) Servers() int {
-	if s.names.tagged {
-		return clusterParts
+	if s.link.Load() != nil && !s.names.tagged {
+		return 1
 	}
-	return 1
+	return clusterParts
 }
 
 const clusterParts = 16
 
 // Server is the number of the part that a take's key belongs to.
 func (s *Store) Server(t *sluice.Take) int {
-	if !s.names.tagged {
+	if s.link.Load() == nil || !s.names.tagged {
 		return 0
 	}
 	return int(slotOf((&name{key: t.Key, slot: t.Slot}).tag())) * clusterParts / clusterSlots

@@ -56,15 +56,16 @@ func (s *Store) beat(ctx context.Context, member string) {
 	}
 	now := micros / 1000
 	key, old := s.nodesKey(), strconv.FormatInt(now-(missedBeats*s.every).Milliseconds(), 10)
-	b := s.client.B
-	results := s.client.DoMulti(ctx,
-		b().Zadd().Key(key).ScoreMember().ScoreMember(float64(now), member).Build(),
-		b().Zremrangebyscore().Key(key).Min("-inf").Max("("+old).Build(),
-		b().Zcard().Key(key).Build(),
-		b().Pexpire().Key(key).Milliseconds(2*(missedBeats*s.every).Milliseconds()).Build(),
-	)
-	if n, err := results[2].AsInt64(); err == nil {
-		s.nodes.Store(n)
+	ttl := strconv.FormatInt(2*(missedBeats*s.every).Milliseconds(), 10)
+	if s.do(ctx, "ZADD", key, strconv.FormatInt(now, 10), member) != nil ||
+		s.do(ctx, "ZREMRANGEBYSCORE", key, "-inf", "("+old) != nil ||
+		s.do(ctx, "PEXPIRE", key, ttl) != nil {
+		return
+	}
+	if reply, err := s.ask(ctx, "ZCARD", key); err == nil {
+		if n, err := reply.AsInt64(); err == nil {
+			s.nodes.Store(n)
+		}
 	}
 }
 
@@ -72,5 +73,5 @@ func (s *Store) beat(ctx context.Context, member string) {
 func (s *Store) leave(ctx context.Context, member string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_ = s.client.Do(ctx, s.client.B().Zrem().Key(s.nodesKey()).Member(member).Build()).Error()
+	_ = s.do(ctx, "ZREM", s.nodesKey(), member)
 }

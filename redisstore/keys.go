@@ -12,52 +12,75 @@ import (
 
 // Reset forgets what was spent of a bucket, and lifts a block.
 func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
-	of, err := nameOf(&b)
+	of, err := s.nameOf(&b)
 	if err != nil {
 		return err
 	}
 	state, block := string(s.names.state(nil, &of, b.Effective().Params())), string(s.names.block(nil, &of))
-	return unavailable(s.client.Do(ctx, s.client.B().Del().Key(state, block).Build()).Error())
+	return s.do(ctx, "DEL", state, block)
 }
 
 // Block denies a bucket's takes for d, whatever was spent of it; 0 lifts the block.
 func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
-	of, err := nameOf(&b)
+	of, err := s.nameOf(&b)
 	if err != nil {
 		return err
 	}
 	block := string(s.names.block(nil, &of))
 	if d.Microseconds() <= 0 {
-		return unavailable(s.client.Do(ctx, s.client.B().Del().Key(block).Build()).Error())
+		return s.do(ctx, "DEL", block)
 	}
 	now, err := s.micros(ctx)
 	if err != nil {
 		return err
 	}
 	till := min(now+d.Microseconds(), step.MaxTime)
-	command := s.client.B().Set().Key(block).Value(strconv.FormatInt(till, 10)).
-		PxMilliseconds(d.Milliseconds() + 1 + s.margin).Build()
-	return unavailable(s.client.Do(ctx, command).Error())
+	ttl := strconv.FormatInt(d.Milliseconds()+1+s.margin, 10)
+	return s.do(ctx, "SET", block, strconv.FormatInt(till, 10), "PX", ttl)
 }
 
-func nameOf(b *sluice.Bucket) (name, error) {
+func (s *Store) nameOf(b *sluice.Bucket) (name, error) {
 	if err := b.Check(); err != nil {
 		return name{}, fmt.Errorf("redisstore: %w", err)
+	}
+	if _, err := s.connected(); err != nil { // how keys are named depends on the servers
+		return name{}, unavailable(err)
 	}
 	return name{rule: b.Rule.Identity(), key: b.Key, slot: b.Slot}, nil
 }
 
-// micros asks the server for its time.
+// do sends a command whose reply does not matter. It may be sent twice.
+func (s *Store) do(ctx context.Context, command ...string) error {
+	_, err := s.ask(ctx, command...)
+	return err
+}
+
+// ask sends a command.
+func (s *Store) ask(ctx context.Context, command ...string) (value, error) {
+	reply, err := again(ctx, s, func(c Commander) (any, error) { return c.Do(ctx, command...) })
+	if err != nil {
+		return value{}, unavailable(err)
+	}
+	return valueOf(reply)
+}
+
+// micros is the store's time.
 func (s *Store) micros(ctx context.Context) (int64, error) {
 	if s.now != nil {
 		return s.now().UnixMicro(), nil
 	}
-	parts, err := s.client.Do(ctx, s.client.B().Time().Build()).AsIntSlice()
+	return s.serverMicros(ctx)
+}
+
+// serverMicros asks the server for its time.
+func (s *Store) serverMicros(ctx context.Context) (int64, error) {
+	reply, err := s.ask(ctx, "TIME")
 	if err != nil {
-		return 0, unavailable(err)
+		return 0, err
 	}
-	if len(parts) != 2 {
-		return 0, fmt.Errorf("redisstore: TIME has %d parts", len(parts))
+	parts, err := reply.AsIntSlice()
+	if err != nil || len(parts) != 2 {
+		return 0, fmt.Errorf("redisstore: %w: TIME: the reply has %d parts: %w", sluice.ErrUnavailable, len(parts), err)
 	}
 	return parts[0]*1_000_000 + parts[1], nil
 }

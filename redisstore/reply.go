@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/rueidis"
-
 	"github.com/sluiceproject/sluice"
 )
 
@@ -31,7 +29,7 @@ const staleVerdict = "stale"
 var errForeign = fmt.Errorf("%w: it belongs to another call", sluice.ErrUnavailable)
 
 // read reads the script's reply, and what it found into the call's cells.
-func (c *call) read(message rueidis.RedisMessage, nonce int64) (*reply, error) {
+func (c *call) read(message value, nonce int64) (*reply, error) {
 	if message.IsString() {
 		text, err := message.ToString()
 		if err != nil {
@@ -88,7 +86,7 @@ func (c *call) readShort(text string, nonce int64) (*reply, error) {
 	return &reply{now: s*1_000_000 + m, verdicts: text[8:head]}, c.cells[0].decode(c.ops[0].Params, state)
 }
 
-func (c *call) readValues(values []rueidis.RedisMessage) error {
+func (c *call) readValues(values []value) error {
 	for i := range c.ops {
 		o := &c.ops[i]
 		at := &c.cells[o.cell]

@@ -5,14 +5,8 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
-
-	"github.com/redis/rueidis"
-
-	"github.com/sluiceproject/sluice"
 )
 
 // The script, in parts that are numbered in their order. It never changes while the process runs: values reach it as
@@ -48,38 +42,34 @@ func readScript() string {
 // mostLoads is how often a call has the script loaded: once, unless somebody flushes scripts all the time.
 const mostLoads = 3
 
-// run runs the script. A server that does not know it has not run it, so it is then loaded and called again; nothing
-// else is tried twice, because it may have been charged.
-func (s *Store) run(ctx context.Context, keys []string, packed string) (rueidis.RedisMessage, error) {
+// run runs the script. A server that does not know it has not run it, so it is then loaded and called again. What else is
+// certain not to have run is sent once more; nothing that may have been charged is.
+func (s *Store) run(ctx context.Context, keys []string, packed string) (value, error) {
+	answer, err := again(ctx, s, func(c Commander) (value, error) { return s.runOn(ctx, c, keys, packed) })
+	return answer, unavailable(err)
+}
+
+func (s *Store) runOn(ctx context.Context, c Commander, keys []string, packed string) (value, error) {
 	for tries := 0; ; tries++ {
 		loaded := s.loads.Load()
-		answer, err := s.evalsha(ctx, keys, packed)
-		if !isNoScript(err) || tries == mostLoads {
-			return answer, unavailable(err)
+		answer, err := eval(ctx, c, false, keys, packed)
+		if err == nil {
+			return answer, nil
+		}
+		if v, _ := classify(err); v != unknownScript || tries == mostLoads {
+			return answer, err
 		}
 		if s.names.tagged { // each node of a Cluster has scripts of its own: let the keys choose it
-			command := s.client.B().Eval().Script(script).Numkeys(int64(len(keys))).Key(keys...).Arg(packed).Build()
-			answer, err = s.client.Do(ctx, command).ToMessage()
-			return answer, unavailable(err)
+			return eval(ctx, c, true, keys, packed)
 		}
-		if err := s.loadScript(ctx, loaded); err != nil {
-			return answer, unavailable(err)
+		if err := s.loadScript(ctx, c, loaded); err != nil {
+			return answer, err
 		}
 	}
 }
 
-func (s *Store) evalsha(ctx context.Context, keys []string, packed string) (rueidis.RedisMessage, error) {
-	command := s.client.B().Evalsha().Sha1(scriptSHA).Numkeys(int64(len(keys))).Key(keys...).Arg(packed).Build()
-	return s.client.Do(ctx, command).ToMessage()
-}
-
-func isNoScript(err error) bool {
-	failed, ok := rueidis.IsRedisErr(err)
-	return ok && failed.IsNoScript()
-}
-
 // loadScript loads the script, once for all callers that found it missing at the same time.
-func (s *Store) loadScript(ctx context.Context, before int64) error {
+func (s *Store) loadScript(ctx context.Context, c Commander, before int64) error {
 	select {
 	case s.loading <- struct{}{}:
 		defer func() { <-s.loading }()
@@ -89,20 +79,9 @@ func (s *Store) loadScript(ctx context.Context, before int64) error {
 	if s.loads.Load() != before {
 		return nil // somebody has, since the caller found it missing
 	}
-	if err := s.client.Do(ctx, s.client.B().ScriptLoad().Script(script).Build()).Error(); err != nil {
+	if _, err := c.Do(ctx, "SCRIPT", "LOAD", script); err != nil {
 		return err
 	}
 	s.loads.Add(1)
 	return nil
-}
-
-// unavailable marks an error as the server's, so that a limiter's fail modes act on it.
-func unavailable(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, rueidis.ErrClosing):
-		return fmt.Errorf("redisstore: %w", sluice.ErrClosed)
-	}
-	return fmt.Errorf("redisstore: %w: %w", sluice.ErrUnavailable, err)
 }

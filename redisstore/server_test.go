@@ -196,16 +196,7 @@ func TestKilledServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The script is unknown to the new process, and connections are being made.
-	var err error
-	for range 100 {
-		if err = try(10 * time.Second); err == nil {
-			return
-		}
-		if !errors.Is(err, sluice.ErrUnavailable) {
-			break
-		}
-	}
-	t.Errorf("with a server again: %v", err)
+	await(t, func() error { return try(10 * time.Second) })
 }
 
 // TestStoppedServer: a server that says nothing costs a caller its deadline and no more.

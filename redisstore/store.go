@@ -41,7 +41,7 @@ package redisstore
 
 import (
 	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -53,14 +53,21 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Config is how a store is made. Set URL or Client.
+// Config is how a store is made. Set URL, Client or Commander.
 type Config struct {
 	// URL is the server's: redis://user:password@host:6379/0, rediss:// with TLS, or unix:///path/to.sock?db=0. For a
 	// Cluster, name further nodes: redis://a:6379?addr=b:6379&addr=c:6379. For Sentinel, name the sentinels and what they
 	// watch: redis://a:26379?addr=b:26379&master_set=NAME.
 	URL string
-	// Client is the caller's own client, instead of URL. Close leaves it open.
+	// TLS is for a URL that begins with rediss://: the authorities that are trusted, a client's certificate, a server's
+	// name. Default: the system's authorities, and the name in the URL.
+	TLS *tls.Config
+	// PasswordFile is a file with the password, instead of one in the URL. It is read whenever a connection is made.
+	PasswordFile string
+	// Client is the caller's own rueidis client, instead of URL. Close leaves it open.
 	Client rueidis.Client
+	// Commander is the caller's own client of another library, instead of URL: see package goredis. Close leaves it open.
+	Commander Commander
 	// Prefix is what all keys begin with. Default "sluice:".
 	Prefix string
 	// Now replaces the server's clock. It is for tests: it may run backwards, and keys are kept for an hour longer
@@ -70,9 +77,11 @@ type Config struct {
 
 // Store implements [sluice.Store] on Redis. It is safe for concurrent use.
 type Store struct {
-	client rueidis.Client
-	own    bool // the client is ours to close
-	names  namer
+	link      atomic.Pointer[link] // nil until the store is connected
+	connector connector
+	retries   retries
+
+	names  namer // whether with hash tags is known once there is a link
 	now    func() time.Time
 	wall   func() time.Time // this process' clock, near enough to the server's to say which calendar windows are meant
 	margin int64            // how much longer than their states keys are kept, in milliseconds
@@ -98,20 +107,16 @@ const (
 	keepLonger = 1000
 	// keepVirtual is the same for a clock that is not the server's.
 	keepVirtual = 3600 * 1000
-	// flushDelay is how long the client gathers requests before it writes: much less than a round trip, and enough to
-	// write those of many callers at once.
-	flushDelay     = 20 * time.Microsecond
-	connectTimeout = time.Second
-	// silence is how long a server that has something to answer may say nothing before its connection is given up.
-	silence = 2 * time.Second
 	// mostTakes bounds a call: the script runs alone on its server.
 	mostTakes = 10_000
 )
 
-// Open connects to the server.
+// Open returns a store, connected if the server answers. If it does not, the store connects when it can, and until then
+// calls fail at once with an error that wraps [sluice.ErrUnavailable]: a service that starts while its server is away
+// answers by its rules' fail modes. [Store.Ping] tells. An error of Open wraps [ErrConfig] and needs somebody's hand.
 func Open(c Config) (*Store, error) {
 	s := &Store{
-		client: c.Client, names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger, every: heartbeatEvery,
+		names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger, every: heartbeatEvery,
 		loading: make(chan struct{}, 1),
 	}
 	s.together.run = s.apply
@@ -122,52 +127,38 @@ func Open(c Config) (*Store, error) {
 		s.margin = keepVirtual
 	}
 	s.nonce.Store(rand.Uint64())
+	set := 0
+	for _, given := range []bool{c.URL != "", c.Client != nil, c.Commander != nil} {
+		if given {
+			set++
+		}
+	}
 	switch {
-	case c.Client != nil && c.URL != "":
-		return nil, errors.New("redisstore: Config: set URL or Client, not both")
-	case c.Client == nil && c.URL == "":
-		return nil, errors.New(`redisstore: Config: URL is empty: write the server's, such as "redis://localhost:6379"`)
-	case c.Client == nil:
-		if err := s.connect(c.URL); err != nil {
+	case set > 1:
+		return nil, fmt.Errorf("redisstore: %w: Config: set one of URL, Client and Commander, not several", ErrConfig)
+	case set == 0:
+		return nil, fmt.Errorf(`redisstore: %w: Config: URL is empty: write the server's, such as "redis://localhost:6379"`, ErrConfig)
+	case c.URL == "" && (c.TLS != nil || c.PasswordFile != ""):
+		return nil, fmt.Errorf("redisstore: %w: Config: TLS and PasswordFile go with URL: a client of your own has its own", ErrConfig)
+	case c.Client != nil:
+		s.use(&link{client: direct{c.Client}})
+	case c.Commander != nil:
+		s.use(&link{client: c.Commander})
+	default:
+		if err := s.connect(&c); err != nil {
 			return nil, err
 		}
 	}
-	s.names.tagged = s.client.Mode() == rueidis.ClientModeCluster
-	s.together.apart = s.names.tagged
 	return s, nil
-}
-
-func (s *Store) connect(url string) error {
-	option, err := rueidis.ParseURL(url)
-	if err != nil {
-		// The URL may have a password in it, and so may the error.
-		return errors.New("redisstore: Config.URL is not of the form redis://user:password@host:6379/0, " +
-			"rediss://… with TLS or unix://…")
-	}
-	option.DisableCache = true
-	option.DisableRetry = true // what may have run is not sent again
-	option.MaxFlushDelay = flushDelay
-	option.Dialer.Timeout = connectTimeout
-	option.ConnWriteTimeout = silence
-	s.client, err = rueidis.NewClient(option)
-	if err != nil {
-		return fmt.Errorf("redisstore: open: %w: %w", sluice.ErrUnavailable, err)
-	}
-	s.own = true
-	return nil
-}
-
-// Close ends the store's connections. Calls in flight fail.
-func (s *Store) Close() {
-	if s.own {
-		s.client.Close()
-	}
 }
 
 // Apply applies the takes, all or nothing; see [sluice.Store].
 func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	if len(takes) == 0 {
 		return ctx.Err()
+	}
+	if _, err := s.connected(); err != nil {
+		return unavailable(err)
 	}
 	if s.names.tagged && len(takes) > 1 {
 		if groups := s.apart(takes); len(groups) > 1 {

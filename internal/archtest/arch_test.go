@@ -32,10 +32,11 @@ var mayImport = map[string][]string{
 	"internal/table": {"internal/step"},
 
 	// Stores, and the suite that every store passes.
-	"memstore":      {".", "internal/step", "internal/table"},
-	"redisstore":    {".", "internal/step", "internal/table"},
-	"memcachestore": {".", "internal/step", "internal/table"},
-	"storetest":     {".", "internal/step"},
+	"memstore":           {".", "internal/step", "internal/table"},
+	"redisstore":         {".", "internal/step", "internal/table"},
+	"redisstore/goredis": {".", "redisstore"},
+	"memcachestore":      {".", "internal/step", "internal/table"},
+	"storetest":          {".", "internal/step"},
 
 	// Servers that tests start.
 	"internal/redistest":    {},
@@ -111,12 +112,15 @@ var (
 // neverReach: what a folder's code must not depend on, at any distance unless
 // the ban is direct.
 var neverReach = map[string][]ban{
-	".":                   slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/step":       slices.Concat(pure, protocols, weight),
-	"internal/table":      slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"memstore":            slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"storetest":           slices.Concat(stores, edges, ruleSets, protocols, weight),
-	"redisstore":          slices.Concat(suite, edges, ruleSets, weight),
+	".":              slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/step":  slices.Concat(pure, protocols, weight),
+	"internal/table": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"memstore":       slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"storetest":      slices.Concat(stores, edges, ruleSets, protocols, weight),
+	"redisstore": slices.Concat(suite, edges, ruleSets, weight, []ban{
+		{path: "github.com/redis/go-redis", why: "who uses the store's own client should not have to link another"},
+	}),
+	"redisstore/goredis":  slices.Concat(suite, edges, ruleSets, weight),
 	"memcachestore":       slices.Concat(suite, edges, ruleSets, weight),
 	"rules":               slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/key":        slices.Concat(stores, suite, edges, protocols, weight),

@@ -1,0 +1,24 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+)
+
+// await waits until something succeeds.
+func await(t testing.TB, try func() error) {
+	t.Helper()
+	deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("not within a minute: %v", err)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluiceproject/sluice"
+)
+
+const (
+	// flushDelay is how long the client gathers requests before it writes: much less than a round trip, and enough to
+	// write those of many callers at once.
+	flushDelay     = 20 * time.Microsecond
+	connectTimeout = time.Second
+	// silence is how long a server that has something to answer may say nothing before its connection is given up.
+	silence = 2 * time.Second
+	// lookAround is how often the client asks who the primaries are, without being told that they have changed. Sentinels
+	// tell, but a message can be lost.
+	lookAround = 5 * time.Second
+	// mostMoves is how often a call follows a slot that has moved.
+	mostMoves = 3
+	// connectPause is between attempts to connect of a store that never was, with as much again of jitter; faultPause is
+	// if it is the configuration that is wrong.
+	connectPause = 200 * time.Millisecond
+	faultPause   = 5 * time.Second
+)
+
+// link is a client that has been connected.
+type link struct {
+	client Commander
+	own    rueidis.Client // ours to close; nil: the caller's
+	dialer *dialer        // of our own
+}
+
+// reconnect has the next commands use new connections. In a Cluster nothing is gained by it: who asks the wrong server
+// is told the right one.
+func (l *link) reconnect() {
+	if l.dialer != nil && !l.client.Cluster() {
+		l.dialer.drop(time.Now())
+	}
+}
+
+// connector connects a store to its servers, at once or when it can.
+type connector struct {
+	option rueidis.ClientOption
+	dialer *dialer
+
+	work   sync.WaitGroup // an attempt in the background
+	mu     sync.Mutex     // guards the fields below
+	busy   bool
+	closed bool
+	next   time.Time // when to try again
+	failed error     // why the last attempt did
+}
+
+// options are those of the client that Config.URL asks for.
+func (c *Config) options() (rueidis.ClientOption, error) {
+	option, err := rueidis.ParseURL(c.URL)
+	if err != nil {
+		// The URL may have a password in it, and so may the error.
+		return option, fmt.Errorf("redisstore: %w: Config.URL is not of the form redis://user:password@host:6379/0, "+
+			"rediss://… with TLS or unix://…", ErrConfig)
+	}
+	switch {
+	case c.TLS != nil && option.TLSConfig == nil:
+		return option, fmt.Errorf("redisstore: %w: Config.TLS is set, but Config.URL is without TLS: let it begin with rediss://", ErrConfig)
+	case c.TLS != nil:
+		option.TLSConfig = c.TLS.Clone()
+		option.TLSConfig.MinVersion = max(option.TLSConfig.MinVersion, tls.VersionTLS12)
+	case option.TLSConfig != nil && !option.TLSConfig.InsecureSkipVerify:
+		option.TLSConfig.ServerName = "" // each server's own, not the first one's
+	}
+	if c.PasswordFile != "" {
+		if option.Password != "" || option.Sentinel.MasterSet != "" {
+			return option, fmt.Errorf("redisstore: %w: Config.PasswordFile cannot be used with a password in Config.URL, or with Sentinel", ErrConfig)
+		}
+		option.AuthCredentialsFn = credentials(option.Username, c.PasswordFile)
+		if _, err := option.AuthCredentialsFn(rueidis.AuthCredentialsContext{}); err != nil {
+			return option, fmt.Errorf("redisstore: %w", err)
+		}
+	}
+	option.DisableCache = true
+	option.DisableRetry = true // what may have run is not sent again
+	option.MaxFlushDelay = flushDelay
+	option.Dialer.Timeout = connectTimeout
+	option.ConnWriteTimeout = silence
+	option.ClusterOption.MaxMovedRedirections = mostMoves
+	option.ClusterOption.ShardsRefreshInterval = lookAround
+	option.Sentinel.TopologyRefreshInterval = lookAround
+	option.Sentinel.Dialer, option.Sentinel.TLSConfig = option.Dialer, option.TLSConfig
+	return option, nil
+}
+
+// credentials reads the password when a connection is made, so that it can be changed.
+func credentials(user, file string) func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+	return func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return rueidis.AuthCredentials{}, fmt.Errorf("%w: Config.PasswordFile: %w", ErrConfig, err)
+		}
+		return rueidis.AuthCredentials{Username: user, Password: strings.TrimRight(string(text), "\r\n")}, nil
+	}
+}
+
+// connect tries to connect once. Only a fault of the configuration is an error: whatever else is wrong may end while
+// the store is in use.
+func (s *Store) connect(c *Config) error {
+	option, err := c.options()
+	if err != nil {
+		return err
+	}
+	s.connector.dialer = newDialer("tcp")
+	if strings.HasPrefix(c.URL, "unix:") {
+		s.connector.dialer.network = "unix"
+	}
+	if option.Sentinel.MasterSet != "" {
+		s.connector.dialer.keep = option.InitAddress
+	}
+	option.DialCtxFn = s.connector.dialer.dial
+	s.connector.option = option
+	if err = s.tryConnect(); err == nil {
+		return nil
+	}
+	if err := unavailable(err); errors.Is(err, ErrConfig) {
+		s.connector.dialer.close()
+		return err
+	}
+	return nil
+}
+
+// connected is the link to the servers, or why there is none.
+func (s *Store) connected() (*link, error) {
+	if l := s.link.Load(); l != nil {
+		return l, nil
+	}
+	return nil, s.connectLater()
+}
+
+// connectLater returns why there is no connection, and has one tried beside the caller if it is time for it.
+func (s *Store) connectLater() error {
+	c := &s.connector
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return sluice.ErrClosed
+	}
+	if !c.busy && !time.Now().Before(c.next) {
+		c.busy = true
+		c.work.Go(func() { _ = s.tryConnect() })
+	}
+	return fmt.Errorf("%w: %w", errNotYet, c.failed)
+}
+
+// tryConnect tries to connect, and notes how that went.
+func (s *Store) tryConnect() error {
+	c := &s.connector
+	client, err := rueidis.NewClient(c.option)
+	err = asError(err)
+	if v, _ := classify(err); err != nil && v == mayHaveRun {
+		if reason := c.dialer.reason(); reason != nil {
+			err = fmt.Errorf("%w: %w", reason, err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy, c.failed = false, err
+	wait := connectPause + rand.N(connectPause)
+	if v, _ := classify(err); v == misconfigured {
+		wait = faultPause
+	}
+	c.next = time.Now().Add(wait)
+	switch {
+	case err == nil && c.closed:
+		client.Close()
+	case err == nil:
+		s.use(&link{client: direct{client}, own: client, dialer: c.dialer})
+	}
+	return err
+}
+
+// use has the store send its commands there. What depends on the kind of servers is set before anybody can find the link.
+func (s *Store) use(l *link) {
+	s.names.tagged = l.client.Cluster()
+	s.together.apart = s.names.tagged
+	s.link.Store(l)
+}
+
+// Close ends the store's connections. Calls in flight fail.
+func (s *Store) Close() {
+	s.connector.mu.Lock()
+	s.connector.closed = true
+	s.connector.mu.Unlock()
+	s.connector.work.Wait()
+	if l := s.link.Load(); l != nil && l.own != nil {
+		l.own.Close()
+	}
+	if s.connector.dialer != nil {
+		s.connector.dialer.close()
+	}
+}
+
+// Ping tells whether the servers can be asked, and if not, why. A store that is open need not be connected.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.serverMicros(ctx)
+	return err
+}

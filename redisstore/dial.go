@@ -1,0 +1,231 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// dialer makes the client's connections, and no more than a server in trouble can bear: when many are lost at once, or
+// none can be made, each address is dialled a few times and then five times a second at most.
+//
+// Callers have little time, and a connection may take longer than one of them has. So it is made beside them, and one
+// that comes too late for its caller is kept for the next.
+type dialer struct {
+	network string   // tcp or unix
+	keep    []string // addresses whose connections are not dropped: those of sentinels
+
+	mu      sync.Mutex // guards the fields below
+	doors   map[string]*door
+	open    map[net.Conn]string // with their addresses
+	closed  bool
+	dropped time.Time // when the connections last were
+}
+
+// door is an address.
+type door struct {
+	free   time.Time // when all of the burst is there again
+	failed error     // why the last attempt failed
+	kept   []net.Conn
+}
+
+const (
+	dialBurst = 16                     // connections at once: some for each server, and a reconnection of them
+	dialEvery = 200 * time.Millisecond // and then one each
+	mostKept  = 4
+	dropEvery = time.Second // at most: a server that is not the right one yet must not be dialled for every call
+)
+
+func newDialer(network string, keep ...string) *dialer {
+	return &dialer{network: network, keep: keep, doors: make(map[string]*door), open: make(map[net.Conn]string)}
+}
+
+// dial has the signature that rueidis wants.
+func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
+	conn, err := d.pass(addr, time.Now())
+	if conn != nil || err != nil {
+		return conn, err
+	}
+	made := make(chan net.Conn)
+	failed := make(chan error, 1)
+	go func() {
+		conn, err := d.make(context.WithoutCancel(ctx), addr, by, secure)
+		if err != nil {
+			failed <- err
+			return
+		}
+		select {
+		case made <- conn:
+		case <-ctx.Done():
+			d.keepFor(addr, conn)
+		}
+	}()
+	select {
+	case conn := <-made:
+		return conn, nil
+	case err := <-failed:
+		return nil, err
+	case <-ctx.Done():
+		return nil, &net.OpError{Op: "dial", Net: d.network, Err: ctx.Err()}
+	}
+}
+
+// pass hands out a connection that was kept, or tells whether one may be made.
+func (d *dialer) pass(addr string, now time.Time) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := d.doors[addr]
+	if at == nil {
+		at = new(door)
+		d.doors[addr] = at
+	}
+	if n := len(at.kept); n > 0 {
+		conn := at.kept[n-1]
+		at.kept = at.kept[:n-1]
+		return conn, nil
+	}
+	if ahead := at.free.Sub(now); ahead > (dialBurst-1)*dialEvery {
+		if at.failed != nil {
+			return nil, fmt.Errorf("%w: %w", errNotYet, at.failed)
+		}
+		return nil, errNotYet
+	}
+	if at.free.Before(now) {
+		at.free = now
+	}
+	at.free = at.free.Add(dialEvery + rand.N(dialEvery/2)) // jitter, so that many processes do not dial in step
+	return nil, nil
+}
+
+func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	var (
+		conn net.Conn
+		err  error
+	)
+	if secure != nil {
+		conn, err = (&tls.Dialer{NetDialer: by, Config: secure}).DialContext(ctx, d.network, addr)
+	} else {
+		conn, err = by.DialContext(ctx, d.network, addr)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doors[addr].failed = err
+	if err != nil {
+		return nil, err
+	}
+	tracked := &trackedConn{Conn: conn, by: d, addr: addr}
+	d.open[tracked] = addr
+	return tracked, nil
+}
+
+func (d *dialer) keepFor(addr string, conn net.Conn) {
+	d.mu.Lock()
+	at := d.doors[addr]
+	keep := !d.closed && len(at.kept) < mostKept
+	if keep {
+		at.kept = append(at.kept, conn)
+	}
+	d.mu.Unlock()
+	if !keep {
+		conn.Close()
+	}
+}
+
+// answered notes what a server said first. If that is no error, the address is as good as new.
+func (d *dialer) answered(addr string, said []byte) {
+	line, _, _ := strings.Cut(string(said[:min(len(said), longestLine)]), "\r\n")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if text, failed := strings.CutPrefix(line, "-"); failed {
+		d.doors[addr].failed = ServerError(text)
+		return
+	}
+	d.doors[addr].free = time.Time{}
+}
+
+// longestLine is how much of an error is kept.
+const longestLine = 200
+
+// reason is why no connection could be made, if it is known.
+func (d *dialer) reason() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, at := range d.doors {
+		if at.failed != nil {
+			return at.failed
+		}
+	}
+	return nil
+}
+
+// drop closes the connections, so that they are made anew: to whatever the name stands for by then, or to whom the
+// sentinels say. A server that was demoted keeps the old ones, and refuses every write on them.
+func (d *dialer) drop(now time.Time) {
+	d.mu.Lock()
+	again := now.Sub(d.dropped) < dropEvery
+	if !again {
+		d.dropped = now
+	}
+	d.mu.Unlock()
+	if !again {
+		d.closeAll(false)
+	}
+}
+
+// close closes the connections that no client has yet.
+func (d *dialer) close() { d.closeAll(true) }
+
+func (d *dialer) closeAll(last bool) {
+	var gone []net.Conn
+	d.mu.Lock()
+	d.closed = d.closed || last
+	for _, at := range d.doors {
+		gone = append(gone, at.kept...)
+		at.kept = nil
+	}
+	if !last {
+		for conn, addr := range d.open {
+			if !slices.Contains(d.keep, addr) {
+				gone = append(gone, conn)
+			}
+		}
+	}
+	d.mu.Unlock()
+	for _, conn := range gone {
+		conn.Close()
+	}
+}
+
+// trackedConn tells the dialer when the server answers, and when it is closed.
+type trackedConn struct {
+	net.Conn
+	by       *dialer
+	addr     string
+	answered atomic.Bool
+}
+
+// Read notes what the server says first: with an error, such as that it has too many clients, it may hang up before the
+// client has understood.
+func (c *trackedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.answered.Load() && n > 0 && !c.answered.Swap(true) {
+		c.by.answered(c.addr, p[:n])
+	}
+	return n, err
+}
+
+func (c *trackedConn) Close() error {
+	c.by.mu.Lock()
+	delete(c.by.open, c)
+	c.by.mu.Unlock()
+	return c.Conn.Close()
+}
