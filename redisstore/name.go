@@ -69,10 +69,7 @@ func (of *name) tag() string {
 }
 
 func (of *name) end(dst []byte) []byte {
-	var rule [9]byte
-	binary.LittleEndian.PutUint64(rule[:], of.rule.A)
-	rule[8] = byte(of.rule.B)
-	dst = base64.RawURLEncoding.AppendEncode(dst, rule[:])
+	dst = appendRule(dst, of.rule)
 	if isPlainText(of.key) {
 		dst = append(dst, ':')
 		return append(dst, of.key...)
@@ -80,6 +77,14 @@ func (of *name) end(dst []byte) []byte {
 	sum := sha256.Sum256([]byte(of.key))
 	dst = append(dst, '#')
 	return base64.RawURLEncoding.AppendEncode(dst, sum[:16])
+}
+
+// appendRule appends a rule's digest.
+func appendRule(dst []byte, id table.RuleID) []byte {
+	var rule [9]byte
+	binary.LittleEndian.PutUint64(rule[:], id.A)
+	rule[8] = byte(id.B)
+	return base64.RawURLEncoding.AppendEncode(dst, rule[:])
 }
 
 func isPlainText(key string) bool {

@@ -46,6 +46,7 @@ func FuzzNames(f *testing.F) {
 					t.Fatalf("two things of one bucket are stored as %q", stored)
 				}
 				seen[stored] = true
+				checkParsed(t, n, stored, rule1, key1, slot1)
 				tags := strings.Count(stored, "{")
 				odd := strings.ContainsFunc(stored, func(r rune) bool { return r <= ' ' || r > '~' })
 				if odd || tags != strings.Count(stored, "}") || tags > 1 || (tags == 1) != n.tagged {
@@ -62,4 +63,23 @@ func FuzzNames(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkParsed: what is stored can be told from its name, and what is remembered of requests is not taken for a bucket.
+func checkParsed(t *testing.T, n *namer, stored, rule, key, slot string) {
+	t.Helper()
+	r := sluice.Must(sluice.NewRule(sluice.Rule{Name: rule, Limit: sluice.PerHour(1)}))
+	l, ok := n.parse(stored)
+	kind, _ := strings.CutPrefix(stored[strings.Index(stored, "}")+1:], n.prefix)
+	if isID := kind[1] == letterID; ok == isID {
+		t.Fatalf("%q: parsed is %v", stored, ok)
+	}
+	if !ok {
+		return
+	}
+	if l.RuleID != string(appendRule(nil, r.Identity())) || l.Blocked != (kind[1] == letterBlock) || l.Blocked != (l.Kind == "") ||
+		isPlainText(key) && (l.Key != key || l.Digest != "") || !isPlainText(key) && (l.Key != "" || l.Digest == "") ||
+		l.Slotted != (n.tagged && isPlainText(key) && slot != "") {
+		t.Fatalf("%q of rule %q, key %q, slot %q: %+v", stored, rule, key, slot, l)
+	}
 }

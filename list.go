@@ -1,0 +1,128 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Lister is implemented by stores that can tell which buckets they hold. A store that keeps digests alone cannot.
+type Lister interface {
+	// List returns a page of what is stored. It takes bounded work, however much is stored, so that a page may be empty
+	// and yet not the last. What comes or goes meanwhile may be missed, and some may be listed twice.
+	List(ctx context.Context, q Query) (Page, error)
+}
+
+// Query asks for a page.
+type Query struct {
+	Rules []*Rule // list these rules' buckets; empty: all, and no names
+	After string  // Page.Next of the page before; "" begins
+	Most  int     // about how many to list; 0 means 100, at most 1,000
+}
+
+// Page is a part of what a store holds.
+type Page struct {
+	Listed []Listed
+	Next   string // where to go on; "" means that this was all
+}
+
+// Listed is something that a store holds: a bucket, or that one is blocked.
+type Listed struct {
+	Rule    *Rule         // nil: none of Query.Rules
+	RuleID  string        // a digest of the rule's name
+	Key     string        // "" if the store has no more than a digest of it
+	Digest  string        // of the key; "" if the store has the key
+	Slotted bool          // counted under a Take.Slot, which the store does not know
+	Blocked bool          // this says that the bucket is blocked, for as long as it is kept
+	Kind    string        // the way of counting, as Limit.Kind says it; "" if Blocked
+	Kept    time.Duration // how much longer the store keeps it: about until it has worn off
+	State   *Decision     // what a peek says; nil: see [Limiter.List]
+}
+
+// Most that a page lists.
+const (
+	defaultListed = 100
+	maxListed     = 1000
+)
+
+// Limiter.List peeks at so many at a time.
+const peeksAtOnce = 64
+
+// Check fills in what is not set, and tells what is wrong. It is for stores.
+func (q *Query) Check() error {
+	if q.Most < 0 || q.Most > maxListed {
+		return fmt.Errorf("%w: list %d: ask for 1 to %d at a time", ErrInvalid, q.Most, maxListed)
+	}
+	if q.Most == 0 {
+		q.Most = defaultListed
+	}
+	for i, r := range q.Rules {
+		if r == nil || r.Limit.params == nil {
+			return fmt.Errorf("%w: rule %d was not made by NewRule", ErrInvalid, i)
+		}
+	}
+	return nil
+}
+
+// Kind is the way of counting: limits of one kind share their counts when the numbers change. It is "" for a limit that
+// was not made by Build.
+func (l *Limit) Kind() string {
+	if l.params == nil {
+		return ""
+	}
+	return l.params.Kind.Name(int(l.params.Slices))
+}
+
+// List returns a page of what the store holds, by default of the limiter's rules, and for each bucket its state. There
+// is no State for what cannot be asked for: a bucket of a rule that is not named, of a key that is stored as a digest, one
+// that is counted under a slot, or under another kind of limit than the rule's.
+func (l *Limiter) List(ctx context.Context, q Query) (Page, error) {
+	lister, ok := l.store.(Lister)
+	if !ok {
+		return Page{}, fmt.Errorf("%w: %T cannot list its keys", errors.ErrUnsupported, l.store)
+	}
+	if len(q.Rules) == 0 {
+		q.Rules = l.rules
+	}
+	if l.guard != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, listBudget)
+		defer cancel()
+	}
+	page, err := lister.List(ctx, q)
+	if err != nil {
+		return Page{}, err
+	}
+	return page, l.peekAll(ctx, page.Listed)
+}
+
+// listBudget bounds a page of a [Remote] store.
+const listBudget = 10 * time.Second
+
+func (l *Limiter) peekAll(ctx context.Context, listed []Listed) error {
+	var takes []Take
+	var of []*Listed
+	for i := range listed {
+		x := &listed[i]
+		if x.Rule == nil || x.Digest != "" || x.Slotted || x.Blocked {
+			continue
+		}
+		t := Take{Rule: x.Rule, Limit: l.LimitFor(ctx, x.Key), Key: x.Key}
+		if t.Effective().Kind() == x.Kind {
+			takes, of = append(takes, t), append(of, x)
+		}
+	}
+	for len(takes) > 0 {
+		n := min(len(takes), peeksAtOnce)
+		out := make([]Decision, n)
+		if err := l.store.Apply(ctx, takes[:n], out); err != nil {
+			return err
+		}
+		for i := range out {
+			of[i].State = &out[i]
+		}
+		takes, of = takes[n:], of[n:]
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+var _ sluice.Lister = (*Store)(nil)
+
+const (
+	// mostScans bounds the steps of a page, for a store that is a small part of what its server holds.
+	mostScans = 50
+	// scanCount is how many keys a step looks at, at least: few enough that the server does not notice.
+	scanCount = 200
+	// mostAsking is how many keys' times to live are asked for at the same time.
+	mostAsking = 32
+)
+
+// List lists what is stored under the prefix, of all primaries in turn. It uses SCAN, a bounded number of steps for each
+// page, and so never holds the server up. A user needs the rights scan and pttl for it, and in a Cluster role.
+func (s *Store) List(ctx context.Context, q sluice.Query) (sluice.Page, error) {
+	if err := q.Check(); err != nil {
+		return sluice.Page{}, fmt.Errorf("redisstore: %w", err)
+	}
+	link, err := s.connected()
+	if err != nil {
+		return sluice.Page{}, unavailable(err)
+	}
+	primaries, err := link.client.Primaries(ctx)
+	if err != nil {
+		return sluice.Page{}, unavailable(err)
+	}
+	at, err := readCursor(q.After, len(primaries))
+	if err != nil {
+		return sluice.Page{}, err
+	}
+	rules := make(map[string]*sluice.Rule, len(q.Rules))
+	for _, r := range q.Rules {
+		rules[string(appendRule(nil, r.Identity()))] = r
+	}
+	var page sluice.Page
+	for range mostScans {
+		var stored []string
+		if stored, at.scan, err = s.scan(ctx, primaries[at.node], at.scan, max(q.Most, scanCount)); err != nil {
+			return sluice.Page{}, unavailable(err)
+		}
+		found := s.listed(stored, rules)
+		if err := s.keepTimes(ctx, primaries[at.node], found); err != nil {
+			return sluice.Page{}, unavailable(err)
+		}
+		for _, f := range found {
+			if f.listed.Kept > 0 {
+				page.Listed = append(page.Listed, f.listed)
+			}
+		}
+		if at.scan == "0" {
+			at.node++
+		}
+		if at.node == len(primaries) {
+			return page, nil
+		}
+		if len(page.Listed) >= q.Most {
+			break
+		}
+	}
+	page.Next = at.String()
+	return page, nil
+}
+
+// cursor is where a listing has got to.
+type cursor struct {
+	node, of int    // which primary, of how many
+	scan     string // how far there, in the server's words
+}
+
+func (c cursor) String() string { return fmt.Sprintf("%d/%d/%s", c.node, c.of, c.scan) }
+
+func readCursor(text string, primaries int) (cursor, error) {
+	c := cursor{of: primaries, scan: "0"}
+	if text == "" {
+		return c, nil
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) == 3 {
+		node, err1 := strconv.Atoi(parts[0])
+		of, err2 := strconv.Atoi(parts[1])
+		_, err3 := strconv.ParseUint(parts[2], 10, 64)
+		if err1 == nil && err2 == nil && err3 == nil && node >= 0 && node < of {
+			if of != primaries {
+				return c, fmt.Errorf("redisstore: list: %w: the Cluster had %d primaries and has %d: begin again", sluice.ErrInvalid, of, primaries)
+			}
+			return cursor{node, of, parts[2]}, nil
+		}
+	}
+	return c, fmt.Errorf("redisstore: list: %w: After is not Next of a page: leave it empty to begin", sluice.ErrInvalid)
+}
+
+// globEscape has a prefix mean itself in a pattern.
+var globEscape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+
+// scan makes one step.
+func (s *Store) scan(ctx context.Context, c Commander, from string, count int) (stored []string, next string, err error) {
+	pattern := globEscape.Replace(s.names.prefix) + "*"
+	reply, err := c.Do(ctx, "SCAN", from, "MATCH", pattern, "COUNT", strconv.Itoa(count))
+	if err != nil {
+		return nil, "", err
+	}
+	v, err := valueOf(reply)
+	if err != nil {
+		return nil, "", err
+	}
+	parts, err := v.ToArray()
+	if err != nil || len(parts) != 2 {
+		return nil, "", fmt.Errorf("SCAN: %w", errShape)
+	}
+	if next, err = parts[0].ToString(); err != nil {
+		return nil, "", fmt.Errorf("SCAN: %w", err)
+	}
+	for i := range parts[1].list {
+		stored = append(stored, parts[1].list[i].text)
+	}
+	return stored, next, nil
+}
+
+type foundKey struct {
+	stored string
+	listed sluice.Listed
+}
+
+// listed says what stored keys mean, and leaves out what is not a bucket or a block, or not of the rules.
+func (s *Store) listed(stored []string, rules map[string]*sluice.Rule) (found []foundKey) {
+	for _, key := range stored {
+		l, ok := s.names.parse(key)
+		if !ok {
+			continue
+		}
+		l.Rule = rules[l.RuleID]
+		if l.Rule != nil || len(rules) == 0 {
+			found = append(found, foundKey{key, l})
+		}
+	}
+	return found
+}
+
+// keepTimes asks for the keys' times to live, many at a time: a client writes those together.
+func (s *Store) keepTimes(ctx context.Context, c Commander, found []foundKey) error {
+	var (
+		wait  sync.WaitGroup
+		mu    sync.Mutex // guards first
+		first error
+	)
+	for worker := range min(len(found), mostAsking) {
+		wait.Go(func() {
+			for i := worker; i < len(found); i += mostAsking {
+				reply, err := c.Do(ctx, "PTTL", found[i].stored)
+				if err != nil {
+					mu.Lock()
+					first = err
+					mu.Unlock()
+					return
+				}
+				if ms, ok := reply.(int64); ok && ms > 0 {
+					found[i].listed.Kept = time.Duration(ms) * time.Millisecond
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return first
+}
+
+const (
+	tagLength  = 12
+	ruleLength = 12
+)
+
+// parse reads a stored key. It is false of what no bucket or block is stored under.
+func (n *namer) parse(stored string) (l sluice.Listed, ok bool) {
+	rest, ok := strings.CutPrefix(stored, n.prefix)
+	tag := ""
+	if ok && n.tagged {
+		if len(rest) < tagLength+2 || rest[0] != '{' || rest[tagLength+1] != '}' {
+			return l, false
+		}
+		tag, rest = rest[1:tagLength+1], rest[tagLength+2:]
+	}
+	if !ok || len(rest) < 2 || rest[0] != version {
+		return l, false
+	}
+	letter := rest[1]
+	rest = rest[2:]
+	switch kind := strings.IndexByte(kindLetters, letter); {
+	case letter == letterBlock:
+		l.Blocked = true
+	case kind <= 0:
+		return l, false
+	case step.Kind(kind) == step.Slices:
+		slices, err := strconv.Atoi(rest[:min(2, len(rest))])
+		if err != nil || len(rest) < 2 {
+			return l, false
+		}
+		rest = rest[2:]
+		l.Kind = step.Slices.Name(slices)
+	default:
+		l.Kind = step.Kind(kind).Name(0)
+	}
+	if len(rest) <= ruleLength {
+		return l, false
+	}
+	l.RuleID = rest[:ruleLength]
+	switch key := rest[ruleLength+1:]; rest[ruleLength] {
+	case ':':
+		l.Key = key
+		l.Slotted = n.tagged && tag != (&name{key: key}).tag()
+	case '#':
+		l.Digest = key
+	default:
+		return l, false
+	}
+	return l, true
+}

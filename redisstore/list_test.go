@@ -1,0 +1,162 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// list reads all pages, and how many there were.
+func list(t testing.TB, l sluice.Lister, q sluice.Query, each func()) (all []sluice.Listed, pages int) {
+	t.Helper()
+	for {
+		page, err := l.List(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page.Listed...)
+		pages++
+		if each != nil {
+			each()
+		}
+		if page.Next == "" {
+			return all, pages
+		}
+		q.After = page.Next
+	}
+}
+
+// scans is how many steps the server has made.
+func scans(t testing.TB, server *redistest.Server) int {
+	t.Helper()
+	m := regexp.MustCompile(`cmdstat_scan:calls=(\d+)`).FindStringSubmatch(do(t, server, "INFO", "commandstats"))
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(m[1])
+	return n
+}
+
+// TestListAll: of a hundred thousand keys among as many of others all are found, in pages that take bounded work, and
+// nothing else is: not even where the prefix looks like a pattern.
+func TestListAll(t *testing.T) {
+	server := redistest.Start(t, "--enable-debug-command", "yes")
+	const prefix = `a[bc]*?\\:`
+	store := open(t, redisstore.Config{URL: server.URL(), Prefix: prefix})
+	stranger := open(t, redisstore.Config{URL: server.URL(), Prefix: `abxx\:`}) // which the prefix would match as a pattern
+	apply(t, store, sluice.Take{Rule: hourly, Key: "u", Cost: 1})
+	apply(t, stranger, sluice.Take{Rule: hourly, Key: "stranger", Cost: 1})
+	const many = 100_000
+	names := do(t, server, "KEYS", "*:u")
+	do(t, server, "EVAL", `for i = 1, tonumber(ARGV[2]) do redis.call('SET', ARGV[1] .. i, '1', 'PX', 3600000) end`, "0", names, strconv.Itoa(many))
+	do(t, server, "DEBUG", "POPULATE", strconv.Itoa(many), "somebody")
+
+	before := scans(t, server)
+	all, pages := list(t, store, sluice.Query{Rules: []*sluice.Rule{hourly}, Most: 1000}, func() {
+		now := scans(t, server)
+		if now-before > 50 {
+			t.Errorf("%d steps for a page", now-before)
+		}
+		before = now
+	})
+	seen := map[string]bool{}
+	for _, l := range all {
+		if l.Rule != hourly || l.Kind != "bucket" || l.Kept <= 0 || l.Blocked || l.Digest != "" || !strings.HasPrefix(l.Key, "u") {
+			t.Fatalf("%+v", l)
+		}
+		seen[l.Key] = true
+	}
+	delete(seen, "u") // which may have worn off meanwhile
+	if len(seen) != many {
+		t.Errorf("%d of %d keys were found", len(seen), many)
+	}
+	if pages < many/3000 {
+		t.Errorf("%d keys came in %d pages", many, pages)
+	}
+}
+
+// TestList: what is said of each kind of bucket, of blocks, digests and slots, and what a limiter adds.
+func TestList(t *testing.T) {
+	for name, url := range map[string]string{"single": redistest.Start(t).URL(), "cluster": redistest.StartCluster(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			store := open(t, redisstore.Config{URL: url})
+			var rules []*sluice.Rule
+			long := strings.Repeat("k", 50)
+			for _, k := range kinds {
+				if k.name == "token_bucket_long_fraction" { // it would wear off meanwhile
+					continue
+				}
+				if k.name != "calendar_window" {
+					k.limit.Window = 20 * time.Hour
+				}
+				rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: k.name, Limit: k.limit}))
+				rules = append(rules, rule)
+				for i := range 20 {
+					apply(t, store, sluice.Take{Rule: rule, Key: fmt.Sprint("key", i), Cost: 1, ID: uint64(i)})
+				}
+				apply(t, store, sluice.Take{Rule: rule, Key: "slotted", Slot: "tenant", Cost: 1})
+				apply(t, store, sluice.Take{Rule: rule, Key: long, Cost: 1})
+				if err := store.Block(context.Background(), sluice.Bucket{Rule: rule, Key: "blocked"}, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+			}
+			limiter := sluice.Must(sluice.NewRules(store, rules))
+			pages, _ := list(t, limiter, sluice.Query{Most: 7}, nil)
+			found := map[string]int{}
+			for _, l := range pages {
+				found[l.Rule.Name]++
+				asked := l.Digest == "" && !l.Blocked && !l.Slotted
+				if l.Blocked != (l.Key == "blocked") || l.Slotted != (name == "cluster" && l.Key == "slotted") || (l.Digest != "") != (l.Key == "") ||
+					!l.Blocked && l.Kind != l.Rule.Limit.Kind() || asked != (l.State != nil) || l.Kept <= 0 || l.Kept > 50*time.Hour {
+					t.Errorf("%+v", l)
+				}
+				if asked && l.State.Remaining >= l.State.Limit && l.Rule.Name != "soft_window" {
+					t.Errorf("%s %s: %+v", l.Rule.Name, l.Key, l.State)
+				}
+			}
+			for _, r := range rules {
+				if found[r.Name] != 23 {
+					t.Errorf("%s: %d listed, want 23", r.Name, found[r.Name])
+				}
+			}
+			if some, _ := list(t, store, sluice.Query{Rules: rules[3:4]}, nil); len(some) != 23 {
+				t.Errorf("of one rule %d are listed", len(some))
+			}
+			if some, _ := list(t, store, sluice.Query{}, nil); len(some) != 23*len(rules) || some[0].Rule != nil || some[0].RuleID == "" {
+				t.Errorf("of no rule %d are listed", len(some))
+			}
+			for _, q := range []sluice.Query{
+				{After: "x"}, {After: "1/2"}, {After: "9/9/0"}, {After: "0/1/x"}, {After: "-1/1/0"}, {Most: -1}, {Most: 1001}, {Rules: []*sluice.Rule{nil}},
+			} {
+				if _, err := store.List(context.Background(), q); !errors.Is(err, sluice.ErrInvalid) {
+					t.Errorf("%+v: %v", q, err)
+				}
+			}
+		})
+	}
+}
+
+// TestListRights: listing needs rights that the rest does not.
+func TestListRights(t *testing.T) {
+	server := redistest.Start(t)
+	do(t, server, "ACL", "SETUSER", "lister", "on", ">secret", "~sluice:*", "+scan", "+pttl")
+	store := open(t, redisstore.Config{URL: server.URL()})
+	apply(t, store, sluice.Take{Rule: hourly, Key: "k", Cost: 1})
+	lister := open(t, redisstore.Config{URL: "redis://lister:secret@" + server.Addr})
+	if all, _ := list(t, lister, sluice.Query{}, nil); len(all) != 1 {
+		t.Errorf("%d listed", len(all))
+	}
+	do(t, server, "ACL", "SETUSER", "lister", "-scan")
+	if _, err := lister.List(context.Background(), sluice.Query{}); !errors.Is(err, redisstore.ErrConfig) {
+		t.Errorf("without the right: %v", err)
+	}
+}
