@@ -50,3 +50,19 @@ func TestOnTheServersClock(t *testing.T) {
 		Caps: storetest.Caps{OwnClock: true},
 	})
 }
+
+// TestValkey holds the store to its promises on Valkey; to those that take long when that is wished.
+func TestValkey(t *testing.T) {
+	client := dial(t, redistest.StartValkey(t))
+	soak := os.Getenv("SLUICE_SOAK") != ""
+	storetest.Run(t, storetest.Harness{
+		Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
+			c := redisstore.Config{Client: client, Prefix: prefix()}
+			if soak {
+				c.Now = clock.Now
+			}
+			return sluice.Must(redisstore.Open(c))
+		},
+		Caps: storetest.Caps{OwnClock: !soak},
+	})
+}

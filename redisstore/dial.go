@@ -3,7 +3,9 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -107,14 +109,9 @@ func (d *dialer) pass(addr string, now time.Time) (net.Conn, error) {
 func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	var (
-		conn net.Conn
-		err  error
-	)
-	if secure != nil {
-		conn, err = (&tls.Dialer{NetDialer: by, Config: secure}).DialContext(ctx, d.network, addr)
-	} else {
-		conn, err = by.DialContext(ctx, d.network, addr)
+	conn, err := by.DialContext(ctx, d.network, addr)
+	if err == nil && secure != nil {
+		conn, err = handshake(ctx, conn, addr, secure)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,6 +122,23 @@ func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *
 	tracked := &trackedConn{Conn: conn, by: d, addr: addr}
 	d.open[tracked] = addr
 	return tracked, nil
+}
+
+// handshake makes a connection a secure one.
+func handshake(ctx context.Context, conn net.Conn, addr string, secure *tls.Config) (net.Conn, error) {
+	if secure.ServerName == "" {
+		secure = secure.Clone()
+		secure.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	private := tls.Client(conn, secure)
+	if err := private.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: no answer by TLS: is this the server's TLS port?", err)
+		}
+		return nil, &net.OpError{Op: "dial", Net: "tls", Err: err}
+	}
+	return private, nil
 }
 
 func (d *dialer) keepFor(addr string, conn net.Conn) {
@@ -141,15 +155,20 @@ func (d *dialer) keepFor(addr string, conn net.Conn) {
 }
 
 // answered notes what a server said first. If that is no error, the address is as good as new.
-func (d *dialer) answered(addr string, said []byte) {
+func (d *dialer) answered(addr string, said []byte, err error) {
 	line, _, _ := strings.Cut(string(said[:min(len(said), longestLine)]), "\r\n")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if text, failed := strings.CutPrefix(line, "-"); failed {
-		d.doors[addr].failed = ServerError(text)
-		return
+	at := d.doors[addr]
+	text, isError := strings.CutPrefix(line, "-")
+	switch {
+	case isError:
+		at.failed = ServerError(text)
+	case len(said) > 0:
+		at.free = time.Time{}
+	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed): // which say nothing
+		at.failed = err
 	}
-	d.doors[addr].free = time.Time{}
 }
 
 // longestLine is how much of an error is kept.
@@ -213,12 +232,21 @@ type trackedConn struct {
 	answered atomic.Bool
 }
 
-// Read notes what the server says first: with an error, such as that it has too many clients, it may hang up before the
-// client has understood.
+// Read notes what the server says first. With an error, such as that it has too many clients or wants a certificate, it
+// may hang up before the client has understood.
 func (c *trackedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if !c.answered.Load() && n > 0 && !c.answered.Swap(true) {
-		c.by.answered(c.addr, p[:n])
+	if !c.answered.Load() && !c.answered.Swap(true) {
+		c.by.answered(c.addr, p[:n], err)
+	}
+	return n, err
+}
+
+// Write notes that the server has hung up without a word, which is how it may refuse a client by TLS.
+func (c *trackedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if _, secure := c.Conn.(*tls.Conn); err != nil && secure && !c.answered.Swap(true) {
+		c.by.answered(c.addr, nil, fmt.Errorf("%w: after the TLS handshake: the server may want a client's certificate, see Config.TLS.Certificates", err))
 	}
 	return n, err
 }

@@ -293,6 +293,27 @@ func TestDemoted(t *testing.T) {
 	await(t, func() error { return try(store) })
 }
 
+// TestSwitched: sentinels make another server the primary, and the first goes on as a replica.
+func TestSwitched(t *testing.T) {
+	sentinels := redistest.StartSentinels(t)
+	store := open(t, redisstore.Config{URL: sentinels.URL()})
+	if err := try(store); err != nil {
+		t.Fatal(err)
+	}
+	first := sentinels.Primary()
+	await(t, func() error { // a replica must have been heard of
+		_, err := sentinels.Sentinels[0].Do("SENTINEL", "FAILOVER", "limits")
+		return err
+	})
+	await(t, func() error {
+		if now := sentinels.Primary(); now == nil || now == first {
+			return errors.New("the same primary")
+		}
+		return nil
+	})
+	await(t, func() error { return try(store) })
+}
+
 // TestFewDials: a server that hangs up on everybody is not dialled for every call.
 func TestFewDials(t *testing.T) {
 	server := redistest.Start(t)

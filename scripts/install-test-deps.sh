@@ -27,14 +27,42 @@ have redis-server || need redis-server
 have memcached || need memcached
 has_c_headers || need libc6-dev
 
+can_install() { [ "$(id -u)" -eq 0 ] && have apt-get; }
+
+quiet_install() {
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+# Valkey is younger than some releases of Debian, which have it in their
+# backports, on the mirror that this machine uses. Where it cannot be had the
+# tests on it are skipped.
+install_valkey() {
+  apt-get update -qq
+  if apt-cache show valkey-server >/dev/null 2>&1; then
+    quiet_install valkey-server
+    return
+  fi
+  sources=/etc/apt/sources.list.d/debian.sources
+  [ -f "$sources" ] || return 1
+  suite="$(. /etc/os-release && echo "$VERSION_CODENAME")-backports"
+  added=/etc/apt/sources.list.d/sluice-backports.sources
+  trap 'rm -f "$added"' EXIT
+  sed '/^$/,$d' "$sources" | sed "s/^Suites:.*/Suites: $suite/" >"$added"
+  apt-get update -qq && quiet_install -t "$suite" valkey-server
+}
+
+if ! have valkey-server && can_install; then
+  echo "installing what the tests need: valkey-server" >&2
+  install_valkey >&2 || echo "there is no Valkey to be had here: the tests on it are skipped" >&2
+fi
+
 [ -n "$missing" ] || exit 0
 
-if [ "$(id -u)" -eq 0 ] && have apt-get; then
+if can_install; then
   echo "installing what the tests need:$missing" >&2
-  export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
   # shellcheck disable=SC2086 # a list of package names
-  apt-get install -y -qq --no-install-recommends $missing
+  quiet_install $missing
   exit 0
 fi
 

@@ -26,6 +26,7 @@ type Server struct {
 	Addr string // host:port
 
 	dir      string
+	program  string
 	args     []string
 	sentinel string // configuration file of one that is a sentinel
 	cmd      *exec.Cmd
@@ -46,7 +47,7 @@ var shared struct {
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	requireRedis(t)
-	shared.once.Do(func() { shared.server, shared.err = start() })
+	shared.once.Do(func() { shared.server, shared.err = start(redisServer) })
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
@@ -68,7 +69,27 @@ func Run(m *testing.M) int {
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	requireRedis(t)
-	s, err := start(args...)
+	return startProgram(t, redisServer, args)
+}
+
+// StartValkey returns a Valkey server of the test's own, or skips the test where there is none: unlike Redis it is not to
+// be had everywhere. scripts/install-test-deps.sh installs it where it can.
+func StartValkey(t testing.TB, args ...string) *Server {
+	t.Helper()
+	if _, err := exec.LookPath(valkeyServer); err != nil {
+		t.Skip("there is no valkey-server; Debian has it in its backports")
+	}
+	return startProgram(t, valkeyServer, args)
+}
+
+const (
+	redisServer  = "redis-server"
+	valkeyServer = "valkey-server"
+)
+
+func startProgram(t testing.TB, program string, args []string) *Server {
+	t.Helper()
+	s, err := start(program, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +103,7 @@ func Start(t testing.TB, args ...string) *Server {
 // requireRedis skips a test where there is no redis-server, but not in CI: there nothing is skipped.
 func requireRedis(t testing.TB) {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
+	if _, err := exec.LookPath(redisServer); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("there is no redis-server; on Debian: apt-get install redis-server")
 		}
@@ -90,12 +111,12 @@ func requireRedis(t testing.TB) {
 	}
 }
 
-func start(args ...string) (*Server, error) {
+func start(program string, args ...string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "redistest")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir, args: args}
+	s := &Server{dir: dir, program: program, args: args}
 	// Another process may take the port between its choice and its use.
 	for range 5 {
 		if s.Addr, err = freeAddr(); err != nil {
@@ -127,7 +148,7 @@ func (s *Server) Restart() error {
 	if s.sentinel != "" {
 		args = []string{s.sentinel, "--sentinel", "--port", port, "--bind", "127.0.0.1", "--dir", s.dir}
 	}
-	s.cmd = exec.Command("redis-server", args...)
+	s.cmd = exec.Command(s.program, args...)
 	s.cmd.SysProcAttr = dieWithParent()
 	output, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -162,7 +183,7 @@ func (s *Server) run(output io.Reader, state chan<- error) {
 	}
 	err := s.cmd.Wait()
 	if !ready {
-		state <- fmt.Errorf("redistest: redis-server ended: %w%s", err, said)
+		state <- fmt.Errorf("redistest: %s ended: %w%s", s.program, err, said)
 	}
 }
 

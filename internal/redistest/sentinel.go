@@ -18,7 +18,7 @@ func startSentinel(t testing.TB, host, port string) *Server {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{dir: dir, sentinel: file}
+	s := &Server{dir: dir, program: redisServer, sentinel: file}
 	var err error
 	for range 5 {
 		if s.Addr, err = freeAddr(); err != nil {
