@@ -123,6 +123,34 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 }
 
+// TestLeastPrivilegeInCluster: there a few rights more are enough.
+func TestLeastPrivilegeInCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	user := []string{"ACL", "SETUSER", "limiter", "on", ">secret", "~sluice:*", "+eval", "+cluster|slots", "+scan", "+pttl", "+role"}
+	for _, c := range commands() {
+		user = append(user, "+"+c)
+	}
+	for _, s := range cluster.Servers {
+		if _, err := s.Do(user...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := sluice.Must(Open(Config{URL: strings.Replace(cluster.URL(), "redis://", "redis://limiter:secret@", 1)}))
+	defer store.Close()
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerDay(10)}))
+	ctx := context.Background()
+	for i := range 20 {
+		take := sluice.Take{Rule: rule, Key: strings.Repeat("k", i), Cost: 1}
+		err := store.Apply(ctx, []sluice.Take{take}, make([]sluice.Decision, 1))
+		if err := errors.Join(err, store.Block(ctx, take.Bucket(), time.Hour), store.Reset(ctx, take.Bucket())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := store.List(ctx, sluice.Query{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStaleCalendar: windows worked out by a clock that is far from the server's are noticed, and worked out again.
 func TestStaleCalendar(t *testing.T) {
 	server := redistest.Shared(t)

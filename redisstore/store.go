@@ -21,22 +21,34 @@
 //	ACL SETUSER limiter on >secret ~sluice:* +evalsha +script|load +time +mget +set +incrby +del +pexpire
 //	    +zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyrank +zremrangebyscore
 //
-// In a Cluster it needs eval as well: each node has scripts of its own, and is sent the text when it lacks it.
+// In a Cluster it needs eval as well, because each node has scripts of its own and is sent the text when it lacks it, and
+// cluster|slots (cluster|shards from Redis 8 on); with Sentinel it needs role. [Store.List] needs scan and pttl, and in a
+// Cluster role.
+//
+// # Clients
+//
+// Config.URL has the store make its own client, which suits it best. Config.Client is a rueidis client of yours, and
+// Config.Commander one of another library: package goredis makes it of a go-redis client. TLS is asked for by rediss://,
+// and then the server's certificate is verified; Config.TLS names other authorities, a name or a client's certificate.
 //
 // # Cluster and Sentinel
 //
 // In a Cluster a script sees the keys of one slot. Keys of one Take.Slot share one, and so do all rules' counts of one
 // key; a call over several slots asks them at the same time, and gives back what was charged if one of them denies. For
-// a moment too much may then be counted, never too little. Reset and Block do not reach keys that are counted under a
-// Slot.
+// a moment too much may then be counted, never too little.
 //
 // After a failover the client finds the new primary by itself. Writes that the old one had not passed on are forgotten:
 // a window may admit its count once more, a bucket what flows in within the lag.
 //
 // # Failures
 //
-// What the server cannot answer is an error that wraps [sluice.ErrUnavailable], and a limiter's fail modes act on it.
-// A call is sent again only if it provably was not run.
+// What the server cannot answer is an error that wraps [sluice.ErrUnavailable] and says what to do about it, and a
+// limiter's fail modes act on it. So it is from the start: [Open] does not need the server. What somebody has to mend, a
+// password or a certificate, wraps [ErrConfig] as well.
+//
+// A call is sent again if it provably was not run, by a replica, say, or for lack of a connection: once, within the
+// caller's time, and not more than one in ten. What may have been run never is. Lost connections are made anew five times a
+// second at most, after a first few.
 package redisstore
 
 import (

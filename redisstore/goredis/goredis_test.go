@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -166,6 +167,56 @@ func TestFailures(t *testing.T) {
 	}
 	if _, err := take(store, time.Minute); !errors.Is(err, sluice.ErrClosed) {
 		t.Errorf("by a closed client: %v", err)
+	}
+}
+
+// TestList: all that is stored is found, on all servers.
+func TestList(t *testing.T) {
+	for name, client := range map[string]redis.UniversalClient{
+		"single": single(t, redistest.Shared(t).Addr), "cluster": cluster(t),
+	} {
+		store := open(t, client, nil)
+		for i := range 50 {
+			takes := []sluice.Take{{Rule: rule, Key: strconv.Itoa(i), Cost: 1}}
+			if err := store.Apply(t.Context(), takes, make([]sluice.Decision, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found := map[string]bool{}
+		for q := (sluice.Query{Rules: []*sluice.Rule{rule}, Most: 10}); ; {
+			page, err := store.List(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range page.Listed {
+				found[l.Key] = true
+			}
+			if q.After = page.Next; page.Next == "" {
+				break
+			}
+		}
+		if len(found) != 50 {
+			t.Errorf("%s: %d of 50 are listed", name, len(found))
+		}
+	}
+}
+
+// TestHeartbeat: processes are counted by whatever client they use.
+func TestHeartbeat(t *testing.T) {
+	store := open(t, single(t, redistest.Shared(t).Addr), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var beats sync.WaitGroup
+	for range 3 {
+		beats.Go(func() { _ = store.Heartbeat(ctx) })
+	}
+	defer beats.Wait()
+	defer cancel()
+	for deadline, tick := time.After(time.Minute), time.Tick(time.Millisecond); store.Nodes() != 3; {
+		select {
+		case <-tick:
+		case <-deadline:
+			t.Fatalf("%d processes are counted", store.Nodes())
+		}
 	}
 }
 
