@@ -152,3 +152,30 @@ func TestBuckets(t *testing.T) {
 		}
 	}
 }
+
+// A process that blocks a key spends nothing more that it has leased of it.
+func TestBlockEndsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100_000).With(sluice.FixedWindow), Accuracy: sluice.Lease})
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		leased := false
+		for range 1000 {
+			d := sluice.Must(l.Allow(t.Context(), "k"))
+			leased = leased || d.Source == sluice.SourceLease
+			pause(time.Millisecond)
+		}
+		if !leased {
+			t.Fatal("nothing was leased")
+		}
+		if err := l.Block(t.Context(), "k", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if d := sluice.Must(l.Allow(t.Context(), "k")); d.Allowed {
+			t.Errorf("allowed though blocked: %+v", d)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
