@@ -56,11 +56,11 @@ func TestWaysToConnect(t *testing.T) {
 	if d := apply(t, other, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0]; d.Remaining != 9 {
 		t.Errorf("another database: %d remain", d.Remaining)
 	}
-	if _, err := redisstore.Open(redisstore.Config{URL: "redis://:wrong@" + server.Addr}); err == nil {
-		t.Error("a wrong password was taken")
-	} else if strings.Contains(err.Error(), "wrong@") {
+	if err := misconfigured(t, redisstore.Config{URL: "redis://:wrong@" + server.Addr}, "WRONGPASS"); strings.Contains(err.Error(), "wrong@") {
 		t.Errorf("the error has the URL in it: %v", err)
 	}
+	misconfigured(t, redisstore.Config{URL: "redis://" + server.Addr}, "NOAUTH")
+	misconfigured(t, redisstore.Config{URL: "redis://:hunter2@" + server.Addr + "/7"}, "database")
 }
 
 // TestClosed: a closed store says so, and leaves a client that is not its own open.

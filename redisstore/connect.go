@@ -54,12 +54,12 @@ type connector struct {
 	option rueidis.ClientOption
 	dialer *dialer
 
-	work   sync.WaitGroup // an attempt in the background
-	mu     sync.Mutex     // guards the fields below
-	busy   bool
-	closed bool
-	next   time.Time // when to try again
-	failed error     // why the last attempt did
+	work    sync.WaitGroup // attempts in the background
+	closing chan struct{}
+	mu      sync.Mutex // guards the fields below
+	busy    bool       // attempts are made
+	closed  bool
+	failed  error // why the last attempt did
 }
 
 // options are those of the client that Config.URL asks for.
@@ -127,10 +127,8 @@ func (s *Store) connect(c *Config) error {
 	}
 	option.DialCtxFn = s.connector.dialer.dial
 	s.connector.option = option
-	if err = s.tryConnect(); err == nil {
-		return nil
-	}
-	if err := unavailable(err); errors.Is(err, ErrConfig) {
+	s.connector.closing = make(chan struct{})
+	if err := unavailable(s.tryConnect()); errors.Is(err, ErrConfig) {
 		s.connector.dialer.close()
 		return err
 	}
@@ -145,7 +143,7 @@ func (s *Store) connected() (*link, error) {
 	return nil, s.connectLater()
 }
 
-// connectLater returns why there is no connection, and has one tried beside the caller if it is time for it.
+// connectLater returns why there is no connection. From the first call on one is tried for beside the callers.
 func (s *Store) connectLater() error {
 	c := &s.connector
 	c.mu.Lock()
@@ -153,11 +151,30 @@ func (s *Store) connectLater() error {
 	if c.closed {
 		return sluice.ErrClosed
 	}
-	if !c.busy && !time.Now().Before(c.next) {
+	if !c.busy {
 		c.busy = true
-		c.work.Go(func() { _ = s.tryConnect() })
+		c.work.Go(s.keepTrying)
 	}
 	return fmt.Errorf("%w: %w", errNotYet, c.failed)
+}
+
+// keepTrying tries to connect until it has, or the store is closed.
+func (s *Store) keepTrying() {
+	for {
+		err := s.tryConnect()
+		if err == nil {
+			return
+		}
+		wait := connectPause + rand.N(connectPause)
+		if v, _ := classify(err); v == misconfigured {
+			wait = faultPause
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.connector.closing:
+			return
+		}
+	}
 }
 
 // tryConnect tries to connect, and notes how that went.
@@ -172,12 +189,7 @@ func (s *Store) tryConnect() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.busy, c.failed = false, err
-	wait := connectPause + rand.N(connectPause)
-	if v, _ := classify(err); v == misconfigured {
-		wait = faultPause
-	}
-	c.next = time.Now().Add(wait)
+	c.failed = err
 	switch {
 	case err == nil && c.closed:
 		client.Close()
@@ -197,6 +209,9 @@ func (s *Store) use(l *link) {
 // Close ends the store's connections. Calls in flight fail.
 func (s *Store) Close() {
 	s.connector.mu.Lock()
+	if !s.connector.closed && s.connector.closing != nil {
+		close(s.connector.closing)
+	}
 	s.connector.closed = true
 	s.connector.mu.Unlock()
 	s.connector.work.Wait()

@@ -48,17 +48,17 @@ var replies = []struct {
 	{"MISCONF", refused, "the server cannot write to its disk and refuses changes: see its log"},
 	{"BUSY", refused, "a script or function of somebody's runs on and on: SCRIPT KILL or FUNCTION KILL ends it"},
 	{"UNKILLABLE", refused, "a script of somebody's runs on and on"},
-	{"ERR max number of clients", refused, "the server has all the clients it takes: raise maxclients"},
+	{"max number of clients", refused, "the server has all the clients it takes: raise maxclients"},
 	{"NOAUTH", misconfigured, "the server wants a password: write it in Config.URL, or name Config.PasswordFile"},
 	{"WRONGPASS", misconfigured, "the server does not take this user and password: see Config.URL and Config.PasswordFile"},
 	{"NOPERM", misconfigured, "the user lacks a right: the package's documentation has the list"},
 	{"DENIED", misconfigured, "the server is in protected mode: set a password there, or bind it to an address"},
-	{"ERR AUTH", misconfigured, "the server has no password set: leave it out of Config.URL"},
-	{"ERR Client sent AUTH", misconfigured, "the server has no password set: leave it out of Config.URL"},
-	{"ERR invalid password", misconfigured, "see Config.URL and Config.PasswordFile"},
-	{"ERR invalid DB index", misconfigured, "the URL names a database that the server does not have"},
-	{"ERR DB index", misconfigured, "the URL names a database that the server does not have"},
-	{"ERR unknown command", misconfigured, "the server lacks a command: it must be Redis 6.2 or newer, or Valkey, with scripts allowed"},
+	{"AUTH", misconfigured, "the server has no password set: leave it out of Config.URL"},
+	{"Client sent AUTH", misconfigured, "the server has no password set: leave it out of Config.URL"},
+	{"invalid password", misconfigured, "see Config.URL and Config.PasswordFile"},
+	{"invalid DB index", misconfigured, "the URL names a database that the server does not have"},
+	{"DB index", misconfigured, "the URL names a database that the server does not have"},
+	{"unknown command", misconfigured, "the server lacks a command: it must be Redis 6.2 or newer, or Valkey, with scripts allowed"},
 }
 
 // inScript are the replies that older servers wrap in one about the script whose command met them. No such command
@@ -100,7 +100,8 @@ func classify(err error) (verdict, string) {
 }
 
 func classifyReply(said string) (verdict, string) {
-	if begins, inside, found := strings.Cut(said, ": -"); found && strings.HasPrefix(begins, "ERR Error running script") {
+	said = strings.TrimPrefix(said, "ERR ") // which some clients leave out
+	if begins, inside, found := strings.Cut(said, ": -"); found && strings.HasPrefix(begins, "Error running script") {
 		for _, word := range inScript {
 			if strings.HasPrefix(inside, word+" ") {
 				said = inside

@@ -49,6 +49,7 @@ func TestClassify(t *testing.T) {
 		{reply("DENIED Redis is running in protected mode because protected mode is enabled"), misconfigured},
 		{reply("ERR AUTH <password> called without any password configured for the default user."), misconfigured},
 		{reply("ERR DB index is out of range"), misconfigured},
+		{reply("DB index is out of range"), misconfigured}, // as rueidis words it
 		{reply("ERR unknown command 'EVALSHA', with args beginning with: "), misconfigured},
 		// An error of the script's own may come after a write.
 		{reply("ERR Error running script (call to f_9a3e): @user_script:12: attempt to index a nil value"), mayHaveRun},

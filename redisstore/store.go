@@ -76,7 +76,8 @@ type Config struct {
 	TLS *tls.Config
 	// PasswordFile is a file with the password, instead of one in the URL. It is read whenever a connection is made.
 	PasswordFile string
-	// Client is the caller's own rueidis client, instead of URL. Close leaves it open.
+	// Client is the caller's own rueidis client, instead of URL. Close leaves it open. It sends what writes once, whatever
+	// its DisableRetry says.
 	Client rueidis.Client
 	// Commander is the caller's own client of another library, instead of URL: see package goredis. Close leaves it open.
 	Commander Commander
@@ -123,9 +124,10 @@ const (
 	mostTakes = 10_000
 )
 
-// Open returns a store, connected if the server answers. If it does not, the store connects when it can, and until then
-// calls fail at once with an error that wraps [sluice.ErrUnavailable]: a service that starts while its server is away
-// answers by its rules' fail modes. [Store.Ping] tells. An error of Open wraps [ErrConfig] and needs somebody's hand.
+// Open returns a store, connected if the server answers. If it does not, the store connects when it can, from the first
+// call on, and until then calls fail at once with an error that wraps [sluice.ErrUnavailable]: a service that starts while
+// its server is away answers by its rules' fail modes. [Store.Ping] tells. An error of Open wraps [ErrConfig] and needs
+// somebody's hand.
 func Open(c Config) (*Store, error) {
 	s := &Store{
 		names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger, every: heartbeatEvery,
