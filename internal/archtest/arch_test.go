@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"internal/redistest":    {},
 	"internal/memcachetest": {},
 	"internal/faultproxy":   {},
+	"internal/faulttest":    {".", "internal/faultproxy"},
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},
