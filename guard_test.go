@@ -3,6 +3,7 @@ package sluice_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -163,6 +164,43 @@ func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
 			}
 		}
 	})
+}
+
+// However much went well before, a server that answers nothing is given a rest within a moment; one that stumbles is not.
+func TestBreakerOpensUnderLoad(t *testing.T) {
+	for _, tt := range []struct {
+		lasts, after time.Duration
+		away         bool
+	}{{200 * time.Millisecond, 0, false}, {time.Second, 270 * time.Millisecond, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newFar()
+			var since atomic.Pointer[time.Time]
+			var opened time.Duration
+			l := farLimiter(t, s, sluice.FailOpen, sluice.WithEvents(sluice.Events{
+				ServerAway: func(context.Context, int, error) { opened = time.Since(*since.Load()) },
+			}))
+			for range 5000 {
+				mustAllow(t, l, "k", 1)
+				pause(time.Millisecond)
+			}
+			s.disturb = hangs
+			now := time.Now()
+			since.Store(&now)
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					for time.Since(now) < tt.lasts {
+						mustAllow(t, l, "k", 1)
+						pause(time.Millisecond)
+					}
+				})
+			}
+			all.Wait()
+			if opened > tt.after || opened > 0 != tt.away {
+				t.Errorf("silent for %v: given a rest after %v, want %v at most", tt.lasts, opened, tt.after)
+			}
+		})
+	}
 }
 
 // A server that answers, but slower than the budget, is no better than one that does not.

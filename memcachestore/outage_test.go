@@ -3,6 +3,7 @@
 package memcachestore_test
 
 import (
+	"os"
 	"strconv"
 	"testing"
 
@@ -36,3 +37,11 @@ var underFaults = faulttest.Harness{
 }
 
 func TestFaults(t *testing.T) { faulttest.Run(t, underFaults) }
+
+// TestOutagesMeasured logs figures; see faulttest.Measure.
+func TestOutagesMeasured(t *testing.T) {
+	if os.Getenv("SLUICE_SOAK") == "" {
+		t.Skip("set SLUICE_SOAK to measure")
+	}
+	faulttest.Measure(t, underFaults)
+}

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,3 +42,11 @@ var underFaults = faulttest.Harness{
 }
 
 func TestFaults(t *testing.T) { faulttest.Run(t, underFaults) }
+
+// TestOutagesMeasured logs figures; see faulttest.Measure.
+func TestOutagesMeasured(t *testing.T) {
+	if os.Getenv("SLUICE_SOAK") == "" {
+		t.Skip("set SLUICE_SOAK to measure")
+	}
+	faulttest.Measure(t, underFaults)
+}

@@ -81,6 +81,7 @@ type Store struct {
 	every  time.Duration // between heartbeats
 
 	together combiner
+	troubled atomic.Bool // the last call found the server not available
 
 	loading chan struct{} // held while the script is loaded
 	loads   atomic.Int64  // how often it was
@@ -114,7 +115,7 @@ func Open(c Config) (*Store, error) {
 		client: c.Client, names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger, every: heartbeatEvery,
 		loading: make(chan struct{}, 1),
 	}
-	s.together.run = s.apply
+	s.together.run = s.inTime
 	if c.Prefix == "" {
 		s.names.prefix = "sluice:"
 	}
