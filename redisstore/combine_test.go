@@ -189,6 +189,9 @@ func TestCombinerFarAway(t *testing.T) {
 			})
 		}
 		all.Wait()
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		if b.flying != 0 || len(b.waiting) != 0 {
 			t.Errorf("%d in flight, %d waiting at the end", b.flying, len(b.waiting))
 		}
