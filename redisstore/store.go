@@ -80,6 +80,7 @@ type Store struct {
 	nodes  atomic.Int64  // that share the store
 	every  time.Duration // between heartbeats
 
+	watched  watched
 	together combiner
 	troubled atomic.Bool // the last call found the server not available
 
@@ -150,6 +151,7 @@ func (s *Store) connect(url string) error {
 	option.MaxFlushDelay = flushDelay
 	option.Dialer.Timeout = connectTimeout
 	option.ConnWriteTimeout = silence
+	option.DialCtxFn = s.watched.dialer(option.DialCtxFn)
 	s.client, err = rueidis.NewClient(option)
 	if err != nil {
 		return fmt.Errorf("redisstore: open: %w: %w", sluice.ErrUnavailable, err)
@@ -235,6 +237,9 @@ func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error)
 	}
 	r, err := c.read(message, nonce)
 	if err != nil {
+		if errors.Is(err, errForeign) {
+			s.watched.drop()
+		}
 		return nil, fmt.Errorf("redisstore: reply: %w", err)
 	}
 	return r, nil
