@@ -46,12 +46,15 @@ type breakerSecond struct {
 }
 
 const (
-	breakerWindow   = 10 // seconds
-	breakerCalls    = 20 // fewer say nothing
-	breakerStreak   = 250 * time.Millisecond
-	breakerPause    = 250 * time.Millisecond
-	breakerMaxPause = 5 * time.Second
-	breakerRamp     = 2 * time.Second
+	breakerWindow = 10 // seconds
+	breakerCalls  = 20 // fewer say nothing
+	// breakerRampCalls are enough of a server that has just been away. One is not: a busy process makes thousands of
+	// calls while the load ramps up, of which one may fail on any day.
+	breakerRampCalls = 5
+	breakerStreak    = 250 * time.Millisecond
+	breakerPause     = 250 * time.Millisecond
+	breakerMaxPause  = 5 * time.Second
+	breakerRamp      = 2 * time.Second
 )
 
 // pass tells whether a call may be made, and whether the caller is to start a probe.
@@ -115,9 +118,10 @@ func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
 	switch {
 	case b.state == breakerOpen, !failed && !slow:
 		return false
-	case b.state == breakerRamping && failed:
-		b.open(now)
-		return true
+	}
+	least := breakerCalls
+	if b.state == breakerRamping {
+		least = breakerRampCalls
 	}
 	hopeless := b.failing >= breakerCalls && now.Sub(b.first) >= breakerStreak
 	calls, failures, slows := 0, 0, 0
@@ -126,7 +130,7 @@ func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
 			calls, failures, slows = calls+s.calls, failures+s.failed, slows+s.slow
 		}
 	}
-	if !hopeless && (calls < breakerCalls || 2*failures < calls && 5*slows < 4*calls) {
+	if !hopeless && (calls < least || 2*failures < calls && 5*slows < 4*calls) {
 		return false
 	}
 	b.open(now)
