@@ -1,12 +1,15 @@
 package redisstore_test
 
 import (
+	"context"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/faultproxy"
 	"github.com/sluiceproject/sluice/internal/faulttest"
 	"github.com/sluiceproject/sluice/internal/redistest"
 	"github.com/sluiceproject/sluice/redisstore"
@@ -49,4 +52,45 @@ func TestOutagesMeasured(t *testing.T) {
 		t.Skip("set SLUICE_SOAK to measure")
 	}
 	faulttest.Measure(t, underFaults)
+}
+
+// TestCallersLeaveInTime: somebody with much time waits for a server that accepts and says nothing. Others, who have
+// little, do not wait with him. That he ends before them now and then is the machine's doing.
+func TestCallersLeaveInTime(t *testing.T) {
+	proxy := faultproxy.Start(t, redistest.Start(t).Addr)
+	store := open(t, redisstore.Config{URL: "redis://" + proxy.Addr})
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1000)}))
+	hurried := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		return store.Apply(ctx, []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1))
+	}
+	first := 0 // how often they left before him
+	for range 5 {
+		proxy.Set(faultproxy.Fault{Silent: true})
+		for hurried() == nil { // now it is known that something is wrong
+		}
+		patient, begun := make(chan error, 1), make(chan struct{})
+		go func() {
+			close(begun)
+			patient <- store.Reset(t.Context(), rule, "k")
+		}()
+		<-begun
+		for range 3 {
+			if hurried() == nil {
+				t.Fatal("answered")
+			}
+		}
+		select {
+		case <-patient:
+			proxy.Heal()
+		default:
+			first++
+			proxy.Heal()
+			<-patient
+		}
+	}
+	if first < 3 {
+		t.Errorf("callers with little time waited for one with much, %d times of 5", 5-first)
+	}
 }
