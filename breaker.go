@@ -7,7 +7,9 @@ import (
 )
 
 // A breaker stops asking a server that does not answer. It opens when in the last ten seconds, among at least twenty
-// calls, half failed or four of five were slower than the budget.
+// calls, half failed or four of five were slower than the budget; and when for a quarter of a second none of at least
+// twenty succeeded. Without the latter a busy process would go on for seconds: the more calls went well before, and the
+// longer each takes now, the later half of them have failed. A server that stumbles for less is forgiven.
 //
 //	closed ──too many failures──▶ open ──after a while──▶ one probe ──answered──▶ ramping ──2 s──▶ closed
 //	                               ▲                          │                      │
@@ -24,6 +26,8 @@ type breaker struct {
 	pause   time.Duration // how long it was open last
 	since   time.Time     // ramping: since when
 	turn    int           // ramping: counts calls
+	failing int           // calls that failed one after the other
+	first   time.Time     // when the first of them did
 	probing bool
 }
 
@@ -42,11 +46,15 @@ type breakerSecond struct {
 }
 
 const (
-	breakerWindow   = 10 // seconds
-	breakerCalls    = 20 // fewer say nothing
-	breakerPause    = 250 * time.Millisecond
-	breakerMaxPause = 5 * time.Second
-	breakerRamp     = 2 * time.Second
+	breakerWindow = 10 // seconds
+	breakerCalls  = 20 // fewer say nothing
+	// breakerRampCalls are enough of a server that has just been away. One is not: a busy process makes thousands of
+	// calls while the load ramps up, of which one may fail on any day.
+	breakerRampCalls = 5
+	breakerStreak    = 250 * time.Millisecond
+	breakerPause     = 250 * time.Millisecond
+	breakerMaxPause  = 5 * time.Second
+	breakerRamp      = 2 * time.Second
 )
 
 // pass tells whether a call may be made, and whether the caller is to start a probe.
@@ -98,6 +106,11 @@ func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
 	s.calls++
 	if failed {
 		s.failed++
+		if b.failing++; b.failing == 1 {
+			b.first = now
+		}
+	} else {
+		b.failing = 0
 	}
 	if slow {
 		s.slow++
@@ -105,17 +118,19 @@ func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
 	switch {
 	case b.state == breakerOpen, !failed && !slow:
 		return false
-	case b.state == breakerRamping && failed:
-		b.open(now)
-		return true
 	}
+	least := breakerCalls
+	if b.state == breakerRamping {
+		least = breakerRampCalls
+	}
+	hopeless := b.failing >= breakerCalls && now.Sub(b.first) >= breakerStreak
 	calls, failures, slows := 0, 0, 0
 	for i := range b.seconds {
 		if s := &b.seconds[i]; second-s.at < breakerWindow {
 			calls, failures, slows = calls+s.calls, failures+s.failed, slows+s.slow
 		}
 	}
-	if calls < breakerCalls || 2*failures < calls && 5*slows < 4*calls {
+	if !hopeless && (calls < least || 2*failures < calls && 5*slows < 4*calls) {
 		return false
 	}
 	b.open(now)
@@ -125,7 +140,7 @@ func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
 // open begins a pause, each twice as long as the one before, with jitter so that many processes do not probe in step.
 func (b *breaker) open(now time.Time) {
 	b.pause = min(max(breakerPause, 2*b.pause), breakerMaxPause)
-	b.state, b.seconds = breakerOpen, [breakerWindow]breakerSecond{}
+	b.state, b.seconds, b.failing = breakerOpen, [breakerWindow]breakerSecond{}, 0
 	b.until = now.Add(time.Duration(float64(b.pause) * (0.5 + rand.Float64())))
 }
 

@@ -104,9 +104,7 @@ func (l *Limiter) fail(ctx context.Context, takes []Take, out []Decision, err er
 	if l.events.StoreFailed != nil {
 		l.events.StoreFailed(ctx, err)
 	}
-	for i := range takes {
-		out[i] = l.failTake(&takes[i])
-	}
+	l.failTakes(takes, out)
 	return nil
 }
 
@@ -122,26 +120,65 @@ func (l *Limiter) failOne(ctx context.Context, t Take, err error) (Decision, err
 // closedRetry is when a caller denied by FailClosed may ask again: nobody knows when the store will be back.
 const closedRetry = time.Second
 
-func (l *Limiter) failTake(t *Take) Decision {
-	limit := t.Effective().Params().Limit()
-	switch t.Rule.OnFailure {
-	case FailOpen:
-		return Decision{Allowed: true, Source: SourceOpen, Limit: limit, Granted: t.Cost}
-	case FailClosed:
-		return Decision{Source: SourceClosed, Limit: limit, RetryAfter: closedRetry}
+// failTakes answers takes by their rules' fail modes. Those that are counted here are so all or nothing, as at the store.
+func (l *Limiter) failTakes(takes []Take, out []Decision) {
+	local, denied := 0, false
+	for i := range takes {
+		t := &takes[i]
+		limit := t.Effective().Params().Limit()
+		switch t.Rule.OnFailure {
+		case FailOpen:
+			out[i] = Decision{Allowed: true, Source: SourceOpen, Limit: limit, Granted: t.Cost}
+		case FailClosed:
+			out[i] = Decision{Source: SourceClosed, Limit: limit, RetryAfter: closedRetry}
+			denied = denied || !t.Rule.Shadow && t.Cost != 0
+		default:
+			local++
+		}
 	}
-	part := *t
-	part.Limit = l.local.share(t.Effective(), l.liveNodes())
-	op, err := part.Op()
-	if err != nil { // the store has checked the take already
-		return Decision{Source: SourceClosed, Limit: limit, RetryAfter: closedRetry}
+	if local > 0 {
+		l.failLocal(takes, out, denied)
 	}
-	ops, answers := []table.Op{op}, []step.Answer{{}}
-	l.local.open().Apply(time.Now().UnixMicro(), ops, answers)
-	d := Answered(op.Params, &answers[0])
-	d.Source = SourceLocal
-	if d.Never && t.Cost <= limit { // too much for this process' part, but not for the limit
-		d.Never, d.RetryAfter = false, closedRetry
+}
+
+// failLocal answers those takes that are counted in this process. If another take of the call is denied already, only
+// those are charged that charge refusals.
+func (l *Limiter) failLocal(takes []Take, out []Decision, denied bool) {
+	ops, at := make([]table.Op, 0, len(takes)), make([]int, 0, len(takes))
+	nodes := l.liveNodes()
+	for i := range takes {
+		if takes[i].Rule.OnFailure != FailLocal {
+			continue
+		}
+		part := takes[i]
+		part.Limit = l.local.share(part.Effective(), nodes)
+		if part.Rule.Accuracy == Lease && part.Min > 0 {
+			part.Cost, part.Min = part.Min, 0 // what a lease adds for later is only to be had from the store
+		}
+		op, err := part.Op()
+		if err != nil { // the store has checked the take already
+			out[i] = Decision{Source: SourceClosed, Limit: part.Limit.Params().Limit(), RetryAfter: closedRetry}
+			continue
+		}
+		op.Request.Dry = denied && !op.Request.Charge
+		ops, at = append(ops, op), append(at, i)
 	}
-	return d
+	now := time.Now()
+	answers := make([]step.Answer, len(ops))
+	l.local.open().Apply(now.UnixMicro(), ops, answers)
+	for j, i := range at {
+		t, op := &takes[i], &ops[j]
+		d := Answered(op.Params, &answers[j])
+		d.Source = SourceLocal
+		if op.Request.Dry {
+			d.Remaining, d.Granted = d.Remaining+d.Granted, 0
+		}
+		if d.Never && t.Cost <= t.Effective().Params().Limit() { // too much for this process' part, but not for the limit
+			d.Never, d.RetryAfter = false, closedRetry
+		}
+		if l.guard != nil && t.Cost > 0 {
+			l.debts.add(t, d.Granted, now.Add(d.ResetAfter))
+		}
+		out[i] = d
+	}
 }

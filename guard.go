@@ -64,40 +64,60 @@ func (l *Limiter) guarded(ctx context.Context, takes []Take, out []Decision) err
 // errOpen is why a server was not asked.
 var errOpen = errors.Join(errors.New("sluice: the server is given a rest after failing too often"), ErrUnavailable)
 
-// guardedApart has only those takes degrade whose server is not asked.
+// guardedApart has only those takes degrade whose server is not asked. If one of them is denied, of the others only those
+// are asked about that charge refusals.
 func (l *Limiter) guardedApart(ctx context.Context, takes []Take, out []Decision, now time.Time) error {
-	var (
-		rest     []Take
-		restOut  []Decision
-		restAt   []int
-		degraded []int
-	)
+	var rest, degraded part
 	for i := range takes {
 		if l.passes(ctx, &takes[i], now) {
-			rest, restAt = append(rest, takes[i]), append(restAt, i)
+			rest.add(takes, i)
 		} else {
-			degraded = append(degraded, i)
+			degraded.add(takes, i)
 		}
 	}
-	if len(degraded) == 0 {
+	if len(degraded.takes) == 0 {
 		return l.ask(ctx, takes, out, now)
 	}
-	for _, i := range degraded {
-		if err := l.fail(ctx, takes[i:i+1], out[i:i+1], errOpen); err != nil {
-			return err
-		}
-	}
-	if len(rest) == 0 {
-		return nil
-	}
-	restOut = make([]Decision, len(rest))
-	if err := l.ask(ctx, rest, restOut, now); err != nil {
+	degraded.out = make([]Decision, len(degraded.takes))
+	if err := l.fail(ctx, degraded.takes, degraded.out, errOpen); err != nil {
 		return err
 	}
-	for j, i := range restAt {
-		out[i] = restOut[j]
+	if degraded.put(out) {
+		all := rest
+		rest = part{}
+		for j, i := range all.at {
+			if all.takes[j].Rule.ChargeDenied {
+				rest.add(takes, i)
+			} else { // not asked: it would not have been charged either
+				out[i] = Decision{Allowed: true, Source: SourceCache, Limit: takes[i].Effective().Params().Limit()}
+			}
+		}
 	}
-	return nil
+	if len(rest.takes) == 0 {
+		return nil
+	}
+	rest.out = make([]Decision, len(rest.takes))
+	err := l.ask(ctx, rest.takes, rest.out, now)
+	rest.put(out)
+	return err
+}
+
+// part is some takes of a call.
+type part struct {
+	takes []Take
+	at    []int // where in the call they stand
+	out   []Decision
+}
+
+func (p *part) add(takes []Take, i int) { p.takes, p.at = append(p.takes, takes[i]), append(p.at, i) }
+
+// put puts the part's decisions where they belong, and tells whether one of them denies the call.
+func (p *part) put(out []Decision) (denied bool) {
+	for j, i := range p.at {
+		out[i] = p.out[j]
+		denied = denied || !out[i].Allowed && !p.takes[j].Rule.Shadow && p.takes[j].Cost != 0
+	}
+	return denied
 }
 
 // passes tells whether the take's server may be asked. If it is time to probe it, that is done beside the caller.
@@ -128,7 +148,10 @@ const probeKey = "\x00sluice probe"
 func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
 	g := l.guard
 	within, cancel := context.WithTimeout(ctx, g.budget)
-	err := g.store.Apply(within, takes, out)
+	err := l.pay(within, takes)
+	if err == nil {
+		err = g.store.Apply(within, takes, out)
+	}
 	cancel()
 	now := time.Now()
 	if errors.Is(err, ErrInvalid) || ctx.Err() != nil && err != nil {

@@ -22,6 +22,7 @@ type Limiter struct {
 	limitFor func(ctx context.Context, key string) *Limit
 	scratch  sync.Pool // of *scratch, for calls with several rules
 	local    fallback
+	debts    debts // of a store that asks servers
 	budget   time.Duration
 	guard    *guard // of a store that asks servers
 	nodes    func() int

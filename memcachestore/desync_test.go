@@ -30,7 +30,7 @@ func stuttering(t *testing.T, to string, faults *atomic.Int64) (addr string) {
 		pass(up, c, func(b []byte) []byte {
 			b = append(kept, b...)
 			kept = nil
-			switch rand.IntN(30) {
+			switch rand.IntN(300) {
 			case 0:
 				b = append(b, b...)
 			case 1:
@@ -66,9 +66,9 @@ func TestOutOfStep(t *testing.T) {
 	var faults, failed, right atomic.Int64
 	direct := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}})
 	s := openStore(t, memcachestore.Config{Addrs: []string{stuttering(t, server.Addr, &faults)}, Timeout: short})
-	calls := 100
+	calls := 10_000 / 16
 	if os.Getenv("SLUICE_SOAK") != "" {
-		calls = 20_000
+		calls = 1_000_000 / 16
 	}
 	rule := newRule("r", window(1<<31))
 	// By its cost one can tell whose answer it is: what a key has spent is a multiple of its own.

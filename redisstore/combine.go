@@ -14,8 +14,8 @@ import (
 // decision in it does, so that under load it gets through several times as many.
 //
 // A call is sent at once while few are in flight, so that nobody waits for company. Only when the server has several to
-// work on are further ones gathered, and sent together when one of those has been answered. Each stays all or nothing
-// by itself.
+// work on are further ones gathered, and sent together when one of those has been answered, or soon if none is: a server
+// that is far away, or gone, must not cost a caller twice its time. Each stays all or nothing by itself.
 type combiner struct {
 	run   func(ctx context.Context, c *call) ([]step.Answer, error)
 	apart bool // never combine: the calls may be for different servers
@@ -23,11 +23,15 @@ type combiner struct {
 	mu      sync.Mutex // guards the fields below
 	flying  int        // runs in flight
 	waiting []*waiter
+	late    *time.Timer // sends those who wait
 }
 
 const (
 	// fewFlying is how many runs may be in flight before callers are gathered.
 	fewFlying = 4
+	// mostWait is for how long they are gathered: much longer than a round trip to a server nearby, and much shorter than
+	// the time a decision has.
+	mostWait = 2 * time.Millisecond
 	// mostGathered bounds the takes of a gathered run, during which the server does nothing else.
 	mostGathered = 128
 	// mostJoined is the most takes that a call may have to share a run.
@@ -61,7 +65,9 @@ func (b *combiner) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 	}
 	w := &waiter{call: c, ctx: ctx, done: make(chan struct{})}
 	w.deadline, _ = ctx.Deadline()
-	b.waiting = append(b.waiting, w)
+	if b.waiting = append(b.waiting, w); len(b.waiting) == 1 {
+		b.waitLocked()
+	}
 	b.mu.Unlock()
 	select {
 	case <-w.done:
@@ -80,6 +86,28 @@ func (b *combiner) leave(w *waiter) error {
 	}
 	w.taken = true // and so left out of every run
 	return fmt.Errorf("redisstore: %w: %w: the takes were not sent", sluice.ErrUnavailable, w.ctx.Err())
+}
+
+// waitLocked has those who wait sent in a moment, if nothing sends them before.
+func (b *combiner) waitLocked() {
+	if b.late == nil {
+		b.late = time.AfterFunc(mostWait, b.sendLate)
+	} else {
+		b.late.Reset(mostWait)
+	}
+}
+
+// sendLate sends those who have waited for long enough.
+func (b *combiner) sendLate() {
+	b.mu.Lock()
+	next := b.gatherLocked()
+	if next != nil {
+		b.flying++
+	}
+	b.mu.Unlock()
+	if next != nil {
+		b.follow(next)
+	}
 }
 
 // landed has those who wait follow a run that has ended.
@@ -122,7 +150,9 @@ func (b *combiner) gatherLocked() (together []*waiter) {
 		}
 	}
 	clear(b.waiting[len(left):])
-	b.waiting = left
+	if b.waiting = left; len(left) > 0 {
+		b.waitLocked()
+	}
 	return together
 }
 

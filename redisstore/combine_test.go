@@ -166,3 +166,34 @@ func TestCombinerErrors(t *testing.T) {
 		}
 	})
 }
+
+// TestCombinerFarAway: with a server that takes its time nobody waits long for company, nor for those who are stuck.
+func TestCombinerFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const trip = 5 * time.Millisecond
+		b := &combiner{run: func(_ context.Context, c *call) ([]step.Answer, error) {
+			<-time.After(trip)
+			return make([]step.Answer, len(c.ops)), nil
+		}}
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				<-time.After(time.Duration(i) * 300 * time.Microsecond)
+				began := time.Now()
+				if _, err := b.apply(context.Background(), group(1, 1)); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > trip+mostWait {
+					t.Errorf("caller %d waited for %v", i, took)
+				}
+			})
+		}
+		all.Wait()
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.flying != 0 || len(b.waiting) != 0 {
+			t.Errorf("%d in flight, %d waiting at the end", b.flying, len(b.waiting))
+		}
+	})
+}

@@ -49,6 +49,13 @@ func (l *link) reconnect() {
 	}
 }
 
+// discard closes all connections of our own: on one of them requests and replies do not match.
+func (s *Store) discard() {
+	if l := s.link.Load(); l != nil && l.dialer != nil {
+		l.dialer.closeAll(false)
+	}
+}
+
 // connector connects a store to its servers, at once or when it can.
 type connector struct {
 	option rueidis.ClientOption

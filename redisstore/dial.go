@@ -119,7 +119,7 @@ func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *
 	if err != nil {
 		return nil, err
 	}
-	tracked := &trackedConn{Conn: conn, by: d, addr: addr}
+	tracked := &trackedConn{Conn: &countedConn{Conn: conn}, by: d, addr: addr, secure: secure != nil}
 	d.open[tracked] = addr
 	return tracked, nil
 }
@@ -229,6 +229,7 @@ type trackedConn struct {
 	net.Conn
 	by       *dialer
 	addr     string
+	secure   bool
 	answered atomic.Bool
 }
 
@@ -245,7 +246,7 @@ func (c *trackedConn) Read(p []byte) (int, error) {
 // Write notes that the server has hung up without a word, which is how it may refuse a client by TLS.
 func (c *trackedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	if _, secure := c.Conn.(*tls.Conn); err != nil && secure && !c.answered.Swap(true) {
+	if err != nil && c.secure && !c.answered.Swap(true) {
 		c.by.answered(c.addr, nil, fmt.Errorf("%w: after the TLS handshake: the server may want a client's certificate, see Config.TLS.Certificates", err))
 	}
 	return n, err

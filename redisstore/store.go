@@ -54,6 +54,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -103,6 +104,7 @@ type Store struct {
 	every  time.Duration // between heartbeats
 
 	together combiner
+	troubled atomic.Bool // the last call found the server not available
 
 	loading chan struct{} // held while the script is loaded
 	loads   atomic.Int64  // how often it was
@@ -133,7 +135,7 @@ func Open(c Config) (*Store, error) {
 		names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger, every: heartbeatEvery,
 		loading: make(chan struct{}, 1),
 	}
-	s.together.run = s.apply
+	s.together.run = s.inTime
 	if c.Prefix == "" {
 		s.names.prefix = "sluice:"
 	}
@@ -239,6 +241,9 @@ func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error)
 	}
 	r, err := c.read(message, nonce)
 	if err != nil {
+		if errors.Is(err, errForeign) {
+			s.discard()
+		}
 		return nil, fmt.Errorf("redisstore: reply: %w", err)
 	}
 	return r, nil

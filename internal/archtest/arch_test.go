@@ -41,6 +41,8 @@ var mayImport = map[string][]string{
 	// Servers that tests start.
 	"internal/redistest":    {},
 	"internal/memcachetest": {},
+	"internal/faultproxy":   {},
+	"internal/faulttest":    {".", "internal/faultproxy"},
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},

@@ -13,15 +13,18 @@ type Cluster struct {
 	Servers []*Server
 }
 
-// StartCluster returns a cluster of the test's own, whose replicas have caught up.
-func StartCluster(t testing.TB) *Cluster {
+// StartCluster returns a cluster of the test's own, whose replicas have caught up, with further arguments for all its
+// servers.
+func StartCluster(t testing.TB, args ...string) *Cluster {
 	t.Helper()
 	c := new(Cluster)
 	create := []string{"--cluster", "create"}
 	for range 6 {
 		// A second until a node is thought dead, and no reason for its replica to hesitate then.
-		s := Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
-			"--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0")
+		s := Start(t, append([]string{
+			"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
+			"--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0",
+		}, args...)...)
 		c.Servers = append(c.Servers, s)
 		create = append(create, s.Addr)
 	}

@@ -1,0 +1,155 @@
+package sluice
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// debts is what this process admitted by itself while the store could not answer, and the store does not know of. It is
+// charged there with the first call about the key that the store answers again; if it were not, what was left when the
+// store went away could be had once more from each process.
+//
+// Nothing is sent but with such a call, so that a store that comes back is not asked about all keys at once.
+type debts struct {
+	keys   atomic.Int64 // that owe something
+	once   sync.Once
+	seed   maphash.Seed
+	shards []debtShard
+}
+
+type debtShard struct {
+	mu   sync.Mutex // guards owed
+	owed map[uint64]debt
+}
+
+type debt struct {
+	amount int64
+	until  time.Time // nothing of it counts any more
+}
+
+const (
+	debtShards = 64
+	maxDebts   = 1 << 18 // keys; what more keys owe is forgotten
+)
+
+func (d *debts) shard(t *Take) (*debtShard, uint64) {
+	d.once.Do(func() {
+		d.seed = maphash.MakeSeed()
+		d.shards = make([]debtShard, debtShards)
+	})
+	var h maphash.Hash
+	h.SetSeed(d.seed)
+	maphash.WriteComparable(&h, t.Rule.id)
+	h.WriteString(t.Key)
+	sum := h.Sum64()
+	return &d.shards[sum%debtShards], sum
+}
+
+// add notes that the take's key owes so much more, for so long.
+func (d *debts) add(t *Take, amount int64, until time.Time) {
+	if amount <= 0 {
+		return
+	}
+	shard, name := d.shard(t)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if shard.owed == nil {
+		shard.owed = make(map[uint64]debt)
+	}
+	now := time.Now()
+	was, known := shard.owed[name]
+	if !known && len(shard.owed) >= maxDebts/debtShards && d.tidyLocked(shard, now) == 0 {
+		return
+	}
+	if !known {
+		d.keys.Add(1)
+	} else if was.until.Before(now) {
+		was = debt{}
+	}
+	if until.Before(was.until) {
+		until = was.until
+	}
+	shard.owed[name] = debt{was.amount + amount, until}
+}
+
+// tidyLocked forgets what does not count any more, and tells how much that was.
+func (d *debts) tidyLocked(shard *debtShard, now time.Time) (n int) {
+	for name, owed := range shard.owed {
+		if owed.until.Before(now) {
+			delete(shard.owed, name)
+			n++
+		}
+	}
+	d.keys.Add(int64(-n))
+	return n
+}
+
+// claim has the caller pay what the take's key owes. Whoever comes later owes nothing.
+func (d *debts) claim(t *Take, now time.Time) debt {
+	shard, name := d.shard(t)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	owed, known := shard.owed[name]
+	if !known {
+		return debt{}
+	}
+	delete(shard.owed, name)
+	d.keys.Add(-1)
+	if owed.until.Before(now) {
+		return debt{}
+	}
+	return owed
+}
+
+// pay charges the store what the takes' keys owe. It takes no more than there is: what was admitted beyond the limit
+// while processes did not know of each other is not held against anybody later.
+func (l *Limiter) pay(ctx context.Context, takes []Take) error {
+	if l.debts.keys.Load() == 0 {
+		return nil
+	}
+	now := time.Now()
+	var (
+		charges []Take
+		claimed []debt
+	)
+	for i := range takes {
+		t := &takes[i]
+		if t.Rule.OnFailure != FailLocal || t.Cost == 0 {
+			continue
+		}
+		owed := l.debts.claim(t, now)
+		// What has worn off here has worn off there. What this process thinks spent is its part of what the store knows,
+		// and what it admitted since; so charging the lesser of that and of what it admitted is never too little.
+		amount := min(owed.amount, l.spentHere(t, now))
+		if amount <= 0 {
+			continue
+		}
+		rule := *t.Rule
+		rule.Shadow, rule.ChargeDenied = true, false // it denies nobody anything
+		charges = append(charges, Take{Rule: &rule, Limit: t.Limit, Key: t.Key, Slot: t.Slot, Cost: amount, Min: 1})
+		claimed = append(claimed, debt{amount, owed.until})
+	}
+	if len(charges) == 0 {
+		return nil
+	}
+	err := l.guard.store.Apply(ctx, charges, make([]Decision, len(charges)))
+	if err != nil { // it may have been charged; if so, twice
+		for i := range charges {
+			l.debts.add(&charges[i], claimed[i].amount, claimed[i].until)
+		}
+	}
+	return err
+}
+
+// spentHere is what of this process' part of the limit is spent.
+func (l *Limiter) spentHere(t *Take, now time.Time) int64 {
+	p := l.local.share(t.Effective(), l.liveNodes()).Params()
+	local := l.local.open()
+	a := local.Take(local.Hash(t.Rule.id, t.Key), p, now.UnixMicro(), step.Request{Dry: true})
+	return p.Limit() - a.Remaining
+}

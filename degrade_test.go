@@ -1,0 +1,187 @@
+package sluice_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// TestGoingOverAndBack: several processes lose a store and find it again, in any order and however often. What they
+// admit of a window's limit together, at the store and by themselves, is never much more than the limit:
+//
+//   - one process alone: not one more;
+//   - several that all knew what was left when the store went away: one less than there are processes more;
+//   - several of which some had not asked lately: the limit once more, which is what they cannot know of each other.
+func TestGoingOverAndBack(t *testing.T) {
+	rounds := 60
+	if os.Getenv("SLUICE_SOAK") != "" {
+		rounds = 3000
+	}
+	for _, tt := range []struct {
+		name    string
+		nodes   int
+		abreast bool // all ask before the store goes away
+		more    func(limit, nodes int64) int64
+	}{
+		{"alone", 1, false, func(int64, int64) int64 { return 0 }},
+		{"abreast", 4, true, func(_, nodes int64) int64 { return nodes - 1 }},
+		{"apart", 4, false, func(limit, nodes int64) int64 { return limit + nodes - 1 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for seed := range uint64(rounds) {
+				rng := rand.New(rand.NewPCG(seed, 1))
+				limit := 1 + rng.Int64N(200)
+				synctest.Test(t, func(t *testing.T) {
+					got := degrade(t, rng, limit, tt.nodes, tt.abreast)
+					if most := limit + tt.more(limit, int64(tt.nodes)); got > most {
+						t.Errorf("seed %d: %d were admitted of %d, at most %d may be", seed, got, limit, most)
+					}
+				})
+			}
+		})
+	}
+}
+
+// degrade returns how much was admitted.
+func degrade(t *testing.T, rng *rand.Rand, limit int64, nodes int, abreast bool) (admitted int64) {
+	s := newFar()
+	away := false
+	s.disturb = func(context.Context, *sluice.Take) error {
+		if away {
+			return errAway
+		}
+		return nil
+	}
+	algorithm := []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter, sluice.TokenBucket}[rng.IntN(4)]
+	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Limit{Count: limit, Window: 365 * 24 * time.Hour, Algorithm: algorithm}})
+	all := make([]*sluice.Limiter, nodes)
+	for i := range all {
+		all[i] = sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return nodes })))
+	}
+	ask := func(l *sluice.Limiter, cost int64) {
+		d := mustAllow(t, l, "k", cost)
+		if d.Allowed {
+			admitted += cost
+		}
+		synctest.Wait() // for a probe
+	}
+	// level has all processes ask the store again and pay what they owe, so that each knows what is left but for the one
+	// that each after it takes.
+	level := func() {
+		for calm := 0; calm < 10; pause(300 * time.Millisecond) {
+			calm++
+			for _, l := range all {
+				d, err := l.Peek(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if synctest.Wait(); d.Source.Degraded() {
+					calm = 0
+				}
+			}
+		}
+		for _, l := range all {
+			ask(l, 1)
+		}
+	}
+	for range 2 + rng.IntN(12) {
+		goes := !away && rng.IntN(3) > 0
+		if abreast && (away || goes) {
+			away = false
+			level()
+		}
+		away = goes
+		for range rng.IntN(60) {
+			ask(all[rng.IntN(nodes)], 1+rng.Int64N(3))
+			pause(time.Duration(rng.Int64N(int64(400 * time.Millisecond))))
+		}
+	}
+	return admitted
+}
+
+// A call that is denied charges nothing, whoever decides.
+func TestDegradedCallsAreAllOrNothing(t *testing.T) {
+	s := newFar()
+	s.disturb = refuses
+	wide := mustRule(t, sluice.Rule{Name: "wide", Limit: sluice.PerHour(100)})
+	counted := mustRule(t, sluice.Rule{Name: "counted", Limit: sluice.PerHour(100).With(sluice.FixedWindow), ChargeDenied: true})
+	for name, second := range map[string]*sluice.Rule{
+		"local":  mustRule(t, sluice.Rule{Name: "narrow", Limit: sluice.PerHour(3)}),
+		"closed": mustRule(t, sluice.Rule{Name: "closed", Limit: sluice.PerHour(100), OnFailure: sluice.FailClosed}),
+		"shadow": mustRule(t, sluice.Rule{Name: "shadow", Limit: sluice.PerHour(3), Shadow: true}),
+	} {
+		l := sluice.Must(sluice.NewRules(s, nil))
+		takes := []sluice.Take{{Rule: wide, Key: "k", Cost: 1}, {Rule: second, Key: "k", Cost: 1}, {Rule: counted, Key: "k", Cost: 1}}
+		out := make([]sluice.Decision, 3)
+		for range 10 {
+			if _, err := l.Decide(t.Context(), takes, out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[string]int64{"local": 97, "closed": 100, "shadow": 90}[name]
+		if out[0].Remaining != want || out[2].Remaining != 90 || !out[0].Allowed {
+			t.Errorf("%s: %+v, %+v after 10 calls", name, out[0], out[2])
+		}
+	}
+}
+
+// The same where only one of a call's servers is away: what the others would be charged is not.
+func TestDegradedPartsChargeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		s.servers = 2
+		s.disturb = func(_ context.Context, k *sluice.Take) error {
+			if s.Server(k) == 1 {
+				return errAway
+			}
+			return nil
+		}
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100), OnFailure: sluice.FailClosed})
+		counted := mustRule(t, sluice.Rule{Name: "counted", Limit: sluice.PerHour(100), ChargeDenied: true})
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		for range 40 {
+			mustAllow(t, l, "1", 1) // '1' is odd
+		}
+		takes := []sluice.Take{{Rule: rule, Key: "0", Cost: 1}, {Rule: rule, Key: "1", Cost: 1}, {Rule: counted, Key: "2", Cost: 1}}
+		out := make([]sluice.Decision, 3)
+		for range 10 {
+			if ok, err := l.Decide(t.Context(), takes, out); err != nil || ok {
+				t.Fatal(ok, err)
+			}
+		}
+		if out[0].Source != sluice.SourceCache || out[1].Source != sluice.SourceClosed || out[2].Remaining != 90 {
+			t.Errorf("%+v", out)
+		}
+		if d, err := l.Peek(t.Context(), "0"); err != nil || d.Remaining != 100 {
+			t.Errorf("a call that was denied has charged: %+v %v", d, err)
+		}
+	})
+}
+
+// What a lease would take for later is not taken from what little there is in this process.
+func TestDegradedLeasesAskForWhatTheyNeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(1000).With(sluice.FixedWindow), Accuracy: sluice.Lease})
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		admitted := int64(0)
+		for i := range 1200 {
+			if i == 100 {
+				s.disturb = refuses
+			}
+			admitted += mustAllow(t, l, "k", 1).Granted
+			pause(time.Millisecond)
+		}
+		if admitted < 900 || admitted > 1000 {
+			t.Errorf("%d of 1000 were admitted, most of them without the store", admitted)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

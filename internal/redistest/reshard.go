@@ -1,0 +1,116 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Owner is the primary that has the slot now, or nil.
+func (c *Cluster) Owner(slot int) *Server {
+	for _, s := range c.Primaries() {
+		nodes, err := s.Do("CLUSTER", "NODES")
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(nodes) {
+			words := strings.Fields(line)
+			if len(words) > 8 && strings.Contains(words[2], "myself") && hasSlot(words[8:], slot) {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// hasSlot tells whether ranges like 0-5460 hold the slot. Those in brackets are on their way.
+func hasSlot(ranges []string, slot int) bool {
+	for _, r := range ranges {
+		from, to, ok := strings.Cut(r, "-")
+		if !ok {
+			to = from
+		}
+		first, err1 := strconv.Atoi(from)
+		last, err2 := strconv.Atoi(to)
+		if err1 == nil && err2 == nil && first <= slot && slot <= last {
+			return true
+		}
+	}
+	return false
+}
+
+// Move moves a slot with all its keys to another primary, as an operator's tool does: the keys one by one, while both
+// servers answer for those they have.
+func (c *Cluster) Move(slot int, to *Server) error {
+	from := c.Owner(slot)
+	if from == nil || from == to {
+		return fmt.Errorf("redistest: slot %d cannot be moved there", slot)
+	}
+	text := strconv.Itoa(slot)
+	source, err := from.Do("CLUSTER", "MYID")
+	if err != nil {
+		return err
+	}
+	target, err := to.Do("CLUSTER", "MYID")
+	if err != nil {
+		return err
+	}
+	if _, err := to.Do("CLUSTER", "SETSLOT", text, "IMPORTING", source); err != nil {
+		return err
+	}
+	if _, err := from.Do("CLUSTER", "SETSLOT", text, "MIGRATING", target); err != nil {
+		return err
+	}
+	if err := moveKeys(from, to, text); err != nil {
+		return err
+	}
+	for _, s := range []*Server{to, from} { // the new owner first: nobody must be sent to one that does not know of it
+		if _, err := s.Do("CLUSTER", "SETSLOT", text, "NODE", target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func moveKeys(from, to *Server, slot string) error {
+	host, port, err := net.SplitHostPort(to.Addr)
+	if err != nil {
+		return err
+	}
+	for {
+		keys, err := from.Do("CLUSTER", "GETKEYSINSLOT", slot, "10")
+		if err != nil || keys == "" {
+			return err
+		}
+		for key := range strings.SplitSeq(keys, "\n") {
+			// A key may have expired, or come back, in between: it is looked for again until there is none.
+			if _, err := from.Do("MIGRATE", host, port, key, "0", "5000"); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Slots are those that have keys, by the server that has them.
+func (c *Cluster) Slots() (map[int]*Server, error) {
+	slots := map[int]*Server{}
+	for _, s := range c.Primaries() {
+		keys, err := s.Do("KEYS", "*")
+		if err != nil {
+			return nil, err
+		}
+		for key := range strings.FieldsSeq(keys) {
+			text, err := s.Do("CLUSTER", "KEYSLOT", key)
+			if err != nil {
+				return nil, err
+			}
+			slot, err := strconv.Atoi(text)
+			if err != nil {
+				return nil, err
+			}
+			slots[slot] = s
+		}
+	}
+	return slots, nil
+}

@@ -1,0 +1,47 @@
+//go:build unix
+
+package memcachestore_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/faulttest"
+	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/memcachestore"
+)
+
+var underFaults = faulttest.Harness{
+	Start: func(t testing.TB) *faulttest.Server {
+		server := memcachetest.Start(t)
+		return &faulttest.Server{
+			Addr: server.Addr, Pause: server.Pause, Resume: server.Resume, Kill: server.Kill, Restart: server.Restart,
+			Operations: func() (n int64) {
+				stats := server.Stats("")
+				for _, command := range []string{"cmd_get", "cmd_set"} {
+					calls, err := strconv.ParseInt(stats[command], 10, 64)
+					if err != nil {
+						t.Error(err)
+					}
+					n += calls
+				}
+				return n
+			},
+		}
+	},
+	Open: func(t testing.TB, addr string) sluice.Store {
+		return openStore(t, memcachestore.Config{Addrs: []string{addr}})
+	},
+}
+
+func TestFaults(t *testing.T) { faulttest.Run(t, underFaults) }
+
+// TestOutagesMeasured logs figures; see faulttest.Measure.
+func TestOutagesMeasured(t *testing.T) {
+	if os.Getenv("SLUICE_SOAK") == "" {
+		t.Skip("set SLUICE_SOAK to measure")
+	}
+	faulttest.Measure(t, underFaults)
+}

@@ -1,0 +1,45 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// inTime runs a call, and returns when the caller's time is up even if the client does not. It keeps to the time while
+// it has a connection; but a caller for whom it makes one can wait for a second on a server that accepts and says
+// nothing, and whoever comes meanwhile waits with it, whatever their time.
+//
+// A goroutine for each call would cost more than the rest of it. So there is one only while something is wrong.
+func (s *Store) inTime(ctx context.Context, c *call) ([]step.Answer, error) {
+	if !s.troubled.Load() {
+		return s.applyNoted(ctx, c)
+	}
+	type result struct {
+		answers []step.Answer
+		err     error
+	}
+	done := make(chan result, 1)
+	go func() {
+		answers, err := s.applyNoted(ctx, c)
+		done <- result{answers, err}
+	}()
+	select {
+	case r := <-done:
+		return r.answers, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("redisstore: %w: %w: the takes may have been charged", sluice.ErrUnavailable, ctx.Err())
+	}
+}
+
+// applyNoted runs a call and notes whether something is wrong.
+func (s *Store) applyNoted(ctx context.Context, c *call) ([]step.Answer, error) {
+	answers, err := s.apply(ctx, c)
+	if wrong := errors.Is(err, sluice.ErrUnavailable); wrong != s.troubled.Load() {
+		s.troubled.Store(wrong)
+	}
+	return answers, err
+}
