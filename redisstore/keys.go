@@ -14,6 +14,7 @@ import (
 func (s *Store) Reset(ctx context.Context, r *sluice.Rule, key string) error {
 	of := name{rule: r.Identity(), key: key}
 	state, block := string(s.names.state(nil, &of, r.Limit.Params())), string(s.names.block(nil, &of))
+	defer s.hinter.forget(state)
 	return unavailable(s.client.Do(ctx, s.client.B().Del().Key(state, block).Build()).Error())
 }
 
