@@ -19,6 +19,11 @@ type call struct {
 	keys   []string // state and block of each cell, then the IDs
 	ids    []remembered
 	byName map[string]int // cells and IDs by the key they are stored under
+
+	asks   bool    // the server is to say which it is
+	epoch  uint64  // of hinter, when the call was made
+	origin *origin // who is known to answer it, or nil
+	hints  []hint
 }
 
 // op is one take of a call.
@@ -93,7 +98,7 @@ func (c *call) place() {
 		o := &c.ops[i]
 		at, known := c.find(o.state, 2*len(c.cells), 2)
 		if !known {
-			c.cells = append(c.cells, cell{})
+			c.cells = append(c.cells, cell{kind: o.Params.Kind})
 			c.keys = append(c.keys, o.state, o.block)
 			c.note(o.state, at)
 		}
@@ -185,26 +190,39 @@ const (
 // exact is the largest number handed to the script where larger ones mean the same.
 const exact = 1 << 52
 
-// pack writes the call for the script: the header, then a record for each take. around is a time near the script's, for
-// calendars.
+// How a call is packed.
+const (
+	packedPlain = 1 << iota // its records are those of plain takes
+	packedHints             // hints follow them
+)
+
+// pack writes the call for the script: the header, a record for each take, then hints if there are any or if the server
+// is to say which it is. around is a time near the script's, for calendars.
 func (c *call) pack(dst []byte, now, nonce, margin, around int64) []byte {
 	dst = number(dst, now, nonce, margin)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.ops)))
+	how := byte(0)
 	if c.usual {
-		dst = append(dst, 1)
-		for i := range c.ops {
-			dst = c.ops[i].packPlain(dst)
-		}
-		return dst
+		how |= packedPlain
 	}
-	dst = append(dst, 0)
+	if c.asks {
+		how |= packedHints
+	}
+	dst = append(dst, how)
 	for i := range c.ops {
 		o := &c.ops[i]
+		if c.usual {
+			dst = o.packPlain(dst)
+			continue
+		}
 		id := 0
 		if o.id >= 0 {
 			id = 2*len(c.cells) + o.id + 1
 		}
 		dst = o.pack(dst, id, around)
+	}
+	if c.asks {
+		dst = c.packHints(dst)
 	}
 	return dst
 }

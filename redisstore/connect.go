@@ -132,7 +132,7 @@ func (s *Store) connect(c *Config) error {
 	if option.Sentinel.MasterSet != "" {
 		s.connector.dialer.keep = option.InitAddress
 	}
-	option.DialCtxFn = s.connector.dialer.dial
+	option.DialCtxFn = s.hinter.watch(s.connector.dialer.dial)
 	s.connector.option = option
 	s.connector.closing = make(chan struct{})
 	if err := unavailable(s.tryConnect()); errors.Is(err, ErrConfig) {
@@ -210,6 +210,7 @@ func (s *Store) tryConnect() error {
 func (s *Store) use(l *link) {
 	s.names.tagged = l.client.Cluster()
 	s.together.apart = s.names.tagged
+	s.hinter.init(s.names.tagged)
 	s.link.Store(l)
 }
 

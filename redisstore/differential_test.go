@@ -80,9 +80,15 @@ func TestLuaEqualsGo(t *testing.T) {
 				}
 				d.pace = d.limits[d.rng.IntN(len(d.limits))].Params().Length
 				d.round(1000)
+				for range 5 { // with more that is hinted than is asked
+					d.round(10)
+				}
 			}
-			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d replayed",
-				d.takes, d.allowed, d.denied, d.adjusted, d.replayed)
+			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d replayed; %d of %d hints were of use",
+				d.takes, d.allowed, d.denied, d.adjusted, d.replayed, d.useful, d.hinted)
+			if a.name != "sliding_log" && (d.useful < d.hinted/10 || d.hinted < 2000) {
+				t.Error("too few hints were of use")
+			}
 			if d.allowed < d.takes/10 || d.denied < d.takes/50 || d.adjusted < d.takes/100 || d.replayed < d.takes/2000 {
 				t.Error("the calls are too much of one kind to show anything")
 			}
@@ -115,7 +121,11 @@ func TestShortWayEqualsGo(t *testing.T) {
 					d.round(1)
 				}
 			}
-			t.Logf("%d takes, %d allowed, %d denied", d.takes, d.allowed, d.denied)
+			t.Logf("%d takes, %d allowed, %d denied; %d of %d hints were of use",
+				d.takes, d.allowed, d.denied, d.useful, d.hinted)
+			if d.useful < d.hinted/10 || d.hinted < 2000 {
+				t.Error("too few hints were of use")
+			}
 			if d.allowed < d.takes/10 || d.denied < d.takes/50 {
 				t.Error("the calls are too much of one kind to show anything")
 			}
@@ -139,7 +149,9 @@ type differential struct {
 	aims   []int64       // moments at which an answer changes
 	rounds int
 
-	takes, allowed, denied, adjusted, replayed int
+	runID string
+
+	takes, allowed, denied, adjusted, replayed, hinted, useful int
 }
 
 func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Limit) *differential {
@@ -150,16 +162,12 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 	t.Log("seed", seed)
 	d := &differential{
 		t: t, rng: rand.New(rand.NewPCG(seed, 2)), server: server,
-		now: firstTime, cells: map[string]*cell{}, ids: map[string]remembered{},
+		now: firstTime, cells: map[string]*cell{}, ids: map[string]remembered{}, runID: runID(server.Do),
 	}
-	store, err := Open(Config{
-		URL: server.URL(), Prefix: t.Name() + ":", Now: func() time.Time { return time.UnixMicro(d.now) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	d.store = store
+	client := dialServer(t, server) // which is more patient than the store's own
+	d.store = sluice.Must(Open(Config{
+		Client: client, Prefix: t.Name() + ":", Now: func() time.Time { return time.UnixMicro(d.now) },
+	}))
 	for _, l := range limits {
 		d.limits = append(d.limits, sluice.Must(l.Build()))
 	}
@@ -199,9 +207,14 @@ func (d *differential) round(n int) {
 	}
 	got := make([]step.Answer, len(c.ops))
 	c.place()
+	useful := d.hint(c)
 	r, err := d.store.send(context.Background(), c, d.now)
 	if err != nil {
 		d.t.Fatal(err)
+	}
+	if r.told != c.asks || r.told && r.server != d.runID || r.restored != useful {
+		d.t.Fatalf("the script took %d hints of %d, want %d; it runs on %q, want %q",
+			r.restored, len(c.hints), useful, r.server, d.runID)
 	}
 	d.compareStates(c)
 	want := d.model(c)

@@ -1,7 +1,9 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,13 +74,16 @@ func TestClusterGivesBack(t *testing.T) {
 
 // primaries are what a failover test knows of its servers.
 type primaries struct {
-	url   string
-	kill  func()      // a primary, under load
-	ready func() bool // there is another, and it can be written to
+	url    string
+	all    []*redistest.Server
+	victim func() *redistest.Server // a primary, which is to lose writes and die
+	kill   func()                   // or what happens instead, after which the old one may come back
+	ready  func() bool              // there is another, and it can be written to
 }
 
-// Under load a primary dies. Every call is answered, the limiter goes back to the new primary by itself, and what was
-// admitted stays within what losing the last writes allows: the limit once more for each failover.
+// Under load a primary dies that for a while has passed nothing on. Every call is answered, and the limiters go back to
+// the new primary by themselves. What is admitted stays within what losing writes allows: the limit once more for each
+// failover, and with hints only what was in flight or is unknown to who comes first.
 func TestFailovers(t *testing.T) {
 	rounds := 1
 	if os.Getenv("SLUICE_SOAK") != "" {
@@ -86,92 +91,236 @@ func TestFailovers(t *testing.T) {
 	}
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
-		for range rounds {
-			s := redistest.StartSentinels(t)
-			failover(t, primaries{s.URL(), func() { s.Primary().Kill() }, func() bool { return s.Primary() != nil }})
+		for i := range rounds {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				s := redistest.StartSentinels(t)
+				failover(t, primaries{
+					url: s.URL(), all: s.Servers, victim: s.Primary, ready: func() bool { return s.Primary() != nil },
+				})
+			})
 		}
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		for range rounds {
-			c := redistest.StartCluster(t)
-			failover(t, primaries{c.URL(), func() { c.Primaries()[0].Kill() }, func() bool { return len(c.Primaries()) == 3 }})
+		for i := range rounds {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				c := redistest.StartCluster(t)
+				failover(t, primaries{
+					url: c.URL(), all: c.Servers,
+					victim: func() *redistest.Server { return c.Primaries()[0] },
+					ready:  func() bool { return len(c.Primaries()) == 3 },
+				})
+			})
 		}
 	})
 }
 
-func failover(t *testing.T, p primaries) {
-	t.Helper()
-	const limit, keys, callers = 400, 24, 8
+const (
+	fleetLimit   = 400
+	fleetKeys    = 12
+	fleetCallers = 6
+	fleetNodes   = 3 // limiters with stores of their own, as processes have
+)
+
+// fleet asks for more than there is, all the time.
+type fleet struct {
+	stores   []*redisstore.Store
+	limiters []*sluice.Limiter
+	prefix   string
+
+	admitted [fleetKeys]atomic.Int64
+	spent    [fleetKeys]atomic.Bool // a server said so after the failover
+	gone     [fleetKeys]atomic.Bool // counted by the server that died
+	asked    atomic.Int64
+	answered atomic.Int64
+	closed   atomic.Int64 // answered by the fail mode
+	back     atomic.Int64 // when a key that was gone was first answered again, in Unix nanoseconds
+	reached  chan int64   // how much of a key was admitted, at an eighth and at three quarters of it
+}
+
+func newFleet(t *testing.T, url string, hints bool) *fleet {
+	c := &fleet{prefix: prefix(), reached: make(chan int64, 2*fleetKeys)}
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{
-		Name: "r", Limit: sluice.PerHour(limit).With(sluice.FixedWindow), OnFailure: sluice.FailClosed,
+		Name: "r", Limit: sluice.PerDay(fleetLimit).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
+		OnFailure: sluice.FailClosed,
 	}))
-	// The budget is generous: this is about what is answered, not how soon on a busy machine.
-	l := sluice.Must(sluice.NewRules(openURL(t, p.url), []*sluice.Rule{rule}, sluice.WithBudget(250*time.Millisecond)))
-	var (
-		admitted [keys]atomic.Int64
-		spent    [keys]atomic.Bool // a server said so after the failover
-		killed   atomic.Bool
-		closed   atomic.Int64
-		stop     atomic.Bool
-		work     sync.WaitGroup
-		half     = make(chan bool)
-		once     sync.Once
-	)
-	for c := range callers {
-		work.Go(func() {
-			for i := c; !stop.Load(); i++ {
-				d, err := l.Allow(t.Context(), string(rune('a'+i%keys)))
-				if err != nil {
-					t.Errorf("a call was not answered: %v", err)
-					return
-				}
-				switch {
-				case d.Source.Degraded():
-					closed.Add(1)
-					<-time.After(time.Millisecond) // let the servers have the processors
-				case !d.Allowed && killed.Load():
-					spent[i%keys].Store(true)
-				}
-				if d.Allowed && admitted[i%keys].Add(1) == limit/2 {
-					once.Do(func() { close(half) })
-				}
-			}
-		})
+	for range fleetNodes {
+		s := open(t, redisstore.Config{URL: url, Prefix: c.prefix})
+		if !hints {
+			s.WithoutHints()
+		}
+		c.stores = append(c.stores, s)
+		// The budget is generous: this is about what is answered, not how soon on a busy machine.
+		c.limiters = append(c.limiters,
+			sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithBudget(250*time.Millisecond))))
 	}
-	<-half
-	p.kill()
-	killed.Store(true)
-	// Every key is spent at the primaries of now, so all of them were asked again. That all of the limit was admitted
-	// cannot be waited for: of what was charged when the server died some answers were lost.
-	full := func() bool {
-		for i := range spent {
-			if !spent[i].Load() {
-				return false
+	return c
+}
+
+func fleetKey(i int) string { return string(rune('a' + i)) }
+
+// call is one caller, which takes turns with the limiters, until it is told to stop.
+func (c *fleet) call(t *testing.T, caller int, killed, stop *atomic.Bool) {
+	for i := caller; !stop.Load(); i++ {
+		key := i % fleetKeys
+		c.asked.Add(1)
+		d, err := c.limiters[i%fleetNodes].Allow(t.Context(), fleetKey(key))
+		if err != nil {
+			t.Errorf("a call was not answered: %v", err)
+			return
+		}
+		c.answered.Add(1)
+		if !d.Allowed {
+			<-time.After(time.Millisecond) // let the servers have the processors
+		}
+		if d.Source.Degraded() {
+			c.closed.Add(1)
+			continue
+		}
+		if c.gone[key].Load() {
+			c.back.CompareAndSwap(0, time.Now().UnixNano())
+		}
+		if !d.Allowed {
+			c.spent[key].Store(killed.Load())
+			continue
+		}
+		if n := c.admitted[key].Add(1); n == fleetLimit/8 || n == fleetLimit*3/4 {
+			c.reached <- n
+		}
+	}
+}
+
+// done tells that every key is spent at the primaries of now, so all of them were asked again. That all of the limit was
+// admitted cannot be waited for: of what was charged when the server died some answers were lost.
+func (c *fleet) done() bool {
+	for i := range c.spent {
+		if !c.spent[i].Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// lose notes which keys a server had.
+func (c *fleet) lose(stored string) {
+	for i := range c.gone {
+		for _, name := range strings.Fields(stored) {
+			if strings.HasPrefix(name, c.prefix) && strings.HasSuffix(name, ":"+fleetKey(i)) {
+				c.gone[i].Store(true)
 			}
 		}
-		return p.ready()
 	}
+}
+
+func (c *fleet) most() (most int64) {
+	for i := range c.admitted {
+		most = max(most, c.admitted[i].Load())
+	}
+	return most
+}
+
+func failover(t *testing.T, p primaries) {
+	t.Helper()
+	with, without := newFleet(t, p.url, true), newFleet(t, p.url, false)
+	fleets := []*fleet{with, without}
+	var killed, stop atomic.Bool
+	var work sync.WaitGroup
+	for _, c := range fleets {
+		for i := range fleetCallers {
+			work.Go(func() { c.call(t, i, &killed, &stop) })
+		}
+	}
+	defer func() {
+		stop.Store(true)
+		work.Wait()
+	}()
+	for _, c := range fleets {
+		for <-c.reached != fleetLimit/8 {
+		}
+	}
+	lossy := p.kill == nil
+	if lossy {
+		victim := p.victim()
+		stopReplication(t, p.all)
+		p.kill = func() {
+			for _, c := range fleets {
+				c.lose(do(t, victim, "KEYS", "*"))
+			}
+			victim.Kill()
+		}
+	}
+	for _, c := range fleets {
+		for <-c.reached != fleetLimit*3/4 {
+		}
+	}
+	p.kill()
+	// Answers of the dead one may still be on their way to their callers.
+	with.back.Store(0)
+	without.back.Store(0)
+	killed.Store(true)
+	var ready time.Time
 	deadline := time.After(2 * time.Minute)
-	for tick := time.NewTicker(10 * time.Millisecond); !full(); {
+	for tick := time.NewTicker(10 * time.Millisecond); ready.IsZero() || !with.done() || !without.done(); {
+		if ready.IsZero() && p.ready() {
+			ready = time.Now()
+		}
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("the limiter did not go back to the new primary")
+			t.Fatal("the limiters did not go back to the new primary")
 		}
 	}
 	stop.Store(true)
 	work.Wait()
-	most := int64(0)
-	for i := range admitted {
-		most = max(most, admitted[i].Load())
+	for _, c := range fleets {
+		c.report(t, ready, c == with, lossy)
 	}
-	t.Logf("at most %d of %d admitted on a key over one failover; %d calls were answered while the server was away", most, limit, closed.Load())
-	if most > 2*limit {
-		t.Errorf("%d admitted of %d over one failover", most, limit)
+}
+
+// report holds a fleet to the bounds of one failover.
+func (c *fleet) report(t *testing.T, ready time.Time, hints, lossy bool) {
+	t.Helper()
+	var restored int64
+	for _, s := range c.stores {
+		restored += s.Restored()
 	}
-	if closed.Load() == 0 {
+	late, soon := max(0, time.Unix(0, c.back.Load()).Sub(ready)), "OK"
+	if late > 2*time.Second {
+		soon = "LATE"
+	}
+	t.Logf("hints %v: at most %d of %d admitted on a key, %d restored; %d calls, %d answered while the server was away; "+
+		"the new primary was asked after %v %s", hints, c.most(), fleetLimit, restored, c.answered.Load(), c.closed.Load(),
+		late.Round(time.Millisecond), soon)
+	bound := int64(2 * fleetLimit)
+	if hints && lossy {
+		bound = fleetLimit + fleetNodes - 1 + fleetCallers
+	}
+	switch {
+	case c.most() > bound:
+		t.Errorf("hints %v: %d admitted of %d over one failover, at most %d are allowed", hints, c.most(), fleetLimit, bound)
+	case !lossy:
+	case !hints && c.most() < fleetLimit+fleetLimit/4:
+		t.Errorf("%d admitted of %d without hints: the failover lost nothing", c.most(), fleetLimit)
+	case hints != (restored > 0):
+		t.Errorf("hints %v: %d restored", hints, restored)
+	}
+	if c.closed.Load() == 0 {
 		t.Error("no call was answered by the fail mode: the failover was not under load")
+	}
+	if c.answered.Load() != c.asked.Load() {
+		t.Errorf("%d calls, %d answers", c.asked.Load(), c.answered.Load())
+	}
+}
+
+// stopReplication has replicas lose their primaries, which will not have them back.
+func stopReplication(t *testing.T, servers []*redistest.Server) {
+	t.Helper()
+	for _, s := range servers {
+		do(t, s, "CONFIG", "SET", "masteruser", "nobody")
+		do(t, s, "CONFIG", "SET", "masterauth", "nothing")
+	}
+	for _, s := range servers {
+		do(t, s, "CLIENT", "KILL", "TYPE", "replica")
 	}
 }
 

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -240,68 +239,11 @@ func TestLazyStart(t *testing.T) {
 	}
 }
 
-// forwarder is an address that stands for one server and then for another, as a name does.
-type forwarder struct {
-	net.Listener
-	mu     sync.Mutex // guards the fields below
-	target string
-	dials  int
-}
-
-func forward(t *testing.T, target string) *forwarder {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &forwarder{Listener: l, target: target}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			f.mu.Lock()
-			f.dials++
-			target := f.target
-			f.mu.Unlock()
-			go splice(conn, target)
-		}
-	}()
-	return f
-}
-
-func splice(conn net.Conn, target string) {
-	defer conn.Close()
-	server, err := net.Dial("tcp", target)
-	if err != nil {
-		return
-	}
-	go func() {
-		defer server.Close()
-		_, _ = io.Copy(server, conn)
-	}()
-	_, _ = io.Copy(conn, server)
-}
-
-func (f *forwarder) to(target string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.target = target
-}
-
-func (f *forwarder) dialled() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.dials
-}
-
 // TestDemoted: a primary that becomes a replica keeps its connections. The store drops them, and finds who is primary now.
 func TestDemoted(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
 	f := forward(t, first.Addr)
-	store := open(t, redisstore.Config{URL: "redis://" + f.Addr().String()})
+	store := open(t, redisstore.Config{URL: f.URL()})
 	if err := try(store); err != nil {
 		t.Fatal(err)
 	}
@@ -336,20 +278,20 @@ func TestSwitched(t *testing.T) {
 func TestFewDials(t *testing.T) {
 	server := redistest.Start(t)
 	f := forward(t, server.Addr)
-	store := open(t, redisstore.Config{URL: "redis://" + f.Addr().String()})
+	store := open(t, redisstore.Config{URL: f.URL()})
 	if err := try(store); err != nil {
 		t.Fatal(err)
 	}
 	f.to("127.0.0.1:1")
 	server.Kill()
 	const calls = 2000
-	before := f.dialled()
+	before := f.dials.Load()
 	for range calls {
 		if err := try(store); !errors.Is(err, sluice.ErrUnavailable) {
 			t.Fatal(err)
 		}
 	}
-	if dials := f.dialled() - before; dials > calls/20 {
+	if dials := f.dials.Load() - before; dials > calls/20 {
 		t.Errorf("%d dials for %d calls", dials, calls)
 	}
 }

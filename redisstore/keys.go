@@ -17,6 +17,7 @@ func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 		return err
 	}
 	state, block := string(s.names.state(nil, &of, b.Effective().Params())), string(s.names.block(nil, &of))
+	defer s.hinter.forget(state)
 	return s.do(ctx, "DEL", state, block)
 }
 

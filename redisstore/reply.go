@@ -16,6 +16,9 @@ type reply struct {
 	now      int64
 	verdicts string // what was decided of each take, '1' or '0'
 	logs     []int64
+	told     bool   // which server it is
+	server   string // its run ID; empty if it is not permitted to know
+	restored int64  // how many hints were of use
 }
 
 // logNumbers is how many numbers the script gives for a take of a log, of which it does not send all entries.
@@ -56,6 +59,14 @@ func (c *call) read(message value, nonce int64) (*reply, error) {
 	}
 	if len(parts) > 4 {
 		if r.logs, err = parts[4].AsIntSlice(); err != nil {
+			return nil, err
+		}
+	}
+	if r.told = len(parts) > 6; r.told {
+		if r.server, err = parts[5].ToString(); err != nil {
+			return nil, err
+		}
+		if r.restored, err = parts[6].AsInt64(); err != nil {
 			return nil, err
 		}
 	}

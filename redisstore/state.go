@@ -20,6 +20,9 @@ type cell struct {
 	words   []uint64 // Slices
 	blocked int64    // until when
 	seen    bool     // it was read
+	kind    step.Kind
+	hash    uint64 // of its stored key, for hinter
+	hinted  bool   // the server is told what was last seen of it
 }
 
 // read is the cell's state for these numbers. What an integer of a bucket does not tell apart by a shape it does by the
@@ -139,6 +142,38 @@ func (c *cell) decodeSlices(p *step.Params, text string) error {
 		c.words = append(c.words, uint64(binary.LittleEndian.Uint32(b))|uint64(b[4])<<32)
 	}
 	return nil
+}
+
+// encode writes a state as the script reads it, for a hint. It is the longest of the forms in which it may be stored.
+func (c *cell) encode(dst []byte) []byte {
+	s := &c.state
+	switch c.kind {
+	case step.Bucket:
+		return appendFields(dst, s.FreshAt, int64(s.Value), int64(c.den))
+	case step.Interval:
+		return appendFields(dst, s.FreshAt, int64(s.Value), int64(s.Shape))
+	case step.Window:
+		count, grace := step.WindowOf(s.Value)
+		return appendFields(dst, s.FreshAt, count, grace, int64(s.Shape))
+	case step.Counter:
+		return appendFields(dst, s.FreshAt, int64(s.Value&math.MaxUint32), int64(s.Value>>32), int64(s.Shape))
+	case step.Slices:
+		dst = append(number(dst, s.FreshAt), s.Shape)
+		for _, w := range c.words {
+			dst = append(binary.LittleEndian.AppendUint32(dst, uint32(w)), byte(w>>32))
+		}
+	}
+	return dst
+}
+
+func appendFields(dst []byte, fields ...int64) []byte {
+	for i, n := range fields {
+		if i > 0 {
+			dst = append(dst, ':')
+		}
+		dst = strconv.AppendInt(dst, n, 10)
+	}
+	return dst
 }
 
 // remembered is what is kept of a request that was charged under an ID.

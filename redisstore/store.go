@@ -18,8 +18,10 @@
 //
 // A user with these rights can do all that the store does:
 //
-//	ACL SETUSER limiter on >secret ~sluice:* +evalsha +script|load +time +mget +set +incrby +del +pexpire
+//	ACL SETUSER limiter on >secret ~sluice:* +evalsha +script|load +time +info +mget +set +incrby +del +pexpire
 //	    +zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyrank +zremrangebyscore
+//
+// Without info all is decided as before, but a server that takes over is told nothing.
 //
 // In a Cluster it needs eval as well, because each node has scripts of its own and is sent the text when it lacks it, and
 // cluster|slots (cluster|shards from Redis 8 on); with Sentinel it needs role. [Store.List] needs scan and pttl, and in a
@@ -37,8 +39,19 @@
 // key; a call over several slots asks them at the same time, and gives back what was charged if one of them denies. For
 // a moment too much may then be counted, never too little.
 //
-// After a failover the client finds the new primary by itself. Writes that the old one had not passed on are forgotten:
-// a window may admit its count once more, a bucket what flows in within the lag.
+// After a failover the client finds the new primary by itself. Writes that the old one had not passed on are not lost with
+// it: the store remembers what it last saw of up to 65,536 keys, and the first call for one of them that may reach
+// another server takes that along. The script goes on from the later of both, at most from a limit that is spent.
+// [Store.Restored] counts where that made a difference. It is the same for a server that restarts empty. What may be
+// admitted too much is what was in flight, and what other processes were admitted since the one that first asks the new
+// primary for the key was last answered: of a key that all of several processes use, about one for each of the others.
+//
+// The server that gave a state is never told it again, so that a reset or what was given back there stays so. Another
+// server may be told of a time before that by a process that has not asked for the key since. Sliding logs, blocks and the
+// IDs of requests are not taken along: a log may admit its count once more for each failover.
+//
+// A store that was given a Client does not see it connect. It takes a failed call for a sign that another server may
+// answer, and asks once a second.
 //
 // # Failures
 //
@@ -105,6 +118,7 @@ type Store struct {
 
 	together combiner
 	troubled atomic.Bool // the last call found the server not available
+	hinter   hinter
 
 	loading chan struct{} // held while the script is loaded
 	loads   atomic.Int64  // how often it was
@@ -210,7 +224,9 @@ func (s *Store) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 			sluice.ErrInvalid, len(c.ops), mostTakes)
 	}
 	c.place()
-	r, err := s.send(ctx, c, s.wall().UnixMicro())
+	wall := s.micro()
+	s.hinter.attach(c, wall)
+	r, err := s.send(ctx, c, wall)
 	if err == nil && r.verdicts == staleVerdict {
 		// The server's clock is far from ours, and nothing was changed. Now its time is known.
 		if r, err = s.send(ctx, c, r.now); err == nil && r.verdicts == staleVerdict {
@@ -218,20 +234,30 @@ func (s *Store) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 		}
 	}
 	if err != nil {
+		s.hinter.failed(err)
 		return nil, err
 	}
 	answers := make([]step.Answer, len(c.ops))
 	if err := c.replay(r, answers); err != nil {
 		return nil, err
 	}
+	s.hinter.learn(c, r, wall)
 	return answers, nil
+}
+
+// micro is a time near the script's.
+func (s *Store) micro() int64 {
+	if s.now != nil {
+		return min(max(s.now().UnixMicro(), 1), step.MaxTime-3*step.Horizon/2)
+	}
+	return s.wall().UnixMicro()
 }
 
 // send runs the script and reads what it says.
 func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error) {
 	var now int64
 	if s.now != nil {
-		now = min(max(s.now().UnixMicro(), 1), step.MaxTime-3*step.Horizon/2)
+		now = s.micro()
 		around = now
 	}
 	nonce := int64(s.nonce.Add(1) & (1<<50 - 1))

@@ -9,6 +9,7 @@ local function cellOf(op)
   if not cell then
     local v = values[2 * op.number - 1]
     cell = {key = KEYS[2 * op.number - 1], blocked = tonumber(values[2 * op.number] or 0), raw = v, kind = op.kind}
+    cell.first = op
     if op.kind ~= 6 then
       cell.s = v and kinds[op.kind].load(v) or {f = 0}
       written[#written + 1] = cell
@@ -46,12 +47,13 @@ local function readOp(pos)
   return op, op[22]
 end
 
--- readOps reads the records. It returns nothing if a calendar's windows are not those around now.
+-- readOps reads the records, and returns where they end. It returns nothing if a calendar's windows are not those around
+-- now.
 local function readOps()
   local ops, pos = {}, start
   for i = 1, count do
     local op
-    if plain == 1 then
+    if plain % 2 == 1 then
       op, pos = readPlain(pos)
     else
       op, pos = readOp(pos)
@@ -63,7 +65,7 @@ local function readOps()
     op.cell = cellOf(op)
     ops[i] = op
   end
-  return ops
+  return ops, pos
 end
 
 -- adopted is a state written under other numbers as one of these.
@@ -280,9 +282,36 @@ local function commit(op, veto)
   end
 end
 
-local ops = readOps()
+local ops, pos = readOps()
 if not ops then
   return {nonce, now, 'stale'}
+end
+local server, restored
+if plain >= 2 then
+  -- restore has a cell go on from what the caller saw of it, if that is later.
+  local function restore(number, text)
+    local cell, real = cells[number], now
+    local op, h = cell.first, kinds[cell.kind].load(text)
+    now = op.time > 0 and op.time or now
+    local s = h.f > now and regain[cell.kind](op, adopted(op, cell.s), adopted(op, h))
+    now = real
+    if not s then
+      return 0
+    end
+    cell.s, values[2 * number - 1] = s, kinds[cell.kind].save(s) -- which the caller is told was there
+    return 1
+  end
+
+  local info = redis.pcall('INFO', 'server') -- which may not be permitted
+  server, restored = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or '', 0
+  local hints, number, from, text
+  hints, pos = struct.unpack('<H', blob, pos)
+  for _ = 1, hints do
+    number, from, text, pos = struct.unpack('<HBc0Hc0', blob, pos)
+    if server ~= '' and from ~= server then -- where it was said, it may have been undone on purpose since
+      restored = restored + restore(number, text)
+    end
+  end
 end
 local verdicts, logs, group = {}, {}, {}
 for _, op in ipairs(ops) do
@@ -329,4 +358,4 @@ for _, cell in ipairs(written) do -- last, because a server out of memory would 
     redis.call('DEL', cell.key)
   end
 end
-return {nonce, now, table.concat(verdicts), values, logs}
+return {nonce, now, table.concat(verdicts), values, logs, server, restored}

@@ -1,0 +1,267 @@
+package redisstore
+
+import (
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// runID asks a server which it is.
+func runID(do func(command ...string) (string, error)) string {
+	info, err := do("INFO", "server")
+	if err != nil {
+		panic(err)
+	}
+	_, id, _ := strings.Cut(info, "run_id:")
+	return strings.Fields(id)[0]
+}
+
+// hint adds hints to a call, and has the model go on from what they should make of its states. It returns how many
+// should be of use.
+func (d *differential) hint(c *call) (useful int64) {
+	if d.rng.IntN(2) == 0 || d.plain && d.rng.IntN(2) == 0 { // which would not go the short way
+		return 0
+	}
+	c.asks = true
+	for i := range c.cells {
+		p, key := c.paramsOf(i), c.keys[2*i]
+		if p.Kind == step.Log || d.rng.IntN(3) == 0 {
+			continue
+		}
+		stored := d.cells[key]
+		if stored == nil {
+			stored = &cell{}
+			d.cells[key] = stored
+		}
+		now := c.firstTime(i)
+		s := d.sighting(p, stored, now)
+		c.hints = append(c.hints, hint{i, s})
+		if s.from.server == d.runID {
+			continue
+		}
+		if m := laterOf(p, now, *stored, cell{state: s.state, den: s.den, words: s.words}); m != nil {
+			*stored = *m
+			useful++
+		}
+	}
+	d.hinted += len(c.hints)
+	d.useful += int(useful)
+	return useful
+}
+
+// firstTime is when the first take on a cell happens.
+func (c *call) firstTime(cell int) int64 {
+	for i := range c.ops {
+		if c.ops[i].cell == cell {
+			return c.ops[i].time
+		}
+	}
+	return 0
+}
+
+// sighting makes up what a process may have seen of a cell: a state that is a little different, or one of another
+// history, perhaps under other numbers or by a clock that was wrong.
+func (d *differential) sighting(p *step.Params, stored *cell, now int64) sighting {
+	seen := cell{state: stored.state, den: stored.den, words: slices.Clone(stored.words)}
+	if seen.state.FreshAt <= now || d.rng.IntN(3) == 0 {
+		seen = cell{}
+	}
+	q := p
+	if d.rng.IntN(8) == 0 {
+		q = d.limits[d.rng.IntN(len(d.limits))].Params()
+	}
+	at := now
+	switch d.rng.IntN(6) {
+	case 0:
+		at -= d.rng.Int64N(q.Length)
+	case 1:
+		at += d.rng.Int64N(min(q.Length, step.Year))
+	}
+	for range 1 + d.rng.IntN(3) {
+		most := min(max(1, q.Limit()), 1<<40)
+		seen.take(q, at, step.Request{Cost: 1 + d.rng.Int64N(most), Charge: true})
+	}
+	if seen.state.FreshAt > now && p.Kind != step.Slices && d.rng.IntN(10) == 0 {
+		seen.state.FreshAt += d.rng.Int64N(5) - 2
+	}
+	if d.rng.IntN(10) == 0 { // in debt
+		seen.adjust(q, at, at, 1+d.rng.Int64N(min(2*q.Limit()+1, 1<<40)))
+	}
+	from := &origin{server: d.runID}
+	if d.rng.IntN(4) > 0 {
+		from.server = strings.Repeat("f", 40)
+	}
+	return sighting{state: seen.state, den: seen.den, words: seen.words, from: from}
+}
+
+// laterOf is what the script should make of a stored state and a hint, said without regard to what it costs to say: the
+// new state, or nil if the stored one stays.
+func laterOf(p *step.Params, now int64, s, h cell) *cell {
+	if h.state.FreshAt <= now {
+		return nil
+	}
+	h.words = slices.Clone(h.words)
+	h.adopt(p, now)
+	s.words = slices.Clone(s.words)
+	s.adopt(p, now)
+	if s.state.FreshAt <= now {
+		s = cell{words: make([]uint64, len(h.words))}
+	}
+	switch p.Kind {
+	case step.Bucket:
+		return laterBucket(p, now, s, h)
+	case step.Interval:
+		return laterInterval(p, now, s, h)
+	case step.Window:
+		return laterWindow(p, now, s, h)
+	case step.Counter:
+		return laterCounter(p, now, s, h)
+	}
+	return laterSlices(p, now, s, h)
+}
+
+// instant is when a bucket will be full, exactly.
+func instant(at int64, frac, den uint64) *big.Rat {
+	less := new(big.Rat).SetFrac(new(big.Int).SetUint64(frac), new(big.Int).SetUint64(den))
+	return new(big.Rat).Sub(new(big.Rat).SetInt64(at), less)
+}
+
+func laterBucket(p *step.Params, now int64, s, h cell) *cell {
+	drips := p.Drips()
+	h.den = drips.Den
+	full := instant(h.state.FreshAt, h.state.Value, h.den)
+	empty := instant(now+drips.FillQ, 0, 1)
+	empty.Add(empty, new(big.Rat).SetFrac(new(big.Int).SetUint64(drips.FillR), new(big.Int).SetUint64(drips.Den)))
+	if full.Cmp(empty) > 0 { // rounded up to a microsecond, less a fraction
+		full = empty
+		num, den := empty.Num(), empty.Denom()
+		up := new(big.Int).Add(num, new(big.Int).Sub(den, big.NewInt(1)))
+		up.Div(up, den)
+		frac := new(big.Rat).Sub(new(big.Rat).SetInt(up), empty)
+		frac.Mul(frac, new(big.Rat).SetInt(new(big.Int).SetUint64(drips.Den)))
+		h.state.FreshAt, h.state.Value = up.Int64(), frac.Num().Uint64()
+	}
+	before := instant(now, 0, 1)
+	if s.state.FreshAt > now {
+		before = instant(s.state.FreshAt, s.state.Value, drips.Den)
+	}
+	if full.Cmp(before) <= 0 {
+		return nil
+	}
+	h.state.Shape = p.Shape()
+	return &h
+}
+
+func laterInterval(p *step.Params, now int64, s, h cell) *cell {
+	refills := (h.state.FreshAt - now + p.Length - 1) / p.Length
+	base := h.state.FreshAt - refills*p.Length
+	rest := min(int64(h.state.Value), p.Count-1)
+	count, burst := big.NewInt(p.Count), big.NewInt(p.Burst)
+	missing := new(big.Int).Sub(new(big.Int).Mul(big.NewInt(refills), count), big.NewInt(rest))
+	if missing.Cmp(burst) > 0 {
+		refills = (p.Burst + p.Count - 1) / p.Count
+		rest = refills*p.Count - p.Burst
+	}
+	if most := int64(step.Horizon+step.Horizon/4) / p.Length; refills > most {
+		refills, rest = most, 0
+	}
+	h.state = step.State{FreshAt: base + refills*p.Length, Value: uint64(rest), Shape: p.Shape()}
+	if s.state.FreshAt > h.state.FreshAt || s.state.FreshAt == h.state.FreshAt && s.state.Value <= h.state.Value {
+		return nil
+	}
+	return &h
+}
+
+func laterWindow(p *step.Params, now int64, s, h cell) *cell {
+	count, grace := step.WindowOf(h.state.Value)
+	count = min(count, p.Count+p.Over)
+	had, hadGrace := step.WindowOf(s.state.Value)
+	live := s.state.FreshAt > now
+	end := now - now%p.Length + p.Length
+	switch p.Align {
+	case step.FirstHit:
+		end = min(h.state.FreshAt, now+p.Length)
+		if live {
+			end = min(end, s.state.FreshAt)
+		}
+	case step.Calendar:
+		_, end = p.Bounds(now)
+		fallthrough
+	default:
+		if h.state.FreshAt != end || live && s.state.FreshAt != end {
+			return nil
+		}
+	}
+	if count <= had {
+		return nil
+	}
+	h.state = step.State{FreshAt: end, Value: step.WindowValue(count, max(grace, hadGrace)), Shape: p.Shape()}
+	return &h
+}
+
+func laterCounter(p *step.Params, now int64, s, h cell) *cell {
+	begin := now - now%p.Length
+	// counts are those of this window and the one before, and whether the state is of any other.
+	counts := func(c *cell) (cur, prev int64, fits bool) {
+		cur, prev = int64(c.state.Value&step.MaxWindowCount), int64(c.state.Value>>32)
+		switch start := c.state.FreshAt - 2*p.Length; {
+		case c.state.FreshAt <= now:
+			return 0, 0, true
+		case start == begin:
+			return cur, prev, true
+		case start < begin && start+p.Length <= now:
+			return 0, cur, start+p.Length == begin
+		}
+		return 0, 0, false
+	}
+	cur, prev, fits := counts(&s)
+	seenCur, seenPrev, seenFits := counts(&h)
+	seenCur, seenPrev = min(seenCur, p.Count), min(seenPrev, p.Count)
+	if !fits || !seenFits || seenCur <= cur && seenPrev <= prev {
+		return nil
+	}
+	h.state = step.State{
+		FreshAt: begin + 2*p.Length, Value: uint64(max(cur, seenCur)) | uint64(max(prev, seenPrev))<<32, Shape: p.Shape(),
+	}
+	return &h
+}
+
+func laterSlices(p *step.Params, now int64, s, h cell) *cell {
+	slice, size := p.SliceLength(), p.Slices+1
+	number := now / slice
+	// counts are by the number of the sub-window, and whether the state is not of later ones.
+	counts := func(c *cell) (map[int64]uint64, bool) {
+		all := map[int64]uint64{}
+		if c.state.FreshAt <= now {
+			return all, true
+		}
+		last := c.state.FreshAt/slice - size
+		if c.state.FreshAt-size*slice > number*slice {
+			return nil, false
+		}
+		for n := last - size + 1; n <= last; n++ {
+			if n > number-size {
+				all[n] = c.words[n%size]
+			}
+		}
+		return all, true
+	}
+	had, fits := counts(&s)
+	seen, seenFits := counts(&h)
+	if !fits || !seenFits {
+		return nil
+	}
+	more := false
+	words := make([]uint64, size)
+	for n := number - size + 1; n <= number; n++ {
+		got := min(seen[n], uint64(p.Count))
+		more = more || got > had[n]
+		words[n%size] = max(got, had[n])
+	}
+	if !more {
+		return nil
+	}
+	return &cell{words: words, state: step.State{FreshAt: (number + size) * slice, Shape: p.Shape()}}
+}

@@ -1,0 +1,269 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"hash/maphash"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// A server that dies may take with it what it had not yet passed on, and who takes over would hand out a budget that is
+// spent. So the store remembers what it last saw of each key and whose word that was, and when it may be another server
+// that answers, this goes along with the next call as a hint. The script takes the later of what it has and the hint,
+// unless it runs on the very server that gave it: there, what the hint says may have been reset or given back since.
+//
+// Which server answers is known by its run ID. The script says it only when asked, because finding out costs more than
+// a decision. It is asked by the first call of each epoch, and an epoch ends with everything that may bring another
+// server: a new connection, a call that failed. What changes without either, as behind a proxy or with a client that is
+// not our own, is noticed by asking every second.
+
+// hinter remembers states and sends them along.
+type hinter struct {
+	off      bool // in tests
+	began    time.Time
+	epoch    atomic.Uint64
+	suspect  atomic.Bool              // a call failed, and the epoch has not ended yet
+	ended    atomic.Int64             // when it did so for that reason, since began
+	asked    atomic.Int64             // when a server was last asked which it is, since began
+	ahead    atomic.Int64             // by how much the server's clock is ahead of ours, in microseconds
+	origins  []atomic.Pointer[origin] // who answers, by slot; on a single server there is one
+	restored atomic.Int64
+
+	seed   maphash.Seed
+	shards [hintShards]hintShard
+}
+
+// origin is a server that answers, or did.
+type origin struct {
+	epoch  uint64
+	server string // its run ID; empty if it may not say
+}
+
+type hintShard struct {
+	mu   sync.Mutex // guards the following
+	seen map[uint64]sighting
+}
+
+// sighting is what was last seen of a key.
+type sighting struct {
+	state step.State
+	den   uint64
+	words []uint64 // nobody changes them any more
+	from  *origin
+}
+
+// hint is a sighting on its way to the server.
+type hint struct {
+	cell int
+	sighting
+}
+
+const (
+	hintShards = 64
+	// mostSeen is how many keys a shard remembers.
+	mostSeen = 1024
+	// askEvery is how often a server is asked which it is though nothing has happened, and the least time between two
+	// epochs that end because of failed calls: the first call for each key is a slow one in each, which a server that
+	// fails because it has too much to do must be spared.
+	askEvery = time.Second
+)
+
+func (h *hinter) init(cluster bool) {
+	h.began, h.seed = time.Now(), maphash.MakeSeed()
+	h.asked.Store(-int64(askEvery))
+	h.ended.Store(-int64(askEvery))
+	slots := 1
+	if cluster {
+		slots = clusterSlots
+	}
+	h.origins = make([]atomic.Pointer[origin], slots)
+	for i := range h.shards {
+		h.shards[i].seen = make(map[uint64]sighting)
+	}
+}
+
+// dialFunc is how the client makes connections.
+type dialFunc = func(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error)
+
+// watch has every connection that is made begin a new epoch.
+func (h *hinter) watch(dial dialFunc) dialFunc {
+	return func(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
+		conn, err := dial(ctx, addr, by, secure)
+		if err == nil {
+			h.epoch.Add(1)
+		}
+		return conn, err
+	}
+}
+
+// attach adds to a call what its server may not know. now is near the server's time.
+func (h *hinter) attach(c *call, now int64) {
+	if h.off {
+		return
+	}
+	since := int64(time.Since(h.began))
+	if h.suspect.Load() && since-h.ended.Load() >= int64(askEvery) && h.suspect.CompareAndSwap(true, false) {
+		h.ended.Store(since)
+		h.epoch.Add(1)
+	}
+	c.epoch = h.epoch.Load()
+	if o := h.slot(c).Load(); o != nil && o.epoch == c.epoch {
+		c.origin = o
+	}
+	c.asks = c.origin == nil || since-h.asked.Load() >= int64(askEvery)
+	now += h.ahead.Load()
+	for i := range c.cells {
+		at := &c.cells[i]
+		at.hash = maphash.String(h.seed, c.keys[2*i])
+		if s, ok := h.recall(at.hash); ok && s.from.isNot(c.origin) && s.state.FreshAt > now {
+			c.hints = append(c.hints, hint{i, s})
+			c.asks, at.hinted = true, true
+		}
+	}
+	if c.asks {
+		h.asked.Store(since)
+	}
+}
+
+// isNot tells that another server may answer than this one, or this one after something happened.
+func (o *origin) isNot(answers *origin) bool {
+	return answers == nil || o.epoch != answers.epoch || o.server != answers.server
+}
+
+// slot is where the call's server is noted.
+func (h *hinter) slot(c *call) *atomic.Pointer[origin] {
+	if len(h.origins) == 1 {
+		return &h.origins[0]
+	}
+	return &h.origins[slotOf(c.tag)]
+}
+
+// packHints writes the hints.
+func (c *call) packHints(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.hints)))
+	for i := range c.hints {
+		x := &c.hints[i]
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(x.cell+1))
+		dst = append(dst, byte(len(x.from.server)))
+		dst = append(dst, x.from.server...)
+		length := len(dst)
+		dst = append(dst, 0, 0)
+		state := cell{kind: c.cells[x.cell].kind, state: x.state, den: x.den, words: x.words}
+		dst = state.encode(dst)
+		binary.LittleEndian.PutUint16(dst[length:], uint16(len(dst)-length-2))
+	}
+	return dst
+}
+
+// failed notes that a call was not answered. Who only lost patience with a server says nothing about it.
+func (h *hinter) failed(err error) {
+	if !errors.Is(err, context.Canceled) {
+		h.suspect.Store(true)
+	}
+}
+
+// learn remembers what a call that was answered has left.
+func (h *hinter) learn(c *call, r *reply, now int64) {
+	if h.off {
+		return
+	}
+	from := c.origin
+	switch {
+	case r.told:
+		h.restored.Add(r.restored)
+		h.ahead.Store(r.now - now)
+		from = h.meet(c, r.server)
+	case h.epoch.Load() != c.epoch:
+		return // whose word this is cannot be told; a hint of before is still good
+	}
+	if from == nil || from.server == "" || len(from.server) > math.MaxUint8 {
+		return // no name that could go with a hint
+	}
+	for i := range c.cells {
+		if at := &c.cells[i]; at.kind != step.Log { // whose entries are not sent to us
+			h.remember(at, from, r.now)
+		}
+	}
+}
+
+// meet notes which server answers a call.
+func (h *hinter) meet(c *call, server string) *origin {
+	slot := h.slot(c)
+	known := slot.Load()
+	if known != nil && known.epoch == c.epoch {
+		if known.server == server {
+			return known
+		}
+		h.epoch.CompareAndSwap(c.epoch, c.epoch+1) // it has changed, and nothing said so
+	}
+	met := &origin{epoch: c.epoch, server: server}
+	if known == nil || known.epoch < c.epoch {
+		slot.CompareAndSwap(known, met)
+	}
+	return met
+}
+
+func (h *hinter) shard(hash uint64) *hintShard { return &h.shards[hash%hintShards] }
+
+func (h *hinter) recall(hash uint64) (sighting, bool) {
+	shard := h.shard(hash)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	s, ok := shard.seen[hash]
+	return s, ok
+}
+
+// remember keeps what a cell has become, unless that is nothing.
+func (h *hinter) remember(at *cell, from *origin, now int64) {
+	shard := h.shard(at.hash)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	known, ok := shard.seen[at.hash]
+	switch {
+	case ok && known.from.server != from.server && !at.hinted && known.state.FreshAt > now:
+		return // another server's word, and this one has not been told
+	case at.state.FreshAt <= now:
+		delete(shard.seen, at.hash)
+		return
+	case !ok && len(shard.seen) >= mostSeen:
+		shard.makeRoomLocked(now)
+	}
+	shard.seen[at.hash] = sighting{state: at.state, den: at.den, words: at.words, from: from}
+}
+
+// makeRoomLocked forgets a key: of a few that chance offers, the one that wears off first.
+func (s *hintShard) makeRoomLocked(now int64) {
+	const few = 4
+	var first uint64
+	tries, soonest := 0, int64(step.MaxTime)
+	for hash, seen := range s.seen {
+		if seen.state.FreshAt <= soonest {
+			first, soonest = hash, seen.state.FreshAt
+		}
+		if tries++; tries == few || soonest <= now {
+			break
+		}
+	}
+	delete(s.seen, first)
+}
+
+// forget drops what was seen of a key, which the caller has reset.
+func (h *hinter) forget(stored string) {
+	hash := maphash.String(h.seed, stored)
+	shard := h.shard(hash)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	delete(shard.seen, hash)
+}
+
+// Restored is how many times a server had forgotten what it, or the one before it, had told this process about a key, and
+// was told: after a failover that lost writes, or a restart without them.
+func (s *Store) Restored() int64 { return s.hinter.restored.Load() }

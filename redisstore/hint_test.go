@@ -1,0 +1,392 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// hinted are limits of ten of each kind that is hinted.
+var hinted = map[string]sluice.Limit{
+	"token_bucket":    sluice.PerHour(10),
+	"odd_rate":        sluice.Per(10, 7_000_003*time.Millisecond),
+	"leaky_queue":     sluice.PerHour(10).With(sluice.LeakyQueue),
+	"interval_bucket": {Count: 5, Window: time.Hour, Burst: 10, Refill: sluice.RefillInterval},
+	"fixed_window":    sluice.PerDay(10).With(sluice.FixedWindow),
+	"first_hit":       sluice.PerHour(10).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
+	"calendar":        sluice.PerCalendar(10, sluice.CalendarDay, nil),
+	"soft":            sluice.PerDay(8).With(sluice.FixedWindow).WithSoft(2, time.Hour),
+	"sliding_counter": sluice.PerDay(10).With(sluice.SlidingCounter),
+	"sub_windows":     {Count: 10, Window: time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 6},
+}
+
+// noon is a time at which no window ends.
+func noon() time.Time { return time.Date(2026, time.June, 1, 12, 20, 0, 0, time.UTC) }
+
+func openHinting(t *testing.T, server *redistest.Server) *Store {
+	t.Helper()
+	s := sluice.Must(Open(Config{URL: server.URL(), Now: noon}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// dialServer is a client that the store does not see connect.
+func dialServer(t *testing.T, server *redistest.Server) rueidis.Client {
+	t.Helper()
+	option := rueidis.MustParseURL(server.URL())
+	option.DisableCache, option.DisableRetry, option.ConnWriteTimeout = true, true, time.Minute
+	client := sluice.Must(rueidis.NewClient(option))
+	t.Cleanup(client.Close)
+	return client
+}
+
+// try takes until the server answers: connections that were cut are made anew.
+func try(t *testing.T, s *Store, takes ...sluice.Take) []sluice.Decision {
+	t.Helper()
+	out := make([]sluice.Decision, len(takes))
+	var err error
+	for range 100 {
+		if err = s.Apply(context.Background(), takes, out); err == nil {
+			return out
+		}
+		if !errors.Is(err, sluice.ErrUnavailable) {
+			break
+		}
+	}
+	t.Fatal(err)
+	return nil
+}
+
+// see asks about a key until the store knows whose word the answer was: not while connections are being made.
+func see(t *testing.T, s *Store, r *sluice.Rule) sluice.Decision {
+	t.Helper()
+	for range 100 {
+		before := s.hinter.epoch.Load()
+		d := try(t, s, sluice.Take{Rule: r, Key: "k"})[0]
+		if s.hinter.epoch.Load() == before {
+			return d
+		}
+	}
+	t.Fatal("connections are made again and again")
+	return sluice.Decision{}
+}
+
+// admitted takes one after the other until that is refused.
+func admitted(t *testing.T, s *Store, r *sluice.Rule) (n int) {
+	t.Helper()
+	for ; n < 100; n++ {
+		if !try(t, s, sluice.Take{Rule: r, Key: "k", Cost: 1})[0].Allowed {
+			return n
+		}
+	}
+	return n
+}
+
+// A server that comes back with nothing is told what it had said, and hands out what was left. What it stores then is
+// understood by those who know nothing of hints.
+func TestForgetfulServer(t *testing.T) {
+	server := redistest.Start(t)
+	for name, limit := range hinted {
+		t.Run(name, func(t *testing.T) {
+			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: limit}))
+			with, without, older := openHinting(t, server), openHinting(t, server), openHinting(t, server)
+			without.WithoutHints()
+			older.WithoutHints()
+			for range 7 {
+				try(t, with, sluice.Take{Rule: rule, Key: "k", Cost: 1})
+			}
+			see(t, with, rule)
+			server.Kill()
+			if err := server.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			if n := try(t, without, sluice.Take{Rule: rule, Key: "k"})[0].Remaining; n < 8 {
+				t.Fatalf("%d remain after a restart without hints: nothing was forgotten", n)
+			}
+			see(t, with, rule) // the first may be on its way before the new connection is there, and goes without a hint
+			if n := try(t, with, sluice.Take{Rule: rule, Key: "k", Cost: 1}); !n[0].Allowed || with.Restored() != 1 {
+				t.Errorf("%+v, %d restored", n, with.Restored())
+			}
+			if n := admitted(t, older, rule); n != 2 {
+				t.Errorf("%d were admitted after eight of ten", n)
+			}
+			if n := admitted(t, with, rule); n != 0 {
+				t.Errorf("%d were admitted after ten of ten", n)
+			}
+		})
+	}
+}
+
+// On the server that gave it, a hint undoes nothing.
+func TestHintsUndoNothing(t *testing.T) {
+	server := redistest.Start(t)
+	ctx := context.Background()
+	var other *Store
+	for name, limit := range hinted {
+		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: limit}))
+		take := sluice.Take{Rule: rule, Key: "k", Cost: 1}
+		for _, c := range []struct {
+			name string
+			do   func(last sluice.Decision) error
+			left int64 // of ten, of which seven were taken
+		}{
+			{"nothing", func(sluice.Decision) error { return nil }, 3},
+			{"reset", func(sluice.Decision) error { return other.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}) }, 10},
+			{"given back", func(last sluice.Decision) error {
+				back := sluice.Take{Rule: rule, Key: "k", Cost: -1, At: last.At}
+				return other.Apply(ctx, []sluice.Take{back}, make([]sluice.Decision, 1))
+			}, 4},
+			{"block lifted", func(sluice.Decision) error {
+				return errors.Join(other.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, time.Hour), other.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, 0))
+			}, 3},
+			{"other numbers", func(sluice.Decision) error { // of which this take costs less, in time
+				more := limit
+				more.Count *= 10
+				changed := take
+				changed.Limit = sluice.Must(more.Build())
+				return other.Apply(ctx, []sluice.Take{changed}, make([]sluice.Decision, 1))
+			}, -1},
+		} {
+			t.Run(name+"/"+c.name, func(t *testing.T) {
+				if _, err := server.Do("FLUSHALL"); err != nil {
+					t.Fatal(err)
+				}
+				s := openHinting(t, server)
+				other = openHinting(t, server)
+				control := openHinting(t, server).WithoutHints()
+				var last sluice.Decision
+				for range 7 {
+					last = try(t, s, take)[0]
+				}
+				see(t, s, rule)
+				if err := c.do(last); err != nil {
+					t.Fatal(err)
+				}
+				want := try(t, control, sluice.Take{Rule: rule, Key: "k"})[0]
+				if c.left >= 0 && limit.Over == 0 && want.Remaining != c.left {
+					t.Fatalf("%d remain, want %d: the test does not do what it should", want.Remaining, c.left)
+				}
+				before := s.hinter.epoch.Load()
+				if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal"); err != nil {
+					t.Fatal(err)
+				}
+				for s.hinter.epoch.Load() == before { // cut off, and connected again
+					try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
+				}
+				got := see(t, s, rule)
+				if got != want || s.Restored() != 0 {
+					t.Errorf("a hint was taken:\n got %+v\nwant %+v", got, want)
+				}
+			})
+		}
+	}
+}
+
+// What this process has reset it hints at no more, whichever server answers.
+func TestResetIsForgotten(t *testing.T) {
+	server := redistest.Start(t)
+	s := openHinting(t, server)
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
+	try(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 7})
+	see(t, s, rule)
+	if err := s.Reset(t.Context(), sluice.Bucket{Rule: rule, Key: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
+	if n := admitted(t, s, rule); n != 10 || s.Restored() != 0 {
+		t.Errorf("%d admitted after a reset, %d restored", n, s.Restored())
+	}
+}
+
+// A user that may not ask which server it is gets decisions as before, without hints.
+func TestWithoutInfo(t *testing.T) {
+	server := redistest.Start(t)
+	setUser := func() {
+		if _, err := server.Do("ACL", "SETUSER", "limiter", "on", ">secret", "~sluice:*", "+@all", "-info"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setUser()
+	s := sluice.Must(Open(Config{URL: "redis://limiter:secret@" + server.Addr, Now: noon}))
+	defer s.Close()
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
+	if n := admitted(t, s, rule); n != 10 {
+		t.Errorf("%d admitted of 10", n)
+	}
+	for range 20 {
+		try(t, s, sluice.Take{Rule: rule, Key: "k"})
+	}
+	if o := s.hinter.origins[0].Load(); o == nil || o.server != "" {
+		t.Errorf("the server is known as %+v", o)
+	}
+	server.Kill()
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	setUser()
+	var err error
+	for range 100 {
+		if err = s.Apply(t.Context(), []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1)); err == nil {
+			return
+		}
+	}
+	t.Errorf("after a restart: %v", err)
+}
+
+// With a client that is not our own, and no call that failed, another server is noticed by asking.
+func TestAskedAnyway(t *testing.T) {
+	server := redistest.Start(t)
+	client := dialServer(t, server)
+	s := sluice.Must(Open(Config{Client: client, Now: noon}))
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
+	try(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 7})
+	server.Kill()
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	for client.Do(t.Context(), client.B().Ping().Build()).Error() != nil {
+	}
+	s.hinter.asked.Store(-int64(time.Hour))
+	try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
+	if n := admitted(t, s, rule); n != 3 || s.Restored() != 1 {
+		t.Errorf("%d admitted after seven of ten, %d restored", n, s.Restored())
+	}
+}
+
+// An answer that came while the server may have changed does not replace what is known to be the old one's word.
+func TestWhoseWord(t *testing.T) {
+	client := dialServer(t, redistest.Start(t))
+	s := sluice.Must(Open(Config{Client: client, Now: noon}))
+	seen := func(meanwhile func()) (until int64, asked bool, hints int) {
+		c := group(1, 1)
+		c.place()
+		s.hinter.attach(c, s.micro())
+		r, err := s.send(context.Background(), c, s.micro())
+		if err == nil {
+			err = c.replay(r, make([]step.Answer, 1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		meanwhile()
+		s.hinter.learn(c, r, s.micro())
+		last, _ := s.hinter.recall(c.cells[0].hash)
+		return last.state.FreshAt, r.told, len(c.hints)
+	}
+	nothing, another := func() {}, func() { s.hinter.epoch.Add(1) }
+	first, asked, hints := seen(nothing)
+	if !asked || hints != 0 {
+		t.Errorf("the first of an epoch: asked %v, %d hints", asked, hints)
+	}
+	second, asked, hints := seen(nothing)
+	if asked || hints != 0 || second <= first {
+		t.Errorf("the second of an epoch: asked %v, %d hints, until %d then %d", asked, hints, first, second)
+	}
+	if third, _, _ := seen(another); third != second {
+		t.Errorf("between two epochs: until %d, want %d", third, second)
+	}
+	if fourth, asked, hints := seen(another); !asked || hints != 1 || fourth <= second {
+		t.Errorf("one that told who it was: asked %v, %d hints, until %d, was %d", asked, hints, fourth, second)
+	}
+}
+
+// What one server said is not replaced by the word of another that was not told it.
+func TestUntold(t *testing.T) {
+	var h hinter
+	h.init(false)
+	told := func(server string, until int64, hinted bool) int64 {
+		at := cell{kind: step.Bucket, state: step.State{FreshAt: until}, hinted: hinted}
+		h.remember(&at, &origin{server: server}, 1000)
+		seen, _ := h.recall(0)
+		return seen.state.FreshAt
+	}
+	for i, c := range []struct {
+		server      string
+		until, want int64
+		hinted      bool
+	}{
+		{"a", 5000, 5000, false},
+		{"b", 2000, 5000, false},
+		{"b", 0, 5000, false},
+		{"a", 4000, 4000, false}, // given back
+		{"b", 2000, 2000, true},
+		{"b", 0, 0, false},
+	} {
+		if got := told(c.server, c.until, c.hinted); got != c.want {
+			t.Errorf("%d: seen until %d, want %d", i, got, c.want)
+		}
+	}
+}
+
+// Failed calls end an epoch, but not one after the other; who gives up says nothing about the server.
+func TestSuspicion(t *testing.T) {
+	s := sluice.Must(Open(Config{Client: dialServer(t, redistest.Shared(t))}))
+	epoch := func() uint64 {
+		c := group(1, 1)
+		c.place()
+		s.hinter.attach(c, 0)
+		return c.epoch
+	}
+	first := epoch()
+	s.hinter.failed(fmt.Errorf("%w", context.Canceled))
+	if n := epoch(); n != first {
+		t.Errorf("epoch %d after a caller gave up, was %d", n, first)
+	}
+	for range 10 {
+		s.hinter.failed(context.DeadlineExceeded)
+		if n := epoch(); n != first+1 {
+			t.Errorf("epoch %d after deadlines were missed, want %d", n, first+1)
+		}
+	}
+	s.hinter.ended.Store(-int64(time.Hour))
+	if n := epoch(); n != first+2 {
+		t.Errorf("epoch %d after more were missed later, want %d", n, first+2)
+	}
+}
+
+// However many keys there are, so many are remembered and no more, and preferably those that last.
+func TestHintsAreBounded(t *testing.T) {
+	var h hinter
+	h.init(false)
+	from := &origin{server: strings.Repeat("a", 40)}
+	const now, keys = 1000, 3 * hintShards * mostSeen
+	long := 0
+	for i := range uint64(keys) {
+		at := cell{kind: step.Bucket, hash: i * 0x9E3779B97F4A7C15 >> 3, state: step.State{FreshAt: now + 1}}
+		if i%4 == 0 {
+			at.state.FreshAt = now + 1000
+		}
+		h.remember(&at, from, now)
+	}
+	total := 0
+	for i := range h.shards {
+		total += len(h.shards[i].seen)
+		for _, seen := range h.shards[i].seen {
+			if seen.state.FreshAt > now+1 {
+				long++
+			}
+		}
+	}
+	if total > hintShards*mostSeen || total < hintShards*mostSeen*9/10 || long < total*5/10 {
+		t.Errorf("of %d keys %d are remembered, %d that last", keys, total, long)
+	}
+	// One that has worn off is forgotten.
+	at := cell{kind: step.Bucket, hash: 0, state: step.State{FreshAt: now}}
+	h.remember(&at, from, now)
+	if _, ok := h.recall(0); ok {
+		t.Error("a state that has worn off is remembered")
+	}
+}
