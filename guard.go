@@ -144,8 +144,18 @@ func (l *Limiter) probe(ctx context.Context, b *breaker, peek Take) {
 // probeKey is peeked at by probes. No edge makes such a key.
 const probeKey = "\x00sluice probe"
 
-// ask makes a call within the budget, notes how it went, and has the fail modes answer if it failed.
+// ask makes a call and has the fail modes answer if it failed.
 func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
+	if err := l.call(ctx, takes, out, began); err != nil {
+		return l.fail(ctx, takes, out, err)
+	}
+	l.guard.denials.remember(takes, out, time.Now())
+	l.warm(takes, out)
+	return nil
+}
+
+// call makes a call within the budget and notes how it went.
+func (l *Limiter) call(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
 	g := l.guard
 	within, cancel := context.WithTimeout(ctx, g.budget)
 	err := l.pay(within, takes)
@@ -155,7 +165,7 @@ func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began t
 	cancel()
 	now := time.Now()
 	if errors.Is(err, ErrInvalid) || ctx.Err() != nil && err != nil {
-		return l.fail(ctx, takes, out, err) // a mistake or a caller who left: neither is the server's fault
+		return err // a mistake or a caller who left: neither is the server's fault
 	}
 	slow := now.Sub(began) >= g.budget
 	var seen *breaker
@@ -167,10 +177,5 @@ func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began t
 			}
 		}
 	}
-	if err != nil {
-		return l.fail(ctx, takes, out, err)
-	}
-	g.denials.remember(takes, out, now)
-	l.warm(takes, out)
-	return nil
+	return err
 }

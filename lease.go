@@ -240,10 +240,13 @@ func (e *lease) grant(limit *Limit, d *Decision, cost int64, began time.Time) {
 	e.balance += max(0, d.Granted-cost)
 }
 
-// leased decides takes of which some may be answered from leases.
-func (l *Limiter) leased(ctx context.Context, takes []Take, out []Decision) error {
+// decideHere decides takes of which some may be answered without the store, from leases or from what is believed.
+func (l *Limiter) decideHere(ctx context.Context, takes []Take, out []Decision) error {
 	now := time.Now()
-	if len(takes) == 1 && l.canLease(&takes[0]) { // the common case allocates nothing
+	if len(takes) == 1 && l.believe(&takes[0], now, &out[0]) { // the common case allocates nothing
+		return nil
+	}
+	if len(takes) == 1 && l.canLease(&takes[0]) {
 		if e := l.leases.of(&takes[0]); e != nil {
 			decided, low := e.spend(&takes[0], now, &out[0])
 			if low {
@@ -256,10 +259,14 @@ func (l *Limiter) leased(ctx context.Context, takes []Take, out []Decision) erro
 		}
 	}
 	held := make([]*lease, len(takes))
-	var rest []int // takes that no lease answers
+	var rest []int // takes that only the store can answer
 	denied := false
 	for i := range takes {
 		t := &takes[i]
+		if l.believe(t, now, &out[i]) {
+			denied = denied || vetoes(t, &out[i])
+			continue
+		}
 		if l.canLease(t) {
 			held[i] = l.leases.of(t)
 		}
@@ -276,17 +283,25 @@ func (l *Limiter) leased(ctx context.Context, takes []Take, out []Decision) erro
 		rest = append(rest, i)
 	}
 	if denied {
-		for _, i := range rest { // not asked: they would not have been charged either
-			out[i] = Decision{Allowed: true, Source: SourceCache, Limit: takes[i].Effective().params.Limit()}
+		asked := rest[:0]
+		for _, i := range rest { // others would not be charged, and so are not asked
+			if takes[i].Rule.ChargeDenied {
+				asked = append(asked, i)
+			} else {
+				out[i] = Decision{Allowed: true, Source: SourceCache, Limit: takes[i].Effective().params.Limit()}
+			}
 		}
-		unspend(takes, out, held)
-		return nil
+		rest = asked
+		l.unspend(takes, out, held)
 	}
 	if len(rest) == 0 {
 		return nil
 	}
 	return l.leaseMore(ctx, takes, out, held, rest, now)
 }
+
+// vetoes tells that the decision denies a whole call.
+func vetoes(t *Take, d *Decision) bool { return !d.Allowed && !t.Rule.Shadow && t.Cost != 0 }
 
 // leaseMore asks the store about the takes that no lease answered, for more than their cost where that is worth it.
 func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, held []*lease, rest []int, now time.Time) error {
@@ -305,10 +320,11 @@ func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, h
 	if err := l.guarded(ctx, asked, decisions); err != nil {
 		return err
 	}
-	denied := false
+	denied, answered := false, time.Now()
 	for j, i := range rest {
 		d := &decisions[j]
-		denied = denied || !d.Allowed && !takes[i].Rule.Shadow
+		denied = denied || vetoes(&takes[i], d)
+		l.learn(&takes[i], d, answered)
 		if e := held[i]; e != nil {
 			switch {
 			case d.Source == SourceStore && d.Granted > 0:
@@ -323,17 +339,21 @@ func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, h
 		out[i] = *d
 	}
 	if denied {
-		unspend(takes, out, held)
+		l.unspend(takes, out, held)
 	}
 	return nil
 }
 
-// unspend gives leases back what a call took from them that was denied for another reason.
-func unspend(takes []Take, out []Decision, held []*lease) {
+// unspend gives back what a call took here that was denied for another reason.
+func (l *Limiter) unspend(takes []Take, out []Decision, held []*lease) {
 	for i := range takes {
-		if d := &out[i]; d.Source == SourceLease && d.Granted > 0 {
+		switch d := &out[i]; {
+		case d.Granted <= 0:
+		case d.Source == SourceLease:
 			held[i].unspend(takes[i].Effective(), d.Granted)
 			d.Remaining, d.Granted = d.Remaining+d.Granted, 0
+		case d.Source == SourceEventual && !takes[i].Rule.ChargeDenied && takes[i].At == 0:
+			l.disbelieve(&takes[i], d, time.Now())
 		}
 	}
 }
@@ -456,7 +476,7 @@ func (l *Limiter) returnLease(ctx context.Context, e *lease) {
 	_ = l.store.Apply(ctx, []Take{t}, make([]Decision, 1))
 }
 
-// Close gives back what the limiter has leased and waits for what it does in the background. A limiter on a store in
+// Close gives back what the limiter has leased, reports what it has spent and not reported, and waits for what it does in the background. A limiter on a store in
 // this process has nothing of the kind. Decisions after Close are asked of the store. The store is the caller's to close.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.leases == nil {
@@ -470,5 +490,6 @@ func (l *Limiter) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	s.work.Wait() // refills end within the budget
 	l.returnLeases(ctx, time.Now().Add(leaseIdle))
+	l.tellAll(ctx)
 	return ctx.Err()
 }

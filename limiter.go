@@ -28,6 +28,8 @@ type Limiter struct {
 	guard    *guard // of a store that asks servers
 	nodes    func() int
 	leases   *leases // of a store that asks servers
+	views    *views  // of a store that asks servers
+	foresees bool    // what others will spend; only tests do without
 
 	suspended atomic.Pointer[suspended]
 }
@@ -84,13 +86,13 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 		}
 		names[r.Name] = true
 	}
-	l := &Limiter{store: store, rules: rules}
+	l := &Limiter{store: store, rules: rules, foresees: true}
 	for _, o := range opts {
 		o(l)
 	}
 	l.reports = l.events.Decided != nil || l.events.Denied != nil
 	if remote, ok := store.(Remote); ok {
-		l.guard, l.leases = newGuard(remote, l.budget), newLeases()
+		l.guard, l.leases, l.views = newGuard(remote, l.budget), newLeases(), newViews()
 	}
 	if l.limitFor != nil && len(rules) != 1 {
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
@@ -302,8 +304,8 @@ func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error
 func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) error {
 	if l.guard != nil {
 		for i := range takes {
-			if takes[i].Rule.Accuracy == Lease && !l.leases.closed.Load() {
-				return l.leased(ctx, takes, out)
+			if takes[i].Rule.Accuracy != Exact && !l.leases.closed.Load() {
+				return l.decideHere(ctx, takes, out)
 			}
 		}
 		return l.guarded(ctx, takes, out)
@@ -358,6 +360,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 func (l *Limiter) dropLease(r *Rule, key string) {
 	if l.leases != nil {
 		l.leases.drop(r.Name, key)
+		l.views.drop(r.Name, key)
 	}
 }
 

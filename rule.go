@@ -59,8 +59,10 @@ func NewRule(r Rule) (*Rule, error) {
 	switch {
 	case r.Accuracy == Lease && !r.Limit.CanLease():
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use Exact", r.Name))
-	case r.Accuracy > Lease:
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact or Lease; Eventual is not available yet", r.Name))
+	case r.Accuracy == Eventual && !r.Limit.CanCount():
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow, a SlidingCounter without SubWindows and a continuously refilled bucket can be Eventual: use Exact", r.Name))
+	case r.Accuracy > Eventual:
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact, Lease or Eventual", r.Name))
 	}
 	limit, err := r.Limit.Build()
 	if err != nil {
