@@ -149,9 +149,10 @@ func (l *Limiter) believe(t *Take, now time.Time, d *Decision) bool {
 		return false
 	}
 	e := l.views.of(t)
-	if e == nil {
-		return false
-	}
+	return e != nil && e.decide(l, t, now, d)
+}
+
+func (e *view) decide(l *Limiter, t *Take, now time.Time, d *Decision) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.asked = true

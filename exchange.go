@@ -195,7 +195,6 @@ func (e *view) failed() {
 	if e.sent.id == 0 {
 		e.sent.id = rand.Uint64() | 1
 	}
-	e.asked = true // try again
 	if e.sent.cost < 0 {
 		e.sent = report{} // better to have given back too little than twice
 	}
