@@ -45,10 +45,9 @@ func (g *guard) breakerOf(t *Take) *breaker {
 	return &g.breakers[uint(g.store.Server(t))%uint(len(g.breakers))]
 }
 
-// guarded decides takes through the guard.
-func (l *Limiter) guarded(ctx context.Context, takes []Take, out []Decision) error {
+// guarded decides takes through the guard, for a caller who waits since now.
+func (l *Limiter) guarded(ctx context.Context, takes []Take, out []Decision, now time.Time) error {
 	g := l.guard
-	now := time.Now()
 	if g.denials.answer(takes, out, now) {
 		return nil
 	}
@@ -154,10 +153,10 @@ func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began t
 	return nil
 }
 
-// call makes a call within the budget and notes how it went.
+// call makes a call within the budget, which runs since began, and notes how it went.
 func (l *Limiter) call(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
 	g := l.guard
-	within, cancel := context.WithTimeout(ctx, g.budget)
+	within, cancel := context.WithDeadline(ctx, began.Add(g.budget))
 	err := l.pay(within, takes)
 	if err == nil {
 		err = g.store.Apply(within, takes, out)

@@ -66,6 +66,10 @@ type lease struct {
 	reset   time.Time // when the key is as if never used
 	hold    time.Time // do not ask again before
 
+	ends  time.Time     // the window has ended by then for sure
+	next  *time.Timer   // leases for the next window
+	fetch chan struct{} // closed when that is done
+
 	used      time.Time // last
 	spent     int64     // since measured
 	measured  time.Time
@@ -152,20 +156,32 @@ func (s *leases) drop(rule, key string) {
 	shard := s.shard(key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	delete(shard.all, leaseName{rule, key})
+	if e := shard.all[leaseName{rule, key}]; e != nil {
+		e.mu.Lock()
+		e.rest()
+		e.mu.Unlock()
+		delete(shard.all, e.name)
+	}
 }
 
-// spend takes the cost from the lease if it holds that much, or denies it if the store has just had nothing. It notes
-// the demand in any case. Low tells that it is time to lease more.
-func (e *lease) spend(t *Take, now time.Time, d *Decision) (decided, low bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// note takes down the demand.
+func (e *lease) note(cost int64, now time.Time) {
 	if elapsed := now.Sub(e.measured); elapsed >= leaseAhead {
 		e.demand = int64(float64(e.spent) * float64(leaseAhead) / float64(elapsed))
 		e.spent, e.measured = 0, now
 	}
-	e.spent += t.Cost
+	e.spent += cost
 	e.used = now
+}
+
+// spend takes the cost from the lease if it holds that much, or denies it if the store has just had nothing. Low tells
+// that it is time to lease more. A caller that tries again has its demand noted already.
+func (e *lease) spend(t *Take, now time.Time, d *Decision, again bool) (decided, low bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !again {
+		e.note(t.Cost, now)
+	}
 	limit := t.Effective()
 	if e.limit != limit || !e.until.IsZero() && !now.Before(e.until) {
 		e.rule, e.limit, e.balance, e.until, e.at, e.hold = t.Rule, limit, 0, time.Time{}, 0, time.Time{}
@@ -218,7 +234,7 @@ func (e *lease) want(cost int64, nodes int, now time.Time) int64 {
 }
 
 // grant adds what the store granted beyond the cost. The store was asked at began, and answered then or later.
-func (e *lease) grant(limit *Limit, d *Decision, cost int64, began time.Time) {
+func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit != limit {
@@ -226,136 +242,25 @@ func (e *lease) grant(limit *Limit, d *Decision, cost int64, began time.Time) {
 	}
 	e.left, e.at, e.asked, e.reset = d.Remaining, d.At, began, began.Add(d.ResetAfter)
 	if limit.Algorithm == FixedWindow {
+		ends := time.Now().Add(d.ResetAfter)
 		switch until := began.Add(d.ResetAfter); {
 		case e.until.IsZero() || until.Sub(e.until) > limit.Window/2: // the next window
-			e.until, e.balance = until, 0
+			e.until, e.ends, e.balance = until, ends, 0
+			e.wake(l)
 		case e.until.Sub(until) > limit.Window/2: // an answer of the window before came late
 			return
 		case until.Before(e.until):
 			e.until = until
+			fallthrough
+		default:
+			if ends.Before(e.ends) {
+				e.ends = ends
+			}
 		}
 	} else if d.Remaining < d.Limit/8 { // drained as fast as it fills: take what flows in by larger sips
 		e.hold = began.Add(leaseHold)
 	}
 	e.balance += max(0, d.Granted-cost)
-}
-
-// decideHere decides takes of which some may be answered without the store, from leases or from what is believed.
-func (l *Limiter) decideHere(ctx context.Context, takes []Take, out []Decision) error {
-	now := time.Now()
-	if len(takes) == 1 && l.believe(&takes[0], now, &out[0]) { // the common case allocates nothing
-		return nil
-	}
-	if len(takes) == 1 && l.canLease(&takes[0]) {
-		if e := l.leases.of(&takes[0]); e != nil {
-			decided, low := e.spend(&takes[0], now, &out[0])
-			if low {
-				l.refill(ctx, e, &takes[0])
-			}
-			if decided {
-				return nil
-			}
-			return l.leaseMore(ctx, takes, out, []*lease{e}, []int{0}, now)
-		}
-	}
-	held := make([]*lease, len(takes))
-	var rest []int // takes that only the store can answer
-	denied := false
-	for i := range takes {
-		t := &takes[i]
-		if l.believe(t, now, &out[i]) {
-			denied = denied || vetoes(t, &out[i])
-			continue
-		}
-		if l.canLease(t) {
-			held[i] = l.leases.of(t)
-		}
-		if e := held[i]; e != nil {
-			decided, low := e.spend(t, now, &out[i])
-			if low {
-				l.refill(ctx, e, t)
-			}
-			if decided {
-				denied = denied || !out[i].Allowed
-				continue
-			}
-		}
-		rest = append(rest, i)
-	}
-	if denied {
-		asked := rest[:0]
-		for _, i := range rest { // others would not be charged, and so are not asked
-			if takes[i].Rule.ChargeDenied {
-				asked = append(asked, i)
-			} else {
-				out[i] = Decision{Allowed: true, Source: SourceCache, Limit: takes[i].Effective().params.Limit()}
-			}
-		}
-		rest = asked
-		l.unspend(takes, out, held)
-	}
-	if len(rest) == 0 {
-		return nil
-	}
-	return l.leaseMore(ctx, takes, out, held, rest, now)
-}
-
-// vetoes tells that the decision denies a whole call.
-func vetoes(t *Take, d *Decision) bool { return !d.Allowed && !t.Rule.Shadow && t.Cost != 0 }
-
-// leaseMore asks the store about the takes that no lease answered, for more than their cost where that is worth it.
-func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, held []*lease, rest []int, now time.Time) error {
-	nodes := l.liveNodes()
-	asked, decisions := make([]Take, len(rest)), make([]Decision, len(rest))
-	for j, i := range rest {
-		asked[j] = takes[i]
-		if e := held[i]; e != nil {
-			limit := l.leasedLimit(takes[i].Effective(), nodes)
-			asked[j].Limit = limit
-			if more := min(e.want(takes[i].Cost, nodes, now), limit.params.Limit()-takes[i].Cost); more > 0 {
-				asked[j].Cost, asked[j].Min = takes[i].Cost+more, takes[i].Cost
-			}
-		}
-	}
-	if err := l.guarded(ctx, asked, decisions); err != nil {
-		return err
-	}
-	denied, answered := false, time.Now()
-	for j, i := range rest {
-		d := &decisions[j]
-		denied = denied || vetoes(&takes[i], d)
-		l.learn(&takes[i], d, answered)
-		if e := held[i]; e != nil {
-			switch {
-			case d.Source == SourceStore && d.Granted > 0:
-				e.grant(takes[i].Effective(), d, takes[i].Cost, now)
-				l.leases.sweep(l)
-			case d.Source == SourceStore && !d.Allowed && !d.Never:
-				e.empty(takes[i].Effective(), d, now)
-			}
-			d.Limit = takes[i].Effective().params.Limit()
-			d.Granted = min(d.Granted, takes[i].Cost)
-		}
-		out[i] = *d
-	}
-	if denied {
-		l.unspend(takes, out, held)
-	}
-	return nil
-}
-
-// unspend gives back what a call took here that was denied for another reason.
-func (l *Limiter) unspend(takes []Take, out []Decision, held []*lease) {
-	for i := range takes {
-		switch d := &out[i]; {
-		case d.Granted <= 0:
-		case d.Source == SourceLease:
-			held[i].unspend(takes[i].Effective(), d.Granted)
-			d.Remaining, d.Granted = d.Remaining+d.Granted, 0
-		case d.Source == SourceEventual && !takes[i].Rule.ChargeDenied && takes[i].At == 0:
-			l.disbelieve(&takes[i], d, time.Now())
-		}
-	}
 }
 
 // empty notes that the store had less than the cost. Of a window no more is asked for then than is needed, which is a
@@ -374,26 +279,34 @@ func (e *lease) empty(limit *Limit, d *Decision, now time.Time) {
 
 // refill leases more beside the caller, who has enough for now. It ends within the budget.
 func (l *Limiter) refill(ctx context.Context, e *lease, t *Take) {
-	limit, nodes := t.Effective(), l.liveNodes()
-	ask := Take{Rule: t.Rule, Limit: l.leasedLimit(limit, nodes), Key: e.name.key, Slot: e.slot, Cost: e.want(0, nodes, time.Now()), Min: 1}
-	started := l.leases.start(func() {
-		began := time.Now()
-		asked, out := []Take{ask}, make([]Decision, 1)
-		if ask.Cost > 0 {
-			if err := l.ask(context.WithoutCancel(ctx), asked, out, began); err == nil && out[0].Source == SourceStore {
-				e.grant(limit, &out[0], 0, began)
-			}
-		}
+	ctx, rule, limit := context.WithoutCancel(ctx), t.Rule, t.Effective()
+	done := func() {
 		e.mu.Lock()
 		e.refilling = false
-		if ask.Cost > 0 && !out[0].Allowed {
-			e.left = 0 // so that it is not asked again and again
-		}
 		e.mu.Unlock()
-	})
-	if !started {
+	}
+	if !l.leases.start(func() {
+		defer done()
+		l.leaseNow(ctx, e, rule, limit)
+	}) {
+		done()
+	}
+}
+
+// leaseNow leases as much as is worth it.
+func (l *Limiter) leaseNow(ctx context.Context, e *lease, rule *Rule, limit *Limit) {
+	began, nodes := time.Now(), l.liveNodes()
+	ask := Take{Rule: rule, Limit: l.leasedLimit(limit, nodes), Key: e.name.key, Slot: e.slot, Cost: e.want(0, nodes, began), Min: 1}
+	if ask.Cost <= 0 {
+		return
+	}
+	out := make([]Decision, 1)
+	if err := l.ask(ctx, []Take{ask}, out, began); err == nil && out[0].Source == SourceStore {
+		e.grant(l, limit, &out[0], 0, began)
+	}
+	if !out[0].Allowed {
 		e.mu.Lock()
-		e.refilling = false
+		e.left = 0 // so that it is not asked again and again
 		e.mu.Unlock()
 	}
 }
@@ -465,6 +378,7 @@ func (l *Limiter) returnLease(ctx context.Context, e *lease) {
 	e.mu.Lock()
 	balance, ended := e.balance, !e.until.IsZero() && !time.Now().Before(e.until)
 	e.balance = 0
+	e.rest()
 	t := Take{Rule: e.rule, Key: e.name.key, Slot: e.slot, Cost: -balance, At: e.at}
 	e.mu.Unlock()
 	if balance <= 0 || ended || t.At == 0 {

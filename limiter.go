@@ -308,7 +308,7 @@ func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) er
 				return l.decideHere(ctx, takes, out)
 			}
 		}
-		return l.guarded(ctx, takes, out)
+		return l.guarded(ctx, takes, out, time.Now())
 	}
 	if err := l.store.Apply(ctx, takes, out); err != nil {
 		return l.fail(ctx, takes, out, err)
