@@ -97,3 +97,28 @@ func TestNoLeaseOfTheNextWindow(t *testing.T) {
 		}
 	})
 }
+
+// The next window is asked for when it has begun at the store for sure: answers that took long make a process believe
+// that it begins earlier, when there is nothing left of the old one.
+func TestLeaseOfTheNextWindowIsNotTooEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		started := time.Now()
+		s.disturb = func(ctx context.Context, k *sluice.Take) error {
+			if time.Since(started) < 1900*time.Millisecond {
+				return after(4*time.Millisecond)(ctx, k)
+			}
+			return nil
+		}
+		l := leaseNodes(t, s, sluice.PerSecond(100).With(sluice.FixedWindow), 1)[0]
+		pause(time.Second)
+		for time.Since(started) < 1990*time.Millisecond {
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		pause(time.Until(started.Add(2*time.Second + 3*time.Millisecond)))
+		if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceLease {
+			t.Errorf("%+v", d)
+		}
+	})
+}
