@@ -66,7 +66,6 @@ type lease struct {
 	reset   time.Time // when the key is as if never used
 	hold    time.Time // do not ask again before
 
-	ends  time.Time     // the window has ended by then for sure
 	next  *time.Timer   // leases for the next window
 	fetch chan struct{} // closed when that is done
 
@@ -242,20 +241,14 @@ func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began t
 	}
 	e.left, e.at, e.asked, e.reset = d.Remaining, d.At, began, began.Add(d.ResetAfter)
 	if limit.Algorithm == FixedWindow {
-		ends := time.Now().Add(d.ResetAfter)
 		switch until := began.Add(d.ResetAfter); {
 		case e.until.IsZero() || until.Sub(e.until) > limit.Window/2: // the next window
-			e.until, e.ends, e.balance = until, ends, 0
+			e.until, e.balance = until, 0
 			e.wake(l)
 		case e.until.Sub(until) > limit.Window/2: // an answer of the window before came late
 			return
 		case until.Before(e.until):
 			e.until = until
-			fallthrough
-		default:
-			if ends.Before(e.ends) {
-				e.ends = ends
-			}
 		}
 	} else if d.Remaining < d.Limit/8 { // drained as fast as it fills: take what flows in by larger sips
 		e.hold = began.Add(leaseHold)

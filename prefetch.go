@@ -11,9 +11,9 @@ import (
 // each for itself. Processes begin up to prefetchSpread apart: the windows of all keys end for all of them at the same
 // moment.
 //
-// The next window's budget cannot be had before it begins: what is charged at the store is charged by its clock. And it
-// has begun for sure only at ends, which is reckoned from when the store answered, a little after until, from which on
-// the old lease is not spent any more.
+// The next window's budget cannot be had before it begins: what is charged at the store is charged by its clock. A process
+// believes that it begins a little earlier, by what the last answer took. If the store is asked too early it says how
+// long the old window lasts, and is asked again then.
 
 const prefetchSpread = 2 * time.Millisecond
 
@@ -42,12 +42,12 @@ func (l *Limiter) prefetch(e *lease) {
 	if e.fetch != nil || now.Before(e.until) || now.Sub(e.used) > leaseAhead || max(e.demand, e.spent) == 0 {
 		return
 	}
-	rule, limit, ends := e.rule, e.limit, e.ends
+	rule, limit := e.rule, e.limit
 	e.fetch = make(chan struct{})
 	started := l.leases.start(func() {
 		defer e.fetched()
 		select {
-		case <-time.After(time.Until(ends) + rand.N(prefetchSpread)):
+		case <-time.After(rand.N(prefetchSpread)):
 		case <-l.leases.closing:
 			return
 		}

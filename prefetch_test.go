@@ -98,9 +98,9 @@ func TestNoLeaseOfTheNextWindow(t *testing.T) {
 	})
 }
 
-// The next window is asked for when it has begun at the store for sure: answers that took long make a process believe
-// that it begins earlier, when there is nothing left of the old one.
-func TestLeaseOfTheNextWindowIsNotTooEarly(t *testing.T) {
+// Answers that took long make a process believe that the next window begins earlier. Asked too early, when there is nothing
+// left of the old one, the store is asked again.
+func TestLeaseOfTheNextWindowTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		started := time.Now()
@@ -116,7 +116,7 @@ func TestLeaseOfTheNextWindowIsNotTooEarly(t *testing.T) {
 			mustAllow(t, l, "k", 1)
 			pause(time.Millisecond)
 		}
-		pause(time.Until(started.Add(2*time.Second + 3*time.Millisecond)))
+		pause(time.Until(started.Add(2*time.Second + 5*time.Millisecond)))
 		if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceLease {
 			t.Errorf("%+v", d)
 		}
