@@ -83,8 +83,9 @@ func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, h
 		denied = denied || vetoes(&takes[i], d)
 		l.learn(&takes[i], d, answered)
 		if e := held[i]; e != nil {
+			window := takes[i].Effective().Algorithm == FixedWindow
 			switch {
-			case d.Source == SourceStore && d.Granted > 0:
+			case d.Source == SourceStore && (d.Granted > 0 || window && !d.Never):
 				e.grant(l, takes[i].Effective(), d, takes[i].Cost, now)
 				l.leases.sweep(l)
 			case d.Source == SourceStore && !d.Allowed && !d.Never:

@@ -232,7 +232,9 @@ func (e *lease) want(cost int64, nodes int, now time.Time) int64 {
 	return max(0, min(ahead, mostLeased(e.limit, nodes)-e.balance))
 }
 
-// grant adds what the store granted beyond the cost. The store was asked at began, and answered then or later.
+// grant adds what the store granted beyond the cost, which may be nothing. The store was asked at began, and answered then
+// or later. Of a window that is known to be spent no more is asked for than is needed, which is a take whose denial can be
+// remembered.
 func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -256,16 +258,12 @@ func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began t
 	e.balance += max(0, d.Granted-cost)
 }
 
-// empty notes that the store had less than the cost. Of a window no more is asked for then than is needed, which is a
-// take whose denial can be remembered.
+// empty notes that the store's bucket had less than the cost.
 func (e *lease) empty(limit *Limit, d *Decision, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.limit != limit {
-		return
-	}
-	e.left, e.asked = 0, now
-	if limit.Algorithm != FixedWindow {
+	if e.limit == limit {
+		e.left, e.asked = 0, now
 		e.hold = now.Add(min(max(leaseHold, d.RetryAfter), denialTime))
 	}
 }

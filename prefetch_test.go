@@ -122,3 +122,33 @@ func TestLeaseOfTheNextWindowTooEarly(t *testing.T) {
 		}
 	})
 }
+
+// A process that believes that the window has ended, when it has not and is spent, asks twice and then remembers.
+func TestLeaseOfAWindowThatLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		started := time.Now()
+		s.disturb = func(ctx context.Context, k *sluice.Take) error {
+			if time.Since(started) < 1200*time.Millisecond {
+				return after(100*time.Millisecond)(ctx, k)
+			}
+			return nil
+		}
+		l := leaseNodes(t, s, sluice.PerSecond(100).With(sluice.FixedWindow), 1, sluice.WithBudget(time.Second))[0]
+		pause(time.Second)
+		for time.Since(started) < 1950*time.Millisecond { // it believes that 1900 is the end
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		calls := s.calls.Load()
+		for time.Since(started) < 1990*time.Millisecond {
+			if d := mustAllow(t, l, "k", 1); d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			pause(time.Millisecond / 4)
+		}
+		if more := s.calls.Load() - calls; more > 2 {
+			t.Errorf("160 denials cost %d calls", more)
+		}
+	})
+}
