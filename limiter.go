@@ -29,6 +29,7 @@ type Limiter struct {
 	nodes    func() int
 	leases   *leases // of a store that asks servers
 	views    *views  // of a store that asks servers
+	believes bool    // there is one rule, it is eventual and enforced, and its limit is the same for all keys
 	foresees bool    // what others will spend; only tests do without
 
 	suspended atomic.Pointer[suspended]
@@ -97,6 +98,7 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 	if l.limitFor != nil && len(rules) != 1 {
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
 	}
+	l.believes = l.guard != nil && len(rules) == 1 && rules[0].Accuracy == Eventual && !rules[0].Shadow && l.limitFor == nil
 	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied && l.guard == nil {
 		l.single, _ = store.(Single)
 		l.rule = rules[0]
@@ -190,6 +192,9 @@ func (l *Limiter) reportPlain(ctx context.Context, limit *Limit, key string, n i
 func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Decision) (err error) {
 	if n <= 0 {
 		return fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
+	}
+	if l.believes && l.allowHere(ctx, key, n, d) {
+		return nil
 	}
 	if l.limitFor != nil || len(l.rules) == 0 {
 		*d, err = l.take(ctx, Take{Key: key, Cost: n})
