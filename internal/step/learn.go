@@ -31,7 +31,7 @@ func (p *Params) learnCounter(s State, now, used, resetAfter int64) counter {
 	share := weight(c.start, p.Length, p.lengthInv, now)
 	switch {
 	case resetAfter <= p.Length: // it was last spent from in the window before
-		c.cur, c.prev = 0, p.counterBefore(used, share)
+		return counter{start: c.start - p.Length, cur: p.counterBefore(used, share)}
 	case more >= 0 || c.cur >= -more:
 		c.cur += more
 	default:
