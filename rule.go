@@ -15,7 +15,7 @@ type Accuracy uint8
 const (
 	Exact    Accuracy = iota // one atomic step at the store: never more than the limit
 	Lease                    // spend a leased part of the budget in memory: never more than the limit, a little may be stranded
-	Eventual                 // decide from this process' count plus what others reported: over by rate × staleness
+	Eventual                 // decide from this process' count plus what others reported: over by rate × [Staleness]
 )
 
 // FailMode is what happens to a rule's requests while the store cannot answer.
