@@ -38,7 +38,9 @@ func newGuard(store Remote, budget time.Duration) *guard {
 	if budget <= 0 {
 		budget = DefaultBudget
 	}
-	return &guard{store: store, budget: budget, breakers: make([]breaker, max(1, store.Servers()))}
+	g := &guard{store: store, budget: budget, breakers: make([]breaker, max(1, store.Servers()))}
+	g.denials.init() // now, and not in the first decision's time
+	return g
 }
 
 func (g *guard) breakerOf(t *Take) *breaker {
