@@ -255,8 +255,8 @@ func TestEventualStoreAway(t *testing.T) {
 				away.Store(false)
 				pause(10 * time.Second)
 				synctest.Wait()
-				if left := stored(t, s, l, "k"); left != 1000-before-during {
-					t.Errorf("%v: the store has %d left, want %d", limit, left, 1000-before-during)
+				if left, want := stored(t, s, l, "k"), 1000-before-during-local; left != want {
+					t.Errorf("%v: the store has %d left, want %d", limit, left, want)
 				}
 				if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceStore {
 					t.Errorf("%+v", d)
