@@ -123,6 +123,13 @@ func TestResetIsSeenAtOnce(t *testing.T) {
 		if n := allowed(); n != 2 {
 			t.Errorf("%d of 2 allowed after a reset, without the store", n)
 		}
+		s.disturb = nil
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if n := allowed(); n != 2 {
+			t.Errorf("%d of 2 allowed after a reset, with the store back: what was admitted meanwhile was charged", n)
+		}
 	})
 }
 

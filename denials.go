@@ -47,9 +47,9 @@ func (d *denials) init() {
 }
 
 // remembers tells whether a denial of the take may be answered from memory: it must ask for nothing but its cost, and
-// its refusals must not be counted.
+// its refusals must not be counted. A rule with Eventual accuracy believes quantities, never verdicts.
 func remembers(t *Take) bool {
-	return t.Cost > 0 && t.At == 0 && t.ID == 0 && t.Min == 0 && t.MaxDelay == 0 &&
+	return t.Rule.Accuracy != Eventual && t.Cost > 0 && t.At == 0 && t.ID == 0 && t.Min == 0 && t.MaxDelay == 0 &&
 		!t.Rule.ChargeDenied && !t.Rule.Shadow && t.Effective().Algorithm != LeakyQueue
 }
 

@@ -38,17 +38,18 @@ func newGuard(store Remote, budget time.Duration) *guard {
 	if budget <= 0 {
 		budget = DefaultBudget
 	}
-	return &guard{store: store, budget: budget, breakers: make([]breaker, max(1, store.Servers()))}
+	g := &guard{store: store, budget: budget, breakers: make([]breaker, max(1, store.Servers()))}
+	g.denials.init() // now, and not in the first decision's time
+	return g
 }
 
 func (g *guard) breakerOf(t *Take) *breaker {
 	return &g.breakers[uint(g.store.Server(t))%uint(len(g.breakers))]
 }
 
-// guarded decides takes through the guard.
-func (l *Limiter) guarded(ctx context.Context, takes []Take, out []Decision) error {
+// guarded decides takes through the guard, for a caller who waits since now.
+func (l *Limiter) guarded(ctx context.Context, takes []Take, out []Decision, now time.Time) error {
 	g := l.guard
-	now := time.Now()
 	if g.denials.answer(takes, out, now) {
 		return nil
 	}
@@ -144,10 +145,20 @@ func (l *Limiter) probe(ctx context.Context, b *breaker, peek Take) {
 // probeKey is peeked at by probes. No edge makes such a key.
 const probeKey = "\x00sluice probe"
 
-// ask makes a call within the budget, notes how it went, and has the fail modes answer if it failed.
+// ask makes a call and has the fail modes answer if it failed.
 func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
+	if err := l.call(ctx, takes, out, began); err != nil {
+		return l.fail(ctx, takes, out, err)
+	}
+	l.guard.denials.remember(takes, out, time.Now())
+	l.warm(takes, out)
+	return nil
+}
+
+// call makes a call within the budget, which runs since began, and notes how it went.
+func (l *Limiter) call(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
 	g := l.guard
-	within, cancel := context.WithTimeout(ctx, g.budget)
+	within, cancel := context.WithDeadline(ctx, began.Add(g.budget))
 	err := l.pay(within, takes)
 	if err == nil {
 		err = g.store.Apply(within, takes, out)
@@ -155,7 +166,7 @@ func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began t
 	cancel()
 	now := time.Now()
 	if errors.Is(err, ErrInvalid) || ctx.Err() != nil && err != nil {
-		return l.fail(ctx, takes, out, err) // a mistake or a caller who left: neither is the server's fault
+		return err // a mistake or a caller who left: neither is the server's fault
 	}
 	slow := now.Sub(began) >= g.budget
 	var seen *breaker
@@ -167,10 +178,5 @@ func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began t
 			}
 		}
 	}
-	if err != nil {
-		return l.fail(ctx, takes, out, err)
-	}
-	g.denials.remember(takes, out, now)
-	l.warm(takes, out)
-	return nil
+	return err
 }

@@ -66,6 +66,9 @@ type lease struct {
 	reset   time.Time // when the key is as if never used
 	hold    time.Time // do not ask again before
 
+	next  *time.Timer   // leases for the next window
+	fetch chan struct{} // closed when that is done
+
 	used      time.Time // last
 	spent     int64     // since measured
 	measured  time.Time
@@ -152,20 +155,32 @@ func (s *leases) drop(rule, key string) {
 	shard := s.shard(key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	delete(shard.all, leaseName{rule, key})
+	if e := shard.all[leaseName{rule, key}]; e != nil {
+		e.mu.Lock()
+		e.rest()
+		e.mu.Unlock()
+		delete(shard.all, e.name)
+	}
 }
 
-// spend takes the cost from the lease if it holds that much, or denies it if the store has just had nothing. It notes
-// the demand in any case. Low tells that it is time to lease more.
-func (e *lease) spend(t *Take, now time.Time, d *Decision) (decided, low bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// note takes down the demand.
+func (e *lease) note(cost int64, now time.Time) {
 	if elapsed := now.Sub(e.measured); elapsed >= leaseAhead {
 		e.demand = int64(float64(e.spent) * float64(leaseAhead) / float64(elapsed))
 		e.spent, e.measured = 0, now
 	}
-	e.spent += t.Cost
+	e.spent += cost
 	e.used = now
+}
+
+// spend takes the cost from the lease if it holds that much, or denies it if the store has just had nothing. Low tells
+// that it is time to lease more. A caller that tries again has its demand noted already.
+func (e *lease) spend(t *Take, now time.Time, d *Decision, again bool) (decided, low bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !again {
+		e.note(t.Cost, now)
+	}
 	limit := t.Effective()
 	if e.limit != limit || !e.until.IsZero() && !now.Before(e.until) {
 		e.rule, e.limit, e.balance, e.until, e.at, e.hold = t.Rule, limit, 0, time.Time{}, 0, time.Time{}
@@ -217,8 +232,10 @@ func (e *lease) want(cost int64, nodes int, now time.Time) int64 {
 	return max(0, min(ahead, mostLeased(e.limit, nodes)-e.balance))
 }
 
-// grant adds what the store granted beyond the cost. The store was asked at began, and answered then or later.
-func (e *lease) grant(limit *Limit, d *Decision, cost int64, began time.Time) {
+// grant adds what the store granted beyond the cost, which may be nothing. The store was asked at began, and answered then
+// or later. Of a window that is known to be spent no more is asked for than is needed, which is a take whose denial can be
+// remembered.
+func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit != limit {
@@ -229,6 +246,7 @@ func (e *lease) grant(limit *Limit, d *Decision, cost int64, began time.Time) {
 		switch until := began.Add(d.ResetAfter); {
 		case e.until.IsZero() || until.Sub(e.until) > limit.Window/2: // the next window
 			e.until, e.balance = until, 0
+			e.wake(l)
 		case e.until.Sub(until) > limit.Window/2: // an answer of the window before came late
 			return
 		case until.Before(e.until):
@@ -240,140 +258,46 @@ func (e *lease) grant(limit *Limit, d *Decision, cost int64, began time.Time) {
 	e.balance += max(0, d.Granted-cost)
 }
 
-// leased decides takes of which some may be answered from leases.
-func (l *Limiter) leased(ctx context.Context, takes []Take, out []Decision) error {
-	now := time.Now()
-	if len(takes) == 1 && l.canLease(&takes[0]) { // the common case allocates nothing
-		if e := l.leases.of(&takes[0]); e != nil {
-			decided, low := e.spend(&takes[0], now, &out[0])
-			if low {
-				l.refill(ctx, e, &takes[0])
-			}
-			if decided {
-				return nil
-			}
-			return l.leaseMore(ctx, takes, out, []*lease{e}, []int{0}, now)
-		}
-	}
-	held := make([]*lease, len(takes))
-	var rest []int // takes that no lease answers
-	denied := false
-	for i := range takes {
-		t := &takes[i]
-		if l.canLease(t) {
-			held[i] = l.leases.of(t)
-		}
-		if e := held[i]; e != nil {
-			decided, low := e.spend(t, now, &out[i])
-			if low {
-				l.refill(ctx, e, t)
-			}
-			if decided {
-				denied = denied || !out[i].Allowed
-				continue
-			}
-		}
-		rest = append(rest, i)
-	}
-	if denied {
-		for _, i := range rest { // not asked: they would not have been charged either
-			out[i] = Decision{Allowed: true, Source: SourceCache, Limit: takes[i].Effective().params.Limit()}
-		}
-		unspend(takes, out, held)
-		return nil
-	}
-	if len(rest) == 0 {
-		return nil
-	}
-	return l.leaseMore(ctx, takes, out, held, rest, now)
-}
-
-// leaseMore asks the store about the takes that no lease answered, for more than their cost where that is worth it.
-func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, held []*lease, rest []int, now time.Time) error {
-	nodes := l.liveNodes()
-	asked, decisions := make([]Take, len(rest)), make([]Decision, len(rest))
-	for j, i := range rest {
-		asked[j] = takes[i]
-		if e := held[i]; e != nil {
-			limit := l.leasedLimit(takes[i].Effective(), nodes)
-			asked[j].Limit = limit
-			if more := min(e.want(takes[i].Cost, nodes, now), limit.params.Limit()-takes[i].Cost); more > 0 {
-				asked[j].Cost, asked[j].Min = takes[i].Cost+more, takes[i].Cost
-			}
-		}
-	}
-	if err := l.guarded(ctx, asked, decisions); err != nil {
-		return err
-	}
-	denied := false
-	for j, i := range rest {
-		d := &decisions[j]
-		denied = denied || !d.Allowed && !takes[i].Rule.Shadow
-		if e := held[i]; e != nil {
-			switch {
-			case d.Source == SourceStore && d.Granted > 0:
-				e.grant(takes[i].Effective(), d, takes[i].Cost, now)
-				l.leases.sweep(l)
-			case d.Source == SourceStore && !d.Allowed && !d.Never:
-				e.empty(takes[i].Effective(), d, now)
-			}
-			d.Limit = takes[i].Effective().params.Limit()
-			d.Granted = min(d.Granted, takes[i].Cost)
-		}
-		out[i] = *d
-	}
-	if denied {
-		unspend(takes, out, held)
-	}
-	return nil
-}
-
-// unspend gives leases back what a call took from them that was denied for another reason.
-func unspend(takes []Take, out []Decision, held []*lease) {
-	for i := range takes {
-		if d := &out[i]; d.Source == SourceLease && d.Granted > 0 {
-			held[i].unspend(takes[i].Effective(), d.Granted)
-			d.Remaining, d.Granted = d.Remaining+d.Granted, 0
-		}
-	}
-}
-
-// empty notes that the store had less than the cost. Of a window no more is asked for then than is needed, which is a
-// take whose denial can be remembered.
+// empty notes that the store's bucket had less than the cost.
 func (e *lease) empty(limit *Limit, d *Decision, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.limit != limit {
-		return
-	}
-	e.left, e.asked = 0, now
-	if limit.Algorithm != FixedWindow {
+	if e.limit == limit {
+		e.left, e.asked = 0, now
 		e.hold = now.Add(min(max(leaseHold, d.RetryAfter), denialTime))
 	}
 }
 
 // refill leases more beside the caller, who has enough for now. It ends within the budget.
 func (l *Limiter) refill(ctx context.Context, e *lease, t *Take) {
-	limit, nodes := t.Effective(), l.liveNodes()
-	ask := Take{Rule: t.Rule, Limit: l.leasedLimit(limit, nodes), Key: e.name.key, Slot: e.slot, Cost: e.want(0, nodes, time.Now()), Min: 1}
-	started := l.leases.start(func() {
-		began := time.Now()
-		asked, out := []Take{ask}, make([]Decision, 1)
-		if ask.Cost > 0 {
-			if err := l.ask(context.WithoutCancel(ctx), asked, out, began); err == nil && out[0].Source == SourceStore {
-				e.grant(limit, &out[0], 0, began)
-			}
-		}
+	ctx, rule, limit := context.WithoutCancel(ctx), t.Rule, t.Effective()
+	done := func() {
 		e.mu.Lock()
 		e.refilling = false
-		if ask.Cost > 0 && !out[0].Allowed {
-			e.left = 0 // so that it is not asked again and again
-		}
 		e.mu.Unlock()
-	})
-	if !started {
+	}
+	if !l.leases.start(func() {
+		defer done()
+		l.leaseNow(ctx, e, rule, limit)
+	}) {
+		done()
+	}
+}
+
+// leaseNow leases as much as is worth it.
+func (l *Limiter) leaseNow(ctx context.Context, e *lease, rule *Rule, limit *Limit) {
+	began, nodes := time.Now(), l.liveNodes()
+	ask := Take{Rule: rule, Limit: l.leasedLimit(limit, nodes), Key: e.name.key, Slot: e.slot, Cost: e.want(0, nodes, began), Min: 1}
+	if ask.Cost <= 0 {
+		return
+	}
+	out := make([]Decision, 1)
+	if err := l.ask(ctx, []Take{ask}, out, began); err == nil && out[0].Source == SourceStore {
+		e.grant(l, limit, &out[0], 0, began)
+	}
+	if !out[0].Allowed {
 		e.mu.Lock()
-		e.refilling = false
+		e.left = 0 // so that it is not asked again and again
 		e.mu.Unlock()
 	}
 }
@@ -445,6 +369,7 @@ func (l *Limiter) returnLease(ctx context.Context, e *lease) {
 	e.mu.Lock()
 	balance, ended := e.balance, !e.until.IsZero() && !time.Now().Before(e.until)
 	e.balance = 0
+	e.rest()
 	t := Take{Rule: e.rule, Key: e.name.key, Slot: e.slot, Cost: -balance, At: e.at}
 	e.mu.Unlock()
 	if balance <= 0 || ended || t.At == 0 {
@@ -456,7 +381,7 @@ func (l *Limiter) returnLease(ctx context.Context, e *lease) {
 	_ = l.store.Apply(ctx, []Take{t}, make([]Decision, 1))
 }
 
-// Close gives back what the limiter has leased and waits for what it does in the background. A limiter on a store in
+// Close gives back what the limiter has leased, reports what it has spent and not reported, and waits for what it does in the background. A limiter on a store in
 // this process has nothing of the kind. Decisions after Close are asked of the store. The store is the caller's to close.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l.leases == nil {
@@ -470,5 +395,6 @@ func (l *Limiter) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	s.work.Wait() // refills end within the budget
 	l.returnLeases(ctx, time.Now().Add(leaseIdle))
+	l.tellAll(ctx)
 	return ctx.Err()
 }

@@ -14,12 +14,13 @@ import (
 )
 
 // leaseNodes are processes that share a store.
-func leaseNodes(t *testing.T, s *farStore, limit sluice.Limit, n int) []*sluice.Limiter {
+func leaseNodes(t *testing.T, s *farStore, limit sluice.Limit, n int, opts ...sluice.Option) []*sluice.Limiter {
 	t.Helper()
 	var nodes []*sluice.Limiter
 	for range n {
 		rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.Lease, OnFailure: sluice.FailClosed})
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return n })))
+		opts := append([]sluice.Option{sluice.WithNodes(func() int { return n })}, opts...)
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, opts...))
 		nodes = append(nodes, l)
 		t.Cleanup(func() {
 			if err := l.Close(context.Background()); err != nil {

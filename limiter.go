@@ -27,6 +27,9 @@ type Limiter struct {
 	guard    *guard // of a store that asks servers
 	nodes    func() int
 	leases   *leases // of a store that asks servers
+	views    *views  // of a store that asks servers
+	believes bool    // there is one rule, it is eventual and enforced, and its limit is the same for all keys
+	foresees bool    // what others will spend; only tests do without
 
 	suspended atomic.Pointer[suspended]
 }
@@ -83,17 +86,18 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 		}
 		names[r.Name] = true
 	}
-	l := &Limiter{store: store, rules: rules}
+	l := &Limiter{store: store, rules: rules, foresees: true}
 	for _, o := range opts {
 		o(l)
 	}
 	l.reports = l.events.Decided != nil || l.events.Denied != nil
 	if remote, ok := store.(Remote); ok {
-		l.guard, l.leases = newGuard(remote, l.budget), newLeases()
+		l.guard, l.leases, l.views = newGuard(remote, l.budget), newLeases(), newViews()
 	}
 	if l.limitFor != nil && len(rules) != 1 {
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
 	}
+	l.believes = l.guard != nil && len(rules) == 1 && rules[0].Accuracy == Eventual && !rules[0].Shadow && l.limitFor == nil
 	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied && l.guard == nil {
 		l.single, _ = store.(Single)
 		l.rule = rules[0]
@@ -187,6 +191,9 @@ func (l *Limiter) reportPlain(ctx context.Context, limit *Limit, key string, n i
 func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Decision) (err error) {
 	if n <= 0 {
 		return fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
+	}
+	if l.believes && l.allowHere(ctx, key, n, d) {
+		return nil
 	}
 	if l.limitFor != nil || len(l.rules) == 0 {
 		*d, err = l.take(ctx, Take{Key: key, Cost: n})
@@ -301,11 +308,11 @@ func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error
 func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) error {
 	if l.guard != nil {
 		for i := range takes {
-			if takes[i].Rule.Accuracy == Lease && !l.leases.closed.Load() {
-				return l.leased(ctx, takes, out)
+			if takes[i].Rule.Accuracy != Exact && !l.leases.closed.Load() {
+				return l.decideHere(ctx, takes, out)
 			}
 		}
-		return l.guarded(ctx, takes, out)
+		return l.guarded(ctx, takes, out, time.Now())
 	}
 	if err := l.store.Apply(ctx, takes, out); err != nil {
 		return l.fail(ctx, takes, out, err)

@@ -66,7 +66,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	}
 	r.takes = takes
 	if len(takes) > 0 {
-		if err := r.limiter.applyWithin(ctx, takes, make([]Decision, len(takes))); err != nil {
+		if err := r.limiter.settle(ctx, takes); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ type Accuracy uint8
 const (
 	Exact    Accuracy = iota // one atomic step at the store: never more than the limit
 	Lease                    // spend a leased part of the budget in memory: never more than the limit, a little may be stranded
-	Eventual                 // decide from this process' count plus what others reported: over by rate × staleness
+	Eventual                 // decide from this process' count plus what others reported: over by rate × [Staleness]
 )
 
 // FailMode is what happens to a rule's requests while the store cannot answer.
@@ -59,8 +59,10 @@ func NewRule(r Rule) (*Rule, error) {
 	switch {
 	case r.Accuracy == Lease && !r.Limit.CanLease():
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use Exact", r.Name))
-	case r.Accuracy > Lease:
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact or Lease; Eventual is not available yet", r.Name))
+	case r.Accuracy == Eventual && !r.Limit.CanCount():
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow, a SlidingCounter without SubWindows and a continuously refilled bucket can be Eventual: use Exact", r.Name))
+	case r.Accuracy > Eventual:
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact, Lease or Eventual", r.Name))
 	}
 	limit, err := r.Limit.Build()
 	if err != nil {

@@ -31,17 +31,18 @@ type Take struct {
 type Source uint8
 
 const (
-	SourceStore  Source = iota // the store decided
-	SourceCache                // a remembered denial
-	SourceLease                // a lease from the store
-	SourceLocal                // the store could not answer; counted in this process
-	SourceOpen                 // the store could not answer; allowed
-	SourceClosed               // the store could not answer; denied
+	SourceStore    Source = iota // the store decided
+	SourceCache                  // a remembered denial
+	SourceLease                  // a lease from the store
+	SourceEventual               // what this process believes of the key, from its own count and what others reported
+	SourceLocal                  // the store could not answer; counted in this process
+	SourceOpen                   // the store could not answer; allowed
+	SourceClosed                 // the store could not answer; denied
 
 	SourceSuspended // an operator has switched the rule off; see Limiter.Suspend
 )
 
-var sourceNames = [...]string{"store", "cache", "lease", "local", "open", "closed", "suspended"}
+var sourceNames = [...]string{"store", "cache", "lease", "eventual", "local", "open", "closed", "suspended"}
 
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {

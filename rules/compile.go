@@ -433,12 +433,9 @@ func (c *compiler) buckets(it *item, most []Limit) {
 
 func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position) bucket {
 	rule := sluice.Rule{
-		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied,
+		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Accuracy: r.Accuracy,
 	}
-	if r.Accuracy == sluice.Lease { // eventual counts exactly, of which Warnings tells
-		rule.Accuracy = sluice.Lease
-	}
-	if !limit.CanLease() { // which has been reported
+	if r.Accuracy == sluice.Lease && !limit.CanLease() || r.Accuracy == sluice.Eventual && !limit.CanCount() { // which has been reported
 		rule.Accuracy = sluice.Exact
 	}
 	enforced, err := sluice.NewRule(rule)
@@ -484,6 +481,9 @@ func (c *compiler) options(r *Rule) {
 		l := &r.Limits[i]
 		if r.Accuracy == sluice.Lease && !l.Limit.CanLease() {
 			c.fault(l.At, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
+		}
+		if r.Accuracy == sluice.Eventual && !l.Limit.CanCount() {
+			c.fault(l.At, "accuracy: eventual is for a hard fixed_window, a sliding_window_counter without sub_windows, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
 		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
 		if r.OnLimit == Delay && l.Limit.Algorithm != sluice.LeakyQueue && (r.MaxDelay == 0 || !bucket) {

@@ -588,6 +588,9 @@ func TestFaults(t *testing.T) {
 		{r(func(r *Rule) {
 			r.Accuracy, r.Limits[0].Limit = sluice.Lease, sluice.PerSecond(1).With(sluice.SlidingLog)
 		}), "accuracy: lease is for"},
+		{r(func(r *Rule) {
+			r.Accuracy, r.Limits[0].Limit = sluice.Eventual, sluice.PerSecond(1).With(sluice.SlidingLog)
+		}), "accuracy: eventual is for"},
 		{r(func(r *Rule) { r.MaxDelay = time.Second }), "max_delay"},
 		{r(func(r *Rule) { r.ChargeStatus = Statuses{{401, 40}} }), "HTTP statuses"},
 		{r(func(r *Rule) { r.Tiers = &Tiers{By: Ref{Name: "plan"}} }), "there is no attribute \"plan\""},

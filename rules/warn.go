@@ -143,6 +143,7 @@ func (w *warner) limits(it *item) {
 			case cost.From != nil && cost.Max > capacity:
 				w.warn(l.At, r.Name, "a request may cost up to %d (cost: max) and only %d can be spent at once%s: dearer ones are never allowed", cost.Max, capacity, what)
 			}
+			w.tooShort(r, l, what)
 			if l.Note != "" {
 				w.warn(l.At, r.Name, "%s", l.Note)
 			}
@@ -162,10 +163,24 @@ func (w *warner) limits(it *item) {
 	}
 }
 
-func (w *warner) options(r *Rule) {
-	if r.Accuracy == sluice.Eventual {
-		w.warn(r.At, r.Name, "accuracy: eventual is not available yet: it counts exactly, which is never less strict")
+// tooShort warns of a limit that is over long before others have heard of what was spent.
+func (w *warner) tooShort(r *Rule, l *Limit, what string) {
+	const fine = 20 // times the staleness: twice the limit may then be offered for a tenth too much
+	staleness := sluice.Staleness(sluice.DefaultBudget)
+	capacity := float64(cmp.Or(l.Limit.Burst, l.Limit.Count))
+	spent := capacity / l.Limit.Rate() // seconds, at the limit's own rate
+	if r.Accuracy != sluice.Eventual || !l.Limit.CanCount() || !(spent < fine*staleness.Seconds()) {
+		return
 	}
+	instead := "exact"
+	if l.Limit.CanLease() {
+		instead = "lease or exact"
+	}
+	w.warn(l.At, r.Name, "accuracy: eventual is coarse for %v%s: while twice as much is offered it may be exceeded by %.0f%%, because what was spent is known everywhere only after %v. Use %s, or a limit that lasts %v or longer",
+		l.Limit, what, 200*staleness.Seconds()/spent, staleness, instead, fine*staleness)
+}
+
+func (w *warner) options(r *Rule) {
 	if r.OnLimit == Queue {
 		w.warn(r.At, r.Name, "on_limit: queue needs the gateway; elsewhere requests over the limit are rejected")
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	. "github.com/sluiceproject/sluice/rules"
@@ -53,7 +54,12 @@ func TestWarnings(t *testing.T) {
 		{"a burst makes room for it", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(5).WithBurst(10)}}, Cost: Cost{Fixed: 6}}}}, ""},
 		{"rounding", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3).With(sluice.SlidingCounter)}}}}}, "rounds its estimate"},
 		{"a note of the reader", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3), Note: "20% of 7 is 1.4, taken for 1"}}}}}, "taken for 1"},
-		{"accuracy", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Accuracy: sluice.Eventual}}}, "counts exactly"},
+		{"eventual", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Accuracy: sluice.Eventual}}}, ""},
+		{"eventual and short", Config{Rules: []Rule{{Name: "r", Limits: limit("1000/s"), Accuracy: sluice.Eventual}}}, "may be exceeded by 50%, because what was spent is known everywhere only after 250ms. Use lease or exact, or a limit that lasts 5s"},
+		{"eventual, sliding and short", Config{Rules: []Rule{{
+			Name: "r", Limits: []Limit{{Limit: sluice.Per(1000, 4*time.Second).With(sluice.SlidingCounter)}}, Accuracy: sluice.Eventual,
+		}}}, "may be exceeded by 12%, because what was spent is known everywhere only after 250ms. Use exact, or"},
+		{"eventual with a large burst", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerSecond(10).WithBurst(50)}}, Accuracy: sluice.Eventual}}}, ""},
 		{"queue", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), OnLimit: Queue}}}, "needs the gateway"},
 		{"per path", Config{Rules: []Rule{{Name: "r", Per: per("path"), Limits: limit("5/min")}}}, "every path a count of its own"},
 		{"unused attribute", Config{Attributes: []Attribute{{Name: "a", From: per("header:A")}}}, `"a" is declared and never used`},

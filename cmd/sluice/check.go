@@ -73,6 +73,7 @@ type ruleSummary struct {
 	Per     []string `json:"per"`
 	Limit   string   `json:"limit"`
 	Mode    string   `json:"mode"` // "enforced", "shadow" or "disabled"
+	Bounds  []bound  `json:"bounds,omitempty"`
 }
 
 type domainSummary struct {
@@ -134,7 +135,7 @@ func (r *checkReport) summarize(set *rules.Set) {
 		rule := &cfg.Rules[i]
 		s := ruleSummary{
 			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: matchText(rule),
-			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule),
+			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: bounds(rule),
 		}
 		for _, ref := range rule.Per {
 			s.Per = append(s.Per, ref.Name)
@@ -195,6 +196,7 @@ func (r *checkReport) write(w io.Writer) error {
 			return err
 		}
 		fmt.Fprintln(w)
+		r.writeBounds(w)
 	}
 	verdict := s.green("ok")
 	if warnings > 0 {

@@ -1,0 +1,47 @@
+package step_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// A state that is learned from answers says what the true one says: it remains the same, is fresh at the same time, and
+// decides alike until somebody else spends.
+func TestLearn(t *testing.T) {
+	all := []step.Params{
+		step.Compile(step.Params{Kind: step.Bucket, Count: 7, Length: 1_000_000, Burst: 50}),
+		step.Compile(step.Params{Kind: step.Bucket, Count: 1000, Length: 1_000_000, Burst: 20}),
+		step.Compile(step.Params{Kind: step.Window, Count: 60, Length: 1_000_000}),
+		step.Compile(step.Params{Kind: step.Window, Count: 60, Length: 1_000_000, Align: step.FirstHit}),
+		step.Compile(step.Params{Kind: step.Counter, Count: 60, Length: 1_000_000}),
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		p := &all[rapid.IntRange(0, len(all)-1).Draw(r, "limit")]
+		var truth, copied step.State
+		now := int64(1_767_225_600_000_000)
+		for range 30 {
+			now += rapid.Int64Range(0, 300_000).Draw(r, "passed")
+			cost := rapid.Int64Range(1, 12).Draw(r, "cost")
+			var a step.Answer
+			if rapid.Bool().Draw(r, "settles") { // into debt
+				truth, a = p.Adjust(truth, nil, now, now, cost)
+			} else {
+				truth, a = p.Take(truth, nil, now, step.Request{Cost: cost})
+			}
+			copied = p.Learn(copied, now, a.Remaining, a.ResetAfter)
+			_, want := p.Take(truth, nil, now, step.Request{})
+			_, got := p.Take(copied, nil, now, step.Request{})
+			// The copy of a bucket has no fraction of a microsecond, and so up to one unit less.
+			less := want.Remaining - got.Remaining
+			if less < 0 || less > 1 || less > 0 && p.Kind != step.Bucket || got.ResetAfter != want.ResetAfter {
+				r.Fatalf("%+v: learned %+v, truth %+v: remains %+v, not %+v", p.Kind, copied, truth, got, want)
+			}
+			if s := p.Spent(truth, now); p.Kind == step.Window && s != p.Spent(copied, now) && want.Remaining > 0 || s < p.Limit()-want.Remaining-1 {
+				r.Fatalf("spent %d, learned %d, %d remain", s, p.Spent(copied, now), want.Remaining)
+			}
+		}
+	})
+}

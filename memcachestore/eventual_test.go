@@ -1,0 +1,64 @@
+package memcachestore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/memcachestore"
+)
+
+// Two limiters with stores of their own count many keys on two servers for themselves. When they are closed the servers
+// have heard of all that was admitted, also of what is beyond the limit.
+func TestEventual(t *testing.T) {
+	addrs := []string{memcachetest.Start(t).Addr, memcachetest.Start(t).Addr}
+	for _, limit := range []sluice.Limit{
+		sluice.PerCalendar(10, sluice.CalendarMonth, nil), sluice.Per(10, 24*time.Hour).With(sluice.SlidingCounter), sluice.Per(10, 240*time.Hour),
+	} {
+		const keys = 200
+		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: limit.Algorithm.String(), Limit: limit, Accuracy: sluice.Eventual}))
+		var all []*sluice.Limiter
+		for range 2 {
+			s := openStore(t, memcachestore.Config{Addrs: addrs})
+			all = append(all, sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithBudget(patient))))
+		}
+		admitted, here := make([]int64, keys), 0
+		for k := range admitted {
+			for range 20 {
+				for _, l := range all {
+					d, err := l.Allow(t.Context(), fmt.Sprint("key", k))
+					if err != nil || d.Source.Degraded() {
+						t.Fatalf("%+v %v", d, err)
+					}
+					if d.Source == sluice.SourceEventual {
+						here++
+					}
+					admitted[k] += d.Granted
+				}
+			}
+		}
+		for _, l := range all {
+			if err := l.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		more := limit
+		more.Count, more.Burst = 1000, 0
+		if limit.Algorithm == sluice.TokenBucket { // whose rate stays, and so what is missing
+			more.Count, more.Burst = limit.Count, 1000
+		}
+		take, out := sluice.Take{Rule: rule, Limit: sluice.Must(more.Build())}, make([]sluice.Decision, 1)
+		for k, n := range admitted {
+			take.Key = fmt.Sprint("key", k)
+			if err := all[0].Store().Apply(t.Context(), []sluice.Take{take}, out); err != nil || 1000-out[0].Remaining != n {
+				t.Errorf("%v: the server has heard of %d of %s, %d were admitted (%v)", limit, 1000-out[0].Remaining, take.Key, n, err)
+			}
+		}
+		if here < 1000 {
+			t.Errorf("%v: %d of 8000 were decided here", limit, here)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package sluice_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// busyUntilBoundary asks for a key every millisecond up to the end of a window.
+func busyUntilBoundary(t *testing.T, l *sluice.Limiter) {
+	t.Helper()
+	toNextSecond()
+	for range 950 {
+		mustAllow(t, l, "k", 1)
+		pause(time.Millisecond)
+	}
+	toNextSecond()
+}
+
+// The first callers of a window find a lease that was taken beside them, and ask the store nothing.
+func TestLeaseOfTheNextWindow(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newFar()
+			s.disturb = after(delay)
+			l := leaseNodes(t, s, sluice.PerSecond(100_000).With(sluice.FixedWindow), 1)[0]
+			busyUntilBoundary(t, l)
+			pause(100 * time.Microsecond)
+			calls := s.calls.Load()
+			var all sync.WaitGroup
+			for range 20 { // while it is being taken they wait for it
+				all.Go(func() {
+					start := time.Now()
+					if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceLease || time.Since(start) > sluice.DefaultBudget {
+						t.Errorf("after %v: %+v", time.Since(start), d)
+					}
+				})
+			}
+			all.Wait()
+			synctest.Wait()
+			if more := s.calls.Load() - calls; more > 2 { // which may itself be too little
+				t.Errorf("20 callers at the beginning of a window cost %d calls", more)
+			}
+			pause(10 * time.Millisecond)
+			start := time.Now()
+			if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceLease || time.Since(start) > 0 {
+				t.Errorf("after %v: %+v", time.Since(start), d)
+			}
+		})
+	}
+}
+
+// If the store does not answer when the window begins, callers wait for the budget in all, and their fail mode answers.
+func TestLeaseOfTheNextWindowFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		started := time.Now()
+		s.disturb = func(ctx context.Context, k *sluice.Take) error {
+			if time.Since(started) < 2*time.Second {
+				return nil
+			}
+			return hangs(ctx, k)
+		}
+		pause(time.Until(started.Add(time.Second)))
+		l := leaseNodes(t, s, sluice.PerSecond(100_000).With(sluice.FixedWindow), 1)[0]
+		for time.Since(started) < 2*time.Second-time.Millisecond {
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		pause(time.Until(started.Add(2*time.Second + 100*time.Microsecond)))
+		start := time.Now()
+		d := mustAllow(t, l, "k", 1)
+		if took := time.Since(start); d.Source != sluice.SourceClosed || took > sluice.DefaultBudget {
+			t.Errorf("after %v: %+v", took, d)
+		}
+	})
+}
+
+// A key that is not asked for any more is not leased for the next window.
+func TestNoLeaseOfTheNextWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		l := leaseNodes(t, s, sluice.PerSecond(100_000).With(sluice.FixedWindow), 1)[0]
+		toNextSecond()
+		for range 500 {
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		calls := s.calls.Load()
+		pause(550 * time.Millisecond)
+		if more := s.calls.Load() - calls; more > 0 {
+			t.Errorf("%d calls for a key that nobody asks for", more)
+		}
+	})
+}
+
+// Answers that took long make a process believe that the next window begins earlier. Asked too early, when there is nothing
+// left of the old one, the store is asked again.
+func TestLeaseOfTheNextWindowTooEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		started := time.Now()
+		s.disturb = func(ctx context.Context, k *sluice.Take) error {
+			if time.Since(started) < 1900*time.Millisecond {
+				return after(4*time.Millisecond)(ctx, k)
+			}
+			return nil
+		}
+		l := leaseNodes(t, s, sluice.PerSecond(100).With(sluice.FixedWindow), 1)[0]
+		pause(time.Second)
+		for time.Since(started) < 1990*time.Millisecond {
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		pause(time.Until(started.Add(2*time.Second + 5*time.Millisecond)))
+		if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceLease {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// A process that believes that the window has ended, when it has not and is spent, asks twice and then remembers.
+func TestLeaseOfAWindowThatLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		started := time.Now()
+		s.disturb = func(ctx context.Context, k *sluice.Take) error {
+			if time.Since(started) < 1200*time.Millisecond {
+				return after(100*time.Millisecond)(ctx, k)
+			}
+			return nil
+		}
+		l := leaseNodes(t, s, sluice.PerSecond(100).With(sluice.FixedWindow), 1, sluice.WithBudget(time.Second))[0]
+		pause(time.Second)
+		for time.Since(started) < 1950*time.Millisecond { // it believes that 1900 is the end
+			mustAllow(t, l, "k", 1)
+			pause(time.Millisecond)
+		}
+		calls := s.calls.Load()
+		for time.Since(started) < 1990*time.Millisecond {
+			if d := mustAllow(t, l, "k", 1); d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			pause(time.Millisecond / 4)
+		}
+		if more := s.calls.Load() - calls; more > 2 {
+			t.Errorf("160 denials cost %d calls", more)
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package redisstore_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// Eight processes share a limit and are offered ten times as much.
+const (
+	sharers      = 8
+	offeredTimes = 10
+)
+
+// offered is what one of them was offered, and what it admitted in each window of the server's.
+type offered struct {
+	Asked   int64
+	Windows map[int64]int64
+}
+
+// offer asks for its part of ten times the limit, for a while. How fast the machine is only changes how much that is.
+func offer(t *testing.T, store sluice.Store, rule sluice.Rule, d time.Duration) offered {
+	l := sluice.Must(sluice.NewRules(store, []*sluice.Rule{sluice.Must(sluice.NewRule(rule))},
+		sluice.WithBudget(time.Minute), sluice.WithNodes(func() int { return sharers })))
+	defer func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	got := offered{Windows: make(map[int64]int64)}
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for start := time.Now(); time.Since(start) < d; <-tick.C {
+		for due := int64(rule.Limit.Rate() * offeredTimes / sharers * time.Since(start).Seconds()); got.Asked < due; got.Asked++ {
+			decision, err := l.Allow(context.Background(), "hot")
+			if err != nil || decision.Source.Degraded() {
+				t.Errorf("%+v %v", decision, err)
+				return got
+			}
+			if decision.Allowed {
+				got.Windows[decision.At/rule.Limit.Window.Microseconds()]++
+			}
+		}
+	}
+	return got
+}
+
+// sum adds up what all were offered and admitted.
+func sum(all []offered) offered {
+	total := offered{Windows: make(map[int64]int64)}
+	for _, one := range all {
+		total.Asked += one.Asked
+		for w, n := range one.Windows {
+			total.Windows[w] += n
+		}
+	}
+	return total
+}
+
+var scriptCalls = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
+
+// calls is how often the server ran the script.
+func calls(t *testing.T, server *redistest.Server) int64 {
+	t.Helper()
+	found := scriptCalls.FindStringSubmatch(do(t, server, "INFO", "commandstats"))
+	if found == nil {
+		t.Fatal("the server has run no script")
+	}
+	return sluice.Must(strconv.ParseInt(found[1], 10, 64))
+}
+
+// Eight processes, which are this test's own binary, lease: never more than the limit in any window of the server's,
+// and at least fifty decisions for each call.
+func TestLeasesOfEightProcesses(t *testing.T) {
+	const limit = 4000
+	rule := sluice.Rule{
+		Name: "leased", Limit: sluice.PerSecond(limit).With(sluice.FixedWindow), Accuracy: sluice.Lease, OnFailure: sluice.FailClosed,
+	}
+	if url := os.Getenv("SLUICE_TEST_REDIS"); url != "" {
+		got := offer(t, open(t, redisstore.Config{URL: url}), rule, 3500*time.Millisecond)
+		fmt.Printf("offered %s\n", sluice.Must(json.Marshal(got)))
+		return
+	}
+	server := redistest.Start(t)
+	all := make([]offered, sharers)
+	var wait sync.WaitGroup
+	for i := range all {
+		wait.Go(func() {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestLeasesOfEightProcesses$", "-test.v")
+			cmd.Env = append(os.Environ(), "SLUICE_TEST_REDIS="+server.URL())
+			out, err := cmd.CombinedOutput()
+			_, line, found := strings.Cut(string(out), "offered ")
+			line, _, _ = strings.Cut(line, "\n")
+			if err != nil || !found {
+				t.Errorf("%v\n%s", err, out)
+			} else if err := json.Unmarshal([]byte(line), &all[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	total, calls := sum(all), calls(t, server)
+	t.Logf("%d decisions, %d calls, admitted of %d a window: %v", total.Asked, calls, limit, total.Windows)
+	full := 0
+	for w, n := range total.Windows {
+		if n > limit {
+			t.Errorf("window %d admitted %d of %d", w, n, limit)
+		}
+		if n >= limit*98/100 {
+			full++
+		}
+	}
+	if len(total.Windows) < 3 || full == 0 {
+		t.Errorf("%d of %d windows were used to 98%%", full, len(total.Windows))
+	}
+	if total.Asked < 50*calls {
+		t.Errorf("%d decisions cost %d calls, want at least 50 for each", total.Asked, calls)
+	}
+}
+
+// Eight limiters with stores of their own count for themselves and exchange what they counted: not much more than the
+// limit in a window, and a few calls a second however much is asked for. The bound is tested in virtual time; here the
+// machine decides when the exchange runs, and half a second for it is held to only with SLUICE_SOAK, on a machine with room.
+func TestEventualOfEightStores(t *testing.T) {
+	const limit = 8000
+	for _, of := range []sluice.Limit{
+		sluice.Per(limit, 2*time.Second).With(sluice.FixedWindow), sluice.Per(limit, 2*time.Second).With(sluice.SlidingCounter),
+		sluice.Per(limit, 2*time.Second),
+	} {
+		t.Run(of.Algorithm.String(), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			rule := sluice.Rule{Name: "eventual", Limit: of, Accuracy: sluice.Eventual, OnFailure: sluice.FailClosed}
+			const d = 3 * time.Second
+			all := make([]offered, sharers)
+			var wait sync.WaitGroup
+			for i := range all {
+				store := open(t, redisstore.Config{URL: server.URL()})
+				wait.Go(func() { all[i] = offer(t, store, rule, d) })
+			}
+			wait.Wait()
+			total, calls := sum(all), calls(t, server)
+			admitted := int64(0)
+			for _, n := range total.Windows {
+				admitted += n
+			}
+			t.Logf("%d decisions, %d calls, admitted %d: %v", total.Asked, calls, admitted, total.Windows)
+			most := int64(limit + of.Rate()*offeredTimes/2)
+			if os.Getenv("SLUICE_SOAK") == "" {
+				most = total.Asked / 2
+			}
+			if of.Algorithm == sluice.TokenBucket { // a burst, then the rate
+				if most += int64(of.Rate() * d.Seconds()); admitted > most || admitted < limit+int64(of.Rate()) {
+					t.Errorf("admitted %d, want at most %d", admitted, most)
+				}
+			}
+			for w, n := range total.Windows {
+				if of.Algorithm != sluice.TokenBucket && n > most {
+					t.Errorf("window %d admitted %d, want at most %d", w, n, most)
+				}
+			}
+			// Each process' first call, and ten a second.
+			if total.Asked < 50*calls {
+				t.Errorf("%d decisions cost %d calls, want at least 50 for each", total.Asked, calls)
+			}
+			// What all have reported when they were closed is what was admitted.
+			if of.Algorithm == sluice.TokenBucket {
+				return
+			}
+			reported(t, server, rule, total.Windows)
+		})
+	}
+}
+
+// reported checks that the server has heard of all that was admitted in the window it is in, if that is one of these.
+func reported(t *testing.T, server *redistest.Server, rule sluice.Rule, windows map[int64]int64) {
+	t.Helper()
+	more := rule.Limit
+	more.Count = 1_000_000
+	out := apply(t, open(t, redisstore.Config{URL: server.URL()}), sluice.Take{
+		Rule: sluice.Must(sluice.NewRule(rule)), Limit: sluice.Must(more.Build()), Key: "hot",
+	})[0]
+	now := out.At / rule.Limit.Window.Microseconds()
+	if n, ok := windows[now]; ok && rule.Limit.Algorithm == sluice.FixedWindow && more.Count-out.Remaining != n {
+		t.Errorf("the server has heard of %d in this window, %d were admitted", more.Count-out.Remaining, n)
+	}
+}
