@@ -29,8 +29,17 @@ end
 local BASE = 1767225600000000 -- states count from 2026, which keeps their digits few
 local format, sub, floor = string.format, string.sub, math.floor
 
+-- The short ways answer in one string, which costs the server half of what a list does: the nonce as it came, a digit
+-- for each take, the time in seconds and microseconds, and what was stored in each cell, with dots between.
+local stamp
+if time then
+  stamp = time[1] .. '.' .. time[2] .. '.'
+else
+  stamp = format('%.0f.%.0f.', floor(now / 1000000), now % 1000000)
+end
+
 -- The shortest way, for one plain take of the commonest kind: a bucket of whole microseconds that was used before. All
--- of it is said again below, for every case. The reply is one string, which costs the server half of what a list does.
+-- of it is said again below, for every case.
 local TERM = 2 ^ 24
 if plain == 1 and count == 1 and kind == 1 and b == 0 and values[1] and not values[2] then
   local v = values[1]
@@ -44,10 +53,8 @@ if plain == 1 and count == 1 and kind == 1 and b == 0 and values[1] and not valu
       redis.call('INCRBY', KEYS[1], (f - was) * 10)
       verdict = '1'
     end
-    if verdict and time then
-      return sub(blob, 9, 16) .. verdict .. time[1] .. '.' .. time[2] .. '.' .. v
-    elseif verdict then
-      return {nonce, now, verdict, values}
+    if verdict then
+      return sub(blob, 9, 16) .. verdict .. stamp .. v
     end
   end
 end
@@ -180,6 +187,7 @@ local function short()
     local at = 7 * cell
     local f, n, wasF, wasN, c = known[at], known[at + 1], known[at + 2], known[at + 3], known[at + 4]
     local v, key = values[2 * cell - 1], KEYS[2 * cell - 1]
+    values[cell] = v or '' -- moved up: there are no blocks between them
     if f == wasF and n == wasN then -- not charged
     elseif c < 0 then
       if v and f == wasF and n <= 9000000 and n - wasN <= 9000 then
@@ -204,6 +212,6 @@ end
 if plain == 1 then
   local verdicts = short()
   if verdicts then
-    return {nonce, now, verdicts, values}
+    return sub(blob, 9, 16) .. verdicts .. stamp .. table.concat(values, '.', 1, #KEYS / 2)
   end
 end
