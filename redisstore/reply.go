@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -83,8 +82,8 @@ func (c *call) readShort(text string, nonce int64) (*reply, error) {
 	micros, states, ok := strings.Cut(rest, ".")
 	s, err1 := strconv.ParseInt(seconds, 10, 64)
 	m, err2 := strconv.ParseInt(micros, 10, 64)
-	if err := errors.Join(err1, err2); err != nil || !ok {
-		return nil, fmt.Errorf("%.60q: %w", text[head:], err)
+	if err1 != nil || err2 != nil || !ok {
+		return nil, fmt.Errorf("%.60q does not begin with a time", text[head:])
 	}
 	return &reply{now: s*1_000_000 + m, verdicts: text[stamp:head]}, c.readStates(states)
 }
