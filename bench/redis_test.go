@@ -204,7 +204,8 @@ func TestRemoteBars(t *testing.T) {
 		"Redis' time for a decision, one a call, 64 callers 0.80× plain script pass",
 		"Redis' time for a decision, shared calls, 256 callers 4.00 µs miss",
 		"Redis' time for a decision over five limits, one a call 3.12× one limit miss",
-		"memory a key in Redis, redis-sluice-window 120.00 B miss",
+		"memory a key in Redis, all told, redis-sluice-window 120.00 B miss",
+		"memory a key in Redis, by MEMORY USAGE, redis-sluice-window 80.00 B pass",
 		"lease-bucket, 1 keys, speed 0.40× memstore miss",
 		"lease-bucket, 1 keys, decisions a request 70.00 pass",
 	}

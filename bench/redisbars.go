@@ -95,24 +95,28 @@ func (r *report) remoteMemoryBars() (bars []bar) {
 	}{
 		{"redis-sluice", 112}, {"redis-sluice-window", 112}, {"redis-sluice-counter", 144}, {"redis-sluice-fraction", 144},
 	} {
-		got := 0.0
+		var got remoteMemory
 		for _, m := range r.RedisMemory {
 			if m.Contender == w.contender {
-				got = m.Used
+				got = m.remoteMemory
 			}
 		}
-		bars = append(bars, atMost("memory a key in Redis, "+w.contender, redisMem, got, w.most, " B"))
+		bars = append(bars, atMost("memory a key in Redis, all told, "+w.contender, redisMem, got.Used, w.most, " B"),
+			atMost("memory a key in Redis, by MEMORY USAGE, "+w.contender, redisMem, got.Usage, w.most, " B"))
 	}
 	return bars
 }
 
 func (r *report) leaseBars() (bars []bar) {
+	disturbed := map[int]bool{} // by number of keys: what the others are compared with
 	for _, w := range r.Lease {
 		if w.PerRequest == 0 {
+			disturbed[w.Keys] = w.Disturbed
 			continue
 		}
 		title := fmt.Sprintf("%s, %d keys", w.Contender, w.Keys)
-		bars = append(bars, atLeast(title+", speed", leased, w.PerMemory, 0.5, "× memstore"),
+		bars = append(bars, atLeast(title+", speed", leased, w.PerMemory, 0.5, "× memstore").
+			withdrawn(w.Disturbed || disturbed[w.Keys]),
 			atLeast(title+", decisions a request", leased, w.PerRequest, 50, ""))
 	}
 	return bars

@@ -125,9 +125,9 @@ func (r *runner) leaseRows(s *scenario, invalid map[string]bool) (rows []leaseRo
 			w := leaseRow{Contender: c.name, Invalid: why}
 			w.Keys = keys
 			var ns, allocs, per []float64
-			for _, res := range all {
-				l := res.Lease[at]
+			for _, l := range calmLeases(all, at) {
 				ns, allocs, per = append(ns, l.Ns), append(allocs, l.Allocs), append(per, l.PerRequest)
+				w.Disturbed = l.Disturbed
 			}
 			if len(all) > 0 {
 				w.Ns, w.Allocs, w.PerRequest = median(ns), median(allocs), median(per)
@@ -140,6 +140,22 @@ func (r *runner) leaseRows(s *scenario, invalid map[string]bool) (rows []leaseRo
 		}
 	}
 	return rows
+}
+
+// calmLeases returns the repetitions that other processes did not disturb, or all if they disturbed all.
+func calmLeases(all []*result, at int) (costs []leaseCost) {
+	for _, res := range all {
+		if !res.Lease[at].Disturbed {
+			costs = append(costs, res.Lease[at])
+		}
+	}
+	if len(costs) > 0 {
+		return costs
+	}
+	for _, res := range all {
+		costs = append(costs, res.Lease[at])
+	}
+	return costs
 }
 
 func (t *remoteTable) write(w io.Writer) {
@@ -190,8 +206,12 @@ func writeLeases(w io.Writer, rows []leaseRow) {
 			fmt.Fprintf(tw, "%s\t%d\tINVALID\t\t\t\t\n", r.Contender, r.Keys)
 			continue
 		}
-		fmt.Fprintf(tw, "%s\t%d\t%.1f\t%s\t%s\t%s\t\n",
-			r.Contender, r.Keys, r.Ns, factor(r.PerMemory), whole(r.PerRequest), allocs(r.Allocs))
+		mark := ""
+		if r.Disturbed {
+			mark = "~"
+		}
+		fmt.Fprintf(tw, "%s\t%d\t%s%.1f\t%s\t%s\t%s\t\n",
+			r.Contender, r.Keys, mark, r.Ns, factor(r.PerMemory), whole(r.PerRequest), allocs(r.Allocs))
 	}
 	tw.Flush()
 }
