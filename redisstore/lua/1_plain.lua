@@ -27,7 +27,7 @@ else -- more than fit on Lua's stack
   end
 end
 local BASE = 1767225600000000 -- states count from 2026, which keeps their digits few
-local format, sub, floor, run = string.format, string.sub, math.floor, redis.call
+local format, sub, floor = string.format, string.sub, math.floor
 
 -- The short ways answer in one string, which costs the server half of what a list does: the nonce as it came, a digit
 -- for each take, the time in seconds and microseconds, and what was stored in each cell, with dots between.
@@ -50,7 +50,7 @@ if plain == 1 and count == 1 and kind == 1 and b == 0 and values[1] and not valu
     if f > now + d then
       verdict = '0'
     elseif sub(v, -1) == '1' and was - was % TERM == f - f % TERM then
-      run('INCRBY', KEYS[1], format('%d', (f - was) * 10))
+      redis.call('INCRBY', KEYS[1], format('%d', (f - was) * 10))
       verdict = '1'
     end
     if verdict then
@@ -193,7 +193,7 @@ local function short()
     if f == wasF and n == wasN then -- not charged
     elseif c < 0 then
       if v and f == wasF and n <= 9000000 and n - wasN <= 9000 then
-        run('INCRBY', key, format('%d', (n - wasN) * 1000000000000))
+        redis.call('INCRBY', key, format('%d', (n - wasN) * 1000000000000))
       else
         write(key, windowText(f, n, 0, -c), f)
       end
@@ -202,7 +202,7 @@ local function short()
     else
       local term = f - f % TERM
       if sub(v, -1) == '1' and wasF - wasF % TERM == term then
-        run('INCRBY', key, format('%d', (f - wasF) * 10))
+        redis.call('INCRBY', key, format('%d', (f - wasF) * 10))
       else
         write(key, bucketText(f, 0, 1, 1), term + 2 * TERM)
       end
