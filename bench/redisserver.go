@@ -41,6 +41,7 @@ func startRedis(ctx context.Context, cpu string) (*redisServer, error) {
 		line = append([]string{"taskset", "-c", cpu}, line...)
 	}
 	s.cmd = exec.Command(line[0], line[1:]...)
+	s.cmd.SysProcAttr = dieWithParent()
 	if err := s.cmd.Start(); err != nil {
 		os.RemoveAll(s.dir)
 		return nil, fmt.Errorf("%w; on Debian: apt-get install redis-server", err)
