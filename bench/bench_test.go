@@ -22,6 +22,9 @@ func TestEveryContenderLimits(t *testing.T) {
 		if c.role == roleEmpty || c.runs(ruleMatch) { // neither limits
 			continue
 		}
+		if c.open == nil && c.wrap == nil {
+			continue // see the tests of those that need Redis
+		}
 		if c.wrap != nil {
 			if err := c.denies(); err != nil {
 				t.Errorf("%s: %v", c.name, err)

@@ -65,7 +65,14 @@ var leftOut = []left{
 
 // contenders lists everything that can be measured, in the order of the tables.
 func contenders() []contender {
-	return slices.Concat([]contender{floorContender, emptyContender}, ours, peers, httpContenders, []contender{rulesContender})
+	all := slices.Concat([]contender{floorContender, emptyContender}, ours, peers, httpContenders, []contender{rulesContender})
+	for _, c := range remoteContenders() {
+		all = append(all, c.contender)
+	}
+	for _, c := range leaseContenders {
+		all = append(all, c.contender)
+	}
+	return all
 }
 
 var emptyContender = contender{

@@ -15,7 +15,8 @@ type job struct {
 	Scenario  string
 	Quick     bool
 	Seed      uint64
-	Procs     []int // GOMAXPROCS of each phase
+	Procs     []int  // GOMAXPROCS of each phase
+	RedisCPU  string `json:",omitempty"` // the processor that a Redis server is kept on
 
 	Server   string `json:",omitempty"` // instead: send requests to this address
 	Requests int    `json:",omitempty"`
@@ -28,6 +29,10 @@ type result struct {
 	Memory  *memory    `json:",omitempty"`
 	HTTP    *httpCost  `json:",omitempty"`
 	Rules   []ruleCost `json:",omitempty"`
+
+	Redis       []remotePhase `json:",omitempty"`
+	RedisMemory *remoteMemory `json:",omitempty"`
+	Lease       []leaseCost   `json:",omitempty"`
 }
 
 // A phase is one timed loop.

@@ -20,6 +20,7 @@ type options struct {
 	reps       int
 	output     string
 	seed       uint64
+	unpinned   bool
 	child      string
 }
 
@@ -33,6 +34,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.reps, "reps", 0, "`repetitions` of each timed scenario; default 5, or 1 with -quick")
 	f.StringVar(&o.output, "o", "text", "output `format`: text or json")
 	f.Uint64Var(&o.seed, "seed", 1, "`seed` of the orders in which keys come")
+	f.BoolVar(&o.unpinned, "unpinned", false, "let a Redis server and its clients run on any processor")
 	f.StringVar(&o.child, "child", "", "run one `job` and print its result; bench calls itself with this")
 	err := f.Parse(args)
 	switch {
@@ -73,6 +75,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	r := &runner{
 		contenders: chosen, scenarios: picked, quick: o.quick, seed: o.seed, procs: []int{1},
 		progress: newProgress(stderr),
+	}
+	if !o.unpinned {
+		r.pins = findPins()
 	}
 	if n := runtime.NumCPU(); n > 1 {
 		r.procs = append(r.procs, n)

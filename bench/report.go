@@ -18,10 +18,14 @@ type report struct {
 	Memory     []memoryTable `json:",omitempty"`
 	HTTP       []httpRow     `json:",omitempty"`
 	Rules      []ruleCost    `json:",omitempty"`
+	Redis      []remoteTable `json:",omitempty"`
 	Bars       []bar
 	Contenders []about
 	Notes      []string
 	Invalid    []string `json:",omitempty"`
+
+	RedisMemory []remoteMemoryRow `json:",omitempty"`
+	Lease       []leaseRow        `json:",omitempty"`
 }
 
 // A timing is the table of one scenario at one GOMAXPROCS.
@@ -84,20 +88,23 @@ func (r *runner) report() *report {
 	invalid := map[string]bool{}
 	for i := range r.scenarios {
 		s := &r.scenarios[i]
-		if s.name == httpServe {
+		switch s.name {
+		case httpServe:
 			rep.HTTP = r.httpRows(s, invalid)
-			continue
-		}
-		if s.name == ruleMatch {
+		case ruleMatch:
 			rep.Rules = r.ruleRows(s, invalid)
-			continue
-		}
-		if !s.timed() {
+		case redisLoad:
+			rep.Redis = r.remoteTables(s, invalid)
+		case redisMem:
+			rep.RedisMemory = r.remoteMemoryRows(s, invalid)
+		case leased:
+			rep.Lease = r.leaseRows(s, invalid)
+		case mem1m, mem5m:
 			rep.Memory = append(rep.Memory, r.memoryTable(s, invalid))
-			continue
-		}
-		for i, procs := range r.procs {
-			rep.Timings = append(rep.Timings, r.timing(s, i, procs, invalid))
+		default:
+			for i, procs := range r.procs {
+				rep.Timings = append(rep.Timings, r.timing(s, i, procs, invalid))
+			}
 		}
 	}
 	rep.Invalid = slices.Sorted(maps.Keys(invalid))
@@ -109,6 +116,9 @@ func (r *runner) report() *report {
 	}
 	for _, l := range leftOut {
 		rep.Notes = append(rep.Notes, fmt.Sprintf("%s was left out: it %s.", l.name, l.why))
+	}
+	if len(rep.Redis) > 0 {
+		rep.Notes = append(rep.Notes, r.pins.note())
 	}
 	if r.quick {
 		rep.Notes = append(rep.Notes, "This was -quick: fewer operations and repetitions. Quote a full run.")

@@ -20,6 +20,7 @@ type runner struct {
 	quick      bool
 	seed       uint64
 	procs      []int
+	pins       cpuPins // for scenarios with a Redis server
 	progress   *progress
 	results    map[string][]*result // by scenario and contender
 	took       time.Duration
@@ -51,9 +52,11 @@ func (r *runner) run(ctx context.Context) error {
 					continue
 				}
 				r.progress.show(done, total, fmt.Sprintf("%s %d/%d: %s", s.name, rep+1, s.reps, c.name))
-				res, err := r.undisturbed(ctx, job{
-					Contender: c.name, Scenario: s.name, Quick: r.quick, Seed: r.seed + uint64(rep), Procs: r.procs,
-				})
+				j := job{Contender: c.name, Scenario: s.name, Quick: r.quick, Seed: r.seed + uint64(rep), Procs: r.procs}
+				if s.pinned() {
+					j.RedisCPU = r.pins.server
+				}
+				res, err := r.undisturbed(ctx, j)
 				if err != nil {
 					return err
 				}
@@ -84,7 +87,9 @@ func (r *runner) undisturbed(ctx context.Context, j job) (*result, error) {
 		if err != nil {
 			return &result{Invalid: err.Error()}, nil
 		}
-		calm := !slices.ContainsFunc(res.Phases, func(p phase) bool { return p.Disturbed })
+		calm := !slices.ContainsFunc(res.Phases, func(p phase) bool { return p.Disturbed }) &&
+			!slices.ContainsFunc(res.Redis, func(p remotePhase) bool { return p.Disturbed }) &&
+			!slices.ContainsFunc(res.Lease, func(p leaseCost) bool { return p.Disturbed })
 		if calm || r.quick || try == retries || r.retried > retryTime {
 			return res, nil
 		}
@@ -106,7 +111,11 @@ func (r *runner) child(ctx context.Context, j job) (*result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, childTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, self, "-child", string(text))
+	line := []string{self, "-child", string(text)}
+	if j.RedisCPU != "" {
+		line = append([]string{"taskset", "-c", r.pins.client}, line...)
+	}
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	var fault strings.Builder
 	cmd.Stderr = &fault
 	out, err := cmd.Output()
@@ -136,17 +145,7 @@ func runChild(text string, stdout io.Writer) error {
 		return err
 	}
 	c, s := &chosen[0], &picked[0]
-	var res *result
-	switch {
-	case s.timed():
-		res, err = measure(c, s, j)
-	case s.name == httpServe:
-		res, err = measureHTTP(c, s)
-	case s.name == ruleMatch:
-		res, err = measureRules(s)
-	default:
-		res, err = weigh(c, s)
-	}
+	res, err := c.measured(s, j)
 	switch {
 	case errors.Is(err, errCheck):
 		res = &result{Invalid: err.Error()}
@@ -154,4 +153,23 @@ func runChild(text string, stdout io.Writer) error {
 		return err
 	}
 	return json.NewEncoder(stdout).Encode(res)
+}
+
+// measured runs the scenario.
+func (c *contender) measured(s *scenario, j job) (*result, error) {
+	switch {
+	case s.timed():
+		return measure(c, s, j)
+	case s.name == httpServe:
+		return measureHTTP(c, s)
+	case s.name == ruleMatch:
+		return measureRules(s)
+	case s.name == redisLoad:
+		return measureRedis(remoteNamed(c.name), s, j)
+	case s.name == redisMem:
+		return weighRedis(remoteNamed(c.name), s, j)
+	case s.name == leased:
+		return measureLease(leaseNamed(c.name), s, j)
+	}
+	return weigh(c, s)
 }

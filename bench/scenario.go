@@ -20,6 +20,10 @@ const (
 
 	httpServe = "http"
 	ruleMatch = "rules"
+
+	redisLoad = "redis"
+	redisMem  = "redismem"
+	leased    = "lease"
 )
 
 // A scenario is one thing to measure about every contender that runs it.
@@ -40,7 +44,13 @@ func (s *scenario) repeats(c *contender) int {
 	return s.reps
 }
 
-func (s *scenario) timed() bool { return s.ops > 0 && s.name != httpServe && s.name != ruleMatch }
+// timed tells that the scenario is a loop of decisions by a limiter in this process.
+func (s *scenario) timed() bool {
+	return slices.Contains([]string{hot, uniform, fresh, zipf, denied}, s.name)
+}
+
+// pinned tells that its client and server are kept on processors of their own.
+func (s *scenario) pinned() bool { return s.name == redisLoad || s.name == redisMem }
 
 // scenarios returns all scenarios in their full or quick size. The number of operations is fixed and the same for all
 // contenders, however slow. Scenarios without a bar are repeated less, and so are those about memory, which vary little.
@@ -62,6 +72,9 @@ func scenarios(quick bool, reps int) []scenario {
 		{mem5m, "memory and garbage collection with 5M keys", 5_000_000, 0, less, true},
 		{httpServe, "HTTP middleware", 1, 300_000, reps, false},
 		{ruleMatch, "finding the rules of a request", 1, 1_100_000, less, false},
+		{redisLoad, "decisions in Redis", 10_000, 200_000, reps, false},
+		{redisMem, "memory in Redis with 100k keys", 100_000, 0, 1, false},
+		{leased, "leases from Redis", 1, 4_000_000, reps, false},
 	}
 	if quick {
 		all[0].ops = 1_000_000
@@ -71,6 +84,9 @@ func scenarios(quick bool, reps int) []scenario {
 		all[4].keys, all[4].ops, all[4].title = 200_000, 200_000, "200k exhausted keys, uniform, every decision a denial"
 		all[7].ops = 100_000
 		all[8].ops = 220_000
+		all[9].ops = 20_000
+		all[10].keys, all[10].title = 20_000, "memory in Redis with 20k keys"
+		all[11].ops = 1_000_000
 		all = slices.DeleteFunc(all, func(s scenario) bool { return s.name == mem5m || s.name == fresh })
 	}
 	return all

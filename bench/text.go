@@ -27,6 +27,15 @@ func (r *report) write(out io.Writer) error {
 	if len(r.Rules) > 0 {
 		writeRules(w, r.Rules)
 	}
+	for i := range r.Redis {
+		r.Redis[i].write(w)
+	}
+	if len(r.RedisMemory) > 0 {
+		writeRemoteMemory(w, r.RedisMemory)
+	}
+	if len(r.Lease) > 0 {
+		writeLeases(w, r.Lease)
+	}
 	fmt.Fprint(w, "\nBars for Sluice, from the medians above\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, b := range r.Bars {
@@ -57,6 +66,8 @@ func (r *report) write(out io.Writer) error {
 // ran tells whether a scenario was part of the run.
 func (r *report) ran(scenario string) bool {
 	return scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
+		scenario == redisLoad && len(r.Redis) > 0 || scenario == redisMem && len(r.RedisMemory) > 0 ||
+		scenario == leased && len(r.Lease) > 0 ||
 		slices.ContainsFunc(r.Timings, func(t timing) bool { return t.Scenario == scenario }) ||
 		slices.ContainsFunc(r.Memory, func(t memoryTable) bool { return t.Scenario == scenario })
 }

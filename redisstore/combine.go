@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -24,6 +25,8 @@ type combiner struct {
 	flying  int        // runs in flight
 	waiting []*waiter
 	late    *time.Timer // sends those who wait
+
+	idle sync.Pool // of waiters whose caller has its answer
 }
 
 const (
@@ -42,9 +45,9 @@ const (
 type waiter struct {
 	call     *call
 	ctx      context.Context
-	deadline time.Time // zero: none
-	done     chan struct{}
-	taken    bool // by a run; guarded by combiner.mu
+	deadline time.Time     // zero: none
+	done     chan struct{} // has room for the one message it gets
+	taken    bool          // by a run; guarded by combiner.mu
 
 	answers []step.Answer // once done
 	err     error
@@ -63,18 +66,30 @@ func (b *combiner) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 		b.landed()
 		return answers, err
 	}
-	w := &waiter{call: c, ctx: ctx, done: make(chan struct{})}
-	w.deadline, _ = ctx.Deadline()
+	w := b.waiter(ctx, c)
 	if b.waiting = append(b.waiting, w); len(b.waiting) == 1 {
 		b.waitLocked()
 	}
 	b.mu.Unlock()
 	select {
 	case <-w.done:
-		return w.answers, w.err
+		answers, err := w.answers, w.err
+		*w = waiter{done: w.done}
+		b.idle.Put(w)
+		return answers, err
 	case <-ctx.Done():
 		return nil, b.leave(w)
 	}
+}
+
+func (b *combiner) waiter(ctx context.Context, c *call) *waiter {
+	w, ok := b.idle.Get().(*waiter)
+	if !ok {
+		w = &waiter{done: make(chan struct{}, 1)}
+	}
+	w.call, w.ctx = c, ctx
+	w.deadline, _ = ctx.Deadline()
+	return w
 }
 
 // leave gives up waiting. A call that no run has taken was certainly not charged.
@@ -123,10 +138,12 @@ func (b *combiner) landed() {
 	}
 }
 
-// follow runs what has gathered until nothing has.
+// follow runs what has gathered until nothing has. Those who have just got their answers go first: what they ask next
+// is then gathered with the rest, where else the first of them would have a run to itself.
 func (b *combiner) follow(next []*waiter) {
 	for next != nil {
 		b.runTogether(next)
+		runtime.Gosched()
 		b.mu.Lock()
 		if next = b.gatherLocked(); next == nil {
 			b.flying--
@@ -158,7 +175,11 @@ func (b *combiner) gatherLocked() (together []*waiter) {
 
 // runTogether runs the calls as one, for as long as one of their callers would wait.
 func (b *combiner) runTogether(together []*waiter) {
-	all := &call{usual: true}
+	takes := 0
+	for _, w := range together {
+		takes += len(w.call.ops)
+	}
+	all := &call{ops: make([]op, 0, takes), usual: true}
 	latest := together[0].deadline
 	for _, w := range together {
 		all.join(w.call)
@@ -181,6 +202,6 @@ func (b *combiner) runTogether(together []*waiter) {
 		} else {
 			w.answers, answers = answers[:len(w.call.ops)], answers[len(w.call.ops):]
 		}
-		close(w.done)
+		w.done <- struct{}{}
 	}
 }

@@ -3,8 +3,10 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,4 +198,38 @@ func TestCombinerFarAway(t *testing.T) {
 			t.Errorf("%d in flight, %d waiting at the end", b.flying, len(b.waiting))
 		}
 	})
+}
+
+// TestCombinerGathersThoseWhoComeBack: who asks again as soon as it has an answer shares the next run with the others
+// who do.
+func TestCombinerGathersThoseWhoComeBack(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const callers, rounds = 8, 100
+	var runs, takes atomic.Int64
+	b := &combiner{flying: fewFlying - 1} // others are in flight all the time
+	b.run = func(_ context.Context, c *call) ([]step.Answer, error) {
+		runs.Add(1)
+		takes.Add(int64(len(c.ops)))
+		for range 3 * callers { // for as long as that, others have the processor
+			runtime.Gosched()
+		}
+		return make([]step.Answer, len(c.ops)), nil
+	}
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for range rounds {
+				if _, err := b.apply(context.Background(), group(1, 1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if takes.Load() != callers*rounds {
+		t.Errorf("%d takes were run instead of %d", takes.Load(), callers*rounds)
+	}
+	if most := int64(callers * rounds / 6); runs.Load() > most {
+		t.Errorf("%d runs for %d takes: want at most %d", runs.Load(), takes.Load(), most)
+	}
 }

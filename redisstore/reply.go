@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -80,21 +79,47 @@ func (c *call) read(message value, nonce int64) (*reply, error) {
 	return r, c.readValues(values)
 }
 
-// readShort reads the reply to the commonest call: the nonce as it was sent, the verdict, then the time in seconds and
-// microseconds and the state, with dots between.
+// readShort reads the reply of the script's short ways: the nonce as it was sent, a digit for each take, then the time
+// in seconds and microseconds and the state of each cell, with dots between.
 func (c *call) readShort(text string, nonce int64) (*reply, error) {
-	const head = 9
-	if len(text) < head || binary.LittleEndian.Uint64([]byte(text[:8])) != math.Float64bits(float64(nonce)) {
+	const stamp = 8
+	head := stamp + len(c.ops)
+	if len(text) < head || binary.LittleEndian.Uint64([]byte(text[:stamp])) != math.Float64bits(float64(nonce)) {
 		return nil, errForeign
 	}
 	seconds, rest, _ := strings.Cut(text[head:], ".")
-	micros, state, ok := strings.Cut(rest, ".")
+	micros, states, ok := strings.Cut(rest, ".")
 	s, err1 := strconv.ParseInt(seconds, 10, 64)
 	m, err2 := strconv.ParseInt(micros, 10, 64)
-	if err := errors.Join(err1, err2); err != nil || !ok || len(c.ops) != 1 {
-		return nil, fmt.Errorf("%q: %w", text[head:], err)
+	if err1 != nil || err2 != nil || !ok {
+		return nil, fmt.Errorf("%.60q does not begin with a time", text[head:])
 	}
-	return &reply{now: s*1_000_000 + m, verdicts: text[8:head]}, c.cells[0].decode(c.ops[0].Params, state)
+	return &reply{now: s*1_000_000 + m, verdicts: text[stamp:head]}, c.readStates(states)
+}
+
+// readStates reads the states of all cells, each of which comes first with the first take that is about it.
+func (c *call) readStates(states string) error {
+	next, more := 0, true
+	for i := range c.ops {
+		o := &c.ops[i]
+		if o.cell != next {
+			continue
+		}
+		if !more {
+			break
+		}
+		var state string
+		if state, states, more = strings.Cut(states, "."); state != "" {
+			if err := c.cells[next].decode(o.Params, state); err != nil {
+				return err
+			}
+		}
+		next++
+	}
+	if next != len(c.cells) || more {
+		return fmt.Errorf("it does not have %d states", len(c.cells))
+	}
+	return nil
 }
 
 func (c *call) readValues(values []value) error {

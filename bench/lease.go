@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// The lease scenario asks what decisions cost that are spent from leases in memory, beside decisions of a store in
+// memory, and how many of them there are for every request to Redis. The server has no processor of its own here:
+// there is little for it to do.
+
+// A leaseContender is a limiter on Redis, or in memory.
+type leaseContender struct {
+	contender
+	limit  func() sluice.Limit
+	memory bool
+}
+
+func leaseOf(name, about string, role role, memory bool, limit func() sluice.Limit) leaseContender {
+	return leaseContender{
+		contender: contender{name: name, role: role, about: about, clock: oursClock, scenarios: []string{leased}},
+		limit:     limit, memory: memory,
+	}
+}
+
+var leaseContenders = []leaseContender{
+	leaseOf("lease-memstore", "token bucket on memstore, nothing leased", roleFloor, true, leaseBucket),
+	leaseOf("lease-bucket", "token bucket, leased from redisstore by one process of two", roleOurs, false, leaseBucket),
+	leaseOf("lease-window", "fixed window, leased from redisstore by one process of two", roleOurs, false, leaseWindow),
+}
+
+func leaseNamed(name string) *leaseContender {
+	return &leaseContenders[slices.IndexFunc(leaseContenders, func(c leaseContender) bool { return c.name == name })]
+}
+
+// Both are more than a run can spend.
+func leaseBucket() sluice.Limit { return sluice.PerSecond(10_000_000).WithBurst(1 << 30) }
+func leaseWindow() sluice.Limit { return sluice.PerHour(1<<32 - 1).With(sluice.FixedWindow) }
+
+// A leaseCost is what was found with some number of keys.
+type leaseCost struct {
+	Keys       int
+	Ns         float64 // for a decision, all processors together
+	Allocs     float64
+	PerRequest float64 // decisions for every request to the server; 0 without one
+	Disturbed  bool    `json:",omitempty"`
+}
+
+// leaseKeys are how many keys there are in turn. A limiter leases at most ten thousand at a time.
+var leaseKeys = []int{1, 1000}
+
+func measureLease(c *leaseContender, s *scenario, j job) (*result, error) {
+	res := new(result)
+	for _, keys := range leaseKeys {
+		cost, err := c.measure(keys, s.ops, j)
+		if err != nil {
+			return nil, err
+		}
+		res.Lease = append(res.Lease, cost)
+	}
+	return res, nil
+}
+
+// open returns a limiter, and the server if there is one.
+func (c *leaseContender) open(limit sluice.Limit) (*sluice.Limiter, *redisServer, func(), error) {
+	accuracy := sluice.Lease
+	if c.memory {
+		accuracy = sluice.Exact
+	}
+	rule, err := sluice.NewRule(sluice.Rule{Name: "bench", Limit: limit, Accuracy: accuracy})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if c.memory {
+		l, err := sluice.NewRules(memstore.New(), []*sluice.Rule{rule})
+		return l, nil, func() {}, err
+	}
+	server, err := startRedis(context.Background(), "")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	store, err := redisstore.Open(redisstore.Config{URL: "redis://" + server.addr})
+	if err != nil {
+		server.stop()
+		return nil, nil, nil, err
+	}
+	// A budget beyond any wait: what is measured is leases, not the fallback of a busy machine.
+	l, err := sluice.NewRules(store, []*sluice.Rule{rule},
+		sluice.WithNodes(func() int { return 2 }), sluice.WithBudget(5*time.Second))
+	return l, server, func() {
+		_ = l.Close(context.Background())
+		store.Close()
+		server.stop()
+	}, err
+}
+
+func (c *leaseContender) measure(keys, ops int, j job) (cost leaseCost, err error) {
+	l, server, done, err := c.open(c.limit())
+	if err != nil {
+		return cost, err
+	}
+	defer done()
+	names, err := makeKeys(keys)
+	if err != nil {
+		return cost, err
+	}
+	hits := make([]string, ops)
+	for i, k := range shuffled(rand.New(rand.NewPCG(j.Seed, 0)), keys, ops) {
+		hits[i] = names[k]
+	}
+	cost.Keys = keys
+	// A lease follows the demand, so it is small at first. What is timed is how it is under load.
+	if allowed := loop(oursLimiter{l}, hits[:ops/4]); allowed != ops/4 {
+		return cost, failf("%d of %d decisions were allowed at first", allowed, ops/4)
+	}
+	var before, after usage
+	if server != nil {
+		if before, err = server.usage(oneRequest); err != nil {
+			return cost, err
+		}
+	}
+	ph, err := timed(oursLimiter{l}, hits, runtime.NumCPU(), true)
+	if err != nil {
+		return cost, err
+	}
+	cost.Ns, cost.Allocs, cost.Disturbed = ph.Ns, ph.Allocs, ph.Disturbed
+	if server == nil {
+		return cost, nil
+	}
+	if after, err = server.usage(oneRequest); err != nil {
+		return cost, err
+	}
+	requests := after.calls - before.calls
+	if requests == 0 {
+		return cost, failf("the server was never asked")
+	}
+	cost.PerRequest = float64(ops) / requests
+	return cost, c.holds()
+}
+
+// holds checks that leases keep to a limit: no more can be spent, and a good part of it can. A bucket's store is left
+// alone for a while when it is drained, so not all of it can at once.
+func (c *leaseContender) holds() error {
+	const most = 5000
+	limit := sluice.Per(most, longWindow).With(c.limit().Algorithm)
+	l, _, done, err := c.open(limit)
+	if err != nil {
+		return err
+	}
+	defer done()
+	allowed := loop(oursLimiter{l}, make([]string, 4*most))
+	if allowed > most+1 || allowed < most/10 {
+		return failf("%d were admitted of a limit of %d", allowed, most)
+	}
+	return nil
+}

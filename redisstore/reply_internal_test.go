@@ -1,0 +1,51 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// TestShortReply: the script's short replies are read, and what is not one is refused.
+func TestShortReply(t *testing.T) {
+	const nonce = 12345
+	stamp := string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(nonce)))
+	for text, want := range map[string]string{
+		stamp + "1011700000000.5.10.-200303.":  "", // of three cells, the last new
+		stamp + "1011700000000.5.10.20.30":     "",
+		stamp + "1011700000000.5.10.20":        "it does not have 3 states",
+		stamp + "1011700000000.5.10.20.30.40":  "it does not have 3 states",
+		stamp + "1011700000000.5.10.20.x":      `state "x" is not of this version: strconv.ParseInt: parsing "x": invalid syntax`,
+		stamp + "101x.5.1.2.3":                 `"x.5.1.2.3" does not begin with a time`,
+		"12345678" + "1011700000000.5.1.2.3":   errForeign.Error(),
+		stamp + "1":                            errForeign.Error(),
+		stamp[:7]:                              errForeign.Error(),
+		"":                                     errForeign.Error(),
+		stamp + "1011700000000.5":              `"1700000000.5" does not begin with a time`,
+		stamp + "1011700000000.5.10.20.1:2:34": "",
+	} {
+		t.Run("", func(t *testing.T) {
+			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1_000_000)}))
+			var takes []sluice.Take
+			for _, key := range []string{"a", "b", "c"} {
+				takes = append(takes, sluice.Take{Rule: rule, Key: key, Cost: 1})
+			}
+			c := sluice.Must(newCall(&namer{}, takes))
+			c.place()
+			r, err := c.readShort(text, nonce)
+			switch {
+			case want == "" && err != nil:
+				t.Errorf("%q: %v", text, err)
+			case want == "" && (r.verdicts != "101" || r.now != 1_700_000_000_000_005 || c.cells[0].state.FreshAt != 1+base):
+				t.Errorf("%q: %+v, %+v", text, r, c.cells)
+			case want != "" && (err == nil || err.Error() != want):
+				t.Errorf("%q: %v, want %s", text, err, want)
+			case want == errForeign.Error() && !errors.Is(err, sluice.ErrUnavailable):
+				t.Errorf("%q: %v", text, err)
+			}
+		})
+	}
+}
