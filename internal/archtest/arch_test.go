@@ -55,6 +55,9 @@ var mayImport = map[string][]string{
 	"httplimit": {".", "rules", "internal/key"},
 	"grpclimit": {"."},
 
+	// The service: Envoy's protocol.
+	"internal/rls": {".", "rules"},
+
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
@@ -135,6 +138,7 @@ var neverReach = map[string][]ban{
 	"grpclimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "./httplimit", why: "edges do not know each other"},
 	}),
+	"internal/rls": slices.Concat(stores, suite, weight),
 }
 
 // tables is where the messages send the reader.
