@@ -182,7 +182,7 @@ type fieldValue struct {
 // field reads a field, and how long it is. Of kinds that no known field has it reads only the length.
 func field(b []byte) (number protowire.Number, kind protowire.Type, value fieldValue, n int, ok bool) {
 	number, kind, n = protowire.ConsumeTag(b)
-	if n < 0 {
+	if n < 0 || number > protowire.MaxValidNumber {
 		return 0, 0, value, 0, false
 	}
 	var m int
