@@ -56,7 +56,8 @@ var mayImport = map[string][]string{
 	"grpclimit": {"."},
 
 	// The service: Envoy's protocol.
-	"internal/rls": {".", "rules"},
+	"internal/rls":     {".", "rules"},
+	"internal/rlstest": {},
 
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
