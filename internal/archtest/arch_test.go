@@ -56,10 +56,11 @@ var mayImport = map[string][]string{
 	"grpclimit": {"."},
 
 	// The service: Envoy's protocol.
-	"internal/rls":     {".", "rules"},
-	"internal/rlstest": {},
-	"internal/server":  {},
-	"internal/config":  {"rules", "internal/strictyaml"},
+	"internal/rls":      {".", "rules"},
+	"internal/rlstest":  {},
+	"internal/certtest": {},
+	"internal/server":   {},
+	"internal/config":   {"rules", "internal/strictyaml"},
 
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
