@@ -62,14 +62,14 @@ var acrosses = []Case{
 		{"a=1 hits:0 | b=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OK 10/YEAR left 10"},
 		{"a=2 hits:0 | b=1", "OK: OK 1/YEAR left 1 | OK 10/YEAR left 9"},
 	}},
-	{Name: "negative hits", Native: true, Settings: Settings{Negative: true}, Rules: "  - {key: a, limit: 10}\n", Steps: []Step{
+	{Name: "negative hits", Native: true, Settings: Settings{Overrides: true, Negative: true}, Rules: "  - {key: a, limit: 10}\n", Steps: []Step{
 		{"a=1 hits:4", "OK: OK 10/YEAR left 6"},
 		{"a=1 give:3", "OK: OK 10/YEAR left 9"},
 		{"a=1 give:100", "OK: OK 10/YEAR left 10"},
 		{"a=2 give:100", "OK: OK 10/YEAR left 10"},
 		{"a=2", first},
 	}},
-	{Name: "negative hits whatever else is denied", Native: true, Settings: Settings{Negative: true}, Rules: `
+	{Name: "negative hits whatever else is denied", Native: true, Settings: Settings{Overrides: true, Negative: true}, Rules: `
   - {key: a, limit: 10}
   - {key: b, limit: 1}
   - {key: c, limit: 10}

@@ -153,7 +153,7 @@ var matchings = []Case{
 		{"fao=x", none},
 		{"fax=xo", first},
 	}},
-	{Name: "override", Settings: Settings{Overrides: true}, Rules: `
+	{Name: "override", Settings: Settings{Overrides: true, Negative: true}, Rules: `
   - {key: k, limit: 10}
   - {key: free, rate_limit: {unlimited: true}}
 `, Steps: []Step{
@@ -163,7 +163,7 @@ var matchings = []Case{
 		{"free=1 limit:2/MONTH", "OK: OK 2/MONTH left 1"},
 		{"domain:nowhere | k=v limit:3/MONTH", none},
 	}},
-	{Name: "override that is none", Native: true, Settings: Settings{Overrides: true}, Rules: "  - {key: k, limit: 10}\n", Steps: []Step{
+	{Name: "override that is none", Native: true, Settings: Settings{Overrides: true, Negative: true}, Rules: "  - {key: k, limit: 10}\n", Steps: []Step{
 		{"k=v limit:3/UNKNOWN", first},
 		{"k=v limit:3/4294967295xYEAR", second},
 		{"z=v limit:3/UNKNOWN", none},
