@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -98,13 +99,14 @@ type frames struct {
 	*http2.Framer
 	conn net.Conn
 	seen map[http2.FrameType]int
+	over chan struct{} // closed when the server has ended a stream or said goodbye
 	done chan struct{} // closed when the server has closed the connection
 }
 
 func speak(t *testing.T, address string) *frames {
 	t.Helper()
 	c := raw(t, address)
-	f := &frames{Framer: http2.NewFramer(c, c), conn: c, seen: map[http2.FrameType]int{}, done: make(chan struct{})}
+	f := &frames{Framer: http2.NewFramer(c, c), conn: c, seen: map[http2.FrameType]int{}, over: make(chan struct{}), done: make(chan struct{})}
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
@@ -113,12 +115,18 @@ func speak(t *testing.T, address string) *frames {
 	}
 	go func() {
 		defer close(f.done)
+		over := sync.OnceFunc(func() { close(f.over) })
+		defer over()
 		for {
 			frame, err := f.ReadFrame()
 			if err != nil {
 				return
 			}
-			f.seen[frame.Header().Type]++
+			h := frame.Header()
+			f.seen[h.Type]++
+			if h.Type == http2.FrameRSTStream || h.Type == http2.FrameGoAway || h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream) {
+				over()
+			}
 		}
 	}()
 	return f
@@ -207,18 +215,28 @@ func slowClients(t *testing.T, v *victim) {
 }
 
 func giantHeaders(t *testing.T, v *victim) {
-	for range times(50) {
+	// A message, so that a request that is taken is answered with data.
+	body := append([]byte{0, 0, 0, 0, 12}, "\x0a\x01d\x12\x07\x0a\x05\x0a\x01k\x12\x00"...)
+	ask := func(size int) (answered bool) {
 		f := speak(t, v.grpc)
-		block := headers("x-large", strings.Repeat("x", 100<<10))
+		block := headers("x-large", strings.Repeat("x", size))
 		const most = 16 << 10
-		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:most], EndStream: true})
-		for rest := block[most:]; len(rest) > 0 && err == nil; rest = rest[min(most, len(rest)):] {
+		first := min(most, len(block))
+		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:first], EndHeaders: first == len(block)})
+		for rest := block[first:]; len(rest) > 0 && err == nil; rest = rest[min(most, len(rest)):] {
 			err = f.WriteContinuation(1, len(rest) <= most, rest[:min(most, len(rest))])
 		}
-		_ = f.WritePing(false, [8]byte{})
+		_ = f.WriteData(1, true, body)
+		<-f.over
 		_ = f.conn.(*net.TCPConn).CloseWrite()
 		<-f.done
-		if f.seen[http2.FrameData] > 0 {
+		return f.seen[http2.FrameData] > 0
+	}
+	if !ask(10 << 10) {
+		t.Error("a request with large headers is not answered")
+	}
+	for range times(50) {
+		if ask(17<<10) || ask(100<<10) {
 			t.Error("a request with giant headers is answered")
 		}
 	}
