@@ -197,11 +197,20 @@ func garbage(t *testing.T, v *victim) {
 
 // slowClients say a little and then nothing, or never read what they are told.
 func slowClients(t *testing.T, v *victim) {
+	var silent []net.Conn
 	for i := range times(2000) {
-		address := []string{v.grpc, v.http}[i%2]
+		c := raw(t, []string{v.grpc, v.http}[i%2])
 		text := []string{"", "PRI * HT", "GET /readyz HT", http2.ClientPreface}[i/2%4]
-		if _, err := io.WriteString(raw(t, address), text); err != nil {
+		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
+		}
+		if text != http2.ClientPreface {
+			silent = append(silent, c)
+		}
+	}
+	if os.Getenv("SLUICE_SOAK") != "" { // it takes the five seconds that they have
+		for _, c := range silent {
+			_, _ = io.Copy(io.Discard, c) // until the server hangs up
 		}
 	}
 	f := speak(t, v.grpc)

@@ -19,6 +19,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/rlstest"
@@ -213,6 +216,9 @@ func TestServeDemo(t *testing.T) {
 			t.Errorf("health of %q: %v, %v", name, resp, err)
 		}
 	}
+	if got := reflected(t, p.grpc); got != "envoy/service/ratelimit/v3/rls.proto" {
+		t.Errorf("reflection says that the protocol is in %q", got)
+	}
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
 	for _, want := range []string{"grpcurl", "curl http://" + p.http + "/readyz", p.grpc, "sluice serve --config"} {
@@ -220,6 +226,34 @@ func TestServeDemo(t *testing.T) {
 			t.Errorf("it does not say %s:\n%s", want, &p.stdout)
 		}
 	}
+}
+
+// reflected asks as grpcurl does in which file the service is described, and returns its name.
+func reflected(t *testing.T, address string) string {
+	t.Helper()
+	stream, err := reflectionpb.NewServerReflectionClient(connect(t, address)).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{
+		MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: rls.ServiceName},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range resp.GetFileDescriptorResponse().GetFileDescriptorProto() {
+		var file descriptorpb.FileDescriptorProto
+		if err := proto.Unmarshal(b, &file); err != nil {
+			t.Fatal(err)
+		}
+		if len(file.GetService()) > 0 {
+			return file.GetName()
+		}
+	}
+	return ""
 }
 
 // Rules are read again when they change and on SIGHUP; those that are at fault leave the good ones.

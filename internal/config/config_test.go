@@ -259,6 +259,24 @@ func TestSchema(t *testing.T) {
 	}
 }
 
+// The configurations that docs/service.md shows are sound.
+func TestShown(t *testing.T) {
+	b, err := os.ReadFile("../../docs/service.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(b), "```yaml\n")
+	for _, part := range parts[1:] {
+		text, _, _ := strings.Cut(part, "```")
+		if _, err := config.Parse("shown", []byte(text), func(string) (string, bool) { return "value", true }); err != nil {
+			t.Errorf("%v in\n%s", err, text)
+		}
+	}
+	if len(parts) < 3 {
+		t.Errorf("%d configurations are shown", len(parts)-1)
+	}
+}
+
 // docs/service.md has the table of all settings as the code has it.
 func TestDocumented(t *testing.T) {
 	const path = "../../docs/service.md"
