@@ -244,6 +244,9 @@ func reflected(t *testing.T, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := stream.CloseSend(); err != nil { // or the service waits for more at its end
+		t.Fatal(err)
+	}
 	for _, b := range resp.GetFileDescriptorResponse().GetFileDescriptorProto() {
 		var file descriptorpb.FileDescriptorProto
 		if err := proto.Unmarshal(b, &file); err != nil {
