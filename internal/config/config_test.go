@@ -301,3 +301,14 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(all))
+	f.Add([]byte("listeners: {grpc: {tls: {key: ${X}}}}\nstore: [a]\nrls: {clients: {a: {b: c}}}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := config.Parse("f", b, noEnv); err != nil && err.Error() == "" {
+			t.Error("a fault without words")
+		}
+		config.Looks(b)
+	})
+}

@@ -48,8 +48,8 @@ func statusOf(m *rules.DescriptorMatch, out []sluice.Decision, cost int64) Statu
 	out = out[m.First : m.First+m.N]
 	at := tightest(out)
 	t := &out[at]
-	if t.Source == sluice.SourceOpen || t.Source == sluice.SourceSuspended {
-		return Status{Code: CodeOK} // nobody counted: what remains is not known
+	if unknown(t) {
+		return Status{Code: CodeOK}
 	}
 	st := Status{
 		Code: CodeOK, Remaining: uint32(min(t.Remaining, math.MaxUint32)),
@@ -63,6 +63,12 @@ func statusOf(m *rules.DescriptorMatch, out []sluice.Decision, cost int64) Statu
 		}
 	}
 	return st
+}
+
+// unknown tells that nobody was asked what remains: the store is away and the limit is open, an operator has switched it
+// off, or the denial of another limit was remembered and so the store was not asked.
+func unknown(d *sluice.Decision) bool {
+	return d.Source == sluice.SourceOpen || d.Source == sluice.SourceSuspended || d.Source == sluice.SourceCache && d.Allowed
 }
 
 // tightest is the decision to tell of. A shadow rule that would have denied is told as if it had.

@@ -1,16 +1,23 @@
 package rls_test
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/internal/redistest"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/memcachestore"
 	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/redisstore"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -35,19 +42,43 @@ func decider(t testing.TB, store sluice.Store, o rls.Options, files rulefile.Opt
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sluice.NewRules(store, nil)
+	limiter, err := sluice.NewRules(store, nil, sluice.WithBudget(10*time.Second)) // a busy machine is no outage
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rls.NewDecider(limiter, func() *rules.Set { return loaded.Set }, o)
 }
 
+// All stores answer all cases alike.
 func TestCases(t *testing.T) {
-	for _, g := range rlstest.Groups(true) {
-		directory := t.TempDir()
-		g.Write(t, directory, writeFile)
-		d := decider(t, memstore.New(), options(g.Settings), rulefile.Options{}, directory)
-		g.Run(t, pb.NewRateLimitServiceClient(dial(t, d, rls.Bounds{})))
+	redis, memcached := redistest.Start(t), memcachetest.Start(t)
+	for name, open := range map[string]func(prefix string) (sluice.Store, error){
+		"memory": func(string) (sluice.Store, error) { return memstore.New(), nil },
+		"redis": func(prefix string) (sluice.Store, error) {
+			return redisstore.Open(redisstore.Config{URL: redis.URL(), Prefix: prefix})
+		},
+		"memcached": func(prefix string) (sluice.Store, error) {
+			return memcachestore.Open(memcachestore.Config{Addrs: []string{memcached.Addr}, Prefix: prefix})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, g := range rlstest.Groups(true) {
+				store, err := open(fmt.Sprint("group", i, ":"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch s := store.(type) {
+				case interface{ Close() }:
+					t.Cleanup(s.Close)
+				case io.Closer:
+					t.Cleanup(func() { _ = s.Close() })
+				}
+				directory := t.TempDir()
+				g.Write(t, directory, writeFile)
+				d := decider(t, store, options(g.Settings), rulefile.Options{}, directory)
+				g.Run(t, pb.NewRateLimitServiceClient(dial(t, d, rls.Bounds{})))
+			}
+		})
 	}
 }
 

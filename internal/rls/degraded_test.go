@@ -9,9 +9,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/rlstest"
 	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/redisstore"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -91,6 +93,32 @@ func TestSuspendedRule(t *testing.T) {
 	for range 3 {
 		if got := ask(t, d, "k=v"); got != "OK: OK" {
 			t.Errorf("a suspended rule says %s", got)
+		}
+	}
+}
+
+// While a denial is remembered the store is not asked, and nothing is said of what was not asked.
+func TestRememberedDenial(t *testing.T) {
+	store, err := redisstore.Open(redisstore.Config{URL: redistest.Start(t).URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	d := decider(t, store, rls.Options{}, rulefile.Options{}, rulesIn(t, `
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: b, rate_limit: {unit: year, requests_per_unit: 10}}
+`))
+	for i, step := range []rlstest.Step{
+		{Ask: "a=1", Want: "OK: OK 1/YEAR left 0"},
+		{Ask: "a=1 | b=1", Want: "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OK 10/YEAR left 10"},
+		{Ask: "a=1 | b=1", Want: "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OK"},
+	} {
+		got := ask(t, d, step.Ask)
+		if i == 2 && got != step.Want {
+			got = ask(t, d, step.Ask) // a second had passed, and now it is remembered again
+		}
+		if got != step.Want {
+			t.Errorf("step %d, %s:\ngot  %s\nwant %s", i+1, step.Ask, got, step.Want)
 		}
 	}
 }

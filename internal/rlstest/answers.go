@@ -68,7 +68,8 @@ var answers = []Case{
 	{Name: "quota mode denies and costs nothing", Native: true, Rules: quotas, Steps: []Step{
 		{"q=1 | p=1 | r=1", "OK: OK 1/YEAR left 0 | OK 1/YEAR left 0 | OK 10/YEAR left 9"},
 		{"q=1 | p=1 | r=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 | OK 10/YEAR left 9"},
-		{"q=1 | r=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OK 10/YEAR left 9"},
+		{"q=3", last},
+		{"q=3 | r=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OK 10/YEAR left 9"},
 		{"r=1 hits:11 | p=2 | q=2", "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0 | OK 1/YEAR left 1 | OK 1/YEAR left 1"},
 		{"r=1 hits:11 | p=1 | q=1", "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 1/YEAR left 0"},
 		{"r=1 hits:9", "OK: OK 10/YEAR left 0"},
@@ -100,7 +101,8 @@ var answers = []Case{
 		{"c=1", "OK: OK 1/YEAR left 0 # RateLimit-Limit=1, RateLimit-Remaining=0, RateLimit-Reset=soon"},
 		{"c=1 | d=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 0/YEAR left 0 # RateLimit-Limit=0, RateLimit-Remaining=0, RateLimit-Reset=soon"},
 		{"q=1", "OK: OK 1/YEAR left 0 # RateLimit-Limit=1, RateLimit-Remaining=0, RateLimit-Reset=soon"},
-		{"q=1 | d=1 | c=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 0/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 " +
+		{"c=2", "OK: OK 1/YEAR left 0 # RateLimit-Limit=1, RateLimit-Remaining=0, RateLimit-Reset=soon"},
+		{"q=1 | d=1 | c=2", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 0/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 " +
 			"# RateLimit-Limit=1, RateLimit-Remaining=0, RateLimit-Reset=soon"},
 	}},
 	{Name: "metadata", Settings: Settings{Metadata: true}, Rules: `
