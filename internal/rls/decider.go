@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -42,6 +43,7 @@ type Decider struct {
 	rules   func() *rules.Set
 	options Options
 	scratch sync.Pool // of *decision
+	silents atomic.Pointer[silents]
 }
 
 // NewDecider returns a service. It asks for the rules once a request; a nil set answers Unavailable.
@@ -51,6 +53,7 @@ func NewDecider(limiter *sluice.Limiter, rules func() *rules.Set, o Options) *De
 
 // decision is the memory of one decision.
 type decision struct {
+	set         *rules.Set
 	descriptors []rules.Descriptor
 	matched     rules.MatchedDescriptors
 	out         []sluice.Decision // of matched.Takes
@@ -76,6 +79,7 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, req *Request, resp *Respo
 	s := d.scratch.Get().(*decision)
 	err := d.read(req, s)
 	if err == nil {
+		s.set = set
 		set.MatchDescriptors(req.Domain, s.descriptors, &s.matched)
 		err = d.decide(ctx, s)
 	}
@@ -83,6 +87,7 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, req *Request, resp *Respo
 		d.answer(s, req, resp)
 	}
 	clear(s.descriptors) // their strings are the call's
+	s.set = nil          // or one that was replaced would be kept
 	d.scratch.Put(s)
 	return err
 }

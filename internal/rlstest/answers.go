@@ -74,6 +74,23 @@ var answers = []Case{
 		{"r=1 hits:11 | p=1 | q=1", "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 1/YEAR left 0"},
 		{"r=1 hits:9", "OK: OK 10/YEAR left 0"},
 	}},
+	{Name: "who asks about a quota leaves the others alone", Native: true, Rules: quotas, Steps: []Step{
+		{"q=1", last},
+		{"q=1 hits:0 | p=1 | r=1", "OK: OVER_LIMIT 1/YEAR left 0 | OK 1/YEAR left 0 | OK 10/YEAR left 9"},
+		{"q=1 hits:0 | p=1 | r=1", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 | OK 10/YEAR left 9"},
+	}},
+	{Name: "who asks in shadow mode of all", Native: true, Settings: Settings{Shadow: true}, Rules: "  - {key: a, limit: 1}\n", Steps: []Step{
+		{"a=1", last},
+		{"a=1 hits:0 | a=2", "OK: OVER_LIMIT 1/YEAR left 0 | OK 1/YEAR left 0"},
+	}},
+	{Name: "quota mode of several limits", Native: true, Rules: `
+  - {key: q, quota_mode: true, rate_limit: [{unit: year, requests_per_unit: 10}, {unit: month, requests_per_unit: 1}]}
+  - {key: p, quota_mode: true, limit: 10}
+`, Steps: []Step{
+		{"q=1 | p=1", "OK: OK 1/MONTH left 0 | OK 10/YEAR left 9"},
+		{"q=1 | p=1", "OK: OVER_LIMIT 1/MONTH left 0 | OK 10/YEAR left 8"},
+		{"q=1 | p=1 hits:9", "OVER_LIMIT: OVER_LIMIT 1/MONTH left 0 | OVER_LIMIT 10/YEAR left 0"},
+	}},
 	{Name: "quota mode of all", Settings: Settings{Quota: true}, Rules: `
   - {key: a, limit: 1}
   - {key: b, limit: 1}
