@@ -177,7 +177,7 @@ func descriptor(text string) (*common.RateLimitDescriptor, error) {
 			}
 			d.Limit.Unit = typev3.RateLimitUnit(typev3.RateLimitUnit_value[unit])
 		default:
-			return nil, fmt.Errorf("%q: write hits:, give: or limit:", word)
+			return nil, fmt.Errorf("%q: write hits:5, give:5 or limit:10/MINUTE", word)
 		}
 	}
 	return d, nil

@@ -63,8 +63,7 @@ func (s *Server) newGRPC(cfg *GRPC) (*grpc.Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: cfg.MaxAge, MaxConnectionAgeGrace: cfg.MaxAgeGrace, Time: quiet, Timeout: answer,
 		}),
-		grpc.SharedWriteBuffer(true), // a connection at rest costs no buffer
-		grpc.WaitForHandlers(true),   // or what they use is closed under them
+		grpc.WaitForHandlers(true), // or what they use is closed under them
 	}
 	if cfg.TLS.On() {
 		c, err := newCertificates(cfg.TLS, "h2")
