@@ -3,6 +3,7 @@ package server_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,6 +118,30 @@ func TestCertificatesChange(t *testing.T) {
 	r.Reload()
 	if got := trust(next); got != "SERVING" {
 		t.Errorf("without files: %s", got)
+	}
+}
+
+func TestHTTPS(t *testing.T) {
+	ca := certtest.New(t)
+	to := files(t)
+	to.ClientCA = ""
+	write(t, to, ca.Issue(t, "localhost"), ca)
+	r := start(t, server.Config{HTTP: server.HTTP{Address: "127.0.0.1:0", TLS: to}})
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca.PEM)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "localhost", MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+r.HTTPAddr().String()+"/livez", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("got %s", resp.Status)
 	}
 }
 
