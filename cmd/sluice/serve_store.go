@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
-	"log/slog"
-	"sync/atomic"
-	"time"
+	"os"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/config"
@@ -23,23 +22,31 @@ type servedStore struct {
 	close   func()
 }
 
+// openStore opens the store. A server that is away is no error: the rules' fail modes answer until it is there.
 func (s *service) openStore() (servedStore, error) {
 	c := &s.cfg.Store
 	o := servedStore{options: []sluice.Option{sluice.WithBudget(c.Budget)}, run: func(context.Context) {}, close: func() {}}
+	secure, err := storeTLS(&c.TLS)
+	if err != nil {
+		return o, fmt.Errorf("store: %w", err)
+	}
 	switch c.Kind {
 	case config.Redis:
-		r := &lateRedis{cfg: redisstore.Config{URL: c.URL, Prefix: c.Prefix}, log: s.log}
-		if _, err := r.connect(); err != nil {
+		r, err := redisstore.Open(redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, Prefix: c.Prefix})
+		if err != nil {
 			return o, fmt.Errorf("store: %w", err)
 		}
-		o.Store, o.run, o.close = r, r.run, r.close
-		o.options = append(o.options, sluice.WithNodes(r.nodes))
+		o.Store, o.close = r, r.Close
+		o.run = func(ctx context.Context) { _ = r.Heartbeat(ctx) }
+		o.options = append(o.options, sluice.WithNodes(r.Nodes))
+		s.ping(r)
 	case config.Memcached:
-		m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, Prefix: c.Prefix})
+		m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, TLS: secure, Prefix: c.Prefix})
 		if err != nil {
 			return o, fmt.Errorf("store: %w", err)
 		}
 		o.Store, o.close = m, func() { _ = m.Close() }
+		s.ping(m)
 	default:
 		m, err := memstore.Open(memstore.Config{Bytes: c.Bytes, Snapshot: c.Snapshot})
 		if err != nil {
@@ -57,87 +64,40 @@ func (s *service) openStore() (servedStore, error) {
 	return o, nil
 }
 
-// lateRedis is a Redis that may not be there yet when the service starts. Until it is, the rules' fail modes answer, as
-// when it goes away later.
-type lateRedis struct {
-	cfg  redisstore.Config
-	log  *slog.Logger
-	live atomic.Pointer[redisstore.Store]
+// ping says so if the store does not answer.
+func (s *service) ping(store interface{ Ping(context.Context) error }) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Store.Budget)
+	defer cancel()
+	if err := store.Ping(ctx); err != nil {
+		s.log.Error("the store does not answer yet: rules' on_failure does", "error", err)
+	}
 }
 
-var _ sluice.Remote = (*lateRedis)(nil)
-
-// connect tells whether there is a connection. The error is one that will not go away.
-func (r *lateRedis) connect() (bool, error) {
-	if r.live.Load() != nil {
-		return true, nil
+// storeTLS is how a store's servers are spoken to, or nil if nothing is said about it.
+func storeTLS(c *config.StoreTLS) (*tls.Config, error) {
+	if *c == (config.StoreTLS{}) {
+		return nil, nil
 	}
-	store, err := redisstore.Open(r.cfg)
-	switch {
-	case errors.Is(err, sluice.ErrUnavailable):
-		r.log.Error("the store does not answer yet: rules' on_failure does", "error", err)
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	r.live.Store(store)
-	return true, nil
-}
-
-const (
-	retryFirst = 250 * time.Millisecond
-	retryMost  = 5 * time.Second
-)
-
-// run connects, and counts this process among those that share the store.
-func (r *lateRedis) run(ctx context.Context) {
-	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
-		if there, _ := r.connect(); there {
-			break
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CA != "" {
+		b, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(b) {
+			return nil, fmt.Errorf("%s: there is no certificate in it", c.CA)
 		}
 	}
-	_ = r.live.Load().Heartbeat(ctx)
-}
-
-func (r *lateRedis) close() {
-	if store := r.live.Load(); store != nil {
-		store.Close()
+	if c.Cert != "" {
+		if _, err := tls.LoadX509KeyPair(c.Cert, c.Key); err != nil {
+			return nil, err
+		}
+		// Read for each connection, so that they can be replaced.
+		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+			return &pair, err
+		}
 	}
-}
-
-func (r *lateRedis) nodes() int {
-	if store := r.live.Load(); store != nil {
-		return store.Nodes()
-	}
-	return 1
-}
-
-// Apply asks Redis if it is there.
-func (r *lateRedis) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
-	store := r.live.Load()
-	if store == nil {
-		return fmt.Errorf("%w: it has not answered yet", sluice.ErrUnavailable)
-	}
-	return store.Apply(ctx, takes, out)
-}
-
-// Servers is how many servers there are.
-func (r *lateRedis) Servers() int {
-	if store := r.live.Load(); store != nil {
-		return store.Servers()
-	}
-	return 1
-}
-
-// Server is the number of the one that a take's key lives on.
-func (r *lateRedis) Server(t *sluice.Take) int {
-	if store := r.live.Load(); store != nil {
-		return store.Server(t)
-	}
-	return 0
+	return secure, nil
 }

@@ -21,8 +21,18 @@ func (d *decoder) check(root *strictyaml.Node) {
 	case c.Store.Kind == Redis && !hasScheme(c.Store.URL, "redis://", "rediss://", "unix://"):
 		d.Fault(at("store.url"), "store.url: write a URL that begins with redis://, rediss:// for TLS, or unix://")
 	}
+	if n := at("store.tls"); n != nil {
+		switch {
+		case c.Store.Kind == Memory:
+			d.Fault(n, "store.tls: a store in memory has no servers: remove it, or change kind")
+		case (c.Store.TLS.Cert == "") != (c.Store.TLS.Key == ""):
+			d.Fault(n, "store.tls: a certificate and its key go together: set cert and key, or neither")
+		case c.Store.Kind == Redis && !hasScheme(c.Store.URL, "rediss://"):
+			d.Fault(n, "store.tls: the url is without TLS: let it begin with rediss://")
+		}
+	}
 	for name, kind := range map[string]string{
-		"store.url": Redis, "store.servers": Memcached, "store.memory": Memory, "store.snapshot": Memory,
+		"store.url": Redis, "store.password_file": Redis, "store.servers": Memcached, "store.memory": Memory, "store.snapshot": Memory,
 	} {
 		if n := at(name); n != nil && c.Store.Kind != kind {
 			d.Fault(n, "%s: is for kind: %s, and this is %s: remove it, or change kind", name, kind, c.Store.Kind)

@@ -63,13 +63,18 @@ const (
 // Store is where counts are kept.
 type Store struct {
 	Kind     string
-	URL      string   // of Redis
-	Servers  []string // of Memcached
-	Prefix   string
-	Bytes    int64  // of memory
-	Snapshot string // of memory
-	Budget   time.Duration
+	URL          string   // of Redis
+	PasswordFile string   // of Redis
+	Servers      []string // of Memcached
+	TLS          StoreTLS
+	Prefix       string
+	Bytes        int64  // of memory
+	Snapshot     string // of memory
+	Budget       time.Duration
 }
+
+// StoreTLS are the files for connections to a store's servers.
+type StoreTLS struct{ CA, Cert, Key string }
 
 // Rules are where the rules are.
 type Rules struct {
@@ -177,7 +182,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (Config, e
 func (c *Config) resolve(directory string) {
 	paths := []*string{
 		&c.GRPC.TLS.Cert, &c.GRPC.TLS.Key, &c.GRPC.TLS.ClientCA, &c.HTTP.TLS.Cert, &c.HTTP.TLS.Key, &c.HTTP.TLS.ClientCA,
-		&c.Store.Snapshot,
+		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
 	}
 	for i := range c.Rules.Paths {
 		paths = append(paths, &c.Rules.Paths[i])

@@ -55,6 +55,26 @@ rls:
 logging: {level: debug, format: json}
 `
 
+// redis has the settings that go with Redis only.
+const redis = `
+store:
+  kind: redis
+  url: rediss://h
+  password_file: p
+  tls: {ca: /a, cert: c, key: k}
+`
+
+func TestRedisSettings(t *testing.T) {
+	c, err := config.Parse("f", []byte(redis), noEnv)
+	want := config.Store{
+		Kind: "redis", URL: "rediss://h", PasswordFile: "p", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:",
+		TLS: config.StoreTLS{CA: "/a", Cert: "c", Key: "k"}, Bytes: 256 << 20, Budget: 10 * time.Millisecond,
+	}
+	if got, want := dump(t, c.Store), dump(t, want); err != nil || got != want {
+		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+}
+
 func TestAllSettings(t *testing.T) {
 	directory := t.TempDir()
 	path := filepath.Join(directory, "sluice.yaml")
@@ -93,7 +113,7 @@ func TestAllSettings(t *testing.T) {
 	}
 	for _, s := range config.Settings() {
 		last := s.Name[strings.LastIndex(s.Name, ".")+1:]
-		if !strings.Contains(all, last+":") && s.Name != "store.url" && s.Name != "store.servers" {
+		if !strings.Contains(all+redis, last+":") && s.Name != "store.servers" {
 			t.Errorf("%s is not in the file with all settings", s.Name)
 		}
 	}
@@ -159,6 +179,9 @@ func TestFaults(t *testing.T) {
 		{"key without certificate", "listeners: {grpc: {tls: {key: k}}}", `f:1:25: listeners.grpc.tls: TLS needs both a certificate and its key: set cert and key`},
 		{"redis without url", "store: {kind: redis}", `f:1:15: store.kind: redis needs a url: write url: redis://localhost:6379 below it`},
 		{"url without redis", "store: {url: 'redis://h'}", `f:1:14: store.url: is for kind: redis, and this is memory: remove it, or change kind`},
+		{"TLS for memory", "store: {tls: {ca: c}}", `f:1:14: store.tls: a store in memory has no servers: remove it, or change kind`},
+		{"half of a pair", "store: {kind: memcached, tls: {cert: c}}", `f:1:31: store.tls: a certificate and its key go together: set cert and key, or neither`},
+		{"TLS without TLS", "store: {kind: redis, url: 'redis://h', tls: {ca: c}}", `f:1:45: store.tls: the url is without TLS: let it begin with rediss://`},
 		{"not a url of redis", "store: {kind: redis, url: 'http://secret'}", `f:1:27: store.url: write a URL that begins with redis://, rediss:// for TLS, or unix://`},
 		{"clients without certificates", "rls: {clients: {a: b}}", `f:1:16: rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca`},
 		{"clients without domains", "rls: {clients: {a: []}}", `f:1:20: rls.clients: the list is empty: write a domain, or "*" for all of them`},

@@ -115,9 +115,29 @@ var settings = join(
 			text(func(c *Config) *string { return &c.Store.URL }),
 		},
 		{
+			"store.password_file", "file", "",
+			"with the password of Redis, instead of one in the URL; read whenever a connection is made",
+			text(func(c *Config) *string { return &c.Store.PasswordFile }),
+		},
+		{
 			"store.servers", "list of addresses", "[127.0.0.1:11211]",
 			"of Memcached",
 			texts(func(c *Config) *[]string { return &c.Store.Servers }),
+		},
+		{
+			"store.tls.ca", "file", "",
+			"who signs the servers' certificates, PEM, instead of those the system trusts. For URLs with `rediss://`; Memcached speaks TLS if it is set",
+			text(func(c *Config) *string { return &c.Store.TLS.CA }),
+		},
+		{
+			"store.tls.cert", "file", "",
+			"the certificate to show to the servers, PEM; read whenever a connection is made",
+			text(func(c *Config) *string { return &c.Store.TLS.Cert }),
+		},
+		{
+			"store.tls.key", "file", "",
+			"its key, PEM",
+			text(func(c *Config) *string { return &c.Store.TLS.Key }),
 		},
 		{
 			"store.prefix", "text", "\"sluice:\"",
