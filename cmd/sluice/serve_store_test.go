@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/sluiceproject/sluice/internal/certtest"
 	"github.com/sluiceproject/sluice/internal/memcachetest"
 	"github.com/sluiceproject/sluice/internal/redistest"
 	"github.com/sluiceproject/sluice/internal/rlstest"
@@ -99,5 +101,45 @@ func TestServeSnapshot(t *testing.T) {
 		}
 		p.signal(t, syscall.SIGTERM)
 		<-p.ended
+	}
+}
+
+// Redis is spoken to by TLS, with a certificate and a password from files.
+func TestServeSecureRedis(t *testing.T) {
+	authority := certtest.New(t)
+	directory := t.TempDir()
+	in := func(name string) string { return filepath.Join(directory, name) }
+	server, client := authority.Issue(t, "localhost"), authority.Issue(t, "limiter")
+	for name, b := range map[string][]byte{
+		"ca": authority.PEM, "server.crt": server.Cert, "server.key": server.Key, "client.crt": client.Cert, "client.key": client.Key,
+		"password": []byte("open sesame\n"),
+	} {
+		write(t, in(name), string(b))
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	redis := redistest.Start(t, "--tls-port", port, "--tls-ca-cert-file", in("ca"), "--tls-cert-file", in("server.crt"),
+		"--tls-key-file", in("server.key"))
+	if _, err := redis.Do("ACL", "SETUSER", "limiter", "on", ">open sesame", "~*", "+@all"); err != nil {
+		t.Fatal(err)
+	}
+	p := startServe(t, fmt.Sprintf(`
+rules: {paths: [%q]}
+store:
+  kind: redis
+  url: rediss://limiter@${REDIS_HOST}:%s
+  password_file: %q
+  tls: {ca: %q, cert: %q, key: %q}
+  budget: 5s
+`, rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 10, on_failure: closed}}\n"),
+		port, in("password"), in("ca"), in("client.crt"), in("client.key")), "REDIS_HOST=localhost")
+	if got := rlstest.Answer(t.Context(), p.client(t), "d", "k=v"); got != "OK: OK 10/YEAR left 9" {
+		t.Errorf("got %s\n%s", got, strings.Join(p.log(), "\n"))
 	}
 }

@@ -62,7 +62,7 @@ const (
 
 // Store is where counts are kept.
 type Store struct {
-	Kind     string
+	Kind         string
 	URL          string   // of Redis
 	PasswordFile string   // of Redis
 	Servers      []string // of Memcached
