@@ -99,6 +99,7 @@ type frames struct {
 	*http2.Framer
 	conn net.Conn
 	seen map[http2.FrameType]int
+	told map[http2.SettingID]uint32
 	over chan struct{} // closed when the server has ended a stream or said goodbye
 	done chan struct{} // closed when the server has closed the connection
 }
@@ -106,7 +107,10 @@ type frames struct {
 func speak(t *testing.T, address string) *frames {
 	t.Helper()
 	c := raw(t, address)
-	f := &frames{Framer: http2.NewFramer(c, c), conn: c, seen: map[http2.FrameType]int{}, over: make(chan struct{}), done: make(chan struct{})}
+	f := &frames{
+		Framer: http2.NewFramer(c, c), conn: c, seen: map[http2.FrameType]int{}, told: map[http2.SettingID]uint32{},
+		over: make(chan struct{}), done: make(chan struct{}),
+	}
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +128,9 @@ func speak(t *testing.T, address string) *frames {
 			}
 			h := frame.Header()
 			f.seen[h.Type]++
+			if s, ok := frame.(*http2.SettingsFrame); ok {
+				_ = s.ForeachSetting(func(s http2.Setting) error { f.told[s.ID] = s.Val; return nil })
+			}
 			if h.Type == http2.FrameRSTStream || h.Type == http2.FrameGoAway || h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream) {
 				over()
 			}
@@ -171,6 +178,20 @@ func TestServeHostile(t *testing.T) {
 	const most = 100
 	if after := v.resident(t); after > before+most {
 		t.Errorf("the process had %d MiB and now has %d", before, after)
+	}
+}
+
+// The bounds that clients must keep to are told, so that those who mean well do.
+func TestServeTellsBounds(t *testing.T) {
+	p := startServe(t, "listeners: {grpc: {address: '127.0.0.1:0', max_streams: 77, max_header_size: 5KiB}, http: {address: '127.0.0.1:0'}}")
+	f := speak(t, p.grpc)
+	_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
+	_ = f.conn.(*net.TCPConn).CloseWrite()
+	<-f.done
+	for id, want := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 77, http2.SettingMaxHeaderListSize: 5 << 10} {
+		if f.told[id] != want {
+			t.Errorf("%v is %d, want %d", id, f.told[id], want)
+		}
 	}
 }
 

@@ -3,15 +3,22 @@ package rls_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/memcachetest"
 	"github.com/sluiceproject/sluice/internal/redistest"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/memcachestore"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/redisstore"
 	"github.com/sluiceproject/sluice/rulefile"
@@ -159,6 +166,50 @@ func TestChargeDenied(t *testing.T) {
 	} {
 		if got := ask(t, d, step.Ask); got != step.Want {
 			t.Errorf("step %d, %s:\ngot  %s\nwant %s", i+1, step.Ask, got, step.Want)
+		}
+	}
+}
+
+// Calls of the store that are given up leave the memory of their requests alone, which others use by then.
+func TestCallsGivenUp(t *testing.T) {
+	redis, memcached := redistest.Start(t), memcachetest.Start(t)
+	onRedis, err := redisstore.Open(redisstore.Config{URL: redis.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer onRedis.Close()
+	onMemcached, err := memcachestore.Open(memcachestore.Config{Addrs: []string{memcached.Addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer onMemcached.Close()
+	loaded, err := rulefile.Load(rulefile.Options{}, rulesIn(t, `
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 1000000}}
+  - {key: b, rate_limit: {unit: year, requests_per_unit: 1000000, accuracy: lease}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, store := range []sluice.Store{onRedis, onMemcached} {
+		limiter, err := sluice.NewRules(store, nil, sluice.WithBudget(200*time.Microsecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := pb.NewRateLimitServiceClient(dial(t, rls.NewDecider(limiter, func() *rules.Set { return loaded.Set }, rls.Options{}), rls.Bounds{}))
+		var all sync.WaitGroup
+		for worker := range 16 {
+			all.Go(func() {
+				for i := range 30 {
+					got := rlstest.Answer(t.Context(), client, "d", fmt.Sprintf("a=%d-%d | b=%d", worker, i, worker))
+					if !strings.HasPrefix(got, "OK: OK 1000000/YEAR left 999") {
+						t.Errorf("got %s", got)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	}
 }
