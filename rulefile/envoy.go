@@ -22,7 +22,7 @@ var envoyKeys = []string{
 }
 
 // ownKeys are Sluice's keys inside rate_limit.
-var ownKeys = []string{"algorithm", "burst", "window", "unit_multiplier"}
+var ownKeys = []string{"algorithm", "burst", "window", "unit_multiplier", "on_failure", "accuracy", "charge"}
 
 var domainLine = regexp.MustCompile(`(?m)^domain[ \t]*:`)
 

@@ -46,6 +46,12 @@ var rateLimitFields = strictyaml.Fields[rateLimitDecoder]{
 			d.multiplier = times
 		}
 	},
+	"on_failure": func(d *rateLimitDecoder, n *strictyaml.Node) { d.limit.OnFailure = readFailMode(&d.Decoder, n) },
+	"accuracy":   func(d *rateLimitDecoder, n *strictyaml.Node) { d.limit.Accuracy = readAccuracy(&d.Decoder, n) },
+	"charge": func(d *rateLimitDecoder, n *strictyaml.Node) {
+		i, _ := d.OneOf(n, "charge", "allowed", "always")
+		d.limit.ChargeDenied = i == 1
+	},
 }
 
 // replacesFields are the keys of an entry of replaces.

@@ -191,14 +191,18 @@ func (d *ruleDecoder) setAlgorithm(n *strictyaml.Node) {
 	}
 }
 
-func (d *ruleDecoder) onFailure(n *strictyaml.Node) {
+func (d *ruleDecoder) onFailure(n *strictyaml.Node) { d.r.OnFailure = readFailMode(&d.Decoder, n) }
+
+func (d *ruleDecoder) accuracy(n *strictyaml.Node) { d.r.Accuracy = readAccuracy(&d.Decoder, n) }
+
+func readFailMode(d *strictyaml.Decoder, n *strictyaml.Node) sluice.FailMode {
 	i, _ := d.OneOf(n, "on_failure", "local", "open", "closed")
-	d.r.OnFailure = [...]sluice.FailMode{sluice.FailLocal, sluice.FailOpen, sluice.FailClosed}[i]
+	return [...]sluice.FailMode{sluice.FailLocal, sluice.FailOpen, sluice.FailClosed}[i]
 }
 
-func (d *ruleDecoder) accuracy(n *strictyaml.Node) {
+func readAccuracy(d *strictyaml.Decoder, n *strictyaml.Node) sluice.Accuracy {
 	i, _ := d.OneOf(n, "accuracy", "exact", "lease", "eventual")
-	d.r.Accuracy = [...]sluice.Accuracy{sluice.Exact, sluice.Lease, sluice.Eventual}[i]
+	return [...]sluice.Accuracy{sluice.Exact, sluice.Lease, sluice.Eventual}[i]
 }
 
 func (d *ruleDecoder) shadow(n *strictyaml.Node) {

@@ -129,6 +129,10 @@ type Limit struct {
 	Limit     sluice.Limit
 	Unlimited bool // no limit at all; for tiers and overrides
 	Never     bool // refused without counting; for tiers and overrides
+	// What a [Rule] says for all of its limits, each limit of a [DescriptorRule] says for itself.
+	OnFailure    sluice.FailMode
+	Accuracy     sluice.Accuracy
+	ChargeDenied bool
 	// Note is something about the limit that its author should know, such as a number that had to be rounded. It comes
 	// back as a [Warning].
 	Note string

@@ -205,7 +205,10 @@ func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 				"set unlimited beside the limits, or a limit of 0")
 			continue
 		}
-		rule := sluice.Rule{Name: shortName(name), Limit: limit.Limit, Shadow: l.Shadow, ChargeDenied: c.chargeDenied}
+		rule := sluice.Rule{
+			Name: shortName(name), Limit: limit.Limit, Accuracy: limit.Accuracy, OnFailure: limit.OnFailure,
+			Shadow: l.Shadow, ChargeDenied: limit.ChargeDenied || c.chargeDenied,
+		}
 		c.rule(l, rule, limit.At)
 	}
 }

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -20,10 +23,10 @@ func checkCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "check [FILE|DIRECTORY]...",
-		Short: "Check rule files and show what is in them",
-		Long: "Read rule files as a server would and report all that is wrong with them, with the place and the line;\n" +
-			"then what is legal and probably not meant. Every limit is also spent in a store of its own until it\n" +
-			"denies. Without arguments the rules of the current directory are checked.\n\n" +
+		Short: "Check rule files and configurations, and show what is in them",
+		Long: "Read rule files, and configurations of sluice serve with the rules they name, as a server would, and report\n" +
+			"all that is wrong with them, with the place and the line; then what is legal and probably not meant.\n" +
+			"Every limit is also spent in a store of its own until it denies. Without arguments the rules of the current directory are checked.\n\n" +
 			"It ends with 0 if there is nothing to report, 1 if there is, 2 if a file cannot be read.",
 		Example: "  sluice check\n" +
 			"  sluice check rules/ -o json\n" +
@@ -57,8 +60,11 @@ func checkCommand() *cobra.Command {
 
 // checkReport is what check prints. Its fields are for programs to rely on.
 type checkReport struct {
-	OK       bool            `json:"ok"`
-	Files    []string        `json:"files"`
+	OK    bool     `json:"ok"`
+	Files []string `json:"files"`
+	// Configurations are those of the files that sluice serve is configured by.
+	Configurations []string `json:"configurations,omitempty"`
+
 	Digest   string          `json:"digest,omitempty"`
 	Rules    []ruleSummary   `json:"rules"`
 	Domains  []domainSummary `json:"domains"`
@@ -90,13 +96,14 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 	for _, s := range sources {
 		report.Files = append(report.Files, s.Name)
 	}
-	loaded, err := rulefile.Load(o, paths...)
+	loaded, err := report.load(o, sources)
 	found, err := faults(err)
 	if err != nil {
 		return nil, err
 	}
 	report.Findings = append(report.Findings, found...)
 	if loaded != nil {
+		sources = append(sources, loaded.Sources...)
 		report.Digest = loaded.Digest
 		report.summarize(loaded.Set)
 		if warn {
@@ -108,6 +115,39 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 	addTexts(report.Findings, sources)
 	report.OK = len(report.Findings) == 0
 	return report, nil
+}
+
+// load compiles the rules among the sources, and those that configurations of the service among them name. There may be
+// none.
+func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rulefile.Loaded, error) {
+	var paths []string
+	var found []error
+	for _, s := range sources {
+		if !config.Looks(s.Data) {
+			paths = append(paths, s.Name)
+			continue
+		}
+		r.Configurations = append(r.Configurations, s.Name)
+		cfg, err := config.Load(s.Name)
+		if err != nil {
+			found = append(found, err)
+			continue
+		}
+		paths = append(paths, cfg.Rules.Paths...)
+		o.MergeDomains = o.MergeDomains || cfg.Rules.MergeDomains
+		o.ChargeDenied = o.ChargeDenied || cfg.Rules.ChargeDenied
+	}
+	if len(paths) == 0 {
+		return nil, errors.Join(found...)
+	}
+	loaded, err := rulefile.Load(o, paths...)
+	if loaded != nil {
+		r.Files = slices.Clone(r.Configurations)
+		for _, s := range loaded.Sources {
+			r.Files = append(r.Files, s.Name)
+		}
+	}
+	return loaded, errors.Join(append(found, err)...)
 }
 
 // warn adds what is legal and probably not meant.
@@ -163,11 +203,11 @@ func ruleMode(r *rules.Rule) string {
 
 func (r *checkReport) write(w io.Writer) error {
 	s := newStyle(w)
-	errors, warnings := 0, 0
+	failures, warnings := 0, 0
 	for i := range r.Findings {
 		r.Findings[i].write(w, s)
 		if r.Findings[i].Severity == "error" {
-			errors++
+			failures++
 		} else {
 			warnings++
 		}
@@ -175,8 +215,8 @@ func (r *checkReport) write(w io.Writer) error {
 	if len(r.Findings) > 0 {
 		fmt.Fprintln(w)
 	}
-	if errors > 0 {
-		_, err := fmt.Fprintf(w, "%s in %s\n", s.red(count(errors, "error")), count(len(r.Files), "file"))
+	if failures > 0 {
+		_, err := fmt.Fprintf(w, "%s in %s\n", s.red(count(failures, "error")), count(len(r.Files), "file"))
 		return err
 	}
 	rows := [][]string{{"RULE", "MATCHES", "PER", "LIMIT"}}
@@ -202,14 +242,21 @@ func (r *checkReport) write(w io.Writer) error {
 	if warnings > 0 {
 		verdict = s.yellow(count(warnings, "warning"))
 	}
-	_, err := fmt.Fprintf(w, "%s: %s in %s, digest %s\n", verdict, r.contents(), count(len(r.Files), "file"), r.Digest)
+	digest := ""
+	if r.Digest != "" {
+		digest = ", digest " + r.Digest
+	}
+	_, err := fmt.Fprintf(w, "%s: %s in %s%s\n", verdict, r.contents(), count(len(r.Files), "file"), digest)
 	return err
 }
 
 // contents says what the files hold: "3 rules", "2 limits in domain auth".
 func (r *checkReport) contents() string {
 	var parts []string
-	if len(r.Rules) > 0 || len(r.Domains) == 0 {
+	if n := len(r.Configurations); n > 0 {
+		parts = append(parts, count(n, "configuration"))
+	}
+	if len(r.Rules) > 0 || len(r.Domains) == 0 && len(r.Configurations) == 0 {
 		parts = append(parts, count(len(r.Rules), "rule"))
 	}
 	for _, d := range r.Domains {

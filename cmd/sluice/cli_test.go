@@ -89,7 +89,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"fmt", ""}, "yaml\nyml\n" + files},
 		{[]string{"explain", "--rules", ""}, "yaml\nyml\n" + files},
 		{[]string{"explain", ""}, nothing},
-		{[]string{"schema", ""}, "rules\nenvoy\ntest\n" + nothing},
+		{[]string{"schema", ""}, "rules\nenvoy\ntest\nservice\n" + nothing},
 		{[]string{"check", "-o", ""}, "text\njson\n" + nothing},
 		{[]string{"check", "--warnings", ""}, "fail\nok\noff\n" + nothing},
 	} {

@@ -42,6 +42,20 @@ func brokenRules(err error, paths []string) error {
 		count(len(found), "fault"), strings.Join(lines, "\n"), strings.Join(paths, " "))
 }
 
+// brokenConfig lists faults of a configuration one to a line.
+func brokenConfig(err error, file string) error {
+	found, other := faults(err)
+	if len(found) == 0 {
+		return other
+	}
+	lines := make([]string, 0, len(found))
+	for _, e := range leaves(err) {
+		lines = append(lines, "  "+printable(e.Error()))
+	}
+	return fmt.Errorf("the configuration has %s:\n%s\nto see the lines, run: sluice check %s",
+		count(len(found), "fault"), strings.Join(lines, "\n"), file)
+}
+
 // leaves are the single errors of joined ones.
 func leaves(err error) []error {
 	if err == nil {

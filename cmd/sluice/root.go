@@ -34,6 +34,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 const rootExample = `  sluice demo                                          # a limited API to play with
+  sluice serve                                         # the service that Envoy asks
   sluice check rules/                                  # are the rules sound?
   sluice test rules/                                   # do they limit what they should?
   sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
@@ -53,7 +54,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.AddCommand(
 		checkCommand(), testCommand(), explainCommand(), limitsCommand(),
-		fmtCommand(), schemaCommand(), demoCommand(), versionCommand(),
+		fmtCommand(), schemaCommand(), serveCommand(), demoCommand(), versionCommand(),
 	)
 	root.SetOut(stdout) // before the commands that ask for it when they are made
 	root.SetErr(stderr)

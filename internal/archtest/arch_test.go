@@ -55,6 +55,13 @@ var mayImport = map[string][]string{
 	"httplimit": {".", "rules", "internal/key"},
 	"grpclimit": {"."},
 
+	// The service: Envoy's protocol.
+	"internal/rls":      {".", "rules"},
+	"internal/rlstest":  {},
+	"internal/certtest": {},
+	"internal/server":   {},
+	"internal/config":   {"rules", "internal/strictyaml"},
+
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
@@ -135,6 +142,9 @@ var neverReach = map[string][]ban{
 	"grpclimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "./httplimit", why: "edges do not know each other"},
 	}),
+	"internal/rls":    slices.Concat(stores, suite, weight),
+	"internal/server": slices.Concat(stores, suite, ruleSets, weight),
+	"internal/config": slices.Concat(stores, suite, edges, protocols),
 }
 
 // tables is where the messages send the reader.

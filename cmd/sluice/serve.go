@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/rls"
+	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+func serveCommand() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the rate limit service that Envoy asks",
+		Long: "Run the rate limit service: Envoy's protocol (RLS v3) over gRPC, and health checks over HTTP.\n" +
+			"Without a configuration it keeps counts in memory, listens on this machine only and has a few rules to try.\n\n" +
+			"Rules and certificates are read again when they change, and on SIGHUP. SIGTERM ends it without failed requests.",
+		Example: "  sluice serve\n" +
+			"  sluice serve --config sluice.yaml\n" +
+			"  sluice check sluice.yaml             # is it sound? The rules it names are checked too",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg := config.Default()
+			if file != "" {
+				var err error
+				if cfg, err = config.Load(file); err != nil {
+					return brokenConfig(err, file)
+				}
+			}
+			return serve(c.Context(), cfg, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	c.Flags().StringVarP(&file, "config", "c", "", "the configuration, a YAML file")
+	_ = c.MarkFlagFilename("config", "yaml", "yml")
+	return c
+}
+
+// service is what sluice serve runs.
+type service struct {
+	cfg     config.Config
+	log     *slog.Logger
+	store   servedStore
+	limiter *sluice.Limiter
+	rules   func() *rules.Set
+	watcher *rulefile.Watcher // nil: the rules are built in
+	server  *server.Server
+}
+
+func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
+	s := &service{cfg: cfg, log: newLogger(cfg.Logging, stderr)}
+	if err := s.readRules(); err != nil {
+		return err
+	}
+	var err error
+	if s.store, err = s.openStore(); err != nil {
+		return err
+	}
+	defer s.store.close()
+	s.limiter, err = sluice.NewRules(s.store.Store, nil, append(s.store.options, sluice.WithEvents(s.events()))...)
+	if err != nil {
+		return err
+	}
+	if s.server, err = server.New(s.listeners()); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return s.run(ctx, stdout)
+}
+
+// run serves until the context ends.
+func (s *service) run(ctx context.Context, stdout io.Writer) error {
+	background, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	if s.watcher != nil {
+		running.Go(func() { _ = s.watcher.Run(background) })
+	}
+	running.Go(func() { s.onHangup(background) })
+	running.Go(func() { s.store.run(background) })
+	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "store", s.cfg.Store.Kind)
+	if s.watcher == nil {
+		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
+	}
+	err := s.server.Run(ctx)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain.Timeout)
+	defer cancel()
+	_ = s.limiter.Close(ending)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.log.Info("ended")
+	return nil
+}
+
+// onHangup has certificates read again on SIGHUP. The rules' watcher hears of it by itself.
+func (s *service) onHangup(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+			s.server.Reload()
+		}
+	}
+}
+
+// demoRules are what there is without rules.
+const demoRules = `domain: demo
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: minute, requests_per_unit: 5}
+`
+
+const serveGuide = `Sluice answers Envoy's rate limit protocol on %[1]s and health checks on %[2]s.
+Counts are in memory. There are no rules yet, but for the domain "demo": 5 a minute for each remote_address.
+In another terminal, six times:
+
+  grpcurl -plaintext -d '{"domain":"demo","descriptors":[{"entries":[{"key":"remote_address","value":"10.0.0.1"}]}]}' \
+    %[1]s envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit
+  curl http://%[2]s/readyz
+
+For rules of your own, name their files in sluice.yaml and run: sluice serve --config sluice.yaml
+
+  rules: {paths: [rules/]}
+
+ctrl-C ends it.
+`
+
+func (s *service) readRules() error {
+	o := rulefile.Options{MergeDomains: s.cfg.Rules.MergeDomains, ChargeDenied: s.cfg.Rules.ChargeDenied}
+	if len(s.cfg.Rules.Paths) == 0 {
+		cfg, err := rulefile.Parse(o, rulefile.Source{Name: "demo.yaml", Data: []byte(demoRules)})
+		if err != nil {
+			return err
+		}
+		set, err := rules.New(cfg)
+		s.rules = func() *rules.Set { return set }
+		return err
+	}
+	var err error
+	s.watcher, err = rulefile.NewWatcher(rulefile.WatchConfig{
+		Paths: s.cfg.Rules.Paths, Options: o, Hangup: true,
+		OnLoad: func(l *rulefile.Loaded) {
+			s.log.Info("rules changed", "digest", l.Digest, "files", len(l.Sources))
+			s.warnOfRules(l.Set)
+		},
+		OnError: func(err error) {
+			for _, fault := range leaves(err) {
+				s.log.Error("rules cannot be used: keeping the last good ones", "fault", fault.Error())
+			}
+		},
+	})
+	if err != nil {
+		return brokenRules(err, s.cfg.Rules.Paths)
+	}
+	s.rules = s.watcher.Set
+	s.warnOfRules(s.watcher.Set())
+	return nil
+}
+
+// warnOfRules says so if there is nothing that Envoy could ask about.
+func (s *service) warnOfRules(set *rules.Set) {
+	if len(set.Config().Domains) == 0 {
+		s.log.Warn("no rule file has a domain, so that nothing that Envoy asks is limited: write rules in Envoy's format")
+	}
+}
+
+func (s *service) events() sluice.Events {
+	return sluice.Events{
+		ServerAway: func(_ context.Context, n int, err error) {
+			s.log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
+		},
+		ServerBack: func(_ context.Context, n int) { s.log.Info("the store answers again", "server", n) },
+	}
+}
+
+// listeners says how the server is made.
+func (s *service) listeners() server.Config {
+	in, out := &s.cfg, server.Config{Log: s.log, DrainWait: s.cfg.Drain.Wait, DrainTimeout: s.cfg.Drain.Timeout}
+	if g := &in.GRPC; g.Address != config.Off {
+		out.GRPC = server.GRPC{
+			Address: g.Address, TLS: server.TLS{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA},
+			MaxConnections: int(g.MaxConnections), MaxStreams: uint32(g.MaxStreams), MaxHeaderBytes: uint32(g.MaxHeaderBytes),
+			MaxMessageBytes: int(g.MaxMessageBytes), MaxAge: g.MaxAge, MaxAgeGrace: g.MaxAgeGrace,
+			HealthNames: []string{"ratelimit", rls.ServiceName}, Reflection: g.Reflection,
+			Options: []grpc.ServerOption{rls.ServerOption()},
+			Register: func(r grpc.ServiceRegistrar) {
+				bounds := rls.Bounds{
+					Descriptors: int(in.RLS.MaxDescriptors), Entries: int(in.RLS.MaxEntries), Bytes: int(in.RLS.MaxBytes),
+				}
+				rls.Register(r, rls.NewDecider(s.limiter, s.rules, rlsOptions(&in.RLS)), bounds)
+			},
+		}
+	}
+	if h := &in.HTTP; h.Address != config.Off {
+		out.HTTP = server.HTTP{
+			Address: h.Address, TLS: server.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
+			MaxConnections: int(h.MaxConnections),
+		}
+	}
+	return out
+}
+
+func rlsOptions(c *config.RLS) rls.Options {
+	o := rls.Options{
+		Overrides: c.Overrides, NegativeHits: c.NegativeHits, Shadow: c.Shadow, Quota: c.Quota, Metadata: c.Metadata,
+	}
+	if c.Headers.Enabled {
+		o.Headers = rls.HeaderNames{Limit: c.Headers.Limit, Remaining: c.Headers.Remaining, Reset: c.Headers.Reset}
+	}
+	if c.Clients != nil {
+		o.Clients = rls.Clients{}
+		for name, domains := range c.Clients {
+			o.Clients[name] = rls.Domains{}
+			for _, d := range domains {
+				o.Clients[name][d] = true
+			}
+		}
+	}
+	return o
+}
+
+func newLogger(c config.Logging, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Level)) // one of its words
+	o := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/sluiceproject/sluice/internal/certtest"
+	"github.com/sluiceproject/sluice/internal/rlstest"
+)
+
+// load asks from several goroutines until it is stopped.
+type load struct {
+	asked   atomic.Int64
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+	steps   chan struct{} // one for each answer, if somebody waits
+}
+
+// startLoad asks again and again. A request that fails fails the test.
+func startLoad(t *testing.T, ask func(ctx context.Context) error) *load {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{stop: cancel, steps: make(chan struct{}, 1)}
+	for range 4 {
+		l.workers.Go(func() {
+			for ctx.Err() == nil {
+				if err := ask(context.WithoutCancel(ctx)); err != nil {
+					t.Errorf("request %d failed: %v", l.asked.Load(), err)
+					cancel()
+				}
+				l.asked.Add(1)
+				select {
+				case l.steps <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *load) end() {
+	l.stop()
+	l.workers.Wait()
+}
+
+// more waits until so many more requests were answered, or one failed.
+func (l *load) more(t *testing.T, n int64) {
+	t.Helper()
+	for until := l.asked.Load() + n; l.asked.Load() < until && !t.Failed(); {
+		<-l.steps
+	}
+}
+
+// A service that ends under load fails no request of clients that go elsewhere when they are told to.
+func TestServeDrainUnderLoad(t *testing.T) {
+	directory := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n")
+	cfg := fmt.Sprintf("rules: {paths: [%q]}", directory)
+	first, second := startServe(t, cfg), startServe(t, cfg)
+	r := manual.NewBuilderWithScheme("both")
+	r.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: first.grpc}, {Addr: second.grpc}}})
+	conn := connect(t, r.Scheme()+":///", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(r))
+	client := pb.NewRateLimitServiceClient(conn)
+	req, err := rlstest.Ask("d", "k=v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := startLoad(t, func(ctx context.Context) error {
+		_, err := client.ShouldRateLimit(ctx, req)
+		return err
+	})
+	l.more(t, 100)
+	first.signal(t, syscall.SIGTERM)
+	l.more(t, 100)
+	<-first.ended
+	l.more(t, 100)
+	l.end()
+	got := rlstest.Answer(t.Context(), client, "d", "k=v hits:0")
+	if got == "OK: OK 1000000/YEAR left 1000000" {
+		t.Error("the second was never asked")
+	}
+}
+
+// Certificates are replaced under load, again and again, and no connection fails.
+func TestServeCertificatesUnderLoad(t *testing.T) {
+	directory := t.TempDir()
+	in := func(name string) string { return filepath.Join(directory, name) }
+	clients := certtest.New(t)
+	pool := x509.NewCertPool()
+	var authorities []*certtest.Authority
+	for range 4 {
+		a := certtest.New(t)
+		pool.AppendCertsFromPEM(a.PEM)
+		authorities = append(authorities, a)
+	}
+	install := func(a *certtest.Authority) {
+		pair := a.Issue(t, "localhost")
+		for name, b := range map[string][]byte{"key": pair.Key, "crt": pair.Cert} {
+			if err := os.WriteFile(in(name+".new"), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(in(name+".new"), in(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(in("ca"), clients.PEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	install(authorities[0])
+	p := startServe(t, fmt.Sprintf(`
+rules: {paths: [%q]}
+listeners:
+  grpc: {address: '127.0.0.1:0', tls: {cert: %q, key: %q, client_ca: %q}}
+  http: {address: '127.0.0.1:0'}
+rls: {clients: {web: [d]}}
+`, rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n"), in("crt"), in("key"), in("ca")))
+
+	web, other := clients.Issue(t, "web"), clients.Issue(t, "other")
+	ask := func(ctx context.Context, domain string, pair certtest.Pair) (string, error) {
+		own, err := tls.X509KeyPair(pair.Cert, pair.Key)
+		if err != nil {
+			return "", err
+		}
+		conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+			MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: "localhost", Certificates: []tls.Certificate{own},
+		})))
+		if err != nil {
+			return "", err
+		}
+		defer conn.Close()
+		req, err := rlstest.Ask(domain, "k=v")
+		if err != nil {
+			return "", err
+		}
+		resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, req)
+		return resp.GetOverallCode().String(), err
+	}
+	l := startLoad(t, func(ctx context.Context) error { _, err := ask(ctx, "d", web); return err })
+	for _, a := range authorities[1:] {
+		l.more(t, 10)
+		install(a)
+		p.signal(t, syscall.SIGHUP)
+		p.await(t, "certificates changed")
+	}
+	l.more(t, 10)
+	l.end()
+	if got, err := ask(t.Context(), "other", web); err == nil {
+		t.Errorf("web may ask about another domain: %s", got)
+	}
+	if got, err := ask(t.Context(), "d", other); err == nil {
+		t.Errorf("others may ask about the domain: %s", got)
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/memcachestore"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// servedStore is a store with what belongs to it.
+type servedStore struct {
+	sluice.Store
+	options []sluice.Option           // of the limiter
+	run     func(ctx context.Context) // beside the service, until the context ends
+	close   func()
+}
+
+// openStore opens the store. A server that is away is no error: the rules' fail modes answer until it is there.
+func (s *service) openStore() (servedStore, error) {
+	c := &s.cfg.Store
+	o := servedStore{options: []sluice.Option{sluice.WithBudget(c.Budget)}, run: func(context.Context) {}, close: func() {}}
+	secure, err := storeTLS(&c.TLS)
+	if err != nil {
+		return o, fmt.Errorf("store: %w", err)
+	}
+	switch c.Kind {
+	case config.Redis:
+		r, err := redisstore.Open(redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, Prefix: c.Prefix})
+		if err != nil {
+			return o, fmt.Errorf("store: %w", err)
+		}
+		o.Store, o.close = r, r.Close
+		o.run = func(ctx context.Context) { _ = r.Heartbeat(ctx) }
+		o.options = append(o.options, sluice.WithNodes(r.Nodes))
+		s.ping(r)
+	case config.Memcached:
+		m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, TLS: secure, Prefix: c.Prefix})
+		if err != nil {
+			return o, fmt.Errorf("store: %w", err)
+		}
+		o.Store, o.close = m, func() { _ = m.Close() }
+		s.ping(m)
+	default:
+		m, err := memstore.Open(memstore.Config{Bytes: c.Bytes, Snapshot: c.Snapshot})
+		if err != nil {
+			return o, fmt.Errorf("store: %w", err)
+		}
+		o.Store = m
+		if c.Snapshot != "" {
+			o.close = func() {
+				if err := m.Save(); err != nil {
+					s.log.Error("the store cannot be saved", "error", err)
+				}
+			}
+		}
+	}
+	return o, nil
+}
+
+// ping says so if the store does not answer.
+func (s *service) ping(store interface{ Ping(context.Context) error }) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Store.Budget)
+	defer cancel()
+	if err := store.Ping(ctx); err != nil {
+		s.log.Error("the store does not answer yet: rules' on_failure does", "error", err)
+	}
+}
+
+// storeTLS is how a store's servers are spoken to, or nil if nothing is said about it.
+func storeTLS(c *config.StoreTLS) (*tls.Config, error) {
+	if *c == (config.StoreTLS{}) {
+		return nil, nil
+	}
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CA != "" {
+		b, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, err
+		}
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(b) {
+			return nil, fmt.Errorf("%s: there is no certificate in it", c.CA)
+		}
+	}
+	if c.Cert != "" {
+		if _, err := tls.LoadX509KeyPair(c.Cert, c.Key); err != nil {
+			return nil, err
+		}
+		// Read for each connection, so that they can be replaced.
+		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+			return &pair, err
+		}
+	}
+	return secure, nil
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/sluiceproject/sluice/internal/rls"
+	"github.com/sluiceproject/sluice/internal/rlstest"
+)
+
+// asProgram has the test's own binary be the program, race detector and all.
+const asProgram = "SLUICE_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// process is a running sluice serve.
+type process struct {
+	cmd        *exec.Cmd
+	grpc, http string
+	ended      chan struct{}
+	stdout     bytes.Buffer // to be read when it has ended
+	err        error        // likewise
+
+	mu    sync.Mutex
+	lines []string      // of the log
+	more  chan struct{} // closed when there is another line
+}
+
+var served = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+)`)
+
+// startServe runs sluice serve with a configuration until the test ends. Listeners that it does not mention are on free
+// ports.
+func startServe(t *testing.T, cfg string, env ...string) *process {
+	t.Helper()
+	if !strings.Contains(cfg, "listeners:") {
+		cfg += "\nlisteners: {grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}}\n"
+	}
+	file := filepath.Join(t.TempDir(), "sluice.yaml")
+	write(t, file, cfg)
+	p := &process{cmd: exec.Command(os.Args[0], "serve", "--config", file), ended: make(chan struct{}), more: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0"), env...)
+	p.cmd.Stdout = &p.stdout
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.read(stderr)
+	t.Cleanup(func() {
+		p.signal(t, syscall.SIGTERM)
+		if <-p.ended; p.err != nil {
+			t.Errorf("sluice serve ends with %v\n%s", p.err, strings.Join(p.log(), "\n"))
+		}
+	})
+	m := served.FindStringSubmatch(p.await(t, "msg=serving"))
+	p.grpc, p.http = m[1], m[2]
+	return p
+}
+
+func (p *process) read(stderr io.Reader) {
+	defer close(p.ended)
+	for s := bufio.NewScanner(stderr); s.Scan(); {
+		p.mu.Lock()
+		p.lines = append(p.lines, s.Text())
+		close(p.more)
+		p.more = make(chan struct{})
+		p.mu.Unlock()
+	}
+	p.err = p.cmd.Wait()
+}
+
+func (p *process) log() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lines
+}
+
+// await waits for a line of the log that holds the text, and forgets it and those before.
+func (p *process) await(t *testing.T, text string) string {
+	t.Helper()
+	for {
+		p.mu.Lock()
+		for i, line := range p.lines {
+			if strings.Contains(line, text) {
+				p.lines = p.lines[i+1:]
+				p.mu.Unlock()
+				return line
+			}
+		}
+		more := p.more
+		p.mu.Unlock()
+		select {
+		case <-more:
+		case <-p.ended:
+			t.Fatalf("sluice serve ended without saying %q:\n%s", text, strings.Join(p.log(), "\n"))
+		}
+	}
+}
+
+func (p *process) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	select {
+	case <-p.ended:
+	default:
+		if err := p.cmd.Process.Signal(s); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// connect connects to addresses, the first that answers.
+func connect(t *testing.T, target string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	if len(opts) == 0 {
+		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	}
+	conn, err := grpc.NewClient(target, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func (p *process) client(t *testing.T) pb.RateLimitServiceClient {
+	t.Helper()
+	return pb.NewRateLimitServiceClient(connect(t, p.grpc))
+}
+
+func (p *process) get(t *testing.T, path string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// rulesDir is a directory with rules of the domain d.
+func rulesDir(t *testing.T, descriptors string) string {
+	t.Helper()
+	directory := t.TempDir()
+	write(t, filepath.Join(directory, "d.yaml"), "domain: d\ndescriptors:\n"+descriptors)
+	return directory
+}
+
+// The program answers all that is to be said about matching, several descriptors and answers.
+func TestServeCases(t *testing.T) {
+	for _, g := range rlstest.Groups(true) {
+		directory := t.TempDir()
+		g.Write(t, directory, func(name, text string) error { return os.WriteFile(name, []byte(text), 0o600) })
+		s := g.Settings
+		p := startServe(t, fmt.Sprintf(`
+rules: {paths: [%q]}
+rls: {shadow: %v, quota: %v, metadata: %v, overrides: %v, negative_hits: %v, headers: {enabled: %v}}
+`, directory, s.Shadow, s.Quota, s.Metadata, s.Overrides, s.Negative, s.Headers))
+		g.Run(t, p.client(t))
+	}
+}
+
+// Without rules there are some to try, and what to try is said.
+func TestServeDemo(t *testing.T) {
+	p := startServe(t, "")
+	for i := range 6 {
+		want := fmt.Sprintf("OK: OK 5/MINUTE left %d", 4-i)
+		got := rlstest.Answer(t.Context(), p.client(t), "demo", "remote_address=10.0.0.1")
+		if i == 0 && got != want || i > 0 && !strings.Contains(got, " 5/MINUTE left ") { // a minute may end in between
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz"} {
+		if got := p.get(t, path); got != http.StatusOK {
+			t.Errorf("%s answers %d", path, got)
+		}
+	}
+	for _, path := range []string{"/", "/debug/pprof/", "/metrics"} {
+		if got := p.get(t, path); got != http.StatusNotFound {
+			t.Errorf("%s answers %d: nothing is shown that was not asked for", path, got)
+		}
+	}
+	for _, name := range []string{"", "ratelimit", rls.ServiceName} {
+		resp, err := healthpb.NewHealthClient(connect(t, p.grpc)).Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q: %v, %v", name, resp, err)
+		}
+	}
+	if got := reflected(t, p.grpc); got != "envoy/service/ratelimit/v3/rls.proto" {
+		t.Errorf("reflection says that the protocol is in %q", got)
+	}
+	p.signal(t, syscall.SIGTERM)
+	<-p.ended
+	for _, want := range []string{"grpcurl", "curl http://" + p.http + "/readyz", p.grpc, "sluice serve --config"} {
+		if !strings.Contains(p.stdout.String(), want) {
+			t.Errorf("it does not say %s:\n%s", want, &p.stdout)
+		}
+	}
+}
+
+// reflected asks as grpcurl does in which file the service is described, and returns its name.
+func reflected(t *testing.T, address string) string {
+	t.Helper()
+	stream, err := reflectionpb.NewServerReflectionClient(connect(t, address)).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&reflectionpb.ServerReflectionRequest{
+		MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: rls.ServiceName},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil { // or the service waits for more at its end
+		t.Fatal(err)
+	}
+	for _, b := range resp.GetFileDescriptorResponse().GetFileDescriptorProto() {
+		var file descriptorpb.FileDescriptorProto
+		if err := proto.Unmarshal(b, &file); err != nil {
+			t.Fatal(err)
+		}
+		if len(file.GetService()) > 0 {
+			return file.GetName()
+		}
+	}
+	return ""
+}
+
+// Rules are read again when they change and on SIGHUP; those that are at fault leave the good ones.
+func TestServeReload(t *testing.T) {
+	directory := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	file := filepath.Join(directory, "d.yaml")
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", directory))
+	client := p.client(t)
+	expect := func(want string) {
+		t.Helper()
+		if got := rlstest.Answer(t.Context(), client, "d", "k=v"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	expect("OK: OK 1/YEAR left 0")
+	expect("OVER_LIMIT: OVER_LIMIT 1/YEAR left 0")
+	write(t, file, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: many}}\n")
+	p.signal(t, syscall.SIGHUP)
+	if line := p.await(t, "keeping the last good ones"); !strings.Contains(line, "d.yaml:3:") || !strings.Contains(line, "requests_per_unit") {
+		t.Errorf("the log says %s", line)
+	}
+	expect("OVER_LIMIT: OVER_LIMIT 1/YEAR left 0")
+	write(t, file, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 5}}\n")
+	p.await(t, "rules changed")
+	expect("OK: OK 5/YEAR left 3")
+	write(t, file, "rules: [{name: a, limit: 1/s}]\n")
+	p.await(t, "no rule file has a domain")
+	expect("OK: OK")
+}

@@ -1,0 +1,71 @@
+package config
+
+import (
+	"strings"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+)
+
+// check finds settings that are sound by themselves and not together.
+func (d *decoder) check(root *strictyaml.Node) {
+	c := d.to
+	at := func(name string) *strictyaml.Node { return find(root, name) }
+	d.checkTLS("listeners.grpc.tls", &c.GRPC.TLS, at)
+	d.checkTLS("listeners.http.tls", &c.HTTP.TLS, at)
+	if c.GRPC.Address == Off && c.HTTP.Address == Off {
+		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
+	}
+	switch {
+	case c.Store.Kind == Redis && c.Store.URL == "":
+		d.Fault(at("store.kind"), "store.kind: redis needs a url: write url: redis://localhost:6379 below it")
+	case c.Store.Kind == Redis && !hasScheme(c.Store.URL, "redis://", "rediss://", "unix://"):
+		d.Fault(at("store.url"), "store.url: write a URL that begins with redis://, rediss:// for TLS, or unix://")
+	}
+	if n := at("store.tls"); n != nil {
+		switch {
+		case c.Store.Kind == Memory:
+			d.Fault(n, "store.tls: a store in memory has no servers: remove it, or change kind")
+		case (c.Store.TLS.Cert == "") != (c.Store.TLS.Key == ""):
+			d.Fault(n, "store.tls: a certificate and its key go together: set cert and key, or neither")
+		case c.Store.Kind == Redis && !hasScheme(c.Store.URL, "rediss://"):
+			d.Fault(n, "store.tls: the url is without TLS: let it begin with rediss://")
+		}
+	}
+	for name, kind := range map[string]string{
+		"store.url": Redis, "store.password_file": Redis, "store.servers": Memcached, "store.memory": Memory, "store.snapshot": Memory,
+	} {
+		if n := at(name); n != nil && c.Store.Kind != kind {
+			d.Fault(n, "%s: is for kind: %s, and this is %s: remove it, or change kind", name, kind, c.Store.Kind)
+		}
+	}
+	if n := at("rls.clients"); n != nil && c.GRPC.TLS.ClientCA == "" {
+		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")
+	}
+}
+
+func (d *decoder) checkTLS(name string, t *TLS, at func(string) *strictyaml.Node) {
+	n := at(name)
+	if n != nil && (t.Cert == "" || t.Key == "") {
+		d.Fault(n, "%s: TLS needs both a certificate and its key: set cert and key", name)
+	}
+}
+
+func hasScheme(url string, schemes ...string) bool {
+	for _, s := range schemes {
+		if strings.HasPrefix(url, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// find is the node of a setting or section, or nil if the file does not have it.
+func find(n *strictyaml.Node, name string) *strictyaml.Node {
+	for part := range strings.SplitSeq(name, ".") {
+		if n == nil {
+			return nil
+		}
+		n = n.Field(part)
+	}
+	return n
+}

@@ -1,0 +1,210 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Config is what a file says. [Default] is what none says.
+type Config struct {
+	GRPC    GRPC
+	HTTP    HTTP
+	Drain   Drain
+	Store   Store
+	Rules   Rules
+	RLS     RLS
+	Logging Logging
+}
+
+// Off in place of an address is no listener.
+const Off = "off"
+
+// TLS are the files of a listener's certificates.
+type TLS struct{ Cert, Key, ClientCA string }
+
+// GRPC is the listener for Envoy's protocol.
+type GRPC struct {
+	Address         string
+	TLS             TLS
+	MaxConnections  int64
+	MaxStreams      int64
+	MaxHeaderBytes  int64
+	MaxMessageBytes int64
+	MaxAge          time.Duration
+	MaxAgeGrace     time.Duration
+	Reflection      bool
+}
+
+// HTTP is the listener for health checks.
+type HTTP struct {
+	Address        string
+	TLS            TLS
+	MaxConnections int64
+}
+
+// Drain is how the service ends.
+type Drain struct{ Wait, Timeout time.Duration }
+
+// Kinds of stores.
+const (
+	Memory    = "memory"
+	Redis     = "redis"
+	Memcached = "memcached"
+)
+
+// Store is where counts are kept.
+type Store struct {
+	Kind         string
+	URL          string   // of Redis
+	PasswordFile string   // of Redis
+	Servers      []string // of Memcached
+	TLS          StoreTLS
+	Prefix       string
+	Bytes        int64  // of memory
+	Snapshot     string // of memory
+	Budget       time.Duration
+}
+
+// StoreTLS are the files for connections to a store's servers.
+type StoreTLS struct{ CA, Cert, Key string }
+
+// Rules are where the rules are.
+type Rules struct {
+	Paths        []string
+	MergeDomains bool
+	ChargeDenied bool
+}
+
+// RLS is what is said to Envoy, and what it may ask.
+type RLS struct {
+	MaxDescriptors, MaxEntries, MaxBytes int64
+	Overrides, NegativeHits              bool
+	Shadow, Quota                        bool
+	Metadata                             bool
+	Headers                              Headers
+	Clients                              map[string][]string // domains by the name in a client's certificate; nil: all
+}
+
+// Headers are names of headers that tell about limits.
+type Headers struct {
+	Enabled                 bool
+	Limit, Remaining, Reset string
+}
+
+// Logging is how logs are written.
+type Logging struct{ Level, Format string }
+
+// Default is the configuration without a file.
+func Default() Config {
+	var c Config
+	d := decoder{to: &c}
+	for i := range settings {
+		if text := settings[i].Default; text != "" {
+			root, _ := strictyaml.Parse([]byte(text))
+			settings[i].read(&d, root)
+		}
+	}
+	if d.Count() > 0 {
+		faults, _ := d.Faults()
+		panic(fmt.Sprint("config: a default is at fault: ", faults)) // the tests look at each
+	}
+	return c
+}
+
+// Load reads a file. The error joins all faults, each a [*rules.Error]. Paths in it are taken from the file's directory.
+func Load(path string) (Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return Config{}, err
+	}
+	c, err := Parse(path, data, os.LookupEnv)
+	if err != nil {
+		return Config{}, err
+	}
+	c.resolve(filepath.Dir(path))
+	return c, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	fault := func(format string, args ...any) error {
+		return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
+	}
+	f, err := os.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fault("there is no such file")
+	case err != nil:
+		return nil, fault("cannot be read: %v", errors.Unwrap(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, strictyaml.MaxBytes+1))
+	if err != nil {
+		return nil, fault("cannot be read: %v", errors.Unwrap(err))
+	}
+	return data, nil
+}
+
+// Parse reads the content of a file. Variables are looked up with env.
+func Parse(name string, data []byte, env func(string) (string, bool)) (Config, error) {
+	c := Default()
+	d := decoder{to: &c, env: env}
+	root, found := strictyaml.Parse(data)
+	if root != nil && root.Kind != strictyaml.Null {
+		d.section(root, tree, "")
+		if len(found) == 0 && d.Count() == 0 {
+			d.check(root)
+		}
+	}
+	faults, more := d.Faults()
+	found = append(found, faults...)
+	if len(found) == 0 {
+		return c, nil
+	}
+	var all []error
+	for _, f := range found {
+		all = append(all, &rules.Error{At: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
+	}
+	if more > 0 {
+		all = append(all, &rules.Error{At: rules.Position{File: name}, Msg: fmt.Sprintf("there are %d more faults", more)})
+	}
+	return Config{}, errors.Join(all...)
+}
+
+// resolve takes relative paths from a directory.
+func (c *Config) resolve(directory string) {
+	paths := []*string{
+		&c.GRPC.TLS.Cert, &c.GRPC.TLS.Key, &c.GRPC.TLS.ClientCA, &c.HTTP.TLS.Cert, &c.HTTP.TLS.Key, &c.HTTP.TLS.ClientCA,
+		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
+	}
+	for i := range c.Rules.Paths {
+		paths = append(paths, &c.Rules.Paths[i])
+	}
+	for _, p := range paths {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(directory, *p)
+		}
+	}
+}
+
+// Looks tells whether a file is a service's configuration, as distinct from rules: those have a list of rules, or none of
+// its sections.
+func Looks(data []byte) bool {
+	root, _ := strictyaml.Parse(data)
+	if root == nil || root.Kind != strictyaml.Mapping {
+		return false
+	}
+	for name := range tree.below {
+		if n := root.Field(name); n != nil && (name != "rules" || n.Kind == strictyaml.Mapping) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,337 @@
+package config_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+var update = flag.Bool("update", false, "write the table of settings into docs/service.md")
+
+func noEnv(string) (string, bool) { return "", false }
+
+// Every setting has its place in the file and is read: a file with all of them is sound.
+const all = `
+listeners:
+  grpc:
+    address: unix:///run/sluice.sock
+    tls: {cert: a.crt, key: a.key, client_ca: /ca.crt}
+    max_connections: 5
+    max_streams: 6
+    max_header_size: 8KiB
+    max_message_size: 1MiB
+    max_connection_age: 7m
+    max_connection_age_grace: 8s
+    reflection: false
+  http:
+    address: "[::1]:80"
+    tls: {cert: b.crt, key: b.key, client_ca: c.crt}
+    max_connections: 9
+  drain: {wait: 5s, timeout: 6s}
+store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms}
+rules: {paths: [a, /b], merge_domains: true, charge_denied: true}
+rls:
+  max_descriptors: 10
+  max_entries: 11
+  max_bytes: 12
+  overrides: true
+  negative_hits: true
+  shadow: true
+  quota: true
+  metadata: true
+  headers: {enabled: true, limit: L, remaining: R, reset: S}
+  clients: {web.example.com: [web, api], "spiffe://x/y": "*"}
+logging: {level: debug, format: json}
+`
+
+// redis has the settings that go with Redis only.
+const redis = `
+store:
+  kind: redis
+  url: rediss://h
+  password_file: p
+  tls: {ca: /a, cert: c, key: k}
+`
+
+func TestRedisSettings(t *testing.T) {
+	c, err := config.Parse("f", []byte(redis), noEnv)
+	want := config.Store{
+		Kind: "redis", URL: "rediss://h", PasswordFile: "p", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:",
+		TLS: config.StoreTLS{CA: "/a", Cert: "c", Key: "k"}, Bytes: 256 << 20, Budget: 10 * time.Millisecond,
+	}
+	if got, want := dump(t, c.Store), dump(t, want); err != nil || got != want {
+		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+}
+
+func TestAllSettings(t *testing.T) {
+	directory := t.TempDir()
+	path := filepath.Join(directory, "sluice.yaml")
+	if err := os.WriteFile(path, []byte(all), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(directory, name) }
+	want := config.Config{
+		GRPC: config.GRPC{
+			Address: "unix:///run/sluice.sock", TLS: config.TLS{Cert: in("a.crt"), Key: in("a.key"), ClientCA: "/ca.crt"},
+			MaxConnections: 5, MaxStreams: 6, MaxHeaderBytes: 8 << 10, MaxMessageBytes: 1 << 20,
+			MaxAge: 7 * time.Minute, MaxAgeGrace: 8 * time.Second,
+		},
+		HTTP: config.HTTP{
+			Address: "[::1]:80", TLS: config.TLS{Cert: in("b.crt"), Key: in("b.key"), ClientCA: in("c.crt")}, MaxConnections: 9,
+		},
+		Drain: config.Drain{Wait: 5 * time.Second, Timeout: 6 * time.Second},
+		Store: config.Store{
+			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "x:", Bytes: 2 << 30, Snapshot: in("state"),
+			Budget: 20 * time.Millisecond,
+		},
+		Rules: config.Rules{Paths: []string{in("a"), "/b"}, MergeDomains: true, ChargeDenied: true},
+		RLS: config.RLS{
+			MaxDescriptors: 10, MaxEntries: 11, MaxBytes: 12, Overrides: true, NegativeHits: true, Shadow: true, Quota: true,
+			Metadata: true, Headers: config.Headers{Enabled: true, Limit: "L", Remaining: "R", Reset: "S"},
+			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
+		},
+		Logging: config.Logging{Level: "debug", Format: "json"},
+	}
+	if got, want := dump(t, c), dump(t, want); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for _, s := range config.Settings() {
+		last := s.Name[strings.LastIndex(s.Name, ".")+1:]
+		if !strings.Contains(all+redis, last+":") && s.Name != "store.servers" {
+			t.Errorf("%s is not in the file with all settings", s.Name)
+		}
+	}
+}
+
+func dump(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// The defaults are those of the table, and an empty file has them.
+func TestDefault(t *testing.T) {
+	c := config.Default()
+	want := config.Config{
+		GRPC: config.GRPC{
+			Address: "127.0.0.1:8081", MaxConnections: 10000, MaxStreams: 250, MaxHeaderBytes: 16 << 10, MaxMessageBytes: 64 << 10,
+			MaxAge: 30 * time.Minute, MaxAgeGrace: time.Minute, Reflection: true,
+		},
+		HTTP:  config.HTTP{Address: "127.0.0.1:8080", MaxConnections: 10000},
+		Drain: config.Drain{Timeout: 20 * time.Second},
+		Store: config.Store{
+			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:", Bytes: 256 << 20, Budget: 10 * time.Millisecond,
+		},
+		RLS: config.RLS{
+			MaxDescriptors: 32, MaxEntries: 16, MaxBytes: 1024,
+			Headers: config.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
+		},
+		Logging: config.Logging{Level: "info", Format: "text"},
+	}
+	if got, want := dump(t, c), dump(t, want); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for _, text := range []string{"", "# nothing\n", "{}"} {
+		empty, err := config.Parse("f", []byte(text), noEnv)
+		if got := dump(t, empty); err != nil || got != dump(t, want) {
+			t.Errorf("%q: got %s, %v", text, got, err)
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"unknown section", "lsteners: {}", `f:1:1: there is no key "lsteners": did you mean "listeners"?`},
+		{"unknown setting", "rls: {max: 3}", `f:1:7: rls: there is no key "max": use clients, headers, max_bytes, max_descriptors, max_entries, metadata, negative_hits, overrides, quota or shadow`},
+		{"no mapping", "store: memory", `f:1:8: store: is "memory": write a mapping, key: value`},
+		{"a section that is empty", "store:", `f:1:7: store: is empty: write key: value below it, or remove it`},
+		{"a list in place of all", "- a", `f:1:1: is a list: write a mapping, key: value`},
+		{"a value that is empty", "store: {kind: }", `f:1:15: store.kind: is nothing: write memory, redis or memcached`},
+		{"address", "listeners: {grpc: {address: localhost}}", `f:1:29: listeners.grpc.address: is "localhost": write host:port such as 127.0.0.1:8081 or :8081 for all of the machine's addresses, unix:///path, or off`},
+		{"port", "listeners: {http: {address: ':http'}}", `f:1:29: listeners.http.address: is ":http": write host:port such as 127.0.0.1:8081 or :8081 for all of the machine's addresses, unix:///path, or off`},
+		{"no path", "listeners: {grpc: {address: 'unix://'}}", `f:1:29: listeners.grpc.address: is "unix://": there is no path: write unix:///run/sluice.sock`},
+		{"all off", "listeners: {grpc: {address: off}, http: {address: off}}", `f:1:12: listeners: all listeners are off: leave one on`},
+		{"size without unit", "store: {memory: 5}", `f:1:17: store.memory: is 5: write a size such as 512B, 64KiB, 16MiB or 2GiB`},
+		{"too small", "listeners: {grpc: {max_message_size: 10B}}", `f:1:38: listeners.grpc.max_message_size: 10B is not between 1KiB and 16MiB`},
+		{"number", "rls: {max_bytes: 0}", `f:1:18: rls.max_bytes: 0 is not between 1 and 1048576`},
+		{"duration", "store: {budget: 10}", `f:1:17: store.budget: 10 has no unit: write 10s for seconds, or another duration such as 10m, 1h30m or 7d`},
+		{"no duration", "listeners: {drain: {timeout: 0s}}", `f:1:30: listeners.drain.timeout: is "0s": write a duration above zero`},
+		{"boolean", "rls: {shadow: yes}", `f:1:15: rls.shadow: is "yes": write true or false`},
+		{"key without certificate", "listeners: {grpc: {tls: {key: k}}}", `f:1:25: listeners.grpc.tls: TLS needs both a certificate and its key: set cert and key`},
+		{"redis without url", "store: {kind: redis}", `f:1:15: store.kind: redis needs a url: write url: redis://localhost:6379 below it`},
+		{"url without redis", "store: {url: 'redis://h'}", `f:1:14: store.url: is for kind: redis, and this is memory: remove it, or change kind`},
+		{"TLS for memory", "store: {tls: {ca: c}}", `f:1:14: store.tls: a store in memory has no servers: remove it, or change kind`},
+		{"half of a pair", "store: {kind: memcached, tls: {cert: c}}", `f:1:31: store.tls: a certificate and its key go together: set cert and key, or neither`},
+		{"TLS without TLS", "store: {kind: redis, url: 'redis://h', tls: {ca: c}}", `f:1:45: store.tls: the url is without TLS: let it begin with rediss://`},
+		{"not a url of redis", "store: {kind: redis, url: 'http://secret'}", `f:1:27: store.url: write a URL that begins with redis://, rediss:// for TLS, or unix://`},
+		{"clients without certificates", "rls: {clients: {a: b}}", `f:1:16: rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca`},
+		{"clients without domains", "rls: {clients: {a: []}}", `f:1:20: rls.clients: the list is empty: write a domain, or "*" for all of them`},
+		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
+		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use listeners, logging, rls, rules or store`},
+		{"several", "rls: {shadow: 1, quota: 2}\nlogging: {level: x}", `f:1:15: rls.shadow: is 1: write true or false
+f:1:25: rls.quota: is 2: write true or false
+f:2:18: logging.level: is "x": write debug, info, warn or error`},
+		{"no YAML", "a: [", `f:1:1: there is a , ] or } where a value should be, or a [ or { without an end`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := config.Parse("f", []byte(tt.text), noEnv)
+			if err == nil {
+				t.Fatal("it is taken")
+			}
+			if got := err.Error(); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			var e *rules.Error
+			if !errors.As(err, &e) || e.At.Line == 0 {
+				t.Errorf("%v has no place", err)
+			}
+		})
+	}
+}
+
+func TestVariables(t *testing.T) {
+	env := map[string]string{"PASSWORD": "p:${X}", "N": "7", "EMPTY": ""}
+	look := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	c, err := config.Parse("f", []byte(`
+store: {kind: redis, url: "redis://u:${PASSWORD}@h/$$1${EMPTY}"}
+rls:
+  max_entries: ${N}
+rules: {paths: [a, "${N}/b"]}
+`), look)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Store.URL != "redis://u:p:${X}@h/$1" || c.RLS.MaxEntries != 7 || c.Rules.Paths[1] != "7/b" {
+		t.Errorf("got %q, %d, %q", c.Store.URL, c.RLS.MaxEntries, c.Rules.Paths)
+	}
+}
+
+func TestLooks(t *testing.T) {
+	for text, want := range map[string]bool{
+		"listeners: {}": true, "rules: {paths: [x]}": true, "store: {}\nrules: {}": true, all: true,
+		"rules: [{name: a}]": false, "domain: d": false, "": false, "- a": false, "[": false, "attributes: {}\nrules:\n  - {}": false,
+	} {
+		if got := config.Looks([]byte(text)); got != want {
+			t.Errorf("%q looks like a configuration: %v", text, got)
+		}
+	}
+}
+
+func TestNoFile(t *testing.T) {
+	for _, path := range []string{filepath.Join(t.TempDir(), "none.yaml"), t.TempDir()} {
+		if _, err := config.Load(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+// The schema takes what is taken, and refuses misspelt keys and wrong types.
+func TestSchema(t *testing.T) {
+	b, err := config.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document any
+	if err := json.Unmarshal(b, &document); err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("service.json", document); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("service.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(text string) error {
+		var v any
+		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		return schema.Validate(v)
+	}
+	if err := check(all); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{
+		"lsteners: {}", "rls: {max_bytes: x}", "rls: {shadow: maybe}", "store: {kind: x}", "store: {budget: 10}", "rules: []",
+	} {
+		if check(text) == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+}
+
+// The configurations that docs/service.md shows are sound.
+func TestShown(t *testing.T) {
+	b, err := os.ReadFile("../../docs/service.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(b), "```yaml\n")
+	for _, part := range parts[1:] {
+		text, _, _ := strings.Cut(part, "```")
+		if _, err := config.Parse("shown", []byte(text), func(string) (string, bool) { return "value", true }); err != nil {
+			t.Errorf("%v in\n%s", err, text)
+		}
+	}
+	if len(parts) < 3 {
+		t.Errorf("%d configurations are shown", len(parts)-1)
+	}
+}
+
+// docs/service.md has the table of all settings as the code has it.
+func TestDocumented(t *testing.T) {
+	const path = "../../docs/service.md"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- settings -->\n", "<!-- end of settings -->"
+	head, rest, found := strings.Cut(string(b), begin)
+	got, tail, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the settings", path)
+	}
+	want := "\n" + config.Table() + "\n"
+	if got == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s has not the settings of the code: go test ./internal/config -update writes them", path)
+	}
+	if err := os.WriteFile(path, []byte(head+begin+want+end+tail), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(all))
+	f.Add([]byte("listeners: {grpc: {tls: {key: ${X}}}}\nstore: [a]\nrls: {clients: {a: {b: c}}}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := config.Parse("f", b, noEnv); err != nil && err.Error() == "" {
+			t.Error("a fault without words")
+		}
+		config.Looks(b)
+	})
+}

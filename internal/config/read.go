@@ -1,0 +1,267 @@
+package config
+
+import (
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+)
+
+type seconds = time.Duration
+
+// decoder reads a file into a configuration.
+type decoder struct {
+	strictyaml.Decoder
+	to   *Config
+	env  func(string) (string, bool)
+	name string // of the setting that is read
+}
+
+// section is where settings stand.
+type section struct {
+	below map[string]*section
+	read  func(*decoder, *strictyaml.Node) // of a setting
+}
+
+// tree has the settings by their names.
+var tree = func() *section {
+	top := &section{below: map[string]*section{}}
+	for i := range settings {
+		at := top
+		for name := range strings.SplitSeq(settings[i].Name, ".") {
+			if at.below[name] == nil {
+				at.below[name] = &section{below: map[string]*section{}}
+			}
+			at = at.below[name]
+		}
+		at.read = settings[i].read
+	}
+	return top
+}()
+
+// section reads a mapping of settings and further sections.
+func (d *decoder) section(n *strictyaml.Node, s *section, what string) {
+	if !d.IsMapping(n, what) {
+		return
+	}
+	for _, field := range n.Fields {
+		name := field.Key.Text
+		below := s.below[name]
+		switch {
+		case below == nil:
+			d.UnknownKey(field.Key, what, known(s), nil)
+		case below.read != nil:
+			d.name = under(what, name)
+			if value := d.expand(field.Value); value != nil {
+				below.read(d, value)
+			}
+		default:
+			d.section(field.Value, below, under(what, name))
+		}
+	}
+}
+
+// under is the name of what stands in a section.
+func under(what, name string) string {
+	if what == "" {
+		return name
+	}
+	return what + "." + name
+}
+
+// known lists the keys of a section.
+func known(s *section) []string {
+	fields := strictyaml.Fields[section]{}
+	for name := range s.below {
+		fields[name] = nil
+	}
+	return fields.Keys()
+}
+
+var variable = regexp.MustCompile(`\$(\$|\{[^}]*\})`)
+
+// expand puts environment variables into the texts of a value: ${NAME}. $$ is a $. It returns nil if one is missing.
+func (d *decoder) expand(n *strictyaml.Node) *strictyaml.Node {
+	c := *n
+	sound := true
+	switch n.Kind {
+	case strictyaml.Scalar:
+		c.Text = variable.ReplaceAllStringFunc(n.Text, func(v string) string {
+			if v == "$$" {
+				return "$"
+			}
+			name := v[2 : len(v)-1]
+			value, ok := d.env(name)
+			if !ok {
+				d.Fault(n, "%s: there is no environment variable %s: set it, or write $$ for a $", d.name, strictyaml.Quote(name))
+				sound = false
+			}
+			return value
+		})
+	case strictyaml.Sequence:
+		c.Items = make([]*strictyaml.Node, len(n.Items))
+		for i, item := range n.Items {
+			c.Items[i] = d.expand(item)
+			sound = sound && c.Items[i] != nil
+		}
+	case strictyaml.Mapping:
+		c.Fields = make([]strictyaml.Field, len(n.Fields))
+		for i, f := range n.Fields {
+			c.Fields[i] = strictyaml.Field{Key: f.Key, Value: d.expand(f.Value)}
+			sound = sound && c.Fields[i].Value != nil
+		}
+	}
+	if !sound {
+		return nil
+	}
+	return &c
+}
+
+// Readers of the kinds of values there are.
+
+func text(to func(*Config) *string) func(*decoder, *strictyaml.Node) {
+	return func(d *decoder, n *strictyaml.Node) {
+		if s, ok := d.String(n, d.name); ok {
+			*to(d.to) = s
+		}
+	}
+}
+
+func texts(to func(*Config) *[]string) func(*decoder, *strictyaml.Node) {
+	return func(d *decoder, n *strictyaml.Node) {
+		items, ok := d.Strings(n, d.name)
+		if !ok {
+			return
+		}
+		if len(items) == 0 {
+			d.Fault(n, "%s: the list is empty: write an entry, or remove it", d.name)
+			return
+		}
+		list := make([]string, len(items))
+		for i := range items {
+			list[i] = items[i].Text
+		}
+		*to(d.to) = list
+	}
+}
+
+func word(to func(*Config) *string, words ...string) func(*decoder, *strictyaml.Node) {
+	return func(d *decoder, n *strictyaml.Node) {
+		if i, ok := d.OneOf(n, d.name, words...); ok {
+			*to(d.to) = words[i]
+		}
+	}
+}
+
+func boolean(to func(*Config) *bool) func(*decoder, *strictyaml.Node) {
+	return func(d *decoder, n *strictyaml.Node) {
+		if b, ok := d.Bool(n, d.name); ok {
+			*to(d.to) = b
+		}
+	}
+}
+
+func number(to func(*Config) *int64, least, most int64) func(*decoder, *strictyaml.Node) {
+	return func(d *decoder, n *strictyaml.Node) {
+		if i, ok := d.Int(n, d.name, least, most); ok {
+			*to(d.to) = i
+		}
+	}
+}
+
+func duration(to func(*Config) *time.Duration) func(*decoder, *strictyaml.Node) {
+	return func(d *decoder, n *strictyaml.Node) {
+		if t, ok := d.Duration(n, d.name); ok {
+			*to(d.to) = t
+		}
+	}
+}
+
+// durationOrNone takes 0s too.
+func durationOrNone(to func(*Config) *time.Duration) func(*decoder, *strictyaml.Node) {
+	positive := duration(to)
+	return func(d *decoder, n *strictyaml.Node) {
+		if n.Kind == strictyaml.Scalar && n.Text == "0s" {
+			*to(d.to) = 0
+			return
+		}
+		positive(d, n)
+	}
+}
+
+var sizeUnits = map[string]int64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+var sizePattern = regexp.MustCompile(`^([0-9]{1,9})(B|KiB|MiB|GiB)$`)
+
+func size(to func(*Config) *int64, least, most int64) func(*decoder, *strictyaml.Node) {
+	return func(d *decoder, n *strictyaml.Node) {
+		m := sizePattern.FindStringSubmatch(n.Text)
+		if n.Kind != strictyaml.Scalar || m == nil {
+			d.Fault(n, "%s: is %s: write a size such as 512B, 64KiB, 16MiB or 2GiB", d.name, n)
+			return
+		}
+		count, _ := strconv.ParseInt(m[1], 10, 64) // nine digits
+		bytes := count * sizeUnits[m[2]]
+		if bytes < least || bytes > most {
+			d.Fault(n, "%s: %s is not between %s and %s", d.name, n.Text, sizeText(least), sizeText(most))
+			return
+		}
+		*to(d.to) = bytes
+	}
+}
+
+func sizeText(n int64) string {
+	for _, unit := range []string{"GiB", "MiB", "KiB"} {
+		if n >= sizeUnits[unit] {
+			return strconv.FormatInt(n/sizeUnits[unit], 10) + unit
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
+}
+
+func address(to func(*Config) *string) func(*decoder, *strictyaml.Node) {
+	return func(d *decoder, n *strictyaml.Node) {
+		s, ok := d.String(n, d.name)
+		if !ok {
+			return
+		}
+		const such = "write host:port such as 127.0.0.1:8081 or :8081 for all of the machine's addresses, unix:///path, or off"
+		if path, unix := strings.CutPrefix(s, "unix:"); unix {
+			if strings.Trim(path, "/") == "" {
+				d.Fault(n, "%s: is %s: there is no path: write unix:///run/sluice.sock", d.name, n)
+				return
+			}
+		} else if s != Off {
+			_, port, err := net.SplitHostPort(s)
+			if number, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || number > 65535 {
+				d.Fault(n, "%s: is %s: %s", d.name, n, such)
+				return
+			}
+		}
+		*to(d.to) = s
+	}
+}
+
+// clients reads domains by the names of clients.
+func (d *decoder) clients(n *strictyaml.Node) {
+	if !d.IsMapping(n, d.name) {
+		return
+	}
+	all := make(map[string][]string, len(n.Fields))
+	for _, field := range n.Fields {
+		items, ok := d.Strings(field.Value, d.name)
+		if !ok {
+			continue
+		}
+		if len(items) == 0 {
+			d.Fault(field.Value, `%s: the list is empty: write a domain, or "*" for all of them`, d.name)
+		}
+		for _, item := range items {
+			all[field.Key.Text] = append(all[field.Key.Text], item.Text)
+		}
+	}
+	d.to.RLS.Clients = all
+}

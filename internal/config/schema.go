@@ -1,0 +1,82 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Schema is the JSON Schema of the file, for editors.
+func Schema() ([]byte, error) {
+	top := object()
+	top["$schema"] = "http://json-schema.org/draft-07/schema#"
+	top["title"] = "Configuration of sluice serve"
+	for _, s := range settings {
+		at := top
+		names := strings.Split(s.Name, ".")
+		for _, name := range names[:len(names)-1] {
+			below := at["properties"].(map[string]any)
+			if below[name] == nil {
+				below[name] = object()
+			}
+			at = below[name].(map[string]any)
+		}
+		at["properties"].(map[string]any)[names[len(names)-1]] = s.schema()
+	}
+	b, err := json.MarshalIndent(top, "", "  ")
+	return append(b, '\n'), err
+}
+
+func object() map[string]any {
+	return map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
+}
+
+// schema is of one value. Any may also be a text with a variable in it.
+func (s *Setting) schema() map[string]any {
+	doc := s.Doc
+	if s.Default != "" {
+		doc += ". Default " + s.Default
+	}
+	variable := map[string]any{"type": "string", "pattern": `\$\{[^}]+\}`}
+	text := map[string]any{"type": []string{"string", "number", "boolean"}}
+	list := map[string]any{"anyOf": []any{text, map[string]any{"type": "array", "minItems": 1, "items": text}}}
+	value := text
+	switch {
+	case s.Type == "number":
+		value = map[string]any{"type": "integer"}
+	case s.Type == "boolean":
+		value = map[string]any{"type": "boolean"}
+	case s.Type == "size":
+		value = map[string]any{"type": "string", "pattern": sizePattern.String()}
+	case s.Type == "duration":
+		value = map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+$`}
+	case strings.HasPrefix(s.Type, "list"):
+		value = list
+	case strings.HasPrefix(s.Type, "mapping"):
+		value = map[string]any{"type": "object", "additionalProperties": list}
+	case strings.HasPrefix(s.Type, "`"):
+		value = map[string]any{"enum": strings.Split(strings.ReplaceAll(s.Type, "`", ""), ", ")}
+	}
+	return map[string]any{"description": doc, "anyOf": []any{value, variable}}
+}
+
+// Table is the table of all settings in Markdown, a section after the other.
+func Table() string {
+	var b strings.Builder
+	last := ""
+	for _, s := range settings {
+		if top, _, _ := strings.Cut(s.Name, "."); top != last {
+			if last != "" {
+				b.WriteByte('\n')
+			}
+			fmt.Fprintf(&b, "### %s\n\n| setting | value | default | meaning |\n|---|---|---|---|\n", top)
+			last = top
+		}
+		text := "none"
+		if s.Default != "" {
+			text = "`" + s.Default + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", s.Name, s.Type, text, s.Doc)
+	}
+	return b.String()
+}

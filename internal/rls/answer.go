@@ -1,0 +1,142 @@
+package rls
+
+import (
+	"math"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// answer says what was decided.
+func (d *Decider) answer(s *decision, req *Request, resp *Response) {
+	over, quotas, quotasOver := false, 0, 0
+	for i := range s.matched.Each {
+		m := &s.matched.Each[i]
+		st := statusOf(m, s.out, s.descriptors[i].Cost)
+		resp.Statuses = append(resp.Statuses, st)
+		exceeded := st.Code == CodeOverLimit
+		if d.quota(m) {
+			quotas++
+			if exceeded {
+				quotasOver++
+			}
+		} else {
+			over = over || exceeded
+		}
+	}
+	resp.Overall = CodeOK
+	if (over || quotas > 0 && quotas == quotasOver) && !d.options.Shadow {
+		resp.Overall = CodeOverLimit
+	}
+	if d.options.Headers.Limit != "" {
+		d.addHeaders(s, resp)
+	}
+	if d.options.Metadata {
+		resp.Metadata = metadata(s, req, resp)
+	}
+}
+
+// statusOf is the status of one descriptor.
+func statusOf(m *rules.DescriptorMatch, out []sluice.Decision, cost int64) Status {
+	switch {
+	case m.Limit != nil && m.Limit.Unlimited:
+		return Status{Code: CodeOK, Remaining: math.MaxUint32}
+	case m.N == 0:
+		return Status{Code: CodeOK}
+	}
+	out = out[m.First : m.First+m.N]
+	at := tightest(out)
+	t := &out[at]
+	if unknown(t) {
+		return Status{Code: CodeOK}
+	}
+	st := Status{
+		Code: CodeOK, Remaining: uint32(min(t.Remaining, math.MaxUint32)),
+		HasLimit: true, Limit: limitOf(&m.Limit.Rules[at].Limit), HasReset: true, Reset: reset(t, &m.Limit.Rules[at].Limit),
+	}
+	st.Limit.Name = m.Limit.Name
+	if cost >= 0 && (!t.Allowed || t.Shadow) {
+		st.Remaining = 0
+		if !t.Shadow {
+			st.Code = CodeOverLimit
+		}
+	}
+	return st
+}
+
+// unknown tells that nobody was asked what remains: the store is away and the limit is open, an operator has switched it
+// off, or the denial of another limit was remembered and so the store was not asked.
+func unknown(d *sluice.Decision) bool {
+	return d.Source == sluice.SourceOpen || d.Source == sluice.SourceSuspended || d.Source == sluice.SourceCache && d.Allowed
+}
+
+// tightest is the decision to tell of. A shadow rule that would have denied is told as if it had.
+func tightest(out []sluice.Decision) int {
+	if len(out) == 1 {
+		return 0
+	}
+	for i := range out {
+		if out[i].Shadow {
+			return i
+		}
+	}
+	return sluice.Tightest(out)
+}
+
+// reset is in how many seconds, rounded up, a request that was denied may be sent again, or the count is as if nothing
+// had been spent. A fixed window says when it ends, also if nothing was counted in it.
+func reset(d *sluice.Decision, l *sluice.Limit) int64 {
+	after := d.ResetAfter
+	if !d.Allowed || d.Shadow {
+		after = max(d.RetryAfter, time.Second)
+		if d.Never {
+			after = d.ResetAfter
+		}
+	}
+	if after <= 0 && l.Algorithm == sluice.FixedWindow && l.Align == sluice.AlignEpoch {
+		after = l.Window - time.Duration(time.Now().UnixMicro()%l.Window.Microseconds())*time.Microsecond
+	}
+	return int64((after + time.Second - 1) / time.Second)
+}
+
+// units in which a window may be said, the longest first. A month and a year are said only as such: few windows are a
+// multiple of one.
+var units = [...]struct {
+	unit   Unit
+	length time.Duration
+}{
+	{Week, 7 * 24 * time.Hour},
+	{Day, 24 * time.Hour},
+	{Hour, time.Hour},
+	{Minute, time.Minute},
+	{Second, time.Second},
+}
+
+// limitOf says a limit in the protocol's words: how much in how long. A bucket's burst is not said, so that more may
+// remain than the limit tells. A window of a fraction of a second has no unit.
+func limitOf(l *sluice.Limit) Limit {
+	to := Limit{Requests: uint32(min(l.Count, math.MaxUint32))}
+	if l.Align == sluice.AlignCalendar {
+		to.Unit = [...]Unit{sluice.CalendarDay: Day, sluice.CalendarWeek: Week, sluice.CalendarMonth: Month}[l.Calendar]
+		return to
+	}
+	switch l.Window {
+	case 30 * 24 * time.Hour:
+		to.Unit = Month
+		return to
+	case 365 * 24 * time.Hour:
+		to.Unit = Year
+		return to
+	}
+	for _, u := range units {
+		if l.Window%u.length == 0 {
+			to.Unit = u.unit
+			if n := l.Window / u.length; n > 1 {
+				to.Multiplier = uint32(n)
+			}
+			return to
+		}
+	}
+	return to
+}

@@ -1,0 +1,129 @@
+package rls
+
+import (
+	"fmt"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Generated messages are for JSON and for tests; the service itself never makes one.
+
+// DecodeJSON reads a RateLimitRequest in protobuf's JSON. Fields that it does not know are faults.
+func (r *Request) DecodeJSON(b []byte, bounds Bounds) error {
+	var m pb.RateLimitRequest
+	if err := protojson.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	r.FromProto(&m)
+	return r.check(bounds.withDefaults())
+}
+
+// JSON writes the response in protobuf's JSON.
+func (r *Response) JSON() ([]byte, error) { return protojson.Marshal(r.Proto()) }
+
+// check finds what is out of bounds in a request that was not read by Decode.
+func (r *Request) check(bounds Bounds) error {
+	if len(r.Descriptors) > bounds.Descriptors {
+		return fmt.Errorf("more than %d descriptors: send fewer, or raise max_descriptors", bounds.Descriptors)
+	}
+	if _, err := text([]byte(r.Domain), &bounds, "the domain"); err != nil {
+		return err
+	}
+	for i, d := range r.Descriptors {
+		if len(d.Entries) > bounds.Entries {
+			return fmt.Errorf("descriptor %d has more than %d entries: send fewer, or raise max_entries", i+1, bounds.Entries)
+		}
+		for _, e := range d.Entries {
+			if _, err := text([]byte(e.Key), &bounds, "a descriptor's key"); err != nil {
+				return err
+			}
+			if _, err := text([]byte(e.Value), &bounds, "a descriptor's value"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// FromProto sets the request to what the generated message says.
+func (r *Request) FromProto(m *pb.RateLimitRequest) {
+	*r = Request{Domain: m.GetDomain(), HitsAddend: m.GetHitsAddend()}
+	for _, from := range m.GetDescriptors() {
+		d := Descriptor{Negative: from.GetIsNegativeHits()}
+		for _, e := range from.GetEntries() {
+			d.Entries = append(d.Entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
+		}
+		if limit := from.GetLimit(); limit != nil {
+			d.HasOverride = true
+			d.Override = Override{
+				RequestsPerUnit: limit.GetRequestsPerUnit(), Unit: Unit(limit.GetUnit()),
+				Multiplier: limit.GetUnitMultiplier().GetValue(),
+			}
+		}
+		if hits := from.GetHitsAddend(); hits != nil {
+			d.HasHits, d.Hits = true, hits.GetValue()
+		}
+		r.Descriptors = append(r.Descriptors, d)
+	}
+}
+
+// Proto is the request as the generated message.
+func (r *Request) Proto() *pb.RateLimitRequest {
+	m := &pb.RateLimitRequest{Domain: r.Domain, HitsAddend: r.HitsAddend}
+	for _, from := range r.Descriptors {
+		d := &common.RateLimitDescriptor{IsNegativeHits: from.Negative}
+		for _, e := range from.Entries {
+			d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
+		}
+		if o := from.Override; from.HasOverride {
+			d.Limit = &common.RateLimitDescriptor_RateLimitOverride{
+				RequestsPerUnit: o.RequestsPerUnit, Unit: typev3.RateLimitUnit(o.Unit), UnitMultiplier: multiplier(o.Multiplier),
+			}
+		}
+		if from.HasHits {
+			d.HitsAddend = wrapperspb.UInt64(from.Hits)
+		}
+		m.Descriptors = append(m.Descriptors, d)
+	}
+	return m
+}
+
+// Proto is the response as the generated message.
+func (r *Response) Proto() *pb.RateLimitResponse {
+	m := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_Code(r.Overall), DynamicMetadata: r.Metadata}
+	for i := range r.Statuses {
+		from := &r.Statuses[i]
+		s := &pb.RateLimitResponse_DescriptorStatus{
+			Code: pb.RateLimitResponse_Code(from.Code), LimitRemaining: from.Remaining,
+		}
+		if l := from.Limit; from.HasLimit {
+			s.CurrentLimit = &pb.RateLimitResponse_RateLimit{
+				RequestsPerUnit: l.Requests, Unit: pb.RateLimitResponse_RateLimit_Unit(l.Unit), Name: l.Name,
+				UnitMultiplier: multiplier(l.Multiplier),
+			}
+		}
+		if from.HasReset {
+			s.DurationUntilReset = &durationpb.Duration{Seconds: from.Reset}
+		}
+		m.Statuses = append(m.Statuses, s)
+	}
+	for _, h := range r.Headers {
+		m.ResponseHeadersToAdd = append(m.ResponseHeadersToAdd, &core.HeaderValue{Key: h.Name, Value: h.Value})
+	}
+	return m
+}
+
+func multiplier(n uint32) *wrapperspb.UInt32Value {
+	if n == 0 {
+		return nil
+	}
+	return wrapperspb.UInt32(n)
+}

@@ -1,0 +1,216 @@
+package rls
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// independent tells whether there are descriptors in quota mode of which one may be over its limit while the request
+// goes on: there is more than one of them.
+func (d *Decider) independent(s *decision) bool {
+	n := 0
+	for i := range s.matched.Each {
+		if d.quota(&s.matched.Each[i]) {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// decideApart decides requests whose descriptors do not stand and fall together. However many there are, it calls the
+// store at most three times.
+//
+//   - First those that give back or only ask. What is given back is given back whatever becomes of the rest. If one that
+//     asks denies the request, nothing is charged.
+//   - Then all others. Those in quota mode, and with Shadow all of them, are charged if they have room and deny nobody.
+//   - If none in quota mode has room the request is denied after all, and what the others were charged is given back:
+//     for a moment too much is counted, never too little.
+func (d *Decider) decideApart(ctx context.Context, s *decision) error {
+	now := time.Now().UnixMicro()
+	var first, rest []int // descriptors
+	for i := range s.matched.Each {
+		m := &s.matched.Each[i]
+		switch cost := s.descriptors[i].Cost; {
+		case m.N == 0:
+		case cost > 0:
+			rest = append(rest, i)
+		default:
+			first = append(first, i)
+			for j := m.First; cost < 0 && j < m.First+m.N; j++ {
+				s.matched.Takes[j].At = now // of the window at hand; a log gives nothing back, it has no such entry
+			}
+		}
+	}
+	if err := d.decideSome(ctx, s, first); err != nil {
+		return err
+	}
+	for _, i := range first {
+		if !d.options.Shadow && !d.quota(&s.matched.Each[i]) && !s.fits(i) {
+			return d.look(ctx, s, rest)
+		}
+	}
+	if err := d.decideRest(ctx, s, rest); err != nil {
+		return err
+	}
+	return d.giveBack(ctx, s, d.undone(s, rest))
+}
+
+// decideRest decides descriptors that take something, in one call.
+func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int) error {
+	for _, i := range descriptors {
+		m := &s.matched.Each[i]
+		if d.apart(m) {
+			for j, r := range m.Limit.Rules {
+				s.matched.Takes[m.First+j].Rule = d.silent(s.set, m.Limit, r)
+			}
+		}
+	}
+	err := d.decideSome(ctx, s, descriptors)
+	for _, i := range descriptors {
+		m := &s.matched.Each[i]
+		if !d.apart(m) {
+			continue
+		}
+		for j, r := range m.Limit.Rules {
+			s.matched.Takes[m.First+j].Rule = r
+			if out := &s.out[m.First+j]; out.Shadow && !r.Shadow { // it was not asked whether the request may go on
+				out.Allowed, out.Shadow = false, false
+			}
+		}
+	}
+	return err
+}
+
+// apart tells whether a descriptor that is over its limit leaves the others alone.
+func (d *Decider) apart(m *rules.DescriptorMatch) bool { return d.options.Shadow || d.quota(m) }
+
+// undone are the descriptors whose charges do not stand: those that are apart and have room in some of their limits but
+// not in all, and if the request is denied because no quota is left, all.
+func (d *Decider) undone(s *decision, rest []int) []int {
+	quotas, passed, vetoed := false, false, false
+	for i := range s.matched.Each {
+		if m := &s.matched.Each[i]; d.quota(m) {
+			quotas = true
+			passed = passed || s.fits(i) // as one without a limit does
+		} else {
+			vetoed = vetoed || !s.fits(i)
+		}
+	}
+	denied := quotas && !passed && !vetoed && !d.options.Shadow // who is vetoed was not charged
+	var undone []int
+	for _, i := range rest {
+		if denied || d.apart(&s.matched.Each[i]) && !s.fits(i) {
+			undone = append(undone, i)
+		}
+	}
+	return undone
+}
+
+// fits tells whether a descriptor has room in all of its limits.
+func (s *decision) fits(i int) bool {
+	m := &s.matched.Each[i]
+	for j := m.First; j < m.First+m.N; j++ {
+		if !s.out[j].Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// decideSome decides the takes of some descriptors in one call.
+func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int) error {
+	var takes []sluice.Take
+	for _, i := range descriptors {
+		m := &s.matched.Each[i]
+		takes = append(takes, s.matched.Takes[m.First:m.First+m.N]...)
+	}
+	if len(takes) == 0 {
+		return nil
+	}
+	out := make([]sluice.Decision, len(takes))
+	_, err := d.limiter.Decide(ctx, takes, out)
+	for _, i := range descriptors {
+		m := &s.matched.Each[i]
+		copy(s.out[m.First:m.First+m.N], out)
+		out = out[m.N:]
+	}
+	return err
+}
+
+// giveBack undoes what descriptors were charged.
+func (d *Decider) giveBack(ctx context.Context, s *decision, descriptors []int) error {
+	var takes []sluice.Take
+	for _, i := range descriptors {
+		m := &s.matched.Each[i]
+		for j := m.First; j < m.First+m.N; j++ {
+			t, was := s.matched.Takes[j], &s.out[j]
+			if was.Granted <= 0 || was.Source.Degraded() || t.Rule.ChargeDenied {
+				continue
+			}
+			t.Cost, t.At = -was.Granted, was.At
+			was.Remaining += was.Granted
+			takes = append(takes, t)
+		}
+	}
+	if len(takes) == 0 {
+		return nil
+	}
+	_, err := d.limiter.Decide(context.WithoutCancel(ctx), takes, make([]sluice.Decision, len(takes)))
+	return err
+}
+
+// look says of descriptors whether they would have had room, and charges only those whose rules charge what is denied.
+func (d *Decider) look(ctx context.Context, s *decision, descriptors []int) error {
+	for _, i := range descriptors {
+		m := &s.matched.Each[i]
+		for j := m.First; j < m.First+m.N; j++ {
+			if t := &s.matched.Takes[j]; !t.Rule.ChargeDenied {
+				t.Cost = 0
+			}
+		}
+	}
+	if err := d.decideSome(ctx, s, descriptors); err != nil {
+		return err
+	}
+	for _, i := range descriptors {
+		m := &s.matched.Each[i]
+		for j := m.First; j < m.First+m.N; j++ {
+			out := &s.out[j]
+			if s.matched.Takes[j].Cost == 0 && out.Allowed && !out.Source.Degraded() && !out.Shadow {
+				out.Allowed = s.descriptors[i].Cost <= max(1, out.Remaining) // that one has room was asked
+			}
+		}
+	}
+	return nil
+}
+
+// silents are rules of a set that say what they would have said and deny nobody, made when first needed.
+type silents struct {
+	set *rules.Set
+	of  sync.Map // *sluice.Rule → *sluice.Rule
+}
+
+// silent is the rule as one that denies nobody. It counts by the same name, and so the same.
+func (d *Decider) silent(set *rules.Set, l *rules.DescriptorLimit, r *sluice.Rule) *sluice.Rule {
+	if r.Shadow {
+		return r
+	}
+	known := d.silents.Load()
+	if known == nil || known.set != set {
+		known = &silents{set: set}
+		d.silents.Store(known)
+	}
+	if kept, ok := known.of.Load(r); ok {
+		return kept.(*sluice.Rule)
+	}
+	quiet := *r
+	quiet.Shadow = true
+	if l.Source != nil { // the limits that requests bring are too many to keep
+		known.of.Store(r, &quiet)
+	}
+	return &quiet
+}

@@ -1,0 +1,70 @@
+package rls
+
+import (
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// metadata is what Envoy's service says for Envoy's access logs and other filters: the request, and the metadata of the
+// rules whose descriptors passed.
+func metadata(s *decision, req *Request, resp *Response) *structpb.Struct {
+	all := &structpb.Struct{Fields: map[string]*structpb.Value{"domain": structpb.NewStringValue(req.Domain)}}
+	list := &structpb.ListValue{}
+	for i := range req.Descriptors {
+		list.Values = append(list.Values, structpb.NewStructValue(describe(&req.Descriptors[i])))
+	}
+	all.Fields["descriptors"] = structpb.NewListValue(list)
+	if req.HitsAddend != 0 {
+		all.Fields["hitsAddend"] = structpb.NewNumberValue(float64(req.HitsAddend))
+	}
+	var merged *structpb.Struct
+	for i := range s.matched.Each {
+		m := &s.matched.Each[i]
+		if m.Limit == nil || m.Replaced || len(m.Limit.Metadata) == 0 || resp.Statuses[i].Code != CodeOK {
+			continue
+		}
+		one, err := structpb.NewStruct(m.Limit.Metadata)
+		if err != nil {
+			continue // the rules were checked: there is no such value
+		}
+		if merged == nil {
+			merged = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		}
+		merge(merged, one)
+	}
+	if merged != nil {
+		all.Fields["metadata"] = structpb.NewStructValue(merged)
+	}
+	return all
+}
+
+// describe is one descriptor of the request.
+func describe(d *Descriptor) *structpb.Struct {
+	one := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	entries := &structpb.ListValue{}
+	for _, e := range d.Entries {
+		entries.Values = append(entries.Values, structpb.NewStringValue(e.Key+"="+e.Value))
+	}
+	one.Fields["entries"] = structpb.NewListValue(entries)
+	if d.HasOverride {
+		limit := (&Request{Descriptors: []Descriptor{*d}}).Proto().GetDescriptors()[0].GetLimit()
+		one.Fields["limit"] = structpb.NewStringValue(prototext.MarshalOptions{}.Format(limit))
+	}
+	if d.HasHits {
+		one.Fields["hitsAddend"] = structpb.NewNumberValue(float64(d.Hits))
+	}
+	return one
+}
+
+// merge adds what is not there yet. Of two values the first stays, unless both are structs.
+func merge(into, from *structpb.Struct) {
+	for k, v := range from.GetFields() {
+		old, there := into.Fields[k]
+		switch {
+		case !there:
+			into.Fields[k] = v
+		case old.GetStructValue() != nil && v.GetStructValue() != nil:
+			merge(old.GetStructValue(), v.GetStructValue())
+		}
+	}
+}

@@ -1,0 +1,6 @@
+// Package server is what a service listens with: a gRPC and an HTTP listener that hold against clients that are slow,
+// broken or hostile; TLS whose certificates are read again when they change; health checks; and an end without failed
+// requests.
+//
+// It knows nothing of limits. Who uses it registers services and handlers.
+package server

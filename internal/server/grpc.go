@@ -1,0 +1,91 @@
+package server
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// GRPC is how the gRPC server is made. Zero numbers and durations mean the defaults.
+type GRPC struct {
+	Address string // host:port, or unix:///path/to.sock
+	TLS     TLS
+
+	MaxConnections  int           // at once; default [DefaultMaxConnections]
+	MaxStreams      uint32        // requests at once on a connection; default [DefaultMaxStreams]
+	MaxHeaderBytes  uint32        // of a request; default [DefaultMaxHeaderBytes]
+	MaxMessageBytes int           // of a request; default [DefaultMaxMessageBytes]
+	MaxAge          time.Duration // of a connection, give or take a tenth, so that clients spread again; default [DefaultMaxAge]
+	MaxAgeGrace     time.Duration // how much longer its requests may take; default [DefaultMaxAgeGrace]
+
+	HealthNames []string // that the health service answers for, besides ""
+	Reflection  bool     // the services can be asked for, as grpcurl does
+
+	Options  []grpc.ServerOption
+	Register func(grpc.ServiceRegistrar)
+}
+
+// Defaults of [GRPC] and [HTTP].
+const (
+	DefaultMaxConnections  = 10_000
+	DefaultMaxStreams      = 250
+	DefaultMaxHeaderBytes  = 16 << 10
+	DefaultMaxMessageBytes = 64 << 10
+	DefaultMaxAge          = 30 * time.Minute
+	DefaultMaxAgeGrace     = time.Minute
+)
+
+const (
+	handshake = 5 * time.Second // until a connection has said that it speaks HTTP/2, TLS included
+	// A client that says nothing for this long is asked whether it is still there, and given up if it does not answer.
+	quiet, answer = time.Minute, 20 * time.Second
+	// pings is how often a client may ask the same. Envoys do it every few seconds where they were told to.
+	pings = 5 * time.Second
+)
+
+func (s *Server) newGRPC(cfg *GRPC) (*grpc.Server, error) {
+	setDefault(&cfg.MaxConnections, DefaultMaxConnections)
+	setDefault(&cfg.MaxStreams, DefaultMaxStreams)
+	setDefault(&cfg.MaxHeaderBytes, DefaultMaxHeaderBytes)
+	setDefault(&cfg.MaxMessageBytes, DefaultMaxMessageBytes)
+	setDefault(&cfg.MaxAge, DefaultMaxAge)
+	setDefault(&cfg.MaxAgeGrace, DefaultMaxAgeGrace)
+	options := []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(cfg.MaxStreams),
+		grpc.MaxHeaderListSize(cfg.MaxHeaderBytes),
+		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
+		grpc.ConnectionTimeout(handshake),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pings, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: cfg.MaxAge, MaxConnectionAgeGrace: cfg.MaxAgeGrace, Time: quiet, Timeout: answer,
+		}),
+		grpc.WaitForHandlers(true), // or what they use is closed under them
+	}
+	if cfg.TLS.On() {
+		c, err := newCertificates(cfg.TLS, "h2")
+		if err != nil {
+			return nil, err
+		}
+		s.certificates = append(s.certificates, c)
+		options = append(options, grpc.Creds(credentials.NewTLS(c.config())))
+	}
+	server := grpc.NewServer(append(options, cfg.Options...)...)
+	healthpb.RegisterHealthServer(server, s.health)
+	if cfg.Register != nil {
+		cfg.Register(server)
+	}
+	if cfg.Reflection {
+		reflection.Register(server)
+	}
+	return server, nil
+}
+
+func setDefault[T int | uint32 | time.Duration](v *T, to T) {
+	if *v <= 0 {
+		*v = to
+	}
+}

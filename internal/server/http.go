@@ -1,0 +1,61 @@
+package server
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// HTTP is how the HTTP server is made. It answers /livez, always, and /readyz, with 503 while it is not ready or on its
+// way out; Handler answers the rest.
+type HTTP struct {
+	Address        string // host:port, or unix:///path/to.sock
+	TLS            TLS
+	MaxConnections int // at once; default [DefaultMaxConnections]
+	Handler        http.Handler
+}
+
+// Times that nobody needs who means well.
+const (
+	readHeader = 5 * time.Second
+	readAll    = 10 * time.Second
+	writeAll   = 30 * time.Second
+	idle       = 2 * time.Minute
+)
+
+func (s *Server) newHTTP(cfg *HTTP) (*http.Server, error) {
+	setDefault(&cfg.MaxConnections, DefaultMaxConnections)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.ready.Load() {
+			say(w, http.StatusOK, "ok\n")
+		} else {
+			say(w, http.StatusServiceUnavailable, "not ready\n")
+		}
+	})
+	if cfg.Handler != nil {
+		mux.Handle("/", cfg.Handler)
+	}
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: readHeader, ReadTimeout: readAll, WriteTimeout: writeAll, IdleTimeout: idle,
+		MaxHeaderBytes: DefaultMaxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // of clients that speak no HTTP, mostly
+	}
+	if cfg.TLS.On() {
+		c, err := newCertificates(cfg.TLS, "h2", "http/1.1")
+		if err != nil {
+			return nil, err
+		}
+		s.certificates = append(s.certificates, c)
+		server.TLSConfig = c.config()
+	}
+	return server, nil
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
