@@ -117,8 +117,8 @@ func (l *Limiter) forget(b *Bucket) {
 	if l.guard == nil {
 		return
 	}
-	l.leases.drop(b.Rule.Name, b.Key)
-	l.views.drop(b.Rule.Name, b.Key)
+	l.leases.drop(b.Rule, b.Key)
+	l.views.drop(b.Rule, b.Key)
 	l.guard.denials.forget(b.Rule, b.Key)
 	p, local := l.local.share(b.Effective(), l.liveNodes()).Params(), l.local.open()
 	local.Reset(local.Hash(b.Rule.id, b.Key), p, time.Now().UnixMicro())

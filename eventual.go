@@ -2,8 +2,6 @@ package sluice
 
 import (
 	"context"
-	"hash/maphash"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,27 +23,17 @@ import (
 // The first take of a key, and the first after nobody asked for it between two exchanges, is decided at the store: a
 // key that is asked for rarely costs no more calls than with [Exact].
 type views struct {
-	seed   maphash.Seed
-	shards [viewShards]viewShard
-	born   time.Time
-	runs   bool // the exchange; guarded by leases.mu
+	held held[view]
+	born time.Time
+	runs bool // the exchange; guarded by leases.mu
 }
 
-type viewShard struct {
-	mu  sync.Mutex // guards all; taken before a view's
-	all map[leaseName]*view
-}
-
-const (
-	viewShards = 64
-	maxViews   = 10_000 // keys that are believed something of at once; others are asked of the store
-	// viewAge is up to when a view is good while the store does not answer. Then the rules' fail modes decide.
-	viewAge = 5 * exchangeEvery
-)
+// viewAge is up to when a view is good while the store does not answer. Then the rules' fail modes decide.
+const viewAge = 5 * exchangeEvery
 
 // view is what this process believes of one key. Times are the store's, in microseconds.
 type view struct {
-	name leaseName
+	name heldName
 	slot string
 
 	mu    sync.Mutex // guards the fields below
@@ -89,50 +77,16 @@ func (l Limit) CanCount() bool {
 	return false
 }
 
-func newViews() *views {
-	v := &views{seed: maphash.MakeSeed(), born: time.Now()}
-	for i := range v.shards {
-		v.shards[i].all = make(map[leaseName]*view)
-	}
-	return v
-}
-
-func (v *views) shard(key string) *viewShard {
-	return &v.shards[maphash.String(v.seed, key)%viewShards]
-}
-
-// of returns what is believed of the take's key, or nil.
-func (v *views) of(t *Take) *view {
-	shard := v.shard(t.Key)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	return shard.all[leaseName{t.Rule.Name, t.Key}]
-}
-
-// add is of, with the view made if there is room for one more.
-func (v *views) add(t *Take) *view {
-	shard := v.shard(t.Key)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	e := shard.all[leaseName{t.Rule.Name, t.Key}]
-	if e == nil && len(shard.all) < maxViews/viewShards {
-		e = &view{name: leaseName{t.Rule.Name, strings.Clone(t.Key)}, slot: strings.Clone(t.Slot)}
-		shard.all[e.name] = e
-	}
-	return e
-}
+func newViews() *views { return &views{held: newHeld[view](), born: time.Now()} }
 
 // drop forgets a key: an operator has reset or blocked it.
-func (v *views) drop(rule, key string) {
-	shard := v.shard(key)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if e := shard.all[leaseName{rule, key}]; e != nil {
+func (v *views) drop(r *Rule, key string) {
+	v.held.each(r, key, func(e *view) bool {
 		e.mu.Lock()
+		defer e.mu.Unlock()
 		e.gone = true
-		e.mu.Unlock()
-		delete(shard.all, e.name)
-	}
+		return false
+	})
 }
 
 // counts tells whether the take may be decided from what is believed of its key.
@@ -149,7 +103,7 @@ func (l *Limiter) believe(t *Take, now time.Time, d *Decision) bool {
 	if !t.counts() {
 		return false
 	}
-	e := l.views.of(t)
+	e := l.views.held.find(t.Rule, t.Key)
 	return e != nil && e.decide(l, t, now, d)
 }
 
@@ -309,7 +263,7 @@ func (l *Limiter) learn(t *Take, d *Decision, answered time.Time) {
 	if d.Source != SourceStore || !t.counts() || t.At != 0 {
 		return
 	}
-	e := l.views.add(t)
+	e := l.views.held.add(t, func(name heldName, slot string) *view { return &view{name: name, slot: slot} })
 	if e == nil {
 		return
 	}

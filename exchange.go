@@ -54,14 +54,8 @@ func (l *Limiter) exchanges() {
 func (l *Limiter) rest() bool {
 	l.leases.mu.Lock()
 	defer l.leases.mu.Unlock()
-	for i := range l.views.shards {
-		shard := &l.views.shards[i]
-		shard.mu.Lock()
-		n := len(shard.all)
-		shard.mu.Unlock()
-		if n > 0 {
-			return false
-		}
+	if l.views.held.each(nil, "", func(*view) bool { return true }) {
+		return false
 	}
 	l.views.runs = false
 	return true
@@ -71,21 +65,14 @@ func (l *Limiter) rest() bool {
 // the others.
 func (v *views) due(now time.Time) []*view {
 	var due []*view
-	for i := range v.shards {
-		shard := &v.shards[i]
-		shard.mu.Lock()
-		for name, e := range shard.all {
-			e.mu.Lock()
-			if e.idle(now) {
-				e.gone = true
-				delete(shard.all, name)
-			} else {
-				due = append(due, e)
-			}
-			e.mu.Unlock()
+	v.held.each(nil, "", func(e *view) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.gone = e.idle(now); !e.gone {
+			due = append(due, e)
 		}
-		shard.mu.Unlock()
-	}
+		return !e.gone
+	})
 	return due
 }
 
@@ -248,22 +235,17 @@ func (e *view) observe(rate float64, passed int64, hidden bool) {
 func (l *Limiter) tellAll(ctx context.Context) {
 	now := time.Now()
 	var last []*view
-	for i := range l.views.shards {
-		shard := &l.views.shards[i]
-		shard.mu.Lock()
-		for name, e := range shard.all {
-			e.mu.Lock()
-			e.gone = true
-			if e.limit != nil {
-				if e.roll(e.clock(now)); e.own != 0 || e.sent.cost != 0 {
-					last = append(last, e)
-				}
+	l.views.held.each(nil, "", func(e *view) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.gone = true
+		if e.limit != nil {
+			if e.roll(e.clock(now)); e.own != 0 || e.sent.cost != 0 {
+				last = append(last, e)
 			}
-			e.mu.Unlock()
-			delete(shard.all, name)
 		}
-		shard.mu.Unlock()
-	}
+		return false
+	})
 	if len(last) > 0 {
 		l.exchange(ctx, last)
 	}

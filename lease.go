@@ -2,8 +2,6 @@ package sluice
 
 import (
 	"context"
-	"hash/maphash"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,9 +21,8 @@ import (
 // How much is leased follows the demand: about what a key spent in the last quarter of a second, at most half of an
 // equal share of what is left. A key that is asked for rarely is not leased at all.
 type leases struct {
-	seed   maphash.Seed
-	shards [leaseShards]leaseShard
-	work   sync.WaitGroup // refills and the janitor
+	held held[lease]
+	work sync.WaitGroup // refills and the janitor
 
 	closed  atomic.Bool
 	closing chan struct{}
@@ -33,16 +30,7 @@ type leases struct {
 	sweeps  bool       // the janitor runs
 }
 
-type leaseShard struct {
-	mu  sync.Mutex // guards all; taken before a lease's
-	all map[leaseName]*lease
-}
-
-type leaseName struct{ rule, key string }
-
 const (
-	leaseShards = 64
-	maxLeases   = 10_000                 // keys that are leased at once; others are asked of the store
 	leaseAhead  = 250 * time.Millisecond // how much demand a lease covers
 	leaseIdle   = time.Second            // what is not spent for so long is given back
 	// leaseHold is for how long a bucket that was found empty is left alone, so that there is something to lease again.
@@ -52,7 +40,7 @@ const (
 
 // lease is the budget of one key that this process holds.
 type lease struct {
-	name leaseName
+	name heldName
 	slot string
 
 	mu      sync.Mutex // guards the fields below
@@ -125,42 +113,24 @@ func (l *Limiter) leasedLimit(limit *Limit, nodes int) *Limit {
 	return built
 }
 
-func newLeases() *leases {
-	s := &leases{seed: maphash.MakeSeed(), closing: make(chan struct{})}
-	for i := range s.shards {
-		s.shards[i].all = make(map[leaseName]*lease)
-	}
-	return s
-}
-
-func (s *leases) shard(key string) *leaseShard {
-	return &s.shards[maphash.String(s.seed, key)%leaseShards]
-}
+func newLeases() *leases { return &leases{held: newHeld[lease](), closing: make(chan struct{})} }
 
 // of returns the key's lease, made if there is room for one more.
 func (s *leases) of(t *Take) *lease {
-	shard := s.shard(t.Key)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	e := shard.all[leaseName{t.Rule.Name, t.Key}]
-	if e == nil && len(shard.all) < maxLeases/leaseShards {
-		e = &lease{name: leaseName{t.Rule.Name, strings.Clone(t.Key)}, slot: strings.Clone(t.Slot)}
-		shard.all[e.name] = e
+	if e := s.held.find(t.Rule, t.Key); e != nil {
+		return e
 	}
-	return e
+	return s.held.add(t, func(name heldName, slot string) *lease { return &lease{name: name, slot: slot} })
 }
 
 // drop forgets what is leased of a key: an operator has reset or blocked it.
-func (s *leases) drop(rule, key string) {
-	shard := s.shard(key)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if e := shard.all[leaseName{rule, key}]; e != nil {
+func (s *leases) drop(r *Rule, key string) {
+	s.held.each(r, key, func(e *lease) bool {
 		e.mu.Lock()
+		defer e.mu.Unlock()
 		e.rest()
-		e.mu.Unlock()
-		delete(shard.all, e.name)
-	}
+		return false
+	})
 }
 
 // note takes down the demand.
@@ -341,24 +311,18 @@ func (s *leases) sweep(l *Limiter) {
 
 // returnLeases gives back what was not used since then, and tells whether there are other leases.
 func (l *Limiter) returnLeases(ctx context.Context, since time.Time) (more bool) {
-	for i := range l.leases.shards {
-		shard := &l.leases.shards[i]
-		var idle []*lease
-		shard.mu.Lock()
-		for name, e := range shard.all {
-			e.mu.Lock()
-			if e.used.After(since) {
-				more = true
-			} else {
-				delete(shard.all, name)
-				idle = append(idle, e)
-			}
-			e.mu.Unlock()
+	var idle []*lease
+	more = l.leases.held.each(nil, "", func(e *lease) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.used.After(since) {
+			return true
 		}
-		shard.mu.Unlock()
-		for _, e := range idle {
-			l.returnLease(ctx, e)
-		}
+		idle = append(idle, e)
+		return false
+	})
+	for _, e := range idle {
+		l.returnLease(ctx, e)
 	}
 	return more
 }
