@@ -31,8 +31,8 @@ type leases struct {
 }
 
 const (
-	leaseAhead  = 250 * time.Millisecond // how much demand a lease covers
-	leaseIdle   = time.Second            // what is not spent for so long is given back
+	leaseAhead = 250 * time.Millisecond // how much demand a lease covers
+	leaseIdle  = time.Second            // what is not spent for so long is given back
 	// leaseHold is for how long a bucket that was found empty is left alone, so that there is something to lease again.
 	// Who comes meanwhile is denied: a bucket that is drained all the time would else be asked for every drop.
 	leaseHold = 50 * time.Millisecond

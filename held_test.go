@@ -1,0 +1,49 @@
+package sluice
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+)
+
+// What is held is found by rule and key together, there is a bound on it, and what is let go of is gone.
+func TestHeld(t *testing.T) {
+	h := newHeld[string]()
+	rules := []*Rule{
+		Must(NewRule(Rule{Name: "a", Limit: PerHour(1)})),
+		Must(NewRule(Rule{Name: "b", Limit: PerHour(1)})),
+	}
+	add := func(r *Rule, key string) *string {
+		return h.add(&Take{Rule: r, Key: key}, func(name heldName, _ string) *string {
+			text := name.rule + "/" + name.key
+			return &text
+		})
+	}
+	var work sync.WaitGroup
+	for range 8 { // all add the same
+		work.Go(func() {
+			for i := range maxHeld {
+				r, key := rules[i%2], fmt.Sprint("k", i/2)
+				e := add(r, key)
+				if e != nil && (*e != r.Name+"/"+key || h.find(r, key) != e) {
+					t.Errorf("%s of %s is %q", key, r.Name, *e)
+				}
+			}
+		})
+	}
+	work.Wait()
+	n := 0
+	if !h.each(nil, "", func(*string) bool { n++; return true }) || n > maxHeld || n < maxHeld*8/10 {
+		t.Errorf("%d are held, at most %d may be", n, maxHeld)
+	}
+	if h.find(rules[0], "k0") == nil || h.find(rules[1], "k0") == nil {
+		t.Fatal("the first are not held")
+	}
+	h.each(rules[0], "k0", func(*string) bool { return false })
+	if h.find(rules[0], "k0") != nil || h.find(rules[1], "k0") == nil {
+		t.Error("one rule's was to be let go of, and the other's kept")
+	}
+	if h.each(nil, "", func(e *string) bool { return false }) || h.find(rules[1], "k0") != nil {
+		t.Error("something is left")
+	}
+}
