@@ -1,5 +1,7 @@
 package rules
 
+import "strings"
+
 // AppendStatKey appends the name that Envoy's service counts a descriptor under in its statistics: the domain and one
 // part for each entry, joined by dots. The entries are those that matched the limit.
 //
@@ -11,6 +13,9 @@ package rules
 func (l *DescriptorLimit) AppendStatKey(b []byte, entries []Entry) []byte {
 	if l.Source == nil {
 		b = append(b, l.Domain...)
+		if len(entries) == 0 {
+			b = append(b, '.') // the reference joins no entries to the domain by a dot
+		}
 		for i := range entries {
 			b = append(append(b, '.'), composite(entries[i].Key, entries[i].Value)...)
 		}
@@ -33,6 +38,37 @@ func (l *DescriptorLimit) AppendStatKey(b []byte, entries []Entry) []byte {
 		case e.Value != "" || detailed && !shares: // the reference's detailed names keep the underscore of no value
 			b = append(append(b, '_'), e.Value...)
 		}
+	}
+	return b
+}
+
+// FixedStatKey tells the statistics' name of a limit whose descriptors all have the same one.
+func (l *DescriptorLimit) FixedStatKey() (key string, ok bool) {
+	if l.Source == nil || l.Source.DetailedMetric {
+		return "", false
+	}
+	for _, n := range l.path {
+		// Where a * is in the key, the name has the request's key in it; an underscore at the end may stand for no value.
+		if n.rule.ValueToMetric || strings.Contains(n.rule.Key, "*") || strings.HasSuffix(n.composite, "_") {
+			return "", false
+		}
+	}
+	return l.FullKey, true
+}
+
+// AppendCounterKey appends the name that Envoy's service counts a descriptor under in its store, but for the window's
+// start: the domain and then the key and value of each entry, each with an underscore behind it. Where a ShareThreshold
+// counts values together it has the pattern in place of the value. Different descriptors may have the same name.
+func (l *DescriptorLimit) AppendCounterKey(b []byte, entries []Entry) []byte {
+	b = append(append(b, l.Domain...), '_')
+	for i := range entries {
+		e := &entries[i]
+		k, value := e.Key, e.Value
+		if i < len(l.path) {
+			k, value = l.path[i].counted(e, l.path[i].matchedBy(e))
+		}
+		b = append(append(b, k...), '_')
+		b = append(append(b, value...), '_')
 	}
 	return b
 }

@@ -58,7 +58,56 @@ func TestStatKeys(t *testing.T) {
 			if got := string(m.Each[0].Limit.AppendStatKey(nil, tt.entries)); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
+			if fixed, ok := m.Each[0].Limit.FixedStatKey(); ok && fixed != tt.want {
+				t.Errorf("the fixed key is %q, want %q", fixed, tt.want)
+			}
 		})
+	}
+}
+
+func TestFixedStatKeys(t *testing.T) {
+	for _, tt := range []struct {
+		rule DescriptorRule
+		want bool
+	}{
+		{limited("k", "v"), true},
+		{limited("k", "v*"), true},
+		{limited("k", "v*").with(sharing), true},
+		{limited("k", ""), true},
+		{limited("k", "").with(valueToMetric), false},
+		{limited("k", "").with(detailed), false},
+		{limited("k*", ""), false},
+		{node("a", "", limited("b", "")).with(detailed), true},
+		{node("a", "", limited("b", "")).with(valueToMetric), false},
+	} {
+		if _, got := mustTree(t, tt.rule).limits[0].FixedStatKey(); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.rule.label(), got, tt.want)
+		}
+	}
+}
+
+func TestCounterKeys(t *testing.T) {
+	for _, tt := range []struct {
+		rule    DescriptorRule
+		entries []Entry
+		want    string
+	}{
+		{limited("key", "value"), entries("key", "value"), "d_key_value_"},
+		{limited("key", ""), entries("key", "value"), "d_key_value_"},
+		{node("key2", "", limited("subkey2", "")), entries("key2", "value2", "subkey2", "subvalue2"), "d_key2_value2_subkey2_subvalue2_"},
+		{limited("path", "files/*"), entries("path", "files/a"), "d_path_files/a_"},
+		{limited("path", "files/*").with(sharing), entries("path", "files/a"), "d_path_files/*_"},
+		{node("path", "files/*", limited("k", "")).with(sharing), entries("path", "files/a", "k", "v"), "d_path_files/*_k_v_"},
+	} {
+		var m MatchedDescriptors
+		mustTree(t, tt.rule).match([]Descriptor{{Entries: tt.entries}}, &m)
+		if got := string(m.Each[0].Limit.AppendCounterKey(nil, tt.entries)); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+	brought := &DescriptorLimit{Domain: "d"}
+	if got := string(brought.AppendCounterKey(nil, entries("a", "b"))); got != "d_a_b_" {
+		t.Errorf("a limit that the request brought counts under %q", got)
 	}
 }
 
