@@ -38,6 +38,9 @@ type WatchConfig struct {
 	Paths   []string
 	Options Options
 
+	// Read replaces [Read], for directories that are read in another way. It is given the paths.
+	Read func(paths ...string) ([]Source, error)
+
 	// Every is how often the files are read whether or not the system told of a change: it forgets to when there are
 	// many, and for network file systems it never does. Default 5 s.
 	Every time.Duration
@@ -61,6 +64,9 @@ func (c *WatchConfig) setDefaults() {
 	}
 	if c.Settle == 0 {
 		c.Settle = defaultSettle
+	}
+	if c.Read == nil {
+		c.Read = Read
 	}
 	if c.OnLoad == nil {
 		c.OnLoad = func(*Loaded) {}
@@ -90,7 +96,7 @@ type Watcher struct {
 	live    atomic.Pointer[Loaded]
 	running atomic.Bool
 	hangup  chan os.Signal                          // nil unless asked for
-	read    func(paths ...string) ([]Source, error) // Read, but for tests
+	read    func(paths ...string) ([]Source, error) // cfg.Read, but for tests
 
 	// checking is held while the files are read and compiled, and guards the fields below. It is taken before mu.
 	checking sync.Mutex
@@ -127,7 +133,7 @@ func NewWatcher(c WatchConfig) (*Watcher, error) {
 	}
 	c.setDefaults()
 	c.Paths = slices.Clone(c.Paths)
-	w := &Watcher{cfg: c, read: Read}
+	w := &Watcher{cfg: c, read: c.Read}
 	if c.Hangup {
 		w.hangup = make(chan os.Signal, 1)
 	}
