@@ -24,6 +24,8 @@ type GRPC struct {
 
 	HealthNames []string // that the health service answers for, besides ""
 	Reflection  bool     // the services can be asked for, as grpcurl does
+	// Health stands before the health service, to count what it is asked, say. Nil: nothing does.
+	Health func(healthpb.HealthServer) healthpb.HealthServer
 
 	Options  []grpc.ServerOption
 	Register func(grpc.ServiceRegistrar)
@@ -74,7 +76,11 @@ func (s *Server) newGRPC(cfg *GRPC) (*grpc.Server, error) {
 		options = append(options, grpc.Creds(credentials.NewTLS(c.config())))
 	}
 	server := grpc.NewServer(append(options, cfg.Options...)...)
-	healthpb.RegisterHealthServer(server, s.health)
+	var checks healthpb.HealthServer = s.health
+	if cfg.Health != nil {
+		checks = cfg.Health(checks)
+	}
+	healthpb.RegisterHealthServer(server, checks)
 	if cfg.Register != nil {
 		cfg.Register(server)
 	}
