@@ -62,6 +62,14 @@ var mayImport = map[string][]string{
 	"internal/server":   {},
 	"internal/config":   {"rules", "internal/strictyaml"},
 
+	// What takes the place of Envoy's own service. It is a program and so names its stores.
+	"internal/envoystats": {"internal/strictyaml"},
+	"internal/xdsrules":   {".", "rules"},
+	"internal/ratelimit": {
+		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "internal/rls", "internal/envoystats",
+		"internal/xdsrules", "internal/server", "internal/spell",
+	},
+
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
@@ -139,6 +147,8 @@ var neverReach = map[string][]ban{
 		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
 		{path: "./grpclimit", why: "edges do not know each other"},
 	}),
+	"internal/xdsrules":   slices.Concat(stores, suite, edges),
+	"internal/envoystats": slices.Concat(stores, suite, edges, ruleSets),
 	"grpclimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "./httplimit", why: "edges do not know each other"},
 	}),
