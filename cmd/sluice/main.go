@@ -1,11 +1,12 @@
-// Command sluice runs Sluice from the command line: it checks, tests, explains and documents rules, and shows a limited
-// API at work.
+// Command sluice runs Sluice from the command line: it checks, tests, explains and documents rules, shows a limited
+// API at work, and serves Envoy.
 package main
 
 import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	_ "time/tzdata" // zones of calendar limits, on systems that have none
 )
@@ -13,5 +14,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(ctx, arguments(os.Args), os.Stdout, os.Stderr))
+}
+
+// arguments are those of the program. Under the name of Envoy's service, which a link may give it, it is that service.
+func arguments(args []string) []string {
+	if len(args) > 0 && filepath.Base(args[0]) == ratelimitName {
+		return []string{ratelimitName}
+	}
+	return args[min(1, len(args)):]
 }
