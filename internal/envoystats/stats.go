@@ -85,6 +85,9 @@ func (s *Stats) Replace(keys []string) []*Limit {
 	return out
 }
 
+// maxName is the longest name that a request may make up, in bytes.
+const maxName = 1024
+
 // Made returns the counts of a name that a request made up. The domain is one that has rules.
 func (s *Stats) Made(key []byte, domain string) *Limit {
 	s.mu.RLock()
@@ -98,7 +101,7 @@ func (s *Stats) Made(key []byte, domain string) *Limit {
 	if l = s.made[string(key)]; l != nil {
 		return l
 	}
-	if len(s.made) >= s.most {
+	if len(s.made) >= s.most || len(key) > maxName {
 		return s.named(Sanitize(domain) + ".other")
 	}
 	l = s.named(Sanitize(string(key)))
@@ -188,9 +191,12 @@ func (s *Stats) EachGauge(f func(name string, value uint64)) {
 
 var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// Sanitize is the name without what statsd gives a meaning: colons, bars, and the dots of addresses.
+// meant are the characters that have a meaning in statsd, or in a list of lines.
+var meant = strings.NewReplacer(":", "_", "|", "_", "\n", "_", "\r", "_")
+
+// Sanitize is the name without what has a meaning: those characters, and the dots of addresses.
 func Sanitize(name string) string {
-	name = strings.NewReplacer(":", "_", "|", "_").Replace(name)
+	name = meant.Replace(name)
 	return ipv4.ReplaceAllStringFunc(name, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }
 

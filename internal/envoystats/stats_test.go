@@ -18,6 +18,7 @@ import (
 func TestSanitize(t *testing.T) {
 	for name, want := range map[string]string{
 		"d.k_v": "d.k_v", "a:b|c": "a_b_c", "d.ip_10.0.0.1": "d.ip_10_0_0_1", "10.0.0.1.5": "10_0_0_1.5", "1.2.3": "1.2.3",
+		"d\nother:1|c\r": "d_other_1_c_",
 	} {
 		if got := Sanitize(name); got != want {
 			t.Errorf("%s becomes %s, want %s", name, got, want)
@@ -65,7 +66,11 @@ func TestNamesAreBounded(t *testing.T) {
 		s.Made(fmt.Appendf(nil, "d.x_%d", i), "d").TotalHits.Add(1)
 		s.NotFound(fmt.Sprint(i))
 	}
-	if n := len(s.all()); n != 100+1+maxDomains+1 {
+	s.Made([]byte(strings.Repeat("x", maxName+1)), "e").TotalHits.Add(1)
+	if got := s.all()["ratelimit.service.rate_limit.e.other.total_hits"]; got != 1 {
+		t.Errorf("a name that is too long is counted %d times", got)
+	}
+	if n := len(s.all()); n != 100+2+maxDomains+1 {
 		t.Errorf("there are %d names", n)
 	}
 }

@@ -178,6 +178,19 @@ func TestRedisKinds(t *testing.T) {
 		check(t, "REDIS_URL="+server.Addr, "REDIS_AUTH=rl:hunter2")
 		check(t, "REDIS_URL=redis://rl:hunter2@"+server.Addr)
 	})
+	t.Run("the rights of the reference", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		if _, err := server.Do("ACL", "SETUSER", "rl", "on", ">hunter2", "~pre*", "-@all", "+incrby", "+expire", "+ping"); err != nil {
+			t.Fatal(err)
+		}
+		p := launch(t, slices.Concat(environ, []string{
+			"REDIS_URL=" + server.Addr, "REDIS_AUTH=rl:hunter2", "SLUICE_KEY_FORMAT=envoy", "CACHE_KEY_PREFIX=pre",
+		})...)
+		if got := p.ask("a=1 | a=2"); got != "OK: OK 5/YEAR left 4 | OK 5/YEAR left 4" {
+			t.Error(got)
+		}
+	})
 	t.Run("TLS", func(t *testing.T) {
 		t.Parallel()
 		ca := newAuthority(t)
