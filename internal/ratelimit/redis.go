@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -93,7 +94,15 @@ func clientTLS(cert, key, ca string, skipHostname bool) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the certificate %s and the key %s: %w", cert, key, err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		// Read for each connection, since certificates are replaced while the service runs. The last good one stays.
+		var last atomic.Pointer[tls.Certificate]
+		last.Store(&pair)
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
+				last.Store(&pair)
+			}
+			return last.Load(), nil
+		}
 	}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)

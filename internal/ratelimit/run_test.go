@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluiceproject/sluice/internal/memcachetest"
 	"github.com/sluiceproject/sluice/internal/redistest"
@@ -115,17 +117,28 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// A service that is told to end says so, and ends.
 func TestEnding(t *testing.T) {
 	_, environ := ruleDir(t, "  - {key: a, limit: 1}\n")
 	p := launch(t, append(environ, onRedis(t, redistest.Shared(t))...)...)
-	if got := p.health(); got != "SERVING" {
-		t.Error(got)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	watch, err := healthpb.NewHealthClient(p.dial()).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := watch.Recv(); err != nil || s.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Fatal(s, err)
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if p.ended() != 0 {
-		t.Errorf("it ended with %d", p.code)
+	if s, err := watch.Recv(); err != nil || s.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("when it ends it says %v, %v", s, err)
+	}
+	leave()
+	if code := p.ended(); code != 0 {
+		t.Errorf("it ended with %d", code)
 	}
 }
 
