@@ -49,6 +49,7 @@ type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 	code int           // its exit code, then
+	conn *grpc.ClientConn
 
 	mu    sync.Mutex // guards the fields below
 	log   bytes.Buffer
@@ -159,10 +160,14 @@ func (p *process) addr(what string) (addr string) {
 	return addr
 }
 
+// dial connects to the service. Without options it is one connection for all.
 func (p *process) dial(options ...grpc.DialOption) *grpc.ClientConn {
 	p.t.Helper()
 	if len(options) == 0 {
-		options = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+		if p.conn == nil {
+			p.conn = p.dial(grpc.WithTransportCredentials(insecure.NewCredentials()))
+		}
+		return p.conn
 	}
 	addr := p.addr("gRPC")
 	if strings.HasPrefix(addr, "/") {
