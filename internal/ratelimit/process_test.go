@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -249,7 +250,10 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// onRedis are the variables for a Redis, with a prefix of the test's own.
-func onRedis(t *testing.T, s *redistest.Server) []string {
-	return []string{"REDIS_URL=" + s.Addr, "CACHE_KEY_PREFIX=" + t.Name() + ":"}
-}
+// onRedis are the variables for a Redis, with a prefix of their own.
+func onRedis(s *redistest.Server) []string { return []string{"REDIS_URL=" + s.Addr, ownPrefix()} }
+
+var prefixCount atomic.Int64
+
+// ownPrefix has a service share no counts with others, also when tests are run again.
+func ownPrefix() string { return fmt.Sprint("CACHE_KEY_PREFIX=", prefixCount.Add(1), ":") }

@@ -21,8 +21,8 @@ import (
 // stores are the ways to count.
 func countingStores(t *testing.T) map[string][]string {
 	return map[string][]string{
-		"redis":        onRedis(t, redistest.Shared(t)),
-		"envoy's keys": append(onRedis(t, redistest.Shared(t)), "SLUICE_KEY_FORMAT=envoy"),
+		"redis":        onRedis(redistest.Shared(t)),
+		"envoy's keys": append(onRedis(redistest.Shared(t)), "SLUICE_KEY_FORMAT=envoy"),
 		"memcached":    {"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcachetest.Start(t).Addr},
 		"memory":       {"BACKEND_TYPE=memory"},
 	}
@@ -64,7 +64,7 @@ func writeAll(path, text string) error {
 
 func TestJSON(t *testing.T) {
 	_, environ := ruleDir(t, "  - {key: a, rate_limit: {unit: year, requests_per_unit: 1}}\n")
-	p := launch(t, append(environ, onRedis(t, redistest.Shared(t))...)...)
+	p := launch(t, append(environ, onRedis(redistest.Shared(t))...)...)
 	ask := `{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"1"}]}]}`
 	for _, tt := range []struct {
 		method, body string
@@ -120,7 +120,7 @@ func TestPages(t *testing.T) {
 // A service that is told to end says so, and ends.
 func TestEnding(t *testing.T) {
 	_, environ := ruleDir(t, "  - {key: a, limit: 1}\n")
-	p := launch(t, append(environ, onRedis(t, redistest.Shared(t))...)...)
+	p := launch(t, append(environ, onRedis(redistest.Shared(t))...)...)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	watch, err := healthpb.NewHealthClient(p.dial()).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})

@@ -145,10 +145,9 @@ func TestPerSecond(t *testing.T) {
 
 func TestRedisKinds(t *testing.T) {
 	_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
-	var prefix atomic.Int64
 	check := func(t *testing.T, variables ...string) {
 		t.Helper()
-		own := fmt.Sprint("CACHE_KEY_PREFIX=", prefix.Add(1), ":")
+		own := ownPrefix()
 		for _, format := range []string{"sluice", "envoy"} {
 			p := launch(t, slices.Concat(environ, variables, []string{
 				"SLUICE_KEY_FORMAT=" + format, own,
