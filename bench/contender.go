@@ -72,6 +72,9 @@ func contenders() []contender {
 	for _, c := range leaseContenders {
 		all = append(all, c.contender)
 	}
+	for _, s := range services() {
+		all = append(all, s.contender)
+	}
 	return all
 }
 

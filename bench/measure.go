@@ -20,6 +20,8 @@ type job struct {
 
 	Server   string `json:",omitempty"` // instead: send requests to this address
 	Requests int    `json:",omitempty"`
+
+	Floor string `json:",omitempty"` // instead: be the floor of services at this address
 }
 
 // A result is what a child process found.
@@ -33,6 +35,9 @@ type result struct {
 	Redis       []remotePhase `json:",omitempty"`
 	RedisMemory *remoteMemory `json:",omitempty"`
 	Lease       []leaseCost   `json:",omitempty"`
+
+	Service       []servicePhase `json:",omitempty"`
+	ServiceMemory *serviceWeight `json:",omitempty"`
 }
 
 // A phase is one timed loop.

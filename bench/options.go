@@ -82,6 +82,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if n := runtime.NumCPU(); n > 1 {
 		r.procs = append(r.procs, n)
 	}
+	done, err := buildServices(ctx, chosen, picked, r.progress)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if err := r.run(ctx); err != nil {
 		return err
 	}

@@ -26,6 +26,9 @@ type report struct {
 
 	RedisMemory []remoteMemoryRow `json:",omitempty"`
 	Lease       []leaseRow        `json:",omitempty"`
+
+	Services      []serviceTable     `json:",omitempty"`
+	ServiceMemory []serviceMemoryRow `json:",omitempty"`
 }
 
 // A timing is the table of one scenario at one GOMAXPROCS.
@@ -99,6 +102,10 @@ func (r *runner) report() *report {
 			rep.RedisMemory = r.remoteMemoryRows(s, invalid)
 		case leased:
 			rep.Lease = r.leaseRows(s, invalid)
+		case serviceRun:
+			rep.Services = r.serviceTables(s, invalid)
+		case serviceMem:
+			rep.ServiceMemory = r.serviceMemoryRows(s, invalid)
 		case mem1m, mem5m:
 			rep.Memory = append(rep.Memory, r.memoryTable(s, invalid))
 		default:

@@ -89,7 +89,8 @@ func (r *runner) undisturbed(ctx context.Context, j job) (*result, error) {
 		}
 		calm := !slices.ContainsFunc(res.Phases, func(p phase) bool { return p.Disturbed }) &&
 			!slices.ContainsFunc(res.Redis, func(p remotePhase) bool { return p.Disturbed }) &&
-			!slices.ContainsFunc(res.Lease, func(p leaseCost) bool { return p.Disturbed })
+			!slices.ContainsFunc(res.Lease, func(p leaseCost) bool { return p.Disturbed }) &&
+			!slices.ContainsFunc(res.Service, func(p servicePhase) bool { return p.Disturbed })
 		if calm || r.quick || try == retries || r.retried > retryTime {
 			return res, nil
 		}
@@ -136,6 +137,9 @@ func runChild(text string, stdout io.Writer) error {
 	if j.Server != "" {
 		return runClient(j.Server, j.Requests)
 	}
+	if j.Floor != "" {
+		return serveFloor(j.Floor)
+	}
 	chosen, err := choose(j.Contender)
 	if err != nil {
 		return err
@@ -170,6 +174,10 @@ func (c *contender) measured(s *scenario, j job) (*result, error) {
 		return weighRedis(remoteNamed(c.name), s, j)
 	case s.name == leased:
 		return measureLease(leaseNamed(c.name), s, j)
+	case s.name == serviceRun:
+		return measureService(serviceNamed(c.name), s, j)
+	case s.name == serviceMem:
+		return weighService(serviceNamed(c.name), s)
 	}
 	return weigh(c, s)
 }

@@ -24,6 +24,9 @@ const (
 	redisLoad = "redis"
 	redisMem  = "redismem"
 	leased    = "lease"
+
+	serviceRun = "service"
+	serviceMem = "servicemem"
 )
 
 // A scenario is one thing to measure about every contender that runs it.
@@ -75,6 +78,8 @@ func scenarios(quick bool, reps int) []scenario {
 		{redisLoad, "decisions in Redis", 10_000, 200_000, reps, false},
 		{redisMem, "memory in Redis with 100k keys", 100_000, 0, 1, false},
 		{leased, "leases from Redis", 1, 4_000_000, reps, false},
+		{serviceRun, "services", serviceKeys, 60_000, reps, false},
+		{serviceMem, "memory of services with 1M keys", 1_000_000, 0, 1, false},
 	}
 	if quick {
 		all[0].ops = 1_000_000
@@ -87,6 +92,8 @@ func scenarios(quick bool, reps int) []scenario {
 		all[9].ops = 20_000
 		all[10].keys, all[10].title = 20_000, "memory in Redis with 20k keys"
 		all[11].ops = 1_000_000
+		all[12].ops = 10_000
+		all[13].keys, all[13].title = 100_000, "memory of services with 100k keys"
 		all = slices.DeleteFunc(all, func(s scenario) bool { return s.name == mem5m || s.name == fresh })
 	}
 	return all

@@ -36,6 +36,12 @@ func (r *report) write(out io.Writer) error {
 	if len(r.Lease) > 0 {
 		writeLeases(w, r.Lease)
 	}
+	for i := range r.Services {
+		r.Services[i].write(w)
+	}
+	if len(r.ServiceMemory) > 0 {
+		writeServiceMemory(w, r.ServiceMemory)
+	}
 	fmt.Fprint(w, "\nBars for Sluice, from the medians above\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, b := range r.Bars {
@@ -68,6 +74,7 @@ func (r *report) ran(scenario string) bool {
 	return scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
 		scenario == redisLoad && len(r.Redis) > 0 || scenario == redisMem && len(r.RedisMemory) > 0 ||
 		scenario == leased && len(r.Lease) > 0 ||
+		scenario == serviceRun && len(r.Services) > 0 || scenario == serviceMem && len(r.ServiceMemory) > 0 ||
 		slices.ContainsFunc(r.Timings, func(t timing) bool { return t.Scenario == scenario }) ||
 		slices.ContainsFunc(r.Memory, func(t memoryTable) bool { return t.Scenario == scenario })
 }
