@@ -34,6 +34,7 @@ type server struct {
 	redis  *redistest.Server
 	grpc   string // addresses
 	http   string
+	debug  string
 	metric string
 	statsd *statsd
 	client rls.RateLimitServiceClient
@@ -59,7 +60,8 @@ func start(t testing.TB, name string, cmd *exec.Cmd, redis *redistest.Server, ru
 	t.Helper()
 	s := &server{name: name, redis: redis, statsd: listenStatsd(t), log: new(output)}
 	ports := freePorts(t, 4)
-	s.http, s.grpc, s.metric = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1], "127.0.0.1:"+ports[3]
+	s.http, s.grpc = "127.0.0.1:"+ports[0], "127.0.0.1:"+ports[1]
+	s.debug, s.metric = "127.0.0.1:"+ports[2], "127.0.0.1:"+ports[3]
 	all := settings{
 		"HOST": "127.0.0.1", "PORT": ports[0], "GRPC_HOST": "127.0.0.1", "GRPC_PORT": ports[1],
 		"DEBUG_HOST": "127.0.0.1", "DEBUG_PORT": ports[2], "PROMETHEUS_ADDR": s.metric,
