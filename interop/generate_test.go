@@ -63,7 +63,7 @@ func (g *generator) request() *rls.RateLimitRequest {
 		r.Domain = pick(g.Rand, "nowhere", "no:where|10.0.0.1")
 	}
 	if g.chance(3) {
-		r.HitsAddend = pick[uint32](g.Rand, 1, 1, 2, 3, 7, 100)
+		r.HitsAddend = pick[uint32](g.Rand, 1, 1, 2, 3, 7, 100, 1_000_000)
 	}
 	n := pick(g.Rand, 1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6)
 	if g.chance(100) {
