@@ -12,12 +12,13 @@ import "strings"
 // A limit that the request brought has no rule, and all entries with their values.
 func (l *DescriptorLimit) AppendStatKey(b []byte, entries []Entry) []byte {
 	if l.Source == nil {
-		b = append(b, l.Domain...)
-		if len(entries) == 0 {
-			b = append(b, '.') // the reference joins no entries to the domain by a dot
-		}
+		b = append(append(b, l.Domain...), '.') // also where there are no entries
+		start := len(b)
 		for i := range entries {
-			b = append(append(b, '.'), composite(entries[i].Key, entries[i].Value)...)
+			if len(b) > start { // the reference writes no dot behind entries that are empty
+				b = append(b, '.')
+			}
+			b = append(b, composite(entries[i].Key, entries[i].Value)...)
 		}
 		return b
 	}

@@ -65,6 +65,25 @@ func TestStatKeys(t *testing.T) {
 	}
 }
 
+// A limit that a request brings is named as the reference names it, which joins by a dot only to what is not empty.
+func TestStatKeysOfOverrides(t *testing.T) {
+	l := &DescriptorLimit{Domain: "d"}
+	for _, tt := range []struct {
+		entries []Entry
+		want    string
+	}{
+		{nil, "d."},
+		{entries("k", "v", "l", ""), "d.k_v.l"},
+		{entries("", "", "k", "v"), "d.k_v"},
+		{entries("", "v", "k", ""), "d._v.k"},
+		{entries("k", "", "", "", "l", "w"), "d.k..l_w"},
+	} {
+		if got := string(l.AppendStatKey(nil, tt.entries)); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.entries, got, tt.want)
+		}
+	}
+}
+
 func TestFixedStatKeys(t *testing.T) {
 	for _, tt := range []struct {
 		rule DescriptorRule
