@@ -47,6 +47,9 @@ const (
 	quiet, answer = time.Minute, 20 * time.Second
 	// pings is how often a client may ask the same. Envoys do it every few seconds where they were told to.
 	pings = 5 * time.Second
+	// streamWorkers is how many goroutines wait for requests. A new one for each would grow its stack each time, which was
+	// a quarter of all work; requests beyond these still get one of their own.
+	streamWorkers = 64
 )
 
 func (s *Server) newGRPC(cfg *GRPC) (*grpc.Server, error) {
@@ -58,6 +61,7 @@ func (s *Server) newGRPC(cfg *GRPC) (*grpc.Server, error) {
 	setDefault(&cfg.MaxAgeGrace, DefaultMaxAgeGrace)
 	options := []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(cfg.MaxStreams),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(cfg.MaxHeaderBytes),
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
 		grpc.ConnectionTimeout(handshake),
