@@ -66,6 +66,7 @@ var algorithms = []struct {
 // algorithms in Go, which never see what the script stored. Every answer must be the same, and every state must be the
 // one that Go arrives at.
 func TestLuaEqualsGo(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
@@ -99,6 +100,7 @@ func TestLuaEqualsGo(t *testing.T) {
 // TestShortWayEqualsGo is the same for single plain takes, which the script has a shorter way for. They all happen at
 // the time of their call.
 func TestShortWayEqualsGo(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, a := range algorithms {
 		if a.name != "token_bucket" && a.name != "fixed_window" {

@@ -85,6 +85,7 @@ type primaries struct {
 // the new primary by themselves. What is admitted stays within what losing writes allows: the limit once more for each
 // failover, and with hints only what was in flight or is unknown to who comes first.
 func TestFailovers(t *testing.T) {
+	t.Parallel()
 	rounds := 1
 	if os.Getenv("SLUICE_SOAK") != "" {
 		rounds = 20

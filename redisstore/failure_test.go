@@ -255,6 +255,7 @@ func TestDemoted(t *testing.T) {
 
 // TestSwitched: sentinels make another server the primary, and the first goes on as a replica.
 func TestSwitched(t *testing.T) {
+	t.Parallel()
 	sentinels := redistest.StartSentinels(t)
 	store := open(t, redisstore.Config{URL: sentinels.URL()})
 	if err := try(store); err != nil {

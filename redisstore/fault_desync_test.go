@@ -20,6 +20,7 @@ import (
 // TestOutOfStep: callers of different keys over connections on which some of the server's replies come twice, late or
 // never. Each answer is an error, or right; and the process survives.
 func TestOutOfStep(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := faultproxy.Start(t, server.Addr)
 	direct := open(t, redisstore.Config{URL: server.URL()})
