@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,12 +46,7 @@ var underFaults = faulttest.Harness{
 func TestFaults(t *testing.T) { faulttest.Run(t, underFaults) }
 
 // TestOutagesMeasured logs figures; see faulttest.Measure.
-func TestOutagesMeasured(t *testing.T) {
-	if os.Getenv("SLUICE_SOAK") == "" {
-		t.Skip("set SLUICE_SOAK to measure")
-	}
-	faulttest.Measure(t, underFaults)
-}
+func TestOutagesMeasured(t *testing.T) { faulttest.Measure(t, underFaults) }
 
 // TestCallersLeaveInTime: somebody with much time waits for a server that accepts and says nothing. Others, who have
 // little, do not wait with him. That he ends before them now and then is the machine's doing.
