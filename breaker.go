@@ -53,8 +53,10 @@ const (
 	breakerRampCalls = 5
 	breakerStreak    = 250 * time.Millisecond
 	breakerPause     = 250 * time.Millisecond
-	breakerMaxPause  = 5 * time.Second
-	breakerRamp      = 2 * time.Second
+	// breakerMaxPause, with half as much again of jitter, has a server that is back asked within two seconds. A probe a
+	// second from each process is nothing to a server that is in trouble.
+	breakerMaxPause = time.Second
+	breakerRamp     = 2 * time.Second
 )
 
 // pass tells whether a call may be made, and whether the caller is to start a probe.

@@ -23,7 +23,7 @@ const DefaultBudget = 10 * time.Millisecond
 // The default is [DefaultBudget].
 //
 // A server that fails too often, or is too slow, is not asked for a while: a quarter of a second at first and up to
-// five. Meanwhile the fail modes answer at once.
+// one. Meanwhile the fail modes answer at once.
 func WithBudget(d time.Duration) Option { return func(l *Limiter) { l.budget = d } }
 
 // guard stands between a limiter and the servers of its store.
