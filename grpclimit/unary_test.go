@@ -179,10 +179,16 @@ func TestFailModes(t *testing.T) {
 
 // A rule that fails closed next to one that denies for itself: the one that lasts longest decides.
 func TestFailClosedBesideDenial(t *testing.T) {
-	l := limiterOf(t, broken,
-		sluice.Rule{Name: "closed", Limit: sluice.PerHour(2), OnFailure: sluice.FailClosed},
-		sluice.Rule{Name: "local", Limit: sluice.PerHour(0).With(sluice.FixedWindow)})
+	closed := sluice.Rule{Name: "closed", Limit: sluice.PerHour(2), OnFailure: sluice.FailClosed}
+	l := limiterOf(t, broken, closed, sluice.Rule{Name: "local", Limit: sluice.PerHour(1)})
 	conn := connect(t, &service{}, unary(l, grpclimit.Global()))
+	for range 2 { // what the one denies the other is not charged for
+		if r := echo(t, conn); r.code() != codes.Unavailable {
+			t.Fatalf("%v, want UNAVAILABLE", r.err)
+		}
+	}
+	l = limiterOf(t, broken, closed, sluice.Rule{Name: "local", Limit: sluice.PerHour(0).With(sluice.FixedWindow)})
+	conn = connect(t, &service{}, unary(l, grpclimit.Global()))
 	r := echo(t, conn)
 	if r.code() != codes.ResourceExhausted {
 		t.Fatalf("%v, want RESOURCE_EXHAUSTED", r.err)

@@ -74,7 +74,7 @@ func newCounters(domain string) *counters {
 	for mode := range c {
 		for _, u := range units {
 			c[mode][u] = sluice.Must(sluice.NewRule(sluice.Rule{
-				Name: name + "/" + u.String(), Limit: *unitLimits[u], OnFailure: sluice.FailMode(mode),
+				Name: name + "/" + u.String(), Limit: *unitLimits[u], OnFailure: sluice.FailMode(mode), ChargeDenied: true,
 			}))
 		}
 	}

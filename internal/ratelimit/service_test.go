@@ -197,6 +197,13 @@ var scripts = []script{
 		want: "near_limit 1, over_limit 2, total_hits 7, total_negative_hits 204, within_limit 1",
 	},
 	{
+		name: "hits beyond what a counter holds count", rules: "  - {key: a, limit: 10}\n  - {key: b, limit: 2}\n",
+		steps: []rlstest.Step{
+			{Ask: "a=1", Want: "OK: OK 10/YEAR left 9"},
+			{Ask: "a=1 hits:4294967295 | b=1", Want: "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0 | OK 2/YEAR left 1"},
+			{Ask: "a=1 | b=1", Want: "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0 | OK 2/YEAR left 0"},
+		},
+	}, {
 		name: "hits saturate", rules: "  - {key: a, limit: 4294967295}\n", of: "d.a",
 		steps: []rlstest.Step{
 			{Ask: "a=1 hits:18446744073709551615", Want: "OK: OK 4294967295/YEAR left 0"},
