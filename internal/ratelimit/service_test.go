@@ -203,7 +203,8 @@ var scripts = []script{
 			{Ask: "a=1 hits:4294967295 | b=1", Want: "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0 | OK 2/YEAR left 1"},
 			{Ask: "a=1 | b=1", Want: "OVER_LIMIT: OVER_LIMIT 10/YEAR left 0 | OK 2/YEAR left 0"},
 		},
-	}, {
+	},
+	{
 		name: "hits saturate", rules: "  - {key: a, limit: 4294967295}\n", of: "d.a",
 		steps: []rlstest.Step{
 			{Ask: "a=1 hits:18446744073709551615", Want: "OK: OK 4294967295/YEAR left 0"},
