@@ -2,9 +2,12 @@ package redistest
 
 import (
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Owner is the primary that has the slot now, or nil.
@@ -41,8 +44,12 @@ func hasSlot(ranges []string, slot int) bool {
 }
 
 // Move moves a slot with all its keys to another primary, as an operator's tool does: the keys one by one, while both
-// servers answer for those they have.
+// servers answer for those they have. It begins when all nodes have heard of the last move: a new owner that does not
+// know of the newest epoch claims the slot with an old one, and the others send it away from there for ever.
 func (c *Cluster) Move(slot int, to *Server) error {
+	if err := c.settle(); err != nil {
+		return err
+	}
 	from := c.Owner(slot)
 	if from == nil || from == to {
 		return fmt.Errorf("redistest: slot %d cannot be moved there", slot)
@@ -71,6 +78,43 @@ func (c *Cluster) Move(slot int, to *Server) error {
 		}
 	}
 	return nil
+}
+
+// settle waits until all nodes name the same owners with the same epochs.
+func (c *Cluster) settle() error {
+	deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for {
+		views := map[string]bool{}
+		for _, s := range c.Servers {
+			nodes, err := s.Do("CLUSTER", "NODES")
+			if err != nil {
+				return err
+			}
+			views[owners(nodes)] = true
+		}
+		if len(views) == 1 {
+			return nil
+		}
+		select {
+		case <-deadline:
+			return fmt.Errorf("redistest: the nodes do not agree who has which slots:\n%s",
+				strings.Join(slices.Sorted(maps.Keys(views)), "\n"))
+		case <-tick.C:
+		}
+	}
+}
+
+// owners is what CLUSTER NODES says of primaries: a line each of name, epoch and slots.
+func owners(nodes string) string {
+	var lines []string
+	for line := range strings.Lines(nodes) {
+		if words := strings.Fields(line); len(words) > 7 && strings.Contains(words[2], "master") {
+			lines = append(lines, words[0]+" "+words[6]+" "+strings.Join(words[8:], " "))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 func moveKeys(from, to *Server, slot string) error {
