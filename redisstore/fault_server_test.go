@@ -111,7 +111,7 @@ func (c *crowd) most(t *testing.T) (most int64) {
 // where they are now.
 func TestReshard(t *testing.T) {
 	cluster := redistest.StartCluster(t, "--cluster-node-timeout", "30000") // no failover meanwhile
-	const limit = 1000 // enough to last while slots move
+	const limit = 1000                                                      // enough to last while slots move
 	c := gather(t, cluster.URL(), limit, 24)
 	c.more(t, "the store's answers", &c.stored, 200)
 	slots, err := cluster.Slots()
