@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"sync"
@@ -182,15 +183,6 @@ func (s *service) warnOfRules(set *rules.Set) {
 	}
 }
 
-func (s *service) events() sluice.Events {
-	return sluice.Events{
-		ServerAway: func(_ context.Context, n int, err error) {
-			s.log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
-		},
-		ServerBack: func(_ context.Context, n int) { s.log.Info("the store answers again", "server", n) },
-	}
-}
-
 // listeners says how the server is made.
 func (s *service) listeners() server.Config {
 	in, out := &s.cfg, server.Config{Log: s.log, DrainWait: s.cfg.Drain.Wait, DrainTimeout: s.cfg.Drain.Timeout}
@@ -212,10 +204,16 @@ func (s *service) listeners() server.Config {
 	if h := &in.HTTP; h.Address != config.Off {
 		out.HTTP = server.HTTP{
 			Address: h.Address, TLS: server.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
-			MaxConnections: int(h.MaxConnections),
+			MaxConnections: int(h.MaxConnections), Handler: s.handler(),
 		}
 	}
 	return out
+}
+
+// handler answers what is asked over HTTP, but for health.
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	return mux
 }
 
 func rlsOptions(c *config.RLS) rls.Options {

@@ -1,4 +1,4 @@
-// Package server is what a service listens with: a gRPC and an HTTP listener that hold against clients that are slow,
+// Package server is what a service listens with: gRPC, HTTP and other listeners that hold against clients that are slow,
 // broken or hostile; TLS whose certificates are read again when they change; health checks; and an end without failed
 // requests.
 //

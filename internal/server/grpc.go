@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"time"
 
 	"google.golang.org/grpc"
@@ -52,8 +53,7 @@ const (
 	streamWorkers = 64
 )
 
-func (s *Server) newGRPC(cfg *GRPC) (*grpc.Server, error) {
-	setDefault(&cfg.MaxConnections, DefaultMaxConnections)
+func (s *Server) newGRPC(cfg *GRPC) (part, error) {
 	setDefault(&cfg.MaxStreams, DefaultMaxStreams)
 	setDefault(&cfg.MaxHeaderBytes, DefaultMaxHeaderBytes)
 	setDefault(&cfg.MaxMessageBytes, DefaultMaxMessageBytes)
@@ -74,7 +74,7 @@ func (s *Server) newGRPC(cfg *GRPC) (*grpc.Server, error) {
 	if cfg.TLS.On() {
 		c, err := newCertificates(cfg.TLS, "h2")
 		if err != nil {
-			return nil, err
+			return part{}, err
 		}
 		s.certificates = append(s.certificates, c)
 		options = append(options, grpc.Creds(credentials.NewTLS(c.config())))
@@ -91,7 +91,17 @@ func (s *Server) newGRPC(cfg *GRPC) (*grpc.Server, error) {
 	if cfg.Reflection {
 		reflection.Register(server)
 	}
-	return server, nil
+	return part{
+		serve: server.Serve,
+		drain: func(ctx context.Context) error {
+			cut := context.AfterFunc(ctx, server.Stop)
+			server.GracefulStop()
+			if !cut() {
+				return context.Cause(ctx)
+			}
+			return nil
+		},
+	}, nil
 }
 
 func setDefault[T int | uint32 | time.Duration](v *T, to T) {

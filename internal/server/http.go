@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 )
@@ -24,8 +26,7 @@ const (
 	idle       = 2 * time.Minute
 )
 
-func (s *Server) newHTTP(cfg *HTTP) (*http.Server, error) {
-	setDefault(&cfg.MaxConnections, DefaultMaxConnections)
+func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -46,12 +47,26 @@ func (s *Server) newHTTP(cfg *HTTP) (*http.Server, error) {
 	if cfg.TLS.On() {
 		c, err := newCertificates(cfg.TLS, "h2", "http/1.1")
 		if err != nil {
-			return nil, err
+			return part{}, err
 		}
 		s.certificates = append(s.certificates, c)
 		server.TLSConfig = c.config()
 	}
-	return server, nil
+	return part{
+		serve: func(l net.Listener) error {
+			if server.TLSConfig != nil {
+				return server.ServeTLS(l, "", "")
+			}
+			return server.Serve(l)
+		},
+		drain: func(ctx context.Context) error {
+			err := server.Shutdown(ctx)
+			if err != nil {
+				_ = server.Close()
+			}
+			return err
+		},
+	}, nil
 }
 
 func say(w http.ResponseWriter, status int, text string) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,10 @@ import (
 
 // Config is how a [Server] is made. Zero fields have defaults; a listener without an address is not there.
 type Config struct {
-	GRPC GRPC
-	HTTP HTTP
+	GRPC  GRPC
+	HTTP  HTTP
+	Admin HTTP // for operators, apart from those who ask
+	Other []Other
 
 	// DrainWait is how long the server goes on as before once it has said that it is going: load balancers that ask for
 	// its health need that long to notice. Default 0: clients that speak gRPC are told on their connections.
@@ -33,18 +36,23 @@ type Config struct {
 // DefaultDrainTimeout is below the 30 s that Kubernetes waits before it kills.
 const DefaultDrainTimeout = 20 * time.Second
 
-// Server is a gRPC and an HTTP server that begin and end together.
+// Server is the servers of several protocols that begin and end together.
 type Server struct {
 	cfg    Config
 	log    *slog.Logger
 	health *health.Server
 	ready  atomic.Bool // what health checks say
 
-	grpc         *grpc.Server
-	grpcListener net.Listener
-	http         *http.Server
-	httpListener net.Listener
+	parts        []part
 	certificates []*certificates
+}
+
+// part is the server of one listener.
+type part struct {
+	name     string
+	listener net.Listener
+	serve    func(net.Listener) error
+	drain    func(ctx context.Context) error // answer what was asked, and cut off who is not done when the context ends
 }
 
 // New listens, so that the addresses are known and taken; [Server.Run] answers. A server that is never run is closed with
@@ -65,37 +73,62 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) listen() (err error) {
+func (s *Server) listen() error {
 	if cfg := &s.cfg.GRPC; cfg.Address != "" {
-		if s.grpc, err = s.newGRPC(cfg); err != nil {
-			return fmt.Errorf("gRPC: %w", err)
-		}
-		if s.grpcListener, err = listen(cfg.Address, cfg.MaxConnections); err != nil {
-			return fmt.Errorf("gRPC: %w", err)
+		if err := s.add("gRPC", cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newGRPC(cfg) }); err != nil {
+			return err
 		}
 	}
 	if cfg := &s.cfg.HTTP; cfg.Address != "" {
-		if s.http, err = s.newHTTP(cfg); err != nil {
-			return fmt.Errorf("HTTP: %w", err)
+		if err := s.add("HTTP", cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
+			return err
 		}
-		if s.httpListener, err = listen(cfg.Address, cfg.MaxConnections); err != nil {
-			return fmt.Errorf("HTTP: %w", err)
+	}
+	if cfg := &s.cfg.Admin; cfg.Address != "" {
+		if err := s.add("admin", cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
+			return err
+		}
+	}
+	for i := range s.cfg.Other {
+		cfg := &s.cfg.Other[i]
+		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newOther(cfg) }); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// add makes a server and has it listen.
+func (s *Server) add(name, address string, connections int, build func() (part, error)) error {
+	p, err := build()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	p.name = name
+	if p.listener, err = listen(address, cmp.Or(connections, DefaultMaxConnections)); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	s.parts = append(s.parts, p)
+	return nil
+}
+
 // GRPCAddr is where the gRPC server listens, or nil.
-func (s *Server) GRPCAddr() net.Addr { return addr(s.grpcListener) }
+func (s *Server) GRPCAddr() net.Addr { return s.Addr("gRPC") }
 
 // HTTPAddr is where the HTTP server listens, or nil.
-func (s *Server) HTTPAddr() net.Addr { return addr(s.httpListener) }
+func (s *Server) HTTPAddr() net.Addr { return s.Addr("HTTP") }
 
-func addr(l net.Listener) net.Addr {
-	if l == nil {
-		return nil
+// AdminAddr is where the server for operators listens, or nil.
+func (s *Server) AdminAddr() net.Addr { return s.Addr("admin") }
+
+// Addr is where the server of that name listens, or nil.
+func (s *Server) Addr(name string) net.Addr {
+	for i := range s.parts {
+		if s.parts[i].name == name {
+			return s.parts[i].listener.Addr()
+		}
 	}
-	return l.Addr()
+	return nil
 }
 
 // SetReady has health checks say that requests can be answered, or that they cannot. A new server is ready.
@@ -123,22 +156,14 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
-	serve := func(name string, f func() error) {
+	for _, p := range s.parts {
 		running.Go(func() {
-			if err := f(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
-				stop(fmt.Errorf("%s: %w", name, err))
+			err := p.serve(p.listener)
+			switch {
+			case err == nil, errors.Is(err, http.ErrServerClosed), errors.Is(err, grpc.ErrServerStopped), errors.Is(err, net.ErrClosed):
+			default:
+				stop(fmt.Errorf("%s: %w", p.name, err))
 			}
-		})
-	}
-	if s.grpc != nil {
-		serve("gRPC", func() error { return s.grpc.Serve(s.grpcListener) })
-	}
-	if s.http != nil {
-		serve("HTTP", func() error {
-			if s.http.TLSConfig != nil {
-				return s.http.ServeTLS(s.httpListener, "", "")
-			}
-			return s.http.Serve(s.httpListener)
 		})
 	}
 	for _, c := range s.certificates {
@@ -165,21 +190,10 @@ func (s *Server) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
 	var draining sync.WaitGroup
-	if s.grpc != nil {
-		cut := context.AfterFunc(ctx, func() {
-			s.log.Warn("some gRPC clients did not go in time and were cut off")
-			s.grpc.Stop()
-		})
+	for _, p := range s.parts {
 		draining.Go(func() {
-			s.grpc.GracefulStop()
-			cut()
-		})
-	}
-	if s.http != nil {
-		draining.Go(func() {
-			if err := s.http.Shutdown(ctx); err != nil {
-				s.log.Warn("some HTTP clients did not go in time and were cut off")
-				_ = s.http.Close()
+			if err := p.drain(ctx); err != nil {
+				s.log.Warn("some clients did not go in time and were cut off", "listener", p.name)
 			}
 		})
 	}
@@ -188,12 +202,10 @@ func (s *Server) drain() {
 
 // Close ends a server that is not run.
 func (s *Server) Close() {
-	if s.grpc != nil {
-		s.grpc.Stop()
-	}
-	for _, l := range []net.Listener{s.grpcListener, s.httpListener} {
-		if l != nil {
-			_ = l.Close()
-		}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range s.parts {
+		_ = p.drain(ctx)
+		_ = p.listener.Close()
 	}
 }

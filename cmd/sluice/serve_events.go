@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// events tells all who watch the limiter.
+func (s *service) events() sluice.Events {
+	return joinEvents(s.logEvents())
+}
+
+// logEvents are what is logged.
+func (s *service) logEvents() sluice.Events {
+	return sluice.Events{
+		ServerAway: func(_ context.Context, n int, err error) {
+			s.log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
+		},
+		ServerBack: func(_ context.Context, n int) { s.log.Info("the store answers again", "server", n) },
+	}
+}
+
+// joinEvents are events that call all of several.
+func joinEvents(all ...sluice.Events) (joined sluice.Events) {
+	for _, e := range all {
+		joined.Decided = both(joined.Decided, e.Decided)
+		joined.Denied = both(joined.Denied, e.Denied)
+		if first, then := joined.StoreFailed, e.StoreFailed; first != nil && then != nil {
+			joined.StoreFailed = func(ctx context.Context, err error) { first(ctx, err); then(ctx, err) }
+		} else if then != nil {
+			joined.StoreFailed = then
+		}
+		if first, then := joined.ServerAway, e.ServerAway; first != nil && then != nil {
+			joined.ServerAway = func(ctx context.Context, n int, err error) { first(ctx, n, err); then(ctx, n, err) }
+		} else if then != nil {
+			joined.ServerAway = then
+		}
+		if first, then := joined.ServerBack, e.ServerBack; first != nil && then != nil {
+			joined.ServerBack = func(ctx context.Context, n int) { first(ctx, n); then(ctx, n) }
+		} else if then != nil {
+			joined.ServerBack = then
+		}
+	}
+	return joined
+}
+
+type decided = func(context.Context, sluice.Take, sluice.Decision)
+
+func both(first, then decided) decided {
+	switch {
+	case first == nil:
+		return then
+	case then == nil:
+		return first
+	}
+	return func(ctx context.Context, t sluice.Take, d sluice.Decision) { first(ctx, t, d); then(ctx, t, d) }
+}
