@@ -78,12 +78,12 @@ func (c *call) join(other *call) {
 // isPlain tells that the script's short way may know the answer.
 func isPlain(o *table.Op) bool {
 	r, p := &o.Request, o.Params
-	if r.Cost <= 0 || r.Cost > p.Limit() || r.Min != 0 || r.MaxDelay != 0 || r.Charge || o.At != 0 || o.ID != 0 {
+	if r.Cost <= 0 || r.Cost > p.Limit() || r.Min != 0 || r.MaxDelay != 0 || o.At != 0 || o.ID != 0 {
 		return false
 	}
 	switch p.Kind {
 	case step.Bucket:
-		return !p.Queue
+		return !p.Queue && !r.Charge
 	case step.Window:
 		return p.Over == 0 && p.Align == step.Epoch
 	}

@@ -15,7 +15,7 @@ var firstTime = time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC).UnixMicro()
 func (d *differential) plainTake() sluice.Take {
 	for {
 		t := d.take()
-		t.Min, t.MaxDelay, t.ID, t.At, t.Rule = 0, 0, 0, 0, d.rules[d.rng.IntN(2)]
+		t.Min, t.MaxDelay, t.ID, t.At, t.Rule = 0, 0, 0, 0, d.rules[d.rng.IntN(len(d.rules))]
 		if o, err := t.Op(); err == nil && isPlain(&o) {
 			return t
 		}

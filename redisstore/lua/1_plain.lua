@@ -27,6 +27,7 @@ else -- more than fit on Lua's stack
   end
 end
 local BASE = 1767225600000000 -- states count from 2026, which keeps their digits few
+local COUNT_MOST = 2 ^ 33 - 1 -- that a window counts
 local format, sub, floor = string.format, string.sub, math.floor
 
 -- The short ways answer in one string, which costs the server half of what a list does: the nonce as it came, a digit
@@ -165,19 +166,23 @@ local function short()
       fits = n <= a
     end
     verdicts = verdicts .. (fits and '1' or '0')
-    if flags == 32 and size == 0 then -- a group of one
-      if fits then
+    local charged = flags % 4 >= 2 -- whatever is decided; windows only
+    if charged and n > COUNT_MOST then
+      return nil
+    elseif flags >= 32 and size == 0 then -- a group of one
+      if fits or charged then
         known[at], known[at + 1] = f, n
       end
     else
       group, size = group or {}, size + 1
-      group[size] = fits and at
+      group[size] = charged and -at or fits and at
       known[at + 5], known[at + 6] = f, n
       veto = veto or not fits and flags % 2 == 0
       if flags >= 32 then
         for j = 1, size do
-          at = not veto and group[j]
-          if at then
+          at = group[j]
+          if at and (at < 0 or not veto) then
+            at = math.abs(at)
             known[at], known[at + 1] = known[at + 5], known[at + 6]
           end
         end

@@ -1,7 +1,7 @@
 
 -- Fixed windows.
 
-local COUNT_MOST, GRACE_MOST, COUNTER_MOST = 2 ^ 33 - 1, 2 ^ 31 - 1, 2 ^ 32 - 1
+local GRACE_MOST, COUNTER_MOST = 2 ^ 31 - 1, 2 ^ 32 - 1
 
 -- windowAt is the window that now falls into; the caller worked out the calendar's.
 local function windowAt(op)

@@ -28,7 +28,7 @@ local function readPlain(pos)
   local op = {id = 0, min = 0, wait = 0, at = 0, time = 0}
   local flags, a, b, c, d, e
   op.number, op.kind, flags, op.cost, a, b, c, d, e, pos = struct.unpack('<HBBdddddd', blob, pos)
-  op.shadow, op.ends, op.shape = has(flags, SHADOW), has(flags, ENDS), c
+  op.shadow, op.charge, op.ends, op.shape = has(flags, SHADOW), has(flags, CHARGE), has(flags, ENDS), c
   if op.kind == 1 then
     op.costQ, op.costR, op.den, op.fillQ, op.fillR, op.burst = a, b, c, d, e, 2 ^ 52
   else
