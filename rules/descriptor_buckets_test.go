@@ -111,3 +111,20 @@ func TestPartsOfBroughtLimits(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A pattern that stands for many values is found as it is, even if another rule's pattern would match it.
+func TestBucketsOfSharedPatterns(t *testing.T) {
+	s, err := New(Config{Domains: []Domain{{Name: "d", Descriptors: forest{
+		limited("k*", "k*_v"), limited("k*", "v").with(func(r *DescriptorRule) { r.ShareThreshold = true }),
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m MatchedDescriptors
+	s.MatchDescriptors("d", []Descriptor{{Entries: []Entry{{"kab", "v"}}}}, &m)
+	parts := s.Parts(m.Takes[0].Rule, m.Takes[0].Key)
+	all, err := s.Buckets("d/k*=v", parts)
+	if err != nil || all[0].Key != m.Takes[0].Key || parts[0].Value != "k*_v" {
+		t.Errorf("%q: %+v, %v", parts, all, err)
+	}
+}
