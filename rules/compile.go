@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/key"
@@ -24,6 +25,9 @@ type Set struct {
 	secret   [32]byte
 	domains  map[string]*domainTree
 	used     map[string]bool // declared attributes that something refers to
+
+	namesOnce sync.Once
+	byName    map[string]target // see names
 }
 
 // An item is a compiled rule, or one condition of the lists.

@@ -1,14 +1,12 @@
 package rules
 
 import (
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/key"
 )
 
 // Explanation says what a set makes of a request, rule by rule.
@@ -39,7 +37,7 @@ type Condition struct {
 	Holds bool
 }
 
-// KeyPart is one attribute that a rule counts by, and its value, masked if secret.
+// KeyPart is one attribute that a rule counts by, and its value, masked if secret, as [Set.Parts] writes it.
 type KeyPart struct{ Name, Value string }
 
 // Explain matches a request against every rule and says why each applies or not. It counts nothing.
@@ -103,11 +101,9 @@ func (s *Set) explainItem(f *fast, r Request) RuleExplanation {
 
 func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
 	it, r := f.item, f.rule
-	for i := range it.per {
-		x.Key = append(x.Key, KeyPart{it.per[i].name, m.shown(it, &it.per[i])})
-	}
 	k, complete, err := m.key(f)
 	if err == nil {
+		x.Key, _ = m.set.itemParts(it, k)
 		err = m.take(f)
 	}
 	switch {
@@ -155,20 +151,6 @@ func percent(hundredths int) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".") + "%"
 }
 
-// shown is a part of a key for people to read.
-func (m *Matched) shown(it *item, p *part) string {
-	if p.segment {
-		return m.segment(it, p.name[len("path:"):])
-	}
-	if m.set.attrs[p.attr].ip {
-		if !m.addr.IsValid() {
-			return "(no address)"
-		}
-		return string(key.AppendAddr(nil, m.addr, m.set.bits))
-	}
-	return m.shownValue(p.attr)
-}
-
 func (m *Matched) shownValue(attr int) string {
 	text, found, err := m.value(attr)
 	switch {
@@ -177,8 +159,8 @@ func (m *Matched) shownValue(attr int) string {
 	case found == Absent:
 		return "(none)"
 	case m.set.attrs[attr].secret:
-		sum := appendSecret(nil, &m.set.secret, text)
-		return "secret " + hex.EncodeToString(sum[len(sum)-4:])
+		shown, _ := m.set.showPart(&part{attr: attr}, string(appendSecret(nil, &m.set.secret, text)))
+		return shown
 	}
 	return text
 }

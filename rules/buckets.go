@@ -1,0 +1,226 @@
+package rules
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/spell"
+)
+
+// Buckets finds where a rule counts for somebody, to look at it, reset it or block it. The rule is named as in its file,
+// or by the path of an Envoy descriptor ("messaging/message_type"); "rule#2" is one of several limits. The parts are what
+// the rule counts by, as requests have it or as [Set.Parts] writes it, in any order. The error says what is missing.
+//
+// A rule whose tiers count in different ways counts in several places, and all are listed.
+func (s *Set) Buckets(rule string, parts []KeyPart) ([]sluice.Bucket, error) {
+	n, ok := s.names()[rule]
+	if !ok {
+		return nil, s.noRule(rule)
+	}
+	var all []sluice.Bucket
+	var err error
+	if n.item != nil {
+		all, err = s.itemBuckets(n.item, parts)
+	} else {
+		all, err = s.domains[n.limit.Domain].buckets(n.limit, parts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rule %s: %w", rule, err)
+	}
+	if n.bucket != "" {
+		all = slices.DeleteFunc(all, func(b sluice.Bucket) bool { return b.Rule.Name != n.bucket })
+	}
+	return all, nil
+}
+
+func (s *Set) noRule(name string) error {
+	for i := range s.cfg.Rules {
+		if r := &s.cfg.Rules[i]; r.Name == name && r.Disabled {
+			return fmt.Errorf("rule %s is not enabled, and so counts nothing", name)
+		}
+	}
+	names := s.RuleNames()
+	if close := spell.Closest(name, names); close != "" {
+		return fmt.Errorf("there is no rule %q that counts: did you mean %q?", name, close)
+	}
+	const most = 10
+	switch {
+	case len(names) == 0:
+		return fmt.Errorf("there is no rule %q: the rules count nothing", name)
+	case len(names) > most:
+		return fmt.Errorf("there is no rule %q that counts: there are %s and %d more", name, strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return fmt.Errorf("there is no rule %q that counts: there are %s", name, strings.Join(names, ", "))
+}
+
+func (s *Set) itemBuckets(it *item, parts []KeyPart) ([]sluice.Bucket, error) {
+	k, err := s.itemKey(it, parts)
+	if err != nil {
+		return nil, err
+	}
+	choices := []choice{it.limits}
+	if own, ok := it.overrides[k]; ok {
+		choices = []choice{own}
+	} else {
+		for _, tier := range slices.Sorted(maps.Keys(it.tiers)) {
+			choices = append(choices, it.tiers[tier])
+		}
+	}
+	enforced := it.rule.enforces(k)
+	var all []sluice.Bucket
+	for i := range it.buckets {
+		rule := it.buckets[i].enforced
+		if !enforced {
+			rule = it.buckets[i].shadow
+		}
+		seen := make(map[string]bool)
+		for _, c := range choices {
+			if i < len(c.limits) && !seen[c.limits[i].Kind()] {
+				seen[c.limits[i].Kind()] = true
+				all = append(all, sluice.Bucket{Rule: rule, Limit: c.limits[i], Key: k})
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("has no count for this key: overrides say that it is unlimited or denied")
+	}
+	return all, nil
+}
+
+// itemKey is the key that a request with these values counts under.
+func (s *Set) itemKey(it *item, parts []KeyPart) (string, error) {
+	given := make(map[string]string, len(parts))
+	for _, p := range parts {
+		if _, twice := given[p.Name]; twice {
+			return "", fmt.Errorf("%q is given twice", p.Name)
+		}
+		given[p.Name] = p.Value
+	}
+	var b []byte
+	if len(it.per) > 1 {
+		b = key.AppendSeveral(b)
+	}
+	for i := range it.per {
+		p := &it.per[i]
+		value, ok := given[p.name]
+		if !ok {
+			return "", it.wants("%q is missing", p.name)
+		}
+		delete(given, p.name)
+		text, err := s.partKey(p, value)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", p.name, err)
+		}
+		if len(it.per) > 1 {
+			b = key.AppendBytes(b, text)
+		} else {
+			b = text
+		}
+	}
+	for name := range given {
+		return "", it.wants("%q is not counted by", name)
+	}
+	return string(b), nil
+}
+
+// wants says what the rule counts by.
+func (it *item) wants(format, name string) error {
+	what := make([]string, len(it.per))
+	for i := range it.per {
+		what[i] = it.per[i].name
+	}
+	text := "everybody together: give no key"
+	if len(what) > 0 {
+		text = "by " + strings.Join(what, ", ") + ": give a value for each"
+	}
+	return fmt.Errorf(format+"; the rule counts %s", name, text)
+}
+
+// partKey is a part of a key from what a person wrote, or Parts.
+func (s *Set) partKey(p *part, written string) ([]byte, error) {
+	secret := p.attr >= 0 && s.attrs[p.attr].secret
+	switch {
+	case written == partAbsent && !p.segment:
+		return []byte(key.Absent), nil
+	case written == partNoAddr && !p.segment:
+		return []byte(key.NoAddr), nil
+	case strings.HasPrefix(written, partSecret) && secret:
+		sum, err := hex.DecodeString(written[len(partSecret):])
+		if err != nil || len(sum) != digestBytes {
+			return nil, fmt.Errorf("%q: write ~ and the %d digits of the digest, or the secret itself, in quotes if it begins with ~",
+				written, 2*digestBytes)
+		}
+		return key.AppendDigest(nil, sum), nil
+	}
+	value, quoted, err := readValue(written)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(value) > MaxValue:
+		return nil, fmt.Errorf("has %d bytes, at most %d are allowed", len(value), MaxValue)
+	case !quoted:
+		if value, err = s.counted(p, value); err != nil {
+			return nil, err
+		}
+	}
+	if secret {
+		return appendSecret(nil, &s.secret, value), nil
+	}
+	return key.AppendValue(nil, value), nil
+}
+
+// readValue takes the quotes off a value that has them.
+func readValue(written string) (value string, quoted bool, err error) {
+	if !strings.HasPrefix(written, `"`) {
+		return written, false, nil
+	}
+	if value, err = strconv.Unquote(written); err != nil {
+		return "", true, fmt.Errorf(`%s: a value that begins with a quote is written in quotes, such as "\"x\""`, strconv.Quote(written))
+	}
+	return value, true, nil
+}
+
+// counted is what a request's value counts as.
+func (s *Set) counted(p *part, value string) (string, error) {
+	if p.segment {
+		if s.cfg.IgnorePathCase {
+			value = strings.ToLower(value)
+		}
+		return value, nil
+	}
+	a := &s.attrs[p.attr]
+	switch {
+	case a.ip:
+		return s.countedAddr(value)
+	case p.attr == s.pathAttr:
+		return s.canonicalPath(value)
+	case len(a.fields) == 1 && a.fields[0].Kind == Method:
+		value = strings.ToUpper(value)
+	case len(a.fields) == 1 && a.fields[0].Kind == Host:
+		value = canonicalHost(value)
+	}
+	if a.lower {
+		value = strings.ToLower(value)
+	}
+	return value, nil
+}
+
+// countedAddr is the subscriber of an address. A prefix has to be one's, since others are of many or of a part of one.
+func (s *Set) countedAddr(value string) (string, error) {
+	p, err := parsePrefix(value)
+	if err != nil {
+		return "", err
+	}
+	own := key.Subscriber(p.Addr(), s.bits)
+	if !p.IsSingleIP() && own != p {
+		return "", fmt.Errorf("%s is not what the rules count by: write an address, or %v", value, own)
+	}
+	return string(key.AppendAddr(nil, p.Addr(), s.bits)), nil
+}

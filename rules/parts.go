@@ -1,0 +1,170 @@
+package rules
+
+import (
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/key"
+)
+
+// What stands for a value in a [KeyPart] that is none. Values that begin like these are quoted.
+const (
+	partAbsent = "(none)"
+	partNoAddr = "(no address)"
+	partSecret = "~" // and the digest in hexadecimal
+)
+
+// target is what a name of a rule of the limiter refers to: a rule, or a limit of a domain, and one bucket of it or all.
+type target struct {
+	item   *item
+	limit  *DescriptorLimit
+	bucket string // "": all
+}
+
+// names finds rules by their names and by those of their buckets. It is built when somebody asks, which few do.
+func (s *Set) names() map[string]target {
+	s.namesOnce.Do(func() {
+		all := make(map[string]target)
+		for i := range s.items {
+			it := &s.items[i]
+			for j := range it.buckets {
+				name := it.buckets[j].enforced.Name
+				all[name] = target{item: it, bucket: name}
+			}
+			if it.kind == limits {
+				all[it.rule.Name] = target{item: it}
+			}
+		}
+		for _, t := range s.domains {
+			for _, l := range t.limits {
+				for _, r := range l.Rules {
+					all[r.Name] = target{limit: l, bucket: r.Name}
+				}
+				if len(l.Rules) > 0 {
+					all[shortName(descriptorName(l.Domain, l.path))] = target{limit: l}
+				}
+			}
+		}
+		s.byName = all
+	})
+	return s.byName
+}
+
+// RuleNames lists the rules that count, sorted: those of Sluice's own kind that are enabled, and the limits of domains by
+// their paths ("messaging/message_type=marketing").
+func (s *Set) RuleNames() []string {
+	var all []string
+	for name, n := range s.names() {
+		if n.bucket == "" {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Parts reads a key of a rule of this set for people: what it counts by, and for which values. [Set.Buckets] takes the
+// parts back.
+//
+// A value is written as it is if it can be printed and taken for nothing else. Others are quoted, like Go's strings.
+// What is missing is "(none)" or "(no address)", and a secret is ~ and its digest. A key that is none of the rule's has
+// one part, the key itself, quoted.
+func (s *Set) Parts(rule *sluice.Rule, k string) []KeyPart {
+	n, ok := s.names()[rule.Name]
+	switch {
+	case ok && n.item != nil:
+		if parts, ok := s.itemParts(n.item, k); ok {
+			return parts
+		}
+	case ok || s.broughtBy(rule.Name):
+		if parts, ok := entryParts(k); ok {
+			return parts
+		}
+	}
+	return []KeyPart{{"key", strconv.Quote(k)}}
+}
+
+// broughtBy tells whether a rule is that of a limit that requests to some domain brought.
+func (s *Set) broughtBy(name string) bool {
+	for domain := range maps.Keys(s.domains) {
+		if strings.HasPrefix(name, nameToken(domain)+"//") {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Set) itemParts(it *item, k string) ([]KeyPart, bool) {
+	texts := []string{k}
+	switch len(it.per) {
+	case 0:
+		return nil, k == ""
+	case 1:
+	default:
+		var ok bool
+		if texts, ok = key.Split(k); !ok || len(texts) != len(it.per) {
+			return nil, false
+		}
+	}
+	var parts []KeyPart
+	for i, text := range texts {
+		value, ok := s.showPart(&it.per[i], text)
+		if !ok {
+			return nil, false
+		}
+		parts = append(parts, KeyPart{it.per[i].name, value})
+	}
+	return parts, true
+}
+
+func (s *Set) showPart(p *part, text string) (string, bool) {
+	value, kind, ok := key.Read(text)
+	switch kind {
+	case key.IsAbsent:
+		return partAbsent, true
+	case key.IsNoAddr:
+		return partNoAddr, true
+	case key.IsDigest:
+		return partSecret + hex.EncodeToString([]byte(value)), true
+	}
+	if counted, err := s.counted(p, value); err != nil || counted != value {
+		return strconv.Quote(value), ok
+	}
+	return showValue(value), ok
+}
+
+// entryParts are the entries of a descriptor.
+func entryParts(k string) ([]KeyPart, bool) {
+	texts, ok := key.Split(k)
+	if !ok || len(texts)%2 != 0 {
+		return nil, false
+	}
+	var parts []KeyPart
+	for i := 0; i < len(texts); i += 2 {
+		name, kind, ok := key.Read(texts[i])
+		value, kind2, ok2 := key.Read(texts[i+1])
+		if !ok || !ok2 || kind != key.IsValue || kind2 != key.IsValue {
+			return nil, false
+		}
+		parts = append(parts, KeyPart{showValue(name), showValue(value)})
+	}
+	return parts, true
+}
+
+// showValue quotes what cannot be printed, and what would be taken for something else.
+func showValue(s string) string {
+	if s == "" || strings.ContainsRune(`"(~`, rune(s[0])) || !utf8.ValidString(s) {
+		return strconv.Quote(s)
+	}
+	for _, r := range s {
+		if !strconv.IsPrint(r) {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}
