@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	"internal/certtest": {},
 	"internal/server":   {},
 	"internal/config":   {"rules", "internal/strictyaml"},
+	"internal/topkeys":  {},
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"internal/envoystats": {"internal/strictyaml"},
@@ -152,9 +153,10 @@ var neverReach = map[string][]ban{
 	"grpclimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "./httplimit", why: "edges do not know each other"},
 	}),
-	"internal/rls":    slices.Concat(stores, suite, weight),
-	"internal/server": slices.Concat(stores, suite, ruleSets, weight),
-	"internal/config": slices.Concat(stores, suite, edges, protocols),
+	"internal/rls":     slices.Concat(stores, suite, weight),
+	"internal/server":  slices.Concat(stores, suite, ruleSets, weight),
+	"internal/config":  slices.Concat(stores, suite, edges, protocols),
+	"internal/topkeys": slices.Concat(protocols, weight),
 }
 
 // tables is where the messages send the reader.
