@@ -500,3 +500,20 @@ func (c *compiler) options(r *Rule) {
 		}
 	}
 }
+
+// Rules lists the rules as the limiter knows them, one for each limit, in the order of the configuration. They must not
+// be changed.
+func (s *Set) Rules() []*sluice.Rule {
+	var all []*sluice.Rule
+	for i := range s.items {
+		for _, b := range s.items[i].buckets {
+			all = append(all, b.enforced)
+		}
+	}
+	for i := range s.cfg.Domains {
+		for _, l := range s.DescriptorLimits(s.cfg.Domains[i].Name) {
+			all = append(all, l.Rules...)
+		}
+	}
+	return all
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/rulefile"
@@ -58,6 +59,7 @@ type service struct {
 	limiter *sluice.Limiter
 	rules   func() *rules.Set
 	watcher *rulefile.Watcher // nil: the rules are built in
+	metrics *metrics.Metrics
 	server  *server.Server
 }
 
@@ -71,6 +73,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return err
 	}
 	defer s.store.close()
+	s.metrics = s.newMetrics()
 	s.limiter, err = sluice.NewRules(s.store.Store, nil, append(s.store.options, sluice.WithEvents(s.events()))...)
 	if err != nil {
 		return err
@@ -197,7 +200,7 @@ func (s *service) listeners() server.Config {
 				bounds := rls.Bounds{
 					Descriptors: int(in.RLS.MaxDescriptors), Entries: int(in.RLS.MaxEntries), Bytes: int(in.RLS.MaxBytes),
 				}
-				rls.Register(r, rls.NewDecider(s.limiter, s.rules, rlsOptions(&in.RLS)), bounds)
+				rls.Register(r, rls.NewDecider(s.limiter, s.rules, rlsOptions(&in.RLS)), bounds, s.countRLS())
 			},
 		}
 	}
@@ -213,6 +216,7 @@ func (s *service) listeners() server.Config {
 // handler answers what is asked over HTTP, but for health.
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
+	s.addMetrics(mux)
 	return mux
 }
 

@@ -62,6 +62,7 @@ var mayImport = map[string][]string{
 	"internal/server":   {},
 	"internal/config":   {"rules", "internal/strictyaml"},
 	"internal/topkeys":  {},
+	"internal/metrics":  {".", "rules", "internal/topkeys"},
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"internal/envoystats": {"internal/strictyaml"},
@@ -156,6 +157,7 @@ var neverReach = map[string][]ban{
 	"internal/rls":     slices.Concat(stores, suite, weight),
 	"internal/server":  slices.Concat(stores, suite, ruleSets, weight),
 	"internal/config":  slices.Concat(stores, suite, edges, protocols),
+	"internal/metrics": slices.Concat(stores, suite, edges),
 	"internal/topkeys": slices.Concat(protocols, weight),
 }
 

@@ -38,6 +38,13 @@ func (d *decoder) check(root *strictyaml.Node) {
 			d.Fault(n, "%s: is for kind: %s, and this is %s: remove it, or change kind", name, kind, c.Store.Kind)
 		}
 	}
+	switch n := at("metrics.on_http"); {
+	case !c.Metrics.OnHTTP:
+	case !c.Metrics.Enabled:
+		d.Fault(n, "metrics.on_http: metrics are switched off: remove it, or enabled: false")
+	case c.HTTP.Address == Off:
+		d.Fault(n, "metrics.on_http: listeners.http is off: give it an address, or remove on_http")
+	}
 	if n := at("rls.clients"); n != nil && c.GRPC.TLS.ClientCA == "" {
 		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")
 	}

@@ -21,6 +21,7 @@ type Config struct {
 	Store   Store
 	Rules   Rules
 	RLS     RLS
+	Metrics Metrics
 	Logging Logging
 }
 
@@ -97,6 +98,13 @@ type RLS struct {
 type Headers struct {
 	Enabled                 bool
 	Limit, Remaining, Reset string
+}
+
+// Metrics is where Prometheus asks.
+type Metrics struct {
+	Enabled bool
+	OnHTTP  bool // also on the listener for health checks
+	Public  bool // without a token
 }
 
 // Logging is how logs are written.

@@ -243,6 +243,22 @@ var settings = join(
 		},
 
 		{
+			"metrics.enabled", "boolean", "true",
+			"show metrics to Prometheus at `/metrics`",
+			boolean(func(c *Config) *bool { return &c.Metrics.Enabled }),
+		},
+		{
+			"metrics.on_http", "boolean", "false",
+			"show them on `listeners.http` too, to all who reach it",
+			boolean(func(c *Config) *bool { return &c.Metrics.OnHTTP }),
+		},
+		{
+			"metrics.public", "boolean", "false",
+			"show them on `listeners.admin` to who has no token",
+			boolean(func(c *Config) *bool { return &c.Metrics.Public }),
+		},
+
+		{
 			"logging.level", "`debug`, `info`, `warn`, `error`", "info",
 			"what is logged",
 			word(func(c *Config) *string { return &c.Logging.Level }, "debug", "info", "warn", "error"),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -31,12 +32,20 @@ func ServerOption() grpc.ServerOption {
 	return grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)})
 }
 
-// Register has the gRPC server answer by the service. Requests beyond the bounds are refused with InvalidArgument.
-func Register(r grpc.ServiceRegistrar, s Service, bounds Bounds) {
+// Observer is told of each request how it was answered, or why it was not, and when it was taken up.
+type Observer func(overall Code, err error, began time.Time)
+
+// Register has the gRPC server answer by the service. Requests beyond the bounds are refused with InvalidArgument. At
+// most one observer is told, also of those.
+func Register(r grpc.ServiceRegistrar, s Service, bounds Bounds, observe ...Observer) {
+	answer := handler(bounds.withDefaults())
+	if len(observe) > 0 {
+		answer = observed(answer, observe[0])
+	}
 	r.RegisterService(&grpc.ServiceDesc{
 		ServiceName: ServiceName,
 		HandlerType: (*Service)(nil),
-		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: handler(bounds.withDefaults())}},
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: answer}},
 		Metadata:    "envoy/service/ratelimit/v3/rls.proto",
 	}, s)
 }
@@ -50,6 +59,7 @@ type call struct {
 	fault   error      // of the received bytes
 	receive mem.Buffer // which the request's strings are part of
 	out     []byte
+	overall Code // of what is in out
 }
 
 // keptBytes is the largest buffer that a call keeps for the next; smallBytes is what it begins with, and more than what
@@ -109,6 +119,20 @@ func handler(bounds Bounds) grpc.MethodHandler {
 	}
 }
 
+// observed tells of what a handler answers. It looks at the answer before gRPC writes it, since then it is another's.
+func observed(answer grpc.MethodHandler, observe Observer) grpc.MethodHandler {
+	return func(s any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		began := time.Now()
+		out, err := answer(s, ctx, decode, interceptor)
+		overall := CodeUnknown
+		if c, ok := out.(*call); ok {
+			overall = c.overall
+		}
+		observe(overall, err, began)
+		return out, err
+	}
+}
+
 // answer has the service decide, and writes what it says.
 func (c *call) answer(ctx context.Context, s Service, interceptor grpc.UnaryServerInterceptor) (err error) {
 	if interceptor == nil {
@@ -120,6 +144,7 @@ func (c *call) answer(ctx context.Context, s Service, interceptor grpc.UnaryServ
 		})
 	}
 	if err == nil {
+		c.overall = c.resp.Overall
 		c.out, err = c.resp.Append(c.out[:0])
 	}
 	return err

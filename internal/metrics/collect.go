@@ -1,0 +1,154 @@
+package metrics
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluiceproject/sluice"
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("sluice_"+name, help, labels, nil)
+}
+
+var (
+	decisionsDesc = desc("decisions_total", "Decisions of each rule: what the caller was told, and who decided.", "rule", "result", "source")
+	nearDesc      = desc("near_limit_total", "Decisions that allowed and left less than a fifth of the limit.", "rule")
+	peakDesc      = desc("rule_peak_use_ratio", "How much of its limit the busiest key has used, at most, in the last minute; 1 is all.", "rule")
+	limitDesc     = desc("rule_limit", "How much a rule allows in its window.", "rule")
+	windowDesc    = desc("rule_window_seconds", "How long a rule's window is.", "rule")
+	burstDesc     = desc("rule_burst", "The most that a rule allows at once.", "rule")
+
+	upDesc       = desc("store_up", "Whether a server of the store answers.", "server")
+	breakerDesc  = desc("breaker_open", "Whether a server of the store is not asked because it failed too often.", "server")
+	failuresDesc = desc("store_failures_total", "Calls that the store could not answer, so that the rules' on_failure did.")
+	keysDesc     = desc("tracked_keys", "Keys with a count in the store in memory.")
+
+	reloadOKDesc = desc("rules_last_reload_successful", "Whether the rules are what their files say.")
+	reloadAtDesc = desc("rules_last_reload_success_timestamp_seconds", "When the rules went live.")
+	infoDesc     = desc("rules_info", "Always 1; its label says which rules are live.", "digest")
+)
+
+// Describe tells what Collect tells of.
+func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		decisionsDesc, nearDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
+		reloadOKDesc, reloadAtDesc, infoDesc,
+	} {
+		out <- d
+	}
+}
+
+// Collect tells the counts as they are now.
+func (m *Metrics) Collect(out chan<- prometheus.Metric) {
+	m.collectRules(out)
+	m.collectStore(out)
+	if m.cfg.Loaded != nil {
+		l := m.cfg.Loaded()
+		gauge(out, reloadOKDesc, truth(!l.Failed))
+		gauge(out, reloadAtDesc, float64(l.At.UnixMilli())/1000)
+		gauge(out, infoDesc, 1, l.Digest)
+	}
+}
+
+func (m *Metrics) collectRules(out chan<- prometheus.Metric) {
+	t := m.refresh()
+	m.changing.Lock()
+	turn := m.peaks.next()
+	m.changing.Unlock()
+	for _, r := range t.rules {
+		c := t.byName[r.Name]
+		c.collect(out, r.Name, r.Shadow)
+		gauge(out, peakDesc, c.peakUse(turn), r.Name)
+		gauge(out, limitDesc, float64(r.Limit.Count), r.Name)
+		gauge(out, windowDesc, r.Limit.Window.Seconds(), r.Name)
+		gauge(out, burstDesc, float64(r.Limit.Params().Limit()), r.Name)
+	}
+	if t.byName[otherRule] == nil {
+		m.other.collect(out, otherRule, false)
+	}
+}
+
+// collect tells a rule's decisions. Those that every rule makes are told from the start, or the first of them would be
+// missing from rates.
+func (c *counters) collect(out chan<- prometheus.Metric, rule string, shadow bool) {
+	for source := range c.decisions {
+		s := sluice.Source(source)
+		for v := range verdicts {
+			n := c.decisions[source][v].Load()
+			usual := s == sluice.SourceStore && (v == allowed || v == denied && !shadow || v == shadowDenied && shadow)
+			if n > 0 || usual {
+				counter(out, decisionsDesc, n, rule, result(s, v), s.String())
+			}
+		}
+	}
+	counter(out, nearDesc, c.near.Load(), rule)
+}
+
+// result is what the caller was told, and whether it was because the store could not say.
+func result(s sluice.Source, v verdict) string {
+	failed := s == sluice.SourceLocal || s == sluice.SourceOpen || s == sluice.SourceClosed
+	switch {
+	case v == shadowDenied:
+		return "shadow_denied"
+	case v == denied && failed:
+		return "error_denied"
+	case v == denied:
+		return "denied"
+	case failed:
+		return "error_allowed"
+	}
+	return "allowed"
+}
+
+// peakUse is the most that was used in this period or the one before. With turn another begins.
+func (c *counters) peakUse(turn bool) float64 {
+	if turn {
+		c.peak[1].Store(c.peak[0].Swap(0))
+	}
+	return float64(max(c.peak[0].Load(), c.peak[1].Load())) / 1000
+}
+
+// pingTime is how long a store may take to say that it is there.
+const pingTime = time.Second
+
+func (m *Metrics) collectStore(out chan<- prometheus.Metric) {
+	counter(out, failuresDesc, m.failures.Load())
+	if m.cfg.Keys != nil {
+		gauge(out, keysDesc, float64(m.cfg.Keys()))
+	}
+	if m.cfg.Servers == nil {
+		return
+	}
+	answers := true
+	if m.cfg.Ping != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), pingTime)
+		answers = m.cfg.Ping(ctx) == nil
+		cancel()
+	}
+	n := m.cfg.Servers()
+	for i := range n {
+		away := m.servers.isAway(i)
+		up := !away && (answers || n > 1) // of several, the ping does not say which
+		gauge(out, upDesc, truth(up), strconv.Itoa(i))
+		gauge(out, breakerDesc, truth(away), strconv.Itoa(i))
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func counter(out chan<- prometheus.Metric, d *prometheus.Desc, n int64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}

@@ -1,0 +1,63 @@
+package metrics
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Requests counts the requests of one protocol. A nil *Requests counts nothing.
+type Requests struct {
+	m        *Metrics
+	protocol string
+	took     prometheus.Observer
+	byCode   atomic.Pointer[map[string]prometheus.Counter]
+	adding   sync.Mutex // held while byCode is replaced
+}
+
+// maxCodes bounds how many codes a protocol has; more are counted as "other".
+const maxCodes = 50
+
+// Requests returns what counts the requests of a protocol: "rls", "http", "auth" or "resp". The codes are shown from the
+// start, with 0; others when they first occur.
+func (m *Metrics) Requests(protocol string, codes ...string) *Requests {
+	r := &Requests{m: m, protocol: protocol, took: m.duration.WithLabelValues(protocol)}
+	r.byCode.Store(&map[string]prometheus.Counter{})
+	for _, c := range codes {
+		r.add(c)
+	}
+	return r
+}
+
+// Done counts a request that was answered with the code and was taken up at began, from time.Now.
+func (r *Requests) Done(code string, began time.Time) {
+	if r == nil {
+		return
+	}
+	c, ok := (*r.byCode.Load())[code]
+	if !ok {
+		c = r.add(code)
+	}
+	c.Inc()
+	r.took.Observe(time.Since(began).Seconds())
+}
+
+func (r *Requests) add(code string) prometheus.Counter {
+	r.adding.Lock()
+	defer r.adding.Unlock()
+	known := *r.byCode.Load()
+	if c, ok := known[code]; ok {
+		return c
+	}
+	if len(known) >= maxCodes {
+		return r.m.requests.WithLabelValues(r.protocol, "other")
+	}
+	c := r.m.requests.WithLabelValues(r.protocol, code)
+	next := maps.Clone(known)
+	next[code] = c
+	r.byCode.Store(&next)
+	return c
+}
