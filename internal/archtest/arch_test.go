@@ -39,10 +39,11 @@ var mayImport = map[string][]string{
 	"storetest":          {".", "internal/step"},
 
 	// Servers that tests start.
-	"internal/redistest":    {},
-	"internal/memcachetest": {},
-	"internal/faultproxy":   {},
-	"internal/faulttest":    {".", "internal/faultproxy"},
+	"internal/redistest":      {},
+	"internal/memcachetest":   {},
+	"internal/prometheustest": {},
+	"internal/faultproxy":     {},
+	"internal/faulttest":      {".", "internal/faultproxy"},
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -32,12 +33,17 @@ func (f serviceFunc) ShouldRateLimit(ctx context.Context, req *rls.Request, resp
 // dial starts a server with the service, and connects to it.
 func dial(t testing.TB, s rls.Service, bounds rls.Bounds, opts ...grpc.ServerOption) *grpc.ClientConn {
 	t.Helper()
+	return dialRegistered(t, func(r grpc.ServiceRegistrar) { rls.Register(r, s, bounds) }, opts...)
+}
+
+func dialRegistered(t testing.TB, register func(grpc.ServiceRegistrar), opts ...grpc.ServerOption) *grpc.ClientConn {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(append(opts, rls.ServerOption())...)
-	rls.Register(server, s, bounds)
+	register(server)
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
@@ -102,6 +108,39 @@ func TestServiceEndToEnd(t *testing.T) {
 	}
 	if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("the messages of other services do not get through: %v", err)
+	}
+}
+
+// An observer is told how each request was answered, also of those that no service saw.
+func TestObserver(t *testing.T) {
+	decide := func(_ context.Context, req *rls.Request, resp *rls.Response) error {
+		resp.Overall = rls.CodeOverLimit
+		switch req.Domain {
+		case "ok":
+			resp.Overall = rls.CodeOK
+		case "fails":
+			return status.Error(codes.Unavailable, "the store is away")
+		}
+		return nil
+	}
+	told := make(chan string, 1)
+	start := time.Now()
+	observe := func(overall rls.Code, err error, began time.Time) {
+		if began.Before(start) || began.After(time.Now()) {
+			t.Errorf("it began at %v", began)
+		}
+		told <- fmt.Sprint(overall, " ", status.Code(err))
+	}
+	client := pb.NewRateLimitServiceClient(dialRegistered(t, func(r grpc.ServiceRegistrar) {
+		rls.Register(r, serviceFunc(decide), rls.Bounds{Bytes: 10}, observe)
+	}))
+	for _, tt := range []struct{ domain, want string }{
+		{"ok", "OK OK"}, {"over", "OVER_LIMIT OK"}, {"fails", "UNKNOWN Unavailable"}, {strings.Repeat("long", 9), "UNKNOWN InvalidArgument"},
+	} {
+		_, _ = client.ShouldRateLimit(t.Context(), request(tt.domain, "k", "v"))
+		if got := <-told; got != tt.want {
+			t.Errorf("%s: told %s, want %s", tt.domain, got, tt.want)
+		}
 	}
 }
 
