@@ -1,0 +1,360 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluiceproject/sluice/internal/prometheustest"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/rlstest"
+)
+
+// metrics are the lines of what is shown to Prometheus.
+func (p *process) metrics(t *testing.T) string {
+	t.Helper()
+	resp, err := http.Get("http://" + p.http + metricsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d, %v: %s", resp.StatusCode, err, b)
+	}
+	return string(b)
+}
+
+// What is asked and decided is counted, by rule and protocol.
+func TestServeMetrics(t *testing.T) {
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {on_http: true}\n", rulesDir(t, `
+  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: quiet, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+`)))
+	client := p.client(t)
+	for range 3 {
+		rlstest.Answer(t.Context(), client, "d", "k=v")
+		rlstest.Answer(t.Context(), client, "d", "quiet=v")
+	}
+	rlstest.Answer(t.Context(), client, "", "k=v")
+	got := p.metrics(t)
+	for _, want := range []string{
+		`sluice_decisions_total{result="allowed",rule="d/k",source="store"} 1`,
+		`sluice_decisions_total{result="denied",rule="d/k",source="store"} 2`,
+		`sluice_decisions_total{result="shadow_denied",rule="d/quiet",source="store"} 2`,
+		`sluice_requests_total{code="OK",protocol="rls"} 4`,
+		`sluice_requests_total{code="OVER_LIMIT",protocol="rls"} 2`,
+		`sluice_requests_total{code="InvalidArgument",protocol="rls"} 1`,
+		`sluice_decision_duration_seconds_count{protocol="rls"} 7`,
+		`sluice_rule_limit{rule="d/k"} 1`, `sluice_tracked_keys 2`, `sluice_rules_last_reload_successful 1`, `go_goroutines `,
+	} {
+		if !strings.Contains(got, "\n"+want) {
+			t.Errorf("there is no %s in\n%s", want, got)
+		}
+	}
+}
+
+// Metrics that are switched off are not shown, and nothing else changes.
+func TestServeMetricsOff(t *testing.T) {
+	p := startServe(t, "metrics: {enabled: false}\n")
+	if got := p.get(t, metricsPath); got != http.StatusNotFound {
+		t.Errorf("%s answers %d", metricsPath, got)
+	}
+	if got := rlstest.Answer(t.Context(), p.client(t), "demo", "remote_address=1"); got != "OK: OK 5/MINUTE left 4" {
+		t.Errorf("got %s", got)
+	}
+}
+
+const deploy = "../../deploy"
+
+func readDeploy(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(deploy, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// watched is a Prometheus that watches services, configured as the files in deploy say but for its patience.
+type watched struct {
+	*prometheustest.Server
+	t        *testing.T
+	services []*process
+	clients  []pb.RateLimitServiceClient
+	turn     int
+}
+
+var (
+	ranges   = regexp.MustCompile(`\[\w+\]`)
+	offsets  = regexp.MustCompile(`offset \w+`)
+	patience = regexp.MustCompile(`(?m)^        for: \w+$`)
+)
+
+// hasty has an expression or alerts look at the last seconds instead of minutes.
+func hasty(text string) string {
+	text = ranges.ReplaceAllString(text, "[5s]")
+	text = offsets.ReplaceAllString(text, "offset 1s")
+	return patience.ReplaceAllString(text, "        for: 0s")
+}
+
+func startWatched(t *testing.T, services ...*process) *watched {
+	t.Helper()
+	w := &watched{t: t, services: services}
+	var targets []string
+	for _, p := range services {
+		targets = append(targets, fmt.Sprintf("%q", p.http))
+		w.clients = append(w.clients, p.client(t))
+	}
+	config := readDeploy(t, "prometheus/prometheus.yaml")
+	for from, to := range map[string]string{"15s": "500ms", `"127.0.0.1:6070"`: strings.Join(targets, ", ")} {
+		if !strings.Contains(config, from) {
+			t.Fatalf("prometheus.yaml has no %s", from)
+		}
+		config = strings.ReplaceAll(config, from, to)
+	}
+	w.Server = prometheustest.Start(t, config, map[string]string{"alerts.yaml": hasty(readDeploy(t, "prometheus/alerts.yaml"))})
+	return w
+}
+
+// until asks the services for decisions of all kinds, again and again, until the condition holds.
+func (w *watched) until(what string, condition func() (missing []string)) {
+	w.t.Helper()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	late := time.After(45 * time.Second)
+	for {
+		w.ask()
+		missing := condition()
+		if len(missing) == 0 {
+			return
+		}
+		select {
+		case <-late:
+			w.t.Fatalf("%s: still missing\n%s", what, strings.Join(missing, "\n"))
+		case <-again.C:
+		}
+	}
+}
+
+func (w *watched) ask() {
+	w.turn++
+	for i, client := range w.clients {
+		select {
+		case <-w.services[i].ended:
+			continue
+		default:
+		}
+		for range 10 {
+			for _, ask := range []string{"spent=v", "quiet=v", "closed=v", "free=v"} {
+				rlstest.Answer(w.t.Context(), client, "d", ask)
+			}
+		}
+		rlstest.Answer(w.t.Context(), client, "d", fmt.Sprintf("near=%d hits:9", w.turn))
+	}
+}
+
+// firing are the names of alerts that fire.
+func (w *watched) firing() []string {
+	w.t.Helper()
+	all, err := w.Alerts()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var names []string
+	for _, a := range all {
+		if a.State == "firing" && !slices.Contains(names, a.Labels["alertname"]) {
+			names = append(names, a.Labels["alertname"])
+		}
+	}
+	return names
+}
+
+// A real Prometheus watches two services, of which one loses its store and gets rules that are at fault. Every query of the
+// dashboard has data, and those alerts fire that should.
+func TestPrometheus(t *testing.T) {
+	t.Parallel()
+	prometheustest.Need(t)
+	const descriptors = `
+  - {key: spent, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: quiet, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: closed, rate_limit: {unit: year, requests_per_unit: 1000000, on_failure: closed}}
+  - {key: free, rate_limit: {unit: year, requests_per_unit: 1000000, on_failure: open}}
+  - {key: near, rate_limit: {unit: year, requests_per_unit: 10}}
+`
+	redis := redistest.Start(t)
+	directory := rulesDir(t, descriptors)
+	memory := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {on_http: true}\n", rulesDir(t, descriptors)))
+	shared := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {on_http: true}\nstore: {kind: redis, url: %q, budget: 1s}\n",
+		directory, redis.URL()))
+	w := startWatched(t, memory, shared)
+	exprs := dashboard(t)
+
+	w.until("while all is well", func() (missing []string) {
+		for _, expr := range exprs {
+			if !strings.Contains(expr, "error_.*") { // which there are none of
+				missing = append(missing, w.empty(expr)...)
+			}
+		}
+		return missing
+	})
+	if got := w.firing(); slices.Contains(got, "SluiceStoreAway") || slices.Contains(got, "SluiceReloadFailed") || slices.Contains(got, "SluiceDown") {
+		t.Errorf("while all is well %v fire", got)
+	}
+
+	redis.Kill()
+	write(t, filepath.Join(directory, "d.yaml"), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: never}}]\n")
+	shared.signal(t, syscall.SIGHUP)
+	w.until("without the store", func() (missing []string) {
+		for _, expr := range exprs {
+			missing = append(missing, w.empty(expr)...)
+		}
+		return missing
+	})
+	fires := []string{
+		"SluiceStoreAway", "SluiceDegraded", "SluiceDeniesBlindly", "SluiceRuleTooStrict", "SluiceNearLimit", "SluiceReloadFailed",
+	}
+	w.until("alerts", func() (missing []string) { return without(fires, w.firing()) })
+
+	memory.signal(t, syscall.SIGTERM)
+	<-memory.ended
+	w.until("an instance is gone", func() []string { return without([]string{"SluiceDown"}, w.firing()) })
+	w.sound(alerts(t))
+}
+
+// without are the names that others lack.
+func without(names, others []string) (missing []string) {
+	for _, n := range names {
+		if !slices.Contains(others, n) {
+			missing = append(missing, n)
+		}
+	}
+	return missing
+}
+
+// empty returns the expression if it has no data.
+func (w *watched) empty(expr string) []string {
+	w.t.Helper()
+	samples, err := w.Query(hasty(expr))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, s := range samples {
+		if s.Value.Text() != "NaN" {
+			return nil
+		}
+	}
+	return []string{expr}
+}
+
+// sound fails if an expression is at fault as it is written.
+func (w *watched) sound(exprs []string) {
+	w.t.Helper()
+	for _, expr := range exprs {
+		if _, err := w.Query(expr); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// alerts are the expressions of the alerts.
+func alerts(t *testing.T) (exprs []string) {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(readDeploy(t, "prometheus/alerts.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			exprs = append(exprs, r.Expr)
+		}
+	}
+	if len(exprs) < 10 {
+		t.Fatalf("there are %d alerts", len(exprs))
+	}
+	return exprs
+}
+
+// labelValues is how a variable of a dashboard asks for its values.
+var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
+
+// dashboard are the expressions of the dashboard, with all that can be chosen chosen.
+func dashboard(t *testing.T) (exprs []string) {
+	t.Helper()
+	var board struct {
+		Panels []struct {
+			Targets []struct{ Expr string }
+		}
+		Annotations struct {
+			List []struct{ Expr string }
+		}
+		Templating struct {
+			List []struct{ Type, Definition string }
+		}
+	}
+	if err := json.Unmarshal([]byte(readDeploy(t, "grafana/sluice.json")), &board); err != nil {
+		t.Fatal(err)
+	}
+	add := func(expr string) {
+		for _, name := range []string{"job", "instance", "rule"} {
+			expr = strings.ReplaceAll(expr, "$"+name, ".*")
+		}
+		expr = strings.ReplaceAll(expr, "$__rate_interval", "1m")
+		if strings.Contains(expr, "$") || expr == "" {
+			t.Errorf("%q holds a variable that there is not", expr)
+		}
+		exprs = append(exprs, expr)
+	}
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			add(target.Expr)
+		}
+	}
+	for _, v := range board.Templating.List {
+		if v.Type == "query" {
+			add(labelValues.ReplaceAllString(v.Definition, "count by ($2) ($1)"))
+		}
+	}
+	for _, a := range board.Annotations.List {
+		add("(" + a.Expr + ") or vector(0)") // rules need not have changed
+	}
+	if len(exprs) < 30 {
+		t.Fatalf("there are only %d queries", len(exprs))
+	}
+	return exprs
+}
+
+// Everything that is counted is on the dashboard.
+func TestDashboardIsComplete(t *testing.T) {
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {on_http: true}\nstore: {kind: redis, url: 'redis://127.0.0.1:1'}\n",
+		rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")))
+	board := readDeploy(t, "grafana/sluice.json")
+	all := regexp.MustCompile(`(?m)^# TYPE (sluice_\w+) `).FindAllStringSubmatch(p.metrics(t), -1)
+	if len(all) < 12 {
+		t.Errorf("there are only %d metrics", len(all))
+	}
+	for _, m := range all {
+		if !strings.Contains(board, m[1]) {
+			t.Errorf("%s is not on the dashboard", m[1])
+		}
+	}
+	if got := p.metrics(t); !strings.Contains(got, `sluice_store_up{server="0"} 0`) || strings.Contains(got, `server="1"`) {
+		t.Errorf("a Redis that was never there is\n%s", regexp.MustCompile(`(?m)^sluice_store_up.*$`).FindAllString(got, -1))
+	}
+}
