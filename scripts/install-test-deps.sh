@@ -25,6 +25,7 @@ has_ca_bundle || need ca-certificates
 have gcc || need gcc
 have redis-server || need redis-server
 have memcached || need memcached
+have prometheus || need prometheus
 has_c_headers || need libc6-dev
 
 can_install() { [ "$(id -u)" -eq 0 ] && have apt-get; }
