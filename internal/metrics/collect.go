@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -118,7 +119,7 @@ const pingTime = time.Second
 func (m *Metrics) collectStore(out chan<- prometheus.Metric) {
 	counter(out, failuresDesc, m.failures.Load())
 	if m.cfg.Keys != nil {
-		gauge(out, keysDesc, float64(m.cfg.Keys()))
+		gauge(out, keysDesc, float64(m.keys.count(m.cfg.Keys)))
 	}
 	if m.cfg.Servers == nil {
 		return
@@ -136,6 +137,25 @@ func (m *Metrics) collectStore(out chan<- prometheus.Metric) {
 		gauge(out, upDesc, truth(up), strconv.Itoa(i))
 		gauge(out, breakerDesc, truth(away), strconv.Itoa(i))
 	}
+}
+
+// keyCount remembers how many keys there are: a store has to look at all it has to tell, which takes tens of milliseconds
+// if there are millions.
+type keyCount struct {
+	mu sync.Mutex // guards the fields below, and is held while the store counts
+	at time.Time
+	n  int
+}
+
+const keyCountFor = 10 * time.Second
+
+func (k *keyCount) count(keys func() int) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.at.IsZero() || time.Since(k.at) >= keyCountFor {
+		k.n, k.at = keys(), time.Now()
+	}
+	return k.n
 }
 
 func truth(b bool) float64 {

@@ -55,6 +55,7 @@ type Metrics struct {
 	failures atomic.Int64 // of the store
 	servers  servers
 	peaks    peakClock
+	keys     keyCount
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }

@@ -420,6 +420,20 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// The store is not made to count its keys at each scrape.
+func TestKeysAreCountedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counted := 0
+		m := metrics.New(metrics.Config{Rules: rulesOf(t, several).Load, Keys: func() int { counted++; return 10 * counted }})
+		for _, want := range []float64{10, 10, 20} {
+			if got := scrape(t, m)["sluice_tracked_keys"]; got != want {
+				t.Errorf("there are %v keys, want %v", got, want)
+			}
+			<-time.After(6 * time.Second)
+		}
+	})
+}
+
 func TestLoaded(t *testing.T) {
 	loaded := metrics.Loaded{Digest: "abc", At: time.Unix(1000, 500e6)}
 	m := metrics.New(metrics.Config{Version: "v1.2", Rules: rulesOf(t, several).Load, Loaded: func() metrics.Loaded { return loaded }})
