@@ -624,3 +624,28 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// All limits are listed as the limiter knows them, in the order of the configuration; what is switched off is not.
+func TestRules(t *testing.T) {
+	limit := func(n int64) Limit { return Limit{Limit: sluice.PerMinute(n)} }
+	set, err := New(Config{
+		Rules: []Rule{
+			{Name: "posts", Limits: []Limit{limit(1), limit(2)}},
+			{Name: "off", Limits: []Limit{limit(3)}, Disabled: true},
+			{Name: "logins", Limits: []Limit{limit(4)}},
+		},
+		Domains: []Domain{{Name: "d", Descriptors: []DescriptorRule{
+			{Key: "k", Limits: []Limit{limit(5)}, Descriptors: []DescriptorRule{{Key: "below", Unlimited: true}, {Key: "more", Limits: []Limit{limit(6)}}}},
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range set.Rules() {
+		got = append(got, fmt.Sprint(r.Name, " ", r.Limit.Count))
+	}
+	if want := []string{"posts 1", "posts#2 2", "logins 4", "d/k 5", "d/k/more 6"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
