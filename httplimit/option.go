@@ -11,16 +11,17 @@ import (
 type Option func(*config)
 
 type config struct {
-	families Family
-	epoch    bool
-	exposed  string
-	cost     func(*http.Request) int64
-	skip     func(*http.Request) bool
-	limitFor func(*http.Request) *sluice.Limit
-	chargeIf func(status int) bool
-	maxWait  time.Duration
-	onDenied func(http.ResponseWriter, *http.Request, *Denial)
-	onError  func(http.ResponseWriter, *http.Request, error)
+	families  Family
+	epoch     bool
+	exposed   string
+	cost      func(*http.Request) int64
+	skip      func(*http.Request) bool
+	limitFor  func(*http.Request) *sluice.Limit
+	chargeIf  func(status int) bool
+	maxWait   time.Duration
+	anyStatus bool
+	onDenied  func(http.ResponseWriter, *http.Request, *Denial)
+	onError   func(http.ResponseWriter, *http.Request, error)
 }
 
 func newConfig(opts []Option) config {
@@ -30,6 +31,9 @@ func newConfig(opts []Option) config {
 	}
 	if c.families&XRateLimit != 0 && c.families&Draft03 != 0 {
 		panic("httplimit: Headers: XRateLimit and Draft03 give X-Ratelimit-Limit different values: choose one")
+	}
+	if c.chargeIf != nil && c.anyStatus {
+		panic("httplimit: ChargeIf charges by status and ChargeAnyStatus whatever it is: choose one")
 	}
 	c.exposed = c.families.exposed()
 	return c
@@ -64,6 +68,11 @@ func LimitFor(f func(r *http.Request) *sluice.Limit) Option {
 // A handler that panics counts as status 500, or what it had sent before. One that hijacked the connection counts as
 // 101. While the store cannot answer, what was charged stays charged.
 func ChargeIf(f func(status int) bool) Option { return func(c *config) { c.chargeIf = f } }
+
+// ChargeAnyStatus charges requests whatever their outcome, also under rules of [Rules] that charge by status. It is for
+// handlers that never learn the outcome, because somebody else serves the request: giving back what was charged would
+// leave such rules without effect.
+func ChargeAnyStatus() Option { return func(c *config) { c.anyStatus = true } }
 
 // MaxWait is the longest that a request waits for its turn when the limit is a [sluice.LeakyQueue] or a rule of [Rules]
 // delays requests. A request whose place is later, or later than its context's deadline, is denied at once. The default

@@ -32,7 +32,8 @@ import (
 // Requests wait for their turn where the limit is a [sluice.LeakyQueue] and where the rule says so (on_limit: delay),
 // at most as long as the rule, [MaxWait] and their context's deadline allow. A client that leaves gives its place back.
 // A rule that says on_limit: queue refuses what is over the limit: the queue that keeps requests is the gateway's.
-// A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf].
+// A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf]
+// and [ChargeAnyStatus].
 //
 // The options [Cost], [LimitFor] and [ChargeIf] are not for rules, which say all that themselves. It panics if it is
 // given one of them, or a limiter or function that is nil, or a limiter with rules.
@@ -156,7 +157,10 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		m.letGo()
 		return
 	}
-	charged := m.byStatus(store)
+	var charged *chargedByStatus
+	if !h.anyStatus {
+		charged = m.byStatus(store)
+	}
 	m.letGo() // before the handler runs, which may take long
 	if charged == nil {
 		h.next.ServeHTTP(w, r)

@@ -566,3 +566,28 @@ func TestRulesClientGone(t *testing.T) {
 		t.Errorf("status %d, served %d times; want 503 and not at all", got, next.n)
 	}
 }
+
+// TestChargeAnyStatus: who never learns how requests end has them charged, whatever a rule says about statuses.
+func TestChargeAnyStatus(t *testing.T) {
+	failed := perUser("failed", sluice.PerHour(1))
+	failed.ChargeStatus = rules.Statuses{{From: 401, To: 401}}
+	for i, opts := range [][]httplimit.Option{nil, {httplimit.ChargeAnyStatus()}} {
+		h := byRules(memstore.New(), rules.Config{Rules: []rules.Rule{failed}}, opts...)
+		var last int
+		for range 2 {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, post("/"))
+			last = w.Code
+		}
+		if want := []int{http.StatusOK, http.StatusTooManyRequests}[i]; last != want {
+			t.Errorf("%d options: the second request is %d, want %d", len(opts), last, want)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("ChargeIf and ChargeAnyStatus go together")
+		}
+	}()
+	httplimit.SetHeaders(httptest.NewRecorder(), post("/"), nil, make([]sluice.Decision, 1),
+		httplimit.ChargeAnyStatus(), httplimit.ChargeIf(func(int) bool { return true }))
+}
