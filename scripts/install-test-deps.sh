@@ -26,11 +26,25 @@ have gcc || need gcc
 have redis-server || need redis-server
 have memcached || need memcached
 have prometheus || need prometheus
+have nginx || need nginx
+have haproxy || need haproxy
 has_c_headers || need libc6-dev
+
+# What is there only while this runs.
+made=''
+trap 'rm -f $made' EXIT
 
 can_install() { [ "$(id -u)" -eq 0 ] && have apt-get; }
 
+# The tests start servers themselves. Those of the packages would take ports, and where port 80 is taken an
+# installation that starts nginx fails.
 quiet_install() {
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    made="$made $policy"
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+  fi
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
@@ -47,7 +61,7 @@ install_valkey() {
   [ -f "$sources" ] || return 1
   suite="$(. /etc/os-release && echo "$VERSION_CODENAME")-backports"
   added=/etc/apt/sources.list.d/sluice-backports.sources
-  trap 'rm -f "$added"' EXIT
+  made="$made $added"
   sed '/^$/,$d' "$sources" | sed "s/^Suites:.*/Suites: $suite/" >"$added"
   apt-get update -qq && quiet_install -t "$suite" valkey-server
 }

@@ -216,6 +216,7 @@ func (s *service) listeners() server.Config {
 // handler answers what is asked over HTTP, but for health.
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
+	s.handleAuth(mux)
 	s.addMetrics(mux)
 	return mux
 }

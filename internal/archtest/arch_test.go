@@ -65,6 +65,10 @@ var mayImport = map[string][]string{
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/topkeys"},
 
+	// The service: proxies that ask for each request.
+	"internal/forwardauth": {".", "rules", "httplimit"},
+	"internal/authtest":    {},
+
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"internal/envoystats": {"internal/strictyaml"},
 	"internal/xdsrules":   {".", "rules"},
@@ -149,6 +153,9 @@ var neverReach = map[string][]ban{
 	"httplimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
 		{path: "./grpclimit", why: "edges do not know each other"},
+	}),
+	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
+		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
 	}),
 	"internal/xdsrules":   slices.Concat(stores, suite, edges),
 	"internal/envoystats": slices.Concat(stores, suite, edges, ruleSets),

@@ -21,6 +21,7 @@ type Config struct {
 	Store   Store
 	Rules   Rules
 	RLS     RLS
+	Auth    Auth
 	Metrics Metrics
 	Logging Logging
 }
@@ -44,7 +45,7 @@ type GRPC struct {
 	Reflection      bool
 }
 
-// HTTP is the listener for health checks.
+// HTTP is the listener for proxies and health checks.
 type HTTP struct {
 	Address        string
 	TLS            TLS
@@ -99,6 +100,9 @@ type Headers struct {
 	Enabled                 bool
 	Limit, Remaining, Reset string
 }
+
+// Auth is what is said to proxies that ask whether a request may pass.
+type Auth struct{ MaxWait time.Duration }
 
 // Metrics is where Prometheus asks.
 type Metrics struct {

@@ -52,6 +52,7 @@ rls:
   metadata: true
   headers: {enabled: true, limit: L, remaining: R, reset: S}
   clients: {web.example.com: [web, api], "spiffe://x/y": "*"}
+auth: {max_wait: 3s}
 metrics: {enabled: true, on_http: true, public: true}
 logging: {level: debug, format: json}
 `
@@ -107,6 +108,7 @@ func TestAllSettings(t *testing.T) {
 			Metadata: true, Headers: config.Headers{Enabled: true, Limit: "L", Remaining: "R", Reset: "S"},
 			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
 		},
+		Auth:    config.Auth{MaxWait: 3 * time.Second},
 		Metrics: config.Metrics{Enabled: true, OnHTTP: true, Public: true},
 		Logging: config.Logging{Level: "debug", Format: "json"},
 	}
@@ -147,6 +149,7 @@ func TestDefault(t *testing.T) {
 			MaxDescriptors: 32, MaxEntries: 16, MaxBytes: 1024,
 			Headers: config.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
+		Auth:    config.Auth{MaxWait: time.Second},
 		Metrics: config.Metrics{Enabled: true},
 		Logging: config.Logging{Level: "info", Format: "text"},
 	}
@@ -189,7 +192,7 @@ func TestFaults(t *testing.T) {
 		{"clients without certificates", "rls: {clients: {a: b}}", `f:1:16: rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca`},
 		{"clients without domains", "rls: {clients: {a: []}}", `f:1:20: rls.clients: the list is empty: write a domain, or "*" for all of them`},
 		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
-		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use listeners, logging, metrics, rls, rules or store`},
+		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use auth, listeners, logging, metrics, rls, rules or store`},
 		{"metrics that are off", "metrics: {enabled: false, on_http: true}", `f:1:36: metrics.on_http: metrics are switched off: remove it, or enabled: false`},
 		{"metrics on no listener", "metrics: {on_http: true}\nlisteners: {http: {address: off}}", `f:1:20: metrics.on_http: listeners.http is off: give it an address, or remove on_http`},
 		{"several", "rls: {shadow: 1, quota: 2}\nlogging: {level: x}", `f:1:15: rls.shadow: is 1: write true or false

@@ -82,7 +82,7 @@ var settings = join(
 		},
 		{
 			"listeners.http.address", "address", "127.0.0.1:8080",
-			"where health checks ask: `host:port`, `unix:///path`, or `off`",
+			"where proxies and health checks ask: `host:port`, `unix:///path`, or `off`",
 			address(func(c *Config) *string { return &c.HTTP.Address }),
 		},
 	},
@@ -240,6 +240,12 @@ var settings = join(
 			"rls.clients", "mapping of lists", "",
 			"which domains a client may ask about, by a name in its certificate (DNS name, URI, address); `\"*\"` is all. Others are refused. Needs `client_ca`",
 			(*decoder).clients,
+		},
+
+		{
+			"auth.max_wait", "duration", "1s",
+			"how long a request that a rule delays may wait for its turn; proxies have to be more patient",
+			duration(func(c *Config) *seconds { return &c.Auth.MaxWait }),
 		},
 
 		{

@@ -1,0 +1,14 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/sluiceproject/sluice/internal/forwardauth"
+)
+
+// handleAuth answers proxies that ask whether a request may pass.
+func (s *service) handleAuth(mux *http.ServeMux) {
+	h := forwardauth.New(s.limiter, s.rules, s.cfg.Auth.MaxWait)
+	mux.Handle("/v1/auth", h)
+	mux.Handle("/v1/auth/nginx", h.Nginx())
+}

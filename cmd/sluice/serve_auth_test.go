@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sluiceproject/sluice/internal/authtest"
+)
+
+// exampleRules are the rules that the examples of proxies use.
+const exampleRules = "../../examples/auth/rules.yaml"
+
+// startAuth runs sluice serve with the rules of the examples.
+func startAuth(t *testing.T, more string) *process {
+	t.Helper()
+	rules, err := filepath.Abs(exampleRules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startServe(t, fmt.Sprintf("rules: {paths: [%q]}\n%s", rules, more))
+}
+
+// The service that the examples ask is sound.
+func TestAuthExample(t *testing.T) {
+	for _, args := range [][]string{{"check", "../../examples/auth/sluice.yaml"}, {"fmt", "--check", exampleRules}} {
+		if code, stdout, stderr := sluiceRun(t, args...); code != exitFine || strings.Contains(stdout+stderr, "warning") {
+			t.Errorf("sluice %v ends with %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
+// A proxyExample starts a proxy as its example has it, but for addresses and what is replaced.
+type proxyExample func(t *testing.T, sluice string, replace ...string) authtest.Proxy
+
+func startNginx(t *testing.T, sluice string, replace ...string) authtest.Proxy {
+	t.Helper()
+	authtest.Need(t, "nginx")
+	address := authtest.FreeAddress(t)
+	// Files that nginx writes would be where the system's own nginx has them.
+	here := "access_log off;\n"
+	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+		here += name + "_temp_path " + name + ";\n"
+	}
+	replace = append(replace, "access_log off;", here)
+	directory := authtest.Example(t, "../../examples/nginx", sluice, address, authtest.App(t), replace...)
+	authtest.Start(t, address, exec.Command("nginx", "-e", "stderr", "-p", directory, "-c", "nginx.conf", "-g", "master_process off;"))
+	return authtest.Proxy{Address: address}
+}
+
+func startHAProxy(t *testing.T, sluice string, replace ...string) authtest.Proxy {
+	t.Helper()
+	authtest.Need(t, "haproxy")
+	address := authtest.FreeAddress(t)
+	cmd := exec.Command("haproxy", "-f", "haproxy.cfg")
+	cmd.Dir = authtest.Example(t, "../../examples/haproxy", sluice, address, authtest.App(t), replace...)
+	authtest.Start(t, address, cmd)
+	return authtest.Proxy{Address: address}
+}
+
+// proxyExamples say how to have them closed while Sluice is away, since they are open, and how to have less patience.
+var proxyExamples = map[string]struct {
+	start     proxyExample
+	closed    []string
+	impatient []string
+}{
+	"nginx": {
+		startNginx,
+		[]string{"error_page 502 504 = @sluice_away;", ""},
+		[]string{"proxy_read_timeout 2s;", "proxy_read_timeout 200ms;"},
+	},
+	"haproxy": {
+		startHAProxy,
+		[]string{"#http-request deny deny_status 503", "http-request deny deny_status 503"},
+		[]string{"timeout = 2000", "timeout = 200"},
+	},
+}
+
+// Clients of nginx and HAProxy are limited, are told so, and cannot get around it.
+func TestServeAuth(t *testing.T) {
+	for name, proxy := range proxyExamples {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy.start(t, startAuth(t, "").http).Run(t)
+		})
+	}
+}
+
+// While Sluice cannot be reached requests pass or not, as the proxy was told.
+func TestServeAuthAway(t *testing.T) {
+	for name, proxy := range proxyExamples {
+		for _, open := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, open %v", name, open), func(t *testing.T) {
+				t.Parallel()
+				var replace []string
+				if !open {
+					replace = proxy.closed
+				}
+				p := startAuth(t, "")
+				front := proxy.start(t, p.http, replace...)
+				p.signal(t, syscall.SIGTERM)
+				<-p.ended
+				front.CheckAway(t, open)
+			})
+		}
+	}
+}
+
+// A Sluice that takes connections and never answers is away too.
+func TestServeAuthHangs(t *testing.T) {
+	for name, proxy := range proxyExamples {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hangs, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer hangs.Close()
+			proxy.start(t, hangs.Addr().String(), proxy.impatient...).CheckAway(t, true)
+		})
+	}
+}
+
+// A rule that is closed while the store is away refuses, also where the proxy lets requests pass while Sluice is away.
+func TestServeAuthClosed(t *testing.T) {
+	for name, proxy := range proxyExamples {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rules := filepath.Join(t.TempDir(), "rules.yaml")
+			write(t, rules, strings.Replace(read(t, exampleRules), "limit: 10/h\n", "limit: 10/h\n    on_failure: closed\n", 1))
+			away := authtest.FreeAddress(t)
+			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: 'redis://%s'}\n", rules, away))
+			proxy.start(t, p.http).CheckClosed(t)
+		})
+	}
+}

@@ -1,0 +1,132 @@
+package forwardauth
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// What the proxy says about the request.
+const (
+	forwardedMethod = "X-Forwarded-Method"
+	forwardedURI    = "X-Forwarded-Uri"
+	forwardedHost   = "X-Forwarded-Host"
+)
+
+// Handler answers with the status that the client should get.
+type Handler struct{ decide http.Handler }
+
+// New makes a handler. Requests that rules delay wait at most so long; the proxy must have more patience than that, or it
+// takes the wait for a service that is away.
+func New(limiter *sluice.Limiter, set func() *rules.Set, maxWait time.Duration) *Handler {
+	limit := httplimit.Rules(limiter, set, httplimit.MaxWait(maxWait), httplimit.ChargeAnyStatus())
+	return &Handler{limit(http.HandlerFunc(pass))}
+}
+
+func pass(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, false) }
+
+// Nginx is the handler for nginx. It is to have a path of its own: the query is the client's where the proxy is Caddy,
+// and so are headers, so neither may say how to answer.
+func (h *Handler) Nginx() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, true) })
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, only403 bool) {
+	// An answer is for this request and no other: no cache on the way may keep it.
+	w.Header()["Cache-Control"] = noStore
+	asked, err := original(r)
+	if err != nil {
+		misasked(w, err.Error())
+		return
+	}
+	if only403 {
+		a := &answer403{ResponseWriter: w}
+		defer a.end()
+		w = a
+	}
+	if asked.URL == nil {
+		refuse(w, "Bad Request", "The path is malformed, or can be read in more than one way.")
+		return
+	}
+	h.decide.ServeHTTP(w, asked)
+}
+
+var noStore = []string{"no-store"}
+
+// original is the request that the proxy asks about. The one that it asked with must not be used any more.
+func original(r *http.Request) (*http.Request, error) {
+	method, err := one(r, forwardedMethod)
+	if err != nil {
+		return nil, err
+	}
+	uri, err := one(r, forwardedURI)
+	if err != nil {
+		return nil, err
+	}
+	host, err := one(r, forwardedHost)
+	if err != nil {
+		return nil, err
+	}
+	if method == "" || strings.ContainsAny(method, ", \t") {
+		return nil, fmt.Errorf("%s is %q: the proxy has to set it to the request's method, in place of what the client sent",
+			forwardedMethod, method)
+	}
+	o := r.WithContext(r.Context()) // a copy
+	o.Method, o.Host, o.RequestURI, o.URL = method, host, uri, parse(uri)
+	// What the client sent is what rules may look at. The body is the proxy's to send on.
+	for _, name := range []string{forwardedMethod, forwardedURI, forwardedHost} {
+		delete(o.Header, name)
+	}
+	o.Body, o.ContentLength, o.TransferEncoding = http.NoBody, 0, nil
+	return o, nil
+}
+
+// one is a header that must be there once.
+func one(r *http.Request, name string) (string, error) {
+	switch lines := r.Header[name]; len(lines) {
+	case 0:
+		return "", fmt.Errorf("%s is missing: the proxy has to set it", name)
+	case 1:
+		return lines[0], nil
+	default:
+		return "", fmt.Errorf("%s is there %d times: the proxy has to set it in place of what the client sent, "+
+			"and not beside it", name, len(lines))
+	}
+}
+
+// parse reads a URI as a server does that gets it in the first line of a request. It is nil if Go's would refuse it, or
+// others might take it for something else: behind the proxy there is any kind of server.
+func parse(uri string) *url.URL {
+	u, err := url.ParseRequestURI(uri)
+	if err != nil || uri[0] != '/' || strings.ContainsAny(uri, "# ") {
+		return nil
+	}
+	return u
+}
+
+// misasked tells the proxy's operator that it does not ask as it should. It is not the client's fault, so that it is no 403
+// for nginx either, and nginx answers 500.
+func misasked(w http.ResponseWriter, why string) {
+	refuse(w, "The proxy does not ask as it should", why)
+}
+
+func refuse(w http.ResponseWriter, title, detail string) {
+	body, _ := json.Marshal(struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{"about:blank", title, http.StatusBadRequest, detail})
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = w.Write(append(body, '\n'))
+}
