@@ -68,9 +68,9 @@ soak: ## the long runs: big counts without the race detector, then a minute per 
 	$(MAKE) fuzz FUZZTIME=60s
 
 # Not part of test: building the reference takes about 40 s on two idle cores
-# and its downloads as long again, and npm is needed.
+# and its downloads as long again, Caddy minutes, and npm is needed.
 .PHONY: interop
-interop: ## Sluice beside the service it can replace and that one's clients; needs npm
+interop: ## Sluice beside the service it can replace, that one's clients, and Caddy; needs npm
 	cd interop && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
 
 .PHONY: bench

@@ -37,14 +37,15 @@ func build(t testing.TB, from, target string) string {
 		}
 		b.dir, b.done = dir, map[string]error{}
 	}
-	err, done := b.done[target]
+	what := from + " " + target
+	err, done := b.done[what]
 	if !done {
 		cmd := exec.Command("go", "build", "-o", b.dir+string(filepath.Separator), target)
 		cmd.Dir = from
 		if out, fault := cmd.CombinedOutput(); fault != nil {
 			err = fmt.Errorf("go build %s: %w\n%s", target, fault, out)
 		}
-		b.done[target] = err
+		b.done[what] = err
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +57,12 @@ func build(t testing.TB, from, target string) string {
 func reference(t testing.TB, name string) string {
 	t.Helper()
 	return filepath.Join(build(t, "reference", "tool"), name)
+}
+
+// caddy returns the path of Caddy, which takes minutes to build when it is built for the first time.
+func caddy(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(build(t, "caddy", "tool"), "caddy")
 }
 
 // sluice returns the path of Sluice's binary.
