@@ -8,7 +8,7 @@ import (
 
 // handleAuth answers proxies that ask whether a request may pass.
 func (s *service) handleAuth(mux *http.ServeMux) {
-	h := forwardauth.New(s.limiter, s.rules, s.cfg.Auth.MaxWait)
+	h := s.metrics.Requests("auth", "204", "429").HTTP(forwardauth.New(s.limiter, s.rules, s.cfg.Auth.MaxWait))
 	mux.Handle("/v1/auth", h)
-	mux.Handle("/v1/auth/nginx", h.Nginx())
+	mux.Handle("/v1/auth/nginx", forwardauth.ForNginx(h))
 }

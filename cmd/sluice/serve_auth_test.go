@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,39 @@ func TestServeAuth(t *testing.T) {
 			t.Parallel()
 			proxy.start(t, startAuth(t, "").http).Run(t)
 		})
+	}
+}
+
+// What proxies ask is counted by the status that is meant.
+func TestServeAuthMetrics(t *testing.T) {
+	p := startAuth(t, "metrics: {on_http: true}")
+	for _, path := range []string{"/v1/auth", "/v1/auth/nginx"} {
+		for uri, want := range map[string]int{"/": 204, "/internal/x": 403} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = http.Header{"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {uri}, "X-Forwarded-Host": {"h"}}
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.Body.Close(); resp.StatusCode != want {
+				t.Errorf("%s: %d", path, resp.StatusCode)
+			}
+		}
+	}
+	if got := p.get(t, "/v1/auth/nginx"); got != http.StatusInternalServerError {
+		t.Errorf("a question that is none: %d", got)
+	}
+	got := p.metrics(t)
+	for _, want := range []string{
+		`sluice_requests_total{code="204",protocol="auth"} 2`, `sluice_requests_total{code="403",protocol="auth"} 2`,
+		`sluice_requests_total{code="500",protocol="auth"} 1`, `sluice_requests_total{code="429",protocol="auth"} 0`,
+	} {
+		if !strings.Contains(got, "\n"+want) {
+			t.Errorf("there is no %s", want)
+		}
 	}
 }
 

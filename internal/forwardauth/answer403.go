@@ -15,7 +15,17 @@ const (
 // maxBody bounds the body that is sent as a header: nginx has 4 KiB for all headers unless it is told otherwise.
 const maxBody = 2 << 10
 
-// answer403 makes a 403 of any refusal. Faults of the service stay what they are.
+// ForNginx has a handler of [New] answer nginx. It is to have a path of its own: the query is the client's where the proxy
+// is Caddy, and so are headers, so neither may say how to answer.
+func ForNginx(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := &answer403{ResponseWriter: w}
+		h.ServeHTTP(a, r)
+		a.end()
+	})
+}
+
+// answer403 makes a 403 of any refusal. Faults of the service and of the proxy stay what they are: nginx answers 500.
 type answer403 struct {
 	http.ResponseWriter
 	status int // that was refused with; 0: none was

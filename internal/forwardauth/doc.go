@@ -16,6 +16,6 @@
 // them would be the client's. There is one set of names and not a second one for nginx, which can set any, so that a
 // client has nothing to choose from. X-Forwarded-For is read as the rules' client_ip says.
 //
-// nginx takes a 429 for a fault and answers 500; it knows 401 and 403. From [Handler.Nginx] all that is refused is a 403;
-// the true status is in X-Sluice-Status, and the body in X-Sluice-Body, since nginx drops the one that it is given.
+// nginx takes a 429 for a fault and answers 500; it knows 401 and 403. With [ForNginx] all that is refused is a 403; the
+// true status is in X-Sluice-Status, and the body in X-Sluice-Body, since nginx drops the one that it is given.
 package forwardauth

@@ -20,44 +20,29 @@ const (
 	forwardedHost   = "X-Forwarded-Host"
 )
 
-// Handler answers with the status that the client should get.
-type Handler struct{ decide http.Handler }
-
-// New makes a handler. Requests that rules delay wait at most so long; the proxy must have more patience than that, or it
-// takes the wait for a service that is away.
-func New(limiter *sluice.Limiter, set func() *rules.Set, maxWait time.Duration) *Handler {
+// New makes a handler that answers with the status that the client should get. Requests that rules delay wait at most so
+// long; the proxy must have more patience than that, or it takes the wait for a service that is away.
+func New(limiter *sluice.Limiter, set func() *rules.Set, maxWait time.Duration) http.Handler {
 	limit := httplimit.Rules(limiter, set, httplimit.MaxWait(maxWait), httplimit.ChargeAnyStatus())
-	return &Handler{limit(http.HandlerFunc(pass))}
+	return &handler{limit(http.HandlerFunc(pass))}
 }
 
 func pass(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, false) }
+type handler struct{ decide http.Handler }
 
-// Nginx is the handler for nginx. It is to have a path of its own: the query is the client's where the proxy is Caddy,
-// and so are headers, so neither may say how to answer.
-func (h *Handler) Nginx() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, true) })
-}
-
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, only403 bool) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// An answer is for this request and no other: no cache on the way may keep it.
 	w.Header()["Cache-Control"] = noStore
 	asked, err := original(r)
-	if err != nil {
-		misasked(w, err.Error())
-		return
+	switch {
+	case err != nil: // the client is not at fault
+		refuse(w, http.StatusInternalServerError, "The proxy does not ask as it should: "+err.Error()+".")
+	case asked.URL == nil:
+		refuse(w, http.StatusBadRequest, "The path is malformed, or can be read in more than one way.")
+	default:
+		h.decide.ServeHTTP(w, asked)
 	}
-	if only403 {
-		a := &answer403{ResponseWriter: w}
-		defer a.end()
-		w = a
-	}
-	if asked.URL == nil {
-		refuse(w, "Bad Request", "The path is malformed, or can be read in more than one way.")
-		return
-	}
-	h.decide.ServeHTTP(w, asked)
 }
 
 var noStore = []string{"no-store"}
@@ -113,20 +98,14 @@ func parse(uri string) *url.URL {
 	return u
 }
 
-// misasked tells the proxy's operator that it does not ask as it should. It is not the client's fault, so that it is no 403
-// for nginx either, and nginx answers 500.
-func misasked(w http.ResponseWriter, why string) {
-	refuse(w, "The proxy does not ask as it should", why)
-}
-
-func refuse(w http.ResponseWriter, title, detail string) {
+func refuse(w http.ResponseWriter, status int, detail string) {
 	body, _ := json.Marshal(struct {
 		Type   string `json:"type"`
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail"`
-	}{"about:blank", title, http.StatusBadRequest, detail})
+	}{"about:blank", http.StatusText(status), status, detail})
 	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(http.StatusBadRequest)
+	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))
 }

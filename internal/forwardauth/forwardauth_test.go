@@ -20,7 +20,7 @@ import (
 )
 
 // newHandler makes a handler with rules as a file has them.
-func newHandler(t testing.TB, store sluice.Store, file string) *forwardauth.Handler {
+func newHandler(t testing.TB, store sluice.Store, file string) http.Handler {
 	t.Helper()
 	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: []byte(file)})
 	if err != nil {
@@ -136,8 +136,8 @@ func TestMisasked(t *testing.T) {
 		`X-Forwarded-Method is \"GET, POST\"`:                    question("GET, POST", "/"),
 		`X-Forwarded-Method is \"\"`:                             question("", "/"),
 	} {
-		for _, resp := range []*http.Response{ask(h, r.Clone(t.Context())), ask(h.Nginx(), r)} {
-			if got := body(t, resp); resp.StatusCode != http.StatusBadRequest || !strings.Contains(got, want) || resp.Header.Get("X-Sluice-Status") != "" {
+		for _, resp := range []*http.Response{ask(h, r.Clone(t.Context())), ask(forwardauth.ForNginx(h), r)} {
+			if got := body(t, resp); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(got, want) || resp.Header.Get("X-Sluice-Status") != "" {
 				t.Errorf("%d %s, want %q", resp.StatusCode, got, want)
 			}
 		}
@@ -158,7 +158,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%q: %d, want %d", uri, got.StatusCode, want)
 		}
 		if want == 400 {
-			if got := ask(h.Nginx(), question("GET", uri)); got.StatusCode != 403 || got.Header.Get("X-Sluice-Status") != "400" {
+			if got := ask(forwardauth.ForNginx(h), question("GET", uri)); got.StatusCode != 403 || got.Header.Get("X-Sluice-Status") != "400" {
 				t.Errorf("%q: %d %v", uri, got.StatusCode, got.Header)
 			}
 		}
@@ -184,7 +184,7 @@ rules:
 `
 	working, broken := newHandler(t, memstore.New(), file), newHandler(t, down{}, file)
 	for name, test := range map[string]struct {
-		handler *forwardauth.Handler
+		handler http.Handler
 		uri     string
 		headers []string
 		status  string // of X-Sluice-Status; empty: it passes
@@ -201,7 +201,7 @@ rules:
 	} {
 		t.Run(name, func(t *testing.T) {
 			plain := ask(test.handler, question("GET", test.uri, test.headers...))
-			mapped := ask(test.handler.Nginx(), question("GET", test.uri, test.headers...))
+			mapped := ask(forwardauth.ForNginx(test.handler), question("GET", test.uri, test.headers...))
 			if test.status == "" {
 				if plain.StatusCode != 204 || mapped.StatusCode != 204 || mapped.Header.Get("X-Sluice-Status") != "" {
 					t.Errorf("%d, and for nginx %d %v", plain.StatusCode, mapped.StatusCode, mapped.Header)
@@ -237,7 +237,7 @@ func TestFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := forwardauth.New(limiter, func() *rules.Set { return nil }, time.Second)
-	for _, h := range []http.Handler{h, h.Nginx()} {
+	for _, h := range []http.Handler{h, forwardauth.ForNginx(h)} {
 		if got := ask(h, question("GET", "/")); got.StatusCode != 500 || got.Header.Get("X-Sluice-Status") != "" {
 			t.Errorf("%d %v", got.StatusCode, got.Header)
 		}
@@ -301,7 +301,7 @@ func (u unreadable) Read([]byte) (int, error) {
 // No answer may be kept by a cache.
 func TestNoStore(t *testing.T) {
 	h := newHandler(t, memstore.New(), "rules: [{name: r, limit: 1/h}]")
-	for i, h := range []http.Handler{h, h, h.Nginx()} {
+	for i, h := range []http.Handler{h, h, forwardauth.ForNginx(h)} {
 		if got := ask(h, question("GET", "/")).Header.Get("Cache-Control"); got != "no-store" {
 			t.Errorf("request %d: Cache-Control is %q", i+1, got)
 		}
