@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/sluiceproject/sluice/internal/authtest"
 )
 
@@ -32,6 +34,37 @@ func TestAuthExample(t *testing.T) {
 		if code, stdout, stderr := sluiceRun(t, args...); code != exitFine || strings.Contains(stdout+stderr, "warning") {
 			t.Errorf("sluice %v ends with %d\n%s%s", args, code, stdout, stderr)
 		}
+	}
+}
+
+// Traefik cannot be had here. Its example is YAML, asks where Sluice answers, and does not let clients say what they ask for.
+func TestTraefikExample(t *testing.T) {
+	var dynamic struct {
+		HTTP struct {
+			Middlewares map[string]struct {
+				ForwardAuth struct {
+					Address            string
+					TrustForwardHeader *bool `yaml:"trustForwardHeader"`
+				} `yaml:"forwardAuth"`
+			}
+			Routers map[string]struct{ Middlewares []string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "../../examples/traefik/dynamic.yml")), &dynamic); err != nil {
+		t.Fatal(err)
+	}
+	f := dynamic.HTTP.Middlewares["sluice"].ForwardAuth
+	if f.Address != "http://127.0.0.1:8080/v1/auth" || f.TrustForwardHeader == nil || *f.TrustForwardHeader {
+		t.Errorf("it asks %+v", f)
+	}
+	if got := dynamic.HTTP.Routers["app"].Middlewares; len(got) != 1 || got[0] != "sluice" {
+		t.Errorf("requests go through %q", got)
+	}
+	var static struct {
+		Providers struct{ File struct{ Filename string } }
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "../../examples/traefik/traefik.yml")), &static); err != nil || static.Providers.File.Filename != "examples/traefik/dynamic.yml" {
+		t.Errorf("%v: it names %q", err, static.Providers.File.Filename)
 	}
 }
 
