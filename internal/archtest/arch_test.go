@@ -76,6 +76,9 @@ var mayImport = map[string][]string{
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
+	// What is left of the limits that rules have for a request.
+	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
+
 	// Programs.
 	"cmd/sluice":         {anything},
 	"examples/first":     {anyPublic},
