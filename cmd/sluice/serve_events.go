@@ -8,7 +8,7 @@ import (
 
 // events tells all who watch the limiter.
 func (s *service) events() sluice.Events {
-	return joinEvents(s.logEvents(), s.metrics.Events())
+	return joinEvents(s.logEvents(), s.metrics.Events(), s.away.events())
 }
 
 // logEvents are what is logged.

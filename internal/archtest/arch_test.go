@@ -79,6 +79,9 @@ var mayImport = map[string][]string{
 	// What is left of the limits that rules have for a request.
 	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
 
+	// The service: for operators.
+	"internal/admin": {".", "rules", "httplimit", "internal/explain", "internal/key", "internal/ruletest"},
+
 	// Programs.
 	"cmd/sluice":         {anything},
 	"examples/first":     {anyPublic},
@@ -163,6 +166,11 @@ var neverReach = map[string][]ban{
 	"internal/config":  slices.Concat(stores, suite, edges, protocols),
 	"internal/metrics": slices.Concat(stores, suite, edges),
 	"internal/topkeys": slices.Concat(protocols, weight),
+	"internal/admin": slices.Concat(suite, []ban{
+		{path: "./...store", why: "operators look at whatever store there is", direct: true},
+		{path: "./internal/rls", why: "edges do not know each other"},
+		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},
+	}),
 }
 
 // tables is where the messages send the reader.
