@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -60,7 +61,7 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", "60")
 	}
 	if more, ok := a.refused.pass(time.Now()); ok {
-		a.write(r.Context(), "who", "unknown", "from", from(r), "what", r.Method+" "+r.URL.Path, "outcome", "refused: "+p.Title, "unreported", more)
+		a.write(r.Context(), "who", "unknown", "from", from(r), "what", fmt.Sprintf("%.10s %.100s", r.Method, r.URL.Path), "outcome", "refused: "+p.Title, "unreported", more)
 	}
 	writeProblem(w, p)
 }

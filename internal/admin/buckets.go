@@ -95,7 +95,7 @@ func describe(d *sluice.Decision) standing {
 }
 
 // roomy is a limit that nobody reaches: what is denied by it is blocked.
-var roomy = sluice.Must(sluice.Per(1<<40, time.Second).With(sluice.FixedWindow).Build())
+var roomy = sluice.Must(sluice.Per(1<<31, time.Second).With(sluice.FixedWindow).Build())
 
 // blocked is how long a block lasts. Stores do not tell a block from a limit that is reached, but a block holds whatever
 // the limit, and so for one that cannot be reached.
