@@ -171,7 +171,7 @@ func (s *Set) partKey(p *part, written string) ([]byte, error) {
 	case len(value) > MaxValue:
 		return nil, fmt.Errorf("has %d bytes, at most %d are allowed", len(value), MaxValue)
 	case !quoted:
-		if value, err = s.counted(p, value); err != nil {
+		if value, err = s.asCounted(p, value); err != nil {
 			return nil, err
 		}
 	}
@@ -192,8 +192,8 @@ func readValue(written string) (value string, quoted bool, err error) {
 	return value, true, nil
 }
 
-// counted is what a request's value counts as.
-func (s *Set) counted(p *part, value string) (string, error) {
+// asCounted is what a request's value counts as.
+func (s *Set) asCounted(p *part, value string) (string, error) {
 	if p.segment {
 		if s.cfg.IgnorePathCase {
 			value = strings.ToLower(value)

@@ -95,7 +95,7 @@ func TestDescriptorBuckets(t *testing.T) {
 		}
 	}
 	var counted []string
-	for _, c := range s.Counted() {
+	for _, c := range s.CountingRules() {
 		counted = append(counted, fmt.Sprintf("%.20s %.20s %d", c.Name, strings.Join(c.Per, "+"), len(c.Rules)))
 	}
 	if got, want := strings.Join(counted, ", "), `d/tenant tenant 2, d/tenant/path="/a/*" tenant+path 1, d/tenant/path="/a/b" tenant+path 1, `+

@@ -179,7 +179,7 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 		q.Most = n
 	}
 	name := r.URL.Query().Get("rule")
-	for _, c := range set.Counted() {
+	for _, c := range set.CountingRules() {
 		if name == "" || name == c.Name {
 			q.Rules = append(q.Rules, c.Rules...)
 		}

@@ -58,7 +58,7 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 	}{Rules: []ruleState{}}
 	set := a.Rules()
 	suspended, counts := a.Limiter.Suspended(), a.counts()
-	for _, c := range set.Counted() {
+	for _, c := range set.CountingRules() {
 		first := c.Rules[0]
 		state := ruleState{
 			Name: c.Name, Kind: "native", File: c.At.File, Line: c.At.Line, Per: append([]string{}, c.Per...),

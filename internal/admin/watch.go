@@ -119,7 +119,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 // deltas are the rules that have decided something. Counts that went back are those of a rule that is new again.
 func deltas(set *rules.Set, before, now map[string]Counts) []ruleDelta {
 	all := []ruleDelta{}
-	for _, c := range set.Counted() {
+	for _, c := range set.CountingRules() {
 		d := ruleDelta{Name: c.Name}
 		for _, r := range c.Rules {
 			was, is := before[r.Name], now[r.Name]
