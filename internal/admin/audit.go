@@ -54,6 +54,7 @@ func selectorOf(set *rules.Set, buckets []sluice.Bucket) string {
 // refuse answers a request that may not be made, and writes down that there was one.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
+	w.Header().Set("Connection", "close") // a stranger takes up no room
 	switch p.Status {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice admin"`)
