@@ -18,6 +18,9 @@ type Config struct {
 	Limiter *sluice.Limiter
 	Rules   func() *rules.Set
 	Digest  func() string  // of the rules; nil: not known
+	// Keyed are rules that are in no file and count by a text, which is called "key": those of protocols whose clients
+	// bring their limits.
+	Keyed []*sluice.Rule
 	Level   *slog.LevelVar // of Log
 	Log     *slog.Logger
 	// Status is what is known of the process; what this package knows is filled in. Nil: nothing.

@@ -56,7 +56,7 @@ func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	set := a.Rules()
-	buckets, err := in.buckets(set)
+	buckets, err := a.find(set, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -111,18 +111,18 @@ func (a *api) blocked(ctx context.Context, t sluice.Take) time.Duration {
 }
 
 // selected reads a body with a selector and finds the buckets.
-func selected(r *http.Request, set *rules.Set, body any, s *selector) ([]sluice.Bucket, error) {
+func (a *api) selected(r *http.Request, set *rules.Set, body any, s *selector) ([]sluice.Bucket, error) {
 	if err := readJSON(r, body); err != nil {
 		return nil, err
 	}
-	return s.buckets(set)
+	return a.find(set, s)
 }
 
 // reset forgets what was spent, and lifts blocks.
 func (a *api) reset(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var in selector
 	set := a.Rules()
-	buckets, err := selected(r, set, &in, &in)
+	buckets, err := a.selected(r, set, &in, &in)
 	if err == nil {
 		// It is done also if the caller does not wait for it, or the log were not true.
 		err = a.Limiter.ResetBuckets(context.WithoutCancel(r.Context()), buckets...)
@@ -144,7 +144,7 @@ func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
 		For string `json:"for"`
 	}
 	set := a.Rules()
-	buckets, err := selected(r, set, &in, &in.selector)
+	buckets, err := a.selected(r, set, &in, &in.selector)
 	length, wrong := time.ParseDuration(in.For)
 	if err == nil && (wrong != nil || length < 0 || length > longestBlock) {
 		err = problemf(http.StatusBadRequest, `for: write how long, at most a year, such as "10m" or "24h"; "0s" lifts a block`)

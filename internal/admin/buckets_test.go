@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/admin"
 	"github.com/sluiceproject/sluice/internal/memcachetest"
 	"github.com/sluiceproject/sluice/internal/redistest"
 	"github.com/sluiceproject/sluice/memcachestore"
@@ -213,4 +214,20 @@ func TestStoreAway(t *testing.T) {
 	if why := o.post(200, "/v1/explain", `{"request":{"path":"/users/7","ip":"192.0.2.1"}}`)["why"].(string); !strings.Contains(why, "the store does not answer") {
 		t.Errorf("explain says %s", why)
 	}
+}
+
+// Rules that are in no file are named by a text, as it is or as top writes it.
+func TestKeyedRules(t *testing.T) {
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "resp", Limit: sluice.PerHour(5)}))
+	o := newOffice(t, memstore.New(), func(c *admin.Config) { c.Keyed = []*sluice.Rule{rule} })
+	take := sluice.Take{Rule: rule, Key: "a\n", Cost: 2}
+	if _, err := o.limiter.Decide(t.Context(), []sluice.Take{take}, make([]sluice.Decision, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{`a\n`, `\"a\\n\"`} {
+		expect(t, key, states(o.post(200, "/v1/peek", `{"rule":"resp","key":{"key":"`+key+`"}}`)), `resp {"key":"\"a\\n\""} 3/5 store`)
+	}
+	o.post(400, "/v1/peek", `{"rule":"resp","key":{"k":"a"}}`)
+	o.post(200, "/v1/reset", `{"rule":"resp","key":{"key":"a\n"}}`)
+	expect(t, "reset", states(o.post(200, "/v1/peek", `{"rule":"resp","key":{"key":"a\n"}}`)), `resp {"key":"\"a\\n\""} 5/5 store`)
 }

@@ -83,11 +83,14 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 	return out, nil
 }
 
+// add counts one more limit of the rule. Each request is decided by all of them, and denied by one if by any: so the
+// limit that denied most, and the one that decided most, tell most of the rule.
 func (c *counted) add(n Counts) {
-	c.Allowed += n.Allowed
-	c.Denied += n.Denied
-	c.ShadowDenied += n.ShadowDenied
-	c.NearLimit += n.NearLimit
+	asked := max(c.Allowed+c.Denied, n.Allowed+n.Denied)
+	c.Denied = max(c.Denied, n.Denied)
+	c.Allowed = asked - c.Denied
+	c.ShadowDenied = max(c.ShadowDenied, n.ShadowDenied)
+	c.NearLimit = max(c.NearLimit, n.NearLimit)
 }
 
 func (a *api) counts() map[string]Counts {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluiceproject/sluice"
@@ -44,8 +45,8 @@ type request struct {
 
 const selectorHelp = `{"rule": …, "key": {…}}, {"domain": …, "descriptor": [{"key": …, "value": …}]} or {"request": {…}}`
 
-// buckets finds what is meant.
-func (s *selector) buckets(set *rules.Set) ([]sluice.Bucket, error) {
+// find finds what is meant.
+func (a *api) find(set *rules.Set, s *selector) ([]sluice.Bucket, error) {
 	ways := 0
 	for _, given := range []bool{s.Rule != "", s.Domain != "", s.Request != nil} {
 		if given {
@@ -56,6 +57,11 @@ func (s *selector) buckets(set *rules.Set) ([]sluice.Bucket, error) {
 	case ways != 1, s.Key != nil && s.Rule == "", s.Descriptor != nil && s.Domain == "":
 		return nil, problemf(http.StatusBadRequest, "say what is meant in one way: %s", selectorHelp)
 	case s.Rule != "":
+		for _, rule := range a.Keyed {
+			if rule.Name == s.Rule {
+				return s.ofKeyed(rule)
+			}
+		}
 		all, err := set.Buckets(s.Rule, s.Key)
 		if err != nil && !errors.Is(err, rules.ErrNoRule) {
 			err = problemf(http.StatusBadRequest, "%v", err)
@@ -65,6 +71,18 @@ func (s *selector) buckets(set *rules.Set) ([]sluice.Bucket, error) {
 		return s.ofDescriptor(set)
 	}
 	return s.ofRequest(set)
+}
+
+// ofKeyed is the bucket of a rule that is in no file. The key is written as top writes it, or as it is.
+func (s *selector) ofKeyed(rule *sluice.Rule) ([]sluice.Bucket, error) {
+	if len(s.Key) != 1 || s.Key[0].Name != "key" {
+		return nil, problemf(http.StatusBadRequest, `rule %s: write {"key": {"key": …}}`, rule.Name)
+	}
+	text := s.Key[0].Value
+	if unquoted, err := strconv.Unquote(text); err == nil && text[0] == '"' {
+		text = unquoted
+	}
+	return []sluice.Bucket{{Rule: rule, Key: text}}, nil
 }
 
 func (s *selector) ofDescriptor(set *rules.Set) ([]sluice.Bucket, error) {
