@@ -63,9 +63,10 @@ type service struct {
 	watcher *rulefile.Watcher // nil: the rules are built in
 	metrics *metrics.Metrics
 	server  *server.Server
-	away    away            // servers of the store
-	started time.Time       // when it was
-	ending  <-chan struct{} // closed when it is to end
+	servers func() int                  // of the store; nil: it has none
+	answers func(context.Context) error // asks the store; nil: it is in memory
+	started time.Time                   // when it was
+	ending  <-chan struct{}             // closed when it is to end
 }
 
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {

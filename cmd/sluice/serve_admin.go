@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/admin"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/internal/topkeys"
 	"github.com/sluiceproject/sluice/memstore"
 )
 
@@ -62,8 +62,27 @@ func (s *service) adminConfig() (admin.Config, error) {
 	return cfg, nil
 }
 
-// observeFor gives operators what is counted: Counts, Denied, Near and Metrics.
-func (s *service) observeFor(*admin.Config) {}
+// observeFor gives operators what is counted.
+func (s *service) observeFor(c *admin.Config) {
+	c.Metrics, c.MetricsPublic = s.metricsHandler(), s.cfg.Metrics.Public
+	c.Counts = func() map[string]admin.Counts {
+		all := make(map[string]admin.Counts)
+		for _, r := range s.metrics.PerRule() {
+			all[r.Name] = admin.Counts{Allowed: r.Allowed, Denied: r.Denied, ShadowDenied: r.ShadowDenied, NearLimit: r.Near}
+		}
+		return all
+	}
+	c.Denied, c.Near = topOf(s.metrics.Denied), topOf(s.metrics.Near)
+}
+
+func topOf(sketch *topkeys.Sketch) func(int) []admin.Top {
+	return func(most int) (all []admin.Top) {
+		for _, e := range sketch.Top(most) {
+			all = append(all, admin.Top(e))
+		}
+		return all
+	}
+}
 
 // wrongTokens limits how often an address may show one.
 func wrongTokens() (*sluice.Limiter, error) {
@@ -76,7 +95,7 @@ func wrongTokens() (*sluice.Limiter, error) {
 
 func (s *service) digest() string {
 	if s.watcher == nil {
-		return "built in"
+		return "built-in"
 	}
 	return s.watcher.Status().Digest
 }
@@ -117,44 +136,15 @@ func (s *service) status(ctx context.Context) admin.Status {
 // storeStatus asks the store whether it is there.
 func (s *service) storeStatus(ctx context.Context) admin.StoreStatus {
 	out := admin.StoreStatus{Kind: s.cfg.Store.Kind, Up: true}
-	if p, ok := s.store.Store.(interface{ Ping(context.Context) error }); ok {
+	if s.answers != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		out.Up = p.Ping(ctx) == nil
+		out.Up = s.answers(ctx) == nil
 	}
-	if remote, ok := s.store.Store.(sluice.Remote); ok {
-		for n := range remote.Servers() {
-			up := !s.away.is(n) && (out.Up || remote.Servers() > 1)
-			out.Servers = append(out.Servers, admin.ServerStatus{N: n, Up: up})
+	if s.servers != nil {
+		for n := range s.servers() {
+			out.Servers = append(out.Servers, admin.ServerStatus{N: n, Up: out.Up && !s.metrics.Away(n)})
 		}
 	}
 	return out
-}
-
-// away knows which servers of the store are given a rest.
-type away struct {
-	mu  sync.Mutex // guards all
-	all map[int]bool
-}
-
-func (a *away) is(n int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.all[n]
-}
-
-func (a *away) set(n int, away bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.all == nil {
-		a.all = make(map[int]bool)
-	}
-	a.all[n] = away
-}
-
-func (a *away) events() sluice.Events {
-	return sluice.Events{
-		ServerAway: func(_ context.Context, n int, _ error) { a.set(n, true) },
-		ServerBack: func(_ context.Context, n int) { a.set(n, false) },
-	}
 }

@@ -94,6 +94,25 @@ func TestServeOperators(t *testing.T) {
 	p.await(t, "what=resume") // which the level does not hide
 }
 
+// Operators see what was decided, and who was denied.
+func TestServeTop(t *testing.T) {
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 2}}\n")))
+	client := p.client(t)
+	for range 5 {
+		rlstest.Answer(t.Context(), client, "d", "k=noisy")
+	}
+	rlstest.Answer(t.Context(), client, "d", "k=quiet")
+	if got := p.operate(t, "GET", "/v1/top", ""); !strings.Contains(got.body, `"entries":[{"rule":"d/k","key":{"k":"noisy"},"count":3,"error":0}]`) {
+		t.Errorf("top: %d %s", got.status, got.body)
+	}
+	if got := p.operate(t, "GET", "/v1/rules", ""); !strings.Contains(got.body, `"allowed":3,"denied":3,"shadow_denied":0,`) {
+		t.Errorf("rules: %d %s", got.status, got.body)
+	}
+	if got := p.operate(t, "GET", "/metrics", ""); !strings.Contains(got.body, `sluice_decisions_total{result="denied",rule="d/k",source="store"} 3`) {
+		t.Errorf("metrics: %d %s", got.status, got.body)
+	}
+}
+
 // Rules are read at once when an operator says so, and what is wrong with them is said to who asked.
 func TestServeReloadByOperator(t *testing.T) {
 	directory := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")

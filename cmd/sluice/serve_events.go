@@ -8,7 +8,7 @@ import (
 
 // events tells all who watch the limiter.
 func (s *service) events() sluice.Events {
-	return joinEvents(s.logEvents(), s.metrics.Events(), s.away.events())
+	return joinEvents(s.logEvents(), s.metrics.Events())
 }
 
 // logEvents are what is logged.
