@@ -17,12 +17,12 @@ import (
 type Config struct {
 	Limiter *sluice.Limiter
 	Rules   func() *rules.Set
-	Digest  func() string  // of the rules; nil: not known
+	Digest  func() string // of the rules; nil: not known
 	// Keyed are rules that are in no file and count by a text, which is called "key": those of protocols whose clients
 	// bring their limits.
 	Keyed []*sluice.Rule
-	Level   *slog.LevelVar // of Log
-	Log     *slog.Logger
+	Level *slog.LevelVar // of Log
+	Log   *slog.Logger
 	// Status is what is known of the process; what this package knows is filled in. Nil: nothing.
 	Status func(ctx context.Context) Status
 	// Reload reads the rules again and tells the digest of those that are live, and whether they changed. Nil: there is
@@ -97,6 +97,7 @@ func New(cfg Config) http.Handler {
 		"/v1/log-level": {http.MethodPut: a.logLevel},
 		"/v1/watch":     get(a.watch),
 		"/metrics":      get(a.metrics),
+		"/openapi.yaml": get(a.openAPI),
 	}
 	return a
 }

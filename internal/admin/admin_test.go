@@ -151,7 +151,9 @@ func ask(t testing.TB, c *http.Client, base, method, path, body string, headers 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{resp.StatusCode, resp.Header, string(b)}
+	got := answer{resp.StatusCode, resp.Header, string(b)}
+	keepsContract(t, method, path, body, got)
+	return got
 }
 
 // post wants an answer of this status, and reads it into a tree.

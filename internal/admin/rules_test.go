@@ -121,6 +121,7 @@ func TestExplain(t *testing.T) {
 	for body, want := range map[string]string{
 		`{}`: "write", `{"request":{"path":"/"},"domain":"d"}`: "write", `{"request":{"path":"/"},"descriptors":[]}`: "write",
 		`{"request":{"path":"/"},"cost":-1}`: "cost -1", `{"request":{"path":"x"}}`: "slash",
+		`{"request":{"path":"/","headers":{"a":"\u0001"}}}`: "none that a server takes",
 	} {
 		if got := o.post(400, "/v1/explain", body)["detail"].(string); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", body, got)
@@ -234,6 +235,11 @@ func TestWatch(t *testing.T) {
 		text, ok := strings.CutPrefix(lines.Text(), "data: ")
 		if err := json.Unmarshal([]byte(text), &e); err != nil || !ok || e.T.IsZero() || len(e.Top) != 2 {
 			t.Fatalf("%v: %s", err, lines.Text())
+		}
+		if c, err := theContract(); err != nil {
+			t.Error(err)
+		} else if err := c.check("/components/schemas/Event", text); err != nil {
+			t.Error(err)
 		}
 		expect(t, "rules", string(e.Rules), `[{"name":"user","allowed":10,"denied":1,"shadow_denied":1,"near_limit":1}]`)
 		if lines.Scan(); lines.Text() != "" {

@@ -102,7 +102,7 @@ func (s *selector) ofRequest(set *rules.Set) ([]sluice.Bucket, error) {
 	}
 	sent, err := h.Request()
 	if err != nil {
-		return nil, problemf(http.StatusBadRequest, "request: %v", err)
+		return nil, err
 	}
 	var m rules.Matched
 	if err := set.Match(httplimit.RequestOf(sent, set), &m); err != nil {
@@ -164,6 +164,9 @@ func (q *request) http() (*ruletest.HTTP, error) {
 		}
 	}
 	h.Claims, h.Attributes = q.Claims, q.Attributes
+	if _, err := h.Request(); err != nil { // as one that a server would refuse
+		return nil, bad("it is none that a server takes")
+	}
 	return h, nil
 }
 

@@ -47,7 +47,7 @@ type LastError struct {
 }
 
 func (a *api) status(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var s Status
+	s := Status{Listeners: map[string]string{}}
 	if a.Status != nil {
 		s = a.Status(r.Context())
 	}
