@@ -111,6 +111,9 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true})
 }
 
+// Away tells whether a server of the store is given a rest.
+func (m *Metrics) Away(n int) bool { return m.servers.isAway(n) }
+
 // servers remembers which servers of the store are given a rest.
 type servers struct {
 	mu   sync.Mutex
