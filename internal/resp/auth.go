@@ -1,0 +1,82 @@
+package resp
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+
+	"github.com/sluiceproject/sluice"
+)
+
+const (
+	wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
+	tooMany       = "ERR too many failed attempts: wait a moment"
+)
+
+// commandAuth answers AUTH [user] password.
+func (c *conn) commandAuth(args [][]byte) {
+	user, password := []byte("default"), []byte(nil)
+	switch len(args) {
+	case 2:
+		password = args[1]
+		if c.server.password == nil {
+			c.fail("ERR AUTH <password> called without any password configured for the default user. " +
+				"Are you sure your configuration is correct?")
+			return
+		}
+	case 3:
+		user, password = args[1], args[2]
+	default:
+		c.fail("ERR wrong number of arguments for 'auth' command")
+		return
+	}
+	if fault := c.authenticate(user, password); fault != "" {
+		c.fail(fault)
+		return
+	}
+	c.simple("OK")
+}
+
+// authenticate takes note of who has the password, or returns what is answered to who has not. It takes the same time
+// whatever is wrong. Each attempt is charged before it is looked at, so that many at once are not more, and given back if
+// it was right.
+func (c *conn) authenticate(user, password []byte) (fault string) {
+	s := c.server
+	if s.password == nil {
+		if string(user) != "default" {
+			return wrongPassword
+		}
+		return ""
+	}
+	attempt := sluice.Take{Key: c.peer, Cost: 1}
+	var charged [1]sluice.Decision
+	if s.attempts != nil {
+		attempt.Rule = s.attempts.Rules()[0]
+		allowed, err := s.attempts.Decide(s.ctx, []sluice.Take{attempt}, charged[:])
+		if err != nil || !allowed {
+			c.last = true
+			return tooMany
+		}
+	}
+	want, given := s.password(), sha256.Sum256(password)
+	right := subtle.ConstantTimeCompare(want[:], given[:]) & subtle.ConstantTimeCompare(user, []byte("default"))
+	if s.attempts != nil {
+		attempt.Cost, attempt.At = -int64(right), charged[0].At*int64(right) // or nothing: as much work
+		_, _ = s.attempts.Decide(s.ctx, []sluice.Take{attempt}, charged[:])
+	}
+	if right == 0 {
+		s.log.Warn("a Redis client has a wrong user or password", "peer", c.peer)
+		return wrongPassword
+	}
+	c.known = true
+	return ""
+}
+
+// peerOf is whom attempts count for.
+func peerOf(c net.Conn) string {
+	addr := c.RemoteAddr()
+	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
+		return host
+	}
+	return addr.Network()
+}

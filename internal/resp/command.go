@@ -1,0 +1,175 @@
+package resp
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// execute answers one command.
+func (c *conn) execute(args [][]byte) {
+	name := args[0]
+	if c.known && is(name, "cl.throttle") {
+		c.throttle(args)
+		return
+	}
+	c.settle() // answers come in the order of the commands
+	errors := c.counts.Errors
+	c.executeOther(name, args)
+	if c.counts.Errors == errors {
+		c.counts.Other++
+	}
+}
+
+func (c *conn) executeOther(name []byte, args [][]byte) {
+	switch { // what anybody may say
+	case is(name, "auth"):
+		c.commandAuth(args)
+		return
+	case is(name, "hello"):
+		c.commandHello(args)
+		return
+	case is(name, "quit"):
+		c.simple("OK")
+		c.last = true
+		return
+	case is(name, "reset"):
+		c.proto, c.known = 2, c.server.password == nil
+		c.simple("RESET")
+		return
+	case !c.known:
+		c.fail("NOAUTH Authentication required.")
+		return
+	}
+	switch {
+	case is(name, "ping") && len(args) <= 2:
+		if len(args) == 2 {
+			c.bulk(args[1])
+		} else {
+			c.simple("PONG")
+		}
+	case is(name, "echo") && len(args) == 2:
+		c.bulk(args[1])
+	case is(name, "select") && len(args) == 2:
+		if string(args[1]) == "0" {
+			c.simple("OK")
+		} else {
+			c.fail("ERR DB index is out of range: there is only 0")
+		}
+	case is(name, "client") && len(args) >= 2:
+		c.commandClient(args)
+	case is(name, "command"):
+		c.commandCommand(args)
+	case is(name, "ping"), is(name, "echo"), is(name, "select"), is(name, "client"):
+		c.fail(fmt.Sprintf("ERR wrong number of arguments for '%s' command", name))
+	default:
+		c.fail(fmt.Sprintf("ERR unknown command %.40q: there are %s", name, names))
+	}
+}
+
+const (
+	names    = "CL.THROTTLE, PING, ECHO, AUTH, HELLO, SELECT, CLIENT, COMMAND, RESET and QUIT"
+	commands = 10
+)
+
+// commandClient takes what clients say of themselves. None of it is kept.
+func (c *conn) commandClient(args [][]byte) {
+	switch sub := args[1]; {
+	case is(sub, "setname") && len(args) == 3, is(sub, "setinfo") && len(args) == 4:
+		c.simple("OK")
+	case is(sub, "id") && len(args) == 2:
+		c.out = append(strconv.AppendInt(append(c.out, ':'), c.id, 10), "\r\n"...)
+	case is(sub, "setname"), is(sub, "setinfo"), is(sub, "id"):
+		c.fail(fmt.Sprintf("ERR wrong number of arguments for 'client|%s' command", sub))
+	default:
+		c.fail(fmt.Sprintf("ERR unknown subcommand %.40q of CLIENT: there are SETNAME, SETINFO and ID", sub))
+	}
+}
+
+// commandCommand tells nothing of the commands, which clients ask for to help who types.
+func (c *conn) commandCommand(args [][]byte) {
+	switch {
+	case len(args) == 1:
+		c.out = append(c.out, "*0\r\n"...)
+	case is(args[1], "count") && len(args) == 2:
+		c.out = append(strconv.AppendInt(append(c.out, ':'), commands, 10), "\r\n"...)
+	case is(args[1], "docs"):
+		c.out = append(c.out, c.mapOf(0)...)
+	default:
+		c.fail(fmt.Sprintf("ERR unknown subcommand %.40q of COMMAND: there are COUNT and DOCS", args[1]))
+	}
+}
+
+// commandHello answers HELLO [2|3] [AUTH user password] [SETNAME name].
+func (c *conn) commandHello(args [][]byte) {
+	proto := c.proto
+	if len(args) > 1 {
+		switch string(args[1]) {
+		case "2":
+			proto = 2
+		case "3":
+			proto = 3
+		default:
+			if _, ok := integer(args[1]); !ok {
+				c.fail("ERR Protocol version is not an integer or out of range")
+			} else {
+				c.fail("NOPROTO unsupported protocol version")
+			}
+			return
+		}
+	}
+	for i := 2; i < len(args); {
+		switch left := len(args) - i; {
+		case is(args[i], "auth") && left >= 3:
+			if fault := c.authenticate(args[i+1], args[i+2]); fault != "" {
+				c.fail(fault)
+				return
+			}
+			i += 3
+		case is(args[i], "setname") && left >= 2:
+			i += 2
+		default:
+			c.fail(fmt.Sprintf("ERR Syntax error in HELLO option %.40q", args[i]))
+			return
+		}
+	}
+	if !c.known {
+		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> " +
+			"option can be used to authenticate the client and select the RESP protocol version at the same time")
+		return
+	}
+	c.proto = proto
+	b := append(c.out, c.mapOf(7)...)
+	// The version is that of the Redis whose words these are: clients choose theirs by it.
+	b = fmt.Appendf(b, "$6\r\nserver\r\n$6\r\nsluice\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:%d\r\n$2\r\nid\r\n:%d\r\n", proto, c.id)
+	c.out = append(b, "$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"...)
+}
+
+// mapOf begins a map of n fields, which is a list of twice as many where there are no maps.
+func (c *conn) mapOf(n int) string {
+	if c.proto == 3 {
+		return "%" + strconv.Itoa(n) + "\r\n"
+	}
+	return "*" + strconv.Itoa(2*n) + "\r\n"
+}
+
+func (c *conn) simple(text string) { c.out = append(append(append(c.out, '+'), text...), "\r\n"...) }
+
+func (c *conn) bulk(b []byte) {
+	c.out = append(strconv.AppendInt(append(c.out, '$'), int64(len(b)), 10), "\r\n"...)
+	c.out = append(append(c.out, b...), "\r\n"...)
+}
+
+// fail answers with an error, of which no byte ends the line early.
+func (c *conn) fail(text string) {
+	c.counts.Errors++
+	c.settle()
+	c.out = append(c.out, '-')
+	for i := range len(text) {
+		b := text[i]
+		if b < ' ' {
+			b = ' '
+		}
+		c.out = append(c.out, b)
+	}
+	c.out = append(c.out, "\r\n"...)
+}

@@ -1,0 +1,198 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+const (
+	// leastBuffer is what a connection reads into at first; one that sends more at once gets more.
+	leastBuffer = 512
+	// flushAt is how many bytes of answers are gathered before they are written, whole commands left or not.
+	flushAt = 4 << 10
+	// lastWords is for how long a connection that is to end is still read from.
+	lastWords = 100 * time.Millisecond
+)
+
+// conn is one client.
+type conn struct {
+	net.Conn
+	server *Server
+	peer   string
+	id     int64
+
+	known bool // it has shown the password, or there is none
+	proto int  // 2 or 3
+	last  bool // the answers that are not written are the last
+
+	in         []byte
+	start, end int // of what was read and is not answered
+	command    command
+	out        []byte // answers that are not written
+	recent     recent
+	one        question   // of a store that answers at once
+	batch      []question // of one that does not
+	counts     Counts     // that the server has not yet
+
+	now        time.Time // when something was read last
+	readUntil  time.Time // deadlines
+	writeUntil time.Time
+	begun      bool // readUntil is for a command of which a part has come
+	answered   bool // something, since then
+	draining   bool // what has come is answered, and nothing else
+}
+
+func (s *Server) newConn(c net.Conn) *conn {
+	n := &conn{
+		Conn: c, server: s, peer: peerOf(c), id: s.ids.Add(1), known: s.password == nil, proto: 2,
+		in: make([]byte, leastBuffer), now: time.Now(),
+	}
+	n.one.takes[0].Rule = s.rule
+	return n
+}
+
+// serve answers until the client or the server has had enough.
+func (c *conn) serve() {
+	if !c.handshake() {
+		return
+	}
+	for c.read() && c.answerAll() && c.flush() {
+	}
+	if c.last && c.flush() {
+		c.linger()
+	}
+}
+
+// handshake makes TLS ready, where there is TLS, before somebody can be idle in it.
+func (c *conn) handshake() bool {
+	c.readBy(c.now.Add(c.server.commandTime))
+	secure, ok := c.Conn.(interface{ HandshakeContext(context.Context) error })
+	if !ok {
+		return true
+	}
+	_ = c.SetWriteDeadline(c.readUntil)
+	return secure.HandshakeContext(c.server.ctx) == nil
+}
+
+// answerAll answers the commands that have come whole, and tells whether there may be more.
+func (c *conn) answerAll() bool {
+	for c.start < c.end && !c.last {
+		used, err := c.command.parse(c.in[c.start:c.end])
+		if err != nil {
+			c.refuse(err)
+			break
+		}
+		if used == 0 {
+			break
+		}
+		c.start += used
+		c.answered = true
+		if len(c.command.args) > 0 {
+			c.execute(c.command.args)
+		}
+		if len(c.out) >= flushAt && !c.flush() {
+			return false
+		}
+	}
+	c.settle()
+	return !c.last
+}
+
+// refuse answers what is no command, which is the last that is answered.
+func (c *conn) refuse(err error) {
+	c.fail("ERR " + err.Error())
+	c.last = true
+}
+
+// read waits for more, and tells whether some came.
+func (c *conn) read() bool {
+	if !c.makeRoom() {
+		c.refuse(errTooLarge)
+		return false
+	}
+	c.extend()
+	for {
+		n, err := c.Conn.Read(c.in[c.end:])
+		c.now = time.Now()
+		if n > 0 {
+			c.end += n
+			return true
+		}
+		if err == nil {
+			continue
+		}
+		if c.draining || !errors.Is(err, os.ErrDeadlineExceeded) || !c.server.draining.Load() {
+			c.last = c.draining
+			return false
+		}
+		c.draining = true // what has come by now is still read
+		c.readBy(c.now.Add(lastWords))
+	}
+}
+
+// makeRoom moves what is not answered to the front, and has a larger buffer if that is not enough. It fails if a command
+// does not fit the largest.
+func (c *conn) makeRoom() bool {
+	full := c.end == len(c.in)
+	rest := c.in[c.start:c.end]
+	if full && len(c.in) < mostCommand {
+		c.in = make([]byte, min(4*len(c.in), mostCommand))
+	}
+	c.start, c.end = 0, copy(c.in, rest)
+	return c.end < len(c.in)
+}
+
+// extend gives the client time until its next bytes. Who has begun a command is given no more however little comes, and
+// who is to show a password is not until that is done. Deadlines are moved only when they must be: that is not free.
+func (c *conn) extend() {
+	begun := c.end > 0
+	if c.draining || !c.known || begun && c.begun && !c.answered {
+		return
+	}
+	given := c.server.idleTime
+	if begun {
+		given = c.server.commandTime
+	}
+	if begun != c.begun || c.readUntil.Sub(c.now) < given*3/4 {
+		c.readBy(c.now.Add(given))
+	}
+	c.begun, c.answered = begun, false
+}
+
+func (c *conn) readBy(t time.Time) {
+	c.readUntil = t
+	_ = c.SetReadDeadline(t) // of a connection that is gone: the next call tells
+	if c.server.draining.Load() && !c.draining {
+		_ = c.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// flush writes the answers, and tells whether that went well.
+func (c *conn) flush() bool {
+	if len(c.out) == 0 {
+		return true
+	}
+	if c.writeUntil.Sub(c.now) < c.server.commandTime/2 {
+		c.writeUntil = c.now.Add(c.server.commandTime)
+		_ = c.SetWriteDeadline(c.writeUntil)
+	}
+	_, err := c.Write(c.out)
+	c.out = c.out[:0]
+	c.server.count(&c.counts)
+	return err == nil
+}
+
+// linger has the client read its last answers: what it still sends would else cost it those.
+func (c *conn) linger() {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	c.draining = true
+	c.readBy(time.Now().Add(lastWords))
+	_, _ = io.CopyN(io.Discard, c.Conn, 1<<20)
+}

@@ -1,0 +1,97 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// numbers are a limit as CL.THROTTLE has it.
+type numbers struct{ burst, count, period int64 }
+
+// limit is one that was built.
+type limit struct {
+	numbers
+	built *sluice.Limit
+	unit  time.Duration // in which one is won back, rounded up to the microsecond
+}
+
+// mostLimits bounds the limits that are kept ready.
+const mostLimits = 4096
+
+// limits keeps limits that calls have brought, so that the same numbers are the same limit and cost nothing to build.
+type limits struct {
+	mu sync.RWMutex // guards of
+	of map[numbers]*limit
+}
+
+func (l *limits) get(n numbers) (*limit, error) {
+	l.mu.RLock()
+	known := l.of[n]
+	l.mu.RUnlock()
+	if known != nil {
+		return known, nil
+	}
+	fresh, err := build(n)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.of[n]; known != nil {
+		return known, nil
+	}
+	if len(l.of) >= mostLimits {
+		for any := range l.of { // whichever comes first, so that nobody can choose
+			delete(l.of, any)
+			break
+		}
+	}
+	l.of[n] = fresh
+	return fresh, nil
+}
+
+const (
+	mostBurst  = 1 << 50
+	mostPeriod = 366 * 24 * 3600
+)
+
+// build makes a limit, or says which of the numbers makes no sense.
+func build(n numbers) (*limit, error) {
+	switch {
+	case n.burst < 0 || n.burst >= mostBurst:
+		return nil, fmt.Errorf("max_burst %d is not between 0 and %d", n.burst, int64(mostBurst-1))
+	case n.count < 1:
+		return nil, fmt.Errorf("count %d is not at least 1", n.count)
+	case n.period < 1 || n.period > mostPeriod:
+		return nil, fmt.Errorf("period %d is not between 1 and %d seconds", n.period, mostPeriod)
+	}
+	window := time.Duration(n.period) * time.Second
+	built, err := sluice.Per(n.count, window).WithBurst(n.burst + 1).Build()
+	if err != nil {
+		if fault, ok := errors.AsType[*sluice.LimitError](err); ok {
+			err = errors.New(fault.Msg)
+		}
+		return nil, err
+	}
+	micros := (window.Microseconds() + n.count - 1) / n.count
+	return &limit{n, built, time.Duration(micros) * time.Microsecond}, nil
+}
+
+// recent are limits that a connection has used. It saves a lock that connections share.
+type recent [8]*limit
+
+func (r *recent) get(all *limits, n numbers) (*limit, error) {
+	at := &r[uint64(n.burst^n.count<<1^n.period<<2)%uint64(len(r))]
+	if known := *at; known != nil && known.numbers == n {
+		return known, nil
+	}
+	found, err := all.get(n)
+	if err == nil {
+		*at = found
+	}
+	return found, err
+}

@@ -1,0 +1,95 @@
+package resp
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// loop is a connection over which the same bytes come again and again, and on which answers are counted.
+type loop struct {
+	net.Conn
+	text  []byte
+	at    int
+	bytes int
+}
+
+func (l *loop) Read(b []byte) (int, error) {
+	n := copy(b, l.text[l.at:])
+	l.at = (l.at + n) % len(l.text)
+	return n, nil
+}
+
+func (l *loop) Write(b []byte) (int, error) {
+	l.bytes += len(b)
+	return len(b), nil
+}
+
+func (*loop) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (*loop) SetReadDeadline(time.Time) error  { return nil }
+func (*loop) SetWriteDeadline(time.Time) error { return nil }
+
+// looped is a client that sends commands about some keys, and how many it sends in a round.
+func looped(t testing.TB) (c *conn, l *loop, round int) {
+	t.Helper()
+	limiter, err := sluice.NewRules(memstore.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(limiter, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = &loop{}
+	const keys = 1000
+	for i := range keys {
+		key := fmt.Sprintf("user-%07d", i)
+		l.text = fmt.Appendf(l.text, "*5\r\n$11\r\nCL.THROTTLE\r\n$%d\r\n%s\r\n$6\r\n999999\r\n$2\r\n%d\r\n$4\r\n3600\r\n", len(key), key, 10+i%3)
+	}
+	return s.newConn(l), l, keys
+}
+
+func (c *conn) round() bool { return c.read() && c.answerAll() && c.flush() }
+
+// Nothing is allocated for a command.
+func TestNoAllocations(t *testing.T) {
+	c, l, round := looped(t)
+	turn := func() {
+		for before := l.at; ; {
+			if !c.round() {
+				t.Fatal("it ended")
+			}
+			if l.at < before {
+				return
+			}
+			before = l.at
+		}
+	}
+	turn()
+	turn()
+	before := c.server.Counts()
+	if n := testing.AllocsPerRun(20, turn); n > 0 {
+		t.Errorf("%v allocations for %d commands", n, round)
+	}
+	after := c.server.Counts()
+	if got := after.Allowed - before.Allowed; got < int64(20*round) || after.Errors > 0 || after.Limited > 0 {
+		t.Errorf("it measured %d commands of %d: %+v", got, 20*round, after)
+	}
+}
+
+func BenchmarkCommand(b *testing.B) {
+	c, _, _ := looped(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		for done := c.server.Counts().Allowed + 1000; c.server.Counts().Allowed < done; {
+			if !c.round() {
+				b.Fatal("it ended")
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(c.server.Counts().Allowed), "ns/command")
+}

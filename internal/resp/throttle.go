@@ -1,0 +1,154 @@
+package resp
+
+import (
+	"strconv"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// question is a CL.THROTTLE that is to be decided.
+type question struct {
+	takes   [1]sluice.Take
+	answers [1]sluice.Decision
+	limit   *limit
+	err     error
+	next    int // of a batch, the one that is decided after this; 0 is none
+}
+
+const usage = "CL.THROTTLE key max_burst count period [quantity]"
+
+// throttle answers CL.THROTTLE, at once or with those that came along.
+func (c *conn) throttle(args [][]byte) {
+	if len(args) != 5 && len(args) != 6 {
+		c.fail("ERR wrong number of arguments for 'cl.throttle' command: write " + usage)
+		return
+	}
+	if len(args[1]) > mostKey {
+		c.fail("ERR the key has " + strconv.Itoa(len(args[1])) + " bytes: " + strconv.Itoa(mostKey) + " at most")
+		return
+	}
+	var n [4]int64
+	n[3] = 1
+	for i, arg := range args[2:] {
+		var ok bool
+		if n[i], ok = integer(arg); !ok {
+			c.fail("ERR " + [...]string{"max_burst", "count", "period", "quantity"}[i] + " is not an integer or out of range: write " + usage)
+			return
+		}
+	}
+	limit, err := c.recent.get(&c.server.limits, numbers{n[0], n[1], n[2]})
+	if err != nil {
+		c.fail("ERR " + err.Error())
+		return
+	}
+	if n[3] < 0 || n[3] > sluice.MaxCost {
+		c.fail("ERR quantity " + strconv.FormatInt(n[3], 10) + " is not between 0 and " + strconv.FormatInt(sluice.MaxCost, 10))
+		return
+	}
+	if c.server.remote {
+		c.batch = append(c.batch, question{limit: limit})
+		q := &c.batch[len(c.batch)-1]
+		q.takes[0] = sluice.Take{Rule: c.server.rule, Limit: limit.built, Key: string(args[1]), Cost: n[3]}
+		if len(c.batch) == mostTogether {
+			c.settle()
+		}
+		return
+	}
+	q := &c.one
+	q.limit = limit
+	t := &q.takes[0]
+	t.Limit, t.Cost = limit.built, n[3]
+	t.Key = unsafe.String(unsafe.SliceData(args[1]), len(args[1])) // not kept beyond the call
+	c.decide(q)
+	c.answer(q)
+}
+
+func (c *conn) decide(q *question) {
+	_, q.err = c.server.limiter.Decide(c.server.ctx, q.takes[:], q.answers[:])
+}
+
+// mostTogether bounds the commands that are asked about at the same time.
+const mostTogether = 64
+
+// settle decides the commands that wait, at the same time: each would else wait for the round trips of those before it.
+// Commands about one key are decided in their order.
+func (c *conn) settle() {
+	batch := c.batch
+	if len(batch) == 0 {
+		return
+	}
+	var all sync.WaitGroup
+	for i := len(batch) - 1; i >= 0; i-- { // so that what follows it is known when one is begun
+		before := i - 1
+		for before >= 0 && batch[before].takes[0].Key != batch[i].takes[0].Key {
+			before--
+		}
+		switch {
+		case before >= 0:
+			batch[before].next = i
+		case i == 0:
+			c.decideFrom(batch, 0)
+		default:
+			all.Go(func() { c.decideFrom(batch, i) })
+		}
+	}
+	all.Wait()
+	c.batch = batch[:0]
+	for i := range batch {
+		c.answer(&batch[i])
+	}
+	clear(batch) // let go of the keys
+}
+
+func (c *conn) decideFrom(batch []question, i int) {
+	for {
+		c.decide(&batch[i])
+		if i = batch[i].next; i == 0 {
+			return
+		}
+	}
+}
+
+// answer writes what redis-cell would.
+func (c *conn) answer(q *question) {
+	if q.err != nil {
+		c.fail("ERR no decision: " + q.err.Error())
+		return
+	}
+	d := &q.answers[0]
+	limited, retry := !d.Allowed, d.RetryAfter
+	if q.takes[0].Cost == 0 {
+		// Whether one more would fit is not the question, but whether none would: only of a key that has spent more than
+		// this limit has, under another, or that is blocked.
+		retry -= q.limit.unit
+		limited = limited && retry > 0
+	}
+	code, after := byte('0'), int64(-1)
+	if limited {
+		code = '1'
+		c.counts.Limited++
+		if !d.Never {
+			after = seconds(retry)
+		}
+	} else {
+		c.counts.Allowed++
+	}
+	b := append(c.out, "*5\r\n:"...)
+	b = append(b, code)
+	b = appendNumber(b, q.limit.burst+1)
+	b = appendNumber(b, d.Remaining)
+	b = appendNumber(b, after)
+	b = appendNumber(b, seconds(d.ResetAfter))
+	c.out = append(b, "\r\n"...)
+}
+
+// appendNumber ends a line and begins one with a number.
+func appendNumber(b []byte, n int64) []byte {
+	return strconv.AppendInt(append(b, "\r\n:"...), n, 10)
+}
+
+// seconds rounds up, but leaves out what is below a millisecond, as redis-cell does.
+func seconds(d time.Duration) int64 { return (d.Milliseconds() + 999) / 1000 }
