@@ -89,6 +89,9 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if listeners.Admin, err = s.adminListener(); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	if err := s.listenRESP(&listeners); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -106,7 +109,8 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	}
 	running.Go(func() { s.onHangup(background) })
 	running.Go(func() { s.store.run(background) })
-	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "store", s.cfg.Store.Kind)
+	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
+		"store", s.cfg.Store.Kind)
 	if s.watcher == nil {
 		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
 	}

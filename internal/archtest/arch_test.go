@@ -56,8 +56,9 @@ var mayImport = map[string][]string{
 	"httplimit": {".", "rules", "internal/key"},
 	"grpclimit": {"."},
 
-	// The service: Envoy's protocol.
+	// The service: Envoy's protocol, Redis'.
 	"internal/rls":      {".", "rules"},
+	"internal/resp":     {"."},
 	"internal/rlstest":  {},
 	"internal/certtest": {},
 	"internal/server":   {},
@@ -169,6 +170,7 @@ var neverReach = map[string][]ban{
 		{path: "./httplimit", why: "edges do not know each other"},
 	}),
 	"internal/rls":     slices.Concat(stores, suite, weight),
+	"internal/resp":    slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/server":  slices.Concat(stores, suite, ruleSets, weight),
 	"internal/config":  slices.Concat(stores, suite, edges, protocols),
 	"internal/metrics": slices.Concat(stores, suite, edges),

@@ -16,7 +16,8 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkTLS("listeners.http.tls", &c.HTTP.TLS, at)
 	d.checkTLS("listeners.admin.tls", &c.Admin.TLS, at)
 	d.checkAdmin(at)
-	if c.GRPC.Address == Off && c.HTTP.Address == Off {
+	d.checkRESP(at)
+	if c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}
 	switch {

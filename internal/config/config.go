@@ -18,6 +18,7 @@ type Config struct {
 	GRPC    GRPC
 	HTTP    HTTP
 	Admin   Admin
+	RESP    RESP
 	Drain   Drain
 	Store   Store
 	Rules   Rules
@@ -205,6 +206,7 @@ func (c *Config) resolve(directory string) {
 	paths := []*string{
 		&c.GRPC.TLS.Cert, &c.GRPC.TLS.Key, &c.GRPC.TLS.ClientCA, &c.HTTP.TLS.Cert, &c.HTTP.TLS.Key, &c.HTTP.TLS.ClientCA,
 		&c.Admin.TLS.Cert, &c.Admin.TLS.Key, &c.Admin.TLS.ClientCA, &c.Admin.TokenFile,
+		&c.RESP.TLS.Cert, &c.RESP.TLS.Key, &c.RESP.TLS.ClientCA, &c.RESP.PasswordFile,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
 	}
 	for i := range c.Rules.Paths {

@@ -43,6 +43,10 @@ listeners:
     address: ":6071"
     tls: {cert: d.crt, key: d.key, client_ca: e.crt}
     max_connections: 10
+  resp:
+    address: ":6380"
+    tls: {cert: d.crt, key: d.key, client_ca: e.crt}
+    max_connections: 13
   drain: {wait: 5s, timeout: 6s}
 store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms}
 rules: {paths: [a, /b], merge_domains: true, charge_denied: true}
@@ -60,6 +64,7 @@ rls:
 auth: {max_wait: 3s}
 metrics: {enabled: true, on_http: true, public: true}
 admin: {token_file: t, hosts: [ops.example.com]}
+resp: {password_file: respw, on_failure: open}
 logging: {level: debug, format: json}
 `
 
@@ -107,6 +112,10 @@ func TestAllSettings(t *testing.T) {
 			Address: ":6071", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 10,
 			TokenFile: in("t"), Hosts: []string{"ops.example.com"},
 		},
+		RESP: config.RESP{
+			Address: ":6380", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 13,
+			PasswordFile: in("respw"), OnFailure: "open",
+		},
 		Drain: config.Drain{Wait: 5 * time.Second, Timeout: 6 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "x:", Bytes: 2 << 30, Snapshot: in("state"),
@@ -152,6 +161,7 @@ func TestDefault(t *testing.T) {
 		},
 		HTTP:  config.HTTP{Address: "127.0.0.1:8080", MaxConnections: 10000},
 		Admin: config.Admin{Address: "127.0.0.1:6070", MaxConnections: 100},
+		RESP:  config.RESP{Address: "off", MaxConnections: 10000, OnFailure: "local"},
 		Drain: config.Drain{Timeout: 20 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:", Bytes: 256 << 20, Budget: 10 * time.Millisecond,
@@ -187,6 +197,9 @@ func TestFaults(t *testing.T) {
 		{"port", "listeners: {http: {address: ':http'}}", `f:1:29: listeners.http.address: is ":http": write host:port such as 127.0.0.1:8081 or :8081 for all of the machine's addresses, unix:///path, or off`},
 		{"no path", "listeners: {grpc: {address: 'unix://'}}", `f:1:29: listeners.grpc.address: is "unix://": there is no path: write unix:///run/sluice.sock`},
 		{"all off", "listeners: {grpc: {address: off}, http: {address: off}}", `f:1:12: listeners: all listeners are off: leave one on`},
+		{"RESP for everybody", "listeners: {resp: {address: ':6380'}}", `f:1:29: listeners.resp.address: whoever reaches :6380 may spend anybody's limits: set resp.password_file or listeners.resp.tls.client_ca, or listen on 127.0.0.1`},
+		{"RESP for the network", "listeners: {resp: {address: '192.0.2.1:6380', tls: {cert: c, key: k}}}", `f:1:29: listeners.resp.address: whoever reaches 192.0.2.1:6380 may spend anybody's limits: set resp.password_file or listeners.resp.tls.client_ca, or listen on 127.0.0.1`},
+		{"half of RESP's pair", "listeners: {resp: {tls: {cert: c}}}", `f:1:25: listeners.resp.tls: TLS needs both a certificate and its key: set cert and key`},
 		{"size without unit", "store: {memory: 5}", `f:1:17: store.memory: is 5: write a size such as 512B, 64KiB, 16MiB or 2GiB`},
 		{"too small", "listeners: {grpc: {max_message_size: 10B}}", `f:1:38: listeners.grpc.max_message_size: 10B is not between 1KiB and 16MiB`},
 		{"number", "rls: {max_bytes: 0}", `f:1:18: rls.max_bytes: 0 is not between 1 and 1048576`},
@@ -206,7 +219,7 @@ func TestFaults(t *testing.T) {
 		{"clients without certificates", "rls: {clients: {a: b}}", `f:1:16: rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca`},
 		{"clients without domains", "rls: {clients: {a: []}}", `f:1:20: rls.clients: the list is empty: write a domain, or "*" for all of them`},
 		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
-		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, listeners, logging, metrics, rls, rules or store`},
+		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, listeners, logging, metrics, resp, rls, rules or store`},
 		{"metrics that are off", "metrics: {enabled: false, on_http: true}", `f:1:36: metrics.on_http: metrics are switched off: remove it, or enabled: false`},
 		{"metrics on no listener", "metrics: {on_http: true}\nlisteners: {http: {address: off}}", `f:1:20: metrics.on_http: listeners.http is off: give it an address, or remove on_http`},
 		{"several", "rls: {shadow: 1, quota: 2}\nlogging: {level: x}", `f:1:15: rls.shadow: is 1: write true or false
@@ -228,6 +241,21 @@ f:2:18: logging.level: is "x": write debug, info, warn or error`},
 				t.Errorf("%v has no place", err)
 			}
 		})
+	}
+}
+
+// Redis clients of this machine need no password, and others none if they show a certificate.
+func TestRESPAddresses(t *testing.T) {
+	for _, text := range []string{
+		"listeners: {resp: {address: '127.0.0.1:6380'}}", "listeners: {resp: {address: '[::1]:6380'}}",
+		"listeners: {resp: {address: 'localhost:6380'}}", "listeners: {resp: {address: 'unix:///run/s.sock'}}",
+		"listeners: {resp: {address: ':6380', tls: {cert: c, key: k, client_ca: a}}}",
+		"listeners: {resp: {address: ':6380'}}\nresp: {password_file: p}",
+		"listeners: {resp: {address: '127.0.0.1:0'}, grpc: {address: off}, http: {address: off}}",
+	} {
+		if _, err := config.Parse("f", []byte(text), noEnv); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

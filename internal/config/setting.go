@@ -93,6 +93,9 @@ var settings = join(
 			"connections at once; more are closed",
 			number(func(c *Config) *int64 { return &c.HTTP.MaxConnections }, 1, 1e6),
 		},
+	},
+	respListener,
+	[]Setting{
 		{
 			"listeners.admin.address", "address", "127.0.0.1:6070",
 			"where operators ask: `host:port`, `unix:///path`, or `off`. Beyond this machine it needs `admin.token_file` or a `client_ca`",
@@ -254,7 +257,9 @@ var settings = join(
 			"which domains a client may ask about, by a name in its certificate (DNS name, URI, address); `\"*\"` is all. Others are refused. Needs `client_ca`",
 			(*decoder).clients,
 		},
-
+	},
+	respSettings,
+	[]Setting{
 		{
 			"auth.max_wait", "duration", "1s",
 			"how long a request that a rule delays may wait for its turn; proxies have to be more patient",

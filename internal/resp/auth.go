@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
+	"net/netip"
 
 	"github.com/sluiceproject/sluice"
 )
@@ -72,11 +73,18 @@ func (c *conn) authenticate(user, password []byte) (fault string) {
 	return ""
 }
 
-// peerOf is whom attempts count for.
+// peerOf is whom attempts count for: an address, or all of IPv6's that one owner has at the least.
 func peerOf(c net.Conn) string {
 	addr := c.RemoteAddr()
-	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
-		return host
+	at, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return addr.Network()
 	}
-	return addr.Network()
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		if prefix, err := ip.Prefix(64); err == nil {
+			return prefix.String()
+		}
+	}
+	return ip.String()
 }

@@ -82,3 +82,11 @@ func (c *boundedConn) Close() error {
 	c.release()
 	return c.Conn.Close()
 }
+
+// CloseWrite ends what is said and goes on hearing, where the connection can.
+func (c *boundedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/resp"
+	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// respName is the listener of Redis clients.
+const respName = "RESP"
+
+// respLimit is how often one address may show a wrong password: ten at once, then one in a second.
+var respLimit = sluice.PerSecond(1).WithBurst(10)
+
+// listenRESP adds the listener of Redis clients, if there is to be one.
+func (s *service) listenRESP(to *server.Config) error {
+	in := &s.cfg.RESP
+	if in.Address == config.Off {
+		return nil
+	}
+	cfg := resp.Config{Log: s.log, OnFailure: respFailModes[in.OnFailure]}
+	if in.PasswordFile != "" {
+		p := &passwordFile{path: in.PasswordFile}
+		if err := p.read(); err != nil {
+			return fmt.Errorf("resp.password_file: %w", err)
+		}
+		store, err := memstore.Open(memstore.Config{Bytes: 1 << 20})
+		if err != nil {
+			return err
+		}
+		if cfg.Attempts, err = sluice.New(store, "resp-auth", respLimit); err != nil {
+			return err
+		}
+		cfg.Password = func() [sha256.Size]byte {
+			if err := p.read(); err != nil {
+				s.log.Error("the password of Redis clients cannot be read: keeping the last one", "error", err)
+			}
+			return p.get()
+		}
+	}
+	r, err := resp.New(s.limiter, cfg)
+	if err != nil {
+		return err
+	}
+	to.Other = append(to.Other, server.Other{
+		Name: respName, Address: in.Address, TLS: server.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA},
+		MaxConnections: int(in.MaxConnections), Serve: r.Serve, Drain: r.Drain,
+	})
+	return nil
+}
+
+var respFailModes = map[string]sluice.FailMode{"local": sluice.FailLocal, "open": sluice.FailOpen, "closed": sluice.FailClosed}
+
+// passwordFile is a password that may be replaced.
+type passwordFile struct {
+	path string
+	mu   sync.Mutex // guards last
+	last [sha256.Size]byte
+}
+
+func (p *passwordFile) read() error {
+	b, err := os.ReadFile(p.path)
+	if err != nil {
+		return err
+	}
+	b = bytes.TrimRight(b, "\r\n")
+	if len(b) == 0 {
+		return fmt.Errorf("%s is empty: write the password into it, in one line", p.path)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = sha256.Sum256(b)
+	return nil
+}
+
+func (p *passwordFile) get() [sha256.Size]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
