@@ -14,8 +14,10 @@ const (
 	leastBuffer = 512
 	// flushAt is how many bytes of answers are gathered before they are written, whole commands left or not.
 	flushAt = 4 << 10
-	// lastWords is for how long a connection that is to end is still read from.
+	// lastWords is for how long nothing may come over a connection that is to end before it does, and mostWords for how
+	// long it is read from at all: there is no way to tell a client that it should go.
 	lastWords = 100 * time.Millisecond
+	mostWords = 2 * time.Second
 )
 
 // conn is one client.
@@ -43,7 +45,8 @@ type conn struct {
 	writeUntil time.Time
 	begun      bool // readUntil is for a command of which a part has come
 	answered   bool // something, since then
-	draining   bool // what has come is answered, and nothing else
+	draining   bool // what has come is answered, until drainUntil
+	drainUntil time.Time
 }
 
 func (s *Server) newConn(c net.Conn) *conn {
@@ -129,8 +132,8 @@ func (c *conn) read() bool {
 			c.last = c.draining
 			return false
 		}
-		c.draining = true // what has come by now is still read
-		c.readBy(c.now.Add(lastWords))
+		c.draining, c.drainUntil = true, c.now.Add(mostWords)
+		c.extend()
 	}
 }
 
@@ -150,7 +153,11 @@ func (c *conn) makeRoom() bool {
 // who is to show a password is not until that is done. Deadlines are moved only when they must be: that is not free.
 func (c *conn) extend() {
 	begun := c.end > 0
-	if c.draining || !c.known || begun && c.begun && !c.answered {
+	switch {
+	case c.draining && c.drainUntil.Sub(c.now) > lastWords:
+		c.readBy(c.now.Add(lastWords))
+		return
+	case c.draining || !c.known || begun && c.begun && !c.answered:
 		return
 	}
 	given := c.server.idleTime

@@ -9,25 +9,35 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/resp"
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
 // start runs a server until the test ends.
 func start(t testing.TB, store sluice.Store, cfg resp.Config) (s *resp.Server, address string) {
 	t.Helper()
-	limiter, err := sluice.NewRules(store, nil)
+	limiter, err := sluice.NewRules(store, nil, sluice.WithBudget(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startServer(t, limiter, cfg)
+}
+
+func startWith(t testing.TB, limiter *sluice.Limiter, cfg resp.Config) (address string) {
+	t.Helper()
+	_, address = startServer(t, limiter, cfg)
+	return address
+}
+
+func startServer(t testing.TB, limiter *sluice.Limiter, cfg resp.Config) (s *resp.Server, address string) {
+	t.Helper()
 	if cfg.Log == nil {
-		cfg.Log = quiet()
+		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s, err = resp.New(limiter, cfg)
+	s, err := resp.New(limiter, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,27 +112,27 @@ func TestCommands(t *testing.T) {
 		"auth without password":  {"AUTH x\nAUTH default x\nAUTH other x\nAUTH\n", "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?\r\n+OK\r\n-WRONGPASS invalid username-password pair or user is disabled.\r\n-ERR wrong number of arguments for 'auth' command\r\n"},
 		"unknown":                {array("GET\r\n+OK", "a"), "-ERR unknown command \"GET\\r\\n+OK\": there are CL.THROTTLE, PING"},
 
-		"throttle":          {fill + fill + fill, "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n*5\r\n:0\r\n:2\r\n:0\r\n:-1\r\n:120\r\n*5\r\n:1\r\n:2\r\n:0\r\n:60\r\n:120\r\n"},
-		"throttle, RESP3":   {"HELLO 3\n" + fill, hello(3, 1) + "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n"},
-		"any case":          {"cl.Throttle k 1 1 60\n", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n"},
-		"too much":          {"CL.THROTTLE k 1 1 60 3\n", "*5\r\n:1\r\n:2\r\n:2\r\n:-1\r\n:0\r\n"},
-		"peek":              {fill + fill + "CL.THROTTLE k 1 1 60 0\n", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n*5\r\n:0\r\n:2\r\n:0\r\n:-1\r\n:120\r\n*5\r\n:0\r\n:2\r\n:0\r\n:-1\r\n:120\r\n"},
-		"odd keys":          {array("CL.THROTTLE", "", "0", "1", "60") + array("CL.THROTTLE", "\x00\r\n", "0", "1", "60"), "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n"},
-		"too few":           {"CL.THROTTLE k 1 1\n", "-ERR wrong number of arguments for 'cl.throttle' command: write CL.THROTTLE key max_burst count period [quantity]\r\n"},
-		"too many":          {"CL.THROTTLE k 1 1 1 1 1\n", "-ERR wrong number of arguments for 'cl.throttle' command"},
-		"no number":         {"CL.THROTTLE k 1 1 x\n", "-ERR period is not an integer or out of range: write CL.THROTTLE"},
-		"a fraction":        {"CL.THROTTLE k 1 1.5 1\n", "-ERR count is not an integer"},
-		"nothing":           {array("CL.THROTTLE", "k", "", "1", "1"), "-ERR max_burst is not an integer"},
-		"signs":             {"CL.THROTTLE k +1 +1 +60\nCL.THROTTLE k - 1 1\n", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n-ERR max_burst is not an integer"},
-		"more than an int":  {"CL.THROTTLE k 1 1 1 99999999999999999999\n", "-ERR quantity is not an integer or out of range"},
-		"negative burst":    {"CL.THROTTLE k -1 1 1\n", "-ERR max_burst -1 is not between 0 and 1125899906842623\r\n"},
-		"no count":          {"CL.THROTTLE k 1 0 1\n", "-ERR count 0 is not at least 1\r\n"},
-		"no period":         {"CL.THROTTLE k 1 1 0\n", "-ERR period 0 is not between 1 and 31622400 seconds\r\n"},
-		"long period":       {"CL.THROTTLE k 1 1 31622401\n", "-ERR period 31622401 is not between 1 and 31622400 seconds\r\n"},
-		"fast":              {"CL.THROTTLE k 1 20000000 1\n", "-ERR 20000000 per 1s is more than 10 million a second\r\n"},
-		"large burst":       {"CL.THROTTLE k 1000000 1 31622400\n", "-ERR a burst of 1000001 at 1 per 8784h0m0s takes more than 100 years to refill: use a smaller one\r\n"},
-		"negative quantity": {"CL.THROTTLE k 1 1 1 -1\n", "-ERR quantity -1 is not between 0 and 1125899906842624\r\n"},
-		"long key":          {array("CL.THROTTLE", strings.Repeat("k", 1025), "1", "1", "1") + "PING\n", "-ERR the key has 1025 bytes: 1024 at most\r\n+PONG\r\n"},
+		"throttle":           {fill + fill + fill, "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n*5\r\n:0\r\n:2\r\n:0\r\n:-1\r\n:120\r\n*5\r\n:1\r\n:2\r\n:0\r\n:60\r\n:120\r\n"},
+		"throttle, RESP3":    {"HELLO 3\n" + fill, hello(3, 1) + "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n"},
+		"any case":           {"cl.Throttle k 1 1 60\n", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n"},
+		"too much":           {"CL.THROTTLE k 1 1 60 3\n", "*5\r\n:1\r\n:2\r\n:2\r\n:-1\r\n:0\r\n"},
+		"peek":               {fill + fill + "CL.THROTTLE k 1 1 60 0\n", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n*5\r\n:0\r\n:2\r\n:0\r\n:-1\r\n:120\r\n*5\r\n:0\r\n:2\r\n:0\r\n:-1\r\n:120\r\n"},
+		"odd keys":           {array("CL.THROTTLE", "", "0", "1", "60") + array("CL.THROTTLE", "\x00\r\n", "0", "1", "60"), "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n"},
+		"too few":            {"CL.THROTTLE k 1 1\n", "-ERR wrong number of arguments for 'cl.throttle' command: write CL.THROTTLE key max_burst count period [quantity]\r\n"},
+		"too many":           {"CL.THROTTLE k 1 1 1 1 1\n", "-ERR wrong number of arguments for 'cl.throttle' command"},
+		"no number":          {"CL.THROTTLE k 1 1 x\n", "-ERR period is not an integer or out of range: write CL.THROTTLE"},
+		"a fraction":         {"CL.THROTTLE k 1 1.5 1\n", "-ERR count is not an integer"},
+		"nothing":            {array("CL.THROTTLE", "k", "", "1", "1"), "-ERR max_burst is not an integer"},
+		"signs":              {"CL.THROTTLE k +1 +1 +60\nCL.THROTTLE k - 1 1\n", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n-ERR max_burst is not an integer"},
+		"more than an int":   {"CL.THROTTLE k 1 1 1 99999999999999999999\n", "-ERR quantity is not an integer or out of range"},
+		"negative burst":     {"CL.THROTTLE k -1 1 1\n", "-ERR max_burst -1 is not between 0 and 1125899906842623\r\n"},
+		"no count":           {"CL.THROTTLE k 1 0 1\n", "-ERR count 0 is not at least 1\r\n"},
+		"no period":          {"CL.THROTTLE k 1 1 0\n", "-ERR period 0 is not between 1 and 31622400 seconds\r\n"},
+		"long period":        {"CL.THROTTLE k 1 1 31622401\n", "-ERR period 31622401 is not between 1 and 31622400 seconds\r\n"},
+		"fast":               {"CL.THROTTLE k 1 20000000 1\n", "-ERR 20000000 per 1s is more than 10 million a second\r\n"},
+		"large burst":        {"CL.THROTTLE k 1000000 1 31622400\n", "-ERR a burst of 1000001 at 1 per 8784h0m0s takes more than 100 years to refill: use a smaller one\r\n"},
+		"negative quantity":  {"CL.THROTTLE k 1 1 1 -1\n", "-ERR quantity -1 is not between 0 and 1125899906842624\r\n"},
+		"long key":           {array("CL.THROTTLE", strings.Repeat("k", 1025), "1", "1", "1") + "PING\n", "-ERR the key has 1025 bytes: 1024 at most\r\n+PONG\r\n"},
 		"not too long a key": {array("CL.THROTTLE", strings.Repeat("k", 1024), "1", "1", "60"), "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n"},
 
 		"many arguments":     {"*17\r\n", "-ERR Protocol error: invalid multibulk length: 16 arguments at most\r\n"},
