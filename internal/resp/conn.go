@@ -70,15 +70,19 @@ func (c *conn) serve() {
 	}
 }
 
-// handshake makes TLS ready, where there is TLS, before somebody can be idle in it.
+// handshake makes TLS ready, where there is TLS, before somebody can be idle in it. Only then may it be woken: a handshake
+// that was disturbed cannot go on.
 func (c *conn) handshake() bool {
-	c.readBy(c.now.Add(c.server.commandTime))
-	secure, ok := c.Conn.(interface{ HandshakeContext(context.Context) error })
-	if !ok {
-		return true
+	until := c.now.Add(c.server.commandTime)
+	if secure, ok := c.Conn.(interface{ HandshakeContext(context.Context) error }); ok {
+		_ = c.SetDeadline(until)
+		if secure.HandshakeContext(c.server.ctx) != nil {
+			return false
+		}
 	}
-	_ = c.SetWriteDeadline(c.readUntil)
-	return secure.HandshakeContext(c.server.ctx) == nil
+	c.server.ready(c)
+	c.readBy(until)
+	return true
 }
 
 // answerAll answers the commands that have come whole, and tells whether there may be more.

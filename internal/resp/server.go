@@ -66,8 +66,8 @@ type Server struct {
 	draining atomic.Bool
 	running  sync.WaitGroup // connections
 
-	mu        sync.Mutex // guards the fields below
-	conns     map[*conn]bool
+	mu        sync.Mutex     // guards the fields below
+	conns     map[*conn]bool // true: may be woken
 	listeners []net.Listener
 }
 
@@ -129,7 +129,7 @@ func (s *Server) start(c *conn) {
 		_ = c.Close()
 		return
 	}
-	s.conns[c] = true
+	s.conns[c] = false
 	s.running.Go(func() {
 		c.serve()
 		_ = c.Close()
@@ -140,6 +140,13 @@ func (s *Server) start(c *conn) {
 	})
 }
 
+// ready notes that a connection may be woken.
+func (s *Server) ready(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = true
+}
+
 // Drain accepts no more, answers what has come, and closes. Who is not done when the context ends is cut off; then it
 // returns the context's error.
 func (s *Server) Drain(ctx context.Context) error {
@@ -148,8 +155,10 @@ func (s *Server) Drain(ctx context.Context) error {
 	for _, l := range s.listeners {
 		_ = l.Close()
 	}
-	for c := range s.conns {
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // wakes who waits
+	for c, ready := range s.conns {
+		if ready {
+			_ = c.SetReadDeadline(time.Unix(1, 0)) // wakes who waits
+		}
 	}
 	s.mu.Unlock()
 	done := make(chan struct{})
