@@ -118,7 +118,7 @@ func (r *report) bars() []bar {
 		add(atMost("match among 10,000 rules, by "+w.Shape, ruleMatch, w.Many/w.Few, 2, "× among 10"))
 	}
 	add(atMost("HTTP middleware, of a bare request", httpServe, r.httpShare("http-sluice"), 5, " %"))
-	return slices.Concat(bars, r.remoteBars(), r.serviceBars())
+	return slices.Concat(bars, r.remoteBars(), r.serviceBars(), r.respBars())
 }
 
 // allocBar holds all of Sluice's contenders to no allocation in any scenario.

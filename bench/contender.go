@@ -72,7 +72,7 @@ func contenders() []contender {
 	for _, c := range leaseContenders {
 		all = append(all, c.contender)
 	}
-	for _, s := range services() {
+	for _, s := range allServices() {
 		all = append(all, s.contender)
 	}
 	return all

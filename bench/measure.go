@@ -21,7 +21,8 @@ type job struct {
 	Server   string `json:",omitempty"` // instead: send requests to this address
 	Requests int    `json:",omitempty"`
 
-	Floor string `json:",omitempty"` // instead: be the floor of services at this address
+	Floor    string `json:",omitempty"` // instead: be the floor of services at this address
+	FloorTCP string `json:",omitempty"` // instead: be the floor of any protocol at this address
 }
 
 // A result is what a child process found.

@@ -29,6 +29,7 @@ type report struct {
 
 	Services      []serviceTable     `json:",omitempty"`
 	ServiceMemory []serviceMemoryRow `json:",omitempty"`
+	RESP          []serviceTable     `json:",omitempty"`
 }
 
 // A timing is the table of one scenario at one GOMAXPROCS.
@@ -103,7 +104,9 @@ func (r *runner) report() *report {
 		case leased:
 			rep.Lease = r.leaseRows(s, invalid)
 		case serviceRun:
-			rep.Services = r.serviceTables(s, invalid)
+			rep.Services = r.serviceTables(s, serviceLoads, invalid)
+		case respRun:
+			rep.RESP = r.serviceTables(s, respLoads, invalid)
 		case serviceMem:
 			rep.ServiceMemory = r.serviceMemoryRows(s, invalid)
 		case mem1m, mem5m:

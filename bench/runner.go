@@ -140,6 +140,9 @@ func runChild(text string, stdout io.Writer) error {
 	if j.Floor != "" {
 		return serveFloor(j.Floor)
 	}
+	if j.FloorTCP != "" {
+		return serveFloorTCP(j.FloorTCP)
+	}
 	chosen, err := choose(j.Contender)
 	if err != nil {
 		return err
@@ -176,6 +179,8 @@ func (c *contender) measured(s *scenario, j job) (*result, error) {
 		return measureLease(leaseNamed(c.name), s, j)
 	case s.name == serviceRun:
 		return measureService(serviceNamed(c.name), s, j)
+	case s.name == respRun:
+		return measureRESP(serviceNamed(c.name), s, j)
 	case s.name == serviceMem:
 		return weighService(serviceNamed(c.name), s)
 	}

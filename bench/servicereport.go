@@ -9,6 +9,7 @@ import (
 
 // A serviceTable is what the servers did under one load.
 type serviceTable struct {
+	Scenario    string
 	Load, Title string
 	Takes       int
 	Rows        []serviceRow
@@ -31,10 +32,10 @@ type serviceMemoryRow struct {
 	serviceWeight
 }
 
-func (r *runner) serviceTables(s *scenario, invalid map[string]bool) (tables []serviceTable) {
-	for i := range serviceLoads {
-		l := &serviceLoads[i]
-		t := serviceTable{Load: l.name, Title: l.title, Takes: l.takes}
+func (r *runner) serviceTables(s *scenario, loads []serviceLoad, invalid map[string]bool) (tables []serviceTable) {
+	for i := range loads {
+		l := &loads[i]
+		t := serviceTable{Scenario: s.name, Load: l.name, Title: l.title, Takes: l.takes}
 		for i := range r.contenders {
 			c := &r.contenders[i]
 			if !c.runs(s.name) {
@@ -125,7 +126,7 @@ func (r *runner) serviceMemoryRows(s *scenario, invalid map[string]bool) (rows [
 }
 
 func (t *serviceTable) write(w io.Writer) {
-	fmt.Fprintf(w, "\nService: %s (-only %s)\n\n", t.Title, serviceRun)
+	fmt.Fprintf(w, "\nService: %s (-only %s)\n\n", t.Title, t.Scenario)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "contender\tserver CPU a request\tmin–max\t× floor\tin Redis\trequests/s\tp50\tp99\t")
 	open := t.Load == loadOne
@@ -135,9 +136,12 @@ func (t *serviceTable) write(w io.Writer) {
 	fmt.Fprintln(tw)
 	disturbed := false
 	for _, r := range t.Rows {
-		if r.Invalid != "" {
+		switch {
+		case r.Invalid != "":
 			fmt.Fprintf(tw, "%s\tINVALID\t\t\t\t\t\t\t", r.Contender)
-		} else {
+		case r.Repeated == 0:
+			continue // it has no such load
+		default:
 			mark := ""
 			if r.Disturbed {
 				mark, disturbed = "~", true
@@ -209,7 +213,7 @@ func (t *serviceTable) faster(title, ours, peer string, least float64) bar {
 	if a, p := t.row(ours).PerSecond, t.row(peer).PerSecond; p > 0 {
 		got = a / p
 	}
-	return atLeast(title+" beside "+peer, serviceRun, got, least, "× its requests/s").withdrawn(t.disturbed(ours, peer))
+	return atLeast(title+" beside "+peer, t.Scenario, got, least, "× its requests/s").withdrawn(t.disturbed(ours, peer))
 }
 
 // sooner compares how long the slowest hundredth of callers wait.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -37,10 +38,10 @@ func services() []service {
 	return []service{
 		{
 			contender: contender{
-				name: "service-floor", role: roleFloor, clock: "none", scenarios: inService,
+				name: "service-floor", role: roleFloor, clock: "none", scenarios: slices.Concat(inService, inRESP),
 				about: "grpc-go with a handler that answers the same always",
 			},
-			wire: floorWire(), command: runFloor,
+			wire: floorWire(), command: runFloorAs(func(at place) job { return job{Floor: at.grpc} }),
 		},
 		{
 			contender: contender{
@@ -81,9 +82,12 @@ func services() []service {
 	}
 }
 
+// allServices are also those that speak other protocols.
+func allServices() []service { return slices.Concat(services(), respServices()) }
+
 // serviceNamed is nil for contenders that are no service.
 func serviceNamed(name string) *service {
-	for _, s := range services() {
+	for _, s := range allServices() {
 		if s.name == name {
 			return &s
 		}
@@ -116,22 +120,26 @@ func binary(name string) string {
 
 func runServe(store string) func(place) (*exec.Cmd, error) {
 	return func(at place) (*exec.Cmd, error) {
-		if err := writeServiceRules(at); err != nil {
-			return nil, err
-		}
-		file := filepath.Join(at.dir, "sluice.yaml")
-		text := fmt.Sprintf("listeners:\n  grpc: {address: %q}\n  http: {address: %q}\n  admin: {address: off}\nrules:\n  paths: [config]\nstore: {kind: %s",
-			at.grpc, at.http, store)
-		if store == "redis" {
-			// As patient as the reference: a busy machine must not make it decide without Redis.
-			text += fmt.Sprintf(", url: %q, budget: 1s", "redis://"+at.redis)
-		}
-		text += "}\n"
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			return nil, err
-		}
-		return exec.Command(binary("sluice"), "serve", "--config", file), nil
+		return serveWith(at, store, fmt.Sprintf("  grpc: {address: %q}\n", at.grpc))
 	}
+}
+
+// serveWith runs sluice serve with these listeners besides that of HTTP.
+func serveWith(at place, store, listeners string) (*exec.Cmd, error) {
+	if err := writeServiceRules(at); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(at.dir, "sluice.yaml")
+	text := fmt.Sprintf("listeners:\n%s  http: {address: %q}\n  admin: {address: off}\nrules:\n  paths: [config]\nstore: {kind: %s", listeners, at.http, store)
+	if store == "redis" {
+		// As patient as the reference: a busy machine must not make it decide without Redis.
+		text += fmt.Sprintf(", url: %q, budget: 1s", "redis://"+at.redis)
+	}
+	text += "}\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return nil, err
+	}
+	return exec.Command(binary("sluice"), "serve", "--config", file), nil
 }
 
 // runRatelimit runs the reference, or what takes its place.
@@ -170,17 +178,19 @@ func runGubernator(at place) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// runFloor runs this program as the floor.
-func runFloor(at place) (*exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+// runFloorAs runs this program as a floor.
+func runFloorAs(of func(place) job) func(place) (*exec.Cmd, error) {
+	return func(at place) (*exec.Cmd, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		text, err := json.Marshal(of(at))
+		if err != nil {
+			return nil, err
+		}
+		return exec.Command(self, "-child", string(text)), nil
 	}
-	text, err := json.Marshal(job{Floor: at.grpc})
-	if err != nil {
-		return nil, err
-	}
-	return exec.Command(self, "-child", string(text)), nil
 }
 
 // floorServer answers without looking at more of a request than how many descriptors it has.
@@ -193,7 +203,7 @@ func (f *floorServer) ShouldRateLimit(_ context.Context, r *rls.RateLimitRequest
 	return f.answers[min(len(r.Descriptors), len(f.answers)-1)], nil
 }
 
-// serveFloor is the child that runFloor starts. It ends with the process.
+// serveFloor is the child that runFloorAs starts. It ends with the process.
 func serveFloor(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -1,0 +1,459 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// The scenario `resp` asks what a decision costs over Redis' protocol, beside the floor of gRPC and beside that of any
+// protocol: 32 bytes there and 32 back. It measures as the scenario `service` does.
+
+const (
+	loadPipelined = "pipelined"
+	loadApart     = "apart"
+	loadCallers   = "callers"
+)
+
+// respLoads are asked of gRPC's floor by its own client, whose 64 callers always share the connections.
+var respLoads = []serviceLoad{
+	{name: loadPipelined, title: "64 callers on 4 connections, pipelined: 16 commands at a time", conns: 4, takes: 1},
+	{name: loadApart, title: "64 callers on 64 connections, one command at a time", conns: 64, takes: 1},
+	{name: loadCallers, title: "64 callers of a Redis client (rueidis) on 4 connections, each waiting for its answer", conns: 4, takes: 1},
+}
+
+// respMore is how many times as many requests are sent as over gRPC, which takes so much longer.
+const respMore = 20
+
+var inRESP = []string{respRun}
+
+func respServices() []service {
+	return []service{
+		{
+			contender: contender{
+				name: "tcp-floor", role: roleFloor, clock: "none", scenarios: inRESP,
+				about: "32 bytes there and 32 back over TCP; decides nothing",
+			},
+			command: runFloorAs(func(at place) job { return job{FloorTCP: at.grpc} }),
+		},
+		{
+			contender: contender{
+				name: "serve-resp", role: roleOurs, clock: oursClock, scenarios: inRESP,
+				about: "sluice serve over RESP, counts in memory, CL.THROTTLE",
+			},
+			module: "..", target: "./cmd/sluice", command: runServeRESP("memory"),
+		},
+		{
+			contender: contender{
+				name: "serve-resp-redis", role: roleOurs, clock: "Redis'", scenarios: inRESP,
+				about: "sluice serve over RESP, counts in Redis, exact, CL.THROTTLE",
+			},
+			module: "..", target: "./cmd/sluice", redis: true, command: runServeRESP("redis"),
+		},
+	}
+}
+
+// runServeRESP has the service answer Redis clients where others answer gRPC.
+func runServeRESP(store string) func(place) (*exec.Cmd, error) {
+	return func(at place) (*exec.Cmd, error) {
+		return serveWith(at, store, fmt.Sprintf("  grpc: {address: off}\n  resp: {address: %q}\n", at.grpc))
+	}
+}
+
+// measureRESP runs all loads on one server, each on a process of its own.
+func measureRESP(sv *service, s *scenario, j job) (*result, error) {
+	res := new(result)
+	for i := range respLoads {
+		l := &respLoads[i]
+		var p *servicePhase
+		var err error
+		switch {
+		case sv.name == "service-floor":
+			p, err = sv.run(l, s.ops, j.Seed)
+		case sv.role == roleFloor && l.name == loadCallers:
+			continue // nobody has a client for it
+		default:
+			p, err = sv.runRESP(l, s.ops, j.Seed)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.title, err)
+		}
+		res.Service = append(res.Service, *p)
+	}
+	return res, nil
+}
+
+func (sv *service) runRESP(l *serviceLoad, ops int, seed uint64) (*servicePhase, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), childTime)
+	defer cancel()
+	srv, err := sv.start(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer srv.stop()
+	c := &respClient{addr: srv.addr, floor: sv.role == roleFloor}
+	if !c.floor {
+		if err := c.exhaust(); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case l.name == loadCallers, sv.redis:
+		ops *= respMore / 5
+	default:
+		ops *= respMore
+	}
+	loop := c.pipelined
+	if l.name == loadCallers {
+		loop = c.callers
+	}
+	order := respOrder(seed, ops+ops/10)
+	warm := ops / 10
+	if _, err := loop(ctx, l, order[:warm]); err != nil {
+		return nil, err
+	}
+	p := &servicePhase{Load: l.name, Requests: ops}
+	before, redis, seen := srv.cpu(), srv.redisCPU(), watch()
+	took, err := loop(ctx, l, order[warm:])
+	if err != nil {
+		return nil, err
+	}
+	server, store := srv.cpu()-before, srv.redisCPU()-redis
+	p.Disturbed = seen.disturbedBeside(server + store)
+	p.PerSecond = float64(ops) / took.elapsed.Seconds()
+	p.CPU, p.RedisCPU = micros(server)/float64(ops), micros(store)/float64(ops)
+	p.P50, p.P99 = took.percentile(0.5), took.percentile(0.99)
+	if c.floor {
+		return p, nil
+	}
+	if err := srv.counted(distinctOf(order)); err != nil {
+		return nil, err
+	}
+	return p, c.verify(order)
+}
+
+// respOrder is which keys are asked about, one after the other.
+func respOrder(seed uint64, n int) []uint32 {
+	r := rand.New(rand.NewPCG(seed, 4))
+	order := make([]uint32, n)
+	for i := range order {
+		order[i] = uint32(r.IntN(serviceKeys))
+	}
+	return order
+}
+
+// Limits of the scenario: what comes back in half an hour, longer than any run, is one.
+const respCount, respPeriod = "2", "3600"
+
+// respRequest asks for one of a key.
+func respRequest(key string, limit int) []byte {
+	b := []byte("*5\r\n")
+	for _, arg := range []string{"CL.THROTTLE", key, strconv.Itoa(limit - 1), respCount, respPeriod} {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	return b
+}
+
+// respClient asks over connections of its own.
+type respClient struct {
+	addr  string
+	floor bool
+}
+
+// request is the i-th key's, as it is sent.
+func (c *respClient) request(i uint32) []byte {
+	if c.floor {
+		b := make([]byte, floorFrame)
+		copy(b, userKey(int(i)))
+		return b
+	}
+	return respRequest(userKey(int(i)), userLimit)
+}
+
+// pipelined has each connection send its share of the requests, as many at a time as it has callers, and wait for the
+// answers.
+func (c *respClient) pipelined(ctx context.Context, l *serviceLoad, order []uint32) (*taken, error) {
+	requests := make([][]byte, serviceKeys)
+	for i := range requests {
+		requests[i] = c.request(uint32(i))
+	}
+	conns := make([]net.Conn, l.conns)
+	for i := range conns {
+		conn, err := net.Dial("tcp", c.addr)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		conns[i] = conn
+	}
+	deadline, _ := ctx.Deadline()
+	waits, faults := make([][]time.Duration, len(conns)), make([]error, len(conns))
+	var all sync.WaitGroup
+	begun := time.Now()
+	for i, conn := range conns {
+		_ = conn.SetDeadline(deadline)
+		part := order[i*len(order)/len(conns) : (i+1)*len(order)/len(conns)]
+		all.Go(func() { waits[i], faults[i] = c.drive(conn, requests, part, serviceCallers/l.conns) })
+	}
+	all.Wait()
+	t := &taken{elapsed: time.Since(begun), waits: slices.Concat(waits...)}
+	slices.Sort(t.waits)
+	for _, err := range faults {
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(t.waits) != len(order) {
+		return nil, failf("%d answers to %d requests", len(t.waits), len(order))
+	}
+	return t, nil
+}
+
+// drive sends requests over one connection, so many at a time, and checks every answer.
+func (c *respClient) drive(conn net.Conn, requests [][]byte, order []uint32, depth int) (waits []time.Duration, err error) {
+	in, out := make([]byte, 64<<10), make([]byte, 0, 64<<10)
+	waits = make([]time.Duration, 0, len(order))
+	for len(order) > 0 {
+		n := min(depth, len(order))
+		out = out[:0]
+		for _, i := range order[:n] {
+			out = append(out, requests[i]...)
+		}
+		order = order[n:]
+		from := time.Now()
+		if _, err := conn.Write(out); err != nil {
+			return nil, err
+		}
+		for end, missing := 0, n; missing > 0; {
+			got, err := conn.Read(in[end:])
+			if err != nil {
+				return nil, err
+			}
+			end += got
+			at := 0
+			for missing > 0 {
+				size, err := c.checked(in[at:end])
+				if err != nil {
+					return nil, err
+				}
+				if size == 0 {
+					break
+				}
+				at += size
+				missing--
+			}
+			end = copy(in, in[at:end])
+		}
+		wait := time.Since(from)
+		for range n {
+			waits = append(waits, wait)
+		}
+	}
+	return waits, nil
+}
+
+// checked is the size of the answer that b begins with, which must allow; 0 if it has not come whole.
+func (c *respClient) checked(b []byte) (size int, err error) {
+	if c.floor {
+		if len(b) < floorFrame {
+			return 0, nil
+		}
+		if b[0] != 'u' {
+			return 0, failf("the floor answers %q", b[:floorFrame])
+		}
+		return floorFrame, nil
+	}
+	five, size, err := readFive(b)
+	if err == nil && size > 0 && (five[0] != 0 || five[1] != userLimit || five[3] != -1) {
+		err = failf("answered %v", five)
+	}
+	return size, err
+}
+
+// readFive reads an answer to CL.THROTTLE: how many bytes it has, or 0 if it has not come whole.
+func readFive(b []byte) (five [5]int64, size int, err error) {
+	if len(b) < 4 {
+		return five, 0, nil
+	}
+	if string(b[:4]) != "*5\r\n" {
+		line, _, _ := bytes.Cut(b, []byte("\r"))
+		return five, 0, failf("answered %.80q", line)
+	}
+	at := 4
+	for i := range five {
+		if at == len(b) {
+			return five, 0, nil
+		}
+		if b[at] != ':' {
+			return five, 0, failf("answered %.80q", b)
+		}
+		n, negative := int64(0), false
+		for at++; at < len(b) && b[at] != '\r'; at++ {
+			if b[at] == '-' {
+				negative = true
+			} else {
+				n = 10*n + int64(b[at]-'0')
+			}
+		}
+		if at+2 > len(b) {
+			return five, 0, nil
+		}
+		if negative {
+			n = -n
+		}
+		five[i] = n
+		at += 2
+	}
+	return five, at, nil
+}
+
+// callers has 64 goroutines ask through a Redis client, each waiting for its answer before it asks again.
+func (c *respClient) callers(ctx context.Context, _ *serviceLoad, order []uint32) (*taken, error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{c.addr}, DisableCache: true, ForceSingleClient: true, PipelineMultiplex: 2,
+		MaxFlushDelay: 20 * time.Microsecond, ConnWriteTimeout: childTime,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	waits := make([][]time.Duration, serviceCallers)
+	burst := strconv.Itoa(userLimit - 1)
+	var all sync.WaitGroup
+	begun := time.Now()
+	for caller := range serviceCallers {
+		all.Go(func() {
+			for i := caller; i < len(order) && ctx.Err() == nil; i += serviceCallers {
+				from := time.Now()
+				cmd := client.B().Arbitrary("CL.THROTTLE").Keys(userKey(int(order[i]))).Args(burst, respCount, respPeriod).Build()
+				five, err := client.Do(ctx, cmd).AsIntSlice()
+				if err == nil && (len(five) != 5 || five[0] != 0 || five[1] != userLimit) {
+					err = failf("answered %v", five)
+				}
+				if err != nil {
+					cancel(err)
+					return
+				}
+				waits[caller] = append(waits[caller], time.Since(from))
+			}
+		})
+	}
+	all.Wait()
+	t := &taken{elapsed: time.Since(begun), waits: slices.Concat(waits...)}
+	slices.Sort(t.waits)
+	return t, context.Cause(ctx)
+}
+
+// ask asks once.
+func (c *respClient) ask(request []byte) (five [5]int64, err error) {
+	conn, err := net.Dial("tcp", c.addr)
+	if err != nil {
+		return five, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := conn.Write(request); err != nil {
+		return five, err
+	}
+	b := make([]byte, 1024)
+	for end, size := 0, 0; size == 0; {
+		n, err := conn.Read(b[end:])
+		if err != nil {
+			return five, err
+		}
+		end += n
+		if five, size, err = readFive(b[:end]); err != nil {
+			return five, err
+		}
+	}
+	return five, nil
+}
+
+// exhaust spends the hot key's limit, and checks that the server stops there.
+func (c *respClient) exhaust() error {
+	for i := range hotLimit + 1 {
+		five, err := c.ask(respRequest(hotKey, hotLimit))
+		if err != nil {
+			return err
+		}
+		if limited := five[0] == 1; limited != (i == hotLimit) {
+			return failf("hit %d of a limit of %d: answered %v", i+1, hotLimit, five)
+		}
+	}
+	return nil
+}
+
+// verify asks for one more of some keys: what remains proves that the server counted every one.
+func (c *respClient) verify(sent []uint32) error {
+	for _, key := range []uint32{0, serviceKeys / 2, serviceKeys - 1, sent[len(sent)-1]} {
+		hits := int64(1)
+		for _, k := range sent {
+			if k == key {
+				hits++
+			}
+		}
+		five, err := c.ask(c.request(key))
+		if err != nil {
+			return err
+		}
+		if want := userLimit - hits; five[2] != want {
+			return failf("after %d hits %d remain of %d, want %d", hits, five[2], userLimit, want)
+		}
+		sent = append(sent, key)
+	}
+	return nil
+}
+
+// floorFrame is the size of requests and answers of the floor.
+const floorFrame = 32
+
+// serveFloorTCP answers each frame with one, as many at a time as have come.
+func serveFloorTCP(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			b, end := make([]byte, 8<<10), 0
+			for {
+				n, err := conn.Read(b[end:])
+				if err != nil {
+					return
+				}
+				end += n
+				whole := end - end%floorFrame
+				if _, err := conn.Write(b[:whole]); err != nil {
+					return
+				}
+				end = copy(b, b[whole:end])
+			}
+		}()
+	}
+}
+
+// respBars are the figures that the RESP listener must reach.
+func (r *report) respBars() (bars []bar) {
+	for i := range r.RESP {
+		if t := &r.RESP[i]; t.Load == loadPipelined {
+			bars = append(bars, t.faster("RESP in memory, 64 callers pipelined", "serve-resp", "service-floor", 4))
+		}
+	}
+	return bars
+}
