@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -124,6 +125,24 @@ func TestServeRedisCLI(t *testing.T) {
 	got := redisCLI(t, strings.Repeat("AUTH guess\n", 50), "-p", port)
 	if n := strings.Count(got, "WRONGPASS"); n > 20 || !strings.Contains(got, "ERR too many failed attempts") {
 		t.Errorf("%d guesses were looked at:\n%s", n, got)
+	}
+}
+
+// What docs/api.md shows of redis-cli is what it prints.
+func TestRedisCLIInDocs(t *testing.T) {
+	b, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port := startRESP(t, "", "")
+	shown := regexp.MustCompile(`(?s)\$ redis-cli -p 6380 ([^\n]*)\n(.*?)\n` + "```").FindAllStringSubmatch(string(b), -1)
+	for _, m := range shown {
+		if got := redisCLI(t, "", append([]string{"-p", port}, strings.Fields(m[1])...)...); got != m[2] {
+			t.Errorf("%s prints\n%s", m[1], got)
+		}
+	}
+	if len(shown) == 0 {
+		t.Error("nothing is shown")
 	}
 }
 
