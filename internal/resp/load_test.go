@@ -172,13 +172,13 @@ func TestTogether(t *testing.T) {
 
 // While the store cannot answer, what was chosen for that does.
 func TestFailModes(t *testing.T) {
-	broken := &meeting{Store: memstore.New(), miss: -1}
+	away := &meeting{Store: memstore.New(), miss: -1}
 	for mode, want := range map[sluice.FailMode][]five{
 		sluice.FailLocal:  {{0, 2, 1, -1, 60}, {0, 2, 0, -1, 120}, {1, 2, 0, 60, 120}},
 		sluice.FailOpen:   {{0, 2, 0, -1, 0}, {0, 2, 0, -1, 0}, {0, 2, 0, -1, 0}},
 		sluice.FailClosed: {{1, 2, 0, 1, 0}, {1, 2, 0, 1, 0}, {1, 2, 0, 1, 0}},
 	} {
-		limiter, err := sluice.NewRules(broken, nil, sluice.WithBudget(time.Millisecond))
+		limiter, err := sluice.NewRules(away, nil, sluice.WithBudget(time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,6 +188,21 @@ func TestFailModes(t *testing.T) {
 				t.Errorf("%v, call %d: got %v, want %v", mode, i, got, want[i])
 			}
 		}
+	}
+}
+
+// broken is a store that finds fault with all.
+type broken struct{}
+
+func (broken) Apply(context.Context, []sluice.Take, []sluice.Decision) error {
+	return errors.Join(sluice.ErrInvalid, errors.New("for a reason"))
+}
+
+// What cannot be decided is an error of one line, and the next command is answered.
+func TestNoDecision(t *testing.T) {
+	_, address := start(t, broken{}, resp.Config{})
+	if got, want := say(t, address, "CL.THROTTLE k 1 1 60\nPING\n"), "-ERR no decision: sluice: invalid call for a reason\r\n+PONG\r\n"; got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -213,6 +214,50 @@ func TestDrain(t *testing.T) {
 	if c, err := net.Dial("tcp", address); err == nil {
 		c.Close()
 		t.Error("it still listens")
+	}
+}
+
+// What has come but was not read yet is answered too.
+func TestDrainOfWhatWaits(t *testing.T) {
+	slow := &meeting{Store: memstore.New(), miss: -1, met: make(chan struct{})}
+	limiter, err := sluice.NewRules(slow, nil, sluice.WithBudget(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, address := startServer(t, limiter, resp.Config{})
+	c := dial(t, address)
+	const commands = 200
+	for i := range commands {
+		if _, err := io.WriteString(c, array("CL.THROTTLE", fmt.Sprint(i), "1", "1", "60")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for slow.asked() == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("nobody asks")
+		}
+	}
+	drained := make(chan error, 1)
+	go func() { drained <- s.Drain(t.Context()) }()
+	for { // until it has begun
+		late, err := net.Dial("tcp", address)
+		if err != nil {
+			break
+		}
+		late.Close()
+	}
+	close(slow.met)
+	r := bufio.NewReader(c)
+	for i := range commands {
+		if got, err := readFive(r); err != nil || got[0] != 0 {
+			t.Fatalf("command %d: %v, %v", i, got, err)
+		}
+	}
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("and then %v", err)
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
 	}
 }
 
