@@ -111,7 +111,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { s.store.run(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"store", s.cfg.Store.Kind)
-	if s.watcher == nil {
+	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
 		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
 	}
 	err := s.server.Run(ctx)

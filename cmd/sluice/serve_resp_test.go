@@ -299,6 +299,20 @@ func TestServeRESPHostile(t *testing.T) {
 	}
 }
 
+// Redis clients may be all that are served, over a socket too, and need no rules.
+func TestServeRESPAlone(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s.sock")
+	p := startServe(t, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: off}, resp: {address: 'unix://%s'}}", socket))
+	if got := redisCLI(t, "", "-s", socket, "CL.THROTTLE", "k", "1", "1", "60"); got != "0\n2\n1\n-1\n60" {
+		t.Errorf("got %s", got)
+	}
+	p.signal(t, syscall.SIGTERM)
+	<-p.ended
+	if p.stdout.Len() > 0 {
+		t.Errorf("it says how to ask what nobody answers:\n%s", &p.stdout)
+	}
+}
+
 func TestServeRESPFaults(t *testing.T) {
 	directory := t.TempDir()
 	empty := filepath.Join(directory, "empty")
