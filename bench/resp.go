@@ -451,8 +451,11 @@ func serveFloorTCP(addr string) error {
 // respBars are the figures that the RESP listener must reach.
 func (r *report) respBars() (bars []bar) {
 	for i := range r.RESP {
-		if t := &r.RESP[i]; t.Load == loadPipelined {
+		switch t := &r.RESP[i]; t.Load {
+		case loadPipelined:
 			bars = append(bars, t.faster("RESP in memory, 64 callers pipelined", "serve-resp", "service-floor", 4))
+		case loadCallers:
+			bars = append(bars, t.faster("RESP in memory, 64 callers of a Redis client", "serve-resp", "service-floor", 4))
 		}
 	}
 	return bars
