@@ -135,7 +135,7 @@ func TestRedisCLIInDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, port := startRESP(t, "", "")
-	shown := regexp.MustCompile(`(?s)\$ redis-cli -p 6380 ([^\n]*)\n(.*?)\n` + "```").FindAllStringSubmatch(string(b), -1)
+	shown := regexp.MustCompile(`(?s)\$ redis-cli -p 6380 ([^\n]*)\n(.*?)\n`+"```").FindAllStringSubmatch(string(b), -1)
 	for _, m := range shown {
 		if got := redisCLI(t, "", append([]string{"-p", port}, strings.Fields(m[1])...)...); got != m[2] {
 			t.Errorf("%s prints\n%s", m[1], got)
