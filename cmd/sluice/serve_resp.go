@@ -26,7 +26,7 @@ func (s *service) listenRESP(to *server.Config) error {
 	if in.Address == config.Off {
 		return nil
 	}
-	cfg := resp.Config{Log: s.log, OnFailure: respFailModes[in.OnFailure]}
+	cfg := resp.Config{Log: s.log, OnFailure: respFailModes[in.OnFailure], Counted: s.countRESP()}
 	if in.PasswordFile != "" {
 		p := &passwordFile{path: in.PasswordFile}
 		if err := p.read(); err != nil {
@@ -55,6 +55,23 @@ func (s *service) listenRESP(to *server.Config) error {
 		MaxConnections: int(in.MaxConnections), Serve: r.Serve, Drain: r.Drain,
 	})
 	return nil
+}
+
+// countRESP counts what Redis clients ask.
+func (s *service) countRESP() func(resp.Counts) {
+	const allowed, limited, other, faulty = "allowed", "limited", "ok", "error"
+	requests := s.metrics.Requests("resp", allowed, limited, other, faulty)
+	return func(c resp.Counts) {
+		add := func(code string, n int64) {
+			if n > 0 {
+				requests.Add(code, n)
+			}
+		}
+		add(allowed, c.Allowed)
+		add(limited, c.Limited)
+		add(other, c.Other)
+		add(faulty, c.Errors)
+	}
 }
 
 var respFailModes = map[string]sluice.FailMode{"local": sluice.FailLocal, "open": sluice.FailOpen, "closed": sluice.FailClosed}

@@ -299,6 +299,22 @@ func TestServeRESPHostile(t *testing.T) {
 	}
 }
 
+// What Redis clients ask is counted.
+func TestServeRESPMetrics(t *testing.T) {
+	p, port := startRESP(t, "", "metrics: {on_http: true}")
+	redisCLI(t, "CL.THROTTLE k 0 1 60\nCL.THROTTLE k 0 1 60\nCL.THROTTLE k 0 1 60\nPING\nGET a\n", "-p", port)
+	got := p.metrics(t)
+	for _, want := range []string{
+		`sluice_requests_total{code="allowed",protocol="resp"} 1`, `sluice_requests_total{code="limited",protocol="resp"} 2`,
+		`sluice_requests_total{code="ok",protocol="resp"} `, `sluice_requests_total{code="error",protocol="resp"} 1`,
+		`sluice_decisions_total{result="denied",rule="other",source="store"} 2`,
+	} {
+		if !strings.Contains(got, "\n"+want) {
+			t.Errorf("there is no %s in\n%s", want, got)
+		}
+	}
+}
+
 // Redis clients may be all that are served, over a socket too, and need no rules.
 func TestServeRESPAlone(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s.sock")

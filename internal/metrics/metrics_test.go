@@ -357,6 +357,15 @@ func TestRequests(t *testing.T) {
 	if got := len(ours(scrape(t, m), "sluice_requests_total")); got != 51 {
 		t.Errorf("there are %d codes", got)
 	}
+	many := m.Requests("resp", "allowed")
+	many.Add("allowed", 40)
+	many.Add("allowed", 2)
+	many.Add("error", 1)
+	got := scrape(t, m)
+	if got[`sluice_requests_total{code="allowed",protocol="resp"}`] != 42 || got[`sluice_requests_total{code="error",protocol="resp"}`] != 1 ||
+		got[`sluice_decision_duration_seconds_count{protocol="resp"}`] != 0 {
+		t.Errorf("got %v", ours(got, "sluice_requests_total"))
+	}
 	var none *metrics.Requests
 	none.Done("200", began)
 }

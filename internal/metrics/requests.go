@@ -45,6 +45,16 @@ func (r *Requests) Done(code string, began time.Time) {
 	r.took.Observe(time.Since(began).Seconds())
 }
 
+// Add counts n requests that were answered with the code, of which nobody knows how long they took: a protocol may be too
+// cheap to look at the clock for each.
+func (r *Requests) Add(code string, n int64) {
+	c, ok := (*r.byCode.Load())[code]
+	if !ok {
+		c = r.add(code)
+	}
+	c.Add(float64(n))
+}
+
 func (r *Requests) add(code string) prometheus.Counter {
 	r.adding.Lock()
 	defer r.adding.Unlock()

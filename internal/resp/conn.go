@@ -38,7 +38,7 @@ type conn struct {
 	recent     recent
 	one        question   // of a store that answers at once
 	batch      []question // of one that does not
-	counts     Counts     // that the server has not yet
+	counts     Counts     // of the answers that are not written
 
 	now        time.Time // when something was read last
 	readUntil  time.Time // deadlines
@@ -191,9 +191,12 @@ func (c *conn) flush() bool {
 		c.writeUntil = c.now.Add(c.server.commandTime)
 		_ = c.SetWriteDeadline(c.writeUntil)
 	}
+	if c.server.counted != nil {
+		c.server.counted(c.counts)
+	}
+	c.counts = Counts{}
 	_, err := c.Write(c.out)
 	c.out = c.out[:0]
-	c.server.count(&c.counts)
 	return err == nil
 }
 

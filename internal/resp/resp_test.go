@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -239,9 +240,15 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// Counts tells how commands were answered.
+// How commands were answered is counted.
 func TestCounts(t *testing.T) {
-	s, address := start(t, memstore.New(), resp.Config{})
+	var mu sync.Mutex
+	var got resp.Counts
+	_, address := start(t, memstore.New(), resp.Config{Counted: func(c resp.Counts) {
+		mu.Lock()
+		defer mu.Unlock()
+		got.Allowed, got.Limited, got.Other, got.Errors = got.Allowed+c.Allowed, got.Limited+c.Limited, got.Other+c.Other, got.Errors+c.Errors
+	}})
 	say(t, address, "CL.THROTTLE k 1 1 60\nPING\nCL.THROTTLE k 1 1 60\nCL.THROTTLE k 1 1 60\nCL.THROTTLE k\nGET a\nHELLO 5\n")
 	c := dial(t, address)
 	if _, err := io.WriteString(c, "PING\nQUIT\n"); err != nil {
@@ -250,7 +257,9 @@ func TestCounts(t *testing.T) {
 	if _, err := bufio.NewReader(c).ReadString(0); err == nil {
 		t.Error("no end")
 	}
-	if got, want := s.Counts(), (resp.Counts{Allowed: 2, Limited: 1, Other: 3, Errors: 3}); got != want {
+	mu.Lock()
+	defer mu.Unlock()
+	if want := (resp.Counts{Allowed: 2, Limited: 1, Other: 3, Errors: 3}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

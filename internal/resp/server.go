@@ -30,6 +30,8 @@ type Config struct {
 	// CommandTime is how long a client may take for a command that it has begun, for showing the password, and for reading
 	// its answers. Default [DefaultCommandTime].
 	CommandTime time.Duration
+	// Counted is told what was answered whenever answers are written. It may be called from several goroutines.
+	Counted func(Counts)
 
 	Log *slog.Logger // default slog.Default()
 }
@@ -59,7 +61,7 @@ type Server struct {
 	log         *slog.Logger
 	limits      limits
 	ids         atomic.Int64
-	counts      struct{ allowed, limited, other, errors atomic.Int64 }
+	counted     func(Counts)
 
 	ctx      context.Context // of decisions
 	cut      context.CancelFunc
@@ -78,7 +80,7 @@ func New(l *sluice.Limiter, c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		limiter: l, rule: rule, password: c.Password, attempts: c.Attempts, log: c.Log,
+		limiter: l, rule: rule, password: c.Password, attempts: c.Attempts, counted: c.Counted, log: c.Log,
 		idleTime: cmp.Or(c.IdleTime, DefaultIdleTime), commandTime: cmp.Or(c.CommandTime, DefaultCommandTime),
 		limits: limits{of: map[numbers]*limit{}}, conns: map[*conn]bool{},
 	}
@@ -133,7 +135,6 @@ func (s *Server) start(c *conn) {
 	s.running.Go(func() {
 		c.serve()
 		_ = c.Close()
-		s.count(&c.counts)
 		s.mu.Lock()
 		delete(s.conns, c)
 		s.mu.Unlock()
@@ -184,24 +185,4 @@ func (s *Server) Drain(ctx context.Context) error {
 		return nil
 	}
 	return ctx.Err()
-}
-
-// Counts are of all commands so far, but for those that connections are about to answer.
-func (s *Server) Counts() Counts {
-	c := &s.counts
-	return Counts{c.allowed.Load(), c.limited.Load(), c.other.Load(), c.errors.Load()}
-}
-
-// count adds what a connection counted by itself.
-func (s *Server) count(c *Counts) {
-	add := func(to *atomic.Int64, n int64) {
-		if n > 0 {
-			to.Add(n)
-		}
-	}
-	add(&s.counts.allowed, c.Allowed)
-	add(&s.counts.limited, c.Limited)
-	add(&s.counts.other, c.Other)
-	add(&s.counts.errors, c.Errors)
-	*c = Counts{}
 }
