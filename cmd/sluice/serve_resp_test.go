@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -299,11 +300,19 @@ func TestServeRESPHostile(t *testing.T) {
 	}
 }
 
-// What Redis clients ask is counted.
+// What Redis clients ask is counted, and operators see where they may ask.
 func TestServeRESPMetrics(t *testing.T) {
 	p, port := startRESP(t, "", "metrics: {on_http: true}")
 	redisCLI(t, "CL.THROTTLE k 0 1 60\nCL.THROTTLE k 0 1 60\nCL.THROTTLE k 0 1 60\nPING\nGET a\n", "-p", port)
 	got := p.metrics(t)
+	resp, err := http.Get("http://" + p.admin + "/v1/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(b), `"resp":"127.0.0.1:`+port+`"`) {
+		t.Errorf("operators are told %s, %v", b, err)
+	}
 	for _, want := range []string{
 		`sluice_requests_total{code="allowed",protocol="resp"} 1`, `sluice_requests_total{code="limited",protocol="resp"} 2`,
 		`sluice_requests_total{code="ok",protocol="resp"} `, `sluice_requests_total{code="error",protocol="resp"} 1`,
