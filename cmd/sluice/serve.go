@@ -55,6 +55,7 @@ func serveCommand() *cobra.Command {
 type service struct {
 	cfg     config.Config
 	log     *slog.Logger
+	level   *slog.LevelVar // of the log; it may be changed
 	store   servedStore
 	limiter *sluice.Limiter
 	rules   func() *rules.Set
@@ -64,7 +65,8 @@ type service struct {
 }
 
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
-	s := &service{cfg: cfg, log: newLogger(cfg.Logging, stderr)}
+	s := &service{cfg: cfg}
+	s.log, s.level = newLogger(cfg.Logging, stderr)
 	if err := s.readRules(); err != nil {
 		return err
 	}
@@ -74,7 +76,11 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	}
 	defer s.store.close()
 	s.metrics = s.newMetrics()
-	s.limiter, err = sluice.NewRules(s.store.Store, nil, append(s.store.options, sluice.WithEvents(s.events()))...)
+	events, err := s.events()
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.limiter, err = sluice.NewRules(s.store.Store, nil, append(s.store.options, sluice.WithEvents(events))...)
 	if err != nil {
 		return err
 	}
@@ -238,14 +244,4 @@ func rlsOptions(c *config.RLS) rls.Options {
 		}
 	}
 	return o
-}
-
-func newLogger(c config.Logging, w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.Level)) // one of its words
-	o := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
 }

@@ -64,6 +64,7 @@ var mayImport = map[string][]string{
 	"internal/config":   {"rules", "internal/strictyaml"},
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/topkeys"},
+	"internal/logging":  {".", "rules"},
 
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
@@ -167,6 +168,7 @@ var neverReach = map[string][]ban{
 	"internal/config":  slices.Concat(stores, suite, edges, protocols),
 	"internal/metrics": slices.Concat(stores, suite, edges),
 	"internal/topkeys": slices.Concat(protocols, weight),
+	"internal/logging": slices.Concat(stores, suite, edges, protocols, weight),
 }
 
 // tables is where the messages send the reader.

@@ -12,6 +12,7 @@ func (d *decoder) check(root *strictyaml.Node) {
 	at := func(name string) *strictyaml.Node { return find(root, name) }
 	d.checkTLS("listeners.grpc.tls", &c.GRPC.TLS, at)
 	d.checkTLS("listeners.http.tls", &c.HTTP.TLS, at)
+	d.checkCollector("tracing", &c.Tracing.Collector, at)
 	if c.GRPC.Address == Off && c.HTTP.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}
@@ -44,6 +45,9 @@ func (d *decoder) check(root *strictyaml.Node) {
 		d.Fault(n, "metrics.on_http: metrics are switched off: remove it, or enabled: false")
 	case c.HTTP.Address == Off:
 		d.Fault(n, "metrics.on_http: listeners.http is off: give it an address, or remove on_http")
+	}
+	if n := at("logging.secret_file"); n != nil && c.Logging.Keys != "masked" {
+		d.Fault(n, "logging.secret_file: is for keys: masked, and this is %s: remove it, or change keys", c.Logging.Keys)
 	}
 	if n := at("rls.clients"); n != nil && c.GRPC.TLS.ClientCA == "" {
 		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")

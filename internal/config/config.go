@@ -24,6 +24,7 @@ type Config struct {
 	Auth    Auth
 	Metrics Metrics
 	Logging Logging
+	Tracing Tracing
 }
 
 // Off in place of an address is no listener.
@@ -75,7 +76,7 @@ type Store struct {
 	Budget       time.Duration
 }
 
-// StoreTLS are the files for connections to a store's servers.
+// StoreTLS are the files for connections to a store's servers, or a collector.
 type StoreTLS struct{ CA, Cert, Key string }
 
 // Rules are where the rules are.
@@ -112,7 +113,26 @@ type Metrics struct {
 }
 
 // Logging is how logs are written.
-type Logging struct{ Level, Format string }
+type Logging struct {
+	Level, Format    string
+	Denials          string // Off or sampled
+	DenialsPerSecond int64
+	Keys             string // masked, plain or none
+	SecretFile       string
+}
+
+// Collector is where something is sent by OTLP. Without an endpoint it is not.
+type Collector struct {
+	Endpoint    string
+	HeadersFile string
+	TLS         StoreTLS
+}
+
+// Tracing is how requests are traced.
+type Tracing struct {
+	Collector
+	Sample float64
+}
 
 // Default is the configuration without a file.
 func Default() Config {
@@ -195,6 +215,8 @@ func (c *Config) resolve(directory string) {
 	paths := []*string{
 		&c.GRPC.TLS.Cert, &c.GRPC.TLS.Key, &c.GRPC.TLS.ClientCA, &c.HTTP.TLS.Cert, &c.HTTP.TLS.Key, &c.HTTP.TLS.ClientCA,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
+		&c.Logging.SecretFile,
+		&c.Tracing.HeadersFile, &c.Tracing.TLS.CA, &c.Tracing.TLS.Cert, &c.Tracing.TLS.Key,
 	}
 	for i := range c.Rules.Paths {
 		paths = append(paths, &c.Rules.Paths[i])

@@ -263,18 +263,9 @@ var settings = join(
 			"show them on `listeners.admin` to who has no token",
 			boolean(func(c *Config) *bool { return &c.Metrics.Public }),
 		},
-
-		{
-			"logging.level", "`debug`, `info`, `warn`, `error`", "info",
-			"what is logged",
-			word(func(c *Config) *string { return &c.Logging.Level }, "debug", "info", "warn", "error"),
-		},
-		{
-			"logging.format", "`text`, `json`", "text",
-			"how",
-			word(func(c *Config) *string { return &c.Logging.Format }, "text", "json"),
-		},
 	},
+	loggingSettings,
+	tracingSettings,
 )
 
 func join(parts ...[]Setting) (all []Setting) {
