@@ -19,6 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/internal/telemetry"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -58,6 +59,7 @@ type service struct {
 	level   *slog.LevelVar // of the log; it may be changed
 	store   servedStore
 	limiter *sluice.Limiter
+	traces  *telemetry.Traces // nil: nothing is traced
 	rules   func() *rules.Set
 	watcher *rulefile.Watcher // nil: the rules are built in
 	metrics *metrics.Metrics
@@ -76,11 +78,14 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	}
 	defer s.store.close()
 	s.metrics = s.newMetrics()
+	if err := s.openTelemetry(); err != nil {
+		return err
+	}
 	events, err := s.events()
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	s.limiter, err = sluice.NewRules(s.store.Store, nil, append(s.store.options, sluice.WithEvents(events))...)
+	s.limiter, err = sluice.NewRules(s.traces.Store(s.store.Store, s.cfg.Store.Kind), nil, append(s.store.options, sluice.WithEvents(events))...)
 	if err != nil {
 		return err
 	}
@@ -109,6 +114,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain.Timeout)
 	defer cancel()
 	_ = s.limiter.Close(ending)
+	s.closeTelemetry(ending)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -206,14 +212,14 @@ func (s *service) listeners() server.Config {
 				bounds := rls.Bounds{
 					Descriptors: int(in.RLS.MaxDescriptors), Entries: int(in.RLS.MaxEntries), Bytes: int(in.RLS.MaxBytes),
 				}
-				rls.Register(r, rls.NewDecider(s.limiter, s.rules, rlsOptions(&in.RLS)), bounds, s.countRLS())
+				rls.Register(r, s.traces.RLS(rls.NewDecider(s.limiter, s.rules, rlsOptions(&in.RLS))), bounds, s.countRLS())
 			},
 		}
 	}
 	if h := &in.HTTP; h.Address != config.Off {
 		out.HTTP = server.HTTP{
 			Address: h.Address, TLS: server.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
-			MaxConnections: int(h.MaxConnections), Handler: s.handler(),
+			MaxConnections: int(h.MaxConnections), Handler: s.traces.HTTP(s.handler()),
 		}
 	}
 	return out

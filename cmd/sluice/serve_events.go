@@ -9,7 +9,7 @@ import (
 // events tells all who watch the limiter.
 func (s *service) events() (sluice.Events, error) {
 	logged, err := s.logEvents()
-	return joinEvents(logged, s.metrics.Events()), err
+	return joinEvents(logged, s.metrics.Events(), s.traces.Events()), err
 }
 
 // joinEvents are events that call all of several.

@@ -64,7 +64,11 @@ var mayImport = map[string][]string{
 	"internal/config":   {"rules", "internal/strictyaml"},
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/topkeys"},
-	"internal/logging":  {".", "rules"},
+
+	// What the service tells of itself.
+	"internal/logging":   {".", "rules"},
+	"internal/telemetry": {".", "internal/rls"},
+	"internal/otlptest":  {},
 
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
@@ -168,7 +172,9 @@ var neverReach = map[string][]ban{
 	"internal/config":  slices.Concat(stores, suite, edges, protocols),
 	"internal/metrics": slices.Concat(stores, suite, edges),
 	"internal/topkeys": slices.Concat(protocols, weight),
-	"internal/logging": slices.Concat(stores, suite, edges, protocols, weight),
+
+	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
+	"internal/telemetry": slices.Concat(stores, suite, edges),
 }
 
 // tables is where the messages send the reader.
