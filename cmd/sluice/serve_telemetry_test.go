@@ -200,8 +200,13 @@ func TestServeCollectorAway(t *testing.T) {
 				_, err := client.ShouldRateLimit(ctx, req)
 				return err
 			})
-			l.more(t, 6000)
+			l.more(t, 8000)
 			l.end()
+			// Had they waited for room among what is to be sent, the collector would have had to fail six times by now, which
+			// takes it half a minute.
+			if n := strings.Count(strings.Join(p.log(), "\n"), "the collector did not take"); n > 3 {
+				t.Errorf("requests waited for the collector, which failed %d times", n)
+			}
 			p.end(t)
 			if all := strings.Join(p.log(), "\n"); !strings.Contains(all, "the collector did not take all traces") || len(p.log()) > 20 {
 				t.Errorf("the log says %s", all)

@@ -76,6 +76,22 @@ func TestFloodOfMessages(t *testing.T) {
 	}
 }
 
+// While one complaint floods the log others are heard. A few may share its place.
+func TestOthersAreHeard(t *testing.T) {
+	var b bytes.Buffer
+	log, _ := New(&b, Options{})
+	for range 1000 {
+		log.Error("flood")
+	}
+	b.Reset()
+	for i := range 10 {
+		log.Error(fmt.Sprint("other ", i))
+	}
+	if n := bytes.Count(b.Bytes(), []byte("\n")); n < 5 {
+		t.Errorf("%d of 10 others are heard", n)
+	}
+}
+
 // denials is a limiter that logs denials, on a rule of one an hour.
 func denials(t *testing.T, log *slog.Logger, o DenialOptions) *sluice.Limiter {
 	t.Helper()
@@ -168,6 +184,20 @@ func TestDenialsOfHostileKeys(t *testing.T) {
 	}
 }
 
+// Of a long value the beginning is logged.
+func TestLongKeys(t *testing.T) {
+	var b bytes.Buffer
+	log, _ := New(&b, Options{})
+	l := denials(t, log, DenialOptions{Keys: Plain, Parts: func(*sluice.Rule, string) []rules.KeyPart {
+		return []rules.KeyPart{{Name: "user", Value: strings.Repeat("x", valueBytes+1)}}
+	}})
+	allow(t, l, "k")
+	allow(t, l, "k")
+	if want := `key="user=` + strings.Repeat("x", valueBytes) + `…" `; !strings.Contains(b.String(), want) {
+		t.Errorf("got %s, want %s", &b, want)
+	}
+}
+
 // Digests are those of the secret: others cannot be compared, and values cannot be guessed from them.
 func TestMask(t *testing.T) {
 	mask := func(secret, name, value string) string {
@@ -194,6 +224,14 @@ func TestDenialsCost(t *testing.T) {
 	})))
 	for range 3 {
 		allow(t, l, "ada")
+	}
+	quiet, _ := New(io.Discard, Options{Level: slog.LevelWarn})
+	silent := denials(t, quiet, DenialOptions{Parts: func(*sluice.Rule, string) []rules.KeyPart {
+		t.Error("a key is read for a line that is not written")
+		return nil
+	}})
+	for range 3 {
+		allow(t, silent, "ada")
 	}
 	if n := testing.AllocsPerRun(1000, func() { allow(t, plenty, "ada") }); n != 0 {
 		t.Errorf("allowed: %v allocations", n)
