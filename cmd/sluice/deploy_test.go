@@ -18,15 +18,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/config"
 )
 
-// deploy is where the files for installing are.
-const deploy = "../../deploy"
+// installed is where the files for installing are.
+const installed = "../../deploy"
 
 // deployed reads a configuration that is installed, and has it checked.
 func deployed(t *testing.T, file string) config.Config {
 	t.Helper()
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
-	file = filepath.Join(deploy, file)
+	file = filepath.Join(installed, file)
 	if code, stdout, stderr := sluiceRun(t, "check", file); code != exitFine {
 		t.Fatalf("sluice check %s: exit %d\n%s%s", file, code, stdout, stderr)
 	}
@@ -37,13 +37,13 @@ func deployed(t *testing.T, file string) config.Config {
 	return c
 }
 
-// drain is the longest that the service takes to end, with some time to spare.
-func drain(c *config.Config) time.Duration { return c.Drain.Wait + c.Drain.Timeout + 5*time.Second }
+// timeToEnd is the longest that the service takes to end, with some time to spare.
+func timeToEnd(c *config.Config) time.Duration { return c.Drain.Wait + c.Drain.Timeout + 5*time.Second }
 
 // readYAML reads a file. By way of JSON, names of fields are found whatever their case.
 func readYAML[T any](t *testing.T, file string) (v T) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(deploy, file))
+	b, err := os.ReadFile(filepath.Join(installed, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,15 +72,15 @@ func portOf(t *testing.T, address string) int {
 	return n
 }
 
-type labels map[string]string
+type podLabels map[string]string
 
 // pod is what is looked at of a Deployment.
 type pod struct {
 	Metadata struct{ Name string }
 	Spec     struct {
-		Selector struct{ MatchLabels labels }
+		Selector struct{ MatchLabels podLabels }
 		Template struct {
-			Metadata struct{ Labels labels }
+			Metadata struct{ Labels podLabels }
 			Spec     struct {
 				TerminationGracePeriodSeconds int
 				AutomountServiceAccountToken  *bool
@@ -120,8 +120,8 @@ func TestDeployKubernetes(t *testing.T) {
 	c := deployed(t, "kubernetes/config/sluice.yaml")
 	d := readYAML[pod](t, "kubernetes/deployment.yaml")
 	spec := &d.Spec.Template.Spec
-	if grace := time.Duration(spec.TerminationGracePeriodSeconds) * time.Second; grace < drain(&c) {
-		t.Errorf("pods are killed after %v, and need %v to end", grace, drain(&c))
+	if grace := time.Duration(spec.TerminationGracePeriodSeconds) * time.Second; grace < timeToEnd(&c) {
+		t.Errorf("pods are killed after %v, and need %v to end", grace, timeToEnd(&c))
 	}
 	box := spec.Containers[0]
 	ports := map[string]int{}
@@ -172,7 +172,7 @@ func TestDeployKubernetes(t *testing.T) {
 	}
 
 	// The probes are answered, also while the store is away.
-	b, err := os.ReadFile(filepath.Join(deploy, "kubernetes/config/sluice.yaml"))
+	b, err := os.ReadFile(filepath.Join(installed, "kubernetes/config/sluice.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,6 +186,12 @@ func TestDeployKubernetes(t *testing.T) {
 		if got := p.get(t, probe); got != http.StatusOK {
 			t.Errorf("%s answers %d", probe, got)
 		}
+	}
+	monitor := readYAML[struct {
+		Spec struct{ Endpoints []struct{ Path string } }
+	}](t, "kubernetes/optional/servicemonitor.yaml")
+	if got := p.get(t, monitor.Spec.Endpoints[0].Path); got != http.StatusOK {
+		t.Errorf("%s answers Prometheus %d", monitor.Spec.Endpoints[0].Path, got)
 	}
 	for _, port := range []string{box.StartupProbe.HTTPGet.Port, box.ReadinessProbe.HTTPGet.Port, box.LivenessProbe.HTTPGet.Port} {
 		if port != "http" {
@@ -209,9 +215,9 @@ func TestDeployKubernetesTogether(t *testing.T) {
 	d := readYAML[pod](t, "kubernetes/deployment.yaml")
 	want := d.Spec.Template.Metadata.Labels["app.kubernetes.io/name"]
 	service := readYAML[struct {
-		Metadata struct{ Labels labels }
+		Metadata struct{ Labels podLabels }
 		Spec     struct {
-			Selector labels
+			Selector podLabels
 			Ports    []struct {
 				Name, TargetPort string
 				Port             int
@@ -220,14 +226,14 @@ func TestDeployKubernetesTogether(t *testing.T) {
 	}](t, "kubernetes/service.yaml")
 	type selecting struct {
 		Spec struct {
-			Selector, PodSelector struct{ MatchLabels labels }
+			Selector, PodSelector struct{ MatchLabels podLabels }
 			ScaleTargetRef        struct{ Name string }
 			Endpoints             []struct{ Port, Path string }
 		}
 	}
 	budget, policy := readYAML[selecting](t, "kubernetes/disruption.yaml"), readYAML[selecting](t, "kubernetes/networkpolicy.yaml")
 	monitor, scaler := readYAML[selecting](t, "kubernetes/optional/servicemonitor.yaml"), readYAML[selecting](t, "kubernetes/autoscaler.yaml")
-	for what, got := range map[string]labels{
+	for what, got := range map[string]podLabels{
 		"deployment": d.Spec.Selector.MatchLabels, "service": service.Spec.Selector, "budget": budget.Spec.Selector.MatchLabels,
 		"policy": policy.Spec.PodSelector.MatchLabels, "monitor": monitor.Spec.Selector.MatchLabels, "service's own": service.Metadata.Labels,
 	} {
@@ -266,12 +272,12 @@ func TestDeployKubernetesTogether(t *testing.T) {
 		}
 	}
 	for _, pattern := range []string{"*.yaml", "config/*", "rules/*"} {
-		found, err := filepath.Glob(filepath.Join(deploy, "kubernetes", pattern))
+		found, err := filepath.Glob(filepath.Join(installed, "kubernetes", pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatal(err, pattern)
 		}
 		for _, file := range found {
-			name, _ := filepath.Rel(filepath.Join(deploy, "kubernetes"), file)
+			name, _ := filepath.Rel(filepath.Join(installed, "kubernetes"), file)
 			if !listed[name] {
 				t.Errorf("%s is not in the kustomization", name)
 			}
@@ -300,10 +306,10 @@ func TestDeployCompose(t *testing.T) {
 		Volumes map[string]any
 	}](t, "compose/compose.yaml")
 	sluice := f.Services["sluice"]
-	if grace, err := time.ParseDuration(sluice.StopGracePeriod); err != nil || grace < drain(&c) {
-		t.Errorf("it is killed after %s, and needs %v to end", sluice.StopGracePeriod, drain(&c))
+	if grace, err := time.ParseDuration(sluice.StopGracePeriod); err != nil || grace < timeToEnd(&c) {
+		t.Errorf("it is killed after %s, and needs %v to end", sluice.StopGracePeriod, timeToEnd(&c))
 	}
-	if _, err := os.Stat(filepath.Join(deploy, "compose", sluice.Build, "Dockerfile")); err != nil {
+	if _, err := os.Stat(filepath.Join(installed, "compose", sluice.Build, "Dockerfile")); err != nil {
 		t.Error(err)
 	}
 	mounted := map[string]string{} // in containers, by file
@@ -316,7 +322,7 @@ func TestDeployCompose(t *testing.T) {
 		for _, v := range s.Volumes {
 			parts := strings.Split(v, ":")
 			_, named := f.Volumes[parts[0]]
-			if _, err := os.Stat(filepath.Join(deploy, "compose", parts[0])); err != nil && !named {
+			if _, err := os.Stat(filepath.Join(installed, "compose", parts[0])); err != nil && !named {
 				t.Errorf("%s mounts %v", name, err)
 			}
 			if !named && parts[len(parts)-1] != "ro" {
@@ -361,14 +367,14 @@ func TestDeployCompose(t *testing.T) {
 // systemd understands the unit, finds little that could be taken from it, and leaves the service the time that it needs.
 func TestDeploySystemd(t *testing.T) {
 	c := deployed(t, "systemd/sluice.yaml")
-	b, err := os.ReadFile(filepath.Join(deploy, "systemd/sluice.service"))
+	b, err := os.ReadFile(filepath.Join(installed, "systemd/sluice.service"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(b)
 	stop := regexp.MustCompile(`(?m)^TimeoutStopSec=(.*)$`).FindStringSubmatch(text)
-	if d, err := time.ParseDuration(stop[1]); err != nil || d < drain(&c) {
-		t.Errorf("it is killed after %s, and needs %v to end", stop[1], drain(&c))
+	if d, err := time.ParseDuration(stop[1]); err != nil || d < timeToEnd(&c) {
+		t.Errorf("it is killed after %s, and needs %v to end", stop[1], timeToEnd(&c))
 	}
 	if !strings.Contains(text, "\nExecReload=/bin/kill -HUP $MAINPID\n") {
 		t.Error("a reload does not send SIGHUP")

@@ -16,8 +16,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/rlstest"
 )
 
-// deny has a key be denied. Its values are free of what rlstest gives a meaning.
-func deny(t *testing.T, client pb.RateLimitServiceClient, ask string) {
+// haveDenied has a key be denied. Its values are free of what rlstest gives a meaning.
+func haveDenied(t *testing.T, client pb.RateLimitServiceClient, ask string) {
 	t.Helper()
 	for range 2 {
 		rlstest.Answer(t.Context(), client, "d", ask)
@@ -37,7 +37,7 @@ func TestServeLogsDenials(t *testing.T) {
 	}
 	line := func(logging, user string) string {
 		p := start(logging)
-		deny(t, p.client(t), "user="+user)
+		haveDenied(t, p.client(t), "user="+user)
 		return p.await(t, "msg=denied")
 	}
 	const canary = "canary-5319"
@@ -62,7 +62,7 @@ func TestServeLogsDenials(t *testing.T) {
 	}
 
 	p := start("denials: off")
-	deny(t, p.client(t), "user="+canary)
+	haveDenied(t, p.client(t), "user="+canary)
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
 	if all := strings.Join(p.log(), "\n"); strings.Contains(all, "denied") {
@@ -76,7 +76,7 @@ func TestServeLogsFlood(t *testing.T) {
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: '%s'}\nlogging: {denials_per_second: 1}\n",
 		rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1, on_failure: closed}}\n"), redis.URL()))
 	client := p.client(t)
-	deny(t, client, "user=canary-5319")
+	haveDenied(t, client, "user=canary-5319")
 	redis.Kill()
 	const asked = 2000
 	for i := range asked {

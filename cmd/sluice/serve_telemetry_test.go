@@ -45,8 +45,8 @@ func (p *process) end(t *testing.T) {
 	<-p.ended
 }
 
-// attribute is a text or number of a span, or "".
-func attribute(s *tracepb.Span, name string) string {
+// spanAttribute is a text or number of a span, or "".
+func spanAttribute(s *tracepb.Span, name string) string {
 	for _, a := range s.GetAttributes() {
 		if a.GetKey() == name {
 			if v := a.GetValue().GetStringValue(); v != "" {
@@ -106,21 +106,21 @@ func TestServeTraces(t *testing.T) {
 		rule := ""
 		for _, e := range s.GetEvents() {
 			on := &tracepb.Span{Attributes: e.GetAttributes()}
-			rule += strings.Join([]string{attribute(on, "sluice.rule"), attribute(on, "sluice.outcome"), attribute(on, "sluice.source")}, " ")
+			rule += strings.Join([]string{spanAttribute(on, "sluice.rule"), spanAttribute(on, "sluice.outcome"), spanAttribute(on, "sluice.source")}, " ")
 		}
 		got := struct{ name, parent, outcome, deniedBy, code, status, rule string }{
-			s.GetName(), hex.EncodeToString(s.GetParentSpanId()), attribute(s, "sluice.outcome"), attribute(s, "sluice.denied_by"),
-			attribute(s, "rpc.grpc.status_code"), s.GetStatus().GetMessage(), rule,
+			s.GetName(), hex.EncodeToString(s.GetParentSpanId()), spanAttribute(s, "sluice.outcome"), spanAttribute(s, "sluice.denied_by"),
+			spanAttribute(s, "rpc.grpc.status_code"), s.GetStatus().GetMessage(), rule,
 		}
 		if got != want || s.GetKind() != tracepb.Span_SPAN_KIND_SERVER || (want.parent != "") != (hex.EncodeToString(s.GetTraceId()) == aTrace) {
 			t.Errorf("request %d: got\n%+v, want\n%+v in %v", i, got, want, s)
 		}
 		store := below[string(s.GetSpanId())]
-		if (store != nil) != (want.rule != "") || store != nil && (string(store.GetTraceId()) != string(s.GetTraceId()) || attribute(store, "sluice.store") != "redis") {
+		if (store != nil) != (want.rule != "") || store != nil && (string(store.GetTraceId()) != string(s.GetTraceId()) || spanAttribute(store, "sluice.store") != "redis") {
 			t.Errorf("request %d: the store's span is %v, the request's %v", i, store, s)
 		}
 	}
-	if got := attribute(requests[4], "http.response.status_code"); got != "404" {
+	if got := spanAttribute(requests[4], "http.response.status_code"); got != "404" {
 		t.Errorf("the status is %s", got)
 	}
 	all := fmt.Sprint(collector.Traces())
