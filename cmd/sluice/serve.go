@@ -59,7 +59,8 @@ type service struct {
 	level   *slog.LevelVar // of the log; it may be changed
 	store   servedStore
 	limiter *sluice.Limiter
-	traces  *telemetry.Traces // nil: nothing is traced
+	traces  *telemetry.Traces  // nil: nothing is traced
+	sent    *telemetry.Metrics // nil: none are sent
 	rules   func() *rules.Set
 	watcher *rulefile.Watcher // nil: the rules are built in
 	metrics *metrics.Metrics

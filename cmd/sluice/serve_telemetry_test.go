@@ -208,18 +208,45 @@ func TestServeCollectorAway(t *testing.T) {
 				t.Errorf("requests waited for the collector, which failed %d times", n)
 			}
 			p.end(t)
-			if all := strings.Join(p.log(), "\n"); !strings.Contains(all, "the collector did not take all traces") || len(p.log()) > 20 {
+			if all := strings.Join(p.log(), "\n"); !strings.Contains(all, "the collector did not take all") || len(p.log()) > 20 {
 				t.Errorf("the log says %s", all)
 			}
 		})
 	}
 }
 
+// Metrics are sent too, with the names that Prometheus sees, once more when the service ends. Keys are never told.
+func TestServeSendsMetrics(t *testing.T) {
+	collector := otlptest.Start(t)
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {otlp: {endpoint: 'http://%s', interval: 1h}}\n",
+		rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 2}}\n"), collector.Addr))
+	client := p.client(t)
+	for range 5 {
+		rlstest.Answer(t.Context(), client, "d", "user=canary-5319")
+	}
+	p.end(t)
+	if got := collector.Sum("sluice_decisions_total", "rule", "d/user"); got != 5 {
+		t.Errorf("%v decisions were sent", got)
+	}
+	if got := collector.Sum("sluice_decisions_total", "result", "denied"); got != 3 {
+		t.Errorf("%v denials were sent", got)
+	}
+	all := fmt.Sprint(collector.Metrics())
+	for _, part := range []string{"sluice_rule_limit", "sluice_decision_duration_seconds", "service.name"} {
+		if !strings.Contains(all, part) {
+			t.Errorf("%s is not sent", part)
+		}
+	}
+	if strings.Contains(all, "canary") {
+		t.Errorf("a key is sent: %s", all)
+	}
+}
+
 // Without a collector nothing stands between a request and its handler.
 func TestServeWithoutTraces(t *testing.T) {
 	s := &service{cfg: config.Default()}
-	if err := s.openTelemetry(); err != nil || s.traces != nil {
-		t.Errorf("%v, %v", s.traces, err)
+	if err := s.openTelemetry(); err != nil || s.traces != nil || s.sent != nil {
+		t.Errorf("%v, %v, %v", s.traces, s.sent, err)
 	}
 	if events := s.traces.Events(); events.Decided != nil {
 		t.Error("decisions are told to nobody")

@@ -13,6 +13,7 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkTLS("listeners.grpc.tls", &c.GRPC.TLS, at)
 	d.checkTLS("listeners.http.tls", &c.HTTP.TLS, at)
 	d.checkCollector("tracing", &c.Tracing.Collector, at)
+	d.checkCollector("metrics.otlp", &c.Metrics.OTLP.Collector, at)
 	if c.GRPC.Address == Off && c.HTTP.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}

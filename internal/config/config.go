@@ -105,11 +105,12 @@ type Headers struct {
 // Auth is what is said to proxies that ask whether a request may pass.
 type Auth struct{ MaxWait time.Duration }
 
-// Metrics is where Prometheus asks.
+// Metrics is where Prometheus asks, and where metrics are sent.
 type Metrics struct {
 	Enabled bool
 	OnHTTP  bool // also on the listener for health checks
 	Public  bool // without a token
+	OTLP    OTLPMetrics
 }
 
 // Logging is how logs are written.
@@ -126,6 +127,12 @@ type Collector struct {
 	Endpoint    string
 	HeadersFile string
 	TLS         StoreTLS
+}
+
+// OTLPMetrics is how metrics are sent.
+type OTLPMetrics struct {
+	Collector
+	Interval time.Duration
 }
 
 // Tracing is how requests are traced.
@@ -216,7 +223,9 @@ func (c *Config) resolve(directory string) {
 		&c.GRPC.TLS.Cert, &c.GRPC.TLS.Key, &c.GRPC.TLS.ClientCA, &c.HTTP.TLS.Cert, &c.HTTP.TLS.Key, &c.HTTP.TLS.ClientCA,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
 		&c.Logging.SecretFile,
-		&c.Tracing.HeadersFile, &c.Tracing.TLS.CA, &c.Tracing.TLS.Cert, &c.Tracing.TLS.Key,
+	}
+	for _, to := range []*Collector{&c.Tracing.Collector, &c.Metrics.OTLP.Collector} {
+		paths = append(paths, &to.HeadersFile, &to.TLS.CA, &to.TLS.Cert, &to.TLS.Key)
 	}
 	for i := range c.Rules.Paths {
 		paths = append(paths, &c.Rules.Paths[i])

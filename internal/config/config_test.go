@@ -53,7 +53,11 @@ rls:
   headers: {enabled: true, limit: L, remaining: R, reset: S}
   clients: {web.example.com: [web, api], "spiffe://x/y": "*"}
 auth: {max_wait: 3s}
-metrics: {enabled: true, on_http: true, public: true}
+metrics:
+  enabled: true
+  on_http: true
+  public: true
+  otlp: {endpoint: "https://m:1", headers_file: /h, interval: 10s, tls: {ca: x, cert: y, key: z}}
 logging: {level: debug, format: json, denials: off, denials_per_second: 7, keys: masked, secret_file: s}
 tracing: {endpoint: "https://collector:4317", headers_file: h, sample: 0.25, tls: {ca: ca, cert: /c, key: k}}
 `
@@ -110,7 +114,12 @@ func TestAllSettings(t *testing.T) {
 			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
 		},
 		Auth:    config.Auth{MaxWait: 3 * time.Second},
-		Metrics: config.Metrics{Enabled: true, OnHTTP: true, Public: true},
+		Metrics: config.Metrics{
+			Enabled: true, OnHTTP: true, Public: true,
+			OTLP: config.OTLPMetrics{Interval: 10 * time.Second, Collector: config.Collector{
+				Endpoint: "https://m:1", HeadersFile: "/h", TLS: config.StoreTLS{CA: in("x"), Cert: in("y"), Key: in("z")},
+			}},
+		},
 		Logging: config.Logging{
 			Level: "debug", Format: "json", Denials: "off", DenialsPerSecond: 7, Keys: "masked", SecretFile: in("s"),
 		},
@@ -156,7 +165,7 @@ func TestDefault(t *testing.T) {
 			Headers: config.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
 		Auth:    config.Auth{MaxWait: time.Second},
-		Metrics: config.Metrics{Enabled: true},
+		Metrics: config.Metrics{Enabled: true, OTLP: config.OTLPMetrics{Interval: time.Minute}},
 		Logging: config.Logging{Level: "info", Format: "text", Denials: "sampled", DenialsPerSecond: 5, Keys: "masked"},
 		Tracing: config.Tracing{Sample: 0.01},
 	}
@@ -205,6 +214,7 @@ func TestFaults(t *testing.T) {
 		{"collector without scheme", "tracing: {endpoint: 'localhost:4317'}", `f:1:21: tracing.endpoint: write a URL that begins with http://, or https:// for TLS`},
 		{"half a pair for a collector", "tracing: {endpoint: 'https://h', tls: {key: k}}", `f:1:39: tracing.tls: a certificate and its key go together: set cert and key, or neither`},
 		{"collector without TLS", "tracing: {endpoint: 'http://h', tls: {ca: c}}", `f:1:38: tracing.tls: the endpoint is without TLS: let it begin with https://`},
+		{"no collector of metrics", "metrics: {otlp: {interval: 1s}}", `f:1:17: metrics.otlp: there is no endpoint: write endpoint: http://localhost:4317, or remove it`},
 		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
 		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use auth, listeners, logging, metrics, rls, rules, store or tracing`},
 		{"metrics that are off", "metrics: {enabled: false, on_http: true}", `f:1:36: metrics.on_http: metrics are switched off: remove it, or enabled: false`},

@@ -264,6 +264,7 @@ var settings = join(
 			boolean(func(c *Config) *bool { return &c.Metrics.Public }),
 		},
 	},
+	otlpMetricsSettings,
 	loggingSettings,
 	tracingSettings,
 )

@@ -83,6 +83,18 @@ var tracingSettings = join(
 	},
 )
 
+// otlpMetricsSettings are of metrics that are sent.
+var otlpMetricsSettings = join(
+	collectorSettings("metrics.otlp.", "metrics", func(c *Config) *Collector { return &c.Metrics.OTLP.Collector }),
+	[]Setting{
+		{
+			"metrics.otlp.interval", "duration", "1m",
+			"how often they are sent",
+			duration(func(c *Config) *seconds { return &c.Metrics.OTLP.Interval }),
+		},
+	},
+)
+
 // fraction reads a number between 0 and 1.
 func fraction(to func(*Config) *float64) func(*decoder, *strictyaml.Node) {
 	return func(d *decoder, n *strictyaml.Node) {

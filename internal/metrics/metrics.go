@@ -111,6 +111,9 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true})
 }
 
+// Gatherer is what Prometheus is answered from, for who sends it elsewhere.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
 // servers remembers which servers of the store are given a rest.
 type servers struct {
 	mu   sync.Mutex
