@@ -35,8 +35,8 @@ func writer(w io.Writer, json bool, level slog.Leveler) slog.Handler {
 	return slog.NewTextHandler(w, o)
 }
 
-// maxBytes bounds each value. The longest that are ours are faults in rule files.
-const maxBytes = 1 << 10
+// maxBytes bounds each value. The longest that are ours are stacks of what went wrong.
+const maxBytes = 2 << 10
 
 // plain has values be text as people write it, the same in both formats: durations, addresses and errors too.
 func plain(_ []string, a slog.Attr) slog.Attr {
