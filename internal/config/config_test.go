@@ -113,7 +113,7 @@ func TestAllSettings(t *testing.T) {
 			Metadata: true, Headers: config.Headers{Enabled: true, Limit: "L", Remaining: "R", Reset: "S"},
 			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
 		},
-		Auth:    config.Auth{MaxWait: 3 * time.Second},
+		Auth: config.Auth{MaxWait: 3 * time.Second},
 		Metrics: config.Metrics{
 			Enabled: true, OnHTTP: true, Public: true,
 			OTLP: config.OTLPMetrics{Interval: 10 * time.Second, Collector: config.Collector{
