@@ -62,8 +62,10 @@ func spanAttribute(s *tracepb.Span, name string) string {
 // the service ends is sent then. Keys are never told.
 func TestServeTraces(t *testing.T) {
 	collector := otlptest.Start(t)
+	rules := rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	write(t, filepath.Join(rules, "n.yaml"), "attributes: {user: {header: X-User}}\nrules: [{name: posts, per: user, limit: {rate: 0/h, algorithm: fixed_window}}]\n")
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: '%s', budget: 5s}\ntracing: {endpoint: 'http://%s', sample: 1}\n",
-		rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n"), redistest.Start(t).URL(), collector.Addr), "OTEL_RESOURCE_ATTRIBUTES=zone=a")
+		rules, redistest.Start(t).URL(), collector.Addr), "OTEL_RESOURCE_ATTRIBUTES=zone=a")
 	client := p.client(t)
 	const ask = "user=canary-5319"
 	for i, want := range []string{"OK", "OVER_LIMIT"} {
@@ -74,13 +76,22 @@ func TestServeTraces(t *testing.T) {
 	askTraced(t, client, "00", ask)                    // who asks does not trace it
 	rlstest.Answer(t.Context(), client, "d", "user=x") // a trace of its own
 	rlstest.Answer(t.Context(), client, "", "user=x")  // an error
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http+"/canary-5319", nil)
-	req.Header.Set("Traceparent", "00-"+aTrace+"-"+aParent+"-01")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
+	for _, path := range []string{"/canary-5319", "/v1/auth"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{
+			"Traceparent": "00-" + aTrace + "-" + aParent + "-01", "X-User": "canary", "X-Forwarded-Method": "POST", "X-Forwarded-Uri": "/posts/canary", "X-Forwarded-Host": "h", "X-Forwarded-For": "192.0.2.1",
+		} {
+			req.Header.Set(name, value)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
 	}
-	resp.Body.Close()
 	p.end(t)
 
 	below, requests := map[string]*tracepb.Span{}, []*tracepb.Span{}
@@ -91,7 +102,7 @@ func TestServeTraces(t *testing.T) {
 			requests = append(requests, s)
 		}
 	}
-	if len(requests) != 5 || len(below) != 3 {
+	if len(requests) != 6 || len(below) != 4 {
 		t.Fatalf("%d spans of requests and %d of the store: %v", len(requests), len(below), collector.Spans())
 	}
 	const rpc = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
@@ -101,6 +112,7 @@ func TestServeTraces(t *testing.T) {
 		{rpc, "", "allowed", "", "0", "", "d/user allowed store"},
 		{rpc, "", "", "", "3", "InvalidArgument", ""},
 		{"GET", aParent, "", "", "", "", ""},
+		{"/v1/auth", aParent, "", "posts", "", "", "posts denied store"},
 	} {
 		s := requests[i]
 		rule := ""
@@ -120,8 +132,10 @@ func TestServeTraces(t *testing.T) {
 			t.Errorf("request %d: the store's span is %v, the request's %v", i, store, s)
 		}
 	}
-	if got := spanAttribute(requests[4], "http.response.status_code"); got != "404" {
-		t.Errorf("the status is %s", got)
+	for i, want := range map[int]string{4: "404", 5: "429"} {
+		if got := spanAttribute(requests[i], "http.response.status_code"); got != want {
+			t.Errorf("the status is %s, want %s", got, want)
+		}
 	}
 	all := fmt.Sprint(collector.Traces())
 	if strings.Contains(all, "canary") {
