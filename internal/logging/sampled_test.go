@@ -214,8 +214,8 @@ func TestMask(t *testing.T) {
 		}
 		seen[m] = true
 	}
-	if mask("s", "ip", "a") != mask("s", "ip", "a") {
-		t.Error("two processes with one secret write different digests")
+	if first, second := mask("s", "ip", "a"), mask("s", "ip", "a"); first != second {
+		t.Errorf("two processes with one secret write %s and %s", first, second)
 	}
 }
 
