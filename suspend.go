@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // suspended are the names of rules that are switched off. A nil pointer, which is what nearly always is, costs a load.
@@ -56,10 +55,26 @@ func (l *Limiter) changeSuspended(change func(suspended)) {
 	}
 }
 
-// ruleOf is the name without the number of a limit.
+// ruleOf is the name without the number of a limit: what stands before the first # that is not in quotes, which names
+// made of a request's texts have.
 func ruleOf(name string) string {
-	rule, _, _ := strings.Cut(name, "#")
-	return rule
+	quoted, first := false, -1
+	for i := 0; i < len(name); i++ {
+		switch c := name[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == '#' && !quoted:
+			return name[:i]
+		case c == '#' && first < 0:
+			first = i
+		}
+	}
+	if quoted && first >= 0 { // a quote that never ends is no quote
+		return name[:first]
+	}
+	return name
 }
 
 // applySuspended allows the takes of suspended rules and applies the others.

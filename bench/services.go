@@ -120,7 +120,7 @@ func runServe(store string) func(place) (*exec.Cmd, error) {
 			return nil, err
 		}
 		file := filepath.Join(at.dir, "sluice.yaml")
-		text := fmt.Sprintf("listeners:\n  grpc: {address: %q}\n  http: {address: %q}\nrules:\n  paths: [config]\nstore: {kind: %s",
+		text := fmt.Sprintf("listeners:\n  grpc: {address: %q}\n  http: {address: %q}\n  admin: {address: off}\nrules:\n  paths: [config]\nstore: {kind: %s",
 			at.grpc, at.http, store)
 		if store == "redis" {
 			// As patient as the reference: a busy machine must not make it decide without Redis.

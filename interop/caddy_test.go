@@ -20,7 +20,7 @@ func startServe(t *testing.T) (address string, end func()) {
 	}
 	address = authtest.FreeAddress(t)
 	file := filepath.Join(t.TempDir(), "sluice.yaml")
-	cfg := fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: %q}}\nrules: {paths: [%q]}\n", address, rules)
+	cfg := fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: %q}, admin: {address: off}}\nrules: {paths: [%q]}\n", address, rules)
 	if err := os.WriteFile(file, []byte(cfg), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/sluiceproject/sluice/internal/spell"
 )
 
+// ErrNoRule is wrapped when there is no rule of a name that counts.
+var ErrNoRule = errors.New("there is no such rule that counts")
+
 // Buckets finds where a rule counts for somebody, to look at it, reset it or block it. The rule is named as in its file,
 // or by the path of an Envoy descriptor ("messaging/message_type"); "rule#2" is one of several limits. The parts are what
 // the rule counts by, as requests have it or as [Set.Parts] writes it, in any order. The error says what is missing.
@@ -43,21 +46,21 @@ func (s *Set) Buckets(rule string, parts []KeyPart) ([]sluice.Bucket, error) {
 func (s *Set) noRule(name string) error {
 	for i := range s.cfg.Rules {
 		if r := &s.cfg.Rules[i]; r.Name == name && r.Disabled {
-			return fmt.Errorf("rule %s is not enabled, and so counts nothing", name)
+			return fmt.Errorf("%w: %q is not enabled", ErrNoRule, name)
 		}
 	}
 	names := s.RuleNames()
 	if close := spell.Closest(name, names); close != "" {
-		return fmt.Errorf("there is no rule %q that counts: did you mean %q?", name, close)
+		return fmt.Errorf("%w: %q: did you mean %q?", ErrNoRule, name, close)
 	}
 	const most = 10
 	switch {
 	case len(names) == 0:
-		return fmt.Errorf("there is no rule %q: the rules count nothing", name)
+		return fmt.Errorf("%w: %q: none of the rules counts", ErrNoRule, name)
 	case len(names) > most:
-		return fmt.Errorf("there is no rule %q that counts: there are %s and %d more", name, strings.Join(names[:most], ", "), len(names)-most)
+		return fmt.Errorf("%w: %q: there are %s and %d more", ErrNoRule, name, strings.Join(names[:most], ", "), len(names)-most)
 	}
-	return fmt.Errorf("there is no rule %q that counts: there are %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("%w: %q: there are %s", ErrNoRule, name, strings.Join(names, ", "))
 }
 
 func (s *Set) itemBuckets(it *item, parts []KeyPart) ([]sluice.Bucket, error) {
@@ -154,19 +157,21 @@ func (s *Set) partKey(p *part, written string) ([]byte, error) {
 	case strings.HasPrefix(written, partSecret) && secret:
 		sum, err := hex.DecodeString(written[len(partSecret):])
 		if err != nil || len(sum) != digestBytes {
-			return nil, fmt.Errorf("%q: write ~ and the %d digits of the digest, or the secret itself, in quotes if it begins with ~",
-				written, 2*digestBytes)
+			return nil, fmt.Errorf("write ~ and the %d digits of the digest, or the secret itself, in quotes if it begins with ~",
+				2*digestBytes) // what was written may be the secret
 		}
 		return key.AppendDigest(nil, sum), nil
 	}
 	value, quoted, err := readValue(written)
 	switch {
+	case err != nil && secret:
+		return nil, errors.New("a secret that begins with a quote is written in quotes, like a string of Go")
 	case err != nil:
 		return nil, err
 	case len(value) > MaxValue:
 		return nil, fmt.Errorf("has %d bytes, at most %d are allowed", len(value), MaxValue)
 	case !quoted:
-		if value, err = s.counted(p, value); err != nil {
+		if value, err = s.asCounted(p, value); err != nil {
 			return nil, err
 		}
 	}
@@ -187,8 +192,8 @@ func readValue(written string) (value string, quoted bool, err error) {
 	return value, true, nil
 }
 
-// counted is what a request's value counts as.
-func (s *Set) counted(p *part, value string) (string, error) {
+// asCounted is what a request's value counts as.
+func (s *Set) asCounted(p *part, value string) (string, error) {
 	if p.segment {
 		if s.cfg.IgnorePathCase {
 			value = strings.ToLower(value)

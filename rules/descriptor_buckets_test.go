@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -71,8 +72,8 @@ func TestDescriptorBuckets(t *testing.T) {
 		{"d/tenant", []KeyPart{{"user", "a"}}, "rule d/tenant: it is not for user=a", 0},
 		{"d/tenant", []KeyPart{{"tenant", `"a`}}, "rule d/tenant: tenant: ", 0},
 		{`d/tenant/path="/a/*"`, []KeyPart{{"tenant", "a"}, {"path", "/a/b"}}, `rule d/tenant/path="/a/*": it is not for path="/a/b", which is for d/tenant/path="/a/b"`, 0},
-		{"d/free", []KeyPart{{"free", "a"}}, `there is no rule "d/free" that counts`, 0},
-		{"d/none", []KeyPart{{"none", "a"}}, `there is no rule "d/none" that counts`, 0},
+		{"d/free", []KeyPart{{"free", "a"}}, `there is no such rule that counts: "d/free"`, 0},
+		{"d/none", []KeyPart{{"none", "a"}}, `there is no such rule that counts: "d/none"`, 0},
 	} {
 		all, err := s.Buckets(tt.rule, tt.parts)
 		if tt.n == 0 {
@@ -92,6 +93,14 @@ func TestDescriptorBuckets(t *testing.T) {
 		if got := strings.Join(texts, " "); got != tt.want {
 			t.Errorf("%s %q: %s, want %s", tt.rule, tt.parts, got, tt.want)
 		}
+	}
+	var counted []string
+	for _, c := range s.CountingRules() {
+		counted = append(counted, fmt.Sprintf("%.20s %.20s %d", c.Name, strings.Join(c.Per, "+"), len(c.Rules)))
+	}
+	if got, want := strings.Join(counted, ", "), `d/tenant tenant 2, d/tenant/path="/a/*" tenant+path 1, d/tenant/path="/a/b" tenant+path 1, `+
+		"d/kind=login kind 1, d/kind=login/ip kind+ip 1, d/k* k* 1, d/xxxxxxxxxxxxxxxxxx xxxxxxxxxxxxxxxxxxxx 1"; got != want {
+		t.Errorf("they count: %s\nwant %s", got, want)
 	}
 	if names := s.RuleNames(); len(names) != 7 || !slices.IsSorted(names) {
 		t.Errorf("the rules are %q", names)

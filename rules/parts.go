@@ -46,7 +46,7 @@ func (s *Set) names() map[string]target {
 					all[r.Name] = target{limit: l, bucket: r.Name}
 				}
 				if len(l.Rules) > 0 {
-					all[shortName(descriptorName(l.Domain, l.path))] = target{limit: l}
+					all[l.ruleName()] = target{limit: l}
 				}
 			}
 		}
@@ -55,8 +55,52 @@ func (s *Set) names() map[string]target {
 	return s.byName
 }
 
-// RuleNames lists the rules that count, sorted: those of Sluice's own kind that are enabled, and the limits of domains by
-// their paths ("messaging/message_type=marketing").
+// CountingRule is a rule that counts, as a limiter knows it.
+type CountingRule struct {
+	Name   string
+	At     Position
+	Domain string         // of a limit of Envoy's kind; else empty
+	Per    []string       // what it counts by; none: everybody together
+	Rules  []*sluice.Rule // one for each limit, with the numbers that apply unless tiers or overrides say otherwise
+}
+
+// CountingRules lists the rules that count in the order of the configuration: those of Sluice's own kind that are enabled, and
+// the limits of domains by their paths ("messaging/message_type=marketing").
+func (s *Set) CountingRules() []CountingRule {
+	var all []CountingRule
+	for i := range s.items {
+		it := &s.items[i]
+		if it.kind != limits {
+			continue
+		}
+		c := CountingRule{Name: it.rule.Name, At: it.rule.At}
+		for j := range it.per {
+			c.Per = append(c.Per, it.per[j].name)
+		}
+		for j := range it.buckets {
+			c.Rules = append(c.Rules, it.buckets[j].enforced)
+		}
+		all = append(all, c)
+	}
+	for i := range s.cfg.Domains {
+		for _, l := range s.DescriptorLimits(s.cfg.Domains[i].Name) {
+			if l.Unlimited {
+				continue
+			}
+			c := CountingRule{Name: l.ruleName(), At: l.Source.At, Domain: l.Domain, Rules: l.Rules}
+			for _, n := range l.path {
+				c.Per = append(c.Per, n.rule.Key)
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// ruleName is what the limit is called where there are other rules.
+func (l *DescriptorLimit) ruleName() string { return shortName(descriptorName(l.Domain, l.path)) }
+
+// RuleNames lists the names of [Set.CountingRules], sorted.
 func (s *Set) RuleNames() []string {
 	var all []string
 	for name, n := range s.names() {
@@ -132,7 +176,7 @@ func (s *Set) showPart(p *part, text string) (string, bool) {
 	case key.IsDigest:
 		return partSecret + hex.EncodeToString([]byte(value)), true
 	}
-	if counted, err := s.counted(p, value); err != nil || counted != value {
+	if counted, err := s.asCounted(p, value); err != nil || counted != value {
 		return strconv.Quote(value), ok
 	}
 	return showValue(value), ok

@@ -223,9 +223,9 @@ func TestBucketsTeach(t *testing.T) {
 		pairs []string
 		want  string
 	}{
-		{"users", nil, `there is no rule "users" that counts: did you mean "user"?`},
-		{"completely different", nil, `there is no rule "completely different" that counts: there are all, cookie, ip, odd, one, own, segment, token, user`},
-		{"off", nil, "rule off is not enabled, and so counts nothing"},
+		{"users", nil, `there is no such rule that counts: "users": did you mean "user"?`},
+		{"completely different", nil, `there is no such rule that counts: "completely different": there are all, cookie, ip, odd, one, own, segment, token, user`},
+		{"off", nil, `there is no such rule that counts: "off" is not enabled`},
 		{"all", []string{"ip", "1.2.3.4"}, `rule all: "ip" is not counted by; the rule counts everybody together: give no key`},
 		{"cookie", []string{"ip", "1.2.3.4"}, `rule cookie: "cookie:id" is missing; the rule counts by cookie:id, ip: give a value for each`},
 		{"user", []string{"header:X-User", "a", "ip", "1.2.3.4"}, `rule user: "ip" is not counted by; the rule counts by header:X-User: give a value for each`},
@@ -235,7 +235,7 @@ func TestBucketsTeach(t *testing.T) {
 		{"ip", []string{"ip", "ada"}, `rule ip: ip: "ada" is not an address or a prefix: write 192.0.2.1`},
 		{"ip", []string{"ip", "10.0.0.0/8"}, `rule ip: ip: 10.0.0.0/8 is not what the rules count by: write an address, or 10.0.0.0/32`},
 		{"ip", []string{"ip", "2001:db8::/48"}, `rule ip: ip: 2001:db8::/48 is not what the rules count by: write an address, or 2001:db8::/64`},
-		{"token", []string{"token", "~12"}, `rule token: token: "~12": write ~ and the 32 digits of the digest, or the secret itself, in quotes`},
+		{"token", []string{"token", "~12"}, `rule token: token: write ~ and the 32 digits of the digest, or the secret itself, in quotes`},
 		{"odd", []string{"method", "GET", "host", "h", "path", "/%zz", "team", "a", "header:X-User", "u"}, "rule odd: path: rules: "},
 		{"own", []string{"header:X-User", "root"}, "rule own: has no count for this key: overrides say that it is unlimited or denied"},
 	} {

@@ -376,6 +376,9 @@ func TestDeploySystemd(t *testing.T) {
 	if d, err := time.ParseDuration(stop[1]); err != nil || d < timeToEnd(&c) {
 		t.Errorf("it is killed after %s, and needs %v to end", stop[1], timeToEnd(&c))
 	}
+	if want := filepath.Join(os.Getenv("CREDENTIALS_DIRECTORY"), "admin-token"); c.Admin.TokenFile != want || !strings.Contains(text, "\nLoadCredential=admin-token:/") {
+		t.Errorf("the token is read from %s, and handed over in %s", c.Admin.TokenFile, want)
+	}
 	if !strings.Contains(text, "\nExecReload=/bin/kill -HUP $MAINPID\n") {
 		t.Error("a reload does not send SIGHUP")
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/explain"
 	"github.com/sluiceproject/sluice/internal/ruletest"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
@@ -84,15 +84,15 @@ func (f *explainFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	peeker, err := newPeeker(f.snapshot)
+	explainer, err := newExplainer(f.snapshot)
 	if err != nil {
 		return err
 	}
-	var x *explained
+	var x *explain.Answer
 	if f.domain != "" {
-		x, err = f.explainDomain(c, loaded.Set, peeker, args)
+		x, err = f.explainDomain(c, loaded.Set, explainer, args)
 	} else {
-		x, err = f.explainHTTP(c, loaded.Set, peeker, args)
+		x, err = f.explainHTTP(c, loaded.Set, explainer, args)
 	}
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (f *explainFlags) run(c *cobra.Command, args []string) error {
 	if f.out.json() {
 		return writeJSON(c.OutOrStdout(), x)
 	}
-	return x.write(c.OutOrStdout())
+	return writeExplained(c.OutOrStdout(), x)
 }
 
 // request makes the HTTP request that the flags describe.
@@ -163,31 +163,15 @@ func pairMap(flag string, args []string) (map[string]string, error) {
 	return m, err
 }
 
-func (f *explainFlags) explainHTTP(c *cobra.Command, set *rules.Set, p *peeker, args []string) (*explained, error) {
+func (f *explainFlags) explainHTTP(c *cobra.Command, set *rules.Set, p *explain.Explainer, args []string) (*explain.Answer, error) {
 	h, err := f.request(args)
 	if err != nil {
 		return nil, err
 	}
-	sent, err := h.Request()
-	if err != nil {
-		return nil, err
-	}
-	e := set.Explain(httplimit.RequestOf(sent, set))
-	path, _, _ := strings.Cut(h.Target, "?") // a query may hold a secret
-	x := &explained{Request: h.Method + " " + h.Host + path, Rules: []explainedRule{}}
-	for i := range e.Rules {
-		if r := &e.Rules[i]; r.Matches || !f.matching {
-			rule, err := p.rule(c.Context(), r, f.cost)
-			if err != nil {
-				return nil, err
-			}
-			x.Rules = append(x.Rules, rule)
-		}
-	}
-	return x, p.verdict(c.Context(), x, e, f.cost)
+	return p.HTTP(c.Context(), set, h, f.cost, f.matching)
 }
 
-func (f *explainFlags) explainDomain(c *cobra.Command, set *rules.Set, p *peeker, args []string) (*explained, error) {
+func (f *explainFlags) explainDomain(c *cobra.Command, set *rules.Set, p *explain.Explainer, args []string) (*explain.Answer, error) {
 	d := &ruletest.Descriptors{Domain: f.domain, Each: []rules.Descriptor{{Cost: max(1, f.cost)}}}
 	for _, arg := range args {
 		if arg == "+" {
@@ -201,7 +185,17 @@ func (f *explainFlags) explainDomain(c *cobra.Command, set *rules.Set, p *peeker
 		last := &d.Each[len(d.Each)-1]
 		last.Entries = append(last.Entries, entry...)
 	}
-	return p.domain(c.Context(), set, d)
+	return p.Domain(c.Context(), set, d)
+}
+
+// newExplainer looks at a copy of a store, which nobody else counts in.
+func newExplainer(snapshot string) (*explain.Explainer, error) {
+	store, err := openStore(snapshot)
+	if err != nil {
+		return nil, err
+	}
+	limiter, err := sluice.NewRules(store, nil)
+	return &explain.Explainer{Limiter: limiter}, err
 }
 
 // openStore opens a store to look at: an empty one, or a snapshot's. It is never saved.

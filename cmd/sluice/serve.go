@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -65,10 +66,14 @@ type service struct {
 	watcher *rulefile.Watcher // nil: the rules are built in
 	metrics *metrics.Metrics
 	server  *server.Server
+	servers func() int                  // of the store; nil: it has none
+	answers func(context.Context) error // asks the store; nil: it is in memory
+	started time.Time                   // when it was
+	ending  <-chan struct{}             // closed when it is to end
 }
 
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
-	s := &service{cfg: cfg}
+	s := &service{cfg: cfg, started: time.Now(), ending: ctx.Done()}
 	s.log, s.level = newLogger(cfg.Logging, stderr)
 	if err := s.readRules(); err != nil {
 		return err
@@ -90,7 +95,11 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	if s.server, err = server.New(s.listeners()); err != nil {
+	listeners := s.listeners()
+	if listeners.Admin, err = s.adminListener(); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return s.run(ctx, stdout)
@@ -107,7 +116,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	}
 	running.Go(func() { s.onHangup(background) })
 	running.Go(func() { s.store.run(background) })
-	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "store", s.cfg.Store.Kind)
+	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "store", s.cfg.Store.Kind)
 	if s.watcher == nil {
 		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
 	}

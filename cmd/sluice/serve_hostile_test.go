@@ -62,6 +62,9 @@ func (v *victim) serves(t *testing.T) {
 	if got := v.get(t, "/readyz"); got != 200 {
 		t.Errorf("/readyz answers %d", got)
 	}
+	if got := v.operate(t, "GET", "/v1/status", ""); got.status != 200 {
+		t.Errorf("an operator is told %d %s", got.status, got.body)
+	}
 }
 
 // resident is the memory that the process has, in MiB, or 0 where that is not told.
@@ -206,7 +209,7 @@ func garbage(t *testing.T, v *victim) {
 		"GET /" + strings.Repeat("a", 1<<16) + " HTTP/1.1\r\n\r\n", "*1\r\n$4\r\nPING\r\n",
 	}
 	for range times(100) {
-		for _, address := range []string{v.grpc, v.http} {
+		for _, address := range []string{v.grpc, v.http, v.admin} {
 			for _, text := range texts {
 				c := raw(t, address)
 				_, _ = io.WriteString(c, text) // it may hang up before all is said
@@ -220,8 +223,8 @@ func garbage(t *testing.T, v *victim) {
 func slowClients(t *testing.T, v *victim) {
 	var silent []net.Conn
 	for i := range times(2000) {
-		c := raw(t, []string{v.grpc, v.http}[i%2])
-		text := []string{"", "PRI * HT", "GET /readyz HT", http2.ClientPreface}[i/2%4]
+		c := raw(t, []string{v.grpc, v.http, v.admin}[i%3])
+		text := []string{"", "PRI * HT", "GET /readyz HT", http2.ClientPreface}[i/3%4]
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
 		}

@@ -38,6 +38,7 @@ func (s *service) newMetrics() *metrics.Metrics {
 			}
 		}
 	}
+	s.servers, s.answers = cfg.Servers, cfg.Ping
 	return metrics.New(cfg)
 }
 

@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 type process struct {
 	cmd        *exec.Cmd
 	grpc, http string
+	admin      string
 	ended      chan struct{}
 	stdout     bytes.Buffer // to be read when it has ended
 	err        error        // likewise
@@ -51,7 +52,7 @@ type process struct {
 	more  chan struct{} // closed when there is another line
 }
 
-var served = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+)`)
+var served = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+) admin=(\S+)`)
 
 // startServe runs sluice serve with a configuration until the test ends. Listeners that it does not mention are on free
 // ports.
@@ -59,7 +60,7 @@ func startServe(t *testing.T, cfg string, env ...string) *process {
 	t.Helper()
 	p := launch(t, cfg, env...)
 	m := served.FindStringSubmatch(p.await(t, "msg=serving"))
-	p.grpc, p.http = m[1], m[2]
+	p.grpc, p.http, p.admin = m[1], m[2], m[3]
 	return p
 }
 
@@ -68,6 +69,10 @@ func launch(t *testing.T, cfg string, env ...string) *process {
 	t.Helper()
 	if !strings.Contains(cfg, "listeners:") {
 		cfg += "\nlisteners: {grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}}\n"
+	}
+	if !strings.Contains(cfg, "admin:") {
+		cfg = strings.Replace(cfg, "listeners: {", "listeners: {admin: {address: '127.0.0.1:0'}, ", 1)
+		cfg = strings.Replace(cfg, "listeners:\n", "listeners:\n  admin: {address: '127.0.0.1:0'}\n", 1)
 	}
 	file := filepath.Join(t.TempDir(), "sluice.yaml")
 	write(t, file, cfg)

@@ -85,6 +85,12 @@ var mayImport = map[string][]string{
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
+	// What is left of the limits that rules have for a request.
+	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
+
+	// The service: for operators.
+	"internal/admin": {".", "rules", "httplimit", "internal/explain", "internal/key", "internal/ruletest"},
+
 	// Programs.
 	"cmd/sluice":         {anything},
 	"examples/first":     {anyPublic},
@@ -175,6 +181,11 @@ var neverReach = map[string][]ban{
 
 	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/telemetry": slices.Concat(stores, suite, edges),
+	"internal/admin": slices.Concat(suite, []ban{
+		{path: "./...store", why: "operators look at whatever store there is", direct: true},
+		{path: "./internal/rls", why: "edges do not know each other"},
+		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},
+	}),
 }
 
 // tables is where the messages send the reader.

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"net"
+	"net/netip"
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/strictyaml"
@@ -14,6 +16,8 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkTLS("listeners.http.tls", &c.HTTP.TLS, at)
 	d.checkCollector("tracing", &c.Tracing.Collector, at)
 	d.checkCollector("metrics.otlp", &c.Metrics.OTLP.Collector, at)
+	d.checkTLS("listeners.admin.tls", &c.Admin.TLS, at)
+	d.checkAdmin(at)
 	if c.GRPC.Address == Off && c.HTTP.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}
@@ -53,6 +57,28 @@ func (d *decoder) check(root *strictyaml.Node) {
 	if n := at("rls.clients"); n != nil && c.GRPC.TLS.ClientCA == "" {
 		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")
 	}
+}
+
+// checkAdmin has nobody on other machines use the admin API without saying who they are.
+func (d *decoder) checkAdmin(at func(string) *strictyaml.Node) {
+	a := &d.to.Admin
+	if n := at("admin"); n != nil && a.Address == Off {
+		d.Fault(n, "admin: the listener is off: remove this section, or listeners.admin.address")
+	}
+	if n := at("listeners.admin.address"); n != nil && !onThisMachine(a.Address) && a.TokenFile == "" && a.TLS.ClientCA == "" {
+		d.Fault(n, "listeners.admin.address: %s can be reached from other machines, and whoever reaches it may lift limits and block: "+
+			"set admin: {token_file: /path/to/token}, or tls: {client_ca: …} beside the address, or write 127.0.0.1:6070", a.Address)
+	}
+}
+
+// onThisMachine tells whether an address can be reached from nowhere else.
+func onThisMachine(address string) bool {
+	if address == Off || strings.HasPrefix(address, "unix:") {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func (d *decoder) checkTLS(name string, t *TLS, at func(string) *strictyaml.Node) {

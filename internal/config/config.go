@@ -17,6 +17,7 @@ import (
 type Config struct {
 	GRPC    GRPC
 	HTTP    HTTP
+	Admin   Admin
 	Drain   Drain
 	Store   Store
 	Rules   Rules
@@ -51,6 +52,15 @@ type HTTP struct {
 	Address        string
 	TLS            TLS
 	MaxConnections int64
+}
+
+// Admin is the listener for operators, and who they are.
+type Admin struct {
+	Address        string
+	TLS            TLS
+	MaxConnections int64
+	TokenFile      string
+	Hosts          []string
 }
 
 // Drain is how the service ends.
@@ -221,6 +231,7 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (Config, e
 func (c *Config) resolve(directory string) {
 	paths := []*string{
 		&c.GRPC.TLS.Cert, &c.GRPC.TLS.Key, &c.GRPC.TLS.ClientCA, &c.HTTP.TLS.Cert, &c.HTTP.TLS.Key, &c.HTTP.TLS.ClientCA,
+		&c.Admin.TLS.Cert, &c.Admin.TLS.Key, &c.Admin.TLS.ClientCA, &c.Admin.TokenFile,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
 		&c.Logging.SecretFile,
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,6 +39,10 @@ listeners:
     address: "[::1]:80"
     tls: {cert: b.crt, key: b.key, client_ca: c.crt}
     max_connections: 9
+  admin:
+    address: ":6071"
+    tls: {cert: d.crt, key: d.key, client_ca: e.crt}
+    max_connections: 10
   drain: {wait: 5s, timeout: 6s}
 store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms}
 rules: {paths: [a, /b], merge_domains: true, charge_denied: true}
@@ -60,6 +65,7 @@ metrics:
   otlp: {endpoint: "https://m:1", headers_file: /h, interval: 10s, tls: {ca: x, cert: y, key: z}}
 logging: {level: debug, format: json, denials: off, denials_per_second: 7, keys: masked, secret_file: s}
 tracing: {endpoint: "https://collector:4317", headers_file: h, sample: 0.25, tls: {ca: ca, cert: /c, key: k}}
+admin: {token_file: t, hosts: [ops.example.com]}
 `
 
 // redis has the settings that go with Redis only.
@@ -101,6 +107,10 @@ func TestAllSettings(t *testing.T) {
 		},
 		HTTP: config.HTTP{
 			Address: "[::1]:80", TLS: config.TLS{Cert: in("b.crt"), Key: in("b.key"), ClientCA: in("c.crt")}, MaxConnections: 9,
+		},
+		Admin: config.Admin{
+			Address: ":6071", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 10,
+			TokenFile: in("t"), Hosts: []string{"ops.example.com"},
 		},
 		Drain: config.Drain{Wait: 5 * time.Second, Timeout: 6 * time.Second},
 		Store: config.Store{
@@ -156,6 +166,7 @@ func TestDefault(t *testing.T) {
 			MaxAge: 30 * time.Minute, MaxAgeGrace: time.Minute, Reflection: true,
 		},
 		HTTP:  config.HTTP{Address: "127.0.0.1:8080", MaxConnections: 10000},
+		Admin: config.Admin{Address: "127.0.0.1:6070", MaxConnections: 100},
 		Drain: config.Drain{Timeout: 20 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:", Bytes: 256 << 20, Budget: 10 * time.Millisecond,
@@ -205,6 +216,9 @@ func TestFaults(t *testing.T) {
 		{"half of a pair", "store: {kind: memcached, tls: {cert: c}}", `f:1:31: store.tls: a certificate and its key go together: set cert and key, or neither`},
 		{"TLS without TLS", "store: {kind: redis, url: 'redis://h', tls: {ca: c}}", `f:1:45: store.tls: the url is without TLS: let it begin with rediss://`},
 		{"not a url of redis", "store: {kind: redis, url: 'http://secret'}", `f:1:27: store.url: write a URL that begins with redis://, rediss:// for TLS, or unix://`},
+		{"admin on all addresses", "listeners:\n  admin: {address: ':6070'}", `f:2:20: listeners.admin.address: :6070 can be reached from other machines, and whoever reaches it may lift limits and block: set admin: {token_file: /path/to/token}, or tls: {client_ca: …} beside the address, or write 127.0.0.1:6070`},
+		{"admin without a certificate", "listeners: {admin: {address: ':6070', tls: {client_ca: a}}}", "f:1:44: listeners.admin.tls: TLS needs both a certificate and its key: set cert and key"},
+		{"admin off", "listeners: {admin: {address: off}}\nadmin: {token_file: t}", "f:2:8: admin: the listener is off: remove this section, or listeners.admin.address"},
 		{"clients without certificates", "rls: {clients: {a: b}}", `f:1:16: rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca`},
 		{"clients without domains", "rls: {clients: {a: []}}", `f:1:20: rls.clients: the list is empty: write a domain, or "*" for all of them`},
 		{"a secret for nothing", "logging: {keys: plain, secret_file: s}", `f:1:37: logging.secret_file: is for keys: masked, and this is plain: remove it, or change keys`},
@@ -216,7 +230,7 @@ func TestFaults(t *testing.T) {
 		{"collector without TLS", "tracing: {endpoint: 'http://h', tls: {ca: c}}", `f:1:38: tracing.tls: the endpoint is without TLS: let it begin with https://`},
 		{"no collector of metrics", "metrics: {otlp: {interval: 1s}}", `f:1:17: metrics.otlp: there is no endpoint: write endpoint: http://localhost:4317, or remove it`},
 		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
-		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use auth, listeners, logging, metrics, rls, rules, store or tracing`},
+		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, listeners, logging, metrics, rls, rules, store or tracing`},
 		{"metrics that are off", "metrics: {enabled: false, on_http: true}", `f:1:36: metrics.on_http: metrics are switched off: remove it, or enabled: false`},
 		{"metrics on no listener", "metrics: {on_http: true}\nlisteners: {http: {address: off}}", `f:1:20: metrics.on_http: listeners.http is off: give it an address, or remove on_http`},
 		{"several", "rls: {shadow: 1, quota: 2}\nlogging: {level: x}", `f:1:15: rls.shadow: is 1: write true or false
@@ -366,4 +380,29 @@ func FuzzParse(f *testing.F) {
 		}
 		config.Looks(b)
 	})
+}
+
+// Operators on other machines say who they are, or the configuration is refused.
+func TestAdminBeyondThisMachine(t *testing.T) {
+	parse := func(address, more string) error {
+		_, err := config.Parse("f", []byte(fmt.Sprintf("listeners: {admin: {address: '%s'%s", address, more)), noEnv)
+		return err
+	}
+	for _, address := range []string{":6070", "0.0.0.0:6070", "[::]:6070", "192.0.2.1:6070", "[::ffff:192.0.2.1]:6070", "ops.example.com:6070", "localhost.example.com:6070"} {
+		for _, more := range []string{"}}", ", tls: {cert: a, key: b}}}", "}}\nadmin: {hosts: [a]}"} {
+			if err := parse(address, more); err == nil || !strings.Contains(err.Error(), address+" can be reached from other machines") {
+				t.Errorf("%s%s: %v", address, more, err)
+			}
+		}
+		for _, more := range []string{"}}\nadmin: {token_file: t}", ", tls: {cert: a, key: b, client_ca: c}}}"} {
+			if err := parse(address, more); err != nil {
+				t.Errorf("%s%s: %v", address, more, err)
+			}
+		}
+	}
+	for _, address := range []string{"127.0.0.1:6070", "127.1.2.3:0", "[::1]:6070", "localhost:6070", "unix:///run/x.sock", "off"} {
+		if err := parse(address, "}}"); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
 }

@@ -94,6 +94,19 @@ var settings = join(
 			number(func(c *Config) *int64 { return &c.HTTP.MaxConnections }, 1, 1e6),
 		},
 		{
+			"listeners.admin.address", "address", "127.0.0.1:6070",
+			"where operators ask: `host:port`, `unix:///path`, or `off`. Beyond this machine it needs `admin.token_file` or a `client_ca`",
+			address(func(c *Config) *string { return &c.Admin.Address }),
+		},
+	},
+	tlsSettings("listeners.admin.tls.", func(c *Config) *TLS { return &c.Admin.TLS }),
+	[]Setting{
+		{
+			"listeners.admin.max_connections", "number", "100",
+			"connections at once; more are closed",
+			number(func(c *Config) *int64 { return &c.Admin.MaxConnections }, 1, 1e6),
+		},
+		{
 			"listeners.drain.wait", "duration", "0s",
 			"how long to go on as before after SIGTERM, while health checks already fail",
 			durationOrNone(func(c *Config) *seconds { return &c.Drain.Wait }),
@@ -265,6 +278,18 @@ var settings = join(
 		},
 	},
 	otlpMetricsSettings,
+	[]Setting{
+		{
+			"admin.token_file", "file", "",
+			"with the token that operators send (`Authorization: Bearer …`), at least 16 characters; several lines are several tokens. Read again when it changes",
+			text(func(c *Config) *string { return &c.Admin.TokenFile }),
+		},
+		{
+			"admin.hosts", "list of names", "",
+			"that operators reach the listener by, besides addresses and `localhost`; requests with another `Host` are refused",
+			texts(func(c *Config) *[]string { return &c.Admin.Hosts }),
+		},
+	},
 	loggingSettings,
 	tracingSettings,
 )

@@ -114,6 +114,9 @@ func (m *Metrics) Handler() http.Handler {
 // Gatherer is what Prometheus is answered from, for who sends it elsewhere.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
+// Away tells whether a server of the store is given a rest.
+func (m *Metrics) Away(n int) bool { return m.servers.isAway(n) }
+
 // servers remembers which servers of the store are given a rest.
 type servers struct {
 	mu   sync.Mutex

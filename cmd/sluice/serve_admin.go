@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/admin"
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/internal/topkeys"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// adminListener is how operators are listened to, and nothing if they are not.
+func (s *service) adminListener() (server.HTTP, error) {
+	c := &s.cfg.Admin
+	if c.Address == config.Off {
+		return server.HTTP{}, nil
+	}
+	cfg, err := s.adminConfig()
+	if err != nil {
+		return server.HTTP{}, err
+	}
+	if c.TokenFile != "" && c.TLS.Cert == "" && !strings.HasPrefix(c.Address, "unix:") && !isLoopback(c.Address) {
+		s.log.Warn("operators' token travels in clear: set listeners.admin.tls.cert and key, unless something else encrypts", "address", c.Address)
+	}
+	return server.HTTP{
+		Address: c.Address, TLS: server.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA},
+		MaxConnections: int(c.MaxConnections), Handler: admin.New(cfg),
+	}, nil
+}
+
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// adminConfig is what the admin API works with.
+func (s *service) adminConfig() (admin.Config, error) {
+	attempts, err := wrongTokens()
+	if err != nil {
+		return admin.Config{}, err
+	}
+	cfg := admin.Config{
+		Limiter: s.limiter, Rules: s.rules, Level: s.level, Log: s.log, Digest: s.digest, Status: s.status,
+		Attempts: attempts, Hosts: s.cfg.Admin.Hosts, Ending: s.ending,
+	}
+	if s.watcher != nil {
+		cfg.Reload = s.reload
+	}
+	if file := s.cfg.Admin.TokenFile; file != "" {
+		if cfg.Token, err = admin.ReadToken(file); err != nil {
+			return admin.Config{}, fmt.Errorf("admin.token_file: %w", err)
+		}
+	}
+	s.observeFor(&cfg)
+	return cfg, nil
+}
+
+// observeFor gives operators what is counted.
+func (s *service) observeFor(c *admin.Config) {
+	c.Metrics, c.MetricsPublic = s.metricsHandler(), s.cfg.Metrics.Public
+	c.Counts = func() map[string]admin.Counts {
+		all := make(map[string]admin.Counts)
+		for _, r := range s.metrics.PerRule() {
+			all[r.Name] = admin.Counts{Allowed: r.Allowed, Denied: r.Denied, ShadowDenied: r.ShadowDenied, NearLimit: r.Near}
+		}
+		return all
+	}
+	c.Denied, c.Near = topOf(s.metrics.Denied), topOf(s.metrics.Near)
+}
+
+func topOf(sketch *topkeys.Sketch) func(int) []admin.Top {
+	return func(most int) (all []admin.Top) {
+		for _, e := range sketch.Top(most) {
+			all = append(all, admin.Top(e))
+		}
+		return all
+	}
+}
+
+// wrongTokens limits how often an address may show one.
+func wrongTokens() (*sluice.Limiter, error) {
+	store, err := memstore.Open(memstore.Config{Bytes: 1 << 20})
+	if err != nil {
+		return nil, err
+	}
+	return sluice.New(store, "wrong-tokens", sluice.PerMinute(10))
+}
+
+func (s *service) digest() string {
+	if s.watcher == nil {
+		return "built-in"
+	}
+	return s.watcher.Status().Digest
+}
+
+// reload reads rules and certificates again.
+func (s *service) reload() (digest string, changed bool, err error) {
+	before := s.digest()
+	s.server.Reload()
+	err = s.watcher.Reload()
+	return s.digest(), s.digest() != before, err
+}
+
+// status is how the service is doing.
+func (s *service) status(ctx context.Context) admin.Status {
+	out := admin.Status{
+		Version: version(), Store: s.storeStatus(ctx), Listeners: map[string]string{},
+		Rules: admin.RulesStatus{Digest: s.digest(), LoadedAt: s.started.UTC()},
+	}
+	for name, in := range map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin"} {
+		if addr := s.server.Addr(in); addr != nil {
+			out.Listeners[name] = addr.String()
+		}
+	}
+	if s.watcher == nil {
+		return out
+	}
+	now := s.watcher.Status()
+	out.Rules.LoadedAt = now.Loaded.UTC()
+	if now.Err != nil {
+		out.Rules.LastError = &admin.LastError{At: now.Since.UTC(), Text: now.Err.Error()}
+	}
+	for _, source := range s.watcher.Current().Sources {
+		out.Rules.Files = append(out.Rules.Files, source.Name)
+	}
+	return out
+}
+
+// storeStatus asks the store whether it is there.
+func (s *service) storeStatus(ctx context.Context) admin.StoreStatus {
+	out := admin.StoreStatus{Kind: s.cfg.Store.Kind, Up: true}
+	if s.answers != nil {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		out.Up = s.answers(ctx) == nil
+	}
+	if s.servers != nil {
+		for n := range s.servers() {
+			out.Servers = append(out.Servers, admin.ServerStatus{N: n, Up: out.Up && !s.metrics.Away(n)})
+		}
+	}
+	return out
+}
