@@ -28,6 +28,7 @@ have memcached || need memcached
 have prometheus || need prometheus
 have nginx || need nginx
 have haproxy || need haproxy
+have systemd-analyze || need systemd
 has_c_headers || need libc6-dev
 
 # What is there only while this runs.

@@ -20,6 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/internal/telemetry"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -56,9 +57,11 @@ func serveCommand() *cobra.Command {
 type service struct {
 	cfg     config.Config
 	log     *slog.Logger
-	level   *slog.LevelVar // of the log
+	level   *slog.LevelVar // of the log; it may be changed
 	store   servedStore
 	limiter *sluice.Limiter
+	traces  *telemetry.Traces  // nil: nothing is traced
+	sent    *telemetry.Metrics // nil: none are sent
 	rules   func() *rules.Set
 	watcher *rulefile.Watcher // nil: the rules are built in
 	metrics *metrics.Metrics
@@ -81,7 +84,14 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	}
 	defer s.store.close()
 	s.metrics = s.newMetrics()
-	s.limiter, err = sluice.NewRules(s.store.Store, nil, append(s.store.options, sluice.WithEvents(s.events()))...)
+	if err := s.openTelemetry(); err != nil {
+		return err
+	}
+	events, err := s.events()
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.limiter, err = sluice.NewRules(s.traces.Store(s.store.Store, s.cfg.Store.Kind), nil, append(s.store.options, sluice.WithEvents(events))...)
 	if err != nil {
 		return err
 	}
@@ -118,6 +128,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain.Timeout)
 	defer cancel()
 	_ = s.limiter.Close(ending)
+	s.closeTelemetry(ending)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -215,14 +226,14 @@ func (s *service) listeners() server.Config {
 				bounds := rls.Bounds{
 					Descriptors: int(in.RLS.MaxDescriptors), Entries: int(in.RLS.MaxEntries), Bytes: int(in.RLS.MaxBytes),
 				}
-				rls.Register(r, rls.NewDecider(s.limiter, s.rules, rlsOptions(&in.RLS)), bounds, s.countRLS())
+				rls.Register(r, s.traces.RLS(rls.NewDecider(s.limiter, s.rules, rlsOptions(&in.RLS))), bounds, s.countRLS())
 			},
 		}
 	}
 	if h := &in.HTTP; h.Address != config.Off {
 		out.HTTP = server.HTTP{
 			Address: h.Address, TLS: server.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
-			MaxConnections: int(h.MaxConnections), Handler: s.handler(),
+			MaxConnections: int(h.MaxConnections), Handler: s.traces.HTTP(s.handler()),
 		}
 	}
 	return out
@@ -253,14 +264,4 @@ func rlsOptions(c *config.RLS) rls.Options {
 		}
 	}
 	return o
-}
-
-func newLogger(c config.Logging, w io.Writer) (*slog.Logger, *slog.LevelVar) {
-	level := new(slog.LevelVar)
-	_ = level.UnmarshalText([]byte(c.Level)) // one of its words
-	o := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o)), level
-	}
-	return slog.New(slog.NewTextHandler(w, o)), level
 }

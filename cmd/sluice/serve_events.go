@@ -7,18 +7,9 @@ import (
 )
 
 // events tells all who watch the limiter.
-func (s *service) events() sluice.Events {
-	return joinEvents(s.logEvents(), s.metrics.Events())
-}
-
-// logEvents are what is logged.
-func (s *service) logEvents() sluice.Events {
-	return sluice.Events{
-		ServerAway: func(_ context.Context, n int, err error) {
-			s.log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
-		},
-		ServerBack: func(_ context.Context, n int) { s.log.Info("the store answers again", "server", n) },
-	}
+func (s *service) events() (sluice.Events, error) {
+	logged, err := s.logEvents()
+	return joinEvents(logged, s.metrics.Events(), s.traces.Events()), err
 }
 
 // joinEvents are events that call all of several.

@@ -58,6 +58,15 @@ var served = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+) admin=(\S+)`)
 // ports.
 func startServe(t *testing.T, cfg string, env ...string) *process {
 	t.Helper()
+	p := launch(t, cfg, env...)
+	m := served.FindStringSubmatch(p.await(t, "msg=serving"))
+	p.grpc, p.http, p.admin = m[1], m[2], m[3]
+	return p
+}
+
+// launch is startServe for who reads from the log by himself where it listens.
+func launch(t *testing.T, cfg string, env ...string) *process {
+	t.Helper()
 	if !strings.Contains(cfg, "listeners:") {
 		cfg += "\nlisteners: {grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}}\n"
 	}
@@ -84,8 +93,6 @@ func startServe(t *testing.T, cfg string, env ...string) *process {
 			t.Errorf("sluice serve ends with %v\n%s", p.err, strings.Join(p.log(), "\n"))
 		}
 	})
-	m := served.FindStringSubmatch(p.await(t, "msg=serving"))
-	p.grpc, p.http, p.admin = m[1], m[2], m[3]
 	return p
 }
 

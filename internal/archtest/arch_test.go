@@ -66,6 +66,11 @@ var mayImport = map[string][]string{
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/topkeys"},
 
+	// What the service tells of itself.
+	"internal/logging":   {".", "rules"},
+	"internal/telemetry": {".", "internal/rls"},
+	"internal/otlptest":  {},
+
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
 	"internal/authtest":    {},
@@ -175,6 +180,9 @@ var neverReach = map[string][]ban{
 	"internal/config":  slices.Concat(stores, suite, edges, protocols),
 	"internal/metrics": slices.Concat(stores, suite, edges),
 	"internal/topkeys": slices.Concat(protocols, weight),
+
+	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
+	"internal/telemetry": slices.Concat(stores, suite, edges),
 	"internal/admin": slices.Concat(suite, []ban{
 		{path: "./...store", why: "operators look at whatever store there is", direct: true},
 		{path: "./internal/rls", why: "edges do not know each other"},

@@ -14,6 +14,8 @@ func (d *decoder) check(root *strictyaml.Node) {
 	at := func(name string) *strictyaml.Node { return find(root, name) }
 	d.checkTLS("listeners.grpc.tls", &c.GRPC.TLS, at)
 	d.checkTLS("listeners.http.tls", &c.HTTP.TLS, at)
+	d.checkCollector("tracing", &c.Tracing.Collector, at)
+	d.checkCollector("metrics.otlp", &c.Metrics.OTLP.Collector, at)
 	d.checkTLS("listeners.admin.tls", &c.Admin.TLS, at)
 	d.checkAdmin(at)
 	d.checkRESP(at)
@@ -49,6 +51,9 @@ func (d *decoder) check(root *strictyaml.Node) {
 		d.Fault(n, "metrics.on_http: metrics are switched off: remove it, or enabled: false")
 	case c.HTTP.Address == Off:
 		d.Fault(n, "metrics.on_http: listeners.http is off: give it an address, or remove on_http")
+	}
+	if n := at("logging.secret_file"); n != nil && c.Logging.Keys != "masked" {
+		d.Fault(n, "logging.secret_file: is for keys: masked, and this is %s: remove it, or change keys", c.Logging.Keys)
 	}
 	if n := at("rls.clients"); n != nil && c.GRPC.TLS.ClientCA == "" {
 		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")

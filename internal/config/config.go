@@ -26,6 +26,7 @@ type Config struct {
 	Auth    Auth
 	Metrics Metrics
 	Logging Logging
+	Tracing Tracing
 }
 
 // Off in place of an address is no listener.
@@ -86,7 +87,7 @@ type Store struct {
 	Budget       time.Duration
 }
 
-// StoreTLS are the files for connections to a store's servers.
+// StoreTLS are the files for connections to a store's servers, or a collector.
 type StoreTLS struct{ CA, Cert, Key string }
 
 // Rules are where the rules are.
@@ -115,15 +116,41 @@ type Headers struct {
 // Auth is what is said to proxies that ask whether a request may pass.
 type Auth struct{ MaxWait time.Duration }
 
-// Metrics is where Prometheus asks.
+// Metrics is where Prometheus asks, and where metrics are sent.
 type Metrics struct {
 	Enabled bool
 	OnHTTP  bool // also on the listener for health checks
 	Public  bool // without a token
+	OTLP    OTLPMetrics
 }
 
 // Logging is how logs are written.
-type Logging struct{ Level, Format string }
+type Logging struct {
+	Level, Format    string
+	Denials          string // Off or sampled
+	DenialsPerSecond int64
+	Keys             string // masked, plain or none
+	SecretFile       string
+}
+
+// Collector is where something is sent by OTLP. Without an endpoint it is not.
+type Collector struct {
+	Endpoint    string
+	HeadersFile string
+	TLS         StoreTLS
+}
+
+// OTLPMetrics is how metrics are sent.
+type OTLPMetrics struct {
+	Collector
+	Interval time.Duration
+}
+
+// Tracing is how requests are traced.
+type Tracing struct {
+	Collector
+	Sample float64
+}
 
 // Default is the configuration without a file.
 func Default() Config {
@@ -208,6 +235,10 @@ func (c *Config) resolve(directory string) {
 		&c.Admin.TLS.Cert, &c.Admin.TLS.Key, &c.Admin.TLS.ClientCA, &c.Admin.TokenFile,
 		&c.RESP.TLS.Cert, &c.RESP.TLS.Key, &c.RESP.TLS.ClientCA, &c.RESP.PasswordFile,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
+		&c.Logging.SecretFile,
+	}
+	for _, to := range []*Collector{&c.Tracing.Collector, &c.Metrics.OTLP.Collector} {
+		paths = append(paths, &to.HeadersFile, &to.TLS.CA, &to.TLS.Cert, &to.TLS.Key)
 	}
 	for i := range c.Rules.Paths {
 		paths = append(paths, &c.Rules.Paths[i])

@@ -62,10 +62,15 @@ rls:
   headers: {enabled: true, limit: L, remaining: R, reset: S}
   clients: {web.example.com: [web, api], "spiffe://x/y": "*"}
 auth: {max_wait: 3s}
-metrics: {enabled: true, on_http: true, public: true}
+metrics:
+  enabled: true
+  on_http: true
+  public: true
+  otlp: {endpoint: "https://m:1", headers_file: /h, interval: 10s, tls: {ca: x, cert: y, key: z}}
+logging: {level: debug, format: json, denials: off, denials_per_second: 7, keys: masked, secret_file: s}
+tracing: {endpoint: "https://collector:4317", headers_file: h, sample: 0.25, tls: {ca: ca, cert: /c, key: k}}
 admin: {token_file: t, hosts: [ops.example.com]}
 resp: {password_file: respw, on_failure: open}
-logging: {level: debug, format: json}
 `
 
 // redis has the settings that go with Redis only.
@@ -127,9 +132,19 @@ func TestAllSettings(t *testing.T) {
 			Metadata: true, Headers: config.Headers{Enabled: true, Limit: "L", Remaining: "R", Reset: "S"},
 			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
 		},
-		Auth:    config.Auth{MaxWait: 3 * time.Second},
-		Metrics: config.Metrics{Enabled: true, OnHTTP: true, Public: true},
-		Logging: config.Logging{Level: "debug", Format: "json"},
+		Auth: config.Auth{MaxWait: 3 * time.Second},
+		Metrics: config.Metrics{
+			Enabled: true, OnHTTP: true, Public: true,
+			OTLP: config.OTLPMetrics{Interval: 10 * time.Second, Collector: config.Collector{
+				Endpoint: "https://m:1", HeadersFile: "/h", TLS: config.StoreTLS{CA: in("x"), Cert: in("y"), Key: in("z")},
+			}},
+		},
+		Logging: config.Logging{
+			Level: "debug", Format: "json", Denials: "off", DenialsPerSecond: 7, Keys: "masked", SecretFile: in("s"),
+		},
+		Tracing: config.Tracing{Sample: 0.25, Collector: config.Collector{
+			Endpoint: "https://collector:4317", HeadersFile: in("h"), TLS: config.StoreTLS{CA: in("ca"), Cert: "/c", Key: in("k")},
+		}},
 	}
 	if got, want := dump(t, c), dump(t, want); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -171,8 +186,9 @@ func TestDefault(t *testing.T) {
 			Headers: config.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
 		Auth:    config.Auth{MaxWait: time.Second},
-		Metrics: config.Metrics{Enabled: true},
-		Logging: config.Logging{Level: "info", Format: "text"},
+		Metrics: config.Metrics{Enabled: true, OTLP: config.OTLPMetrics{Interval: time.Minute}},
+		Logging: config.Logging{Level: "info", Format: "text", Denials: "sampled", DenialsPerSecond: 5, Keys: "masked"},
+		Tracing: config.Tracing{Sample: 0.01},
 	}
 	if got, want := dump(t, c), dump(t, want); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -218,8 +234,16 @@ func TestFaults(t *testing.T) {
 		{"admin off", "listeners: {admin: {address: off}}\nadmin: {token_file: t}", "f:2:8: admin: the listener is off: remove this section, or listeners.admin.address"},
 		{"clients without certificates", "rls: {clients: {a: b}}", `f:1:16: rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca`},
 		{"clients without domains", "rls: {clients: {a: []}}", `f:1:20: rls.clients: the list is empty: write a domain, or "*" for all of them`},
+		{"a secret for nothing", "logging: {keys: plain, secret_file: s}", `f:1:37: logging.secret_file: is for keys: masked, and this is plain: remove it, or change keys`},
+		{"no fraction", "tracing: {sample: 5%}", `f:1:19: tracing.sample: is "5%": write a number between 0 and 1, such as 0.01 for one of a hundred`},
+		{"no number", "tracing: {sample: NaN}", `f:1:19: tracing.sample: is "NaN": write a number between 0 and 1, such as 0.01 for one of a hundred`},
+		{"no collector", "tracing: {sample: 1}", `f:1:10: tracing: there is no endpoint: write endpoint: http://localhost:4317, or remove it`},
+		{"collector without scheme", "tracing: {endpoint: 'localhost:4317'}", `f:1:21: tracing.endpoint: write a URL that begins with http://, or https:// for TLS`},
+		{"half a pair for a collector", "tracing: {endpoint: 'https://h', tls: {key: k}}", `f:1:39: tracing.tls: a certificate and its key go together: set cert and key, or neither`},
+		{"collector without TLS", "tracing: {endpoint: 'http://h', tls: {ca: c}}", `f:1:38: tracing.tls: the endpoint is without TLS: let it begin with https://`},
+		{"no collector of metrics", "metrics: {otlp: {interval: 1s}}", `f:1:17: metrics.otlp: there is no endpoint: write endpoint: http://localhost:4317, or remove it`},
 		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
-		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, listeners, logging, metrics, resp, rls, rules or store`},
+		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, listeners, logging, metrics, resp, rls, rules, store or tracing`},
 		{"metrics that are off", "metrics: {enabled: false, on_http: true}", `f:1:36: metrics.on_http: metrics are switched off: remove it, or enabled: false`},
 		{"metrics on no listener", "metrics: {on_http: true}\nlisteners: {http: {address: off}}", `f:1:20: metrics.on_http: listeners.http is off: give it an address, or remove on_http`},
 		{"several", "rls: {shadow: 1, quota: 2}\nlogging: {level: x}", `f:1:15: rls.shadow: is 1: write true or false

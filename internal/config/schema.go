@@ -44,6 +44,8 @@ func (s *Setting) schema() map[string]any {
 	switch {
 	case s.Type == "number":
 		value = map[string]any{"type": "integer"}
+	case s.Type == "fraction":
+		value = map[string]any{"type": "number", "minimum": 0, "maximum": 1}
 	case s.Type == "boolean":
 		value = map[string]any{"type": "boolean"}
 	case s.Type == "size":

@@ -281,7 +281,9 @@ var settings = join(
 			"show them on `listeners.admin` to who has no token",
 			boolean(func(c *Config) *bool { return &c.Metrics.Public }),
 		},
-
+	},
+	otlpMetricsSettings,
+	[]Setting{
 		{
 			"admin.token_file", "file", "",
 			"with the token that operators send (`Authorization: Bearer …`), at least 16 characters; several lines are several tokens. Read again when it changes",
@@ -292,18 +294,9 @@ var settings = join(
 			"that operators reach the listener by, besides addresses and `localhost`; requests with another `Host` are refused",
 			texts(func(c *Config) *[]string { return &c.Admin.Hosts }),
 		},
-
-		{
-			"logging.level", "`debug`, `info`, `warn`, `error`", "info",
-			"what is logged",
-			word(func(c *Config) *string { return &c.Logging.Level }, "debug", "info", "warn", "error"),
-		},
-		{
-			"logging.format", "`text`, `json`", "text",
-			"how",
-			word(func(c *Config) *string { return &c.Logging.Format }, "text", "json"),
-		},
 	},
+	loggingSettings,
+	tracingSettings,
 )
 
 func join(parts ...[]Setting) (all []Setting) {

@@ -111,6 +111,9 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true})
 }
 
+// Gatherer is what Prometheus is answered from, for who sends it elsewhere.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
 // Away tells whether a server of the store is given a rest.
 func (m *Metrics) Away(n int) bool { return m.servers.isAway(n) }
 

@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -42,7 +44,7 @@ func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: readHeader, ReadTimeout: readAll, WriteTimeout: writeAll, IdleTimeout: idle,
 		MaxHeaderBytes: DefaultMaxHeaderBytes,
-		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // of clients that speak no HTTP, mostly
+		ErrorLog:       log.New(errorLog{s.log}, "", 0),
 	}
 	if cfg.TLS.On() {
 		c, err := newCertificates(cfg.TLS, "h2", "http/1.1")
@@ -67,6 +69,18 @@ func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 			return err
 		},
 	}, nil
+}
+
+// errorLog is where the HTTP server complains: of clients that speak no HTTP, mostly, and of handlers that panic.
+type errorLog struct{ log *slog.Logger }
+
+func (l errorLog) Write(b []byte) (int, error) {
+	text, level := strings.TrimSpace(string(b)), slog.LevelDebug
+	if strings.HasPrefix(text, "http: panic serving") {
+		level = slog.LevelError
+	}
+	l.log.Log(context.Background(), level, text)
+	return len(b), nil
 }
 
 func say(w http.ResponseWriter, status int, text string) {

@@ -153,6 +153,28 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// A handler that panics is an error of ours, and the next request is answered.
+func TestPanic(t *testing.T) {
+	r := start(t, server.Config{HTTP: server.HTTP{Address: "127.0.0.1:0", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic("broken")
+	})}})
+	url := "http://" + r.HTTPAddr().String()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := http.DefaultClient.Do(req); err == nil {
+		resp.Body.Close()
+		t.Errorf("it answers %d", resp.StatusCode)
+	}
+	if got, _ := get(t, url+"/readyz"); got != http.StatusOK {
+		t.Errorf("/readyz answers %d", got)
+	}
+	if !r.logs.has("level=ERROR") || !r.logs.has("broken") {
+		t.Error("nobody is told")
+	}
+}
+
 // blocking is a service whose one method answers when it is told to.
 func blocking(entered chan<- struct{}, answer <-chan struct{}) func(grpc.ServiceRegistrar) {
 	return func(r grpc.ServiceRegistrar) {

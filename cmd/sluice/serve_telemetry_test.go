@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/sluiceproject/sluice/internal/certtest"
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/otlptest"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/rlstest"
+)
+
+const (
+	aTrace  = "4bf92f3577b34da6a3ce929d0e0e4736"
+	aParent = "00f067aa0ba902b7"
+)
+
+// askTraced asks as a part of a trace.
+func askTraced(t *testing.T, client pb.RateLimitServiceClient, flags, ask string) string {
+	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+aTrace+"-"+aParent+"-"+flags)
+	return rlstest.Answer(ctx, client, "d", ask)
+}
+
+// end ends the service and waits for it.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGTERM)
+	<-p.ended
+}
+
+// spanAttribute is a text or number of a span, or "".
+func spanAttribute(s *tracepb.Span, name string) string {
+	for _, a := range s.GetAttributes() {
+		if a.GetKey() == name {
+			if v := a.GetValue().GetStringValue(); v != "" {
+				return v
+			}
+			return fmt.Sprint(a.GetValue().GetIntValue())
+		}
+	}
+	return ""
+}
+
+// Requests are traced as parts of the traces that they belong to, with the store's calls below them. What is not sent when
+// the service ends is sent then. Keys are never told.
+func TestServeTraces(t *testing.T) {
+	collector := otlptest.Start(t)
+	rules := rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	write(t, filepath.Join(rules, "n.yaml"), "attributes: {user: {header: X-User}}\nrules: [{name: posts, per: user, limit: {rate: 0/h, algorithm: fixed_window}}]\n")
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: '%s', budget: 5s}\ntracing: {endpoint: 'http://%s', sample: 1}\n",
+		rules, redistest.Start(t).URL(), collector.Addr), "OTEL_RESOURCE_ATTRIBUTES=zone=a")
+	client := p.client(t)
+	const ask = "user=canary-5319"
+	for i, want := range []string{"OK", "OVER_LIMIT"} {
+		if got := askTraced(t, client, "01", ask); !strings.HasPrefix(got, want+":") {
+			t.Fatalf("request %d: %s", i, got)
+		}
+	}
+	askTraced(t, client, "00", ask)                    // who asks does not trace it
+	rlstest.Answer(t.Context(), client, "d", "user=x") // a trace of its own
+	rlstest.Answer(t.Context(), client, "", "user=x")  // an error
+	for _, path := range []string{"/canary-5319", "/v1/auth"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.http+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{
+			"Traceparent": "00-" + aTrace + "-" + aParent + "-01", "X-User": "canary", "X-Forwarded-Method": "POST", "X-Forwarded-Uri": "/posts/canary", "X-Forwarded-Host": "h", "X-Forwarded-For": "192.0.2.1",
+		} {
+			req.Header.Set(name, value)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	p.end(t)
+
+	below, requests := map[string]*tracepb.Span{}, []*tracepb.Span{}
+	for _, s := range collector.Spans() {
+		if s.GetName() == "store" {
+			below[string(s.GetParentSpanId())] = s
+		} else {
+			requests = append(requests, s)
+		}
+	}
+	if len(requests) != 6 || len(below) != 4 {
+		t.Fatalf("%d spans of requests and %d of the store: %v", len(requests), len(below), collector.Spans())
+	}
+	const rpc = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+	for i, want := range []struct{ name, parent, outcome, deniedBy, code, status, rule string }{
+		{rpc, aParent, "allowed", "", "0", "", "d/user allowed store"},
+		{rpc, aParent, "denied", "d/user", "0", "", "d/user denied store"},
+		{rpc, "", "allowed", "", "0", "", "d/user allowed store"},
+		{rpc, "", "", "", "3", "InvalidArgument", ""},
+		{"GET", aParent, "", "", "", "", ""},
+		{"/v1/auth", aParent, "", "posts", "", "", "posts denied store"},
+	} {
+		s := requests[i]
+		rule := ""
+		for _, e := range s.GetEvents() {
+			on := &tracepb.Span{Attributes: e.GetAttributes()}
+			rule += strings.Join([]string{spanAttribute(on, "sluice.rule"), spanAttribute(on, "sluice.outcome"), spanAttribute(on, "sluice.source")}, " ")
+		}
+		got := struct{ name, parent, outcome, deniedBy, code, status, rule string }{
+			s.GetName(), hex.EncodeToString(s.GetParentSpanId()), spanAttribute(s, "sluice.outcome"), spanAttribute(s, "sluice.denied_by"),
+			spanAttribute(s, "rpc.grpc.status_code"), s.GetStatus().GetMessage(), rule,
+		}
+		if got != want || s.GetKind() != tracepb.Span_SPAN_KIND_SERVER || (want.parent != "") != (hex.EncodeToString(s.GetTraceId()) == aTrace) {
+			t.Errorf("request %d: got\n%+v, want\n%+v in %v", i, got, want, s)
+		}
+		store := below[string(s.GetSpanId())]
+		if (store != nil) != (want.rule != "") || store != nil && (string(store.GetTraceId()) != string(s.GetTraceId()) || spanAttribute(store, "sluice.store") != "redis") {
+			t.Errorf("request %d: the store's span is %v, the request's %v", i, store, s)
+		}
+	}
+	for i, want := range map[int]string{4: "404", 5: "429"} {
+		if got := spanAttribute(requests[i], "http.response.status_code"); got != want {
+			t.Errorf("the status is %s, want %s", got, want)
+		}
+	}
+	all := fmt.Sprint(collector.Traces())
+	if strings.Contains(all, "canary") {
+		t.Errorf("a key is told: %s", all)
+	}
+	for _, part := range []string{"service.name", "sluice", "service.version", "zone"} {
+		if !strings.Contains(all, part) {
+			t.Errorf("%s is not told: %s", part, all)
+		}
+	}
+}
+
+// The collector is spoken to by TLS, with headers that are read whenever something is sent.
+func TestServeTracesSecurely(t *testing.T) {
+	authority := certtest.New(t)
+	directory := t.TempDir()
+	in := func(name string) string { return filepath.Join(directory, name) }
+	own := authority.Issue(t, "localhost")
+	pair, err := tls.X509KeyPair(own.Cert, own.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	collector := otlptest.Start(t, grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}})))
+	_, port, _ := net.SplitHostPort(collector.Addr)
+	write(t, in("ca"), string(authority.PEM))
+	write(t, in("headers"), "# for the collector\nAuthorization: Bearer old\n")
+	p := startServe(t, fmt.Sprintf("tracing: {endpoint: 'https://localhost:%s', sample: 1, headers_file: %q, tls: {ca: %q}}\n", port, in("headers"), in("ca")))
+	rlstest.Answer(t.Context(), p.client(t), "demo", "remote_address=10.0.0.1")
+	write(t, in("headers"), "# for the collector\nAuthorization: Bearer new\n")
+	p.end(t)
+	if got := collector.Header("authorization"); len(collector.Spans()) != 1 || len(got) != 1 || got[0] != "Bearer new" {
+		t.Errorf("%d spans with %v", len(collector.Spans()), got)
+	}
+
+	file := in("sluice.yaml")
+	write(t, in("headers"), "Bearer secret\n")
+	write(t, file, fmt.Sprintf("tracing: {endpoint: 'http://h', headers_file: %q}\n", in("headers")))
+	if code, _, stderr := sluiceRun(t, "serve", "--config", file); code != exitWrong || !strings.Contains(stderr, "headers:1: write name: value") || strings.Contains(stderr, "secret") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+// A collector that is away, and one that never answers, cost requests nothing: more are asked than wait to be told. Both
+// leave the service to end by itself.
+func TestServeCollectorAway(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	go func() {
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
+		}
+	}()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	for name, address := range map[string]string{"away": gone.Addr().String(), "silent": silent.Addr().String()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ntracing: {endpoint: 'http://%s', sample: 1}\n",
+				rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n"), address))
+			client := p.client(t)
+			req, err := rlstest.Ask("d", "k=v")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := startLoad(t, func(ctx context.Context) error {
+				_, err := client.ShouldRateLimit(ctx, req)
+				return err
+			})
+			l.more(t, 8000)
+			l.end()
+			// Had they waited for room among what is to be sent, the collector would have had to fail six times by now, which
+			// takes it half a minute.
+			if n := strings.Count(strings.Join(p.log(), "\n"), "the collector did not take"); n > 3 {
+				t.Errorf("requests waited for the collector, which failed %d times", n)
+			}
+			p.end(t)
+			if all := strings.Join(p.log(), "\n"); !strings.Contains(all, "the collector did not take all") || len(p.log()) > 20 {
+				t.Errorf("the log says %s", all)
+			}
+		})
+	}
+}
+
+// Metrics are sent too, with the names that Prometheus sees, once more when the service ends. Keys are never told.
+func TestServeSendsMetrics(t *testing.T) {
+	collector := otlptest.Start(t)
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nmetrics: {otlp: {endpoint: 'http://%s', interval: 1h}}\n",
+		rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 2}}\n"), collector.Addr))
+	client := p.client(t)
+	for range 5 {
+		rlstest.Answer(t.Context(), client, "d", "user=canary-5319")
+	}
+	p.end(t)
+	if got := collector.Sum("sluice_decisions_total", "rule", "d/user"); got != 5 {
+		t.Errorf("%v decisions were sent", got)
+	}
+	if got := collector.Sum("sluice_decisions_total", "result", "denied"); got != 3 {
+		t.Errorf("%v denials were sent", got)
+	}
+	all := fmt.Sprint(collector.Metrics())
+	for _, part := range []string{"sluice_rule_limit", "sluice_decision_duration_seconds", "service.name"} {
+		if !strings.Contains(all, part) {
+			t.Errorf("%s is not sent", part)
+		}
+	}
+	if strings.Contains(all, "canary") {
+		t.Errorf("a key is sent: %s", all)
+	}
+}
+
+// Without a collector nothing stands between a request and its handler.
+func TestServeWithoutTraces(t *testing.T) {
+	s := &service{cfg: config.Default()}
+	if err := s.openTelemetry(); err != nil || s.traces != nil || s.sent != nil {
+		t.Errorf("%v, %v, %v", s.traces, s.sent, err)
+	}
+	if events := s.traces.Events(); events.Decided != nil {
+		t.Error("decisions are told to nobody")
+	}
+}

@@ -1,0 +1,23 @@
+package logging
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// What a denial costs that is not written, which nearly all are under a flood.
+func BenchmarkDenialLeftOut(b *testing.B) {
+	log, _ := New(io.Discard, Options{})
+	d := NewDenials(log, DenialOptions{PerSecond: 1, Parts: func(*sluice.Rule, string) []rules.KeyPart { return nil }})
+	t := sluice.Take{Rule: sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1)})), Key: "k", Cost: 1}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			d.Denied(context.Background(), t, sluice.Decision{})
+		}
+	})
+}

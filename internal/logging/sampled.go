@@ -1,0 +1,88 @@
+package logging
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// pace admits so many at once and then one every so often, and counts those that it does not. It costs a clock and an
+// atomic operation.
+type pace struct {
+	start  time.Time
+	every  time.Duration
+	burst  int64
+	next   atomic.Int64 // when those that were admitted have worn off, from start
+	missed atomic.Int64
+}
+
+func (p *pace) init(burst int64, every time.Duration) {
+	p.start, p.burst, p.every = time.Now(), burst, every
+}
+
+// take tells whether one more is admitted, and if so how many were not since the last that was.
+func (p *pace) take() (missed int64, ok bool) {
+	now := int64(time.Since(p.start))
+	for {
+		old := p.next.Load()
+		next := max(old, now) + int64(p.every)
+		if next-now > p.burst*int64(p.every) {
+			p.missed.Add(1)
+			return 0, false
+		}
+		if p.next.CompareAndSwap(old, next) {
+			return p.missed.Swap(0), true
+		}
+	}
+}
+
+// What a complaint may be written: all the faults of a file at once, but not a line for each request that fails.
+const (
+	complaints     = 30
+	complaintEvery = 5 * time.Second
+	slots          = 64
+)
+
+// sampled leaves out lines of a message that was written too often.
+type sampled struct {
+	slog.Handler
+	seed  maphash.Seed
+	slots *[slots]pace // by message; some share one
+}
+
+// Sampled returns a handler that writes each message 30 times at once and then every five seconds, with the number of
+// lines that were left out as "suppressed". Level info is not sampled.
+func Sampled(h slog.Handler) slog.Handler {
+	s := sampled{h, maphash.MakeSeed(), new([slots]pace)}
+	for i := range s.slots {
+		s.slots[i].init(complaints, complaintEvery)
+	}
+	return s
+}
+
+func (s sampled) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelInfo && r.Level < slog.LevelWarn {
+		return s.Handler.Handle(ctx, r)
+	}
+	missed, ok := s.slots[maphash.String(s.seed, r.Message)%slots].take()
+	if !ok {
+		return nil
+	}
+	if missed > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Int64("suppressed", missed))
+	}
+	return s.Handler.Handle(ctx, r)
+}
+
+func (s sampled) WithAttrs(attrs []slog.Attr) slog.Handler {
+	s.Handler = s.Handler.WithAttrs(attrs)
+	return s
+}
+
+func (s sampled) WithGroup(name string) slog.Handler {
+	s.Handler = s.Handler.WithGroup(name)
+	return s
+}

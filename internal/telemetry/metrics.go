@@ -1,0 +1,49 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"google.golang.org/grpc"
+)
+
+// Metrics sends what Prometheus would see. Nil sends nothing.
+type Metrics struct {
+	conn     *grpc.ClientConn
+	provider *sdk.MeterProvider
+}
+
+// NewMetrics sends metrics to a collector every so often. The collector need not be there yet.
+func NewMetrics(c Collector, every time.Duration, from prometheus.Gatherer) (*Metrics, error) {
+	conn, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	exporter, err := otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithGRPCConn(conn), otlpmetricgrpc.WithTimeout(sendTimeout))
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	about, err := c.resource(ctx)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	reader := sdk.NewPeriodicReader(exporter, sdk.WithInterval(every), sdk.WithTimeout(sendTimeout),
+		sdk.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(from))))
+	return &Metrics{conn: conn, provider: sdk.NewMeterProvider(sdk.WithResource(about), sdk.WithReader(reader))}, nil
+}
+
+// Close sends the metrics once more, for at most a few seconds.
+func (m *Metrics) Close(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	return errors.Join(m.provider.Shutdown(ctx), m.conn.Close())
+}

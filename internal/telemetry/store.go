@@ -1,0 +1,61 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Store traces calls to a store that asks servers, if they are part of a request that is traced. The store that is returned
+// can do what the one that is given can.
+func (t *Traces) Store(s sluice.Store, kind string) sluice.Store {
+	remote, ok := s.(sluice.Remote)
+	if t == nil || !ok {
+		return s
+	}
+	traced := tracedStore{remote, t.tracer, trace.WithAttributes(attribute.String("sluice.store", kind))}
+	keys, resets := s.(sluice.Keys)
+	lister, lists := s.(sluice.Lister)
+	switch {
+	case resets && lists:
+		return struct {
+			tracedStore
+			sluice.Keys
+			sluice.Lister
+		}{traced, keys, lister}
+	case resets:
+		return struct {
+			tracedStore
+			sluice.Keys
+		}{traced, keys}
+	}
+	return traced
+}
+
+type tracedStore struct {
+	sluice.Remote
+	tracer trace.Tracer
+	kind   trace.SpanStartEventOption
+}
+
+func (s tracedStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	if !trace.SpanFromContext(ctx).IsRecording() {
+		return s.Remote.Apply(ctx, takes, out)
+	}
+	ctx, span := s.tracer.Start(ctx, "store", trace.WithSpanKind(trace.SpanKindClient), s.kind)
+	defer span.End()
+	span.SetAttributes(attribute.Int("sluice.takes", len(takes)))
+	err := s.Remote.Apply(ctx, takes, out)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		span.SetStatus(codes.Error, "not in time")
+	case err != nil: // the log has its text
+		span.SetStatus(codes.Error, "failed")
+	}
+	return err
+}
