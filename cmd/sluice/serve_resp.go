@@ -57,6 +57,14 @@ func (s *service) listenRESP(to *server.Config) error {
 	return nil
 }
 
+// keyedRules are those of no file, whose clients bring key and limit.
+func (s *service) keyedRules() []*sluice.Rule {
+	if s.cfg.RESP.Address == config.Off {
+		return nil
+	}
+	return []*sluice.Rule{sluice.Must(sluice.NewRule(sluice.Rule{Name: resp.RuleName, Limit: sluice.PerSecond(1)}))}
+}
+
 // countRESP counts what Redis clients ask.
 func (s *service) countRESP() func(resp.Counts) {
 	const allowed, limited, other, faulty = "allowed", "limited", "ok", "error"

@@ -316,11 +316,43 @@ func TestServeRESPMetrics(t *testing.T) {
 	for _, want := range []string{
 		`sluice_requests_total{code="allowed",protocol="resp"} 1`, `sluice_requests_total{code="limited",protocol="resp"} 2`,
 		`sluice_requests_total{code="ok",protocol="resp"} `, `sluice_requests_total{code="error",protocol="resp"} 1`,
-		`sluice_decisions_total{result="denied",rule="other",source="store"} 2`,
+		`sluice_decisions_total{result="denied",rule="resp",source="store"} 2`,
 	} {
 		if !strings.Contains(got, "\n"+want) {
 			t.Errorf("there is no %s in\n%s", want, got)
 		}
+	}
+}
+
+// What Redis clients spend can be seen, forgiven and blocked like anything else.
+func TestServeRESPOperators(t *testing.T) {
+	p, port := startRESP(t, "", "")
+	throttle := func() string { return redisCLI(t, "", "-p", port, "CL.THROTTLE", "ada", "0", "1", "3600") }
+	post := func(path, body string) string {
+		resp, err := http.Post("http://"+p.admin+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %s, %v", path, resp.Status, b, err)
+		}
+		return string(b)
+	}
+	first, second := throttle(), throttle()
+	post("/v1/reset", `{"rule":"resp","key":{"key":"ada"}}`)
+	forgiven := throttle()
+	post("/v1/reset", `{"rule":"resp","key":{"key":"ada"}}`)
+	post("/v1/block", `{"rule":"resp","key":{"key":"ada"},"for":"1h"}`)
+	blocked := throttle()
+	for i, got := range []string{first, second, forgiven, blocked} {
+		if want := []string{"0", "1", "0", "1"}[i]; !strings.HasPrefix(got, want+"\n") {
+			t.Errorf("answer %d: %q, want %s first", i, got, want)
+		}
+	}
+	if got := post("/v1/peek", `{"rule":"resp","key":{"key":"ada"}}`); !strings.Contains(got, `"blocked_s":`) {
+		t.Errorf("operators see %s", got)
 	}
 }
 

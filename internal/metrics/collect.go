@@ -68,6 +68,11 @@ func (m *Metrics) collectRules(out chan<- prometheus.Metric) {
 		gauge(out, windowDesc, r.Limit.Window.Seconds(), r.Name)
 		gauge(out, burstDesc, float64(r.Limit.Params().Limit()), r.Name)
 	}
+	for _, r := range t.keyed {
+		c := t.byName[r.Name]
+		c.collect(out, r.Name, false)
+		gauge(out, peakDesc, c.peakUse(turn), r.Name)
+	}
 	if t.byName[otherRule] == nil {
 		m.other.collect(out, otherRule, false)
 	}

@@ -28,6 +28,7 @@ import (
 type Config struct {
 	Version string
 	Rules   func() *rules.Set // that are live; it is asked again when they may have changed
+	Keyed   []*sluice.Rule    // others that count; their limits come with what is asked
 	Loaded  func() Loaded     // how the rules were last read; nil: they never change
 	Keys    func() int        // that the store keeps; nil: it cannot tell
 	Servers func() int        // of the store; nil: it has none

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,7 @@ type ruleTable struct {
 	byRule map[*sluice.Rule]*counters
 	byName map[string]*counters
 	rules  []*sluice.Rule // in the order of the configuration, no name twice
+	keyed  []*sluice.Rule // no name of rules
 	other  *counters
 }
 
@@ -73,7 +75,7 @@ func (m *Metrics) refresh() *ruleTable {
 	t := &ruleTable{
 		set: set, byRule: make(map[*sluice.Rule]*counters, len(all)), byName: make(map[string]*counters, len(all)), other: m.other,
 	}
-	for _, r := range all {
+	for i, r := range slices.Concat(all, m.cfg.Keyed) {
 		c := t.byName[r.Name]
 		if c == nil {
 			if c = old.byName[r.Name]; c == nil {
@@ -83,7 +85,11 @@ func (m *Metrics) refresh() *ruleTable {
 				c = m.other // or two series would have one name
 			}
 			t.byName[r.Name] = c
-			t.rules = append(t.rules, r)
+			if i < len(all) {
+				t.rules = append(t.rules, r)
+			} else {
+				t.keyed = append(t.keyed, r)
+			}
 		}
 		t.byRule[r] = c
 	}
@@ -161,9 +167,11 @@ type RuleCounts struct {
 // PerRule lists the rules in the order of the configuration, and then "other" if there was any.
 func (m *Metrics) PerRule() []RuleCounts {
 	t := m.refresh()
-	all := make([]RuleCounts, 0, len(t.rules)+1)
-	for _, r := range t.rules {
-		all = append(all, t.byName[r.Name].sum(r.Name))
+	all := make([]RuleCounts, 0, len(t.rules)+len(t.keyed)+1)
+	for _, rules := range [][]*sluice.Rule{t.rules, t.keyed} {
+		for _, r := range rules {
+			all = append(all, t.byName[r.Name].sum(r.Name))
+		}
 	}
 	if o := m.other.sum(otherRule); t.byName[otherRule] == nil && o != (RuleCounts{Name: otherRule}) {
 		all = append(all, o)
