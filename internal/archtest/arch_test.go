@@ -102,6 +102,10 @@ var mayImport = map[string][]string{
 	"examples/llmtokens": {anyPublic},
 	"examples/waiting":   {anyPublic},
 
+	// Load on servers, and its report.
+	"internal/load":     {},
+	"internal/loadpage": {"internal/load"},
+
 	"internal/archtest": {},
 	"internal/doctest":  {},
 }
@@ -171,6 +175,7 @@ var neverReach = map[string][]ban{
 	}),
 	"internal/xdsrules":   slices.Concat(stores, suite, edges),
 	"internal/envoystats": slices.Concat(stores, suite, edges, ruleSets),
+	"internal/load":       slices.Concat(stores, suite, edges, ruleSets, weight),
 	"grpclimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "./httplimit", why: "edges do not know each other"},
 	}),
