@@ -54,7 +54,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.AddCommand(
 		checkCommand(), testCommand(), explainCommand(), limitsCommand(),
-		fmtCommand(), schemaCommand(), serveCommand(), ratelimitCommand(), demoCommand(), versionCommand(),
+		fmtCommand(), schemaCommand(), serveCommand(), benchCommand(), ratelimitCommand(), demoCommand(), versionCommand(),
 	)
 	root.SetOut(stdout) // before the commands that ask for it when they are made
 	root.SetErr(stderr)

@@ -23,8 +23,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/rlstest"
 )
 
-// load asks from several goroutines until it is stopped.
-type load struct {
+// askers ask from several goroutines until they are stopped.
+type askers struct {
 	asked   atomic.Int64
 	stop    context.CancelFunc
 	workers sync.WaitGroup
@@ -32,10 +32,10 @@ type load struct {
 }
 
 // startLoad asks again and again. A request that fails fails the test.
-func startLoad(t *testing.T, ask func(ctx context.Context) error) *load {
+func startLoad(t *testing.T, ask func(ctx context.Context) error) *askers {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{stop: cancel, steps: make(chan struct{}, 1)}
+	l := &askers{stop: cancel, steps: make(chan struct{}, 1)}
 	for range 4 {
 		l.workers.Go(func() {
 			for ctx.Err() == nil {
@@ -55,13 +55,13 @@ func startLoad(t *testing.T, ask func(ctx context.Context) error) *load {
 	return l
 }
 
-func (l *load) end() {
+func (l *askers) end() {
 	l.stop()
 	l.workers.Wait()
 }
 
 // more waits until so many more requests were answered, or one failed.
-func (l *load) more(t *testing.T, n int64) {
+func (l *askers) more(t *testing.T, n int64) {
 	t.Helper()
 	for until := l.asked.Load() + n; l.asked.Load() < until && !t.Failed(); {
 		<-l.steps

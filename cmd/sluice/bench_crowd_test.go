@@ -1,0 +1,29 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// Twenty times as many callers as it takes to keep a service busy are all answered, and each key gets what it may have: no
+// more, no less.
+func TestBenchCrowd(t *testing.T) {
+	const limit, keys, callers, requests = 7, 50, 20 * 16, 1600
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\n",
+		rulesDir(t, fmt.Sprintf("  - {key: k, rate_limit: {unit: year, requests_per_unit: %d}}\n", limit))))
+	for name, args := range map[string][]string{
+		"rls": {"rls://" + p.grpc, "--domain", "d", "--descriptor", fmt.Sprintf("k=grpc{1..%d}", keys)},
+	} {
+		args = append([]string{"bench"}, args...)
+		args = append(args, "-o", "json", "--timeout", "1m", "--callers", fmt.Sprint(callers), "-n", fmt.Sprint(requests))
+		code, out, stderr := sluiceRun(t, args...)
+		var r benchReport
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFine {
+			t.Fatalf("%s: exit %d, %v: %s%s", name, code, err, out, stderr)
+		}
+		if r.Requests != requests || r.Errors != 0 || r.Allowed != limit*keys || r.Denied != requests-limit*keys {
+			t.Errorf("%s: %d requests, %d allowed, %d denied, %d errors, %v", name, r.Requests, r.Allowed, r.Denied, r.Errors, r.Reasons)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/load"
+)
+
+// benchProgress shows how far a load is: a bar on a terminal, a line now and then elsewhere.
+type benchProgress struct {
+	w        io.Writer
+	terminal bool
+	plan     *load.Plan
+	told     time.Duration
+}
+
+const (
+	progressWidth = 24
+	plainEvery    = 5 * time.Second
+)
+
+func newBenchProgress(w io.Writer, p *load.Plan) *benchProgress {
+	b := &benchProgress{w: w, plan: p}
+	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" {
+		info, err := f.Stat()
+		b.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return b
+}
+
+func (b *benchProgress) tell(p load.Progress) {
+	if p.Elapsed < b.told { // warm-up is over
+		b.told = 0
+	}
+	done, phase := b.share(p), ""
+	if p.Warmup {
+		phase = "warming up, "
+	}
+	text := fmt.Sprintf("%s%v, %.0f/s, p99 %v, %d allowed, %d denied, %d errors",
+		phase, p.Elapsed.Round(time.Second), p.PerSecond, load.Round(p.P99), p.Allowed, p.Denied, p.Failed)
+	switch {
+	case b.terminal:
+		full := min(progressWidth, int(done*progressWidth))
+		fmt.Fprintf(b.w, "\r\x1b[K[%s%s] %s", strings.Repeat("=", full), strings.Repeat(" ", progressWidth-full), text)
+	case p.Elapsed-b.told >= plainEvery:
+		b.told = p.Elapsed
+		fmt.Fprintf(b.w, "sluice bench: %s\n", text)
+	}
+}
+
+// share is how much is done, from 0 to 1.
+func (b *benchProgress) share(p load.Progress) float64 {
+	if p.Warmup {
+		return p.Elapsed.Seconds() / b.plan.Warmup.Seconds()
+	}
+	share := p.Elapsed.Seconds() / b.plan.Duration.Seconds()
+	if b.plan.Requests > 0 {
+		share = max(share, float64(p.Allowed+p.Denied+p.Failed)/float64(b.plan.Requests))
+	}
+	return share
+}
+
+// end clears the bar.
+func (b *benchProgress) end() {
+	if b.terminal {
+		fmt.Fprint(b.w, "\r\x1b[K")
+	}
+}

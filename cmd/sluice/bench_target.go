@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/sluiceproject/sluice/internal/load"
+)
+
+// aimed is a target that is being made of a URL and flags.
+type aimed struct {
+	f        *benchFlags
+	url      *url.URL
+	full     load.Pattern // the URL with its ranges
+	patterns load.Patterns
+}
+
+// protocol is what the target speaks.
+func (a *aimed) protocol() string {
+	switch a.url.Scheme {
+	case "http", "https":
+		return "http"
+	case "redis", "rediss":
+		return "redis"
+	}
+	return "rls"
+}
+
+// secure tells whether it speaks TLS.
+func (a *aimed) secure() bool {
+	return a.url.Scheme == "https" || a.url.Scheme == "rediss" || a.url.Scheme == "rlss"
+}
+
+// parse reads the URL, and refuses hosts that are not this one.
+func (a *aimed) parse(ctx context.Context, target string) (err error) {
+	switch scheme, _, _ := strings.Cut(target, "://"); scheme {
+	case "http", "https", "redis", "rediss", "rls", "rlss":
+	default:
+		return errors.New("write rls://HOST:PORT, http://HOST:PORT/PATH or redis://HOST:PORT")
+	}
+	if a.f.keys == 0 && strings.HasPrefix(target, "redis") {
+		a.patterns.Keys = 100
+	}
+	if a.full, err = a.patterns.Parse(target); err != nil {
+		return err
+	}
+	if a.url, err = url.Parse(a.full.Text(0)); err != nil {
+		return err
+	}
+	if other, err := url.Parse(a.full.Text(a.patterns.Count() - 1)); err != nil || other.Host != a.url.Host {
+		return errors.New("one server is asked: write ranges behind its address")
+	}
+	if a.url.Hostname() == "" {
+		return errors.New("it has no host")
+	}
+	if a.protocol() != "http" {
+		switch {
+		case a.url.Port() == "":
+			return fmt.Errorf("write the port too, such as %s://%s:8081", a.url.Scheme, a.url.Hostname())
+		case a.url.User != nil:
+			return errors.New("write the password to a file, and its name behind --password-file: others can see what commands are called with")
+		case strings.Trim(a.url.Path, "/") != "" || a.url.RawQuery != "":
+			return fmt.Errorf("write the address alone: %s://%s", a.url.Scheme, a.url.Host)
+		}
+	}
+	return a.local(ctx)
+}
+
+func (a *aimed) local(ctx context.Context) error {
+	if a.f.allowRemote {
+		return nil
+	}
+	local, err := load.Loopback(ctx, a.url)
+	if err != nil {
+		return err
+	}
+	if !local {
+		return errors.New("that is not this machine. If you may put load on it, add --allow-remote")
+	}
+	return nil
+}
+
+// connect makes the target.
+func (a *aimed) connect(ctx context.Context) (load.Target, error) {
+	secure, err := a.tls()
+	if err != nil {
+		return nil, err
+	}
+	if a.f.pipeline > 1 && a.protocol() != "redis" {
+		return nil, errors.New("--pipeline is for redis: use more --callers")
+	}
+	var connect func() (load.Target, error)
+	switch a.protocol() {
+	case "http":
+		connect, err = a.http(ctx, secure)
+	case "redis":
+		connect, err = a.redis(ctx, secure)
+	default:
+		connect, err = a.rls(ctx, secure)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if a.f.keys > 0 && !a.patterns.UsesKey() {
+		return nil, errors.New("--keys: write {key} where the number of the key should be")
+	}
+	return connect()
+}
+
+func (a *aimed) tls() (*tls.Config, error) {
+	if !a.secure() {
+		if a.f.ca != "" {
+			return nil, fmt.Errorf("--ca: %s:// is without TLS", a.url.Scheme)
+		}
+		return nil, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.url.Hostname()}
+	if a.f.ca == "" {
+		return cfg, nil
+	}
+	b, err := os.ReadFile(a.f.ca)
+	if err != nil {
+		return nil, fmt.Errorf("--ca: %w", err)
+	}
+	cfg.RootCAs = x509.NewCertPool()
+	if !cfg.RootCAs.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("--ca %s: there is no certificate in it: it must be PEM", a.f.ca)
+	}
+	return cfg, nil
+}
+
+func (a *aimed) rls(ctx context.Context, secure *tls.Config) (func() (load.Target, error), error) {
+	cfg := load.RLS{URL: a.url, TLS: secure, Connections: a.f.connections, Domain: a.f.domain}
+	if a.f.cost != 1 {
+		cfg.Hits = uint32(a.f.cost)
+	}
+	if cfg.Domain == "" || len(a.f.descriptors) == 0 {
+		return nil, errors.New("say what to ask about, for example: --domain demo --descriptor 'remote_address=10.0.0.{1..100}'")
+	}
+	for _, text := range a.f.descriptors {
+		entries, err := descriptorPairs(text)
+		if err != nil {
+			return nil, err
+		}
+		var d []load.Entry
+		for _, e := range entries {
+			var patterns [2]load.Pattern
+			for i := range e {
+				if patterns[i], err = a.patterns.Parse(e[i]); err != nil {
+					return nil, err
+				}
+			}
+			d = append(d, load.Entry{Key: patterns[0], Value: patterns[1]})
+		}
+		cfg.Descriptors = append(cfg.Descriptors, d)
+	}
+	return func() (load.Target, error) { return load.NewRLS(ctx, cfg) }, nil
+}
+
+// descriptorPairs reads key=value,key=value.
+func descriptorPairs(text string) (all [][2]string, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--descriptor %q: write key=value, or key=value,key=value for one of several entries", text)
+		}
+		all = append(all, [2]string{key, value})
+	}
+	return all, nil
+}
+
+func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (load.Target, error), error) {
+	cfg := load.RESP{URL: a.url, TLS: secure, Burst: a.f.burst, Count: a.f.count, Period: a.f.period, Quantity: a.f.cost}
+	if cfg.Burst < 0 || cfg.Count < 1 || cfg.Period < 1 {
+		return nil, errors.New("--burst, --count and --period: write positive numbers, such as --burst 10 --count 100 --period 60")
+	}
+	if a.f.passwordFile != "" {
+		b, err := os.ReadFile(a.f.passwordFile)
+		if err != nil {
+			return nil, fmt.Errorf("--password-file: %w", err)
+		}
+		cfg.Password = string(bytes.TrimRight(b, "\r\n"))
+	}
+	var err error
+	cfg.Key, err = a.patterns.Parse(a.f.key)
+	return func() (load.Target, error) { return load.NewRESP(ctx, cfg) }, err
+}
+
+func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (load.Target, error), error) {
+	cfg := load.HTTP{URL: a.url, Full: a.full, TLS: secure, Callers: a.f.callers, Method: a.f.method}
+	body, err := a.body()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Method == "" {
+		cfg.Method = http.MethodGet
+		if body != "" {
+			cfg.Method = http.MethodPost
+		}
+	}
+	if !httpguts.ValidHeaderFieldName(cfg.Method) { // both are tokens
+		return nil, fmt.Errorf("-X %q: write a method, such as POST", cfg.Method)
+	}
+	typed := false
+	for _, line := range a.f.headers {
+		name, value, ok := strings.Cut(line, ":")
+		name, value = http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value)
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return nil, fmt.Errorf("-H %q: write 'Name: value'", line)
+		}
+		h := load.Header{Name: name}
+		if h.Value, err = a.patterns.Parse(value); err != nil {
+			return nil, err
+		}
+		cfg.Headers = append(cfg.Headers, h)
+		typed = typed || name == "Content-Type"
+	}
+	if cfg.Body, err = a.patterns.Parse(body); err != nil {
+		return nil, err
+	}
+	if !typed && json.Valid([]byte(cfg.Body.Text(0))) {
+		plain, _ := (&load.Patterns{}).Parse("application/json")
+		cfg.Headers = append(cfg.Headers, load.Header{Name: "Content-Type", Value: plain})
+	}
+	return func() (load.Target, error) { return load.NewHTTP(ctx, cfg) }, nil
+}
+
+// body is that of --body, or what Sluice's check API takes if there are descriptors.
+func (a *aimed) body() (string, error) {
+	if len(a.f.descriptors) == 0 {
+		file, ok := strings.CutPrefix(a.f.body, "@")
+		if !ok {
+			return a.f.body, nil
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("--body: %w", err)
+		}
+		return string(b), nil
+	}
+	if a.f.body != "" || a.f.domain == "" {
+		return "", errors.New("write --domain and --descriptor for Sluice's check API, or --body for any")
+	}
+	type entry struct {
+		Key   string `json:"key"`
+		Value string `json:"value"`
+	}
+	ask := struct {
+		Domain      string    `json:"domain"`
+		Descriptors [][]entry `json:"descriptors"`
+		Cost        int64     `json:"cost"`
+	}{Domain: a.f.domain, Cost: a.f.cost}
+	for _, text := range a.f.descriptors {
+		pairs, err := descriptorPairs(text)
+		if err != nil {
+			return "", err
+		}
+		var d []entry
+		for _, p := range pairs {
+			d = append(d, entry{p[0], p[1]})
+		}
+		ask.Descriptors = append(ask.Descriptors, d)
+	}
+	b, err := json.Marshal(ask)
+	return string(b), err
+}

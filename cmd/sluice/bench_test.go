@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/load"
+)
+
+// paced answers in virtual time: one in three requests is denied, and every hundredth takes long.
+type paced struct{ asked atomic.Int64 }
+
+func (p *paced) Dial(context.Context) (load.Caller, error) { return p, nil }
+func (p *paced) Close() error                              { return nil }
+
+func (p *paced) Ask(ctx context.Context, keys []int64, answered func(load.Answer)) error {
+	for range keys {
+		n := p.asked.Add(1)
+		took := time.Duration(n%7+1) * 301 * time.Microsecond
+		if n%100 == 0 {
+			took = 80 * time.Millisecond
+		}
+		select {
+		case <-time.After(took):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if n%250 == 0 {
+			return fmt.Errorf("read tcp 127.0.0.1:%d->127.0.0.1:8081: connection reset", n)
+		}
+		a := load.Answer{Kind: load.Allowed, Code: "OK"}
+		if n%3 == 0 {
+			a = load.Answer{Kind: load.Denied, Code: "OVER_LIMIT"}
+		}
+		answered(a)
+	}
+	return nil
+}
+
+// The reports are as in testdata/bench; go test -update writes them.
+func TestBenchReports(t *testing.T) {
+	for name, plan := range map[string]load.Plan{
+		"closed": {Callers: 1, Requests: 1000},
+		"open":   {Callers: 1, Requests: 1000, Rate: 450},
+	} {
+		var text, js bytes.Buffer
+		synctest.Test(t, func(t *testing.T) {
+			b := &benched{name: "rls://127.0.0.1:8081", protocol: "rls", plan: plan, keys: 100, conns: 4, zipf: name == "open"}
+			b.plan.Target, b.plan.Timeout = new(paced), time.Second
+			var err error
+			if b.result, err = load.Run(t.Context(), b.plan); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range []string{"p99<5ms", "errors<1%", "denied>0"} {
+				th, err := load.ParseThreshold(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.verdicts = append(b.verdicts, th.Check(b.result))
+			}
+			if err := b.write(&text); err != nil {
+				t.Fatal(err)
+			}
+			report := b.json()
+			report.Series = report.Series[:min(2, len(report.Series))]
+			if err := writeJSON(&js, report); err != nil {
+				t.Fatal(err)
+			}
+		})
+		for file, got := range map[string]string{name + ".text": text.String(), name + ".json": js.String()} {
+			file = filepath.Join("testdata", "bench", file)
+			if *update {
+				write(t, file, got)
+			} else if want := read(t, file); got != want {
+				t.Errorf("%s differs; go test -update writes what it is now:\n%s", file, difference(want, got))
+			}
+		}
+	}
+}
+
+// The service's demo rules allow five requests for each address, and no more, over any number of callers.
+func TestBenchServe(t *testing.T) {
+	p := startServe(t, "logging: {level: info}\n")
+	page := filepath.Join(t.TempDir(), "report.html")
+	const keys = 20
+	args := []string{
+		"bench", "rls://" + p.grpc, "--domain", "demo", "--descriptor", fmt.Sprintf("remote_address=10.0.0.{1..%d}", keys),
+		"--requests", "2000", "--callers", "16",
+	}
+	code, out, stderr := sluiceRun(t, append(args, "-o", "json", "--html", page, "--threshold", "errors<1", "--threshold", "denied>0")...)
+	var r benchReport
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFine {
+		t.Fatalf("exit %d, %v: %s%s", code, err, out, stderr)
+	}
+	// A minute may end in between.
+	if r.Requests != 2000 || r.Errors != 0 || r.Allowed+r.Denied != 2000 || r.Allowed != 5*keys && r.Allowed != 10*keys {
+		t.Errorf("%+v", r)
+	}
+	if r.Loop != "closed" || r.Keys != keys || r.Callers != 16 || r.Connections != 4 || len(r.Thresholds) != 2 || r.Latency["p99"] <= 0 {
+		t.Errorf("%+v", r)
+	}
+	if text := read(t, page); !strings.Contains(text, "<svg") || !strings.Contains(text, p.grpc) {
+		t.Errorf("the page is\n%s", text)
+	}
+	code, out, _ = sluiceRun(t, append(args, "--rate", "20000", "--threshold", "errors<1", "--threshold", "denied<1")...)
+	if code != exitFindings || !strings.Contains(out, "✓ errors<1") || !strings.Contains(out, "✗ denied<1") || !strings.Contains(out, "open loop") {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+}
+
+func TestBenchHTTP(t *testing.T) {
+	var checks, others atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		var ask struct {
+			Domain      string
+			Descriptors [][]struct{ Key, Value string }
+			Cost        int
+		}
+		switch {
+		case r.URL.Path != "/v1/check":
+			if r.Method == "PUT" && r.Header.Get("X-User") == "u"+string(b) && r.Header.Get("Content-Type") == "application/json" {
+				others.Add(1)
+			}
+			w.WriteHeader(http.StatusTooManyRequests)
+		case json.Unmarshal(b, &ask) != nil, r.Method != "POST", r.Header.Get("Content-Type") != "application/json",
+			ask.Domain != "demo", len(ask.Descriptors) != 2, ask.Descriptors[0][1].Key != "b", ask.Cost != 2:
+			w.WriteHeader(http.StatusBadRequest)
+		default:
+			checks.Add(1)
+		}
+	}))
+	defer server.Close()
+	for _, test := range []struct {
+		args []string
+		want string
+		seen *atomic.Int64
+	}{
+		{[]string{"/v1/check", "--domain", "demo", "--descriptor", "a={1..9},b=c", "--descriptor", "d=e", "--cost", "2"}, `"200": 60`, &checks},
+		{[]string{"/me/{1..3}", "-X", "PUT", "-H", "X-User: u{key}", "--keys", "7", "--body", "{key}"}, `"429": 60`, &others},
+	} {
+		args := append([]string{"bench", server.URL + test.args[0], "-o", "json", "-n", "60", "--callers", "3"}, test.args[1:]...)
+		code, out, stderr := sluiceRun(t, args...)
+		if code != exitFine || !strings.Contains(out, test.want) || test.seen.Load() != 60 {
+			t.Errorf("%q: exit %d, the server saw %d:\n%s%s", args, code, test.seen.Load(), out, stderr)
+		}
+	}
+}
+
+// ctrl-C ends a load at once, with what was found so far.
+func TestBenchInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if asked.Add(1) == 100 {
+			interrupt()
+		}
+	}))
+	defer server.Close()
+	var stdout, stderr bytes.Buffer
+	code := run(ctx, []string{"bench", server.URL, "--duration", "1h", "--threshold", "allowed>=10"}, &stdout, &stderr)
+	if out := stdout.String(); code != exitFine || !strings.Contains(out, "Interrupted: these are the results so far") || !strings.Contains(out, "✓ allowed>=10") {
+		t.Errorf("exit %d:\n%s%s", code, out, stderr.String())
+	}
+}
+
+// Wrong use is told before anything is asked.
+func TestBenchWrongUse(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer server.Close()
+	local, rls := server.URL, "rls://127.0.0.1:1"
+	noCA := filepath.Join(t.TempDir(), "ca.pem")
+	write(t, noCA, "nothing")
+	for _, test := range []struct{ args, want string }{
+		{"", "say what to ask"},
+		{rls + " a=1 a=2 --descriptor a=0", "put quotes around them"},
+		{"127.0.0.1:8081", "write rls://HOST:PORT"},
+		{"ftp://127.0.0.1", "write rls://HOST:PORT"},
+		{"http://192.0.2.7/", "add --allow-remote"},
+		{"rls://192.0.2.7:8081 --domain d --descriptor a=b", "add --allow-remote"},
+		{"redis://192.0.2.7:6380", "add --allow-remote"},
+		{"http://:80/", "it has no host"},
+		{"http://127.0.0.{1..2}/", "one server is asked"},
+		{"rls://127.0.0.1 --domain d --descriptor a=b", "write the port too"},
+		{"redis://:secret@127.0.0.1:6380", "--password-file"},
+		{"redis://127.0.0.1:6380/0", "write the address alone"},
+		{rls, "--domain demo --descriptor"},
+		{rls + " --domain d --descriptor a", "write key=value"},
+		{rls + " --domain d --descriptor a=b --ca x", "is without TLS"},
+		{"rlss://127.0.0.1:1 --domain d --descriptor a=b --ca " + noCA, "must be PEM"},
+		{rls + " --domain d --descriptor a=b", "is the server running"},
+		{local + " --threshold p99", "write something like p99<5ms"},
+		{local + " --keys 5", "write {key} where"},
+		{local + " --pipeline 2", "use more --callers"},
+		{local + " --callers 0", "from 1 to 10000"},
+		{local + " --callers 20000", "from 1 to 10000"},
+		{local + " --duration 0s", "such as 10s"},
+		{local + " --rate -1", "requests a second"},
+		{local + " --distribution normal", "uniform or zipf"},
+		{local + " --descriptor a=b", "--domain and --descriptor"},
+		{local + " -H x", "write 'Name: value'"},
+		{local + " -X A@B", "write a method"},
+		{local + " --body @/nowhere/at/all", "no such file"},
+		{local + " --html /nowhere/at/all.html", "there is no directory /nowhere/at"},
+		{local + "/{key}", "--keys 1000"},
+		{"redis://" + strings.TrimPrefix(local, "http://") + " --count 0", "positive numbers"},
+	} {
+		code, out, stderr := sluiceRun(t, append([]string{"bench"}, strings.Fields(test.args)...)...)
+		if code != exitWrong || !strings.Contains(stderr, test.want) || out != "" {
+			t.Errorf("bench %s: exit %d, %s%s, want %q", test.args, code, out, stderr, test.want)
+		}
+	}
+	if asked.Load() > 0 {
+		t.Errorf("%d requests were sent", asked.Load())
+	}
+}
+
+// Progress is lines now and then for files, and nothing for short loads.
+func TestBenchProgress(t *testing.T) {
+	var b bytes.Buffer
+	p := newBenchProgress(&b, &load.Plan{Duration: 10 * time.Second, Warmup: time.Second})
+	p.tell(load.Progress{Warmup: true, Elapsed: time.Second, Allowed: 3})
+	for s := range 10 {
+		p.tell(load.Progress{Elapsed: time.Duration(s+1) * time.Second, Allowed: int64(s), Denied: 2, PerSecond: 7, P99: 1234567})
+	}
+	p.end()
+	want := "sluice bench: 5s, 7/s, p99 1.23ms, 4 allowed, 2 denied, 0 errors\n" +
+		"sluice bench: 10s, 7/s, p99 1.23ms, 9 allowed, 2 denied, 0 errors\n"
+	if b.String() != want {
+		t.Errorf("%s", b.String())
+	}
+	b.Reset()
+	p.terminal = true
+	p.tell(load.Progress{Elapsed: 5 * time.Second})
+	p.end()
+	if got := b.String(); !strings.Contains(got, "[============            ] 5s") || !strings.HasSuffix(got, "\r\x1b[K") {
+		t.Errorf("%q", got)
+	}
+}
+
+// The commands that the help and the documents show are right: nothing is wrong with them but that no server is there.
+func TestBenchCommandsAsShown(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := closed.Addr().String()
+	closed.Close()
+	shown := regexp.MustCompile(`(?m)^(?:\$ |    |  )?sluice (bench .*)$`)
+	local := regexp.MustCompile(`127\.0\.0\.1:\d+`)
+	for source, want := range map[string]int{"../../docs/load-testing.md": 5, "../../README.md": 1, "": 5} {
+		text := benchExample
+		if source != "" {
+			text = read(t, source)
+		}
+		found := shown.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", ""), -1)
+		if len(found) != want {
+			t.Errorf("%s shows %d commands, want %d", source, len(found), want)
+		}
+		for _, m := range found {
+			command, _, _ := strings.Cut(m[1], "   #")
+			args := words(t, local.ReplaceAllString(command, address))
+			for i, arg := range args {
+				if arg == "report.html" {
+					args[i] = filepath.Join(t.TempDir(), arg)
+				}
+			}
+			if code, _, stderr := sluiceRun(t, args...); code != exitWrong || !strings.Contains(stderr, "is the server running") {
+				t.Errorf("%s: exit %d, %s", command, code, stderr)
+			}
+		}
+	}
+}
