@@ -117,6 +117,7 @@ func (r *report) bars() []bar {
 	for _, w := range r.Rules {
 		add(atMost("match among 10,000 rules, by "+w.Shape, ruleMatch, w.Many/w.Few, 2, "× among 10"))
 	}
+	bars = append(bars, r.overloadBars()...)
 	add(atMost("HTTP middleware, of a bare request", httpServe, r.httpShare("http-sluice"), 5, " %"))
 	return slices.Concat(bars, r.remoteBars(), r.serviceBars(), r.respBars())
 }

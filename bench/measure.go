@@ -18,6 +18,8 @@ type job struct {
 	Procs     []int  // GOMAXPROCS of each phase
 	RedisCPU  string `json:",omitempty"` // the processor that a Redis server is kept on
 
+	FloorHTTP, FloorRESP string `json:",omitempty"` // instead: be a floor for each protocol, at these and at Floor
+
 	Server   string `json:",omitempty"` // instead: send requests to this address
 	Requests int    `json:",omitempty"`
 
@@ -36,6 +38,7 @@ type result struct {
 	Redis       []remotePhase `json:",omitempty"`
 	RedisMemory *remoteMemory `json:",omitempty"`
 	Lease       []leaseCost   `json:",omitempty"`
+	Overload    *overloadRun  `json:",omitempty"`
 
 	Service       []servicePhase `json:",omitempty"`
 	ServiceMemory *serviceWeight `json:",omitempty"`

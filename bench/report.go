@@ -26,6 +26,7 @@ type report struct {
 
 	RedisMemory []remoteMemoryRow `json:",omitempty"`
 	Lease       []leaseRow        `json:",omitempty"`
+	Overload    []overloadRow     `json:",omitempty"`
 
 	Services      []serviceTable     `json:",omitempty"`
 	ServiceMemory []serviceMemoryRow `json:",omitempty"`
@@ -101,6 +102,8 @@ func (r *runner) report() *report {
 			rep.Redis = r.remoteTables(s, invalid)
 		case redisMem:
 			rep.RedisMemory = r.remoteMemoryRows(s, invalid)
+		case overloaded:
+			rep.Overload = r.overloadRows(s, invalid)
 		case leased:
 			rep.Lease = r.leaseRows(s, invalid)
 		case serviceRun:

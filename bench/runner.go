@@ -90,7 +90,8 @@ func (r *runner) undisturbed(ctx context.Context, j job) (*result, error) {
 		calm := !slices.ContainsFunc(res.Phases, func(p phase) bool { return p.Disturbed }) &&
 			!slices.ContainsFunc(res.Redis, func(p remotePhase) bool { return p.Disturbed }) &&
 			!slices.ContainsFunc(res.Lease, func(p leaseCost) bool { return p.Disturbed }) &&
-			!slices.ContainsFunc(res.Service, func(p servicePhase) bool { return p.Disturbed })
+			!slices.ContainsFunc(res.Service, func(p servicePhase) bool { return p.Disturbed }) &&
+			(res.Overload == nil || !res.Overload.Disturbed)
 		if calm || r.quick || try == retries || r.retried > retryTime {
 			return res, nil
 		}
@@ -136,6 +137,9 @@ func runChild(text string, stdout io.Writer) error {
 	}
 	if j.Server != "" {
 		return runClient(j.Server, j.Requests)
+	}
+	if j.FloorHTTP != "" {
+		return serveCrowdFloor(j)
 	}
 	if j.Floor != "" {
 		return serveFloor(j.Floor)
@@ -183,6 +187,8 @@ func (c *contender) measured(s *scenario, j job) (*result, error) {
 		return measureRESP(serviceNamed(c.name), s, j)
 	case s.name == serviceMem:
 		return weighService(serviceNamed(c.name), s)
+	case s.name == overloaded:
+		return measureOverload(crowdNamed(c.name), s, j)
 	}
 	return weigh(c, s)
 }

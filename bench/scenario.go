@@ -35,7 +35,7 @@ type scenario struct {
 	name  string
 	title string
 	keys  int // how many there are
-	ops   int // timed decisions in each phase, or requests; 0 for scenarios about memory
+	ops   int // timed decisions in each phase, or requests, or milliseconds; 0 for scenarios about memory
 	reps  int
 	once  bool // peers are measured once only: they take long, and nothing hangs on their last digit
 }
@@ -99,6 +99,7 @@ func scenarios(quick bool, reps int) []scenario {
 		all[14].ops = 10_000
 		all = slices.DeleteFunc(all, func(s scenario) bool { return s.name == mem5m || s.name == fresh })
 	}
+	all = append(all, overloadScenario(quick, reps))
 	return all
 }
 

@@ -31,6 +31,9 @@ func buildServices(ctx context.Context, chosen []contender, picked []scenario, p
 	built := map[string]bool{}
 	for i := range chosen {
 		sv := serviceNamed(chosen[i].name)
+		if c := crowdNamed(chosen[i].name); c != nil {
+			sv = &c.service
+		}
 		if sv == nil || sv.module == "" || built[sv.module] || !needed(&chosen[i], picked) {
 			continue
 		}
@@ -62,6 +65,7 @@ func needed(c *contender, picked []scenario) bool {
 type serviceProcess struct {
 	of    *service
 	addr  string
+	at    place
 	dir   string
 	cmd   *exec.Cmd
 	redis *redisServer
@@ -106,7 +110,7 @@ func (sv *service) start(ctx context.Context, over bool) (s *serviceProcess, err
 	if s.cmd, err = sv.command(at); err != nil {
 		return s, err
 	}
-	s.addr = at.grpc
+	s.addr, s.at = at.grpc, at
 	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
 	s.cmd.SysProcAttr = dieWithParent()
 	if err := s.cmd.Start(); err != nil {

@@ -45,6 +45,9 @@ func (r *report) write(out io.Writer) error {
 	if len(r.ServiceMemory) > 0 {
 		writeServiceMemory(w, r.ServiceMemory)
 	}
+	if len(r.Overload) > 0 {
+		writeOverload(w, r.Overload)
+	}
 	fmt.Fprint(w, "\nBars for Sluice, from the medians above\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, b := range r.Bars {
@@ -74,7 +77,7 @@ func (r *report) write(out io.Writer) error {
 
 // ran tells whether a scenario was part of the run.
 func (r *report) ran(scenario string) bool {
-	return scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
+	return scenario == overloaded && len(r.Overload) > 0 || scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
 		scenario == redisLoad && len(r.Redis) > 0 || scenario == redisMem && len(r.RedisMemory) > 0 ||
 		scenario == leased && len(r.Lease) > 0 ||
 		scenario == serviceRun && len(r.Services) > 0 || scenario == respRun && len(r.RESP) > 0 || scenario == serviceMem && len(r.ServiceMemory) > 0 ||
