@@ -10,10 +10,11 @@ import (
 // more, no less.
 func TestBenchCrowd(t *testing.T) {
 	const limit, keys, callers, requests = 7, 50, 20 * 16, 1600
-	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\n",
+	p, port := startRESP(t, "", fmt.Sprintf("rules: {paths: [%q]}",
 		rulesDir(t, fmt.Sprintf("  - {key: k, rate_limit: {unit: year, requests_per_unit: %d}}\n", limit))))
 	for name, args := range map[string][]string{
-		"rls": {"rls://" + p.grpc, "--domain", "d", "--descriptor", fmt.Sprintf("k=grpc{1..%d}", keys)},
+		"rls":   {"rls://" + p.grpc, "--domain", "d", "--descriptor", fmt.Sprintf("k=grpc{1..%d}", keys)},
+		"redis": {"redis://127.0.0.1:" + port, "--keys", fmt.Sprint(keys), "--burst", fmt.Sprint(limit - 1), "--count", "1", "--period", "1000000"},
 	} {
 		args = append([]string{"bench"}, args...)
 		args = append(args, "-o", "json", "--timeout", "1m", "--callers", fmt.Sprint(callers), "-n", fmt.Sprint(requests))
