@@ -43,10 +43,10 @@ func (s *service) openCheck() error {
 
 // handleCheck has the mux answer the check API.
 func (s *service) handleCheck(mux *http.ServeMux) {
-	in := &s.cfg.RLS
-	checkapi.New(checkapi.Config{
-		Limiter: s.limiter, Rules: s.rules, Descriptors: s.decider(), Bounds: rlsBounds(in), Secret: s.secret,
-	}).Register(mux)
+	api := checkapi.New(checkapi.Config{
+		Limiter: s.limiter, Rules: s.rules, Descriptors: s.decider(), Bounds: rlsBounds(&s.cfg.RLS), Secret: s.secret,
+	})
+	api.Register(mux, s.metrics.Requests("http", "200", "429").HTTP)
 }
 
 // decider answers about descriptors, whoever asks.

@@ -58,7 +58,7 @@ func curl(t *testing.T, args ...string) string {
 
 // curl is told what is allowed and what is not, and a client in no language needs more.
 func TestServeCheckCurl(t *testing.T) {
-	p := startServe(t, fmt.Sprintf("rules: {paths: [%q, %q]}",
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q, %q]}\nmetrics: {on_http: true}",
 		nativeRules(t, "  - {name: posts, match: {path: /posts}, per: [\"header:X-User\"], limit: {rate: 2/day, burst: 2}}\n"),
 		rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")))
 	at := "http://" + p.http
@@ -75,6 +75,12 @@ func TestServeCheckCurl(t *testing.T) {
 		code, body := got[len(got)-3:], got[:len(got)-3]
 		if answer := code + " " + body; !strings.HasPrefix(answer, tt.want) {
 			t.Errorf("%s: %s, want %s", tt.body, answer, tt.want)
+		}
+	}
+	for code, n := range map[string]int{"200": 4, "400": 1, "429": 2} {
+		want := fmt.Sprintf("sluice_requests_total{code=%q,protocol=\"http\"} %d\n", code, n)
+		if got := curl(t, at+"/metrics"); !strings.Contains(got, want) {
+			t.Errorf("the metrics lack %s", want)
 		}
 	}
 	if got := curl(t, at+"/openapi.yaml"); !strings.HasPrefix(got, "openapi: 3.1.0\n") {

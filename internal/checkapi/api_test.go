@@ -80,7 +80,7 @@ func newService(t testing.TB, store sluice.Store, set *rules.Set, opts ...option
 		o(&cfg)
 	}
 	s.API = checkapi.New(cfg)
-	s.Register(s.mux)
+	s.Register(s.mux, nil)
 	return s
 }
 

@@ -194,3 +194,13 @@ func RoundTrip(rule, key, slot string, at, charged int64, fixed bool, now time.T
 	}
 	return nil
 }
+
+// TokenHead is what a token of no takes has, without its MAC.
+const TokenHead = tokenHead
+
+// Payload is a token of one take without its MAC.
+func Payload() []byte {
+	r := &reservation{expires: time.UnixMilli(1), takes: []reserved{{rule: "rule", key: "key", slot: "slot", at: 1 << 60, charged: 300}}}
+	b, _ := encoding.DecodeString(string(testTokens.write(nil, r))) // which it has just made
+	return b[:len(b)-macSize]
+}

@@ -61,10 +61,11 @@ var routes = []struct {
 	{http.MethodGet, "/openapi.json", serveJSON},
 }
 
-// Register has a mux answer by the API.
-func (a *API) Register(mux *http.ServeMux) {
+// Register has a mux answer by the API. What is put around the handlers sees all that is asked but for the OpenAPI file;
+// nil is nothing.
+func (a *API) Register(mux *http.ServeMux, around func(http.Handler) http.Handler) {
 	for _, route := range routes {
-		mux.HandleFunc(route.path, func(w http.ResponseWriter, r *http.Request) {
+		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet {
 				route.serve(a, w, r)
 				return
@@ -72,6 +73,10 @@ func (a *API) Register(mux *http.ServeMux) {
 			w.Header().Set("Allow", route.method)
 			writeProblem(w, http.StatusMethodNotAllowed, "send "+route.method+", not "+shown(r.Method))
 		})
+		if around != nil && route.method == http.MethodPost {
+			h = around(h)
+		}
+		mux.Handle(route.path, h)
 	}
 }
 
