@@ -49,6 +49,20 @@ func TestAnswer(t *testing.T) {
 	})
 }
 
+// Times are rounded up: who waits so long does not come too early.
+func TestTimesAreRoundedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withRules(t, "rules: [{name: r, limit: {rate: 7/s, burst: 1}}]")
+		s.expect(t, 200, "/v1/check", `{"attributes":{}}`)
+		a := s.expect(t, 429, "/v1/check", `{"attributes":{}}`)
+		if l := a.Limits[0]; l.RetryAfterMS != 143 || *l.ResetAfterMS != 143 {
+			t.Error(a.body)
+		}
+		<-time.After(time.Duration(a.Limits[0].RetryAfterMS) * time.Millisecond)
+		s.expect(t, 200, "/v1/check", `{"attributes":{}}`)
+	})
+}
+
 // What spends nothing tells what there is, and what a larger cost would be told.
 func TestPeekAndCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,11 +3,13 @@ package checkapi_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,6 +162,40 @@ func (c *contract) operations() (all []string) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// answers lists all that the file says is answered: "POST /v1/check 200 application/json".
+func (c *contract) answers() (all []string) {
+	for _, operation := range c.operations() {
+		method, path, _ := strings.Cut(operation, " ")
+		_, responses := c.at("paths", path, strings.ToLower(method), "responses")
+		for status := range responses {
+			_, content := c.at("paths", path, strings.ToLower(method), "responses", status, "content")
+			for kind := range content {
+				all = append(all, fmt.Sprintln(method, path, status, kind))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestMain wants the tests, if all of them have run, to have seen every answer that the file knows.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	all := true
+	for _, name := range []string{"test.run", "test.skip", "test.fuzz", "test.list"} {
+		all = all && flag.Lookup(name).Value.String() == ""
+	}
+	if c, err := readContract(); err == nil && code == 0 && all {
+		for _, answer := range c.answers() {
+			if !c.seen[answer] {
+				fmt.Print("the OpenAPI file knows an answer that no test has seen: ", answer)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
 }
 
 // The file has what the handler answers, and nothing else.
