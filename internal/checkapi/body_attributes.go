@@ -68,13 +68,13 @@ func (p *parser) value(want string) (string, *fault) {
 }
 
 func (p *parser) ip() (netip.Addr, *fault) {
-	const want = "an address without a port, such as 192.0.2.1 or 2001:db8::1"
+	const want = "an address without port and zone, such as 192.0.2.1 or 2001:db8::1"
 	s, f := p.value(want)
 	if f != nil {
 		return netip.Addr{}, f
 	}
 	a, err := netip.ParseAddr(s)
-	if err != nil {
+	if err != nil || a.Zone() != "" {
 		return a, faultf("%q is not %s", shown(s), want)
 	}
 	return a, nil

@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/sluiceproject/sluice/internal/checkapi"
 )
 
-// FuzzBody: a body that is taken is JSON to the standard library too, with the same fields, and every other one is
-// refused without a panic. Answers are as the OpenAPI file says, whatever is sent.
+// FuzzBody: a body that is taken is JSON to the standard library too, with the same fields, and sound by the OpenAPI file;
+// every other one is refused without a panic. Answers are as the OpenAPI file says, whatever is sent.
 func FuzzBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"attributes":{"method":"POST","path":"/posts","host":"h","ip":"192.0.2.1","headers":{"X-User":["a"]},"query":{},"cookies":{"a":"b"},"claims":{"sub":"\u00e9"},"attributes":{"r":"e"}},"cost":1,"peek":false}`,
@@ -23,6 +25,8 @@ func FuzzBody(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	s := withRules(f, someRules...)
+	c := theContract(f)
+	where, _ := c.at("paths", "/v1/check", "post", "requestBody", "content", "application/json", "schema")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, path := range []string{"/v1/check", "/v1/reserve", "/v1/settle"} {
 			if a := s.ask(t, path, string(body)); a.status >= 500 {
@@ -32,6 +36,13 @@ func FuzzBody(f *testing.F) {
 		took, err := checkapi.Parse(body)
 		if err != nil {
 			return
+		}
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+		if err == nil {
+			err = c.validate(where, value)
+		}
+		if err != nil {
+			t.Fatalf("it is taken, but by the OpenAPI file %v", err)
 		}
 		d := json.NewDecoder(bytes.NewReader(body))
 		d.DisallowUnknownFields()
