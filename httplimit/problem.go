@@ -25,6 +25,23 @@ func (d *Denial) RetryAfter() (after time.Duration, never bool) {
 	return t.RetryAfter, t.Never
 }
 
+// Detail says in a sentence what is used up and when to come again, as the default answer does.
+func (d *Denial) Detail() string {
+	name := ""
+	if len(d.Rules) == len(d.Decisions) {
+		name = fieldText(d.Rules[d.Tightest].Name) + " "
+	}
+	t := &d.Decisions[d.Tightest]
+	retry := strconv.FormatInt(max(1, ceilSeconds(t.RetryAfter)), 10)
+	switch {
+	case t.Never:
+		return "The request costs more than rate limit " + name + "ever allows at once; retrying will not help."
+	case d.Status == http.StatusServiceUnavailable:
+		return "Requests cannot be counted at the moment; retry in " + retry + " s."
+	}
+	return "Rate limit " + name + "is used up; retry in " + retry + " s."
+}
+
 // Problem types of the draft that defines the Ratelimit fields.
 const (
 	typeQuota    = "https://iana.org/assignments/http-problem-types#quota-exceeded"
@@ -45,40 +62,37 @@ type problem struct {
 // deny answers a denied request. The slices may be reused afterwards.
 func (c *config) deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, ps *policies, ds []sluice.Decision) {
 	c.setHeaders(w.Header(), r, ps, ds, true)
-	tight := sluice.Tightest(ds)
-	status := http.StatusTooManyRequests
-	if ds[tight].Source == sluice.SourceClosed {
-		status = http.StatusServiceUnavailable
-	}
+	denial := denialOf(rules, ds)
 	if c.onDenied != nil {
-		c.onDenied(w, r, &Denial{slices.Clone(rules), slices.Clone(ds), tight, status})
+		c.onDenied(w, r, &Denial{slices.Clone(rules), slices.Clone(ds), denial.Tightest, denial.Status})
 		return
 	}
-	p := problem{Type: typeQuota, Title: http.StatusText(status), Status: status, Instance: instance(r)}
-	name := ""
+	status := denial.Status
+	p := problem{
+		Type: typeQuota, Title: http.StatusText(status), Status: status, Instance: instance(r), Detail: denial.Detail(),
+	}
 	for i := range ps.each {
 		if !ds[i].Allowed {
 			p.Violated = append(p.Violated, ps.each[i].name)
 		}
 	}
-	if tight < len(ps.each) {
-		name = ps.each[tight].name + " "
-	}
-	d := &ds[tight]
-	retry := strconv.FormatInt(max(1, ceilSeconds(d.RetryAfter)), 10)
-	switch {
-	case d.Never:
-		p.Detail = "The request costs more than rate limit " + name + "ever allows at once; retrying will not help."
-	case status == http.StatusServiceUnavailable:
+	d := &ds[denial.Tightest]
+	if status == http.StatusServiceUnavailable && !d.Never {
 		p.Type = typeCapacity
-		p.Detail = "Requests cannot be counted at the moment; retry in " + retry + " s."
-	default:
-		p.Detail = "Rate limit " + name + "is used up; retry in " + retry + " s."
 	}
 	if !d.Never {
 		p.RetryAfterMS = max(1, int64((d.RetryAfter+time.Millisecond-1)/time.Millisecond))
 	}
 	p.write(w)
+}
+
+// denialOf sums up decisions of which one denies.
+func denialOf(rules []*sluice.Rule, ds []sluice.Decision) Denial {
+	d := Denial{rules, ds, sluice.Tightest(ds), http.StatusTooManyRequests}
+	if ds[d.Tightest].Source == sluice.SourceClosed {
+		d.Status = http.StatusServiceUnavailable
+	}
+	return d
 }
 
 // fail answers with a status, and with a few words if there is something that the caller may know.

@@ -71,13 +71,8 @@ type ruleMiddleware struct {
 type ruleSet struct {
 	set      *rules.Set
 	ip       *ipKey
-	policies sync.Map  // policyKey → *policies of that one rule
+	policies policyCache
 	matches  sync.Pool // of *match
-}
-
-type policyKey struct {
-	rule  *sluice.Rule
-	limit *sluice.Limit
 }
 
 // match is a request beside its rules, and what was decided. Matches are reused: the keys of takes are in a buffer of
@@ -87,8 +82,7 @@ type match struct {
 	request   ruleRequest
 	matched   rules.Matched
 	decisions []sluice.Decision
-	rules     []*sluice.Rule // of the takes
-	several   policies       // of the takes, if there are several
+	lineup
 }
 
 type ruleHandler struct {
@@ -176,27 +170,7 @@ func (m *match) prepare() *policies {
 		m.decisions = make([]sluice.Decision, len(takes))
 	}
 	m.decisions = m.decisions[:len(takes)]
-	m.rules, m.several.each = m.rules[:0], m.several.each[:0]
-	for i := range takes {
-		m.rules = append(m.rules, takes[i].Rule)
-		one := m.of.policiesOf(&takes[i])
-		if len(takes) == 1 {
-			return one
-		}
-		m.several.each = append(m.several.each, one.each[0])
-	}
-	return &m.several
-}
-
-// policiesOf returns the policies of the take's rule and limit, made when they are first needed. There are never more
-// than the set has limits.
-func (s *ruleSet) policiesOf(t *sluice.Take) *policies {
-	k := policyKey{t.Rule, t.Effective()}
-	if ps, ok := s.policies.Load(k); ok {
-		return ps.(*policies)
-	}
-	ps, _ := s.policies.LoadOrStore(k, newPolicies([]*sluice.Rule{k.rule}, k.limit))
-	return ps.(*policies)
+	return m.lineup.of(&m.of.policies, takes)
 }
 
 // letGo returns the match for another request to use.

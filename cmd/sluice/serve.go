@@ -29,8 +29,8 @@ func serveCommand() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the rate limit service that Envoy asks",
-		Long: "Run the rate limit service: Envoy's protocol (RLS v3) over gRPC, and health checks over HTTP.\n" +
+		Short: "Run the rate limit service",
+		Long: "Run the rate limit service: Envoy's protocol (RLS v3) over gRPC; checks in JSON, and health, over HTTP.\n" +
 			"Without a configuration it keeps counts in memory, listens on this machine only and has a few rules to try.\n\n" +
 			"Rules and certificates are read again when they change, and on SIGHUP. SIGTERM ends it without failed requests.",
 		Example: "  sluice serve\n" +
@@ -66,6 +66,7 @@ type service struct {
 	watcher *rulefile.Watcher // nil: the rules are built in
 	metrics *metrics.Metrics
 	server  *server.Server
+	secret  []byte                      // of reservations; nil: a random one
 	servers func() int                  // of the store; nil: it has none
 	answers func(context.Context) error // asks the store; nil: it is in memory
 	started time.Time                   // when it was
@@ -76,6 +77,9 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	s := &service{cfg: cfg, started: time.Now(), ending: ctx.Done()}
 	s.log, s.level = newLogger(cfg.Logging, stderr)
 	if err := s.readRules(); err != nil {
+		return err
+	}
+	if err := s.openCheck(); err != nil {
 		return err
 	}
 	var err error
@@ -158,12 +162,13 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 5}
 `
 
-const serveGuide = `Sluice answers Envoy's rate limit protocol on %[1]s and health checks on %[2]s.
+const serveGuide = `Sluice answers Envoy's rate limit protocol on %[1]s, and checks in JSON on %[2]s.
 Counts are in memory. There are no rules yet, but for the domain "demo": 5 a minute for each remote_address.
 In another terminal, six times:
 
   grpcurl -plaintext -d '{"domain":"demo","descriptors":[{"entries":[{"key":"remote_address","value":"10.0.0.1"}]}]}' \
     %[1]s envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit
+  curl --json '{"domain":"demo","descriptors":[[{"key":"remote_address","value":"10.0.0.1"}]]}' http://%[2]s/v1/check
   curl http://%[2]s/readyz
 
 For rules of your own, name their files in sluice.yaml and run: sluice serve --config sluice.yaml
@@ -207,7 +212,7 @@ func (s *service) readRules() error {
 
 // warnOfRules says so if there is nothing that Envoy could ask about.
 func (s *service) warnOfRules(set *rules.Set) {
-	if len(set.Config().Domains) == 0 {
+	if len(set.Config().Domains) == 0 && s.cfg.GRPC.Address != config.Off {
 		s.log.Warn("no rule file has a domain, so that nothing that Envoy asks is limited: write rules in Envoy's format")
 	}
 }
@@ -223,10 +228,7 @@ func (s *service) listeners() server.Config {
 			HealthNames: []string{"ratelimit", rls.ServiceName}, Reflection: g.Reflection,
 			Options: []grpc.ServerOption{rls.ServerOption()},
 			Register: func(r grpc.ServiceRegistrar) {
-				bounds := rls.Bounds{
-					Descriptors: int(in.RLS.MaxDescriptors), Entries: int(in.RLS.MaxEntries), Bytes: int(in.RLS.MaxBytes),
-				}
-				rls.Register(r, s.traces.RLS(rls.NewDecider(s.limiter, s.rules, rlsOptions(&in.RLS))), bounds, s.countRLS())
+				rls.Register(r, s.traces.RLS(s.decider()), rlsBounds(&in.RLS), s.countRLS())
 			},
 		}
 	}
@@ -244,7 +246,12 @@ func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	s.handleAuth(mux)
 	s.addMetrics(mux)
+	s.handleCheck(mux)
 	return mux
+}
+
+func rlsBounds(c *config.RLS) rls.Bounds {
+	return rls.Bounds{Descriptors: int(c.MaxDescriptors), Entries: int(c.MaxEntries), Bytes: int(c.MaxBytes)}
 }
 
 func rlsOptions(c *config.RLS) rls.Options {

@@ -171,6 +171,7 @@ func TestServeHostile(t *testing.T) {
 		{"rapid resets", rapidResets},
 		{"many descriptors", manyDescriptors},
 		{"odd frames", oddFrames},
+		{"bad bodies", badBodies},
 	}
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {

@@ -56,9 +56,10 @@ var mayImport = map[string][]string{
 	"httplimit": {".", "rules", "internal/key"},
 	"grpclimit": {"."},
 
-	// The service: Envoy's protocol, Redis'.
+	// The service: Envoy's protocol, Redis', and JSON.
 	"internal/rls":      {".", "rules"},
 	"internal/resp":     {"."},
+	"internal/checkapi": {".", "rules", "httplimit", "internal/rls", "internal/spell"},
 	"internal/rlstest":  {},
 	"internal/certtest": {},
 	"internal/server":   {},
@@ -179,12 +180,13 @@ var neverReach = map[string][]ban{
 	"grpclimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "./httplimit", why: "edges do not know each other"},
 	}),
-	"internal/rls":     slices.Concat(stores, suite, weight),
-	"internal/resp":    slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/server":  slices.Concat(stores, suite, ruleSets, weight),
-	"internal/config":  slices.Concat(stores, suite, edges, protocols),
-	"internal/metrics": slices.Concat(stores, suite, edges),
-	"internal/topkeys": slices.Concat(protocols, weight),
+	"internal/rls":      slices.Concat(stores, suite, weight),
+	"internal/checkapi": slices.Concat(stores, suite),
+	"internal/server":   slices.Concat(stores, suite, ruleSets, weight),
+	"internal/config":   slices.Concat(stores, suite, edges, protocols),
+	"internal/metrics":  slices.Concat(stores, suite, edges),
+	"internal/topkeys":  slices.Concat(protocols, weight),
+	"internal/resp":     slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 
 	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/telemetry": slices.Concat(stores, suite, edges),

@@ -24,6 +24,7 @@ type Config struct {
 	Rules   Rules
 	RLS     RLS
 	Auth    Auth
+	Check   Check
 	Metrics Metrics
 	Logging Logging
 	Tracing Tracing
@@ -48,7 +49,7 @@ type GRPC struct {
 	Reflection      bool
 }
 
-// HTTP is the listener for proxies and health checks.
+// HTTP is the listener for checks, proxies and health checks.
 type HTTP struct {
 	Address        string
 	TLS            TLS
@@ -115,6 +116,9 @@ type Headers struct {
 
 // Auth is what is said to proxies that ask whether a request may pass.
 type Auth struct{ MaxWait time.Duration }
+
+// Check is the HTTP check API.
+type Check struct{ SecretFile string }
 
 // Metrics is where Prometheus asks, and where metrics are sent.
 type Metrics struct {
@@ -235,6 +239,7 @@ func (c *Config) resolve(directory string) {
 		&c.Admin.TLS.Cert, &c.Admin.TLS.Key, &c.Admin.TLS.ClientCA, &c.Admin.TokenFile,
 		&c.RESP.TLS.Cert, &c.RESP.TLS.Key, &c.RESP.TLS.ClientCA, &c.RESP.PasswordFile,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
+		&c.Check.SecretFile,
 		&c.Logging.SecretFile,
 	}
 	for _, to := range []*Collector{&c.Tracing.Collector, &c.Metrics.OTLP.Collector} {

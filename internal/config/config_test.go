@@ -62,6 +62,7 @@ rls:
   headers: {enabled: true, limit: L, remaining: R, reset: S}
   clients: {web.example.com: [web, api], "spiffe://x/y": "*"}
 auth: {max_wait: 3s}
+check: {secret_file: s}
 metrics:
   enabled: true
   on_http: true
@@ -132,7 +133,8 @@ func TestAllSettings(t *testing.T) {
 			Metadata: true, Headers: config.Headers{Enabled: true, Limit: "L", Remaining: "R", Reset: "S"},
 			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
 		},
-		Auth: config.Auth{MaxWait: 3 * time.Second},
+		Check: config.Check{SecretFile: in("s")},
+		Auth:  config.Auth{MaxWait: 3 * time.Second},
 		Metrics: config.Metrics{
 			Enabled: true, OnHTTP: true, Public: true,
 			OTLP: config.OTLPMetrics{Interval: 10 * time.Second, Collector: config.Collector{
@@ -243,7 +245,7 @@ func TestFaults(t *testing.T) {
 		{"collector without TLS", "tracing: {endpoint: 'http://h', tls: {ca: c}}", `f:1:38: tracing.tls: the endpoint is without TLS: let it begin with https://`},
 		{"no collector of metrics", "metrics: {otlp: {interval: 1s}}", `f:1:17: metrics.otlp: there is no endpoint: write endpoint: http://localhost:4317, or remove it`},
 		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
-		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, listeners, logging, metrics, resp, rls, rules, store or tracing`},
+		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, check, listeners, logging, metrics, resp, rls, rules, store or tracing`},
 		{"metrics that are off", "metrics: {enabled: false, on_http: true}", `f:1:36: metrics.on_http: metrics are switched off: remove it, or enabled: false`},
 		{"metrics on no listener", "metrics: {on_http: true}\nlisteners: {http: {address: off}}", `f:1:20: metrics.on_http: listeners.http is off: give it an address, or remove on_http`},
 		{"several", "rls: {shadow: 1, quota: 2}\nlogging: {level: x}", `f:1:15: rls.shadow: is 1: write true or false

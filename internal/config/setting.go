@@ -82,7 +82,7 @@ var settings = join(
 		},
 		{
 			"listeners.http.address", "address", "127.0.0.1:8080",
-			"where proxies and health checks ask: `host:port`, `unix:///path`, or `off`",
+			"where checks, proxies and health checks ask: `host:port`, `unix:///path`, or `off`",
 			address(func(c *Config) *string { return &c.HTTP.Address }),
 		},
 	},
@@ -264,6 +264,12 @@ var settings = join(
 			"auth.max_wait", "duration", "1s",
 			"how long a request that a rule delays may wait for its turn; proxies have to be more patient",
 			duration(func(c *Config) *seconds { return &c.Auth.MaxWait }),
+		},
+
+		{
+			"check.secret_file", "file", "",
+			"with 32 bytes or more that authenticate reservations, the same for all that settle each other's; without it reservations end with the process. Read at the start",
+			text(func(c *Config) *string { return &c.Check.SecretFile }),
 		},
 
 		{

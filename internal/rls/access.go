@@ -3,6 +3,8 @@ package rls
 import (
 	"context"
 	"crypto/x509"
+	"errors"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -24,17 +26,33 @@ func (c Clients) check(ctx context.Context, domain string) error {
 	if c == nil {
 		return nil
 	}
-	p, _ := peer.FromContext(ctx)
-	if p != nil {
+	var cert *x509.Certificate
+	if p, _ := peer.FromContext(ctx); p != nil {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
-			if c.allow(info.State.VerifiedChains[0][0], domain) {
-				return nil
-			}
-			return status.Errorf(codes.PermissionDenied, "no name in the client's certificate may ask about domain %q: "+
-				"have the operator add it to clients", domain)
+			cert = info.State.VerifiedChains[0][0]
 		}
 	}
-	return status.Error(codes.PermissionDenied, "the client shows no certificate, and only clients that are known by one may ask")
+	if err := c.mayAsk(cert, domain); err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	return nil
+}
+
+func (c Clients) mayAsk(cert *x509.Certificate, domain string) error {
+	switch {
+	case c == nil:
+		return nil
+	case cert == nil:
+		return errors.New("the client shows no certificate, and only clients that are known by one may ask")
+	case !c.allow(cert, domain):
+		return fmt.Errorf("no name in the client's certificate may ask about domain %q: have the operator add it to clients", domain)
+	}
+	return nil
+}
+
+// MayAsk tells why a client may not ask about a domain. The certificate is one that was verified, or nil.
+func (d *Decider) MayAsk(cert *x509.Certificate, domain string) error {
+	return d.options.Clients.mayAsk(cert, domain)
 }
 
 func (c Clients) allow(cert *x509.Certificate, domain string) bool {

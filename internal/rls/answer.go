@@ -9,31 +9,20 @@ import (
 )
 
 // answer says what was decided.
-func (d *Decider) answer(s *decision, req *Request, resp *Response) {
-	over, quotas, quotasOver := false, 0, 0
-	for i := range s.matched.Each {
-		m := &s.matched.Each[i]
-		st := statusOf(m, s.out, s.descriptors[i].Cost)
+func (d *Decider) answer(a *answering, req *Request, resp *Response) {
+	for i := range a.decided.Matched.Each {
+		st := statusOf(&a.decided.Matched.Each[i], a.decided.Decisions, a.descriptors[i].Cost)
 		resp.Statuses = append(resp.Statuses, st)
-		exceeded := st.Code == CodeOverLimit
-		if d.quota(m) {
-			quotas++
-			if exceeded {
-				quotasOver++
-			}
-		} else {
-			over = over || exceeded
-		}
 	}
 	resp.Overall = CodeOK
-	if (over || quotas > 0 && quotas == quotasOver) && !d.options.Shadow {
+	if a.decided.Over {
 		resp.Overall = CodeOverLimit
 	}
 	if d.options.Headers.Limit != "" {
-		d.addHeaders(s, resp)
+		d.addHeaders(&a.decided, resp)
 	}
 	if d.options.Metadata {
-		resp.Metadata = metadata(s, req, resp)
+		resp.Metadata = metadata(a, req, resp)
 	}
 }
 

@@ -23,7 +23,7 @@ func (r *Request) DecodeJSON(b []byte, bounds Bounds) error {
 		return err
 	}
 	r.FromProto(&m)
-	return r.check(bounds.withDefaults())
+	return r.check(bounds.WithDefaults())
 }
 
 // JSON writes the response in protobuf's JSON.

@@ -13,8 +13,8 @@ import (
 // goes on: there is more than one of them.
 func (d *Decider) independent(s *decision) bool {
 	n := 0
-	for i := range s.matched.Each {
-		if d.quota(&s.matched.Each[i]) {
+	for i := range s.Matched.Each {
+		if d.quota(&s.Matched.Each[i]) {
 			n++
 		}
 	}
@@ -32,8 +32,8 @@ func (d *Decider) independent(s *decision) bool {
 func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 	now := time.Now().UnixMicro()
 	var first, rest []int // descriptors
-	for i := range s.matched.Each {
-		m := &s.matched.Each[i]
+	for i := range s.Matched.Each {
+		m := &s.Matched.Each[i]
 		switch cost := s.descriptors[i].Cost; {
 		case m.N == 0:
 		case cost > 0:
@@ -41,7 +41,7 @@ func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 		default:
 			first = append(first, i)
 			for j := m.First; cost < 0 && j < m.First+m.N; j++ {
-				s.matched.Takes[j].At = now // of the window at hand; a log gives nothing back, it has no such entry
+				s.Matched.Takes[j].At = now // of the window at hand; a log gives nothing back, it has no such entry
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 		return err
 	}
 	for _, i := range first {
-		if !d.options.Shadow && !d.quota(&s.matched.Each[i]) && !s.fits(i) {
+		if !d.options.Shadow && !d.quota(&s.Matched.Each[i]) && !s.fits(i) {
 			return d.look(ctx, s, rest)
 		}
 	}
@@ -62,22 +62,22 @@ func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 // decideRest decides descriptors that take something, in one call.
 func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int) error {
 	for _, i := range descriptors {
-		m := &s.matched.Each[i]
+		m := &s.Matched.Each[i]
 		if d.apart(m) {
 			for j, r := range m.Limit.Rules {
-				s.matched.Takes[m.First+j].Rule = d.silent(s.set, m.Limit, r)
+				s.Matched.Takes[m.First+j].Rule = d.silent(s.set, m.Limit, r)
 			}
 		}
 	}
 	err := d.decideSome(ctx, s, descriptors)
 	for _, i := range descriptors {
-		m := &s.matched.Each[i]
+		m := &s.Matched.Each[i]
 		if !d.apart(m) {
 			continue
 		}
 		for j, r := range m.Limit.Rules {
-			s.matched.Takes[m.First+j].Rule = r
-			if out := &s.out[m.First+j]; out.Shadow && !r.Shadow { // it was not asked whether the request may go on
+			s.Matched.Takes[m.First+j].Rule = r
+			if out := &s.Decisions[m.First+j]; out.Shadow && !r.Shadow { // it was not asked whether the request may go on
 				out.Allowed, out.Shadow = false, false
 			}
 		}
@@ -92,8 +92,8 @@ func (d *Decider) apart(m *rules.DescriptorMatch) bool { return d.options.Shadow
 // not in all, and if the request is denied because no quota is left, all.
 func (d *Decider) undone(s *decision, rest []int) []int {
 	quotas, passed, vetoed := false, false, false
-	for i := range s.matched.Each {
-		if m := &s.matched.Each[i]; d.quota(m) {
+	for i := range s.Matched.Each {
+		if m := &s.Matched.Each[i]; d.quota(m) {
 			quotas = true
 			passed = passed || s.fits(i) // as one without a limit does
 		} else {
@@ -103,7 +103,7 @@ func (d *Decider) undone(s *decision, rest []int) []int {
 	denied := quotas && !passed && !vetoed && !d.options.Shadow // who is vetoed was not charged
 	var undone []int
 	for _, i := range rest {
-		if denied || d.apart(&s.matched.Each[i]) && !s.fits(i) {
+		if denied || d.apart(&s.Matched.Each[i]) && !s.fits(i) {
 			undone = append(undone, i)
 		}
 	}
@@ -111,10 +111,10 @@ func (d *Decider) undone(s *decision, rest []int) []int {
 }
 
 // fits tells whether a descriptor has room in all of its limits.
-func (s *decision) fits(i int) bool {
-	m := &s.matched.Each[i]
+func (s *Decided) fits(i int) bool {
+	m := &s.Matched.Each[i]
 	for j := m.First; j < m.First+m.N; j++ {
-		if !s.out[j].Allowed {
+		if !s.Decisions[j].Allowed {
 			return false
 		}
 	}
@@ -125,8 +125,8 @@ func (s *decision) fits(i int) bool {
 func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int) error {
 	var takes []sluice.Take
 	for _, i := range descriptors {
-		m := &s.matched.Each[i]
-		takes = append(takes, s.matched.Takes[m.First:m.First+m.N]...)
+		m := &s.Matched.Each[i]
+		takes = append(takes, s.Matched.Takes[m.First:m.First+m.N]...)
 	}
 	if len(takes) == 0 {
 		return nil
@@ -134,8 +134,8 @@ func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int
 	out := make([]sluice.Decision, len(takes))
 	_, err := d.limiter.Decide(ctx, takes, out)
 	for _, i := range descriptors {
-		m := &s.matched.Each[i]
-		copy(s.out[m.First:m.First+m.N], out)
+		m := &s.Matched.Each[i]
+		copy(s.Decisions[m.First:m.First+m.N], out)
 		out = out[m.N:]
 	}
 	return err
@@ -145,9 +145,9 @@ func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int
 func (d *Decider) giveBack(ctx context.Context, s *decision, descriptors []int) error {
 	var takes []sluice.Take
 	for _, i := range descriptors {
-		m := &s.matched.Each[i]
+		m := &s.Matched.Each[i]
 		for j := m.First; j < m.First+m.N; j++ {
-			t, was := s.matched.Takes[j], &s.out[j]
+			t, was := s.Matched.Takes[j], &s.Decisions[j]
 			if was.Granted <= 0 || was.Source.Degraded() || t.Rule.ChargeDenied {
 				continue
 			}
@@ -166,9 +166,9 @@ func (d *Decider) giveBack(ctx context.Context, s *decision, descriptors []int) 
 // look says of descriptors whether they would have had room, and charges only those whose rules charge what is denied.
 func (d *Decider) look(ctx context.Context, s *decision, descriptors []int) error {
 	for _, i := range descriptors {
-		m := &s.matched.Each[i]
+		m := &s.Matched.Each[i]
 		for j := m.First; j < m.First+m.N; j++ {
-			if t := &s.matched.Takes[j]; !t.Rule.ChargeDenied {
+			if t := &s.Matched.Takes[j]; !t.Rule.ChargeDenied {
 				t.Cost = 0
 			}
 		}
@@ -177,10 +177,10 @@ func (d *Decider) look(ctx context.Context, s *decision, descriptors []int) erro
 		return err
 	}
 	for _, i := range descriptors {
-		m := &s.matched.Each[i]
+		m := &s.Matched.Each[i]
 		for j := m.First; j < m.First+m.N; j++ {
-			out := &s.out[j]
-			if s.matched.Takes[j].Cost == 0 && out.Allowed && !out.Source.Degraded() && !out.Shadow {
+			out := &s.Decisions[j]
+			if s.Matched.Takes[j].Cost == 0 && out.Allowed && !out.Source.Degraded() && !out.Shadow {
 				out.Allowed = s.descriptors[i].Cost <= max(1, out.Remaining) // that one has room was asked
 			}
 		}

@@ -42,23 +42,36 @@ type Decider struct {
 	limiter *sluice.Limiter
 	rules   func() *rules.Set
 	options Options
-	scratch sync.Pool // of *decision
+	scratch sync.Pool // of *answering
 	silents atomic.Pointer[silents]
 }
 
 // NewDecider returns a service. It asks for the rules once a request; a nil set answers Unavailable.
 func NewDecider(limiter *sluice.Limiter, rules func() *rules.Set, o Options) *Decider {
-	return &Decider{limiter: limiter, rules: rules, options: o, scratch: sync.Pool{New: func() any { return new(decision) }}}
+	return &Decider{limiter: limiter, rules: rules, options: o, scratch: sync.Pool{New: func() any { return new(answering) }}}
+}
+
+// Decided is what became of the descriptors of a request. It is reused: what it holds is good until the next use. The
+// zero Decided works.
+type Decided struct {
+	Matched   rules.MatchedDescriptors
+	Decisions []sluice.Decision // of Matched.Takes
+	Over      bool              // the request is denied
 }
 
 // decision is the memory of one decision.
 type decision struct {
+	*Decided
 	set         *rules.Set
 	descriptors []rules.Descriptor
-	matched     rules.MatchedDescriptors
-	out         []sluice.Decision // of matched.Takes
-	peeks       bool              // some descriptor only asks
-	refunds     bool              // some descriptor gives back
+	peeks       bool // some descriptor only asks
+	refunds     bool // some descriptor gives back
+}
+
+// answering is the memory of one answer.
+type answering struct {
+	decided     Decided
+	descriptors []rules.Descriptor
 }
 
 // ShouldRateLimit answers a request.
@@ -76,25 +89,39 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, req *Request, resp *Respo
 	if set == nil {
 		return status.Error(codes.Unavailable, "no rate limit configuration loaded")
 	}
-	s := d.scratch.Get().(*decision)
-	err := d.read(req, s)
+	a := d.scratch.Get().(*answering)
+	err := d.read(req, a)
 	if err == nil {
-		s.set = set
-		set.MatchDescriptors(req.Domain, s.descriptors, &s.matched)
-		err = d.decide(ctx, s)
+		err = rpcError(d.Decide(ctx, set, req.Domain, a.descriptors, &a.decided))
 	}
 	if err == nil {
-		d.answer(s, req, resp)
+		d.answer(a, req, resp)
 	}
-	clear(s.descriptors) // their strings are the call's
-	s.set = nil          // or one that was replaced would be kept
-	d.scratch.Put(s)
+	clear(a.descriptors) // their strings are the call's
+	d.scratch.Put(a)
 	return err
 }
 
+// Decide decides descriptors by a set of rules, as [Decider.ShouldRateLimit] does. It does not ask who the client is.
+func (d *Decider) Decide(
+	ctx context.Context, set *rules.Set, domain string, descriptors []rules.Descriptor, to *Decided,
+) error {
+	s := decision{Decided: to, set: set, descriptors: descriptors}
+	for i := range descriptors {
+		s.peeks = s.peeks || descriptors[i].Cost == 0
+		s.refunds = s.refunds || descriptors[i].Cost < 0
+	}
+	set.MatchDescriptors(domain, descriptors, &to.Matched)
+	if err := d.decide(ctx, &s); err != nil {
+		return err
+	}
+	d.Judge(descriptors, to)
+	return nil
+}
+
 // read says what the request's descriptors cost.
-func (d *Decider) read(req *Request, s *decision) error {
-	s.descriptors, s.peeks, s.refunds = s.descriptors[:0], false, false
+func (d *Decider) read(req *Request, a *answering) error {
+	a.descriptors = a.descriptors[:0]
 	for i := range req.Descriptors {
 		from := &req.Descriptors[i]
 		to := rules.Descriptor{Entries: from.Entries, Cost: from.cost(req.HitsAddend)}
@@ -104,7 +131,6 @@ func (d *Decider) read(req *Request, s *decision) error {
 					"set is_negative_hits to false, or have the operator set negative_hits: true", i+1)
 			}
 			to.Cost = -to.Cost
-			s.refunds = s.refunds || to.Cost < 0
 		}
 		if from.HasOverride {
 			if !d.options.Overrides {
@@ -113,8 +139,7 @@ func (d *Decider) read(req *Request, s *decision) error {
 			}
 			to.Limit = from.Override.limit()
 		}
-		s.peeks = s.peeks || to.Cost == 0
-		s.descriptors = append(s.descriptors, to)
+		a.descriptors = append(a.descriptors, to)
 	}
 	return nil
 }
@@ -145,19 +170,37 @@ func (o *Override) limit() *sluice.Limit {
 
 // decide has the limiter decide about all takes.
 func (d *Decider) decide(ctx context.Context, s *decision) error {
-	takes := s.matched.Takes
-	if cap(s.out) < len(takes) {
-		s.out = make([]sluice.Decision, len(takes))
+	takes := s.Matched.Takes
+	if cap(s.Decisions) < len(takes) {
+		s.Decisions = make([]sluice.Decision, len(takes))
 	}
-	s.out = s.out[:len(takes)]
+	s.Decisions = s.Decisions[:len(takes)]
 	switch {
 	case len(takes) == 0:
 		return nil
 	case s.refunds || s.peeks && len(takes) > 1 || d.options.Shadow || d.independent(s):
-		return rpcError(d.decideApart(ctx, s))
+		return d.decideApart(ctx, s)
 	}
-	_, err := d.limiter.Decide(ctx, takes, s.out)
-	return rpcError(err)
+	_, err := d.limiter.Decide(ctx, takes, s.Decisions)
+	return err
+}
+
+// Judge says by the decisions whether a request is denied: a descriptor is over its limit, or all of those are of which
+// one with room is enough.
+func (d *Decider) Judge(descriptors []rules.Descriptor, to *Decided) {
+	over, quotas, quotasOver := false, 0, 0
+	for i := range to.Matched.Each {
+		exceeded := descriptors[i].Cost >= 0 && !to.fits(i)
+		if d.quota(&to.Matched.Each[i]) {
+			quotas++
+			if exceeded {
+				quotasOver++
+			}
+		} else {
+			over = over || exceeded
+		}
+	}
+	to.Over = (over || quotas > 0 && quotas == quotasOver) && !d.options.Shadow
 }
 
 // rpcError is an error of the limiter as one of gRPC. A store that cannot answer is none: the rules' fail modes answer.

@@ -25,7 +25,8 @@ const (
 	DefaultBytes       = 1024
 )
 
-func (b Bounds) withDefaults() Bounds {
+// WithDefaults has the defaults for what is not set.
+func (b Bounds) WithDefaults() Bounds {
 	set := func(n *int, to int) {
 		if *n <= 0 {
 			*n = to
@@ -43,7 +44,7 @@ var errMalformed = errors.New("the message is no RateLimitRequest: it is cut sho
 // Decode reads a RateLimitRequest. The request's strings are parts of b. On error the request is not to be used.
 func (r *Request) Decode(b []byte, bounds Bounds) error {
 	r.Reset()
-	bounds = bounds.withDefaults()
+	bounds = bounds.WithDefaults()
 	for len(b) > 0 {
 		number, kind, value, n, ok := field(b)
 		if !ok {

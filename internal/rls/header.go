@@ -9,14 +9,14 @@ type HeaderNames struct{ Limit, Remaining, Reset string }
 var DefaultHeaders = HeaderNames{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
 
 // addHeaders tells of the descriptor of which the least remains, or of one that is over its limit and so decides.
-func (d *Decider) addHeaders(s *decision, resp *Response) {
+func (d *Decider) addHeaders(s *Decided, resp *Response) {
 	var told *Status
 	decides := false
 	for i := range resp.Statuses {
 		st := &resp.Statuses[i]
 		switch {
 		case !st.HasLimit:
-		case st.Code == CodeOverLimit && !d.quota(&s.matched.Each[i]):
+		case st.Code == CodeOverLimit && !d.quota(&s.Matched.Each[i]):
 			told, decides = st, true
 		case !decides && (told == nil || st.Remaining < told.Remaining):
 			told = st

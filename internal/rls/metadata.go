@@ -7,7 +7,7 @@ import (
 
 // metadata is what Envoy's service says for Envoy's access logs and other filters: the request, and the metadata of the
 // rules whose descriptors passed.
-func metadata(s *decision, req *Request, resp *Response) *structpb.Struct {
+func metadata(a *answering, req *Request, resp *Response) *structpb.Struct {
 	all := &structpb.Struct{Fields: map[string]*structpb.Value{"domain": structpb.NewStringValue(req.Domain)}}
 	list := &structpb.ListValue{}
 	for i := range req.Descriptors {
@@ -18,8 +18,8 @@ func metadata(s *decision, req *Request, resp *Response) *structpb.Struct {
 		all.Fields["hitsAddend"] = structpb.NewNumberValue(float64(req.HitsAddend))
 	}
 	var merged *structpb.Struct
-	for i := range s.matched.Each {
-		m := &s.matched.Each[i]
+	for i := range a.decided.Matched.Each {
+		m := &a.decided.Matched.Each[i]
 		if m.Limit == nil || m.Replaced || len(m.Limit.Metadata) == 0 || resp.Statuses[i].Code != CodeOK {
 			continue
 		}

@@ -38,7 +38,7 @@ type Observer func(overall Code, err error, began time.Time)
 // Register has the gRPC server answer by the service. Requests beyond the bounds are refused with InvalidArgument. At
 // most one observer is told, also of those.
 func Register(r grpc.ServiceRegistrar, s Service, bounds Bounds, observe ...Observer) {
-	answer := handler(bounds.withDefaults())
+	answer := handler(bounds.WithDefaults())
 	if len(observe) > 0 {
 		answer = observed(answer, observe[0])
 	}

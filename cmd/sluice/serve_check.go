@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/sluiceproject/sluice/internal/checkapi"
+	"github.com/sluiceproject/sluice/internal/rls"
+)
+
+// The secret of reservations: at least as much as cannot be guessed, and no more than anybody means.
+const (
+	minSecret = 32
+	maxSecret = 4 << 10
+)
+
+// openCheck reads the secret of reservations.
+func (s *service) openCheck() error {
+	path := s.cfg.Check.SecretFile
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("serve: check.secret_file: %w", err)
+	}
+	defer f.Close()
+	secret, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	secret = bytes.TrimSpace(secret)
+	switch {
+	case err != nil:
+		return fmt.Errorf("serve: check.secret_file: %w", err)
+	case len(secret) < minSecret || len(secret) > maxSecret:
+		return fmt.Errorf("serve: check.secret_file: %s has %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
+			path, len(secret), minSecret, maxSecret)
+	}
+	s.secret = secret
+	return nil
+}
+
+// handleCheck has the mux answer the check API.
+func (s *service) handleCheck(mux *http.ServeMux) {
+	api := checkapi.New(checkapi.Config{
+		Limiter: s.limiter, Rules: s.rules, Descriptors: s.decider(), Bounds: rlsBounds(&s.cfg.RLS), Secret: s.secret,
+	})
+	api.Register(mux, s.metrics.Requests("http", "200", "429").HTTP)
+}
+
+// decider answers about descriptors, whoever asks.
+func (s *service) decider() *rls.Decider {
+	return rls.NewDecider(s.limiter, s.rules, rlsOptions(&s.cfg.RLS))
+}

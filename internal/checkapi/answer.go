@@ -1,0 +1,102 @@
+package checkapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// answer writes what became of a check.
+func (c *call) answer(v *verdict) {
+	allowed := v.status == http.StatusOK
+	b := append(c.out, `{"allowed":`...)
+	b = strconv.AppendBool(b, allowed)
+	b = appendField(b, "status", int64(v.status))
+	b = append(b, `,"limits":[`...)
+	source := sluice.SourceStore
+	for i := range v.decisions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendLimit(b, v.takes[i].Rule.Name, &v.decisions[i])
+		source = max(source, v.decisions[i].Source)
+	}
+	b = append(b, ']')
+	delay := time.Duration(0)
+	if allowed {
+		delay = v.longestDelay()
+	}
+	b = appendField(b, "delay_ms", millis(delay))
+	b = append(b, `,"degraded":`...)
+	if source.Degraded() {
+		b = append(append(append(b, '"'), source.String()...), '"')
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"why":`...)
+	c.out = append(appendString(b, v.why), '}')
+}
+
+// appendLimit writes a decision.
+func appendLimit(b []byte, rule string, d *sluice.Decision) []byte {
+	b = appendString(append(b, `{"rule":`...), rule)
+	b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
+	b = appendField(b, "limit", d.Limit)
+	if unknown(d) {
+		b = append(b, `,"remaining":null`...)
+	} else {
+		b = appendField(b, "remaining", d.Remaining)
+	}
+	b = appendField(b, "retry_after_ms", millis(d.RetryAfter))
+	if unknown(d) {
+		b = append(b, `,"reset_after_ms":null`...)
+	} else {
+		b = appendField(b, "reset_after_ms", millis(d.ResetAfter))
+	}
+	b = appendField(b, "delay_ms", millis(d.Delay))
+	b = append(append(append(b, `,"source":"`...), d.Source.String()...), '"')
+	b = strconv.AppendBool(append(b, `,"shadow":`...), d.Shadow)
+	b = strconv.AppendBool(append(b, `,"never":`...), d.Never)
+	return append(b, '}')
+}
+
+// appendField writes a number that is not the first field.
+func appendField(b []byte, name string, n int64) []byte {
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	return strconv.AppendInt(b, n, 10)
+}
+
+// millis is rounded up: who waits so long does not come too early.
+func millis(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Millisecond) + 1
+}
+
+// appendString writes a string of JSON. What is not UTF-8 becomes the replacement character.
+func appendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := 0; i < len(s); {
+		c := s[i]
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c == 0x7f:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		case c < utf8.RuneSelf:
+			b = append(b, c)
+		default:
+			r, n := utf8.DecodeRuneInString(s[i:])
+			b = utf8.AppendRune(b, r)
+			i += n
+			continue
+		}
+		i++
+	}
+	return append(b, '"')
+}

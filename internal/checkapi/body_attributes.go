@@ -1,0 +1,171 @@
+package checkapi
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+var attributeFields = []string{"method", "path", "host", "ip", "headers", "query", "cookies", "claims", "attributes"}
+
+// attributes reads what is known of a request.
+func (p *parser) attributes(q *request) *fault {
+	if f := p.open('{', `an object, such as {"method":"GET","path":"/"}`); f != nil {
+		return f
+	}
+	var seen uint32
+	for read := 0; ; read++ {
+		more, f := p.more('}', read)
+		if f != nil || !more {
+			return f
+		}
+		i, f := p.field(attributeFields, &seen)
+		if f != nil {
+			return f
+		}
+		switch i {
+		case 0:
+			q.method, f = p.value("a method, such as GET")
+			if f == nil && !isToken(q.method) {
+				f = faultf("%q is not a method: write GET, POST or the like", shown(q.method))
+			}
+		case 1:
+			q.path, f = p.value(`a path, such as "/posts"`)
+		case 2:
+			q.host, f = p.value(`a host, such as "example.com"`)
+		case 3:
+			q.ip, f = p.ip()
+		case 4:
+			f = p.pairs(q, rules.Header, true)
+		case 5:
+			f = p.pairs(q, rules.Query, true)
+		case 6:
+			f = p.pairs(q, rules.Cookie, true)
+		case 7:
+			f = p.pairs(q, rules.Claim, false)
+		case 8:
+			f = p.pairs(q, rules.Attr, false)
+		}
+		if f != nil {
+			return f.in(attributeFields[i])
+		}
+	}
+}
+
+// value reads a string that is not empty.
+func (p *parser) value(want string) (string, *fault) {
+	s, f := p.string(want)
+	switch {
+	case f != nil:
+		return "", f
+	case s == "":
+		return "", faultf("is empty: write %s, or leave it out", want)
+	case len(s) > rules.MaxValue:
+		return "", faultf("has %d bytes, at most %d are allowed", len(s), rules.MaxValue)
+	}
+	return s, nil
+}
+
+func (p *parser) ip() (netip.Addr, *fault) {
+	const want = "an address without port and zone, such as 192.0.2.1 or 2001:db8::1"
+	s, f := p.value(want)
+	if f != nil {
+		return netip.Addr{}, f
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return a, faultf("%q is not %s", shown(s), want)
+	}
+	return a, nil
+}
+
+// pairs reads an object of names and values. Where a request may have several of a name, a list is read too.
+func (p *parser) pairs(q *request, k rules.Kind, lists bool) *fault {
+	if f := p.open('{', `an object, such as {"name":"value"}`); f != nil {
+		return f
+	}
+	from := len(q.pairs)
+	q.has |= 1 << k
+	for read := 0; ; read++ {
+		more, f := p.more('}', read)
+		if f != nil || !more {
+			return f
+		}
+		name, f := p.name()
+		if f != nil {
+			return f
+		}
+		switch {
+		case name == "":
+			return faultf("a name is empty: write one, or leave the value out")
+		case len(name) > maxName:
+			return faultf("a name has %d bytes, at most %d are allowed", len(name), maxName)
+		case k == rules.Header && !isToken(name):
+			return faultf("%q is not the name of a header", shown(name))
+		}
+		for i := from; i < len(q.pairs); i++ {
+			if q.pairs[i].name == name {
+				return faultf("is there twice: remove one, or write a list of its values").in(shown(name))
+			}
+		}
+		if f := p.values(q, k, name, lists); f != nil {
+			return f.in(shown(name))
+		}
+	}
+}
+
+// values reads one value, or a list of them.
+func (p *parser) values(q *request, k rules.Kind, name string, lists bool) *fault {
+	if !lists {
+		return p.pair(q, k, name, "a string, in double quotes")
+	}
+	const want = "a string in double quotes, or a list of them"
+	if p.peek() != '[' {
+		return p.pair(q, k, name, want)
+	}
+	p.at++
+	for read := 0; ; read++ {
+		more, f := p.more(']', read)
+		switch {
+		case f != nil:
+			return f
+		case !more && read == 0:
+			return faultf("is an empty list: write a value, or leave it out")
+		case !more:
+			return nil
+		}
+		if f := p.pair(q, k, name, "a string, in double quotes"); f != nil {
+			return f.inElement(read)
+		}
+	}
+}
+
+func (p *parser) pair(q *request, k rules.Kind, name, want string) *fault {
+	value, f := p.string(want)
+	switch {
+	case f != nil:
+		return f
+	case len(value) > rules.MaxValue:
+		return faultf("has %d bytes, at most %d are allowed", len(value), rules.MaxValue)
+	case len(q.pairs) == MaxPairs:
+		return faultf("is one too many: a check has at most %d headers, query parameters, cookies, claims and attributes", MaxPairs)
+	}
+	if k == rules.Header {
+		value = strings.Trim(value, " \t") // as servers do
+	}
+	q.pairs = append(q.pairs, pair{k, name, value})
+	return nil
+}
+
+// isToken tells whether a text is a token of HTTP: a method, or the name of a header.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,178 @@
+package checkapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// verdict is what became of a check. Its slices are the call's, good until the next check is decided.
+type verdict struct {
+	status    int    // what the check alone is answered with
+	why       string // empty if limits say it all
+	takes     []sluice.Take
+	decisions []sluice.Decision // decisions[i] is that of takes[i]
+}
+
+// decide decides a check. A problem means that it was not.
+func (c *call) decide(ctx context.Context, q *check) (verdict, *problem) {
+	if q.domain != "" {
+		return c.decideDescriptors(ctx, q)
+	}
+	if v, p := c.match(q); p != nil || v.status != 0 {
+		return v, p
+	}
+	takes := c.matched.Takes
+	if cap(c.decisions) < len(takes) {
+		c.decisions = make([]sluice.Decision, len(takes))
+	}
+	v := verdict{takes: takes, decisions: c.decisions[:len(takes)]}
+	c.asked = c.asked[:0]
+	for i := range takes {
+		if q.hasCost {
+			takes[i].Cost = q.cost
+		}
+		if q.looks() {
+			c.asked = append(c.asked, takes[i].Cost)
+			takes[i].Cost = 0
+		}
+	}
+	allowed, err := c.api.Limiter.Decide(ctx, takes, v.decisions)
+	if err != nil {
+		return v, problemOf(ctx, err)
+	}
+	if q.looks() {
+		allowed = true
+		for i := range v.decisions {
+			wouldCost(&v.decisions[i], takes[i].Rule, c.asked[i])
+			allowed = allowed && v.decisions[i].Allowed
+		}
+	}
+	v.judge(allowed)
+	return v, nil
+}
+
+// looks tells that the check spends nothing.
+func (q *check) looks() bool { return q.peek || q.hasCost && q.cost == 0 }
+
+// match finds the rules of a check with attributes. A verdict with a status is final.
+func (c *call) match(q *check) (v verdict, p *problem) {
+	if err := c.set.Match(&q.request, &c.matched); err != nil {
+		return v, &problem{http.StatusBadRequest, "attributes: " + matchFault(err)}
+	}
+	switch {
+	case c.matched.Verdict == rules.Refused:
+		v = verdict{status: http.StatusForbidden, why: c.matched.Why}
+		if rule := c.matched.Rule; rule != nil {
+			v.why = "rule " + rule.Name + ": the request " + v.why
+		}
+	case c.matched.Verdict == rules.Exempt:
+		v = verdict{status: http.StatusOK, why: "on the allow list"}
+	case c.matched.Verdict == rules.Unlimited:
+		v = verdict{status: http.StatusOK, why: "no rule matches"}
+	case len(c.matched.Takes) == 0:
+		v = verdict{status: http.StatusOK, why: "no limit applies to its key"}
+	}
+	return v, nil
+}
+
+// matchFault says what is wrong with the attributes, and what to send instead.
+func matchFault(err error) string {
+	text := err.Error()
+	switch {
+	case errors.Is(err, rules.ErrPath):
+		text += `: send the path as the client did, escaped and without the query, such as "/posts"`
+	case errors.Is(err, rules.ErrAmbiguous):
+		text += ", or by a name that may be mistaken for another: refuse such requests, or send the one that counts"
+	case errors.Is(err, rules.ErrCost):
+		text += ": send one, or cost beside the attributes"
+	}
+	return text
+}
+
+// decideDescriptors decides a check of descriptors as Envoy is answered.
+func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *problem) {
+	cost := int64(1)
+	if q.hasCost {
+		cost = q.cost
+	}
+	for i := range q.descriptors {
+		q.descriptors[i].Cost = cost
+		if q.looks() {
+			q.descriptors[i].Cost = 0
+		}
+	}
+	if err := c.api.Descriptors.Decide(ctx, c.set.Set, q.domain, q.descriptors, &c.decided); err != nil {
+		return v, problemOf(ctx, err)
+	}
+	v.takes, v.decisions = c.decided.Matched.Takes, c.decided.Decisions
+	if q.looks() && cost > 1 {
+		for i := range v.decisions {
+			wouldCost(&v.decisions[i], v.takes[i].Rule, cost)
+		}
+		c.api.Descriptors.Judge(q.descriptors, &c.decided)
+	}
+	switch {
+	case !c.decided.Matched.Known:
+		return verdict{status: http.StatusOK, why: "there is no domain " + strconv.Quote(shown(q.domain)) + ", so nothing limits it"}, nil
+	case len(v.takes) == 0:
+		return verdict{status: http.StatusOK, why: "no rule of the domain limits these descriptors"}, nil
+	}
+	v.judge(!c.decided.Over)
+	return v, nil
+}
+
+// judge says what the decisions mean for the check.
+func (v *verdict) judge(allowed bool) {
+	v.status = http.StatusOK
+	if !allowed {
+		d := httplimit.NewDenial(v.takes, v.decisions)
+		v.status, v.why = d.Status, d.Detail()
+	}
+}
+
+// wouldCost makes the answer of a take that only looked, which is about one, that of a larger one. When there would be
+// room for it is not known: at the latest when nothing is spent any more.
+func wouldCost(d *sluice.Decision, r *sluice.Rule, cost int64) {
+	if cost <= 1 || !d.Allowed && !d.Shadow || unknown(d) || cost <= d.Remaining {
+		return
+	}
+	d.Delay, d.Never, d.RetryAfter = 0, cost > d.Limit, max(d.RetryAfter, d.ResetAfter)
+	if d.Never {
+		d.RetryAfter = 0
+	}
+	d.Allowed, d.Shadow = r.Shadow, r.Shadow
+}
+
+// unknown tells that nobody was asked what remains: the store is away and the rule is open or closed, an operator has
+// switched it off, or the denial of another rule was remembered.
+func unknown(d *sluice.Decision) bool {
+	return d.Source >= sluice.SourceOpen || d.Source == sluice.SourceCache && d.Allowed
+}
+
+// problemOf says why nothing was decided. A store that is away is no reason: rules say what happens then.
+func problemOf(ctx context.Context, err error) *problem {
+	switch {
+	case ctx.Err() != nil:
+		return &problem{http.StatusServiceUnavailable, "the client has left, or its time is over"}
+	case errors.Is(err, sluice.ErrInvalid):
+		return &problem{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
+	}
+	return &problem{http.StatusServiceUnavailable, "nothing was decided: " + err.Error()}
+}
+
+// longestDelay is how long the caller has to wait. A peek takes no place, and a shadow rule holds nobody up.
+func (v *verdict) longestDelay() (delay time.Duration) {
+	for i := range v.decisions {
+		if d := &v.decisions[i]; d.Allowed && !v.takes[i].Rule.Shadow {
+			delay = max(delay, d.Delay)
+		}
+	}
+	return delay
+}

@@ -1,0 +1,314 @@
+package checkapi
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/sluiceproject/sluice/internal/spell"
+)
+
+// reader reads JSON value by value, as the caller expects them. It is strict (RFC 8259), and it copies nothing: strings
+// are parts of the body, or of text if they hold escapes, and good as long as these are.
+type reader struct {
+	b    []byte
+	at   int
+	text []byte // unescaped strings, one after the other
+}
+
+// fault is what is wrong with a body, and where.
+type fault struct {
+	path string // checks[2].attributes.ip
+	msg  string
+}
+
+func (f *fault) Error() string {
+	if f.path == "" {
+		return f.msg
+	}
+	return f.path + ": " + f.msg
+}
+
+func faultf(format string, args ...any) *fault { return &fault{msg: fmt.Sprintf(format, args...)} }
+
+// in says in which field, or element if the name is empty, a fault is.
+func (f *fault) in(name string) *fault {
+	if f == nil {
+		return nil
+	}
+	switch {
+	case f.path == "":
+		f.path = name
+	case f.path[0] == '[':
+		f.path = name + f.path
+	default:
+		f.path = name + "." + f.path
+	}
+	return f
+}
+
+// inElement says in which element of a list a fault is.
+func (f *fault) inElement(i int) *fault {
+	if f == nil {
+		return nil
+	}
+	return f.in("[" + strconv.Itoa(i) + "]")
+}
+
+// begin starts with another body.
+func (r *reader) begin(body []byte) *fault {
+	r.b, r.at, r.text = body, 0, r.text[:0]
+	if !utf8.Valid(body) {
+		return faultf("the body is not UTF-8: send JSON in UTF-8")
+	}
+	return nil
+}
+
+// peek is the next byte that is not space, or 0 at the end.
+func (r *reader) peek() byte {
+	for r.at < len(r.b) {
+		switch c := r.b[r.at]; c {
+		case ' ', '\t', '\n', '\r':
+			r.at++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// end wants nothing to follow.
+func (r *reader) end() *fault {
+	if r.peek() != 0 || r.at < len(r.b) {
+		return faultf("something follows the object, at byte %d: send one JSON object and nothing else", r.at)
+	}
+	return nil
+}
+
+// wrong says that there is something else than what is wanted, and what to write.
+func (r *reader) wrong(want string) *fault {
+	found := "something that is not JSON"
+	switch c := r.peek(); {
+	case r.at >= len(r.b):
+		return faultf("the body ends at byte %d, where %s is missing", r.at, want)
+	case c == '{':
+		found = "an object"
+	case c == '[':
+		found = "a list"
+	case c == '"':
+		found = "a string"
+	case c == '-' || c >= '0' && c <= '9':
+		found = "a number"
+	case strings.HasPrefix(string(r.b[r.at:min(len(r.b), r.at+5)]), "null"):
+		return faultf("is null: write %s, or leave it out", want)
+	case c == 't' || c == 'f':
+		found = "true or false"
+	}
+	return faultf("is %s, at byte %d: write %s", found, r.at, want)
+}
+
+// open wants an object or a list to begin.
+func (r *reader) open(bracket byte, want string) *fault {
+	if r.peek() != bracket {
+		return r.wrong(want)
+	}
+	r.at++
+	return nil
+}
+
+// more tells whether another element follows in an object or list, of which some were read.
+func (r *reader) more(closing byte, read int) (bool, *fault) {
+	switch c := r.peek(); {
+	case c == closing:
+		r.at++
+		return false, nil
+	case read == 0:
+		return true, nil
+	case c == ',':
+		r.at++
+		if r.peek() == closing {
+			return false, faultf("a comma has nothing behind it, at byte %d: remove it", r.at)
+		}
+		return true, nil
+	}
+	return false, r.wrong("a comma or " + string(rune(closing)))
+}
+
+// name reads the name of a field and the colon behind it.
+func (r *reader) name() (string, *fault) {
+	name, f := r.string("the name of a field, in double quotes")
+	if f != nil {
+		return "", f
+	}
+	if r.peek() != ':' {
+		return "", r.wrong("a colon behind \"" + shown(name) + "\"")
+	}
+	r.at++
+	return name, nil
+}
+
+// field finds a field's number by its name, and refuses one that is there twice or that nobody knows.
+func (r *reader) field(names []string, seen *uint32) (int, *fault) {
+	name, f := r.name()
+	if f != nil {
+		return 0, f
+	}
+	for i, known := range names {
+		if name != known {
+			continue
+		}
+		if *seen&(1<<i) != 0 {
+			return 0, faultf("is there twice: remove one").in(known)
+		}
+		*seen |= 1 << i
+		return i, nil
+	}
+	known := strings.Join(names, ", ")
+	if best := spell.Closest(name, names); best != "" {
+		return 0, faultf("there is no field %q: did you mean %q? There are %s", shown(name), best, known)
+	}
+	return 0, faultf("there is no field %q: there are %s", shown(name), known)
+}
+
+// maxShown bounds what of a body is sent back in errors.
+const maxShown = 40
+
+func shown(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	cut := maxShown
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// bool reads true or false.
+func (r *reader) bool() (bool, *fault) {
+	c := r.peek()
+	rest := r.b[r.at:]
+	switch {
+	case c == 't' && len(rest) >= 4 && string(rest[:4]) == "true":
+		r.at += 4
+		return true, nil
+	case c == 'f' && len(rest) >= 5 && string(rest[:5]) == "false":
+		r.at += 5
+		return false, nil
+	}
+	return false, r.wrong("true or false")
+}
+
+// int reads a whole number that is written as one and not negative.
+func (r *reader) int(most int64) (int64, *fault) {
+	want := func() string { return "a whole number from 0 to " + strconv.FormatInt(most, 10) }
+	if c := r.peek(); c < '0' || c > '9' {
+		return 0, r.wrong(want())
+	}
+	from := r.at
+	for r.at < len(r.b) && strings.IndexByte("0123456789+-.eE", r.b[r.at]) >= 0 {
+		r.at++
+	}
+	text := view(r.b[from:r.at])
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n > most || len(text) > 1 && text[0] == '0' {
+		return 0, faultf("%s is not %s", shown(text), want())
+	}
+	return n, nil
+}
+
+// string reads a string. want says what to write if there is none.
+func (r *reader) string(want string) (string, *fault) {
+	if r.peek() != '"' {
+		return "", r.wrong(want)
+	}
+	r.at++
+	from := r.at
+	for ; r.at < len(r.b); r.at++ {
+		switch c := r.b[r.at]; {
+		case c == '"':
+			r.at++
+			return view(r.b[from : r.at-1]), nil
+		case c == '\\':
+			return r.escaped(from)
+		case c < ' ':
+			return "", faultf("a string has a control character, at byte %d: write it as an escape, such as \\n", r.at)
+		}
+	}
+	return "", faultf("the body ends inside a string")
+}
+
+// escaped reads the rest of a string that has an escape. What came before it is read already.
+func (r *reader) escaped(from int) (string, *fault) {
+	start := len(r.text)
+	r.text = append(r.text, r.b[from:r.at]...)
+	for r.at < len(r.b) {
+		c := r.b[r.at]
+		r.at++
+		switch {
+		case c == '"':
+			return view(r.text[start:]), nil
+		case c < ' ':
+			return "", faultf("a string has a control character, at byte %d: write it as an escape, such as \\n", r.at-1)
+		case c != '\\':
+			r.text = append(r.text, c)
+		default:
+			if f := r.escape(); f != nil {
+				return "", f
+			}
+		}
+	}
+	return "", faultf("the body ends inside a string")
+}
+
+// escape reads what is behind a backslash.
+func (r *reader) escape() *fault {
+	at := r.at - 1
+	if r.at < len(r.b) {
+		c := r.b[r.at]
+		r.at++
+		if c == 'u' {
+			return r.unicode(at)
+		}
+		if i := strings.IndexByte(`"\/bfnrt`, c); i >= 0 {
+			r.text = append(r.text, "\"\\/\b\f\n\r\t"[i])
+			return nil
+		}
+	}
+	return faultf("a string has an escape that JSON does not know, at byte %d", at)
+}
+
+// unicode reads the digits of \u0061, and of the second half of a pair.
+func (r *reader) unicode(at int) *fault {
+	c, ok := r.hex4()
+	if ok && utf16.IsSurrogate(c) {
+		ok = false
+		if r.at+1 < len(r.b) && r.b[r.at] == '\\' && r.b[r.at+1] == 'u' {
+			r.at += 2
+			if second, has := r.hex4(); has {
+				c = utf16.DecodeRune(c, second)
+				ok = c != utf8.RuneError
+			}
+		}
+	}
+	if !ok {
+		return faultf("a string has an escape that is no character, at byte %d", at)
+	}
+	r.text = utf8.AppendRune(r.text, c)
+	return nil
+}
+
+func (r *reader) hex4() (c rune, ok bool) {
+	if len(r.b)-r.at < 4 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(view(r.b[r.at:r.at+4]), 16, 16)
+	r.at += 4
+	return rune(n), err == nil
+}
+
+// view is bytes as a string, which is good as long as they are not changed.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

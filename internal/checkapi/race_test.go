@@ -1,0 +1,5 @@
+//go:build race
+
+package checkapi_test
+
+const raceEnabled = true

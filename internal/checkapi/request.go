@@ -1,0 +1,161 @@
+package checkapi
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// request is what a check knows of a request, as rules look at it. It means what the same HTTP request means to
+// httplimit; a test compares the two. What a check leaves out the request does not have.
+type request struct {
+	method, path, host string // empty: not known
+	ip                 netip.Addr
+	pairs              []pair
+	has                uint16 // kinds of pairs that were given, also if none was in them; a bit for each
+}
+
+// pair is a header, query parameter, cookie, claim or attribute. A name may be there several times.
+type pair struct {
+	kind        rules.Kind
+	name, value string
+}
+
+var _ rules.Request = (*request)(nil)
+
+// Addr is the client's address.
+func (q *request) Addr() netip.Addr { return q.ip }
+
+// Attribute returns what rules ask for.
+func (q *request) Attribute(f *rules.Field) (string, rules.Found) {
+	switch f.Kind {
+	case rules.Method:
+		return q.method, presentIf(q.method != "")
+	case rules.Host:
+		return q.hostValue()
+	case rules.Path:
+		// Some applications take what is behind a semicolon for part of the name and others for parameters, which rules
+		// do not see. Escaped, it is refused.
+		if strings.IndexByte(q.path, ';') >= 0 {
+			return strings.ReplaceAll(q.path, ";", "%3B"), rules.Present
+		}
+		return q.path, presentIf(q.path != "")
+	case rules.Header:
+		return q.header(f)
+	case rules.Cookie:
+		return q.cookie(f.Name)
+	case rules.BasicUser:
+		return q.basicUser()
+	default:
+		return q.named(f.Kind, f.Name)
+	}
+}
+
+func presentIf(ok bool) rules.Found {
+	if ok {
+		return rules.Present
+	}
+	return rules.Absent
+}
+
+// named is the value of a name, which is ambiguous if there are several.
+func (q *request) named(k rules.Kind, name string) (value string, found rules.Found) {
+	for i := range q.pairs {
+		p := &q.pairs[i]
+		if p.kind != k || p.name != name {
+			continue
+		}
+		if found == rules.Present {
+			return "", rules.Ambiguous
+		}
+		value, found = p.value, rules.Present
+	}
+	return value, found
+}
+
+// header is the value of a header, whose name is written in any case. A name that some applications take for the same
+// makes it ambiguous.
+func (q *request) header(f *rules.Field) (value string, found rules.Found) {
+	if f.Name == "Host" {
+		value, found = q.hostValue()
+		return strings.ToLower(value), found
+	}
+	for i := range q.pairs {
+		p := &q.pairs[i]
+		if p.kind != rules.Header {
+			continue
+		}
+		switch {
+		case !strings.EqualFold(p.name, f.Name):
+			for _, variant := range f.Variants {
+				if strings.EqualFold(p.name, variant) {
+					return "", rules.Ambiguous
+				}
+			}
+		case found == rules.Present:
+			return "", rules.Ambiguous
+		default:
+			value, found = p.value, rules.Present
+		}
+	}
+	return value, found
+}
+
+// hostValue is the host, or what the header of that name says. The two must agree.
+func (q *request) hostValue() (string, rules.Found) {
+	host := q.host
+	for i := range q.pairs {
+		p := &q.pairs[i]
+		if p.kind != rules.Header || !strings.EqualFold(p.name, "Host") || p.value == "" {
+			continue
+		}
+		if host != "" && !strings.EqualFold(host, p.value) {
+			return "", rules.Ambiguous
+		}
+		host = p.value
+	}
+	return host, presentIf(host != "")
+}
+
+// cookie is the first of the name, which is the one that most applications take. Without cookies those of the header
+// count.
+func (q *request) cookie(name string) (string, rules.Found) {
+	if q.has&(1<<rules.Cookie) != 0 {
+		for i := range q.pairs {
+			if p := &q.pairs[i]; p.kind == rules.Cookie && p.name == name {
+				return p.value, rules.Present
+			}
+		}
+		return "", rules.Absent
+	}
+	if lines := q.lines("Cookie"); len(lines) > 0 {
+		r := http.Request{Header: http.Header{"Cookie": lines}}
+		if c, err := r.Cookie(name); err == nil {
+			return c.Value, rules.Present
+		}
+	}
+	return "", rules.Absent
+}
+
+// basicUser is the user of basic authentication.
+func (q *request) basicUser() (string, rules.Found) {
+	lines := q.lines("Authorization")
+	if len(lines) > 1 {
+		return "", rules.Ambiguous
+	}
+	r := http.Request{Header: http.Header{"Authorization": lines}}
+	user, _, ok := r.BasicAuth()
+	return user, presentIf(ok)
+}
+
+// lines are the values of a header.
+func (q *request) lines(name string) (all []string) {
+	for i := range q.pairs {
+		if p := &q.pairs[i]; p.kind == rules.Header && strings.EqualFold(p.name, name) {
+			all = append(all, p.value)
+		}
+	}
+	return all
+}

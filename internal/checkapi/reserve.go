@@ -1,0 +1,202 @@
+package checkapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// serveReserve decides as a check does, and gives a token for what was spent.
+func (a *API) serveReserve(w http.ResponseWriter, r *http.Request) {
+	c := a.begin()
+	defer c.letGo()
+	p := c.prepare(r, reserveBody)
+	if p == nil {
+		p = c.fits(&c.checks[0])
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	a.serveOne(w, r, c, true)
+}
+
+// reserve writes the token for what was spent.
+func (c *call) reserve(v *verdict) {
+	if v.status != http.StatusOK {
+		c.out = append(c.out, `,"reservation":null,"expires":null`...)
+		return
+	}
+	kept := c.reserved(v)
+	kept.expires = time.Now().Add(c.checks[0].ttl).Truncate(time.Millisecond)
+	_, _ = rand.Read(kept.id[:]) // never fails
+	c.out = append(c.out, `,"reservation":"`...)
+	c.out = c.api.tokens.write(c.out, kept)
+	c.out = append(c.out, `","expires":"`...)
+	c.out = append(kept.expires.UTC().AppendFormat(c.out, time.RFC3339Nano), '"')
+}
+
+// fits refuses, before anything is spent, what would not fit in a token.
+func (c *call) fits(q *check) *problem {
+	var takes []sluice.Take
+	if q.domain != "" {
+		c.set.MatchDescriptors(q.domain, q.descriptors, &c.decided.Matched)
+		takes = c.decided.Matched.Takes
+	} else {
+		if _, p := c.match(q); p != nil {
+			return p
+		}
+		takes = c.matched.Takes
+	}
+	if tokenSize(takes) > maxToken || len(takes) > maxTakes {
+		return &problem{http.StatusBadRequest, "the values that the rules count by are too long for a reservation: " +
+			"together they may have about 30 KiB"}
+	}
+	return nil
+}
+
+// reserved lists what was charged. What a fail mode granted was not taken from the store, and nothing of it is left to
+// settle.
+func (c *call) reserved(v *verdict) *reservation {
+	r := &reservation{}
+	for i := range v.takes {
+		t, d := &v.takes[i], &v.decisions[i]
+		if d.Granted <= 0 || d.Source.Degraded() {
+			continue
+		}
+		limit := t.Effective()
+		r.takes = append(r.takes, reserved{
+			rule: t.Rule.Name, key: t.Key, slot: t.Slot, at: d.At, charged: d.Granted,
+			identity: limit.Params().Identity(), limit: limitDigest(limit),
+			fixed: c.fixedCost(i),
+		})
+	}
+	return r
+}
+
+// fixedCost tells that a rule counts requests and not what they cost: the check leaves the cost to rules, and this one
+// reads it from nowhere.
+func (c *call) fixedCost(i int) bool {
+	q := &c.checks[0]
+	return !q.hasCost && q.domain == "" && c.matched.Rules[i].Cost.From == nil
+}
+
+func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
+	c := a.begin()
+	defer c.letGo()
+	if p := c.read(r); p != nil {
+		p.write(w)
+		return
+	}
+	body, f := c.parseSettle(c.body)
+	if f != nil {
+		writeProblem(w, http.StatusBadRequest, f.Error())
+		return
+	}
+	set, p := a.setNow()
+	if p != nil {
+		p.write(w)
+		return
+	}
+	now := time.Now()
+	kept, err := a.tokens.read(body.reservation, now)
+	switch {
+	case errors.Is(err, errExpired):
+		writeProblem(w, http.StatusGone, "reservation: it has expired, and what it charged stays charged: settle earlier, or reserve with a longer ttl")
+		return
+	case err != nil:
+		writeProblem(w, http.StatusBadRequest, "reservation: "+err.Error()+": send what /v1/reserve answered, as it is. "+
+			"Without check.secret_file only the process that gave it can settle it")
+		return
+	}
+	s, p := a.settle(r.Context(), set.Set, kept, body.actual, now)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	c.out = s.append(c.out[:0])
+	c.send(w, http.StatusOK)
+}
+
+// settlement is what became of a settlement.
+type settlement struct {
+	settled bool
+	gone    []string // rules that there are no more
+	why     string
+}
+
+// skew is by how much the clocks of processes that settle each other's reservations may differ.
+const skew = time.Minute
+
+func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, actual int64, now time.Time) (s settlement, p *problem) {
+	var takes []sluice.Take
+	for i := range kept.takes {
+		k := &kept.takes[i]
+		t, ok := k.take(set)
+		if !ok {
+			s.gone = append(s.gone, k.rule)
+			continue
+		}
+		if t.Cost = actual - k.charged; k.fixed && actual > 0 {
+			t.Cost = 0
+		}
+		takes = append(takes, t)
+	}
+	if len(s.gone) > 0 && len(takes) == 0 {
+		s.why = "there are no such rules any more, or they count in another way, so there is nothing to settle: " + strings.Join(s.gone, ", ")
+		return s, nil
+	}
+	remember := min(kept.expires.Sub(now)+skew, sluice.MaxSettle)
+	var err error
+	s.settled, err = a.Limiter.SettleOnce(ctx, string(kept.id[:]), remember, takes)
+	switch {
+	case err != nil && errors.Is(err, sluice.ErrInvalid):
+		return s, &problem{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
+	case err != nil:
+		return s, &problem{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer, so what was reserved may stay charged: "+
+			"send it again; if it has arrived, that changes nothing (%v)", err)}
+	case !s.settled:
+		s.why = "it was settled before: a second time changes nothing"
+	case len(s.gone) > 0:
+		s.why = "of some rules there is nothing to settle: there are none such any more, or they count in another way"
+	}
+	return s, nil
+}
+
+// take names what was charged. It is false if the rule is gone, or counts in another way.
+func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
+	rule, limits := set.Counted(k.rule, k.key)
+	var found *sluice.Limit
+	for _, l := range limits {
+		if l.Params().Identity() != k.identity {
+			continue
+		}
+		if found == nil || limitDigest(l) == k.limit { // the rule's own if the numbers have changed
+			found = l
+		}
+	}
+	return sluice.Take{Rule: rule, Limit: found, Key: k.key, Slot: k.slot, At: k.at}, found != nil
+}
+
+func (s *settlement) append(b []byte) []byte {
+	b = append(b, `{"settled":false`...)
+	if s.settled {
+		b = append(b[:len(b)-len("false")], "true"...)
+	}
+	b = append(b, `,"gone":[`...)
+	for i, name := range s.gone {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, name)
+	}
+	b = appendString(append(b, `],"why":`...), s.why)
+	return append(b, "}\n"...)
+}

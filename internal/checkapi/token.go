@@ -1,0 +1,189 @@
+package checkapi
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// A reservation is a token that holds all that settling needs, so that nothing is kept here and any process with the
+// secret can settle it:
+//
+//	version   1 byte
+//	expires   8 bytes, milliseconds since 1970
+//	id        16 bytes, random: what the store remembers when it is settled
+//	takes     each: flags, identity of the algorithm, digest of the limit, At, what was charged; rule, key and slot, each
+//	          with its length
+//	MAC       32 bytes, HMAC-SHA256 of all before
+//
+// It is authenticated and not secret: its keys are what the caller has sent, or digests of it.
+type reservation struct {
+	expires time.Time
+	id      [16]byte
+	takes   []reserved
+}
+
+// reserved is one take that was charged.
+type reserved struct {
+	rule, key, slot string
+	identity        uint64 // of the algorithm: another counts elsewhere
+	limit           uint64 // digest of the limit: a rule's limit may depend on the key or a plan
+	at, charged     int64
+	fixed           bool // the rule says what a request costs, so that only a cancellation changes it
+}
+
+const (
+	tokenVersion = 1
+	tokenHead    = 1 + 8 + 16
+	macSize      = sha256.Size
+	takeOverhead = 1 + 6*binary.MaxVarintLen64 + 8
+	fixedFlag    = 1
+
+	// maxToken bounds a token in bytes, before it is written as text. With it a settlement fits in a body.
+	maxToken = 32 << 10
+	maxTakes = 1024
+)
+
+// tokens makes and reads reservations.
+type tokens struct{ key [sha256.Size]byte }
+
+func newTokens(secret []byte) tokens {
+	if secret == nil {
+		secret = make([]byte, 32)
+		_, _ = rand.Read(secret) // never fails
+	}
+	return tokens{sha256.Sum256(append([]byte("sluice reservations\x00"), secret...))}
+}
+
+// tokenSize is at most how large the token of these takes becomes.
+func tokenSize(takes []sluice.Take) int {
+	n := tokenHead + macSize
+	for i := range takes {
+		t := &takes[i]
+		n += takeOverhead + len(t.Rule.Name) + len(t.Key) + len(t.Slot)
+	}
+	return n
+}
+
+var encoding = base64.RawURLEncoding.Strict()
+
+// write appends the token as text.
+func (t *tokens) write(text []byte, r *reservation) []byte {
+	b := append(make([]byte, 0, 512), tokenVersion)
+	b = binary.BigEndian.AppendUint64(b, uint64(r.expires.UnixMilli()))
+	b = append(b, r.id[:]...)
+	for i := range r.takes {
+		k := &r.takes[i]
+		flags := byte(0)
+		if k.fixed {
+			flags = fixedFlag
+		}
+		b = append(b, flags)
+		b = binary.AppendUvarint(b, k.identity)
+		b = binary.BigEndian.AppendUint64(b, k.limit)
+		b = binary.AppendUvarint(b, uint64(k.at))
+		b = binary.AppendUvarint(b, uint64(k.charged))
+		for _, s := range [...]string{k.rule, k.key, k.slot} {
+			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+		}
+	}
+	return encoding.AppendEncode(text, append(b, t.mac(b)...))
+}
+
+func (t *tokens) mac(b []byte) []byte {
+	m := hmac.New(sha256.New, t.key[:])
+	m.Write(b)
+	return m.Sum(nil)
+}
+
+var (
+	errForged  = errors.New("not a reservation that this service gave")
+	errExpired = errors.New("the reservation has expired")
+)
+
+// read returns what a token holds.
+func (t *tokens) read(text string, now time.Time) (*reservation, error) {
+	if len(text) > encoding.EncodedLen(maxToken) {
+		return nil, errForged
+	}
+	b, err := encoding.DecodeString(text)
+	if err != nil || len(b) < tokenHead+macSize {
+		return nil, errForged
+	}
+	b, sum := b[:len(b)-macSize], b[len(b)-macSize:]
+	if !hmac.Equal(sum, t.mac(b)) || b[0] != tokenVersion {
+		return nil, errForged
+	}
+	r := &reservation{expires: time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:])))}
+	copy(r.id[:], b[9:])
+	if !now.Before(r.expires) {
+		return nil, errExpired
+	}
+	for d := (decoder{b: b[tokenHead:]}); len(d.b) > 0; {
+		k := reserved{fixed: d.byte() == fixedFlag, identity: d.uvarint(), limit: d.uint64()}
+		k.at, k.charged = int64(d.uvarint()), int64(d.uvarint())
+		k.rule, k.key, k.slot = d.string(), d.string(), d.string()
+		if d.bad || len(r.takes) == maxTakes { // of another version with the same number, since it is authentic
+			return nil, errForged
+		}
+		r.takes = append(r.takes, k)
+	}
+	return r, nil
+}
+
+// decoder reads the parts of a token.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+// next is so many bytes more, or none.
+func (d *decoder) next(n uint64) []byte {
+	if n > uint64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return nil
+	}
+	part := d.b[:n]
+	d.b = d.b[n:]
+	return part
+}
+
+func (d *decoder) byte() byte {
+	if b := d.next(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) uint64() uint64 {
+	if b := d.next(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (d *decoder) uvarint() uint64 {
+	n, size := binary.Uvarint(d.b)
+	if size <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[size:]
+	return n
+}
+
+func (d *decoder) string() string { return string(d.next(d.uvarint())) }
+
+// limitDigest tells limits of one rule apart.
+func limitDigest(l *sluice.Limit) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(l.String()))
+	return h.Sum64()
+}
