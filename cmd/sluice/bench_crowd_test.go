@@ -14,6 +14,7 @@ func TestBenchCrowd(t *testing.T) {
 		rulesDir(t, fmt.Sprintf("  - {key: k, rate_limit: {unit: year, requests_per_unit: %d}}\n", limit))))
 	for name, args := range map[string][]string{
 		"rls":   {"rls://" + p.grpc, "--domain", "d", "--descriptor", fmt.Sprintf("k=grpc{1..%d}", keys)},
+		"http":  {"http://" + p.http + "/v1/check", "--domain", "d", "--descriptor", fmt.Sprintf("k=http{1..%d}", keys)},
 		"redis": {"redis://127.0.0.1:" + port, "--keys", fmt.Sprint(keys), "--burst", fmt.Sprint(limit - 1), "--count", "1", "--period", "1000000"},
 	} {
 		args = append([]string{"bench"}, args...)
