@@ -75,6 +75,8 @@ var mayImport = map[string][]string{
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
 	"internal/authtest":    {},
+	// Who asks a running service. It knows what is sent and nothing of how it is answered.
+	"internal/adminclient": {},
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"internal/envoystats": {"internal/strictyaml"},
@@ -195,6 +197,7 @@ var neverReach = map[string][]ban{
 		{path: "./internal/rls", why: "edges do not know each other"},
 		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},
 	}),
+	"internal/adminclient": slices.Concat(stores, suite, edges, ruleSets, weight),
 }
 
 // tables is where the messages send the reader.

@@ -1,0 +1,107 @@
+package adminclient
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// endpoint is one of a service's listeners.
+type endpoint struct {
+	base   string // what paths are appended to
+	shown  string // what people wrote
+	token  string
+	open   bool // another machine, without TLS
+	client *http.Client
+}
+
+// transports makes endpoints that show the same certificate.
+type transports struct{ tls *tls.Config }
+
+func newTransports(cfg *Config) (*transports, error) {
+	t := &transports{tls: &tls.Config{MinVersion: tls.VersionTLS12}}
+	if cfg.CA != "" {
+		pem, err := os.ReadFile(cfg.CA)
+		if err != nil {
+			return nil, fmt.Errorf("the authority's certificate: %w", err)
+		}
+		t.tls.RootCAs = x509.NewCertPool()
+		if !t.tls.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("the authority's certificate: %s has none, it begins with -----BEGIN CERTIFICATE-----", cfg.CA)
+		}
+	}
+	if (cfg.Cert == "") != (cfg.Key == "") {
+		return nil, errors.New("a certificate and its key go together: give both or neither")
+	}
+	if cfg.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key)
+		if err != nil {
+			return nil, fmt.Errorf("the certificate to show: %w", err)
+		}
+		t.tls.Certificates = []tls.Certificate{pair}
+	}
+	return t, nil
+}
+
+const addressHelp = "write http://127.0.0.1:6070, https://sluice.example.com:6070 or unix:///run/sluice/admin.sock"
+
+// endpoint reads an address.
+func (t *transports) endpoint(address string) (endpoint, error) {
+	e := endpoint{shown: address}
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	transport := &http.Transport{TLSClientConfig: t.tls, DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout}
+	if path, ok := strings.CutPrefix(address, "unix://"); ok {
+		if path == "" {
+			return e, fmt.Errorf("%q has no path: %s", address, addressHelp)
+		}
+		e.base = "http://localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
+	} else {
+		if !strings.Contains(address, "://") {
+			address = "http://" + address
+		}
+		u, err := url.Parse(address)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return e, fmt.Errorf("%q is none: %s", e.shown, addressHelp)
+		}
+		e.base = strings.TrimRight(u.String(), "/")
+		e.shown = e.base
+		e.open = u.Scheme == "http" && !loopback(u.Hostname())
+	}
+	e.client = &http.Client{
+		Transport: transport,
+		// A token must not follow to where an answer points, and no answer of the service points anywhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return e, nil
+}
+
+func loopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
+}
+
+// readToken reads the token in a file, if one is named.
+func readToken(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("the token: %w", err)
+	}
+	token, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n") // the service accepts any of several
+	token = strings.TrimSpace(token)
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", fmt.Errorf("the token: %s must hold one word of plain letters and digits", file)
+	}
+	return token, nil
+}

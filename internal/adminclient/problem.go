@@ -1,0 +1,74 @@
+package adminclient
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// UnreachableError says that nothing answered.
+type UnreachableError struct {
+	URL string
+	Err error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("nothing answers at %s: %v", e.URL, e.Err)
+}
+
+// Unwrap gives the reason.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// ProblemError is an answer that is not what was asked for.
+type ProblemError struct {
+	URL     string // of the listener
+	Path    string // what was asked
+	Status  int
+	Title   string
+	Detail  string
+	Token   bool // a token was sent
+	Foreign bool // whatever answers there is not a service of ours
+	Text    string
+	Faults  []Fault // of rules
+}
+
+// Fault is something that is wrong with rule files.
+type Fault struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Rule    string `json:"rule,omitempty"`
+	Message string `json:"message"`
+}
+
+func (e *ProblemError) Error() string {
+	if e.Foreign {
+		return fmt.Sprintf("what answers at %s is not Sluice: %s gets %d", e.URL, e.Path, e.Status)
+	}
+	if e.Detail != "" {
+		return e.Detail
+	}
+	return fmt.Sprintf("%s: %d %s", e.Path, e.Status, e.Title)
+}
+
+// problem reads an answer that says what is wrong.
+func (e *endpoint) problem(resp *http.Response, path string, raw []byte) error {
+	p := e.foreign(resp, path)
+	p.Text = strings.TrimSpace(string(raw[:min(len(raw), 512)]))
+	var said struct {
+		Title  string  `json:"title"`
+		Detail string  `json:"detail"`
+		Faults []Fault `json:"faults"`
+	}
+	if json.Unmarshal(raw, &said) == nil && said.Title != "" {
+		p.Foreign, p.Title, p.Detail, p.Faults = false, said.Title, said.Detail, said.Faults
+	}
+	return p
+}
+
+// foreign is the answer of somebody else.
+func (e *endpoint) foreign(resp *http.Response, path string) *ProblemError {
+	path, _, _ = strings.Cut(path, "?")
+	return &ProblemError{URL: e.shown, Path: path, Status: resp.StatusCode, Token: e.token != "", Foreign: true}
+}
