@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -100,9 +101,12 @@ func table(w io.Writer, rows [][]string) error {
 		}
 		b.WriteByte('\n')
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, trailing.ReplaceAllString(b.String(), "\n"))
 	return err
 }
+
+// trailing is what a last cell without a text leaves at the end of a line.
+var trailing = regexp.MustCompile(` +\n`)
 
 // width is how many columns of a terminal a text takes: East Asian letters take two.
 func width(s string) int {

@@ -38,7 +38,8 @@ const rootExample = `  sluice demo                                          # a 
   sluice check rules/                                  # are the rules sound?
   sluice test rules/                                   # do they limit what they should?
   sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
-  sluice limits --html rules/ >limits.html             # for the developers who use your API`
+  sluice limits --html rules/ >limits.html             # for the developers who use your API
+  sluice top                                           # whom does the running service limit?`
 
 func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
@@ -52,10 +53,26 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(
-		checkCommand(), testCommand(), explainCommand(), limitsCommand(),
-		fmtCommand(), schemaCommand(), serveCommand(), benchCommand(), ratelimitCommand(), demoCommand(), versionCommand(),
-	)
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Rules:", []*cobra.Command{
+			checkCommand(), testCommand(), explainCommand(), limitsCommand(), fmtCommand(), schemaCommand(),
+		}},
+		{"The service:", []*cobra.Command{serveCommand(), benchCommand(), ratelimitCommand(), demoCommand()}},
+		{"Ask a running service:", []*cobra.Command{
+			statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),
+			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(),
+		}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+		}
+		root.AddCommand(g.commands...)
+	}
+	root.AddCommand(versionCommand())
 	root.SetOut(stdout) // before the commands that ask for it when they are made
 	root.SetErr(stderr)
 	root.InitDefaultHelpCmd()

@@ -192,7 +192,7 @@ type CheckedLimit struct {
 	Rule         string  `json:"rule"`
 	Allowed      bool    `json:"allowed"`
 	Limit        int64   `json:"limit"`
-	Remaining    int64   `json:"remaining"`
+	Remaining    *int64  `json:"remaining"` // nil: nobody was asked
 	RetryAfterMS float64 `json:"retry_after_ms"`
 	ResetAfterMS float64 `json:"reset_after_ms"`
 	DelayMS      float64 `json:"delay_ms"` // how long to wait before doing what is allowed

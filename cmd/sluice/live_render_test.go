@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/adminclient"
+)
+
+// rendered is what is printed of an answer of the service.
+func rendered[A any](t *testing.T, answer string, write func(*A, io.Writer, style) error) (string, error) {
+	t.Helper()
+	var a A
+	if err := json.Unmarshal([]byte(answer), &a); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	err := write(&a, &b, style{})
+	return b.String(), err
+}
+
+var clocks = regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d`)
+
+func compare(t *testing.T, what, got, want string) {
+	t.Helper()
+	got = clocks.ReplaceAllString(got, "00:00:00")
+	if want = strings.TrimPrefix(want, "\n"); got != want {
+		t.Errorf("%s is\n%s\nwant\n%s\n%s", what, got, want, difference(want, got))
+	}
+}
+
+// What is wrong with a service is said, and the exit code says it too.
+func TestStatusDegraded(t *testing.T) {
+	got, err := rendered(t, `{"version":"v1.2.3","started":"2026-01-02T03:04:05Z","uptime_s":93784.2,
+		"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}]},
+		"rules":{"digest":"abc","loaded_at":"2026-01-02T03:04:05Z","files":["rules/a.yaml","rules/b.yaml"],
+			"last_error":{"at":"2026-01-02T03:04:05Z","text":"rules/a.yaml:1:2: no\nrules/b.yaml:3:4: \u001b[31mno"},"native":1,"domains":2},
+		"suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, writeStatus)
+	if !errors.Is(err, errFindings) {
+		t.Errorf("a degraded service ends with %v", err)
+	}
+	compare(t, "status", got, `
+degraded: sluice v1.2.3, up 1d2h3m4s since 00:00:00
+
+store      redis, does not answer: rules' on_failure does
+rules      1 rule, 2 Envoy domains, read 00:00:00, digest abc
+           rules/a.yaml
+           rules/b.yaml
+           the files cannot be used since 00:00:00, and these rules are kept:
+           rules/a.yaml:1:2: no
+           rules/b.yaml:3:4: �[31mno
+suspended  posts, it's all; to undo: sluice resume posts 'it'\''s all'
+listeners  grpc 127.0.0.1:8081, http 127.0.0.1:8080
+log level  info
+`)
+	for servers, want := range map[string]string{
+		`[{"n":0,"up":true},{"n":1,"up":false},{"n":2,"up":true}]`: "store      redis, 1 of 3 servers away: rules' on_failure answers for what they hold\n",
+		`[{"n":0,"up":true},{"n":1,"up":true}]`:                    "store      redis, all 2 servers answer\n",
+		`[{"n":0,"up":true}]`:                                      "store      redis, answers\n",
+	} {
+		got, err := rendered(t, `{"store":{"kind":"redis","up":true,"servers":`+servers+`}}`, writeStatus)
+		if err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: %v\n%s", servers, err, got)
+		}
+	}
+}
+
+func TestTopTable(t *testing.T) {
+	got, err := rendered(t, `{"since":"2026-01-02T03:04:05Z","entries":[
+		{"rule":"posts-per-user","key":{"user":"ada"},"count":7500,"error":0},
+		{"rule":"posts-per-user","key":{"user":"b o b"},"count":2400,"error":12},
+		{"rule":"everything","key":{},"count":100,"error":99}]}`,
+		func(top *adminclient.Top, w io.Writer, s style) error { return writeTop(top, false, w, s) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "top", got, `
+most denied of late
+    count      ±  rule            key           share
+    7,500      0  posts-per-user  user=ada      ███████████████      75 %
+    2,400     12  posts-per-user  'user=b o b'  ████▊                24 %
+      100     99  everything      (everybody)   ▎                    1 %
+
+to look closer: sluice peek posts-per-user user=ada
+`)
+}
+
+// A screen shows the busiest rules first and what went before beside them; a pipe gets lines.
+func TestWatchDraws(t *testing.T) {
+	w := &liveView{interval: 2 * time.Second, history: map[string][]int64{}}
+	var screen, lines strings.Builder
+	for i, answer := range []string{
+		`{"t":"2026-01-02T03:04:03Z","rules":[],"top":[]}`,
+		`{"t":"2026-01-02T03:04:05Z","rules":[{"name":"a","allowed":2,"denied":0},{"name":"b","allowed":1,"denied":7,"near_limit":1}],"top":[]}`,
+		`{"t":"2026-01-02T03:04:07Z","rules":[{"name":"a","allowed":24690,"denied":0},{"name":"b","allowed":0,"denied":4,"shadow_denied":3}],
+			"top":[{"rule":"b","key":{"user":"ada"},"count":11,"error":0}]}`,
+		`{"t":"2026-01-02T03:04:09Z","rules":[],"top":[{"rule":"b","key":{"user":"ada"},"count":11,"error":0}]}`,
+	} {
+		var e adminclient.Event
+		if err := json.Unmarshal([]byte(answer), &e); err != nil {
+			t.Fatal(err)
+		}
+		if w.next(&e) != (i > 0) {
+			t.Fatalf("event %d is shown: %v", i, i == 0)
+		}
+		if i == 0 {
+			continue
+		}
+		screen.Reset()
+		if err := w.screen(&e, &screen, style{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.lines(&e, &lines); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compare(t, "the screen", strings.TrimPrefix(screen.String(), clearScreen), `
+00:00:00  every 2s, ctrl-C ends it
+
+rule     allowed      denied      shadow        near  asked
+a            0/s         0/s         0/s         0/s  ▁█▁
+b            0/s         0/s         0/s         0/s  █▄▁
+
+most denied: b user=ada (11; more with: sluice top)
+`)
+	compare(t, "the lines", lines.String(), `
+00:00:00  a  allowed 1/s  denied 0/s
+00:00:00  b  allowed 0.5/s  denied 3.5/s  near 0.5/s
+00:00:00  a  allowed 12,345/s  denied 0/s
+00:00:00  b  allowed 0/s  denied 2/s  shadow 1.5/s
+00:00:00  nothing was asked
+`)
+}
+
+func TestBucketsSayWhatTheyAre(t *testing.T) {
+	got, err := rendered(t, `{"buckets":[
+		{"rule":"a","key":{"user":"ada"},"allowed":true,"limit":2,"remaining":2,"retry_after_s":0,"reset_after_s":0,"source":"store"},
+		{"rule":"a","key":{"ip":"::1","user":"ada"},"allowed":false,"limit":2,"remaining":0,"retry_after_s":0.4804,"reset_after_s":61.5,"source":"store"},
+		{"rule":"a","key":{},"allowed":false,"blocked_s":599.7,"limit":2,"remaining":0,"retry_after_s":599.7,"reset_after_s":1,"source":"store"},
+		{"rule":"a","key":{"x":""},"allowed":true,"limit":2,"remaining":1,"retry_after_s":0,"reset_after_s":3,"source":"local"},
+		{"rule":"a","key":{"x":"it's"},"allowed":true,"limit":2,"remaining":1,"retry_after_s":0,"reset_after_s":0,"source":"suspended"}]}`, writePeeked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "peek", got, `
+✓ a user=ada: 2 of 2 left, nothing is spent
+✗ a ip=::1 user=ada: 0 of 2 left, retry after 481ms, all of it again after 1m2s
+✗ a: blocked for another 10m
+✓ a x=: 1 of 2 left, all of it again after 3s (the store does not answer: on_failure is local)
+✓ a 'x=it'\''s': suspended, everything is allowed
+`)
+}
+
+// What a service says about a request is not written by who reads it.
+func TestProblemsArePrintable(t *testing.T) {
+	var f liveFlags
+	for _, p := range []adminclient.ProblemError{
+		{Status: 400, Title: "Bad Request", Detail: "no\x1b[31m\nGET /v1/rules"},
+		{Status: 404, Title: "Not Found", Detail: "no\x1b[31m"},
+		{Status: 500, Title: "\x1b[31m"},
+	} {
+		got := f.advise(t.Context(), &p).Error()
+		if strings.ContainsAny(got, "\x1b\n") || p.Status == 400 && got != "no\ufffd[31m; sluice status --rules" {
+			t.Errorf("it is %q", got)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/internal/certtest"
+	"github.com/sluiceproject/sluice/internal/redistest"
+)
+
+// ask is a command and what must be in what it prints.
+type ask struct {
+	args string
+	code int
+	want string
+}
+
+func (a ask) run(t *testing.T) {
+	t.Helper()
+	code, out, stderr := sluiceRun(t, words(t, a.args)...)
+	if code != a.code || !strings.Contains(out+stderr, a.want) {
+		t.Errorf("sluice %s: exit %d, want %d and %q in\n%s%s", a.args, code, a.code, a.want, out, stderr)
+	}
+}
+
+// Whoever has no token, or another, is told how to give the right one.
+func TestLiveToken(t *testing.T) {
+	dir := t.TempDir()
+	right, wrong := filepath.Join(dir, "right"), filepath.Join(dir, "wrong")
+	write(t, right, "0123456789abcdef\nfedcba9876543210\n")
+	write(t, wrong, "0123456789abcdeX\n")
+	p := startServe(t, fmt.Sprintf("admin: {token_file: %q}\nlisteners: {admin: {address: '127.0.0.1:0'}, "+
+		"grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}}", right))
+	p.asked(t)
+	for _, a := range []ask{
+		{"status", exitWrong, "wants a token: name the file that admin.token_file names there with --token-file or SLUICE_TOKEN_FILE"},
+		{"watch", exitWrong, "wants a token"},
+		{"suspend x", exitWrong, "wants a token"},
+		{"status --token-file " + wrong, exitWrong, "the token in " + wrong + " is not that of the service"},
+		{"status --token-file " + right, exitFine, "store      memory, answers"},
+		{"take --domain demo remote_address=10.0.0.1", exitFine, "4 of 5 left"}, // callers need none
+	} {
+		a.run(t)
+	}
+	t.Setenv("SLUICE_TOKEN_FILE", right)
+	ask{"status", exitFine, "memory"}.run(t)
+	if _, port, err := net.SplitHostPort(p.admin); err != nil {
+		t.Error(err)
+	} else {
+		ask{"status --admin http://0.0.0.0:" + port, exitFine, "warning: the token goes to http://0.0.0.0:" + port + " unencrypted"}.run(t)
+	}
+}
+
+// A service is asked over TLS, with a certificate if it wants one, and over a socket.
+func TestLiveWays(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	ca := certtest.New(t)
+	pair := ca.Issue(t, "localhost")
+	write(t, in("ca"), string(ca.PEM))
+	write(t, in("cert"), string(pair.Cert))
+	write(t, in("key"), string(pair.Key))
+	p := startServe(t, fmt.Sprintf(`
+listeners:
+  grpc: {address: 'off'}
+  http: {address: 'unix://%s'}
+  admin: {address: '127.0.0.1:0', tls: {cert: %q, key: %q, client_ca: %q}}
+`, in("sock"), in("cert"), in("key"), in("ca")))
+	_, port, err := net.SplitHostPort(p.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "status --admin https://localhost:" + port
+	known := at + " --ca " + in("ca")
+	for _, a := range []ask{
+		{known + " --cert " + in("cert") + " --key " + in("key"), exitFine, "fine: sluice"},
+		{known, exitWrong, "name it with --cert and --key"},
+		{known + " --cert " + in("cert"), exitWrong, "both or neither"},
+		{at, exitWrong, "name its file with --ca or SLUICE_CA"},
+		{strings.Replace(known, "localhost", "127.0.0.1", 1), exitWrong, "is for another name"},
+		{strings.Replace(at, "https", "http", 1), exitWrong, "speaks TLS: write https://"},
+		{"take --service unix://" + in("sock") + " --domain demo remote_address=10.0.0.1", exitFine, "4 of 5 left"},
+		{"status --admin unix://" + in("sock"), exitWrong, "is not Sluice: /v1/status gets 404: say where the service is with --admin"},
+	} {
+		a.run(t)
+	}
+	plain := startServe(t, "")
+	for _, a := range []ask{
+		{"status --admin https://" + plain.admin, exitWrong, "does not speak TLS: write http://"},
+		{"take / --service http://" + plain.admin, exitWrong, "nothing here"},
+		{"reload --admin http://" + plain.admin, exitWrong, "the rules are built in: name files in rules.paths"},
+	} {
+		a.run(t)
+	}
+}
+
+// A store that is away is seen, and so is that it is back.
+func TestLiveStoreAway(t *testing.T) {
+	redis := redistest.Start(t)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, rules, "rules:\n  - {name: kind, match: {path: /a}, limit: 5/h}\n  - {name: open, match: {path: /b}, limit: 5/h, on_failure: open}\n")
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: %q}", rules, redis.URL()))
+	p.asked(t)
+	ask{"status", exitFine, "store      redis, answers"}.run(t)
+	redis.Kill()
+	ask{"status", exitFindings, "store      redis, does not answer: rules' on_failure does"}.run(t)
+	ask{"take /a", exitFine, "kind: 4 of 5 left, all of it again after 12m (the store does not answer: on_failure is local)"}.run(t)
+	ask{"take /b", exitFine, "open: limit 5 (the store does not answer: on_failure is open)"}.run(t)
+	ask{"reset kind", exitWrong, "the store does not answer"}.run(t)
+	if err := redis.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	ask{"status", exitFine, "store      redis, answers"}.run(t)
+}
+
+// Faults of rule files are told to who has them read again.
+func TestLiveReload(t *testing.T) {
+	rules := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rules))
+	p.asked(t)
+	ask{"reload", exitFine, "the rules are as they were, digest "}.run(t)
+	write(t, filepath.Join(rules, "d.yaml"), "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: yaer, requests_per_unit: x}}\n")
+	_, out, _ := sluiceRun(t, "reload")
+	for _, want := range []string{"the rules before them stay:\n", "d.yaml:3:", "'yaer'", "requests_per_unit"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	ask{"reload -o json", exitFindings, `"line": 3`}.run(t)
+	ask{"status", exitFindings, "the files cannot be used since "}.run(t)
+	write(t, filepath.Join(rules, "d.yaml"), "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 2}}\n")
+	ask{"reload", exitFine, "digest "}.run(t) // the service may have seen the change by itself
+	ask{"status", exitFine, "fine: "}.run(t)
+}
+
+// Shells complete what the running service has, and nothing if there is none.
+func TestLiveCompletion(t *testing.T) {
+	rules, err := filepath.Abs("testdata/live/rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete := func(want string, args ...string) {
+		t.Helper()
+		_, out, _ := sluiceRun(t, append([]string{cobra.ShellCompNoDescRequestCmd}, args...)...)
+		if got := strings.TrimSpace(out); got != strings.TrimSpace(want) {
+			t.Errorf("completion of %q: %q, want %q", args, got, want)
+		}
+	}
+	t.Setenv("SLUICE_ADMIN", "http://127.0.0.1:1")
+	complete(":4", "peek", "")
+	startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rules)).asked(t)
+	const marketing, numbers = "messaging/message_type=marketing\n", "messaging/to_number/message_type\n"
+	all := "posts-per-user\ntokens\ntrial\nmixed\n" + marketing + numbers
+	complete(all+":4", "peek", "")
+	complete(all+":4", "reset", "")
+	complete(all+":4", "block", "")
+	complete(all+":4", "watch", "")
+	complete("token=\nip=\n:6", "unblock", "tokens", "")
+	complete("to_number=\nmessage_type=\n:6", "peek", strings.TrimSpace(numbers), "")
+	complete("messaging\n:4", "peek", "--domain", "")
+	complete(":4", "resume", "")
+	ask{"suspend trial tokens", exitFine, "tokens, trial"}.run(t)
+	complete("tokens\n:4", "resume", "trial", "")
+	complete("posts-per-user\nmixed\n"+marketing+numbers+":4", "suspend", "")
+	_, out, _ := sluiceRun(t, cobra.ShellCompRequestCmd, "peek", "")
+	if !strings.Contains(out, "posts-per-user\t3/day, 20/week\n") {
+		t.Errorf("names come without their limits:\n%s", out)
+	}
+}
+
+// Whatever is asked for as JSON is JSON.
+func TestLiveJSON(t *testing.T) {
+	startServe(t, "").asked(t)
+	for _, args := range []string{
+		"status", "status --rules", "top", "top --near", "take --domain demo remote_address=10.0.0.1", "take /",
+		"peek demo/remote_address remote_address=10.0.0.1", "reset --domain demo remote_address=10.0.0.1",
+		"block --domain demo remote_address=10.0.0.1 --for 1m", "unblock --domain demo remote_address=10.0.0.1",
+		"suspend demo/remote_address", "resume demo/remote_address", "explain --live /", "watch -n 1 --interval 100ms",
+	} {
+		code, out, stderr := sluiceRun(t, append(words(t, args), "-o", "json")...)
+		if code != exitFine || !json.Valid([]byte(out)) || stderr != "" {
+			t.Errorf("sluice %s -o json: exit %d\n%s%s", args, code, out, stderr)
+		}
+	}
+}
+
+// Watching tells what others do meanwhile, each thing once, and ctrl-C ends it without a fault.
+func TestLiveWatch(t *testing.T) {
+	rules := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 5}}\n")
+	startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rules)).asked(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	reader, writer := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"watch", "--interval", "100ms", "-o", "json"}, writer, writer)
+		writer.Close()
+	}()
+	lines := bufio.NewScanner(reader)
+	if !lines.Scan() { // it watches
+		t.Fatalf("watch ended: %v", lines.Err())
+	}
+	ask{"take -n 7 --domain d k=v", exitFindings, "5 allowed, 2 denied"}.run(t)
+	var seen adminclient.Counts
+	for seen.Allowed+seen.Denied < 7 && lines.Scan() {
+		var e adminclient.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%v: %s", err, lines.Text())
+		}
+		for _, r := range e.Rules {
+			seen.Allowed += r.Allowed
+			seen.Denied += r.Denied
+		}
+	}
+	stop()
+	go func() { _, _ = io.Copy(io.Discard, reader) }()
+	if code := <-ended; code != exitFine || seen.Allowed != 5 || seen.Denied != 2 {
+		t.Errorf("watch ends with %d after %+v", code, seen)
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/internal/adminclient"
+)
+
+// selectFlags name what a command is about: a rule and whom it counts for, a descriptor, or a request.
+type selectFlags struct {
+	live    liveFlags
+	request requestFlags
+	line    string // of the request
+	domain  string
+}
+
+const (
+	selectUse  = " RULE [NAME=VALUE]... | --domain DOMAIN KEY=VALUE... | --request 'METHOD PATH'"
+	selectHelp = "Say which by a rule and what it counts by, by a descriptor of an Envoy domain, or by a request, which then\n" +
+		"means all that it would be counted in."
+)
+
+func (f *selectFlags) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.domain, "domain", "", "the arguments are a descriptor of this Envoy domain")
+	c.Flags().StringVar(&f.line, "request", "", "what this request counts in, 'POST /posts'; with -H and the like")
+	f.request.flags(c)
+	f.live.adminFlags(c)
+	completeFlag(c, "request")
+	_ = c.RegisterFlagCompletionFunc("domain", f.live.completeDomain)
+	c.ValidArgsFunction = f.complete
+}
+
+// selector reads what was named.
+func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminclient.Selector, error) {
+	switch {
+	case f.line != "" && f.domain != "":
+		return nil, fmt.Errorf("--request and --domain are two ways to say the same: use one")
+	case f.line != "" && len(args) > 0:
+		return nil, fmt.Errorf("--request says it all: leave out %s", strings.Join(args, " "))
+	case f.line != "":
+		r, err := f.request.asked(f.line)
+		if err != nil {
+			return nil, fmt.Errorf("--request: %w", err)
+		}
+		return &adminclient.Selector{Request: r}, nil
+	case f.request.given():
+		return nil, fmt.Errorf("-H, --cookie, --claim, --attr and --ip describe a request: add --request 'POST /posts'")
+	case len(args) == 0:
+		return nil, fmt.Errorf("say which: sluice %[1]s posts-per-user user=ada, or sluice %[1]s --request 'POST /posts' -H 'X-User: ada'", c.Name())
+	case f.domain != "":
+		d, err := pairs("--domain "+f.domain, args)
+		if err != nil {
+			return nil, err
+		}
+		return &adminclient.Selector{Domain: f.domain, Descriptor: entries(d)}, nil
+	case strings.Contains(args[0], "="):
+		return nil, fmt.Errorf("%q is where the rule's name stands: sluice %s posts-per-user %[1]s", args[0], c.Name())
+	case strings.Contains(args[0], " /") && len(args) == 1:
+		return nil, fmt.Errorf("%q is a request: sluice %s --request '%[1]s'", args[0], c.Name())
+	}
+	key, err := pairs("what "+args[0]+" counts by,", args[1:])
+	return &adminclient.Selector{Rule: args[0], Key: entries(key)}, err
+}
+
+// complete has shells complete a rule's name, and then what the rule counts by.
+func (f *selectFlags) complete(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if f.domain != "" || f.line != "" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all := f.live.completeRules(c)
+	if len(args) == 0 {
+		return ruleNames(all), cobra.ShellCompDirectiveNoFileComp
+	}
+	var parts []string
+	for i := range all {
+		if all[i].Name == args[0] {
+			for _, name := range all[i].Per {
+				parts = append(parts, name+"=")
+			}
+		}
+	}
+	return parts, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// ruleNames are rules for a shell to complete, each with its limits to choose by.
+func ruleNames(all []adminclient.Rule) []string {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name + "\t" + all[i].LimitText()
+	}
+	return names
+}
+
+// completeRules are the rules of the running service, if there is one.
+func (f *liveFlags) completeRules(c *cobra.Command) []adminclient.Rule {
+	client, err := adminclient.New(f.cfg)
+	if err != nil {
+		return nil
+	}
+	return liveRules(c.Context(), client)
+}
+
+// completeDomain has shells complete the name of an Envoy domain.
+func (f *liveFlags) completeDomain(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	seen := make(map[string]bool)
+	for _, r := range f.completeRules(c) {
+		name, _, _ := strings.Cut(r.Name, "/")
+		if r.Kind == "envoy" && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

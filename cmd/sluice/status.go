@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/internal/ruletest"
+)
+
+func statusCommand() *cobra.Command {
+	var live liveFlags
+	var out output
+	var listRules bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the service is",
+		Long: "Show on one screen how a running service is: its store, its rules and when they were read, what is suspended,\n" +
+			"and where it listens. With --rules, its rules and what became of requests since it started.\n\n" +
+			"It ends with 1 if the store does not answer or the rule files cannot be used.",
+		Example:           "  sluice status\n  sluice status --rules\n  sluice status -o json",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if listRules {
+				return call(c, &live, &out, http.MethodGet, "/v1/rules", nil, writeRules)
+			}
+			return call(c, &live, &out, http.MethodGet, "/v1/status", nil, writeStatus)
+		},
+	}
+	out.flag(c)
+	c.Flags().BoolVar(&listRules, "rules", false, "list the rules, and what was allowed and denied by each")
+	live.adminFlags(c)
+	return c
+}
+
+func writeStatus(t *adminclient.Status, w io.Writer, s style) error {
+	degraded := !t.Store.Up || t.Rules.LastError != nil
+	head := s.green("fine")
+	if degraded {
+		head = s.red("degraded")
+	}
+	var b strings.Builder
+	line := func(name, text string) { fmt.Fprintf(&b, "%-10s %s\n", name, text) }
+	fmt.Fprintf(&b, "%s: sluice %s, up %s since %s\n\n", head, printable(t.Version),
+		ruletest.FormatDuration(time.Duration(t.UptimeSeconds)*time.Second), clock(t.Started))
+	line("store", storeText(&t.Store, s))
+	r := &t.Rules
+	line("rules", fmt.Sprintf("%s, %s, read %s, digest %s",
+		count(r.Native, "rule"), count(r.Domains, "Envoy domain"), clock(r.LoadedAt), printable(r.Digest)))
+	for _, file := range r.Files {
+		line("", printable(file))
+	}
+	if r.LastError != nil {
+		line("", s.red("the files cannot be used since "+clock(r.LastError.At)+", and these rules are kept:"))
+		for text := range strings.Lines(r.LastError.Text) {
+			line("", printable(strings.TrimRight(text, "\n")))
+		}
+	}
+	if len(t.Suspended) > 0 {
+		line("suspended", s.yellow(printable(strings.Join(t.Suspended, ", ")))+"; to undo: sluice resume "+commandWords(t.Suspended))
+	}
+	var listeners []string
+	for _, name := range slices.Sorted(maps.Keys(t.Listeners)) {
+		listeners = append(listeners, printable(name+" "+t.Listeners[name]))
+	}
+	line("listeners", strings.Join(listeners, ", "))
+	line("log level", printable(t.LogLevel))
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return err
+	}
+	if degraded {
+		return errFindings
+	}
+	return nil
+}
+
+// commandWords are words as a shell takes them.
+func commandWords(all []string) string {
+	out := make([]string, len(all))
+	for i, word := range all {
+		out[i] = quoted(word)
+	}
+	return strings.Join(out, " ")
+}
+
+func storeText(t *adminclient.StoreStatus, s style) string {
+	text := printable(t.Kind)
+	away := 0
+	for _, server := range t.Servers {
+		if !server.Up {
+			away++
+		}
+	}
+	switch {
+	case !t.Up:
+		return text + ", " + s.red("does not answer: rules' on_failure does")
+	case away > 0:
+		return text + ", " + s.yellow(fmt.Sprintf("%d of %s away: rules' on_failure answers for what they hold", away, count(len(t.Servers), "server")))
+	case len(t.Servers) > 1:
+		return text + ", all " + count(len(t.Servers), "server") + " answer"
+	}
+	return text + ", answers"
+}
+
+func writeRules(t *adminclient.Rules, w io.Writer, _ style) error {
+	rows := [][]string{{"rule", "limit", "per", right("allowed", 9), right("denied", 9), right("shadow", 9), ""}}
+	for i := range t.Rules {
+		r := &t.Rules[i]
+		var notes []string
+		if r.Suspended {
+			notes = append(notes, "suspended")
+		}
+		if r.Shadow {
+			notes = append(notes, "in shadow")
+		}
+		rows = append(rows, []string{
+			printable(r.Name), printable(r.LimitText()), printable(strings.Join(r.Per, ", ")),
+			right(thousands(r.Allowed), 9), right(thousands(r.Denied), 9), right(thousands(r.ShadowDenied), 9),
+			strings.Join(notes, ", "),
+		})
+	}
+	return table(w, rows)
+}

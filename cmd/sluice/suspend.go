@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/internal/spell"
+)
+
+// suspendCommand and resumeCommand are the kill switch.
+func suspendCommand() *cobra.Command {
+	return switchCommand("suspend", "Stop limiting by rules",
+		"Have rules allow everything, in this instance and until it restarts, and count nothing: the switch for a rule that\n"+
+			"does harm, while the rule file is being mended. Other instances go on as before. The service's log says who did it.",
+		"  sluice suspend posts-per-user\n  sluice resume posts-per-user")
+}
+
+func resumeCommand() *cobra.Command {
+	return switchCommand("resume", "Limit by suspended rules again",
+		"Undo sluice suspend.", "  sluice resume posts-per-user")
+}
+
+func switchCommand(verb, short, long, example string) *cobra.Command {
+	var live liveFlags
+	var out output
+	c := &cobra.Command{
+		Use: verb + " RULE...", Short: short, Long: long, Example: example,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("say which rules: sluice %s posts-per-user", verb)
+			}
+			return nil
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			all := slices.DeleteFunc(live.completeRules(c), func(r adminclient.Rule) bool {
+				return r.Suspended != (verb == "resume") || slices.Contains(args, r.Name)
+			})
+			return ruleNames(all), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			err := call(c, &live, &out, http.MethodPost, "/v1/"+verb, adminclient.Names{Rules: args}, writeSuspended)
+			return live.nearest(c, err, args)
+		},
+	}
+	out.flag(c)
+	live.adminFlags(c)
+	return c
+}
+
+func writeSuspended(n *adminclient.Names, w io.Writer, s style) error {
+	if len(n.Suspended) == 0 {
+		_, err := fmt.Fprintln(w, "no rule is suspended")
+		return err
+	}
+	_, err := fmt.Fprintf(w, "suspended in this instance until it restarts: %s\n", s.yellow(printable(strings.Join(n.Suspended, ", "))))
+	return err
+}
+
+// nearest adds the rule that somebody may have meant to an error that says that there is none of that name.
+func (f *liveFlags) nearest(c *cobra.Command, err error, written []string) error {
+	var p *adminclient.ProblemError
+	if !errors.As(err, &p) || p.Status != http.StatusNotFound || strings.Contains(p.Detail, "did you mean") {
+		return err
+	}
+	var names []string
+	for _, r := range f.completeRules(c) {
+		names = append(names, r.Name)
+	}
+	for _, name := range written {
+		if near := spell.Closest(name, names); near != "" && near != name {
+			return fmt.Errorf("%w: did you mean %q?", err, near)
+		}
+	}
+	return err
+}

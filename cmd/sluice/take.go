@@ -1,0 +1,270 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/internal/ruletest"
+)
+
+// takeFlags are what take is asked.
+type takeFlags struct {
+	out     output
+	live    liveFlags
+	request requestFlags
+	domain  string
+	cost    int64
+	times   int
+}
+
+// mostTakes is how often take asks: what is more is a load test.
+const mostTakes = 10_000
+
+func takeCommand() *cobra.Command {
+	var f takeFlags
+	c := &cobra.Command{
+		Use:   "take [METHOD] PATH | --domain DOMAIN KEY=VALUE...",
+		Short: "Ask whether a request may pass, and have it counted",
+		Long: "Ask a running service whether a request may pass, as a caller does (POST /v1/check), and show the answer.\n" +
+			"It is counted. To look without counting: sluice peek.\n\n" +
+			"It ends with 0 if all was allowed, 1 if something was denied.",
+		Example: "  sluice take 'POST /posts' -H 'X-User: ada'\n" +
+			"  sluice take -n 10 'POST /posts' -H 'X-User: ada'\n" +
+			"  sluice take --domain messaging message_type=marketing",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	f.out.flag(c)
+	c.Flags().IntVarP(&f.times, "times", "n", 1, "how often to ask, one after the other")
+	c.Flags().Int64Var(&f.cost, "cost", 0, "what the request costs, instead of what the rules say (hits, with --domain)")
+	c.Flags().StringVar(&f.domain, "domain", "", "the arguments are descriptors of this Envoy domain, with a + between them")
+	f.request.flags(c)
+	f.live.serviceFlags(c)
+	for _, name := range []string{"times", "cost", "domain"} {
+		completeFlag(c, name)
+	}
+	return c
+}
+
+func (f *takeFlags) run(c *cobra.Command, args []string) error {
+	check, err := f.check(args)
+	if err != nil {
+		return err
+	}
+	client, err := f.live.client(c.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	t := &taken{Answers: make([]takenAnswer, 0, f.times)}
+	for range f.times {
+		answer, err := client.Check(c.Context(), check)
+		if err != nil {
+			return f.live.advise(c.Context(), err)
+		}
+		t.add(answer)
+	}
+	t.Seconds = time.Since(began).Seconds()
+	if f.out.json() {
+		err = writeJSON(c.OutOrStdout(), t)
+	} else {
+		err = t.write(c.OutOrStdout())
+	}
+	if err == nil && t.Denied > 0 {
+		return errFindings
+	}
+	return err
+}
+
+// check is what is asked.
+func (f *takeFlags) check(args []string) (*adminclient.Check, error) {
+	switch {
+	case f.times < 1 || f.times > mostTakes:
+		return nil, fmt.Errorf("-n %d: write 1 to %d; for more: sluice bench", f.times, mostTakes)
+	case f.cost < 0 || f.cost > sluice.MaxCost:
+		return nil, fmt.Errorf("--cost %d: write a number of at least 1", f.cost)
+	case len(args) == 0:
+		return nil, fmt.Errorf("say which request: sluice take 'POST /posts', or --domain auth auth_type=login")
+	}
+	check := &adminclient.Check{Domain: f.domain, Cost: f.cost}
+	if f.domain == "" {
+		var err error
+		if check.Attributes, err = f.request.attributes(strings.Join(args, " ")); err != nil {
+			return nil, fmt.Errorf("%w\nto look at what somebody has left of a rule: sluice peek", err)
+		}
+		return check, nil
+	}
+	if f.request.given() {
+		return nil, fmt.Errorf("-H, --cookie, --claim, --attr and --ip describe an HTTP request: with --domain write KEY=VALUE")
+	}
+	all, err := descriptors(f.domain, args)
+	for _, d := range all {
+		check.Descriptors = append(check.Descriptors, entries(d))
+	}
+	return check, err
+}
+
+// taken is what take prints. Its fields are for programs to rely on.
+type taken struct {
+	Allowed int           `json:"allowed"`
+	Denied  int           `json:"denied"`
+	Seconds float64       `json:"seconds"`
+	Answers []takenAnswer `json:"answers"`
+}
+
+type takenAnswer struct {
+	Status int               `json:"status"`
+	Header map[string]string `json:"headers"`
+	Raw    json.RawMessage   `json:"answer"`
+	answer adminclient.CheckAnswer
+}
+
+func (t *taken) add(c *adminclient.Checked) {
+	if c.Answer.Allowed {
+		t.Allowed++
+	} else {
+		t.Denied++
+	}
+	a := takenAnswer{Status: c.Status, Header: map[string]string{}, Raw: c.Raw, answer: c.Answer}
+	for name, values := range c.Header {
+		if limitHeader(name) {
+			a.Header[name] = strings.Join(values, ", ")
+		}
+	}
+	t.Answers = append(t.Answers, a)
+}
+
+// limitHeader tells whether a header speaks of limits.
+func limitHeader(name string) bool {
+	lower := strings.ToLower(name)
+	return lower == "retry-after" || strings.Contains(lower, "ratelimit")
+}
+
+func (t *taken) write(w io.Writer) error {
+	s := newStyle(w)
+	if len(t.Answers) == 1 {
+		return t.Answers[0].write(w, s)
+	}
+	var b strings.Builder
+	digits := len(fmt.Sprint(len(t.Answers)))
+	for first := 0; first < len(t.Answers); {
+		last := first
+		for last+1 < len(t.Answers) && t.Answers[last+1].answer.Allowed == t.Answers[first].answer.Allowed {
+			last++
+		}
+		which := fmt.Sprintf("%*d", 2*digits+1, last+1)
+		if first < last {
+			which = fmt.Sprintf("%*d-%-*d", digits, first+1, digits, last+1)
+		}
+		a := &t.Answers[last].answer
+		fmt.Fprintf(&b, "%s  %s  %s\n", which, verdict(s, a.Allowed), why(a))
+		first = last + 1
+	}
+	fmt.Fprintf(&b, "%d allowed, %d denied, %.3fs\n", t.Allowed, t.Denied, t.Seconds)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func verdict(s style, allowed bool) string {
+	if allowed {
+		return s.green("allowed")
+	}
+	return s.red("denied ")
+}
+
+// why is the limit that matters most, in the words of explain.
+func why(a *adminclient.CheckAnswer) string {
+	if len(a.Limits) == 0 {
+		return printable(cmp.Or(a.Why, "no limit applies"))
+	}
+	tight := slices.MinFunc(a.Limits, func(x, y adminclient.CheckedLimit) int {
+		return cmp.Or(rank(&x)-rank(&y), -cmp.Compare(x.RetryAfterMS, y.RetryAfterMS), cmp.Compare(left(&x), left(&y)))
+	})
+	return checkedText(&tight)
+}
+
+// rank puts what denies first and what only reports last.
+func rank(l *adminclient.CheckedLimit) int {
+	switch {
+	case l.Shadow:
+		return 2
+	case l.Allowed:
+		return 1
+	}
+	return 0
+}
+
+// left is what is left, and much if nobody knows.
+func left(l *adminclient.CheckedLimit) int64 {
+	if l.Remaining == nil {
+		return math.MaxInt64
+	}
+	return *l.Remaining
+}
+
+func checkedText(l *adminclient.CheckedLimit) string {
+	if l.Source == suspended {
+		return printable(l.Rule) + ": " + suspendedText
+	}
+	text := fmt.Sprintf("%s: limit %d", printable(l.Rule), l.Limit)
+	if l.Remaining != nil {
+		text = fmt.Sprintf("%s: %d of %d left", printable(l.Rule), *l.Remaining, l.Limit)
+	}
+	if l.Never {
+		text += ", a request of this cost never fits"
+	}
+	if l.DelayMS > 0 {
+		text += ", after waiting for " + ruletest.FormatDuration(seconds(l.DelayMS/1000))
+	}
+	if !l.Allowed && l.RetryAfterMS > 0 {
+		text += ", retry after " + ruletest.FormatDuration(seconds(l.RetryAfterMS/1000))
+	}
+	if l.ResetAfterMS > 0 {
+		text += ", all of it again after " + ruletest.FormatDuration(seconds(l.ResetAfterMS/1000))
+	}
+	if l.Shadow {
+		text += "; it would deny if it were not in shadow"
+	}
+	return text + sourceText(l.Source)
+}
+
+// write shows one answer whole.
+func (a *takenAnswer) write(w io.Writer, s style) error {
+	var b strings.Builder
+	line := fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status))
+	if a.answer.Allowed {
+		line = s.green(line)
+	} else {
+		line = s.red(line)
+	}
+	fmt.Fprintln(&b, line)
+	names := make([]string, 0, len(a.Header))
+	for name := range a.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Fprintf(&b, "%s %s\n", s.faint(printable(name)+":"), printable(a.Header[name]))
+	}
+	b.WriteByte('\n')
+	for i := range a.answer.Limits {
+		l := &a.answer.Limits[i]
+		fmt.Fprintf(&b, "%s %s\n", s.mark(l.Allowed), checkedText(l))
+	}
+	if len(a.answer.Limits) == 0 || a.answer.Why != "" {
+		fmt.Fprintln(&b, why(&adminclient.CheckAnswer{Why: a.answer.Why}))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
