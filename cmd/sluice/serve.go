@@ -30,7 +30,8 @@ func serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the rate limit service",
-		Long: "Run the rate limit service: Envoy's protocol (RLS v3) over gRPC; checks in JSON, and health, over HTTP.\n" +
+		Long: "Run the rate limit service: Envoy's protocol (RLS v3) over gRPC; checks in JSON, questions of other\n" +
+			"proxies and health over HTTP; Redis clients (CL.THROTTLE) if they are to be answered; and a listener for operators.\n" +
 			"Without a configuration it keeps counts in memory, listens on this machine only and has a few rules to try.\n\n" +
 			"Rules and certificates are read again when they change, and on SIGHUP. SIGTERM ends it without failed requests.",
 		Example: "  sluice serve\n" +
@@ -169,8 +170,8 @@ In another terminal, six times:
   grpcurl -plaintext -d '{"domain":"demo","descriptors":[{"entries":[{"key":"remote_address","value":"10.0.0.1"}]}]}' \
     %[1]s envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit
   curl --json '{"domain":"demo","descriptors":[[{"key":"remote_address","value":"10.0.0.1"}]]}' http://%[2]s/v1/check
-  curl http://%[2]s/readyz
 
+See what it does: sluice status, sluice top, sluice watch.
 For rules of your own, name their files in sluice.yaml and run: sluice serve --config sluice.yaml
 
   rules: {paths: [rules/]}
