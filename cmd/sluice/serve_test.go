@@ -233,7 +233,7 @@ func TestServeDemo(t *testing.T) {
 	}
 	p.signal(t, syscall.SIGTERM)
 	<-p.ended
-	for _, want := range []string{"grpcurl", "curl http://" + p.http + "/readyz", p.grpc, "sluice serve --config"} {
+	for _, want := range []string{"grpcurl", "http://" + p.http + "/v1/check", "sluice status", p.grpc, "sluice serve --config"} {
 		if !strings.Contains(p.stdout.String(), want) {
 			t.Errorf("it does not say %s:\n%s", want, &p.stdout)
 		}
