@@ -1,0 +1,187 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/key"
+)
+
+func (c *compiler) limits(it *item) {
+	r := it.rule
+	if len(r.Limits) == 0 {
+		c.fault(r.At, "there is no limit: write one, such as limit: 100/min")
+		return
+	}
+	for i := range r.Limits {
+		if r.Limits[i].Unlimited || r.Limits[i].Never {
+			c.fault(r.Limits[i].At, "limit: unlimited and deny are for tiers and overrides; for a whole rule use allow or deny at the top of the file")
+			return
+		}
+	}
+	it.limits = c.choice(r.Limits)
+	most := r.Limits
+	if r.Tiers != nil {
+		number, err := c.attrs.resolve(r.Tiers.By.Name)
+		if err != nil {
+			c.fault(r.Tiers.At, "tiers: %v", err)
+		}
+		it.tierBy = number
+		it.tiers = make(map[string]choice)
+		for value, limits := range r.Tiers.Limits {
+			it.tiers[value] = c.choice(limits)
+			if len(limits) > len(most) {
+				most = limits
+			}
+		}
+	}
+	it.overrides = make(map[string]choice)
+	for i := range r.Overrides {
+		if limits := c.override(it, &r.Overrides[i]); len(limits) > len(most) {
+			most = limits
+		}
+	}
+	if len(most) > maxLimits {
+		c.fault(r.At, "%d limits in one rule: at most %d are allowed", len(most), maxLimits)
+		return
+	}
+	c.buckets(it, most)
+}
+
+func (c *compiler) override(it *item, o *Override) []Limit {
+	if len(o.Key) != len(it.rule.Per) {
+		c.fault(o.At, "overrides: a key has a value for each of per: %d, not %d", len(it.rule.Per), len(o.Key))
+		return nil
+	}
+	if len(o.Key) == 0 {
+		c.fault(o.At, "overrides: the rule has one count for everybody and so no keys: change its limit instead")
+		return nil
+	}
+	k := c.overrideKey(it, o)
+	if _, twice := it.overrides[k]; twice {
+		c.fault(o.At, "overrides: %v stands there twice: remove one", o.Key)
+	}
+	it.overrides[k] = c.choice(o.Limits)
+	return o.Limits
+}
+
+// overrideKey is the key that a request with these values counts under.
+func (c *compiler) overrideKey(it *item, o *Override) string {
+	var b []byte
+	if len(o.Key) > 1 {
+		b = key.AppendSeveral(b)
+	}
+	for i, value := range o.Key {
+		var text []byte
+		switch p := &it.per[min(i, len(it.per)-1)]; {
+		case p.attr >= 0 && c.attrs.list[p.attr].ip:
+			prefix, err := parsePrefix(value)
+			if err != nil {
+				c.fault(o.At, "overrides: %v", err)
+				continue
+			}
+			text = key.AppendAddr(nil, prefix.Addr(), c.set.bits)
+		case p.attr >= 0 && c.attrs.list[p.attr].secret:
+			text = appendSecret(nil, &c.set.secret, value)
+		default:
+			text = key.AppendValue(nil, value)
+		}
+		if len(o.Key) > 1 {
+			b = key.AppendBytes(b, text)
+		} else {
+			b = text
+		}
+	}
+	return string(b)
+}
+
+// choice builds limits. One that is unlimited, or never allows, makes all of it so.
+func (c *compiler) choice(limits []Limit) choice {
+	var built choice
+	for i := range limits {
+		l := &limits[i]
+		if l.Unlimited || l.Never {
+			return choice{never: l.Never}
+		}
+		limit, err := l.Limit.Build()
+		if err != nil {
+			c.limitFaults(l.At, err)
+			return choice{}
+		}
+		built.limits = append(built.limits, limit)
+	}
+	return built
+}
+
+// limitFaults reports what is wrong with a limit in the words of rule files.
+func (c *compiler) limitFaults(at Position, err error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			c.limitFaults(at, e)
+		}
+		return
+	}
+	var l *sluice.LimitError
+	if errors.As(err, &l) {
+		c.fault(at, "limit: %s: %s", fieldName(l.Field), l.Msg)
+		return
+	}
+	c.fault(at, "limit: %v", err)
+}
+
+// fieldName is what rule files call a field of sluice.Limit.
+func fieldName(field string) string {
+	switch field {
+	case "Count":
+		return "rate"
+	case "SubWindows":
+		return "sub_windows"
+	}
+	return strings.ToLower(field)
+}
+
+// buckets makes the limiter's rules of a rule, as many as its longest list of limits.
+func (c *compiler) buckets(it *item, most []Limit) {
+	r := it.rule
+	names := make(map[string]bool)
+	for i := range most {
+		name := r.Name
+		switch {
+		case most[i].Name != "":
+			name += "#" + most[i].Name
+		case i > 0:
+			name += fmt.Sprintf("#%d", i+1)
+		}
+		if names[name] {
+			c.fault(most[i].At, "two limits are named %q: give each its own name", most[i].Name)
+			continue
+		}
+		names[name] = true
+		limit := most[i].Limit
+		if i < len(r.Limits) {
+			limit = r.Limits[i].Limit
+		}
+		it.buckets = append(it.buckets, c.bucket(r, name, limit, most[i].At))
+	}
+}
+
+func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position) bucket {
+	rule := sluice.Rule{
+		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Accuracy: r.Accuracy,
+	}
+	if r.Accuracy == sluice.Lease && !limit.CanLease() || r.Accuracy == sluice.Eventual && !limit.CanCount() { // which has been reported
+		rule.Accuracy = sluice.Exact
+	}
+	enforced, err := sluice.NewRule(rule)
+	rule.Shadow = true
+	shadow, err2 := sluice.NewRule(rule)
+	if err != nil || err2 != nil {
+		if _, limitErr := limit.Build(); limitErr == nil { // else it has been reported
+			c.fault(at, "%v", err)
+		}
+		return bucket{}
+	}
+	return bucket{enforced, shadow}
+}
