@@ -17,6 +17,7 @@ import (
 // Nothing is sent but with such a call, so that a store that comes back is not asked about all keys at once.
 type debts struct {
 	keys   atomic.Int64 // that owe something
+	paid   atomic.Int64 // how often something was
 	once   sync.Once
 	seed   maphash.Seed
 	shards []debtShard
@@ -29,6 +30,7 @@ type debtShard struct {
 
 type debt struct {
 	amount int64
+	paying int64     // besides it: what is on its way to the store
 	until  time.Time // nothing of it counts any more
 }
 
@@ -74,7 +76,7 @@ func (d *debts) add(t *Take, amount int64, until time.Time) {
 	if until.Before(was.until) {
 		until = was.until
 	}
-	shard.owed[name] = debt{was.amount + amount, until}
+	shard.owed[name] = debt{was.amount + amount, was.paying, until}
 }
 
 // tidyLocked forgets what does not count any more, and tells how much that was.
@@ -89,21 +91,54 @@ func (d *debts) tidyLocked(shard *debtShard, now time.Time) (n int) {
 	return n
 }
 
-// claim has the caller pay what the take's key owes. Whoever comes later owes nothing.
-func (d *debts) claim(t *Take, now time.Time) debt {
+// claim has the caller pay what the take's key owes, and tell when that is done. Whoever comes later owes nothing.
+func (d *debts) claim(t *Take, now time.Time) (amount int64) {
+	shard, name := d.shard(t)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	owed := shard.owed[name]
+	if owed.amount == 0 {
+		return 0
+	} else if owed.until.Before(now) {
+		delete(shard.owed, name)
+		d.keys.Add(-1)
+		return 0
+	}
+	shard.owed[name] = debt{0, owed.paying + owed.amount, owed.until}
+	return owed.amount
+}
+
+// settle ends a payment of so much, of which a part is owed as before.
+func (d *debts) settle(t *Take, claimed, still int64) {
 	shard, name := d.shard(t)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	owed, known := shard.owed[name]
 	if !known {
-		return debt{}
+		return // worn off meanwhile
 	}
-	delete(shard.owed, name)
-	d.keys.Add(-1)
+	owed.amount, owed.paying = owed.amount+still, max(0, owed.paying-claimed)
+	if owed.amount == 0 && owed.paying == 0 {
+		delete(shard.owed, name)
+		d.keys.Add(-1)
+		return
+	}
+	shard.owed[name] = owed
+}
+
+// outstanding is what the take's key owes and the store may not know of, payments on their way included.
+func (d *debts) outstanding(t *Take, now time.Time) int64 {
+	if d.keys.Load() == 0 {
+		return 0
+	}
+	shard, name := d.shard(t)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	owed := shard.owed[name]
 	if owed.until.Before(now) {
-		return debt{}
+		return 0
 	}
-	return owed
+	return owed.amount + owed.paying
 }
 
 // pay charges the store what the takes' keys owe. It takes no more than there is: what was admitted beyond the limit
@@ -115,7 +150,7 @@ func (l *Limiter) pay(ctx context.Context, takes []Take) error {
 	now := time.Now()
 	var (
 		charges []Take
-		claimed []debt
+		claimed []int64
 	)
 	for i := range takes {
 		t := &takes[i]
@@ -125,23 +160,29 @@ func (l *Limiter) pay(ctx context.Context, takes []Take) error {
 		owed := l.debts.claim(t, now)
 		// What has worn off here has worn off there. What this process thinks spent is its part of what the store knows,
 		// and what it admitted since; so charging the lesser of that and of what it admitted is never too little.
-		amount := min(owed.amount, l.spentHere(t, now))
+		amount := min(owed, l.spentHere(t, now))
 		if amount <= 0 {
+			l.debts.settle(t, owed, 0)
 			continue
 		}
 		rule := *t.Rule
 		rule.Shadow, rule.ChargeDenied = true, false // it denies nobody anything
 		charges = append(charges, Take{Rule: &rule, Limit: t.Limit, Key: t.Key, Slot: t.Slot, Cost: amount, Min: 1})
-		claimed = append(claimed, debt{amount, owed.until})
+		claimed = append(claimed, owed)
 	}
 	if len(charges) == 0 {
 		return nil
 	}
 	err := l.guard.store.Apply(ctx, charges, make([]Decision, len(charges)))
-	if err != nil { // it may have been charged; if so, twice
-		for i := range charges {
-			l.debts.add(&charges[i], claimed[i].amount, claimed[i].until)
+	for i := range charges {
+		still := int64(0)
+		if err != nil { // it may have been charged; if so, twice
+			still = charges[i].Cost
 		}
+		l.debts.settle(&charges[i], claimed[i], still)
+	}
+	if err == nil {
+		l.debts.paid.Add(1)
 	}
 	return err
 }

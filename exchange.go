@@ -122,7 +122,7 @@ func (l *Limiter) exchangeSome(ctx context.Context, of []*view) {
 	out := make([]Decision, len(takes))
 	err := errOpen
 	if l.passes(ctx, &takes[0], now) {
-		err = l.call(ctx, takes, out, now)
+		_, err = l.call(ctx, takes, out, now)
 	}
 	answered := time.Now()
 	i := 0

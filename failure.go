@@ -61,7 +61,8 @@ func ceilDiv(a int64, n int) int64 { return (a + int64(n) - 1) / int64(n) }
 
 // warm notes what a decision of the store left.
 func (l *Limiter) warm(takes []Take, out []Decision) {
-	now := time.Now().UnixMicro()
+	at := time.Now()
+	now := at.UnixMicro()
 	for i := range takes {
 		t, d := &takes[i], &out[i]
 		if t.Rule.OnFailure != FailLocal || t.Cost == 0 || t.At != 0 {
@@ -69,7 +70,8 @@ func (l *Limiter) warm(takes []Take, out []Decision) {
 		}
 		nodes := l.liveNodes()
 		p := l.local.share(t.Effective(), nodes).Params()
-		spent := p.Limit() - min(d.Remaining/int64(nodes), p.Limit())
+		spent := p.Limit() - min(d.Remaining/int64(nodes), p.Limit()) + l.debts.outstanding(t, at)
+		spent = min(spent, p.Limit())
 		local := l.local.open()
 		h := local.Hash(t.Rule.id, t.Key)
 		local.Reset(h, p, now)

@@ -147,26 +147,31 @@ const probeKey = "\x00sluice probe"
 
 // ask makes a call and has the fail modes answer if it failed.
 func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
-	if err := l.call(ctx, takes, out, began); err != nil {
+	paid, err := l.call(ctx, takes, out, began)
+	if err != nil {
 		return l.fail(ctx, takes, out, err)
 	}
 	l.guard.denials.remember(takes, out, time.Now())
-	l.warm(takes, out)
+	if paid == l.debts.paid.Load() { // else this may be from before the payment: who paid knows better
+		l.warm(takes, out)
+	}
 	return nil
 }
 
-// call makes a call within the budget, which runs since began, and notes how it went.
-func (l *Limiter) call(ctx context.Context, takes []Take, out []Decision, began time.Time) error {
+// call makes a call within the budget, which runs since began, and notes how it went. It tells how many payments there
+// had been when it was made.
+func (l *Limiter) call(ctx context.Context, takes []Take, out []Decision, began time.Time) (paid int64, err error) {
 	g := l.guard
 	within, cancel := context.WithDeadline(ctx, began.Add(g.budget))
-	err := l.pay(within, takes)
+	err = l.pay(within, takes)
+	paid = l.debts.paid.Load()
 	if err == nil {
 		err = g.store.Apply(within, takes, out)
 	}
 	cancel()
 	now := time.Now()
 	if errors.Is(err, ErrInvalid) || ctx.Err() != nil && err != nil {
-		return err // a mistake or a caller who left: neither is the server's fault
+		return paid, err // a mistake or a caller who left: neither is the server's fault
 	}
 	slow := now.Sub(began) >= g.budget
 	var seen *breaker
@@ -178,5 +183,5 @@ func (l *Limiter) call(ctx context.Context, takes []Take, out []Decision, began 
 			}
 		}
 	}
-	return err
+	return paid, err
 }
