@@ -95,6 +95,9 @@ var mayImport = map[string][]string{
 	// The service: for operators.
 	"internal/admin": {".", "rules", "httplimit", "internal/explain", "internal/key", "internal/ruletest"},
 
+	// The gateway: servers that requests are forwarded to.
+	"internal/upstream": {},
+
 	// Programs.
 	"cmd/sluice":         {anything},
 	"examples/first":     {anyPublic},
@@ -198,6 +201,9 @@ var neverReach = map[string][]ban{
 		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},
 	}),
 	"internal/adminclient": slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/upstream": slices.Concat(stores, suite, edges, ruleSets, weight, []ban{
+		{path: "google.golang.org/grpc", why: "gRPC is HTTP/2 with trailers here; nothing needs to know its messages"},
+	}),
 }
 
 // tables is where the messages send the reader.
