@@ -26,6 +26,9 @@ func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.
 		panic("httplimit: Middleware: the limiter has no rules, so nothing would be limited")
 	}
 	m := &middleware{config: newConfig(opts), limiter: limiter, key: key, rules: limiter.Rules()}
+	if m.queue != nil {
+		panic("httplimit: Middleware: Queue: a rule of Rules says which requests are kept: use Rules")
+	}
 	if m.limitFor != nil && len(m.rules) > 1 {
 		panic("httplimit: LimitFor needs a limiter with one rule: it would not be clear which rule's limit is meant")
 	}

@@ -22,6 +22,7 @@ type config struct {
 	anyStatus bool
 	onDenied  func(http.ResponseWriter, *http.Request, *Denial)
 	onError   func(http.ResponseWriter, *http.Request, error)
+	queue     func(http.ResponseWriter, *http.Request, *Kept)
 }
 
 func newConfig(opts []Option) config {

@@ -31,7 +31,7 @@ import (
 //
 // Requests wait for their turn where the limit is a [sluice.LeakyQueue] and where the rule says so (on_limit: delay),
 // at most as long as the rule, [MaxWait] and their context's deadline allow. A client that leaves gives its place back.
-// A rule that says on_limit: queue refuses what is over the limit: the queue that keeps requests is the gateway's.
+// A rule that says on_limit: queue refuses what is over the limit, unless the option [Queue] says where requests are kept.
 // A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf]
 // and [ChargeAnyStatus].
 //
@@ -141,6 +141,10 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	if err != nil {
 		m.letGo()
 		h.fail(w, r, err)
+		return
+	}
+	if !allowed {
+		h.turnAway(w, r, m, ps)
 		return
 	}
 	var back held

@@ -15,6 +15,7 @@ func Keys() map[string][]string {
 		"limit":            limitFields.Keys(),
 		"cost":             costFields.Keys(),
 		"charge":           chargeFields.Keys(),
+		"queue":            queueFields.Keys(),
 		"tiers":            {tierBy},
 		"override":         overrideFields.Keys(),
 		"envoy file":       {"descriptors", "domain"},

@@ -50,6 +50,7 @@ var ruleFields = strictyaml.Fields[ruleDecoder]{
 	"on_limit":   (*ruleDecoder).onLimit,
 	"charge":     (*ruleDecoder).charge,
 	"missing":    (*ruleDecoder).missing,
+	"queue":      (*ruleDecoder).queue,
 }
 
 var ruleMoved = map[string]string{
@@ -91,7 +92,7 @@ var defaultsFields = strictyaml.Fields[ruleDecoder]{
 var defaultsMoved = map[string]string{
 	"limit": "a limit stands in a rule; defaults hold no numbers", "per": "it stands in a rule",
 	"match": "it stands in a rule", "cost": "it stands in a rule", "enforce": "it stands in a rule",
-	"max_delay": "it stands in a rule",
+	"max_delay": "it stands in a rule", "queue": "it stands in a rule",
 }
 
 // decode reads a rule that begins with the file's defaults.

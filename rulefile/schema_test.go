@@ -157,6 +157,7 @@ var sections = map[string]string{
 	"limit":            "rules/definitions/longLimit",
 	"cost":             "rules/definitions/cost/anyOf/1",
 	"charge":           "rules/definitions/charge/anyOf/1",
+	"queue":            "rules/definitions/rule/properties/queue",
 	"tiers":            "rules/definitions/rule/properties/tiers",
 	"override":         "rules/definitions/rule/properties/overrides/anyOf/1/items",
 	"envoy file":       "envoy",

@@ -303,6 +303,7 @@ func (c *compiler) options(r *Rule) {
 	if r.MaxDelay < 0 || r.MaxDelay > 0 && r.OnLimit != Delay {
 		c.fault(r.At, "max_delay: is for on_limit: delay")
 	}
+	c.queue(r)
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		if r.Accuracy == sluice.Lease && !l.Limit.CanLease() {

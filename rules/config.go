@@ -108,6 +108,7 @@ type Rule struct {
 
 	OnLimit  OnLimit
 	MaxDelay time.Duration // with Delay: the longest wait; default as long as the queue is
+	Queue    QueueOptions  // with Queue: how requests are kept
 
 	Disabled bool
 	Shadow   bool // decided and reported, never enforced

@@ -182,7 +182,7 @@ func (w *warner) tooShort(r *Rule, l *Limit, what string) {
 
 func (w *warner) options(r *Rule) {
 	if r.OnLimit == Queue {
-		w.warn(r.At, r.Name, "on_limit: queue needs the gateway; elsewhere requests over the limit are rejected")
+		w.warn(r.At, r.Name, "on_limit: queue needs the gateway, or a program that keeps requests (httplimit.Queue); elsewhere requests over the limit are rejected")
 	}
 	for _, ref := range r.Per {
 		if ref.Name == "path" {

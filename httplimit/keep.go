@@ -1,0 +1,85 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Kept is a request that is over a limit and to be kept for later.
+type Kept struct {
+	Rule       string             // the rule that keeps it
+	Key        string             // whom it counts for under that rule
+	Options    rules.QueueOptions // of that rule, with the defaults written out
+	RetryAfter time.Duration      // when there may be room for it
+}
+
+// Queue has [Rules] keep requests for later: f is called instead of denying a request when every rule that denies it says
+// on_limit: queue, and has to answer it. No header is set. If another rule denies it too, or its cost can never fit, or
+// nobody could count, it is denied as ever. Without the option all of them are.
+//
+// Where several such rules apply the request is kept by the first that keeps the order of its keys, whether or not that
+// one denies it, so that what is in order stays in one line; and otherwise by the first that denies it.
+//
+// Who does a kept request later sends it to the same handler with a context of [WithoutQueue].
+func Queue(f func(w http.ResponseWriter, r *http.Request, k *Kept)) Option {
+	return func(c *config) { c.queue = f }
+}
+
+type deniedKey struct{}
+
+// WithoutQueue marks a request that was kept and is tried again. If it is denied, [Rules] neither keeps it once more nor
+// answers it, but calls denied and returns.
+func WithoutQueue(ctx context.Context, denied func(*Denial)) context.Context {
+	return context.WithValue(ctx, deniedKey{}, denied)
+}
+
+// turnAway deals with a denied request: whoever tries it again is told, or it is kept, or denied.
+func (h *ruleHandler) turnAway(w http.ResponseWriter, r *http.Request, m *match, ps *policies) {
+	if denied, ok := r.Context().Value(deniedKey{}).(func(*Denial)); ok {
+		d := denialOf(slices.Clone(m.rules), slices.Clone(m.decisions))
+		m.letGo()
+		denied(&d)
+		return
+	}
+	if h.queue != nil {
+		if k := m.kept(); k != nil {
+			m.letGo()
+			h.queue(w, r, k)
+			return
+		}
+	}
+	h.deny(w, r, m.rules, ps, m.decisions)
+	m.letGo()
+}
+
+// kept says how a denied request is kept; nil if it is not.
+func (m *match) kept() *Kept {
+	by := -1
+	for i := range m.decisions {
+		rule, d := m.matched.Rules[i], &m.decisions[i]
+		if !d.Allowed && (rule.OnLimit != rules.Queue || d.Never || d.Source == sluice.SourceClosed) {
+			return nil
+		}
+		ordered := rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.rules[i].Shadow
+		switch {
+		case ordered && (by < 0 || !m.matched.Rules[by].Queue.Ordered):
+			by = i
+		case !d.Allowed && by < 0:
+			by = i
+		}
+	}
+	if by < 0 {
+		return nil
+	}
+	rule := m.matched.Rules[by]
+	return &Kept{
+		Rule: rule.Name, Key: strings.Clone(m.matched.Takes[by].Key), Options: rule.Queue.WithDefaults(),
+		RetryAfter: m.decisions[sluice.Tightest(m.decisions)].RetryAfter,
+	}
+}

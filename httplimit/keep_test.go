@@ -1,0 +1,115 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+var hourly = limits(sluice.PerHour(2).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit))
+
+func TestQueueKeeps(t *testing.T) {
+	queueing := rules.Rule{Name: "jobs", Per: refs("ip"), Limits: hourly, OnLimit: rules.Queue}
+	with := func(change func(*rules.Rule)) rules.Rule {
+		r := queueing
+		change(&r)
+		return r
+	}
+	reject := rules.Rule{Name: "all", Limits: limits(sluice.PerDay(2))}
+	ordered := with(func(r *rules.Rule) { r.Name, r.Limits, r.Queue.Ordered = "line", limits(sluice.PerHour(100)), true })
+	for _, tt := range []struct {
+		name  string
+		rules []rules.Rule
+		want  string // who keeps the third request; none if it is denied
+	}{
+		{"kept", []rules.Rule{queueing}, "jobs"},
+		{"two keep", []rules.Rule{queueing, with(func(r *rules.Rule) { r.Name = "other" })}, "jobs"},
+		{"another has room", []rules.Rule{{Name: "all", Limits: limits(sluice.PerDay(9))}, queueing}, "jobs"},
+		{"another refuses", []rules.Rule{queueing, reject}, ""},
+		{"another would refuse", []rules.Rule{queueing, {Name: "all", Limits: limits(sluice.PerDay(2)), Shadow: true}}, "jobs"},
+		{"an ordered line with room", []rules.Rule{queueing, ordered}, "line"},
+		{"in shadow", []rules.Rule{with(func(r *rules.Rule) { r.Shadow = true }), reject}, ""},
+		{"never fits", []rules.Rule{with(func(r *rules.Rule) { r.Cost.Fixed = 3 })}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: tt.rules}),
+				httplimit.Queue(func(w http.ResponseWriter, r *http.Request, k *httplimit.Kept) {
+					got = k.Rule
+					w.WriteHeader(http.StatusAccepted)
+				}))(ok)
+			serve(h, request())
+			serve(h, request())
+			want := http.StatusAccepted
+			if tt.want == "" {
+				want = http.StatusTooManyRequests
+			}
+			resp := serve(h, request())
+			if resp.StatusCode != want || got != tt.want {
+				t.Errorf("status %d, kept by %q; want %d, %q", resp.StatusCode, got, want, tt.want)
+			}
+			if len(resp.Header["X-Ratelimit-Limit"]) > 0 && want == http.StatusAccepted {
+				t.Error("the hook found headers")
+			}
+		})
+	}
+}
+
+// TestQueueKept: what is kept lasts longer than the request.
+func TestQueueKept(t *testing.T) {
+	var all []*httplimit.Kept
+	h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
+		Name: "jobs", Per: refs("query:who"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.Queue,
+		Queue: rules.QueueOptions{Keep: []string{"authorization"}, Attempts: 3},
+	}}}), httplimit.Queue(func(_ http.ResponseWriter, _ *http.Request, k *httplimit.Kept) { all = append(all, k) }))(ok)
+	for i := range 20 {
+		r := httptest.NewRequest("GET", fmt.Sprintf("/?who=u%d", i%10), nil)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	for i, k := range all {
+		want := rules.QueueOptions{Keep: []string{"Authorization"}, Attempts: 3, Expires: 24 * time.Hour, Results: time.Hour}
+		if k.Key != fmt.Sprintf("u%d", i) || !reflect.DeepEqual(k.Options, want) || k.RetryAfter <= 59*time.Minute || k.RetryAfter > time.Hour {
+			t.Errorf("%d: kept %+v", i, k)
+		}
+	}
+	if len(all) != 10 {
+		t.Errorf("kept %d, want 10", len(all))
+	}
+}
+
+// TestWithoutQueue: who tries a kept request again is told, whichever rule denies it, and nothing is written.
+func TestWithoutQueue(t *testing.T) {
+	for name, onLimit := range map[string]rules.OnLimit{"queue": rules.Queue, "reject": rules.Reject} {
+		t.Run(name, func(t *testing.T) {
+			h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
+				Name: "jobs", Limits: limits(sluice.Every(time.Hour)), OnLimit: onLimit,
+			}}}), httplimit.Queue(func(http.ResponseWriter, *http.Request, *httplimit.Kept) { t.Error("kept again") }))(ok)
+			var denied *httplimit.Denial
+			again := func() *httptest.ResponseRecorder {
+				rec := httptest.NewRecorder()
+				ctx := httplimit.WithoutQueue(context.Background(), func(d *httplimit.Denial) { denied = d })
+				h.ServeHTTP(rec, request().WithContext(ctx))
+				return rec
+			}
+			if rec := again(); rec.Code != 200 || denied != nil {
+				t.Fatalf("status %d, denied %v; want it served", rec.Code, denied)
+			}
+			rec := again()
+			if denied == nil || len(rec.Header()) > 0 || rec.Body.Len() > 0 {
+				t.Fatalf("denied %v, answered %v %q; want a denial and no answer", denied, rec.Header(), rec.Body)
+			}
+			if after, never := denied.RetryAfter(); never || after <= 59*time.Minute || denied.Rules[0].Name != "jobs" {
+				t.Errorf("after %v, never %t, rule %s", after, never, denied.Rules[0].Name)
+			}
+		})
+	}
+}

@@ -1,0 +1,189 @@
+package httplimit
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MergeHeaders adds the headers of an upstream's answer to ours, which tell the quota already. It is for proxies, which
+// must not make the upstream's limits look more generous than they are, nor hide them:
+//
+//   - X-Ratelimit-Limit, -Remaining and -Reset are those of the one with fewer requests remaining, so that a caller
+//     who goes by them exceeds neither limit; of equals, those that are reset later. What cannot be compared is the
+//     upstream's.
+//   - Retry-After and X-Ratelimit-Retry-After are the later.
+//   - Ratelimit and Ratelimit-Policy list the upstream's policies and ours. One of ours whose name the upstream uses
+//     too is told as "outer/name".
+//   - All else is the upstream's, behind what is there. That includes other spellings of the same things, such as
+//     X-Rate-Limit-Limit and Ratelimit-Limit.
+//
+// The upstream's header is not changed.
+func MergeHeaders(ours, upstream http.Header) {
+	now := time.Now()
+	mergeQuota(ours, upstream, now)
+	for _, name := range [...]string{headerRetryAfter, headerXRetry} {
+		if later(first(upstream, name), first(ours, name), now) {
+			ours[name] = upstream[name]
+		}
+	}
+	renameOurs(ours, upstream)
+	for name, values := range upstream {
+		switch name {
+		case headerLimit, headerRemaining, headerReset, headerRetryAfter, headerXRetry:
+		default:
+			old := ours[name]
+			ours[name] = append(old[:len(old):len(old)], values...)
+		}
+	}
+}
+
+func first(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// mergeQuota keeps the stricter of two quotas as a whole: a limit beside another's remainder would make no sense.
+func mergeQuota(ours, upstream http.Header, now time.Time) {
+	names := [...]string{headerLimit, headerRemaining, headerReset}
+	given := false
+	for _, name := range names {
+		given = given || len(upstream[name]) > 0
+	}
+	if !given || !stricterQuota(upstream, ours, now) {
+		return
+	}
+	for _, name := range names {
+		if values, ok := upstream[name]; ok {
+			ours[name] = values
+		} else {
+			delete(ours, name)
+		}
+	}
+}
+
+// stricterQuota tells whether the upstream's quota allows no more than ours.
+func stricterQuota(upstream, ours http.Header, now time.Time) bool {
+	theirs, known := leadingInt(first(upstream, headerRemaining))
+	remaining, own := leadingInt(first(ours, headerRemaining))
+	switch {
+	case own && len(upstream[headerRemaining]) == 0: // only how much a window holds, if that
+		most, ok := leadingInt(first(upstream, headerLimit))
+		limit, _ := leadingInt(first(ours, headerLimit))
+		return ok && most < limit
+	case !own || !known:
+		return true
+	case theirs != remaining:
+		return theirs < remaining
+	}
+	return !later(first(ours, headerReset), first(upstream, headerReset), now)
+}
+
+// leadingInt reads a whole number, or the first of a list as early drafts had it: "10, 10;w=60".
+func leadingInt(s string) (int64, bool) {
+	s, _, _ = strings.Cut(s, ",")
+	s, _, _ = strings.Cut(s, ";")
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	return n, err == nil
+}
+
+// later tells whether a names a later time than b. What cannot be read names none.
+func later(a, b string, now time.Time) bool {
+	from, ok := seconds(a, now)
+	if !ok {
+		return false
+	}
+	to, ok := seconds(b, now)
+	return !ok || from > to
+}
+
+// epoch is when a number of seconds can only be a time since 1970.
+const epoch = 1e9
+
+// seconds reads how long something lasts: seconds, with or without a fraction, the seconds since 1970 of when it is over, a
+// date, or a duration as Go writes it.
+func seconds(s string, now time.Time) (float64, bool) {
+	s = strings.TrimSpace(s)
+	if n, err := strconv.ParseFloat(s, 64); err == nil && !math.IsNaN(n) {
+		if n >= epoch {
+			n -= float64(now.Unix())
+		}
+		return n, true
+	}
+	if at, err := http.ParseTime(s); err == nil {
+		return at.Sub(now).Seconds(), true
+	}
+	if d, err := time.ParseDuration(s); err == nil {
+		return d.Seconds(), true
+	}
+	return 0, false
+}
+
+// renameOurs gives policies of ours whose names the upstream uses as well other names.
+func renameOurs(ours, upstream http.Header) {
+	theirs := make(map[string]bool)
+	for _, name := range [...]string{headerPolicy, headerRateLimit} {
+		for _, line := range upstream[name] {
+			eachItem(line, func(item string) { theirs[itemName(item)] = true })
+		}
+	}
+	if len(theirs) == 0 {
+		return
+	}
+	for _, name := range [...]string{headerPolicy, headerRateLimit} {
+		for i, line := range ours[name] {
+			if renamed := renameItems(line, theirs); renamed != line {
+				lines := append([]string(nil), ours[name]...)
+				lines[i], ours[name] = renamed, lines
+			}
+		}
+	}
+}
+
+func renameItems(line string, taken map[string]bool) string {
+	var items []string
+	eachItem(line, func(item string) {
+		if name := itemName(item); taken[name] {
+			item = quote("outer/"+name) + strings.TrimPrefix(item, quote(name))
+		}
+		items = append(items, item)
+	})
+	return strings.Join(items, ", ")
+}
+
+// eachItem visits the items of a list. A comma inside a string does not end one.
+func eachItem(line string, visit func(item string)) {
+	quoted, from := false, 0
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == ',' && !quoted:
+			visit(strings.TrimSpace(line[from:i]))
+			from = i + 1
+		}
+	}
+	visit(strings.TrimSpace(line[from:]))
+}
+
+// itemName is the name of a policy: a String, or a Token as some write it.
+func itemName(item string) string {
+	if !strings.HasPrefix(item, `"`) {
+		name, _, _ := strings.Cut(item, ";")
+		return strings.TrimSpace(name)
+	}
+	var b strings.Builder
+	for i := 1; i < len(item) && item[i] != '"'; i++ {
+		if item[i] == '\\' && i+1 < len(item) {
+			i++
+		}
+		b.WriteByte(item[i])
+	}
+	return b.String()
+}
