@@ -71,6 +71,7 @@ var mayImport = map[string][]string{
 	"internal/logging":   {".", "rules"},
 	"internal/telemetry": {".", "internal/rls"},
 	"internal/otlptest":  {},
+	"internal/accesslog": {},
 
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
@@ -195,6 +196,7 @@ var neverReach = map[string][]ban{
 
 	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/telemetry": slices.Concat(stores, suite, edges),
+	"internal/accesslog": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/admin": slices.Concat(suite, []ban{
 		{path: "./...store", why: "operators look at whatever store there is", direct: true},
 		{path: "./internal/rls", why: "edges do not know each other"},
