@@ -67,6 +67,9 @@ var mayImport = map[string][]string{
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/topkeys"},
 
+	// Who requests are from.
+	"internal/authn": {".", "rules", "internal/key", "internal/spell", "internal/strictyaml"},
+
 	// What the service tells of itself.
 	"internal/logging":   {".", "rules"},
 	"internal/telemetry": {".", "internal/rls"},
@@ -194,6 +197,10 @@ var neverReach = map[string][]ban{
 	"internal/topkeys":  slices.Concat(protocols, weight),
 	"internal/resp":     slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 
+	"internal/authn": slices.Concat(stores, suite, edges, []ban{
+		{path: "google.golang.org/grpc", why: "it looks at requests over HTTP"},
+		{path: "github.com/prometheus", why: "who uses it counts"},
+	}),
 	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/telemetry": slices.Concat(stores, suite, edges),
 	"internal/accesslog": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
