@@ -19,6 +19,7 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkTLS("listeners.admin.tls", &c.Admin.TLS, at)
 	d.checkAdmin(at)
 	d.checkRESP(at)
+	d.checkQueue(at)
 	if c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}

@@ -259,6 +259,7 @@ var settings = join(
 		},
 	},
 	respSettings,
+	queueSettings,
 	[]Setting{
 		{
 			"auth.max_wait", "duration", "1s",

@@ -30,7 +30,7 @@ type Config struct {
 	SealKey    []byte        // AES-256; nil: nothing is encrypted
 	MaxBytes   int64         // of all items. 0: 1 GiB
 	MaxCount   int64         // of them. 0: 100,000
-	MaxItem    int           // bytes of one. 0: 1 MiB less what messages need beside it
+	MaxItem    int           // bytes of one. 0: 1 MiB; a server outside may have a smaller bound
 	MaxResults int64         // bytes of results; the oldest are dropped first. 0: 256 MiB
 	KeepDead   time.Duration // how long dead items are kept. 0: until somebody removes them
 
@@ -75,7 +75,7 @@ func (c *Config) defaults() {
 	c.Name = cmp.Or(c.Name, "sluice")
 	c.MaxBytes = cmp.Or(c.MaxBytes, 1<<30)
 	c.MaxCount = cmp.Or(c.MaxCount, 100_000)
-	c.MaxItem = cmp.Or(c.MaxItem, 1<<20-roomForHeaders)
+	c.MaxItem = cmp.Or(c.MaxItem, 1<<20)
 	c.MaxResults = cmp.Or(c.MaxResults, 256<<20)
 	c.Workers = cmp.Or(c.Workers, 16)
 	c.Timeout = cmp.Or(c.Timeout, time.Minute)

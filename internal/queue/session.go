@@ -240,9 +240,9 @@ type serverLog struct {
 	fatal string // why it did not start
 }
 
-func (l *serverLog) Noticef(string, ...any) {}
-func (l *serverLog) Debugf(string, ...any)  {}
-func (l *serverLog) Tracef(string, ...any)  {}
+func (l *serverLog) Noticef(string, ...any)        {}
+func (l *serverLog) Debugf(string, ...any)         {}
+func (l *serverLog) Tracef(string, ...any)         {}
 func (l *serverLog) Warnf(format string, a ...any) { l.log.Warn("queue: " + fmt.Sprintf(format, a...)) }
 
 func (l *serverLog) Errorf(format string, a ...any) {
