@@ -376,8 +376,14 @@ func TestHandler(t *testing.T) {
 		method, path string
 		status       int
 	}{
-		{"GET", StatusPath(newID()), 404}, {"GET", StatusPrefix, 404}, {"GET", StatusPrefix + "../" + id, 404}, {"GET", StatusPath(id) + "/x", 404},
-		{"DELETE", StatusPath(id), 409}, {"DELETE", StatusPath(long), 409}, {"DELETE", StatusPath(newID()), 404}, {"POST", StatusPath(id), 405},
+		{"GET", StatusPath(newID()), 404},
+		{"GET", StatusPrefix, 404},
+		{"GET", StatusPrefix + "../" + id, 404},
+		{"GET", StatusPath(id) + "/x", 404},
+		{"DELETE", StatusPath(id), 409},
+		{"DELETE", StatusPath(long), 409},
+		{"DELETE", StatusPath(newID()), 404},
+		{"POST", StatusPath(id), 405},
 	} {
 		if status, got, header := ask(c.method, c.path); status != c.status || got["detail"] == "" || header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s %s: %d %v, want %d", c.method, c.path, status, got, c.status)
