@@ -63,7 +63,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		{"The service:", []*cobra.Command{serveCommand(), benchCommand(), ratelimitCommand(), demoCommand()}},
 		{"Ask a running service:", []*cobra.Command{
 			statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),
-			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(),
+			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(), queueCommand(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
