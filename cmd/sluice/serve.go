@@ -107,6 +107,9 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := s.listenRESP(&listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	if err := s.listenGateway(&listeners); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -125,7 +128,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { s.onHangup(background) })
 	running.Go(func() { s.store.run(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
-		"store", s.cfg.Store.Kind)
+		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
 	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
 		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
 	}

@@ -79,6 +79,8 @@ var mayImport = map[string][]string{
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
 	"internal/authtest":    {},
+	// The gateway: a proxy that applies rules.
+	"internal/gateway": {".", "rules", "httplimit"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"internal/adminclient": {},
 
@@ -182,6 +184,9 @@ var neverReach = map[string][]ban{
 	}),
 	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
+	}),
+	"internal/gateway": slices.Concat(stores, suite, weight, []ban{
+		{path: "google.golang.org/grpc", why: "to it a call is a request like any other"},
 	}),
 	"internal/xdsrules":   slices.Concat(stores, suite, edges),
 	"internal/envoystats": slices.Concat(stores, suite, edges, ruleSets),

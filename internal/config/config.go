@@ -19,6 +19,7 @@ type Config struct {
 	HTTP    HTTP
 	Admin   Admin
 	RESP    RESP
+	Gateway Gateway
 	Drain   Drain
 	Store   Store
 	Rules   Rules
@@ -245,6 +246,7 @@ func (c *Config) resolve(directory string) {
 	for _, to := range []*Collector{&c.Tracing.Collector, &c.Metrics.OTLP.Collector} {
 		paths = append(paths, &to.HeadersFile, &to.TLS.CA, &to.TLS.Cert, &to.TLS.Key)
 	}
+	paths = append(paths, c.Gateway.files()...)
 	for i := range c.Rules.Paths {
 		paths = append(paths, &c.Rules.Paths[i])
 	}

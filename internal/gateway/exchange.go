@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// Exchange is a request and what became of it.
+type Exchange struct {
+	Began   time.Time
+	ID      string
+	Client  netip.Addr    // as limits count it; the zero Addr if it was not known
+	Path    string        // canonical; empty if it has no such form
+	Route   *Route        // nil: none was found
+	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
+	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
+
+	trusted   bool // the peer may say whom it speaks for
+	answer    answer
+	body      *body
+	forwarded time.Time
+	cancel    context.CancelCauseFunc
+}
+
+// Status is what the client was answered, or 0 if the connection ended before.
+func (x *Exchange) Status() int { return x.answer.status }
+
+// BytesOut is the size of the answer's body.
+func (x *Exchange) BytesOut() int64 { return x.answer.bytes }
+
+// BytesIn is how much of the request's body was read.
+func (x *Exchange) BytesIn() int64 {
+	if x.body == nil {
+		return 0
+	}
+	return x.body.count.Load()
+}
+
+// UpstreamTime is how long the upstream took to begin its answer, and whether it was asked at all.
+func (x *Exchange) UpstreamTime() (took time.Duration, asked bool) {
+	if x.forwarded.IsZero() {
+		return 0, false
+	}
+	if x.answer.began.IsZero() {
+		return time.Since(x.forwarded), true
+	}
+	return x.answer.began.Sub(x.forwarded), true
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *Exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
+	return x
+}
+
+func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
+	g.flying.Add(1)
+	x := &Exchange{Began: time.Now(), Request: r}
+	x.answer.init(w, g.cfg.WriteIdle, r.ProtoMajor)
+	if r.Body != nil && r.Body != http.NoBody {
+		x.body = newBody(w, r, g.cfg.ReadIdle)
+		r.Body = x.body
+	}
+	return x
+}
+
+// end is also called while a handler panics, as those do whose client or upstream has gone in the middle of an answer.
+func (g *Gateway) end(x *Exchange) {
+	if x.body != nil {
+		x.body.end()
+	}
+	x.answer.end()
+	g.flying.Add(-1)
+	if g.cfg.Ended != nil {
+		g.cfg.Ended(x)
+	}
+}
+
+// attach makes a request whose context knows of the exchange, and that ends with it.
+func (x *Exchange) attach(r *http.Request) *http.Request {
+	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
+	x.cancel = cancel
+	if x.body != nil {
+		x.body.limit(x.Route.MaxBody)
+	}
+	return r.WithContext(ctx)
+}
+
+// startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
+// begins the time anew, because nobody answers before he has read it.
+func (x *Exchange) startTimeout() {
+	if x.Route.Timeout <= 0 {
+		return
+	}
+	cancel := x.cancel
+	t := time.AfterFunc(x.Route.Timeout, func() { cancel(context.DeadlineExceeded) })
+	x.answer.onBegin = func() { t.Stop() }
+	if x.body != nil {
+		x.body.onRead(func() { t.Reset(x.Route.Timeout) })
+	}
+}
+
+// setID gives the request an id, or keeps that of a trusted peer.
+func (x *Exchange) setID(r *http.Request) {
+	if lines := r.Header[requestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
+		x.ID = lines[0]
+	} else {
+		x.ID = newID()
+		r.Header[requestID] = []string{x.ID}
+	}
+	x.answer.Header()[requestID] = []string{x.ID}
+}
+
+func newID() string {
+	var b [16]byte
+	for i, n := 0, rand.Uint64(); i < 8; i, n = i+1, n>>8 {
+		b[i] = byte(n)
+	}
+	for i, n := 8, rand.Uint64(); i < 16; i, n = i+1, n>>8 {
+		b[i] = byte(n)
+	}
+	return hex.EncodeToString(b[:])
+}
+
+func isID(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 128
+}
