@@ -67,6 +67,7 @@ type service struct {
 	watcher *rulefile.Watcher // nil: the rules are built in
 	metrics *metrics.Metrics
 	server  *server.Server
+	gateway *gated                      // nil: there is none
 	secret  []byte                      // of reservations; nil: a random one
 	servers func() int                  // of the store; nil: it has none
 	answers func(context.Context) error // asks the store; nil: it is in memory
@@ -127,6 +128,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	}
 	running.Go(func() { s.onHangup(background) })
 	running.Go(func() { s.store.run(background) })
+	running.Go(func() { s.gateway.run(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
 	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {

@@ -114,7 +114,7 @@ func (s *service) status(ctx context.Context) admin.Status {
 		Version: version(), Store: s.storeStatus(ctx), Listeners: map[string]string{},
 		Rules: admin.RulesStatus{Digest: s.digest(), LoadedAt: s.started.UTC()},
 	}
-	for name, in := range map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin", "resp": respName, "gateway": "gateway"} {
+	for name, in := range map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin", "resp": respName, "gateway": gatewayName} {
 		if addr := s.server.Addr(in); addr != nil {
 			out.Listeners[name] = addr.String()
 		}

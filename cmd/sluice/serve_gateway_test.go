@@ -26,8 +26,8 @@ func startGateway(t *testing.T, gateway, rules, more string) (p *process, addres
 	return p, gatewayServed.FindStringSubmatch(line)[1]
 }
 
-// upstream is an application that tells what it was asked.
-func upstream(t *testing.T) *httptest.Server {
+// application is an application that tells what it was asked.
+func application(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -39,7 +39,7 @@ func upstream(t *testing.T) *httptest.Server {
 
 // What curl sees of an API behind the gateway: its answers, and a 429.
 func TestGatewayCurl(t *testing.T) {
-	api := upstream(t)
+	api := application(t)
 	_, address := startGateway(t,
 		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /v1/**, upstream: api, strip_prefix: /v1}]}", api.URL),
 		"rules: [{name: posts, match: {method: POST, path: /v1/posts}, per: ip, limit: 2/h}]", "")

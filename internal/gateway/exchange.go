@@ -6,7 +6,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/authn"
 )
 
 // Exchange is a request and what became of it.
@@ -23,8 +26,16 @@ type Exchange struct {
 	answer    answer
 	body      *body
 	forwarded time.Time
+	identity  authn.Identity
 	cancel    context.CancelCauseFunc
+	timeout   *timeout // nil: none
 }
+
+// User is who the request is from, or empty.
+func (x *Exchange) User() string { return x.identity.User }
+
+// Plan is the plan of the user.
+func (x *Exchange) Plan() string { return x.identity.Attributes["plan"] }
 
 // Status is what the client was answered, or 0 if the connection ended before.
 func (x *Exchange) Status() int { return x.answer.status }
@@ -51,6 +62,9 @@ func (x *Exchange) UpstreamTime() (took time.Duration, asked bool) {
 	return x.answer.began.Sub(x.forwarded), true
 }
 
+// lastPiece is how long a client may take to send what nobody reads, and to take the last of its answer.
+const lastPiece = 10 * time.Second
+
 type exchangeKey struct{}
 
 func exchangeOf(ctx context.Context) *Exchange {
@@ -58,12 +72,20 @@ func exchangeOf(ctx context.Context) *Exchange {
 	return x
 }
 
+// Client is the address of the client whose request has the context, as limits count it.
+func Client(ctx context.Context) netip.Addr {
+	if x := exchangeOf(ctx); x != nil {
+		return x.Client
+	}
+	return netip.Addr{}
+}
+
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 	g.flying.Add(1)
 	x := &Exchange{Began: time.Now(), Request: r}
-	x.answer.init(w, g.cfg.WriteIdle, r.ProtoMajor)
+	x.answer.ResponseWriter = w
 	if r.Body != nil && r.Body != http.NoBody {
-		x.body = newBody(w, r, g.cfg.ReadIdle)
+		x.body = &body{ReadCloser: r.Body}
 		r.Body = x.body
 	}
 	return x
@@ -71,10 +93,13 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 
 // end is also called while a handler panics, as those do whose client or upstream has gone in the middle of an answer.
 func (g *Gateway) end(x *Exchange) {
-	if x.body != nil {
-		x.body.end()
+	if x.body != nil && !x.answer.hijacked {
+		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, lastPiece)
 	}
-	x.answer.end()
+	x.answer.end(lastPiece)
+	if x.timeout != nil {
+		x.timeout.stop()
+	}
 	g.flying.Add(-1)
 	if g.cfg.Ended != nil {
 		g.cfg.Ended(x)
@@ -85,8 +110,8 @@ func (g *Gateway) end(x *Exchange) {
 func (x *Exchange) attach(r *http.Request) *http.Request {
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
 	x.cancel = cancel
-	if x.body != nil {
-		x.body.limit(x.Route.MaxBody)
+	if x.body != nil && x.Route.MaxBody > 0 {
+		x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)
 	}
 	return r.WithContext(ctx)
 }
@@ -94,26 +119,52 @@ func (x *Exchange) attach(r *http.Request) *http.Request {
 // startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
 // begins the time anew, because nobody answers before he has read it.
 func (x *Exchange) startTimeout() {
-	if x.Route.Timeout <= 0 {
+	after := x.Route.Timeout
+	if after <= 0 {
 		return
 	}
 	cancel := x.cancel
-	t := time.AfterFunc(x.Route.Timeout, func() { cancel(context.DeadlineExceeded) })
-	x.answer.onBegin = func() { t.Stop() }
+	x.timeout = &timeout{after: after, timer: time.AfterFunc(after, func() { cancel(context.DeadlineExceeded) })}
+	x.answer.onBegin = x.timeout.stop
 	if x.body != nil {
-		x.body.onRead(func() { t.Reset(x.Route.Timeout) })
+		again := x.timeout.again
+		x.body.touch.Store(&again)
 	}
+}
+
+// timeout is a timer that begins anew until it is stopped.
+type timeout struct {
+	after time.Duration
+	timer *time.Timer
+
+	mu      sync.Mutex // guards stopped: bodies are read while the answer begins
+	stopped bool
+}
+
+func (t *timeout) again() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stopped {
+		t.timer.Reset(t.after)
+	}
+}
+
+func (t *timeout) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	t.timer.Stop()
 }
 
 // setID gives the request an id, or keeps that of a trusted peer.
 func (x *Exchange) setID(r *http.Request) {
-	if lines := r.Header[requestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
+	if lines := r.Header[RequestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
 		x.ID = lines[0]
 	} else {
 		x.ID = newID()
-		r.Header[requestID] = []string{x.ID}
+		r.Header[RequestID] = []string{x.ID}
 	}
-	x.answer.Header()[requestID] = []string{x.ID}
+	x.answer.Header()[RequestID] = []string{x.ID}
 }
 
 func newID() string {

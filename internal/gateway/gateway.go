@@ -29,15 +29,7 @@ type Config struct {
 	// Ended is told of every request when it has been answered. It must not keep the exchange. Nil: nobody is.
 	Ended func(*Exchange)
 	Log   *slog.Logger // default slog.Default()
-
-	// How long a client may leave the gateway waiting for the next piece of its request, or before it takes the next piece
-	// of its answer. Default [DefaultIdle].
-	ReadIdle, WriteIdle time.Duration
 }
-
-// DefaultIdle is longer than a mobile phone in a tunnel needs, and short enough that those who mean to wait for ever do
-// not gather.
-const DefaultIdle = 30 * time.Second
 
 // OwnPath is where the gateway answers by itself. No route may be below it.
 const OwnPath = "/.sluice"
@@ -67,12 +59,6 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	if cfg.Rules == nil {
 		return nil, errors.New("gateway: there are no rules: set Rules")
-	}
-	if g.cfg.ReadIdle <= 0 {
-		g.cfg.ReadIdle = DefaultIdle
-	}
-	if g.cfg.WriteIdle <= 0 {
-		g.cfg.WriteIdle = DefaultIdle
 	}
 	var err error
 	if g.routes, err = newRouteTable(cfg.Routes); err != nil {
@@ -154,11 +140,8 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 	}
 	r = x.attach(r)
 	defer x.cancel(nil)
-	if x.Route.Authenticate != nil {
-		if r = x.Route.Authenticate(&x.answer, r); r == nil {
-			x.Refused = true
-			return nil
-		}
+	if r, fault = x.authenticate(r); fault != nil {
+		return fault
 	}
 	g.inside.ServeHTTP(&x.answer, r)
 	return nil
@@ -178,6 +161,9 @@ func (g *Gateway) clientsFor(set *rules.Set) *httplimit.Clients {
 // forward hands a request that the limits let pass to its upstream.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r.Context())
+	if x.Route.Authn != nil {
+		x.Route.Authn.Strip(r.Header, &x.identity)
+	}
 	setForwarded(r, x.trusted)
 	x.Route.rewrite(r)
 	if x.Route.UpstreamHost {

@@ -8,8 +8,10 @@ import (
 	"github.com/sluiceproject/sluice/httplimit"
 )
 
+// RequestID is the header with the id of a request.
+const RequestID = "X-Request-Id"
+
 const (
-	requestID     = "X-Request-Id"
 	forwardedFor  = "X-Forwarded-For"
 	forwardedHost = "X-Forwarded-Host"
 	forwarded     = "Forwarded"

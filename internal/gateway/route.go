@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/authn"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -25,9 +26,8 @@ type Route struct {
 	Timeout      time.Duration // until an answer begins, from the last piece of the request; 0: none
 	UpstreamHost bool          // the upstream is called by its own host, not by the one that the client sent
 
-	// Authenticate tells whose request it is: it returns the request with what it found, or answers by itself and returns
-	// nil. Nil: nobody asks.
-	Authenticate func(w http.ResponseWriter, r *http.Request) *http.Request
+	// Authn tells whose request it is. Nil: nobody asks, and who it is from is not told to upstreams.
+	Authn *authn.Chain
 }
 
 // routeTable finds the route of a request.
