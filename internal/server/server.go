@@ -96,6 +96,9 @@ func (s *Server) listen() error {
 			return err
 		}
 	}
+	if err := s.listenACME(); err != nil {
+		return err
+	}
 	for i := range s.cfg.Other {
 		cfg := &s.cfg.Other[i]
 		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newOther(cfg) }); err != nil {
@@ -178,6 +181,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	for _, c := range s.certificates {
 		running.Go(func() { c.watch(ctx, s.log) })
+		if c.acme != nil {
+			running.Go(func() { c.acme.run(ctx, s.log) })
+		}
 	}
 	<-ctx.Done()
 	s.drain()
