@@ -18,6 +18,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/metrics"
+	"github.com/sluiceproject/sluice/internal/queue"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/internal/telemetry"
@@ -65,6 +66,7 @@ type service struct {
 	sent    *telemetry.Metrics // nil: none are sent
 	rules   func() *rules.Set
 	watcher *rulefile.Watcher // nil: the rules are built in
+	queue   *queue.Queue      // nil: there is none
 	metrics *metrics.Metrics
 	server  *server.Server
 	gateway *gated                      // nil: there is none
@@ -89,6 +91,10 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return err
 	}
 	defer s.store.close()
+	if err := s.openQueue(nil); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	defer s.closeQueue()
 	s.metrics = s.newMetrics()
 	if err := s.openTelemetry(); err != nil {
 		return err
@@ -129,6 +135,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { s.onHangup(background) })
 	running.Go(func() { s.store.run(background) })
 	running.Go(func() { s.gateway.run(background) })
+	running.Go(func() { s.runQueue(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
 	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {

@@ -103,6 +103,8 @@ var mayImport = map[string][]string{
 
 	// The gateway: servers that requests are forwarded to.
 	"internal/upstream": {},
+	// Requests that are kept for later.
+	"internal/queue": {},
 
 	// Programs.
 	"cmd/sluice":         {anything},
@@ -209,7 +211,9 @@ var neverReach = map[string][]ban{
 	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/telemetry": slices.Concat(stores, suite, edges),
 	"internal/accesslog": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/queue":     slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/admin": slices.Concat(suite, []ban{
+		{path: "./internal/queue", why: "it is handed what it asks a queue; who uses it need not link NATS"},
 		{path: "./...store", why: "operators look at whatever store there is", direct: true},
 		{path: "./internal/rls", why: "edges do not know each other"},
 		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},

@@ -26,6 +26,7 @@ type Config struct {
 	RLS     RLS
 	Auth    Auth
 	Check   Check
+	Queue   Queue
 	Metrics Metrics
 	Logging Logging
 	Tracing Tracing
@@ -241,6 +242,7 @@ func (c *Config) resolve(directory string) {
 		&c.RESP.TLS.Cert, &c.RESP.TLS.Key, &c.RESP.TLS.ClientCA, &c.RESP.PasswordFile,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
 		&c.Check.SecretFile,
+		&c.Queue.Directory, &c.Queue.CredentialsFile, &c.Queue.TLS.CA, &c.Queue.TLS.Cert, &c.Queue.TLS.Key, &c.Queue.KeyFile,
 		&c.Logging.SecretFile,
 	}
 	for _, to := range []*Collector{&c.Tracing.Collector, &c.Metrics.OTLP.Collector} {

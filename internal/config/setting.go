@@ -261,6 +261,7 @@ var settings = join(
 	},
 	respSettings,
 	gatewaySettings,
+	queueSettings,
 	[]Setting{
 		{
 			"auth.max_wait", "duration", "1s",
