@@ -90,6 +90,9 @@ var mayImport = map[string][]string{
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
+	// Rules beside the traffic that there was.
+	"internal/traffic": {".", "rules", "memstore", "internal/accesslog"},
+
 	// What is left of the limits that rules have for a request.
 	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
 

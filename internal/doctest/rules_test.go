@@ -168,7 +168,7 @@ func TestHeadings(t *testing.T) {
 	}
 }
 
-// workshop is a directory with the examples in it and the program on the PATH.
+// workshop is a directory with the examples and some traffic in it, and the program on the PATH.
 func workshop(t *testing.T) (run func(command string) (output string, code int)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -179,6 +179,9 @@ func workshop(t *testing.T) (run func(command string) (output string, code int))
 	}
 	const examples = "examples/rules"
 	if err := os.CopyFS(filepath.Join(dir, examples), os.DirFS(filepath.Join(root, examples))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "traffic"), os.DirFS(filepath.Join(root, "cmd/sluice/testdata/traffic"))); err != nil {
 		t.Fatal(err)
 	}
 	return func(command string) (string, int) {
@@ -200,7 +203,7 @@ func TestCommandsInDocs(t *testing.T) {
 	run := workshop(t)
 	comment := regexp.MustCompile(` +# ends with (\d)$`)
 	commands := 0
-	for _, doc := range ruleDocs {
+	for _, doc := range append([]string{"docs/simulate.md"}, ruleDocs...) {
 		for _, b := range blocks(t, doc, "console") {
 			for _, shown := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 				command, want, _ := strings.Cut(shown, "\n")
