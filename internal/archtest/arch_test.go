@@ -390,7 +390,7 @@ func TestLayers(t *testing.T) {
 // load asks the go command for the module's packages and all they depend on.
 func load(t *testing.T, system string) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Deps,Error", "./...")
+	cmd := exec.Command("go", "list", "-race=false", "-e", "-deps", "-json=ImportPath,Imports,Deps,Error", "./...")
 	cmd.Dir = root(t)
 	cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
 	var stderr bytes.Buffer
