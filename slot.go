@@ -23,7 +23,7 @@ type Slot struct {
 
 	mu       sync.Mutex // guards the fields below
 	held     []heldSlot
-	busy     bool      // a renewal is on its way to the store, and whoever sent it will release what is to be
+	busy     bool      // a renewal is on its way to the store
 	released time.Time // zero: not yet
 
 	// Of the keeper.
@@ -135,9 +135,8 @@ func (s *Slot) Release(ctx context.Context) {
 		return
 	}
 	s.released = time.Now()
-	busy := s.busy
 	s.mu.Unlock()
-	if !busy && s.limiter.slots.remove(s) {
+	if s.limiter.slots.remove(s) { // else it is just being renewed, and given back thereafter
 		s.giveBack(context.WithoutCancel(ctx))
 	}
 }

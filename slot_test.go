@@ -161,7 +161,10 @@ func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 			t.Fatal("what was released here is not free here")
 		}
 		away.Store(false)
-		pause(30 * time.Second) // what is held is renewed, and so taken, within a lease
+		pause(11 * time.Second) // what is held is renewed, and so taken
+		if fourth, _ := acquire(t, l, "k"); fourth != nil {
+			t.Fatal("a fourth")
+		}
 		if n := inFlight(t, l, "k"); n != 3 {
 			t.Fatalf("%d in flight by the store's view, want 3", n)
 		}
@@ -193,6 +196,22 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 			t.Fatalf("%d in flight, want 1", n)
 		}
 		pause(4 * time.Second)
+		if n := inFlight(t, l, "k"); n != 0 {
+			t.Fatalf("%d in flight, want none", n)
+		}
+	})
+}
+
+// What is released while it is renewed is free as soon as that is done.
+func TestReleaseWhileRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(1)))
+		slot, _ := acquire(t, l, "k")
+		s.disturb = after(5 * time.Millisecond)
+		pause(10*time.Second + time.Millisecond) // the renewal is on its way
+		slot.Release(t.Context())
+		pause(20 * time.Millisecond)
 		if n := inFlight(t, l, "k"); n != 0 {
 			t.Fatalf("%d in flight, want none", n)
 		}
