@@ -190,7 +190,7 @@ var neverReach = map[string][]ban{
 	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
 	}),
-	"internal/gateway": slices.Concat(stores, suite, weight, []ban{
+	"internal/gateway": slices.Concat(stores, suite, []ban{
 		{path: "google.golang.org/grpc", why: "to it a call is a request like any other"},
 	}),
 	"internal/xdsrules":   slices.Concat(stores, suite, edges),
