@@ -61,7 +61,9 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		{"Rules:", []*cobra.Command{
 			checkCommand(), testCommand(), explainCommand(), simulateCommand(), limitsCommand(), fmtCommand(), schemaCommand(),
 		}},
-		{"The service:", []*cobra.Command{serveCommand(), benchCommand(), ratelimitCommand(), demoCommand()}},
+		{"The service:", []*cobra.Command{
+			serveCommand(), benchCommand(), ratelimitCommand(), demoCommand(), apikeyCommand(), passwordCommand(),
+		}},
 		{"Ask a running service:", []*cobra.Command{
 			statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),
 			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(),

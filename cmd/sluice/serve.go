@@ -69,6 +69,7 @@ type service struct {
 	queue   *queue.Queue      // nil: there is none
 	metrics *metrics.Metrics
 	server  *server.Server
+	authn   *authentication             // nil: there is no gateway
 	gateway *gated                      // nil: there is none
 	secret  []byte                      // of reservations; nil: a random one
 	servers func() int                  // of the store; nil: it has none
@@ -135,6 +136,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { s.onHangup(background) })
 	running.Go(func() { s.store.run(background) })
 	running.Go(func() { s.gateway.run(background) })
+	running.Go(func() { s.authn.run(background, s.log) })
 	running.Go(func() { s.runQueue(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
@@ -164,6 +166,7 @@ func (s *service) onHangup(ctx context.Context) {
 			return
 		case <-hangup:
 			s.server.Reload()
+			s.authn.reload(s.log)
 		}
 	}
 }

@@ -104,6 +104,7 @@ func (s *service) digest() string {
 func (s *service) reload() (digest string, changed bool, err error) {
 	before := s.digest()
 	s.server.Reload()
+	s.authn.reload(s.log)
 	err = s.watcher.Reload()
 	return s.digest(), s.digest() != before, err
 }

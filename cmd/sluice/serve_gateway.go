@@ -31,6 +31,10 @@ func (s *service) listenGateway(to *server.Config) error {
 	if in.Address == config.Off {
 		return nil
 	}
+	var err error
+	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
+		return err
+	}
 	g := &gated{groups: map[string]*upstream.Group{}}
 	for i := range in.Upstreams {
 		u := &in.Upstreams[i]
@@ -49,15 +53,15 @@ func (s *service) listenGateway(to *server.Config) error {
 		if err != nil {
 			return err
 		}
+		route.Authn = s.authn.chain(&in.Routes[i])
 		cfg.Routes = append(cfg.Routes, route)
 	}
-	var err error
 	if g.Gateway, err = gateway.New(cfg); err != nil {
 		return err
 	}
 	s.gateway = g
 	to.Gateway = server.Gateway{
-		Address: in.Address, TLS: server.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA},
+		Address: in.Address, TLS: gatewayTLS(in),
 		MaxConnections: int(in.MaxConnections), MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
 		Handler: g, Leaving: g.Drain, Wait: g.wait,
 	}

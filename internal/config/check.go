@@ -21,6 +21,7 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkRESP(at)
 	d.checkGateway(at)
 	d.checkQueue(at)
+	d.checkAuthentication(at)
 	if c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off && c.Gateway.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}

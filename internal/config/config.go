@@ -30,6 +30,8 @@ type Config struct {
 	Metrics Metrics
 	Logging Logging
 	Tracing Tracing
+
+	Authentication Authentication
 }
 
 // Off in place of an address is no listener.
@@ -249,6 +251,8 @@ func (c *Config) resolve(directory string) {
 		paths = append(paths, &to.HeadersFile, &to.TLS.CA, &to.TLS.Cert, &to.TLS.Key)
 	}
 	paths = append(paths, c.Gateway.files()...)
+	paths = append(paths, c.Gateway.certificateFiles()...)
+	paths = append(paths, c.Authentication.files()...)
 	for i := range c.Rules.Paths {
 		paths = append(paths, &c.Rules.Paths[i])
 	}

@@ -32,7 +32,8 @@ gateway:
       send_host: upstream
       max_body: 1GiB
       timeout: 2m
-      authentication: [keys, jwt]
+      authentication: [api_keys, jwt]
+      anonymous: true
     - {upstream: plain, max_body: off}
   allow: [10.0.0.0/8, "::1"]
   deny: 192.0.2.1
@@ -46,7 +47,11 @@ func gatewayWanted(in func(string) string) config.Gateway {
 	}
 	return config.Gateway{
 		Address: ":8000", TLS: config.TLS{Cert: in("g.crt"), Key: in("g.key"), ClientCA: in("ga.crt")}, MaxConnections: 14,
-		MaxHeaderBytes: 32 << 10, MaxStreams: 15,
+		MaxHeaderBytes: 32 << 10, MaxStreams: 15, Certificates: []config.Pair{{Cert: in("g2.crt"), Key: "/g2.key"}},
+		ACME: config.ACME{
+			Domains: []string{"api.example.com"}, Email: "ops@example.com", Directory: "https://acme.example.com/dir", CA: in("aca"),
+			Cache: in("acache"), HTTP: ":80",
+		},
 		Upstreams: []config.Upstream{{
 			Name: "api", Servers: []string{"http://127.0.0.1:9001", "https://b.example.com"}, Balance: "hash", HashBy: "header:X-User",
 			Health: config.UpstreamHealth{
@@ -58,7 +63,7 @@ func gatewayWanted(in func(string) string) config.Gateway {
 		Routes: []config.Route{
 			{
 				Host: "*.example.com", Path: "/v1/{id}/**", Upstream: "api", StripPrefix: "/v1", AddPrefix: "/api", UpstreamHost: true,
-				MaxBody: 1 << 30, Timeout: 2 * time.Minute, Authentication: []string{"keys", "jwt"},
+				MaxBody: 1 << 30, Timeout: 2 * time.Minute, Authentication: []string{"api_keys", "jwt"}, Anonymous: true,
 			},
 			{Path: "/**", Upstream: "plain", Timeout: time.Minute},
 		},

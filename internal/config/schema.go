@@ -62,6 +62,8 @@ func (s *Setting) schema() map[string]any {
 		value = map[string]any{"type": "object", "additionalProperties": keySchema(upstreamKeys)}
 	case s.Type == routesType:
 		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(routeKeys)}
+	case s.Type == certificatesType:
+		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(pairKeys)}
 	case strings.HasPrefix(s.Type, "list"):
 		value = list
 	case strings.HasPrefix(s.Type, "mapping"):

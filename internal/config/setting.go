@@ -261,6 +261,7 @@ var settings = join(
 	},
 	respSettings,
 	gatewaySettings,
+	authenticationSettings,
 	queueSettings,
 	[]Setting{
 		{

@@ -10,6 +10,8 @@ import (
 type Gateway struct {
 	Address        string
 	TLS            TLS
+	Certificates   []Pair
+	ACME           ACME
 	MaxConnections int64
 	MaxHeaderBytes int64
 	MaxStreams     int64
@@ -27,6 +29,7 @@ var gatewayListener = join(
 		},
 	},
 	tlsSettings("listeners.gateway.tls.", func(c *Config) *TLS { return &c.Gateway.TLS }),
+	gatewayCertificates,
 	[]Setting{
 		{
 			"listeners.gateway.max_connections", "number", "10000",
@@ -78,6 +81,7 @@ var gatewaySettings = []Setting{
 func (d *decoder) checkGateway(at func(string) *strictyaml.Node) {
 	c := &d.to.Gateway
 	d.checkTLS("listeners.gateway.tls", &c.TLS, at)
+	d.checkACME(at)
 	d.checkRoutes()
 	section := at("gateway")
 	switch {

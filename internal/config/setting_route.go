@@ -17,6 +17,7 @@ type Route struct {
 	MaxBody                int64 // 0: any
 	Timeout                time.Duration
 	Authentication         []string
+	Anonymous              bool // who shows no credentials is let in too
 }
 
 // sizeOrOff is the type of a bound that may be none.
@@ -65,8 +66,13 @@ var routeKeys = []key[Route]{
 	},
 	{
 		"authentication", "list of methods", "",
-		"who must say who they are, and how: any of these; others are a 401",
+		"how clients say who they are, any of `api_keys`, `jwt` and `basic`; others are a 401. See [authentication.md](authentication.md)",
 		func(r *Route) reader { return texts(func(*Config) *[]string { return &r.Authentication }) },
+	},
+	{
+		"anonymous", "boolean", "false",
+		"with `authentication`: let in who shows no credentials too, as nobody; wrong ones are a 401",
+		func(r *Route) reader { return boolean(func(*Config) *bool { return &r.Anonymous }) },
 	},
 }
 
