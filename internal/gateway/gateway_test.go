@@ -39,15 +39,14 @@ func setOf(t testing.TB, text string) *rules.Set {
 }
 
 // limits are rules that apply to what a gateway forwards.
-func limits(t testing.TB, text string) (set func() *rules.Set, limit func(http.Handler) http.Handler) {
+func limits(t testing.TB, text string) (set func() *rules.Set, limiter *sluice.Limiter) {
 	t.Helper()
 	limiter, err := sluice.NewRules(memstore.New(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	live := setOf(t, text)
-	set = func() *rules.Set { return live }
-	return set, httplimit.Rules(limiter, set)
+	return func() *rules.Set { return live }, limiter
 }
 
 // group is an upstream with one server.
@@ -74,7 +73,7 @@ func pattern(t testing.TB, text string) *rules.PathPattern {
 func start(t testing.TB, cfg gateway.Config) (address string) {
 	t.Helper()
 	if cfg.Rules == nil {
-		cfg.Rules, cfg.Limit = limits(t, "rules: []")
+		cfg.Rules, cfg.Limiter = limits(t, "rules: []")
 	}
 	g, err := gateway.New(cfg)
 	if err != nil {
@@ -174,14 +173,14 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 // The proxies of examples/ ask Sluice about each request; the gateway is one that need not ask, and holds against the same
 // tricks.
 func TestAsOtherProxies(t *testing.T) {
-	set, limit := limits(t, `
+	set, limiter := limits(t, `
 deny: [{path: /internal/**}, {query: {debug: {present: true}}}]
 rules:
   - {name: posts-per-key, match: {method: POST, path: /posts}, per: header:X-Api-Key, limit: 10/h}
   - {name: reports-per-address, match: {path: /reports/**}, per: ip, limit: 10/h}
 `)
 	address := start(t, gateway.Config{
-		Rules: set, Limit: limit,
+		Rules: set, Limiter: limiter,
 		Routes: []gateway.Route{{Path: pattern(t, "/**"), Upstream: group(t, "http://"+authtest.App(t))}},
 	})
 	authtest.Proxy{Address: address}.Run(t)

@@ -95,7 +95,7 @@ func TestHeaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address := before(t, headers, func(c *gateway.Config) {
 				if tt.trusted != nil {
-					c.Rules, c.Limit = limits(t, believed)
+					c.Rules, c.Limiter = limits(t, believed)
 				}
 			})
 			want := tt.trusted
@@ -113,7 +113,7 @@ func TestHeaders(t *testing.T) {
 // A header that rules take the address from is believed of nobody else either.
 func TestOwnAddressHeader(t *testing.T) {
 	address := before(t, headers, func(c *gateway.Config) {
-		c.Rules, c.Limit = limits(t, "client_ip: {trusted_proxies: [192.0.2.1], header: Cf-Connecting-Ip}\nrules: []")
+		c.Rules, c.Limiter = limits(t, "client_ip: {trusted_proxies: [192.0.2.1], header: Cf-Connecting-Ip}\nrules: []")
 	})
 	for _, line := range arrives(t, address, "CF-Connecting-IP: 192.0.2.9") {
 		if strings.HasPrefix(line, "Cf-") {
@@ -187,7 +187,7 @@ func TestOddRequests(t *testing.T) {
 // What follows is a request by itself, which is limited as any other.
 func TestSmuggling(t *testing.T) {
 	address := before(t, echo, func(c *gateway.Config) {
-		c.Rules, c.Limit = limits(t, "rules: [{name: r, match: {path: /smuggled}, limit: {rate: 0/h, algorithm: fixed_window}}]")
+		c.Rules, c.Limiter = limits(t, "rules: [{name: r, match: {path: /smuggled}, limit: {rate: 0/h, algorithm: fixed_window}}]")
 	})
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -240,7 +240,7 @@ func TestAddresses(t *testing.T) {
 			address := before(t, echo, func(c *gateway.Config) {
 				c.Allow, c.Deny = tt.allow, tt.deny
 				if tt.rules != "" {
-					c.Rules, c.Limit = limits(t, tt.rules)
+					c.Rules, c.Limiter = limits(t, tt.rules)
 				}
 			})
 			a := get(t, address, "/", "X-Forwarded-For: "+tt.from)

@@ -47,13 +47,13 @@ func TestSpellings(t *testing.T) {
 	if len(spellings) < 150 {
 		t.Fatalf("there are %d", len(spellings))
 	}
-	set, limit := limits(t, `
+	set, limiter := limits(t, `
 rules:
   - {name: posts, match: {path: /posts}, limit: 100000/h}
   - {name: other, match: {path: {not: /posts}}, limit: 100000/h}
 `)
 	address := start(t, gateway.Config{
-		Rules: set, Limit: limit,
+		Rules: set, Limiter: limiter,
 		Routes: []gateway.Route{{Path: pattern(t, "/**"), Upstream: group(t, "http://"+authtest.App(t))}},
 	})
 	counted := 0

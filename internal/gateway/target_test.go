@@ -33,7 +33,7 @@ func checkTarget(t tester, set func() *rules.Set, target string) {
 			out.Scheme, out.Host = "http", "app"
 			arrived = out.RequestURI()
 		})}},
-		Limit: func(next http.Handler) http.Handler {
+		Shed: func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if matched, err = rules.CanonicalPath(r.URL.EscapedPath()); err != nil {
 					t.Errorf("%q: rules would refuse what the gateway takes: %v", target, err)
