@@ -92,7 +92,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return err
 	}
 	defer s.store.close()
-	if err := s.openQueue(nil); err != nil {
+	if err := s.openQueue(s.deliverer()); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	defer s.closeQueue()

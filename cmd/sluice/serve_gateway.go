@@ -11,6 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/gateway"
+	"github.com/sluiceproject/sluice/internal/queue"
 	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/internal/upstream"
 	"github.com/sluiceproject/sluice/rules"
@@ -45,8 +46,11 @@ func (s *service) listenGateway(to *server.Config) error {
 		g.groups[u.Name] = group
 	}
 	cfg := gateway.Config{
-		Rules: s.rules, Limit: httplimit.Rules(s.limiter, s.rules),
+		Rules: s.rules, Limiter: s.limiter,
 		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
+	}
+	if s.queue != nil {
+		cfg.Queue, cfg.Own = s.queue, s.queue.Handler()
 	}
 	for i := range in.Routes {
 		route, err := newRoute(&in.Routes[i], g.groups)
@@ -124,6 +128,16 @@ func (s *service) hashBy(attribute string) func(*http.Request) string {
 		}
 	}
 	return func(r *http.Request) string { return gateway.Client(r.Context()).String() }
+}
+
+// deliverer sends what was kept. It is nil without a gateway: other processes have one.
+func (s *service) deliverer() func(context.Context, *queue.Item, func() error) queue.Outcome {
+	if s.cfg.Gateway.Address == config.Off {
+		return nil
+	}
+	return func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome {
+		return s.gateway.Deliver(ctx, it, begin)
+	}
 }
 
 // run watches the servers.

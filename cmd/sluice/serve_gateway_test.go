@@ -60,3 +60,71 @@ func TestGatewayCurl(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// A request that is over a limit and kept is answered with 202, done when there is room, and its answer can be fetched. What
+// is kept has no credentials that the rule does not name.
+func TestGatewayKeeps(t *testing.T) {
+	got := make(chan http.Header, 10)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		got <- r.Header
+		w.Header().Set("X-Answer", "yes")
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, r.RequestURI, b)
+	}))
+	defer api.Close()
+	_, address := startGateway(t,
+		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /v1/**, upstream: api, strip_prefix: /v1}]}", api.URL),
+		"rules: [{name: rewards, match: {path: /v1/rewards/*}, per: header:X-Device, limit: {rate: 2/s, burst: 1}, on_limit: queue, queue: {keep: [X-Api-Key]}}]",
+		fmt.Sprintf("queue: {directory: %q}", t.TempDir()))
+	post := func(device string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/rewards/7?a=b", strings.NewReader("hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{
+			"X-Device": device, "Authorization": "Bearer secret", "Cookie": "secret", "X-Api-Key": "kept", "X-Other": "other", "Idempotency-Key": "mine",
+		} {
+			req.Header.Set(name, value)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	if resp := post("a"); resp.StatusCode != http.StatusCreated {
+		t.Fatalf("the first: %s", resp.Status)
+	}
+	if h := <-got; h.Get("Authorization") != "Bearer secret" || h.Get("Cookie") != "secret" {
+		t.Errorf("the first has %v", h)
+	}
+	resp := post("a")
+	status := resp.Header.Get("Location")
+	b, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusAccepted || !strings.HasPrefix(status, "/.sluice/queue/") || resp.Header.Get("Retry-After") == "" ||
+		!strings.Contains(string(b), `"state":"queued"`) || err != nil {
+		t.Fatalf("the second: %s %v %s, %v", resp.Status, resp.Header, b, err)
+	}
+	h := <-got
+	for name, want := range map[string]string{
+		"Authorization": "", "Cookie": "", "X-Api-Key": "kept", "X-Other": "other", "Idempotency-Key": "mine", "X-Forwarded-For": "127.0.0.1",
+		"X-Request-Id": resp.Header.Get("X-Request-Id"),
+	} {
+		if h.Get(name) != want {
+			t.Errorf("%s was delivered as %q, want %q", name, h.Get(name), want)
+		}
+	}
+	for !strings.Contains(curl(t, "http://"+address+status), `"state":"done"`) {
+		if t.Context().Err() != nil {
+			t.Fatal("it is never done")
+		}
+	}
+	if got := curl(t, "http://"+address+status); !strings.Contains(got, `"status":201`) || !strings.Contains(got, "POST "+address+" /rewards/7?a=b hello") {
+		t.Errorf("its answer is %s", got)
+	}
+	if got := curl(t, "-o", "/dev/null", "-w", "%{http_code}", "http://"+address+"/.sluice/queue/"+strings.Repeat("0", 32)); got != "404" {
+		t.Errorf("another id: %s", got)
+	}
+}

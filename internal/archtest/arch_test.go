@@ -80,7 +80,7 @@ var mayImport = map[string][]string{
 	"internal/forwardauth": {".", "rules", "httplimit"},
 	"internal/authtest":    {},
 	// The gateway: a proxy that applies rules.
-	"internal/gateway": {".", "rules", "httplimit", "internal/authn"},
+	"internal/gateway": {".", "rules", "httplimit", "internal/authn", "internal/queue"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"internal/adminclient": {},
 

@@ -19,6 +19,7 @@ type Exchange struct {
 	Client  netip.Addr    // as limits count it; the zero Addr if it was not known
 	Path    string        // canonical; empty if it has no such form
 	Route   *Route        // nil: none was found
+	Kept    bool          // for later
 	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
 	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
 
@@ -28,7 +29,8 @@ type Exchange struct {
 	forwarded time.Time
 	identity  authn.Identity
 	cancel    context.CancelCauseFunc
-	timeout   *timeout // nil: none
+	timeout   *timeout  // nil: none
+	delivery  *delivery // nil: it has just come
 }
 
 // User is who the request is from, or empty.

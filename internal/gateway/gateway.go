@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -18,8 +19,10 @@ type Config struct {
 	Routes []Route
 	// Rules are asked once for each request, for how they find the client's address.
 	Rules func() *rules.Set
-	// Limit stands before the upstreams: what [httplimit.Rules] returns. Nil: nothing is limited.
-	Limit func(http.Handler) http.Handler
+	// Limiter decides what the rules limit. Nil: nothing is limited.
+	Limiter *sluice.Limiter
+	// Queue keeps requests whose rule says on_limit: queue. Nil: they are denied.
+	Queue Keeper
 	// Shed stands before the limits and turns requests away while there are too many. Nil: none are.
 	Shed func(http.Handler) http.Handler
 	// Deny are addresses that are refused, and Allow those that are not; an empty Allow is all.
@@ -65,8 +68,12 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	g.inside = http.HandlerFunc(g.forward)
-	if cfg.Limit != nil {
-		g.inside = cfg.Limit(g.inside)
+	if cfg.Limiter != nil {
+		var options []httplimit.Option
+		if cfg.Queue != nil {
+			options = append(options, httplimit.Queue(g.keep))
+		}
+		g.inside = httplimit.Rules(cfg.Limiter, cfg.Rules, options...)(g.inside)
 	}
 	if cfg.Shed != nil {
 		g.inside = cfg.Shed(g.inside)
@@ -161,7 +168,12 @@ func (g *Gateway) clientsFor(set *rules.Set) *httplimit.Clients {
 // forward hands a request that the limits let pass to its upstream.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r.Context())
-	if x.Route.Authn != nil {
+	switch {
+	case x.delivery != nil:
+		if !x.delivery.starts() {
+			return
+		}
+	case x.Route.Authn != nil:
 		x.Route.Authn.Strip(r.Header, &x.identity)
 	}
 	setForwarded(r, x.trusted)

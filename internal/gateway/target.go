@@ -62,10 +62,7 @@ func setPath(r *http.Request, path string, slash bool) {
 	if slash && path != "/" {
 		path += "/"
 	}
-	r.URL.Path, r.URL.RawPath = path, ""
-	if escaped := rules.EscapePath(path); escaped != path {
-		r.URL.RawPath = escaped
-	}
+	r.URL.Path, r.URL.RawPath = path, rules.EscapePath(path) // without RawPath net/url would spell it its own way
 }
 
 // readAbsolute takes a target of the absolute form (GET http://example.com/ HTTP/1.1) for one of the origin form, as
