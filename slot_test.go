@@ -187,11 +187,18 @@ func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 func TestReleaseIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
+		var away atomic.Bool
+		s.disturb = func(context.Context, *sluice.Take) error {
+			if away.Load() {
+				return errAway
+			}
+			return nil
+		}
 		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(1)))
 		slot, _ := acquire(t, l, "k")
-		s.disturb = refuses
+		away.Store(true)
 		slot.Release(t.Context())
-		s.disturb = nil
+		away.Store(false)
 		if n := inFlight(t, l, "k"); n != 1 {
 			t.Fatalf("%d in flight, want 1", n)
 		}
@@ -206,9 +213,9 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 func TestReleaseWhileRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
+		s.disturb = after(5 * time.Millisecond)
 		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(1)))
 		slot, _ := acquire(t, l, "k")
-		s.disturb = after(5 * time.Millisecond)
 		pause(10*time.Second + time.Millisecond) // the renewal is on its way
 		slot.Release(t.Context())
 		pause(20 * time.Millisecond)

@@ -23,6 +23,7 @@ type Set struct {
 	bits     int // of an IPv6 address that count
 	secret   [32]byte
 	domains  map[string]*domainTree
+	flight   bool            // some limit is on what is in flight
 	used     map[string]bool // declared attributes that something refers to
 
 	namesOnce sync.Once
@@ -306,6 +307,10 @@ func (c *compiler) options(r *Rule) {
 	c.queue(r)
 	for i := range r.Limits {
 		l := &r.Limits[i]
+		if l.Limit.Algorithm == sluice.Concurrency {
+			c.flight(r, l)
+			continue
+		}
 		if r.Accuracy == sluice.Lease && !l.Limit.CanLease() {
 			c.fault(l.At, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
@@ -321,6 +326,16 @@ func (c *compiler) options(r *Rule) {
 		if s.From < 100 || s.To > 599 || s.From > s.To {
 			c.fault(r.At, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
 		}
+	}
+}
+
+// flight checks what a rule says besides a limit on what is in flight.
+func (c *compiler) flight(r *Rule, l *Limit) {
+	if r.Accuracy != sluice.Exact {
+		c.fault(l.At, "accuracy: what is in flight is counted by the store alone: use exact, or make concurrent a rule of its own")
+	}
+	if r.OnLimit == Delay {
+		c.fault(l.At, "on_limit: delay is not for concurrent, because nobody knows when a request will end: use reject, or make concurrent a rule of its own")
 	}
 }
 

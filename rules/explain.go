@@ -42,7 +42,7 @@ type KeyPart struct{ Name, Value string }
 
 // Explain matches a request against every rule and says why each applies or not. It counts nothing.
 func (s *Set) Explain(r Request) *Explanation {
-	var m Matched
+	m := Matched{Flight: true}
 	e := &Explanation{}
 	e.Err = s.Match(r, &m)
 	e.Verdict, e.Why = m.Verdict, m.Why
@@ -66,7 +66,7 @@ func (s *Set) Explain(r Request) *Explanation {
 }
 
 func (s *Set) explainItem(f *fast, r Request) RuleExplanation {
-	var m Matched
+	m := Matched{Flight: true}
 	it := f.item
 	m.begin(s, r)
 	x := RuleExplanation{At: it.source.At, Matches: true}
