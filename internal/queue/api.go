@@ -101,11 +101,21 @@ func (e *entry) status() *Status {
 
 // Cancel removes an item that is not being delivered: it never will be. Who cancels again is told the same.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
-	s := q.current.Load()
-	switch {
-	case !validID(id):
+	if !validID(id) {
 		return ErrNotFound
-	case s == nil:
+	}
+	for {
+		err := q.cancel(ctx, id)
+		if !errors.Is(err, errTaken) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// cancel fails with errTaken if something happened to the item meanwhile.
+func (q *Queue) cancel(ctx context.Context, id string) error {
+	s := q.current.Load()
+	if s == nil {
 		return ErrUnavailable
 	}
 	m, err := q.last(ctx, s.items, "item", id)
@@ -130,9 +140,7 @@ func (q *Queue) Cancel(ctx context.Context, id string) error {
 		f.attempts = r.attempts
 	}
 	f.stateSeq, err = q.writeState(id, seq, &record{state: Cancelled, owner: q.owner, attempts: f.attempts, changed: time.Now()})
-	if errors.Is(err, errTaken) {
-		return ErrDelivering // it began just now
-	} else if err != nil {
+	if err != nil {
 		return err
 	}
 	q.stats.cancelled.Add(1)

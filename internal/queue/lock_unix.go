@@ -12,7 +12,7 @@ import (
 
 // lock keeps other processes out of a directory. It ends with the process, however that ends.
 func lock(directory string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(directory, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(directory, "lock"), os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,9 @@ type Config struct {
 	Lease   time.Duration // after which others deliver what a lost gateway had begun. 0: 30 s
 	Drain   time.Duration // how long deliveries may go on when the process ends. 0: 10 s
 
+	// Reserve is how much room of the disk is left for what becomes of items: with less, none is accepted. 0: 32 MiB
+	Reserve int64
+
 	// MinBackoff and MaxBackoff bound the time after an attempt that failed. 0: 1 s, and 5 minutes.
 	MinBackoff, MaxBackoff time.Duration
 
@@ -67,6 +70,8 @@ type Queue struct {
 
 	mu      sync.Mutex // guards the following
 	flights map[string]*flight
+	looked  time.Time // at the disk
+	cramped bool      // it was nearly full then
 }
 
 type stats struct{ accepted, refused, delivered, failed, died, limited, cancelled, replayed atomic.Int64 }
@@ -80,6 +85,7 @@ func (c *Config) defaults() {
 	c.Workers = cmp.Or(c.Workers, 16)
 	c.Timeout = cmp.Or(c.Timeout, time.Minute)
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.Reserve = cmp.Or(c.Reserve, 32<<20)
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	c.MinBackoff = cmp.Or(c.MinBackoff, time.Second)
 	c.MaxBackoff = max(cmp.Or(c.MaxBackoff, 5*time.Minute), c.MinBackoff)
@@ -204,6 +210,9 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	if s == nil {
 		return ErrUnavailable
 	}
+	if !q.room() {
+		return fmt.Errorf("%w: its disk is nearly full", ErrUnavailable)
+	}
 	subject := q.subject("item", it.ID)
 	data := q.seal.close(subject, encodeItem(it))
 	o := outline{it.Rule, it.Key, it.Ordered, it.Accepted, it.Expires, it.Attempts, it.Results, len(data)}
@@ -227,6 +236,23 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	}
 	q.fault(s, err)
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// lookedFor is how long what was seen of the disk is believed.
+const lookedFor = 100 * time.Millisecond
+
+// room tells whether the disk has some. Without it nothing could be delivered either: that is written too.
+func (q *Queue) room() bool {
+	if q.cfg.Directory == "" {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now := time.Now(); now.Sub(q.looked) > lookedFor {
+		free, known := freeBytes(q.cfg.Directory)
+		q.looked, q.cramped = now, known && free < q.cfg.Reserve
+	}
+	return !q.cramped
 }
 
 // codeFull is what a stream answers that could not store a message.

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -86,7 +87,7 @@ func (s *session) embed(q *Queue) error {
 	if err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
-	log := &serverLog{log: q.log}
+	log := &serverLog{log: q.log, broke: func(text string) { q.broke(s, errors.New(text)) }}
 	srv.SetLoggerV2(log, false, false, false)
 	srv.Start()
 	s.server = srv
@@ -238,6 +239,8 @@ func writable(directory string) error {
 type serverLog struct {
 	log   *slog.Logger
 	fatal string // why it did not start
+	// broke is told of a disk that cannot be written: who waits for an answer then would wait in vain.
+	broke func(text string)
 }
 
 func (l *serverLog) Noticef(string, ...any)        {}
@@ -246,6 +249,11 @@ func (l *serverLog) Tracef(string, ...any)         {}
 func (l *serverLog) Warnf(format string, a ...any) { l.log.Warn("queue: " + fmt.Sprintf(format, a...)) }
 
 func (l *serverLog) Errorf(format string, a ...any) {
-	l.log.Error("queue: " + fmt.Sprintf(format, a...))
+	text := fmt.Sprintf(format, a...)
+	l.log.Error("queue: " + text)
+	if strings.Contains(text, "critical write error") {
+		l.broke(text)
+	}
 }
+
 func (l *serverLog) Fatalf(format string, a ...any) { l.fatal = fmt.Sprintf(format, a...) }

@@ -220,6 +220,16 @@ func (q *Queue) writeState(id string, over uint64, r *record) (seq uint64, err e
 	if err := q.checked(s, err); err != nil {
 		return 0, err
 	}
+	if over > 0 {
+		return ack.Sequence, nil
+	}
+	// There was no state: nothing was tried yet, or all is over and it was removed, after the item.
+	if _, err := q.last(ctx, s.items, "item", id); errors.Is(err, ErrNotFound) {
+		_ = s.states.DeleteMsg(ctx, ack.Sequence)
+		return 0, errTaken
+	} else if err != nil {
+		return 0, err
+	}
 	return ack.Sequence, nil
 }
 
