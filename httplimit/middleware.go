@@ -136,7 +136,7 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 	next := h.next
 	if err == nil && flies(s.takes) {
 		slot = hold(h.limiter, s.takes, s.decisions)
-		next = &flight{next, slot}
+		next = &slotted{next, slot}
 	}
 	if err == nil && allowed && h.mayGiveBack(limit) {
 		back = holdTakes(h.limiter.Store(), s.takes, s.decisions)

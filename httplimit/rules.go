@@ -151,7 +151,7 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	var slot *sluice.Slot
 	if flies(takes) {
 		slot = hold(h.limiter, takes, m.decisions)
-		next = &flight{next, slot}
+		next = &slotted{next, slot}
 	}
 	if !allowed {
 		slot.Release(r.Context())

@@ -37,14 +37,14 @@ func hold(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.
 	return slot
 }
 
-// flight is a handler that gives a slot back when it has served its one request: when the handler below returns or
+// slotted is a handler that gives a slot back when it has served its one request: when the handler below returns or
 // panics, or if that has taken over the connection, when it has closed it too.
-type flight struct {
+type slotted struct {
 	next http.Handler
 	slot *sluice.Slot
 }
 
-func (f *flight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *slotted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in := &inFlight{slot: f.slot, parts: 1}
 	defer in.end(r)
 	f.next.ServeHTTP(in.wrap(w, r), r)

@@ -20,7 +20,8 @@ type Set struct {
 	items    []item // deny lists, allow lists, rules: in this order
 	fast     []fast // the same for matching
 	index    index
-	bits     int // of an IPv6 address that count
+	loads    matcher // priorities, gates: in this order
+	bits     int     // of an IPv6 address that count
 	secret   [32]byte
 	domains  map[string]*domainTree
 	flight   bool            // some limit is on what is in flight
@@ -53,6 +54,8 @@ const (
 	denies itemKind = iota
 	allows
 	limits
+	prioritises
+	gates
 )
 
 // part is one part of a key: an attribute, or a named segment of the path.
@@ -102,6 +105,7 @@ func New(cfg Config) (*Set, error) {
 	attrs, faults := newAttributes(cfg.Attributes)
 	c := &compiler{cfg: &s.cfg, attrs: attrs, faults: faults, set: s, names: make(map[string]Position)}
 	c.clientIP()
+	s.cfg.Shed = slices.Clone(cfg.Shed) // defaults are filled in
 	for i := range s.cfg.Deny {
 		c.list(denies, &s.cfg.Deny[i])
 	}
@@ -115,6 +119,7 @@ func New(cfg Config) (*Set, error) {
 	for i := range s.cfg.Rules {
 		c.compileRule(&s.cfg.Rules[i])
 	}
+	c.loads()
 	domains, domainFaults := compileDomains(&s.cfg)
 	s.domains = domains
 	c.faults = append(c.faults, domainFaults...)
@@ -126,7 +131,8 @@ func New(cfg Config) (*Set, error) {
 	if number, ok := attrs.numbers["path"]; ok {
 		s.pathAttr = number
 	}
-	s.buildFast(s.index.build(s))
+	s.buildFast(s.index.build(s.items))
+	s.loads.build()
 	return s, nil
 }
 
@@ -218,16 +224,23 @@ func (c *compiler) name(r *Rule) {
 		c.fault(r.At, "the name has %d bytes, at most %d are allowed", len(r.Name), maxNameSize)
 		return
 	}
-	for i := range len(r.Name) {
-		if b := r.Name[i]; b <= ' ' || b >= 0x7f || b == '#' || b == '"' || b == '\\' {
-			c.fault(r.At, "the name may hold printable ASCII but no space, #, quote or backslash")
-			break
-		}
+	if !plainName(r.Name) {
+		c.fault(r.At, "the name may hold printable ASCII but no space, #, quote or backslash")
 	}
 	if other, taken := c.names[r.Name]; taken {
 		c.fault(r.At, "a rule of this name is at %v already, and the two would share a count: rename one", other)
 	}
 	c.names[r.Name] = r.At
+}
+
+// plainName tells whether a name can stand in stores, headers and metrics as it is.
+func plainName(name string) bool {
+	for i := range len(name) {
+		if b := name[i]; b <= ' ' || b >= 0x7f || b == '#' || b == '"' || b == '\\' {
+			return false
+		}
+	}
+	return len(name) <= maxNameSize
 }
 
 func (c *compiler) per(it *item) {

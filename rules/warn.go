@@ -47,6 +47,7 @@ func (s *Set) Warnings() []Warning {
 	w.shadowedLimits()
 	w.addresses()
 	w.unusedAttributes()
+	w.loads()
 	w.all = append(w.all, domainWarnings(&s.cfg, s.domains)...)
 	slices.SortStableFunc(w.all, func(a, b Warning) int {
 		if a.At.File != b.At.File {

@@ -52,8 +52,11 @@ var mayImport = map[string][]string{
 	"internal/strictyaml": {"internal/spell"},
 	"rulefile":            {".", "rules", "internal/spell", "internal/strictyaml"},
 
+	// Whom to turn away when not all can be served.
+	"internal/overload": {},
+
 	// Edges. They are handed a limiter and never learn what store it uses.
-	"httplimit": {".", "rules", "internal/key"},
+	"httplimit": {".", "rules", "internal/key", "internal/overload"},
 	"grpclimit": {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
@@ -187,6 +190,7 @@ var neverReach = map[string][]ban{
 		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
 		{path: "./grpclimit", why: "edges do not know each other"},
 	}),
+	"internal/overload": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
 	}),
