@@ -14,7 +14,8 @@ import (
 // Middleware limits the requests that reach a handler, by key and under all of the limiter's rules. It panics if the
 // limiter or the key is nil, the limiter has no rules, or options contradict each other.
 //
-// When a rule's limit is a [sluice.LeakyQueue], requests wait for their turn here. A client that leaves gives its
+// When a rule's limit is a [sluice.Concurrency], a request holds one slot, whatever it costs, until the handler is done with
+// it: see [Rules]. When it is a [sluice.LeakyQueue], requests wait for their turn here. A client that leaves gives its
 // place back.
 func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	switch {
@@ -36,6 +37,7 @@ func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.
 	m.reserve = m.chargeIf != nil
 	for _, rule := range m.rules {
 		m.reserve = m.reserve || rule.Limit.Algorithm == sluice.LeakyQueue
+		m.flight = m.flight || rule.Limit.Algorithm == sluice.Concurrency
 	}
 	m.scratch.New = func() any {
 		return &scratch{takes: make([]sluice.Take, len(m.rules)), decisions: make([]sluice.Decision, len(m.rules))}
@@ -50,6 +52,7 @@ type middleware struct {
 	rules    []*sluice.Rule
 	policies *policies
 	reserve  bool      // requests may have to be given back
+	flight   bool      // requests hold slots
 	scratch  sync.Pool // of *scratch
 }
 
@@ -84,7 +87,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if limit == nil { // the headers tell of it, so it must be known here
 		limit = h.limiter.LimitFor(r.Context(), key)
 	}
-	if len(h.rules) == 1 && limit == nil {
+	if len(h.rules) == 1 && limit == nil && !h.flight {
 		h.serveOne(w, r, key, cost)
 	} else {
 		h.serveSeveral(w, r, key, cost, limit)
@@ -113,7 +116,7 @@ func (h *handler) serveOne(w http.ResponseWriter, r *http.Request, key string, c
 		h.fail(w, r, err)
 		return
 	}
-	h.answer(w, r, h.policies, ds[:], cost == 0 || ds[0].Allowed, back)
+	h.answer(w, r, h.next, h.policies, ds[:], cost == 0 || ds[0].Allowed, back)
 }
 
 // serveSeveral applies all rules at once.
@@ -121,9 +124,20 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 	s := h.scratch.Get().(*scratch)
 	for i, rule := range h.rules {
 		s.takes[i] = sluice.Take{Rule: rule, Limit: limit, Key: key, Cost: cost}
+		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
+			s.takes[i].Cost = min(cost, 1)
+		}
 	}
 	allowed, err := h.limiter.Decide(r.Context(), s.takes, s.decisions)
-	var back held
+	var (
+		back held
+		slot *sluice.Slot
+	)
+	next := h.next
+	if err == nil && flies(s.takes) {
+		slot = hold(h.limiter, s.takes, s.decisions)
+		next = &slotted{next, slot}
+	}
 	if err == nil && allowed && h.mayGiveBack(limit) {
 		back = holdTakes(h.limiter.Store(), s.takes, s.decisions)
 	}
@@ -140,26 +154,33 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 	if limit != nil {
 		ps = newPolicies(h.rules, limit)
 	}
-	h.answer(w, r, ps, ds, allowed, back)
+	if !h.answer(w, r, next, ps, ds, allowed, back) {
+		slot.Release(r.Context())
+	}
 }
 
 func (h *handler) mayGiveBack(limit *sluice.Limit) bool {
 	return h.reserve || limit != nil && limit.Algorithm == sluice.LeakyQueue
 }
 
-// answer denies the request, or has the next handler serve it when its turn comes.
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, ps *policies, ds []sluice.Decision, allowed bool, back held) {
+// answer denies the request, or has the next handler serve it when its turn comes. It tells whether it was served.
+func (h *handler) answer(
+	w http.ResponseWriter, r *http.Request, next http.Handler,
+	ps *policies, ds []sluice.Decision, allowed bool, back held,
+) bool {
 	switch {
 	case !h.admit(w, r, h.rules, ps, ds, allowed, &back):
+		return false
 	case h.chargeIf == nil:
-		h.next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	default:
-		serveOutcome(h.next, w, r, func(status int) {
+		serveOutcome(next, w, r, func(status int) {
 			if !h.chargeIf(status) {
 				back.giveBack(r.Context())
 			}
 		})
 	}
+	return true
 }
 
 // admit answers the request if it is denied, and otherwise returns true when its turn has come and the headers are set.

@@ -78,6 +78,7 @@ func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, end
 type outcome struct {
 	http.ResponseWriter
 	status int
+	flight *flight // nil: it passed no gate
 }
 
 // Unwrap lets http.ResponseController reach what the writer below can do.
@@ -85,8 +86,8 @@ func (o *outcome) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
 func (o *outcome) WriteHeader(status int) {
 	final := status >= 200 || status == http.StatusSwitchingProtocols
-	if o.status == 0 && final {
-		o.status = status
+	if final {
+		o.answered(status)
 	}
 	o.ResponseWriter.WriteHeader(status)
 }
@@ -102,9 +103,16 @@ func (o *outcome) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(o.ResponseWriter, r)
 }
 
-func (o *outcome) written() {
-	if o.status == 0 {
-		o.status = http.StatusOK
+func (o *outcome) written() { o.answered(http.StatusOK) }
+
+// answered is called at the first byte of the answer, and perhaps again.
+func (o *outcome) answered(status int) {
+	if o.status != 0 {
+		return
+	}
+	o.status = status
+	if o.flight != nil {
+		o.flight.firstByte()
 	}
 }
 
@@ -152,8 +160,8 @@ type hijacker struct {
 
 func (j hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := j.below.Hijack()
-	if err == nil && j.o.status == 0 {
-		j.o.status = http.StatusSwitchingProtocols
+	if err == nil {
+		j.o.answered(http.StatusSwitchingProtocols)
 	}
 	return conn, buf, err
 }

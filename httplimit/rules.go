@@ -32,6 +32,8 @@ import (
 // Requests wait for their turn where the limit is a [sluice.LeakyQueue] and where the rule says so (on_limit: delay),
 // at most as long as the rule, [MaxWait] and their context's deadline allow. A client that leaves gives its place back.
 // A rule that says on_limit: queue refuses what is over the limit, unless the option [Queue] says where requests are kept.
+// What a rule limits in flight (concurrent) is held until the handler returns, or panics, and if it has taken over the
+// connection until that is closed; who is denied by it is told to try again in a second.
 // A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf]
 // and [ChargeAnyStatus].
 //
@@ -128,7 +130,9 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 		return old
 	}
 	s := &ruleSet{set: set, ip: clientIP(&set.Config().ClientIP)}
-	s.matches.New = func() any { return &match{of: s, request: ruleRequest{ip: s.ip}} }
+	s.matches.New = func() any {
+		return &match{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: !m.anyStatus}}
+	}
 	m.current.CompareAndSwap(old, s)
 	return s
 }
@@ -143,7 +147,14 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		h.fail(w, r, err)
 		return
 	}
+	next := h.next
+	var slot *sluice.Slot
+	if flies(takes) {
+		slot = hold(h.limiter, takes, m.decisions)
+		next = &slotted{next, slot}
+	}
 	if !allowed {
+		slot.Release(r.Context())
 		h.turnAway(w, r, m, ps)
 		return
 	}
@@ -153,6 +164,7 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	}
 	if !h.admit(w, r, m.rules, ps, m.decisions, allowed, &back) {
 		m.letGo()
+		slot.Release(r.Context())
 		return
 	}
 	var charged *chargedByStatus
@@ -161,10 +173,10 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	}
 	m.letGo() // before the handler runs, which may take long
 	if charged == nil {
-		h.next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 		return
 	}
-	serveOutcome(h.next, w, r, func(status int) { charged.settle(r, status) })
+	serveOutcome(next, w, r, func(status int) { charged.settle(r, status) })
 }
 
 // prepare makes room for the decisions and lists the policies that the takes are about.

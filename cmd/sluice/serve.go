@@ -69,6 +69,8 @@ type service struct {
 	queue   *queue.Queue      // nil: there is none
 	metrics *metrics.Metrics
 	server  *server.Server
+	authn   *authentication             // nil: there is no gateway
+	gateway *gated                      // nil: there is none
 	secret  []byte                      // of reservations; nil: a random one
 	servers func() int                  // of the store; nil: it has none
 	answers func(context.Context) error // asks the store; nil: it is in memory
@@ -90,7 +92,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return err
 	}
 	defer s.store.close()
-	if err := s.openQueue(nil); err != nil {
+	if err := s.openQueue(s.deliverer()); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	defer s.closeQueue()
@@ -113,6 +115,9 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := s.listenRESP(&listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	if err := s.listenGateway(&listeners); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -130,9 +135,11 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	}
 	running.Go(func() { s.onHangup(background) })
 	running.Go(func() { s.store.run(background) })
+	running.Go(func() { s.gateway.run(background) })
+	running.Go(func() { s.authn.run(background, s.log) })
 	running.Go(func() { s.runQueue(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
-		"store", s.cfg.Store.Kind)
+		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
 	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
 		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
 	}
@@ -159,6 +166,7 @@ func (s *service) onHangup(ctx context.Context) {
 			return
 		case <-hangup:
 			s.server.Reload()
+			s.authn.reload(s.log)
 		}
 	}
 }

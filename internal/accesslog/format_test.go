@@ -51,7 +51,7 @@ func TestFormats(t *testing.T) {
 var hostile = []string{
 	"a\n192.0.2.9 - - forged", "a\r\n{\"time\":", "\x1b[2J\x1b[1;31mred", "\u009b31mC1", "\u0085next line", "\u2028line\u2029", "\u202eesrever\u2066",
 	"\x00nul", "\x7fdel", "\xff\xfe no text", "\xc2", `","status":200,"x":"`, `" 200 0 "-" "forged`, "tab\t\v\f", "\ufeffmark", "\U000e0001tag", "-", `\x41`, `\`, `"`, "?", "a b",
-	strings.Repeat("ü", 9000), strings.Repeat("\x1b", 9000), "\ufffd", "] \"GET",
+	strings.Repeat("ü", 9000), strings.Repeat("\x1b", 9000), "\ufffd", "] \"GET", "[", "a [b",
 }
 
 // Whatever is logged, a request is one line of printable text, not too long to be read, and says what was said.
@@ -63,7 +63,11 @@ func TestHostileValues(t *testing.T) {
 		} {
 			*f = text
 		}
-		checkLine(t, appendCombined(nil, &r, true), false)
+		combined := appendCombined(nil, &r, true)
+		checkLine(t, combined, false)
+		if got, _ := one(t, combined); got.User != text[:min(len(text), maxName)] || got.Status != 429 {
+			t.Errorf("%.20q: user %.50q, status %d", text, got.User, got.Status)
+		}
 		line := appendJSON(nil, &r, true)
 		checkLine(t, line, true)
 		var fields map[string]any

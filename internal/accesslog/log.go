@@ -236,7 +236,6 @@ func (l *Log) Reopen() error {
 	if l.file == nil { // closed
 		return f.Close()
 	}
-	l.flushLocked()
 	old := l.file
 	l.file, l.to, l.torn, l.failing = f, f, false, false
 	if err := old.Close(); err != nil {

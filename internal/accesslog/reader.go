@@ -48,13 +48,18 @@ func (d *Reader) Next(r *Record) (Format, error) {
 			continue
 		}
 		*r = Record{}
+		format := Combined
 		text := string(line) // once: fields are parts of it
 		if text[0] == '{' {
-			if err = parseJSON(text, r); err == nil {
-				return JSON, nil
-			}
-		} else if err = parseCombined(text, r); err == nil {
-			return Combined, nil
+			format, err = JSON, parseJSON(text, r)
+		} else {
+			err = parseCombined(text, r)
+		}
+		if year := r.Time.Year(); err == nil && (year < 1970 || year > 2199) {
+			err = fmt.Errorf("its year is %d", year)
+		}
+		if err == nil {
+			return format, nil
 		}
 		d.fault(line, err)
 	}

@@ -51,7 +51,7 @@ func TestBadLines(t *testing.T) {
 		`192.0.2.1 - - [30/Feb/2026 "GET / HTTP/1.1" 200 5`, `192.0.2.1 - - [22/Jan/2019:03:56:14 +0330] "\x16\x03\x01" 400 5`,
 		`192.0.2.1 - - [22/Jan/2019:03:56:14 +0330] "GET / HTTP/1.1" ok 5`, `192.0.2.1 - - [22/Jan/2019:03:56:14 +0330] "GET / HTTP/1.1`,
 		`192.0.2.1 - - [22/Jan/2019:25:56:14 +0330] "GET / HTTP/1.1" 200 5`, `192.0.2.1 - - [22/jan/2019:23:56:14 +0330] "GET / HTTP/1.1" 200 5`,
-		strings.Repeat("x", 3*MaxLine), `{"time":"` + strings.Repeat("x", 2*MaxLine),
+		`{"time":"0001-01-02T15:04:05Z","path":"/"}`, `192.0.2.1 - - [22/Jan/9019:13:56:14 +0330] "GET / HTTP/1.1" 200 5`, strings.Repeat("x", 3*MaxLine), `{"time":"` + strings.Repeat("x", 2*MaxLine),
 	}
 	var log strings.Builder
 	for _, line := range bad {
@@ -114,7 +114,7 @@ func FuzzReader(f *testing.F) {
 			}
 			r.Time = r.Time.Truncate(time.Microsecond)
 			r.Client = r.Client.WithZone("")
-			if year := r.Time.Year(); year < 0 || year > 9999 || r.Path == "" && r.Method == "" {
+			if r.Path == "" && r.Method == "" {
 				continue
 			}
 			line := appendJSON(nil, &r, true)

@@ -52,8 +52,11 @@ var mayImport = map[string][]string{
 	"internal/strictyaml": {"internal/spell"},
 	"rulefile":            {".", "rules", "internal/spell", "internal/strictyaml"},
 
+	// Whom to turn away when not all can be served.
+	"internal/overload": {},
+
 	// Edges. They are handed a limiter and never learn what store it uses.
-	"httplimit": {".", "rules", "internal/key"},
+	"httplimit": {".", "rules", "internal/key", "internal/overload"},
 	"grpclimit": {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
@@ -63,7 +66,7 @@ var mayImport = map[string][]string{
 	"internal/rlstest":  {},
 	"internal/certtest": {},
 	"internal/server":   {},
-	"internal/config":   {"rules", "internal/strictyaml"},
+	"internal/config":   {".", "rules", "internal/strictyaml"},
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/topkeys"},
 
@@ -79,6 +82,8 @@ var mayImport = map[string][]string{
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
 	"internal/authtest":    {},
+	// The gateway: a proxy that applies rules.
+	"internal/gateway": {".", "rules", "httplimit", "internal/authn", "internal/queue"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"internal/adminclient": {},
 
@@ -92,6 +97,9 @@ var mayImport = map[string][]string{
 
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
+
+	// Rules beside the traffic that there was.
+	"internal/traffic": {".", "rules", "memstore", "internal/accesslog"},
 
 	// What is left of the limits that rules have for a request.
 	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
@@ -182,8 +190,13 @@ var neverReach = map[string][]ban{
 		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
 		{path: "./grpclimit", why: "edges do not know each other"},
 	}),
+	"internal/overload": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
+	}),
+	"internal/gateway": slices.Concat(stores, suite, []ban{
+		{path: "github.com/prometheus", why: "who uses it counts"},
+		{path: "google.golang.org/grpc", why: "to it a call is a request like any other"},
 	}),
 	"internal/xdsrules":   slices.Concat(stores, suite, edges),
 	"internal/envoystats": slices.Concat(stores, suite, edges, ruleSets),
@@ -404,7 +417,7 @@ func TestLayers(t *testing.T) {
 // load asks the go command for the module's packages and all they depend on.
 func load(t *testing.T, system string) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Deps,Error", "./...")
+	cmd := exec.Command("go", "list", "-race=false", "-e", "-deps", "-json=ImportPath,Imports,Deps,Error", "./...")
 	cmd.Dir = root(t)
 	cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
 	var stderr bytes.Buffer

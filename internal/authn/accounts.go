@@ -32,6 +32,8 @@ type entry struct {
 	file string
 }
 
+func (e *entry) at() string { return rules.Position{File: e.file, Line: e.line}.String() }
+
 var accountKeys = []string{"attributes", "disabled", "expires", "hash", "id", "plan", "user"}
 
 // reader reads one file.
@@ -60,9 +62,9 @@ func readAccounts(k *kind, paths []string, content [][]byte) ([]entry, error) {
 		for _, e := range r.read(content[i]) {
 			at := strictyaml.Node{Line: e.line, Column: 1}
 			if first := hashes[e.hash]; first != nil {
-				r.fault(&at, "this hash is there twice, first at %s line %d: remove one", first.file, first.line)
+				r.fault(&at, "this hash is there twice, first at %s: remove one", first.at())
 			} else if first := users[e.identity.User]; first != nil && k.unique {
-				r.fault(&at, "this user is there twice, first at %s line %d: remove one", first.file, first.line)
+				r.fault(&at, "this user is there twice, first at %s: remove one", first.at())
 			}
 			hashes[e.hash], users[e.identity.User] = &e, &e
 			all = append(all, e)
@@ -83,16 +85,17 @@ func (r *reader) read(data []byte) []entry {
 	if len(found) > 0 {
 		return nil
 	}
-	if root.Kind != strictyaml.Mapping {
-		r.fault(root, "the file has no %s: write\n%s:\n  - {user: ada, hash: …}", r.kind.list, r.kind.list)
+	if root.Kind != strictyaml.Mapping || len(root.Fields) == 0 {
+		r.fault(root, "the file has no %s: write %s: and below it a list, of entries such as - {user: ada, hash: …}", r.kind.list, r.kind.list)
 		return nil
 	}
 	var all []entry
 	for _, f := range root.Fields {
 		switch {
 		case f.Key.Text != r.kind.list:
-			r.unknown(f.Key, []string{r.kind.list})
-		case f.Value.Kind == strictyaml.Null:
+			r.fault(f.Key, "there is no such key: use %s", r.kind.list)
+		case f.Value.Kind == strictyaml.Null: // or the file is only half written
+			r.fault(f.Value, "%s: is empty: write a list, or [] if there are to be none", r.kind.list)
 		case f.Value.Kind != strictyaml.Sequence:
 			r.fault(f.Value, "%s: write a list, each entry after a - and a space", r.kind.list)
 		default:
@@ -201,7 +204,7 @@ func (r *reader) expires(n *strictyaml.Node) time.Time {
 			return at
 		}
 	}
-	r.fault(n, "expires: write a day, which it does not last (UTC), or a time: 2027-01-31 or 2027-01-31T18:00:00Z")
+	r.fault(n, "expires: write the day (UTC) or the time from which on it is of no use: 2027-01-31 or 2027-01-31T18:00:00Z")
 	return time.Time{}
 }
 

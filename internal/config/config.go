@@ -19,6 +19,7 @@ type Config struct {
 	HTTP    HTTP
 	Admin   Admin
 	RESP    RESP
+	Gateway Gateway
 	Drain   Drain
 	Store   Store
 	Rules   Rules
@@ -29,6 +30,8 @@ type Config struct {
 	Metrics Metrics
 	Logging Logging
 	Tracing Tracing
+
+	Authentication Authentication
 }
 
 // Off in place of an address is no listener.
@@ -247,6 +250,9 @@ func (c *Config) resolve(directory string) {
 	for _, to := range []*Collector{&c.Tracing.Collector, &c.Metrics.OTLP.Collector} {
 		paths = append(paths, &to.HeadersFile, &to.TLS.CA, &to.TLS.Cert, &to.TLS.Key)
 	}
+	paths = append(paths, c.Gateway.files()...)
+	paths = append(paths, c.Gateway.certificateFiles()...)
+	paths = append(paths, c.Authentication.files()...)
 	for i := range c.Rules.Paths {
 		paths = append(paths, &c.Rules.Paths[i])
 	}

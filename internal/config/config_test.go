@@ -47,6 +47,14 @@ listeners:
     address: ":6380"
     tls: {cert: d.crt, key: d.key, client_ca: e.crt}
     max_connections: 13
+  gateway:
+    address: ":8000"
+    tls: {cert: g.crt, key: g.key, client_ca: ga.crt}
+    certificates: [{cert: g2.crt, key: /g2.key}]
+    acme: {domains: [api.example.com], email: ops@example.com, directory: "https://acme.example.com/dir", ca: aca, cache: acache, http: ":80"}
+    max_connections: 14
+    max_header_size: 32KiB
+    max_streams: 15
   drain: {wait: 5s, timeout: 6s}
 store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms}
 rules: {paths: [a, /b], merge_domains: true, charge_denied: true}
@@ -83,7 +91,7 @@ queue:
   keep_dead: 0s
   workers: 15
   timeout: 9s
-`
+` + gatewayAll + authenticationAll
 
 // outside has the settings that go with a queue outside only.
 const outside = `
@@ -147,6 +155,7 @@ func TestAllSettings(t *testing.T) {
 			Address: ":6380", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 13,
 			PasswordFile: in("respw"), OnFailure: "open",
 		},
+		Gateway: gatewayWanted(in), Authentication: authenticationWanted(in),
 		Drain: config.Drain{Wait: 5 * time.Second, Timeout: 6 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "x:", Bytes: 2 << 30, Snapshot: in("state"),
@@ -208,6 +217,13 @@ func TestDefault(t *testing.T) {
 		HTTP:  config.HTTP{Address: "127.0.0.1:8080", MaxConnections: 10000},
 		Admin: config.Admin{Address: "127.0.0.1:6070", MaxConnections: 100},
 		RESP:  config.RESP{Address: "off", MaxConnections: 10000, OnFailure: "local"},
+		Gateway: config.Gateway{
+			Address: "off", MaxConnections: 10000, MaxHeaderBytes: 64 << 10, MaxStreams: 250, ACME: config.ACME{Cache: "acme", HTTP: "off"},
+		},
+		Authentication: config.Authentication{
+			APIKeys: config.APIKeys{Header: "X-Api-Key"}, Basic: config.Basic{Realm: "Sluice"}, WrongAttempts: "10/min",
+			JWT: config.JWT{JWKSRefresh: 5 * time.Minute, Leeway: 30 * time.Second, UserClaim: "sub", PlanClaim: "plan", Forward: true},
+		},
 		Drain: config.Drain{Timeout: 20 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:", Bytes: 256 << 20, Budget: 10 * time.Millisecond,
@@ -283,7 +299,7 @@ func TestFaults(t *testing.T) {
 		{"collector without TLS", "tracing: {endpoint: 'http://h', tls: {ca: c}}", `f:1:38: tracing.tls: the endpoint is without TLS: let it begin with https://`},
 		{"no collector of metrics", "metrics: {otlp: {interval: 1s}}", `f:1:17: metrics.otlp: there is no endpoint: write endpoint: http://localhost:4317, or remove it`},
 		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
-		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, check, listeners, logging, metrics, queue, resp, rls, rules, store or tracing`},
+		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, authentication, check, gateway, listeners, logging, metrics, queue, resp, rls, rules, store or tracing`},
 		{"metrics that are off", "metrics: {enabled: false, on_http: true}", `f:1:36: metrics.on_http: metrics are switched off: remove it, or enabled: false`},
 		{"metrics on no listener", "metrics: {on_http: true}\nlisteners: {http: {address: off}}", `f:1:20: metrics.on_http: listeners.http is off: give it an address, or remove on_http`},
 		{"several", "rls: {shadow: 1, quota: 2}\nlogging: {level: x}", `f:1:15: rls.shadow: is 1: write true or false

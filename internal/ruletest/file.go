@@ -35,7 +35,8 @@ type Request struct {
 	Offset      time.Duration // since the test's start
 	HTTP        *HTTP
 	Descriptors *Descriptors
-	Status      int // of the response, for rules that charge by it
+	Status      int           // of the response, for rules that charge by it
+	Takes       time.Duration // until the response is there: how long the request is in flight
 	Times       int
 	Expect      Expect
 }

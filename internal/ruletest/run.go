@@ -58,6 +58,7 @@ type runner struct {
 	limiter *sluice.Limiter
 	now     time.Time
 
+	flights     []flight
 	matched     rules.Matched
 	descriptors rules.MatchedDescriptors
 	decisions   []sluice.Decision
@@ -66,7 +67,7 @@ type runner struct {
 func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	began := time.Now()
 	result := Result{Test: t}
-	r := &runner{set: f.Set, now: f.Start}
+	r := &runner{set: f.Set, now: f.Start, matched: rules.Matched{Flight: true}}
 	store, err := memstore.Open(memstore.Config{Bytes: storeBytes, Now: func() time.Time { return r.now }})
 	if err != nil {
 		return result, err
@@ -76,7 +77,9 @@ func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	}
 	for i := range t.Requests {
 		q := &t.Requests[i]
-		r.now = f.Start.Add(q.Offset)
+		if err := r.land(ctx, f.Start.Add(q.Offset)); err != nil {
+			return result, err
+		}
 		result.Virtual = q.Offset
 		failures, err := r.request(ctx, q)
 		if err != nil {
@@ -113,7 +116,7 @@ func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 	for i := range q.Times {
 		var err error
 		if q.HTTP != nil {
-			last, err = r.http(ctx, sent, q.Status)
+			last, err = r.http(ctx, sent, q)
 		} else {
 			last, err = r.descriptor(ctx, q.Descriptors)
 		}
@@ -135,7 +138,7 @@ func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 }
 
 // http sends one HTTP request the way a server's middleware does.
-func (r *runner) http(ctx context.Context, sent *http.Request, status int) (outcome, error) {
+func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outcome, error) {
 	m := &r.matched
 	if err := r.set.Match(httplimit.RequestOf(sent, r.set), m); err != nil {
 		return outcome{kind: Refuse, why: plainError(err)}, nil
@@ -156,7 +159,10 @@ func (r *runner) http(ctx context.Context, sent *http.Request, status int) (outc
 	if err != nil || o.kind == Deny {
 		return o, err
 	}
-	return o, r.giveBack(ctx, m, o.decisions, status)
+	if err := r.fly(ctx, m.Takes, o.decisions, q.Takes); err != nil {
+		return o, err
+	}
+	return o, r.giveBack(ctx, m, o.decisions, q.Status)
 }
 
 // descriptor sends one request to an Envoy domain.
