@@ -60,6 +60,9 @@ func (x *exchange) copyBody() error {
 		return nil
 	}
 	x.delivering.Store(true)
+	if x.line == nil {
+		x.touch()
+	}
 	buf := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buf)
 	for first := true; ; first = false {

@@ -40,7 +40,7 @@ type exchange struct {
 	mu      sync.Mutex // guards the following, and the caller's connection against those who come late
 	begun   bool       // the answer itself: nothing can come before it any more
 	read    bool       // small has been
-	stalled bool       // the caller, while small was being read
+	stalled bool       // the caller stopped sending
 	idled   bool       // nothing moved for too long
 	ended   bool
 }
@@ -77,7 +77,9 @@ func (x *exchange) expire() {
 	}
 	if x.cancel != nil {
 		if x.body != nil && x.body.reading.Load() && !x.delivering.Load() {
+			x.stalled = true
 			x.cancel(errStalled)
+			_ = x.control.SetReadDeadline(past) // the transport does not let go of a body while it is being read
 			return
 		}
 		x.cancel(errIdle)
@@ -153,9 +155,14 @@ func (x *exchange) send(s *server) *failure {
 		x.res = res
 		return nil
 	}
-	if cause := context.Cause(ctx); cause != nil && x.r.Context().Err() == nil {
-		err = cause // errStalled or errIdle
+	x.mu.Lock()
+	switch {
+	case x.stalled:
+		err = errStalled
+	case x.idled:
+		err = errIdle
 	}
+	x.mu.Unlock()
 	cancel(nil)
 	if x.body != nil {
 		x.timer.Stop()

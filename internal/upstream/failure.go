@@ -38,7 +38,7 @@ var errStalled = errors.New("the caller stopped sending")
 
 // failureOf sorts an error that came instead of an answer.
 func failureOf(r *http.Request, err error, answered bool) *failure {
-	if ctx := r.Context(); ctx.Err() != nil {
+	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errStalled) {
 		err = context.Cause(ctx)
 	}
 	f := &failure{kind: failBroken, err: err, repeatable: !answered && idempotent(r)}
@@ -79,7 +79,7 @@ const statusGone = 499
 
 // refuse answers in the server's place.
 func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *failure) {
-	if left(r.Context()) {
+	if left(r.Context()) && f.kind != failStalled { // ending its reads ends its context too
 		w.WriteHeader(statusGone)
 		return
 	}
