@@ -53,7 +53,7 @@ func (d *tlsDialer) config() (*tls.Config, error) {
 	} else if d.last == nil {
 		return nil, err
 	} else {
-		d.server.group.log.warn("certificates of an upstream cannot be read; the last ones are used", d.server, err)
+		d.server.group.log.warn("certificates of an upstream cannot be read; the last ones are used", d.server.group, d.server, err)
 	}
 	return d.last, nil
 }
