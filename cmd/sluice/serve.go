@@ -117,6 +117,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := s.listenGateway(&listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	defer s.gateway.close()
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -164,6 +165,7 @@ func (s *service) onHangup(ctx context.Context) {
 			return
 		case <-hangup:
 			s.server.Reload()
+			s.gateway.reopen(s.log)
 		}
 	}
 }

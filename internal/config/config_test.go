@@ -215,7 +215,7 @@ func TestDefault(t *testing.T) {
 		HTTP:    config.HTTP{Address: "127.0.0.1:8080", MaxConnections: 10000},
 		Admin:   config.Admin{Address: "127.0.0.1:6070", MaxConnections: 100},
 		RESP:    config.RESP{Address: "off", MaxConnections: 10000, OnFailure: "local"},
-		Gateway: config.Gateway{Address: "off", MaxConnections: 10000, MaxHeaderBytes: 64 << 10, MaxStreams: 250},
+		Gateway: config.Gateway{Address: "off", MaxConnections: 10000, MaxHeaderBytes: 64 << 10, MaxStreams: 250, AccessLog: config.AccessLog{Format: "json"}},
 		Drain:   config.Drain{Timeout: 20 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:", Bytes: 256 << 20, Budget: 10 * time.Millisecond,
