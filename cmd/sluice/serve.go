@@ -118,6 +118,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := s.listenGateway(&listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	defer s.gateway.close()
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -167,6 +168,7 @@ func (s *service) onHangup(ctx context.Context) {
 		case <-hangup:
 			s.server.Reload()
 			s.authn.reload(s.log)
+			s.gateway.reopen(s.log)
 		}
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/accesslog"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/gateway"
 	"github.com/sluiceproject/sluice/internal/queue"
@@ -24,6 +26,7 @@ const gatewayName = "gateway"
 type gated struct {
 	*gateway.Gateway
 	groups map[string]*upstream.Group
+	log    *accesslog.Log // nil: there is none
 }
 
 // listenGateway adds the listener of the gateway, if there is to be one.
@@ -45,7 +48,11 @@ func (s *service) listenGateway(to *server.Config) error {
 		}
 		g.groups[u.Name] = group
 	}
+	if g.log, err = s.openAccessLog(); err != nil {
+		return fmt.Errorf("gateway.access_log: %w", err)
+	}
 	cfg := gateway.Config{
+		Ended: g.observe(s.countGateway(g, in)),
 		Rules: s.rules, Limiter: s.limiter,
 		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
 	}
@@ -72,6 +79,9 @@ func (s *service) listenGateway(to *server.Config) error {
 	return nil
 }
 
+// routeName is what a route is called in metrics and logs.
+func routeName(r *config.Route) string { return r.Host + r.Path }
+
 // newRoute is a route as the gateway knows it.
 func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Route, error) {
 	path, err := rules.ParsePathPattern(in.Path)
@@ -79,7 +89,7 @@ func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Rout
 		return gateway.Route{}, fmt.Errorf("gateway.routes: %w", err)
 	}
 	return gateway.Route{
-		Name: in.Host + in.Path, Host: in.Host, Path: path, Upstream: groups[in.Upstream],
+		Name: routeName(in), Host: in.Host, Path: path, Upstream: groups[in.Upstream],
 		StripPrefix: in.StripPrefix, AddPrefix: in.AddPrefix, MaxBody: in.MaxBody, Timeout: in.Timeout, UpstreamHost: in.UpstreamHost,
 	}, nil
 }
@@ -137,6 +147,23 @@ func (s *service) deliverer() func(context.Context, *queue.Item, func() error) q
 	}
 	return func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome {
 		return s.gateway.Deliver(ctx, it, begin)
+	}
+}
+
+// reopen begins a new file of the access log, after somebody has moved the old one away.
+func (g *gated) reopen(log *slog.Logger) {
+	if g == nil || g.log == nil {
+		return
+	}
+	if err := g.log.Reopen(); err != nil {
+		log.Error("the access log cannot be opened anew: going on with the old file", "error", err)
+	}
+}
+
+// close writes the last of the access log.
+func (g *gated) close() {
+	if g != nil && g.log != nil {
+		_ = g.log.Close()
 	}
 }
 

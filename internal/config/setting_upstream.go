@@ -228,6 +228,9 @@ func path(to *string) reader {
 // files are those that the section names.
 func (g *Gateway) files() []*string {
 	all := []*string{&g.TLS.Cert, &g.TLS.Key, &g.TLS.ClientCA}
+	if g.AccessLog.File != "-" {
+		all = append(all, &g.AccessLog.File)
+	}
 	for i := range g.Upstreams {
 		t := &g.Upstreams[i].TLS
 		all = append(all, &t.CA, &t.Cert, &t.Key)

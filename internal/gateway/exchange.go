@@ -21,6 +21,7 @@ type Exchange struct {
 	Route   *Route        // nil: none was found
 	Kept    bool          // for later
 	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
+	Server  string        // that it was forwarded to; see [SetServer]
 	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
 
 	trusted   bool // the peer may say whom it speaks for
@@ -38,6 +39,9 @@ func (x *Exchange) User() string { return x.identity.User }
 
 // Plan is the plan of the user.
 func (x *Exchange) Plan() string { return x.identity.Attributes["plan"] }
+
+// Header is that of the answer.
+func (x *Exchange) Header() http.Header { return x.answer.Header() }
 
 // Status is what the client was answered, or 0 if the connection ended before.
 func (x *Exchange) Status() int { return x.answer.status }
@@ -80,6 +84,13 @@ func Client(ctx context.Context) netip.Addr {
 		return x.Client
 	}
 	return netip.Addr{}
+}
+
+// SetServer notes which server of an upstream a request goes to.
+func SetServer(r *http.Request, server string) {
+	if x := exchangeOf(r.Context()); x != nil {
+		x.Server = server
+	}
 }
 
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
