@@ -66,7 +66,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		}},
 		{"Ask a running service:", []*cobra.Command{
 			statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),
-			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(),
+			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(), queueCommand(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

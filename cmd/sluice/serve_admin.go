@@ -49,6 +49,7 @@ func (s *service) adminConfig() (admin.Config, error) {
 	cfg := admin.Config{
 		Limiter: s.limiter, Rules: s.rules, Level: s.level, Log: s.log, Digest: s.digest, Status: s.status,
 		Attempts: attempts, Hosts: s.cfg.Admin.Hosts, Ending: s.ending, Keyed: s.keyedRules(),
+		Queue: s.adminQueue(),
 	}
 	if s.watcher != nil {
 		cfg.Reload = s.reload

@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
+	"time"
+	"unicode/utf8"
 
+	"github.com/sluiceproject/sluice/internal/admin"
+	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/queue"
 )
 
@@ -58,4 +63,92 @@ func queueKey(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s must hold %d hexadecimal digits: make it with openssl rand -hex %d", path, 2*queue.KeySize, queue.KeySize)
 	}
 	return key, nil
+}
+
+// adminQueue is the queue as operators see it; nil: there is none.
+func (s *service) adminQueue() *admin.Queue {
+	q := s.queue
+	if q == nil {
+		return nil
+	}
+	return &admin.Queue{
+		Counts: func(ctx context.Context) admin.QueueCounts {
+			c := q.Counts(ctx)
+			return admin.QueueCounts{
+				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Done: c.Done, Bytes: c.Bytes, Oldest: c.Oldest.Seconds(), Up: c.Up,
+			}
+		},
+		List: func(ctx context.Context, name, after string, n int) ([]admin.QueueItem, string, error) {
+			state, _ := queue.ParseState(name)
+			found, next, err := q.List(ctx, state, after, n)
+			items := make([]admin.QueueItem, len(found))
+			for i := range found {
+				items[i] = adminItem(found[i])
+			}
+			return items, next, adminQueueError(err)
+		},
+		Get: func(ctx context.Context, id string) (admin.QueueItem, error) {
+			st, err := q.Get(ctx, id)
+			if err != nil {
+				return admin.QueueItem{}, adminQueueError(err)
+			}
+			return adminItem(st), nil
+		},
+		Cancel: func(ctx context.Context, id string) error { return adminQueueError(q.Cancel(ctx, id)) },
+		Replay: func(ctx context.Context, id string) error { return adminQueueError(q.Replay(ctx, id)) },
+	}
+}
+
+func adminQueueError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, queue.ErrNotFound):
+		return admin.ErrNoItem
+	case errors.Is(err, queue.ErrDelivering), errors.Is(err, queue.ErrDone), errors.Is(err, queue.ErrNotDead):
+		return fmt.Errorf("%w: %w", admin.ErrItemState, err)
+	case errors.Is(err, queue.ErrUnavailable):
+		return fmt.Errorf("%w: %w", admin.ErrQueueDown, err)
+	}
+	return err
+}
+
+func adminItem(st *queue.Status) admin.QueueItem {
+	at := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		t = t.UTC()
+		return &t
+	}
+	it := admin.QueueItem{
+		ID: st.ID, State: st.State.String(), Rule: st.Rule, RawKey: st.Key, Position: st.Position, Attempts: st.Attempts, Size: st.Size,
+		Accepted: st.Accepted.UTC(), Changed: at(st.Changed), Next: at(st.Next), Expires: at(st.Expires), Error: st.Error,
+	}
+	if r := st.Result; r != nil {
+		it.Result = &admin.QueueResult{Status: r.Status, Header: r.Header, Truncated: r.Truncated}
+		if utf8.Valid(r.Body) {
+			it.Result.Body = string(r.Body)
+		} else {
+			it.Result.BodyBase64 = r.Body
+		}
+	}
+	return it
+}
+
+// queueMetrics is what is shown of the queue; nil: there is none.
+func (s *service) queueMetrics() func() metrics.Queue {
+	if s.queue == nil {
+		return nil
+	}
+	return func() metrics.Queue {
+		c := s.queue.Counts(context.Background())
+		return metrics.Queue{
+			Up: c.Up, Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Bytes: c.Bytes, Oldest: c.Oldest,
+			Totals: map[string]int64{
+				"accepted": c.Accepted, "refused": c.Refused, "delivered": c.Delivered, "failed": c.Failed, "dead": c.Died,
+				"limited": c.Limited, "cancelled": c.Cancelled, "replayed": c.Replayed,
+			},
+		}
+	}
 }

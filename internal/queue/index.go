@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -14,8 +15,13 @@ type index struct {
 	all map[string]*entry
 	// early are states whose items were not seen yet.
 	early map[string]early
+	// gone are items that are no more, for as long as streams may still tell of them.
+	gone  map[string]time.Time
 	lanes *lanes
 }
+
+// goneFor is how late a stream may be.
+const goneFor = time.Minute
 
 type early struct {
 	seq uint64
@@ -24,7 +30,7 @@ type early struct {
 
 func newIndex(q *Queue) *index {
 	return &index{
-		q: q, all: make(map[string]*entry), early: make(map[string]early),
+		q: q, all: make(map[string]*entry), early: make(map[string]early), gone: make(map[string]time.Time),
 		lanes: newLanes(max(1, q.cfg.Workers/2), q.shared()),
 	}
 }
@@ -33,7 +39,7 @@ func newIndex(q *Queue) *index {
 func (x *index) sawItem(id string, seq uint64, o outline) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.all[id] != nil {
+	if _, gone := x.gone[id]; gone || x.all[id] != nil {
 		return
 	}
 	e := &entry{id: id, seq: seq, outline: o, state: Queued, expiry: o.expires}
@@ -52,7 +58,9 @@ func (x *index) sawState(id string, seq uint64, r *record) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.all[id]
+	_, gone := x.gone[id]
 	switch {
+	case gone:
 	case e == nil:
 		x.early[id] = early{seq, *r}
 	case seq <= e.stateSeq || e.phase != idle: // written by this process; or it will find out when it writes
@@ -130,9 +138,7 @@ func (x *index) back(f *flight, notBefore, limited time.Time) {
 	x.q.landed(f)
 	if e := x.all[f.id]; e != nil {
 		e.notBefore = notBefore
-		x.lanes.limit(e, limited)
-		x.lanes.release(e)
-		x.lanes.add(e)
+		x.lanes.back(e, limited)
 		x.q.wake()
 	}
 }
@@ -155,12 +161,20 @@ func (x *index) drop(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.early, id)
+	x.gone[id] = time.Now()
 	if e := x.all[id]; e != nil {
 		delete(x.all, id)
 		x.lanes.remove(e)
 		x.lanes.release(e)
 		x.q.wake()
 	}
+}
+
+// tidy forgets what the streams will not tell of any more.
+func (x *index) tidy(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.gone, func(_ string, at time.Time) bool { return now.Sub(at) > goneFor })
 }
 
 // overdue are items that nobody tries and whose time is over: those that wait, and those that are dead.

@@ -154,12 +154,15 @@ func (l *lanes) release(e *entry) {
 	l.fix(n)
 }
 
-// limit says that an item's lane has no room for a while.
-func (l *lanes) limit(e *entry, until time.Time) {
+// back has an item tried again that did not begin. Its lane has no room before a time.
+func (l *lanes) back(e *entry, limited time.Time) {
+	l.release(e)
+	l.add(e) // a lane that was empty for a moment is a new one
 	n := l.of(e)
-	if until.After(n.limited) {
-		n.limited = until
+	if limited.After(n.limited) {
+		n.limited = limited
 	}
+	l.fix(n)
 }
 
 // fix finds out when a lane has something to do.

@@ -143,6 +143,7 @@ func (q *Queue) sweep() {
 		q.broke(s, errors.New("JetStream has stopped"))
 		return
 	}
+	s.index.tidy(time.Now())
 	if q.cfg.Deliver == nil {
 		return
 	}
