@@ -232,9 +232,12 @@ func TestServerInFlight(t *testing.T) {
 	var gone atomic.Bool
 	url := server(t, httplimit.Rules(limiter(store), always(rules.Config{Rules: []rules.Rule{one}}))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Upgrade") == "" {
+			switch {
+			case r.Header.Get("X-Wait") != "":
 				<-r.Context().Done()
 				gone.Store(true)
+				return
+			case r.Header.Get("Upgrade") == "":
 				return
 			}
 			if _, ok := w.(http.Flusher); !ok {
@@ -277,6 +280,7 @@ func TestServerInFlight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header.Set("X-Wait", "yes")
 	left := make(chan error)
 	go func() {
 		_, err := http.DefaultClient.Do(r)
