@@ -41,7 +41,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		g.groups[u.Name] = group
 	}
 	cfg := gateway.Config{
-		Rules: s.rules, Limit: httplimit.Rules(s.limiter, s.rules),
+		Rules: s.rules, Shed: s.shed.Handler, Limit: httplimit.Rules(s.limiter, s.rules),
 		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
 	}
 	for i := range in.Routes {
@@ -49,6 +49,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		if err != nil {
 			return err
 		}
+		route.Upstream = s.shed.Upstream(route.Upstream)
 		cfg.Routes = append(cfg.Routes, route)
 	}
 	var err error
