@@ -36,7 +36,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		return nil
 	}
 	var err error
-	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
+	if err = s.openAuthentication(); err != nil {
 		return err
 	}
 	g := &gated{groups: map[string]*upstream.Group{}}
