@@ -46,7 +46,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		g.groups[u.Name] = group
 	}
 	cfg := gateway.Config{
-		Rules: s.rules, Limiter: s.limiter,
+		Rules: s.rules, Shed: s.shed.Handler, Limiter: s.limiter,
 		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
 	}
 	if s.queue != nil {
@@ -58,6 +58,7 @@ func (s *service) listenGateway(to *server.Config) error {
 			return err
 		}
 		route.Authn = s.authn.chain(&in.Routes[i])
+		route.Upstream = s.shed.Upstream(route.Upstream)
 		cfg.Routes = append(cfg.Routes, route)
 	}
 	if g.Gateway, err = gateway.New(cfg); err != nil {
