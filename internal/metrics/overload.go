@@ -21,13 +21,6 @@ type Gate struct {
 	ShedByProcess   [4]int64
 }
 
-var (
-	shedDesc       = desc("shed_total", "Requests that were turned away because not all could be served, or in shadow would have been.", "gate", "priority", "why")
-	gateLimitDesc  = desc("gate_limit", "How many requests may be in flight behind a gate, as learnt.", "gate")
-	gateFlightDesc = desc("gate_in_flight", "How many requests are in flight behind a gate.", "gate")
-	pressureDesc   = desc("process_pressure_ratio", "How much the process has too much to do: 0 is nothing, and from 1 on only what is critical is served.")
-)
-
 func (m *Metrics) collectOverload(out chan<- prometheus.Metric) {
 	if m.cfg.Overload == nil {
 		return
