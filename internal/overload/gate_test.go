@@ -19,8 +19,13 @@ func TestLoads(t *testing.T) {
 		servers int
 		offered float64 // of capacity
 	}{
-		{"half", 20, 0.5}, {"full", 20, 1}, {"twice", 20, 2}, {"tenfold", 20, 10},
-		{"half of few", 2, 0.5}, {"tenfold of few", 4, 10}, {"tenfold of many", 60, 10},
+		{"half", 20, 0.5},
+		{"full", 20, 1},
+		{"twice", 20, 2},
+		{"tenfold", 20, 10},
+		{"half of few", 2, 0.5},
+		{"tenfold of few", 4, 10},
+		{"tenfold of many", 60, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			simulate(t, bounds, c.servers, service, func(w *world) {
