@@ -14,13 +14,13 @@ import (
 // held is what a request was charged and may get back. The zero held holds nothing.
 type held struct {
 	reservation *sluice.Reservation
-	store       sluice.Store
+	limiter     *sluice.Limiter
 	takes       []sluice.Take
 }
 
 // holdTakes remembers how to give takes back.
-func holdTakes(store sluice.Store, takes []sluice.Take, ds []sluice.Decision) held {
-	h := held{store: store}
+func holdTakes(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) held {
+	h := held{limiter: limiter}
 	for i := range takes {
 		if isCharged(&ds[i]) {
 			h.takes = append(h.takes, inverse(takes[i], &ds[i]))
@@ -53,7 +53,7 @@ func (h *held) giveBack(ctx context.Context) {
 		_ = h.reservation.Cancel(ctx)
 		return
 	}
-	_ = h.store.Apply(ctx, h.takes, make([]sluice.Decision, len(h.takes)))
+	_ = h.limiter.Settle(ctx, h.takes)
 }
 
 // serveOutcome serves the request and says what status it ended with.

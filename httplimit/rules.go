@@ -30,7 +30,10 @@ import (
 // the name of its rule: "posts-per-user", and "posts-per-user#2" for its second limit.
 //
 // Requests wait for their turn where the limit is a [sluice.LeakyQueue] and where the rule says so (on_limit: delay),
-// at most as long as the rule, [MaxWait] and their context's deadline allow. A client that leaves gives its place back.
+// at most as long as the rule, [MaxWait] and their context's deadline allow. They wait in line, first come first served
+// among the requests of this process; the store says when the first may leave, so that all processes together keep to
+// the limit. A request that had to wait is told so in X-Ratelimit-Delay, in seconds. A client that leaves makes room for
+// those behind it. Departures of a leaky queue are at least as far apart as its rate says, by the clock of this process.
 // A rule that says on_limit: queue refuses what is over the limit, unless the option [Queue] says where requests are kept.
 // A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf]
 // and [ChargeAnyStatus].
@@ -65,6 +68,7 @@ type ruleMiddleware struct {
 	limiter *sluice.Limiter
 	set     func() *rules.Set
 	current atomic.Pointer[ruleSet]
+	lines   lines
 }
 
 // ruleSet is what is made once for a set of rules, and goes away with it.
@@ -83,6 +87,8 @@ type match struct {
 	matched   rules.Matched
 	decisions []sluice.Decision
 	lineup
+	passage passage
+	settled func(i int) bool // mayGiveBack
 }
 
 type ruleHandler struct {
@@ -128,7 +134,11 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 		return old
 	}
 	s := &ruleSet{set: set, ip: clientIP(&set.Config().ClientIP)}
-	s.matches.New = func() any { return &match{of: s, request: ruleRequest{ip: s.ip}} }
+	s.matches.New = func() any {
+		m := &match{of: s, request: ruleRequest{ip: s.ip}}
+		m.settled = m.mayGiveBack
+		return m
+	}
 	m.current.CompareAndSwap(old, s)
 	return s
 }
@@ -136,28 +146,33 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 // limit decides the takes of a request that rules limit.
 func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	ps := m.prepare()
-	takes, store := m.matched.Takes, h.limiter.Store()
-	allowed, err := h.limiter.Decide(r.Context(), takes, m.decisions)
-	if err != nil {
+	delayed := delaysAny(h.limiter, m.matched.Takes)
+	var (
+		allowed bool
+		err     error
+	)
+	if delayed {
+		allowed, err = h.line(r, m).through()
+	} else {
+		allowed, err = h.limiter.Decide(r.Context(), m.matched.Takes, m.decisions)
+	}
+	switch {
+	case err != nil:
 		m.letGo()
 		h.fail(w, r, err)
 		return
-	}
-	if !allowed {
+	case !allowed:
 		h.turnAway(w, r, m, ps)
 		return
 	}
-	var back held
-	if allowed && longestDelay(m.rules, m.decisions) > 0 {
-		back = holdTakes(store, takes, m.decisions)
-	}
-	if !h.admit(w, r, m.rules, ps, m.decisions, allowed, &back) {
-		m.letGo()
-		return
-	}
+	h.setHeaders(w.Header(), r, ps, m.decisions, false)
 	var charged *chargedByStatus
 	if !h.anyStatus {
-		charged = m.byStatus(store)
+		charged = m.byStatus(h.limiter)
+	}
+	if delayed {
+		setDelay(w.Header(), m.passage.waited)
+		m.passage.depart()
 	}
 	m.letGo() // before the handler runs, which may take long
 	if charged == nil {
@@ -166,6 +181,17 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	}
 	serveOutcome(h.next, w, r, func(status int) { charged.settle(r, status) })
 }
+
+// line is the request's way through the lines of rules that delay it.
+func (h *ruleHandler) line(r *http.Request, m *match) *passage {
+	p := &m.passage
+	p.config, p.limiter, p.lines, p.request = &h.config, h.limiter, &h.lines, r
+	p.takes, p.out, p.settled = m.matched.Takes, m.decisions, m.settled
+	return p
+}
+
+// mayGiveBack tells whether a take may be given back when the request is done.
+func (m *match) mayGiveBack(i int) bool { return len(m.matched.Rules[i].ChargeStatus) > 0 }
 
 // prepare makes room for the decisions and lists the policies that the takes are about.
 func (m *match) prepare() *policies {
@@ -180,7 +206,7 @@ func (m *match) prepare() *policies {
 // letGo returns the match for another request to use.
 func (m *match) letGo() {
 	m.matched.Forget()
-	m.request.http = nil
+	m.request.http, m.passage.request = nil, nil
 	m.of.matches.Put(m)
 }
 
@@ -191,7 +217,7 @@ type chargedByStatus struct {
 }
 
 // byStatus remembers the takes that may have to be given back, with keys of its own; it is nil if there are none.
-func (m *match) byStatus(store sluice.Store) *chargedByStatus {
+func (m *match) byStatus(limiter *sluice.Limiter) *chargedByStatus {
 	var c *chargedByStatus
 	for i := range m.matched.Takes {
 		statuses := m.matched.Rules[i].ChargeStatus
@@ -199,7 +225,7 @@ func (m *match) byStatus(store sluice.Store) *chargedByStatus {
 			continue
 		}
 		if c == nil {
-			c = &chargedByStatus{held: held{store: store}}
+			c = &chargedByStatus{held: held{limiter: limiter}}
 		}
 		t := inverse(m.matched.Takes[i], &m.decisions[i])
 		t.Key = strings.Clone(t.Key)

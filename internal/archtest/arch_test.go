@@ -53,8 +53,9 @@ var mayImport = map[string][]string{
 	"rulefile":            {".", "rules", "internal/spell", "internal/strictyaml"},
 
 	// Edges. They are handed a limiter and never learn what store it uses.
-	"httplimit": {".", "rules", "internal/key"},
-	"grpclimit": {"."},
+	"internal/shaper": {},
+	"httplimit":       {".", "rules", "internal/key", "internal/shaper"},
+	"grpclimit":       {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
 	"internal/rls":      {".", "rules"},
