@@ -275,7 +275,9 @@ func TestDelayFailModes(t *testing.T) {
 
 type awayStore struct{}
 
-func (awayStore) Apply(context.Context, []sluice.Take, []sluice.Decision) error { return sluice.ErrUnavailable }
+func (awayStore) Apply(context.Context, []sluice.Take, []sluice.Decision) error {
+	return sluice.ErrUnavailable
+}
 
 // TestDelayEvents: a request that waits is decided once, and one that is refused for want of a place is denied once.
 func TestDelayEvents(t *testing.T) {

@@ -179,7 +179,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, ps *policies, d
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	serveOutcome(h.next, w, r, func(status int) {
+	serveOutcome(h.next, w, r, nil, func(status int) {
 		if !h.chargeIf(status) {
 			back.giveBack(r.Context())
 		}

@@ -71,7 +71,7 @@ func LimitFor(f func(r *http.Request) *sluice.Limit) Option {
 // 101. While the store cannot answer, what was charged stays charged.
 func ChargeIf(f func(status int) bool) Option { return func(c *config) { c.chargeIf = f } }
 
-// ChargeAnyStatus charges requests whatever their outcome, also under rules of [Rules] that charge by status. It is for
+// ChargeAnyStatus charges requests whatever their outcome, also under rules of [Rules] that charge by status or settle. It is for
 // handlers that never learn the outcome, because somebody else serves the request: giving back what was charged would
 // leave such rules without effect.
 func ChargeAnyStatus() Option { return func(c *config) { c.anyStatus = true } }

@@ -57,8 +57,9 @@ func (h *held) giveBack(ctx context.Context) {
 }
 
 // serveOutcome serves the request and says what status it ended with.
-func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, ended func(status int)) {
-	o := &outcome{ResponseWriter: w}
+// The look, if there is one, reads the answer.
+func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, l *look, ended func(status int)) {
+	o := &outcome{ResponseWriter: w, look: l}
 	panicked := true
 	defer func() {
 		status := o.status
@@ -67,6 +68,9 @@ func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, end
 			status = http.StatusInternalServerError
 		case status == 0:
 			status = http.StatusOK
+		}
+		if l != nil {
+			l.end(w.Header())
 		}
 		ended(status)
 	}()
@@ -78,6 +82,7 @@ func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, end
 type outcome struct {
 	http.ResponseWriter
 	status int
+	look   *look
 }
 
 // Unwrap lets http.ResponseController reach what the writer below can do.
@@ -85,26 +90,38 @@ func (o *outcome) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
 func (o *outcome) WriteHeader(status int) {
 	final := status >= 200 || status == http.StatusSwitchingProtocols
-	if o.status == 0 && final {
-		o.status = status
+	if final {
+		o.begin(status)
 	}
 	o.ResponseWriter.WriteHeader(status)
 }
 
 func (o *outcome) Write(b []byte) (int, error) {
-	o.written()
-	return o.ResponseWriter.Write(b)
+	o.begin(http.StatusOK)
+	n, err := o.ResponseWriter.Write(b)
+	if o.look != nil && o.look.body != nil {
+		o.look.body(b[:n])
+	}
+	return n, err
 }
 
-// ReadFrom keeps the writer's own way of copying files.
+// ReadFrom keeps the writer's own way of copying files, unless the body is looked at.
 func (o *outcome) ReadFrom(r io.Reader) (int64, error) {
-	o.written()
+	o.begin(http.StatusOK)
+	if o.look != nil && o.look.body != nil {
+		return io.Copy(struct{ io.Writer }{o}, r)
+	}
 	return io.Copy(o.ResponseWriter, r)
 }
 
-func (o *outcome) written() {
-	if o.status == 0 {
-		o.status = http.StatusOK
+// begin is called when the answer begins: with its status, or with the first of its body.
+func (o *outcome) begin(status int) {
+	if o.status != 0 {
+		return
+	}
+	o.status = status
+	if o.look != nil {
+		o.look.head(o.Header())
 	}
 }
 
@@ -141,7 +158,7 @@ type flusher struct {
 }
 
 func (f flusher) Flush() {
-	f.o.written()
+	f.o.begin(http.StatusOK)
 	f.below.Flush()
 }
 

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -36,7 +35,7 @@ import (
 // those behind it. Departures of a leaky queue are at least as far apart as its rate says, by the clock of this process.
 // A rule that says on_limit: queue refuses what is over the limit, unless the option [Queue] says where requests are kept.
 // A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf]
-// and [ChargeAnyStatus].
+// and [ChargeAnyStatus]. One that settles reads in the answer what the request has really cost.
 //
 // The options [Cost], [LimitFor] and [ChargeIf] are not for rules, which say all that themselves. It panics if it is
 // given one of them, or a limiter or function that is nil, or a limiter with rules.
@@ -166,9 +165,9 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		return
 	}
 	h.setHeaders(w.Header(), r, ps, m.decisions, false)
-	var charged *chargedByStatus
+	var charged *charges
 	if !h.anyStatus {
-		charged = m.byStatus(h.limiter)
+		charged = m.charges(h.limiter)
 	}
 	if delayed {
 		setDelay(w.Header(), m.passage.waited)
@@ -179,7 +178,7 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	serveOutcome(h.next, w, r, func(status int) { charged.settle(r, status) })
+	serveOutcome(h.next, w, r, charged.look, func(status int) { charged.settle(r, status) })
 }
 
 // line is the request's way through the lines of rules that delay it.
@@ -191,7 +190,10 @@ func (h *ruleHandler) line(r *http.Request, m *match) *passage {
 }
 
 // mayGiveBack tells whether a take may be given back when the request is done.
-func (m *match) mayGiveBack(i int) bool { return len(m.matched.Rules[i].ChargeStatus) > 0 }
+func (m *match) mayGiveBack(i int) bool {
+	rule := m.matched.Rules[i]
+	return len(rule.ChargeStatus) > 0 || rule.Settle != nil
+}
 
 // prepare makes room for the decisions and lists the policies that the takes are about.
 func (m *match) prepare() *policies {
@@ -208,40 +210,4 @@ func (m *match) letGo() {
 	m.matched.Forget()
 	m.request.http, m.passage.request = nil, nil
 	m.of.matches.Put(m)
-}
-
-// chargedByStatus are the takes of rules that charge by status.
-type chargedByStatus struct {
-	held
-	statuses []rules.Statuses // statuses[i] are those that takes[i] is charged for
-}
-
-// byStatus remembers the takes that may have to be given back, with keys of its own; it is nil if there are none.
-func (m *match) byStatus(limiter *sluice.Limiter) *chargedByStatus {
-	var c *chargedByStatus
-	for i := range m.matched.Takes {
-		statuses := m.matched.Rules[i].ChargeStatus
-		if len(statuses) == 0 || !isCharged(&m.decisions[i]) {
-			continue
-		}
-		if c == nil {
-			c = &chargedByStatus{held: held{limiter: limiter}}
-		}
-		t := inverse(m.matched.Takes[i], &m.decisions[i])
-		t.Key = strings.Clone(t.Key)
-		c.takes, c.statuses = append(c.takes, t), append(c.statuses, statuses)
-	}
-	return c
-}
-
-// settle gives back what is not charged for the status.
-func (c *chargedByStatus) settle(r *http.Request, status int) {
-	back := c.takes[:0]
-	for i, t := range c.takes {
-		if !c.statuses[i].Has(status) {
-			back = append(back, t)
-		}
-	}
-	c.takes = back
-	c.giveBack(r.Context())
 }

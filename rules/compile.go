@@ -304,6 +304,7 @@ func (c *compiler) options(r *Rule) {
 		c.fault(r.At, "max_delay: is for on_limit: delay")
 	}
 	c.queue(r)
+	c.settle(r)
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		if r.Accuracy == sluice.Lease && !l.Limit.CanLease() {

@@ -35,7 +35,8 @@ type Request struct {
 	Offset      time.Duration // since the test's start
 	HTTP        *HTTP
 	Descriptors *Descriptors
-	Status      int // of the response, for rules that charge by it
+	Status      int    // of the response, for rules that charge by it
+	Settled     *int64 // what the response says that it has cost, for rules that settle
 	Times       int
 	Expect      Expect
 }

@@ -113,7 +113,7 @@ func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 	for i := range q.Times {
 		var err error
 		if q.HTTP != nil {
-			last, err = r.http(ctx, sent, q.Status)
+			last, err = r.http(ctx, sent, q)
 		} else {
 			last, err = r.descriptor(ctx, q.Descriptors)
 		}
@@ -135,7 +135,7 @@ func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 }
 
 // http sends one HTTP request the way a server's middleware does.
-func (r *runner) http(ctx context.Context, sent *http.Request, status int) (outcome, error) {
+func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outcome, error) {
 	m := &r.matched
 	if err := r.set.Match(httplimit.RequestOf(sent, r.set), m); err != nil {
 		return outcome{kind: Refuse, why: plainError(err)}, nil
@@ -156,7 +156,7 @@ func (r *runner) http(ctx context.Context, sent *http.Request, status int) (outc
 	if err != nil || o.kind == Deny {
 		return o, err
 	}
-	return o, r.giveBack(ctx, m, o.decisions, status)
+	return o, r.settle(ctx, m, o.decisions, q)
 }
 
 // descriptor sends one request to an Envoy domain.
@@ -191,19 +191,27 @@ func (r *runner) decide(ctx context.Context, takes []sluice.Take) (outcome, erro
 	return o, err
 }
 
-// giveBack returns what rules that charge by the outcome took from a request with another one, as middleware does when
-// the handler has answered.
-func (r *runner) giveBack(ctx context.Context, m *rules.Matched, ds []sluice.Decision, status int) error {
-	var back []sluice.Take
+// settle changes what was charged to what the answer costs, as middleware does when the handler has answered.
+func (r *runner) settle(ctx context.Context, m *rules.Matched, ds []sluice.Decision, q *Request) error {
+	var due []sluice.Take
 	for i, t := range m.Takes {
-		charged := m.Rules[i].ChargeStatus
-		if len(charged) > 0 && !charged.Has(status) && ds[i].Granted > 0 {
-			t.Cost, t.At = -ds[i].Granted, ds[i].At
-			back = append(back, t)
+		rule, granted := m.Rules[i], ds[i].Granted
+		cost := granted
+		switch {
+		case len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Has(q.Status):
+			cost = 0
+		case rule.Settle != nil && q.Settled != nil:
+			cost = *q.Settled
+		case rule.Settle != nil && rule.Settle.Default != nil:
+			cost = *rule.Settle.Default
+		}
+		if granted > 0 && cost != granted {
+			t.Cost, t.At, t.MaxDelay = cost-granted, ds[i].At, 0
+			due = append(due, t)
 		}
 	}
-	if len(back) == 0 {
+	if len(due) == 0 {
 		return nil
 	}
-	return r.limiter.Store().Apply(ctx, back, make([]sluice.Decision, len(back)))
+	return r.limiter.Settle(ctx, due)
 }
