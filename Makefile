@@ -24,14 +24,23 @@ GOFILES = $(FILES) | grep '\.go$$' | xargs grep -sL '^// Code generated .* DO NO
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Lint, the tests, the programs that tests build and the nested modules share one
+# compilation: that for the race detector, without what only debuggers read. A second
+# one would take as long again. Tests are not vetted, since lint has done it. When it
+# ends, a program waits for races that are still to come, for a second if not told
+# otherwise: in each package, and in each program that a test runs.
+ONCE = -race -gcflags=all=-dwarf=false -ldflags=-w
+
 .PHONY: test
+test: export GOFLAGS := $(shell $(GO) env GOFLAGS) $(ONCE)
+test: export GORACE := atexit_sleep_ms=50 $(GORACE)
 test: deps lint ## everything a change must pass: lint, all tests under the race detector, nested modules
-	$(GO) test -race -count=1 -parallel 4 -timeout 9m ./redisstore ./... # the longest first, beside all others
+	$(GO) test -vet=off -count=1 -parallel 4 -timeout 9m ./redisstore ./... # the longest first, beside all others
 	@set -e; for m in $(NESTED); do \
 		echo "== module $$m"; \
 		(cd $$m && $(GO) vet ./...); \
 		case $$m in interop*) continue;; esac; \
-		(cd $$m && $(GO) test -count=1 ./...); \
+		(cd $$m && $(GO) test -vet=off -count=1 ./...); \
 	done
 
 .PHONY: deps

@@ -19,10 +19,14 @@ const (
 	SlidingLog
 	// SlidingCounter estimates the sliding window from the counts of this window and the one before.
 	SlidingCounter
+	// Concurrency limits what is in flight: Count slots, which are taken, renewed while they are held and given back. A
+	// slot that is not renewed for Window, the lease, is free: its holder is dead. See [Concurrent] and [Limiter.Acquire].
+	Concurrency
 )
 
 var algorithmNames = [...]string{
 	"token_bucket", "leaky_bucket", "leaky_queue", "fixed_window", "sliding_window_log", "sliding_window_counter",
+	"concurrency",
 }
 
 // String returns the name that rule files use.

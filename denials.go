@@ -50,8 +50,12 @@ func (d *denials) init() {
 // its refusals must not be counted. A rule with Eventual accuracy believes quantities, never verdicts.
 func remembers(t *Take) bool {
 	return t.Rule.Accuracy != Eventual && t.Cost > 0 && t.At == 0 && t.ID == 0 && t.Min == 0 && t.MaxDelay == 0 &&
-		!t.Rule.ChargeDenied && !t.Rule.Shadow && t.Effective().Algorithm != LeakyQueue
+		!t.Rule.ChargeDenied && !t.Rule.Shadow && !t.Effective().frees()
 }
+
+// frees tells that there may be room before RetryAfter though nobody gives back a charge: a queue knows no RetryAfter of
+// places, and whatever is in flight may end.
+func (l *Limit) frees() bool { return l.Algorithm == LeakyQueue || l.Algorithm == Concurrency }
 
 func (d *denials) slot(t *Take) (*denialShard, *denial, uint64) {
 	d.init()

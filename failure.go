@@ -65,8 +65,8 @@ func (l *Limiter) warm(takes []Take, out []Decision) {
 	now := at.UnixMicro()
 	for i := range takes {
 		t, d := &takes[i], &out[i]
-		if t.Rule.OnFailure != FailLocal || t.Cost == 0 || t.At != 0 {
-			continue
+		if t.Rule.OnFailure != FailLocal || t.Cost == 0 || t.At != 0 || t.Effective().Algorithm == Concurrency {
+			continue // of slots, [Slot] counts those that this process holds
 		}
 		nodes := l.liveNodes()
 		p := l.local.share(t.Effective(), nodes).Params()
@@ -178,7 +178,7 @@ func (l *Limiter) failLocal(takes []Take, out []Decision, denied bool) {
 		if d.Never && t.Cost <= t.Effective().Params().Limit() { // too much for this process' part, but not for the limit
 			d.Never, d.RetryAfter = false, closedRetry
 		}
-		if l.guard != nil && t.Cost > 0 {
+		if l.guard != nil && t.Cost > 0 && t.Effective().Algorithm != Concurrency {
 			l.debts.add(t, d.Granted, now.Add(d.ResetAfter))
 		}
 		out[i] = d

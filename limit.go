@@ -14,7 +14,7 @@ import (
 // not valid.
 type Limit struct {
 	Count     int64         // how much a Window holds, or how much flows into or out of a bucket in a Window
-	Window    time.Duration // 1 ms to 366 days, in whole microseconds
+	Window    time.Duration // 1 ms to 366 days, in whole microseconds; the lease of a Concurrency limit, up to 24 h
 	Algorithm Algorithm     // default TokenBucket
 	// Burst is the most that can be spent at once: a bucket's size, a queue's places. Default Count. Buckets only.
 	Burst  int64
@@ -61,6 +61,16 @@ func Every(interval time.Duration) Limit { return Per(1, interval) }
 func PerCalendar(n int64, unit CalendarUnit, zone *time.Location) Limit {
 	return Limit{Count: n, Algorithm: FixedWindow, Align: AlignCalendar, Calendar: unit, Zone: zone}
 }
+
+// DefaultLease is how long a slot of a [Concurrency] limit outlives its holder.
+const DefaultLease = 30 * time.Second
+
+// Concurrent returns a limit of n in flight at a time, with the default lease.
+func Concurrent(n int64) Limit { return Limit{Count: n, Window: DefaultLease, Algorithm: Concurrency} }
+
+// WithLease returns a [Concurrency] limit with another lease: how long the slots of a process that dies stay taken. Those
+// who live renew theirs each third of it.
+func (l Limit) WithLease(d time.Duration) Limit { l.Window = d; return l }
 
 // WithBurst returns the limit with another bucket size.
 func (l Limit) WithBurst(n int64) Limit { l.Burst = n; return l }
@@ -118,6 +128,7 @@ func (l Limit) withDefaults() Limit {
 const (
 	minWindow = time.Millisecond
 	maxWindow = 366 * 24 * time.Hour
+	maxLease  = 24 * time.Hour
 	// maxPerMicrosecond is the highest rate of a bucket: 10 million a second.
 	maxPerMicrosecond = 10
 )
@@ -128,7 +139,7 @@ func (l Limit) validate() error {
 		faults = append(faults, &LimitError{field, fmt.Sprintf(format, args...)})
 	}
 	if int(l.Algorithm) >= len(algorithmNames) {
-		fault("Algorithm", "there is no %v: use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingLog or SlidingCounter", l.Algorithm)
+		fault("Algorithm", "there is no %v: use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingLog, SlidingCounter or Concurrency", l.Algorithm)
 		return errors.Join(faults...)
 	}
 	l.validateWindow(fault)
@@ -147,6 +158,8 @@ func (l Limit) validateWindow(fault func(field, format string, args ...any)) {
 		fault("Calendar", "only with AlignCalendar: use PerCalendar(%d, unit, zone)", l.Count)
 	case l.Window == 0:
 		fault("Window", "is zero: write how long the limit is for, such as PerMinute(%d) or Per(%d, 10*time.Second)", l.Count, l.Count)
+	case l.Algorithm == Concurrency && (l.Window < minWindow || l.Window > maxLease):
+		fault("Window", "a lease of %v is not between %v and %v: 30 s suits most", l.Window, minWindow, maxLease)
 	case l.Window < minWindow || l.Window > maxWindow:
 		fault("Window", "%v is not between %v and 366 days", l.Window, minWindow)
 	case l.Window%time.Microsecond != 0:
@@ -162,6 +175,8 @@ func (l Limit) validateCount(fault func(field, format string, args ...any)) {
 	switch {
 	case l.Count < 0:
 		fault("Count", "%d is negative: use a count of at least 1", l.Count)
+	case l.Algorithm == Concurrency && l.Count > step.MaxLogCount:
+		fault("Count", "at most %d can be in flight under one key: use a smaller count than %d", step.MaxLogCount, l.Count)
 	case l.Count == 0 && l.Algorithm != FixedWindow:
 		fault("Count", "is zero: use a count of at least 1, or With(FixedWindow) to deny everything")
 	case l.isBucket() && micros > 0 && l.Count/maxPerMicrosecond > micros:
@@ -236,6 +251,8 @@ func (l Limit) stepParams() step.Params {
 		p.Kind = step.Window
 	case SlidingLog:
 		p.Kind = step.Log
+	case Concurrency:
+		p.Kind = step.Slots
 	case SlidingCounter:
 		p.Kind = step.Counter
 		if l.SubWindows > 1 {
@@ -249,9 +266,9 @@ func (l Limit) stepParams() step.Params {
 	return p
 }
 
-// Rate is the limit's sustained rate per second.
+// Rate is the limit's sustained rate per second. What limits the number in flight has none.
 func (l Limit) Rate() float64 {
-	if l.Window <= 0 {
+	if l.Window <= 0 || l.Algorithm == Concurrency {
 		return math.NaN()
 	}
 	return float64(l.Count) / l.Window.Seconds()

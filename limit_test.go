@@ -65,7 +65,7 @@ func TestLimitRefuses(t *testing.T) {
 		"endless burst":   {sluice.PerDay(1).WithBurst(40_000), "Burst", "a burst of 40000 at 1 per 24h0m0s takes more than 100 years to refill: use a smaller one"},
 		"absurd burst":    {sluice.PerSecond(1).WithBurst(math.MaxInt64), "Burst", "a burst of 9223372036854775807 at 1 per 1s takes more than 100 years to refill: use a smaller one"},
 
-		"unknown algorithm": {sluice.PerSecond(1).With(99), "Algorithm", "there is no algorithm(99): use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingLog or SlidingCounter"},
+		"unknown algorithm": {sluice.PerSecond(1).With(99), "Algorithm", "there is no algorithm(99): use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingLog, SlidingCounter or Concurrency"},
 		"unknown refill":    {change(sluice.PerSecond(1), func(l *sluice.Limit) { l.Refill = 9 }), "Refill", "RefillInterval is for TokenBucket only"},
 		"refill of queue":   {change(sluice.PerSecond(1).With(sluice.LeakyQueue), func(l *sluice.Limit) { l.Refill = sluice.RefillInterval }), "Refill", "RefillInterval is for TokenBucket only"},
 
@@ -86,6 +86,10 @@ func TestLimitRefuses(t *testing.T) {
 		"many sub-windows":        {change(counter, func(l *sluice.Limit) { l.SubWindows = 61 }), "SubWindows", "61 is not between 1 and 60"},
 		"uneven sub-windows":      {change(counter, func(l *sluice.Limit) { l.SubWindows = 7 }), "SubWindows", "7 does not divide a window of 1m0s into whole microseconds: use another number"},
 		"sub-windows too short":   {change(counter, func(l *sluice.Limit) { l.Window, l.SubWindows = 10*time.Millisecond, 20 }), "SubWindows", "20 sub-windows of 10ms are shorter than 1 ms: use fewer"},
+		"too many in flight":      {sluice.Concurrent(10_001), "Count", "at most 10000 can be in flight under one key: use a smaller count than 10001"},
+		"nothing in flight":       {sluice.Concurrent(0), "Count", "is zero: use a count of at least 1, or With(FixedWindow) to deny everything"},
+		"long lease":              {sluice.Concurrent(1).WithLease(25 * time.Hour), "Window", "a lease of 25h0m0s is not between 1ms and 24h0m0s: 30 s suits most"},
+		"burst in flight":         {sluice.Concurrent(1).WithBurst(2), "Burst", "a concurrency has no burst: leave it out, or use TokenBucket"},
 		"soft bucket":             {sluice.PerMinute(10).WithSoft(2, 10*second), "Over", "soft limits are for FixedWindow; give a token bucket a larger Burst instead"},
 		"soft without a time":     {window.WithSoft(2, 0), "Over", "a soft limit needs both Over (how much more) and For (how long), such as WithSoft(2, 10*time.Second)"},
 		"soft without an amount":  {window.WithSoft(0, second), "Over", "a soft limit needs both Over (how much more) and For (how long), such as WithSoft(2, 10*time.Second)"},

@@ -21,10 +21,14 @@ var units = map[string]time.Duration{
 }
 
 // ParseLimit reads a limit as people write it: "10/s", "300/3h", "5/week", "10k/min", "1/500ms". It is a token bucket
-// unless changed with [Limit.With]. The numbers are checked when the limit is built.
+// unless changed with [Limit.With]. "5 concurrent" and "5 concurrent lease 10s" are limits on what is in flight. The
+// numbers are checked when the limit is built.
 func ParseLimit(s string) (Limit, error) {
 	fail := func(why string) (Limit, error) {
 		return Limit{}, fmt.Errorf(`sluice: limit %.40q: %s: write COUNT/UNIT, such as "10/s", "300/3h" or "5/week"`, s, why)
+	}
+	if words := strings.Fields(s); len(words) > 1 && words[1] == concurrent {
+		return parseConcurrent(s, words)
 	}
 	count, unit, found := strings.Cut(s, "/")
 	if !found {
@@ -39,6 +43,23 @@ func ParseLimit(s string) (Limit, error) {
 		return fail(err.Error())
 	}
 	return Per(n, window), nil
+}
+
+const concurrent = "concurrent"
+
+// parseConcurrent reads "5 concurrent" and "5 concurrent lease 10s".
+func parseConcurrent(s string, words []string) (Limit, error) {
+	n, err := parseCount(words[0])
+	if err == nil && len(words) == 2 {
+		return Concurrent(n), nil
+	}
+	if err == nil && len(words) == 4 && words[2] == "lease" {
+		var lease time.Duration
+		if lease, err = parseWindow(strings.ToLower(words[3])); err == nil && words[3][0] >= '0' && words[3][0] <= '9' {
+			return Concurrent(n).WithLease(lease), nil
+		}
+	}
+	return Limit{}, fmt.Errorf(`sluice: limit %.40q: write COUNT concurrent, such as "5 concurrent" or "5 concurrent lease 10s"`, s)
 }
 
 // parseCount reads "300", "10_000", "10k" and "2M".
@@ -89,6 +110,13 @@ func parseWindow(s string) (time.Duration, error) {
 func (l Limit) String() string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatInt(l.Count, 10))
+	if l.Algorithm == Concurrency {
+		b.WriteString(" " + concurrent)
+		if l.Window != DefaultLease {
+			b.WriteString(" lease " + l.leaseName())
+		}
+		return b.String()
+	}
 	b.WriteByte('/')
 	b.WriteString(l.windowName())
 	if l.isBucket() && l.Burst != 0 && l.Burst != l.Count {
@@ -123,4 +151,13 @@ func (l Limit) windowName() string {
 		}
 	}
 	return l.Window.String()
+}
+
+// leaseName is windowName with a number before the unit, always.
+func (l Limit) leaseName() string {
+	name := l.windowName()
+	if name[0] < '0' || name[0] > '9' {
+		name = "1" + name
+	}
+	return name
 }

@@ -32,6 +32,12 @@ func TestParseLimit(t *testing.T) {
 		" 10 / 2 Minutes": sluice.Per(10, 2*time.Minute),
 		"0/s":             sluice.PerSecond(0), // refused when it is built
 		"007/s":           sluice.PerSecond(7),
+
+		"5 concurrent":             sluice.Concurrent(5),
+		" 1k  concurrent ":         sluice.Concurrent(1000),
+		"5 concurrent lease 10s":   sluice.Concurrent(5).WithLease(10 * time.Second),
+		"5 concurrent lease 2min":  sluice.Concurrent(5).WithLease(2 * time.Minute),
+		"5 concurrent lease 500ms": sluice.Concurrent(5).WithLease(500 * time.Millisecond),
 	} {
 		got, err := sluice.ParseLimit(text)
 		if err != nil || got != want {
@@ -110,6 +116,9 @@ func TestLimitString(t *testing.T) {
 		{sluice.PerMinute(10).With(sluice.FixedWindow).WithSoft(2, 10*time.Second), "10/min fixed_window soft +2 for 10s"},
 		{sluice.PerCalendar(5, sluice.CalendarMonth, berlin), "5/calendar month in Europe/Berlin fixed_window"},
 		{sluice.PerCalendar(5, sluice.CalendarDay, nil), "5/calendar day fixed_window"},
+		{sluice.Concurrent(5), "5 concurrent"},
+		{sluice.Concurrent(5).WithLease(time.Second), "5 concurrent lease 1s"},
+		{sluice.Concurrent(5).WithLease(90 * time.Minute), "5 concurrent lease 90min"},
 		{sluice.Limit{}, "0/0s"},
 	} {
 		if got := c.limit.String(); got != c.want {
@@ -122,7 +131,7 @@ func TestLimitString(t *testing.T) {
 func FuzzParseLimit(f *testing.F) {
 	for _, s := range []string{
 		"10/s", "300/3h", "5/week", "10k/min", "1/500ms", "10_000/s", "2M/day", "1/366d", "0/s", "1/8784h", "7/52weeks",
-		"", "/", "10", "10/", "/s", "k/s", "9223372036854775807/s", "1/9223372036854775807ms", "1/s\x00", "½/s", "1/MS",
+		"", "/", "10", "10/", "/s", "k/s", "9223372036854775807/s", "1/9223372036854775807ms", "1/s\x00", "5 concurrent", "5 concurrent lease 90s", "½/s", "1/MS",
 	} {
 		f.Add(s)
 	}

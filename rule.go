@@ -57,12 +57,17 @@ func NewRule(r Rule) (*Rule, error) {
 		faults = append(faults, fmt.Errorf("sluice: rule %q: OnFailure: use FailLocal, FailOpen or FailClosed", r.Name))
 	}
 	switch {
+	case r.Accuracy != Exact && r.Limit.Algorithm == Concurrency:
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: what is in flight is counted by the store alone: use Exact", r.Name))
 	case r.Accuracy == Lease && !r.Limit.CanLease():
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use Exact", r.Name))
 	case r.Accuracy == Eventual && !r.Limit.CanCount():
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow, a SlidingCounter without SubWindows and a continuously refilled bucket can be Eventual: use Exact", r.Name))
 	case r.Accuracy > Eventual:
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact, Lease or Eventual", r.Name))
+	}
+	if r.ChargeDenied && r.Limit.Algorithm == Concurrency {
+		faults = append(faults, fmt.Errorf("sluice: rule %q: ChargeDenied: who was denied is not in flight: leave it out", r.Name))
 	}
 	limit, err := r.Limit.Build()
 	if err != nil {

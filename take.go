@@ -22,7 +22,9 @@ type Take struct {
 	// offers any place it has, and MaxDelay bounds the wait.
 	MaxDelay time.Duration
 	// At is Decision.At of an earlier take. With a negative Cost that take is given back, at most what of it has not
-	// worn off. With a positive Cost it is settled: charged on top whatever the limit says, as if at that time.
+	// worn off. With a positive Cost it is settled: charged on top whatever the limit says, as if at that time. A slot of
+	// a Concurrency limit is renewed by a positive Cost, and has the decision's At for its name from then on; one that
+	// is gone is taken anew if there is room.
 	At int64
 	ID uint64 // non-zero: charged once however often it arrives within a minute
 }
@@ -142,7 +144,7 @@ func (t *Take) Op() (table.Op, error) {
 	return table.Op{
 		Rule: t.Rule.id, Key: t.Key, Params: p,
 		Request: step.Request{
-			Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied,
+			Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied && p.Kind != step.Slots,
 		},
 		At: t.At, ID: t.ID, Shadow: t.Rule.Shadow,
 	}, nil

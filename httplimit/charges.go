@@ -21,7 +21,8 @@ func (m *match) charges(limiter *sluice.Limiter) *charges {
 	var c *charges
 	for i := range m.matched.Takes {
 		rule := m.matched.Rules[i]
-		if len(rule.ChargeStatus) == 0 && rule.Settle == nil {
+		slot := m.matched.Takes[i].Effective().Algorithm == sluice.Concurrency // is given back when the request is done
+		if slot || len(rule.ChargeStatus) == 0 && rule.Settle == nil {
 			continue
 		}
 		charged := isCharged(&m.decisions[i])

@@ -74,6 +74,7 @@ type passage struct {
 	waited time.Duration
 	queues []queued // in the order of the takes
 	rest   []int    // the takes that delay nobody
+	slots  []int    // the takes of limits on what is in flight, which begins with the departure
 	place  shaper.Place
 	last   *queued // whose line the place is in
 }
@@ -88,12 +89,14 @@ type queued struct {
 // begin prepares the takes: those that delay are made as the first of a line makes them.
 func (p *passage) begin() {
 	p.began, p.waited, p.last = time.Now(), 0, nil
-	p.queues, p.rest = p.queues[:0], p.rest[:0]
+	p.queues, p.rest, p.slots = p.queues[:0], p.rest[:0], p.slots[:0]
 	clear(p.out)
 	for i := range p.takes {
 		if t := &p.takes[i]; delays(p.limiter, t) {
 			p.queues = append(p.queues, queued{i, t.Rule, t.MaxDelay})
 			p.lines.departing(t)
+		} else if t.Effective().Algorithm == sluice.Concurrency {
+			p.slots = append(p.slots, i)
 		} else {
 			p.rest = append(p.rest, i)
 		}
@@ -172,8 +175,8 @@ func (p *passage) pass(q *queued) (bool, error) {
 		if err := p.place.Wait(p.request.Context()); err != nil {
 			return false, p.late(q, err)
 		}
-		ok, err := p.ask(q.at)
-		if ok || err != nil || isFinal(&p.out[q.at]) {
+		ok, err := p.askLast(q)
+		if ok || err != nil || isFinal(&p.out[q.at]) || p.denies(p.slots) {
 			p.waited = time.Since(p.began)
 			return ok, err
 		}
@@ -200,11 +203,14 @@ func (p *passage) late(q *queued, err error) error {
 func (p *passage) arrive(q *queued) (done, ok bool, err error) {
 	d := &p.out[q.at]
 	if p.place.Now() && !p.chargesDenied() {
-		if ok, err = p.askFirst(q); ok || err != nil || p.deniesRest() || isFinal(d) {
+		if ok, err = p.askFirst(q); ok || err != nil || p.denies(p.rest) || p.denies(p.slots) || isFinal(d) {
 			return true, ok, err
 		}
 		retry := d.RetryAfter
 		*d = sluice.Decision{}
+		for _, i := range p.slots {
+			p.out[i] = sluice.Decision{}
+		}
 		if err = p.place.Postpone(retry); err != nil {
 			return true, false, p.late(q, err)
 		}
@@ -216,8 +222,8 @@ func (p *passage) arrive(q *queued) (done, ok bool, err error) {
 	return false, true, nil
 }
 
-func (p *passage) deniesRest() bool {
-	for _, i := range p.rest {
+func (p *passage) denies(which []int) bool {
+	for _, i := range which {
 		if !p.out[i].Allowed {
 			return true
 		}
@@ -245,6 +251,14 @@ func (p *passage) askFirst(q *queued) (bool, error) {
 		uncharged(p.out)
 	}
 	return allowed, err
+}
+
+// askLast asks for a line's take, and in the last line for the slots.
+func (p *passage) askLast(q *queued) (bool, error) {
+	if len(p.slots) == 0 || q != &p.queues[len(p.queues)-1] {
+		return p.ask(q.at)
+	}
+	return p.ask(append(slices.Clone(p.slots), q.at)...)
 }
 
 // ask has the limiter decide some of the takes, all or nothing.
@@ -306,6 +320,7 @@ func (p *passage) refuse(q *queued, retry time.Duration) {
 // giveUp leaves the line and gives back what was charged. Takes that were not asked for would not have been charged either.
 func (p *passage) giveUp() {
 	p.place.Leave()
+	p.limiter.Hold(p.takes, p.out).Release(p.request.Context())
 	back := holdTakes(p.limiter, p.takes, p.out)
 	back.giveBack(p.request.Context())
 	uncharged(p.out)

@@ -12,7 +12,8 @@ import (
 // Middleware limits the requests that reach a handler, by key and under all of the limiter's rules. It panics if the
 // limiter or the key is nil, the limiter has no rules, or options contradict each other.
 //
-// When a rule's limit is a [sluice.LeakyQueue], requests wait in line for their turn here, as with [Rules].
+// When a rule's limit is a [sluice.Concurrency], a request holds one slot, whatever it costs, until the handler is done with
+// it. When it is a [sluice.LeakyQueue], requests wait in line for their turn here. See [Rules] for both.
 func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	switch {
 	case limiter == nil:
@@ -32,6 +33,7 @@ func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.
 	m.policies = newPolicies(m.rules)
 	for _, rule := range m.rules {
 		m.queues = m.queues || rule.Limit.Algorithm == sluice.LeakyQueue
+		m.flight = m.flight || rule.Limit.Algorithm == sluice.Concurrency
 	}
 	m.scratch.New = func() any {
 		return &scratch{takes: make([]sluice.Take, len(m.rules)), decisions: make([]sluice.Decision, len(m.rules))}
@@ -46,6 +48,7 @@ type middleware struct {
 	rules    []*sluice.Rule
 	policies *policies
 	queues   bool // requests may have to wait
+	flight   bool // requests hold slots
 	lines    lines
 	scratch  sync.Pool // of *scratch
 }
@@ -82,7 +85,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if limit == nil { // the headers tell of it, so it must be known here
 		limit = h.limiter.LimitFor(r.Context(), key)
 	}
-	if len(h.rules) == 1 && limit == nil && (!h.queues || cost == 0) {
+	if len(h.rules) == 1 && limit == nil && !h.flight && (!h.queues || cost == 0) {
 		h.serveOne(w, r, key, cost)
 	} else {
 		h.serveSeveral(w, r, key, cost, limit)
@@ -111,7 +114,7 @@ func (h *handler) serveOne(w http.ResponseWriter, r *http.Request, key string, c
 		h.fail(w, r, err)
 		return
 	}
-	h.answer(w, r, h.policies, ds[:], cost == 0 || ds[0].Allowed, back)
+	h.answer(w, r, h.next, h.policies, ds[:], cost == 0 || ds[0].Allowed, back)
 }
 
 // serveSeveral applies all rules at once.
@@ -119,6 +122,9 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 	s := h.scratch.Get().(*scratch)
 	for i, rule := range h.rules {
 		s.takes[i] = sluice.Take{Rule: rule, Limit: limit, Key: key, Cost: cost}
+		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
+			s.takes[i].Cost = min(cost, 1)
+		}
 	}
 	delayed := delaysAny(h.limiter, s.takes)
 	allowed, err := h.decide(r, s, delayed)
@@ -127,7 +133,15 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 		h.fail(w, r, err)
 		return
 	}
-	var back held
+	var (
+		back held
+		slot *sluice.Slot
+	)
+	next := h.next
+	if flies(s.takes) {
+		slot = hold(h.limiter, s.takes, s.decisions)
+		next = &slotted{next, slot}
+	}
 	if allowed && h.chargeIf != nil {
 		back = holdTakes(h.limiter, s.takes, s.decisions)
 	}
@@ -143,7 +157,10 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 		s.passage.depart()
 	}
 	h.letGo(s)
-	h.answer(w, r, ps, ds, allowed, back)
+	if !allowed {
+		slot.Release(r.Context())
+	}
+	h.answer(w, r, next, ps, ds, allowed, back)
 }
 
 // decide has the limiter decide, and the request wait if it has to.
@@ -169,17 +186,20 @@ func (h *handler) letGo(s *scratch) {
 }
 
 // answer denies the request, or has the next handler serve it.
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, ps *policies, ds []sluice.Decision, allowed bool, back held) {
+func (h *handler) answer(
+	w http.ResponseWriter, r *http.Request, next http.Handler,
+	ps *policies, ds []sluice.Decision, allowed bool, back held,
+) {
 	if !allowed {
 		h.deny(w, r, h.rules, ps, ds)
 		return
 	}
 	h.setHeaders(w.Header(), r, ps, ds, false)
 	if h.chargeIf == nil {
-		h.next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 		return
 	}
-	serveOutcome(h.next, w, r, nil, func(status int) {
+	serveOutcome(next, w, r, nil, func(status int) {
 		if !h.chargeIf(status) {
 			back.giveBack(r.Context())
 		}

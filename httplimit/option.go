@@ -73,7 +73,8 @@ func ChargeIf(f func(status int) bool) Option { return func(c *config) { c.charg
 
 // ChargeAnyStatus charges requests whatever their outcome, also under rules of [Rules] that charge by status or settle. It is for
 // handlers that never learn the outcome, because somebody else serves the request: giving back what was charged would
-// leave such rules without effect.
+// leave such rules without effect. Nor do such handlers know when the request ends: limits on what is in flight do not
+// apply.
 func ChargeAnyStatus() Option { return func(c *config) { c.anyStatus = true } }
 
 // MaxWait is the longest that a request waits for its turn when the limit is a [sluice.LeakyQueue] or a rule of [Rules]

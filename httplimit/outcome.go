@@ -22,7 +22,7 @@ type held struct {
 func holdTakes(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) held {
 	h := held{limiter: limiter}
 	for i := range takes {
-		if isCharged(&ds[i]) {
+		if isCharged(&ds[i]) && takes[i].Effective().Algorithm != sluice.Concurrency { // slots are given back by themselves
 			h.takes = append(h.takes, inverse(takes[i], &ds[i]))
 		}
 	}
@@ -82,7 +82,8 @@ func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, l *
 type outcome struct {
 	http.ResponseWriter
 	status int
-	look   *look
+	look   *look   // nil: nobody reads the answer
+	flight *flight // nil: it passed no gate
 }
 
 // Unwrap lets http.ResponseController reach what the writer below can do.
@@ -122,6 +123,9 @@ func (o *outcome) begin(status int) {
 	o.status = status
 	if o.look != nil {
 		o.look.head(o.Header())
+	}
+	if o.flight != nil {
+		o.flight.firstByte()
 	}
 }
 
@@ -169,8 +173,8 @@ type hijacker struct {
 
 func (j hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := j.below.Hijack()
-	if err == nil && j.o.status == 0 {
-		j.o.status = http.StatusSwitchingProtocols
+	if err == nil {
+		j.o.begin(http.StatusSwitchingProtocols)
 	}
 	return conn, buf, err
 }

@@ -59,6 +59,9 @@ func newPolicy(name string, limit *sluice.Limit) *policy {
 		p.quota = clampInt(limit.Burst)
 	}
 	p.window = max(1, ceilSeconds(limit.Window))
+	if limit.Algorithm == sluice.Concurrency { // how long a lease is, is no business of callers
+		p.window = 0
+	}
 	if limit.Burst > 0 {
 		p.window = p.seconds(p.quota)
 	}
@@ -73,7 +76,11 @@ func (p *policy) items() {
 	if p.window > 0 {
 		window = ";w=" + strconv.FormatInt(p.window, 10)
 	}
-	p.ietf = p.quoted + ";q=" + p.digits + window
+	unit := ""
+	if p.limit != nil && p.limit.Algorithm == sluice.Concurrency {
+		unit = `;qu="concurrent-requests"`
+	}
+	p.ietf = p.quoted + ";q=" + p.digits + unit + window
 	p.draft03 = ", " + p.digits + window + ";name=" + p.quoted
 }
 
@@ -127,7 +134,7 @@ func (p *policy) within(d *sluice.Decision) int64 {
 	switch {
 	case d.RetryAfter > 0 || !d.Allowed && !d.Never:
 		return max(1, ceilSeconds(d.RetryAfter))
-	case p.limit == nil:
+	case p.limit == nil || p.limit.Algorithm == sluice.Concurrency:
 		return 0
 	case p.limit.Algorithm == sluice.FixedWindow:
 		if d.ResetAfter <= 0 {

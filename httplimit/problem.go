@@ -27,9 +27,10 @@ func (d *Denial) RetryAfter() (after time.Duration, never bool) {
 
 // Detail says in a sentence what is used up and when to come again, as the default answer does.
 func (d *Denial) Detail() string {
-	name := ""
+	name, flight := "", false
 	if len(d.Rules) == len(d.Decisions) {
 		name = fieldText(d.Rules[d.Tightest].Name) + " "
+		flight = d.Rules[d.Tightest].Limit.Algorithm == sluice.Concurrency
 	}
 	t := &d.Decisions[d.Tightest]
 	retry := strconv.FormatInt(max(1, ceilSeconds(t.RetryAfter)), 10)
@@ -38,6 +39,9 @@ func (d *Denial) Detail() string {
 		return "The request costs more than rate limit " + name + "ever allows at once; retrying will not help."
 	case d.Status == http.StatusServiceUnavailable:
 		return "Requests cannot be counted at the moment; retry in " + retry + " s."
+	}
+	if flight {
+		return "As many requests as limit " + name + "allows are in flight; retry in " + retry + " s."
 	}
 	return "Rate limit " + name + "is used up; retry in " + retry + " s."
 }

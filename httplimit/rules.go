@@ -34,6 +34,8 @@ import (
 // the limit. A request that had to wait is told so in X-Ratelimit-Delay, in seconds. A client that leaves makes room for
 // those behind it. Departures of a leaky queue are at least as far apart as its rate says, by the clock of this process.
 // A rule that says on_limit: queue refuses what is over the limit, unless the option [Queue] says where requests are kept.
+// What a rule limits in flight (concurrent) is held until the handler returns, or panics, and if it has taken over the
+// connection until that is closed; who is denied by it is told to try again in a second.
 // A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf]
 // and [ChargeAnyStatus]. One that settles reads in the answer what the request has really cost.
 //
@@ -133,8 +135,9 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 		return old
 	}
 	s := &ruleSet{set: set, ip: clientIP(&set.Config().ClientIP)}
+	flight := !m.anyStatus
 	s.matches.New = func() any {
-		m := &match{of: s, request: ruleRequest{ip: s.ip}}
+		m := &match{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: flight}}
 		m.settled = m.mayGiveBack
 		return m
 	}
@@ -155,12 +158,19 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	} else {
 		allowed, err = h.limiter.Decide(r.Context(), m.matched.Takes, m.decisions)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		m.letGo()
 		h.fail(w, r, err)
 		return
-	case !allowed:
+	}
+	next := h.next
+	var slot *sluice.Slot
+	if flies(m.matched.Takes) {
+		slot = hold(h.limiter, m.matched.Takes, m.decisions)
+		next = &slotted{next, slot}
+	}
+	if !allowed {
+		slot.Release(r.Context())
 		h.turnAway(w, r, m, ps)
 		return
 	}
@@ -175,10 +185,10 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	}
 	m.letGo() // before the handler runs, which may take long
 	if charged == nil {
-		h.next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 		return
 	}
-	serveOutcome(h.next, w, r, charged.look, func(status int) { charged.settle(r, status) })
+	serveOutcome(next, w, r, charged.look, func(status int) { charged.settle(r, status) })
 }
 
 // line is the request's way through the lines of rules that delay it.

@@ -61,6 +61,7 @@ func (s *spread) Block(ctx context.Context, b sluice.Bucket, d time.Duration) er
 // TestConformance holds the store to what it promises of many processes: all but that the takes of one call, on several
 // keys, are seen whole.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	base := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
 	var opened atomic.Int64
 	storetest.Run(t, storetest.Harness{
@@ -77,6 +78,7 @@ func TestConformance(t *testing.T) {
 
 // TestOneProcess: of one process alone it promises everything, over any number of servers.
 func TestOneProcess(t *testing.T) {
+	t.Parallel()
 	addrs := []string{memcachetest.Start(t).Addr, memcachetest.StartUnix(t).Addr, memcachetest.Start(t).Addr}
 	base := openStore(t, memcachestore.Config{Addrs: addrs})
 	storetest.Run(t, storetest.Harness{Open: stores(base)})

@@ -163,7 +163,7 @@ const (
 	// maxSliceCount is more than a sub-window can come to hold, and so little that a sum of them does not overflow.
 	maxSliceCount = 1 << 40
 	logCostMask   = 1<<14 - 1
-	maxBuckets    = 5 + step.MaxSlices // one of each kind
+	maxBuckets    = 6 + step.MaxSlices // one of each kind
 	// maxTime is beyond step.MaxTime, which times to come may exceed by what a bucket may take to fill.
 	maxTime = 2 * step.MaxTime
 )
@@ -237,7 +237,7 @@ func (k *bucket) sound() bool {
 	switch {
 	case k.state.FreshAt == 0, kind == step.Interval && k.state.Value > maxTime:
 		return false
-	case kind == step.Log && slices == 0:
+	case (kind == step.Log || kind == step.Slots) && slices == 0:
 		return soundLog(k.words)
 	case kind == step.Slices && slices >= 2 && slices <= step.MaxSlices:
 		for _, w := range k.words {

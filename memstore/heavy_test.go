@@ -28,7 +28,7 @@ func TestHeavy(t *testing.T) {
 		return // this is the process that TestHeavy started
 	}
 	binary := filepath.Join(t.TempDir(), "memstore.test")
-	if out, err := exec.Command("go", "test", "-c", "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-race=false", "-c", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("building without the race detector: %v\n%s", err, out)
 	}
 	for _, name := range []string{"TestFlood", "TestOddClocksAndCrowds"} {

@@ -280,7 +280,7 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 		dst = number(dst, p.Count, p.Length, p.Rounding(), int64(p.Shape()))
 	case step.Slices:
 		dst = number(dst, p.Count, p.SliceLength(), p.Slices+1, p.Rounding(), int64(p.Shape()))
-	case step.Log:
+	case step.Log, step.Slots:
 		dst = number(dst, p.Count, p.Length)
 	}
 	dst = append(dst, make([]byte, begin+8*params-len(dst))...)

@@ -34,6 +34,7 @@ func dial(t testing.TB, server *redistest.Server) rueidis.Client {
 
 // TestConformance holds the store to everything, on the test's clock.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	client := dial(t, redistest.Shared(t))
 	storetest.Run(t, storetest.Harness{Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
 		return sluice.Must(redisstore.Open(redisstore.Config{Client: client, Prefix: prefix(), Now: clock.Now}))

@@ -27,7 +27,7 @@ func (d *differential) hint(c *call) (useful int64) {
 	c.asks = true
 	for i := range c.cells {
 		p, key := c.paramsOf(i), c.keys[2*i]
-		if p.Kind == step.Log || d.rng.IntN(3) == 0 {
+		if p.Kind >= step.Log || d.rng.IntN(3) == 0 {
 			continue
 		}
 		stored := d.cells[key]

@@ -29,6 +29,7 @@ func openURL(t testing.TB, url string) *redisstore.Store {
 
 // TestCluster holds the store to what it promises in a Cluster: calls over keys of several slots are seen in parts.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	client := clusterClient(t, cluster)
 	storetest.Run(t, storetest.Harness{

@@ -43,7 +43,11 @@ var underFaults = faulttest.Harness{
 	},
 }
 
-func TestFaults(t *testing.T) { faulttest.Run(t, underFaults) }
+// TestFaults waits more than it works: others run beside it.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	faulttest.Run(t, underFaults)
+}
 
 // TestOutagesMeasured logs figures; see faulttest.Measure.
 func TestOutagesMeasured(t *testing.T) { faulttest.Measure(t, underFaults) }

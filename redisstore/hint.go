@@ -188,7 +188,7 @@ func (h *hinter) learn(c *call, r *reply, now int64) {
 		return // no name that could go with a hint
 	}
 	for i := range c.cells {
-		if at := &c.cells[i]; at.kind != step.Log { // whose entries are not sent to us
+		if at := &c.cells[i]; at.kind < step.Log { // whose entries are not sent to us
 			h.remember(at, from, r.now)
 		}
 	}

@@ -30,7 +30,7 @@ const (
 )
 
 // kindLetters are by step.Kind.
-const kindLetters = "?biwcsl"
+const kindLetters = "?biwcslf"
 
 // longest is the longest key that is stored as it is: a UUID, say. A digest of a longer one is shorter.
 const longest = 36

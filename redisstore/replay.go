@@ -35,7 +35,7 @@ func (c *call) replayGroup(r *reply, from, to int, out []step.Answer) error {
 	}
 	for i := from; i < to; i++ {
 		o, allowed := &c.ops[i], r.verdicts[i] == '1'
-		if o.Params.Kind == step.Log {
+		if o.Params.Kind >= step.Log {
 			if len(r.logs) < logNumbers {
 				return fmt.Errorf("redisstore: take %d: the script gave no answer for a log", i)
 			}
@@ -54,7 +54,7 @@ func (c *call) replayGroup(r *reply, from, to int, out []step.Answer) error {
 		veto = veto || !allowed && !o.Shadow && o.Request.Cost != 0
 	}
 	for i := from; i < to; i++ {
-		if c.ops[i].Params.Kind == step.Log {
+		if c.ops[i].Params.Kind >= step.Log {
 			c.rememberLog(&c.ops[i], &out[i], r.verdicts[i] == '1', veto, r.now)
 		} else {
 			c.commit(&c.ops[i], &out[i], veto, r.now)

@@ -136,7 +136,7 @@ func (w *writer) restore() {
 }
 
 // spaced are the lists between whose entries there are blank lines, unless both entries have one line only.
-var spaced = map[string]bool{"rules": true, "descriptors": true, "tests": true}
+var spaced = map[string]bool{"rules": true, "descriptors": true, "tests": true, "priorities": true, "shed": true}
 
 // forceBlanks finds where there must be a blank line. It is given the line where the value ends. There are no comments
 // in out, so that the number of lines says how long a value is.

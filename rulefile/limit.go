@@ -92,6 +92,9 @@ func (c limitContext) rate(n *strictyaml.Node, what string) (sluice.Limit, bool)
 	}
 	l, err := sluice.ParseLimit(text)
 	switch {
+	case err == nil && l.Algorithm == sluice.Concurrency:
+		c.Fault(n, "%s: write {concurrent: %d}", what, l.Count)
+		return sluice.Limit{}, false
 	case err == nil:
 		return l, true
 	case n.Type == strictyaml.Int:
@@ -124,10 +127,14 @@ type limitDecoder struct {
 	l                  rules.Limit
 	rateNode           *strictyaml.Node
 	window, over, zone *strictyaml.Node
+	concurrent, lease  *strictyaml.Node
 	ownAlgorithm       bool
 }
 
 var limitFields = strictyaml.Fields[limitDecoder]{
+	"concurrent": func(d *limitDecoder, n *strictyaml.Node) { d.concurrent = n },
+	"lease":      func(d *limitDecoder, n *strictyaml.Node) { d.lease = n },
+
 	"rate":   func(d *limitDecoder, n *strictyaml.Node) { d.rateNode = n },
 	"window": func(d *limitDecoder, n *strictyaml.Node) { d.window = n },
 	"over":   func(d *limitDecoder, n *strictyaml.Node) { d.over = n },
@@ -171,16 +178,27 @@ var limitMoved = map[string]string{
 	"period":            "write it behind the number, rate: 100/10s, or as window: 10s",
 	"interval": "write it behind the number, rate: 100/10s, or as window: 10s; " +
 		"for a refill once a window write refill: interval",
-	"size":     "the size of a bucket is its burst",
-	"capacity": "the size of a bucket is its burst",
-	"timezone": "write zone: Asia/Seoul",
-	"soft":     "write over: 20% and for: 10s",
-	"on_limit": "it stands beside limit, for the whole rule",
-	"shadow":   "it stands beside limit, for the whole rule",
+	"concurrency":  "write concurrent: 5",
+	"max_inflight": "write concurrent: 5",
+	"in_flight":    "write concurrent: 5",
+	"size":         "the size of a bucket is its burst",
+	"capacity":     "the size of a bucket is its burst",
+	"timezone":     "write zone: Asia/Seoul",
+	"soft":         "write over: 20% and for: 10s",
+	"on_limit":     "it stands beside limit, for the whole rule",
+	"shadow":       "it stands beside limit, for the whole rule",
 }
 
 // finish puts the parts together.
 func (d *limitDecoder) finish(n *strictyaml.Node) {
+	if d.concurrent != nil {
+		d.flight(n)
+		return
+	}
+	if d.lease != nil {
+		d.Fault(d.lease, "%s: lease: is for a limit on what is in flight: write concurrent: 5 beside it", d.what)
+		return
+	}
 	if d.rateNode == nil {
 		d.Fault(n, "%s: there is no rate: write one, such as rate: 100/min", d.what)
 		return
@@ -197,6 +215,24 @@ func (d *limitDecoder) finish(n *strictyaml.Node) {
 	}
 	if d.over != nil {
 		d.readOver()
+	}
+}
+
+// flight reads concurrent: 5 and lease: 30s, beside which nothing else of a limit makes sense.
+func (d *limitDecoder) flight(n *strictyaml.Node) {
+	for _, f := range n.Fields {
+		switch f.Key.Text {
+		case "concurrent", "lease", "name":
+		default:
+			d.Fault(f.Key, "%s: %s: is not for concurrent, which limits how many requests are in flight: "+
+				"write two limits, [100/min, {concurrent: 5}]", d.what, f.Key.Text)
+			return
+		}
+	}
+	count, ok := d.count(d.concurrent, d.what+": concurrent")
+	d.l.Limit = sluice.Concurrent(count)
+	if d.lease != nil && ok {
+		d.l.Limit.Window, _ = d.Duration(d.lease, d.what+": lease")
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 
 // limitKeys are what rule files call the fields of a limit; others are called the same.
 var limitKeys = map[string][]string{
-	"Count":      {"rate", "requests_per_unit"},
-	"Window":     {"window", "rate", "unit"},
+	"Count":      {"rate", "requests_per_unit", "concurrent"},
+	"Window":     {"window", "rate", "unit", "lease"},
 	"SubWindows": {"sub_windows"},
 }
 

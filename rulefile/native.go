@@ -44,12 +44,15 @@ var fileFields = strictyaml.Fields[file]{
 	"allow":      (*file).allow,
 	"deny":       (*file).deny,
 	"rules":      (*file).rules,
+	"priorities": (*file).priorities,
+	"shed":       (*file).shed,
 }
 
 var fileMoved = map[string]string{
 	"descriptors": "a file in Envoy's format has a domain at its top as well",
 	"rate_limit":  "a limit stands in an entry of rules, as limit: 100/min",
 	"rule":        "write rules: with a list below it",
+	"priority":    "write priorities: with a list of {match: …, priority: low} below it",
 	"limit":       "a limit stands in an entry of rules, beside its name",
 	"limits":      "limits stand in entries of rules, beside their name",
 	"match":       "a match stands in an entry of rules, beside its name",
@@ -202,34 +205,20 @@ func (f *file) allow(n *strictyaml.Node) { f.matchList(n, "allow", &f.cfg.Allow)
 func (f *file) deny(n *strictyaml.Node)  { f.matchList(n, "deny", &f.cfg.Deny) }
 
 func (f *file) matchList(n *strictyaml.Node, what string, into *[]rules.Match) {
-	items, ok := f.Sequence(n, what)
-	if !ok {
-		return
-	}
-	for _, item := range items {
-		if f.flush(""); f.tooMany() {
-			break
-		}
+	f.entries(n, what, func(item *strictyaml.Node) {
 		if m := f.match(item, what); f.flush("") {
 			*into = append(*into, m)
 		}
-	}
+	})
 }
 
 func (f *file) rules(n *strictyaml.Node) {
-	items, ok := f.Sequence(n, "rules")
-	if !ok {
-		return
-	}
-	for _, item := range items {
-		if f.flush(""); f.tooMany() {
-			break
-		}
+	f.entries(n, "rules", func(item *strictyaml.Node) {
 		d := f.defaults // a copy
 		d.r.At = f.at(item)
 		d.decode(item)
 		if name := d.r.Name; f.flush(name) {
 			f.cfg.Rules = append(f.cfg.Rules, d.r)
 		}
-	}
+	})
 }

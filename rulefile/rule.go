@@ -76,7 +76,7 @@ var ruleMoved = map[string]string{
 	"dry_run":           "write shadow: true",
 	"action":            "write on_limit: reject, queue or delay",
 	"exclude":           "write except:",
-	"priority":          "there is no order: a request needs the consent of all rules that match it",
+	"priority":          "there is no order: a request needs the consent of all rules that match it; who goes first when not all can be served stands under priorities, at the top of the file",
 }
 
 // defaultsFields are what a file can say once for all of its rules.

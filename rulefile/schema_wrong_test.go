@@ -3,6 +3,19 @@ package rulefile_test
 // wrongSnippets are files that both reading and the schemas refuse.
 var wrongSnippets = map[string][]string{
 	"rules": {
+		"priorities: [{match: {path: /a}}]",
+		"priorities: [{priority: low}]",
+		"priorities: [{match: {}, priority: low}]",
+		"priorities: [{match: {path: /a}, priority: urgent}]",
+		"priorities: [{path: /a, priority: low}]",
+		"priorities: {match: {path: /a}, priority: low}",
+		"shed: [{match: {path: /a}}]",
+		"shed: [{name: a b}]",
+		"shed: [{name: a, in_flight: 5}]",
+		"shed: [{name: a, in_flight: {min: 0}}]",
+		"shed: [{name: a, in_flight: {minimum: 1}}]",
+		"shed: [{name: a, shadow: maybe}]",
+		"shed: [{name: a, max: 5}]",
 		"[]",
 		"rule: []",
 		"version: 2",

@@ -142,7 +142,7 @@ func dump(b *strings.Builder, v reflect.Value, indent string) {
 	case rules.Position:
 		fmt.Fprintf(b, " %v\n", x)
 		return
-	case *time.Location, netip.Prefix, time.Duration, sluice.Algorithm, rules.OnLimit:
+	case *time.Location, netip.Prefix, time.Duration, sluice.Algorithm, rules.OnLimit, rules.Priority:
 		fmt.Fprintf(b, " %v\n", x)
 		return
 	}

@@ -20,9 +20,11 @@ type Set struct {
 	items    []item // deny lists, allow lists, rules: in this order
 	fast     []fast // the same for matching
 	index    index
-	bits     int // of an IPv6 address that count
+	loads    matcher // priorities, gates: in this order
+	bits     int     // of an IPv6 address that count
 	secret   [32]byte
 	domains  map[string]*domainTree
+	flight   bool            // some limit is on what is in flight
 	used     map[string]bool // declared attributes that something refers to
 
 	namesOnce sync.Once
@@ -52,6 +54,8 @@ const (
 	denies itemKind = iota
 	allows
 	limits
+	prioritises
+	gates
 )
 
 // part is one part of a key: an attribute, or a named segment of the path.
@@ -101,6 +105,7 @@ func New(cfg Config) (*Set, error) {
 	attrs, faults := newAttributes(cfg.Attributes)
 	c := &compiler{cfg: &s.cfg, attrs: attrs, faults: faults, set: s, names: make(map[string]Position)}
 	c.clientIP()
+	s.cfg.Shed = slices.Clone(cfg.Shed) // defaults are filled in
 	for i := range s.cfg.Deny {
 		c.list(denies, &s.cfg.Deny[i])
 	}
@@ -114,6 +119,7 @@ func New(cfg Config) (*Set, error) {
 	for i := range s.cfg.Rules {
 		c.compileRule(&s.cfg.Rules[i])
 	}
+	c.loads()
 	domains, domainFaults := compileDomains(&s.cfg)
 	s.domains = domains
 	c.faults = append(c.faults, domainFaults...)
@@ -125,7 +131,8 @@ func New(cfg Config) (*Set, error) {
 	if number, ok := attrs.numbers["path"]; ok {
 		s.pathAttr = number
 	}
-	s.buildFast(s.index.build(s))
+	s.buildFast(s.index.build(s.items))
+	s.loads.build()
 	return s, nil
 }
 
@@ -217,16 +224,23 @@ func (c *compiler) name(r *Rule) {
 		c.fault(r.At, "the name has %d bytes, at most %d are allowed", len(r.Name), maxNameSize)
 		return
 	}
-	for i := range len(r.Name) {
-		if b := r.Name[i]; b <= ' ' || b >= 0x7f || b == '#' || b == '"' || b == '\\' {
-			c.fault(r.At, "the name may hold printable ASCII but no space, #, quote or backslash")
-			break
-		}
+	if !plainName(r.Name) {
+		c.fault(r.At, "the name may hold printable ASCII but no space, #, quote or backslash")
 	}
 	if other, taken := c.names[r.Name]; taken {
 		c.fault(r.At, "a rule of this name is at %v already, and the two would share a count: rename one", other)
 	}
 	c.names[r.Name] = r.At
+}
+
+// plainName tells whether a name can stand in stores, headers and metrics as it is.
+func plainName(name string) bool {
+	for i := range len(name) {
+		if b := name[i]; b <= ' ' || b >= 0x7f || b == '#' || b == '"' || b == '\\' {
+			return false
+		}
+	}
+	return len(name) <= maxNameSize
 }
 
 func (c *compiler) per(it *item) {
@@ -307,6 +321,10 @@ func (c *compiler) options(r *Rule) {
 	c.settle(r)
 	for i := range r.Limits {
 		l := &r.Limits[i]
+		if l.Limit.Algorithm == sluice.Concurrency {
+			c.flight(r, l)
+			continue
+		}
 		if r.Accuracy == sluice.Lease && !l.Limit.CanLease() {
 			c.fault(l.At, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
@@ -322,6 +340,16 @@ func (c *compiler) options(r *Rule) {
 		if s.From < 100 || s.To > 599 || s.From > s.To {
 			c.fault(r.At, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
 		}
+	}
+}
+
+// flight checks what a rule says besides a limit on what is in flight.
+func (c *compiler) flight(r *Rule, l *Limit) {
+	if r.Accuracy != sluice.Exact {
+		c.fault(l.At, "accuracy: what is in flight is counted by the store alone: use exact, or make concurrent a rule of its own")
+	}
+	if r.OnLimit == Delay {
+		c.fault(l.At, "on_limit: delay is not for concurrent, because nobody knows when a request will end: use reject, or make concurrent a rule of its own")
 	}
 }
 

@@ -111,6 +111,7 @@ func (c *compiler) choice(limits []Limit) choice {
 			return choice{}
 		}
 		built.limits = append(built.limits, limit)
+		c.set.flight = c.set.flight || limit.Algorithm == sluice.Concurrency
 	}
 	return built
 }
@@ -171,6 +172,7 @@ func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position)
 	rule := sluice.Rule{
 		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Accuracy: r.Accuracy,
 	}
+	rule.ChargeDenied = r.ChargeDenied && limit.Algorithm != sluice.Concurrency                                // who was denied is not in flight
 	if r.Accuracy == sluice.Lease && !limit.CanLease() || r.Accuracy == sluice.Eventual && !limit.CanCount() { // which has been reported
 		rule.Accuracy = sluice.Exact
 	}

@@ -15,6 +15,11 @@ type Config struct {
 	Allow      []Match // requests that no rule limits; deny comes first
 	Deny       []Match // requests that are refused whatever they have spent
 	Domains    []Domain
+	// Priorities say who goes first when not all can be served. The first that matches counts; others are normal.
+	Priorities []Prioritized
+	// Shed are the gates at which requests are turned away when not all can be served. The first that matches counts;
+	// a request that none matches is never turned away.
+	Shed []Gate
 
 	// Unmatched is what happens to a request that neither a rule nor Allow matches. The default is to let it pass.
 	Unmatched Unmatched

@@ -205,6 +205,11 @@ func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 				"set unlimited beside the limits, or a limit of 0")
 			continue
 		}
+		if limit.Limit.Algorithm == sluice.Concurrency {
+			c.fault(limit.At, path, "who asks about descriptors does not say when a request ends: "+
+				"limit what is in flight by a rule for HTTP requests")
+			continue
+		}
 		rule := sluice.Rule{
 			Name: shortName(name), Limit: limit.Limit, Accuracy: limit.Accuracy, OnFailure: limit.OnFailure,
 			Shadow: l.Shadow, ChargeDenied: limit.ChargeDenied || c.chargeDenied,

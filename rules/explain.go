@@ -16,6 +16,14 @@ type Explanation struct {
 	Err     error  // the request is refused since it is not known how it counts
 	Rules   []RuleExplanation
 	Takes   []sluice.Take // as Match returns them, with keys that last
+	// Load is who goes first when not all can be served; nil if the set says nothing about that, or Err is set.
+	Load *LoadExplanation
+}
+
+// LoadExplanation is what [Set.Load] says, and where that comes from.
+type LoadExplanation struct {
+	Load
+	At Position // of the entry that gives the priority; nowhere if none does
 }
 
 // RuleExplanation is one rule, or one entry of the allow and deny lists, beside a request.
@@ -42,7 +50,7 @@ type KeyPart struct{ Name, Value string }
 
 // Explain matches a request against every rule and says why each applies or not. It counts nothing.
 func (s *Set) Explain(r Request) *Explanation {
-	var m Matched
+	m := Matched{Flight: true}
 	e := &Explanation{}
 	e.Err = s.Match(r, &m)
 	e.Verdict, e.Why = m.Verdict, m.Why
@@ -56,6 +64,7 @@ func (s *Set) Explain(r Request) *Explanation {
 	for i := range s.items {
 		e.Rules = append(e.Rules, s.explainItem(&s.fast[i], r))
 	}
+	e.explainLoad(s, r)
 	for i := range s.cfg.Rules {
 		if rule := &s.cfg.Rules[i]; rule.Disabled {
 			off := RuleExplanation{Name: rule.Name, At: rule.At, Rule: rule, Notes: []string{"is not enabled"}}
@@ -65,8 +74,25 @@ func (s *Set) Explain(r Request) *Explanation {
 	return e
 }
 
-func (s *Set) explainItem(f *fast, r Request) RuleExplanation {
+func (e *Explanation) explainLoad(s *Set, r Request) {
+	if len(s.loads.items) == 0 || e.Err != nil {
+		return
+	}
 	var m Matched
+	m.begin(s, r)
+	l, entry, err := s.load(&m)
+	if err != nil {
+		e.Err = err
+		return
+	}
+	e.Load = &LoadExplanation{Load: l}
+	if entry >= 0 {
+		e.Load.At = s.cfg.Priorities[entry].At
+	}
+}
+
+func (s *Set) explainItem(f *fast, r Request) RuleExplanation {
+	m := Matched{Flight: true}
 	it := f.item
 	m.begin(s, r)
 	x := RuleExplanation{At: it.source.At, Matches: true}

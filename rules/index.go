@@ -86,22 +86,22 @@ func (p *predicate) keys() []indexKey {
 }
 
 // build enters all items and returns for each the predicate that is proved when the index finds it, if there is one.
-func (x *index) build(s *Set) (proved []*predicate) {
+func (x *index) build(items []item) (proved []*predicate) {
 	count := make(map[indexKey]int)
-	for i := range s.items {
-		for j := range s.items[i].predicates {
-			if p := &s.items[i].predicates[j]; p.indexable {
+	for i := range items {
+		for j := range items[i].predicates {
+			if p := &items[i].predicates[j]; p.indexable {
 				for _, k := range p.keys() {
 					count[k]++
 				}
 			}
 		}
 	}
-	for i := range s.items {
+	for i := range items {
 		var best *predicate
 		fewest := 0
-		for j := range s.items[i].predicates {
-			p := &s.items[i].predicates[j]
+		for j := range items[i].predicates {
+			p := &items[i].predicates[j]
 			if !p.indexable {
 				continue
 			}

@@ -31,6 +31,9 @@ type Matched struct {
 	// Why says in a few words why the request is refused; Rule is the rule that did, if one did.
 	Why  string
 	Rule *Rule
+	// Flight is set by edges that see requests end and release what they hold; see [sluice.Limiter.Hold]. For others
+	// limits on what is in flight do not apply.
+	Flight bool
 
 	set     *Set
 	request Request
@@ -201,6 +204,12 @@ func (m *Matched) add(f *fast, b *bucket, limit *sluice.Limit, k string, cost in
 	t := sluice.Take{Rule: b.shadow, Limit: limit, Key: k, Cost: cost, MaxDelay: f.delay}
 	if enforced {
 		t.Rule = b.enforced
+	}
+	if m.set.flight && t.Effective().Algorithm == sluice.Concurrency {
+		if !m.Flight {
+			return
+		}
+		t.Cost, t.MaxDelay = 1, 0 // a request is one, whatever it costs, and there is no place to wait for
 	}
 	m.Takes = append(m.Takes, t)
 	m.Rules = append(m.Rules, f.rule)

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 )
@@ -23,8 +24,9 @@ func (w Warning) String() string {
 
 // warner collects warnings about a set.
 type warner struct {
-	set *Set
-	all []Warning
+	set          *Set
+	all          []Warning
+	warnedFlight bool
 }
 
 func (w *warner) warn(at Position, rule, format string, args ...any) {
@@ -45,6 +47,7 @@ func (s *Set) Warnings() []Warning {
 	w.shadowedLimits()
 	w.addresses()
 	w.unusedAttributes()
+	w.loads()
 	w.all = append(w.all, domainWarnings(&s.cfg, s.domains)...)
 	slices.SortStableFunc(w.all, func(a, b Warning) int {
 		if a.At.File != b.At.File {
@@ -138,10 +141,15 @@ func (w *warner) limits(it *item) {
 			}
 			capacity := cmp.Or(l.Limit.Burst, l.Limit.Count) + l.Limit.Over
 			switch cost := &r.Cost; {
+			case l.Limit.Algorithm == sluice.Concurrency: // a request is one in flight, whatever it costs
 			case cost.Fixed > capacity && (cost.Max == 0 || cost.Max > capacity):
 				w.warn(l.At, r.Name, "never allows anything%s: a request costs %d and %d can be spent at once", what, cost.Fixed, capacity)
 			case cost.From != nil && cost.Max > capacity:
 				w.warn(l.At, r.Name, "a request may cost up to %d (cost: max) and only %d can be spent at once%s: dearer ones are never allowed", cost.Max, capacity, what)
+			}
+			if l.Limit.Algorithm == sluice.Concurrency {
+				w.flight(r, l, what)
+				continue
 			}
 			w.tooShort(r, l, what)
 			if l.Note != "" {
@@ -160,6 +168,18 @@ func (w *warner) limits(it *item) {
 	}
 	for i := range r.Overrides {
 		each(fmt.Sprintf(" for %s", strings.Join(r.Overrides[i].Key, ", ")), r.Overrides[i].Limits)
+	}
+}
+
+// flight warns of limits on what is in flight that do not do what one may think.
+func (w *warner) flight(r *Rule, l *Limit, what string) {
+	if !w.warnedFlight {
+		w.warnedFlight = true
+		w.warn(l.At, r.Name, "concurrent applies where the end of a request is seen: in middleware and the gateway. "+
+			"Forward auth, the check API, RESP and Envoy's protocol leave it out")
+	}
+	if l.Limit.Window < time.Second {
+		w.warn(l.At, r.Name, "lease: a pause of %v%s frees what is still in flight: use 10s or more", l.Limit.Window, what)
 	}
 }
 

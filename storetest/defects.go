@@ -141,7 +141,7 @@ func windowKeysExpire(o *opener) error { return forgets(o) }
 func mennanovOverflow(o *opener) error {
 	for _, a := range algorithms {
 		for _, limit := range []int64{200_000, 10_000_000, 1<<32 - 1} {
-			if a.name == "sliding_log" {
+			if a.name == "sliding_log" || a.name == "concurrency" {
 				limit = 10_000 // all it holds
 			}
 			p := o.probe()

@@ -52,13 +52,14 @@ func pick[T any](g *generator, from ...T) T { return from[g.draw(len(from))] }
 
 func (g *generator) rule(name string) *sluice.Rule {
 	r := sluice.Rule{Name: name, Limit: g.limit(), Shadow: g.oneIn(6), ChargeDenied: g.oneIn(5)}
+	r.ChargeDenied = r.ChargeDenied && r.Limit.Algorithm != sluice.Concurrency
 	return sluice.Must(sluice.NewRule(r))
 }
 
 func (g *generator) limit() sluice.Limit {
 	l := sluice.Limit{
 		Algorithm: pick(g, sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue, sluice.FixedWindow,
-			sluice.SlidingLog, sluice.SlidingCounter),
+			sluice.SlidingLog, sluice.SlidingCounter, sluice.Concurrency),
 		Count:  pick(g, 1, 2, 3, 5, 7, 10, int64(1+g.draw(30))),
 		Window: pick(g, windows...),
 	}
@@ -186,7 +187,7 @@ func (g *generator) change() {
 	}
 	g.rules[i] = changed
 	g.limits[changed.Name+" "+kindOf(&changed.Limit)] = &changed.Limit
-	if changed.Limit.Algorithm == sluice.SlidingLog { // to settle under the old numbers would be to grow again
+	if remembersAll(&changed.Limit) { // to settle under the old numbers would be to grow again
 		g.labels = slices.DeleteFunc(g.labels, func(l labelled) bool { return l.rule.Name == changed.Name })
 	}
 }
@@ -206,7 +207,7 @@ func (g *generator) certain(changed *sluice.Rule) bool {
 		return false
 	case kindOf(l) == "bucket":
 		return exact(l) && exact(old)
-	case l.Algorithm == sluice.SlidingLog && l.Window > old.Window, l.SubWindows > 1 && l.Window != old.Window:
+	case remembersAll(l) && l.Window > old.Window, l.SubWindows > 1 && l.Window != old.Window:
 		return false
 	}
 	// Stores may tell limits apart by a fingerprint of 8 bits.
@@ -217,6 +218,11 @@ func (g *generator) certain(changed *sluice.Rule) bool {
 var windows = []time.Duration{
 	time.Millisecond, 7 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second,
 	time.Minute, 25 * time.Minute,
+}
+
+// remembersAll tells that a limit keeps each take.
+func remembersAll(l *sluice.Limit) bool {
+	return l.Algorithm == sluice.SlidingLog || l.Algorithm == sluice.Concurrency
 }
 
 // records tells that a rule is a log that records refused requests too.

@@ -53,6 +53,8 @@ func newMeter(l *sluice.Limit) meter {
 		return &windowMeter{}
 	case sluice.SlidingLog:
 		return &logMeter{}
+	case sluice.Concurrency:
+		return &slotMeter{}
 	case sluice.SlidingCounter:
 		if l.SubWindows > 1 {
 			return &subWindowMeter{counts: map[int64]int64{}}

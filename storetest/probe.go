@@ -141,6 +141,9 @@ var algorithms = []algorithm{
 		return l.With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)
 	}, boundaryHolds},
 	{"sliding_log", with(sluice.SlidingLog), logHolds},
+	{"concurrency", func(l sluice.Limit) sluice.Limit { // of which nobody releases any
+		return l.With(sluice.Concurrency).WithLease(min(l.Window, 24*time.Hour))
+	}, logHolds},
 	{"sliding_counter", with(sluice.SlidingCounter), counterHolds},
 	{"sliding_counter_subwindows", func(l sluice.Limit) sluice.Limit {
 		l.SubWindows = 5

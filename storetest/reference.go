@@ -209,6 +209,10 @@ func (r *Reference) commit(t *sluice.Take, d sluice.Decision, veto bool, now int
 		}
 		return d
 	case t.At != 0:
+		if slots, ok := m.(*slotMeter); ok && t.Cost > 0 {
+			d = r.renew(slots, t, now)
+			break
+		}
 		given := m.adjust(l, now, t.At, t.Cost)
 		d = sluice.Decision{Allowed: true, Granted: given, At: t.At}
 	case !d.Allowed && !t.Rule.ChargeDenied:

@@ -118,6 +118,7 @@ func checks() []check {
 			all = append(all, check{"Linearizable/" + a.name, linearizable(a), need{exact: true, clock: a.name == "token_bucket"}})
 		}
 	}
+	all = append(all, slotsChecks()...)
 	for _, d := range peerDefects {
 		all = append(all, check{"PeerDefects/" + d.name, d.run, need{clock: true}})
 	}
@@ -137,7 +138,7 @@ func transcriptChecks() []check {
 	for _, e := range entries {
 		file := path.Join("testdata", e.Name())
 		name := strings.TrimSuffix(e.Name(), ".txt")
-		needs := need{clock: true, keys: name == "blocks" || name == "give_back" || name == "ids", ids: name == "ids"}
+		needs := need{clock: true, keys: name == "blocks" || name == "concurrency" || name == "give_back" || name == "ids", ids: name == "ids"}
 		all = append(all, check{"Transcripts/" + name, func(o *opener) error { return runTranscript(o, file) }, needs})
 	}
 	return all

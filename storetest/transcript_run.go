@@ -157,6 +157,10 @@ func (w *teller) apply(calls []call) ([]string, error) {
 			takes[i].At, takes[i].Cost = out[i].At, out[i].Granted
 			w.taken[c.label] = takes[i]
 			takes[i].Cost = c.take.Cost
+		} else if c.verb == "settle" && out[i].At != takes[i].At { // a slot was renewed
+			renewed := w.taken[c.label]
+			renewed.At = out[i].At
+			w.taken[c.label] = renewed
 		}
 		lines = append(lines, tell(&calls[i], takes[i].Cost, &out[i]))
 	}
@@ -187,7 +191,7 @@ func tell(c *call, cost int64, d *sluice.Decision) string {
 	switch {
 	case c.verb == "giveback":
 		fmt.Fprintf(&b, "back %d", -d.Granted)
-	case c.verb == "settle":
+	case c.verb == "settle" && d.Allowed:
 		fmt.Fprintf(&b, "charged %d", d.Granted)
 	case d.Allowed:
 		b.WriteString("allow")

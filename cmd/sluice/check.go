@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/internal/authn"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
@@ -64,6 +65,8 @@ type checkReport struct {
 	Files []string `json:"files"`
 	// Configurations are those of the files that sluice serve is configured by.
 	Configurations []string `json:"configurations,omitempty"`
+	// Accounts are those of the files that list API keys or users.
+	Accounts []string `json:"accounts,omitempty"`
 
 	Digest   string          `json:"digest,omitempty"`
 	Rules    []ruleSummary   `json:"rules"`
@@ -112,6 +115,7 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 			}
 		}
 	}
+	sources = slices.DeleteFunc(sources, func(s rulefile.Source) bool { return authn.Looks(s.Data) }) // nobody is to see what is in them
 	addTexts(report.Findings, sources)
 	report.OK = len(report.Findings) == 0
 	return report, nil
@@ -124,7 +128,12 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 	var found []error
 	for _, s := range sources {
 		if !config.Looks(s.Data) {
-			paths = append(paths, s.Name)
+			if authn.Looks(s.Data) {
+				r.Accounts = append(r.Accounts, s.Name)
+				found = append(found, authn.Check(s.Name, s.Data))
+			} else {
+				paths = append(paths, s.Name)
+			}
 			continue
 		}
 		r.Configurations = append(r.Configurations, s.Name)
@@ -132,6 +141,9 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 		if err != nil {
 			found = append(found, err)
 			continue
+		}
+		if _, err := newAuthentication(&cfg.Authentication); err != nil {
+			found = append(found, inFile(s.Name, err)...)
 		}
 		paths = append(paths, cfg.Rules.Paths...)
 		o.MergeDomains = o.MergeDomains || cfg.Rules.MergeDomains
@@ -142,12 +154,23 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 	}
 	loaded, err := rulefile.Load(o, paths...)
 	if loaded != nil {
-		r.Files = slices.Clone(r.Configurations)
+		r.Files = slices.Concat(r.Configurations, r.Accounts)
 		for _, s := range loaded.Sources {
 			r.Files = append(r.Files, s.Name)
 		}
 	}
 	return loaded, errors.Join(append(found, err)...)
+}
+
+// inFile gives errors that have no place the file that they are about.
+func inFile(name string, err error) (all []error) {
+	for _, e := range leaves(err) {
+		if found, _ := faults(e); len(found) == 0 {
+			e = &rules.Error{At: rules.Position{File: name}, Msg: e.Error()}
+		}
+		all = append(all, e)
+	}
+	return all
 }
 
 // warn adds what is legal and probably not meant.
@@ -256,7 +279,10 @@ func (r *checkReport) contents() string {
 	if n := len(r.Configurations); n > 0 {
 		parts = append(parts, count(n, "configuration"))
 	}
-	if len(r.Rules) > 0 || len(r.Domains) == 0 && len(r.Configurations) == 0 {
+	if n := len(r.Accounts); n > 0 {
+		parts = append(parts, count(n, "file")+" of accounts")
+	}
+	if len(r.Rules) > 0 || len(r.Domains) == 0 && len(r.Configurations) == 0 && len(r.Accounts) == 0 {
 		parts = append(parts, count(len(r.Rules), "rule"))
 	}
 	for _, d := range r.Domains {

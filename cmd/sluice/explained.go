@@ -19,6 +19,7 @@ func writeExplained(w io.Writer, x *explain.Answer) error {
 		verdict = s.red(x.Verdict)
 	}
 	fmt.Fprintf(&b, "%s\n%s: %s\n", s.bold(printable(x.Request)), verdict, printable(x.Why))
+	writeLoad(&b, s, x.Load)
 	for i := range x.Rules {
 		writeRule(&b, s, &x.Rules[i])
 	}
@@ -32,6 +33,25 @@ func writeExplained(w io.Writer, x *explain.Answer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeLoad says what becomes of the request when not all can be served.
+func writeLoad(b *strings.Builder, s style, l *explain.Load) {
+	if l == nil {
+		return
+	}
+	at := ""
+	if l.File != "" {
+		at = s.faint(fmt.Sprintf("  %s:%d", printable(l.File), l.Line))
+	}
+	gate := "is never turned away for overload"
+	if l.Gate != "" {
+		gate = fmt.Sprintf("gate %s, %d to %d in flight", printable(l.Gate), l.Min, l.Max)
+	}
+	if l.Shadow {
+		gate += ", which only reports"
+	}
+	fmt.Fprintf(b, "priority %s, %s%s\n", l.Priority, gate, at)
 }
 
 func writeRule(b *strings.Builder, s style, r *explain.Rule) {

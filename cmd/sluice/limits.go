@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -172,6 +173,8 @@ func generosity(list []rules.Limit) float64 {
 			return math.Inf(1)
 		case l.Never:
 			return 0
+		case l.Limit.Algorithm == sluice.Concurrency:
+			most = max(most, float64(l.Limit.Count))
 		case l.Limit.Window > 0:
 			most = max(most, l.Limit.Rate())
 		}

@@ -54,6 +54,13 @@ func TestLiveAdvice(t *testing.T) {
 		{"top --watch --interval 1ns", "at least 100ms"},
 		{"watch --interval 1ns", "at least 100ms"},
 		{"watch -n -1", "how many intervals"},
+		{"queue list -n 0", "write 1 to 1000"},
+		{"queue status", "say which: the id is in the status URL"},
+		{"queue cancel a b", "say which: the id"},
+		{"queue replay", "say which: an id as sluice queue dead lists them, or --all"},
+		{"queue replay --all x", "or --all"},
+		{"queue list --admin " + nobody, "start one with: sluice serve"},
+		{"queue replay --all --admin " + nobody, "start one with: sluice serve"},
 		{"explain --live --rules . /", "leave out --rules and --snapshot"},
 	} {
 		code, out, stderr := sluiceRun(t, words(t, test.args)...)

@@ -38,6 +38,7 @@ const rootExample = `  sluice demo                                          # a 
   sluice check rules/                                  # are the rules sound?
   sluice test rules/                                   # do they limit what they should?
   sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
+  sluice simulate --rules rules/ access.log             # whom would they have denied?
   sluice limits --html rules/ >limits.html             # for the developers who use your API
   sluice top                                           # whom does the running service limit?`
 
@@ -58,12 +59,14 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Rules:", []*cobra.Command{
-			checkCommand(), testCommand(), explainCommand(), limitsCommand(), fmtCommand(), schemaCommand(),
+			checkCommand(), testCommand(), explainCommand(), simulateCommand(), limitsCommand(), fmtCommand(), schemaCommand(),
 		}},
-		{"The service:", []*cobra.Command{serveCommand(), benchCommand(), ratelimitCommand(), demoCommand()}},
+		{"The service:", []*cobra.Command{
+			serveCommand(), benchCommand(), ratelimitCommand(), demoCommand(), apikeyCommand(), passwordCommand(),
+		}},
 		{"Ask a running service:", []*cobra.Command{
 			statusCommand(), topCommand(), watchCommand(), takeCommand(), peekCommand(), resetCommand(), blockCommand(),
-			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(),
+			unblockCommand(), suspendCommand(), resumeCommand(), reloadCommand(), queueCommand(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -18,6 +18,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/metrics"
+	"github.com/sluiceproject/sluice/internal/queue"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/internal/telemetry"
@@ -65,8 +66,11 @@ type service struct {
 	sent    *telemetry.Metrics // nil: none are sent
 	rules   func() *rules.Set
 	watcher *rulefile.Watcher // nil: the rules are built in
+	queue   *queue.Queue      // nil: there is none
 	metrics *metrics.Metrics
 	server  *server.Server
+	authn   *authentication             // nil: there is no gateway
+	gateway *gated                      // nil: there is none
 	secret  []byte                      // of reservations; nil: a random one
 	servers func() int                  // of the store; nil: it has none
 	answers func(context.Context) error // asks the store; nil: it is in memory
@@ -88,6 +92,10 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return err
 	}
 	defer s.store.close()
+	if err := s.openQueue(s.deliverer()); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	defer s.closeQueue()
 	s.metrics = s.newMetrics()
 	if err := s.openTelemetry(); err != nil {
 		return err
@@ -107,6 +115,10 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := s.listenRESP(&listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	if err := s.listenGateway(&listeners); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	defer s.gateway.close()
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -124,8 +136,11 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	}
 	running.Go(func() { s.onHangup(background) })
 	running.Go(func() { s.store.run(background) })
+	running.Go(func() { s.gateway.run(background) })
+	running.Go(func() { s.authn.run(background, s.log) })
+	running.Go(func() { s.runQueue(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
-		"store", s.cfg.Store.Kind)
+		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
 	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
 		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
 	}
@@ -152,6 +167,8 @@ func (s *service) onHangup(ctx context.Context) {
 			return
 		case <-hangup:
 			s.server.Reload()
+			s.authn.reload(s.log)
+			s.gateway.reopen(s.log)
 		}
 	}
 }

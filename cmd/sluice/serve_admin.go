@@ -49,6 +49,7 @@ func (s *service) adminConfig() (admin.Config, error) {
 	cfg := admin.Config{
 		Limiter: s.limiter, Rules: s.rules, Level: s.level, Log: s.log, Digest: s.digest, Status: s.status,
 		Attempts: attempts, Hosts: s.cfg.Admin.Hosts, Ending: s.ending, Keyed: s.keyedRules(),
+		Queue: s.adminQueue(),
 	}
 	if s.watcher != nil {
 		cfg.Reload = s.reload
@@ -104,6 +105,7 @@ func (s *service) digest() string {
 func (s *service) reload() (digest string, changed bool, err error) {
 	before := s.digest()
 	s.server.Reload()
+	s.authn.reload(s.log)
 	err = s.watcher.Reload()
 	return s.digest(), s.digest() != before, err
 }
@@ -114,7 +116,7 @@ func (s *service) status(ctx context.Context) admin.Status {
 		Version: version(), Store: s.storeStatus(ctx), Listeners: map[string]string{},
 		Rules: admin.RulesStatus{Digest: s.digest(), LoadedAt: s.started.UTC()},
 	}
-	for name, in := range map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin", "resp": respName} {
+	for name, in := range map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin", "resp": respName, "gateway": gatewayName} {
 		if addr := s.server.Addr(in); addr != nil {
 			out.Listeners[name] = addr.String()
 		}

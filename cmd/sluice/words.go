@@ -33,6 +33,8 @@ func limitInWords(l sluice.Limit) string {
 		burst = n
 	}
 	switch l.Algorithm {
+	case sluice.Concurrency:
+		return n + " at the same time"
 	case sluice.LeakyQueue:
 		return fmt.Sprintf("%s per %s, up to %s wait for their turn", n, unit, burst)
 	case sluice.SlidingLog, sluice.SlidingCounter:

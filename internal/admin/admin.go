@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ type Config struct {
 	// Metrics answers /metrics. Nil: there are none.
 	Metrics       http.Handler
 	MetricsPublic bool // no token is needed for them
+
+	// Queue has what is kept for later. Nil: nothing is.
+	Queue *Queue
 
 	// Token is asked with each request. Nil: no token is needed, so that the listener must be out of strangers' reach.
 	Token *Token
@@ -99,6 +103,7 @@ func New(cfg Config) http.Handler {
 		"/metrics":      get(a.metrics),
 		"/openapi.yaml": get(a.openAPI),
 	}
+	maps.Copy(a.routes, a.queueRoutes())
 	return a
 }
 

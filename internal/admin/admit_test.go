@@ -48,6 +48,10 @@ var everything = []struct{ method, path, body string }{
 	{"POST", "/v1/resume", `{"rules":["user"]}`},
 	{"GET", "/v1/top", ""},
 	{"GET", "/v1/keys", ""},
+	{"GET", "/v1/queue", ""},
+	{"GET", "/v1/queue/item?id=x", ""},
+	{"POST", "/v1/queue/cancel", `{"id":"x"}`},
+	{"POST", "/v1/queue/replay", `{"id":"x"}`},
 	{"POST", "/v1/reload", `{}`},
 	{"PUT", "/v1/log-level", `{"level":"info"}`},
 	{"GET", "/v1/watch?interval=x", ""}, // which answers at once

@@ -104,7 +104,7 @@ func (s *selector) ofRequest(set *rules.Set) ([]sluice.Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	var m rules.Matched
+	m := rules.Matched{Flight: true}
 	if err := set.Match(httplimit.RequestOf(sent, set), &m); err != nil {
 		return nil, problemf(http.StatusBadRequest, "request: %s", strings.TrimPrefix(err.Error(), "rules: "))
 	}

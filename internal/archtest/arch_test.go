@@ -52,9 +52,12 @@ var mayImport = map[string][]string{
 	"internal/strictyaml": {"internal/spell"},
 	"rulefile":            {".", "rules", "internal/spell", "internal/strictyaml"},
 
+	// Whom to turn away when not all can be served.
+	"internal/overload": {},
+
 	// Edges. They are handed a limiter and never learn what store it uses.
 	"internal/shaper": {},
-	"httplimit":       {".", "rules", "internal/key", "internal/shaper"},
+	"httplimit":       {".", "rules", "internal/key", "internal/overload", "internal/shaper"},
 	"grpclimit":       {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
@@ -64,18 +67,24 @@ var mayImport = map[string][]string{
 	"internal/rlstest":  {},
 	"internal/certtest": {},
 	"internal/server":   {},
-	"internal/config":   {"rules", "internal/strictyaml"},
+	"internal/config":   {".", "rules", "internal/strictyaml"},
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/topkeys"},
+
+	// Who requests are from.
+	"internal/authn": {".", "rules", "internal/key", "internal/spell", "internal/strictyaml"},
 
 	// What the service tells of itself.
 	"internal/logging":   {".", "rules"},
 	"internal/telemetry": {".", "internal/rls"},
 	"internal/otlptest":  {},
+	"internal/accesslog": {},
 
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
 	"internal/authtest":    {},
+	// The gateway: a proxy that applies rules.
+	"internal/gateway": {".", "rules", "httplimit", "internal/authn", "internal/queue"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"internal/adminclient": {},
 
@@ -90,11 +99,19 @@ var mayImport = map[string][]string{
 	// Tests that users write for their rules.
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
+	// Rules beside the traffic that there was.
+	"internal/traffic": {".", "rules", "memstore", "internal/accesslog"},
+
 	// What is left of the limits that rules have for a request.
 	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
 
 	// The service: for operators.
 	"internal/admin": {".", "rules", "httplimit", "internal/explain", "internal/key", "internal/ruletest"},
+
+	// The gateway: servers that requests are forwarded to.
+	"internal/upstream": {},
+	// Requests that are kept for later.
+	"internal/queue": {},
 
 	// Programs.
 	"cmd/sluice":         {anything},
@@ -174,8 +191,13 @@ var neverReach = map[string][]ban{
 		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
 		{path: "./grpclimit", why: "edges do not know each other"},
 	}),
+	"internal/overload": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
+	}),
+	"internal/gateway": slices.Concat(stores, suite, []ban{
+		{path: "github.com/prometheus", why: "who uses it counts"},
+		{path: "google.golang.org/grpc", why: "to it a call is a request like any other"},
 	}),
 	"internal/xdsrules":   slices.Concat(stores, suite, edges),
 	"internal/envoystats": slices.Concat(stores, suite, edges, ruleSets),
@@ -191,14 +213,24 @@ var neverReach = map[string][]ban{
 	"internal/topkeys":  slices.Concat(protocols, weight),
 	"internal/resp":     slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 
+	"internal/authn": slices.Concat(stores, suite, edges, []ban{
+		{path: "google.golang.org/grpc", why: "it looks at requests over HTTP"},
+		{path: "github.com/prometheus", why: "who uses it counts"},
+	}),
 	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/telemetry": slices.Concat(stores, suite, edges),
+	"internal/accesslog": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/queue":     slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/admin": slices.Concat(suite, []ban{
+		{path: "./internal/queue", why: "it is handed what it asks a queue; who uses it need not link NATS"},
 		{path: "./...store", why: "operators look at whatever store there is", direct: true},
 		{path: "./internal/rls", why: "edges do not know each other"},
 		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},
 	}),
 	"internal/adminclient": slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/upstream": slices.Concat(stores, suite, edges, ruleSets, weight, []ban{
+		{path: "google.golang.org/grpc", why: "gRPC is HTTP/2 with trailers here; nothing needs to know its messages"},
+	}),
 }
 
 // tables is where the messages send the reader.
@@ -386,7 +418,7 @@ func TestLayers(t *testing.T) {
 // load asks the go command for the module's packages and all they depend on.
 func load(t *testing.T, system string) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Deps,Error", "./...")
+	cmd := exec.Command("go", "list", "-race=false", "-e", "-deps", "-json=ImportPath,Imports,Deps,Error", "./...")
 	cmd.Dir = root(t)
 	cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
 	var stderr bytes.Buffer

@@ -19,7 +19,10 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkTLS("listeners.admin.tls", &c.Admin.TLS, at)
 	d.checkAdmin(at)
 	d.checkRESP(at)
-	if c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off {
+	d.checkGateway(at)
+	d.checkQueue(at)
+	d.checkAuthentication(at)
+	if c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off && c.Gateway.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}
 	switch {

@@ -19,15 +19,19 @@ type Config struct {
 	HTTP    HTTP
 	Admin   Admin
 	RESP    RESP
+	Gateway Gateway
 	Drain   Drain
 	Store   Store
 	Rules   Rules
 	RLS     RLS
 	Auth    Auth
 	Check   Check
+	Queue   Queue
 	Metrics Metrics
 	Logging Logging
 	Tracing Tracing
+
+	Authentication Authentication
 }
 
 // Off in place of an address is no listener.
@@ -240,11 +244,15 @@ func (c *Config) resolve(directory string) {
 		&c.RESP.TLS.Cert, &c.RESP.TLS.Key, &c.RESP.TLS.ClientCA, &c.RESP.PasswordFile,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
 		&c.Check.SecretFile,
+		&c.Queue.Directory, &c.Queue.CredentialsFile, &c.Queue.TLS.CA, &c.Queue.TLS.Cert, &c.Queue.TLS.Key, &c.Queue.KeyFile,
 		&c.Logging.SecretFile,
 	}
 	for _, to := range []*Collector{&c.Tracing.Collector, &c.Metrics.OTLP.Collector} {
 		paths = append(paths, &to.HeadersFile, &to.TLS.CA, &to.TLS.Cert, &to.TLS.Key)
 	}
+	paths = append(paths, c.Gateway.files()...)
+	paths = append(paths, c.Gateway.certificateFiles()...)
+	paths = append(paths, c.Authentication.files()...)
 	for i := range c.Rules.Paths {
 		paths = append(paths, &c.Rules.Paths[i])
 	}

@@ -47,6 +47,14 @@ listeners:
     address: ":6380"
     tls: {cert: d.crt, key: d.key, client_ca: e.crt}
     max_connections: 13
+  gateway:
+    address: ":8000"
+    tls: {cert: g.crt, key: g.key, client_ca: ga.crt}
+    certificates: [{cert: g2.crt, key: /g2.key}]
+    acme: {domains: [api.example.com], email: ops@example.com, directory: "https://acme.example.com/dir", ca: aca, cache: acache, http: ":80"}
+    max_connections: 14
+    max_header_size: 32KiB
+    max_streams: 15
   drain: {wait: 5s, timeout: 6s}
 store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms}
 rules: {paths: [a, /b], merge_domains: true, charge_denied: true}
@@ -72,7 +80,32 @@ logging: {level: debug, format: json, denials: off, denials_per_second: 7, keys:
 tracing: {endpoint: "https://collector:4317", headers_file: h, sample: 0.25, tls: {ca: ca, cert: /c, key: k}}
 admin: {token_file: t, hosts: [ops.example.com]}
 resp: {password_file: respw, on_failure: open}
+queue:
+  directory: kept
+  name: q
+  key_file: qk
+  max_size: 2GiB
+  max_count: 14
+  max_item_size: 2MiB
+  max_results: 3MiB
+  keep_dead: 0s
+  workers: 15
+  timeout: 9s
+` + gatewayAll + authenticationAll
+
+// outside has the settings that go with a queue outside only.
+const outside = `
+queue: {url: "tls://a:4222,tls://b:4222", credentials_file: c, tls: {ca: /a, cert: b, key: d}}
 `
+
+func TestQueueOutside(t *testing.T) {
+	c, err := config.Parse("f", []byte(outside), noEnv)
+	want := config.Default().Queue
+	want.URL, want.CredentialsFile, want.TLS = "tls://a:4222,tls://b:4222", "c", config.StoreTLS{CA: "/a", Cert: "b", Key: "d"}
+	if got, want := dump(t, c.Queue), dump(t, want); err != nil || got != want {
+		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+}
 
 // redis has the settings that go with Redis only.
 const redis = `
@@ -122,6 +155,7 @@ func TestAllSettings(t *testing.T) {
 			Address: ":6380", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 13,
 			PasswordFile: in("respw"), OnFailure: "open",
 		},
+		Gateway: gatewayWanted(in), Authentication: authenticationWanted(in),
 		Drain: config.Drain{Wait: 5 * time.Second, Timeout: 6 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "x:", Bytes: 2 << 30, Snapshot: in("state"),
@@ -134,7 +168,11 @@ func TestAllSettings(t *testing.T) {
 			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
 		},
 		Check: config.Check{SecretFile: in("s")},
-		Auth:  config.Auth{MaxWait: 3 * time.Second},
+		Queue: config.Queue{
+			Directory: in("kept"), Name: "q", KeyFile: in("qk"), MaxBytes: 2 << 30, MaxCount: 14, MaxItem: 2 << 20, MaxResults: 3 << 20,
+			Workers: 15, Timeout: 9 * time.Second,
+		},
+		Auth: config.Auth{MaxWait: 3 * time.Second},
 		Metrics: config.Metrics{
 			Enabled: true, OnHTTP: true, Public: true,
 			OTLP: config.OTLPMetrics{Interval: 10 * time.Second, Collector: config.Collector{
@@ -153,7 +191,7 @@ func TestAllSettings(t *testing.T) {
 	}
 	for _, s := range config.Settings() {
 		last := s.Name[strings.LastIndex(s.Name, ".")+1:]
-		if !strings.Contains(all+redis, last+":") && s.Name != "store.servers" {
+		if !strings.Contains(all+redis+outside, last+":") && s.Name != "store.servers" {
 			t.Errorf("%s is not in the file with all settings", s.Name)
 		}
 	}
@@ -179,6 +217,14 @@ func TestDefault(t *testing.T) {
 		HTTP:  config.HTTP{Address: "127.0.0.1:8080", MaxConnections: 10000},
 		Admin: config.Admin{Address: "127.0.0.1:6070", MaxConnections: 100},
 		RESP:  config.RESP{Address: "off", MaxConnections: 10000, OnFailure: "local"},
+		Gateway: config.Gateway{
+			Address: "off", MaxConnections: 10000, MaxHeaderBytes: 64 << 10, MaxStreams: 250, ACME: config.ACME{Cache: "acme", HTTP: "off"},
+			AccessLog: config.AccessLog{Format: "json"},
+		},
+		Authentication: config.Authentication{
+			APIKeys: config.APIKeys{Header: "X-Api-Key"}, Basic: config.Basic{Realm: "Sluice"}, WrongAttempts: "10/min",
+			JWT: config.JWT{JWKSRefresh: 5 * time.Minute, Leeway: 30 * time.Second, UserClaim: "sub", PlanClaim: "plan", Forward: true},
+		},
 		Drain: config.Drain{Timeout: 20 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:", Bytes: 256 << 20, Budget: 10 * time.Millisecond,
@@ -187,7 +233,11 @@ func TestDefault(t *testing.T) {
 			MaxDescriptors: 32, MaxEntries: 16, MaxBytes: 1024,
 			Headers: config.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
-		Auth:    config.Auth{MaxWait: time.Second},
+		Auth: config.Auth{MaxWait: time.Second},
+		Queue: config.Queue{
+			Name: "sluice", MaxBytes: 1 << 30, MaxCount: 100_000, MaxItem: 1 << 20, MaxResults: 256 << 20, KeepDead: 168 * time.Hour,
+			Workers: 16, Timeout: time.Minute,
+		},
 		Metrics: config.Metrics{Enabled: true, OTLP: config.OTLPMetrics{Interval: time.Minute}},
 		Logging: config.Logging{Level: "info", Format: "text", Denials: "sampled", DenialsPerSecond: 5, Keys: "masked"},
 		Tracing: config.Tracing{Sample: 0.01},
@@ -227,6 +277,11 @@ func TestFaults(t *testing.T) {
 		{"key without certificate", "listeners: {grpc: {tls: {key: k}}}", `f:1:25: listeners.grpc.tls: TLS needs both a certificate and its key: set cert and key`},
 		{"redis without url", "store: {kind: redis}", `f:1:15: store.kind: redis needs a url: write url: redis://localhost:6379 below it`},
 		{"url without redis", "store: {url: 'redis://h'}", `f:1:14: store.url: is for kind: redis, and this is memory: remove it, or change kind`},
+		{"a queue nowhere", "queue: {workers: 3}", `f:1:8: queue: say where it is: directory: /var/lib/sluice/queue, or url: nats://host:4222`},
+		{"a queue twice", "queue: {directory: d, url: 'nats://h'}", `f:1:8: queue: it is either in a directory or at a url: remove one of them`},
+		{"a queue's url", "queue: {url: 'http://h'}", `f:1:14: queue.url: write a URL that begins with nats://, or tls:// for TLS`},
+		{"a queue's credentials", "queue: {directory: d, credentials_file: c}", `f:1:41: queue.credentials_file: is for servers outside: remove it, or set url instead of directory`},
+		{"a queue's key", "queue: {url: 'nats://h', tls: {cert: c}}", `f:1:31: queue.tls: a certificate and its key go together: set cert and key, or neither`},
 		{"TLS for memory", "store: {tls: {ca: c}}", `f:1:14: store.tls: a store in memory has no servers: remove it, or change kind`},
 		{"half of a pair", "store: {kind: memcached, tls: {cert: c}}", `f:1:31: store.tls: a certificate and its key go together: set cert and key, or neither`},
 		{"TLS without TLS", "store: {kind: redis, url: 'redis://h', tls: {ca: c}}", `f:1:45: store.tls: the url is without TLS: let it begin with rediss://`},
@@ -245,7 +300,7 @@ func TestFaults(t *testing.T) {
 		{"collector without TLS", "tracing: {endpoint: 'http://h', tls: {ca: c}}", `f:1:38: tracing.tls: the endpoint is without TLS: let it begin with https://`},
 		{"no collector of metrics", "metrics: {otlp: {interval: 1s}}", `f:1:17: metrics.otlp: there is no endpoint: write endpoint: http://localhost:4317, or remove it`},
 		{"no such variable", "store: {kind: redis, url: 'redis://${NOBODY}@h'}", `f:1:27: store.url: there is no environment variable "NOBODY": set it, or write $$ for a $`},
-		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, check, listeners, logging, metrics, resp, rls, rules, store or tracing`},
+		{"no variables in keys", "${SECTION}: {}", `f:1:1: there is no key "${SECTION}": use admin, auth, authentication, check, gateway, listeners, logging, metrics, queue, resp, rls, rules, store or tracing`},
 		{"metrics that are off", "metrics: {enabled: false, on_http: true}", `f:1:36: metrics.on_http: metrics are switched off: remove it, or enabled: false`},
 		{"metrics on no listener", "metrics: {on_http: true}\nlisteners: {http: {address: off}}", `f:1:20: metrics.on_http: listeners.http is off: give it an address, or remove on_http`},
 		{"several", "rls: {shadow: 1, quota: 2}\nlogging: {level: x}", `f:1:15: rls.shadow: is 1: write true or false

@@ -18,6 +18,9 @@ type decoder struct {
 	to   *Config
 	env  func(string) (string, bool)
 	name string // of the setting that is read
+
+	expanded   bool               // what is read has its variables already
+	routeNodes []*strictyaml.Node // of the routes that were read
 }
 
 // section is where settings stand.
@@ -28,19 +31,25 @@ type section struct {
 
 // tree has the settings by their names.
 var tree = func() *section {
-	top := &section{below: map[string]*section{}}
+	top := newSection()
 	for i := range settings {
-		at := top
-		for name := range strings.SplitSeq(settings[i].Name, ".") {
-			if at.below[name] == nil {
-				at.below[name] = &section{below: map[string]*section{}}
-			}
-			at = at.below[name]
-		}
-		at.read = settings[i].read
+		top.add(settings[i].Name, settings[i].read)
 	}
 	return top
 }()
+
+func newSection() *section { return &section{below: map[string]*section{}} }
+
+// add enters a setting below the sections of its name.
+func (s *section) add(name string, read reader) {
+	for part := range strings.SplitSeq(name, ".") {
+		if s.below[part] == nil {
+			s.below[part] = newSection()
+		}
+		s = s.below[part]
+	}
+	s.read = read
+}
 
 // section reads a mapping of settings and further sections.
 func (d *decoder) section(n *strictyaml.Node, s *section, what string) {
@@ -85,6 +94,9 @@ var variable = regexp.MustCompile(`\$(\$|\{[^}]*\})`)
 
 // expand puts environment variables into the texts of a value: ${NAME}. $$ is a $. It returns nil if one is missing.
 func (d *decoder) expand(n *strictyaml.Node) *strictyaml.Node {
+	if d.expanded {
+		return n
+	}
 	c := *n
 	sound := true
 	switch n.Kind {

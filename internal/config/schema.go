@@ -12,16 +12,7 @@ func Schema() ([]byte, error) {
 	top["$schema"] = "http://json-schema.org/draft-07/schema#"
 	top["title"] = "Configuration of sluice serve"
 	for _, s := range settings {
-		at := top
-		names := strings.Split(s.Name, ".")
-		for _, name := range names[:len(names)-1] {
-			below := at["properties"].(map[string]any)
-			if below[name] == nil {
-				below[name] = object()
-			}
-			at = below[name].(map[string]any)
-		}
-		at["properties"].(map[string]any)[names[len(names)-1]] = s.schema()
+		put(top, s.Name, s.schema())
 	}
 	b, err := json.MarshalIndent(top, "", "  ")
 	return append(b, '\n'), err
@@ -29,6 +20,19 @@ func Schema() ([]byte, error) {
 
 func object() map[string]any {
 	return map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
+}
+
+// put enters the schema of a value below the sections of its name.
+func put(at map[string]any, name string, schema map[string]any) {
+	names := strings.Split(name, ".")
+	for _, name := range names[:len(names)-1] {
+		below := at["properties"].(map[string]any)
+		if below[name] == nil {
+			below[name] = object()
+		}
+		at = below[name].(map[string]any)
+	}
+	at["properties"].(map[string]any)[names[len(names)-1]] = schema
 }
 
 // schema is of one value. Any may also be a text with a variable in it.
@@ -50,8 +54,16 @@ func (s *Setting) schema() map[string]any {
 		value = map[string]any{"type": "boolean"}
 	case s.Type == "size":
 		value = map[string]any{"type": "string", "pattern": sizePattern.String()}
+	case s.Type == sizeOrOff:
+		value = map[string]any{"anyOf": []any{map[string]any{"type": "string", "pattern": sizePattern.String()}, map[string]any{"enum": []string{Off}}}}
 	case s.Type == "duration":
 		value = map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+$`}
+	case s.Type == upstreamsType:
+		value = map[string]any{"type": "object", "additionalProperties": keySchema(upstreamKeys)}
+	case s.Type == routesType:
+		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(routeKeys)}
+	case s.Type == certificatesType:
+		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(pairKeys)}
 	case strings.HasPrefix(s.Type, "list"):
 		value = list
 	case strings.HasPrefix(s.Type, "mapping"):

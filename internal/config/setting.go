@@ -95,6 +95,7 @@ var settings = join(
 		},
 	},
 	respListener,
+	gatewayListener,
 	[]Setting{
 		{
 			"listeners.admin.address", "address", "127.0.0.1:6070",
@@ -259,6 +260,9 @@ var settings = join(
 		},
 	},
 	respSettings,
+	gatewaySettings,
+	authenticationSettings,
+	queueSettings,
 	[]Setting{
 		{
 			"auth.max_wait", "duration", "1s",

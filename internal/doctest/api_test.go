@@ -34,10 +34,9 @@ func TestCheckAPIDocs(t *testing.T) {
 	within := func(b block) bool { return b.line > from && b.line < to }
 	address := freeAddress(t)
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "sluice"), "./cmd/sluice")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
 	}
 	var files []string
 	for _, b := range blocks(t, "docs/api.md", "yaml") {
@@ -54,7 +53,7 @@ func TestCheckAPIDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	serve := exec.Command("./sluice", "serve", "--config", "sluice.yaml")
+	serve := exec.Command(filepath.Join(bin, "sluice"), "serve", "--config", "sluice.yaml")
 	serve.Dir = dir
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)

@@ -165,10 +165,11 @@ func TestDashboard(t *testing.T) {
 func TestMetricsAreDocumented(t *testing.T) {
 	name := regexp.MustCompile(`sluice_[a-z_]+[a-z]`)
 	shown := map[string]bool{}
-	for _, m := range name.FindAllString(read(t, "internal/metrics/collect.go")+read(t, "internal/metrics/metrics.go"), -1) {
+	code := read(t, "internal/metrics/collect.go") + read(t, "internal/metrics/metrics.go") + read(t, "internal/metrics/gateway.go")
+	for _, m := range name.FindAllString(code, -1) {
 		shown[m] = true
 	}
-	for _, m := range regexp.MustCompile(`desc\("(\w+)"`).FindAllStringSubmatch(read(t, "internal/metrics/collect.go"), -1) {
+	for _, m := range regexp.MustCompile(`desc\("(\w+)"`).FindAllStringSubmatch(code, -1) {
 		shown["sluice_"+m[1]] = true
 	}
 	_, text, _ := strings.Cut(read(t, "docs/operations.md"), "\n## Metrics\n")

@@ -9,6 +9,7 @@ import (
 
 // The examples that end by themselves print what they should.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"first":     "request 1: allowed, 4 remain\n",
 		"several":   "ada: allowed\nada: allowed\nada: denied by posts-per-user\nbob: allowed\nbob: denied by posts-per-tenant\n",

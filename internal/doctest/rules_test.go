@@ -168,23 +168,25 @@ func TestHeadings(t *testing.T) {
 	}
 }
 
-// workshop is a directory with the examples in it and the program on the PATH.
+// workshop is a directory with the examples and some traffic in it, and the program on the PATH.
 func workshop(t *testing.T) (run func(command string) (output string, code int)) {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "bin", "sluice"), "./cmd/sluice")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
 	}
 	const examples = "examples/rules"
 	if err := os.CopyFS(filepath.Join(dir, examples), os.DirFS(filepath.Join(root, examples))); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.CopyFS(filepath.Join(dir, "traffic"), os.DirFS(filepath.Join(root, "cmd/sluice/testdata/traffic"))); err != nil {
+		t.Fatal(err)
+	}
 	return func(command string) (string, int) {
 		cmd := exec.Command("sh", "-c", command)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
@@ -197,10 +199,11 @@ func workshop(t *testing.T) (run func(command string) (output string, code int))
 // Commands print what the documents show. They end with 0 unless "# ends with 1" stands behind them. In the output
 // a … stands for any text, and on a line of its own for any lines. Times may differ.
 func TestCommandsInDocs(t *testing.T) {
+	t.Parallel()
 	run := workshop(t)
 	comment := regexp.MustCompile(` +# ends with (\d)$`)
 	commands := 0
-	for _, doc := range ruleDocs {
+	for _, doc := range append([]string{"docs/simulate.md"}, ruleDocs...) {
 		for _, b := range blocks(t, doc, "console") {
 			for _, shown := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 				command, want, _ := strings.Cut(shown, "\n")
@@ -235,6 +238,7 @@ func shows(want, out string) bool {
 
 // The examples are sound, do what their tests say, and are laid out as sluice fmt does it.
 func TestExampleRules(t *testing.T) {
+	t.Parallel()
 	run := workshop(t)
 	directories, err := fs.Glob(os.DirFS(root), "examples/rules/*")
 	if err != nil || len(directories) < 13 {

@@ -19,6 +19,29 @@ type Answer struct {
 	Why         string       `json:"why"`
 	Rules       []Rule       `json:"rules,omitempty"`
 	Descriptors []Descriptor `json:"descriptors,omitempty"`
+	Load        *Load        `json:"load,omitempty"` // nil: the rules say nothing about it
+}
+
+// Load is who goes first when not all can be served.
+type Load struct {
+	Priority string `json:"priority"`
+	File     string `json:"file,omitempty"` // where it comes from; empty: no entry matches
+	Line     int    `json:"line,omitempty"`
+	Gate     string `json:"gate,omitempty"` // where it may be turned away; empty: nowhere
+	Min      int    `json:"min,omitempty"`
+	Max      int    `json:"max,omitempty"`
+	Shadow   bool   `json:"shadow,omitempty"`
+}
+
+func load(e *rules.LoadExplanation) *Load {
+	if e == nil {
+		return nil
+	}
+	l := &Load{Priority: e.Priority.String(), File: e.At.File, Line: e.At.Line}
+	if g := e.Gate; g != nil {
+		l.Gate, l.Min, l.Max, l.Shadow = g.Name, g.Min, g.Max, g.Shadow
+	}
+	return l
 }
 
 // Rule is one rule, or an entry of the lists, beside the request.
@@ -219,7 +242,7 @@ func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *ruletest.HTTP, 
 	}
 	e := set.Explain(httplimit.RequestOf(sent, set))
 	path, _, _ := strings.Cut(h.Target, "?") // a query may hold a secret
-	x := &Answer{Request: h.Method + " " + h.Host + path, Rules: []Rule{}}
+	x := &Answer{Request: h.Method + " " + h.Host + path, Rules: []Rule{}, Load: load(e.Load)}
 	for i := range e.Rules {
 		if r := &e.Rules[i]; r.Matches || !matching {
 			rule, err := p.rule(ctx, r, cost)

@@ -37,7 +37,7 @@ var (
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, nearDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
-		reloadOKDesc, reloadAtDesc, infoDesc,
+		reloadOKDesc, reloadAtDesc, infoDesc, queueUpDesc, queueItemsDesc, queueBytesDesc, queueOldestDesc, queueTotalDesc,
 	} {
 		out <- d
 	}
@@ -47,6 +47,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectRules(out)
 	m.collectStore(out)
+	m.collectQueue(out)
 	if m.cfg.Loaded != nil {
 		l := m.cfg.Loaded()
 		gauge(out, reloadOKDesc, truth(!l.Failed))

@@ -34,6 +34,8 @@ type Config struct {
 	Servers func() int        // of the store; nil: it has none
 	// Ping asks the store whether it is there. It is called when metrics are asked for; nil: it always is.
 	Ping func(context.Context) error
+	// Queue tells of requests that are kept for later; nil: there are none.
+	Queue func() Queue
 }
 
 // Loaded is how the rules were last read.

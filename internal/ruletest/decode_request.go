@@ -19,7 +19,7 @@ type requestDraft struct {
 
 // onlyHTTP and onlyDescriptor are the keys that need send or descriptor.
 var (
-	onlyHTTP       = []string{"headers", "cookies", "claims", "attributes", "ip", "status", "settled"}
+	onlyHTTP       = []string{"headers", "cookies", "claims", "attributes", "ip", "status", "settled", "takes"}
 	onlyDescriptor = []string{"hits"}
 )
 
@@ -127,7 +127,8 @@ func (d *decoder) requestFields() requestFields {
 				q.Settled = &amount
 			}
 		},
-		"hits": func(q *requestDraft, n *strictyaml.Node) { q.hits, _ = d.Int(n, "hits", 1, sluice.MaxCost) },
+		"takes": func(q *requestDraft, n *strictyaml.Node) { q.Takes, _ = d.duration(n, "takes") },
+		"hits":  func(q *requestDraft, n *strictyaml.Node) { q.hits, _ = d.Int(n, "hits", 1, sluice.MaxCost) },
 		"times": func(q *requestDraft, n *strictyaml.Node) {
 			times, ok := d.Int(n, "times", 1, maxTimes)
 			if q.times = true; ok {

@@ -58,6 +58,7 @@ type runner struct {
 	limiter *sluice.Limiter
 	now     time.Time
 
+	flights     []flight
 	matched     rules.Matched
 	descriptors rules.MatchedDescriptors
 	decisions   []sluice.Decision
@@ -66,7 +67,7 @@ type runner struct {
 func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	began := time.Now()
 	result := Result{Test: t}
-	r := &runner{set: f.Set, now: f.Start}
+	r := &runner{set: f.Set, now: f.Start, matched: rules.Matched{Flight: true}}
 	store, err := memstore.Open(memstore.Config{Bytes: storeBytes, Now: func() time.Time { return r.now }})
 	if err != nil {
 		return result, err
@@ -76,7 +77,9 @@ func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	}
 	for i := range t.Requests {
 		q := &t.Requests[i]
-		r.now = f.Start.Add(q.Offset)
+		if err := r.land(ctx, f.Start.Add(q.Offset)); err != nil {
+			return result, err
+		}
 		result.Virtual = q.Offset
 		failures, err := r.request(ctx, q)
 		if err != nil {
@@ -156,6 +159,9 @@ func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outc
 	if err != nil || o.kind == Deny {
 		return o, err
 	}
+	if err := r.fly(ctx, m.Takes, o.decisions, q.Takes); err != nil {
+		return o, err
+	}
 	return o, r.settle(ctx, m, o.decisions, q)
 }
 
@@ -205,7 +211,8 @@ func (r *runner) settle(ctx context.Context, m *rules.Matched, ds []sluice.Decis
 		case rule.Settle != nil && rule.Settle.Default != nil:
 			cost = *rule.Settle.Default
 		}
-		if granted > 0 && cost != granted {
+		slot := t.Effective().Algorithm == sluice.Concurrency
+		if granted > 0 && cost != granted && !slot {
 			t.Cost, t.At, t.MaxDelay = cost-granted, ds[i].At, 0
 			due = append(due, t)
 		}

@@ -22,7 +22,9 @@ type Config struct {
 	GRPC  GRPC
 	HTTP  HTTP
 	Admin HTTP // for operators, apart from those who ask
-	Other []Other
+	// Gateway is for requests to what stands behind.
+	Gateway Gateway
+	Other   []Other
 
 	// DrainWait is how long the server goes on as before once it has said that it is going: load balancers that ask for
 	// its health need that long to notice. Default 0: clients that speak gRPC are told on their connections.
@@ -89,6 +91,14 @@ func (s *Server) listen() error {
 			return err
 		}
 	}
+	if cfg := &s.cfg.Gateway; cfg.Address != "" {
+		if err := s.add("gateway", cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newGateway(cfg) }); err != nil {
+			return err
+		}
+	}
+	if err := s.listenACME(); err != nil {
+		return err
+	}
 	for i := range s.cfg.Other {
 		cfg := &s.cfg.Other[i]
 		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newOther(cfg) }); err != nil {
@@ -120,6 +130,9 @@ func (s *Server) HTTPAddr() net.Addr { return s.Addr("HTTP") }
 
 // AdminAddr is where the server for operators listens, or nil.
 func (s *Server) AdminAddr() net.Addr { return s.Addr("admin") }
+
+// GatewayAddr is where the gateway listens, or nil.
+func (s *Server) GatewayAddr() net.Addr { return s.Addr("gateway") }
 
 // Addr is where the server of that name listens, or nil.
 func (s *Server) Addr(name string) net.Addr {
@@ -168,6 +181,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	for _, c := range s.certificates {
 		running.Go(func() { c.watch(ctx, s.log) })
+		if c.acme != nil {
+			running.Go(func() { c.acme.run(ctx, s.log) })
+		}
 	}
 	<-ctx.Done()
 	s.drain()

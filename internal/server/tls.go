@@ -18,19 +18,37 @@ import (
 // TLS are the files of a listener's certificates. They are read again when they change. The zero TLS is none.
 type TLS struct {
 	Cert, Key string // PEM
+	// Certificates are further ones. A client is shown the first that has the name it asks for and that it can use, and
+	// the first of all if none has.
+	Certificates []Pair
+	ACME         *ACME // certificates from an authority; nil: none
 	// ClientCA is who signs the certificates of clients. With it, clients without one are turned away.
 	ClientCA string
 	// ClientNames are names of which a client's certificate must have one. Empty: any name.
 	ClientNames []string
 }
 
+// Pair is the files of a certificate and its key, PEM.
+type Pair struct{ Cert, Key string }
+
 // On tells whether there is TLS at all.
-func (t *TLS) On() bool { return t.Cert != "" || t.Key != "" || t.ClientCA != "" }
+func (t *TLS) On() bool {
+	return t.Cert != "" || t.Key != "" || t.ClientCA != "" || len(t.Certificates) > 0 || t.ACME != nil
+}
+
+// pairs are all certificates from files.
+func (t *TLS) pairs() []Pair {
+	if t.Cert == "" && t.Key == "" {
+		return t.Certificates
+	}
+	return append([]Pair{{t.Cert, t.Key}}, t.Certificates...)
+}
 
 // certificates are those of one listener. The last that were good stay until others are.
 type certificates struct {
 	files     TLS
 	protocols []string
+	acme      *acmeManager // nil: there are only files
 	live      atomic.Pointer[tls.Config]
 
 	mu   sync.Mutex // guards the fields below
@@ -43,6 +61,17 @@ const certificatesEvery = 5 * time.Second
 
 func newCertificates(files TLS, protocols ...string) (*certificates, error) {
 	c := &certificates{files: files, protocols: protocols}
+	if files.ACME != nil {
+		// Servers of HTTP hang up on who negotiated another protocol. Elsewhere the authority's, which needs no certificate
+		// of the client, would be a way around client_ca.
+		if !slices.Contains(protocols, "http/1.1") {
+			return nil, errors.New("ACME is for listeners of HTTP: set cert and key")
+		}
+		var err error
+		if c.acme, err = newACME(*files.ACME); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := c.reload(); err != nil {
 		return nil, err
 	}
@@ -54,7 +83,10 @@ func (c *certificates) config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: c.protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if c.acme != nil && isChallenge(hello) {
+				return c.acme.challenge(), nil
+			}
 			return c.live.Load(), nil
 		},
 	}
@@ -80,7 +112,7 @@ func (c *certificates) log(log *slog.Logger) {
 	case err != nil:
 		log.Error("certificates cannot be used: keeping the last good ones", "error", err)
 	case changed:
-		log.Info("certificates changed", "cert", c.files.Cert)
+		log.Info("certificates changed", "certs", len(c.files.pairs()))
 	}
 }
 
@@ -89,8 +121,12 @@ func (c *certificates) reload() (changed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var faults []error
-	read := make([][]byte, 3)
-	for i, name := range []string{c.files.Cert, c.files.Key, c.files.ClientCA} {
+	names := []string{c.files.ClientCA}
+	for _, p := range c.files.pairs() {
+		names = append(names, p.Cert, p.Key)
+	}
+	read := make([][]byte, len(names))
+	for i, name := range names {
 		if name == "" {
 			continue
 		}
@@ -108,7 +144,7 @@ func (c *certificates) reload() (changed bool, err error) {
 	if len(faults) > 0 {
 		return true, errors.Join(faults...)
 	}
-	config, err := c.build(read[0], read[1], read[2])
+	config, err := c.build(read[0], read[1:])
 	if err != nil {
 		return true, err
 	}
@@ -116,15 +152,25 @@ func (c *certificates) reload() (changed bool, err error) {
 	return true, nil
 }
 
-func (c *certificates) build(cert, key, ca []byte) (*tls.Config, error) {
-	if c.files.Cert == "" || c.files.Key == "" {
+// build makes the configuration of connections. Pairs are certificates and their keys by turns.
+func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: c.protocols}
+	for i, p := range c.files.pairs() {
+		if p.Cert == "" || p.Key == "" {
+			return nil, errors.New("TLS needs both a certificate and its key: set cert and key")
+		}
+		pair, err := tls.X509KeyPair(pairs[2*i], pairs[2*i+1])
+		if err != nil {
+			return nil, fmt.Errorf("%s and %s: %w", p.Cert, p.Key, err)
+		}
+		config.Certificates = append(config.Certificates, pair)
+	}
+	switch {
+	case c.acme != nil:
+		config.GetCertificate = c.acme.certificate
+	case len(config.Certificates) == 0:
 		return nil, errors.New("TLS needs both a certificate and its key: set cert and key")
 	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("%s and %s: %w", c.files.Cert, c.files.Key, err)
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: c.protocols, Certificates: []tls.Certificate{pair}}
 	if c.files.ClientCA != "" {
 		config.ClientCAs = x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(ca) {

@@ -33,7 +33,7 @@ func (b *tape) within(least, most int64) int64 { return least + b.number()%(most
 
 // limit is any that the sluice package would let pass.
 func (b *tape) limit() step.Params {
-	p := step.Params{Kind: step.Kind(b.byte()%6 + 1), Length: b.within(1000, step.Year)}
+	p := step.Params{Kind: step.Kind(b.byte()%7 + 1), Length: b.within(1000, step.Year)}
 	flags := b.byte()
 	p.Nearest = flags&1 != 0
 	switch p.Kind {
@@ -45,7 +45,7 @@ func (b *tape) limit() step.Params {
 		p.Count = b.within(1, 10*p.Length)
 		p.Burst = b.within(1, max(1, step.Horizon/p.Length*p.Count))
 		return p
-	case step.Log:
+	case step.Log, step.Slots:
 		p.Count = b.within(1, step.MaxLogCount)
 		return p
 	case step.Slices:

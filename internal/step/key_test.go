@@ -78,7 +78,7 @@ func (k *key) clone() *key {
 func (k *key) String() string { return describe(k.p) }
 
 func describe(p *step.Params) string {
-	names := [...]string{"?", "bucket", "interval", "window", "counter", "slices", "log"}
+	names := [...]string{"?", "bucket", "interval", "window", "counter", "slices", "log", "slots"}
 	s := fmt.Sprintf("%s %d per %d µs", names[p.Kind], p.Count, p.Length)
 	if p.Burst > 0 {
 		s += fmt.Sprintf(" burst %d", p.Burst)
@@ -106,6 +106,7 @@ func kinds(count, length, burst int64) map[string]step.Params {
 		"slices":          {Kind: step.Slices, Count: count, Length: length / 3 * 3, Slices: 3},
 		"slices/nearest":  {Kind: step.Slices, Nearest: true, Count: count, Length: length / 3 * 3, Slices: 3},
 		"log":             {Kind: step.Log, Count: min(count, step.MaxLogCount), Length: length},
+		"slots":           {Kind: step.Slots, Count: min(count, step.MaxLogCount), Length: length},
 	}
 }
 

@@ -19,7 +19,7 @@ func (p *Params) Words(s State, words []uint64, now int64) int {
 	switch p.Kind {
 	case Slices:
 		return int(p.Slices) + 1
-	case Log:
+	case Log, Slots:
 		if len(words) == 0 || s.FreshAt <= now {
 			return logHeader + 2
 		}
@@ -32,7 +32,7 @@ func (p *Params) Words(s State, words []uint64, now int64) int {
 
 // GrowWords moves a wide state to a larger place.
 func (p *Params) GrowWords(from, to []uint64) {
-	if p.Kind != Log {
+	if p.Kind != Log && p.Kind != Slots {
 		copy(to, from)
 		return
 	}

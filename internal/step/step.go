@@ -33,6 +33,7 @@ const (
 	Counter                  // sliding window counter: the window before, weighted
 	Slices                   // sliding window counter over sub-windows
 	Log                      // sliding window log
+	Slots                    // what is in flight: slots that are taken, renewed and given back
 )
 
 const (
@@ -46,7 +47,7 @@ const (
 	MaxTime = 1<<53 - 1
 	// MaxWindowCount is the largest limit of a fixed window or sliding counter.
 	MaxWindowCount = 1<<32 - 1
-	// MaxLogCount is the largest limit of a sliding log, which keeps an entry per request.
+	// MaxLogCount is the largest limit of a sliding log, which keeps an entry per request, and of slots.
 	MaxLogCount = 10_000
 	// MaxSlices is the largest number of sub-windows.
 	MaxSlices = 60
@@ -209,6 +210,8 @@ func (p *Params) adopt(s State, words []uint64, now int64) State {
 	case Log:
 		l := p.log(s, words, now)
 		return p.putLog(&l, now)
+	case Slots:
+		return p.adoptSlots(words, now)
 	case Bucket:
 		s.Value = 0 // a fraction of something else; FreshAt is rounded up
 	}
@@ -252,6 +255,8 @@ func (p *Params) take(s State, words []uint64, now int64, r Request) (State, Ans
 		return p.takeCounter(s, now, r)
 	case Slices:
 		return p.takeSlices(s, words, now, r)
+	case Slots:
+		return p.takeSlots(s, words, now, r)
 	default:
 		return p.takeLog(s, words, now, r)
 	}
@@ -286,6 +291,9 @@ func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter
 		var room ring
 		at, ring := p.slicesCopy(s, words, now, &room)
 		remaining = max(0, p.Count-p.slicesUsed(at, ring, now))
+	case Slots:
+		l := p.slots(s, words, now)
+		return max(0, p.Count-l.sum), l.ends(p, now)
 	default:
 		l := p.log(s, words, now)
 		remaining = max(0, p.Count-l.sum)
@@ -310,6 +318,8 @@ func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 		return p.putCounter(c)
 	case Slices:
 		return p.chargeSlices(s, words, now, cost)
+	case Slots: // who was refused is not in flight
+		return s
 	default:
 		return p.chargeLog(s, words, now, cost)
 	}
@@ -319,11 +329,21 @@ func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 // A negative delta gives back, and at most what of that very take has not worn off; anything else would mint. A place
 // in a queue is given back only if nobody stands behind it. A positive delta is charged as if it had been taken then,
 // and may go into debt.
+//
+// A slot is given back by a negative delta, and renewed by a positive one: the answer's At is its name from then on. One
+// that is gone, because it was not renewed in time, is taken anew by that, if there is room.
 func (p *Params) Adjust(s State, words []uint64, now, at, delta int64) (State, Answer) {
 	named := at
 	at = max(now-furthest, min(at, now+furthest)) // a time that no take can have had must not wrap around
 	if s.Shape != p.shape && s.FreshAt > now {
 		s = p.adopt(s, words, now)
+	}
+	if p.Kind == Slots {
+		next, a := p.adjustSlots(s, words, now, at, delta)
+		if delta <= 0 {
+			a.At = named
+		}
+		return next, a
 	}
 	var given int64
 	switch p.Kind {

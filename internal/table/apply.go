@@ -207,7 +207,11 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	if i, ok := seg.find(tag, h.extra()); ok {
 		s := seg.slots.at(i)
 		var words []uint64
-		if s.word&wideFlag != 0 {
+		switch {
+		case s.word&wideFlag == 0:
+		case p.Kind == step.Slots: // one that is gone is taken anew
+			words = t.wideWords(s, p, now)
+		default:
 			words = t.arena.words(ref(s.value))
 		}
 		next, a := p.Adjust(s.state(), words, now, op.At, delta)
@@ -225,6 +229,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 		if delta <= 0 {
 			r = step.Request{}
 		}
+		r.Charge = r.Charge || p.Kind == step.Slots // who renews goes on, whatever is said
 		a := t.sketch.take(h, p, now, r)
 		a.Allowed, a.Never, a.At = true, false, op.At
 		return a

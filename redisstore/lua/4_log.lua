@@ -21,9 +21,11 @@ local function entryAt(key, rank)
   return {name = found[1], at = tonumber(found[2]), before = before, cost = cost}
 end
 
+local leaves, push, adoptLog
+
 -- openLog looks at the log as it is for a limit: one written under another length ends when it would under this.
 local function openLog(op, cell)
-  local l = {key = cell.key, f = 0, sum = 0, length = op.length}
+  local l = {key = cell.key, f = 0, sum = 0, length = op.length, leaves = leaves, push = push, adopt = adoptLog}
   local tail = redis.call('ZRANGE', cell.key, -2, -1, 'WITHSCORES')
   l.stored = #tail > 0
   if not l.stored then
@@ -48,7 +50,7 @@ local function openLog(op, cell)
 end
 
 -- leaves finds the first entry with which at least this much has left the window, and its rank.
-local function leaves(l, much)
+function leaves(l, much)
   local skipped = redis.call('ZCOUNT', l.key, '-inf', digits(now - l.length))
   local low, high = 0, math.min(much, redis.call('ZCARD', l.key) - 1 - skipped) - 1
   local e = entryAt(l.key, skipped + high) -- it, if all cost one
@@ -86,7 +88,7 @@ local function prune(l)
   redis.call('ZREMRANGEBYSCORE', l.key, '-inf', digits(now - l.length))
 end
 
-local function push(l, at, cost)
+function push(l, at, cost)
   local e = {at = at, before = 0, cost = cost}
   local last, merged = l.last, false
   if last then
@@ -131,7 +133,7 @@ local function logTry(op, l, cost)
   if cost > op.count then
     a.never = true
   elseif over > 0 then
-    a.retry = leaves(l, over).at + op.length - now
+    a.retry = l.leaves(l, over).at + op.length - now
   else
     a.ok, a.granted, a.remaining = true, cost, a.remaining - cost
   end
@@ -147,7 +149,7 @@ local function logPeek(op, l)
 end
 
 -- adoptLog rewrites when a log ends that was written under another length.
-local function adoptLog(l)
+function adoptLog(l)
   if not l.adopted then
     return
   elseif l.last then

@@ -10,7 +10,7 @@ local function cellOf(op)
     local v = values[2 * op.number - 1]
     cell = {key = KEYS[2 * op.number - 1], blocked = tonumber(values[2 * op.number] or 0), raw = v, kind = op.kind}
     cell.first = op
-    if op.kind ~= 6 then
+    if op.kind < 6 then
       cell.s = v and kinds[op.kind].load(v) or {f = 0}
       written[#written + 1] = cell
     end
@@ -119,7 +119,7 @@ local function attemptLog(op, l, cost, least, dry)
   if dry then
     return a
   elseif a.ok then
-    a.at = push(l, now, asked)
+    a.at = l.push(l, now, asked)
     a.reset = l.f - now
   elseif op.charge then
     chargeLog(op, l, cost)
@@ -128,21 +128,29 @@ local function attemptLog(op, l, cost, least, dry)
       a.retry = logTry(op, l, asked).retry
     end
   else
-    adoptLog(l)
+    l.adopt(l)
   end
   return a
 end
 
+-- open looks at what is stored for a log or for slots.
+local function open(op)
+  if op.kind == 7 then
+    return slots.open(op, op.cell)
+  end
+  return openLog(op, op.cell)
+end
+
 local function take(op, cost, least, dry)
-  if op.kind ~= 6 then
+  if op.kind < 6 then
     return attempt(op, cost, least, dry)
   end
-  local l, blocked = openLog(op, op.cell), op.cell.blocked
+  local l, blocked = open(op), op.cell.blocked
   if blocked <= now then
     return attemptLog(op, l, cost, least, dry)
   end
   if not dry then
-    adoptLog(l)
+    l.adopt(l)
   end
   local free, idle = attemptLog(op, l, cost, least, true), logPeek(op, l)
   local a = {ok = false, never = free.never, granted = 0, remaining = 0, at = now, retry = 0}
@@ -176,11 +184,11 @@ local function replay(op)
     return nil
   end
   local a = {}
-  if op.kind == 6 then
+  if op.kind >= 6 then
     a = take(op, 0, 0, true)
   end
   a.ok, a.never, a.retry, a.granted, a.at = not id.denied, false, 0, id.granted, id.till - DEDUPE
-  if op.kind == 6 and not a.ok then
+  if op.kind >= 6 and not a.ok then
     local again = take(op, op.cost, op.min, true)
     a.never = again.never
     if not a.never then
@@ -237,7 +245,9 @@ end
 local function settle(op)
   local at = math.max(now - FURTHEST, math.min(op.at, now + FURTHEST))
   local a = {ok = true, granted = 0, at = op.at, retry = 0}
-  if op.kind == 6 then
+  if op.kind == 7 then
+    return slots.adjust(op, slots.open(op, op.cell), at, a)
+  elseif op.kind == 6 then
     local l = openLog(op, op.cell)
     a.granted = adjustLog(op, l, at, op.cost)
     logLook(op, l, a)
@@ -249,8 +259,9 @@ end
 
 -- refuse keeps a refused take's state as one of these numbers: the refusal told when there will be room under them.
 local function refuse(op)
-  if op.kind == 6 then
-    adoptLog(openLog(op, op.cell))
+  if op.kind >= 6 then
+    local l = open(op)
+    l.adopt(l)
   else
     op.cell.s = adopted(op, op.cell.s)
   end
@@ -264,7 +275,7 @@ local function commit(op, veto)
   elseif not a.ok and not op.charge then
     return refuse(op)
   elseif veto and not op.charge then
-    if op.kind == 6 and op.at == 0 then
+    if op.kind >= 6 and op.at == 0 then
       op.answer = take(op, 0, 0, true)
       op.answer.ok, op.answer.retry, op.answer.at = true, 0, a.at
     end
@@ -331,7 +342,7 @@ for _, op in ipairs(ops) do
     end
     for _, member in ipairs(group) do
       local a = member.answer
-      if member.kind == 6 then
+      if member.kind >= 6 then
         local ok, never = a.ok and 1 or 0, a.never and 1 or 0
         for _, n in ipairs({ok, never, a.granted, a.remaining or 0, a.retry or 0, a.reset or 0, a.at}) do
           logs[#logs + 1] = n

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/gateway"
+	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// authMethod is a method whose files are read again.
+type authMethod interface {
+	authn.Method
+	Run(ctx context.Context, log *slog.Logger)
+	Reload(log *slog.Logger)
+}
+
+// authentication is how requests to the gateway say who they are from.
+type authentication struct {
+	methods  map[string]authMethod
+	attempts *authn.Attempts
+	headers  *authn.Headers
+}
+
+// newAuthentication reads the files. The error joins all faults of all of them.
+func newAuthentication(c *config.Authentication) (*authentication, error) {
+	a := &authentication{methods: map[string]authMethod{}}
+	var faults []error
+	add := func(name string, m authMethod, err error) {
+		a.methods[name] = m
+		if err != nil {
+			faults = append(faults, inSection("authentication."+name, err)...)
+		}
+	}
+	for _, name := range c.Methods() {
+		switch name {
+		case config.MethodAPIKeys:
+			in := &c.APIKeys
+			m, err := authn.NewKeys(authn.KeysConfig{Files: in.Files, Header: in.Header, Bearer: in.Bearer, Forward: in.Forward})
+			add(name, m, err)
+		case config.MethodJWT:
+			m, err := authn.NewJWT(jwtConfig(&c.JWT))
+			add(name, m, err)
+		case config.MethodBasic:
+			m, err := authn.NewBasic(authn.BasicConfig{Files: c.Basic.Files, Realm: c.Basic.Realm, Forward: c.Basic.Forward})
+			add(name, m, err)
+		}
+	}
+	var err error
+	if a.headers, err = authn.NewHeaders(c.IdentityHeaders); err != nil {
+		faults = append(faults, fmt.Errorf("authentication.identity_headers: %w", err))
+	}
+	if a.attempts, err = wrongAttempts(c.WrongAttempts); err != nil {
+		faults = append(faults, fmt.Errorf("authentication.wrong_attempts: %w", err))
+	}
+	return a, errors.Join(faults...)
+}
+
+// inSection says which setting errors are about, but for those that have a place.
+func inSection(name string, err error) (all []error) {
+	for _, e := range leaves(err) {
+		if found, _ := faults(e); len(found) == 0 {
+			e = fmt.Errorf("%s: %w", name, e)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+func jwtConfig(in *config.JWT) authn.JWTConfig {
+	out := authn.JWTConfig{
+		Algorithms: in.Algorithms, SecretFile: in.SecretFile, KeySetFile: in.JWKSFile, Issuer: in.Issuer, Audience: in.Audience,
+		Leeway: in.Leeway, UserClaim: in.UserClaim, PlanClaim: in.PlanClaim, Strip: !in.Forward,
+	}
+	if in.JWKSURL != "" {
+		out.KeySetURL = &authn.KeySetURL{URL: in.JWKSURL, CA: in.JWKSCA, Every: in.JWKSRefresh, Plain: in.JWKSPlain}
+	}
+	return out
+}
+
+// wrongAttempts limits how often an address may show wrong credentials; nil if it may always.
+func wrongAttempts(text string) (*authn.Attempts, error) {
+	if text == config.Off {
+		return nil, nil
+	}
+	limit, err := sluice.ParseLimit(text)
+	if err != nil {
+		return nil, err
+	}
+	store, err := memstore.Open(memstore.Config{Bytes: 4 << 20})
+	if err != nil {
+		return nil, err
+	}
+	limiter, err := sluice.New(store, "wrong-credentials", limit)
+	if err != nil {
+		return nil, err
+	}
+	return authn.NewAttempts(limiter), nil
+}
+
+// chain is how the requests of a route say who they are from. Every route has one: what clients say in headers that are
+// ours is removed everywhere.
+func (a *authentication) chain(r *config.Route) *authn.Chain {
+	cfg := authn.ChainConfig{Optional: r.Anonymous, Attempts: a.attempts, Headers: a.headers, Client: attemptsOf}
+	for _, name := range r.Authentication {
+		cfg.Methods = append(cfg.Methods, a.methods[name])
+	}
+	return authn.NewChain(cfg)
+}
+
+// attemptsOf is the address that wrong credentials count for: the client's, as limits see it.
+func attemptsOf(r *http.Request) string {
+	return string(key.AppendAddr(nil, gateway.Client(r.Context()), 64))
+}
+
+// run has files read again when they change.
+func (a *authentication) run(ctx context.Context, log *slog.Logger) {
+	if a == nil {
+		return
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, m := range a.methods {
+		running.Go(func() { m.Run(ctx, log) })
+	}
+}
+
+// reload reads files again now.
+func (a *authentication) reload(log *slog.Logger) {
+	if a == nil {
+		return
+	}
+	for _, m := range a.methods {
+		m.Reload(log)
+	}
+}
+
+// gatewayTLS is the gateway's TLS as the server knows it.
+func gatewayTLS(in *config.Gateway) server.TLS {
+	out := server.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA}
+	for _, p := range in.Certificates {
+		out.Certificates = append(out.Certificates, server.Pair(p))
+	}
+	if len(in.ACME.Domains) > 0 {
+		out.ACME = &server.ACME{
+			Domains: in.ACME.Domains, Email: in.ACME.Email, Directory: in.ACME.Directory, CA: in.ACME.CA, Cache: in.ACME.Cache,
+		}
+		if in.ACME.HTTP != config.Off {
+			out.ACME.HTTP = in.ACME.HTTP
+		}
+	}
+	return out
+}

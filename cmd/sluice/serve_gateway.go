@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/accesslog"
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/gateway"
+	"github.com/sluiceproject/sluice/internal/queue"
+	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/internal/upstream"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// gatewayName is the gateway's listener.
+const gatewayName = "gateway"
+
+// gated is what the service runs for the gateway. Nil: there is none.
+type gated struct {
+	*gateway.Gateway
+	groups map[string]*upstream.Group
+	log    *accesslog.Log // nil: there is none
+}
+
+// listenGateway adds the listener of the gateway, if there is to be one.
+func (s *service) listenGateway(to *server.Config) error {
+	in := &s.cfg.Gateway
+	if in.Address == config.Off {
+		return nil
+	}
+	var err error
+	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
+		return err
+	}
+	g := &gated{groups: map[string]*upstream.Group{}}
+	for i := range in.Upstreams {
+		u := &in.Upstreams[i]
+		group, err := upstream.New(s.upstreamConfig(u))
+		if err != nil {
+			return fmt.Errorf("gateway.upstreams: %w", err)
+		}
+		g.groups[u.Name] = group
+	}
+	if g.log, err = s.openAccessLog(); err != nil {
+		return fmt.Errorf("gateway.access_log: %w", err)
+	}
+	cfg := gateway.Config{
+		Ended: g.observe(s.countGateway(g, in)),
+		Rules: s.rules, Limiter: s.limiter,
+		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
+	}
+	if s.queue != nil {
+		cfg.Queue, cfg.Own = s.queue, s.queue.Handler()
+	}
+	for i := range in.Routes {
+		route, err := newRoute(&in.Routes[i], g.groups)
+		if err != nil {
+			return err
+		}
+		route.Authn = s.authn.chain(&in.Routes[i])
+		cfg.Routes = append(cfg.Routes, route)
+	}
+	if g.Gateway, err = gateway.New(cfg); err != nil {
+		return err
+	}
+	s.gateway = g
+	to.Gateway = server.Gateway{
+		Address: in.Address, TLS: gatewayTLS(in),
+		MaxConnections: int(in.MaxConnections), MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
+		Handler: g, Leaving: g.Drain, Wait: g.wait,
+	}
+	return nil
+}
+
+// routeName is what a route is called in metrics and logs.
+func routeName(r *config.Route) string { return r.Host + r.Path }
+
+// newRoute is a route as the gateway knows it.
+func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Route, error) {
+	path, err := rules.ParsePathPattern(in.Path)
+	if err != nil {
+		return gateway.Route{}, fmt.Errorf("gateway.routes: %w", err)
+	}
+	return gateway.Route{
+		Name: routeName(in), Host: in.Host, Path: path, Upstream: groups[in.Upstream],
+		StripPrefix: in.StripPrefix, AddPrefix: in.AddPrefix, MaxBody: in.MaxBody, Timeout: in.Timeout, UpstreamHost: in.UpstreamHost,
+	}, nil
+}
+
+// upstreamConfig is an upstream as its group knows it.
+func (s *service) upstreamConfig(in *config.Upstream) upstream.Config {
+	out := upstream.Config{
+		Name: in.Name, Servers: in.Servers, Balance: in.Balance, HashBy: s.hashBy(in.HashBy), Retries: int(in.Retries),
+		Eject:    upstream.Eject{Failures: int(in.Failures), Rest: in.Rest},
+		Timeouts: upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
+		TLS:      upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
+		Merge:    mergeAnswer, Log: s.log,
+	}
+	if in.Retries == 0 {
+		out.Retries = -1 // there, 0 is the default
+	}
+	if h := &in.Health; h.Path != "" {
+		out.Health = &upstream.Health{
+			Path: h.Path, Interval: h.Interval, Timeout: h.Timeout, Healthy: int(h.Healthy), Unhealthy: int(h.Unhealthy),
+		}
+	}
+	return out
+}
+
+// mergeAnswer adds the upstream's headers to ours. The request has one id, which is ours.
+func mergeAnswer(ours, upstream http.Header) {
+	delete(upstream, gateway.RequestID)
+	httplimit.MergeHeaders(ours, upstream)
+}
+
+// hashBy is what requests of one server share.
+func (s *service) hashBy(attribute string) func(*http.Request) string {
+	kind, name, _ := strings.Cut(attribute, ":")
+	switch kind {
+	case "path":
+		return func(r *http.Request) string { return r.URL.Path }
+	case "header":
+		return func(r *http.Request) string { return r.Header.Get(name) }
+	case "cookie":
+		return func(r *http.Request) string {
+			c, err := r.Cookie(name)
+			if err != nil {
+				return ""
+			}
+			return c.Value
+		}
+	}
+	return func(r *http.Request) string { return gateway.Client(r.Context()).String() }
+}
+
+// deliverer sends what was kept. It is nil without a gateway: other processes have one.
+func (s *service) deliverer() func(context.Context, *queue.Item, func() error) queue.Outcome {
+	if s.cfg.Gateway.Address == config.Off {
+		return nil
+	}
+	return func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome {
+		return s.gateway.Deliver(ctx, it, begin)
+	}
+}
+
+// reopen begins a new file of the access log, after somebody has moved the old one away.
+func (g *gated) reopen(log *slog.Logger) {
+	if g == nil || g.log == nil {
+		return
+	}
+	if err := g.log.Reopen(); err != nil {
+		log.Error("the access log cannot be opened anew: going on with the old file", "error", err)
+	}
+}
+
+// close writes the last of the access log.
+func (g *gated) close() {
+	if g != nil && g.log != nil {
+		_ = g.log.Close()
+	}
+}
+
+// run watches the servers.
+func (g *gated) run(ctx context.Context) {
+	if g == nil {
+		return
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, group := range g.groups {
+		running.Go(func() { group.Run(ctx) })
+	}
+}
+
+// wait returns when no request and no WebSocket is left, and ends those that are when the context does.
+func (g *gated) wait(ctx context.Context) error {
+	faults := make([]error, 0, len(g.groups)+1)
+	for _, group := range g.groups {
+		faults = append(faults, group.Shutdown(ctx))
+	}
+	return errors.Join(append(faults, g.Wait(ctx))...)
+}

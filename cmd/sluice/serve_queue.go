@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sluiceproject/sluice/internal/admin"
+	"github.com/sluiceproject/sluice/internal/metrics"
+	"github.com/sluiceproject/sluice/internal/queue"
+)
+
+// openQueue opens the queue of requests that are kept, if there is to be one. deliver sends them on; nil: others do.
+func (s *service) openQueue(deliver func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome) error {
+	c := &s.cfg.Queue
+	if !c.On() {
+		return nil
+	}
+	key, err := queueKey(c.KeyFile)
+	if err != nil {
+		return fmt.Errorf("queue.key_file: %w", err)
+	}
+	s.queue, err = queue.Open(queue.Config{
+		Directory: c.Directory, URL: c.URL, CredentialsFile: c.CredentialsFile, CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key,
+		Name: c.Name, SealKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount, MaxItem: int(c.MaxItem), MaxResults: c.MaxResults,
+		KeepDead: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: s.cfg.Drain.Timeout, Deliver: deliver, Log: s.log,
+	})
+	return err
+}
+
+// runQueue delivers what is kept.
+func (s *service) runQueue(ctx context.Context) {
+	if s.queue != nil {
+		_ = s.queue.Run(ctx)
+	}
+}
+
+func (s *service) closeQueue() {
+	if s.queue == nil {
+		return
+	}
+	if err := s.queue.Close(); err != nil {
+		s.log.Error("the queue was not closed", "error", err)
+	}
+}
+
+// queueKey reads the key that what is kept is encrypted with; nil: it is not.
+func queueKey(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(string(bytes.TrimSpace(text)))
+	if err != nil || len(key) != queue.KeySize {
+		return nil, fmt.Errorf("%s must hold %d hexadecimal digits: make it with openssl rand -hex %d", path, 2*queue.KeySize, queue.KeySize)
+	}
+	return key, nil
+}
+
+// adminQueue is the queue as operators see it; nil: there is none.
+func (s *service) adminQueue() *admin.Queue {
+	q := s.queue
+	if q == nil {
+		return nil
+	}
+	return &admin.Queue{
+		Counts: func(ctx context.Context) admin.QueueCounts {
+			c := q.Counts(ctx)
+			return admin.QueueCounts{
+				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Done: c.Done, Bytes: c.Bytes, Oldest: c.Oldest.Seconds(), Up: c.Up,
+			}
+		},
+		List: func(ctx context.Context, name, after string, n int) ([]admin.QueueItem, string, error) {
+			state, _ := queue.ParseState(name)
+			found, next, err := q.List(ctx, state, after, n)
+			items := make([]admin.QueueItem, len(found))
+			for i := range found {
+				items[i] = adminItem(found[i])
+			}
+			return items, next, adminQueueError(err)
+		},
+		Get: func(ctx context.Context, id string) (admin.QueueItem, error) {
+			st, err := q.Get(ctx, id)
+			if err != nil {
+				return admin.QueueItem{}, adminQueueError(err)
+			}
+			return adminItem(st), nil
+		},
+		Cancel: func(ctx context.Context, id string) error { return adminQueueError(q.Cancel(ctx, id)) },
+		Replay: func(ctx context.Context, id string) error { return adminQueueError(q.Replay(ctx, id)) },
+	}
+}
+
+func adminQueueError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, queue.ErrNotFound):
+		return admin.ErrNoItem
+	case errors.Is(err, queue.ErrDelivering), errors.Is(err, queue.ErrDone), errors.Is(err, queue.ErrNotDead):
+		return fmt.Errorf("%w: %w", admin.ErrItemState, err)
+	case errors.Is(err, queue.ErrUnavailable):
+		return fmt.Errorf("%w: %w", admin.ErrQueueDown, err)
+	}
+	return err
+}
+
+func adminItem(st *queue.Status) admin.QueueItem {
+	at := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		t = t.UTC()
+		return &t
+	}
+	it := admin.QueueItem{
+		ID: st.ID, State: st.State.String(), Rule: st.Rule, RawKey: st.Key, Position: st.Position, Attempts: st.Attempts, Size: st.Size,
+		Accepted: st.Accepted.UTC(), Changed: at(st.Changed), Next: at(st.Next), Expires: at(st.Expires), Error: st.Error,
+	}
+	if r := st.Result; r != nil {
+		it.Result = &admin.QueueResult{Status: r.Status, Header: r.Header, Truncated: r.Truncated}
+		if utf8.Valid(r.Body) {
+			it.Result.Body = string(r.Body)
+		} else {
+			it.Result.BodyBase64 = r.Body
+		}
+	}
+	return it
+}
+
+// queueMetrics is what is shown of the queue; nil: there is none.
+func (s *service) queueMetrics() func() metrics.Queue {
+	if s.queue == nil {
+		return nil
+	}
+	return func() metrics.Queue {
+		c := s.queue.Counts(context.Background())
+		return metrics.Queue{
+			Up: c.Up, Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Bytes: c.Bytes, Oldest: c.Oldest,
+			Totals: map[string]int64{
+				"accepted": c.Accepted, "refused": c.Refused, "delivered": c.Delivered, "failed": c.Failed, "dead": c.Died,
+				"limited": c.Limited, "cancelled": c.Cancelled, "replayed": c.Replayed,
+			},
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/queue"
+)
+
+// keptRequests is a directory with a request that is dead, one that is done and two that wait.
+func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]string) {
+	t.Helper()
+	directory, ids = filepath.Join(t.TempDir(), "queue"), map[string]string{}
+	q, err := queue.Open(queue.Config{
+		Directory: directory, SealKey: key, MinBackoff: time.Millisecond,
+		Deliver: func(_ context.Context, it *queue.Item, begin func() error) queue.Outcome {
+			switch {
+			case it.Target == "/wait":
+				return queue.Outcome{Limited: true, After: time.Second}
+			case begin() != nil:
+				return queue.Outcome{}
+			case it.Target == "/dead":
+				return queue.Outcome{Status: http.StatusBadGateway, Body: []byte("no")}
+			}
+			return queue.Outcome{Status: http.StatusCreated, Header: http.Header{"X-Made": {"yes"}}, Body: []byte("made")}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		_ = q.Run(ctx)
+		close(ended)
+	}()
+	for _, name := range []string{"dead", "done", "wait", "other"} {
+		target := strings.Replace("/"+name, "other", "wait", 1)
+		if ids[name], err = q.Put(t.Context(), queue.Item{Rule: "posts-per-user", Target: target, Attempts: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for settled := false; !settled; {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal("the queue does not settle")
+		}
+		c := q.Counts(t.Context())
+		settled = c.Dead == 1 && c.Done == 1
+	}
+	stop()
+	<-ended
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return directory, ids
+}
+
+func TestServeQueue(t *testing.T) {
+	keyFile := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte(strings.Repeat("ab", queue.KeySize)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key, err := queueKey(keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory, ids := keptRequests(t, key)
+	p := startServe(t, fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q, key_file: %q}", directory, keyFile))
+	p.asked(t)
+	for _, test := range []struct {
+		args string
+		code int
+		want string // a pattern
+	}{
+		{"queue list", 0, `2 queued, 0 delivering, 1 dead, 1 done; \d+ B, the oldest for (?s:.*)dead +\d\d:.* 2 +posts-per-user.* the answer was 502 Bad Gateway\n(?s:.*)queued`},
+		{"queue list -n 1", 0, `there are more: --after 1\n`},
+		{"queue list --after 1 --state queued -o json", 0, `"items": \[\n    \{\n      "id": "` + ids["wait"] + `",\n      "state": "queued"`},
+		{"queue list --state done", 0, ids["done"] + ` +done`},
+		{"queue list --state x", 2, `state: write queued, delivering, dead, done or cancelled`},
+		{"queue dead", 0, ids["dead"] + ` +dead`},
+		{"queue status " + ids["dead"], 0, `error     the answer was 502 Bad Gateway\nanswer    502 Bad Gateway, 2 B\n`},
+		{"queue status " + ids["done"] + " -o json", 0, `"headers": \{\n +"X-Made": \[\n +"yes"\n +\]\n +\},\n +"body": "made"`},
+		{"queue status " + ids["other"], 0, `state     queued\n(?s:.*)place     2\n`},
+		{"queue status x", 2, `no such request`},
+		{"queue cancel " + ids["other"], 0, `state     cancelled\n`},
+		{"queue cancel " + ids["done"], 2, `it is done already`},
+		{"queue replay " + ids["wait"], 2, `only what is dead can be replayed`},
+		{"queue replay --all", 0, `^1 request queued again\n`},
+		{"queue replay --all -o json", 0, `"replayed": \[\]`},
+		{"queue list", 0, `2 queued, 0 delivering, 0 dead, 2 done;`},
+	} {
+		code, out, stderr := sluiceRun(t, words(t, test.args)...)
+		if code != test.code || !regexp.MustCompile(test.want).MatchString(out+stderr) {
+			t.Errorf("sluice %s: exit %d, want %d and %s in\n%s%s", test.args, code, test.code, test.want, out, stderr)
+		}
+	}
+	text := p.metrics(t)
+	for _, want := range []string{
+		"sluice_queue_up 1\n", `sluice_queue_items{state="queued"} 2` + "\n", "sluice_queue_bytes ", "sluice_queue_oldest_seconds ",
+		`sluice_queue_events_total{event="cancelled"} 1` + "\n", `sluice_queue_events_total{event="replayed"} 1` + "\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %q", want)
+		}
+	}
+}
+
+// A wrong key, or none, is told at the start.
+func TestServeQueueKey(t *testing.T) {
+	directory, _ := keptRequests(t, []byte(strings.Repeat("k", queue.KeySize)))
+	short := filepath.Join(t.TempDir(), "short")
+	if err := os.WriteFile(short, []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for section, want := range map[string]string{
+		fmt.Sprintf("queue: {directory: %q}", directory):                      "sluice-items is encrypted: set the file with the key",
+		fmt.Sprintf("queue: {directory: %q, key_file: %q}", directory, short): "must hold 64 hexadecimal digits",
+		fmt.Sprintf("queue: {directory: %q, key_file: /no}", directory):       "queue.key_file: open /no",
+	} {
+		file := filepath.Join(t.TempDir(), "sluice.yaml")
+		if err := os.WriteFile(file, []byte(section), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, out, stderr := sluiceRun(t, "serve", "--config", file); code != exitWrong || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d, want %q in\n%s%s", section, code, want, out, stderr)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/internal/traffic"
+)
+
+// simulateFlags are what simulate is asked.
+type simulateFlags struct {
+	out   output
+	rules ruleFlags
+	paths []string
+	user  string
+}
+
+func simulateCommand() *cobra.Command {
+	var f simulateFlags
+	c := &cobra.Command{
+		Use:   "simulate --rules RULES LOG...",
+		Short: "Say what the rules would have made of an access log",
+		Long: "Replay access logs through rules: the requests of the logs, at the times of the logs, through the limiter of a\n" +
+			"server. It reads the gateway's own log and the common and combined formats of nginx and Apache, also packed by\n" +
+			"gzip; - is standard input. Several logs are replayed together in the order of time.\n\n" +
+			"What a rule asks for and the log does not tell is listed: such a rule takes all requests for ones without it.\n" +
+			"It ends with 0, or 2 if rules or logs cannot be read.",
+		Example: "  sluice simulate --rules rules/ /var/log/nginx/access.log\n" +
+			"  sluice simulate --rules rules/ access.log.1.gz access.log\n" +
+			"  sluice simulate --rules rules/ --user header:X-User access.log -o json\n" +
+			"  zstdcat access.log.zst | sluice simulate --rules rules/ -",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("say which log: sluice simulate --rules rules/ access.log, or - for standard input")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	}
+	f.out.flag(c)
+	f.rules.flags(c)
+	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: here)")
+	c.Flags().StringVar(&f.user, "user", "", "what rules call the user of a line, such as header:X-User (attr:user and basic_user are so anyway)")
+	_ = c.RegisterFlagCompletionFunc("rules", completeRules)
+	completeFlag(c, "user")
+	return c
+}
+
+func (f *simulateFlags) run(c *cobra.Command, names []string) error {
+	loaded, err := f.rules.load(f.paths)
+	if err != nil {
+		return err
+	}
+	logs, closeAll, err := openLogs(names, c.InOrStdin())
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	progress := &simulateProgress{w: c.ErrOrStderr(), began: time.Now()}
+	report, err := traffic.Replay(c.Context(), traffic.Config{Set: loaded.Set, Logs: logs, User: f.user, Progress: progress.tell})
+	if errors.Is(err, traffic.ErrNoRequests) {
+		return unreadable(report)
+	}
+	if err != nil {
+		return err
+	}
+	if f.out.json() {
+		return writeJSON(c.OutOrStdout(), simulatedOf(report))
+	}
+	return writeSimulated(c.OutOrStdout(), report)
+}
+
+// openLogs opens logs; - is standard input.
+func openLogs(names []string, stdin io.Reader) (logs []traffic.Source, closeAll func(), err error) {
+	var files []*os.File
+	closeAll = func() {
+		for _, f := range files {
+			_ = f.Close() // it was only read
+		}
+	}
+	for _, name := range names {
+		if name == "-" {
+			logs = append(logs, traffic.Source{Name: "standard input", Reader: stdin})
+			continue
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		files = append(files, f)
+		logs = append(logs, traffic.Source{Name: name, Reader: f})
+	}
+	return logs, closeAll, nil
+}
+
+// unreadable says why logs hold no request.
+func unreadable(r *traffic.Report) error {
+	for i := range r.Logs {
+		if l := &r.Logs[i]; l.Bad > 0 {
+			return fmt.Errorf("%s: no line is one of an access log; line %d: %w", printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)
+		}
+	}
+	return errors.New("the logs are empty")
+}
+
+// simulateProgress tells now and then how far a long replay is.
+type simulateProgress struct {
+	w     io.Writer
+	began time.Time
+	told  time.Duration
+}
+
+func (p *simulateProgress) tell(requests int64) {
+	if d := time.Since(p.began); d-p.told >= plainEvery {
+		p.told = d
+		fmt.Fprintf(p.w, "sluice simulate: %d requests, %.0f a second\n", requests, float64(requests)/d.Seconds())
+	}
+}

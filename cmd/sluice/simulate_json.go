@@ -1,0 +1,99 @@
+package main
+
+import (
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/traffic"
+)
+
+// simulated is what simulate prints for programs to rely on.
+type simulated struct {
+	Start     time.Time        `json:"start"`
+	End       time.Time        `json:"end"`
+	Requests  int64            `json:"requests"`
+	Allowed   int64            `json:"allowed"`
+	Denied    int64            `json:"denied"`
+	Delayed   int64            `json:"delayed"`
+	Queued    int64            `json:"queued"`
+	Refused   int64            `json:"refused"`
+	Unlimited int64            `json:"unlimited"`
+	Recorded  map[string]int64 `json:"recorded"` // what became of them when the log was written
+	Rules     []simulatedRule  `json:"rules"`
+	Over      simulatedOver    `json:"over_time"`
+	Logs      []simulatedLog   `json:"logs"`
+	Notes     []string         `json:"notes"`
+}
+
+type simulatedRule struct {
+	Name     string         `json:"name"`
+	File     string         `json:"file"`
+	Line     int            `json:"line"`
+	Shadow   bool           `json:"shadow"`
+	OnLimit  string         `json:"on_limit"`
+	Requests int64          `json:"requests"`
+	Denied   int64          `json:"denied"`
+	Delayed  int64          `json:"delayed"`
+	Queued   int64          `json:"queued"`
+	Peak     int64          `json:"peak_per_second"`
+	MeanWait float64        `json:"mean_wait_seconds"`
+	MaxWait  float64        `json:"max_wait_seconds"`
+	Unseen   []string       `json:"unseen"`
+	Keys     []simulatedKey `json:"keys"`
+	Missed   int64          `json:"keys_missed"` // counts of keys may be too low by this much
+	Over     simulatedOver  `json:"over_time"`
+}
+
+type simulatedKey struct {
+	Key   string `json:"key"`
+	Count int64  `json:"count"`
+}
+
+type simulatedOver struct {
+	Each  float64        `json:"each_seconds"`
+	Parts []traffic.Part `json:"parts"`
+}
+
+type simulatedLog struct {
+	Name   string           `json:"name"`
+	Lines  int              `json:"lines"`
+	Bad    int              `json:"bad"`
+	Faults []simulatedFault `json:"faults"`
+}
+
+type simulatedFault struct {
+	Line int    `json:"line"`
+	Msg  string `json:"message"`
+	Text string `json:"text"`
+}
+
+func simulatedOf(r *traffic.Report) *simulated {
+	s := &simulated{
+		Start: r.Start.UTC(), End: r.End.UTC(), Requests: r.Requests, Allowed: r.Allowed, Denied: r.Denied, Delayed: r.Delayed, Queued: r.Queued,
+		Refused: r.Refused, Unlimited: r.Unlimited, Recorded: r.Recorded, Rules: []simulatedRule{}, Over: overOf(&r.Timeline), Logs: []simulatedLog{},
+		Notes: append([]string{}, simulatedNotes(r)...),
+	}
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		one := simulatedRule{
+			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Shadow: rule.Shadow, OnLimit: rule.OnLimit.String(), Requests: rule.Requests,
+			Denied: rule.Denied, Delayed: rule.Delayed, Queued: rule.Queued, Peak: rule.Peak, MeanWait: rule.MeanWait.Seconds(), MaxWait: rule.MaxWait.Seconds(),
+			Unseen: rule.Unseen, Keys: []simulatedKey{}, Missed: rule.Missed, Over: overOf(&rule.Timeline),
+		}
+		for _, k := range rule.Keys {
+			one.Keys = append(one.Keys, simulatedKey{keyParts(k.Parts), k.Count})
+		}
+		s.Rules = append(s.Rules, one)
+	}
+	for i := range r.Logs {
+		l := simulatedLog{Name: r.Logs[i].Name, Lines: r.Logs[i].Lines, Bad: r.Logs[i].Bad, Faults: []simulatedFault{}}
+		for _, f := range r.Logs[i].Faults {
+			l.Faults = append(l.Faults, simulatedFault{f.Line, f.Err.Error(), f.Text})
+		}
+		s.Logs = append(s.Logs, l)
+	}
+	return s
+}
+
+func overOf(t *traffic.Timeline) simulatedOver {
+	return simulatedOver{Each: t.Each.Seconds(), Parts: append([]traffic.Part{}, t.Parts...)}
+}

@@ -1,0 +1,27 @@
+package httplimit
+
+import (
+	"net/http"
+	"net/netip"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Clients finds whom requests are from, as a set's rules do: by its ClientIP. It is for whoever asks often, such as a
+// proxy; others use [RequestOf].
+type Clients struct{ ip *ipKey }
+
+// ClientsOf is how the set finds addresses.
+func ClientsOf(set *rules.Set) *Clients { return &Clients{clientIP(&set.Config().ClientIP)} }
+
+// Addr is the client's address, or the zero Addr if it has none.
+func (c *Clients) Addr(r *http.Request) netip.Addr { return c.ip.client(r).addr }
+
+// Trusts tells whether the connection's peer may say whom it speaks for. What others say in the header is not read.
+func (c *Clients) Trusts(r *http.Request) bool {
+	peer, _ := parseHost(r.RemoteAddr)
+	return c.ip.trustsPeer(r, peer)
+}
+
+// Header is the header that trusted peers say it in.
+func (c *Clients) Header() string { return c.ip.header }

@@ -1,0 +1,378 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+func pathIs(patterns ...string) rules.Match {
+	return rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "path"}, Patterns: patterns}}}
+}
+
+// shedRules have a gate for all but /free, and a path for each priority.
+func shedRules(t testing.TB, gates ...rules.Gate) *rules.Set {
+	t.Helper()
+	set, err := rules.New(rules.Config{
+		Priorities: []rules.Prioritized{
+			{Match: pathIs("/critical", "/hold"), Priority: rules.Critical},
+			{Match: pathIs("/high"), Priority: rules.High},
+			{Match: pathIs("/low"), Priority: rules.Low},
+			{Match: rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "header:X-Plan"}, Values: []string{"pro"}}}}, Priority: rules.High},
+		},
+		Shed: gates,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func gate(least, most int) rules.Gate {
+	return rules.Gate{Name: "g", Match: pathIs("/critical", "/hold", "/high", "/normal", "/low", "/socket", "/events", "/stream"), Min: least, Max: most}
+}
+
+func theSet(set *rules.Set) func() *rules.Set { return func() *rules.Set { return set } }
+
+func ask(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	return w
+}
+
+// hold has so many requests be in flight until the function is called.
+func hold(t *testing.T, n int, s *httplimit.Shedder) (release func()) {
+	t.Helper()
+	var inside, done sync.WaitGroup
+	free := make(chan struct{})
+	h := s.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		inside.Done()
+		<-free
+	}))
+	for range n {
+		inside.Add(1)
+		done.Go(func() { ask(h, "/hold") })
+	}
+	inside.Wait()
+	return func() {
+		close(free)
+		done.Wait()
+	}
+}
+
+var served = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") })
+
+func TestShedAnswer(t *testing.T) {
+	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+	shed := ""
+	s.OnShed(func(r *http.Request, gate string) { shed = gate + " " + r.URL.Path })
+	h := s.Handler(served)
+	release := hold(t, 4, s)
+	seen := map[string]bool{}
+	for range 200 {
+		w := ask(h, "/critical")
+		after, err := strconv.Atoi(w.Header().Get("Retry-After"))
+		if w.Code != 503 || err != nil || after < 1 || after > 5 || shed != "g /critical" {
+			t.Fatalf("%d, Retry-After %q, shed %q", w.Code, w.Header().Get("Retry-After"), shed)
+		}
+		var p struct {
+			Type, Title, Detail, Instance string
+			Status                        int
+			MS                            int64 `json:"retry_after_ms"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Fatal(err, w.Header())
+		}
+		if !strings.HasSuffix(p.Type, "#temporary-reduced-capacity") || p.Status != 503 || p.Instance != "/critical" || p.MS < 1000 || p.MS > 5000 || p.Detail == "" {
+			t.Fatalf("%+v", p)
+		}
+		seen[w.Header().Get("Retry-After")] = true
+	}
+	if len(seen) < 3 {
+		t.Errorf("all are told to come again at the same time: %v", seen)
+	}
+	if w := ask(h, "/free"); w.Code != 200 {
+		t.Errorf("what no gate matches is answered %d", w.Code)
+	}
+	release()
+	if w := ask(h, "/low"); w.Code != 200 || w.Body.String() != "served" {
+		t.Errorf("afterwards: %d %s", w.Code, w.Body)
+	}
+	if g := s.Gates(); len(g) != 1 || g[0].InFlight != 0 || g[0].Shed[rules.Critical-rules.Low] != 200 {
+		t.Errorf("%+v", g)
+	}
+}
+
+// Each priority is turned away from another number in flight on.
+func TestShedByPriority(t *testing.T) {
+	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 100))))
+	h := s.Handler(served)
+	for _, c := range []struct {
+		held int
+		want string // low, normal, high, critical
+	}{
+		{30, "200 200 200 200"}, {55, "503 200 200 200"}, {80, "503 503 200 200"}, {100, "503 503 503 503"},
+	} {
+		release := hold(t, c.held, s)
+		got := ""
+		for _, path := range []string{"/low", "/normal", "/high", "/critical"} {
+			got += fmt.Sprintf("%d ", ask(h, path).Code)
+		}
+		if strings.TrimSpace(got) != c.want {
+			t.Errorf("%d in flight: %s, want %s", c.held, got, c.want)
+		}
+		release()
+	}
+}
+
+func TestShedShadow(t *testing.T) {
+	g := gate(1, 2)
+	g.Shadow = true
+	s := httplimit.NewShedder(theSet(shedRules(t, g)))
+	release := hold(t, 4, s)
+	if w := ask(s.Handler(served), "/low"); w.Code != 200 {
+		t.Errorf("in shadow: %d", w.Code)
+	}
+	if g := s.Gates()[0]; g.Shed[0] != 1 || g.InFlight != 4 {
+		t.Errorf("%+v", g)
+	}
+	release()
+}
+
+func TestShedRefusesWhatIsAmbiguous(t *testing.T) {
+	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+	r := httptest.NewRequest("GET", "/normal", nil)
+	r.Header["X-Plan"] = []string{"pro", "free"}
+	w := httptest.NewRecorder()
+	s.Handler(served).ServeHTTP(w, r)
+	if w.Code != 400 {
+		t.Errorf("two plans: %d", w.Code)
+	}
+}
+
+// Whatever a handler does, its request leaves, once.
+func TestShedLeaves(t *testing.T) {
+	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+	for name, f := range map[string]http.HandlerFunc{
+		"panics":          func(http.ResponseWriter, *http.Request) { panic("oops") },
+		"panics late":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic(http.ErrAbortHandler) },
+		"says nothing":    func(http.ResponseWriter, *http.Request) {},
+		"fails":           func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) },
+		"answers 1xx too": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(204) },
+		"sends events": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.(http.Flusher).Flush()
+		},
+	} {
+		func() {
+			defer func() { _ = recover() }()
+			ask(s.Handler(f), "/normal")
+		}()
+		if n := s.Gates()[0].InFlight; n != 0 {
+			t.Errorf("%s: %d are in flight", name, n)
+		}
+	}
+}
+
+// Connections that were upgraded and streams of events are not in flight once they have begun; other answers are until
+// they end. Over a real connection, since recorders cannot be hijacked.
+func TestShedLongLived(t *testing.T) {
+	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+	end := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/socket", func(w http.ResponseWriter, _ *http.Request) {
+		conn, buf, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = buf.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		_ = buf.Flush()
+		<-end
+	})
+	stream := func(kind string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			_, _ = io.WriteString(w, "data: 1\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-end
+		}
+	}
+	mux.HandleFunc("/events", stream("text/event-stream; charset=utf-8"))
+	mux.HandleFunc("/stream", stream("text/plain"))
+	server := httptest.NewServer(s.Handler(mux))
+	defer server.Close()
+	defer close(end)
+	for path, want := range map[string]int{"/socket": 0, "/events": 0, "/stream": 1} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", path)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if n := s.Gates()[0].InFlight; err != nil || n != want {
+			t.Errorf("%s: %q, %v, and %d in flight, want %d", path, line, err, n, want)
+		}
+	}
+}
+
+// slow is an upstream in a bubble with as many servers as places; it takes 20 ms.
+type slow struct {
+	places chan struct{}
+	status atomic.Int64
+}
+
+func (u *slow) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	u.places <- struct{}{}
+	<-time.After(20 * time.Millisecond)
+	<-u.places
+	w.WriteHeader(int(u.status.Load()))
+}
+
+// load has requests come at even times, and counts the answers.
+func load(h http.Handler, rate int, lasts time.Duration, paths ...string) map[string]int {
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	got := map[string]int{}
+	for i := range int(lasts.Seconds() * float64(rate)) {
+		<-time.After(time.Second / time.Duration(rate))
+		path := paths[i%len(paths)]
+		wait.Go(func() {
+			code := ask(h, path).Code
+			mu.Lock()
+			defer mu.Unlock()
+			got[fmt.Sprintf("%s %d", path, code)]++
+		})
+	}
+	wait.Wait()
+	return got
+}
+
+// Through the middleware too: an overload is shed by priority, and the limit that was learnt stays when rules change.
+func TestShedOverload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var set atomic.Pointer[rules.Set]
+		set.Store(shedRules(t, gate(5, 500)))
+		s := httplimit.NewShedder(set.Load)
+		up := &slow{places: make(chan struct{}, 10)} // 500 a second
+		up.status.Store(200)
+		h := s.Handler(up)
+		if got := load(h, 250, 4*time.Second, "/low", "/normal"); got["/low 200"]+got["/normal 200"] != 1000 {
+			t.Errorf("turned away without overload: %v", got)
+		}
+		load(h, 2000, 3*time.Second, "/low", "/low", "/low", "/low", "/low", "/normal", "/critical", "/high")
+		got := load(h, 2000, 5*time.Second, "/low", "/low", "/low", "/low", "/low", "/normal", "/critical", "/high")
+		all := got["/low 200"] + got["/normal 200"] + got["/high 200"] + got["/critical 200"]
+		if all < 2250 || got["/critical 503"] > 0 || got["/low 200"] > got["/low 503"]/5 || got["/high 503"] > got["/normal 503"] {
+			t.Errorf("%d served: %v", all, got)
+		}
+		limit := s.Gates()[0].Limit
+		g := gate(6, 400)
+		other := gate(5, 300)
+		other.Name = "other"
+		set.Store(shedRules(t, other, g))
+		if now := s.Gates(); limit > 100 || now[1].Limit != limit || now[0].Limit != 300 {
+			t.Errorf("the limit was %d, and after a change of rules %+v", limit, now)
+		}
+	})
+}
+
+// What happens before the upstream, and what does not get there, is no sign of overload.
+func TestShedUpstream(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		before func(w http.ResponseWriter, n int64) bool // tells whether to go on
+	}{
+		{"waits for its turn", func(_ http.ResponseWriter, n int64) bool {
+			if n > 1000 {
+				<-time.After(300 * time.Millisecond)
+			}
+			return true
+		}},
+		{"refused", func(w http.ResponseWriter, n int64) bool {
+			if n > 1000 && n%2 == 0 {
+				w.WriteHeader(503)
+				return false
+			}
+			return true
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := httplimit.NewShedder(theSet(shedRules(t, gate(5, 500))))
+				up := &slow{places: make(chan struct{}, 100)}
+				up.status.Store(200)
+				inner := s.Upstream(up)
+				var n atomic.Int64
+				h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if c.before(w, n.Add(1)) {
+						inner.ServeHTTP(struct{ wrapped }{wrapped{w}}, r)
+					}
+				}))
+				load(h, 500, 8*time.Second, "/normal")
+				if g := s.Gates()[0]; g.Limit != 500 || g.Shed != [4]int64{} {
+					t.Errorf("%+v", g)
+				}
+			})
+		})
+	}
+}
+
+// wrapped is the writer of some middleware.
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// The process is watched while Run runs, and its pressure is what it is.
+func TestShedRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+		ctx, stop := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() { s.Run(ctx) })
+		<-time.After(time.Second)
+		if p := s.Pressure(); p < 0 || p > 1 {
+			t.Errorf("pressure %v", p)
+		}
+		stop()
+		wait.Wait()
+	})
+}
+
+func TestShedWithoutGates(t *testing.T) {
+	for _, set := range []*rules.Set{nil, shedRules(t)} {
+		s := httplimit.NewShedder(theSet(set))
+		if w := ask(s.Handler(served), "/low"); w.Code != 200 || s.Gates() != nil {
+			t.Errorf("%d", w.Code)
+		}
+	}
+}
+
+func BenchmarkShed(b *testing.B) {
+	s := httplimit.NewShedder(theSet(shedRules(b, gate(10, 500))))
+	h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
+	r, w := httptest.NewRequest("GET", "/normal", nil), httptest.NewRecorder()
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(w, r)
+	}
+}

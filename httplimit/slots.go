@@ -1,0 +1,133 @@
+package httplimit
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// flightRetry is when a caller may try again who was denied because too many requests are in flight. The store says when
+// the first lease ends, but most requests end long before that.
+const flightRetry = time.Second
+
+// flies tells whether a limit on what is in flight is among those of the takes.
+func flies(takes []sluice.Take) bool {
+	for i := range takes {
+		if takes[i].Effective().Algorithm == sluice.Concurrency {
+			return true
+		}
+	}
+	return false
+}
+
+// hold keeps the slots of a request, and has the decisions say what callers should be told. A request that is denied
+// after all gives them back.
+func hold(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.Slot {
+	slot := l.Hold(takes, ds)
+	for i := range takes {
+		if takes[i].Effective().Algorithm == sluice.Concurrency {
+			ds[i].RetryAfter, ds[i].ResetAfter = min(ds[i].RetryAfter, flightRetry), min(ds[i].ResetAfter, flightRetry)
+		}
+	}
+	return slot
+}
+
+// slotted is a handler that gives a slot back when it has served its one request: when the handler below returns or
+// panics, or if that has taken over the connection, when it has closed it too.
+type slotted struct {
+	next http.Handler
+	slot *sluice.Slot
+}
+
+func (f *slotted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	in := &inFlight{slot: f.slot, parts: 1}
+	defer in.end(r)
+	f.next.ServeHTTP(in.wrap(w, r), r)
+}
+
+// inFlight counts what is left of a request: its handler, and the connection that the handler has taken over.
+type inFlight struct {
+	slot *sluice.Slot
+
+	mu    sync.Mutex // guards parts
+	parts int
+}
+
+func (in *inFlight) end(r *http.Request) {
+	in.mu.Lock()
+	in.parts--
+	last := in.parts == 0
+	in.mu.Unlock()
+	if last {
+		in.slot.Release(r.Context())
+	}
+}
+
+// wrap returns a writer that knows when the connection is taken over, if it can be.
+func (in *inFlight) wrap(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	below, ok := w.(http.Hijacker)
+	if !ok {
+		return w
+	}
+	h := hijackable{w, below, in, r}
+	if f, ok := w.(http.Flusher); ok {
+		return struct {
+			hijackable
+			http.Flusher
+		}{h, f}
+	}
+	return h
+}
+
+type hijackable struct {
+	http.ResponseWriter
+	below http.Hijacker
+	in    *inFlight
+	r     *http.Request
+}
+
+// Unwrap lets http.ResponseController reach what the writer below can do.
+func (h hijackable) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
+// ReadFrom keeps the writer's own way of copying files.
+func (h hijackable) ReadFrom(r io.Reader) (int64, error) { return io.Copy(h.ResponseWriter, r) }
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := h.below.Hijack()
+	if err != nil {
+		return conn, buf, err
+	}
+	h.in.mu.Lock()
+	h.in.parts++
+	h.in.mu.Unlock()
+	c := &heldConn{Conn: conn, closed: sync.OnceFunc(func() { h.in.end(h.r) })}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		return struct {
+			*heldConn
+			closeWriter
+		}{c, half}, buf, nil
+	}
+	return c, buf, nil
+}
+
+type closeWriter interface{ CloseWrite() error }
+
+// heldConn is a connection that keeps a request in flight until it is closed.
+type heldConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *heldConn) Close() error {
+	err := c.Conn.Close()
+	c.closed()
+	return err
+}
+
+// ReadFrom keeps the connection's own way of copying.
+func (c *heldConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }

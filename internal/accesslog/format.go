@@ -1,0 +1,191 @@
+package accesslog
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Format is how a line is written.
+type Format uint8
+
+const (
+	JSON     Format = iota // an object, with all there is
+	Combined               // as nginx and Apache write it, for programs that read only that; most fields are lost
+)
+
+const timeFormat = "2006-01-02T15:04:05.000000Z07:00"
+
+// appendJSON appends a line to b.
+func appendJSON(b []byte, r *Record, query bool) []byte {
+	b = append(b, `{"time":"`...)
+	b = r.Time.UTC().AppendFormat(b, timeFormat)
+	b = append(b, '"')
+	b = appendSeconds(b, `,"duration":`, r.Duration)
+	b = appendText(b, `,"method":"`, r.Method, maxName)
+	b = appendText(b, `,"host":"`, r.Host, maxName)
+	b = appendText(b, `,"path":"`, r.Path, maxTarget)
+	if query {
+		b = appendText(b, `,"query":"`, r.Query, maxTarget)
+	}
+	b = appendText(b, `,"proto":"`, r.Proto, maxName)
+	b = append(b, `,"status":`...)
+	b = strconv.AppendInt(b, int64(r.Status), 10)
+	b = append(b, `,"bytes_in":`...)
+	b = strconv.AppendInt(b, r.BytesIn, 10)
+	b = append(b, `,"bytes_out":`...)
+	b = strconv.AppendInt(b, r.BytesOut, 10)
+	if r.Client.IsValid() {
+		b = append(b, `,"client":"`...)
+		b = append(r.Client.WithZone("").AppendTo(b), '"') // a zone is another host's word
+	}
+	b = appendText(b, `,"user":"`, r.User, maxName)
+	b = appendText(b, `,"plan":"`, r.Plan, maxName)
+	b = appendText(b, `,"route":"`, r.Route, maxName)
+	b = appendText(b, `,"upstream":"`, r.Upstream, maxName)
+	b = appendText(b, `,"decision":"`, r.Decision.String(), maxName)
+	b = appendText(b, `,"rule":"`, r.Rule, maxName)
+	if r.Delay > 0 {
+		b = appendSeconds(b, `,"delay":`, r.Delay)
+	}
+	b = appendText(b, `,"request_id":"`, r.ID, maxName)
+	b = appendText(b, `,"referer":"`, r.Referer, maxText)
+	b = appendText(b, `,"user_agent":"`, r.UserAgent, maxText)
+	return append(b, "}\n"...)
+}
+
+// appendSeconds appends a duration as seconds with six decimals, which is what others' tools take for a number.
+func appendSeconds(b []byte, name string, d time.Duration) []byte {
+	b = append(b, name...)
+	return strconv.AppendFloat(b, math.Round(d.Seconds()*1e6)/1e6, 'f', 6, 64)
+}
+
+// appendText appends a text and its closing quote, or nothing if it is empty.
+func appendText(b []byte, name, s string, most int) []byte {
+	if s == "" {
+		return b
+	}
+	b = append(b, name...)
+	s, cut := bounded(s, most)
+	b = appendEscaped(b, s)
+	if cut {
+		b = append(b, ellipsis...)
+	}
+	return append(b, '"')
+}
+
+// ellipsis marks a value that was cut.
+const ellipsis = "…"
+
+// bounded is a text of at most so many bytes, and whether it was cut.
+func bounded(s string, most int) (string, bool) {
+	if len(s) <= most {
+		return s, false
+	}
+	most -= len(ellipsis) // so that what is read back is not cut again
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most], true
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendEscaped appends a text for a JSON string. What a terminal may obey is escaped too, and bytes that are no text
+// become text: \xff.
+func appendEscaped(b []byte, s string) []byte {
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			switch {
+			case c == '"' || c == '\\':
+				b = append(b, '\\', c)
+			case c < ' ' || c == 0x7f:
+				b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+			default:
+				b = append(b, c)
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			b = append(b, '\\', '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
+		case unicode.IsPrint(r):
+			b = append(b, s[i:i+n]...)
+		case r > 0xffff: // two halves
+			r -= 0x10000
+			b = appendUnit(appendUnit(b, 0xd800+r>>10), 0xdc00+r&0x3ff)
+		default:
+			b = appendUnit(b, r)
+		}
+		i += n
+	}
+	return b
+}
+
+func appendUnit(b []byte, u rune) []byte {
+	return append(b, '\\', 'u', hexDigits[u>>12&15], hexDigits[u>>8&15], hexDigits[u>>4&15], hexDigits[u&15])
+}
+
+// combinedTime is when a request began, as Apache has it; nginx writes when it ended.
+const combinedTime = "02/Jan/2006:15:04:05 -0700"
+
+// appendCombined appends a line to b.
+func appendCombined(b []byte, r *Record, query bool) []byte {
+	if r.Client.IsValid() {
+		b = r.Client.WithZone("").AppendTo(b)
+	} else {
+		b = append(b, '-')
+	}
+	b = append(b, " - "...)
+	b = appendQuoted(b, r.User, maxName, " [")
+	b = append(b, " ["...)
+	b = r.Time.UTC().AppendFormat(b, combinedTime)
+	b = append(b, `] "`...)
+	b = appendQuoted(b, r.Method, maxName, " ")
+	b = append(b, ' ')
+	b = appendQuoted(b, r.Path, maxTarget, " ?")
+	if query && r.Query != "" {
+		b = append(b, '?')
+		b = appendQuoted(b, r.Query, maxTarget, " ")
+	}
+	if r.Proto != "" {
+		b = append(b, ' ')
+		b = appendQuoted(b, r.Proto, maxName, " ")
+	}
+	b = append(b, `" `...)
+	b = strconv.AppendInt(b, int64(r.Status), 10)
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, r.BytesOut, 10)
+	b = append(b, ` "`...)
+	b = appendQuoted(b, r.Referer, maxText, "")
+	b = append(b, `" "`...)
+	b = appendQuoted(b, r.UserAgent, maxText, "")
+	return append(b, "\"\n"...)
+}
+
+// appendQuoted appends a text as nginx does: what is no plain ASCII is \xHH, and so is what else would end a field.
+func appendQuoted(b []byte, s string, most int, also string) []byte {
+	if s == "" || s == "-" {
+		if s == "-" { // the sign for nothing
+			return append(b, `\x2d`...)
+		}
+		return append(b, '-')
+	}
+	if len(s) > most {
+		s = s[:most]
+	}
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || strings.IndexByte(also, c) >= 0 {
+			b = append(b, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}

@@ -1,0 +1,318 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lines reads all the records of a log and fails on bad lines.
+func lines(t *testing.T, log string) (all []Record) {
+	t.Helper()
+	d := NewReader(strings.NewReader(log))
+	for {
+		var r Record
+		if _, err := d.Next(&r); err != nil {
+			break
+		}
+		all = append(all, r)
+	}
+	if n, faults := d.Bad(); n > 0 {
+		t.Errorf("%d bad lines: %v", n, faults)
+	}
+	return all
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// While many write, the file is rotated again and again: each line is once in one of the files.
+func TestReopen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	l, err := Open(Config{File: file, Buffer: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writers, each, rotations = 4, 500, 10
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for i := range each {
+				l.Write(&Record{Time: time.Now(), Method: "GET", Path: fmt.Sprintf("/%d/%d", w, i)})
+			}
+		})
+	}
+	for i := range rotations {
+		if err := errors.Join(os.Rename(file, fmt.Sprint(file, ".", i)), l.Reopen()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all.Wait()
+	if err := errors.Join(l.Close(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	for i := range rotations {
+		log.WriteString(read(t, fmt.Sprint(file, ".", i)))
+	}
+	log.WriteString(read(t, file))
+	seen := map[string]int{}
+	for _, r := range lines(t, log.String()) {
+		seen[r.Path]++
+	}
+	if len(seen) != writers*each || l.Lost() != 0 {
+		t.Errorf("%d lines of %d, %d lost", len(seen), writers*each, l.Lost())
+	}
+	for path, n := range seen {
+		if n != 1 {
+			t.Errorf("%s %d times", path, n)
+		}
+	}
+	l.Write(&Record{})
+	if l.Lost() != 1 || l.Reopen() != nil {
+		t.Errorf("after the end: %d lost", l.Lost())
+	}
+}
+
+// If there can be no new file, lines go on into the old one.
+func TestReopenFails(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "logs", "access.log")
+	if err := os.Mkdir(filepath.Dir(file), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(Config{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := filepath.Join(dir, "moved")
+	if err := os.Rename(filepath.Dir(file), moved); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("reopening where there is no directory: %v", err)
+	}
+	l.Write(&Record{Time: time.Now(), Path: "/"})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(lines(t, read(t, filepath.Join(moved, "access.log")))); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// gate is a writer that waits until it is opened.
+type gate struct {
+	open chan struct{}
+	bytes.Buffer
+}
+
+func (g *gate) Write(b []byte) (int, error) {
+	<-g.open
+	return g.Buffer.Write(b)
+}
+
+// A reader that does not read costs lines, which are counted and told, and no request waits for it.
+func TestNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &gate{open: make(chan struct{})}
+		var complaints bytes.Buffer
+		l, err := Open(Config{Writer: out, Buffer: 10_000, Errors: slog.New(slog.NewTextHandler(&complaints, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const all = 1000
+		for range all {
+			l.Write(&Record{Time: time.Now(), Path: "/"})
+			<-time.After(time.Millisecond) // a bubble's clock goes on only when the writer waits too
+		}
+		close(out.open)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got := len(lines(t, out.String()))
+		if got == 0 || got == all || got+int(l.Lost()) != all {
+			t.Errorf("%d lines of %d, %d lost", got, all, l.Lost())
+		}
+		if !strings.Contains(complaints.String(), fmt.Sprint("lost=", l.Lost())) {
+			t.Errorf("%d lost, complaints:\n%s", l.Lost(), &complaints)
+		}
+	})
+}
+
+// Closing does not wait for ever for such a reader.
+func TestCloseGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &gate{open: make(chan struct{})}
+		l, err := Open(Config{Writer: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Write(&Record{Time: time.Now(), Path: "/"})
+		began := time.Now()
+		if err := l.Close(); err == nil || time.Since(began) != closeWait {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		close(out.open)
+	})
+}
+
+// A line is written soon, and many at once without waiting.
+func TestWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &gate{open: make(chan struct{})}
+		close(out.open)
+		l, err := Open(Config{Writer: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		l.Write(&Record{Time: time.Now(), Path: "/"})
+		<-time.After(writeEvery)
+		synctest.Wait()
+		if n := len(lines(t, out.String())); n != 1 {
+			t.Errorf("%d lines after %v", n, writeEvery)
+		}
+		for range 2 * writeBytes / 100 {
+			l.Write(&Record{Time: time.Now(), Path: "/"})
+		}
+		synctest.Wait()
+		if out.Len() < writeBytes {
+			t.Errorf("only %d bytes were written at once", out.Len())
+		}
+	})
+}
+
+// disk fails after so many bytes, as a full disk does, until it has room again.
+type disk struct {
+	room int
+	bytes.Buffer
+}
+
+func (d *disk) Write(b []byte) (int, error) {
+	n := min(len(b), d.room)
+	d.room -= n
+	d.Buffer.Write(b[:n])
+	if n < len(b) {
+		return n, errors.New("no space left on device")
+	}
+	return n, nil
+}
+
+// A full disk costs the lines that do not fit, and only those.
+func TestFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &disk{room: 250}
+		var complaints bytes.Buffer
+		l, err := Open(Config{Writer: out, Errors: slog.New(slog.NewTextHandler(&complaints, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			if i == 7 {
+				synctest.Wait()
+				out.room = 1 << 20
+			}
+			l.Write(&Record{Time: time.Now(), Path: fmt.Sprint("/", i)})
+			<-time.After(2 * writeEvery)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		d := NewReader(&out.Buffer)
+		var paths []string
+		for {
+			var r Record
+			if _, err := d.Next(&r); err != nil {
+				break
+			}
+			paths = append(paths, r.Path)
+		}
+		if bad, _ := d.Bad(); bad != 1 || strings.Join(paths, "") != "/0/1/7/8/9" || l.Lost() != 5 {
+			t.Errorf("%d bad lines, good ones %v, %d lost", bad, paths, l.Lost())
+		}
+		if n := strings.Count(complaints.String(), "no space left"); n != 1 {
+			t.Errorf("%d complaints:\n%s", n, &complaints)
+		}
+	})
+}
+
+func TestOpen(t *testing.T) {
+	for _, c := range []Config{{}, {File: "a", Writer: io.Discard}, {File: filepath.Join(t.TempDir(), "none", "access.log")}} {
+		if l, err := Open(c); err == nil {
+			t.Errorf("%+v is opened: %v", c, l.Close())
+		}
+	}
+	l, err := Open(Config{Writer: io.Discard})
+	if err == nil {
+		err = errors.Join(l.Reopen(), l.Close())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	l, err := Open(Config{Writer: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := full()
+	if n := testing.AllocsPerRun(1000, func() { l.Write(&r) }); n > 1 {
+		t.Errorf("%v allocations a line", n)
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	for name, format := range map[string]Format{"json": JSON, "combined": Combined} {
+		b.Run(name, func(b *testing.B) {
+			l, err := Open(Config{Writer: io.Discard, Format: format})
+			if err != nil {
+				b.Fatal(err)
+			}
+			r := full()
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Write(&r)
+			}
+			if err := l.Close(); err != nil || l.Lost() > 0 {
+				b.Fatal(err, l.Lost())
+			}
+		})
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	r := full()
+	for name, line := range map[string][]byte{"json": appendJSON(nil, &r, true), "combined": appendCombined(nil, &r, true)} {
+		b.Run(name, func(b *testing.B) {
+			log := bytes.Repeat(line, 1000)
+			d := NewReader(nil)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if i%1000 == 0 {
+					d.in.Reset(bytes.NewReader(log))
+				}
+				if _, err := d.Next(&r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

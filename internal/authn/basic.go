@@ -1,0 +1,225 @@
+package authn
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+)
+
+// BasicConfig is how [Basic] is made.
+type BasicConfig struct {
+	Files   []string
+	Realm   string // that browsers show; default Sluice
+	Forward bool   // names and passwords are forwarded
+}
+
+// Basic knows who a request is from by a name and a password. Files hold the passwords' bcrypt hashes.
+//
+// Who does not exist costs as much as who does. A hash costs tens of milliseconds, on purpose, so that what was right is
+// remembered for a while, and only some are computed at once.
+type Basic struct {
+	files
+	about  About
+	secret []byte // of what is remembered, and of which cost who does not exist has
+	now    func() time.Time
+	live   atomic.Pointer[users]
+	right  remembered
+	slots  chan struct{}
+	// compare is bcrypt's, but for tests that count.
+	compare func(hash, password []byte) error
+}
+
+// users are those of the files.
+type users struct {
+	byName map[string]*entry
+	dummy  []string // hashes of nothing, with the costs that users' have, as often as they have them
+}
+
+const (
+	leastCost, mostCost = 10, 14
+	// DefaultCost of passwords that are hashed here.
+	DefaultCost  = 12
+	mostPassword = 72 // bytes: bcrypt passes over the rest
+	passwordWait = 2 * time.Second
+)
+
+var basicPlace = Place{Header: "Authorization", Scheme: "Basic"}
+
+// NewBasic reads the files. The error joins all faults, each a [*rules.Error].
+func NewBasic(cfg BasicConfig) (*Basic, error) {
+	if cfg.Realm == "" {
+		cfg.Realm = "Sluice"
+	}
+	if strings.ContainsAny(cfg.Realm, "\"\\") || !sendable(cfg.Realm) {
+		return nil, errors.New("realm: write it without quotes and line breaks")
+	}
+	b := &Basic{
+		now: time.Now, compare: bcrypt.CompareHashAndPassword, secret: make([]byte, sha256.Size), slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		about: About{Challenge: fmt.Sprintf(`Basic realm="%s", charset="UTF-8"`, cfg.Realm), Places: []Place{basicPlace}, Forward: cfg.Forward},
+	}
+	_, _ = rand.Read(b.secret) // never fails
+	b.files = files{what: "users", paths: cfg.Files, most: strictyaml.MaxBytes, use: b.use}
+	if _, err := b.load(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+var userKind = kind{
+	list: "users", one: "a user", hash: checkPasswordHash, unique: true,
+	secret: map[string]string{"password": plainPassword, "pass": plainPassword, "secret": plainPassword},
+}
+
+const plainPassword = "a password in plain text can be used by whoever reads this file: write hash: with what `sluice password` prints for it, and remove it here"
+
+func checkPasswordHash(text string) string {
+	cost, err := bcrypt.Cost([]byte(text))
+	switch {
+	case err != nil || len(text) != 60:
+		return "hash: write a bcrypt hash, as `sluice password` prints. If this is the password itself, whoever reads this file can use it"
+	case cost < leastCost || cost > mostCost:
+		return fmt.Sprintf("hash: its cost is %d: below %d it is cheap to guess, above %d it takes all of a server. Hash the password with `sluice password`", cost, leastCost, mostCost)
+	}
+	return ""
+}
+
+// use takes the content of the files.
+func (b *Basic) use(content [][]byte) error {
+	all, err := readAccounts(&userKind, b.paths, content)
+	if err != nil {
+		return err
+	}
+	u := &users{byName: make(map[string]*entry, len(all))}
+	dummies := map[int]string{}
+	for i := range all {
+		if strings.Contains(all[i].identity.User, ":") {
+			reader := reader{file: all[i].file}
+			reader.fault(&strictyaml.Node{Line: all[i].line, Column: 1}, "user: a name that is sent with a password has no colon in it")
+			return reader.faults[0]
+		}
+		u.byName[all[i].identity.User] = &all[i]
+		cost, _ := bcrypt.Cost([]byte(all[i].hash)) // it was looked at
+		if dummies[cost] == "" {
+			dummies[cost] = dummyHash(cost)
+		}
+		u.dummy = append(u.dummy, dummies[cost])
+	}
+	if len(u.dummy) == 0 {
+		u.dummy = []string{dummyHash(leastCost)}
+	}
+	b.live.Store(u)
+	return nil
+}
+
+// dummyHash is a hash that no password has: its salt and sum are letters that were made up.
+func dummyHash(cost int) string {
+	return fmt.Sprintf("$2a$%02d$%s", cost, "sLuiceKnowsNobodyOfThaOT"[:22]+strings.Repeat("A", 31))
+}
+
+// Len is how many users there are.
+func (b *Basic) Len() int { return len(b.live.Load().byName) }
+
+// About implements [Method].
+func (b *Basic) About() *About { return &b.about }
+
+// Authenticate implements [Method].
+func (b *Basic) Authenticate(r *http.Request) (Identity, error) {
+	text, err := basicPlace.read(r.Header)
+	if err != nil {
+		return Identity{}, err
+	}
+	decoded, err := base64.StdEncoding.DecodeString(text)
+	name, password, both := strings.Cut(string(decoded), ":")
+	if err != nil || !both || len(decoded) > mostKey {
+		return Identity{}, stale("the credentials cannot be read: send name:password in base64")
+	}
+	u := b.live.Load()
+	known := u.byName[name]
+	hash := u.dummy[b.pick(name, len(u.dummy))]
+	if known != nil {
+		hash = known.hash
+	}
+	right, err := b.verify(r.Context(), name, password, hash)
+	switch {
+	case err != nil:
+		return Identity{}, err
+	case !right || known == nil:
+		return Identity{}, guess("the name or the password is wrong")
+	}
+	if err := known.usable("the password", b.now()); err != nil {
+		return Identity{}, err
+	}
+	id := known.identity
+	id.kept = basicPlace
+	return id, nil
+}
+
+// pick chooses one of n for a name, always the same.
+func (b *Basic) pick(name string, n int) int {
+	sum := b.sum("pick", name)
+	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n))
+}
+
+// sum is a digest of texts that nobody else can compute.
+func (b *Basic) sum(texts ...string) (sum [sha256.Size]byte) {
+	h := hmac.New(sha256.New, b.secret)
+	for _, t := range texts {
+		var size [8]byte
+		binary.BigEndian.PutUint64(size[:], uint64(len(t)))
+		h.Write(size[:])
+		h.Write([]byte(t))
+	}
+	h.Sum(sum[:0])
+	return sum
+}
+
+// verify tells whether a hash is of a password.
+func (b *Basic) verify(ctx context.Context, name, password, hash string) (bool, error) {
+	sum := b.sum("right", name, password, hash)
+	if b.right.has(sum, b.now()) {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, passwordWait)
+	defer cancel()
+	select {
+	case b.slots <- struct{}{}:
+		defer func() { <-b.slots }()
+	case <-ctx.Done():
+		return false, ErrBusy
+	}
+	short := password[:min(len(password), mostPassword)]
+	if b.compare([]byte(hash), []byte(short)) != nil || len(password) > mostPassword {
+		return false, nil
+	}
+	b.right.add(sum, b.now())
+	return true, nil
+}
+
+// HashPassword is the hash of a password for a file of users.
+func HashPassword(password string, cost int) (string, error) {
+	const least = 8
+	switch {
+	case len(password) < least:
+		return "", fmt.Errorf("a password of %d bytes is quickly guessed: use at least %d", len(password), least)
+	case len(password) > mostPassword:
+		return "", fmt.Errorf("the password has %d bytes: bcrypt looks at %d", len(password), mostPassword)
+	case cost < leastCost || cost > mostCost:
+		return "", fmt.Errorf("the cost is between %d and %d", leastCost, mostCost)
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), cost)
+	return string(hash), err
+}

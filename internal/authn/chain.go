@@ -1,0 +1,128 @@
+package authn
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// ChainConfig is how a [Chain] is made.
+type ChainConfig struct {
+	Methods  []Method
+	Optional bool      // who has no credentials is let in as nobody
+	Attempts *Attempts // limits wrong ones; nil: they are not
+	Headers  *Headers  // that tell upstreams who it is; nil: none
+	// Client is the address that attempts count for, behind proxies that are trusted, say. Default: the connection's.
+	Client func(*http.Request) string
+}
+
+// Chain is how the requests of a route say who they are from. One without methods lets all in, as nobody.
+type Chain struct {
+	cfg        ChainConfig
+	challenges []string
+}
+
+// NewChain makes a chain. API keys are asked for before tokens: both may be in Authorization: Bearer, and keys know
+// which are not theirs.
+func NewChain(cfg ChainConfig) *Chain {
+	cfg.Methods = slices.Clone(cfg.Methods)
+	slices.SortStableFunc(cfg.Methods, func(a, b Method) int { return rank(a) - rank(b) })
+	if cfg.Client == nil {
+		cfg.Client = connection
+	}
+	c := &Chain{cfg: cfg}
+	for _, m := range cfg.Methods {
+		c.challenges = append(c.challenges, m.About().Challenge)
+	}
+	return c
+}
+
+func rank(m Method) int {
+	if _, keys := m.(*Keys); keys {
+		return 0
+	}
+	return 1
+}
+
+// Admit says who a request is from, or how it is to be refused. It removes what the client says in the headers that tell
+// who it is, and sets them, so that rules may use them.
+func (c *Chain) Admit(r *http.Request) (Identity, *Refused) {
+	c.cfg.Headers.Clean(r.Header)
+	id, refused := c.admit(r)
+	if refused == nil {
+		c.cfg.Headers.set(r.Header, &id)
+	}
+	return id, refused
+}
+
+func (c *Chain) admit(r *http.Request) (Identity, *Refused) {
+	from := ""
+	for _, m := range c.cfg.Methods {
+		if !slices.ContainsFunc(m.About().Places, func(p Place) bool { return p.in(r.Header) }) {
+			continue
+		}
+		if c.cfg.Attempts != nil && from == "" {
+			// Before anything is looked at, so that neither the answer nor its time tells whether it would have been right.
+			from = c.cfg.Client(r)
+			if wait, ok := c.cfg.Attempts.allowed(r.Context(), from); !ok {
+				return Identity{}, tooMany(wait)
+			}
+		}
+		id, err := m.Authenticate(r)
+		if errors.Is(err, ErrNone) {
+			continue
+		}
+		if err != nil {
+			return Identity{}, c.refuse(r, from, err)
+		}
+		if !m.About().Forward {
+			id.kept = Place{}
+		}
+		return id, nil
+	}
+	if c.cfg.Optional || len(c.cfg.Methods) == 0 {
+		return Identity{}, nil
+	}
+	return Identity{}, &Refused{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: "say who you are: the WWW-Authenticate header tells how"}
+}
+
+// refuse is the answer when a method cannot say who it is.
+func (c *Chain) refuse(r *http.Request, from string, err error) *Refused {
+	var wrong *Wrong
+	switch {
+	case errors.As(err, &wrong):
+		if wrong.Guess && c.cfg.Attempts != nil {
+			c.cfg.Attempts.wrong(r.Context(), from)
+		}
+		return &Refused{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: wrong.Reason}
+	case errors.Is(err, ErrBusy):
+		return &Refused{Status: http.StatusServiceUnavailable, Detail: "too many passwords are being checked: try again", RetryAfter: time.Second}
+	case errors.Is(err, ErrUnavailable):
+		return &Refused{Status: http.StatusServiceUnavailable, Detail: "tokens cannot be checked yet: try again", RetryAfter: 5 * time.Second}
+	}
+	return &Refused{Status: http.StatusServiceUnavailable, Detail: "nobody can tell now who you are: try again", RetryAfter: time.Second}
+}
+
+func tooMany(wait time.Duration) *Refused {
+	return &Refused{
+		Status: http.StatusTooManyRequests, RetryAfter: wait,
+		Detail: "too many wrong credentials came from your address: wait. Until then nobody looks whether others are right",
+	}
+}
+
+// Strip removes credentials from what is forwarded: those of all methods, but for the ones that were found right if their
+// method forwards them. Nobody has looked at the rest, and upstreams may think that somebody did.
+func (c *Chain) Strip(h http.Header, id *Identity) {
+	for _, m := range c.cfg.Methods {
+		for _, p := range m.About().Places {
+			switch {
+			case p == id.kept:
+			case p.Scheme == "":
+				remove(h, p.Header)
+			case p.in(h):
+				delete(h, p.Header)
+			}
+		}
+	}
+}

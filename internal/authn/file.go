@@ -1,0 +1,116 @@
+package authn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// filesEvery is how often files are looked at. They are small, and a key that is switched off is to be off soon.
+const filesEvery = time.Second
+
+// files are read again when they change. What they hold is used only if all of it is sound.
+type files struct {
+	what  string // is in them, for the log
+	paths []string
+	most  int64                    // bytes of each
+	use   func(all [][]byte) error // takes what they hold, all of it or nothing
+
+	mu   sync.Mutex // guards the field below
+	read [][]byte   // when they were looked at last
+}
+
+// load reads the files, and tells whether they are others than last time.
+func (f *files) load() (changed bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var faults []error
+	read := make([][]byte, len(f.paths))
+	for i, path := range f.paths {
+		b, err := readFile(path, f.most)
+		if err != nil {
+			faults = append(faults, err)
+			b = []byte(err.Error())
+		}
+		read[i] = b
+	}
+	if f.read != nil && slices.EqualFunc(read, f.read, bytes.Equal) {
+		return false, nil
+	}
+	f.read = read
+	if len(faults) > 0 {
+		return true, errors.Join(faults...)
+	}
+	return true, f.use(read)
+}
+
+// Reload reads the files again if they changed. The last good ones stay if that fails.
+func (f *files) Reload(log *slog.Logger) {
+	switch changed, err := f.load(); {
+	case err != nil:
+		for _, fault := range leaves(err) {
+			log.Error(f.what+" cannot be used: keeping the last good ones", "fault", fault.Error())
+		}
+	case changed:
+		log.Info(f.what+" changed", "files", f.paths)
+	}
+}
+
+// Run reads the files when they change until the context ends.
+func (f *files) Run(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(filesEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f.Reload(log)
+		}
+	}
+}
+
+func readFile(path string, most int64) ([]byte, error) {
+	fault := func(format string, args ...any) error {
+		return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
+	}
+	f, err := os.Open(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fault("there is no such file")
+	case err != nil:
+		return nil, fault("cannot be read: %v", errors.Unwrap(err))
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return nil, fault("cannot be read: %v", errors.Unwrap(err))
+	case int64(len(b)) > most:
+		return nil, fault("has more than %d bytes: split it", most)
+	}
+	return b, nil
+}
+
+// leaves are the errors that were joined, or the one.
+func leaves(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, leaves(e)...)
+	}
+	return all
+}

@@ -1,0 +1,65 @@
+package authn
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// secret is what both sides know, in a file.
+type secret struct {
+	files
+	live atomic.Pointer[[]byte]
+}
+
+const leastSecret = 32 // bytes
+
+func newSecret(path string) (*secret, error) {
+	s := new(secret)
+	s.files = files{what: "the secret of tokens", paths: []string{path}, most: 4 << 10, use: func(all [][]byte) error {
+		b := bytes.TrimRight(all[0], "\r\n")
+		if len(b) < leastSecret {
+			return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(
+				"the secret has %d bytes and can be guessed: write at least %d, such as openssl rand -hex 32 prints", len(b), leastSecret)}
+		}
+		s.live.Store(&b)
+		return nil
+	}}
+	_, err := s.load()
+	return s, err
+}
+
+func (s *secret) fitting(_ *http.Request, _, algorithm string) ([]any, error) {
+	if !Shared(algorithm) {
+		return nil, nil
+	}
+	return []any{*s.live.Load()}, nil
+}
+
+// keySetFile is a set of keys in a file.
+type keySetFile struct {
+	files
+	live atomic.Pointer[[]publicKey]
+}
+
+func newKeySetFile(path string) (*keySetFile, error) {
+	k := new(keySetFile)
+	k.files = files{what: "the keys of tokens", paths: []string{path}, most: mostKeySetBytes, use: func(all [][]byte) error {
+		keys, err := parseKeySet(all[0])
+		if err != nil {
+			return &rules.Error{At: rules.Position{File: path}, Msg: err.Error()}
+		}
+		k.live.Store(&keys)
+		return nil
+	}}
+	_, err := k.load()
+	return k, err
+}
+
+func (k *keySetFile) fitting(_ *http.Request, id, algorithm string) ([]any, error) {
+	keys, _ := fitting(*k.live.Load(), id, algorithm)
+	return keys, nil
+}

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+)
+
+// Queue is where requests are kept that rules have wait there. Without a directory and a URL there is none.
+type Queue struct {
+	Directory       string // of the server in this process
+	URL             string // of NATS servers outside
+	CredentialsFile string
+	TLS             StoreTLS
+	Name            string
+	KeyFile         string
+	MaxBytes        int64
+	MaxCount        int64
+	MaxItem         int64
+	MaxResults      int64
+	KeepDead        time.Duration // 0: for ever
+	Workers         int64
+	Timeout         time.Duration
+}
+
+var queueSettings = []Setting{
+	{
+		"queue.directory", "directory", "",
+		"requests that rules with `on_limit: queue` keep are there, written by a JetStream server in this process. One process has it",
+		text(func(c *Config) *string { return &c.Queue.Directory }),
+	},
+	{
+		"queue.url", "URL", "",
+		"instead: NATS servers with JetStream that several gateways share, `nats://host:4222` or `tls://`, several with commas",
+		text(func(c *Config) *string { return &c.Queue.URL }),
+	},
+	{
+		"queue.credentials_file", "file", "",
+		"with the credentials for them, as `nsc` writes it",
+		text(func(c *Config) *string { return &c.Queue.CredentialsFile }),
+	},
+	{
+		"queue.tls.ca", "file", "",
+		"who signs their certificates, PEM, instead of those the system trusts",
+		text(func(c *Config) *string { return &c.Queue.TLS.CA }),
+	},
+	{
+		"queue.tls.cert", "file", "",
+		"the certificate to show them, PEM",
+		text(func(c *Config) *string { return &c.Queue.TLS.Cert }),
+	},
+	{
+		"queue.tls.key", "file", "",
+		"its key, PEM",
+		text(func(c *Config) *string { return &c.Queue.TLS.Key }),
+	},
+	{
+		"queue.name", "text", "sluice",
+		"in front of the streams' names. Gateways with the same name share a queue",
+		text(func(c *Config) *string { return &c.Queue.Name }),
+	},
+	{
+		"queue.key_file", "file", "",
+		"with 64 hexadecimal digits, such as `openssl rand -hex 32` writes: what is kept is encrypted with them (AES-256-GCM)",
+		text(func(c *Config) *string { return &c.Queue.KeyFile }),
+	},
+	{
+		"queue.max_size", "size", "1GiB",
+		"of all requests that are kept, dead ones too; then callers are answered 503",
+		size(func(c *Config) *int64 { return &c.Queue.MaxBytes }, 1<<20, 1<<40),
+	},
+	{
+		"queue.max_count", "number", "100000",
+		"how many there may be; a process remembers about 500 bytes of each",
+		number(func(c *Config) *int64 { return &c.Queue.MaxCount }, 1, 1e7),
+	},
+	{
+		"queue.max_item_size", "size", "1MiB",
+		"of one request with its headers; larger ones are answered 413. NATS servers have their own bound, 1 MiB unless told otherwise",
+		size(func(c *Config) *int64 { return &c.Queue.MaxItem }, 4<<10, 8<<20),
+	},
+	{
+		"queue.max_results", "size", "256MiB",
+		"of all results that are kept; then the oldest are dropped",
+		size(func(c *Config) *int64 { return &c.Queue.MaxResults }, 1<<20, 1<<40),
+	},
+	{
+		"queue.keep_dead", "duration", "168h",
+		"for how long requests are kept that failed for good; `0s` is until somebody removes them",
+		durationOrNone(func(c *Config) *time.Duration { return &c.Queue.KeepDead }),
+	},
+	{
+		"queue.workers", "number", "16",
+		"how many this process delivers at a time",
+		number(func(c *Config) *int64 { return &c.Queue.Workers }, 1, 10000),
+	},
+	{
+		"queue.timeout", "duration", "1m",
+		"how long one delivery may take",
+		duration(func(c *Config) *time.Duration { return &c.Queue.Timeout }),
+	},
+}
+
+// On tells whether there is a queue.
+func (q *Queue) On() bool { return q.Directory != "" || q.URL != "" }
+
+func (d *decoder) checkQueue(at func(string) *strictyaml.Node) {
+	q := &d.to.Queue
+	switch n := at("queue"); {
+	case n == nil:
+		return
+	case !q.On():
+		d.Fault(n, "queue: say where it is: directory: /var/lib/sluice/queue, or url: nats://host:4222")
+	case q.Directory != "" && q.URL != "":
+		d.Fault(n, "queue: it is either in a directory or at a url: remove one of them")
+	case q.URL != "" && !hasScheme(q.URL, "nats://", "tls://", "ws://", "wss://"):
+		d.Fault(at("queue.url"), "queue.url: write a URL that begins with nats://, or tls:// for TLS")
+	}
+	for _, name := range []string{"queue.credentials_file", "queue.tls"} {
+		if n := at(name); n != nil && q.URL == "" {
+			d.Fault(n, "%s: is for servers outside: remove it, or set url instead of directory", name)
+		}
+	}
+	if n := at("queue.tls"); n != nil && (q.TLS.Cert == "") != (q.TLS.Key == "") {
+		d.Fault(n, "queue.tls: a certificate and its key go together: set cert and key, or neither")
+	}
+}

@@ -1,0 +1,35 @@
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// body is a request's body that counts what was read of it.
+type body struct {
+	io.ReadCloser
+	count atomic.Int64
+	ended atomic.Bool // all was read
+	touch atomic.Pointer[func()]
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.count.Add(int64(n))
+	if f := b.touch.Load(); f != nil {
+		(*f)()
+	}
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
+	return n, err
+}
+
+// end bounds how long the server may take to read what a handler has left. Of HTTP/2 it reads no more.
+func (b *body) end(w http.ResponseWriter, proto int, idle time.Duration) {
+	if proto == 1 && !b.ended.Load() {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(idle))
+	}
+}

@@ -1,0 +1,202 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/authn"
+)
+
+// Exchange is a request and what became of it.
+type Exchange struct {
+	Began   time.Time
+	ID      string
+	Client  netip.Addr    // as limits count it; the zero Addr if it was not known
+	Path    string        // canonical; empty if it has no such form
+	Route   *Route        // nil: none was found
+	Kept    bool          // for later
+	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
+	Server  string        // that it was forwarded to; see [SetServer]
+	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
+
+	trusted   bool // the peer may say whom it speaks for
+	answer    answer
+	body      *body
+	forwarded time.Time
+	identity  authn.Identity
+	cancel    context.CancelCauseFunc
+	timeout   *timeout  // nil: none
+	delivery  *delivery // nil: it has just come
+}
+
+// User is who the request is from, or empty.
+func (x *Exchange) User() string { return x.identity.User }
+
+// Plan is the plan of the user.
+func (x *Exchange) Plan() string { return x.identity.Attributes["plan"] }
+
+// Header is that of the answer.
+func (x *Exchange) Header() http.Header { return x.answer.Header() }
+
+// Status is what the client was answered, or 0 if the connection ended before.
+func (x *Exchange) Status() int { return x.answer.status }
+
+// BytesOut is the size of the answer's body.
+func (x *Exchange) BytesOut() int64 { return x.answer.bytes }
+
+// BytesIn is how much of the request's body was read.
+func (x *Exchange) BytesIn() int64 {
+	if x.body == nil {
+		return 0
+	}
+	return x.body.count.Load()
+}
+
+// UpstreamTime is how long the upstream took to begin its answer, and whether it was asked at all.
+func (x *Exchange) UpstreamTime() (took time.Duration, asked bool) {
+	if x.forwarded.IsZero() {
+		return 0, false
+	}
+	if x.answer.began.IsZero() {
+		return time.Since(x.forwarded), true
+	}
+	return x.answer.began.Sub(x.forwarded), true
+}
+
+// lastPiece is how long a client may take to send what nobody reads, and to take the last of its answer.
+const lastPiece = 10 * time.Second
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *Exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
+	return x
+}
+
+// Client is the address of the client whose request has the context, as limits count it.
+func Client(ctx context.Context) netip.Addr {
+	if x := exchangeOf(ctx); x != nil {
+		return x.Client
+	}
+	return netip.Addr{}
+}
+
+// SetServer notes which server of an upstream a request goes to.
+func SetServer(r *http.Request, server string) {
+	if x := exchangeOf(r.Context()); x != nil {
+		x.Server = server
+	}
+}
+
+func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
+	g.flying.Add(1)
+	x := &Exchange{Began: time.Now(), Request: r}
+	x.answer.ResponseWriter = w
+	if r.Body != nil && r.Body != http.NoBody {
+		x.body = &body{ReadCloser: r.Body}
+		r.Body = x.body
+	}
+	return x
+}
+
+// end is also called while a handler panics, as those do whose client or upstream has gone in the middle of an answer.
+func (g *Gateway) end(x *Exchange) {
+	if x.body != nil && !x.answer.hijacked {
+		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, lastPiece)
+	}
+	x.answer.end(lastPiece)
+	if x.timeout != nil {
+		x.timeout.stop()
+	}
+	g.flying.Add(-1)
+	if g.cfg.Ended != nil {
+		g.cfg.Ended(x)
+	}
+}
+
+// attach makes a request whose context knows of the exchange, and that ends with it.
+func (x *Exchange) attach(r *http.Request) *http.Request {
+	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
+	x.cancel = cancel
+	if x.body != nil && x.Route.MaxBody > 0 {
+		x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)
+	}
+	return r.WithContext(ctx)
+}
+
+// startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
+// begins the time anew, because nobody answers before he has read it.
+func (x *Exchange) startTimeout() {
+	after := x.Route.Timeout
+	if after <= 0 {
+		return
+	}
+	cancel := x.cancel
+	x.timeout = &timeout{after: after, timer: time.AfterFunc(after, func() { cancel(context.DeadlineExceeded) })}
+	x.answer.onBegin = x.timeout.stop
+	if x.body != nil {
+		again := x.timeout.again
+		x.body.touch.Store(&again)
+	}
+}
+
+// timeout is a timer that begins anew until it is stopped.
+type timeout struct {
+	after time.Duration
+	timer *time.Timer
+
+	mu      sync.Mutex // guards stopped: bodies are read while the answer begins
+	stopped bool
+}
+
+func (t *timeout) again() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stopped {
+		t.timer.Reset(t.after)
+	}
+}
+
+func (t *timeout) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	t.timer.Stop()
+}
+
+// setID gives the request an id, or keeps that of a trusted peer.
+func (x *Exchange) setID(r *http.Request) {
+	if lines := r.Header[RequestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
+		x.ID = lines[0]
+	} else {
+		x.ID = newID()
+		r.Header[RequestID] = []string{x.ID}
+	}
+	x.answer.Header()[RequestID] = []string{x.ID}
+}
+
+func newID() string {
+	var b [16]byte
+	for i, n := 0, rand.Uint64(); i < 8; i, n = i+1, n>>8 {
+		b[i] = byte(n)
+	}
+	for i, n := 8, rand.Uint64(); i < 16; i, n = i+1, n>>8 {
+		b[i] = byte(n)
+	}
+	return hex.EncodeToString(b[:])
+}
+
+func isID(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 128
+}

@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Config is what a gateway is made of. Routes and Rules are required.
+type Config struct {
+	Routes []Route
+	// Rules are asked once for each request, for how they find the client's address.
+	Rules func() *rules.Set
+	// Limiter decides what the rules limit. Nil: nothing is limited.
+	Limiter *sluice.Limiter
+	// Queue keeps requests whose rule says on_limit: queue. Nil: they are denied.
+	Queue Keeper
+	// Shed stands before the limits and turns requests away while there are too many. Nil: none are.
+	Shed func(http.Handler) http.Handler
+	// Deny are addresses that are refused, and Allow those that are not; an empty Allow is all.
+	Allow, Deny rules.AddrSet
+	// Own answers below [OwnPath]. Nil: nothing is there.
+	Own http.Handler
+	// Ended is told of every request when it has been answered. It must not keep the exchange. Nil: nobody is.
+	Ended func(*Exchange)
+	Log   *slog.Logger // default slog.Default()
+}
+
+// OwnPath is where the gateway answers by itself. No route may be below it.
+const OwnPath = "/.sluice"
+
+// Gateway is a handler that stands before upstreams.
+type Gateway struct {
+	cfg      Config
+	log      *slog.Logger
+	routes   *routeTable
+	inside   http.Handler // what stands behind authentication
+	clients  atomic.Pointer[clientsOf]
+	flying   atomic.Int64 // requests that are not answered yet, WebSockets among them
+	draining atomic.Bool
+}
+
+// clientsOf is made once for a set of rules.
+type clientsOf struct {
+	set *rules.Set
+	*httplimit.Clients
+}
+
+// New makes a gateway.
+func New(cfg Config) (*Gateway, error) {
+	g := &Gateway{cfg: cfg, log: cfg.Log}
+	if g.log == nil {
+		g.log = slog.Default()
+	}
+	if cfg.Rules == nil {
+		return nil, errors.New("gateway: there are no rules: set Rules")
+	}
+	var err error
+	if g.routes, err = newRouteTable(cfg.Routes); err != nil {
+		return nil, err
+	}
+	g.inside = http.HandlerFunc(g.forward)
+	if cfg.Limiter != nil {
+		var options []httplimit.Option
+		if cfg.Queue != nil {
+			options = append(options, httplimit.Queue(g.keep))
+		}
+		g.inside = httplimit.Rules(cfg.Limiter, cfg.Rules, options...)(g.inside)
+	}
+	if cfg.Shed != nil {
+		g.inside = cfg.Shed(g.inside)
+	}
+	return g, nil
+}
+
+// InFlight is how many requests are being answered.
+func (g *Gateway) InFlight() int64 { return g.flying.Load() }
+
+// Drain has clients told to connect elsewhere, from now on.
+func (g *Gateway) Drain() { g.draining.Store(true) }
+
+// Wait returns when all requests are answered, also those that have become WebSockets, which the server does not know of.
+// It returns an error if the context ends before.
+func (g *Gateway) Wait(ctx context.Context) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for g.flying.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := g.begin(w, r)
+	defer g.end(x)
+	if fault := g.serve(x, r); fault != nil {
+		x.Refused = true
+		fault.write(&x.answer)
+	}
+}
+
+// serve walks the request along the line. A refusal is not written yet.
+func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
+	if g.draining.Load() && r.ProtoMajor == 1 {
+		x.answer.Header().Set("Connection", "close")
+	}
+	set := g.cfg.Rules()
+	if set == nil {
+		return refuse(http.StatusInternalServerError, "")
+	}
+	clients := g.clientsFor(set)
+	x.trusted = clients.Trusts(r)
+	cleanHeader(r, clients, x.trusted)
+	x.setID(r)
+	path, fault := readTarget(r)
+	if fault != nil {
+		return fault
+	}
+	x.Path, x.Client = path, clients.Addr(r)
+	if g.cfg.Deny.Has(x.Client) || !g.cfg.Allow.Empty() && !g.cfg.Allow.Has(x.Client) {
+		return refuse(http.StatusForbidden, "The server does not accept requests from this address.")
+	}
+	if path == OwnPath || strings.HasPrefix(path, OwnPath+"/") {
+		if g.cfg.Own == nil {
+			return refuse(http.StatusNotFound, "There is nothing at this path.")
+		}
+		g.cfg.Own.ServeHTTP(&x.answer, r)
+		return nil
+	}
+	if x.Route = g.routes.find(r.Host, path); x.Route == nil {
+		return refuse(http.StatusNotFound, "There is nothing at this host and path.")
+	}
+	if most := x.Route.MaxBody; most > 0 && r.ContentLength > most {
+		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
+	}
+	r = x.attach(r)
+	defer x.cancel(nil)
+	if r, fault = x.authenticate(r); fault != nil {
+		return fault
+	}
+	g.inside.ServeHTTP(&x.answer, r)
+	return nil
+}
+
+// clientsFor is what was made for the set. While one set replaces another a few requests still come with the old one.
+func (g *Gateway) clientsFor(set *rules.Set) *httplimit.Clients {
+	last := g.clients.Load()
+	if last == nil || last.set != set {
+		next := &clientsOf{set, httplimit.ClientsOf(set)}
+		g.clients.CompareAndSwap(last, next)
+		last = next
+	}
+	return last.Clients
+}
+
+// forward hands a request that the limits let pass to its upstream.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
+	x := exchangeOf(r.Context())
+	switch {
+	case x.delivery != nil:
+		if !x.delivery.starts() {
+			return
+		}
+	case x.Route.Authn != nil:
+		x.Route.Authn.Strip(r.Header, &x.identity)
+	}
+	setForwarded(r, x.trusted)
+	x.Route.rewrite(r)
+	if x.Route.UpstreamHost {
+		r.Host = ""
+	}
+	x.startTimeout()
+	x.forwarded = time.Now()
+	x.Route.Upstream.ServeHTTP(w, r)
+}

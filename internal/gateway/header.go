@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/sluiceproject/sluice/httplimit"
+)
+
+// RequestID is the header with the id of a request.
+const RequestID = "X-Request-Id"
+
+const (
+	forwardedFor  = "X-Forwarded-For"
+	forwardedHost = "X-Forwarded-Host"
+	forwarded     = "Forwarded"
+	forwardedAs   = "X-Forwarded-Proto"
+)
+
+// connectionHeaders are between two neighbours and go no further.
+var connectionHeaders = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade", "Http2-Settings",
+}
+
+// trustedOnly are headers besides X-Forwarded-… by which some applications believe that a request is another than the one
+// that rules saw: from another address, or to another path.
+var trustedOnly = []string{
+	forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Original-Url", "X-Original-Uri",
+	"X-Original-Host", "X-Rewrite-Url", "X-Host", "X-Original-Method",
+}
+
+// cleanHeader drops what is not for the upstream, before anything looks at the header: so rules see what the upstream
+// will. Trusted peers may say whom they speak for.
+func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
+	h := r.Header
+	upgrade := websocket(h) && r.ContentLength == 0
+	trailers := hasToken(h["Te"], "trailers")
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			if name = strings.Trim(name, " \t"); name != "" {
+				h.Del(name)
+			}
+		}
+	}
+	for _, name := range connectionHeaders {
+		delete(h, name)
+	}
+	if upgrade {
+		h["Connection"], h["Upgrade"] = connectionUpgrade, upgradeWebSocket
+	}
+	if trailers {
+		h["Te"] = teTrailers
+	}
+	for name := range h {
+		// Applications that know headers as variables take X_User for X-User.
+		if strings.IndexByte(name, '_') >= 0 || !trusted && strings.HasPrefix(name, "X-Forwarded-") {
+			delete(h, name)
+		}
+	}
+	if !trusted {
+		for _, name := range trustedOnly {
+			delete(h, name)
+		}
+		delete(h, c.Header())
+	}
+}
+
+var (
+	connectionUpgrade = []string{"Upgrade"}
+	upgradeWebSocket  = []string{"websocket"}
+	teTrailers        = []string{"trailers"}
+)
+
+// websocket tells whether the request asks for a WebSocket. Other upgrades are not passed on: what is said after one to
+// HTTP/2 would reach the upstream past all limits.
+func websocket(h http.Header) bool {
+	return len(h["Upgrade"]) == 1 && strings.EqualFold(h["Upgrade"][0], "websocket") && hasToken(h["Connection"], "upgrade")
+}
+
+func hasToken(lines []string, token string) bool {
+	for _, line := range lines {
+		for text := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.Trim(text, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// setForwarded tells the upstream whom the gateway speaks for. It is done last, because rules read what came.
+func setForwarded(r *http.Request, trusted bool) {
+	h := r.Header
+	peer := peerOf(r.RemoteAddr)
+	proto := "http"
+	if r.TLS != nil {
+		proto = "https"
+	}
+	if prior := h[forwardedFor]; len(prior) > 0 {
+		h[forwardedFor] = []string{strings.Join(prior, ", ") + ", " + peer}
+	} else {
+		h[forwardedFor] = []string{peer}
+	}
+	if prior := h[forwarded]; len(prior) > 0 { // only if somebody before us uses it
+		node := peer
+		if strings.Contains(peer, ":") {
+			node = `"[` + peer + `]"`
+		}
+		h[forwarded] = []string{strings.Join(prior, ", ") + ", for=" + node + ";proto=" + proto}
+	}
+	if !trusted || len(h[forwardedAs]) != 1 {
+		h[forwardedAs] = []string{proto}
+	}
+	if !trusted || len(h[forwardedHost]) != 1 {
+		h[forwardedHost] = []string{r.Host}
+	}
+}
+
+// peerOf is the address of the connection's other end, or "unknown", as RFC 7239 has it, for that of a Unix socket.
+func peerOf(remote string) string {
+	if a, err := netip.ParseAddrPort(remote); err == nil {
+		return a.Addr().Unmap().WithZone("").String()
+	}
+	return "unknown"
+}

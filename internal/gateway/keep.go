@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/internal/queue"
+)
+
+// Keeper keeps requests for later: the queue.
+type Keeper interface {
+	Put(ctx context.Context, it queue.Item) (id string, err error)
+}
+
+const (
+	// readKept is how long a client may take to send what is to be kept: all of it has to be here before the answer.
+	readKept = 60 * time.Second
+	// maxKept bounds what is read of a body to be kept where the route does not; the queue has its own bound.
+	maxKept = 64 << 20
+)
+
+// credentials are headers that are not written down unless the rule says so.
+var credentials = []string{
+	"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "X-Csrf-Token", "X-Xsrf-Token",
+}
+
+// keep answers a request that is over a limit and whose rule keeps it: 202 when it is written down, and never before.
+func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, k *httplimit.Kept) {
+	x := exchangeOf(r.Context())
+	if fault := g.tryKeep(w, r, x, k); fault != nil {
+		fault.write(w)
+	}
+}
+
+func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k *httplimit.Kept) *refusal {
+	if len(r.Header["Upgrade"]) > 0 || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		return &refusal{
+			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, time.Second),
+			detail: "Too many requests; a stream cannot be kept for later.",
+		}
+	}
+	content, fault := x.readAll(r)
+	if fault != nil {
+		return fault
+	}
+	item := queue.Item{
+		Rule: k.Rule, Key: k.Key, Ordered: k.Options.Ordered,
+		Method: r.Method, Scheme: scheme(r), Host: r.Host, Target: r.URL.RequestURI(), RemoteAddr: r.RemoteAddr,
+		Header: keptHeader(r.Header, x, k.Options.Keep), Body: content, Claims: x.identity.Claims, Attributes: x.identity.Attributes,
+		Attempts: k.Options.Attempts, Expires: time.Now().Add(k.Options.Expires), Results: k.Options.Results,
+	}
+	if lines := r.Header[queue.IdempotencyHeader]; len(lines) == 1 && len(lines[0]) <= 256 {
+		item.IdempotencyKey = lines[0]
+	}
+	id, err := g.cfg.Queue.Put(r.Context(), item)
+	switch {
+	case errors.Is(err, queue.ErrTooLarge):
+		return refuse(http.StatusRequestEntityTooLarge, "The request is larger than can be kept for later.")
+	case errors.Is(err, queue.ErrFull):
+		return &refusal{
+			status: http.StatusServiceUnavailable, retryAfter: max(k.RetryAfter, 5*time.Second),
+			detail: "Too many requests are waiting; nothing was accepted.",
+		}
+	case err != nil:
+		g.log.Error("a request could not be kept", "id", x.ID, "error", err)
+		return &refusal{
+			status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second,
+			detail: "Requests cannot be kept at the moment; nothing was accepted for sure.",
+		}
+	}
+	x.Kept = true
+	accepted(w, id, k.RetryAfter)
+	return nil
+}
+
+// accepted is the answer to a request that is written down.
+func accepted(w http.ResponseWriter, id string, after time.Duration) {
+	at := queue.StatusPath(id)
+	body, _ := json.Marshal(struct {
+		ID     string `json:"id"`
+		State  string `json:"state"`
+		Status string `json:"status_url"`
+	}{id, queue.Queued.String(), at})
+	h := w.Header()
+	h.Set("Location", at)
+	h.Set("Retry-After", strconv.FormatInt(max(1, int64((after+time.Second-1)/time.Second)), 10))
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// readAll reads a body that is to be kept.
+func (x *Exchange) readAll(r *http.Request) ([]byte, *refusal) {
+	if x.body == nil {
+		return nil, nil
+	}
+	control := http.NewResponseController(x.answer.ResponseWriter)
+	_ = control.SetReadDeadline(time.Now().Add(readKept))
+	content, err := io.ReadAll(io.LimitReader(r.Body, maxKept+1))
+	if err == nil {
+		_ = control.SetReadDeadline(time.Time{})
+	}
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)), err == nil && len(content) > maxKept:
+		return nil, refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, refuse(http.StatusRequestTimeout, "The request did not arrive completely.")
+	case err != nil:
+		return nil, refuse(http.StatusBadRequest, "The request did not arrive completely.")
+	}
+	return content, nil
+}
+
+// keptHeader is what is written down of a header: what would be forwarded, without credentials that the rule does not name.
+func keptHeader(h http.Header, x *Exchange, keep []string) http.Header {
+	h = h.Clone()
+	named := make(http.Header, len(keep))
+	if chain := x.Route.Authn; chain != nil {
+		chain.Strip(h, &x.identity)
+		for _, name := range keep {
+			if lines, ok := h[name]; ok {
+				named[name] = lines
+			}
+		}
+		chain.Strip(h, &authn.Identity{}) // also those that are forwarded otherwise
+	}
+	for _, name := range keep {
+		if lines, ok := h[name]; ok {
+			named[name] = lines
+		}
+	}
+	for _, name := range credentials {
+		delete(h, name)
+	}
+	delete(h, queue.AttemptHeader) // which the queue sets
+	for name, lines := range named {
+		h[name] = lines
+	}
+	return h
+}
+
+func scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
+}

@@ -1,0 +1,141 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// maxQuery is how many parameters a query may have: rules look at each.
+const maxQuery = 1000
+
+// readTarget gives the request's method, host, path and query the one reading that routes, rules and upstreams share, or
+// refuses it. The URL is then that of an origin server: path and query alone. It returns the canonical path, which has no
+// slash at the end; the URL's path keeps it.
+func readTarget(r *http.Request) (path string, fault *refusal) {
+	switch {
+	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
+		return "", refuse(http.StatusMethodNotAllowed, "The method "+r.Method+" is not served here.")
+	case !isMethod(r.Method):
+		return "", refuse(http.StatusBadRequest, "The method is malformed: methods are in upper case.")
+	case !isHost(r.Host):
+		return "", refuse(http.StatusBadRequest, "The host is malformed.")
+	case strings.IndexByte(r.RequestURI, '#') >= 0:
+		return "", refuse(http.StatusBadRequest, "The target has a fragment, which is not for servers.")
+	case strings.Count(r.URL.RawQuery, "&") >= maxQuery:
+		return "", refuse(http.StatusBadRequest, "The query has too many parameters.")
+	}
+	if r.URL.Scheme != "" || r.URL.Host != "" || r.URL.User != nil || r.URL.Opaque != "" {
+		if fault := readAbsolute(r); fault != nil {
+			return "", fault
+		}
+	}
+	sent := r.URL.EscapedPath()
+	if sent == "" { // "GET http://example.com HTTP/1.1"
+		sent = "/"
+	}
+	if strings.IndexByte(sent, ';') >= 0 {
+		return "", refuse(http.StatusBadRequest, "The path has a semicolon, which only some servers take for a separator.")
+	}
+	path, err := rules.CanonicalPath(sent)
+	if err != nil {
+		return "", refuse(http.StatusBadRequest, pathDetail(err))
+	}
+	setPath(r, path, sent[len(sent)-1] == '/')
+	return path, nil
+}
+
+// pathDetail says why a path is refused, which is about what the client sent and nothing else.
+func pathDetail(err error) string {
+	if errors.Is(err, rules.ErrPath) {
+		if _, why, ok := strings.Cut(err.Error(), rules.ErrPath.Error()+": "); ok {
+			return "The path is ambiguous or malformed: " + why + "."
+		}
+	}
+	return "The path is ambiguous or malformed."
+}
+
+// setPath has the URL hold a canonical path, with a slash at the end if there was one.
+func setPath(r *http.Request, path string, slash bool) {
+	if slash && path != "/" {
+		path += "/"
+	}
+	r.URL.Path, r.URL.RawPath = path, rules.EscapePath(path) // without RawPath net/url would spell it its own way
+}
+
+// readAbsolute takes a target of the absolute form (GET http://example.com/ HTTP/1.1) for one of the origin form, as
+// servers must. Its host is the request's: net/http has dropped the Host header.
+func readAbsolute(r *http.Request) *refusal {
+	u := r.URL
+	if u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Opaque != "" || u.Host != r.Host || (u.Scheme == "https") != (r.TLS != nil) {
+		return refuse(http.StatusBadRequest, "The target is of another server or scheme.")
+	}
+	u.Scheme, u.Host = "", ""
+	return nil
+}
+
+// isMethod takes those that there are: upper case. Some applications do not mind the case, and rules do.
+func isMethod(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'A' || c > 'Z') && c != '-' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 32
+}
+
+// isHost takes a name or address with or without a port, or none, which an old client sends.
+func isHost(s string) bool {
+	if s == "" {
+		return true
+	}
+	if len(s) > 255+6 {
+		return false
+	}
+	name, port, bracketed := s, "", false
+	if s[0] == '[' {
+		end := strings.IndexByte(s, ']')
+		if end < 0 {
+			return false
+		}
+		name, port, bracketed = s[1:end], s[end+1:], true
+	} else if i := strings.IndexByte(s, ':'); i >= 0 {
+		name, port = s[:i], s[i:]
+	}
+	if port != "" && !isPort(port) {
+		return false
+	}
+	dot := true // an empty label
+	for i := range len(name) {
+		c := name[i]
+		hex := c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
+		switch {
+		case bracketed:
+			if !hex && c != ':' && c != '.' {
+				return false
+			}
+		case c == '.':
+			if dot {
+				return false
+			}
+			dot = true
+			continue
+		case !hex && (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_':
+			return false
+		}
+		dot = false
+	}
+	return name != "" && name != "."
+}
+
+// isPort takes a colon and a number.
+func isPort(s string) bool {
+	for i := 1; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s[0] == ':' && len(s) > 1 && len(s) <= 6
+}

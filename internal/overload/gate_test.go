@@ -1,0 +1,354 @@
+package overload_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/sluiceproject/sluice/internal/overload"
+)
+
+func TestLoads(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		servers int
+		offered float64 // of capacity
+	}{
+		{"half", 20, 0.5}, {"full", 20, 1}, {"twice", 20, 2}, {"tenfold", 20, 10},
+		{"half of few", 2, 0.5}, {"tenfold of few", 4, 10}, {"tenfold of many", 60, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			simulate(t, bounds, c.servers, service, func(w *world) {
+				tr := traffic{rate: c.offered * capacity(c.servers), lasts: 2 * time.Second}
+				s := w.run(tr)
+				w.report("first", s)
+				tr.lasts = time.Duration(min(10, 8e4/tr.rate) * float64(time.Second)) // simulated requests take time too
+				s = w.run(tr)
+				goodput := w.report("then", s)
+				if s.most > bounds.Max {
+					t.Errorf("%d were in flight, %d may be", s.most, bounds.Max)
+				}
+				if least := 0.9 * min(1, c.offered) * capacity(c.servers); goodput < least {
+					t.Errorf("%.0f were served a second, want at least %.0f", goodput, least)
+				}
+				if c.offered <= 0.5 && s.all(s.shed) > 0 {
+					t.Errorf("%v were turned away without overload", s.shed)
+				}
+				if limit := 5 * service; s.quantile(0.5) > limit && c.servers > 10 {
+					t.Errorf("half took longer than %v", s.quantile(0.5))
+				}
+			})
+		})
+	}
+}
+
+// An overload that comes and goes: the first stretch is served whole, the second as far as it can be, and a few seconds
+// after it nobody is turned away any more.
+func TestSteps(t *testing.T) {
+	const servers = 20
+	for _, times := range []float64{2, 10} {
+		t.Run("", func(t *testing.T) {
+			simulate(t, bounds, servers, service, func(w *world) {
+				calm := traffic{rate: 0.5 * capacity(servers), lasts: 5 * time.Second}
+				rush := traffic{rate: times * capacity(servers), lasts: 5 * time.Second}
+				if s := w.run(calm); s.all(s.shed) > 0 {
+					t.Errorf("%v were turned away before there was any overload", s.shed)
+				}
+				w.report("onset", w.run(traffic{rate: rush.rate, lasts: 2 * time.Second}))
+				s := w.run(rush)
+				goodput := w.report("rush", s)
+				if goodput < 0.9*capacity(servers) || s.quantile(0.5) > 3*service || s.quantile(0.99) > 10*service {
+					t.Errorf("%.0f were served a second, half within %v, of a hundred 99 within %v", goodput, s.quantile(0.5), s.quantile(0.99))
+				}
+				calm.lasts = 2 * time.Second
+				w.report("after", w.run(calm))
+				calm.lasts = 5 * time.Second
+				if s := w.run(calm); s.all(s.shed) > 0 {
+					t.Errorf("%v were turned away 2 s after the overload", s.shed)
+				}
+				w.report("calm", w.run(calm))
+				if w.gate.Limit() != bounds.Max {
+					t.Errorf("the limit is %d, it should be back at %d", w.gate.Limit(), bounds.Max)
+				}
+			})
+		})
+	}
+}
+
+// An upstream that becomes slower for good is not an overload as long as it has servers left.
+func TestSlowerIsNotOverload(t *testing.T) {
+	const servers = 100
+	simulate(t, bounds, servers, service, func(w *world) {
+		tr := traffic{rate: 0.1 * capacity(servers), lasts: 5 * time.Second}
+		w.report("before", w.run(tr))
+		w.up.slower.Store(5)
+		tr.lasts = 4 * time.Second
+		w.report("slower", w.run(tr))
+		tr.lasts = 20 * time.Second
+		s := w.run(tr)
+		w.report("then", s)
+		if s.all(s.shed) > s.all(s.offered)/200 {
+			t.Errorf("%v of %v are turned away because answers take longer than they did", s.shed, s.offered)
+		}
+	})
+}
+
+// One that becomes slower and has not enough servers left is.
+func TestSlowerAndOverloaded(t *testing.T) {
+	const servers = 20
+	simulate(t, bounds, servers, service, func(w *world) {
+		tr := traffic{rate: 0.5 * capacity(servers), lasts: 5 * time.Second}
+		w.run(tr)
+		w.up.slower.Store(5)
+		w.report("slower", w.run(tr))
+		tr.lasts = 10 * time.Second
+		s := w.run(tr)
+		if goodput := w.report("then", s); goodput < 0.9*capacity(servers)/5 || s.quantile(0.5) > 3*5*service {
+			t.Errorf("%.0f were served a second, half within %v", goodput, s.quantile(0.5))
+		}
+	})
+}
+
+// Times that differ by orders of magnitude, and few requests, are no overload.
+func TestNaturalTails(t *testing.T) {
+	for name, draw := range map[string]func(r *rand.Rand) time.Duration{
+		"lognormal": func(r *rand.Rand) time.Duration { return time.Duration(float64(service) * math.Exp(2*r.NormFloat64())) },
+		"two kinds": func(r *rand.Rand) time.Duration { return []time.Duration{time.Millisecond, time.Second}[r.IntN(2)] },
+		"pareto": func(r *rand.Rand) time.Duration {
+			return time.Duration(float64(service) / math.Pow(1-r.Float64(), 1/1.2))
+		},
+	} {
+		for _, rate := range []float64{2, 50, 500} {
+			t.Run(name, func(t *testing.T) {
+				simulate(t, Config{Min: 10, Max: 2000}, 10_000, service, func(w *world) {
+					r := rand.New(rand.NewPCG(5, 6))
+					var mu sync.Mutex
+					w.up.service = func() time.Duration {
+						mu.Lock()
+						defer mu.Unlock()
+						return min(draw(r), time.Minute)
+					}
+					tr := traffic{rate: rate, lasts: time.Minute}
+					s := w.run(tr)
+					w.report("tails", s)
+					if s.all(s.shed) > 0 {
+						t.Errorf("%v of %v were turned away", s.shed, s.offered)
+					}
+				})
+			})
+		}
+	}
+}
+
+// An upstream that says itself that it has no room is heard.
+func TestFailuresByLoad(t *testing.T) {
+	const servers = 20
+	simulate(t, bounds, servers, service, func(w *world) {
+		w.up.queue = 20
+		tr := traffic{rate: 10 * capacity(servers), lasts: 3 * time.Second}
+		w.run(tr)
+		tr.lasts = 10 * time.Second
+		s := w.run(tr)
+		goodput := w.report("failing", s)
+		failed := s.all(s.offered) - s.all(s.served) - s.all(s.shed)
+		if goodput < 0.9*capacity(servers) || failed > s.all(s.served)/5 {
+			t.Errorf("%.0f were served a second, and %d failed", goodput, failed)
+		}
+	})
+}
+
+// Failures that have nothing to do with load do not close the gate for long, and an outage is forgotten when it is over.
+func TestFailuresWithoutLoad(t *testing.T) {
+	const servers = 100
+	t.Run("some", func(t *testing.T) {
+		simulate(t, bounds, servers, service, func(w *world) {
+			tr := traffic{rate: 0.5 * capacity(servers), lasts: 5 * time.Second}
+			broken := atomic.Int64{}
+			w.up.broken = func() bool { return broken.Add(1)%5 == 0 }
+			w.report("some", w.run(tr))
+			s := w.run(tr)
+			if w.report("then", s); s.all(s.shed) > 0 {
+				t.Errorf("%v of %v are turned away because a fifth fails, as ever", s.shed, s.offered)
+			}
+		})
+	})
+	t.Run("outage", func(t *testing.T) {
+		simulate(t, bounds, servers, service, func(w *world) {
+			tr := traffic{rate: 0.5 * capacity(servers), lasts: 5 * time.Second}
+			w.run(tr)
+			w.up.fails.Store(true)
+			w.report("outage", w.run(tr))
+			w.up.fails.Store(false)
+			tr.lasts = 3 * time.Second
+			w.report("after", w.run(tr))
+			s := w.run(tr)
+			if w.report("then", s); s.all(s.shed) > 0 {
+				t.Errorf("%v of %v are turned away after an outage", s.shed, s.offered)
+			}
+		})
+	})
+}
+
+// The lower priorities are turned away first.
+func TestPriorities(t *testing.T) {
+	const servers = 20
+	for _, c := range []struct {
+		name  string
+		parts [4]float64 // of capacity: low, normal, high, critical
+		want  [4]float64 // at least this part is served
+	}{
+		{"critical fits", [4]float64{6, 2, 1.5, 0.5}, [4]float64{Critical: 0.99}},
+		{"high fits", [4]float64{8, 1.3, 0.4, 0.3}, [4]float64{High: 0.95, Critical: 0.99}},
+		{"normal fits", [4]float64{9, 0.4, 0.2, 0.2}, [4]float64{Normal: 0.92, High: 0.98, Critical: 0.99}},
+		{"all but some of the low", [4]float64{0.7, 0.3, 0.1, 0.1}, [4]float64{Low: 0.5, Normal: 0.97, High: 0.99, Critical: 0.99}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			simulate(t, bounds, servers, service, func(w *world) {
+				sum := 0.0
+				for _, p := range c.parts {
+					sum += p
+				}
+				tr := traffic{rate: sum * capacity(servers), lasts: 4 * time.Second}
+				for p := range c.parts {
+					tr.parts[p] = c.parts[p] / sum
+				}
+				w.run(tr)
+				tr.lasts = 10 * time.Second
+				s := w.run(tr)
+				goodput := w.report(c.name, s)
+				if goodput < 0.9*capacity(servers) {
+					t.Errorf("%.0f were served a second", goodput)
+				}
+				last := -1.0
+				for p := Low; p <= Critical; p++ {
+					share := float64(s.served[p]) / float64(s.offered[p])
+					if share < c.want[p] || share < last-0.01 {
+						t.Errorf("of %v %.3f were served, want %.2f and no less than of lower ones", p, share, c.want[p])
+					}
+					last = share
+				}
+			})
+		})
+	}
+}
+
+// Who waits for long after an overload finds it forgotten.
+func TestIdle(t *testing.T) {
+	const servers = 4
+	simulate(t, bounds, servers, service, func(w *world) {
+		w.run(traffic{rate: 10 * capacity(servers), lasts: 10 * time.Second})
+		if w.gate.Limit() > 100 {
+			t.Errorf("the limit is %d while four can be served", w.gate.Limit())
+		}
+		<-time.After(time.Minute)
+		tickets := make([]Ticket, 300)
+		for i := range tickets {
+			w.gate.Enter(Normal, &tickets[i])
+		}
+		if n := w.gate.InFlight(); n != 300-int(w.gate.Shed(Normal)) && n < 290 {
+			t.Errorf("%d of 300 may enter after a minute", n)
+		}
+		for i := range tickets {
+			tickets[i].Leave(Aside)
+		}
+	})
+}
+
+// Whatever callers do, no more than the maximum are in flight, and who leaves twice leaves once.
+func TestNeverAboveMax(t *testing.T) {
+	t.Parallel()
+	g := NewGate(Config{Min: 2, Max: 7})
+	var wait sync.WaitGroup
+	var inside, most atomic.Int64
+	for range 16 {
+		wait.Go(func() {
+			for range 2000 {
+				var ticket Ticket
+				if !g.Enter(Priority(rand.N(4)), &ticket) {
+					continue
+				}
+				n := inside.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				runtime.Gosched()
+				inside.Add(-1)
+				ticket.Leave(Outcome(rand.N(4)))
+				ticket.Leave(Answered)
+			}
+		})
+	}
+	wait.Wait()
+	if n := most.Load(); n > 7 || n < 2 {
+		t.Errorf("up to %d were in flight, 7 may be", n)
+	}
+	if g.InFlight() != 0 {
+		t.Errorf("%d are in flight after all have left", g.InFlight())
+	}
+}
+
+// In shadow nobody is turned away, and it is counted who would have been.
+func TestShadow(t *testing.T) {
+	g := NewGate(Config{Min: 1, Max: 2, Shadow: true})
+	tickets := make([]Ticket, 5)
+	for i := range tickets {
+		if !g.Enter(High, &tickets[i]) {
+			t.Fatal("turned away in shadow")
+		}
+	}
+	if g.Shed(High) != 3 || g.InFlight() != 5 {
+		t.Errorf("%d would have been turned away, %d are in flight", g.Shed(High), g.InFlight())
+	}
+}
+
+func TestConfigureKeepsWhatWasLearnt(t *testing.T) {
+	const servers = 4
+	simulate(t, bounds, servers, service, func(w *world) {
+		w.run(traffic{rate: 10 * capacity(servers), lasts: 10 * time.Second})
+		learnt := w.gate.Limit()
+		w.gate.Configure(Config{Min: 5, Max: 1000})
+		if w.gate.Limit() != learnt {
+			t.Errorf("the limit was %d and is %d", learnt, w.gate.Limit())
+		}
+		w.gate.Configure(Config{Min: 2, Max: 5})
+		if w.gate.Limit() > 5 {
+			t.Errorf("the limit is %d above its maximum of 5", w.gate.Limit())
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(bounds)
+		if g.Configure(Config{Min: 10, Max: 800}); g.Limit() != 800 {
+			t.Errorf("a gate at its maximum is at %d after the maximum was raised to 800", g.Limit())
+		}
+	})
+}
+
+func TestEnterDoesNotAllocate(t *testing.T) {
+	g := NewGate(bounds)
+	var ticket Ticket
+	if n := testing.AllocsPerRun(1000, func() {
+		if g.Enter(Normal, &ticket) {
+			ticket.FirstByte()
+			ticket.Leave(Answered)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkGate(b *testing.B) {
+	g := NewGate(bounds)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		var ticket Ticket
+		for pb.Next() {
+			if g.Enter(Normal, &ticket) {
+				ticket.Leave(Answered)
+			}
+		}
+	})
+}

@@ -1,0 +1,107 @@
+package overload
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A process that has too much to do turns away low priorities first, as much as it takes and no more, nothing that is
+// critical, and after a while nobody.
+func TestProcess(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		load [priorities]float64 // of what the process can do
+	}{
+		{"low is enough", [priorities]float64{0.8, 0.5, 0.2, 0.1}},
+		{"normal too", [priorities]float64{0.5, 1.2, 0.3, 0.2}},
+		{"high too", [priorities]float64{0.5, 1, 1, 0.2}},
+		{"nothing to do", [priorities]float64{0.2, 0.3, 0.2, 0.1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var served [priorities]float64 // the part of each
+				p := &Process{}
+				busy := func() (sum float64) {
+					for i, l := range c.load {
+						in := 0
+						for range 1000 {
+							if p.Admits(Priority(i)) {
+								in++
+							}
+						}
+						served[i] = float64(in) / 1000
+						sum += l * served[i]
+					}
+					return sum
+				}
+				idle := atomic.Bool{}
+				p.Wait = func() (time.Duration, uint64) {
+					if b := busy(); b > 1 && !idle.Load() {
+						return time.Duration(b * float64(20*time.Millisecond)), 1000
+					}
+					return time.Millisecond, 1000
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				var wait sync.WaitGroup
+				wait.Go(func() { p.Run(ctx) })
+				<-time.After(15 * time.Second)
+				if b := busy(); b > 1.25 || b < 0.75 {
+					t.Errorf("it is %.2f busy at a pressure of %.2f, which serves %v", b, p.Pressure(), served)
+				}
+				for i := Low; i < Critical; i++ {
+					if served[i] > served[i+1] {
+						t.Errorf("more of %v than of %v: %v", i, i+1, served)
+					}
+				}
+				if served[Critical] < 1 {
+					t.Error("what is critical is turned away")
+				}
+				idle.Store(true)
+				<-time.After(12 * time.Second)
+				if p.Pressure() != 0 {
+					t.Errorf("there is a pressure of %v after the overload", p.Pressure())
+				}
+				stop()
+				wait.Wait()
+			})
+		})
+	}
+}
+
+// Few goroutines that wait are no overload.
+func TestProcessConcludesNothingFromFew(t *testing.T) {
+	p := &Process{}
+	for range 100 {
+		p.look(time.Second, least-1)
+	}
+	if p.Pressure() != 0 {
+		t.Errorf("the pressure is %v", p.Pressure())
+	}
+}
+
+// The runtime tells how long goroutines wait, in this version of Go too.
+func TestSchedule(t *testing.T) {
+	s := new(schedule)
+	s.wait()
+	var wait sync.WaitGroup
+	for range 1000 {
+		wait.Go(func() {
+			for range 20 {
+				runtime.Gosched()
+			}
+		})
+	}
+	wait.Wait()
+	took, woken := s.wait()
+	if woken == 0 || took < 0 || took > time.Minute {
+		t.Errorf("%d goroutines waited up to %v", woken, took)
+	}
+	if _, again := s.wait(); again >= woken && woken > 500 {
+		t.Errorf("%d, and then %d: what was told is told again", woken, again)
+	}
+}

@@ -1,0 +1,256 @@
+package queue
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// What is stored is a list of fields in a fixed order: numbers as varints, texts with their lengths, since keys and
+// headers hold any bytes. A version is in front.
+const codecVersion = 1
+
+var errCodec = errors.New("queue: what is stored cannot be read")
+
+type encoder struct{ b []byte }
+
+func (e *encoder) number(n int64) { e.b = binary.AppendVarint(e.b, n) }
+func (e *encoder) text(s string)  { e.b = append(binary.AppendUvarint(e.b, uint64(len(s))), s...) }
+func (e *encoder) bytes(b []byte) { e.b = append(binary.AppendUvarint(e.b, uint64(len(b))), b...) }
+func (e *encoder) flag(f bool)    { e.number(map[bool]int64{true: 1}[f]) }
+func (e *encoder) time(t time.Time) {
+	if t.IsZero() {
+		e.number(0)
+		return
+	}
+	e.number(t.UnixMilli())
+}
+
+func (e *encoder) header(h http.Header) {
+	e.number(int64(len(h)))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		e.text(name)
+		e.number(int64(len(h[name])))
+		for _, v := range h[name] {
+			e.text(v)
+		}
+	}
+}
+
+func (e *encoder) texts(m map[string]string) {
+	e.number(int64(len(m)))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		e.text(name)
+		e.text(m[name])
+	}
+}
+
+// decoder reads what an encoder wrote. Its first error stays.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) number() int64 {
+	n, size := binary.Varint(d.b)
+	if size <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[size:]
+	return n
+}
+
+func (d *decoder) bytes() []byte {
+	n, size := binary.Uvarint(d.b)
+	if size <= 0 || n > uint64(len(d.b)-size) {
+		d.bad, d.b = true, nil
+		return nil
+	}
+	out := d.b[size : size+int(n) : size+int(n)]
+	d.b = d.b[size+int(n):]
+	return out
+}
+
+func (d *decoder) text() string { return string(d.bytes()) }
+func (d *decoder) flag() bool   { return d.number() != 0 }
+
+func (d *decoder) time() time.Time {
+	if ms := d.number(); ms != 0 {
+		return time.UnixMilli(ms).UTC()
+	}
+	return time.Time{}
+}
+
+// count reads how many follow. Each is of a byte at least, so that a wrong count takes no memory.
+func (d *decoder) count() int {
+	n := d.number()
+	if n < 0 || n > int64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) header() http.Header {
+	n := d.count()
+	if n == 0 {
+		return nil
+	}
+	h := make(http.Header, n)
+	for range n {
+		name := d.text()
+		values := make([]string, d.count())
+		for i := range values {
+			values[i] = d.text()
+		}
+		h[name] = values
+	}
+	return h
+}
+
+func (d *decoder) texts() map[string]string {
+	n := d.count()
+	if n == 0 {
+		return nil
+	}
+	m := make(map[string]string, n)
+	for range n {
+		name := d.text()
+		m[name] = d.text()
+	}
+	return m
+}
+
+// open begins to read, and close tells whether all was there and no more.
+func openRecord(b []byte) *decoder {
+	d := &decoder{b: b}
+	d.bad = d.number() != codecVersion
+	return d
+}
+
+func (d *decoder) close() error {
+	if d.bad || len(d.b) > 0 {
+		return errCodec
+	}
+	return nil
+}
+
+func encodeItem(it *Item) []byte {
+	e := encoder{b: make([]byte, 0, len(it.Body)+1024)}
+	e.number(codecVersion)
+	for _, s := range []string{it.ID, it.Rule, it.Key, it.Method, it.Scheme, it.Host, it.Target, it.RemoteAddr, it.IdempotencyKey} {
+		e.text(s)
+	}
+	e.flag(it.Ordered)
+	e.header(it.Header)
+	e.texts(it.Claims)
+	e.texts(it.Attributes)
+	e.number(int64(it.Attempts))
+	e.time(it.Expires)
+	e.number(int64(it.Results))
+	e.time(it.Accepted)
+	e.bytes(it.Body)
+	return e.b
+}
+
+func decodeItem(b []byte) (*Item, error) {
+	d, it := openRecord(b), &Item{}
+	for _, s := range []*string{&it.ID, &it.Rule, &it.Key, &it.Method, &it.Scheme, &it.Host, &it.Target, &it.RemoteAddr, &it.IdempotencyKey} {
+		*s = d.text()
+	}
+	it.Ordered = d.flag()
+	it.Header = d.header()
+	it.Claims, it.Attributes = d.texts(), d.texts()
+	it.Attempts, it.Expires, it.Results, it.Accepted = int(d.number()), d.time(), time.Duration(d.number()), d.time()
+	it.Body = d.bytes()
+	return it, d.close()
+}
+
+// outline is what all processes know of an item: a header of its message.
+type outline struct {
+	rule, key         string
+	ordered           bool
+	accepted, expires time.Time
+	attempts          int
+	results           time.Duration
+	size              int
+}
+
+func (o *outline) encode() []byte {
+	var e encoder
+	e.number(codecVersion)
+	e.text(o.rule)
+	e.text(o.key)
+	e.flag(o.ordered)
+	e.time(o.accepted)
+	e.time(o.expires)
+	e.number(int64(o.attempts))
+	e.number(int64(o.results))
+	e.number(int64(o.size))
+	return e.b
+}
+
+func decodeOutline(b []byte) (o outline, err error) {
+	d := openRecord(b)
+	o.rule, o.key, o.ordered, o.accepted, o.expires = d.text(), d.text(), d.flag(), d.time(), d.time()
+	o.attempts, o.results, o.size = int(d.number()), time.Duration(d.number()), int(d.number())
+	return o, d.close()
+}
+
+// record is what became of an item so far, or in the end.
+type record struct {
+	state    State
+	owner    string // who delivers
+	attempts int
+	changed  time.Time
+	next     time.Time // not tried before
+	expires  time.Time // of a replay, or of a result
+	err      string
+	result   *Result
+	outline  *outline // of an item that is no more
+}
+
+func (r *record) encode() []byte {
+	var e encoder
+	e.number(codecVersion)
+	e.number(int64(r.state))
+	e.text(r.owner)
+	e.number(int64(r.attempts))
+	e.time(r.changed)
+	e.time(r.next)
+	e.time(r.expires)
+	e.text(r.err)
+	e.flag(r.result != nil)
+	if a := r.result; a != nil {
+		e.number(int64(a.Status))
+		e.header(a.Header)
+		e.bytes(a.Body)
+		e.flag(a.Truncated)
+	}
+	e.flag(r.outline != nil)
+	if r.outline != nil {
+		e.bytes(r.outline.encode())
+	}
+	return e.b
+}
+
+func decodeRecord(b []byte) (r record, err error) {
+	d := openRecord(b)
+	r.state, r.owner, r.attempts, r.changed = State(d.number()), d.text(), int(d.number()), d.time()
+	r.next, r.expires, r.err = d.time(), d.time(), d.text()
+	if d.flag() {
+		r.result = &Result{Status: int(d.number()), Header: d.header(), Body: d.bytes(), Truncated: d.flag()}
+	}
+	if d.flag() {
+		o, err := decodeOutline(d.bytes())
+		if err != nil {
+			return r, err
+		}
+		r.outline = &o
+	}
+	return r, d.close()
+}

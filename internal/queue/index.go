@@ -1,0 +1,206 @@
+package queue
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// index is what a process knows of all items. It follows the streams, and so may be late: what counts is decided by writing
+// a state over the one that was read.
+type index struct {
+	q  *Queue
+	mu sync.Mutex // guards the following
+	// all are the items by id.
+	all map[string]*entry
+	// early are states whose items were not seen yet.
+	early map[string]early
+	// gone are items that are no more, for as long as streams may still tell of them.
+	gone  map[string]time.Time
+	lanes *lanes
+}
+
+// goneFor is how late a stream may be.
+const goneFor = time.Minute
+
+type early struct {
+	seq uint64
+	record
+}
+
+func newIndex(q *Queue) *index {
+	return &index{
+		q: q, all: make(map[string]*entry), early: make(map[string]early), gone: make(map[string]time.Time),
+		lanes: newLanes(max(1, q.cfg.Workers/2), q.shared()),
+	}
+}
+
+// sawItem is called for each item, in their order.
+func (x *index) sawItem(id string, seq uint64, o outline) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, gone := x.gone[id]; gone || x.all[id] != nil {
+		return
+	}
+	e := &entry{id: id, seq: seq, outline: o, state: Queued, expiry: o.expires}
+	x.all[id] = e
+	if s, ok := x.early[id]; ok {
+		delete(x.early, id)
+		e.stateSeq = s.seq
+		x.apply(e, &s.record)
+	} else {
+		x.place(e)
+	}
+}
+
+// sawState is called for each state.
+func (x *index) sawState(id string, seq uint64, r *record) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.all[id]
+	_, gone := x.gone[id]
+	switch {
+	case gone:
+	case e == nil:
+		x.early[id] = early{seq, *r}
+	case seq <= e.stateSeq || e.phase != idle: // written by this process; or it will find out when it writes
+	default:
+		x.lanes.remove(e)
+		e.stateSeq = seq
+		x.apply(e, r)
+	}
+}
+
+// apply takes over a state.
+func (x *index) apply(e *entry, r *record) {
+	e.state, e.attempts, e.changed, e.err, e.notBefore = r.state, r.attempts, r.changed, r.err, r.next
+	if !r.expires.IsZero() {
+		e.expiry = r.expires
+	}
+	if r.state == Delivering || r.state == Cancelled {
+		// Whoever does it may be gone. Whether they are shows when they do not say for a while that they are there; where
+		// nobody else can be, it was this process before it ended.
+		e.taken = true
+		if x.q.shared() && r.owner != x.q.owner {
+			e.notBefore = time.Now().Add(x.q.cfg.Lease)
+		}
+	}
+	x.place(e)
+}
+
+// place puts an item where it is tried, unless it is not to be.
+func (x *index) place(e *entry) {
+	switch {
+	case e.state == Dead:
+	case x.q.isFlying(e.id):
+		x.lanes.adopt(e)
+	default:
+		x.lanes.add(e)
+	}
+	x.q.wake()
+}
+
+// pop gives the next item to try.
+func (x *index) pop(now time.Time) (*flight, time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, next := x.lanes.pop(now)
+	if e == nil {
+		return nil, next
+	}
+	return x.flight(e), time.Time{}
+}
+
+func (x *index) flight(e *entry) *flight {
+	f := &flight{
+		q: x.q, id: e.id, seq: e.seq, outline: e.outline, stateSeq: e.stateSeq, attempts: e.attempts, state: e.state, taken: e.taken,
+		expiry: e.expiry,
+	}
+	x.q.setFlying(f)
+	return f
+}
+
+// begun says that an item is being delivered.
+func (x *index) begun(f *flight) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e := x.all[f.id]; e != nil {
+		e.state, e.stateSeq, e.attempts, e.changed, e.taken = Delivering, f.stateSeq, f.attempts, time.Now(), false
+		x.lanes.begun(e)
+		x.q.wake()
+	}
+}
+
+// back has an item tried again that did not begin: not before a time, and its whole lane not before another.
+func (x *index) back(f *flight, notBefore, limited time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.q.landed(f)
+	if e := x.all[f.id]; e != nil {
+		e.notBefore = notBefore
+		x.lanes.back(e, limited)
+		x.q.wake()
+	}
+}
+
+// settle takes over the state that a flight ended with.
+func (x *index) settle(f *flight, seq uint64, r *record) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.q.landed(f)
+	if e := x.all[f.id]; e != nil {
+		x.lanes.remove(e)
+		x.lanes.release(e)
+		e.stateSeq = seq
+		x.apply(e, r)
+	}
+}
+
+// drop forgets an item that is no more.
+func (x *index) drop(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.early, id)
+	x.gone[id] = time.Now()
+	if e := x.all[id]; e != nil {
+		delete(x.all, id)
+		x.lanes.remove(e)
+		x.lanes.release(e)
+		x.q.wake()
+	}
+}
+
+// tidy forgets what the streams will not tell of any more.
+func (x *index) tidy(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.gone, func(_ string, at time.Time) bool { return now.Sub(at) > goneFor })
+}
+
+// overdue are items that nobody tries and whose time is over: those that wait, and those that are dead.
+func (x *index) overdue(now time.Time) (expired, forgotten []*flight) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, e := range x.all {
+		switch {
+		case e.phase != idle:
+		case e.state == Queued && e.expiry.Before(now):
+			x.lanes.remove(e)
+			expired = append(expired, x.flight(e))
+		case e.state == Dead && x.q.cfg.KeepDead > 0 && e.changed.Add(x.q.cfg.KeepDead).Before(now):
+			forgotten = append(forgotten, x.flight(e))
+		}
+	}
+	return expired, forgotten
+}
+
+// strays are states without items: left by who ended while removing them.
+func (x *index) strays() map[string]uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := make(map[string]uint64, len(x.early))
+	for id, s := range x.early {
+		out[id] = s.seq
+	}
+	return out
+}

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package queue
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// lock opens the file that is locked elsewhere. Here nothing keeps other processes out.
+func lock(directory string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(directory, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+}

@@ -1,0 +1,400 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// limited admits what it is told to, and says how often it was asked.
+type limited struct {
+	mu    sync.Mutex
+	next  time.Time
+	every time.Duration
+	asked int
+}
+
+func (l *limited) admit() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	now := time.Now()
+	if wait := l.next.Sub(now); wait > 0 {
+		return wait
+	}
+	l.next = now.Add(l.every)
+	return 0
+}
+
+// A thousand that wait for the room of one do not all ask for it.
+func TestLimited(t *testing.T) {
+	t.Parallel()
+	up, room := newUpstream(), &limited{every: 100 * time.Millisecond}
+	q, _ := run(t, Config{Deliver: func(ctx context.Context, it *Item, begin func() error) Outcome {
+		if it.Rule == "free" {
+			return up.deliver(ctx, it, begin)
+		}
+		if wait := room.admit(); wait > 0 {
+			return Outcome{Limited: true, After: wait}
+		}
+		return up.deliver(ctx, it, begin)
+	}})
+	const n = 300
+	for range n {
+		put(t, q, Item{Rule: "r", Key: "k", Target: "/slow"})
+	}
+	other := put(t, q, Item{Rule: "free", Key: "k", Target: "/other"})
+	eventually(t, "another is not held up", isState(t, q, other, Done))
+	eventually(t, "five came", func() bool { return len(up.deliveries()) >= 6 })
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	if came := len(up.deliveries()); room.asked > 3*came+3 {
+		t.Errorf("%d came, and it was asked %d times whether there is room", came, room.asked)
+	}
+	if c := q.Counts(t.Context()); c.Limited == 0 || c.Failed != 0 || c.Queued < n/2 {
+		t.Errorf("counted: %+v", c)
+	}
+}
+
+func TestOrdered(t *testing.T) {
+	t.Parallel()
+	up := newUpstream()
+	q, _ := run(t, Config{Deliver: up.deliver})
+	var want []string
+	for n := range 20 {
+		target := fmt.Sprintf("/%03d", n)
+		switch n {
+		case 3:
+			up.answer(target, always(500)) // dead, and holds up nobody
+		case 7:
+			up.answer(target, func(it *Item) Outcome { return Outcome{Status: map[bool]int{true: 503, false: 200}[it.Attempt < 3]} })
+		}
+		put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: target, Attempts: 3})
+		want = append(want, target)
+	}
+	eventually(t, "settled", func() bool { c := q.Counts(t.Context()); return c.Queued+c.Delivering == 0 && c.Dead == 1 })
+	var got []string
+	for _, d := range up.deliveries() {
+		if len(got) == 0 || got[len(got)-1] != d.target {
+			got = append(got, d.target)
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("came %v", got)
+	}
+}
+
+func TestFull(t *testing.T) {
+	t.Parallel()
+	q := open(t, Config{MaxCount: 3, MaxItem: 8 << 10})
+	defer q.Close()
+	if _, err := q.Put(t.Context(), Item{Body: make([]byte, 9<<10)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	for range 3 {
+		put(t, q, Item{Rule: "r"})
+	}
+	if _, err := q.Put(t.Context(), Item{}); !errors.Is(err, ErrFull) {
+		t.Errorf("one too many: %v", err)
+	}
+	if c := q.Counts(t.Context()); c.Queued != 3 || c.Refused != 2 || c.Accepted != 3 {
+		t.Errorf("counted: %+v", c)
+	}
+}
+
+func TestFullOfBytes(t *testing.T) {
+	t.Parallel()
+	q := open(t, Config{MaxBytes: 1 << 20})
+	defer q.Close()
+	accepted := 0
+	for {
+		if _, err := q.Put(t.Context(), Item{Body: make([]byte, 100<<10)}); errors.Is(err, ErrFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if accepted++; accepted > 10 {
+			t.Fatal("there is no end")
+		}
+	}
+	if accepted < 9 {
+		t.Errorf("only %d of 100 KiB fit in 1 MiB", accepted)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	up, inside, leave := newUpstream(), make(chan struct{}), make(chan struct{})
+	up.answer("/long", func(*Item) Outcome {
+		close(inside)
+		<-leave
+		return Outcome{Status: 200}
+	})
+	var open atomic.Bool
+	q, _ := run(t, Config{Deliver: func(ctx context.Context, it *Item, begin func() error) Outcome {
+		if it.Rule == "closed" && !open.Load() {
+			return Outcome{Limited: true, After: 20 * time.Millisecond}
+		}
+		return up.deliver(ctx, it, begin)
+	}})
+	waiting, second := put(t, q, Item{Rule: "closed", Target: "/never"}), put(t, q, Item{Rule: "closed", Target: "/second"})
+	long := put(t, q, Item{Rule: "r", Target: "/long"})
+	<-inside
+	if err := q.Cancel(t.Context(), long); !errors.Is(err, ErrDelivering) {
+		t.Errorf("cancelled while delivered: %v", err)
+	}
+	if st, _ := q.Get(t.Context(), second); st == nil || st.Position < 1 || st.Position > 2 || st.State != Queued {
+		t.Errorf("the second is %+v", st)
+	}
+	for range 2 {
+		if err := q.Cancel(t.Context(), waiting); err != nil {
+			t.Errorf("cancelled: %v", err)
+		}
+	}
+	open.Store(true)
+	close(leave)
+	eventually(t, "done", isState(t, q, long, Done))
+	eventually(t, "done", isState(t, q, second, Done))
+	eventually(t, "cancelled", isState(t, q, waiting, Cancelled))
+	if err := q.Cancel(t.Context(), long); !errors.Is(err, ErrDone) {
+		t.Errorf("cancelled when done: %v", err)
+	}
+	for _, id := range []string{newID(), "x", ""} {
+		if err := q.Cancel(t.Context(), id); !errors.Is(err, ErrNotFound) {
+			t.Errorf("cancelled %q: %v", id, err)
+		}
+	}
+	for _, d := range up.deliveries() {
+		if d.target == "/never" {
+			t.Error("what was cancelled came")
+		}
+	}
+}
+
+// Who cancels and who delivers never both succeed.
+func TestCancelRace(t *testing.T) {
+	t.Parallel()
+	up := newUpstream()
+	q, _ := run(t, Config{Deliver: up.deliver})
+	cancelled := map[string]bool{}
+	var ids []string
+	for range 100 {
+		id := put(t, q, Item{Rule: "r", Target: "/x"})
+		ids = append(ids, id)
+		cancelled[id] = q.Cancel(t.Context(), id) == nil
+	}
+	eventually(t, "settled", func() bool { c := q.Counts(t.Context()); return c.Queued+c.Delivering == 0 })
+	came := map[string]bool{}
+	for _, d := range up.deliveries() {
+		came[d.id] = true
+	}
+	for _, id := range ids {
+		if came[id] == cancelled[id] {
+			t.Errorf("cancelled %v and delivered %v", cancelled[id], came[id])
+		}
+	}
+}
+
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	up := newUpstream()
+	up.answer("/x", func(*Item) Outcome { return Outcome{Status: 500, Body: []byte("no")} })
+	q, _ := run(t, Config{Deliver: up.deliver})
+	id := put(t, q, Item{Rule: "r", Key: "k", Target: "/x", Attempts: 2})
+	if err := q.Replay(t.Context(), id); !errors.Is(err, ErrNotDead) && !errors.Is(err, ErrUnavailable) {
+		t.Errorf("replayed while queued: %v", err)
+	}
+	eventually(t, "dead", isState(t, q, id, Dead))
+	st, err := q.Get(t.Context(), id)
+	if err != nil || st.Error != "the answer was 500 Internal Server Error" || st.Result == nil || string(st.Result.Body) != "no" || st.Attempts != 2 {
+		t.Errorf("dead: %+v, %v", st, err)
+	}
+	up.answer("/x", nil)
+	if err := q.Replay(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "done", isState(t, q, id, Done))
+	if err := q.Replay(t.Context(), id); !errors.Is(err, ErrNotDead) {
+		t.Errorf("replayed when done: %v", err)
+	}
+	if err := q.Replay(t.Context(), newID()); !errors.Is(err, ErrNotFound) {
+		t.Errorf("replayed nothing: %v", err)
+	}
+	got := up.deliveries()
+	if len(got) != 3 || got[2].key != id {
+		t.Errorf("came %+v", got)
+	}
+}
+
+// What is kept outlives the process, and what was dead stays so.
+func TestReopened(t *testing.T) {
+	t.Parallel()
+	directory, up := quick(t), newUpstream()
+	up.answer("/dead", always(500))
+	q, stop := run(t, Config{Directory: directory, Deliver: up.deliver})
+	dead := put(t, q, Item{Rule: "r", Target: "/dead", Attempts: 1})
+	done := put(t, q, Item{Rule: "r", Target: "/done", Body: []byte("b")})
+	eventually(t, "dead", isState(t, q, dead, Dead))
+	eventually(t, "done", isState(t, q, done, Done))
+	stop()
+	q = open(t, Config{Directory: directory})
+	kept := put(t, q, Item{Rule: "r", Target: "/kept"})
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+	eventually(t, "delivered", isState(t, q, kept, Done))
+	for id, want := range map[string]State{dead: Dead, done: Done} {
+		if st, err := q.Get(t.Context(), id); err != nil || st.State != want {
+			t.Errorf("%s is %+v, %v", want, st, err)
+		}
+	}
+	if n := len(up.deliveries()); n != 3 {
+		t.Errorf("%d came, want 3", n)
+	}
+	if _, err := Open(Config{Directory: directory}); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("opened twice: %v", err)
+	}
+}
+
+func TestExpired(t *testing.T) {
+	t.Parallel()
+	q, _ := run(t, Config{Deliver: func(context.Context, *Item, func() error) Outcome {
+		return Outcome{Limited: true, After: 10 * time.Millisecond}
+	}})
+	id := put(t, q, Item{Rule: "r", Expires: time.Now().Add(50 * time.Millisecond)})
+	behind := put(t, q, Item{Rule: "r", Expires: time.Now().Add(time.Hour)})
+	eventually(t, "dead", isState(t, q, id, Dead))
+	if st, err := q.Get(t.Context(), id); err != nil || st.Error != "it was not delivered in time" {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if st, err := q.Get(t.Context(), behind); err != nil || st.State != Queued {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+func TestResultsEnd(t *testing.T) {
+	t.Parallel()
+	up := newUpstream()
+	q, _ := run(t, Config{Deliver: up.deliver})
+	id := put(t, q, Item{Rule: "r", Results: time.Second})
+	eventually(t, "done", isState(t, q, id, Done))
+	eventually(t, "gone", func() bool { _, err := q.Get(t.Context(), id); return errors.Is(err, ErrNotFound) })
+}
+
+func TestSealed(t *testing.T) {
+	t.Parallel()
+	directory, up := quick(t), newUpstream()
+	key := []byte(strings.Repeat("k", KeySize))
+	const secret = "a-secret-that-nobody-reads"
+	q := open(t, Config{Directory: directory, SealKey: key})
+	id := put(t, q, Item{Rule: secret, Key: secret, Target: "/" + secret, Header: http.Header{"X": {secret}}, Body: []byte(secret)})
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err := filepath.WalkDir(directory, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has the mode %v", path, info.Mode())
+		}
+		if d.IsDir() {
+			return nil
+		}
+		files++
+		b, err := os.ReadFile(path)
+		if strings.Contains(string(b), secret) {
+			t.Errorf("%s holds it in clear", path)
+		}
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Fatal(files, err)
+	}
+	for _, wrong := range [][]byte{nil, []byte(strings.Repeat("x", KeySize))} {
+		if _, err := Open(Config{Directory: directory, SealKey: wrong}); err == nil || !strings.Contains(err.Error(), "key_file") {
+			t.Errorf("with another key: %v", err)
+		}
+	}
+	q, _ = run(t, Config{Directory: directory, SealKey: key, Deliver: up.deliver})
+	eventually(t, "done", isState(t, q, id, Done))
+	if st, _ := q.Get(t.Context(), id); string(st.Result.Body) != secret {
+		t.Errorf("the result is %+v", st.Result)
+	}
+}
+
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	up := newUpstream()
+	up.answer("/binary", func(*Item) Outcome { return Outcome{Status: 201, Body: []byte{0xff}} })
+	inside, leave := make(chan struct{}), make(chan struct{})
+	up.answer("/long", func(*Item) Outcome {
+		close(inside)
+		<-leave
+		return Outcome{Status: 200}
+	})
+	q, stop := run(t, Config{Deliver: up.deliver})
+	ask := func(method, path string) (int, map[string]any, http.Header) {
+		w := httptest.NewRecorder()
+		q.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		var got map[string]any
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Errorf("%s %s: %v in %s", method, path, err, w.Body)
+		}
+		return w.Code, got, w.Header()
+	}
+	id := put(t, q, Item{Rule: "r", Key: "hidden", Target: "/x", Body: []byte("hello")})
+	binary, long := put(t, q, Item{Target: "/binary"}), put(t, q, Item{Target: "/long"})
+	eventually(t, "done", isState(t, q, id, Done))
+	eventually(t, "done", isState(t, q, binary, Done))
+	<-inside
+	status, got, header := ask("GET", StatusPath(id))
+	result, _ := got["result"].(map[string]any)
+	if status != 200 || got["state"] != "done" || result["body"] != "hello" || result["status"] != 200.0 || header.Get("Cache-Control") != "no-store" || got["key"] != nil {
+		t.Errorf("%d %v", status, got)
+	}
+	if _, got, _ := ask("GET", StatusPath(binary)); got["result"].(map[string]any)["body_base64"] != "/w==" {
+		t.Errorf("%v", got)
+	}
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", StatusPath(newID()), 404},
+		{"GET", StatusPrefix, 404},
+		{"GET", StatusPrefix + "../" + id, 404},
+		{"GET", StatusPath(id) + "/x", 404},
+		{"DELETE", StatusPath(id), 409},
+		{"DELETE", StatusPath(long), 409},
+		{"DELETE", StatusPath(newID()), 404},
+		{"POST", StatusPath(id), 405},
+	} {
+		if status, got, header := ask(c.method, c.path); status != c.status || got["detail"] == "" || header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s %s: %d %v, want %d", c.method, c.path, status, got, c.status)
+		}
+	}
+	if status, got, header := ask("GET", StatusPath(long)); status != 200 || got["state"] != "delivering" || header.Get("Retry-After") != "1" {
+		t.Errorf("%d %v", status, got)
+	}
+	close(leave)
+	stop()
+	if status, _, header := ask("GET", StatusPath(id)); status != 503 || header.Get("Retry-After") == "" {
+		t.Errorf("after the end: %d", status)
+	}
+}

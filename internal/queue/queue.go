@@ -1,0 +1,264 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+type natsMsg = nats.Msg
+
+// Config is how a queue is kept. Directory or URL is required.
+type Config struct {
+	Directory string // of the server in this process
+	URL       string // of a server outside, or several with commas
+	// For a server outside.
+	CredentialsFile, CA, Cert, Key string
+	Name                           string // of the streams, in front. "": sluice
+
+	SealKey    []byte        // AES-256; nil: nothing is encrypted
+	MaxBytes   int64         // of all items. 0: 1 GiB
+	MaxCount   int64         // of them. 0: 100,000
+	MaxItem    int           // bytes of one. 0: 1 MiB; a server outside may have a smaller bound
+	MaxResults int64         // bytes of results; the oldest are dropped first. 0: 256 MiB
+	KeepDead   time.Duration // how long dead items are kept. 0: until somebody removes them
+
+	Workers int           // how many are delivered at a time. 0: 16
+	Timeout time.Duration // of one delivery. 0: a minute
+	Lease   time.Duration // after which others deliver what a lost gateway had begun. 0: 30 s
+	Drain   time.Duration // how long deliveries may go on when the process ends. 0: 10 s
+
+	// Reserve is how much room of the disk is left for what becomes of items: with less, none is accepted. 0: 32 MiB
+	Reserve int64
+
+	// MinBackoff and MaxBackoff bound the time after an attempt that failed. 0: 1 s, and 5 minutes.
+	MinBackoff, MaxBackoff time.Duration
+
+	// Deliver sends an item to its upstream. It calls begin when the rules have admitted it and before anything is sent; if
+	// that fails, nothing may be sent, and what is returned does not matter. Nil: this process delivers nothing.
+	Deliver func(ctx context.Context, it *Item, begin func() error) Outcome
+	Log     *slog.Logger
+}
+
+// MaxResult is how much of an answer's body is kept, in bytes.
+const MaxResult = 64 << 10
+
+// Queue keeps requests.
+type Queue struct {
+	cfg    Config
+	log    *slog.Logger
+	owner  string // this process
+	seal   *seal
+	locked *os.File
+	stats  stats
+
+	current atomic.Pointer[session] // nil: it cannot be written now
+	broken  chan *session           // sessions that failed
+	woken   chan struct{}           // something may be to do
+	ending  atomic.Bool             // the process is to end
+
+	mu      sync.Mutex // guards the following
+	flights map[string]*flight
+	looked  time.Time // at the disk
+	cramped bool      // it was nearly full then
+}
+
+type stats struct{ accepted, refused, delivered, failed, died, limited, cancelled, replayed atomic.Int64 }
+
+func (c *Config) defaults() {
+	c.Name = cmp.Or(c.Name, "sluice")
+	c.MaxBytes = cmp.Or(c.MaxBytes, 1<<30)
+	c.MaxCount = cmp.Or(c.MaxCount, 100_000)
+	c.MaxItem = cmp.Or(c.MaxItem, 1<<20)
+	c.MaxResults = cmp.Or(c.MaxResults, 256<<20)
+	c.Workers = cmp.Or(c.Workers, 16)
+	c.Timeout = cmp.Or(c.Timeout, time.Minute)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.Reserve = cmp.Or(c.Reserve, 32<<20)
+	c.Drain = cmp.Or(c.Drain, 10*time.Second)
+	c.MinBackoff = cmp.Or(c.MinBackoff, time.Second)
+	c.MaxBackoff = max(cmp.Or(c.MaxBackoff, 5*time.Minute), c.MinBackoff)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+}
+
+// Open opens a queue. What a full disk or a lost network prevents is done by Run, as soon as it can be; until then nothing
+// is accepted.
+func Open(cfg Config) (*Queue, error) {
+	cfg.defaults()
+	if (cfg.Directory == "") == (cfg.URL == "") {
+		return nil, errors.New("queue: give it a directory, or the url of NATS servers")
+	}
+	q := &Queue{
+		cfg: cfg, log: cfg.Log, owner: newID(), broken: make(chan *session, 1), woken: make(chan struct{}, 1),
+		flights: make(map[string]*flight),
+	}
+	var err error
+	if q.seal, err = newSeal(cfg.SealKey); err != nil {
+		return nil, err
+	}
+	if cfg.Directory != "" {
+		if err := os.MkdirAll(cfg.Directory, 0o700); err != nil {
+			return nil, fmt.Errorf("queue: %w", err)
+		}
+		if q.locked, err = lock(cfg.Directory); err != nil {
+			return nil, err
+		}
+	}
+	if err := q.open(); err != nil {
+		if !q.passing(err) {
+			_ = q.Close()
+			return nil, err
+		}
+		q.log.Error("the queue cannot be opened, so that nothing is kept: trying again until it can", "error", err)
+		q.broken <- nil
+	}
+	return q, nil
+}
+
+// passing tells whether what is wrong may be put right from outside, without a change of the configuration.
+func (q *Queue) passing(err error) bool {
+	var wrong *keyError
+	if errors.As(err, &wrong) || errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	return q.cfg.URL != "" || errors.Is(err, syscall.ENOSPC)
+}
+
+// open connects and reads what there is.
+func (q *Queue) open() error {
+	if q.cfg.Directory != "" {
+		if err := writable(q.cfg.Directory); err != nil {
+			return fmt.Errorf("queue: %s cannot be written: %w", q.cfg.Directory, err)
+		}
+	}
+	s, err := q.connect()
+	if err != nil {
+		return err
+	}
+	if err := s.follow(q); err != nil {
+		s.close()
+		return err
+	}
+	q.clearStrays(s)
+	q.current.Store(s)
+	for _, w := range s.watches {
+		go func() { // ends with the session
+			<-w.Closed()
+			q.fault(s, errors.New("what changes is not told any more"))
+		}()
+	}
+	q.wake()
+	return nil
+}
+
+// Close ends what Open began. Run must have returned.
+func (q *Queue) Close() error {
+	if s := q.current.Swap(nil); s != nil {
+		s.close()
+	}
+	if q.locked != nil {
+		return q.locked.Close()
+	}
+	return nil
+}
+
+// shared tells whether other processes may use the same streams.
+func (q *Queue) shared() bool { return q.cfg.URL != "" }
+
+func (q *Queue) subject(kind, id string) string { return q.cfg.Name + ".queue." + kind + "." + id }
+
+// wake has the dispatcher look again.
+func (q *Queue) wake() {
+	select {
+	case q.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Put keeps an item. When it returns without an error the item is on disk.
+func (q *Queue) Put(ctx context.Context, it Item) (id string, err error) {
+	now := time.Now().UTC()
+	it.ID, it.Accepted = newID(), now
+	it.IdempotencyKey = cmp.Or(it.IdempotencyKey, it.ID)
+	it.Attempts = cmp.Or(it.Attempts, 10)
+	it.Results = cmp.Or(it.Results, time.Hour)
+	if it.Expires.IsZero() {
+		it.Expires = now.Add(24 * time.Hour)
+	}
+	err = q.put(ctx, &it)
+	if err != nil {
+		q.stats.refused.Add(1)
+		return "", err
+	}
+	q.stats.accepted.Add(1)
+	return it.ID, nil
+}
+
+func (q *Queue) put(ctx context.Context, it *Item) error {
+	s := q.current.Load()
+	if s == nil {
+		return ErrUnavailable
+	}
+	if !q.room() {
+		return fmt.Errorf("%w: its disk is nearly full", ErrUnavailable)
+	}
+	subject := q.subject("item", it.ID)
+	data := q.seal.close(subject, encodeItem(it))
+	o := outline{it.Rule, it.Key, it.Ordered, it.Accepted, it.Expires, it.Attempts, it.Results, len(data)}
+	head := base64.StdEncoding.EncodeToString(q.seal.close(subject, o.encode()))
+	if len(data) > s.maxItem || len(head) > roomForHeaders/2 {
+		return fmt.Errorf("%w: it has %d bytes, and %d is the most", ErrTooLarge, len(data), s.maxItem)
+	}
+	m := &natsMsg{Subject: subject, Data: data, Header: nats.Header{outlineHeader: {head}}}
+	// Who leaves while it is written does not stop that: it would only be unknown whether it was.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerIn)
+	defer cancel()
+	_, err := s.js.PublishMsg(ctx, m)
+	var refused *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused) && refused.ErrorCode == codeFull && isLimit(refused.Description):
+		return ErrFull
+	case errors.Is(err, nats.ErrMaxPayload):
+		return ErrTooLarge
+	}
+	q.fault(s, err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// lookedFor is how long what was seen of the disk is believed.
+const lookedFor = 100 * time.Millisecond
+
+// room tells whether the disk has some. Without it nothing could be delivered either: that is written too.
+func (q *Queue) room() bool {
+	if q.cfg.Directory == "" {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now := time.Now(); now.Sub(q.looked) > lookedFor {
+		free, known := freeBytes(q.cfg.Directory)
+		q.looked, q.cramped = now, known && free < q.cfg.Reserve
+	}
+	return !q.cramped
+}
+
+// codeFull is what a stream answers that could not store a message.
+const codeFull = 10077
+
+// isLimit tells a stream that is full from one whose disk is.
+func isLimit(text string) bool {
+	return text == "maximum bytes exceeded" || text == "maximum messages exceeded"
+}

@@ -1,0 +1,259 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// session is a connection to the streams. After faults of a disk there is a new one: JetStream does not write again to a
+// stream that it once could not write.
+type session struct {
+	server *server.Server // nil: it is outside
+	conn   *nats.Conn
+	js     jetstream.JetStream
+
+	items, states, results jetstream.Stream
+	watches                []jetstream.ConsumeContext
+	index                  *index
+	maxItem                int
+}
+
+const (
+	// answerIn is how long the server may take for one answer.
+	answerIn = 5 * time.Second
+	// roomForHeaders is how much larger messages are than what is in them.
+	roomForHeaders = 64 << 10
+)
+
+// connect starts the server in this process, or connects to the one outside.
+func (q *Queue) connect() (*session, error) {
+	s := &session{index: newIndex(q)}
+	options := []nats.Option{
+		nats.Name("sluice"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second / 4), nats.Timeout(answerIn),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			q.log.Warn("the queue's connection reports a fault", "error", err)
+		}),
+	}
+	url := q.cfg.URL
+	if url == "" {
+		if err := s.embed(q); err != nil {
+			return nil, err
+		}
+		options = append(options, nats.InProcessServer(s.server))
+	} else {
+		more, err := q.cfg.outside()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, more...)
+	}
+	var err error
+	if s.conn, err = nats.Connect(url, options...); err == nil {
+		s.js, err = jetstream.New(s.conn, jetstream.WithDefaultTimeout(answerIn))
+	}
+	if err == nil {
+		err = s.createStreams(q)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	s.maxItem = min(q.cfg.MaxItem, int(s.conn.MaxPayload())-roomForHeaders)
+	return s, nil
+}
+
+// embed starts a server that listens nowhere.
+func (s *session) embed(q *Queue) error {
+	o := &server.Options{
+		ServerName: "sluice", DontListen: true, NoSigs: true, JetStream: true, DisableJetStreamBanner: true,
+		StoreDir: q.cfg.Directory, SyncAlways: true, JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: math.MaxInt64 / 4,
+		MaxPayload: int32(q.cfg.MaxItem + roomForHeaders),
+	}
+	srv, err := server.NewServer(o)
+	if err != nil {
+		return fmt.Errorf("queue: %w", err)
+	}
+	log := &serverLog{log: q.log, broke: func(text string) { q.broke(s, errors.New(text)) }}
+	srv.SetLoggerV2(log, false, false, false)
+	srv.Start()
+	s.server = srv
+	if log.fatal == "" && srv.ReadyForConnections(2*answerIn) && srv.JetStreamEnabled() {
+		return nil
+	}
+	s.close()
+	return fmt.Errorf("queue: %s: JetStream does not start: %s", q.cfg.Directory, cmp.Or(log.fatal, "it does not say why"))
+}
+
+// outside is how a cluster is connected to.
+func (c *Config) outside() (options []nats.Option, err error) {
+	if c.CredentialsFile != "" {
+		if _, err := os.Stat(c.CredentialsFile); err != nil {
+			return nil, fmt.Errorf("queue: credentials_file: %w", err)
+		}
+		options = append(options, nats.UserCredentials(c.CredentialsFile))
+	}
+	if c.CA == "" && c.Cert == "" {
+		return options, nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("queue: tls.ca: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("queue: tls.ca: %s has no certificate", c.CA)
+		}
+	}
+	if c.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("queue: tls.cert: %w", err)
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	return append(options, nats.Secure(t)), nil
+}
+
+// keyMark is in the streams' metadata, so that a wrong key is found at the start.
+const keyMark = "sluice-key"
+
+// createStreams makes what is not there yet.
+func (s *session) createStreams(q *Queue) error {
+	name := func(what string) string { return q.cfg.Name + "-" + what }
+	for _, c := range []struct {
+		to  *jetstream.Stream
+		cfg jetstream.StreamConfig
+	}{
+		{&s.items, jetstream.StreamConfig{
+			Name: name("items"), Subjects: []string{q.subject("item", "*")}, Discard: jetstream.DiscardNew,
+			MaxBytes: q.cfg.MaxBytes, MaxMsgs: q.cfg.MaxCount,
+		}},
+		{&s.states, jetstream.StreamConfig{
+			Name: name("states"), Subjects: []string{q.subject("state", "*")}, Discard: jetstream.DiscardOld, MaxMsgsPerSubject: 1,
+		}},
+		{&s.results, jetstream.StreamConfig{
+			Name: name("results"), Subjects: []string{q.subject("result", "*")}, Discard: jetstream.DiscardOld, MaxMsgsPerSubject: 1,
+			MaxBytes: q.cfg.MaxResults, AllowMsgTTL: true,
+		}},
+	} {
+		c.cfg.Storage, c.cfg.AllowDirect, c.cfg.Metadata = jetstream.FileStorage, true, map[string]string{keyMark: q.seal.mark}
+		var err error
+		if *c.to, err = s.createStream(q, c.cfg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) createStream(q *Queue, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*answerIn)
+	defer cancel()
+	old, err := s.js.Stream(ctx, cfg.Name)
+	switch {
+	case err == nil:
+		now := old.CachedInfo().Config
+		if mark := now.Metadata[keyMark]; mark != "" && mark != q.seal.mark {
+			return nil, &keyError{name: cfg.Name, has: q.seal.mark != ""}
+		}
+		cfg.Replicas = now.Replicas
+		stream, err := s.js.UpdateStream(ctx, cfg)
+		return stream, wrap(err)
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, wrap(err)
+	}
+	// Three copies where there are three servers. A server by itself says so.
+	if cfg.Replicas = 3; q.cfg.URL == "" {
+		cfg.Replicas = 1
+	}
+	stream, err := s.js.CreateStream(ctx, cfg)
+	var refused *jetstream.APIError
+	if cfg.Replicas > 1 && errors.As(err, &refused) {
+		cfg.Replicas = 1
+		stream, err = s.js.CreateStream(ctx, cfg)
+	}
+	return stream, wrap(err)
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("queue: %w", err)
+}
+
+// keyError says that the queue was written with another key.
+type keyError struct {
+	name string
+	has  bool
+}
+
+func (e *keyError) Error() string {
+	if e.has {
+		return "queue: key_file: " + e.name + " was written with another key: set the file with that one"
+	}
+	return "queue: key_file: " + e.name + " is encrypted: set the file with the key it was written with"
+}
+
+// close lets go of everything.
+func (s *session) close() {
+	for _, w := range s.watches {
+		w.Stop()
+	}
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	if s.server != nil {
+		s.server.Shutdown()
+		s.server.WaitForShutdown()
+	}
+}
+
+// writable tells whether the directory takes data, so that a server is not started in vain.
+func writable(directory string) error {
+	f, err := os.OpenFile(filepath.Join(directory, "probe"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 256<<10))
+	err = errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, os.Remove(f.Name()))
+}
+
+// serverLog has the server write to our log. What it merely mentions is left out.
+type serverLog struct {
+	log   *slog.Logger
+	fatal string // why it did not start
+	// broke is told of a disk that cannot be written: who waits for an answer then would wait in vain.
+	broke func(text string)
+}
+
+func (l *serverLog) Noticef(string, ...any)        {}
+func (l *serverLog) Debugf(string, ...any)         {}
+func (l *serverLog) Tracef(string, ...any)         {}
+func (l *serverLog) Warnf(format string, a ...any) { l.log.Warn("queue: " + fmt.Sprintf(format, a...)) }
+
+func (l *serverLog) Errorf(format string, a ...any) {
+	text := fmt.Sprintf(format, a...)
+	l.log.Error("queue: " + text)
+	if strings.Contains(text, "critical write error") {
+		l.broke(text)
+	}
+}
+
+func (l *serverLog) Fatalf(format string, a ...any) { l.fatal = fmt.Sprintf(format, a...) }

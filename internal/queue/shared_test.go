@@ -1,0 +1,215 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// natsServer starts a server as others run it: with a port.
+func natsServer(t *testing.T, change ...func(*server.Options)) *server.Server {
+	t.Helper()
+	o := &server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, JetStream: true, StoreDir: quick(t), SyncAlways: true,
+		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 8 << 30,
+	}
+	for _, c := range change {
+		c(o)
+	}
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	eventually(t, "the server is ready", func() bool { return s.ReadyForConnections(time.Second) })
+	return s
+}
+
+// Gateways that share a queue deliver all of it between them, each once and in order.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	url, up := natsServer(t).ClientURL(), newUpstream()
+	by := make([]int, 2)
+	var mu sync.Mutex
+	var all []*Queue
+	for n := range by {
+		q, _ := run(t, Config{URL: url, Deliver: func(ctx context.Context, it *Item, begin func() error) Outcome {
+			out := up.deliver(ctx, it, begin)
+			mu.Lock()
+			defer mu.Unlock()
+			if out.Status > 0 {
+				by[n]++
+			}
+			return out
+		}})
+		all = append(all, q)
+	}
+	var ids []string
+	for n := range 30 {
+		ids = append(ids, put(t, all[n%2], Item{Rule: "r", Key: "k", Target: "/x"}))
+		ids = append(ids, put(t, all[n%2], Item{Rule: "o", Key: "k", Ordered: true, Target: fmt.Sprintf("/ordered/%03d", n)}))
+	}
+	for _, id := range ids {
+		eventually(t, "done", isState(t, all[0], id, Done))
+	}
+	times, last := map[string]int{}, ""
+	for _, d := range up.deliveries() {
+		if times[d.id]++; times[d.id] > 1 {
+			t.Errorf("%s came %d times", d.target, times[d.id])
+		}
+		if strings.HasPrefix(d.target, "/ordered/") {
+			if d.target <= last {
+				t.Errorf("%s came after %s", d.target, last)
+			}
+			last = d.target
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if by[0] == 0 || by[1] == 0 {
+		t.Errorf("of all, they delivered %v", by)
+	}
+	eventually(t, "both know that nothing is left", func() bool {
+		a, b := all[0].Counts(t.Context()), all[1].Counts(t.Context())
+		return a.Queued+a.Delivering+b.Queued+b.Delivering == 0 && a.Done == int64(len(ids))
+	})
+}
+
+// What a lost gateway had begun is delivered by another, once it has not been heard of for a while.
+func TestSharedLost(t *testing.T) {
+	t.Parallel()
+	url, up := natsServer(t).ClientURL(), newUpstream()
+	inside, leave := make(chan struct{}), make(chan struct{})
+	lost, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond, Deliver: func(_ context.Context, _ *Item, begin func() error) Outcome {
+		if begin() == nil {
+			close(inside)
+			<-leave
+		}
+		return Outcome{}
+	}})
+	id := put(t, lost, Item{Rule: "r", Key: "k", Ordered: true, Target: "/first"})
+	<-inside
+	lost.current.Load().conn.Close() // as if it were gone
+	q, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond, Deliver: up.deliver})
+	if err := q.Cancel(t.Context(), id); !errors.Is(err, ErrDelivering) {
+		t.Errorf("cancelled what another delivers: %v", err)
+	}
+	next := put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/second"})
+	eventually(t, "taken over", isState(t, q, id, Done))
+	eventually(t, "done", isState(t, q, next, Done))
+	got := up.deliveries()
+	if len(got) != 2 || got[0].target != "/first" || got[0].attempt != "2" || got[0].key != id {
+		t.Errorf("came %+v", got)
+	}
+	close(leave)
+}
+
+// Who is slow and there keeps what it has begun.
+func TestSharedSlow(t *testing.T) {
+	t.Parallel()
+	url, up := natsServer(t).ClientURL(), newUpstream()
+	const lease = 200 * time.Millisecond
+	up.answer("/slow", func(*Item) Outcome {
+		<-time.After(5 * lease)
+		return Outcome{Status: 200}
+	})
+	first, _ := run(t, Config{URL: url, Lease: lease, Deliver: up.deliver})
+	_, _ = run(t, Config{URL: url, Lease: lease, Deliver: up.deliver})
+	id := put(t, first, Item{Rule: "r", Target: "/slow"})
+	eventually(t, "done", isState(t, first, id, Done))
+	if n := len(up.deliveries()); n != 1 {
+		t.Errorf("it came %d times", n)
+	}
+}
+
+// A server that is not there yet is waited for, and nothing is accepted meanwhile.
+func TestSharedLater(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	_ = l.Close()
+	up := newUpstream()
+	q, _ := run(t, Config{URL: fmt.Sprintf("nats://127.0.0.1:%d", port), Deliver: up.deliver})
+	if _, err := q.Put(t.Context(), Item{}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("accepted by nobody: %v", err)
+	}
+	natsServer(t, func(o *server.Options) { o.Port = port })
+	var id string
+	eventually(t, "accepted", func() bool { id, err = q.Put(t.Context(), Item{Rule: "r"}); return err == nil })
+	eventually(t, "done", isState(t, q, id, Done))
+}
+
+// In a cluster there are three copies, and one server less stops nothing.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	var ports []int
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		_ = l.Close()
+	}
+	var servers []*server.Server
+	var urls, routes []string
+	for _, port := range ports {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	}
+	for n, port := range ports {
+		s := natsServer(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprint("n", n)
+			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}
+			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
+		})
+		servers, urls = append(servers, s), append(urls, s.ClientURL())
+	}
+	eventually(t, "they have a leader", func() bool {
+		for _, s := range servers {
+			if s.JetStreamIsLeader() {
+				return true
+			}
+		}
+		return false
+	})
+	up := newUpstream()
+	q, _ := run(t, Config{URL: strings.Join(urls, ","), Deliver: up.deliver})
+	var id string
+	eventually(t, "accepted", func() (ok bool) {
+		var err error
+		id, err = q.Put(t.Context(), Item{Rule: "r"})
+		return err == nil
+	})
+	eventually(t, "done", isState(t, q, id, Done))
+	if n := q.current.Load().items.CachedInfo().Config.Replicas; n != 3 {
+		t.Errorf("there are %d copies", n)
+	}
+	servers[0].Shutdown()
+	accepted := map[string]bool{}
+	for len(accepted) < 20 {
+		eventually(t, "accepted", func() bool {
+			id, err := q.Put(t.Context(), Item{Rule: "r"})
+			accepted[id] = true
+			return err == nil
+		})
+	}
+	delete(accepted, "")
+	for id := range accepted {
+		eventually(t, "done", isState(t, q, id, Done))
+	}
+}

@@ -1,0 +1,119 @@
+package queue
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// outlineHeader of an item's message has its outline, sealed.
+const outlineHeader = "Sluice-Outline"
+
+// follow reads what there is, and whatever comes.
+func (s *session) follow(q *Queue) error {
+	err := s.watch(q, s.states, false, func(id string, seq uint64, m jetstream.Msg) error {
+		b, err := q.seal.open(m.Subject(), m.Data())
+		if err != nil {
+			return err
+		}
+		r, err := decodeRecord(b)
+		if err == nil {
+			s.index.sawState(id, seq, &r)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = s.watch(q, s.items, true, func(id string, seq uint64, m jetstream.Msg) error {
+		o, err := q.outlineOf(m.Subject(), m.Headers().Get(outlineHeader))
+		if err == nil {
+			s.index.sawItem(id, seq, o)
+		}
+		return err
+	})
+	if err != nil || !q.shared() {
+		return err
+	}
+	_, err = s.conn.Subscribe(q.subject("finished", "*"), func(m *natsMsg) {
+		s.index.drop(idOf(m.Subject))
+	})
+	return err
+}
+
+func (q *Queue) outlineOf(subject, header string) (outline, error) {
+	b, err := base64.StdEncoding.DecodeString(header)
+	if err == nil {
+		b, err = q.seal.open(subject, b)
+	}
+	if err != nil {
+		return outline{}, err
+	}
+	return decodeOutline(b)
+}
+
+// watch has each message of a stream seen, and returns when all that were there have been.
+func (s *session) watch(q *Queue, of jetstream.Stream, headers bool, see func(id string, seq uint64, m jetstream.Msg) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), loadIn)
+	defer cancel()
+	consumer, err := of.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{HeadersOnly: headers})
+	if err != nil {
+		return wrap(err)
+	}
+	var seen atomic.Uint64
+	caught := make(chan struct{}, 1)
+	watch, err := consumer.Consume(func(m jetstream.Msg) {
+		meta, err := m.Metadata()
+		if err != nil {
+			return
+		}
+		if err := see(idOf(m.Subject()), meta.Sequence.Stream, m); err != nil {
+			q.log.Error("the queue holds something that cannot be read: it is left where it is", "id", idOf(m.Subject()), "error", err)
+		}
+		seen.Store(meta.Sequence.Stream)
+		if meta.NumPending == 0 {
+			select {
+			case caught <- struct{}{}:
+			default:
+			}
+		}
+	}, jetstream.PullMaxMessages(1000))
+	if err != nil {
+		return wrap(err)
+	}
+	s.watches = append(s.watches, watch)
+	info, err := of.Info(ctx)
+	if err != nil {
+		return wrap(err)
+	}
+	if info.State.Msgs == 0 {
+		return nil
+	}
+	// The last may have been removed meanwhile, and then none is the last: ask now and then.
+	for ask := time.NewTicker(time.Second / 4); ; {
+		select {
+		case <-caught:
+			ask.Stop()
+			return nil
+		case <-ask.C:
+			if info, err := of.Info(ctx); err == nil && (info.State.Msgs == 0 || seen.Load() >= info.State.LastSeq) {
+				ask.Stop()
+				return nil
+			}
+		case <-ctx.Done():
+			ask.Stop()
+			return errors.New("queue: what is kept could not be read in time")
+		}
+	}
+}
+
+// loadIn is how long reading everything may take.
+const loadIn = 5 * time.Minute
+
+// idOf is the last part of a subject.
+func idOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }

@@ -1,0 +1,95 @@
+package ruletest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// flight is a request that has not been answered yet, and holds slots until it is.
+type flight struct {
+	ends    time.Time
+	renewed time.Time
+	lease   time.Duration
+	takes   []sluice.Take // that renew what it holds
+}
+
+// fly has a request hold its slots until it is answered.
+func (r *runner) fly(ctx context.Context, takes []sluice.Take, ds []sluice.Decision, long time.Duration) error {
+	f := flight{ends: r.now.Add(long), renewed: r.now}
+	for i, t := range takes {
+		lease := t.Effective().Window
+		if t.Effective().Algorithm != sluice.Concurrency || ds[i].Granted <= 0 {
+			continue
+		}
+		t.Key, t.Cost, t.At = strings.Clone(t.Key), ds[i].Granted, ds[i].At
+		f.takes = append(f.takes, t)
+		if f.lease == 0 || lease < f.lease {
+			f.lease = lease
+		}
+	}
+	if len(f.takes) == 0 {
+		return nil
+	}
+	if long <= 0 {
+		return r.release(ctx, &f)
+	}
+	r.flights = append(r.flights, f)
+	return nil
+}
+
+// land moves the clock: requests that end until then release what they hold, and others renew it each third of the
+// lease. Of their renewals the last before now is all that anybody sees.
+func (r *runner) land(ctx context.Context, now time.Time) error {
+	last := func(f *flight) time.Time {
+		if !f.ends.After(now) {
+			return f.ends
+		}
+		every := f.lease / 3
+		return f.renewed.Add(now.Sub(f.renewed) / every * every)
+	}
+	slices.SortStableFunc(r.flights, func(a, b flight) int { return last(&a).Compare(last(&b)) })
+	flying := r.flights[:0]
+	for i := range r.flights {
+		f := r.flights[i]
+		ended := !f.ends.After(now)
+		r.now = last(&f)
+		var err error
+		switch {
+		case ended:
+			err = r.release(ctx, &f)
+		case r.now.After(f.renewed):
+			err = r.renew(ctx, &f)
+		}
+		if err != nil {
+			return err
+		}
+		if !ended {
+			flying = append(flying, f)
+		}
+	}
+	r.flights, r.now = flying, now
+	return nil
+}
+
+func (r *runner) renew(ctx context.Context, f *flight) error {
+	f.renewed = r.now
+	out := make([]sluice.Decision, len(f.takes))
+	if err := r.limiter.Store().Apply(ctx, f.takes, out); err != nil {
+		return err
+	}
+	for i := range out {
+		f.takes[i].At = out[i].At
+	}
+	return nil
+}
+
+func (r *runner) release(ctx context.Context, f *flight) error {
+	for i := range f.takes {
+		f.takes[i].Cost = -f.takes[i].Cost
+	}
+	return r.limiter.Store().Apply(ctx, f.takes, make([]sluice.Decision, len(f.takes)))
+}

@@ -1,0 +1,138 @@
+package step
+
+// Slots limit what is in flight. They are kept in the ring of a log: an entry for each take, with its cost and the time
+// it was taken or last renewed, which names it. An entry that has not been renewed for Length, the lease, is free: its
+// holder is dead. Nothing is ever merged, and no two takes of a key have the same time, so that to give one back twice
+// frees nothing else.
+//
+// The newest name ever given is kept even when all slots are free: it is FreshAt less the lease. Names go on from it
+// for callers whose clocks are behind, too.
+
+// slotLog is the ring as it is at a time.
+type slotLog struct {
+	log
+	newest int64 // the last name given
+}
+
+func (p *Params) slots(s State, words []uint64, now int64) slotLog {
+	if s.FreshAt <= now {
+		return slotLog{log{words: words}, now - 1}
+	}
+	l := slotLog{openLog(words), s.FreshAt - p.Length}
+	l.prune(p, now)
+	return l
+}
+
+// adoptSlots reads a ring that was written under another lease: each slot lasts as long as it would under this one.
+func (p *Params) adoptSlots(words []uint64, now int64) State {
+	l := openLog(words)
+	if l.len == 0 {
+		return State{}
+	}
+	newest := entryTime(*l.entry(l.len - 1), now)
+	if newest+p.Length <= now {
+		return State{}
+	}
+	return State{FreshAt: newest + p.Length, Shape: p.shape}
+}
+
+// ends is how long until the last slot is free if none is renewed.
+func (l *slotLog) ends(p *Params, now int64) int64 {
+	if l.len == 0 {
+		return 0
+	}
+	return entryTime(*l.entry(l.len - 1), now) + p.Length - now
+}
+
+// add takes a slot and returns its name.
+func (l *slotLog) add(p *Params, now, cost int64) (State, int64) {
+	l.newest = l.push(max(now, l.newest+1), cost)
+	return State{FreshAt: l.newest + p.Length, Shape: p.shape}, l.newest
+}
+
+func (p *Params) takeSlots(s State, words []uint64, now int64, r Request) (State, Answer) {
+	l := p.slots(s, words, now)
+	a := Answer{Remaining: max(0, p.Count-l.sum), ResetAfter: l.ends(p, now), At: now}
+	if r.Cost > p.Count {
+		a.Never = true
+		return s, a
+	}
+	if over := l.sum + r.Cost - p.Count; over > 0 {
+		for i := 0; over > 0; i++ { // the slot whose lease ends soonest enough
+			e := *l.entry(i)
+			over -= entryCost(e)
+			a.RetryAfter = entryTime(e, now) + p.Length - now
+		}
+		return s, a
+	}
+	a.Allowed, a.Granted = true, r.Cost
+	a.Remaining -= r.Cost
+	if r.Dry {
+		return s, a
+	}
+	s, a.At = l.add(p, now, r.Cost)
+	a.ResetAfter = s.FreshAt - now
+	return s, a
+}
+
+// adjustSlots gives a slot back or renews it.
+func (p *Params) adjustSlots(s State, words []uint64, now, at, delta int64) (State, Answer) {
+	l := p.slots(s, words, now)
+	i := l.find(at, now)
+	if i < 0 && delta > 0 {
+		return p.takeSlots(s, words, now, Request{Cost: delta})
+	}
+	a := Answer{Allowed: true, At: at}
+	if i >= 0 {
+		e := l.entry(i)
+		cost := entryCost(*e)
+		if delta < 0 {
+			a.Granted = -min(cost, -delta)
+			*e += uint64(a.Granted) // of its cost, which stays positive or becomes zero
+			l.sum += a.Granted
+			cost += a.Granted
+		}
+		if delta > 0 || cost == 0 {
+			l.cut(i)
+		}
+		if delta > 0 {
+			l.sum -= cost
+			s, a.At = l.add(p, now, cost)
+		}
+		l.save()
+	}
+	a.Remaining, a.ResetAfter = max(0, p.Count-l.sum), l.ends(p, now)
+	return s, a
+}
+
+// find returns the entry of a name, or -1.
+func (l *slotLog) find(at, now int64) int {
+	low, high := 0, l.len
+	for low < high {
+		middle := (low + high) / 2
+		if entryTime(*l.entry(middle), now) < at {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low < l.len && entryTime(*l.entry(low), now) == at {
+		return low
+	}
+	return -1
+}
+
+// cut removes an entry and closes the gap from the nearer end.
+func (l *slotLog) cut(i int) {
+	if i >= l.len/2 {
+		l.remove(i)
+		return
+	}
+	for ; i > 0; i-- {
+		*l.entry(i) = *l.entry(i - 1)
+	}
+	l.len--
+	if l.head++; l.head >= l.cap() {
+		l.head = 0
+	}
+}

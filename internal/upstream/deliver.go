@@ -1,0 +1,140 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// deliver hands the server's answer to the caller as it comes.
+func (g *Group) deliver(x *exchange, s *server) {
+	defer x.end()
+	res := x.res
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		g.connect(x, s)
+		return
+	}
+	if x.line == nil {
+		defer res.Body.Close() // a line is closed, or read to the end
+	}
+	h := x.w.Header()
+	StripHopByHop(res.Header)
+	announced := len(res.Trailer)
+	g.merge(h, res.Header)
+	for name := range res.Trailer {
+		h.Add("Trailer", name)
+	}
+	if announced > 0 && x.r.ProtoMajor == 1 {
+		delete(h, "Content-Length") // in HTTP/1 an answer has a length or trailers
+	}
+	x.w.WriteHeader(res.StatusCode)
+	if err := x.copyBody(); err != nil {
+		x.mu.Lock()
+		idled := x.idled
+		x.mu.Unlock()
+		if idled {
+			err = errors.Join(errIdle, err)
+		}
+		if x.r.Context().Err() == nil && !errors.Is(err, errCaller) {
+			g.log.warn("an answer broke off", g, s, err)
+			s.failures.Add(1)
+		}
+		panic(http.ErrAbortHandler)
+	}
+	x.whole = true
+	x.trailers(h, announced)
+}
+
+// errCaller is a caller that cannot be written to.
+var errCaller = errors.New("writing to the caller")
+
+// copyBody copies until the end. What has come is sent on before waiting for more.
+func (x *exchange) copyBody() error {
+	res := x.res
+	if res.Body == http.NoBody {
+		return nil
+	}
+	x.delivering.Store(true)
+	if x.line == nil {
+		x.touch()
+	}
+	buf := buffers.Get().(*[32 << 10]byte)
+	defer buffers.Put(buf)
+	for first := true; ; first = false {
+		var n int
+		var err error
+		if first && !x.ready() {
+			n, err = x.readFirst(buf[:])
+		} else {
+			n, err = res.Body.Read(buf[:])
+		}
+		if n > 0 {
+			if _, err := x.w.Write(buf[:n]); err != nil {
+				return errors.Join(errCaller, err)
+			}
+		}
+		switch err {
+		case nil:
+		case io.EOF:
+			return nil
+		default:
+			return err
+		}
+		x.touch()
+		if err := x.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return errors.Join(errCaller, err)
+		}
+	}
+}
+
+// headDelay is how long the head of an answer waits for its body: most bodies come with it, and then one write does.
+const headDelay = time.Millisecond
+
+// readFirst reads the first of a body. If that takes long, the head goes ahead.
+func (x *exchange) readFirst(buf []byte) (int, error) {
+	var mu sync.Mutex // not the exchange's, which must be free when writing gets stuck
+	read := false
+	t := time.AfterFunc(headDelay, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !read {
+			_ = x.control.Flush() // the next write fails too
+		}
+	})
+	n, err := x.res.Body.Read(buf)
+	mu.Lock()
+	read = true
+	mu.Unlock()
+	t.Stop()
+	return n, err
+}
+
+// ready says whether some of the body is here already.
+func (x *exchange) ready() bool { return x.line != nil && x.line.in.Buffered() > 0 }
+
+// trailers sends what came after the body. Names that were not announced get Go's prefix, which does not show.
+func (x *exchange) trailers(h http.Header, announced int) {
+	if len(x.res.Trailer) == 0 {
+		return
+	}
+	if len(x.res.Trailer) == announced {
+		for name, values := range x.res.Trailer {
+			h[name] = values
+		}
+	} else {
+		for name, values := range x.res.Trailer {
+			h[http.TrailerPrefix+name] = values
+		}
+	}
+	// An answer without a body would be sent with a length, and then there are no trailers.
+	_ = x.control.Flush()
+}
+
+func sameProtocol(asked string, answer http.Header) bool {
+	return strings.EqualFold(asked, upgradeOf(answer))
+}

@@ -1,0 +1,145 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// kinds of failure.
+type failKind int
+
+const (
+	failDial    failKind = iota // no connection: nothing was sent
+	failTimeout                 // the answer did not begin in time
+	failBroken                  // the connection ended, or what came was no answer
+	failStalled                 // the caller stopped sending its request
+	failRequest                 // the request cannot be sent
+)
+
+// A failure is why a server has not answered.
+type failure struct {
+	kind failKind
+	// repeatable: sending the request again can do no harm, and no byte of an answer has come.
+	repeatable bool
+	err        error
+}
+
+// fails says whether it speaks against the server.
+func (f *failure) fails() bool { return f.kind != failStalled && f.kind != failRequest }
+
+var errStalled = errors.New("the caller stopped sending")
+
+// failureOf sorts an error that came instead of an answer.
+func failureOf(r *http.Request, err error, answered bool) *failure {
+	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errStalled) {
+		err = context.Cause(ctx)
+	}
+	f := &failure{kind: failBroken, err: err, repeatable: !answered && idempotent(r)}
+	var dial *dialError
+	var request *requestError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &dial):
+		f.kind = failDial
+	case errors.As(err, &request):
+		f.kind, f.repeatable = failRequest, false
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			f.kind = failStalled
+		}
+	case errors.Is(err, errStalled):
+		f.kind, f.repeatable = failStalled, false
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		// Nobody knows how far the server has come, and it has had its time.
+		f.kind, f.repeatable = failTimeout, false
+	}
+	return f
+}
+
+// idempotent says whether a request may arrive twice: by its method, and only without a body, which is not kept.
+func idempotent(r *http.Request) bool {
+	if r.Body != nil && r.Body != http.NoBody {
+		return false
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+// statusGone is what a caller that left is counted as. It does not see it.
+const statusGone = 499
+
+// refuse answers in the server's place.
+func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *failure) {
+	if left(r.Context()) && f.kind != failStalled { // ending its reads ends its context too
+		w.WriteHeader(statusGone)
+		return
+	}
+	g.log.warn("a request could not be forwarded", g, s, f.err)
+	switch {
+	case f.kind == failStalled:
+		w.Header().Set("Connection", "close")
+		answer(w, http.StatusRequestTimeout, "The request did not arrive completely.")
+	case errors.As(f.err, new(*http.MaxBytesError)):
+		answer(w, http.StatusRequestEntityTooLarge, "The request is larger than this gateway forwards.")
+	case f.kind == failRequest:
+		answer(w, http.StatusBadRequest, "The request cannot be forwarded.")
+	case f.kind == failTimeout || r.Context().Err() != nil:
+		answer(w, http.StatusGatewayTimeout, "The server behind this gateway did not answer in time.")
+	case f.kind == failDial:
+		answer(w, http.StatusBadGateway, "The server behind this gateway cannot be reached.")
+	default:
+		answer(w, http.StatusBadGateway, "The server behind this gateway did not answer properly.")
+	}
+}
+
+// answer writes a problem as RFC 9457 has it.
+func answer(w http.ResponseWriter, status int, detail string) {
+	b, _ := json.Marshal(struct { // it cannot fail
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{"about:blank", http.StatusText(status), status, detail})
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Del("Content-Length")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // whoever has left misses it
+}
+
+// A sampler writes one line a second at most: an outage must not fill the disk as well.
+type sampler struct {
+	to *slog.Logger
+
+	mu      sync.Mutex
+	next    time.Time
+	skipped int
+}
+
+func (l *sampler) warn(text string, g *Group, s *server, err error) {
+	now := time.Now()
+	l.mu.Lock()
+	if now.Before(l.next) {
+		l.skipped++
+		l.mu.Unlock()
+		return
+	}
+	skipped := l.skipped
+	l.next, l.skipped = now.Add(time.Second), 0
+	l.mu.Unlock()
+	name := "" // of no server yet
+	if s != nil {
+		name = s.name
+	}
+	l.to.Warn(text, "upstream", g.cfg.Name, "server", name, "error", err.Error(), "not_logged", skipped)
+}

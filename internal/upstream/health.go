@@ -1,0 +1,80 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Run asks the servers whether they are well, until the context ends. Without health checks it does nothing.
+func (g *Group) Run(ctx context.Context) {
+	if g.cfg.Health == nil {
+		return
+	}
+	var all sync.WaitGroup
+	for _, s := range g.servers {
+		all.Go(func() { s.watch(ctx, g.cfg.Health) })
+	}
+	all.Wait()
+}
+
+// watch asks one server again and again.
+func (s *server) watch(ctx context.Context, h *Health) {
+	inRow, first := 0, true
+	for {
+		err := s.ask(ctx, h)
+		if ctx.Err() != nil {
+			return
+		}
+		down := s.down.Load()
+		switch well := err == nil; {
+		case well != down: // as before
+			inRow = 0
+		default:
+			inRow++
+			if first || (down && inRow >= h.Healthy) || (!down && inRow >= h.Unhealthy) {
+				inRow = 0
+				why := ""
+				if err != nil {
+					why = err.Error()
+				}
+				s.group.setDown(s, !down, why)
+			}
+		}
+		first = false
+		// A tenth more or less, so that many gateways do not ask at once.
+		wait := time.Duration(float64(h.Interval) * (0.9 + 0.2*rand.Float64()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// ask asks once.
+func (s *server) ask(ctx context.Context, h *Health) error {
+	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.Scheme+"://"+s.url.Host+h.Path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	r.Host = h.Host
+	r.Header.Set("User-Agent", "sluice-health")
+	res, err := s.wire.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	// A connection whose answer is read to its end can be used again; an endless one is not worth it.
+	_, _ = io.CopyN(io.Discard, res.Body, 64<<10)
+	res.Body.Close()
+	if res.StatusCode == h.Status || (h.Status == 0 && res.StatusCode >= 200 && res.StatusCode <= 399) {
+		return nil
+	}
+	return fmt.Errorf("it answered %d", res.StatusCode)
+}

@@ -1,0 +1,182 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+const (
+	inFlightMost  = 5
+	inFlightLease = 2 * time.Second
+)
+
+// slotLimiter is what all processes of a test share.
+func slotLimiter(t *testing.T, url string) *sluice.Limiter {
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{
+		Name: "flight", Limit: sluice.Concurrent(inFlightMost).WithLease(inFlightLease), OnFailure: sluice.FailClosed,
+	}))
+	return sluice.Must(sluice.NewRules(open(t, redisstore.Config{URL: url}), []*sluice.Rule{rule}, sluice.WithBudget(time.Minute)))
+}
+
+// Three processes of 64 callers between them hold slots of one key, some for longer than the lease. A counter in Redis that
+// each of them moves while it holds one never shows more than the limit.
+func TestSlotsOfThreeProcesses(t *testing.T) {
+	if url := os.Getenv("SLUICE_TEST_REDIS"); url != "" {
+		fmt.Printf("held %s\n", flyTogether(t, url))
+		return
+	}
+	t.Parallel()
+	server := redistest.Start(t)
+	var all sync.WaitGroup
+	var held, most atomic.Int64
+	for range processes {
+		all.Go(func() {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestSlotsOfThreeProcesses$", "-test.v")
+			cmd.Env = append(os.Environ(), "SLUICE_TEST_REDIS="+server.URL())
+			out, err := cmd.CombinedOutput()
+			_, said, _ := strings.Cut(string(out), "held ")
+			var n, m int64
+			if _, bad := fmt.Sscanf(said, "%d most %d", &n, &m); err != nil || bad != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			held.Add(n)
+			for seen := most.Load(); m > seen && !most.CompareAndSwap(seen, m); seen = most.Load() {
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() > inFlightMost {
+		t.Errorf("%d were in flight of %d", most.Load(), inFlightMost)
+	}
+	if most.Load() < inFlightMost || held.Load() < 100 {
+		t.Errorf("%d in flight at most and %d in all show nothing", most.Load(), held.Load())
+	}
+	l := slotLimiter(t, server.URL())
+	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != inFlightMost {
+		t.Errorf("when all have gone %d are free, %v", d.Remaining, err)
+	}
+}
+
+// flyTogether is what one of the processes does.
+func flyTogether(t *testing.T, url string) string {
+	l := slotLimiter(t, url)
+	var held, most atomic.Int64
+	var all sync.WaitGroup
+	for i := range 64 / processes {
+		all.Go(func() {
+			count := counter(t, url)
+			for j := range 40 {
+				slot, d, err := l.Acquire(context.Background(), "k")
+				if err != nil || d.Source.Degraded() {
+					t.Errorf("%+v %v", d, err)
+					return
+				}
+				if slot == nil {
+					continue
+				}
+				held.Add(1)
+				n := count("INCR")
+				for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+				}
+				if i == 0 && j == 0 {
+					<-time.After(inFlightLease * 5 / 4) // held for longer than the lease
+				}
+				count("DECR")
+				slot.Release(context.Background())
+			}
+		})
+	}
+	all.Wait()
+	return fmt.Sprintf("%d most %d", held.Load(), most.Load())
+}
+
+// counter moves a number in Redis that has nothing to do with the store.
+func counter(t *testing.T, url string) func(command string) int64 {
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "redis://"))
+	if err != nil {
+		t.Error(err)
+		return func(string) int64 { return 0 }
+	}
+	t.Cleanup(func() { conn.Close() })
+	answers := bufio.NewReader(conn)
+	return func(command string) int64 {
+		fmt.Fprintf(conn, "%s in-flight\r\n", command)
+		line, err := answers.ReadString('\n')
+		n, bad := strconv.ParseInt(strings.Trim(line, ":\r\n"), 10, 64)
+		if err != nil || bad != nil {
+			t.Errorf("%s: %q, %v", command, line, err)
+		}
+		return n
+	}
+}
+
+// A process that holds all slots keeps them for as long as it lives, and when it is killed they are free when the lease
+// ends that they had then.
+func TestSlotsOfAProcessThatIsKilled(t *testing.T) {
+	ctx := context.Background()
+	if url := os.Getenv("SLUICE_TEST_REDIS"); url != "" {
+		l := slotLimiter(t, url)
+		for range inFlightMost {
+			if slot, d, err := l.Acquire(ctx, "k"); slot == nil || err != nil {
+				t.Fatalf("%+v %v", d, err)
+			}
+		}
+		fmt.Println("holding")
+		select {} // until it is killed
+	}
+	t.Parallel()
+	server := redistest.Start(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSlotsOfAProcessThatIsKilled$", "-test.v")
+	cmd.Env = append(os.Environ(), "SLUICE_TEST_REDIS="+server.URL())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	said := bufio.NewScanner(out)
+	for said.Scan() && said.Text() != "holding" {
+	}
+	l := slotLimiter(t, server.URL())
+	for range 15 { // a lease and a half
+		if slot, d, err := l.Acquire(ctx, "k"); slot != nil || err != nil {
+			t.Fatalf("it is alive: %+v, %v", d, err)
+		}
+		<-time.After(inFlightLease / 10)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	d, err := l.Peek(ctx, "k")
+	if err != nil || d.ResetAfter > inFlightLease {
+		t.Fatalf("%+v %v", d, err)
+	}
+	<-time.After(d.ResetAfter + time.Millisecond) // their clocks and ours go alike
+	for i := range inFlightMost {
+		slot, d, err := l.Acquire(ctx, "k")
+		if slot == nil || err != nil {
+			t.Fatalf("slot %d did not come back: %+v, %v", i, d, err)
+		}
+		defer slot.Release(ctx)
+	}
+}

@@ -1,0 +1,103 @@
+package rulefile
+
+import (
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// prioritizedDecoder is an entry of priorities while it is read.
+type prioritizedDecoder struct {
+	*file
+	p rules.Prioritized
+}
+
+var prioritizedFields = strictyaml.Fields[prioritizedDecoder]{
+	"match": func(d *prioritizedDecoder, n *strictyaml.Node) { d.p.Match = d.match(n, "priorities: match") },
+	"priority": func(d *prioritizedDecoder, n *strictyaml.Node) {
+		i, _ := d.OneOf(n, "priorities: priority", "low", "normal", "high", "critical")
+		d.p.Priority = [...]rules.Priority{rules.Low, rules.Normal, rules.High, rules.Critical}[i]
+	},
+}
+
+// inMatch is for keys that somebody wrote beside match.
+var inMatch = map[string]string{
+	"path": "it belongs to match: write match: {path: /posts}", "method": "it belongs to match: write match: {method: POST}",
+	"host": "it belongs to match: write match: {host: api.example.com}", "ip": "it belongs to match: write match: {ip: 192.0.2.1}",
+	"header": "it belongs to match: write match: {header: {X-Plan: free}}",
+}
+
+func (f *file) priorities(n *strictyaml.Node) {
+	f.entries(n, "priorities", func(item *strictyaml.Node) {
+		d := &prioritizedDecoder{file: f, p: rules.Prioritized{At: f.at(item)}}
+		if strictyaml.Decode(&f.Decoder, item, "priorities", prioritizedFields, inMatch, d) {
+			if item.Field("match") == nil || item.Field("priority") == nil {
+				f.Fault(item, "priorities: an entry has a match and a priority: {match: {path: /reports/**}, priority: low}")
+			}
+		}
+		if f.flush("") {
+			f.cfg.Priorities = append(f.cfg.Priorities, d.p)
+		}
+	})
+}
+
+// gateDecoder is an entry of shed while it is read.
+type gateDecoder struct {
+	*file
+	g rules.Gate
+}
+
+var gateFields = strictyaml.Fields[gateDecoder]{
+	"name":  func(d *gateDecoder, n *strictyaml.Node) { d.g.Name, _ = d.String(n, "shed: name") },
+	"match": func(d *gateDecoder, n *strictyaml.Node) { d.g.Match = d.match(n, "shed: match") },
+	"in_flight": func(d *gateDecoder, n *strictyaml.Node) {
+		strictyaml.Decode(&d.Decoder, n, "shed: in_flight", inFlightFields, nil, d)
+	},
+	"shadow": func(d *gateDecoder, n *strictyaml.Node) { d.g.Shadow, _ = d.Bool(n, "shed: shadow") },
+}
+
+// mostInFlight is more than anybody has.
+const mostInFlight = 1_000_000
+
+var inFlightFields = strictyaml.Fields[gateDecoder]{
+	"min": func(d *gateDecoder, n *strictyaml.Node) {
+		least, _ := d.Int(n, "shed: in_flight: min", 1, mostInFlight)
+		d.g.Min = int(least)
+	},
+	"max": func(d *gateDecoder, n *strictyaml.Node) {
+		most, _ := d.Int(n, "shed: in_flight: max", 1, mostInFlight)
+		d.g.Max = int(most)
+	},
+}
+
+var gateMoved = map[string]string{
+	"path": inMatch["path"], "method": inMatch["method"], "host": inMatch["host"], "ip": inMatch["ip"], "header": inMatch["header"],
+	"min": "it belongs to in_flight: write in_flight: {min: 10, max: 500}", "max": "it belongs to in_flight: write in_flight: {min: 10, max: 500}",
+	"limit":    "how many may be in flight is learnt; bound it with in_flight: {min: 10, max: 500}",
+	"priority": "who goes first stands under priorities, at the top of the file",
+}
+
+func (f *file) shed(n *strictyaml.Node) {
+	f.entries(n, "shed", func(item *strictyaml.Node) {
+		d := &gateDecoder{file: f, g: rules.Gate{At: f.at(item)}}
+		if strictyaml.Decode(&f.Decoder, item, "shed", gateFields, gateMoved, d) && item.Field("name") == nil {
+			f.Fault(item, "shed: the entry has no name: add one that says what is protected, such as name: api")
+		}
+		if f.flush("") {
+			f.cfg.Shed = append(f.cfg.Shed, d.g)
+		}
+	})
+}
+
+// entries reads the entries of a list, each for itself.
+func (f *file) entries(n *strictyaml.Node, what string, read func(*strictyaml.Node)) {
+	items, ok := f.Sequence(n, what)
+	if !ok {
+		return
+	}
+	for _, item := range items {
+		if f.flush(""); f.tooMany() {
+			break
+		}
+		read(item)
+	}
+}

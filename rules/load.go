@@ -1,0 +1,191 @@
+package rules
+
+// Priority is who goes first when not all can be served. Larger ones do.
+type Priority int8
+
+const (
+	Low Priority = iota - 1
+	Normal
+	High
+	Critical
+)
+
+var priorityNames = [...]string{"low", "normal", "high", "critical"}
+
+// String returns the name that rule files use.
+func (p Priority) String() string { return priorityNames[min(max(p, Low), Critical)-Low] }
+
+// Prioritized gives the requests that match a priority.
+type Prioritized struct {
+	At       Position
+	Match    Match
+	Priority Priority
+}
+
+// Gate bounds the requests in flight by what is behind it can take, which is learnt. See docs/overload.md.
+type Gate struct {
+	At     Position
+	Name   string // of what is learnt: a renamed gate starts anew
+	Match  Match  // an empty Match holds always
+	Min    int    // in flight, which are never too many; default 10
+	Max    int    // in flight, at most; default 1000
+	Shadow bool   // who would be turned away is reported and served
+}
+
+// Bounds of a gate, if it has none of its own.
+const (
+	DefaultGateMin = 10
+	DefaultGateMax = 1000
+	maxGates       = 1000
+	maxInFlight    = 1_000_000
+)
+
+// matcher finds which of some lists' entries match a request. Lists follow each other: those of the first kind first.
+type matcher struct {
+	items []item
+	fast  []fast
+	index index
+}
+
+func (m *matcher) build() {
+	proved := m.index.build(m.items)
+	share := sharer{make(map[string][]check), make(map[string][]part), nil}
+	m.fast = make([]fast, len(m.items))
+	for i := range m.items {
+		it := &m.items[i]
+		m.fast[i] = fast{kind: it.kind, item: it, checks: share.checksOf(it, proved[i])}
+	}
+}
+
+// Load is what a set says about a request for when not all can be served.
+type Load struct {
+	Priority Priority
+	Gate     *Gate // nil: it is never turned away
+}
+
+// HasLoad tells whether the set has gates at all. Without any there is nothing to ask [Set.Load].
+func (s *Set) HasLoad() bool { return len(s.cfg.Shed) > 0 }
+
+// Load finds a request's priority and its gate. It allocates nothing. The Matched is only used meanwhile. An error means
+// that the request has to be refused, as with [Set.Match].
+func (s *Set) Load(r Request, m *Matched) (Load, error) {
+	m.begin(s, r)
+	l, _, err := s.load(m)
+	m.request = nil // let go of it
+	return l, err
+}
+
+// load also returns the number of the entry that gives the priority, or -1.
+func (s *Set) load(m *Matched) (l Load, entry int, err error) {
+	entry = -1
+	if m.found, err = s.loads.index.find(m, m.found[:0]); err != nil {
+		return l, entry, err
+	}
+	// Of each kind the first counts. There are few, so they are not sorted.
+	gate := -1
+	for _, number := range m.found {
+		f := &s.loads.fast[number]
+		best := &entry
+		if f.kind == gates {
+			best = &gate
+		}
+		if *best >= 0 && int(number) >= *best {
+			continue
+		}
+		ok, err := f.holds(m)
+		if err != nil {
+			return l, -1, err
+		}
+		if ok {
+			*best = int(number)
+		}
+	}
+	if entry >= 0 {
+		l.Priority = s.cfg.Priorities[entry].Priority
+	}
+	if gate >= 0 {
+		l.Gate = &s.cfg.Shed[gate-len(s.cfg.Priorities)]
+	}
+	return l, entry, nil
+}
+
+// loads compiles the priorities and gates.
+func (c *compiler) loads() {
+	for i := range c.cfg.Priorities {
+		p := &c.cfg.Priorities[i]
+		if len(p.Match.Predicates) == 0 {
+			c.fault(p.At, "priorities: an entry without conditions is everybody: say what it matches; what no entry matches is normal")
+		}
+		if p.Priority < Low || p.Priority > Critical {
+			c.fault(p.At, "priorities: there is no priority %d: use Low, Normal, High or Critical", p.Priority)
+		}
+		c.load(prioritises, &p.Match)
+	}
+	if len(c.cfg.Shed) > maxGates {
+		c.fault(c.cfg.Shed[maxGates].At, "shed: %d entries: at most %d are allowed", len(c.cfg.Shed), maxGates)
+		return
+	}
+	names := make(map[string]Position)
+	for i := range c.cfg.Shed {
+		g := &c.cfg.Shed[i]
+		c.gate(g, names)
+		c.load(gates, &g.Match)
+	}
+}
+
+func (c *compiler) load(kind itemKind, m *Match) {
+	c.set.loads.items = append(c.set.loads.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: -1, costBy: -1})
+}
+
+func (c *compiler) gate(g *Gate, names map[string]Position) {
+	if g.Min == 0 {
+		g.Min = DefaultGateMin
+		if g.Max > 0 {
+			g.Min = min(g.Min, g.Max)
+		}
+	}
+	if g.Max == 0 {
+		g.Max = max(g.Min, DefaultGateMax)
+	}
+	switch {
+	case g.Name == "":
+		c.fault(g.At, "shed: the entry has no name: add one that says what is protected, such as name: api")
+	case !plainName(g.Name):
+		c.fault(g.At, "shed: the name may hold up to %d bytes of printable ASCII but no space, #, quote or backslash", maxNameSize)
+	}
+	if other, taken := names[g.Name]; taken && g.Name != "" {
+		c.fault(g.At, "shed: an entry named %q is at %v already, and the two would share what they learn: rename one", g.Name, other)
+	}
+	names[g.Name] = g.At
+	switch {
+	case g.Min < 1 || g.Max > maxInFlight:
+		c.fault(g.At, "shed: in_flight: from %d to %d is not between 1 and %d", g.Min, g.Max, maxInFlight)
+	case g.Min > g.Max:
+		c.fault(g.At, "shed: in_flight: min %d is more than max %d: swap them", g.Min, g.Max)
+	}
+}
+
+// loads warns of priorities and gates that do nothing.
+func (w *warner) loads() {
+	cfg := &w.set.cfg
+	if len(cfg.Priorities) > 0 && len(cfg.Shed) == 0 {
+		w.warn(cfg.Priorities[0].At, "", "priorities: nobody is ever turned away by priority, since there is no shed: add shed: [{name: all}]")
+	}
+	items := w.set.loads.items
+	for i := range items {
+		what, at := "priorities: the entry", items[i].source.At
+		if items[i].kind == gates {
+			g := &cfg.Shed[i-len(cfg.Priorities)]
+			what, at = "shed: "+g.Name, g.At
+			if g.Min == g.Max {
+				w.warn(at, "", "%s: min and max are both %d, so that nothing is learnt and that many are always let in", what, g.Min)
+			}
+		}
+		for j := range i {
+			if items[j].kind == items[i].kind && covers(items[j].predicates, items[i].predicates) {
+				w.warn(at, "", "%s is never reached: all that it matches is matched by that at %v before", what, items[j].source.At)
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package rules
+
+import (
+	"cmp"
+	"strings"
+)
+
+// PathPattern is a path as rules write it: /users/{id}/posts, /files/**, /v*/items/*.json. It is for whoever sorts
+// requests by the same paths as rules do, such as a proxy with its routes.
+type PathPattern struct{ pattern }
+
+// ParsePathPattern reads a pattern. The error says what to write instead.
+func ParsePathPattern(text string) (*PathPattern, error) {
+	p, err := parsePattern(text, false)
+	if err != nil {
+		return nil, err
+	}
+	return &PathPattern{*p}, nil
+}
+
+// Matches tells whether a path that came from [CanonicalPath] fits.
+func (p *PathPattern) Matches(canonical string) bool { return p.matches(canonical) }
+
+// Compare orders patterns: below zero if p comes before q. Of two that a path fits, the more specific comes first. They
+// are compared segment by segment: a literal comes before one with a * in it, of which the longer comes first, before a
+// * or {name} alone, before the end of the pattern, before **. It is zero for patterns that the same paths fit.
+func (p *PathPattern) Compare(q *PathPattern) int {
+	for i := 0; ; i++ {
+		a, b := p.rank(i), q.rank(i)
+		if a != b || a >= rankEnd {
+			return cmp.Compare(a, b)
+		}
+		if a == rankWild {
+			continue
+		}
+		s, t := p.segments[i].text, q.segments[i].text
+		if s != t {
+			return cmp.Or(cmp.Compare(len(t), len(s)), strings.Compare(s, t))
+		}
+	}
+}
+
+const (
+	rankLiteral = iota
+	rankPart    // a * inside
+	rankWild
+	rankEnd
+	rankBelow
+)
+
+func (p *pattern) rank(i int) int {
+	switch {
+	case i == len(p.segments) && p.below:
+		return rankBelow
+	case i == len(p.segments):
+		return rankEnd
+	case p.segments[i].wild:
+		return rankWild
+	case p.segments[i].wildcard:
+		return rankPart
+	}
+	return rankLiteral
+}
+
+// Begins tells whether every path that fits the pattern begins with a canonical path: equals it, or goes on with a slash.
+func (p *PathPattern) Begins(canonical string) bool {
+	if canonical == "/" {
+		return true
+	}
+	i := 0
+	for text := range strings.SplitSeq(canonical[1:], "/") {
+		if i == len(p.segments) || p.rank(i) != rankLiteral || p.segments[i].text != text {
+			return false
+		}
+		i++
+	}
+	return true
+}
+
+// PathTable finds the first of several patterns that a path fits, without looking at those that it cannot fit.
+type PathTable struct{ index pathIndex }
+
+// Add enters a pattern under a number.
+func (t *PathTable) Add(p *PathPattern, number int) { t.index.add(&p.pattern, int32(number)) }
+
+// First is the smallest number whose pattern a canonical path fits, or -1.
+func (t *PathTable) First(canonical string) int {
+	var room [16]int32
+	first := int32(-1)
+	for _, n := range t.index.find(canonical[1:], room[:0]) {
+		if first < 0 || n < first {
+			first = n
+		}
+	}
+	return int(first)
+}
+
+// CanonicalHost is a host as it counts: without port and trailing dot, in lower case.
+func CanonicalHost(host string) string { return canonicalHost(host) }

@@ -1,0 +1,284 @@
+package sluice_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+func acquire(t *testing.T, l *sluice.Limiter, key string) (*sluice.Slot, sluice.Decision) {
+	t.Helper()
+	slot, d, err := l.Acquire(t.Context(), key)
+	if err != nil || d.Allowed != (slot != nil) {
+		t.Fatalf("slot %v, %+v, %v", slot != nil, d, err)
+	}
+	return slot, d
+}
+
+// inFlight is how many are by the store's view.
+func inFlight(t *testing.T, l *sluice.Limiter, key string) int64 {
+	t.Helper()
+	d, err := l.Peek(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Limit - d.Remaining
+}
+
+func TestSlotIsHeldUntilReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		l := sluice.Must(sluice.New(store, "r", sluice.Concurrent(2)))
+		a, _ := acquire(t, l, "k")
+		b, _ := acquire(t, l, "k")
+		for range 40 { // ten minutes
+			pause(15 * time.Second)
+			if slot, d := acquire(t, l, "k"); slot != nil || d.RetryAfter > 30*time.Second || d.RetryAfter <= 0 {
+				t.Fatalf("a third: %+v", d)
+			}
+		}
+		a.Release(t.Context())
+		a.Release(t.Context())
+		if n := inFlight(t, l, "k"); n != 1 {
+			t.Fatalf("%d in flight, want 1", n)
+		}
+		c, _ := acquire(t, l, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		b.Release(ctx) // whoever leaves gives back, too
+		c.Release(ctx)
+		var none *sluice.Slot
+		none.Release(ctx)
+		if n := inFlight(t, l, "k"); n != 0 {
+			t.Fatalf("%d in flight, want none", n)
+		}
+	})
+}
+
+// What a process holds that dies is free a lease after it was last renewed, and not sooner.
+func TestSlotOfTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := sluice.Must(sluice.New(memstore.New(), "r", sluice.Concurrent(1).WithLease(3*time.Second)))
+		out := make([]sluice.Decision, 1) // the dead: nobody holds and so renews it
+		if ok, err := l.Decide(t.Context(), []sluice.Take{{Rule: l.Rules()[0], Key: "k", Cost: 1}}, out); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		pause(3*time.Second - time.Microsecond)
+		if slot, _ := acquire(t, l, "k"); slot != nil {
+			t.Fatal("free before the lease ended")
+		}
+		pause(time.Microsecond)
+		slot, _ := acquire(t, l, "k")
+		if slot == nil {
+			t.Fatal("not free when the lease ended")
+		}
+		slot.Release(t.Context())
+	})
+}
+
+// A limiter may have rates beside: all or nothing.
+func TestAcquireSeveral(t *testing.T) {
+	rules := []*sluice.Rule{
+		mustRule(t, sluice.Rule{Name: "rate", Limit: sluice.PerHour(3)}),
+		mustRule(t, sluice.Rule{Name: "flight", Limit: sluice.Concurrent(2)}),
+	}
+	l := sluice.Must(sluice.NewRules(memstore.New(), rules))
+	a, _ := acquire(t, l, "k")
+	b, _ := acquire(t, l, "k")
+	if c, d := acquire(t, l, "k"); c != nil || d.Limit != 2 {
+		t.Fatalf("a third in flight: %+v", d)
+	}
+	a.Release(t.Context())
+	b.Release(t.Context())
+	c, d := acquire(t, l, "k") // what was denied in flight did not cost of the rate
+	if c == nil || d.Remaining != 0 {
+		t.Fatalf("%+v", d)
+	}
+	c.Release(t.Context())
+	if c, d := acquire(t, l, "k"); c != nil || d.Limit != 3 {
+		t.Fatalf("a fourth an hour: %+v", d)
+	}
+	for _, rule := range rules[1:] {
+		one := sluice.Must(sluice.NewRules(l.Store(), []*sluice.Rule{rule}))
+		if n := inFlight(t, one, "k"); n != 0 {
+			t.Errorf("%d in flight, want none", n)
+		}
+	}
+	if _, _, err := sluice.Must(sluice.NewRules(memstore.New(), nil)).Acquire(t.Context(), "k"); !errors.Is(err, sluice.ErrInvalid) {
+		t.Errorf("without rules: %v", err)
+	}
+}
+
+// A denial is not remembered: there may be room any moment.
+func TestSlotDenialIsNotRemembered(t *testing.T) {
+	l := sluice.Must(sluice.New(newFar(), "r", sluice.Concurrent(1)))
+	for range 10 {
+		slot, _ := acquire(t, l, "k")
+		if slot == nil {
+			t.Fatal("denied though nobody is in flight")
+		}
+		if other, _ := acquire(t, l, "k"); other != nil {
+			t.Fatal("two of one")
+		}
+		slot.Release(t.Context())
+	}
+}
+
+// While the store is away slots are counted here, those at the store too, and when it is back it knows of all of them.
+func TestSlotsWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		var away atomic.Bool
+		s.disturb = func(context.Context, *sluice.Take) error {
+			if away.Load() {
+				return errAway
+			}
+			return nil
+		}
+		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(3)))
+		first, _ := acquire(t, l, "k")
+		away.Store(true)
+		second, d := acquire(t, l, "k")
+		if second == nil || d.Source != sluice.SourceLocal || d.Remaining != 1 {
+			t.Fatalf("%+v", d)
+		}
+		third, _ := acquire(t, l, "k")
+		if fourth, d := acquire(t, l, "k"); fourth != nil || d.Source != sluice.SourceLocal {
+			t.Fatalf("a fourth: %+v", d)
+		}
+		pause(2 * time.Minute) // much longer than a lease
+		third.Release(t.Context())
+		if third, _ = acquire(t, l, "k"); third == nil {
+			t.Fatal("what was released here is not free here")
+		}
+		away.Store(false)
+		pause(11 * time.Second) // what is held is renewed, and so taken
+		if fourth, _ := acquire(t, l, "k"); fourth != nil {
+			t.Fatal("a fourth")
+		}
+		if n := inFlight(t, l, "k"); n != 3 {
+			t.Fatalf("%d in flight by the store's view, want 3", n)
+		}
+		for _, slot := range []*sluice.Slot{first, second, third} {
+			slot.Release(t.Context())
+		}
+		if n := inFlight(t, l, "k"); n != 0 {
+			t.Fatalf("%d in flight by the store's view, want none", n)
+		}
+		away.Store(true) // and here as well
+		for i := range 4 {
+			if slot, _ := acquire(t, l, "k"); (slot != nil) != (i < 3) {
+				t.Fatalf("slot %d: %v", i, slot != nil)
+			}
+		}
+	})
+}
+
+// A release that the store did not take is tried again.
+func TestReleaseIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		var away atomic.Bool
+		s.disturb = func(context.Context, *sluice.Take) error {
+			if away.Load() {
+				return errAway
+			}
+			return nil
+		}
+		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(1)))
+		slot, _ := acquire(t, l, "k")
+		away.Store(true)
+		slot.Release(t.Context())
+		away.Store(false)
+		if n := inFlight(t, l, "k"); n != 1 {
+			t.Fatalf("%d in flight, want 1", n)
+		}
+		pause(4 * time.Second)
+		if n := inFlight(t, l, "k"); n != 0 {
+			t.Fatalf("%d in flight, want none", n)
+		}
+	})
+}
+
+// What is released while it is renewed is free as soon as that is done.
+func TestReleaseWhileRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFar()
+		s.disturb = after(5 * time.Millisecond)
+		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(1)))
+		slot, _ := acquire(t, l, "k")
+		pause(10*time.Second + time.Millisecond) // the renewal is on its way
+		slot.Release(t.Context())
+		pause(20 * time.Millisecond)
+		if n := inFlight(t, l, "k"); n != 0 {
+			t.Fatalf("%d in flight, want none", n)
+		}
+	})
+}
+
+// Slots of many keys come and go at any time, while they are renewed too, by a store that fails now and then. At every
+// moment no more are in flight by the store's view than there may be, and in the end none is.
+func TestSlotsComeAndGo(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 7))
+			s := newFar()
+			s.disturb = func(ctx context.Context, _ *sluice.Take) error {
+				if rand.IntN(20) == 0 {
+					return errAway
+				}
+				pause(time.Duration(rand.IntN(3)) * time.Millisecond) // so that others come in between
+				return nil
+			}
+			lease := time.Duration(1+rng.IntN(5)) * 100 * time.Millisecond
+			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Concurrent(3).WithLease(lease), OnFailure: sluice.FailClosed})
+			l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+			for i := range 12 {
+				own := rand.New(rand.NewPCG(seed, uint64(i)))
+				go func() {
+					for range 30 {
+						slot, _ := acquire(t, l, fmt.Sprint(own.IntN(2)))
+						pause(time.Duration(own.IntN(2*int(lease/time.Millisecond))) * time.Millisecond)
+						slot.Release(context.Background())
+					}
+				}()
+			}
+			direct := sluice.Must(sluice.NewRules(s.Store, []*sluice.Rule{rule}))
+			for range 100 {
+				pause(lease / 7)
+				for _, key := range []string{"0", "1"} {
+					if n := inFlight(t, direct, key); n > 3 {
+						t.Fatalf("%d in flight of 3", n)
+					}
+				}
+			}
+			pause(time.Hour)
+			for _, key := range []string{"0", "1"} {
+				if n := inFlight(t, direct, key); n != 0 {
+					t.Errorf("seed %d: %d are left in flight", seed, n)
+				}
+			}
+		})
+	}
+}
+
+func TestRulesRefuseForSlots(t *testing.T) {
+	for want, rule := range map[string]sluice.Rule{
+		"Accuracy: what is in flight":     {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.Lease},
+		"Accuracy: what is in flight is":  {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.Eventual},
+		"ChargeDenied: who was denied is": {Name: "r", Limit: sluice.Concurrent(1), ChargeDenied: true},
+	} {
+		if _, err := sluice.NewRule(rule); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

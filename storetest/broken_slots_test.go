@@ -1,0 +1,58 @@
+package storetest
+
+import (
+	"context"
+
+	"github.com/sluiceproject/sluice"
+)
+
+func holds(t *sluice.Take) bool { return t.Effective().Algorithm == sluice.Concurrency }
+
+// keepingSlots looks up releases by a name that is a microsecond off.
+func keepingSlots(t *sluice.Take) {
+	if holds(t) && t.Cost < 0 {
+		t.At--
+	}
+}
+
+// freeingAny counts what is in flight and does not know whose it is.
+func freeingAny(h *hooked) {
+	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+		for i := range takes {
+			t := &takes[i]
+			if _, err := t.Op(); err != nil || !holds(t) || t.Cost >= 0 {
+				continue
+			}
+			h.mu.Lock()
+			if m, ok := h.meter(t).(*slotMeter); ok && len(m.slots) > 0 {
+				t.At = m.slots[0].at
+			}
+			h.mu.Unlock()
+		}
+		return h.Reference.Apply(ctx, takes, out)
+	}
+}
+
+// renewingInWords says that a slot is renewed, and leaves it as it is.
+func renewingInWords(h *hooked) {
+	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+		for i := range takes {
+			if t := &takes[i]; t.Rule != nil && holds(t) && t.Cost > 0 && t.At != 0 {
+				t.Cost, t.At = 0, 0
+			}
+		}
+		if err := h.Reference.Apply(ctx, takes, out); err != nil {
+			return err
+		}
+		for i := range takes {
+			out[i].Allowed = out[i].Allowed || takes[i].Cost == 0 && holds(&takes[i])
+		}
+		return nil
+	}
+}
+
+func lastingTwice(r *sluice.Rule) {
+	if r.Limit.Algorithm == sluice.Concurrency {
+		r.Limit.Window *= 2
+	}
+}
