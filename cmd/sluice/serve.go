@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/queue"
@@ -71,6 +72,7 @@ type service struct {
 	server  *server.Server
 	authn   *authentication             // nil: there is no gateway
 	gateway *gated                      // nil: there is none
+	shed    *httplimit.Shedder          // nil: there is no gateway
 	secret  []byte                      // of reservations; nil: a random one
 	servers func() int                  // of the store; nil: it has none
 	answers func(context.Context) error // asks the store; nil: it is in memory
@@ -96,6 +98,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return fmt.Errorf("serve: %w", err)
 	}
 	defer s.closeQueue()
+	s.openShed()
 	s.metrics = s.newMetrics()
 	if err := s.openTelemetry(); err != nil {
 		return err
@@ -138,6 +141,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { s.store.run(background) })
 	running.Go(func() { s.gateway.run(background) })
 	running.Go(func() { s.authn.run(background, s.log) })
+	running.Go(func() { s.runShed(background) })
 	running.Go(func() { s.runQueue(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)

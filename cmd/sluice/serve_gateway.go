@@ -36,7 +36,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		return nil
 	}
 	var err error
-	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
+	if err = s.openAuthentication(); err != nil {
 		return err
 	}
 	g := &gated{groups: map[string]*upstream.Group{}}
@@ -54,6 +54,7 @@ func (s *service) listenGateway(to *server.Config) error {
 	cfg := gateway.Config{
 		Ended: g.observe(s.countGateway(g, in)),
 		Rules: s.rules, Limiter: s.limiter,
+		Shed:  s.shed.Handler,
 		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
 	}
 	if s.queue != nil {
@@ -65,6 +66,7 @@ func (s *service) listenGateway(to *server.Config) error {
 			return err
 		}
 		route.Authn = s.authn.chain(&in.Routes[i])
+		route.Upstream = s.shed.Upstream(route.Upstream)
 		cfg.Routes = append(cfg.Routes, route)
 	}
 	if g.Gateway, err = gateway.New(cfg); err != nil {
