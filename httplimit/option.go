@@ -24,6 +24,7 @@ type config struct {
 	onError   func(http.ResponseWriter, *http.Request, error)
 	queue     func(http.ResponseWriter, *http.Request, *Kept)
 	onDelay   func(*http.Request, Delay)
+	observe   func(*http.Request, Observed)
 }
 
 func newConfig(opts []Option) config {

@@ -181,6 +181,9 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	}
 	if delayed {
 		setDelay(w.Header(), m.passage.waited)
+		if m.passage.waited > 0 {
+			h.observed(r, Observed{Rule: m.passage.last.rule.Name, Delay: m.passage.waited})
+		}
 		m.passage.depart()
 	}
 	m.letGo() // before the handler runs, which may take long
