@@ -241,7 +241,7 @@ func (w *warner) shadowedLimits() {
 // simple tells that a rule's one limit is all there is to it.
 func (w *warner) simple(r *Rule) bool {
 	return len(r.Limits) == 1 && r.Tiers == nil && len(r.Overrides) == 0 && len(r.Except) == 0 && !r.Shadow && r.Enforce == 0 &&
-		r.Cost == (Cost{At: r.Cost.At, Fixed: r.Cost.Fixed}) && r.OnLimit == Reject && !r.ChargeDenied && len(r.ChargeStatus) == 0 &&
+		r.Cost == (Cost{At: r.Cost.At, Fixed: r.Cost.Fixed}) && r.OnLimit == Reject && !r.ChargeDenied && len(r.ChargeStatus) == 0 && r.Settle == nil &&
 		r.Missing == MissingShare
 }
 
