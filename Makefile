@@ -79,7 +79,8 @@ soak: ## the long runs: big counts without the race detector, then a minute per 
 # Not part of test: building the reference takes about 40 s on two idle cores
 # and its downloads as long again, Caddy minutes, and npm is needed.
 .PHONY: interop
-interop: ## Sluice beside the service it can replace, that one's clients, and Caddy; needs npm
+interop: ## Sluice beside the service it can replace, that one's clients, Caddy, and an ACME authority; needs npm
+	cd interop/acme && $(GO) vet ./... && $(GO) test -count=1 -timeout 5m ./...
 	cd interop && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
 
 .PHONY: bench

@@ -119,7 +119,7 @@ func (r *report) bars() []bar {
 	}
 	bars = append(bars, r.overloadBars()...)
 	add(atMost("HTTP middleware, of a bare request", httpServe, r.httpShare("http-sluice"), 5, " %"))
-	return slices.Concat(bars, r.remoteBars(), r.serviceBars(), r.respBars())
+	return slices.Concat(bars, r.remoteBars(), r.serviceBars(), r.respBars(), r.gatewayBars())
 }
 
 // allocBar holds all of Sluice's contenders to no allocation in any scenario.

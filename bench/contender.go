@@ -75,6 +75,9 @@ func contenders() []contender {
 	for _, s := range allServices() {
 		all = append(all, s.contender)
 	}
+	for _, p := range proxies() {
+		all = append(all, p.contender)
+	}
 	for _, c := range crowds() {
 		all = append(all, c.contender)
 	}

@@ -25,6 +25,8 @@ type job struct {
 
 	Floor    string `json:",omitempty"` // instead: be the floor of services at this address
 	FloorTCP string `json:",omitempty"` // instead: be the floor of any protocol at this address
+
+	Proxy *proxyJob `json:",omitempty"` // instead: be a proxy, or the server behind one
 }
 
 // A result is what a child process found.

@@ -31,6 +31,7 @@ type report struct {
 	Services      []serviceTable     `json:",omitempty"`
 	ServiceMemory []serviceMemoryRow `json:",omitempty"`
 	RESP          []serviceTable     `json:",omitempty"`
+	Gateway       []serviceTable     `json:",omitempty"`
 }
 
 // A timing is the table of one scenario at one GOMAXPROCS.
@@ -110,6 +111,8 @@ func (r *runner) report() *report {
 			rep.Services = r.serviceTables(s, serviceLoads, invalid)
 		case respRun:
 			rep.RESP = r.serviceTables(s, respLoads, invalid)
+		case gatewayRun:
+			rep.Gateway = r.gatewayTables(s, invalid)
 		case serviceMem:
 			rep.ServiceMemory = r.serviceMemoryRows(s, invalid)
 		case mem1m, mem5m:

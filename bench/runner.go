@@ -144,6 +144,9 @@ func runChild(text string, stdout io.Writer) error {
 	if j.Floor != "" {
 		return serveFloor(j.Floor)
 	}
+	if j.Proxy != nil {
+		return serveProxy(j.Proxy)
+	}
 	if j.FloorTCP != "" {
 		return serveFloorTCP(j.FloorTCP)
 	}
@@ -185,6 +188,8 @@ func (c *contender) measured(s *scenario, j job) (*result, error) {
 		return measureService(serviceNamed(c.name), s, j)
 	case s.name == respRun:
 		return measureRESP(serviceNamed(c.name), s, j)
+	case s.name == gatewayRun:
+		return measureGateway(proxyNamed(c.name), s)
 	case s.name == serviceMem:
 		return weighService(serviceNamed(c.name), s)
 	case s.name == overloaded:

@@ -28,6 +28,7 @@ const (
 	serviceRun = "service"
 	serviceMem = "servicemem"
 	respRun    = "resp"
+	gatewayRun = "gateway"
 )
 
 // A scenario is one thing to measure about every contender that runs it.
@@ -82,6 +83,7 @@ func scenarios(quick bool, reps int) []scenario {
 		{serviceRun, "services", serviceKeys, 60_000, reps, false},
 		{serviceMem, "memory of services with 1M keys", 1_000_000, 0, 1, false},
 		{respRun, "services over RESP", serviceKeys, 60_000, reps, false},
+		{gatewayRun, "gateways", 1, 64_000, reps, false},
 	}
 	if quick {
 		all[0].ops = 1_000_000
@@ -97,6 +99,7 @@ func scenarios(quick bool, reps int) []scenario {
 		all[12].ops = 10_000
 		all[13].keys, all[13].title = 100_000, "memory of services with 100k keys"
 		all[14].ops = 10_000
+		all[15].ops = 12_800
 		all = slices.DeleteFunc(all, func(s scenario) bool { return s.name == mem5m || s.name == fresh })
 	}
 	all = append(all, overloadScenario(quick, reps))

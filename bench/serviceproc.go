@@ -34,6 +34,9 @@ func buildServices(ctx context.Context, chosen []contender, picked []scenario, p
 		if c := crowdNamed(chosen[i].name); c != nil {
 			sv = &c.service
 		}
+		if p := proxyNamed(chosen[i].name); p != nil {
+			sv = &p.service
+		}
 		if sv == nil || sv.module == "" || built[sv.module] || !needed(&chosen[i], picked) {
 			continue
 		}

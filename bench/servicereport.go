@@ -34,26 +34,38 @@ type serviceMemoryRow struct {
 
 func (r *runner) serviceTables(s *scenario, loads []serviceLoad, invalid map[string]bool) (tables []serviceTable) {
 	for i := range loads {
-		l := &loads[i]
-		t := serviceTable{Scenario: s.name, Load: l.name, Title: l.title, Takes: l.takes}
-		for i := range r.contenders {
-			c := &r.contenders[i]
-			if !c.runs(s.name) {
-				continue
-			}
-			all, why := r.valid(s, c, invalid)
-			w := serviceRow{Contender: c.name, Invalid: why, role: c.role}
-			w.fill(l.name, all)
-			t.Rows = append(t.Rows, w)
-		}
-		if floor := t.row("service-floor"); floor.CPU > 0 {
-			for i := range t.Rows {
-				t.Rows[i].PerFloor = t.Rows[i].CPU / floor.CPU
-			}
-		}
-		tables = append(tables, t)
+		tables = append(tables, r.serviceTable(s, &loads[i], "service-floor", invalid))
 	}
 	return tables
+}
+
+func (r *runner) gatewayTables(s *scenario, invalid map[string]bool) (tables []serviceTable) {
+	for i := range gatewayLoads {
+		l := &gatewayLoads[i]
+		tables = append(tables, r.serviceTable(s, &l.serviceLoad, l.floor, invalid))
+	}
+	return tables
+}
+
+// serviceTable is one load's, beside a floor.
+func (r *runner) serviceTable(s *scenario, l *serviceLoad, floor string, invalid map[string]bool) serviceTable {
+	t := serviceTable{Scenario: s.name, Load: l.name, Title: l.title, Takes: l.takes}
+	for i := range r.contenders {
+		c := &r.contenders[i]
+		if !c.runs(s.name) {
+			continue
+		}
+		all, why := r.valid(s, c, invalid)
+		w := serviceRow{Contender: c.name, Invalid: why, role: c.role}
+		w.fill(l.name, all)
+		t.Rows = append(t.Rows, w)
+	}
+	if floor := t.row(floor); floor.CPU > 0 {
+		for i := range t.Rows {
+			t.Rows[i].PerFloor = t.Rows[i].CPU / floor.CPU
+		}
+	}
+	return t
 }
 
 // fill takes the medians over the repetitions that were not disturbed, or over all if all were.

@@ -42,6 +42,9 @@ func (r *report) write(out io.Writer) error {
 	for i := range r.RESP {
 		r.RESP[i].write(w)
 	}
+	for i := range r.Gateway {
+		r.Gateway[i].write(w)
+	}
 	if len(r.ServiceMemory) > 0 {
 		writeServiceMemory(w, r.ServiceMemory)
 	}
@@ -80,7 +83,7 @@ func (r *report) ran(scenario string) bool {
 	return scenario == overloaded && len(r.Overload) > 0 || scenario == httpServe && len(r.HTTP) > 0 || scenario == ruleMatch && len(r.Rules) > 0 ||
 		scenario == redisLoad && len(r.Redis) > 0 || scenario == redisMem && len(r.RedisMemory) > 0 ||
 		scenario == leased && len(r.Lease) > 0 ||
-		scenario == serviceRun && len(r.Services) > 0 || scenario == respRun && len(r.RESP) > 0 || scenario == serviceMem && len(r.ServiceMemory) > 0 ||
+		scenario == serviceRun && len(r.Services) > 0 || scenario == respRun && len(r.RESP) > 0 || scenario == gatewayRun && len(r.Gateway) > 0 || scenario == serviceMem && len(r.ServiceMemory) > 0 ||
 		slices.ContainsFunc(r.Timings, func(t timing) bool { return t.Scenario == scenario }) ||
 		slices.ContainsFunc(r.Memory, func(t memoryTable) bool { return t.Scenario == scenario })
 }

@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type guard struct {
 	rules   []*sluice.Rule
 	key     KeyFunc
 	tap     bool      // must not wait
+	flight  bool      // calls hold slots
 	scratch sync.Pool // of *scratch, for calls that need Decide
 }
 
@@ -37,6 +39,12 @@ func newGuard(limiter *sluice.Limiter, key KeyFunc, opts []Option) *guard {
 	g := &guard{limiter: limiter, rules: limiter.Rules(), key: key}
 	for _, o := range opts {
 		o(&g.options)
+	}
+	for _, r := range g.rules {
+		g.flight = g.flight || r.Limit.Algorithm == sluice.Concurrency
+	}
+	if g.flight && g.perMessage {
+		panic("grpclimit: PerMessage charges messages, and a Concurrency limit is on calls: use two limiters")
 	}
 	n := len(g.rules)
 	if g.limitFor != nil && n > 1 {
@@ -69,6 +77,7 @@ type charge struct {
 	denied      []violation         // the rules that denied
 	reservation *sluice.Reservation // what to give back, if it was reserved
 	takes       []sluice.Take       // what to give back, if Decide took it
+	slot        *sluice.Slot        // what it holds until it ends
 }
 
 type violation struct {
@@ -103,13 +112,17 @@ func (g *guard) admit(ctx context.Context, fullMethod, key string, req any, keep
 		c.denied = []violation{{c.rule, c.Decision}}
 		return charge{}, g.refuse(&c, cost)
 	}
-	return c, g.wait(ctx, &c)
+	refused := g.wait(ctx, &c)
+	if refused != nil {
+		c.slot.Release(ctx)
+	}
+	return c, refused
 }
 
 // take asks the limiter, in the cheapest way that serves. Decide knows nothing of a limiter's WithLimitFor, which a
 // limiter with one rule may have: AllowN and Reserve do.
 func (g *guard) take(ctx context.Context, fullMethod, key string, cost int64, keep bool) (charge, error) {
-	if len(g.rules) > 1 || g.limitFor != nil {
+	if len(g.rules) > 1 || g.limitFor != nil || g.flight {
 		return g.decide(ctx, fullMethod, key, cost, keep)
 	}
 	c := charge{rule: g.rules[0]}
@@ -136,10 +149,14 @@ func (g *guard) decide(ctx context.Context, fullMethod, key string, cost int64, 
 	for i, r := range g.rules {
 		s.takes[i] = sluice.Take{Rule: r, Key: key, Cost: cost}
 	}
-	if g.limitFor != nil {
+	switch {
+	case g.limitFor != nil:
 		s.takes[0].Limit = g.limitFor(ctx, fullMethod, key)
+	case len(g.rules) == 1:
+		s.takes[0].Limit = g.limiter.LimitFor(ctx, key)
 	}
-	if _, err := g.limiter.Decide(ctx, s.takes, s.out); err != nil {
+	allowed, err := g.hold(ctx, s, &c)
+	if err != nil {
 		return c, err
 	}
 	tightest := sluice.Tightest(s.out)
@@ -150,10 +167,41 @@ func (g *guard) decide(ctx context.Context, fullMethod, key string, cost int64, 
 			c.denied = append(c.denied, violation{g.rules[i], s.out[i]})
 		}
 	}
+	if !allowed {
+		c.slot.Release(ctx)
+	}
 	if c.Allowed && (keep || c.Delay > 0) {
 		c.takes = undone(s.takes, s.out)
 	}
 	return c, nil
+}
+
+// flightRetry is when a caller may try again who was denied because too many calls are in flight: nobody knows when one
+// of them ends.
+const flightRetry = time.Second
+
+// hold decides the takes, and keeps what they were granted of what limits calls in flight: one slot, whatever they cost.
+func (g *guard) hold(ctx context.Context, s *scratch, c *charge) (bool, error) {
+	flight := false
+	for i := range s.takes {
+		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
+			s.takes[i].Cost, flight = 1, true
+		}
+	}
+	allowed, err := g.limiter.Decide(ctx, s.takes, s.out)
+	if err != nil || !flight {
+		return allowed, err
+	}
+	if g.tap { // LimitFor chose it
+		return false, fmt.Errorf("%w: TapHandle never learns when a call ends", sluice.ErrInvalid)
+	}
+	c.slot = g.limiter.Hold(s.takes, s.out)
+	for i := range s.out {
+		if d := &s.out[i]; s.takes[i].Effective().Algorithm == sluice.Concurrency {
+			d.RetryAfter, d.ResetAfter = min(d.RetryAfter, flightRetry), min(d.ResetAfter, flightRetry)
+		}
+	}
+	return allowed, nil
 }
 
 // undone returns the takes that give back what was taken. Where the store could not answer there is nothing to give

@@ -10,7 +10,7 @@ import (
 )
 
 // StreamServerInterceptor limits streaming calls: each is charged when it is opened. With [PerMessage] so is each
-// message it receives. It panics if there is no limiter with a rule or no key.
+// message it receives. What a [sluice.Concurrency] limits is held until the stream ends. It panics if there is no limiter with a rule or no key.
 func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
 	g := newGuard(limiter, key, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -22,6 +22,7 @@ func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Optio
 			ss.SetTrailer(refused.trailer)
 			return refused.status.Err()
 		}
+		defer c.slot.Release(ss.Context())
 		err := handler(srv, s)
 		if refused := s.refused.Load(); refused != nil {
 			ss.SetTrailer(refused.trailer)

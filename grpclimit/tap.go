@@ -24,10 +24,14 @@ import (
 //   - An allowed client gets no x-ratelimit-* metadata.
 //   - It is not run by servers that take calls through ServeHTTP.
 //
-// It panics if there is no limiter with a rule or no key, and if given [ChargeIf] or [PerMessage].
+// It panics if there is no limiter with a rule or no key, and if given [ChargeIf], [PerMessage] or a
+// [sluice.Concurrency] limit.
 func TapHandle(limiter *sluice.Limiter, key KeyFunc, opts ...Option) tap.ServerInHandle {
 	g := newGuard(limiter, key, opts)
 	g.tap = true
+	if g.flight {
+		panic("grpclimit: TapHandle never learns when a call ends: use a Concurrency limit with an interceptor")
+	}
 	if g.chargeIf != nil {
 		panic("grpclimit: TapHandle never learns how a call ends: use ChargeIf with an interceptor")
 	}

@@ -13,7 +13,8 @@ import (
 // UnaryServerInterceptor limits unary calls. It panics if there is no limiter with a rule or no key.
 //
 // A call that a [sluice.LeakyQueue] has given a later place waits for it here. If the call's context ends first, the
-// place is given back; if its deadline is sooner than the place, at once.
+// place is given back; if its deadline is sooner than the place, at once. What a [sluice.Concurrency] limits is held until
+// the handler returns.
 func UnaryServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	g := newGuard(limiter, key, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -25,6 +26,7 @@ func UnaryServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option
 			_ = grpc.SetTrailer(ctx, refused.trailer) // fails only outside a server; the status says the same
 			return nil, refused.status.Err()
 		}
+		defer c.slot.Release(ctx)
 		reply, err := handler(ctx, req)
 		g.settle(ctx, &c, err)
 		g.tell(ctx, &c, err)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/queue"
@@ -32,7 +33,8 @@ func serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the rate limit service",
 		Long: "Run the rate limit service: Envoy's protocol (RLS v3) over gRPC; checks in JSON, questions of other\n" +
-			"proxies and health over HTTP; Redis clients (CL.THROTTLE) if they are to be answered; and a listener for operators.\n" +
+			"proxies and health over HTTP; Redis clients (CL.THROTTLE) if they are to be answered; a gateway before any API if it\n" +
+			"has routes; and a listener for operators.\n" +
 			"Without a configuration it keeps counts in memory, listens on this machine only and has a few rules to try.\n\n" +
 			"Rules and certificates are read again when they change, and on SIGHUP. SIGTERM ends it without failed requests.",
 		Example: "  sluice serve\n" +
@@ -71,6 +73,7 @@ type service struct {
 	server  *server.Server
 	authn   *authentication             // nil: there is no gateway
 	gateway *gated                      // nil: there is none
+	shed    *httplimit.Shedder          // nil: there is no gateway
 	secret  []byte                      // of reservations; nil: a random one
 	servers func() int                  // of the store; nil: it has none
 	answers func(context.Context) error // asks the store; nil: it is in memory
@@ -96,6 +99,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 		return fmt.Errorf("serve: %w", err)
 	}
 	defer s.closeQueue()
+	s.openShed()
 	s.metrics = s.newMetrics()
 	if err := s.openTelemetry(); err != nil {
 		return err
@@ -118,6 +122,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if err := s.listenGateway(&listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	defer s.gateway.close()
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -137,6 +142,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { s.store.run(background) })
 	running.Go(func() { s.gateway.run(background) })
 	running.Go(func() { s.authn.run(background, s.log) })
+	running.Go(func() { s.runShed(background) })
 	running.Go(func() { s.runQueue(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
@@ -167,6 +173,7 @@ func (s *service) onHangup(ctx context.Context) {
 		case <-hangup:
 			s.server.Reload()
 			s.authn.reload(s.log)
+			s.gateway.reopen(s.log)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/sluiceproject/sluice"
@@ -63,6 +64,18 @@ func newAuthentication(c *config.Authentication) (*authentication, error) {
 		faults = append(faults, fmt.Errorf("authentication.wrong_attempts: %w", err))
 	}
 	return a, errors.Join(faults...)
+}
+
+// openAuthentication has the gateway know who requests are from.
+func (s *service) openAuthentication() (err error) {
+	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
+		return err
+	}
+	in := gatewayTLS(&s.cfg.Gateway)
+	if address := s.cfg.Gateway.Address; len(s.authn.methods) > 0 && !in.On() && !strings.HasPrefix(address, "unix:") && !isLoopback(address) {
+		s.log.Warn("clients' credentials travel in clear: set listeners.gateway.tls or acme, unless something else encrypts", "address", address)
+	}
+	return nil
 }
 
 // inSection says which setting errors are about, but for those that have a place.

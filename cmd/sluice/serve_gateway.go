@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/accesslog"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/gateway"
 	"github.com/sluiceproject/sluice/internal/queue"
@@ -24,6 +26,7 @@ const gatewayName = "gateway"
 type gated struct {
 	*gateway.Gateway
 	groups map[string]*upstream.Group
+	log    *accesslog.Log // nil: there is none
 }
 
 // listenGateway adds the listener of the gateway, if there is to be one.
@@ -33,7 +36,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		return nil
 	}
 	var err error
-	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
+	if err = s.openAuthentication(); err != nil {
 		return err
 	}
 	g := &gated{groups: map[string]*upstream.Group{}}
@@ -45,10 +48,16 @@ func (s *service) listenGateway(to *server.Config) error {
 		}
 		g.groups[u.Name] = group
 	}
+	if g.log, err = s.openAccessLog(); err != nil {
+		return fmt.Errorf("gateway.access_log: %w", err)
+	}
 	cfg := gateway.Config{
+		Ended: g.observe(s.countGateway(g, in)),
 		Rules: s.rules, Limiter: s.limiter,
+		Shed:  s.shed.Handler,
 		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
 	}
+	s.shed.OnShed(noteShed)
 	if s.queue != nil {
 		cfg.Queue, cfg.Own = s.queue, s.queue.Handler()
 	}
@@ -58,6 +67,7 @@ func (s *service) listenGateway(to *server.Config) error {
 			return err
 		}
 		route.Authn = s.authn.chain(&in.Routes[i])
+		route.Upstream = s.shed.Upstream(route.Upstream)
 		cfg.Routes = append(cfg.Routes, route)
 	}
 	if g.Gateway, err = gateway.New(cfg); err != nil {
@@ -72,6 +82,9 @@ func (s *service) listenGateway(to *server.Config) error {
 	return nil
 }
 
+// routeName is what a route is called in metrics and logs.
+func routeName(r *config.Route) string { return r.Host + r.Path }
+
 // newRoute is a route as the gateway knows it.
 func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Route, error) {
 	path, err := rules.ParsePathPattern(in.Path)
@@ -79,7 +92,7 @@ func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Rout
 		return gateway.Route{}, fmt.Errorf("gateway.routes: %w", err)
 	}
 	return gateway.Route{
-		Name: in.Host + in.Path, Host: in.Host, Path: path, Upstream: groups[in.Upstream],
+		Name: routeName(in), Host: in.Host, Path: path, Upstream: groups[in.Upstream],
 		StripPrefix: in.StripPrefix, AddPrefix: in.AddPrefix, MaxBody: in.MaxBody, Timeout: in.Timeout, UpstreamHost: in.UpstreamHost,
 	}, nil
 }
@@ -91,7 +104,7 @@ func (s *service) upstreamConfig(in *config.Upstream) upstream.Config {
 		Eject:    upstream.Eject{Failures: int(in.Failures), Rest: in.Rest},
 		Timeouts: upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
 		TLS:      upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
-		Merge:    mergeAnswer, Log: s.log,
+		Merge:    mergeAnswer, Chosen: noteServer, Log: s.log,
 	}
 	if in.Retries == 0 {
 		out.Retries = -1 // there, 0 is the default
@@ -137,6 +150,23 @@ func (s *service) deliverer() func(context.Context, *queue.Item, func() error) q
 	}
 	return func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome {
 		return s.gateway.Deliver(ctx, it, begin)
+	}
+}
+
+// reopen begins a new file of the access log, after somebody has moved the old one away.
+func (g *gated) reopen(log *slog.Logger) {
+	if g == nil || g.log == nil {
+		return
+	}
+	if err := g.log.Reopen(); err != nil {
+		log.Error("the access log cannot be opened anew: going on with the old file", "error", err)
+	}
+}
+
+// close writes the last of the access log.
+func (g *gated) close() {
+	if g != nil && g.log != nil {
+		_ = g.log.Close()
 	}
 }
 

@@ -256,3 +256,27 @@ type failing struct{ err error }
 
 func (f failing) Authenticate(*http.Request) (Identity, error) { return Identity{}, f.err }
 func (f failing) About() *About                                { return &About{Places: []Place{{Header: "X-Api-Key"}}} }
+
+// What a request costs that says who it is.
+func BenchmarkAdmit(b *testing.B) {
+	m := allMethods(b)
+	h, err := NewHeaders(map[string]string{"X-User": "user"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := NewChain(ChainConfig{Methods: []Method{m.keys, m.jwt, m.basic}, Attempts: attempts(b, 10), Headers: h})
+	for name, r := range map[string]*http.Request{
+		"key":      request("X-Api-Key", "key-of-ada"),
+		"token":    request("Authorization", "Bearer "+m.token),
+		"password": credentials("ada:" + fakeHash(10, "a")),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if id, _ := c.Admit(r); id.User != "ada" {
+					b.Fatal("it is not ada")
+				}
+			}
+		})
+	}
+}

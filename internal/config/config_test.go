@@ -219,6 +219,7 @@ func TestDefault(t *testing.T) {
 		RESP:  config.RESP{Address: "off", MaxConnections: 10000, OnFailure: "local"},
 		Gateway: config.Gateway{
 			Address: "off", MaxConnections: 10000, MaxHeaderBytes: 64 << 10, MaxStreams: 250, ACME: config.ACME{Cache: "acme", HTTP: "off"},
+			AccessLog: config.AccessLog{Format: "json"},
 		},
 		Authentication: config.Authentication{
 			APIKeys: config.APIKeys{Header: "X-Api-Key"}, Basic: config.Basic{Realm: "Sluice"}, WrongAttempts: "10/min",

@@ -37,6 +37,7 @@ gateway:
     - {upstream: plain, max_body: off}
   allow: [10.0.0.0/8, "::1"]
   deny: 192.0.2.1
+  access_log: {file: access.log, format: combined, query: true}
 `
 
 func gatewayWanted(in func(string) string) config.Gateway {
@@ -69,6 +70,8 @@ func gatewayWanted(in func(string) string) config.Gateway {
 		},
 		Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 		Deny:  []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")},
+
+		AccessLog: config.AccessLog{File: in("access.log"), Format: "combined", Query: true},
 	}
 }
 
@@ -108,6 +111,7 @@ func TestGatewayFaults(t *testing.T) {
 		"TLS of nothing":      {on("gateway: {upstreams: {a: {servers: 'http://h', tls: {ca: c}}}, routes: [{upstream: a}]}"), `f:2:53: gateway.upstreams.a.tls: no server is called by TLS: write https:// before one, or remove it`},
 		"half of a pair":      {on("gateway: {upstreams: {a: {servers: 'https://h', tls: {key: c}}}, routes: [{upstream: a}]}"), `f:2:54: gateway.upstreams.a.tls: a certificate and its key go together: set cert and key, or neither`},
 		"an address":          {on(up + "[{upstream: a}], allow: [10.0.0.1/8]}"), `f:2:83: gateway.allow: "10.0.0.1/8" has bits behind the slash's 8: write 10.0.0.0/8, or the address alone`},
+		"a log of nothing":    {on(up + "[{upstream: a}], access_log: {query: true}}"), `f:2:87: gateway.access_log: there is no file: write file: access.log, or - for standard output`},
 		"no addresses":        {on(up + "[{upstream: a}], deny: []}"), `f:2:81: gateway.deny: the list is empty: write an entry, or remove it`},
 		"several": {on(up + "[{path: a}, {upstream: a, timeout: 5}]}"), `f:2:66: gateway.routes.path: path "a" does not begin with a slash: write "/a"
 f:2:93: gateway.routes.timeout: 5 has no unit: write 5s for seconds, or another duration such as 10m, 1h30m or 7d`},
@@ -150,6 +154,12 @@ func TestGatewayDocumented(t *testing.T) {
 				t.Errorf("%s has not the keys of the code: go test ./internal/config -update writes them", path)
 			}
 			text = head + begin + want + end + tail
+		}
+	}
+	for _, part := range strings.Split(text, "```yaml\n")[1:] {
+		shown, _, _ := strings.Cut(part, "```")
+		if _, err := config.Parse("shown", []byte(shown), noEnv); err != nil {
+			t.Errorf("%v in\n%s", err, shown)
 		}
 	}
 	if *update {

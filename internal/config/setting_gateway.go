@@ -18,6 +18,14 @@ type Gateway struct {
 	Upstreams      []Upstream
 	Routes         []Route
 	Allow, Deny    []netip.Prefix
+	AccessLog      AccessLog
+}
+
+// AccessLog is a line for each request to the gateway. Without a file there is none.
+type AccessLog struct {
+	File   string // - is standard output
+	Format string
+	Query  bool
 }
 
 var gatewayListener = join(
@@ -76,6 +84,21 @@ var gatewaySettings = []Setting{
 		"of clients that are refused with 403, whatever `allow` says",
 		prefixes(func(c *Config) *[]netip.Prefix { return &c.Gateway.Deny }),
 	},
+	{
+		"gateway.access_log.file", "file", "",
+		"where a line is written for each request; `-` is standard output. Opened anew on SIGHUP",
+		text(func(c *Config) *string { return &c.Gateway.AccessLog.File }),
+	},
+	{
+		"gateway.access_log.format", "`json`, `combined`", "json",
+		"all there is, which `sluice simulate` reads; or as nginx and Apache write it",
+		word(func(c *Config) *string { return &c.Gateway.AccessLog.Format }, "json", "combined"),
+	},
+	{
+		"gateway.access_log.query", "boolean", "false",
+		"write queries too; they may hold secrets",
+		boolean(func(c *Config) *bool { return &c.Gateway.AccessLog.Query }),
+	},
 }
 
 func (d *decoder) checkGateway(at func(string) *strictyaml.Node) {
@@ -83,6 +106,9 @@ func (d *decoder) checkGateway(at func(string) *strictyaml.Node) {
 	d.checkTLS("listeners.gateway.tls", &c.TLS, at)
 	d.checkACME(at)
 	d.checkRoutes()
+	if n := at("gateway.access_log"); n != nil && c.AccessLog.File == "" {
+		d.Fault(n, "gateway.access_log: there is no file: write file: access.log, or - for standard output")
+	}
 	section := at("gateway")
 	switch {
 	case c.Address == Off && section != nil:

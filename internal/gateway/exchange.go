@@ -20,7 +20,9 @@ type Exchange struct {
 	Path    string        // canonical; empty if it has no such form
 	Route   *Route        // nil: none was found
 	Kept    bool          // for later
+	Shed    bool          // because of overload, if somebody noted it
 	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
+	Server  string        // that it was forwarded to, if somebody noted it
 	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
 
 	trusted   bool // the peer may say whom it speaks for
@@ -38,6 +40,9 @@ func (x *Exchange) User() string { return x.identity.User }
 
 // Plan is the plan of the user.
 func (x *Exchange) Plan() string { return x.identity.Attributes["plan"] }
+
+// Header is that of the answer.
+func (x *Exchange) Header() http.Header { return x.answer.Header() }
 
 // Status is what the client was answered, or 0 if the connection ended before.
 func (x *Exchange) Status() int { return x.answer.status }
@@ -69,14 +74,15 @@ const lastPiece = 10 * time.Second
 
 type exchangeKey struct{}
 
-func exchangeOf(ctx context.Context) *Exchange {
+// ExchangeOf is the exchange of a request with the context, or nil. It is for those who stand in the line, while they do.
+func ExchangeOf(ctx context.Context) *Exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
 	return x
 }
 
 // Client is the address of the client whose request has the context, as limits count it.
 func Client(ctx context.Context) netip.Addr {
-	if x := exchangeOf(ctx); x != nil {
+	if x := ExchangeOf(ctx); x != nil {
 		return x.Client
 	}
 	return netip.Addr{}

@@ -31,6 +31,11 @@ var (
 	reloadOKDesc = desc("rules_last_reload_successful", "Whether the rules are what their files say.")
 	reloadAtDesc = desc("rules_last_reload_success_timestamp_seconds", "When the rules went live.")
 	infoDesc     = desc("rules_info", "Always 1; its label says which rules are live.", "digest")
+
+	shedDesc       = desc("shed_total", "Requests that were turned away because not all could be served, or in shadow would have been.", "gate", "priority", "why")
+	gateLimitDesc  = desc("gate_limit", "How many requests may be in flight behind a gate, as learnt.", "gate")
+	gateFlightDesc = desc("gate_in_flight", "How many requests are in flight behind a gate.", "gate")
+	pressureDesc   = desc("process_pressure_ratio", "How much the process has too much to do: 0 is nothing, and from 1 on only what is critical is served.")
 )
 
 // Describe tells what Collect tells of.
@@ -38,6 +43,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, nearDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
 		reloadOKDesc, reloadAtDesc, infoDesc, queueUpDesc, queueItemsDesc, queueBytesDesc, queueOldestDesc, queueTotalDesc,
+		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc,
 	} {
 		out <- d
 	}
@@ -48,6 +54,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectRules(out)
 	m.collectStore(out)
 	m.collectQueue(out)
+	m.collectOverload(out)
 	if m.cfg.Loaded != nil {
 		l := m.cfg.Loaded()
 		gauge(out, reloadOKDesc, truth(!l.Failed))

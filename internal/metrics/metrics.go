@@ -36,6 +36,8 @@ type Config struct {
 	Ping func(context.Context) error
 	// Queue tells of requests that are kept for later; nil: there are none.
 	Queue func() Queue
+	// Overload is what is turned away because not all can be served; nil: nothing is.
+	Overload func() Overload
 }
 
 // Loaded is how the rules were last read.

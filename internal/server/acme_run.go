@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 )
@@ -110,7 +111,7 @@ func (s *Server) listenACME() error {
 		}
 		err := s.add("ACME", c.acme.cfg.HTTP, 0, func() (part, error) {
 			server := &http.Server{
-				Handler: c.acme.manager.HTTPHandler(nil), ReadHeaderTimeout: readHeader, ReadTimeout: readAll, WriteTimeout: writeAll,
+				Handler: withoutPort(c.acme.manager.HTTPHandler(nil)), ReadHeaderTimeout: readHeader, ReadTimeout: readAll, WriteTimeout: writeAll,
 				IdleTimeout: readAll, MaxHeaderBytes: DefaultMaxHeaderBytes,
 			}
 			return part{serve: server.Serve, drain: func(ctx context.Context) error {
@@ -122,4 +123,14 @@ func (s *Server) listenACME() error {
 		}
 	}
 	return nil
+}
+
+// withoutPort has the manager know its domains also where port 80 is another one on this machine, and the authority says so.
+func withoutPort(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host, _, err := net.SplitHostPort(r.Host); err == nil {
+			r.Host = host
+		}
+		next.ServeHTTP(w, r)
+	})
 }

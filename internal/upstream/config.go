@@ -44,9 +44,13 @@ type Config struct {
 	// Merge decides what of the upstream's header goes into the answer's, which may have been written to before; by
 	// default all is added. Hop-by-hop fields are gone by then.
 	Merge func(answer, upstream http.Header)
-	Log   *slog.Logger
+	// Chosen is told which server a request goes to, again if it goes to another.
+	Chosen func(r *http.Request, server string)
+	Log    *slog.Logger
 
-	dial func(ctx context.Context, network, address string) (net.Conn, error) // of tests
+	// Of tests:
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	noLane bool
 }
 
 // Health is how servers are asked whether they are well.

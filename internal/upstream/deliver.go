@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 )
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
@@ -18,7 +19,6 @@ func (g *Group) deliver(x *exchange, s *server) {
 		g.connect(x, s)
 		return
 	}
-	defer res.Body.Close()
 	h := x.w.Header()
 	StripHopByHop(res.Header)
 	announced := len(res.Trailer)
@@ -26,14 +26,24 @@ func (g *Group) deliver(x *exchange, s *server) {
 	for name := range res.Trailer {
 		h.Add("Trailer", name)
 	}
+	if announced > 0 && x.r.ProtoMajor == 1 {
+		delete(h, "Content-Length") // in HTTP/1 an answer has a length or trailers
+	}
 	x.w.WriteHeader(res.StatusCode)
 	if err := x.copyBody(); err != nil {
+		x.mu.Lock()
+		idled := x.idled
+		x.mu.Unlock()
+		if idled {
+			err = errors.Join(errIdle, err)
+		}
 		if x.r.Context().Err() == nil && !errors.Is(err, errCaller) {
-			g.log.warn("an answer broke off", s, err)
+			g.log.warn("an answer broke off", g, s, err)
 			s.failures.Add(1)
 		}
 		panic(http.ErrAbortHandler)
 	}
+	x.whole = true
 	x.trailers(h, announced)
 }
 
@@ -43,17 +53,23 @@ var errCaller = errors.New("writing to the caller")
 // copyBody copies until the end. What has come is sent on before waiting for more.
 func (x *exchange) copyBody() error {
 	res := x.res
-	if res.ContentLength == 0 || res.Body == http.NoBody {
+	if res.Body == http.NoBody {
 		return nil
 	}
-	if res.ContentLength < 0 && !x.ready() {
-		_ = x.control.Flush() // the head; a body of unknown length may take its time
-	}
 	x.delivering.Store(true)
+	if x.line == nil {
+		x.touch()
+	}
 	buf := buffers.Get().(*[32 << 10]byte)
 	defer buffers.Put(buf)
-	for {
-		n, err := res.Body.Read(buf[:])
+	for first := true; ; first = false {
+		var n int
+		var err error
+		if first && !x.ready() {
+			n, err = x.readFirst(buf[:])
+		} else {
+			n, err = res.Body.Read(buf[:])
+		}
 		if n > 0 {
 			if _, err := x.w.Write(buf[:n]); err != nil {
 				return errors.Join(errCaller, err)
@@ -73,8 +89,30 @@ func (x *exchange) copyBody() error {
 	}
 }
 
+// headDelay is how long the head of an answer waits for its body: most bodies come with it, and then one write does.
+const headDelay = time.Millisecond
+
+// readFirst reads the first of a body. If that takes long, the head goes ahead.
+func (x *exchange) readFirst(buf []byte) (int, error) {
+	var mu sync.Mutex // not the exchange's, which must be free when writing gets stuck
+	read := false
+	t := time.AfterFunc(headDelay, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !read {
+			_ = x.control.Flush() // the next write fails too
+		}
+	})
+	n, err := x.res.Body.Read(buf)
+	mu.Lock()
+	read = true
+	mu.Unlock()
+	t.Stop()
+	return n, err
+}
+
 // ready says whether some of the body is here already.
-func (x *exchange) ready() bool { return false }
+func (x *exchange) ready() bool { return x.line != nil && x.line.in.Buffered() > 0 }
 
 // trailers sends what came after the body. Names that were not announced get Go's prefix, which does not show.
 func (x *exchange) trailers(h http.Header, announced int) {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,25 +14,35 @@ import (
 	"time"
 )
 
-// An exchange is one request and its answer with one server.
+// An exchange is one request and its answer.
 type exchange struct {
 	w       http.ResponseWriter
-	control *http.ResponseController // of the caller's connection
+	control http.ResponseController // of the caller's connection
 	r       *http.Request
 	res     *http.Response
-	body    *sentBody // nil if there is none
-	upgrade string
 
-	// abort ends the server's side.
-	abort context.CancelCauseFunc
+	// Over a lane:
+	plain bool   // the request may take one
+	small []byte // its body
+	line  *line
+	stop  func() bool // has nobody close the line any more
+	whole bool        // the answer has been read to its end
+
+	// Over http.Transport:
+	upgrade string
+	body    *sentBody // nil if there is none
+	cancel  context.CancelCauseFunc
 
 	idle       time.Duration
 	timer      *time.Timer // made when it is first needed
 	delivering atomic.Bool
 
-	mu    sync.Mutex // guards the following, and the caller's connection against those who come late
-	begun bool       // the answer itself: nothing can come before it any more
-	ended bool
+	mu      sync.Mutex // guards the following, and the caller's connection against those who come late
+	begun   bool       // the answer itself: nothing can come before it any more
+	read    bool       // small has been
+	stalled bool       // the caller stopped sending
+	idled   bool       // nothing moved for too long
+	ended   bool
 }
 
 // errIdle is a server that stopped in the middle.
@@ -42,6 +53,8 @@ type idleError struct{}
 func (idleError) Error() string   { return "nothing was sent or received for too long" }
 func (idleError) Timeout() bool   { return true }
 func (idleError) Temporary() bool { return false }
+
+var errProtocol = errors.New("it switched to a protocol that nobody asked for")
 
 // touch says that something moved: nothing may for longer than idle.
 func (x *exchange) touch() {
@@ -56,13 +69,21 @@ func (x *exchange) expire() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.ended {
-		return // the caller's connection may serve another request by now
+		return // the connections may serve another request by now
 	}
-	if x.body != nil && x.body.reading.Load() && !x.delivering.Load() {
-		x.abort(errStalled)
-		return
+	x.idled = true
+	if x.line != nil {
+		x.line.Close()
 	}
-	x.abort(errIdle)
+	if x.cancel != nil {
+		if x.body != nil && x.body.reading.Load() && !x.delivering.Load() {
+			x.stalled = true
+			x.cancel(errStalled)
+			_ = x.control.SetReadDeadline(past) // the transport does not let go of a body while it is being read
+			return
+		}
+		x.cancel(errIdle)
+	}
 	if x.delivering.Load() {
 		// A caller that does not read holds up the writer, which learns of it this way alone.
 		_ = x.control.SetWriteDeadline(past)
@@ -74,9 +95,11 @@ var past = time.Unix(1, 0)
 
 // end lets go of everything.
 func (x *exchange) end() {
-	x.abort(nil)
+	if x.cancel != nil {
+		x.cancel(nil)
+	}
 	if x.body != nil {
-		x.body.stop(x.control)
+		x.body.stop(&x.control)
 	}
 	if x.timer != nil {
 		x.timer.Stop()
@@ -84,43 +107,71 @@ func (x *exchange) end() {
 	x.mu.Lock()
 	x.begun, x.ended = true, true
 	x.mu.Unlock()
+	if x.line == nil {
+		x.res.Body.Close() // not before the request's body: the transport would wait for that
+	} else {
+		x.release(x.whole && !x.res.Close && x.line.in.Buffered() == 0)
+	}
 }
 
-// exchange sends a request to the server and returns with the head of its answer.
-func (s *server) exchange(w http.ResponseWriter, r *http.Request) (*exchange, *failure) {
-	x := &exchange{w: w, control: http.NewResponseController(w), r: r, idle: s.group.cfg.Timeouts.Idle}
-	if r.ProtoMajor == 1 {
-		x.upgrade = upgradeOf(r.Header)
+// release gives the line back, or ends it.
+func (x *exchange) release(again bool) {
+	x.mu.Lock()
+	c := x.line
+	x.line = nil
+	x.mu.Unlock()
+	if !x.stop() || !again {
+		c.Close()
+		return
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	x.abort = cancel
+	c.lane.put(c)
+}
+
+// send has the server answer, and returns when the head of the answer is here.
+func (x *exchange) send(s *server) *failure {
+	if s.lane != nil && x.plain {
+		return x.overLane(s)
+	}
+	if err := checkHead(x.r); err != nil {
+		return &failure{kind: failRequest, err: err}
+	}
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	x.cancel = cancel
 	var answered atomic.Bool
 	out := x.request(s).WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotFirstResponseByte: func() { answered.Store(true) },
 		Got1xxResponse:       x.informed,
 	}))
 	if x.body != nil {
-		x.timer = time.AfterFunc(x.idle, x.expire)
+		x.touch()
 	}
 	res, err := s.wire.RoundTrip(out)
-	x.mu.Lock()
-	x.begun = true
-	x.mu.Unlock()
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && r.Context().Err() == nil {
-			err = cause // errStalled or errIdle
-		}
-		err = x.bodyFault(err)
-		x.end()
-		return nil, failureOf(r, err, answered.Load())
-	}
-	if res.StatusCode == http.StatusSwitchingProtocols && (x.upgrade == "" || !sameProtocol(x.upgrade, res.Header)) {
+	if err == nil && res.StatusCode == http.StatusSwitchingProtocols && (x.upgrade == "" || !sameProtocol(x.upgrade, res.Header)) {
 		res.Body.Close()
-		x.end()
-		return nil, failureOf(r, errors.New("it switched to a protocol that nobody asked for"), true)
+		err = errProtocol
 	}
-	x.res = res
-	return x, nil
+	if err == nil {
+		x.mu.Lock()
+		x.begun = true
+		x.mu.Unlock()
+		x.res = res
+		return nil
+	}
+	x.mu.Lock()
+	switch {
+	case x.stalled:
+		err = errStalled
+	case x.idled:
+		err = errIdle
+	}
+	x.mu.Unlock()
+	cancel(nil)
+	if x.body != nil {
+		x.timer.Stop()
+		err = x.body.fault(err)
+		x.body.stop(&x.control)
+	}
+	return failureOf(x.r, err, answered.Load())
 }
 
 // request is what is sent.
@@ -131,7 +182,11 @@ func (x *exchange) request(s *server) *http.Request {
 		Method: r.Method, URL: u, Host: r.Host, Header: forwarded(r, x.upgrade),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
 	}
-	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+	x.body = nil
+	switch {
+	case len(x.small) > 0:
+		out.Body = io.NopCloser(bytes.NewReader(x.small))
+	case r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0:
 		x.body = &sentBody{x: x, from: r.Body, length: r.ContentLength}
 		out.Body = x.body
 		out.Trailer = r.Trailer // its values come with the end of the body
@@ -217,15 +272,15 @@ func (b *sentBody) stop(control *http.ResponseController) {
 	b.mu.Unlock()
 }
 
-// bodyFault is what the caller's side did wrong, if that is why the server did not answer.
-func (x *exchange) bodyFault(err error) error {
-	if x.body == nil || errors.Is(err, errStalled) {
+// fault is what the caller's side did wrong, if that is why the server did not answer.
+func (b *sentBody) fault(err error) error {
+	if errors.Is(err, errStalled) {
 		return err
 	}
-	x.body.mu.Lock()
-	defer x.body.mu.Unlock()
-	if x.body.err != nil {
-		return &requestError{x.body.err}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return &requestError{b.err}
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 )
@@ -37,6 +38,9 @@ var errStalled = errors.New("the caller stopped sending")
 
 // failureOf sorts an error that came instead of an answer.
 func failureOf(r *http.Request, err error, answered bool) *failure {
+	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errStalled) {
+		err = context.Cause(ctx)
+	}
 	f := &failure{kind: failBroken, err: err, repeatable: !answered && idempotent(r)}
 	var dial *dialError
 	var request *requestError
@@ -46,6 +50,9 @@ func failureOf(r *http.Request, err error, answered bool) *failure {
 		f.kind = failDial
 	case errors.As(err, &request):
 		f.kind, f.repeatable = failRequest, false
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			f.kind = failStalled
+		}
 	case errors.Is(err, errStalled):
 		f.kind, f.repeatable = failStalled, false
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
@@ -72,11 +79,11 @@ const statusGone = 499
 
 // refuse answers in the server's place.
 func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *failure) {
-	if errors.Is(r.Context().Err(), context.Canceled) {
+	if left(r.Context()) && f.kind != failStalled { // ending its reads ends its context too
 		w.WriteHeader(statusGone)
 		return
 	}
-	g.log.warn("a request could not be forwarded", s, f.err)
+	g.log.warn("a request could not be forwarded", g, s, f.err)
 	switch {
 	case f.kind == failStalled:
 		w.Header().Set("Connection", "close")
@@ -119,7 +126,7 @@ type sampler struct {
 	skipped int
 }
 
-func (l *sampler) warn(text string, s *server, err error) {
+func (l *sampler) warn(text string, g *Group, s *server, err error) {
 	now := time.Now()
 	l.mu.Lock()
 	if now.Before(l.next) {
@@ -130,5 +137,9 @@ func (l *sampler) warn(text string, s *server, err error) {
 	skipped := l.skipped
 	l.next, l.skipped = now.Add(time.Second), 0
 	l.mu.Unlock()
-	l.to.Warn(text, "upstream", s.group.cfg.Name, "server", s.name, "error", err.Error(), "not_logged", skipped)
+	name := "" // of no server yet
+	if s != nil {
+		name = s.name
+	}
+	l.to.Warn(text, "upstream", g.cfg.Name, "server", name, "error", err.Error(), "not_logged", skipped)
 }

@@ -68,10 +68,20 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	g.retries.earn()
+	x := &exchange{w: w, control: *http.NewResponseController(w), r: r, idle: g.cfg.Timeouts.Idle}
+	if r.ProtoMajor == 1 {
+		x.upgrade = upgradeOf(r.Header)
+	}
+	if x.plain = x.upgrade == "" && isPlain(r); x.plain {
+		if f := x.readSmall(); f != nil {
+			g.refuse(w, r, nil, f)
+			return
+		}
+	}
 	var tried []*server
 	for retries, dials := 0, 0; ; {
 		s := g.pick(r, tried)
-		f := g.attempt(w, r, s)
+		f := g.attempt(x, s)
 		if f == nil {
 			return
 		}
@@ -96,13 +106,15 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // attempt has one server answer. It returns nil if the answer has been handed on, or begun to be.
-func (g *Group) attempt(w http.ResponseWriter, r *http.Request, s *server) *failure {
+func (g *Group) attempt(x *exchange, s *server) *failure {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
 	s.requests.Add(1)
-	x, f := s.exchange(w, r)
-	if f != nil {
-		if r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), context.DeadlineExceeded) {
+	if g.cfg.Chosen != nil {
+		g.cfg.Chosen(x.r, s.name)
+	}
+	if f := x.send(s); f != nil {
+		if !left(x.r.Context()) {
 			g.failed(s, f)
 		}
 		return f
@@ -110,6 +122,11 @@ func (g *Group) attempt(w http.ResponseWriter, r *http.Request, s *server) *fail
 	g.succeeded(s)
 	g.deliver(x, s)
 	return nil
+}
+
+// left says whether the caller has, as opposed to having run out of time.
+func left(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // Status is what is known of the servers, in the order of the configuration.

@@ -8,10 +8,14 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// hopByHop are fields that belong to one connection and never cross a proxy.
-var hopByHop = map[string]bool{
-	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
-	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true, "Http2-Settings": true,
+// isHopByHop says whether a field belongs to one connection and never crosses a proxy.
+func isHopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Http2-Settings":
+		return true
+	}
+	return false
 }
 
 // StripHopByHop removes the fields that belong to one connection: those that always do, and those that Connection
@@ -21,8 +25,10 @@ func StripHopByHop(h http.Header) {
 	for _, name := range connectionNames(h) {
 		delete(h, name)
 	}
-	for name := range hopByHop {
-		delete(h, name)
+	for name := range h {
+		if isHopByHop(name) {
+			delete(h, name)
+		}
 	}
 }
 
@@ -61,7 +67,7 @@ func upgradeOf(h http.Header) string {
 func forwarded(r *http.Request, upgrade string) http.Header {
 	h := make(http.Header, len(r.Header)+2)
 	for name, values := range r.Header {
-		if !hopByHop[name] {
+		if !isHopByHop(name) {
 			h[name] = values
 		}
 	}

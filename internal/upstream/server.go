@@ -35,6 +35,7 @@ type server struct {
 	weight int
 	hash   uint64
 	wire   *http.Transport
+	lane   *lane // nil if it does not speak HTTP/1 in plain text
 
 	requests, inFlight, upgraded, failures, retried, ejections atomic.Int64
 
@@ -65,6 +66,9 @@ func newServer(g *Group, name string, u *url.URL, weight int) (*server, error) {
 	switch u.Scheme {
 	case "http":
 		s.wire.Protocols.SetHTTP1(true)
+		if lanes && !g.cfg.noLane {
+			s.lane = &lane{server: s}
+		}
 	case "h2c":
 		u.Scheme = "http"
 		s.wire.Protocols.SetUnencryptedHTTP2(true)
@@ -88,4 +92,9 @@ const (
 	maxHeader = 256 << 10
 )
 
-func (s *server) close() { s.wire.CloseIdleConnections() }
+func (s *server) close() {
+	s.wire.CloseIdleConnections()
+	if s.lane != nil {
+		s.lane.close()
+	}
+}

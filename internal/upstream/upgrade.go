@@ -15,7 +15,7 @@ func (g *Group) connect(x *exchange, s *server) {
 	server, ok := x.res.Body.(io.ReadWriteCloser)
 	if !ok {
 		x.res.Body.Close()
-		g.log.warn("an upgraded connection cannot be used", s, errors.New("it cannot be written to"))
+		g.log.warn("an upgraded connection cannot be used", g, s, errors.New("it cannot be written to"))
 		answer(x.w, http.StatusBadGateway, "The server behind this gateway did not answer properly.")
 		return
 	}
@@ -26,7 +26,7 @@ func (g *Group) connect(x *exchange, s *server) {
 	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{x.upgrade}
 	caller, buffered, err := x.control.Hijack()
 	if err != nil {
-		g.log.warn("an upgraded connection cannot be used", s, err)
+		g.log.warn("an upgraded connection cannot be used", g, s, err)
 		panic(http.ErrAbortHandler)
 	}
 	defer caller.Close()

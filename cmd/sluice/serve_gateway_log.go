@@ -1,0 +1,139 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/accesslog"
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/gateway"
+	"github.com/sluiceproject/sluice/internal/metrics"
+	"github.com/sluiceproject/sluice/internal/upstream"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// openAccessLog opens the gateway's log of requests, if there is to be one.
+func (s *service) openAccessLog() (*accesslog.Log, error) {
+	in := &s.cfg.Gateway.AccessLog
+	cfg := accesslog.Config{Query: in.Query, Errors: s.log}
+	switch in.File {
+	case "":
+		return nil, nil
+	case "-":
+		cfg.Writer = os.Stdout
+	default:
+		cfg.File = in.File
+	}
+	if in.Format == "combined" {
+		cfg.Format = accesslog.Combined
+	}
+	return accesslog.Open(cfg)
+}
+
+// countGateway counts what the gateway does.
+func (s *service) countGateway(g *gated, in *config.Gateway) *metrics.Gateway {
+	cfg := metrics.GatewayConfig{
+		InFlight:  func() int64 { return g.InFlight() },
+		Upstreams: g.servers,
+	}
+	for i := range in.Routes {
+		cfg.Routes = append(cfg.Routes, routeName(&in.Routes[i]))
+	}
+	if g.log != nil {
+		cfg.LostLines = g.log.Lost
+	}
+	return s.metrics.Gateway(cfg)
+}
+
+// servers are those of all upstreams, as metrics show them.
+func (g *gated) servers() (all []metrics.UpstreamServer) {
+	for name, group := range g.groups {
+		for _, st := range group.Status() {
+			all = append(all, metrics.UpstreamServer{
+				Upstream: name, Server: st.Server, Up: st.State == upstream.StateUp, Requests: st.Requests, Failures: st.Failures,
+				Retries: st.Retries, Ejections: st.Ejections, InFlight: st.InFlight,
+			})
+		}
+	}
+	return all
+}
+
+// observe is told of every request to the gateway.
+func (g *gated) observe(m *metrics.Gateway) func(*gateway.Exchange) {
+	return func(x *gateway.Exchange) {
+		took, asked := x.UpstreamTime()
+		if !asked {
+			took = -1
+		}
+		route := ""
+		if x.Route != nil {
+			route = x.Route.Name
+		}
+		m.Done(route, x.Status(), took)
+		if g.log != nil {
+			record := recordOf(x, route)
+			g.log.Write(&record)
+		}
+	}
+}
+
+// noteServer and noteShed are told of a request on its way.
+func noteServer(r *http.Request, server string) {
+	if x := gateway.ExchangeOf(r.Context()); x != nil {
+		x.Server = server
+	}
+}
+
+func noteShed(r *http.Request, _ string) {
+	if x := gateway.ExchangeOf(r.Context()); x != nil {
+		x.Shed = true
+	}
+}
+
+// recordOf is a request as the access log has it.
+func recordOf(x *gateway.Exchange, route string) accesslog.Record {
+	r := x.Request
+	out := accesslog.Record{
+		Time: x.Began, Duration: time.Since(x.Began), Method: r.Method, Host: r.Host, Query: r.URL.RawQuery, Proto: r.Proto,
+		Status: x.Status(), BytesIn: x.BytesIn(), BytesOut: x.BytesOut(), Client: x.Client, User: x.User(), Plan: x.Plan(),
+		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: deniedBy(x), ID: x.ID,
+		Referer: r.Header.Get("Referer"), UserAgent: r.Header.Get("User-Agent"),
+	}
+	if x.Path == "" { // it has no canonical form
+		out.Path, _, _ = strings.Cut(r.RequestURI, "?")
+	} else {
+		out.Path = rules.EscapePath(x.Path)
+	}
+	return out
+}
+
+func decisionOf(x *gateway.Exchange) accesslog.Decision {
+	_, forwarded := x.UpstreamTime()
+	switch status := x.Status(); {
+	case x.Refused:
+		return accesslog.Refused
+	case x.Kept:
+		return accesslog.Queued
+	case x.Shed:
+		return accesslog.Shed
+	case forwarded:
+		return accesslog.Allowed
+	case status == 429:
+		return accesslog.Denied
+	case status >= 400:
+		return accesslog.Refused
+	}
+	return accesslog.Allowed
+}
+
+// deniedBy is the rule that denied a request: the first that its answer names.
+func deniedBy(x *gateway.Exchange) string {
+	if x.Status() != 429 {
+		return ""
+	}
+	_, name, _ := strings.Cut(x.Header().Get("Ratelimit"), `"`)
+	name, _, _ = strings.Cut(name, `"`)
+	return name
+}

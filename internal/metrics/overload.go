@@ -1,0 +1,40 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Overload is what is turned away because not all can be served.
+type Overload struct {
+	Gates    []Gate
+	Pressure float64 // of the process, 0 to 1
+}
+
+// Gate is a gate of the live rules. What it turned away is counted from the lowest priority on, because of what is behind it
+// and because of the process.
+type Gate struct {
+	Name            string
+	Limit, InFlight int
+	Shed            [4]int64
+	ShedByProcess   [4]int64
+}
+
+func (m *Metrics) collectOverload(out chan<- prometheus.Metric) {
+	if m.cfg.Overload == nil {
+		return
+	}
+	o := m.cfg.Overload()
+	gauge(out, pressureDesc, o.Pressure)
+	for i := range o.Gates {
+		g := &o.Gates[i]
+		gauge(out, gateLimitDesc, float64(g.Limit), g.Name)
+		gauge(out, gateFlightDesc, float64(g.InFlight), g.Name)
+		for n := range g.Shed {
+			priority := (rules.Low + rules.Priority(n)).String()
+			counter(out, shedDesc, g.Shed[n], g.Name, priority, "upstream")
+			counter(out, shedDesc, g.ShedByProcess[n], g.Name, priority, "process")
+		}
+	}
+}

@@ -1,0 +1,35 @@
+//go:build unix
+
+package upstream
+
+import (
+	"net"
+	"syscall"
+)
+
+// aliveCheck tells of an unused connection whether it is still open and silent, without waiting.
+func aliveCheck(conn net.Conn) func() bool {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return always // a test's
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return always
+	}
+	var silent bool
+	var b [1]byte
+	peek := func(fd uintptr) {
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		silent = err == syscall.EAGAIN
+	}
+	return func() bool {
+		silent = false
+		return raw.Control(peek) == nil && silent
+	}
+}
+
+func always() bool { return true }
+
+// lanes says whether connections can be checked here.
+const lanes = true

@@ -1,0 +1,189 @@
+package upstream_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluiceproject/sluice/internal/upstream"
+)
+
+// counted is a server that counts what reaches it.
+func counted(t testing.TB, n *atomic.Int64) string {
+	return origin(t, func(w http.ResponseWriter, r *http.Request) {
+		n.Add(1)
+		b, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "%s %s", r.Method, b)
+	})
+}
+
+// dying is a server that reads a request, says so much of an answer, and closes the connection.
+func dying(t testing.TB, n *atomic.Int64, says string) string {
+	return rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		n.Add(1)
+		_, _ = io.WriteString(conn, says)
+	})
+}
+
+func bothWays(t *testing.T, run func(t *testing.T, way func(upstream.Config) upstream.Config)) {
+	t.Helper()
+	t.Run("lane", func(t *testing.T) { t.Parallel(); run(t, func(c upstream.Config) upstream.Config { return c }) })
+	t.Run("transport", func(t *testing.T) { t.Parallel(); run(t, upstream.Config.WithoutLanes) })
+}
+
+// Where nobody listens nothing was sent: another server gets the request, whatever it is.
+func TestRetryRefused(t *testing.T) {
+	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
+		var n atomic.Int64
+		gw, g := gateway(t, way(upstream.Config{
+			Servers: []string{refusing(t), refusing(t), counted(t, &n)}, Eject: upstream.Eject{Failures: -1},
+		}))
+		c := client(t)
+		for i := range 9 {
+			for _, body := range []string{"", "small", strings.Repeat("x", 100_000)} {
+				if got := do(t, c, request(t, "POST", gw.URL, body)); got.status != 200 || got.body != "POST "+body {
+					t.Errorf("%d: %d %.100s", i, got.status, got.body)
+				}
+			}
+		}
+		if s := g.Status(); n.Load() != 27 || s[2].Failures != 0 || s[0].Failures+s[1].Failures != s[0].Retries+s[1].Retries || s[0].Failures == 0 {
+			t.Errorf("%d requests arrived: %+v", n.Load(), s)
+		}
+	})
+	gw, _ := gateway(t, upstream.Config{Servers: []string{refusing(t)}})
+	if got := get(t, gw.URL); got.status != 502 || !strings.Contains(got.body, "cannot be reached") || got.header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A connection that ends before the answer has begun: what may be repeated goes to another server, once, and nothing
+// else does.
+func TestRetryBroken(t *testing.T) {
+	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
+		for _, c := range []struct {
+			method, body, says string
+			again              bool
+		}{
+			{"GET", "", "", true},
+			{"HEAD", "", "", true},
+			{"DELETE", "", "", true},
+			{"PUT", "", "", true},
+			{"PUT", "body", "", false},
+			{"POST", "", "", false},
+			{"POST", "body", "", false},
+			{"POST", strings.Repeat("x", 100_000), "", false},
+			{"PATCH", "", "", false},
+			{"GET", "", "HTTP/1.1 200 O", false}, // the answer had begun
+			{"GET", "", "H", false},
+		} {
+			var died, lived atomic.Int64
+			gw, _ := gateway(t, way(upstream.Config{Servers: []string{counted(t, &lived), dying(t, &died, c.says)}})) // round robin begins with the second
+			got := do(t, client(t), request(t, c.method, gw.URL, c.body))
+			want, others := 502, int64(0)
+			if c.again {
+				want, others = 200, 1
+			}
+			if got.status != want || died.Load() != 1 || lived.Load() != others {
+				t.Errorf("%s with %d bytes, answered %q: %d; %d and %d arrived", c.method, len(c.body), c.says, got.status, died.Load(), lived.Load())
+			}
+		}
+	})
+}
+
+// A server that closes connections nobody uses, just as one is used: what may be repeated is, on a new connection.
+func TestRetryStale(t *testing.T) {
+	for method, want := range map[string]int{"GET": 200, "POST": 502} {
+		var mu sync.Mutex
+		seen := 0
+		at := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
+			for first := true; ; first = false {
+				if _, err := http.ReadRequest(in); err != nil {
+					return
+				}
+				mu.Lock()
+				seen++
+				mu.Unlock()
+				if !first {
+					return // it has read the request, and nobody can know whether it did it
+				}
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+		})
+		gw, g := gateway(t, upstream.Config{Servers: []string{at}, Retries: -1})
+		c := client(t)
+		if got := do(t, c, request(t, method, gw.URL, "")); got.status != 200 {
+			t.Fatalf("%+v", got)
+		}
+		got := do(t, c, request(t, method, gw.URL, ""))
+		if got.status != want {
+			t.Errorf("%s: %+v", method, got)
+		}
+		mu.Lock()
+		if wantSeen := map[string]int{"GET": 3, "POST": 2}[method]; seen != wantSeen {
+			t.Errorf("%s: the server saw %d requests, want %d", method, seen, wantSeen)
+		}
+		mu.Unlock()
+		if s := g.Status()[0]; s.Requests != 2 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// A connection that was closed while nobody used it is noticed before anything is sent: even a POST passes.
+func TestClosedUnused(t *testing.T) {
+	for range 20 {
+		closed := make(chan struct{})
+		at := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
+			r, err := http.ReadRequest(in)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			if r.URL.Path == "/close" {
+				conn.Close()
+				close(closed)
+			}
+		})
+		gw, g := gateway(t, upstream.Config{Servers: []string{at}})
+		c := client(t)
+		for _, path := range []string{"/close", "/"} {
+			if got := do(t, c, request(t, "POST", gw.URL+path, "body")); got.status != 200 || got.body != "ok" {
+				t.Errorf("%s: %+v", path, got)
+			}
+			<-closed
+		}
+		if s := g.Status()[0]; s.Failures != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// When everything fails, retries add a fifth to it and no more.
+func TestRetryBudget(t *testing.T) {
+	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
+		const sent = 200
+		var a, b atomic.Int64
+		gw, _ := gateway(t, way(upstream.Config{Servers: []string{dying(t, &a, ""), dying(t, &b, "")}, Eject: upstream.Eject{Failures: -1}, Retries: 5}))
+		c := client(t)
+		for range sent {
+			if got := do(t, c, request(t, "GET", gw.URL, "")); got.status != 502 {
+				t.Errorf("%+v", got)
+			}
+		}
+		if all := a.Load() + b.Load(); all < sent+10 || all > sent+sent/5+10 {
+			t.Errorf("%d requests became %d", sent, all)
+		}
+	})
+}
