@@ -90,7 +90,7 @@ func TestDeadForgotten(t *testing.T) {
 	if n := len(up.deliveries()); n != 1 {
 		t.Errorf("%d came", n)
 	}
-	leaves(t, q)
+	leaves(t, q, 0)
 }
 
 // What is kept of answers is bounded, and an upstream's wish to be left alone is believed within reason.
