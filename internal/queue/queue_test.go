@@ -80,6 +80,9 @@ func open(t *testing.T, cfg Config) *Queue {
 	if cfg.MinBackoff == 0 {
 		cfg.MinBackoff, cfg.MaxBackoff = 10*time.Millisecond, 50*time.Millisecond
 	}
+	if cfg.sweep == 0 {
+		cfg.sweep = 100 * time.Millisecond
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
