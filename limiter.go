@@ -30,7 +30,7 @@ type Limiter struct {
 	views    *views  // of a store that asks servers
 	believes bool    // there is one rule, it is eventual and enforced, and its limit is the same for all keys
 	slots    keeper
-	foresees bool    // what others will spend; only tests do without
+	foresees bool // what others will spend; only tests do without
 
 	suspended atomic.Pointer[suspended]
 }

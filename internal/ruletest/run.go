@@ -194,6 +194,7 @@ func (r *runner) decide(ctx context.Context, takes []sluice.Take) (outcome, erro
 	if allowed {
 		o.kind = Allow
 	}
+	tellFlight(takes, o.decisions)
 	return o, err
 }
 
