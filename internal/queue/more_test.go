@@ -433,14 +433,7 @@ func TestEndedBetween(t *testing.T) {
 	for f, want := range map[*flight]State{begun: Done, written: Done, stray: Done, cancelled: Cancelled} {
 		eventually(t, want.String(), isState(t, q, f.id, want))
 	}
-	eventually(t, "nothing is left", func() bool {
-		items, err := q.current.Load().items.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		states, err := q.current.Load().states.Info(t.Context())
-		return err == nil && items.State.Msgs == 0 && states.State.Msgs == 0
-	})
+	leaves(t, q)
 	got := up.deliveries()
 	if len(got) != 1 || got[0].id != begun.id || got[0].attempt != "2" {
 		t.Errorf("came %+v", got)
