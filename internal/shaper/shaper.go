@@ -96,7 +96,7 @@ func (l *Lines) Enter(p *Place, name Name, shape Shape, cost int64, patience tim
 	}
 	patience = min(patience, longest)
 	*p = Place{Came: now, of: l, line: line, shape: shape, takes: takes, patience: patience, before: line.last}
-	p.until = now.Add(patience + patience/10 + shape.Interval)
+	p.until = now.Add(2*patience + shape.Interval) // a machine that is busy wakes everybody late, which is no reason to refuse them
 	line.ahead += takes
 	line.last = p
 	if p.before == nil {
@@ -132,7 +132,7 @@ func (p *Place) Now() bool {
 }
 
 // Wait returns when the place is first and may leave, as far as is known here. It returns the context's error if that
-// ends before, and ErrLate if the caller has waited a tenth longer than was its patience. Then the place is gone.
+// ends before, and ErrLate if the caller has waited for twice its patience. Then the place is gone.
 func (p *Place) Wait(ctx context.Context) error {
 	late := time.NewTimer(time.Until(p.until))
 	defer late.Stop()
