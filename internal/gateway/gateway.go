@@ -71,7 +71,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Limiter != nil {
 		var options []httplimit.Option
 		if cfg.Queue != nil {
-			options = append(options, httplimit.Queue(g.keep))
+			options = append(options, httplimit.Queue(g.keep), httplimit.InLine(cfg.Queue.Waiting))
 		}
 		g.inside = httplimit.Rules(cfg.Limiter, cfg.Rules, options...)(g.inside)
 	}

@@ -19,6 +19,8 @@ import (
 // Keeper keeps requests for later: the queue.
 type Keeper interface {
 	Put(ctx context.Context, it queue.Item) (id string, err error)
+	// Waiting tells whether requests of a rule that keeps the order of its keys wait.
+	Waiting(rule, key string) bool
 }
 
 const (
