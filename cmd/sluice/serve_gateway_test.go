@@ -263,7 +263,14 @@ func TestGatewayDrain(t *testing.T) {
 	l := gatewayLoad(t, address, other)
 	l.more(t, 200)
 	first.signal(t, syscall.SIGTERM)
-	l.more(t, 500)
+	for closed := false; !closed; { // the listener
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		closed = errors.Is(err, syscall.ECONNREFUSED)
+	}
+	l.more(t, 2000)
 	_, _ = io.WriteString(socket, "hello\n")
 	if got, err := said.ReadString('\n'); got != "hello\n" || err != nil {
 		t.Errorf("the WebSocket says %q, %v", got, err)
