@@ -20,6 +20,8 @@ type Exchange struct {
 	Path    string        // canonical; empty if it has no such form
 	Route   *Route        // nil: none was found
 	Kept    bool          // for later
+	Rule    string        // that delayed or kept it
+	Waited  time.Duration // for its turn
 	Shed    bool          // because of overload, if somebody noted it
 	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
 	Server  string        // that it was forwarded to, if somebody noted it

@@ -69,7 +69,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g.inside = http.HandlerFunc(g.forward)
 	if cfg.Limiter != nil {
-		var options []httplimit.Option
+		options := []httplimit.Option{httplimit.OnDelay(noteDelay)}
 		if cfg.Queue != nil {
 			options = append(options, httplimit.Queue(g.keep), httplimit.InLine(cfg.Queue.Waiting))
 		}
@@ -152,6 +152,13 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 	}
 	g.inside.ServeHTTP(&x.answer, r)
 	return nil
+}
+
+// noteDelay is told of requests that leave a line.
+func noteDelay(r *http.Request, d httplimit.Delay) {
+	if x := ExchangeOf(r.Context()); x != nil && d.Waited > 0 {
+		x.Rule, x.Waited = d.Rule, d.Waited
+	}
 }
 
 // clientsFor is what was made for the set. While one set replaces another a few requests still come with the old one.

@@ -79,7 +79,7 @@ func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k
 			detail: "Requests cannot be kept at the moment; nothing was accepted for sure.",
 		}
 	}
-	x.Kept = true
+	x.Kept, x.Rule = true, k.Rule
 	accepted(w, id, k.RetryAfter)
 	return nil
 }
