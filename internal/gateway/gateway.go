@@ -183,7 +183,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	case x.Route.Authn != nil:
 		x.Route.Authn.Strip(r.Header, &x.identity)
 	}
-	setForwarded(r, x.trusted)
+	x.setForwarded(r)
 	x.Route.rewrite(r)
 	if x.Route.UpstreamHost {
 		r.Host = ""
