@@ -74,6 +74,9 @@ type Queue struct {
 	flights map[string]*flight
 	looked  time.Time // at the disk
 	cramped bool      // it was nearly full then
+
+	mourned   time.Time // when a dead item was logged
+	unmourned int       // how many were not since
 }
 
 type stats struct{ accepted, refused, delivered, failed, died, limited, cancelled, replayed atomic.Int64 }
