@@ -1,24 +1,42 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/authtest"
 )
 
 var gatewayServed = regexp.MustCompile(` gateway=(\S+)`)
 
+// gatewayProcess is a running sluice serve with a gateway.
+type gatewayProcess struct {
+	*process
+	rules string // their file
+}
+
 // startGateway runs sluice serve with a gateway and rules, and returns where it listens.
-func startGateway(t *testing.T, gateway, rules, more string) (p *process, address string) {
+func startGateway(t *testing.T, gateway, rules, more string) (p gatewayProcess, address string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, file, rules)
-	p = launch(t, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: '127.0.0.1:0'}, gateway: {address: '127.0.0.1:0'}}\nrules: {paths: [%q]}\ngateway: %s\n%s",
+	p = gatewayProcess{rules: file}
+	p.process = launch(t, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: '127.0.0.1:0'}, gateway: {address: '127.0.0.1:0'}, drain: {timeout: 2s}}\nrules: {paths: [%q]}\ngateway: %s\n%s",
 		file, gateway, more))
 	line := p.await(t, "msg=serving")
 	m := served.FindStringSubmatch(line)
@@ -30,11 +48,26 @@ func startGateway(t *testing.T, gateway, rules, more string) (p *process, addres
 func application(t *testing.T) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			echoSocket(w)
+			return
+		}
 		b, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s host=%s for=%s body=%s\n", r.Method, r.RequestURI, r.Host, r.Header.Get("X-Forwarded-For"), b)
 	}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// echoSocket says on a connection what it hears.
+func echoSocket(w http.ResponseWriter) {
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_, _ = io.Copy(conn, buf)
 }
 
 // What curl sees of an API behind the gateway: its answers, and a 429.
@@ -126,5 +159,197 @@ func TestGatewayKeeps(t *testing.T) {
 	}
 	if got := curl(t, "-o", "/dev/null", "-w", "%{http_code}", "http://"+address+"/.sluice/queue/"+strings.Repeat("0", 32)); got != "404" {
 		t.Errorf("another id: %s", got)
+	}
+}
+
+// What the gateway does is counted and written down, and sluice simulate reads it.
+func TestGatewayObserved(t *testing.T) {
+	api := application(t)
+	file := filepath.Join(t.TempDir(), "access.log")
+	p, address := startGateway(t,
+		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{host: h.example, path: '/{x}', upstream: api}], access_log: {file: %q}}", api.URL, file),
+		"rules: [{name: once, match: {path: /once}, limit: 1/h}]", "metrics: {on_http: true}")
+	for _, target := range []string{"/once", "/x/../once?secret=1", "/two/segments", "/a%2fb", "/free"} {
+		curl(t, "-o", "/dev/null", "--path-as-is", "-A", "agent", "-H", "Host: h.example", "http://"+address+target)
+	}
+	got := p.metrics(t)
+	for _, want := range []string{
+		`sluice_gateway_requests_total{code="2xx",route="h.example/{x}"} 2`, `sluice_gateway_requests_total{code="4xx",route="h.example/{x}"} 1`,
+		`sluice_gateway_requests_total{code="4xx",route="none"} 2`, `sluice_gateway_upstream_duration_seconds_count{route="h.example/{x}"} 2`,
+		"sluice_gateway_in_flight 0", "sluice_gateway_access_log_lost_total 0", fmt.Sprintf(`sluice_upstream_server_up{server=%q,upstream="api"} 1`, api.URL),
+		fmt.Sprintf(`sluice_upstream_requests_total{server=%q,upstream="api"} 2`, api.URL),
+	} {
+		if !strings.Contains(got, "\n"+want+"\n") {
+			t.Errorf("there is no %s in\n%s", want, got)
+		}
+	}
+	p.signal(t, syscall.SIGTERM)
+	<-p.ended
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(b)) {
+		var l struct {
+			Method, Path, Route, Decision, Rule, Client, Host, Query string
+			Status                                                   int
+			Agent                                                    string `json:"user_agent"`
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%v in %s", err, line)
+		}
+		lines = append(lines, fmt.Sprintf("%s %s %d %s %s %s %s %s%s", l.Method, l.Path, l.Status, l.Decision, l.Rule, l.Client, l.Agent, l.Host, l.Query))
+	}
+	want := `GET /once 200 allowed  127.0.0.1 agent h.example
+GET /once 429 denied once 127.0.0.1 agent h.example
+GET /two/segments 404 refused  127.0.0.1 agent h.example
+GET /a%2fb 400 refused   agent h.example
+GET /free 200 allowed  127.0.0.1 agent h.example`
+	if got := strings.Join(lines, "\n"); got != want {
+		t.Errorf("the log has\n%s\nwant\n%s", got, want)
+	}
+}
+
+// gatewayLoad asks two gateways until it is stopped: the first until it says that it is going. A request that is not
+// answered with 200 fails the test.
+func gatewayLoad(t *testing.T, first, second string) *askers {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10}}
+	var going atomic.Bool
+	return startLoad(t, func(ctx context.Context) error {
+		address := first
+		if going.Load() {
+			address = second
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/x", strings.NewReader("hello"))
+		if err != nil {
+			return err
+		}
+		req.GetBody = nil // or the client would send it again by itself
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.Close {
+			going.Store(true)
+		}
+		if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(b), "body=hello") {
+			return fmt.Errorf("%s %s, %w", resp.Status, b, err)
+		}
+		return nil
+	})
+}
+
+// A gateway that ends under load fails no request of clients that go when they are told to, and WebSockets go on until their ends have said all.
+func TestGatewayDrain(t *testing.T) {
+	api := application(t)
+	section := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", api.URL)
+	first, address := startGateway(t, section, "rules: [{name: all, limit: 1000000/s}]", "")
+	_, other := startGateway(t, section, "rules: [{name: all, limit: 1000000/s}]", "")
+	socket, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	said := bufio.NewReader(socket)
+	_, _ = io.WriteString(socket, "GET /socket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if resp, err := http.ReadResponse(said, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	l := gatewayLoad(t, address, other)
+	l.more(t, 200)
+	first.signal(t, syscall.SIGTERM)
+	l.more(t, 500)
+	_, _ = io.WriteString(socket, "hello\n")
+	if got, err := said.ReadString('\n'); got != "hello\n" || err != nil {
+		t.Errorf("the WebSocket says %q, %v", got, err)
+	}
+	socket.Close()
+	<-first.ended
+	l.more(t, 100)
+	l.end()
+}
+
+// A WebSocket that does not end is cut off in time.
+func TestGatewayDrainIsBounded(t *testing.T) {
+	api := application(t)
+	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", api.URL), "rules: []", "")
+	socket, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	_, _ = io.WriteString(socket, "GET /socket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(socket), nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	p.signal(t, syscall.SIGTERM)
+	if _, err := io.Copy(io.Discard, socket); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+	<-p.ended
+}
+
+// Rules change under load, and no request fails for it.
+func TestGatewayReload(t *testing.T) {
+	api := application(t)
+	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", api.URL),
+		"rules: [{name: all, limit: 1000000/s}]", "")
+	l := gatewayLoad(t, address, address)
+	for i := range 5 {
+		l.more(t, 50)
+		write(t, p.rules, fmt.Sprintf("rules: [{name: all, limit: 1000000/s}, {name: denied-%d, match: {path: '/denied/%[1]d'}, limit: {rate: 0/h, algorithm: fixed_window}}]", i))
+		p.signal(t, syscall.SIGHUP)
+		p.await(t, "rules changed")
+		for j := range i + 1 {
+			want := map[bool]string{true: "429", false: "200"}[i == j]
+			if got := curl(t, "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("http://%s/denied/%d", address, j)); got != want {
+				t.Errorf("after change %d, /denied/%d is %s", i, j, got)
+			}
+		}
+	}
+	l.more(t, 50)
+	l.end()
+}
+
+// nginx is an upstream like any other: pages, ranges, and the spelling that it would resolve otherwise.
+func TestGatewayBeforeNginx(t *testing.T) {
+	authtest.Need(t, "nginx")
+	directory, listens := t.TempDir(), authtest.FreeAddress(t)
+	write(t, filepath.Join(directory, "page.txt"), "a page of nginx")
+	write(t, filepath.Join(directory, "nginx.conf"), fmt.Sprintf(`
+worker_processes 1; pid nginx.pid; daemon off;
+events {}
+http {
+	access_log off; client_body_temp_path .; proxy_temp_path .; fastcgi_temp_path .; uwsgi_temp_path .; scgi_temp_path .;
+	server {
+		listen %s;
+		location / { root %s; }
+		location = /told { return 200 "$request_uri $host $http_x_forwarded_for $http_x_user"; }
+	}
+}`, listens, directory))
+	authtest.Start(t, listens, exec.Command("nginx", "-e", "stderr", "-p", directory, "-c", "nginx.conf", "-g", "master_process off;"))
+	_, address := startGateway(t, fmt.Sprintf("{upstreams: {web: {servers: 'http://%s', health: {path: /page.txt}}}, routes: [{upstream: web}]}", listens),
+		"rules: [{name: page, match: {path: /page.txt}, limit: 4/h}]", "")
+	url := "http://" + address
+	for want, args := range map[string][]string{
+		"a page of nginx":                  {url + "/page.txt"},
+		"page":                             {"-r", "2-5", url + "/page.txt"},
+		"200 15":                           {"-I", "-o", "/dev/null", "-w", "%{http_code} %header{content-length}", url + "/x//../page.txt", "--path-as-is"},
+		"404":                              {"-o", "/dev/null", "-w", "%{http_code}", url + "/none"},
+		"/told?a=%2f 127.0.0.1 127.0.0.1 ": {"-H", "X_User: ada", "-H", "X-Forwarded-For: 192.0.2.1", "--path-as-is", url + "/./told?a=%2f"},
+		"400":                              {"-o", "/dev/null", "-w", "%{http_code}", "--path-as-is", url + "/x/..%2fpage.txt"},
+	} {
+		if got := curl(t, args...); got != want {
+			t.Errorf("curl %q: %q, want %q", args, got, want)
+		}
+	}
+	curl(t, "-o", "/dev/null", url+"/page.txt")
+	for _, spelling := range []string{"/page.txt", "/page.tx%74", "//page.txt", "/x/../page.txt"} {
+		if got := curl(t, "-o", "/dev/null", "-w", "%{http_code}", "--path-as-is", url+spelling); got != "429" {
+			t.Errorf("%s: %s", spelling, got)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,8 +34,9 @@ const (
 	gatewayQuiet = 30 * time.Second
 	// Flow control: what a client may send that nobody has read.
 	gatewayWindow = 1 << 20
-	// leaving is how long clients that hold connections open have to notice that they should go.
-	leaving = 500 * time.Millisecond
+	// leaving is how long clients that hold connections open have to notice that they should go, and reading how long they
+	// have to send the first request on a new one.
+	leaving, reading = 400 * time.Millisecond, 100 * time.Millisecond
 )
 
 func (s *Server) newGateway(cfg *Gateway) (part, error) {
@@ -61,9 +63,11 @@ func (s *Server) newGateway(cfg *Gateway) (part, error) {
 		server.TLSConfig = c.config()
 	}
 	base, cut := context.WithCancel(context.Background())
+	var listener atomic.Pointer[net.Listener]
 	server.BaseContext = func(net.Listener) context.Context { return base }
 	return part{
 		serve: func(l net.Listener) error {
+			listener.Store(&l)
 			if server.TLSConfig != nil {
 				return server.ServeTLS(l, "", "")
 			}
@@ -71,20 +75,21 @@ func (s *Server) newGateway(cfg *Gateway) (part, error) {
 		},
 		drain: func(ctx context.Context) error {
 			defer cut() // connections that the handler has taken over are not the server's to close
-			return drainGateway(ctx, server, cfg)
+			return drainGateway(ctx, server, listener.Load(), cfg)
 		},
 	}, nil
 }
 
-// drainGateway first has clients close their connections by themselves: a request that is on its way while its connection
-// is closed would be lost.
-func drainGateway(ctx context.Context, server *http.Server, cfg *Gateway) error {
+// drainGateway first has clients close their connections by themselves, and then has requests read that are on new ones:
+// the server's own end would leave both without an answer.
+func drainGateway(ctx context.Context, server *http.Server, l *net.Listener, cfg *Gateway) error {
 	if cfg.Leaving != nil {
 		cfg.Leaving()
-		select {
-		case <-ctx.Done():
-		case <-time.After(leaving):
-		}
+		pause(ctx, leaving)
+	}
+	if l != nil {
+		_ = (*l).Close()
+		pause(ctx, reading)
 	}
 	err := server.Shutdown(ctx)
 	if err == nil && cfg.Wait != nil {
