@@ -30,7 +30,7 @@ type Limiter struct {
 	views    *views  // of a store that asks servers
 	believes bool    // there is one rule, it is eventual and enforced, and its limit is the same for all keys
 	slots    keeper
-	foresees bool    // what others will spend; only tests do without
+	foresees bool // what others will spend; only tests do without
 
 	suspended atomic.Pointer[suspended]
 }
@@ -271,30 +271,11 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 // rules. Takes of shadow rules never deny: their decisions are reported as Allowed, with Shadow set where the rule
 // would have denied. It fills out[i] for takes[i] and tells whether all were allowed.
 func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (bool, error) {
-	if len(out) < len(takes) {
-		return false, fmt.Errorf("%w: %d takes but room for %d decisions", ErrInvalid, len(takes), len(out))
+	allowed, err := l.Attempt(ctx, takes, out)
+	if err == nil && l.reports {
+		l.Report(ctx, takes, out)
 	}
-	for i := range takes {
-		if takes[i].Rule == nil {
-			return false, fmt.Errorf("%w: take %d has no rule", ErrInvalid, i)
-		}
-	}
-	out = out[:len(takes)]
-	if err := l.apply(ctx, takes, out); err != nil {
-		return false, err
-	}
-	allowed := true
-	for i := range takes {
-		d := &out[i]
-		if takes[i].Rule.Shadow && !d.Allowed {
-			d.Allowed, d.Shadow = true, true
-		}
-		allowed = allowed && (d.Allowed || takes[i].Cost == 0)
-		if l.reports && takes[i].Cost != 0 {
-			l.events.report(ctx, takes[i], *d)
-		}
-	}
-	return allowed, nil
+	return allowed, err
 }
 
 // apply has the store decide about the takes of rules that are not switched off.

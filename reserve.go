@@ -61,6 +61,9 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	for _, t := range r.takes {
 		if t.Rule != nil {
 			t.Cost = actual - r.estimate
+			if t.Cost > 0 && t.Effective().Algorithm == Concurrency {
+				continue // what it cost does not change how many are in flight
+			}
 			takes = append(takes, t)
 		}
 	}

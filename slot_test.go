@@ -271,6 +271,25 @@ func TestSlotsComeAndGo(t *testing.T) {
 	}
 }
 
+// Settling neither renews slots nor takes more of them.
+func TestSettleLeavesSlotsAlone(t *testing.T) {
+	l := sluice.Must(sluice.New(memstore.New(), "r", sluice.Concurrent(5)))
+	r, err := l.Reserve(t.Context(), "k", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Settle(t.Context(), 4); err != nil || inFlight(t, l, "k") != 1 {
+		t.Errorf("%d in flight, want 1; %v", inFlight(t, l, "k"), err)
+	}
+	gone, err := l.Reserve(t.Context(), "k", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Cancel(t.Context()); err != nil || inFlight(t, l, "k") != 1 {
+		t.Errorf("%d in flight, want 1; %v", inFlight(t, l, "k"), err)
+	}
+}
+
 func TestRulesRefuseForSlots(t *testing.T) {
 	for want, rule := range map[string]sluice.Rule{
 		"Accuracy: what is in flight":     {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.Lease},

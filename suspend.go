@@ -37,6 +37,15 @@ func (l *Limiter) Suspended() []string {
 	return nil
 }
 
+// IsSuspended tells whether a rule is switched off, by its name or that of one of its limits.
+func (l *Limiter) IsSuspended(name string) bool {
+	s := l.suspended.Load()
+	if s == nil {
+		return false
+	}
+	return (*s)[ruleOf(name)]
+}
+
 func (l *Limiter) changeSuspended(change func(suspended)) {
 	for {
 		old := l.suspended.Load()

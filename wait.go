@@ -15,9 +15,15 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 //
 // Callers that wait on one bucket are served in the order they came: each reserves its place, and gives it back if
 // its context ends first. Windows and logs cannot be reserved ahead; there callers try again when it may succeed.
+// Rules with a [Concurrency] limit are refused: see [Limiter.Acquire].
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if n <= 0 {
 		return fmt.Errorf("%w: cost %d: wait for at least 1", ErrInvalid, n)
+	}
+	for _, r := range l.rules {
+		if r.Limit.Algorithm == Concurrency {
+			return fmt.Errorf("%w: rule %q limits what is in flight, and a slot that nobody releases is lost for its lease: use Acquire", ErrInvalid, r.Name)
+		}
 	}
 	for {
 		most := maxDelay

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
 )
 
 func TestWaitPacesInOrder(t *testing.T) {
@@ -118,4 +119,18 @@ func TestWaitGivesUp(t *testing.T) {
 			t.Errorf("a cost above the burst: %v", err)
 		}
 	})
+}
+
+// A slot that was waited for would have nobody to release it.
+func TestWaitRefusesSlots(t *testing.T) {
+	l, err := sluice.New(memstore.New(), "in-flight", sluice.Concurrent(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Wait(t.Context(), "k"); !errors.Is(err, sluice.ErrInvalid) {
+		t.Errorf("a wait for a slot: %v", err)
+	}
+	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != 1 {
+		t.Errorf("a slot was taken: %+v, %v", d, err)
+	}
 }

@@ -71,13 +71,17 @@ func proxies() []proxy {
 			about: "net/http, a handler that answers 429",
 		}, command: runProxyAs("429")}, loads: []string{loadRefused}},
 		{service: service{contender: contender{
+			name: "gateway-forward", role: roleOurs, clock: "none", scenarios: inGateway,
+			about: "what Sluice's gateway forwards with, alone behind net/http",
+		}, command: runProxyAs("forward")}, loads: forwards},
+		{service: service{contender: contender{
 			name: "gateway-sluice", role: roleOurs, clock: oursClock, scenarios: inGateway,
-			about: "Sluice's gateway without rules",
-		}, command: runProxyAs("sluice")}, loads: forwards},
+			about: "sluice serve with a gateway, no rules",
+		}, module: "..", target: "./cmd/sluice", command: runGateway("rules: []\n")}, loads: forwards},
 		{service: service{contender: contender{
 			name: "gateway-sluice-rules", role: roleOurs, clock: oursClock, scenarios: inGateway,
-			about: "Sluice's gateway with four rules, three of which apply to a request: for all, by IP address and by user",
-		}, command: runProxyAs("sluice-rules")}, loads: all, limits: true},
+			about: "sluice serve with a gateway and four rules, three of which apply to a request: for all, by IP address, by user",
+		}, module: "..", target: "./cmd/sluice", command: runGateway(gatewayRules)}, loads: all, limits: true},
 		{service: service{contender: contender{
 			name: "gateway-caddy", role: rolePeer, clock: "none", scenarios: inGateway,
 			about: "Caddy, reverse_proxy; no limits, no access log",
@@ -190,6 +194,7 @@ func (r *report) gatewayBars() (bars []bar) {
 		case loadProxied, loadPosted:
 			within("gateway, "+t.Load+", rules beside none", "gateway-sluice-rules", "gateway-sluice", 1.05)
 			within("gateway, "+t.Load+", beside a bare ReverseProxy", "gateway-sluice", "gateway-bare", 1)
+			within("gateway with rules, "+t.Load+", beside a bare ReverseProxy", "gateway-sluice-rules", "gateway-bare", 1)
 			within("gateway with rules, "+t.Load+", beside Caddy", "gateway-sluice-rules", "gateway-caddy", 1)
 		case loadRefused:
 			within("gateway, 429 beside net/http", "gateway-sluice-rules", "gateway-429", 1.15)

@@ -15,12 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/upstream"
-	"github.com/sluiceproject/sluice/memstore"
-	"github.com/sluiceproject/sluice/rulefile"
-	"github.com/sluiceproject/sluice/rules"
 )
 
 // A proxyJob is a server that this program plays.
@@ -60,23 +55,24 @@ func (p *proxyJob) handler() (http.Handler, error) {
 	case "bare":
 		return bareProxy(p.Origin)
 	}
-	group, err := upstream.New(upstream.Config{Name: "origin", Servers: []string{p.Origin}})
-	if err != nil || p.Kind == "sluice" {
-		return group, err
+	return upstream.New(upstream.Config{Name: "origin", Servers: []string{p.Origin}})
+}
+
+// runGateway runs sluice serve with a gateway and rules.
+func runGateway(rules string) func(place) (*exec.Cmd, error) {
+	return func(at place) (*exec.Cmd, error) {
+		if err := os.WriteFile(filepath.Join(at.dir, "rules.yaml"), []byte(rules), 0o644); err != nil {
+			return nil, err
+		}
+		file := filepath.Join(at.dir, "sluice.yaml")
+		text := fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: %q}, admin: {address: off}, gateway: {address: %q}}\n"+
+			"rules: {paths: [rules.yaml]}\n"+
+			"gateway: {upstreams: {origin: {servers: [%q]}}, routes: [{path: /**, upstream: origin}]}\n", at.http, at.grpc, "http://"+at.redis)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+		return exec.Command(binary("sluice"), "serve", "--config", file), nil
 	}
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: []byte(gatewayRules)})
-	if err != nil {
-		return nil, err
-	}
-	set, err := rules.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	limiter, err := sluice.NewRules(memstore.New(), nil)
-	if err != nil {
-		return nil, err
-	}
-	return httplimit.Rules(limiter, func() *rules.Set { return set })(group), nil
 }
 
 // originBody is what the server behind proxies answers.

@@ -33,6 +33,8 @@
 // matters most ([sluice.Tightest]) and the Ratelimit fields list them all; on a 429 Ratelimit lists those that denied.
 // Rules in shadow are listed too. Where the middleware is used twice around a handler, the tighter quota is shown.
 //
+// A request that had to wait for its turn is told for how long in X-Ratelimit-Delay, in seconds: 0.380.
+//
 // A cost that can never fit is a 429 without Retry-After: waiting does not help. While the store cannot answer,
 // X-Ratelimit-Degraded says which fail mode decided (local, open or closed). Nobody counts while a rule is open or
 // closed, so no quota is sent; closed is 503 Service Unavailable.

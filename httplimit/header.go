@@ -30,6 +30,7 @@ const (
 	headerReset      = "X-Ratelimit-Reset"
 	headerXRetry     = "X-Ratelimit-Retry-After"
 	headerDegraded   = "X-Ratelimit-Degraded"
+	headerDelay      = "X-Ratelimit-Delay"
 	headerPolicy     = "Ratelimit-Policy"
 	headerRateLimit  = "Ratelimit"
 	headerRetryAfter = "Retry-After"

@@ -44,16 +44,19 @@ func (h *ruleHandler) turnAway(w http.ResponseWriter, r *http.Request, m *match,
 	if denied, ok := r.Context().Value(deniedKey{}).(func(*Denial)); ok {
 		d := denialOf(slices.Clone(m.rules), slices.Clone(m.decisions))
 		m.letGo()
+		h.observed(r, Observed{Denied: true, Rule: d.Rules[d.Tightest].Name})
 		denied(&d)
 		return
 	}
 	if h.queue != nil {
 		if k := m.kept(); k != nil {
 			m.letGo()
+			h.observed(r, Observed{Kept: true, Rule: k.Rule})
 			h.queue(w, r, k)
 			return
 		}
 	}
+	h.observed(r, Observed{Denied: true, Rule: m.matched.Takes[sluice.Tightest(m.decisions)].Rule.Name})
 	h.deny(w, r, m.rules, ps, m.decisions)
 	m.letGo()
 }

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -112,4 +114,28 @@ func TestWithoutQueue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestObserve: each request that does not pass at once is told of once.
+func TestObserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []httplimit.Observed
+		h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{
+			{Name: "kept", Match: where("path", "/kept"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.Queue},
+			{Name: "denied", Match: where("path", "/denied"), Limits: limits(sluice.Every(time.Hour))},
+			{Name: "delayed", Match: where("path", "/delayed"), Limits: limits(queue), OnLimit: rules.Delay},
+		}}), httplimit.Observe(func(_ *http.Request, o httplimit.Observed) { seen = append(seen, o) }),
+			httplimit.Queue(func(http.ResponseWriter, *http.Request, *httplimit.Kept) {}))(ok)
+		for _, path := range []string{"/other", "/kept", "/denied", "/delayed"} {
+			for range 2 {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
+			}
+		}
+		want := []httplimit.Observed{
+			{Kept: true, Rule: "kept"}, {Denied: true, Rule: "denied"}, {Rule: "delayed", Delay: time.Second},
+		}
+		if !slices.Equal(seen, want) {
+			t.Errorf("observed %+v, want %+v", seen, want)
+		}
+	})
 }

@@ -1,11 +1,9 @@
 package httplimit
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/rules"
@@ -15,8 +13,7 @@ import (
 // limiter or the key is nil, the limiter has no rules, or options contradict each other.
 //
 // When a rule's limit is a [sluice.Concurrency], a request holds one slot, whatever it costs, until the handler is done with
-// it: see [Rules]. When it is a [sluice.LeakyQueue], requests wait for their turn here. A client that leaves gives its
-// place back.
+// it. When it is a [sluice.LeakyQueue], requests wait in line for their turn here. See [Rules] for both.
 func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	switch {
 	case limiter == nil:
@@ -34,9 +31,8 @@ func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.
 		panic("httplimit: LimitFor needs a limiter with one rule: it would not be clear which rule's limit is meant")
 	}
 	m.policies = newPolicies(m.rules)
-	m.reserve = m.chargeIf != nil
 	for _, rule := range m.rules {
-		m.reserve = m.reserve || rule.Limit.Algorithm == sluice.LeakyQueue
+		m.queues = m.queues || rule.Limit.Algorithm == sluice.LeakyQueue
 		m.flight = m.flight || rule.Limit.Algorithm == sluice.Concurrency
 	}
 	m.scratch.New = func() any {
@@ -51,14 +47,16 @@ type middleware struct {
 	key      KeyFunc
 	rules    []*sluice.Rule
 	policies *policies
-	reserve  bool      // requests may have to be given back
-	flight   bool      // requests hold slots
+	queues   bool // requests may have to wait
+	flight   bool // requests hold slots
+	lines    lines
 	scratch  sync.Pool // of *scratch
 }
 
 type scratch struct {
 	takes     []sluice.Take
 	decisions []sluice.Decision
+	passage   passage
 }
 
 type handler struct {
@@ -87,7 +85,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if limit == nil { // the headers tell of it, so it must be known here
 		limit = h.limiter.LimitFor(r.Context(), key)
 	}
-	if len(h.rules) == 1 && limit == nil && !h.flight {
+	if len(h.rules) == 1 && limit == nil && !h.flight && (!h.queues || cost == 0) {
 		h.serveOne(w, r, key, cost)
 	} else {
 		h.serveSeveral(w, r, key, cost, limit)
@@ -104,7 +102,7 @@ func (h *handler) serveOne(w http.ResponseWriter, r *http.Request, key string, c
 	switch {
 	case cost == 0:
 		ds[0], err = h.limiter.Peek(r.Context(), key)
-	case h.reserve:
+	case h.chargeIf != nil:
 		var res *sluice.Reservation
 		if res, err = h.limiter.Reserve(r.Context(), key, cost); err == nil {
 			ds[0], back.reservation = res.Decision, res
@@ -128,98 +126,84 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 			s.takes[i].Cost = min(cost, 1)
 		}
 	}
-	allowed, err := h.limiter.Decide(r.Context(), s.takes, s.decisions)
+	delayed := delaysAny(h.limiter, s.takes)
+	allowed, err := h.decide(r, s, delayed)
+	if err != nil {
+		h.letGo(s)
+		h.fail(w, r, err)
+		return
+	}
 	var (
 		back held
 		slot *sluice.Slot
 	)
 	next := h.next
-	if err == nil && flies(s.takes) {
+	if flies(s.takes) {
 		slot = hold(h.limiter, s.takes, s.decisions)
 		next = &slotted{next, slot}
 	}
-	if err == nil && allowed && h.mayGiveBack(limit) {
-		back = holdTakes(h.limiter.Store(), s.takes, s.decisions)
-	}
-	// The scratch is let go before the handler runs, which may take long: decisions are copied, the key is forgotten.
-	var room [4]sluice.Decision
-	ds := append(room[:0], s.decisions...)
-	clear(s.takes)
-	h.scratch.Put(s)
-	if err != nil {
-		h.fail(w, r, err)
-		return
+	if allowed && h.chargeIf != nil {
+		back = holdTakes(h.limiter, s.takes, s.decisions)
 	}
 	ps := h.policies
 	if limit != nil {
 		ps = newPolicies(h.rules, limit)
 	}
-	if !h.answer(w, r, next, ps, ds, allowed, back) {
+	// The scratch is let go before anything is answered, which may take long: decisions are copied, the key is forgotten.
+	var room [4]sluice.Decision
+	ds := append(room[:0], s.decisions...)
+	if allowed && delayed {
+		setDelay(w.Header(), s.passage.waited)
+		s.passage.depart()
+	}
+	h.letGo(s)
+	if !allowed {
 		slot.Release(r.Context())
 	}
+	h.answer(w, r, next, ps, ds, allowed, back)
 }
 
-func (h *handler) mayGiveBack(limit *sluice.Limit) bool {
-	return h.reserve || limit != nil && limit.Algorithm == sluice.LeakyQueue
+// decide has the limiter decide, and the request wait if it has to.
+func (h *handler) decide(r *http.Request, s *scratch, delayed bool) (bool, error) {
+	if !delayed {
+		return h.limiter.Decide(r.Context(), s.takes, s.decisions)
+	}
+	p := &s.passage
+	p.config, p.limiter, p.lines, p.request = &h.config, h.limiter, &h.lines, r
+	p.takes, p.out, p.settled = s.takes, s.decisions, nil
+	if h.chargeIf != nil {
+		p.settled = always
+	}
+	return p.through()
 }
 
-// answer denies the request, or has the next handler serve it when its turn comes. It tells whether it was served.
+func always(int) bool { return true }
+
+func (h *handler) letGo(s *scratch) {
+	clear(s.takes)
+	s.passage.request = nil
+	h.scratch.Put(s)
+}
+
+// answer denies the request, or has the next handler serve it.
 func (h *handler) answer(
 	w http.ResponseWriter, r *http.Request, next http.Handler,
 	ps *policies, ds []sluice.Decision, allowed bool, back held,
-) bool {
-	switch {
-	case !h.admit(w, r, h.rules, ps, ds, allowed, &back):
-		return false
-	case h.chargeIf == nil:
-		next.ServeHTTP(w, r)
-	default:
-		serveOutcome(next, w, r, func(status int) {
-			if !h.chargeIf(status) {
-				back.giveBack(r.Context())
-			}
-		})
-	}
-	return true
-}
-
-// admit answers the request if it is denied, and otherwise returns true when its turn has come and the headers are set.
-// The decisions are those of the rules.
-func (c *config) admit(
-	w http.ResponseWriter, r *http.Request,
-	rules []*sluice.Rule, ps *policies, ds []sluice.Decision, allowed bool, back *held,
-) bool {
-	delay := longestDelay(rules, ds)
-	if allowed && delay > 0 {
-		if most := c.patience(r.Context()); delay > most {
-			back.giveBack(r.Context())
-			refuse(rules, ds, most)
-			allowed = false
-		}
-	}
+) {
 	if !allowed {
-		c.deny(w, r, rules, ps, ds)
-		return false
+		h.deny(w, r, h.rules, ps, ds)
+		return
 	}
-	if delay > 0 {
-		if err := wait(r.Context(), delay); err != nil {
+	h.setHeaders(w.Header(), r, ps, ds, false)
+	if h.chargeIf == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	serveOutcome(next, w, r, nil, func(status int) {
+		if !h.chargeIf(status) {
 			back.giveBack(r.Context())
-			c.fail(w, r, err)
-			return false
 		}
-	}
-	c.setHeaders(w.Header(), r, ps, ds, false)
-	return true
-}
-
-// longestDelay is how long the request has to wait. A peek takes no place, and a shadow rule holds nobody up.
-func longestDelay(rules []*sluice.Rule, ds []sluice.Decision) (delay time.Duration) {
-	for i := range ds {
-		if ds[i].Granted > 0 && !rules[i].Shadow {
-			delay = max(delay, ds[i].Delay)
-		}
-	}
-	return delay
+	})
 }
 
 // fail answers a request that was not decided.
@@ -258,36 +242,4 @@ var callerFaults = []struct {
 	{rules.ErrPath, http.StatusBadRequest, "The path is malformed, or can be read in more than one way."},
 	{rules.ErrCost, http.StatusBadRequest, "What the request costs is not a whole number of at least 1."},
 	{rules.ErrTooLong, http.StatusRequestHeaderFieldsTooLarge, "Something that requests are limited by is too long."},
-}
-
-// patience is the longest wait that makes sense.
-func (c *config) patience(ctx context.Context) time.Duration {
-	most := c.maxWait
-	if most == 0 {
-		most = 1<<63 - 1
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		most = min(most, max(0, time.Until(deadline)))
-	}
-	return most
-}
-
-// refuse turns places in a queue that are too late into denials: they would do once the queue is so much shorter.
-func refuse(rules []*sluice.Rule, ds []sluice.Decision, most time.Duration) {
-	for i := range ds {
-		if d := &ds[i]; d.Delay > most && !rules[i].Shadow {
-			d.Allowed, d.Granted, d.RetryAfter, d.Delay = false, 0, d.Delay-most, 0
-		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -23,6 +23,8 @@ type config struct {
 	onDenied  func(http.ResponseWriter, *http.Request, *Denial)
 	onError   func(http.ResponseWriter, *http.Request, error)
 	queue     func(http.ResponseWriter, *http.Request, *Kept)
+	onDelay   func(*http.Request, Delay)
+	observe   func(*http.Request, Observed)
 }
 
 func newConfig(opts []Option) config {
@@ -70,7 +72,7 @@ func LimitFor(f func(r *http.Request) *sluice.Limit) Option {
 // 101. While the store cannot answer, what was charged stays charged.
 func ChargeIf(f func(status int) bool) Option { return func(c *config) { c.chargeIf = f } }
 
-// ChargeAnyStatus charges requests whatever their outcome, also under rules of [Rules] that charge by status. It is for
+// ChargeAnyStatus charges requests whatever their outcome, also under rules of [Rules] that charge by status or settle. It is for
 // handlers that never learn the outcome, because somebody else serves the request: giving back what was charged would
 // leave such rules without effect. Nor do such handlers know when the request ends: limits on what is in flight do not
 // apply.

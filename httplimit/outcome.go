@@ -14,15 +14,15 @@ import (
 // held is what a request was charged and may get back. The zero held holds nothing.
 type held struct {
 	reservation *sluice.Reservation
-	store       sluice.Store
+	limiter     *sluice.Limiter
 	takes       []sluice.Take
 }
 
 // holdTakes remembers how to give takes back.
-func holdTakes(store sluice.Store, takes []sluice.Take, ds []sluice.Decision) held {
-	h := held{store: store}
+func holdTakes(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) held {
+	h := held{limiter: limiter}
 	for i := range takes {
-		if isCharged(&ds[i]) {
+		if isCharged(&ds[i]) && takes[i].Effective().Algorithm != sluice.Concurrency { // slots are given back by themselves
 			h.takes = append(h.takes, inverse(takes[i], &ds[i]))
 		}
 	}
@@ -53,12 +53,13 @@ func (h *held) giveBack(ctx context.Context) {
 		_ = h.reservation.Cancel(ctx)
 		return
 	}
-	_ = h.store.Apply(ctx, h.takes, make([]sluice.Decision, len(h.takes)))
+	_ = h.limiter.Settle(ctx, h.takes)
 }
 
 // serveOutcome serves the request and says what status it ended with.
-func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, ended func(status int)) {
-	o := &outcome{ResponseWriter: w}
+// The look, if there is one, reads the answer.
+func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, l *look, ended func(status int)) {
+	o := &outcome{ResponseWriter: w, look: l}
 	panicked := true
 	defer func() {
 		status := o.status
@@ -67,6 +68,9 @@ func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, end
 			status = http.StatusInternalServerError
 		case status == 0:
 			status = http.StatusOK
+		}
+		if l != nil {
+			l.end(w.Header())
 		}
 		ended(status)
 	}()
@@ -78,6 +82,7 @@ func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, end
 type outcome struct {
 	http.ResponseWriter
 	status int
+	look   *look   // nil: nobody reads the answer
 	flight *flight // nil: it passed no gate
 }
 
@@ -87,30 +92,38 @@ func (o *outcome) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 func (o *outcome) WriteHeader(status int) {
 	final := status >= 200 || status == http.StatusSwitchingProtocols
 	if final {
-		o.answered(status)
+		o.begin(status)
 	}
 	o.ResponseWriter.WriteHeader(status)
 }
 
 func (o *outcome) Write(b []byte) (int, error) {
-	o.written()
-	return o.ResponseWriter.Write(b)
+	o.begin(http.StatusOK)
+	n, err := o.ResponseWriter.Write(b)
+	if o.look != nil && o.look.body != nil {
+		o.look.body(b[:n])
+	}
+	return n, err
 }
 
-// ReadFrom keeps the writer's own way of copying files.
+// ReadFrom keeps the writer's own way of copying files, unless the body is looked at.
 func (o *outcome) ReadFrom(r io.Reader) (int64, error) {
-	o.written()
+	o.begin(http.StatusOK)
+	if o.look != nil && o.look.body != nil {
+		return io.Copy(struct{ io.Writer }{o}, r)
+	}
 	return io.Copy(o.ResponseWriter, r)
 }
 
-func (o *outcome) written() { o.answered(http.StatusOK) }
-
-// answered is called at the first byte of the answer, and perhaps again.
-func (o *outcome) answered(status int) {
+// begin is called when the answer begins: with its status, or with the first of its body.
+func (o *outcome) begin(status int) {
 	if o.status != 0 {
 		return
 	}
 	o.status = status
+	if o.look != nil {
+		o.look.head(o.Header())
+	}
 	if o.flight != nil {
 		o.flight.firstByte()
 	}
@@ -149,7 +162,7 @@ type flusher struct {
 }
 
 func (f flusher) Flush() {
-	f.o.written()
+	f.o.begin(http.StatusOK)
 	f.below.Flush()
 }
 
@@ -161,7 +174,7 @@ type hijacker struct {
 func (j hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := j.below.Hijack()
 	if err == nil {
-		j.o.answered(http.StatusSwitchingProtocols)
+		j.o.begin(http.StatusSwitchingProtocols)
 	}
 	return conn, buf, err
 }

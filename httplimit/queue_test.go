@@ -27,7 +27,7 @@ type waiting struct {
 }
 
 func newWaiting(rules []*sluice.Rule, opts ...httplimit.Option) *waiting {
-	w := &waiting{start: time.Now(), answers: make(chan int, 100)}
+	w := &waiting{start: time.Now(), answers: make(chan int, 1000)}
 	w.h = httplimit.Middleware(limiter(memstore.New(), rules...), httplimit.ByIP(), opts...)(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			w.mu.Lock()

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -30,12 +29,15 @@ import (
 // the name of its rule: "posts-per-user", and "posts-per-user#2" for its second limit.
 //
 // Requests wait for their turn where the limit is a [sluice.LeakyQueue] and where the rule says so (on_limit: delay),
-// at most as long as the rule, [MaxWait] and their context's deadline allow. A client that leaves gives its place back.
+// at most as long as the rule, [MaxWait] and their context's deadline allow. They wait in line, first come first served
+// among the requests of this process; the store says when the first may leave, so that all processes together keep to
+// the limit. A request that had to wait is told so in X-Ratelimit-Delay, in seconds. A client that leaves makes room for
+// those behind it. Departures of a leaky queue are at least as far apart as its rate says, by the clock of this process.
 // A rule that says on_limit: queue refuses what is over the limit, unless the option [Queue] says where requests are kept.
 // What a rule limits in flight (concurrent) is held until the handler returns, or panics, and if it has taken over the
 // connection until that is closed; who is denied by it is told to try again in a second.
 // A rule that charges by status gives back, when the handler is done, what it should not have charged; see [ChargeIf]
-// and [ChargeAnyStatus].
+// and [ChargeAnyStatus]. One that settles reads in the answer what the request has really cost.
 //
 // The options [Cost], [LimitFor] and [ChargeIf] are not for rules, which say all that themselves. It panics if it is
 // given one of them, or a limiter or function that is nil, or a limiter with rules.
@@ -67,6 +69,7 @@ type ruleMiddleware struct {
 	limiter *sluice.Limiter
 	set     func() *rules.Set
 	current atomic.Pointer[ruleSet]
+	lines   lines
 }
 
 // ruleSet is what is made once for a set of rules, and goes away with it.
@@ -85,6 +88,8 @@ type match struct {
 	matched   rules.Matched
 	decisions []sluice.Decision
 	lineup
+	passage passage
+	settled func(i int) bool // mayGiveBack
 }
 
 type ruleHandler struct {
@@ -130,8 +135,11 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 		return old
 	}
 	s := &ruleSet{set: set, ip: clientIP(&set.Config().ClientIP)}
+	flight := !m.anyStatus
 	s.matches.New = func() any {
-		return &match{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: !m.anyStatus}}
+		m := &match{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: flight}}
+		m.settled = m.mayGiveBack
+		return m
 	}
 	m.current.CompareAndSwap(old, s)
 	return s
@@ -140,8 +148,16 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 // limit decides the takes of a request that rules limit.
 func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	ps := m.prepare()
-	takes, store := m.matched.Takes, h.limiter.Store()
-	allowed, err := h.limiter.Decide(r.Context(), takes, m.decisions)
+	delayed := delaysAny(h.limiter, m.matched.Takes)
+	var (
+		allowed bool
+		err     error
+	)
+	if delayed {
+		allowed, err = h.line(r, m).through()
+	} else {
+		allowed, err = h.limiter.Decide(r.Context(), m.matched.Takes, m.decisions)
+	}
 	if err != nil {
 		m.letGo()
 		h.fail(w, r, err)
@@ -149,8 +165,8 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	}
 	next := h.next
 	var slot *sluice.Slot
-	if flies(takes) {
-		slot = hold(h.limiter, takes, m.decisions)
+	if flies(m.matched.Takes) {
+		slot = hold(h.limiter, m.matched.Takes, m.decisions)
 		next = &slotted{next, slot}
 	}
 	if !allowed {
@@ -158,25 +174,38 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		h.turnAway(w, r, m, ps)
 		return
 	}
-	var back held
-	if allowed && longestDelay(m.rules, m.decisions) > 0 {
-		back = holdTakes(store, takes, m.decisions)
-	}
-	if !h.admit(w, r, m.rules, ps, m.decisions, allowed, &back) {
-		m.letGo()
-		slot.Release(r.Context())
-		return
-	}
-	var charged *chargedByStatus
+	h.setHeaders(w.Header(), r, ps, m.decisions, false)
+	var charged *charges
 	if !h.anyStatus {
-		charged = m.byStatus(store)
+		charged = m.charges(h.limiter)
+	}
+	if delayed {
+		setDelay(w.Header(), m.passage.waited)
+		if m.passage.waited > 0 {
+			h.observed(r, Observed{Rule: m.passage.last.rule.Name, Delay: m.passage.waited})
+		}
+		m.passage.depart()
 	}
 	m.letGo() // before the handler runs, which may take long
 	if charged == nil {
 		next.ServeHTTP(w, r)
 		return
 	}
-	serveOutcome(next, w, r, func(status int) { charged.settle(r, status) })
+	serveOutcome(next, w, r, charged.look, func(status int) { charged.settle(r, status) })
+}
+
+// line is the request's way through the lines of rules that delay it.
+func (h *ruleHandler) line(r *http.Request, m *match) *passage {
+	p := &m.passage
+	p.config, p.limiter, p.lines, p.request = &h.config, h.limiter, &h.lines, r
+	p.takes, p.out, p.settled = m.matched.Takes, m.decisions, m.settled
+	return p
+}
+
+// mayGiveBack tells whether a take may be given back when the request is done.
+func (m *match) mayGiveBack(i int) bool {
+	rule := m.matched.Rules[i]
+	return len(rule.ChargeStatus) > 0 || rule.Settle != nil
 }
 
 // prepare makes room for the decisions and lists the policies that the takes are about.
@@ -192,42 +221,6 @@ func (m *match) prepare() *policies {
 // letGo returns the match for another request to use.
 func (m *match) letGo() {
 	m.matched.Forget()
-	m.request.http = nil
+	m.request.http, m.passage.request = nil, nil
 	m.of.matches.Put(m)
-}
-
-// chargedByStatus are the takes of rules that charge by status.
-type chargedByStatus struct {
-	held
-	statuses []rules.Statuses // statuses[i] are those that takes[i] is charged for
-}
-
-// byStatus remembers the takes that may have to be given back, with keys of its own; it is nil if there are none.
-func (m *match) byStatus(store sluice.Store) *chargedByStatus {
-	var c *chargedByStatus
-	for i := range m.matched.Takes {
-		statuses := m.matched.Rules[i].ChargeStatus
-		if len(statuses) == 0 || !isCharged(&m.decisions[i]) {
-			continue
-		}
-		if c == nil {
-			c = &chargedByStatus{held: held{store: store}}
-		}
-		t := inverse(m.matched.Takes[i], &m.decisions[i])
-		t.Key = strings.Clone(t.Key)
-		c.takes, c.statuses = append(c.takes, t), append(c.statuses, statuses)
-	}
-	return c
-}
-
-// settle gives back what is not charged for the status.
-func (c *chargedByStatus) settle(r *http.Request, status int) {
-	back := c.takes[:0]
-	for i, t := range c.takes {
-		if !c.statuses[i].Has(status) {
-			back = append(back, t)
-		}
-	}
-	c.takes = back
-	c.giveBack(r.Context())
 }

@@ -16,7 +16,7 @@ import (
 
 // newRuleWaiting is newWaiting with rules of a set.
 func newRuleWaiting(all []rules.Rule, opts ...httplimit.Option) *waiting {
-	w := &waiting{start: time.Now(), answers: make(chan int, 100)}
+	w := &waiting{start: time.Now(), answers: make(chan int, 1000)}
 	w.h = httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: all}), opts...)(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			w.mu.Lock()

@@ -152,7 +152,7 @@ func TestRulesInFlightAndRate(t *testing.T) {
 	})
 }
 
-// Who leaves while another rule has it wait does not stay in flight.
+// Who waits for another rule is not in flight yet, whether it leaves or gets through.
 func TestRulesInFlightWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := rules.Rule{Name: "queue", Limits: limits(sluice.Per(1, time.Minute).With(sluice.LeakyQueue).WithBurst(5))}
@@ -166,15 +166,23 @@ func TestRulesInFlightWhileWaiting(t *testing.T) {
 			defer close(done)
 			f.h.ServeHTTP(httptest.NewRecorder(), post("/", header("X-User", "ada")).WithContext(ctx))
 		}()
-		<-time.After(50 * time.Second) // it waits, and its slot is renewed
-		if n := inFlight(t, f.store, twoEach, "ada"); n != 2 {
-			t.Errorf("%d are in flight, want 2", n)
+		<-time.After(50 * time.Second) // it waits, and the first one's slot is renewed
+		if n := inFlight(t, f.store, twoEach, "ada"); n != 1 {
+			t.Errorf("%d are in flight while another waits, want 1", n)
 		}
 		cancel()
 		<-done
-		if n := inFlight(t, f.store, twoEach, "ada"); n != 1 {
-			t.Errorf("%d are in flight, want 1", n)
+		go f.h.ServeHTTP(httptest.NewRecorder(), post("/", header("X-User", "ada")))
+		<-time.After(20 * time.Second) // the first minute is over
+		if n := inFlight(t, f.store, twoEach, "ada"); n != 2 {
+			t.Errorf("%d are in flight, want 2", n)
 		}
+		third := httptest.NewRecorder() // when its turn comes there is no slot
+		f.h.ServeHTTP(third, post("/", header("X-User", "ada")))
+		if n := inFlight(t, f.store, twoEach, "ada"); n != 2 || third.Code != 429 {
+			t.Errorf("status %d, and %d are in flight; want 429 and 2", third.Code, n)
+		}
+		f.ends <- nil
 		f.ends <- nil
 	})
 }

@@ -29,6 +29,7 @@ func allow(t *testing.T, l *sluice.Limiter, key string) sluice.Decision {
 func TestDecisionsDoNotAllocate(t *testing.T) {
 	for _, a := range []sluice.Algorithm{
 		sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter,
+		sluice.Concurrency,
 	} {
 		l := sluice.Must(sluice.New(memstore.New(), "r", sluice.PerHour(300).With(a)))
 		allow(t, l, "a key of some length")

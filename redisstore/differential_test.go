@@ -64,7 +64,7 @@ var algorithms = []algorithm{
 	}},
 	{"concurrency", []sluice.Limit{
 		sluice.Concurrent(20), sluice.Concurrent(9).WithLease(time.Second), sluice.Concurrent(3).WithLease(20 * time.Millisecond),
-		sluice.Concurrent(200).WithLease(time.Hour),
+		sluice.Concurrent(40).WithLease(time.Hour),
 	}},
 }
 

@@ -16,6 +16,7 @@ func Keys() map[string][]string {
 		"cost":             costFields.Keys(),
 		"charge":           chargeFields.Keys(),
 		"queue":            queueFields.Keys(),
+		"settle":           settleFields.Keys(),
 		"tiers":            {tierBy},
 		"override":         overrideFields.Keys(),
 		"priority":         prioritizedFields.Keys(),

@@ -51,6 +51,7 @@ var ruleFields = strictyaml.Fields[ruleDecoder]{
 	"charge":     (*ruleDecoder).charge,
 	"missing":    (*ruleDecoder).missing,
 	"queue":      (*ruleDecoder).queue,
+	"settle":     (*ruleDecoder).settle,
 }
 
 var ruleMoved = map[string]string{
@@ -93,6 +94,7 @@ var defaultsMoved = map[string]string{
 	"limit": "a limit stands in a rule; defaults hold no numbers", "per": "it stands in a rule",
 	"match": "it stands in a rule", "cost": "it stands in a rule", "enforce": "it stands in a rule",
 	"max_delay": "it stands in a rule", "queue": "it stands in a rule",
+	"settle": "it stands in a rule",
 }
 
 // decode reads a rule that begins with the file's defaults.

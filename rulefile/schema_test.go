@@ -158,6 +158,7 @@ var sections = map[string]string{
 	"cost":             "rules/definitions/cost/anyOf/1",
 	"charge":           "rules/definitions/charge/anyOf/1",
 	"queue":            "rules/definitions/rule/properties/queue",
+	"settle":           "rules/definitions/rule/properties/settle",
 	"tiers":            "rules/definitions/rule/properties/tiers",
 	"override":         "rules/definitions/rule/properties/overrides/anyOf/1/items",
 	"priority":         "rules/definitions/priority",

@@ -318,6 +318,7 @@ func (c *compiler) options(r *Rule) {
 		c.fault(r.At, "max_delay: is for on_limit: delay")
 	}
 	c.queue(r)
+	c.settle(r)
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		if l.Limit.Algorithm == sluice.Concurrency {

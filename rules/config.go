@@ -123,6 +123,7 @@ type Rule struct {
 
 	ChargeDenied bool     // refused requests are charged too
 	ChargeStatus Statuses // only requests with these outcomes are charged; empty: all
+	Settle       *Settle  // what a request has really cost is read from its answer; nil: Cost is all
 
 	OnFailure sluice.FailMode
 	Accuracy  sluice.Accuracy

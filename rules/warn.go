@@ -24,9 +24,8 @@ func (w Warning) String() string {
 
 // warner collects warnings about a set.
 type warner struct {
-	set          *Set
-	all          []Warning
-	warnedFlight bool
+	set *Set
+	all []Warning
 }
 
 func (w *warner) warn(at Position, rule, format string, args ...any) {
@@ -171,13 +170,8 @@ func (w *warner) limits(it *item) {
 	}
 }
 
-// flight warns of limits on what is in flight that do not do what one may think.
+// flight warns of limits on what is in flight that forget it too soon.
 func (w *warner) flight(r *Rule, l *Limit, what string) {
-	if !w.warnedFlight {
-		w.warnedFlight = true
-		w.warn(l.At, r.Name, "concurrent applies where the end of a request is seen: in middleware and the gateway. "+
-			"Forward auth, the check API, RESP and Envoy's protocol leave it out")
-	}
 	if l.Limit.Window < time.Second {
 		w.warn(l.At, r.Name, "lease: a pause of %v%s frees what is still in flight: use 10s or more", l.Limit.Window, what)
 	}
@@ -247,7 +241,7 @@ func (w *warner) shadowedLimits() {
 // simple tells that a rule's one limit is all there is to it.
 func (w *warner) simple(r *Rule) bool {
 	return len(r.Limits) == 1 && r.Tiers == nil && len(r.Overrides) == 0 && len(r.Except) == 0 && !r.Shadow && r.Enforce == 0 &&
-		r.Cost == (Cost{At: r.Cost.At, Fixed: r.Cost.Fixed}) && r.OnLimit == Reject && !r.ChargeDenied && len(r.ChargeStatus) == 0 &&
+		r.Cost == (Cost{At: r.Cost.At, Fixed: r.Cost.Fixed}) && r.OnLimit == Reject && !r.ChargeDenied && len(r.ChargeStatus) == 0 && r.Settle == nil &&
 		r.Missing == MissingShare
 }
 

@@ -83,6 +83,7 @@ type ruleSummary struct {
 	Limit   string   `json:"limit"`
 	Mode    string   `json:"mode"` // "enforced", "shadow" or "disabled"
 	Bounds  []bound  `json:"bounds,omitempty"`
+	Flight  bool     `json:"in_flight,omitempty"` // some limit is on what is in flight
 }
 
 type domainSummary struct {
@@ -198,7 +199,7 @@ func (r *checkReport) summarize(set *rules.Set) {
 		rule := &cfg.Rules[i]
 		s := ruleSummary{
 			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: matchText(rule),
-			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: bounds(rule),
+			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: bounds(rule), Flight: limitsFlight(rule),
 		}
 		for _, ref := range rule.Per {
 			s.Per = append(s.Per, ref.Name)
@@ -260,6 +261,7 @@ func (r *checkReport) write(w io.Writer) error {
 		}
 		fmt.Fprintln(w)
 		r.writeBounds(w)
+		r.writeFlight(w)
 	}
 	verdict := s.green("ok")
 	if warnings > 0 {

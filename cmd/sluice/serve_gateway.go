@@ -57,6 +57,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		Shed:  s.shed.Handler,
 		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
 	}
+	s.shed.OnShed(noteShed)
 	if s.queue != nil {
 		cfg.Queue, cfg.Own = s.queue, s.queue.Handler()
 	}
@@ -103,7 +104,7 @@ func (s *service) upstreamConfig(in *config.Upstream) upstream.Config {
 		Eject:    upstream.Eject{Failures: int(in.Failures), Rest: in.Rest},
 		Timeouts: upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
 		TLS:      upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
-		Merge:    mergeAnswer, Log: s.log,
+		Merge:    mergeAnswer, Chosen: noteServer, Log: s.log,
 	}
 	if in.Retries == 0 {
 		out.Retries = -1 // there, 0 is the default

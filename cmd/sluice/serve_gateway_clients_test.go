@@ -191,10 +191,14 @@ func curlDenied(t *testing.T, f *front) {
 	write(t, file, strings.Repeat("x", 1<<20))
 	for name, args := range map[string][]string{
 		"1.1":         {"http://" + f.plain + "/posts"},
-		"2":           f.secure("https://" + f.tls + "/posts"),
+		"2":           f.secure("-H", "Content-Type: text/plain", "https://"+f.tls+"/posts"),
 		"1.1 expects": {"-H", "Expect: 100-continue", "--expect100-timeout", "60", "http://" + f.plain + "/posts"},
 	} {
-		args = append([]string{"-sS", "-i", "-H", "X-Api-Key: curl " + name, "--data-binary", "@" + file}, args...)
+		body := "@" + file
+		if name == "2" {
+			body = "hello" // old versions of curl drop the answer if they still send when it comes
+		}
+		args = append([]string{"-sS", "-i", "-H", "X-Api-Key: curl " + name, "--data-binary", body}, args...)
 		for i := range 2 {
 			if got := curl(t, args...); !strings.Contains(got, " 200") || !strings.Contains(strings.ToLower(got), fmt.Sprintf("x-ratelimit-remaining: %d\r\n", 1-i)) {
 				t.Errorf("%s: request %d: %s", name, i+1, got)
@@ -205,7 +209,7 @@ func curlDenied(t *testing.T, f *front) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		head, rest, _ := strings.Cut(string(out), "\r\n\r\n")
-		body, uploaded, _ := strings.Cut(rest, "\n")
+		answer, uploaded, _ := strings.Cut(rest, "\n")
 		head = strings.ToLower(head)
 		for _, want := range []string{
 			"429", "\r\nretry-after: 1", "\r\nx-ratelimit-limit: 2\r\n", "\r\nx-ratelimit-remaining: 0\r\n", "\r\nratelimit-policy: \"posts\";q=2;w=3600\r\n",
@@ -221,9 +225,9 @@ func curlDenied(t *testing.T, f *front) {
 			Detail   string
 			Violated []string `json:"violated-policies"`
 		}
-		if err := json.Unmarshal([]byte(body), &problem); err != nil || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "posts" ||
+		if err := json.Unmarshal([]byte(answer), &problem); err != nil || problem.Status != 429 || len(problem.Violated) != 1 || problem.Violated[0] != "posts" ||
 			!strings.HasPrefix(problem.Detail, "Rate limit posts is used up; retry in 1") {
-			t.Errorf("%s: the body is %s, %v", name, body, err)
+			t.Errorf("%s: the body is %s, %v", name, answer, err)
 		}
 		if name == "1.1 expects" && strings.TrimSpace(uploaded) != "0" {
 			t.Errorf("%s bytes were sent of what was denied", strings.TrimSpace(uploaded))

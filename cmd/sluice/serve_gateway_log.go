@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -78,6 +79,19 @@ func (g *gated) observe(m *metrics.Gateway) func(*gateway.Exchange) {
 	}
 }
 
+// noteServer and noteShed are told of a request on its way.
+func noteServer(r *http.Request, server string) {
+	if x := gateway.ExchangeOf(r.Context()); x != nil {
+		x.Server = server
+	}
+}
+
+func noteShed(r *http.Request, _ string) {
+	if x := gateway.ExchangeOf(r.Context()); x != nil {
+		x.Shed = true
+	}
+}
+
 // recordOf is a request as the access log has it.
 func recordOf(x *gateway.Exchange, route string) accesslog.Record {
 	r := x.Request
@@ -102,12 +116,12 @@ func decisionOf(x *gateway.Exchange) accesslog.Decision {
 		return accesslog.Refused
 	case x.Kept:
 		return accesslog.Queued
+	case x.Shed:
+		return accesslog.Shed
 	case forwarded:
 		return accesslog.Allowed
 	case status == 429:
 		return accesslog.Denied
-	case status == 503:
-		return accesslog.Shed
 	case status >= 400:
 		return accesslog.Refused
 	}

@@ -198,20 +198,22 @@ func TestGatewayObserved(t *testing.T) {
 	var lines []string
 	for line := range strings.Lines(string(b)) {
 		var l struct {
-			Method, Path, Route, Decision, Rule, Client, Host, Query string
-			Status                                                   int
-			Agent                                                    string `json:"user_agent"`
+			Method, Path, Route, Decision, Rule, Client, Host, Query, Upstream string
+			Status                                                             int
+			Agent                                                              string `json:"user_agent"`
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
-		lines = append(lines, fmt.Sprintf("%s %s %d %s %s %s %s %s%s", l.Method, l.Path, l.Status, l.Decision, l.Rule, l.Client, l.Agent, l.Host, l.Query))
+		lines = append(lines, fmt.Sprintf("%s %s %d %s %s %s %s %s%s %s", l.Method, l.Path, l.Status, l.Decision, l.Rule, l.Client, l.Agent, l.Host, l.Query,
+			strings.ReplaceAll(l.Upstream, api.URL, "api")))
 	}
-	want := `GET /once 200 allowed  127.0.0.1 agent h.example
-GET /once 429 denied once 127.0.0.1 agent h.example
-GET /two/segments 404 refused  127.0.0.1 agent h.example
-GET /a%2fb 400 refused   agent h.example
-GET /free 200 allowed  127.0.0.1 agent h.example`
+	want := `GET /once 200 allowed  127.0.0.1 agent h.example api
+GET /once 429 denied once 127.0.0.1 agent h.example |
+GET /two/segments 404 refused  127.0.0.1 agent h.example |
+GET /a%2fb 400 refused   agent h.example |
+GET /free 200 allowed  127.0.0.1 agent h.example api`
+	want = strings.ReplaceAll(want, "|", "") // no upstream
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("the log has\n%s\nwant\n%s", got, want)
 	}

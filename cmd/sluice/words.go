@@ -150,6 +150,9 @@ func notesInWords(r *rules.Rule) []string {
 		}
 		notes = append(notes, "only answers with status "+strings.Join(texts, ", ")+" count")
 	}
+	if r.Settle != nil {
+		notes = append(notes, "what a request has really cost is known, and charged, when it is answered")
+	}
 	if r.ChargeDenied {
 		notes = append(notes, "requests that are refused count too")
 	}

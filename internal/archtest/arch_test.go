@@ -56,8 +56,9 @@ var mayImport = map[string][]string{
 	"internal/overload": {},
 
 	// Edges. They are handed a limiter and never learn what store it uses.
-	"httplimit": {".", "rules", "internal/key", "internal/overload"},
-	"grpclimit": {"."},
+	"internal/shaper": {},
+	"httplimit":       {".", "rules", "internal/key", "internal/overload", "internal/shaper"},
+	"grpclimit":       {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
 	"internal/rls":      {".", "rules"},

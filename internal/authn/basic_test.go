@@ -39,7 +39,18 @@ func user(name, hash, more string) string {
 // Real hashes, which are cheaper than files may have them. The rest of the tests counts instead.
 func TestPasswords(t *testing.T) {
 	b := usersOf(t, user("ada", fakeHash(10, "a"), ""))
-	hash, err := bcrypt.GenerateFromPassword([]byte("correct horse"), bcrypt.MinCost)
+	long := strings.Repeat("x", 72) // bcrypt does not look further
+	hash, err := bcrypt.GenerateFromPassword([]byte(long), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.live.Load().byName["ada"].hash = string(hash)
+	for text, want := range map[string]string{"ada:" + long: "ada", "ada:" + long + "x": "guess: the name or the password is wrong"} {
+		if got := verdict(b.Authenticate(credentials(text))); got != want {
+			t.Errorf("%d bytes: got %s", len(text), got)
+		}
+	}
+	hash, err = bcrypt.GenerateFromPassword([]byte("correct horse"), bcrypt.MinCost)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -338,6 +338,17 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
+// A key that says what it is for is for nothing else, though it could be.
+func TestKeyForOneAlgorithm(t *testing.T) {
+	s := signers()
+	j := newJWT(t, JWTConfig{Algorithms: []string{"RS256", "PS256"}}, keySet(rsaJWK("r", &s.rsa.PublicKey, `,"alg":"RS256"`)))
+	for alg, want := range map[string]string{"RS256": "ada", "PS256": badSignature} {
+		if got := verdict(j.Authenticate(request("Authorization", "Bearer "+sign(t, head(alg, "kid", "r"), claims(), s.rsa)))); got != want {
+			t.Errorf("%s: got %s", alg, got)
+		}
+	}
+}
+
 // A token that names no key is not tried with any number of them.
 func TestTokenWithoutName(t *testing.T) {
 	s := signers()

@@ -156,6 +156,12 @@ func TestGatewayDocumented(t *testing.T) {
 			text = head + begin + want + end + tail
 		}
 	}
+	for _, part := range strings.Split(text, "```yaml\n")[1:] {
+		shown, _, _ := strings.Cut(part, "```")
+		if _, err := config.Parse("shown", []byte(shown), noEnv); err != nil {
+			t.Errorf("%v in\n%s", err, shown)
+		}
+	}
 	if *update {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

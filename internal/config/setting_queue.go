@@ -71,7 +71,7 @@ var queueSettings = []Setting{
 	},
 	{
 		"queue.max_count", "number", "100000",
-		"how many there may be; a process remembers about 500 bytes of each",
+		"how many there may be; a process remembers about 600 bytes of each",
 		number(func(c *Config) *int64 { return &c.Queue.MaxCount }, 1, 1e7),
 	},
 	{

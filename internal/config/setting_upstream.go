@@ -78,7 +78,7 @@ var upstreamKeys = []key[Upstream]{
 	},
 	{
 		"eject.failures", "number", "5",
-		"requests in a row that a server fails, after which it rests",
+		"requests in a row that a server fails, after which it rests; at most half of the servers rest, so a single one never does",
 		func(u *Upstream) reader { return number(func(*Config) *int64 { return &u.Failures }, 1, 1e6) },
 	},
 	{
@@ -88,7 +88,7 @@ var upstreamKeys = []key[Upstream]{
 	},
 	{
 		"timeouts.connect", "duration", "1s",
-		"how long a connection may take, TLS included",
+		"how long a connection may take; TLS may take 5s more",
 		func(u *Upstream) reader { return duration(func(*Config) *seconds { return &u.Connect }) },
 	},
 	{
@@ -98,7 +98,7 @@ var upstreamKeys = []key[Upstream]{
 	},
 	{
 		"timeouts.idle", "duration", "90s",
-		"how long a connection is kept that nobody uses",
+		"how long nothing may come, in either direction, while a body is sent",
 		func(u *Upstream) reader { return duration(func(*Config) *seconds { return &u.Idle }) },
 	},
 	{

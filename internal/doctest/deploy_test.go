@@ -165,7 +165,8 @@ func TestDashboard(t *testing.T) {
 func TestMetricsAreDocumented(t *testing.T) {
 	name := regexp.MustCompile(`sluice_[a-z_]+[a-z]`)
 	shown := map[string]bool{}
-	code := read(t, "internal/metrics/collect.go") + read(t, "internal/metrics/metrics.go") + read(t, "internal/metrics/gateway.go")
+	code := read(t, "internal/metrics/collect.go") + read(t, "internal/metrics/metrics.go") + read(t, "internal/metrics/gateway.go") +
+		read(t, "internal/metrics/queue.go")
 	for _, m := range name.FindAllString(code, -1) {
 		shown[m] = true
 	}

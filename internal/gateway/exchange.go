@@ -20,8 +20,9 @@ type Exchange struct {
 	Path    string        // canonical; empty if it has no such form
 	Route   *Route        // nil: none was found
 	Kept    bool          // for later
+	Shed    bool          // because of overload, if somebody noted it
 	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
-	Server  string        // that it was forwarded to; see [SetServer]
+	Server  string        // that it was forwarded to, if somebody noted it
 	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
 
 	trusted   bool // the peer may say whom it speaks for
@@ -73,24 +74,18 @@ const lastPiece = 10 * time.Second
 
 type exchangeKey struct{}
 
-func exchangeOf(ctx context.Context) *Exchange {
+// ExchangeOf is the exchange of a request with the context, or nil. It is for those who stand in the line, while they do.
+func ExchangeOf(ctx context.Context) *Exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
 	return x
 }
 
 // Client is the address of the client whose request has the context, as limits count it.
 func Client(ctx context.Context) netip.Addr {
-	if x := exchangeOf(ctx); x != nil {
+	if x := ExchangeOf(ctx); x != nil {
 		return x.Client
 	}
 	return netip.Addr{}
-}
-
-// SetServer notes which server of an upstream a request goes to.
-func SetServer(r *http.Request, server string) {
-	if x := exchangeOf(r.Context()); x != nil {
-		x.Server = server
-	}
 }
 
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {

@@ -167,7 +167,7 @@ func (g *Gateway) clientsFor(set *rules.Set) *httplimit.Clients {
 
 // forward hands a request that the limits let pass to its upstream.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
-	x := exchangeOf(r.Context())
+	x := ExchangeOf(r.Context())
 	switch {
 	case x.delivery != nil:
 		if !x.delivery.starts() {

@@ -35,7 +35,7 @@ var credentials = []string{
 
 // keep answers a request that is over a limit and whose rule keeps it: 202 when it is written down, and never before.
 func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, k *httplimit.Kept) {
-	x := exchangeOf(r.Context())
+	x := ExchangeOf(r.Context())
 	if fault := g.tryKeep(w, r, x, k); fault != nil {
 		fault.write(w)
 	}

@@ -43,6 +43,7 @@ type Gate struct {
 	limit    atomic.Uint64 // bits of a float64: the learner's
 	shed     [priorities]atomic.Int64
 	turned   atomic.Int64 // shed in the present window
+	chance   func() float64
 
 	mu      sync.Mutex // guards the fields below
 	learner learner
@@ -51,7 +52,7 @@ type Gate struct {
 
 // NewGate returns a gate at its maximum: nobody is turned away before an overload is seen.
 func NewGate(cfg Config) *Gate {
-	g := &Gate{window: window{began: time.Now().Add(warmUp)}, learner: learner{pause: firstPause}}
+	g := &Gate{chance: rand.Float64, window: window{began: time.Now().Add(warmUp)}, learner: learner{pause: firstPause}}
 	g.Configure(cfg)
 	return g
 }
@@ -115,7 +116,7 @@ func (g *Gate) admits(p Priority, n float64, cfg *Config) bool {
 	}
 	limit := math.Float64frombits(g.limit.Load())
 	room := (shares[p]*limit - n) / (edge * limit)
-	return room >= 1 || room > 0 && rand.Float64() < room
+	return room >= 1 || room > 0 && g.chance() < room
 }
 
 func (g *Gate) refused(p Priority) {

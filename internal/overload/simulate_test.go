@@ -102,6 +102,7 @@ func simulate(t *testing.T, cfg Config, servers int, mean time.Duration, f func(
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 7))
 		w := &world{t: t, gate: NewGate(cfg), up: newUpstream(servers, exponential(rand.New(rand.NewPCG(1, 2)), mean)), rand: r}
+		w.gate.SetChance(rand.New(rand.NewPCG(3, 4)).Float64) // only one goroutine enters
 		f(w)
 		w.wait.Wait()
 		if n := w.gate.InFlight(); n != 0 {

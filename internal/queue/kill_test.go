@@ -129,6 +129,7 @@ func (w *witness) ServeHTTP(to http.ResponseWriter, r *http.Request) {
 	switch {
 	case parts[1] == "dead":
 		to.WriteHeader(http.StatusInternalServerError)
+	case parts[1] == "cancel": // which would come again unless it is cancelled meanwhile
 	case h.Sum32()%5 == 0 && r.Header.Get(AttemptHeader) == "1":
 		to.WriteHeader(http.StatusServiceUnavailable)
 	}

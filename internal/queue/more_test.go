@@ -398,3 +398,44 @@ func TestHandler(t *testing.T) {
 		t.Errorf("after the end: %d", status)
 	}
 }
+
+// Whatever step the process ended at, the next one goes on from there.
+func TestEndedBetween(t *testing.T) {
+	t.Parallel()
+	directory, up := quick(t), newUpstream()
+	q := open(t, Config{Directory: directory})
+	begin := func(state State) *flight {
+		id := put(t, q, Item{Rule: "r", Key: "k", Target: "/" + state.String()})
+		seq, err := q.writeState(id, 0, &record{state: state, owner: "another", attempts: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := q.last(t.Context(), q.current.Load().items, "item", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &flight{q: q, id: id, seq: m.Sequence, stateSeq: seq, outline: outline{results: time.Hour}}
+	}
+	begun, written, stray, cancelled := begin(Delivering), begin(Delivering), begin(Delivering), begin(Cancelled)
+	s := q.current.Load()
+	for _, f := range []*flight{written, stray} { // the result is there
+		if err := q.writeResult(s, f, &record{state: Done, result: &Result{Status: 200}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.items.DeleteMsg(t.Context(), stray.seq); err != nil { // and of one only the state is left
+		t.Fatal(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+	for f, want := range map[*flight]State{begun: Done, written: Done, stray: Done, cancelled: Cancelled} {
+		eventually(t, want.String(), isState(t, q, f.id, want))
+	}
+	leaves(t, q)
+	got := up.deliveries()
+	if len(got) != 1 || got[0].id != begun.id || got[0].attempt != "2" {
+		t.Errorf("came %+v", got)
+	}
+}

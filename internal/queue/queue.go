@@ -49,6 +49,8 @@ type Config struct {
 	// that fails, nothing may be sent, and what is returned does not matter. Nil: this process delivers nothing.
 	Deliver func(ctx context.Context, it *Item, begin func() error) Outcome
 	Log     *slog.Logger
+
+	sweep time.Duration // how often it is looked after what nobody asks for
 }
 
 // MaxResult is how much of an answer's body is kept, in bytes.
@@ -89,6 +91,7 @@ func (c *Config) defaults() {
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	c.MinBackoff = cmp.Or(c.MinBackoff, time.Second)
 	c.MaxBackoff = max(cmp.Or(c.MaxBackoff, 5*time.Minute), c.MinBackoff)
+	c.sweep = cmp.Or(c.sweep, 5*time.Second)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }
 

@@ -80,6 +80,9 @@ func open(t *testing.T, cfg Config) *Queue {
 	if cfg.MinBackoff == 0 {
 		cfg.MinBackoff, cfg.MaxBackoff = 10*time.Millisecond, 50*time.Millisecond
 	}
+	if cfg.sweep == 0 {
+		cfg.sweep = 100 * time.Millisecond
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
@@ -168,6 +171,21 @@ func TestDelivered(t *testing.T) {
 	eventually(t, "removed", func() bool {
 		c := q.Counts(t.Context())
 		return c.Queued+c.Delivering+c.Bytes == 0 && c.Done == 2 && c.Delivered == 2
+	})
+	leaves(t, q)
+}
+
+// leaves wants nothing to be left in the streams of what is not done.
+func leaves(t *testing.T, q *Queue) {
+	t.Helper()
+	eventually(t, "nothing is left", func() bool {
+		s := q.current.Load()
+		items, err := s.items.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		states, err := s.states.Info(t.Context())
+		return err == nil && items.State.Msgs == 0 && states.State.Msgs == 0
 	})
 }
 

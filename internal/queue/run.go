@@ -5,12 +5,13 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
 	firstReopen = time.Second / 4 // after a fault
 	lastReopen  = 5 * time.Second // at most between two tries
-	sweepEvery  = 5 * time.Second
 	// givingUp is how long a result may take to be written when the process ends.
 	givingUp = 2 * time.Second
 )
@@ -84,7 +85,7 @@ func (q *Queue) next(ctx context.Context) *flight {
 
 // keep opens the queue again after faults, and buries what is overdue.
 func (q *Queue) keep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(q.cfg.sweep)
 	defer tick.Stop()
 	for {
 		select {
@@ -139,8 +140,8 @@ func (q *Queue) sweep() {
 	if s == nil {
 		return
 	}
-	if s.server != nil && !s.server.JetStreamEnabled() {
-		q.broke(s, errors.New("JetStream has stopped"))
+	if err := s.sound(); err != nil {
+		q.broke(s, err)
 		return
 	}
 	s.index.tidy(time.Now())
@@ -162,6 +163,21 @@ func (q *Queue) sweep() {
 		q.log.Warn("a dead request is dropped: it was kept for as long as was asked", "id", f.id, "rule", f.rule)
 		q.removed(f, &record{state: Cancelled})
 	}
+}
+
+// sound tells what does not pass by itself: a server in this process that has stopped, or one outside that lost the streams.
+func (s *session) sound() error {
+	if s.server != nil && !s.server.JetStreamEnabled() {
+		return errors.New("JetStream has stopped")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerIn)
+	defer cancel()
+	for _, stream := range []jetstream.Stream{s.items, s.states, s.results} {
+		if _, err := stream.Info(ctx); errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 // persist has something written, again and again until it is. Only the end of the process, or somebody who was faster,

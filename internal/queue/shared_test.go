@@ -153,6 +153,26 @@ func TestSharedLater(t *testing.T) {
 	eventually(t, "done", isState(t, q, id, Done))
 }
 
+// Streams that somebody removed are made again.
+func TestSharedStreamsRemoved(t *testing.T) {
+	t.Parallel()
+	url, up := natsServer(t).ClientURL(), newUpstream()
+	q, _ := run(t, Config{URL: url, Deliver: up.deliver})
+	s := q.current.Load()
+	for _, name := range []string{"items", "states", "results"} {
+		if err := s.js.DeleteStream(t.Context(), "sluice-"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var id string
+	eventually(t, "accepted", func() (ok bool) {
+		var err error
+		id, err = q.Put(t.Context(), Item{Rule: "r"})
+		return err == nil
+	})
+	eventually(t, "done", isState(t, q, id, Done))
+}
+
 // In a cluster there are three copies, and one server less stops nothing.
 func TestCluster(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ type requestDraft struct {
 
 // onlyHTTP and onlyDescriptor are the keys that need send or descriptor.
 var (
-	onlyHTTP       = []string{"headers", "cookies", "claims", "attributes", "ip", "status", "takes"}
+	onlyHTTP       = []string{"headers", "cookies", "claims", "attributes", "ip", "status", "settled", "takes"}
 	onlyDescriptor = []string{"hits"}
 )
 
@@ -120,6 +120,11 @@ func (d *decoder) requestFields() requestFields {
 			status, ok := d.Int(n, "status", 200, 599)
 			if ok {
 				q.Status = int(status)
+			}
+		},
+		"settled": func(q *requestDraft, n *strictyaml.Node) {
+			if amount, ok := d.Int(n, "settled", 0, sluice.MaxCost); ok {
+				q.Settled = &amount
 			}
 		},
 		"takes": func(q *requestDraft, n *strictyaml.Node) { q.Takes, _ = d.duration(n, "takes") },

@@ -36,6 +36,7 @@ type Request struct {
 	HTTP        *HTTP
 	Descriptors *Descriptors
 	Status      int           // of the response, for rules that charge by it
+	Settled     *int64        // what the response says that it has cost, for rules that settle
 	Takes       time.Duration // until the response is there: how long the request is in flight
 	Times       int
 	Expect      Expect

@@ -41,6 +41,15 @@ func (r *runner) fly(ctx context.Context, takes []sluice.Take, ds []sluice.Decis
 	return nil
 }
 
+// tellFlight has denials of what is in flight say what middleware tells callers: nobody knows when a request will end.
+func tellFlight(takes []sluice.Take, ds []sluice.Decision) {
+	for i := range takes {
+		if takes[i].Effective().Algorithm == sluice.Concurrency {
+			ds[i].RetryAfter = min(ds[i].RetryAfter, time.Second)
+		}
+	}
+}
+
 // land moves the clock: requests that end until then release what they hold, and others renew it each third of the
 // lease. Of their renewals the last before now is all that anybody sees.
 func (r *runner) land(ctx context.Context, now time.Time) error {

@@ -251,3 +251,31 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Requests are in flight for as long as they take, longer than a lease too, and hold nothing if they are denied.
+func TestInFlight(t *testing.T) {
+	const flight = "rules:\n  - {name: flight, per: header:X-User, limit: [4/day, {concurrent: 2, lease: 10s}]}\n"
+	passes(t, flight, `
+tests:
+  - name: they end
+    requests:
+      - {send: /, headers: {X-User: ada}, takes: 5s, expect: allow, remaining: {flight#2: 1}}
+      - {at: 1s, send: /, headers: {X-User: ada}, takes: 1h, expect: allow, remaining: {flight#2: 0}}
+      - {at: 2s, send: /, headers: {X-User: ada}, takes: 1h, expect: deny, rule: flight#2, retry_after: 1s}
+      - {at: 2s, send: /, headers: {X-User: bob}, takes: 1h, expect: allow}
+      - {at: 4999ms, send: /, headers: {X-User: ada}, expect: deny}
+      - {at: 5s, send: /, headers: {X-User: ada}, expect: allow}
+      - {at: 5s, send: /, headers: {X-User: ada}, takes: 2h, expect: allow, remaining: {flight: 0, flight#2: 0}}
+      - {at: 30m, send: /, headers: {X-User: bob}, takes: 2h, expect: allow, remaining: {flight#2: 0}}
+      - {at: 1h1s, send: /, headers: {X-User: ada}, expect: deny, rule: flight}
+      - {at: 1h2s, send: /, headers: {X-User: bob}, times: 2, expect: allow}
+  - name: at once
+    requests:
+      - {send: /, headers: {X-User: ada}, times: 3, takes: 1s, expect: {allow: 2, deny: 1}}
+      - {at: 1s, send: /, headers: {X-User: ada}, times: 3, expect: {allow: 2, deny: 1}, rule: flight}
+`)
+	_, err := load(t, flight, "tests: [{name: a, requests: [{send: /, takes: soon, expect: allow}]}]")
+	if err == nil || !strings.Contains(err.Error(), `takes: is "soon"`) {
+		t.Error(err)
+	}
+}

@@ -162,7 +162,7 @@ func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outc
 	if err := r.fly(ctx, m.Takes, o.decisions, q.Takes); err != nil {
 		return o, err
 	}
-	return o, r.giveBack(ctx, m, o.decisions, q.Status)
+	return o, r.settle(ctx, m, o.decisions, q)
 }
 
 // descriptor sends one request to an Envoy domain.
@@ -194,22 +194,32 @@ func (r *runner) decide(ctx context.Context, takes []sluice.Take) (outcome, erro
 	if allowed {
 		o.kind = Allow
 	}
+	tellFlight(takes, o.decisions)
 	return o, err
 }
 
-// giveBack returns what rules that charge by the outcome took from a request with another one, as middleware does when
-// the handler has answered.
-func (r *runner) giveBack(ctx context.Context, m *rules.Matched, ds []sluice.Decision, status int) error {
-	var back []sluice.Take
+// settle changes what was charged to what the answer costs, as middleware does when the handler has answered.
+func (r *runner) settle(ctx context.Context, m *rules.Matched, ds []sluice.Decision, q *Request) error {
+	var due []sluice.Take
 	for i, t := range m.Takes {
-		charged := m.Rules[i].ChargeStatus
-		if len(charged) > 0 && !charged.Has(status) && ds[i].Granted > 0 {
-			t.Cost, t.At = -ds[i].Granted, ds[i].At
-			back = append(back, t)
+		rule, granted := m.Rules[i], ds[i].Granted
+		cost := granted
+		switch {
+		case len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Has(q.Status):
+			cost = 0
+		case rule.Settle != nil && q.Settled != nil:
+			cost = *q.Settled
+		case rule.Settle != nil && rule.Settle.Default != nil:
+			cost = *rule.Settle.Default
+		}
+		slot := t.Effective().Algorithm == sluice.Concurrency
+		if granted > 0 && cost != granted && !slot {
+			t.Cost, t.At, t.MaxDelay = cost-granted, ds[i].At, 0
+			due = append(due, t)
 		}
 	}
-	if len(back) == 0 {
+	if len(due) == 0 {
 		return nil
 	}
-	return r.limiter.Store().Apply(ctx, back, make([]sluice.Decision, len(back)))
+	return r.limiter.Settle(ctx, due)
 }

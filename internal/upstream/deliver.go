@@ -19,9 +19,6 @@ func (g *Group) deliver(x *exchange, s *server) {
 		g.connect(x, s)
 		return
 	}
-	if x.line == nil {
-		defer res.Body.Close() // a line is closed, or read to the end
-	}
 	h := x.w.Header()
 	StripHopByHop(res.Header)
 	announced := len(res.Trailer)

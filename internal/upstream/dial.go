@@ -30,15 +30,14 @@ func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // A tlsDialer makes connections with TLS, by certificates as they are in their files at the time.
 type tlsDialer struct {
-	server   *server
-	sessions tls.ClientSessionCache
+	server *server
 
 	mu   sync.Mutex
 	last *tls.Config // the last that could be read
 }
 
 func newTLSDialer(s *server) (*tlsDialer, error) {
-	d := &tlsDialer{server: s, sessions: tls.NewLRUClientSessionCache(64)}
+	d := &tlsDialer{server: s}
 	_, err := d.config()
 	return d, err
 }
@@ -60,10 +59,8 @@ func (d *tlsDialer) config() (*tls.Config, error) {
 
 func (d *tlsDialer) read() (*tls.Config, error) {
 	from := d.server.group.cfg.TLS
-	c := &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-		ServerName: from.ServerName, ClientSessionCache: d.sessions,
-	}
+	// No sessions are kept: one that is resumed goes on with the certificates it began with.
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, ServerName: from.ServerName}
 	if c.ServerName == "" {
 		c.ServerName = d.server.url.Hostname()
 	}

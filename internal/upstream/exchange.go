@@ -107,7 +107,9 @@ func (x *exchange) end() {
 	x.mu.Lock()
 	x.begun, x.ended = true, true
 	x.mu.Unlock()
-	if x.line != nil {
+	if x.line == nil {
+		x.res.Body.Close() // not before the request's body: the transport would wait for that
+	} else {
 		x.release(x.whole && !x.res.Close && x.line.in.Buffered() == 0)
 	}
 }

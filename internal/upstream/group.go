@@ -24,8 +24,7 @@ type Group struct {
 
 	upgrades upgrades
 
-	mu     sync.Mutex // guards the following, and who rests
-	closed bool
+	mu sync.Mutex // guards who rests and who is down
 }
 
 // New makes a group. Nothing is connected to, and nobody is asked, until Run or a request.
@@ -149,12 +148,9 @@ func (g *Group) Status() []ServerStatus {
 	return all
 }
 
-// Close ends connections that nobody uses, and has the others end with the request that uses them. Requests in flight
-// and upgraded connections go on; see Shutdown.
+// Close ends connections that nobody uses. Requests in flight and upgraded connections go on, see Shutdown; connections
+// that they leave behind end at once or within half a minute.
 func (g *Group) Close() {
-	g.mu.Lock()
-	g.closed = true
-	g.mu.Unlock()
 	for _, s := range g.servers {
 		s.close()
 	}

@@ -1,0 +1,55 @@
+package sluice
+
+import (
+	"context"
+	"fmt"
+)
+
+// Attempt is [Limiter.Decide] for those who ask again and again until they are allowed: it tells [Events] nothing of the
+// decisions, so that a request that had to wait is not counted as denied many times. [Limiter.Report] tells of the last.
+func (l *Limiter) Attempt(ctx context.Context, takes []Take, out []Decision) (bool, error) {
+	if len(out) < len(takes) {
+		return false, fmt.Errorf("%w: %d takes but room for %d decisions", ErrInvalid, len(takes), len(out))
+	}
+	for i := range takes {
+		if takes[i].Rule == nil {
+			return false, fmt.Errorf("%w: take %d has no rule", ErrInvalid, i)
+		}
+	}
+	out = out[:len(takes)]
+	if err := l.apply(ctx, takes, out); err != nil {
+		return false, err
+	}
+	allowed := true
+	for i := range takes {
+		d := &out[i]
+		if takes[i].Rule.Shadow && !d.Allowed {
+			d.Allowed, d.Shadow = true, true
+		}
+		allowed = allowed && (d.Allowed || takes[i].Cost == 0)
+	}
+	return allowed, nil
+}
+
+// Report tells [Events] what became of takes that were decided by [Limiter.Attempt], or by the caller itself.
+func (l *Limiter) Report(ctx context.Context, takes []Take, out []Decision) {
+	for i := range takes {
+		if takes[i].Cost != 0 {
+			l.events.report(ctx, takes[i], out[i])
+		}
+	}
+}
+
+// Settle replaces what takes were charged by what they really cost: each names what [Limiter.Decide] charged by its At, and
+// its Cost is the difference, as with [Limiter.SettleOnce]. It does not notice if it is done twice.
+func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
+	for i := range takes {
+		if _, err := takes[i].Op(); err != nil {
+			return err
+		}
+		if takes[i].At == 0 {
+			return fmt.Errorf("%w: settle: take %d names no earlier one: set At to its Decision.At", ErrInvalid, i)
+		}
+	}
+	return l.settle(ctx, takes)
+}

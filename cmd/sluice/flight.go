@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// limitsFlight tells that some limit of the rule is on what is in flight.
+func limitsFlight(r *rules.Rule) bool {
+	on := func(l rules.Limit) bool { return l.Limit.Algorithm == sluice.Concurrency }
+	if slices.ContainsFunc(r.Limits, on) {
+		return true
+	}
+	if r.Tiers != nil {
+		for _, list := range r.Tiers.Limits {
+			if slices.ContainsFunc(list, on) {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(r.Overrides, func(o rules.Override) bool { return slices.ContainsFunc(o.Limits, on) })
+}
+
+func (r *checkReport) writeFlight(w io.Writer) {
+	some := false
+	for i := range r.Rules {
+		if r.Rules[i].Flight {
+			some = true
+			fmt.Fprintf(w, "%s (concurrent) applies in middleware and the gateway, where the end of a request is seen: forward auth, "+
+				"the check API and RESP leave it out\n", printable(r.Rules[i].Name))
+		}
+	}
+	if some {
+		fmt.Fprintln(w)
+	}
+}

@@ -1,0 +1,83 @@
+package httplimit
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// charges are the takes of rules that charge by the answer: by its status, or by what it says that it has cost.
+type charges struct {
+	held  // takes[i] gives back all of it
+	rules []*rules.Rule
+	look  *look // reads[i] of it is of takes[i]
+	reads []int // -1: the rule does not settle
+}
+
+// charges remembers the takes that may have to be changed, with keys of its own; it is nil if there are none.
+func (m *match) charges(limiter *sluice.Limiter) *charges {
+	var c *charges
+	for i := range m.matched.Takes {
+		rule := m.matched.Rules[i]
+		slot := m.matched.Takes[i].Effective().Algorithm == sluice.Concurrency // is given back when the request is done
+		if slot || len(rule.ChargeStatus) == 0 && rule.Settle == nil {
+			continue
+		}
+		charged := isCharged(&m.decisions[i])
+		if !charged && (rule.Settle == nil || !rule.Settle.Hide) {
+			continue
+		}
+		if c == nil {
+			c = &charges{held: held{limiter: limiter}}
+		}
+		read := -1
+		if rule.Settle != nil { // what is hidden is so whoever decided
+			if c.look == nil {
+				c.look = &look{}
+			}
+			read = len(c.look.readings)
+			c.look.want(rule.Settle)
+		}
+		if !charged {
+			continue
+		}
+		t := inverse(m.matched.Takes[i], &m.decisions[i])
+		t.Key = strings.Clone(t.Key)
+		c.takes, c.rules, c.reads = append(c.takes, t), append(c.rules, rule), append(c.reads, read)
+	}
+	return c
+}
+
+// settle changes what was charged to what the answer costs.
+func (c *charges) settle(r *http.Request, status int) {
+	due := c.takes[:0]
+	for i, t := range c.takes {
+		estimate := -t.Cost
+		t.Cost = c.cost(i, status, estimate) - estimate
+		if t.Cost != 0 {
+			due = append(due, t)
+		}
+	}
+	c.takes = due
+	c.giveBack(r.Context())
+}
+
+// cost is what a take of the request costs now that its answer is known.
+func (c *charges) cost(i, status int, estimate int64) int64 {
+	rule := c.rules[i]
+	if len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Has(status) {
+		return 0
+	}
+	if c.reads[i] < 0 {
+		return estimate
+	}
+	switch read := &c.look.readings[c.reads[i]]; {
+	case read.found:
+		return read.amount
+	case rule.Settle.Default != nil:
+		return *rule.Settle.Default
+	}
+	return estimate
+}

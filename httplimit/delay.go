@@ -1,0 +1,357 @@
+package httplimit
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/shaper"
+)
+
+// Delay is a request's departure from the line of a rule that delays requests.
+type Delay struct {
+	Rule   string
+	Came   time.Time     // when it took its place in the line
+	Left   time.Time     // when it went on to the handler, or to the line of another rule
+	Waited time.Duration // in all lines up to now; 0 if it could go on at once
+}
+
+// OnDelay is told of each request that leaves the line of a rule that delays requests, also of those that did not have to
+// wait, before the handler is called. Departures of a [sluice.LeakyQueue] are at least Window/Count apart.
+func OnDelay(f func(r *http.Request, d Delay)) Option { return func(c *config) { c.onDelay = f } }
+
+// lines are where requests wait. Who may leave a line is the store's to say, since others share the limit: only the first
+// of a line asks, for what may leave now, and asks again when it is told to.
+type lines struct {
+	shaper.Lines
+	twins sync.Map // *sluice.Rule → *sluice.Rule that does not charge what it refuses
+}
+
+// delays tells whether a request has to stand in line for a take.
+func delays(l *sluice.Limiter, t *sluice.Take) bool {
+	if t.Rule.Shadow || t.Cost <= 0 {
+		return false
+	}
+	limit := t.Effective()
+	switch limit.Algorithm {
+	case sluice.LeakyQueue:
+	case sluice.TokenBucket, sluice.LeakyBucket:
+		if t.MaxDelay <= 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	return t.Cost <= limit.Params().Limit() && !l.IsSuspended(t.Rule.Name)
+}
+
+func delaysAny(l *sluice.Limiter, takes []sluice.Take) bool {
+	for i := range takes {
+		if delays(l, &takes[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// passage is a request's way through its lines. Takes that delay nobody are decided when it comes, and given back if it
+// does not get through. A passage may be used again; its slices are the caller's.
+type passage struct {
+	*config
+	limiter *sluice.Limiter
+	lines   *lines
+	request *http.Request
+	takes   []sluice.Take
+	out     []sluice.Decision // out[i] is of takes[i]; what nothing was granted of was not charged
+	// settled tells that a take may be given back when the request is done, so that others may follow sooner.
+	settled func(i int) bool
+
+	began  time.Time
+	waited time.Duration
+	queues []queued // in the order of the takes
+	rest   []int    // the takes that delay nobody
+	slots  []int    // the takes of limits on what is in flight, which begins with the departure
+	place  shaper.Place
+	last   *queued // whose line the place is in
+}
+
+// queued is a take for which the request stands in line.
+type queued struct {
+	at       int // in takes
+	rule     *sluice.Rule
+	patience time.Duration // that the rule has
+}
+
+// begin prepares the takes: those that delay are made as the first of a line makes them.
+func (p *passage) begin() {
+	p.began, p.waited, p.last = time.Now(), 0, nil
+	p.queues, p.rest, p.slots = p.queues[:0], p.rest[:0], p.slots[:0]
+	clear(p.out)
+	for i := range p.takes {
+		if t := &p.takes[i]; delays(p.limiter, t) {
+			p.queues = append(p.queues, queued{i, t.Rule, t.MaxDelay})
+			p.lines.departing(t)
+		} else if t.Effective().Algorithm == sluice.Concurrency {
+			p.slots = append(p.slots, i)
+		} else {
+			p.rest = append(p.rest, i)
+		}
+	}
+}
+
+// departing changes a take to one for what may leave now. A place in the store's queue would be its last word, so a queue
+// is asked for one that comes at once.
+func (l *lines) departing(t *sluice.Take) {
+	t.MaxDelay = 0
+	if t.Effective().Algorithm == sluice.LeakyQueue {
+		t.MaxDelay = time.Microsecond
+	}
+	if !t.Rule.ChargeDenied {
+		return
+	}
+	twin, ok := l.twins.Load(t.Rule) // to be told to wait is no refusal
+	if !ok {
+		plain := *t.Rule
+		plain.ChargeDenied = false
+		twin, _ = l.twins.LoadOrStore(t.Rule, &plain)
+	}
+	t.Limit, t.Rule = t.Effective(), twin.(*sluice.Rule)
+}
+
+// through returns true when all takes are allowed and the request is the first of its last line: depart has to be called.
+// It returns false if the request is denied, and out says why. Then, and after an error, nothing is charged.
+func (p *passage) through() (bool, error) {
+	p.begin()
+	ctx := p.request.Context()
+	ok, err := true, error(nil)
+	for n := range p.queues {
+		if n > 0 {
+			p.depart()
+		}
+		if ok, err = p.pass(&p.queues[n]); !ok || err != nil {
+			break
+		}
+	}
+	if ok && err == nil {
+		err = ctx.Err() // who has left in the meantime does not need what was granted
+	}
+	if !ok || err != nil {
+		p.giveUp()
+	}
+	for _, q := range p.queues {
+		p.takes[q.at].Rule = q.rule
+	}
+	if err != nil {
+		return false, err
+	}
+	if ok {
+		p.describe()
+	}
+	p.limiter.Report(ctx, p.takes, p.out)
+	return ok, nil
+}
+
+// pass waits in the line of a take until it is granted.
+func (p *passage) pass(q *queued) (bool, error) {
+	t := &p.takes[q.at]
+	shape, patience := p.shape(q)
+	name := shaper.Name{Rule: t.Rule.Name, Key: t.Key}
+	if retry, ok := p.lines.Enter(&p.place, name, shape, t.Cost, patience); !ok {
+		p.refuse(q, retry)
+		return false, nil
+	}
+	first := p.last == nil
+	p.last = q
+	if first {
+		if done, ok, err := p.arrive(q); done {
+			return ok, err
+		}
+	}
+	for {
+		if err := p.place.Wait(p.request.Context()); err != nil {
+			return false, p.late(q, err)
+		}
+		ok, err := p.askLast(q)
+		if ok || err != nil || isFinal(&p.out[q.at]) || p.denies(p.slots) {
+			p.waited = time.Since(p.began)
+			return ok, err
+		}
+		if err := p.place.Postpone(p.out[q.at].RetryAfter); err != nil {
+			return false, p.late(q, err)
+		}
+	}
+}
+
+// isFinal tells that a denial is not about when.
+func isFinal(d *sluice.Decision) bool { return d.Never || d.Source == sluice.SourceClosed }
+
+// late turns a turn that comes too late into a denial.
+func (p *passage) late(q *queued, err error) error {
+	if !errors.Is(err, shaper.ErrLate) {
+		return err
+	}
+	p.refuse(q, p.place.RetryAfter)
+	return nil
+}
+
+// arrive decides the takes that delay nobody, together with the first line's if that is free. It tells whether that was
+// all there is to do.
+func (p *passage) arrive(q *queued) (done, ok bool, err error) {
+	d := &p.out[q.at]
+	if p.place.Now() && !p.chargesDenied() {
+		if ok, err = p.askFirst(q); ok || err != nil || p.denies(p.rest) || p.denies(p.slots) || isFinal(d) {
+			return true, ok, err
+		}
+		retry := d.RetryAfter
+		*d = sluice.Decision{}
+		for _, i := range p.slots {
+			p.out[i] = sluice.Decision{}
+		}
+		if err = p.place.Postpone(retry); err != nil {
+			return true, false, p.late(q, err)
+		}
+	}
+	if len(p.rest) > 0 {
+		ok, err = p.ask(p.rest...)
+		return !ok || err != nil, ok, err
+	}
+	return false, true, nil
+}
+
+func (p *passage) denies(which []int) bool {
+	for _, i := range which {
+		if !p.out[i].Allowed {
+			return true
+		}
+	}
+	return false
+}
+
+// chargesDenied tells that asking for all and then for a part would charge something twice.
+func (p *passage) chargesDenied() bool {
+	for _, i := range p.rest {
+		if p.takes[i].Rule.ChargeDenied {
+			return true
+		}
+	}
+	return false
+}
+
+// askFirst asks for the first line's take and all that delay nobody.
+func (p *passage) askFirst(q *queued) (bool, error) {
+	if len(p.queues) > 1 {
+		return p.ask(append(slices.Clone(p.rest), q.at)...)
+	}
+	allowed, err := p.limiter.Attempt(p.request.Context(), p.takes, p.out)
+	if !allowed {
+		uncharged(p.out)
+	}
+	return allowed, err
+}
+
+// askLast asks for a line's take, and in the last line for the slots.
+func (p *passage) askLast(q *queued) (bool, error) {
+	if len(p.slots) == 0 || q != &p.queues[len(p.queues)-1] {
+		return p.ask(q.at)
+	}
+	return p.ask(append(slices.Clone(p.slots), q.at)...)
+}
+
+// ask has the limiter decide some of the takes, all or nothing.
+func (p *passage) ask(which ...int) (bool, error) {
+	takes, out := make([]sluice.Take, len(which)), make([]sluice.Decision, len(which))
+	for n, i := range which {
+		takes[n] = p.takes[i]
+	}
+	allowed, err := p.limiter.Attempt(p.request.Context(), takes, out)
+	if !allowed {
+		uncharged(out)
+	}
+	for n, i := range which {
+		p.out[i] = out[n]
+	}
+	return allowed, err
+}
+
+// uncharged notes that nothing is to be given back: what was denied was denied as a whole.
+func uncharged(ds []sluice.Decision) {
+	for i := range ds {
+		ds[i].Granted = 0
+	}
+}
+
+// shape is how a take's line moves, and how long the request would wait in it.
+func (p *passage) shape(q *queued) (shaper.Shape, time.Duration) {
+	limit := p.takes[q.at].Effective()
+	s := shaper.Shape{Interval: interval(limit)}
+	patience := q.patience
+	if limit.Algorithm == sluice.LeakyQueue {
+		s.Room = time.Duration(limit.Params().Limit()) * s.Interval
+		s.Spaced = p.settled == nil || !p.settled(q.at)
+		if patience == 0 {
+			patience = s.Room
+		}
+	}
+	if p.maxWait > 0 {
+		patience = min(patience, p.maxWait-time.Since(p.began))
+	}
+	if deadline, ok := p.request.Context().Deadline(); ok {
+		patience = min(patience, time.Until(deadline))
+	}
+	return s, max(0, patience)
+}
+
+// interval is how long one takes at the sustained rate, rounded up.
+func interval(l *sluice.Limit) time.Duration {
+	return (l.Window + time.Duration(l.Count) - 1) / time.Duration(l.Count)
+}
+
+// refuse denies the request for want of a place.
+func (p *passage) refuse(q *queued, retry time.Duration) {
+	p.out[q.at] = sluice.Decision{
+		Limit: p.takes[q.at].Effective().Params().Limit(), RetryAfter: retry, ResetAfter: retry,
+	}
+}
+
+// giveUp leaves the line and gives back what was charged. Takes that were not asked for would not have been charged either.
+func (p *passage) giveUp() {
+	p.place.Leave()
+	p.limiter.Hold(p.takes, p.out).Release(p.request.Context())
+	back := holdTakes(p.limiter, p.takes, p.out)
+	back.giveBack(p.request.Context())
+	uncharged(p.out)
+	for i := range p.out {
+		d := &p.out[i]
+		if *d == (sluice.Decision{}) {
+			*d = sluice.Decision{Allowed: true, Source: sluice.SourceCache, Limit: p.takes[i].Effective().Params().Limit()}
+		}
+	}
+}
+
+// describe adds to the last line's decision what the store does not know: who waits here.
+func (p *passage) describe() {
+	d, behind := &p.out[p.last.at], p.place.Behind()
+	d.Delay = p.waited
+	d.Remaining = max(0, d.Remaining-int64(behind/interval(p.takes[p.last.at].Effective())))
+	d.ResetAfter += behind
+}
+
+// depart leaves the line, and stamps when.
+func (p *passage) depart() {
+	p.place.Free = p.out[p.last.at].Source >= sluice.SourceOpen // nobody counts
+	left := p.place.Depart()
+	if p.onDelay != nil {
+		p.onDelay(p.request, Delay{p.last.rule.Name, p.place.Came, left, p.waited})
+	}
+}
+
+// setDelay tells a caller who waited for how long.
+func setDelay(h http.Header, waited time.Duration) {
+	if ms := waited.Milliseconds(); ms > 0 {
+		h[headerDelay] = []string{strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64)}
+	}
+}

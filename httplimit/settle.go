@@ -1,0 +1,195 @@
+package httplimit
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// reading is what an answer tells about what its request has cost.
+type reading struct {
+	by     *rules.Settle
+	path   []string // of the field, if it is one
+	amount int64
+	found  bool
+}
+
+// maxLook bounds what of an answer is kept to look at it. What is longer is not read, but a stream's lines each may be as
+// long.
+const maxLook = 1 << 20
+
+// look reads an answer while it passes. Nothing is held up.
+type look struct {
+	readings []reading
+	fields   bool // something in the body is looked for
+
+	body    func([]byte) // takes the answer's body; nil: nobody wants it
+	lines   bool         // the body is a stream of lines
+	gzip    bool
+	kept    []byte // the body, or the line that has not ended
+	tooLong bool
+}
+
+func (l *look) want(by *rules.Settle) {
+	r := reading{by: by}
+	if by.JSON != "" {
+		r.path, l.fields = strings.Split(by.JSON, "."), true
+	}
+	l.readings = append(l.readings, r)
+}
+
+// head reads the answer's headers before they are sent.
+func (l *look) head(h http.Header) {
+	l.header(h, "")
+	if !l.fields {
+		return
+	}
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	switch kind {
+	case "text/event-stream", "application/x-ndjson", "application/jsonl", "application/json-seq":
+		l.lines = true
+	default:
+		if kind != "" && !strings.HasSuffix(kind, "json") { // a download, say: not worth to be kept
+			return
+		}
+	}
+	switch encoding := h.Get("Content-Encoding"); {
+	case encoding == "" || strings.EqualFold(encoding, "identity"):
+		l.body = l.keep
+		if l.lines {
+			l.body = l.split
+		}
+	case strings.EqualFold(encoding, "gzip"):
+		l.gzip, l.body = true, l.keep
+	}
+}
+
+// header reads headers, or with the prefix that net/http has for them, trailers.
+func (l *look) header(h http.Header, prefix string) {
+	for i := range l.readings {
+		r := &l.readings[i]
+		if r.by.Header == "" {
+			continue
+		}
+		name := http.CanonicalHeaderKey(prefix + r.by.Header)
+		if prefix != "" {
+			name = prefix + http.CanonicalHeaderKey(r.by.Header)
+		}
+		values := h[name]
+		if len(values) == 0 {
+			continue
+		}
+		if amount, ok := rules.Amount(values[len(values)-1]); ok {
+			r.amount, r.found = amount, true
+		}
+	}
+	for i := range l.readings { // two rules may read one header
+		if by := l.readings[i].by; by.Hide {
+			delete(h, http.CanonicalHeaderKey(by.Header))
+			delete(h, http.TrailerPrefix+http.CanonicalHeaderKey(by.Header))
+		}
+	}
+}
+
+// keep keeps the body until it is whole.
+func (l *look) keep(b []byte) {
+	if l.tooLong = l.tooLong || len(l.kept)+len(b) > maxLook; l.tooLong {
+		l.kept = nil
+		return
+	}
+	l.kept = append(l.kept, b...)
+}
+
+// split reads the lines of a body. One that is too long is skipped.
+func (l *look) split(b []byte) {
+	for {
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			l.keep(b)
+			return
+		}
+		l.keep(b[:i])
+		l.line()
+		b = b[i+1:]
+	}
+}
+
+func (l *look) line() {
+	if !l.tooLong {
+		line := bytes.TrimPrefix(l.kept, []byte("data:"))
+		l.find(bytes.Trim(line, "\x1e \t\r")) // a record of json-seq begins with RS
+	}
+	l.kept, l.tooLong = l.kept[:0], false
+}
+
+// find looks for fields in a JSON object.
+func (l *look) find(object []byte) {
+	for i := range l.readings {
+		r := &l.readings[i]
+		if len(r.path) == 0 || !bytes.Contains(object, []byte(r.path[len(r.path)-1])) {
+			continue
+		}
+		if amount, ok := field(object, r.path); ok {
+			r.amount, r.found = amount, true
+		}
+	}
+}
+
+func field(object []byte, path []string) (int64, bool) {
+	for _, name := range path {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(object, &fields) != nil {
+			return 0, false
+		}
+		object = fields[name]
+	}
+	return rules.Amount(string(object))
+}
+
+// maxUnpacked bounds what a packed answer may become.
+const maxUnpacked = 16 << 20
+
+// end reads what is known only now: the whole body, and the trailers.
+func (l *look) end(h http.Header) {
+	l.header(h, "")
+	l.header(h, http.TrailerPrefix)
+	switch {
+	case l.body == nil || l.tooLong:
+	case l.gzip:
+		l.unpack()
+	case l.lines:
+		l.line()
+	default:
+		l.find(l.kept)
+	}
+}
+
+func (l *look) unpack() {
+	r, err := gzip.NewReader(bytes.NewReader(l.kept))
+	if err != nil {
+		return
+	}
+	l.kept, l.gzip = nil, false
+	take := l.keep
+	if l.lines {
+		take = l.split
+	}
+	buf := make([]byte, 32<<10)
+	for whole := io.LimitReader(r, maxUnpacked); err == nil && (l.lines || !l.tooLong); {
+		var n int
+		n, err = whole.Read(buf)
+		take(buf[:n])
+	}
+	switch {
+	case l.lines: // of a stream that was cut off, what came counts
+		l.line()
+	case err == io.EOF && !l.tooLong:
+		l.find(l.kept)
+	}
+}

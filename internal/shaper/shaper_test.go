@@ -1,0 +1,272 @@
+package shaper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/shaper"
+)
+
+const interval = 20 * time.Millisecond
+
+func queueOf(places int) shaper.Shape {
+	return shaper.Shape{Interval: interval, Room: time.Duration(places) * interval, Spaced: true}
+}
+
+// meter is who says when the first may leave: one an interval, as a store that others share.
+type meter struct {
+	greedy bool // others are always there first
+	mu     sync.Mutex
+	free   time.Time
+}
+
+func (m *meter) ask(cost int64) (retry time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if m.greedy {
+		return interval
+	}
+	if retry = m.free.Sub(now); retry > 0 {
+		return retry
+	}
+	m.free = now.Add(time.Duration(cost) * interval)
+	return 0
+}
+
+type departure struct {
+	came, left time.Time
+	cost       int64
+}
+
+// crowd goes through lines and notes what becomes of everybody.
+type crowd struct {
+	lines shaper.Lines
+	meter meter
+	group sync.WaitGroup
+
+	mu       sync.Mutex // guards the following
+	departed []departure
+	refused  []time.Duration
+	gone     int
+	late     int
+}
+
+func (c *crowd) come(ctx context.Context, shape shaper.Shape, cost int64, patience time.Duration) {
+	c.group.Go(func() {
+		var p shaper.Place
+		if retry, ok := c.lines.Enter(&p, shaper.Name{Rule: "r", Key: "k"}, shape, cost, patience); !ok {
+			c.note(func() { c.refused = append(c.refused, retry) })
+			return
+		}
+		for {
+			err := p.Wait(ctx)
+			if err == nil {
+				retry := c.meter.ask(cost)
+				if retry == 0 {
+					left := p.Depart()
+					c.note(func() { c.departed = append(c.departed, departure{p.Came, left, cost}) })
+					return
+				}
+				err = p.Postpone(retry)
+			}
+			if errors.Is(err, shaper.ErrLate) {
+				c.note(func() { c.late++ })
+				return
+			} else if err != nil {
+				c.note(func() { c.gone++ })
+				return
+			}
+		}
+	})
+}
+
+func (c *crowd) note(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// check tells whether departures are in the order of arrivals, and as far apart as they have to be.
+func (c *crowd) check(t *testing.T, shape shaper.Shape) {
+	t.Helper()
+	for i, d := range c.departed {
+		if wait := d.left.Sub(d.came); wait > shape.Room {
+			t.Errorf("departure %d waited for %v, want at most %v", i, wait, shape.Room)
+		}
+		if i == 0 {
+			continue
+		}
+		before := c.departed[i-1]
+		if gap, want := d.left.Sub(before.left), time.Duration(before.cost)*interval; gap < want {
+			t.Errorf("departure %d came %v after the one before it, want at least %v", i, gap, want)
+		}
+		if d.came.Before(before.came) {
+			t.Errorf("departure %d overtook the one before it", i)
+		}
+	}
+}
+
+// TestWorkedExample: a queue of 3 and 5 at once: delays of 0, 1 and 2 intervals, and two refused.
+func TestWorkedExample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, start := new(crowd), time.Now()
+		for range 5 {
+			c.come(context.Background(), queueOf(3), 1, time.Hour)
+			synctest.Wait()
+		}
+		c.group.Wait()
+		var left []time.Duration
+		for _, d := range c.departed {
+			left = append(left, d.left.Sub(start))
+		}
+		if want := []time.Duration{0, interval, 2 * interval}; !slices.Equal(left, want) {
+			t.Errorf("left at %v, want %v", left, want)
+		}
+		if want := []time.Duration{interval, interval}; !slices.Equal(c.refused, want) {
+			t.Errorf("refused with %v, want %v", c.refused, want)
+		}
+	})
+}
+
+// TestAnyCrowd: whoever comes and goes, departures are spaced and in order, the line is never longer than it may be,
+// and everybody is accounted for.
+func TestAnyCrowd(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 7))
+				c, shape := new(crowd), queueOf(1+rng.IntN(12))
+				const callers = 120
+				for range callers {
+					ctx, cancel := context.Background(), context.CancelFunc(func() {})
+					if rng.IntN(3) == 0 {
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(int(10*interval))))
+					}
+					defer cancel()
+					cost := int64(1)
+					if rng.IntN(8) == 0 {
+						cost = min(3, int64(shape.Room/interval))
+					}
+					c.come(ctx, shape, cost, time.Hour)
+					if rng.IntN(3) > 0 {
+						<-time.After(time.Duration(rng.IntN(int(2 * interval))))
+					}
+					synctest.Wait()
+				}
+				c.group.Wait()
+				c.check(t, shape)
+				if n := len(c.departed) + len(c.refused) + c.gone; n != callers || c.late > 0 {
+					t.Errorf("%d departed, %d were refused, %d left and %d were late: %d of %d",
+						len(c.departed), len(c.refused), c.gone, c.late, n, callers)
+				}
+			})
+		})
+	}
+}
+
+// TestLeaversMakeRoom: who leaves frees the place at once, and those behind move up.
+func TestLeaversMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, start := new(crowd), time.Now()
+		ctx, leave := context.WithCancel(context.Background())
+		c.come(context.Background(), queueOf(5), 1, time.Hour)
+		synctest.Wait()
+		for range 4 {
+			c.come(ctx, queueOf(5), 1, time.Hour)
+			synctest.Wait()
+		}
+		leave()
+		synctest.Wait()
+		for range 4 {
+			c.come(context.Background(), queueOf(5), 1, time.Hour)
+			synctest.Wait()
+		}
+		c.group.Wait()
+		if len(c.departed) != 5 || c.gone != 4 || len(c.refused) != 0 {
+			t.Errorf("%d departed, %d left, %d were refused; want 5, 4, 0", len(c.departed), c.gone, len(c.refused))
+		}
+		if last := c.departed[4].left.Sub(start); last != 4*interval {
+			t.Errorf("the last left at %v, want %v", last, 4*interval)
+		}
+	})
+}
+
+// TestPatience: who would be too late is refused when it comes, and told when it would not have been.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := new(crowd)
+		for range 4 {
+			c.come(context.Background(), queueOf(100), 1, interval+interval/2)
+			synctest.Wait()
+		}
+		c.group.Wait()
+		if want := []time.Duration{interval / 2, interval / 2}; len(c.departed) != 2 || !slices.Equal(c.refused, want) {
+			t.Errorf("%d departed, refused with %v; want 2, %v", len(c.departed), c.refused, want)
+		}
+	})
+}
+
+// TestOthers: where others use up what is metered, nobody waits for more than twice as long as it would.
+func TestOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, patience := &crowd{meter: meter{greedy: true}}, 10*interval
+		start := time.Now()
+		for range 10 {
+			c.come(context.Background(), queueOf(10), 1, patience)
+			synctest.Wait()
+		}
+		c.group.Wait()
+		if since := time.Since(start); since > 2*patience+interval || c.late+len(c.refused) != 10 || c.late < 9 {
+			t.Errorf("after %v %d departed, %d were late and %d refused", since, len(c.departed), c.late, len(c.refused))
+		}
+	})
+}
+
+// TestForgets: lines in which nobody waits do not stay for ever, and never are too many.
+func TestForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines shaper.Lines
+		visit := func(i int, every time.Duration) {
+			var p shaper.Place
+			name := shaper.Name{Rule: "r", Key: fmt.Sprint(i)}
+			if _, ok := lines.Enter(&p, name, shaper.Shape{Interval: every, Room: every, Spaced: true}, 1, 0); ok {
+				p.Depart()
+			}
+		}
+		for i := range 10_000 {
+			visit(i, time.Second)
+			if i%10 == 9 {
+				<-time.After(100 * time.Millisecond)
+			}
+		}
+		if n := lines.Len(); n < 100 || n > 200 {
+			t.Errorf("%d lines are kept, want the hundred of the last second and not many more", n)
+		}
+		for i := range 100_000 {
+			visit(i, time.Hour)
+		}
+		if n := lines.Len(); n > 70_000 {
+			t.Errorf("%d lines are kept although nobody waits", n)
+		}
+	})
+}
+
+func TestEnterAllocates(t *testing.T) {
+	var lines shaper.Lines
+	var p shaper.Place
+	if n := testing.AllocsPerRun(100, func() {
+		if _, ok := lines.Enter(&p, shaper.Name{Rule: "r", Key: "k"}, shaper.Shape{Interval: 1, Spaced: true}, 1, time.Hour); ok {
+			p.Depart()
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations for a line in which nobody waits", n)
+	}
+}

@@ -1,0 +1,152 @@
+package upstream_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/upstream"
+)
+
+// A server is asked again and again; so many answers in a row change what is believed of it, and the first does alone.
+func TestHealth(t *testing.T) {
+	var status atomic.Int64
+	var asked atomic.Int64
+	status.Store(500)
+	var hang atomic.Bool
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" || r.Host != "health.example.com" {
+			t.Errorf("asked for %s at %s", r.URL.Path, r.Host)
+		}
+		asked.Add(1)
+		if hang.Load() {
+			<-r.Context().Done()
+			return
+		}
+		w.WriteHeader(int(status.Load()))
+	}
+	cfg := upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, Health: &upstream.Health{
+		Path: "/healthz", Host: "health.example.com", Interval: 10 * time.Second, Timeout: 2 * time.Second, Healthy: 2, Unhealthy: 3,
+	}}
+	inBubble(t, cfg, map[string]http.HandlerFunc{"a:80": handler}, func(t *testing.T, _ *memory, g *upstream.Group) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { g.Run(ctx); close(done) }()
+		state := func(after time.Duration, want string) {
+			t.Helper()
+			<-time.After(after)
+			synctest.Wait()
+			if s := g.Status(); s[0].State != want || s[1].State != upstream.StateDown { // nobody listens at b
+				t.Errorf("%+v, want %s", s, want)
+			}
+		}
+		state(time.Second, upstream.StateDown)
+		status.Store(302)
+		state(11*time.Second, upstream.StateDown) // one good answer
+		state(11*time.Second, upstream.StateUp)
+		status.Store(404)
+		state(11*time.Second, upstream.StateUp)
+		status.Store(200) // a good one in between: the row begins anew
+		state(11*time.Second, upstream.StateUp)
+		hang.Store(true)
+		state(26*time.Second, upstream.StateUp)
+		state(16*time.Second, upstream.StateDown)
+		if n := asked.Load(); n < 8 || n > 10 {
+			t.Errorf("asked %d times in 87 seconds", n)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// A server that fails rests, longer each time, and one failure after a rest is enough for the next. At most half of a
+// group rests.
+func TestEject(t *testing.T) {
+	bubbleWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
+		var fails atomic.Bool
+		fails.Store(true)
+		bad := func(w http.ResponseWriter, _ *http.Request) {
+			if fails.Load() {
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = io.WriteString(w, "a")
+		}
+		good := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "b") }
+		cfg := way(upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, Eject: upstream.Eject{Failures: 3, Rest: 10 * time.Second}, Retries: -1})
+		inBubble(t, cfg, map[string]http.HandlerFunc{"a:80": bad, "b:80": good}, func(t *testing.T, m *memory, g *upstream.Group) {
+			c := m.client()
+			defer c.CloseIdleConnections()
+			round := func(n int) (failed int) {
+				for range n {
+					if do(t, c, request(t, "GET", "http://gw:80/", "")).status == 502 {
+						failed++
+					}
+				}
+				return failed
+			}
+			if n := round(5); n != 2 && n != 3 {
+				t.Errorf("%d of 5 failed", n)
+			}
+			if n := round(10); n > 1 {
+				t.Errorf("%d failed while it should rest", n)
+			}
+			s := g.Status()[0]
+			if s.State != upstream.StateResting || s.Failures != 3 || s.Ejections != 1 || s.Rest != 10*time.Second {
+				t.Errorf("%+v", s)
+			}
+			for i, rest := range []time.Duration{20 * time.Second, 40 * time.Second} {
+				<-time.After(rest / 2)
+				if n := round(10); n != 1 { // on trial
+					t.Errorf("%d failed after rest %d", n, i)
+				}
+				if s := g.Status()[0]; s.Rest != rest || s.Ejections != int64(i)+2 {
+					t.Errorf("%+v", s)
+				}
+			}
+			fails.Store(false)
+			<-time.After(40 * time.Second)
+			if n := round(10); n != 0 || g.Status()[0].State != upstream.StateUp {
+				t.Errorf("%d failed, %+v", n, g.Status()[0])
+			}
+			fails.Store(true)
+			if n := round(4); n != 2 { // it succeeded: a single failure is not enough any more
+				t.Errorf("%d failed", n)
+			}
+			<-time.After(200 * time.Second) // well for long: its rests are forgotten
+			round(2)
+			if s := g.Status()[0]; s.Rest != 10*time.Second {
+				t.Errorf("%+v", s)
+			}
+		})
+	})
+}
+
+func TestEjectAtMostHalf(t *testing.T) {
+	bad := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	for n, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2} {
+		servers := named(n)
+		handlers := map[string]http.HandlerFunc{}
+		for _, s := range servers {
+			handlers[s[len("http://"):]] = bad
+		}
+		cfg := upstream.Config{Servers: servers, Eject: upstream.Eject{Failures: 1}, Retries: -1}
+		inBubble(t, cfg, handlers, func(t *testing.T, m *memory, g *upstream.Group) {
+			for range 10 * n {
+				ask(t, m, request(t, "GET", "http://gw:80/", ""))
+			}
+			resting := 0
+			for _, s := range g.Status() {
+				if s.State == upstream.StateResting {
+					resting++
+				}
+			}
+			if resting != most {
+				t.Errorf("%d of %d rest", resting, n)
+			}
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package rules_test
+
+import (
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Limits on what is in flight are for those who see requests end; for others they are not there.
+func TestFlight(t *testing.T) {
+	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
+		Name: "both", Cost: rules.Cost{Fixed: 5}, ChargeDenied: true,
+		Limits:    []rules.Limit{{Limit: sluice.PerHour(10)}, {Limit: sluice.Concurrent(2)}},
+		Per:       []rules.Ref{{Name: "header:X-User"}},
+		Overrides: []rules.Override{{Key: []string{"ada"}, Limits: []rules.Limit{{Limit: sluice.Concurrent(1)}}}},
+	}}}))
+	for _, c := range []struct {
+		user   string
+		flight bool
+		want   []string
+	}{
+		{"bob", true, []string{"both 10/h cost 5 charges refusals", "both#2 2 concurrent cost 1"}},
+		{"bob", false, []string{"both 10/h cost 5 charges refusals"}},
+		{"ada", true, []string{"both 1 concurrent cost 1 charges refusals"}},
+		{"ada", false, nil},
+	} {
+		m := rules.Matched{Flight: c.flight}
+		if err := set.Match(req("GET /", "header:X-User", c.user), &m); err != nil || m.Verdict != rules.Limited {
+			t.Fatal(m.Verdict, err)
+		}
+		var got []string
+		for _, take := range m.Takes {
+			text := take.Rule.Name + " " + take.Effective().String() + " cost " + string(rune('0'+take.Cost))
+			if take.Rule.ChargeDenied {
+				text += " charges refusals"
+			}
+			got = append(got, text)
+		}
+		if len(got) != len(c.want) {
+			t.Fatalf("%s: %q, want %q", c.user, got, c.want)
+		}
+		for i := range got {
+			if got[i] != c.want[i] {
+				t.Errorf("%s: %q, want %q", c.user, got, c.want)
+			}
+		}
+	}
+}

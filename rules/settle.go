@@ -1,0 +1,54 @@
+package rules
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Settle says where an answer tells what its request has really cost. Until then the rule's Cost is charged, as an
+// estimate. What was not needed is given back, and what was needed beyond it is charged, and may go into debt.
+type Settle struct {
+	At     Position
+	Header string // a header of the answer, or a trailer
+	// JSON is where a field of the answer's body is: "usage.total_tokens". In a stream of events or of lines, the last
+	// that has it counts.
+	JSON string
+	// Default is what an answer costs that does not say. Without it the estimate stays.
+	Default *int64
+	Hide    bool // callers do not get to see Header
+}
+
+// Amount reads a cost as answers write it: a number, which may have a fraction, which counts as a whole, and may stand in
+// quotes. Less than nothing is nothing, and more than [sluice.MaxCost] is that.
+func Amount(text string) (int64, bool) {
+	text = strings.TrimSpace(text)
+	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {
+		text = strings.TrimSpace(text[1 : n-1])
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if math.IsNaN(f) || err != nil && !math.IsInf(f, 0) || !strings.ContainsAny(text, "0123456789") {
+		return 0, false
+	}
+	return int64(math.Ceil(min(max(f, 0), sluice.MaxCost))), true
+}
+
+func (c *compiler) settle(r *Rule) {
+	s := r.Settle
+	if s == nil {
+		return
+	}
+	switch {
+	case (s.Header == "") == (s.JSON == ""):
+		c.fault(s.At, "settle: write either header: X-Tokens-Used or json: usage.total_tokens")
+	case s.Hide && s.Header == "":
+		c.fault(s.At, "settle: hide: only a header can be hidden")
+	case s.JSON != "" && strings.Contains("."+s.JSON+".", ".."):
+		c.fault(s.At, "settle: json: %q has an empty name: write the names of fields with dots between them, such as usage.total_tokens", s.JSON)
+	}
+	if s.Default != nil && (*s.Default < 0 || *s.Default > sluice.MaxCost) {
+		c.fault(s.At, "settle: default: %d is not between 0 and 2^50", *s.Default)
+	}
+}
