@@ -29,7 +29,7 @@ const ask = async (name, url) => {
 	}
 };
 const talk = () => new Promise(done => {
-	const s = new WebSocket("ws://" + location.host + "/socket/free");
+	const s = new WebSocket("ws://" + location.host + "/socket/browser");
 	s.onopen = () => s.send("hello");
 	s.onmessage = m => { say("socket " + m.data); s.close(); };
 	s.onerror = () => { say("socket failed"); };
@@ -38,7 +38,9 @@ const talk = () => new Promise(done => {
 (async () => {
 	await ask("own", "/quota?who=own");
 	await ask("other", "http://localhost:" + location.port + "/quota?who=other");
+	const held = fetch("/held"); // for which the browser's clock stands still
 	await talk();
+	await held;
 	say("end");
 	document.title = "done";
 })().catch(e => say("fault " + e));

@@ -58,13 +58,13 @@ func newFront(t *testing.T) *front {
 // pages is an application with something for each kind of client.
 type pages struct {
 	*httptest.Server
-	next   chan string   // the next event of /events
-	closed chan struct{} // a socket was closed
+	next   chan string // the next event of /events
+	closed chan string // the path of a socket that was closed
 }
 
 func newPages(t *testing.T) *pages {
 	t.Helper()
-	p := &pages{next: make(chan string), closed: make(chan struct{}, 100)}
+	p := &pages{next: make(chan string), closed: make(chan string, 100)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
@@ -103,12 +103,24 @@ func newPages(t *testing.T) *pages {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		_, _ = io.WriteString(w, "here")
 	})
+	mux.HandleFunc("/held", func(_ http.ResponseWriter, r *http.Request) {
+		for {
+			select {
+			case path := <-p.closed:
+				if path == "/socket/browser" {
+					return
+				}
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
 	mux.Handle("/socket/", websocket.Server{Handler: func(c *websocket.Conn) {
 		var text string
 		for websocket.Message.Receive(c, &text) == nil && websocket.Message.Send(c, text) == nil {
 			continue
 		}
-		p.closed <- struct{}{}
+		p.closed <- c.Request().URL.Path
 	}})
 	p.Server = httptest.NewServer(mux)
 	t.Cleanup(p.Close)
@@ -135,7 +147,7 @@ func curlClient(t *testing.T, f *front) {
 	const out = "%{http_version} %{http_code} "
 	for want, args := range map[string][]string{
 		"1.1 200 GET /a?b=c for=127.0.0.1 proto=http length=0 [] got=0\n":       {"-w", out, "http://" + f.plain + "/a?b=c"},
-		"1.0 200 GET /old for=127.0.0.1 proto=http length=0 [] got=0\n":         {"-0", "-w", out, "http://" + f.plain + "/old"},
+		"1 200 GET /old for=127.0.0.1 proto=http length=0 [] got=0\n":           {"-0", "-w", out, "http://" + f.plain + "/old"},
 		"2 200 GET /h2c for=127.0.0.1 proto=http length=0 [] got=0\n":           {"--http2-prior-knowledge", "-w", out, "http://" + f.plain + "/h2c"},
 		"1.1 200 GET /upgrade for=127.0.0.1 proto=http length=0 [] got=0\n":     {"--http2", "-w", out, "http://" + f.plain + "/upgrade"}, // asks for h2c, which is not on offer
 		"2 200 GET /a for=127.0.0.1 proto=https length=0 [] got=0\n":            f.secure("--http2", "-w", out, "https://"+f.tls+"/a"),
