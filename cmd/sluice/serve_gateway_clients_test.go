@@ -58,13 +58,13 @@ func newFront(t *testing.T) *front {
 // pages is an application with something for each kind of client.
 type pages struct {
 	*httptest.Server
-	next   chan string // the next event of /events
-	closed chan string // the path of a socket that was closed
+	next   chan string   // the next event of /events
+	closed chan struct{} // a socket was closed
 }
 
 func newPages(t *testing.T) *pages {
 	t.Helper()
-	p := &pages{next: make(chan string), closed: make(chan string, 100)}
+	p := &pages{next: make(chan string), closed: make(chan struct{}, 100)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
@@ -103,16 +103,12 @@ func newPages(t *testing.T) *pages {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		_, _ = io.WriteString(w, "here")
 	})
+	finished := make(chan struct{})
+	mux.HandleFunc("/finished", func(http.ResponseWriter, *http.Request) { close(finished) })
 	mux.HandleFunc("/held", func(_ http.ResponseWriter, r *http.Request) {
-		for {
-			select {
-			case path := <-p.closed:
-				if path == "/socket/browser" {
-					return
-				}
-			case <-r.Context().Done():
-				return
-			}
+		select {
+		case <-finished:
+		case <-r.Context().Done():
 		}
 	})
 	mux.Handle("/socket/", websocket.Server{Handler: func(c *websocket.Conn) {
@@ -120,7 +116,7 @@ func newPages(t *testing.T) *pages {
 		for websocket.Message.Receive(c, &text) == nil && websocket.Message.Send(c, text) == nil {
 			continue
 		}
-		p.closed <- c.Request().URL.Path
+		p.closed <- struct{}{}
 	}})
 	p.Server = httptest.NewServer(mux)
 	t.Cleanup(p.Close)
