@@ -33,11 +33,17 @@ type gatewayProcess struct {
 // startGateway runs sluice serve with a gateway and rules, and returns where it listens.
 func startGateway(t *testing.T, gateway, rules, more string) (p gatewayProcess, address string) {
 	t.Helper()
+	return startGatewayOn(t, "{address: '127.0.0.1:0'}", gateway, rules, more)
+}
+
+// startGatewayOn is startGateway with a listener of another kind.
+func startGatewayOn(t *testing.T, listener, gateway, rules, more string) (p gatewayProcess, address string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, file, rules)
 	p = gatewayProcess{rules: file}
-	p.process = launch(t, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: '127.0.0.1:0'}, gateway: {address: '127.0.0.1:0'}, drain: {timeout: 2s}}\nrules: {paths: [%q]}\ngateway: %s\n%s",
-		file, gateway, more))
+	p.process = launch(t, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: '127.0.0.1:0'}, gateway: %s, drain: {timeout: 2s}}\nrules: {paths: [%q]}\ngateway: %s\n%s",
+		listener, file, gateway, more))
 	line := p.await(t, "msg=serving")
 	m := served.FindStringSubmatch(line)
 	p.http, p.admin = m[2], m[3]

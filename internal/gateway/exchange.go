@@ -110,10 +110,9 @@ func Client(ctx context.Context) netip.Addr {
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 	g.flying.Add(1)
 	x := &Exchange{Began: time.Now(), Request: r}
-	x.answer.ResponseWriter = w
+	x.answer.ResponseWriter, x.answer.call = w, isCall(r)
 	if r.Body != nil && r.Body != http.NoBody {
 		x.body = &body{ReadCloser: r.Body}
-		r.Body = x.body
 	}
 	return x
 }
@@ -123,7 +122,7 @@ func (g *Gateway) end(x *Exchange) {
 	if x.body != nil && !x.answer.hijacked {
 		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, lastPiece)
 	}
-	x.answer.end(lastPiece)
+	x.answer.end(2 * lastPiece) // the last piece is waited for before the answer is sent
 	if x.timeout != nil {
 		x.timeout.stop()
 	}
@@ -137,10 +136,16 @@ func (g *Gateway) end(x *Exchange) {
 func (x *Exchange) attach(r *http.Request) *http.Request {
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
 	x.cancel = cancel
-	if x.body != nil && x.Route.MaxBody > 0 {
-		x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)
+	r = r.WithContext(ctx)
+	if x.body != nil {
+		if x.Route.MaxBody > 0 {
+			x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)
+		}
+		// Only in the copy: the server has to know its own body again, or it waits for what a client that expects to be
+		// told to go on (100-continue) will never send.
+		r.Body = x.body
 	}
-	return r.WithContext(ctx)
+	return r
 }
 
 // startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
