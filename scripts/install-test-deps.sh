@@ -27,6 +27,7 @@ have redis-server || need redis-server
 have memcached || need memcached
 have prometheus || need prometheus
 have nginx || need nginx
+have chromium || need chromium
 have haproxy || need haproxy
 have systemd-analyze || need systemd
 has_c_headers || need libc6-dev

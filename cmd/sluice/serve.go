@@ -79,11 +79,19 @@ type service struct {
 	answers func(context.Context) error // asks the store; nil: it is in memory
 	started time.Time                   // when it was
 	ending  <-chan struct{}             // closed when it is to end
+
+	// beside is run while it serves, until the context ends. All listen when it begins.
+	beside func(ctx context.Context, s *service)
 }
 
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
-	s := &service{cfg: cfg, started: time.Now(), ending: ctx.Done()}
-	s.log, s.level = newLogger(cfg.Logging, stderr)
+	s := &service{cfg: cfg, beside: func(_ context.Context, s *service) { s.guide(stdout) }}
+	return s.serve(ctx, stderr)
+}
+
+func (s *service) serve(ctx context.Context, stderr io.Writer) error {
+	s.started, s.ending = time.Now(), ctx.Done()
+	s.log, s.level = newLogger(s.cfg.Logging, stderr)
 	if err := s.readRules(); err != nil {
 		return err
 	}
@@ -126,11 +134,11 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	return s.run(ctx, stdout)
+	return s.run(ctx)
 }
 
 // run serves until the context ends.
-func (s *service) run(ctx context.Context, stdout io.Writer) error {
+func (s *service) run(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -146,9 +154,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { s.runQueue(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
-	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
-		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
-	}
+	running.Go(func() { s.beside(background, s) })
 	err := s.server.Run(ctx)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain.Timeout)
 	defer cancel()
@@ -200,6 +206,13 @@ For rules of your own, name their files in sluice.yaml and run: sluice serve --c
 
 ctrl-C ends it.
 `
+
+// guide tells who has no rules yet how to try it.
+func (s *service) guide(stdout io.Writer) {
+	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
+		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
+	}
+}
 
 func (s *service) readRules() error {
 	o := rulefile.Options{MergeDomains: s.cfg.Rules.MergeDomains, ChargeDenied: s.cfg.Rules.ChargeDenied}

@@ -16,6 +16,9 @@ type answer struct {
 	began    time.Time // when the status was written
 	onBegin  func()
 	hijacked bool
+	call     bool // of gRPC
+	untold   bool // a problem, until it is known what is to be said about it
+	told     bool // a problem, in gRPC's words
 }
 
 // Unwrap lets http.ResponseController find what else the writer can do.
@@ -23,9 +26,24 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *answer) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
+		if a.call && a.status == 0 && status >= 400 && a.Header().Get("Content-Type") == "application/problem+json" {
+			a.untold = true
+		}
 		a.begin(status)
 	}
-	a.ResponseWriter.WriteHeader(status)
+	if !a.untold {
+		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// tell answers a gRPC call in its own words. What the answer is remembered by is the status of HTTP, so that logs, metrics
+// and rules that charge by status know calls and other requests alike.
+func (a *answer) tell(problem []byte) {
+	if a.untold {
+		a.untold, a.told = false, true
+		setStatus(a.Header(), a.status, problem)
+		a.ResponseWriter.WriteHeader(http.StatusOK)
+	}
 }
 
 func (a *answer) begin(status int) {
@@ -40,6 +58,9 @@ func (a *answer) begin(status int) {
 
 func (a *answer) Write(b []byte) (int, error) {
 	a.begin(http.StatusOK)
+	if a.tell(b); a.told {
+		return len(b), nil
+	}
 	n, err := a.ResponseWriter.Write(b)
 	a.bytes += int64(n)
 	return n, err
@@ -51,6 +72,9 @@ func (a *answer) Flush() { _ = a.FlushError() }
 // FlushError is for http.ResponseController.
 func (a *answer) FlushError() error {
 	a.begin(http.StatusOK)
+	if a.tell(nil); a.told {
+		return nil // the answer ends with its head, or the client takes it for the beginning of a good one
+	}
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
@@ -66,6 +90,7 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // end bounds how long the server may take to send the last of it to a client that does not read.
 func (a *answer) end(idle time.Duration) {
+	a.tell(nil)
 	if !a.hijacked && a.status != 0 {
 		_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(idle))
 	}

@@ -20,12 +20,15 @@ type Exchange struct {
 	Path    string        // canonical; empty if it has no such form
 	Route   *Route        // nil: none was found
 	Kept    bool          // for later
+	Rule    string        // that delayed or kept it
+	Waited  time.Duration // for its turn
 	Shed    bool          // because of overload, if somebody noted it
 	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
 	Server  string        // that it was forwarded to, if somebody noted it
 	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
 
-	trusted   bool // the peer may say whom it speaks for
+	lines     [lineCount]string // of headers that are set
+	trusted   bool              // the peer may say whom it speaks for
 	answer    answer
 	body      *body
 	forwarded time.Time
@@ -43,6 +46,22 @@ func (x *Exchange) Plan() string { return x.identity.Attributes["plan"] }
 
 // Header is that of the answer.
 func (x *Exchange) Header() http.Header { return x.answer.Header() }
+
+// Headers that are set for every request have room of their own here, so that they need none each.
+const (
+	lineID = iota
+	lineAnswerID
+	lineFor
+	lineProto
+	lineHost
+	lineCount
+)
+
+// line is a header with one line.
+func (x *Exchange) line(i int, text string) []string {
+	x.lines[i] = text
+	return x.lines[i : i+1 : i+1]
+}
 
 // Status is what the client was answered, or 0 if the connection ended before.
 func (x *Exchange) Status() int { return x.answer.status }
@@ -91,10 +110,9 @@ func Client(ctx context.Context) netip.Addr {
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 	g.flying.Add(1)
 	x := &Exchange{Began: time.Now(), Request: r}
-	x.answer.ResponseWriter = w
+	x.answer.ResponseWriter, x.answer.call = w, isCall(r)
 	if r.Body != nil && r.Body != http.NoBody {
 		x.body = &body{ReadCloser: r.Body}
-		r.Body = x.body
 	}
 	return x
 }
@@ -104,7 +122,7 @@ func (g *Gateway) end(x *Exchange) {
 	if x.body != nil && !x.answer.hijacked {
 		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, lastPiece)
 	}
-	x.answer.end(lastPiece)
+	x.answer.end(2 * lastPiece) // the last piece is waited for before the answer is sent
 	if x.timeout != nil {
 		x.timeout.stop()
 	}
@@ -118,10 +136,16 @@ func (g *Gateway) end(x *Exchange) {
 func (x *Exchange) attach(r *http.Request) *http.Request {
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
 	x.cancel = cancel
-	if x.body != nil && x.Route.MaxBody > 0 {
-		x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)
+	r = r.WithContext(ctx)
+	if x.body != nil {
+		if x.Route.MaxBody > 0 {
+			x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)
+		}
+		// Only in the copy: the server has to know its own body again, or it waits for what a client that expects to be
+		// told to go on (100-continue) will never send.
+		r.Body = x.body
 	}
-	return r.WithContext(ctx)
+	return r
 }
 
 // startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
@@ -170,9 +194,9 @@ func (x *Exchange) setID(r *http.Request) {
 		x.ID = lines[0]
 	} else {
 		x.ID = newID()
-		r.Header[RequestID] = []string{x.ID}
+		r.Header[RequestID] = x.line(lineID, x.ID)
 	}
-	x.answer.Header()[RequestID] = []string{x.ID}
+	x.answer.Header()[RequestID] = x.line(lineAnswerID, x.ID)
 }
 
 func newID() string {

@@ -105,7 +105,10 @@ func TestFull(t *testing.T) {
 	if _, err := q.Put(t.Context(), Item{}); !errors.Is(err, ErrFull) {
 		t.Errorf("one too many: %v", err)
 	}
-	eventually(t, "counted", func() bool { c := q.Counts(t.Context()); return c.Queued == 3 && c.Refused == 2 && c.Accepted == 3 })
+	eventually(t, "counted", func() bool { // the streams tell of items a moment later
+		c := q.Counts(t.Context())
+		return c.Queued == 3 && c.Refused == 2 && c.Accepted == 3
+	})
 }
 
 func TestFullOfBytes(t *testing.T) {
@@ -374,4 +377,26 @@ func TestEndedBetween(t *testing.T) {
 	if len(got) != 1 || got[0].id != begun.id || got[0].attempt != "2" {
 		t.Errorf("came %+v", got)
 	}
+}
+
+// From the moment at which an item of an ordered key is accepted until it is done, others of its key are told to wait.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	up := newUpstream()
+	up.answer("/a", func(*Item) Outcome { <-hold; return Outcome{Status: 200} })
+	q, _ := run(t, Config{Deliver: up.deliver})
+	if q.Waiting("r", "k") {
+		t.Error("nothing was put, and something waits")
+	}
+	put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/a"})
+	if !q.Waiting("r", "k") {
+		t.Error("what was accepted does not wait")
+	}
+	put(t, q, Item{Rule: "r", Key: "free", Target: "/a"})
+	if q.Waiting("r", "other") || q.Waiting("r", "free") {
+		t.Error("others are told to wait")
+	}
+	close(hold)
+	eventually(t, "done", func() bool { return !q.Waiting("r", "k") })
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/internal/authtest"
+)
+
+// page asks until it is denied, from its own origin and from another, and talks over a WebSocket. What it saw it writes
+// into itself. It is not loaded, and so not looked at, before that is done.
+const page = `<!doctype html><title>page</title><pre id="saw"></pre><script>
+const saw = document.getElementById("saw"), say = text => { saw.textContent += text + "\n" };
+const ask = async (name, url) => {
+	for (let i = 1; i <= 10; i++) {
+		const r = await fetch(url).catch(e => ({status: e.name}));
+		if (!r.headers) {
+			say([name, i, r.status].join(" "));
+			return;
+		}
+		const h = n => r.headers.get(n);
+		say([name, i, r.status, "left", h("X-Ratelimit-Remaining"), "limit", h("X-Ratelimit-Limit"), "retry", h("Retry-After") > 1000, h("Ratelimit-Policy")].join(" "));
+		if (r.status === 429) {
+			say(name + " " + (await r.json())["violated-policies"]);
+			return;
+		}
+	}
+};
+const talk = () => new Promise(done => {
+	const s = new WebSocket("ws://" + location.host + "/socket/browser");
+	s.onopen = () => s.send("hello");
+	s.onmessage = m => { say("socket " + m.data); s.close(); };
+	s.onerror = () => { say("socket failed"); };
+	s.onclose = () => done();
+});
+(async () => {
+	await ask("own", "/quota?who=own");
+	await ask("other", "http://localhost:" + location.port + "/quota?who=other");
+	await talk();
+	say("end");
+	document.title = "done";
+})().catch(e => say("fault " + e)).finally(() => fetch("/finished"));
+</script><img src="/held">`
+
+var sawText = regexp.MustCompile(`(?s)<pre id="saw">(.*?)</pre>`)
+
+// A script in a browser sees what is left of its limits and when to come again, and from another origin what is left. A
+// denial it cannot read there: whom the application lets read its answers the gateway does not know.
+func browserClient(t *testing.T, f *front) {
+	authtest.Need(t, "chromium")
+	cmd := exec.CommandContext(t.Context(), "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+		"--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-crash-reporter",
+		"--user-data-dir="+t.TempDir(), "--dump-dom", "http://"+f.plain+"/page")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	m := sawText.FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("%v\n%s\n%s", err, out, &stderr)
+	}
+	const want = `own 1 200 left 2 limit 3 retry false "quota";q=3;w=3600
+own 2 200 left 1 limit 3 retry false "quota";q=3;w=3600
+own 3 200 left 0 limit 3 retry false "quota";q=3;w=3600
+own 4 429 left 0 limit 3 retry true "quota";q=3;w=3600
+own quota
+other 1 200 left 2 limit 3 retry false "quota";q=3;w=3600
+other 2 200 left 1 limit 3 retry false "quota";q=3;w=3600
+other 3 200 left 0 limit 3 retry false "quota";q=3;w=3600
+other 4 TypeError
+socket hello
+end
+`
+	if got := string(m[1]); got != want {
+		t.Errorf("the browser saw\n%s\nwant\n%s", got, want)
+	}
+}
