@@ -39,7 +39,7 @@ func demoCommand() *cobra.Command {
 		Short: "Run a small limited API on this machine, with curl commands to try on it",
 		Long: "Run a small API with Sluice before it on this machine, and print curl commands that show a request that is\n" +
 			"allowed, one that is answered 429 Too Many Requests, and one that is kept and done later. It is sluice serve with\n" +
-			"a gateway, a queue and ten rules; made-up clients keep it busy, so that sluice top and others have something to show.\n\n" +
+			"a gateway, a queue and ten rules. Made-up clients keep it busy, so that sluice top has something to show.\n\n" +
 			"It needs no configuration and keeps nothing. ctrl-C ends it.",
 		Example: "  sluice demo\n  sluice demo --listen 127.0.0.1:9000\n  sluice demo --rules     # only print its rules",
 		Args:    cobra.NoArgs,
