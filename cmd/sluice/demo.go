@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,7 @@ func demoCommand() *cobra.Command {
 		Short: "Run a small limited API on this machine, with curl commands to try on it",
 		Long: "Run a small API with Sluice before it on this machine, and print curl commands that show a request that is\n" +
 			"allowed, one that is answered 429 Too Many Requests, and one that is kept and done later. It is sluice serve with\n" +
-			"a gateway, a queue and ten rules; made-up clients keep it busy, so that sluice top and others have something to show.\n\n" +
+			"a gateway, a queue and ten rules. Made-up clients keep it busy, so that sluice top has something to show.\n\n" +
 			"It needs no configuration and keeps nothing. ctrl-C ends it.",
 		Example: "  sluice demo\n  sluice demo --listen 127.0.0.1:9000\n  sluice demo --rules     # only print its rules",
 		Args:    cobra.NoArgs,
@@ -121,7 +122,7 @@ func demoDirectory() (string, error) {
 // places are where the demo is to listen.
 type places struct {
 	variables map[string]string // of the configuration
-	taken     map[string]string // the usual address, by variable, where something else listens
+	taken     []string          // where something else listens
 }
 
 // places finds them: the usual ports, where they are free.
@@ -131,7 +132,6 @@ func (f *demoFlags) places() (places, error) {
 		variables: map[string]string{
 			"GATEWAY": f.listen, "HTTP": usual.HTTP.Address, "GRPC": usual.GRPC.Address, "ADMIN": usual.Admin.Address,
 		},
-		taken: map[string]string{},
 	}
 	_, port, _ := net.SplitHostPort(f.listen)
 	for name, address := range p.variables {
@@ -144,11 +144,12 @@ func (f *demoFlags) places() (places, error) {
 		case err == nil:
 			_ = l.Close()
 		case errors.Is(err, syscall.EADDRINUSE) && (name != "GATEWAY" || !f.chosen):
-			p.variables[name], p.taken[name] = freePort, address
+			p.variables[name], p.taken = freePort, append(p.taken, address)
 		default:
 			return p, fmt.Errorf("demo: %w: choose another address with --listen 127.0.0.1:PORT", err)
 		}
 	}
+	slices.Sort(p.taken)
 	return p, nil
 }
 

@@ -12,9 +12,9 @@ import (
 
 // demoGuide is what the demo tells who has started it. Lines that begin with two spaces are commands for another terminal.
 type demoGuide struct {
-	gateway, http, grpc, admin string            // where they listen
-	rules                      string            // the file
-	taken                      map[string]string // usual addresses where something else listens, by the name of the variable
+	gateway, http, grpc, admin string   // where they listen
+	rules                      string   // the file
+	taken                      []string // where something else listens
 }
 
 const demoGuideText = `Sluice stands before a small API, at http://%[1]s. In another terminal:
@@ -48,21 +48,12 @@ func (g *demoGuide) write(w io.Writer) {
 		fmt.Fprintf(&b, "  %s %s\n", program, command)
 	}
 	fmt.Fprintf(&b, "\nIts ten rules are in %s: change them, and they are read again.\n", g.rules)
-	fmt.Fprintf(&b, "It answers checks in JSON on %s, Envoy on %s, operators on %s.\n",
-		g.instead("HTTP", g.http), g.instead("GRPC", g.grpc), g.instead("ADMIN", g.admin))
-	if usual := g.taken["GATEWAY"]; usual != "" {
-		fmt.Fprintf(&b, "The gateway is on a free port because something else listens on %s.\n", usual)
+	fmt.Fprintf(&b, "It answers checks in JSON on %s, Envoy on %s, operators on %s.\n", g.http, g.grpc, g.admin)
+	if len(g.taken) > 0 {
+		fmt.Fprintf(&b, "Some are on free ports, because something else listens on %s.\n", strings.Join(g.taken, ", "))
 	}
 	b.WriteString("ctrl-C ends it and removes what it wrote.\n")
 	_, _ = io.WriteString(w, b.String())
-}
-
-// instead is an address, and the usual one if that is taken.
-func (g *demoGuide) instead(name, address string) string {
-	if usual := g.taken[name]; usual != "" {
-		return fmt.Sprintf("%s (%s is taken)", address, usual)
-	}
-	return address
 }
 
 // program is how this program is called from another terminal, and what that terminal's environment needs for it: go run

@@ -31,10 +31,11 @@ func serveCommand() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the rate limit service",
+		Short: "Run the rate limit service, or a gateway",
 		Long: "Run the rate limit service: Envoy's protocol (RLS v3) over gRPC; checks in JSON, questions of other\n" +
-			"proxies and health over HTTP; Redis clients (CL.THROTTLE) if they are to be answered; a gateway before any API if it\n" +
-			"has routes; and a listener for operators.\n" +
+			"proxies and health over HTTP; Redis clients (CL.THROTTLE) if listeners.resp.address is set; and a listener for\n" +
+			"operators. With listeners.gateway.address it is a gateway too: a reverse proxy that limits, delays or keeps what\n" +
+			"comes too fast, before an API that need not be changed.\n" +
 			"Without a configuration it keeps counts in memory, listens on this machine only and has a few rules to try.\n\n" +
 			"Rules and certificates are read again when they change, and on SIGHUP. SIGTERM ends it without failed requests.",
 		Example: "  sluice serve\n" +
