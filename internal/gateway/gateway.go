@@ -113,7 +113,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve walks the request along the line. A refusal is not written yet.
 func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
-	if g.draining.Load() && r.ProtoMajor == 1 {
+	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || g.draining.Load()) {
+		// What comes in chunks may have had a length too, which net/http drops without a word. Whoever is before us may
+		// have gone by that, and what follows on the connection would not be what he thinks it is.
 		x.answer.Header().Set("Connection", "close")
 	}
 	set := g.cfg.Rules()
@@ -126,6 +128,9 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 	x.setID(r)
 	path, fault := readTarget(r)
 	if fault != nil {
+		if r.ProtoMajor == 1 { // whoever sent it may mean something else by what follows
+			x.answer.Header().Set("Connection", "close")
+		}
 		return fault
 	}
 	x.Path, x.Client = path, clients.Addr(r)

@@ -24,11 +24,18 @@ var connectionHeaders = []string{
 	"Transfer-Encoding", "Upgrade", "Http2-Settings",
 }
 
-// trustedOnly are headers besides X-Forwarded-… by which some applications believe that a request is another than the one
-// that rules saw: from another address, or to another path.
-var trustedOnly = []string{
-	forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Original-Url", "X-Original-Uri",
-	"X-Original-Host", "X-Rewrite-Url", "X-Host", "X-Original-Method",
+// speaksForOthers tells of a header by which some applications believe that a request is another than the one that rules
+// saw: from another address, or to another path.
+func speaksForOthers(name string) bool {
+	switch name {
+	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Original-Url", "X-Original-Uri",
+		"X-Original-Host", "X-Rewrite-Url", "X-Host", "X-Original-Method",
+		"X-Forwarded", "Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Remote-Addr", "Client-Ip", "X-Proxyuser-Ip",
+		"Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "Fly-Client-Ip",
+		"X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip", "X-Envoy-External-Address":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // cleanHeader drops what is not for the upstream, before anything looks at the header: so rules see what the upstream
@@ -55,14 +62,11 @@ func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
 	}
 	for name := range h {
 		// Applications that know headers as variables take X_User for X-User.
-		if strings.IndexByte(name, '_') >= 0 || !trusted && strings.HasPrefix(name, "X-Forwarded-") {
+		if strings.IndexByte(name, '_') >= 0 || !trusted && speaksForOthers(name) {
 			delete(h, name)
 		}
 	}
 	if !trusted {
-		for _, name := range trustedOnly {
-			delete(h, name)
-		}
 		delete(h, c.Header())
 	}
 }

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// yard is a gateway that is attacked, with an application behind it that writes down all it is sent, byte by byte.
+type yard struct {
+	process gatewayProcess
+	address string
+	app     *scribe
+	left    int64 // of the limit that counts everything, at the last look
+}
+
+// The first rule counts everything that may be forwarded. It never denies.
+const yardRules = `
+rules:
+  - {name: everything, match: {path: {not: [/probe, /last]}}, limit: {rate: 100000000/month, algorithm: fixed_window}}
+  - {name: probe, match: {path: [/probe]}, limit: {rate: 100000000/month, algorithm: fixed_window}}
+  - {name: flood, match: {path: /flood}, per: header:X-Api-Key, limit: {rate: 20/month, algorithm: fixed_window}}
+  - {name: address, match: {path: /address}, per: ip, limit: {rate: 5/month, algorithm: fixed_window}}
+  - {name: posts, match: {path: /posts}, limit: {rate: 100000000/month, algorithm: fixed_window}}
+`
+
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	y := &yard{app: newScribe(t)}
+	y.process, y.address = startGatewayOn(t, "{address: '127.0.0.1:0'}", fmt.Sprintf(`
+  upstreams: {app: {servers: 'http://%s', retries: 0, eject: {failures: 1000000}, timeouts: {header: 5s}}}
+  routes: [{upstream: app, max_body: 100KiB}]`, y.app.address), yardRules, "metrics: {on_http: true}")
+	return y
+}
+
+// scribe is an application that takes requests for what they look like at first sight.
+type scribe struct {
+	address string
+	evil    map[string]string // answers by target, sent as they are
+
+	mu   sync.Mutex // guards the following
+	seen []string   // requests, head and body
+	odd  []string   // what was none
+}
+
+func newScribe(t *testing.T) *scribe {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	r := &scribe{address: l.Addr().String(), evil: evilAnswers()}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go r.serve(conn)
+		}
+	}()
+	return r
+}
+
+func (r *scribe) serve(conn net.Conn) {
+	defer conn.Close()
+	for in := bufio.NewReader(conn); ; {
+		head, body, err := readRequest(in)
+		if err != nil && len(head) > 0 && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			r.note(&r.odd, fmt.Sprintf("%q: %v", head, err))
+		}
+		if err != nil {
+			return
+		}
+		line, _, _ := strings.Cut(head, "\r\n")
+		target := strings.Split(line, " ")[1]
+		r.note(&r.seen, head+body)
+		if answer, ok := r.evil[target]; ok {
+			_, _ = io.WriteString(conn, answer)
+			if strings.Contains(answer, "close") {
+				return
+			}
+			continue
+		}
+		if _, err := fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nApp-Saw: %s\r\n\r\n%s", len(target), strings.TrimSuffix(line, " HTTP/1.1"), target); err != nil {
+			return
+		}
+	}
+}
+
+func (r *scribe) note(list *[]string, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*list = append(*list, text)
+}
+
+// taken are the requests since the last look.
+func (r *scribe) taken() (seen, odd []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.seen {
+		if !strings.HasPrefix(s, "GET /last ") {
+			seen = append(seen, s)
+		}
+	}
+	odd = r.odd
+	r.seen, r.odd = nil, nil
+	return seen, odd
+}
+
+// readRequest reads a request of which nobody can think otherwise: one length or chunks, no line that is two.
+func readRequest(in *bufio.Reader) (head, body string, err error) {
+	length, chunked := -1, false
+	for {
+		line, err := in.ReadString('\n')
+		head += line
+		if err != nil {
+			return head, "", err
+		}
+		text, ok := strings.CutSuffix(line, "\r\n")
+		name, value, colon := strings.Cut(text, ":")
+		switch {
+		case !ok || strings.ContainsAny(text, "\r\x00"):
+			return head, "", fmt.Errorf("line %q", line)
+		case text == "":
+			if chunked && length >= 0 {
+				return head, "", fmt.Errorf("a length and chunks")
+			}
+			body, err := readBody(in, length, chunked)
+			return head, body, err
+		case strings.Count(head, "\r\n") == 1:
+			if parts := strings.Split(text, " "); len(parts) != 3 || parts[2] != "HTTP/1.1" {
+				return head, "", fmt.Errorf("first line %q", text)
+			}
+		case !colon || strings.ContainsAny(name, " \t_"):
+			return head, "", fmt.Errorf("field %q", text)
+		case strings.EqualFold(name, "Content-Length"):
+			if length, err = strconv.Atoi(strings.TrimSpace(value)); err != nil || strings.Count(strings.ToLower(head), "\ncontent-length:") > 1 {
+				return head, "", fmt.Errorf("field %q", text)
+			}
+		case strings.EqualFold(name, "Transfer-Encoding"):
+			if chunked = value == " chunked"; !chunked {
+				return head, "", fmt.Errorf("field %q", text)
+			}
+		}
+	}
+}
+
+func readBody(in *bufio.Reader, length int, chunked bool) (string, error) {
+	if !chunked {
+		b := make([]byte, max(0, length))
+		_, err := io.ReadFull(in, b)
+		return string(b), err
+	}
+	b, err := io.ReadAll(httputil.NewChunkedReader(in))
+	for err == nil { // trailers
+		var line string
+		if line, err = in.ReadString('\n'); line == "\r\n" {
+			break
+		}
+		b = append(b, line...)
+	}
+	return string(b), err
+}
+
+// dial connects from an address of this machine.
+func (y *yard) dial(t *testing.T, from string) *net.TCPConn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := d.DialContext(t.Context(), "tcp", y.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// say sends bytes on a connection of their own, and returns all that comes back until the gateway closes it.
+func (y *yard) say(t *testing.T, text string) string {
+	t.Helper()
+	return y.sayFrom(t, "127.0.0.1", text)
+}
+
+// last is a request on the same connection that shows whether the gateway and its client still agree where requests begin.
+const last = "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+func (y *yard) sayFrom(t *testing.T, from, text string) string {
+	t.Helper()
+	c := y.dial(t, from)
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_, _ = io.WriteString(c, text) // it may hang up before all is said
+	var all bytes.Buffer
+	in := bufio.NewReader(io.TeeReader(c, &all))
+	method, _, _ := strings.Cut(text, " ")
+	resp, err := http.ReadResponse(in, &http.Request{Method: method})
+	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp, err = http.ReadResponse(in, &http.Request{Method: method})
+	}
+	if err == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		if !resp.Close {
+			_, _ = io.WriteString(c, last)
+		}
+	}
+	if _, end := io.Copy(io.Discard, in); errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(end, os.ErrDeadlineExceeded) {
+		t.Errorf("there is no end of the answer to %.300q: %.300q", text, all.String())
+	}
+	return all.String()
+}
+
+// sayHalf is for what has no end: the client leaves.
+func (y *yard) sayHalf(t *testing.T, text string) string {
+	t.Helper()
+	c := y.dial(t, "127.0.0.1")
+	defer c.Close()
+	_, _ = io.WriteString(c, text)
+	_ = c.CloseWrite()
+	b, _ := io.ReadAll(c)
+	return string(b)
+}
+
+// counted is how many requests the limits have let pass since the last look.
+func (y *yard) counted(t *testing.T) int64 {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(y.say(t, "GET /look HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	left, err := strconv.ParseInt(resp.Header.Get("X-Ratelimit-Remaining"), 10, 64)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s %v", resp.Status, resp.Header)
+	}
+	n := y.left - left - 1
+	y.left = left
+	return n
+}
+
+// beside is somebody who means well and asks while others attack.
+type beside struct {
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+	asked  atomic.Int64
+	failed atomic.Int64
+}
+
+func (y *yard) beside(t *testing.T) *beside {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	b := &beside{stop: cancel}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
+	for range 2 {
+		b.ended.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, "http://"+y.address+"/probe", nil)
+				if err != nil {
+					panic(err)
+				}
+				b.asked.Add(1)
+				resp, err := client.Do(req)
+				if err != nil {
+					b.failed.Add(1)
+					continue
+				}
+				if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(text) != "/probe" {
+					b.failed.Add(1)
+				}
+				resp.Body.Close()
+			}
+			client.CloseIdleConnections()
+		})
+	}
+	return b
+}
+
+// served wants at least 99 of 100 to have been served.
+func (b *beside) served(t *testing.T) {
+	t.Helper()
+	b.stop()
+	b.ended.Wait()
+	if asked, failed := b.asked.Load(), b.failed.Load(); asked < 10 || failed*100 > asked {
+		t.Errorf("of %d requests of others %d failed", asked, failed)
+	}
+}
