@@ -19,6 +19,8 @@ const limitedFor = time.Second
 
 // Deliver sends a request that was kept through the limits of today to its upstream. It is what the queue calls.
 func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() error) (out queue.Outcome) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	d := &delivery{begin: begin}
 	r, err := request(ctx, it)
 	if err != nil {
@@ -38,7 +40,6 @@ func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() erro
 		return d.refused(http.StatusNotFound)
 	}
 	r = x.attach(r)
-	defer x.cancel(nil)
 	defer func() {
 		if p := recover(); p != nil {
 			if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
@@ -46,9 +47,7 @@ func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() erro
 			}
 			out = queue.Outcome{Err: errors.New("the answer broke off")}
 		}
-		if x.timeout != nil {
-			x.timeout.stop()
-		}
+		x.timeout.end()
 	}()
 	g.inside.ServeHTTP(&x.answer, r.WithContext(d.context(r.Context(), it)))
 	return d.outcome(x)

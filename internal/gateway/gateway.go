@@ -146,7 +146,6 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
 	}
 	r = x.attach(r)
-	defer x.cancel(nil)
 	if r, fault = x.authenticate(r); fault != nil {
 		return fault
 	}
@@ -176,12 +175,12 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	case x.Route.Authn != nil:
 		x.Route.Authn.Strip(r.Header, &x.identity)
 	}
-	setForwarded(r, x.trusted)
+	setForwarded(r, x.trusted, x.lines[1:])
 	x.Route.rewrite(r)
 	if x.Route.UpstreamHost {
 		r.Host = ""
 	}
-	x.startTimeout()
+	r = x.startTimeout(r)
 	x.forwarded = time.Now()
 	x.Route.Upstream.ServeHTTP(w, r)
 }

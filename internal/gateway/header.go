@@ -18,19 +18,6 @@ const (
 	forwardedAs   = "X-Forwarded-Proto"
 )
 
-// connectionHeaders are between two neighbours and go no further.
-var connectionHeaders = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade", "Http2-Settings",
-}
-
-// trustedOnly are headers besides X-Forwarded-… by which some applications believe that a request is another than the one
-// that rules saw: from another address, or to another path.
-var trustedOnly = []string{
-	forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Original-Url", "X-Original-Uri",
-	"X-Original-Host", "X-Rewrite-Url", "X-Host", "X-Original-Method",
-}
-
 // cleanHeader drops what is not for the upstream, before anything looks at the header: so rules see what the upstream
 // will. Trusted peers may say whom they speak for.
 func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
@@ -44,8 +31,10 @@ func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
 			}
 		}
 	}
-	for _, name := range connectionHeaders {
-		delete(h, name)
+	for name := range h {
+		if isBetween(name) || !trusted && (isTrusted(name) || name == c.Header()) {
+			delete(h, name)
+		}
 	}
 	if upgrade {
 		h["Connection"], h["Upgrade"] = connectionUpgrade, upgradeWebSocket
@@ -53,18 +42,28 @@ func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
 	if trailers {
 		h["Te"] = teTrailers
 	}
-	for name := range h {
-		// Applications that know headers as variables take X_User for X-User.
-		if strings.IndexByte(name, '_') >= 0 || !trusted && strings.HasPrefix(name, "X-Forwarded-") {
-			delete(h, name)
-		}
+}
+
+// isBetween tells whether a header is between two neighbours and goes no further, or has a name that applications which
+// know headers as variables take for another: X_User for X-User.
+func isBetween(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Http2-Settings":
+		return true
 	}
-	if !trusted {
-		for _, name := range trustedOnly {
-			delete(h, name)
-		}
-		delete(h, c.Header())
+	return strings.IndexByte(name, '_') >= 0
+}
+
+// isTrusted tells whether a header makes some applications believe that a request is another than the one that rules saw:
+// from another address, or to another path.
+func isTrusted(name string) bool {
+	switch name {
+	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Original-Url", "X-Original-Uri",
+		"X-Original-Host", "X-Rewrite-Url", "X-Host", "X-Original-Method":
+		return true
 	}
+	return strings.HasPrefix(name, "X-Forwarded-")
 }
 
 var (
@@ -90,37 +89,43 @@ func hasToken(lines []string, token string) bool {
 	return false
 }
 
-// setForwarded tells the upstream whom the gateway speaks for. It is done last, because rules read what came.
-func setForwarded(r *http.Request, trusted bool) {
+// setForwarded tells the upstream whom the gateway speaks for. It is done last, because rules read what came. Lines is room
+// for two.
+func setForwarded(r *http.Request, trusted bool, lines []string) {
 	h := r.Header
 	peer := peerOf(r.RemoteAddr)
-	proto := "http"
+	proto := protoHTTP
 	if r.TLS != nil {
-		proto = "https"
+		proto = protoHTTPS
 	}
+	lines[0], lines[1] = peer, r.Host
 	if prior := h[forwardedFor]; len(prior) > 0 {
-		h[forwardedFor] = []string{strings.Join(prior, ", ") + ", " + peer}
-	} else {
-		h[forwardedFor] = []string{peer}
+		lines[0] = strings.Join(prior, ", ") + ", " + peer
 	}
+	h[forwardedFor] = lines[0:1:1]
 	if prior := h[forwarded]; len(prior) > 0 { // only if somebody before us uses it
 		node := peer
 		if strings.Contains(peer, ":") {
 			node = `"[` + peer + `]"`
 		}
-		h[forwarded] = []string{strings.Join(prior, ", ") + ", for=" + node + ";proto=" + proto}
+		h[forwarded] = []string{strings.Join(prior, ", ") + ", for=" + node + ";proto=" + proto[0]}
 	}
 	if !trusted || len(h[forwardedAs]) != 1 {
-		h[forwardedAs] = []string{proto}
+		h[forwardedAs] = proto
 	}
 	if !trusted || len(h[forwardedHost]) != 1 {
-		h[forwardedHost] = []string{r.Host}
+		h[forwardedHost] = lines[1:2:2]
 	}
 }
+
+var protoHTTP, protoHTTPS = []string{"http"}, []string{"https"}
 
 // peerOf is the address of the connection's other end, or "unknown", as RFC 7239 has it, for that of a Unix socket.
 func peerOf(remote string) string {
 	if a, err := netip.ParseAddrPort(remote); err == nil {
+		if a.Addr().Is4() { // of which there is one spelling
+			return remote[:strings.LastIndexByte(remote, ':')]
+		}
 		return a.Addr().Unmap().WithZone("").String()
 	}
 	return "unknown"
