@@ -131,6 +131,7 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 
 // run serves until the context ends.
 func (s *service) run(ctx context.Context, stdout io.Writer) error {
+	defer keepRoom()()
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
