@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/sluiceproject/sluice/httplimit"
@@ -128,7 +129,11 @@ func (d *delivery) outcome(x *Exchange) queue.Outcome {
 	case status == 0 || status == statusGone:
 		return queue.Outcome{Err: errors.New("there was no answer in time")}
 	}
-	return queue.Outcome{Status: status, Header: d.recorder.header, Body: d.recorder.body}
+	h, body := d.recorder.Header(), d.recorder.body
+	if n := len(body); n > 0 && n <= queue.MaxResult && len(h["Content-Length"]) == 0 { // net/http would say it
+		h["Content-Length"] = []string{strconv.Itoa(n)}
+	}
+	return queue.Outcome{Status: status, Header: h, Body: body}
 }
 
 // statusGone is what a group answers when the request's context has ended.
