@@ -31,7 +31,7 @@ A 202. Each user has one export in 5 s; the second is kept on disk and done when
 
   for i in 1 2; do kept=$(curl -si -X POST -H 'X-User: you' http://%[1]s/exports); echo "$kept"; done
   status=http://%[1]s$(echo "$kept" | tr -d '\r' | sed -n 's/^Location: //p')
-  while curl -s $status | grep -v '"state":"done"'; do sleep 1; done; curl -s $status
+  while curl -s $status | grep -E '"(queued|delivering)"'; do sleep 1; done; curl -s $status
 
 How it is, whom it limits, what it decides right now, what it keeps for later:
 
