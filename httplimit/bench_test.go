@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/sluiceproject/sluice"
@@ -112,5 +113,36 @@ func TestMiddlewareAllocations(t *testing.T) {
 		if next.n != 101 {
 			t.Errorf("%s: %d of 101 were allowed", name, next.n)
 		}
+	}
+}
+
+// TestDeniedAllocations: a denial costs one string and one array for its headers, the seconds, and the sentence.
+func TestDeniedAllocations(t *testing.T) {
+	next := &count{}
+	h := httplimit.Middleware(limiter(memstore.New(), rule("api", sluice.PerDay(1))), httplimit.ByIP())(next)
+	w, r := &discard{h: http.Header{}}, request()
+	h.ServeHTTP(w, r)
+	var runs []float64
+	for range 101 {
+		runs = append(runs, testing.AllocsPerRun(1, func() {
+			clear(w.h)
+			h.ServeHTTP(w, r)
+		}))
+	}
+	slices.Sort(runs) // the race detector empties pools now and then
+	if got := runs[len(runs)/2]; got > 4 || next.n != 1 || w.status != http.StatusTooManyRequests {
+		t.Errorf("%v allocations, want 4; %d were allowed, the last status was %d", got, next.n, w.status)
+	}
+}
+
+// TestMergeAllocations: an upstream that tells of no limits costs nothing.
+func TestMergeAllocations(t *testing.T) {
+	ours, upstream := http.Header{}, http.Header{"Content-Type": {"text/plain"}, "Content-Length": {"3"}, "Date": {"now"}}
+	if got := testing.AllocsPerRun(100, func() {
+		clear(ours)
+		ours["X-Ratelimit-Limit"] = upstream["Date"]
+		httplimit.MergeHeaders(ours, upstream)
+	}); got > 0 || len(ours) != 4 {
+		t.Errorf("%v allocations for %v", got, ours)
 	}
 }

@@ -80,6 +80,9 @@ func (f *fields) add(name, value string) {
 // setHeaders tells the caller the outcome of all rules; denied says whether the request was.
 func (c *config) setHeaders(h http.Header, r *http.Request, ps *policies, ds []sluice.Decision, denied bool) {
 	f := fields{h: h}
+	if denied {
+		f.values = make([]string, 0, 7) // what a denial has by default
+	}
 	if len(r.Header["Origin"]) > 0 {
 		f.add(headerExpose, c.exposed)
 	}

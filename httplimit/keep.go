@@ -31,6 +31,25 @@ func Queue(f func(w http.ResponseWriter, r *http.Request, k *Kept)) Option {
 	return func(c *config) { c.queue = f }
 }
 
+// InLine has [Rules] keep a request under a rule that keeps the order of its keys although there is room for it, as long
+// as others of its key wait: it would overtake them. Waiting tells whether some do. The option is for [Queue].
+func InLine(waiting func(rule, key string) bool) Option {
+	return func(c *config) { c.waiting = waiting }
+}
+
+// overtakes tells whether a request that was allowed has to stand in line all the same.
+func (h *ruleHandler) overtakes(r *http.Request, m *match) bool {
+	if h.queue == nil || h.waiting == nil {
+		return false
+	}
+	for i, rule := range m.matched.Rules {
+		if rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.rules[i].Shadow && h.waiting(rule.Name, m.matched.Takes[i].Key) {
+			return r.Context().Value(deniedKey{}) == nil // or it is the first of the line
+		}
+	}
+	return false
+}
+
 type deniedKey struct{}
 
 // WithoutQueue marks a request that was kept and is tried again. If it is denied, [Rules] neither keeps it once more nor

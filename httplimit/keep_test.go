@@ -139,3 +139,43 @@ func TestObserve(t *testing.T) {
 		}
 	})
 }
+
+// Who comes while others of its key wait stands in line behind them, although there is room, and pays nothing for it.
+func TestInLine(t *testing.T) {
+	store := memstore.New()
+	waits := map[string]bool{}
+	var kept []string
+	h := httplimit.Rules(limiter(store), always(rules.Config{Rules: []rules.Rule{{
+		Name: "jobs", Per: refs("query:who"), Limits: limits(sluice.PerHour(2)), OnLimit: rules.Queue, Queue: rules.QueueOptions{Ordered: true},
+	}}}),
+		httplimit.Queue(func(w http.ResponseWriter, _ *http.Request, k *httplimit.Kept) {
+			kept = append(kept, k.Key)
+			w.WriteHeader(http.StatusAccepted)
+		}),
+		httplimit.InLine(func(rule, key string) bool { return rule == "jobs" && waits[key] }))(ok)
+	ask := func(ctx context.Context, who string) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/?who="+who, nil).WithContext(ctx))
+		return w.Code
+	}
+	waits["ada"] = true
+	for range 5 {
+		if got := ask(t.Context(), "ada"); got != http.StatusAccepted {
+			t.Fatalf("ada overtakes: %d", got)
+		}
+	}
+	if got := ask(t.Context(), "bob"); got != http.StatusOK {
+		t.Errorf("bob, of whom nothing waits, is answered %d", got)
+	}
+	// The first of the line is tried, and finds that nobody was charged while it waited.
+	for i, want := range []int{http.StatusOK, http.StatusOK, 0} {
+		denied := false
+		got := ask(httplimit.WithoutQueue(t.Context(), func(*httplimit.Denial) { denied = true }), "ada")
+		if denied != (want == 0) || !denied && got != want {
+			t.Errorf("delivery %d: %d, denied %v", i+1, got, denied)
+		}
+	}
+	if want := []string{"ada", "ada", "ada", "ada", "ada"}; !slices.Equal(kept, want) {
+		t.Errorf("kept %q", kept)
+	}
+}

@@ -22,6 +22,22 @@ import (
 //
 // The upstream's header is not changed.
 func MergeHeaders(ours, upstream http.Header) {
+	quota := false
+	for name, values := range upstream {
+		switch name {
+		case headerLimit, headerRemaining, headerReset, headerRetryAfter, headerXRetry, headerPolicy, headerRateLimit:
+			quota = true
+		default:
+			addAll(ours, name, values)
+		}
+	}
+	if quota { // most upstreams tell none
+		mergeLimits(ours, upstream)
+	}
+}
+
+// mergeLimits merges the headers about limits.
+func mergeLimits(ours, upstream http.Header) {
 	now := time.Now()
 	mergeQuota(ours, upstream, now)
 	for _, name := range [...]string{headerRetryAfter, headerXRetry} {
@@ -30,14 +46,19 @@ func MergeHeaders(ours, upstream http.Header) {
 		}
 	}
 	renameOurs(ours, upstream)
-	for name, values := range upstream {
-		switch name {
-		case headerLimit, headerRemaining, headerReset, headerRetryAfter, headerXRetry:
-		default:
-			old := ours[name]
-			ours[name] = append(old[:len(old):len(old)], values...)
+	for _, name := range [...]string{headerPolicy, headerRateLimit} {
+		if values, ok := upstream[name]; ok {
+			addAll(ours, name, values)
 		}
 	}
+}
+
+// addAll puts values behind those that are there, into none of the slices that there are.
+func addAll(h http.Header, name string, values []string) {
+	if old := h[name]; len(old) > 0 {
+		values = append(old[:len(old):len(old)], values...)
+	}
+	h[name] = values[:len(values):len(values)]
 }
 
 func first(h http.Header, name string) string {

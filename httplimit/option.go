@@ -23,6 +23,7 @@ type config struct {
 	onDenied  func(http.ResponseWriter, *http.Request, *Denial)
 	onError   func(http.ResponseWriter, *http.Request, error)
 	queue     func(http.ResponseWriter, *http.Request, *Kept)
+	waiting   func(rule, key string) bool
 	onDelay   func(*http.Request, Delay)
 	observe   func(*http.Request, Observed)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -33,17 +34,18 @@ func (d *Denial) Detail() string {
 		flight = d.Rules[d.Tightest].Limit.Algorithm == sluice.Concurrency
 	}
 	t := &d.Decisions[d.Tightest]
-	retry := strconv.FormatInt(max(1, ceilSeconds(t.RetryAfter)), 10)
+	before, after := "Rate limit ", "is used up; retry in "
 	switch {
 	case t.Never:
 		return "The request costs more than rate limit " + name + "ever allows at once; retrying will not help."
 	case d.Status == http.StatusServiceUnavailable:
-		return "Requests cannot be counted at the moment; retry in " + retry + " s."
+		before, name, after = "Requests cannot be counted at the moment; retry in ", "", ""
+	case flight:
+		before, after = "As many requests as limit ", "allows are in flight; retry in "
 	}
-	if flight {
-		return "As many requests as limit " + name + "allows are in flight; retry in " + retry + " s."
-	}
-	return "Rate limit " + name + "is used up; retry in " + retry + " s."
+	var room [160]byte
+	b := append(append(append(room[:0], before...), name...), after...)
+	return string(append(strconv.AppendInt(b, max(1, ceilSeconds(t.RetryAfter)), 10), " s."...))
 }
 
 // Problem types of the draft that defines the Ratelimit fields.
@@ -54,13 +56,13 @@ const (
 
 // problem is a body of RFC 9457.
 type problem struct {
-	Type         string   `json:"type"`
-	Title        string   `json:"title"`
-	Status       int      `json:"status"`
-	Detail       string   `json:"detail,omitempty"`
-	Instance     string   `json:"instance,omitempty"`
-	Violated     []string `json:"violated-policies,omitempty"`
-	RetryAfterMS int64    `json:"retry_after_ms,omitempty"`
+	Type         string
+	Title        string
+	Status       int
+	Detail       string // each of these is left out if there is none
+	Instance     string
+	Violated     []string // policies
+	RetryAfterMS int64
 }
 
 // deny answers a denied request. The slices may be reused afterwards.
@@ -72,8 +74,9 @@ func (c *config) deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Ru
 		return
 	}
 	status := denial.Status
+	var room [4]string
 	p := problem{
-		Type: typeQuota, Title: http.StatusText(status), Status: status, Instance: instance(r), Detail: denial.Detail(),
+		Type: typeQuota, Title: http.StatusText(status), Status: status, Instance: instance(r), Detail: denial.Detail(), Violated: room[:0],
 	}
 	for i := range ps.each {
 		if !ds[i].Allowed {
@@ -107,15 +110,61 @@ func fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
 }
 
 func (p *problem) write(w http.ResponseWriter) {
-	body, err := json.Marshal(p)
-	if err != nil { // strings and numbers always marshal
-		body = nil
-	}
+	buf := problems.Get().(*[]byte)
+	body := append(p.appendJSON((*buf)[:0]), '\n')
 	h := w.Header()
-	h.Del("Content-Length") // of what would have been sent
-	h.Set("Content-Type", "application/problem+json")
+	delete(h, "Content-Length") // of what would have been sent
+	h["Content-Type"] = problemType
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(body)
+	*buf = body
+	problems.Put(buf)
+}
+
+var (
+	problems    = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }}
+	problemType = []string{"application/problem+json"}
+)
+
+// appendJSON writes what encoding/json does, for less: denials are many when servers are busy.
+func (p *problem) appendJSON(b []byte) []byte {
+	b = appendJSONString(append(b, `{"type":`...), p.Type)
+	b = appendJSONString(append(b, `,"title":`...), p.Title)
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.Status), 10)
+	if p.Detail != "" {
+		b = appendJSONString(append(b, `,"detail":`...), p.Detail)
+	}
+	if p.Instance != "" {
+		b = appendJSONString(append(b, `,"instance":`...), p.Instance)
+	}
+	for i, name := range p.Violated {
+		if i == 0 {
+			b = append(b, `,"violated-policies":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = appendJSONString(b, name)
+	}
+	if len(p.Violated) > 0 {
+		b = append(b, ']')
+	}
+	if p.RetryAfterMS != 0 {
+		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), p.RetryAfterMS, 10)
+	}
+	return append(b, '}')
+}
+
+// appendJSONString leaves what is not plain to encoding/json.
+func appendJSONString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, _ := json.Marshal(strings.Clone(s)) // the original stays where it is; strings always marshal
+			return append(b, text...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
 }
 
 // maxInstance bounds what of a path is sent back.

@@ -169,6 +169,11 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		slot = hold(h.limiter, m.matched.Takes, m.decisions)
 		next = &slotted{next, slot}
 	}
+	if allowed && !delayed && h.overtakes(r, m) {
+		back := holdTakes(h.limiter, m.matched.Takes, m.decisions)
+		back.giveBack(r.Context())
+		allowed = false
+	}
 	if !allowed {
 		slot.Release(r.Context())
 		h.turnAway(w, r, m, ps)

@@ -195,9 +195,6 @@ func (w *warner) tooShort(r *Rule, l *Limit, what string) {
 }
 
 func (w *warner) options(r *Rule) {
-	if r.OnLimit == Queue {
-		w.warn(r.At, r.Name, "on_limit: queue needs the gateway, or a program that keeps requests (httplimit.Queue); elsewhere requests over the limit are rejected")
-	}
 	for _, ref := range r.Per {
 		if ref.Name == "path" {
 			w.warn(ref.At, r.Name, "per: path gives every path a count of its own, also paths that do not exist: count by a {name} of the path instead, as per: [path:id]")

@@ -60,7 +60,6 @@ func TestWarnings(t *testing.T) {
 			Name: "r", Limits: []Limit{{Limit: sluice.Per(1000, 4*time.Second).With(sluice.SlidingCounter)}}, Accuracy: sluice.Eventual,
 		}}}, "may be exceeded by 12%, because what was spent is known everywhere only after 250ms. Use exact, or"},
 		{"eventual with a large burst", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerSecond(10).WithBurst(50)}}, Accuracy: sluice.Eventual}}}, ""},
-		{"queue", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), OnLimit: Queue}}}, "needs the gateway"},
 		{"per path", Config{Rules: []Rule{{Name: "r", Per: per("path"), Limits: limit("5/min")}}}, "every path a count of its own"},
 		{"unused attribute", Config{Attributes: []Attribute{{Name: "a", From: per("header:A")}}}, `"a" is declared and never used`},
 	} {

@@ -72,6 +72,8 @@ type checkReport struct {
 	Rules    []ruleSummary   `json:"rules"`
 	Domains  []domainSummary `json:"domains"`
 	Findings []finding       `json:"findings"`
+
+	keeps bool // there is a gateway with a queue
 }
 
 type ruleSummary struct {
@@ -146,6 +148,7 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 		if _, err := newAuthentication(&cfg.Authentication); err != nil {
 			found = append(found, inFile(s.Name, err)...)
 		}
+		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
 		paths = append(paths, cfg.Rules.Paths...)
 		o.MergeDomains = o.MergeDomains || cfg.Rules.MergeDomains
 		o.ChargeDenied = o.ChargeDenied || cfg.Rules.ChargeDenied
@@ -179,9 +182,25 @@ func (r *checkReport) warn(ctx context.Context, set *rules.Set) error {
 	for _, w := range set.Warnings() {
 		r.Findings = append(r.Findings, newFinding("warning", w.At, w.Rule, w.Msg))
 	}
+	r.warnOfQueues(set)
 	found, err := selftest(ctx, set)
 	r.Findings = append(r.Findings, found...)
 	return err
+}
+
+// warnOfQueues tells of rules that keep requests where nothing does. Without a configuration nobody knows: the rules may be a
+// program's own.
+func (r *checkReport) warnOfQueues(set *rules.Set) {
+	if r.keeps || len(r.Configurations) == 0 {
+		return
+	}
+	cfg := set.Config()
+	for i := range cfg.Rules {
+		if rule := &cfg.Rules[i]; rule.OnLimit == rules.Queue {
+			r.Findings = append(r.Findings, newFinding("warning", rule.At, rule.Name,
+				"on_limit: queue keeps nothing without listeners.gateway.address and a section queue: what is over the limit is rejected"))
+		}
+	}
 }
 
 func (r *checkReport) fails(onWarnings bool) bool {

@@ -2,105 +2,155 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"time"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/httplimit"
-	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/internal/config"
 )
 
+// What the demo runs: sluice serve with this configuration and these rules.
+var (
+	//go:embed demo/sluice.yaml
+	demoConfig []byte
+	//go:embed demo/rules.yaml
+	demoGatewayRules []byte
+)
+
+// demoFlags are what can be said about the demo.
+type demoFlags struct {
+	listen    string
+	chosen    bool // somebody said where
+	noTraffic bool
+}
+
 func demoCommand() *cobra.Command {
-	var listen string
+	var f demoFlags
+	var rules bool
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a small limited API on this machine, with curl commands to try on it",
-		Long: "Run a small API on this machine that the Sluice library limits, and print curl commands\n" +
-			"that show a request that is allowed and one that is answered 429 Too Many Requests.\n" +
-			"It needs no configuration, keeps nothing, and ends with ctrl-C.",
-		Example: "  sluice demo\n  sluice demo --listen 127.0.0.1:9000",
+		Long: "Run a small API with Sluice before it on this machine, and print curl commands that show a request that is\n" +
+			"allowed, one that is answered 429 Too Many Requests, and one that is kept and done later. It is sluice serve with\n" +
+			"a gateway, a queue and ten rules. Made-up clients keep it busy, so that sluice top has something to show.\n\n" +
+			"It needs no configuration and keeps nothing. ctrl-C ends it.",
+		Example: "  sluice demo\n  sluice demo --listen 127.0.0.1:9000\n  sluice demo --rules     # only print its rules",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return demo(c.Context(), listen, c.OutOrStdout())
+			if rules {
+				_, err := c.OutOrStdout().Write(demoGatewayRules)
+				return err
+			}
+			f.chosen = c.Flags().Changed("listen")
+			return f.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address to listen on")
+	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8000", "address of the gateway; with port 0 everything is on free ports")
+	c.Flags().BoolVar(&f.noTraffic, "no-traffic", false, "without made-up clients")
+	c.Flags().BoolVar(&rules, "rules", false, "print the rules, and nothing else")
 	return c
 }
 
-func demo(ctx context.Context, listen string, stdout io.Writer) error {
-	handler, err := demoAPI()
+// run is the demo until the context ends.
+func (f *demoFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	at, err := f.places()
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", listen)
+	dir, err := demoDirectory()
 	if err != nil {
-		return fmt.Errorf("demo: %w: choose another address with --listen 127.0.0.1:PORT", err)
-	}
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-	}
-	fmt.Fprintf(stdout, demoGuide, listener.Addr())
-
-	stop := context.AfterFunc(ctx, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = server.Shutdown(ctx)
-	})
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("demo: %w", err)
 	}
-	return nil
-}
-
-const demoGuide = `A small API is at http://%[1]s. In another terminal:
-
-  # allowed, with what remains in the headers
-  curl -i http://%[1]s/hello
-
-  # 5 requests a minute for each address: the sixth is answered 429
-  for i in 1 2 3 4 5 6; do curl -si http://%[1]s/hello | head -1; done
-  curl -i http://%[1]s/hello
-
-  # only wrong passwords count, 3 a minute for each user (the right one is "sesame")
-  for i in 1 2 3 4; do curl -si -u ada:wrong http://%[1]s/login | head -1; done
-
-ctrl-C ends it.
-`
-
-// demoAPI is what an API developer would write.
-func demoAPI() (http.Handler, error) {
-	store := memstore.New()
-	hello, err := sluice.New(store, "hello-per-ip", sluice.PerMinute(5))
+	defer os.RemoveAll(dir)
+	api, err := startDemoAPI()
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("demo: %w", err)
 	}
-	logins, err := sluice.New(store, "logins-per-user", sluice.PerMinute(3).With(sluice.SlidingLog))
+	defer api.close()
+
+	at.variables["DIRECTORY"], at.variables["API"] = dir, api.address
+	cfg, err := config.Parse("demo/sluice.yaml", demoConfig, func(name string) (string, bool) {
+		value, ok := at.variables[name]
+		return value, ok
+	})
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("demo: %w", err)
 	}
-	failed := func(status int) bool { return status == http.StatusUnauthorized }
-	limitLogins := httplimit.Middleware(logins, httplimit.ByBasicAuthUser(), httplimit.ChargeIf(failed))
-
-	mux := http.NewServeMux()
-	mux.Handle("GET /hello", httplimit.Middleware(hello, httplimit.ByIP())(http.HandlerFunc(sayHello)))
-	mux.Handle("GET /login", limitLogins(http.HandlerFunc(login)))
-	return mux, nil
+	s := &service{cfg: cfg, beside: func(ctx context.Context, s *service) {
+		g := demoGuide{
+			gateway: s.server.GatewayAddr().String(), http: s.server.HTTPAddr().String(), grpc: s.server.GRPCAddr().String(),
+			admin: s.server.AdminAddr().String(), rules: filepath.Join(dir, demoRulesFile), taken: at.taken,
+		}
+		g.write(stdout)
+		if !f.noTraffic {
+			demoTraffic(ctx, s.gateway)
+		}
+	}}
+	return s.serve(ctx, stderr)
 }
 
-func sayHello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }
+// demoRulesFile is where the rules are, in the demo's directory.
+const demoRulesFile = "rules/api.yaml"
 
-func login(w http.ResponseWriter, r *http.Request) {
-	if _, password, _ := r.BasicAuth(); password != "sesame" {
-		http.Error(w, "wrong password", http.StatusUnauthorized)
-		return
+// demoDirectory makes a directory for what the demo writes, with the rules in it. Those of Envoy's domain are what sluice
+// serve has without any.
+func demoDirectory() (string, error) {
+	dir, err := os.MkdirTemp("", "sluice-demo-")
+	if err != nil {
+		return "", err
 	}
-	fmt.Fprintln(w, "welcome")
+	err = os.Mkdir(filepath.Join(dir, "rules"), 0o700)
+	for name, content := range map[string][]byte{demoRulesFile: demoGatewayRules, "rules/envoy.yaml": []byte(demoRules)} {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
+		}
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+	}
+	return dir, err
 }
+
+// places are where the demo is to listen.
+type places struct {
+	variables map[string]string // of the configuration
+	taken     []string          // where something else listens
+}
+
+// places finds them: the usual ports, where they are free.
+func (f *demoFlags) places() (places, error) {
+	usual := config.Default()
+	p := places{
+		variables: map[string]string{
+			"GATEWAY": f.listen, "HTTP": usual.HTTP.Address, "GRPC": usual.GRPC.Address, "ADMIN": usual.Admin.Address,
+		},
+	}
+	_, port, _ := net.SplitHostPort(f.listen)
+	for name, address := range p.variables {
+		if name != "GATEWAY" && port == "0" {
+			p.variables[name] = freePort
+			continue
+		}
+		l, err := net.Listen("tcp", address)
+		switch {
+		case err == nil:
+			_ = l.Close()
+		case errors.Is(err, syscall.EADDRINUSE) && (name != "GATEWAY" || !f.chosen):
+			p.variables[name], p.taken = freePort, append(p.taken, address)
+		default:
+			return p, fmt.Errorf("demo: %w: choose another address with --listen 127.0.0.1:PORT", err)
+		}
+	}
+	slices.Sort(p.taken)
+	return p, nil
+}
+
+const freePort = "127.0.0.1:0"

@@ -1,5 +1,5 @@
 // Command sluice runs Sluice from the command line: it checks, tests, explains and documents rules, shows a limited
-// API at work, and serves Envoy.
+// API at work, serves Envoy and others, and stands before APIs as a gateway.
 package main
 
 import (

@@ -34,7 +34,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 const rootExample = `  sluice demo                                          # a limited API to play with
-  sluice serve                                         # the service that Envoy asks
+  sluice serve                                         # the service that Envoy and others ask
+  sluice serve --config sluice.yaml                    # the same, and a gateway before your API
   sluice check rules/                                  # are the rules sound?
   sluice test rules/                                   # do they limit what they should?
   sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'

@@ -31,10 +31,11 @@ func serveCommand() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the rate limit service",
+		Short: "Run the rate limit service, or a gateway",
 		Long: "Run the rate limit service: Envoy's protocol (RLS v3) over gRPC; checks in JSON, questions of other\n" +
-			"proxies and health over HTTP; Redis clients (CL.THROTTLE) if they are to be answered; a gateway before any API if it\n" +
-			"has routes; and a listener for operators.\n" +
+			"proxies and health over HTTP; Redis clients (CL.THROTTLE) if listeners.resp.address is set; and a listener for\n" +
+			"operators. With listeners.gateway.address it is a gateway too: a reverse proxy that limits, delays or keeps what\n" +
+			"comes too fast, before an API that need not be changed.\n" +
 			"Without a configuration it keeps counts in memory, listens on this machine only and has a few rules to try.\n\n" +
 			"Rules and certificates are read again when they change, and on SIGHUP. SIGTERM ends it without failed requests.",
 		Example: "  sluice serve\n" +
@@ -79,11 +80,19 @@ type service struct {
 	answers func(context.Context) error // asks the store; nil: it is in memory
 	started time.Time                   // when it was
 	ending  <-chan struct{}             // closed when it is to end
+
+	// beside is run while it serves, until the context ends. All listen when it begins.
+	beside func(ctx context.Context, s *service)
 }
 
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
-	s := &service{cfg: cfg, started: time.Now(), ending: ctx.Done()}
-	s.log, s.level = newLogger(cfg.Logging, stderr)
+	s := &service{cfg: cfg, beside: func(_ context.Context, s *service) { s.guide(stdout) }}
+	return s.serve(ctx, stderr)
+}
+
+func (s *service) serve(ctx context.Context, stderr io.Writer) error {
+	s.started, s.ending = time.Now(), ctx.Done()
+	s.log, s.level = newLogger(s.cfg.Logging, stderr)
 	if err := s.readRules(); err != nil {
 		return err
 	}
@@ -126,11 +135,11 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	return s.run(ctx, stdout)
+	return s.run(ctx)
 }
 
 // run serves until the context ends.
-func (s *service) run(ctx context.Context, stdout io.Writer) error {
+func (s *service) run(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -146,9 +155,7 @@ func (s *service) run(ctx context.Context, stdout io.Writer) error {
 	running.Go(func() { s.runQueue(background) })
 	s.log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"gateway", s.server.GatewayAddr(), "store", s.cfg.Store.Kind)
-	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
-		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
-	}
+	running.Go(func() { s.beside(background, s) })
 	err := s.server.Run(ctx)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain.Timeout)
 	defer cancel()
@@ -200,6 +207,13 @@ For rules of your own, name their files in sluice.yaml and run: sluice serve --c
 
 ctrl-C ends it.
 `
+
+// guide tells who has no rules yet how to try it.
+func (s *service) guide(stdout io.Writer) {
+	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
+		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
+	}
+}
 
 func (s *service) readRules() error {
 	o := rulefile.Options{MergeDomains: s.cfg.Rules.MergeDomains, ChargeDenied: s.cfg.Rules.ChargeDenied}

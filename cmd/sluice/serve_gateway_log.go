@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net/http"
 	"os"
 	"strings"
@@ -98,7 +99,7 @@ func recordOf(x *gateway.Exchange, route string) accesslog.Record {
 	out := accesslog.Record{
 		Time: x.Began, Duration: time.Since(x.Began), Method: r.Method, Host: r.Host, Query: r.URL.RawQuery, Proto: r.Proto,
 		Status: x.Status(), BytesIn: x.BytesIn(), BytesOut: x.BytesOut(), Client: x.Client, User: x.User(), Plan: x.Plan(),
-		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: deniedBy(x), ID: x.ID,
+		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: cmp.Or(deniedBy(x), x.Rule), Delay: x.Waited, ID: x.ID,
 		Referer: r.Header.Get("Referer"), UserAgent: r.Header.Get("User-Agent"),
 	}
 	if x.Path == "" { // it has no canonical form
@@ -118,6 +119,8 @@ func decisionOf(x *gateway.Exchange) accesslog.Decision {
 		return accesslog.Queued
 	case x.Shed:
 		return accesslog.Shed
+	case forwarded && x.Waited > 0:
+		return accesslog.Delayed
 	case forwarded:
 		return accesslog.Allowed
 	case status == 429:
@@ -130,7 +133,7 @@ func decisionOf(x *gateway.Exchange) accesslog.Decision {
 
 // deniedBy is the rule that denied a request: the first that its answer names.
 func deniedBy(x *gateway.Exchange) string {
-	if x.Status() != 429 {
+	if decisionOf(x) != accesslog.Denied {
 		return ""
 	}
 	_, name, _ := strings.Cut(x.Header().Get("Ratelimit"), `"`)

@@ -174,16 +174,17 @@ func TestGatewayObserved(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	p, address := startGateway(t,
 		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{host: h.example, path: '/{x}', upstream: api}], access_log: {file: %q}}", api.URL, file),
-		"rules: [{name: once, match: {path: /once}, limit: 1/h}]", "metrics: {on_http: true}")
+		"rules: [{name: once, match: {path: /once}, limit: 1/h}, {name: slow, match: {path: /slow}, limit: {rate: 2/s, burst: 10, algorithm: leaky_queue}, on_limit: delay}]", "metrics: {on_http: true}")
 	for _, target := range []string{"/once", "/x/../once?secret=1", "/two/segments", "/a%2fb", "/free"} {
 		curl(t, "-o", "/dev/null", "--path-as-is", "-A", "agent", "-H", "Host: h.example", "http://"+address+target)
 	}
+	curl(t, "-A", "agent", "-H", "Host: h.example", "http://"+address+"/slow", "http://"+address+"/slow", "http://"+address+"/slow") // one after the other
 	got := p.metrics(t)
 	for _, want := range []string{
-		`sluice_gateway_requests_total{code="2xx",route="h.example/{x}"} 2`, `sluice_gateway_requests_total{code="4xx",route="h.example/{x}"} 1`,
-		`sluice_gateway_requests_total{code="4xx",route="none"} 2`, `sluice_gateway_upstream_duration_seconds_count{route="h.example/{x}"} 2`,
+		`sluice_gateway_requests_total{code="2xx",route="h.example/{x}"} 5`, `sluice_gateway_requests_total{code="4xx",route="h.example/{x}"} 1`,
+		`sluice_gateway_requests_total{code="4xx",route="none"} 2`, `sluice_gateway_upstream_duration_seconds_count{route="h.example/{x}"} 5`,
 		"sluice_gateway_in_flight 0", "sluice_gateway_access_log_lost_total 0", fmt.Sprintf(`sluice_upstream_server_up{server=%q,upstream="api"} 1`, api.URL),
-		fmt.Sprintf(`sluice_upstream_requests_total{server=%q,upstream="api"} 2`, api.URL),
+		fmt.Sprintf(`sluice_upstream_requests_total{server=%q,upstream="api"} 5`, api.URL),
 	} {
 		if !strings.Contains(got, "\n"+want+"\n") {
 			t.Errorf("there is no %s in\n%s", want, got)
@@ -212,7 +213,10 @@ func TestGatewayObserved(t *testing.T) {
 GET /once 429 denied once 127.0.0.1 agent h.example |
 GET /two/segments 404 refused  127.0.0.1 agent h.example |
 GET /a%2fb 400 refused   agent h.example |
-GET /free 200 allowed  127.0.0.1 agent h.example api`
+GET /free 200 allowed  127.0.0.1 agent h.example api
+GET /slow 200 allowed  127.0.0.1 agent h.example api
+GET /slow 200 delayed slow 127.0.0.1 agent h.example api
+GET /slow 200 delayed slow 127.0.0.1 agent h.example api`
 	want = strings.ReplaceAll(want, "|", "") // no upstream
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("the log has\n%s\nwant\n%s", got, want)
@@ -269,7 +273,14 @@ func TestGatewayDrain(t *testing.T) {
 	l := gatewayLoad(t, address, other)
 	l.more(t, 200)
 	first.signal(t, syscall.SIGTERM)
-	l.more(t, 500)
+	for closed := false; !closed; { // the listener
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		closed = errors.Is(err, syscall.ECONNREFUSED)
+	}
+	l.more(t, 2000)
 	_, _ = io.WriteString(socket, "hello\n")
 	if got, err := said.ReadString('\n'); got != "hello\n" || err != nil {
 		t.Errorf("the WebSocket says %q, %v", got, err)

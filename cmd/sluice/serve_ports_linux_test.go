@@ -86,7 +86,7 @@ func TestServePortScan(t *testing.T) {
 			t.Errorf("it listens on %v, which others reach", s)
 		}
 	}
-	p = startServe(t, "listeners: {grpc: {address: ':0'}, http: {address: ':0'}}")
+	p = startServe(t, fmt.Sprintf("listeners: {grpc: {address: ':0'}, http: {address: ':0'}}\nqueue: {directory: %q}", t.TempDir()))
 	reached := 0
 	for _, s := range listening(t, p.cmd.Process.Pid) {
 		if s.Addr().Unmap().IsLoopback() {
@@ -115,6 +115,8 @@ func TestServePortScan(t *testing.T) {
 			{"POST", "/v1/block", `{"rule":"demo/remote_address","key":{"remote_address":"a"},"for":"1m"}`},
 			{"POST", "/v1/suspend", `{"rules":["demo/remote_address"]}`},
 			{"POST", "/v1/resume", `{"rules":["demo/remote_address"]}`},
+			{"GET", "/v1/queue", ""},
+			{"POST", "/v1/queue/cancel", `{"id":"x"}`},
 			{"POST", "/v1/reload", `{}`},
 			{"PUT", "/v1/log-level", `{"level":"debug"}`},
 			{"GET", "/debug/pprof/", ""},

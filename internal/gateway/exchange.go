@@ -20,12 +20,15 @@ type Exchange struct {
 	Path    string        // canonical; empty if it has no such form
 	Route   *Route        // nil: none was found
 	Kept    bool          // for later
+	Rule    string        // that delayed or kept it
+	Waited  time.Duration // for its turn
 	Shed    bool          // because of overload, if somebody noted it
 	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
 	Server  string        // that it was forwarded to, if somebody noted it
 	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
 
-	trusted   bool // the peer may say whom it speaks for
+	lines     [lineCount]string // of headers that are set
+	trusted   bool              // the peer may say whom it speaks for
 	answer    answer
 	body      *body
 	forwarded time.Time
@@ -43,6 +46,22 @@ func (x *Exchange) Plan() string { return x.identity.Attributes["plan"] }
 
 // Header is that of the answer.
 func (x *Exchange) Header() http.Header { return x.answer.Header() }
+
+// Headers that are set for every request have room of their own here, so that they need none each.
+const (
+	lineID = iota
+	lineAnswerID
+	lineFor
+	lineProto
+	lineHost
+	lineCount
+)
+
+// line is a header with one line.
+func (x *Exchange) line(i int, text string) []string {
+	x.lines[i] = text
+	return x.lines[i : i+1 : i+1]
+}
 
 // Status is what the client was answered, or 0 if the connection ended before.
 func (x *Exchange) Status() int { return x.answer.status }
@@ -179,9 +198,9 @@ func (x *Exchange) setID(r *http.Request) {
 		x.ID = lines[0]
 	} else {
 		x.ID = newID()
-		r.Header[RequestID] = []string{x.ID}
+		r.Header[RequestID] = x.line(lineID, x.ID)
 	}
-	x.answer.Header()[RequestID] = []string{x.ID}
+	x.answer.Header()[RequestID] = x.line(lineAnswerID, x.ID)
 }
 
 func newID() string {

@@ -69,9 +69,9 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g.inside = http.HandlerFunc(g.forward)
 	if cfg.Limiter != nil {
-		var options []httplimit.Option
+		options := []httplimit.Option{httplimit.OnDelay(noteDelay)}
 		if cfg.Queue != nil {
-			options = append(options, httplimit.Queue(g.keep))
+			options = append(options, httplimit.Queue(g.keep), httplimit.InLine(cfg.Queue.Waiting))
 		}
 		g.inside = httplimit.Rules(cfg.Limiter, cfg.Rules, options...)(g.inside)
 	}
@@ -159,6 +159,13 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 	return nil
 }
 
+// noteDelay is told of requests that leave a line.
+func noteDelay(r *http.Request, d httplimit.Delay) {
+	if x := ExchangeOf(r.Context()); x != nil && d.Waited > 0 {
+		x.Rule, x.Waited = d.Rule, d.Waited
+	}
+}
+
 // clientsFor is what was made for the set. While one set replaces another a few requests still come with the old one.
 func (g *Gateway) clientsFor(set *rules.Set) *httplimit.Clients {
 	last := g.clients.Load()
@@ -181,7 +188,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	case x.Route.Authn != nil:
 		x.Route.Authn.Strip(r.Header, &x.identity)
 	}
-	setForwarded(r, x.trusted)
+	x.setForwarded(r)
 	x.Route.rewrite(r)
 	if x.Route.UpstreamHost {
 		r.Host = ""

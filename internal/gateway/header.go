@@ -95,7 +95,7 @@ func hasToken(lines []string, token string) bool {
 }
 
 // setForwarded tells the upstream whom the gateway speaks for. It is done last, because rules read what came.
-func setForwarded(r *http.Request, trusted bool) {
+func (x *Exchange) setForwarded(r *http.Request) {
 	h := r.Header
 	peer := peerOf(r.RemoteAddr)
 	proto := "http"
@@ -103,9 +103,9 @@ func setForwarded(r *http.Request, trusted bool) {
 		proto = "https"
 	}
 	if prior := h[forwardedFor]; len(prior) > 0 {
-		h[forwardedFor] = []string{strings.Join(prior, ", ") + ", " + peer}
+		h[forwardedFor] = x.line(lineFor, strings.Join(prior, ", ")+", "+peer)
 	} else {
-		h[forwardedFor] = []string{peer}
+		h[forwardedFor] = x.line(lineFor, peer)
 	}
 	if prior := h[forwarded]; len(prior) > 0 { // only if somebody before us uses it
 		node := peer
@@ -114,11 +114,11 @@ func setForwarded(r *http.Request, trusted bool) {
 		}
 		h[forwarded] = []string{strings.Join(prior, ", ") + ", for=" + node + ";proto=" + proto}
 	}
-	if !trusted || len(h[forwardedAs]) != 1 {
-		h[forwardedAs] = []string{proto}
+	if !x.trusted || len(h[forwardedAs]) != 1 {
+		h[forwardedAs] = x.line(lineProto, proto)
 	}
-	if !trusted || len(h[forwardedHost]) != 1 {
-		h[forwardedHost] = []string{r.Host}
+	if !x.trusted || len(h[forwardedHost]) != 1 {
+		h[forwardedHost] = x.line(lineHost, r.Host)
 	}
 }
 

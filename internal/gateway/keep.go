@@ -19,6 +19,8 @@ import (
 // Keeper keeps requests for later: the queue.
 type Keeper interface {
 	Put(ctx context.Context, it queue.Item) (id string, err error)
+	// Waiting tells whether requests of a rule that keeps the order of its keys wait.
+	Waiting(rule, key string) bool
 }
 
 const (
@@ -77,7 +79,7 @@ func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k
 			detail: "Requests cannot be kept at the moment; nothing was accepted for sure.",
 		}
 	}
-	x.Kept = true
+	x.Kept, x.Rule = true, k.Rule
 	accepted(w, id, k.RetryAfter)
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 // serveFor has a gateway whose route waits a second for an answer serve a request, and returns what ended the upstream, and
 // when. The upstream runs until its context ends, at most a minute.
-func serveFor(t *testing.T, r *http.Request, up func(w http.ResponseWriter, r *http.Request)) (cause error, took time.Duration) {
+func serveFor(t *testing.T, r *http.Request, up func(w http.ResponseWriter, r *http.Request)) (took time.Duration, cause error) {
 	t.Helper()
 	set := setOf(t, "rules: []")
 	start := time.Now()
@@ -37,22 +37,22 @@ func serveFor(t *testing.T, r *http.Request, up func(w http.ResponseWriter, r *h
 	}
 	r.RequestURI, r.URL.Scheme, r.URL.Host = "/", "", ""
 	g.ServeHTTP(httptest.NewRecorder(), r)
-	return cause, took
+	return took, cause
 }
 
 // An upstream that does not begin to answer in time is given up; one that has begun may take as long as it likes.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		get := func() *http.Request { return httptest.NewRequest("GET", "http://h/", nil) }
-		cause, took := serveFor(t, get(), func(http.ResponseWriter, *http.Request) {})
+		took, cause := serveFor(t, get(), func(http.ResponseWriter, *http.Request) {})
 		if !errors.Is(cause, context.DeadlineExceeded) || took != time.Second {
 			t.Errorf("silent: %v after %v", cause, took)
 		}
-		cause, took = serveFor(t, get(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) })
+		took, cause = serveFor(t, get(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) })
 		if !errors.Is(cause, context.DeadlineExceeded) || took != time.Second {
 			t.Errorf("only hints: %v after %v", cause, took)
 		}
-		cause, took = serveFor(t, get(), func(w http.ResponseWriter, _ *http.Request) {
+		took, cause = serveFor(t, get(), func(w http.ResponseWriter, _ *http.Request) {
 			<-time.After(900 * time.Millisecond)
 			w.WriteHeader(http.StatusOK)
 		})
@@ -78,7 +78,7 @@ func (s *slow) Read(b []byte) (int, error) {
 func TestTimeoutBeginsWithTheLastPiece(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := 0
-		cause, took := serveFor(t, httptest.NewRequest("POST", "http://h/", &slow{10}), func(_ http.ResponseWriter, r *http.Request) {
+		took, cause := serveFor(t, httptest.NewRequest("POST", "http://h/", &slow{10}), func(_ http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			read = len(b)
 		})
@@ -86,7 +86,7 @@ func TestTimeoutBeginsWithTheLastPiece(t *testing.T) {
 			t.Errorf("%v after %v and %d pieces", cause, took, read)
 		}
 		// While it is still sent the answer may begin, and then nothing is waited for.
-		cause, took = serveFor(t, httptest.NewRequest("POST", "http://h/", &slow{10}), func(w http.ResponseWriter, r *http.Request) {
+		took, cause = serveFor(t, httptest.NewRequest("POST", "http://h/", &slow{10}), func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			_, _ = io.ReadAll(r.Body)
 		})

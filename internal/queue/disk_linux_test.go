@@ -135,7 +135,7 @@ func TestDisk(t *testing.T) {
 		}
 		untilAccepted("healed")
 	}
-	eventually(t, "settled", func() bool { c := q.Counts(t.Context()); return c.Up && c.Queued+c.Delivering == 0 })
+	leaves(t, q, 0)
 	came := map[string]bool{}
 	for _, d := range up.deliveries() {
 		came[d.id] = true

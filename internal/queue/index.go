@@ -18,6 +18,9 @@ type index struct {
 	// gone are items that are no more, for as long as streams may still tell of them.
 	gone  map[string]time.Time
 	lanes *lanes
+	// coming are items that are being written, or have been and were not seen yet.
+	coming map[string]laneName
+	queued map[laneName]int // how many of a lane are coming
 }
 
 // goneFor is how late a stream may be.
@@ -31,6 +34,7 @@ type early struct {
 func newIndex(q *Queue) *index {
 	return &index{
 		q: q, all: make(map[string]*entry), early: make(map[string]early), gone: make(map[string]time.Time),
+		coming: make(map[string]laneName), queued: make(map[laneName]int),
 		lanes: newLanes(max(1, q.cfg.Workers/2), q.shared()),
 	}
 }
@@ -39,6 +43,7 @@ func newIndex(q *Queue) *index {
 func (x *index) sawItem(id string, seq uint64, o outline) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.came(id)
 	if _, gone := x.gone[id]; gone || x.all[id] != nil {
 		return
 	}
@@ -51,6 +56,44 @@ func (x *index) sawItem(id string, seq uint64, o outline) {
 	} else {
 		x.place(e)
 	}
+}
+
+// announce says that an item is being written: who comes after it must not overtake it.
+func (x *index) announce(id string, o *outline) {
+	if !o.ordered {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	name := laneName{o.rule, o.key, true}
+	x.coming[id] = name
+	x.queued[name]++
+}
+
+// withdraw says that an item could not be written.
+func (x *index) withdraw(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.came(id)
+}
+
+// came ends what announce began.
+func (x *index) came(id string) {
+	name, ok := x.coming[id]
+	if !ok {
+		return
+	}
+	delete(x.coming, id)
+	if x.queued[name]--; x.queued[name] == 0 {
+		delete(x.queued, name)
+	}
+}
+
+// waiting tells whether a lane has items that are not done.
+func (x *index) waiting(name laneName) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.lanes.all[name] != nil || x.queued[name] > 0
 }
 
 // sawState is called for each state.

@@ -2,11 +2,9 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,7 +80,7 @@ func TestOrdered(t *testing.T) {
 		put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: target, Attempts: 3})
 		want = append(want, target)
 	}
-	eventually(t, "settled", func() bool { c := q.Counts(t.Context()); return c.Queued+c.Delivering == 0 && c.Dead == 1 })
+	leaves(t, q, 1)
 	var got []string
 	for _, d := range up.deliveries() {
 		if len(got) == 0 || got[len(got)-1] != d.target {
@@ -107,9 +105,10 @@ func TestFull(t *testing.T) {
 	if _, err := q.Put(t.Context(), Item{}); !errors.Is(err, ErrFull) {
 		t.Errorf("one too many: %v", err)
 	}
-	if c := q.Counts(t.Context()); c.Queued != 3 || c.Refused != 2 || c.Accepted != 3 {
-		t.Errorf("counted: %+v", c)
-	}
+	eventually(t, "counted", func() bool { // the streams tell of items a moment later
+		c := q.Counts(t.Context())
+		return c.Queued == 3 && c.Refused == 2 && c.Accepted == 3
+	})
 }
 
 func TestFullOfBytes(t *testing.T) {
@@ -193,7 +192,7 @@ func TestCancelRace(t *testing.T) {
 		ids = append(ids, id)
 		cancelled[id] = q.Cancel(t.Context(), id) == nil
 	}
-	eventually(t, "settled", func() bool { c := q.Counts(t.Context()); return c.Queued+c.Delivering == 0 })
+	leaves(t, q, 0)
 	came := map[string]bool{}
 	for _, d := range up.deliveries() {
 		came[d.id] = true
@@ -339,66 +338,6 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-func TestHandler(t *testing.T) {
-	t.Parallel()
-	up := newUpstream()
-	up.answer("/binary", func(*Item) Outcome { return Outcome{Status: 201, Body: []byte{0xff}} })
-	inside, leave := make(chan struct{}), make(chan struct{})
-	up.answer("/long", func(*Item) Outcome {
-		close(inside)
-		<-leave
-		return Outcome{Status: 200}
-	})
-	q, stop := run(t, Config{Deliver: up.deliver})
-	ask := func(method, path string) (int, map[string]any, http.Header) {
-		w := httptest.NewRecorder()
-		q.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
-		var got map[string]any
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-			t.Errorf("%s %s: %v in %s", method, path, err, w.Body)
-		}
-		return w.Code, got, w.Header()
-	}
-	id := put(t, q, Item{Rule: "r", Key: "hidden", Target: "/x", Body: []byte("hello")})
-	binary, long := put(t, q, Item{Target: "/binary"}), put(t, q, Item{Target: "/long"})
-	eventually(t, "done", isState(t, q, id, Done))
-	eventually(t, "done", isState(t, q, binary, Done))
-	<-inside
-	status, got, header := ask("GET", StatusPath(id))
-	result, _ := got["result"].(map[string]any)
-	if status != 200 || got["state"] != "done" || result["body"] != "hello" || result["status"] != 200.0 || header.Get("Cache-Control") != "no-store" || got["key"] != nil {
-		t.Errorf("%d %v", status, got)
-	}
-	if _, got, _ := ask("GET", StatusPath(binary)); got["result"].(map[string]any)["body_base64"] != "/w==" {
-		t.Errorf("%v", got)
-	}
-	for _, c := range []struct {
-		method, path string
-		status       int
-	}{
-		{"GET", StatusPath(newID()), 404},
-		{"GET", StatusPrefix, 404},
-		{"GET", StatusPrefix + "../" + id, 404},
-		{"GET", StatusPath(id) + "/x", 404},
-		{"DELETE", StatusPath(id), 409},
-		{"DELETE", StatusPath(long), 409},
-		{"DELETE", StatusPath(newID()), 404},
-		{"POST", StatusPath(id), 405},
-	} {
-		if status, got, header := ask(c.method, c.path); status != c.status || got["detail"] == "" || header.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s %s: %d %v, want %d", c.method, c.path, status, got, c.status)
-		}
-	}
-	if status, got, header := ask("GET", StatusPath(long)); status != 200 || got["state"] != "delivering" || header.Get("Retry-After") != "1" {
-		t.Errorf("%d %v", status, got)
-	}
-	close(leave)
-	stop()
-	if status, _, header := ask("GET", StatusPath(id)); status != 503 || header.Get("Retry-After") == "" {
-		t.Errorf("after the end: %d", status)
-	}
-}
-
 // Whatever step the process ended at, the next one goes on from there.
 func TestEndedBetween(t *testing.T) {
 	t.Parallel()
@@ -433,9 +372,31 @@ func TestEndedBetween(t *testing.T) {
 	for f, want := range map[*flight]State{begun: Done, written: Done, stray: Done, cancelled: Cancelled} {
 		eventually(t, want.String(), isState(t, q, f.id, want))
 	}
-	leaves(t, q)
+	leaves(t, q, 0)
 	got := up.deliveries()
 	if len(got) != 1 || got[0].id != begun.id || got[0].attempt != "2" {
 		t.Errorf("came %+v", got)
 	}
+}
+
+// From the moment at which an item of an ordered key is accepted until it is done, others of its key are told to wait.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	up := newUpstream()
+	up.answer("/a", func(*Item) Outcome { <-hold; return Outcome{Status: 200} })
+	q, _ := run(t, Config{Deliver: up.deliver})
+	if q.Waiting("r", "k") {
+		t.Error("nothing was put, and something waits")
+	}
+	put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/a"})
+	if !q.Waiting("r", "k") {
+		t.Error("what was accepted does not wait")
+	}
+	put(t, q, Item{Rule: "r", Key: "free", Target: "/a"})
+	if q.Waiting("r", "other") || q.Waiting("r", "free") {
+		t.Error("others are told to wait")
+	}
+	close(hold)
+	eventually(t, "done", func() bool { return !q.Waiting("r", "k") })
 }

@@ -74,6 +74,9 @@ type Queue struct {
 	flights map[string]*flight
 	looked  time.Time // at the disk
 	cramped bool      // it was nearly full then
+
+	mourned   time.Time // when a dead item was logged
+	unmourned int       // how many were not since
 }
 
 type stats struct{ accepted, refused, delivered, failed, died, limited, cancelled, replayed atomic.Int64 }
@@ -227,11 +230,15 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	// Who leaves while it is written does not stop that: it would only be unknown whether it was.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerIn)
 	defer cancel()
+	s.index.announce(it.ID, &o)
 	_, err := s.js.PublishMsg(ctx, m)
 	var refused *jetstream.APIError
 	switch {
 	case err == nil:
-		return nil
+		return nil // the stream tells of it, in its order
+	}
+	s.index.withdraw(it.ID)
+	switch {
 	case errors.As(err, &refused) && refused.ErrorCode == codeFull && isLimit(refused.Description):
 		return ErrFull
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -239,6 +246,12 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	}
 	q.fault(s, err)
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// Waiting tells whether items of a rule that keeps the order of its keys wait, as far as this process has heard.
+func (q *Queue) Waiting(rule, key string) bool {
+	s := q.current.Load()
+	return s != nil && s.index.waiting(laneName{rule, key, true})
 }
 
 // lookedFor is how long what was seen of the disk is believed.

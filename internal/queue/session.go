@@ -177,18 +177,28 @@ func (s *session) createStream(q *Queue, cfg jetstream.StreamConfig) (jetstream.
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, wrap(err)
 	}
-	// Three copies where there are three servers. A server by itself says so.
+	// Three copies, but of a server by itself, which says so. A cluster that has not three servers yet is waited for: with
+	// fewer copies now there would be fewer for ever.
 	if cfg.Replicas = 3; q.cfg.URL == "" {
 		cfg.Replicas = 1
 	}
 	stream, err := s.js.CreateStream(ctx, cfg)
 	var refused *jetstream.APIError
-	if cfg.Replicas > 1 && errors.As(err, &refused) {
+	switch {
+	case err == nil:
+		return stream, nil
+	case !errors.As(err, &refused) || cfg.Replicas == 1:
+	case refused.ErrorCode == codeAlone:
 		cfg.Replicas = 1
 		stream, err = s.js.CreateStream(ctx, cfg)
+	default:
+		err = fmt.Errorf("three servers with JetStream must be there when the queue is made: %w", err)
 	}
 	return stream, wrap(err)
 }
+
+// codeAlone is what a server answers that is in no cluster and is to keep several copies.
+const codeAlone = 10074
 
 func wrap(err error) error {
 	if err == nil {

@@ -87,9 +87,24 @@ func kept(out *Outcome, most int) *Result {
 func (q *Queue) bury(f *flight, why string, last *Result) {
 	if q.written(f, &record{state: Dead, attempts: f.attempts, changed: time.Now(), err: why, result: last, expires: f.expiry}) {
 		q.stats.died.Add(1)
-		q.log.Warn("a kept request is dead: sluice queue dead lists such, sluice queue replay tries them again",
-			"id", f.id, "rule", f.rule, "attempts", f.attempts, "error", why)
+		q.logDead(f, why)
 	}
+}
+
+// logDead logs one in a second, since an upstream that is away may leave thousands.
+func (q *Queue) logDead(f *flight, why string) {
+	q.mu.Lock()
+	now := time.Now()
+	if now.Sub(q.mourned) < time.Second {
+		q.unmourned++
+		q.mu.Unlock()
+		return
+	}
+	more := q.unmourned
+	q.mourned, q.unmourned = now, 0
+	q.mu.Unlock()
+	q.log.Warn("a kept request is dead: sluice queue dead lists such, sluice queue replay tries them again",
+		"id", f.id, "rule", f.rule, "attempts", f.attempts, "error", why, "unreported", more)
 }
 
 // written writes the state that a flight ends with, unless somebody else wrote one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -173,10 +174,11 @@ func TestSharedStreamsRemoved(t *testing.T) {
 	eventually(t, "done", isState(t, q, id, Done))
 }
 
-// In a cluster there are three copies, and one server less stops nothing.
+// In a cluster there are three copies, also if not all servers know each other yet, and one server less stops nothing.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	var ports []int
+	var routes []string
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -184,51 +186,39 @@ func TestCluster(t *testing.T) {
 		}
 		defer l.Close()
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		routes = append(routes, "nats://"+l.Addr().String())
 		_ = l.Close()
 	}
-	var servers []*server.Server
-	var urls, routes []string
-	for _, port := range ports {
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
-	}
-	for n, port := range ports {
-		s := natsServer(t, func(o *server.Options) {
+	start := func(n int) *server.Server {
+		return natsServer(t, func(o *server.Options) {
 			o.ServerName = fmt.Sprint("n", n)
-			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}
+			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[n]}
 			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
 		})
-		servers, urls = append(servers, s), append(urls, s.ClientURL())
 	}
-	eventually(t, "they have a leader", func() bool {
-		for _, s := range servers {
-			if s.JetStreamIsLeader() {
-				return true
-			}
-		}
-		return false
-	})
+	servers := []*server.Server{start(0), start(1), start(2)}
+	leads := func(s *server.Server) bool { return s.JetStreamIsLeader() }
+	eventually(t, "they have a leader", func() bool { return slices.ContainsFunc(servers, leads) })
 	up := newUpstream()
-	q, _ := run(t, Config{URL: strings.Join(urls, ","), Deliver: up.deliver})
-	var id string
-	eventually(t, "accepted", func() (ok bool) {
-		var err error
-		id, err = q.Put(t.Context(), Item{Rule: "r"})
-		return err == nil
-	})
-	eventually(t, "done", isState(t, q, id, Done))
+	q, _ := run(t, Config{URL: servers[0].ClientURL() + "," + servers[1].ClientURL(), Deliver: up.deliver})
+	accepted := map[string]bool{}
+	accept := func() {
+		eventually(t, "accepted", func() bool {
+			id, err := q.Put(t.Context(), Item{Rule: "r"})
+			if err == nil {
+				accepted[id] = true
+			}
+			return err == nil
+		})
+	}
+	accept()
 	if n := q.current.Load().items.CachedInfo().Config.Replicas; n != 3 {
 		t.Errorf("there are %d copies", n)
 	}
 	servers[0].Shutdown()
-	accepted := map[string]bool{}
-	for len(accepted) < 20 {
-		eventually(t, "accepted", func() bool {
-			id, err := q.Put(t.Context(), Item{Rule: "r"})
-			accepted[id] = true
-			return err == nil
-		})
+	for range 20 {
+		accept()
 	}
-	delete(accepted, "")
 	for id := range accepted {
 		eventually(t, "done", isState(t, q, id, Done))
 	}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// demoAPI is a running API that knows nothing of limits.
+type demoAPI struct {
+	address string
+	close   func()
+}
+
+// startDemoAPI runs the API on a free port.
+func startDemoAPI() (*demoAPI, error) {
+	listener, err := net.Listen("tcp", freePort)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: demoHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			panic(err) // a listener of our own does not fail
+		}
+	}()
+	return &demoAPI{listener.Addr().String(), func() { _ = server.Close(); <-ended }}, nil
+}
+
+func demoHandler() http.Handler {
+	mux := http.NewServeMux()
+	says := func(status int, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			fmt.Fprintln(w, text)
+		}
+	}
+	mux.Handle("GET /hello", says(http.StatusOK, "hello"))
+	mux.Handle("POST /posts", says(http.StatusCreated, "posted"))
+	mux.Handle("GET /posts/{id}", says(http.StatusOK, "a post"))
+	mux.Handle("POST /accounts", says(http.StatusCreated, "welcome"))
+	mux.Handle("POST /rewards", says(http.StatusCreated, "a reward"))
+	mux.Handle("POST /exports", says(http.StatusOK, "the export is done"))
+	mux.Handle("GET /thumbnails/{name}", says(http.StatusOK, "a thumbnail"))
+	mux.HandleFunc("GET /downloads/{name}", download)
+	mux.HandleFunc("GET /login", login)
+	return mux
+}
+
+// download takes a while, so that there are several at the same time.
+func download(w http.ResponseWriter, r *http.Request) {
+	if pause(r.Context(), 2*time.Second) {
+		fmt.Fprintln(w, "a large file")
+	}
+}
+
+func login(w http.ResponseWriter, r *http.Request) {
+	if _, password, _ := r.BasicAuth(); password != "sesame" {
+		http.Error(w, "wrong password", http.StatusUnauthorized)
+		return
+	}
+	fmt.Fprintln(w, "welcome")
+}
+
+// pause waits, and tells whether it was for so long.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// madeUp is a request of a made-up client.
+type madeUp struct {
+	from         string // address
+	method, path string
+	user, device string
+	password     string
+}
+
+// madeUpClient is a made-up client: every so often, give or take, it makes some calls at once.
+type madeUpClient struct {
+	every time.Duration
+	calls int
+	next  func() madeUp // asked once each time
+}
+
+// demoClients are those of the demo. Nobody else has their addresses, users and devices, so that they disturb nobody.
+func demoClients() []madeUpClient {
+	one := func(names ...string) string { return names[rand.N(len(names))] }
+	user := func() string { return one("ada", "bob", "carol", "dan") }
+	address := func() string { return fmt.Sprintf("198.51.100.%d", 1+rand.N(40)) } // set apart for documentation, RFC 5737
+	number := func() int { return 1 + rand.N(20) }
+	const crook = "203.0.113.66"
+	devices := 0
+	return []madeUpClient{
+		{700 * time.Millisecond, 1, func() madeUp {
+			return madeUp{from: address(), method: "GET", path: fmt.Sprintf("/posts/%d", number()), user: user()}
+		}},
+		{3 * time.Second, 1, func() madeUp { return madeUp{from: address(), method: "POST", path: "/posts", user: user()} }},
+		{5 * time.Second, 5, func() madeUp { return madeUp{from: crook, method: "POST", path: "/posts", user: "mallory"} }},
+		{3 * time.Second, 1, func() madeUp { return madeUp{from: address(), method: "GET", path: "/hello"} }},
+		{5 * time.Second, 1, func() madeUp { return madeUp{from: address(), method: "POST", path: "/accounts"} }},
+		{15 * time.Second, 4, func() madeUp { return madeUp{from: crook, method: "POST", path: "/accounts"} }},
+		{5 * time.Second, 1, func() madeUp {
+			return madeUp{from: address(), method: "GET", path: "/login", user: user(), password: "sesame"}
+		}},
+		{20 * time.Second, 5, func() madeUp {
+			return madeUp{from: crook, method: "GET", path: "/login", user: user(), password: one("1234", "secret", "qwerty")}
+		}},
+		{2 * time.Minute, 7, func() madeUp {
+			devices++
+			return madeUp{from: address(), method: "POST", path: "/rewards", device: fmt.Sprintf("phone-%d", devices)}
+		}},
+		{45 * time.Second, 3, func() madeUp { return madeUp{from: address(), method: "POST", path: "/exports", user: user()} }},
+		{8 * time.Second, 4, func() madeUp {
+			return madeUp{from: address(), method: "GET", path: fmt.Sprintf("/thumbnails/%d.png", number()), user: user()}
+		}},
+		{15 * time.Second, 3, func() madeUp { return madeUp{from: address(), method: "GET", path: "/downloads/film", user: user()} }},
+	}
+}
+
+// soon is when even those who come rarely have come once.
+const soon = 3 * time.Second
+
+// run makes calls until the context ends.
+func (c *madeUpClient) run(ctx context.Context, send func(context.Context, *madeUp)) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for wait := rand.N(min(c.every, soon)); pause(ctx, wait); wait = c.every/2 + rand.N(c.every) {
+		next := c.next()
+		for range c.calls {
+			running.Go(func() { send(ctx, &next) })
+		}
+	}
+}
+
+// demoTraffic has the made-up clients call a gateway until the context ends.
+func demoTraffic(ctx context.Context, gateway http.Handler) {
+	calls := pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	server := &http.Server{Handler: gateway, ReadHeaderTimeout: 5 * time.Second}
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(&calls) })
+	transport := &http.Transport{DialContext: calls.dial, DisableKeepAlives: true}
+
+	var clients sync.WaitGroup
+	for _, c := range demoClients() {
+		clients.Go(func() { c.run(ctx, func(ctx context.Context, n *madeUp) { n.send(ctx, transport) }) })
+	}
+	clients.Wait()
+	_ = server.Close()
+	running.Wait()
+}
+
+// send makes a call. What comes of it is to be seen in what the service counts.
+func (c *madeUp) send(ctx context.Context, over http.RoundTripper) {
+	req, err := http.NewRequestWithContext(ctx, c.method, "http://"+c.from+c.path, nil)
+	if err != nil {
+		return
+	}
+	req.Header.Set("User-Agent", "sluice-demo")
+	if c.user != "" {
+		req.Header.Set("X-User", c.user)
+	}
+	if c.device != "" {
+		req.Header.Set("X-Device-Id", c.device)
+	}
+	if c.password != "" {
+		req.SetBasicAuth(c.user, c.password)
+	}
+	resp, err := over.RoundTrip(req)
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
+
+// pipes are connections inside this process that seem to come from where they say they do. Who dials an address gets a
+// connection from it.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) dial(ctx context.Context, _, from string) (net.Conn, error) {
+	address, err := netip.ParseAddrPort(from)
+	if err != nil {
+		return nil, err
+	}
+	here, there := net.Pipe()
+	select {
+	case p.conns <- &pipe{there, net.TCPAddrFromAddrPort(address)}:
+		return here, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return pipeAddr{} }
+
+// pipe is a connection that says where it is from.
+type pipe struct {
+	net.Conn
+	from net.Addr
+}
+
+func (p *pipe) RemoteAddr() net.Addr { return p.from }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe" }

@@ -1,0 +1,159 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A delivery that is under way when the process is to end is waited for, and not made again.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	directory, up := quick(t), newUpstream()
+	inside, leave := make(chan struct{}), make(chan struct{})
+	up.answer("/long", func(*Item) Outcome {
+		close(inside)
+		<-leave
+		return Outcome{Status: 200}
+	})
+	q, stop := run(t, Config{Directory: directory, Deliver: up.deliver})
+	id, waits := put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/long"}), put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/next"})
+	<-inside
+	ended := make(chan struct{})
+	go func() {
+		stop()
+		close(ended)
+	}()
+	eventually(t, "ending", q.ending.Load)
+	close(leave)
+	<-ended
+	if n := len(up.deliveries()); n != 1 {
+		t.Errorf("%d came", n)
+	}
+	q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+	if st, err := q.Get(t.Context(), id); err != nil || st.State != Done {
+		t.Errorf("%+v, %v", st, err)
+	}
+	eventually(t, "done", isState(t, q, waits, Done))
+	if n := len(up.deliveries()); n != 2 {
+		t.Errorf("%d came", n)
+	}
+}
+
+// One that does not end in time is broken off, and made again by the next process, whatever its attempts.
+func TestDrainEnds(t *testing.T) {
+	t.Parallel()
+	directory, up, inside := quick(t), newUpstream(), make(chan struct{})
+	q, stop := run(t, Config{Directory: directory, Drain: time.Millisecond, Deliver: func(ctx context.Context, _ *Item, begin func() error) Outcome {
+		if begin() == nil {
+			close(inside)
+			<-ctx.Done()
+		}
+		return Outcome{Err: ctx.Err()}
+	}})
+	id := put(t, q, Item{Rule: "r", Target: "/x", Attempts: 1})
+	<-inside
+	stop()
+	q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+	eventually(t, "done", isState(t, q, id, Done))
+	if got := up.deliveries(); len(got) != 1 || got[0].attempt != "2" {
+		t.Errorf("came %+v", got)
+	}
+}
+
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	up := newUpstream()
+	var times atomic.Int64
+	up.answer("/x", func(*Item) Outcome {
+		if times.Add(1) == 1 {
+			panic("of the gateway")
+		}
+		return Outcome{Status: 200}
+	})
+	q, _ := run(t, Config{Deliver: up.deliver})
+	id := put(t, q, Item{Rule: "r", Target: "/x"})
+	eventually(t, "done", isState(t, q, id, Done))
+}
+
+func TestDeadForgotten(t *testing.T) {
+	t.Parallel()
+	up := newUpstream()
+	up.answer("/x", always(500))
+	q, _ := run(t, Config{Deliver: up.deliver, KeepDead: 300 * time.Millisecond})
+	id := put(t, q, Item{Rule: "r", Target: "/x", Attempts: 1})
+	eventually(t, "dropped", isState(t, q, id, Cancelled))
+	if n := len(up.deliveries()); n != 1 {
+		t.Errorf("%d came", n)
+	}
+	leaves(t, q, 0)
+}
+
+// What is kept of answers is bounded, and an upstream's wish to be left alone is believed within reason.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	up := newUpstream()
+	up.answer("/x", func(*Item) Outcome {
+		return Outcome{Status: 200, Header: http.Header{"A": {strings.Repeat("a", 20<<10)}, "B": {"b"}}, Body: make([]byte, MaxResult+1)}
+	})
+	q, _ := run(t, Config{Deliver: up.deliver})
+	id := put(t, q, Item{Rule: "r", Target: "/x"})
+	eventually(t, "done", isState(t, q, id, Done))
+	st, err := q.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := st.Result; len(r.Body) != MaxResult || !r.Truncated || r.Header.Get("A") != "" {
+		t.Errorf("%d bytes are kept, cut %v, %d of the header", len(r.Body), r.Truncated, len(r.Header.Get("A")))
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "-1": 0, "x": 0, "99999999": time.Hour, "Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Thu, 01 Jan 2026 03:05:05 GMT": 0,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {text}}, now); got != want {
+			t.Errorf("Retry-After: %s is %v, want %v", text, got, want)
+		}
+	}
+	if _, err := Open(Config{}); err == nil {
+		t.Error("a queue that is nowhere was opened")
+	}
+	if _, err := Open(Config{URL: "nats://127.0.0.1:1", CredentialsFile: "/no"}); err == nil || errors.Is(err, ErrUnavailable) {
+		t.Errorf("without its credentials: %v", err)
+	}
+}
+
+// A long list comes in pages, and each item once.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	q := open(t, Config{})
+	defer q.Close()
+	want := map[string]bool{}
+	for range 7 {
+		want[put(t, q, Item{Rule: "r"})] = true
+	}
+	eventually(t, "known", func() bool { return q.Counts(t.Context()).Queued == 7 })
+	pages := 0
+	for after := ""; ; {
+		page, next, err := q.List(t.Context(), Queued, after, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages++
+		for _, st := range page {
+			if !want[st.ID] {
+				t.Errorf("%s is listed twice, or is not there", st.ID)
+			}
+			delete(want, st.ID)
+		}
+		if after = next; next == "" {
+			break
+		}
+	}
+	if pages != 3 || len(want) > 0 {
+		t.Errorf("%d pages leave out %v", pages, want)
+	}
+}
