@@ -14,7 +14,7 @@ type answer struct {
 	status   int
 	bytes    int64
 	began    time.Time // when the status was written
-	onBegin  func()
+	timeout  *timeout  // until it begins
 	hijacked bool
 	call     bool // of gRPC
 	untold   bool // a problem, until it is known what is to be said about it
@@ -51,9 +51,7 @@ func (a *answer) begin(status int) {
 		return
 	}
 	a.status, a.began = status, time.Now()
-	if a.onBegin != nil {
-		a.onBegin()
-	}
+	a.timeout.stop()
 }
 
 func (a *answer) Write(b []byte) (int, error) {
@@ -86,6 +84,13 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		a.hijacked = true
 	}
 	return conn, buf, err
+}
+
+// start takes back what end has set for the answer before: a connection of HTTP/1 keeps it.
+func (a *answer) start(proto int) {
+	if proto == 1 {
+		_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Time{})
+	}
 }
 
 // end bounds how long the server may take to send the last of it to a client that does not read.

@@ -10,17 +10,15 @@ import (
 // body is a request's body that counts what was read of it.
 type body struct {
 	io.ReadCloser
-	count atomic.Int64
-	ended atomic.Bool // all was read
-	touch atomic.Pointer[func()]
+	count   atomic.Int64
+	ended   atomic.Bool // all was read
+	timeout atomic.Pointer[timeout]
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.count.Add(int64(n))
-	if f := b.touch.Load(); f != nil {
-		(*f)()
-	}
+	b.timeout.Load().again()
 	if err == io.EOF {
 		b.ended.Store(true)
 	}

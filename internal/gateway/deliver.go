@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/sluiceproject/sluice/httplimit"
@@ -19,6 +20,8 @@ const limitedFor = time.Second
 
 // Deliver sends a request that was kept through the limits of today to its upstream. It is what the queue calls.
 func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() error) (out queue.Outcome) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	d := &delivery{begin: begin}
 	r, err := request(ctx, it)
 	if err != nil {
@@ -38,7 +41,6 @@ func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() erro
 		return d.refused(http.StatusNotFound)
 	}
 	r = x.attach(r)
-	defer x.cancel(nil)
 	defer func() {
 		if p := recover(); p != nil {
 			if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
@@ -46,9 +48,7 @@ func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() erro
 			}
 			out = queue.Outcome{Err: errors.New("the answer broke off")}
 		}
-		if x.timeout != nil {
-			x.timeout.stop()
-		}
+		x.timeout.end()
 	}()
 	g.inside.ServeHTTP(&x.answer, r.WithContext(d.context(r.Context(), it)))
 	return d.outcome(x)
@@ -129,7 +129,11 @@ func (d *delivery) outcome(x *Exchange) queue.Outcome {
 	case status == 0 || status == statusGone:
 		return queue.Outcome{Err: errors.New("there was no answer in time")}
 	}
-	return queue.Outcome{Status: status, Header: d.recorder.header, Body: d.recorder.body}
+	h, body := d.recorder.Header(), d.recorder.body
+	if n := len(body); n > 0 && n <= queue.MaxResult && len(h["Content-Length"]) == 0 { // net/http would say it
+		h["Content-Length"] = []string{strconv.Itoa(n)}
+	}
+	return queue.Outcome{Status: status, Header: h, Body: body}
 }
 
 // statusGone is what a group answers when the request's context has ended.

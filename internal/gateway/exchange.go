@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
 	"net/http"
@@ -30,12 +31,15 @@ type Exchange struct {
 	lines     [lineCount]string // of headers that are set
 	trusted   bool              // the peer may say whom it speaks for
 	answer    answer
-	body      *body
+	body      *body // nil: there is none
 	forwarded time.Time
 	identity  authn.Identity
-	cancel    context.CancelCauseFunc
 	timeout   *timeout  // nil: none
 	delivery  *delivery // nil: it has just come
+
+	// Room for what nearly all have, so that an exchange is one piece of memory.
+	context exchangeContext
+	sent    body
 }
 
 // User is who the request is from, or empty.
@@ -52,7 +56,6 @@ const (
 	lineID = iota
 	lineAnswerID
 	lineFor
-	lineProto
 	lineHost
 	lineCount
 )
@@ -93,6 +96,19 @@ const lastPiece = 10 * time.Second
 
 type exchangeKey struct{}
 
+// exchangeContext is a request's context that knows of the exchange.
+type exchangeContext struct {
+	context.Context
+	x *Exchange
+}
+
+func (c *exchangeContext) Value(key any) any {
+	if key == (exchangeKey{}) {
+		return c.x
+	}
+	return c.Context.Value(key)
+}
+
 // ExchangeOf is the exchange of a request with the context, or nil. It is for those who stand in the line, while they do.
 func ExchangeOf(ctx context.Context) *Exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
@@ -111,8 +127,10 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 	g.flying.Add(1)
 	x := &Exchange{Began: time.Now(), Request: r}
 	x.answer.ResponseWriter, x.answer.call = w, isCall(r)
+	x.answer.start(r.ProtoMajor)
 	if r.Body != nil && r.Body != http.NoBody {
-		x.body = &body{ReadCloser: r.Body}
+		x.body = &x.sent
+		x.body.ReadCloser = r.Body
 	}
 	return x
 }
@@ -127,57 +145,61 @@ func (g *Gateway) end(x *Exchange) {
 		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, rest)
 	}
 	x.answer.end(2 * lastPiece) // the last piece is waited for before the answer is sent
-	if x.timeout != nil {
-		x.timeout.stop()
-	}
+	x.timeout.end()
 	g.flying.Add(-1)
 	if g.cfg.Ended != nil {
 		g.cfg.Ended(x)
 	}
 }
 
-// attach makes a request whose context knows of the exchange, and that ends with it.
+// attach makes a request whose context knows of the exchange. A body that says how long it is has been looked at.
 func (x *Exchange) attach(r *http.Request) *http.Request {
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), exchangeKey{}, x))
-	x.cancel = cancel
-	r = r.WithContext(ctx)
+	x.context = exchangeContext{r.Context(), x}
+	to := r.WithContext(&x.context)
 	if x.body != nil {
-		if x.Route.MaxBody > 0 {
+		if x.Route.MaxBody > 0 && r.ContentLength < 0 {
 			x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)
 		}
 		// Only in the copy: the server has to know its own body again, or it waits for what a client that expects to be
 		// told to go on (100-continue) will never send.
-		r.Body = x.body
+		to.Body = x.body
 	}
-	return r
+	return to
 }
 
 // startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
 // begins the time anew, because nobody answers before he has read it.
-func (x *Exchange) startTimeout() {
+func (x *Exchange) startTimeout(r *http.Request) *http.Request {
 	after := x.Route.Timeout
 	if after <= 0 {
-		return
+		return r
 	}
-	cancel := x.cancel
-	x.timeout = &timeout{after: after, timer: time.AfterFunc(after, func() { cancel(context.DeadlineExceeded) })}
-	x.answer.onBegin = x.timeout.stop
+	ctx, cancel := context.WithCancelCause(r.Context())
+	t := &timeout{after: after, cancel: cancel}
+	t.timer = time.AfterFunc(after, t.expire)
+	x.timeout, x.answer.timeout = t, t
 	if x.body != nil {
-		again := x.timeout.again
-		x.body.touch.Store(&again)
+		x.body.timeout.Store(t)
 	}
+	return r.WithContext(ctx)
 }
 
-// timeout is a timer that begins anew until it is stopped.
+// timeout is a timer that begins anew until it is stopped. That of a nil timeout never ends.
 type timeout struct {
-	after time.Duration
-	timer *time.Timer
+	after  time.Duration
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
 
 	mu      sync.Mutex // guards stopped: bodies are read while the answer begins
 	stopped bool
 }
 
+func (t *timeout) expire() { t.cancel(context.DeadlineExceeded) }
+
 func (t *timeout) again() {
+	if t == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.stopped {
@@ -186,10 +208,21 @@ func (t *timeout) again() {
 }
 
 func (t *timeout) stop() {
+	if t == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stopped = true
 	t.timer.Stop()
+}
+
+// end lets go of the request too.
+func (t *timeout) end() {
+	if t != nil {
+		t.stop()
+		t.cancel(nil)
+	}
 }
 
 // setID gives the request an id, or keeps that of a trusted peer.
@@ -205,13 +238,11 @@ func (x *Exchange) setID(r *http.Request) {
 
 func newID() string {
 	var b [16]byte
-	for i, n := 0, rand.Uint64(); i < 8; i, n = i+1, n>>8 {
-		b[i] = byte(n)
-	}
-	for i, n := 8, rand.Uint64(); i < 16; i, n = i+1, n>>8 {
-		b[i] = byte(n)
-	}
-	return hex.EncodeToString(b[:])
+	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
+	var text [32]byte
+	hex.Encode(text[:], b[:])
+	return string(text[:])
 }
 
 func isID(s string) bool {

@@ -151,7 +151,6 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
 	}
 	r = x.attach(r)
-	defer x.cancel(nil)
 	if r, fault = x.authenticate(r); fault != nil {
 		return fault
 	}
@@ -193,7 +192,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	if x.Route.UpstreamHost {
 		r.Host = ""
 	}
-	x.startTimeout()
+	r = x.startTimeout(r)
 	x.forwarded = time.Now()
 	x.Route.Upstream.ServeHTTP(w, r)
 }

@@ -18,26 +18,6 @@ const (
 	forwardedAs   = "X-Forwarded-Proto"
 )
 
-// connectionHeaders are between two neighbours and go no further.
-var connectionHeaders = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade", "Http2-Settings",
-}
-
-// speaksForOthers tells of a header by which some applications believe that a request is another than the one that rules
-// saw: from another address, or to another path.
-func speaksForOthers(name string) bool {
-	switch name {
-	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Original-Url", "X-Original-Uri",
-		"X-Original-Host", "X-Rewrite-Url", "X-Host", "X-Original-Method",
-		"X-Forwarded", "Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Remote-Addr", "Client-Ip", "X-Proxyuser-Ip",
-		"Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "Fly-Client-Ip",
-		"X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip", "X-Envoy-External-Address":
-		return true
-	}
-	return strings.HasPrefix(name, "X-Forwarded-")
-}
-
 // cleanHeader drops what is not for the upstream, before anything looks at the header: so rules see what the upstream
 // will. Trusted peers may say whom they speak for.
 func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
@@ -51,8 +31,10 @@ func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
 			}
 		}
 	}
-	for _, name := range connectionHeaders {
-		delete(h, name)
+	for name := range h {
+		if isBetween(name) || !trusted && (speaksForOthers(name) || name == c.Header()) {
+			delete(h, name)
+		}
 	}
 	if upgrade {
 		h["Connection"], h["Upgrade"] = connectionUpgrade, upgradeWebSocket
@@ -60,15 +42,31 @@ func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
 	if trailers {
 		h["Te"] = teTrailers
 	}
-	for name := range h {
-		// Applications that know headers as variables take X_User for X-User.
-		if strings.IndexByte(name, '_') >= 0 || !trusted && speaksForOthers(name) {
-			delete(h, name)
-		}
+}
+
+// isBetween tells whether a header is between two neighbours and goes no further, or has a name that applications which
+// know headers as variables take for another: X_User for X-User.
+func isBetween(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Http2-Settings":
+		return true
 	}
-	if !trusted {
-		delete(h, c.Header())
+	return strings.IndexByte(name, '_') >= 0
+}
+
+// speaksForOthers tells whether a header makes some applications believe that a request is another than the one that rules saw:
+// from another address, or to another path.
+func speaksForOthers(name string) bool {
+	switch name {
+	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Original-Url", "X-Original-Uri",
+		"X-Original-Host", "X-Rewrite-Url", "X-Host", "X-Original-Method",
+		"X-Forwarded", "Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Remote-Addr", "Client-Ip", "X-Proxyuser-Ip",
+		"Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "Fly-Client-Ip",
+		"X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip", "X-Envoy-External-Address":
+		return true
 	}
+	return strings.HasPrefix(name, "X-Forwarded-")
 }
 
 var (
@@ -98,9 +96,9 @@ func hasToken(lines []string, token string) bool {
 func (x *Exchange) setForwarded(r *http.Request) {
 	h := r.Header
 	peer := peerOf(r.RemoteAddr)
-	proto := "http"
+	proto := protoHTTP
 	if r.TLS != nil {
-		proto = "https"
+		proto = protoHTTPS
 	}
 	if prior := h[forwardedFor]; len(prior) > 0 {
 		h[forwardedFor] = x.line(lineFor, strings.Join(prior, ", ")+", "+peer)
@@ -112,19 +110,24 @@ func (x *Exchange) setForwarded(r *http.Request) {
 		if strings.Contains(peer, ":") {
 			node = `"[` + peer + `]"`
 		}
-		h[forwarded] = []string{strings.Join(prior, ", ") + ", for=" + node + ";proto=" + proto}
+		h[forwarded] = []string{strings.Join(prior, ", ") + ", for=" + node + ";proto=" + proto[0]}
 	}
 	if !x.trusted || len(h[forwardedAs]) != 1 {
-		h[forwardedAs] = x.line(lineProto, proto)
+		h[forwardedAs] = proto
 	}
 	if !x.trusted || len(h[forwardedHost]) != 1 {
 		h[forwardedHost] = x.line(lineHost, r.Host)
 	}
 }
 
+var protoHTTP, protoHTTPS = []string{"http"}, []string{"https"}
+
 // peerOf is the address of the connection's other end, or "unknown", as RFC 7239 has it, for that of a Unix socket.
 func peerOf(remote string) string {
 	if a, err := netip.ParseAddrPort(remote); err == nil {
+		if a.Addr().Is4() { // of which there is one spelling
+			return remote[:strings.LastIndexByte(remote, ':')]
+		}
 		return a.Addr().Unmap().WithZone("").String()
 	}
 	return "unknown"

@@ -22,6 +22,9 @@ func (g *Group) deliver(x *exchange, s *server) {
 	h := x.w.Header()
 	StripHopByHop(res.Header)
 	announced := len(res.Trailer)
+	if x.isHere() {
+		delete(res.Header, "Content-Length") // the server will say the same: it is one field less to carry
+	}
 	g.merge(h, res.Header)
 	for name := range res.Trailer {
 		h.Add("Trailer", name)
@@ -113,6 +116,15 @@ func (x *exchange) readFirst(buf []byte) (int, error) {
 
 // ready says whether some of the body is here already.
 func (x *exchange) ready() bool { return x.line != nil && x.line.in.Buffered() > 0 }
+
+// isHere says whether all of an answer is here, and so short that net/http counts it before it writes the head.
+func (x *exchange) isHere() bool {
+	n := x.res.ContentLength
+	return x.line != nil && n > 0 && n <= countedBody && int64(x.line.in.Buffered()) >= n && x.r.Method != http.MethodHead
+}
+
+// countedBody is less than what net/http gathers of an answer before it writes its head.
+const countedBody = 2000
 
 // trailers sends what came after the body. Names that were not announced get Go's prefix, which does not show.
 func (x *exchange) trailers(h http.Header, announced int) {
