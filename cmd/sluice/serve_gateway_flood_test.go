@@ -32,29 +32,20 @@ func TestGatewayFloods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := y.beside(t)
-			for b.asked.Load() < 5 { // they are there before it begins
-				select {
-				case <-time.After(time.Millisecond):
-				case <-t.Context().Done():
-				}
-			}
+			b.more(5) // they are there before it begins
 			attack(t, y)
-			for until := b.asked.Load() + 5; b.asked.Load() < until; { // and when it is over
-				select {
-				case <-time.After(time.Millisecond):
-				case <-t.Context().Done():
-				}
-			}
+			b.more(5) // and when it is over
 			b.served(t)
 		})
 	}
-	const most = 150
+	const most = 400 // almost all of it the race detector's
 	if after := (&victim{process: y.process.process}).resident(t); after > before+most {
 		t.Errorf("the process had %d MiB and now has %d", before, after)
 	}
 	y.limited(t)
 	b := y.beside(t)
 	slow.reaped(t)
+	b.more(10)
 	b.served(t)
 }
 
@@ -62,10 +53,9 @@ func TestGatewayFloods(t *testing.T) {
 func (y *yard) limited(t *testing.T) {
 	t.Helper()
 	seen, odd := y.app.taken()
-	keys, looks := map[string]int{}, 0
+	keys := map[string]int{}
 	for _, s := range seen {
 		if !strings.HasPrefix(s, "GET /flood ") {
-			looks++
 			continue
 		}
 		_, rest, _ := strings.Cut(s, "\r\nX-Api-Key: ")
@@ -77,8 +67,13 @@ func (y *yard) limited(t *testing.T) {
 			t.Errorf("key %q has had %d of 20", key, n)
 		}
 	}
-	if len(odd) > 0 || len(keys) < 2 {
+	if len(odd) > 0 || len(keys) < 2 || keys["lists"] > 0 { // 30 MB of headers are not for anybody
 		t.Errorf("the application saw keys %v and %q", keys, odd)
+	}
+	for _, key := range []string{"resets", "streams"} { // what was begun was counted
+		if got := y.say(t, "GET /flood HTTP/1.1\r\nHost: a\r\nX-Api-Key: "+key+"\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 429 ") {
+			t.Errorf("key %q has something left: %.100q", key, got)
+		}
 	}
 }
 
@@ -107,7 +102,7 @@ func floodResets(t *testing.T, y *yard) {
 		var many bytes.Buffer
 		w := http2.NewFramer(&many, nil)
 		block := floodCall("resets")
-		for i := range times(25_000) {
+		for i := range times(10_000) {
 			id := uint32(2*i + 1)
 			if err := errors.Join(w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: i%2 == 0}),
 				w.WriteRSTStream(id, http2.ErrCodeCancel)); err != nil {
@@ -183,14 +178,6 @@ func floodHeaderLists(t *testing.T, y *yard) {
 		<-f.over
 		f.conn.Close()
 		<-f.done
-		if f.seen[http2.FrameData] > 0 && f.seen[http2.FrameHeaders] == 0 {
-			t.Error("it was answered")
-		}
-	}
-	for _, s := range func() []string { s, _ := y.app.taken(); return s }() {
-		if strings.Contains(s, "X-Api-Key: lists") {
-			t.Errorf("a list of 30 MB was forwarded: %.200q", s)
-		}
 	}
 }
 
@@ -308,8 +295,8 @@ func floodHalves(t *testing.T, y *yard) {
 	}
 }
 
-// crowd are clients that say a little and then nothing.
-type crowd struct{ silent []net.Conn }
+// crowd are clients that say a little and then nothing, or do not read what they are told.
+type crowd struct{ silent, deaf []net.Conn }
 
 // slowCrowd has some stop in the middle of a request, and some in the middle of a TLS handshake.
 func slowCrowd(t *testing.T, y *yard) *crowd {
@@ -332,7 +319,7 @@ func slowCrowd(t *testing.T, y *yard) *crowd {
 		_, _ = io.WriteString(conn, []string{"", "\x16", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"}[i%3])
 		c.silent = append(c.silent, conn)
 	}
-	for i := range times(200) { // a body that stops, and an answer that nobody reads
+	for i := range times(400) { // a body that stops, and an answer that nobody reads
 		conn, err := tls.Dial("tcp", secure, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // it is an attacker
 		if err != nil {
 			t.Fatal(err)
@@ -340,8 +327,13 @@ func slowCrowd(t *testing.T, y *yard) *crowd {
 		t.Cleanup(func() { conn.Close() })
 		_, _ = io.WriteString(conn, []string{
 			"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc", "POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc", "POST /slow HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
-		}[i%3])
-		c.silent = append(c.silent, conn)
+			"GET /large HTTP/1.1\r\nHost: a\r\n\r\n",
+		}[i%4])
+		if i%4 == 3 {
+			c.deaf = append(c.deaf, conn)
+		} else {
+			c.silent = append(c.silent, conn)
+		}
 	}
 	return c
 }
@@ -354,6 +346,12 @@ func (c *crowd) reaped(t *testing.T) {
 		_ = conn.SetReadDeadline(deadline)
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal("who says nothing is not hung up on")
+		}
+	}
+	for _, conn := range c.deaf { // by now
+		_ = conn.SetReadDeadline(deadline)
+		if n, err := io.Copy(io.Discard, conn); n >= largeAnswer || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("who reads nothing was sent %d bytes, %v", n, err)
 		}
 	}
 }

@@ -176,10 +176,10 @@ func evilAnswers() map[string]string {
 		"/evil/304":          "HTTP/1.1 304 Not Modified\r\n\r\n" + second,
 		"/evil/101":          "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + second,
 		"/evil/101-h2c":      "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + second,
-		"/evil/1xx":          strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 100_000) + second,
-		"/evil/100":          strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 200_000) + second,
-		"/evil/header":       ok + "X-Large: " + strings.Repeat("x", 20<<20) + "\r\nContent-Length: 0\r\n\r\n",
-		"/evil/headers":      ok + strings.Repeat("X-Many: x\r\n", 1_000_000) + "Content-Length: 0\r\n\r\n",
+		"/evil/1xx":          strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 50_000) + second,
+		"/evil/100":          strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100_000) + second,
+		"/evil/header":       ok + "X-Large: " + strings.Repeat("x", 3<<20) + "\r\nContent-Length: 0\r\n\r\n",
+		"/evil/headers":      ok + strings.Repeat("X-Many: x\r\n", 300_000) + "Content-Length: 0\r\n\r\n",
 		"/evil/split":        ok + "X: a\rSet-Cookie: b=c\r\nContent-Length: 0\r\n\r\n",
 		"/evil/nul":          ok + "X: a\x00b\r\nContent-Length: 0\r\n\r\n",
 		"/evil/name":         ok + "X y: a\r\nContent-Length: 0\r\n\r\n",
@@ -263,7 +263,7 @@ func pathTricks(t *testing.T, y *yard) {
 			target := strings.Split(seen[0], " ")[1]
 			raw, _, _ := strings.Cut(target, "?")
 			canonical, err := rules.CanonicalPath(raw)
-			if err != nil || rules.EscapePath(canonical) != raw && rules.EscapePath(canonical)+"/" != raw {
+			if err != nil || strings.ContainsAny(raw, `;\`) || rules.EscapePath(canonical) != raw && rules.EscapePath(canonical)+"/" != raw {
 				t.Errorf("%q arrives as %q, which not all read alike: %v", b+name, target, err)
 			}
 			if asPosts := strings.Contains(answers, `"posts";`); asPosts != (canonical == "/posts") {

@@ -136,7 +136,7 @@ func otherTargets(t *testing.T, y *yard) {
 func tooLarge(t *testing.T, y *yard) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	chunks := func(n int) string { return strings.Repeat("400\r\n"+x(1024)+"\r\n", n) + "0\r\n\r\n" }
-	const get, post = "GET /large%s HTTP/1.1\r\nHost: a\r\n%s\r\n", "POST /large HTTP/1.1\r\nHost: a\r\n%s\r\n%s"
+	const get, post = "GET /big%s HTTP/1.1\r\nHost: a\r\n%s\r\n", "POST /big HTTP/1.1\r\nHost: a\r\n%s\r\n%s"
 	for _, c := range []struct {
 		name, text string
 		status     string // one of these, or the connection is closed
@@ -162,8 +162,8 @@ func tooLarge(t *testing.T, y *yard) {
 		{"cookies", fmt.Sprintf(get, "", "Cookie: "+strings.Repeat("a=b; ", 5000)+"c=d\r\n"), "200"},
 		{"cookies too long", fmt.Sprintf(get, "", "Cookie: "+strings.Repeat("a=b; ", 50_000)+"c=d\r\n"), "431"},
 		{"key too long", fmt.Sprintf("GET /flood HTTP/1.1\r\nHost: a\r\nX-Api-Key: %s\r\n\r\n", x(20_000)), "400 431"},
-		{"host too long", "GET /large HTTP/1.1\r\nHost: " + x(2000) + "\r\n\r\n", "400"},
-		{"method too long", x(2000) + " /large HTTP/1.1\r\nHost: a\r\n\r\n", "400 405 501"},
+		{"host too long", "GET /big HTTP/1.1\r\nHost: " + x(2000) + "\r\n\r\n", "400"},
+		{"method too long", x(2000) + " /big HTTP/1.1\r\nHost: a\r\n\r\n", "400 405 501"},
 		{"body", fmt.Sprintf(post, fmt.Sprintf("Content-Length: %d\r\n", 100<<10), x(100<<10)), "200"},
 		{"body too large", fmt.Sprintf(post, fmt.Sprintf("Content-Length: %d\r\n", 100<<10+1), x(100<<10+1)), "413"},
 		{"body of 2^62", fmt.Sprintf(post, "Content-Length: 4611686018427387904\r\n", x(1000)), "413"},

@@ -56,6 +56,9 @@ type scribe struct {
 	odd  []string   // what was none
 }
 
+// largeAnswer is more than fits in between.
+const largeAnswer = 32 << 20
+
 func newScribe(t *testing.T) *scribe {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,6 +67,7 @@ func newScribe(t *testing.T) *scribe {
 	}
 	t.Cleanup(func() { l.Close() })
 	r := &scribe{address: l.Addr().String(), evil: evilAnswers()}
+	r.evil["/large"] = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", largeAnswer, strings.Repeat("x", largeAnswer))
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -257,16 +261,21 @@ type beside struct {
 	ended  sync.WaitGroup
 	asked  atomic.Int64
 	failed atomic.Int64
+	steps  chan struct{} // one for each answer, if somebody waits
 }
 
 func (y *yard) beside(t *testing.T) *beside {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	b := &beside{stop: cancel}
+	b := &beside{stop: cancel, steps: make(chan struct{})}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 	for range 2 {
 		b.ended.Go(func() {
 			for ctx.Err() == nil {
+				select {
+				case b.steps <- struct{}{}:
+				default:
+				}
 				req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, "http://"+y.address+"/probe", nil)
 				if err != nil {
 					panic(err)
@@ -286,6 +295,13 @@ func (y *yard) beside(t *testing.T) *beside {
 		})
 	}
 	return b
+}
+
+// more waits until so many more have been asked.
+func (b *beside) more(n int64) {
+	for until := b.asked.Load() + n; b.asked.Load() < until; {
+		<-b.steps
+	}
 }
 
 // served wants at least 99 of 100 to have been served.

@@ -134,7 +134,8 @@ func speak(t *testing.T, address string) *frames {
 			if s, ok := frame.(*http2.SettingsFrame); ok {
 				_ = s.ForeachSetting(func(s http2.Setting) error { f.told[s.ID] = s.Val; return nil })
 			}
-			if h.Type == http2.FrameRSTStream || h.Type == http2.FrameGoAway || h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream) {
+			if h.Type == http2.FrameRSTStream || h.Type == http2.FrameGoAway || h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream) ||
+				h.Type == http2.FrameData && h.Flags.Has(http2.FlagDataEndStream) {
 				over()
 			}
 		}

@@ -138,7 +138,11 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 // end is also called while a handler panics, as those do whose client or upstream has gone in the middle of an answer.
 func (g *Gateway) end(x *Exchange) {
 	if x.body != nil && !x.answer.hijacked {
-		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, lastPiece)
+		rest := lastPiece
+		if x.answer.status == http.StatusRequestTimeout {
+			rest = 0 // it has had its time
+		}
+		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, rest)
 	}
 	x.answer.end(2 * lastPiece) // the last piece is waited for before the answer is sent
 	x.timeout.end()
