@@ -39,15 +39,21 @@ func startGateway(t *testing.T, gateway, rules, more string) (p gatewayProcess, 
 // startGatewayOn is startGateway with a listener of another kind.
 func startGatewayOn(t *testing.T, listener, gateway, rules, more string) (p gatewayProcess, address string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, file, rules)
-	p = gatewayProcess{rules: file}
-	p.process = launch(t, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: '127.0.0.1:0'}, gateway: %s, drain: {timeout: 2s}}\nrules: {paths: [%q]}\ngateway: %s\n%s",
-		listener, file, gateway, more))
+	p = launchGateway(t, listener, gateway, rules, more)
 	line := p.await(t, "msg=serving")
 	m := served.FindStringSubmatch(line)
 	p.http, p.admin = m[2], m[3]
 	return p, gatewayServed.FindStringSubmatch(line)[1]
+}
+
+// launchGateway is startGatewayOn for who does not wait until it serves.
+func launchGateway(t *testing.T, listener, gateway, rules, more string) gatewayProcess {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, rules)
+	p := launch(t, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: '127.0.0.1:0'}, gateway: %s, drain: {timeout: 2s}}\nrules: {paths: [%q]}\ngateway: %s\n%s",
+		listener, file, gateway, more))
+	return gatewayProcess{process: p, rules: file}
 }
 
 // application is an application that tells what it was asked.
