@@ -110,10 +110,11 @@ func killAnswer(path, attempt string) int {
 
 // heardBack is what a client was told about a request; a status of 0 is no answer.
 type heardBack struct {
-	body, own string
-	status    int
-	id        string // of a 202
-	at        string // its status URL
+	body, own  string
+	status     int
+	id         string // of a 202
+	at         string // its status URL
+	retryAfter string
 }
 
 // poster is a client that waits for each answer.
@@ -149,6 +150,7 @@ func (c *poster) post(t *testing.T, client *http.Client, address string) (target
 	if err != nil {
 		return target, got
 	}
+	got.retryAfter = resp.Header.Get("Retry-After")
 	if got.status = resp.StatusCode; got.status == http.StatusAccepted {
 		var in struct{ ID string }
 		if err := json.Unmarshal(b, &in); err != nil || in.ID == "" {
@@ -234,8 +236,12 @@ func TestGatewayKilled(t *testing.T) {
 	k := &killer{
 		perRound: 20, all: map[string]heardBack{},
 		clients: []*poster{
-			{kind: "plain", name: "a"}, {kind: "plain", name: "b", own: true}, {kind: "ordered", name: "c"}, {kind: "ordered", name: "d"},
-			{kind: "fails", name: "e"}, {kind: "refused", name: "f"},
+			{kind: "plain", name: "a"},
+			{kind: "plain", name: "b", own: true},
+			{kind: "ordered", name: "c"},
+			{kind: "ordered", name: "d"},
+			{kind: "fails", name: "e"},
+			{kind: "refused", name: "f"},
 		},
 	}
 	k.up = newWitness(t, killAnswer, k.step)

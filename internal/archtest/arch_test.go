@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/redistest":      {},
 	"internal/memcachetest":   {},
 	"internal/prometheustest": {},
+	"internal/disktest":       {},
 	"internal/faultproxy":     {},
 	"internal/faulttest":      {".", "internal/faultproxy"},
 

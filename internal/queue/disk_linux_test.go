@@ -3,56 +3,20 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/disktest"
 )
-
-// smallDisk mounts a file system of so many bytes. Who may not mount is tested in a name space of its own, where everybody
-// may: then it returns "".
-func smallDisk(t *testing.T, bytes int) string {
-	t.Helper()
-	directory := t.TempDir()
-	err := syscall.Mount("tmpfs", directory, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", bytes))
-	const inside = "SLUICE_QUEUE_IN_NAMESPACE"
-	if errors.Is(err, syscall.EPERM) && os.Getenv(inside) == "" {
-		c := exec.Command("unshare", "-rm", os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
-		c.Env = append(os.Environ(), inside+"=1")
-		out, err := c.CombinedOutput()
-		if err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-		return ""
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(directory, syscall.MNT_DETACH) })
-	return directory
-}
-
-// fill takes what room there is but for a little.
-func fill(t *testing.T, path string, leave int64) {
-	t.Helper()
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(filepath.Dir(path), &fs); err != nil {
-		t.Fatal(err)
-	}
-	b := make([]byte, int64(fs.Bavail)*fs.Bsize-leave)
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // Before a disk is full, nothing is accepted any more, and what was is delivered.
 func TestDiskNearlyFull(t *testing.T) {
 	t.Parallel()
-	disk := smallDisk(t, 32<<20)
+	disk := disktest.Small(t, 32<<20)
 	if disk == "" {
 		return
 	}
@@ -62,7 +26,7 @@ func TestDiskNearlyFull(t *testing.T) {
 		return up.deliver(ctx, it, begin)
 	}})
 	ids := []string{put(t, q, Item{Rule: "r", Target: "/x"}), put(t, q, Item{Rule: "r", Target: "/y"})}
-	fill(t, filepath.Join(disk, "ballast"), 4<<20)
+	disktest.Fill(t, filepath.Join(disk, "ballast"), 4<<20)
 	eventually(t, "refused", func() bool { _, err := q.Put(t.Context(), Item{}); return errors.Is(err, ErrUnavailable) })
 	close(room)
 	for _, id := range ids {
@@ -77,7 +41,7 @@ func TestDiskNearlyFull(t *testing.T) {
 // A full disk, and one that becomes read-only, have Put fail and nothing lost; with room again all is well by itself.
 func TestDisk(t *testing.T) {
 	t.Parallel()
-	disk := smallDisk(t, 32<<20)
+	disk := disktest.Small(t, 32<<20)
 	if disk == "" {
 		return
 	}
@@ -114,21 +78,17 @@ func TestDisk(t *testing.T) {
 	}
 	ballast := filepath.Join(disk, "ballast")
 	for round := range 3 {
-		fill(t, ballast, 300<<10)
+		disktest.Fill(t, ballast, 300<<10)
 		untilRefused()
 		if round == 1 { // nothing is open for writing while it cannot be written
-			eventually(t, "read-only", func() bool {
-				return syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, "") == nil
-			})
+			eventually(t, "read-only", func() bool { return disktest.ReadOnly(disk) == nil })
 			if err := try(); err == nil {
 				t.Error("accepted on a disk that is read-only")
 			}
 			if c := q.Counts(t.Context()); c.Up {
 				t.Error("it says that it can be written")
 			}
-			if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, ""); err != nil {
-				t.Fatal(err)
-			}
+			disktest.Writable(t, disk)
 		}
 		if err := os.Remove(ballast); err != nil {
 			t.Fatal(err)
@@ -150,7 +110,7 @@ func TestDisk(t *testing.T) {
 	}
 	stop()
 	t.Logf("%d accepted, %d came", len(accepted), len(up.deliveries()))
-	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+	if err := disktest.ReadOnly(disk); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

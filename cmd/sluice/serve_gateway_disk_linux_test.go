@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/disktest"
+)
+
+// diskGateway is a gateway whose queue is on a small disk.
+type diskGateway struct {
+	gatewayProcess
+	address, disk string
+	client        *poster
+	accepted      map[string]heardBack
+}
+
+// until posts until the answer has the status, and returns that. No other answer but 202, 503 and 200 is right.
+func (g *diskGateway) until(t *testing.T, status int) {
+	t.Helper()
+	for {
+		target, got := g.client.post(t, http.DefaultClient, g.address)
+		switch got.status {
+		case http.StatusAccepted:
+			g.accepted[target] = got
+		case http.StatusServiceUnavailable:
+			if got.retryAfter != "5" {
+				t.Errorf("503 with Retry-After: %q", got.retryAfter)
+			}
+		case http.StatusOK:
+		default:
+			t.Fatalf("%s: %d", target, got.status)
+		}
+		if got.status == status {
+			return
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-g.ended:
+			t.Fatalf("sluice serve ended: %v\n%s", g.err, strings.Join(g.log(), "\n"))
+		}
+	}
+}
+
+// With a disk that is full or read-only clients are told to come back, what was accepted before is not lost, and all is well
+// by itself when there is room again.
+func TestGatewayDisk(t *testing.T) {
+	t.Parallel()
+	disk := disktest.Small(t, 64<<20)
+	if disk == "" {
+		return
+	}
+	up := newWitness(t, func(string, string) int { return http.StatusOK }, func() {})
+	g := &diskGateway{disk: disk, client: &poster{kind: "x", name: "a"}, accepted: map[string]heardBack{}}
+	g.gatewayProcess, g.address = startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", up.URL),
+		"rules: [{name: all, limit: {rate: 20/s, burst: 1}, on_limit: queue}]", fmt.Sprintf("queue: {directory: %q}", filepath.Join(disk, "queue")))
+	ballast := filepath.Join(disk, "ballast")
+	heal := func() {
+		t.Helper()
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+		g.until(t, http.StatusAccepted)
+	}
+	for range 20 { // so that there is something to deliver meanwhile
+		g.until(t, http.StatusAccepted)
+	}
+	disktest.Fill(t, ballast, 16<<20) // nearly full: nothing more is accepted, and what was is delivered
+	g.until(t, http.StatusServiceUnavailable)
+	settled(t, g.process)
+	heal()
+	for range 20 {
+		g.until(t, http.StatusAccepted)
+	}
+	disktest.Fill(t, ballast, 0) // full: not even what becomes of a delivery can be written
+	g.until(t, http.StatusServiceUnavailable)
+	g.await(t, "the queue cannot be written")
+	for disktest.ReadOnly(disk) != nil { // when nothing is open for writing
+		<-time.After(5 * time.Millisecond)
+	}
+	before := len(g.accepted)
+	g.until(t, http.StatusServiceUnavailable)
+	if len(g.accepted) > before {
+		t.Error("accepted on a disk that is read-only")
+	}
+	disktest.Writable(t, disk)
+	heal()
+	settled(t, g.process)
+	up.mu.Lock()
+	defer up.mu.Unlock()
+	again := 0
+	for target, got := range g.accepted {
+		came := up.came[target]
+		if len(came) == 0 {
+			t.Errorf("%s was accepted and is lost", target)
+			continue
+		}
+		again += len(came) - 1
+		for _, a := range came {
+			if a.key != got.id || a.body != got.body {
+				t.Errorf("%s was accepted as %s, and came as %s", target, got.id, a.key)
+			}
+		}
+	}
+	t.Logf("%d accepted, %d came again", len(g.accepted), again)
+}
