@@ -157,3 +157,29 @@ func TestPages(t *testing.T) {
 		t.Errorf("%d pages leave out %v", pages, want)
 	}
 }
+
+// From the moment at which an item of an ordered key is accepted until it is done, others of its key are told to wait.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	up := newUpstream()
+	up.answer("/a", func(*Item) Outcome { <-hold; return Outcome{Status: 200} })
+	q, _ := run(t, Config{Deliver: up.deliver})
+	if q.Waiting("r", "k") {
+		t.Error("nothing was put, and something waits")
+	}
+	put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/a"})
+	if !q.Waiting("r", "k") {
+		t.Error("what was accepted does not wait")
+	}
+	put(t, q, Item{Rule: "r", Key: "free", Target: "/a"})
+	if q.Waiting("r", "other") || q.Waiting("r", "free") {
+		t.Error("others are told to wait")
+	}
+	q.broke(q.current.Load(), errors.New("the disk is full"))
+	if !q.Waiting("r", "k") || q.Waiting("r", "other") {
+		t.Error("it is forgotten what waits while nothing can be written")
+	}
+	close(hold)
+	eventually(t, "done", func() bool { return !q.Waiting("r", "k") })
+}

@@ -66,6 +66,7 @@ type Queue struct {
 	stats  stats
 
 	current atomic.Pointer[session] // nil: it cannot be written now
+	known   atomic.Pointer[index]   // of the last session
 	broken  chan *session           // sessions that failed
 	woken   chan struct{}           // something may be to do
 	ending  atomic.Bool             // the process is to end
@@ -157,6 +158,7 @@ func (q *Queue) open() error {
 		return err
 	}
 	q.clearStrays(s)
+	q.known.Store(s.index)
 	q.current.Store(s)
 	for _, w := range s.watches {
 		go func() { // ends with the session
@@ -248,10 +250,11 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// Waiting tells whether items of a rule that keeps the order of its keys wait, as far as this process has heard.
+// Waiting tells whether items of a rule that keeps the order of its keys wait, as far as this process has heard. They also
+// do while the queue cannot be written.
 func (q *Queue) Waiting(rule, key string) bool {
-	s := q.current.Load()
-	return s != nil && s.index.waiting(laneName{rule, key, true})
+	x := q.known.Load()
+	return x != nil && x.waiting(laneName{rule, key, true})
 }
 
 // lookedFor is how long what was seen of the disk is believed.
