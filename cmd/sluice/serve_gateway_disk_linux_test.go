@@ -55,7 +55,7 @@ func TestGatewayDisk(t *testing.T) {
 	if disk == "" {
 		return
 	}
-	up := newWitness(t, func(string, string) int { return http.StatusOK }, func() {})
+	up := newWitness(t, func(string, string) int { return http.StatusOK }, func(bool) {})
 	g := &diskGateway{disk: disk, client: &poster{kind: "x", name: "a"}, accepted: map[string]heardBack{}}
 	g.gatewayProcess, g.address = startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", up.URL),
 		"rules: [{name: all, limit: {rate: 20/s, burst: 1}, on_limit: queue}]", fmt.Sprintf("queue: {directory: %q}", filepath.Join(disk, "queue")))

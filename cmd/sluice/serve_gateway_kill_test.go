@@ -2,24 +2,18 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/adminclient"
-	"github.com/sluiceproject/sluice/internal/queue"
 )
 
 // killRules keep most of what comes.
@@ -30,70 +24,6 @@ rules:
   - {name: fails, match: {path: /fails/**}, per: header:X-Client, limit: {rate: 50/s, burst: 2}, on_limit: queue, queue: {attempts: 2}}
   - {name: refused, match: {path: /refused/**}, per: header:X-Client, limit: {rate: 50/s, burst: 2}, on_limit: queue}
 `
-
-// memoryDir is a directory in memory, where there is such: what kills a process does not lose what it wrote, and so nothing
-// but time is saved.
-func memoryDir(t *testing.T) string {
-	t.Helper()
-	if directory, err := os.MkdirTemp("/dev/shm", "sluice-gateway"); err == nil {
-		t.Cleanup(func() { _ = os.RemoveAll(directory) })
-		return directory
-	}
-	return t.TempDir()
-}
-
-// killed waits for the end of a process that was killed.
-func (p *process) killed(t *testing.T) {
-	t.Helper()
-	<-p.ended
-	var end *exec.ExitError
-	if !errors.As(p.err, &end) || end.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Fatalf("sluice serve ended by itself: %v\n%s", p.err, strings.Join(p.log(), "\n"))
-	}
-	p.err = nil
-}
-
-// arrival is a request as the upstream got it.
-type arrival struct {
-	key, attempt, body string
-	status             int // of the answer
-}
-
-// witness is an upstream that remembers everything.
-type witness struct {
-	*httptest.Server
-	step func() // is called for each request, before its answer
-
-	mu    sync.Mutex // guards the following
-	came  map[string][]arrival
-	order []string // targets, as they came first
-	at    []time.Time
-}
-
-// newWitness starts an upstream whose answers are by the path and the attempt.
-func newWitness(t *testing.T, answer func(path, attempt string) int, step func()) *witness {
-	t.Helper()
-	w := &witness{step: step, came: map[string][]arrival{}}
-	w.Server = httptest.NewServer(http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return
-		}
-		a := arrival{r.Header.Get(queue.IdempotencyHeader), r.Header.Get(queue.AttemptHeader), string(body), 0}
-		a.status = answer(r.URL.Path, a.attempt)
-		w.mu.Lock()
-		if w.came[r.URL.Path] == nil {
-			w.order = append(w.order, r.URL.Path)
-		}
-		w.came[r.URL.Path] = append(w.came[r.URL.Path], a)
-		w.at = append(w.at, time.Now())
-		w.mu.Unlock()
-		w.step()
-		to.WriteHeader(a.status)
-	}))
-	t.Cleanup(w.Close)
-	return w
-}
 
 // killAnswer is what the upstream says: some fail for good, some for the first time.
 func killAnswer(path, attempt string) int {
@@ -108,59 +38,6 @@ func killAnswer(path, attempt string) int {
 	return http.StatusOK
 }
 
-// heardBack is what a client was told about a request; a status of 0 is no answer.
-type heardBack struct {
-	body, own  string
-	status     int
-	id         string // of a 202
-	at         string // its status URL
-	retryAfter string
-}
-
-// poster is a client that waits for each answer.
-type poster struct {
-	kind, name string
-	own        bool // it has idempotency keys of its own
-	sent       int
-}
-
-// post sends a client's next request.
-func (c *poster) post(t *testing.T, client *http.Client, address string) (target string, got heardBack) {
-	t.Helper()
-	c.sent++
-	target = fmt.Sprintf("/%s/%s/%04d", c.kind, c.name, c.sent)
-	got.body = fmt.Sprintf("%s %x %s", target, rand.Uint64(), strings.Repeat("x", rand.IntN(2000)))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+target, strings.NewReader(got.body))
-	if err != nil {
-		t.Error(err)
-		return target, got
-	}
-	req.GetBody = nil // or the client would send it again by itself
-	req.Header.Set("X-Client", c.name)
-	if c.own {
-		got.own = "own" + target
-		req.Header.Set(queue.IdempotencyHeader, got.own)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return target, got
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return target, got
-	}
-	got.retryAfter = resp.Header.Get("Retry-After")
-	if got.status = resp.StatusCode; got.status == http.StatusAccepted {
-		var in struct{ ID string }
-		if err := json.Unmarshal(b, &in); err != nil || in.ID == "" {
-			t.Errorf("%s: 202 with %s, %v", target, b, err)
-		}
-		got.id, got.at = in.ID, resp.Header.Get("Location")
-	}
-	return target, got
-}
-
 // killer starts gateways on one directory and kills them.
 type killer struct {
 	section, more string
@@ -169,6 +46,8 @@ type killer struct {
 	perRound      int // requests of each client
 
 	left    atomic.Int64 // events until the process is killed
+	within  atomic.Bool  // it is killed while it delivers what was kept
+	dying   atomic.Bool  // it is killed, or not to be
 	process atomic.Pointer[os.Process]
 	starts  time.Duration // how long it takes until it serves
 
@@ -176,9 +55,9 @@ type killer struct {
 	all map[string]heardBack
 }
 
-// step is called for everything that happens.
-func (k *killer) step() {
-	if k.left.Add(-1) == 0 {
+// step is called for everything that happens; delivering is that something is under way that was kept.
+func (k *killer) step(delivering bool) {
+	if k.left.Add(-1) <= 0 && (delivering || !k.within.Load()) && k.dying.CompareAndSwap(false, true) {
 		_ = k.process.Load().Kill()
 	}
 }
@@ -199,29 +78,30 @@ func (k *killer) load(t *testing.T, address string) {
 				if got.status == 0 {
 					return
 				}
-				k.step()
+				k.step(false)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// round starts a gateway and kills it while it starts, or after a number of events.
-func (k *killer) round(t *testing.T, starting bool) {
+// round starts a gateway and kills it: while it starts, while it delivers, or whenever.
+func (k *killer) round(t *testing.T, n int) {
 	t.Helper()
-	if starting {
+	if n%3 == 1 {
 		p := launchGateway(t, "{address: '127.0.0.1:0'}", k.section, killRules, k.more)
 		<-time.After(rand.N(k.starts))
 		_ = p.cmd.Process.Kill()
 		p.killed(t)
 		return
 	}
-	k.left.Store(0)
 	began := time.Now()
 	p, address := startGateway(t, k.section, killRules, k.more)
 	k.starts = time.Since(began)
 	k.process.Store(p.cmd.Process)
 	k.left.Store(int64(1 + rand.IntN(len(k.clients)*k.perRound)))
+	k.within.Store(n%3 == 0)
+	k.dying.Store(false)
 	k.load(t, address)
 	p.killed(t)
 }
@@ -244,13 +124,13 @@ func TestGatewayKilled(t *testing.T) {
 			{kind: "refused", name: "f"},
 		},
 	}
+	k.dying.Store(true)
 	k.up = newWitness(t, killAnswer, k.step)
 	k.section = fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", k.up.URL)
 	k.more = fmt.Sprintf("queue: {directory: %q}", memoryDir(t))
 	for n := range rounds {
-		k.round(t, n%3 == 1)
+		k.round(t, n)
 	}
-	k.left.Store(0)
 	p, address := startGateway(t, k.section, killRules, k.more)
 	k.load(t, address)
 	settled(t, p.process)
@@ -360,25 +240,6 @@ func (k *killer) check(t *testing.T, address string, dead map[string]adminclient
 	}
 }
 
-// fetch is the body at a URL.
-func fetch(t *testing.T, url string) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
 // checkOrder wants what has an order to have come first in that in which it was sent, accepted or not.
 func (k *killer) checkOrder(t *testing.T) {
 	t.Helper()
@@ -417,6 +278,6 @@ func (k *killer) count(kills, dead int) string {
 			}
 		}
 	}
-	return fmt.Sprintf("killed %d times: %d accepted, %d answered at once, %d without an answer; %d came, in %d deliveries: %d again, of them %d after a success; %d dead",
+	return fmt.Sprintf("killed %d times: %d accepted, %d answered at once, %d without an answer; %d came, in %d deliveries: %d again, of them %d of what the upstream had done; %d dead",
 		kills, by[202], len(k.all)-by[202]-by[0], by[0], len(k.up.came), deliveries, again, doubled, dead)
 }

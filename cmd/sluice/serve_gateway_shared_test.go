@@ -50,7 +50,7 @@ func TestGatewaysShareAQueue(t *testing.T) {
 	const each = 25 // requests of a client
 	var deliveries atomic.Int64
 	enough := make(chan struct{})
-	up := newWitness(t, func(string, string) int { return http.StatusOK }, func() {
+	up := newWitness(t, func(string, string) int { return http.StatusOK }, func(bool) {
 		if deliveries.Add(1) == 2*each {
 			close(enough)
 		}
