@@ -99,9 +99,12 @@ func (q *Queue) fly(ctx context.Context, f *flight) {
 	}
 }
 
+// askAgain is the longest that a lane waits before it asks again: an operator may have made room, or the rule have changed.
+const askAgain = 30 * time.Second
+
 // roomIn is when a lane asks again that was told to wait. Nobody is early, and not all come at once.
 func roomIn(after time.Duration) time.Duration {
-	after = max(after, 10*time.Millisecond)
+	after = min(max(after, 10*time.Millisecond), askAgain)
 	return after + rand.N(min(after/10, time.Second/4)+1)
 }
 

@@ -232,3 +232,13 @@ func TestTornFiles(t *testing.T) {
 		})
 	}
 }
+
+// However long a rule says that there is no room, it is asked again soon: an operator may have made some.
+func TestRoomIn(t *testing.T) {
+	for _, after := range []time.Duration{-1, 0, time.Millisecond, time.Second, time.Hour, 34 * time.Hour} {
+		least := min(max(after, 10*time.Millisecond), askAgain)
+		if got := roomIn(after); got < least || got > least+time.Second/4 {
+			t.Errorf("after %v it is asked after %v", after, got)
+		}
+	}
+}
