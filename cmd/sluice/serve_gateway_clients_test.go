@@ -59,12 +59,13 @@ func newFront(t *testing.T) *front {
 type pages struct {
 	*httptest.Server
 	next   chan string   // the next event of /events
+	left   chan struct{} // somebody has left /events
 	closed chan struct{} // a socket was closed
 }
 
 func newPages(t *testing.T) *pages {
 	t.Helper()
-	p := &pages{next: make(chan string), closed: make(chan struct{}, 100)}
+	p := &pages{next: make(chan string), left: make(chan struct{}, 10), closed: make(chan struct{}, 100)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
@@ -88,6 +89,7 @@ func newPages(t *testing.T) *pages {
 				fmt.Fprintf(w, "data: %s\n\n", text)
 				_ = http.NewResponseController(w).Flush()
 			case <-r.Context().Done():
+				p.left <- struct{}{}
 				return
 			}
 		}
@@ -271,6 +273,7 @@ func eventClient(t *testing.T, f *front) {
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		<-f.app.left // the application is told; before, it would take the next one's event
 	}
 }
 

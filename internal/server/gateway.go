@@ -69,9 +69,9 @@ func (s *Server) newGateway(cfg *Gateway) (part, error) {
 		serve: func(l net.Listener) error {
 			listener.Store(&l)
 			if server.TLSConfig != nil {
-				return server.ServeTLS(lazily{l}, "", "")
+				return server.ServeTLS(l, "", "")
 			}
-			return server.Serve(lazily{l})
+			return server.Serve(l)
 		},
 		drain: func(ctx context.Context) error {
 			defer cut() // connections that the handler has taken over are not the server's to close
