@@ -46,6 +46,7 @@ func TestSlotIsHeldUntilReleased(t *testing.T) {
 				t.Fatalf("a third: %+v", d)
 			}
 		}
+		synctest.Wait() // or it is just being renewed, and given back after that
 		a.Release(t.Context())
 		a.Release(t.Context())
 		if n := inFlight(t, l, "k"); n != 1 {
@@ -156,12 +157,14 @@ func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 			t.Fatalf("a fourth: %+v", d)
 		}
 		pause(2 * time.Minute) // much longer than a lease
+		synctest.Wait()        // nothing is just being renewed
 		third.Release(t.Context())
 		if third, _ = acquire(t, l, "k"); third == nil {
 			t.Fatal("what was released here is not free here")
 		}
 		away.Store(false)
 		pause(11 * time.Second) // what is held is renewed, and so taken
+		synctest.Wait()
 		if fourth, _ := acquire(t, l, "k"); fourth != nil {
 			t.Fatal("a fourth")
 		}
