@@ -89,6 +89,13 @@ func (x *index) came(id string) {
 	}
 }
 
+// len is how many items are known.
+func (x *index) len() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.all)
+}
+
 // waiting tells whether a lane has items that are not done.
 func (x *index) waiting(name laneName) bool {
 	x.mu.Lock()

@@ -163,7 +163,7 @@ func (q *Queue) open() error {
 	for _, w := range s.watches {
 		go func() { // ends with the session
 			<-w.Closed()
-			q.fault(s, errors.New("what changes is not told any more"))
+			q.broke(s, errors.New("what changes is not told any more"))
 		}()
 	}
 	q.wake()

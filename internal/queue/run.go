@@ -173,11 +173,29 @@ func (s *session) sound() error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerIn)
 	defer cancel()
 	for _, stream := range []jetstream.Stream{s.items, s.states, s.results} {
-		if _, err := stream.Info(ctx); errors.Is(err, jetstream.ErrStreamNotFound) {
+		info, err := stream.Info(ctx)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err
+		}
+		if err == nil && stream == s.items && s.isDeaf(info.State.Msgs) {
+			return errors.New("there are requests that nothing was heard of")
 		}
 	}
 	return nil
+}
+
+// deaf is for how many sweeps in a row nothing may be heard of items that are there.
+const deaf = 3
+
+// isDeaf tells whether items were stored that the stream does not tell of: who follows it may have been lost with a server.
+func (s *session) isDeaf(stored uint64) bool {
+	heard := s.heard.Load()
+	if stored <= uint64(s.index.len())+s.unread.Load() || heard != s.heardBefore {
+		s.heardBefore, s.silent = heard, 0
+		return false
+	}
+	s.silent++
+	return s.silent >= deaf
 }
 
 // persist has something written, again and again until it is. Only the end of the process, or somebody who was faster,

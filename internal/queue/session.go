@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -30,6 +31,10 @@ type session struct {
 	watches                []jetstream.ConsumeContext
 	index                  *index
 	maxItem                int
+
+	heard, unread atomic.Uint64 // items that the stream told of, and those of them that could not be read
+	heardBefore   uint64        // at the last sweep
+	silent        int           // sweeps since something was heard, though there was something to hear
 }
 
 const (

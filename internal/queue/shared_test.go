@@ -223,3 +223,26 @@ func TestCluster(t *testing.T) {
 		eventually(t, "done", isState(t, q, id, Done))
 	}
 }
+
+// Who follows the streams may be lost with a server: it is replaced, whether it says so or falls silent.
+func TestSharedFollowersLost(t *testing.T) {
+	t.Parallel()
+	url, up := natsServer(t).ClientURL(), newUpstream()
+	q, _ := run(t, Config{URL: url, Deliver: up.deliver})
+	old := q.current.Load()
+	for _, w := range old.watches {
+		w.Stop()
+	}
+	eventually(t, "another session", func() bool { s := q.current.Load(); return s != nil && s != old })
+	eventually(t, "done", isState(t, q, put(t, q, Item{Rule: "r"}), Done))
+
+	s := q.current.Load()
+	for sweep, want := range []bool{false, false, false, true} { // since the first sweep one more is stored than was heard of
+		if got := s.isDeaf(uint64(s.index.len()) + 1); got != want {
+			t.Errorf("sweep %d: %v", sweep, got)
+		}
+	}
+	if s.isDeaf(uint64(s.index.len())) {
+		t.Error("all is known, and something was not heard of")
+	}
+}

@@ -31,9 +31,12 @@ func (s *session) follow(q *Queue) error {
 		return err
 	}
 	err = s.watch(q, s.items, true, func(id string, seq uint64, m jetstream.Msg) error {
+		s.heard.Add(1)
 		o, err := q.outlineOf(m.Subject(), m.Headers().Get(outlineHeader))
 		if err == nil {
 			s.index.sawItem(id, seq, o)
+		} else {
+			s.unread.Add(1)
 		}
 		return err
 	})
