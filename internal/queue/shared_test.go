@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -93,8 +92,7 @@ func TestSharedLost(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
 	inside, leave := make(chan struct{}), make(chan struct{})
-	way, cut := link(t, url)
-	lost, _ := run(t, Config{URL: way, Lease: 300 * time.Millisecond, Deliver: func(_ context.Context, _ *Item, begin func() error) Outcome {
+	lost, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond, Deliver: func(_ context.Context, _ *Item, begin func() error) Outcome {
 		if begin() == nil {
 			close(inside)
 			<-leave
@@ -103,7 +101,7 @@ func TestSharedLost(t *testing.T) {
 	}})
 	id := put(t, lost, Item{Rule: "r", Key: "k", Ordered: true, Target: "/first"})
 	<-inside
-	cut() // as if it were gone
+	lost.current.Swap(nil).close() // as if it were gone: nothing opens it again
 	q, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond, Deliver: up.deliver})
 	if err := q.Cancel(t.Context(), id); !errors.Is(err, ErrDelivering) {
 		t.Errorf("cancelled what another delivers: %v", err)
@@ -154,35 +152,6 @@ func TestSharedLater(t *testing.T) {
 	var id string
 	eventually(t, "accepted", func() bool { id, err = q.Put(t.Context(), Item{Rule: "r"}); return err == nil })
 	eventually(t, "done", isState(t, q, id, Done))
-}
-
-// link is a way to a server that can be cut for good.
-func link(t *testing.T, url string) (way string, cut func()) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", strings.TrimPrefix(url, "nats://"))
-			if err != nil {
-				from.Close()
-				continue
-			}
-			context.AfterFunc(ctx, func() { from.Close(); to.Close() })
-			go func() { _, _ = io.Copy(to, from); to.Close() }()
-			go func() { _, _ = io.Copy(from, to); from.Close() }()
-		}
-	}()
-	cut = func() { l.Close(); cancel() }
-	t.Cleanup(cut)
-	return "nats://" + l.Addr().String(), cut
 }
 
 // Streams that somebody removed are made again.
