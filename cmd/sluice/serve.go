@@ -140,7 +140,6 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 
 // run serves until the context ends.
 func (s *service) run(ctx context.Context) error {
-	defer keepRoom()()
 	background, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -180,7 +180,7 @@ func TestServeHostile(t *testing.T) {
 			v.serves(t)
 		})
 	}
-	const most = 200 // the race detector takes several times what the collector leaves as room
+	const most = 100
 	if after := v.resident(t); after > before+most {
 		t.Errorf("the process had %d MiB and now has %d", before, after)
 	}

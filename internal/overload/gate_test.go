@@ -208,8 +208,8 @@ func TestPriorities(t *testing.T) {
 		want  [4]float64 // at least this part is served
 	}{
 		{"critical fits", [4]float64{6, 2, 1.5, 0.5}, [4]float64{Critical: 0.99}},
-		{"high fits", [4]float64{8, 1.3, 0.4, 0.3}, [4]float64{High: 0.9, Critical: 0.99}},
-		{"normal fits", [4]float64{9, 0.4, 0.2, 0.2}, [4]float64{Normal: 0.88, High: 0.97, Critical: 0.99}},
+		{"high fits", [4]float64{8, 1.3, 0.4, 0.3}, [4]float64{High: 0.95, Critical: 0.99}},
+		{"normal fits", [4]float64{9, 0.4, 0.2, 0.2}, [4]float64{Normal: 0.92, High: 0.98, Critical: 0.99}},
 		{"all but some of the low", [4]float64{0.7, 0.3, 0.1, 0.1}, [4]float64{Low: 0.5, Normal: 0.97, High: 0.99, Critical: 0.99}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
