@@ -20,8 +20,8 @@ type bound struct {
 	} `json:"example"`
 }
 
-// bounds are those of a rule's limits, without those of its tiers and overrides.
-func bounds(r *rules.Rule) []bound {
+// ruleBounds are those of a rule's limits, without those of its tiers and overrides.
+func ruleBounds(r *rules.Rule) []bound {
 	if r.Accuracy != sluice.Eventual {
 		return nil
 	}

@@ -218,7 +218,7 @@ func (r *checkReport) summarize(set *rules.Set) {
 		rule := &cfg.Rules[i]
 		s := ruleSummary{
 			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: matchText(rule),
-			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: bounds(rule), Flight: limitsFlight(rule),
+			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Flight: limitsFlight(rule),
 		}
 		for _, ref := range rule.Per {
 			s.Per = append(s.Per, ref.Name)

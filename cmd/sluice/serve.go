@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/queue"
@@ -148,6 +149,7 @@ func (s *service) run(ctx context.Context) error {
 		running.Go(func() { _ = s.watcher.Run(background) })
 	}
 	running.Go(func() { s.onHangup(background) })
+	running.Go(func() { bounds.Log(background, s.log) })
 	running.Go(func() { s.store.run(background) })
 	running.Go(func() { s.gateway.run(background) })
 	running.Go(func() { s.authn.run(background, s.log) })

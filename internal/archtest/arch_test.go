@@ -31,6 +31,9 @@ var mayImport = map[string][]string{
 	"internal/step":  {},
 	"internal/table": {"internal/step"},
 
+	// Bounds on what outsiders can make a process hold or do.
+	"internal/bounds": {},
+
 	// Stores, and the suite that every store passes.
 	"memstore":           {".", "internal/step", "internal/table"},
 	"redisstore":         {".", "internal/step", "internal/table"},
@@ -70,7 +73,7 @@ var mayImport = map[string][]string{
 	"internal/server":   {},
 	"internal/config":   {".", "rules", "internal/strictyaml"},
 	"internal/topkeys":  {},
-	"internal/metrics":  {".", "rules", "internal/topkeys"},
+	"internal/metrics":  {".", "rules", "internal/bounds", "internal/topkeys"},
 
 	// Who requests are from.
 	"internal/authn": {".", "rules", "internal/key", "internal/spell", "internal/strictyaml"},

@@ -36,6 +36,8 @@ var (
 	gateLimitDesc  = desc("gate_limit", "How many requests may be in flight behind a gate, as learnt.", "gate")
 	gateFlightDesc = desc("gate_in_flight", "How many requests are in flight behind a gate.", "gate")
 	pressureDesc   = desc("process_pressure_ratio", "How much the process has too much to do: 0 is nothing, and from 1 on only what is critical is served.")
+
+	boundDesc = desc("bound_reached_total", "Times that a bound on size, count or time was reached; docs/bounds.md lists them.", "bound")
 )
 
 // Describe tells what Collect tells of.
@@ -43,7 +45,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, nearDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
 		reloadOKDesc, reloadAtDesc, infoDesc, queueUpDesc, queueItemsDesc, queueBytesDesc, queueOldestDesc, queueTotalDesc,
-		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc,
+		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc, boundDesc,
 	} {
 		out <- d
 	}
@@ -55,6 +57,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectStore(out)
 	m.collectQueue(out)
 	m.collectOverload(out)
+	collectBounds(out)
 	if m.cfg.Loaded != nil {
 		l := m.cfg.Loaded()
 		gauge(out, reloadOKDesc, truth(!l.Failed))

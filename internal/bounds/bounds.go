@@ -1,0 +1,85 @@
+// Package bounds is the one list of the bounds that a client, an upstream, a store or a file can reach, and counts how
+// often each was. The page docs/bounds.md and the metric sluice_bound_reached_total are made of it.
+package bounds
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// A Bound is a size, count or time that outsiders cannot exceed.
+type Bound struct {
+	Name    string // of the metric's label: lower case with underscores
+	Group   string // heading of docs/bounds.md
+	Default string // with its unit
+	Setting string // that raises it, a key of the configuration or of a rule; "" if it is fixed
+	Result  string // what happens when it is reached
+
+	reached atomic.Int64
+}
+
+// Reached counts that the bound was reached once. It allocates nothing, and any number of goroutines may call it.
+func (b *Bound) Reached() { b.reached.Add(1) }
+
+// Count returns how often the bound was reached since the process started.
+func (b *Bound) Count() int64 { return b.reached.Load() }
+
+// Headings of docs/bounds.md.
+const (
+	clients   = "Clients"
+	memory    = "Memory"
+	queueing  = "Durable queue"
+	upstreams = "Upstreams"
+	stores    = "Stores and other dependencies"
+	files     = "Files"
+	operators = "Operators"
+)
+
+// all holds every bound, in the order of docs/bounds.md.
+var all []*Bound
+
+// All returns every bound, in the order of docs/bounds.md.
+func All() []*Bound { return all }
+
+func add(group string, b *Bound) *Bound {
+	b.Group = group
+	all = append(all, b)
+	return b
+}
+
+// Log periods: how often counts are compared, and how long a bound that is reached all the time stays silent.
+const (
+	pollEvery = time.Second
+	quietFor  = time.Minute
+)
+
+// Log writes one warning for each bound that was reached, at most one a minute per bound, until ctx ends.
+func Log(ctx context.Context, log *slog.Logger) {
+	type state struct {
+		seen int64
+		at   time.Time
+	}
+	states := make([]state, len(all))
+	for i, b := range all {
+		states[i].seen = b.Count()
+	}
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			for i, b := range all {
+				s, n := &states[i], b.Count()
+				if n == s.seen || !s.at.IsZero() && now.Sub(s.at) < quietFor {
+					continue
+				}
+				log.Warn("bound reached", "bound", b.Name, "times", n-s.seen, "setting", b.Setting)
+				s.seen, s.at = n, now
+			}
+		}
+	}
+}

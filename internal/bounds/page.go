@@ -1,0 +1,32 @@
+package bounds
+
+import (
+	"fmt"
+	"strings"
+)
+
+//go:generate go test -run TestPage . -update
+
+// Markers in docs/bounds.md: what stands between them is written by go generate.
+const (
+	pageBegin = "<!-- generated from internal/bounds: begin -->\n"
+	pageEnd   = "<!-- generated from internal/bounds: end -->\n"
+)
+
+// page returns the tables of docs/bounds.md, one for each group.
+func page() string {
+	var b strings.Builder
+	group := ""
+	for _, bound := range all {
+		if bound.Group != group {
+			group = bound.Group
+			fmt.Fprintf(&b, "\n### %s\n\n| bound | default | raised by | when it is reached |\n|---|---|---|---|\n", group)
+		}
+		setting := "fixed"
+		if bound.Setting != "" {
+			setting = "`" + bound.Setting + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", bound.Name, bound.Default, setting, bound.Result)
+	}
+	return b.String() + "\n"
+}

@@ -1,0 +1,13 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
+)
+
+func collectBounds(out chan<- prometheus.Metric) {
+	for _, b := range bounds.All() {
+		counter(out, boundDesc, b.Count(), b.Name)
+	}
+}
