@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
 )
 
 // yard is a gateway that is attacked, with an application behind it that writes down all it is sent, byte by byte.
@@ -66,7 +65,7 @@ func newScribe(t *testing.T) *scribe {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	r := &scribe{address: l.Addr().String(), evil: evilAnswers()}
+	r := &scribe{address: l.Addr().String(), evil: attacks.Responses()}
 	r.evil["/large"] = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", largeAnswer, strings.Repeat("x", largeAnswer))
 	go func() {
 		for {
@@ -181,61 +180,29 @@ func readBody(in *bufio.Reader, length int, chunked bool) (string, error) {
 	return string(b), err
 }
 
-// dial connects from an address of this machine.
-func (y *yard) dial(t *testing.T, from string) *net.TCPConn {
-	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	c, err := d.DialContext(t.Context(), "tcp", y.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c.(*net.TCPConn)
-}
-
 // say sends bytes on a connection of their own, and returns all that comes back until the gateway closes it.
 func (y *yard) say(t *testing.T, text string) string {
 	t.Helper()
 	return y.sayFrom(t, "127.0.0.1", text)
 }
 
-// last is a request on the same connection that shows whether the gateway and its client still agree where requests begin.
-const last = "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-
 func (y *yard) sayFrom(t *testing.T, from, text string) string {
 	t.Helper()
-	c := y.dial(t, from)
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-	_, _ = io.WriteString(c, text) // it may hang up before all is said
-	var all bytes.Buffer
-	in := bufio.NewReader(io.TeeReader(c, &all))
-	method, _, _ := strings.Cut(text, " ")
-	resp, err := http.ReadResponse(in, &http.Request{Method: method})
-	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-		resp, err = http.ReadResponse(in, &http.Request{Method: method})
+	got, err := attacks.Say(t.Context(), attacks.Target{Address: y.address, From: from}, text)
+	if err != nil {
+		t.Errorf("%.300q: %v: %.300q", text, err, got)
 	}
-	if err == nil {
-		_, _ = io.Copy(io.Discard, resp.Body)
-		if !resp.Close {
-			_, _ = io.WriteString(c, last)
-		}
-	}
-	if _, end := io.Copy(io.Discard, in); errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(end, os.ErrDeadlineExceeded) {
-		t.Errorf("there is no end of the answer to %.300q: %.300q", text, all.String())
-	}
-	return all.String()
+	return got
 }
 
 // sayHalf is for what has no end: the client leaves.
 func (y *yard) sayHalf(t *testing.T, text string) string {
 	t.Helper()
-	c := y.dial(t, "127.0.0.1")
-	defer c.Close()
-	_, _ = io.WriteString(c, text)
-	_ = c.CloseWrite()
-	b, _ := io.ReadAll(c)
-	return string(b)
+	got, err := attacks.SayHalf(t.Context(), attacks.Target{Address: y.address, From: "127.0.0.1"}, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
 // counted is how many requests the limits have let pass since the last look.

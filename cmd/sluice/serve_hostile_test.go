@@ -3,24 +3,22 @@ package main
 import (
 	"bytes"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
 )
 
 // times is a tenth of a number unless SLUICE_SOAK is set.
@@ -29,6 +27,14 @@ func times(n int) int {
 		return n
 	}
 	return n / 10
+}
+
+// scale is times of 1.
+func scale() float64 {
+	if os.Getenv("SLUICE_SOAK") != "" {
+		return 1
+	}
+	return 0.1
 }
 
 // victim is a service that others attack.
@@ -97,84 +103,45 @@ func raw(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// frames is a connection that speaks HTTP/2 frame by frame. What the server says is read and counted by kind.
-type frames struct {
-	*http2.Framer
-	conn net.Conn
-	seen map[http2.FrameType]int
-	told map[http2.SettingID]uint32
-	over chan struct{} // closed when the server has ended a stream or said goodbye
-	done chan struct{} // closed when the server has closed the connection
-}
-
-func speak(t *testing.T, address string) *frames {
+func speak(t *testing.T, address string) *attacks.Frames {
 	t.Helper()
-	c := raw(t, address)
-	f := &frames{
-		Framer: http2.NewFramer(c, c), conn: c, seen: map[http2.FrameType]int{}, told: map[http2.SettingID]uint32{},
-		over: make(chan struct{}), done: make(chan struct{}),
-	}
-	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+	f, err := attacks.Speak(t.Context(), attacks.Target{Address: address})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(f.done)
-		over := sync.OnceFunc(func() { close(f.over) })
-		defer over()
-		for {
-			frame, err := f.ReadFrame()
-			if err != nil {
-				return
-			}
-			h := frame.Header()
-			f.seen[h.Type]++
-			if s, ok := frame.(*http2.SettingsFrame); ok {
-				_ = s.ForeachSetting(func(s http2.Setting) error { f.told[s.ID] = s.Val; return nil })
-			}
-			if h.Type == http2.FrameRSTStream || h.Type == http2.FrameGoAway || h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream) ||
-				h.Type == http2.FrameData && h.Flags.Has(http2.FlagDataEndStream) {
-				over()
-			}
-		}
-	}()
 	return f
 }
 
-// headers are those of a request to the service, with more.
-func headers(more ...string) []byte {
-	var b bytes.Buffer
-	e := hpack.NewEncoder(&b)
-	all := append([]string{
-		":method", "POST", ":scheme", "http", ":path", "/" + rls.ServiceName + "/ShouldRateLimit", ":authority", "x",
-		"content-type", "application/grpc", "te", "trailers",
-	}, more...)
-	for i := 0; i < len(all); i += 2 {
-		_ = e.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]}) // to a buffer
+// target is the service's listener for gRPC and a call that it takes.
+func (v *victim) target() attacks.Target {
+	return attacks.Target{
+		Address: v.grpc, Path: "/" + rls.ServiceName + "/ShouldRateLimit", Method: "POST", Fields: []string{"content-type", "application/grpc", "te", "trailers"}, Scale: scale(),
 	}
-	return b.Bytes()
 }
 
 // Whatever is said on whichever port, and however little of it, the service goes on and needs no more memory.
 func TestServeHostile(t *testing.T) {
 	v := newVictim(t)
 	before := v.resident(t)
-	attacks := []struct {
+	type attack struct {
 		name string
 		do   func(*testing.T, *victim)
-	}{
+	}
+	all := []attack{
 		{"garbage", garbage},
 		{"slow clients", slowClients},
 		{"giant headers", giantHeaders},
-		{"headers without an end", endlessHeaders},
-		{"rapid resets", rapidResets},
 		{"many descriptors", manyDescriptors},
-		{"odd frames", oddFrames},
 		{"bad bodies", badBodies},
 	}
-	for _, a := range attacks {
+	for _, a := range attacks.HTTP2() {
+		all = append(all, attack{a.Name, func(t *testing.T, v *victim) {
+			if err := a.Run(t.Context(), v.target()); err != nil {
+				t.Error(err)
+			}
+		}})
+	}
+	for _, a := range all {
 		t.Run(a.name, func(t *testing.T) {
 			a.do(t, v)
 			v.serves(t)
@@ -191,11 +158,11 @@ func TestServeTellsBounds(t *testing.T) {
 	p := startServe(t, "listeners: {grpc: {address: '127.0.0.1:0', max_streams: 77, max_header_size: 5KiB}, http: {address: '127.0.0.1:0'}}")
 	f := speak(t, p.grpc)
 	_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
-	_ = f.conn.(*net.TCPConn).CloseWrite()
-	<-f.done
+	_ = f.Conn.(*net.TCPConn).CloseWrite()
+	<-f.Done
 	for id, want := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 77, http2.SettingMaxHeaderListSize: 5 << 10} {
-		if f.told[id] != want {
-			t.Errorf("%v is %d, want %d", id, f.told[id], want)
+		if f.Settings[id] != want {
+			t.Errorf("%v is %d, want %d", id, f.Settings[id], want)
 		}
 	}
 }
@@ -205,11 +172,7 @@ func garbage(t *testing.T, v *victim) {
 	if _, err := rand.Read(noise); err != nil {
 		t.Fatal(err)
 	}
-	texts := []string{
-		string(noise), "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x00", "PRI * HTTP/2.0\r\n\r\n",
-		http2.ClientPreface + string(noise), "POST /readyz HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\nzz\r\n",
-		"GET /" + strings.Repeat("a", 1<<16) + " HTTP/1.1\r\n\r\n", "*1\r\n$4\r\nPING\r\n",
-	}
+	texts := append([]string{string(noise), http2.ClientPreface + string(noise), "GET /" + strings.Repeat("a", 1<<16) + " HTTP/1.1\r\n\r\n"}, attacks.Garbage...)
 	for range times(100) {
 		for _, address := range []string{v.grpc, v.http, v.admin} {
 			for _, text := range texts {
@@ -226,7 +189,7 @@ func slowClients(t *testing.T, v *victim) {
 	var silent []net.Conn
 	for i := range times(2000) {
 		c := raw(t, []string{v.grpc, v.http, v.admin}[i%3])
-		text := []string{"", "PRI * HT", "GET /readyz HT", http2.ClientPreface}[i/3%4]
+		text := append(attacks.Beginnings[:3:3], http2.ClientPreface)[i/3%4]
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +205,7 @@ func slowClients(t *testing.T, v *victim) {
 	f := speak(t, v.grpc)
 	for i := range times(1000) { // requests whose body never comes, more than may be at once
 		if err := f.WriteHeaders(http2.HeadersFrameParam{
-			StreamID: uint32(2*i + 1), BlockFragment: headers(), EndHeaders: true,
+			StreamID: uint32(2*i + 1), BlockFragment: v.target().Block("slow"), EndHeaders: true,
 		}); err != nil {
 			break // it has hung up
 		}
@@ -254,7 +217,7 @@ func giantHeaders(t *testing.T, v *victim) {
 	body := append([]byte{0, 0, 0, 0, 12}, "\x0a\x01d\x12\x07\x0a\x05\x0a\x01k\x12\x00"...)
 	ask := func(size int) (answered bool) {
 		f := speak(t, v.grpc)
-		block := headers("x-large", strings.Repeat("x", size))
+		block := v.target().Block("large", "x-large", strings.Repeat("x", size))
 		const most = 16 << 10
 		first := min(most, len(block))
 		err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:first], EndHeaders: first == len(block)})
@@ -262,10 +225,10 @@ func giantHeaders(t *testing.T, v *victim) {
 			err = f.WriteContinuation(1, len(rest) <= most, rest[:min(most, len(rest))])
 		}
 		_ = f.WriteData(1, true, body)
-		<-f.over
-		_ = f.conn.(*net.TCPConn).CloseWrite()
-		<-f.done
-		return f.seen[http2.FrameData] > 0
+		<-f.Over
+		_ = f.Conn.(*net.TCPConn).CloseWrite()
+		<-f.Done
+		return f.Seen[http2.FrameData] > 0
 	}
 	if !ask(10 << 10) {
 		t.Error("a request with large headers is not answered")
@@ -275,43 +238,6 @@ func giantHeaders(t *testing.T, v *victim) {
 			t.Error("a request with giant headers is answered")
 		}
 	}
-}
-
-// endlessHeaders never ends its headers, which goes on until the server hangs up.
-func endlessHeaders(t *testing.T, v *victim) {
-	f := speak(t, v.grpc)
-	err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers()})
-	var b bytes.Buffer
-	_ = hpack.NewEncoder(&b).WriteField(hpack.HeaderField{Name: "x-more", Value: strings.Repeat("y", 4000)})
-	sent := 0
-	for ; err == nil && sent < 100_000; sent++ {
-		err = f.WriteContinuation(1, false, b.Bytes())
-	}
-	if err == nil {
-		t.Errorf("%d frames of one header were taken", sent)
-	}
-	<-f.done
-}
-
-// rapidResets begins requests and takes them back at once.
-func rapidResets(t *testing.T, v *victim) {
-	f := speak(t, v.grpc)
-	block, body := headers(), []byte{0, 0, 0, 0, 0} // of an empty message
-	var many bytes.Buffer
-	writer := http2.NewFramer(&many, nil)
-	for i := range times(50_000) {
-		id := uint32(2*i + 1)
-		if err := errors.Join(
-			writer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true}),
-			writer.WriteData(id, true, body),
-			writer.WriteRSTStream(id, http2.ErrCodeCancel),
-		); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, _ = many.WriteTo(f.conn) // it may hang up, which is as good
-	_ = f.conn.(*net.TCPConn).CloseWrite()
-	<-f.done
 }
 
 func manyDescriptors(t *testing.T, v *victim) {
@@ -327,45 +253,5 @@ func manyDescriptors(t *testing.T, v *victim) {
 	req = &pb.RateLimitRequest{Domain: strings.Repeat("d", 2<<20)}
 	if _, err := v.honest.ShouldRateLimit(t.Context(), req); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got %v", err)
-	}
-}
-
-// oddFrames are legal ones in places where they are not, and settings that make no sense.
-func oddFrames(t *testing.T, v *victim) {
-	for name, say := range map[string]func(f *frames) error{
-		"data on no stream": func(f *frames) error { return f.WriteData(7, true, []byte("x")) },
-		"an even stream": func(f *frames) error {
-			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2, BlockFragment: headers(), EndHeaders: true})
-		},
-		"frames of no size":        func(f *frames) error { return f.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0}) },
-		"no window":                func(f *frames) error { return f.WriteWindowUpdate(0, 0) },
-		"a window that overflows":  func(f *frames) error { return f.WriteWindowUpdate(0, 1<<31-1) },
-		"continuation of nothing":  func(f *frames) error { return f.WriteContinuation(1, true, nil) },
-		"an unknown kind of frame": func(f *frames) error { return f.WriteRawFrame(99, 0xff, 1, []byte("x")) },
-		"a truncated header block": func(f *frames) error {
-			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0xff}, EndHeaders: true})
-		},
-		"many pings": func(f *frames) (err error) {
-			for i := 0; i < times(10_000) && err == nil; i++ {
-				err = f.WritePing(false, [8]byte{})
-			}
-			return nil
-		},
-		"many settings": func(f *frames) (err error) {
-			for i := 0; i < times(10_000) && err == nil; i++ {
-				err = f.WriteSettings()
-			}
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := speak(t, v.grpc)
-			f.AllowIllegalWrites = true
-			if err := say(f); err != nil {
-				t.Fatal(err)
-			}
-			_ = f.conn.(*net.TCPConn).CloseWrite()
-			<-f.done
-		})
 	}
 }

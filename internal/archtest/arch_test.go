@@ -49,6 +49,9 @@ var mayImport = map[string][]string{
 	"internal/faultproxy":     {},
 	"internal/faulttest":      {".", "internal/faultproxy"},
 
+	// What hostile clients, upstreams, stores and files send.
+	"internal/testenv/attacks": {},
+
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},
 	"internal/spell":      {},
