@@ -37,12 +37,25 @@ type exchange struct {
 	timer      *time.Timer // made when it is first needed
 	delivering atomic.Bool
 
-	mu      sync.Mutex // guards the following, and the caller's connection against those who come late
-	begun   bool       // the answer itself: nothing can come before it any more
-	read    bool       // small has been
-	stalled bool       // the caller stopped sending
-	idled   bool       // nothing moved for too long
-	ended   bool
+	// mu guards the following, and w and control against callbacks on other goroutines (timers, http.Transport): those hold
+	// it, and return at once unless the turn is still their own.
+	mu      sync.Mutex
+	turn    int  // of the attempt in progress; it changes when one begins and when one ends
+	begun   bool // the answer itself: nothing can come before it any more
+	read    bool // small has been
+	stalled bool // the caller stopped sending
+	idled   bool // nothing moved for too long
+}
+
+// begin begins an attempt.
+func (x *exchange) begin() { x.over() }
+
+// over ends an attempt: its callbacks may still run, also after the handler has returned, when the connections serve other
+// requests and net/http panics on calls of the writer.
+func (x *exchange) over() {
+	x.mu.Lock()
+	x.turn++
+	x.mu.Unlock()
 }
 
 // errIdle is a server that stopped in the middle.
@@ -59,17 +72,18 @@ var errProtocol = errors.New("it switched to a protocol that nobody asked for")
 // touch says that something moved: nothing may for longer than idle.
 func (x *exchange) touch() {
 	if x.timer == nil {
-		x.timer = time.AfterFunc(x.idle, x.expire)
+		turn := x.turn
+		x.timer = time.AfterFunc(x.idle, func() { x.expire(turn) })
 		return
 	}
 	x.timer.Reset(x.idle)
 }
 
-func (x *exchange) expire() {
+func (x *exchange) expire(turn int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.ended {
-		return // the connections may serve another request by now
+	if turn != x.turn {
+		return
 	}
 	x.idled = true
 	if x.line != nil {
@@ -95,6 +109,17 @@ var past = time.Unix(1, 0)
 
 // end lets go of everything.
 func (x *exchange) end() {
+	x.stopSending()
+	if x.line == nil {
+		x.res.Body.Close() // not before the request's body: the transport would wait for that
+	} else {
+		x.release(x.whole && !x.res.Close)
+	}
+}
+
+// stopSending ends the attempt, and what of it is in progress elsewhere.
+func (x *exchange) stopSending() {
+	x.over()
 	if x.cancel != nil {
 		x.cancel(nil)
 	}
@@ -102,15 +127,8 @@ func (x *exchange) end() {
 		x.body.stop(&x.control)
 	}
 	if x.timer != nil {
-		x.timer.Stop()
-	}
-	x.mu.Lock()
-	x.begun, x.ended = true, true
-	x.mu.Unlock()
-	if x.line == nil {
-		x.res.Body.Close() // not before the request's body: the transport would wait for that
-	} else {
-		x.release(x.whole && !x.res.Close && x.line.in.Buffered() == 0)
+		x.timer.Stop() // after the body, which starts it anew
+		x.timer = nil
 	}
 }
 
@@ -135,12 +153,13 @@ func (x *exchange) send(s *server) *failure {
 	if err := checkHead(x.r); err != nil {
 		return &failure{kind: failRequest, err: err}
 	}
+	turn := x.turn
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	x.cancel = cancel
 	var answered atomic.Bool
 	out := x.request(s).WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotFirstResponseByte: func() { answered.Store(true) },
-		Got1xxResponse:       x.informed,
+		Got1xxResponse:       func(code int, h textproto.MIMEHeader) error { return x.informed(turn, code, h) },
 	}))
 	if x.body != nil {
 		x.touch()
@@ -157,19 +176,15 @@ func (x *exchange) send(s *server) *failure {
 		x.res = res
 		return nil
 	}
-	x.mu.Lock()
-	switch {
+	x.stopSending()
+	switch { // which does not change any more
 	case x.stalled:
 		err = errStalled
 	case x.idled:
 		err = errIdle
 	}
-	x.mu.Unlock()
-	cancel(nil)
 	if x.body != nil {
-		x.timer.Stop()
 		err = x.body.fault(err)
-		x.body.stop(&x.control)
 	}
 	return failureOf(x.r, err, answered.Load())
 }
@@ -187,7 +202,7 @@ func (x *exchange) request(s *server) *http.Request {
 	case len(x.small) > 0:
 		out.Body = io.NopCloser(bytes.NewReader(x.small))
 	case r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0:
-		x.body = &sentBody{x: x, from: r.Body, length: r.ContentLength}
+		x.body = &sentBody{x: x, turn: x.turn, from: r.Body, length: r.ContentLength}
 		out.Body = x.body
 		out.Trailer = r.Trailer // its values come with the end of the body
 		// Servers may answer while the caller still sends.
@@ -197,14 +212,24 @@ func (x *exchange) request(s *server) *http.Request {
 }
 
 // informed hands on an answer that comes before the answer.
-func (x *exchange) informed(code int, header textproto.MIMEHeader) error {
-	if code == http.StatusContinue {
-		return nil // the caller has been told by its own server
+func (x *exchange) informed(turn, code int, header textproto.MIMEHeader) error {
+	switch code {
+	case http.StatusContinue:
+		return nil // reading the caller's body tells it so
+	case http.StatusSwitchingProtocols:
+		return errProtocol // in HTTP/2, where it is one of these
 	}
+	x.inform(turn, code, header)
+	return nil
+}
+
+// inform writes an informational response to the caller. A caller that does not read it is given up after x.idle: the
+// attempt cannot end while it is being written.
+func (x *exchange) inform(turn, code int, header textproto.MIMEHeader) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.begun {
-		return nil
+	if turn != x.turn || x.begun {
+		return
 	}
 	h := x.w.Header()
 	kept := h.Clone()
@@ -213,25 +238,27 @@ func (x *exchange) informed(code int, header textproto.MIMEHeader) error {
 		h[name] = values
 	}
 	StripHopByHop(h)
+	_ = x.control.SetWriteDeadline(time.Now().Add(x.idle))
 	x.w.WriteHeader(code)
+	_ = x.control.SetWriteDeadline(time.Time{})
 	clear(h)
 	for name, values := range kept {
 		h[name] = values
 	}
-	return nil
 }
 
 // A sentBody is a request's body on its way to the server.
 type sentBody struct {
 	x       *exchange
+	turn    int
 	from    io.Reader
 	length  int64 // -1: not known
 	got     atomic.Int64
-	reading atomic.Bool
+	reading atomic.Bool // set before stopped is read, as stop does it the other way round: one sees the other
+	stopped atomic.Bool
 
-	mu      sync.Mutex // held while reading
-	stopped bool
-	err     error // of the caller's side
+	mu  sync.Mutex // held while reading
+	err error      // of the caller's side
 }
 
 var errBodyStopped = errors.New("the request is over")
@@ -239,20 +266,20 @@ var errBodyStopped = errors.New("the request is over")
 func (b *sentBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stopped {
+	b.reading.Store(true)
+	defer b.reading.Store(false)
+	if b.stopped.Load() {
 		return 0, errBodyStopped
 	}
 	b.x.timer.Reset(b.x.idle)
-	b.reading.Store(true)
 	n, err := b.from.Read(p)
 	b.got.Add(int64(n))
-	b.reading.Store(false)
 	switch {
 	case err == nil:
 		b.x.timer.Reset(b.x.idle)
 	case err == io.EOF && !b.x.delivering.Load():
 		b.x.timer.Stop() // from here the transport's own timeout for the answer counts
-	case err != io.EOF:
+	case err != io.EOF && !b.stopped.Load():
 		b.err = err
 	}
 	return n, err
@@ -264,12 +291,12 @@ func (b *sentBody) Close() error { return nil }
 // stop has nobody read the body any more. A handler that returns while somebody does would wait for the caller. The
 // caller's connection is lost by that, so it is spared when the body is complete and only its end is being read.
 func (b *sentBody) stop(control *http.ResponseController) {
+	b.stopped.Store(true)
 	if b.reading.Load() && b.got.Load() != b.length {
 		_ = control.SetReadDeadline(past)
 	}
-	b.mu.Lock()
-	b.stopped = true
-	b.mu.Unlock()
+	b.mu.Lock() // waits for a Read in progress
+	defer b.mu.Unlock()
 }
 
 // fault is what the caller's side did wrong, if that is why the server did not answer.

@@ -2,7 +2,9 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"time"
 )
 
 // WithDial has a group connect by another way than the network.
@@ -31,4 +33,25 @@ func (g *Group) KeptLines() (n int) {
 		s.lane.mu.Unlock()
 	}
 	return n
+}
+
+// KeptFaults lists what exchanges have left on the connections that wait for requests. Connections of tests tell their
+// deadlines.
+func (g *Group) KeptFaults() (faults []string) {
+	for _, s := range g.servers {
+		s.lane.mu.Lock()
+		for _, c := range s.lane.idle {
+			if c.use != (lineUse{}) {
+				faults = append(faults, fmt.Sprintf("%+v", c.use))
+			}
+			if n := c.in.Buffered(); n > 0 {
+				faults = append(faults, fmt.Sprintf("%d bytes are buffered", n))
+			}
+			if d := c.Conn.(interface{ Deadlines() [2]time.Time }).Deadlines(); d != [2]time.Time{} {
+				faults = append(faults, fmt.Sprintf("deadlines %v", d))
+			}
+		}
+		s.lane.mu.Unlock()
+	}
+	return faults
 }

@@ -109,6 +109,8 @@ func (g *Group) attempt(x *exchange, s *server) *failure {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
 	s.requests.Add(1)
+	x.begin()
+	defer x.over() // on every way out
 	if g.cfg.Chosen != nil {
 		g.cfg.Chosen(x.r, s.name)
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"math"
 	"net"
 	"sync"
 	"time"
@@ -24,30 +23,47 @@ type lane struct {
 // A line is one connection of a lane.
 type line struct {
 	net.Conn
-	lane   *lane
-	cut    func() // closes it, when the request ends early
-	in     *bufio.Reader
-	alive  func() bool
-	reused bool
-	since  time.Time // unused
+	lane  *lane
+	cut   func() // closes it, when the request ends early
+	in    *bufio.Reader
+	alive func() bool
+	since time.Time // unused
 
-	most int64 // that may be read before somebody gets suspicious
-	got  int64 // read since the request was sent
+	use lineUse
+}
+
+// lineUse is the state of a line that belongs to one exchange.
+type lineUse struct {
+	reused bool
+	most   int64 // that may be read before somebody gets suspicious
+	got    int64 // read since the request was sent
+}
+
+// clean removes what an exchange has left on the line, and reports whether the line may serve another. Everything that an
+// exchange sets is taken back here and nowhere else.
+func (c *line) clean() bool {
+	if c.in.Buffered() > 0 {
+		return false // more came than was asked for
+	}
+	c.use = lineUse{}
+	c.in.Reset(c) // an error that was read ahead goes too
+	return c.SetDeadline(time.Time{}) == nil
 }
 
 var errHeaderTooLong = errors.New("the header of its answer is too long")
 
 // Read counts what comes.
 func (c *line) Read(p []byte) (int, error) {
-	if c.most <= 0 {
+	u := &c.use
+	if u.most <= 0 {
 		return 0, errHeaderTooLong
 	}
-	if int64(len(p)) > c.most {
-		p = p[:c.most]
+	if int64(len(p)) > u.most {
+		p = p[:u.most]
 	}
 	n, err := c.Conn.Read(p)
-	c.most -= int64(n)
-	c.got += int64(n)
+	u.most -= int64(n)
+	u.got += int64(n)
 	return n, err
 }
 
@@ -59,8 +75,8 @@ func (l *lane) get(ctx context.Context, fresh bool) (*line, error) {
 			break
 		}
 		// A server that has something to say unasked is confused about whose answer is whose.
-		if time.Since(c.since) < keepIdle && c.in.Buffered() == 0 && c.alive() {
-			c.reused = true
+		if time.Since(c.since) < keepIdle && c.alive() {
+			c.use.reused = true
 			return c, nil
 		}
 		c.Close()
@@ -87,9 +103,13 @@ func (l *lane) pop() *line {
 	return c
 }
 
-// put keeps a connection for the next request.
+// put keeps a connection for the next request, if nothing of the last is left on it.
 func (l *lane) put(c *line) {
-	c.since, c.most = time.Now(), math.MaxInt64
+	if !c.clean() {
+		c.Close()
+		return
+	}
+	c.since = time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || len(l.idle) >= l.server.group.cfg.KeptConnections {

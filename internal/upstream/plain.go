@@ -50,7 +50,7 @@ func (x *exchange) overLane(s *server) *failure {
 			x.expectBody(c)
 			return nil
 		}
-		answered, reused := c.got > 0, c.reused
+		answered, reused := c.use.got > 0, c.use.reused
 		x.release(false)
 		f := failureOf(x.r, err, answered)
 		if fresh || !reused || !f.repeatable || ctx.Err() != nil {
@@ -63,7 +63,7 @@ func (x *exchange) overLane(s *server) *failure {
 
 // ask writes a request and reads the head of its answer.
 func (x *exchange) ask(c *line, request []byte, within time.Duration) (*http.Response, error) {
-	c.got, c.most = 0, maxHeader
+	c.use.most = maxHeader
 	if len(request) > 32<<10 {
 		_ = c.SetDeadline(time.Now().Add(within)) // it may not fit into what the system keeps
 	} else {
@@ -81,10 +81,10 @@ func (x *exchange) ask(c *line, request []byte, within time.Duration) (*http.Res
 		case res.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errProtocol
 		case res.StatusCode >= 200:
-			c.most = math.MaxInt64
+			c.use.most = math.MaxInt64
 			return res, nil
 		}
-		_ = x.informed(res.StatusCode, textproto.MIMEHeader(res.Header)) // it has none
+		_ = x.informed(x.turn, res.StatusCode, textproto.MIMEHeader(res.Header)) // it has none
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
@@ -184,12 +185,49 @@ func (m *memory) dial(ctx context.Context, _, address string) (net.Conn, error) 
 	ours, theirs := net.Pipe()
 	select {
 	case l.conns <- theirs:
-		return ours, nil
+		return &memoryConn{Conn: ours}, nil
 	case <-l.done:
 		return nil, errRefused
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// memoryConn remembers its deadlines.
+type memoryConn struct {
+	net.Conn
+	mu          sync.Mutex
+	read, write time.Time
+}
+
+func (c *memoryConn) set(t time.Time, deadlines ...*time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range deadlines {
+		*d = t
+	}
+}
+
+func (c *memoryConn) SetDeadline(t time.Time) error {
+	c.set(t, &c.read, &c.write)
+	return c.Conn.SetDeadline(t)
+}
+
+func (c *memoryConn) SetReadDeadline(t time.Time) error {
+	c.set(t, &c.read)
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *memoryConn) SetWriteDeadline(t time.Time) error {
+	c.set(t, &c.write)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// Deadlines are the last for reading and for writing.
+func (c *memoryConn) Deadlines() [2]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return [2]time.Time{c.read, c.write}
 }
 
 func (m *memory) listen(address string) *memoryListener {
