@@ -67,7 +67,22 @@ func (idleError) Error() string   { return "nothing was sent or received for too
 func (idleError) Timeout() bool   { return true }
 func (idleError) Temporary() bool { return false }
 
-var errProtocol = errors.New("it switched to a protocol that nobody asked for")
+var (
+	errProtocol = errors.New("it switched to a protocol that nobody asked for")
+	errStatus   = errors.New("the status of its answer is not between 100 and 999")
+)
+
+// checkStatus refuses what cannot be handed on: net/http panics when it is told to write a status like 99, and only a
+// caller who asked for another protocol can be told that it is spoken now.
+func (x *exchange) checkStatus(res *http.Response) error {
+	switch code := res.StatusCode; {
+	case code < 100 || code > 999:
+		return errStatus
+	case code == http.StatusSwitchingProtocols && (x.upgrade == "" || !sameProtocol(x.upgrade, res.Header)):
+		return errProtocol
+	}
+	return nil
+}
 
 // touch says that something moved: nothing may for longer than idle.
 func (x *exchange) touch() {
@@ -165,9 +180,10 @@ func (x *exchange) send(s *server) *failure {
 		x.touch()
 	}
 	res, err := s.wire.RoundTrip(out)
-	if err == nil && res.StatusCode == http.StatusSwitchingProtocols && (x.upgrade == "" || !sameProtocol(x.upgrade, res.Header)) {
-		res.Body.Close()
-		err = errProtocol
+	if err == nil {
+		if err = x.checkStatus(res); err != nil {
+			res.Body.Close()
+		}
 	}
 	if err == nil {
 		x.mu.Lock()

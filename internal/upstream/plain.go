@@ -77,10 +77,10 @@ func (x *exchange) ask(c *line, request []byte, within time.Duration) (*http.Res
 		if err != nil {
 			return nil, noEOF(err)
 		}
-		switch {
-		case res.StatusCode == http.StatusSwitchingProtocols:
-			return nil, errProtocol
-		case res.StatusCode >= 200:
+		if err := x.checkStatus(res); err != nil {
+			return nil, err
+		}
+		if res.StatusCode >= 200 {
 			c.use.most = math.MaxInt64
 			return res, nil
 		}
