@@ -216,7 +216,12 @@ func (f *file) rules(n *strictyaml.Node) {
 	f.entries(n, "rules", func(item *strictyaml.Node) {
 		d := f.defaults // a copy
 		d.r.At = f.at(item)
+		f.reading.at = d.r.At
+		if name := item.Field("name"); name != nil {
+			f.reading.rule = name.Text
+		}
 		d.decode(item)
+		f.reading.rule = ""
 		if name := d.r.Name; f.flush(name) {
 			f.cfg.Rules = append(f.cfg.Rules, d.r)
 		}

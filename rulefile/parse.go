@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -34,7 +35,8 @@ func Load(o Options, paths ...string) (*Loaded, error) {
 	return load(o, sources)
 }
 
-func load(o Options, sources []Source) (*Loaded, error) {
+func load(o Options, sources []Source) (loaded *Loaded, err error) {
+	defer panics.Recover(func(e *panics.Error) { loaded, err = nil, panicked(e, rules.Position{}, "") })
 	cfg, err := Parse(o, sources...)
 	if err != nil {
 		return nil, err
@@ -49,16 +51,20 @@ func load(o Options, sources []Source) (*Loaded, error) {
 // Parse makes one configuration of some files. The error joins all faults, each a [*rules.Error]. If there are any, it
 // also has those that [rules.New] finds in what is sound, so that one look shows all there is to mend; what depends on
 // a file that could not be read as YAML is not held against the others.
-func Parse(o Options, sources ...Source) (rules.Config, error) {
+//
+// It does not panic, whatever the files hold: a bug is a fault of the file that it was found with.
+func Parse(o Options, sources ...Source) (cfg rules.Config, err error) {
 	p := &parser{
 		options: o, lists: make(map[string]*list), attributes: make(map[string]bool),
 		onlyOnce: make(map[string]rules.Position), domains: make(map[string]int),
 	}
+	defer panics.Recover(func(e *panics.Error) { cfg, err = rules.Config{}, panicked(e, p.reading.at, p.reading.rule) })
 	p.cfg.Secret, p.cfg.ChargeDenied = o.Secret, o.ChargeDenied
 	p.read(sources)
 	if len(p.faults) == 0 {
 		return p.cfg, nil
 	}
+	p.reading.at = rules.Position{}
 	if !p.partial && !p.tooMany() {
 		if _, err := rules.New(p.cfg); err != nil {
 			p.faults = append(p.faults, flatten(err)...)
@@ -67,8 +73,18 @@ func Parse(o Options, sources ...Source) (rules.Config, error) {
 	return rules.Config{}, inOrder(sources, p.faults)
 }
 
+// panicked is the fault of a file whose reading panicked.
+func panicked(e *panics.Error, at rules.Position, rule string) error {
+	return errors.Join(&rules.Error{At: at, Rule: rule, Msg: e.Error(), Err: e})
+}
+
 // parser collects what several files hold.
 type parser struct {
+	reading struct { // where the entry stands that is being read
+		at   rules.Position
+		rule string
+	}
+
 	options    Options
 	cfg        rules.Config // only what is sound
 	attributes map[string]bool
@@ -89,6 +105,7 @@ func (p *parser) read(sources []Source) {
 	}
 	var native, envoy []*file
 	for _, s := range sources {
+		p.reading.at = rules.Position{File: s.Name}
 		f := &file{parser: p, name: s.Name}
 		root, faults := strictyaml.Parse(s.Data)
 		f.root = root
@@ -109,13 +126,16 @@ func (p *parser) read(sources []Source) {
 		}
 	}
 	for _, f := range native {
+		p.reading.at = rules.Position{File: f.name}
 		f.declarations()
 	}
 	p.attributeNames, p.listNames = someNames(p.attributes), someNames(p.lists)
 	for _, f := range native {
+		p.reading.at = rules.Position{File: f.name}
 		f.sections()
 	}
 	for _, f := range envoy {
+		p.reading.at = rules.Position{File: f.name}
 		f.domain()
 	}
 }

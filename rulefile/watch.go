@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -133,7 +134,7 @@ func NewWatcher(c WatchConfig) (*Watcher, error) {
 	}
 	c.setDefaults()
 	c.Paths = slices.Clone(c.Paths)
-	w := &Watcher{cfg: c, read: c.Read}
+	w := &Watcher{cfg: c, read: contained(c.Read)}
 	if c.Hangup {
 		w.hangup = make(chan os.Signal, 1)
 	}
@@ -152,6 +153,16 @@ func NewWatcher(c WatchConfig) (*Watcher, error) {
 	w.good = fingerprintOf(sources, nil)
 	w.status.Digest, w.status.Loaded = loaded.Digest, time.Now()
 	return w, nil
+}
+
+// contained makes an error of a panic in read, so that the last good set stays live.
+func contained(read func(...string) ([]Source, error)) func(...string) ([]Source, error) {
+	return func(paths ...string) (sources []Source, err error) {
+		defer panics.Recover(func(e *panics.Error) {
+			sources, err = nil, panicked(e, rules.Position{File: strings.Join(paths, ", ")}, "")
+		})
+		return read(paths...)
+	}
 }
 
 // Set is the live rule set. It is never nil and takes no lock: ask for it once a request.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/panics"
 )
 
 // Set is a compiled configuration. It is immutable and safe for concurrent use.
@@ -90,6 +91,7 @@ type compiler struct {
 	attrs  *attributes
 	faults []error
 	rule   string // being compiled
+	where  *place
 	names  map[string]Position
 	set    *Set
 }
@@ -98,12 +100,27 @@ func (c *compiler) fault(at Position, format string, args ...any) {
 	c.faults = append(c.faults, &Error{At: at, Rule: c.rule, Msg: fmt.Sprintf(format, args...)})
 }
 
-// New compiles a configuration. All faults are reported at once, joined, each an [*Error].
-func New(cfg Config) (*Set, error) {
+// place is where the part of a configuration stands that is being compiled.
+type place struct {
+	at   Position
+	rule string
+}
+
+// New compiles a configuration. All faults are reported at once, joined, each an [*Error]. It does not panic, whatever
+// the configuration: a bug of the compiler is an error too.
+func New(cfg Config) (set *Set, err error) {
+	where := new(place)
+	defer panics.Recover(func(e *panics.Error) {
+		set, err = nil, errors.Join(&Error{At: where.at, Rule: where.rule, Msg: e.Error(), Err: e})
+	})
+	return compile(cfg, where)
+}
+
+func compile(cfg Config, where *place) (*Set, error) {
 	s := &Set{cfg: cfg, pathAttr: -1, bits: cmp.Or(cfg.ClientIP.IPv6Prefix, 64)}
 	s.secret = sha256.Sum256(append([]byte("sluice secret attributes\x00"), cfg.Secret...))
 	attrs, faults := newAttributes(cfg.Attributes)
-	c := &compiler{cfg: &s.cfg, attrs: attrs, faults: faults, set: s, names: make(map[string]Position)}
+	c := &compiler{cfg: &s.cfg, attrs: attrs, faults: faults, set: s, names: make(map[string]Position), where: where}
 	c.clientIP()
 	s.cfg.Shed = slices.Clone(cfg.Shed) // defaults are filled in
 	for i := range s.cfg.Deny {
@@ -120,13 +137,14 @@ func New(cfg Config) (*Set, error) {
 		c.compileRule(&s.cfg.Rules[i])
 	}
 	c.loads()
-	domains, domainFaults := compileDomains(&s.cfg)
+	domains, domainFaults := compileDomains(&s.cfg, where)
 	s.domains = domains
 	c.faults = append(c.faults, domainFaults...)
 	if len(c.faults) > 0 {
 		slices.SortStableFunc(c.faults, byPosition)
 		return nil, errors.Join(c.faults...)
 	}
+	*where = place{}
 	s.attrs, s.used = attrs.list, attrs.used
 	if number, ok := attrs.numbers["path"]; ok {
 		s.pathAttr = number
@@ -187,6 +205,7 @@ func (c *compiler) rank(p *predicate) int {
 }
 
 func (c *compiler) list(kind itemKind, m *Match) {
+	c.where.at = m.At
 	if len(m.Predicates) == 0 {
 		c.fault(m.At, "%s: an entry without conditions is everybody: say what it matches", [...]string{"deny", "allow"}[kind])
 		return
@@ -195,7 +214,7 @@ func (c *compiler) list(kind itemKind, m *Match) {
 }
 
 func (c *compiler) compileRule(r *Rule) {
-	c.rule = r.Name
+	c.rule, *c.where = r.Name, place{r.At, r.Name}
 	defer func() { c.rule = "" }()
 	it := item{kind: limits, rule: r, source: &r.Match, tierBy: -1, costBy: -1}
 	c.name(r)

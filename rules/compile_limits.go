@@ -59,11 +59,15 @@ func (c *compiler) override(it *item, o *Override) []Limit {
 		c.fault(o.At, "overrides: the rule has one count for everybody and so no keys: change its limit instead")
 		return nil
 	}
+	built := c.choice(o.Limits)
+	if len(it.per) != len(it.rule.Per) { // which has been reported; what a value is compared with is not known
+		return o.Limits
+	}
 	k := c.overrideKey(it, o)
 	if _, twice := it.overrides[k]; twice {
 		c.fault(o.At, "overrides: %v stands there twice: remove one", o.Key)
 	}
-	it.overrides[k] = c.choice(o.Limits)
+	it.overrides[k] = built
 	return o.Limits
 }
 
@@ -75,7 +79,7 @@ func (c *compiler) overrideKey(it *item, o *Override) string {
 	}
 	for i, value := range o.Key {
 		var text []byte
-		switch p := &it.per[min(i, len(it.per)-1)]; {
+		switch p := &it.per[i]; {
 		case p.attr >= 0 && c.attrs.list[p.attr].ip:
 			prefix, err := parsePrefix(value)
 			if err != nil {

@@ -55,7 +55,10 @@ type Error struct {
 	At   Position
 	Rule string // the rule it is in, if any
 	Msg  string // what is wrong and what to write instead
+	Err  error  // the cause, if there is more to it than Msg says
 }
+
+func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) Error() string {
 	s := e.Msg

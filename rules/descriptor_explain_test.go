@@ -126,7 +126,7 @@ func TestExplainDescriptorsOfManyWildcardsIsShort(t *testing.T) {
 func TestExplanationsAreTrue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawTree(t)
-		trees, faults := compileDomains(&Config{Domains: []Domain{d}})
+		trees, faults := compileDomains(&Config{Domains: []Domain{d}}, new(place))
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

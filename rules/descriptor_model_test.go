@@ -212,7 +212,7 @@ func (s slowStep) below() []DescriptorRule {
 // matchesLikeTheSlowOne is the property: rules, keys, names of statistics and what is replaced are the same.
 func matchesLikeTheSlowOne(t *rapid.T) {
 	d := drawTree(t)
-	trees, faults := compileDomains(&Config{Domains: []Domain{d}})
+	trees, faults := compileDomains(&Config{Domains: []Domain{d}}, new(place))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -287,7 +287,7 @@ func TestDescriptorKeysAreInjective(t *testing.T) {
 		for range depth - 1 {
 			rule = node("*", "", rule)
 		}
-		trees, faults := compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: forest{rule}}}})
+		trees, faults := compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: forest{rule}}}}, new(place))
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

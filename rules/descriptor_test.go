@@ -53,7 +53,7 @@ func entries(pairs ...string) []Entry {
 
 func mustTree(t testing.TB, rules ...DescriptorRule) *domainTree {
 	t.Helper()
-	trees, faults := compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: rules}}})
+	trees, faults := compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: rules}}}, new(place))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

@@ -57,8 +57,8 @@ type DescriptorLimit struct {
 
 // compileDomains checks and compiles the domains. All faults are reported at once, in the order of the configuration
 // and in the words of Envoy's service.
-func compileDomains(cfg *Config) (map[string]*domainTree, []error) {
-	c := &domainCompiler{chargeDenied: cfg.ChargeDenied, native: make(map[string]Position)}
+func compileDomains(cfg *Config, where *place) (map[string]*domainTree, []error) {
+	c := &domainCompiler{chargeDenied: cfg.ChargeDenied, native: make(map[string]Position), where: where}
 	for i := range cfg.Rules {
 		c.native[cfg.Rules[i].Name] = cfg.Rules[i].At
 	}
@@ -88,6 +88,7 @@ type domainCompiler struct {
 	native       map[string]Position // where the rules that are not of a domain stand, by name
 	faults       []error
 	tree         *domainTree
+	where        *place
 }
 
 // fault reports at a position, and by the rule's name what has none because it was not read from a file.
@@ -109,6 +110,7 @@ func (c *domainCompiler) level(rules []DescriptorRule, path []*domainNode) *doma
 	l := &domainLevel{byComposite: make(map[string]*domainNode, len(rules))}
 	for i := range rules {
 		r := &rules[i]
+		*c.where = place{at: r.At}
 		n := &domainNode{rule: r, composite: composite(r.Key, r.Value), order: i}
 		if strings.Contains(n.composite, "*") {
 			n.pattern = newCompositePattern(n.composite)

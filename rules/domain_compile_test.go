@@ -114,7 +114,7 @@ var domainFaults = []struct {
 func TestDomainFaults(t *testing.T) {
 	for _, tt := range domainFaults {
 		t.Run(tt.name, func(t *testing.T) {
-			trees, faults := compileDomains(&Config{Domains: tt.domains})
+			trees, faults := compileDomains(&Config{Domains: tt.domains}, new(place))
 			if (trees == nil) != (len(faults) > 0) {
 				t.Errorf("%d trees and %d faults", len(trees), len(faults))
 			}
@@ -134,12 +134,12 @@ func TestDomainFaults(t *testing.T) {
 func TestDomainFaultsSayWhere(t *testing.T) {
 	at := Position{"envoy.yaml", 7, 3}
 	rule := limited("k", "").with(sharing)
-	_, faults := compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: forest{rule}}}})
+	_, faults := compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: forest{rule}}}}, new(place))
 	if want := `rule "d/k": share_threshold`; len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), want) {
 		t.Errorf("a rule written in Go: %v, want %s…", faults, want)
 	}
 	rule.At = at
-	_, faults = compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: forest{rule}}}})
+	_, faults = compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: forest{rule}}}}, new(place))
 	if want := `envoy.yaml:7:3: share_threshold`; len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), want) {
 		t.Errorf("a rule read from a file: %v, want %s…", faults, want)
 	}
@@ -158,7 +158,7 @@ func TestDescriptorLimitsAreAsConfigured(t *testing.T) {
 	})
 	rules := forest{rule, limited("free", "").with(unlimited)}
 	cfg := Config{ChargeDenied: true, Domains: []Domain{{Name: "d", Descriptors: rules}}}
-	trees, faults := compileDomains(&cfg)
+	trees, faults := compileDomains(&cfg, new(place))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -280,7 +280,7 @@ func TestDescriptorRulesHaveNamesOfTheirOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, e := drawTree(t), drawTree(t)
 		e.Name = "d/a"
-		trees, faults := compileDomains(&Config{Domains: []Domain{d, e}})
+		trees, faults := compileDomains(&Config{Domains: []Domain{d, e}}, new(place))
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}

@@ -90,7 +90,7 @@ func TestDomainWarnings(t *testing.T) {
 	for _, tt := range domainWarningTests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := &Config{Domains: []Domain{{Name: "d", Descriptors: tt.rules}}}
-			trees, faults := compileDomains(cfg)
+			trees, faults := compileDomains(cfg, new(place))
 			if len(faults) > 0 {
 				t.Fatal(faults)
 			}
@@ -126,7 +126,7 @@ func TestDomainWarningsAreTrue(t *testing.T) {
 			}
 		}
 		cfg := &Config{Domains: []Domain{{Name: "d", Descriptors: rules}}}
-		trees, faults := compileDomains(cfg)
+		trees, faults := compileDomains(cfg, new(place))
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
@@ -164,7 +164,7 @@ func TestWarningsForManyRules(t *testing.T) {
 	}
 	rules = append(rules, limited("k", "/t77/x*"))
 	cfg := &Config{Domains: []Domain{{Name: "d", Descriptors: rules}}}
-	trees, faults := compileDomains(cfg)
+	trees, faults := compileDomains(cfg, new(place))
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

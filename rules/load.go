@@ -134,6 +134,7 @@ func (c *compiler) loads() {
 }
 
 func (c *compiler) load(kind itemKind, m *Match) {
+	*c.where = place{at: m.At}
 	c.set.loads.items = append(c.set.loads.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: -1, costBy: -1})
 }
 

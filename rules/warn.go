@@ -19,7 +19,7 @@ type Warning struct {
 }
 
 func (w Warning) String() string {
-	return (&Error{w.At, w.Rule, w.Msg}).Error()
+	return (&Error{At: w.At, Rule: w.Rule, Msg: w.Msg}).Error()
 }
 
 // warner collects warnings about a set.

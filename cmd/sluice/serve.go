@@ -20,6 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/metrics"
+	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/queue"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
@@ -237,7 +238,8 @@ func (s *service) readRules() error {
 		},
 		OnError: func(err error) {
 			for _, fault := range leaves(err) {
-				s.log.Error("rules cannot be used: keeping the last good ones", "fault", fault.Error())
+				s.log.Error("rules cannot be used: keeping the last good ones",
+					append([]any{"fault", fault.Error()}, panics.LogArgs(fault)...)...)
 			}
 		},
 	})

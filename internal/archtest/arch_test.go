@@ -55,9 +55,10 @@ var mayImport = map[string][]string{
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},
 	"internal/spell":      {},
-	"rules":               {".", "internal/key", "internal/spell"},
-	"internal/strictyaml": {"internal/spell"},
-	"rulefile":            {".", "rules", "internal/spell", "internal/strictyaml"},
+	"internal/panics":     {},
+	"rules":               {".", "internal/key", "internal/panics", "internal/spell"},
+	"internal/strictyaml": {"internal/panics", "internal/spell"},
+	"rulefile":            {".", "rules", "internal/panics", "internal/spell", "internal/strictyaml"},
 
 	// Whom to turn away when not all can be served.
 	"internal/overload": {},
@@ -74,12 +75,12 @@ var mayImport = map[string][]string{
 	"internal/rlstest":  {},
 	"internal/certtest": {},
 	"internal/server":   {},
-	"internal/config":   {".", "rules", "internal/strictyaml"},
+	"internal/config":   {".", "rules", "internal/panics", "internal/strictyaml"},
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/bounds", "internal/topkeys"},
 
 	// Who requests are from.
-	"internal/authn": {".", "rules", "internal/key", "internal/spell", "internal/strictyaml"},
+	"internal/authn": {".", "rules", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml"},
 
 	// What the service tells of itself.
 	"internal/logging":   {".", "rules"},
@@ -97,10 +98,10 @@ var mayImport = map[string][]string{
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"internal/envoystats": {"internal/strictyaml"},
-	"internal/xdsrules":   {".", "rules"},
+	"internal/xdsrules":   {".", "rules", "internal/panics"},
 	"internal/ratelimit": {
 		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "internal/rls", "internal/envoystats",
-		"internal/xdsrules", "internal/server", "internal/spell",
+		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell",
 	},
 
 	// Tests that users write for their rules.

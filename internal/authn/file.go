@@ -10,9 +10,11 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -51,7 +53,15 @@ func (f *files) load() (changed bool, err error) {
 	if len(faults) > 0 {
 		return true, errors.Join(faults...)
 	}
-	return true, f.use(read)
+	return true, f.contained(read)
+}
+
+// contained calls use. A panic in it is a fault of the files.
+func (f *files) contained(read [][]byte) (err error) {
+	defer panics.Recover(func(e *panics.Error) {
+		err = &rules.Error{At: rules.Position{File: strings.Join(f.paths, ", ")}, Msg: e.Error(), Err: e}
+	})
+	return f.use(read)
 }
 
 // Reload reads the files again if they changed. The last good ones stay if that fails.
@@ -59,7 +69,7 @@ func (f *files) Reload(log *slog.Logger) {
 	switch changed, err := f.load(); {
 	case err != nil:
 		for _, fault := range leaves(err) {
-			log.Error(f.what+" cannot be used: keeping the last good ones", "fault", fault.Error())
+			log.Error(f.what+" cannot be used: keeping the last good ones", append([]any{"fault", fault.Error()}, panics.LogArgs(fault)...)...)
 		}
 	case changed:
 		log.Info(f.what+" changed", "files", f.paths)

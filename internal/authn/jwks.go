@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+
+	"github.com/sluiceproject/sluice/internal/panics"
 )
 
 // Bounds of a set of keys.
@@ -47,7 +49,8 @@ type publicKey struct {
 
 // parseKeySet reads a set of keys. Keys that are for something else are left out, as RFC 7517 has it; a set without any
 // that can be used is an error.
-func parseKeySet(data []byte) ([]publicKey, error) {
+func parseKeySet(data []byte) (keys []publicKey, err error) {
+	defer panics.Recover(func(e *panics.Error) { keys, err = nil, e })
 	if len(data) > mostKeySetBytes {
 		return nil, fmt.Errorf("the set of keys has more than %d bytes", mostKeySetBytes)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -211,7 +212,10 @@ func readFile(path string) ([]byte, error) {
 }
 
 // Parse reads the content of a file. Variables are looked up with env.
-func Parse(name string, data []byte, env func(string) (string, bool)) (Config, error) {
+func Parse(name string, data []byte, env func(string) (string, bool)) (parsed Config, err error) {
+	defer panics.Recover(func(e *panics.Error) {
+		parsed, err = Config{}, errors.Join(&rules.Error{At: rules.Position{File: name}, Msg: e.Error(), Err: e})
+	})
 	c := Default()
 	d := decoder{to: &c, env: env}
 	root, found := strictyaml.Parse(data)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/envoystats"
+	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/internal/xdsrules"
@@ -204,7 +205,8 @@ func (p *program) beginRules(ctx context.Context) error {
 }
 
 // use puts rules to use.
-func (p *program) use(set *rules.Set) error {
+func (p *program) use(set *rules.Set) (err error) {
+	defer panics.Recover(func(e *panics.Error) { err = e })
 	if err := p.service.Use(set); err != nil {
 		return err
 	}
@@ -223,7 +225,8 @@ func (p *program) use(set *rules.Set) error {
 // refused notes rules that cannot be used.
 func (p *program) refused(err error) {
 	p.stats.ConfigLoadError.Add(1)
-	p.log.Error("Error loading new configuration: the last good one stays", "error", err)
+	p.log.Error("Error loading new configuration: the last good one stays",
+		append([]any{"error", err}, panics.LogArgs(err)...)...)
 }
 
 func (p *program) xds(first func()) (xdsrules.Config, error) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sluiceproject/sluice/internal/panics"
 )
 
 // Parse reads a file. The faults are all that is wrong with it as YAML; the tree is nil if it could not be read at all,
@@ -58,11 +60,7 @@ const secondDocumentMsg = "a second document begins here (---): a file holds one
 // load has the library read the one document. The library is large and the input anybody's: if it panics, that is a
 // fault of the file and not the end of the process.
 func load(r io.Reader) (document *yaml.Node, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			document, err = nil, fmt.Errorf("yaml: %v", p)
-		}
-	}()
+	defer panics.Recover(func(e *panics.Error) { document, err = nil, fmt.Errorf("yaml: %v", e.Value) })
 	d := yaml.NewDecoder(r)
 	document = new(yaml.Node)
 	if err := d.Decode(document); err != nil {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -182,7 +183,8 @@ func (c *client) refuse(ctx context.Context, version string, err error) bool {
 }
 
 // take puts what a response brings to use.
-func (c *client) take(response *discovery.DiscoveryResponse) error {
+func (c *client) take(response *discovery.DiscoveryResponse) (err error) {
+	defer panics.Recover(func(e *panics.Error) { err = fmt.Errorf("version %s: %w", response.GetVersionInfo(), e) })
 	resources := make([]*conf.RateLimitConfig, 0, len(response.GetResources()))
 	for i, any := range response.GetResources() {
 		r := &conf.RateLimitConfig{}

@@ -1,0 +1,42 @@
+// Package panics turns a panic in code that reads or compiles what others wrote into an error, so that a file can be
+// refused and never end the process.
+package panics
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+)
+
+// Error is a recovered panic. It is a fault of the program, whatever the input was.
+type Error struct {
+	Value any    // that was passed to panic
+	Stack []byte // of the goroutine that panicked
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("internal error: %v: this is a bug of Sluice: please report it with the file and the logged stack", e.Value)
+}
+
+var recovered atomic.Uint64
+
+// Recovered returns how many panics [Recover] has recovered in this process. Tests use it to see those that errors hide.
+func Recovered() uint64 { return recovered.Load() }
+
+// Recover is deferred. If the function that deferred it panics, failed is called with the panic, which ends there.
+func Recover(failed func(*Error)) {
+	if p := recover(); p != nil {
+		recovered.Add(1)
+		failed(&Error{Value: p, Stack: debug.Stack()})
+	}
+}
+
+// LogArgs are the arguments of a log line about an error: the stack if the error is a panic, else none.
+func LogArgs(err error) []any {
+	var e *Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	return []any{"stack", string(e.Stack)}
+}
