@@ -190,7 +190,7 @@ func (s *Store) tryConnect() error {
 	client, err := rueidis.NewClient(c.option)
 	err = asError(err)
 	if v, _ := classify(err); err != nil && v == mayHaveRun {
-		if reason := c.dialer.reason(); reason != nil {
+		if reason := c.dialer.reason(); reason != nil && !errors.Is(err, reason) {
 			err = fmt.Errorf("%w: %w", reason, err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
 // dialer makes the client's connections, and no more than a server in trouble can bear: when many are lost at once, or
@@ -119,7 +121,7 @@ func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *
 	if err != nil {
 		return nil, err
 	}
-	tracked := &trackedConn{Conn: &countedConn{Conn: conn}, by: d, addr: addr, secure: secure != nil}
+	tracked := &trackedConn{Conn: replyguard.Rueidis(conn, addr), by: d, addr: addr, secure: secure != nil}
 	d.open[tracked] = addr
 	return tracked, nil
 }

@@ -69,6 +69,9 @@ func (c *call) read(message value, nonce int64) (*reply, error) {
 			return nil, err
 		}
 	}
+	if len(parts) < 4 {
+		return nil, fmt.Errorf("%d parts", len(parts))
+	}
 	values, err := parts[3].ToArray()
 	if err != nil {
 		return nil, err

@@ -239,7 +239,7 @@ func (s *Store) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 	}
 	answers := make([]step.Answer, len(c.ops))
 	if err := c.replay(r, answers); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", sluice.ErrUnavailable, err)
 	}
 	s.hinter.learn(c, r, wall)
 	return answers, nil
@@ -270,7 +270,7 @@ func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error)
 		if errors.Is(err, errForeign) {
 			s.discard()
 		}
-		return nil, fmt.Errorf("redisstore: reply: %w", err)
+		return nil, unavailable(fmt.Errorf("reply: %w", err))
 	}
 	return r, nil
 }

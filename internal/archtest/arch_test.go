@@ -34,10 +34,13 @@ var mayImport = map[string][]string{
 	// Bounds on what outsiders can make a process hold or do.
 	"internal/bounds": {},
 
+	// What servers that Sluice depends on may send.
+	"internal/replyguard": {"internal/bounds"},
+
 	// Stores, and the suite that every store passes.
 	"memstore":           {".", "internal/step", "internal/table"},
-	"redisstore":         {".", "internal/step", "internal/table"},
-	"redisstore/goredis": {".", "redisstore"},
+	"redisstore":         {".", "internal/step", "internal/table", "internal/replyguard"},
+	"redisstore/goredis": {".", "redisstore", "internal/replyguard"},
 	"memcachestore":      {".", "internal/step", "internal/table"},
 	"storetest":          {".", "internal/step"},
 
@@ -101,7 +104,7 @@ var mayImport = map[string][]string{
 	"internal/xdsrules":   {".", "rules", "internal/panics"},
 	"internal/ratelimit": {
 		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "internal/rls", "internal/envoystats",
-		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell",
+		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell", "internal/replyguard",
 	},
 
 	// Tests that users write for their rules.

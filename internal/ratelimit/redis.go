@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
 // flushDelay is how long the client gathers requests before it writes them: much less than a round trip.
@@ -51,10 +53,22 @@ func redisOption(s *RedisSettings) (o rueidis.ClientOption, err error) {
 		o.SelectDB = max(o.SelectDB, selects)
 		o.InitAddress = append(o.InitAddress, addr)
 	}
+	network := "tcp"
 	if s.SocketType == "unix" {
-		o.DialCtxFn = func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", path)
+		network = "unix"
+	}
+	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (conn net.Conn, err error) {
+		if secure != nil {
+			conn, err = (&tls.Dialer{NetDialer: d, Config: secure}).DialContext(ctx, network, addr)
+		} else {
+			conn, err = d.DialContext(ctx, network, addr)
 		}
+		if err != nil {
+			return nil, err
+		}
+		return replyguard.Rueidis(conn, addr), nil
+	}
+	if network == "unix" {
 		return o, nil
 	}
 	if s.TLS {

@@ -1,6 +1,8 @@
 // Package goredis has a Redis store use the caller's own go-redis client.
 //
-//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
+//	options := &redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true}
+//	options.Dialer = goredis.Dialer(redis.NewDialer(options))
+//	client := redis.NewClient(options)
 //	commander, err := goredis.New(client)
 //	store, err := redisstore.Open(redisstore.Config{Commander: commander})
 //
@@ -25,6 +27,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/replyguard"
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
@@ -53,6 +56,21 @@ func New(client redis.UniversalClient) (*Commander, error) {
 		return nil, errors.New("goredis: set ContextTimeoutEnabled in the client's options: without it go-redis waits beyond a decision's deadline")
 	}
 	return &Commander{client}, nil
+}
+
+// Dialer returns a function for the Dialer option of a go-redis client, which connects by dial and bounds what a server may
+// send: the length, the elements and the depth of a reply. go-redis allocates whatever a server announces, so without it a
+// faulty server can end the process.
+//
+//	options.Dialer = goredis.Dialer(redis.NewDialer(options))
+func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return replyguard.Redis(conn, addr), nil
+	}
 }
 
 // once is a command that is sent once. go-redis asks commands by this method.

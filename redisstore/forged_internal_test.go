@@ -1,0 +1,137 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// forge makes a reply that belongs to the call, as its nonce says, and has anything in it.
+func forge(r *rand.Rand, c *call, nonce int64) value {
+	extremes := []int64{
+		0, 1, -1, 9, 10, 99, 1 << 20, 1 << 32, 1<<53 - 1, 1 << 53, 1 << 62, math.MaxInt64, math.MinInt64, math.MinInt64 + 1, time.Now().UnixMicro(),
+		time.Now().UnixMicro() + 1_000_000,
+	}
+	number := func() int64 {
+		if r.IntN(3) == 0 {
+			return r.Int64() - r.Int64()
+		}
+		return extremes[r.IntN(len(extremes))]
+	}
+	state := func() string {
+		switch r.IntN(7) {
+		case 0:
+			return ""
+		case 1:
+			return strconv.FormatInt(number(), 10)
+		case 2:
+			return fmt.Sprintf("%d:%d", number(), number())
+		case 3:
+			return fmt.Sprintf("%d:%d:%d", number(), number(), number())
+		case 4:
+			return fmt.Sprintf("%d:%d:%d:%d", number(), number(), number(), number())
+		case 5:
+			b := make([]byte, 9+sliceBytes*(1+r.IntN(12)))
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			return string(b)
+		}
+		return "x"
+	}
+	verdicts := ""
+	for range len(c.ops) + r.IntN(20)/19 {
+		verdicts += string("01"[r.IntN(2)])
+	}
+	if r.IntN(2) == 0 {
+		text := string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(nonce)))) + verdicts
+		text += fmt.Sprintf("%d.%d", number(), number())
+		for range c.cells {
+			text += "." + state()
+		}
+		return value{kind: isText, text: text}
+	}
+	any := func() value {
+		switch r.IntN(4) {
+		case 0:
+			return value{}
+		case 1:
+			return value{kind: isNumber, number: number()}
+		case 2:
+			return value{kind: isList, list: []value{{kind: isNumber, number: number()}}}
+		}
+		return value{kind: isText, text: state()}
+	}
+	list := value{kind: isList}
+	for range len(c.keys) {
+		list.list = append(list.list, any())
+	}
+	logs := value{kind: isList}
+	for range r.IntN(20) {
+		logs.list = append(logs.list, value{kind: isNumber, number: number()})
+	}
+	all := []value{
+		{kind: isNumber, number: nonce}, {kind: isNumber, number: number()}, {kind: isText, text: verdicts}, list, logs,
+		{kind: isText, text: "id"}, {kind: isNumber, number: number()},
+	}
+	if r.IntN(8) == 0 {
+		all[r.IntN(len(all))] = any()
+	}
+	return value{kind: isList, list: all[:r.IntN(len(all)+1)]}
+}
+
+// forgedRules are of every algorithm.
+func forgedRules() (rules []*sluice.Rule) {
+	for i, l := range []sluice.Limit{
+		sluice.PerMinute(5), sluice.PerSecond(7), {Count: 5, Window: time.Minute, Algorithm: sluice.FixedWindow},
+		{Count: 5, Window: time.Minute, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit},
+		{Count: 5, Window: time.Minute, Algorithm: sluice.SlidingCounter}, {Count: 5, Window: time.Minute, Algorithm: sluice.SlidingLog},
+		{Count: 5, Window: time.Minute, Algorithm: sluice.LeakyBucket}, sluice.Concurrent(3),
+	} {
+		rules = append(rules, sluice.Must(sluice.NewRule(sluice.Rule{Name: "r" + strconv.Itoa(i), Limit: l})))
+	}
+	return rules
+}
+
+// FuzzForgedReply: a reply with the right nonce and anything else in it is an error or an answer, never a panic.
+func FuzzForgedReply(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(seed)
+	}
+	rules := forgedRules()
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		forgeries(t, rand.New(rand.NewPCG(seed, 0)), rules, 100)
+	})
+}
+
+// TestForgedReply is FuzzForgedReply for a while.
+func TestForgedReply(t *testing.T) {
+	forgeries(t, rand.New(rand.NewPCG(1, 1)), forgedRules(), 20_000)
+}
+
+func forgeries(t *testing.T, r *rand.Rand, rules []*sluice.Rule, n int) {
+	t.Helper()
+	for range n {
+		var takes []sluice.Take
+		for range 1 + r.IntN(3) {
+			takes = append(takes, sluice.Take{Rule: rules[r.IntN(len(rules))], Key: string(rune('a' + r.IntN(2))), Cost: r.Int64N(4)})
+		}
+		c, err := newCall(&namer{}, takes)
+		if err != nil {
+			continue
+		}
+		c.place()
+		read, err := c.read(forge(r, c, 77), 77)
+		if err != nil || read.verdicts == staleVerdict {
+			continue
+		}
+		_ = c.replay(read, make([]step.Answer, len(c.ops)))
+	}
+}
