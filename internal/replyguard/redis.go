@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // Bounds of one reply of Redis. The largest that is needed is that of a script that decides 10,000 takes, or the map of a
@@ -193,6 +195,7 @@ func (c *redisConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b)
 	if bad := c.replies(b[:n]); bad != nil {
+		bounds.RedisReply.Reached()
 		_ = c.Conn.Close()
 		c.rejected = &Error{Dependency: "Redis", Addr: c.addr, Reason: bad.Error()}
 		return 0, c.rejected
