@@ -1,8 +1,10 @@
 package rules
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"net/textproto"
 	"slices"
 	"strings"
 
@@ -134,6 +136,24 @@ func (a *attributes) names() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// headers lists the headers that attributes and the client's address are read from.
+func (a *attributes) headers(ip *ClientIP) map[string]bool {
+	all := map[string]bool{textproto.CanonicalMIMEHeaderKey(cmp.Or(ip.Header, "X-Forwarded-For")): true}
+	for i := range a.list {
+		for _, f := range a.list[i].fields {
+			switch f.Kind {
+			case Header:
+				all[f.Name] = true
+			case Cookie:
+				all["Cookie"] = true
+			case BasicUser:
+				all["Authorization"] = true
+			}
+		}
+	}
+	return all
 }
 
 // didYouMean suggests the name that is closest to what was written, if one is close.

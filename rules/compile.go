@@ -27,6 +27,7 @@ type Set struct {
 	domains  map[string]*domainTree
 	flight   bool            // some limit is on what is in flight
 	used     map[string]bool // declared attributes that something refers to
+	headers  map[string]bool // that attributes and client addresses are read from
 
 	namesOnce sync.Once
 	byName    map[string]target // see names
@@ -145,7 +146,7 @@ func compile(cfg Config, where *place) (*Set, error) {
 		return nil, errors.Join(c.faults...)
 	}
 	*where = place{}
-	s.attrs, s.used = attrs.list, attrs.used
+	s.attrs, s.used, s.headers = attrs.list, attrs.used, attrs.headers(&s.cfg.ClientIP)
 	if number, ok := attrs.numbers["path"]; ok {
 		s.pathAttr = number
 	}
@@ -161,6 +162,10 @@ func byPosition(a, b error) int {
 	}
 	return cmp.Or(cmp.Compare(x.At.Line, y.At.Line), cmp.Compare(x.At.Column, y.At.Column))
 }
+
+// ReadsHeader reports whether rules, or the way to find the client's address, read a header, given in canonical form. For
+// a nil set it is false.
+func (s *Set) ReadsHeader(name string) bool { return s != nil && s.headers[name] }
 
 // Config returns what the set was compiled from, which must not be changed.
 func (s *Set) Config() *Config { return &s.cfg }

@@ -111,6 +111,19 @@ func tooMany(wait time.Duration) *Refused {
 	}
 }
 
+// Reads reports whether the chain reads or sets the header, given in canonical form. A nil chain does not.
+func (c *Chain) Reads(header string) bool {
+	if c == nil {
+		return false
+	}
+	for _, m := range c.cfg.Methods {
+		if slices.ContainsFunc(m.About().Places, func(p Place) bool { return p.Header == header }) {
+			return true
+		}
+	}
+	return c.cfg.Headers != nil && slices.ContainsFunc(c.cfg.Headers.all, func(t told) bool { return t.header == header })
+}
+
 // Strip removes credentials from what is forwarded: those of all methods, but for the ones that were found right if their
 // method forwards them. Nobody has looked at the rest, and upstreams may think that somebody did.
 func (c *Chain) Strip(h http.Header, id *Identity) {

@@ -80,7 +80,7 @@ func sendable(v string) bool {
 	return httpguts.ValidHeaderFieldValue(v) && strings.Trim(v, " \t") == v
 }
 
-// remove deletes a header in all its spellings: programs behind CGI and the like take X_User for X-User.
+// remove deletes a header in all its spellings: programs behind CGI and the like take X_User and X.User for X-User.
 func remove(h http.Header, name string) {
 	delete(h, name)
 	want := folded(name)
@@ -91,4 +91,16 @@ func remove(h http.Header, name string) {
 	}
 }
 
-func folded(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+// folded is a header's name as the most generous of programs read it: letters in lower case, and all else but digits a
+// hyphen.
+func folded(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		}
+		return '-'
+	}, name)
+}

@@ -35,7 +35,7 @@ func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() erro
 	x.answer.ResponseWriter = &d.recorder
 	if set := g.cfg.Rules(); set != nil {
 		clients := g.clientsFor(set)
-		x.trusted, x.Client = clients.Trusts(r), clients.Addr(r)
+		x.set, x.trusted, x.Client = set, clients.Trusts(r), clients.Addr(r)
 	}
 	if x.Route = g.routes.find(r.Host, path); x.Route == nil {
 		return d.refused(http.StatusNotFound)

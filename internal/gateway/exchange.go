@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/rules"
 )
 
 // Exchange is a request and what became of it.
@@ -30,6 +31,7 @@ type Exchange struct {
 
 	lines     [lineCount]string // of headers that are set
 	trusted   bool              // the peer may say whom it speaks for
+	set       *rules.Set        // that the request was identified by
 	answer    answer
 	body      *body // nil: there is none
 	forwarded time.Time
@@ -156,6 +158,7 @@ func (g *Gateway) end(x *Exchange) {
 func (x *Exchange) attach(r *http.Request) *http.Request {
 	x.context = exchangeContext{r.Context(), x}
 	to := r.WithContext(&x.context)
+	to.Trailer = nil // fields that come after the body were read by no rule and by no authentication
 	if x.body != nil {
 		if x.Route.MaxBody > 0 && r.ContentLength < 0 {
 			x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)

@@ -123,7 +123,7 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		return refuse(http.StatusInternalServerError, "")
 	}
 	clients := g.clientsFor(set)
-	x.trusted = clients.Trusts(r)
+	x.set, x.trusted = set, clients.Trusts(r)
 	cleanHeader(r, clients, x.trusted)
 	x.setID(r)
 	path, fault := readTarget(r)
@@ -187,6 +187,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	case x.Route.Authn != nil:
 		x.Route.Authn.Strip(r.Header, &x.identity)
 	}
+	x.dropNamed(r.Header)
 	x.setForwarded(r)
 	x.Route.rewrite(r)
 	if x.Route.UpstreamHost {

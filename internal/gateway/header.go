@@ -3,9 +3,11 @@ package gateway
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/queue"
 )
 
 // RequestID is the header with the id of a request.
@@ -19,54 +21,98 @@ const (
 )
 
 // cleanHeader drops what is not for the upstream, before anything looks at the header: so rules see what the upstream
-// will. Trusted peers may say whom they speak for.
+// will. Trusted peers may say whom they speak for. Fields that Connection names are still there afterwards, and named by
+// it: they are dropped when the request is forwarded, because a client could otherwise hide what it is identified by.
+// See [Exchange.dropNamed].
 func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
 	h := r.Header
 	upgrade := websocket(h) && r.ContentLength == 0
 	trailers := hasToken(h["Te"], "trailers")
-	for _, line := range h["Connection"] {
-		for name := range strings.SplitSeq(line, ",") {
-			if name = strings.Trim(name, " \t"); name != "" {
-				h.Del(name)
-			}
-		}
-	}
+	named := namedByConnection(h)
 	for name := range h {
 		if isBetween(name) || !trusted && (speaksForOthers(name) || name == c.Header()) {
 			delete(h, name)
 		}
 	}
+	if len(named) > 0 {
+		h["Connection"] = named
+	}
 	if upgrade {
-		h["Connection"], h["Upgrade"] = connectionUpgrade, upgradeWebSocket
+		h["Connection"], h["Upgrade"] = append(named, connectionUpgrade...), upgradeWebSocket
 	}
 	if trailers {
 		h["Te"] = teTrailers
 	}
 }
 
+// namedByConnection lists the fields of the header that Connection names, but for those that never cross a proxy anyway.
+func namedByConnection(h http.Header) (names []string) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
+			if _, there := h[name]; there && !isBetween(name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// dropNamed drops the fields that Connection names, but for those that something here reads or sets: a client must not
+// make the upstream see another identity than the one that was authenticated and limited.
+func (x *Exchange) dropNamed(h http.Header) {
+	named := h["Connection"]
+	if len(named) == 0 {
+		return
+	}
+	delete(h, "Connection")
+	for _, name := range named {
+		switch {
+		case name == "Upgrade":
+			h["Connection"] = connectionUpgrade
+		case !isIdentity(name) && !x.set.ReadsHeader(name) && !x.Route.Authn.Reads(name):
+			delete(h, name)
+		}
+	}
+}
+
+// isIdentity reports whether a field identifies a request, its sender or its content for the gateway, whatever the rules
+// say.
+func isIdentity(name string) bool {
+	switch name {
+	case RequestID, queue.IdempotencyHeader, queue.AttemptHeader, "Host", "Content-Length", "Content-Type", "Content-Encoding":
+		return true
+	}
+	return speaksForOthers(name) || slices.Contains(credentials, name)
+}
+
 // isBetween tells whether a header is between two neighbours and goes no further, or has a name that applications which
-// know headers as variables take for another: X_User for X-User.
+// know headers as variables take for another: X_User or X.User for X-User.
 func isBetween(name string) bool {
 	switch name {
 	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
 		"Transfer-Encoding", "Upgrade", "Http2-Settings":
 		return true
 	}
-	return strings.IndexByte(name, '_') >= 0
+	for i := range len(name) {
+		if c := name[i]; (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '-' {
+			return true
+		}
+	}
+	return false
 }
 
 // speaksForOthers tells whether a header makes some applications believe that a request is another than the one that rules saw:
 // from another address, or to another path.
 func speaksForOthers(name string) bool {
 	switch name {
-	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Original-Url", "X-Original-Uri",
-		"X-Original-Host", "X-Rewrite-Url", "X-Host", "X-Original-Method",
+	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Rewrite-Url", "X-Host",
 		"X-Forwarded", "Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Remote-Addr", "Client-Ip", "X-Proxyuser-Ip",
 		"Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "Fly-Client-Ip",
 		"X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip", "X-Envoy-External-Address":
 		return true
 	}
-	return strings.HasPrefix(name, "X-Forwarded-")
+	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-")
 }
 
 var (
