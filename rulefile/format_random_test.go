@@ -138,7 +138,7 @@ func (s *sloppy) flow(depth int) {
 
 // Files that people could write are formatted, whatever they look like, and every comment stays with its value.
 func TestFormatSloppy(t *testing.T) {
-	seeds := uint64(200)
+	seeds := uint64(60)
 	if os.Getenv("SLUICE_SOAK") != "" {
 		seeds = 20_000
 	}

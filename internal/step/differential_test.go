@@ -18,14 +18,14 @@ func TestAgainstReference(t *testing.T) {
 		model func(*step.Params) model
 		plain bool // the reference knows neither delays nor Adjust
 	}{
-		{"token bucket", 1200, drawBucket, newTokenBucket, false},
-		{"leaky meter", 1200, drawBucket, newLeakyMeter, true},
-		{"leaky queue", 700, drawQueue, newLeakyQueue, false},
-		{"interval", 4000, drawInterval, newIntervalBucket, false},
-		{"window", 8000, drawWindow, newFixedWindow, false},
-		{"counter", 8000, drawCounter, newSlidingCounter, false},
-		{"slices", 3500, drawSlices, newSlidingCounter, false},
-		{"log", 1500, drawLog, newSlidingLog, false},
+		{"token bucket", 400, drawBucket, newTokenBucket, false},
+		{"leaky meter", 400, drawBucket, newLeakyMeter, true},
+		{"leaky queue", 250, drawQueue, newLeakyQueue, false},
+		{"interval", 1300, drawInterval, newIntervalBucket, false},
+		{"window", 2700, drawWindow, newFixedWindow, false},
+		{"counter", 2700, drawCounter, newSlidingCounter, false},
+		{"slices", 1200, drawSlices, newSlidingCounter, false},
+		{"log", 500, drawLog, newSlidingLog, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			first := seed(t)
