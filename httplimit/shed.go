@@ -291,3 +291,10 @@ func (s *Shedder) Gates() []GateState {
 
 // Pressure is how much the process has too much to do: 0 if all is well, 1 if only what is critical is served.
 func (s *Shedder) Pressure() float64 { return s.process.Pressure() }
+
+// SetAside excludes the request from what the adaptive limit learns from: its outcome says nothing about the upstream.
+func (o *outcome) SetAside() {
+	if o.flight != nil {
+		o.flight.aside = true
+	}
+}

@@ -31,13 +31,14 @@ func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // A tlsDialer makes connections with TLS, by certificates as they are in their files at the time.
 type tlsDialer struct {
 	server *server
+	offers []string // protocols, the best first
 
 	mu   sync.Mutex
 	last *tls.Config // the last that could be read
 }
 
-func newTLSDialer(s *server) (*tlsDialer, error) {
-	d := &tlsDialer{server: s}
+func newTLSDialer(s *server, offers ...string) (*tlsDialer, error) {
+	d := &tlsDialer{server: s, offers: offers}
 	_, err := d.config()
 	return d, err
 }
@@ -60,7 +61,7 @@ func (d *tlsDialer) config() (*tls.Config, error) {
 func (d *tlsDialer) read() (*tls.Config, error) {
 	from := d.server.group.cfg.TLS
 	// No sessions are kept: one that is resumed goes on with the certificates it began with.
-	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, ServerName: from.ServerName}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: d.offers, ServerName: from.ServerName}
 	if c.ServerName == "" {
 		c.ServerName = d.server.url.Hostname()
 	}
@@ -84,7 +85,7 @@ func (d *tlsDialer) read() (*tls.Config, error) {
 	return c, nil
 }
 
-func (d *tlsDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *tlsDialer) dial(ctx context.Context, network, address string) (*tls.Conn, error) {
 	c, err := d.config()
 	if err != nil {
 		return nil, &dialError{err}

@@ -165,7 +165,8 @@ func (x *exchange) send(s *server) *failure {
 	if s.lane != nil && x.plain {
 		return x.overLane(s)
 	}
-	if err := checkHead(x.r); err != nil {
+	head, err := checkHead(x.r)
+	if err != nil {
 		return &failure{kind: failRequest, err: err}
 	}
 	turn := x.turn
@@ -179,9 +180,12 @@ func (x *exchange) send(s *server) *failure {
 	if x.body != nil {
 		x.touch()
 	}
-	res, err := s.wire.RoundTrip(out)
+	res, err := s.roundTrip(out, cancel)
 	if err == nil {
-		if err = x.checkStatus(res); err != nil {
+		if err = x.checkStatus(res); err == nil {
+			err = checkLength(res)
+		}
+		if err != nil {
 			res.Body.Close()
 		}
 	}
@@ -202,8 +206,24 @@ func (x *exchange) send(s *server) *failure {
 	if x.body != nil {
 		err = x.body.fault(err)
 	}
-	return failureOf(x.r, err, answered.Load())
+	f := failureOf(x.r, err, answered.Load())
+	x.excuse(f, head)
+	return f
 }
+
+// checkLength refuses a response of HTTP/2 with a length that other readers could take for another one.
+func checkLength(res *http.Response) error {
+	if res.ProtoMajor != 2 {
+		return nil // there it was needed to find the end of the response
+	}
+	switch lines := res.Header["Content-Length"]; {
+	case len(lines) > 1, len(lines) == 1 && res.ContentLength < 0:
+		return errLength
+	}
+	return nil
+}
+
+var errLength = errors.New("the Content-Length of its response is malformed, or there are several")
 
 // request is what is sent.
 func (x *exchange) request(s *server) *http.Request {
@@ -272,6 +292,7 @@ type sentBody struct {
 	got     atomic.Int64
 	reading atomic.Bool // set before stopped is read, as stop does it the other way round: one sees the other
 	stopped atomic.Bool
+	ended   atomic.Bool // all was read
 
 	mu  sync.Mutex // held while reading
 	err error      // of the caller's side
@@ -290,6 +311,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	b.x.timer.Reset(b.x.idle)
 	n, err := b.from.Read(p)
 	b.got.Add(int64(n))
+	b.ended.Store(err == io.EOF)
 	switch {
 	case err == nil:
 		b.x.timer.Reset(b.x.idle)
@@ -300,6 +322,9 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// whole reports whether the body has been read to its end.
+func (b *sentBody) whole() bool { return b.ended.Load() || b.got.Load() == b.length }
 
 // Close leaves the caller's body to the server that reads it.
 func (b *sentBody) Close() error { return nil }

@@ -13,6 +13,12 @@ func (c Config) WithDial(dial func(ctx context.Context, network, address string)
 	return c
 }
 
+// With names the servers.
+func (c Config) With(servers []string) Config {
+	c.Servers = servers
+	return c
+}
+
 // WithoutLanes has http.Transport do everything.
 func (c Config) WithoutLanes() Config {
 	c.noLane = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,11 +29,41 @@ type failure struct {
 	kind failKind
 	// repeatable: sending the request again can do no harm, and no byte of an answer has come.
 	repeatable bool
+	answered   bool // a byte of an answer has come
+	excused    bool // the request may be why: the server is not to blame
 	err        error
 }
 
 // fails says whether it speaks against the server.
-func (f *failure) fails() bool { return f.kind != failStalled && f.kind != failRequest }
+func (f *failure) fails() bool { return !f.excused && f.kind != failStalled && f.kind != failRequest }
+
+// acceptedHead is a length of request heads that servers of all kinds accept. Some end the connection without a response,
+// or before it can be read, when a head is longer than they accept.
+const acceptedHead = 8 << 10
+
+var errHeadTooLarge = errors.New("its header is larger than the server accepts")
+
+// An unprocessedError is a request of which the server said that it did nothing.
+type unprocessedError struct{ err error }
+
+func (e *unprocessedError) Error() string { return e.err.Error() }
+func (e *unprocessedError) Unwrap() error { return e.err }
+
+// excuse looks at a connection that ended without a response for what the request, whose head has the given length, has to
+// do with it. Clients must not be able to make a server look bad.
+func (x *exchange) excuse(f *failure, head int) {
+	switch {
+	case f.kind != failBroken:
+	case errors.As(f.err, new(*unprocessedError)):
+		f.repeatable = x.body == nil // which is not kept
+	case f.answered:
+	case head > acceptedHead:
+		f.kind, f.repeatable, f.err = failRequest, false, fmt.Errorf("%w: %w", errHeadTooLarge, f.err)
+	case x.body != nil && !x.body.whole():
+		// Some servers do so with a body that they do not want.
+		f.excused = true
+	}
+}
 
 var errStalled = errors.New("the caller stopped sending")
 
@@ -41,7 +72,7 @@ func failureOf(r *http.Request, err error, answered bool) *failure {
 	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errStalled) {
 		err = context.Cause(ctx)
 	}
-	f := &failure{kind: failBroken, err: err, repeatable: !answered && idempotent(r)}
+	f := &failure{kind: failBroken, err: err, answered: answered, repeatable: !answered && idempotent(r)}
 	var dial *dialError
 	var request *requestError
 	var timeout net.Error
@@ -83,6 +114,9 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 		w.WriteHeader(statusGone)
 		return
 	}
+	if !f.fails() {
+		setAside(w)
+	}
 	g.log.warn("a request could not be forwarded", g, s, f.err)
 	switch {
 	case f.kind == failStalled:
@@ -90,6 +124,10 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 		answer(w, http.StatusRequestTimeout, "The request did not arrive completely.")
 	case errors.As(f.err, new(*http.MaxBytesError)):
 		answer(w, http.StatusRequestEntityTooLarge, "The request is larger than this gateway forwards.")
+	case errors.Is(f.err, errHeadTooLarge):
+		answer(w, http.StatusRequestHeaderFieldsTooLarge, "The request's path and headers are larger than the server behind this gateway accepts.")
+	case errors.Is(f.err, errNoUpgrade):
+		answer(w, http.StatusBadRequest, "The server behind this gateway does not change protocols, as to WebSocket.")
 	case f.kind == failRequest:
 		answer(w, http.StatusBadRequest, "The request cannot be forwarded.")
 	case f.kind == failTimeout || r.Context().Err() != nil:
@@ -98,6 +136,20 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 		answer(w, http.StatusBadGateway, "The server behind this gateway cannot be reached.")
 	default:
 		answer(w, http.StatusBadGateway, "The server behind this gateway did not answer properly.")
+	}
+}
+
+// setAside has the writers that learn from responses ignore this one, which says nothing about the server.
+func setAside(w http.ResponseWriter) {
+	for w != nil {
+		if a, ok := w.(interface{ SetAside() }); ok {
+			a.SetAside()
+		}
+		below, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return
+		}
+		w = below.Unwrap()
 	}
 }
 

@@ -64,12 +64,18 @@ func appendHead(b []byte, r *http.Request, host string, length int) ([]byte, err
 	return append(b, "\r\n"...), nil
 }
 
-// checkHead is for requests whose head somebody else writes: not all writers are as careful.
-func checkHead(r *http.Request) error {
+// checkHead is for requests whose head somebody else writes: not all writers are as careful. It returns the length of the
+// head in HTTP/1.
+func checkHead(r *http.Request) (length int, err error) {
+	for name := range r.Trailer {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidTrailerHeader(name) {
+			return 0, errField
+		}
+	}
 	buf := heads.Get().(*[]byte)
 	defer heads.Put(buf)
-	_, err := appendHead((*buf)[:0], r, "localhost", 0)
-	return err
+	head, err := appendHead((*buf)[:0], r, "localhost", 0)
+	return len(head), err
 }
 
 func appendFields(b []byte, h http.Header) ([]byte, error) {

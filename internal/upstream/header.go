@@ -3,6 +3,7 @@ package upstream
 import (
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -68,7 +69,7 @@ func forwarded(r *http.Request, upgrade string) http.Header {
 	h := make(http.Header, len(r.Header)+2)
 	for name, values := range r.Header {
 		if !isHopByHop(name) {
-			h[name] = values
+			h[name] = trimmed(values)
 		}
 	}
 	for _, name := range connectionNames(r.Header) {
@@ -84,6 +85,20 @@ func forwarded(r *http.Request, upgrade string) http.Header {
 		h["User-Agent"] = []string{""} // else Go's client would give its own
 	}
 	return h
+}
+
+// trimmed returns the values without blanks around them, for which servers of HTTP/2 reset a stream.
+func trimmed(values []string) []string {
+	for i, v := range values {
+		if t := strings.Trim(v, " \t"); len(t) != len(v) {
+			values = slices.Clone(values)
+			for ; i < len(values); i++ {
+				values[i] = strings.Trim(values[i], " \t")
+			}
+			break
+		}
+	}
+	return values
 }
 
 // merge puts an upstream's header into an answer's.

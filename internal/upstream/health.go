@@ -58,6 +58,8 @@ func (s *server) watch(ctx context.Context, h *Health) {
 
 // ask asks once.
 func (s *server) ask(ctx context.Context, h *Health) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.Scheme+"://"+s.url.Host+h.Path, http.NoBody)
@@ -66,7 +68,7 @@ func (s *server) ask(ctx context.Context, h *Health) error {
 	}
 	r.Host = h.Host
 	r.Header.Set("User-Agent", "sluice-health")
-	res, err := s.wire.RoundTrip(r)
+	res, err := s.roundTrip(r, stop)
 	if err != nil {
 		return err
 	}

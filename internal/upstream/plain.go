@@ -53,6 +53,7 @@ func (x *exchange) overLane(s *server) *failure {
 		answered, reused := c.use.got > 0, c.use.reused
 		x.release(false)
 		f := failureOf(x.r, err, answered)
+		x.excuse(f, len(head)-len(x.small))
 		if fresh || !reused || !f.repeatable || ctx.Err() != nil {
 			return f
 		}

@@ -101,43 +101,56 @@ func TestRetryBroken(t *testing.T) {
 	})
 }
 
-// A server that closes connections nobody uses, just as one is used: what may be repeated is, on a new connection.
+// A server that closes connections nobody uses, just as one is used: what may be repeated is, once, however many such
+// connections there are.
 func TestRetryStale(t *testing.T) {
-	for method, want := range map[string]int{"GET": 200, "POST": 502} {
-		var mu sync.Mutex
-		seen := 0
-		at := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
-			for first := true; ; first = false {
-				if _, err := http.ReadRequest(in); err != nil {
-					return
+	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
+		const conns = 5
+		for method, want := range map[string]int{"GET": 2, "POST": 1} {
+			var seen, stale atomic.Int64
+			var all sync.WaitGroup
+			all.Add(conns)
+			at := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
+				for first := true; ; first = false {
+					if _, err := http.ReadRequest(in); err != nil {
+						return
+					}
+					if seen.Add(1) <= conns { // each on a connection of its own
+						all.Done()
+						all.Wait()
+					}
+					if !first {
+						stale.Add(1)
+						return // it has read the request, and nobody can know whether it did it
+					}
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 				}
-				mu.Lock()
-				seen++
-				mu.Unlock()
-				if !first {
-					return // it has read the request, and nobody can know whether it did it
-				}
-				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			})
+			gw, g := gateway(t, way(upstream.Config{Servers: []string{at}, Retries: -1}))
+			ask := func() int {
+				r := request(t, method, gw.URL, "")
+				r.Header.Set("Idempotency-Key", "1") // which Go's client takes for leave to repeat a POST
+				return do(t, client(t), r).status
 			}
-		})
-		gw, g := gateway(t, upstream.Config{Servers: []string{at}, Retries: -1})
-		c := client(t)
-		if got := do(t, c, request(t, method, gw.URL, "")); got.status != 200 {
-			t.Fatalf("%+v", got)
+			var first sync.WaitGroup
+			for range conns {
+				first.Go(func() {
+					if got := ask(); got != 200 {
+						t.Errorf("%s: %d", method, got)
+					}
+				})
+			}
+			first.Wait()
+			got := ask()
+			again := seen.Load() - conns
+			if again != int64(want) || got != 200 && (method == "POST") != (got == 502) && stale.Load() != again {
+				t.Errorf("%s: %d; the server saw it %d times, want %d", method, got, again, want)
+			}
+			if s := g.Status()[0]; s.Requests != conns+1 {
+				t.Errorf("%+v", s)
+			}
 		}
-		got := do(t, c, request(t, method, gw.URL, ""))
-		if got.status != want {
-			t.Errorf("%s: %+v", method, got)
-		}
-		mu.Lock()
-		if wantSeen := map[string]int{"GET": 3, "POST": 2}[method]; seen != wantSeen {
-			t.Errorf("%s: the server saw %d requests, want %d", method, seen, wantSeen)
-		}
-		mu.Unlock()
-		if s := g.Status()[0]; s.Requests != 2 {
-			t.Errorf("%+v", s)
-		}
-	}
+	})
 }
 
 // A connection that was closed while nobody used it is noticed before anything is sent: even a POST passes.

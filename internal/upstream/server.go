@@ -1,8 +1,13 @@
 package upstream
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -34,8 +39,9 @@ type server struct {
 	url    *url.URL // the scheme is http or https
 	weight int
 	hash   uint64
-	wire   *http.Transport
-	lane   *lane // nil if it does not speak HTTP/1 in plain text
+	wire   *http.Transport // of HTTP/1; nil if the server is called by HTTP/2 without TLS
+	h2     *h2Pool         // nil if it speaks HTTP/1 in plain text
+	lane   *lane           // nil if it does not
 
 	requests, inFlight, upgraded, failures, retried, ejections atomic.Int64
 
@@ -48,41 +54,89 @@ type server struct {
 
 func newServer(g *Group, name string, u *url.URL, weight int) (*server, error) {
 	s := &server{group: g, name: name, url: u, weight: weight, hash: hashOf(u.Host)}
-	t := g.cfg.Timeouts
-	s.wire = &http.Transport{
-		// No Proxy: where requests go is the configuration's choice, not the environment's.
-		DialContext:            s.dial,
-		DisableCompression:     true,
-		MaxIdleConnsPerHost:    g.cfg.KeptConnections,
-		IdleConnTimeout:        keepIdle,
-		ResponseHeaderTimeout:  t.Header,
-		ExpectContinueTimeout:  time.Second,
-		MaxResponseHeaderBytes: maxHeader,
-		WriteBufferSize:        4 << 10,
-		ReadBufferSize:         4 << 10,
-		Protocols:              new(http.Protocols),
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: t.Idle},
-	}
 	switch u.Scheme {
 	case "http":
+		s.wire = s.transport()
 		s.wire.Protocols.SetHTTP1(true)
 		if lanes && !g.cfg.noLane {
 			s.lane = &lane{server: s}
 		}
 	case "h2c":
 		u.Scheme = "http"
-		s.wire.Protocols.SetUnencryptedHTTP2(true)
+		s.h2 = newH2Pool(s, nil)
 	case "https":
-		s.wire.Protocols.SetHTTP1(true)
-		s.wire.Protocols.SetHTTP2(true)
-		d, err := newTLSDialer(s)
+		either, err := newTLSDialer(s, "h2", "http/1.1")
 		if err != nil {
 			return nil, err
 		}
-		s.wire.DialTLSContext = d.dial
+		s.h2 = newH2Pool(s, either)
+		one, err := newTLSDialer(s, "http/1.1")
+		if err != nil {
+			return nil, err
+		}
+		s.wire = s.transport()
+		s.wire.Protocols.SetHTTP1(true)
+		s.wire.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			return one.dial(ctx, network, address)
+		}
 	}
 	return s, nil
 }
+
+func (s *server) transport() *http.Transport {
+	return &http.Transport{
+		// No Proxy: where requests go is the configuration's choice, not the environment's.
+		DialContext:            s.dial,
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    s.group.cfg.KeptConnections,
+		IdleConnTimeout:        keepIdle,
+		ResponseHeaderTimeout:  s.group.cfg.Timeouts.Header,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: maxHeader,
+		WriteBufferSize:        4 << 10,
+		ReadBufferSize:         4 << 10,
+		Protocols:              new(http.Protocols),
+	}
+}
+
+// roundTrip sends a request that does not take the lane, and returns the head of its response. A request is sent once, or
+// twice if it may be and the first time was on a connection that had been waiting unused: the server may have closed that
+// at any time. Cancel has to end the request's context.
+func (s *server) roundTrip(r *http.Request, cancel context.CancelCauseFunc) (*http.Response, error) {
+	upgrade := len(r.Header["Upgrade"]) > 0
+	if s.h2 != nil && (!upgrade || s.wire == nil) {
+		if upgrade {
+			return nil, &requestError{errNoUpgrade}
+		}
+		if res, err := s.h2.roundTrip(r); !errors.Is(err, errHTTP1) {
+			return res, err
+		}
+	}
+	// http.Transport repeats what it takes for harmless by itself: also a POST with an idempotency key, and as often as
+	// there are unused connections.
+	var tries, wrote atomic.Int64
+	res, err := s.wire.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(c httptrace.GotConnInfo) {
+			if tries.Add(1) > 2 || tries.Load() == 2 && wrote.Load() > 0 && !idempotent(r) {
+				cancel(errAgain)
+				c.Conn.Close() // what is written to it fails, and the transport gives up
+			}
+		},
+		WroteHeaders: func() { wrote.Add(1) },
+	})))
+	if upgrade && err != nil && strings.Contains(err.Error(), "tls: no application protocol") { // it speaks HTTP/2 alone
+		err = &requestError{errNoUpgrade}
+	}
+	if s.h2 != nil && errors.As(err, new(*dialError)) {
+		s.h2.http1Until.Store(0) // it may have changed
+	}
+	return res, err
+}
+
+var (
+	errAgain     = errors.New("it ended connections that were waiting unused, more than once")
+	errNoUpgrade = errors.New("the upstream speaks HTTP/2, which has no upgrades")
+)
 
 const (
 	// keepIdle is how long an unused connection is kept: shorter than most servers do, so that they seldom close one that
@@ -93,7 +147,12 @@ const (
 )
 
 func (s *server) close() {
-	s.wire.CloseIdleConnections()
+	if s.wire != nil {
+		s.wire.CloseIdleConnections()
+	}
+	if s.h2 != nil {
+		s.h2.close()
+	}
 	if s.lane != nil {
 		s.lane.close()
 	}
