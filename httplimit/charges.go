@@ -35,7 +35,7 @@ func (m *match) charges(limiter *sluice.Limiter) *charges {
 		read := -1
 		if rule.Settle != nil { // what is hidden is so whoever decided
 			if c.look == nil {
-				c.look = &look{}
+				c.look = &look{client: m.request.Addr()}
 			}
 			read = len(c.look.readings)
 			c.look.want(rule.Settle)

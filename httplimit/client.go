@@ -23,5 +23,10 @@ func (c *Clients) Trusts(r *http.Request) bool {
 	return c.ip.trustsPeer(r, peer)
 }
 
+// TrustsAddr reports whether a peer with the address may say whom it speaks for.
+func (c *Clients) TrustsAddr(a netip.Addr) bool {
+	return c.ip.hops > 0 && len(c.ip.proxies) == 0 && !c.ip.unix || c.ip.trusts(a)
+}
+
 // Header is the header that trusted peers say it in.
 func (c *Clients) Header() string { return c.ip.header }

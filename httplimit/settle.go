@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/buffers"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -21,25 +25,27 @@ type reading struct {
 }
 
 // maxLook bounds what of an answer is kept to look at it. What is longer is not read, but a stream's lines each may be as
-// long.
+// long. Memory for it is taken of [buffers.Process]; an answer for which there is none is not read either.
 const maxLook = 1 << 20
 
 // look reads an answer while it passes. Nothing is held up.
 type look struct {
 	readings []reading
 	fields   bool // something in the body is looked for
+	client   netip.Addr
 
 	body    func([]byte) // takes the answer's body; nil: nobody wants it
 	lines   bool         // the body is a stream of lines
 	gzip    bool
-	kept    []byte // the body, or the line that has not ended
-	tooLong bool
+	kept    buffers.Buffer // the body, or the line that has not ended
+	tooLong bool           // or there was no memory for it
 }
 
 func (l *look) want(by *rules.Settle) {
 	r := reading{by: by}
 	if by.JSON != "" {
 		r.path, l.fields = strings.Split(by.JSON, "."), true
+		l.kept = buffers.Process.Buffer(l.client, maxLook)
 	}
 	l.readings = append(l.readings, r)
 }
@@ -99,11 +105,16 @@ func (l *look) header(h http.Header, prefix string) {
 
 // keep keeps the body until it is whole.
 func (l *look) keep(b []byte) {
-	if l.tooLong = l.tooLong || len(l.kept)+len(b) > maxLook; l.tooLong {
-		l.kept = nil
+	if l.tooLong {
 		return
 	}
-	l.kept = append(l.kept, b...)
+	if err := l.kept.Append(b); err != nil {
+		if errors.Is(err, buffers.ErrTooLarge) {
+			bounds.SettledBody.Reached()
+		}
+		l.tooLong = true
+		l.kept.Free()
+	}
 }
 
 // split reads the lines of a body. One that is too long is skipped.
@@ -122,10 +133,11 @@ func (l *look) split(b []byte) {
 
 func (l *look) line() {
 	if !l.tooLong {
-		line := bytes.TrimPrefix(l.kept, []byte("data:"))
+		line := bytes.TrimPrefix(l.kept.Bytes(), []byte("data:"))
 		l.find(bytes.Trim(line, "\x1e \t\r")) // a record of json-seq begins with RS
 	}
-	l.kept, l.tooLong = l.kept[:0], false
+	l.kept.Reset()
+	l.tooLong = false
 }
 
 // find looks for fields in a JSON object.
@@ -152,11 +164,16 @@ func field(object []byte, path []string) (int64, bool) {
 	return rules.Amount(string(object))
 }
 
-// maxUnpacked bounds what a packed answer may become.
-const maxUnpacked = 16 << 20
+const (
+	// maxUnpacked bounds what a packed answer may become.
+	maxUnpacked = 16 << 20
+	// inflater is the memory that unpacking takes, in bytes.
+	inflater = 80 << 10
+)
 
 // end reads what is known only now: the whole body, and the trailers.
 func (l *look) end(h http.Header) {
+	defer l.kept.Free()
 	l.header(h, "")
 	l.header(h, http.TrailerPrefix)
 	switch {
@@ -166,16 +183,22 @@ func (l *look) end(h http.Header) {
 	case l.lines:
 		l.line()
 	default:
-		l.find(l.kept)
+		l.find(l.kept.Bytes())
 	}
 }
 
 func (l *look) unpack() {
-	r, err := gzip.NewReader(bytes.NewReader(l.kept))
+	packed := l.kept
+	defer packed.Free()
+	l.kept = buffers.Process.Buffer(l.client, maxLook)
+	if !packed.Reserve(inflater) {
+		return
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed.Bytes()))
 	if err != nil {
 		return
 	}
-	l.kept, l.gzip = nil, false
+	l.gzip = false
 	take := l.keep
 	if l.lines {
 		take = l.split
@@ -190,6 +213,6 @@ func (l *look) unpack() {
 	case l.lines: // of a stream that was cut off, what came counts
 		l.line()
 	case err == io.EOF && !l.tooLong:
-		l.find(l.kept)
+		l.find(l.kept.Bytes())
 	}
 }

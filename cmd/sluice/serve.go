@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"sync"
@@ -260,11 +261,15 @@ func (s *service) warnOfRules(set *rules.Set) {
 
 // listeners says how the server is made.
 func (s *service) listeners() server.Config {
-	in, out := &s.cfg, server.Config{Log: s.log, DrainWait: s.cfg.Drain.Wait, DrainTimeout: s.cfg.Drain.Timeout}
+	in, out := &s.cfg, server.Config{
+		Log: s.log, DrainWait: s.cfg.Drain.Wait, DrainTimeout: s.cfg.Drain.Timeout,
+		Exempt: func(a netip.Addr) bool { return httplimit.ClientsOf(s.rules()).TrustsAddr(a) },
+	}
 	if g := &in.GRPC; g.Address != config.Off {
 		out.GRPC = server.GRPC{
 			Address: g.Address, TLS: server.TLS{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA},
-			MaxConnections: int(g.MaxConnections), MaxStreams: uint32(g.MaxStreams), MaxHeaderBytes: uint32(g.MaxHeaderBytes),
+			MaxConnections: int(g.MaxConnections), MaxPerAddress: int(config.Share(g.MaxPerAddress, g.MaxConnections)),
+			MaxStreams: uint32(g.MaxStreams), MaxHeaderBytes: uint32(g.MaxHeaderBytes),
 			MaxMessageBytes: int(g.MaxMessageBytes), MaxAge: g.MaxAge, MaxAgeGrace: g.MaxAgeGrace,
 			HealthNames: []string{"ratelimit", rls.ServiceName}, Reflection: g.Reflection,
 			Options: []grpc.ServerOption{rls.ServerOption()},
@@ -276,7 +281,7 @@ func (s *service) listeners() server.Config {
 	if h := &in.HTTP; h.Address != config.Off {
 		out.HTTP = server.HTTP{
 			Address: h.Address, TLS: server.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
-			MaxConnections: int(h.MaxConnections), Handler: s.traces.HTTP(s.handler()),
+			MaxConnections: int(h.MaxConnections), MaxPerAddress: int(config.Share(h.MaxPerAddress, h.MaxConnections)), Handler: s.traces.HTTP(s.handler()),
 		}
 	}
 	return out

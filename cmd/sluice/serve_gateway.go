@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/accesslog"
+	"github.com/sluiceproject/sluice/internal/buffers"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/gateway"
 	"github.com/sluiceproject/sluice/internal/queue"
@@ -54,9 +55,11 @@ func (s *service) listenGateway(to *server.Config) error {
 	cfg := gateway.Config{
 		Ended: g.observe(s.countGateway(g, in)),
 		Rules: s.rules, Limiter: s.limiter,
-		Shed:  s.shed.Handler,
-		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
+		Shed:        s.shed.Handler,
+		MaxRequests: int(in.MaxRequests),
+		Allow:       rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
 	}
+	buffers.Process.SetMax(in.MaxBuffered)
 	s.shed.OnShed(noteShed)
 	if s.queue != nil {
 		cfg.Queue, cfg.Own = s.queue, s.queue.Handler()
@@ -76,7 +79,8 @@ func (s *service) listenGateway(to *server.Config) error {
 	s.gateway = g
 	to.Gateway = server.Gateway{
 		Address: in.Address, TLS: gatewayTLS(in),
-		MaxConnections: int(in.MaxConnections), MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
+		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)),
+		MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
 		Handler: g, Leaving: g.Drain, Wait: g.wait,
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluiceproject/sluice/internal/admin"
+	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/queue"
 )
@@ -27,7 +28,9 @@ func (s *service) openQueue(deliver func(ctx context.Context, it *queue.Item, be
 	}
 	s.queue, err = queue.Open(queue.Config{
 		Directory: c.Directory, URL: c.URL, CredentialsFile: c.CredentialsFile, CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key,
-		Name: c.Name, SealKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount, MaxItem: int(c.MaxItem), MaxResults: c.MaxResults,
+		Name: c.Name, SealKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount,
+		MaxKeyBytes: config.Share(c.MaxKeyBytes, c.MaxBytes), MaxKeyCount: config.Share(c.MaxKeyCount, c.MaxCount),
+		MaxItem: int(c.MaxItem), MaxResults: c.MaxResults,
 		KeepDead: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: s.cfg.Drain.Timeout, Deliver: deliver, Log: s.log,
 	})
 	return err

@@ -52,7 +52,7 @@ func (s *service) listenRESP(to *server.Config) error {
 	}
 	to.Other = append(to.Other, server.Other{
 		Name: respName, Address: in.Address, TLS: server.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA},
-		MaxConnections: int(in.MaxConnections), Serve: r.Serve, Drain: r.Drain,
+		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)), Serve: r.Serve, Drain: r.Drain,
 	})
 	return nil
 }

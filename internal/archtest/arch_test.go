@@ -32,7 +32,9 @@ var mayImport = map[string][]string{
 	"internal/table": {"internal/step"},
 
 	// Bounds on what outsiders can make a process hold or do.
-	"internal/bounds": {},
+	"internal/bounds":  {},
+	"internal/buffers": {"internal/bounds", "internal/key"},
+	"internal/shares":  {},
 
 	// What servers that Sluice depends on may send.
 	"internal/replyguard": {"internal/bounds"},
@@ -68,7 +70,7 @@ var mayImport = map[string][]string{
 
 	// Edges. They are handed a limiter and never learn what store it uses.
 	"internal/shaper": {},
-	"httplimit":       {".", "rules", "internal/key", "internal/overload", "internal/shaper"},
+	"httplimit":       {".", "rules", "internal/bounds", "internal/buffers", "internal/key", "internal/overload", "internal/shaper"},
 	"grpclimit":       {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
@@ -77,7 +79,7 @@ var mayImport = map[string][]string{
 	"internal/checkapi": {".", "rules", "httplimit", "internal/rls", "internal/spell"},
 	"internal/rlstest":  {},
 	"internal/certtest": {},
-	"internal/server":   {},
+	"internal/server":   {"internal/bounds", "internal/key", "internal/shares"},
 	"internal/config":   {".", "rules", "internal/panics", "internal/strictyaml"},
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/bounds", "internal/topkeys"},
@@ -95,7 +97,7 @@ var mayImport = map[string][]string{
 	"internal/forwardauth": {".", "rules", "httplimit"},
 	"internal/authtest":    {},
 	// The gateway: a proxy that applies rules.
-	"internal/gateway": {".", "rules", "httplimit", "internal/authn", "internal/queue"},
+	"internal/gateway": {".", "rules", "httplimit", "internal/authn", "internal/bounds", "internal/buffers", "internal/key", "internal/queue", "internal/shares"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"internal/adminclient": {},
 
@@ -122,7 +124,7 @@ var mayImport = map[string][]string{
 	// The gateway: servers that requests are forwarded to.
 	"internal/upstream": {},
 	// Requests that are kept for later.
-	"internal/queue": {},
+	"internal/queue": {"internal/bounds", "internal/key"},
 
 	// Programs.
 	"cmd/sluice":         {anything},
@@ -196,6 +198,8 @@ var neverReach = map[string][]ban{
 	"memcachestore":       slices.Concat(suite, edges, ruleSets, weight),
 	"rules":               slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/key":        slices.Concat(stores, suite, edges, protocols, weight),
+	"internal/buffers":    slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/shares":     slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/strictyaml": slices.Concat(stores, suite, edges, ruleSets, protocols),
 	"rulefile":            slices.Concat(stores, suite, edges, protocols),
 	"httplimit": slices.Concat(stores, suite, weight, []ban{

@@ -3,6 +3,7 @@ package config
 import (
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/strictyaml"
@@ -22,6 +23,7 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkGateway(at)
 	d.checkQueue(at)
 	d.checkAuthentication(at)
+	d.checkShares(at)
 	if c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off && c.Gateway.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}
@@ -62,6 +64,30 @@ func (d *decoder) check(root *strictyaml.Node) {
 		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")
 	}
 }
+
+// checkShares rejects a share of one address or key that is larger than what all have.
+func (d *decoder) checkShares(at func(string) *strictyaml.Node) {
+	c := d.to
+	for _, s := range []struct {
+		part, whole string
+		set, most   int64
+		text        func(int64) string
+	}{
+		{"listeners.grpc.max_connections_per_address", "max_connections", c.GRPC.MaxPerAddress, c.GRPC.MaxConnections, plainText},
+		{"listeners.http.max_connections_per_address", "max_connections", c.HTTP.MaxPerAddress, c.HTTP.MaxConnections, plainText},
+		{"listeners.resp.max_connections_per_address", "max_connections", c.RESP.MaxPerAddress, c.RESP.MaxConnections, plainText},
+		{"listeners.gateway.max_connections_per_address", "max_connections", c.Gateway.MaxPerAddress, c.Gateway.MaxConnections, plainText},
+		{"listeners.admin.max_connections_per_address", "max_connections", c.Admin.MaxPerAddress, c.Admin.MaxConnections, plainText},
+		{"queue.max_size_per_key", "max_size", c.Queue.MaxKeyBytes, c.Queue.MaxBytes, sizeText},
+		{"queue.max_count_per_key", "max_count", c.Queue.MaxKeyCount, c.Queue.MaxCount, plainText},
+	} {
+		if n := at(s.part); n != nil && s.set > s.most {
+			d.Fault(n, "%s: %s is more than %s (%s): write at most that, or raise it", s.part, s.text(s.set), s.whole, s.text(s.most))
+		}
+	}
+}
+
+func plainText(n int64) string { return strconv.FormatInt(n, 10) }
 
 // checkAdmin has nobody on other machines use the admin API without saying who they are.
 func (d *decoder) checkAdmin(at func(string) *strictyaml.Node) {

@@ -38,6 +38,14 @@ type Config struct {
 // Off in place of an address is no listener.
 const Off = "off"
 
+// Share returns what one address or key may have of a maximum: set, or a quarter of the maximum if set is 0.
+func Share(set, most int64) int64 {
+	if set > 0 {
+		return set
+	}
+	return max(1, most/4)
+}
+
 // TLS are the files of a listener's certificates.
 type TLS struct{ Cert, Key, ClientCA string }
 
@@ -46,6 +54,7 @@ type GRPC struct {
 	Address         string
 	TLS             TLS
 	MaxConnections  int64
+	MaxPerAddress   int64 // connections; 0: a quarter of MaxConnections
 	MaxStreams      int64
 	MaxHeaderBytes  int64
 	MaxMessageBytes int64
@@ -59,6 +68,7 @@ type HTTP struct {
 	Address        string
 	TLS            TLS
 	MaxConnections int64
+	MaxPerAddress  int64 // connections; 0: a quarter of MaxConnections
 }
 
 // Admin is the listener for operators, and who they are.
@@ -66,6 +76,7 @@ type Admin struct {
 	Address        string
 	TLS            TLS
 	MaxConnections int64
+	MaxPerAddress  int64 // connections; 0: a quarter of MaxConnections
 	TokenFile      string
 	Hosts          []string
 }

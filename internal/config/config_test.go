@@ -29,6 +29,7 @@ listeners:
     address: unix:///run/sluice.sock
     tls: {cert: a.crt, key: a.key, client_ca: /ca.crt}
     max_connections: 5
+    max_connections_per_address: 2
     max_streams: 6
     max_header_size: 8KiB
     max_message_size: 1MiB
@@ -39,20 +40,24 @@ listeners:
     address: "[::1]:80"
     tls: {cert: b.crt, key: b.key, client_ca: c.crt}
     max_connections: 9
+    max_connections_per_address: 3
   admin:
     address: ":6071"
     tls: {cert: d.crt, key: d.key, client_ca: e.crt}
     max_connections: 10
+    max_connections_per_address: 4
   resp:
     address: ":6380"
     tls: {cert: d.crt, key: d.key, client_ca: e.crt}
     max_connections: 13
+    max_connections_per_address: 5
   gateway:
     address: ":8000"
     tls: {cert: g.crt, key: g.key, client_ca: ga.crt}
     certificates: [{cert: g2.crt, key: /g2.key}]
     acme: {domains: [api.example.com], email: ops@example.com, directory: "https://acme.example.com/dir", ca: aca, cache: acache, http: ":80"}
     max_connections: 14
+    max_connections_per_address: 6
     max_header_size: 32KiB
     max_streams: 15
   drain: {wait: 5s, timeout: 6s}
@@ -86,6 +91,8 @@ queue:
   key_file: qk
   max_size: 2GiB
   max_count: 14
+  max_size_per_key: 1GiB
+  max_count_per_key: 7
   max_item_size: 2MiB
   max_results: 3MiB
   keep_dead: 0s
@@ -141,18 +148,18 @@ func TestAllSettings(t *testing.T) {
 	want := config.Config{
 		GRPC: config.GRPC{
 			Address: "unix:///run/sluice.sock", TLS: config.TLS{Cert: in("a.crt"), Key: in("a.key"), ClientCA: "/ca.crt"},
-			MaxConnections: 5, MaxStreams: 6, MaxHeaderBytes: 8 << 10, MaxMessageBytes: 1 << 20,
+			MaxConnections: 5, MaxPerAddress: 2, MaxStreams: 6, MaxHeaderBytes: 8 << 10, MaxMessageBytes: 1 << 20,
 			MaxAge: 7 * time.Minute, MaxAgeGrace: 8 * time.Second,
 		},
 		HTTP: config.HTTP{
-			Address: "[::1]:80", TLS: config.TLS{Cert: in("b.crt"), Key: in("b.key"), ClientCA: in("c.crt")}, MaxConnections: 9,
+			Address: "[::1]:80", TLS: config.TLS{Cert: in("b.crt"), Key: in("b.key"), ClientCA: in("c.crt")}, MaxConnections: 9, MaxPerAddress: 3,
 		},
 		Admin: config.Admin{
-			Address: ":6071", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 10,
+			Address: ":6071", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 10, MaxPerAddress: 4,
 			TokenFile: in("t"), Hosts: []string{"ops.example.com"},
 		},
 		RESP: config.RESP{
-			Address: ":6380", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 13,
+			Address: ":6380", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 13, MaxPerAddress: 5,
 			PasswordFile: in("respw"), OnFailure: "open",
 		},
 		Gateway: gatewayWanted(in), Authentication: authenticationWanted(in),
@@ -169,7 +176,7 @@ func TestAllSettings(t *testing.T) {
 		},
 		Check: config.Check{SecretFile: in("s")},
 		Queue: config.Queue{
-			Directory: in("kept"), Name: "q", KeyFile: in("qk"), MaxBytes: 2 << 30, MaxCount: 14, MaxItem: 2 << 20, MaxResults: 3 << 20,
+			Directory: in("kept"), Name: "q", KeyFile: in("qk"), MaxBytes: 2 << 30, MaxCount: 14, MaxKeyBytes: 1 << 30, MaxKeyCount: 7, MaxItem: 2 << 20, MaxResults: 3 << 20,
 			Workers: 15, Timeout: 9 * time.Second,
 		},
 		Auth: config.Auth{MaxWait: 3 * time.Second},
@@ -218,7 +225,7 @@ func TestDefault(t *testing.T) {
 		Admin: config.Admin{Address: "127.0.0.1:6070", MaxConnections: 100},
 		RESP:  config.RESP{Address: "off", MaxConnections: 10000, OnFailure: "local"},
 		Gateway: config.Gateway{
-			Address: "off", MaxConnections: 10000, MaxHeaderBytes: 64 << 10, MaxStreams: 250, ACME: config.ACME{Cache: "acme", HTTP: "off"},
+			Address: "off", MaxConnections: 10000, MaxRequests: 2500, MaxBuffered: 128 << 20, MaxHeaderBytes: 64 << 10, MaxStreams: 250, ACME: config.ACME{Cache: "acme", HTTP: "off"},
 			AccessLog: config.AccessLog{Format: "json"},
 		},
 		Authentication: config.Authentication{
@@ -282,6 +289,9 @@ func TestFaults(t *testing.T) {
 		{"a queue's url", "queue: {url: 'http://h'}", `f:1:14: queue.url: write a URL that begins with nats://, or tls:// for TLS`},
 		{"a queue's credentials", "queue: {directory: d, credentials_file: c}", `f:1:41: queue.credentials_file: is for servers outside: remove it, or set url instead of directory`},
 		{"a queue's key", "queue: {url: 'nats://h', tls: {cert: c}}", `f:1:31: queue.tls: a certificate and its key go together: set cert and key, or neither`},
+		{"more than all", "listeners: {grpc: {max_connections: 5, max_connections_per_address: 6}}", `f:1:69: listeners.grpc.max_connections_per_address: 6 is more than max_connections (5): write at most that, or raise it`},
+		{"more of a key than of all", "queue: {directory: d, max_size: 1MiB, max_size_per_key: 2MiB, max_count: 1, max_count_per_key: 2}", `f:1:57: queue.max_size_per_key: 2MiB is more than max_size (1MiB): write at most that, or raise it
+f:1:96: queue.max_count_per_key: 2 is more than max_count (1): write at most that, or raise it`},
 		{"TLS for memory", "store: {tls: {ca: c}}", `f:1:14: store.tls: a store in memory has no servers: remove it, or change kind`},
 		{"half of a pair", "store: {kind: memcached, tls: {cert: c}}", `f:1:31: store.tls: a certificate and its key go together: set cert and key, or neither`},
 		{"TLS without TLS", "store: {kind: redis, url: 'redis://h', tls: {ca: c}}", `f:1:45: store.tls: the url is without TLS: let it begin with rediss://`},

@@ -35,6 +35,15 @@ func tlsSettings(prefix string, tls func(*Config) *TLS) []Setting {
 	}
 }
 
+// perAddress is the setting of a listener for connections of one address.
+func perAddress(prefix string, to func(*Config) *int64) Setting {
+	return Setting{
+		prefix + "max_connections_per_address", "number", "",
+		"connections at once of one address (IPv6: /64); more are closed. The rules' `trusted_proxies` are exempt. Without it 25 % of `max_connections`",
+		number(to, 1, 1e6),
+	}
+}
+
 var settings = join(
 	[]Setting{
 		{
@@ -50,6 +59,7 @@ var settings = join(
 			"connections at once; more are closed",
 			number(func(c *Config) *int64 { return &c.GRPC.MaxConnections }, 1, 1e6),
 		},
+		perAddress("listeners.grpc.", func(c *Config) *int64 { return &c.GRPC.MaxPerAddress }),
 		{
 			"listeners.grpc.max_streams", "number", "250",
 			"requests at once on a connection; more wait",
@@ -93,6 +103,7 @@ var settings = join(
 			"connections at once; more are closed",
 			number(func(c *Config) *int64 { return &c.HTTP.MaxConnections }, 1, 1e6),
 		},
+		perAddress("listeners.http.", func(c *Config) *int64 { return &c.HTTP.MaxPerAddress }),
 	},
 	respListener,
 	gatewayListener,
@@ -110,6 +121,7 @@ var settings = join(
 			"connections at once; more are closed",
 			number(func(c *Config) *int64 { return &c.Admin.MaxConnections }, 1, 1e6),
 		},
+		perAddress("listeners.admin.", func(c *Config) *int64 { return &c.Admin.MaxPerAddress }),
 		{
 			"listeners.drain.wait", "duration", "0s",
 			"how long to go on as before after SIGTERM, while health checks already fail",

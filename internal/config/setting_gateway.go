@@ -13,6 +13,9 @@ type Gateway struct {
 	Certificates   []Pair
 	ACME           ACME
 	MaxConnections int64
+	MaxPerAddress  int64 // connections; 0: a quarter of MaxConnections
+	MaxRequests    int64 // in flight of one client address
+	MaxBuffered    int64 // bytes of bodies
 	MaxHeaderBytes int64
 	MaxStreams     int64
 	Upstreams      []Upstream
@@ -44,6 +47,7 @@ var gatewayListener = join(
 			"connections at once; more are closed",
 			number(func(c *Config) *int64 { return &c.Gateway.MaxConnections }, 1, 1e6),
 		},
+		perAddress("listeners.gateway.", func(c *Config) *int64 { return &c.Gateway.MaxPerAddress }),
 		{
 			"listeners.gateway.max_header_size", "size", "64KiB",
 			"of a request's headers",
@@ -85,6 +89,17 @@ var gatewaySettings = []Setting{
 		prefixes(func(c *Config) *[]netip.Prefix { return &c.Gateway.Deny }),
 	},
 	{
+		"gateway.max_requests_per_address", "number", "2500",
+		"requests in flight of one client address (IPv6: /64), as the rules' `client_ip` finds it, WebSockets included; more are answered 429",
+		number(func(c *Config) *int64 { return &c.Gateway.MaxRequests }, 1, 1e6),
+	},
+	{
+		"gateway.max_buffered_size", "size", "128MiB",
+		"of all bodies in memory: requests to be queued, and responses that rules with `settle: {json: …}` read. One client address has 25 % of it. " +
+			"At least 16 times `queue.max_item_size`",
+		size(func(c *Config) *int64 { return &c.Gateway.MaxBuffered }, 1<<20, 1<<40),
+	},
+	{
 		"gateway.access_log.file", "file", "",
 		"where a line is written for each request; `-` is standard output. Opened anew on SIGHUP",
 		text(func(c *Config) *string { return &c.Gateway.AccessLog.File }),
@@ -101,6 +116,9 @@ var gatewaySettings = []Setting{
 	},
 }
 
+// bufferedItems is how many queue items must have room in memory, so that one of maximum size can be stored at all.
+const bufferedItems = 16
+
 func (d *decoder) checkGateway(at func(string) *strictyaml.Node) {
 	c := &d.to.Gateway
 	d.checkTLS("listeners.gateway.tls", &c.TLS, at)
@@ -108,6 +126,15 @@ func (d *decoder) checkGateway(at func(string) *strictyaml.Node) {
 	d.checkRoutes()
 	if n := at("gateway.access_log"); n != nil && c.AccessLog.File == "" {
 		d.Fault(n, "gateway.access_log: there is no file: write file: access.log, or - for standard output")
+	}
+	if least := bufferedItems * d.to.Queue.MaxItem; d.to.Queue.On() && c.Address != Off && c.MaxBuffered < least {
+		n := at("gateway.max_buffered_size")
+		if n == nil {
+			n = at("queue.max_item_size")
+		}
+		d.Fault(n, "gateway.max_buffered_size: %s is less than %d times queue.max_item_size (%s): one address may take a quarter, "+
+			"and an item takes 4 times its size while it is stored: write %s",
+			sizeText(c.MaxBuffered), bufferedItems, sizeText(d.to.Queue.MaxItem), sizeText(least))
 	}
 	section := at("gateway")
 	switch {

@@ -16,6 +16,8 @@ type Queue struct {
 	KeyFile         string
 	MaxBytes        int64
 	MaxCount        int64
+	MaxKeyBytes     int64 // 0: a quarter of MaxBytes
+	MaxKeyCount     int64 // 0: a quarter of MaxCount
 	MaxItem         int64
 	MaxResults      int64
 	KeepDead        time.Duration // 0: for ever
@@ -73,6 +75,16 @@ var queueSettings = []Setting{
 		"queue.max_count", "number", "100000",
 		"how many there may be; a process remembers about 600 bytes of each",
 		number(func(c *Config) *int64 { return &c.Queue.MaxCount }, 1, 1e7),
+	},
+	{
+		"queue.max_size_per_key", "size", "",
+		"of the requests of one rule and key, or of one client address (IPv6: /64) under a rule without `per`; then callers are answered 429. Without it 25 % of `max_size`",
+		size(func(c *Config) *int64 { return &c.Queue.MaxKeyBytes }, 4<<10, 1<<40),
+	},
+	{
+		"queue.max_count_per_key", "number", "",
+		"how many of one rule and key, or of one client address, there may be. Without it 25 % of `max_count`",
+		number(func(c *Config) *int64 { return &c.Queue.MaxKeyCount }, 1, 1e7),
 	},
 	{
 		"queue.max_item_size", "size", "1MiB",

@@ -7,6 +7,7 @@ type RESP struct {
 	Address        string
 	TLS            TLS
 	MaxConnections int64
+	MaxPerAddress  int64 // connections; 0: a quarter of MaxConnections
 	PasswordFile   string
 	OnFailure      string // local, open or closed
 }
@@ -26,6 +27,7 @@ var respListener = join(
 			"connections at once; more are closed",
 			number(func(c *Config) *int64 { return &c.RESP.MaxConnections }, 1, 1e6),
 		},
+		perAddress("listeners.resp.", func(c *Config) *int64 { return &c.RESP.MaxPerAddress }),
 	},
 )
 

@@ -32,6 +32,7 @@ type Exchange struct {
 	lines     [lineCount]string // of headers that are set
 	trusted   bool              // the peer may say whom it speaks for
 	set       *rules.Set        // that the request was identified by
+	share     netip.Prefix      // that it counts for; the zero Prefix: none
 	answer    answer
 	body      *body // nil: there is none
 	forwarded time.Time
@@ -149,6 +150,9 @@ func (g *Gateway) end(x *Exchange) {
 	x.answer.end(2 * lastPiece) // the last piece is waited for before the answer is sent
 	x.timeout.end()
 	g.flying.Add(-1)
+	if x.share.IsValid() {
+		g.shares.Leave(x.share)
+	}
 	if g.cfg.Ended != nil {
 		g.cfg.Ended(x)
 	}

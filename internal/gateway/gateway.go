@@ -5,12 +5,16 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/shares"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -27,6 +31,8 @@ type Config struct {
 	Shed func(http.Handler) http.Handler
 	// Deny are addresses that are refused, and Allow those that are not; an empty Allow is all.
 	Allow, Deny rules.AddrSet
+	// MaxRequests bounds the requests in flight of one client address, IPv6 by /64; 0: not bounded.
+	MaxRequests int
 	// Own answers below [OwnPath]. Nil: nothing is there.
 	Own http.Handler
 	// Ended is told of every request when it has been answered. It must not keep the exchange. Nil: nobody is.
@@ -44,7 +50,8 @@ type Gateway struct {
 	routes   *routeTable
 	inside   http.Handler // what stands behind authentication
 	clients  atomic.Pointer[clientsOf]
-	flying   atomic.Int64 // requests that are not answered yet, WebSockets among them
+	flying   atomic.Int64                  // requests that are not answered yet, WebSockets among them
+	shares   *shares.Counter[netip.Prefix] // of them, by client address; nil: not bounded
 	draining atomic.Bool
 }
 
@@ -66,6 +73,9 @@ func New(cfg Config) (*Gateway, error) {
 	var err error
 	if g.routes, err = newRouteTable(cfg.Routes); err != nil {
 		return nil, err
+	}
+	if cfg.MaxRequests > 0 {
+		g.shares = shares.NewCounter[netip.Prefix](cfg.MaxRequests)
 	}
 	g.inside = http.HandlerFunc(g.forward)
 	if cfg.Limiter != nil {
@@ -137,6 +147,9 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 	if g.cfg.Deny.Has(x.Client) || !g.cfg.Allow.Empty() && !g.cfg.Allow.Has(x.Client) {
 		return refuse(http.StatusForbidden, "The server does not accept requests from this address.")
 	}
+	if fault := g.enter(x, clients); fault != nil {
+		return fault
+	}
 	if path == OwnPath || strings.HasPrefix(path, OwnPath+"/") {
 		if g.cfg.Own == nil {
 			return refuse(http.StatusNotFound, "There is nothing at this path.")
@@ -148,6 +161,7 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		return refuse(http.StatusNotFound, "There is nothing at this host and path.")
 	}
 	if most := x.Route.MaxBody; most > 0 && r.ContentLength > most {
+		bounds.BodySize.Reached()
 		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
 	}
 	r = x.attach(r)
@@ -155,6 +169,26 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		return fault
 	}
 	g.inside.ServeHTTP(&x.answer, r)
+	return nil
+}
+
+// enter counts a request for its client's address, until end. Clients without one, and trusted proxies that do not say
+// whom they speak for, are not bounded.
+func (g *Gateway) enter(x *Exchange, clients *httplimit.Clients) *refusal {
+	if g.shares == nil || x.trusted && clients.TrustsAddr(x.Client) {
+		return nil
+	}
+	address := key.Subscriber(x.Client, 64)
+	if !address.IsValid() {
+		return nil
+	}
+	if !g.shares.Enter(address) {
+		bounds.RequestsPerAddress.Reached()
+		return &refusal{
+			status: http.StatusTooManyRequests, retryAfter: time.Second, detail: "Too many requests of this address are in flight.",
+		}
+	}
+	x.share = address
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/buffers"
 	"github.com/sluiceproject/sluice/internal/queue"
 )
 
@@ -21,13 +22,15 @@ type Keeper interface {
 	Put(ctx context.Context, it queue.Item) (id string, err error)
 	// Waiting tells whether requests of a rule that keeps the order of its keys wait.
 	Waiting(rule, key string) bool
+	// MaxItem returns the maximum size of an item with its headers, in bytes.
+	MaxItem() int
 }
 
 const (
 	// readKept is how long a client may take to send what is to be kept: all of it has to be here before the answer.
 	readKept = 60 * time.Second
-	// maxKept bounds what is read of a body to be kept where the route does not; the queue has its own bound.
-	maxKept = 64 << 20
+	// keptCopies is how many copies of a body there are while the queue stores it: encoded, sealed and sent.
+	keptCopies = 3
 )
 
 // credentials are headers that are not written down unless the rule says so.
@@ -50,14 +53,15 @@ func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k
 			detail: "Too many requests; a stream cannot be kept for later.",
 		}
 	}
-	content, fault := x.readAll(r)
-	if fault != nil {
+	body := buffers.Process.Buffer(x.Client, g.cfg.Queue.MaxItem())
+	defer body.Free()
+	if fault := x.readAll(r, &body, g.cfg.Queue.MaxItem()); fault != nil {
 		return fault
 	}
 	item := queue.Item{
-		Rule: k.Rule, Key: k.Key, Ordered: k.Options.Ordered,
+		Rule: k.Rule, Key: k.Key, Client: x.Client, Ordered: k.Options.Ordered,
 		Method: r.Method, Scheme: scheme(r), Host: r.Host, Target: r.URL.RequestURI(), RemoteAddr: r.RemoteAddr,
-		Header: keptHeader(r.Header, x, k.Options.Keep), Body: content, Claims: x.identity.Claims, Attributes: x.identity.Attributes,
+		Header: keptHeader(r.Header, x, k.Options.Keep), Body: body.Bytes(), Claims: x.identity.Claims, Attributes: x.identity.Attributes,
 		Attempts: k.Options.Attempts, Expires: time.Now().Add(k.Options.Expires), Results: k.Options.Results,
 	}
 	if lines := r.Header[queue.IdempotencyHeader]; len(lines) == 1 && len(lines[0]) <= 256 {
@@ -66,7 +70,12 @@ func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k
 	id, err := g.cfg.Queue.Put(r.Context(), item)
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
-		return refuse(http.StatusRequestEntityTooLarge, "The request is larger than can be kept for later.")
+		return tooLargeToKeep()
+	case errors.Is(err, queue.ErrShareFull):
+		return &refusal{
+			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, 5*time.Second),
+			detail: "Too many of your requests are waiting; nothing was accepted.",
+		}
 	case errors.Is(err, queue.ErrFull):
 		return &refusal{
 			status: http.StatusServiceUnavailable, retryAfter: max(k.RetryAfter, 5*time.Second),
@@ -101,26 +110,47 @@ func accepted(w http.ResponseWriter, id string, after time.Duration) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// readAll reads a body that is to be kept.
-func (x *Exchange) readAll(r *http.Request) ([]byte, *refusal) {
+func tooLargeToKeep() *refusal {
+	bounds.QueueItemSize.Reached()
+	return refuse(http.StatusRequestEntityTooLarge, "The request is larger than can be kept for later.")
+}
+
+// readAll reads a body that is to be kept, of at most so many bytes, and reserves memory for its copies. A body that says
+// that it is larger is not read at all.
+func (x *Exchange) readAll(r *http.Request, to *buffers.Buffer, most int) *refusal {
 	if x.body == nil {
-		return nil, nil
+		return nil
+	}
+	if r.ContentLength > int64(most) {
+		return tooLargeToKeep()
 	}
 	control := http.NewResponseController(x.answer.ResponseWriter)
 	_ = control.SetReadDeadline(time.Now().Add(readKept))
-	content, err := io.ReadAll(io.LimitReader(r.Body, maxKept+1))
+	err := to.ReadAll(r.Body)
 	if err == nil {
 		_ = control.SetReadDeadline(time.Time{})
+		if !to.Reserve(keptCopies * len(to.Bytes())) {
+			err = buffers.ErrFull
+		}
 	}
 	switch {
-	case errors.As(err, new(*http.MaxBytesError)), err == nil && len(content) > maxKept:
-		return nil, refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
+	case errors.Is(err, buffers.ErrTooLarge):
+		return tooLargeToKeep()
+	case errors.Is(err, buffers.ErrFull):
+		return &refusal{
+			status: http.StatusServiceUnavailable, retryAfter: time.Second,
+			detail: "Too many request bodies are being received; nothing was accepted.",
+		}
+	case errors.As(err, new(*http.MaxBytesError)):
+		bounds.BodySize.Reached()
+		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, refuse(http.StatusRequestTimeout, "The request did not arrive completely.")
+		bounds.QueuedBodyTime.Reached()
+		return refuse(http.StatusRequestTimeout, "The request did not arrive completely.")
 	case err != nil:
-		return nil, refuse(http.StatusBadRequest, "The request did not arrive completely.")
+		return refuse(http.StatusBadRequest, "The request did not arrive completely.")
 	}
-	return content, nil
+	return nil
 }
 
 // keptHeader is what is written down of a header: what would be forwarded, without credentials that the rule does not name.

@@ -178,6 +178,7 @@ type outline struct {
 	attempts          int
 	results           time.Duration
 	size              int
+	client            string // whom it counts for, if there is no key: an address or prefix
 }
 
 func (o *outline) encode() []byte {
@@ -191,6 +192,7 @@ func (o *outline) encode() []byte {
 	e.number(int64(o.attempts))
 	e.number(int64(o.results))
 	e.number(int64(o.size))
+	e.text(o.client)
 	return e.b
 }
 
@@ -198,6 +200,9 @@ func decodeOutline(b []byte) (o outline, err error) {
 	d := openRecord(b)
 	o.rule, o.key, o.ordered, o.accepted, o.expires = d.text(), d.text(), d.flag(), d.time(), d.time()
 	o.attempts, o.results, o.size = int(d.number()), time.Duration(d.number()), int(d.number())
+	if len(d.b) > 0 { // outlines of earlier versions end here
+		o.client = d.text()
+	}
 	return o, d.close()
 }
 

@@ -21,6 +21,7 @@ type index struct {
 	// coming are items that are being written, or have been and were not seen yet.
 	coming map[string]laneName
 	queued map[laneName]int // how many of a lane are coming
+	shares shares
 }
 
 // goneFor is how late a stream may be.
@@ -35,7 +36,8 @@ func newIndex(q *Queue) *index {
 	return &index{
 		q: q, all: make(map[string]*entry), early: make(map[string]early), gone: make(map[string]time.Time),
 		coming: make(map[string]laneName), queued: make(map[laneName]int),
-		lanes: newLanes(max(1, q.cfg.Workers/2), q.shared()),
+		lanes:  newLanes(max(1, q.cfg.Workers/2), q.shared()),
+		shares: newShares(q.cfg.MaxKeyCount, q.cfg.MaxKeyBytes),
 	}
 }
 
@@ -45,8 +47,10 @@ func (x *index) sawItem(id string, seq uint64, o outline) {
 	defer x.mu.Unlock()
 	x.came(id)
 	if _, gone := x.gone[id]; gone || x.all[id] != nil {
+		x.shares.withdraw(id)
 		return
 	}
+	x.shares.add(id, &o)
 	e := &entry{id: id, seq: seq, outline: o, state: Queued, expiry: o.expires}
 	x.all[id] = e
 	if s, ok := x.early[id]; ok {
@@ -58,16 +62,21 @@ func (x *index) sawItem(id string, seq uint64, o outline) {
 	}
 }
 
-// announce says that an item is being written: who comes after it must not overtake it.
-func (x *index) announce(id string, o *outline) {
-	if !o.ordered {
-		return
-	}
+// announce says that an item is being written: who comes after it must not overtake it. It reports whether its key has
+// room for it.
+func (x *index) announce(id string, o *outline) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if !x.shares.reserve(id, o) {
+		return false
+	}
+	if !o.ordered {
+		return true
+	}
 	name := laneName{o.rule, o.key, true}
 	x.coming[id] = name
 	x.queued[name]++
+	return true
 }
 
 // withdraw says that an item could not be written.
@@ -75,6 +84,7 @@ func (x *index) withdraw(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.came(id)
+	x.shares.withdraw(id)
 }
 
 // came ends what announce began.
@@ -212,7 +222,9 @@ func (x *index) drop(id string) {
 	defer x.mu.Unlock()
 	delete(x.early, id)
 	x.gone[id] = time.Now()
+	x.shares.withdraw(id)
 	if e := x.all[id]; e != nil {
+		x.shares.remove(&e.outline)
 		delete(x.all, id)
 		x.lanes.remove(e)
 		x.lanes.release(e)

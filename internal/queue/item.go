@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 )
@@ -20,6 +21,7 @@ type Item struct {
 	Header                                   http.Header
 	Body                                     []byte
 	Claims, Attributes                       map[string]string
+	Client                                   netip.Addr    // whom it counts for, if Key is empty; it is not delivered
 	IdempotencyKey                           string        // the client's; "": the id
 	Attempts                                 int           // after so many that failed it is dead. 0: 10
 	Expires                                  time.Time     // when it is dead if not delivered. Zero: a day from now
@@ -105,6 +107,7 @@ type Counts struct {
 // Errors of a queue. Nothing is kept when Put returns one, but for ErrUnavailable of a server that did not answer.
 var (
 	ErrFull        = errors.New("queue: it is full")
+	ErrShareFull   = errors.New("queue: one key or client has its share of it")
 	ErrUnavailable = errors.New("queue: it cannot be written now")
 	ErrTooLarge    = errors.New("queue: the request is too large to be kept")
 	ErrNotFound    = errors.New("queue: there is no such item, or it is no longer kept")

@@ -15,6 +15,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/key"
 )
 
 type natsMsg = nats.Msg
@@ -27,12 +30,15 @@ type Config struct {
 	CredentialsFile, CA, Cert, Key string
 	Name                           string // of the streams, in front. "": sluice
 
-	SealKey    []byte        // AES-256; nil: nothing is encrypted
-	MaxBytes   int64         // of all items. 0: 1 GiB
-	MaxCount   int64         // of them. 0: 100,000
-	MaxItem    int           // bytes of one. 0: 1 MiB; a server outside may have a smaller bound
-	MaxResults int64         // bytes of results; the oldest are dropped first. 0: 256 MiB
-	KeepDead   time.Duration // how long dead items are kept. 0: until somebody removes them
+	SealKey  []byte // AES-256; nil: nothing is encrypted
+	MaxBytes int64  // of all items. 0: 1 GiB
+	MaxCount int64  // of them. 0: 100,000
+	// MaxKeyBytes and MaxKeyCount bound the items of one rule and key, or, if there is no key, of one client address. 0: not
+	// bounded
+	MaxKeyBytes, MaxKeyCount int64
+	MaxItem                  int           // bytes of one. 0: 1 MiB; a server outside may have a smaller bound
+	MaxResults               int64         // bytes of results; the oldest are dropped first. 0: 256 MiB
+	KeepDead                 time.Duration // how long dead items are kept. 0: until somebody removes them
 
 	Workers int           // how many are delivered at a time. 0: 16
 	Timeout time.Duration // of one delivery. 0: a minute
@@ -223,7 +229,10 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	}
 	subject := q.subject("item", it.ID)
 	data := q.seal.close(subject, encodeItem(it))
-	o := outline{it.Rule, it.Key, it.Ordered, it.Accepted, it.Expires, it.Attempts, it.Results, len(data)}
+	o := outline{it.Rule, it.Key, it.Ordered, it.Accepted, it.Expires, it.Attempts, it.Results, len(data), ""}
+	if it.Key == "" && it.Client.IsValid() {
+		o.client = string(key.AppendAddr(nil, it.Client, 64))
+	}
 	head := base64.StdEncoding.EncodeToString(q.seal.close(subject, o.encode()))
 	if len(data) > s.maxItem || len(head) > roomForHeaders/2 {
 		return fmt.Errorf("%w: it has %d bytes, and %d is the most", ErrTooLarge, len(data), s.maxItem)
@@ -232,7 +241,9 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	// Who leaves while it is written does not stop that: it would only be unknown whether it was.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerIn)
 	defer cancel()
-	s.index.announce(it.ID, &o)
+	if !s.index.announce(it.ID, &o) {
+		return ErrShareFull
+	}
 	_, err := s.js.PublishMsg(ctx, m)
 	var refused *jetstream.APIError
 	switch {
@@ -242,12 +253,25 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	s.index.withdraw(it.ID)
 	switch {
 	case errors.As(err, &refused) && refused.ErrorCode == codeFull && isLimit(refused.Description):
+		if refused.Description == maxBytesText {
+			bounds.QueueBytes.Reached()
+		} else {
+			bounds.QueueItems.Reached()
+		}
 		return ErrFull
 	case errors.Is(err, nats.ErrMaxPayload):
 		return ErrTooLarge
 	}
 	q.fault(s, err)
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// MaxItem returns the maximum size of an item as it is stored, in bytes.
+func (q *Queue) MaxItem() int {
+	if s := q.current.Load(); s != nil {
+		return s.maxItem
+	}
+	return q.cfg.MaxItem
 }
 
 // Waiting tells whether items of a rule that keeps the order of its keys wait, as far as this process has heard. They also
@@ -278,6 +302,6 @@ func (q *Queue) room() bool {
 const codeFull = 10077
 
 // isLimit tells a stream that is full from one whose disk is.
-func isLimit(text string) bool {
-	return text == "maximum bytes exceeded" || text == "maximum messages exceeded"
-}
+func isLimit(text string) bool { return text == maxBytesText || text == "maximum messages exceeded" }
+
+const maxBytesText = "maximum bytes exceeded"

@@ -109,7 +109,7 @@ func (s *Server) listenACME() error {
 		if c.acme == nil || c.acme.cfg.HTTP == "" {
 			continue
 		}
-		err := s.add("ACME", c.acme.cfg.HTTP, 0, func() (part, error) {
+		err := s.add("ACME", c.acme.cfg.HTTP, DefaultMaxConnections, DefaultMaxConnections/4, func() (part, error) {
 			server := &http.Server{
 				Handler: withoutPort(c.acme.manager.HTTPHandler(nil)), ReadHeaderTimeout: readHeader, ReadTimeout: readAll, WriteTimeout: writeAll,
 				IdleTimeout: readAll, MaxHeaderBytes: DefaultMaxHeaderBytes,

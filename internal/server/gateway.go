@@ -15,6 +15,7 @@ type Gateway struct {
 	Address        string // host:port, or unix:///path/to.sock
 	TLS            TLS
 	MaxConnections int // at once; default [DefaultMaxConnections]
+	MaxPerAddress  int // connections at once of one address, IPv6 by /64; 0: not bounded
 	MaxHeaderBytes int // of a request; default [DefaultGatewayHeaderBytes]
 	MaxStreams     int // requests at once on a connection of HTTP/2; default [DefaultMaxStreams]
 	Handler        http.Handler

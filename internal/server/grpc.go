@@ -17,6 +17,7 @@ type GRPC struct {
 	TLS     TLS
 
 	MaxConnections  int           // at once; default [DefaultMaxConnections]
+	MaxPerAddress   int           // connections at once of one address, IPv6 by /64; 0: not bounded
 	MaxStreams      uint32        // requests at once on a connection; default [DefaultMaxStreams]
 	MaxHeaderBytes  uint32        // of a request; default [DefaultMaxHeaderBytes]
 	MaxMessageBytes int           // of a request; default [DefaultMaxMessageBytes]

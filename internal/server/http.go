@@ -17,6 +17,7 @@ type HTTP struct {
 	Address        string // host:port, or unix:///path/to.sock
 	TLS            TLS
 	MaxConnections int // at once; default [DefaultMaxConnections]
+	MaxPerAddress  int // connections at once of one address, IPv6 by /64; 0: not bounded
 	Handler        http.Handler
 }
 

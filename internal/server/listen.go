@@ -5,15 +5,27 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/shares"
 )
 
-// listen listens on host:port or unix:///path, and has at most so many connections at once.
-func listen(address string, most int) (net.Listener, error) {
+// connections bounds the connections of a listener.
+type connections struct {
+	most   int
+	shares *shares.Counter[netip.Prefix] // by address; nil: not bounded
+	exempt func(netip.Addr) bool         // from shares; nil: no address is
+}
+
+// listen listens on host:port or unix:///path.
+func listen(address string, c connections) (net.Listener, error) {
 	network := "tcp"
 	if path, ok := UnixPath(address); ok {
 		network, address = "unix", path
@@ -26,7 +38,7 @@ func listen(address string, most int) (net.Listener, error) {
 		}
 		return nil, err
 	}
-	return &bounded{Listener: l, most: int64(most)}, nil
+	return &bounded{Listener: l, connections: c}, nil
 }
 
 // UnixPath is the path of an address unix:///path.
@@ -51,10 +63,11 @@ func removeStale(path string) {
 	}
 }
 
-// bounded closes connections beyond a number at once, so that a flood of them leaves room for the others.
+// bounded closes connections beyond a number at once, of all and of one address, so that a flood of them leaves room for
+// the others.
 type bounded struct {
 	net.Listener
-	most int64
+	connections
 	open atomic.Int64
 }
 
@@ -64,13 +77,38 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.open.Add(1) > b.most {
-			b.open.Add(-1)
-			_ = c.Close()
-			continue
+		if release := b.enter(c); release != nil {
+			return &boundedConn{Conn: c, release: sync.OnceFunc(release)}, nil
 		}
-		return &boundedConn{Conn: c, release: sync.OnceFunc(func() { b.open.Add(-1) })}, nil
+		_ = c.Close()
 	}
+}
+
+// enter counts a connection and returns what counts its end, or nil if it has to be closed.
+func (b *bounded) enter(c net.Conn) (release func()) {
+	var address netip.Prefix
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok && b.shares != nil {
+		a := tcp.AddrPort().Addr().Unmap()
+		if b.exempt == nil || !b.exempt(a) {
+			address = key.Subscriber(a, 64)
+		}
+	}
+	if address.IsValid() && !b.shares.Enter(address) {
+		bounds.ConnectionsPerAddress.Reached()
+		return nil
+	}
+	release = func() {
+		b.open.Add(-1)
+		if address.IsValid() {
+			b.shares.Leave(address)
+		}
+	}
+	if b.open.Add(1) > int64(b.most) {
+		bounds.Connections.Reached()
+		release()
+		return nil
+	}
+	return release
 }
 
 type boundedConn struct {

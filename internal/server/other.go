@@ -12,6 +12,7 @@ type Other struct {
 	Address        string // host:port, or unix:///path/to.sock
 	TLS            TLS
 	MaxConnections int // at once; default [DefaultMaxConnections]
+	MaxPerAddress  int // connections at once of one address, IPv6 by /64; 0: not bounded
 
 	// Serve answers until the listener is closed.
 	Serve func(net.Listener) error

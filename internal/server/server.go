@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluiceproject/sluice/internal/shares"
 )
 
 // Config is how a [Server] is made. Zero fields have defaults; a listener without an address is not there.
@@ -31,6 +34,10 @@ type Config struct {
 	DrainWait time.Duration
 	// DrainTimeout is how long requests that are being answered may take then. Default [DefaultDrainTimeout].
 	DrainTimeout time.Duration
+
+	// Exempt reports whether an address may have more connections than MaxPerAddress of a listener: a proxy that speaks for
+	// many. Nil: no address may.
+	Exempt func(netip.Addr) bool
 
 	Log *slog.Logger // default slog.Default()
 }
@@ -77,22 +84,22 @@ func New(cfg Config) (*Server, error) {
 
 func (s *Server) listen() error {
 	if cfg := &s.cfg.GRPC; cfg.Address != "" {
-		if err := s.add("gRPC", cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newGRPC(cfg) }); err != nil {
+		if err := s.add("gRPC", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newGRPC(cfg) }); err != nil {
 			return err
 		}
 	}
 	if cfg := &s.cfg.HTTP; cfg.Address != "" {
-		if err := s.add("HTTP", cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
+		if err := s.add("HTTP", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
 			return err
 		}
 	}
 	if cfg := &s.cfg.Admin; cfg.Address != "" {
-		if err := s.add("admin", cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
+		if err := s.add("admin", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
 			return err
 		}
 	}
 	if cfg := &s.cfg.Gateway; cfg.Address != "" {
-		if err := s.add("gateway", cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newGateway(cfg) }); err != nil {
+		if err := s.add("gateway", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newGateway(cfg) }); err != nil {
 			return err
 		}
 	}
@@ -101,7 +108,7 @@ func (s *Server) listen() error {
 	}
 	for i := range s.cfg.Other {
 		cfg := &s.cfg.Other[i]
-		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, func() (part, error) { return s.newOther(cfg) }); err != nil {
+		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newOther(cfg) }); err != nil {
 			return err
 		}
 	}
@@ -109,13 +116,17 @@ func (s *Server) listen() error {
 }
 
 // add makes a server and has it listen.
-func (s *Server) add(name, address string, connections int, build func() (part, error)) error {
+func (s *Server) add(name, address string, most, perAddress int, build func() (part, error)) error {
 	p, err := build()
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	p.name = name
-	if p.listener, err = listen(address, cmp.Or(connections, DefaultMaxConnections)); err != nil {
+	c := connections{most: cmp.Or(most, DefaultMaxConnections), exempt: s.cfg.Exempt}
+	if perAddress > 0 {
+		c.shares = shares.NewCounter[netip.Prefix](perAddress)
+	}
+	if p.listener, err = listen(address, c); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	s.parts = append(s.parts, p)
