@@ -73,7 +73,9 @@ fuzz: ## run every fuzz target for FUZZTIME (30s) each
 
 .PHONY: soak
 soak: ## the long runs: big counts without the race detector, then a minute per fuzz target
-	SLUICE_SOAK=1 $(GO) test -count=1 -timeout 60m ./...
+	SLUICE_SOAK=1 $(GO) test -count=1 -timeout 60m -skip '^TestSoak$$' ./...
+	SLUICE_SOAK=1 $(GO) test -race -count=1 -timeout 60m -v -run '^TestSoak$$' ./cmd/sluice # everything at once, 30 minutes or SLUICE_SOAK_TIME
+	SLUICE_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run '^TestSoak$$' ./cmd/sluice
 	$(MAKE) fuzz FUZZTIME=60s
 
 # Not part of test: building the reference takes about 40 s on two idle cores

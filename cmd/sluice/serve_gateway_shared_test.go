@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -36,6 +37,28 @@ func natsServer(t *testing.T) string {
 		}
 	}
 	return s.ClientURL()
+}
+
+// asNATS has the test's own binary be a NATS server with its files in the directory that it names, so that it can be stopped
+// and continued as a process.
+const asNATS = "SLUICE_TEST_AS_NATS"
+
+// runNATS runs a NATS server until standard input ends. It writes its URL to standard output.
+func runNATS(directory string) {
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, JetStream: true, StoreDir: directory, JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 8 << 30,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	s.Start()
+	if !s.ReadyForConnections(time.Minute) {
+		fmt.Fprintln(os.Stderr, "the NATS server does not start")
+		os.Exit(1)
+	}
+	fmt.Println(s.ClientURL())
+	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 const (

@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if directory := os.Getenv(asNATS); directory != "" {
+		runNATS(directory)
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -98,7 +102,8 @@ func launch(t *testing.T, cfg string, env ...string) *process {
 
 func (p *process) read(stderr io.Reader) {
 	defer close(p.ended)
-	for s := bufio.NewScanner(stderr); s.Scan(); {
+	s := bufio.NewScanner(stderr)
+	for s.Buffer(nil, 16<<20); s.Scan(); {
 		p.mu.Lock()
 		p.lines = append(p.lines, s.Text())
 		close(p.more)
