@@ -274,6 +274,9 @@ func (x *exchange) inform(turn, code int, header textproto.MIMEHeader) {
 		h[name] = values
 	}
 	StripHopByHop(h)
+	// With it net/http's HTTP/2 server writes a copy. It would read h in the background otherwise, after WriteHeader has
+	// returned because the caller left, and iterating over a map that is written ends the process.
+	h["Content-Length"] = nil
 	_ = x.control.SetWriteDeadline(time.Now().Add(x.idle))
 	x.w.WriteHeader(code)
 	_ = x.control.SetWriteDeadline(time.Time{})
