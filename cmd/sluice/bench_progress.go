@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/load"
+	"github.com/sluiceproject/sluice/internal/logwriter"
 )
 
 // benchProgress shows how far a load is: a bar on a terminal, a line now and then elsewhere.
 type benchProgress struct {
-	w        io.Writer
+	w        *logwriter.Writer // a reader of it that does not read must not stop the load
 	terminal bool
 	plan     *load.Plan
 	told     time.Duration
@@ -24,7 +25,7 @@ const (
 )
 
 func newBenchProgress(w io.Writer, p *load.Plan) *benchProgress {
-	b := &benchProgress{w: w, plan: p}
+	b := &benchProgress{w: logwriter.New(logwriter.Config{Output: w}), plan: p}
 	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" {
 		info, err := f.Stat()
 		b.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -64,9 +65,10 @@ func (b *benchProgress) share(p load.Progress) float64 {
 	return share
 }
 
-// end clears the bar.
+// end clears the bar. There is no progress after it.
 func (b *benchProgress) end() {
 	if b.terminal {
 		fmt.Fprint(b.w, "\r\x1b[K")
 	}
+	_ = b.w.Close(outputTimeout)
 }

@@ -245,6 +245,7 @@ func TestBenchProgress(t *testing.T) {
 		t.Errorf("%s", b.String())
 	}
 	b.Reset()
+	p = newBenchProgress(&b, p.plan)
 	p.terminal = true
 	p.tell(load.Progress{Elapsed: 5 * time.Second})
 	p.end()

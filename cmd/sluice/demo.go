@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/logwriter"
 )
 
 // What the demo runs: sluice serve with this configuration and these rules.
@@ -84,12 +85,14 @@ func (f *demoFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+	out := logwriter.New(logwriter.Config{Output: stdout})
+	defer out.Close(outputTimeout)
 	s := &service{cfg: cfg, beside: func(ctx context.Context, s *service) {
 		g := demoGuide{
 			gateway: s.server.GatewayAddr().String(), http: s.server.HTTPAddr().String(), grpc: s.server.GRPCAddr().String(),
 			admin: s.server.AdminAddr().String(), rules: filepath.Join(dir, demoRulesFile), taken: at.taken,
 		}
-		g.write(stdout)
+		g.write(out)
 		if !f.noTraffic {
 			demoTraffic(ctx, s.gateway)
 		}

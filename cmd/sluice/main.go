@@ -4,16 +4,23 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	_ "time/tzdata" // zones of calendar limits, on systems that have none
+
+	"google.golang.org/grpc/grpclog"
+
+	"github.com/sluiceproject/sluice/internal/logwriter"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Other libraries use the package log, which the log of a service replaces.
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, logwriter.Errors{Library: "grpc"}))
 	os.Exit(run(ctx, arguments(os.Args), os.Stdout, os.Stderr))
 }
 

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/internal/logwriter"
 )
 
 // Exit codes.
@@ -15,6 +18,9 @@ const (
 	exitFindings = 1 // the command did its work and found something
 	exitWrong    = 2 // wrong use, or input that cannot be read
 )
+
+// outputTimeout is how long the end of a service waits for the reader of its output.
+const outputTimeout = time.Second
 
 // errFindings ends a command that has found and printed something.
 var errFindings = errors.New("there are findings")
@@ -27,7 +33,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errFindings):
 		return exitFindings
 	case err != nil:
-		fmt.Fprintf(stderr, "sluice: %v\n", err)
+		out := logwriter.New(logwriter.Config{Output: stderr})
+		fmt.Fprintf(out, "sluice: %v\n", err)
+		_ = out.Close(outputTimeout)
 		return exitWrong
 	}
 	return exitFine

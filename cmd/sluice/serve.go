@@ -20,6 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/logwriter"
 	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/queue"
@@ -63,39 +64,43 @@ func serveCommand() *cobra.Command {
 
 // service is what sluice serve runs.
 type service struct {
-	cfg     config.Config
-	log     *slog.Logger
-	level   *slog.LevelVar // of the log; it may be changed
-	store   servedStore
-	limiter *sluice.Limiter
-	traces  *telemetry.Traces  // nil: nothing is traced
-	sent    *telemetry.Metrics // nil: none are sent
-	rules   func() *rules.Set
-	watcher *rulefile.Watcher // nil: the rules are built in
-	queue   *queue.Queue      // nil: there is none
-	metrics *metrics.Metrics
-	server  *server.Server
-	authn   *authentication             // nil: there is no gateway
-	gateway *gated                      // nil: there is none
-	shed    *httplimit.Shedder          // nil: there is no gateway
-	secret  []byte                      // of reservations; nil: a random one
-	servers func() int                  // of the store; nil: it has none
-	answers func(context.Context) error // asks the store; nil: it is in memory
-	started time.Time                   // when it was
-	ending  <-chan struct{}             // closed when it is to end
+	cfg      config.Config
+	log      *slog.Logger
+	logLines *logwriter.Writer // of the log
+	level    *slog.LevelVar    // of the log; it may be changed
+	store    servedStore
+	limiter  *sluice.Limiter
+	traces   *telemetry.Traces  // nil: nothing is traced
+	sent     *telemetry.Metrics // nil: none are sent
+	rules    func() *rules.Set
+	watcher  *rulefile.Watcher // nil: the rules are built in
+	queue    *queue.Queue      // nil: there is none
+	metrics  *metrics.Metrics
+	server   *server.Server
+	authn    *authentication             // nil: there is no gateway
+	gateway  *gated                      // nil: there is none
+	shed     *httplimit.Shedder          // nil: there is no gateway
+	secret   []byte                      // of reservations; nil: a random one
+	servers  func() int                  // of the store; nil: it has none
+	answers  func(context.Context) error // asks the store; nil: it is in memory
+	started  time.Time                   // when it was
+	ending   <-chan struct{}             // closed when it is to end
 
 	// beside is run while it serves, until the context ends. All listen when it begins.
 	beside func(ctx context.Context, s *service)
 }
 
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
-	s := &service{cfg: cfg, beside: func(_ context.Context, s *service) { s.guide(stdout) }}
+	out := logwriter.New(logwriter.Config{Output: stdout})
+	s := &service{cfg: cfg, beside: func(_ context.Context, s *service) { s.guide(out) }}
+	defer out.Close(outputTimeout)
 	return s.serve(ctx, stderr)
 }
 
 func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 	s.started, s.ending = time.Now(), ctx.Done()
-	s.log, s.level = newLogger(s.cfg.Logging, stderr)
+	s.openLog(stderr)
+	defer s.closeLog()
 	if err := s.readRules(); err != nil {
 		return err
 	}

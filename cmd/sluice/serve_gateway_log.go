@@ -18,7 +18,7 @@ import (
 // openAccessLog opens the gateway's log of requests, if there is to be one.
 func (s *service) openAccessLog() (*accesslog.Log, error) {
 	in := &s.cfg.Gateway.AccessLog
-	cfg := accesslog.Config{Query: in.Query, Errors: s.log}
+	cfg := accesslog.Config{Query: in.Query, Errors: s.log, CloseTimeout: min(5*time.Second, s.cfg.Drain.Timeout/2)}
 	switch in.File {
 	case "":
 		return nil, nil

@@ -6,18 +6,33 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/logging"
+	"github.com/sluiceproject/sluice/internal/logwriter"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-func newLogger(c config.Logging, w io.Writer) (*slog.Logger, *slog.LevelVar) {
-	o := logging.Options{JSON: c.Format == "json"}
-	_ = o.Level.UnmarshalText([]byte(c.Level)) // one of its words
-	return logging.New(w, o)
+// openLog opens the log. It is written in the background, because a request that logs must not wait for the reader of
+// standard error. If this is the process's own, libraries that log on their own do so here too.
+func (s *service) openLog(stderr io.Writer) {
+	o := logging.Options{JSON: s.cfg.Logging.Format == "json"}
+	_ = o.Level.UnmarshalText([]byte(s.cfg.Logging.Level)) // one of its words
+	s.logLines = logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger {
+		log, _ := logging.New(w, o)
+		return log
+	})
+	s.log, s.level = logging.New(s.logLines, o)
+	if stderr == io.Writer(os.Stderr) {
+		slog.SetLogLoggerLevel(slog.LevelWarn) // of the package log; warnings are sampled
+		slog.SetDefault(s.log)
+	}
 }
+
+// closeLog writes what waits. An output that blocks may take a quarter of the time that the service has to end.
+func (s *service) closeLog() { _ = s.logLines.Close(min(time.Second, s.cfg.Drain.Timeout/4)) }
 
 // logEvents are what is logged.
 func (s *service) logEvents() (sluice.Events, error) {

@@ -165,7 +165,7 @@ func TestCloseGivesUp(t *testing.T) {
 		}
 		l.Write(&Record{Time: time.Now(), Path: "/"})
 		began := time.Now()
-		if err := l.Close(); err == nil || time.Since(began) != closeWait {
+		if err := l.Close(); err == nil || time.Since(began) != closeTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		close(out.open)
@@ -183,11 +183,12 @@ func TestWritten(t *testing.T) {
 		}
 		defer l.Close()
 		l.Write(&Record{Time: time.Now(), Path: "/"})
-		<-time.After(writeEvery)
+		<-time.After(writeDelay)
 		synctest.Wait()
 		if n := len(lines(t, out.String())); n != 1 {
-			t.Errorf("%d lines after %v", n, writeEvery)
+			t.Errorf("%d lines after %v", n, writeDelay)
 		}
+		const writeBytes = 64 << 10 // of logwriter
 		for range 2 * writeBytes / 100 {
 			l.Write(&Record{Time: time.Now(), Path: "/"})
 		}
@@ -229,7 +230,7 @@ func TestFullDisk(t *testing.T) {
 				out.room = 1 << 20
 			}
 			l.Write(&Record{Time: time.Now(), Path: fmt.Sprint("/", i)})
-			<-time.After(2 * writeEvery)
+			<-time.After(2 * writeDelay)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)

@@ -88,10 +88,11 @@ var mayImport = map[string][]string{
 	"internal/authn": {".", "rules", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml"},
 
 	// What the service tells of itself.
+	"internal/logwriter": {},
 	"internal/logging":   {".", "rules"},
 	"internal/telemetry": {".", "internal/rls"},
 	"internal/otlptest":  {},
-	"internal/accesslog": {},
+	"internal/accesslog": {"internal/logwriter"},
 
 	// The service: proxies that ask for each request.
 	"internal/forwardauth": {".", "rules", "httplimit"},
@@ -106,7 +107,7 @@ var mayImport = map[string][]string{
 	"internal/xdsrules":   {".", "rules", "internal/panics"},
 	"internal/ratelimit": {
 		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "internal/rls", "internal/envoystats",
-		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell", "internal/replyguard",
+		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell", "internal/replyguard", "internal/logwriter",
 	},
 
 	// Tests that users write for their rules.
@@ -234,6 +235,7 @@ var neverReach = map[string][]ban{
 	}),
 	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/telemetry": slices.Concat(stores, suite, edges),
+	"internal/logwriter": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/accesslog": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/queue":     slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/admin": slices.Concat(suite, []ban{

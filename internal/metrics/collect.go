@@ -32,6 +32,8 @@ var (
 	reloadAtDesc = desc("rules_last_reload_success_timestamp_seconds", "When the rules went live.")
 	infoDesc     = desc("rules_info", "Always 1; its label says which rules are live.", "digest")
 
+	logLostDesc = desc("log_lost_total", "Lines of the service's log that were lost: its output was blocked or failed.")
+
 	shedDesc       = desc("shed_total", "Requests that were turned away because not all could be served, or in shadow would have been.", "gate", "priority", "why")
 	gateLimitDesc  = desc("gate_limit", "How many requests may be in flight behind a gate, as learnt.", "gate")
 	gateFlightDesc = desc("gate_in_flight", "How many requests are in flight behind a gate.", "gate")
@@ -45,7 +47,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, nearDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
 		reloadOKDesc, reloadAtDesc, infoDesc, queueUpDesc, queueItemsDesc, queueBytesDesc, queueOldestDesc, queueTotalDesc,
-		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc, boundDesc,
+		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc, boundDesc, logLostDesc,
 	} {
 		out <- d
 	}
@@ -58,6 +60,9 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectQueue(out)
 	m.collectOverload(out)
 	collectBounds(out)
+	if m.cfg.LostLogLines != nil {
+		counter(out, logLostDesc, m.cfg.LostLogLines())
+	}
 	if m.cfg.Loaded != nil {
 		l := m.cfg.Loaded()
 		gauge(out, reloadOKDesc, truth(!l.Failed))

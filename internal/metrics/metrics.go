@@ -38,6 +38,8 @@ type Config struct {
 	Queue func() Queue
 	// Overload is what is turned away because not all can be served; nil: nothing is.
 	Overload func() Overload
+	// LostLogLines returns the number of lines of the service's log that were lost; nil: there is no log.
+	LostLogLines func() int64
 }
 
 // Loaded is how the rules were last read.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/envoystats"
+	"github.com/sluiceproject/sluice/internal/logwriter"
 	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
@@ -32,9 +33,15 @@ func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	lines := logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger { return newLog(w, settings) })
+	defer func() { _ = lines.Close(time.Second) }()
 	p := &program{
-		settings: settings, log: newLog(stderr, settings), stats: envoystats.New(settings.Stats.MaxSeries), ready: newReadiness(),
+		settings: settings, log: newLog(lines, settings), stats: envoystats.New(settings.Stats.MaxSeries), ready: newReadiness(),
 		bounds: rls.Bounds{Descriptors: settings.Counting.MaxDescriptors, Entries: 32, Bytes: 8 << 10},
+	}
+	if stderr == io.Writer(os.Stderr) { // libraries that log on their own
+		slog.SetLogLoggerLevel(slog.LevelWarn)
+		slog.SetDefault(p.log)
 	}
 	for _, warning := range warnings {
 		p.log.Warn(warning)

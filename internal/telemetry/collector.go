@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -107,8 +108,9 @@ func (c *Collector) resource(ctx context.Context) (*resource.Resource, error) {
 		resource.WithFromEnv())
 }
 
-// LogErrors has what goes wrong with sending be logged, for all collectors.
+// LogErrors logs errors of sending, and what the library reports of itself, for all collectors.
 func LogErrors(log *slog.Logger) {
+	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		log.Warn("the collector did not take all traces or metrics: some are lost", "error", err)
 	}))

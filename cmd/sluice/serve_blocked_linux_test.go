@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stuck is the standard error of a program that is read only when the test says so.
+type stuck struct {
+	*bufio.Reader
+	write *os.File
+}
+
+func newStuck(t *testing.T) *stuck {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(r.Close(), w.Close()) })
+	if err := r.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return &stuck{bufio.NewReader(r), w}
+}
+
+// fill writes line breaks until there is no room, so that the next write blocks.
+func (s *stuck) fill(t *testing.T) {
+	t.Helper()
+	fd, err := syscall.Open(fmt.Sprintf("/proc/self/fd/%d", s.write.Fd()), syscall.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	for size := 4096; size > 0; {
+		if _, err := syscall.Write(fd, []byte(strings.Repeat("\n", size))); err != nil {
+			size /= 2
+		}
+	}
+}
+
+// until reads lines until one matches.
+func (s *stuck) until(t *testing.T, pattern string) (match []string, before []string) {
+	t.Helper()
+	for r := regexp.MustCompile(pattern); ; {
+		line, err := s.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v: no line matches %s:\n%s", err, pattern, strings.Join(before, ""))
+		}
+		if match = r.FindStringSubmatch(line); match != nil {
+			return match, before
+		}
+		before = append(before, line)
+	}
+}
+
+// startStuck runs the program with both outputs stuck.
+func startStuck(t *testing.T, s *stuck, env []string, args ...string) (cmd *exec.Cmd, ended chan error) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0"), env...)
+	cmd.Stdout, cmd.Stderr = s.write, s.write
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended = make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd, ended
+}
+
+// endsWithin sends SIGTERM, which ends the program in time.
+func endsWithin(t *testing.T, cmd *exec.Cmd, ended chan error, d time.Duration) {
+	t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("%v ends with %v", cmd.Args[1:], err)
+		}
+	case <-time.After(d):
+		t.Errorf("%v has not ended %v after SIGTERM", cmd.Args[1:], d)
+	}
+}
+
+// While standard error and standard output are not read, every request is answered. When they are read again, the lines
+// there and the number of lost lines that the log reports are as many as were logged; the metric says the same. When they
+// are not read at the end, the service ends in time.
+func TestServeOutputBlocked(t *testing.T) {
+	const timeout = 4 * time.Second
+	rules := rulesDir(t, "  - {key: a, descriptors: [{key: b, descriptors: [{key: c, rate_limit: {unit: year, requests_per_unit: 1}}]}]}\n")
+	file := t.TempDir() + "/sluice.yaml"
+	write(t, file, fmt.Sprintf("rules: {paths: [%q]}\nlogging: {denials_per_second: 1000, keys: plain}\n"+
+		"listeners: {drain: {timeout: %v}, admin: {address: '127.0.0.1:0'}, grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}}\n", rules, timeout))
+	out := newStuck(t)
+	cmd, ended := startStuck(t, out, nil, "serve", "--config", file)
+	at, _ := out.until(t, served.String())
+	out.fill(t)
+
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	long := strings.Repeat(`\u0001`, 128) // which a line has as \\x01
+	body := fmt.Sprintf(`{"domain":"d","descriptors":[[{"key":"a","value":"%[1]s"},{"key":"b","value":"%[1]s"},{"key":"c","value":"%[1]s"}]]}`, long)
+	var denied atomic.Int64
+	flood := func(n int) {
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				for range n / 8 {
+					resp, err := client.Post("http://"+at[2]+"/v1/check", "application/json", strings.NewReader(body))
+					if err != nil {
+						t.Errorf("while the log is blocked: %v", err)
+						return
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					if resp.StatusCode == http.StatusTooManyRequests {
+						denied.Add(1)
+					}
+				}
+			})
+		}
+		callers.Wait()
+	}
+	flood(800) // fewer than denials_per_second, so that each is a line
+	resp, err := client.Get("http://" + at[3] + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	m := regexp.MustCompile(`(?m)^sluice_log_lost_total (\d+)$`).FindSubmatch(metrics)
+	if err != nil || m == nil || string(m[1]) == "0" {
+		t.Fatalf("%d denied, %v: %s lines lost", denied.Load(), err, m)
+	}
+	lost, before := out.until(t, `level=ERROR .* lost=(\d+)\n`)
+	n, err := strconv.ParseInt(lost[1], 10, 64)
+	if err != nil || lost[1] != string(m[1]) {
+		t.Errorf("the log reports %s lost lines, the metric %s: %v", lost[1], m[1], err)
+	}
+	written, all := int64(strings.Count(strings.Join(before, ""), "msg=denied ")), denied.Load()
+	write(t, rules+"/other.yaml", "domain: other\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]\n") // the line about it comes after the others
+	_, before = out.until(t, "rules changed")
+	written += int64(strings.Count(strings.Join(before, ""), "msg=denied "))
+	if written+n != all {
+		t.Errorf("%d lines of %d, %d lost", written, all, n)
+	}
+	t.Logf("%d lines: %d written, %d lost", all, written, n)
+
+	out.fill(t)
+	flood(80)
+	endsWithin(t, cmd, ended, timeout)
+}
+
+// The other services end too when their outputs are not read, from the start on; so does one that cannot start.
+func TestOutputBlockedFromTheStart(t *testing.T) {
+	rules := rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	for name, c := range map[string]struct {
+		ready string
+		env   []string
+		args  []string
+	}{
+		"demo": {ready: "ctrl-C ends", args: []string{"demo", "--listen", "127.0.0.1:0"}},
+		"ratelimit": {
+			ready: "listening", args: []string{"ratelimit"},
+			env: []string{"BACKEND_TYPE=memory", "USE_STATSD=false", "RUNTIME_ROOT=" + rules, "RUNTIME_WATCH_ROOT=false", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := newStuck(t)
+			cmd, ended := startStuck(t, out, c.env, c.args...)
+			out.until(t, c.ready)
+			out.fill(t)
+			endsWithin(t, cmd, ended, 10*time.Second)
+		})
+	}
+	t.Run("failing", func(t *testing.T) {
+		out := newStuck(t)
+		out.fill(t)
+		_, ended := startStuck(t, out, nil, "serve", "--config", t.TempDir()+"/none.yaml")
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("it does not fail")
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("it has not ended")
+		}
+	})
+}

@@ -1,0 +1,280 @@
+// Package logwriter writes lines of logs in the background, so that no request waits for a file or for the reader of a
+// pipe. Lines wait in a bounded buffer; lines without room in it, and lines that cannot be written, are lost and counted.
+package logwriter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config configures a [Writer].
+type Config struct {
+	File   string        // appended to, and created if need be
+	Output io.Writer     // instead of a file, such as standard output
+	Buffer int           // maximum bytes of lines that wait to be written; 0 means 4 MiB
+	Delay  time.Duration // maximum time that lines wait for others, so that many are written at once; 0: none
+	// OnLost is called with the number of lines lost since the last call, at most every 10 s, and once more by Close. The
+	// line it returns is written at once; nil writes none. If that line cannot be written, the next call reports
+	// the same lost lines again.
+	OnLost func(lost int64) []byte
+	// OnError is called with the first error after a success.
+	OnError func(error)
+}
+
+const (
+	defaultBuffer = 4 << 20
+	writeBytes    = 64 << 10 // lines are written at once when there are this many bytes of them
+	// reportInterval is the minimum time between two reports of lost lines.
+	reportInterval = 10 * time.Second
+)
+
+// Writer writes lines in the background. It is safe for concurrent use.
+type Writer struct {
+	config Config
+	lost   atomic.Int64
+
+	mu      sync.Mutex // guards the fields below; never held during a write
+	waiting []byte     // lines
+	spare   []byte     // the buffer that was written last
+	running bool
+	closed  bool
+
+	some, many chan struct{} // wake the goroutine: there are lines; there are enough to write them now
+	stop, done chan struct{}
+
+	out        sync.Mutex // guards the fields below; held during a write, and taken before mu
+	to         io.Writer
+	file       *os.File
+	torn       bool // what was written last does not end with a line break
+	reported   int64
+	reportedAt time.Time
+	failing    bool
+}
+
+// Open returns a Writer to either a file or an output.
+func Open(c Config) (*Writer, error) {
+	if (c.File == "") == (c.Output == nil) {
+		return nil, errors.New("logwriter: set either File or Output")
+	}
+	w := New(c)
+	if c.File != "" {
+		f, err := openFile(c.File)
+		if err != nil {
+			return nil, err
+		}
+		w.file, w.to = f, f
+	}
+	return w, nil
+}
+
+// New returns a Writer to an output.
+func New(c Config) *Writer {
+	if c.Buffer <= 0 {
+		c.Buffer = defaultBuffer
+	}
+	if c.OnLost == nil {
+		c.OnLost = func(int64) []byte { return nil }
+	}
+	if c.OnError == nil {
+		c.OnError = func(error) {}
+	}
+	return &Writer{
+		config: c, to: c.Output, some: make(chan struct{}, 1), many: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+func openFile(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+}
+
+// Write adds lines, which end with a line break. It copies them, never waits for the output and never fails; after Close
+// all lines are lost.
+func (w *Writer) Write(lines []byte) (int, error) {
+	w.mu.Lock()
+	if w.closed || len(w.waiting)+len(lines) > w.config.Buffer {
+		w.mu.Unlock()
+		w.lose(lines)
+		return len(lines), nil
+	}
+	before := len(w.waiting)
+	w.waiting = append(w.waiting, lines...)
+	after := len(w.waiting)
+	if !w.running {
+		w.running = true
+		go w.run()
+	}
+	w.mu.Unlock()
+	if before == 0 {
+		wake(w.some)
+	}
+	if before < writeBytes && after >= writeBytes {
+		wake(w.many)
+	}
+	return len(lines), nil
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (w *Writer) lose(lines []byte) { w.lost.Add(int64(bytes.Count(lines, []byte{'\n'}))) }
+
+// run writes lines until Close.
+func (w *Writer) run() {
+	defer close(w.done)
+	timer := time.NewTimer(w.config.Delay)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.some:
+		case <-w.stop:
+			return
+		}
+		timer.Reset(w.config.Delay)
+		select {
+		case <-timer.C:
+		case <-w.many:
+		case <-w.stop:
+			return
+		}
+		w.flush()
+	}
+}
+
+func (w *Writer) flush() {
+	w.out.Lock()
+	defer w.out.Unlock()
+	w.flushLocked()
+}
+
+// flushLocked writes the lines that wait, and reports lost lines once it can.
+func (w *Writer) flushLocked() {
+	w.mu.Lock()
+	lines := w.waiting
+	w.waiting, w.spare = w.spare[:0], nil
+	w.mu.Unlock()
+	w.writeLocked(lines)
+	w.mu.Lock()
+	w.spare = lines[:0]
+	w.mu.Unlock()
+	w.reportLocked()
+}
+
+// writeLocked reports whether all lines were written. Those that were not are lost.
+func (w *Writer) writeLocked(lines []byte) bool {
+	if len(lines) == 0 {
+		return true
+	}
+	if w.torn { // so that half a line spoils no other
+		if _, err := w.to.Write([]byte{'\n'}); err != nil {
+			w.failedLocked(lines, err)
+			return false
+		}
+		w.torn = false
+	}
+	n, err := w.to.Write(lines)
+	if err == nil {
+		w.failing = false
+		return true
+	}
+	n = min(max(n, 0), len(lines))
+	w.torn = n > 0 && lines[n-1] != '\n'
+	w.failedLocked(lines[n:], err)
+	return false
+}
+
+func (w *Writer) failedLocked(rest []byte, err error) {
+	w.lose(rest)
+	if !w.failing {
+		w.failing = true
+		w.config.OnError(err)
+	}
+}
+
+// reportLocked reports lines that were lost since the last report.
+func (w *Writer) reportLocked() {
+	lost := w.lost.Load()
+	if lost == w.reported || !w.reportedAt.IsZero() && time.Since(w.reportedAt) < reportInterval {
+		return
+	}
+	line := w.config.OnLost(lost - w.reported)
+	if !w.writeLocked(line) {
+		w.lost.Add(-int64(bytes.Count(line, []byte{'\n'}))) // the report is not one of the lines
+		return
+	}
+	w.reported, w.reportedAt = lost, time.Now()
+}
+
+// Lost returns the number of lines lost since the start: there was no room for them, or writing them failed.
+func (w *Writer) Lost() int64 { return w.lost.Load() }
+
+// Reopen goes on in a new file of the same name, which log rotation needs after it has renamed the old one. Every line is
+// in one of the two. If there can be no new file, lines still go to the old one. Without a file it does nothing.
+func (w *Writer) Reopen() error {
+	if w.config.File == "" {
+		return nil
+	}
+	f, err := openFile(w.config.File)
+	if err != nil {
+		return err
+	}
+	w.out.Lock()
+	defer w.out.Unlock()
+	if w.file == nil { // closed
+		return f.Close()
+	}
+	old := w.file
+	w.file, w.to, w.torn, w.failing = f, f, false, false
+	return old.Close()
+}
+
+// Close writes the lines that wait and closes the file. It waits at most so long for an output that blocks; lines that
+// were not written by then are lost.
+func (w *Writer) Close(timeout time.Duration) error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.closed = true
+	running := w.running
+	w.mu.Unlock()
+	close(w.stop)
+	ended := make(chan error, 1)
+	go func() {
+		if running {
+			<-w.done
+		}
+		ended <- w.end()
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("logwriter: lines could not be written within %v", timeout)
+	}
+}
+
+func (w *Writer) end() error {
+	w.out.Lock()
+	defer w.out.Unlock()
+	w.reportedAt = time.Time{}
+	w.flushLocked()
+	if w.file == nil {
+		return nil
+	}
+	err := w.file.Close()
+	w.file = nil
+	return err
+}
