@@ -123,7 +123,7 @@ var mayImport = map[string][]string{
 	"internal/admin": {".", "rules", "httplimit", "internal/explain", "internal/key", "internal/ruletest"},
 
 	// The gateway: servers that requests are forwarded to.
-	"internal/upstream": {},
+	"internal/upstream": {"internal/bounds"},
 	// Requests that are kept for later.
 	"internal/queue": {"internal/bounds", "internal/key"},
 

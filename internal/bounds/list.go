@@ -64,6 +64,14 @@ var (
 	})
 )
 
+// Responses of upstreams.
+var (
+	SlowResponses = add(upstreams, &Bound{
+		Name: "http2_responses_waiting", Default: "1024 in the process, 256 KiB each",
+		Result: "of the responses of HTTP/2 servers that wait for their clients to read, the one that waits longest is broken off",
+	})
+)
+
 // Replies of dependencies.
 var (
 	RedisReply = add(stores, &Bound{

@@ -51,6 +51,7 @@ type Config struct {
 	// Of tests:
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	noLane bool
+	slow   *slowWriters
 }
 
 // Health is how servers are asked whether they are well.
@@ -117,6 +118,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.slow == nil {
+		c.slow = allSlow
 	}
 	if c.dial == nil {
 		c.dial = (&net.Dialer{Timeout: c.Timeouts.Connect, KeepAlive: 30 * time.Second}).DialContext

@@ -33,6 +33,9 @@ func (g *Group) deliver(x *exchange, s *server) {
 		delete(h, "Content-Length") // in HTTP/1 an answer has a length or trailers
 	}
 	x.w.WriteHeader(res.StatusCode)
+	if res.ProtoMajor == 2 {
+		x.slow = g.cfg.slow
+	}
 	if err := x.copyBody(); err != nil {
 		x.mu.Lock()
 		idled := x.idled
@@ -73,10 +76,8 @@ func (x *exchange) copyBody() error {
 		} else {
 			n, err = res.Body.Read(buf[:])
 		}
-		if n > 0 {
-			if _, err := x.w.Write(buf[:n]); err != nil {
-				return errors.Join(errCaller, err)
-			}
+		if err := x.pass(buf[:n], err == nil); err != nil {
+			return err
 		}
 		switch err {
 		case nil:
@@ -85,11 +86,26 @@ func (x *exchange) copyBody() error {
 		default:
 			return err
 		}
+	}
+}
+
+// pass writes a piece of the body to the caller, and sends it unless it is the last.
+func (x *exchange) pass(piece []byte, more bool) error {
+	if x.slow != nil {
+		defer x.slow.leave(x.slow.enter(x))
+	}
+	if len(piece) > 0 {
+		if _, err := x.w.Write(piece); err != nil {
+			return errors.Join(errCaller, err)
+		}
+	}
+	if more {
 		x.touch()
 		if err := x.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return errors.Join(errCaller, err)
 		}
 	}
+	return nil
 }
 
 // headDelay is how long the head of an answer waits for its body: most bodies come with it, and then one write does.

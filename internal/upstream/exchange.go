@@ -33,6 +33,7 @@ type exchange struct {
 	body    *sentBody // nil if there is none
 	cancel  context.CancelCauseFunc
 
+	slow       *slowWriters // nil: what the server sends ahead is not held here
 	idle       time.Duration
 	timer      *time.Timer // made when it is first needed
 	delivering atomic.Bool

@@ -19,6 +19,12 @@ func (c Config) With(servers []string) Config {
 	return c
 }
 
+// WithSlow bounds the responses of HTTP/2 that wait for their clients.
+func (c Config) WithSlow(most int) Config {
+	c.slow = &slowWriters{most: most}
+	return c
+}
+
 // WithoutLanes has http.Transport do everything.
 func (c Config) WithoutLanes() Config {
 	c.noLane = true

@@ -55,6 +55,7 @@ func newH2Pool(s *server, secure *tlsDialer) *h2Pool {
 	p.wire.Protocols.SetUnencryptedHTTP2(true) // TLS is below, in the connection
 	p.wire.HTTP2 = &http.HTTP2Config{
 		SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: s.group.cfg.Timeouts.Idle,
+		MaxReceiveBufferPerStream: h2Window, MaxReceiveBufferPerConnection: h2ConnWindow,
 	}
 	return p
 }

@@ -21,6 +21,7 @@ import (
 type rawH2 struct {
 	at              string
 	conns, requests atomic.Int64
+	window          atomic.Int64 // of a stream, as the gateway says
 }
 
 // serveH2Fields has a function answer each request, which is told whether there is a field x-bad.
@@ -59,6 +60,9 @@ func rawH2Of(t testing.TB, hello func(*http2.Framer), answer func(*http2.Framer,
 			}
 			switch frame := frame.(type) {
 			case *http2.SettingsFrame:
+				if v, ok := frame.Value(http2.SettingInitialWindowSize); ok {
+					o.window.Store(int64(v))
+				}
 				if !frame.IsAck() {
 					_ = f.WriteSettingsAck()
 				}
@@ -159,6 +163,9 @@ func TestHTTP2RefusedBudget(t *testing.T) {
 	}
 	if n := o.conns.Load(); n != 1 {
 		t.Errorf("%d connections", n)
+	}
+	if n := o.window.Load(); n != 256<<10 {
+		t.Errorf("a stream's window is %d bytes", n)
 	}
 }
 
