@@ -3,10 +3,10 @@ package httplimit
 import (
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/pairs"
 )
 
 // KeyFunc says whom a request counts against. Requests with equal keys share a bucket, under each rule of the limiter.
@@ -20,7 +20,7 @@ import (
 // share and that no value can produce. So leaving the header out is no way around a limit.
 type KeyFunc func(r *http.Request) (key string, err error)
 
-// ErrRepeated is wrapped by the error of a request that gives a keyed header or query parameter more than once. Which
+// ErrRepeated is wrapped by the error of a request that gives a keyed header, query parameter or cookie more than once. Which
 // of them the handler will believe is unknown here: if it is another than the one that was counted, the limit is
 // bypassed. By default such a request is answered with 400 Bad Request.
 var ErrRepeated = errors.New("httplimit: what the request is limited by is given more than once")
@@ -53,60 +53,35 @@ func ByHeader(name string) KeyFunc {
 	}
 }
 
-// ByCookie limits by a cookie: of several with the name, the first, which is the one that [http.Request.Cookie] gives
-// the handler. (Browsers repeat names that were set for several paths, so these are not refused.) Requests without it
-// share a key, one that no value has.
+// ByCookie limits by a cookie. Requests without it share a key, one that no value has. A request that gives it more than
+// once, or malformed, is refused with [ErrRepeated]. (Browsers repeat names that were set for several paths: set the cookie
+// for one.)
 func ByCookie(name string) KeyFunc {
 	if name == "" {
 		panic("httplimit: ByCookie: the cookie's name is empty")
 	}
 	return func(r *http.Request) (string, error) {
-		c, err := r.Cookie(name)
-		if err != nil {
-			return key.Absent, nil
-		}
-		return key.Value(c.Value), nil
+		return pairKey(pairs.Cookie(r.Header["Cookie"], name))
 	}
+}
+
+func pairKey(value string, n pairs.Count) (string, error) {
+	switch n {
+	case pairs.None:
+		return key.Absent, nil
+	case pairs.One:
+		return key.Value(value), nil
+	}
+	return "", ErrRepeated
 }
 
 // ByQuery limits by a parameter of the URL's query. Requests without it share a key, one that no value has; an empty
-// value is a value. A request that gives it more than once is refused with [ErrRepeated]. What [url.ParseQuery] would
-// drop as malformed is not seen here either.
+// value is a value. A request that gives it more than once, or so that applications may read it differently, is
+// refused with [ErrRepeated]: malformed, beside a semicolon, or by a name that some take for it.
 func ByQuery(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		switch value, n := queryValue(r.URL.RawQuery, name); n {
-		case 0:
-			return key.Absent, nil
-		case 1:
-			return key.Value(value), nil
-		default:
-			return "", ErrRepeated
-		}
+		return pairKey(pairs.Query(r.URL.RawQuery, name))
 	}
-}
-
-// queryValue finds a parameter as [url.ParseQuery] would, and how often it is there: not at all, once, or more often.
-func queryValue(query, name string) (value string, n int) {
-	for query != "" {
-		var pair string
-		pair, query, _ = strings.Cut(query, "&")
-		if pair == "" || strings.Contains(pair, ";") {
-			continue
-		}
-		k, v, _ := strings.Cut(pair, "=")
-		if k, err := url.QueryUnescape(k); err != nil || k != name {
-			continue
-		}
-		v, err := url.QueryUnescape(v)
-		switch {
-		case err != nil:
-		case n == 1:
-			return "", 2
-		default:
-			value, n = v, 1
-		}
-	}
-	return value, n
 }
 
 // ByPathValue limits by a wildcard of the pattern that [http.ServeMux] matched. The middleware has to be inside the

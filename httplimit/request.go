@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -18,8 +19,9 @@ import (
 //     take what follows for part of the name and other applications for parameters, which rules do not see.
 //   - A header that is on several lines is ambiguous, and so is one that has a line under a name which some
 //     applications take for the same, X_User for X-User. "Host" is the request's host in lower case.
-//   - A query parameter that is given several times is ambiguous. What [url.ParseQuery] drops as malformed is not seen.
-//   - Of several cookies with the name the first counts, which is the one that [http.Request.Cookie] returns.
+//   - A query parameter that is given several times is ambiguous, and so is one that applications may read differently:
+//     malformed, behind or before a semicolon, or by a name that some take for another.
+//   - A cookie that is given several times is ambiguous, and so is one that [http.Request.Cookie] drops as malformed.
 //   - Claims are those of [WithClaims], and attributes of the program those of [WithAttributes].
 //   - The client's address is found as [ByIP] finds it, by the set's ClientIP.
 func RequestOf(r *http.Request, set *rules.Set) rules.Request {
@@ -68,12 +70,11 @@ func (q *ruleRequest) Attribute(f *rules.Field) (string, rules.Found) {
 	case rules.Header:
 		return headerValue(r, f)
 	case rules.Query:
-		value, n := queryValue(r.URL.RawQuery, f.Name)
+		value, n := pairs.Query(r.URL.RawQuery, f.Name)
 		return value, rules.Found(n) // Absent, Present, Ambiguous
 	case rules.Cookie:
-		if c, err := r.Cookie(f.Name); err == nil {
-			return c.Value, rules.Present
-		}
+		value, n := pairs.Cookie(r.Header["Cookie"], f.Name)
+		return value, rules.Found(n)
 	case rules.BasicUser:
 		if len(r.Header["Authorization"]) > 1 {
 			return "", rules.Ambiguous

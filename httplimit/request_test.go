@@ -117,11 +117,11 @@ var attributeCases = []struct {
 	{"query missing", idField, edits(query("ID=7&xid=8")), "", rules.Absent},
 	{"query twice", idField, edits(query("id=7&i%64=7")), "", rules.Ambiguous},
 	{"query thrice", idField, edits(query("id=7&id=8&id=9")), "", rules.Ambiguous},
-	{"query with a semicolon", idField, edits(query("id=7;id=8")), "", rules.Absent},
-	{"query malformed", idField, edits(query("id=%zz")), "", rules.Absent},
+	{"query with a semicolon", idField, edits(query("id=7;id=8")), "", rules.Ambiguous},
+	{"query malformed", idField, edits(query("id=%zz")), "", rules.Ambiguous},
 
 	{"cookie", sessionField, edits(header("Cookie", "a=1; sid=x")), "x", rules.Present},
-	{"cookie twice", sessionField, edits(header("Cookie", "sid=x; sid=y")), "x", rules.Present},
+	{"cookie twice", sessionField, edits(header("Cookie", "sid=x; sid=y")), "", rules.Ambiguous},
 	{"cookie missing", sessionField, edits(header("Cookie", "SID=x")), "", rules.Absent},
 
 	{"basic user", basicField, edits(basic("ada:pw:x")), "ada", rules.Present},

@@ -40,9 +40,10 @@ var ErrPath = errors.New("rules: the path is ambiguous or malformed")
 //     compatibility forms are folded (fullwidth slashes, dot leaders, the ellipsis), and those that cannot be seen.
 //   - Control characters and backslashes are refused in any spelling, and so is what is longer than [MaxPath] or has
 //     more than 256 segments.
+//   - Refused are names that some file systems and frameworks take for another: those that end in a dot ("/posts.", "/..."),
+//     begin or end with a space, or name a stream ("/posts::$DATA").
 //
-// Case is kept. Nothing is known of the file systems behind an application: for those that ignore dots and spaces at
-// the end of a name, "/posts" and "/posts." stay different here.
+// Case is kept.
 func CanonicalPath(escaped string) (string, error) {
 	switch {
 	case !strings.HasPrefix(escaped, "/"):
@@ -130,13 +131,12 @@ func isCanonical(path string) bool {
 	segments, start := 0, 1
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
-			if !sentRaw[path[i]] {
+			if c := path[i]; !sentRaw[c] || c == '$' && path[i-1] == ':' {
 				return false
 			}
 			continue
 		}
-		switch path[start:i] {
-		case "", ".", "..":
+		if i == start || path[i-1] == '.' { // empty, dots, or a name that ends in one
 			return false
 		}
 		segments, start = segments+1, i+1
@@ -271,7 +271,10 @@ func resolved(path []byte) ([]byte, error) {
 			return nil, refuse("it leads above the root")
 		case string(name) == "..":
 			out = out[:bytes.LastIndexByte(out, '/')]
-		case len(name) > 0 && !dots:
+		case dots || len(name) == 0:
+		case isAlias(name):
+			return nil, refuse("a name in it ends in a dot, begins or ends with a space, or has :$ in it: some servers take it for another name")
+		default:
 			out = append(append(out, '/'), name...)
 		}
 	}
@@ -279,4 +282,12 @@ func resolved(path []byte) ([]byte, error) {
 		out = append(out, '/')
 	}
 	return out, nil
+}
+
+// isAlias reports whether some servers take a segment for another: Windows drops dots and spaces at the end of a name and
+// reads a:$b as a stream of a, and some frameworks trim segments.
+func isAlias(segment []byte) bool {
+	first, _ := utf8.DecodeRune(segment)
+	last, _ := utf8.DecodeLastRune(segment)
+	return last == '.' || unicode.IsSpace(first) || unicode.IsSpace(last) || bytes.Contains(segment, []byte(":$"))
 }

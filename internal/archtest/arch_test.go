@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},
+	"internal/pairs":      {},
 	"internal/spell":      {},
 	"internal/panics":     {},
 	"rules":               {".", "internal/key", "internal/panics", "internal/spell"},
@@ -70,13 +71,13 @@ var mayImport = map[string][]string{
 
 	// Edges. They are handed a limiter and never learn what store it uses.
 	"internal/shaper": {},
-	"httplimit":       {".", "rules", "internal/bounds", "internal/buffers", "internal/key", "internal/overload", "internal/shaper"},
+	"httplimit":       {".", "rules", "internal/bounds", "internal/buffers", "internal/key", "internal/overload", "internal/pairs", "internal/shaper"},
 	"grpclimit":       {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
 	"internal/rls":      {".", "rules"},
 	"internal/resp":     {"."},
-	"internal/checkapi": {".", "rules", "httplimit", "internal/rls", "internal/spell"},
+	"internal/checkapi": {".", "rules", "httplimit", "internal/pairs", "internal/rls", "internal/spell"},
 	"internal/rlstest":  {},
 	"internal/certtest": {},
 	"internal/server":   {"internal/bounds", "internal/key", "internal/shares"},
@@ -114,7 +115,7 @@ var mayImport = map[string][]string{
 	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
 	// Rules beside the traffic that there was.
-	"internal/traffic": {".", "rules", "memstore", "internal/accesslog"},
+	"internal/traffic": {".", "rules", "memstore", "internal/accesslog", "internal/pairs"},
 
 	// What is left of the limits that rules have for a request.
 	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},

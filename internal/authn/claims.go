@@ -3,6 +3,7 @@ package authn
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -83,6 +84,54 @@ func (f *flattened) put(name, value string) {
 		return
 	}
 	f.into[name] = value
+}
+
+// isOne reports whether JSON is one value, without anything behind it, in which no object has a name twice: programs differ
+// in which of two they take.
+func isOne(b []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if !isUnique(d) {
+		return false
+	}
+	_, err := d.Token()
+	return err == io.EOF
+}
+
+func isUnique(d *json.Decoder) bool {
+	token, err := d.Token()
+	if err != nil {
+		return false
+	}
+	open, nested := token.(json.Delim)
+	seen := make(map[string]bool)
+	for nested && d.More() {
+		if open == '{' {
+			name, err := d.Token()
+			text, _ := name.(string)
+			if err != nil || seen[text] {
+				return false
+			}
+			seen[text] = true
+		}
+		if !isUnique(d) {
+			return false
+		}
+	}
+	if nested {
+		_, err = d.Token()
+	}
+	return err == nil
+}
+
+// isText reports whether a claim, named as flatten names it, is a string that stands in no list.
+func isText(claims map[string]any, name string) bool {
+	if value, there := claims[name]; there {
+		_, text := value.(string)
+		return text
+	}
+	first, rest, nested := strings.Cut(name, ".")
+	inner, _ := claims[first].(map[string]any)
+	return nested && isText(inner, rest)
 }
 
 // text is JSON without spaces, and without escapes that only HTML needs.

@@ -23,7 +23,7 @@ type JWTConfig struct {
 	Issuer    string        // that a token must have; empty: any
 	Audience  []string      // of which a token must have one; empty: any
 	Leeway    time.Duration // by which clocks may differ
-	UserClaim string        // default sub; a token without it is wrong
+	UserClaim string        // default sub; a token in which it is not a string is wrong
 	PlanClaim string        // default plan
 	Strip     bool          // tokens are not forwarded
 }
@@ -161,6 +161,12 @@ func (j *JWT) Authenticate(r *http.Request) (Identity, error) {
 	case err != nil:
 		return Identity{}, j.why(err)
 	}
+	if _, payload, ok := strings.Cut(text, "."); ok {
+		payload, _, _ = strings.Cut(payload, ".")
+		if b, err := j.parser.DecodeSegment(payload); err != nil || !isOne(b) {
+			return Identity{}, stale("the token's claims are not one JSON object: something follows it, or a name is there twice")
+		}
+	}
 	return j.identity(claims)
 }
 
@@ -214,8 +220,8 @@ func (j *JWT) identity(claims jwt.MapClaims) (Identity, error) {
 		return Identity{}, stale("the token says too much: at most %d claims, of %d bytes each", mostClaims, mostClaimBytes)
 	}
 	user := flat[j.cfg.UserClaim]
-	if user == "" || !sendable(user) {
-		return Identity{}, stale("the token does not say who it is for: it lacks %s, or that has spaces around it", j.cfg.UserClaim)
+	if user == "" || !sendable(user) || !isText(claims, j.cfg.UserClaim) {
+		return Identity{}, stale("the token does not say who it is for: it lacks %s, or that is not a string, or has spaces around it", j.cfg.UserClaim)
 	}
 	attributes := map[string]string{"user": user}
 	if plan := flat[j.cfg.PlanClaim]; plan != "" {

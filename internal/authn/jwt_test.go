@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -57,8 +58,15 @@ func keySet(keys ...string) string { return `{"keys":[` + strings.Join(keys, ","
 // sign makes a token with any header.
 func sign(t testing.TB, header, claims map[string]any, by any) string {
 	t.Helper()
-	h, _ := json.Marshal(header)
 	c, _ := json.Marshal(claims)
+	return signText(t, header, string(c), by)
+}
+
+// signText makes a token with any claims.
+func signText(t testing.TB, header map[string]any, claims string, by any) string {
+	t.Helper()
+	h, _ := json.Marshal(header)
+	c := []byte(claims)
 	text := b64(h) + "." + b64(c)
 	alg, _ := header["alg"].(string)
 	if by == nil {
@@ -218,6 +226,32 @@ func TestTokens(t *testing.T) {
 	id, _ := j.Authenticate(request("Authorization", "Bearer "+good))
 	if id.Claims["aud.1"] != "other" || id.Claims["plan"] != "pro" || id.Attributes["plan"] != "pro" || id.Attributes["user"] != "ada" {
 		t.Errorf("got %v", id)
+	}
+}
+
+// Claims are one object without doubt, and a user is a string: what a program behind the gateway may read otherwise is
+// nobody.
+func TestDoubtfulClaims(t *testing.T) {
+	s := signers()
+	j := newJWT(t, JWTConfig{Algorithms: []string{"RS256"}}, keySet(rsaJWK("r1", &s.rsa.PublicKey, "")))
+	b, err := os.ReadFile("testdata/claims.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(b)) {
+		text, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		n++
+		id, err := j.Authenticate(request("Authorization", "Bearer "+signText(t, head("RS256", "kid", "r1"), text, s.rsa)))
+		if got := id.User; got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: got %q, %v, want %q", text, got, err, want)
+		}
+	}
+	if n < 20 {
+		t.Errorf("there are %d", n)
 	}
 }
 

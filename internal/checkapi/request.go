@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -119,24 +120,14 @@ func (q *request) hostValue() (string, rules.Found) {
 	return host, presentIf(host != "")
 }
 
-// cookie is the first of the name, which is the one that most applications take. Without cookies those of the header
-// count.
+// cookie is the value of a cookie, which is ambiguous if there are several of the name. Without cookies those of the
+// header count.
 func (q *request) cookie(name string) (string, rules.Found) {
 	if q.has&(1<<rules.Cookie) != 0 {
-		for i := range q.pairs {
-			if p := &q.pairs[i]; p.kind == rules.Cookie && p.name == name {
-				return p.value, rules.Present
-			}
-		}
-		return "", rules.Absent
+		return q.named(rules.Cookie, name)
 	}
-	if lines := q.lines("Cookie"); len(lines) > 0 {
-		r := http.Request{Header: http.Header{"Cookie": lines}}
-		if c, err := r.Cookie(name); err == nil {
-			return c.Value, rules.Present
-		}
-	}
-	return "", rules.Absent
+	value, n := pairs.Cookie(q.lines("Cookie"), name)
+	return value, rules.Found(n) // Absent, Present, Ambiguous
 }
 
 // basicUser is the user of basic authentication.

@@ -149,7 +149,7 @@ func TestRequestAlone(t *testing.T) {
 		{`"headers":{"Host":"b.example"},"host":"a.example"`, "given more than once: host"},
 		{`"headers":{"Host":["a.example","a.example"]}`, "host \"a.example\""},
 		{`"cookies":{"sid":"1"},"headers":{"Cookie":"sid=2"}`, "cookie \"\\x00#"},
-		{`"cookies":{"sid":["1","2"]}`, "cookie \"\\x00#"},
+		{`"cookies":{"sid":["1","2"]}`, "given more than once: cookie:sid"},
 		{`"cookies":{},"headers":{"Cookie":"sid=2"}`, "cookie \"\\x00-\""},
 		{``, "method \"\\x00-\"\nhost \"\\x00-\"\npath \"\\x00-\"\nheader \"\\x00-\""},
 	} {

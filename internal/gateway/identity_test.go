@@ -181,3 +181,40 @@ func TestTrailersAreDropped(t *testing.T) {
 		t.Errorf("over %s: %d, the upstream got %q", resp.Proto, resp.StatusCode, got)
 	}
 }
+
+// What a rule denies is denied or refused in every spelling: the upstream sees none of them.
+func TestSpellingsEvadeNoDenial(t *testing.T) {
+	address := before(t, headers, func(c *gateway.Config) {
+		c.Rules, c.Limiter = limits(t, "deny: [{path: /admin/**}, {query: {role: admin}}, {cookie: {role: admin}}]\nrules: []")
+	})
+	for _, path := range append(attacks(t, "paths.txt"), "/admin", "/admin/users") {
+		if a := get(t, address, path); a.status != http.StatusBadRequest && a.status != http.StatusForbidden {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+	want := func(found string) int {
+		switch found {
+		case "doubt":
+			return http.StatusBadRequest
+		case "=admin":
+			return http.StatusForbidden
+		}
+		return http.StatusOK
+	}
+	for _, line := range attacks(t, "../../../pairs/testdata/queries.txt") {
+		query, found, _ := strings.Cut(line, "\t")
+		if a := get(t, address, "/?"+query); a.status != want(found) {
+			t.Errorf("query %s: %d, want %d", query, a.status, want(found))
+		}
+	}
+	for _, line := range attacks(t, "../../../pairs/testdata/cookies.txt") {
+		cookies, found, _ := strings.Cut(line, "\t")
+		var lines []string
+		for part := range strings.SplitSeq(cookies, " || ") {
+			lines = append(lines, "Cookie: "+part)
+		}
+		if a := get(t, address, "/", lines...); a.status != want(found) {
+			t.Errorf("cookies %s: %d, want %d", cookies, a.status, want(found))
+		}
+	}
+}

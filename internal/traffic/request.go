@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/accesslog"
+	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -28,7 +29,8 @@ func (q *request) Attribute(f *rules.Field) (string, rules.Found) {
 	case hasPath:
 		return path(q.record.Path), rules.Present
 	case hasQuery:
-		return query(q.record.Query, f.Name)
+		value, n := pairs.Query(q.record.Query, f.Name)
+		return value, rules.Found(n) // Absent, Present, Ambiguous
 	case hasUser:
 		value = q.record.User
 	case hasPlan:
