@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
@@ -65,7 +66,7 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 	if s.snapshot == "" {
 		return table.New(c), nil
 	}
-	f, err := os.Open(s.snapshot)
+	f, err := plainfile.Open(s.snapshot)
 	if errors.Is(err, fs.ErrNotExist) {
 		return table.New(c), nil
 	}

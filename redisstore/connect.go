@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +13,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluiceproject/sluice"
+
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 const (
@@ -107,10 +108,13 @@ func (c *Config) options() (rueidis.ClientOption, error) {
 	return option, nil
 }
 
+// maxPassword is how many bytes a file with a password may have.
+const maxPassword = 64 << 10
+
 // credentials reads the password when a connection is made, so that it can be changed.
 func credentials(user, file string) func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 	return func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-		text, err := os.ReadFile(file)
+		text, err := plainfile.Read(file, maxPassword)
 		if err != nil {
 			return rueidis.AuthCredentials{}, fmt.Errorf("%w: Config.PasswordFile: %w", ErrConfig, err)
 		}

@@ -52,6 +52,7 @@ func (f *file) domain() {
 		f.Fault(n, "config file cannot have empty domain")
 	}
 	if list := f.root.Field("descriptors"); list != nil {
+		f.saysNone = f.saysNone || list.Kind == strictyaml.Sequence && len(list.Items) == 0
 		domain.Descriptors = f.descriptors(list)
 	}
 	f.flush("") // what is left of the domain is compiled to find more faults

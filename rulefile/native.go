@@ -83,8 +83,11 @@ func (f *file) declared(*strictyaml.Node) {}
 // sections reads everything else.
 func (f *file) sections() {
 	switch f.root.Kind {
-	case strictyaml.Null: // an empty file, or comments only
-		return
+	case strictyaml.Null: // an empty file, or comments only: what a full disk leaves of one
+		if !f.complete {
+			return
+		}
+		f.Fault(f.root, "the file is empty: write rules: and a list of rules below it, or rules: [] if there are to be none")
 	case strictyaml.Sequence:
 		f.Fault(f.root, "the file is a list: write rules: at its top and the list below it")
 	case strictyaml.Scalar:
@@ -213,6 +216,7 @@ func (f *file) matchList(n *strictyaml.Node, what string, into *[]rules.Match) {
 }
 
 func (f *file) rules(n *strictyaml.Node) {
+	f.saysNone = f.saysNone || n.Kind == strictyaml.Sequence && len(n.Items) == 0
 	f.entries(n, "rules", func(item *strictyaml.Node) {
 		d := f.defaults // a copy
 		d.r.At = f.at(item)

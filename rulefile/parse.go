@@ -35,9 +35,12 @@ func Load(o Options, paths ...string) (*Loaded, error) {
 	return load(o, sources)
 }
 
+// LoadSources compiles the rules of files that were read already.
+func LoadSources(o Options, sources ...Source) (*Loaded, error) { return load(o, sources) }
+
 func load(o Options, sources []Source) (loaded *Loaded, err error) {
 	defer panics.Recover(func(e *panics.Error) { loaded, err = nil, panicked(e, rules.Position{}, "") })
-	cfg, err := Parse(o, sources...)
+	cfg, err := parse(o, sources, true)
 	if err != nil {
 		return nil, err
 	}
@@ -52,15 +55,24 @@ func load(o Options, sources []Source) (loaded *Loaded, err error) {
 // also has those that [rules.New] finds in what is sound, so that one look shows all there is to mend; what depends on
 // a file that could not be read as YAML is not held against the others.
 //
-// It does not panic, whatever the files hold: a bug is a fault of the file that it was found with.
-func Parse(o Options, sources ...Source) (cfg rules.Config, err error) {
+// Files that are empty or have no rules are sound, since others may have them: [Load] and [NewWatcher] refuse them. It does
+// not panic, whatever the files hold: a bug is a fault of the file that it was found with.
+func Parse(o Options, sources ...Source) (rules.Config, error) { return parse(o, sources, false) }
+
+// parse reads files. If they are all there is, an empty one is a fault, and so are files that limit nothing without saying
+// so: one that was cut short would lift every limit.
+func parse(o Options, sources []Source, complete bool) (cfg rules.Config, err error) {
 	p := &parser{
-		options: o, lists: make(map[string]*list), attributes: make(map[string]bool),
+		complete: complete,
+		options:  o, lists: make(map[string]*list), attributes: make(map[string]bool),
 		onlyOnce: make(map[string]rules.Position), domains: make(map[string]int),
 	}
 	defer panics.Recover(func(e *panics.Error) { cfg, err = rules.Config{}, panicked(e, p.reading.at, p.reading.rule) })
 	p.cfg.Secret, p.cfg.ChargeDenied = o.Secret, o.ChargeDenied
 	p.read(sources)
+	if complete && !p.saysNone && len(p.faults) == 0 && len(sources) > 0 {
+		p.checkNone(sources[0].Name)
+	}
 	if len(p.faults) == 0 {
 		return p.cfg, nil
 	}
@@ -93,6 +105,9 @@ type parser struct {
 	domains    map[string]int            // their numbers in cfg
 	// The names that messages suggest.
 	attributeNames, listNames []string
+
+	complete bool // the files are all there is
+	saysNone bool // some file says that it has no rules, with an empty list
 
 	faults  []error
 	partial bool // something could not be read as YAML, so that names may be missing
@@ -138,6 +153,21 @@ func (p *parser) read(sources []Source) {
 		p.reading.at = rules.Position{File: f.name}
 		f.domain()
 	}
+}
+
+// checkNone reports a configuration that does nothing, in its first file.
+func (p *parser) checkNone(file string) {
+	c := &p.cfg
+	some := len(c.Rules)+len(c.Deny)+len(c.Allow)+len(c.Priorities)+len(c.Shed) > 0 || c.Unmatched == rules.UnmatchedDeny ||
+		slices.ContainsFunc(c.Domains, func(d rules.Domain) bool { return len(d.Descriptors) > 0 })
+	if some {
+		return
+	}
+	msg := "there are no rules: write a list of them below rules:, or rules: [] if there are to be none"
+	if len(c.Domains) > 0 {
+		msg = "the domain has no limits: write a list below descriptors:, or descriptors: [] if there are to be none"
+	}
+	p.fault(rules.Position{File: file, Line: 1, Column: 1}, "", msg)
 }
 
 // someNames are names in alphabetical order. To search among more for what somebody may have meant takes long.

@@ -6,12 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -125,21 +125,14 @@ func (r *reader) file(path string) {
 		}
 		return
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		r.fail(path, err)
-		return
-	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
-	if err := errors.Join(err, f.Close()); err != nil {
-		r.fail(path, err)
-		return
-	}
+	data, err := plainfile.Read(path, MaxFileBytes)
 	before := r.bytes
 	r.bytes += len(data)
 	switch {
-	case len(data) > MaxFileBytes:
+	case errors.Is(err, plainfile.ErrTooLarge):
 		r.fault(path, "the file has more than %d bytes: split it", MaxFileBytes)
+	case err != nil:
+		r.fail(path, err)
 	case r.bytes > MaxTotalBytes && before <= MaxTotalBytes:
 		r.fault(path, "with this file there are more than %d bytes in all: use fewer rules", MaxTotalBytes)
 	case r.bytes <= MaxTotalBytes:

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 func apikeyCommand() *cobra.Command {
@@ -232,7 +233,7 @@ func readSecret(c *cobra.Command, prompt string) (string, error) {
 		return string(b), err
 	}
 	const most = 4096
-	line, err := bufio.NewReader(io.LimitReader(in, most)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(plainfile.Interruptible(c.Context(), in), most)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -94,7 +95,7 @@ type domainSummary struct {
 }
 
 func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (*checkReport, error) {
-	sources, err := rulefile.Read(paths...)
+	sources, err := readSources(ctx, paths)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 // load compiles the rules among the sources, and those that configurations of the service among them name. There may be
 // none.
 func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rulefile.Loaded, error) {
-	var paths []string
+	var ruleSources []rulefile.Source
 	var found []error
 	for _, s := range sources {
 		if !config.Looks(s.Data) {
@@ -135,12 +136,12 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 				r.Accounts = append(r.Accounts, s.Name)
 				found = append(found, authn.Check(s.Name, s.Data))
 			} else {
-				paths = append(paths, s.Name)
+				ruleSources = append(ruleSources, s)
 			}
 			continue
 		}
 		r.Configurations = append(r.Configurations, s.Name)
-		cfg, err := config.Load(s.Name)
+		cfg, err := config.Read(s.Name, s.Data)
 		if err != nil {
 			found = append(found, err)
 			continue
@@ -149,14 +150,20 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 			found = append(found, inFile(s.Name, err)...)
 		}
 		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
-		paths = append(paths, cfg.Rules.Paths...)
+		if len(cfg.Rules.Paths) > 0 {
+			named, err := rulefile.Read(cfg.Rules.Paths...)
+			if err != nil {
+				return nil, errors.Join(append(found, err)...)
+			}
+			ruleSources = append(ruleSources, named...)
+		}
 		o.MergeDomains = o.MergeDomains || cfg.Rules.MergeDomains
 		o.ChargeDenied = o.ChargeDenied || cfg.Rules.ChargeDenied
 	}
-	if len(paths) == 0 {
+	if len(ruleSources) == 0 {
 		return nil, errors.Join(found...)
 	}
-	loaded, err := rulefile.Load(o, paths...)
+	loaded, err := rulefile.LoadSources(o, eachOnce(ruleSources)...)
 	if loaded != nil {
 		r.Files = slices.Concat(r.Configurations, r.Accounts)
 		for _, s := range loaded.Sources {
@@ -164,6 +171,18 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 		}
 	}
 	return loaded, errors.Join(append(found, err)...)
+}
+
+// eachOnce leaves out files that are there already: a configuration may name rules that were named beside it.
+func eachOnce(sources []rulefile.Source) (once []rulefile.Source) {
+	seen := make(map[string]bool)
+	for _, s := range sources {
+		if name := filepath.Clean(s.Name); !seen[name] {
+			seen[name] = true
+			once = append(once, s)
+		}
+	}
+	return once
 }
 
 // inFile gives errors that have no place the file that they are about.

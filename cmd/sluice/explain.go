@@ -91,7 +91,7 @@ func (f *explainFlags) explain(c *cobra.Command, args []string) (*explain.Answer
 	if f.ask {
 		return f.explainLive(c, args)
 	}
-	loaded, err := f.rules.load(f.paths)
+	loaded, err := f.rules.load(c.Context(), f.paths)
 	if err != nil {
 		return nil, err
 	}

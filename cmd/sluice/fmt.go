@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
@@ -33,7 +35,7 @@ func fmtCommand() *cobra.Command {
 				if f != (fmtFlags{}) {
 					return fmt.Errorf("name the files: standard input is only formatted to standard output")
 				}
-				return formatInput(c.InOrStdin(), c.OutOrStdout())
+				return formatInput(plainfile.Interruptible(c.Context(), c.InOrStdin()), c.OutOrStdout())
 			}
 			return f.run(c, paths)
 		},
@@ -72,7 +74,7 @@ func (f *fmtFlags) run(c *cobra.Command, paths []string) error {
 	different := false
 	var faults []error // of some files, which are left as they are; the others are formatted
 	for _, name := range names {
-		changed, err := f.file(c.OutOrStdout(), name)
+		changed, err := f.file(c.Context(), c.OutOrStdout(), name)
 		different = different || changed
 		faults = append(faults, err)
 	}
@@ -84,8 +86,8 @@ func (f *fmtFlags) run(c *cobra.Command, paths []string) error {
 }
 
 // file formats one file and tells whether its form was another.
-func (f *fmtFlags) file(out io.Writer, name string) (changed bool, err error) {
-	src, err := os.ReadFile(name)
+func (f *fmtFlags) file(ctx context.Context, out io.Writer, name string) (changed bool, err error) {
+	src, err := plainfile.ReadStream(ctx, name, maxInput)
 	if err != nil {
 		return false, err
 	}

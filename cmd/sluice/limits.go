@@ -33,7 +33,7 @@ func limitsCommand() *cobra.Command {
 			"  sluice limits --html --title 'Limits of the Example API' rules/ >limits.html",
 		ValidArgsFunction: completeRules,
 		RunE: func(c *cobra.Command, paths []string) error {
-			loaded, err := flags.load(paths)
+			loaded, err := flags.load(c.Context(), paths)
 			if err != nil {
 				return err
 			}

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
@@ -19,13 +22,41 @@ func (f *ruleFlags) flags(c *cobra.Command) {
 func (f *ruleFlags) options() rulefile.Options { return rulefile.Options{MergeDomains: f.mergeDomains} }
 
 // load reads rules for a command that needs them sound. Faults are broken input here; check is there to find them.
-func (f *ruleFlags) load(paths []string) (*rulefile.Loaded, error) {
+func (f *ruleFlags) load(ctx context.Context, paths []string) (*rulefile.Loaded, error) {
 	paths = orHere(paths)
-	loaded, err := rulefile.Load(f.options(), paths...)
+	sources, err := readSources(ctx, paths)
+	if err != nil {
+		return nil, brokenRules(err, paths)
+	}
+	loaded, err := rulefile.LoadSources(f.options(), sources...)
 	if err != nil {
 		return nil, brokenRules(err, paths)
 	}
 	return loaded, nil
+}
+
+// readSources reads rule files and directories. Unlike a service, a command may be given a pipe: rules from another program,
+// or standard input. It ends with the context.
+func readSources(ctx context.Context, paths []string) ([]rulefile.Source, error) {
+	var streams []rulefile.Source
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || info.IsDir() || info.Mode().IsRegular() {
+			files = append(files, path)
+			continue
+		}
+		data, err := plainfile.ReadStream(ctx, path, rulefile.MaxFileBytes)
+		if err != nil {
+			return nil, err
+		}
+		streams = append(streams, rulefile.Source{Name: path, Data: data})
+	}
+	if len(files) == 0 {
+		return streams, nil
+	}
+	sources, err := rulefile.Read(files...)
+	return append(sources, streams...), err
 }
 
 // brokenRules lists faults one to a line and says where to see more of them.

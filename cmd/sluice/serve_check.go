@@ -3,11 +3,10 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 
 	"github.com/sluiceproject/sluice/internal/checkapi"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/rls"
 )
 
@@ -23,12 +22,7 @@ func (s *service) openCheck() error {
 	if path == "" {
 		return nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("serve: check.secret_file: %w", err)
-	}
-	defer f.Close()
-	secret, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	secret, err := plainfile.Read(path, maxSecret)
 	secret = bytes.TrimSpace(secret)
 	switch {
 	case err != nil:

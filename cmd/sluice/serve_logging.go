@@ -12,6 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/logging"
 	"github.com/sluiceproject/sluice/internal/logwriter"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -56,7 +57,7 @@ func (s *service) logEvents() (sluice.Events, error) {
 	}
 	if c.SecretFile != "" {
 		var err error
-		if o.Secret, err = os.ReadFile(c.SecretFile); err != nil {
+		if o.Secret, err = plainfile.Read(c.SecretFile, maxSecret); err != nil {
 			return e, fmt.Errorf("logging.secret_file: %w", err)
 		}
 		if len(o.Secret) < leastSecret {

@@ -6,13 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 	"unicode/utf8"
 
 	"github.com/sluiceproject/sluice/internal/admin"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/metrics"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/queue"
 )
 
@@ -57,7 +57,7 @@ func queueKey(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := plainfile.Read(path, maxSecret)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/resp"
 	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/memstore"
@@ -92,7 +92,7 @@ type passwordFile struct {
 }
 
 func (p *passwordFile) read() error {
-	b, err := os.ReadFile(p.path)
+	b, err := plainfile.Read(p.path, maxSecret)
 	if err != nil {
 		return err
 	}

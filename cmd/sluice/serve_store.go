@@ -5,10 +5,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/certfile"
 	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/memcachestore"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/redisstore"
@@ -80,7 +81,7 @@ func storeTLS(c *config.StoreTLS) (*tls.Config, error) {
 	}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
-		b, err := os.ReadFile(c.CA)
+		b, err := plainfile.Read(c.CA, certfile.MaxBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -90,12 +91,12 @@ func storeTLS(c *config.StoreTLS) (*tls.Config, error) {
 		}
 	}
 	if c.Cert != "" {
-		if _, err := tls.LoadX509KeyPair(c.Cert, c.Key); err != nil {
+		if _, err := certfile.Pair(c.Cert, c.Key); err != nil {
 			return nil, err
 		}
 		// Read for each connection, so that they can be replaced.
 		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+			pair, err := certfile.Pair(c.Cert, c.Key)
 			return &pair, err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/traffic"
 )
 
@@ -52,11 +54,11 @@ func simulateCommand() *cobra.Command {
 }
 
 func (f *simulateFlags) run(c *cobra.Command, names []string) error {
-	loaded, err := f.rules.load(f.paths)
+	loaded, err := f.rules.load(c.Context(), f.paths)
 	if err != nil {
 		return err
 	}
-	logs, closeAll, err := openLogs(names, c.InOrStdin())
+	logs, closeAll, err := openLogs(c.Context(), names, c.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 }
 
 // openLogs opens logs; - is standard input.
-func openLogs(names []string, stdin io.Reader) (logs []traffic.Source, closeAll func(), err error) {
+func openLogs(ctx context.Context, names []string, stdin io.Reader) (logs []traffic.Source, closeAll func(), err error) {
 	var files []*os.File
 	closeAll = func() {
 		for _, f := range files {
@@ -85,16 +87,20 @@ func openLogs(names []string, stdin io.Reader) (logs []traffic.Source, closeAll 
 	}
 	for _, name := range names {
 		if name == "-" {
-			logs = append(logs, traffic.Source{Name: "standard input", Reader: stdin})
+			logs = append(logs, traffic.Source{Name: "standard input", Reader: plainfile.Interruptible(ctx, stdin)})
 			continue
 		}
-		f, err := os.Open(name)
+		f, err := plainfile.OpenStream(ctx, name)
 		if err != nil {
 			closeAll()
 			return nil, nil, err
 		}
 		files = append(files, f)
-		logs = append(logs, traffic.Source{Name: name, Reader: f})
+		var reader io.Reader = f
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+			reader = plainfile.Interruptible(ctx, f)
+		}
+		logs = append(logs, traffic.Source{Name: name, Reader: reader})
 	}
 	return logs, closeAll, nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // Token is what those show who may use the API: the content of a file, which is read again when it changes. A file with
@@ -30,6 +32,7 @@ type fileStamp struct {
 const (
 	leastToken = 16          // characters
 	lookEvery  = time.Second // at the file
+	maxTokens  = 64 << 10    // bytes of it
 )
 
 // ReadToken reads the file.
@@ -51,7 +54,7 @@ func (t *Token) read(now time.Time) error {
 	if stamp == t.stamp && t.digests != nil {
 		return nil
 	}
-	b, err := os.ReadFile(t.path)
+	b, err := plainfile.Read(t.path, maxTokens)
 	if err != nil {
 		return err
 	}

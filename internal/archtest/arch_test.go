@@ -39,9 +39,13 @@ var mayImport = map[string][]string{
 	// What servers that Sluice depends on may send.
 	"internal/replyguard": {"internal/bounds"},
 
+	// Files that a service depends on.
+	"internal/plainfile": {},
+	"internal/certfile":  {"internal/plainfile"},
+
 	// Stores, and the suite that every store passes.
-	"memstore":           {".", "internal/step", "internal/table"},
-	"redisstore":         {".", "internal/step", "internal/table", "internal/replyguard"},
+	"memstore":           {".", "internal/step", "internal/table", "internal/plainfile"},
+	"redisstore":         {".", "internal/step", "internal/table", "internal/replyguard", "internal/plainfile"},
 	"redisstore/goredis": {".", "redisstore", "internal/replyguard"},
 	"memcachestore":      {".", "internal/step", "internal/table"},
 	"storetest":          {".", "internal/step"},
@@ -64,7 +68,7 @@ var mayImport = map[string][]string{
 	"internal/panics":     {},
 	"rules":               {".", "internal/key", "internal/panics", "internal/spell"},
 	"internal/strictyaml": {"internal/panics", "internal/spell"},
-	"rulefile":            {".", "rules", "internal/panics", "internal/spell", "internal/strictyaml"},
+	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/spell", "internal/strictyaml"},
 
 	// Whom to turn away when not all can be served.
 	"internal/overload": {},
@@ -80,18 +84,18 @@ var mayImport = map[string][]string{
 	"internal/checkapi": {".", "rules", "httplimit", "internal/pairs", "internal/rls", "internal/spell"},
 	"internal/rlstest":  {},
 	"internal/certtest": {},
-	"internal/server":   {"internal/bounds", "internal/key", "internal/shares"},
-	"internal/config":   {".", "rules", "internal/panics", "internal/strictyaml"},
+	"internal/server":   {"internal/bounds", "internal/key", "internal/shares", "internal/certfile", "internal/plainfile"},
+	"internal/config":   {".", "rules", "internal/panics", "internal/strictyaml", "internal/plainfile"},
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/bounds", "internal/topkeys"},
 
 	// Who requests are from.
-	"internal/authn": {".", "rules", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml"},
+	"internal/authn": {".", "rules", "internal/certfile", "internal/plainfile", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml"},
 
 	// What the service tells of itself.
 	"internal/logwriter": {},
 	"internal/logging":   {".", "rules"},
-	"internal/telemetry": {".", "internal/rls"},
+	"internal/telemetry": {".", "internal/plainfile", "internal/rls"},
 	"internal/otlptest":  {},
 	"internal/accesslog": {"internal/logwriter"},
 
@@ -108,11 +112,11 @@ var mayImport = map[string][]string{
 	"internal/xdsrules":   {".", "rules", "internal/panics"},
 	"internal/ratelimit": {
 		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "internal/rls", "internal/envoystats",
-		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell", "internal/replyguard", "internal/logwriter",
+		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell", "internal/replyguard", "internal/logwriter", "internal/certfile", "internal/plainfile",
 	},
 
 	// Tests that users write for their rules.
-	"internal/ruletest": {".", "rules", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
+	"internal/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
 	// Rules beside the traffic that there was.
 	"internal/traffic": {".", "rules", "memstore", "internal/accesslog", "internal/pairs"},
@@ -121,12 +125,12 @@ var mayImport = map[string][]string{
 	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
 
 	// The service: for operators.
-	"internal/admin": {".", "rules", "httplimit", "internal/explain", "internal/key", "internal/ruletest"},
+	"internal/admin": {".", "rules", "internal/plainfile", "httplimit", "internal/explain", "internal/key", "internal/ruletest"},
 
 	// The gateway: servers that requests are forwarded to.
-	"internal/upstream": {"internal/bounds"},
+	"internal/upstream": {"internal/bounds", "internal/certfile", "internal/plainfile"},
 	// Requests that are kept for later.
-	"internal/queue": {"internal/bounds", "internal/key"},
+	"internal/queue": {"internal/bounds", "internal/key", "internal/certfile", "internal/plainfile"},
 
 	// Programs.
 	"cmd/sluice":         {anything},

@@ -5,16 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -94,20 +93,14 @@ func readFile(path string, most int64) ([]byte, error) {
 	fault := func(format string, args ...any) error {
 		return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
 	}
-	f, err := os.Open(path)
+	b, err := plainfile.Read(path, most)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fault("there is no such file")
-	case err != nil:
-		return nil, fault("cannot be read: %v", errors.Unwrap(err))
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
-	switch {
-	case err != nil:
-		return nil, fault("cannot be read: %v", errors.Unwrap(err))
-	case int64(len(b)) > most:
+	case errors.Is(err, plainfile.ErrTooLarge):
 		return nil, fault("has more than %d bytes: split it", most)
+	case err != nil:
+		return nil, fault("cannot be read: %v", errors.Unwrap(err))
 	}
 	return b, nil
 }

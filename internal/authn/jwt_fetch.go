@@ -13,10 +13,12 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/certfile"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // KeySetURL is where a set of keys is fetched from.
@@ -66,7 +68,7 @@ func newFetched(cfg KeySetURL) (*fetched, error) {
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 	}
 	if cfg.CA != "" {
-		b, err := os.ReadFile(cfg.CA)
+		b, err := plainfile.Read(cfg.CA, certfile.MaxBytes)
 		if err != nil {
 			return nil, fmt.Errorf("jwks_ca: %w", err)
 		}

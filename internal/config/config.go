@@ -3,13 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -195,6 +195,11 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	return Read(path, data)
+}
+
+// Read reads the content of a file, as [Load] does.
+func Read(path string, data []byte) (Config, error) {
 	c, err := Parse(path, data, os.LookupEnv)
 	if err != nil {
 		return Config{}, err
@@ -207,16 +212,13 @@ func readFile(path string) ([]byte, error) {
 	fault := func(format string, args ...any) error {
 		return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
 	}
-	f, err := os.Open(path)
+	data, err := plainfile.Read(path, strictyaml.MaxBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fault("there is no such file")
+	case errors.Is(err, plainfile.ErrTooLarge):
+		return nil, fault("the file has more than %d bytes: split it", strictyaml.MaxBytes)
 	case err != nil:
-		return nil, fault("cannot be read: %v", errors.Unwrap(err))
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, strictyaml.MaxBytes+1))
-	if err != nil {
 		return nil, fault("cannot be read: %v", errors.Unwrap(err))
 	}
 	return data, nil

@@ -18,6 +18,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluiceproject/sluice/internal/certfile"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // session is a connection to the streams. After faults of a disk there is a new one: JetStream does not write again to a
@@ -106,7 +109,7 @@ func (s *session) embed(q *Queue) error {
 // outside is how a cluster is connected to.
 func (c *Config) outside() (options []nats.Option, err error) {
 	if c.CredentialsFile != "" {
-		if _, err := os.Stat(c.CredentialsFile); err != nil {
+		if err := plainfile.Check(c.CredentialsFile); err != nil {
 			return nil, fmt.Errorf("queue: credentials_file: %w", err)
 		}
 		options = append(options, nats.UserCredentials(c.CredentialsFile))
@@ -116,7 +119,7 @@ func (c *Config) outside() (options []nats.Option, err error) {
 	}
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
+		pem, err := plainfile.Read(c.CA, certfile.MaxBytes)
 		if err != nil {
 			return nil, fmt.Errorf("queue: tls.ca: %w", err)
 		}
@@ -126,7 +129,7 @@ func (c *Config) outside() (options []nats.Option, err error) {
 		}
 	}
 	if c.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		pair, err := certfile.Pair(c.Cert, c.Key)
 		if err != nil {
 			return nil, fmt.Errorf("queue: tls.cert: %w", err)
 		}

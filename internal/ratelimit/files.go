@@ -41,7 +41,7 @@ func (f *files) run(ctx context.Context, tried func()) {
 	var last string
 	for {
 		w, err := rulefile.NewWatcher(rulefile.WatchConfig{
-			Paths: []string{f.dir}, Options: rulefile.Options{MergeDomains: f.settings.Merge}, Read: f.read, Hangup: true,
+			Paths: []string{f.dir}, Options: rulefile.Options{MergeDomains: f.settings.Merge}, Read: f.readAll, Hangup: true,
 			OnLoad: func(l *rulefile.Loaded) { f.adopt(l.Set) }, OnError: f.failed,
 		})
 		if err == nil {
@@ -69,8 +69,14 @@ func (f *files) adopt(set *rules.Set) {
 	}
 }
 
-// noFiles stands for a directory without files: no rules, which limit nothing.
-var noFiles = []rulefile.Source{{Name: "no files", Data: []byte("# none\n")}}
+// noRules stands beside the files: for the reference, files that limit nothing are sound, and so is a directory without
+// files.
+var noRules = rulefile.Source{Name: "no rules", Data: []byte("rules: []\n")}
+
+func (f *files) readAll(paths ...string) ([]rulefile.Source, error) {
+	sources, err := f.read(paths...)
+	return append(sources, noRules), err
+}
 
 var domainLine = regexp.MustCompile(`(?m)^["']?domain["']?[ \t]*:`)
 
@@ -103,7 +109,7 @@ func (f *files) read(paths ...string) ([]rulefile.Source, error) {
 		}
 	}
 	if len(names) == 0 {
-		return noFiles, nil
+		return nil, nil
 	}
 	sources, err := rulefile.Read(names...)
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/sluiceproject/sluice/internal/certfile"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
@@ -104,7 +105,7 @@ func withoutScheme(addr string) (host, user, password string, db int) {
 func clientTLS(cert, key, ca string, skipHostname bool) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cert != "" && key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := certfile.Pair(cert, key)
 		if err != nil {
 			return nil, fmt.Errorf("the certificate %s and the key %s: %w", cert, key, err)
 		}
@@ -112,14 +113,14 @@ func clientTLS(cert, key, ca string, skipHostname bool) (*tls.Config, error) {
 		var last atomic.Pointer[tls.Certificate]
 		last.Store(&pair)
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
+			if pair, err := certfile.Pair(cert, key); err == nil {
 				last.Store(&pair)
 			}
 			return last.Load(), nil
 		}
 	}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
+		pem, err := plainfile.Read(ca, certfile.MaxBytes)
 		if err != nil {
 			return nil, err
 		}

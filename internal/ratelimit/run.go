@@ -20,6 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/envoystats"
 	"github.com/sluiceproject/sluice/internal/logwriter"
 	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/internal/xdsrules"
@@ -298,11 +299,14 @@ func (p *program) beginStats() error {
 	return nil
 }
 
+// maxMapping is how many bytes PROMETHEUS_MAPPER_YAML may have.
+const maxMapping = 4 << 20
+
 func (p *program) beginPrometheus() error {
 	s := &p.settings.Stats
 	mapper := envoystats.DefaultMapper(s.Milliseconds)
 	if s.PrometheusMap != "" {
-		data, err := os.ReadFile(s.PrometheusMap)
+		data, err := plainfile.Read(s.PrometheusMap, maxMapping)
 		if err != nil {
 			return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rulefile"
@@ -142,7 +143,7 @@ func read(name string) ([]byte, error) {
 		msg := fmt.Sprintf("the file has %d bytes, at most %d are read: split it", info.Size(), strictyaml.MaxBytes)
 		return nil, &rules.Error{At: rules.Position{File: name}, Msg: msg}
 	}
-	return os.ReadFile(name)
+	return plainfile.Read(name, strictyaml.MaxBytes)
 }
 
 // checkNames finds names of rules that there are not: an expectation about one could only fail, and with a message that

@@ -17,6 +17,9 @@ import (
 
 	"golang.org/x/crypto/acme"
 	"golang.org/x/crypto/acme/autocert"
+
+	"github.com/sluiceproject/sluice/internal/certfile"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // ACME is how certificates are had from an authority (RFC 8555), and renewed. Who uses it accepts the authority's terms.
@@ -101,7 +104,7 @@ func ownDirectory(path string) error {
 func directoryClient(ca string) (*stoppable, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if ca != "" {
-		b, err := os.ReadFile(ca)
+		b, err := plainfile.Read(ca, certfile.MaxBytes)
 		if err != nil {
 			return nil, fmt.Errorf("acme: ca: %w", err)
 		}

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/certfile"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // TLS are the files of a listener's certificates. They are read again when they change. The zero TLS is none.
@@ -130,7 +132,7 @@ func (c *certificates) reload() (changed bool, err error) {
 		if name == "" {
 			continue
 		}
-		b, err := os.ReadFile(name)
+		b, err := plainfile.Read(name, certfile.MaxBytes)
 		if err != nil {
 			faults = append(faults, err)
 			b = []byte(err.Error())

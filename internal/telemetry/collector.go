@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -26,6 +25,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // Collector is where something is sent.
@@ -80,8 +81,11 @@ func (h headers) GetRequestMetadata(context.Context, ...string) (map[string]stri
 // RequireTransportSecurity is left to who writes the URL: a collector on the same machine has none.
 func (headers) RequireTransportSecurity() bool { return false }
 
+// maxHeaders is how many bytes a file of headers may have.
+const maxHeaders = 64 << 10
+
 func readHeaders(file string) (map[string]string, error) {
-	b, err := os.ReadFile(file)
+	b, err := plainfile.Read(file, maxHeaders)
 	if err != nil {
 		return nil, fmt.Errorf("headers_file: %w", err)
 	}

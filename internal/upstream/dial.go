@@ -6,9 +6,11 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/certfile"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // A dialError is a connection that could not be made: not a byte of any request was sent.
@@ -66,7 +68,7 @@ func (d *tlsDialer) read() (*tls.Config, error) {
 		c.ServerName = d.server.url.Hostname()
 	}
 	if from.CA != "" {
-		pem, err := os.ReadFile(from.CA)
+		pem, err := plainfile.Read(from.CA, certfile.MaxBytes)
 		if err != nil {
 			return nil, fmt.Errorf("tls: ca: %w", err)
 		}
@@ -76,7 +78,7 @@ func (d *tlsDialer) read() (*tls.Config, error) {
 		}
 	}
 	if from.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(from.Cert, from.Key)
+		pair, err := certfile.Pair(from.Cert, from.Key)
 		if err != nil {
 			return nil, fmt.Errorf("tls: cert %s and key %s: %w", from.Cert, from.Key, err)
 		}
