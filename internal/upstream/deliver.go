@@ -32,6 +32,7 @@ func (g *Group) deliver(x *exchange, s *server) {
 	if announced > 0 && x.r.ProtoMajor == 1 {
 		delete(h, "Content-Length") // in HTTP/1 an answer has a length or trailers
 	}
+	x.closeUnread()
 	x.w.WriteHeader(res.StatusCode)
 	if res.ProtoMajor == 2 {
 		x.slow = g.cfg.slow

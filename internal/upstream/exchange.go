@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // An exchange is one request and its answer.
@@ -240,6 +242,7 @@ func (x *exchange) request(s *server) *http.Request {
 		out.Body = io.NopCloser(bytes.NewReader(x.small))
 	case r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0:
 		x.body = &sentBody{x: x, turn: x.turn, from: r.Body, length: r.ContentLength}
+		x.body.expects = r.ProtoMajor == 1 && r.ProtoMinor > 0 && httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue")
 		out.Body = x.body
 		out.Trailer = r.Trailer // its values come with the end of the body
 		// Servers may answer while the caller still sends.
@@ -298,8 +301,9 @@ type sentBody struct {
 	stopped atomic.Bool
 	ended   atomic.Bool // all was read
 
-	mu  sync.Mutex // held while reading
-	err error      // of the caller's side
+	mu      sync.Mutex // held while reading
+	expects bool       // the caller waits for 100 (Continue)
+	err     error      // of the caller's side
 }
 
 var errBodyStopped = errors.New("the request is over")
@@ -311,6 +315,11 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	defer b.reading.Store(false)
 	if b.stopped.Load() {
 		return 0, errBodyStopped
+	}
+	if b.expects {
+		// Reading would have net/http write it, without regard to other informational responses that are being written.
+		b.expects = false
+		b.x.inform(b.turn, http.StatusContinue, nil)
 	}
 	b.x.timer.Reset(b.x.idle)
 	n, err := b.from.Read(p)
@@ -329,6 +338,14 @@ func (b *sentBody) Read(p []byte) (int, error) {
 
 // whole reports whether the body has been read to its end.
 func (b *sentBody) whole() bool { return b.ended.Load() || b.got.Load() == b.length }
+
+// closeUnread has the caller's connection closed after the response if the request's body may be left unread. net/http would
+// read on after the handler, and with full duplex a body that ends there makes it panic on the connection's next request.
+func (x *exchange) closeUnread() {
+	if x.body != nil && x.r.ProtoMajor == 1 && !x.body.whole() {
+		x.w.Header().Set("Connection", "close")
+	}
+}
 
 // Close leaves the caller's body to the server that reads it.
 func (b *sentBody) Close() error { return nil }

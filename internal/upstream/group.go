@@ -96,6 +96,7 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			again = true
 		}
 		if !again {
+			x.closeUnread()
 			g.refuse(w, r, s, f)
 			return
 		}

@@ -65,11 +65,7 @@ func (x *exchange) overLane(s *server) *failure {
 // ask writes a request and reads the head of its answer.
 func (x *exchange) ask(c *line, request []byte, within time.Duration) (*http.Response, error) {
 	c.use.most = maxHeader
-	if len(request) > 32<<10 {
-		_ = c.SetDeadline(time.Now().Add(within)) // it may not fit into what the system keeps
-	} else {
-		_ = c.SetReadDeadline(time.Now().Add(within))
-	}
+	_ = c.SetDeadline(time.Now().Add(within)) // for writing too: a server that does not read takes only so much
 	if _, err := c.Conn.Write(request); err != nil {
 		return nil, err
 	}

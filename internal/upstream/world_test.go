@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -252,4 +253,30 @@ func (m *memory) serve(address string, h http.Handler) (end func()) {
 // client asks servers of this network.
 func (m *memory) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: m.dial}}
+}
+
+// memoryAddr is an address of the network.
+type memoryAddr string
+
+func (memoryAddr) Network() string  { return "memory" }
+func (a memoryAddr) String() string { return string(a) }
+
+// listenAnywhere listens at an address that is not in use.
+func (m *memory) listenAnywhere(t *testing.T) net.Listener {
+	t.Helper()
+	m.mu.Lock()
+	at := memoryAddr("memory:" + strconv.Itoa(len(m.listeners)))
+	m.mu.Unlock()
+	return &addressed{m.listen(string(at)), at}
+}
+
+type addressed struct {
+	*memoryListener
+	at memoryAddr
+}
+
+func (a *addressed) Addr() net.Addr { return a.at }
+
+func (m *memory) dialAddr(ctx context.Context, to net.Addr) (net.Conn, error) {
+	return m.dial(ctx, "", to.String())
 }
