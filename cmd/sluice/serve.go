@@ -287,6 +287,7 @@ func (s *service) listeners() server.Config {
 		out.HTTP = server.HTTP{
 			Address: h.Address, TLS: server.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
 			MaxConnections: int(h.MaxConnections), MaxPerAddress: int(config.Share(h.MaxPerAddress, h.MaxConnections)), Handler: s.traces.HTTP(s.handler()),
+			Unready: s.unready,
 		}
 	}
 	return out

@@ -36,6 +36,14 @@ func (s *service) openQueue(deliver func(ctx context.Context, it *queue.Item, be
 	return err
 }
 
+// unready returns why requests of some rules cannot be served, or nil.
+func (s *service) unready() error {
+	if s.queue == nil {
+		return nil
+	}
+	return s.queue.Err()
+}
+
 // runQueue delivers what is kept.
 func (s *service) runQueue(ctx context.Context) {
 	if s.queue != nil {
@@ -150,7 +158,7 @@ func (s *service) queueMetrics() func() metrics.Queue {
 			Up: c.Up, Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Bytes: c.Bytes, Oldest: c.Oldest,
 			Totals: map[string]int64{
 				"accepted": c.Accepted, "refused": c.Refused, "delivered": c.Delivered, "failed": c.Failed, "dead": c.Died,
-				"limited": c.Limited, "cancelled": c.Cancelled, "replayed": c.Replayed,
+				"limited": c.Limited, "cancelled": c.Cancelled, "replayed": c.Replayed, "lost": c.Lost,
 			},
 		}
 	}

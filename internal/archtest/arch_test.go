@@ -130,7 +130,7 @@ var mayImport = map[string][]string{
 	// The gateway: servers that requests are forwarded to.
 	"internal/upstream": {"internal/bounds", "internal/certfile", "internal/plainfile"},
 	// Requests that are kept for later.
-	"internal/queue": {"internal/bounds", "internal/key", "internal/certfile", "internal/plainfile"},
+	"internal/queue": {"internal/bounds", "internal/key", "internal/certfile", "internal/plainfile", "internal/replyguard"},
 
 	// Programs.
 	"cmd/sluice":         {anything},

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/strictyaml"
@@ -125,7 +127,9 @@ func (d *decoder) checkQueue(at func(string) *strictyaml.Node) {
 		d.Fault(n, "queue: say where it is: directory: /var/lib/sluice/queue, or url: nats://host:4222")
 	case q.Directory != "" && q.URL != "":
 		d.Fault(n, "queue: it is either in a directory or at a url: remove one of them")
-	case q.URL != "" && !hasScheme(q.URL, "nats://", "tls://", "ws://", "wss://"):
+	case q.URL != "" && slices.ContainsFunc(strings.Split(q.URL, ","), func(u string) bool {
+		return !hasScheme(strings.TrimSpace(u), "nats://", "tls://")
+	}):
 		d.Fault(at("queue.url"), "queue.url: write a URL that begins with nats://, or tls:// for TLS")
 	}
 	for _, name := range []string{"queue.credentials_file", "queue.tls"} {

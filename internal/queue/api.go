@@ -288,13 +288,15 @@ func (q *Queue) Counts(ctx context.Context) Counts {
 	t := &q.stats
 	c := Counts{
 		Accepted: t.accepted.Load(), Refused: t.refused.Load(), Delivered: t.delivered.Load(), Failed: t.failed.Load(),
-		Died: t.died.Load(), Limited: t.limited.Load(), Cancelled: t.cancelled.Load(), Replayed: t.replayed.Load(),
+		Died: t.died.Load(), Limited: t.limited.Load(), Cancelled: t.cancelled.Load(), Replayed: t.replayed.Load(), Lost: t.lost.Load(),
+	}
+	if x := q.known.Load(); x != nil {
+		x.count(&c, time.Now()) // what waits is known though it cannot be written
 	}
 	s := q.current.Load()
-	if s == nil {
+	if s == nil || q.Err() != nil {
 		return c
 	}
-	s.index.count(&c, time.Now())
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if info, err := s.results.Info(ctx); err == nil {

@@ -101,7 +101,7 @@ type Counts struct {
 	Up                             bool          // it can be written
 
 	// Since this process started.
-	Accepted, Refused, Delivered, Failed, Died, Limited, Cancelled, Replayed int64
+	Accepted, Refused, Delivered, Failed, Died, Limited, Cancelled, Replayed, Lost int64
 }
 
 // Errors of a queue. Nothing is kept when Put returns one, but for ErrUnavailable of a server that did not answer.

@@ -25,3 +25,9 @@ func lock(directory string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// isOurs reports whether a file belongs to the user that the process runs as.
+func isOurs(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || int(stat.Uid) == os.Geteuid()
+}

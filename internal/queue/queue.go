@@ -64,18 +64,22 @@ const MaxResult = 64 << 10
 
 // Queue keeps requests.
 type Queue struct {
-	cfg    Config
-	log    *slog.Logger
-	owner  string // this process
-	seal   *seal
-	locked *os.File
-	stats  stats
+	cfg   Config
+	log   *slog.Logger
+	owner string // this process
+	seal  *seal
+	stats stats
 
 	current atomic.Pointer[session] // nil: it cannot be written now
 	known   atomic.Pointer[index]   // of the last session
 	broken  chan *session           // sessions that failed
 	woken   chan struct{}           // something may be to do
 	ending  atomic.Bool             // the process is to end
+	why     atomic.Pointer[error]   // of the last session's end, or of what prevents the next
+
+	life  context.Context // ends when writing is given up: with Close, or when a drain takes too long
+	end   context.CancelFunc
+	place *place // nil: the server is outside
 
 	mu      sync.Mutex // guards the following
 	flights map[string]*flight
@@ -86,7 +90,7 @@ type Queue struct {
 	unmourned int       // how many were not since
 }
 
-type stats struct{ accepted, refused, delivered, failed, died, limited, cancelled, replayed atomic.Int64 }
+type stats struct{ accepted, refused, delivered, failed, died, limited, cancelled, replayed, lost atomic.Int64 }
 
 func (c *Config) defaults() {
 	c.Name = cmp.Or(c.Name, "sluice")
@@ -116,27 +120,49 @@ func Open(cfg Config) (*Queue, error) {
 		cfg: cfg, log: cfg.Log, owner: newID(), broken: make(chan *session, 1), woken: make(chan struct{}, 1),
 		flights: make(map[string]*flight),
 	}
+	q.life, q.end = context.WithCancel(context.Background())
 	var err error
 	if q.seal, err = newSeal(cfg.SealKey); err != nil {
 		return nil, err
 	}
 	if cfg.Directory != "" {
-		if err := os.MkdirAll(cfg.Directory, 0o700); err != nil {
-			return nil, fmt.Errorf("queue: %w", err)
-		}
-		if q.locked, err = lock(cfg.Directory); err != nil {
+		if q.place, err = openPlace(cfg.Directory, cfg.Name); err != nil {
 			return nil, err
 		}
 	}
-	if err := q.open(); err != nil {
-		if !q.passing(err) {
+	opened := make(chan error, 1)
+	go func() { opened <- q.open(q.life) }()
+	var late <-chan time.Time
+	if q.shared() {
+		late = time.After(openIn)
+	}
+	select {
+	case err := <-opened:
+		if err != nil && !q.passing(err) {
 			_ = q.Close()
 			return nil, err
 		}
-		q.log.Error("the queue cannot be opened, so that nothing is kept: trying again until it can", "error", err)
-		q.broken <- nil
+		q.opened(err)
+	case <-late:
+		err := fmt.Errorf("no answer within %v", openIn)
+		q.why.Store(&err)
+		q.log.Warn("queue unavailable: the NATS server does not answer, still connecting", "error", err)
+		go func() { q.opened(<-opened) }()
 	}
 	return q, nil
+}
+
+// openIn is how long the start waits for a server outside.
+const openIn = 2 * time.Second
+
+// opened notes how the first attempt ended. After a failed one Run makes the next.
+func (q *Queue) opened(err error) {
+	if err == nil {
+		return
+	}
+	q.why.Store(&err)
+	q.log.Error("the queue cannot be opened, so that nothing is kept: trying again until it can", "error", err)
+	q.broken <- nil
 }
 
 // passing tells whether what is wrong may be put right from outside, without a change of the configuration.
@@ -149,21 +175,28 @@ func (q *Queue) passing(err error) bool {
 }
 
 // open connects and reads what there is.
-func (q *Queue) open() error {
+func (q *Queue) open(ctx context.Context) error {
 	if q.cfg.Directory != "" {
-		if err := writable(q.cfg.Directory); err != nil {
+		if err := q.place.same(); err != nil {
+			return err
+		}
+		if err := writable(q.place.own); err != nil {
 			return fmt.Errorf("queue: %s cannot be written: %w", q.cfg.Directory, err)
 		}
 	}
-	s, err := q.connect()
+	s, err := q.connect(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.follow(q); err != nil {
+	if err := s.follow(ctx, q); err != nil {
 		s.close()
 		return err
 	}
-	q.clearStrays(s)
+	q.clearStrays(ctx, s)
+	if s.place != nil {
+		s.place.begin()
+	}
+	q.countLost(ctx, s)
 	q.known.Store(s.index)
 	q.current.Store(s)
 	for _, w := range s.watches {
@@ -178,11 +211,12 @@ func (q *Queue) open() error {
 
 // Close ends what Open began. Run must have returned.
 func (q *Queue) Close() error {
+	q.end()
 	if s := q.current.Swap(nil); s != nil {
 		s.close()
 	}
-	if q.locked != nil {
-		return q.locked.Close()
+	if q.place != nil {
+		return q.place.close()
 	}
 	return nil
 }
@@ -221,8 +255,8 @@ func (q *Queue) Put(ctx context.Context, it Item) (id string, err error) {
 
 func (q *Queue) put(ctx context.Context, it *Item) error {
 	s := q.current.Load()
-	if s == nil {
-		return ErrUnavailable
+	if err := q.Err(); err != nil || s == nil {
+		return cmp.Or(err, ErrUnavailable)
 	}
 	if !q.room() {
 		return fmt.Errorf("%w: its disk is nearly full", ErrUnavailable)
@@ -245,6 +279,9 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 		return ErrShareFull
 	}
 	_, err := s.js.PublishMsg(ctx, m)
+	if err == nil && s.place != nil {
+		err = s.place.check()
+	}
 	var refused *jetstream.APIError
 	switch {
 	case err == nil:
@@ -292,7 +329,7 @@ func (q *Queue) room() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if now := time.Now(); now.Sub(q.looked) > lookedFor {
-		free, known := freeBytes(q.cfg.Directory)
+		free, known := freeBytes(q.place.own)
 		q.looked, q.cramped = now, known && free < q.cfg.Reserve
 	}
 	return !q.cramped

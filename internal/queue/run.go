@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -27,9 +28,11 @@ func (q *Queue) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	q.ending.Store(true)
-	drained := time.AfterFunc(q.cfg.Drain, stop)
+	drained := time.AfterFunc(max(q.cfg.Drain-givingUp, q.cfg.Drain/2), stop)
+	over := time.AfterFunc(q.cfg.Drain, q.end) // a server that does not answer is not waited for
 	workers.Wait()
 	drained.Stop()
+	over.Stop()
 	stop()
 	done()
 	keeper.Wait()
@@ -94,21 +97,62 @@ func (q *Queue) keep(ctx context.Context) {
 		case s := <-q.broken:
 			q.reopen(ctx, s)
 		case <-tick.C:
-			q.sweep()
+			q.sweep(ctx)
 		}
 	}
 }
 
-// fault is told of what could not be written. A server outside heals by itself; the one in this process is started anew,
-// since it writes no more after a fault of the disk.
+// fault is told of what could not be written. A server outside heals by itself: until it answers again, nothing is
+// accepted. The one in this process is started anew, since it writes no more after a fault of the disk.
 func (q *Queue) fault(s *session, err error) {
 	if !q.shared() {
 		q.broke(s, err)
+		return
 	}
+	if errors.As(err, new(*jetstream.APIError)) || q.life.Err() != nil || !s.silentSince.CompareAndSwap(nil, &err) {
+		return
+	}
+	q.log.Error("queue unavailable: the NATS server does not answer", "error", err)
+	go q.heal(s) // ends with the session
+}
+
+// heal queries a server that did not answer until it does.
+func (q *Queue) heal(s *session) {
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-time.After(firstReopen):
+		}
+		ctx, cancel := context.WithTimeout(s.life, answerIn)
+		_, err := s.items.Info(ctx)
+		cancel()
+		if err == nil {
+			s.silentSince.Store(nil)
+			q.log.Info("queue available again")
+			q.wake()
+			return
+		}
+	}
+}
+
+// Err returns why the queue accepts nothing, or nil.
+func (q *Queue) Err() error {
+	if s := q.current.Load(); s != nil {
+		if err := s.silentSince.Load(); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, *err)
+		}
+		return nil
+	}
+	if why := q.why.Load(); why != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, *why)
+	}
+	return ErrUnavailable
 }
 
 func (q *Queue) broke(s *session, err error) {
 	if q.current.CompareAndSwap(s, nil) {
+		q.why.Store(&err)
 		q.log.Error("the queue cannot be written: nothing is kept until it can", "error", err)
 		q.broken <- s
 	}
@@ -125,22 +169,23 @@ func (q *Queue) reopen(ctx context.Context, s *session) {
 			return
 		case <-time.After(wait):
 		}
-		err := q.open()
+		err := q.open(ctx)
 		if err == nil {
 			q.log.Info("the queue can be written again")
 			return
 		}
+		q.why.Store(&err)
 		q.log.Warn("the queue still cannot be written", "error", err)
 	}
 }
 
 // sweep looks at the server, and at what waits for longer than it should.
-func (q *Queue) sweep() {
+func (q *Queue) sweep(ctx context.Context) {
 	s := q.current.Load()
 	if s == nil {
 		return
 	}
-	if err := s.sound(); err != nil {
+	if err := q.sound(ctx, s); err != nil {
 		q.broke(s, err)
 		return
 	}
@@ -166,16 +211,25 @@ func (q *Queue) sweep() {
 }
 
 // sound tells what does not pass by itself: a server in this process that has stopped, or one outside that lost the streams.
-func (s *session) sound() error {
+func (q *Queue) sound(ctx context.Context, s *session) error {
 	if s.server != nil && !s.server.JetStreamEnabled() {
 		return errors.New("JetStream has stopped")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerIn)
+	if s.place != nil {
+		if err := s.place.present(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
 	for _, stream := range []jetstream.Stream{s.items, s.states, s.results} {
 		info, err := stream.Info(ctx)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err
+		}
+		if err != nil && ctx.Err() != nil && context.Cause(ctx) != context.Canceled {
+			q.fault(s, err)
+			return nil
 		}
 		if err == nil && stream == s.items && s.isDeaf(info.State.Msgs) {
 			return errors.New("there are requests that nothing was heard of")
@@ -212,13 +266,17 @@ func (q *Queue) persist(write func(*session) error) error {
 		if q.ending.Load() && wait > givingUp/4 {
 			return err
 		}
-		time.Sleep(wait)
+		select {
+		case <-q.life.Done():
+			return err
+		case <-time.After(wait):
+		}
 	}
 }
 
 // clearStrays removes states whose items are no more.
-func (q *Queue) clearStrays(s *session) {
-	ctx, cancel := context.WithTimeout(context.Background(), loadIn)
+func (q *Queue) clearStrays(ctx context.Context, s *session) {
+	ctx, cancel := context.WithTimeout(ctx, loadIn)
 	defer cancel()
 	for id, seq := range s.index.strays() {
 		if _, err := q.last(ctx, s.items, "item", id); errors.Is(err, ErrNotFound) {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/certfile"
 	"github.com/sluiceproject/sluice/internal/plainfile"
+	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
 // session is a connection to the streams. After faults of a disk there is a new one: JetStream does not write again to a
@@ -35,6 +38,12 @@ type session struct {
 	index                  *index
 	maxItem                int
 
+	silentSince atomic.Pointer[error] // why a server outside does not answer; nil: it does
+
+	life  context.Context // ends with the session
+	end   context.CancelFunc
+	place *place // of the server in this process
+
 	heard, unread atomic.Uint64 // items that the stream told of, and those of them that could not be read
 	heardBefore   uint64        // at the last sweep
 	silent        int           // sweeps since something was heard, though there was something to hear
@@ -47,34 +56,37 @@ const (
 	roomForHeaders = 64 << 10
 )
 
-// connect starts the server in this process, or connects to the one outside.
-func (q *Queue) connect() (*session, error) {
+// connect starts the server in this process, or connects to the one outside. It returns early when ctx ends.
+func (q *Queue) connect(ctx context.Context) (*session, error) {
 	s := &session{index: newIndex(q)}
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, s.end)()
 	options := []nats.Option{
 		nats.Name("sluice"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second / 4), nats.Timeout(answerIn),
+		nats.PingInterval(answerIn), nats.MaxPingsOutstanding(2), // a server that says nothing is left
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			q.log.Warn("the queue's connection reports a fault", "error", err)
 		}),
 	}
-	url := q.cfg.URL
-	if url == "" {
+	if q.cfg.URL == "" {
 		if err := s.embed(q); err != nil {
 			return nil, err
 		}
 		options = append(options, nats.InProcessServer(s.server))
 	} else {
-		more, err := q.cfg.outside()
+		more, err := q.cfg.outside(s.life)
 		if err != nil {
+			s.end()
 			return nil, err
 		}
 		options = append(options, more...)
 	}
 	var err error
-	if s.conn, err = nats.Connect(url, options...); err == nil {
+	if s.conn, err = nats.Connect(q.cfg.URL, options...); err == nil {
 		s.js, err = jetstream.New(s.conn, jetstream.WithDefaultTimeout(answerIn))
 	}
 	if err == nil {
-		err = s.createStreams(q)
+		err = s.createStreams(ctx, q)
 	}
 	if err != nil {
 		s.close()
@@ -88,7 +100,7 @@ func (q *Queue) connect() (*session, error) {
 func (s *session) embed(q *Queue) error {
 	o := &server.Options{
 		ServerName: "sluice", DontListen: true, NoSigs: true, JetStream: true, DisableJetStreamBanner: true,
-		StoreDir: q.cfg.Directory, SyncAlways: true, JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: math.MaxInt64 / 4,
+		StoreDir: q.place.own, SyncAlways: true, JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: math.MaxInt64 / 4,
 		MaxPayload: int32(q.cfg.MaxItem + roomForHeaders),
 	}
 	srv, err := server.NewServer(o)
@@ -98,7 +110,7 @@ func (s *session) embed(q *Queue) error {
 	log := &serverLog{log: q.log, broke: func(text string) { q.broke(s, errors.New(text)) }}
 	srv.SetLoggerV2(log, false, false, false)
 	srv.Start()
-	s.server = srv
+	s.server, s.place = srv, q.place
 	if log.fatal == "" && srv.ReadyForConnections(2*answerIn) && srv.JetStreamEnabled() {
 		return nil
 	}
@@ -107,7 +119,19 @@ func (s *session) embed(q *Queue) error {
 }
 
 // outside is how a cluster is connected to.
-func (c *Config) outside() (options []nats.Option, err error) {
+func (c *Config) outside(ctx context.Context) (options []nats.Option, err error) {
+	dialer := &replyguard.NATS{Context: ctx, Timeout: answerIn, Secure: c.CA != "" || c.Cert != ""}
+	for text := range strings.SplitSeq(c.URL, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		if err != nil {
+			return nil, errors.New("queue: url: not of the form nats://host:4222") // it may have a password in it
+		}
+		dialer.Secure = dialer.Secure || u.Scheme == "tls"
+		if name := u.Hostname(); dialer.Name == "" && net.ParseIP(name) == nil {
+			dialer.Name = name
+		}
+	}
+	options = append(options, nats.SetCustomDialer(dialer), nats.SkipHostLookup())
 	if c.CredentialsFile != "" {
 		if err := plainfile.Check(c.CredentialsFile); err != nil {
 			return nil, fmt.Errorf("queue: credentials_file: %w", err)
@@ -135,6 +159,7 @@ func (c *Config) outside() (options []nats.Option, err error) {
 		}
 		t.Certificates = []tls.Certificate{pair}
 	}
+	dialer.TLS = t
 	return append(options, nats.Secure(t)), nil
 }
 
@@ -142,7 +167,7 @@ func (c *Config) outside() (options []nats.Option, err error) {
 const keyMark = "sluice-key"
 
 // createStreams makes what is not there yet.
-func (s *session) createStreams(q *Queue) error {
+func (s *session) createStreams(ctx context.Context, q *Queue) error {
 	name := func(what string) string { return q.cfg.Name + "-" + what }
 	for _, c := range []struct {
 		to  *jetstream.Stream
@@ -162,15 +187,15 @@ func (s *session) createStreams(q *Queue) error {
 	} {
 		c.cfg.Storage, c.cfg.AllowDirect, c.cfg.Metadata = jetstream.FileStorage, true, map[string]string{keyMark: q.seal.mark}
 		var err error
-		if *c.to, err = s.createStream(q, c.cfg); err != nil {
+		if *c.to, err = s.createStream(ctx, q, c.cfg); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *session) createStream(q *Queue, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*answerIn)
+func (s *session) createStream(ctx context.Context, q *Queue, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*answerIn)
 	defer cancel()
 	old, err := s.js.Stream(ctx, cfg.Name)
 	switch {
@@ -228,14 +253,17 @@ func (e *keyError) Error() string {
 	return "queue: key_file: " + e.name + " is encrypted: set the file with the key it was written with"
 }
 
-// close lets go of everything.
+// close lets go of everything. A server outside that does not answer is not waited for.
 func (s *session) close() {
+	impatient := time.AfterFunc(time.Second, s.end)
 	for _, w := range s.watches {
 		w.Stop()
 	}
 	if s.conn != nil {
 		s.conn.Close()
 	}
+	impatient.Stop()
+	s.end()
 	if s.server != nil {
 		s.server.Shutdown()
 		s.server.WaitForShutdown()

@@ -143,7 +143,7 @@ func (q *Queue) writeResult(s *session, f *flight, r *record) error {
 	keep := max(cmp.Or(f.results, time.Hour), time.Second)
 	r.attempts, r.changed, r.expires, r.outline = f.attempts, now, now.Add(keep), &f.outline
 	subject := q.subject("result", f.id)
-	ctx, cancel := context.WithTimeout(context.Background(), answerIn)
+	ctx, cancel := context.WithTimeout(q.life, answerIn)
 	defer cancel()
 	m := &natsMsg{Subject: subject, Data: q.seal.close(subject, r.encode())}
 	_, err := s.js.PublishMsg(ctx, m, jetstream.WithMsgTTL(keep.Round(time.Second)))
@@ -156,7 +156,7 @@ func (q *Queue) remove(f *flight) error {
 	if s == nil {
 		return ErrUnavailable
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerIn)
+	ctx, cancel := context.WithTimeout(q.life, answerIn)
 	defer cancel()
 	if err := q.checked(s, deleted(s.items.DeleteMsg(ctx, f.seq))); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (q *Queue) refresh(f *flight) {
 		q.landed(f)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerIn)
+	ctx, cancel := context.WithTimeout(q.life, answerIn)
 	defer cancel()
 	r, seq, err := q.stateOf(ctx, s, f.id)
 	if errors.Is(err, ErrNotFound) {
@@ -223,7 +223,7 @@ func (q *Queue) writeState(id string, over uint64, r *record) (seq uint64, err e
 		return 0, ErrUnavailable
 	}
 	subject := q.subject("state", id)
-	ctx, cancel := context.WithTimeout(context.Background(), answerIn)
+	ctx, cancel := context.WithTimeout(q.life, answerIn)
 	defer cancel()
 	m := &natsMsg{Subject: subject, Data: q.seal.close(subject, r.encode())}
 	ack, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(over))

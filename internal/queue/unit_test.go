@@ -210,7 +210,7 @@ func TestTornFiles(t *testing.T) {
 			if err := q.Close(); err != nil {
 				t.Fatal(err)
 			}
-			blocks, _ := filepath.Glob(filepath.Join(directory, "jetstream", "*", "streams", "sluice-items", "msgs", "*.blk"))
+			blocks, _ := filepath.Glob(filepath.Join(directory, ownName, "jetstream", "*", "streams", "sluice-items", "msgs", "*.blk"))
 			if len(blocks) != 1 {
 				t.Fatalf("there are %d blocks", len(blocks))
 			}

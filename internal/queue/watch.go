@@ -15,8 +15,8 @@ import (
 const outlineHeader = "Sluice-Outline"
 
 // follow reads what there is, and whatever comes.
-func (s *session) follow(q *Queue) error {
-	err := s.watch(q, s.states, false, func(id string, seq uint64, m jetstream.Msg) error {
+func (s *session) follow(ctx context.Context, q *Queue) error {
+	err := s.watch(ctx, q, s.states, false, func(id string, seq uint64, m jetstream.Msg) error {
 		b, err := q.seal.open(m.Subject(), m.Data())
 		if err != nil {
 			return err
@@ -30,7 +30,7 @@ func (s *session) follow(q *Queue) error {
 	if err != nil {
 		return err
 	}
-	err = s.watch(q, s.items, true, func(id string, seq uint64, m jetstream.Msg) error {
+	err = s.watch(ctx, q, s.items, true, func(id string, seq uint64, m jetstream.Msg) error {
 		s.heard.Add(1)
 		o, err := q.outlineOf(m.Subject(), m.Headers().Get(outlineHeader))
 		if err == nil {
@@ -61,8 +61,8 @@ func (q *Queue) outlineOf(subject, header string) (outline, error) {
 }
 
 // watch has each message of a stream seen, and returns when all that were there have been.
-func (s *session) watch(q *Queue, of jetstream.Stream, headers bool, see func(id string, seq uint64, m jetstream.Msg) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), loadIn)
+func (s *session) watch(ctx context.Context, q *Queue, of jetstream.Stream, headers bool, see func(id string, seq uint64, m jetstream.Msg) error) error {
+	ctx, cancel := context.WithTimeout(ctx, loadIn)
 	defer cancel()
 	consumer, err := of.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{HeadersOnly: headers})
 	if err != nil {

@@ -19,6 +19,8 @@ type HTTP struct {
 	MaxConnections int // at once; default [DefaultMaxConnections]
 	MaxPerAddress  int // connections at once of one address, IPv6 by /64; 0: not bounded
 	Handler        http.Handler
+	// Unready returns why requests cannot be served in full though the server is ready, or nil. Nil: never.
+	Unready func() error
 }
 
 // Times that nobody needs who means well.
@@ -33,11 +35,17 @@ func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if s.ready.Load() {
-			say(w, http.StatusOK, "ok\n")
-		} else {
+		if !s.ready.Load() {
 			say(w, http.StatusServiceUnavailable, "not ready\n")
+			return
 		}
+		if cfg.Unready != nil {
+			if err := cfg.Unready(); err != nil {
+				say(w, http.StatusServiceUnavailable, "not ready: "+err.Error()+"\n")
+				return
+			}
+		}
+		say(w, http.StatusOK, "ok\n")
 	})
 	if cfg.Handler != nil {
 		mux.Handle("/", cfg.Handler)

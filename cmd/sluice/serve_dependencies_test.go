@@ -1,0 +1,257 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/faultproxy"
+	"github.com/sluiceproject/sluice/internal/redistest"
+)
+
+// lying listens and sends the text to every client that connects or writes.
+func lying(t *testing.T, text string) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.WriteString(c, text)
+				_, _ = io.Copy(io.Discard, c)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// request sends a request to a gateway and returns the response's status and header.
+func request(t *testing.T, method, address string) (int, http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+"/x", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode, resp.Header
+}
+
+// ready returns what /readyz says.
+func (p *process) ready(t *testing.T) (int, string) {
+	t.Helper()
+	resp, err := http.Get("http://" + p.http + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b)
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick, late := time.NewTicker(10*time.Millisecond), time.After(time.Minute)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// redisLies end a process whose client library reads them.
+var redisLies = map[string]string{
+	"$-9\r\n": "length -9", "*1000000000\r\n": "1000000000 elements", "$9999999999999\r\n": "9999999999999 bytes",
+	strings.Repeat("*1\r\n", 100_000): "nested more than 16 deep", "+" + strings.Repeat("x", 1<<20): "line of more than",
+	strings.Repeat("|1\r\n+a\r\n+b\r\n", 1000): "which is not one of RESP", strings.Repeat(">2\r\n+invalidate\r\n*0\r\n", 20_000): "pushes between",
+}
+
+// A Redis that lies at the start, or from some time on, does not end the process: the log names it, and the rules' fail
+// modes decide.
+func TestServeLyingRedis(t *testing.T) {
+	t.Parallel()
+	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
+	const rules = "rules: [{name: open, match: {method: GET}, limit: 1000/s, on_failure: open}, {name: closed, match: {method: POST}, limit: 1000/s, on_failure: closed}]"
+	decided := func(address string) {
+		t.Helper()
+		if status, _ := request(t, http.MethodGet, address); status != http.StatusOK {
+			t.Errorf("fails open with %d", status)
+		}
+		if status, _ := request(t, http.MethodPost, address); status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
+			t.Errorf("fails closed with %d", status)
+		}
+	}
+	p, address := startGateway(t, gateway, rules, fmt.Sprintf("store: {kind: redis, url: %q}", "redis://"+lying(t, "$-9\r\n")))
+	decided(address)
+	p.await(t, "reply rejected")
+
+	proxy := faultproxy.Start(t, redistest.Start(t).Addr)
+	p, address = startGateway(t, gateway, rules, fmt.Sprintf("store: {kind: redis, url: %q, budget: 1s}", "redis://"+proxy.Addr))
+	for lie, reason := range redisLies {
+		until(t, "the store decides", func() bool { status, _ := request(t, http.MethodPost, address); return status == http.StatusOK })
+		proxy.Set(faultproxy.Fault{Change: func(*faultproxy.Conn, []byte) []byte { return []byte(lie) }})
+		until(t, "the log says why", func() bool {
+			decided(address)
+			return strings.Contains(strings.Join(p.log(), "\n"), reason)
+		})
+		proxy.Heal()
+	}
+}
+
+const natsInfo = `INFO {"server_id":"x","version":"2.10.0","proto":1,"max_payload":1048576,"headers":true,"jetstream":true}` + "\r\n"
+
+// A NATS server that lies or says nothing does not keep the service from listening, is named in the log and by /readyz, and
+// does not keep the process from ending.
+func TestServeLyingNATS(t *testing.T) {
+	t.Parallel()
+	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
+	const rules = "rules: [{name: all, limit: 1/h, on_limit: queue}]"
+	for name, lie := range map[string]struct{ says, reason string }{
+		"100 GB":   {natsInfo + "PONG\r\nMSG x 1 107374182400\r\n", "message of 107374182400 bytes, maximum 67108864"},
+		"overflow": {natsInfo + "MSG x 1 18446744073709551616\r\n", "message of 18446744073709551616 bytes"},
+		"INFO":     {"INFO {" + strings.Repeat(" ", 1<<20), "line of more than 65536 bytes"},
+		"HTTP":     {"HTTP/1.1 400 Bad Request\r\n\r\n", "not an operation of NATS"},
+		"silent":   {"", "no answer within"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := lying(t, lie.says)
+			p, address := startGateway(t, gateway, rules, fmt.Sprintf("queue: {url: %q}", "nats://"+server))
+			if status, _ := request(t, http.MethodPost, address); status != http.StatusOK {
+				t.Errorf("%d for a request that is within its limit", status)
+			}
+			status, header := request(t, http.MethodPost, address)
+			if status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+				t.Errorf("%d, Retry-After %q, for a request that cannot be queued", status, header.Get("Retry-After"))
+			}
+			until(t, "/readyz says why", func() bool {
+				status, text := p.ready(t)
+				return status == http.StatusServiceUnavailable && strings.Contains(text, lie.reason)
+			})
+			began := time.Now()
+			p.signal(t, syscall.SIGTERM)
+			<-p.ended
+			if took := time.Since(began); took > 4*time.Second { // the drain timeout is 2 s
+				t.Errorf("it took %v to end", took)
+			}
+		})
+	}
+}
+
+// A NATS server that stops answering is noticed, and so is that it answers again.
+func TestServeSilentNATS(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.Start(t, strings.TrimPrefix(natsServer(t), "nats://"))
+	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
+	proxy.Set(faultproxy.Fault{Silent: true})
+	p, address := startGateway(t, gateway, "rules: [{name: all, limit: 1/h, on_limit: queue}]", fmt.Sprintf("queue: {url: %q}", "nats://"+proxy.Addr))
+	request(t, http.MethodPost, address)
+	is := func(want int) func() bool {
+		return func() bool {
+			status, _ := request(t, http.MethodPost, address)
+			readiness, _ := p.ready(t)
+			return status == want && (readiness == http.StatusOK) == (want == http.StatusAccepted)
+		}
+	}
+	until(t, "nothing is queued", is(http.StatusServiceUnavailable))
+	proxy.Heal()
+	until(t, "requests are queued", is(http.StatusAccepted))
+	proxy.Set(faultproxy.Fault{Silent: true})
+	until(t, "nothing is queued", is(http.StatusServiceUnavailable))
+	proxy.Heal()
+	until(t, "requests are queued", is(http.StatusAccepted))
+	proxy.Set(faultproxy.Fault{Silent: true})
+	until(t, "nothing is queued", is(http.StatusServiceUnavailable))
+	began := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	<-p.ended
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("it took %v to end", took)
+	}
+}
+
+// Whatever happens to the queue's directory: no request is answered with 202 that a restart would not find.
+func TestServeQueueDirectoryLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(given string) error{
+		"removed": os.RemoveAll,
+		"moved":   func(given string) error { return os.Rename(given, given+".old") },
+		"emptied": func(given string) error {
+			if err := os.RemoveAll(filepath.Join(given, "sluice")); err != nil {
+				return err
+			}
+			return os.Mkdir(filepath.Join(given, "sluice"), 0o700)
+		},
+		"replaced": func(given string) error {
+			if err := os.Rename(given, given+".old"); err != nil {
+				return err
+			}
+			return os.CopyFS(given, os.DirFS(given+".old"))
+		},
+		"linked": func(given string) error {
+			if err := os.Rename(given, given+".old"); err != nil {
+				return err
+			}
+			if err := os.MkdirAll(given+".new/sluice", 0o700); err != nil {
+				return err
+			}
+			return os.Symlink(given+".new", given)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			given := filepath.Join(memoryDir(t), "queue")
+			if err := os.Mkdir(given, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
+			p, address := startGateway(t, gateway, "rules: [{name: all, limit: 1/h, on_limit: queue}]", fmt.Sprintf("queue: {directory: %q}", given))
+			if info, err := os.Stat(filepath.Join(given, "sluice")); err != nil || info.Mode().Perm() != 0o700 {
+				t.Errorf("%v, %v", info, err)
+			}
+			request(t, http.MethodPost, address)
+			if status, _ := request(t, http.MethodPost, address); status != http.StatusAccepted {
+				t.Fatalf("%d instead of 202", status)
+			}
+			if err := lose(given); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				if status, header := request(t, http.MethodPost, address); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+					t.Errorf("%d, Retry-After %q, though the directory is %s", status, header.Get("Retry-After"), name)
+				}
+			}
+			if status, text := p.ready(t); status != http.StatusServiceUnavailable || !strings.Contains(text, given) {
+				t.Errorf("/readyz: %d %s", status, text)
+			}
+			if name == "moved" { // and back
+				if err := os.Rename(given+".old", given); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "it heals", func() bool { status, _ := request(t, http.MethodPost, address); return status == http.StatusAccepted })
+			}
+		})
+	}
+}
