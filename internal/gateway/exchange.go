@@ -165,7 +165,9 @@ func (x *Exchange) attach(r *http.Request) *http.Request {
 	to.Trailer = nil // fields that come after the body were read by no rule and by no authentication
 	if x.body != nil {
 		if x.Route.MaxBody > 0 && r.ContentLength < 0 {
-			x.body.ReadCloser = http.MaxBytesReader(x.answer.ResponseWriter, x.body.ReadCloser, x.Route.MaxBody)
+			// It gets no writer to announce the end of the connection to: it would write to the header on the goroutine that
+			// reads the body, while the response begins on another. The end was announced with the chunks, in serve.
+			x.body.ReadCloser = http.MaxBytesReader(nil, x.body.ReadCloser, x.Route.MaxBody)
 		}
 		// Only in the copy: the server has to know its own body again, or it waits for what a client that expects to be
 		// told to go on (100-continue) will never send.

@@ -219,3 +219,30 @@ func TestAway(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// A body grows too large while its response begins: nothing but the handler touches the response, whatever goroutine reads
+// the body.
+func TestBodySizeEarlyResponse(t *testing.T) {
+	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_, _ = io.ReadFull(r.Body, make([]byte, 900))
+		w.Header().Set("X-Early", "yes")
+		_, _ = io.WriteString(w, "early")
+	}), func(c *gateway.Config) { c.Routes[0].MaxBody = 1000 })
+	for range 100 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n384\r\n%s\r\n", strings.Repeat("x", 900))
+		_, _ = fmt.Fprintf(conn, "384\r\n%s\r\n", strings.Repeat("x", 900))
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+			t.Errorf("%d %v", resp.StatusCode, resp.Header)
+		}
+		conn.Close()
+	}
+}
