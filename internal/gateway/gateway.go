@@ -157,7 +157,9 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		g.cfg.Own.ServeHTTP(&x.answer, r)
 		return nil
 	}
-	if x.Route = g.routes.find(r.Host, path); x.Route == nil {
+	if isServerWide(r) {
+		x.Route = serverWide
+	} else if x.Route = g.routes.find(r.Host, path); x.Route == nil {
 		return refuse(http.StatusNotFound, "There is nothing at this host and path.")
 	}
 	if most := x.Route.MaxBody; most > 0 && r.ContentLength > most {

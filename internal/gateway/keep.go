@@ -47,7 +47,7 @@ func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, k *httplimit.Kept
 }
 
 func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k *httplimit.Kept) *refusal {
-	if len(r.Header["Upgrade"]) > 0 || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+	if isServerWide(r) || len(r.Header["Upgrade"]) > 0 || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		return &refusal{
 			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, time.Second),
 			detail: "Too many requests; a stream cannot be kept for later.",

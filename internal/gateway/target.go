@@ -32,6 +32,10 @@ func readTarget(r *http.Request) (path string, fault *refusal) {
 			return "", fault
 		}
 	}
+	if isServerWide(r) {
+		setPath(r, "/", false)
+		return "/", nil
+	}
 	sent := r.URL.EscapedPath()
 	if sent == "" { // "GET http://example.com HTTP/1.1"
 		sent = "/"
@@ -45,6 +49,29 @@ func readTarget(r *http.Request) (path string, fault *refusal) {
 	}
 	setPath(r, path, sent[len(sent)-1] == '/')
 	return path, nil
+}
+
+// isServerWide reports whether a request is about the server as a whole: OPTIONS *. To rules its path is /.
+func isServerWide(r *http.Request) bool { return r.Method == http.MethodOptions && r.RequestURI == "*" }
+
+// serverWide answers such requests, with nothing, once rules have let them pass. They are not forwarded.
+var serverWide = &Route{Name: "OPTIONS *", Upstream: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	setAside(w)
+	w.WriteHeader(http.StatusNoContent)
+})}
+
+// setAside has the writers that learn from responses ignore this one, which is not an upstream's.
+func setAside(w http.ResponseWriter) {
+	for {
+		if a, ok := w.(interface{ SetAside() }); ok {
+			a.SetAside()
+		}
+		below, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return
+		}
+		w = below.Unwrap()
+	}
 }
 
 // pathDetail says why a path is refused, which is about what the client sent and nothing else.

@@ -44,7 +44,7 @@ func (s *Server) newGateway(cfg *Gateway) (part, error) {
 	setDefault(&cfg.MaxHeaderBytes, DefaultGatewayHeaderBytes)
 	setDefault(&cfg.MaxStreams, DefaultMaxStreams)
 	server := &http.Server{
-		Handler: cfg.Handler, ReadHeaderTimeout: readHeader, IdleTimeout: idle, MaxHeaderBytes: cfg.MaxHeaderBytes,
+		Handler: closeOld(cfg.Handler), DisableGeneralOptionsHandler: true, ReadHeaderTimeout: readHeader, IdleTimeout: idle, MaxHeaderBytes: cfg.MaxHeaderBytes,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: cfg.MaxStreams, SendPingTimeout: gatewayQuiet, PingTimeout: answer, WriteByteTimeout: writeAll,
 			MaxReceiveBufferPerConnection: gatewayWindow, MaxReceiveBufferPerStream: gatewayWindow / 4,

@@ -51,7 +51,7 @@ func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 		mux.Handle("/", cfg.Handler)
 	}
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: readHeader, ReadTimeout: readAll, WriteTimeout: writeAll, IdleTimeout: idle,
+		Handler: closeOld(mux), DisableGeneralOptionsHandler: true, ReadHeaderTimeout: readHeader, ReadTimeout: readAll, WriteTimeout: writeAll, IdleTimeout: idle,
 		MaxHeaderBytes: DefaultMaxHeaderBytes,
 		ErrorLog:       log.New(errorLog{s.log}, "", 0),
 	}
@@ -79,6 +79,19 @@ func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 		},
 	}, nil
 }
+
+// closeOld ends the connection after each request of HTTP/1.0. net/http ignores its Transfer-Encoding without a word, so a
+// proxy before us that does not could take another place for the end of the request.
+func closeOld(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !r.ProtoAtLeast(1, 1) {
+			w.Header()["Connection"] = connectionClose
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+var connectionClose = []string{"close"}
 
 // errorLog is where the HTTP server complains: of clients that speak no HTTP, mostly, and of handlers that panic.
 type errorLog struct{ log *slog.Logger }

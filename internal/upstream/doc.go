@@ -13,8 +13,14 @@
 //
 // A request that no byte was sent of, because its connection could not be made, goes to another server, whatever it is.
 // A request whose connection ended before a byte of the answer goes to another server if its method is safe to repeat
-// and it has no body, and only as long as such retries are few beside the requests. Nothing else is ever sent twice:
-// no POST of which a byte was written, nothing whose answer has begun.
+// and it has no body, and only as long as such retries are few beside the requests. So does one that a server of HTTP/2
+// declares unprocessed, whatever its method, if its body is held. Nothing else is ever sent twice: no POST of which a byte
+// was written otherwise, nothing whose answer has begun.
+//
+// # What counts against a server
+//
+// Not what a request causes: one that cannot be sent, that the server calls malformed or too large, or whose connection
+// ends while its head is larger than all servers accept or its body is still being sent.
 //
 // # What callers see
 //

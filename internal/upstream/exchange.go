@@ -259,6 +259,9 @@ func (x *exchange) informed(turn, code int, header textproto.MIMEHeader) error {
 	case http.StatusSwitchingProtocols:
 		return errProtocol // in HTTP/2, where it is one of these
 	}
+	if !x.r.ProtoAtLeast(1, 1) {
+		return nil // a caller of HTTP/1.0 would take it for the response
+	}
 	x.inform(turn, code, header)
 	return nil
 }

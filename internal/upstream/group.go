@@ -68,7 +68,7 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	g.retries.earn()
 	x := &exchange{w: w, control: *http.NewResponseController(w), r: r, idle: g.cfg.Timeouts.Idle}
-	if r.ProtoMajor == 1 {
+	if r.ProtoMajor == 1 && r.ProtoMinor > 0 {
 		x.upgrade = upgradeOf(r.Header)
 	}
 	if x.plain = x.upgrade == "" && isPlain(r); x.plain {

@@ -3,11 +3,14 @@ package upstream_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +18,7 @@ import (
 
 	"golang.org/x/net/websocket"
 
+	"github.com/sluiceproject/sluice/internal/certtest"
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
 
@@ -76,6 +80,53 @@ func TestWebSocket(t *testing.T) {
 	}
 	if err := g.Shutdown(t.Context()); err != nil { // none is left
 		t.Error(err)
+	}
+}
+
+// A server that prefers HTTP/2 is called by HTTP/1.1 for a WebSocket, and by HTTP/2 for the rest.
+func TestWebSocketTLS(t *testing.T) {
+	a := certtest.New(t)
+	pair := a.Issue(t, "inner.example.com")
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			_, _ = io.WriteString(w, r.Proto)
+			return
+		}
+		websocket.Handler(func(ws *websocket.Conn) { _, _ = io.Copy(ws, ws) }).ServeHTTP(w, r)
+	}))
+	s.EnableHTTP2, s.TLS = true, &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	gw, g := gateway(t, upstream.Config{
+		Servers: []string{s.URL}, TLS: upstream.TLS{CA: write(t, filepath.Join(t.TempDir(), "ca.pem"), a.PEM), ServerName: "inner.example.com"},
+	})
+	for range 3 {
+		ws, err := websocket.Dial(strings.Replace(gw.URL, "http://", "ws://", 1)+"/ws", "", gw.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		if err := websocket.Message.Send(ws, "hello"); err != nil {
+			t.Error(err)
+		}
+		if err := websocket.Message.Receive(ws, &got); err != nil || got != "hello" {
+			t.Errorf("%q %v", got, err)
+		}
+		ws.Close()
+		if got := get(t, gw.URL); got.status != 200 || got.body != "HTTP/2.0" {
+			t.Errorf("%+v", got)
+		}
+	}
+	// HTTP/1.0 knows neither upgrades nor 101.
+	if got := say(t, gw.URL, "GET /ws HTTP/1.0\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", false); got != 200 {
+		t.Errorf("HTTP/1.0: %d", got)
+	}
+	if st := g.Status()[0]; st.Failures != 0 {
+		t.Errorf("%+v", st)
 	}
 }
 
