@@ -1,6 +1,10 @@
 package httplimit
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
+)
 
 const (
 	maxEntries = 64   // of a forwarding header, counted from the right
@@ -46,6 +50,7 @@ func (e *entries) next() (h host, more bool) {
 		h, _ = parseHost(entry)
 		return h, true
 	}
+	bounds.ForwardedEntries.Reached()
 	return host{}, false
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // The meta protocol of Memcached 1.6: a verb, a key and flags on a line, a value on the next. Each command asks for its
@@ -122,6 +124,7 @@ func readReply(r *bufio.Reader, c *command, opaque uint64) (reply, error) {
 			return reply{}, protocolError(line)
 		}
 		if n > maxValue {
+			bounds.MemcachedReply.Reached()
 			return reply{}, fmt.Errorf("a value of %d bytes, at most %d can be ours: %w", n, maxValue, errProtocol)
 		}
 		p.status, size = value, int(n)
@@ -183,6 +186,7 @@ func (p *reply) readFlags(rest []byte, key string, opaque uint64) bool {
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) || len(line) > maxLine {
+		bounds.MemcachedReply.Reached()
 		return nil, protocolError(line)
 	}
 	if err != nil {

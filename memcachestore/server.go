@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 const (
@@ -77,6 +78,7 @@ func (s *server) with(ctx context.Context, again bool, f func(c *conn) error) er
 	case <-s.ended:
 		return sluice.ErrClosed
 	case <-ctx.Done():
+		bounds.MemcachedConnections.Reached()
 		return fmt.Errorf("%s: waiting for one of %d connections: %w", s.addr, maxConns, ctx.Err())
 	}
 	c, err := s.lastUsed()

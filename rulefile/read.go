@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
@@ -121,6 +122,7 @@ func (r *reader) file(path string) {
 		return // named twice, or also in a directory that was named
 	} else if r.seen[clean] = true; len(r.seen) > MaxFiles {
 		if len(r.seen) == MaxFiles+1 {
+			bounds.RuleFiles.Reached()
 			r.fault(path, "there are more than %d files: put more rules into each", MaxFiles)
 		}
 		return
@@ -130,10 +132,12 @@ func (r *reader) file(path string) {
 	r.bytes += len(data)
 	switch {
 	case errors.Is(err, plainfile.ErrTooLarge):
+		bounds.RuleFiles.Reached()
 		r.fault(path, "the file has more than %d bytes: split it", MaxFileBytes)
 	case err != nil:
 		r.fail(path, err)
 	case r.bytes > MaxTotalBytes && before <= MaxTotalBytes:
+		bounds.RuleFiles.Reached()
 		r.fault(path, "with this file there are more than %d bytes in all: use fewer rules", MaxTotalBytes)
 	case r.bytes <= MaxTotalBytes:
 		r.sources = append(r.sources, Source{Name: path, Data: data})

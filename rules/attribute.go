@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/key"
 	"github.com/sluiceproject/sluice/internal/spell"
 )
@@ -174,6 +175,7 @@ func (c *attribute) read(r Request) (string, Found, error) {
 		case found == Absent:
 			continue
 		case len(value) > MaxValue:
+			bounds.Attribute.Reached()
 			return "", Absent, fmt.Errorf("%w: %s has %d bytes, at most %d are allowed", ErrTooLong, c.name, len(value), MaxValue)
 		}
 		switch f.Kind {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/panics"
 )
 
@@ -131,6 +132,7 @@ func compile(cfg Config, where *place) (*Set, error) {
 		c.list(allows, &s.cfg.Allow[i])
 	}
 	if len(s.cfg.Rules) > MaxRules {
+		bounds.Rules.Reached()
 		c.fault(Position{}, "%d rules: at most %d are allowed", len(s.cfg.Rules), MaxRules)
 		return nil, errors.Join(c.faults...)
 	}

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // MaxPath is how many bytes a path may have for [CanonicalPath], both as it was sent and as [EscapePath] writes it.
@@ -49,6 +51,7 @@ func CanonicalPath(escaped string) (string, error) {
 	case !strings.HasPrefix(escaped, "/"):
 		return "", refuse("it does not begin with a slash")
 	case len(escaped) > MaxPath:
+		bounds.Path.Reached()
 		return "", refuse("it is longer than 8 KiB")
 	case isCanonical(escaped):
 		return escaped, nil
@@ -73,6 +76,7 @@ func CanonicalPath(escaped string) (string, error) {
 	}
 	// Raw bytes triple when they are escaped, and a few characters grow when they are composed.
 	if escapedLen(path) > MaxPath {
+		bounds.Path.Reached()
 		return "", refuse("it is longer than 8 KiB when it is escaped")
 	}
 	return string(path), nil
@@ -264,6 +268,7 @@ func resolved(path []byte) ([]byte, error) {
 		dots := string(name) == "." || string(name) == ".."
 		switch {
 		case segments > maxSegments:
+			bounds.Path.Reached()
 			return nil, refuse("it has more than 256 segments")
 		case dots && parameters:
 			return nil, refuse("it has dots with parameters, which only some servers resolve")

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -85,6 +86,7 @@ func readJSON(r *http.Request, to any) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
+		bounds.AdminBody.Reached()
 		return problemf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", maxBody)
 	case err != nil:
 		return problemf(http.StatusBadRequest, "the body cannot be read")

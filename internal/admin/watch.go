@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -86,6 +87,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 	case a.watched <- struct{}{}:
 		defer func() { <-a.watched }()
 	default:
+		bounds.AdminWatchers.Reached()
 		return nil, problemf(http.StatusServiceUnavailable, "%d watch already: end one of them", maxWatchers)
 	}
 	out := http.NewResponseController(w)

@@ -29,7 +29,7 @@ const (
 var mayImport = map[string][]string{
 	".":              {"internal/step", "internal/table"},
 	"internal/step":  {},
-	"internal/table": {"internal/step"},
+	"internal/table": {"internal/step", "internal/bounds"},
 
 	// Bounds on what outsiders can make a process hold or do.
 	"internal/bounds":  {},
@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"memstore":           {".", "internal/step", "internal/table", "internal/plainfile"},
 	"redisstore":         {".", "internal/step", "internal/table", "internal/replyguard", "internal/plainfile"},
 	"redisstore/goredis": {".", "redisstore", "internal/replyguard"},
-	"memcachestore":      {".", "internal/step", "internal/table"},
+	"memcachestore":      {".", "internal/step", "internal/table", "internal/bounds"},
 	"storetest":          {".", "internal/step"},
 
 	// Servers that tests start.
@@ -66,22 +66,22 @@ var mayImport = map[string][]string{
 	"internal/pairs":      {},
 	"internal/spell":      {},
 	"internal/panics":     {},
-	"rules":               {".", "internal/key", "internal/panics", "internal/spell"},
-	"internal/strictyaml": {"internal/panics", "internal/spell"},
-	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/spell", "internal/strictyaml"},
+	"rules":               {".", "internal/key", "internal/panics", "internal/spell", "internal/bounds"},
+	"internal/strictyaml": {"internal/panics", "internal/spell", "internal/bounds"},
+	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/spell", "internal/strictyaml", "internal/bounds"},
 
 	// Whom to turn away when not all can be served.
 	"internal/overload": {},
 
 	// Edges. They are handed a limiter and never learn what store it uses.
-	"internal/shaper": {},
+	"internal/shaper": {"internal/bounds"},
 	"httplimit":       {".", "rules", "internal/bounds", "internal/buffers", "internal/key", "internal/overload", "internal/pairs", "internal/shaper"},
 	"grpclimit":       {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
-	"internal/rls":      {".", "rules"},
-	"internal/resp":     {"."},
-	"internal/checkapi": {".", "rules", "httplimit", "internal/pairs", "internal/rls", "internal/spell"},
+	"internal/rls":      {".", "rules", "internal/bounds"},
+	"internal/resp":     {".", "internal/bounds"},
+	"internal/checkapi": {".", "rules", "httplimit", "internal/pairs", "internal/rls", "internal/spell", "internal/bounds"},
 	"internal/rlstest":  {},
 	"internal/certtest": {},
 	"internal/server":   {"internal/bounds", "internal/key", "internal/shares", "internal/certfile", "internal/plainfile"},
@@ -90,10 +90,10 @@ var mayImport = map[string][]string{
 	"internal/metrics":  {".", "rules", "internal/bounds", "internal/topkeys"},
 
 	// Who requests are from.
-	"internal/authn": {".", "rules", "internal/certfile", "internal/plainfile", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml"},
+	"internal/authn": {".", "rules", "internal/certfile", "internal/plainfile", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml", "internal/bounds"},
 
 	// What the service tells of itself.
-	"internal/logwriter": {},
+	"internal/logwriter": {"internal/bounds"},
 	"internal/logging":   {".", "rules"},
 	"internal/telemetry": {".", "internal/plainfile", "internal/rls"},
 	"internal/otlptest":  {},
@@ -125,7 +125,7 @@ var mayImport = map[string][]string{
 	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
 
 	// The service: for operators.
-	"internal/admin": {".", "rules", "internal/plainfile", "httplimit", "internal/explain", "internal/key", "internal/ruletest"},
+	"internal/admin": {".", "rules", "internal/plainfile", "httplimit", "internal/explain", "internal/key", "internal/ruletest", "internal/bounds"},
 
 	// The gateway: servers that requests are forwarded to.
 	"internal/upstream": {"internal/bounds", "internal/certfile", "internal/plainfile"},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // Bounds of what a token says.
@@ -80,6 +82,9 @@ func (f *flattened) add(name string, value any, depth int) {
 
 func (f *flattened) put(name, value string) {
 	if len(f.into) == mostClaims || len(value) > mostClaimBytes {
+		if !f.tooMuch {
+			bounds.Claims.Reached()
+		}
 		f.tooMuch = true
 		return
 	}

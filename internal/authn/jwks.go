@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"slices"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/panics"
 )
 
@@ -52,6 +53,7 @@ type publicKey struct {
 func parseKeySet(data []byte) (keys []publicKey, err error) {
 	defer panics.Recover(func(e *panics.Error) { keys, err = nil, e })
 	if len(data) > mostKeySetBytes {
+		bounds.KeySet.Reached()
 		return nil, fmt.Errorf("the set of keys has more than %d bytes", mostKeySetBytes)
 	}
 	var set struct {
@@ -61,6 +63,7 @@ func parseKeySet(data []byte) (keys []publicKey, err error) {
 		return nil, errors.New(`it is no set of keys: write JSON such as {"keys": [{"kty": "RSA", …}]}`) // without what is in it
 	}
 	if len(set.Keys) > mostKeysInSet {
+		bounds.KeySet.Reached()
 		return nil, fmt.Errorf("the set has %d keys, at most %d are read", len(set.Keys), mostKeysInSet)
 	}
 	var all []publicKey

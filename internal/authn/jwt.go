@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // JWTConfig is how [JWT] is made. There is one source of keys.
@@ -144,6 +146,7 @@ func (j *JWT) Authenticate(r *http.Request) (Identity, error) {
 	case err != nil:
 		return Identity{}, err
 	case len(text) > mostToken:
+		bounds.Token.Reached()
 		return Identity{}, stale("the token has more than %d bytes", mostToken)
 	}
 	var away error

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
@@ -114,6 +115,7 @@ func (k *Keys) Authenticate(r *http.Request) (Identity, error) {
 		return Identity{}, err
 	}
 	if len(shown) > mostKey {
+		bounds.APIKey.Reached()
 		return Identity{}, stale("an API key has at most %d bytes", mostKey)
 	}
 	known := (*k.live.Load())[sha256.Sum256([]byte(shown))]

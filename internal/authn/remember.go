@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 const (
@@ -36,6 +38,7 @@ func (m *remembered) add(sum [sha256.Size]byte, now time.Time) {
 		if len(m.all) < mostRemembered {
 			break
 		}
+		bounds.RememberedLogins.Reached()
 		delete(m.all, old) // any: who has the password is asked for it again
 	}
 	m.all[sum] = now

@@ -16,6 +16,8 @@ type Bound struct {
 	Default string // with its unit
 	Setting string // that raises it, a key of the configuration or of a rule; "" if it is fixed
 	Result  string // what happens when it is reached
+	// Elsewhere is the metric that counts it instead of [Metric], or [Library].
+	Elsewhere string
 
 	reached atomic.Int64
 }
@@ -25,6 +27,12 @@ func (b *Bound) Reached() { b.reached.Add(1) }
 
 // Count returns how often the bound was reached since the process started.
 func (b *Bound) Count() int64 { return b.reached.Load() }
+
+// Metric is the metric that counts bounds, with the label bound.
+const Metric = "sluice_bound_reached_total"
+
+// Library in place of a metric says that a library keeps to the bound and does not report when it is reached.
+const Library = "–"
 
 // Headings of docs/bounds.md.
 const (

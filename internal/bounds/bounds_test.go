@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -74,4 +76,59 @@ func TestLog(t *testing.T) {
 		}
 		synctest.Wait()
 	})
+}
+
+// Every bound that is counted is counted somewhere, and no other.
+func TestCounted(t *testing.T) {
+	list, err := os.ReadFile("list.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	err = filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	variables := regexp.MustCompile(`(?m)^\t(\w+) = add\(\w+, &Bound\{\n\t\tName: "(\w+)"`).FindAllStringSubmatch(string(list), -1)
+	if len(variables) != len(All()) {
+		t.Fatalf("%d variables are found and %d bounds", len(variables), len(All()))
+	}
+	for i, b := range All() {
+		if variables[i][2] != b.Name {
+			t.Fatalf("%s is not %s", variables[i][2], b.Name)
+		}
+		if counted := strings.Contains(code.String(), "."+variables[i][1]+".Reached()"); counted != (b.Elsewhere == "") {
+			t.Errorf("%s: calls of Reached: %v; the metric elsewhere: %q", b.Name, counted, b.Elsewhere)
+		}
+	}
+}
+
+// The settings that raise bounds exist.
+func TestSettings(t *testing.T) {
+	var docs strings.Builder
+	for _, name := range []string{"service.md", "gateway.md"} {
+		text, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs.Write(text)
+	}
+	for _, b := range All() {
+		setting := strings.Replace(b.Setting, ".*.", ".gateway.", 1)
+		if key, ok := strings.CutPrefix(setting, "gateway.routes."); ok {
+			setting = key
+		} else if key, ok := strings.CutPrefix(setting, "gateway.upstreams."); ok {
+			setting = key
+		}
+		if setting != "" && !regexp.MustCompile("(?m)^\\| `"+regexp.QuoteMeta(setting)+"[`.]").MatchString(docs.String()) {
+			t.Errorf("%s: there is no setting %s", b.Name, b.Setting)
+		}
+	}
 }

@@ -18,6 +18,98 @@ var (
 		Name: "body_size", Default: "10 MiB per route", Setting: "gateway.routes.max_body",
 		Result: "413",
 	})
+	Headers = add(clients, &Bound{
+		Name: "request_headers", Default: "64 KiB at the gateway, 16 KiB elsewhere", Setting: "listeners.*.max_header_size",
+		Result: "431, or the HTTP/2 stream is reset", Elsewhere: Library,
+	})
+	Streams = add(clients, &Bound{
+		Name: "http2_streams", Default: "250 per connection", Setting: "listeners.*.max_streams",
+		Result: "further streams wait or are refused", Elsewhere: Library,
+	})
+	RequestWindow = add(clients, &Bound{
+		Name: "http2_request_window", Default: "1 MiB per connection, 256 KiB per stream, of bodies that are not read yet",
+		Result: "the client waits until the body is read", Elsewhere: Library,
+	})
+	HeaderTime = add(clients, &Bound{
+		Name: "request_header_time", Default: "5 s with the TLS handshake",
+		Result: "the connection is closed", Elsewhere: Library,
+	})
+	IdleTime = add(clients, &Bound{
+		Name: "idle_time", Default: "2 min",
+		Result: "the connection is closed", Elsewhere: Library,
+	})
+	CheckTime = add(clients, &Bound{
+		Name: "check_time", Default: "10 s for a request to `listeners.http` or `listeners.admin`, 30 s for its response",
+		Result: "the connection is closed", Elsewhere: Library,
+	})
+	Path = add(clients, &Bound{
+		Name: "request_path", Default: "8 KiB, 256 segments",
+		Result: "400",
+	})
+	QueryParameters = add(clients, &Bound{
+		Name: "query_parameters", Default: "1000",
+		Result: "400",
+	})
+	Attribute = add(clients, &Bound{
+		Name: "attribute_size", Default: "8 KiB of a value that a rule reads",
+		Result: "431",
+	})
+	ForwardedEntries = add(clients, &Bound{
+		Name: "forwarded_entries", Default: "64 entries of the header that `client_ip` reads",
+		Result: "the last address reached is the client",
+	})
+	Token = add(clients, &Bound{
+		Name: "token_size", Default: "8 KiB of a JWT",
+		Result: "401",
+	})
+	Claims = add(clients, &Bound{
+		Name: "token_claims", Default: "256 claims, 4 KiB each",
+		Result: "401",
+	})
+	APIKey = add(clients, &Bound{
+		Name: "api_key_size", Default: "1 KiB",
+		Result: "401",
+	})
+	RLSMessage = add(clients, &Bound{
+		Name: "rls_message_size", Default: "64 KiB", Setting: "listeners.grpc.max_message_size",
+		Result: "RESOURCE_EXHAUSTED", Elsewhere: Library,
+	})
+	RLSDescriptors = add(clients, &Bound{
+		Name: "rls_descriptors", Default: "32 per request", Setting: "rls.max_descriptors",
+		Result: "INVALID_ARGUMENT",
+	})
+	RLSEntries = add(clients, &Bound{
+		Name: "rls_entries", Default: "16 per descriptor", Setting: "rls.max_entries",
+		Result: "INVALID_ARGUMENT",
+	})
+	RLSText = add(clients, &Bound{
+		Name: "rls_text", Default: "1024 bytes of a domain, key or value", Setting: "rls.max_bytes",
+		Result: "INVALID_ARGUMENT",
+	})
+	RESPCommand = add(clients, &Bound{
+		Name: "resp_command", Default: "8 KiB, 16 arguments",
+		Result: "an error, and the connection is closed",
+	})
+	RESPKey = add(clients, &Bound{
+		Name: "resp_key", Default: "1 KiB",
+		Result: "an error",
+	})
+	CheckBody = add(clients, &Bound{
+		Name: "check_body", Default: "64 KiB",
+		Result: "413",
+	})
+	CheckList = add(clients, &Bound{
+		Name: "check_list", Default: "100 checks per request",
+		Result: "400",
+	})
+	CheckAttributes = add(clients, &Bound{
+		Name: "check_attributes", Default: "256 per check, names of 1 KiB",
+		Result: "400",
+	})
+	Reservation = add(clients, &Bound{
+		Name: "reservation_size", Default: "32 KiB, 1024 limits",
+		Result: "400",
+	})
 )
 
 // Memory.
@@ -33,6 +125,38 @@ var (
 	SettledBody = add(memory, &Bound{
 		Name: "settled_body", Default: "1 MiB per response, or per line of a stream",
 		Result: "`settle: {json: …}` does not read the response: it is charged its estimate or `default`",
+	})
+	LogBuffer = add(memory, &Bound{
+		Name: "log_buffer", Default: "512 KiB for the log, 4 MiB for the access log",
+		Result: "lines are lost; `sluice_log_lost_total` and `sluice_gateway_access_log_lost_total` count them",
+	})
+	StoreMemory = add(memory, &Bound{
+		Name: "store_memory", Default: "256 MiB", Setting: "store.memory",
+		Result: "keys share counters: a key is never allowed more than its limit",
+	})
+	TraceQueue = add(memory, &Bound{
+		Name: "trace_queue", Default: "4096 spans",
+		Result: "further spans are dropped", Elsewhere: Library,
+	})
+	TrackedKeys = add(memory, &Bound{
+		Name: "tracked_keys", Default: "10000 leases, 10000 local estimates, 262144 keys with unreported usage",
+		Result: "further keys are decided by the store, or their unreported usage is dropped", Elsewhere: Library,
+	})
+	DelayLines = add(memory, &Bound{
+		Name: "delay_queues", Default: "65536 empty ones",
+		Result: "the spacing of an empty delay queue is forgotten early",
+	})
+	RESPLimits = add(memory, &Bound{
+		Name: "resp_limits", Default: "4096 different limits of `CL.THROTTLE`",
+		Result: "one of them is built again when it is next used",
+	})
+	RememberedLogins = add(memory, &Bound{
+		Name: "remembered_logins", Default: "4096",
+		Result: "one of them is verified again when it is next used",
+	})
+	MetricCodes = add(memory, &Bound{
+		Name: "metric_codes", Default: "50 per protocol",
+		Result: "further status codes are counted as `other`",
 	})
 )
 
@@ -62,6 +186,18 @@ var (
 		Name: "queued_body_time", Default: "60 s",
 		Result: "408",
 	})
+	QueueResult = add(queueing, &Bound{
+		Name: "queue_result", Default: "64 KiB of a response, 4 KiB of a dead letter's",
+		Result: "the stored result is truncated",
+	})
+	QueueResults = add(queueing, &Bound{
+		Name: "queue_results", Default: "256 MiB of all results", Setting: "queue.max_results",
+		Result: "the oldest are removed", Elsewhere: Library,
+	})
+	QueueWorkers = add(queueing, &Bound{
+		Name: "queue_workers", Default: "16 deliveries at once", Setting: "queue.workers",
+		Result: "items wait", Elsewhere: Library,
+	})
 )
 
 // Responses of upstreams.
@@ -69,6 +205,14 @@ var (
 	SlowResponses = add(upstreams, &Bound{
 		Name: "http2_responses_waiting", Default: "1024 in the process, 256 KiB each",
 		Result: "of the responses of HTTP/2 servers that wait for their clients to read, the one that waits longest is broken off",
+	})
+	UpstreamHeader = add(upstreams, &Bound{
+		Name: "upstream_headers", Default: "256 KiB",
+		Result: "502",
+	})
+	UpstreamTime = add(upstreams, &Bound{
+		Name: "upstream_time", Default: "1 s to connect, 30 s for the response headers", Setting: "gateway.upstreams.timeouts",
+		Result: "502 or 504", Elsewhere: "sluice_upstream_failures_total",
 	})
 )
 
@@ -80,5 +224,53 @@ var (
 	})
 	NATSMessage = add(stores, &Bound{
 		Name: "nats_message", Default: "64 MiB, lines of 64 KiB", Result: "the connection is closed and made again",
+	})
+	MemcachedReply = add(stores, &Bound{
+		Name: "memcached_reply", Default: "256 KiB, lines of 512 bytes",
+		Result: "the connection is closed, and fail modes decide",
+	})
+	MemcachedConnections = add(stores, &Bound{
+		Name: "memcached_connections", Default: "64 per server",
+		Result: "calls wait within `store.budget`, then fail modes decide",
+	})
+	StoreTime = add(stores, &Bound{
+		Name: "store_time", Default: "10 ms", Setting: "store.budget",
+		Result: "fail modes decide", Elsewhere: "sluice_store_failures_total",
+	})
+	KeySet = add(stores, &Bound{
+		Name: "key_set", Default: "256 KiB, 100 keys, 10 s",
+		Result: "the last good keys stay",
+	})
+)
+
+// Files.
+var (
+	RuleFiles = add(files, &Bound{
+		Name: "rule_files", Default: "1 MiB per file, 16 MiB and 1000 files in all",
+		Result: "the load is refused; the last good rules stay",
+	})
+	YAML = add(files, &Bound{
+		Name: "yaml", Default: "1 MiB, 32 levels, 100000 values",
+		Result: "the load is refused; the last good rules stay",
+	})
+	Rules = add(files, &Bound{
+		Name: "rules", Default: "100000",
+		Result: "the load is refused; the last good rules stay",
+	})
+)
+
+// Operators.
+var (
+	AdminBody = add(operators, &Bound{
+		Name: "admin_body", Default: "64 KiB",
+		Result: "413",
+	})
+	AdminWatchers = add(operators, &Bound{
+		Name: "admin_watchers", Default: "16",
+		Result: "503",
+	})
+	Scrapes = add(operators, &Bound{
+		Name: "metrics_scrapes", Default: "4 at once",
+		Result: "503", Elsewhere: Library,
 	})
 )

@@ -20,13 +20,21 @@ func page() string {
 	for _, bound := range all {
 		if bound.Group != group {
 			group = bound.Group
-			fmt.Fprintf(&b, "\n### %s\n\n| bound | default | raised by | when it is reached |\n|---|---|---|---|\n", group)
+			fmt.Fprintf(&b, "\n### %s\n\n| bound | default | raised by | when it is reached | metric |\n|---|---|---|---|---|\n", group)
 		}
 		setting := "fixed"
 		if bound.Setting != "" {
 			setting = "`" + bound.Setting + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", bound.Name, bound.Default, setting, bound.Result)
+		metric := "`" + Metric + "`"
+		switch bound.Elsewhere {
+		case "":
+		case Library:
+			metric = "not counted"
+		default:
+			metric = "`" + bound.Elsewhere + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", bound.Name, bound.Default, setting, bound.Result, metric)
 	}
 	return b.String() + "\n"
 }

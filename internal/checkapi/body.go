@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -158,6 +159,7 @@ func (p *parser) listed() *fault {
 		case !more:
 			return nil
 		case read == MaxChecks:
+			bounds.CheckList.Reached()
 			return faultf("has more than %d checks: send the others in another request", MaxChecks)
 		}
 		if f := p.check(p.another(), listedCheck); f != nil {

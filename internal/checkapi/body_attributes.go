@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -100,6 +101,7 @@ func (p *parser) pairs(q *request, k rules.Kind, lists bool) *fault {
 		case name == "":
 			return faultf("a name is empty: write one, or leave the value out")
 		case len(name) > maxName:
+			bounds.CheckAttributes.Reached()
 			return faultf("a name has %d bytes, at most %d are allowed", len(name), maxName)
 		case k == rules.Header && !isToken(name):
 			return faultf("%q is not the name of a header", shown(name))
@@ -149,6 +151,7 @@ func (p *parser) pair(q *request, k rules.Kind, name, want string) *fault {
 	case len(value) > rules.MaxValue:
 		return faultf("has %d bytes, at most %d are allowed", len(value), rules.MaxValue)
 	case len(q.pairs) == MaxPairs:
+		bounds.CheckAttributes.Reached()
 		return faultf("is one too many: a check has at most %d headers, query parameters, cookies, claims and attributes", MaxPairs)
 	}
 	if k == rules.Header {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -129,6 +130,7 @@ func (c *call) read(r *http.Request) *problem {
 		return p
 	}
 	if r.ContentLength > MaxBody {
+		bounds.CheckBody.Reached()
 		return tooLarge
 	}
 	if c.body == nil {
@@ -143,6 +145,7 @@ func (c *call) read(r *http.Request) *problem {
 		c.body = c.body[:len(c.body)+n]
 		switch {
 		case len(c.body) > MaxBody:
+			bounds.CheckBody.Reached()
 			return tooLarge
 		case errors.Is(err, io.EOF):
 			return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -56,6 +57,7 @@ func (c *call) fits(q *check) *problem {
 		takes = c.matched.Takes
 	}
 	if tokenSize(takes) > maxToken || len(takes) > maxTakes {
+		bounds.Reservation.Reached()
 		return &problem{http.StatusBadRequest, "the values that the rules count by are too long for a reservation: " +
 			"together they may have about 30 KiB"}
 	}

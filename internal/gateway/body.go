@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // body is a request's body that counts what was read of it.
@@ -19,8 +22,12 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.count.Add(int64(n))
 	b.timeout.Load().again()
-	if err == io.EOF {
+	switch {
+	case err == nil:
+	case err == io.EOF:
 		b.ended.Store(true)
+	case errors.As(err, new(*http.MaxBytesError)):
+		bounds.BodySize.Reached()
 	}
 	return n, err
 }

@@ -142,7 +142,6 @@ func (x *Exchange) readAll(r *http.Request, to *buffers.Buffer, most int) *refus
 			detail: "Too many request bodies are being received; nothing was accepted.",
 		}
 	case errors.As(err, new(*http.MaxBytesError)):
-		bounds.BodySize.Reached()
 		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		bounds.QueuedBodyTime.Reached()

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -25,6 +26,7 @@ func readTarget(r *http.Request) (path string, fault *refusal) {
 	case strings.IndexByte(r.RequestURI, '#') >= 0:
 		return "", refuse(http.StatusBadRequest, "The target has a fragment, which is not for servers.")
 	case strings.Count(r.URL.RawQuery, "&") >= maxQuery:
+		bounds.QueryParameters.Reached()
 		return "", refuse(http.StatusBadRequest, "The query has too many parameters.")
 	}
 	if r.URL.Scheme != "" || r.URL.Host != "" || r.URL.User != nil || r.URL.Opaque != "" {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // Config configures a [Writer].
@@ -99,6 +101,7 @@ func (w *Writer) Write(lines []byte) (int, error) {
 	w.mu.Lock()
 	if w.closed || len(w.waiting)+len(lines) > w.config.Buffer {
 		w.mu.Unlock()
+		bounds.LogBuffer.Reached()
 		w.lose(lines)
 		return len(lines), nil
 	}

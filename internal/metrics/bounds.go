@@ -8,6 +8,9 @@ import (
 
 func collectBounds(out chan<- prometheus.Metric) {
 	for _, b := range bounds.All() {
+		if b.Elsewhere != "" {
+			continue
+		}
 		counter(out, boundDesc, b.Count(), b.Name)
 	}
 }

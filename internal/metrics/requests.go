@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // Requests counts the requests of one protocol. A nil *Requests counts nothing.
@@ -63,6 +65,7 @@ func (r *Requests) add(code string) prometheus.Counter {
 		return c
 	}
 	if len(known) >= maxCodes {
+		bounds.MetricCodes.Reached()
 		return r.m.requests.WithLabelValues(r.protocol, "other")
 	}
 	c := r.m.requests.WithLabelValues(r.protocol, code)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // conclude writes what came of a delivery.
@@ -71,6 +73,9 @@ func kept(out *Outcome, most int) *Result {
 		return nil
 	}
 	r := &Result{Status: out.Status, Header: http.Header{}, Body: out.Body, Truncated: len(out.Body) > most}
+	if r.Truncated {
+		bounds.QueueResult.Reached()
+	}
 	r.Body = r.Body[:min(len(r.Body), most)]
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(out.Header)) {

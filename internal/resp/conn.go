@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 const (
@@ -111,6 +113,9 @@ func (c *conn) answerAll() bool {
 
 // refuse answers what is no command, which is the last that is answered.
 func (c *conn) refuse(err error) {
+	if err == errTooLarge || err == errCount || err == errLength { //nolint:errorlint // they are never wrapped
+		bounds.RESPCommand.Reached()
+	}
 	c.fail("ERR " + err.Error())
 	c.last = true
 }

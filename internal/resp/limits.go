@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // numbers are a limit as CL.THROTTLE has it.
@@ -45,6 +46,7 @@ func (l *limits) get(n numbers) (*limit, error) {
 		return known, nil
 	}
 	if len(l.of) >= mostLimits {
+		bounds.RESPLimits.Reached()
 		for any := range l.of { // whichever comes first, so that nobody can choose
 			delete(l.of, any)
 			break

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // question is a CL.THROTTLE that is to be decided.
@@ -27,6 +28,7 @@ func (c *conn) throttle(args [][]byte) {
 		return
 	}
 	if len(args[1]) > mostKey {
+		bounds.RESPKey.Reached()
 		c.fail("ERR the key has " + strconv.Itoa(len(args[1])) + " bytes: " + strconv.Itoa(mostKey) + " at most")
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	reached "github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -32,6 +33,7 @@ func (r *Response) JSON() ([]byte, error) { return protojson.Marshal(r.Proto()) 
 // check finds what is out of bounds in a request that was not read by Decode.
 func (r *Request) check(bounds Bounds) error {
 	if len(r.Descriptors) > bounds.Descriptors {
+		reached.RLSDescriptors.Reached()
 		return fmt.Errorf("more than %d descriptors: send fewer, or raise max_descriptors", bounds.Descriptors)
 	}
 	if _, err := text([]byte(r.Domain), &bounds, "the domain"); err != nil {
@@ -39,6 +41,7 @@ func (r *Request) check(bounds Bounds) error {
 	}
 	for i, d := range r.Descriptors {
 		if len(d.Entries) > bounds.Entries {
+			reached.RLSEntries.Reached()
 			return fmt.Errorf("descriptor %d has more than %d entries: send fewer, or raise max_entries", i+1, bounds.Entries)
 		}
 		for _, e := range d.Entries {

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	reached "github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -58,6 +59,7 @@ func (r *Request) Decode(b []byte, bounds Bounds) error {
 			}
 		case number == 2 && kind == protowire.BytesType:
 			if len(r.Descriptors) == bounds.Descriptors {
+				reached.RLSDescriptors.Reached()
 				return fmt.Errorf("more than %d descriptors: send fewer, or raise max_descriptors", bounds.Descriptors)
 			}
 			if err := r.descriptor(value.bytes, &bounds); err != nil {
@@ -91,6 +93,7 @@ func (r *Request) descriptor(b []byte, bounds *Bounds) error {
 		switch {
 		case number == 1 && kind == protowire.BytesType:
 			if len(r.entries)-from == bounds.Entries {
+				reached.RLSEntries.Reached()
 				return fmt.Errorf("descriptor %d has more than %d entries: send fewer, or raise max_entries", len(r.Descriptors), bounds.Entries)
 			}
 			r.entries = append(r.entries, rules.Entry{})
@@ -201,6 +204,7 @@ func field(b []byte) (number protowire.Number, kind protowire.Type, value fieldV
 // text is the bytes as a string, which must be short and UTF-8.
 func text(b []byte, bounds *Bounds, what string) (string, error) {
 	if len(b) > bounds.Bytes {
+		reached.RLSText.Reached()
 		return "", fmt.Errorf("%s has %d bytes, more than %d: send less, or raise max_bytes", what, len(b), bounds.Bytes)
 	}
 	if !utf8.Valid(b) {

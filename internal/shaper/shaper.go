@@ -22,6 +22,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // Shape is how the members of a line leave it.
@@ -279,6 +281,9 @@ func (l *Lines) prune(now time.Time) {
 	for name, line := range l.lines {
 		if line.first == nil && (!line.spaced.After(now) || len(l.lines) > maxIdle) {
 			delete(l.lines, name)
+			if line.spaced.After(now) {
+				bounds.DelayLines.Reached()
+			}
 		}
 		if looked++; looked == few {
 			return

@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/panics"
 )
 
@@ -16,6 +17,7 @@ import (
 // and otherwise lacks what the faults are about. An empty file is a node of kind Null.
 func Parse(data []byte) (*Node, []Fault) {
 	if len(data) > MaxBytes {
+		bounds.YAML.Reached()
 		return nil, []Fault{{
 			Line: 1, Column: 1, Reason: TooLarge,
 			Msg: fmt.Sprintf("the file has %d bytes, at most %d are read: split it", len(data), MaxBytes),
@@ -123,10 +125,12 @@ func (c *converter) convert(y *yaml.Node, depth int) *Node {
 		return c.alias(y, depth)
 	}
 	if c.nodes++; c.nodes > MaxNodes {
+		bounds.YAML.Reached()
 		c.stop(y, tooManyNodes)
 		return nil
 	}
 	if depth > MaxDepth {
+		bounds.YAML.Reached()
 		c.stop(y, "values are nested deeper than %d levels: nest less", MaxDepth)
 		return nil
 	}

@@ -3,6 +3,7 @@ package table
 import (
 	"math"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -139,6 +140,7 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 		return a
 	}
 	if !t.keep(seg, h, p, next, scratch[:], now) {
+		bounds.StoreMemory.Reached()
 		return t.sketch.take(h, p, now, r)
 	}
 	return a

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // A lane is the connections to a server that speaks HTTP/1 in plain text. What http.Transport does with two goroutines
@@ -56,6 +58,7 @@ var errHeaderTooLong = errors.New("the header of its answer is too long")
 func (c *line) Read(p []byte) (int, error) {
 	u := &c.use
 	if u.most <= 0 {
+		bounds.UpstreamHeader.Reached()
 		return 0, errHeaderTooLong
 	}
 	if int64(len(p)) > u.most {
