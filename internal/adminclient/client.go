@@ -141,6 +141,10 @@ func (e *endpoint) send(ctx context.Context, method, path string, body any) (*ht
 	if err != nil {
 		return nil, &UnreachableError{URL: e.shown, Err: err}
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // after which reading would not end with ctx
+		_ = resp.Body.Close()
+		return nil, e.foreign(resp, path)
+	}
 	return resp, nil
 }
 

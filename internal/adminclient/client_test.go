@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -174,8 +175,20 @@ func TestForeignAnswers(t *testing.T) {
 		{404, "text/plain", "404 page not found"},
 		{500, "application/json", `{"error":"x"}`},
 		{200, "application/problem+json", "x"},
+		{101, "", ""}, // on a connection that stays open
 	} {
 		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			if answer.status == http.StatusSwitchingProtocols {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+				_, _ = io.Copy(io.Discard, conn)
+				return
+			}
 			w.Header().Set("Content-Type", answer.kind)
 			w.WriteHeader(answer.status)
 			_, _ = w.Write([]byte(answer.text))

@@ -83,7 +83,9 @@ func (c *httpCaller) Ask(ctx context.Context, keys []int64, answered func(Answer
 		if err != nil {
 			return err
 		}
-		_, err = io.CopyN(io.Discard, resp.Body, mostBody)
+		if resp.StatusCode != http.StatusSwitchingProtocols { // after which reading would not end with ctx
+			_, err = io.CopyN(io.Discard, resp.Body, mostBody)
+		}
 		_ = resp.Body.Close()
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("the answer's body: %w", err)

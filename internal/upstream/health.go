@@ -72,8 +72,11 @@ func (s *server) ask(ctx context.Context, h *Health) error {
 	if err != nil {
 		return err
 	}
-	// A connection whose answer is read to its end can be used again; an endless one is not worth it.
-	_, _ = io.CopyN(io.Discard, res.Body, 64<<10)
+	// A connection whose answer is read to its end can be used again; an endless one is not worth it. After a 101 reading
+	// would not end with ctx.
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		_, _ = io.CopyN(io.Discard, res.Body, 64<<10)
+	}
 	res.Body.Close()
 	if res.StatusCode == h.Status || (h.Status == 0 && res.StatusCode >= 200 && res.StatusCode <= 399) {
 		return nil

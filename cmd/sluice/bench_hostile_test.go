@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
+)
+
+// harmless wants an output that no terminal takes for commands, and that is not large.
+func harmless(t *testing.T, name, text string) {
+	t.Helper()
+	if len(text) > 64<<10 {
+		t.Errorf("%s: %d bytes are printed", name, len(text))
+	}
+	for _, r := range text {
+		if !unicode.IsPrint(r) && r != '\n' {
+			t.Fatalf("%s: %q is printed in %.500q", name, r, text)
+		}
+	}
+}
+
+// listen serves connections until the test ends.
+func listen(t *testing.T, serve func(net.Listener)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go serve(l)
+	return l.Addr().String()
+}
+
+// sluice bench reports what a hostile server does as failures, within its timeouts, and prints nothing that a terminal obeys.
+func TestBenchHostile(t *testing.T) {
+	t.Parallel()
+	replies := append([]string{"-ERR \x1b[2J\x1b]0;owned\x07\r\n", "+\x1b[31m\r\n", "*5\r\n:0\r\n:9\r\n:9\r\n:-1\r\n:-1\r\n"}, attacks.RedisReplies...)
+	redis := listen(t, func(l net.Listener) {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				b := make([]byte, 4096)
+				for {
+					if _, err := c.Read(b); err != nil {
+						return
+					}
+					if _, err := io.WriteString(c, replies[rand.IntN(len(replies))]); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	})
+	silent := listen(t, func(l net.Listener) {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+		}
+	})
+	h1 := listen(t, attacks.ServeHTTP1)
+	for name, args := range map[string][]string{
+		"HTTP/1":          {"http://" + h1 + "/any", "-n", "100"},
+		"endless headers": {"http://" + h1 + "/evil/headers", "-n", "4"},
+		"1xx":             {"http://" + h1 + "/evil/1xx", "-n", "4"},
+		"rls":             {"rls://" + listen(t, attacks.ServeHTTP2), "--domain", "d", "--descriptor", "a=b", "-n", "40"},
+		"RESP":            {"redis://" + redis, "-n", "100"},
+		"silent HTTP":     {"http://" + silent, "-n", "8"},
+		"silent RESP":     {"redis://" + silent, "-n", "8"},
+		"silent rls":      {"rls://" + silent, "--domain", "d", "--descriptor", "a=b", "-n", "8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var stdout, stderr bytes.Buffer
+			code := run(ctx, append([]string{"bench", "--callers", "8", "--timeout", "300ms"}, args...), &stdout, &stderr)
+			if ctx.Err() != nil {
+				t.Error("it does not end")
+			}
+			if code != exitFine && code != exitFindings && code != exitWrong {
+				t.Errorf("exit %d", code)
+			}
+			harmless(t, "standard output", stdout.String())
+			harmless(t, "standard error", stderr.String())
+			if code == exitFine && !strings.Contains(stdout.String(), "rrors") {
+				t.Errorf("no errors are reported:\n%s", &stdout)
+			}
+		})
+	}
+}
+
+// sluice simulate passes over what is no log, and prints nothing of it that a terminal obeys.
+func TestSimulateHostile(t *testing.T) {
+	t.Parallel()
+	const good = `192.0.2.1 - - [02/Jan/2026:15:04:05 +0000] "GET / HTTP/1.1" 200 5` + "\n"
+	var noise bytes.Buffer
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		noise.WriteString(attacks.Slip(good, r))
+	}
+	noise.WriteString(good)
+	var keys strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&keys, "192.0.%d.%d - - [02/Jan/2026:15:04:05 +0000] \"GET /%d HTTP/1.1\" 200 5\n", i>>8, i&255, i)
+	}
+	for name, text := range map[string]string{
+		"slips":         noise.String(),
+		"escapes":       "192.0.2.1 - \x1b]0;owned\x07 [02/Jan/2026:15:04:05 +0000] \"GET /\x1b[2J HTTP/1.1\" 200 5\n\x1b[2J\x1b[31mfault\n" + good,
+		"JSON escapes":  `{"time":"2026-01-02T15:04:05Z","method":"GET","path":"/\u001b[2J","client":"\u001b]0;x\u0007","status":200}` + "\n\x9b31m\n" + good,
+		"JSON depth":    strings.Repeat(`{"a":`, 10_000) + "\n" + good,
+		"huge numbers":  `{"time":"2026-01-02T15:04:05Z","status":99999999999999999999,"duration":1e999}` + "\n" + good,
+		"a long line":   strings.Repeat("x", 1<<20) + "\n" + good,
+		"no line ends":  strings.Repeat("\x00", 1<<20),
+		"times":         strings.ReplaceAll(good, "2026", "9999") + strings.ReplaceAll(good, "02/Jan", "99/Jan") + strings.ReplaceAll(good, "2026", "0001") + good,
+		"back in time":  strings.ReplaceAll(good, "2026", "2190") + good + strings.ReplaceAll(good, "2026", "1970"),
+		"requests":      strings.ReplaceAll(good, "GET / HTTP/1.1", strings.Repeat("G", 5000)) + strings.ReplaceAll(good, "GET / HTTP/1.1", "") + good,
+		"no gzip":       "\x1f\x8b\x08\x00\x00\x00\x00\x00\xff\xff" + strings.Repeat("\xff", 1000),
+		"many keys":     keys.String() + good,
+		"only newlines": strings.Repeat("\n", 1<<16) + good,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "access.log")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, format := range []string{"text", "json"} {
+				code, out, stderr := sluiceRun(t, "simulate", "--rules", "testdata/traffic/rules", "-o", format, file)
+				if code != exitFine && code != exitFindings && code != exitWrong {
+					t.Errorf("exit %d", code)
+				}
+				harmless(t, format, out)
+				harmless(t, "standard error", stderr)
+				if strings.HasSuffix(text, good) && code == exitWrong {
+					t.Errorf("exit %d: %s", code, stderr)
+				}
+			}
+		})
+	}
+}
