@@ -663,7 +663,7 @@ func hostile(t *testing.T, n int, seed uint64, cfg upstream.Config, strict bool,
 	serving.Wait()
 	t.Logf("%d exchanges: %d whole, %d broken off, %d refused, %d informational responses",
 		n, counts.whole.Load(), counts.broken.Load(), counts.refused.Load(), counts.hints.Load())
-	if counts.whole.Load() < int64(n)/5 || n > 500 && counts.hints.Load() == 0 {
+	if counts.whole.Load() < int64(n)/5 || n > 300 && counts.hints.Load() == 0 {
 		t.Errorf("too few were whole to show anything")
 	}
 }
@@ -672,9 +672,9 @@ func hostile(t *testing.T, n int, seed uint64, cfg upstream.Config, strict bool,
 // given to a client that it is not for, none looks whole that is not, and nothing happens after a handler has returned.
 // Once over sockets, and once with a virtual clock, where timers expire at the same instant at which something ends.
 func TestHostileExchanges(t *testing.T) {
-	n := 500
+	n := 350
 	if os.Getenv("SLUICE_SOAK") != "" {
-		n = 1_000_000 / 8
+		n = 1_000_000/9 + 1
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -693,7 +693,9 @@ func TestHostileExchanges(t *testing.T) {
 	for name, to := range ways {
 		t.Run(name+"/sockets", func(t *testing.T) {
 			t.Parallel()
-			hostile(t, n, seed, to("http://origin:80"), true, name, true, tcp, connect)
+			cfg := to("http://origin:80")
+			cfg.Timeouts.Connect = time.Minute // processors may be busy elsewhere for a second
+			hostile(t, n, seed, cfg, true, name, true, tcp, connect)
 		})
 		t.Run(name+"/clock", func(t *testing.T) {
 			t.Parallel()
