@@ -110,9 +110,10 @@ func (c *respCaller) Ask(ctx context.Context, keys []int64, answered func(Answer
 			return err
 		}
 	}
-	defer c.until(ctx)()
+	stop := c.until(ctx)
 	err := c.exchange(keys, answered)
-	if err != nil { // answers to what was sent must not be taken for others
+	// Answers to what was sent must not be taken for others, nor the end of this call's time for that of the next.
+	if !stop() || err != nil {
 		_ = c.conn.Close()
 		c.conn = nil
 	}
