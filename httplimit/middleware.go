@@ -127,7 +127,13 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 		}
 	}
 	delayed := delaysAny(h.limiter, s.takes)
+	var f *flight
+	if delayed {
+		f = flightOf(w)
+	}
+	f.wait()
 	allowed, err := h.decide(r, s, delayed)
+	f.resume()
 	if err != nil {
 		h.letGo(s)
 		h.fail(w, r, err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -99,7 +100,9 @@ func (o *outcome) WriteHeader(status int) {
 
 func (o *outcome) Write(b []byte) (int, error) {
 	o.begin(http.StatusOK)
+	o.flight.wait()
 	n, err := o.ResponseWriter.Write(b)
+	o.flight.resume()
 	if o.look != nil && o.look.body != nil {
 		o.look.body(b[:n])
 	}
@@ -112,7 +115,24 @@ func (o *outcome) ReadFrom(r io.Reader) (int64, error) {
 	if o.look != nil && o.look.body != nil {
 		return io.Copy(struct{ io.Writer }{o}, r)
 	}
+	if o.flight == nil {
+		return io.Copy(o.ResponseWriter, r)
+	}
+	o.flight.wait()
+	defer o.flight.resume()
+	if !isFile(r) {
+		r = &upstreamBody{r, o.flight}
+	}
 	return io.Copy(o.ResponseWriter, r)
+}
+
+// isFile reports whether a reader is a file, for which nothing but the client is waited.
+func isFile(r io.Reader) bool {
+	if l, ok := r.(*io.LimitedReader); ok {
+		r = l.R
+	}
+	_, ok := r.(*os.File)
+	return ok
 }
 
 // begin is called when the answer begins: with its status, or with the first of its body.
@@ -163,6 +183,8 @@ type flusher struct {
 
 func (f flusher) Flush() {
 	f.o.begin(http.StatusOK)
+	f.o.flight.wait()
+	defer f.o.flight.resume()
 	f.below.Flush()
 }
 

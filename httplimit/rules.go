@@ -154,7 +154,10 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		err     error
 	)
 	if delayed {
+		f := flightOf(w)
+		f.wait()
 		allowed, err = h.line(r, m).through()
+		f.resume()
 	} else {
 		allowed, err = h.limiter.Decide(r.Context(), m.matched.Takes, m.decisions)
 	}

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -24,6 +25,8 @@ import (
 // A gate learns how many requests may be in flight behind it from how long it takes until an answer begins and from how
 // many fail (502, 503, 504). It begins with its maximum, so that nobody is turned away before there is an overload.
 // Requests that Upgrade, and streams of events, are in flight until their answer begins: how long they last says nothing.
+// While a request waits for its client to send its body or to read its response, or for its turn (on_limit: delay), it is
+// not in flight, and the time is not measured: the upstream does not work on it, and slow clients must not keep others out.
 // Besides, [Shedder.Run] watches the process itself.
 //
 // Who is turned away gets 503 Service Unavailable with a Retry-After of a few seconds that differs from answer to
@@ -165,6 +168,11 @@ func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 		return
 	}
 	f.outcome = outcome{ResponseWriter: w, flight: f}
+	if r.Body != nil && r.Body != http.NoBody {
+		with := *r
+		with.Body = &clientBody{r.Body, f}
+		r = &with
+	}
 	panicked := true
 	defer func() { f.leave(r, panicked) }()
 	next.ServeHTTP(f.wrap(), r)
@@ -199,6 +207,43 @@ type flight struct {
 	aside  bool // it has not got to the upstream
 }
 
+// wait begins a time in which the request waits for its client, and resume ends it. Both do nothing without a flight.
+func (f *flight) wait() {
+	if f != nil {
+		f.ticket.Wait()
+	}
+}
+
+func (f *flight) resume() {
+	if f != nil {
+		f.ticket.Resume()
+	}
+}
+
+// clientBody is a request's body. Who reads it waits for the client.
+type clientBody struct {
+	io.ReadCloser
+	flight *flight
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	b.flight.wait()
+	defer b.flight.resume()
+	return b.ReadCloser.Read(p)
+}
+
+// upstreamBody is a response's body that is copied to the client: only who reads it waits for the upstream.
+type upstreamBody struct {
+	io.Reader
+	flight *flight
+}
+
+func (b *upstreamBody) Read(p []byte) (int, error) {
+	b.flight.resume()
+	defer b.flight.wait()
+	return b.Reader.Read(p)
+}
+
 func (f *flight) begin() {
 	f.aside = false
 	f.ticket.Begin()
@@ -220,7 +265,7 @@ func (f *flight) tells() overload.Outcome {
 		return overload.Aside
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return overload.Failed
-	case status == statusClientLeft:
+	case status == statusClientLeft, status == http.StatusRequestTimeout: // it did not send its request
 		return overload.Left
 	}
 	return overload.Answered

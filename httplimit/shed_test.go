@@ -17,7 +17,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -384,4 +386,27 @@ func BenchmarkShed(b *testing.B) {
 	for b.Loop() {
 		h.ServeHTTP(w, r)
 	}
+}
+
+// Requests that wait for their turn are not in flight behind the gate.
+func TestShedDelayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
+		limiter := sluice.Must(sluice.New(memstore.New(), "one", sluice.PerSecond(1).With(sluice.LeakyQueue).WithBurst(50)))
+		limited := httplimit.Middleware(limiter, httplimit.KeyFunc(func(*http.Request) (string, error) { return "k", nil }))
+		h := s.Handler(limited(s.Upstream(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if w := ask(h, "/normal"); w.Code != http.StatusOK {
+					t.Errorf("got %d", w.Code)
+				}
+			})
+			synctest.Wait()
+		}
+		if n := s.Gates()[0].InFlight; n != 0 {
+			t.Errorf("%d are in flight while all wait", n)
+		}
+		all.Wait()
+	})
 }

@@ -30,7 +30,7 @@ var shares = [priorities]float64{Low: 0.5, Normal: 0.75, High: 1}
 
 const edge = 0.1
 
-// Config is how a gate is made. In flight are never more than Max, and Min are never taken for too many.
+// Config is how a gate is made. None enters while Max are in flight, and Min are never taken for too many.
 type Config struct {
 	Min, Max int
 	Shadow   bool // nobody is turned away; who would have been is counted
@@ -104,6 +104,7 @@ func (g *Gate) Enter(p Priority, t *Ticket) bool {
 	t.gate.Store(g)
 	t.entered = time.Now()
 	t.began, t.took = t.entered, 0
+	t.waits, t.waited, t.early = 0, 0, 0
 	return true
 }
 
@@ -147,29 +148,84 @@ type Ticket struct {
 	entered time.Time
 	began   time.Time // to wait for the upstream
 	took    time.Duration
+
+	mu     sync.Mutex    // guards the fields below
+	waits  int           // calls of Wait without Resume
+	since  time.Time     // the first of them
+	waited time.Duration // in all
+	early  time.Duration // of that, before Begin
 }
 
 // Begin has the time be measured from now on: what came before was not the upstream's.
-func (t *Ticket) Begin() { t.began = time.Now() }
+func (t *Ticket) Begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.began = time.Now()
+	t.early = t.waitedUntil(t.began)
+}
 
 // FirstByte ends the measuring: what follows is as long as the answer is.
 func (t *Ticket) FirstByte() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.measure(time.Now())
+}
+
+func (t *Ticket) measure(now time.Time) {
 	if t.took == 0 {
-		t.took = max(1, time.Since(t.began))
+		t.took = max(1, now.Sub(t.began)-(t.waitedUntil(now)-t.early))
+	}
+}
+
+// waitedUntil returns for how long Wait was in effect.
+func (t *Ticket) waitedUntil(now time.Time) time.Duration {
+	if t.waits > 0 {
+		return t.waited + now.Sub(t.since)
+	}
+	return t.waited
+}
+
+// Wait begins a time in which the request waits for its client and not for the upstream: it is not in flight, and the time
+// is not measured. Each call is ended by one of Resume; calls may overlap, and come after Leave.
+func (t *Ticket) Wait() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits++; t.waits > 1 {
+		return
+	}
+	t.since = time.Now()
+	if g := t.gate.Load(); g != nil {
+		g.inFlight.Add(-1)
+	}
+}
+
+// Resume ends a Wait. The request is in flight again, also if that makes more than the limit: the upstream has begun it.
+func (t *Ticket) Resume() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits--; t.waits > 0 {
+		return
+	}
+	t.waited += time.Since(t.since)
+	if g := t.gate.Load(); g != nil {
+		g.inFlight.Add(1)
 	}
 }
 
 // Leave ends the request. A second call does nothing.
 func (t *Ticket) Leave(o Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	g := t.gate.Swap(nil)
 	if g == nil {
 		return
 	}
 	now := time.Now()
-	if t.took == 0 {
-		t.took = max(1, now.Sub(t.began))
+	t.measure(now)
+	if t.waits == 0 {
+		g.inFlight.Add(-1)
 	}
-	n := g.inFlight.Add(-1) + 1
+	n := g.inFlight.Load() + 1
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w := &g.window
@@ -177,7 +233,7 @@ func (t *Ticket) Leave(o Outcome) {
 	if length < 0 { // it belongs to another limit
 		return
 	}
-	w.life += float64(now.Sub(t.entered))
+	w.life += float64(now.Sub(t.entered) - t.waitedUntil(now))
 	w.add(o, float64(t.took), float64(n), g.learner.base)
 	if length > stale || length >= shortest && w.enough() {
 		g.endWindow(now)

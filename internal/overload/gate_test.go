@@ -359,3 +359,74 @@ func BenchmarkGate(b *testing.B) {
 		}
 	})
 }
+
+// Requests that wait for their clients are not in flight, however many they are and in whatever order it begins and ends;
+// the time is not the upstream's.
+func TestWaitingForClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(Config{Min: 1, Max: 10})
+		slow := make([]Ticket, 100)
+		for i := range slow {
+			if !g.Enter(Normal, &slow[i]) {
+				t.Fatalf("request %d is shed with %d in flight", i, g.InFlight())
+			}
+			slow[i].Wait()
+			slow[i].Wait() // sending and reading
+			slow[i].Resume()
+		}
+		if n := g.InFlight(); n != 0 {
+			t.Errorf("%d are in flight", n)
+		}
+		for i := range slow { // some resume, some leave while they wait, some afterwards wait again
+			if i%2 == 0 {
+				slow[i].Resume()
+			}
+		}
+		if n := g.InFlight(); n != 50 {
+			t.Errorf("%d are in flight, 50 have resumed", n)
+		}
+		for i := range slow {
+			slow[i].Leave(Answered)
+			slow[i].Wait()
+			slow[i].Resume()
+			if i%2 == 1 {
+				slow[i].Resume()
+			}
+			slow[i].Leave(Answered)
+		}
+		if n := g.InFlight(); n != 0 {
+			t.Errorf("%d are in flight at the end", n)
+		}
+	})
+}
+
+// An upstream with slow clients before it looks to the gate as it does without them.
+func TestSlowClientsAreNoOverload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(Config{Min: 10, Max: 100})
+		var all sync.WaitGroup
+		shed := 0
+		for i := range 10_000 {
+			<-time.After(time.Millisecond)
+			ticket := new(Ticket)
+			if !g.Enter(Normal, ticket) {
+				shed++
+				continue
+			}
+			all.Go(func() {
+				if i > 5000 { // from then on clients take a second to send
+					ticket.Wait()
+					<-time.After(time.Second)
+					ticket.Resume()
+				}
+				<-time.After(20 * time.Millisecond)
+				ticket.FirstByte()
+				ticket.Leave(Answered)
+			})
+		}
+		all.Wait()
+		if shed > 0 || g.Limit() != 100 {
+			t.Errorf("%d were shed, the limit is %d", shed, g.Limit())
+		}
+	})
+}
