@@ -302,6 +302,17 @@ func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) er
 	return nil
 }
 
+// ReportShadowed reports takes of rules in shadow as denied in shadow, without deciding them: the request lacks what they
+// count by, or that cannot be read. See package rules.
+func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
+	if !l.reports {
+		return
+	}
+	for i := range takes {
+		l.events.report(ctx, takes[i], Decision{Allowed: true, Shadow: true})
+	}
+}
+
 func (e *Events) report(ctx context.Context, t Take, d Decision) {
 	if e.Decided != nil {
 		e.Decided(ctx, t, d)

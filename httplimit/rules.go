@@ -112,6 +112,9 @@ func (h *ruleHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := h.setFor(set).matches.Get().(*match)
 	m.request.http = r
 	err := set.Match(&m.request, &m.matched)
+	if len(m.matched.Shadowed) > 0 {
+		h.limiter.ReportShadowed(r.Context(), m.matched.Shadowed)
+	}
 	switch {
 	case err != nil:
 		m.letGo()

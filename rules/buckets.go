@@ -200,18 +200,22 @@ func (s *Set) asCounted(p *part, value string) (string, error) {
 		}
 		return value, nil
 	}
-	a := &s.attrs[p.attr]
+	return s.attrs[p.attr].counted(s, value)
+}
+
+// counted is what a value counts as: all spellings of one have the same.
+func (c *attribute) counted(s *Set, value string) (string, error) {
 	switch {
-	case a.ip:
+	case c.ip:
 		return s.countedAddr(value)
-	case p.attr == s.pathAttr:
+	case c.is(Path):
 		return s.canonicalPath(value)
-	case len(a.fields) == 1 && a.fields[0].Kind == Method:
+	case c.is(Method):
 		value = strings.ToUpper(value)
-	case len(a.fields) == 1 && a.fields[0].Kind == Host:
+	case c.is(Host):
 		value = canonicalHost(value)
 	}
-	if a.lower {
+	if c.lower {
 		value = strings.ToLower(value)
 	}
 	return value, nil

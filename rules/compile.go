@@ -28,7 +28,9 @@ type Set struct {
 	domains  map[string]*domainTree
 	flight   bool            // some limit is on what is in flight
 	used     map[string]bool // declared attributes that something refers to
-	headers  map[string]bool // that attributes and client addresses are read from
+	// spellings are warnings about values of overrides and tiers.
+	spellings []Warning
+	headers   map[string]bool // that attributes and client addresses are read from
 
 	namesOnce sync.Once
 	byName    map[string]target // see names
@@ -48,7 +50,8 @@ type item struct {
 	tierBy    int    // attribute, or -1
 	tiers     map[string]choice
 	overrides map[string]choice
-	costBy    int // attribute, or -1
+	costBy    int  // attribute, or -1
+	shadow    bool // it never refuses
 }
 
 type itemKind uint8
@@ -223,7 +226,7 @@ func (c *compiler) list(kind itemKind, m *Match) {
 func (c *compiler) compileRule(r *Rule) {
 	c.rule, *c.where = r.Name, place{r.At, r.Name}
 	defer func() { c.rule = "" }()
-	it := item{kind: limits, rule: r, source: &r.Match, tierBy: -1, costBy: -1}
+	it := item{kind: limits, rule: r, source: &r.Match, tierBy: -1, costBy: -1, shadow: r.Shadow}
 	c.name(r)
 	it.predicates = c.match(&r.Match)
 	for i := range r.Except {

@@ -3,6 +3,8 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/sluiceproject/sluice"
@@ -24,25 +26,21 @@ func (c *compiler) limits(it *item) {
 	it.limits = c.choice(r.Limits)
 	most := r.Limits
 	if r.Tiers != nil {
-		number, err := c.attrs.resolve(r.Tiers.By.Name)
-		if err != nil {
-			c.fault(r.Tiers.At, "tiers: %v", err)
-		}
-		it.tierBy = number
-		it.tiers = make(map[string]choice)
-		for value, limits := range r.Tiers.Limits {
-			it.tiers[value] = c.choice(limits)
+		c.tiers(it, r.Tiers)
+		for _, limits := range r.Tiers.Limits {
 			if len(limits) > len(most) {
 				most = limits
 			}
 		}
 	}
 	it.overrides = make(map[string]choice)
+	head := make(map[string]choice)
 	for i := range r.Overrides {
-		if limits := c.override(it, &r.Overrides[i]); len(limits) > len(most) {
+		if limits := c.override(it, &r.Overrides[i], head); len(limits) > len(most) {
 			most = limits
 		}
 	}
+	addMissing(it.overrides, head)
 	if len(most) > maxLimits {
 		c.fault(r.At, "%d limits in one rule: at most %d are allowed", len(most), maxLimits)
 		return
@@ -50,7 +48,49 @@ func (c *compiler) limits(it *item) {
 	c.buckets(it, most)
 }
 
-func (c *compiler) override(it *item, o *Override) []Limit {
+// tiers compiles the limits that an attribute chooses. Its values are compared as those of match are.
+func (c *compiler) tiers(it *item, t *Tiers) {
+	number, err := c.attrs.resolve(t.By.Name)
+	switch {
+	case err != nil:
+		c.fault(t.At, "tiers: %v", err)
+	case c.attrs.list[number].ip:
+		c.fault(t.At, "tiers: by: ip chooses nothing: write overrides for single addresses, or a rule with match: {ip: …}")
+	}
+	it.tierBy, it.tiers = number, make(map[string]choice)
+	head := make(map[string]choice)
+	for _, written := range slices.Sorted(maps.Keys(t.Limits)) {
+		built := c.choice(t.Limits[written])
+		if err != nil || c.attrs.list[number].ip { // which has been reported
+			continue
+		}
+		value, err := c.canonical(&part{attr: number}, written)
+		if err != nil {
+			c.fault(t.At, "tiers: %v", err)
+			continue
+		}
+		if _, twice := it.tiers[value]; twice {
+			c.fault(t.At, "tiers: %q stands there twice, in another spelling: remove one", written)
+		}
+		c.respelt(t.At, "tiers", number, written, value)
+		it.tiers[value] = built
+		if value == "GET" && c.attrs.list[number].is(Method) {
+			head["HEAD"] = built
+		}
+	}
+	addMissing(it.tiers, head)
+}
+
+// addMissing adds what is chosen for HEAD because it is for GET, as match has it, unless something else is.
+func addMissing(to, head map[string]choice) {
+	for k, built := range head {
+		if _, own := to[k]; !own {
+			to[k] = built
+		}
+	}
+}
+
+func (c *compiler) override(it *item, o *Override, head map[string]choice) []Limit {
 	if len(o.Key) != len(it.rule.Per) {
 		c.fault(o.At, "overrides: a key has a value for each of per: %d, not %d", len(it.rule.Per), len(o.Key))
 		return nil
@@ -63,36 +103,86 @@ func (c *compiler) override(it *item, o *Override) []Limit {
 	if len(it.per) != len(it.rule.Per) { // which has been reported; what a value is compared with is not known
 		return o.Limits
 	}
-	k := c.overrideKey(it, o)
+	values, method := slices.Clone(o.Key), -1
+	for i, written := range o.Key {
+		p := &it.per[i]
+		value, err := c.canonical(p, written)
+		if err != nil {
+			c.fault(o.At, "overrides: %v", err)
+			return o.Limits
+		}
+		c.respelt(o.At, "overrides", p.attr, written, value)
+		if values[i] = value; value == "GET" && p.attr >= 0 && c.attrs.list[p.attr].is(Method) {
+			method = i
+		}
+	}
+	k := c.overrideKey(it, values)
 	if _, twice := it.overrides[k]; twice {
 		c.fault(o.At, "overrides: %v stands there twice: remove one", o.Key)
 	}
 	it.overrides[k] = built
+	if method >= 0 {
+		values[method] = "HEAD"
+		head[c.overrideKey(it, values)] = built
+	}
 	return o.Limits
 }
 
+// canonical is a value that was written for overrides or tiers, as that of a request counts.
+func (c *compiler) canonical(p *part, written string) (string, error) {
+	if !p.segment {
+		return c.attrs.list[p.attr].counted(c.set, written)
+	}
+	path, err := c.set.canonicalPath("/" + written)
+	if err != nil || len(path) == 1 || strings.IndexByte(path[1:], '/') >= 0 {
+		return "", fmt.Errorf("%q is not a segment that a request's path can have: write it in its plain spelling", written)
+	}
+	return path[1:], nil
+}
+
+// respelt notes what a warning has to be about: a value that counts in another spelling than it was written in, or that
+// no request has.
+func (c *compiler) respelt(at Position, what string, attr int, written, counted string) {
+	shown := fmt.Sprintf("%q", written)
+	var a *attribute
+	if attr >= 0 {
+		a = &c.attrs.list[attr]
+		if a.secret {
+			shown = "a secret"
+		}
+	}
+	msg := ""
+	switch {
+	case a != nil && a.is(Host) && strings.Contains(counted, "*"):
+		msg = fmt.Sprintf("%s: %s is never matched: overrides and tiers name single hosts; use a rule with match: {host: …} for all names below", what, shown)
+	case a != nil && a.is(Header) && strings.Trim(written, " \t") != written:
+		msg = fmt.Sprintf("%s: %s is never matched: the value of a header has no spaces around it", what, shown)
+	case len(counted) > MaxValue:
+		msg = fmt.Sprintf("%s: a value of %d bytes is never matched: at most %d are allowed", what, len(counted), MaxValue)
+	case counted == written:
+		return
+	case a != nil && a.secret:
+		msg = what + ": a secret counts in another spelling than it is written in: in lower case, say"
+	default:
+		msg = fmt.Sprintf("%s: %s counts as %q: write that", what, shown, counted)
+	}
+	c.set.spellings = append(c.set.spellings, Warning{at, c.rule, msg})
+}
+
 // overrideKey is the key that a request with these values counts under.
-func (c *compiler) overrideKey(it *item, o *Override) string {
+func (c *compiler) overrideKey(it *item, values []string) string {
 	var b []byte
-	if len(o.Key) > 1 {
+	if len(values) > 1 {
 		b = key.AppendSeveral(b)
 	}
-	for i, value := range o.Key {
+	for i, value := range values {
 		var text []byte
-		switch p := &it.per[i]; {
-		case p.attr >= 0 && c.attrs.list[p.attr].ip:
-			prefix, err := parsePrefix(value)
-			if err != nil {
-				c.fault(o.At, "overrides: %v", err)
-				continue
-			}
-			text = key.AppendAddr(nil, prefix.Addr(), c.set.bits)
-		case p.attr >= 0 && c.attrs.list[p.attr].secret:
+		if p := &it.per[i]; p.attr >= 0 && c.attrs.list[p.attr].secret {
 			text = appendSecret(nil, &c.set.secret, value)
-		default:
+		} else {
 			text = key.AppendValue(nil, value)
 		}
-		if len(o.Key) > 1 {
+		if len(values) > 1 {
 			b = key.AppendBytes(b, text)
 		} else {
 			b = text

@@ -137,6 +137,8 @@ func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
 		x.Notes = append(x.Notes, err.Error())
 	case !complete && r.Missing == MissingSkip:
 		x.Notes = append(x.Notes, "does not apply: the request lacks what it counts by (missing: skip)")
+	case len(m.Shadowed) > 0:
+		x.Notes = append(x.Notes, "would refuse the request: it lacks what is counted by, or that cannot be read, or it is denied by name")
 	case !complete && r.Missing == MissingDeny:
 		x.Notes = append(x.Notes, "refuses the request: it lacks what is counted by (missing: deny)")
 	case !complete:
@@ -157,7 +159,7 @@ func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
 	case tier != "":
 		x.Notes = append(x.Notes, fmt.Sprintf("the limits are those of tier %q", tier))
 	}
-	if err == nil && len(m.Takes) == 0 && m.Verdict != Refused && (complete || r.Missing == MissingShare) {
+	if err == nil && len(m.Takes)+len(m.Shadowed) == 0 && m.Verdict != Refused && (complete || r.Missing == MissingShare) {
 		x.Notes = append(x.Notes, "is unlimited for this key")
 	}
 	if !r.Shadow && !r.enforces(k) {

@@ -18,11 +18,13 @@ type fast struct {
 	cost    int64
 	delay   time.Duration
 	costBy  int32
+	proved  int32 // attribute that the index found a rule in shadow by, or -1
 	enforce int16
 	kind    itemKind
 	missing Missing
 	excepts bool // the item has exceptions
 	chooses bool // tiers or overrides choose its limits
+	shadow  bool // it never refuses
 }
 
 // check is a predicate that the index has not proved. Most ask for one value.
@@ -66,7 +68,7 @@ func (s *Set) buildFast(proved []*predicate) {
 		it := &s.items[i]
 		f := &s.fast[i]
 		*f = fast{
-			kind: it.kind, item: it, excepts: len(it.except) > 0,
+			kind: it.kind, item: it, excepts: len(it.except) > 0, shadow: it.shadow, proved: provedBy(proved[i]),
 			checks: share.checksOf(it, proved[i]),
 		}
 		if it.kind != limits {
@@ -86,6 +88,14 @@ func (s *Set) buildFast(proved []*predicate) {
 		}
 		f.takes = share.takes[from:len(share.takes):len(share.takes)]
 	}
+}
+
+// provedBy is the attribute that a predicate reads, or -1.
+func provedBy(p *predicate) int32 {
+	if p == nil || p.ip {
+		return -1
+	}
+	return int32(p.attr)
 }
 
 func (h *sharer) checksOf(it *item, proved *predicate) []check {

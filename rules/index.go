@@ -12,6 +12,7 @@ import (
 type index struct {
 	always []int32
 	path   *pathIndex
+	paths  strictness // of the items in path
 	values []valueIndex
 	addrs  addrIndex
 }
@@ -21,6 +22,21 @@ type valueIndex struct {
 	attr  int
 	items map[string]numbers
 	below map[string]numbers // hosts: items for all names below
+	strictness
+}
+
+// strictness is what becomes of a request whose attribute cannot be read. If all items that ask for it are in shadow it is
+// not refused: the first of them is found, and reports it.
+type strictness struct {
+	strict, any bool
+	first       int32
+}
+
+func (s *strictness) add(number int32, shadow bool) {
+	if !s.any {
+		s.any, s.first = true, number
+	}
+	s.strict = s.strict || !shadow
 }
 
 // addrIndex finds items by the client's address: a look-up for each length of prefix that occurs.
@@ -113,14 +129,14 @@ func (x *index) build(items []item) (proved []*predicate) {
 				best, fewest = p, most
 			}
 		}
-		x.add(best, int32(i))
+		x.add(best, int32(i), items[i].shadow)
 		proved = append(proved, best)
 	}
 	slices.Sort(x.addrs.lengths)
 	return proved
 }
 
-func (x *index) add(p *predicate, number int32) {
+func (x *index) add(p *predicate, number int32, shadow bool) {
 	switch {
 	case p == nil:
 		x.always = append(x.always, number)
@@ -130,6 +146,7 @@ func (x *index) add(p *predicate, number int32) {
 		if x.path == nil {
 			x.path = new(pathIndex)
 		}
+		x.paths.add(number, shadow)
 		for _, pattern := range p.patterns {
 			x.path.add(pattern, number)
 		}
@@ -138,6 +155,7 @@ func (x *index) add(p *predicate, number int32) {
 		}
 	default:
 		v := x.forAttr(p.attr)
+		v.add(number, shadow)
 		for text := range p.values {
 			v.items[text] = v.items[text].with(number)
 		}
@@ -163,7 +181,7 @@ func (x *index) forAttr(attr int) *valueIndex {
 			return &x.values[i]
 		}
 	}
-	x.values = append(x.values, valueIndex{attr, make(map[string]numbers), make(map[string]numbers)})
+	x.values = append(x.values, valueIndex{attr: attr, items: make(map[string]numbers), below: make(map[string]numbers)})
 	return &x.values[len(x.values)-1]
 }
 
@@ -188,20 +206,25 @@ func (x *index) find(m *Matched, found []int32) ([]int32, error) {
 	found = append(found, x.always...)
 	if x.path != nil {
 		path, has, err := m.value(m.set.pathAttr)
-		if err != nil {
+		switch {
+		case err != nil && x.paths.strict:
 			return found, err
-		}
-		if has == Present {
+		case err != nil:
+			found = append(found, x.paths.first)
+		case has == Present:
 			found = x.path.find(path[1:], found)
 		}
 	}
 	for i := range x.values {
 		v := &x.values[i]
 		value, has, err := m.value(v.attr)
-		if err != nil {
+		switch {
+		case err != nil && v.strict:
 			return found, err
-		}
-		if has == Absent {
+		case err != nil:
+			found = append(found, v.first)
+			continue
+		case has == Absent:
 			continue
 		}
 		list := v.items[value]

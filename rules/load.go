@@ -1,5 +1,7 @@
 package rules
 
+import "slices"
+
 // Priority is who goes first when not all can be served. Larger ones do.
 type Priority int8
 
@@ -53,7 +55,9 @@ func (m *matcher) build() {
 	m.fast = make([]fast, len(m.items))
 	for i := range m.items {
 		it := &m.items[i]
-		m.fast[i] = fast{kind: it.kind, item: it, checks: share.checksOf(it, proved[i])}
+		m.fast[i] = fast{
+			kind: it.kind, item: it, shadow: it.shadow, proved: provedBy(proved[i]), checks: share.checksOf(it, proved[i]),
+		}
 	}
 }
 
@@ -93,7 +97,7 @@ func (s *Set) load(m *Matched) (l Load, entry int, err error) {
 			continue
 		}
 		ok, err := f.holds(m)
-		if err != nil {
+		if err != nil && !f.shadow {
 			return l, -1, err
 		}
 		if ok {
@@ -119,7 +123,7 @@ func (c *compiler) loads() {
 		if p.Priority < Low || p.Priority > Critical {
 			c.fault(p.At, "priorities: there is no priority %d: use Low, Normal, High or Critical", p.Priority)
 		}
-		c.load(prioritises, &p.Match)
+		c.load(prioritises, &p.Match, !slices.ContainsFunc(c.cfg.Shed, func(g Gate) bool { return !g.Shadow }))
 	}
 	if len(c.cfg.Shed) > maxGates {
 		c.fault(c.cfg.Shed[maxGates].At, "shed: %d entries: at most %d are allowed", len(c.cfg.Shed), maxGates)
@@ -129,13 +133,14 @@ func (c *compiler) loads() {
 	for i := range c.cfg.Shed {
 		g := &c.cfg.Shed[i]
 		c.gate(g, names)
-		c.load(gates, &g.Match)
+		c.load(gates, &g.Match, g.Shadow)
 	}
 }
 
-func (c *compiler) load(kind itemKind, m *Match) {
+// load compiles an entry. One in shadow never refuses a request.
+func (c *compiler) load(kind itemKind, m *Match, shadow bool) {
 	*c.where = place{at: m.At}
-	c.set.loads.items = append(c.set.loads.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: -1, costBy: -1})
+	c.set.loads.items = append(c.set.loads.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: -1, costBy: -1, shadow: shadow})
 }
 
 func (c *compiler) gate(g *Gate, names map[string]Position) {

@@ -31,6 +31,10 @@ type Matched struct {
 	// Why says in a few words why the request is refused; Rule is the rule that did, if one did.
 	Why  string
 	Rule *Rule
+	// Shadowed are takes of rules in shadow that would have refused the request before anything was counted: it lacks what
+	// they count by, or that is ambiguous or too long, or its cost is none. They are not to be decided, only reported; see
+	// [sluice.Limiter.ReportShadowed].
+	Shadowed []sluice.Take
 	// Flight is set by edges that see requests end and release what they hold; see [sluice.Limiter.Hold]. For others
 	// limits on what is in flight do not apply.
 	Flight bool
@@ -66,13 +70,14 @@ func (s *Set) Match(r Request, m *Matched) error {
 // Forget lets go of all that the request said, for a Matched that is kept: some of it may be secret.
 func (m *Matched) Forget() {
 	clear(m.Takes)
+	clear(m.Shadowed)
 	clear(m.values)
-	m.Takes, m.request = m.Takes[:0], nil
+	m.Takes, m.Shadowed, m.request = m.Takes[:0], m.Shadowed[:0], nil
 }
 
 func (m *Matched) begin(s *Set, r Request) {
 	m.Verdict, m.Why, m.Rule = Unlimited, "", nil
-	m.Takes, m.Rules, m.buf = m.Takes[:0], m.Rules[:0], m.buf[:0]
+	m.Takes, m.Rules, m.Shadowed, m.buf = m.Takes[:0], m.Rules[:0], m.Shadowed[:0], m.buf[:0]
 	m.request, m.addr = r, r.Addr().Unmap().WithZone("")
 	if m.set != s {
 		m.set, m.values, m.turn = s, make([]attributeValue, len(s.attrs)), 0
@@ -98,6 +103,9 @@ func (s *Set) match(m *Matched) error {
 		f := &s.fast[number]
 		ok, err := f.holds(m)
 		switch {
+		case err != nil && f.shadow:
+			m.shadowed(f, key.Absent)
+			continue
 		case err != nil:
 			return err
 		case !ok:
@@ -119,6 +127,11 @@ func (s *Set) match(m *Matched) error {
 	return nil
 }
 
+// shadowed notes that a rule in shadow would refuse the request.
+func (m *Matched) shadowed(f *fast, k string) {
+	m.Shadowed = append(m.Shadowed, sluice.Take{Rule: f.item.buckets[0].shadow, Key: k, Cost: 1})
+}
+
 func (m *Matched) refuse(r *Rule, why string) error {
 	m.Verdict, m.Rule, m.Why = Refused, r, why
 	m.Takes, m.Rules = m.Takes[:0], m.Rules[:0]
@@ -127,6 +140,11 @@ func (m *Matched) refuse(r *Rule, why string) error {
 
 // holds tells whether an item that the index found matches the request.
 func (f *fast) holds(m *Matched) (bool, error) {
+	if f.shadow && f.proved >= 0 { // the index also finds a rule in shadow whose attribute cannot be read
+		if _, _, err := m.value(int(f.proved)); err != nil {
+			return false, err
+		}
+	}
 	for i := range f.checks {
 		if ok, err := f.checks[i].holds(m); err != nil || !ok {
 			return false, err
@@ -164,23 +182,35 @@ func (it *item) excepted(m *Matched) (bool, error) {
 func (m *Matched) take(f *fast) error {
 	k, complete, err := m.key(f)
 	if err != nil {
-		return err
+		if !f.shadow {
+			return err
+		}
+		m.shadowed(f, key.Absent)
+		return nil
 	}
+	enforced := f.enforce == 0 || f.rule.enforces(k)
+	refuses := enforced && !f.shadow
 	if !complete {
-		switch f.missing {
-		case MissingSkip:
+		switch {
+		case f.missing == MissingSkip:
 			return nil
-		case MissingDeny:
+		case f.missing == MissingDeny && refuses:
 			return m.refuse(f.rule, "lacks what it would count for")
+		case f.missing == MissingDeny:
+			m.shadowed(f, k)
+			return nil
 		}
 	}
 	cost := f.cost
 	if f.costBy >= 0 {
 		if cost, err = m.cost(f); err != nil {
-			return err
+			if refuses {
+				return err
+			}
+			m.shadowed(f, k)
+			return nil
 		}
 	}
-	enforced := f.enforce == 0 || f.rule.enforces(k)
 	if !f.chooses {
 		for i := range f.takes {
 			m.add(f, &f.takes[i].bucket, f.takes[i].limit, k, cost, enforced)
@@ -188,11 +218,14 @@ func (m *Matched) take(f *fast) error {
 		return nil
 	}
 	chosen, err := m.limits(f.item, k)
-	if err != nil {
+	switch {
+	case err != nil && refuses:
 		return err
-	}
-	if chosen.never && enforced && !f.rule.Shadow {
+	case chosen.never && refuses:
 		return m.refuse(f.rule, "is denied by name")
+	case err != nil || chosen.never:
+		m.shadowed(f, k)
+		return nil
 	}
 	for i, limit := range chosen.limits {
 		m.add(f, &f.item.buckets[i], limit, k, cost, enforced)

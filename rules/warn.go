@@ -35,7 +35,7 @@ func (w *warner) warn(at Position, rule, format string, args ...any) {
 // Warnings looks for rules that can never apply, never deny or never allow, and for other things that are legal and
 // probably not meant.
 func (s *Set) Warnings() []Warning {
-	w := &warner{set: s}
+	w := &warner{set: s, all: slices.Clone(s.spellings)}
 	for i := range s.items {
 		if it := &s.items[i]; it.kind == limits {
 			w.unreachable(it)

@@ -25,14 +25,18 @@ func (c *call) decide(ctx context.Context, q *check) (verdict, *problem) {
 	if q.domain != "" {
 		return c.decideDescriptors(ctx, q)
 	}
-	if v, p := c.match(q); p != nil || v.status != 0 {
+	v, p := c.match(q)
+	if len(c.matched.Shadowed) > 0 && !q.looks() {
+		c.api.Limiter.ReportShadowed(ctx, c.matched.Shadowed)
+	}
+	if p != nil || v.status != 0 {
 		return v, p
 	}
 	takes := c.matched.Takes
 	if cap(c.decisions) < len(takes) {
 		c.decisions = make([]sluice.Decision, len(takes))
 	}
-	v := verdict{takes: takes, decisions: c.decisions[:len(takes)]}
+	v = verdict{takes: takes, decisions: c.decisions[:len(takes)]}
 	c.asked = c.asked[:0]
 	for i := range takes {
 		if q.hasCost {

@@ -1,0 +1,48 @@
+package httplimit_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// A request that a rule in shadow would refuse is served, and reported as denied in shadow.
+func TestShadowReports(t *testing.T) {
+	set, err := rules.New(rules.Config{Rules: []rules.Rule{{
+		Name: "users", Shadow: true, Per: []rules.Ref{{Name: "cookie:sid"}}, Missing: rules.MissingDeny,
+		Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reported := 0
+	limiter, err := sluice.NewRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
+		Denied: func(_ context.Context, take sluice.Take, d sluice.Decision) {
+			if take.Rule.Name == "users" && d.Shadow && d.Allowed {
+				reported++
+			}
+		},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := httplimit.Rules(limiter, func() *rules.Set { return set })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	for i, cookies := range []string{"", "sid=a; sid=b", "sid=a\"b"} {
+		w := httptest.NewRecorder()
+		r := request()
+		if cookies != "" {
+			r = request(header("Cookie", cookies))
+		}
+		if handler.ServeHTTP(w, r); w.Code != http.StatusTeapot || reported != i+1 {
+			t.Errorf("cookies %q: status %d, %d were reported", cookies, w.Code, reported)
+		}
+	}
+}

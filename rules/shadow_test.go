@@ -1,0 +1,127 @@
+package rules_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	. "github.com/sluiceproject/sluice/rules"
+)
+
+func perHour(n int64) sluice.Limit { return sluice.PerHour(n) }
+
+// A rule in shadow refuses no request, whatever it looks at; enforced it refuses each of these. It reports them.
+func TestShadowNeverRefuses(t *testing.T) {
+	long := strings.Repeat("a", MaxValue+1)
+	user := func(r *Rule) { r.Per = []Ref{{Name: "header:X-User"}} }
+	when := func(p Predicate) func(*Rule) { return func(r *Rule) { r.Match.Predicates = []Predicate{p} } }
+	by := func(values ...string) Predicate { return Predicate{Ref: Ref{Name: "header:X-User"}, Values: values} }
+	for name, tt := range map[string]struct {
+		rule  func(*Rule)
+		value string
+		found Found
+		path  string
+	}{
+		"missing: deny":              {rule: func(r *Rule) { user(r); r.Missing = MissingDeny }},
+		"a key twice":                {rule: user, found: Ambiguous},
+		"a key that is too long":     {rule: user, value: long, found: Present},
+		"several keys, one twice":    {rule: func(r *Rule) { r.Per = []Ref{{Name: "ip"}, {Name: "header:X-User"}} }, found: Ambiguous},
+		"a cost that is none":        {rule: func(r *Rule) { r.Cost.From = &Ref{Name: "header:X-User"} }, value: "-1", found: Present},
+		"a cost twice":               {rule: func(r *Rule) { r.Cost.From = &Ref{Name: "header:X-User"} }, found: Ambiguous},
+		"a condition twice":          {rule: when(by("ada")), found: Ambiguous},
+		"a condition too long":       {rule: when(by("ada", "bob")), value: long, found: Present},
+		"a condition not twice":      {rule: when(Predicate{Ref: Ref{Name: "header:X-User"}, Values: []string{"ada"}, Not: true}), found: Ambiguous},
+		"a regular expression twice": {rule: when(Predicate{Ref: Ref{Name: "header:X-User"}, Regexps: []string{"a"}}), found: Ambiguous},
+		"an exception twice": {rule: func(r *Rule) {
+			r.Except = []Match{{Predicates: []Predicate{by("ada")}}}
+		}, found: Ambiguous},
+		"a tier twice": {rule: func(r *Rule) {
+			r.Tiers = &Tiers{By: Ref{Name: "header:X-User"}, Limits: map[string][]Limit{"ada": {{Limit: perHour(1)}}}}
+		}, found: Ambiguous},
+		"denied by name": {rule: func(r *Rule) {
+			user(r)
+			r.Overrides = []Override{{Key: []string{"ada"}, Limits: []Limit{{Never: true}}}}
+		}, value: "ada", found: Present},
+		"a path": {rule: when(Predicate{Ref: Ref{Name: "path"}, Patterns: []string{"/admin"}}), path: "/admin."},
+		"a path to count by": {rule: func(r *Rule) {
+			r.Match.Predicates = []Predicate{{Ref: Ref{Name: "path"}, Patterns: []string{"/users/{id}"}}}
+			r.Per = []Ref{{Name: "path:id"}}
+		}, path: "/users/7%2f"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, shadow := range []bool{false, true} {
+				r := Rule{Name: "r", Limits: []Limit{{Limit: perHour(100)}}, Shadow: shadow}
+				tt.rule(&r)
+				s, err := New(Config{Rules: []Rule{r, {Name: "other", Limits: []Limit{{Limit: perHour(100)}}}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				q := &shadowRequest{value: tt.value, found: tt.found, path: tt.path}
+				var m Matched
+				err = s.Match(q, &m)
+				refused := err != nil || m.Verdict == Refused
+				switch {
+				case refused == shadow:
+					t.Errorf("shadow is %t: %v, %v", shadow, m.Verdict, err)
+				case shadow && (len(m.Shadowed) != 1 || m.Shadowed[0].Rule.Name != "r"):
+					t.Errorf("reported are %v", m.Shadowed)
+				case shadow && (len(m.Takes) != 1 || m.Takes[0].Rule.Name != "other"):
+					t.Errorf("counted are %v", m.Takes)
+				case !shadow && len(m.Shadowed) > 0:
+					t.Errorf("an enforced rule reports %v", m.Shadowed)
+				}
+			}
+		})
+	}
+}
+
+// Beside a rule that is enforced, one in shadow changes nothing: what the former refuses stays refused.
+func TestShadowBesideEnforced(t *testing.T) {
+	on := Match{Predicates: []Predicate{{Ref: Ref{Name: "header:X-User"}, Values: []string{"ada"}}}}
+	for _, first := range []bool{false, true} {
+		s, err := New(Config{Rules: []Rule{
+			{Name: "a", Match: on, Limits: []Limit{{Limit: perHour(1)}}, Shadow: first},
+			{Name: "b", Match: on, Limits: []Limit{{Limit: perHour(1)}}, Shadow: !first},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m Matched
+		if err := s.Match(&shadowRequest{found: Ambiguous}, &m); err == nil {
+			t.Errorf("the first is in shadow: %t: the request passes", first)
+		}
+	}
+	shed := func(shadow bool) error {
+		s, err := New(Config{
+			Shed:       []Gate{{Name: "g", Match: on, Shadow: shadow}},
+			Priorities: []Prioritized{{Match: on, Priority: High}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m Matched
+		_, err = s.Load(&shadowRequest{found: Ambiguous}, &m)
+		return err
+	}
+	if shed(false) == nil || shed(true) != nil {
+		t.Errorf("a gate: %v; in shadow: %v", shed(false), shed(true))
+	}
+}
+
+type shadowRequest struct {
+	value, path string
+	found       Found
+}
+
+func (r *shadowRequest) Addr() netip.Addr { return netip.MustParseAddr("192.0.2.1") }
+
+func (r *shadowRequest) Attribute(f *Field) (string, Found) {
+	switch f.Kind {
+	case Header:
+		return r.value, r.found
+	case Path:
+		return r.path, Present
+	}
+	return "", Absent
+}
