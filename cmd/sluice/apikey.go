@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/authn"
 	"github.com/sluiceproject/sluice/internal/plainfile"
+	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
 func apikeyCommand() *cobra.Command {
@@ -76,11 +78,16 @@ func (a *account) complete(hash string) error {
 }
 
 // add puts the entry into the file, if there is to be one.
-func (a *account) add(users bool) error {
+func (a *account) add(ctx context.Context, users bool) error {
 	if a.file == "" {
 		return nil
 	}
-	data, err := os.ReadFile(a.file)
+	unlock, err := lockDirectory(ctx, a.file) // because another command may add an entry at the same time
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.file, err)
+	}
+	defer unlock()
+	data, err := plainfile.Read(a.file, strictyaml.MaxBytes)
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !isNew {
 		return err
@@ -135,7 +142,7 @@ func apikeyNewCommand() *cobra.Command {
 			if err := a.complete(hash); err != nil {
 				return err
 			}
-			if err := a.add(false); err != nil {
+			if err := a.add(c.Context(), false); err != nil {
 				return err
 			}
 			m := made{Key: key, Entry: a.entry, File: a.file}
@@ -206,7 +213,7 @@ func passwordCommand() *cobra.Command {
 			if err := a.complete(hash); err != nil {
 				return err
 			}
-			if err := a.add(true); err != nil {
+			if err := a.add(c.Context(), true); err != nil {
 				return err
 			}
 			m := made{Entry: a.entry, File: a.file}

@@ -259,7 +259,7 @@ func TestDeployKubernetesTogether(t *testing.T) {
 
 	k := readYAML[struct {
 		Resources          []string
-		Images             []struct{ Name string }
+		Images             []struct{ Name, NewName, NewTag, Digest string }
 		ConfigMapGenerator []struct{ Files []string }
 	}](t, "kubernetes/kustomization.yaml")
 	listed := map[string]bool{"kustomization.yaml": true}
@@ -286,6 +286,48 @@ func TestDeployKubernetesTogether(t *testing.T) {
 	}
 	if len(listed) > 0 || k.Images[0].Name != d.Spec.Template.Spec.Containers[0].Image {
 		t.Errorf("the kustomization has %v, which is not there, and the image %s", listed, k.Images[0].Name)
+	}
+}
+
+// Which image runs is one value: the digest in the kustomization, which no tag can change. Pods ask the cluster's resolver for
+// names, and no other.
+func TestDeployKubernetesPins(t *testing.T) {
+	k := readYAML[struct {
+		Images []struct{ Name, NewName, NewTag, Digest string }
+	}](t, "kubernetes/kustomization.yaml")
+	if i := k.Images[0]; len(k.Images) != 1 || i.NewTag != "" || !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(i.Digest) || strings.ContainsAny(i.NewName, "@") {
+		t.Errorf("the images are %+v: want one, by digest", k.Images)
+	}
+	policy := readYAML[struct {
+		Spec struct {
+			Egress []struct {
+				To []struct {
+					NamespaceSelector, PodSelector *struct{ MatchLabels podLabels }
+				}
+				Ports []struct{ Port int }
+			}
+		}
+	}](t, "kubernetes/networkpolicy.yaml")
+	resolvers := 0
+	for _, e := range policy.Spec.Egress {
+		if len(e.To) == 0 || len(e.Ports) == 0 {
+			t.Errorf("pods may reach every address, or every port: %+v", e)
+		}
+		for _, p := range e.Ports {
+			if p.Port != 53 {
+				continue
+			}
+			for _, to := range e.To {
+				resolvers++
+				if to.NamespaceSelector == nil || to.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "kube-system" ||
+					to.PodSelector == nil || to.PodSelector.MatchLabels["k8s-app"] != "kube-dns" {
+					t.Errorf("port 53 is open to %+v", to)
+				}
+			}
+		}
+	}
+	if resolvers != 2 { // over UDP and TCP
+		t.Errorf("the resolver has %d ports", resolvers)
 	}
 }
 

@@ -101,6 +101,7 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 	s.started, s.ending = time.Now(), ctx.Done()
 	s.openLog(stderr)
 	defer s.closeLog()
+	defer s.endInTime(ctx)()
 	if err := s.readRules(); err != nil {
 		return err
 	}
@@ -144,6 +145,32 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return s.run(ctx)
+}
+
+// endGrace is how long the service may take to end beyond drain.wait and drain.timeout.
+const endGrace = 5 * time.Second
+
+// endInTime ends the process if serve has not returned in time after it was to end, because nothing that hangs, such as a
+// file on a server that is gone, may keep it. The function that it returns is called when serve returns.
+func (s *service) endInTime(ctx context.Context) (ended func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-done:
+			return
+		}
+		timer := time.NewTimer(s.cfg.Drain.Wait + s.cfg.Drain.Timeout + endGrace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			s.log.Error("shutdown timed out: exiting")
+			s.closeLog()
+			os.Exit(exitFindings)
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
 }
 
 // run serves until the context ends.

@@ -22,8 +22,10 @@ func (s *service) openAccessLog() (*accesslog.Log, error) {
 	switch in.File {
 	case "":
 		return nil, nil
-	case "-":
+	case "-", "/dev/stdout": // which cannot be opened if it is a socket, such as that of systemd
 		cfg.Writer = os.Stdout
+	case "/dev/stderr":
+		cfg.Writer = os.Stderr
 	default:
 		cfg.File = in.File
 	}

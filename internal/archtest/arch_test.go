@@ -40,8 +40,9 @@ var mayImport = map[string][]string{
 	"internal/replyguard": {"internal/bounds"},
 
 	// Files that a service depends on.
-	"internal/plainfile": {},
-	"internal/certfile":  {"internal/plainfile"},
+	"internal/plainfile":  {},
+	"internal/certfile":   {"internal/plainfile"},
+	"internal/domainname": {},
 
 	// Stores, and the suite that every store passes.
 	"memstore":           {".", "internal/step", "internal/table", "internal/plainfile"},
@@ -84,8 +85,8 @@ var mayImport = map[string][]string{
 	"internal/checkapi": {".", "rules", "httplimit", "internal/pairs", "internal/rls", "internal/spell", "internal/bounds"},
 	"internal/rlstest":  {},
 	"internal/certtest": {},
-	"internal/server":   {"internal/bounds", "internal/key", "internal/shares", "internal/certfile", "internal/plainfile"},
-	"internal/config":   {".", "rules", "internal/panics", "internal/strictyaml", "internal/plainfile"},
+	"internal/server":   {"internal/domainname", "internal/bounds", "internal/key", "internal/shares", "internal/certfile", "internal/plainfile"},
+	"internal/config":   {".", "rules", "internal/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile"},
 	"internal/topkeys":  {},
 	"internal/metrics":  {".", "rules", "internal/bounds", "internal/topkeys"},
 

@@ -1,6 +1,9 @@
 package config
 
-import "github.com/sluiceproject/sluice/internal/strictyaml"
+import (
+	"github.com/sluiceproject/sluice/internal/domainname"
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+)
 
 // Pair is the files of a certificate and its key.
 type Pair struct{ Cert, Key string }
@@ -86,6 +89,11 @@ func (d *decoder) certificates(n *strictyaml.Node) {
 }
 
 func (d *decoder) checkACME(at func(string) *strictyaml.Node) {
+	for _, domain := range d.to.Gateway.ACME.Domains {
+		if err := domainname.CheckACME(domain); err != nil {
+			d.Fault(at("listeners.gateway.acme.domains"), "listeners.gateway.acme.domains: %v", err)
+		}
+	}
 	n, c := at("listeners.gateway.acme"), &d.to.Gateway.ACME
 	switch {
 	case n == nil:

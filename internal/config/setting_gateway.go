@@ -101,7 +101,7 @@ var gatewaySettings = []Setting{
 	},
 	{
 		"gateway.access_log.file", "file", "",
-		"where a line is written for each request; `-` is standard output. Opened anew on SIGHUP",
+		"where a line is written for each request; a regular file, a FIFO, or `-` for standard output. Opened anew on SIGHUP",
 		text(func(c *Config) *string { return &c.Gateway.AccessLog.File }),
 	},
 	{

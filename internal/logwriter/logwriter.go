@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
@@ -32,6 +34,8 @@ type Config struct {
 const (
 	defaultBuffer = 4 << 20
 	writeBytes    = 64 << 10 // lines are written at once when there are this many bytes of them
+	// writeTimeout is how long a write to a FIFO waits for its reader.
+	writeTimeout = time.Second
 	// reportInterval is the minimum time between two reports of lost lines.
 	reportInterval = 10 * time.Second
 )
@@ -91,8 +95,16 @@ func New(c Config) *Writer {
 	}
 }
 
+// openFile opens a regular file, or a FIFO, without blocking. A FIFO is opened for reading too, because it then needs no
+// reader yet, and lines wait in it while a reader is replaced.
 func openFile(name string) (*os.File, error) {
-	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	flags := os.O_APPEND | os.O_CREATE | os.O_WRONLY
+	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		flags = os.O_RDWR
+	} else if err == nil && !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("name a regular file or a FIFO, or - for standard output")}
+	}
+	return os.OpenFile(name, flags|syscall.O_NONBLOCK, 0o640)
 }
 
 // Write adds lines, which end with a line break. It copies them, never waits for the output and never fails; after Close
@@ -176,6 +188,9 @@ func (w *Writer) flushLocked() {
 func (w *Writer) writeLocked(lines []byte) bool {
 	if len(lines) == 0 {
 		return true
+	}
+	if w.file != nil { // only a FIFO has deadlines, and blocks: without one Reopen would wait for its reader
+		_ = w.file.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	if w.torn { // so that half a line spoils no other
 		if _, err := w.to.Write([]byte{'\n'}); err != nil {

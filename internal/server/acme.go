@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 
 	"github.com/sluiceproject/sluice/internal/certfile"
+	"github.com/sluiceproject/sluice/internal/domainname"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
@@ -46,19 +46,14 @@ type acmeManager struct {
 	ready   map[string]*atomic.Bool // domains that have one
 }
 
-var domainName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 func newACME(cfg ACME) (*acmeManager, error) {
 	if len(cfg.Domains) == 0 {
 		return nil, errors.New("acme: there are no domains: write those that certificates are for")
 	}
 	a := &acmeManager{cfg: cfg, ready: map[string]*atomic.Bool{}}
 	for _, d := range cfg.Domains {
-		switch {
-		case strings.HasPrefix(d, "*."):
-			return nil, fmt.Errorf("acme: %s: an authority gives such a certificate only to who can change DNS: write the domains out, or use cert and key", d)
-		case !domainName.MatchString(d) || len(d) > 253:
-			return nil, fmt.Errorf("acme: %.80q is no domain: write one such as api.example.com, in small letters, and others in Punycode", d)
+		if err := domainname.CheckACME(d); err != nil {
+			return nil, fmt.Errorf("acme: %w", err)
 		}
 		a.ready[d] = new(atomic.Bool)
 	}

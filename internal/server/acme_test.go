@@ -128,7 +128,7 @@ func TestWrongACME(t *testing.T) {
 		"set cache":                     {Domains: []string{"a.example.com"}},
 		"chmod 700":                     {Cache: open, Domains: []string{"a.example.com"}},
 		"no such file":                  {Cache: own, Domains: []string{"a.example.com"}, CA: "/nowhere"},
-		"there is no certificate in it": {Cache: own, Domains: []string{"a.example.com"}, CA: os.Args[0]},
+		"there is no certificate in it": {Cache: own, Domains: []string{"a.example.com"}, CA: "acme_test.go"},
 	} {
 		s, err := server.New(server.Config{HTTP: server.HTTP{Address: "127.0.0.1:0", TLS: server.TLS{ACME: &cfg}}})
 		if err == nil || !strings.Contains(err.Error(), want) {

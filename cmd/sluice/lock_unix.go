@@ -1,0 +1,49 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Waiting for a lock.
+const (
+	lockEvery = 10 * time.Millisecond
+	lockWait  = 10 * time.Second
+)
+
+// lockDirectory keeps other commands from the directory of a file until the function that it returns is called, or the
+// process ends. The file itself cannot be locked, because it is replaced.
+func lockDirectory(ctx context.Context, file string) (unlock func(), err error) {
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target
+	}
+	directory, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lockWait, fmt.Errorf("another process has locked %s for %v", filepath.Dir(file), lockWait))
+	defer cancel()
+	for {
+		err := syscall.Flock(int(directory.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { directory.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			directory.Close()
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			directory.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(lockEvery):
+		}
+	}
+}
