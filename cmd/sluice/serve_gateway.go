@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,12 +53,13 @@ func (s *service) listenGateway(to *server.Config) error {
 	if g.log, err = s.openAccessLog(); err != nil {
 		return fmt.Errorf("gateway.access_log: %w", err)
 	}
+	requests := cmp.Or(in.MaxRequests, in.MaxConnections)
 	cfg := gateway.Config{
 		Ended: g.observe(s.countGateway(g, in)),
 		Rules: s.rules, Limiter: s.limiter,
 		Shed:        s.shed.Handler,
-		MaxRequests: int(in.MaxRequests),
-		Allow:       rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
+		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxAddressRequests, requests)),
+		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
 	}
 	buffers.Process.SetMax(in.MaxBuffered)
 	s.shed.OnShed(noteShed)

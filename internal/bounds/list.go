@@ -10,8 +10,12 @@ var (
 		Name: "connections_per_address", Default: "25 % of `connections`", Setting: "listeners.*.max_connections_per_address",
 		Result: "the new connection is closed; addresses of `trusted_proxies` are exempt, IPv6 counts by /64",
 	})
+	Requests = add(clients, &Bound{
+		Name: "requests", Default: "10000 in flight at the gateway, as its `connections`", Setting: "gateway.max_requests",
+		Result: "503 with `Retry-After: 1`",
+	})
 	RequestsPerAddress = add(clients, &Bound{
-		Name: "requests_per_address", Default: "2500 in flight at the gateway", Setting: "gateway.max_requests_per_address",
+		Name: "requests_per_address", Default: "25 % of `requests`", Setting: "gateway.max_requests_per_address",
 		Result: "429 with `Retry-After: 1`; behind trusted proxies the client's address counts",
 	})
 	BodySize = add(clients, &Bound{
@@ -27,7 +31,7 @@ var (
 		Result: "further streams wait or are refused", Elsewhere: Library,
 	})
 	RequestWindow = add(clients, &Bound{
-		Name: "http2_request_window", Default: "1 MiB per connection, 256 KiB per stream, of bodies that are not read yet",
+		Name: "http2_request_window", Default: "1 MiB per connection, 64 KiB per request, of what is not read yet",
 		Result: "the client waits until the body is read", Elsewhere: Library,
 	})
 	HeaderTime = add(clients, &Bound{

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"strconv"
@@ -68,6 +69,7 @@ func (d *decoder) check(root *strictyaml.Node) {
 // checkShares rejects a share of one address or key that is larger than what all have.
 func (d *decoder) checkShares(at func(string) *strictyaml.Node) {
 	c := d.to
+	requests := cmp.Or(c.Gateway.MaxRequests, c.Gateway.MaxConnections)
 	for _, s := range []struct {
 		part, whole string
 		set, most   int64
@@ -78,6 +80,7 @@ func (d *decoder) checkShares(at func(string) *strictyaml.Node) {
 		{"listeners.resp.max_connections_per_address", "max_connections", c.RESP.MaxPerAddress, c.RESP.MaxConnections, plainText},
 		{"listeners.gateway.max_connections_per_address", "max_connections", c.Gateway.MaxPerAddress, c.Gateway.MaxConnections, plainText},
 		{"listeners.admin.max_connections_per_address", "max_connections", c.Admin.MaxPerAddress, c.Admin.MaxConnections, plainText},
+		{"gateway.max_requests_per_address", "max_requests", c.Gateway.MaxAddressRequests, requests, plainText},
 		{"queue.max_size_per_key", "max_size", c.Queue.MaxKeyBytes, c.Queue.MaxBytes, sizeText},
 		{"queue.max_count_per_key", "max_count", c.Queue.MaxKeyCount, c.Queue.MaxCount, plainText},
 	} {

@@ -225,7 +225,7 @@ func TestDefault(t *testing.T) {
 		Admin: config.Admin{Address: "127.0.0.1:6070", MaxConnections: 100},
 		RESP:  config.RESP{Address: "off", MaxConnections: 10000, OnFailure: "local"},
 		Gateway: config.Gateway{
-			Address: "off", MaxConnections: 10000, MaxRequests: 2500, MaxBuffered: 128 << 20, MaxHeaderBytes: 64 << 10, MaxStreams: 250, ACME: config.ACME{Cache: "acme", HTTP: "off"},
+			Address: "off", MaxConnections: 10000, MaxBuffered: 128 << 20, MaxHeaderBytes: 64 << 10, MaxStreams: 250, ACME: config.ACME{Cache: "acme", HTTP: "off"},
 			AccessLog: config.AccessLog{Format: "json"},
 		},
 		Authentication: config.Authentication{

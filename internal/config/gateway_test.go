@@ -35,6 +35,7 @@ gateway:
       authentication: [api_keys, jwt]
       anonymous: true
     - {upstream: plain, max_body: off}
+  max_requests: 8
   max_requests_per_address: 7
   max_buffered_size: 64MiB
   allow: [10.0.0.0/8, "::1"]
@@ -49,7 +50,7 @@ func gatewayWanted(in func(string) string) config.Gateway {
 		Failures: 5, Rest: 10 * time.Second, Connect: time.Second, Header: 30 * time.Second, Idle: 90 * time.Second, Retries: 1,
 	}
 	return config.Gateway{
-		Address: ":8000", TLS: config.TLS{Cert: in("g.crt"), Key: in("g.key"), ClientCA: in("ga.crt")}, MaxConnections: 14, MaxPerAddress: 6, MaxRequests: 7, MaxBuffered: 64 << 20,
+		Address: ":8000", TLS: config.TLS{Cert: in("g.crt"), Key: in("g.key"), ClientCA: in("ga.crt")}, MaxConnections: 14, MaxPerAddress: 6, MaxRequests: 8, MaxAddressRequests: 7, MaxBuffered: 64 << 20,
 		MaxHeaderBytes: 32 << 10, MaxStreams: 15, Certificates: []config.Pair{{Cert: in("g2.crt"), Key: "/g2.key"}},
 		ACME: config.ACME{
 			Domains: []string{"api.example.com"}, Email: "ops@example.com", Directory: "https://acme.example.com/dir", CA: in("aca"),

@@ -14,14 +14,16 @@ type Gateway struct {
 	ACME           ACME
 	MaxConnections int64
 	MaxPerAddress  int64 // connections; 0: a quarter of MaxConnections
-	MaxRequests    int64 // in flight of one client address
-	MaxBuffered    int64 // bytes of bodies
-	MaxHeaderBytes int64
-	MaxStreams     int64
-	Upstreams      []Upstream
-	Routes         []Route
-	Allow, Deny    []netip.Prefix
-	AccessLog      AccessLog
+	MaxRequests    int64 // in flight; 0: as MaxConnections
+	// MaxAddressRequests is that of one client address; 0: a quarter of MaxRequests.
+	MaxAddressRequests int64
+	MaxBuffered        int64 // bytes of bodies
+	MaxHeaderBytes     int64
+	MaxStreams         int64
+	Upstreams          []Upstream
+	Routes             []Route
+	Allow, Deny        []netip.Prefix
+	AccessLog          AccessLog
 }
 
 // AccessLog is a line for each request to the gateway. Without a file there is none.
@@ -89,9 +91,14 @@ var gatewaySettings = []Setting{
 		prefixes(func(c *Config) *[]netip.Prefix { return &c.Gateway.Deny }),
 	},
 	{
-		"gateway.max_requests_per_address", "number", "2500",
-		"requests in flight of one client address (IPv6: /64), as the rules' `client_ip` finds it, WebSockets included; more are answered 429",
+		"gateway.max_requests", "number", "",
+		"requests in flight, WebSockets included; more are answered 503. Without it `listeners.gateway.max_connections`",
 		number(func(c *Config) *int64 { return &c.Gateway.MaxRequests }, 1, 1e6),
+	},
+	{
+		"gateway.max_requests_per_address", "number", "",
+		"of them, those of one client address (IPv6: /64), as the rules' `client_ip` finds it; more are answered 429. Without it 25 % of `max_requests`",
+		number(func(c *Config) *int64 { return &c.Gateway.MaxAddressRequests }, 1, 1e6),
 	},
 	{
 		"gateway.max_buffered_size", "size", "128MiB",

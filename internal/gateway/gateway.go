@@ -31,8 +31,9 @@ type Config struct {
 	Shed func(http.Handler) http.Handler
 	// Deny are addresses that are refused, and Allow those that are not; an empty Allow is all.
 	Allow, Deny rules.AddrSet
-	// MaxRequests bounds the requests in flight of one client address, IPv6 by /64; 0: not bounded.
-	MaxRequests int
+	// MaxRequests bounds the requests in flight, and MaxAddressRequests those of one client address, IPv6 by /64; 0: not
+	// bounded.
+	MaxRequests, MaxAddressRequests int
 	// Own answers below [OwnPath]. Nil: nothing is there.
 	Own http.Handler
 	// Ended is told of every request when it has been answered. It must not keep the exchange. Nil: nobody is.
@@ -74,8 +75,8 @@ func New(cfg Config) (*Gateway, error) {
 	if g.routes, err = newRouteTable(cfg.Routes); err != nil {
 		return nil, err
 	}
-	if cfg.MaxRequests > 0 {
-		g.shares = shares.NewCounter[netip.Prefix](cfg.MaxRequests)
+	if cfg.MaxAddressRequests > 0 {
+		g.shares = shares.NewCounter[netip.Prefix](cfg.MaxAddressRequests)
 	}
 	g.inside = http.HandlerFunc(g.forward)
 	if cfg.Limiter != nil {
@@ -136,6 +137,9 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 	x.set, x.trusted = set, clients.Trusts(r)
 	cleanHeader(r, clients, x.trusted)
 	x.setID(r)
+	if fault := g.crowded(); fault != nil {
+		return fault
+	}
 	path, fault := readTarget(r)
 	if fault != nil {
 		if r.ProtoMajor == 1 { // whoever sent it may mean something else by what follows
@@ -172,6 +176,15 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 	}
 	g.inside.ServeHTTP(&x.answer, r)
 	return nil
+}
+
+// crowded rejects a request if there are too many already.
+func (g *Gateway) crowded() *refusal {
+	if g.cfg.MaxRequests <= 0 || g.flying.Load() <= int64(g.cfg.MaxRequests) {
+		return nil
+	}
+	bounds.Requests.Reached()
+	return &refusal{status: http.StatusServiceUnavailable, retryAfter: time.Second, detail: "Too many requests are in flight."}
 }
 
 // enter counts a request for its client's address, until end. Clients without one, and trusted proxies that do not say

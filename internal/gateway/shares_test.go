@@ -23,7 +23,7 @@ func TestRequestsPerAddress(t *testing.T) {
 		}
 	}), func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, "client_ip: {trusted_proxies: [127.0.0.1]}\nrules: []")
-		c.MaxRequests = share
+		c.MaxAddressRequests = share
 	})
 	was := bounds.RequestsPerAddress.Count()
 	of := func(client string) string { return "X-Forwarded-For: " + client }
@@ -60,5 +60,31 @@ func TestRequestsPerAddress(t *testing.T) {
 			t.Fatal("there is no room again")
 		}
 		<-time.After(time.Millisecond)
+	}
+}
+
+// More requests than there may be are rejected at once, and those in flight are not disturbed.
+func TestMaxRequests(t *testing.T) {
+	ends, came := make(chan struct{}), make(chan struct{})
+	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		<-ends
+	}), func(c *gateway.Config) { c.MaxRequests = 2 })
+	was := bounds.Requests.Count()
+	served := make(chan answer, 2)
+	for range cap(served) {
+		go func() { served <- get(t, address, "/") }()
+		<-came
+	}
+	a := get(t, address, "/")
+	a.isProblem(t, http.StatusServiceUnavailable)
+	if n := bounds.Requests.Count() - was; n != 1 || a.header.Get("Retry-After") != "1" {
+		t.Errorf("reached %d times, %+v", n, a)
+	}
+	close(ends)
+	for range cap(served) {
+		if a := <-served; a.status != http.StatusOK {
+			t.Errorf("%+v", a)
+		}
 	}
 }

@@ -33,8 +33,9 @@ const DefaultGatewayHeaderBytes = 64 << 10
 const (
 	// A connection of HTTP/2 on which nothing comes for this long is asked whether it is still there.
 	gatewayQuiet = 30 * time.Second
-	// Flow control: what a client may send that nobody has read.
-	gatewayWindow = 1 << 20
+	// Flow control: what a client may send that nobody has read, on a connection and of one request. Sixteen requests whose
+	// bodies are not read leave the others of their connection without room.
+	gatewayWindow, gatewayStreamWindow = 1 << 20, 64 << 10
 	// leaving is how long clients that hold connections open have to notice that they should go, and reading how long they
 	// have to send the first request on a new one.
 	leaving, reading = 400 * time.Millisecond, 100 * time.Millisecond
@@ -47,7 +48,7 @@ func (s *Server) newGateway(cfg *Gateway) (part, error) {
 		Handler: closeOld(cfg.Handler), DisableGeneralOptionsHandler: true, ReadHeaderTimeout: readHeader, IdleTimeout: idle, MaxHeaderBytes: cfg.MaxHeaderBytes,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: cfg.MaxStreams, SendPingTimeout: gatewayQuiet, PingTimeout: answer, WriteByteTimeout: writeAll,
-			MaxReceiveBufferPerConnection: gatewayWindow, MaxReceiveBufferPerStream: gatewayWindow / 4,
+			MaxReceiveBufferPerConnection: gatewayWindow, MaxReceiveBufferPerStream: gatewayStreamWindow,
 		},
 		Protocols: new(http.Protocols),
 		ErrorLog:  log.New(errorLog{s.log}, "", 0),

@@ -44,6 +44,9 @@ const (
 )
 
 const (
+	// grpcWindow is what a client may send of one request that nobody has read.
+	grpcWindow = 64 << 10
+
 	handshake = 5 * time.Second // until a connection has said that it speaks HTTP/2, TLS included
 	// A client that says nothing for this long is asked whether it is still there, and given up if it does not answer.
 	quiet, answer = time.Minute, 20 * time.Second
@@ -66,6 +69,9 @@ func (s *Server) newGRPC(cfg *GRPC) (part, error) {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxHeaderListSize(cfg.MaxHeaderBytes),
 		grpc.MaxRecvMsgSize(cfg.MaxMessageBytes),
+		// Without these, windows grow to 16 MiB as fast as a client sends, for each of its requests.
+		grpc.InitialWindowSize(grpcWindow),
+		grpc.InitialConnWindowSize(gatewayWindow),
 		grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pings, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
