@@ -695,7 +695,8 @@ func TestHostileExchanges(t *testing.T) {
 			t.Parallel()
 			cfg := to("http://origin:80")
 			cfg.Timeouts.Connect = time.Minute // processors may be busy elsewhere for a second
-			hostile(t, n, seed, cfg, true, name, true, tcp, connect)
+			// Exchanges share a connection of HTTP/2, which a server may end for all because of one.
+			hostile(t, n, seed, cfg, name != "h2c", name, true, tcp, connect)
 		})
 		t.Run(name+"/clock", func(t *testing.T) {
 			t.Parallel()
