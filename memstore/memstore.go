@@ -64,7 +64,8 @@ func New() *Store {
 	return s
 }
 
-// Open returns a store as configured, with the snapshot's states if there is a snapshot.
+// Open returns a store as configured, with the snapshot's states if there is a snapshot that was saved before now. If the clock
+// was set back since, by at most 24 hours, the store's clock continues from the time of saving; beyond that the store is empty.
 func Open(c Config) (*Store, error) {
 	if c.Bytes != 0 && c.Bytes < table.MinBytes {
 		return nil, fmt.Errorf("memstore: Bytes is %d: use at least %d (1 MiB), or 0 for the default of 256 MiB", c.Bytes, table.MinBytes)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/table"
@@ -74,9 +75,29 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 		return nil, fmt.Errorf("memstore: snapshot: %w", err)
 	}
 	defer f.Close()
-	t, err := table.Load(f, c, s.micros())
+	now := s.micros()
+	t, err := table.Load(f, c, now)
 	if err != nil {
 		return nil, fmt.Errorf("memstore: snapshot %s: %w; it was left as it is: move it away to start empty", s.snapshot, err)
 	}
+	switch ahead := t.SavedAt - now; {
+	case ahead > maxAhead:
+		return table.New(c), nil
+	case ahead > 0:
+		s.advance(ahead)
+	}
 	return t, nil
+}
+
+// maxAhead is how far in the future a snapshot may have been saved, in microseconds. Because its keys would be denied until
+// then, the store's clock continues from the time of saving, as it does when the clock is set back while a process runs. Farther
+// ahead the clock was wrong, and a store that continued from there would have the wrong month or year for ever: it starts empty.
+const maxAhead = int64(24 * time.Hour / time.Microsecond)
+
+// advance sets the store's clock forward by so many microseconds.
+func (s *Store) advance(by int64) {
+	s.clock.offset.Add(by)
+	if now := s.now; now != nil {
+		s.now = func() time.Time { return now().Add(time.Duration(by) * time.Microsecond) }
+	}
 }

@@ -155,9 +155,10 @@ func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	for i := range seed {
 		seed[i] = r.number()
 	}
-	r.number() // the time of saving is for people
+	saved := r.number()
 	c.Seed = &seed
 	t := New(c)
+	t.SavedAt = int64(saved)
 	var records uint64
 	into := loader{t: t, now: now}
 	for {

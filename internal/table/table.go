@@ -62,6 +62,9 @@ type Table struct {
 	region region
 	arena  arena
 	sketch sketch
+
+	// SavedAt is when the snapshot was saved that the table was loaded from, in microseconds since the epoch; 0 if there was none.
+	SavedAt int64
 }
 
 type segment struct {

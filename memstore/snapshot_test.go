@@ -1,0 +1,136 @@
+package memstore_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// Two processes that save to one file at the same time leave the snapshot of one of them, whole, and nothing else.
+func TestSnapshotOfTwo(t *testing.T) {
+	directory := t.TempDir()
+	file := filepath.Join(directory, "state")
+	limit := sluice.Per(1000, 24*time.Hour).With(sluice.FixedWindow)
+	var all sync.WaitGroup
+	for n := range int64(2) {
+		all.Go(func() {
+			store, err := memstore.Open(memstore.Config{Snapshot: file})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			l := sluice.Must(sluice.New(store, "r", limit))
+			for i := range 200 {
+				if _, err := l.AllowN(background, fmt.Sprintf("%d-%d", n, i), 10*(n+1)); err != nil {
+					t.Error(err)
+				}
+			}
+			for range 20 {
+				if err := store.Save(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 40 {
+		if _, err := memstore.Open(memstore.Config{Snapshot: file}); err != nil {
+			t.Errorf("while both save: %v", err)
+		}
+	}
+	all.Wait()
+	store, err := memstore.Open(memstore.Config{Snapshot: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := sluice.Must(sluice.New(store, "r", limit))
+	var whole [2]int
+	for n := range whole {
+		for i := range 200 {
+			d, err := l.AllowN(background, fmt.Sprintf("%d-%d", n, i), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Remaining == 999-10*int64(n+1) {
+				whole[n]++
+			}
+		}
+	}
+	if whole != [2]int{200, 0} && whole != [2]int{0, 200} {
+		t.Errorf("of the two snapshots there are %v of 200 keys each", whole)
+	}
+	left, err := os.ReadDir(directory)
+	if err != nil || len(left) != 1 {
+		t.Errorf("beside the snapshot there are %v, %v", left, err)
+	}
+}
+
+// A snapshot that was saved while the clock was wrong by years, in either direction, denies no key for longer than the limit's
+// own period.
+func TestSnapshotOfAnotherTime(t *testing.T) {
+	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+	for _, by := range []time.Duration{-20 * 365 * 24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour, 20 * 365 * 24 * time.Hour} {
+		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter} {
+			t.Run(fmt.Sprintf("%v %v", by, a), func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "state")
+				limit := sluice.Per(10, time.Minute).With(a)
+				saved, err := memstore.Open(memstore.Config{Snapshot: file, Now: func() time.Time { return now.Add(by) }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				l := sluice.Must(sluice.New(saved, "r", limit))
+				for range 15 {
+					if _, err := l.Allow(background, "k"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := saved.Save(); err != nil {
+					t.Fatal(err)
+				}
+				clock := now
+				store, err := memstore.Open(memstore.Config{Snapshot: file, Now: func() time.Time { return clock }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				l = sluice.Must(sluice.New(store, "r", limit))
+				d, err := l.Allow(background, "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.RetryAfter < 0 || d.RetryAfter > 2*time.Minute || d.ResetAfter > 3*time.Minute {
+					t.Errorf("retry after %v, reset after %v", d.RetryAfter, d.ResetAfter)
+				}
+				clock = now.Add(2 * time.Minute)
+				if d, err := l.Allow(background, "k"); err != nil || !d.Allowed {
+					t.Errorf("two periods later: %+v, %v", d, err)
+				}
+			})
+		}
+	}
+}
+
+// A snapshot that cannot be written leaves the one before, and no part of a file.
+func checkUnwritable(t *testing.T, file string, store *memstore.Store) {
+	t.Helper()
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Save(); err == nil || !strings.HasPrefix(err.Error(), "memstore: save: ") {
+		t.Errorf("saving says %v", err)
+	}
+	after, err := os.ReadFile(file)
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the snapshot was of %d bytes and is of %d, %v", len(before), len(after), err)
+	}
+	parts, err := filepath.Glob(file + ".tmp-*")
+	if err != nil || len(parts) > 0 {
+		t.Errorf("there are %v", parts)
+	}
+}
