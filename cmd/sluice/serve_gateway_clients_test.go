@@ -118,7 +118,10 @@ func newPages(t *testing.T) *pages {
 		for websocket.Message.Receive(c, &text) == nil && websocket.Message.Send(c, text) == nil {
 			continue
 		}
-		p.closed <- struct{}{}
+		select {
+		case p.closed <- struct{}{}:
+		default:
+		}
 	}})
 	p.Server = httptest.NewServer(mux)
 	t.Cleanup(p.Close)
