@@ -62,9 +62,10 @@ func newFetched(cfg KeySetURL) (*fetched, error) {
 	case u.Scheme == "http" && !cfg.Plain && !thisMachine(u.Hostname()):
 		return nil, errors.New("jwks_url: whoever is on the way to http:// could sign tokens: write https://, or allow it with jwks_plain: true")
 	}
+	// HTTP/1.1 alone: for HTTP/2 the transport makes connections without end to a server that answers each with GOAWAY.
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: fetchTime, ResponseHeaderTimeout: fetchTime, MaxResponseHeaderBytes: 16 << 10,
-		DialContext: (&net.Dialer{Timeout: fetchTime}).DialContext, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
+		DialContext: (&net.Dialer{Timeout: fetchTime}).DialContext, IdleConnTimeout: time.Minute,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 	}
 	if cfg.CA != "" {
