@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
@@ -85,6 +86,9 @@ func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *
 func (d *dialer) pass(addr string, now time.Time) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed {
+		return nil, sluice.ErrClosed
+	}
 	at := d.doors[addr]
 	if at == nil {
 		at = new(door)
@@ -120,6 +124,10 @@ func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *
 	d.doors[addr].failed = err
 	if err != nil {
 		return nil, err
+	}
+	if d.closed {
+		_ = conn.Close()
+		return nil, sluice.ErrClosed
 	}
 	tracked := &trackedConn{Conn: replyguard.Rueidis(conn, addr), by: d, addr: addr, secure: secure != nil}
 	d.open[tracked] = addr
@@ -202,7 +210,8 @@ func (d *dialer) drop(now time.Time) {
 	}
 }
 
-// close closes the connections that no client has yet.
+// close closes all connections, and those that are being made as soon as they are. Those of a client that was closed while
+// it was used may be open still, and goroutines of its would read from them for ever.
 func (d *dialer) close() { d.closeAll(true) }
 
 func (d *dialer) closeAll(last bool) {
@@ -213,11 +222,9 @@ func (d *dialer) closeAll(last bool) {
 		gone = append(gone, at.kept...)
 		at.kept = nil
 	}
-	if !last {
-		for conn, addr := range d.open {
-			if !slices.Contains(d.keep, addr) {
-				gone = append(gone, conn)
-			}
+	for conn, addr := range d.open {
+		if last || !slices.Contains(d.keep, addr) {
+			gone = append(gone, conn)
 		}
 	}
 	d.mu.Unlock()

@@ -1,0 +1,71 @@
+package redisstore_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// clientGoroutines are the stacks of goroutines of the store or its client, without those of the test.
+func clientGoroutines() (stacks []string) {
+	b := make([]byte, 16<<20)
+	b = b[:runtime.Stack(b, true)]
+	for _, g := range strings.Split(string(b), "\n\n") {
+		if (strings.Contains(g, "redis/rueidis") || strings.Contains(g, "sluice/redisstore.")) && !strings.Contains(g, "redisstore_test.") {
+			stacks = append(stacks, g)
+		}
+	}
+	return stacks
+}
+
+// TestCloseUnderLoad: a store that is closed while it is used leaves no goroutine. It must run alone.
+func TestCloseUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerMinute(5)}))
+	for range 30 {
+		store, err := redisstore.Open(redisstore.Config{URL: server.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		busy := make(chan struct{}, 8)
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				for n := 0; ; n++ {
+					if n == 5 {
+						busy <- struct{}{}
+					}
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+					_ = store.Apply(ctx, []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1))
+					cancel()
+				}
+			})
+		}
+		for range 8 {
+			<-busy
+		}
+		store.Close()
+		close(stop)
+		callers.Wait()
+	}
+	var left []string
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+		if left = clientGoroutines(); len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("%d goroutines are left:\n%s", len(left), strings.Join(left, "\n\n"))
+}
