@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/sluiceproject/sluice/internal/load"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // aimed is a target that is being made of a URL and flags.
@@ -93,7 +93,7 @@ func (a *aimed) local(ctx context.Context) error {
 
 // connect makes the target.
 func (a *aimed) connect(ctx context.Context) (load.Target, error) {
-	secure, err := a.tls()
+	secure, err := a.tls(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (a *aimed) connect(ctx context.Context) (load.Target, error) {
 	return connect()
 }
 
-func (a *aimed) tls() (*tls.Config, error) {
+func (a *aimed) tls(ctx context.Context) (*tls.Config, error) {
 	if !a.secure() {
 		if a.f.ca != "" {
 			return nil, fmt.Errorf("--ca: %s:// is without TLS", a.url.Scheme)
@@ -129,7 +129,7 @@ func (a *aimed) tls() (*tls.Config, error) {
 	if a.f.ca == "" {
 		return cfg, nil
 	}
-	b, err := os.ReadFile(a.f.ca)
+	b, err := plainfile.ReadStream(ctx, a.f.ca, maxInput)
 	if err != nil {
 		return nil, fmt.Errorf("--ca: %w", err)
 	}
@@ -186,7 +186,7 @@ func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (load.Tar
 		return nil, errors.New("--burst, --count and --period: write positive numbers, such as --burst 10 --count 100 --period 60")
 	}
 	if a.f.passwordFile != "" {
-		b, err := os.ReadFile(a.f.passwordFile)
+		b, err := plainfile.ReadStream(ctx, a.f.passwordFile, maxInput)
 		if err != nil {
 			return nil, fmt.Errorf("--password-file: %w", err)
 		}
@@ -199,7 +199,7 @@ func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (load.Tar
 
 func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (load.Target, error), error) {
 	cfg := load.HTTP{URL: a.url, Full: a.full, TLS: secure, Callers: a.f.callers, Method: a.f.method}
-	body, err := a.body()
+	body, err := a.body(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -236,14 +236,17 @@ func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (load.Targ
 	return func() (load.Target, error) { return load.NewHTTP(ctx, cfg) }, nil
 }
 
+// maxBody is how many bytes a request of --body may have.
+const maxBody = 64 << 20
+
 // body is that of --body, or what Sluice's check API takes if there are descriptors.
-func (a *aimed) body() (string, error) {
+func (a *aimed) body(ctx context.Context) (string, error) {
 	if len(a.f.descriptors) == 0 {
 		file, ok := strings.CutPrefix(a.f.body, "@")
 		if !ok {
 			return a.f.body, nil
 		}
-		b, err := os.ReadFile(file)
+		b, err := plainfile.ReadStream(ctx, file, maxBody)
 		if err != nil {
 			return "", fmt.Errorf("--body: %w", err)
 		}

@@ -145,7 +145,7 @@ func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.An
 			ask.Descriptors = append(ask.Descriptors, entries(d))
 		}
 	}
-	client, err := f.live.client(c.ErrOrStderr())
+	client, err := f.live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return nil, err
 	}

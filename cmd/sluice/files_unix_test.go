@@ -191,14 +191,13 @@ func TestCommandsInterrupted(t *testing.T) {
 	for _, args := range [][]string{
 		{"check", "FIFO"}, {"fmt", "FIFO"}, {"fmt"}, {"limits", "FIFO"}, {"explain", "--rules", "FIFO", "GET /"}, {"simulate", "--rules", "FIFO", "log"},
 		{"simulate", "--rules", rules, "FIFO"}, {"simulate", "--rules", rules, "-"}, {"apikey", "hash"}, {"password", "--user", "ada"},
+		{"status", "--token-file", "FIFO"}, {"bench", "--body", "@FIFO", "http://127.0.0.1:1/"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
 			pipe := fifo(t)
 			for i, a := range args {
-				if a == "FIFO" {
-					args[i] = pipe
-				}
+				args[i] = strings.ReplaceAll(a, "FIFO", pipe)
 			}
 			c := program(args...)
 			silent, err := c.StdinPipe()
@@ -211,12 +210,20 @@ func TestCommandsInterrupted(t *testing.T) {
 			}
 			done := make(chan struct{})
 			go func() { _ = c.Wait(); close(done) }()
-			// Nothing tells that it reads by now: it is told to end until it does.
+			if strings.Contains(strings.Join(args, " "), pipe) { // it can be opened when the command reads it
+				if w, err := os.OpenFile(pipe, os.O_WRONLY, 0); err == nil {
+					defer w.Close()
+				}
+			}
+			// Of standard input nothing tells that it is read by now: the command is told to end until it does.
 			tick := time.NewTicker(200 * time.Millisecond)
 			defer tick.Stop()
 			for began := time.Now(); ; {
 				select {
 				case <-done:
+					if !c.ProcessState.Exited() && strings.Contains(strings.Join(args, " "), pipe) {
+						t.Errorf("it was killed: %v", c.ProcessState)
+					}
 					return
 				case <-tick.C:
 					_ = c.Process.Signal(os.Interrupt)

@@ -57,8 +57,8 @@ func (f *liveFlags) setting(c *cobra.Command, value *string, flag, variable, oth
 	}
 }
 
-func (f *liveFlags) client(stderr io.Writer) (*adminclient.Client, error) {
-	client, err := adminclient.New(f.cfg)
+func (f *liveFlags) client(ctx context.Context, stderr io.Writer) (*adminclient.Client, error) {
+	client, err := adminclient.New(ctx, f.cfg)
 	if err == nil && client.Exposed() {
 		fmt.Fprintf(stderr, "warning: the token goes to %s unencrypted: use https://, or a tunnel to its loopback address\n", f.cfg.Admin)
 	}
@@ -67,7 +67,7 @@ func (f *liveFlags) client(stderr io.Writer) (*adminclient.Client, error) {
 
 // call asks the admin API and writes the answer, as it came or for people to read. write may return errFindings.
 func call[A any](c *cobra.Command, f *liveFlags, o *output, method, path string, body any, write func(*A, io.Writer, style) error) error {
-	client, err := f.client(c.ErrOrStderr())
+	client, err := f.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err
 	}

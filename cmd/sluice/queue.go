@@ -216,7 +216,7 @@ func queueReplayCommand() *cobra.Command {
 
 // replayAll replays a page after the other. Those that are dead again meanwhile are behind where it goes on.
 func replayAll(c *cobra.Command, live *liveFlags, out *output) error {
-	client, err := live.client(c.ErrOrStderr())
+	client, err := live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err
 	}

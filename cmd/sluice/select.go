@@ -96,7 +96,7 @@ func ruleNames(all []adminclient.Rule) []string {
 
 // completeRules are the rules of the running service, if there is one.
 func (f *liveFlags) completeRules(c *cobra.Command) []adminclient.Rule {
-	client, err := adminclient.New(f.cfg)
+	client, err := adminclient.New(c.Context(), f.cfg)
 	if err != nil {
 		return nil
 	}

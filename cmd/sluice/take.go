@@ -62,7 +62,7 @@ func (f *takeFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	client, err := f.live.client(c.ErrOrStderr())
+	client, err := f.live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 	case f.times < 0:
 		return fmt.Errorf("-n %d: write how many intervals", f.times)
 	}
-	client, err := f.live.client(c.ErrOrStderr())
+	client, err := f.live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -31,9 +31,9 @@ const (
 // Client asks one service. It is safe for concurrent use.
 type Client struct{ admin, service endpoint }
 
-// New returns a client. Nothing is sent yet.
-func New(cfg Config) (*Client, error) {
-	t, err := newTransports(&cfg)
+// New returns a client. Nothing is sent yet. The files may be pipes: reading them ends with the context.
+func New(ctx context.Context, cfg Config) (*Client, error) {
+	t, err := newTransports(ctx, &cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func New(cfg Config) (*Client, error) {
 	if c.service, err = t.endpoint(cfg.Service); err != nil {
 		return nil, fmt.Errorf("the service's address: %w", err)
 	}
-	c.admin.token, err = readToken(cfg.TokenFile)
+	c.admin.token, err = readToken(ctx, cfg.TokenFile)
 	return c, err
 }
 

@@ -33,7 +33,7 @@ func client(t *testing.T, cfg adminclient.Config) *adminclient.Client {
 	if cfg.Service == "" {
 		cfg.Service = cfg.Admin
 	}
-	c, err := adminclient.New(cfg)
+	c, err := adminclient.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestWrongSettings(t *testing.T) {
 		"both or neither":               {Admin: fine, Service: fine, Cert: empty},
 		"certificate to show":           {Admin: fine, Service: fine, Cert: empty, Key: empty},
 	} {
-		if _, err := adminclient.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := adminclient.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}

@@ -10,8 +10,9 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
+
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // endpoint is one of a service's listeners.
@@ -26,10 +27,10 @@ type endpoint struct {
 // transports makes endpoints that show the same certificate.
 type transports struct{ tls *tls.Config }
 
-func newTransports(cfg *Config) (*transports, error) {
+func newTransports(ctx context.Context, cfg *Config) (*transports, error) {
 	t := &transports{tls: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if cfg.CA != "" {
-		pem, err := os.ReadFile(cfg.CA)
+		pem, err := plainfile.ReadStream(ctx, cfg.CA, maxFile)
 		if err != nil {
 			return nil, fmt.Errorf("the authority's certificate: %w", err)
 		}
@@ -42,13 +43,28 @@ func newTransports(cfg *Config) (*transports, error) {
 		return nil, errors.New("a certificate and its key go together: give both or neither")
 	}
 	if cfg.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key)
+		pair, err := readPair(ctx, cfg.Cert, cfg.Key)
 		if err != nil {
 			return nil, fmt.Errorf("the certificate to show: %w", err)
 		}
 		t.tls.Certificates = []tls.Certificate{pair}
 	}
 	return t, nil
+}
+
+// maxFile is how many bytes of a token or a certificate are read.
+const maxFile = 4 << 20
+
+func readPair(ctx context.Context, cert, key string) (tls.Certificate, error) {
+	certificate, err := plainfile.ReadStream(ctx, cert, maxFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	private, err := plainfile.ReadStream(ctx, key, maxFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(certificate, private)
 }
 
 const addressHelp = "write http://127.0.0.1:6070, https://sluice.example.com:6070 or unix:///run/sluice/admin.sock"
@@ -90,11 +106,11 @@ func loopback(host string) bool {
 }
 
 // readToken reads the token in a file, if one is named.
-func readToken(file string) (string, error) {
+func readToken(ctx context.Context, file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(file)
+	b, err := plainfile.ReadStream(ctx, file, maxFile)
 	if err != nil {
 		return "", fmt.Errorf("the token: %w", err)
 	}

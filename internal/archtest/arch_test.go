@@ -106,7 +106,7 @@ var mayImport = map[string][]string{
 	// The gateway: a proxy that applies rules.
 	"internal/gateway": {".", "rules", "httplimit", "internal/authn", "internal/bounds", "internal/buffers", "internal/key", "internal/queue", "internal/shares"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
-	"internal/adminclient": {},
+	"internal/adminclient": {"internal/plainfile"},
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"internal/envoystats": {"internal/strictyaml"},
