@@ -57,6 +57,11 @@ func TestServeAuthentication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	signed.Claims.(jwt.MapClaims)["exp"] = time.Now().Add(2 * time.Hour).Unix()
+	fresh, err := signed.SignedString(private) // not shown before
+	if err != nil {
+		t.Fatal(err)
+	}
 	users := in("users.yaml", "users:\n- {user: joe, hash: $2a$10$"+strings.Repeat("a", 53)+"}\n") // of nothing that anybody knows
 	api := tellsHeaders(t)
 	p, address := startGateway(t,
@@ -108,7 +113,8 @@ func TestServeAuthentication(t *testing.T) {
 		{"/", []string{"Authorization", "Bearer eyJhbGciOiJub25lIn0.e30."}, challenges},
 		{"/", []string{"X-Api-Key", "canary-5"}, challenges},
 		{"/", []string{"X-Api-Key", "canary-6"}, "429 "},
-		{"/", []string{"X-Api-Key", adas}, "429 "}, // nobody looks at it
+		{"/", []string{"Authorization", "Bearer " + fresh}, "429 "},        // it is not looked at
+		{"/", []string{"X-Api-Key", adas}, "200 X-Plan: pro;X-User: ada;"}, // she logged in from here before
 		{"/open", nil, "200 "},
 	} {
 		if got := ask(tt.path, tt.headers...); got != tt.want {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -68,6 +69,8 @@ type api struct {
 	explain explain.Explainer
 	refused sampler
 	watched chan struct{} // has an entry for each who watches
+
+	attempting sync.Mutex // held from the charge of an attempt to its end
 }
 
 // handler answers a request that may be made. What it returns is the answer, or the problem.

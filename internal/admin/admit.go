@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"mime"
 	"net"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/key"
 )
 
@@ -67,13 +69,19 @@ func (a *api) authorize(r *http.Request) error {
 		return problemf(http.StatusUnauthorized, "say who you are: Authorization: Bearer TOKEN, with what is in the file admin.token_file")
 	}
 	from := guesser(r)
-	if d, err := a.Attempts.Peek(r.Context(), from); err != nil || !d.Allowed {
+	// Each attempt is charged before it is answered, so that many at once are not more, and refunded if it was right. One
+	// at a time, so that those who are right never find the limit used up by each other.
+	ctx := context.WithoutCancel(r.Context())
+	a.attempting.Lock()
+	defer a.attempting.Unlock()
+	d, err := a.Attempts.Allow(ctx, from)
+	switch {
+	case err != nil || !d.Allowed:
 		return problemf(http.StatusTooManyRequests, "too many wrong tokens came from %s: wait a minute", from)
-	}
-	if !right {
-		_, _ = a.Attempts.Allow(r.Context(), from)
+	case !right:
 		return problemf(http.StatusUnauthorized, "the token is wrong: send what is in the file admin.token_file")
 	}
+	_ = a.Attempts.Settle(ctx, []sluice.Take{{Rule: a.Attempts.Rules()[0], Key: from, Cost: -1, At: d.At}})
 	return nil
 }
 

@@ -57,24 +57,43 @@ func (c *Chain) Admit(r *http.Request) (Identity, *Refused) {
 }
 
 func (c *Chain) admit(r *http.Request) (Identity, *Refused) {
-	from := ""
+	var try *attempt
+	defer func() {
+		if try != nil {
+			try.end()
+		}
+	}()
 	for _, m := range c.cfg.Methods {
 		if !slices.ContainsFunc(m.About().Places, func(p Place) bool { return p.in(r.Header) }) {
 			continue
 		}
-		if c.cfg.Attempts != nil && from == "" {
+		if c.cfg.Attempts != nil && try == nil {
 			// Before anything is looked at, so that neither the answer nor its time tells whether it would have been right.
-			from = c.cfg.Client(r)
-			if wait, ok := c.cfg.Attempts.allowed(r.Context(), from); !ok {
+			var wait time.Duration
+			var err error
+			try, wait, err = c.cfg.Attempts.begin(r.Context(), c.cfg.Client(r), accountOf(m.About(), r.Header))
+			switch {
+			case err != nil:
+				return Identity{}, c.refuse(err)
+			case try == nil:
 				return Identity{}, tooMany(wait)
 			}
 		}
+		if try != nil {
+			try.guess = true // also if it panics
+		}
 		id, err := m.Authenticate(r)
+		if try != nil {
+			try.guess = isGuess(err)
+		}
 		if errors.Is(err, ErrNone) {
 			continue
 		}
 		if err != nil {
-			return Identity{}, c.refuse(r, from, err)
+			return Identity{}, c.refuse(err)
+		}
+		if try != nil {
+			try.right(accountOf(m.About(), r.Header))
 		}
 		if !m.About().Forward {
 			id.kept = Place{}
@@ -87,14 +106,16 @@ func (c *Chain) admit(r *http.Request) (Identity, *Refused) {
 	return Identity{}, &Refused{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: "say who you are: the WWW-Authenticate header tells how"}
 }
 
+func isGuess(err error) bool {
+	var wrong *Wrong
+	return errors.As(err, &wrong) && wrong.Guess
+}
+
 // refuse is the answer when a method cannot say who it is.
-func (c *Chain) refuse(r *http.Request, from string, err error) *Refused {
+func (c *Chain) refuse(err error) *Refused {
 	var wrong *Wrong
 	switch {
 	case errors.As(err, &wrong):
-		if wrong.Guess && c.cfg.Attempts != nil {
-			c.cfg.Attempts.wrong(r.Context(), from)
-		}
 		return &Refused{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: wrong.Reason}
 	case errors.Is(err, ErrBusy):
 		return &Refused{Status: http.StatusServiceUnavailable, Detail: "too many passwords are being checked: try again", RetryAfter: time.Second}
