@@ -241,6 +241,9 @@ var (
 		Name: "store_time", Default: "10 ms", Setting: "store.budget",
 		Result: "fail modes decide", Elsewhere: "sluice_store_failures_total",
 	})
+	ControlPlane = add(stores, &Bound{
+		Name: "control_plane", Default: "200,000 descriptors and limits, 64 deep", Result: "the last good rules stay",
+	})
 	KeySet = add(stores, &Bound{
 		Name: "key_set", Default: "256 KiB, 100 keys, 10 s",
 		Result: "the last good keys stay",

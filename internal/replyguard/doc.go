@@ -11,7 +11,7 @@ import (
 	"fmt"
 )
 
-// ErrRejected is wrapped by every [Error].
+// ErrRejected is what every [Error] is, in the sense of errors.Is.
 var ErrRejected = errors.New("reply rejected")
 
 // Error reports a reply that was not passed on.
@@ -25,5 +25,6 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s %s: %v, connection closed: %s", e.Dependency, e.Addr, ErrRejected, e.Reason)
 }
 
-// Unwrap returns [ErrRejected].
-func (e *Error) Unwrap() error { return ErrRejected }
+// Is reports whether target is [ErrRejected]. There is no Unwrap: go-redis unwraps errors of new connections, and would
+// leave out the rest.
+func (e *Error) Is(target error) bool { return target == ErrRejected }

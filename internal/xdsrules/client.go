@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -20,8 +21,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -143,6 +146,7 @@ func (c *client) follow(ctx context.Context) (got bool, err error) {
 		}
 		answer := &discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL, ResponseNonce: response.GetNonce()}
 		if err := c.take(response); err != nil {
+			err = brief{err}
 			if !c.refuse(ctx, response.GetVersionInfo(), err) {
 				return got, ctx.Err()
 			}
@@ -182,11 +186,72 @@ func (c *client) refuse(ctx context.Context, version string, err error) bool {
 	return true
 }
 
+// shape has the fields of a message that are messages.
+type shape map[protowire.Number]shape
+
+var resourceShape = func() shape {
+	descriptor := shape{3: {5: {}}} // policies, and what they replace
+	descriptor[4] = descriptor
+	return shape{3: descriptor}
+}()
+
+// maxMessages bounds the descriptors and policies of all resources together: empty ones need two bytes each, and a hundred
+// times as much when they are decoded.
+const maxMessages = 200_000
+
+// bounded returns an error if an encoded message has too many others in it, or nested too deep. What it makes no sense of is
+// left to the decoder.
+func bounded(b []byte, s shape, depth int, count *int) error {
+	if depth > maxDepth+2 {
+		return fmt.Errorf("descriptors are nested more than %d deep: use fewer levels", maxDepth)
+	}
+	for len(b) > 0 {
+		number, kind, size := protowire.ConsumeField(b)
+		if size < 0 {
+			return nil
+		}
+		if inner, ok := s[number]; ok && kind == protowire.BytesType {
+			if *count++; *count > maxMessages {
+				return fmt.Errorf("more than %d descriptors and limits: use fewer", maxMessages)
+			}
+			_, _, tag := protowire.ConsumeTag(b)
+			value, _ := protowire.ConsumeBytes(b[tag:])
+			if err := bounded(value, inner, depth+1, count); err != nil {
+				return err
+			}
+		}
+		b = b[size:]
+	}
+	return nil
+}
+
+// brief is an error with not too long a text: one of each of many rules would be more than a log line or a message to the
+// control plane can have.
+type brief struct{ error }
+
+// maxText is how long it may be, in bytes.
+const maxText = 4 << 10
+
+func (b brief) Error() string {
+	text := b.error.Error()
+	if len(text) <= maxText {
+		return text
+	}
+	return fmt.Sprintf("%s… and %d bytes more", strings.ToValidUTF8(text[:maxText], ""), len(text)-maxText)
+}
+
+func (b brief) Unwrap() error { return b.error }
+
 // take puts what a response brings to use.
 func (c *client) take(response *discovery.DiscoveryResponse) (err error) {
 	defer panics.Recover(func(e *panics.Error) { err = fmt.Errorf("version %s: %w", response.GetVersionInfo(), e) })
 	resources := make([]*conf.RateLimitConfig, 0, len(response.GetResources()))
+	count := 0
 	for i, any := range response.GetResources() {
+		if err := bounded(any.GetValue(), resourceShape, 0, &count); err != nil {
+			bounds.ControlPlane.Reached()
+			return fmt.Errorf("resource %d: %w", i+1, err)
+		}
 		r := &conf.RateLimitConfig{}
 		if err := any.UnmarshalTo(r); err != nil {
 			return fmt.Errorf("resource %d is no RateLimitConfig: %w", i+1, err)
