@@ -71,5 +71,5 @@ func TestParallelGuessesThroughGateway(t *testing.T) {
 	}
 	guesses("127.0.0.2", "http://"+address+"/", 120, 5, func(r *http.Request, i int) { r.Header.Set("X-Api-Key", fmt.Sprint("guess-", i)) })
 	guesses("127.0.0.3", "http://"+address+"/", 120, 5, func(r *http.Request, i int) { r.SetBasicAuth("joe", fmt.Sprint("guess-", i)) })
-	guesses("127.0.0.4", "http://"+p.admin+"/v1/status", 20, 10, func(r *http.Request, i int) { r.Header.Set("Authorization", fmt.Sprint("Bearer guess-", i)) })
+	guesses("127.0.0.4", "http://"+p.admin+"/v1/status", 10, 10, func(r *http.Request, i int) { r.Header.Set("Authorization", fmt.Sprint("Bearer guess-", i)) })
 }
