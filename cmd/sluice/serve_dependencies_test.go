@@ -1,30 +1,28 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/certtest"
 	"github.com/sluiceproject/sluice/internal/faultproxy"
 	"github.com/sluiceproject/sluice/internal/redistest"
 )
 
-// lying listens and sends the text to every client that connects or writes.
-func lying(t *testing.T, text string) (address string) {
+// serveConns has every connection served until the test ends.
+func serveConns(t *testing.T, serve func(c net.Conn)) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
+	return listen(t, func(l net.Listener) {
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -32,12 +30,42 @@ func lying(t *testing.T, text string) (address string) {
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.WriteString(c, text)
-				_, _ = io.Copy(io.Discard, c)
+				serve(c)
 			}()
 		}
-	}()
-	return l.Addr().String()
+	})
+}
+
+// lying listens and sends the text to every client that connects.
+func lying(t *testing.T, text string) (address string) {
+	t.Helper()
+	return serveConns(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, text)
+		_, _ = io.Copy(io.Discard, c)
+	})
+}
+
+// endless writes the text until that fails.
+func endless(w io.Writer, text string) {
+	text = strings.Repeat(text, 1+(64<<10)/len(text))
+	for {
+		if _, err := io.WriteString(w, text); err != nil {
+			return
+		}
+	}
+}
+
+// bounded wants the process to have needed no more than so many MiB.
+func (p *process) bounded(t *testing.T, most int) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return // only Linux has it
+	}
+	_, rest, _ := strings.Cut(string(b), "VmHWM:")
+	if kib, err := strconv.Atoi(strings.Fields(rest)[0]); err != nil || kib>>10 > most {
+		t.Errorf("the process needed %d KiB, at most %d MiB are right (%v)", kib, most, err)
+	}
 }
 
 // request sends a request to a gateway and returns the response's status and header.
@@ -156,6 +184,114 @@ func TestServeLyingNATS(t *testing.T) {
 			if took := time.Since(began); took > 4*time.Second { // the drain timeout is 2 s
 				t.Errorf("it took %v to end", took)
 			}
+		})
+	}
+}
+
+// A NATS server behind TLS is not trusted more.
+func TestServeLyingNATSWithTLS(t *testing.T) {
+	t.Parallel()
+	ca, file := certtest.New(t), filepath.Join(t.TempDir(), "ca.pem")
+	write(t, file, string(ca.PEM))
+	issued := ca.Issue(t, "localhost")
+	pair, err := tls.X509KeyPair(issued.Cert, issued.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := serveConns(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, strings.Replace(natsInfo, "{", `{"tls_required":true,`, 1))
+		private := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})
+		_, _ = io.WriteString(private, "PONG\r\nMSG x 1 107374182400\r\n")
+		_, _ = io.Copy(io.Discard, private)
+	})
+	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
+	p, address := startGateway(t, gateway, "rules: [{name: all, limit: 1/h, on_limit: queue}]",
+		fmt.Sprintf("queue: {url: %q, tls: {ca: %q}}", strings.Replace("tls://"+server, "127.0.0.1", "localhost", 1), file))
+	request(t, http.MethodPost, address)
+	if status, _ := request(t, http.MethodPost, address); status != http.StatusServiceUnavailable {
+		t.Errorf("%d for a request that cannot be queued", status)
+	}
+	until(t, "/readyz says why", func() bool {
+		status, text := p.ready(t)
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "message of 107374182400 bytes, maximum 67108864")
+	})
+	p.bounded(t, 256)
+}
+
+// A Memcached that lies has the rules' fail modes decide, and the log names it.
+func TestServeLyingMemcached(t *testing.T) {
+	t.Parallel()
+	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
+	for name, lie := range map[string]struct{ says, reason string }{
+		"huge":     {"VA 100000000000 k O1 c1\r\n", "a value of 100000000000 bytes"},
+		"negative": {"VA -1 k O1 c1\r\n", "VA -1 k"},
+		"overflow": {"VA 18446744073709551616 k O1 c1\r\n", "VA 18446744073709551616"},
+		"endless":  {"", "xxxx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := serveConns(t, func(c net.Conn) {
+				if _, err := c.Read(make([]byte, 1)); err != nil {
+					return
+				}
+				if lie.says == "" {
+					endless(c, "x")
+				}
+				_, _ = io.WriteString(c, lie.says)
+				_, _ = io.Copy(io.Discard, c)
+			})
+			p, address := startGateway(t, gateway, "rules: [{name: open, match: {method: GET}, limit: 1000/s, on_failure: open}, {name: closed, match: {method: POST}, limit: 1000/s, on_failure: closed}]",
+				fmt.Sprintf("store: {kind: memcached, servers: %q, budget: 1s}\nlogging: {level: debug}", server))
+			until(t, "the log says why", func() bool {
+				if status, _ := request(t, http.MethodGet, address); status != http.StatusOK {
+					t.Errorf("fails open with %d", status)
+				}
+				if status, _ := request(t, http.MethodPost, address); status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests {
+					t.Errorf("fails closed with %d", status)
+				}
+				log := strings.Join(p.log(), "\n")
+				return strings.Contains(log, server) && strings.Contains(log, lie.reason)
+			})
+			p.bounded(t, 256)
+		})
+	}
+}
+
+// A set of keys that does not end, is nested too deep or comes with endless headers is not used, the log names it, and what
+// needs no token goes on.
+func TestServeLyingKeySet(t *testing.T) {
+	t.Parallel()
+	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: /token, upstream: api, authentication: jwt}, {upstream: api}]}", application(t).URL)
+	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+	for name, lie := range map[string]struct{ says, again, reason string }{
+		"endless":         {head + "\r\n{\"keys\": [", "{},", "more than 262144 bytes"},
+		"endless chunks":  {head + "Transfer-Encoding: chunked\r\n\r\n", "1\r\n \r\n", "more than 262144 bytes"},
+		"deep":            {head + "Connection: close\r\nContent-Length: 200000\r\n\r\n" + strings.Repeat("[", 200_000), "", "no set of keys"},
+		"endless headers": {"HTTP/1.1 200 OK\r\n", "X-Field: value\r\n", "headers exceeded"},
+		"endless status":  {"HTTP/1.1 200 ", "x", "headers exceeded"},
+		"endless 1xx":     {"", "HTTP/1.1 103 Early Hints\r\n\r\n", "headers exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := serveConns(t, func(c net.Conn) {
+				if _, err := c.Read(make([]byte, 1)); err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, lie.says)
+				if lie.again != "" {
+					endless(c, lie.again)
+				}
+				_, _ = io.Copy(io.Discard, c)
+			})
+			p, address := startGateway(t, gateway, "rules: [{name: all, limit: 1000/s}]", fmt.Sprintf("authentication: {jwt: {algorithms: EdDSA, jwks_url: %q}}", "http://"+server+"/keys"))
+			until(t, "the log says why", func() bool {
+				log := strings.Join(p.log(), "\n")
+				return strings.Contains(log, "http://"+server+"/keys") && strings.Contains(log, lie.reason)
+			})
+			if status, _ := request(t, http.MethodGet, address); status != http.StatusOK {
+				t.Errorf("%d for what needs no token", status)
+			}
+			p.bounded(t, 256)
 		})
 	}
 }

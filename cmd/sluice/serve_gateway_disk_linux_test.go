@@ -109,3 +109,34 @@ func TestGatewayDisk(t *testing.T) {
 	}
 	t.Logf("%d accepted, %d came again", len(g.accepted), again)
 }
+
+// While a disk is full the metrics show the requests that wait.
+func TestGatewayDiskMetrics(t *testing.T) {
+	t.Parallel()
+	disk := disktest.Small(t, 64<<20)
+	if disk == "" {
+		return
+	}
+	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL),
+		"rules: [{name: all, limit: 1/h, on_limit: queue}]", fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q}", filepath.Join(disk, "queue")))
+	accepted := 0
+	post := func() int {
+		status, _ := request(t, http.MethodPost, address)
+		if status == http.StatusAccepted {
+			accepted++
+		}
+		return status
+	}
+	request(t, http.MethodPost, address)
+	for range 7 {
+		if status := post(); status != http.StatusAccepted {
+			t.Fatalf("%d instead of 202", status)
+		}
+	}
+	disktest.Fill(t, filepath.Join(disk, "ballast"), 0)
+	until(t, "nothing is queued", func() bool { return post() == http.StatusServiceUnavailable })
+	text := p.metrics(t)
+	if want := fmt.Sprintf("sluice_queue_items{state=\"queued\"} %d\n", accepted); !strings.Contains(text, want) {
+		t.Errorf("no %sin\n%s", want, text)
+	}
+}

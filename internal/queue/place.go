@@ -125,15 +125,19 @@ func (p *place) check() error {
 const blockSuffix = ".blk"
 
 // countLost counts and logs the items that were there and are not: in blocks that cannot be read, or removed while this
-// process ran.
+// process ran. Nothing may have been written or removed since the session has read all.
 func (q *Queue) countLost(ctx context.Context, s *session) {
 	if s.place == nil {
 		return
 	}
 	lost := int64(0)
-	info, err := s.items.Info(ctx)
-	if err == nil && info.State.Lost != nil {
-		lost = int64(len(info.State.Lost.Msgs))
+	if info, err := s.items.Info(ctx); err == nil {
+		unreadable := int64(info.State.Msgs) - int64(s.heard.Load())
+		if info.State.Lost != nil {
+			unreadable = max(unreadable, int64(len(info.State.Lost.Msgs)))
+		}
+		lost = max(0, unreadable-q.unreadable)
+		q.unreadable = unreadable
 	}
 	if before := q.known.Load(); before != nil {
 		lost = max(lost, before.missing(s.index, q.isFlying))

@@ -70,12 +70,13 @@ type Queue struct {
 	seal  *seal
 	stats stats
 
-	current atomic.Pointer[session] // nil: it cannot be written now
-	known   atomic.Pointer[index]   // of the last session
-	broken  chan *session           // sessions that failed
-	woken   chan struct{}           // something may be to do
-	ending  atomic.Bool             // the process is to end
-	why     atomic.Pointer[error]   // of the last session's end, or of what prevents the next
+	current    atomic.Pointer[session] // nil: it cannot be written now
+	known      atomic.Pointer[index]   // of the last session
+	unreadable int64                   // items that the session before could not read; used by open
+	broken     chan *session           // sessions that failed
+	woken      chan struct{}           // something may be to do
+	ending     atomic.Bool             // the process is to end
+	why        atomic.Pointer[error]   // of the last session's end, or of what prevents the next
 
 	life  context.Context // ends when writing is given up: with Close, or when a drain takes too long
 	end   context.CancelFunc
@@ -192,11 +193,11 @@ func (q *Queue) open(ctx context.Context) error {
 		s.close()
 		return err
 	}
+	q.countLost(ctx, s)
 	q.clearStrays(ctx, s)
 	if s.place != nil {
 		s.place.begin()
 	}
-	q.countLost(ctx, s)
 	q.known.Store(s.index)
 	q.current.Store(s)
 	for _, w := range s.watches {

@@ -97,14 +97,23 @@ func (s *session) watch(ctx context.Context, q *Queue, of jetstream.Stream, head
 	if info.State.Msgs == 0 {
 		return nil
 	}
-	// The last may have been removed meanwhile, and then none is the last: ask now and then.
+	// The last may have been removed meanwhile or be unreadable, and then none is the last: ask now and then.
 	for ask := time.NewTicker(time.Second / 4); ; {
 		select {
 		case <-caught:
 			ask.Stop()
 			return nil
 		case <-ask.C:
-			if info, err := of.Info(ctx); err == nil && (info.State.Msgs == 0 || seen.Load() >= info.State.LastSeq) {
+			next := seen.Load() + 1
+			info, err := of.Info(ctx)
+			if err == nil && info.State.Msgs > 0 && next <= info.State.LastSeq {
+				_, err = of.GetMsg(ctx, next, jetstream.WithGetMsgSubject(">"))
+				if !errors.Is(err, jetstream.ErrMsgNotFound) {
+					continue
+				}
+				err = nil
+			}
+			if err == nil {
 				ask.Stop()
 				return nil
 			}

@@ -37,6 +37,12 @@ type Collector struct {
 	Version     string      // of this program
 }
 
+// Bounds of what a collector sends, in bytes: what it did not take and why. It is logged.
+const (
+	maxAnswer        = 16 << 10
+	maxAnswerHeaders = 16 << 10
+)
+
 // Times that a collector has.
 const (
 	sendTimeout = 5 * time.Second
@@ -61,7 +67,9 @@ func (c *Collector) connect() (*grpc.ClientConn, error) {
 		}
 		creds = credentials.NewTLS(c.TLS)
 	}
-	options := []grpc.DialOption{grpc.WithTransportCredentials(creds)}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds), grpc.WithMaxHeaderListSize(maxAnswerHeaders), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+	}
 	if c.HeadersFile != "" {
 		if _, err := readHeaders(c.HeadersFile); err != nil {
 			return nil, err
