@@ -110,7 +110,7 @@ var mayImport = map[string][]string{
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"internal/envoystats": {"internal/strictyaml"},
-	"internal/xdsrules":   {".", "rules", "internal/panics"},
+	"internal/xdsrules":   {".", "rules", "internal/bounds", "internal/panics"},
 	"internal/ratelimit": {
 		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "internal/rls", "internal/envoystats",
 		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell", "internal/replyguard", "internal/logwriter", "internal/certfile", "internal/plainfile",
