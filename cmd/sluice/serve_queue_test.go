@@ -124,7 +124,7 @@ func TestServeQueueKey(t *testing.T) {
 	for section, want := range map[string]string{
 		fmt.Sprintf("queue: {directory: %q}", directory):                      "sluice-items is encrypted: set the file with the key",
 		fmt.Sprintf("queue: {directory: %q, key_file: %q}", directory, short): "must hold 64 hexadecimal digits",
-		fmt.Sprintf("queue: {directory: %q, key_file: /no}", directory):       "queue.key_file: open /no",
+		fmt.Sprintf("queue: {directory: %q, key_file: /no}", directory):       "queue.key_file: stat /no",
 	} {
 		file := filepath.Join(t.TempDir(), "sluice.yaml")
 		if err := os.WriteFile(file, []byte(section), 0o600); err != nil {
