@@ -174,6 +174,7 @@ func (s *soak) app() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		if strings.HasPrefix(r.URL.Path, "/jobs/") {
@@ -442,24 +443,38 @@ func (s *soak) watch(ctx context.Context, stop context.CancelFunc) {
 	}
 }
 
-// lost waits until every job that was accepted has come, and returns how many have not after a minute.
-func (s *soak) lost(ctx context.Context) (accepted, lost int) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+// lost waits until every job that was accepted has come, for a minute. Of the others it returns how many still wait or are
+// dead letters, by the gateway's own account, and how many are nowhere.
+func (s *soak) lost(ctx context.Context, t *testing.T) (accepted, undelivered, lost int) {
+	wait, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	missing := map[string]string{} // status URLs by path
 	for {
-		accepted, lost = 0, 0
-		s.accepted.Range(func(path, _ any) bool {
+		accepted = 0
+		clear(missing)
+		s.accepted.Range(func(path, status any) bool {
 			accepted++
 			if _, ok := s.came.Load(path); !ok {
-				lost++
+				missing[path.(string)] = status.(string)
 			}
 			return true
 		})
-		if lost == 0 || ctx.Err() != nil {
-			return accepted, lost
+		if len(missing) == 0 || wait.Err() != nil {
+			break
 		}
-		lasting(ctx, 100*time.Millisecond)
+		lasting(wait, 100*time.Millisecond)
 	}
+	client := s.client(t, "127.0.8.10", false)
+	for path, status := range missing {
+		_, text, err := askOwn(ctx, client, http.MethodGet, status, nonce(), "")
+		t.Logf("%s did not come: %.200s %v", path, text, err)
+		if strings.Contains(text, `"state":"queued"`) || strings.Contains(text, `"state":"delivering"`) || strings.Contains(text, `"state":"dead"`) {
+			undelivered++
+		} else {
+			lost++
+		}
+	}
+	return accepted, undelivered, lost
 }
 
 // settle waits until the goroutines of a gateway are about as many as at the start, for at most 10 s.
@@ -496,9 +511,9 @@ func TestSoak(t *testing.T) {
 	}
 	all.Wait()
 	requests.Wait()
-	accepted, lost := 0, 0
+	accepted, undelivered, lost := 0, 0, 0
 	if s.crashed.Load() == 0 {
-		accepted, lost = s.lost(t.Context())
+		accepted, undelivered, lost = s.lost(t.Context(), t)
 		for _, c := range s.clients {
 			c.CloseIdleConnections()
 		}
@@ -529,8 +544,8 @@ func TestSoak(t *testing.T) {
 			t.Errorf("%s ends with %v\n%s", g.name, g.err, strings.Join(log[max(0, len(log)-20):], "\n"))
 		}
 	}
-	t.Logf("soak of %v, race detector %v: %d crashes, %d races and panics, %d faults of stores, %d rule files, %d jobs accepted, %d lost\n%s",
-		duration, raceEnabled, s.crashed.Load(), races, s.faults.Load(), s.reloads.Load(), accepted, lost, s.report())
+	t.Logf("soak of %v, race detector %v: %d crashes, %d races and panics, %d faults of stores, %d rule files, %d jobs accepted, %d wait or are dead letters, %d lost\n%s",
+		duration, raceEnabled, s.crashed.Load(), races, s.faults.Load(), s.reloads.Load(), accepted, undelivered, lost, s.report())
 	s.judge(t, lost)
 }
 

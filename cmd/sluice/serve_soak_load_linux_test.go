@@ -247,7 +247,7 @@ func (s *soak) job(ctx context.Context, client *http.Client, base, name string) 
 	if resp.StatusCode != http.StatusAccepted {
 		return fmt.Errorf("job: %s", resp.Status)
 	}
-	s.accepted.Store(path, true)
+	s.accepted.Store(path, base+resp.Header.Get("Location"))
 	for ctx.Err() == nil {
 		_, text, err := askOwn(ctx, client, http.MethodGet, base+resp.Header.Get("Location"), own, "")
 		if err != nil {
@@ -411,7 +411,7 @@ func (s *soak) attacks(t *testing.T) []*offer {
 				return err
 			}
 			if resp.StatusCode == http.StatusAccepted {
-				s.accepted.Store(path, true)
+				s.accepted.Store(path, s.base(s.plain)+resp.Header.Get("Location"))
 			} else if resp.StatusCode != http.StatusOK {
 				return fmt.Errorf("%s %.80s", resp.Status, text)
 			}
