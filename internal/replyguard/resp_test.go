@@ -81,7 +81,7 @@ func TestScannerAllocates(t *testing.T) {
 
 // bounded reads a value by recursion, written from the protocol's description. It returns what follows, whether the value
 // is complete and whether it is within the limits so far.
-type bounded struct{ size, elements int64 }
+type bounded struct{ elements int64 }
 
 func (r *bounded) value(b []byte, depth int, all int) (rest []byte, complete, ok bool) {
 	if len(b) == 0 {

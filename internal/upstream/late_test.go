@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,7 +40,6 @@ func (w *finishedWriter) EnableFullDuplex() error          { w.check(); return n
 type lateConn struct {
 	net.Conn
 	arrive chan struct{}
-	once   sync.Once
 	bytes  []byte
 }
 
