@@ -78,8 +78,12 @@ func forge(r *rand.Rand, c *call, nonce int64) value {
 		logs.list = append(logs.list, value{kind: isNumber, number: number()})
 	}
 	all := []value{
-		{kind: isNumber, number: nonce}, {kind: isNumber, number: number()}, {kind: isText, text: verdicts}, list, logs,
-		{kind: isText, text: "id"}, {kind: isNumber, number: number()},
+		{kind: isNumber, number: nonce},
+		{kind: isNumber, number: number()},
+		{kind: isText, text: verdicts},
+		list, logs,
+		{kind: isText, text: "id"},
+		{kind: isNumber, number: number()},
 	}
 	if r.IntN(8) == 0 {
 		all[r.IntN(len(all))] = any()
@@ -90,10 +94,13 @@ func forge(r *rand.Rand, c *call, nonce int64) value {
 // forgedRules are of every algorithm.
 func forgedRules() (rules []*sluice.Rule) {
 	for i, l := range []sluice.Limit{
-		sluice.PerMinute(5), sluice.PerSecond(7), {Count: 5, Window: time.Minute, Algorithm: sluice.FixedWindow},
+		sluice.PerMinute(5), sluice.PerSecond(7),
+		{Count: 5, Window: time.Minute, Algorithm: sluice.FixedWindow},
 		{Count: 5, Window: time.Minute, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit},
-		{Count: 5, Window: time.Minute, Algorithm: sluice.SlidingCounter}, {Count: 5, Window: time.Minute, Algorithm: sluice.SlidingLog},
-		{Count: 5, Window: time.Minute, Algorithm: sluice.LeakyBucket}, sluice.Concurrent(3),
+		{Count: 5, Window: time.Minute, Algorithm: sluice.SlidingCounter},
+		{Count: 5, Window: time.Minute, Algorithm: sluice.SlidingLog},
+		{Count: 5, Window: time.Minute, Algorithm: sluice.LeakyBucket},
+		sluice.Concurrent(3),
 	} {
 		rules = append(rules, sluice.Must(sluice.NewRule(sluice.Rule{Name: "r" + strconv.Itoa(i), Limit: l})))
 	}

@@ -189,9 +189,18 @@ func TestCommandsInterrupted(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, rules, "rules: [{name: a, limit: 1/s}]\n")
 	for _, args := range [][]string{
-		{"check", "FIFO"}, {"fmt", "FIFO"}, {"fmt"}, {"limits", "FIFO"}, {"explain", "--rules", "FIFO", "GET /"}, {"simulate", "--rules", "FIFO", "log"},
-		{"simulate", "--rules", rules, "FIFO"}, {"simulate", "--rules", rules, "-"}, {"apikey", "hash"}, {"password", "--user", "ada"},
-		{"status", "--token-file", "FIFO"}, {"bench", "--body", "@FIFO", "http://127.0.0.1:1/"},
+		{"check", "FIFO"},
+		{"fmt", "FIFO"},
+		{"fmt"},
+		{"limits", "FIFO"},
+		{"explain", "--rules", "FIFO", "GET /"},
+		{"simulate", "--rules", "FIFO", "log"},
+		{"simulate", "--rules", rules, "FIFO"},
+		{"simulate", "--rules", rules, "-"},
+		{"apikey", "hash"},
+		{"password", "--user", "ada"},
+		{"status", "--token-file", "FIFO"},
+		{"bench", "--body", "@FIFO", "http://127.0.0.1:1/"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()

@@ -554,6 +554,7 @@ func (w *guardedWriter) inner(call string) http.ResponseWriter {
 	}
 	return w.ResponseWriter
 }
+
 func (w *guardedWriter) control(call string) *http.ResponseController {
 	return http.NewResponseController(w.inner(call))
 }
@@ -564,9 +565,11 @@ func (w *guardedWriter) FlushError() error           { return w.control("Flush")
 func (w *guardedWriter) EnableFullDuplex() error {
 	return w.control("EnableFullDuplex").EnableFullDuplex()
 }
+
 func (w *guardedWriter) SetReadDeadline(t time.Time) error {
 	return w.control("SetReadDeadline").SetReadDeadline(t)
 }
+
 func (w *guardedWriter) SetWriteDeadline(t time.Time) error {
 	return w.control("SetWriteDeadline").SetWriteDeadline(t)
 }
