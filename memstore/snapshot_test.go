@@ -18,14 +18,17 @@ func TestSnapshotOfTwo(t *testing.T) {
 	directory := t.TempDir()
 	file := filepath.Join(directory, "state")
 	limit := sluice.Per(1000, 24*time.Hour).With(sluice.FixedWindow)
+	var stores [2]*memstore.Store
+	for n := range stores { // before either saves: who opens later has what the other saved
+		var err error
+		if stores[n], err = memstore.Open(memstore.Config{Snapshot: file}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var all sync.WaitGroup
 	for n := range int64(2) {
 		all.Go(func() {
-			store, err := memstore.Open(memstore.Config{Snapshot: file})
-			if err != nil {
-				t.Error(err)
-				return
-			}
+			store := stores[n]
 			l := sluice.Must(sluice.New(store, "r", limit))
 			for i := range 200 {
 				if _, err := l.AllowN(background, fmt.Sprintf("%d-%d", n, i), 10*(n+1)); err != nil {
