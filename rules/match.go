@@ -407,6 +407,7 @@ func (m *Matched) value(attr int) (string, Found, error) {
 
 func (s *Set) canonicalPath(escaped string) (string, error) {
 	path, err := CanonicalPath(escaped)
+	path = matchedPath(path)
 	if s.cfg.IgnorePathCase {
 		path = strings.ToLower(path)
 	}

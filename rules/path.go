@@ -42,10 +42,11 @@ var ErrPath = errors.New("rules: the path is ambiguous or malformed")
 //     compatibility forms are folded (fullwidth slashes, dot leaders, the ellipsis), and those that cannot be seen.
 //   - Control characters and backslashes are refused in any spelling, and so is what is longer than [MaxPath] or has
 //     more than 256 segments.
-//   - Refused are names that some file systems and frameworks take for another: those that end in a dot ("/posts.", "/..."),
-//     begin or end with a space, or name a stream ("/posts::$DATA").
+//   - Refused are names of nothing but dots and spaces ("/..."), those that name a stream ("/posts::$DATA"), and those that
+//     begin or end with a space other than the common one.
 //
-// Case is kept.
+// Case is kept, and so are dots and spaces at the ends of names, which some file systems and frameworks ignore. Rules and
+// routes ignore them: to those "/posts." and "/posts%20" are "/posts".
 func CanonicalPath(escaped string) (string, error) {
 	switch {
 	case !strings.HasPrefix(escaped, "/"):
@@ -140,7 +141,7 @@ func isCanonical(path string) bool {
 			}
 			continue
 		}
-		if i == start || path[i-1] == '.' { // empty, dots, or a name that ends in one
+		if i == start || path[i-1] == '.' && isDots(path[start:i]) {
 			return false
 		}
 		segments, start = segments+1, i+1
@@ -277,8 +278,8 @@ func resolved(path []byte) ([]byte, error) {
 		case string(name) == "..":
 			out = out[:bytes.LastIndexByte(out, '/')]
 		case dots || len(name) == 0:
-		case isAlias(name):
-			return nil, refuse("a name in it ends in a dot, begins or ends with a space, or has :$ in it: some servers take it for another name")
+		case isDoubtful(name):
+			return nil, refuse("a name in it is made of dots and spaces, has an unusual space at an end, or has :$ in it: some servers take it for another name")
 		default:
 			out = append(append(out, '/'), name...)
 		}
@@ -289,10 +290,42 @@ func resolved(path []byte) ([]byte, error) {
 	return out, nil
 }
 
-// isAlias reports whether some servers take a segment for another: Windows drops dots and spaces at the end of a name and
-// reads a:$b as a stream of a, and some frameworks trim segments.
-func isAlias(segment []byte) bool {
-	first, _ := utf8.DecodeRune(segment)
-	last, _ := utf8.DecodeLastRune(segment)
-	return last == '.' || unicode.IsSpace(first) || unicode.IsSpace(last) || bytes.Contains(segment, []byte(":$"))
+// isDots reports whether a name has nothing but dots.
+func isDots(name string) bool { return strings.Trim(name, ".") == "" }
+
+// isDoubtful reports whether it cannot be told what a name is to a server that ignores dots and spaces at its ends, or, as
+// Windows does, reads a:$b as a stream of a.
+func isDoubtful(name []byte) bool {
+	name = bytes.TrimLeft(bytes.TrimRight(name, ". "), " ")
+	first, _ := utf8.DecodeRune(name)
+	last, _ := utf8.DecodeLastRune(name)
+	return len(name) == 0 || unicode.IsSpace(first) || unicode.IsSpace(last) || bytes.Contains(name, []byte(":$"))
+}
+
+// matchedPath returns a canonical path as rules and routes match it: without dots and spaces at the end of names, and
+// spaces at their beginning. Windows, and frameworks that trim, serve "/admin" to those who ask for "/admin.", so that a
+// rule for the one has to hold for the other. Nearly all paths are returned as they are, without an allocation.
+func matchedPath(canonical string) string {
+	if !hasLooseEnd(canonical) {
+		return canonical
+	}
+	b := make([]byte, 0, len(canonical))
+	for name := range strings.SplitSeq(canonical[1:], "/") {
+		b = append(append(b, '/'), trimmedName(name)...)
+	}
+	return string(b)
+}
+
+func trimmedName(name string) string { return strings.TrimLeft(strings.TrimRight(name, ". "), " ") }
+
+func hasLooseEnd(path string) bool {
+	for i := 1; i < len(path); i++ {
+		switch path[i] {
+		case '.', ' ':
+			if i+1 == len(path) || path[i+1] == '/' || path[i] == ' ' && path[i-1] == '/' {
+				return true
+			}
+		}
+	}
+	return false
 }

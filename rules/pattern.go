@@ -78,6 +78,9 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 		return segment{}, fmt.Errorf("%q is not a segment that a request's path can have: leave it out", part)
 	}
 	text := strings.Join(literals, "*")
+	if plain := trimmedName(text); plain != text {
+		return segment{}, fmt.Errorf("%q: dots and spaces at the ends of a name are ignored, because some servers ignore them: write %q", part, plain)
+	}
 	if ignoreCase {
 		text = strings.ToLower(text)
 	}

@@ -43,7 +43,7 @@ func TestShadowNeverRefuses(t *testing.T) {
 			user(r)
 			r.Overrides = []Override{{Key: []string{"ada"}, Limits: []Limit{{Never: true}}}}
 		}, value: "ada", found: Present},
-		"a path": {rule: when(Predicate{Ref: Ref{Name: "path"}, Patterns: []string{"/admin"}}), path: "/admin."},
+		"a path": {rule: when(Predicate{Ref: Ref{Name: "path"}, Patterns: []string{"/admin"}}), path: "/admin::$DATA"},
 		"a path to count by": {rule: func(r *Rule) {
 			r.Match.Predicates = []Predicate{{Ref: Ref{Name: "path"}, Patterns: []string{"/users/{id}"}}}
 			r.Per = []Ref{{Name: "path:id"}}

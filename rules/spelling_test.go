@@ -143,7 +143,7 @@ func TestSpellingsThatMeanNothing(t *testing.T) {
 		{"path", "", "posts", "does not begin with a slash"},
 		{"path", "", "/a%2fb", "escaped slash"},
 		{"path:id", "/users/{id}", "a/b", "is not a segment"},
-		{"path:id", "/users/{id}", "a.", "is not a segment"},
+		{"path:id", "/users/{id}", "a.", "counts as \"a\""},
 		{"path:id", "/users/{id}", "100%", "is not a segment"},
 		{"host", "", "*.example.com", "is never matched"},
 		{"header:X-User", "", " ada", "is never matched"},

@@ -93,7 +93,7 @@ func checkArrived(t interface{ Errorf(string, ...any) }, sent, arrived string) {
 }
 
 // anybodyReads tells whether some application may take a target for a path: one that decodes twice or not at all, takes
-// backslashes for slashes, cuts parameters, or cuts at NUL.
+// backslashes for slashes, cuts parameters, cuts at NUL, or ignores dots and spaces at the ends of names.
 func anybodyReads(target, want string) bool {
 	if i := strings.IndexAny(target, "?#"); i >= 0 {
 		target = target[:i]
@@ -106,7 +106,7 @@ func anybodyReads(target, want string) bool {
 			}
 			atNUL, _, _ := strings.Cut(reading, "\x00")
 			for _, r := range []string{reading, strings.Join(segments, "/"), atNUL} {
-				if path.Clean("/"+r) == want {
+				if r = path.Clean("/" + r); r == want || withoutLooseEnds(r) == want {
 					return true
 				}
 			}
@@ -118,6 +118,15 @@ func anybodyReads(target, want string) bool {
 		target = decoded
 	}
 	return false
+}
+
+// withoutLooseEnds returns a path without dots and spaces at the ends of its names, as rules match it.
+func withoutLooseEnds(path string) string {
+	names := strings.Split(path, "/")
+	for i, name := range names {
+		names[i] = strings.TrimLeft(strings.TrimRight(name, ". "), " ")
+	}
+	return strings.Join(names, "/")
 }
 
 // The same for paths that nobody has thought of, without a network.
