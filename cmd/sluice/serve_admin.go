@@ -30,7 +30,7 @@ func (s *service) adminListener() (server.HTTP, error) {
 	}
 	return server.HTTP{
 		Address: c.Address, TLS: server.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA},
-		MaxConnections: int(c.MaxConnections), MaxPerAddress: int(config.Share(c.MaxPerAddress, c.MaxConnections)), Handler: admin.New(cfg),
+		MaxConnections: int(c.MaxConnections), Handler: admin.New(cfg),
 	}, nil
 }
 

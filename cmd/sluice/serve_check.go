@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -25,6 +26,9 @@ func (s *service) openCheck() error {
 	secret, err := plainfile.Read(path, maxSecret)
 	secret = bytes.TrimSpace(secret)
 	switch {
+	case errors.Is(err, plainfile.ErrTooLarge):
+		return fmt.Errorf("serve: check.secret_file: %s has more than %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
+			path, maxSecret, minSecret, maxSecret)
 	case err != nil:
 		return fmt.Errorf("serve: check.secret_file: %w", err)
 	case len(secret) < minSecret || len(secret) > maxSecret:

@@ -8,7 +8,7 @@ var (
 	})
 	ConnectionsPerAddress = add(clients, &Bound{
 		Name: "connections_per_address", Default: "25 % of `connections`", Setting: "listeners.*.max_connections_per_address",
-		Result: "the new connection is closed; addresses of `trusted_proxies` are exempt, IPv6 counts by /64",
+		Result: "the new connection is closed; addresses of `trusted_proxies` are exempt, IPv6 counts by /64; not on `listeners.admin`",
 	})
 	Requests = add(clients, &Bound{
 		Name: "requests", Default: "10000 in flight at the gateway, as its `connections`", Setting: "gateway.max_requests",

@@ -79,7 +79,6 @@ func (d *decoder) checkShares(at func(string) *strictyaml.Node) {
 		{"listeners.http.max_connections_per_address", "max_connections", c.HTTP.MaxPerAddress, c.HTTP.MaxConnections, plainText},
 		{"listeners.resp.max_connections_per_address", "max_connections", c.RESP.MaxPerAddress, c.RESP.MaxConnections, plainText},
 		{"listeners.gateway.max_connections_per_address", "max_connections", c.Gateway.MaxPerAddress, c.Gateway.MaxConnections, plainText},
-		{"listeners.admin.max_connections_per_address", "max_connections", c.Admin.MaxPerAddress, c.Admin.MaxConnections, plainText},
 		{"gateway.max_requests_per_address", "max_requests", c.Gateway.MaxAddressRequests, requests, plainText},
 		{"queue.max_size_per_key", "max_size", c.Queue.MaxKeyBytes, c.Queue.MaxBytes, sizeText},
 		{"queue.max_count_per_key", "max_count", c.Queue.MaxKeyCount, c.Queue.MaxCount, plainText},

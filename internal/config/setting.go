@@ -121,7 +121,6 @@ var settings = join(
 			"connections at once; more are closed",
 			number(func(c *Config) *int64 { return &c.Admin.MaxConnections }, 1, 1e6),
 		},
-		perAddress("listeners.admin.", func(c *Config) *int64 { return &c.Admin.MaxPerAddress }),
 		{
 			"listeners.drain.wait", "duration", "0s",
 			"how long to go on as before after SIGTERM, while health checks already fail",
