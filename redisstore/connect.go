@@ -24,6 +24,9 @@ const (
 	connectTimeout = time.Second
 	// silence is how long a server that has something to answer may say nothing before its connection is given up.
 	silence = 2 * time.Second
+	// pingAfter is for how long a connection brings no reply before the server is pinged. It is what ends the wait for a
+	// reply without a deadline, as of the client for a sentinel's.
+	pingAfter = time.Second
 	// lookAround is how often the client asks who the primaries are, without being told that they have changed. Sentinels
 	// tell, but a message can be lost.
 	lookAround = 5 * time.Second
@@ -100,6 +103,7 @@ func (c *Config) options() (rueidis.ClientOption, error) {
 	option.DisableRetry = true // what may have run is not sent again
 	option.MaxFlushDelay = flushDelay
 	option.Dialer.Timeout = connectTimeout
+	option.Dialer.KeepAlive = pingAfter // by default the client does not ping sentinels
 	option.ConnWriteTimeout = silence
 	option.ClusterOption.MaxMovedRedirections = mostMoves
 	option.ClusterOption.ShardsRefreshInterval = lookAround
@@ -226,12 +230,19 @@ func (s *Store) Close() {
 	}
 	s.connector.closed = true
 	s.connector.mu.Unlock()
-	s.connector.work.Wait()
-	if l := s.link.Load(); l != nil && l.own != nil {
-		l.own.Close()
-	}
+	l := s.link.Load() // for good: nothing is connected once it is closed
 	if s.connector.dialer != nil {
-		s.connector.dialer.close()
+		defer s.connector.dialer.close()
+		if l == nil {
+			s.connector.dialer.close() // an attempt may wait for a server that is silent
+		}
+	}
+	s.connector.work.Wait()
+	if l != nil && l.own != nil {
+		// The client lets calls in flight end, and waits while it asks a sentinel, which may be silent.
+		late := time.AfterFunc(silence, l.dialer.close)
+		defer late.Stop()
+		l.own.Close()
 	}
 }
 

@@ -26,6 +26,8 @@ import (
 type dialer struct {
 	network string   // tcp or unix
 	keep    []string // addresses whose connections are not dropped: those of sentinels
+	life    context.Context
+	end     context.CancelFunc // ends what is being dialled
 
 	mu      sync.Mutex // guards the fields below
 	doors   map[string]*door
@@ -49,7 +51,9 @@ const (
 )
 
 func newDialer(network string, keep ...string) *dialer {
-	return &dialer{network: network, keep: keep, doors: make(map[string]*door), open: make(map[net.Conn]string)}
+	d := &dialer{network: network, keep: keep, doors: make(map[string]*door), open: make(map[net.Conn]string)}
+	d.life, d.end = context.WithCancel(context.Background())
+	return d
 }
 
 // dial has the signature that rueidis wants.
@@ -115,6 +119,7 @@ func (d *dialer) pass(addr string, now time.Time) (net.Conn, error) {
 func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
+	defer context.AfterFunc(d.life, cancel)()
 	conn, err := by.DialContext(ctx, d.network, addr)
 	if err == nil && secure != nil {
 		conn, err = handshake(ctx, conn, addr, secure)
@@ -210,9 +215,12 @@ func (d *dialer) drop(now time.Time) {
 	}
 }
 
-// close closes all connections, and those that are being made as soon as they are. Those of a client that was closed while
-// it was used may be open still, and goroutines of its would read from them for ever.
-func (d *dialer) close() { d.closeAll(true) }
+// close closes all connections and ends the making of others. Those of a client that was closed while it was used may be
+// open still, and goroutines of its would read from them for ever.
+func (d *dialer) close() {
+	d.closeAll(true)
+	d.end()
+}
 
 func (d *dialer) closeAll(last bool) {
 	var gone []net.Conn
