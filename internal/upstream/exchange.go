@@ -37,7 +37,7 @@ type exchange struct {
 
 	slow       *slowWriters // nil: what the server sends ahead is not held here
 	idle       time.Duration
-	timer      *time.Timer // made when it is first needed
+	timer      *watch // made when it is first needed
 	delivering atomic.Bool
 
 	// mu guards the following, and w and control against callbacks on other goroutines (timers, http.Transport): those hold
@@ -91,10 +91,35 @@ func (x *exchange) checkStatus(res *http.Response) error {
 func (x *exchange) touch() {
 	if x.timer == nil {
 		turn := x.turn
-		x.timer = time.AfterFunc(x.idle, func() { x.expire(turn) })
+		x.timer = x.after(x.idle, func(x *exchange) { x.expire(turn) })
 		return
 	}
 	x.timer.Reset(x.idle)
+}
+
+// A watch is a timer that lets go of its exchange when it ends. The runtime may keep a timer that was stopped until its time
+// comes, and with it the request and its body.
+type watch struct {
+	*time.Timer
+	x atomic.Pointer[exchange]
+}
+
+// after calls f later, which must not hold on to the exchange otherwise.
+func (x *exchange) after(d time.Duration, f func(*exchange)) *watch {
+	w := &watch{}
+	w.x.Store(x)
+	w.Timer = time.AfterFunc(d, func() {
+		if x := w.x.Load(); x != nil {
+			f(x)
+		}
+	})
+	return w
+}
+
+// end stops the timer for good.
+func (w *watch) end() {
+	w.Stop()
+	w.x.Store(nil)
 }
 
 func (x *exchange) expire(turn int) {
@@ -145,7 +170,7 @@ func (x *exchange) stopSending() {
 		x.body.stop(&x.control)
 	}
 	if x.timer != nil {
-		x.timer.Stop() // after the body, which starts it anew
+		x.timer.end() // after the body, which starts it anew
 		x.timer = nil
 	}
 }

@@ -109,7 +109,7 @@ func (x *exchange) readSmall() *failure {
 	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	stalled := time.AfterFunc(x.idle, func() {
+	stalled := x.after(x.idle, func(x *exchange) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if !x.read {
@@ -123,7 +123,7 @@ func (x *exchange) readSmall() *failure {
 		// To its very end: only then does the server look whether the caller has left.
 		_, err = r.Body.Read(body[len(body):cap(body)])
 	}
-	stalled.Stop()
+	stalled.end()
 	x.mu.Lock()
 	x.read = true
 	stopped := x.stalled

@@ -128,10 +128,19 @@ func pooled(t *testing.T, forms []poolForm) {
 func TestPooledConnectionForgets(t *testing.T) {
 	at := origin(t, servePoolForm)
 	var last weak.Pointer[http.Request]
+	var others []*time.Timer
+	defer func() {
+		for _, o := range others {
+			o.Stop()
+		}
+	}()
 	gw, g := gatewayWith(t, upstream.Config{Servers: []string{at}}, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r = r.WithContext(context.WithValue(r.Context(), weakKey{}, "something"))
 			last = weak.Make(r)
+			for range 100 { // the runtime keeps stopped timers while they are few among all
+				others = append(others, time.AfterFunc(time.Hour, func() {}))
+			}
 			h.ServeHTTP(w, r)
 		})
 	})
