@@ -51,6 +51,7 @@ listeners:
   grpc: {address: '127.0.0.1:0', max_message_size: 1MiB}
   http: {address: '127.0.0.1:0'}
 logging: {level: info}
+metrics: {on_http: true}
 `, rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n")))
 	v := &victim{p, p.client(t)}
 	v.serves(t)
@@ -71,6 +72,20 @@ func (v *victim) serves(t *testing.T) {
 	if got := v.operate(t, "GET", "/v1/status", ""); got.status != 200 {
 		t.Errorf("an operator is told %d %s", got.status, got.body)
 	}
+}
+
+// memory is what the process has of it, in MiB, by kind.
+func (v *victim) memory(t *testing.T) map[string]int {
+	t.Helper()
+	heap := metric(t, v.process, "go_memstats_heap_inuse_bytes")
+	if heap == 0 {
+		t.Fatal("the heap is not told")
+	}
+	m := map[string]int{"heap and stacks": int(heap+metric(t, v.process, "go_memstats_stack_inuse_bytes")) >> 20}
+	if !raceEnabled { // which remembers every address that was ever used, and every goroutine
+		m["process"] = v.resident(t)
+	}
+	return m
 }
 
 // resident is the memory that the process has, in MiB, or 0 where that is not told.
@@ -109,6 +124,7 @@ func speak(t *testing.T, address string) *attacks.Frames {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { f.Conn.Close() })
 	return f
 }
 
@@ -122,7 +138,7 @@ func (v *victim) target() attacks.Target {
 // Whatever is said on whichever port, and however little of it, the service goes on and needs no more memory.
 func TestServeHostile(t *testing.T) {
 	v := newVictim(t)
-	before := v.resident(t)
+	before := v.memory(t)
 	type attack struct {
 		name string
 		do   func(*testing.T, *victim)
@@ -148,8 +164,10 @@ func TestServeHostile(t *testing.T) {
 		})
 	}
 	const most = 100
-	if after := v.resident(t); after > before+most {
-		t.Errorf("the process had %d MiB and now has %d", before, after)
+	for kind, after := range v.memory(t) {
+		if t.Logf("%s: %d MiB, before %d", kind, after, before[kind]); after > before[kind]+most {
+			t.Errorf("%s: there were %d MiB and now there are %d", kind, before[kind], after)
+		}
 	}
 }
 
