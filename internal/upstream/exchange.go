@@ -36,6 +36,7 @@ type exchange struct {
 	cancel  context.CancelCauseFunc
 
 	slow       *slowWriters // nil: what the server sends ahead is not held here
+	resend     resend
 	idle       time.Duration
 	timer      *watch // made when it is first needed
 	delivering atomic.Bool
@@ -208,7 +209,7 @@ func (x *exchange) send(s *server) *failure {
 	if x.body != nil {
 		x.touch()
 	}
-	res, err := s.roundTrip(out, cancel)
+	res, err := s.roundTrip(out, cancel, &x.resend)
 	if err == nil {
 		if err = x.checkStatus(res); err == nil {
 			err = checkLength(res)

@@ -44,6 +44,7 @@ func (x *exchange) overLane(s *server) *failure {
 		x.line = c
 		x.mu.Unlock()
 		x.stop = context.AfterFunc(ctx, c.cut)
+		sent := time.Now()
 		res, err := x.ask(c, head, s.group.cfg.Timeouts.Header)
 		if err == nil {
 			x.res = res
@@ -54,7 +55,7 @@ func (x *exchange) overLane(s *server) *failure {
 		x.release(false)
 		f := failureOf(x.r, err, answered)
 		x.excuse(f, len(head)-len(x.small))
-		if fresh || !reused || !f.repeatable || ctx.Err() != nil {
+		if fresh || !reused || !f.repeatable || ctx.Err() != nil || !x.resend.may(sent) {
 			return f
 		}
 		// The server has closed a connection that nobody used, as it may at any time, while this request was on its way.

@@ -200,3 +200,38 @@ func TestRetryBudget(t *testing.T) {
 		}
 	})
 }
+
+// A server that reads requests on kept connections and ends them sees a request once more than retries allow, however many
+// attempts there are.
+func TestResendOnce(t *testing.T) {
+	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
+		for _, c := range []struct{ retries, want int }{{-1, 2}, {1, 3}, {3, 5}} {
+			const conns = 8
+			var seen atomic.Int64
+			var all sync.WaitGroup
+			all.Add(conns)
+			at := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
+				for {
+					if _, err := http.ReadRequest(in); err != nil {
+						return
+					}
+					if seen.Add(1) > conns {
+						return
+					}
+					all.Done()
+					all.Wait() // each on a connection of its own
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				}
+			})
+			gw, _ := gateway(t, way(upstream.Config{Servers: []string{at}, Retries: c.retries}))
+			var first sync.WaitGroup
+			for range conns {
+				first.Go(func() { do(t, client(t), request(t, "GET", gw.URL, "")) })
+			}
+			first.Wait()
+			if got := do(t, client(t), request(t, "GET", gw.URL, "")).status; got != http.StatusBadGateway || seen.Load()-conns != int64(c.want) {
+				t.Errorf("%+v: %d, and the server saw it %d times", c, got, seen.Load()-conns)
+			}
+		}
+	})
+}

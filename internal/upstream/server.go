@@ -100,9 +100,8 @@ func (s *server) transport() *http.Transport {
 }
 
 // roundTrip sends a request that does not take the lane, and returns the head of its response. A request is sent once, or
-// twice if it may be and the first time was on a connection that had been waiting unused: the server may have closed that
-// at any time. Cancel has to end the request's context.
-func (s *server) roundTrip(r *http.Request, cancel context.CancelCauseFunc) (*http.Response, error) {
+// twice if resend allows it. Cancel has to end the request's context.
+func (s *server) roundTrip(r *http.Request, cancel context.CancelCauseFunc, again *resend) (*http.Response, error) {
 	upgrade := len(r.Header["Upgrade"]) > 0
 	if s.h2 != nil && (!upgrade || s.wire == nil) {
 		if upgrade {
@@ -114,15 +113,18 @@ func (s *server) roundTrip(r *http.Request, cancel context.CancelCauseFunc) (*ht
 	}
 	// http.Transport repeats what it takes for harmless by itself: also a POST with an idempotency key, and as often as
 	// there are unused connections.
-	var tries, wrote atomic.Int64
+	var tries int
+	var wrote atomic.Pointer[time.Time] // when it was first sent
 	res, err := s.wire.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GotConn: func(c httptrace.GotConnInfo) {
-			if tries.Add(1) > 2 || tries.Load() == 2 && wrote.Load() > 0 && !idempotent(r) {
+			tries++
+			sent := wrote.Load()
+			if tries > 2 || tries == 2 && sent != nil && (!idempotent(r) || !again.may(*sent)) {
 				cancel(errAgain)
 				c.Conn.Close() // what is written to it fails, and the transport gives up
 			}
 		},
-		WroteHeaders: func() { wrote.Add(1) },
+		WroteHeaders: func() { now := time.Now(); wrote.CompareAndSwap(nil, &now) },
 	})))
 	if upgrade && err != nil && strings.Contains(err.Error(), "tls: no application protocol") { // it speaks HTTP/2 alone
 		err = &requestError{errNoUpgrade}
@@ -131,6 +133,22 @@ func (s *server) roundTrip(r *http.Request, cancel context.CancelCauseFunc) (*ht
 		s.h2.http1Until.Store(0) // it may have changed
 	}
 	return res, err
+}
+
+// A resend is the one time that a request is sent again without being a retry: if a connection that had been waiting unused
+// ends without a byte, and soon, because the server may have closed it while the request was on its way.
+type resend struct{ used bool }
+
+// resendWithin is how long a connection that the server had closed can take to end: a round trip, and some.
+const resendWithin = time.Second
+
+// may reports whether a request that was sent at a time may be sent again, and uses it up.
+func (s *resend) may(sent time.Time) bool {
+	if s.used || time.Since(sent) > resendWithin {
+		return false
+	}
+	s.used = true
+	return true
 }
 
 var (
