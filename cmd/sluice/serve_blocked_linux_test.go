@@ -166,6 +166,51 @@ func TestServeOutputBlocked(t *testing.T) {
 	endsWithin(t, cmd, ended, timeout)
 }
 
+// A reader of the outputs that goes away, such as a log shipper that restarts, does not end the service.
+func TestServeOutputClosed(t *testing.T) {
+	rules := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	file := t.TempDir() + "/sluice.yaml"
+	write(t, file, fmt.Sprintf("rules: {paths: [%q]}\nlogging: {denials_per_second: 1000}\n"+
+		"listeners: {admin: {address: '127.0.0.1:0'}, grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}}\n", rules))
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &stuck{bufio.NewReader(r), w}
+	cmd, ended := startStuck(t, out, nil, "serve", "--config", file)
+	w.Close()
+	at, _ := out.until(t, served.String())
+	r.Close()
+	client := &http.Client{Timeout: 10 * time.Second}
+	denied := 0
+	for range 20 {
+		resp, err := client.Post("http://"+at[2]+"/v1/check", "application/json", strings.NewReader(`{"domain":"d","descriptors":[[{"key":"k","value":"v"}]]}`))
+		if err != nil {
+			t.Fatalf("after the reader of the log has gone: %v", err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusTooManyRequests {
+			denied++
+		}
+	}
+	lost := regexp.MustCompile(`(?m)^sluice_log_lost_total [1-9]`)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		resp, err := client.Get("http://" + at[3] + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if lost.Match(metrics) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d were denied, and no line is lost", denied)
+		}
+	}
+	endsWithin(t, cmd, ended, 10*time.Second)
+}
+
 // The other services end too when their outputs are not read, from the start on; so does one that cannot start.
 func TestOutputBlockedFromTheStart(t *testing.T) {
 	rules := rulesDir(t, "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n")

@@ -76,7 +76,6 @@ type Admin struct {
 	Address        string
 	TLS            TLS
 	MaxConnections int64
-	MaxPerAddress  int64 // connections; 0: a quarter of MaxConnections
 	TokenFile      string
 	Hosts          []string
 }
@@ -200,6 +199,10 @@ func Load(path string) (Config, error) {
 
 // Read reads the content of a file, as [Load] does.
 func Read(path string, data []byte) (Config, error) {
+	if root, found := strictyaml.Parse(data); len(found) == 0 && (root == nil || root.Kind == strictyaml.Null) {
+		// What a full disk leaves: the defaults have none of the rules that this process is to apply.
+		return Config{}, &rules.Error{At: rules.Position{File: path}, Msg: "the file is empty: write settings, or {} for the defaults"}
+	}
 	c, err := Parse(path, data, os.LookupEnv)
 	if err != nil {
 		return Config{}, err

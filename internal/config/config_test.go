@@ -45,7 +45,6 @@ listeners:
     address: ":6071"
     tls: {cert: d.crt, key: d.key, client_ca: e.crt}
     max_connections: 10
-    max_connections_per_address: 4
   resp:
     address: ":6380"
     tls: {cert: d.crt, key: d.key, client_ca: e.crt}
@@ -155,7 +154,7 @@ func TestAllSettings(t *testing.T) {
 			Address: "[::1]:80", TLS: config.TLS{Cert: in("b.crt"), Key: in("b.key"), ClientCA: in("c.crt")}, MaxConnections: 9, MaxPerAddress: 3,
 		},
 		Admin: config.Admin{
-			Address: ":6071", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 10, MaxPerAddress: 4,
+			Address: ":6071", TLS: config.TLS{Cert: in("d.crt"), Key: in("d.key"), ClientCA: in("e.crt")}, MaxConnections: 10,
 			TokenFile: in("t"), Hosts: []string{"ops.example.com"},
 		},
 		RESP: config.RESP{
@@ -499,5 +498,25 @@ func TestAdminBeyondThisMachine(t *testing.T) {
 		if err := parse(address, "}}"); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
+	}
+}
+
+// An emptied file is what a full disk leaves, and not a wish for the defaults.
+func TestEmptied(t *testing.T) {
+	for _, text := range []string{"", "\n", "# a comment\n", "null\n", "---\n", "\ufeff"} {
+		file := filepath.Join(t.TempDir(), "sluice.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.Load(file); err == nil || !strings.Contains(err.Error(), "the file is empty") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "sluice.yaml")
+	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := config.Load(file); err != nil || c.Store.Kind != config.Default().Store.Kind {
+		t.Errorf("{}: %v", err)
 	}
 }

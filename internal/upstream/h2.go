@@ -116,8 +116,9 @@ func h2Fault(err error) error {
 	case errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream,
 		strings.Contains(text, "http2: Transport received"): // GOAWAY with a last stream before this one
 		return &unprocessedError{err}
-	case errors.As(err, &stream) && stream.Code == http2.ErrCodeProtocol && stream.Cause != nil && stream.Cause.Error() == "received from peer":
-		// So servers reject a request that is malformed (RFC 9113, 8.1.1).
+	case errors.As(err, &stream) && (stream.Code == http2.ErrCodeProtocol || stream.Code == http2.ErrCodeEnhanceYourCalm) &&
+		stream.Cause != nil && stream.Cause.Error() == "received from peer":
+		// So servers reject a request that is malformed (RFC 9113, 8.1.1), or has more fields than they take (Node).
 		return &requestError{err}
 	case strings.Contains(text, "header list larger than peer's advertised limit"):
 		return &requestError{fmt.Errorf("%w: %w", errHeadTooLarge, err)}

@@ -112,6 +112,7 @@ func TestHTTP2Refused(t *testing.T) {
 		"REFUSED_STREAM":        {answer: reset(http2.ErrCodeRefusedStream), unprocessed: true, status: 502},
 		"INTERNAL_ERROR":        {answer: reset(http2.ErrCodeInternal), status: 502},
 		"PROTOCOL_ERROR":        {answer: reset(http2.ErrCodeProtocol), status: 400, never: true},
+		"ENHANCE_YOUR_CALM":     {answer: reset(http2.ErrCodeEnhanceYourCalm), status: 400, never: true},
 		"GOAWAY without asking": {hello: func(f *http2.Framer) { _ = f.WriteGoAway(0, http2.ErrCodeNo, nil) }, answer: goAway(http2.ErrCodeNo), status: 502},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,6 +136,9 @@ func TestHTTP2Refused(t *testing.T) {
 						sent := o.requests.Load()
 						if c.hello != nil && sent == 0 {
 							sent = o.conns.Load() // a connection that ends before it is used
+						}
+						if c.never && st.Failures != 0 {
+							t.Errorf("%s: %d failures count against the server", method, st.Failures)
 						}
 						if got.status != c.status || sent != want || o.conns.Load() > want || st.Requests != want || st.Retries != want-1 {
 							t.Errorf("%s %q, %d retries: %d; want %d requests: %d arrived on %d connections; %+v",

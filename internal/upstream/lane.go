@@ -58,7 +58,10 @@ var errHeaderTooLong = errors.New("the header of its answer is too long")
 func (c *line) Read(p []byte) (int, error) {
 	u := &c.use
 	if u.most <= 0 {
-		bounds.UpstreamHeader.Reached()
+		if u.most == 0 {
+			u.most-- // it is counted once
+			bounds.UpstreamHeader.Reached()
+		}
 		return 0, errHeaderTooLong
 	}
 	if int64(len(p)) > u.most {
