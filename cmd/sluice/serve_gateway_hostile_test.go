@@ -131,7 +131,9 @@ func pathTricks(t *testing.T, y *yard) {
 		if err != nil || strings.ContainsAny(raw, `;\`) || rules.EscapePath(canonical) != raw && rules.EscapePath(canonical)+"/" != raw {
 			t.Errorf("%q arrives as %q, which not all read alike: %v", spelling, target, err)
 		}
-		if asPosts := strings.Contains(answers, `"posts";`); asPosts != (canonical == "/posts") {
+		// To servers that ignore dots and spaces at the ends of names these are /posts, so the rule for that holds.
+		matched := strings.TrimLeft(strings.TrimRight(strings.TrimPrefix(canonical, "/"), ". "), " ")
+		if asPosts := strings.Contains(answers, `"posts";`); asPosts != (matched == "posts") {
 			t.Errorf("%q arrives as %q and was counted otherwise: %.500q", spelling, target, answers)
 		}
 		arrived[canonical]++
