@@ -93,9 +93,10 @@ func failureOf(r *http.Request, err error, answered bool) *failure {
 	return f
 }
 
-// idempotent says whether a request may arrive twice: by its method, and only without a body, which is not kept.
+// idempotent says whether a request may arrive twice: by its method, and only without a body, which is not kept. Requests of
+// HTTP/2 clients have a Body in any case, and a length of 0 if there is none.
 func idempotent(r *http.Request) bool {
-	if r.Body != nil && r.Body != http.NoBody {
+	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
 		return false
 	}
 	switch r.Method {

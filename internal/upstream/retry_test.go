@@ -235,3 +235,23 @@ func TestResendOnce(t *testing.T) {
 		}
 	})
 }
+
+// What is sent again does not depend on the protocol of the client.
+func TestRetryOfBothClients(t *testing.T) {
+	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
+		for proto, c := range bothClients(t) {
+			for method, want := range map[string]int64{"GET": 3, "DELETE": 3, "POST": 1} {
+				var seen atomic.Int64
+				at := rawOrigin(t, func(_ net.Conn, in *bufio.Reader) {
+					if _, err := headOf(in); err == nil {
+						seen.Add(1)
+					}
+				})
+				gw, _ := gateway(t, way(upstream.Config{Servers: []string{at}, Retries: 2}))
+				if got := do(t, c, request(t, method, gw.URL, "")); got.status != http.StatusBadGateway || seen.Load() != want {
+					t.Errorf("%s over %s: %d, and the server saw it %d times, want %d", method, proto, got.status, seen.Load(), want)
+				}
+			}
+		}
+	})
+}
