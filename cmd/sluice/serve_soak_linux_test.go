@@ -494,7 +494,7 @@ func (g *soakGateway) settle(ctx context.Context) {
 // and WebSockets, the corpus of attacks, hostile upstreams, a store that is killed, stopped and lies, NATS that is stopped, and
 // rule files that are broken. No gateway ends, no client gets another one's response, and honest clients are served.
 func TestSoak(t *testing.T) {
-	t.Parallel()
+	// Not beside others: it keeps all cores busy, and others measure rates.
 	duration := soakTime(t)
 	s := newSoak(t)
 	s.loads = s.traffic(t)
