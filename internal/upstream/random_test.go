@@ -202,9 +202,17 @@ func serveConn(conn net.Conn, in *bufio.Reader) {
 	}
 }
 
+// pause waits. It does not receive from a timer that has expired: under the race detector Go 1.26 crashes when two goroutines
+// of a bubble do so at once, because they share the bubble's race context without a lock (runtime.(*timer).unlockAndRun).
+func pause(d time.Duration) {
+	if d > 0 {
+		<-time.After(d)
+	}
+}
+
 func (p *plan) hints(out io.Writer) error {
 	for range p.Hints {
-		<-time.After(p.Wait)
+		pause(p.Wait)
 		if _, err := fmt.Fprintf(out, "HTTP/1.1 %d Before\r\nX-Nonce: %s\r\n\r\n", p.Hint, p.Nonce); err != nil {
 			return err
 		}
@@ -213,7 +221,7 @@ func (p *plan) hints(out io.Writer) error {
 }
 
 func (p *plan) respond(conn net.Conn, out io.Writer) error {
-	<-time.After(p.Wait)
+	pause(p.Wait)
 	var b strings.Builder
 	status, form := 200, p.Form
 	if form == formNone {
@@ -245,7 +253,7 @@ func (p *plan) respond(conn net.Conn, out io.Writer) error {
 				return err
 			}
 			b.Reset()
-			<-time.After(p.Wait)
+			pause(p.Wait)
 		}
 		b.WriteString(body[half:])
 	case formChunked, formTrailer:
@@ -258,7 +266,7 @@ func (p *plan) respond(conn net.Conn, out io.Writer) error {
 					return err
 				}
 				b.Reset()
-				<-time.After(p.Wait)
+				pause(p.Wait)
 			}
 		}
 		b.WriteString("0\r\n")
@@ -299,13 +307,13 @@ func serveH2Plan(w http.ResponseWriter, r *http.Request) {
 		h.Set("Trailer", "X-Last")
 	}
 	for range p.Hints {
-		<-time.After(p.Wait)
+		pause(p.Wait)
 		w.WriteHeader(p.Hint)
 		if left -= 70; p.Stop >= 0 && left < 0 {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	<-time.After(p.Wait)
+	pause(p.Wait)
 	if p.Form == formNone {
 		w.WriteHeader(http.StatusNoContent)
 		return
@@ -319,7 +327,7 @@ func serveH2Plan(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, body[:p.Size/2])
 	if p.Wait > 0 {
 		_ = http.NewResponseController(w).Flush()
-		<-time.After(p.Wait)
+		pause(p.Wait)
 	}
 	_, _ = io.WriteString(w, body[p.Size/2:])
 	if p.Form == formTrailer {
@@ -422,7 +430,7 @@ func (p *plan) write(out io.Writer) error {
 				return err
 			}
 			b.Reset()
-			<-time.After(p.Pause)
+			pause(p.Pause)
 		}
 		switch part := strings.Repeat("b", n); {
 		case p.Chunked && n > 0:
@@ -675,7 +683,7 @@ func hostile(t *testing.T, n int, seed uint64, cfg upstream.Config, strict bool,
 // given to a client that it is not for, none looks whole that is not, and nothing happens after a handler has returned.
 // Once over sockets, and once with a virtual clock, where timers expire at the same instant at which something ends.
 func TestHostileExchanges(t *testing.T) {
-	n := 1000
+	n := 350
 	if os.Getenv("SLUICE_SOAK") != "" {
 		n = 1_000_000/9 + 1
 	}
@@ -701,11 +709,6 @@ func TestHostileExchanges(t *testing.T) {
 			// Exchanges share a connection of HTTP/2, which a server may end for all because of one.
 			hostile(t, n, seed, cfg, name != "h2c", name, true, tcp, connect)
 		})
-		// Under the race detector Go 1.26's runtime may crash in timers of such bubbles (SIGSEGV in timer.maybeRunChan), once
-		// in about ten runs: they are for soak alone.
-		if os.Getenv("SLUICE_SOAK") == "" {
-			continue
-		}
 		t.Run(name+"/clock", func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
