@@ -57,7 +57,8 @@ func TestKeys(t *testing.T) {
 		{"host", httplimit.ByHeader("host"), request(func(r *http.Request) { r.Host = "Shop.Example" }), "shop.example"},
 
 		{"cookie", httplimit.ByCookie("id"), request(header("Cookie", "a=1; id=x; b=2")), "x"},
-		{"cookie missing", httplimit.ByCookie("id"), request(header("Cookie", "a=1; ID=x")), absent},
+		{"cookie missing", httplimit.ByCookie("id"), request(header("Cookie", "a=1; idx=x")), absent},
+		{"cookie in another spelling", httplimit.ByCookie("id"), request(header("Cookie", `a=1; ID="%78"`)), "x"},
 		{"cookie empty", httplimit.ByCookie("id"), request(header("Cookie", "id=")), ""},
 
 		{"query", httplimit.ByQuery("id"), request(query("a=1&id=x%20y")), "x y"},

@@ -20,8 +20,9 @@ import (
 //   - A header that is on several lines is ambiguous, and so is one that has a line under a name which some
 //     applications take for the same, X_User for X-User. "Host" is the request's host in lower case.
 //   - A query parameter that is given several times is ambiguous, and so is one that applications may read differently:
-//     malformed, behind or before a semicolon, or by a name that some take for another.
-//   - A cookie that is given several times is ambiguous, and so is one that [http.Request.Cookie] drops as malformed.
+//     malformed, behind or before a semicolon, or by a name that some take for another. Names are compared without case.
+//   - A cookie that is given several times is ambiguous, and so is one that servers may read differently. Its value is what
+//     they have in common: escapes are decoded, a space is written +, and quotes, spaces and + at the ends are dropped.
 //   - Claims are those of [WithClaims], and attributes of the program those of [WithAttributes].
 //   - The client's address is found as [ByIP] finds it, by the set's ClientIP.
 func RequestOf(r *http.Request, set *rules.Set) rules.Request {

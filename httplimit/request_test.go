@@ -114,7 +114,8 @@ var attributeCases = []struct {
 
 	{"query", idField, edits(query("a=1&id=7%20b&c")), "7 b", rules.Present},
 	{"query empty", idField, edits(query("id")), "", rules.Present},
-	{"query missing", idField, edits(query("ID=7&xid=8")), "", rules.Absent},
+	{"query missing", idField, edits(query("idx=7&xid=8")), "", rules.Absent},
+	{"query in another case", idField, edits(query("ID=7&xid=8")), "7", rules.Present},
 	{"query twice", idField, edits(query("id=7&i%64=7")), "", rules.Ambiguous},
 	{"query thrice", idField, edits(query("id=7&id=8&id=9")), "", rules.Ambiguous},
 	{"query with a semicolon", idField, edits(query("id=7;id=8")), "", rules.Ambiguous},
@@ -122,7 +123,9 @@ var attributeCases = []struct {
 
 	{"cookie", sessionField, edits(header("Cookie", "a=1; sid=x")), "x", rules.Present},
 	{"cookie twice", sessionField, edits(header("Cookie", "sid=x; sid=y")), "", rules.Ambiguous},
-	{"cookie missing", sessionField, edits(header("Cookie", "SID=x")), "", rules.Absent},
+	{"cookie missing", sessionField, edits(header("Cookie", "sidx=x")), "", rules.Absent},
+	{"cookie in another case", sessionField, edits(header("Cookie", "SID=x")), "x", rules.Present},
+	{"cookie in escapes", sessionField, edits(header("Cookie", "sid=%7B%22a%22%7d")), `{"a"}`, rules.Present},
 
 	{"basic user", basicField, edits(basic("ada:pw:x")), "ada", rules.Present},
 	{"basic user empty", basicField, edits(basic(":pw")), "", rules.Present},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/internal/spell"
 )
 
@@ -214,12 +215,20 @@ func (c *attribute) counted(s *Set, value string) (string, error) {
 		value = strings.ToUpper(value)
 	case c.is(Host):
 		value = canonicalHost(value)
+	case c.is(Cookie):
+		plain, ok := pairs.CookieValue(value)
+		if !ok {
+			return "", errCookie
+		}
+		value = plain
 	}
 	if c.lower {
 		value = strings.ToLower(value)
 	}
 	return value, nil
 }
+
+var errCookie = errors.New("a percent sign in a cookie's value is not followed by two hexadecimal digits: write %25 for the sign itself")
 
 // countedAddr is the subscriber of an address. A prefix has to be one's, since others are of many or of a part of one.
 func (s *Set) countedAddr(value string) (string, error) {

@@ -159,7 +159,7 @@ func (c *compiler) respelt(at Position, what string, attr int, written, counted 
 		msg = fmt.Sprintf("%s: %s is never matched: the value of a header has no spaces around it", what, shown)
 	case len(counted) > MaxValue:
 		msg = fmt.Sprintf("%s: a value of %d bytes is never matched: at most %d are allowed", what, len(counted), MaxValue)
-	case counted == written:
+	case counted == written || a != nil && a.is(Cookie): // which may be written as it is sent
 		return
 	case a != nil && a.secret:
 		msg = what + ": a secret counts in another spelling than it is written in: in lower case, say"

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sluiceproject/sluice/internal/pairs"
 )
 
 // predicate is a compiled condition on one attribute.
@@ -43,10 +45,7 @@ func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 	attr := &c.attrs.list[number]
 	p.ip, p.path = attr.ip && len(attr.fields) == 0, source.Ref.Name == "path"
 	c.values(&p, attr)
-	p.starts, p.ends = source.Prefixes, source.Suffixes
-	if attr.lower || p.path && c.cfg.IgnorePathCase {
-		p.starts, p.ends = lowered(p.starts), lowered(p.ends)
-	}
+	p.starts, p.ends = c.ends(source, attr, source.Prefixes), c.ends(source, attr, source.Suffixes)
 	for _, text := range source.Regexps {
 		if len(text) > maxRegexp {
 			c.fault(source.At, "match: a regular expression of %d bytes: at most %d are allowed", len(text), maxRegexp)
@@ -102,10 +101,15 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 			if method == "GET" { // servers answer HEAD by what they have for GET: it must be no way around a limit
 				p.values["HEAD"] = true
 			}
-		case attr.lower:
-			p.values[strings.ToLower(text)] = true
-		default:
+		case p.path:
 			p.values[text] = true
+		default:
+			value, err := attr.counted(c.set, text)
+			if err != nil {
+				c.fault(source.At, "match: %s: %v", source.Ref.Name, err)
+				continue
+			}
+			p.values[value] = true
 		}
 	}
 	p.ranges = newAddrRanges(p.prefixes)
@@ -123,12 +127,22 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 	}
 }
 
-func lowered(list []string) []string {
-	lower := make([]string, len(list))
-	for i, s := range list {
-		lower[i] = strings.ToLower(s)
+// ends returns prefixes or suffixes as the values that they are compared with are written.
+func (c *compiler) ends(source *Predicate, attr *attribute, written []string) []string {
+	list := slices.Clone(written)
+	for i, text := range list {
+		if attr.is(Cookie) {
+			plain, ok := pairs.CookieValue(text)
+			if !ok {
+				c.fault(source.At, "match: %s: %v", source.Ref.Name, errCookie)
+			}
+			list[i] = plain
+		}
+		if attr.lower || source.Ref.Name == "path" && c.cfg.IgnorePathCase {
+			list[i] = strings.ToLower(list[i])
+		}
 	}
-	return lower
+	return list
 }
 
 func (c *attribute) is(k Kind) bool { return len(c.fields) == 1 && c.fields[0].Kind == k }

@@ -32,6 +32,8 @@ var spelt = []struct {
 	{name: "host's port", per: "host", written: "api.example.com:8443", request: set(Host, "", "api.example.com")},
 	{name: "host's dot", per: "host", written: "api.example.com.", request: set(Host, "", "api.example.com:443")},
 	{name: "lower", per: "device", written: "AbC", lower: true, request: set(Header, "X-Device", "aBc")},
+	{name: "cookie", per: "cookie:sess", written: "abc", same: true, request: set(Cookie, "sess", "abc")},
+	{name: "cookie in escapes", per: "cookie:sess", written: `"%61bc%20d "`, same: true, request: set(Cookie, "sess", "abc+d")},
 	{name: "path", per: "path", written: "/Posts/../a%62c/", request: set(Path, "", "/abc")},
 	{name: "path without case", per: "path", written: "/ABC", ignoreCase: true, request: set(Path, "", "/abc")},
 	{name: "segment", per: "path:id", path: "/users/{id}", written: "a%62c", request: set(Path, "", "/users/abc")},
@@ -185,5 +187,41 @@ func TestSpellingsThatMeanNothing(t *testing.T) {
 	var m Matched
 	if err := s.Match(q, &m); err != nil || m.Verdict == Refused {
 		t.Errorf("an override of HEAD counts less than that of GET: %v, %v", m.Verdict, err)
+	}
+}
+
+// A cookie's value in a match means what it means in a request, in any spelling.
+func TestCookiesInMatch(t *testing.T) {
+	for _, tt := range []struct {
+		condition Predicate
+		want      bool
+	}{
+		{Predicate{Values: []string{"s:a+b"}}, true},
+		{Predicate{Values: []string{"s%3Aa%20b"}}, true},
+		{Predicate{Values: []string{`"s%3aa+b"`}}, true},
+		{Predicate{Values: []string{"s:ab"}}, false},
+		{Predicate{Prefixes: []string{"s%3A"}}, true},
+		{Predicate{Prefixes: []string{"s:"}}, true},
+		{Predicate{Suffixes: []string{"a%2Bb"}}, true},
+		{Predicate{Suffixes: []string{"%61%62"}}, false},
+		{Predicate{Regexps: []string{`^s:a\+b$`}}, true},
+	} {
+		tt.condition.Ref.Name = "cookie:sess"
+		s, err := New(Config{Deny: []Match{{Predicates: []Predicate{tt.condition}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &spellingRequest{}
+		set(Cookie, "sess", "s:a+b")(q)
+		var m Matched
+		if err := s.Match(q, &m); err != nil || (m.Verdict == Refused) != tt.want {
+			t.Errorf("%v: %v, %v", &tt.condition, m.Verdict, err)
+		}
+	}
+	for _, p := range []Predicate{{Values: []string{"100%"}}, {Prefixes: []string{"s%3"}}, {Suffixes: []string{"%"}}} {
+		p.Ref.Name = "cookie:sess"
+		if _, err := New(Config{Deny: []Match{{Predicates: []Predicate{p}}}}); err == nil || !strings.Contains(err.Error(), "write %25") {
+			t.Errorf("%v: %v", &p, err)
+		}
 	}
 }

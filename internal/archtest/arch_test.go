@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"internal/pairs":      {},
 	"internal/spell":      {},
 	"internal/panics":     {},
-	"rules":               {".", "internal/key", "internal/panics", "internal/spell", "internal/bounds"},
+	"rules":               {".", "internal/key", "internal/pairs", "internal/panics", "internal/spell", "internal/bounds"},
 	"internal/strictyaml": {"internal/panics", "internal/spell", "internal/bounds"},
 	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/spell", "internal/strictyaml", "internal/bounds"},
 

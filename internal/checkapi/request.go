@@ -45,6 +45,8 @@ func (q *request) Attribute(f *rules.Field) (string, rules.Found) {
 		return q.path, presentIf(q.path != "")
 	case rules.Header:
 		return q.header(f)
+	case rules.Query:
+		return q.parameter(rules.Query, f.Name)
 	case rules.Cookie:
 		return q.cookie(f.Name)
 	case rules.BasicUser:
@@ -72,6 +74,24 @@ func (q *request) named(k rules.Kind, name string) (value string, found rules.Fo
 			return "", rules.Ambiguous
 		}
 		value, found = p.value, rules.Present
+	}
+	return value, found
+}
+
+// parameter returns the value of a query parameter or cookie, whose name is written in any case. A name that some
+// applications take for the same makes it ambiguous.
+func (q *request) parameter(k rules.Kind, name string) (value string, found rules.Found) {
+	for i := range q.pairs {
+		p := &q.pairs[i]
+		if p.kind != k {
+			continue
+		}
+		switch isIt := strings.EqualFold(p.name, name); {
+		case !isIt && pairs.Confused(p.name, name), isIt && found == rules.Present:
+			return "", rules.Ambiguous
+		case isIt:
+			value, found = p.value, rules.Present
+		}
 	}
 	return value, found
 }
@@ -124,7 +144,12 @@ func (q *request) hostValue() (string, rules.Found) {
 // header count.
 func (q *request) cookie(name string) (string, rules.Found) {
 	if q.has&(1<<rules.Cookie) != 0 {
-		return q.named(rules.Cookie, name)
+		value, found := q.parameter(rules.Cookie, name)
+		value, ok := pairs.CookieValue(value)
+		if !ok {
+			return "", rules.Ambiguous
+		}
+		return value, found
 	}
 	value, n := pairs.Cookie(q.lines("Cookie"), name)
 	return value, rules.Found(n) // Absent, Present, Ambiguous

@@ -70,7 +70,7 @@ func draw(r *rand.Rand) drawn {
 		if headers[name] != nil {
 			continue
 		}
-		value := pick(r, "ada", "bob", "", "Basic YWRhOnNlY3JldA==", "Basic !", "sid=1; sid=2", "a=b; sid=\"3\"")
+		value := pick(r, "ada", "bob", "", "Basic YWRhOnNlY3JldA==", "Basic !", "sid=1; sid=2", "a=b; sid=\"3\"", "SID=%33", "sid= 3 ; a=1")
 		if r.IntN(6) == 0 {
 			headers[name] = []string{value, "other"}
 			q.Header.Add(name, "")
@@ -83,7 +83,7 @@ func draw(r *rand.Rand) drawn {
 	attributes["headers"] = headers
 	query := url.Values{}
 	for range r.IntN(3) {
-		query.Add(pick(r, "user", "User", "x"), pick(r, "ada", "bé&=%", ""))
+		query.Add(pick(r, "user", "User", "user[]", "x"), pick(r, "ada", "bé&=%", ""))
 	}
 	attributes["query"], q.URL.RawQuery = query, query.Encode()
 	ctx := q.Context()
@@ -140,6 +140,30 @@ func TestRequestAgreesWithMiddleware(t *testing.T) {
 	}
 }
 
+// Spellings of one cookie count as one, whether they are in the header or were parsed by who asks.
+func TestCookieSpellings(t *testing.T) {
+	set := parseRules(t, "rules:\n  - {name: cookie, per: [\"cookie:sid\"], limit: 1/s}\n")
+	of := func(attributes map[string]any) string {
+		body, _ := json.Marshal(map[string]any{"attributes": attributes}) // of maps and texts
+		r, err := checkapi.ParseRequest(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return matched(set, r)
+	}
+	want := of(map[string]any{"cookies": map[string]string{"sid": "abc"}})
+	for _, value := range []string{"abc", "%61bc", " abc", "abc ", "\tabc", `"abc"`, `"%61bc"`, "%61%62%63", "abc%20"} {
+		for _, name := range []string{"sid", "SID"} {
+			if got := of(map[string]any{"cookies": map[string]string{name: value}}); got != want {
+				t.Errorf("cookie %s=%s counts as %s, want %s", name, value, got, want)
+			}
+			if got := of(map[string]any{"headers": map[string]string{"Cookie": name + "=" + value}}); got != want {
+				t.Errorf("header %s=%s counts as %s, want %s", name, value, got, want)
+			}
+		}
+	}
+}
+
 // What only checks can say.
 func TestRequestAlone(t *testing.T) {
 	set := parseRules(t, allKinds)
@@ -150,6 +174,10 @@ func TestRequestAlone(t *testing.T) {
 		{`"headers":{"Host":["a.example","a.example"]}`, "host \"a.example\""},
 		{`"cookies":{"sid":"1"},"headers":{"Cookie":"sid=2"}`, "cookie \"\\x00#"},
 		{`"cookies":{"sid":["1","2"]}`, "given more than once: cookie:sid"},
+		{`"cookies":{"sid":"100%"}`, "given more than once: cookie:sid"},
+		{`"cookies":{"sid":"1","SID":"2"}`, "given more than once: cookie:sid"},
+		{`"cookies":{"%73id":"1"}`, "given more than once: cookie:sid"},
+		{`"query":{"user[]":"1"}`, "given more than once: query:user"},
 		{`"cookies":{},"headers":{"Cookie":"sid=2"}`, "cookie \"\\x00-\""},
 		{``, "method \"\\x00-\"\nhost \"\\x00-\"\npath \"\\x00-\"\nheader \"\\x00-\""},
 	} {
