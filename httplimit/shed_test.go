@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -196,7 +195,7 @@ func TestShedLeaves(t *testing.T) {
 // they end. Over a real connection, since recorders cannot be hijacked.
 func TestShedLongLived(t *testing.T) {
 	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
-	end := make(chan struct{})
+	end, written := make(chan struct{}), make(chan struct{}, 1)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/socket", func(w http.ResponseWriter, _ *http.Request) {
 		conn, buf, err := http.NewResponseController(w).Hijack()
@@ -207,6 +206,7 @@ func TestShedLongLived(t *testing.T) {
 		defer conn.Close()
 		_, _ = buf.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
 		_ = buf.Flush()
+		written <- struct{}{}
 		<-end
 	})
 	stream := func(kind string) http.HandlerFunc {
@@ -214,6 +214,7 @@ func TestShedLongLived(t *testing.T) {
 			w.Header().Set("Content-Type", kind)
 			_, _ = io.WriteString(w, "data: 1\n\n")
 			_ = http.NewResponseController(w).Flush()
+			written <- struct{}{}
 			<-end
 		}
 	}
@@ -231,11 +232,8 @@ func TestShedLongLived(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", path)
 		line, err := bufio.NewReader(conn).ReadString('\n')
-		n := s.Gates()[0].InFlight
-		for deadline := time.Now().Add(5 * time.Second); n != want && time.Now().Before(deadline); n = s.Gates()[0].InFlight {
-			runtime.Gosched() // the handler may not have returned from writing, while it is not in flight
-		}
-		if err != nil || n != want {
+		<-written // while it writes it is not in flight
+		if n := s.Gates()[0].InFlight; err != nil || n != want {
 			t.Errorf("%s: %q, %v, and %d in flight, want %d", path, line, err, n, want)
 		}
 	}

@@ -31,12 +31,20 @@ type liar struct {
 
 func startLiar(t *testing.T, often int, lies ...string) *liar {
 	t.Helper()
+	s := &liar{lies: lies, often: often}
+	s.addr = startFake(t, func(command []string) (string, bool) { return s.reply(command), true })
+	return s
+}
+
+// startFake listens as a server that speaks Redis' protocol. Of reply, ok is that it goes on reading commands after it; if
+// not, it reads without a reply until the client closes the connection.
+func startFake(t *testing.T, reply func(command []string) (text string, ok bool)) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	s := &liar{addr: l.Addr().String(), lies: lies, often: often}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -51,14 +59,19 @@ func startLiar(t *testing.T, often int, lies ...string) *liar {
 					if err != nil {
 						return
 					}
-					if _, err := io.WriteString(c, s.reply(command)); err != nil {
+					text, ok := reply(command)
+					if _, err := io.WriteString(c, text); err != nil {
+						return
+					}
+					if !ok {
+						_, _ = io.Copy(io.Discard, in)
 						return
 					}
 				}
 			}()
 		}
 	}()
-	return s
+	return l.Addr().String()
 }
 
 func readCommand(in *bufio.Reader) ([]string, error) {

@@ -1,11 +1,8 @@
 package redisstore_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,46 +21,20 @@ type mute struct {
 
 func startMute(t *testing.T, at, half string) *mute {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	addr := l.Addr().String()
-	m := &mute{url: fmt.Sprintf("redis://%[1]s?addr=%[1]s&master_set=m", addr), half: half, silent: make(chan struct{}, 1000)}
+	m := &mute{half: half, silent: make(chan struct{}, 1000)}
 	m.at.Store(&at)
-	truth := &liar{addr: addr, often: 1 << 62} // that it lies will not be seen
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				in := bufio.NewReader(c)
-				for {
-					command, err := readCommand(in)
-					if err != nil {
-						return
-					}
-					if command[0] == *m.at.Load() {
-						_, _ = io.WriteString(c, m.half)
-						m.silent <- struct{}{}
-						_, _ = io.Copy(io.Discard, in)
-						return
-					}
-					reply := "%2\r\n+proto\r\n:3\r\n+version\r\n$5\r\n8.0.0\r\n"
-					if !strings.EqualFold(command[0], "HELLO") {
-						reply = truth.reply(command)
-					}
-					if _, err := io.WriteString(c, reply); err != nil {
-						return
-					}
-				}
-			}()
+	truth := &liar{often: 1 << 62} // that it lies will not be seen
+	truth.addr = startFake(t, func(command []string) (string, bool) {
+		switch {
+		case command[0] == *m.at.Load():
+			m.silent <- struct{}{}
+			return m.half, false
+		case strings.EqualFold(command[0], "HELLO"):
+			return "%2\r\n+proto\r\n:3\r\n+version\r\n$5\r\n8.0.0\r\n", true
 		}
-	}()
+		return truth.reply(command), true
+	})
+	m.url = fmt.Sprintf("redis://%[1]s?addr=%[1]s&master_set=m", truth.addr)
 	return m
 }
 
