@@ -120,6 +120,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.Refused = true
 		fault.write(&x.answer)
 	}
+	if x.answer.status == statusGone && r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the status is for logs and metrics: the client has left, or closed its side
+	}
 }
 
 // serve walks the request along the line. A refusal is not written yet.

@@ -359,7 +359,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 		b.x.timer.Reset(b.x.idle)
 	case err == io.EOF && !b.x.delivering.Load():
 		b.x.timer.Stop() // from here the transport's own timeout for the answer counts
-	case err != io.EOF && !b.stopped.Load():
+	case err != io.EOF && (!b.stopped.Load() || errors.Is(err, io.ErrUnexpectedEOF)):
 		b.err = err
 	}
 	return n, err

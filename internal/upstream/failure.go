@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -69,7 +70,7 @@ var errStalled = errors.New("the caller stopped sending")
 
 // failureOf sorts an error that came instead of an answer.
 func failureOf(r *http.Request, err error, answered bool) *failure {
-	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errStalled) {
+	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errStalled) && !endsEarly(err) {
 		err = context.Cause(ctx)
 	}
 	f := &failure{kind: failBroken, err: err, answered: answered, repeatable: !answered && idempotent(r)}
@@ -93,6 +94,13 @@ func failureOf(r *http.Request, err error, answered bool) *failure {
 	return f
 }
 
+// endsEarly reports whether the caller ended its side of the connection in the middle of its request. Its context ends with
+// that, though it may still read.
+func endsEarly(err error) bool {
+	var request *requestError
+	return errors.As(err, &request) && errors.Is(request.err, io.ErrUnexpectedEOF)
+}
+
 // idempotent says whether a request may arrive twice: by its method, and only without a body, which is not kept. Requests of
 // HTTP/2 clients have a Body in any case, and a length of 0 if there is none.
 func idempotent(r *http.Request) bool {
@@ -111,7 +119,7 @@ const statusGone = 499
 
 // refuse answers in the server's place.
 func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *failure) {
-	if left(r.Context()) && f.kind != failStalled { // ending its reads ends its context too
+	if left(r.Context()) && f.kind != failStalled && !endsEarly(f.err) { // ending its reads ends its context too
 		w.WriteHeader(statusGone)
 		return
 	}
