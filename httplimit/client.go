@@ -15,7 +15,7 @@ type Clients struct{ ip *ipKey }
 func ClientsOf(set *rules.Set) *Clients { return &Clients{clientIP(&set.Config().ClientIP)} }
 
 // Addr is the client's address, or the zero Addr if it has none.
-func (c *Clients) Addr(r *http.Request) netip.Addr { return c.ip.client(r).addr }
+func (c *Clients) Addr(r *http.Request) netip.Addr { return c.ip.counted(r).addr }
 
 // Trusts tells whether the connection's peer may say whom it speaks for. What others say in the header is not read.
 func (c *Clients) Trusts(r *http.Request) bool {

@@ -1,10 +1,6 @@
 package httplimit
 
-import (
-	"strings"
-
-	"github.com/sluiceproject/sluice/internal/bounds"
-)
+import "strings"
 
 const (
 	maxEntries = 64   // of a forwarding header, counted from the right
@@ -20,6 +16,7 @@ type entries struct {
 	left   int  // entries that may still be looked at, empty ones included
 
 	rest string // of the last line
+	cut  bool   // there are more entries than may be looked at
 }
 
 // next returns the next entry's address, or the zero host if it has none. Empty entries are passed over, as RFC 9110
@@ -50,7 +47,7 @@ func (e *entries) next() (h host, more bool) {
 		h, _ = parseHost(entry)
 		return h, true
 	}
-	bounds.ForwardedEntries.Reached()
+	e.cut = e.rest != "" || len(e.lines) > 0
 	return host{}, false
 }
 

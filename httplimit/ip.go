@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/key"
 )
 
@@ -92,7 +93,7 @@ func ByIP(opts ...IPOption) KeyFunc {
 			return k.key(peer), nil
 		}
 	}
-	return func(r *http.Request) (string, error) { return k.key(k.client(r)), nil }
+	return func(r *http.Request) (string, error) { return k.key(k.counted(r)), nil }
 }
 
 const forwardedFor = "X-Forwarded-For"
@@ -123,23 +124,33 @@ func (k *ipKey) key(h host) string {
 	return string(key.AppendAddr(room[:0], h.addr, k.bits))
 }
 
-// client finds whom a request is from.
-func (k *ipKey) client(r *http.Request) host {
+// counted finds whom a request is from, and counts a header of too many entries once per request: a gateway that has looked
+// at it says so in the context.
+func (k *ipKey) counted(r *http.Request) host {
+	h, cut := k.client(r)
+	if cut && r.Context().Value(bounds.Counted{}) == nil {
+		bounds.ForwardedEntries.Reached()
+	}
+	return h
+}
+
+// client finds whom a request is from, and reports whether there were more entries than are looked at.
+func (k *ipKey) client(r *http.Request) (h host, cut bool) {
 	peer, _ := parseHost(r.RemoteAddr)
 	if !k.trustsPeer(r, peer) {
-		return peer
+		return peer, false
 	}
 	e := entries{lines: r.Header[k.header], quotes: k.header == "Forwarded", left: maxEntries}
 	if k.hops > 0 {
-		return k.nth(&e, peer)
+		return k.nth(&e, peer), e.cut
 	}
 	for at := peer; ; {
 		h, more := e.next()
 		if !more || !h.addr.IsValid() {
-			return at
+			return at, e.cut
 		}
 		if at = h; !k.trusts(at.addr) {
-			return at
+			return at, false
 		}
 	}
 }

@@ -56,7 +56,7 @@ func clientIP(c *rules.ClientIP) *ipKey {
 }
 
 // Addr is the client's address.
-func (q *ruleRequest) Addr() netip.Addr { return q.ip.client(q.http).addr }
+func (q *ruleRequest) Addr() netip.Addr { return q.ip.counted(q.http).addr }
 
 // Attribute returns what rules ask for.
 func (q *ruleRequest) Attribute(f *rules.Field) (string, rules.Found) {

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -76,6 +78,7 @@ type service struct {
 	watcher  *rulefile.Watcher // nil: the rules are built in
 	queue    *queue.Queue      // nil: there is none
 	metrics  *metrics.Metrics
+	http     *metrics.Requests // to the check API
 	server   *server.Server
 	authn    *authentication             // nil: there is no gateway
 	gateway  *gated                      // nil: there is none
@@ -315,6 +318,10 @@ func (s *service) listeners() server.Config {
 			Address: h.Address, TLS: server.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
 			MaxConnections: int(h.MaxConnections), MaxPerAddress: int(config.Share(h.MaxPerAddress, h.MaxConnections)), Handler: s.traces.HTTP(s.handler()),
 			Unready: s.unready,
+			Malformed: func(_ net.Addr, status int) string {
+				s.http.Done(strconv.Itoa(status), time.Now())
+				return ""
+			},
 		}
 	}
 	return out

@@ -44,7 +44,8 @@ func (s *service) handleCheck(mux *http.ServeMux) {
 	api := checkapi.New(checkapi.Config{
 		Limiter: s.limiter, Rules: s.rules, Descriptors: s.decider(), Bounds: rlsBounds(&s.cfg.RLS), Secret: s.secret,
 	})
-	api.Register(mux, s.metrics.Requests("http", "200", "429").HTTP)
+	s.http = s.metrics.Requests("http", "200", "429")
+	api.Register(mux, s.http.HTTP)
 }
 
 // decider answers about descriptors, whoever asks.

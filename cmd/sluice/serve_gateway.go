@@ -83,7 +83,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		Address: in.Address, TLS: gatewayTLS(in),
 		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)),
 		MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
-		Handler: g, Leaving: g.Drain, Wait: g.wait,
+		Handler: g, Malformed: g.Malformed, Leaving: g.Drain, Wait: g.wait,
 	}
 	return nil
 }

@@ -188,10 +188,16 @@ func TestGatewayObserved(t *testing.T) {
 		curl(t, "-o", "/dev/null", "--path-as-is", "-A", "agent", "-H", "Host: h.example", "http://"+address+target)
 	}
 	curl(t, "-A", "agent", "-H", "Host: h.example", "http://"+address+"/slow", "http://"+address+"/slow", "http://"+address+"/slow") // one after the other
+	malformed := raw(t, address)
+	fmt.Fprint(malformed, "GET /once HTTP/1.1\r\nHost: a b\r\n\r\n") // which no handler sees
+	answer, err := io.ReadAll(malformed)
+	if err != nil {
+		t.Fatal(err)
+	}
 	got := p.metrics(t)
 	for _, want := range []string{
 		`sluice_gateway_requests_total{code="2xx",route="h.example/{x}"} 5`, `sluice_gateway_requests_total{code="4xx",route="h.example/{x}"} 1`,
-		`sluice_gateway_requests_total{code="4xx",route="none"} 2`, `sluice_gateway_upstream_duration_seconds_count{route="h.example/{x}"} 5`,
+		`sluice_gateway_requests_total{code="4xx",route="none"} 3`, `sluice_gateway_upstream_duration_seconds_count{route="h.example/{x}"} 5`,
 		"sluice_gateway_in_flight 0", "sluice_gateway_access_log_lost_total 0", fmt.Sprintf(`sluice_upstream_server_up{server=%q,upstream="api"} 1`, api.URL),
 		fmt.Sprintf(`sluice_upstream_requests_total{server=%q,upstream="api"} 5`, api.URL),
 	} {
@@ -211,9 +217,13 @@ func TestGatewayObserved(t *testing.T) {
 			Method, Path, Route, Decision, Rule, Client, Host, Query, Upstream string
 			Status                                                             int
 			Agent                                                              string `json:"user_agent"`
+			ID                                                                 string `json:"request_id"`
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%v in %s", err, line)
+		}
+		if l.Method == "" && (l.ID == "" || !strings.Contains(string(answer), "X-Request-Id: "+l.ID+"\r\n")) {
+			t.Errorf("%s does not have the ID of %s", line, answer)
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %d %s %s %s %s %s%s %s", l.Method, l.Path, l.Status, l.Decision, l.Rule, l.Client, l.Agent, l.Host, l.Query,
 			strings.ReplaceAll(l.Upstream, api.URL, "api")))
@@ -225,7 +235,8 @@ GET /a%2fb 400 refused   agent h.example |
 GET /free 200 allowed  127.0.0.1 agent h.example api
 GET /slow 200 allowed  127.0.0.1 agent h.example api
 GET /slow 200 delayed slow 127.0.0.1 agent h.example api
-GET /slow 200 delayed slow 127.0.0.1 agent h.example api`
+GET /slow 200 delayed slow 127.0.0.1 agent h.example api
+  400 refused  127.0.0.1   |`
 	want = strings.ReplaceAll(want, "|", "") // no upstream
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("the log has\n%s\nwant\n%s", got, want)

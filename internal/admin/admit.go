@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/key"
 )
 
@@ -77,6 +78,7 @@ func (a *api) authorize(r *http.Request) error {
 	d, err := a.Attempts.Allow(ctx, from)
 	switch {
 	case err != nil || !d.Allowed:
+		bounds.WrongAttempts.Reached()
 		return problemf(http.StatusTooManyRequests, "too many wrong tokens came from %s: wait a minute", from)
 	case !right:
 		return problemf(http.StatusUnauthorized, "the token is wrong: send what is in the file admin.token_file")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/key"
 )
 
@@ -111,6 +112,7 @@ func (a *Attempts) await(ctx context.Context, from, bucket string, turn chan int
 	select {
 	case t.receipt, ok = <-turn:
 	case <-timer.C:
+		bounds.CredentialChecks.Reached()
 		return nil, 0, a.leave(t, turn, ErrBusy)
 	case <-ctx.Done():
 		return nil, 0, a.leave(t, turn, ctx.Err())

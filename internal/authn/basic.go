@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
@@ -193,12 +194,15 @@ func (b *Basic) verify(ctx context.Context, name, password, hash string) (bool, 
 	if b.right.has(sum, b.now()) {
 		return true, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, passwordWait)
+	waiting, cancel := context.WithTimeout(ctx, passwordWait)
 	defer cancel()
 	select {
 	case b.slots <- struct{}{}:
 		defer func() { <-b.slots }()
-	case <-ctx.Done():
+	case <-waiting.Done():
+		if ctx.Err() == nil { // the client is still there
+			bounds.CredentialChecks.Reached()
+		}
 		return false, ErrBusy
 	}
 	short := password[:min(len(password), mostPassword)]

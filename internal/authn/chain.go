@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // ChainConfig is how a [Chain] is made.
@@ -76,6 +78,7 @@ func (c *Chain) admit(r *http.Request) (Identity, *Refused) {
 			case err != nil:
 				return Identity{}, c.refuse(err)
 			case try == nil:
+				bounds.WrongAttempts.Reached()
 				return Identity{}, tooMany(wait)
 			}
 		}

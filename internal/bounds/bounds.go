@@ -28,6 +28,10 @@ func (b *Bound) Reached() { b.reached.Add(1) }
 // Count returns how often the bound was reached since the process started.
 func (b *Bound) Count() int64 { return b.reached.Load() }
 
+// Counted is the key of a context's value that is not nil if the bounds of a request's address have been counted already:
+// several handlers look at the same header.
+type Counted struct{}
+
 // Metric is the metric that counts bounds, with the label bound.
 const Metric = "sluice_bound_reached_total"
 

@@ -23,8 +23,8 @@ var (
 		Result: "413",
 	})
 	Headers = add(clients, &Bound{
-		Name: "request_headers", Default: "64 KiB at the gateway, 16 KiB elsewhere", Setting: "listeners.*.max_header_size",
-		Result: "431, or the HTTP/2 stream is reset", Elsewhere: Library,
+		Name: "request_headers", Default: "64 KiB at the gateway, 16 KiB elsewhere; HTTP/1 accepts up to 8 KiB more, HTTP/2 320 bytes more, with 32 bytes per field",
+		Setting: "listeners.*.max_header_size", Result: "431; counted on HTTP/1 without TLS",
 	})
 	Streams = add(clients, &Bound{
 		Name: "http2_streams", Default: "250 per connection", Setting: "listeners.*.max_streams",
@@ -56,7 +56,7 @@ var (
 	})
 	Attribute = add(clients, &Bound{
 		Name: "attribute_size", Default: "8 KiB of a value that a rule reads",
-		Result: "431",
+		Result: "431; 400 in a request to `/v1/check`",
 	})
 	ForwardedEntries = add(clients, &Bound{
 		Name: "forwarded_entries", Default: "64 entries of the header that `client_ip` reads",
@@ -70,6 +70,15 @@ var (
 		Name: "token_claims", Default: "256 claims, 4 KiB each",
 		Result: "401",
 	})
+	WrongAttempts = add(clients, &Bound{
+		Name: "wrong_attempts", Default: "10 wrong credentials a minute per address; also for tokens of `listeners.admin`, and 10 and one a second for passwords of `listeners.resp`, both fixed",
+		Setting: "authentication.wrong_attempts",
+		Result:  "429 until there is room again, right credentials included; RESP: an error, and the connection is closed",
+	})
+	CredentialChecks = add(clients, &Bound{
+		Name: "credential_checks", Default: "one password per two CPUs at once; further ones, and those that need the rest of `wrong_attempts`, wait 2 s",
+		Result: "503 with `Retry-After: 1`",
+	})
 	APIKey = add(clients, &Bound{
 		Name: "api_key_size", Default: "1 KiB",
 		Result: "401",
@@ -80,15 +89,15 @@ var (
 	})
 	RLSDescriptors = add(clients, &Bound{
 		Name: "rls_descriptors", Default: "32 per request", Setting: "rls.max_descriptors",
-		Result: "INVALID_ARGUMENT",
+		Result: "INVALID_ARGUMENT; 400 over HTTP",
 	})
 	RLSEntries = add(clients, &Bound{
 		Name: "rls_entries", Default: "16 per descriptor", Setting: "rls.max_entries",
-		Result: "INVALID_ARGUMENT",
+		Result: "INVALID_ARGUMENT; 400 over HTTP",
 	})
 	RLSText = add(clients, &Bound{
 		Name: "rls_text", Default: "1024 bytes of a domain, key or value", Setting: "rls.max_bytes",
-		Result: "INVALID_ARGUMENT",
+		Result: "INVALID_ARGUMENT; 400 over HTTP",
 	})
 	RESPCommand = add(clients, &Bound{
 		Name: "resp_command", Default: "8 KiB, 16 arguments",

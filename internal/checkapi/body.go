@@ -198,6 +198,7 @@ func (p *parser) domain() (string, *fault) {
 	case s == "":
 		return "", faultf("is empty: write the domain of a rule file")
 	case len(s) > p.bounds.Bytes:
+		bounds.RLSText.Reached()
 		return "", faultf("has %d bytes, at most %d are allowed", len(s), p.bounds.Bytes)
 	}
 	return s, nil
@@ -224,6 +225,7 @@ func (p *parser) descriptors(c *check) *fault {
 			}
 			return nil
 		case read == p.bounds.Descriptors:
+			bounds.RLSDescriptors.Reached()
 			return faultf("has more than %d descriptors", p.bounds.Descriptors)
 		}
 		from := len(c.entries)
@@ -248,6 +250,7 @@ func (p *parser) descriptor(c *check) *fault {
 		case !more:
 			return nil
 		case read == p.bounds.Entries:
+			bounds.RLSEntries.Reached()
 			return faultf("has more than %d entries", p.bounds.Entries)
 		}
 		e, f := p.entry()
@@ -284,6 +287,7 @@ func (p *parser) entry() (e rules.Entry, f *fault) {
 		case f != nil:
 			return e, f.in(entryFields[i])
 		case len(text) > p.bounds.Bytes:
+			bounds.RLSText.Reached()
 			return e, faultf("has %d bytes, at most %d are allowed", len(text), p.bounds.Bytes).in(entryFields[i])
 		case i == 0 && text == "":
 			return e, faultf("is empty: write the key of a rule").in(entryFields[i])

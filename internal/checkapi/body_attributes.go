@@ -63,6 +63,7 @@ func (p *parser) value(want string) (string, *fault) {
 	case s == "":
 		return "", faultf("is empty: write %s, or leave it out", want)
 	case len(s) > rules.MaxValue:
+		bounds.Attribute.Reached()
 		return "", faultf("has %d bytes, at most %d are allowed", len(s), rules.MaxValue)
 	}
 	return s, nil
@@ -149,6 +150,7 @@ func (p *parser) pair(q *request, k rules.Kind, name, want string) *fault {
 	case f != nil:
 		return f
 	case len(value) > rules.MaxValue:
+		bounds.Attribute.Reached()
 		return faultf("has %d bytes, at most %d are allowed", len(value), rules.MaxValue)
 	case len(q.pairs) == MaxPairs:
 		bounds.CheckAttributes.Reached()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // A reservation is a token that holds all that settling needs, so that nothing is kept here and any process with the
@@ -111,6 +112,7 @@ var (
 // read returns what a token holds.
 func (t *tokens) read(text string, now time.Time) (*reservation, error) {
 	if len(text) > encoding.EncodedLen(maxToken) {
+		bounds.Reservation.Reached()
 		return nil, errForged
 	}
 	b, err := encoding.DecodeString(text)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/config"
 )
 
 // The README's gateway is that of the example, which is sound and limits an API that knows nothing of it.
@@ -73,5 +75,18 @@ func TestGatewayExample(t *testing.T) {
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("reward %d: %s", i+1, got)
 		}
+	}
+}
+
+// The configurations that docs/gateway.md shows are sound.
+func TestGatewayDocs(t *testing.T) {
+	shown := blocks(t, "docs/gateway.md", "yaml")
+	for _, b := range shown {
+		if _, err := config.Parse("sluice.yaml", []byte(b.text), func(string) (string, bool) { return "", false }); err != nil {
+			t.Errorf("%s:%d: %v", b.doc, b.line, err)
+		}
+	}
+	if len(shown) < 2 {
+		t.Errorf("it shows %d", len(shown))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/queue"
 )
 
@@ -20,7 +21,7 @@ const limitedFor = time.Second
 
 // Deliver sends a request that was kept through the limits of today to its upstream. It is what the queue calls.
 func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() error) (out queue.Outcome) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, bounds.Counted{}, true)) // when it was queued
 	defer cancel()
 	d := &delivery{begin: begin}
 	r, err := request(ctx, it)

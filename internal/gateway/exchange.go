@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -106,8 +107,11 @@ type exchangeContext struct {
 }
 
 func (c *exchangeContext) Value(key any) any {
-	if key == (exchangeKey{}) {
+	switch key {
+	case exchangeKey{}:
 		return c.x
+	case bounds.Counted{}:
+		return true // by New's clients
 	}
 	return c.Context.Value(key)
 }

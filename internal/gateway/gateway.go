@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -123,6 +125,19 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.answer.status == statusGone && r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the status is for logs and metrics: the client has left, or closed its side
 	}
+}
+
+// Malformed notes a request that could not be read, and was rejected before it was one, and returns its ID.
+func (g *Gateway) Malformed(peer net.Addr, status int) string {
+	x := &Exchange{Began: time.Now(), ID: newID(), Refused: true, Request: &http.Request{URL: new(url.URL)}}
+	if tcp, ok := peer.(*net.TCPAddr); ok {
+		x.Client = tcp.AddrPort().Addr().Unmap().WithZone("")
+	}
+	x.answer.ResponseWriter, x.answer.status = new(recorder), status
+	if g.cfg.Ended != nil {
+		g.cfg.Ended(x)
+	}
+	return x.ID
 }
 
 // serve walks the request along the line. A refusal is not written yet.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 const (
@@ -56,6 +57,7 @@ func (c *conn) authenticate(user, password []byte) (fault string) {
 		allowed, err := s.attempts.Decide(s.ctx, []sluice.Take{attempt}, charged[:])
 		if err != nil || !allowed {
 			c.last = true
+			bounds.WrongAttempts.Reached()
 			return tooMany
 		}
 	}

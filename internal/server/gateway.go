@@ -20,6 +20,9 @@ type Gateway struct {
 	MaxStreams     int // requests at once on a connection of HTTP/2; default [DefaultMaxStreams]
 	Handler        http.Handler
 
+	// Malformed is called for requests of HTTP/1 that no handler sees because they cannot be read, unless they come over
+	// TLS, and returns their ID for the response. Nil: they have none.
+	Malformed func(peer net.Addr, status int) (id string)
 	// Leaving is called when the server is to end, and has clients told to connect elsewhere. Nil: they are not.
 	Leaving func()
 	// Wait returns when no request is left, also of those whose connection the handler has taken over. It returns an error
@@ -64,6 +67,7 @@ func (s *Server) newGateway(cfg *Gateway) (part, error) {
 		s.certificates = append(s.certificates, c)
 		server.TLSConfig = c.config()
 	}
+	watch(server, cfg.Malformed)
 	base, cut := context.WithCancel(context.Background())
 	var listener atomic.Pointer[net.Listener]
 	server.BaseContext = func(net.Listener) context.Context { return base }

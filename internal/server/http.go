@@ -21,6 +21,9 @@ type HTTP struct {
 	Handler        http.Handler
 	// Unready returns why requests cannot be served in full though the server is ready, or nil. Nil: never.
 	Unready func() error
+	// Malformed is called for requests of HTTP/1 that no handler sees because they cannot be read, unless they come over
+	// TLS, and returns their ID for the response. Nil: they have none.
+	Malformed func(peer net.Addr, status int) (id string)
 }
 
 // Times that nobody needs who means well.
@@ -63,6 +66,7 @@ func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 		s.certificates = append(s.certificates, c)
 		server.TLSConfig = c.config()
 	}
+	watch(server, cfg.Malformed)
 	return part{
 		serve: func(l net.Listener) error {
 			if server.TLSConfig != nil {

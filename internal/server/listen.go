@@ -114,6 +114,11 @@ func (b *bounded) enter(c net.Conn) (release func()) {
 type boundedConn struct {
 	net.Conn
 	release func()
+
+	// next is set until the first write of a response: only that can be net/http's own. Later writes may hold what looks the
+	// same, such as a body. It is set on connections of HTTP alone.
+	next      atomic.Bool
+	malformed func(peer net.Addr, status int) (id string)
 }
 
 func (c *boundedConn) Close() error {
