@@ -108,6 +108,13 @@ func (a *attributes) resolve(ref string) (int, error) {
 				return 0, err
 			}
 		}
+		if d.Default != nil && !compiled.ip && !compiled.is(Path) {
+			value, err := compiled.counted(nil, *d.Default)
+			if err != nil {
+				return 0, fmt.Errorf("attribute %q: default: %w", ref, err)
+			}
+			compiled.preset = &value
+		}
 	} else if err := compiled.from(ref); err != nil {
 		return 0, fmt.Errorf("%w%s", err, didYouMean(ref, a.names()))
 	}

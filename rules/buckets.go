@@ -210,7 +210,9 @@ func (c *attribute) counted(s *Set, value string) (string, error) {
 	case c.ip:
 		return s.countedAddr(value)
 	case c.is(Path):
-		return s.canonicalPath(value)
+		return s.writtenPath(value)
+	case c.is(Header) && c.fields[0].Name == "Host": // which edges return in lower case
+		value = strings.ToLower(value)
 	case c.is(Method):
 		value = strings.ToUpper(value)
 	case c.is(Host):
@@ -226,6 +228,15 @@ func (c *attribute) counted(s *Set, value string) (string, error) {
 		value = strings.ToLower(value)
 	}
 	return value, nil
+}
+
+// writtenPath is a path that a rule or a person wrote as that of a request counts. What follows a semicolon does not count,
+// and edges reject it, so that it cannot be meant.
+func (s *Set) writtenPath(escaped string) (string, error) {
+	if strings.Contains(escaped, ";") {
+		return "", refuse("it has a semicolon, with which requests are refused")
+	}
+	return s.canonicalPath(escaped)
 }
 
 var errCookie = errors.New("a percent sign in a cookie's value is not followed by two hexadecimal digits: write %25 for the sign itself")

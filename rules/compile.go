@@ -47,10 +47,10 @@ type item struct {
 	per       []part
 	buckets   []bucket
 	limits    choice // for each bucket
-	tierBy    int    // attribute, or -1
+	tierBy    int    // attribute, bySegment or byNothing
 	tiers     map[string]choice
 	overrides map[string]choice
-	costBy    int  // attribute, or -1
+	costBy    int  // attribute, bySegment or byNothing
 	shadow    bool // it never refuses
 }
 
@@ -62,6 +62,12 @@ const (
 	limits
 	prioritises
 	gates
+)
+
+// What tiers choose by and a cost is read from where that is no attribute.
+const (
+	byNothing = -1
+	bySegment = -2 // a named segment of the path
 )
 
 // part is one part of a key: an attribute, or a named segment of the path.
@@ -220,13 +226,13 @@ func (c *compiler) list(kind itemKind, m *Match) {
 		c.fault(m.At, "%s: an entry without conditions is everybody: say what it matches", [...]string{"deny", "allow"}[kind])
 		return
 	}
-	c.set.items = append(c.set.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: -1, costBy: -1})
+	c.set.items = append(c.set.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: byNothing, costBy: byNothing})
 }
 
 func (c *compiler) compileRule(r *Rule) {
 	c.rule, *c.where = r.Name, place{r.At, r.Name}
 	defer func() { c.rule = "" }()
-	it := item{kind: limits, rule: r, source: &r.Match, tierBy: -1, costBy: -1, shadow: r.Shadow}
+	it := item{kind: limits, rule: r, source: &r.Match, tierBy: byNothing, costBy: byNothing, shadow: r.Shadow}
 	c.name(r)
 	it.predicates = c.match(&r.Match)
 	for i := range r.Except {
@@ -285,21 +291,33 @@ func (c *compiler) per(it *item) {
 			continue
 		}
 		seen[ref.Name] = true
-		if name, ok := strings.CutPrefix(ref.Name, "path:"); ok {
-			c.capture(it, ref, name)
-			continue
+		number, segment := c.refer(it, "per", ref, ref.At)
+		switch {
+		case segment:
+			it.per = append(it.per, part{name: ref.Name, segment: true, attr: -1})
+		case number >= 0:
+			it.per = append(it.per, part{name: ref.Name, attr: number})
 		}
-		number, err := c.attrs.resolve(ref.Name)
-		if err != nil {
-			c.fault(ref.At, "per: %v", err)
-			continue
-		}
-		it.per = append(it.per, part{name: ref.Name, attr: number})
 	}
 }
 
-// capture compiles a part of a key that is a named segment: all of the rule's patterns must have it.
-func (c *compiler) capture(it *item, ref Ref, name string) {
+// refer returns the attribute that a reference of a rule means, bySegment for a named segment of its path, or byNothing if it
+// means none, which is reported.
+func (c *compiler) refer(it *item, what string, ref Ref, at Position) (number int, segment bool) {
+	if name, ok := strings.CutPrefix(ref.Name, "path:"); ok {
+		c.capture(it, what, ref, at, name)
+		return bySegment, true
+	}
+	number, err := c.attrs.resolve(ref.Name)
+	if err != nil {
+		c.fault(at, "%s: %v", what, err)
+		return byNothing, false
+	}
+	return number, false
+}
+
+// capture checks a reference to a named segment: all of the rule's patterns must have it.
+func (c *compiler) capture(it *item, what string, ref Ref, at Position, name string) {
 	found := false
 	for i := range it.predicates {
 		p := &it.predicates[i]
@@ -309,14 +327,13 @@ func (c *compiler) capture(it *item, ref Ref, name string) {
 		for _, pattern := range p.patterns {
 			found = true
 			if pattern.capture(name) < 0 {
-				c.fault(ref.At, "per: the path %s has no {%s}: add it, or count by something else", pattern.text, name)
+				c.fault(at, "%s: the path %s has no {%s}: add it, or use something else", what, pattern.text, name)
 			}
 		}
 	}
 	if !found {
-		c.fault(ref.At, "per: %s needs a path with {%s} in it, such as path: /users/{%s}", ref.Name, name, name)
+		c.fault(at, "%s: %s needs a path with {%s} in it, such as path: /users/{%s}", what, ref.Name, name, name)
 	}
-	it.per = append(it.per, part{name: ref.Name, segment: true, attr: -1})
 }
 
 func (c *compiler) cost(it *item) {
@@ -328,14 +345,20 @@ func (c *compiler) cost(it *item) {
 		c.fault(cost.At, "cost: max %d is not between 1 and 2^50", cost.Max)
 	}
 	if cost.From != nil {
-		number, err := c.attrs.resolve(cost.From.Name)
-		switch {
-		case err != nil:
-			c.fault(cost.From.At, "cost: %v", err)
-		case c.attrs.list[number].ip:
-			c.fault(cost.From.At, "cost: an address is not a number")
+		it.costBy, _ = c.refer(it, "cost", *cost.From, cost.From.At)
+		if it.costBy < 0 {
+			return
 		}
-		it.costBy = number
+		switch attr := &c.attrs.list[it.costBy]; {
+		case attr.ip:
+			c.fault(cost.From.At, "cost: an address is not a number")
+		case attr.is(Path):
+			c.fault(cost.From.At, "cost: a path is not a number: read a {name} of it, as path:NAME")
+		case attr.preset != nil:
+			if _, ok := costOf(*attr.preset); !ok {
+				c.fault(cost.From.At, "cost: the default of %s is %q, which is not a whole number of at least 1", cost.From.Name, *attr.preset)
+			}
+		}
 	}
 }
 

@@ -50,21 +50,20 @@ func (c *compiler) limits(it *item) {
 
 // tiers compiles the limits that an attribute chooses. Its values are compared as those of match are.
 func (c *compiler) tiers(it *item, t *Tiers) {
-	number, err := c.attrs.resolve(t.By.Name)
-	switch {
-	case err != nil:
-		c.fault(t.At, "tiers: %v", err)
-	case c.attrs.list[number].ip:
+	sound := len(c.faults)
+	by, segment := c.refer(it, "tiers", t.By, t.At)
+	if !segment && by >= 0 && c.attrs.list[by].ip {
 		c.fault(t.At, "tiers: by: ip chooses nothing: write overrides for single addresses, or a rule with match: {ip: …}")
 	}
-	it.tierBy, it.tiers = number, make(map[string]choice)
+	known := len(c.faults) == sound
+	it.tierBy, it.tiers = by, make(map[string]choice)
 	head := make(map[string]choice)
 	for _, written := range slices.Sorted(maps.Keys(t.Limits)) {
 		built := c.choice(t.Limits[written])
-		if err != nil || c.attrs.list[number].ip { // which has been reported
+		if !known {
 			continue
 		}
-		value, err := c.canonical(&part{attr: number}, written)
+		value, err := c.canonical(&part{attr: by, segment: segment}, written)
 		if err != nil {
 			c.fault(t.At, "tiers: %v", err)
 			continue
@@ -72,9 +71,9 @@ func (c *compiler) tiers(it *item, t *Tiers) {
 		if _, twice := it.tiers[value]; twice {
 			c.fault(t.At, "tiers: %q stands there twice, in another spelling: remove one", written)
 		}
-		c.respelt(t.At, "tiers", number, written, value)
+		c.doubts(t.At, "tiers", it, by, written, value)
 		it.tiers[value] = built
-		if value == "GET" && c.attrs.list[number].is(Method) {
+		if value == "GET" && !segment && c.attrs.list[by].is(Method) {
 			head["HEAD"] = built
 		}
 	}
@@ -111,7 +110,7 @@ func (c *compiler) override(it *item, o *Override, head map[string]choice) []Lim
 			c.fault(o.At, "overrides: %v", err)
 			return o.Limits
 		}
-		c.respelt(o.At, "overrides", p.attr, written, value)
+		c.doubts(o.At, "overrides", it, p.attr, written, value)
 		if values[i] = value; value == "GET" && p.attr >= 0 && c.attrs.list[p.attr].is(Method) {
 			method = i
 		}
@@ -133,40 +132,11 @@ func (c *compiler) canonical(p *part, written string) (string, error) {
 	if !p.segment {
 		return c.attrs.list[p.attr].counted(c.set, written)
 	}
-	path, err := c.set.canonicalPath("/" + written)
+	path, err := c.set.writtenPath("/" + written)
 	if err != nil || len(path) == 1 || strings.IndexByte(path[1:], '/') >= 0 {
 		return "", fmt.Errorf("%q is not a segment that a request's path can have: write it in its plain spelling", written)
 	}
 	return path[1:], nil
-}
-
-// respelt notes what a warning has to be about: a value that counts in another spelling than it was written in, or that
-// no request has.
-func (c *compiler) respelt(at Position, what string, attr int, written, counted string) {
-	shown := fmt.Sprintf("%q", written)
-	var a *attribute
-	if attr >= 0 {
-		a = &c.attrs.list[attr]
-		if a.secret {
-			shown = "a secret"
-		}
-	}
-	msg := ""
-	switch {
-	case a != nil && a.is(Host) && strings.Contains(counted, "*"):
-		msg = fmt.Sprintf("%s: %s is never matched: overrides and tiers name single hosts; use a rule with match: {host: …} for all names below", what, shown)
-	case a != nil && a.is(Header) && strings.Trim(written, " \t") != written:
-		msg = fmt.Sprintf("%s: %s is never matched: the value of a header has no spaces around it", what, shown)
-	case len(counted) > MaxValue:
-		msg = fmt.Sprintf("%s: a value of %d bytes is never matched: at most %d are allowed", what, len(counted), MaxValue)
-	case counted == written || a != nil && a.is(Cookie): // which may be written as it is sent
-		return
-	case a != nil && a.secret:
-		msg = what + ": a secret counts in another spelling than it is written in: in lower case, say"
-	default:
-		msg = fmt.Sprintf("%s: %s counts as %q: write that", what, shown, counted)
-	}
-	c.set.spellings = append(c.set.spellings, Warning{at, c.rule, msg})
 }
 
 // overrideKey is the key that a request with these values counts under.

@@ -146,8 +146,8 @@ func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
 	}
 	_, overridden := it.overrides[k]
 	tier := ""
-	if it.tierBy >= 0 {
-		if v, found, _ := m.value(it.tierBy); found == Present {
+	if it.tierBy != byNothing {
+		if v, found, _ := m.referred(it, it.tierBy, r.Tiers.By.Name); found == Present {
 			if _, has := it.tiers[v]; has {
 				tier = v
 			}

@@ -76,7 +76,7 @@ func (s *Set) buildFast(proved []*predicate) {
 		}
 		r := it.rule
 		f.rule, f.per = r, share.partsOf(it.per)
-		f.chooses = it.tierBy >= 0 || len(it.overrides) > 0
+		f.chooses = it.tierBy != byNothing || len(it.overrides) > 0
 		f.cost, f.costBy, f.delay = max(1, r.Cost.Fixed), int32(it.costBy), r.MaxDelay
 		if r.Cost.Max > 0 {
 			f.cost = min(f.cost, r.Cost.Max)

@@ -202,7 +202,7 @@ func (m *Matched) take(f *fast) error {
 		}
 	}
 	cost := f.cost
-	if f.costBy >= 0 {
+	if f.costBy != byNothing {
 		if cost, err = m.cost(f); err != nil {
 			if refuses {
 				return err
@@ -253,8 +253,8 @@ func (m *Matched) limits(it *item, k string) (choice, error) {
 	if limits, ok := it.overrides[k]; ok {
 		return limits, nil
 	}
-	if it.tierBy >= 0 {
-		tier, found, err := m.value(it.tierBy)
+	if it.tierBy != byNothing {
+		tier, found, err := m.referred(it, it.tierBy, it.rule.Tiers.By.Name)
 		if err != nil {
 			return choice{}, err
 		}
@@ -288,19 +288,32 @@ func fnv64(h uint64, s string) uint64 {
 // cost reads what the request says that it costs.
 func (m *Matched) cost(f *fast) (int64, error) {
 	c := &f.rule.Cost
-	text, found, err := m.value(int(f.costBy))
+	text, found, err := m.referred(f.item, int(f.costBy), c.From.Name)
 	if err != nil || found == Absent {
 		return f.cost, err
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
-	if err != nil || n == 0 {
+	cost, ok := costOf(text)
+	if !ok {
 		return 0, fmt.Errorf("%w: %s of rule %s", ErrCost, c.From.Name, f.rule.Name)
 	}
-	cost := int64(min(n, sluice.MaxCost))
 	if c.Max > 0 {
 		cost = min(cost, c.Max)
 	}
 	return cost, nil
+}
+
+// costOf reads a cost: a whole number of at least 1. More than [sluice.MaxCost] is that.
+func costOf(text string) (int64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
+	return int64(min(n, sluice.MaxCost)), err == nil && n > 0
+}
+
+// referred is the value of an attribute, or of the named segment of the path that a reference means.
+func (m *Matched) referred(it *item, number int, ref string) (string, Found, error) {
+	if number != bySegment {
+		return m.value(number)
+	}
+	return m.segment(it, ref[len("path:"):]), Present, nil
 }
 
 // key makes the key that the request counts under, and tells whether all of its parts were there. A single value is a

@@ -84,7 +84,9 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 			}
 			p.prefixes = append(p.prefixes, prefix)
 		case attr.is(Host):
+			written := text
 			text = canonicalHost(text)
+			c.doubts(source.At, "match: host", nil, p.attr, written, text)
 			if parent, ok := strings.CutPrefix(text, "*."); ok {
 				if p.below == nil {
 					p.below = make(map[string]bool)
@@ -97,6 +99,7 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 			}
 		case attr.is(Method):
 			method := strings.ToUpper(text)
+			c.doubts(source.At, "match: method", nil, p.attr, text, method)
 			p.values[method] = true
 			if method == "GET" { // servers answer HEAD by what they have for GET: it must be no way around a limit
 				p.values["HEAD"] = true
@@ -109,6 +112,7 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 				c.fault(source.At, "match: %s: %v", source.Ref.Name, err)
 				continue
 			}
+			c.doubts(source.At, "match: "+source.Ref.Name, nil, p.attr, text, value)
 			p.values[value] = true
 		}
 	}

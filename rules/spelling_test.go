@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -147,7 +148,21 @@ func TestSpellingsThatMeanNothing(t *testing.T) {
 		{"path:id", "/users/{id}", "a/b", "is not a segment"},
 		{"path:id", "/users/{id}", "a.", "counts as \"a\""},
 		{"path:id", "/users/{id}", "100%", "is not a segment"},
-		{"host", "", "*.example.com", "is never matched"},
+		{"host", "", "*.example.com", "names a single host"},
+		{"host", "", "https://example.com", "is never matched: write a host"},
+		{"host", "", "", "is never matched: write a host"},
+		{"method", "", "GET /posts", "is never matched: a method has"},
+		{"method", "", "", "is never matched: a method has"},
+		{"basic_user", "", "ada:secret", "is never matched: a colon"},
+		{"header:X-User", "", "a\nb", "is never matched: the value of a header has no control"},
+		{"header:Host", "", "API.example.com", "counts as \"api.example.com\""},
+		{"cookie:sess", "", "100%", "write %25"},
+		{"path", "", "/a;b", "it has a semicolon"},
+		{"path", "", "/a;", "it has a semicolon"},
+		{"path", "", "/x/**", "names a single path"},
+		{"path", "", "/users/{id}", "names a single path"},
+		{"path:id", "/users/{id}", "a;b", "is not a segment"},
+		{"path:id", "/users/{id}", "a*", "names a single path"},
 		{"header:X-User", "", " ada", "is never matched"},
 		{"header:X-User", "", strings.Repeat("a", MaxValue+1), "is never matched"},
 	} {
@@ -223,5 +238,175 @@ func TestCookiesInMatch(t *testing.T) {
 		if _, err := New(Config{Deny: []Match{{Predicates: []Predicate{p}}}}); err == nil || !strings.Contains(err.Error(), "write %25") {
 			t.Errorf("%v: %v", &p, err)
 		}
+	}
+}
+
+// A value that is legal and that the rule's own match rules out is warned of, and others are not.
+func TestValuesOutsideMatch(t *testing.T) {
+	yes := true
+	no := false
+	for _, tt := range []struct {
+		name      string
+		match     []Predicate
+		except    []Match
+		by, value string
+		want      bool
+	}{
+		{name: "method", match: []Predicate{is("method", "POST")}, by: "method", value: "DELETE", want: true},
+		{name: "method that is", match: []Predicate{is("method", "POST")}, by: "method", value: "post"},
+		{name: "HEAD of GET", match: []Predicate{is("method", "GET")}, by: "method", value: "HEAD"},
+		{name: "not", match: []Predicate{{Ref: Ref{Name: "method"}, Values: []string{"POST"}, Not: true}}, by: "method", value: "POST", want: true},
+		{name: "not another", match: []Predicate{{Ref: Ref{Name: "method"}, Values: []string{"POST"}, Not: true}}, by: "method", value: "PUT"},
+		{name: "except", except: []Match{{Predicates: []Predicate{is("method", "POST")}}}, by: "method", value: "POST", want: true},
+		{name: "except of two", except: []Match{{Predicates: []Predicate{is("method", "POST"), is("path", "/a")}}}, by: "method", value: "POST"},
+		{name: "path", match: []Predicate{is("path", "/a/*")}, by: "path", value: "/b/c", want: true},
+		{name: "path that is", match: []Predicate{is("path", "/a/*")}, by: "path", value: "/a/c"},
+		{name: "host", match: []Predicate{is("host", "*.example.com")}, by: "host", value: "example.org", want: true},
+		{name: "host that is", match: []Predicate{is("host", "*.example.com")}, by: "host", value: "api.example.com"},
+		{name: "address", match: []Predicate{is("ip", "10.0.0.0/8")}, by: "ip", value: "192.0.2.1", want: true},
+		{name: "address that is", match: []Predicate{is("ip", "10.0.0.0/8")}, by: "ip", value: "10.1.2.3"},
+		{name: "network", match: []Predicate{is("ip", "2001:db8::1")}, by: "ip", value: "2001:db8::/64"},
+		{name: "header", match: []Predicate{is("header:X-Plan", "free")}, by: "header:X-Plan", value: "pro", want: true},
+		{name: "present", match: []Predicate{{Ref: Ref{Name: "header:X-Plan"}, Present: &yes}}, by: "header:X-Plan", value: "pro"},
+		{name: "absent", match: []Predicate{{Ref: Ref{Name: "header:X-Plan"}, Present: &no}}, by: "header:X-Plan", value: "pro", want: true},
+		{name: "another attribute", match: []Predicate{is("header:X-Plan", "free")}, by: "header:X-User", value: "ada"},
+		{name: "empty header", by: "header:X-Plan", value: ""},
+	} {
+		for _, place := range []string{"overrides", "tiers"} {
+			r := Rule{Name: "r", Match: Match{Predicates: tt.match}, Except: tt.except, Limits: []Limit{{Limit: perHour(100)}}}
+			if place == "tiers" {
+				if tt.by == "ip" {
+					continue
+				}
+				r.Tiers = &Tiers{By: Ref{Name: tt.by}, Limits: map[string][]Limit{tt.value: {{Never: true}}}}
+			} else {
+				r.Per, r.Overrides = []Ref{{Name: tt.by}}, []Override{{Key: []string{tt.value}, Limits: []Limit{{Never: true}}}}
+			}
+			s, err := New(Config{Rules: []Rule{r}, ClientIP: ClientIP{At: Position{Line: 1}}})
+			if err != nil {
+				t.Errorf("%s, %s: %v", tt.name, place, err)
+				continue
+			}
+			warned := false
+			for _, w := range s.Warnings() {
+				warned = warned || strings.Contains(w.Msg, "is never matched")
+			}
+			if warned != tt.want {
+				t.Errorf("%s, %s: warnings are %v", tt.name, place, s.Warnings())
+			}
+		}
+	}
+}
+
+// What no request has is warned of in conditions too.
+func TestValuesThatNoRequestHas(t *testing.T) {
+	for _, tt := range []struct{ ref, value, want string }{
+		{"method", "GET /", "match: method: \"GET /\" is never matched"},
+		{"method", "get", ""},
+		{"host", "http://a.example", "is never matched"},
+		{"host", "A.example:80", ""},
+		{"host", "*.example.com", ""},
+		{"header:X-User", " ada", "is never matched"},
+		{"header:X-User", "ada", ""},
+		{"header:Authorization", "x ", "match: header:Authorization: a secret is never matched"},
+		{"basic_user", "a:b", "is never matched"},
+		{"query:q", " a ", ""},
+		{"claim:sub", " a\n", ""},
+	} {
+		condition := Predicate{Ref: Ref{Name: tt.ref}, Values: []string{tt.value}}
+		for _, cfg := range []Config{
+			{Deny: []Match{{Predicates: []Predicate{condition}}}},
+			{Allow: []Match{{Predicates: []Predicate{condition}}}},
+			{Rules: []Rule{{Name: "r", Match: Match{Predicates: []Predicate{condition}}, Limits: []Limit{{Limit: perHour(1)}}}}},
+			{Rules: []Rule{{Name: "r", Except: []Match{{Predicates: []Predicate{condition}}}, Limits: []Limit{{Limit: perHour(1)}}}}},
+		} {
+			s, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, w := range s.Warnings() {
+				got += w.Msg
+			}
+			if got != "" != (tt.want != "") || !strings.Contains(got, tt.want) {
+				t.Errorf("%s %q: warnings are %q, want %q", tt.ref, tt.value, got, tt.want)
+			}
+		}
+	}
+}
+
+// Tiers and costs can be read from a named segment of the path, as keys can.
+func TestReferencesToSegments(t *testing.T) {
+	r := Rule{
+		Name: "r", Match: Match{Predicates: []Predicate{{Ref: Ref{Name: "path"}, Patterns: []string{"/{plan}/items/{n}", "/v1/{plan}/{n}"}}}},
+		Limits: []Limit{{Limit: perHour(100)}}, Cost: Cost{From: &Ref{Name: "path:n"}, Max: 50},
+		Tiers: &Tiers{By: Ref{Name: "path:plan"}, Limits: map[string][]Limit{"pr%6f": {{Limit: perHour(1000)}}, "none": {{Never: true}}}},
+	}
+	s, err := New(Config{Rules: []Rule{r}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		path        string
+		limit, cost int64 // 0: refused
+		err         error
+	}{
+		{"/free/items/7", 100, 7, nil},
+		{"/pro/items/7", 1000, 7, nil},
+		{"/v1/%70ro/8", 1000, 8, nil},
+		{"/pro/items/70", 1000, 50, nil},
+		{"/none/items/7", 0, 0, nil},
+		{"/pro/items/x", 0, 0, ErrCost},
+		{"/pro/items/0", 0, 0, ErrCost},
+	} {
+		q := &spellingRequest{}
+		set(Path, "", tt.path)(q)
+		var m Matched
+		err := s.Match(q, &m)
+		switch {
+		case !errors.Is(err, tt.err):
+			t.Errorf("%s: %v, want %v", tt.path, err, tt.err)
+		case err == nil && tt.limit == 0 && m.Verdict != Refused, tt.limit != 0 && len(m.Takes) != 1:
+			t.Errorf("%s: %v, %v", tt.path, m.Verdict, m.Takes)
+		case tt.limit != 0 && (m.Takes[0].Limit.Count != tt.limit || m.Takes[0].Cost != tt.cost):
+			t.Errorf("%s: limit %v, cost %d", tt.path, m.Takes[0].Limit, m.Takes[0].Cost)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		edit func(*Rule)
+		want string
+	}{
+		{"tiers without the segment", func(r *Rule) { r.Tiers.By.Name = "path:x" }, "tiers: the path /{plan}/items/{n} has no {x}"},
+		{"cost without the segment", func(r *Rule) { r.Cost.From.Name = "path:x" }, "cost: the path /{plan}/items/{n} has no {x}"},
+		{"tiers without a path", func(r *Rule) { r.Match = Match{} }, "tiers: path:plan needs a path with {plan} in it"},
+		{"cost by path", func(r *Rule) { r.Cost.From.Name = "path" }, "a path is not a number"},
+		{"cost by a default", func(r *Rule) { r.Cost.From.Name = "points" }, `the default of points is "many"`},
+	} {
+		c := r
+		tiers, from := *r.Tiers, *r.Cost.From
+		c.Tiers, c.Cost.From = &tiers, &from
+		tt.edit(&c)
+		many := "many"
+		_, err := New(Config{Rules: []Rule{c}, Attributes: []Attribute{{Name: "points", From: []Ref{{Name: "header:X-Points"}}, Default: &many}}})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// A default counts as a request's value does.
+func TestSpellingsOfDefaults(t *testing.T) {
+	free := "FREE"
+	s, err := New(Config{
+		Attributes: []Attribute{{Name: "plan", From: []Ref{{Name: "header:X-Plan"}}, Lower: true, Default: &free}},
+		Rules:      []Rule{{Name: "r", Limits: []Limit{{Limit: perHour(1)}}, Tiers: &Tiers{By: Ref{Name: "plan"}, Limits: map[string][]Limit{"Free": {{Never: true}}}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m Matched
+	if err := s.Match(&spellingRequest{}, &m); err != nil || m.Verdict != Refused {
+		t.Errorf("the default does not choose its tier: %v, %v", m.Verdict, err)
 	}
 }
