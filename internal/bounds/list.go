@@ -219,6 +219,10 @@ var (
 		Name: "http2_responses_waiting", Default: "1024 in the process, 256 KiB each",
 		Result: "of the responses of HTTP/2 servers that wait for their clients to read, the one that waits longest is broken off",
 	})
+	LargeHeads = add(upstreams, &Bound{
+		Name: "http2_large_heads", Default: "64 connections per server",
+		Result: "further requests with a path and headers over 8 KiB share those connections; others never do",
+	})
 	UpstreamHeader = add(upstreams, &Bound{
 		Name: "upstream_headers", Default: "256 KiB",
 		Result: "502",

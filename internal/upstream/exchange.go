@@ -38,7 +38,8 @@ type exchange struct {
 	slow       *slowWriters // nil: what the server sends ahead is not held here
 	resend     resend
 	idle       time.Duration
-	timer      *watch // made when it is first needed
+	header     time.Duration // until the response begins
+	timer      *watch        // made when it is first needed
 	delivering atomic.Bool
 
 	// mu guards the following, and w and control against callbacks on other goroutines (timers, http.Transport): those hold
@@ -63,13 +64,13 @@ func (x *exchange) over() {
 }
 
 // errIdle is a server that stopped in the middle.
-var errIdle error = idleError{}
+var errIdle error = timeoutError("nothing was sent or received for too long")
 
-type idleError struct{}
+type timeoutError string
 
-func (idleError) Error() string   { return "nothing was sent or received for too long" }
-func (idleError) Timeout() bool   { return true }
-func (idleError) Temporary() bool { return false }
+func (e timeoutError) Error() string { return string(e) }
+func (timeoutError) Timeout() bool   { return true }
+func (timeoutError) Temporary() bool { return false }
 
 var (
 	errProtocol = errors.New("it switched to a protocol that nobody asked for")
@@ -92,26 +93,26 @@ func (x *exchange) checkStatus(res *http.Response) error {
 func (x *exchange) touch() {
 	if x.timer == nil {
 		turn := x.turn
-		x.timer = x.after(x.idle, func(x *exchange) { x.expire(turn) })
+		x.timer = after(x.idle, func() { x.expire(turn) })
 		return
 	}
 	x.timer.Reset(x.idle)
 }
 
-// A watch is a timer that lets go of its exchange when it ends. The runtime may keep a timer that was stopped until its time
+// A watch is a timer that lets go of its function when it ends. The runtime may keep a timer that was stopped until its time
 // comes, and with it the request and its body.
 type watch struct {
 	*time.Timer
-	x atomic.Pointer[exchange]
+	f atomic.Pointer[func()]
 }
 
-// after calls f later, which must not hold on to the exchange otherwise.
-func (x *exchange) after(d time.Duration, f func(*exchange)) *watch {
+// after calls f later, unless the watch ends before.
+func after(d time.Duration, f func()) *watch {
 	w := &watch{}
-	w.x.Store(x)
+	w.f.Store(&f)
 	w.Timer = time.AfterFunc(d, func() {
-		if x := w.x.Load(); x != nil {
-			f(x)
+		if f := w.f.Load(); f != nil {
+			(*f)()
 		}
 	})
 	return w
@@ -120,7 +121,7 @@ func (x *exchange) after(d time.Duration, f func(*exchange)) *watch {
 // end stops the timer for good.
 func (w *watch) end() {
 	w.Stop()
-	w.x.Store(nil)
+	w.f.Store(nil)
 }
 
 func (x *exchange) expire(turn int) {
@@ -209,12 +210,9 @@ func (x *exchange) send(s *server) *failure {
 	if x.body != nil {
 		x.touch()
 	}
-	res, err := s.roundTrip(out, cancel, &x.resend)
+	res, err := s.roundTrip(out, head, cancel, &x.resend)
 	if err == nil {
-		if err = x.checkStatus(res); err == nil {
-			err = checkLength(res)
-		}
-		if err != nil {
+		if err = x.checkStatus(res); err != nil {
 			res.Body.Close()
 		}
 	}
@@ -239,20 +237,6 @@ func (x *exchange) send(s *server) *failure {
 	x.excuse(f, head)
 	return f
 }
-
-// checkLength refuses a response of HTTP/2 with a length that other readers could take for another one.
-func checkLength(res *http.Response) error {
-	if res.ProtoMajor != 2 {
-		return nil // there it was needed to find the end of the response
-	}
-	switch lines := res.Header["Content-Length"]; {
-	case len(lines) > 1, len(lines) == 1 && res.ContentLength < 0:
-		return errLength
-	}
-	return nil
-}
-
-var errLength = errors.New("the Content-Length of its response is malformed, or there are several")
 
 // request is what is sent.
 func (x *exchange) request(s *server) *http.Request {
@@ -358,7 +342,9 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	case err == nil:
 		b.x.timer.Reset(b.x.idle)
 	case err == io.EOF && !b.x.delivering.Load():
-		b.x.timer.Stop() // from here the transport's own timeout for the answer counts
+		// From here the transport's own timeout for the response counts, once the last bytes are written: a server that does
+		// not read them has as long as for any others.
+		b.x.timer.Reset(b.x.idle + b.x.header)
 	case err != io.EOF && (!b.stopped.Load() || errors.Is(err, io.ErrUnexpectedEOF)):
 		b.err = err
 	}

@@ -45,7 +45,10 @@ const acceptedHead = 8 << 10
 var errHeadTooLarge = errors.New("its header is larger than the server accepts")
 
 // An unprocessedError is a request of which the server said that it did nothing.
-type unprocessedError struct{ err error }
+type unprocessedError struct {
+	err   error
+	names bool // an error, which may be this request's
+}
 
 func (e *unprocessedError) Error() string { return e.err.Error() }
 func (e *unprocessedError) Unwrap() error { return e.err }
@@ -53,16 +56,25 @@ func (e *unprocessedError) Unwrap() error { return e.err }
 // excuse looks at a connection that ended without a response for what the request, whose head has the given length, has to
 // do with it. Clients must not be able to make a server look bad.
 func (x *exchange) excuse(f *failure, head int) {
+	var unprocessed *unprocessedError
+	var lost *lostError
 	switch {
 	case f.kind != failBroken:
-	case errors.As(f.err, new(*unprocessedError)):
+		return
+	case errors.As(f.err, &unprocessed) && (head <= acceptedHead || !unprocessed.names):
 		f.repeatable = x.body == nil // which is not kept
+		f.excused = head > acceptedHead && errors.As(f.err, &lost)
 	case f.answered:
 	case head > acceptedHead:
 		f.kind, f.repeatable, f.err = failRequest, false, fmt.Errorf("%w: %w", errHeadTooLarge, f.err)
+		return
 	case x.body != nil && !x.body.whole():
 		// Some servers do so with a body that they do not want.
 		f.excused = true
+	}
+	// One connection is one failure, however many requests end with it, and whichever of them may be why.
+	if !f.excused && errors.As(f.err, &lost) {
+		f.excused = lost.conn.lost.Swap(true)
 	}
 }
 

@@ -67,7 +67,7 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	g.retries.earn()
-	x := &exchange{w: w, control: *http.NewResponseController(w), r: r, idle: g.cfg.Timeouts.Idle}
+	x := &exchange{w: w, control: *http.NewResponseController(w), r: r, idle: g.cfg.Timeouts.Idle, header: g.cfg.Timeouts.Header}
 	if r.ProtoMajor == 1 && r.ProtoMinor > 0 {
 		x.upgrade = upgradeOf(r.Header)
 	}

@@ -68,7 +68,7 @@ func (s *server) ask(ctx context.Context, h *Health) error {
 	}
 	r.Host = h.Host
 	r.Header.Set("User-Agent", "sluice-health")
-	res, err := s.roundTrip(r, stop, new(resend))
+	res, err := s.roundTrip(r, 0, stop, new(resend))
 	if err != nil {
 		return err
 	}

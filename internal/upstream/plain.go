@@ -110,7 +110,7 @@ func (x *exchange) readSmall() *failure {
 	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	stalled := x.after(x.idle, func(x *exchange) {
+	stalled := after(x.idle, func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if !x.read {

@@ -41,6 +41,7 @@ type server struct {
 	hash   uint64
 	wire   *http.Transport // of HTTP/1; nil if the server is called by HTTP/2 without TLS
 	h2     *h2Pool         // nil if it speaks HTTP/1 in plain text
+	large  *h2Pool         // for requests whose head is longer than acceptedHead; nil like h2
 	lane   *lane           // nil if it does not
 
 	requests, inFlight, upgraded, failures, retried, ejections atomic.Int64
@@ -63,13 +64,13 @@ func newServer(g *Group, name string, u *url.URL, weight int) (*server, error) {
 		}
 	case "h2c":
 		u.Scheme = "http"
-		s.h2 = newH2Pool(s, nil)
+		s.h2, s.large = newH2Pool(s, nil, false), newH2Pool(s, nil, true)
 	case "https":
 		either, err := newTLSDialer(s, "h2", "http/1.1")
 		if err != nil {
 			return nil, err
 		}
-		s.h2 = newH2Pool(s, either)
+		s.h2, s.large = newH2Pool(s, either, false), newH2Pool(s, either, true)
 		one, err := newTLSDialer(s, "http/1.1")
 		if err != nil {
 			return nil, err
@@ -99,15 +100,19 @@ func (s *server) transport() *http.Transport {
 	}
 }
 
-// roundTrip sends a request that does not take the lane, and returns the head of its response. A request is sent once, or
-// twice if resend allows it. Cancel has to end the request's context.
-func (s *server) roundTrip(r *http.Request, cancel context.CancelCauseFunc, again *resend) (*http.Response, error) {
+// roundTrip sends a request that does not take the lane, with a head of a length, and returns the head of its response. A
+// request is sent once, or twice if resend allows it. Cancel has to end the request's context.
+func (s *server) roundTrip(r *http.Request, head int, cancel context.CancelCauseFunc, again *resend) (*http.Response, error) {
 	upgrade := len(r.Header["Upgrade"]) > 0
 	if s.h2 != nil && (!upgrade || s.wire == nil) {
 		if upgrade {
 			return nil, &requestError{errNoUpgrade}
 		}
-		if res, err := s.h2.roundTrip(r); !errors.Is(err, errHTTP1) {
+		pool := s.h2
+		if head > acceptedHead {
+			pool = s.large
+		}
+		if res, err := pool.roundTrip(r); !errors.Is(err, errHTTP1) {
 			return res, err
 		}
 	}
@@ -131,6 +136,7 @@ func (s *server) roundTrip(r *http.Request, cancel context.CancelCauseFunc, agai
 	}
 	if s.h2 != nil && errors.As(err, new(*dialError)) {
 		s.h2.http1Until.Store(0) // it may have changed
+		s.large.http1Until.Store(0)
 	}
 	return res, err
 }
@@ -170,6 +176,7 @@ func (s *server) close() {
 	}
 	if s.h2 != nil {
 		s.h2.close()
+		s.large.close()
 	}
 	if s.lane != nil {
 		s.lane.close()

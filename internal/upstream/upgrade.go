@@ -45,8 +45,8 @@ func (g *Group) connect(x *exchange, s *server) {
 		return
 	}
 	idle := g.cfg.Timeouts.Upgrade
-	timer := time.AfterFunc(idle, both)
-	defer timer.Stop()
+	timer := after(idle, both)
+	defer timer.end()
 	moved := func() { timer.Reset(idle) }
 	var all sync.WaitGroup
 	all.Go(func() { pipe(server, buffered.Reader, moved, both) })
