@@ -225,7 +225,7 @@ var (
 	})
 	UpstreamHeader = add(upstreams, &Bound{
 		Name: "upstream_headers", Default: "256 KiB",
-		Result: "502",
+		Result: "502; counted of HTTP/1 servers",
 	})
 	UpstreamTime = add(upstreams, &Bound{
 		Name: "upstream_time", Default: "1 s to connect, 30 s for the response headers", Setting: "gateway.upstreams.timeouts",

@@ -9,11 +9,14 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // An exchange is one request and its answer.
@@ -222,6 +225,9 @@ func (x *exchange) send(s *server) *failure {
 		x.mu.Unlock()
 		x.res = res
 		return nil
+	}
+	if strings.Contains(err.Error(), "server response headers exceeded") { // http.Transport's error has no type
+		bounds.UpstreamHeader.Reached()
 	}
 	x.stopSending()
 	switch { // which does not change any more

@@ -1,0 +1,39 @@
+package upstream_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
+)
+
+// A response whose header is too large is 502, and counted once over HTTP/1. Over HTTP/2 it looks like any other error.
+func TestHeaderTooLarge(t *testing.T) {
+	at := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		n := 200
+		if r.URL.Path == "/large" {
+			n = 300
+		}
+		for i := range n {
+			w.Header().Set(fmt.Sprintf("X-%d", i), strings.Repeat("x", 1000))
+		}
+	})
+	for name, to := range ways {
+		t.Run(name, func(t *testing.T) { // one after the other: all have one count
+			gw, _ := gateway(t, to(at))
+			was := bounds.UpstreamHeader.Count()
+			if got := get(t, gw.URL); got.status != 200 || bounds.UpstreamHeader.Count() != was {
+				t.Errorf("below the bound: %d, and it was reached %d times", got.status, bounds.UpstreamHeader.Count()-was)
+			}
+			want := was + 1
+			if name == "h2c" {
+				want = was
+			}
+			if got := do(t, client(t), request(t, "POST", gw.URL+"/large", "x")); got.status != 502 || bounds.UpstreamHeader.Count() != want {
+				t.Errorf("beyond it: %d, and it was reached %d times", got.status, bounds.UpstreamHeader.Count()-was)
+			}
+		})
+	}
+}
