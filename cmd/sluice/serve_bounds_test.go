@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/sluiceproject/sluice/internal/authn"
 	"github.com/sluiceproject/sluice/internal/rlstest"
 )
@@ -71,9 +73,9 @@ rules:
 listeners:
   drain: {timeout: 2s}
   admin: {address: '127.0.0.1:0'}
-  grpc: {address: '127.0.0.1:0'}
+  grpc: {address: '127.0.0.1:0', max_connections: 10, max_connections_per_address: 10}
   http: {address: '127.0.0.1:0'}
-  resp: {address: 'RESP', max_connections: 4, max_connections_per_address: 3}
+  resp: {address: 'RESP', max_connections_per_address: 10}
   gateway: {address: '127.0.0.1:0'}
 rules: {paths: [DIR/rules.yaml, DIR/envoy.yaml]}
 metrics: {on_http: true}
@@ -218,6 +220,44 @@ func TestServeBounds(t *testing.T) {
 		}
 		return last
 	}
+	idle := func(t *testing.T, to, hello string, n int) string { // connections of one address, and what comes of the last
+		var err error
+		for range n {
+			c := b.dial(t, "127.0.0.20", to)
+			_, _ = io.WriteString(c, hello)
+			_, err = c.Read(make([]byte, 1))
+		}
+		if err != nil {
+			return "closed"
+		}
+		return "open"
+	}
+	passwords := func(t *testing.T, from string, n int) (last string) { // at once: one a second is allowed
+		c := b.dial(t, from, b.resp)
+		defer c.Close()
+		_, _ = io.WriteString(c, strings.Repeat("AUTH wrong\r\n", n))
+		in := bufio.NewReader(c)
+		for range n {
+			last, _ = in.ReadString('\n')
+		}
+		return last
+	}
+	limits := func(from, to int) []string {
+		all := make([]string, 0, to-from)
+		for i := from; i < to; i++ {
+			all = append(all, fmt.Sprintf("CL.THROTTLE k 1 %d 60", i+1))
+		}
+		return all
+	}
+	watch := func(t *testing.T, n int) (last string) {
+		for range n {
+			c := b.dial(t, "127.0.0.1", b.admin)
+			_, _ = io.WriteString(c, "GET /v1/watch HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+strings.Repeat("t", 32)+"\r\n\r\n")
+			last, _ = bufio.NewReader(c).ReadString('\n')
+		}
+		return strings.TrimSpace(strings.TrimPrefix(last, "HTTP/1.1 "))
+	}
+	const preface = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // and no settings
 	later := func(t *testing.T, user string, size int) string {
 		return b.post(t, "127.0.0.1", b.gateway, "/later", x(size), "X-User: "+user)
 	}
@@ -227,6 +267,31 @@ func TestServeBounds(t *testing.T) {
 		at, beyond         func(t *testing.T) string
 		wantAt, wantBeyond string
 	}{
+		// First, while there are no other connections.
+		{
+			"connections", "", func(t *testing.T) string { return idle(t, b.grpc, preface, 10) },
+			func(t *testing.T) string {
+				c := b.dial(t, "127.0.0.21", b.grpc)
+				_, err := c.Read(make([]byte, 1))
+				return fmt.Sprint(err)
+			}, "open", "EOF",
+		},
+		{
+			"connections_per_address", "", func(t *testing.T) string { return idle(t, b.resp, "PING\r\n", 10) },
+			func(t *testing.T) string { return idle(t, b.resp, "PING\r\n", 1) }, "open", "closed",
+		},
+		{
+			"wrong_attempts", "RESP", func(t *testing.T) string { return passwords(t, "127.0.0.22", 10) },
+			func(t *testing.T) string { return passwords(t, "127.0.0.23", 11) }, "-WRONGPASS", "-ERR",
+		},
+		{
+			"resp_limits", "", func(t *testing.T) string { return b.redis(t, limits(0, 4096)...) },
+			func(t *testing.T) string { return b.redis(t, limits(4096, 4097)...) }, "*5", "*5",
+		},
+		{
+			"admin_watchers", "", func(t *testing.T) string { return watch(t, 16) },
+			func(t *testing.T) string { return watch(t, 1) }, "200", "503",
+		},
 		{"body_size", "length", func(t *testing.T) string { return b.post(t, "127.0.0.1", b.gateway, "/body", x(1<<10)) },
 			func(t *testing.T) string { return b.post(t, "127.0.0.1", b.gateway, "/body", x(1<<10+1)) }, "200", "413"},
 		{"body_size", "chunks", func(t *testing.T) string {
@@ -283,7 +348,7 @@ func TestServeBounds(t *testing.T) {
 		{"rls_entries", "gRPC", func(t *testing.T) string { return rls(t, 1, 16, 1) }, func(t *testing.T) string { return rls(t, 1, 17, 1) }, "OK:", "rpc error: code = InvalidArgument"},
 		{"rls_text", "gRPC", func(t *testing.T) string { return rls(t, 1, 1, 1024) }, func(t *testing.T) string { return rls(t, 1, 1, 1025) }, "OK:", "rpc error: code = InvalidArgument"},
 		{"resp_command", "arguments", func(t *testing.T) string { return b.redis(t, list(16, "a", " ")) }, func(t *testing.T) string { return b.redis(t, list(17, "a", " ")) }, "-ERR", "-ERR"},
-		{"resp_key", "", func(t *testing.T) string { return b.redis(t, "CL.THROTTLE "+x(1024)+" 1 1 1") }, func(t *testing.T) string { return b.redis(t, "CL.THROTTLE "+x(1025)+" 1 1 1") }, "*5", "-ERR"},
+		{"resp_key", "", func(t *testing.T) string { return b.redis(t, "CL.THROTTLE "+x(1024)+" 1 1 60") }, func(t *testing.T) string { return b.redis(t, "CL.THROTTLE "+x(1025)+" 1 1 1") }, "*5", "-ERR"},
 		{"check_body", "", func(t *testing.T) string {
 			return check(t, fmt.Sprintf("%-65536s", `{"attributes":{"method":"GET","path":"/"}}`))
 		},

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 func credentials(text string) *http.Request {
@@ -231,6 +233,7 @@ func TestPasswordsAtOnce(t *testing.T) {
 			<-release
 			return bcrypt.ErrMismatchedHashAndPassword
 		}
+		was := bounds.CredentialChecks.Count()
 		answers := make(chan error, 10)
 		for range 5 {
 			go func() {
@@ -252,6 +255,9 @@ func TestPasswordsAtOnce(t *testing.T) {
 		cancel()
 		if _, err := b.Authenticate(credentials("ada:x").WithContext(ctx)); !errors.Is(err, ErrBusy) {
 			t.Errorf("who left: %v", err)
+		}
+		if n := bounds.CredentialChecks.Count() - was; n != 3 {
+			t.Errorf("the bound was reached %d times, want 3: not by who left", n)
 		}
 		close(release)
 		for range 2 {

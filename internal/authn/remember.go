@@ -34,8 +34,9 @@ func (m *remembered) add(sum [sha256.Size]byte, now time.Time) {
 	if m.all == nil {
 		m.all = make(map[[sha256.Size]byte]time.Time)
 	}
+	_, again := m.all[sum]
 	for old := range m.all {
-		if len(m.all) < mostRemembered {
+		if again || len(m.all) < mostRemembered {
 			break
 		}
 		bounds.RememberedLogins.Reached()

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -16,7 +18,7 @@ func TestBudget(t *testing.T) {
 	piece := make([]byte, 1000)
 	var err error
 	for err == nil {
-		if err = one.Append(piece); b.Used() < int64(cap(one.Bytes())) {
+		if err = one.Append(piece); b.Used() != int64(cap(one.Bytes())) {
 			t.Fatalf("%d are taken and %d held", b.Used(), cap(one.Bytes()))
 		}
 	}
@@ -87,4 +89,29 @@ func TestConcurrent(t *testing.T) {
 	if b.Used() != 0 || len(b.clients) != 0 {
 		t.Errorf("%d are still taken", b.Used())
 	}
+}
+
+// Bounds are counted once when they are exceeded, and not at their border.
+func TestCounts(t *testing.T) {
+	all, address := bounds.BufferedBytes.Count(), bounds.BufferedBytesPerAddress.Count()
+	count := func(what string, wantAll, wantAddress int64) {
+		t.Helper()
+		if n, m := bounds.BufferedBytes.Count()-all, bounds.BufferedBytesPerAddress.Count()-address; n != wantAll || m != wantAddress {
+			t.Errorf("%s: the bounds were reached %d and %d times, want %d and %d", what, n, m, wantAll, wantAddress)
+		}
+	}
+	b := New(1 << 20)
+	one, rest := b.Buffer(addr("192.0.2.1"), 1<<20), b.Buffer(netip.Addr{}, 1<<20)
+	if !one.Reserve(1 << 18) {
+		t.Error("the share is not free")
+	}
+	count("the share", 0, 0)
+	one.Reserve(1)
+	count("more than the share", 0, 1)
+	if !rest.Reserve(1<<20 - 1<<18) {
+		t.Error("the rest is not free")
+	}
+	count("all", 0, 1)
+	rest.Reserve(1)
+	count("more than all", 1, 1)
 }

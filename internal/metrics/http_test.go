@@ -4,8 +4,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
+	"time"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/metrics"
 )
 
@@ -49,5 +52,21 @@ func TestHTTP(t *testing.T) {
 	none.HTTP(mux).ServeHTTP(w, httptest.NewRequest("GET", "/says", nil))
 	if w.Body.String() != "hello" {
 		t.Errorf("without metrics it says %q", w.Body)
+	}
+}
+
+// The codes of a protocol are bounded. That is counted for each request beyond, and not at the border.
+func TestManyCodes(t *testing.T) {
+	m := metrics.New(metrics.Config{Rules: rulesOf(t, several).Load})
+	was, r := bounds.MetricCodes.Count(), m.Requests("http")
+	for i := range 50 {
+		r.Done(strconv.Itoa(500+i), time.Now())
+	}
+	if n := bounds.MetricCodes.Count() - was; n != 0 {
+		t.Errorf("reached %d times at the border", n)
+	}
+	r.Done("999", time.Now())
+	if n := bounds.MetricCodes.Count() - was; n != 1 {
+		t.Errorf("reached %d times beyond it", n)
 	}
 }

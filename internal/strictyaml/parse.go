@@ -28,6 +28,7 @@ func Parse(data []byte) (*Node, []Fault) {
 		return nil, faults
 	}
 	if separators(data) > 2*MaxNodes {
+		bounds.YAML.Reached()
 		return nil, []Fault{{Line: 1, Column: 1, Reason: TooLarge, Msg: tooManyNodes}}
 	}
 	document, err := load(bytes.NewReader(data))
@@ -110,6 +111,7 @@ func (c *converter) fault(at *yaml.Node, reason Reason, format string, args ...a
 // stop reports a bound. It is the only fault that counts then.
 func (c *converter) stop(at *yaml.Node, format string, args ...any) {
 	if !c.stopped {
+		bounds.YAML.Reached()
 		c.faults = nil
 		c.fault(at, TooLarge, format, args...)
 	}
@@ -125,12 +127,10 @@ func (c *converter) convert(y *yaml.Node, depth int) *Node {
 		return c.alias(y, depth)
 	}
 	if c.nodes++; c.nodes > MaxNodes {
-		bounds.YAML.Reached()
 		c.stop(y, tooManyNodes)
 		return nil
 	}
 	if depth > MaxDepth {
-		bounds.YAML.Reached()
 		c.stop(y, "values are nested deeper than %d levels: nest less", MaxDepth)
 		return nil
 	}

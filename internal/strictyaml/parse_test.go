@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
@@ -230,4 +231,29 @@ func check(t *testing.T, n *strictyaml.Node, depth int) int {
 		nodes += check(t, item, depth+1)
 	}
 	return nodes
+}
+
+// The bound is counted once for a file that exceeds it in some way, and not for one at the border.
+func TestCounts(t *testing.T) {
+	size := func(n int) string { return "a: " + strings.Repeat("x", n-3) }
+	depth := func(n int) string { return strings.Repeat("[", n-1) + "1" + strings.Repeat("]", n-1) }
+	nodes := func(n int) string { // the mapping, its keys and values, and aliases of 100 values
+		return "a: &a [" + strings.Repeat("1,", 98) + "1]\nb: [" + strings.Repeat("*a,", n/100-2) + strings.Repeat("1,", 95+n%100) + "1]"
+	}
+	for name, c := range map[string]struct {
+		file func(int) string
+		most int
+	}{"size": {size, strictyaml.MaxBytes}, "depth": {depth, strictyaml.MaxDepth}, "values": {nodes, strictyaml.MaxNodes}} {
+		was := bounds.YAML.Count()
+		if _, faults := strictyaml.Parse([]byte(c.file(c.most))); len(faults) > 0 || bounds.YAML.Count() != was {
+			t.Errorf("%s: at the border it was reached %d times: %.200v", name, bounds.YAML.Count()-was, faults)
+		}
+		if _, faults := strictyaml.Parse([]byte(c.file(c.most + 1))); len(faults) != 1 || bounds.YAML.Count() != was+1 {
+			t.Errorf("%s: beyond it was reached %d times: %.200v", name, bounds.YAML.Count()-was, faults)
+		}
+	}
+	was := bounds.YAML.Count()
+	if _, faults := strictyaml.Parse([]byte("[" + strings.Repeat("1,", 3*strictyaml.MaxNodes) + "1]")); len(faults) != 1 || bounds.YAML.Count() != was+1 {
+		t.Errorf("far beyond it was reached %d times: %.200v", bounds.YAML.Count()-was, faults)
+	}
 }
