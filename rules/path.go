@@ -45,8 +45,8 @@ var ErrPath = errors.New("rules: the path is ambiguous or malformed")
 //   - Refused are names of nothing but dots and spaces ("/..."), those that name a stream ("/posts::$DATA"), and those that
 //     begin or end with a space other than the common one.
 //
-// Case is kept, and so are dots and spaces at the ends of names, which some file systems and frameworks ignore. Rules and
-// routes ignore them: to those "/posts." and "/posts%20" are "/posts".
+// Case is kept, and so are dots and spaces at the ends of names, which some file systems and frameworks ignore, and variation
+// selectors, which databases ignore. Rules and routes ignore them: to those "/posts." and "/posts%20" are "/posts".
 func CanonicalPath(escaped string) (string, error) {
 	switch {
 	case !strings.HasPrefix(escaped, "/"):
@@ -237,8 +237,9 @@ func composed(path string) (string, error) {
 	return c, nil
 }
 
-// isUnseen tells whether two texts that differ in this character only look the same. Variation selectors are let pass:
-// most emoji are sent with one. The grapheme joiner is also what package norm puts between accents when more than 30
+// isUnseen reports whether two texts that differ in this character only look the same: controls, format characters, separators
+// of lines, and what else Unicode calls Default_Ignorable_Code_Point, without variation selectors. Those are sent with most
+// emoji, and [matchedPath] drops them. The grapheme joiner is also what package norm puts between accents when more than 30
 // follow each other.
 func isUnseen(r rune) bool {
 	return r >= utf8.RuneSelf &&
@@ -296,15 +297,19 @@ func isDots(name string) bool { return strings.Trim(name, ".") == "" }
 // isDoubtful reports whether it cannot be told what a name is to a server that ignores dots and spaces at its ends, or, as
 // Windows does, reads a:$b as a stream of a.
 func isDoubtful(name []byte) bool {
+	if bytes.ContainsFunc(name, isSelector) {
+		name = bytes.Map(withoutSelectors, name)
+	}
 	name = bytes.TrimLeft(bytes.TrimRight(name, ". "), " ")
 	first, _ := utf8.DecodeRune(name)
 	last, _ := utf8.DecodeLastRune(name)
 	return len(name) == 0 || unicode.IsSpace(first) || unicode.IsSpace(last) || bytes.Contains(name, []byte(":$"))
 }
 
-// matchedPath returns a canonical path as rules and routes match it: without dots and spaces at the end of names, and
-// spaces at their beginning. Windows, and frameworks that trim, serve "/admin" to those who ask for "/admin.", so that a
-// rule for the one has to hold for the other. Nearly all paths are returned as they are, without an allocation.
+// matchedPath returns a canonical path as rules and routes match it: without variation selectors, dots and spaces at the end of
+// names, and spaces at their beginning. Windows, and frameworks that trim, serve "/admin" to those who ask for "/admin.", and
+// databases ignore the selectors, so that a rule for the one has to hold for the other. Nearly all paths are returned as they
+// are, without an allocation.
 func matchedPath(canonical string) string {
 	if !hasLooseEnd(canonical) {
 		return canonical
@@ -316,13 +321,30 @@ func matchedPath(canonical string) string {
 	return string(b)
 }
 
-func trimmedName(name string) string { return strings.TrimLeft(strings.TrimRight(name, ". "), " ") }
+func trimmedName(name string) string {
+	return strings.TrimLeft(strings.TrimRight(strings.Map(withoutSelectors, name), ". "), " ")
+}
 
+func isSelector(r rune) bool { return r >= utf8.RuneSelf && unicode.Is(unicode.Variation_Selector, r) }
+
+// withoutSelectors drops variation selectors, for [strings.Map].
+func withoutSelectors(r rune) rune {
+	if isSelector(r) {
+		return -1
+	}
+	return r
+}
+
+// hasLooseEnd reports whether matchedPath changes a path.
 func hasLooseEnd(path string) bool {
 	for i := 1; i < len(path); i++ {
-		switch path[i] {
-		case '.', ' ':
-			if i+1 == len(path) || path[i+1] == '/' || path[i] == ' ' && path[i-1] == '/' {
+		switch c := path[i]; {
+		case c >= utf8.RuneSelf:
+			if r, _ := utf8.DecodeRuneInString(path[i:]); isSelector(r) {
+				return true
+			}
+		case c == '.' || c == ' ':
+			if i+1 == len(path) || path[i+1] == '/' || c == ' ' && path[i-1] == '/' {
 				return true
 			}
 		}

@@ -83,8 +83,8 @@ type PathTable struct{ index pathIndex }
 // Add enters a pattern under a number.
 func (t *PathTable) Add(p *PathPattern, number int) { t.index.add(&p.pattern, int32(number)) }
 
-// First is the smallest number whose pattern a canonical path fits, or -1. Dots and spaces at the ends of names do not
-// count, as for rules.
+// First is the smallest number whose pattern a canonical path fits, or -1. Dots and spaces at the ends of names, and variation
+// selectors, do not count, as for rules.
 func (t *PathTable) First(canonical string) int {
 	var room [16]int32
 	first := int32(-1)

@@ -77,7 +77,7 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 	if part == "" || part == "." || part == ".." {
 		return segment{}, fmt.Errorf("%q is not a segment that a request's path can have: leave it out", part)
 	}
-	text := strings.Join(literals, "*")
+	text := strings.Map(withoutSelectors, strings.Join(literals, "*"))
 	if plain := trimmedName(text); plain != text {
 		return segment{}, fmt.Errorf("%q: dots and spaces at the ends of a name are ignored, because some servers ignore them: write %q", part, plain)
 	}
