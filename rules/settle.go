@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // Settle says where an answer tells what its request has really cost. Until then the rule's Cost is charged, as an
@@ -31,6 +32,9 @@ func Amount(text string) (int64, bool) {
 	f, err := strconv.ParseFloat(text, 64)
 	if math.IsNaN(f) || err != nil && !math.IsInf(f, 0) || !strings.ContainsAny(text, "0123456789") {
 		return 0, false
+	}
+	if f > sluice.MaxCost {
+		bounds.SettledCost.Reached()
 	}
 	return int64(math.Ceil(min(max(f, 0), sluice.MaxCost))), true
 }

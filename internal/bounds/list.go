@@ -231,6 +231,10 @@ var (
 		Name: "upstream_time", Default: "1 s to connect, 30 s for the response headers", Setting: "gateway.upstreams.timeouts",
 		Result: "502 or 504", Elsewhere: "sluice_upstream_failures_total",
 	})
+	SettledCost = add(upstreams, &Bound{
+		Name: "settled_cost", Default: "2⁵⁰, of the cost that a response reports to `settle`",
+		Result: "2⁵⁰ is charged",
+	})
 )
 
 // Replies of dependencies.
