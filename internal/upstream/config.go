@@ -70,8 +70,8 @@ type Health struct {
 // Eject is when a server that fails requests is given rest.
 type Eject struct {
 	// Failures in a row, 5 by default, begin a rest; after it one failure is enough until a request succeeds. A failure is
-	// a connection that cannot be made or ends without an answer, or an answer that does not begin in time. Negative:
-	// servers are never given rest.
+	// a connection that cannot be made or ends without an answer, or an answer that does not begin in time or breaks off.
+	// Negative: servers are never given rest.
 	Failures int
 	// Rest is how long the first rest is, 10s by default. Each further one is twice as long, up to 32 times, until the
 	// server has been well for ten times Rest. At most half of a group rests at a time, so a single server never does.

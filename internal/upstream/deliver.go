@@ -16,6 +16,7 @@ func (g *Group) deliver(x *exchange, s *server) {
 	defer x.end()
 	res := x.res
 	if res.StatusCode == http.StatusSwitchingProtocols {
+		g.succeeded(s)
 		g.connect(x, s)
 		return
 	}
@@ -37,19 +38,24 @@ func (g *Group) deliver(x *exchange, s *server) {
 	if res.ProtoMajor == 2 {
 		x.slow = g.cfg.slow
 	}
-	if err := x.copyBody(); err != nil {
+	if err := g.copyBody(x, s); err != nil {
 		x.mu.Lock()
-		idled := x.idled
+		idled, unread := x.idled, x.unread
 		x.mu.Unlock()
 		if idled {
 			err = errors.Join(errIdle, err)
 		}
-		if x.r.Context().Err() == nil && !errors.Is(err, errCaller) {
+		if x.r.Context().Err() != nil || unread || errors.Is(err, errCaller) {
+			g.succeeded(s) // as far as it was let
+		} else {
 			g.log.warn("an answer broke off", g, s, err)
-			s.failures.Add(1)
+			f := &failure{kind: failBroken, answered: true, err: err}
+			x.excuse(f, 0)
+			g.failed(s, f)
 		}
 		panic(http.ErrAbortHandler)
 	}
+	g.succeeded(s)
 	x.whole = true
 	x.trailers(h, announced)
 }
@@ -57,9 +63,12 @@ func (g *Group) deliver(x *exchange, s *server) {
 // errCaller is a caller that cannot be written to.
 var errCaller = errors.New("writing to the caller")
 
+// longBody is how long a response lasts that speaks for its server before it is complete: streams may last for days.
+const longBody = 10 * time.Second
+
 // copyBody copies until the end. What has come is sent on before waiting for more.
-func (x *exchange) copyBody() error {
-	res := x.res
+func (g *Group) copyBody(x *exchange, s *server) error {
+	res, began := x.res, time.Now()
 	if res.Body == http.NoBody {
 		return nil
 	}
@@ -80,6 +89,10 @@ func (x *exchange) copyBody() error {
 		if err := x.pass(buf[:n], err == nil); err != nil {
 			return err
 		}
+		if !began.IsZero() && time.Since(began) > longBody {
+			g.succeeded(s)
+			began = time.Time{}
+		}
 		switch err {
 		case nil:
 		case io.EOF:
@@ -92,6 +105,8 @@ func (x *exchange) copyBody() error {
 
 // pass writes a piece of the body to the caller, and sends it unless it is the last.
 func (x *exchange) pass(piece []byte, more bool) error {
+	x.passing.Store(true)
+	defer x.passing.Store(false)
 	if x.slow != nil {
 		defer x.slow.leave(x.slow.enter(x))
 	}

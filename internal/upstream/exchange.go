@@ -44,6 +44,7 @@ type exchange struct {
 	header     time.Duration // until the response begins
 	timer      *watch        // made when it is first needed
 	delivering atomic.Bool
+	passing    atomic.Bool // a piece of the response is being written to the caller
 
 	// mu guards the following, and w and control against callbacks on other goroutines (timers, http.Transport): those hold
 	// it, and return at once unless the turn is still their own.
@@ -53,6 +54,7 @@ type exchange struct {
 	read    bool // small has been
 	stalled bool // the caller stopped sending
 	idled   bool // nothing moved for too long
+	unread  bool // because the caller did not read
 }
 
 // begin begins an attempt.
@@ -96,7 +98,7 @@ func (x *exchange) checkStatus(res *http.Response) error {
 func (x *exchange) touch() {
 	if x.timer == nil {
 		turn := x.turn
-		x.timer = after(x.idle, func() { x.expire(turn) })
+		x.timer = after(x.idle, func() { x.expire(turn, false) })
 		return
 	}
 	x.timer.Reset(x.idle)
@@ -127,7 +129,8 @@ func (w *watch) end() {
 	w.f.Store(nil)
 }
 
-func (x *exchange) expire(turn int) {
+// expire gives up, because nothing moved for too long, or because the caller is known to be too slow.
+func (x *exchange) expire(turn int, slow bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if turn != x.turn {
@@ -147,6 +150,7 @@ func (x *exchange) expire(turn int) {
 		x.cancel(errIdle)
 	}
 	if x.delivering.Load() {
+		x.unread = slow || x.passing.Load()
 		// A caller that does not read holds up the writer, which learns of it this way alone.
 		_ = x.control.SetWriteDeadline(past)
 	}

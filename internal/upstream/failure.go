@@ -53,7 +53,7 @@ type unprocessedError struct {
 func (e *unprocessedError) Error() string { return e.err.Error() }
 func (e *unprocessedError) Unwrap() error { return e.err }
 
-// excuse looks at a connection that ended without a response for what the request, whose head has the given length, has to
+// excuse looks at a connection that ended without a response, or in the middle of one, for what the request, whose head has the given length, has to
 // do with it. Clients must not be able to make a server look bad.
 func (x *exchange) excuse(f *failure, head int) {
 	var unprocessed *unprocessedError
@@ -64,8 +64,7 @@ func (x *exchange) excuse(f *failure, head int) {
 	case errors.As(f.err, &unprocessed) && (head <= acceptedHead || !unprocessed.names):
 		f.repeatable = x.body == nil // which is not kept
 		f.excused = head > acceptedHead && errors.As(f.err, &lost)
-	case f.answered:
-	case head > acceptedHead:
+	case head > acceptedHead && !f.answered:
 		f.kind, f.repeatable, f.err = failRequest, false, fmt.Errorf("%w: %w", errHeadTooLarge, f.err)
 		return
 	case x.body != nil && !x.body.whole():

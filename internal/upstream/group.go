@@ -121,7 +121,6 @@ func (g *Group) attempt(x *exchange, s *server) *failure {
 		}
 		return f
 	}
-	g.succeeded(s)
 	g.deliver(x, s)
 	return nil
 }

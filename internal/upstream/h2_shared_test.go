@@ -80,7 +80,7 @@ func TestHTTP2LostConnection(t *testing.T) {
 			_, _ = io.Copy(io.Discard, conn)
 		},
 	} {
-		for _, method := range []string{"GET", "POST"} {
+		for _, method := range []string{"GET", "POST", "begun"} {
 			t.Run(name+"/"+method, func(t *testing.T) {
 				t.Parallel()
 				body := bytes.Repeat([]byte("x"), 100)

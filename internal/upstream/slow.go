@@ -44,7 +44,7 @@ func (s *slowWriters) enter(x *exchange) *list.Element {
 	s.mu.Unlock()
 	if longest != nil {
 		bounds.SlowResponses.Reached()
-		longest.x.expire(longest.turn)
+		longest.x.expire(longest.turn, true)
 	}
 	return e
 }
