@@ -68,3 +68,20 @@ func TestSettleMemory(t *testing.T) {
 		t.Errorf("%d bytes are still taken", used)
 	}
 }
+
+// A response that is too long to be read holds nothing any more, also while it goes on.
+func TestSettleLetsGo(t *testing.T) {
+	const most = 1 << 20
+	rule := tokens(rules.Settle{JSON: "usage.total_tokens"})
+	var at, beyond int64
+	h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat(" ", most))
+		at = buffers.Process.Used()
+		_, _ = io.WriteString(w, " ")
+		beyond = buffers.Process.Used()
+	}))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	if at != most || beyond != 0 {
+		t.Errorf("%d bytes are taken at the border, and %d beyond it", at, beyond)
+	}
+}

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -132,5 +133,36 @@ func TestKeepMemory(t *testing.T) {
 	}
 	if a := raw(t, address, fmt.Sprintf(head, "2001:db8::1")+body); a.status != http.StatusAccepted {
 		t.Errorf("the same address, later: %+v", a)
+	}
+}
+
+// weighing notes what bodies take while an item is stored.
+type weighing struct {
+	*queue.Queue
+	used int64
+}
+
+func (w *weighing) Put(ctx context.Context, it queue.Item) (string, error) {
+	w.used = buffers.Process.Used()
+	return w.Queue.Put(ctx, it)
+}
+
+// The copies that the queue makes of a body while it stores it are taken too.
+func TestKeepCopies(t *testing.T) {
+	setBudget(t, 8<<20)
+	q := &weighing{Queue: newQueue(t, func(*queue.Config) {})}
+	address := before(t, echo, func(c *gateway.Config) {
+		c.Rules, c.Limiter = limits(t, keepingFor)
+		c.Queue = q
+	})
+	const size = 200 << 10
+	for i, want := range []int{http.StatusOK, http.StatusAccepted} {
+		a := raw(t, address, fmt.Sprintf("POST /later HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size)))
+		if a.status != want {
+			t.Fatalf("%d: %+v", i, a)
+		}
+	}
+	if q.used < 4*size {
+		t.Errorf("%d bytes are taken for a body of %d and its 3 copies", q.used, size)
 	}
 }
