@@ -223,6 +223,10 @@ var (
 		Name: "http2_large_heads", Default: "64 connections per server",
 		Result: "further requests with a path and headers over 8 KiB share those connections; others never do",
 	})
+	Interims = add(upstreams, &Bound{
+		Name: "informational_responses_waiting", Default: "8 per request",
+		Result: "of the 1xx that wait for their client to read, further ones are dropped",
+	})
 	UpstreamHeader = add(upstreams, &Bound{
 		Name: "upstream_headers", Default: "256 KiB",
 		Result: "502; counted of HTTP/1 servers",

@@ -46,6 +46,11 @@ type exchange struct {
 	delivering atomic.Bool
 	passing    atomic.Bool // a piece of the response is being written to the caller
 
+	interims struct {
+		mu      sync.Mutex // guards the following; it is not held while writing
+		waiting []interim
+	}
+
 	// mu guards the following, and w and control against callbacks on other goroutines (timers, http.Transport): those hold
 	// it, and return at once unless the turn is still their own.
 	mu      sync.Mutex
@@ -225,6 +230,8 @@ func (x *exchange) send(s *server) *failure {
 	}
 	if err == nil {
 		x.mu.Lock()
+		for x.informNextLocked() { // in their order, and before the response
+		}
 		x.begun = true
 		x.mu.Unlock()
 		x.res = res
@@ -271,19 +278,63 @@ func (x *exchange) request(s *server) *http.Request {
 	return out
 }
 
-// informed hands on an answer that comes before the answer.
-func (x *exchange) informed(turn, code int, header textproto.MIMEHeader) error {
+// informs reports whether an informational response is handed on to the caller.
+func (x *exchange) informs(code int) (bool, error) {
 	switch code {
 	case http.StatusContinue:
-		return nil // reading the caller's body tells it so
+		return false, nil // reading the caller's body tells it so
 	case http.StatusSwitchingProtocols:
-		return errProtocol // in HTTP/2, where it is one of these
+		return false, errProtocol // in HTTP/2, where it is one of these
 	}
-	if !x.r.ProtoAtLeast(1, 1) {
-		return nil // a caller of HTTP/1.0 would take it for the response
+	return x.r.ProtoAtLeast(1, 1), nil // a caller of HTTP/1.0 would take it for the response
+}
+
+// An interim is an informational response that waits to be written to the caller.
+type interim struct {
+	turn, code int
+	header     textproto.MIMEHeader
+}
+
+// maxInterims is the number of those. Further ones are dropped: none is needed.
+const maxInterims = 8
+
+// informed hands on an informational response. It is called where a connection to the server is read, which others may share,
+// and so waits for nothing.
+func (x *exchange) informed(turn, code int, header textproto.MIMEHeader) error {
+	if ok, err := x.informs(code); !ok {
+		return err
 	}
-	x.inform(turn, code, header)
+	x.interims.mu.Lock()
+	defer x.interims.mu.Unlock()
+	if len(x.interims.waiting) == maxInterims {
+		bounds.Interims.Reached()
+		return nil
+	}
+	x.interims.waiting = append(x.interims.waiting, interim{turn, code, header})
+	if len(x.interims.waiting) == 1 {
+		go func() {
+			for more := true; more; {
+				x.mu.Lock()
+				more = x.informNextLocked()
+				x.mu.Unlock()
+			}
+		}()
+	}
 	return nil
+}
+
+// informNextLocked writes the next informational response, and reports whether there was one.
+func (x *exchange) informNextLocked() bool {
+	x.interims.mu.Lock()
+	if len(x.interims.waiting) == 0 {
+		x.interims.mu.Unlock()
+		return false
+	}
+	next := x.interims.waiting[0]
+	x.interims.waiting = x.interims.waiting[1:]
+	x.interims.mu.Unlock()
+	x.informLocked(next.turn, next.code, next.header)
+	return true
 }
 
 // inform writes an informational response to the caller. A caller that does not read it is given up after x.idle: the
@@ -291,6 +342,10 @@ func (x *exchange) informed(turn, code int, header textproto.MIMEHeader) error {
 func (x *exchange) inform(turn, code int, header textproto.MIMEHeader) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.informLocked(turn, code, header)
+}
+
+func (x *exchange) informLocked(turn, code int, header textproto.MIMEHeader) {
 	if turn != x.turn || x.begun {
 		return
 	}

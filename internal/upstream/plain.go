@@ -82,7 +82,9 @@ func (x *exchange) ask(c *line, request []byte, within time.Duration) (*http.Res
 			c.use.most = math.MaxInt64
 			return res, nil
 		}
-		_ = x.informed(x.turn, res.StatusCode, textproto.MIMEHeader(res.Header)) // it has none
+		if ok, _ := x.informs(res.StatusCode); ok { // checkStatus has seen to the error
+			x.inform(x.turn, res.StatusCode, textproto.MIMEHeader(res.Header))
+		}
 	}
 }
 
