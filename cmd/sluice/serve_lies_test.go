@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,5 +136,114 @@ func TestServeQueueBlocksLost(t *testing.T) {
 				return strings.Contains(text, `sluice_queue_events_total{event="lost"} 1`+"\n") && strings.Contains(text, `sluice_queue_items{state="queued"} 3`+"\n")
 			})
 		})
+	}
+}
+
+// Accepted requests that are gone at the start are counted and logged as errors, whatever happened to the blocks and however
+// the process before ended. The others are delivered.
+func TestServeQueueBlocksRemoved(t *testing.T) {
+	t.Parallel()
+	const accepted = 9 // four to a block
+	gateway := func(t *testing.T, deliver http.HandlerFunc) string {
+		upstream := httptest.NewServer(deliver)
+		t.Cleanup(upstream.Close)
+		return fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", upstream.URL)
+	}
+	const rules = "rules: [{name: all, limit: %s, on_limit: queue}]"
+	more := func(directory string) string {
+		return fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q, max_size: 16MiB, max_size_per_key: 16MiB, max_count_per_key: 1000}", directory)
+	}
+	const blocks = "sluice/jetstream/$G/streams/*-items/msgs/*.blk"
+	nothing := func([]string) error { return nil }
+	removed := func(n int) func(b []string) error { return func(b []string) error { return os.Remove(b[n]) } }
+	emptied := func(b []string) error { return os.Truncate(b[1], 0) }
+	truncated := func(b []string) error { return os.Truncate(b[0], 2<<20) }
+	cases := map[string]map[string]func(blocks []string) error{
+		"killed": {
+			"nothing": nothing, "first": removed(0), "last": removed(2), "emptied": emptied, "truncated": truncated,
+			"all": func(b []string) error { return os.RemoveAll(filepath.Dir(b[0])) },
+		},
+		"stopped": {"nothing": nothing, "middle": removed(1), "truncated": truncated},
+	}
+	if os.Getenv("SLUICE_SOAK") != "" {
+		maps.Copy(cases["killed"], cases["stopped"])
+		maps.Copy(cases["stopped"], cases["killed"])
+	}
+	for end, damages := range cases {
+		filled := memoryDir(t)
+		p, address := startGateway(t, gateway(t, func(http.ResponseWriter, *http.Request) {}), fmt.Sprintf(rules, "1/h"), more(filled))
+		for n := range accepted + 1 {
+			resp, err := http.Post("http://"+address+"/", "text/plain", strings.NewReader(strings.Repeat("x", 900<<10)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if n > 0 && resp.StatusCode != http.StatusAccepted {
+				t.Fatalf("%d instead of 202", resp.StatusCode)
+			}
+		}
+		if end == "killed" {
+			_ = p.cmd.Process.Kill()
+			p.killed(t)
+		} else {
+			p.end(t)
+		}
+		for name, damage := range damages {
+			t.Run(end+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				directory := filepath.Join(memoryDir(t), "queue")
+				if err := os.CopyFS(directory, os.DirFS(filled)); err != nil {
+					t.Fatal(err)
+				}
+				found, err := filepath.Glob(filepath.Join(directory, blocks))
+				if err != nil || len(found) != 3 {
+					t.Fatal(found, err)
+				}
+				slices.Sort(found)
+				if err := damage(found); err != nil {
+					t.Fatal(err)
+				}
+				var mu sync.Mutex
+				delivered := map[string]bool{} // by key
+				gateway := gateway(t, func(_ http.ResponseWriter, r *http.Request) {
+					mu.Lock()
+					defer mu.Unlock()
+					delivered[r.Header.Get("Idempotency-Key")] = true
+				})
+				p := launchGateway(t, "{address: '127.0.0.1:0'}", gateway, fmt.Sprintf(rules, "1000/s"), more(directory))
+				line := ""
+				if name != "nothing" {
+					line = p.await(t, "queued requests lost")
+				}
+				p.http = served.FindStringSubmatch(p.await(t, "msg=serving"))[2]
+				until(t, "the rest is delivered", func() bool {
+					text := p.metrics(t)
+					return strings.Contains(text, `sluice_queue_items{state="queued"} 0`+"\n") && strings.Contains(text, `sluice_queue_items{state="delivering"} 0`+"\n")
+				})
+				if status, text := p.ready(t); status != http.StatusOK {
+					t.Errorf("/readyz: %d %s", status, text)
+				}
+				mu.Lock()
+				lost := accepted - len(delivered)
+				mu.Unlock()
+				if (lost == 0) != (name == "nothing") {
+					t.Errorf("%d of %d are lost", lost, accepted)
+				}
+				if want := fmt.Sprintf(`sluice_queue_events_total{event="lost"} %d`+"\n", lost); !strings.Contains(p.metrics(t), want) {
+					t.Errorf("no %q in\n%s", want, p.metrics(t))
+				}
+				if want := fmt.Sprintf("items=%d accepted_from=", lost); lost > 0 && (!strings.Contains(line, "level=ERROR") || !strings.Contains(line, want)) {
+					t.Errorf("no %q in\n%s", want, line)
+				}
+				if name != "truncated" {
+					return
+				}
+				p.end(t)
+				p, _ = startGateway(t, gateway, fmt.Sprintf(rules, "1000/s"), more(directory))
+				if text := p.metrics(t); !strings.Contains(text, `sluice_queue_events_total{event="lost"} 0`+"\n") {
+					t.Errorf("it is counted again:\n%s", strings.Join(p.log(), "\n"))
+				}
+			})
+		}
 	}
 }

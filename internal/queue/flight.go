@@ -64,6 +64,9 @@ func (q *Queue) fly(ctx context.Context, f *flight) {
 	case err != nil:
 		q.bury(f, err.Error(), nil)
 		return
+	case f.stateSeq == 0 && q.isRefused(f.id):
+		q.removeOne(f)
+		return
 	case f.state == Cancelled:
 		q.removed(f, &record{state: Cancelled})
 		return

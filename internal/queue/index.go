@@ -13,6 +13,8 @@ type index struct {
 	mu sync.Mutex // guards the following
 	// all are the items by id.
 	all map[string]*entry
+	// unread are items that cannot be read.
+	unread map[string]struct{}
 	// early are states whose items were not seen yet.
 	early map[string]early
 	// gone are items that are no more, for as long as streams may still tell of them.
@@ -34,7 +36,7 @@ type early struct {
 
 func newIndex(q *Queue) *index {
 	return &index{
-		q: q, all: make(map[string]*entry), early: make(map[string]early), gone: make(map[string]time.Time),
+		q: q, all: make(map[string]*entry), unread: make(map[string]struct{}), early: make(map[string]early), gone: make(map[string]time.Time),
 		coming: make(map[string]laneName), queued: make(map[laneName]int),
 		lanes:  newLanes(max(1, q.cfg.Workers/2), q.shared()),
 		shares: newShares(q.cfg.MaxKeyCount, q.cfg.MaxKeyBytes),
@@ -99,11 +101,18 @@ func (x *index) came(id string) {
 	}
 }
 
-// len is how many items are known.
+// len is how many items are known, those that cannot be read included.
 func (x *index) len() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return len(x.all)
+	return len(x.all) + len(x.unread)
+}
+
+// sawUnreadable is called for an item that cannot be read.
+func (x *index) sawUnreadable(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.unread[id] = struct{}{}
 }
 
 // waiting tells whether a lane has items that are not done.
@@ -254,6 +263,18 @@ func (x *index) overdue(now time.Time) (expired, forgotten []*flight) {
 		}
 	}
 	return expired, forgotten
+}
+
+// claim takes an item that was never tried, or returns nil.
+func (x *index) claim(id string) *flight {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.all[id]
+	if e == nil || e.phase != idle || e.stateSeq != 0 {
+		return nil
+	}
+	x.lanes.remove(e)
+	return x.flight(e)
 }
 
 // strays are states without items: left by who ended while removing them.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -68,7 +69,9 @@ func killConfig(directory, upstream string) Config {
 
 // child is a gateway that accepts requests until it is killed, and says so of each once Put has returned.
 func child(directory, upstream, round string) error {
-	q, err := Open(killConfig(directory, upstream))
+	cfg := killConfig(directory, upstream)
+	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	q, err := Open(cfg)
 	if err != nil {
 		return err
 	}
@@ -156,6 +159,9 @@ func TestKilled(t *testing.T) {
 	defer w.mu.Unlock()
 	w.check(t, accepted, cancelled)
 	checkDead(t, q, accepted)
+	if lost := q.Counts(t.Context()).Lost; lost != 0 {
+		t.Errorf("%d are counted as lost", lost)
+	}
 	total := 0
 	for _, keys := range w.keys {
 		total += len(keys)
@@ -198,6 +204,11 @@ func killRound(t *testing.T, directory, upstream string, round int, accepted, ca
 	var ended *exec.ExitError
 	if err := c.Wait(); !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("round %d: the gateway ended by itself: %v\n%s", round, err, &stderr)
+	}
+	for _, alarm := range []string{"queued requests lost", "ended without a record", "cannot be recorded", "corrupt"} {
+		if strings.Contains(stderr.String(), alarm) {
+			t.Errorf("round %d: nothing was removed, and the log says\n%s", round, &stderr)
+		}
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // place is where the server in this process stores its streams: a directory of its own inside the one that was given, which
@@ -30,20 +33,16 @@ func openPlace(given, name string) (*place, error) {
 	p := &place{given: given, own: filepath.Join(given, ownName)}
 	p.blocks = filepath.Join(p.own, "jetstream", "$G", "streams", name+"-items", "msgs")
 	if err := os.MkdirAll(given, 0o700); err != nil {
-		return nil, fmt.Errorf("queue: %w", err)
+		return nil, fmt.Errorf("queue: directory: %w", err)
 	}
 	if err := os.Mkdir(p.own, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("queue: %w", err)
+		return nil, fmt.Errorf("queue: directory: %w", err)
 	}
-	info, err := os.Lstat(p.own)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("queue: %w", err)
-	case !info.IsDir():
-		return nil, fmt.Errorf("queue: %s is not a directory: remove it, or set queue.directory to another", p.own)
-	case !isOurs(info):
-		return nil, fmt.Errorf("queue: %s belongs to another user: remove it, or set queue.directory to another", p.own)
-	case info.Mode().Perm()&0o077 != 0:
+	info, err := checkOwn(p.own)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
 		if err := os.Chmod(p.own, 0o700); err != nil {
 			return nil, fmt.Errorf("queue: %w", err)
 		}
@@ -52,6 +51,36 @@ func openPlace(given, name string) (*place, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// checkOwn returns an error unless the directory can be used.
+func checkOwn(own string) (os.FileInfo, error) {
+	info, err := os.Lstat(own)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("queue: directory: %w", err)
+	case !info.IsDir():
+		return nil, fmt.Errorf("queue: %s is not a directory: remove it, or set queue.directory to another", own)
+	case !isOurs(info):
+		return nil, fmt.Errorf("queue: %s belongs to another user: remove it, or set queue.directory to another", own)
+	}
+	return info, nil
+}
+
+// Check returns the errors that [Open] would return for files and directories, and creates nothing.
+func Check(cfg Config) error {
+	if cfg.URL != "" {
+		_, err := cfg.outside(context.Background())
+		return err
+	}
+	own := filepath.Join(cfg.Directory, ownName)
+	if _, err := checkOwn(own); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := plainfile.CheckMkdir(own); err != nil {
+		return fmt.Errorf("queue: directory: %w", err)
+	}
+	return nil
 }
 
 func (p *place) close() error { return p.lock.Close() }
@@ -124,50 +153,69 @@ func (p *place) check() error {
 
 const blockSuffix = ".blk"
 
-// countLost counts and logs the items that were there and are not: in blocks that cannot be read, or removed while this
-// process ran. Nothing may have been written or removed since the session has read all.
-func (q *Queue) countLost(ctx context.Context, s *session) {
+// countLost counts and logs the items that were accepted and are neither in the stream nor ended: blocks that were removed,
+// emptied or truncated, now or while no process ran, or that cannot be read. Nothing may have been written or removed since
+// the session has read all.
+func (q *Queue) countLost(ctx context.Context, s *session) error {
 	if s.place == nil {
-		return
+		return nil
 	}
-	lost := int64(0)
-	if info, err := s.items.Info(ctx); err == nil {
-		unreadable := int64(info.State.Msgs) - int64(s.heard.Load())
-		if info.State.Lost != nil {
-			unreadable = max(unreadable, int64(len(info.State.Lost.Msgs)))
+	stored, l := s.index.accepted(), q.ledger
+	info, err := s.items.Info(ctx)
+	if err != nil {
+		return wrap(err)
+	}
+	s.unheard = info.State.Msgs - min(info.State.Msgs, s.heard.Load())
+	var lost []itemID
+	var first, last time.Time
+	ended := 0
+	for id, accepted := range l.all() {
+		if _, ok := stored[id]; ok || q.isFlying(id.String()) {
+			continue
 		}
-		lost = max(0, unreadable-q.unreadable)
-		q.unreadable = unreadable
+		// Its end may have been written, and the ledger's record of it lost with the power.
+		if _, err := q.last(ctx, s.results, "result", id.String()); err == nil {
+			ended++
+			continue
+		} else if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		if lost = append(lost, id); len(lost) == 1 || accepted.Before(first) {
+			first = accepted
+		}
+		if accepted.After(last) {
+			last = accepted
+		}
 	}
-	if before := q.known.Load(); before != nil {
-		lost = max(lost, before.missing(s.index, q.isFlying))
+	if ended > 0 {
+		q.log.Info("queue: items had ended without a record of it, as after a power failure", "items", ended)
 	}
-	if lost > 0 {
-		q.stats.lost.Add(lost)
-		q.log.Error("queued requests lost: blocks of the queue are corrupt or were removed", "items", lost, "directory", s.place.own)
+	n := len(lost)
+	if l.reconcile(lost, stored) {
+		n = int(s.unheard) // it was written without a ledger
 	}
+	if n > 0 {
+		q.stats.lost.Add(int64(n))
+		q.log.Error("queued requests lost: blocks of the queue are corrupt or were removed", "items", n,
+			"accepted_from", first, "accepted_until", last, "ids", fmt.Sprint(lost[:min(len(lost), 10)]), "directory", s.place.own)
+	}
+	return nil
 }
 
-// missing counts the items of x that are not in other.
-func (x *index) missing(other *index, flying func(id string) bool) (n int64) {
-	x.mu.Lock()
-	ids := make([]string, 0, len(x.all))
-	for id, e := range x.all {
-		if e.seq > 0 {
-			ids = append(ids, id)
-		}
-	}
-	x.mu.Unlock()
-	for _, id := range ids {
-		if !flying(id) && !other.has(id) {
-			n++
-		}
-	}
-	return n
-}
-
-func (x *index) has(id string) bool {
+// accepted returns the items of the stream, those that cannot be read included, and when they were accepted.
+func (x *index) accepted() map[itemID]time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.all[id] != nil
+	out := make(map[itemID]time.Time, len(x.all)+len(x.unread))
+	for name := range x.unread {
+		if id, ok := parseID(name); ok {
+			out[id] = time.Now()
+		}
+	}
+	for name, e := range x.all {
+		if id, ok := parseID(name); ok {
+			out[id] = e.accepted
+		}
+	}
+	return out
 }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -70,22 +72,25 @@ type Queue struct {
 	seal  *seal
 	stats stats
 
-	current    atomic.Pointer[session] // nil: it cannot be written now
-	known      atomic.Pointer[index]   // of the last session
-	unreadable int64                   // items that the session before could not read; used by open
-	broken     chan *session           // sessions that failed
-	woken      chan struct{}           // something may be to do
-	ending     atomic.Bool             // the process is to end
-	why        atomic.Pointer[error]   // of the last session's end, or of what prevents the next
+	current atomic.Pointer[session] // nil: it cannot be written now
+	known   atomic.Pointer[index]   // of the last session
+	broken  chan *session           // sessions that failed
+	woken   chan struct{}           // something may be to do
+	ending  atomic.Bool             // the process is to end
+	why     atomic.Pointer[error]   // of the last session's end, or of what prevents the next
 
 	life  context.Context // ends when writing is given up: with Close, or when a drain takes too long
 	end   context.CancelFunc
 	place *place // nil: the server is outside
+	// ledger has the items of the directory. Nil: the server is outside
+	ledger *ledger
 
 	mu      sync.Mutex // guards the following
 	flights map[string]*flight
-	looked  time.Time // at the disk
-	cramped bool      // it was nearly full then
+	puts    map[string]chan struct{} // items that are being put; closed when that has ended
+	refused map[string]time.Time     // items whose Put failed, and may be stored all the same
+	looked  time.Time                // at the disk
+	cramped bool                     // it was nearly full then
 
 	mourned   time.Time // when a dead item was logged
 	unmourned int       // how many were not since
@@ -117,9 +122,14 @@ func Open(cfg Config) (*Queue, error) {
 	if (cfg.Directory == "") == (cfg.URL == "") {
 		return nil, errors.New("queue: give it a directory, or the url of NATS servers")
 	}
+	if cfg.URL != "" {
+		if err := Check(cfg); err != nil {
+			return nil, err
+		}
+	}
 	q := &Queue{
 		cfg: cfg, log: cfg.Log, owner: newID(), broken: make(chan *session, 1), woken: make(chan struct{}, 1),
-		flights: make(map[string]*flight),
+		flights: make(map[string]*flight), puts: make(map[string]chan struct{}), refused: make(map[string]time.Time),
 	}
 	q.life, q.end = context.WithCancel(context.Background())
 	var err error
@@ -128,6 +138,10 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	if cfg.Directory != "" {
 		if q.place, err = openPlace(cfg.Directory, cfg.Name); err != nil {
+			return nil, err
+		}
+		if q.ledger, err = openLedger(q.place.own, q.log); err != nil {
+			_ = q.Close()
 			return nil, err
 		}
 	}
@@ -193,7 +207,10 @@ func (q *Queue) open(ctx context.Context) error {
 		s.close()
 		return err
 	}
-	q.countLost(ctx, s)
+	if err := q.countLost(ctx, s); err != nil {
+		s.close()
+		return err
+	}
 	q.clearStrays(ctx, s)
 	if s.place != nil {
 		s.place.begin()
@@ -216,6 +233,7 @@ func (q *Queue) Close() error {
 	if s := q.current.Swap(nil); s != nil {
 		s.close()
 	}
+	q.ledger.close()
 	if q.place != nil {
 		return q.place.close()
 	}
@@ -279,15 +297,16 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	if !s.index.announce(it.ID, &o) {
 		return ErrShareFull
 	}
+	defer q.putting(it.ID)()
 	_, err := s.js.PublishMsg(ctx, m)
 	if err == nil && s.place != nil {
 		err = s.place.check()
 	}
-	var refused *jetstream.APIError
-	switch {
-	case err == nil:
+	if err == nil {
+		q.ledger.add(it.ID, it.Accepted)
 		return nil // the stream tells of it, in its order
 	}
+	var refused *jetstream.APIError
 	s.index.withdraw(it.ID)
 	switch {
 	case errors.As(err, &refused) && refused.ErrorCode == codeFull && isLimit(refused.Description):
@@ -300,8 +319,77 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return ErrTooLarge
 	}
+	if refused == nil {
+		q.refuse(it.ID)
+	}
 	q.fault(s, err)
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// putting says that an item is being put, until the function that it returns is called.
+func (q *Queue) putting(id string) (done func()) {
+	ended := make(chan struct{})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.puts[id] = ended
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.puts, id)
+		close(ended)
+	}
+}
+
+const (
+	maxRefused = 10_000
+	refusedFor = time.Hour
+)
+
+// refuse notes that an item was not accepted though it may be stored.
+func (q *Queue) refuse(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.refused) < maxRefused {
+		q.refused[id] = time.Now()
+	}
+}
+
+// awaitPut waits until the item's Put has ended, if this process puts it.
+func (q *Queue) awaitPut(id string) {
+	q.mu.Lock()
+	ended := q.puts[id]
+	q.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}
+
+// isRefused reports whether this process did not accept the item. The client was told so, and may have sent the request
+// again.
+func (q *Queue) isRefused(id string) bool {
+	q.awaitPut(id)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, refused := q.refused[id]
+	return refused
+}
+
+// removeRefused removes items that were stored though they were not accepted.
+func (q *Queue) removeRefused(s *session, now time.Time) {
+	q.mu.Lock()
+	maps.DeleteFunc(q.refused, func(_ string, at time.Time) bool { return now.Sub(at) > refusedFor })
+	all := slices.Collect(maps.Keys(q.refused))
+	q.mu.Unlock()
+	for _, id := range all {
+		if f := s.index.claim(id); f != nil {
+			q.removeOne(f)
+		}
+	}
+}
+
+func (q *Queue) removeOne(f *flight) {
+	q.log.Warn("queue item removed: it was stored though its request was answered 503", "id", f.id, "rule", f.rule)
+	q.removed(f, &record{state: Cancelled})
 }
 
 // MaxItem returns the maximum size of an item as it is stored, in bytes.

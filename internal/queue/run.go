@@ -163,6 +163,7 @@ func (q *Queue) reopen(ctx context.Context, s *session) {
 	if s != nil {
 		s.close()
 	}
+	q.ledger.pause()
 	for wait := firstReopen; ; wait = min(2*wait, lastReopen) {
 		select {
 		case <-ctx.Done():
@@ -189,6 +190,8 @@ func (q *Queue) sweep(ctx context.Context) {
 		q.broke(s, err)
 		return
 	}
+	q.ledger.keep()
+	q.removeRefused(s, time.Now())
 	s.index.tidy(time.Now())
 	if q.cfg.Deliver == nil {
 		return
@@ -244,7 +247,7 @@ const deaf = 3
 // isDeaf tells whether items were stored that the stream does not tell of: who follows it may have been lost with a server.
 func (s *session) isDeaf(stored uint64) bool {
 	heard := s.heard.Load()
-	if stored <= uint64(s.index.len())+s.unread.Load() || heard != s.heardBefore {
+	if stored <= uint64(s.index.len())+s.unheard || heard != s.heardBefore {
 		s.heardBefore, s.silent = heard, 0
 		return false
 	}

@@ -44,9 +44,10 @@ type session struct {
 	end   context.CancelFunc
 	place *place // of the server in this process
 
-	heard, unread atomic.Uint64 // items that the stream told of, and those of them that could not be read
-	heardBefore   uint64        // at the last sweep
-	silent        int           // sweeps since something was heard, though there was something to hear
+	heard       atomic.Uint64 // items that the stream told of
+	unheard     uint64        // items that the stream counts and did not tell of at the start
+	heardBefore uint64        // at the last sweep
+	silent      int           // sweeps since something was heard, though there was something to hear
 }
 
 const (

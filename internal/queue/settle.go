@@ -163,6 +163,8 @@ func (q *Queue) remove(f *flight) error {
 	}
 	ctx, cancel := context.WithTimeout(q.life, answerIn)
 	defer cancel()
+	q.awaitPut(f.id) // its end is recorded after its beginning
+	q.ledger.end(f.id)
 	if err := q.checked(s, deleted(s.items.DeleteMsg(ctx, f.seq))); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (s *session) follow(ctx context.Context, q *Queue) error {
 		if err == nil {
 			s.index.sawItem(id, seq, o)
 		} else {
-			s.unread.Add(1)
+			s.index.sawUnreadable(id)
 		}
 		return err
 	})
