@@ -40,7 +40,7 @@ func TestStatusDegraded(t *testing.T) {
 		"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}]},
 		"rules":{"digest":"abc","loaded_at":"2026-01-02T03:04:05Z","files":["rules/a.yaml","rules/b.yaml"],
 			"last_error":{"at":"2026-01-02T03:04:05Z","text":"rules/a.yaml:1:2: no\nrules/b.yaml:3:4: \u001b[31mno"},"native":1,"domains":2},
-		"suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, writeStatus)
+		"unready":"queue: no\nspace\u001b[31m","suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, writeStatus)
 	if !errors.Is(err, errFindings) {
 		t.Errorf("a degraded service ends with %v", err)
 	}
@@ -48,6 +48,7 @@ func TestStatusDegraded(t *testing.T) {
 degraded: sluice v1.2.3, up 1d2h3m4s since 00:00:00
 
 store      redis, does not answer: rules' on_failure does
+not ready  queue: no�space�[31m
 rules      1 rule, 2 Envoy domains, read 00:00:00, digest abc
            rules/a.yaml
            rules/b.yaml
@@ -58,6 +59,9 @@ suspended  posts, it's all; to undo: sluice resume posts 'it'\''s all'
 listeners  grpc 127.0.0.1:8081, http 127.0.0.1:8080
 log level  info
 `)
+	if _, err := rendered(t, `{"store":{"kind":"memory","up":true},"unready":"queue: no space"}`, writeStatus); !errors.Is(err, errFindings) {
+		t.Errorf("a service that is not ready ends with %v", err)
+	}
 	for servers, want := range map[string]string{
 		`[{"n":0,"up":true},{"n":1,"up":false},{"n":2,"up":true}]`: "store      redis, 1 of 3 servers away: rules' on_failure answers for what they hold\n",
 		`[{"n":0,"up":true},{"n":1,"up":true}]`:                    "store      redis, all 2 servers answer\n",

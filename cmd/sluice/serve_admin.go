@@ -121,6 +121,9 @@ func (s *service) status(ctx context.Context) admin.Status {
 			out.Listeners[name] = addr.String()
 		}
 	}
+	if err := s.server.Unready(); err != nil {
+		out.Unready = err.Error()
+	}
 	if s.watcher == nil {
 		return out
 	}

@@ -382,11 +382,20 @@ func TestServeQueueDirectoryLost(t *testing.T) {
 			if status, text := p.ready(t); status != http.StatusServiceUnavailable || !strings.Contains(text, given) {
 				t.Errorf("/readyz: %d %s", status, text)
 			}
+			if code, out, _ := sluiceRun(t, "status", "--admin", "http://"+p.admin); code != exitFindings || !strings.Contains(out, "degraded: ") || !strings.Contains(out, "\nnot ready  queue: ") || !strings.Contains(out, given) {
+				t.Errorf("sluice status: exit %d\n%s", code, out)
+			}
 			if name == "moved" { // and back
 				if err := os.Rename(given+".old", given); err != nil {
 					t.Fatal(err)
 				}
 				until(t, "it heals", func() bool { status, _ := request(t, http.MethodPost, address); return status == http.StatusAccepted })
+				if code, out, _ := sluiceRun(t, "status", "--admin", "http://"+p.admin); code != exitFine || strings.Contains(out, "not ready") {
+					t.Errorf("sluice status: exit %d\n%s", code, out)
+				}
+				// The first of those that were answered 503 is in the directory: it is not delivered.
+				p.await(t, "queue item removed: it was stored though its request was answered 503")
+				until(t, "what was answered 202 is left", func() bool { return len(queuePage(t, p.process, "n=100").Items) == 2 })
 			}
 		})
 	}

@@ -22,9 +22,9 @@ func statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the service is",
-		Long: "Show on one screen how a running service is: its store, its rules and when they were read, what is suspended,\n" +
-			"and where it listens. With --rules, its rules and what became of requests since it started.\n\n" +
-			"It ends with 1 if the store does not answer or the rule files cannot be used.",
+		Long: "Show on one screen how a running service is: its store, why it is not ready, its rules and when they were read,\n" +
+			"what is suspended, and where it listens. With --rules, its rules and what became of requests since it started.\n\n" +
+			"It ends with 1 if the store does not answer, the rule files cannot be used or /readyz responds with 503.",
 		Example:           "  sluice status\n  sluice status --rules\n  sluice status -o json",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -42,7 +42,7 @@ func statusCommand() *cobra.Command {
 }
 
 func writeStatus(t *adminclient.Status, w io.Writer, s style) error {
-	degraded := !t.Store.Up || t.Rules.LastError != nil
+	degraded := !t.Store.Up || t.Rules.LastError != nil || t.Unready != ""
 	head := s.green("fine")
 	if degraded {
 		head = s.red("degraded")
@@ -52,6 +52,9 @@ func writeStatus(t *adminclient.Status, w io.Writer, s style) error {
 	fmt.Fprintf(&b, "%s: sluice %s, up %s since %s\n\n", head, printable(t.Version),
 		ruletest.FormatDuration(time.Duration(t.UptimeSeconds)*time.Second), clock(t.Started))
 	line("store", storeText(&t.Store, s))
+	if t.Unready != "" {
+		line("not ready", s.red(printable(t.Unready)))
+	}
 	r := &t.Rules
 	line("rules", fmt.Sprintf("%s, %s, read %s, digest %s",
 		count(r.Native, "rule"), count(r.Domains, "Envoy domain"), clock(r.LoadedAt), printable(r.Digest)))

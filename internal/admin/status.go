@@ -12,6 +12,7 @@ type Status struct {
 	Uptime    float64           `json:"uptime_s"`
 	Store     StoreStatus       `json:"store"`
 	Rules     RulesStatus       `json:"rules"`
+	Unready   string            `json:"unready"` // why /readyz responds with 503; "": it responds with 200
 	Suspended []string          `json:"suspended"`
 	Listeners map[string]string `json:"listeners"`
 	LogLevel  string            `json:"log_level"`

@@ -14,6 +14,7 @@ type Status struct {
 	UptimeSeconds float64           `json:"uptime_s"`
 	Store         StoreStatus       `json:"store"`
 	Rules         RulesStatus       `json:"rules"`
+	Unready       string            `json:"unready"` // why /readyz responds with 503
 	Suspended     []string          `json:"suspended"`
 	Listeners     map[string]string `json:"listeners"`
 	LogLevel      string            `json:"log_level"`

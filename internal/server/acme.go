@@ -33,6 +33,8 @@ type ACME struct {
 	CA        string // who signs the directory's own certificate, PEM; default: those that the system trusts
 	Cache     string // directory of the account's key, certificates and their keys; only its owner may read it
 	HTTP      string // host:port of a listener that answers the authority, and sends all others to https; empty: none
+
+	dry bool // nothing is created
 }
 
 // acmeManager has the certificates of an authority.
@@ -57,7 +59,7 @@ func newACME(cfg ACME) (*acmeManager, error) {
 		}
 		a.ready[d] = new(atomic.Bool)
 	}
-	if err := ownDirectory(cfg.Cache); err != nil {
+	if err := ownDirectory(cfg.Cache, cfg.dry); err != nil {
 		return nil, err
 	}
 	var err error
@@ -77,15 +79,22 @@ func newACME(cfg ACME) (*acmeManager, error) {
 	return a, nil
 }
 
-// ownDirectory makes a directory for keys, and refuses one that others may read.
-func ownDirectory(path string) error {
+// ownDirectory makes a directory for keys, unless dry is set, and refuses one that others may read.
+func ownDirectory(path string, dry bool) error {
 	if path == "" {
 		return errors.New("acme: there is no directory for keys and certificates: set cache")
 	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	create := func() error { return os.MkdirAll(path, 0o700) }
+	if dry {
+		create = func() error { return plainfile.CheckMkdir(path) }
+	}
+	if err := create(); err != nil {
 		return fmt.Errorf("acme: cache: %w", err)
 	}
 	info, err := os.Stat(path)
+	if dry && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("acme: cache: %w", err)
 	}

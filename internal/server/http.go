@@ -38,15 +38,9 @@ func (s *Server) newHTTP(cfg *HTTP) (part, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !s.ready.Load() {
-			say(w, http.StatusServiceUnavailable, "not ready\n")
+		if err := s.Unready(); err != nil {
+			say(w, http.StatusServiceUnavailable, "not ready: "+err.Error()+"\n")
 			return
-		}
-		if cfg.Unready != nil {
-			if err := cfg.Unready(); err != nil {
-				say(w, http.StatusServiceUnavailable, "not ready: "+err.Error()+"\n")
-				return
-			}
 		}
 		say(w, http.StatusOK, "ok\n")
 	})

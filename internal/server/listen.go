@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/shares"
 )
 
@@ -39,6 +40,20 @@ func listen(address string, c connections) (net.Listener, error) {
 		return nil, err
 	}
 	return &bounded{Listener: l, connections: c}, nil
+}
+
+// checkAddress returns the error that listening on the path of a unix socket would return.
+func checkAddress(address string) error {
+	path, ok := UnixPath(address)
+	if !ok {
+		return nil
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket == 0 {
+		return &fs.PathError{Op: "listen", Path: path, Err: errors.New("there is a file of that name: remove it, or choose another address")}
+	} else if err == nil {
+		return nil // of a process that listens, or that was killed
+	}
+	return plainfile.CheckCreate(path)
 }
 
 // UnixPath is the path of an address unix:///path.

@@ -52,6 +52,9 @@ type Server struct {
 	health *health.Server
 	ready  atomic.Bool // what health checks say
 
+	dry    bool // nothing is listened on or created
+	faults []error
+
 	parts        []part
 	certificates []*certificates
 }
@@ -80,6 +83,19 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.SetReady(true)
 	return s, nil
+}
+
+// Check returns the errors that New would return, but for those of TCP addresses: it does not listen. It creates nothing.
+func Check(cfg Config) error {
+	if in := cfg.Gateway.TLS.ACME; in != nil {
+		acme := *in
+		acme.dry = true
+		cfg.Gateway.TLS.ACME = &acme
+	}
+	s := &Server{cfg: cfg, log: slog.New(slog.DiscardHandler), health: health.NewServer(), dry: true}
+	defer s.Close()
+	err := s.listen()
+	return errors.Join(append(s.faults, err)...)
 }
 
 func (s *Server) listen() error {
@@ -118,8 +134,18 @@ func (s *Server) listen() error {
 // add makes a server and has it listen.
 func (s *Server) add(name, address string, most, perAddress int, build func() (part, error)) error {
 	p, err := build()
+	if err == nil && s.dry {
+		err = checkAddress(address)
+	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	if s.dry {
+		s.faults = append(s.faults, err)
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	p.name = name
 	c := connections{most: cmp.Or(most, DefaultMaxConnections), exempt: s.cfg.Exempt}
@@ -166,6 +192,17 @@ func (s *Server) SetReady(ready bool) {
 	for _, name := range s.cfg.GRPC.HealthNames {
 		s.health.SetServingStatus(name, status)
 	}
+}
+
+// Unready returns why /readyz responds with 503, or nil.
+func (s *Server) Unready() error {
+	switch {
+	case !s.ready.Load():
+		return errors.New("shutting down")
+	case s.cfg.HTTP.Unready != nil:
+		return s.cfg.HTTP.Unready()
+	}
+	return nil
 }
 
 // Reload reads the certificates again now, if they changed. The last good ones stay if that fails.
