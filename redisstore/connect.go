@@ -126,6 +126,15 @@ func credentials(user, file string) func(rueidis.AuthCredentialsContext) (rueidi
 	}
 }
 
+// Check returns the error that [Open] would return for the URL, the files and their combination, and does not connect.
+func (c Config) Check() error {
+	if c.URL == "" {
+		return nil
+	}
+	_, err := c.options()
+	return err
+}
+
 // connect tries to connect once. Only a fault of the configuration is an error: whatever else is wrong may end while
 // the store is in use.
 func (s *Store) connect(c *Config) error {

@@ -27,7 +27,8 @@ func checkCommand() *cobra.Command {
 		Use:   "check [FILE|DIRECTORY]...",
 		Short: "Check rule files and configurations, and show what is in them",
 		Long: "Read rule files, and configurations of sluice serve with the rules they name, as a server would, and report\n" +
-			"all that is wrong with them, with the place and the line; then what is legal and probably not meant.\n" +
+			"all that is wrong with them, with the place and the line; then what is legal and probably not meant, and the files and\n" +
+			"directories of a configuration that serve could not use on this machine.\n" +
 			"Every limit is also spent in a store of its own until it denies. Without arguments the rules of the current directory are checked.\n\n" +
 			"It ends with 0 if there is nothing to report, 1 if there is, 2 if a file cannot be read.",
 		Example: "  sluice check\n" +
@@ -74,7 +75,8 @@ type checkReport struct {
 	Domains  []domainSummary `json:"domains"`
 	Findings []finding       `json:"findings"`
 
-	keeps bool // there is a gateway with a queue
+	keeps bool      // there is a gateway with a queue
+	here  []finding // why sluice serve would not start on this machine
 }
 
 type ruleSummary struct {
@@ -109,6 +111,9 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 		return nil, err
 	}
 	report.Findings = append(report.Findings, found...)
+	if warn {
+		report.Findings = append(report.Findings, report.here...)
+	}
 	if loaded != nil {
 		sources = append(sources, loaded.Sources...)
 		report.Digest = loaded.Digest
@@ -148,6 +153,8 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 		}
 		if _, err := newAuthentication(&cfg.Authentication); err != nil {
 			found = append(found, inFile(s.Name, err)...)
+		} else {
+			r.checkServe(s.Name, &cfg)
 		}
 		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
 		if len(cfg.Rules.Paths) > 0 {
@@ -171,6 +178,14 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 		}
 	}
 	return loaded, errors.Join(append(found, err)...)
+}
+
+// checkServe finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked
+// elsewhere or before the files that it names are installed.
+func (r *checkReport) checkServe(file string, cfg *config.Config) {
+	for _, err := range leaves(checkServe(cfg)) {
+		r.here = append(r.here, newFinding("warning", rules.Position{File: file}, "", "serve would not start on this machine: "+err.Error()))
+	}
 }
 
 // eachOnce leaves out files that are there already: a configuration may name rules that were named beside it.

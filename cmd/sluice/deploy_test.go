@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,9 +27,17 @@ func deployed(t *testing.T, file string) config.Config {
 	t.Helper()
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
+	write(t, filepath.Join(os.Getenv("CREDENTIALS_DIRECTORY"), "admin-token"), strings.Repeat("0123456789abcdef", 4))
 	file = filepath.Join(installed, file)
-	if code, stdout, stderr := sluiceRun(t, "check", file); code != exitFine {
-		t.Fatalf("sluice check %s: exit %d\n%s%s", file, code, stdout, stderr)
+	// Secrets are elsewhere in a container.
+	code, stdout, stderr := sluiceRun(t, "check", "-o", "json", file)
+	var report checkReport
+	err := json.Unmarshal([]byte(stdout), &report)
+	report.Findings = slices.DeleteFunc(report.Findings, func(f finding) bool {
+		return strings.Contains(f.Message, "serve would not start on this machine: store: ") && strings.Contains(f.Message, "password: no such file or directory")
+	})
+	if code != exitFine && len(report.Findings) > 0 || err != nil {
+		t.Fatalf("sluice check %s: exit %d, %v\n%s%s", file, code, err, stdout, stderr)
 	}
 	c, err := config.Load(file)
 	if err != nil {

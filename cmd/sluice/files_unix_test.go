@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/internal/certtest"
 )
 
 // program is the program as it would be started with arguments.
@@ -87,6 +88,9 @@ func TestServeRefusesFIFOs(t *testing.T) {
 			if code != exitWrong || !strings.Contains(out, "is a FIFO") {
 				t.Errorf("exit %d:\n%s", code, out)
 			}
+			if code, out, _ := sluiceRun(t, "check", file); code == exitFine || !strings.Contains(out, "is a FIFO") {
+				t.Errorf("sluice check: exit %d:\n%s", code, out)
+			}
 		})
 	}
 	t.Run("configuration", func(t *testing.T) {
@@ -95,6 +99,79 @@ func TestServeRefusesFIFOs(t *testing.T) {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
 	})
+}
+
+// sluice check and sluice serve agree on what of a configuration can be used on this machine. The former leaves nothing behind.
+func TestCheckAgreesWithServe(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	write(t, at("file"), "no certificate, no snapshot")
+	ca := certtest.New(t)
+	one, other := ca.Issue(t, "localhost"), ca.Issue(t, "localhost")
+	write(t, at("cert.pem"), string(one.Cert))
+	write(t, at("key.pem"), string(one.Key))
+	write(t, at("other.pem"), string(other.Key))
+	if err := os.Mkdir(at("open"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const on = "listeners: {http: {address: '127.0.0.1:0'}, grpc: {address: off}, admin: {address: off}}\n"
+	const gateway = "listeners: {gateway: {address: '127.0.0.1:0'%s}, http: {address: '127.0.0.1:0'}, grpc: {address: off}, admin: {address: off}}\n" +
+		"gateway: {upstreams: {u: {servers: ['https://127.0.0.1:1']}}, routes: [{upstream: u}]%s}\n"
+	log := func(path string) string { return fmt.Sprintf(gateway, "", ", access_log: {file: '"+path+"'}") }
+	plain := fmt.Sprintf(gateway, "", "")
+	secure := func(cert, key string) string {
+		return fmt.Sprintf("listeners: {http: {address: '127.0.0.1:0', tls: {cert: %q, key: %q}}, grpc: {address: off}, admin: {address: off}}\n", at(cert), at(key))
+	}
+	for name, c := range map[string]struct{ cfg, refused string }{
+		"no access log":              {log("/dev/null"), ""},
+		"new access log":             {log(at("new.log")), ""},
+		"access log in no directory": {log(at("missing/access.log")), "access.log: no such file or directory"},
+		"access log in a file":       {log(at("file/access.log")), "access.log: not a directory"},
+		"access log a directory":     {log(at("open")), "name a regular file or a FIFO"},
+		"new queue":                  {plain + "queue: {directory: '" + at("a/new/queue") + "'}\n", ""},
+		"queue in a file":            {plain + "queue: {directory: '" + at("file") + "'}\n", ": not a directory"},
+		"queue below a file":         {plain + "queue: {directory: '" + at("file/queue") + "'}\n", ": not a directory"},
+		"queue without CA":           {plain + "queue: {url: 'tls://127.0.0.1:1', tls: {ca: '" + at("file") + "'}}\n", "tls.ca: " + at("file")},
+		"queue without credentials":  {plain + "queue: {url: 'nats://127.0.0.1:1', credentials_file: '" + at("missing") + "'}\n", "credentials_file: "},
+		"certificate":                {secure("cert.pem", "key.pem"), ""},
+		"no certificate":             {secure("missing", "key.pem"), "missing: no such file or directory"},
+		"no PEM":                     {secure("file", "key.pem"), "HTTP: "},
+		"key of another":             {secure("cert.pem", "other.pem"), "private key does not match public key"},
+		"socket":                     {"listeners: {http: {address: 'unix://" + at("s.sock") + "'}, grpc: {address: off}, admin: {address: off}}\n", ""},
+		"socket in no directory":     {"listeners: {http: {address: 'unix://" + at("missing/s") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: "},
+		"socket in place of a file":  {"listeners: {http: {address: 'unix://" + at("file") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: "},
+		"ACME keys that others read": {fmt.Sprintf(gateway, ", acme: {domains: example.com, cache: '"+at("open")+"'}", ""), "chmod 700 it"},
+		"snapshot that is none":      {on + "store: {snapshot: '" + at("file") + "'}\n", "move it away to start empty"},
+		"no token":                   {strings.Replace(on, "admin: {address: off}", "admin: {address: '127.0.0.1:0'}", 1) + "admin: {token_file: '" + at("missing") + "'}\n", "admin.token_file: "},
+		"no headers":                 {on + "tracing: {endpoint: 'http://127.0.0.1:1', headers_file: '" + at("missing") + "'}\n", "missing: no such file or directory"},
+		"no upstream CA":             {strings.Replace(plain, "127.0.0.1:1']", "127.0.0.1:1'], tls: {ca: '"+at("missing")+"'}", 1), "missing: no such file or directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "sluice.yaml")
+			write(t, file, c.cfg)
+			code, out, _ := sluiceRun(t, "check", file)
+			if c.refused == "" {
+				if code != exitFine {
+					t.Errorf("sluice check: exit %d\n%s", code, out)
+				}
+				for _, created := range []string{"a", "new.log", "s.sock"} {
+					if _, err := os.Stat(at(created)); err == nil && strings.Contains(c.cfg, at(created)) {
+						t.Errorf("sluice check has created %s", created)
+					}
+				}
+				p := launch(t, c.cfg)
+				p.await(t, "msg=serving")
+				return
+			}
+			if code != exitFindings || !strings.Contains(out, "serve would not start on this machine: ") || !strings.Contains(out, c.refused) {
+				t.Errorf("sluice check: exit %d, want %q\n%s", code, c.refused, out)
+			}
+			if code, out := ends(t, program("serve", "--config", file)); code == exitFine || !strings.Contains(out, c.refused) {
+				t.Errorf("sluice serve: exit %d, want %q\n%s", code, c.refused, out)
+			}
+		})
+	}
 }
 
 // Files that become FIFOs, directories or nothing while the service runs leave what was read before, and the service ends when

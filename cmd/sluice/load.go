@@ -92,14 +92,20 @@ func leaves(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, leaves(e)...)
-		}
-		return all
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
 	}
-	return []error{err}
+	var all []error
+	var texts []string
+	for _, e := range joined.Unwrap() {
+		all = append(all, leaves(e)...)
+		texts = append(texts, e.Error())
+	}
+	if strings.Join(texts, "\n") != err.Error() {
+		return []error{err} // it has several causes, and a text of its own
+	}
+	return all
 }
 
 // orHere is the current directory if no paths are given.

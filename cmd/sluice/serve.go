@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -87,6 +88,7 @@ type service struct {
 	servers  func() int                  // of the store; nil: it has none
 	answers  func(context.Context) error // asks the store; nil: it is in memory
 	started  time.Time                   // when it was
+	dry      bool                        // only errors are wanted: nothing is listened on, connected to or written
 	ending   <-chan struct{}             // closed when it is to end
 
 	// beside is run while it serves, until the context ends. All listen when it begins.
@@ -109,7 +111,7 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	if err := s.openCheck(); err != nil {
-		return err
+		return fmt.Errorf("serve: %w", err)
 	}
 	var err error
 	if s.store, err = s.openStore(); err != nil {
@@ -129,18 +131,11 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	s.limiter, err = sluice.NewRules(s.traces.Store(s.store.Store, s.cfg.Store.Kind), nil, append(s.store.options, sluice.WithEvents(events))...)
-	if err != nil {
+	if s.limiter, err = s.newLimiter(events); err != nil {
 		return err
 	}
 	listeners := s.listeners()
-	if listeners.Admin, err = s.adminListener(); err != nil {
-		return fmt.Errorf("serve: %w", err)
-	}
-	if err := s.listenRESP(&listeners); err != nil {
-		return fmt.Errorf("serve: %w", err)
-	}
-	if err := s.listenGateway(&listeners); err != nil {
+	if err := errors.Join(s.addListeners(&listeners)...); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	defer s.gateway.close()
@@ -148,6 +143,19 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return s.run(ctx)
+}
+
+func (s *service) newLimiter(events sluice.Events) (*sluice.Limiter, error) {
+	return sluice.NewRules(s.traces.Store(s.store.Store, s.cfg.Store.Kind), nil, append(s.store.options, sluice.WithEvents(events))...)
+}
+
+// addListeners adds those that have files of their own. It returns all errors.
+func (s *service) addListeners(to *server.Config) (faults []error) {
+	var err error
+	if to.Admin, err = s.adminListener(); err != nil {
+		faults = append(faults, err)
+	}
+	return append(faults, s.listenRESP(to), s.listenGateway(to))
 }
 
 // endGrace is how long the service may take to end beyond drain.wait and drain.timeout.
@@ -179,14 +187,17 @@ func (s *service) endInTime(ctx context.Context) (ended func()) {
 // run serves until the context ends.
 func (s *service) run(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
+	var running, reporting sync.WaitGroup
+	report, reported := context.WithCancel(context.WithoutCancel(ctx))
+	reporting.Go(func() { bounds.Log(report, s.log) })
+	defer reporting.Wait() // bounds are reached until all else has ended
+	defer reported()
 	defer running.Wait()
 	defer stop()
 	if s.watcher != nil {
 		running.Go(func() { _ = s.watcher.Run(background) })
 	}
 	running.Go(func() { s.onHangup(background) })
-	running.Go(func() { bounds.Log(background, s.log) })
 	running.Go(func() { s.store.run(background) })
 	running.Go(func() { s.gateway.run(background) })
 	running.Go(func() { s.authn.run(background, s.log) })

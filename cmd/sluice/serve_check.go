@@ -27,12 +27,12 @@ func (s *service) openCheck() error {
 	secret = bytes.TrimSpace(secret)
 	switch {
 	case errors.Is(err, plainfile.ErrTooLarge):
-		return fmt.Errorf("serve: check.secret_file: %s has more than %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
+		return fmt.Errorf("check.secret_file: %s has more than %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
 			path, maxSecret, minSecret, maxSecret)
 	case err != nil:
-		return fmt.Errorf("serve: check.secret_file: %w", err)
+		return fmt.Errorf("check.secret_file: %w", err)
 	case len(secret) < minSecret || len(secret) > maxSecret:
-		return fmt.Errorf("serve: check.secret_file: %s has %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
+		return fmt.Errorf("check.secret_file: %s has %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
 			path, len(secret), minSecret, maxSecret)
 	}
 	s.secret = secret

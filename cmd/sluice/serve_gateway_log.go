@@ -10,6 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/accesslog"
 	"github.com/sluiceproject/sluice/internal/config"
 	"github.com/sluiceproject/sluice/internal/gateway"
+	"github.com/sluiceproject/sluice/internal/logwriter"
 	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/upstream"
 	"github.com/sluiceproject/sluice/rules"
@@ -20,7 +21,7 @@ func (s *service) openAccessLog() (*accesslog.Log, error) {
 	in := &s.cfg.Gateway.AccessLog
 	cfg := accesslog.Config{Query: in.Query, Errors: s.log, CloseTimeout: min(5*time.Second, s.cfg.Drain.Timeout/2)}
 	switch in.File {
-	case "":
+	case "", os.DevNull:
 		return nil, nil
 	case "-", "/dev/stdout": // which cannot be opened if it is a socket, such as that of systemd
 		cfg.Writer = os.Stdout
@@ -28,6 +29,9 @@ func (s *service) openAccessLog() (*accesslog.Log, error) {
 		cfg.Writer = os.Stderr
 	default:
 		cfg.File = in.File
+		if s.dry {
+			return nil, logwriter.Check(in.File)
+		}
 	}
 	if in.Format == "combined" {
 		cfg.Format = accesslog.Combined

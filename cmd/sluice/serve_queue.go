@@ -26,13 +26,17 @@ func (s *service) openQueue(deliver func(ctx context.Context, it *queue.Item, be
 	if err != nil {
 		return fmt.Errorf("queue.key_file: %w", err)
 	}
-	s.queue, err = queue.Open(queue.Config{
+	cfg := queue.Config{
 		Directory: c.Directory, URL: c.URL, CredentialsFile: c.CredentialsFile, CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key,
 		Name: c.Name, SealKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount,
 		MaxKeyBytes: config.Share(c.MaxKeyBytes, c.MaxBytes), MaxKeyCount: config.Share(c.MaxKeyCount, c.MaxCount),
 		MaxItem: int(c.MaxItem), MaxResults: c.MaxResults,
 		KeepDead: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: s.cfg.Drain.Timeout, Deliver: deliver, Log: s.log,
-	})
+	}
+	if s.dry {
+		return queue.Check(cfg)
+	}
+	s.queue, err = queue.Open(cfg)
 	return err
 }
 

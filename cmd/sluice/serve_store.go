@@ -33,7 +33,12 @@ func (s *service) openStore() (servedStore, error) {
 	}
 	switch c.Kind {
 	case config.Redis:
-		r, err := redisstore.Open(redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, Prefix: c.Prefix})
+		cfg := redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, Prefix: c.Prefix}
+		if s.dry {
+			err = cfg.Check()
+			break
+		}
+		r, err := redisstore.Open(cfg)
 		if err != nil {
 			return o, fmt.Errorf("store: %w", err)
 		}
@@ -47,20 +52,25 @@ func (s *service) openStore() (servedStore, error) {
 			return o, fmt.Errorf("store: %w", err)
 		}
 		o.Store, o.close = m, func() { _ = m.Close() }
-		s.ping(m)
+		if !s.dry {
+			s.ping(m)
+		}
 	default:
 		m, err := memstore.Open(memstore.Config{Bytes: c.Bytes, Snapshot: c.Snapshot})
 		if err != nil {
 			return o, fmt.Errorf("store: %w", err)
 		}
 		o.Store = m
-		if c.Snapshot != "" {
+		if c.Snapshot != "" && !s.dry {
 			o.close = func() {
 				if err := m.Save(); err != nil {
 					s.log.Error("the store cannot be saved", "error", err)
 				}
 			}
 		}
+	}
+	if err != nil {
+		return o, fmt.Errorf("store: %w", err)
 	}
 	return o, nil
 }

@@ -13,7 +13,9 @@ import (
 func (s *service) openTelemetry() error {
 	if t := &s.cfg.Tracing; t.Endpoint != "" {
 		to, err := collector(&t.Collector)
-		if err == nil {
+		if s.dry && err == nil {
+			err = to.Check()
+		} else if err == nil {
 			s.traces, err = telemetry.NewTraces(to, t.Sample)
 		}
 		if err != nil {
@@ -22,7 +24,9 @@ func (s *service) openTelemetry() error {
 	}
 	if m := &s.cfg.Metrics.OTLP; m.Endpoint != "" {
 		to, err := collector(&m.Collector)
-		if err == nil {
+		if s.dry && err == nil {
+			err = to.Check()
+		} else if err == nil {
 			s.sent, err = telemetry.NewMetrics(to, m.Interval, s.metrics.Gatherer())
 		}
 		if err != nil {

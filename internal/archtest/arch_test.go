@@ -94,7 +94,7 @@ var mayImport = map[string][]string{
 	"internal/authn": {".", "rules", "internal/certfile", "internal/plainfile", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml", "internal/bounds"},
 
 	// What the service tells of itself.
-	"internal/logwriter": {"internal/bounds"},
+	"internal/logwriter": {"internal/bounds", "internal/plainfile"},
 	"internal/logging":   {".", "rules"},
 	"internal/telemetry": {".", "internal/plainfile", "internal/rls"},
 	"internal/otlptest":  {},

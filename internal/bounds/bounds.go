@@ -67,7 +67,8 @@ const (
 	quietFor  = time.Minute
 )
 
-// Log writes one warning for each bound that was reached, at most one a minute per bound, until ctx ends.
+// Log writes one warning for each bound that was reached, at most one a minute per bound, until ctx ends. Then it writes
+// those that were not written yet.
 func Log(ctx context.Context, log *slog.Logger) {
 	type state struct {
 		seen int64
@@ -77,21 +78,25 @@ func Log(ctx context.Context, log *slog.Logger) {
 	for i, b := range all {
 		states[i].seen = b.Count()
 	}
+	write := func(now time.Time, quiet time.Duration) {
+		for i, b := range all {
+			s, n := &states[i], b.Count()
+			if n == s.seen || !s.at.IsZero() && now.Sub(s.at) < quiet {
+				continue
+			}
+			log.Warn("bound reached", "bound", b.Name, "times", n-s.seen, "setting", b.Setting)
+			s.seen, s.at = n, now
+		}
+	}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			write(time.Now(), 0)
 			return
 		case now := <-tick.C:
-			for i, b := range all {
-				s, n := &states[i], b.Count()
-				if n == s.seen || !s.at.IsZero() && now.Sub(s.at) < quietFor {
-					continue
-				}
-				log.Warn("bound reached", "bound", b.Name, "times", n-s.seen, "setting", b.Setting)
-				s.seen, s.at = n, now
-			}
+			write(now, quietFor)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,8 +72,13 @@ func TestLog(t *testing.T) {
 			}
 		}()
 		Log(ctx, slog.New(slog.NewTextHandler(&out, nil)))
-		if n := strings.Count(out.String(), "bound=connections"); n != 3 {
-			t.Errorf("%d lines in three minutes, want 3:\n%s", n, out.String())
+		lines, sum := regexp.MustCompile(`bound=connections times=(\d+)`).FindAllStringSubmatch(out.String(), -1), 0
+		for _, line := range lines {
+			n, _ := strconv.Atoi(line[1])
+			sum += n
+		}
+		if len(lines) != 4 || sum != 1800 {
+			t.Errorf("%d lines about %d times in three minutes, want 3 and one at the end about 1800:\n%s", len(lines), sum, out.String())
 		}
 		synctest.Wait()
 	})

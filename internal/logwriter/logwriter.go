@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // Config configures a [Writer].
@@ -99,12 +100,34 @@ func New(c Config) *Writer {
 // reader yet, and lines wait in it while a reader is replaced.
 func openFile(name string) (*os.File, error) {
 	flags := os.O_APPEND | os.O_CREATE | os.O_WRONLY
-	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+	fifo, err := isFIFO(name)
+	if err != nil {
+		return nil, err
+	}
+	if fifo {
 		flags = os.O_RDWR
-	} else if err == nil && !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("name a regular file or a FIFO, or - for standard output")}
 	}
 	return os.OpenFile(name, flags|syscall.O_NONBLOCK, 0o640)
+}
+
+// isFIFO reports whether a name is that of a FIFO. It is an error if it is neither that nor a regular file nor free.
+func isFIFO(name string) (bool, error) {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil || info.Mode().IsRegular():
+		return false, nil
+	case info.Mode()&fs.ModeNamedPipe != 0:
+		return true, nil
+	}
+	return false, &fs.PathError{Op: "open", Path: name, Err: errors.New("name a regular file or a FIFO, - for standard output, or /dev/null for no log")}
+}
+
+// Check returns the error that [Open] would return for a file, and does not create it.
+func Check(name string) error {
+	if _, err := isFIFO(name); err != nil {
+		return err
+	}
+	return plainfile.CheckCreate(name)
 }
 
 // Write adds lines, which end with a line break. It copies them, never waits for the output and never fails; after Close

@@ -79,6 +79,15 @@ func (c *Collector) connect() (*grpc.ClientConn, error) {
 	return grpc.NewClient("dns:///"+host, options...)
 }
 
+// Check returns the error that the collector's endpoint or files are the cause of, and does not connect.
+func (c *Collector) Check() error {
+	conn, err := c.connect() // when it is used
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // headers is a file of headers, which are read for each call so that a token can be replaced.
 type headers string
 

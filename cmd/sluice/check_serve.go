@@ -1,0 +1,46 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/internal/logwriter"
+	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// checkServe returns the errors that sluice serve would return at the start about files, directories and sockets, from the
+// same code. It listens on nothing, connects to nothing and writes nothing.
+func checkServe(cfg *config.Config) error {
+	s := &service{
+		cfg: *cfg, dry: true, started: time.Now(), log: slog.New(slog.DiscardHandler), level: new(slog.LevelVar),
+		logLines: logwriter.New(logwriter.Config{Output: io.Discard}),
+	}
+	set, err := rules.New(rules.Config{})
+	if err != nil {
+		return err
+	}
+	s.rules = func() *rules.Set { return set }
+	faults := []error{s.openCheck()}
+	s.store, err = s.openStore()
+	defer s.store.close()
+	faults = append(faults, err, s.openQueue(s.deliverer()))
+	if s.store.Store == nil { // one of servers
+		s.store.Store = memstore.New()
+	}
+	s.openShed()
+	s.metrics = s.newMetrics()
+	faults = append(faults, s.openTelemetry())
+	events, err := s.events()
+	faults = append(faults, err)
+	if s.limiter, err = s.newLimiter(events); err != nil {
+		return errors.Join(append(faults, err)...)
+	}
+	listeners := s.listeners()
+	faults = append(faults, s.addListeners(&listeners)...)
+	return errors.Join(append(faults, server.Check(listeners))...)
+}
