@@ -22,6 +22,7 @@ func (g *Group) deliver(x *exchange, s *server) {
 	}
 	h := x.w.Header()
 	StripHopByHop(res.Header)
+	stripTrailers(res.Trailer)
 	announced := len(res.Trailer)
 	if x.isHere() {
 		delete(res.Header, "Content-Length") // the server will say the same: it is one field less to carry
@@ -160,6 +161,7 @@ const countedBody = 2000
 
 // trailers sends what came after the body. Names that were not announced get Go's prefix, which does not show.
 func (x *exchange) trailers(h http.Header, announced int) {
+	stripTrailers(x.res.Trailer)
 	if len(x.res.Trailer) == 0 {
 		return
 	}

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/net/http2"
+
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
 
@@ -598,5 +600,61 @@ func TestMerge(t *testing.T) {
 	}}, ours)
 	if got := get(t, gw.URL).header["Ratelimit"]; !slices.Equal(got, []string{"theirs"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// Trailers that belong to one connection, or would change how a message is read, are not handed on, announced or not.
+func TestTrailerNames(t *testing.T) {
+	names := []string{"Connection", "Keep-Alive", "Te", "Trailer", "Upgrade", "Transfer-Encoding", "Content-Length", "Content-Encoding", "Host", "Set-Cookie2", "X-After"}
+	for _, announced := range []bool{false, true} {
+		http1 := rawOrigin(t, func(conn net.Conn, in *bufio.Reader) {
+			for {
+				if _, err := http.ReadRequest(in); err != nil {
+					return
+				}
+				head, tail := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", "0\r\n"
+				for _, name := range names {
+					if announced && name != "Transfer-Encoding" && name != "Content-Length" && name != "Trailer" { // which Go's client rejects
+						head += "Trailer: " + name + "\r\n"
+					}
+					tail += name + ": 7\r\n"
+				}
+				_, _ = io.WriteString(conn, head+"\r\n2\r\nok\r\n"+tail+"\r\n")
+			}
+		})
+		h2 := rawFrames(t, nil, func(_ net.Conn, f *http2.Framer) {
+			_ = f.WriteSettings()
+			readRequests(f, func(h *http2.MetaHeadersFrame) bool {
+				head, tail := []string{":status", "200"}, []string{}
+				for _, name := range names {
+					if announced {
+						head = append(head, "trailer", name)
+					}
+					if name = strings.ToLower(name); name != "connection" && name != "keep-alive" && name != "upgrade" && name != "transfer-encoding" {
+						tail = append(tail, name, "7")
+					}
+				}
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: fields(head...), EndHeaders: true})
+				_ = f.WriteData(h.StreamID, false, []byte("ok"))
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: fields(tail...), EndHeaders: true, EndStream: true})
+				return true
+			})
+		})
+		for name, cfg := range map[string]upstream.Config{
+			"lane": {Servers: []string{http1}}, "transport": upstream.Config{Servers: []string{http1}}.WithoutLanes(), "h2c": {Servers: []string{h2}},
+		} {
+			gw, _ := gateway(t, cfg)
+			conn, err := net.Dial("tcp", gw.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+			all, _ := io.ReadAll(conn)
+			conn.Close()
+			_, tail, ok := strings.Cut(string(all), "\r\n2\r\nok\r\n0\r\n")
+			if !ok || strings.Count(tail, ": 7\r\n") != 2 || !strings.Contains(tail, "X-After: 7\r\n") || !strings.Contains(tail, "Set-Cookie2: 7\r\n") {
+				t.Errorf("%s, announced %t: %q", name, announced, all)
+			}
+		}
 	}
 }

@@ -33,6 +33,16 @@ func StripHopByHop(h http.Header) {
 	}
 }
 
+// stripTrailers removes the fields that belong to one connection, and those that say how long a message is or how to read it:
+// by the time that trailers come, that has been decided.
+func stripTrailers(h http.Header) {
+	for name := range h {
+		if isHopByHop(name) || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidTrailerHeader(name) {
+			delete(h, name)
+		}
+	}
+}
+
 // connectionNames are the fields that Connection names and that may be dropped for it, in canonical form.
 func connectionNames(h http.Header) (names []string) {
 	for _, line := range h["Connection"] {
