@@ -24,6 +24,7 @@ func TestGatewayHostile(t *testing.T) {
 	t.Run("spoofed addresses", func(t *testing.T) { spoofing(t, y) })
 	t.Run("spellings of paths", func(t *testing.T) { pathTricks(t, y) })
 	t.Run("spellings of keys", func(t *testing.T) { keyTricks(t, y) })
+	t.Run("spellings of cookies and queries", func(t *testing.T) { pairTricks(t, y) })
 	t.Run("other targets", func(t *testing.T) { otherTargets(t, y) })
 	t.Run("too large", func(t *testing.T) { tooLarge(t, y) })
 }

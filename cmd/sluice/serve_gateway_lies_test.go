@@ -73,6 +73,50 @@ func keyTricks(t *testing.T, y *yard) {
 	y.app.taken()
 }
 
+// pairTricks spell a cookie and a parameter in many ways once their limits are used up. None arrives. Those that browsers send
+// do.
+func pairTricks(t *testing.T, y *yard) {
+	ask := func(query, fields string) (status string, seen []string) {
+		t.Helper()
+		got := y.say(t, "GET "+query+" HTTP/1.1\r\nHost: a\r\n"+fields+"\r\n\r\n")
+		seen, odd := y.app.taken()
+		if len(odd) > 0 {
+			t.Errorf("%q %q: %q", query, fields, odd)
+		}
+		return got[:min(12, len(got))], seen
+	}
+	for range 3 {
+		for query, fields := range map[string]string{"/session": "Cookie: sess=spent", "/user?user_id=spent": "X: y"} {
+			if got, _ := ask(query, fields); got != "HTTP/1.1 200" {
+				t.Fatalf("%s: %s", query, got)
+			}
+		}
+	}
+	for _, fields := range attacks.CookieSpellings {
+		if got, seen := ask("/session", fields); got != "HTTP/1.1 429" && got != "HTTP/1.1 400" || len(seen) > 0 {
+			t.Errorf("%q: %s, the application saw %q", fields, got, seen)
+		}
+	}
+	for _, query := range attacks.QuerySpellings {
+		if got, seen := ask("/user?"+query, "X: y"); got != "HTTP/1.1 429" && got != "HTTP/1.1 400" || len(seen) > 0 {
+			t.Errorf("%q: %s, the application saw %q", query, got, seen)
+		}
+	}
+	for i, value := range []string{"eyJhIjoxfQ==", "a+b/c=", "%7B%22a%22%3A%5B1%2C2%5D%7D", "s%3Aabc.d%2Be", "a%20b", "caf%C3%A9", "", "x-_.~!*'()"} {
+		fields := "Cookie: theme=dark; prefs=a%20b; note=100%; sess=" + value
+		if got, seen := ask(fmt.Sprintf("/session?%d", i), fields); got != "HTTP/1.1 200" || len(seen) != 1 || !strings.Contains(seen[0], "; sess="+value+"\r\n") {
+			t.Errorf("%q: %s, the application saw %q", fields, got, seen)
+		}
+	}
+	for _, query := range []string{"user_id=a+b", "user_id=%C3%A9&user=7&user-id=8", "filter[user_id]=7&user_id=9", "user_id="} {
+		if got, _ := ask("/user?"+query, "X: y"); got != "HTTP/1.1 200" {
+			t.Errorf("%q: %s", query, got)
+		}
+	}
+	y.counted(t)
+	y.app.taken()
+}
+
 // otherTargets try to have the gateway talk to somebody else, who listens here and hears nothing.
 func otherTargets(t *testing.T, y *yard) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -32,6 +32,8 @@ rules:
   - {name: everything, match: {path: {not: [/probe, /last]}}, limit: {rate: 100000000/month, algorithm: fixed_window}}
   - {name: probe, match: {path: [/probe]}, limit: {rate: 100000000/month, algorithm: fixed_window}}
   - {name: flood, match: {path: /flood}, per: header:X-Api-Key, limit: {rate: 20/month, algorithm: fixed_window}}
+  - {name: session, match: {path: /session}, per: "cookie:sess", limit: {rate: 3/month, algorithm: fixed_window}}
+  - {name: user, match: {path: /user}, per: "query:user_id", limit: {rate: 3/month, algorithm: fixed_window}}
   - {name: address, match: {path: /address}, per: ip, limit: {rate: 5/month, algorithm: fixed_window}}
   - {name: posts, match: {path: /posts}, limit: {rate: 100000000/month, algorithm: fixed_window}}
 `

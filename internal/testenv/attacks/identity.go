@@ -24,3 +24,19 @@ var KeySpellings = []string{
 	"Connection: X-Api-Key\r\nX-Api-Key: spent", "X-Api-Key : spent", " X-Api-Key: spent", "X-Api-Key:\r\n spent", "X-Api-Key: spent\x00", "X-Api-Key: spent, other", "X-Api-Key: \"spent\"", "X-Api-Key: SPENT", "X-Api-Key: sp\xc3\xa9nt",
 	"X-Api-Key: spent\x0b", "Connection: close, x-api-key\r\nX-Api-Key: spent", "Proxy-Connection: X-Api-Key\r\nX-Api-Key: spent", "Te: trailers\r\nX-Api-Key: spent", "X-Api-Key;: spent",
 }
+
+// CookieSpellings are fields that spell the cookie sess=spent, in ways that a server may read as that.
+var CookieSpellings = []string{
+	"Cookie: sess=spent", "cookie: sess=spent", "Cookie:sess=spent", "Cookie: a=1; sess=spent; b=2", "Cookie: a=1\r\nCookie: sess=spent", "Cookie: sess=%73pent", "Cookie: sess=spen%74", "Cookie: sess=%73%70%65%6e%74",
+	"Cookie: sess=%73%70%65%6E%74", "Cookie: sess= spent", "Cookie: sess=\tspent", "Cookie: sess=spent ; a=1", "Cookie: sess=spent\t; a=1", "Cookie: sess=\"spent\"", "Cookie: sess= \"spent\" ", "Cookie: sess=\" spent \"", "Cookie: sess=\"%73pent\"",
+	"Cookie: sess=%22spent%22", "Cookie: sess=%20spent", "Cookie: sess=spent%20", "Cookie: sess=spent+", "Cookie: sess=spent%00", "Cookie: sess=spent%", "Cookie: sess=%u0073pent", "Cookie: SESS=spent", "Cookie: Sess=%73pent",
+	"Cookie:  sess =spent", "Cookie: \tsess\t=spent", "Cookie: %73ess=spent", "Cookie: s%65ss=spent", "Cookie: sess[]=spent", "Cookie: sess[0]=spent", "Cookie: sess=other; sess=spent", "Cookie: sess=spent; SESS=other", "Cookie: sess=other; %73ess=spent",
+	"Cookie: a=1, sess=spent", "Cookie: a=1,sess=spent", "Cookie: a=1 sess=spent", "Cookie: sess=spent,a=1", "Cookie: sess=spent a=1", "Cookie: a=\"1; sess=spent\"",
+}
+
+// QuerySpellings are queries that spell user_id=spent, in ways that a server may read as that.
+var QuerySpellings = []string{
+	"user_id=spent", "a=1&user_id=spent", "user%5fid=spent", "user%5Fid=%73pent", "USER_ID=spent", "User_Id=spent", "user.id=spent", "user%2eid=spent", "user+id=spent", "user%20id=spent", "user[id=spent", "user%5Bid=spent", "+user_id=spent", "%20user_id=spent",
+	"user_id+=spent", "user_id[]=spent", "user_id%5B0%5D=spent", "user.id[]=spent", "User.ID=spent", "user_id=other&user_id=spent", "user_id=other&user.id=spent", "user_id=other&USER_ID=spent", "user_id=other;user_id=spent", "a=1;user_id=spent",
+	"user_id=spent;", "user%255fid=spent", "user_id%00=spent", "user_id=%zz&user_id=spent",
+}
