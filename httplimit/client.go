@@ -17,13 +17,13 @@ func ClientsOf(set *rules.Set) *Clients { return &Clients{clientIP(&set.Config()
 // Addr is the client's address, or the zero Addr if it has none.
 func (c *Clients) Addr(r *http.Request) netip.Addr { return c.ip.counted(r).addr }
 
-// Trusts tells whether the connection's peer may say whom it speaks for. What others say in the header is not read.
+// Trusts reports whether the connection's peer is a trusted proxy. Forwarding headers of other peers are not read.
 func (c *Clients) Trusts(r *http.Request) bool {
 	peer, _ := parseHost(r.RemoteAddr)
 	return c.ip.trustsPeer(r, peer)
 }
 
-// TrustsAddr reports whether a peer with the address may say whom it speaks for.
+// TrustsAddr reports whether a peer with the address is a trusted proxy.
 func (c *Clients) TrustsAddr(a netip.Addr) bool {
 	return c.ip.hops > 0 && len(c.ip.proxies) == 0 && !c.ip.unix || c.ip.trusts(a)
 }

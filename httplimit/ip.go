@@ -124,8 +124,8 @@ func (k *ipKey) key(h host) string {
 	return string(key.AppendAddr(room[:0], h.addr, k.bits))
 }
 
-// counted finds whom a request is from, and counts a header of too many entries once per request: a gateway that has looked
-// at it says so in the context.
+// counted finds the client of a request, and counts a header of too many entries once per request: a gateway that has read it
+// marks that in the context.
 func (k *ipKey) counted(r *http.Request) host {
 	h, cut := k.client(r)
 	if cut && r.Context().Value(bounds.Counted{}) == nil {
@@ -134,7 +134,7 @@ func (k *ipKey) counted(r *http.Request) host {
 	return h
 }
 
-// client finds whom a request is from, and reports whether there were more entries than are looked at.
+// client finds the client of a request, and reports whether there were more entries than are read.
 func (k *ipKey) client(r *http.Request) (h host, cut bool) {
 	peer, _ := parseHost(r.RemoteAddr)
 	if !k.trustsPeer(r, peer) {

@@ -55,7 +55,7 @@ func ByHeader(name string) KeyFunc {
 
 // ByCookie limits by a cookie. Requests without it share a key, one that no value has. Spellings that some server takes for
 // one value have one key: escapes are decoded, a space is written +, and quotes, spaces and + at the ends are dropped. The
-// name is compared without case. A request that gives the cookie more than once, or malformed, is refused with [ErrRepeated].
+// name is compared without case. A request that gives the cookie more than once, or malformed, is rejected with [ErrRepeated].
 // (Browsers repeat names that were set for several paths: set the cookie for one.)
 func ByCookie(name string) KeyFunc {
 	if name == "" {
@@ -78,7 +78,7 @@ func pairKey(value string, n pairs.Count) (string, error) {
 
 // ByQuery limits by a parameter of the URL's query. Requests without it share a key, one that no value has; an empty
 // value is a value. The name is compared without case. A request that gives it more than once, or so that applications may
-// read it differently, is refused with [ErrRepeated]: malformed, beside a semicolon, or by a name that some take for it.
+// read it differently, is rejected with [ErrRepeated]: malformed, beside a semicolon, or by a name that some take for it.
 func ByQuery(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		return pairKey(pairs.Query(r.URL.RawQuery, name))

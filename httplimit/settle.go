@@ -25,7 +25,7 @@ type reading struct {
 }
 
 // maxLook bounds what of an answer is kept to look at it. What is longer is not read, but a stream's lines each may be as
-// long. Memory for it is taken of [buffers.Process]; an answer for which there is none is not read either.
+// long. Memory for it is taken of [buffers.Process]; a response for which there is none is not read either.
 const maxLook = 1 << 20
 
 // look reads an answer while it passes. Nothing is held up.
@@ -165,7 +165,7 @@ func field(object []byte, path []string) (int64, bool) {
 }
 
 const (
-	// maxUnpacked bounds what a packed answer may become.
+	// maxUnpacked is the maximum size of a response after decompression.
 	maxUnpacked = 16 << 20
 	// inflater is the memory that unpacking takes, in bytes.
 	inflater = 80 << 10

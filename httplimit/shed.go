@@ -220,7 +220,7 @@ func (f *flight) resume() {
 	}
 }
 
-// clientBody is a request's body. Who reads it waits for the client.
+// clientBody is a request's body. Reading it waits for the client.
 type clientBody struct {
 	io.ReadCloser
 	flight *flight
@@ -232,7 +232,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// upstreamBody is a response's body that is copied to the client: only who reads it waits for the upstream.
+// upstreamBody is a response's body that is copied to the client. Only reading it waits for the upstream.
 type upstreamBody struct {
 	io.Reader
 	flight *flight
@@ -337,7 +337,7 @@ func (s *Shedder) Gates() []GateState {
 // Pressure is how much the process has too much to do: 0 if all is well, 1 if only what is critical is served.
 func (s *Shedder) Pressure() float64 { return s.process.Pressure() }
 
-// SetAside excludes the request from what the adaptive limit learns from: its outcome says nothing about the upstream.
+// SetAside excludes the request from what the adaptive limit learns from: its outcome is unrelated to the upstream.
 func (o *outcome) SetAside() {
 	if o.flight != nil {
 		o.flight.aside = true

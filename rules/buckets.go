@@ -234,7 +234,7 @@ func (c *attribute) counted(s *Set, value string) (string, error) {
 // and edges reject it, so that it cannot be meant.
 func (s *Set) writtenPath(escaped string) (string, error) {
 	if strings.Contains(escaped, ";") {
-		return "", refuse("it has a semicolon, with which requests are refused")
+		return "", refuse("it has a semicolon, with which requests are rejected")
 	}
 	return s.canonicalPath(escaped)
 }

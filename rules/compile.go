@@ -51,7 +51,7 @@ type item struct {
 	tiers     map[string]choice
 	overrides map[string]choice
 	costBy    int  // attribute, bySegment or byNothing
-	shadow    bool // it never refuses
+	shadow    bool // in shadow mode: denies and rejects nothing
 }
 
 type itemKind uint8

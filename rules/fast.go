@@ -24,7 +24,7 @@ type fast struct {
 	missing Missing
 	excepts bool // the item has exceptions
 	chooses bool // tiers or overrides choose its limits
-	shadow  bool // it never refuses
+	shadow  bool // in shadow mode: denies and rejects nothing
 }
 
 // check is a predicate that the index has not proved. Most ask for one value.

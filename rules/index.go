@@ -25,8 +25,8 @@ type valueIndex struct {
 	strictness
 }
 
-// strictness is what becomes of a request whose attribute cannot be read. If all items that ask for it are in shadow it is
-// not refused: the first of them is found, and reports it.
+// strictness is the outcome of a request whose attribute cannot be read. If all items that read it are in shadow mode the
+// request is not rejected: the first of them is found, and reports it.
 type strictness struct {
 	strict, any bool
 	first       int32

@@ -137,7 +137,7 @@ func (c *compiler) loads() {
 	}
 }
 
-// load compiles an entry. One in shadow never refuses a request.
+// load compiles an entry. One in shadow mode sheds no request.
 func (c *compiler) load(kind itemKind, m *Match, shadow bool) {
 	*c.where = place{at: m.At}
 	c.set.loads.items = append(c.set.loads.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: byNothing, costBy: byNothing, shadow: shadow})

@@ -31,8 +31,8 @@ type Matched struct {
 	// Why says in a few words why the request is refused; Rule is the rule that did, if one did.
 	Why  string
 	Rule *Rule
-	// Shadowed are takes of rules in shadow that would have refused the request before anything was counted: it lacks what
-	// they count by, or that is ambiguous or too long, or its cost is none. They are not to be decided, only reported; see
+	// Shadowed are takes of rules in shadow mode that would have rejected the request before anything was counted: it lacks an
+	// attribute of Per, or that is ambiguous or too long, or its cost is malformed. They are not decided, only reported; see
 	// [sluice.Limiter.ReportShadowed].
 	Shadowed []sluice.Take
 	// Flight is set by edges that see requests end and release what they hold; see [sluice.Limiter.Hold]. For others
@@ -127,7 +127,7 @@ func (s *Set) match(m *Matched) error {
 	return nil
 }
 
-// shadowed notes that a rule in shadow would refuse the request.
+// shadowed adds a take of a rule in shadow mode that would reject the request.
 func (m *Matched) shadowed(f *fast, k string) {
 	m.Shadowed = append(m.Shadowed, sluice.Take{Rule: f.item.buckets[0].shadow, Key: k, Cost: 1})
 }

@@ -294,8 +294,8 @@ func resolved(path []byte) ([]byte, error) {
 // isDots reports whether a name has nothing but dots.
 func isDots(name string) bool { return strings.Trim(name, ".") == "" }
 
-// isDoubtful reports whether it cannot be told what a name is to a server that ignores dots and spaces at its ends, or, as
-// Windows does, reads a:$b as a stream of a.
+// isDoubtful reports whether servers that ignore dots and spaces at the ends of a name, or read a:$b as a stream of a as
+// Windows does, may take it for another.
 func isDoubtful(name []byte) bool {
 	if bytes.ContainsFunc(name, isSelector) {
 		name = bytes.Map(withoutSelectors, name)
@@ -307,7 +307,7 @@ func isDoubtful(name []byte) bool {
 }
 
 // matchedPath returns a canonical path as rules and routes match it: without variation selectors, dots and spaces at the end of
-// names, and spaces at their beginning. Windows, and frameworks that trim, serve "/admin" to those who ask for "/admin.", and
+// names, and spaces at their beginning. Windows, and frameworks that trim, serve "/admin" for "/admin.", and
 // databases ignore the selectors, so that a rule for the one has to hold for the other. Nearly all paths are returned as they
 // are, without an allocation.
 func matchedPath(canonical string) string {

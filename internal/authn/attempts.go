@@ -23,11 +23,11 @@ import (
 //
 // Every check is charged before it begins, and refunded unless it finds a guess, so that no more guesses are checked than
 // the limit allows, however many come at once. Where checks in progress hold all that is left, others wait for them: an
-// address with many users who are all right never fails.
+// address whose many users all have right credentials never fails.
 //
 // An account that logged in from an address in the last minutes has a bucket of its own there, which is used once that of
-// the address is empty. So an attacker behind the same address (NAT) locks out only those who come there anew, and the
-// accounts that it guesses at. Nothing counts for an account alone: nobody is locked out by guesses from elsewhere.
+// the address is empty. So an attacker behind the same address (NAT) locks out only accounts that are new there, and
+// those that it guesses at. Nothing counts for an account alone: guesses from other addresses lock no account out.
 type Attempts struct {
 	limiter *sluice.Limiter
 	seed    [sha256.Size]byte

@@ -91,7 +91,7 @@ func remove(h http.Header, name string) {
 	}
 }
 
-// folded is a header's name as the most generous of programs read it: letters in lower case, and all else but digits a
+// folded is a header's name as the most lenient programs read it: letters in lower case, and all else but digits a
 // hyphen.
 func folded(name string) string {
 	return strings.Map(func(r rune) rune {

@@ -1,5 +1,5 @@
 // Package pairs reads single query parameters and cookies for rules. Where applications may read another value than the
-// one that is found, it finds none and says so.
+// one that is found, it returns [Doubt] and no value.
 package pairs
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Count is how often a name is there.
+// Count is how often a name occurs.
 type Count uint8
 
 const (
@@ -97,7 +97,8 @@ func folded(c byte) byte {
 // Cookie finds a cookie in the lines of a Cookie header and reads its value as [CookieValue] does. Names are compared
 // without case, because some frameworks do. There is doubt where the name is repeated; where another name is taken for it by
 // some, see [Confused]; where it stands in the value of another cookie, behind a space or a comma, which some take for
-// separators; and where its value has a malformed escape or a character that RFC 6265 does not allow, other than spaces and commas in quotes, which Go's servers send.
+// separators; and where its value has a malformed escape or a character that RFC 6265 does not allow, other than spaces and
+// commas in quotes, which Go's servers send.
 func Cookie(lines []string, name string) (value string, n Count) {
 	for _, line := range lines {
 		for line != "" {
