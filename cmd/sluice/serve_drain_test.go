@@ -5,12 +5,18 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -166,5 +172,83 @@ rls: {clients: {web: [d]}}
 	}
 	if got, err := ask(t.Context(), "d", other); err == nil {
 		t.Errorf("others may ask about the domain: %s", got)
+	}
+}
+
+// A client that does not read its response, an open WebSocket and a delivery that hangs do not keep the process beyond
+// drain.timeout and 5 s. What was cut off is logged, and the exit code is 0, because the process ended as it was told to.
+func TestServeDrainCutsOff(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan string, 16)
+	released := make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Upgrade") != "":
+			arrived <- "socket"
+			echoSocket(w)
+		case r.Header.Get("Sluice-Attempt") != "":
+			arrived <- "delivery"
+			<-released
+		case r.URL.Path == "/download":
+			arrived <- "download"
+			for chunk := make([]byte, 64<<10); ; {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+		}
+	}))
+	t.Cleanup(upstream.Close)
+	t.Cleanup(func() { close(released) })
+	p, address := startGatewayOn(t, "{address: '127.0.0.1:0'}, drain: {timeout: 1s}",
+		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", upstream.URL),
+		"rules: [{name: queued, match: {path: /queued}, limit: {rate: 1/s, burst: 1}, on_limit: queue}]",
+		fmt.Sprintf("queue: {directory: %q}", memoryDir(t)))
+	for range 2 {
+		resp, err := http.Post("http://"+address+"/queued", "text/plain", strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	for _, head := range []string{"GET /download HTTP/1.1\r\nHost: a\r\n\r\n", "GET /socket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"} {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seen := map[string]bool{}; len(seen) < 3; {
+		seen[<-arrived] = true
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.await(t, "msg=draining")
+	p.await(t, "some clients did not go in time and were cut off")
+	p.await(t, "msg=ended")
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the process has not ended a minute after the drain")
+	}
+	if p.err != nil {
+		t.Errorf("it ended with %v", p.err)
+	}
+}
+
+// sluice reload names the place of a fault as far as there is one.
+func TestReloadPlaces(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, "rules: [{name: a, limit: 1/s}]\n")
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", file))
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	code, out, stderr := sluiceRun(t, "reload", "--admin", "http://"+p.admin)
+	if code != exitFindings || !strings.Contains(out, file+": ") || strings.Contains(out, ":0:0") {
+		t.Errorf("exit %d\n%s%s", code, out, stderr)
 	}
 }
