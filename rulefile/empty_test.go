@@ -29,7 +29,7 @@ func TestEmptied(t *testing.T) {
 			t.Run(start+"/"+name, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "rules.yaml")
 				write(t, file, text)
-				if _, err := rulefile.Load(rulefile.Options{}, file); err == nil || !strings.Contains(err.Error(), "[]") && name != "no list" {
+				if _, err := rulefile.Load(rulefile.Options{}, file); err == nil || !strings.Contains(err.Error(), "[]") {
 					t.Errorf("at the start: %v: want an error that says what to write", err)
 				}
 				write(t, file, rules)
@@ -51,6 +51,19 @@ func TestEmptied(t *testing.T) {
 					t.Errorf("a file that says that there are none: %v", err)
 				}
 			})
+		}
+	}
+}
+
+// A file without rules that does something else is sound.
+func TestNotEmptied(t *testing.T) {
+	for _, text := range []string{
+		"deny: [{ip: 10.0.0.0/8}]\n", "allow: [{ip: 10.0.0.0/8}]\n", "unmatched: deny\n", "deny: [{ip: 10.0.0.0/8}]\nallow: []\n",
+	} {
+		file := filepath.Join(t.TempDir(), "rules.yaml")
+		write(t, file, text)
+		if _, err := rulefile.Load(rulefile.Options{}, file); err != nil {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -217,6 +217,10 @@ func (f *file) matchList(n *strictyaml.Node, what string, into *[]rules.Match) {
 
 func (f *file) rules(n *strictyaml.Node) {
 	f.saysNone = f.saysNone || n.Kind == strictyaml.Sequence && len(n.Items) == 0
+	if n.Kind == strictyaml.Null { // without it there would be no rules either
+		f.Fault(n, "rules: is empty: write a list of rules, each after a - and a space, or rules: [] if there are to be none")
+		return
+	}
 	f.entries(n, "rules", func(item *strictyaml.Node) {
 		d := f.defaults // a copy
 		d.r.At = f.at(item)

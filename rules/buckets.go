@@ -249,7 +249,7 @@ func (s *Set) countedAddr(value string) (string, error) {
 	}
 	own := key.Subscriber(p.Addr(), s.bits)
 	if !p.IsSingleIP() && own != p {
-		return "", fmt.Errorf("%s is not what the rules count by: write an address, or %v", value, own)
+		return "", fmt.Errorf("%s is not what the rules count by, which is single clients, such as %v: write a client's address; for a network write a rule with match: {ip: %s}", value, own, value)
 	}
 	return string(key.AppendAddr(nil, p.Addr(), s.bits)), nil
 }

@@ -136,6 +136,11 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 	var ruleSources []rulefile.Source
 	var found []error
 	for _, s := range sources {
+		if config.IsEmpty(s.Data) { // nothing says which it is to be
+			found = append(found, &rules.Error{At: rules.Position{File: s.Name, Line: 1, Column: 1}, Msg: "the file is empty: write rules: and a list of rules below it, " +
+				"or rules: [] if there are to be none; in a configuration write settings, or {} for the defaults"})
+			continue
+		}
 		if !config.Looks(s.Data) {
 			if authn.Looks(s.Data) {
 				r.Accounts = append(r.Accounts, s.Name)

@@ -31,3 +31,22 @@ func TestCheckQueues(t *testing.T) {
 		}
 	}
 }
+
+// What check says of files that are easily got wrong is true and says what to do.
+func TestCheckAdvice(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":    {"", ":1:1: error: the file is empty: write rules: and a list of rules below it, or rules: [] if there are to be none; in a configuration write settings, or {} for the defaults"},
+		"comments": {"# listeners:\n", ":1:1: error: the file is empty: "},
+		"rules":    {"rules:\n", ":1:7: error: rules: is empty: write a list of rules, each after a - and a space, or rules: [] if there are to be none"},
+		"network": {"rules: [{name: a, per: ip, limit: 5/s, overrides: {10.0.0.0/8: 10/s}}]\n",
+			"rule a: overrides: 10.0.0.0/8 is not what the rules count by, which is single clients, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "sluice.yaml")
+			write(t, file, c.text)
+			if code, out, _ := sluiceRun(t, "check", file); code != exitFindings || !strings.Contains(out, file+c.want) && !strings.Contains(out, ": error: "+c.want) {
+				t.Errorf("exit %d, want %q in\n%s", code, c.want, out)
+			}
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/rules"
 )
 
 func reloadCommand() *cobra.Command {
@@ -64,7 +65,7 @@ func writeRefused(c *cobra.Command, o *output, p *adminclient.ProblemError) erro
 		if f.Rule != "" {
 			rule = fmt.Sprintf("rule %q: ", f.Rule)
 		}
-		fmt.Fprintf(w, "  %s %s\n", s.bold(fmt.Sprintf("%s:%d:%d:", printable(f.File), f.Line, f.Column)), printable(rule+f.Message))
+		fmt.Fprintf(w, "  %s %s\n", s.bold(printable(rules.Position{File: f.File, Line: f.Line, Column: f.Column}.String())+":"), printable(rule+f.Message))
 	}
 	return errFindings
 }

@@ -400,3 +400,13 @@ func TestServeQueueDirectoryLost(t *testing.T) {
 		})
 	}
 }
+
+// A NATS server that cannot be reached is named, without the password.
+func TestServeUnreachableNATS(t *testing.T) {
+	t.Parallel()
+	gateway := fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL)
+	p, _ := startGateway(t, gateway, "rules: [{name: all, limit: 1/h, on_limit: queue}]", "queue: {url: 'nats://u:pass-word@127.0.0.1:1,nats://127.0.0.1:2'}")
+	if status, text := p.ready(t); status != http.StatusServiceUnavailable || !strings.Contains(text, "nats://127.0.0.1:1,nats://127.0.0.1:2") || strings.Contains(text, "pass-word") {
+		t.Errorf("/readyz: %d %s", status, text)
+	}
+}

@@ -199,7 +199,7 @@ func Load(path string) (Config, error) {
 
 // Read reads the content of a file, as [Load] does.
 func Read(path string, data []byte) (Config, error) {
-	if root, found := strictyaml.Parse(data); len(found) == 0 && (root == nil || root.Kind == strictyaml.Null) {
+	if IsEmpty(data) {
 		// What a full disk leaves: the defaults have none of the rules that this process is to apply.
 		return Config{}, &rules.Error{At: rules.Position{File: path}, Msg: "the file is empty: write settings, or {} for the defaults"}
 	}
@@ -281,6 +281,12 @@ func (c *Config) resolve(directory string) {
 			*p = filepath.Join(directory, *p)
 		}
 	}
+}
+
+// IsEmpty reports whether a file is empty or has only comments.
+func IsEmpty(data []byte) bool {
+	root, found := strictyaml.Parse(data)
+	return len(found) == 0 && (root == nil || root.Kind == strictyaml.Null)
 }
 
 // Looks tells whether a file is a service's configuration, as distinct from rules: those have a list of rules, or none of

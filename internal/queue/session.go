@@ -83,7 +83,10 @@ func (q *Queue) connect(ctx context.Context) (*session, error) {
 		options = append(options, more...)
 	}
 	var err error
-	if s.conn, err = nats.Connect(q.cfg.URL, options...); err == nil {
+	if s.conn, err = nats.Connect(q.cfg.URL, options...); err != nil && q.shared() {
+		err = fmt.Errorf("queue: %s: %w", q.cfg.servers(), err)
+	}
+	if err == nil {
 		s.js, err = jetstream.New(s.conn, jetstream.WithDefaultTimeout(answerIn))
 	}
 	if err == nil {
@@ -162,6 +165,17 @@ func (c *Config) outside(ctx context.Context) (options []nats.Option, err error)
 	}
 	dialer.TLS = t
 	return append(options, nats.Secure(t)), nil
+}
+
+// servers are the addresses of the URLs, which may have passwords in them.
+func (c *Config) servers() string {
+	var all []string
+	for text := range strings.SplitSeq(c.URL, ",") {
+		if u, err := url.Parse(strings.TrimSpace(text)); err == nil {
+			all = append(all, u.Scheme+"://"+u.Host)
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // keyMark is in the streams' metadata, so that a wrong key is found at the start.
