@@ -80,6 +80,7 @@ func (c *h2Conn) answered(over bool) {
 // leaveLocked ends the use of the connection by a request.
 func (c *h2Conn) leaveLocked() {
 	if c.users--; c.users == 0 && c.pool.closed {
+		c.pool.conns = slices.DeleteFunc(c.pool.conns, func(other *h2Conn) bool { return other == c })
 		go c.Close() // which may wait for the server
 	}
 }
@@ -214,7 +215,7 @@ func (p *h2Pool) ask(conn *h2Conn, r *http.Request) (res *http.Response, wrote b
 	res, err = conn.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteHeaderField: func(string, []string) { // encoded, and about to be written
 			if !state.CompareAndSwap(waits, sends) && state.Load() == gaveUp {
-				conn.Close() // it is sent elsewhere
+				conn.Close() // it is sent elsewhere; requests of clients that leave are not, and others share the connection
 			}
 		},
 		WroteHeaders: func() {
@@ -227,7 +228,7 @@ func (p *h2Pool) ask(conn *h2Conn, r *http.Request) (res *http.Response, wrote b
 	if err != nil && r.Context().Err() == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return res, !state.CompareAndSwap(waits, gaveUp) && state.Load() == sends, err
+	return res, state.Load() == sends, err
 }
 
 // h2Fault sorts an error that came instead of a response.
@@ -287,7 +288,17 @@ func (p *h2Pool) get(ctx context.Context) (conn *h2Conn, reused bool, err error)
 
 // reserveLocked reserves a stream on one of the connections, and returns nil if there should be another connection.
 func (p *h2Pool) reserveLocked() *h2Conn {
-	p.conns = slices.DeleteFunc(p.conns, func(c *h2Conn) bool { return c.Err() != nil })
+	p.conns = slices.DeleteFunc(p.conns, func(c *h2Conn) bool {
+		switch {
+		case c.Err() != nil:
+			return true
+		case c.users > 0 || c.InFlight() > 0 || c.Available() > 0:
+			return false
+		}
+		// The server allows no stream, or has said that it will end the connection.
+		go c.Close() // which may wait for the server
+		return true
+	})
 	var best *h2Conn
 	for _, c := range p.conns {
 		switch {
@@ -297,8 +308,6 @@ func (p *h2Pool) reserveLocked() *h2Conn {
 				best.Release()
 			}
 			best = c
-		case c.users == 0: // the server allows no stream, or has said that it will end the connection
-			go c.Close() // which may wait for the server
 		}
 	}
 	switch {
@@ -380,6 +389,7 @@ func (p *h2Pool) close() {
 			go c.Close() // which may wait for the server
 		}
 	}
+	p.conns = nil
 }
 
 type h2ConnKey struct{}

@@ -207,3 +207,37 @@ func TestHTTP2LargeHeads(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// Go's server of HTTP/2 takes trailers of a stream that it has closed for a stream that goes back, and ends the connection for
+// all. Requests with trailers could spoil those of others that way, which is one reason why the gateway sends none.
+func TestHTTP2LateTrailers(t *testing.T) {
+	at := origin(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, http2.ClientPreface)
+	f := http2.NewFramer(conn, conn)
+	_ = f.WriteSettings()
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields(":method", "POST", ":scheme", "http", ":path", "/", ":authority", "x"), EndHeaders: true})
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				_ = f.WriteSettingsAck()
+			}
+		case *http2.RSTStreamFrame: // it wants no more of the request
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields("x-sum", "1"), EndHeaders: true, EndStream: true})
+		case *http2.GoAwayFrame:
+			if frame.ErrCode != http2.ErrCodeProtocol {
+				t.Errorf("%v", frame)
+			}
+			return
+		}
+	}
+}

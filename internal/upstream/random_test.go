@@ -652,6 +652,11 @@ func hostile(t *testing.T, n int, seed uint64, cfg upstream.Config, strict bool,
 		clients.Go(func() {
 			for next.Add(1) <= int64(n) && !t.Failed() {
 				p := randomPlan(pick, fmt.Sprintf("n%016x", pick.Uint64()), lane, socket)
+				if h2 && (p.Unread || p.Stop >= 0) {
+					// Go's server ends a connection of HTTP/2 on which trailers come after the response (PROTOCOL_ERROR, see
+					// TestHTTP2LateTrailers), and with it the exchanges of others. The gateway sends none.
+					p.Trailer = false
+				}
 				if err := send(t.Context(), p); err != nil {
 					t.Errorf("%+v: %v", *p, err)
 				}
@@ -706,8 +711,7 @@ func TestHostileExchanges(t *testing.T) {
 			t.Parallel()
 			cfg := to("http://origin:80")
 			cfg.Timeouts.Connect = time.Minute // processors may be busy elsewhere for a second
-			// Exchanges share a connection of HTTP/2, which a server may end for all because of one.
-			hostile(t, n, seed, cfg, name != "h2c", name, true, tcp, connect)
+			hostile(t, n, seed, cfg, true, name, true, tcp, connect)
 		})
 		t.Run(name+"/clock", func(t *testing.T) {
 			t.Parallel()
