@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A server that accepts connections and says nothing does not hold up the start: Open returns without waiting for as long as
-// a connection takes to fail.
+// A server that accepts connections and says nothing holds up neither the start nor the end: Open and Close return without
+// waiting for as long as a connection takes to fail.
 func TestOpenSilent(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,5 +28,8 @@ func TestOpenSilent(t *testing.T) {
 	}
 	if err := q.Close(); err != nil {
 		t.Error(err)
+	}
+	if took := time.Since(began); took >= answerIn {
+		t.Errorf("it took %v to open and close", took)
 	}
 }
