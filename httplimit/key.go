@@ -20,10 +20,10 @@ import (
 // share and that no value can produce. So leaving the header out is no way around a limit.
 type KeyFunc func(r *http.Request) (key string, err error)
 
-// ErrRepeated is wrapped by the error of a request that gives a keyed header, query parameter or cookie more than once. Which
-// of them the handler will believe is unknown here: if it is another than the one that was counted, the limit is
-// bypassed. By default such a request is answered with 400 Bad Request.
-var ErrRepeated = errors.New("httplimit: what the request is limited by is given more than once")
+// ErrRepeated is wrapped by the error of a request that gives a keyed header, query parameter or cookie more than once, or so
+// that applications may read it differently. If the handler reads another value than the one that was counted, the limit is
+// bypassed. By default such a request is rejected with 400 Bad Request.
+var ErrRepeated = errors.New("httplimit: what the request is limited by is given more than once or may be read differently")
 
 // Global gives all requests one key, the empty string: a limit for everybody together.
 func Global() KeyFunc {

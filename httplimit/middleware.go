@@ -240,10 +240,10 @@ var callerFaults = []struct {
 	status int
 	detail string
 }{
-	{ErrRepeated, http.StatusBadRequest, "Something that requests are limited by is given more than once."},
+	{ErrRepeated, http.StatusBadRequest, "Something that requests are limited by is given more than once, or may be read differently."},
 	{
 		rules.ErrAmbiguous, http.StatusBadRequest,
-		"Something that requests are limited by is given more than once, or by a name that may be mistaken for another.",
+		"Something that requests are limited by is given more than once, or may be read differently.",
 	},
 	{rules.ErrPath, http.StatusBadRequest, "The path is malformed, or can be read in more than one way."},
 	{rules.ErrCost, http.StatusBadRequest, "What the request costs is not a whole number of at least 1."},

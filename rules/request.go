@@ -50,8 +50,9 @@ const (
 
 // Errors of [Set.Match]. The request is to be refused: it is not known how it counts.
 var (
-	// ErrAmbiguous is wrapped when a request gives an attribute that counts more than once.
-	ErrAmbiguous = errors.New("rules: an attribute is given more than once")
+	// ErrAmbiguous is wrapped when a request gives an attribute that counts more than once, or so that applications may read it
+	// differently.
+	ErrAmbiguous = errors.New("rules: an attribute is given more than once or may be read differently")
 	// ErrTooLong is wrapped when an attribute that counts is longer than MaxValue.
 	ErrTooLong = errors.New("rules: an attribute is too long")
 	// ErrCost is wrapped when the attribute that holds the cost holds something else.
