@@ -210,7 +210,11 @@ func (c *attribute) counted(s *Set, value string) (string, error) {
 	case c.ip:
 		return s.countedAddr(value)
 	case c.is(Path):
-		return s.writtenPath(value)
+		path, err := s.writtenPath(value)
+		if err != nil {
+			err = writtenError{err}
+		}
+		return path, err
 	case c.is(Header) && c.fields[0].Name == "Host": // which edges return in lower case
 		value = strings.ToLower(value)
 	case c.is(Method):
@@ -229,6 +233,12 @@ func (c *attribute) counted(s *Set, value string) (string, error) {
 	}
 	return value, nil
 }
+
+// writtenError is an error about a value in a file or an argument: its text follows the place and has no package name.
+type writtenError struct{ error }
+
+func (e writtenError) Error() string { return strings.TrimPrefix(e.error.Error(), "rules: ") }
+func (e writtenError) Unwrap() error { return e.error }
 
 // writtenPath is a path that a rule or a person wrote as that of a request counts. What follows a semicolon does not count,
 // and edges reject it, so that it cannot be meant.

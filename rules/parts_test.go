@@ -236,7 +236,7 @@ func TestBucketsTeach(t *testing.T) {
 		{"ip", []string{"ip", "10.0.0.0/8"}, `rule ip: ip: 10.0.0.0/8 is not what the rules count by, which is single clients, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}`},
 		{"ip", []string{"ip", "2001:db8::/48"}, `rule ip: ip: 2001:db8::/48 is not what the rules count by, which is single clients, such as 2001:db8::/64: write a client's address; for a network write a rule with match: {ip: 2001:db8::/48}`},
 		{"token", []string{"token", "~12"}, `rule token: token: write ~ and the 32 digits of the digest, or the secret itself, in quotes`},
-		{"odd", []string{"method", "GET", "host", "h", "path", "/%zz", "team", "a", "header:X-User", "u"}, "rule odd: path: rules: "},
+		{"odd", []string{"method", "GET", "host", "h", "path", "/%zz", "team", "a", "header:X-User", "u"}, "rule odd: path: the path is ambiguous or malformed: a percent sign "},
 		{"own", []string{"header:X-User", "root"}, "rule own: has no count for this key: overrides say that it is unlimited or denied"},
 	} {
 		_, err := s.Buckets(tt.rule, pairParts(tt.pairs))
