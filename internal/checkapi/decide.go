@@ -93,7 +93,7 @@ func matchFault(err error) string {
 	case errors.Is(err, rules.ErrPath):
 		text += `: send the path as the client did, escaped and without the query, such as "/posts"`
 	case errors.Is(err, rules.ErrAmbiguous):
-		text += ", or by a name that may be mistaken for another: refuse such requests, or send the one that counts"
+		text += ": reject such requests, or send the value that your application reads"
 	case errors.Is(err, rules.ErrCost):
 		text += ": send one, or cost beside the attributes"
 	}
