@@ -292,42 +292,62 @@ func TestServeBounds(t *testing.T) {
 			"admin_watchers", "", func(t *testing.T) string { return watch(t, 16) },
 			func(t *testing.T) string { return watch(t, 1) }, "200", "503",
 		},
-		{"body_size", "length", func(t *testing.T) string { return b.post(t, "127.0.0.1", b.gateway, "/body", x(1<<10)) },
-			func(t *testing.T) string { return b.post(t, "127.0.0.1", b.gateway, "/body", x(1<<10+1)) }, "200", "413"},
+		{
+			"body_size", "length", func(t *testing.T) string { return b.post(t, "127.0.0.1", b.gateway, "/body", x(1<<10)) },
+			func(t *testing.T) string { return b.post(t, "127.0.0.1", b.gateway, "/body", x(1<<10+1)) }, "200", "413",
+		},
 		{"body_size", "chunks", func(t *testing.T) string {
 			return b.say(t, "127.0.0.1", b.gateway, "POST /body HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n"+x(1<<10)+"\r\n0\r\n\r\n")
 		}, func(t *testing.T) string {
 			return b.say(t, "127.0.0.1", b.gateway, "POST /body HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n401\r\n"+x(1<<10+1)+"\r\n0\r\n\r\n")
 		}, "200", "413"},
 		{"request_headers", "", func(t *testing.T) string { return head(t, 64<<10) }, func(t *testing.T) string { return head(t, 72<<10+1) }, "200", "431"},
-		{"request_path", "bytes", func(t *testing.T) string { return b.get(t, "127.0.0.1", "/"+x(8<<10-1)) },
-			func(t *testing.T) string { return b.get(t, "127.0.0.1", "/"+x(8<<10)) }, "200", "400"},
-		{"request_path", "segments", func(t *testing.T) string { return b.get(t, "127.0.0.1", strings.Repeat("/a", 256)) },
-			func(t *testing.T) string { return b.get(t, "127.0.0.1", strings.Repeat("/a", 257)) }, "200", "400"},
-		{"query_parameters", "", func(t *testing.T) string { return b.get(t, "127.0.0.1", "/?"+list(1000, "a=b", "&")) },
-			func(t *testing.T) string { return b.get(t, "127.0.0.1", "/?"+list(1001, "a=b", "&")) }, "200", "400"},
-		{"attribute_size", "", func(t *testing.T) string { return b.get(t, "127.0.0.1", "/attribute", "X-Attribute: "+x(8<<10)) },
-			func(t *testing.T) string { return b.get(t, "127.0.0.1", "/attribute", "X-Attribute: "+x(8<<10+1)) }, "200", "431"},
-		{"attribute_size", "check", func(t *testing.T) string {
-			return check(t, `{"attributes":{"method":"GET","path":"/","headers":{"a":"`+x(8<<10)+`"}}}`)
+		{
+			"request_path", "bytes", func(t *testing.T) string { return b.get(t, "127.0.0.1", "/"+x(8<<10-1)) },
+			func(t *testing.T) string { return b.get(t, "127.0.0.1", "/"+x(8<<10)) }, "200", "400",
 		},
+		{
+			"request_path", "segments", func(t *testing.T) string { return b.get(t, "127.0.0.1", strings.Repeat("/a", 256)) },
+			func(t *testing.T) string { return b.get(t, "127.0.0.1", strings.Repeat("/a", 257)) }, "200", "400",
+		},
+		{
+			"query_parameters", "", func(t *testing.T) string { return b.get(t, "127.0.0.1", "/?"+list(1000, "a=b", "&")) },
+			func(t *testing.T) string { return b.get(t, "127.0.0.1", "/?"+list(1001, "a=b", "&")) }, "200", "400",
+		},
+		{
+			"attribute_size", "", func(t *testing.T) string { return b.get(t, "127.0.0.1", "/attribute", "X-Attribute: "+x(8<<10)) },
+			func(t *testing.T) string { return b.get(t, "127.0.0.1", "/attribute", "X-Attribute: "+x(8<<10+1)) }, "200", "431",
+		},
+		{
+			"attribute_size", "check", func(t *testing.T) string {
+				return check(t, `{"attributes":{"method":"GET","path":"/","headers":{"a":"`+x(8<<10)+`"}}}`)
+			},
 			func(t *testing.T) string {
 				return check(t, `{"attributes":{"method":"GET","path":"/","headers":{"a":"`+x(8<<10+1)+`"}}}`)
-			}, "200", "400"},
-		{"forwarded_entries", "", func(t *testing.T) string {
-			return b.get(t, "127.0.0.1", "/attribute", "X-Attribute: 1", "X-Forwarded-For: "+list(64, "127.0.0.1", ","))
+			}, "200", "400",
 		},
+		{
+			"forwarded_entries", "", func(t *testing.T) string {
+				return b.get(t, "127.0.0.1", "/attribute", "X-Attribute: 1", "X-Forwarded-For: "+list(64, "127.0.0.1", ","))
+			},
 			func(t *testing.T) string {
 				return b.get(t, "127.0.0.1", "/attribute", "X-Attribute: 1", "X-Forwarded-For: "+list(65, "127.0.0.1", ","))
-			}, "200", "200"},
-		{"token_size", "", func(t *testing.T) string { return b.get(t, "127.0.0.10", "/jwt", "Authorization: Bearer "+x(8<<10)) },
-			func(t *testing.T) string { return b.get(t, "127.0.0.10", "/jwt", "Authorization: Bearer "+x(8<<10+1)) }, "401", "401"},
-		{"api_key_size", "", func(t *testing.T) string { return b.get(t, "127.0.0.11", "/key", "X-Api-Key: "+x(1<<10)) },
-			func(t *testing.T) string { return b.get(t, "127.0.0.11", "/key", "X-Api-Key: "+x(1<<10+1)) }, "401", "401"},
-		{"wrong_attempts", "gateway", func(t *testing.T) string {
-			return guesses(t, 3, func() string { return b.get(t, "127.0.0.12", "/key", "X-Api-Key: slk_guess") })
+			}, "200", "200",
 		},
-			func(t *testing.T) string { return b.get(t, "127.0.0.12", "/key", "X-Api-Key: slk_guess") }, "401", "429"},
+		{
+			"token_size", "", func(t *testing.T) string { return b.get(t, "127.0.0.10", "/jwt", "Authorization: Bearer "+x(8<<10)) },
+			func(t *testing.T) string { return b.get(t, "127.0.0.10", "/jwt", "Authorization: Bearer "+x(8<<10+1)) }, "401", "401",
+		},
+		{
+			"api_key_size", "", func(t *testing.T) string { return b.get(t, "127.0.0.11", "/key", "X-Api-Key: "+x(1<<10)) },
+			func(t *testing.T) string { return b.get(t, "127.0.0.11", "/key", "X-Api-Key: "+x(1<<10+1)) }, "401", "401",
+		},
+		{
+			"wrong_attempts", "gateway", func(t *testing.T) string {
+				return guesses(t, 3, func() string { return b.get(t, "127.0.0.12", "/key", "X-Api-Key: slk_guess") })
+			},
+			func(t *testing.T) string { return b.get(t, "127.0.0.12", "/key", "X-Api-Key: slk_guess") }, "401", "429",
+		},
 		{"wrong_attempts", "admin", func(t *testing.T) string {
 			return guesses(t, 10, func() string {
 				return b.say(t, "127.0.0.12", b.admin, "GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\n")
@@ -338,29 +358,35 @@ func TestServeBounds(t *testing.T) {
 		{"rls_descriptors", "check", func(t *testing.T) string { return check(t, descriptors(32, 1, 1)) }, func(t *testing.T) string { return check(t, descriptors(33, 1, 1)) }, "200", "400"},
 		{"rls_entries", "check", func(t *testing.T) string { return check(t, descriptors(1, 16, 1)) }, func(t *testing.T) string { return check(t, descriptors(1, 17, 1)) }, "200", "400"},
 		{"rls_text", "check", func(t *testing.T) string { return check(t, descriptors(1, 1, 1024)) }, func(t *testing.T) string { return check(t, descriptors(1, 1, 1025)) }, "200", "400"},
-		{"rls_text", "check, domain", func(t *testing.T) string {
-			return check(t, strings.Replace(descriptors(1, 1, 1), `"d"`, `"`+x(1024)+`"`, 1))
-		},
+		{
+			"rls_text", "check, domain", func(t *testing.T) string {
+				return check(t, strings.Replace(descriptors(1, 1, 1), `"d"`, `"`+x(1024)+`"`, 1))
+			},
 			func(t *testing.T) string {
 				return check(t, strings.Replace(descriptors(1, 1, 1), `"d"`, `"`+x(1025)+`"`, 1))
-			}, "200", "400"},
+			}, "200", "400",
+		},
 		{"rls_descriptors", "gRPC", func(t *testing.T) string { return rls(t, 32, 1, 1) }, func(t *testing.T) string { return rls(t, 33, 1, 1) }, "OK:", "rpc error: code = InvalidArgument"},
 		{"rls_entries", "gRPC", func(t *testing.T) string { return rls(t, 1, 16, 1) }, func(t *testing.T) string { return rls(t, 1, 17, 1) }, "OK:", "rpc error: code = InvalidArgument"},
 		{"rls_text", "gRPC", func(t *testing.T) string { return rls(t, 1, 1, 1024) }, func(t *testing.T) string { return rls(t, 1, 1, 1025) }, "OK:", "rpc error: code = InvalidArgument"},
 		{"resp_command", "arguments", func(t *testing.T) string { return b.redis(t, list(16, "a", " ")) }, func(t *testing.T) string { return b.redis(t, list(17, "a", " ")) }, "-ERR", "-ERR"},
 		{"resp_key", "", func(t *testing.T) string { return b.redis(t, "CL.THROTTLE "+x(1024)+" 1 1 60") }, func(t *testing.T) string { return b.redis(t, "CL.THROTTLE "+x(1025)+" 1 1 1") }, "*5", "-ERR"},
-		{"check_body", "", func(t *testing.T) string {
-			return check(t, fmt.Sprintf("%-65536s", `{"attributes":{"method":"GET","path":"/"}}`))
-		},
+		{
+			"check_body", "", func(t *testing.T) string {
+				return check(t, fmt.Sprintf("%-65536s", `{"attributes":{"method":"GET","path":"/"}}`))
+			},
 			func(t *testing.T) string {
 				return check(t, fmt.Sprintf("%-65537s", `{"attributes":{"method":"GET","path":"/"}}`))
-			}, "200", "413"},
-		{"check_list", "", func(t *testing.T) string {
-			return check(t, `{"checks":[`+list(100, `{"attributes":{"method":"GET","path":"/"}}`, ",")+`]}`)
+			}, "200", "413",
 		},
+		{
+			"check_list", "", func(t *testing.T) string {
+				return check(t, `{"checks":[`+list(100, `{"attributes":{"method":"GET","path":"/"}}`, ",")+`]}`)
+			},
 			func(t *testing.T) string {
 				return check(t, `{"checks":[`+list(101, `{"attributes":{"method":"GET","path":"/"}}`, ",")+`]}`)
-			}, "200", "400"},
+			}, "200", "400",
+		},
 		{"check_attributes", "count", func(t *testing.T) string { return check(t, pairs(255, "y")) }, func(t *testing.T) string { return check(t, pairs(256, "y")) }, "200", "400"},
 		{"check_attributes", "name", func(t *testing.T) string { return check(t, pairs(1, x(1024))) }, func(t *testing.T) string { return check(t, pairs(1, x(1025))) }, "200", "400"},
 		{"reservation_size", "settle", func(t *testing.T) string {
@@ -373,12 +399,14 @@ func TestServeBounds(t *testing.T) {
 		{"queue_item_size", "", func(t *testing.T) string { return guesses(t, 2, func() string { return later(t, "a", 15<<10) }) }, func(t *testing.T) string { return later(t, "a", 17<<10) }, "202", "413"},
 		{"queue_items_per_key", "", func(t *testing.T) string { return later(t, "a", 1) }, func(t *testing.T) string { return later(t, "a", 1) }, "202", "429"},
 		{"queue_items", "", func(t *testing.T) string { return guesses(t, 2, func() string { return later(t, "b", 1) }) }, func(t *testing.T) string { return later(t, "b", 1) }, "202", "503"},
-		{"admin_body", "", func(t *testing.T) string {
-			return b.post(t, "127.0.0.1", b.admin, "/v1/explain", x(64<<10), "Authorization: Bearer "+strings.Repeat("t", 32))
-		},
+		{
+			"admin_body", "", func(t *testing.T) string {
+				return b.post(t, "127.0.0.1", b.admin, "/v1/explain", x(64<<10), "Authorization: Bearer "+strings.Repeat("t", 32))
+			},
 			func(t *testing.T) string {
 				return b.post(t, "127.0.0.1", b.admin, "/v1/explain", x(64<<10+1), "Authorization: Bearer "+strings.Repeat("t", 32))
-			}, "400", "413"},
+			}, "400", "413",
+		},
 		{
 			"requests_per_address", "", func(t *testing.T) string { return held(t, "127.0.0.13", "127.0.0.13") },
 			func(t *testing.T) string { return held(t, "127.0.0.13", "127.0.0.13") }, "200", "429",
