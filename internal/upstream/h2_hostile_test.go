@@ -228,10 +228,21 @@ func violate(t *testing.T, name string, v violation, authority *certtest.Authori
 	t.Helper()
 	env := &scope{TB: t}
 	defer env.end()
+	over := make(chan struct{})
 	hostile := rawFrames(env, authority, func(conn net.Conn, f *http2.Framer) {
+		left := make(chan struct{})
+		defer close(left)
+		go func() {
+			select {
+			case <-over: // a server that has not read may learn of the end of the connection much later
+				_ = conn.SetDeadline(time.Unix(1, 0))
+			case <-left:
+			}
+		}()
 		_ = f.WriteSettings(v.settings...)
 		readRequests(f, func(h *http2.MetaHeadersFrame) bool { return v.respond == nil || v.respond(conn, f, h.StreamID) })
 	})
+	env.Cleanup(func() { close(over) }) // after the gateway has ended
 	well := origin(env, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, "well")
