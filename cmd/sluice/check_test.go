@@ -39,8 +39,10 @@ func TestCheckAdvice(t *testing.T) {
 		"comments": {"# listeners:\n", ":1:1: error: the file is empty: "},
 		"rules":    {"rules:\n", ":1:7: error: rules: is empty: write a list of rules, each after a - and a space, or rules: [] if there are to be none"},
 		"path":     {"rules: [{name: a, per: path, limit: 5/s, overrides: {'/a;b': 10/s}}]\n", "rule a: overrides: the path is ambiguous or malformed: it has a semicolon"},
-		"network": {"rules: [{name: a, per: ip, limit: 5/s, overrides: {10.0.0.0/8: 10/s}}]\n",
-			"rule a: overrides: 10.0.0.0/8 is not what the rules count by, which is single clients, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}"},
+		"network": {
+			"rules: [{name: a, per: ip, limit: 5/s, overrides: {10.0.0.0/8: 10/s}}]\n",
+			"rule a: overrides: 10.0.0.0/8 is not what the rules count by, which is single clients, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "sluice.yaml")
