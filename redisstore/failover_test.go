@@ -269,6 +269,9 @@ func failover(t *testing.T, p primaries) {
 		select {
 		case <-tick.C:
 		case <-deadline:
+			if ready.IsZero() {
+				t.Fatal("no replica became a primary")
+			}
 			t.Fatal("the limiters did not go back to the new primary")
 		}
 	}

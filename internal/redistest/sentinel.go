@@ -13,7 +13,9 @@ func startSentinel(t testing.TB, host, port string) *Server {
 	requireRedis(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("sentinel monitor limits %s %s 2\nsentinel down-after-milliseconds limits 800\n"+
+	// Sentinels elect no replica that was without its primary for ten times as long as this, which tests on busy machines
+	// bring about for seconds.
+	text := fmt.Sprintf("sentinel monitor limits %s %s 2\nsentinel down-after-milliseconds limits 2000\n"+
 		"sentinel failover-timeout limits 3000\n", host, port)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
