@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
 
@@ -32,8 +33,8 @@ func TestCutOff(t *testing.T) {
 	}
 	overH2 := func(_ net.Conn, f *http2.Framer) {
 		_ = f.WriteSettings()
-		readRequests(f, func(h *http2.MetaHeadersFrame) bool {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: fields(":status", "200", "content-length", "100"), EndHeaders: true})
+		attacks.ReadRequests(f, func(h *http2.MetaHeadersFrame) bool {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: attacks.HeaderBlock(":status", "200", "content-length", "100"), EndHeaders: true})
 			if !whole.Load() {
 				_ = f.WriteRSTStream(h.StreamID, http2.ErrCodeInternal)
 			} else {

@@ -53,8 +53,8 @@ type unprocessedError struct {
 func (e *unprocessedError) Error() string { return e.err.Error() }
 func (e *unprocessedError) Unwrap() error { return e.err }
 
-// excuse looks at a connection that ended without a response, or in the middle of one, for what the request, whose head has the given length, has to
-// do with it. Clients must not be able to make a server look bad.
+// excuse looks at a connection that ended without a response, or in the middle of one, for what the request has to do with it.
+// head is the length of the request's head. Clients must not be able to make a server look bad.
 func (x *exchange) excuse(f *failure, head int) {
 	var unprocessed *unprocessedError
 	var lost *lostError

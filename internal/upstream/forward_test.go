@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
 
@@ -624,7 +625,7 @@ func TestTrailerNames(t *testing.T) {
 		})
 		h2 := rawFrames(t, nil, func(_ net.Conn, f *http2.Framer) {
 			_ = f.WriteSettings()
-			readRequests(f, func(h *http2.MetaHeadersFrame) bool {
+			attacks.ReadRequests(f, func(h *http2.MetaHeadersFrame) bool {
 				head, tail := []string{":status", "200"}, []string{}
 				for _, name := range names {
 					if announced {
@@ -634,9 +635,9 @@ func TestTrailerNames(t *testing.T) {
 						tail = append(tail, name, "7")
 					}
 				}
-				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: fields(head...), EndHeaders: true})
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: attacks.HeaderBlock(head...), EndHeaders: true})
 				_ = f.WriteData(h.StreamID, false, []byte("ok"))
-				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: fields(tail...), EndHeaders: true, EndStream: true})
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: attacks.HeaderBlock(tail...), EndHeaders: true, EndStream: true})
 				return true
 			})
 		})

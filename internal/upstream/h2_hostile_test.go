@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/sluiceproject/sluice/internal/certtest"
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
 
@@ -54,156 +55,13 @@ func rawFrames(t testing.TB, authority *certtest.Authority, serve func(conn net.
 	return scheme + strings.TrimPrefix(at, "http://")
 }
 
-// readRequests calls a function for each request, until it returns false or the connection ends.
-func readRequests(f *http2.Framer, each func(h *http2.MetaHeadersFrame) bool) {
-	for {
-		frame, err := f.ReadFrame()
-		if err != nil {
-			return
-		}
-		switch frame := frame.(type) {
-		case *http2.SettingsFrame:
-			if !frame.IsAck() {
-				_ = f.WriteSettingsAck()
-			}
-		case *http2.PingFrame:
-			if !frame.IsAck() {
-				_ = f.WritePing(true, frame.Data)
-			}
-		case *http2.MetaHeadersFrame:
-			if !each(frame) {
-				return
-			}
-		}
-	}
-}
-
-// A violation is what a server of HTTP/2 does when a request comes. It reports whether the server goes on reading.
-type violation struct {
-	settings []http2.Setting
-	respond  func(conn net.Conn, f *http2.Framer, id uint32) bool
-}
-
-// violations are by name. None of them is a response.
-var violations = func() map[string]violation {
-	const most = 1<<31 - 1
-	wide := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: most}}
-	// silent waits until the gateway ends the connection, without reading.
-	silent := func(conn net.Conn) {
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-			<-time.After(20 * time.Millisecond)
-			if _, err := conn.Write([]byte{0, 0, 4, 3, 0, 0, 1, 0, 1, 0, 0, 0, 8}); err != nil { // RST_STREAM, of no stream
-				return
-			}
-		}
-	}
-	// flood writes 10,000 frames, and reads nothing.
-	flood := func(write func(f *http2.Framer, id uint32)) func(net.Conn, *http2.Framer, uint32) bool {
-		return func(conn net.Conn, _ *http2.Framer, id uint32) bool {
-			var b bytes.Buffer
-			f := http2.NewFramer(&b, nil)
-			f.AllowIllegalWrites = true
-			for range 10_000 {
-				write(f, id)
-			}
-			_, _ = b.WriteTo(conn)
-			silent(conn)
-			return false
-		}
-	}
-	head := func(f *http2.Framer, id uint32, end bool, pairs ...string) {
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: fields(pairs...), EndHeaders: true, EndStream: end})
-	}
-	on := func(do func(f *http2.Framer, id uint32)) violation {
-		return violation{respond: func(_ net.Conn, f *http2.Framer, id uint32) bool { do(f, id); return true }}
-	}
-	return map[string]violation{
-		"nothing":        on(func(*http2.Framer, uint32) {}),
-		"stream window":  on(func(f *http2.Framer, id uint32) { _ = f.WriteWindowUpdate(id, most); _ = f.WriteWindowUpdate(id, most) }),
-		"window of zero": on(func(f *http2.Framer, id uint32) { _ = f.WriteWindowUpdate(id, 0) }),
-		"connection window": on(func(f *http2.Framer, _ uint32) {
-			_ = f.WriteWindowUpdate(0, most)
-			_ = f.WriteWindowUpdate(0, most)
-		}),
-		"initial window": on(func(f *http2.Framer, id uint32) {
-			_ = f.WriteWindowUpdate(id, most-1<<16)
-			_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: most})
-			_ = f.WriteWindowUpdate(id, 1)
-		}),
-		"initial window over the maximum": on(func(f *http2.Framer, _ uint32) {
-			_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 31})
-		}),
-		"window never opened": {
-			settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}},
-			respond:  func(net.Conn, *http2.Framer, uint32) bool { return true },
-		},
-		"no streams": {settings: []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 0}}},
-		"no further streams": on(func(f *http2.Framer, _ uint32) {
-			_ = f.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
-		}),
-		"settings": {respond: flood(func(f *http2.Framer, _ uint32) {
-			_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
-		})},
-		"pings":        {respond: flood(func(f *http2.Framer, _ uint32) { _ = f.WritePing(false, [8]byte{}) })},
-		"acks":         {respond: flood(func(f *http2.Framer, _ uint32) { _ = f.WriteSettingsAck() })},
-		"resets":       {respond: flood(func(f *http2.Framer, id uint32) { _ = f.WriteRSTStream(id+2, http2.ErrCodeCancel) })},
-		"reset of all": on(func(f *http2.Framer, _ uint32) { _ = f.WriteRSTStream(0, http2.ErrCodeCancel) }),
-		"endless headers": {respond: func(conn net.Conn, f *http2.Framer, id uint32) bool {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: fields(":status", "200")})
-			return flood(func(f *http2.Framer, id uint32) { _ = f.WriteContinuation(id, false, fields("x", "y")) })(conn, f, id)
-		}},
-		"empty continuations": {respond: func(conn net.Conn, f *http2.Framer, id uint32) bool {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: fields(":status", "200")})
-			return flood(func(f *http2.Framer, id uint32) { _ = f.WriteContinuation(id, false, nil) })(conn, f, id)
-		}},
-		"early hints": {respond: flood(func(f *http2.Framer, id uint32) { head(f, id, false, ":status", "103", "link", "</a>") })},
-		"empty data": {respond: func(conn net.Conn, f *http2.Framer, id uint32) bool {
-			head(f, id, false, ":status", "200")
-			return flood(func(f *http2.Framer, id uint32) { _ = f.WriteData(id, false, nil) })(conn, f, id)
-		}},
-		"padding": {respond: func(conn net.Conn, f *http2.Framer, id uint32) bool {
-			head(f, id, false, ":status", "200")
-			return flood(func(f *http2.Framer, id uint32) { _ = f.WriteDataPadded(id, false, nil, make([]byte, 100)) })(conn, f, id)
-		}},
-		"data of unknown streams": on(func(f *http2.Framer, id uint32) { _ = f.WriteData(id+100, true, []byte("x")) }),
-		"data of closed streams":  {respond: flood(func(f *http2.Framer, _ uint32) { _ = f.WriteData(1, false, make([]byte, 100)) })},
-		"data before headers":     on(func(f *http2.Framer, id uint32) { _ = f.WriteData(id, true, []byte("x")) }),
-		"endless trailers": on(func(f *http2.Framer, id uint32) {
-			head(f, id, false, ":status", "200")
-			head(f, id, false, "x", "y")
-		}),
-		"push": on(func(f *http2.Framer, id uint32) {
-			_ = f.WritePushPromise(http2.PushPromiseParam{StreamID: id, PromiseID: 2, BlockFragment: fields(":method", "GET"), EndHeaders: true})
-		}),
-		"GOAWAY for none": on(func(f *http2.Framer, _ uint32) { _ = f.WriteGoAway(most, http2.ErrCodeNo, nil) }),
-		"compression": on(func(f *http2.Framer, id uint32) {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0xff}, EndHeaders: true})
-		}),
-		"not read": {settings: wide, respond: func(conn net.Conn, f *http2.Framer, _ uint32) bool {
-			_ = f.WriteWindowUpdate(0, most-1<<16)
-			silent(conn)
-			return false
-		}},
-		"read byte by byte": {settings: wide, respond: func(conn net.Conn, f *http2.Framer, _ uint32) bool {
-			_ = f.WriteWindowUpdate(0, most-1<<16)
-			for range 200 { // which takes longer than the gateway waits
-				if _, err := conn.Read(make([]byte, 1)); err != nil {
-					break
-				}
-				<-time.After(20 * time.Millisecond)
-			}
-			return false
-		}},
-	}
-}()
-
 // Whatever a server of HTTP/2 does: each request ends within its timeouts, the other server of the group goes on serving, and
 // nothing is left behind.
 func TestHTTP2Violations(t *testing.T) {
 	authority := certtest.New(t)
 	ca := write(t, filepath.Join(t.TempDir(), "ca.pem"), authority.PEM)
 	var all sync.WaitGroup
-	for name, v := range violations {
+	for name, v := range attacks.Violations() {
 		all.Go(func() { violate(t, name+" over h2c", v, nil, "") })
 		switch name {
 		case "nothing", "stream window", "connection window", "no further streams", "pings", "not read", "read byte by byte":
@@ -224,7 +82,7 @@ func TestHTTP2Violations(t *testing.T) {
 }
 
 // violate sends eight requests through a gateway with two servers, one of which commits a violation.
-func violate(t *testing.T, name string, v violation, authority *certtest.Authority, ca string) {
+func violate(t *testing.T, name string, v attacks.Violation, authority *certtest.Authority, ca string) {
 	t.Helper()
 	env := &scope{TB: t}
 	defer env.end()
@@ -239,8 +97,7 @@ func violate(t *testing.T, name string, v violation, authority *certtest.Authori
 			case <-left:
 			}
 		}()
-		_ = f.WriteSettings(v.settings...)
-		readRequests(f, func(h *http2.MetaHeadersFrame) bool { return v.respond == nil || v.respond(conn, f, h.StreamID) })
+		v.Serve(conn, f)
 	})
 	env.Cleanup(func() { close(over) }) // after the gateway has ended
 	well := origin(env, func(w http.ResponseWriter, r *http.Request) {
@@ -315,23 +172,27 @@ func awaitTrue(t *testing.T, not string, is func() bool) {
 
 // A server that violates a stream's rules loses that stream: what else the connection carries goes on.
 func TestHTTP2StreamErrors(t *testing.T) {
+	violation := func(name string) func(*http2.Framer, uint32) {
+		respond := attacks.Violations()[name].Respond
+		return func(f *http2.Framer, id uint32) { respond(nil, f, id) }
+	}
 	authority := certtest.New(t)
 	ca := write(t, filepath.Join(t.TempDir(), "ca.pem"), authority.PEM)
 	head := func(f *http2.Framer, id uint32, pairs ...string) {
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: fields(pairs...), EndHeaders: true})
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: attacks.HeaderBlock(pairs...), EndHeaders: true})
 	}
 	for name, violate := range map[string]func(f *http2.Framer, id uint32){
-		"window":       violations["stream window"].wrap(),
-		"zero window":  violations["window of zero"].wrap(),
+		"window":       violation("stream window"),
+		"zero window":  violation("window of zero"),
 		"no status":    func(f *http2.Framer, id uint32) { head(f, id, "x", "y") },
 		"upper case":   func(f *http2.Framer, id uint32) { head(f, id, ":status", "200", "X-Upper", "y") },
 		"bad value":    func(f *http2.Framer, id uint32) { head(f, id, ":status", "200", "x", "a\r\nb") },
 		"pseudo later": func(f *http2.Framer, id uint32) { head(f, id, "x", "y", ":status", "200") },
 		"large header": func(f *http2.Framer, id uint32) {
-			block := append(fields(":status", "200", "x-large", strings.Repeat("x", 3000)), bytes.Repeat([]byte{0xbe}, 100)...)
+			block := append(attacks.HeaderBlock(":status", "200", "x-large", strings.Repeat("x", 3000)), bytes.Repeat([]byte{0xbe}, 100)...)
 			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
 		},
-		"data first": violations["data before headers"].wrap(),
+		"data first": violation("data before headers"),
 	} {
 		for scheme, a := range map[string]*certtest.Authority{"h2c": nil, "https": authority} {
 			t.Run(name+"/"+scheme, func(t *testing.T) {
@@ -342,7 +203,7 @@ func TestHTTP2StreamErrors(t *testing.T) {
 					conns.Add(1)
 					_ = f.WriteSettings()
 					first := uint32(0)
-					readRequests(f, func(h *http2.MetaHeadersFrame) bool {
+					attacks.ReadRequests(f, func(h *http2.MetaHeadersFrame) bool {
 						switch h.PseudoValue("path") {
 						case "/first":
 							first = h.StreamID
@@ -382,23 +243,19 @@ func TestHTTP2StreamErrors(t *testing.T) {
 	}
 }
 
-func (v violation) wrap() func(f *http2.Framer, id uint32) {
-	return func(f *http2.Framer, id uint32) { v.respond(nil, f, id) }
-}
-
 // A server that allows no stream has got nothing: another one is asked, also with requests that cannot be repeated, and soon.
 func TestHTTP2NoStreams(t *testing.T) {
 	for _, name := range []string{"no streams", "no further streams"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := violations[name]
+			v := attacks.Violations()[name]
 			var got atomic.Int64
 			full := rawFrames(t, nil, func(conn net.Conn, f *http2.Framer) {
-				_ = f.WriteSettings(v.settings...)
-				readRequests(f, func(h *http2.MetaHeadersFrame) bool {
+				_ = f.WriteSettings(v.Settings...)
+				attacks.ReadRequests(f, func(h *http2.MetaHeadersFrame) bool {
 					got.Add(1)
-					if v.respond != nil {
-						v.respond(conn, f, h.StreamID)
+					if v.Respond != nil {
+						v.Respond(conn, f, h.StreamID)
 						respond(f, h.StreamID, "well", ":status", "200")
 					}
 					return true
@@ -421,7 +278,7 @@ func TestHTTP2NoStreams(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if v.respond == nil && got.Load() != 0 {
+			if v.Respond == nil && got.Load() != 0 {
 				t.Errorf("%d requests were sent", got.Load())
 			}
 		})

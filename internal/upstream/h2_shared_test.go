@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/authtest"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
 
@@ -87,10 +88,10 @@ func TestHTTP2LostConnection(t *testing.T) {
 				hostile := rawFrames(t, nil, func(conn net.Conn, f *http2.Framer) {
 					_ = f.WriteSettings()
 					n := 0
-					readRequests(f, func(h *http2.MetaHeadersFrame) bool {
+					attacks.ReadRequests(f, func(h *http2.MetaHeadersFrame) bool {
 						n++
 						if method == "begun" {
-							_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: fields(":status", "200"), EndHeaders: true})
+							_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: attacks.HeaderBlock(":status", "200"), EndHeaders: true})
 							_ = f.WriteData(h.StreamID, false, body)
 						}
 						if n == crowd {
@@ -157,7 +158,7 @@ func TestHTTP2LargeHeads(t *testing.T) {
 		_ = f.WriteSettings()
 		var write sync.Mutex
 		large := int64(-1)
-		readRequests(f, func(h *http2.MetaHeadersFrame) bool {
+		attacks.ReadRequests(f, func(h *http2.MetaHeadersFrame) bool {
 			is := int64(0)
 			for _, f := range h.Fields {
 				if f.Name == "x-large" {
@@ -220,7 +221,7 @@ func TestHTTP2LateTrailers(t *testing.T) {
 	_, _ = io.WriteString(conn, http2.ClientPreface)
 	f := http2.NewFramer(conn, conn)
 	_ = f.WriteSettings()
-	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields(":method", "POST", ":scheme", "http", ":path", "/", ":authority", "x"), EndHeaders: true})
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: attacks.HeaderBlock(":method", "POST", ":scheme", "http", ":path", "/", ":authority", "x"), EndHeaders: true})
 	for {
 		frame, err := f.ReadFrame()
 		if err != nil {
@@ -232,7 +233,7 @@ func TestHTTP2LateTrailers(t *testing.T) {
 				_ = f.WriteSettingsAck()
 			}
 		case *http2.RSTStreamFrame: // it wants no more of the request
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields("x-sum", "1"), EndHeaders: true, EndStream: true})
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: attacks.HeaderBlock("x-sum", "1"), EndHeaders: true, EndStream: true})
 		case *http2.GoAwayFrame:
 			if frame.ErrCode != http2.ErrCodeProtocol {
 				t.Errorf("%v", frame)

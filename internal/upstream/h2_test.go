@@ -2,7 +2,6 @@ package upstream_test
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"net"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
 
@@ -76,18 +76,9 @@ func rawH2Of(t testing.TB, hello func(*http2.Framer), answer func(*http2.Framer,
 	return o
 }
 
-func fields(pairs ...string) []byte {
-	var b bytes.Buffer
-	e := hpack.NewEncoder(&b)
-	for i := 0; i < len(pairs); i += 2 {
-		_ = e.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]})
-	}
-	return b.Bytes()
-}
-
 // respond is a response with a body.
 func respond(f *http2.Framer, stream uint32, body string, pairs ...string) {
-	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: fields(pairs...), EndHeaders: true})
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: attacks.HeaderBlock(pairs...), EndHeaders: true})
 	_ = f.WriteData(stream, true, []byte(body))
 }
 

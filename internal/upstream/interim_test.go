@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/testenv/attacks"
 	"github.com/sluiceproject/sluice/internal/upstream"
 )
 
@@ -24,12 +25,12 @@ func TestInformationalUnread(t *testing.T) {
 	sent, over := make(chan struct{}), make(chan struct{})
 	at := rawFrames(t, nil, func(_ net.Conn, f *http2.Framer) {
 		_ = f.WriteSettings()
-		readRequests(f, func(h *http2.MetaHeadersFrame) bool {
+		attacks.ReadRequests(f, func(h *http2.MetaHeadersFrame) bool {
 			if h.PseudoValue("path") != "/hints" {
 				respond(f, h.StreamID, "ok", ":status", "200")
 				return true
 			}
-			block := fields(":status", "103", "link", strings.Repeat("x", 3000))
+			block := attacks.HeaderBlock(":status", "103", "link", strings.Repeat("x", 3000))
 			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: block, EndHeaders: true})
 			for range many { // the same again, as short as can be
 				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0xbf, 0xbe}, EndHeaders: true})
@@ -80,9 +81,9 @@ func TestInformationalUnread(t *testing.T) {
 func TestInformationalOrder(t *testing.T) {
 	at := rawFrames(t, nil, func(_ net.Conn, f *http2.Framer) {
 		_ = f.WriteSettings()
-		readRequests(f, func(h *http2.MetaHeadersFrame) bool {
+		attacks.ReadRequests(f, func(h *http2.MetaHeadersFrame) bool {
 			for _, n := range []string{"1", "2", "3"} {
-				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: fields(":status", "103", "x-n", n), EndHeaders: true})
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: attacks.HeaderBlock(":status", "103", "x-n", n), EndHeaders: true})
 			}
 			respond(f, h.StreamID, "ok", ":status", "200")
 			return true
