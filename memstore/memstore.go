@@ -37,7 +37,8 @@ import (
 type Config struct {
 	// Bytes is the most memory the store may use, at least 1 MiB. Default 256 MiB. It is taken as needed.
 	Bytes int64
-	// Snapshot is a file that Open reads, if it is there, and Save writes, so that long quotas survive a restart.
+	// Snapshot is a file that Open reads, if it is there, and Save writes, so that long quotas survive a restart. Its directory
+	// must exist and be writable.
 	Snapshot string
 	// Now replaces the clock. It is for tests: it may run backwards.
 	Now func() time.Time

@@ -122,8 +122,18 @@ func TestSnapshotSurvivesARestart(t *testing.T) {
 
 // Saving where nothing can be written leaves the old snapshot and says why.
 func TestSaveFails(t *testing.T) {
-	store, err := memstore.Open(memstore.Config{Snapshot: filepath.Join(t.TempDir(), "no", "such", "folder")})
+	dir := filepath.Join(t.TempDir(), "folder")
+	if _, err := memstore.Open(memstore.Config{Snapshot: filepath.Join(dir, "snapshot")}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("open with a snapshot in a missing folder: %v", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	store, err := memstore.Open(memstore.Config{Snapshot: filepath.Join(dir, "snapshot")})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Save(); !errors.Is(err, os.ErrNotExist) {

@@ -67,6 +67,9 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 	if s.snapshot == "" {
 		return table.New(c), nil
 	}
+	if err := plainfile.CheckReplace(s.snapshot); err != nil { // Save would fail, when it is too late
+		return nil, fmt.Errorf("memstore: snapshot: %w: create the directory, or name a file in one that this user can write to", err)
+	}
 	f, err := plainfile.Open(s.snapshot)
 	if errors.Is(err, fs.ErrNotExist) {
 		return table.New(c), nil

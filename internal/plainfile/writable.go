@@ -2,6 +2,7 @@ package plainfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,9 +21,39 @@ func CheckCreate(path string) error {
 	return asPathError("open", path, err)
 }
 
+// CheckReplace returns the error that creating a file beside the path, to rename it to the path, would return. It creates nothing.
+func CheckReplace(path string) error {
+	return checkDirectory("open", path, filepath.Dir(path))
+}
+
+// Mkdir creates a directory with its parents, as [os.MkdirAll] does.
+func Mkdir(path string, perm fs.FileMode) error {
+	if err := checkLinks(path); err != nil {
+		return err
+	}
+	return os.MkdirAll(path, perm)
+}
+
+// checkLinks returns an error if the path, or a parent of it, is a symbolic link to nothing: os.MkdirAll reports it as an existing
+// file.
+func checkLinks(path string) error {
+	for at := filepath.Clean(path); at != filepath.Dir(at); at = filepath.Dir(at) {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if to, err := os.Readlink(at); err == nil {
+			return &fs.PathError{Op: "mkdir", Path: at, Err: fmt.Errorf("is a symbolic link to %s, which does not exist: create that directory, or remove the link", to)}
+		}
+	}
+	return nil
+}
+
 // CheckMkdir returns the error that creating the directory with its parents, or a file in it if it exists, would return, and
 // creates nothing.
 func CheckMkdir(path string) error {
+	if err := checkLinks(path); err != nil {
+		return err
+	}
 	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
 		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
 			return checkDirectory("mkdir", path, at)
