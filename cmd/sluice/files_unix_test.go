@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/authn"
 	"github.com/sluiceproject/sluice/internal/certtest"
+	"github.com/sluiceproject/sluice/internal/queue"
 )
 
 // program is the program as it would be started with arguments.
@@ -95,7 +97,7 @@ func TestServeRefusesFIFOs(t *testing.T) {
 	}
 	t.Run("configuration", func(t *testing.T) {
 		t.Parallel()
-		if code, out := ends(t, program("serve", "--config", fifo(t))); code != exitWrong || !strings.Contains(out, "is a FIFO") {
+		if code, out := ends(t, program("serve", "--config", fifo(t))); code != exitWrong || !strings.Contains(out, "is a FIFO") || strings.Contains(out, "run: sluice check") {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
 	})
@@ -111,7 +113,15 @@ func TestCheckAgreesWithServe(t *testing.T) {
 	write(t, at("cert.pem"), string(one.Cert))
 	write(t, at("key.pem"), string(one.Key))
 	write(t, at("other.pem"), string(other.Key))
-	if err := os.Mkdir(at("open"), 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(at("open"), 0o755), os.Symlink("nothing", at("dangling"))); err != nil {
+		t.Fatal(err)
+	}
+	write(t, at("other.key"), strings.Repeat("ab", queue.KeySize))
+	encrypted, err := queue.Open(queue.Config{Directory: at("encrypted"), SealKey: make([]byte, queue.KeySize)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := encrypted.Close(); err != nil {
 		t.Fatal(err)
 	}
 	const on = "listeners: {http: {address: '127.0.0.1:0'}, grpc: {address: off}, admin: {address: off}}\n"
@@ -139,9 +149,23 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		"key of another":             {secure("cert.pem", "other.pem"), "private key does not match public key"},
 		"socket":                     {"listeners: {http: {address: 'unix://" + at("s.sock") + "'}, grpc: {address: off}, admin: {address: off}}\n", ""},
 		"socket in no directory":     {"listeners: {http: {address: 'unix://" + at("missing/s") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: "},
-		"socket in place of a file":  {"listeners: {http: {address: 'unix://" + at("file") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: "},
+		"socket in place of a file":  {"listeners: {http: {address: 'unix://" + at("file") + "'}, grpc: {address: off}, admin: {address: off}}\n", "HTTP: listen " + at("file") + ": there is a file of that name: remove it"},
 		"ACME keys that others read": {fmt.Sprintf(gateway, ", acme: {domains: example.com, cache: '"+at("open")+"'}", ""), "chmod 700 it"},
 		"snapshot that is none":      {on + "store: {snapshot: '" + at("file") + "'}\n", "move it away to start empty"},
+		"snapshot in no directory":   {on + "store: {snapshot: '" + at("missing/snapshot") + "'}\n", "snapshot: no such file or directory: create the directory"},
+		"snapshot in a file":         {on + "store: {snapshot: '" + at("file/snapshot") + "'}\n", "snapshot: not a directory: "},
+		"snapshot a directory":       {on + "store: {snapshot: '" + at("open") + "'}\n", "is a directory: name a regular file"},
+		"new snapshot":               {on + "store: {snapshot: '" + at("new.snapshot") + "'}\n", ""},
+		"no password":                {on + "store: {kind: redis, url: 'redis://127.0.0.1:1', password_file: '" + at("missing") + "'}\n", "store.password_file: "},
+		"long socket":                {"listeners: {http: {address: 'unix:///tmp/" + strings.Repeat("s", 103) + "'}, grpc: {address: off}, admin: {address: off}}\n", "choose a shorter one"},
+		"one address for two":        {"listeners: {http: {address: '127.0.0.1:59999'}, grpc: {address: off}, admin: {address: '127.0.0.1:59999'}}\n", "the HTTP listener of this configuration has the address"},
+		"all addresses and one":      {"listeners: {http: {address: ':59998'}, grpc: {address: off}, admin: {address: '127.0.0.1:59998'}}\n", "the HTTP listener of this configuration has the address"},
+		"one socket for two":         {"listeners: {http: {address: 'unix://" + at("two.sock") + "'}, grpc: {address: off}, admin: {address: 'unix://" + at("two.sock") + "'}}\n", "the HTTP listener of this configuration has the address"},
+		"queue in a link to nothing": {plain + "queue: {directory: '" + at("dangling") + "'}\n", "is a symbolic link to nothing, which does not exist"},
+		"queue below a link":         {plain + "queue: {directory: '" + at("dangling/queue") + "'}\n", "is a symbolic link to nothing, which does not exist"},
+		"queue without key":          {plain + "queue: {directory: '" + at("encrypted") + "'}\n", "sluice-items is encrypted: set the file"},
+		"queue with another key":     {plain + "queue: {directory: '" + at("encrypted") + "', key_file: '" + at("other.key") + "'}\n", "was written with another key"},
+		"two files of a certificate": {secure("missing", "absent"), at("absent") + ": no such file or directory"},
 		"no token":                   {strings.Replace(on, "admin: {address: off}", "admin: {address: '127.0.0.1:0'}", 1) + "admin: {token_file: '" + at("missing") + "'}\n", "admin.token_file: "},
 		"no headers":                 {on + "tracing: {endpoint: 'http://127.0.0.1:1', headers_file: '" + at("missing") + "'}\n", "missing: no such file or directory"},
 		"no upstream CA":             {strings.Replace(plain, "127.0.0.1:1']", "127.0.0.1:1'], tls: {ca: '"+at("missing")+"'}", 1), "missing: no such file or directory"},
@@ -164,7 +188,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 				p.await(t, "msg=serving")
 				return
 			}
-			if code != exitFindings || !strings.Contains(out, "serve would not start on this machine: ") || !strings.Contains(out, c.refused) {
+			if code != exitFindings || !strings.Contains(out, "serve would not start on this machine: ") || !strings.Contains(out, c.refused) || strings.Contains(out, "\ufffd") {
 				t.Errorf("sluice check: exit %d, want %q\n%s", code, c.refused, out)
 			}
 			if code, out := ends(t, program("serve", "--config", file)); code == exitFine || !strings.Contains(out, c.refused) {

@@ -73,7 +73,7 @@ func (f *finding) write(w io.Writer, s style) {
 	if f.Rule != "" {
 		rule = fmt.Sprintf("rule %s: ", f.Rule)
 	}
-	fmt.Fprintf(w, "%s%s: %s%s\n", where, severity, rule, printable(f.Message))
+	fmt.Fprintf(w, "%s%s: %s%s\n", where, severity, rule, printable(strings.ReplaceAll(f.Message, "\n", "; ")))
 	if strings.TrimSpace(f.Text) == "" {
 		return
 	}

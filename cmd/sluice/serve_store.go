@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/certfile"
@@ -29,7 +31,7 @@ func (s *service) openStore() (servedStore, error) {
 	o := servedStore{options: []sluice.Option{sluice.WithBudget(c.Budget)}, run: func(context.Context) {}, close: func() {}}
 	secure, err := storeTLS(&c.TLS)
 	if err != nil {
-		return o, fmt.Errorf("store: %w", err)
+		return o, storeError(err)
 	}
 	switch c.Kind {
 	case config.Redis:
@@ -40,7 +42,7 @@ func (s *service) openStore() (servedStore, error) {
 		}
 		r, err := redisstore.Open(cfg)
 		if err != nil {
-			return o, fmt.Errorf("store: %w", err)
+			return o, storeError(err)
 		}
 		o.Store, o.close = r, r.Close
 		o.run = func(ctx context.Context) { _ = r.Heartbeat(ctx) }
@@ -49,7 +51,7 @@ func (s *service) openStore() (servedStore, error) {
 	case config.Memcached:
 		m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, TLS: secure, Prefix: c.Prefix})
 		if err != nil {
-			return o, fmt.Errorf("store: %w", err)
+			return o, storeError(err)
 		}
 		o.Store, o.close = m, func() { _ = m.Close() }
 		if !s.dry {
@@ -58,7 +60,7 @@ func (s *service) openStore() (servedStore, error) {
 	default:
 		m, err := memstore.Open(memstore.Config{Bytes: c.Bytes, Snapshot: c.Snapshot})
 		if err != nil {
-			return o, fmt.Errorf("store: %w", err)
+			return o, storeError(err)
 		}
 		o.Store = m
 		if c.Snapshot != "" && !s.dry {
@@ -70,9 +72,18 @@ func (s *service) openStore() (servedStore, error) {
 		}
 	}
 	if err != nil {
-		return o, fmt.Errorf("store: %w", err)
+		return o, storeError(err)
 	}
 	return o, nil
+}
+
+// storeError is an error of a store with the names of settings instead of those of Go.
+func storeError(err error) error {
+	text := strings.NewReplacer("Config.PasswordFile", "store.password_file", "Config.URL", "store.url", "Config.TLS", "store.tls").Replace(err.Error())
+	if text == err.Error() {
+		return fmt.Errorf("store: %w", err)
+	}
+	return errors.New("store: " + text)
 }
 
 // ping says so if the store does not answer.
@@ -80,7 +91,7 @@ func (s *service) ping(store interface{ Ping(context.Context) error }) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Store.Budget)
 	defer cancel()
 	if err := store.Ping(ctx); err != nil {
-		s.log.Error("the store does not answer yet: rules' on_failure does", "error", err)
+		s.log.Error("the store does not answer yet: rules' on_failure does", "error", storeError(err))
 	}
 }
 

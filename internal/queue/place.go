@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -32,7 +33,7 @@ const ownName = "sluice"
 func openPlace(given, name string) (*place, error) {
 	p := &place{given: given, own: filepath.Join(given, ownName)}
 	p.blocks = filepath.Join(p.own, "jetstream", "$G", "streams", name+"-items", "msgs")
-	if err := os.MkdirAll(given, 0o700); err != nil {
+	if err := plainfile.Mkdir(given, 0o700); err != nil {
 		return nil, fmt.Errorf("queue: directory: %w", err)
 	}
 	if err := os.Mkdir(p.own, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -80,7 +81,26 @@ func Check(cfg Config) error {
 	if err := plainfile.CheckMkdir(own); err != nil {
 		return fmt.Errorf("queue: directory: %w", err)
 	}
-	return nil
+	return cfg.checkKey(own)
+}
+
+// checkKey returns an error if the items in the directory were written with another key. It reads what the server in this
+// process stores about its streams; what cannot be read there is found by [Open].
+func (c Config) checkKey(own string) error {
+	seal, err := newSeal(c.SealKey)
+	if err != nil {
+		return err
+	}
+	c.defaults()
+	name := c.Name + "-items"
+	data, err := plainfile.Read(filepath.Join(own, "jetstream", "$G", "streams", name, "meta.inf"), 1<<20)
+	var stored struct {
+		Metadata map[string]string `json:"metadata"`
+	}
+	if err != nil || json.Unmarshal(data, &stored) != nil {
+		return nil
+	}
+	return seal.check(name, stored.Metadata)
 }
 
 func (p *place) close() error { return p.lock.Close() }

@@ -216,8 +216,8 @@ func (s *session) createStream(ctx context.Context, q *Queue, cfg jetstream.Stre
 	switch {
 	case err == nil:
 		now := old.CachedInfo().Config
-		if mark := now.Metadata[keyMark]; mark != "" && mark != q.seal.mark {
-			return nil, &keyError{name: cfg.Name, has: q.seal.mark != ""}
+		if err := q.seal.check(cfg.Name, now.Metadata); err != nil {
+			return nil, err
 		}
 		cfg.Replicas = now.Replicas
 		stream, err := s.js.UpdateStream(ctx, cfg)
@@ -253,6 +253,14 @@ func wrap(err error) error {
 		return nil
 	}
 	return fmt.Errorf("queue: %w", err)
+}
+
+// check returns an error if the stream with this metadata was written with another key.
+func (s *seal) check(stream string, metadata map[string]string) error {
+	if mark := metadata[keyMark]; mark != "" && mark != s.mark {
+		return &keyError{name: stream, has: s.mark != ""}
+	}
+	return nil
 }
 
 // keyError says that the queue was written with another key.

@@ -84,7 +84,7 @@ func ownDirectory(path string, dry bool) error {
 	if path == "" {
 		return errors.New("acme: there is no directory for keys and certificates: set cache")
 	}
-	create := func() error { return os.MkdirAll(path, 0o700) }
+	create := func() error { return plainfile.Mkdir(path, 0o700) }
 	if dry {
 		create = func() error { return plainfile.CheckMkdir(path) }
 	}

@@ -29,8 +29,11 @@ type connections struct {
 func listen(address string, c connections) (net.Listener, error) {
 	network := "tcp"
 	if path, ok := UnixPath(address); ok {
-		network, address = "unix", path
 		removeStale(path)
+		if err := checkAddress(address); err != nil {
+			return nil, err
+		}
+		network, address = "unix", path
 	}
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -48,12 +51,38 @@ func checkAddress(address string) error {
 	if !ok {
 		return nil
 	}
+	if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > most {
+		return &fs.PathError{Op: "listen", Path: path, Err: fmt.Errorf("the path has %d bytes, and sockets may have %d: choose a shorter one", len(path), most)}
+	}
+	if strings.HasPrefix(path, "@") {
+		return nil // an abstract socket, which is no file
+	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket == 0 {
 		return &fs.PathError{Op: "listen", Path: path, Err: errors.New("there is a file of that name: remove it, or choose another address")}
 	} else if err == nil {
 		return nil // of a process that listens, or that was killed
 	}
 	return plainfile.CheckCreate(path)
+}
+
+// overlap reports whether two listeners cannot have these addresses at the same time.
+func overlap(a, b string) bool {
+	_, ok := UnixPath(a)
+	if _, other := UnixPath(b); ok || other {
+		return a == b
+	}
+	host, port, err := net.SplitHostPort(a)
+	other, same, otherErr := net.SplitHostPort(b)
+	if err != nil || otherErr != nil || port != same || port == "0" {
+		return false
+	}
+	return host == other || isWildcard(host) || isWildcard(other)
+}
+
+// isWildcard reports whether a listener of that host has all addresses of the machine.
+func isWildcard(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
 }
 
 // UnixPath is the path of an address unix:///path.

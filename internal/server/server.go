@@ -55,9 +55,14 @@ type Server struct {
 	dry    bool // nothing is listened on or created
 	faults []error
 
+	addresses []named // of the listeners
+
 	parts        []part
 	certificates []*certificates
 }
+
+// named is the address of a listener.
+type named struct{ name, address string }
 
 // part is the server of one listener.
 type part struct {
@@ -134,9 +139,13 @@ func (s *Server) listen() error {
 // add makes a server and has it listen.
 func (s *Server) add(name, address string, most, perAddress int, build func() (part, error)) error {
 	p, err := build()
+	if err == nil {
+		err = s.taken(address)
+	}
 	if err == nil && s.dry {
 		err = checkAddress(address)
 	}
+	s.addresses = append(s.addresses, named{name, address})
 	if err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
@@ -156,6 +165,16 @@ func (s *Server) add(name, address string, most, perAddress int, build func() (p
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	s.parts = append(s.parts, p)
+	return nil
+}
+
+// taken returns an error if a listener before has the address.
+func (s *Server) taken(address string) error {
+	for _, other := range s.addresses {
+		if overlap(address, other.address) {
+			return fmt.Errorf("listen on %s: the %s listener of this configuration has the address %s: choose another address for one of them", address, other.name, other.address)
+		}
+	}
 	return nil
 }
 
