@@ -104,11 +104,11 @@ func presentIf(ok bool) rules.Found {
 // requestPath is the path as ServeMux and handlers see it, in the spelling in which it was sent if that is known.
 //
 // The URL keeps a path decoded in Path and, where the default spelling of that is not what was sent, in RawPath as it
-// was. EscapedPath gives RawPath as long as it still means Path, and otherwise spells Path anew. So an escaped slash is
+// was. SentPath gives RawPath as long as it still means Path, and otherwise spells Path anew. So an escaped slash is
 // still seen as escaped, and when other middleware has changed Path and forgotten RawPath, the path that counts is the
 // one that is served. RequestURI has neither property: it may be of the absolute form, and nobody changes it.
 func requestPath(r *http.Request) string {
-	path := r.URL.EscapedPath()
+	path := rules.SentPath(r.URL)
 	switch {
 	case path == "": // "GET http://example.com HTTP/1.1", and CONNECT: ServeMux serves the root
 		return "/"

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,6 +23,18 @@ const maxSegments = 256
 // ErrPath is wrapped by the error of a path that two servers may read differently, or that none should. Whichever
 // reading was matched here, the application could have the other, so such a request is refused.
 var ErrPath = errors.New("rules: the path is ambiguous or malformed")
+
+// SentPath returns the path of a URL in the spelling in which it was sent, for [CanonicalPath]. [url.URL.EscapedPath] spells a
+// path anew that holds a byte which should have been escaped: of "/a%2fb|" it makes "/a/b%7C", and the escaped slash is gone.
+// If Path was changed since the URL was parsed, its own spelling is returned.
+func SentPath(u *url.URL) string {
+	if u.RawPath != "" {
+		if path, err := url.PathUnescape(u.RawPath); err == nil && path == u.Path {
+			return u.RawPath
+		}
+	}
+	return u.EscapedPath()
+}
 
 // CanonicalPath gives all spellings of a path one form, so that no spelling evades a rule that another one matches.
 // What cannot be given one without guessing how the application would read it is refused with [ErrPath].

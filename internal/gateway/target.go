@@ -38,7 +38,7 @@ func readTarget(r *http.Request) (path string, fault *refusal) {
 		setPath(r, "/", false)
 		return "/", nil
 	}
-	sent := r.URL.EscapedPath()
+	sent := rules.SentPath(r.URL)
 	if sent == "" { // "GET http://example.com HTTP/1.1"
 		sent = "/"
 	}
