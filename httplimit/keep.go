@@ -17,6 +17,7 @@ type Kept struct {
 	Key        string             // whom it counts for under that rule
 	Options    rules.QueueOptions // of that rule, with the defaults written out
 	RetryAfter time.Duration      // when there may be room for it
+	Charges    []rules.Charge     // of all rules that apply to it, for [WithQueued]
 }
 
 // Queue has [Rules] keep requests for later: f is called instead of denying a request when every rule that denies it says
@@ -26,7 +27,8 @@ type Kept struct {
 // Where several such rules apply the request is kept by the first that keeps the order of its keys, whether or not that
 // one denies it, so that what is in order stays in one line; and otherwise by the first that denies it.
 //
-// Who does a kept request later sends it to the same handler with a context of [WithoutQueue].
+// Who does a kept request later sends it to the same handler with a context of [WithoutQueue], and of [WithQueued] if it
+// lacks headers by then.
 func Queue(f func(w http.ResponseWriter, r *http.Request, k *Kept)) Option {
 	return func(c *config) { c.queue = f }
 }
@@ -56,6 +58,14 @@ type deniedKey struct{}
 // answers it, but calls denied and returns.
 func WithoutQueue(ctx context.Context, denied func(*Denial)) context.Context {
 	return context.WithValue(ctx, deniedKey{}, denied)
+}
+
+type queuedKey struct{}
+
+// WithQueued tells [Rules] of a queued request which of its headers were not stored, and what it would have been charged
+// with them. Without it rules that read such a header take the request for another.
+func WithQueued(ctx context.Context, q *rules.Queued) context.Context {
+	return context.WithValue(ctx, queuedKey{}, q)
 }
 
 // turnAway deals with a denied request: whoever tries it again is told, or it is kept, or denied.
@@ -102,6 +112,6 @@ func (m *match) kept() *Kept {
 	rule := m.matched.Rules[by]
 	return &Kept{
 		Rule: rule.Name, Key: strings.Clone(m.matched.Takes[by].Key), Options: rule.Queue.WithDefaults(),
-		RetryAfter: m.decisions[sluice.Tightest(m.decisions)].RetryAfter,
+		RetryAfter: m.decisions[sluice.Tightest(m.decisions)].RetryAfter, Charges: m.matched.Charges(),
 	}
 }

@@ -111,6 +111,9 @@ func (h *ruleHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m := h.setFor(set).matches.Get().(*match)
 	m.request.http = r
+	if h.queue != nil {
+		m.matched.Queued, _ = r.Context().Value(queuedKey{}).(*rules.Queued)
+	}
 	err := set.Match(&m.request, &m.matched)
 	if len(m.matched.Shadowed) > 0 {
 		h.limiter.ReportShadowed(r.Context(), m.matched.Shadowed)

@@ -151,17 +151,25 @@ func (a *attributes) headers(ip *ClientIP) map[string]bool {
 	all := map[string]bool{textproto.CanonicalMIMEHeaderKey(cmp.Or(ip.Header, "X-Forwarded-For")): true}
 	for i := range a.list {
 		for _, f := range a.list[i].fields {
-			switch f.Kind {
-			case Header:
-				all[f.Name] = true
-			case Cookie:
-				all["Cookie"] = true
-			case BasicUser:
-				all["Authorization"] = true
+			if name := f.header(); name != "" {
+				all[name] = true
 			}
 		}
 	}
 	return all
+}
+
+// header is the header that a field is read from; "": none.
+func (f *Field) header() string {
+	switch f.Kind {
+	case Header:
+		return f.Name
+	case Cookie:
+		return "Cookie"
+	case BasicUser:
+		return "Authorization"
+	}
+	return ""
 }
 
 // didYouMean suggests the name that is closest to what was written, if one is close.

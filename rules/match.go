@@ -38,6 +38,8 @@ type Matched struct {
 	// Flight is set by edges that see requests end and release what they hold; see [sluice.Limiter.Hold]. For others
 	// limits on what is in flight do not apply.
 	Flight bool
+	// Queued is set for a request that was matched before and lacks headers now. Nil: it is as it came.
+	Queued *Queued
 
 	set     *Set
 	request Request
@@ -72,7 +74,7 @@ func (m *Matched) Forget() {
 	clear(m.Takes)
 	clear(m.Shadowed)
 	clear(m.values)
-	m.Takes, m.Shadowed, m.request = m.Takes[:0], m.Shadowed[:0], nil
+	m.Takes, m.Shadowed, m.request, m.Queued = m.Takes[:0], m.Shadowed[:0], nil, nil
 }
 
 func (m *Matched) begin(s *Set, r Request) {
@@ -101,6 +103,9 @@ func (s *Set) match(m *Matched) error {
 		}
 		last = number
 		f := &s.fast[number]
+		if m.Queued != nil && m.withheld(f.item) {
+			continue
+		}
 		ok, err := f.holds(m)
 		switch {
 		case err != nil && f.shadow:
@@ -118,6 +123,11 @@ func (s *Set) match(m *Matched) error {
 		}
 		m.Verdict = Limited
 		if err := m.take(f); err != nil || m.Verdict == Refused {
+			return err
+		}
+	}
+	if m.Queued != nil {
+		if err := m.recharge(); err != nil || m.Verdict == Refused {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/queue"
+	"github.com/sluiceproject/sluice/rules"
 )
 
 // limitedFor is when a request that was turned away without a word about time is tried again.
@@ -90,6 +91,13 @@ func (d *delivery) context(ctx context.Context, it *queue.Item) context.Context 
 	}
 	if len(it.Attributes) > 0 {
 		ctx = httplimit.WithAttributes(ctx, it.Attributes)
+	}
+	if len(it.Withheld) > 0 {
+		q := &rules.Queued{Withheld: it.Withheld}
+		for _, c := range it.Charges {
+			q.Charges = append(q.Charges, rules.Charge(c))
+		}
+		ctx = httplimit.WithQueued(ctx, q)
 	}
 	return httplimit.WithoutQueue(ctx, func(denial *httplimit.Denial) {
 		after, never := denial.RetryAfter()

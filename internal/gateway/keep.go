@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,11 +59,18 @@ func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k
 	if fault := x.readAll(r, &body, g.cfg.Queue.MaxItem()); fault != nil {
 		return fault
 	}
+	header := keptHeader(r.Header, x, k.Options.Keep)
 	item := queue.Item{
 		Rule: k.Rule, Key: k.Key, Client: x.Client, Ordered: k.Options.Ordered,
 		Method: r.Method, Scheme: scheme(r), Host: r.Host, Target: r.URL.RequestURI(), RemoteAddr: r.RemoteAddr,
-		Header: keptHeader(r.Header, x, k.Options.Keep), Body: body.Bytes(), Claims: x.identity.Claims, Attributes: x.identity.Attributes,
+		Header: header, Body: body.Bytes(), Claims: x.identity.Claims, Attributes: x.identity.Attributes,
 		Attempts: k.Options.Attempts, Expires: time.Now().Add(k.Options.Expires), Results: k.Options.Results,
+	}
+	if names := withheld(r.Header, header); len(names) > 0 {
+		item.Withheld = names
+		for _, c := range k.Charges {
+			item.Charges = append(item.Charges, queue.Charge(c))
+		}
 	}
 	if lines := r.Header[queue.IdempotencyHeader]; len(lines) == 1 && len(lines[0]) <= 256 {
 		item.IdempotencyKey = lines[0]
@@ -178,6 +186,18 @@ func keptHeader(h http.Header, x *Exchange, keep []string) http.Header {
 		h[name] = lines
 	}
 	return h
+}
+
+// withheld lists the headers that are not stored, or not as they came.
+func withheld(came, kept http.Header) []string {
+	var names []string
+	for name, lines := range came {
+		if !slices.Equal(lines, kept[name]) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func scheme(r *http.Request) string {

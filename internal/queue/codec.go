@@ -154,6 +154,20 @@ func encodeItem(it *Item) []byte {
 	e.number(int64(it.Results))
 	e.time(it.Accepted)
 	e.bytes(it.Body)
+	if len(it.Withheld) == 0 { // also for earlier versions
+		return e.b
+	}
+	e.number(int64(len(it.Withheld)))
+	for _, name := range it.Withheld {
+		e.text(name)
+	}
+	e.number(int64(len(it.Charges)))
+	for _, c := range it.Charges {
+		e.text(c.Rule)
+		e.text(c.Key)
+		e.text(c.Tier)
+		e.number(c.Cost)
+	}
 	return e.b
 }
 
@@ -167,6 +181,15 @@ func decodeItem(b []byte) (*Item, error) {
 	it.Claims, it.Attributes = d.texts(), d.texts()
 	it.Attempts, it.Expires, it.Results, it.Accepted = int(d.number()), d.time(), time.Duration(d.number()), d.time()
 	it.Body = d.bytes()
+	if len(d.b) == 0 {
+		return it, d.close()
+	}
+	for range d.count() {
+		it.Withheld = append(it.Withheld, d.text())
+	}
+	for range d.count() {
+		it.Charges = append(it.Charges, Charge{Rule: d.text(), Key: d.text(), Tier: d.text(), Cost: d.number()})
+	}
 	return it, d.close()
 }
 

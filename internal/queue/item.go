@@ -21,6 +21,8 @@ type Item struct {
 	Header                                   http.Header
 	Body                                     []byte
 	Claims, Attributes                       map[string]string
+	Withheld                                 []string      // names of headers that are not stored
+	Charges                                  []Charge      // of the rules that applied, if headers are not stored
 	Client                                   netip.Addr    // whom it counts for, if Key is empty; it is not delivered
 	IdempotencyKey                           string        // the client's; "": the id
 	Attempts                                 int           // after so many that failed it is dead. 0: 10
@@ -30,6 +32,13 @@ type Item struct {
 
 	// Attempt is which delivery this is, from 1. It is given to Deliver and not stored.
 	Attempt int
+}
+
+// Charge is what a rule charged the request for when it was queued. A rule that reads a header which is not stored cannot
+// be matched again.
+type Charge struct {
+	Rule, Key, Tier string
+	Cost            int64
 }
 
 // Outcome is what came of a delivery.
