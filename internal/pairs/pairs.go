@@ -6,6 +6,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"unicode"
 )
 
 // Count is how often a name occurs.
@@ -54,21 +55,23 @@ func parameter(pair, name string) (value string, isIt, ok bool) {
 		return "", false, !Confused(key, name)
 	}
 	value, err = url.QueryUnescape(value)
-	return value, true, err == nil
+	return value, true, err == nil && strings.IndexByte(value, 0) < 0
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // Confused reports whether some applications take a name of a parameter or cookie for another, which it does not equal
-// without case: one that has spaces around it or brackets behind it ("role[]"), and one that PHP folds into the same
-// ("user.id", "user id" and "user[id" are "user_id" there), and either of them in escapes.
+// without case: one that has spaces around it, in any encoding, or other bytes that are not visible ASCII; one with brackets
+// ("role[]") or NUL behind it; one that PHP folds into the same ("user.id", "user id" and "user[id" are "user_id" there); and
+// any of them in escapes.
 func Confused(key, name string) bool {
 	if strings.IndexByte(key, '%') >= 0 {
 		if plain, err := url.QueryUnescape(key); err == nil {
 			key = plain
 		}
 	}
-	key = strings.TrimSpace(key)
+	key, _, _ = strings.Cut(key, "\x00")
+	key = strings.TrimFunc(key, func(r rune) bool { return r <= ' ' || r >= 0x7f }) // a byte that is not UTF-8 is utf8.RuneError
 	if len(key) > len(name) && key[len(name)] == '[' {
 		key = key[:len(name)]
 	}
@@ -123,12 +126,14 @@ func Cookie(lines []string, name string) (value string, n Count) {
 }
 
 // CookieValue returns what servers have in common of a cookie's value. Some drop spaces and quotes around it, some decode
-// escapes, and some of those decode + to a space. So escapes are decoded, a space is written +, and quotes, spaces and + at the
-// ends are dropped. It is not ok if an escape is malformed or is that of NUL.
+// escapes, and some of those decode + to a space. So escapes are decoded, a space is written +, and quotes, white space, control
+// characters and + at the ends are dropped. It is not ok if an escape is malformed or is that of NUL.
 func CookieValue(sent string) (value string, ok bool) {
 	bare, _ := unquoted(sent)
 	value, err := url.PathUnescape(bare)
-	return strings.ReplaceAll(strings.Trim(value, "\"+ \t"), " ", "+"), err == nil && strings.IndexByte(value, 0) < 0
+	ok = err == nil && strings.IndexByte(value, 0) < 0
+	value = strings.TrimFunc(value, func(r rune) bool { return r == '"' || r == '+' || isControl(r) || unicode.IsSpace(r) })
+	return strings.ReplaceAll(value, " ", "+"), ok
 }
 
 // unquoted drops spaces around a value, and then quotes.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // lines reads a file of testdata: what is sent, a tab, and what is found.
@@ -154,6 +155,80 @@ func TestCookieSpellings(t *testing.T) {
 	}
 }
 
+// nameReaders are how servers read a name.
+var nameReaders = map[string]func(string) string{
+	"bytes": strings.TrimSpace,
+	"Latin-1": func(s string) string {
+		var b strings.Builder
+		for i := range len(s) {
+			b.WriteRune(rune(s[i]))
+		}
+		return strings.TrimFunc(b.String(), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+	},
+	"C string": func(s string) string { name, _, _ := strings.Cut(s, "\x00"); return name },
+}
+
+// A name with any character beside it is in doubt if some server takes it for the one that is read.
+func TestNamesWithSpaces(t *testing.T) {
+	taken := 0
+	for r := rune(0); r < 0x3100; r++ {
+		around := []string{string(r)}
+		if r < 256 {
+			around = append(around, string([]byte{byte(r)}))
+		}
+		for _, s := range around {
+			for _, name := range []string{s + "role", "role" + s, s + "role" + s} {
+				for as, read := range nameReaders {
+					if !strings.EqualFold(read(name), "role") {
+						continue
+					}
+					taken++
+					if _, n := Query(url.QueryEscape(name)+"=1", "role"); n == None {
+						t.Errorf("query: %s takes %q for role, and it passes", as, name)
+					}
+					if strings.ContainsAny(name, ";=\r\n\x00") {
+						continue // no name of a cookie, or no header
+					}
+					if _, n := Cookie([]string{"x=1; " + name + "=1"}, "role"); n == None {
+						t.Errorf("cookie: %s takes %q for role, and it passes", as, name)
+					}
+				}
+			}
+		}
+	}
+	if taken < 200 {
+		t.Errorf("only %d were compared", taken)
+	}
+	for _, escaped := range []string{"role%00", "%A0role", "role%85", "role%00x"} {
+		if _, n := Cookie([]string{escaped + "=1"}, "role"); n != Doubt {
+			t.Errorf("cookie: %s: %d", escaped, n)
+		}
+	}
+}
+
+// White space and control characters around a value do not make it another, escaped or not; NUL is in doubt anywhere.
+func TestValuesWithSpaces(t *testing.T) {
+	for r := rune(1); r < 0x3100; r++ {
+		if !unicode.IsSpace(r) && !unicode.IsControl(r) {
+			continue
+		}
+		e := url.PathEscape(string(r))
+		for _, sent := range []string{"admin" + e, e + "admin", e + "admin" + e} {
+			if got := text(Cookie([]string{"role=" + sent}, "role")); got != "=admin" && unicode.IsSpace(r) || got == "none" {
+				t.Errorf("%s: %s", sent, got)
+			}
+		}
+	}
+	for _, sent := range []string{"%00", "admin%00", "%00admin", "ad%00min"} {
+		if got := text(Cookie([]string{"role=" + sent}, "role")); got != "doubt" {
+			t.Errorf("cookie %s: %s", sent, got)
+		}
+		if got := text(Query("role="+sent, "role")); got != "doubt" {
+			t.Errorf("query %s: %s", sent, got)
+		}
+	}
+}
+
 // Without doubt the value is what net/url reads, and it is there once, in whatever case.
 func FuzzQuery(f *testing.F) {
 	sent, _ := lines(f, "testdata/queries.txt")
@@ -175,7 +250,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// Without doubt the cookie is there at most once to net/http, in whatever case, and its value is what servers make of what net/http reads.
+// Without doubt the cookie is there at most once to net/http, in whatever case, and its value is what servers make of what
+// net/http reads.
 func FuzzCookie(f *testing.F) {
 	sent, _ := lines(f, "testdata/cookies.txt")
 	for _, line := range sent {
