@@ -26,11 +26,12 @@ var ErrPath = errors.New("rules: the path is ambiguous or malformed")
 
 // SentPath returns the path of a URL in the spelling in which it was sent, for [CanonicalPath]. [url.URL.EscapedPath] spells a
 // path anew that holds a byte which should have been escaped: of "/a%2fb|" it makes "/a/b%7C", and the escaped slash is gone.
-// If Path was changed since the URL was parsed, its own spelling is returned.
+// If Path was changed since the URL was parsed, its own spelling is returned. A number sign, with which no path is sent but by
+// mistake, is escaped.
 func SentPath(u *url.URL) string {
 	if u.RawPath != "" {
 		if path, err := url.PathUnescape(u.RawPath); err == nil && path == u.Path {
-			return u.RawPath
+			return strings.ReplaceAll(u.RawPath, "#", "%23")
 		}
 	}
 	return u.EscapedPath()
