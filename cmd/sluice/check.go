@@ -188,7 +188,11 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 // checkServe finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked
 // elsewhere or before the files that it names are installed.
 func (r *checkReport) checkServe(file string, cfg *config.Config) {
-	for _, err := range leaves(checkServe(cfg)) {
+	warnings, err := checkServe(cfg)
+	for _, err := range warnings {
+		r.here = append(r.here, newFinding("warning", rules.Position{File: file}, "", err.Error()))
+	}
+	for _, err := range leaves(err) {
 		r.here = append(r.here, newFinding("warning", rules.Position{File: file}, "", "serve would not start on this machine: "+err.Error()))
 	}
 }

@@ -14,15 +14,15 @@ import (
 )
 
 // checkServe returns the errors that sluice serve would return at the start about files, directories and sockets, from the
-// same code. It listens on nothing, connects to nothing and writes nothing.
-func checkServe(cfg *config.Config) error {
+// same code, and what it would warn of. It listens on nothing, connects to nothing and writes nothing.
+func checkServe(cfg *config.Config) (warnings []error, err error) {
 	s := &service{
 		cfg: *cfg, dry: true, started: time.Now(), log: slog.New(slog.DiscardHandler), level: new(slog.LevelVar),
 		logLines: logwriter.New(logwriter.Config{Output: io.Discard}),
 	}
 	set, err := rules.New(rules.Config{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.rules = func() *rules.Set { return set }
 	faults := []error{s.openCheck()}
@@ -38,9 +38,10 @@ func checkServe(cfg *config.Config) error {
 	events, err := s.events()
 	faults = append(faults, err)
 	if s.limiter, err = s.newLimiter(events); err != nil {
-		return errors.Join(append(faults, err)...)
+		return nil, errors.Join(append(faults, err)...)
 	}
 	listeners := s.listeners()
 	faults = append(faults, s.addListeners(&listeners)...)
-	return errors.Join(append(faults, server.Check(listeners))...)
+	warnings, err = server.Check(listeners)
+	return warnings, errors.Join(append(faults, err)...)
 }

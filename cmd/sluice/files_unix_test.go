@@ -198,6 +198,33 @@ func TestCheckAgreesWithServe(t *testing.T) {
 	}
 }
 
+// A certificate that clients do not accept now is warned of by check, and by serve at the start and when it is read again.
+func TestServeCertificateNotValid(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca := certtest.New(t)
+	install := func(p certtest.Pair) {
+		write(t, cert, string(p.Cert))
+		write(t, key, string(p.Key))
+	}
+	config := fmt.Sprintf("listeners: {http: {address: '127.0.0.1:0', tls: {cert: %q, key: %q}}, grpc: {address: off}, admin: {address: off}}\n", cert, key)
+	file := filepath.Join(dir, "sluice.yaml")
+	write(t, file, config)
+	const expired, future = "the certificate expired at ", "the certificate is valid from "
+	install(ca.IssueAt(t, time.Now().Add(-2*time.Hour), "localhost"))
+	p := launch(t, config)
+	p.await(t, expired)
+	if code, out, _ := sluiceRun(t, "check", file); code != exitFindings || !strings.Contains(out, "warning: "+cert+": "+expired) || strings.Contains(out, "would not start") {
+		t.Errorf("sluice check: exit %d\n%s", code, out)
+	}
+	install(ca.IssueAt(t, time.Now().Add(time.Hour), "localhost"))
+	p.signal(t, syscall.SIGHUP)
+	p.await(t, future)
+	if code, out, _ := sluiceRun(t, "check", file); code != exitFindings || !strings.Contains(out, "warning: "+cert+": "+future) {
+		t.Errorf("sluice check: exit %d\n%s", code, out)
+	}
+}
+
 // Files that become FIFOs, directories or nothing while the service runs leave what was read before, and the service ends when
 // it is told to.
 func TestServeFilesBecomeFIFOs(t *testing.T) {

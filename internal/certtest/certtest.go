@@ -45,7 +45,19 @@ func New(t testing.TB) *Authority {
 // Issue makes a certificate for servers and clients with these names: DNS names, and URIs.
 func (a *Authority) Issue(t testing.TB, names ...string) Pair {
 	t.Helper()
+	return a.issue(t, template(), names...)
+}
+
+// IssueAt makes a certificate that is valid for an hour from a time on.
+func (a *Authority) IssueAt(t testing.TB, from time.Time, names ...string) Pair {
+	t.Helper()
 	template := template()
+	template.NotBefore, template.NotAfter = from, from.Add(time.Hour)
+	return a.issue(t, template, names...)
+}
+
+func (a *Authority) issue(t testing.TB, template *x509.Certificate, names ...string) Pair {
+	t.Helper()
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	for _, name := range names {
 		if !strings.Contains(name, "://") {

@@ -90,8 +90,9 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Check returns the errors that New would return, but for those of TCP addresses: it does not listen. It creates nothing.
-func Check(cfg Config) error {
+// Check returns the errors that New would return, but for those of TCP addresses: it does not listen. It creates nothing. The
+// warnings are about certificates that are not valid now.
+func Check(cfg Config) (warnings []error, err error) {
 	if in := cfg.Gateway.TLS.ACME; in != nil {
 		acme := *in
 		acme.dry = true
@@ -99,8 +100,11 @@ func Check(cfg Config) error {
 	}
 	s := &Server{cfg: cfg, log: slog.New(slog.DiscardHandler), health: health.NewServer(), dry: true}
 	defer s.Close()
-	err := s.listen()
-	return errors.Join(append(s.faults, err)...)
+	err = s.listen()
+	for _, c := range s.certificates {
+		warnings = append(warnings, c.invalid(time.Now())...)
+	}
+	return warnings, errors.Join(append(s.faults, err)...)
 }
 
 func (s *Server) listen() error {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,7 @@ type certificates struct {
 
 	mu   sync.Mutex // guards the fields below
 	read [][]byte   // what the files held when they were read last
+	said string     // which certificates are not valid, as it was logged last
 }
 
 // certificatesEvery is how often the files are looked at. They are small, and replaced in ways that no notifier tells of
@@ -96,6 +98,7 @@ func (c *certificates) config() *tls.Config {
 
 // watch reads the files when they change until the context ends.
 func (c *certificates) watch(ctx context.Context, log *slog.Logger) {
+	c.logInvalid(log)
 	tick := time.NewTicker(certificatesEvery)
 	defer tick.Stop()
 	for {
@@ -116,6 +119,40 @@ func (c *certificates) log(log *slog.Logger) {
 	case changed:
 		log.Info("certificates changed", "certs", len(c.files.pairs()))
 	}
+	c.logInvalid(log)
+}
+
+// logInvalid logs which certificates are not valid at this time, if they are others than were logged last.
+func (c *certificates) logInvalid(log *slog.Logger) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var texts []string
+	for _, err := range c.invalid(time.Now()) {
+		texts = append(texts, err.Error())
+	}
+	said := strings.Join(texts, "\n")
+	if said == c.said {
+		return
+	}
+	c.said = said
+	for _, text := range texts {
+		log.Warn("certificate not valid", "fault", text)
+	}
+}
+
+// invalid returns an error for each certificate from files that clients do not accept at a time.
+func (c *certificates) invalid(now time.Time) (faults []error) {
+	for i, cert := range c.live.Load().Certificates {
+		name := c.files.pairs()[i].Cert
+		switch leaf := leaf(&cert); {
+		case now.After(leaf.NotAfter):
+			faults = append(faults, fmt.Errorf("%s: the certificate expired at %s, and clients do not accept it: renew it", name, leaf.NotAfter.UTC().Format(time.RFC3339)))
+		case now.Before(leaf.NotBefore):
+			faults = append(faults, fmt.Errorf("%s: the certificate is valid from %s on, and clients do not accept it before: check the clock of this machine, or use another certificate",
+				name, leaf.NotBefore.UTC().Format(time.RFC3339)))
+		}
+	}
+	return faults
 }
 
 // reload reads the files, and tells whether they are others than last time.
