@@ -47,7 +47,8 @@ func TestHalfClosed(t *testing.T) {
 				t.Errorf("%s: logged as %d", name, got)
 			}
 			if text := string(b); c.logged == 499 && text != "" ||
-				c.logged == 400 && (!strings.HasPrefix(text, "HTTP/1.1 400 Bad Request\r\n") || !strings.Contains(text, "application/problem+json")) {
+				c.logged == 400 && (!strings.HasPrefix(text, "HTTP/1.1 400 Bad Request\r\n") || !strings.Contains(text, "application/problem+json") ||
+					!strings.Contains(text, `"detail":"The request's body ended before its `) || !strings.Contains(text, `"request_id":"`)) {
 				t.Errorf("%s: %q", name, b)
 			}
 		}

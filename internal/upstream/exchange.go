@@ -449,13 +449,21 @@ func (b *sentBody) fault(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {
-		return &requestError{b.err}
+		return &requestError{b.err, true}
 	}
 	return err
 }
 
-// A requestError is a request that could not be read.
-type requestError struct{ err error }
+// A requestError is a request that cannot be sent, because of its body or for another reason.
+type requestError struct {
+	err  error
+	body bool // it could not be read
+}
 
-func (e *requestError) Error() string { return "reading the request: " + e.err.Error() }
+func (e *requestError) Error() string {
+	if e.body {
+		return "reading the request's body: " + e.err.Error()
+	}
+	return e.err.Error()
+}
 func (e *requestError) Unwrap() error { return e.err }

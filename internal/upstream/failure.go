@@ -138,6 +138,7 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 		setAside(w)
 	}
 	g.log.warn("a request could not be forwarded", g, s, f.err)
+	var request *requestError
 	switch {
 	case f.kind == failStalled:
 		w.Header().Set("Connection", "close")
@@ -148,6 +149,12 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 		answer(w, http.StatusRequestHeaderFieldsTooLarge, "The request's path and headers are larger than the server behind this gateway accepts.")
 	case errors.Is(f.err, errNoUpgrade):
 		answer(w, http.StatusBadRequest, "The server behind this gateway does not change protocols, as to WebSocket.")
+	case endsEarly(f.err) && r.ContentLength > 0:
+		answer(w, http.StatusBadRequest, "The request's body ended before its announced length.")
+	case endsEarly(f.err):
+		answer(w, http.StatusBadRequest, "The request's body ended before its last chunk.")
+	case errors.As(f.err, &request) && request.body:
+		answer(w, http.StatusBadRequest, "The request's body is malformed.")
 	case f.kind == failRequest:
 		answer(w, http.StatusBadRequest, "The request cannot be forwarded.")
 	case f.kind == failTimeout || r.Context().Err() != nil:
@@ -175,13 +182,14 @@ func setAside(w http.ResponseWriter) {
 
 // answer writes a problem as RFC 9457 has it.
 func answer(w http.ResponseWriter, status int, detail string) {
-	b, _ := json.Marshal(struct { // it cannot fail
-		Type   string `json:"type"`
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{"about:blank", http.StatusText(status), status, detail})
 	h := w.Header()
+	b, _ := json.Marshal(struct { // it cannot fail
+		Type      string `json:"type"`
+		Title     string `json:"title"`
+		Status    int    `json:"status"`
+		Detail    string `json:"detail"`
+		RequestID string `json:"request_id,omitempty"`
+	}{"about:blank", http.StatusText(status), status, detail, h.Get("X-Request-Id")})
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	h.Del("Content-Length")

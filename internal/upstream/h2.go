@@ -181,7 +181,7 @@ func (p *h2Pool) roundTrip(r *http.Request) (*http.Response, error) {
 		case wrote:
 			return nil, conn.fault(h2Fault(err))
 		case errors.Unwrap(err) != nil && strings.HasPrefix(err.Error(), "http2: "): // it could not be encoded
-			return nil, h2Fault(&requestError{err})
+			return nil, h2Fault(&requestError{err: err})
 		case !reused || again:
 			return nil, &dialError{err}
 		}
@@ -241,9 +241,9 @@ func h2Fault(err error) error {
 	case errors.As(err, &stream) && (stream.Code == http2.ErrCodeProtocol || stream.Code == http2.ErrCodeEnhanceYourCalm) &&
 		stream.Cause != nil && stream.Cause.Error() == "received from peer":
 		// So servers reject a request that is malformed (RFC 9113, 8.1.1), or has more fields than they take (Node).
-		return &requestError{err}
+		return &requestError{err: err}
 	case strings.Contains(text, "header list larger than peer's advertised limit"):
-		return &requestError{fmt.Errorf("%w: %w", errHeadTooLarge, err)}
+		return &requestError{err: fmt.Errorf("%w: %w", errHeadTooLarge, err)}
 	}
 	return err
 }

@@ -135,7 +135,7 @@ func (x *exchange) readSmall() *failure {
 	case stopped:
 		return &failure{kind: failStalled, err: errStalled}
 	case err != nil && err != io.EOF:
-		return failureOf(r, &requestError{err}, false)
+		return failureOf(r, &requestError{err, true}, false)
 	}
 	x.small = body
 	return nil

@@ -106,7 +106,7 @@ func (s *server) roundTrip(r *http.Request, head int, cancel context.CancelCause
 	upgrade := len(r.Header["Upgrade"]) > 0
 	if s.h2 != nil && (!upgrade || s.wire == nil) {
 		if upgrade {
-			return nil, &requestError{errNoUpgrade}
+			return nil, &requestError{err: errNoUpgrade}
 		}
 		pool := s.h2
 		if head > acceptedHead {
@@ -132,7 +132,7 @@ func (s *server) roundTrip(r *http.Request, head int, cancel context.CancelCause
 		WroteHeaders: func() { now := time.Now(); wrote.CompareAndSwap(nil, &now) },
 	})))
 	if upgrade && err != nil && strings.Contains(err.Error(), "tls: no application protocol") { // it speaks HTTP/2 alone
-		err = &requestError{errNoUpgrade}
+		err = &requestError{err: errNoUpgrade}
 	}
 	if s.h2 != nil && errors.As(err, new(*dialError)) {
 		s.h2.http1Until.Store(0) // it may have changed
