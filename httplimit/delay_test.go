@@ -104,7 +104,7 @@ func TestDelayLength(t *testing.T) {
 		for _, s := range w.statuses() {
 			count[s]++
 		}
-		if count[200] != 100 || count[503] != 10 || count[429] != 2 {
+		if count[200] != 100 || count[499] != 10 || count[429] != 2 {
 			t.Errorf("statuses %v, want 100 served, 10 that left and 2 refused", count)
 		}
 		left.check(t, 20*time.Millisecond)
@@ -224,7 +224,7 @@ func TestDelayGivesBack(t *testing.T) {
 		<-time.After(10 * time.Second)
 		w.arrive(context.Background())
 		w.arrive(context.Background()) // a day's is used up by the four that were served
-		w.expect(t, []int{200, 200, 200, 200, 429, 429, 503}, 0, 1, 2, 10)
+		w.expect(t, []int{200, 200, 200, 200, 429, 429, 499}, 0, 1, 2, 10)
 	})
 }
 

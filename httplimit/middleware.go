@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -214,9 +215,12 @@ func (h *handler) answer(
 
 // fail answers a request that was not decided.
 func (c *config) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		// Mostly nobody is there to read this. But a deadline may have been put on a client that still waits, and
-		// returning without a word would be a 200.
+	switch ctx := r.Context(); {
+	case clientLeft(ctx): // which is no outage
+		w.WriteHeader(statusClientLeft)
+		return
+	case ctx.Err() != nil:
+		// A deadline may have been put on a client that still waits, and returning without a word would be a 200.
 		fail(w, r, http.StatusServiceUnavailable, "")
 		return
 	}
@@ -231,6 +235,11 @@ func (c *config) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	fail(w, r, http.StatusInternalServerError, "")
+}
+
+// clientLeft reports whether the request was cancelled, as net/http does when a client leaves, and has not run out of time.
+func clientLeft(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // callerFaults are errors that are the caller's. What the caller is told names no header and no rule: who tries to get

@@ -106,8 +106,8 @@ func TestClientGone(t *testing.T) {
 		{rule("api", sluice.PerMinute(1)), rule("day", sluice.PerDay(10))},
 	} {
 		h := httplimit.Middleware(limiter(memstore.New(), rules...), httplimit.ByIP(), opts)(ok)
-		if got := serve(h, request().WithContext(ctx)).StatusCode; got != 503 {
-			t.Errorf("status %d, want 503", got)
+		if got := serve(h, request().WithContext(ctx)).StatusCode; got != 499 {
+			t.Errorf("status %d, want 499", got)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func TestQueueClientLeaves(t *testing.T) {
 				leave()
 				synctest.Wait()
 				w.arrive(context.Background()) // takes the place
-				if got, want := w.statuses(), []int{200, 200, 200, 429, 503}; !slices.Equal(got, want) {
+				if got, want := w.statuses(), []int{200, 200, 200, 429, 499}; !slices.Equal(got, want) {
 					t.Errorf("statuses %v, want %v", got, want)
 				}
 				if want := seconds(0, 1, 2); !slices.Equal(w.served, want) {
@@ -167,7 +167,7 @@ func TestQueueLimitFor(t *testing.T) {
 		leave()
 		synctest.Wait()
 		w.arrive(context.Background())
-		if got, want := w.statuses(), []int{200, 200, 503}; !slices.Equal(got, want) {
+		if got, want := w.statuses(), []int{200, 200, 499}; !slices.Equal(got, want) {
 			t.Errorf("statuses %v, want %v", got, want)
 		}
 		if want := seconds(0, 1); !slices.Equal(w.served, want) {

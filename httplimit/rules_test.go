@@ -562,8 +562,8 @@ func TestRulesClientGone(t *testing.T) {
 	report := httplimit.OnError(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as a mistake") })
 	c := rules.Config{Rules: []rules.Rule{perUser("api", sluice.PerHour(1))}}
 	h := httplimit.Rules(limiter(memstore.New()), always(c), report)(next)
-	if got := serve(h, request().WithContext(ctx)).StatusCode; got != 503 || next.n != 0 {
-		t.Errorf("status %d, served %d times; want 503 and not at all", got, next.n)
+	if got := serve(h, request().WithContext(ctx)).StatusCode; got != 499 || next.n != 0 {
+		t.Errorf("status %d, served %d times; want 499 and not at all", got, next.n)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestRulesWaitLeave(t *testing.T) {
 				leave()
 				synctest.Wait()
 				w.arrive(context.Background()) // takes the place
-				w.expect(t, []int{200, 200, 200, 429, 503}, 0, 1, 2)
+				w.expect(t, []int{200, 200, 200, 429, 499}, 0, 1, 2)
 			})
 		})
 	}

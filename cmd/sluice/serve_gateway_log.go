@@ -119,6 +119,8 @@ func recordOf(x *gateway.Exchange, route string) accesslog.Record {
 func decisionOf(x *gateway.Exchange) accesslog.Decision {
 	_, forwarded := x.UpstreamTime()
 	switch status := x.Status(); {
+	case !forwarded && status == 499:
+		return accesslog.Aborted
 	case x.Refused:
 		return accesslog.Refused
 	case x.Kept:

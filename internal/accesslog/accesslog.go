@@ -47,9 +47,10 @@ const (
 	Queued           // kept, to be done later
 	Shed             // turned away because of overload
 	Refused          // before limits: an address that is denied, a wrong password, a path with two meanings
+	Aborted          // the client left before it was decided
 )
 
-var decisionNames = [...]string{Allowed: "allowed", Denied: "denied", Delayed: "delayed", Queued: "queued", Shed: "shed", Refused: "refused"}
+var decisionNames = [...]string{Allowed: "allowed", Denied: "denied", Delayed: "delayed", Queued: "queued", Shed: "shed", Refused: "refused", Aborted: "aborted"}
 
 func (d Decision) String() string {
 	if int(d) < len(decisionNames) {

@@ -131,7 +131,7 @@ func (d *delivery) outcome(x *Exchange) queue.Outcome {
 		return *d.denied
 	case d.lost != nil:
 		return queue.Outcome{}
-	case !d.begun && (status == 0 || status == http.StatusTooManyRequests || status >= 500):
+	case !d.begun && (status == 0 || status == statusGone || status == http.StatusTooManyRequests || status >= 500):
 		return queue.Outcome{Limited: true, After: limitedFor}
 	case !d.begun:
 		return d.refused(status)

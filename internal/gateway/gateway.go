@@ -120,7 +120,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer g.end(x)
 	if fault := g.serve(x, r); fault != nil {
 		x.Refused = true
-		fault.write(&x.answer)
+		fault.writeTo(&x.answer, r)
 	}
 	if x.answer.status == statusGone && r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the status is for logs and metrics: the client has left, or closed its side

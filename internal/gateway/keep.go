@@ -43,7 +43,7 @@ var credentials = []string{
 func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, k *httplimit.Kept) {
 	x := ExchangeOf(r.Context())
 	if fault := g.tryKeep(w, r, x, k); fault != nil {
-		fault.write(w)
+		fault.writeTo(w, r)
 	}
 }
 
@@ -89,6 +89,8 @@ func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k
 			status: http.StatusServiceUnavailable, retryAfter: max(k.RetryAfter, 5*time.Second),
 			detail: "Too many requests are waiting; nothing was accepted.",
 		}
+	case err != nil && clientLeft(r):
+		return refuse(statusGone, "")
 	case err != nil:
 		g.log.Error("a request could not be kept", "id", x.ID, "error", err)
 		return &refusal{

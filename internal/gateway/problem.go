@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,6 +18,24 @@ type refusal struct {
 }
 
 func refuse(status int, detail string) *refusal { return &refusal{status: status, detail: detail} }
+
+// writeTo answers the request, unless its client has left: then it is no outage, and only the status is remembered.
+func (r *refusal) writeTo(w http.ResponseWriter, to *http.Request) {
+	if r.status >= 500 && clientLeft(to) {
+		r.status = statusGone
+	}
+	if r.status == statusGone {
+		w.WriteHeader(statusGone)
+		return
+	}
+	r.write(w)
+}
+
+// clientLeft reports whether the request was cancelled because its client left.
+func clientLeft(r *http.Request) bool {
+	ctx := r.Context()
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
 
 // write answers as RFC 9457 has it. The request's id is all that is told of the inside.
 func (r *refusal) write(w http.ResponseWriter) {
