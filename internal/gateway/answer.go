@@ -16,9 +16,10 @@ type answer struct {
 	began    time.Time // when the status was written
 	timeout  *timeout  // until it begins
 	hijacked bool
-	call     bool // of gRPC
-	untold   bool // a problem, until it is known what is to be said about it
-	told     bool // a problem, in gRPC's words
+	call     bool  // of gRPC
+	untold   bool  // a problem, until it is known what is to be said about it
+	told     bool  // a problem, in gRPC's words
+	unread   *body // of HTTP/1: it is not needed, and may not have arrived; nil: it has, or an upstream reads it
 }
 
 // Unwrap lets http.ResponseController find what else the writer can do.
@@ -30,6 +31,7 @@ func (a *answer) WriteHeader(status int) {
 			a.untold = true
 		}
 		a.begin(status)
+		a.leaveBody()
 	}
 	if !a.untold {
 		a.ResponseWriter.WriteHeader(status)
@@ -46,6 +48,17 @@ func (a *answer) tell(problem []byte) {
 	}
 }
 
+// leaveBody lets the response begin although the request's body has not arrived: net/http would wait for the rest of it
+// first, unless the connection is closed afterwards.
+func (a *answer) leaveBody() {
+	if b := a.unread; b != nil {
+		a.unread = nil
+		if !b.arrives(a.ResponseWriter) {
+			a.Header().Set("Connection", "close")
+		}
+	}
+}
+
 func (a *answer) begin(status int) {
 	if a.status != 0 {
 		return
@@ -56,6 +69,7 @@ func (a *answer) begin(status int) {
 
 func (a *answer) Write(b []byte) (int, error) {
 	a.begin(http.StatusOK)
+	a.leaveBody()
 	if a.tell(b); a.told {
 		return len(b), nil
 	}

@@ -130,6 +130,9 @@ func Client(ctx context.Context) netip.Addr {
 	return netip.Addr{}
 }
 
+// netHTTPReads is how much of a body net/http reads after the handler, before the response is sent.
+const netHTTPReads = 256 << 10
+
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 	g.flying.Add(1)
 	x := &Exchange{Began: time.Now(), Request: r}
@@ -138,6 +141,10 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 	if r.Body != nil && r.Body != http.NoBody {
 		x.body = &x.sent
 		x.body.ReadCloser = r.Body
+		// net/http closes the connection itself if more is missing, or if the client waits to be told to go on.
+		if r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength < netHTTPReads && r.Header.Get("Expect") == "" {
+			x.answer.unread = x.body
+		}
 	}
 	return x
 }

@@ -155,6 +155,7 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 	x.set, x.trusted = set, clients.Trusts(r)
 	cleanHeader(r, clients, x.trusted)
 	x.setID(r)
+	x.Client = clients.Addr(r)
 	if fault := g.crowded(); fault != nil {
 		return fault
 	}
@@ -165,7 +166,7 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		}
 		return fault
 	}
-	x.Path, x.Client = path, clients.Addr(r)
+	x.Path = path
 	if g.cfg.Deny.Has(x.Client) || !g.cfg.Allow.Empty() && !g.cfg.Allow.Has(x.Client) {
 		return refuse(http.StatusForbidden, "The server does not accept requests from this address.")
 	}
@@ -260,6 +261,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	if x.Route.UpstreamHost {
 		r.Host = ""
 	}
+	x.answer.unread = nil
 	r = x.startTimeout(r)
 	x.forwarded = time.Now()
 	x.Route.Upstream.ServeHTTP(w, r)
