@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -314,7 +315,11 @@ func (m *Matched) cost(f *fast) (int64, error) {
 
 // costOf reads a cost: a whole number of at least 1. More than [sluice.MaxCost] is that.
 func costOf(text string) (int64, bool) {
-	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 63)
+	text = strings.TrimSpace(text)
+	n, err := strconv.ParseUint(text, 10, 64)
+	if errors.Is(err, strconv.ErrRange) && strings.Trim(text, "0123456789") == "" {
+		return sluice.MaxCost, true
+	}
 	return int64(min(n, sluice.MaxCost)), err == nil && n > 0
 }
 

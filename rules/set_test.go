@@ -362,7 +362,8 @@ func TestCost(t *testing.T) {
 	}})
 	for text, want := range map[string]string{
 		"": "cost 3", "1": "", "49": "cost 49", " 5 ": "cost 5", "99999999999": "cost 50",
-		"0": "error", "-1": "error", "1.5": "error", "ten": "error", "0x10": "error", "99999999999999999999": "error",
+		"0": "error", "-1": "error", "1.5": "error", "ten": "error", "0x10": "error", "+5": "error", "00": "error", "9223372036854775807": "cost 50", "9223372036854775808": "cost 50",
+		"18446744073709551615": "cost 50", "18446744073709551616": "cost 50", "99999999999999999999": "cost 50", "99999999999999999999x": "error", "-99999999999999999999": "error",
 	} {
 		r := req("GET /")
 		if text != "" {

@@ -141,7 +141,9 @@ func (w *warner) limits(it *item) {
 			capacity := cmp.Or(l.Limit.Burst, l.Limit.Count) + l.Limit.Over
 			switch cost := &r.Cost; {
 			case l.Limit.Algorithm == sluice.Concurrency: // a request is one in flight, whatever it costs
-			case cost.Fixed > capacity && (cost.Max == 0 || cost.Max > capacity):
+			case cost.Fixed > capacity && cost.From != nil:
+				w.warn(l.At, r.Name, "never allows requests without %s%s: they cost %d (cost: default) and %d can be spent at once", cost.From.Name, what, cost.Fixed, capacity)
+			case cost.Fixed > capacity:
 				w.warn(l.At, r.Name, "never allows anything%s: a request costs %d and %d can be spent at once", what, cost.Fixed, capacity)
 			case cost.From != nil && cost.Max > capacity:
 				w.warn(l.At, r.Name, "a request may cost up to %d (cost: max) and only %d can be spent at once%s: dearer ones are never allowed", cost.Max, capacity, what)
@@ -222,10 +224,9 @@ func (w *warner) shadowedLimits() {
 		if len(group) > most {
 			continue
 		}
-		for _, it := range group {
-			for _, other := range group {
-				equal := stricter(it, other) && covers(it.predicates, other.predicates)
-				if it == other || !stricter(other, it) || !covers(other.predicates, it.predicates) || equal && it.rule.At.Line < other.rule.At.Line {
+		for i, it := range group {
+			for j, other := range group {
+				if i == j || !shadows(other, it) || i < j && shadows(it, other) { // of two equal rules the later is idle
 					continue
 				}
 				w.warn(it.rule.At, it.rule.Name, "can never deny: rule %q at %v has the same keys, applies to the same requests and is at least as strict", other.rule.Name, other.rule.At)
@@ -233,6 +234,11 @@ func (w *warner) shadowedLimits() {
 			}
 		}
 	}
+}
+
+// shadows reports whether the rule a denies whatever b would deny, also when the store is unavailable.
+func shadows(a, b *item) bool {
+	return stricter(a, b) && covers(a.predicates, b.predicates) && (a.rule.OnFailure == b.rule.OnFailure || b.rule.OnFailure == sluice.FailOpen) && a.rule.Accuracy == b.rule.Accuracy
 }
 
 // simple tells that a rule's one limit is all there is to it.

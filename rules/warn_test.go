@@ -47,6 +47,19 @@ func TestWarnings(t *testing.T) {
 			{Name: "a", At: at(1), Limits: limit("10/s")},
 			{Name: "b", At: at(2), Limits: limit("10/s")},
 		}}, `rule "b": can never deny`},
+		{"two equal rules on one line: the later is idle", Config{Rules: []Rule{
+			{Name: "a", At: at(1), Limits: limit("10/s")},
+			{Name: "b", At: at(1), Limits: limit("10/s")},
+		}}, `rule "b": can never deny`},
+		{"a looser rule denies when the store is unavailable", Config{Rules: []Rule{
+			{Name: "a", At: at(1), Limits: limit("5/s"), OnFailure: sluice.FailOpen},
+			{Name: "b", At: at(2), Limits: limit("10/s"), OnFailure: sluice.FailClosed},
+		}}, ""},
+		{"a looser rule is exact", Config{Rules: []Rule{
+			{Name: "a", At: at(1), Limits: limit("300/min"), Accuracy: sluice.Eventual},
+			{Name: "b", At: at(2), Limits: limit("600/min")},
+		}}, ""},
+		{"cost of requests without a number", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{From: &from, Fixed: 6, Max: 5}}}}, "never allows requests without "},
 		{"by address, no word of proxies", Config{Rules: []Rule{{Name: "r", Per: per("ip"), Limits: limit("1/s")}}}, "behind a proxy"},
 		{"by address, proxies known", Config{ClientIP: known, Rules: []Rule{{Name: "r", Per: per("ip"), Limits: limit("1/s")}}}, ""},
 		{"cost above the limit", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{Fixed: 6}}}}, "never allows anything: a request costs 6 and 5"},
