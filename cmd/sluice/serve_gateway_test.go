@@ -231,7 +231,7 @@ func TestGatewayObserved(t *testing.T) {
 	want := `GET /once 200 allowed  127.0.0.1 agent h.example api
 GET /once 429 denied once 127.0.0.1 agent h.example |
 GET /two/segments 404 refused  127.0.0.1 agent h.example |
-GET /a%2fb 400 refused   agent h.example |
+GET /a%2fb 400 refused  127.0.0.1 agent h.example |
 GET /free 200 allowed  127.0.0.1 agent h.example api
 GET /slow 200 allowed  127.0.0.1 agent h.example api
 GET /slow 200 delayed slow 127.0.0.1 agent h.example api
