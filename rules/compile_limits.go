@@ -60,18 +60,22 @@ func (c *compiler) tiers(it *item, t *Tiers) {
 	head := make(map[string]choice)
 	for _, written := range slices.Sorted(maps.Keys(t.Limits)) {
 		built := c.choice(t.Limits[written])
+		at := t.At
+		if l := t.Limits[written]; len(l) > 0 {
+			at = l[0].At
+		}
 		if !known {
 			continue
 		}
 		value, err := c.canonical(&part{attr: by, segment: segment}, written)
 		if err != nil {
-			c.fault(t.At, "tiers: %v", err)
+			c.fault(at, "tiers: %v", err)
 			continue
 		}
 		if _, twice := it.tiers[value]; twice {
-			c.fault(t.At, "tiers: %q stands there twice, in another spelling: remove one", written)
+			c.fault(at, "tiers: %q stands there twice, in another spelling: remove one", written)
 		}
-		c.doubts(t.At, "tiers", it, by, written, value)
+		c.doubts(at, "tiers", it, by, written, value)
 		it.tiers[value] = built
 		if value == "GET" && !segment && c.attrs.list[by].is(Method) {
 			head["HEAD"] = built
@@ -134,7 +138,7 @@ func (c *compiler) canonical(p *part, written string) (string, error) {
 	}
 	path, err := c.set.writtenPath("/" + written)
 	if err != nil || len(path) == 1 || strings.IndexByte(path[1:], '/') >= 0 {
-		return "", fmt.Errorf("%q is not a segment that a request's path can have: write it in its plain spelling", written)
+		return "", notASegment(written)
 	}
 	return path[1:], nil
 }

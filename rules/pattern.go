@@ -70,7 +70,7 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 		inner, whole := strings.CutPrefix(canonical, "/x")
 		inner, whole2 := strings.CutSuffix(inner, "x")
 		if err != nil || !whole || !whole2 || strings.ContainsAny(inner, "/*") || strings.Contains(literal, ";") {
-			return segment{}, fmt.Errorf("%q is not a segment that a request's path can have: write it in its plain spelling", part)
+			return segment{}, notASegment(part)
 		}
 		literals = append(literals, inner)
 	}
@@ -78,13 +78,32 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 		return segment{}, fmt.Errorf("%q is not a segment that a request's path can have: leave it out", part)
 	}
 	text := strings.Map(withoutSelectors, strings.Join(literals, "*"))
-	if plain := trimmedName(text); plain != text {
+	switch plain := trimmedName(text); {
+	case plain == "":
+		return segment{}, fmt.Errorf("%q: no path has a segment of dots and spaces alone: leave it out", part)
+	case plain != text:
 		return segment{}, fmt.Errorf("%q: dots and spaces at the ends of a name are ignored, because some servers ignore them: write %q", part, plain)
 	}
 	if ignoreCase {
 		text = strings.ToLower(text)
 	}
 	return segment{text: text, wildcard: strings.Contains(text, "*")}, nil
+}
+
+// notASegment says why a request's path cannot have a segment, and what to write.
+func notASegment(part string) error {
+	advice := "write it in its plain spelling"
+	switch {
+	case strings.Contains(part, "?"):
+		advice = "a path ends before the question mark: match parameters with query"
+	case strings.Contains(part, ";"):
+		advice = "paths count without the semicolon and what follows it: leave that out"
+	case strings.Contains(part, "/"):
+		advice = "a slash separates segments: write one segment"
+	case trimmedName(part) == "":
+		advice = "leave it out"
+	}
+	return fmt.Errorf("%q is not a segment that a request's path can have: %s", part, advice)
 }
 
 // isName accepts what people name attributes and segments.

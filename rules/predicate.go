@@ -46,6 +46,24 @@ func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 	p.ip, p.path = attr.ip && len(attr.fields) == 0, source.Ref.Name == "path"
 	c.values(&p, attr)
 	p.starts, p.ends = c.ends(source, attr, source.Prefixes), c.ends(source, attr, source.Suffixes)
+	for _, text := range source.Prefixes {
+		why := attr.never(text+"x", text)
+		if p.path && !strings.HasPrefix(text, "/") {
+			why = "a path begins with a slash"
+		}
+		c.doubtEnd(source, attr, "prefix", text, why)
+	}
+	for _, text := range source.Suffixes {
+		why := attr.never("x"+text, text)
+		if p.path && strings.HasSuffix(text, "/") {
+			why = "a path counts without a slash at its end"
+		}
+		if p.path && text == "/" {
+			c.set.spellings = append(c.set.spellings, Warning{source.At, c.rule, `match: path: the suffix "/" is that of the path / alone: a path counts without a slash at its end`})
+			continue
+		}
+		c.doubtEnd(source, attr, "suffix", text, why)
+	}
 	for _, text := range source.Regexps {
 		if len(text) > maxRegexp {
 			c.fault(source.At, "match: a regular expression of %d bytes: at most %d are allowed", len(text), maxRegexp)
@@ -147,6 +165,18 @@ func (c *compiler) ends(source *Predicate, attr *attribute, written []string) []
 		}
 	}
 	return list
+}
+
+// doubtEnd adds a warning about a prefix or suffix that no value of a request has, if there is a reason why.
+func (c *compiler) doubtEnd(source *Predicate, attr *attribute, what, text, why string) {
+	if why == "" {
+		return
+	}
+	shown := fmt.Sprintf("%q", text)
+	if attr.secret {
+		shown = "a secret"
+	}
+	c.set.spellings = append(c.set.spellings, Warning{source.At, c.rule, fmt.Sprintf("match: %s: the %s %s is never matched: %s", source.Ref.Name, what, shown, why)})
 }
 
 func (c *attribute) is(k Kind) bool { return len(c.fields) == 1 && c.fields[0].Kind == k }
