@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -88,13 +89,17 @@ func newField(kind, name string) *Field {
 	return nil
 }
 
-// secretHeaders hold credentials.
-var secretHeaders = map[string]bool{
-	"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "X-Api-Key": true, "X-Auth-Token": true,
+// credentialHeaders are in canonical form.
+var credentialHeaders = []string{
+	"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "X-Csrf-Token", "X-Xsrf-Token",
 }
 
+// CredentialHeaders returns the names of headers that hold credentials, in canonical form. Their values are secret: they
+// enter keys as digests, are not shown, and are not stored with queued requests.
+func CredentialHeaders() []string { return slices.Clone(credentialHeaders) }
+
 func (f *Field) secret() bool {
-	return f.Kind == Cookie || f.Kind == Header && secretHeaders[f.Name]
+	return f.Kind == Cookie || f.Kind == Header && slices.Contains(credentialHeaders, f.Name)
 }
 
 // underscored lists the spellings of a header's name with some of its hyphens as underscores, in the form that

@@ -411,14 +411,18 @@ func TestSecrets(t *testing.T) {
 	cfg := Config{
 		Attributes: []Attribute{{Name: "token", From: per("query:token"), Secret: true}},
 		Rules: []Rule{
-			{Name: "a", Per: per("header:Authorization"), Limits: limit("1/s")},
 			{Name: "b", Per: per("cookie:session", "ip"), Limits: limit("1/s")},
 			{Name: "c", Per: per("token"), Limits: limit("1/s")},
 		},
 		Secret: []byte("pepper"),
 	}
 	const canary = "canary-3141592653"
-	r := req("GET /", "header:Authorization", canary, "cookie:session", canary, "query:token", canary, "ip", "192.0.2.1")
+	fields := []string{"cookie:session", canary, "query:token", canary, "ip", "192.0.2.1"}
+	for i, name := range CredentialHeaders() {
+		cfg.Rules = append(cfg.Rules, Rule{Name: fmt.Sprint("h", i), Per: per("header:" + name), Limits: limit("1/s")})
+		fields = append(fields, "header:"+name, canary)
+	}
+	r := req("GET /", fields...)
 	keys := func(s *Set) (all []string) {
 		var m Matched
 		if err := s.Match(r, &m); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/buffers"
 	"github.com/sluiceproject/sluice/internal/queue"
+	"github.com/sluiceproject/sluice/rules"
 )
 
 // Keeper keeps requests for later: the queue.
@@ -35,9 +36,7 @@ const (
 )
 
 // credentials are headers that are not written down unless the rule says so.
-var credentials = []string{
-	"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "X-Csrf-Token", "X-Xsrf-Token",
-}
+var credentials = rules.CredentialHeaders()
 
 // keep answers a request that is over a limit and whose rule keeps it: 202 when it is written down, and never before.
 func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, k *httplimit.Kept) {

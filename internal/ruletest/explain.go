@@ -12,8 +12,9 @@ import (
 
 // secretHeaders are those whose values are not to be shown: credentials, and what the rules say is secret.
 func secretHeaders(set *rules.Set) map[string]bool {
-	secret := map[string]bool{
-		"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "X-Api-Key": true, "X-Auth-Token": true,
+	secret := map[string]bool{}
+	for _, name := range rules.CredentialHeaders() {
+		secret[name] = true
 	}
 	for _, a := range set.Config().Attributes {
 		for _, ref := range a.From {
