@@ -110,7 +110,7 @@ func (s *service) upstreamConfig(in *config.Upstream) upstream.Config {
 		Eject:    upstream.Eject{Failures: int(in.Failures), Rest: in.Rest},
 		Timeouts: upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
 		TLS:      upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
-		Merge:    mergeAnswer, Chosen: noteServer, Log: s.log,
+		Merge:    mergeAnswer, Chosen: noteServer, Client: gateway.Address, Log: s.log,
 	}
 	if in.Retries == 0 {
 		out.Retries = -1 // there, 0 is the default

@@ -219,9 +219,9 @@ var (
 		Name: "http2_responses_waiting", Default: "1024 in the process, 256 KiB each",
 		Result: "of the responses of HTTP/2 servers that wait for their clients to read, the one that waits longest is broken off",
 	})
-	LargeHeads = add(upstreams, &Bound{
-		Name: "http2_large_heads", Default: "64 connections per server",
-		Result: "further requests with a path and headers over 8 KiB share those connections; others never do",
+	OwnConnections = add(upstreams, &Bound{
+		Name: "http2_own_connections", Default: "64 per server, 16 of them per client address (IPv6: /64)",
+		Result: "further requests to HTTP/2 servers that would have a connection of their own share those, of their address if it has 16; requests that share connections anyway never do",
 	})
 	Interims = add(upstreams, &Bound{
 		Name: "informational_responses_waiting", Default: "8 per request",

@@ -33,7 +33,8 @@ type Exchange struct {
 	lines     [lineCount]string // of headers that are set
 	trusted   bool              // the peer may say whom it speaks for
 	set       *rules.Set        // that the request was identified by
-	share     netip.Prefix      // that it counts for; the zero Prefix: none
+	address   netip.Prefix      // that it counts for; the zero Prefix: none
+	entered   bool              // it is counted
 	answer    answer
 	body      *body // nil: there is none
 	forwarded time.Time
@@ -133,6 +134,15 @@ func Client(ctx context.Context) netip.Addr {
 // netHTTPReads is how much of a body net/http reads after the handler, before the response is sent.
 const netHTTPReads = 256 << 10
 
+// Address is the address that the request with the context counts for where one client gets a share of what all have, IPv6 by
+// /64. It is the zero Prefix for clients without one, and for trusted proxies that do not name their client.
+func Address(ctx context.Context) netip.Prefix {
+	if x := ExchangeOf(ctx); x != nil {
+		return x.address
+	}
+	return netip.Prefix{}
+}
+
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
 	g.flying.Add(1)
 	x := &Exchange{Began: time.Now(), Request: r}
@@ -161,8 +171,8 @@ func (g *Gateway) end(x *Exchange) {
 	x.answer.end(2 * lastPiece) // the last piece is waited for before the answer is sent
 	x.timeout.end()
 	g.flying.Add(-1)
-	if x.share.IsValid() {
-		g.shares.Leave(x.share)
+	if x.entered {
+		g.shares.Leave(x.address)
 	}
 	if g.cfg.Ended != nil {
 		g.cfg.Ended(x)

@@ -209,20 +209,20 @@ func (g *Gateway) crowded() *refusal {
 // enter counts a request for its client's address, until end. Clients without one, and trusted proxies that do not say
 // whom they speak for, are not bounded.
 func (g *Gateway) enter(x *Exchange, clients *httplimit.Clients) *refusal {
-	if g.shares == nil || x.trusted && clients.TrustsAddr(x.Client) {
+	if x.trusted && clients.TrustsAddr(x.Client) {
 		return nil
 	}
-	address := key.Subscriber(x.Client, 64)
-	if !address.IsValid() {
+	x.address = key.Subscriber(x.Client, 64)
+	if g.shares == nil || !x.address.IsValid() {
 		return nil
 	}
-	if !g.shares.Enter(address) {
+	if !g.shares.Enter(x.address) {
 		bounds.RequestsPerAddress.Reached()
 		return &refusal{
 			status: http.StatusTooManyRequests, retryAfter: time.Second, detail: "Too many requests of this address are in flight.",
 		}
 	}
-	x.share = address
+	x.entered = true
 	return nil
 }
 

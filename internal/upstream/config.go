@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -46,6 +47,8 @@ type Config struct {
 	Merge func(answer, upstream http.Header)
 	// Chosen is told which server a request goes to, again if it goes to another.
 	Chosen func(r *http.Request, server string)
+	// Client is the address of the client whose request has the context, by which it gets its share; zero: not known.
+	Client func(context.Context) netip.Prefix
 	Log    *slog.Logger
 
 	// Of tests:

@@ -67,3 +67,21 @@ func (g *Group) KeptFaults() (faults []string) {
 	}
 	return faults
 }
+
+// HTTP2InUse reports whether anything is counted for requests on connections of HTTP/2.
+func (g *Group) HTTP2InUse() bool {
+	for _, s := range g.servers {
+		for _, p := range []*h2Pool{s.h2, s.alone} {
+			p.mu.Lock()
+			used := len(p.dials) > 0 || p.held.Load() != 0
+			for _, c := range p.conns {
+				used = used || c.users != 0 || c.busy != 0 || c.unsent != 0 || c.held != 0
+			}
+			p.mu.Unlock()
+			if used {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -180,7 +180,7 @@ func TestHTTP2LargeHeads(t *testing.T) {
 		})
 	})
 	gw, g := gateway(t, upstream.Config{Servers: []string{at}})
-	reached := bounds.LargeHeads.Count()
+	reached := bounds.OwnConnections.Count()
 	var all sync.WaitGroup
 	for i := range crowd + 1 {
 		r := request(t, "GET", gw.URL, "")
@@ -199,7 +199,7 @@ func TestHTTP2LargeHeads(t *testing.T) {
 	if n := conns.Load(); n != most+1 || shared.Load() != 0 {
 		t.Errorf("%d connections, want %d; %d requests shared one with requests of the other kind", n, most+1, shared.Load())
 	}
-	if n := bounds.LargeHeads.Count() - reached; n < crowd-most {
+	if n := bounds.OwnConnections.Count() - reached; n < crowd-most {
 		t.Errorf("the bound was reached %d times", n)
 	}
 	close(let)

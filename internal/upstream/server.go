@@ -41,7 +41,7 @@ type server struct {
 	hash   uint64
 	wire   *http.Transport // of HTTP/1; nil if the server is called by HTTP/2 without TLS
 	h2     *h2Pool         // nil if it speaks HTTP/1 in plain text
-	large  *h2Pool         // for requests whose head is longer than acceptedHead; nil like h2
+	alone  *h2Pool         // for requests that travel alone; nil like h2
 	lane   *lane           // nil if it does not
 
 	requests, inFlight, upgraded, failures, retried, ejections atomic.Int64
@@ -64,13 +64,13 @@ func newServer(g *Group, name string, u *url.URL, weight int) (*server, error) {
 		}
 	case "h2c":
 		u.Scheme = "http"
-		s.h2, s.large = newH2Pool(s, nil, false), newH2Pool(s, nil, true)
+		s.h2, s.alone = newH2Pool(s, nil, false), newH2Pool(s, nil, true)
 	case "https":
 		either, err := newTLSDialer(s, "h2", "http/1.1")
 		if err != nil {
 			return nil, err
 		}
-		s.h2, s.large = newH2Pool(s, either, false), newH2Pool(s, either, true)
+		s.h2, s.alone = newH2Pool(s, either, false), newH2Pool(s, either, true)
 		one, err := newTLSDialer(s, "http/1.1")
 		if err != nil {
 			return nil, err
@@ -108,11 +108,7 @@ func (s *server) roundTrip(r *http.Request, head int, cancel context.CancelCause
 		if upgrade {
 			return nil, &requestError{err: errNoUpgrade}
 		}
-		pool := s.h2
-		if head > acceptedHead {
-			pool = s.large
-		}
-		if res, err := pool.roundTrip(r); !errors.Is(err, errHTTP1) {
+		if res, err := s.overHTTP2(r, head); !errors.Is(err, errHTTP1) {
 			return res, err
 		}
 	}
@@ -136,7 +132,27 @@ func (s *server) roundTrip(r *http.Request, head int, cancel context.CancelCause
 	}
 	if s.h2 != nil && errors.As(err, new(*dialError)) {
 		s.h2.http1Until.Store(0) // it may have changed
-		s.large.http1Until.Store(0)
+		s.alone.http1Until.Store(0)
+	}
+	return res, err
+}
+
+// overHTTP2 sends a request with a head of a length, and returns the head of its response.
+func (s *server) overHTTP2(r *http.Request, head int) (*http.Response, error) {
+	ask := &h2Request{Request: r}
+	if s.group.cfg.Client != nil {
+		ask.from = s.group.cfg.Client(r.Context())
+	}
+	ask.body, _ = r.Body.(*sentBody)
+	if ask.body == nil && r.Body != nil {
+		ask.small = r.ContentLength
+	}
+	if head > acceptedHead || ask.body != nil || !s.h2.hold(ask.small) {
+		return s.alone.roundTrip(ask)
+	}
+	res, err := s.h2.roundTrip(ask)
+	if err != nil {
+		s.h2.letGo(ask.small)
 	}
 	return res, err
 }
@@ -176,7 +192,7 @@ func (s *server) close() {
 	}
 	if s.h2 != nil {
 		s.h2.close()
-		s.large.close()
+		s.alone.close()
 	}
 	if s.lane != nil {
 		s.lane.close()
