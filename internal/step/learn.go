@@ -34,9 +34,8 @@ func (p *Params) learnCounter(s State, now, used, resetAfter int64) counter {
 		return counter{start: c.start - p.Length, cur: p.counterBefore(used, share)}
 	case more >= 0 || c.cur >= -more:
 		c.cur += more
-	default:
-		c.prev = max(0, c.prev-p.counterBefore(-more-c.cur, share))
-		c.cur = 0
+	default: // nothing of what is used is in this window
+		c.prev, c.cur = min(c.prev, p.counterBefore(used, share)), 0
 	}
 	return c
 }

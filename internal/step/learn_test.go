@@ -45,3 +45,21 @@ func TestLearn(t *testing.T) {
 		}
 	})
 }
+
+// Whatever was counted of a counter here, what is learned leaves exactly what the answer says.
+func TestLearnLess(t *testing.T) {
+	p := step.Compile(step.Params{Kind: step.Counter, Count: 60, Length: 1_000_000})
+	const start = int64(1_767_225_600_000_000)
+	for counted := int64(1); counted <= 20; counted++ {
+		before, _ := p.Take(step.State{}, nil, start-1, step.Request{Cost: counted})
+		for used := int64(1); used <= counted; used++ {
+			for _, passed := range []int64{0, 1, 16, 1000, 250_000, 500_000, 900_000} {
+				now := start + passed
+				learned := p.Learn(before, now, 60-used, start+2_000_000-now)
+				if _, a := p.Take(learned, nil, now, step.Request{}); a.Remaining != 60-used || a.ResetAfter != start+2_000_000-now {
+					t.Errorf("%d counted, %d used, after %d µs: %+v", counted, used, passed, a)
+				}
+			}
+		}
+	}
+}
