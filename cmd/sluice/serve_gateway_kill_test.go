@@ -16,8 +16,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/adminclient"
 )
 
-// killRules keep most of what comes, and some of it however slow the machine is: two requests in 250 ms exceed the limit of
-// slow. What is kept comes as slowly, so that there are few.
+// killRules queue most requests, and some however slow the machine is: two requests in 250 ms exceed the limit of slow.
+// Queued requests of slow are delivered at 4/s, so the test sends few.
 const killRules = `
 rules:
   - {name: plain, match: {path: /plain/**}, per: header:X-Client, limit: {rate: 50/s, burst: 2}, on_limit: queue}
