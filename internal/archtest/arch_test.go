@@ -59,8 +59,9 @@ var mayImport = map[string][]string{
 	"internal/faultproxy":     {},
 	"internal/faulttest":      {".", "internal/faultproxy"},
 
-	// What hostile clients, upstreams, stores and files send.
+	// What tests share: what hostile clients, upstreams, stores and files send, and how allocations are counted.
 	"internal/testenv/attacks": {},
+	"internal/testenv/allocs":  {},
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/internal/testenv/allocs"
 )
 
 // decided returns a request and a function that has it decided.
@@ -30,15 +31,12 @@ func decided(t testing.TB, s *Service, ask string) func() {
 
 // Deciding allocates nothing, but for limits that requests bring.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
-		return // it allocates
-	}
 	s := newTested(t, "  - {key: a, limit: 1}\n  - {key: ip, detailed_metric: true, limit: 1000}\n", "LOCAL_CACHE_SIZE_IN_BYTES=100000")
 	for _, ask := range []string{"a=1", "a=2 | a=3 | ip=10.0.0.1", "none=1"} {
 		f := decided(t, s.Service, ask)
 		f()
 		f()
-		if n := testing.AllocsPerRun(1000, f); n > 0 {
+		if n := allocs.Of(f); n > 0 {
 			t.Errorf("%s: %v allocations", ask, n)
 		}
 	}

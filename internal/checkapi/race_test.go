@@ -1,5 +1,0 @@
-//go:build race
-
-package checkapi_test
-
-const raceEnabled = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package rls_test
-
-const raceEnabled = false
