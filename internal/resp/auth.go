@@ -40,8 +40,8 @@ func (c *conn) commandAuth(args [][]byte) {
 }
 
 // authenticate takes note of who has the password, or returns what is answered to who has not. It takes the same time
-// whatever is wrong. Each attempt is charged before it is looked at, so that many at once are not more, and given back if
-// it was right.
+// whatever is wrong. Each attempt is charged before it is answered, so that many at once are not more, and given back if
+// it was right: one at a time, so that those who are right never find the limit used up by each other.
 func (c *conn) authenticate(user, password []byte) (fault string) {
 	s := c.server
 	if s.password == nil {
@@ -50,22 +50,12 @@ func (c *conn) authenticate(user, password []byte) (fault string) {
 		}
 		return ""
 	}
-	attempt := sluice.Take{Key: c.peer, Cost: 1}
-	var charged [1]sluice.Decision
-	if s.attempts != nil {
-		attempt.Rule = s.attempts.Rules()[0]
-		allowed, err := s.attempts.Decide(s.ctx, []sluice.Take{attempt}, charged[:])
-		if err != nil || !allowed {
-			c.last = true
-			bounds.WrongAttempts.Reached()
-			return tooMany
-		}
-	}
 	want, given := s.password(), sha256.Sum256(password)
 	right := subtle.ConstantTimeCompare(want[:], given[:]) & subtle.ConstantTimeCompare(user, []byte("default"))
-	if s.attempts != nil {
-		attempt.Cost, attempt.At = -int64(right), charged[0].At*int64(right) // or nothing: as much work
-		_, _ = s.attempts.Decide(s.ctx, []sluice.Take{attempt}, charged[:])
+	if s.attempts != nil && !s.attempt(c.peer, right) {
+		c.last = true
+		bounds.WrongAttempts.Reached()
+		return tooMany
 	}
 	if right == 0 {
 		s.log.Warn("a Redis client has a wrong user or password", "peer", c.peer)
@@ -73,6 +63,21 @@ func (c *conn) authenticate(user, password []byte) (fault string) {
 	}
 	c.known = true
 	return ""
+}
+
+// attempt charges an address for showing a password, and reports whether it may. It gives the charge back if right is 1.
+func (s *Server) attempt(peer string, right int) bool {
+	s.attempting.Lock()
+	defer s.attempting.Unlock()
+	take := sluice.Take{Rule: s.attempts.Rules()[0], Key: peer, Cost: 1}
+	var charged [1]sluice.Decision
+	allowed, err := s.attempts.Decide(s.ctx, []sluice.Take{take}, charged[:])
+	if err != nil || !allowed {
+		return false
+	}
+	take.Cost, take.At = -int64(right), charged[0].At*int64(right) // or nothing: as much work
+	_, _ = s.attempts.Decide(s.ctx, []sluice.Take{take}, charged[:])
+	return true
 }
 
 // peerOf is whom attempts count for: an address, or all of IPv6's that one owner has at the least.

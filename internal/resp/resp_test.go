@@ -240,6 +240,32 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
+// Many connections of one address that show the right password at once are all let in, also where reading the password
+// takes long.
+func TestAttemptsAtOnce(t *testing.T) {
+	const limit, clients = 3, 12
+	attempts, err := sluice.New(memstore.New(), "resp-auth", sluice.PerHour(limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Add(clients)
+	_, address := start(t, memstore.New(), resp.Config{Attempts: attempts, Password: func() [sha256.Size]byte {
+		reading.Done()
+		reading.Wait()
+		return password("secret")()
+	}})
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			if got := say(t, address, "AUTH secret\nPING\n"); got != "+OK\r\n+PONG\r\n" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+	all.Wait()
+}
+
 // How commands were answered is counted.
 func TestCounts(t *testing.T) {
 	var mu sync.Mutex

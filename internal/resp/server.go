@@ -68,6 +68,8 @@ type Server struct {
 	draining atomic.Bool
 	running  sync.WaitGroup // connections
 
+	attempting sync.Mutex // held from an attempt's charge to its refund
+
 	mu        sync.Mutex     // guards the fields below
 	conns     map[*conn]bool // true: may be woken
 	listeners []net.Listener
