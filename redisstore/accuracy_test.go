@@ -166,6 +166,9 @@ func TestEventualOfEightStores(t *testing.T) {
 					t.Errorf("admitted %d, want at most %d", admitted, most)
 				}
 			}
+			if admitted < limit {
+				t.Errorf("admitted %d of what was offered to all, want at least the %d of a window", admitted, limit)
+			}
 			for w, n := range total.Windows {
 				if of.Algorithm != sluice.TokenBucket && n > most {
 					t.Errorf("window %d admitted %d, want at most %d", w, n, most)

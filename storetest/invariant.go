@@ -96,7 +96,8 @@ func counterHolds(l *sluice.Limit, admitted []grant) error {
 	})
 }
 
-// subWindowsHold: in a window at most Count and what the weighted sub-window hides.
+// subWindowsHold: in a window at most Count and what the weighted sub-window hides if that holds its part of Count. It is
+// the bound of the traffic that the checks have, not of any: all of Count in one sub-window can hide as much again.
 func subWindowsHold(l *sluice.Limit, admitted []grant) error {
 	return inWindow(l, admitted, l.Count+ceilDiv(l.Count, int64(l.SubWindows))+1)
 }

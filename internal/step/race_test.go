@@ -1,5 +1,0 @@
-//go:build race
-
-package step_test
-
-const raceEnabled = true
