@@ -91,7 +91,9 @@ func randomPlan(pick *rand.Rand, nonce string, lane, socket bool) *plan {
 	if some(6) {
 		p.Wait = wait()
 	}
-	p.Surplus = p.Surplus && (socket || p.Wait == 0) // else it could only be seen by reading on
+	// It comes in one piece with the end of its own response. What comes later, while the next request is on its way, cannot be
+	// told from that request's response in HTTP/1.
+	p.Surplus = p.Surplus && (p.Wait == 0 || socket && (p.Form != formLength || p.Size > 0))
 	if some(6) {
 		p.Pause = wait()
 	}
