@@ -201,7 +201,7 @@ func (e *view) take(t *Take, at int64) Decision {
 	p := e.limit.params
 	if e.hold > at {
 		until := time.Duration(e.hold-at) * time.Microsecond
-		return Decision{Source: SourceEventual, Limit: p.Limit(), At: at, RetryAfter: until, ResetAfter: until}
+		return Decision{Blocked: true, Source: SourceEventual, Limit: p.Limit(), At: at, RetryAfter: until, ResetAfter: until}
 	}
 	next, a := p.Take(e.state, nil, at, step.Request{
 		Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied,

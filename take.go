@@ -16,7 +16,7 @@ type Take struct {
 	Limit *Limit // for this call only, from Limit.Build; nil means Rule.Limit
 	Key   string // what is limited: a user, an address, a tenant. Stores never keep it beyond the call
 	Slot  string // what the keys of one call share, such as a tenant: shared stores keep them together
-	Cost  int64  // 0 peeks; negative gives back what the take at At took
+	Cost  int64  // 0 peeks: the decision is that of a take of 1, and nothing is charged; negative gives back what the take at At took
 	Min   int64  // accept a partial grant of at least this
 	// MaxDelay accepts a place this much later; the decision's Delay says how long to wait. Buckets only. A LeakyQueue
 	// offers any place it has, and MaxDelay bounds the wait.
@@ -60,14 +60,15 @@ func (s Source) Degraded() bool { return s >= SourceLocal }
 type Decision struct {
 	Allowed    bool
 	Never      bool          // this cost can never fit, as distinct from not now
+	Blocked    bool          // denied because the key is blocked, whatever is left of its limit; see Limiter.Block
 	Shadow     bool          // the rule would have denied it, but only reports: Allowed is true
 	Source     Source        // where the answer came from
-	Limit      int64         // the most that can be spent at once
+	Limit      int64         // the largest cost that can ever be allowed at once, a soft limit's Over included
 	Granted    int64         // what was spent; negative: what was given back
 	Delay      time.Duration // when allowed: wait this long first
-	Remaining  int64         // what could be spent now
+	Remaining  int64         // the largest cost that a take without MaxDelay could spend now
 	At         int64         // names this take when it is settled or given back
-	RetryAfter time.Duration // when denied: the same take would be allowed this much later if nobody else came
+	RetryAfter time.Duration // when denied: the same take would be allowed this much later if no other came, perhaps with a Delay
 	ResetAfter time.Duration // the key is as if never used this much later
 }
 
@@ -156,7 +157,7 @@ func (r *Rule) Identity() table.RuleID { return r.id }
 // Answered puts an algorithm's answer in the words of a decision. It is for the stores of this module.
 func Answered(p *step.Params, a *step.Answer) Decision {
 	return Decision{
-		Allowed: a.Allowed, Never: a.Never,
+		Allowed: a.Allowed, Never: a.Never, Blocked: a.Blocked,
 		Limit: p.Limit(), Granted: a.Granted, Remaining: a.Remaining, At: a.At,
 		RetryAfter: time.Duration(a.RetryAfter) * time.Microsecond,
 		ResetAfter: time.Duration(a.ResetAfter) * time.Microsecond,

@@ -50,8 +50,11 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 			return nil
 		}
 		wait := d.RetryAfter
-		if l.isQueue() {
+		switch rule := l.rules[0]; {
+		case l.isQueue():
 			wait = max(wait, d.ResetAfter) // the last place in the queue is as far away as the queue is long
+		case len(l.rules) == 1 && rule.Limit.isBucket() && !d.Blocked:
+			wait += most // it is told from when on a place is near enough
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return tooLate(wait)

@@ -105,6 +105,7 @@ func (t *task) remembered(id uint64, now int64) *charge {
 func replay(it *item, op *table.Op, k *charge, now int64) step.Answer {
 	a := it.take(op.Params, now, step.Request{Dry: true})
 	a.Allowed, a.Never, a.Delay, a.RetryAfter = !k.denied, false, 0, 0
+	a.Blocked = a.Blocked && k.denied
 	a.Granted, a.At = k.granted, k.at
 	kind := op.Params.Kind
 	switch {
@@ -136,10 +137,13 @@ func (c *call) vetoed() bool {
 func (c *call) commit(now int64) {
 	for i := range c.ops {
 		task := &c.tasks[i]
-		if !task.unit.inHand || task.replayed || c.ops[i].Request.Cost == 0 {
-			continue
+		switch {
+		case !task.unit.inHand:
+		case task.replayed || c.ops[i].Request.Cost == 0:
+			task.unit.item.adopt(c.ops[i].Params, now)
+		default:
+			c.commitOne(i, now)
 		}
-		c.commitOne(i, now)
 	}
 }
 
@@ -151,6 +155,7 @@ func (c *call) commitOne(i int, now int64) {
 	case !a.Allowed && !op.Request.Charge:
 		it.adopt(op.Params, now)
 	case c.veto && !op.Request.Charge:
+		it.adopt(op.Params, now)
 		if op.At == 0 { // it would have passed; say what there is without it
 			*a = unspent(it, op, a, now)
 		}

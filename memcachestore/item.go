@@ -1,7 +1,6 @@
 package memcachestore
 
 import (
-	"math"
 	"slices"
 
 	"github.com/sluiceproject/sluice/internal/step"
@@ -86,7 +85,7 @@ func (it *item) takeBlocked(p *step.Params, now int64, r step.Request) step.Answ
 	r.Dry = true
 	free := it.takeFree(p, now, r)
 	idle := it.takeFree(p, now, step.Request{Dry: true})
-	a := step.Answer{Never: free.Never, ResetAfter: max(it.blocked-now, idle.ResetAfter), At: now}
+	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(it.blocked-now, idle.ResetAfter), At: now}
 	if !a.Never {
 		a.RetryAfter = max(it.blocked-now, free.RetryAfter)
 	}
@@ -117,7 +116,7 @@ func (it *item) adjust(p *step.Params, now, at, delta int64) step.Answer {
 	return a
 }
 
-// adopt rewrites a state that was written under other numbers, once a take was refused: the refusal has told when there
+// adopt rewrites a state that was written under other numbers though nothing is charged: the answer has told when there
 // will be room, counting on the new ones.
 func (it *item) adopt(p *step.Params, now int64) {
 	b := it.bucket(p)
@@ -125,7 +124,7 @@ func (it *item) adopt(p *step.Params, now int64) {
 		return
 	}
 	b = it.bucketFor(p, now)
-	b.state, _ = p.Take(b.state, b.words, now, step.Request{Cost: math.MaxInt64}) // never fits, and so charges nothing
+	b.state, _ = p.Take(b.state, b.words, now, step.Request{}) // spends nothing
 }
 
 // reset forgets the state of one kind and lifts the block.

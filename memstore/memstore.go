@@ -114,6 +114,9 @@ func (s *Store) TakeOne(ctx context.Context, rule *sluice.Rule, limit *sluice.Li
 	fresh, retry, remaining := s.table.Plain(h, p, now, cost)
 	if retry == step.Undecided {
 		a := s.table.Take(h, p, now, step.Request{Cost: cost})
+		if a.Blocked { // which charged nothing, and does not fit a Plain
+			return sluice.Plain{}, nil
+		}
 		fresh, retry, remaining = now+a.ResetAfter, a.RetryAfter, a.Remaining
 		at = a.At // a log that has seen a later clock counts from then
 	}

@@ -43,6 +43,7 @@ func (c *call) replayGroup(r *reply, from, to int, out []step.Answer) error {
 			out[i] = step.Answer{
 				Allowed: n[0] == 1, Never: n[1] == 1, Granted: n[2], Remaining: n[3], RetryAfter: n[4], ResetAfter: n[5], At: n[6],
 			}
+			out[i].Blocked = !out[i].Allowed && o.At == 0 && c.cells[o.cell].blocked > r.now
 			r.logs = n[logNumbers:]
 		} else {
 			c.decide(from, i, r.now, out)
@@ -75,7 +76,7 @@ func (c *call) take(o *op, now int64, r step.Request) step.Answer {
 	r.Dry = true
 	free := at.take(o.Params, now, r)
 	idle := at.take(o.Params, now, step.Request{Dry: true})
-	a := step.Answer{Never: free.Never, ResetAfter: max(at.blocked-now, idle.ResetAfter), At: now}
+	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(at.blocked-now, idle.ResetAfter), At: now}
 	if !a.Never {
 		a.RetryAfter = max(at.blocked-now, free.RetryAfter)
 	}
@@ -101,8 +102,7 @@ func (c *cell) wide(p *step.Params) []uint64 {
 // adopt rewrites the state as one of these numbers.
 func (c *cell) adopt(p *step.Params, now int64) {
 	if s := c.read(p); s.FreshAt > now && s.Shape != p.Shape() {
-		const never = 1 << 62
-		next, _ := p.Take(s, c.wide(p), now, step.Request{Cost: never})
+		next, _ := p.Take(s, c.wide(p), now, step.Request{})
 		c.write(p, next)
 	}
 }
@@ -133,6 +133,7 @@ func (c *call) known(o *op, now int64) *remembered {
 func (c *call) repeat(o *op, now int64, id *remembered) step.Answer {
 	a := c.take(o, now, step.Request{Dry: true})
 	a.Allowed, a.Never, a.Delay, a.RetryAfter = !id.denied, false, 0, 0
+	a.Blocked = a.Blocked && id.denied
 	a.Granted, a.At = id.granted, id.till-dedupe
 	switch kind := o.Params.Kind; {
 	case !a.Allowed: // and stays so until the ID is forgotten
@@ -197,16 +198,14 @@ func (c *call) decide(from, i int, now int64, out []step.Answer) {
 
 // commit does what was decided.
 func (c *call) commit(o *op, a *step.Answer, veto bool, now int64) {
-	if o.replayed || o.Request.Cost == 0 {
-		return
-	}
-	if !a.Allowed && !o.Request.Charge {
+	if o.replayed || o.Request.Cost == 0 || !o.Request.Charge && (veto || !a.Allowed) {
 		c.cells[o.cell].adopt(o.Params, now)
-		return
 	}
 	switch {
+	case o.replayed || o.Request.Cost == 0 || !a.Allowed && !o.Request.Charge:
+		return
 	case veto && !o.Request.Charge:
-		if o.At == 0 && a.Allowed { // it would have passed; say what there is without it
+		if o.At == 0 { // it would have passed; say what there is without it
 			allowed := *a
 			*a = c.take(o, now, step.Request{Dry: true})
 			a.Allowed, a.RetryAfter, a.At = true, 0, allowed.At

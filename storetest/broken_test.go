@@ -141,7 +141,7 @@ func overAdmitting(clock *Clock) sluice.Store {
 		}
 	})
 	h.answer = func(t *sluice.Take, d *sluice.Decision) {
-		if d.Limit > sizeOf(t.Effective()) {
+		if d.Limit > mostOf(t.Effective()) {
 			d.Limit, d.Remaining = d.Limit-1, max(0, d.Remaining-1)
 		}
 	}

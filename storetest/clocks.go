@@ -71,8 +71,9 @@ func (w *wanderer) take(rule *sluice.Rule) {
 	}
 }
 
-// retryHonest: who waits exactly RetryAfter is admitted, who comes a microsecond earlier is not, and a key is as if
-// never used after exactly ResetAfter.
+// retryHonest: a take that is denied is denied again a microsecond before RetryAfter and allowed then, whatever it asks
+// for; a peek is answered as a take of 1; what remains is the largest cost that is allowed, and the limit the largest
+// that ever is; a key is as if never used after exactly ResetAfter. The store is asked all of that.
 func retryHonest(a algorithm) func(o *opener) error {
 	return func(o *opener) error {
 		for seed := range uint64(12) {
@@ -81,7 +82,7 @@ func retryHonest(a algorithm) func(o *opener) error {
 			rule := a.rule("honest", 1+rng.Int64N(12), time.Duration(1+rng.Int64N(9_000))*10*time.Millisecond)
 			for i := range 40 {
 				p.clock.Advance(time.Duration(rng.Int64N(int64(rule.Limit.Window / 3))).Truncate(time.Microsecond))
-				if err := honestOnce(p, rule, 1+rng.Int64N(sizeOf(&rule.Limit))); err != nil {
+				if err := honestOnce(p, honestTake(rng, rule)); err != nil {
 					return fmt.Errorf("%v, seed %d, take %d: %w", rule.Limit, seed, i, err)
 				}
 			}
@@ -93,9 +94,30 @@ func retryHonest(a algorithm) func(o *opener) error {
 	}
 }
 
-// honestOnce takes, and if it is denied tries what the denial said.
-func honestOnce(p *probe, rule *sluice.Rule, cost int64) error {
-	d := p.take(rule, "k", cost)
+// honestTake makes up a take that can be allowed.
+func honestTake(rng *rand.Rand, rule *sluice.Rule) sluice.Take {
+	t := sluice.Take{Rule: rule, Key: "k", Cost: 1 + rng.Int64N(mostOf(&rule.Limit))}
+	if rng.IntN(4) == 0 {
+		t.Min = 1 + rng.Int64N(t.Cost)
+	}
+	if rng.IntN(4) == 0 {
+		t.MaxDelay = time.Duration(1+rng.Int64N(2*rule.Limit.Window.Microseconds())) * time.Microsecond
+	}
+	if rng.IntN(4) == 0 {
+		charges := *rule
+		charges.ChargeDenied = true
+		t.Rule = &charges
+	}
+	return t
+}
+
+// honestOnce takes, and tries what the decision said.
+func honestOnce(p *probe, t sluice.Take) error {
+	d := p.apply(t)[0]
+	charges := t.Rule.ChargeDenied && !d.Allowed
+	again := *t.Rule
+	again.ChargeDenied = false // what is tried again to find out must not count
+	t.Rule = &again
 	switch {
 	case p.fault() != nil:
 		return p.fault()
@@ -103,22 +125,41 @@ func honestOnce(p *probe, rule *sluice.Rule, cost int64) error {
 		return fmt.Errorf("remaining is out of bounds: %s", describe(&d))
 	case d.Allowed && d.RetryAfter != 0:
 		return fmt.Errorf("allowed, and told to retry: %s", describe(&d))
-	case d.Allowed:
-		return nil
-	case d.Never:
-		return fmt.Errorf("a cost of %d of %d is said never to fit", cost, d.Limit)
-	case d.RetryAfter <= 0:
+	case !d.Allowed && d.Never:
+		return fmt.Errorf("a cost of %d of %d is said never to fit", t.Cost, d.Limit)
+	case !d.Allowed && d.RetryAfter <= 0:
 		return fmt.Errorf("denied, and not told until when: %s", describe(&d))
 	}
+	if err := honestPeek(p, t.Rule, d.Remaining); err != nil || d.Allowed {
+		return err
+	}
 	p.clock.Advance(d.RetryAfter - time.Microsecond)
-	if early := p.take(rule, "k", cost); early.Allowed {
-		return fmt.Errorf("told to wait %v, and admitted a microsecond earlier", d.RetryAfter)
+	if early := p.apply(t)[0]; early.Allowed {
+		return fmt.Errorf("cost %d, min %d, max delay %v, charged %v: told to wait %v, and admitted a microsecond earlier",
+			t.Cost, t.Min, t.MaxDelay, charges, d.RetryAfter)
 	}
 	p.clock.Advance(time.Microsecond)
-	if late := p.take(rule, "k", cost); !late.Allowed {
-		return fmt.Errorf("told to wait %v, waited, and denied: %s", d.RetryAfter, describe(&late))
+	if late := p.apply(t)[0]; !late.Allowed {
+		return fmt.Errorf("cost %d, min %d, max delay %v, charged %v: told to wait %v, waited, and denied: %s",
+			t.Cost, t.Min, t.MaxDelay, charges, d.RetryAfter, describe(&late))
 	}
 	return p.fault()
+}
+
+// honestPeek looks at a key of which so much is said to remain, and takes more than that.
+func honestPeek(p *probe, rule *sluice.Rule, left int64) error {
+	peek, more := p.peek(rule, "k"), p.take(rule, "k", left+1)
+	switch {
+	case p.fault() != nil:
+		return p.fault()
+	case peek.Remaining != left || peek.Allowed != (left > 0):
+		return fmt.Errorf("%d remain, and a peek says %s", left, describe(&peek))
+	case more.Allowed || more.Never != (left == more.Limit):
+		return fmt.Errorf("%d remain, and a cost of 1 more is %s", left, describe(&more))
+	case left == 0 && peek.RetryAfter != more.RetryAfter:
+		return fmt.Errorf("a peek says to retry after %v, a take of 1 after %v", peek.RetryAfter, more.RetryAfter)
+	}
+	return nil
 }
 
 // resetHonest waits until the key is as if never used.

@@ -234,7 +234,7 @@ func (g *generator) take() take {
 		return g.settling()
 	}
 	t := take{Take: sluice.Take{Rule: pick(g, g.rules...), Key: pick(g, g.keys...)}}
-	size := sizeOf(&t.Rule.Limit)
+	size := mostOf(&t.Rule.Limit)
 	switch g.draw(12) {
 	case 0:
 		t.Cost = 0

@@ -15,7 +15,7 @@ type meter interface {
 	adopted(l *sluice.Limit, now int64) meter
 	// fits tells whether cost could be spent at t if nobody else came before.
 	fits(l *sluice.Limit, t, cost int64) bool
-	// remaining is what could be spent at t, soft limits not exceeded.
+	// remaining is the largest cost that fits at t.
 	remaining(l *sluice.Limit, t int64) int64
 	// freshAt is when the meter equals that of a key never seen, t at the earliest.
 	freshAt(l *sluice.Limit, t int64) int64
@@ -67,17 +67,14 @@ func newMeter(l *sluice.Limit) meter {
 	return &bucketMeter{}
 }
 
-// sizeOf is what callers are told as their limit.
-func sizeOf(l *sluice.Limit) int64 {
+// mostOf is the largest cost that can ever fit, which callers are told as their limit.
+func mostOf(l *sluice.Limit) int64 {
 	switch l.Algorithm {
 	case sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue:
 		return l.Burst
 	}
-	return l.Count
+	return l.Count + l.Over
 }
-
-// mostOf is the largest cost that can ever fit.
-func mostOf(l *sluice.Limit) int64 { return sizeOf(l) + l.Over }
 
 // waits tells that a take may be given a place later than now.
 func waits(l *sluice.Limit) bool {
@@ -115,8 +112,8 @@ func retryAfter(m meter, l *sluice.Limit, now, cost int64, maxDelay time.Duratio
 // retryFrom is the same for a cost that fits so much later.
 func retryFrom(m meter, l *sluice.Limit, now, fit int64, maxDelay time.Duration) int64 {
 	switch {
-	case waits(l) && fit <= maxDelay.Microseconds():
-		return 0 // otherwise callers are told when there is room, not when the wait is short enough
+	case waits(l): // from when the wait is short enough
+		return max(0, fit-maxDelay.Microseconds())
 	case l.Algorithm == sluice.LeakyQueue && maxDelay > 0:
 		return max(fit, m.freshAt(l, now)-now-maxDelay.Microseconds())
 	}

@@ -94,14 +94,17 @@ func (m *windowMeter) at(l *sluice.Limit, t int64) windowMeter {
 }
 
 func (m *windowMeter) fits(l *sluice.Limit, t, cost int64) bool {
-	w := m.at(l, t)
-	after := w.count + cost
-	graceful := w.count <= l.Count || w.grace == 0 || t <= w.grace
-	return after <= l.Count || after <= l.Count+l.Over && graceful
+	return cost <= m.remaining(l, t)
 }
 
+// remaining counts what a soft limit may be exceeded by, until its grace ends.
 func (m *windowMeter) remaining(l *sluice.Limit, t int64) int64 {
-	return max(0, l.Count-m.at(l, t).count)
+	w := m.at(l, t)
+	most := l.Count + l.Over
+	if w.count > l.Count && w.grace != 0 && t > w.grace {
+		most = l.Count
+	}
+	return max(0, most-w.count)
 }
 
 func (m *windowMeter) freshAt(_ *sluice.Limit, t int64) int64 {

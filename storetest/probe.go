@@ -127,6 +127,11 @@ func with(a sluice.Algorithm) func(sluice.Limit) sluice.Limit {
 	return func(l sluice.Limit) sluice.Limit { return l.With(a) }
 }
 
+// soft is a fixed window that may be exceeded by 3.
+var soft = algorithm{name: "fixed_window_soft", with: func(l sluice.Limit) sluice.Limit {
+	return l.With(sluice.FixedWindow).WithSoft(3, l.Window/4)
+}}
+
 // algorithms are all of them, with the options that change how they count.
 var algorithms = []algorithm{
 	{"token_bucket", with(sluice.TokenBucket), bucketHolds},

@@ -106,10 +106,13 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 		veto = veto || !out[i].Allowed && !t.Rule.Shadow && t.Cost != 0
 	}
 	for i := range takes {
+		// An answer has told when there will be room, counting on its limit's numbers; whatever is charged is so under them.
+		m := r.meter(&takes[i]).adopted(takes[i].Effective(), now)
+		r.meters[nameOf(&takes[i])] = m
 		if !replayed[i] && takes[i].Cost != 0 {
-			out[i] = r.commit(&takes[i], out[i], veto, now)
+			out[i] = r.commit(&takes[i], m, out[i], veto, now)
 		}
-		out[i].Limit = sizeOf(takes[i].Effective())
+		out[i].Limit = mostOf(takes[i].Effective())
 	}
 	return nil
 }
@@ -176,7 +179,7 @@ func (r *Reference) answer(t *sluice.Take, now int64) sluice.Decision {
 
 // blocked denies until the block ends, or longer if there is no room then.
 func blocked(m meter, l *sluice.Limit, t *sluice.Take, now, until int64) sluice.Decision {
-	d := sluice.Decision{At: now, ResetAfter: micros(max(until, m.freshAt(l, now)) - now)}
+	d := sluice.Decision{Blocked: true, At: now, ResetAfter: micros(max(until, m.freshAt(l, now)) - now)}
 	if least(t) > mostOf(l) {
 		d.Never = true
 		return d
@@ -194,13 +197,8 @@ func least(t *sluice.Take) int64 {
 }
 
 // commit does what was decided: everything, or on a veto only what is charged regardless.
-func (r *Reference) commit(t *sluice.Take, d sluice.Decision, veto bool, now int64) sluice.Decision {
+func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool, now int64) sluice.Decision {
 	l := t.Effective()
-	m := r.meter(t).adopted(l, now)
-	// A denial has told when there will be room, counting on the new numbers; whatever is charged is so under them.
-	if !d.Allowed || !veto || t.Rule.ChargeDenied {
-		r.meters[nameOf(t)] = m
-	}
 	switch {
 	case veto && !t.Rule.ChargeDenied:
 		if t.At == 0 && d.Allowed {
@@ -249,7 +247,7 @@ func (r *Reference) replay(t *sluice.Take, now int64) (sluice.Decision, bool) {
 	}
 	peek := r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)
 	d := sluice.Decision{
-		Allowed: c.allowed, Granted: c.granted, At: c.at,
+		Allowed: c.allowed, Blocked: peek.Blocked && !c.allowed, Granted: c.granted, At: c.at,
 		Remaining: peek.Remaining, ResetAfter: peek.ResetAfter,
 	}
 	l := t.Effective()

@@ -118,6 +118,7 @@ func checks() []check {
 			all = append(all, check{"Linearizable/" + a.name, linearizable(a), need{exact: true, clock: a.name == "token_bucket"}})
 		}
 	}
+	all = append(all, check{"RetryHonest/" + soft.name, retryHonest(soft), need{clock: true}})
 	all = append(all, slotsChecks()...)
 	for _, d := range peerDefects {
 		all = append(all, check{"PeerDefects/" + d.name, d.run, need{clock: true}})

@@ -80,7 +80,7 @@ func (a *api) stateOf(ctx context.Context, set *rules.Set, b *sluice.Bucket) (bu
 		return bucketState{}, err
 	}
 	state := bucketState{nameOf(set, b.Rule, b.Key), describe(&out[0])}
-	if !state.Allowed {
+	if out[0].Blocked {
 		state.Blocked = a.blocked(ctx, take).Seconds()
 	}
 	return state, nil
@@ -94,15 +94,22 @@ func describe(d *sluice.Decision) standing {
 	}
 }
 
-// roomy is a limit that nobody reaches: what is denied by it is blocked.
-var roomy = sluice.Must(sluice.Per(1<<31, time.Second).With(sluice.FixedWindow).Build())
+// roomy are limits of different kinds of which nothing is spent.
+var roomy = [...]*sluice.Limit{
+	sluice.Must(sluice.PerSecond(1).Build()),
+	sluice.Must(sluice.PerSecond(1).With(sluice.FixedWindow).Build()),
+}
 
-// blocked is how long a block lasts. Stores do not tell a block from a limit that is reached, but a block holds whatever
-// the limit, and so for one that cannot be reached.
+// blocked is how long a block lasts. A decision says that there is one, and when there is room by the limit too; a block
+// holds whatever the limit, so one of another kind, which counts elsewhere, says when the block ends.
 func (a *api) blocked(ctx context.Context, t sluice.Take) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	t.Limit = roomy
+	other := roomy[0]
+	if t.Effective().Algorithm != sluice.FixedWindow {
+		other = roomy[1]
+	}
+	t.Limit = other
 	var out [1]sluice.Decision
 	if err := a.Limiter.Store().Apply(ctx, []sluice.Take{t}, out[:]); err != nil || out[0].Allowed {
 		return 0

@@ -103,6 +103,9 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 		}
 	}
 	if !allowed {
+		if !p.Queue {
+			retry -= r.MaxDelay // a place that is near enough will do
+		}
 		return s, Answer{
 			Remaining: p.remainingAt(before, now), RetryAfter: retry, ResetAfter: before.at - now, At: now,
 		}

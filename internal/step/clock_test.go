@@ -160,7 +160,7 @@ func TestI14ForwardStep(t *testing.T) {
 			if jumping.allow(now+ahead, 1) {
 				more++
 			}
-			if more > fewer+p.Limit()+p.Over {
+			if more > fewer+p.Limit() {
 				t.Fatalf("%v: %d instead of %d", steady, more, fewer)
 			}
 		}
@@ -172,9 +172,6 @@ func TestI15RetryAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
 		r := drawRequest(t, k.p)
-		if !k.p.Queue {
-			r.MaxDelay = 0 // with it, a bucket says when there is nothing to wait for
-		}
 		a := k.take(now, r)
 		if a.Allowed || a.Never {
 			if a.RetryAfter != 0 {
@@ -198,7 +195,7 @@ func TestI15RetryAfter(t *testing.T) {
 func TestI15Never(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
-		most := k.p.Limit() + k.p.Over
+		most := k.p.Limit()
 		cost := rapid.Int64Range(max(1, most-2), most+2).Draw(t, "cost")
 		if a := k.take(now, step.Request{Cost: cost}); a.Never != (cost > most) || a.Never && a.Allowed {
 			t.Fatalf("%v: %d of at most %d: %+v", k, cost, most, a)

@@ -252,18 +252,14 @@ func (d *differ) compare(r step.Request, got, want step.Answer) {
 
 // checkRetry: the request fits then, and not a microsecond sooner.
 func (d *differ) checkRetry(r step.Request, needed, after int64) {
-	maxDelay := r.MaxDelay
-	if !d.key.p.Queue {
-		maxDelay = 0
-	}
 	if after <= 0 {
 		d.Errorf("%+v denied with RetryAfter %d", r, after)
 		return
 	}
-	if _, ok := d.model.fits(d.now+after, needed, maxDelay); !ok {
+	if _, ok := d.model.fits(d.now+after, needed, r.MaxDelay); !ok {
 		d.Errorf("%+v: does not fit after RetryAfter %d", r, after)
 	}
-	if _, ok := d.model.fits(d.now+after-1, needed, maxDelay); ok {
+	if _, ok := d.model.fits(d.now+after-1, needed, r.MaxDelay); ok {
 		d.Errorf("%+v: fits already before RetryAfter %d", r, after)
 	}
 }
@@ -274,7 +270,7 @@ func (d *differ) checkReset(got step.Answer) {
 			d.Errorf("ResetAfter %d, want %d", got.ResetAfter, want)
 		}
 	}
-	if d.model.remaining(d.now+got.ResetAfter) != d.key.p.Limit() {
+	if d.model.remaining(d.now+got.ResetAfter) != d.model.most() {
 		d.Errorf("not all remains after ResetAfter %d", got.ResetAfter)
 	}
 }

@@ -122,14 +122,14 @@ func TestAdjustAtNoTime(t *testing.T) {
 	for name, p := range kinds(10, minute, 10) {
 		k := newKey(p)
 		now := int64(epoch)
-		k.allow(now, 10)
+		k.allow(now, k.p.Limit())
 		if a := k.adjust(now, math.MinInt64, -5); a.Granted != 0 || a.Remaining != 0 {
 			t.Errorf("%s: gave back at the beginning of time: %+v", name, a)
 		}
 		if end := k.state.FreshAt; p.Kind == step.Window && k.adjust(now, end, -5).Granted != 0 {
 			t.Errorf("%s: gave back what belongs to the next window", name)
 		}
-		if a := newKey(p).adjust(now, math.MaxInt64, 5); a.Granted > 0 && a.Remaining == p.Burst {
+		if a := newKey(p).adjust(now, math.MaxInt64, 5); a.Granted > 0 && a.Remaining == k.p.Limit() {
 			t.Errorf("%s: settled at the end of time, and is full: %+v", name, a)
 		}
 		k.adjust(now, math.MaxInt64, -5)

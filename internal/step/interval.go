@@ -38,11 +38,12 @@ func (p *Params) takeInterval(s State, now int64, r Request) (State, Answer) {
 		return s, a
 	}
 	if over := deficit - (p.Burst - r.Cost); over > 0 {
-		a.RetryAfter = base + ceilDiv(over, p.Count)*p.Length - now
-		if a.RetryAfter > r.MaxDelay {
+		wait := base + ceilDiv(over, p.Count)*p.Length - now
+		if wait > r.MaxDelay {
+			a.RetryAfter = wait - r.MaxDelay // a place that is near enough will do
 			return s, a
 		}
-		a.Delay, a.RetryAfter = a.RetryAfter, 0
+		a.Delay = wait
 	}
 	s = p.putInterval(deficit+r.Cost, base)
 	a.Allowed, a.Granted = true, r.Cost

@@ -36,26 +36,20 @@ func (w *fixedWindow) most() int64 { return w.p.Count + w.p.Over }
 
 func (w *fixedWindow) remaining(now int64) int64 {
 	n := w.at(now)
-	return max(0, w.p.Count-n.total)
+	if n.total > w.p.Count && !n.graceful(now) {
+		return 0
+	}
+	return max(0, w.most()-n.total)
 }
 
-func (w *fixedWindow) fits(now, cost, _ int64) (int64, bool) {
-	n := w.at(now)
-	switch after := n.total + cost; {
-	case after <= w.p.Count:
-		return 0, true
-	case after > w.p.Count+w.p.Over:
-		return 0, false
-	case n.total <= w.p.Count: // this is the one that exceeds it
-		return 0, true
-	}
+func (w *fixedWindow) fits(now, cost, _ int64) (int64, bool) { return 0, cost <= w.remaining(now) }
+
+// graceful tells whether a limit that was exceeded may still be.
+func (w *fixedWindow) graceful(now int64) bool {
 	// Windows longer than 35 minutes keep this time in coarser steps, counted back from their end and rounded down.
 	grain := w.p.Length>>31 + 1
-	until := n.exceeded + w.p.For
-	if until >= n.end {
-		return 0, true
-	}
-	return 0, now <= n.end-(n.end-until+grain-1)/grain*grain
+	until := w.exceeded + w.p.For
+	return until >= w.end || now <= w.end-(w.end-until+grain-1)/grain*grain
 }
 
 func (w *fixedWindow) book(at, now, cost int64) {

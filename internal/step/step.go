@@ -108,7 +108,7 @@ type State struct {
 
 // Request is one attempt to spend.
 type Request struct {
-	Cost     int64 // 0 peeks
+	Cost     int64 // 0 peeks: nothing is spent
 	Min      int64 // if positive, a grant of at least Min and at most Cost is accepted: what remains, or Min if that fits otherwise
 	MaxDelay int64 // accept a place this much later; a Queue without it accepts any place it has
 	Charge   bool  // charge a refused request too
@@ -119,15 +119,17 @@ type Request struct {
 type Answer struct {
 	Allowed    bool
 	Never      bool  // the cost can never fit, however long one waits
+	Blocked    bool  // denied because the key is blocked; stores set it
 	Granted    int64 // what was spent; negative: what was given back
-	Remaining  int64 // what could be spent now
-	RetryAfter int64 // when denied: the same request would be allowed this much later if nobody else came; by a bucket, without Delay
+	Remaining  int64 // the largest cost that a request without MaxDelay could spend now
+	RetryAfter int64 // when denied: the same request would be allowed this much later if no other came, perhaps with a Delay
 	ResetAfter int64 // the key is as if never seen this much later
 	Delay      int64 // when allowed: how long the caller must wait first
 	At         int64 // when the take counts from; names it to Adjust
 }
 
-// Limit is the most that can ever be spent at once without going over: what callers are told as their limit.
+// Limit is the largest cost that can ever be allowed at once: what callers are told as their limit. It includes what a
+// soft limit may be exceeded by.
 func (p *Params) Limit() int64 { return p.limit }
 
 // Identity distinguishes states that cannot be read as each other's. Stores make it part of the stored key.
@@ -150,7 +152,7 @@ func Compile(p Params) Params {
 	p.shape = p.fingerprint()
 	p.plain = p.compilePlain()
 	p.identity = uint64(p.Kind) | uint64(p.Slices)<<8
-	p.limit = p.Count
+	p.limit = p.Count + p.Over
 	if p.Kind == Bucket || p.Kind == Interval {
 		p.limit = p.Burst
 	}
@@ -176,16 +178,18 @@ func (p *Params) fingerprint() uint8 {
 func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Answer) {
 	was := s
 	if s.Shape != p.shape && s.FreshAt > now {
-		if r.Dry || r.Cost == 0 {
-			words = append([]uint64(nil), words...) // who only asks must not move what is counted
+		if r.Dry {
+			words = append([]uint64(nil), words...)
 		}
 		s = p.adopt(s, words, now)
 	}
+	next, a := s, Answer{}
 	if r.Cost == 0 {
-		return was, p.peek(s, words, now, r)
+		a = p.peek(s, words, now, r)
+	} else {
+		next, a = p.take(s, words, now, r)
 	}
-	next, a := p.take(s, words, now, r)
-	if !a.Allowed && (r.Min > 0 || r.Charge) {
+	if !a.Allowed && r.Cost > 0 && (r.Min > 0 || r.Charge) {
 		next, a = p.refuse(s, words, now, r, a)
 	}
 	if r.Dry {
@@ -195,8 +199,8 @@ func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Ans
 }
 
 // adopt turns a state that was written under another limit into one of this limit's: buckets keep the time until full,
-// windows and logs the count. A refused take returns it too. If it did not, a count kept from a long window would be
-// moved on into every new short one, and RetryAfter would be a lie until the long one had ended.
+// windows and logs the count. A refused take returns it too, and so does a peek. If they did not, a count kept from a
+// long window would be moved on into every new short one, and RetryAfter would not be true until the long one had ended.
 func (p *Params) adopt(s State, words []uint64, now int64) State {
 	switch p.Kind {
 	case Window:
@@ -281,9 +285,9 @@ func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter
 	case Window:
 		w := p.window(s, now)
 		if w.count == 0 {
-			return p.Count, 0
+			return p.limit, 0
 		}
-		return max(0, p.Count-w.count), w.end - now
+		return w.room(p, now), w.end - now
 	case Counter:
 		c := p.counter(s, now)
 		remaining = max(0, p.Count-p.counterUsed(c, now))

@@ -57,6 +57,14 @@ func (w window) add(p *Params, now, delta int64) window {
 
 func (w window) graceEnd(p *Params) int64 { return w.end - w.grace*p.grain }
 
+// room is what can be spent at now: of a soft limit up to what it may be exceeded by, until its grace ends.
+func (w window) room(p *Params, now int64) int64 {
+	if w.count > p.Count && now > w.graceEnd(p) {
+		return 0
+	}
+	return max(0, p.limit-w.count)
+}
+
 func (p *Params) putWindow(w window) State {
 	if w.count == 0 { // all was given back
 		return State{}
@@ -66,26 +74,22 @@ func (p *Params) putWindow(w window) State {
 
 func (p *Params) takeWindow(s State, now int64, r Request) (State, Answer) {
 	w := p.window(s, now)
-	a := Answer{Remaining: max(0, p.Count-w.count), At: now}
+	a := Answer{Remaining: w.room(p, now), At: now}
 	if w.count > 0 {
 		a.ResetAfter = w.end - now
 	}
-	if r.Cost > p.Count+p.Over {
+	if r.Cost > p.limit {
 		a.Never = true
 		return s, a
 	}
-	after := w.count + r.Cost
-	switch {
-	case after <= p.Count:
-	case after <= p.Count+p.Over && (w.count <= p.Count || now <= w.graceEnd(p)):
-	default:
+	if r.Cost > a.Remaining {
 		a.RetryAfter = w.end - now
 		return s, a
 	}
+	w = w.add(p, now, r.Cost)
 	a.Allowed, a.Granted = true, r.Cost
-	a.Remaining = max(0, p.Count-after)
-	a.ResetAfter = w.end - now
-	return p.putWindow(w.add(p, now, r.Cost)), a
+	a.Remaining, a.ResetAfter = w.room(p, now), w.end-now
+	return p.putWindow(w), a
 }
 
 func (p *Params) adjustWindow(s State, now, at, delta int64) (State, int64) {

@@ -159,22 +159,24 @@ func TestWorkedExamples(t *testing.T) {
 			"B6 soft limit of 10 a minute, over by 2 for 10 s: the 12th in time",
 			step.Params{Kind: step.Window, Count: 10, Length: minute, Over: 2, For: 10 * second},
 			[]line{
-				{"1:00:05", 10, "0 left"},
-				{"1:00:20", 1, "0 left"}, // the 11th begins the ten seconds
+				{"1:00:05", 10, "2 left"},
+				{"1:00:20", 1, "1 left"}, // the 11th begins the ten seconds
+				{"1:00:30", 0, "1 left"},
 				{"1:00:30", 1, "0 left"}, // the 12th by then
 				{"1:00:30", 1, "refused for 30s"},
-				{"1:01:00", 1, "9 left"},
+				{"1:01:00", 1, "11 left"},
 			},
 		},
 		{
 			"B6 the same: the 12th too late",
 			step.Params{Kind: step.Window, Count: 10, Length: minute, Over: 2, For: 10 * second},
 			[]line{
-				{"1:00:05", 10, "0 left"},
-				{"1:00:20", 1, "0 left"},
+				{"1:00:05", 10, "2 left"},
+				{"1:00:20", 1, "1 left"},
+				{"1:00:30.000001", 0, "0 left"},
 				{"1:00:30.000001", 1, "refused for 29.999999s"},
 				{"1:00:59", 1, "refused for 1s"},
-				{"1:01:00", 1, "9 left"},
+				{"1:01:00", 1, "11 left"},
 			},
 		},
 		{

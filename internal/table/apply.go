@@ -1,8 +1,6 @@
 package table
 
 import (
-	"math"
-
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/step"
 )
@@ -117,7 +115,7 @@ func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r s
 	r.Dry = true
 	free := t.takeFree(seg, h, p, now, r)
 	idle := t.takeFree(seg, h, p, now, step.Request{Dry: true})
-	a := step.Answer{Never: free.Never, ResetAfter: max(until-now, idle.ResetAfter), At: now}
+	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(until-now, idle.ResetAfter), At: now}
 	if !a.Never {
 		a.RetryAfter = max(until-now, free.RetryAfter)
 	}
@@ -276,6 +274,7 @@ func (t *Table) replay(seg *segment, h Hash, op *Op, now int64) (step.Answer, bo
 	s := *seg.slots.at(i)
 	a := t.takeLocked(seg, h, op.Params, now, step.Request{Dry: true})
 	a.Allowed, a.Never, a.Delay, a.RetryAfter = s.value&deniedFlag == 0, false, 0, 0
+	a.Blocked = a.Blocked && !a.Allowed
 	a.Granted = int64(s.value&^deniedFlag) << 1 >> 1
 	a.At = s.freshAt() - dedupe
 	kind := op.Params.Kind
@@ -424,17 +423,15 @@ func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int
 
 // commit does what was decided.
 func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64) {
-	if task.replayed || op.Request.Cost == 0 {
-		return
-	}
 	seg := &t.segments[task.hash.segment()]
-	if !a.Allowed && !op.Request.Charge {
+	if task.replayed || op.Request.Cost == 0 || !op.Request.Charge && (veto || !a.Allowed) {
 		t.adopt(seg, task.hash, op.Params, now)
-		return
 	}
 	switch {
+	case task.replayed || op.Request.Cost == 0 || !a.Allowed && !op.Request.Charge:
+		return
 	case veto && !op.Request.Charge:
-		if op.At == 0 && a.Allowed { // it would have passed; say what there is without it
+		if op.At == 0 { // it would have passed; say what there is without it
 			allowed := *a
 			*a = t.takeLocked(seg, task.hash, op.Params, now, step.Request{Dry: true})
 			a.Allowed, a.RetryAfter, a.At = true, 0, allowed.At
@@ -450,14 +447,14 @@ func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64)
 	}
 }
 
-// adopt rewrites a refused take's state if it was written under other numbers: the refusal has told when there will be
-// room, counting on the new ones.
+// adopt rewrites a state that was written under other numbers though nothing is charged: the answer has told when there
+// will be room, counting on the new ones.
 func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64) {
 	i, ok := seg.find(h.tagFor(p.Identity()), h.extra())
 	if !ok {
 		return
 	}
 	if s := seg.slots.at(i); s.freshAt() > now && s.state().Shape != p.Shape() {
-		t.takeSlot(s, p, now, step.Request{Cost: math.MaxInt64}) // never fits, and so charges nothing
+		t.takeSlot(s, p, now, step.Request{}) // spends nothing
 	}
 }

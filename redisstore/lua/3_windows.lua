@@ -36,6 +36,14 @@ local function add(op, w, at, delta)
   end
 end
 
+-- windowRoom is what can be spent now: of a soft limit up to what it may be exceeded by, until its grace ends.
+local function windowRoom(op, w)
+  if op.over > 0 and w.n > op.count and now > w.f - w.grace * op.grain then
+    return 0
+  end
+  return math.max(0, op.count + op.over - w.n)
+end
+
 local function putWindow(op, w)
   if w.n == 0 then
     return {f = 0}
@@ -66,17 +74,14 @@ kinds[3] = {
   end,
   take = function(op, s, cost)
     local w = window(op, s)
-    local after = w.n + cost
-    if after > op.count then
-      if after > op.count + op.over or w.n > op.count and now > w.f - w.grace * op.grain then
-        return false
-      end
+    if cost > windowRoom(op, w) then
+      return false
     end
     add(op, w, now, cost)
     return true, putWindow(op, w), now, w.f - now
   end,
   room = function(op, s, most)
-    return math.min(most, math.max(0, op.count - window(op, s).n))
+    return math.min(most, windowRoom(op, window(op, s)))
   end,
   charge = function(op, s, cost)
     local w = window(op, s)

@@ -257,8 +257,9 @@ local function settle(op)
   return a
 end
 
--- refuse keeps a refused take's state as one of these numbers: the refusal told when there will be room under them.
-local function refuse(op)
+-- adopt keeps the state of a take that is not charged as one of these numbers: the answer told when there will be room
+-- under them.
+local function adopt(op)
   if op.kind >= 6 then
     local l = open(op)
     l.adopt(l)
@@ -270,11 +271,10 @@ end
 -- commit does what was decided.
 local function commit(op, veto)
   local a = op.answer
-  if op.replayed or op.cost == 0 then
-    return
-  elseif not a.ok and not op.charge then
-    return refuse(op)
+  if op.replayed or op.cost == 0 or not op.charge and not a.ok then
+    return adopt(op)
   elseif veto and not op.charge then
+    adopt(op)
     if op.kind >= 6 and op.at == 0 then
       op.answer = take(op, 0, 0, true)
       op.answer.ok, op.answer.retry, op.answer.at = true, 0, a.at
