@@ -120,6 +120,6 @@ func (l *Limiter) forget(b *Bucket) {
 	l.leases.drop(b.Rule, b.Key)
 	l.views.drop(b.Rule, b.Key)
 	l.guard.denials.forget(b.Rule, b.Key)
-	p, local := l.local.share(b.Effective(), l.liveNodes()).Params(), l.local.open()
+	p, local := l.shareOf(b.Effective()).Params(), l.local.open()
 	local.Reset(local.Hash(b.Rule.id, b.Key), p, time.Now().UnixMicro())
 }

@@ -189,7 +189,7 @@ func (l *Limiter) pay(ctx context.Context, takes []Take) error {
 
 // spentHere is what of this process' part of the limit is spent.
 func (l *Limiter) spentHere(t *Take, now time.Time) int64 {
-	p := l.local.share(t.Effective(), l.liveNodes()).Params()
+	p := l.shareOf(t.Effective()).Params()
 	local := l.local.open()
 	a := local.Take(local.Hash(t.Rule.id, t.Key), p, now.UnixMicro(), step.Request{Dry: true})
 	return p.Limit() - a.Remaining

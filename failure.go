@@ -57,6 +57,9 @@ func (f *fallback) share(l *Limit, n int) *Limit {
 	return built
 }
 
+// shareOf is this process' part of the limit.
+func (l *Limiter) shareOf(limit *Limit) *Limit { return l.local.share(limit, l.nodesOf(limit)) }
+
 func ceilDiv(a int64, n int) int64 { return (a + int64(n) - 1) / int64(n) }
 
 // warm notes what a decision of the store left.
@@ -68,7 +71,10 @@ func (l *Limiter) warm(takes []Take, out []Decision) {
 		if t.Rule.OnFailure != FailLocal || t.Cost == 0 || t.At != 0 || t.Effective().Algorithm == Concurrency {
 			continue // of slots, [Slot] counts those that this process holds
 		}
-		nodes := l.liveNodes()
+		nodes := l.nodesOf(t.Effective())
+		if nodes == manyNodes {
+			nodes = 1 // once their number is known, a part of this is never more than the part of what was left
+		}
 		p := l.local.share(t.Effective(), nodes).Params()
 		spent := p.Limit() - min(d.Remaining/int64(nodes), p.Limit()) + l.debts.outstanding(t, at)
 		spent = min(spent, p.Limit())
@@ -81,17 +87,57 @@ func (l *Limiter) warm(takes []Take, out []Decision) {
 	}
 }
 
-// liveNodes is among how many processes a limit is shared while they cannot ask the store.
+// manyNodes stands for a number of processes that is not known: the part of each is 1.
+const manyNodes = 1 << 30
+
+// liveNodes is how many processes share the limits now, as far as is known.
 func (l *Limiter) liveNodes() int {
 	if l.nodes == nil {
 		return 1
 	}
-	return max(1, l.nodes())
+	if n := l.nodes(); n > 0 {
+		return n
+	}
+	return manyNodes
+}
+
+// nodesSeen is the number of processes when it was last looked at, and the largest before it last became smaller.
+type nodesSeen struct {
+	now, most int
+	since     time.Time
+}
+
+// nodesOf is among how many processes the limit is shared while they cannot ask the store. When fewer share it, this
+// process' part of a window becomes larger and its count stays: what was counted under the smaller part would seem to have
+// left room that others have used. So the larger number stands until such a count has expired.
+func (l *Limiter) nodesOf(limit *Limit) int {
+	n, seen := l.liveNodes(), l.seen.Load()
+	if n == manyNodes {
+		return n // nothing is counted by it
+	}
+	if seen == nil || seen.now != n {
+		next := &nodesSeen{now: n}
+		if seen != nil {
+			next.most, next.since = seen.most, seen.since
+			if n < seen.now {
+				next.most, next.since = max(seen.now, seen.most), time.Now()
+			}
+		}
+		l.seen.CompareAndSwap(seen, next)
+		seen = next
+	}
+	if n < seen.most && time.Since(seen.since) < 2*limit.Window { // a sliding window counts the one before too
+		return seen.most
+	}
+	return n
 }
 
 // WithNodes tells how many processes share the limits. While the store cannot answer, a rule with FailLocal admits an
-// equal part of its limit in each, so that together they admit no more than one of them too many. The default is 1:
-// each process admits what the store had left when it was last asked.
+// equal part of its limit in each, so that together they admit at most limit + (processes − 1). The default is 1: each
+// process admits what the store had left when it was last asked.
+//
+// A function that returns 0 has not read the number yet. Until it has, a process admits 1 for each key and window, and
+// nothing of a key that was used in its window.
 func WithNodes(f func() int) Option { return func(l *Limiter) { l.nodes = f } }
 
 // fallbackBytes bounds the fallback's memory.
@@ -147,13 +193,12 @@ func (l *Limiter) failTakes(takes []Take, out []Decision) {
 // those are charged that charge refusals.
 func (l *Limiter) failLocal(takes []Take, out []Decision, denied bool) {
 	ops, at := make([]table.Op, 0, len(takes)), make([]int, 0, len(takes))
-	nodes := l.liveNodes()
 	for i := range takes {
 		if takes[i].Rule.OnFailure != FailLocal {
 			continue
 		}
 		part := takes[i]
-		part.Limit = l.local.share(part.Effective(), nodes)
+		part.Limit = l.shareOf(part.Effective())
 		if part.Rule.Accuracy == Lease && part.Min > 0 {
 			part.Cost, part.Min = part.Min, 0 // what a lease adds for later is only to be had from the store
 		}

@@ -26,6 +26,7 @@ type Limiter struct {
 	budget   time.Duration
 	guard    *guard // of a store that asks servers
 	nodes    func() int
+	seen     atomic.Pointer[nodesSeen]
 	leases   *leases // of a store that asks servers
 	views    *views  // of a store that asks servers
 	believes bool    // there is one rule, it is eventual and enforced, and its limit is the same for all keys

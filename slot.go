@@ -113,7 +113,7 @@ const retries = 10
 // countHere takes, renews or gives back a slot in this process' own count, and returns its name there.
 func (l *Limiter) countHere(h *heldSlot, at, cost int64) int64 {
 	op := table.Op{
-		Rule: h.take.Rule.id, Key: h.take.Key, Params: l.local.share(h.take.Effective(), l.liveNodes()).Params(),
+		Rule: h.take.Rule.id, Key: h.take.Key, Params: l.shareOf(h.take.Effective()).Params(),
 		Request: step.Request{Cost: cost}, At: at,
 	}
 	var answer [1]step.Answer

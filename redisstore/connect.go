@@ -223,6 +223,39 @@ func (s *Store) tryConnect() error {
 	return err
 }
 
+// warmCommands are so many that each of a client's connections to a server, four of which it uses in turn as it draws
+// them, has almost certainly had one.
+const warmCommands = 48
+
+// warm makes the client's connections and loads the script, for which a decision has too little time.
+func (s *Store) warm(ctx context.Context) error {
+	l, err := s.connected()
+	if err != nil {
+		return unavailable(err)
+	}
+	if !l.client.Cluster() {
+		if err := s.loadScript(ctx, l.client, s.loads.Load()); err != nil {
+			return unavailable(err)
+		}
+		for range warmCommands {
+			if err := s.do(ctx, "ZCARD", s.nodesKey()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	nodes, err := l.client.Primaries(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	for _, node := range nodes {
+		if _, err := node.Do(ctx, "SCRIPT", "LOAD", script); err != nil {
+			return unavailable(err)
+		}
+	}
+	return nil
+}
+
 // use has the store send its commands there. What depends on the kind of servers is set before anybody can find the link.
 func (s *Store) use(l *link) {
 	s.names.tagged = l.client.Cluster()

@@ -25,7 +25,7 @@ func TestHeartbeat(t *testing.T) {
 		}
 		t.Cleanup(s.Close)
 		s.every = 100 * time.Millisecond
-		if s.Nodes() != 1 {
+		if s.Nodes() != 0 {
 			t.Errorf("%d nodes before the first heartbeat", s.Nodes())
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -76,8 +76,79 @@ func TestHeartbeat(t *testing.T) {
 	}
 	server.Kill()
 	last := all[0].Nodes()
-	all[0].beat(t.Context(), "x")
-	if all[0].Nodes() != last {
+	if err := all[0].beat(t.Context()); err == nil || all[0].Nodes() != last {
 		t.Errorf("%d nodes while the server is away, %d before", all[0].Nodes(), last)
 	}
+}
+
+// A process has read the number when the others have counted it, and keeps what it last saw when the server loses its data.
+func TestJoining(t *testing.T) {
+	server := redistest.Start(t)
+	join := func() *Store {
+		s, err := Open(Config{URL: server.URL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	beat := func(s *Store, want int) {
+		t.Helper()
+		tick := time.Tick(2 * time.Millisecond) // the server counts in milliseconds
+		<-tick
+		for s.beat(t.Context()) != nil { // on a connection that has ended
+			<-tick
+		}
+		if s.Nodes() != want {
+			t.Errorf("%d nodes, want %d", s.Nodes(), want)
+		}
+	}
+	flush := func() {
+		t.Helper()
+		if _, err := server.Do("FLUSHALL"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b, c := join(), join(), join()
+	beat(a, 1) // it is alone
+	beat(b, 0) // a does not count it yet
+	beat(b, 0)
+	beat(a, 2)
+	beat(b, 2)
+	beat(c, 0)
+	beat(a, 3)
+	beat(c, 0) // b does not
+	beat(b, 3)
+	beat(c, 3)
+	again := func() {
+		t.Helper()
+		for range missedBeats {
+			beat(b, 3)
+			beat(a, 3)
+			beat(c, 3)
+		}
+	}
+	for range 2 {
+		flush()
+		again()
+	}
+	server.Kill()
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	// One that was away for so long that the others may not count it any more has to be counted anew.
+	c.leave(t.Context())
+	c.members.beaten = time.Now().Add(-time.Minute)
+	for range missedBeats {
+		beat(a, 3)
+		beat(b, 3)
+	}
+	beat(a, 2)
+	beat(b, 2)
+	beat(c, 0)
+	beat(a, 3)
+	beat(c, 0)
+	beat(b, 3)
+	beat(c, 3)
 }

@@ -22,7 +22,7 @@ import (
 //
 // Which server answers is known by its run ID. The script says it only when asked, because finding out costs more than
 // a decision. It is asked by the first call of each epoch, and an epoch ends with everything that may bring another
-// server: a new connection, a call that failed. What changes without either, as behind a proxy or with a client that is
+// server: a lost connection, a new one, a call that failed. What changes without either, as behind a proxy or with a client that is
 // not our own, is noticed by asking every second.
 
 // hinter remembers states and sends them along.
@@ -93,15 +93,27 @@ func (h *hinter) init(cluster bool) {
 // dialFunc is how the client makes connections.
 type dialFunc = func(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error)
 
-// watch has every connection that is made begin a new epoch.
+// watch has every connection that is made begin a new epoch, and every one that is closed: a call for which a connection
+// is made has its hints before.
 func (h *hinter) watch(dial dialFunc) dialFunc {
 	return func(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
 		conn, err := dial(ctx, addr, by, secure)
-		if err == nil {
-			h.epoch.Add(1)
+		if err != nil {
+			return nil, err
 		}
-		return conn, err
+		h.epoch.Add(1)
+		return &watchedConn{conn, h}, nil
 	}
+}
+
+type watchedConn struct {
+	net.Conn
+	by *hinter
+}
+
+func (c *watchedConn) Close() error {
+	c.by.epoch.Add(1)
+	return c.Conn.Close()
 }
 
 // attach adds to a call what its server may not know. now is near the server's time.

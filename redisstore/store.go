@@ -108,13 +108,14 @@ type Store struct {
 	connector connector
 	retries   retries
 
-	names  namer // whether with hash tags is known once there is a link
-	now    func() time.Time
-	wall   func() time.Time // this process' clock, near enough to the server's to say which calendar windows are meant
-	margin int64            // how much longer than their states keys are kept, in milliseconds
-	nonce  atomic.Uint64
-	nodes  atomic.Int64  // that share the store
-	every  time.Duration // between heartbeats
+	names   namer // whether with hash tags is known once there is a link
+	now     func() time.Time
+	wall    func() time.Time // this process' clock, near enough to the server's to say which calendar windows are meant
+	margin  int64            // how much longer than their states keys are kept, in milliseconds
+	nonce   atomic.Uint64
+	nodes   atomic.Int64 // that share the store; 0: not known
+	members members
+	every   time.Duration // between heartbeats
 
 	together combiner
 	troubled atomic.Bool // the last call found the server not available
@@ -147,7 +148,7 @@ const (
 func Open(c Config) (*Store, error) {
 	s := &Store{
 		names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger, every: heartbeatEvery,
-		loading: make(chan struct{}, 1),
+		loading: make(chan struct{}, 1), members: newMembers(),
 	}
 	s.together.run = s.inTime
 	if c.Prefix == "" {

@@ -37,7 +37,7 @@ func compare(t *testing.T, what, got, want string) {
 // What is wrong with a service is said, and the exit code says it too.
 func TestStatusDegraded(t *testing.T) {
 	got, err := rendered(t, `{"version":"v1.2.3","started":"2026-01-02T03:04:05Z","uptime_s":93784.2,
-		"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}]},
+		"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}],"instances":0},
 		"rules":{"digest":"abc","loaded_at":"2026-01-02T03:04:05Z","files":["rules/a.yaml","rules/b.yaml"],
 			"last_error":{"at":"2026-01-02T03:04:05Z","text":"rules/a.yaml:1:2: no\nrules/b.yaml:3:4: \u001b[31mno"},"native":1,"domains":2},
 		"unready":"queue: no\nspace\u001b[31m","suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, writeStatus)
@@ -48,6 +48,7 @@ func TestStatusDegraded(t *testing.T) {
 degraded: sluice v1.2.3, up 1d2h3m4s since 00:00:00
 
 store      redis, does not answer: rules' on_failure does
+instances  not known yet: while the store is unavailable, 1 per key and window is allowed
 not ready  queue: no�space�[31m
 rules      1 rule, 2 Envoy domains, read 00:00:00, digest abc
            rules/a.yaml

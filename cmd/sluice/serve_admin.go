@@ -140,7 +140,7 @@ func (s *service) status(ctx context.Context) admin.Status {
 
 // storeStatus asks the store whether it is there.
 func (s *service) storeStatus(ctx context.Context) admin.StoreStatus {
-	out := admin.StoreStatus{Kind: s.cfg.Store.Kind, Up: true}
+	out := admin.StoreStatus{Kind: s.cfg.Store.Kind, Up: true, Instances: s.store.instances()}
 	if s.answers != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()

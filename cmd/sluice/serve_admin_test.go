@@ -163,15 +163,22 @@ func TestServeReloadByOperator(t *testing.T) {
 func TestServeStatusOfStore(t *testing.T) {
 	redis := redistest.Start(t)
 	p := startServe(t, fmt.Sprintf("store: {kind: redis, url: '%s'}", redis.URL()))
-	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"store":{"kind":"redis","up":true,"servers":[{"n":0,"up":true}]}`) {
+	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"store":{"kind":"redis","up":true,"servers":[{"n":0,"up":true}],"instances":1}`) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	redis.Kill()
-	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}]}`) {
+	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}],"instances":1}`) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if got := p.get(t, "/readyz"); got != 200 {
 		t.Errorf("/readyz answers %d", got)
+	}
+	// One that has not read how many share the store says so, unless it was told.
+	for settings, want := range map[string]string{"": `"instances":0}`, ", instances: 4": `"instances":4}`} {
+		p := startServe(t, fmt.Sprintf("store: {kind: redis, url: '%s'%s}", redis.URL(), settings))
+		if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, want) {
+			t.Errorf("%d %s", got.status, got.body)
+		}
 	}
 }
 

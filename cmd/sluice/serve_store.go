@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/certfile"
@@ -20,15 +21,19 @@ import (
 // servedStore is a store with what belongs to it.
 type servedStore struct {
 	sluice.Store
-	options []sluice.Option           // of the limiter
-	run     func(ctx context.Context) // beside the service, until the context ends
-	close   func()
+	options   []sluice.Option           // of the limiter
+	run       func(ctx context.Context) // beside the service, until the context ends
+	close     func()
+	instances func() int // that share the store; 0: not known
 }
 
 // openStore opens the store. A server that is away is no error: the rules' fail modes answer until it is there.
 func (s *service) openStore() (servedStore, error) {
 	c := &s.cfg.Store
-	o := servedStore{options: []sluice.Option{sluice.WithBudget(c.Budget)}, run: func(context.Context) {}, close: func() {}}
+	o := servedStore{
+		options: []sluice.Option{sluice.WithBudget(c.Budget)}, run: func(context.Context) {}, close: func() {},
+		instances: func() int { return max(1, int(c.Instances)) },
+	}
 	secure, err := storeTLS(&c.TLS)
 	if err != nil {
 		return o, storeError(err)
@@ -46,16 +51,25 @@ func (s *service) openStore() (servedStore, error) {
 		}
 		o.Store, o.close = r, r.Close
 		o.run = func(ctx context.Context) { _ = r.Heartbeat(ctx) }
-		o.options = append(o.options, sluice.WithNodes(r.Nodes))
-		s.ping(r)
+		o.instances = func() int {
+			if n := r.Nodes(); n > 0 {
+				return n
+			}
+			return int(c.Instances)
+		}
+		o.options = append(o.options, sluice.WithNodes(o.instances))
+		s.await(r.Join)
 	case config.Memcached:
 		m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, TLS: secure, Prefix: c.Prefix})
 		if err != nil {
 			return o, storeError(err)
 		}
 		o.Store, o.close = m, func() { _ = m.Close() }
+		if c.Instances > 0 {
+			o.options = append(o.options, sluice.WithNodes(o.instances))
+		}
 		if !s.dry {
-			s.ping(m)
+			s.await(m.Ping)
 		}
 	default:
 		m, err := memstore.Open(memstore.Config{Bytes: c.Bytes, Snapshot: c.Snapshot})
@@ -86,11 +100,15 @@ func storeError(err error) error {
 	return errors.New("store: " + text)
 }
 
-// ping says so if the store does not answer.
-func (s *service) ping(store interface{ Ping(context.Context) error }) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Store.Budget)
+// firstAnswer is how long the service waits for the store before it serves. It is longer than a decision has, because
+// connections are made meanwhile.
+const firstAnswer = time.Second
+
+// await waits for the store's first answer, and says so if there is none.
+func (s *service) await(answer func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), firstAnswer)
 	defer cancel()
-	if err := store.Ping(ctx); err != nil {
+	if err := answer(ctx); err != nil {
 		s.log.Error("the store does not answer yet: rules' on_failure does", "error", storeError(err))
 	}
 }

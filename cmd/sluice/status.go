@@ -52,6 +52,12 @@ func writeStatus(t *adminclient.Status, w io.Writer, s style) error {
 	fmt.Fprintf(&b, "%s: sluice %s, up %s since %s\n\n", head, printable(t.Version),
 		ruletest.FormatDuration(time.Duration(t.UptimeSeconds)*time.Second), clock(t.Started))
 	line("store", storeText(&t.Store, s))
+	switch n := t.Store.Instances; {
+	case n == 0:
+		line("instances", s.yellow("not known yet: while the store is unavailable, 1 per key and window is allowed"))
+	case n > 1:
+		line("instances", fmt.Sprintf("%d share the store", n))
+	}
 	if t.Unready != "" {
 		line("not ready", s.red(printable(t.Unready)))
 	}

@@ -22,7 +22,7 @@ func TestStatus(t *testing.T) {
 	o := newOffice(t, memstore.New(), func(c *admin.Config) {
 		c.Status = func(context.Context) admin.Status {
 			return admin.Status{
-				Version: "v1", Store: admin.StoreStatus{Kind: "redis", Up: false, Servers: []admin.ServerStatus{{N: 0, Up: true}}},
+				Version: "v1", Store: admin.StoreStatus{Kind: "redis", Up: false, Instances: 2, Servers: []admin.ServerStatus{{N: 0, Up: true}}},
 				Rules:     admin.RulesStatus{Digest: "d1", LoadedAt: at, Files: []string{"a"}, LastError: &admin.LastError{At: at, Text: "x"}},
 				Listeners: map[string]string{"grpc": "a:1"},
 			}
@@ -38,7 +38,7 @@ func TestStatus(t *testing.T) {
 	got, _ := json.Marshal(s)
 	expect(t, "status", string(got), `{"listeners":{"grpc":"a:1"},"log_level":"info","rules":{"digest":"d1","domains":1,"files":["a"],`+
 		`"last_error":{"at":"2026-01-02T03:04:05Z","text":"x"},"loaded_at":"2026-01-02T03:04:05Z","native":3},`+
-		`"store":{"kind":"redis","servers":[{"n":0,"up":true}],"up":false},"suspended":["user"],"unready":"","version":"v1"}`)
+		`"store":{"instances":2,"kind":"redis","servers":[{"n":0,"up":true}],"up":false},"suspended":["user"],"unready":"","version":"v1"}`)
 	if got := newOffice(t, memstore.New()).ask("GET", "/v1/status", "").body; !strings.Contains(got, `"suspended":[]`) ||
 		!strings.Contains(got, `"servers":[]`) || !strings.Contains(got, `"files":[]`) || !strings.Contains(got, `"last_error":null`) {
 		t.Errorf("what there is none of is not an empty list: %s", got)

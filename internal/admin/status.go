@@ -20,9 +20,10 @@ type Status struct {
 
 // StoreStatus is how the store is doing.
 type StoreStatus struct {
-	Kind    string         `json:"kind"`
-	Up      bool           `json:"up"`
-	Servers []ServerStatus `json:"servers"`
+	Kind      string         `json:"kind"`
+	Up        bool           `json:"up"`
+	Servers   []ServerStatus `json:"servers"`
+	Instances int            `json:"instances"` // that share it; 0: not known yet
 }
 
 // ServerStatus is how one of the store's servers is doing.

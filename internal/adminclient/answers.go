@@ -28,6 +28,7 @@ type StoreStatus struct {
 		N  int  `json:"n"`
 		Up bool `json:"up"`
 	} `json:"servers"`
+	Instances int `json:"instances"` // that share it; 0: not known yet
 }
 
 // RulesStatus is which rules are in force.

@@ -101,6 +101,7 @@ type Store struct {
 	Bytes        int64  // of memory
 	Snapshot     string // of memory
 	Budget       time.Duration
+	Instances    int64 // that share it; 0: not said
 }
 
 // StoreTLS are the files for connections to a store's servers, or a collector.

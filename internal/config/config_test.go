@@ -60,7 +60,7 @@ listeners:
     max_header_size: 32KiB
     max_streams: 15
   drain: {wait: 5s, timeout: 6s}
-store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms}
+store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms, instances: 3}
 rules: {paths: [a, /b], merge_domains: true, charge_denied: true}
 rls:
   max_descriptors: 10
@@ -165,7 +165,7 @@ func TestAllSettings(t *testing.T) {
 		Drain: config.Drain{Wait: 5 * time.Second, Timeout: 6 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "x:", Bytes: 2 << 30, Snapshot: in("state"),
-			Budget: 20 * time.Millisecond,
+			Budget: 20 * time.Millisecond, Instances: 3,
 		},
 		Rules: config.Rules{Paths: []string{in("a"), "/b"}, MergeDomains: true, ChargeDenied: true},
 		RLS: config.RLS{

@@ -187,6 +187,11 @@ var settings = join(
 			"how long Redis or Memcached may take before the rules' `on_failure` answers",
 			duration(func(c *Config) *seconds { return &c.Store.Budget }),
 		},
+		{
+			"store.instances", "number", "0",
+			"instances that share Redis or Memcached: while it is unavailable each allows an equal part. Redis counts them, and this is used until the number is known; 0 is 1 per key and window until then. Memcached does not count them, and 0 is 1 instance",
+			number(func(c *Config) *int64 { return &c.Store.Instances }, 0, 1e6),
+		},
 
 		{
 			"rules.paths", "list of files and directories", "",

@@ -117,10 +117,14 @@ func (p *program) beginStore(ctx context.Context) error {
 		},
 	}
 	nodes := func() int {
-		if o := p.store.Load(); o != nil && o.nodes != nil {
+		switch o := p.store.Load(); {
+		case o == nil && p.settings.Backend == "redis" && !p.settings.Counting.EnvoyKeys:
+			return 0 // not read yet
+		case o == nil || o.nodes == nil:
+			return 1
+		default:
 			return o.nodes()
 		}
-		return 1
 	}
 	var store sluice.Store
 	if p.settings.Backend == "memory" || p.settings.Counting.OnFailure == "error" {

@@ -34,11 +34,11 @@ func openStore(ctx context.Context, s *Settings) (*opened, error) {
 	case "memcache":
 		return openMemcache(ctx, s)
 	}
-	first, err := openRedis(s, &s.Redis, "REDIS_")
+	first, err := openRedis(ctx, s, &s.Redis, "REDIS_")
 	if err != nil || !s.UsePerSecond {
 		return first, err
 	}
-	second, err := openRedis(s, &s.PerSecond, "REDIS_PERSECOND_")
+	second, err := openRedis(ctx, s, &s.PerSecond, "REDIS_PERSECOND_")
 	if err != nil {
 		first.close()
 		return nil, err
@@ -55,7 +55,7 @@ func openStore(ctx context.Context, s *Settings) (*opened, error) {
 // keysBelow is what our keys begin with, after the prefix that the settings give.
 const keysBelow = "sluice:"
 
-func openRedis(s *Settings, redis *RedisSettings, prefix string) (*opened, error) {
+func openRedis(ctx context.Context, s *Settings, redis *RedisSettings, prefix string) (*opened, error) {
 	option, err := redisOption(redis)
 	if err != nil {
 		return nil, fmt.Errorf("%sURL, %sTLS…: %w", prefix, prefix, err)
@@ -73,6 +73,9 @@ func openRedis(s *Settings, redis *RedisSettings, prefix string) (*opened, error
 		client.Close()
 		return nil, err
 	}
+	joining, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = store.Join(joining) // its heartbeat tries again
 	return &opened{
 		Store: store, nodes: store.Nodes, close: client.Close,
 		run: func(ctx context.Context) { _ = store.Heartbeat(ctx) }, // it returns nil

@@ -203,11 +203,16 @@ func TestList(t *testing.T) {
 
 // TestHeartbeat: processes are counted by whatever client they use.
 func TestHeartbeat(t *testing.T) {
-	store := open(t, single(t, redistest.Shared(t).Addr), nil)
+	client := single(t, redistest.Shared(t).Addr)
 	ctx, cancel := context.WithCancel(t.Context())
-	var beats sync.WaitGroup
+	var (
+		store *redisstore.Store
+		beats sync.WaitGroup
+	)
 	for range 3 {
-		beats.Go(func() { _ = store.Heartbeat(ctx) })
+		store = sluice.Must(redisstore.Open(redisstore.Config{Commander: sluice.Must(goredis.New(client)), Prefix: "beats:"}))
+		s := store
+		beats.Go(func() { _ = s.Heartbeat(ctx) })
 	}
 	defer beats.Wait()
 	defer cancel()
