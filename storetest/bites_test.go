@@ -107,7 +107,7 @@ func brokenCalls() []broken {
 				return h.Reference.Apply(context.WithoutCancel(ctx), takes, out)
 			}
 		}), "Cancelled"},
-		{"reads, then writes", racing, "Linearizable"},
+		{"reads, then writes", racing, "Linearizable NoRace"},
 		{"heeds shadow rules", asking(remaking(func(r *sluice.Rule) { r.Shadow = false })), "History Transcripts/several"},
 		{"does not reset", tampered(func(h *hooked) {
 			h.reset = func(context.Context, sluice.Bucket) error { return nil }

@@ -113,6 +113,10 @@ func checks() []check {
 			check{"RetryHonest/" + a.name, retryHonest(a), need{clock: true}},
 			check{"RemainingAdds/" + a.name, remainingAdds(a), need{}},
 		)
+		switch a.name {
+		case "fixed_window", "token_bucket", "sliding_log", "sliding_counter":
+			all = append(all, check{"NoRace/" + a.name, noRace(a), need{}})
+		}
 		if a.name == "fixed_window" || a.name == "token_bucket" {
 			// A bucket is a counter only on a clock that stands still.
 			all = append(all, check{"Linearizable/" + a.name, linearizable(a), need{exact: true, clock: a.name == "token_bucket"}})
