@@ -14,7 +14,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -391,5 +393,49 @@ http {
 		if got := curl(t, "-o", "/dev/null", "-w", "%{http_code}", "--path-as-is", url+spelling); got != "429" {
 			t.Errorf("%s: %s", spelling, got)
 		}
+	}
+}
+
+// How long the oldest request waits that a rule delays is a metric.
+func TestGatewayOldestDelayed(t *testing.T) {
+	api := application(t)
+	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", api.URL),
+		"rules: [{name: slow, limit: {rate: 1/h, burst: 30, algorithm: leaky_queue}, on_limit: delay, max_delay: 24h}]", "metrics: {on_http: true}")
+	age := regexp.MustCompile(`(?m)^sluice_delay_oldest_seconds (\S+)$`)
+	oldest := func() float64 {
+		found := age.FindStringSubmatch(p.metrics(t))
+		if found == nil {
+			t.Fatal("there is no sluice_delay_oldest_seconds")
+		}
+		seconds, err := strconv.ParseFloat(found[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seconds
+	}
+	curl(t, "http://"+address+"/") // leaves at once
+	if got := oldest(); got != 0 {
+		t.Errorf("nobody waits, and the oldest has waited for %v s", got)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if res, err := http.DefaultClient.Do(req); !errors.Is(err, context.Canceled) {
+			t.Errorf("a request that has an hour to wait: %v, %v", res, err)
+		}
+	})
+	for oldest() == 0 {
+	}
+	if before := oldest(); before >= oldest() {
+		t.Errorf("the oldest has waited for %v s and does not get older", before)
+	}
+	leave()
+	group.Wait()
+	for oldest() != 0 {
 	}
 }

@@ -89,7 +89,7 @@ var mayImport = map[string][]string{
 	"internal/server":   {"internal/domainname", "internal/bounds", "internal/key", "internal/shares", "internal/certfile", "internal/plainfile"},
 	"internal/config":   {".", "rules", "internal/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile"},
 	"internal/topkeys":  {},
-	"internal/metrics":  {".", "rules", "internal/bounds", "internal/topkeys"},
+	"internal/metrics":  {".", "rules", "internal/bounds", "internal/shaper", "internal/topkeys"},
 
 	// Who requests are from.
 	"internal/authn": {".", "rules", "internal/certfile", "internal/plainfile", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml", "internal/bounds"},

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/shaper"
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -39,6 +40,8 @@ var (
 	gateFlightDesc = desc("gate_in_flight", "How many requests are in flight behind a gate.", "gate")
 	pressureDesc   = desc("process_pressure_ratio", "How much the process has too much to do: 0 is nothing, and from 1 on only what is critical is served.")
 
+	delayOldestDesc = desc("delay_oldest_seconds", "How long the oldest request has waited that is delayed (on_limit: delay); 0 if there is none.")
+
 	boundDesc = desc("bound_reached_total", "Times that a bound on size, count or time was reached; docs/bounds.md lists them.", "bound")
 )
 
@@ -47,7 +50,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		decisionsDesc, nearDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
 		reloadOKDesc, reloadAtDesc, infoDesc, queueUpDesc, queueItemsDesc, queueBytesDesc, queueOldestDesc, queueTotalDesc,
-		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc, boundDesc, logLostDesc,
+		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc, boundDesc, logLostDesc, delayOldestDesc,
 	} {
 		out <- d
 	}
@@ -60,6 +63,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	m.collectQueue(out)
 	m.collectOverload(out)
 	collectBounds(out)
+	gauge(out, delayOldestDesc, shaper.Oldest().Seconds())
 	if m.cfg.LostLogLines != nil {
 		counter(out, logLostDesc, m.cfg.LostLogLines())
 	}

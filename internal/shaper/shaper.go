@@ -19,9 +19,11 @@ package shaper
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
@@ -42,8 +44,39 @@ type Name struct{ Rule, Key string }
 
 // Lines are lines by name. The zero Lines has none.
 type Lines struct {
-	mu    sync.Mutex // guards all below, and all that is in lines
-	lines map[Name]*line
+	mu             sync.Mutex // guards all below, and all that is in lines
+	lines          map[Name]*line
+	oldest, newest *Place // of all lines, linked by earlier and later
+}
+
+// used are the Lines of this process in which somebody has waited.
+var used struct {
+	mu  sync.Mutex // guards all
+	all []weak.Pointer[Lines]
+}
+
+// Oldest returns how long the oldest place of all lines of this process has been taken, or 0 if there is none.
+func Oldest() time.Duration {
+	used.mu.Lock()
+	used.all = slices.DeleteFunc(used.all, func(p weak.Pointer[Lines]) bool { return p.Value() == nil })
+	all := slices.Clone(used.all)
+	used.mu.Unlock() // because Lines that are new lock the other way round
+	var age time.Duration
+	for _, p := range all {
+		if l := p.Value(); l != nil {
+			age = max(age, l.age())
+		}
+	}
+	return age
+}
+
+func (l *Lines) age() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.oldest == nil {
+		return 0
+	}
+	return time.Since(l.oldest.Came)
 }
 
 type line struct {
@@ -75,6 +108,8 @@ type Place struct {
 	until     time.Time     // how long it waits at most
 	before    *Place
 	after     *Place
+	earlier   *Place // in all lines
+	later     *Place
 	ready     chan struct{} // closed when it is first
 	isFirst   bool          // as far as the caller knows
 	postponed bool
@@ -97,7 +132,13 @@ func (l *Lines) Enter(p *Place, name Name, shape Shape, cost int64, patience tim
 		return late, false
 	}
 	patience = min(patience, longest)
-	*p = Place{Came: now, of: l, line: line, shape: shape, takes: takes, patience: patience, before: line.last}
+	*p = Place{Came: now, of: l, line: line, shape: shape, takes: takes, patience: patience, before: line.last, earlier: l.newest}
+	if p.earlier == nil {
+		l.oldest = p
+	} else {
+		p.earlier.later = p
+	}
+	l.newest = p
 	p.until = now.Add(2*patience + shape.Interval) // a machine that is busy wakes everybody late, which is no reason to refuse them
 	line.ahead += takes
 	line.last = p
@@ -250,6 +291,16 @@ func (p *Place) leaveLocked() {
 	} else {
 		p.after.before = p.before
 	}
+	if p.earlier == nil {
+		p.of.oldest = p.later
+	} else {
+		p.earlier.later = p.later
+	}
+	if p.later == nil {
+		p.of.newest = p.earlier
+	} else {
+		p.later.earlier = p.earlier
+	}
 	if p.before == nil && l.first != nil {
 		close(l.first.ready)
 	}
@@ -266,6 +317,9 @@ func (l *Lines) add(name Name, now time.Time) *line {
 	l.prune(now)
 	if l.lines == nil {
 		l.lines = make(map[Name]*line)
+		used.mu.Lock()
+		used.all = append(used.all, weak.Make(l))
+		used.mu.Unlock()
 	}
 	name.Key = strings.Clone(name.Key)
 	made := &line{}

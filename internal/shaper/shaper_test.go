@@ -270,3 +270,34 @@ func TestEnterAllocates(t *testing.T) {
 		t.Errorf("%v allocations for a line in which nobody waits", n)
 	}
 }
+
+// TestLongQueue: a queue of 30 has the same spacing as one of 3. Its weakness is that old requests fill it and the newest
+// are dropped; how old the oldest is can be seen.
+func TestLongQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, start := new(crowd), time.Now()
+		shape := shaper.Shape{Interval: time.Second, Room: 30 * time.Second, Spaced: true}
+		for range 35 {
+			c.come(context.Background(), shape, 1, time.Hour)
+			synctest.Wait()
+		}
+		for _, at := range []time.Duration{0, 10500 * time.Millisecond, 28500 * time.Millisecond} {
+			<-time.After(at - time.Since(start))
+			if age := shaper.Oldest(); age != at {
+				t.Errorf("the oldest has waited for %v, want %v", age, at)
+			}
+		}
+		c.group.Wait()
+		for i, d := range c.departed {
+			if at := d.left.Sub(start); at != time.Duration(i)*time.Second {
+				t.Errorf("departure %d was after %v", i, at)
+			}
+		}
+		if len(c.departed) != 30 || len(c.refused) != 5 {
+			t.Errorf("%d departed and %d were refused, want 30 and 5", len(c.departed), len(c.refused))
+		}
+		if age := shaper.Oldest(); age != 0 {
+			t.Errorf("nobody waits, and the oldest has waited for %v", age)
+		}
+	})
+}
