@@ -318,3 +318,20 @@ func TestEventualClose(t *testing.T) {
 		}
 	})
 }
+
+// A key whose first answer is about to be written down is not reported: there is nothing to say of it yet, and its rule
+// is not known.
+func TestEventualBeforeTheFirstAnswer(t *testing.T) {
+	s := newFar()
+	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(10).With(sluice.FixedWindow), Accuracy: sluice.Eventual})
+	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+	if n := sluice.DueBeforeAnswer(l, sluice.Take{Rule: rule, Key: "k", Cost: 1}); n != 0 {
+		t.Errorf("%d keys are due, of which nothing is known", n)
+	}
+	if d := mustAllow(t, l, "k", 1); !d.Allowed || d.Remaining != 9 {
+		t.Errorf("its first request is %+v", d)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

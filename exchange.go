@@ -68,6 +68,9 @@ func (v *views) due(now time.Time) []*view {
 	v.held.each(nil, "", func(e *view) bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
+		if e.limit == nil { // the first answer, with which it is made, is about to be written down
+			return true
+		}
 		if e.gone = e.idle(now); !e.gone {
 			due = append(due, e)
 		}
@@ -78,7 +81,7 @@ func (v *views) due(now time.Time) []*view {
 
 // idle tells that nobody asks for the key, and that there is nothing to report that still counts.
 func (e *view) idle(now time.Time) bool {
-	if e.asked || e.limit == nil {
+	if e.asked {
 		return false
 	}
 	at := e.clock(now)

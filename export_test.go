@@ -10,3 +10,10 @@ func View(l *Limiter, t Take) (decide func() bool) {
 	e := l.views.held.find(t.Rule, t.Key)
 	return func() bool { return e.decide(l, &t, time.Now(), &Decision{}) }
 }
+
+// DueBeforeAnswer returns how many keys are due to be exchanged when another goroutine has just made the view of a
+// take's key and has not yet written down the answer that it was made for.
+func DueBeforeAnswer(l *Limiter, t Take) int {
+	l.views.held.add(&t, func(name heldName, slot string) *view { return &view{name: name, slot: slot} })
+	return len(l.views.due(time.Now()))
+}
