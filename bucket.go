@@ -73,9 +73,16 @@ func (l *Limiter) blockWithin(ctx context.Context, budget, d time.Duration, buck
 	if d < 0 {
 		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
 	}
-	return l.onBuckets(ctx, budget, buckets, func(keys Keys, ctx context.Context, b Bucket) error {
+	err := l.onBuckets(ctx, budget, buckets, func(keys Keys, ctx context.Context, b Bucket) error {
 		return keys.Block(ctx, b, d)
 	})
+	if err == nil && l.guard != nil && d > 0 { // this process knows of it, whatever becomes of the store
+		now, local := time.Now().UnixMicro(), l.local.open()
+		for i := range buckets {
+			local.Block(local.Hash(buckets[i].Rule.id, buckets[i].Key), now, now+d.Microseconds())
+		}
+	}
+	return err
 }
 
 // buckets are where the key is counted.

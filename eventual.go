@@ -255,7 +255,12 @@ func (l *Limiter) settle(ctx context.Context, takes []Take) error {
 	if len(rest) == 0 {
 		return nil
 	}
-	return l.applyWithin(ctx, rest, make([]Decision, len(rest)))
+	out := make([]Decision, len(rest))
+	err := l.applyWithin(ctx, rest, out)
+	if err == nil && l.guard != nil {
+		l.warm(rest, out)
+	}
+	return err
 }
 
 // learn notes what the store said of a key when it decided a take of it.

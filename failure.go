@@ -68,8 +68,17 @@ func (l *Limiter) warm(takes []Take, out []Decision) {
 	now := at.UnixMicro()
 	for i := range takes {
 		t, d := &takes[i], &out[i]
-		if t.Rule.OnFailure != FailLocal || t.Cost == 0 || t.At != 0 || t.Effective().Algorithm == Concurrency {
-			continue // of slots, [Slot] counts those that this process holds
+		if t.Rule.OnFailure != FailLocal || t.Cost == 0 && !d.Blocked {
+			continue
+		}
+		local := l.local.open()
+		h := local.Hash(t.Rule.id, t.Key)
+		if d.Blocked {
+			local.Block(h, now, now+max(d.RetryAfter, time.Microsecond).Microseconds()) // what is left was not said
+			continue
+		}
+		if t.Effective().Algorithm == Concurrency {
+			continue // [Slot] counts those that this process holds
 		}
 		nodes := l.nodesOf(t.Effective())
 		if nodes == manyNodes {
@@ -78,11 +87,13 @@ func (l *Limiter) warm(takes []Take, out []Decision) {
 		p := l.local.share(t.Effective(), nodes).Params()
 		spent := p.Limit() - min(d.Remaining/int64(nodes), p.Limit()) + l.debts.outstanding(t, at)
 		spent = min(spent, p.Limit())
-		local := l.local.open()
-		h := local.Hash(t.Rule.id, t.Key)
+		was := local.Take(h, p, now, step.Request{Dry: true})
 		local.Reset(h, p, now)
 		if spent > 0 {
 			local.Take(h, p, now, step.Request{Cost: spent})
+		}
+		if t.At != 0 && was.Blocked { // a settlement does not say whether the key is blocked
+			local.Block(h, now, now+was.RetryAfter)
 		}
 	}
 }
