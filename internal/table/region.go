@@ -67,7 +67,7 @@ func (r *region) slots(index uint64, n int) slots {
 func (r *region) reserve(t *Table) {
 	r.levels = int(t.budget*5/4/levelBytes) + 1
 	r.reached = make([]atomic.Int32, r.levels)
-	n := int64(r.levels)*levelBytes + t.sketch.bytes()
+	n := int64(r.levels)*levelBytes + t.sketch.bytes() + seenBytes(t.budget)
 	if mapped := mapMemory(n + hugeBytes); mapped != nil {
 		start := uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))
 		r.base = unsafe.Pointer(&mapped[-start&(hugeBytes-1)])
@@ -76,6 +76,8 @@ func (r *region) reserve(t *Table) {
 		r.base = unsafe.Pointer(unsafe.SliceData(make([]uint64, n/8)))
 	}
 	t.sketch.cells = unsafe.Slice((*atomic.Uint64)(unsafe.Add(r.base, r.levels*levelBytes)), t.sketch.bytes()/8)
+	after := unsafe.Add(r.base, int64(r.levels)*levelBytes+t.sketch.bytes())
+	t.sketch.seen.init(unsafe.Slice((*uint64)(after), seenBytes(t.budget)/8))
 }
 
 func pages(n int) int { return (n + slotsPerPage - 1) / slotsPerPage }

@@ -14,7 +14,7 @@ import (
 //
 // All kinds of limits are counted as buckets here. Windows and logs are given a bucket that admits no more than the
 // limit in any interval of a window's length. A key moves from the sketch to the table only when it has been idle for
-// so long that its state would be that of a key never seen.
+// so long that its state would be that of a key never seen. Which keys are in the sketch is told by filters: see seen.go.
 //
 // Limits that take seconds to recover and limits that take weeks have bands of their own, so that a flood on a weekly
 // quota does not fill the cells that a per-second limit needs for a week.
@@ -29,6 +29,7 @@ type sketch struct {
 	until atomic.Int64    // microseconds; after it no key can be in the sketch
 	cells []atomic.Uint64 // bands × rows × width, in the region and so resident only when used; always in the budget
 	width uint64
+	seen  seen
 }
 
 func (k *sketch) init(budget int64) {
@@ -120,7 +121,7 @@ func (k *sketch) holds(h Hash, p *step.Params, now int64) bool {
 		return false
 	}
 	b := bucketOf(p)
-	return k.fullAt(h, &b) > uint64(max(0, now-b.hold))<<cellScale
+	return k.seen.has(h, b.band, now) && k.fullAt(h, &b) > uint64(max(0, now-b.hold))<<cellScale
 }
 
 // take decides a request by the sketch, and books it unless it is dry. The key's segment is locked.
@@ -133,7 +134,10 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	}
 	cost := max(1, r.Cost)
 	at := uint64(now) << cellScale
-	full := max(k.fullAt(h, &b), at)
+	full := at
+	if k.seen.has(h, b.band, now) {
+		full = max(full, k.fullAt(h, &b))
+	}
 	remaining := func(full uint64) int64 {
 		left := at + b.fill
 		if left <= full {
@@ -153,7 +157,7 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	if next > at+b.fill && !(next-(at+b.fill) <= uint64(cost) && full == at) { // a full bucket holds its size despite rounding
 		a.RetryAfter = int64((next-(at+b.fill))>>cellScale) + 1
 		if r.Charge && !r.Dry {
-			k.book(h, &b, at+b.fill)
+			k.book(h, &b, now, at+b.fill)
 		}
 		return a
 	}
@@ -164,15 +168,16 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	a.Granted = r.Cost
 	a.Remaining = remaining(next)
 	if !r.Dry {
-		k.book(h, &b, next)
+		k.book(h, &b, now, next)
 		a.ResetAfter = int64((next-at)>>cellScale) + 1 + b.hold
 	}
 	return a
 }
 
 // book moves the key's cells to full, where they are not later already.
-func (k *sketch) book(h Hash, b *bucket, full uint64) {
+func (k *sketch) book(h Hash, b *bucket, now int64, full uint64) {
 	end := int64(full>>cellScale) + 1 + b.hold
+	k.seen.add(h, b.band, now, end)
 	for {
 		was := k.until.Load()
 		if was >= end || k.until.CompareAndSwap(was, end) {

@@ -336,6 +336,7 @@ func (t *Table) loadCells(r *snapshotReader, row uint64, now int64) error {
 	}
 	if until > now {
 		k.until.Store(max(k.until.Load(), until))
+		k.seen.blind = max(k.seen.blind, until)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func New(c Config) *Table {
 	}
 	t.sketch.init(t.budget)
 	t.arena.init(t.budget)
-	t.used.Store(int64(unsafe.Sizeof(*t)) + t.sketch.bytes())
+	t.used.Store(int64(unsafe.Sizeof(*t)) + t.sketch.bytes() + seenBytes(t.budget))
 	t.region.reserve(t)
 	return t
 }
