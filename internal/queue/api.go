@@ -74,6 +74,9 @@ func (x *index) status(id string) *Status {
 	}
 	st := e.status()
 	n := x.lanes.all[laneName{e.rule, e.key, e.ordered}]
+	if st.State == Queued && n != nil && n.room.After(st.Next) {
+		st.Next = n.room // for the first of the lane, and for others later
+	}
 	if st.State != Queued || n == nil || len(n.ready.list)+len(n.later.list) > maxPosition {
 		return st
 	}

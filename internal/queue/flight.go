@@ -59,7 +59,7 @@ func (q *Queue) fly(ctx context.Context, f *flight) {
 		q.forget(f)
 		return
 	case errors.Is(err, ErrUnavailable):
-		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{})
+		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 		return
 	case err != nil:
 		q.bury(f, err.Error(), nil)
@@ -70,7 +70,7 @@ func (q *Queue) fly(ctx context.Context, f *flight) {
 	case f.state == Cancelled:
 		q.removed(f, &record{state: Cancelled})
 		return
-	case f.expiry.Before(time.Now()):
+	case !f.expiry.After(time.Now()):
 		q.bury(f, "it was not delivered in time", nil)
 		return
 	}
@@ -87,14 +87,15 @@ func (q *Queue) fly(ctx context.Context, f *flight) {
 	case lost:
 		q.refresh(f)
 	case failed != nil:
-		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{})
+		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 	case begun:
 		q.conclude(f, it, &out)
 	case out.Limited:
 		q.stats.limited.Add(1)
-		f.back(time.Time{}, time.Now().Add(roomIn(out.After)))
+		now := time.Now()
+		f.back(time.Time{}, now.Add(roomIn(out.After)), now.Add(out.After))
 	case ctx.Err() != nil && out.Status == 0:
-		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{})
+		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 	case f.begin() != nil:
 		q.refresh(f)
 	default:
@@ -111,9 +112,9 @@ func roomIn(after time.Duration) time.Duration {
 	return after + rand.N(min(after/10, time.Second/4)+1)
 }
 
-func (f *flight) back(notBefore, limited time.Time) {
+func (f *flight) back(notBefore, limited, room time.Time) {
 	if s := f.q.current.Load(); s != nil {
-		s.index.back(f, notBefore, limited)
+		s.index.back(f, notBefore, limited, room)
 		return
 	}
 	f.q.landed(f) // the next session knows it from the stream

@@ -100,10 +100,17 @@ func (q *Queue) show(w http.ResponseWriter, r *http.Request, id string) {
 	writeJSON(w, v)
 }
 
-// pollIn is in how many seconds it is worth asking again.
+// pollIn is in how many seconds, rounded up, the state may be another: when it is tried, or expires before that.
 func pollIn(st *Status, now time.Time) int {
-	return min(max(1, int(st.Next.Sub(now)/time.Second)+1), 60)
+	at := st.Next
+	if !st.Expires.IsZero() && st.Expires.Before(at) {
+		at = st.Expires
+	}
+	return min(max(1, int((at.Sub(now)+time.Second-1)/time.Second)), maxPoll)
 }
+
+// maxPoll is the longest that callers are told to wait, in seconds: an operator may have made room.
+const maxPoll = 60
 
 // refuse says why there is no answer.
 func refuse(w http.ResponseWriter, err error) {

@@ -20,6 +20,8 @@ type index struct {
 	// gone are items that are no more, for as long as streams may still tell of them.
 	gone  map[string]time.Time
 	lanes *lanes
+	// expiry is when the first of the queued items expires. Zero: there is none
+	expiry time.Time
 	// coming are items that are being written, or have been and were not seen yet.
 	coming map[string]laneName
 	queued map[laneName]int // how many of a lane are coming
@@ -157,8 +159,28 @@ func (x *index) apply(e *entry, r *record) {
 	x.place(e)
 }
 
+// expires notes when a queued item expires, though its turn may be long after.
+func (x *index) expires(e *entry) {
+	if e.state != Queued || !x.expiry.IsZero() && !e.expiry.Before(x.expiry) {
+		return
+	}
+	x.expiry = e.expiry
+	select {
+	case x.q.sooner <- struct{}{}:
+	default:
+	}
+}
+
+// firstExpiry is when the first of the queued items expires, or zero.
+func (x *index) firstExpiry() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.expiry
+}
+
 // place puts an item where it is tried, unless it is not to be.
 func (x *index) place(e *entry) {
+	x.expires(e)
 	switch {
 	case e.state == Dead:
 	case x.q.isFlying(e.id):
@@ -200,14 +222,16 @@ func (x *index) begun(f *flight) {
 	}
 }
 
-// back has an item tried again that did not begin: not before a time, and its whole lane not before another.
-func (x *index) back(f *flight, notBefore, limited time.Time) {
+// back has an item tried again that did not begin: not before a time, and its whole lane not before another; there may be
+// room for it when a third has come.
+func (x *index) back(f *flight, notBefore, limited, room time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.q.landed(f)
 	if e := x.all[f.id]; e != nil {
 		e.notBefore = notBefore
-		x.lanes.back(e, limited)
+		x.lanes.back(e, limited, room)
+		x.expires(e)
 		x.q.wake()
 	}
 }
@@ -252,12 +276,17 @@ func (x *index) tidy(now time.Time) {
 func (x *index) overdue(now time.Time) (expired, forgotten []*flight) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.expiry = time.Time{}
 	for _, e := range x.all {
 		switch {
-		case e.phase != idle:
-		case e.state == Queued && e.expiry.Before(now):
+		case e.phase != idle: // it is looked at when it is back
+		case e.state == Queued && !e.expiry.After(now):
 			x.lanes.remove(e)
 			expired = append(expired, x.flight(e))
+		case e.state == Queued:
+			if x.expiry.IsZero() || e.expiry.Before(x.expiry) {
+				x.expiry = e.expiry
+			}
 		case e.state == Dead && x.q.cfg.KeepDead > 0 && e.changed.Add(x.q.cfg.KeepDead).Before(now):
 			forgotten = append(forgotten, x.flight(e))
 		}

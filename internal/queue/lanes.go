@@ -42,7 +42,8 @@ type lane struct {
 	later   entries   // by time; those of an ordered lane are all in ready
 	trying  bool      // one asks for room
 	flying  int       // are delivered by this process
-	limited time.Time // there is no room before
+	limited time.Time // it does not ask for room before
+	room    time.Time // when the rules said that there may be some
 	served  time.Time // when it was last: who waits longest is next
 	at      time.Time // when there is something to do
 	place   int       // in the heap of lanes; -1: nothing to do
@@ -154,13 +155,13 @@ func (l *lanes) release(e *entry) {
 	l.fix(n)
 }
 
-// back has an item tried again that did not begin. Its lane has no room before a time.
-func (l *lanes) back(e *entry, limited time.Time) {
+// back has an item tried again that did not begin. Its lane does not ask for room before a time, and may find some later.
+func (l *lanes) back(e *entry, limited, room time.Time) {
 	l.release(e)
 	l.add(e) // a lane that was empty for a moment is a new one
 	n := l.of(e)
 	if limited.After(n.limited) {
-		n.limited = limited
+		n.limited, n.room = limited, room
 	}
 	l.fix(n)
 }

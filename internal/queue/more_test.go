@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -279,6 +280,39 @@ func TestExpired(t *testing.T) {
 	}
 	if st, err := q.Get(t.Context(), behind); err != nil || st.State != Queued {
 		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestExpiresOnTime: an item expires when it says, however rarely the queue is looked through and whenever there would be
+// room; and callers who ask are told to come back when one of both happens.
+func TestExpiresOnTime(t *testing.T) {
+	t.Parallel()
+	tried := make(chan struct{}, 100)
+	q, _ := run(t, Config{sweep: time.Hour, Deliver: func(context.Context, *Item, func() error) Outcome {
+		tried <- struct{}{}
+		return Outcome{Limited: true, After: 20 * time.Second}
+	}})
+	poll := func(id string) string {
+		w := httptest.NewRecorder()
+		q.Handler().ServeHTTP(w, httptest.NewRequest("GET", StatusPath(id), nil))
+		return w.Header().Get("Retry-After")
+	}
+	late := put(t, q, Item{Rule: "r", Key: "late", Expires: time.Now().Add(time.Hour)})
+	soon := put(t, q, Item{Rule: "r", Key: "soon", Expires: time.Now().Add(9 * time.Second)})
+	<-tried
+	<-tried
+	eventually(t, "told when there is room", func() bool { return poll(late) == "20" && poll(soon) == "9" })
+	first := put(t, q, Item{Rule: "r", Key: "late", Expires: time.Now().Add(300 * time.Millisecond)})
+	second := put(t, q, Item{Rule: "r", Key: "late", Expires: time.Now().Add(200 * time.Millisecond)})
+	for _, id := range []string{second, first} {
+		eventually(t, "dead", isState(t, q, id, Dead))
+		st, err := q.Get(t.Context(), id)
+		if err != nil || st.Changed.Before(st.Expires) {
+			t.Errorf("%+v, %v", st, err)
+		}
+	}
+	if got := poll(first); got != "" {
+		t.Errorf("of one that is dead it is said to ask again after %s s", got)
 	}
 }
 

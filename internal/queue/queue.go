@@ -76,6 +76,7 @@ type Queue struct {
 	known   atomic.Pointer[index]   // of the last session
 	broken  chan *session           // sessions that failed
 	woken   chan struct{}           // something may be to do
+	sooner  chan struct{}           // an item expires before those that were known
 	ending  atomic.Bool             // the process is to end
 	why     atomic.Pointer[error]   // of the last session's end, or of what prevents the next
 
@@ -128,7 +129,7 @@ func Open(cfg Config) (*Queue, error) {
 		}
 	}
 	q := &Queue{
-		cfg: cfg, log: cfg.Log, owner: newID(), broken: make(chan *session, 1), woken: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Log, owner: newID(), broken: make(chan *session, 1), woken: make(chan struct{}, 1), sooner: make(chan struct{}, 1),
 		flights: make(map[string]*flight), puts: make(map[string]chan struct{}), refused: make(map[string]time.Time),
 	}
 	q.life, q.end = context.WithCancel(context.Background())

@@ -86,10 +86,13 @@ func (q *Queue) next(ctx context.Context) *flight {
 	}
 }
 
-// keep opens the queue again after faults, and buries what is overdue.
+// keep opens the queue again after faults, and ends items whose time is over.
 func (q *Queue) keep(ctx context.Context) {
 	tick := time.NewTicker(q.cfg.sweep)
 	defer tick.Stop()
+	expiry := time.NewTimer(q.cfg.sweep)
+	defer expiry.Stop()
+	var looked, rested time.Time // when items were looked through, and from when on they may be again
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,7 +101,46 @@ func (q *Queue) keep(ctx context.Context) {
 			q.reopen(ctx, s)
 		case <-tick.C:
 			q.sweep(ctx)
+		case <-q.sooner:
+		case <-expiry.C:
+			looked = time.Now()
+			q.expire()
+			rested = time.Now().Add(max(minExpireInterval, 10*time.Since(looked)))
 		}
+		next := looked.Add(q.cfg.sweep)
+		if s := q.current.Load(); s != nil {
+			if at := s.index.firstExpiry(); !at.IsZero() && at.Before(next) {
+				next = at
+			}
+		}
+		expiry.Reset(max(time.Until(next), time.Until(rested), 0))
+	}
+}
+
+// minExpireInterval is how long at least items are not looked through for expired ones after that was done. The interval
+// grows with the number of items, so that it takes at most 10 % of a CPU.
+const minExpireInterval = 50 * time.Millisecond
+
+// expire ends items whose time is over.
+func (q *Queue) expire() {
+	s := q.current.Load()
+	if s == nil || q.cfg.Deliver == nil {
+		return
+	}
+	expired, forgotten := s.index.overdue(time.Now())
+	for _, f := range expired {
+		q.bury(f, "it was not delivered in time", nil)
+	}
+	for _, f := range forgotten {
+		// Who replays it just now is not to find it gone.
+		seq, err := q.writeState(f.id, f.stateSeq, &record{state: Cancelled, owner: q.owner, changed: time.Now()})
+		if err != nil {
+			q.landed(f)
+			continue
+		}
+		f.stateSeq = seq
+		q.log.Warn("a dead request is dropped: it was kept for as long as was asked", "id", f.id, "rule", f.rule)
+		q.removed(f, &record{state: Cancelled})
 	}
 }
 
@@ -180,7 +222,7 @@ func (q *Queue) reopen(ctx context.Context, s *session) {
 	}
 }
 
-// sweep looks at the server, and at what waits for longer than it should.
+// sweep looks at the server, and forgets what nothing tells of any more.
 func (q *Queue) sweep(ctx context.Context) {
 	s := q.current.Load()
 	if s == nil {
@@ -193,24 +235,6 @@ func (q *Queue) sweep(ctx context.Context) {
 	q.ledger.keep()
 	q.removeRefused(s, time.Now())
 	s.index.tidy(time.Now())
-	if q.cfg.Deliver == nil {
-		return
-	}
-	expired, forgotten := s.index.overdue(time.Now())
-	for _, f := range expired {
-		q.bury(f, "it was not delivered in time", nil)
-	}
-	for _, f := range forgotten {
-		// Who replays it just now is not to find it gone.
-		seq, err := q.writeState(f.id, f.stateSeq, &record{state: Cancelled, owner: q.owner, changed: time.Now()})
-		if err != nil {
-			q.landed(f)
-			continue
-		}
-		f.stateSeq = seq
-		q.log.Warn("a dead request is dropped: it was kept for as long as was asked", "id", f.id, "rule", f.rule)
-		q.removed(f, &record{state: Cancelled})
-	}
 }
 
 // sound tells what does not pass by itself: a server in this process that has stopped, or one outside that lost the streams.

@@ -217,7 +217,7 @@ func (q *Queue) refresh(f *flight) {
 	case errors.Is(err, ErrNotFound):
 		q.forget(f)
 	case err != nil:
-		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{})
+		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 	default:
 		s.index.settle(f, seq, r)
 	}

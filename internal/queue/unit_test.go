@@ -137,7 +137,7 @@ func TestLanes(t *testing.T) {
 				return
 			}
 			limitedUntil[n] = now.Add(time.Second)
-			l.back(e, limitedUntil[n])
+			l.back(e, limitedUntil[n], limitedUntil[n])
 		}
 		land := func() {
 			for n, all := range flights {
