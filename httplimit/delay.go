@@ -110,9 +110,13 @@ func (l *lines) departing(t *sluice.Take) {
 	if t.Effective().Algorithm == sluice.LeakyQueue {
 		t.MaxDelay = time.Microsecond
 	}
-	if !t.Rule.ChargeDenied {
-		return
+	if t.Rule.ChargeDenied {
+		l.wait(t)
 	}
+}
+
+// wait changes a take to one of a rule that does not charge what it denies.
+func (l *lines) wait(t *sluice.Take) {
 	twin, ok := l.twins.Load(t.Rule) // to be told to wait is no refusal
 	if !ok {
 		plain := *t.Rule
@@ -151,7 +155,9 @@ func (p *passage) through() (bool, error) {
 	if ok {
 		p.describe()
 	}
-	p.limiter.Report(ctx, p.takes, p.out)
+	if ok || !isQueued(p.request) { // or it was reported as denied when it was queued
+		p.limiter.Report(ctx, p.takes, p.out)
+	}
 	return ok, nil
 }
 

@@ -46,7 +46,7 @@ func (h *ruleHandler) overtakes(r *http.Request, m *match) bool {
 	}
 	for i, rule := range m.matched.Rules {
 		if rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.rules[i].Shadow && h.waiting(rule.Name, m.matched.Takes[i].Key) {
-			return r.Context().Value(deniedKey{}) == nil // or it is the first of the line
+			return !isQueued(r) // or it is the first of the line
 		}
 	}
 	return false
@@ -60,6 +60,28 @@ func WithoutQueue(ctx context.Context, denied func(*Denial)) context.Context {
 	return context.WithValue(ctx, deniedKey{}, denied)
 }
 
+// isQueued reports whether the request was queued and is tried again.
+func isQueued(r *http.Request) bool { return r.Context().Value(deniedKey{}) != nil }
+
+// chargedOnArrival reports whether a queued request is charged by a take's rule when it comes, and not when it is
+// delivered: the rule had room for it then, and charges denied requests too.
+func (m *match) chargedOnArrival(i int) bool {
+	return m.matched.Takes[i].Rule.ChargeDenied && m.matched.Rules[i].OnLimit != rules.Queue
+}
+
+// chargeOnce changes the takes of a queued request that is tried again. Rules that charged it when it came are only looked
+// at, and one that queues it charges its delivery but no attempt that finds no room.
+func (m *match) chargeOnce(l *lines) {
+	for i := range m.matched.Takes {
+		switch t := &m.matched.Takes[i]; {
+		case m.chargedOnArrival(i):
+			t.Cost = 0
+		case t.Rule.ChargeDenied:
+			l.wait(t)
+		}
+	}
+}
+
 type queuedKey struct{}
 
 // WithQueued tells [Rules] of a queued request which of its headers were not stored, and what it would have been charged
@@ -71,6 +93,11 @@ func WithQueued(ctx context.Context, q *rules.Queued) context.Context {
 // turnAway deals with a denied request: whoever tries it again is told, or it is kept, or denied.
 func (h *ruleHandler) turnAway(w http.ResponseWriter, r *http.Request, m *match, ps *policies) {
 	if denied, ok := r.Context().Value(deniedKey{}).(func(*Denial)); ok {
+		for i := range m.decisions {
+			if d := &m.decisions[i]; m.matched.Takes[i].Cost == 0 {
+				d.Allowed, d.RetryAfter = true, 0 // it was not asked
+			}
+		}
 		d := denialOf(slices.Clone(m.rules), slices.Clone(m.decisions))
 		m.letGo()
 		h.observed(r, Observed{Denied: true, Rule: d.Rules[d.Tightest].Name})

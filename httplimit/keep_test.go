@@ -179,3 +179,54 @@ func TestInLine(t *testing.T) {
 		t.Errorf("kept %q", kept)
 	}
 }
+
+// TestQueuedOnce: a queued request is reported as denied once, however often it is tried before there is room, and charged
+// once by a rule that charges denied requests; by the rule that queues it when it comes, if that charges them, and when it
+// is delivered.
+func TestQueuedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		jobs := rules.Rule{Name: "jobs", Limits: limits(sluice.PerHour(2).With(sluice.FixedWindow)), OnLimit: rules.Queue}
+		all := rules.Rule{Name: "all", Limits: limits(sluice.PerDay(100).With(sluice.SlidingLog)), ChargeDenied: true}
+		set := always(rules.Config{Rules: []rules.Rule{all, jobs}})
+		denied := map[string]int{}
+		l := sluice.Must(sluice.NewRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
+			Denied: func(_ context.Context, t sluice.Take, _ sluice.Decision) { denied[t.Rule.Name]++ },
+		})))
+		kept, waits := 0, false
+		h := httplimit.Rules(l, set, httplimit.Queue(func(w http.ResponseWriter, _ *http.Request, _ *httplimit.Kept) {
+			kept++
+			w.WriteHeader(http.StatusAccepted)
+		}), httplimit.InLine(func(string, string) bool { return waits }))(ok)
+		for range 6 {
+			serve(h, request())
+		}
+		if kept != 4 || denied["jobs"] != 4 {
+			t.Fatalf("%d queued, %v denied", kept, denied)
+		}
+		delivered := 0
+		for range 3 {
+			for range 4 - delivered {
+				ok := true
+				ctx := httplimit.WithoutQueue(t.Context(), func(d *httplimit.Denial) {
+					ok = false
+					if after, never := d.RetryAfter(); after > time.Hour || after <= 0 || never {
+						t.Errorf("to be tried after %v, never %v", after, never)
+					}
+				})
+				h.ServeHTTP(httptest.NewRecorder(), request().WithContext(ctx))
+				if ok {
+					delivered++
+				}
+			}
+			<-time.After(time.Hour)
+		}
+		var left [1]sluice.Decision
+		peek := sluice.Take{Rule: sluice.Must(sluice.NewRule(sluice.Rule{Name: "all", Limit: all.Limits[0].Limit}))}
+		if _, err := l.Decide(t.Context(), []sluice.Take{peek}, left[:]); err != nil || left[0].Remaining != 94 {
+			t.Errorf("%+v %v: 6 requests are not charged 6", left[0], err)
+		}
+		if delivered != 4 || denied["jobs"] != 4 || denied["all"] != 0 {
+			t.Errorf("%d delivered, %v denied", delivered, denied)
+		}
+	})
+}

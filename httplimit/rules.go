@@ -154,17 +154,26 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 // limit decides the takes of a request that rules limit.
 func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	ps := m.prepare()
+	again := isQueued(r)
+	if again {
+		m.chargeOnce(&h.lines)
+	}
 	delayed := delaysAny(h.limiter, m.matched.Takes)
 	var (
 		allowed bool
 		err     error
 	)
-	if delayed {
+	switch {
+	case delayed:
 		f := flightOf(w)
 		f.wait()
 		allowed, err = h.line(r, m).through()
 		f.resume()
-	} else {
+	case again: // it was reported as denied when it was queued
+		if allowed, err = h.limiter.Attempt(r.Context(), m.matched.Takes, m.decisions); allowed && err == nil {
+			h.limiter.Report(r.Context(), m.matched.Takes, m.decisions)
+		}
+	default:
 		allowed, err = h.limiter.Decide(r.Context(), m.matched.Takes, m.decisions)
 	}
 	if err != nil {
@@ -179,6 +188,11 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		next = &slotted{next, slot}
 	}
 	if allowed && !delayed && h.overtakes(r, m) {
+		for i := range m.decisions {
+			if m.chargedOnArrival(i) {
+				m.decisions[i].Granted = 0 // it stays charged
+			}
+		}
 		back := holdTakes(h.limiter, m.matched.Takes, m.decisions)
 		back.giveBack(r.Context())
 		allowed = false
