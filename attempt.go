@@ -8,6 +8,9 @@ import (
 // Attempt is [Limiter.Decide] for those who ask again and again until they are allowed: it tells [Events] nothing of the
 // decisions, so that a request that had to wait is not counted as denied many times. [Limiter.Report] tells of the last.
 func (l *Limiter) Attempt(ctx context.Context, takes []Take, out []Decision) (bool, error) {
+	if err := l.sound(); err != nil {
+		return false, err
+	}
 	if len(out) < len(takes) {
 		return false, fmt.Errorf("%w: %d takes but room for %d decisions", ErrInvalid, len(takes), len(out))
 	}
@@ -33,6 +36,9 @@ func (l *Limiter) Attempt(ctx context.Context, takes []Take, out []Decision) (bo
 
 // Report tells [Events] what became of takes that were decided by [Limiter.Attempt], or by the caller itself.
 func (l *Limiter) Report(ctx context.Context, takes []Take, out []Decision) {
+	if l == nil {
+		return
+	}
 	for i := range takes {
 		if takes[i].Cost != 0 {
 			l.events.report(ctx, takes[i], out[i])
@@ -43,6 +49,9 @@ func (l *Limiter) Report(ctx context.Context, takes []Take, out []Decision) {
 // Settle replaces what takes were charged by what they really cost: each names what [Limiter.Decide] charged by its At, and
 // its Cost is the difference, as with [Limiter.SettleOnce]. It does not notice if it is done twice.
 func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
+	if err := l.sound(); err != nil {
+		return err
+	}
 	for i := range takes {
 		if _, err := takes[i].Op(); err != nil {
 			return err

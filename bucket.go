@@ -41,7 +41,8 @@ func (b *Bucket) Check() error {
 type Keys interface {
 	// Reset forgets what was spent of a bucket, and lifts a block.
 	Reset(ctx context.Context, b Bucket) error
-	// Block denies a bucket's takes for d from now, whatever its state; 0 lifts the block.
+	// Block denies a bucket's takes for d from now, whatever its state; 0 lifts the block. A take that a block denies is
+	// never charged, under a ChargeDenied rule neither, so that the block ends when it says.
 	Block(ctx context.Context, b Bucket, d time.Duration) error
 }
 
@@ -54,7 +55,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return l.ResetBuckets(ctx, l.buckets(ctx, key)...)
 }
 
-// Block denies the key for d from now, whatever it has spent; 0 lifts the block.
+// Block denies the key for d from now, whatever it has spent; 0 lifts the block. What a block denies is never charged.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
 	return l.BlockBuckets(ctx, d, l.buckets(ctx, key)...)
 }
@@ -87,8 +88,8 @@ func (l *Limiter) blockWithin(ctx context.Context, budget, d time.Duration, buck
 
 // buckets are where the key is counted.
 func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
-	all := make([]Bucket, len(l.rules))
-	for i, r := range l.rules {
+	all := make([]Bucket, len(l.Rules()))
+	for i, r := range l.Rules() {
 		all[i] = Bucket{Rule: r, Limit: l.LimitFor(ctx, key), Key: key}
 	}
 	return all
@@ -96,6 +97,9 @@ func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
 
 // onBuckets does something with each bucket, and has this process forget what it knows of them.
 func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets []Bucket, do func(Keys, context.Context, Bucket) error) error {
+	if err := l.sound(); err != nil {
+		return err
+	}
 	keys, ok := l.store.(Keys)
 	if !ok {
 		return fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)

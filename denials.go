@@ -8,8 +8,8 @@ import (
 
 // denials remembers refused takes for a short while, so that a caller who hammers at a spent limit costs the store
 // nothing. It is consulted before a [Remote] store, never remembers longer than the decision's RetryAfter or a second,
-// and answers only for the same limit and costs at least as large as the refused one. What it forgets, or never had, is
-// asked of the store: it may forget whatever it likes.
+// and answers only for the same limit and cost: a larger one has to wait longer, or can never fit. What it forgets, or
+// never had, is asked of the store: it may forget whatever it likes.
 //
 // A refund or a reset at the store is seen up to a second late by processes that remember a denial.
 type denials struct {
@@ -96,7 +96,7 @@ func (d *denials) known(t *Take, out *Decision, now time.Time) bool {
 	shard, slot, sum := d.slot(t)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if slot.hash != sum || slot.rule != t.Rule || slot.limit != t.Effective() || t.Cost < slot.cost || !now.Before(slot.until) {
+	if slot.hash != sum || slot.rule != t.Rule || slot.limit != t.Effective() || t.Cost != slot.cost || !now.Before(slot.until) {
 		return false
 	}
 	*out = slot.answer

@@ -246,18 +246,22 @@ func TestDenialsAreRemembered(t *testing.T) {
 		}
 		calls := s.calls.Load()
 		pause(400 * time.Millisecond)
-		for _, cost := range []int64{2, 3} {
-			d := mustAllow(t, l, "k", cost)
-			if d.Allowed || d.Source != sluice.SourceCache || d.RetryAfter != 9600*time.Millisecond {
-				t.Errorf("cost %d: %+v", cost, d)
-			}
+		if d := mustAllow(t, l, "k", 2); d.Allowed || d.Source != sluice.SourceCache || d.RetryAfter != 9600*time.Millisecond {
+			t.Errorf("the same cost: %+v", d)
 		}
 		if s.calls.Load() != calls {
 			t.Error("a remembered denial was asked of the store")
 		}
+		if d := mustAllow(t, l, "k", 3); d.Allowed || d.RetryAfter != 19600*time.Millisecond {
+			t.Errorf("a larger cost, which has to wait for longer: %+v", d)
+		}
+		if d := mustAllow(t, l, "k", 7); d.Allowed || !d.Never || d.RetryAfter != 0 {
+			t.Errorf("a cost that can never fit: %+v", d)
+		}
 		if d := mustAllow(t, l, "k", 1); !d.Allowed {
 			t.Errorf("a smaller cost: %+v", d)
 		}
+		mustAllow(t, l, "k", 2)
 		if d := mustAllow(t, l, "other", 2); !d.Allowed {
 			t.Errorf("another key: %+v", d)
 		}
@@ -266,7 +270,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 		if _, err := l.Decide(t.Context(), takes, out); err != nil || out[0].Source != sluice.SourceStore {
 			t.Errorf("another limit is answered by what was remembered: %+v %v", out[0], err)
 		}
-		pause(600 * time.Millisecond)
+		pause(time.Second)
 		calls = s.calls.Load()
 		if mustAllow(t, l, "k", 2); s.calls.Load() != calls+1 {
 			t.Error("a denial was remembered for more than a second")

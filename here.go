@@ -93,7 +93,7 @@ func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, h
 				e.grant(l, takes[i].Effective(), d, takes[i].Cost, now)
 				l.leases.sweep(l)
 			case d.Source == SourceStore && !d.Allowed && !d.Never:
-				e.empty(takes[i].Effective(), d, now)
+				e.empty(takes[i].Effective(), d, takes[i].Cost, now)
 			}
 			d.Limit = takes[i].Effective().params.Limit()
 			d.Granted = min(d.Granted, takes[i].Cost)

@@ -53,6 +53,8 @@ type lease struct {
 	asked   time.Time // when that was
 	reset   time.Time // when the key is as if never used
 	hold    time.Time // do not ask again before
+	denied  int64     // the cost that the store denied last
+	retry   time.Time // when it said that this cost fits
 
 	next  *time.Timer   // leases for the next window
 	fetch chan struct{} // closed when that is done
@@ -157,8 +159,11 @@ func (e *lease) spend(t *Take, now time.Time, d *Decision, again bool) (decided,
 	}
 	if e.balance < t.Cost {
 		wait := e.hold.Sub(now)
-		if wait <= 0 || t.Rule.Shadow {
+		if wait <= 0 || t.Rule.Shadow || t.Cost > limit.params.Limit() { // which the store says can never fit
 			return false, false
+		}
+		if t.Cost == e.denied {
+			wait = max(wait, e.retry.Sub(now))
 		}
 		*d = Decision{
 			Source: SourceLease, Limit: limit.params.Limit(), Remaining: min(e.balance, t.Cost-1),
@@ -229,11 +234,11 @@ func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began t
 }
 
 // empty notes that the store's bucket had less than the cost.
-func (e *lease) empty(limit *Limit, d *Decision, now time.Time) {
+func (e *lease) empty(limit *Limit, d *Decision, cost int64, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit == limit {
-		e.left, e.asked = 0, now
+		e.left, e.asked, e.denied, e.retry = 0, now, cost, now.Add(d.RetryAfter)
 		e.hold = now.Add(min(max(leaseHold, d.RetryAfter), denialTime))
 	}
 }
@@ -348,7 +353,7 @@ func (l *Limiter) returnLease(ctx context.Context, e *lease) {
 // Close gives back what the limiter has leased, reports what it has spent and not reported, and waits for what it does in the background. A limiter on a store in
 // this process has nothing of the kind. Decisions after Close are asked of the store. The store is the caller's to close.
 func (l *Limiter) Close(ctx context.Context) error {
-	if l.leases == nil {
+	if l == nil || l.leases == nil {
 		return nil
 	}
 	s := l.leases

@@ -12,6 +12,9 @@ import (
 //
 // A limiter made with [New] has one rule and one made with [NewRules] may have several; Allow and its like apply all
 // of them to the key, all or nothing. [Limiter.Decide] applies any rules to any keys.
+//
+// A nil Limiter decides nothing: its methods return an error that wraps [ErrInvalid], and those that return none do
+// nothing.
 type Limiter struct {
 	store    Store
 	single   Single // the store again, if it offers the shortcut and there is one rule
@@ -114,19 +117,37 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 	return l, nil
 }
 
+// sound returns an error for a limiter that was not made by [New] or [NewRules].
+func (l *Limiter) sound() error {
+	if l == nil || l.store == nil {
+		return fmt.Errorf("%w: the limiter is nil: check the error of New or NewRules", ErrInvalid)
+	}
+	return nil
+}
+
 // Rules returns the limiter's rules, which must not be changed.
-func (l *Limiter) Rules() []*Rule { return l.rules }
+func (l *Limiter) Rules() []*Rule {
+	if l == nil {
+		return nil
+	}
+	return l.rules
+}
 
 // LimitFor returns the limit that [WithLimitFor] chooses for the key, or nil for the rule's own.
 func (l *Limiter) LimitFor(ctx context.Context, key string) *Limit {
-	if l.limitFor == nil {
+	if l == nil || l.limitFor == nil {
 		return nil
 	}
 	return l.limitFor(ctx, key)
 }
 
 // Store returns the limiter's store.
-func (l *Limiter) Store() Store { return l.store }
+func (l *Limiter) Store() Store {
+	if l == nil {
+		return nil
+	}
+	return l.store
+}
 
 type scratch struct {
 	takes []Take // with their rules set and, between calls, nothing else but a cost
@@ -149,7 +170,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, 
 // allow writes its decision where it is wanted: returned through two calls it would be copied twice, which costs as
 // much as making it.
 func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) error {
-	if l.single == nil || n <= 0 || l.suspended.Load() != nil {
+	if l == nil || l.single == nil || n <= 0 || l.suspended.Load() != nil {
 		return l.allowGeneral(ctx, key, n, d)
 	}
 	rule := l.rule
@@ -194,6 +215,9 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 	if n <= 0 {
 		return fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
 	}
+	if err := l.sound(); err != nil {
+		return err
+	}
 	if l.believes && l.allowHere(ctx, key, n, d) {
 		return nil
 	}
@@ -232,6 +256,9 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, least, most int64) 
 	if least <= 0 || most < least {
 		return Decision{}, fmt.Errorf("%w: %d to %d: spend at least 1, and no less than least", ErrInvalid, least, most)
 	}
+	if err := l.sound(); err != nil {
+		return Decision{}, err
+	}
 	if len(l.rules) > 1 {
 		return Decision{}, fmt.Errorf("%w: AllowUpTo needs a limiter with one rule: each of %d could grant another amount", ErrInvalid, len(l.rules))
 	}
@@ -240,6 +267,9 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, least, most int64) 
 
 // Peek tells what remains and spends nothing: Allowed says whether one would be allowed now.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
+	if err := l.sound(); err != nil {
+		return Decision{}, err
+	}
 	return l.take(ctx, Take{Key: key})
 }
 
@@ -306,7 +336,7 @@ func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) er
 // ReportShadowed reports takes of rules in shadow as denied in shadow, without deciding them: the request lacks what they
 // count by, or that cannot be read. See package rules.
 func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
-	if !l.reports {
+	if l == nil || !l.reports {
 		return
 	}
 	for i := range takes {

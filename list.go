@@ -78,6 +78,9 @@ func (l *Limit) Kind() string {
 // is no State for what cannot be asked for: a bucket of a rule that is not named, of a key that is stored as a digest, one
 // that is counted under a slot, or under another kind of limit than the rule's.
 func (l *Limiter) List(ctx context.Context, q Query) (Page, error) {
+	if err := l.sound(); err != nil {
+		return Page{}, err
+	}
 	lister, ok := l.store.(Lister)
 	if !ok {
 		return Page{}, fmt.Errorf("%w: %T cannot list its keys", errors.ErrUnsupported, l.store)
@@ -108,7 +111,7 @@ func (l *Limiter) peekAll(ctx context.Context, listed []Listed) error {
 		if x.Rule == nil || x.Digest != "" || x.Slotted || x.Blocked {
 			continue
 		}
-		t := Take{Rule: x.Rule, Limit: l.LimitFor(ctx, x.Key), Key: x.Key}
+		t := Take{Rule: x.Rule, Limit: l.LimitFor(ctx, x.Key), Key: x.Key, Dry: true}
 		if t.Effective().Kind() == x.Kind {
 			takes, of = append(takes, t), append(of, x)
 		}

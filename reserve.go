@@ -23,7 +23,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if estimate <= 0 {
 		return nil, fmt.Errorf("%w: estimate %d: reserve at least 1", ErrInvalid, estimate)
 	}
-	if len(l.rules) == 0 {
+	if len(l.Rules()) == 0 {
 		return nil, fmt.Errorf("%w: this limiter has no rules: use Decide", ErrInvalid)
 	}
 	r := &Reservation{limiter: l, key: key, estimate: estimate, takes: make([]Take, len(l.rules))}
@@ -90,7 +90,7 @@ type Ladder struct {
 // Escalate blocks the key for the ladder's next step and tells for how long. Offences are counted in the limiter's
 // store, so that all who share it climb one ladder.
 func (l *Limiter) Escalate(ctx context.Context, key string, ladder Ladder) (time.Duration, error) {
-	if len(ladder.Steps) == 0 || len(l.rules) == 0 {
+	if len(ladder.Steps) == 0 || len(l.Rules()) == 0 {
 		return 0, fmt.Errorf("%w: escalate needs a rule and a ladder with at least one step", ErrInvalid)
 	}
 	offences, err := NewRule(Rule{

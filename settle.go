@@ -20,6 +20,9 @@ const MaxSettle = 2 * time.Hour
 // After an error the charge may stay what it was, and wears off like any other: it is not known how far the call got, and
 // better too much is counted than something given back twice.
 func (l *Limiter) SettleOnce(ctx context.Context, id string, remember time.Duration, takes []Take) (bool, error) {
+	if err := l.sound(); err != nil {
+		return false, err
+	}
 	switch {
 	case id == "":
 		return false, fmt.Errorf("%w: settle: the id is empty: pass one that no other settlement has", ErrInvalid)

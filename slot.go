@@ -53,7 +53,7 @@ const nameless = 1
 //
 // RetryAfter of a denial is when the first lease ends; there may be room long before, whenever somebody is done.
 func (l *Limiter) Acquire(ctx context.Context, key string) (*Slot, Decision, error) {
-	if len(l.rules) == 0 {
+	if len(l.Rules()) == 0 {
 		return nil, Decision{}, fmt.Errorf("%w: this limiter has no rules: use Decide and Hold", ErrInvalid)
 	}
 	takes, out := make([]Take, len(l.rules)), make([]Decision, len(l.rules))

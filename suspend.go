@@ -31,6 +31,9 @@ func (l *Limiter) Resume(names ...string) {
 
 // Suspended lists the rules that are switched off.
 func (l *Limiter) Suspended() []string {
+	if l == nil {
+		return nil
+	}
 	if s := l.suspended.Load(); s != nil {
 		return slices.Sorted(maps.Keys(*s))
 	}
@@ -39,6 +42,9 @@ func (l *Limiter) Suspended() []string {
 
 // IsSuspended tells whether a rule is switched off, by its name or that of one of its limits.
 func (l *Limiter) IsSuspended(name string) bool {
+	if l == nil {
+		return false
+	}
 	s := l.suspended.Load()
 	if s == nil {
 		return false
@@ -47,6 +53,9 @@ func (l *Limiter) IsSuspended(name string) bool {
 }
 
 func (l *Limiter) changeSuspended(change func(suspended)) {
+	if l == nil {
+		return
+	}
 	for {
 		old := l.suspended.Load()
 		next := suspended{}

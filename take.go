@@ -26,7 +26,10 @@ type Take struct {
 	// a Concurrency limit is renewed by a positive Cost, and has the decision's At for its name from then on; one that
 	// is gone is taken anew if there is room.
 	At int64
-	ID uint64 // non-zero: charged once however often it arrives within a minute
+	// Dry, with a Cost of 0, leaves the store as it is. Other peeks convert what was counted under other numbers of the
+	// rule, so that their RetryAfter is kept: use Dry to look at a key with numbers that may not be those it has.
+	Dry bool
+	ID  uint64 // non-zero: charged once however often it arrives within a minute
 }
 
 // Source is where a decision came from, and so whether it is degraded.
@@ -139,6 +142,8 @@ func (t *Take) Op() (table.Op, error) {
 		return table.Op{}, fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
 	case t.Min < 0 || t.Min > 0 && t.Min > t.Cost:
 		return table.Op{}, fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, t.Min, t.Cost)
+	case t.Dry && t.Cost != 0:
+		return table.Op{}, fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, t.Cost)
 	case t.MaxDelay < 0:
 		return table.Op{}, fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, t.MaxDelay)
 	}
@@ -146,6 +151,7 @@ func (t *Take) Op() (table.Op, error) {
 		Rule: t.Rule.id, Key: t.Key, Params: p,
 		Request: step.Request{
 			Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied && p.Kind != step.Slots,
+			Dry: t.Dry,
 		},
 		At: t.At, ID: t.ID, Shadow: t.Rule.Shadow,
 	}, nil

@@ -20,6 +20,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if n <= 0 {
 		return fmt.Errorf("%w: cost %d: wait for at least 1", ErrInvalid, n)
 	}
+	if err := l.sound(); err != nil {
+		return err
+	}
 	for _, r := range l.rules {
 		if r.Limit.Algorithm == Concurrency {
 			return fmt.Errorf("%w: rule %q limits what is in flight, and a slot that nobody releases is lost for its lease: use Acquire", ErrInvalid, r.Name)

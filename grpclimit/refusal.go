@@ -45,6 +45,8 @@ func (g *guard) refuse(c *charge, cost int64) *refusal {
 		st = status.Newf(codes.Unavailable, "limit %q cannot be checked for now: retry after %v", name, rounded(c.RetryAfter))
 	case c.Never:
 		st = status.Newf(codes.ResourceExhausted, "limit %q: a cost of %d can never fit %d", name, cost, c.Limit)
+	case c.Blocked:
+		st = status.Newf(codes.ResourceExhausted, "limit %q: the caller is blocked: retry after %v", name, rounded(c.RetryAfter))
 	default:
 		st = status.Newf(codes.ResourceExhausted, "limit %q reached: retry after %v", name, rounded(c.RetryAfter))
 	}

@@ -76,6 +76,7 @@ var goldenCases = []struct {
 	opts  []httplimit.Option
 	path  string
 	edit  func(*http.Request)
+	block time.Duration // of the caller, after those requests
 }{
 	{name: "allowed by a fixed window", rules: []*sluice.Rule{rule("peruser", perMinute)}},
 	{name: "denied by a fixed window", times: 2, rules: []*sluice.Rule{rule("peruser", perMinute)}},
@@ -90,6 +91,8 @@ var goldenCases = []struct {
 		name: "cost that can never fit", rules: []*sluice.Rule{rule("api", sluice.PerMinute(100))},
 		opts: []httplimit.Option{httplimit.Cost(func(*http.Request) int64 { return 101 })},
 	},
+	{name: "soft limit", times: 2, rules: []*sluice.Rule{rule("soft", perMinute.WithSoft(2, 10*time.Second))}},
+	{name: "blocked", times: 1, rules: []*sluice.Rule{rule("peruser", perMinute)}, block: 90 * time.Second},
 	{name: "everything denied", rules: []*sluice.Rule{rule("none", sluice.PerMinute(0).With(sluice.FixedWindow))}},
 	{name: "calendar window", rules: []*sluice.Rule{rule("daily", sluice.PerCalendar(10, sluice.CalendarDay, nil))}},
 	{name: "sliding log", times: 1, rules: []*sluice.Rule{rule("log", sluice.PerMinute(10).With(sluice.SlidingLog))}},
@@ -122,7 +125,8 @@ func TestGolden(t *testing.T) {
 		if store == nil {
 			store = newClock().store()
 		}
-		h := httplimit.Middleware(limiter(store, c.rules...), user, c.opts...)(ok)
+		l := limiter(store, c.rules...)
+		h := httplimit.Middleware(l, user, c.opts...)(ok)
 		path := c.path
 		if path == "" {
 			path = "/posts?token=secret"
@@ -134,6 +138,9 @@ func TestGolden(t *testing.T) {
 		}
 		for range c.times {
 			serve(h, r)
+		}
+		if err := l.Block(t.Context(), "alice-secret", c.block); c.block > 0 && err != nil {
+			t.Fatal(err)
 		}
 		fmt.Fprintf(&got, "-- %s --\n", c.name)
 		if err := serve(h, r).Write(&got); err != nil {

@@ -54,7 +54,7 @@ func unknownLimit(rule *sluice.Rule, quota int64) *policies {
 }
 
 func newPolicy(name string, limit *sluice.Limit) *policy {
-	p := &policy{name: fieldText(name), limit: limit, quota: clampInt(limit.Count)}
+	p := &policy{name: fieldText(name), limit: limit, quota: clampInt(limit.Count + limit.Over)}
 	if limit.Burst > 0 {
 		p.quota = clampInt(limit.Burst)
 	}

@@ -26,7 +26,7 @@ func (d *Denial) RetryAfter() (after time.Duration, never bool) {
 	return t.RetryAfter, t.Never
 }
 
-// Detail says in a sentence what is used up and when to come again, as the default answer does.
+// Detail says in a sentence why the request was denied and when to come again, as the default answer does.
 func (d *Denial) Detail() string {
 	name, flight := "", false
 	if len(d.Rules) == len(d.Decisions) {
@@ -40,6 +40,11 @@ func (d *Denial) Detail() string {
 		return "The request costs more than rate limit " + name + "ever allows at once; retrying will not help."
 	case d.Status == http.StatusServiceUnavailable:
 		before, name, after = "Requests cannot be counted at the moment; retry in ", "", ""
+	case t.Blocked:
+		before, after = "The caller is blocked under rate limit ", "and may retry in "
+		if name == "" {
+			before = "The caller is blocked "
+		}
 	case flight:
 		before, after = "As many requests as limit ", "allows are in flight; retry in "
 	}

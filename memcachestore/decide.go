@@ -138,7 +138,7 @@ func (c *call) commit(now int64) {
 	for i := range c.ops {
 		task := &c.tasks[i]
 		switch {
-		case !task.unit.inHand:
+		case !task.unit.inHand || c.ops[i].Request.Dry:
 		case task.replayed || c.ops[i].Request.Cost == 0:
 			task.unit.item.adopt(c.ops[i].Params, now)
 		default:

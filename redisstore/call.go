@@ -185,6 +185,7 @@ const (
 	flagFirstHit
 	flagCalendar
 	flagEnds
+	flagDry
 )
 
 // exact is the largest number handed to the script where larger ones mean the same.
@@ -298,6 +299,7 @@ func (o *op) flags() (f byte) {
 		{o.Params.Align == step.FirstHit, flagFirstHit},
 		{o.Params.Align == step.Calendar, flagCalendar},
 		{o.ends, flagEnds},
+		{o.Request.Dry, flagDry},
 	} {
 		if flag.set {
 			f |= flag.flag

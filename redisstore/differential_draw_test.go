@@ -64,6 +64,7 @@ func (d *differential) take() sluice.Take {
 	t := sluice.Take{Rule: d.rules[d.rng.IntN(len(d.rules))], Limit: limit, Key: fmt.Sprint(d.rounds/3, "-", key)}
 	switch d.rng.IntN(10) {
 	case 0:
+		t.Dry = d.rng.IntN(2) == 0
 		return t
 	case 1:
 		t.Cost = max(1, size-d.rng.Int64N(3))

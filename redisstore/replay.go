@@ -198,7 +198,7 @@ func (c *call) decide(from, i int, now int64, out []step.Answer) {
 
 // commit does what was decided.
 func (c *call) commit(o *op, a *step.Answer, veto bool, now int64) {
-	if o.replayed || o.Request.Cost == 0 || !o.Request.Charge && (veto || !a.Allowed) {
+	if !o.Request.Dry && (o.replayed || o.Request.Cost == 0 || !o.Request.Charge && (veto || !a.Allowed)) {
 		c.cells[o.cell].adopt(o.Params, now)
 	}
 	switch {

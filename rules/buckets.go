@@ -22,24 +22,51 @@ var ErrNoRule = errors.New("there is no such rule that counts")
 // or by the path of an Envoy descriptor ("messaging/message_type"); "rule#2" is one of several limits. The parts are what
 // the rule counts by, as requests have it or as [Set.Parts] writes it, in any order. The error says what is missing.
 //
-// A rule whose tiers count in different ways counts in several places, and all are listed.
+// A part of the name that the rule's tiers choose by, such as the plan, chooses one. Without it, a rule whose tiers count
+// in different ways counts in several places, and all are listed.
 func (s *Set) Buckets(rule string, parts []KeyPart) ([]sluice.Bucket, error) {
+	tiers, err := s.TierBuckets(rule, parts)
+	type place struct{ rule, kind string }
+	seen := make(map[place]bool)
+	var all []sluice.Bucket
+	for i := range tiers {
+		b := &tiers[i].Bucket
+		if p := (place{b.Rule.Name, b.Effective().Kind()}); !seen[p] {
+			seen[p] = true
+			all = append(all, *b)
+		}
+	}
+	return all, err
+}
+
+// TierBucket is a bucket with the limit of a tier.
+type TierBucket struct {
+	sluice.Bucket
+	Tier string // such as "plan=pro"; empty for the rule's own limit and for an override's
+}
+
+// TierBuckets is [Set.Buckets] with every limit that a bucket may have: the key alone does not tell its tier.
+func (s *Set) TierBuckets(rule string, parts []KeyPart) ([]TierBucket, error) {
 	n, ok := s.names()[rule]
 	if !ok {
 		return nil, s.noRule(rule)
 	}
-	var all []sluice.Bucket
+	var all []TierBucket
 	var err error
 	if n.item != nil {
 		all, err = s.itemBuckets(n.item, parts)
 	} else {
-		all, err = s.domains[n.limit.Domain].buckets(n.limit, parts)
+		var of []sluice.Bucket
+		of, err = s.domains[n.limit.Domain].buckets(n.limit, parts)
+		for _, b := range of {
+			all = append(all, TierBucket{Bucket: b})
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("rule %s: %w", rule, err)
 	}
 	if n.bucket != "" {
-		all = slices.DeleteFunc(all, func(b sluice.Bucket) bool { return b.Rule.Name != n.bucket })
+		all = slices.DeleteFunc(all, func(b TierBucket) bool { return b.Rule.Name != n.bucket })
 	}
 	return all, nil
 }
@@ -64,38 +91,71 @@ func (s *Set) noRule(name string) error {
 	return fmt.Errorf("%w: %q: there are %s", ErrNoRule, name, strings.Join(names, ", "))
 }
 
-func (s *Set) itemBuckets(it *item, parts []KeyPart) ([]sluice.Bucket, error) {
+func (s *Set) itemBuckets(it *item, parts []KeyPart) ([]TierBucket, error) {
+	tier, parts, err := s.tierOf(it, parts)
+	if err != nil {
+		return nil, err
+	}
 	k, err := s.itemKey(it, parts)
 	if err != nil {
 		return nil, err
 	}
-	choices := []choice{it.limits}
+	type named struct {
+		choice
+		tier string
+	}
+	choices := []named{{it.limits, ""}}
 	if own, ok := it.overrides[k]; ok {
-		choices = []choice{own}
+		choices = []named{{own, ""}}
+	} else if tier != nil {
+		if chosen, ok := it.tiers[*tier]; ok {
+			choices = []named{{chosen, it.rule.Tiers.By.Name + "=" + *tier}}
+		}
 	} else {
-		for _, tier := range slices.Sorted(maps.Keys(it.tiers)) {
-			choices = append(choices, it.tiers[tier])
+		for _, value := range slices.Sorted(maps.Keys(it.tiers)) {
+			choices = append(choices, named{it.tiers[value], it.rule.Tiers.By.Name + "=" + value})
 		}
 	}
 	enforced := it.rule.enforces(k)
-	var all []sluice.Bucket
+	var all []TierBucket
 	for i := range it.buckets {
 		rule := it.buckets[i].enforced
 		if !enforced {
 			rule = it.buckets[i].shadow
 		}
-		seen := make(map[string]bool)
 		for _, c := range choices {
-			if i < len(c.limits) && !seen[c.limits[i].Kind()] {
-				seen[c.limits[i].Kind()] = true
-				all = append(all, sluice.Bucket{Rule: rule, Limit: c.limits[i], Key: k})
+			if i < len(c.limits) {
+				all = append(all, TierBucket{sluice.Bucket{Rule: rule, Limit: c.limits[i], Key: k}, c.tier})
 			}
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("has no count for this key: overrides say that it is unlimited or denied")
+		return nil, errors.New("has no count for this key: overrides or its tier say that it is unlimited or denied")
 	}
 	return all, nil
+}
+
+// tierOf is the tier that the parts tell, or nil, and the parts of the key.
+func (s *Set) tierOf(it *item, parts []KeyPart) (*string, []KeyPart, error) {
+	if it.tierBy == byNothing {
+		return nil, parts, nil
+	}
+	by := it.rule.Tiers.By.Name
+	given := slices.IndexFunc(parts, func(p KeyPart) bool { return p.Name == by })
+	if given < 0 {
+		return nil, parts, nil
+	}
+	value, quoted, err := readValue(parts[given].Value)
+	if err == nil && !quoted && value != partAbsent { // which is no tier
+		value, err = s.asCounted(&part{attr: it.tierBy, segment: it.tierBy == bySegment}, value)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", by, err)
+	}
+	if !slices.ContainsFunc(it.per, func(p part) bool { return p.name == by }) {
+		parts = slices.Delete(slices.Clone(parts), given, given+1)
+	}
+	return &value, parts, nil
 }
 
 // itemKey is the key that a request with these values counts under.

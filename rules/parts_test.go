@@ -237,11 +237,51 @@ func TestBucketsTeach(t *testing.T) {
 		{"ip", []string{"ip", "2001:db8::/48"}, `rule ip: ip: 2001:db8::/48 is not what the rules count by, which is single clients, such as 2001:db8::/64: write a client's address; for a network write a rule with match: {ip: 2001:db8::/48}`},
 		{"token", []string{"token", "~12"}, `rule token: token: write ~ and the 32 digits of the digest, or the secret itself, in quotes`},
 		{"odd", []string{"method", "GET", "host", "h", "path", "/%zz", "team", "a", "header:X-User", "u"}, "rule odd: path: the path is ambiguous or malformed: a percent sign "},
-		{"own", []string{"header:X-User", "root"}, "rule own: has no count for this key: overrides say that it is unlimited or denied"},
+		{"own", []string{"header:X-User", "root"}, "rule own: has no count for this key: overrides or its tier say that it is unlimited or denied"},
 	} {
 		_, err := s.Buckets(tt.rule, pairParts(tt.pairs))
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s %.80q:\n     %v\nwant %s", tt.rule, tt.pairs, err, tt.want)
+		}
+	}
+}
+
+// A key alone does not tell its tier, so that all limits it may have are listed; the tier's value chooses one.
+func TestTierBuckets(t *testing.T) {
+	s := mustSet(t, Config{Rules: []Rule{{
+		Name: "r", Per: per("header:X-User"), Limits: limit("10/s"),
+		Tiers: &Tiers{By: Ref{Name: "claim:plan"}, Limits: map[string][]Limit{
+			"paid": limit("100/s"), "free": limit("5/min"), "staff": limit("unlimited"),
+		}},
+		Overrides: []Override{{Key: []string{"root"}, Limits: limit("7/min")}},
+	}, {
+		Name: "by", Per: per("header:X-User", "claim:plan"), Limits: limit("10/s"),
+		Tiers: &Tiers{By: Ref{Name: "claim:plan"}, Limits: map[string][]Limit{"paid": limit("100/s")}},
+	}}})
+	for _, tt := range []struct {
+		rule  string
+		pairs []string
+		want  string
+	}{
+		{"r", []string{"header:X-User", "ada"}, "10/s, claim:plan=free 5/min, claim:plan=paid 100/s"},
+		{"r", []string{"header:X-User", "ada", "claim:plan", "paid"}, "claim:plan=paid 100/s"},
+		{"r", []string{"header:X-User", "ada", "claim:plan", "other"}, "10/s"},
+		{"r", []string{"header:X-User", "ada", "claim:plan", "(none)"}, "10/s"},
+		{"r", []string{"header:X-User", "root", "claim:plan", "paid"}, "7/min"},
+		{"r", []string{"header:X-User", "ada", "claim:plan", "staff"}, "rule r: has no count for this key: overrides or its tier say that it is unlimited or denied"},
+		{"by", []string{"header:X-User", "ada", "claim:plan", "paid"}, "claim:plan=paid 100/s"},
+		{"by", []string{"header:X-User", "ada", "claim:plan", "other"}, "10/s"},
+	} {
+		all, err := s.TierBuckets(tt.rule, pairParts(tt.pairs))
+		var got []string
+		for _, b := range all {
+			got = append(got, strings.TrimSpace(b.Tier+" "+b.Limit.String()))
+		}
+		if err != nil {
+			got = append(got, err.Error())
+		}
+		if got := strings.Join(got, ", "); got != tt.want {
+			t.Errorf("%s %q: %s, want %s", tt.rule, tt.pairs, got, tt.want)
 		}
 	}
 }

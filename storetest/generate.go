@@ -237,7 +237,7 @@ func (g *generator) take() take {
 	size := mostOf(&t.Rule.Limit)
 	switch g.draw(12) {
 	case 0:
-		t.Cost = 0
+		t.Cost, t.Dry = 0, g.oneIn(2)
 	case 1:
 		t.Cost = size
 	case 2:

@@ -108,7 +108,9 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	for i := range takes {
 		// An answer has told when there will be room, counting on its limit's numbers; whatever is charged is so under them.
 		m := r.meter(&takes[i]).adopted(takes[i].Effective(), now)
-		r.meters[nameOf(&takes[i])] = m
+		if !takes[i].Dry {
+			r.meters[nameOf(&takes[i])] = m
+		}
 		if !replayed[i] && takes[i].Cost != 0 {
 			out[i] = r.commit(&takes[i], m, out[i], veto, now)
 		}

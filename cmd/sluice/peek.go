@@ -49,7 +49,11 @@ func writePeeked(b *adminclient.Buckets, w io.Writer, s style) error {
 	}
 	for i := range b.Buckets {
 		each := &b.Buckets[i]
-		fmt.Fprintf(w, "%s %s: %s\n", s.mark(each.Allowed), s.bold(bucketText(each.Rule, each.Key)), stateText(each))
+		name := bucketText(each.Rule, each.Key)
+		if each.Tier != "" {
+			name += " with " + printable(each.Tier)
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", s.mark(each.Allowed), s.bold(name), stateText(each))
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type standing struct {
 // bucketState is a bucket and how it stands.
 type bucketState struct {
 	bucketName
+	Tier string `json:"tier,omitempty"` // whose limit it is, such as "plan=pro", if several tiers have one
 	standing
 }
 
@@ -56,7 +57,7 @@ func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	set := a.Rules()
-	buckets, err := a.find(set, &in)
+	buckets, err := a.findTiers(set, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +74,13 @@ func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return out, nil
 }
 
-func (a *api) stateOf(ctx context.Context, set *rules.Set, b *sluice.Bucket) (bucketState, error) {
-	take := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot}
+func (a *api) stateOf(ctx context.Context, set *rules.Set, b *rules.TierBucket) (bucketState, error) {
+	take := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot, Dry: true}
 	var out [1]sluice.Decision
 	if _, err := a.Limiter.Decide(ctx, []sluice.Take{take}, out[:]); err != nil {
 		return bucketState{}, err
 	}
-	state := bucketState{nameOf(set, b.Rule, b.Key), describe(&out[0])}
+	state := bucketState{nameOf(set, b.Rule, b.Key), b.Tier, describe(&out[0])}
 	if out[0].Blocked {
 		state.Blocked = a.blocked(ctx, take).Seconds()
 	}
@@ -94,22 +95,15 @@ func describe(d *sluice.Decision) standing {
 	}
 }
 
-// roomy are limits of different kinds of which nothing is spent.
-var roomy = [...]*sluice.Limit{
-	sluice.Must(sluice.PerSecond(1).Build()),
-	sluice.Must(sluice.PerSecond(1).With(sluice.FixedWindow).Build()),
-}
+// roomy is a limit that nobody reaches.
+var roomy = sluice.Must(sluice.Per(1<<31, time.Second).With(sluice.FixedWindow).Build())
 
 // blocked is how long a block lasts. A decision says that there is one, and when there is room by the limit too; a block
-// holds whatever the limit, so one of another kind, which counts elsewhere, says when the block ends.
+// holds whatever the limit, so one that cannot be reached says when the block ends.
 func (a *api) blocked(ctx context.Context, t sluice.Take) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	other := roomy[0]
-	if t.Effective().Algorithm != sluice.FixedWindow {
-		other = roomy[1]
-	}
-	t.Limit = other
+	t.Limit = roomy
 	var out [1]sluice.Decision
 	if err := a.Limiter.Store().Apply(ctx, []sluice.Take{t}, out[:]); err != nil || out[0].Allowed {
 		return 0

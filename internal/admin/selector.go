@@ -73,6 +73,24 @@ func (a *api) find(set *rules.Set, s *selector) ([]sluice.Bucket, error) {
 	return s.ofRequest(set)
 }
 
+// findTiers finds what is meant with every limit that it may have: a key alone does not tell its tier.
+func (a *api) findTiers(set *rules.Set, s *selector) ([]rules.TierBucket, error) {
+	plain, err := a.find(set, s)
+	if err != nil {
+		return nil, err
+	}
+	if s.Rule != "" {
+		if tiers, err := set.TierBuckets(s.Rule, s.Key); err == nil {
+			return tiers, nil
+		}
+	}
+	all := make([]rules.TierBucket, len(plain))
+	for i := range plain {
+		all[i].Bucket = plain[i]
+	}
+	return all, nil
+}
+
 // ofKeyed is the bucket of a rule that is in no file. The key is written as top writes it, or as it is.
 func (s *selector) ofKeyed(rule *sluice.Rule) ([]sluice.Bucket, error) {
 	if len(s.Key) != 1 || s.Key[0].Name != "key" {

@@ -127,6 +127,7 @@ type Buckets struct {
 type Bucket struct {
 	Rule              string  `json:"rule"`
 	Key               Key     `json:"key"`
+	Tier              string  `json:"tier"`
 	Allowed           bool    `json:"allowed"`
 	BlockedSeconds    float64 `json:"blocked_s"`
 	Limit             int64   `json:"limit"`

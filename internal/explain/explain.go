@@ -104,7 +104,7 @@ func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64)
 			t.Cost = cost
 		}
 		peek := t
-		peek.Cost, peek.MaxDelay = 0, 0
+		peek.Cost, peek.MaxDelay, peek.Dry = 0, 0, true
 		if _, err := p.Limiter.Decide(ctx, []sluice.Take{peek}, out); err != nil {
 			return nil, err
 		}
@@ -172,6 +172,8 @@ func (p *Explainer) decide(ctx context.Context, x *Answer, takes []sluice.Take, 
 		x.Why = name + " leaves " + left
 	case d.Never:
 		x.Why = fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, takes[tight].Cost, d.Limit)
+	case d.Blocked:
+		x.Why = fmt.Sprintf("the key is blocked under %s, retry after %s", name, ruletest.FormatDuration(d.RetryAfter))
 	case d.RetryAfter == 0:
 		x.Why = fmt.Sprintf("%s has %s left, and the request costs %d", name, left, takes[tight].Cost)
 	default:
@@ -198,7 +200,7 @@ func (p *Explainer) try(ctx context.Context, takes []sluice.Take, ds []sluice.De
 	}
 	peeks := slices.Clone(takes)
 	for i := range peeks {
-		peeks[i].Cost = 0
+		peeks[i].Cost, peeks[i].Dry = 0, true
 	}
 	if _, err := p.Limiter.Decide(ctx, peeks, ds); err != nil {
 		return false, err

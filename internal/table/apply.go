@@ -424,7 +424,7 @@ func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int
 // commit does what was decided.
 func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64) {
 	seg := &t.segments[task.hash.segment()]
-	if task.replayed || op.Request.Cost == 0 || !op.Request.Charge && (veto || !a.Allowed) {
+	if !op.Request.Dry && (task.replayed || op.Request.Cost == 0 || !op.Request.Charge && (veto || !a.Allowed)) {
 		t.adopt(seg, task.hash, op.Params, now)
 	}
 	switch {

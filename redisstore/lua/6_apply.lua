@@ -2,7 +2,7 @@
 -- From here on, calls as in internal/table: takes are decided in their order, then charged, all or none of a group.
 
 local cells, written, remembered, ids = {}, {}, {}, {}
-local SHADOW, CHARGE, QUEUE, FIRST_HIT, CALENDAR, ENDS = 1, 2, 4, 8, 16, 32
+local SHADOW, CHARGE, QUEUE, FIRST_HIT, CALENDAR, ENDS, DRY = 1, 2, 4, 8, 16, 32, 64
 
 local function cellOf(op)
   local cell = cells[op.number]
@@ -43,6 +43,7 @@ local function readOp(pos)
   op.cost, op.min, op.wait, op.at, op.time = op[5], op[6], op[7], op[8], op[21]
   op.shadow, op.charge, op.queue = has(op[4], SHADOW), has(op[4], CHARGE), has(op[4], QUEUE)
   op.firstHit, op.calendar, op.ends = has(op[4], FIRST_HIT), has(op[4], CALENDAR), has(op[4], ENDS)
+  op.dry = has(op[4], DRY)
   kinds[op.kind].params(op)
   return op, op[22]
 end
@@ -260,6 +261,9 @@ end
 -- adopt keeps the state of a take that is not charged as one of these numbers: the answer told when there will be room
 -- under them.
 local function adopt(op)
+  if op.dry then
+    return
+  end
   if op.kind >= 6 then
     local l = open(op)
     l.adopt(l)
