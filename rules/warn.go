@@ -164,12 +164,37 @@ func (w *warner) limits(it *item) {
 	each("", r.Limits)
 	if r.Tiers != nil {
 		for value, list := range r.Tiers.Limits {
+			w.otherKinds(r, value, list)
 			each(fmt.Sprintf(" in tier %q", value), list)
 		}
 	}
 	for i := range r.Overrides {
 		each(fmt.Sprintf(" for %s", strings.Join(r.Overrides[i].Key, ", ")), r.Overrides[i].Limits)
 	}
+}
+
+// otherKinds warns of a tier that does not go on with the rule's counts.
+func (w *warner) otherKinds(r *Rule, tier string, list []Limit) {
+	for i := range min(len(list), len(r.Limits)) {
+		l, own := &list[i].Limit, &r.Limits[i].Limit
+		if list[i].Unlimited || list[i].Never || own.Algorithm == sluice.Concurrency || l.Algorithm == sluice.Concurrency {
+			continue
+		}
+		if kindOf(l) != kindOf(own) {
+			w.warn(list[i].At, r.Name, "counts tier %q apart, by another algorithm, refill or sub_windows than the rule's own limit: "+
+				"a key that changes its tier starts with nothing spent", tier)
+			return
+		}
+	}
+}
+
+// kindOf names limits that read each other's counts.
+func kindOf(l *sluice.Limit) string {
+	built, err := l.Build()
+	if err != nil {
+		return ""
+	}
+	return built.Kind()
 }
 
 // flight warns of limits on what is in flight that forget it too soon.

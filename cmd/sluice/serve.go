@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -277,10 +278,15 @@ func (s *service) readRules() error {
 		return err
 	}
 	var err error
+	var before *rules.Set
 	s.watcher, err = rulefile.NewWatcher(rulefile.WatchConfig{
 		Paths: s.cfg.Rules.Paths, Options: o, Hangup: true,
 		OnLoad: func(l *rulefile.Loaded) {
 			s.log.Info("rules changed", "digest", l.Digest, "files", len(l.Sources))
+			if names := restarted(before, l.Set); len(names) > 0 {
+				s.log.Warn("counts start at zero: the algorithm, refill or sub_windows changed", "rules", strings.Join(names, ", "))
+			}
+			before = l.Set
 			s.warnOfRules(l.Set)
 		},
 		OnError: func(err error) {
@@ -293,9 +299,23 @@ func (s *service) readRules() error {
 	if err != nil {
 		return brokenRules(err, s.cfg.Rules.Paths)
 	}
-	s.rules = s.watcher.Set
-	s.warnOfRules(s.watcher.Set())
+	s.rules, before = s.watcher.Set, s.watcher.Set()
+	s.warnOfRules(before)
 	return nil
+}
+
+// restarted names the rules whose counts the new set does not read.
+func restarted(before, now *rules.Set) (names []string) {
+	kinds := make(map[string]string)
+	for _, r := range before.Rules() {
+		kinds[r.Name] = r.Limit.Kind()
+	}
+	for _, r := range now.Rules() {
+		if kind, ok := kinds[r.Name]; ok && kind != r.Limit.Kind() {
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 // warnOfRules says so if there is nothing that Envoy could ask about.

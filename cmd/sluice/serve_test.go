@@ -302,4 +302,8 @@ func TestServeReload(t *testing.T) {
 	write(t, file, "rules: [{name: a, limit: 1/s}]\n")
 	p.await(t, "no rule file has a domain")
 	expect("OK: OK")
+	write(t, file, "rules: [{name: a, limit: {rate: 1/s, refill: interval}}]\n")
+	if line := p.await(t, "counts start at zero"); !strings.Contains(line, `"rules":"a"`) && !strings.Contains(line, "rules=a") {
+		t.Errorf("the log says %s", line)
+	}
 }

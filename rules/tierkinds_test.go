@@ -1,0 +1,41 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	. "github.com/sluiceproject/sluice/rules"
+)
+
+// Tiers whose limits are of another kind than the rule's do not go on with its counts, and Warnings says so.
+func TestWarnsOfTiersOfOtherKinds(t *testing.T) {
+	counter := sluice.PerMinute(100).With(sluice.SlidingCounter)
+	parts := counter
+	parts.SubWindows = 4
+	interval := sluice.PerMinute(100)
+	interval.Refill = sluice.RefillInterval
+	for name, tt := range map[string]struct {
+		own, tier sluice.Limit
+		want      bool
+	}{
+		"same":        {sluice.PerMinute(10), sluice.PerMinute(100), false},
+		"leaky":       {sluice.PerMinute(10), sluice.PerMinute(100).With(sluice.LeakyBucket), false},
+		"window":      {sluice.PerMinute(100).With(sluice.FixedWindow), sluice.PerHour(100).With(sluice.FixedWindow), false},
+		"refill":      {sluice.PerMinute(10), interval, true},
+		"sub-windows": {counter, parts, true},
+		"algorithm":   {sluice.PerMinute(10), counter, true},
+	} {
+		s := mustSet(t, Config{Rules: []Rule{{
+			Name: "r", Per: per("header:X-User"), Limits: []Limit{{Limit: tt.own}},
+			Tiers: &Tiers{By: Ref{Name: "claim:plan"}, Limits: map[string][]Limit{"pro": {{Limit: tt.tier}}}},
+		}}})
+		got := false
+		for _, w := range s.Warnings() {
+			got = got || strings.Contains(w.Msg, `counts tier "pro" apart`)
+		}
+		if got != tt.want {
+			t.Errorf("%s: warned %v, want %v: %v", name, got, tt.want, s.Warnings())
+		}
+	}
+}
