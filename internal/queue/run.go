@@ -108,7 +108,7 @@ func (q *Queue) keep(ctx context.Context) {
 			rested = time.Now().Add(max(minExpireInterval, 10*time.Since(looked)))
 		}
 		next := looked.Add(q.cfg.sweep)
-		if s := q.current.Load(); s != nil {
+		if s := q.current.Load(); s != nil && q.cfg.Deliver != nil {
 			if at := s.index.firstExpiry(); !at.IsZero() && at.Before(next) {
 				next = at
 			}
