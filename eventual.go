@@ -170,7 +170,7 @@ func (e *view) roll(at int64) {
 func (e *view) guess(at int64) {
 	if more := int64(e.others*float64(at-e.since)) - e.guessed; more > 0 {
 		e.guessed += more
-		e.state, _ = e.limit.params.Adjust(e.state, nil, at, at, more)
+		e.state, _ = e.limit.params.Adjust(e.state, nil, at, step.Settlement{At: at, Delta: more})
 	}
 }
 
@@ -221,7 +221,7 @@ func (e *view) take(t *Take, at int64) Decision {
 // adjust settles or gives back an earlier take.
 func (e *view) adjust(t *Take, at int64) Decision {
 	p := e.limit.params
-	next, a := p.Adjust(e.state, nil, at, t.At, t.Cost)
+	next, a := p.Adjust(e.state, nil, at, step.Settlement{At: t.At, Delta: t.Cost})
 	if t.Cost < 0 && (e.own >= 0 || t.At < e.refunded) {
 		e.refunded = t.At
 	}
@@ -305,7 +305,7 @@ func (e *view) know(at, was int64, answered time.Time) {
 	e.roll(at)
 	e.state = e.base
 	if more := e.own + e.sent.cost; more != 0 {
-		e.state, _ = e.limit.params.Adjust(e.state, nil, at, at, more)
+		e.state, _ = e.limit.params.Adjust(e.state, nil, at, step.Settlement{At: at, Delta: more})
 	}
 }
 

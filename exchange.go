@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/step"
 )
 
 const (
@@ -200,7 +202,7 @@ func (e *view) exchanged(d *Decision, limit *Limit, answered time.Time) {
 	p, at := limit.params, d.At
 	expected, sent, ended := e.base, e.sent, e.base.FreshAt
 	if sent.cost != 0 {
-		expected, _ = p.Adjust(e.base, nil, at, sent.at, sent.cost)
+		expected, _ = p.Adjust(e.base, nil, at, step.Settlement{At: sent.at, Delta: sent.cost})
 	}
 	e.sent = report{}
 	e.base = p.Learn(expected, at, d.Remaining, d.ResetAfter.Microseconds())

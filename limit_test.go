@@ -154,7 +154,7 @@ func TestLimitAccepts(t *testing.T) {
 			continue
 		}
 		p := built.Params()
-		words := make([]uint64, p.Words(step.State{}, nil, 1e15))
+		words := make([]uint64, p.Words(step.State{}, nil, 1e15, false))
 		_, a := p.Take(step.State{}, words, 1e15, step.Request{Cost: 1})
 		if a.Allowed != (l.Count > 0) || a.Never != (l.Count == 0) {
 			t.Errorf("%s: the first take: %+v", name, a)

@@ -29,7 +29,13 @@ type Take struct {
 	// Dry, with a Cost of 0, leaves the store as it is. Other peeks convert what was counted under other numbers of the
 	// rule, so that their RetryAfter is kept: use Dry to look at a key with numbers that may not be those it has.
 	Dry bool
-	ID  uint64 // non-zero: charged once however often it arrives within a minute
+	// Settles says that the take will be settled: the store keeps a mark for it, without which a bucket can give back only
+	// what the take itself proves has not worn off. With At it says that the take at At was made so. The settlement of such
+	// a take is made also if Cost is 0, so that the mark can go.
+	Settles bool
+	Charged int64  // with At: what the take at At was charged; 0 if that is not known
+	Of      int64  // with At: Decision.Limit of the take at At; 0 if the limit is still that
+	ID      uint64 // non-zero: charged once however often it arrives within a minute
 }
 
 // Source is where a decision came from, and so whether it is degraded.
@@ -144,6 +150,10 @@ func (t *Take) Op() (table.Op, error) {
 		return table.Op{}, fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, t.Min, t.Cost)
 	case t.Dry && t.Cost != 0:
 		return table.Op{}, fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, t.Cost)
+	case t.Charged < 0 || t.Charged > MaxCost:
+		return table.Op{}, fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, t.Charged)
+	case t.Of < 0:
+		return table.Op{}, fmt.Errorf("%w: Of %d is negative: it is the limit when the take at At was charged", ErrInvalid, t.Of)
 	case t.MaxDelay < 0:
 		return table.Op{}, fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, t.MaxDelay)
 	}
@@ -151,9 +161,9 @@ func (t *Take) Op() (table.Op, error) {
 		Rule: t.Rule.id, Key: t.Key, Params: p,
 		Request: step.Request{
 			Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied && p.Kind != step.Slots,
-			Dry: t.Dry,
+			Dry: t.Dry, Settles: t.Settles,
 		},
-		At: t.At, ID: t.ID, Shadow: t.Rule.Shadow,
+		At: t.At, Charged: t.Charged, Of: t.Of, ID: t.ID, Shadow: t.Rule.Shadow,
 	}, nil
 }
 

@@ -231,7 +231,7 @@ func (c *call) giveBackUnit(ctx context.Context, u *unit, undo []int) error {
 		for _, i := range slices.Backward(undo) {
 			op := &c.ops[i]
 			if charged[i].Granted != 0 {
-				it.adjust(op.Params, now, charged[i].At, -charged[i].Granted)
+				it.adjust(op.Params, now, step.Settlement{At: charged[i].At, Delta: -charged[i].Granted})
 			}
 			if op.ID != 0 {
 				it.annul(op.ID, now)

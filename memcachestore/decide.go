@@ -160,7 +160,7 @@ func (c *call) commitOne(i int, now int64) {
 			*a = unspent(it, op, a, now)
 		}
 	case op.At != 0:
-		*a, charged = it.adjust(op.Params, now, op.At, op.Request.Cost), true
+		*a, charged = it.adjust(op.Params, now, op.Settlement()), true
 	default:
 		*a, charged = it.take(op.Params, now, op.Request), true
 	}

@@ -92,8 +92,8 @@ func FuzzItem(f *testing.F) {
 			} {
 				it.take(p, now, r)
 			}
-			it.adjust(p, now, now-5, cost)
-			it.adjust(p, now, now, -cost)
+			it.adjust(p, now, step.Settlement{At: now - 5, Delta: cost})
+			it.adjust(p, now, step.Settlement{At: now, Delta: -cost})
 			it.adopt(p, now)
 		}
 		it.tidy(now)

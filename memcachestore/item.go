@@ -47,7 +47,7 @@ func (it *item) bucket(p *step.Params) *bucket {
 
 // bucketFor returns the bucket with room for one more take. One that was not there has the state of a key never seen,
 // and is not stored unless that changes.
-func (it *item) bucketFor(p *step.Params, now int64) *bucket {
+func (it *item) bucketFor(p *step.Params, now int64, settles bool) *bucket {
 	b := it.bucket(p)
 	if b == nil {
 		if it.buckets == nil {
@@ -56,7 +56,7 @@ func (it *item) bucketFor(p *step.Params, now int64) *bucket {
 		it.buckets = append(it.buckets, bucket{identity: p.Identity()})
 		b = &it.buckets[len(it.buckets)-1]
 	}
-	need := p.Words(b.state, b.words, now)
+	need := p.Words(b.state, b.words, now, settles)
 	switch {
 	case need == 0:
 	case b.state.FreshAt <= now: // what the words hold has no meaning any more, and room that was needed once no use
@@ -97,22 +97,22 @@ func (it *item) takeFree(p *step.Params, now int64, r step.Request) step.Answer 
 	if r.Dry || r.Cost == 0 {
 		b := it.bucket(p)
 		if b == nil {
-			b = &bucket{words: make([]uint64, p.Words(step.State{}, nil, now))}
+			b = &bucket{words: make([]uint64, p.Words(step.State{}, nil, now, false))}
 		}
 		_, a := p.Take(b.state, b.words, now, r)
 		return a
 	}
-	b := it.bucketFor(p, now)
+	b := it.bucketFor(p, now, r.Settles)
 	var a step.Answer
 	b.state, a = p.Take(b.state, b.words, now, r)
 	return a
 }
 
 // adjust settles or gives back an earlier take.
-func (it *item) adjust(p *step.Params, now, at, delta int64) step.Answer {
-	b := it.bucketFor(p, now)
+func (it *item) adjust(p *step.Params, now int64, x step.Settlement) step.Answer {
+	b := it.bucketFor(p, now, false)
 	var a step.Answer
-	b.state, a = p.Adjust(b.state, b.words, now, at, delta)
+	b.state, a = p.Adjust(b.state, b.words, now, x)
 	return a
 }
 
@@ -123,7 +123,7 @@ func (it *item) adopt(p *step.Params, now int64) {
 	if b == nil || b.state.FreshAt <= now || b.state.Shape == p.Shape() {
 		return
 	}
-	b = it.bucketFor(p, now)
+	b = it.bucketFor(p, now, false)
 	b.state, _ = p.Take(b.state, b.words, now, step.Request{}) // spends nothing
 }
 

@@ -87,7 +87,7 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) sightin
 		seen.state.FreshAt += d.rng.Int64N(5) - 2
 	}
 	if d.rng.IntN(10) == 0 { // in debt
-		seen.adjust(q, at, at, 1+d.rng.Int64N(min(2*q.Limit()+1, 1<<40)))
+		seen.adjust(q, at, step.Settlement{At: at, Delta: 1 + d.rng.Int64N(min(2*q.Limit()+1, 1<<40))})
 	}
 	from := &origin{server: d.runID}
 	if d.rng.IntN(4) > 0 {

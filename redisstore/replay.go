@@ -107,9 +107,9 @@ func (c *cell) adopt(p *step.Params, now int64) {
 	}
 }
 
-func (c *cell) adjust(p *step.Params, now, at, delta int64) step.Answer {
+func (c *cell) adjust(p *step.Params, now int64, x step.Settlement) step.Answer {
 	before, words := c.read(p), append([]uint64(nil), c.wide(p)...)
-	next, a := p.Adjust(before, c.words, now, at, delta)
+	next, a := p.Adjust(before, c.words, now, x)
 	if next == before && a.Granted == 0 { // nothing was changed, and so nothing is stored
 		c.words = words
 		return a
@@ -212,7 +212,7 @@ func (c *call) commit(o *op, a *step.Answer, veto bool, now int64) {
 		}
 		return
 	case o.At != 0:
-		*a = c.cells[o.cell].adjust(o.Params, now, o.At, o.Request.Cost)
+		*a = c.cells[o.cell].adjust(o.Params, now, o.Settlement())
 	default:
 		*a = c.take(o, now, o.Request)
 	}

@@ -60,14 +60,14 @@ func TestLogDoesNotOutgrowItsLimit(t *testing.T) {
 		}
 		last = a.At
 	}
-	if need := k.p.Words(k.state, k.words, now); need > 5 {
+	if need := k.p.Words(k.state, k.words, now, false); need > 5 {
 		t.Errorf("2 entries need %d words", need)
 	}
 	for range 1000 { // nor does who is refused and charged for it
 		now += second
 		k.take(now, step.Request{Cost: 2, Charge: true})
 	}
-	if need := k.p.Words(k.state, k.words, now); need > 5 {
+	if need := k.p.Words(k.state, k.words, now, false); need > 5 {
 		t.Errorf("%d words for a limit of 3", need)
 	}
 }
@@ -101,7 +101,7 @@ func TestLogSettlesWhatWasMerged(t *testing.T) {
 	take()
 	merged := take()
 	take() // moves the second one's time on
-	next, a := k.p.Adjust(k.state, k.words, now, merged.At, 4)
+	next, a := k.p.Adjust(k.state, k.words, now, step.Settlement{At: merged.At, Delta: 4})
 	if a.Granted != 4 || a.Remaining != 3 {
 		t.Errorf("settled after a merge: %+v", a)
 	}

@@ -34,7 +34,7 @@ func newKey(p step.Params) *key {
 
 // room makes the words as many as the next take may need.
 func (k *key) room(now int64) {
-	need := k.p.Words(k.state, k.words, now)
+	need := k.p.Words(k.state, k.words, now, false)
 	if need <= len(k.words) {
 		return
 	}
@@ -59,7 +59,7 @@ func (k *key) peek(now int64) int64 { return k.take(now, step.Request{}).Remaini
 
 func (k *key) adjust(now, at, delta int64) step.Answer {
 	k.room(now)
-	next, a := k.p.Adjust(k.state, k.words, now, at, delta)
+	next, a := k.p.Adjust(k.state, k.words, now, step.Settlement{At: at, Delta: delta})
 	k.state = next
 	return a
 }

@@ -27,7 +27,7 @@ func TestLearn(t *testing.T) {
 			cost := rapid.Int64Range(1, 12).Draw(r, "cost")
 			var a step.Answer
 			if rapid.Bool().Draw(r, "settles") { // into debt
-				truth, a = p.Adjust(truth, nil, now, now, cost)
+				truth, a = p.Adjust(truth, nil, now, step.Settlement{At: now, Delta: cost})
 			} else {
 				truth, a = p.Take(truth, nil, now, step.Request{Cost: cost})
 			}

@@ -15,7 +15,9 @@ const (
 // Words is how many words of wide state a take needs at now, at least: 0 for narrow kinds. A store that cannot give
 // a log that many gives it what it has; the log then merges entries, which counts them for longer than they last and
 // never for less.
-func (p *Params) Words(s State, words []uint64, now int64) int {
+//
+// A bucket has none unless marks are kept for takes that will be settled; with settles there is to be room for one more.
+func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
 	switch p.Kind {
 	case Slices:
 		return int(p.Slices) + 1

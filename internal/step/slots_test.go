@@ -169,7 +169,7 @@ func TestSlotsInLittleRoom(t *testing.T) {
 			now += drawPause(t, k.p)
 			if len(had) > 0 && rapid.IntRange(0, 3).Draw(t, "what") == 0 {
 				for at, h := range had { // the first that comes: all must hold
-					k.state, _ = k.p.Adjust(k.state, k.words, now, at, -h.cost)
+					k.state, _ = k.p.Adjust(k.state, k.words, now, step.Settlement{At: at, Delta: -h.cost})
 					delete(had, at)
 					break
 				}

@@ -113,6 +113,16 @@ type Request struct {
 	MaxDelay int64 // accept a place this much later; a Queue without it accepts any place it has
 	Charge   bool  // charge a refused request too
 	Dry      bool  // decide, change nothing
+	Settles  bool  // it will be settled: a bucket keeps a mark for it
+}
+
+// Settlement says what an earlier take really cost.
+type Settlement struct {
+	At      int64 // Answer.At of the take
+	Delta   int64 // what it really cost less what was charged
+	Charged int64 // what was charged; 0 if that is not known: then nothing but Delta says how much it was
+	Of      int64 // Limit when it was charged; 0 if it is still that
+	Settles bool  // the take had Settles
 }
 
 // Answer is the outcome of one Request.
@@ -336,8 +346,8 @@ func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 //
 // A slot is given back by a negative delta, and renewed by a positive one: the answer's At is its name from then on. One
 // that is gone, because it was not renewed in time, is taken anew by that, if there is room.
-func (p *Params) Adjust(s State, words []uint64, now, at, delta int64) (State, Answer) {
-	named := at
+func (p *Params) Adjust(s State, words []uint64, now int64, x Settlement) (State, Answer) {
+	named, at, delta := x.At, x.At, x.Delta
 	at = max(now-furthest, min(at, now+furthest)) // a time that no take can have had must not wrap around
 	if s.Shape != p.shape && s.FreshAt > now {
 		s = p.adopt(s, words, now)

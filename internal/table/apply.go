@@ -147,7 +147,7 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 // keep inserts the first state of a key, with the words that belong to it. It fails if there is no room.
 func (t *Table) keep(seg *segment, h Hash, p *step.Params, first step.State, words []uint64, now int64) bool {
 	fresh := slot{tag: h.tagFor(p.Identity()), word: h.extra()}
-	if n := p.Words(step.State{}, nil, now); n > 0 {
+	if n := p.Words(step.State{}, nil, now, false); n > 0 {
 		block := t.arena.alloc(t, n)
 		if block == 0 {
 			return false
@@ -185,7 +185,7 @@ func (t *Table) takeSlot(s *slot, p *step.Params, now int64, r step.Request) ste
 // room.
 func (t *Table) wideWords(s *slot, p *step.Params, now int64) []uint64 {
 	words := t.arena.words(ref(s.value))
-	need := p.Words(s.state(), words, now)
+	need := p.Words(s.state(), words, now, false)
 	if need <= len(words) {
 		return words
 	}
@@ -214,7 +214,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 		default:
 			words = t.arena.words(ref(s.value))
 		}
-		next, a := p.Adjust(s.state(), words, now, op.At, delta)
+		next, a := p.Adjust(s.state(), words, now, op.Settlement())
 		if s.word&wideFlag != 0 {
 			next.Value = s.value
 		}
@@ -235,7 +235,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 		return a
 	}
 	var scratch [step.MaxSlices + 1]uint64
-	next, a := p.Adjust(step.State{}, scratch[:], now, op.At, delta)
+	next, a := p.Adjust(step.State{}, scratch[:], now, op.Settlement())
 	if next.FreshAt > now && !op.Request.Dry {
 		t.keep(seg, h, p, next, scratch[:], now)
 	}

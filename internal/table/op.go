@@ -12,6 +12,15 @@ type Op struct {
 	Params  *step.Params
 	Request step.Request
 	At      int64  // non-zero: settle or give back the take that was answered with this At
+	Charged int64  // with At: what that take was charged; 0 if it is not known
+	Of      int64  // with At: the limit when it was charged; 0 if it is still that
 	ID      uint64 // non-zero: charge once
 	Shadow  bool   // never vetoes the others
+}
+
+// Settlement is the op with At as the algorithms have it.
+func (op *Op) Settlement() step.Settlement {
+	return step.Settlement{
+		At: op.At, Delta: op.Request.Cost, Charged: op.Charged, Of: op.Of, Settles: op.Request.Settles,
+	}
 }
