@@ -178,43 +178,157 @@ func (p *Params) isAfter(a, b moment) bool {
 	return a.at > b.at || a.at == b.at && a.frac < b.frac
 }
 
-func (p *Params) adjustBucket(s State, now, at, delta int64) (State, int64) {
+// span is a length of time, q + f/den microseconds.
+type span struct {
+	q int64
+	f uint64
+}
+
+func (a span) less(b span) bool { return a.q < b.q || a.q == b.q && a.f < b.f }
+
+// minus is a less b, which may be below zero: q is then rounded down.
+func (a span) minus(p *Params, b span) span {
+	if a.f < b.f {
+		return span{a.q - b.q - 1, a.f + p.den - b.f}
+	}
+	return span{a.q - b.q, a.f - b.f}
+}
+
+// ahead is how long until the bucket is full: its backlog.
+func (p *Params) ahead(s State, now int64) span {
 	full := p.fullAt(s, now)
-	if delta >= 0 {
-		if full.at <= now { // the key may have been forgotten, so all there is to go by is the take's time
-			full = moment{at: at}
+	if full.frac > 0 {
+		return span{full.at - now - 1, p.den - full.frac}
+	}
+	return span{full.at - now, 0}
+}
+
+// Cap is the most backlog that a settlement may leave: ten times what fills the bucket, and an hour's worth. One wrong
+// number, or a token in wrong hands, locks a key out for so long and no longer. For a bucket it is a time of q + r/den
+// microseconds, for an interval bucket q is a number of units.
+func (p *Params) Cap() (q int64, r uint64) { return p.capQ, p.capR }
+
+// capHour is the hour of Cap.
+const capHour = 3600 * 1_000_000
+
+func (p *Params) compileCap() {
+	if p.Kind == Interval {
+		hour, _ := mulDiv(uint64(p.Count), capHour, uint64(p.Length))
+		p.capQ = addSat(mulSat(10, p.Burst), int64(min(hour, math.MaxInt64)))
+		p.capQ = min(p.capQ, mulSat(furthest/p.Length, p.Count))
+		return
+	}
+	p.capQ, p.capR = furthest, 0
+	if p.fillQ < Horizon/10 {
+		r, part := mulDiv(10, p.fillR, p.den)
+		p.capQ, p.capR = 10*p.fillQ+int64(r)+capHour, part
+	}
+}
+
+// late charges a bucket for what was needed on top, now, and says how much of it: beyond the cap it is forgiven.
+func (p *Params) late(s State, now, delta int64) (State, int64) {
+	more := p.drip(delta)
+	room := span{p.capQ, p.capR}.minus(p, p.ahead(s, now))
+	if room.q < 0 {
+		return s, 0
+	}
+	if room.less(more) {
+		more = room
+	}
+	return p.putBucket(p.later(p.fullAt(s, now), more.q, more.f), now), min(delta, p.unitsIn(more.q, more.f))
+}
+
+func (p *Params) drip(cost int64) span {
+	q, f := p.dripTime(cost)
+	return span{q, f}
+}
+
+// giveBack makes the bucket full so much earlier.
+func (p *Params) giveBack(s State, now int64, back span) (State, int64) {
+	if back.q < 0 || back == (span{}) {
+		return s, 0
+	}
+	return p.putBucket(p.earlier(p.fullAt(s, now), back.q, back.f), now), -p.unitsIn(back.q, back.f)
+}
+
+// settleBucket settles a take by its mark, i, or without one if that is -1.
+func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlement) (State, int64) {
+	if x.Delta >= 0 {
+		return p.late(s, now, x.Delta)
+	}
+	backlog := p.ahead(s, now)
+	if !x.Settles {
+		back := p.unmarked(s, now, at, x)
+		if backlog.less(back) {
+			back = backlog
 		}
-		q, f := p.dripTime(delta)
-		return p.putBucket(p.later(full, q, f), now), delta
+		if back.q >= 0 {
+			m.lower(-1, 0, func(low int64) int64 { return span{low, 0}.minus(p, back).q })
+		}
+		return p.giveBack(s, now, back)
 	}
-	if full.at <= now {
+	if i < 0 { // it has worn off, or was lost with the state
 		return s, 0
 	}
-	q, f := p.dripTime(-delta)
-	if p.Queue && p.isAfter(p.earlier(full, q, f), moment{at: at}) {
-		return s, 0 // others stand behind it, and their places are given: its own cannot be filled
+	low := span{m.all[i].low, 0}
+	if backlog.less(low) {
+		low = backlog
 	}
-	// What of the take has dripped since cannot be given back. Nor, for a place that is not reached yet, can what will
-	// have dripped by the last place behind it: those stay where they are, and what came back would overflow before.
-	worn, since := moment{at: now}, at
-	if at > now && !p.Queue {
-		worn, since = p.earlier(full, p.fillQ, p.fillR), at-1 // at is a place rounded up
+	share := p.Share(x)
+	back := span{share.Want, share.WantR}
+	if low.less(back) {
+		back = low
 	}
-	left := p.later(moment{}, q, f)
+	m.lower(i, low.minus(p, back).q, func(later int64) int64 {
+		if l := (span{later, 0}); low.less(l) {
+			return l.minus(p, back).q
+		}
+		return low.minus(p, back).q
+	})
+	return p.giveBack(s, now, back)
+}
+
+// unmarked is how much of a take can be given back that left no mark: what by itself shows that it has not worn off.
+func (p *Params) unmarked(s State, now, at int64, x Settlement) span {
+	back := p.drip(-x.Delta)
+	if at <= now {
+		left := p.drip(x.charged()).minus(p, span{now - at, 0})
+		if left.less(back) {
+			return left
+		}
+		return back
+	}
+	// For a place that is not reached yet, what will have dripped by the last place behind it cannot be given back: those
+	// stay where they are, and what came back would overflow before.
+	worn := p.earlier(p.fullAt(s, now), p.fillQ, p.fillR)
 	if worn.at > at {
-		left = p.later(left, since-worn.at, worn.frac)
+		left := p.later(p.later(moment{}, back.q, back.f), at-1-worn.at, worn.frac) // at is a place rounded up
+		if left.frac > 0 {
+			return span{left.at - 1, p.den - left.frac}
+		}
+		return span{left.at, 0}
 	}
-	if missing := (moment{full.at - now, full.frac}); p.isAfter(left, missing) {
-		left = missing
+	return back
+}
+
+// settleQueue settles a take that has a place in a queue. It is given back only if nothing stands behind it: the places
+// behind are promises, and its own cannot be filled.
+func (p *Params) settleQueue(s State, now, at int64, x Settlement) (State, int64) {
+	if x.Delta >= 0 {
+		return p.late(s, now, x.Delta)
 	}
-	if left.at <= 0 {
+	if s.FreshAt <= now {
 		return s, 0
 	}
-	q, f = left.at, 0
-	if left.frac > 0 { // back from at - frac/den to q + f/den
-		q, f = left.at-1, p.den-left.frac
+	full, charged := p.fullAt(s, now), p.drip(x.charged())
+	if p.isAfter(p.earlier(full, charged.q, charged.f), moment{at: at}) {
+		return s, 0
 	}
-	return p.putBucket(p.earlier(full, q, f), now), -p.unitsIn(q, f)
+	back := p.drip(-x.Delta)
+	if backlog := p.ahead(s, now); backlog.less(back) {
+		back = backlog
+	}
+	return p.giveBack(s, now, back)
 }
 
 // unitsIn is how many whole units drip in q + f/den microseconds.

@@ -94,7 +94,7 @@ func TestChangedWindowKeepsCount(t *testing.T) {
 				left = 61
 			}
 			dry := k.under(changed)
-			dry.room(now)
+			dry.room(now, false)
 			before := dry.clone()
 			if got := dry.take(now, step.Request{Dry: true}).Remaining; got != left || dry.state != before.state || !slices.Equal(dry.words, before.words) {
 				t.Errorf("%s %d to %d: %d remain, want %d; state %+v became %+v", name, c.from, c.to, got, left, before.state, dry.state)

@@ -241,7 +241,7 @@ func TestI16PeekChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
 		when := now + rapid.Int64Range(-3*k.p.Length, 3*k.p.Length).Draw(t, "when")
-		k.room(when) // the store's doing
+		k.room(when, false) // the store's doing
 		before := k.clone()
 		k.take(when, step.Request{})
 		k.take(when, step.Request{Cost: drawCost(t, k.p), Dry: true, Charge: true})
@@ -257,7 +257,7 @@ func TestI16RefusalChangesNothing(t *testing.T) {
 		k, now := drawUsed(t)
 		r := drawRequest(t, k.p)
 		r.Charge = false
-		k.room(now)
+		k.room(now, false)
 		before := k.clone()
 		if a := k.take(now, r); !a.Allowed && (k.state != before.state || !slices.Equal(k.words, before.words)) {
 			t.Fatalf("%v: %+v %x became %+v %x", k, before.state, before.words, k.state, k.words)

@@ -35,8 +35,11 @@ func (p *Params) counterAt(now int64) counter {
 }
 
 func (p *Params) putCounter(c counter) State {
-	if c.cur == 0 && c.prev == 0 {
-		return State{}
+	if c.cur == 0 { // as it was in the window before
+		if c.prev == 0 {
+			return State{}
+		}
+		c = counter{start: c.start - p.Length, cur: c.prev}
 	}
 	return State{FreshAt: c.start + 2*p.Length, Value: uint64(c.cur) | uint64(c.prev)<<32, Shape: p.shape}
 }
@@ -108,10 +111,10 @@ func decayed(start, length, count, room, half int64) int64 {
 
 func (p *Params) adjustCounter(s State, now, at, delta int64) (State, int64) {
 	c := p.counter(s, now)
-	var n *int64
+	n := &c.cur
 	switch {
+	case delta > 0:
 	case at >= c.start && at < c.start+p.Length:
-		n = &c.cur
 	case at >= c.start-p.Length && at < c.start:
 		n = &c.prev
 	default:
@@ -241,14 +244,33 @@ func (p *Params) chargeSlices(s State, words []uint64, now, cost int64) State {
 }
 
 func (p *Params) adjustSlices(s State, words []uint64, now, at, delta int64) (State, int64) {
-	cur := p.slices(s, words, now)
+	if delta > 0 {
+		cur := p.slices(s, words, now)
+		before := int64(words[cur.index])
+		after := saturate32(before, delta)
+		words[cur.index] = uint64(after)
+		return p.putSlices(cur), after - before
+	}
+	var room ring
+	cur, ring := p.slicesCopy(s, words, now, &room)
 	number := at / p.slice
 	age := cur.start/p.slice - number
-	if age < 0 || age > p.Slices || s.FreshAt <= now && delta < 0 {
+	if age < 0 || age > p.Slices || s.FreshAt <= now {
 		return s, 0
 	}
-	n := &words[number%(p.Slices+1)]
-	before := int64(*n)
-	*n = uint64(saturate32(before, delta))
-	return p.putSlices(cur), int64(*n) - before
+	n := &ring[number%(p.Slices+1)]
+	back := min(int64(*n), -delta)
+	if back == 0 {
+		return s, 0
+	}
+	*n -= uint64(back)
+	copy(words, ring)
+	for range p.Slices + 1 { // the newest that still holds something says when all has left
+		if ring[cur.index] > 0 {
+			return p.putSlices(cur), -back
+		}
+		cur.start -= p.slice
+		cur.index = (cur.index + p.Slices) % (p.Slices + 1)
+	}
+	return State{}, -back
 }

@@ -187,7 +187,7 @@ func (d *differ) request() {
 
 // dry asks first. The answer must be that of the real take, and nothing may have changed.
 func (d *differ) dry(r step.Request) {
-	d.key.room(d.now)
+	d.key.room(d.now, false)
 	before := d.key.clone()
 	r.Dry = true
 	dry := d.key.take(d.now, r)
@@ -307,9 +307,9 @@ func (d *differ) settle() {
 			delta = 0 // nor may a bucket owe more than a century
 		}
 	}
-	want := step.Answer{Allowed: true, Granted: d.model.adjust(d.now, t.at, delta)}
+	want := step.Answer{Allowed: true, Granted: d.model.adjust(d.now, t.at, t.cost, delta)}
 	want.Remaining = d.model.remaining(d.now)
-	got := d.key.adjust(d.now, t.at, delta)
+	got := d.key.settle(d.now, step.Settlement{At: t.at, Delta: delta, Charged: t.cost})
 	if !same(got, want) {
 		d.Errorf("adjust of %+v by %d\n got %+v\nwant %+v", t, delta, got, want)
 	}

@@ -112,7 +112,7 @@ func TestLogSettlesWhatWasMerged(t *testing.T) {
 	if a := forgotten.adjust(now, now-10, 4); a.Granted != 4 || a.Remaining != 6 || forgotten.peek(now) != 6 {
 		t.Errorf("settled after a reset: %+v", a)
 	}
-	if a := forgotten.adjust(now, now-minute, 4); a.Granted != 0 || a.Remaining != 6 {
+	if a := forgotten.adjust(now, now-minute, 4); a.Granted != 4 || a.Remaining != 2 {
 		t.Errorf("settled after a window: %+v", a)
 	}
 }

@@ -61,25 +61,43 @@ func (p *Params) chargeInterval(s State, now, cost int64) State {
 	return p.putInterval(min(addSat(deficit, cost), p.Burst), base)
 }
 
-func (p *Params) adjustInterval(s State, now, at, delta int64) (State, int64) {
+// settleInterval settles a take by its mark, i, or without one if that is -1.
+func (p *Params) settleInterval(s State, m *marks, i int, now, at int64, x Settlement) (State, int64) {
 	deficit, base := p.interval(s, now)
-	if delta >= 0 {
-		if deficit == 0 { // the key may have been forgotten, so all there is to go by is the take's time
-			if p.Align == FirstHit && at < now {
-				base = now - (now-at)%p.Length
-			}
-			return p.putInterval(max(0, delta-p.refilled(at, base)), base), delta
+	if x.Delta >= 0 {
+		more := min(x.Delta, max(0, p.capQ-deficit))
+		if more == 0 {
+			return s, 0
 		}
-		return p.putInterval(addSat(deficit, delta), base), delta
+		return p.putInterval(deficit+more, base), more
 	}
-	// What was refilled since cannot be given back. Nor, for a place that is not reached yet, can what will have been
-	// refilled by the last place behind it: those stay where they are, and what came back would overflow before.
-	until := base
-	if at > now {
-		until += ceilDiv(max(0, deficit-p.Burst), p.Count) * p.Length
+	var back int64
+	if x.Settles {
+		if i < 0 { // it has worn off, or was lost with the state
+			return s, 0
+		}
+		low := min(m.all[i].low, deficit)
+		back = min(p.Share(x).Want, low)
+		m.lower(i, low-back, func(later int64) int64 { return max(later, low) - back })
+	} else {
+		back = min(p.unmarkedInterval(deficit, base, now, at, x), deficit)
+		m.lower(-1, 0, func(low int64) int64 { return low - back })
 	}
-	given := min(max(0, -delta-p.refilled(at, until)), deficit)
-	return p.putInterval(deficit-given, base), -given
+	if back <= 0 {
+		return s, 0
+	}
+	return p.putInterval(deficit-back, base), -back
+}
+
+// unmarkedInterval is how much of a take can be given back that left no mark.
+func (p *Params) unmarkedInterval(deficit, base, now, at int64, x Settlement) int64 {
+	if at <= now {
+		return max(0, min(-x.Delta, x.charged()-p.refilled(at, base)))
+	}
+	// For a place that is not reached yet, what will have been refilled by the last place behind it cannot be given back:
+	// those stay where they are, and what came back would overflow before.
+	until := base + ceilDiv(max(0, deficit-p.Burst), p.Count)*p.Length
+	return max(0, -x.Delta-p.refilled(at, until))
 }
 
 // refilled is what was poured in after at, up to and including the boundary until.

@@ -33,8 +33,8 @@ func newKey(p step.Params) *key {
 }
 
 // room makes the words as many as the next take may need.
-func (k *key) room(now int64) {
-	need := k.p.Words(k.state, k.words, now, false)
+func (k *key) room(now int64, settles bool) {
+	need := k.p.Words(k.state, k.words, now, settles)
 	if need <= len(k.words) {
 		return
 	}
@@ -46,7 +46,7 @@ func (k *key) room(now int64) {
 }
 
 func (k *key) take(now int64, r step.Request) step.Answer {
-	k.room(now)
+	k.room(now, r.Settles)
 	next, a := k.p.Take(k.state, k.words, now, r)
 	k.state = next
 	return a
@@ -58,8 +58,12 @@ func (k *key) allow(now, cost int64) bool { return k.take(now, step.Request{Cost
 func (k *key) peek(now int64) int64 { return k.take(now, step.Request{}).Remaining }
 
 func (k *key) adjust(now, at, delta int64) step.Answer {
-	k.room(now)
-	next, a := k.p.Adjust(k.state, k.words, now, step.Settlement{At: at, Delta: delta})
+	return k.settle(now, step.Settlement{At: at, Delta: delta})
+}
+
+func (k *key) settle(now int64, x step.Settlement) step.Answer {
+	k.room(now, false)
+	next, a := k.p.Adjust(k.state, k.words, now, x)
 	k.state = next
 	return a
 }

@@ -25,17 +25,20 @@ func (p *Params) Learn(s State, now, remaining, resetAfter int64) State {
 func (p *Params) learnCounter(s State, now, used, resetAfter int64) counter {
 	c := p.counter(s, now)
 	more := used - p.counterUsed(c, now)
-	if more < 0 && used == p.Count { // at least the limit is used, and more is believed
-		return c
+	if used == p.Count { // at least the limit is used, and more may be believed
+		more = max(0, more)
 	}
 	share := weight(c.start, p.Length, p.lengthInv, now)
 	switch {
 	case resetAfter <= p.Length: // it was last spent from in the window before
 		return counter{start: c.start - p.Length, cur: p.counterBefore(used, share)}
-	case more >= 0 || c.cur >= -more:
+	case c.cur+more > 0:
 		c.cur += more
-	default: // nothing of what is used is in this window
-		c.prev, c.cur = min(c.prev, p.counterBefore(used, share)), 0
+	case used == p.Count:
+		c.cur = 1
+	default: // something of what is used is in this window, and all else in the one before
+		c.cur = min(1, used)
+		c.prev = min(c.prev, p.counterBefore(used-c.cur, share))
 	}
 	return c
 }

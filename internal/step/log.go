@@ -29,6 +29,13 @@ func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
 		l.prune(p, now)
 		return logHeader + min(l.len+1, MaxLogCount)
 	}
+	if settles && p.keepsMarks() {
+		n := 0
+		if s.FreshAt > now {
+			n = markCount(words)
+		}
+		return markHeader + markWords*min(n+1, MaxMarks)
+	}
 	return 0
 }
 
@@ -192,23 +199,21 @@ func (p *Params) chargeLog(s State, words []uint64, now, cost int64) State {
 
 func (p *Params) adjustLog(s State, words []uint64, now, at, delta int64) (State, int64) {
 	l := p.log(s, words, now)
+	if delta > 0 {
+		before := l.sum
+		l.push(now, min(delta, costMost))
+		return p.putLog(&l, now), l.sum - before
+	}
 	i := l.len
 	for i > 0 && entryTime(*l.entry(i - 1), now) >= at {
 		i--
 	}
 	if i == l.len || entryTime(*l.entry(i), now) != at {
-		// The entry has left, or was merged into a younger one, which then bears a settlement too.
-		if delta < 0 || at <= now-p.Length {
-			return s, 0
-		}
-		if i == l.len {
-			l.push(min(at, now), min(delta, costMost))
-			return p.putLog(&l, now), delta
-		}
+		return s, 0 // the entry has left, or was merged into a younger one
 	}
 	e := l.entry(i)
 	old := entryCost(*e)
-	cost := clamp(old, delta, costMost)
+	cost := max(0, old+delta)
 	*e = *e&^costMost | uint64(cost)
 	l.sum += cost - old
 	if cost == 0 { // or taking and giving back would make the log outgrow the limit

@@ -19,7 +19,8 @@ type model interface {
 	fits(now, cost, maxDelay int64) (delay int64, ok bool)
 	spend(now, cost, delay int64)
 	charge(now, cost int64)
-	adjust(now, at, delta int64) int64
+	// adjust settles a take that left no mark: charged at that time, it really cost delta more, or less if that is negative.
+	adjust(now, at, charged, delta int64) int64
 }
 
 func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
@@ -94,24 +95,25 @@ func (b *tokenBucket) charge(now, cost int64) {
 	b.tokens, b.at = least(level, greatest(zero, sub(level, rat(cost)))), now
 }
 
-func (b *tokenBucket) adjust(now, at, delta int64) int64 {
+// mostDebt is the most backlog that a settlement may leave: ten bursts and an hour's refill.
+func mostDebt(rate, size *big.Rat) *big.Rat { return add(mul(rat(10), size), mul(rate, rat(hour))) }
+
+func (b *tokenBucket) adjust(now, at, charged, delta int64) int64 {
 	level := b.level(now)
 	b.at = now
 	if delta >= 0 {
-		b.tokens = sub(level, rat(delta))
-		if level.Cmp(b.size) == 0 { // whatever there was is forgotten; the take emptied a full bucket, and since then
-			b.tokens = least(b.size, add(b.tokens, mul(b.rate, rat(now-at))))
-		}
-		return delta
+		room := sub(mostDebt(b.rate, b.size), sub(b.size, level))
+		more := greatest(zero, least(rat(delta), room))
+		b.tokens = sub(level, more)
+		return floor(more)
 	}
 	// What has flowed in since the take has replaced some of it. If the take is still to come, others may wait behind
 	// it, the last of them for the moment at which the level is back at zero; what flows in until then is theirs. The
 	// take's own moment was rounded up to a whole microsecond, by almost one at the worst.
-	elapsed := rat(max(0, now-at))
+	given := least(rat(-delta), sub(rat(charged), mul(b.rate, rat(max(0, now-at)))))
 	if last := sub(rat(now), div(level, b.rate)); at > now && ceil(last) > at {
-		elapsed = sub(last, rat(at-1))
+		given = sub(rat(-delta), mul(b.rate, sub(last, rat(at-1))))
 	}
-	given := sub(rat(-delta), mul(b.rate, elapsed))
 	given = greatest(zero, least(given, sub(b.size, level)))
 	b.tokens = add(level, given)
 	return -floor(given)
@@ -151,7 +153,7 @@ func (b *leakyMeter) charge(now, cost int64) {
 	b.water, b.at = least(b.size, add(b.level(now), rat(cost))), now
 }
 
-func (b *leakyMeter) adjust(int64, int64, int64) int64 { panic("see tokenBucket") }
+func (b *leakyMeter) adjust(int64, int64, int64, int64) int64 { panic("see tokenBucket") }
 
 // leakyQueue: a list of places, each as long as its cost takes to leave. Nobody leaves before those ahead have left.
 type leakyQueue struct {
@@ -216,22 +218,20 @@ func (q *leakyQueue) charge(now, cost int64) {
 	}
 }
 
-func (q *leakyQueue) adjust(now, at, delta int64) int64 {
+func (q *leakyQueue) adjust(now, at, charged, delta int64) int64 {
 	free := q.free(now)
 	if delta >= 0 {
-		if free.Cmp(rat(now)) == 0 { // whatever there was is forgotten
-			end := add(rat(at), div(rat(delta), q.rate))
-			q.places = []place{{rat(min(at, now)), greatest(rat(now), end)}} // nobody is let in ahead of it
-			return delta
+		more := least(rat(delta), sub(mostDebt(q.rate, q.size), q.waiting(now)))
+		if more.Sign() <= 0 {
+			return 0
 		}
-		q.append(now, rat(delta))
-		return delta
+		q.append(now, more)
+		return floor(more)
 	}
-	length := div(rat(-delta), q.rate)
-	if free.Cmp(rat(now)) == 0 || sub(free, length).Cmp(rat(at)) > 0 {
-		return 0 // there is nobody, or somebody behind it
+	if sub(free, div(rat(charged), q.rate)).Cmp(rat(at)) > 0 {
+		return 0 // others stand behind it
 	}
-	length = least(sub(length, rat(max(0, now-at))), sub(free, rat(now)))
+	length := least(div(rat(-delta), q.rate), sub(free, rat(now)))
 	if length.Sign() <= 0 {
 		return 0
 	}
@@ -312,27 +312,20 @@ func (b *intervalBucket) boundaries(from, to int64) *big.Rat {
 	return rat(max(0, ceil(big.NewRat(to-from, b.p.Length))))
 }
 
-func (b *intervalBucket) adjust(now, at, delta int64) int64 {
+func (b *intervalBucket) adjust(now, at, charged, delta int64) int64 {
 	tokens, base := b.at(now)
 	if delta >= 0 {
-		if tokens == b.p.Burst { // whatever there was is forgotten
-			if b.p.Align == step.FirstHit && at <= now { // the boundaries that the take would have had
-				base = at + (now-at)/b.p.Length*b.p.Length
-			}
-			poured := mul(b.boundaries(at, base), rat(b.p.Count))
-			tokens = floor(least(rat(tokens), add(rat(tokens-delta), poured)))
-		} else {
-			tokens -= delta
-		}
-		b.set(tokens, base)
-		return delta
+		most := floor(mostDebt(big.NewRat(b.p.Count, b.p.Length), rat(b.p.Burst)))
+		more := max(0, min(delta, most-(b.p.Burst-tokens)))
+		b.set(tokens-more, base)
+		return more
 	}
-	until := base
+	left := sub(rat(charged), mul(b.boundaries(at, base), rat(b.p.Count)))
 	if at > now { // others may wait behind it, the last for the boundary at which there is no debt
-		until += max(0, ceil(big.NewRat(-tokens, b.p.Count))) * b.p.Length
+		until := base + max(0, ceil(big.NewRat(-tokens, b.p.Count)))*b.p.Length
+		left = sub(rat(-delta), mul(b.boundaries(at, until), rat(b.p.Count)))
 	}
-	poured := mul(b.boundaries(at, until), rat(b.p.Count))
-	given := min(floor(greatest(zero, sub(rat(-delta), poured))), b.p.Burst-tokens)
+	given := min(floor(greatest(zero, least(rat(-delta), left))), b.p.Burst-tokens)
 	b.set(tokens+given, base)
 	return -given
 }

@@ -66,12 +66,12 @@ func (w *fixedWindow) spend(now, cost, _ int64) { w.book(now, now, cost) }
 
 func (w *fixedWindow) charge(now, cost int64) { w.book(now, now, cost) }
 
-func (w *fixedWindow) adjust(now, at, delta int64) int64 {
+func (w *fixedWindow) adjust(now, at, _, delta int64) int64 {
 	n := w.at(now)
-	if at < n.start || at >= n.end {
+	if delta <= 0 && (at < n.start || at >= n.end) {
 		return 0 // of another window
 	}
-	w.book(at, now, delta)
+	w.book(now, now, delta)
 	return w.total - n.total
 }
 
@@ -120,14 +120,27 @@ func (c *slidingCounter) charge(now, cost int64) {
 	c.counts[i] = min(c.counts[i]+cost, math.MaxUint32) // saturates
 }
 
-func (c *slidingCounter) adjust(now, at, delta int64) int64 {
+func (c *slidingCounter) adjust(now, at, _, delta int64) int64 {
 	i := at / c.length
+	if delta > 0 {
+		i = now / c.length
+	}
 	if i > now/c.length || i < now/c.length-c.n {
 		return 0
 	}
 	before := c.counts[i]
 	c.counts[i] = max(0, min(before+delta, math.MaxUint32))
 	return c.counts[i] - before
+}
+
+// resetAfter is how long until all that holds something has left.
+func (c *slidingCounter) resetAfter(now int64) int64 {
+	for i := now / c.length; i >= now/c.length-c.n; i-- {
+		if c.counts[i] > 0 {
+			return (i+c.n+1)*c.length - now
+		}
+	}
+	return 0
 }
 
 // slidingLog: everything that was ever taken.
@@ -165,13 +178,13 @@ func (l *slidingLog) charge(now, cost int64) {
 	l.takes = append(l.takes, take{now, min(cost, l.p.Count)})
 }
 
-func (l *slidingLog) adjust(now, at, delta int64) int64 {
+func (l *slidingLog) adjust(now, at, _, delta int64) int64 {
+	if delta >= 0 {
+		l.takes = append(l.takes, take{now, delta})
+		return delta
+	}
 	if at <= now-l.p.Length {
 		return 0
-	}
-	if delta >= 0 {
-		l.takes = append(l.takes, take{at, delta})
-		return delta
 	}
 	var given int64 // takes of one microsecond are one
 	for i := range l.takes {

@@ -76,7 +76,11 @@ func (p *Params) takeSlots(s State, words []uint64, now int64, r Request) (State
 }
 
 // adjustSlots gives a slot back or renews it.
-func (p *Params) adjustSlots(s State, words []uint64, now, at, delta int64) (State, Answer) {
+func (p *Params) adjustSlots(s State, words []uint64, now, at int64, x Settlement) (State, Answer) {
+	delta := x.Delta
+	if x.Settles { // the end of what was in flight, whatever it cost
+		delta = -costMost
+	}
 	l := p.slots(s, words, now)
 	i := l.find(at, now)
 	if i < 0 && delta > 0 {

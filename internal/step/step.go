@@ -97,6 +97,9 @@ type Params struct {
 	slice     int64  // length of a sub-window
 	sliceInv  uint64
 	grain     int64 // resolution of the grace of a soft limit
+
+	capQ int64 // of Cap
+	capR uint64
 }
 
 // State is what a store keeps for one key. The zero State is that of a key never seen.
@@ -157,6 +160,9 @@ func Compile(p Params) Params {
 		p.slice = p.Length / p.Slices
 		p.sliceInv = reciprocal(uint64(p.slice))
 	}
+	if p.Kind == Bucket || p.Kind == Interval {
+		p.compileCap()
+	}
 	p.lengthInv = reciprocal(uint64(p.Length))
 	p.grain = p.Length>>31 + 1
 	p.shape = p.fingerprint()
@@ -184,8 +190,12 @@ func (p *Params) fingerprint() uint8 {
 }
 
 // Take decides one request and returns the state to keep, whatever the answer. The words are the wide part of the
-// state, at least [Params.Words] long, and are changed in place; they are nil for narrow kinds.
+// state, at least [Params.Words] long, and are changed in place. They are nil for narrow kinds, and for a bucket without
+// marks whose take needs none; whether a bucket's are still needed then [Params.Wide] reports.
 func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Answer) {
+	if len(words) > 0 && p.Kind <= Interval {
+		return p.takeMarked(s, words, now, r)
+	}
 	was := s
 	if s.Shape != p.shape && s.FreshAt > now {
 		if r.Dry {
@@ -339,42 +349,48 @@ func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 	}
 }
 
-// Adjust settles an earlier take, named by the At of its answer: delta is what it really cost less what was charged.
-// A negative delta gives back, and at most what of that very take has not worn off; anything else would mint. A place
-// in a queue is given back only if nobody stands behind it. A positive delta is charged as if it had been taken then,
-// and may go into debt.
+// Adjust settles an earlier take, named by the At of its answer: Delta is what it really cost less what was charged.
 //
-// A slot is given back by a negative delta, and renewed by a positive one: the answer's At is its name from then on. One
-// that is gone, because it was not renewed in time, is taken anew by that, if there is room.
+// A negative Delta gives back, and never more than would be there had the take cost so much less: a bucket goes by the
+// take's mark, or without Settles by what the take itself shows has not worn off. A place in a queue is given back only if
+// nothing stands behind it; windows, counters and logs give back where the take was counted, if it still is. A positive
+// Delta was used by now at the latest, so now is when it is charged, and it may go into debt, for a bucket up to
+// [Params.Cap].
+//
+// A slot is given back whole by a settlement, and in part by a negative delta without Settles. A positive one renews it:
+// the answer's At is its name from then on. One that is gone, because it was not renewed in time, is taken anew by that,
+// if there is room.
 func (p *Params) Adjust(s State, words []uint64, now int64, x Settlement) (State, Answer) {
-	named, at, delta := x.At, x.At, x.Delta
-	at = max(now-furthest, min(at, now+furthest)) // a time that no take can have had must not wrap around
+	at := max(now-furthest, min(x.At, now+furthest)) // a time that no take can have had must not wrap around
+	if p.Kind <= Interval {
+		next, given := p.settleMarked(s, words, now, at, x)
+		a := Answer{Allowed: true, Granted: given, At: x.At}
+		a.Remaining, a.ResetAfter = p.look(next, nil, now)
+		return next, a
+	}
 	if s.Shape != p.shape && s.FreshAt > now {
 		s = p.adopt(s, words, now)
 	}
 	if p.Kind == Slots {
-		next, a := p.adjustSlots(s, words, now, at, delta)
-		if delta <= 0 {
-			a.At = named
+		next, a := p.adjustSlots(s, words, now, at, x)
+		if x.Delta <= 0 || x.Settles {
+			a.At = x.At
 		}
 		return next, a
 	}
 	var given int64
-	switch p.Kind {
-	case Bucket:
-		s, given = p.adjustBucket(s, now, at, delta)
-	case Interval:
-		s, given = p.adjustInterval(s, now, at, delta)
-	case Window:
-		s, given = p.adjustWindow(s, now, at, delta)
-	case Counter:
-		s, given = p.adjustCounter(s, now, at, delta)
-	case Slices:
-		s, given = p.adjustSlices(s, words, now, at, delta)
+	switch {
+	case x.Delta == 0:
+	case p.Kind == Window:
+		s, given = p.adjustWindow(s, now, at, x.Delta)
+	case p.Kind == Counter:
+		s, given = p.adjustCounter(s, now, at, x.Delta)
+	case p.Kind == Slices:
+		s, given = p.adjustSlices(s, words, now, at, x.Delta)
 	default:
-		s, given = p.adjustLog(s, words, now, at, delta)
+		s, given = p.adjustLog(s, words, now, at, x.Delta)
 	}
-	a := Answer{Allowed: true, Granted: given, At: named}
+	a := Answer{Allowed: true, Granted: given, At: x.At}
 	a.Remaining, a.ResetAfter = p.look(s, words, now)
 	return s, a
 }

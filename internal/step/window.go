@@ -93,10 +93,15 @@ func (p *Params) takeWindow(s State, now int64, r Request) (State, Answer) {
 }
 
 func (p *Params) adjustWindow(s State, now, at, delta int64) (State, int64) {
-	if s.FreshAt <= now && delta < 0 {
+	w := p.window(s, now)
+	before := w.count
+	if delta > 0 {
+		w = w.add(p, now, delta)
+		return p.putWindow(w), w.count - before
+	}
+	if s.FreshAt <= now {
 		return s, 0
 	}
-	w := p.window(s, now)
 	if p.Align == Calendar {
 		w.start, _ = p.Bounds(at)
 		if _, end := p.Bounds(at); end != w.end {
@@ -106,7 +111,6 @@ func (p *Params) adjustWindow(s State, now, at, delta int64) (State, int64) {
 	if at < w.start || at >= w.end {
 		return s, 0
 	}
-	before := w.count
 	w = w.add(p, at, delta)
 	return p.putWindow(w), w.count - before
 }
