@@ -163,7 +163,7 @@ func (s *Store) applyPlain(takes []sluice.Take, out []sluice.Decision) bool {
 	var plain [table.MaxTogether]table.PlainTake
 	for i := range takes {
 		t, k := &takes[i], &plain[i]
-		if t.Rule == nil || t.Rule.ChargeDenied || t.Min != 0 || t.MaxDelay != 0 || t.At != 0 || t.ID != 0 {
+		if t.Rule == nil || t.Rule.ChargeDenied || t.Min != 0 || t.MaxDelay != 0 || t.At != 0 || t.ID != 0 || t.Settles {
 			return false
 		}
 		k.Params = t.Effective().Params()

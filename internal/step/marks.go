@@ -20,9 +20,8 @@ const (
 
 	// markLife is for how long a take can be given back by its mark.
 	markLife = 2 * 3600 * 1_000_000
-	// lowMost and outMost bound the amounts of a mark, so that Lua's numbers are exact for them.
-	lowMost = 1 << 50
-	outMost = 1 << 52
+	// markMost bounds the amounts of a mark, so that Lua's numbers are exact for them.
+	markMost = 1 << 52
 )
 
 type mark struct {
@@ -67,7 +66,7 @@ func PlausibleMarks(words []uint64) bool {
 	last := int64(-1)
 	for i := range int(words[1]) {
 		m := words[markHeader+markWords*i:]
-		if int64(m[0]) <= last || m[0] > MaxTime || m[1] > outMost || m[2] > outMost {
+		if int64(m[0]) <= last || m[0] > MaxTime || m[1] > markMost || m[2] > markMost {
 			return false
 		}
 		last = int64(m[0])
@@ -77,18 +76,18 @@ func PlausibleMarks(words []uint64) bool {
 
 // openMarks reads a state's marks, and returns it as a narrow one of these numbers.
 func (p *Params) openMarks(m *marks, s State, words []uint64, now int64) State {
-	if s.FreshAt <= now {
-		return s
-	}
 	n := markCount(words)
 	if n > 0 {
 		s.Value = words[0]
+	}
+	if s.FreshAt <= now {
+		return s
 	}
 	other := s.Shape != p.shape
 	if other {
 		s = p.adopt(s, nil, now)
 	}
-	if p.Queue || other && p.Kind == Interval { // which has no marks, or in whose units these are not
+	if other && p.Kind == Interval { // their units were others
 		return s
 	}
 	m.n = n
@@ -112,8 +111,13 @@ func (m *marks) save(s State, words []uint64) {
 	}
 }
 
-// see notes what the backlog is, before anything changes it.
-func (m *marks) see(now, backlog int64) {
+// see notes what the backlog is, before anything changes it. A queue that was a bucket before has no use for its marks.
+func (p *Params) see(m *marks, s State, now int64) {
+	if p.Queue {
+		m.n = 0
+		return
+	}
+	backlog := p.backlog(s, now)
 	for i := range m.n {
 		k := &m.all[i]
 		if k.time < now {
@@ -196,7 +200,7 @@ func (m *marks) fold(most int) {
 	}
 }
 
-func addOut(a, b int64) int64 { return min(a+min(b, outMost), outMost) }
+func addOut(a, b int64) int64 { return min(a+min(b, markMost), markMost) }
 
 // takeMarked is Take for a bucket whose words have room for marks. Marks have no part in the decision.
 func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (State, Answer) {
@@ -208,9 +212,9 @@ func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (Stat
 		return was, a
 	}
 	if a.Allowed || r.Charge {
-		m.see(now, p.backlog(s, now))
+		p.see(&m, s, now)
 	}
-	if a.Allowed && p.keepsMarks() {
+	if a.Allowed && !p.Queue {
 		p.marked(&m, next, now, r, &a)
 	}
 	if next.FreshAt <= now {
@@ -238,7 +242,7 @@ func (p *Params) marked(m *marks, next State, now int64, r Request, a *Answer) {
 		m.atMost(max(0, low))
 	}
 	if r.Settles {
-		m.add(a.At, min(p.backlog(next, now), fill, lowMost), cost)
+		m.add(a.At, min(p.backlog(next, now), fill, markMost), cost)
 	}
 }
 
@@ -252,7 +256,7 @@ func (p *Params) beforePlace(cost int64) int64 {
 func (p *Params) backlog(s State, now int64) int64 {
 	if p.Kind == Interval {
 		deficit, _ := p.interval(s, now)
-		return min(deficit, lowMost)
+		return min(deficit, markMost)
 	}
 	return p.ahead(s, now).q
 }
@@ -261,7 +265,7 @@ func (p *Params) backlog(s State, now int64) int64 {
 func (p *Params) settleMarked(s State, words []uint64, now, at int64, x Settlement) (State, int64) {
 	var m marks
 	s = p.openMarks(&m, s, words, now)
-	m.see(now, p.backlog(s, now))
+	p.see(&m, s, now)
 	i := -1
 	if x.Settles {
 		if i = m.find(at); i >= 0 {
@@ -321,10 +325,10 @@ func (p *Params) Share(x Settlement) Share {
 		if rest > 0 {
 			out++
 		}
-		return Share{Want: int64(want), Out: min(int64(out), outMost)}
+		return Share{Want: int64(want), Out: min(int64(out), markMost)}
 	}
 	if p.Kind == Interval {
-		return Share{Want: back, Out: min(charged, outMost)}
+		return Share{Want: back, Out: min(charged, markMost)}
 	}
 	var s Share
 	s.Want, s.WantR = p.dripTime(back)

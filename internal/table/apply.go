@@ -15,7 +15,7 @@ func (t *Table) Plain(h Hash, p *step.Params, now, cost int64) (fresh, retry, re
 	}
 	seg.mu.Lock()
 	s := seg.lookup(tag, extra)
-	if s == nil || seg.cold != nil {
+	if s == nil || seg.cold != nil || s.word&wideFlag != 0 {
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
@@ -79,8 +79,8 @@ func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Ans
 	seg := &t.segments[h.segment()]
 	tag, extra := h.tagFor(p.Identity()), h.extra()
 	seg.mu.Lock()
-	if seg.cold == nil && p.Kind < step.Slices {
-		if s := seg.lookup(tag, extra); s != nil {
+	if seg.cold == nil && p.Kind < step.Slices && !r.Settles {
+		if s := seg.lookup(tag, extra); s != nil && s.word&wideFlag == 0 {
 			next, a := p.Take(s.state(), nil, now, r)
 			s.set(next)
 			seg.mu.Unlock()
@@ -133,11 +133,12 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 	}
 	// A key not in the table: decide on scratch memory first. A wide state's first words fit in it.
 	var scratch [step.MaxSlices + 1]uint64
-	next, a := p.Take(step.State{}, scratch[:], now, r)
+	words := scratch[:p.Words(step.State{}, nil, now, r.Settles)]
+	next, a := p.Take(step.State{}, words, now, r)
 	if next.FreshAt <= now || r.Dry {
 		return a
 	}
-	if !t.keep(seg, h, p, next, scratch[:], now) {
+	if !t.keep(seg, h, p, next, words, now) {
 		bounds.StoreMemory.Reached()
 		return t.sketch.take(h, p, now, r)
 	}
@@ -147,14 +148,15 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 // keep inserts the first state of a key, with the words that belong to it. It fails if there is no room.
 func (t *Table) keep(seg *segment, h Hash, p *step.Params, first step.State, words []uint64, now int64) bool {
 	fresh := slot{tag: h.tagFor(p.Identity()), word: h.extra()}
-	if n := p.Words(step.State{}, nil, now, false); n > 0 {
-		block := t.arena.alloc(t, n)
-		if block == 0 {
+	if p.Wide(words) {
+		switch block := t.arena.alloc(t, len(words)); {
+		case block != 0:
+			p.GrowWords(words, t.arena.words(block))
+			fresh.word |= wideFlag
+			first.Value = uint64(block)
+		case p.Kind >= step.Slices: // a bucket does without its mark
 			return false
 		}
-		p.GrowWords(words[:n], t.arena.words(block))
-		fresh.word |= wideFlag
-		first.Value = uint64(block)
 	}
 	fresh.set(first)
 	if !t.insert(seg, fresh, now) {
@@ -166,38 +168,51 @@ func (t *Table) keep(seg *segment, h Hash, p *step.Params, first step.State, wor
 
 // takeSlot applies one request to a key in the table.
 func (t *Table) takeSlot(s *slot, p *step.Params, now int64, r step.Request) step.Answer {
-	st := s.state()
-	if s.word&wideFlag == 0 {
-		next, a := p.Take(st, nil, now, r)
-		if !r.Dry {
-			s.set(next)
-		}
-		return a
-	}
-	words := t.wideWords(s, p, now)
-	next, a := p.Take(st, words, now, r)
-	next.Value = s.value // also when dry: the words may have been tidied, and the state tells up to when
-	s.set(next)
+	block := t.wideBlock(s, p, now, r.Settles && !r.Dry)
+	next, a := p.Take(s.state(), t.arena.words(block), now, r)
+	t.put(s, p, next, block) // also when dry: a log's words may have been tidied, and the state tells up to when
 	return a
 }
 
-// wideWords returns the words of a wide slot, moved to a larger block if the next take may need one and there is
-// room.
-func (t *Table) wideWords(s *slot, p *step.Params, now int64) []uint64 {
-	words := t.arena.words(ref(s.value))
-	need := p.Words(s.state(), words, now, false)
+// wideBlock returns the block with the words of a slot, a larger one if the next take may need that and there is room. It
+// is 0 for a narrow slot, unless the take is to leave a mark.
+func (t *Table) wideBlock(s *slot, p *step.Params, now int64, settles bool) ref {
+	var block ref
+	if s.word&wideFlag != 0 {
+		block = ref(s.value)
+	} else if !settles {
+		return 0
+	}
+	words := t.arena.words(block)
+	need := p.Words(s.state(), words, now, settles)
 	if need <= len(words) {
-		return words
+		return block
 	}
-	block := t.arena.alloc(t, need)
-	if block == 0 {
-		return words // the log merges entries, which counts them for longer
+	larger := t.arena.alloc(t, need)
+	if larger == 0 {
+		return block // the log merges entries, which counts them for longer; a bucket folds marks, or leaves none
 	}
-	larger := t.arena.words(block)
-	p.GrowWords(words, larger)
-	t.arena.release(s)
-	s.value = uint64(block)
+	if block != 0 {
+		p.GrowWords(words, t.arena.words(larger))
+		t.arena.release(s)
+		s.value = uint64(larger)
+	}
 	return larger
+}
+
+// put keeps a slot's next state, whose words are in the block. A bucket's go with its last mark.
+func (t *Table) put(s *slot, p *step.Params, next step.State, block ref) {
+	if block != 0 {
+		s.word |= wideFlag
+		s.value = uint64(block)
+		if p.Wide(t.arena.words(block)) {
+			next.Value = s.value
+		} else {
+			t.arena.release(s)
+			s.word &^= wideFlag
+		}
+	}
+	s.set(next)
 }
 
 // adjustLocked settles or gives back an earlier take.
@@ -206,38 +221,27 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	delta := op.Request.Cost
 	if i, ok := seg.find(tag, h.extra()); ok {
 		s := seg.slots.at(i)
-		var words []uint64
-		switch {
-		case s.word&wideFlag == 0:
-		case p.Kind == step.Slots: // one that is gone is taken anew
-			words = t.wideWords(s, p, now)
-		default:
-			words = t.arena.words(ref(s.value))
-		}
-		next, a := p.Adjust(s.state(), words, now, op.Settlement())
-		if s.word&wideFlag != 0 {
-			next.Value = s.value
-		}
-		if !op.Request.Dry {
-			s.set(next)
-		}
+		block := t.wideBlock(s, p, now, false)
+		next, a := p.Adjust(s.state(), t.arena.words(block), now, op.Settlement())
+		t.put(s, p, next, block)
 		return a
 	}
 	if t.sketch.holds(h, p, now) {
 		// The sketch can charge but cannot give back: others may share the cells.
-		r := op.Request
-		if delta <= 0 {
+		r := step.Request{Cost: delta, Charge: true}
+		if delta <= 0 || p.Kind == step.Slots && op.Request.Settles {
 			r = step.Request{}
 		}
-		r.Charge = r.Charge || p.Kind == step.Slots // who renews goes on, whatever is said
 		a := t.sketch.take(h, p, now, r)
 		a.Allowed, a.Never, a.At = true, false, op.At
 		return a
 	}
 	var scratch [step.MaxSlices + 1]uint64
-	next, a := p.Adjust(step.State{}, scratch[:], now, op.Settlement())
-	if next.FreshAt > now && !op.Request.Dry {
-		t.keep(seg, h, p, next, scratch[:], now)
+	words := scratch[:p.Words(step.State{}, nil, now, false)]
+	next, a := p.Adjust(step.State{}, words, now, op.Settlement())
+	if next.FreshAt > now && !t.keep(seg, h, p, next, words, now) {
+		bounds.StoreMemory.Reached()
+		t.sketch.take(h, p, now, step.Request{Cost: delta, Charge: true})
 	}
 	return a
 }
@@ -424,11 +428,11 @@ func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int
 // commit does what was decided.
 func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64) {
 	seg := &t.segments[task.hash.segment()]
-	if !op.Request.Dry && (task.replayed || op.Request.Cost == 0 || !op.Request.Charge && (veto || !a.Allowed)) {
+	if !op.Request.Dry && (task.replayed || op.Peeks() || !op.Request.Charge && (veto || !a.Allowed)) {
 		t.adopt(seg, task.hash, op.Params, now)
 	}
 	switch {
-	case task.replayed || op.Request.Cost == 0 || !a.Allowed && !op.Request.Charge:
+	case task.replayed || op.Peeks() || !a.Allowed && !op.Request.Charge:
 		return
 	case veto && !op.Request.Charge:
 		if op.At == 0 { // it would have passed; say what there is without it

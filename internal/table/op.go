@@ -18,6 +18,11 @@ type Op struct {
 	Shadow  bool   // never vetoes the others
 }
 
+// Peeks reports whether the op only asks. The settlement of a take that cost what was estimated does not: its mark goes.
+func (op *Op) Peeks() bool {
+	return op.Request.Cost == 0 && (op.At == 0 || !op.Request.Settles || op.Request.Dry)
+}
+
 // Settlement is the op with At as the algorithms have it.
 func (op *Op) Settlement() step.Settlement {
 	return step.Settlement{

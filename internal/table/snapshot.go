@@ -11,6 +11,8 @@ import (
 	"hash"
 	"io"
 	"slices"
+
+	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // A snapshot is a magic line, a header, records and a checksum, all numbers little-endian:
@@ -300,8 +302,11 @@ func (l *loader) flush() error {
 var errFull = errors.New("the snapshot does not fit the budget: raise it")
 
 // plausible checks that a log's header stays within its ring, whichever kind of state the words are: a ring of
-// sub-windows passes as long as its counts are counts.
+// sub-windows passes as long as its counts are counts, a bucket's marks if they are marks.
 func plausible(words []uint64) bool {
+	if step.PlausibleMarks(words) {
+		return true
+	}
 	head, n := words[0]&0xFFFF, words[0]>>16&0xFFFF
 	if int(head) < len(words) && int(n) < len(words) {
 		return true
