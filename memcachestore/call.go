@@ -211,7 +211,7 @@ func (c *call) giveBack(ctx context.Context) error {
 		}
 		undo := slices.DeleteFunc(slices.Clone(u.ops), func(i int) bool {
 			op := &c.ops[i]
-			return c.tasks[i].replayed || op.Request.Charge || op.Request.Cost == 0 || !c.answers[i].Allowed
+			return c.tasks[i].replayed || op.Request.Charge || op.Peeks() || !c.answers[i].Allowed
 		})
 		if len(undo) == 0 {
 			continue
@@ -230,8 +230,12 @@ func (c *call) giveBackUnit(ctx context.Context, u *unit, undo []int) error {
 	return c.s.update(ctx, u, fail, func(it *item, now int64) {
 		for _, i := range slices.Backward(undo) {
 			op := &c.ops[i]
-			if charged[i].Granted != 0 {
-				it.adjust(op.Params, now, step.Settlement{At: charged[i].At, Delta: -charged[i].Granted})
+			if granted := charged[i].Granted; granted != 0 {
+				x := step.Settlement{At: charged[i].At, Delta: -granted, Charged: max(0, granted), Settles: op.Request.Settles}
+				if op.At != 0 { // what a settlement charged was charged just now
+					x.At, x.Settles = now, false
+				}
+				it.adjust(op.Params, now, x)
 			}
 			if op.ID != 0 {
 				it.annul(op.ID, now)

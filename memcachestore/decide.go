@@ -139,7 +139,7 @@ func (c *call) commit(now int64) {
 		task := &c.tasks[i]
 		switch {
 		case !task.unit.inHand || c.ops[i].Request.Dry:
-		case task.replayed || c.ops[i].Request.Cost == 0:
+		case task.replayed || c.ops[i].Peeks():
 			task.unit.item.adopt(c.ops[i].Params, now)
 		default:
 			c.commitOne(i, now)

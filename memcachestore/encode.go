@@ -246,6 +246,8 @@ func (k *bucket) sound() bool {
 			}
 		}
 		return len(k.words) == slices+1
+	case (kind == step.Bucket || kind == step.Interval) && slices == 0 && len(k.words) > 0:
+		return step.PlausibleMarks(k.words) && k.words[0] <= maxTime
 	}
 	return kind >= step.Bucket && kind < step.Slices && slices == 0 && len(k.words) == 0
 }

@@ -105,6 +105,7 @@ func (it *item) takeFree(p *step.Params, now int64, r step.Request) step.Answer 
 	b := it.bucketFor(p, now, r.Settles)
 	var a step.Answer
 	b.state, a = p.Take(b.state, b.words, now, r)
+	b.tidy(p)
 	return a
 }
 
@@ -113,7 +114,15 @@ func (it *item) adjust(p *step.Params, now int64, x step.Settlement) step.Answer
 	b := it.bucketFor(p, now, false)
 	var a step.Answer
 	b.state, a = p.Adjust(b.state, b.words, now, x)
+	b.tidy(p)
 	return a
+}
+
+// tidy drops words that nothing is kept in: those of a bucket without a mark.
+func (b *bucket) tidy(p *step.Params) {
+	if !p.Wide(b.words) {
+		b.words = nil
+	}
 }
 
 // adopt rewrites a state that was written under other numbers though nothing is charged: the answer has told when there
@@ -125,6 +134,7 @@ func (it *item) adopt(p *step.Params, now int64) {
 	}
 	b = it.bucketFor(p, now, false)
 	b.state, _ = p.Take(b.state, b.words, now, step.Request{}) // spends nothing
+	b.tidy(p)
 }
 
 // reset forgets the state of one kind and lifts the block.

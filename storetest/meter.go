@@ -25,8 +25,9 @@ type meter interface {
 	spend(l *sluice.Limit, now, cost, at int64) int64
 	// charge books a cost that was refused.
 	charge(l *sluice.Limit, now, cost int64)
-	// adjust settles the take that counts from at: delta more, or if negative less, as far as it has not worn off.
-	adjust(l *sluice.Limit, now, at, delta int64) int64
+	// adjust settles the take that counts from at and was charged so much: delta more, which is charged now, or if negative
+	// less, as far as it has not worn off.
+	adjust(l *sluice.Limit, now, at, charged, delta int64) int64
 	// leaves tells whether anything wears off at a time for which gone is true.
 	leaves(gone func(at int64) bool) bool
 }

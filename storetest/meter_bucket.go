@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"math/big"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 )
@@ -84,20 +85,32 @@ func (m *bucketMeter) charge(l *sluice.Limit, now, cost int64) {
 	m.later(l, now, left)
 }
 
-func (m *bucketMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
-	isFull := m.full == nil || m.full.Cmp(whole(now)) <= 0
+// mostDebt is the most that a settlement may leave to come back: ten bursts, and what comes back in an hour.
+func mostDebt(l *sluice.Limit) *big.Rat {
+	hour := new(big.Rat).Mul(rate(l), whole(time.Hour.Microseconds()))
+	return hour.Add(hour, whole(10*l.Burst))
+}
+
+func (m *bucketMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) int64 {
+	missing := new(big.Rat).Sub(whole(l.Burst), m.tokens(l, now))
 	if delta > 0 {
-		if isFull { // the take may be all there was
-			m.full = whole(at)
+		more := new(big.Rat).Sub(mostDebt(l), missing)
+		if more.Sign() <= 0 {
+			return 0
 		}
-		m.full = new(big.Rat).Add(m.full, new(big.Rat).Quo(whole(delta), rate(l)))
-		m.settle(now)
-		return delta
+		if more.Cmp(whole(delta)) > 0 {
+			more = whole(delta)
+		}
+		m.later(l, now, more)
+		return floor(more)
 	}
-	if isFull {
+	if missing.Sign() <= 0 {
 		return 0
 	}
-	back := m.returnable(l, now, at, -delta)
+	back := m.returnable(l, now, at, charged, -delta)
+	if back.Cmp(missing) > 0 {
+		back = missing
+	}
 	if back.Sign() <= 0 {
 		return 0
 	}
@@ -106,31 +119,31 @@ func (m *bucketMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
 	return -floor(back)
 }
 
-// returnable is how much of a take can be given back: what has not flowed back since, and no more than is missing.
-func (m *bucketMeter) returnable(l *sluice.Limit, now, at, cost int64) *big.Rat {
-	since, from := whole(now), at
-	switch {
-	case l.Algorithm == sluice.LeakyQueue:
+// returnable is how much of a take can be given back: what has not flowed back since, or from a queue all of it.
+func (m *bucketMeter) returnable(l *sluice.Limit, now, at, charged, cost int64) *big.Rat {
+	if l.Algorithm == sluice.LeakyQueue {
 		// Those who stand behind a place have been told when to leave: only the last place can be given back.
-		without := new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(cost), rate(l)))
+		without := new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(charged), rate(l)))
 		if without.Cmp(whole(at)) > 0 {
 			return new(big.Rat)
 		}
-	case at > now:
-		// A place not yet reached, whose time was rounded up: those behind it keep theirs, and until the last of them
-		// what came back would overflow.
-		since, from = new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(l.Burst), rate(l))), at-1
+		return whole(cost)
 	}
-	worn := new(big.Rat)
-	if since.Cmp(whole(at)) > 0 {
-		worn.Sub(since, whole(from))
+	if at <= now {
+		worn := new(big.Rat).Mul(rate(l), whole(now-at))
+		if worn.Sub(whole(charged), worn); worn.Cmp(whole(cost)) < 0 {
+			return worn
+		}
+		return whole(cost)
 	}
-	back := new(big.Rat).Sub(whole(cost), worn.Mul(worn, rate(l)))
-	missing := new(big.Rat).Sub(m.full, whole(now))
-	if missing.Mul(missing, rate(l)); back.Cmp(missing) > 0 {
-		return missing
+	// A place not yet reached, whose time was rounded up: those behind it keep theirs, and until the last of them what
+	// came back would overflow.
+	last := new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(l.Burst), rate(l)))
+	if last.Cmp(whole(at)) <= 0 {
+		return whole(cost)
 	}
-	return back
+	worn := last.Sub(last, whole(at-1))
+	return worn.Sub(whole(cost), worn.Mul(worn, rate(l)))
 }
 
 // settle forgets a bucket that is full.
@@ -205,30 +218,28 @@ func (m *intervalMeter) charge(l *sluice.Limit, now, cost int64) {
 	}
 }
 
-func (m *intervalMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+func (m *intervalMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) int64 {
 	next := m.at(l, now)
 	if delta > 0 {
-		if next.missing == 0 { // the take may be all there was
-			if l.Align == sluice.AlignFirstHit && at < now {
-				next.boundary = now - (now-at)%next.length
-			}
-			delta := max(0, delta-next.refilled(at, next.boundary))
-			next.missing = delta
-		} else {
-			next.missing += delta
+		more := max(0, min(delta, floor(mostDebt(l))-next.missing))
+		if more > 0 {
+			next.missing += more
+			*m = next
 		}
-		*m = next
-		return delta
+		return more
 	}
 	// What was poured in since cannot be given back; for a place not yet reached, nor what will have been by the last
 	// place behind it.
-	until := next.boundary
+	left := charged - next.refilled(at, next.boundary)
 	if at > now {
-		until += ceilDiv(max(0, next.missing-l.Burst), l.Count) * next.length
+		until := next.boundary + ceilDiv(max(0, next.missing-l.Burst), l.Count)*next.length
+		left = -delta - next.refilled(at, until)
 	}
-	back := min(max(0, -delta-next.refilled(at, until)), next.missing)
-	next.missing -= back
-	*m = next
+	back := min(max(0, min(-delta, left)), next.missing)
+	if back > 0 {
+		next.missing -= back
+		*m = next
+	}
 	return -back
 }
 

@@ -35,7 +35,16 @@ func (m *counterMeter) adopted(l *sluice.Limit, now int64) meter {
 	if m.wornOff() <= now || m.length == length {
 		return m
 	}
-	return &counterMeter{floorDiv(now, length) * length, length, m.cur, m.prev}
+	adopted := &counterMeter{floorDiv(now, length) * length, length, m.cur, m.prev}
+	adopted.tidy()
+	return adopted
+}
+
+// tidy goes back to the window before if nothing is counted in this one.
+func (m *counterMeter) tidy() {
+	if m.cur == 0 {
+		m.start, m.cur, m.prev = m.start-m.length, m.prev, 0
+	}
 }
 
 func (m *counterMeter) at(l *sluice.Limit, t int64) counterMeter {
@@ -78,20 +87,23 @@ func (m *counterMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
 
 func (m *counterMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
 
-func (m *counterMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+func (m *counterMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	c := m.at(l, now)
 	count := &c.cur
-	switch floorDiv(at-c.start, c.length) {
-	case 0:
-	case -1:
-		count = &c.prev
-	default:
-		return 0
+	if delta < 0 {
+		switch floorDiv(at-c.start, c.length) {
+		case 0:
+		case -1:
+			count = &c.prev
+		default:
+			return 0
+		}
 	}
 	before := *count
 	*count = min(max(0, before+delta), mostCounted)
 	given := *count - before
 	*m = c
+	m.tidy()
 	return given
 }
 
@@ -181,16 +193,29 @@ func (m *subWindowMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
 
 func (m *subWindowMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
 
-func (m *subWindowMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+func (m *subWindowMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
+	if delta > 0 {
+		m.write(l, now)
+		before := m.counts[m.last]
+		m.counts[m.last] = min(before+delta, mostCounted)
+		return m.counts[m.last] - before
+	}
 	number := floorDiv(at, subLength(l))
 	age := m.current(l, now) - number
-	if age < 0 || age > int64(l.SubWindows) || m.wornOff() <= now && delta < 0 {
+	if age < 0 || age > int64(l.SubWindows) || m.wornOff() <= now || m.counts[number] == 0 {
 		return 0
 	}
 	m.write(l, now)
-	before := m.counts[number]
-	m.counts[number] = min(max(0, before+delta), mostCounted)
-	return m.counts[number] - before
+	back := min(m.counts[number], -delta)
+	m.counts[number] -= back
+	for n := int64(0); m.counts[m.last] == 0; n++ { // the newest that holds something says when all has left
+		if n > m.number {
+			*m = subWindowMeter{counts: map[int64]int64{}}
+			break
+		}
+		m.last--
+	}
+	return -back
 }
 
 func (m *subWindowMeter) leaves(gone func(int64) bool) bool {
@@ -285,18 +310,16 @@ func (m *logMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
 
 func (m *logMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
 
-// adjust changes the entry of the take. If it is not there, more can still be charged: to the one behind it, or anew.
-func (m *logMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+// adjust gives back from the entry of the take, if it is there.
+func (m *logMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
+	if delta > 0 {
+		m.spend(l, now, delta, 0)
+		return delta
+	}
 	left := m.end <= now || at <= now-l.Window.Microseconds()
-	i := slices.IndexFunc(m.entries, func(e logEntry) bool { return e.at >= at && !left })
-	if i < 0 || m.entries[i].at != at {
-		if delta < 0 || at <= now-l.Window.Microseconds() {
-			return 0
-		}
-		if i < 0 {
-			m.spend(l, min(at, now), delta, 0)
-			return delta
-		}
+	i := slices.IndexFunc(m.entries, func(e logEntry) bool { return e.at == at && !left })
+	if i < 0 {
+		return 0
 	}
 	e := &m.entries[i]
 	before := e.cost

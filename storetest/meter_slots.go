@@ -85,7 +85,7 @@ func (m *slotMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
 func (m *slotMeter) charge(*sluice.Limit, int64, int64) {}
 
 // adjust gives back as much of the slot of this name as it still has.
-func (m *slotMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+func (m *slotMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	live := m.live(l, now)
 	i := slices.IndexFunc(live, func(s logEntry) bool { return s.at == at })
 	if i < 0 {

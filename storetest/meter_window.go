@@ -136,14 +136,14 @@ func (m *windowMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
 
 func (m *windowMeter) charge(l *sluice.Limit, now, cost int64) { m.spend(l, now, cost, now) }
 
-// adjust changes the count if the take was in this window.
-func (m *windowMeter) adjust(l *sluice.Limit, now, at, delta int64) int64 {
+// adjust gives back if the take was in this window.
+func (m *windowMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	w := m.at(l, now)
-	if m.end <= now && delta < 0 || at < w.start || at >= w.end {
+	if delta < 0 && (m.end <= now || at < w.start || at >= w.end) {
 		return 0
 	}
 	given := -w.count
-	w.add(l, at, delta)
+	w.add(l, now, delta)
 	given += w.count
 	if w.count == 0 {
 		w = windowMeter{} // as if never seen

@@ -213,7 +213,11 @@ func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool
 			d = r.renew(slots, t, now)
 			break
 		}
-		given := m.adjust(l, now, t.At, t.Cost)
+		charged := t.Charged
+		if charged == 0 {
+			charged = max(t.Cost, -t.Cost)
+		}
+		given := m.adjust(l, now, t.At, charged, t.Cost)
 		d = sluice.Decision{Allowed: true, Granted: given, At: t.At}
 	case !d.Allowed && !t.Rule.ChargeDenied:
 		return d // a shadow rule's denial

@@ -208,13 +208,13 @@ func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (Stat
 	var m marks
 	s = p.openMarks(&m, s, words, now)
 	next, a := p.Take(s, nil, now, r)
-	if r.Dry || r.Cost == 0 {
+	if r.Dry {
 		return was, a
 	}
-	if a.Allowed || r.Charge {
+	if r.Cost > 0 && (a.Allowed || r.Charge) {
 		p.see(&m, s, now)
 	}
-	if a.Allowed && !p.Queue {
+	if r.Cost > 0 && a.Allowed && !p.Queue {
 		p.marked(&m, next, now, r, &a)
 	}
 	if next.FreshAt <= now {
