@@ -88,12 +88,13 @@ func FuzzItem(f *testing.F) {
 		cost = min(max(cost, 1), 1<<50)
 		for _, p := range kinds() {
 			for _, r := range []step.Request{
-				{}, {Cost: cost, Dry: true}, {Cost: cost}, {Cost: cost, Charge: true}, {Cost: cost, Min: 1},
+				{}, {Cost: cost, Dry: true}, {Cost: cost}, {Cost: cost, Charge: true}, {Cost: cost, Min: 1}, {Cost: cost, Settles: true},
 			} {
 				it.take(p, now, r)
 			}
 			it.adjust(p, now, step.Settlement{At: now - 5, Delta: cost})
 			it.adjust(p, now, step.Settlement{At: now, Delta: -cost})
+			it.adjust(p, now, step.Settlement{At: now, Delta: -cost, Charged: cost, Settles: true})
 			it.adopt(p, now)
 		}
 		it.tidy(now)
