@@ -72,7 +72,7 @@ func FuzzItem(f *testing.F) {
 	for _, p := range kinds() {
 		it := item{}
 		for i := range int64(6) {
-			a := it.take(p, someTime+i*1000, step.Request{Cost: 1 + i%2})
+			a := it.take(p, someTime+i*1000, step.Request{Cost: 1 + i%2, Settles: i%2 == 0})
 			it.remember(uint64(i), &a, someTime)
 		}
 		f.Add(it.encode("k")[headerSize:], int64(someTime), int64(3))
@@ -116,7 +116,7 @@ func TestDecodeBounds(t *testing.T) {
 	for _, p := range kinds() {
 		it := item{blocked: someTime}
 		for i := range int64(5) {
-			a := it.take(p, someTime+i, step.Request{Cost: 1})
+			a := it.take(p, someTime+i, step.Request{Cost: 1, Settles: true})
 			it.remember(uint64(i), &a, someTime)
 		}
 		b := it.encode("k")
@@ -152,7 +152,9 @@ func TestLargestValue(t *testing.T) {
 		it.take(sluice.Must(l.Build()).Params(), someTime, step.Request{Cost: math.MaxUint32})
 	}
 	for _, p := range kinds() {
-		it.take(p, someTime, step.Request{Cost: 1})
+		for i := range int64(2 * step.MaxMarks) {
+			it.take(p, someTime+i, step.Request{Cost: 1, Settles: true})
+		}
 	}
 	for id := range uint64(maxCharges) {
 		it.remember(math.MaxUint64-id, &step.Answer{At: someTime, Granted: 1 << 50}, someTime)

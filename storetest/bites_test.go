@@ -137,6 +137,20 @@ func brokenCalls() []broken {
 				t.Cost = 0
 			}
 		}), "PeerDefects/x_time_cancel_gives_back_less Transcripts/give_back Transcripts/fixed_window_soft"},
+		{"leaves what was reserved as it is", asking(func(t *sluice.Take) {
+			if t.At != 0 && t.Settles {
+				t.Cost, t.Settles = 0, false
+			}
+		}), "Settles"},
+		{
+			"leaves no marks", asking(func(t *sluice.Take) { t.Settles = t.Settles && t.At != 0 }),
+			"Settles/below_the_estimate Settles/two_in_flight Settles/the_second_first Settles/others_keep_it_from_wearing_off " +
+				"Settles/six_of_10000 Settles/interval Settles/40_in_32_marks Settles/plain_takes_between",
+		},
+		{
+			"gives back by age", asking(func(t *sluice.Take) { t.Settles = t.Settles && t.At == 0 }),
+			"Settles/two_in_flight Settles/others_keep_it_from_wearing_off Settles/six_of_10000 Settles/forgets_marks Settles/concurrency",
+		},
 		{"accepts no part", asking(func(t *sluice.Take) { t.Min = 0 }), "PeerDefects/redis_rate_allow_at_most_fraction Transcripts/odd_costs"},
 	}
 }

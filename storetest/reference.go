@@ -17,6 +17,7 @@ type Reference struct {
 
 	mu       sync.Mutex // guards the fields below
 	meters   map[meterName]meter
+	marks    map[meterName]markBook
 	blocks   map[keyName]int64 // until when
 	charged  map[idName]chargedID
 	latest   int64 // the latest time seen
@@ -56,6 +57,7 @@ func NewReference(clock *Clock) *Reference {
 	return &Reference{
 		clock:    clock,
 		meters:   map[meterName]meter{},
+		marks:    map[meterName]markBook{},
 		blocks:   map[keyName]int64{},
 		charged:  map[idName]chargedID{},
 		distinct: map[meterName]bool{},
@@ -111,7 +113,8 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 		if !takes[i].Dry {
 			r.meters[nameOf(&takes[i])] = m
 		}
-		if !replayed[i] && takes[i].Cost != 0 {
+		settles := takes[i].At != 0 && takes[i].Settles && !takes[i].Dry
+		if !replayed[i] && (takes[i].Cost != 0 || settles) {
 			out[i] = r.commit(&takes[i], m, out[i], veto, now)
 		}
 		out[i].Limit = mostOf(takes[i].Effective())
@@ -209,26 +212,24 @@ func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool
 		}
 		return d
 	case t.At != 0:
-		if slots, ok := m.(*slotMeter); ok && t.Cost > 0 {
+		if slots, ok := m.(*slotMeter); ok && t.Cost > 0 && !t.Settles {
 			d = r.renew(slots, t, now)
 			break
 		}
-		charged := t.Charged
-		if charged == 0 {
-			charged = max(t.Cost, -t.Cost)
-		}
-		given := m.adjust(l, now, t.At, charged, t.Cost)
-		d = sluice.Decision{Allowed: true, Granted: given, At: t.At}
+		d = sluice.Decision{Allowed: true, Granted: r.settle(m, t, now), At: t.At}
 	case !d.Allowed && !t.Rule.ChargeDenied:
 		return d // a shadow rule's denial
 	default:
 		d = r.answer(t, now)
 		switch {
 		case d.Allowed:
+			r.see(m, t, now)
 			d.At = m.spend(l, now, d.Granted, d.At)
+			r.mark(m, t, &d, now)
 		case !t.Rule.ChargeDenied || r.isBlocked(t, now):
 			return d
 		default:
+			r.see(m, t, now)
 			m.charge(l, now, t.Cost)
 			if !d.Never {
 				d.RetryAfter = micros(retryAfter(m, l, now, least(t), t.MaxDelay))
@@ -285,6 +286,7 @@ func (r *Reference) Reset(ctx context.Context, b sluice.Bucket) error {
 	defer r.mu.Unlock()
 	r.now()
 	delete(r.meters, meterName{keyName{b.Rule.Name, b.Key}, kindOf(b.Effective())})
+	delete(r.marks, meterName{keyName{b.Rule.Name, b.Key}, kindOf(b.Effective())})
 	delete(r.blocks, keyName{b.Rule.Name, b.Key})
 	return nil
 }

@@ -1,0 +1,211 @@
+package storetest
+
+import (
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// markBook is what a bucket's reservations leave: for each time at which something was reserved that is not settled, the
+// lowest that was missing from the bucket since, and how much of what was reserved from then on, up to the next of these
+// times, is out. Amounts are units, in exact fractions.
+type markBook []bookMark
+
+type bookMark struct {
+	at       int64
+	low, out *big.Rat
+}
+
+const (
+	mostMarks = 32
+	// markLife is after how long nothing is given back any more.
+	markLife = int64(2 * time.Hour / time.Microsecond)
+)
+
+// lacking is a meter from which something can be missing.
+type lacking interface {
+	meter
+	lacks(l *sluice.Limit, now int64) *big.Rat
+	giveBack(l *sluice.Limit, now int64, back *big.Rat)
+}
+
+func (m *bucketMeter) lacks(l *sluice.Limit, now int64) *big.Rat {
+	return new(big.Rat).Sub(whole(l.Burst), m.tokens(l, now))
+}
+
+func (m *bucketMeter) giveBack(l *sluice.Limit, now int64, back *big.Rat) {
+	if back.Sign() > 0 {
+		m.full = new(big.Rat).Sub(m.full, new(big.Rat).Quo(back, rate(l)))
+		m.settle(now)
+	}
+}
+
+func (m *intervalMeter) lacks(l *sluice.Limit, now int64) *big.Rat {
+	return whole(m.at(l, now).missing)
+}
+
+func (m *intervalMeter) giveBack(l *sluice.Limit, now int64, back *big.Rat) {
+	if back.Sign() > 0 {
+		*m = m.at(l, now)
+		m.missing -= floor(back)
+	}
+}
+
+// marking returns a take's meter if reservations of it leave marks.
+func marking(m meter, l *sluice.Limit) (lacking, bool) {
+	k, ok := m.(lacking)
+	return k, ok && l.Algorithm != sluice.LeakyQueue
+}
+
+func leastOf(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
+// see notes what is missing, before anything changes it.
+func (b markBook) see(now int64, missing *big.Rat) markBook {
+	for i := range b {
+		if b[i].at < now {
+			b[i].low = leastOf(b[i].low, missing)
+		}
+	}
+	b = slices.DeleteFunc(b, func(k bookMark) bool { return k.at < now-markLife })
+	return b.tidy()
+}
+
+// tidy keeps no mark by which nothing can be given back, nor one that says no more than the one before it.
+func (b markBook) tidy() markBook {
+	var kept markBook
+	for _, k := range b {
+		switch n := len(kept); {
+		case k.low.Sign() <= 0 || k.out.Sign() <= 0:
+		case n > 0 && kept[n-1].low.Cmp(k.low) >= 0:
+			kept[n-1].out = new(big.Rat).Add(kept[n-1].out, k.out)
+		default:
+			kept = append(kept, k)
+		}
+	}
+	return kept
+}
+
+// spent notes that a cost was admitted, for a place that is perhaps still to come, after which so much was missing.
+func (b markBook) spent(l *sluice.Limit, d *sluice.Decision, missing *big.Rat, settles bool) markBook {
+	if d.Delay > 0 { // so little will be missing just before its place
+		for i := range b {
+			b[i].low = leastOf(b[i].low, whole(max(0, l.Burst-d.Granted)))
+		}
+		b = b.tidy()
+	}
+	if !settles {
+		return b
+	}
+	low, out := leastOf(missing, whole(l.Burst)), whole(d.Granted)
+	switch i, n := b.last(d.At), len(b); {
+	case i >= 0 && i == n-1 && b[i].at == d.At:
+		b[i].low, b[i].out = low, out.Add(out, b[i].out)
+	case i == n-1:
+		b = append(b, bookMark{d.At, low, out})
+	case i >= 0:
+		b[i].out = out.Add(out, b[i].out)
+	}
+	return b.fold()
+}
+
+// last is the last mark that is not after a time, or -1.
+func (b markBook) last(at int64) int {
+	i := len(b) - 1
+	for i >= 0 && b[i].at > at {
+		i--
+	}
+	return i
+}
+
+// fold makes one mark too many part of the one before it, where that costs least.
+func (b markBook) fold() markBook {
+	for len(b) > mostMarks {
+		best, least := 0, new(big.Rat)
+		for i := 1; i < len(b); i++ {
+			cost := new(big.Rat).Sub(b[i].low, b[i-1].low)
+			if cost.Mul(cost, b[i].out); best == 0 || cost.Cmp(least) < 0 {
+				best, least = i, cost
+			}
+		}
+		b[best-1].out = new(big.Rat).Add(b[best-1].out, b[best].out)
+		b = slices.Delete(b, best, best+1)
+	}
+	return b
+}
+
+// settle settles a take that left a mark.
+func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, now int64) (markBook, int64) {
+	i := b.last(t.At)
+	if i >= 0 {
+		b[i].out = new(big.Rat).Sub(b[i].out, whole(charged))
+	}
+	if t.Cost >= 0 {
+		return b.tidy(), m.adjust(l, now, t.At, charged, t.Cost)
+	}
+	if i < 0 {
+		return b, 0
+	}
+	low := leastOf(m.lacks(l, now), b[i].low)
+	back := leastOf(whole(-t.Cost), low)
+	rest := new(big.Rat).Sub(low, back)
+	for j := range b {
+		if j <= i {
+			b[j].low = leastOf(b[j].low, rest)
+		} else {
+			b[j].low = new(big.Rat).Sub(b[j].low, back)
+		}
+	}
+	m.giveBack(l, now, back)
+	return b.tidy(), -floor(back)
+}
+
+// see notes what is missing from a bucket before anything changes it.
+func (r *Reference) see(m meter, t *sluice.Take, now int64) {
+	if k, ok := marking(m, t.Effective()); ok {
+		r.marks[nameOf(t)] = r.marks[nameOf(t)].see(now, k.lacks(t.Effective(), now))
+	}
+}
+
+// mark notes what was just admitted.
+func (r *Reference) mark(m meter, t *sluice.Take, d *sluice.Decision, now int64) {
+	if k, ok := marking(m, t.Effective()); ok {
+		r.marks[nameOf(t)] = r.marks[nameOf(t)].spent(t.Effective(), d, k.lacks(t.Effective(), now), t.Settles)
+	}
+}
+
+// settle settles the take as the limit's algorithm says, and tells what was charged or, negative, given back.
+func (r *Reference) settle(m meter, t *sluice.Take, now int64) int64 {
+	l, name := t.Effective(), nameOf(t)
+	charged := t.Charged
+	if charged == 0 {
+		charged = max(t.Cost, -t.Cost)
+	}
+	cost := t.Cost
+	if _, ok := m.(*slotMeter); ok && t.Settles { // the end of what was in flight, whatever it cost
+		cost = -charged
+	}
+	k, ok := marking(m, l)
+	if !ok {
+		return m.adjust(l, now, t.At, charged, cost)
+	}
+	before := k.lacks(l, now)
+	book, given := r.marks[name].see(now, before), int64(0)
+	if t.Settles {
+		book, given = book.settle(k, l, t, charged, now)
+	} else if given = m.adjust(l, now, t.At, charged, cost); given < 0 {
+		back := before.Sub(before, k.lacks(l, now))
+		for i := range book {
+			book[i].low = new(big.Rat).Sub(book[i].low, back)
+		}
+		book = book.tidy()
+	}
+	r.marks[name] = book
+	return given
+}
