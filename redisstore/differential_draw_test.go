@@ -45,7 +45,19 @@ func (d *differential) advance() {
 		d.now += d.rng.Int64N(window/20 + 2)
 	}
 	// The store goes no further than the year 2105.
-	if d.now < firstTime || d.now > firstTime+70*step.Year {
+	if d.now < 40*step.Year || d.now > firstTime+70*step.Year {
+		d.now = firstTime + d.rng.Int64N(60*step.Year)
+	}
+}
+
+// elsewhere moves the clock to another time: states are counted from 2026, and not every server's clock is right.
+func (d *differential) elsewhere() {
+	switch d.rng.IntN(4) {
+	case 0:
+		d.now = base - d.rng.Int64N(10*step.Year)
+	case 1:
+		d.now = base - d.rng.Int64N(2*min(d.pace, step.Year)+1)
+	default:
 		d.now = firstTime + d.rng.Int64N(60*step.Year)
 	}
 }

@@ -242,6 +242,7 @@ func (d *differential) round(n int) {
 		clear(d.cells)
 		clear(d.ids)
 		d.made, d.aims = nil, nil
+		d.elsewhere()
 	}
 }
 

@@ -224,3 +224,27 @@ func TestScriptForgotten(t *testing.T) {
 		t.Errorf("%d of 1000 remain after 20", out[0].Remaining)
 	}
 }
+
+// TestClockBefore2026: a server whose clock is wrong decides as any other. States count from 2026 where they can.
+func TestClockBefore2026(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, begin := range []time.Time{time.Date(2025, time.December, 31, 23, 59, 55, 0, time.UTC), time.Date(2019, time.May, 1, 0, 0, 0, 0, time.UTC)} {
+		now := begin
+		store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name(), Now: func() time.Time { return now }}))
+		defer store.Close()
+		for i, l := range []sluice.Limit{sluice.PerSecond(1).WithBurst(7), sluice.Per(3, 2*time.Second).WithBurst(7), sluice.PerMinute(7).With(sluice.FixedWindow)} {
+			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: l.String() + begin.String(), Limit: l}))
+			now = begin
+			for n := range int64(5) {
+				out := make([]sluice.Decision, 1)
+				if err := store.Apply(context.Background(), []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, out); err != nil {
+					t.Fatalf("limit %d, take %d at %v: %v", i, n, now, err)
+				}
+				if out[0].Remaining != 6-n {
+					t.Errorf("limit %d, take %d at %v: %d remain, want %d", i, n, now, out[0].Remaining, 6-n)
+				}
+				now = now.Add(time.Microsecond)
+			}
+		}
+	}
+}

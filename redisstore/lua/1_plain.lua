@@ -206,7 +206,7 @@ local function short()
       write(key, bucketText(f, n, c, 0), f)
     else
       local term = f - f % TERM
-      if sub(v, -1) == '1' and wasF - wasF % TERM == term then
+      if sub(v, -1) == '1' and wasF > BASE and wasF - wasF % TERM == term then -- and so an integer
         redis.call('INCRBY', key, format('%d', (f - wasF) * 10))
       else
         write(key, bucketText(f, 0, 1, 1), term + 2 * TERM)
