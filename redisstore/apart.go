@@ -98,7 +98,9 @@ func (s *Store) giveBack(ctx context.Context, g *slotGroup) {
 		if d.Granted <= 0 || t.Rule.ChargeDenied || t.ID != 0 || t.At != 0 {
 			continue
 		}
-		back = append(back, sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key, Slot: t.Slot, Cost: -d.Granted, At: d.At})
+		back = append(back, sluice.Take{
+			Rule: t.Rule, Limit: t.Limit, Key: t.Key, Slot: t.Slot, Cost: -d.Granted, At: d.At, Charged: d.Granted, Settles: t.Settles,
+		})
 		at = append(at, i)
 		d.Granted, d.Delay = 0, 0
 	}

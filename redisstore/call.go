@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -78,7 +79,7 @@ func (c *call) join(other *call) {
 // isPlain tells that the script's short way may know the answer.
 func isPlain(o *table.Op) bool {
 	r, p := &o.Request, o.Params
-	if r.Cost <= 0 || r.Cost > p.Limit() || r.Min != 0 || r.MaxDelay != 0 || o.At != 0 || o.ID != 0 {
+	if r.Cost <= 0 || r.Cost > p.Limit() || r.Min != 0 || r.MaxDelay != 0 || r.Settles || o.At != 0 || o.ID != 0 {
 		return false
 	}
 	switch p.Kind {
@@ -186,6 +187,7 @@ const (
 	flagCalendar
 	flagEnds
 	flagDry
+	flagSettles
 )
 
 // exact is the largest number handed to the script where larger ones mean the same.
@@ -261,11 +263,12 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 	switch p.Kind {
 	case step.Bucket:
 		d := p.Drips()
-		q, f := p.DripTime(max(r.Cost, -r.Cost))
-		dst = number(dst, int64(d.Den), d.UnitQ, int64(d.UnitR), d.FillQ, int64(d.FillR), min(p.Burst, exact), q, int64(f))
+		dst = number(dst, int64(d.Den), d.UnitQ, int64(d.UnitR), d.FillQ, int64(d.FillR), min(p.Burst, exact))
+		dst = o.packChange(dst)
 	case step.Interval:
-		refills := (p.Burst + p.Count - 1) / p.Count
-		dst = number(dst, p.Count, p.Length, refills, refills*p.Count-p.Burst, int64(p.Shape()))
+		dst = number(dst, p.Count, p.Length)
+		dst = number(refills(dst, p, p.Burst), int64(p.Shape()))
+		dst = o.packChange(dst)
 	case step.Window:
 		dst = number(dst, p.Count, p.Length, p.Over, p.For, p.Grain(), int64(p.Shape()))
 		if p.Align == step.Calendar {
@@ -288,6 +291,36 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 	return number(dst, o.time)
 }
 
+// packChange writes by how much a bucket changes, in its own terms, because the products would not fit Lua's numbers: the
+// cost without its sign, or the share of the bucket that a settlement gives back; and for what has At, what of a mark is
+// settled, what the take was charged, and the most backlog that may be left.
+func (o *op) packChange(dst []byte) []byte {
+	p, x := o.Params, o.Settlement()
+	cost, share := max(x.Delta, -x.Delta), p.Share(x)
+	charged, byShare := cmp.Or(x.Charged, cost), x.Settles && x.Delta < 0 && !p.Queue
+	most, mostR := p.Cap()
+	if p.Kind == step.Interval {
+		if byShare {
+			cost = share.Want
+		}
+		return refills(number(dst, cost, share.Out, charged), p, most)
+	}
+	q, r := p.DripTime(cost)
+	if byShare {
+		q, r = share.Want, share.WantR
+	}
+	if x.Delta < 0 {
+		most, mostR = p.DripTime(charged)
+	}
+	return number(dst, q, int64(r), share.Out, most, int64(mostR))
+}
+
+// refills writes an amount of an interval bucket as the script has it: so many refills less a rest.
+func refills(dst []byte, p *step.Params, n int64) []byte {
+	whole := (n + p.Count - 1) / p.Count
+	return number(dst, whole, whole*p.Count-n)
+}
+
 func (o *op) flags() (f byte) {
 	for _, flag := range []struct {
 		set  bool
@@ -300,6 +333,7 @@ func (o *op) flags() (f byte) {
 		{o.Params.Align == step.Calendar, flagCalendar},
 		{o.ends, flagEnds},
 		{o.Request.Dry, flagDry},
+		{o.Request.Settles, flagSettles},
 	} {
 		if flag.set {
 			f |= flag.flag

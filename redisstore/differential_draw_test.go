@@ -2,11 +2,15 @@ package redisstore
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/step"
 )
+
+// mostMade is how many takes are kept that can be settled: more than there are marks.
+const mostMade = 60
 
 // firstTime is where the made-up calls begin.
 var firstTime = time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC).UnixMicro()
@@ -15,7 +19,7 @@ var firstTime = time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC).UnixMicro()
 func (d *differential) plainTake() sluice.Take {
 	for {
 		t := d.take()
-		t.Min, t.MaxDelay, t.ID, t.At, t.Rule = 0, 0, 0, 0, d.rules[d.rng.IntN(len(d.rules))]
+		t.Min, t.MaxDelay, t.ID, t.At, t.Settles, t.Rule = 0, 0, 0, 0, false, d.rules[d.rng.IntN(len(d.rules))]
 		if o, err := t.Op(); err == nil && isPlain(&o) {
 			return t
 		}
@@ -63,6 +67,9 @@ func (d *differential) elsewhere() {
 }
 
 func (d *differential) take() sluice.Take {
+	if d.marks {
+		return d.reserve()
+	}
 	if len(d.made) > 0 && d.rng.IntN(8) == 0 {
 		return d.settlement()
 	}
@@ -99,7 +106,55 @@ func (d *differential) take() sluice.Take {
 	if d.rng.IntN(6) == 0 {
 		t.ID = 1 + d.rng.Uint64N(8)
 	}
+	t.Settles = d.rng.IntN(2) == 0
 	d.note(t)
+	return t
+}
+
+// reserve is a take on one of a few keys, on which much is out at a time and most of it is settled.
+func (d *differential) reserve() sluice.Take {
+	const every = 12 // rounds
+	number := d.rounds / every
+	if len(d.made) > 0 && d.rng.IntN(10) < 2+2*(number/len(d.limits)%2) {
+		i := d.rng.IntN(len(d.made))
+		t := d.made[i]
+		if d.rng.IntN(10) > 0 {
+			d.made = slices.Delete(d.made, i, i+1)
+		}
+		switch d.rng.IntN(8) {
+		case 0:
+			t.Cost = 0
+		case 1, 2:
+			t.Cost = 1 + d.rng.Int64N(t.Charged)/5
+		case 3:
+			t.Cost = -t.Charged
+		default:
+			t.Cost = -1 - d.rng.Int64N(t.Charged)
+		}
+		if d.rng.IntN(500) == 0 { // another limit since
+			t.Limit = d.limits[d.rng.IntN(len(d.limits))]
+		}
+		return t
+	}
+	limit := d.limits[number%len(d.limits)]
+	if d.rng.IntN(2000) == 0 {
+		limit = d.limits[d.rng.IntN(len(d.limits))]
+	}
+	size := min(limit.Params().Limit(), sluice.MaxCost)
+	t := sluice.Take{
+		Rule: d.rules[number/len(d.limits)%4], Limit: limit, Key: fmt.Sprint(number, "-", d.rng.IntN(2)),
+		Cost: 1 + d.rng.Int64N(size/80+1), Settles: d.rng.IntN(5) > 0,
+	}
+	switch d.rng.IntN(60) {
+	case 0:
+		t.Cost = 1 + d.rng.Int64N(size)
+	case 1, 2:
+		t.MaxDelay = time.Duration(d.rng.Int64N(limit.Params().Length)) * time.Microsecond
+	case 3:
+		t.Min = 1 + d.rng.Int64N(t.Cost)
+	case 4:
+		t.ID = 1 + d.rng.Uint64N(20)
+	}
 	return t
 }
 
@@ -118,7 +173,7 @@ func (d *differential) note(t sluice.Take) {
 	}
 	t.At = d.now
 	d.made = append(d.made, t)
-	d.made = d.made[max(0, len(d.made)-20):]
+	d.made = d.made[max(0, len(d.made)-mostMade):]
 	d.aims = d.aims[max(0, len(d.aims)-20):]
 }
 
@@ -127,7 +182,28 @@ func (d *differential) settlement() sluice.Take {
 	t := d.made[d.rng.IntN(len(d.made))]
 	t.Min, t.MaxDelay, t.ID = 0, 0, 0
 	t.Cost = max(1, t.Cost)
-	switch d.rng.IntN(6) {
+	if t.Charged == 0 && d.rng.IntN(4) > 0 {
+		t.Charged = t.Cost
+	}
+	switch d.rng.IntN(20) {
+	case 0:
+		t.Of = 0
+	case 1:
+		t.Of = 1 + d.rng.Int64N(2*t.Limit.Params().Limit()+1)
+	case 2:
+		t.Limit = d.limits[d.rng.IntN(len(d.limits))]
+	case 3:
+		t.Settles = !t.Settles
+	case 4:
+		t.Charged = d.rng.Int64N(2*t.Cost) % sluice.MaxCost
+	}
+	switch d.rng.IntN(7) {
+	case 6:
+		if t.Settles { // at what was reserved
+			t.Cost = 0
+			return t
+		}
+		t.Cost = -t.Cost
 	case 0:
 		t.Cost = min(1+d.rng.Int64N(2*t.Cost), sluice.MaxCost)
 	case 1:

@@ -20,8 +20,9 @@ func runID(do func(command ...string) (string, error)) string {
 
 // hint adds hints to a call, and has the model go on from what they should make of its states. It returns how many
 // should be of use.
-func (d *differential) hint(c *call) (useful int64) {
-	if d.rng.IntN(2) == 0 || d.plain && d.rng.IntN(2) == 0 { // which would not go the short way
+func (d *differential) hint(c *call, plain bool) (useful int64) {
+	if d.rng.IntN(2) == 0 || plain && d.rng.IntN(2) == 0 || // which would not go the short way
+		d.marks && d.rng.IntN(20) > 0 { // which they take away
 		return 0
 	}
 	c.asks = true
@@ -93,7 +94,11 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) sightin
 	if d.rng.IntN(4) > 0 {
 		from.server = strings.Repeat("f", 40)
 	}
-	return sighting{state: seen.state, den: seen.den, words: seen.words, from: from}
+	s := sighting{state: seen.state, den: seen.den, from: from}
+	if p.Kind == step.Slices { // marks are not sent along
+		s.words = seen.words
+	}
+	return s
 }
 
 // laterOf is what the script should make of a stored state and a hint, said without regard to what it costs to say: the
@@ -222,8 +227,10 @@ func laterCounter(p *step.Params, now int64, s, h cell) *cell {
 	if !fits || !seenFits || seenCur <= cur && seenPrev <= prev {
 		return nil
 	}
-	h.state = step.State{
-		FreshAt: begin + 2*p.Length, Value: uint64(max(cur, seenCur)) | uint64(max(prev, seenPrev))<<32, Shape: p.Shape(),
+	cur, prev = max(cur, seenCur), max(prev, seenPrev)
+	h.state = step.State{FreshAt: begin + 2*p.Length, Value: uint64(cur) | uint64(prev)<<32, Shape: p.Shape()}
+	if cur == 0 { // as the window before would have left it
+		h.state = step.State{FreshAt: begin + p.Length, Value: uint64(prev), Shape: p.Shape()}
 	}
 	return &h
 }

@@ -37,6 +37,7 @@ var algorithms = []algorithm{
 		{Count: 3, Window: time.Second, Burst: 20, Refill: sluice.RefillInterval, Align: sluice.AlignFirstHit},
 		{Count: 10_000, Window: time.Millisecond, Burst: 31_000_000_000_000_000, Refill: sluice.RefillInterval},
 		{Count: 1, Window: 7 * time.Millisecond, Burst: 5, Refill: sluice.RefillInterval},
+		{Count: 500, Window: time.Minute, Burst: 4000, Refill: sluice.RefillInterval},
 	}},
 	{"fixed_window", []sluice.Limit{
 		sluice.PerSecond(20).With(sluice.FixedWindow), sluice.PerMinute(5).With(sluice.FixedWindow),
@@ -93,10 +94,48 @@ func TestLuaEqualsGo(t *testing.T) {
 			}
 			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d replayed; %d of %d hints were of use",
 				d.takes, d.allowed, d.denied, d.adjusted, d.replayed, d.useful, d.hinted)
+			t.Logf("%d settled, %d of them given back, %d forgiven in part; %d states with marks, %d with all",
+				d.reserved, d.refunded, d.forgiven, d.marked, d.most)
 			if a.name != "sliding_log" && a.name != "concurrency" && (d.useful < d.hinted/10 || d.hinted < 2000) {
 				t.Error("too few hints were of use")
 			}
 			if d.allowed < d.takes/10 || d.denied < d.takes/50 || d.adjusted < d.takes/100 || d.replayed < d.takes/2000 {
+				t.Error("the calls are too much of one kind to show anything")
+			}
+		})
+	}
+}
+
+// TestMarksEqualGo is the same for a few keys on which many reservations are out at a time.
+func TestMarksEqualGo(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, a := range algorithms {
+		if a.name != "token_bucket" && a.name != "interval_bucket" {
+			continue
+		}
+		t.Run(a.name, func(t *testing.T) {
+			rounds := 500
+			if os.Getenv("SLUICE_SOAK") != "" {
+				rounds = 50_000
+			}
+			limits := slices.Clone(a.limits)
+			if a.name == "token_bucket" { // which a rule may change to, and has no marks
+				limits = append(limits, sluice.PerMinute(100).With(sluice.LeakyQueue))
+			}
+			d := newDifferential(t, server, limits)
+			d.marks = true
+			for range rounds {
+				if t.Failed() {
+					return
+				}
+				p := d.limits[d.rounds/12%len(d.limits)].Params()
+				d.pace = min(p.Length*(p.Burst/p.Count+1)/300+1, step.Year)
+				d.round(60)
+			}
+			t.Logf("%d takes, %d allowed, %d denied, %d settled, %d of them given back, %d forgiven in part; %d states with marks, %d with all",
+				d.takes, d.allowed, d.denied, d.reserved, d.refunded, d.forgiven, d.marked, d.most)
+			if d.refunded < d.takes/50 || d.denied < d.takes/50 || d.forgiven < 20 || d.most < 10 {
 				t.Error("the calls are too much of one kind to show anything")
 			}
 		})
@@ -152,6 +191,7 @@ type differential struct {
 	now    int64
 	pace   int64 // how fast time goes: a window
 	plain  bool
+	marks  bool             // of few keys
 	cells  map[string]*cell // what Go arrives at, by stored key
 	ids    map[string]remembered
 	made   []sluice.Take // takes that can be settled
@@ -161,6 +201,9 @@ type differential struct {
 	runID string
 
 	takes, allowed, denied, adjusted, replayed, hinted, useful int
+
+	reserved, refunded, forgiven int // takes that were settled, and of which something came back, or went beyond the cap
+	marked, most                 int // states with marks, and with as many as are kept
 }
 
 func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Limit) *differential {
@@ -191,32 +234,35 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 // round plays groups of one to three takes until there are n.
 func (d *differential) round(n int) {
 	c := &call{}
+	plain := d.plain && d.rng.IntN(8) > 0 // others leave marks, which the short way leaves alone
 	d.advance()
 	for len(c.ops) < n {
 		group := make([]sluice.Take, min(n, 1+max(0, d.rng.IntN(6)-3)))
-		if d.plain {
-			for i := range group {
-				group[i] = d.plainTake()
-				group[i].Key += fmt.Sprint("/", i) // a group's are all different
-			}
-		} else {
+		if !plain {
 			d.advance()
-			for i := range group {
+		}
+		for i := range group {
+			if plain {
+				group[i] = d.plainTake()
+			} else {
 				group[i] = d.take()
+			}
+			if d.plain && group[i].At == 0 {
+				group[i].Key += fmt.Sprint("/", i) // a group's are all different
 			}
 		}
 		d.add(c, group...)
 	}
-	c.usual = d.plain
+	c.usual = plain
 	// Sometimes the script has been forgotten.
-	if d.rounds++; d.rounds%10 == 0 && (!d.plain || d.rounds%100 == 0) {
+	if d.rounds++; d.rounds%10 == 0 && (!plain || d.rounds%100 == 0) {
 		if _, err := d.server.Do("SCRIPT", "FLUSH"); err != nil {
 			d.t.Fatal(err)
 		}
 	}
 	got := make([]step.Answer, len(c.ops))
 	c.place()
-	useful := d.hint(c)
+	useful := d.hint(c, plain)
 	r, err := d.store.send(context.Background(), c, d.now)
 	if err != nil {
 		d.t.Fatal(err)
@@ -280,6 +326,7 @@ func (d *differential) compareStates(c *call) {
 			want = &cell{}
 			d.cells[c.keys[2*i]] = want
 		}
+		want.kind = got.kind
 		p := c.paramsOf(i)
 		if p.Kind >= step.Log {
 			if want.words == nil {
@@ -291,7 +338,13 @@ func (d *differential) compareStates(c *call) {
 			want.den = got.den
 		}
 		g, w := got.read(p), want.read(p)
-		same := g == w && got.den == want.den && (p.Kind != step.Slices || slices.Equal(got.words, want.words))
+		same := g == w && got.den == want.den && slices.Equal(got.wideWords(), want.wideWords())
+		if p.Kind <= step.Interval && len(got.words) > 0 {
+			d.marked++
+			if got.words[1] == step.MaxMarks {
+				d.most++
+			}
+		}
 		if g.FreshAt != w.FreshAt || g.FreshAt != 0 && !same {
 			d.t.Fatalf("%s: the script stored %+v, want %+v", c.keys[2*i], *got, *want)
 		}
@@ -301,6 +354,14 @@ func (d *differential) compareStates(c *call) {
 			d.t.Fatalf("%s: the script remembered %+v, want %+v", c.keys[2*len(c.cells)+i], got, want)
 		}
 	}
+}
+
+// wideWords are the words that mean something.
+func (c *cell) wideWords() []uint64 {
+	if c.kind <= step.Interval && len(c.words) > 0 {
+		return c.words[:2+3*c.words[1]]
+	}
+	return c.words
 }
 
 func (c *call) paramsOf(cell int) *step.Params {
@@ -361,6 +422,15 @@ func (d *differential) compare(c *call, got, want []step.Answer) {
 		switch {
 		case o.At != 0:
 			d.adjusted++
+			if o.Request.Settles {
+				d.reserved++
+			}
+			if o.Request.Settles && got[i].Granted < 0 {
+				d.refunded++
+			}
+			if got[i].Granted < o.Request.Cost && o.Request.Cost > 0 {
+				d.forgiven++
+			}
 			if o.Params.Kind == step.Slots && o.Request.Cost > 0 && got[i].Allowed { // renewed, it has a new name
 				d.made = append(d.made, sluice.Take{
 					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: o.Request.Cost, At: got[i].At,
@@ -371,6 +441,7 @@ func (d *differential) compare(c *call, got, want []step.Answer) {
 			if o.Request.Cost > 0 && got[i].Granted > 0 {
 				d.made = append(d.made, sluice.Take{
 					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: got[i].Granted, At: got[i].At,
+					Settles: o.Request.Settles, Charged: got[i].Granted, Of: o.Params.Limit(),
 				})
 			}
 		default:
@@ -381,7 +452,7 @@ func (d *differential) compare(c *call, got, want []step.Answer) {
 			return
 		}
 	}
-	d.made = d.made[max(0, len(d.made)-20):]
+	d.made = d.made[max(0, len(d.made)-mostMade):]
 }
 
 func (d *differential) ruleOf(o *op) *sluice.Rule {

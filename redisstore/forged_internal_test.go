@@ -26,9 +26,19 @@ func forge(r *rand.Rand, c *call, nonce int64) value {
 		return extremes[r.IntN(len(extremes))]
 	}
 	state := func() string {
-		switch r.IntN(7) {
+		switch r.IntN(8) {
 		case 0:
 			return ""
+		case 6: // with marks
+			b := []byte(letterMarks)
+			for i := range 3 * (1 + r.IntN(34)) {
+				n := uint64(number())
+				if r.IntN(20) > 0 {
+					n = uint64(i) << r.IntN(50)
+				}
+				b = append(b, binary.LittleEndian.AppendUint64(nil, n)[:markBytes]...)
+			}
+			return string(b[:len(b)-r.IntN(50)/49])
 		case 1:
 			return strconv.FormatInt(number(), 10)
 		case 2:
@@ -128,7 +138,11 @@ func forgeries(t *testing.T, r *rand.Rand, rules []*sluice.Rule, n int) {
 	for range n {
 		var takes []sluice.Take
 		for range 1 + r.IntN(3) {
-			takes = append(takes, sluice.Take{Rule: rules[r.IntN(len(rules))], Key: string(rune('a' + r.IntN(2))), Cost: r.Int64N(4)})
+			take := sluice.Take{Rule: rules[r.IntN(len(rules))], Key: string(rune('a' + r.IntN(2))), Cost: r.Int64N(4), Settles: r.IntN(2) == 0}
+			if r.IntN(3) == 0 {
+				take.At, take.Cost, take.Charged = r.Int64N(1<<50), 2-r.Int64N(4), r.Int64N(4)
+			}
+			takes = append(takes, take)
 		}
 		c, err := newCall(&namer{}, takes)
 		if err != nil {

@@ -248,7 +248,11 @@ func (h *hinter) remember(at *cell, from *origin, now int64) {
 	case !ok && len(shard.seen) >= mostSeen:
 		shard.makeRoomLocked(now)
 	}
-	shard.seen[at.hash] = sighting{state: at.state, den: at.den, words: at.words, from: from}
+	seen := sighting{state: at.state, den: at.den, from: from}
+	if at.kind == step.Slices { // marks stay behind: what was out then is given back less
+		seen.words = at.words
+	}
+	shard.seen[at.hash] = seen
 }
 
 // makeRoomLocked forgets a key: of a few that chance offers, the one that wears off first.

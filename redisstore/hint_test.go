@@ -191,6 +191,24 @@ func TestHintsUndoNothing(t *testing.T) {
 	}
 }
 
+// What a server is told of a key that it has forgotten has no marks: nothing is given back of what others may have taken.
+func TestHintsHaveNoMarks(t *testing.T) {
+	server := redistest.Start(t)
+	s := openHinting(t, server)
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
+	made := try(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 7, Settles: true})[0]
+	see(t, s, rule)
+	server.Kill()
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	see(t, s, rule)
+	back := sluice.Take{Rule: rule, Key: "k", Cost: -7, At: made.At, Charged: 7, Of: made.Limit, Settles: true}
+	if d := try(t, s, back)[0]; d.Granted != 0 || d.Remaining != 3 || s.Restored() != 1 {
+		t.Errorf("%+v, %d restored", d, s.Restored())
+	}
+}
+
 // What this process has reset it hints at no more, whichever server answers.
 func TestResetIsForgotten(t *testing.T) {
 	server := redistest.Start(t)

@@ -84,17 +84,22 @@ func (c *call) take(o *op, now int64, r step.Request) step.Answer {
 }
 
 func (c *cell) take(p *step.Params, now int64, r step.Request) step.Answer {
-	next, a := p.Take(c.read(p), c.wide(p), now, r)
+	next, a := p.Take(c.read(p), c.wide(p, now, r.Settles && !r.Dry), now, r)
 	if !r.Dry && r.Cost != 0 {
 		c.write(p, next)
 	}
 	return a
 }
 
-// wide is the part of the state that does not fit a step.State.
-func (c *cell) wide(p *step.Params) []uint64 {
-	if p.Kind == step.Slices && c.words == nil {
-		c.words = make([]uint64, p.Slices+1)
+// wide is the part of the state that does not fit a step.State, with room for what a take may add.
+func (c *cell) wide(p *step.Params, now int64, settles bool) []uint64 {
+	if p.Kind >= step.Log { // the script's alone
+		return c.words
+	}
+	if need := p.Words(c.state, c.words, now, settles); len(c.words) < need {
+		larger := make([]uint64, need)
+		p.GrowWords(c.words, larger)
+		c.words = larger
 	}
 	return c.words
 }
@@ -102,15 +107,15 @@ func (c *cell) wide(p *step.Params) []uint64 {
 // adopt rewrites the state as one of these numbers.
 func (c *cell) adopt(p *step.Params, now int64) {
 	if s := c.read(p); s.FreshAt > now && s.Shape != p.Shape() {
-		next, _ := p.Take(s, c.wide(p), now, step.Request{})
+		next, _ := p.Take(s, c.wide(p, now, false), now, step.Request{})
 		c.write(p, next)
 	}
 }
 
 func (c *cell) adjust(p *step.Params, now int64, x step.Settlement) step.Answer {
-	before, words := c.read(p), append([]uint64(nil), c.wide(p)...)
+	before, words := c.read(p), append([]uint64(nil), c.wide(p, now, false)...)
 	next, a := p.Adjust(before, c.words, now, x)
-	if next == before && a.Granted == 0 { // nothing was changed, and so nothing is stored
+	if next == before && a.Granted == 0 && before.FreshAt <= now { // nothing was changed, and so nothing is stored
 		c.words = words
 		return a
 	}
@@ -198,11 +203,11 @@ func (c *call) decide(from, i int, now int64, out []step.Answer) {
 
 // commit does what was decided.
 func (c *call) commit(o *op, a *step.Answer, veto bool, now int64) {
-	if !o.Request.Dry && (o.replayed || o.Request.Cost == 0 || !o.Request.Charge && (veto || !a.Allowed)) {
+	if !o.Request.Dry && (o.replayed || o.Peeks() || !o.Request.Charge && (veto || !a.Allowed)) {
 		c.cells[o.cell].adopt(o.Params, now)
 	}
 	switch {
-	case o.replayed || o.Request.Cost == 0 || !a.Allowed && !o.Request.Charge:
+	case o.replayed || o.Peeks() || !a.Allowed && !o.Request.Charge:
 		return
 	case veto && !o.Request.Charge:
 		if o.At == 0 { // it would have passed; say what there is without it
@@ -228,7 +233,7 @@ func (c *call) remember(o *op, a *step.Answer, now int64) {
 // rememberLog does for a log what of commit is not the script's: later groups of the call must know the ID.
 func (c *call) rememberLog(o *op, a *step.Answer, allowed, veto bool, now int64) {
 	repeated := c.known(o, now) != nil
-	if o.id < 0 || repeated || o.Request.Cost == 0 || !o.Request.Charge && (veto || !allowed) {
+	if o.id < 0 || repeated || o.Peeks() || !o.Request.Charge && (veto || !allowed) {
 		return
 	}
 	c.remember(o, a, now)

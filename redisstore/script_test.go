@@ -227,7 +227,7 @@ func TestScriptForgotten(t *testing.T) {
 
 // TestClockBefore2026: a server whose clock is wrong decides as any other. States count from 2026 where they can.
 func TestClockBefore2026(t *testing.T) {
-	server := redistest.Shared(t)
+	server := redistest.Start(t)
 	for _, begin := range []time.Time{time.Date(2025, time.December, 31, 23, 59, 55, 0, time.UTC), time.Date(2019, time.May, 1, 0, 0, 0, 0, time.UTC)} {
 		now := begin
 		store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name(), Now: func() time.Time { return now }}))

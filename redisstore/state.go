@@ -17,7 +17,7 @@ const base = 1_767_225_600_000_000
 type cell struct {
 	state   step.State
 	den     uint64   // Bucket: what state.Value is a fraction of, if it is not zero
-	words   []uint64 // Slices
+	words   []uint64 // Slices; Bucket, Interval: marks
 	blocked int64    // until when
 	seen    bool     // it was read
 	kind    step.Kind
@@ -43,28 +43,65 @@ func (c *cell) write(p *step.Params, s step.State) {
 	if p.Kind == step.Bucket {
 		c.den = p.Drips().Den
 	}
+	if p.Kind < step.Log && !p.Wide(c.words) {
+		c.words = nil
+	}
 }
 
 // decode reads what the script stored.
 func (c *cell) decode(p *step.Params, text string) (err error) {
-	switch p.Kind {
-	case step.Bucket:
+	switch {
+	case p.Kind <= step.Interval && strings.HasPrefix(text, letterMarks):
+		err = c.decodeMarks(p, text)
+	case p.Kind == step.Bucket:
 		err = c.decodeBucket(text)
-	case step.Interval:
+	case p.Kind == step.Interval:
 		err = parseFields(text, 3, func(n []int64) {
 			c.state = step.State{FreshAt: n[0], Value: uint64(n[1]), Shape: uint8(n[2])}
 		})
-	case step.Window:
+	case p.Kind == step.Window:
 		err = c.decodeWindow(text)
-	case step.Counter:
+	case p.Kind == step.Counter:
 		err = parseFields(text, 4, func(n []int64) {
 			c.state = step.State{FreshAt: n[0], Value: uint64(n[1]) | uint64(n[2])<<32, Shape: uint8(n[3])}
 		})
-	case step.Slices:
+	case p.Kind == step.Slices:
 		err = c.decodeSlices(p, text)
 	}
 	if err != nil {
 		return fmt.Errorf("state %.60q is not of this version: %w", text, err)
+	}
+	return nil
+}
+
+const (
+	letterMarks = "m" // what a state with marks begins with
+	markBytes   = 7   // the width of each of its numbers
+)
+
+// decodeMarks reads a bucket with marks: when it will be full, the fraction or rest, what that is of, then of each mark
+// its time, low and out.
+func (c *cell) decodeMarks(p *step.Params, text string) error {
+	b := []byte(text[len(letterMarks):])
+	n := len(b)/markBytes/3 - 1
+	if n < 1 || len(b) != 3*markBytes*(n+1) {
+		return fmt.Errorf("%d bytes", len(text))
+	}
+	var numbers []uint64
+	for ; len(b) > 0; b = b[markBytes:] {
+		var room [8]byte
+		copy(room[:], b[:markBytes])
+		numbers = append(numbers, binary.LittleEndian.Uint64(room[:]))
+	}
+	c.state.FreshAt, c.state.Value = int64(numbers[0]), numbers[1]
+	if p.Kind == step.Bucket {
+		c.den = numbers[2]
+	} else {
+		c.state.Shape = uint8(numbers[2])
+	}
+	c.words = append([]uint64{c.state.Value, uint64(n)}, numbers[3:]...)
+	if !step.PlausibleMarks(c.words) {
+		return fmt.Errorf("%d marks make no sense", n)
 	}
 	return nil
 }

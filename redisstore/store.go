@@ -11,7 +11,8 @@
 // A bucket is one key, which has a time to live and is gone soon after its state has worn off: within a second, or
 // within half a minute if it was used more than once. It takes 88 bytes of Redis' memory (by MEMORY USAGE, with a key
 // of twelve characters) for token buckets, leaky buckets and fixed windows, 136 for sliding counters and for rates that
-// need a long fraction. A sliding log is a sorted set. Keys begin with Config.Prefix, so that a server can be shared
+// need a long fraction. While reservations are out that will be settled, a bucket also keeps up to 32 marks of when they
+// were made: 136 bytes with one of them, 856 with all. A sliding log is a sorted set. Keys begin with Config.Prefix, so that a server can be shared
 // and its ACL can be narrow; a key that is long or has odd bytes is stored as a digest.
 //
 // # Least privilege
@@ -48,7 +49,8 @@
 //
 // The server that gave a state is never told it again, so that a reset or what was given back there stays so. Another
 // server may be told of a time before that by a process that has not asked for the key since. Sliding logs, blocks and the
-// IDs of requests are not taken along: a log may admit its count once more for each failover.
+// IDs of requests are not taken along: a log may admit its count once more for each failover. Nor are the marks of
+// reservations: those of a key that was told of stay charged what was reserved, unless they need more.
 //
 // A store that was given a Client does not see it connect. It takes a failed call for a sign that another server may
 // answer, and asks once a second.

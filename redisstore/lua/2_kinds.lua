@@ -17,6 +17,129 @@ local function clamp(n, delta, most)
   return math.min(n + delta, most)
 end
 
+-- Marks: what a bucket keeps while reservations are out, oldest first, {time, low, out}: the lowest backlog since a time,
+-- and what was reserved from it on, up to the next mark, and is not settled. Both are microseconds, or for interval
+-- buckets tokens, of which they count no more than Lua's numbers are exact for. Lists are never changed once they are in a
+-- state: takes are also only tried.
+local MARKS, MARK_MOST, SETTLE_MOST = 32, 2 ^ 52, 2 * 3600 * 1000000
+
+-- tidied are the marks that can give something back. One that is no higher than the one before it goes into that.
+local function tidied(marks)
+  local kept = {}
+  for _, m in ipairs(marks) do
+    local last = kept[#kept]
+    if m.low > 0 and m.out > 0 and m.time >= now - SETTLE_MOST then
+      if last and last.low >= m.low then
+        last.out = math.min(last.out + m.out, MARK_MOST)
+      else
+        kept[#kept + 1] = m
+      end
+    end
+  end
+  return kept
+end
+
+-- seen are the marks as they are before anything changes the backlog. A queue has no use for those of before it was one.
+local function seen(op, s)
+  local marks = {}
+  if s.marks and s.f > now and not op.queue then
+    local level = kinds[op.kind].level(op, s)
+    for i, m in ipairs(s.marks) do
+      marks[i] = {time = m.time, low = m.time < now and math.min(m.low, level) or m.low, out = m.out}
+    end
+    marks = tidied(marks)
+  end
+  return marks
+end
+
+-- withMarks is a state with others than it had.
+local function withMarks(s, marks)
+  if s.f <= now then
+    return s
+  elseif #marks == 0 then
+    marks = nil
+  end
+  return {f = s.f, frac = s.frac, rest = s.rest, shape = s.shape, marks = marks}
+end
+
+-- markOf is the last mark that is not after a time.
+local function markOf(marks, at)
+  for i = #marks, 1, -1 do
+    if marks[i].time <= at then
+      return i
+    end
+  end
+end
+
+-- fold brings the marks down to what is kept: one too many goes into the one before it, where that costs least.
+local function fold(marks)
+  while #marks > MARKS do
+    local least, which
+    for i = 2, #marks do
+      local loss = (marks[i].low - marks[i - 1].low) * marks[i].out
+      if not which or loss < least then
+        least, which = loss, i
+      end
+    end
+    marks[which - 1].out = math.min(marks[which - 1].out + marks[which].out, MARK_MOST)
+    table.remove(marks, which)
+  end
+end
+
+-- marked is the state after a take was admitted at a place.
+local function marked(op, s, nextState, granted, at)
+  if op.kind > 2 or op.queue or not (s.marks or op.settles) then
+    return nextState
+  end
+  local kind, marks = kinds[op.kind], seen(op, s)
+  if at > now and #marks > 0 then
+    local before = kind.before(op, granted) -- what the backlog will be just before its place
+    for _, m in ipairs(marks) do
+      m.low = math.min(m.low, before)
+    end
+    marks = tidied(marks)
+  end
+  if op.settles then
+    local out, last = kind.held(op, granted), marks[#marks]
+    local low = math.min(kind.level(op, nextState), kind.most(op), MARK_MOST)
+    if last and last.time > at then
+      local i = markOf(marks, at)
+      if i then
+        marks[i].out = math.min(marks[i].out + out, MARK_MOST)
+      end
+    elseif last and last.time == at then
+      last.low, last.out = low, math.min(last.out + out, MARK_MOST)
+    else
+      marks[#marks + 1] = {time = at, low = low, out = out}
+      fold(marks)
+    end
+  end
+  return withMarks(nextState, marks)
+end
+
+-- What has marks is written so that it is no number, and so no short way takes it for a plain one.
+local function packMarks(f, frac, shape, marks)
+  local fields = {f, frac, shape}
+  for _, m in ipairs(marks) do
+    local n = #fields
+    fields[n + 1], fields[n + 2], fields[n + 3] = m.time, m.low, m.out
+  end
+  return struct.pack('<B' .. string.rep('I7', #fields), 109, unpack(fields))
+end
+
+-- unpackMarks returns the fields and the marks, or nothing if the text is another.
+local function unpackMarks(v)
+  if string.byte(v) ~= 109 then
+    return nil
+  end
+  local fields = {struct.unpack('<B' .. string.rep('I7', (#v - 1) / 7), v)}
+  local marks = {}
+  for i = 5, #fields - 1, 3 do -- the last is where it ended
+    marks[#marks + 1] = {time = fields[i], low = fields[i + 1], out = fields[i + 2]}
+  end
+  return fields[2], fields[3], fields[4], marks
+end
+
 -- Buckets: a moment is at - frac/den.
 
 local function full(s)
@@ -112,14 +235,126 @@ local function putBucket(op, at, frac)
   return {f = at, frac = frac, shape = op.den}
 end
 
+-- between is how much later one moment is than another: q + r/den.
+local function between(op, at, frac, thanAt, thanFrac)
+  local q, r = at - thanAt, thanFrac - frac
+  if r < 0 then
+    return q - 1, r + op.den
+  end
+  return q, r
+end
+
+local function least(q, r, otherQ, otherR)
+  if q < otherQ or q == otherQ and r < otherR then
+    return q, r
+  end
+  return otherQ, otherR
+end
+
+-- late charges what was needed on top, at most up to a bound, and returns how much of it was.
+local function late(op, s, delta)
+  local fullAt, fullFrac = full(s)
+  local mostAt, mostFrac = later(op, now, 0, op.boundQ, op.boundR)
+  if isAfter(fullAt, fullFrac, mostAt, mostFrac) then
+    return s, 0
+  end
+  local q, r = least(op.costQ, op.costR, between(op, mostAt, mostFrac, fullAt, fullFrac))
+  return putBucket(op, later(op, fullAt, fullFrac, q, r)), units(op, q, r, delta)
+end
+
+local function giveBack(op, s, q, r, most)
+  if q < 0 or q == 0 and r == 0 then
+    return s, 0
+  end
+  local at, frac = full(s)
+  return putBucket(op, earlier(op, at, frac, q, r)), -units(op, q, r, most)
+end
+
+-- unmarked is how much of a take can be given back that left no mark: of what was charged, which is the bound, what has
+-- not worn off; or of a place that is not reached yet, what will not have by the last place behind it.
+local function unmarked(op, s, at)
+  if at <= now then
+    local q, r = op.boundQ - (now - at), op.boundR
+    return least(q, r, op.costQ, op.costR)
+  end
+  local fullAt, fullFrac = full(s)
+  local wornAt, wornFrac = earlier(op, fullAt, fullFrac, op.fillQ, op.fillR)
+  if wornAt <= at then
+    return op.costQ, op.costR
+  end
+  local leftAt, leftFrac = later(op, 0, 0, op.costQ, op.costR)
+  leftAt, leftFrac = later(op, leftAt, leftFrac, at - 1 - wornAt, wornFrac)
+  return between(op, leftAt, leftFrac, 0, 0)
+end
+
+-- settleQueue gives a place back only if nothing stands behind it.
+local function settleQueue(op, s, at, delta)
+  if s.f <= now then
+    return s, 0
+  end
+  local fullAt, fullFrac = full(s)
+  local placeAt, placeFrac = earlier(op, fullAt, fullFrac, op.boundQ, op.boundR)
+  if isAfter(placeAt, placeFrac, at, 0) then
+    return s, 0
+  end
+  local q, r = least(op.costQ, op.costR, between(op, fullAt, fullFrac, now, 0))
+  return giveBack(op, s, q, r, -delta)
+end
+
+-- settleBucket settles or gives back a take. The costs come as times: that of delta without its sign (or of the share of
+-- the bucket that it was, if the limit has changed), out of what was charged in whole microseconds, and as a bound the most
+-- backlog that a charge may leave, or of a refund what was charged.
+local function settleBucket(op, s, at, delta)
+  local marks = seen(op, s)
+  local i = op.settles and markOf(marks, at)
+  if i then
+    marks[i].out = marks[i].out - op.out
+  end
+  local nextState, given = s, 0
+  if delta >= 0 then
+    nextState, given = late(op, s, delta)
+  elseif op.queue then
+    nextState, given = settleQueue(op, s, at, delta)
+  else
+    local fullAt, fullFrac = full(s)
+    local aheadQ, aheadR = between(op, fullAt, fullFrac, now, 0)
+    if not op.settles then
+      local q, r = unmarked(op, s, at)
+      q, r = least(q, r, aheadQ, aheadR)
+      if q >= 0 then
+        for _, m in ipairs(marks) do
+          m.low = m.low - q - (r > 0 and 1 or 0)
+        end
+      end
+      nextState, given = giveBack(op, s, q, r, -delta)
+    elseif i then
+      local lowQ, lowR = least(marks[i].low, 0, aheadQ, aheadR)
+      local q, r = least(op.costQ, op.costR, lowQ, lowR)
+      local left = lowQ - q - (lowR < r and 1 or 0)
+      for j, m in ipairs(marks) do
+        if j <= i then
+          m.low = math.min(m.low, left)
+        else -- these never lie lower
+          m.low = math.max(m.low - q - (r > 0 and 1 or 0), left)
+        end
+      end
+      nextState, given = giveBack(op, s, q, r, op.burst)
+    end
+  end
+  return withMarks(nextState, tidied(marks)), given
+end
+
 kinds[1] = {
   params = function(op)
     op.den, op.unitQ, op.unitR, op.fillQ, op.fillR, op.burst, op.costQ, op.costR = unpack(op, 9, 16)
-    op.shape = op.den
+    op.shape, op.out, op.boundQ, op.boundR = op.den, unpack(op, 17, 19)
   end,
   load = function(v)
-    if string.find(v, ':', 1, true) then
-      local f, frac, den = string.match(v, '^(%d+):(%d+):(%d+)$')
+    local f, frac, den, marks = unpackMarks(v)
+    if f then
+      return {f = f, frac = frac, shape = den, marks = marks}
+    elseif string.find(v, ':', 1, true) then
+      f, frac, den = string.match(v, '^(%d+):(%d+):(%d+)$')
       return {f = tonumber(f), frac = tonumber(frac), shape = tonumber(den)}
     elseif string.byte(v) == 45 then
       return {f = tonumber(sub(v, 2, -5)) + BASE, frac = tonumber(sub(v, -2)), shape = tonumber(sub(v, -4, -3))}
@@ -127,10 +362,30 @@ kinds[1] = {
     return {f = tonumber(sub(v, 1, -2)) + BASE, frac = 0, shape = 0}
   end,
   save = function(s)
+    if s.marks then
+      return packMarks(s.f, s.frac, s.shape, s.marks)
+    end
     return bucketText(s.f, s.frac, s.shape, 0)
   end,
   adopt = function(op, s)
-    return {f = s.f, frac = 0, shape = op.den}
+    return {f = s.f, frac = 0, shape = op.den, marks = s.marks}
+  end,
+  -- level is the backlog, held what a cost adds to it, before what there is just before the place of a cost that has to
+  -- wait, most a full bucket: in whole microseconds.
+  level = function(op, s)
+    local at, frac = full(s)
+    return at - now - (frac > 0 and 1 or 0)
+  end,
+  held = function(op, cost)
+    local q, r = drip(op, cost)
+    return q + (r > 0 and 1 or 0)
+  end,
+  before = function(op, cost)
+    local q, r = drip(op, cost)
+    return math.max(0, op.fillQ - q - (op.fillR < r and 1 or 0))
+  end,
+  most = function(op)
+    return op.fillQ
   end,
   take = function(op, s, cost)
     if cost > op.burst then
@@ -175,46 +430,7 @@ kinds[1] = {
     end
     return putBucket(op, at, frac)
   end,
-  adjust = function(op, s, at, delta)
-    local fullAt, fullFrac = full(s)
-    local q, r = op.costQ, op.costR -- of delta without its sign
-    if delta >= 0 then
-      if fullAt <= now then
-        fullAt, fullFrac = at, 0
-      end
-      fullAt, fullFrac = later(op, fullAt, fullFrac, q, r)
-      return putBucket(op, fullAt, fullFrac), delta
-    elseif fullAt <= now then
-      return s, 0
-    end
-    if op.queue then
-      local placeAt, placeFrac = earlier(op, fullAt, fullFrac, q, r)
-      if isAfter(placeAt, placeFrac, at, 0) then
-        return s, 0
-      end
-    end
-    local wornAt, wornFrac, since = now, 0, at
-    if at > now and not op.queue then
-      wornAt, wornFrac = earlier(op, fullAt, fullFrac, op.fillQ, op.fillR)
-      since = at - 1
-    end
-    local left, leftFrac = later(op, 0, 0, q, r)
-    if wornAt > at then
-      left, leftFrac = later(op, left, leftFrac, since - wornAt, wornFrac)
-    end
-    if isAfter(left, leftFrac, fullAt - now, fullFrac) then
-      left, leftFrac = fullAt - now, fullFrac
-    end
-    if left <= 0 then
-      return s, 0
-    end
-    q, r = left, 0
-    if leftFrac > 0 then
-      q, r = left - 1, op.den - leftFrac
-    end
-    fullAt, fullFrac = earlier(op, fullAt, fullFrac, q, r)
-    return putBucket(op, fullAt, fullFrac), -units(op, q, r, -delta)
-  end,
+  adjust = settleBucket,
 }
 
 -- Buckets refilled at intervals: amounts are pairs, refills * count - rest with rest < count, because a burst may be
@@ -268,16 +484,97 @@ local function refilled(op, at, till)
   return ceilDiv(till - at, op.length)
 end
 
+-- tokens is an amount as a number, as far as marks count.
+local function tokens(op, refills, rest)
+  local whole = (refills - 1) * op.count
+  if whole >= MARK_MOST then
+    return MARK_MOST
+  end
+  return math.min(whole + op.count - rest, MARK_MOST)
+end
+
+-- unmarkedInterval is how much of a take can be given back that left no mark.
+local function unmarkedInterval(op, refills, rest, base, at)
+  local worth = op.charged
+  if at > now then
+    local over = minus(op, refills, rest, op.burstRefills, op.burstRest)
+    base, worth = base + math.max(0, over) * op.length, op.change
+  end
+  refills, rest = pair(op, worth)
+  refills, rest = minus(op, refills, rest, refilled(op, at, base), 0)
+  return refills > 0 and math.min(op.change, tokens(op, refills, rest)) or 0
+end
+
+-- settleInterval settles or gives back a take: change is delta without its sign (or the share of the bucket that it was,
+-- if the limit has changed), most the largest backlog that a charge may leave.
+local function settleInterval(op, s, at, delta)
+  local refills, rest, base = missing(op, s)
+  local marks = seen(op, s)
+  local i = op.settles and markOf(marks, at)
+  if i then
+    marks[i].out = marks[i].out - op.out
+  end
+  local change = 0 -- of the backlog
+  if delta >= 0 then
+    local roomRefills, roomRest = minus(op, op.mostRefills, op.mostRest, refills, rest)
+    change = roomRefills > 0 and math.min(delta, tokens(op, roomRefills, roomRest)) or 0
+  elseif not op.settles then
+    change = -math.min(unmarkedInterval(op, refills, rest, base, at), tokens(op, refills, rest))
+    for _, m in ipairs(marks) do
+      m.low = m.low + change
+    end
+  elseif i then
+    local low = math.min(marks[i].low, tokens(op, refills, rest))
+    change = -math.min(op.change, low)
+    for j, m in ipairs(marks) do
+      if j <= i then
+        m.low = math.min(m.low, low + change)
+      else -- these never lie lower
+        m.low = math.max(m.low, low) + change
+      end
+    end
+  end
+  local nextState = s
+  if change > 0 then
+    refills, rest = plus(op, refills, rest, pair(op, change))
+    nextState = putInterval(op, refills, rest, base)
+  elseif change < 0 then
+    refills, rest = minus(op, refills, rest, pair(op, -change))
+    nextState = putInterval(op, refills, rest, base)
+  end
+  return withMarks(nextState, tidied(marks)), change
+end
+
 kinds[2] = {
   params = function(op)
     op.count, op.length, op.burstRefills, op.burstRest, op.shape = unpack(op, 9, 13)
+    op.change, op.out, op.charged, op.mostRefills, op.mostRest = unpack(op, 14, 18)
   end,
   load = function(v)
-    local f, rest, shape = string.match(v, '^(%d+):(%d+):(%d+)$')
-    return {f = tonumber(f), rest = tonumber(rest), shape = tonumber(shape)}
+    local f, rest, shape, marks = unpackMarks(v)
+    if not f then
+      f, rest, shape = string.match(v, '^(%d+):(%d+):(%d+)$')
+    end
+    return {f = tonumber(f), rest = tonumber(rest), shape = tonumber(shape), marks = marks}
   end,
   save = function(s)
+    if s.marks then
+      return packMarks(s.f, s.rest, s.shape, s.marks)
+    end
     return format('%.0f:%.0f:%.0f', s.f, s.rest, s.shape)
+  end,
+  level = function(op, s)
+    return tokens(op, missing(op, s))
+  end,
+  held = function(op, cost)
+    return cost
+  end,
+  before = function(op, cost)
+    local refills, rest = minus(op, op.burstRefills, op.burstRest, pair(op, cost))
+    return math.max(0, tokens(op, refills, rest))
+  end,
+  most = function(op)
+    return tokens(op, op.burstRefills, op.burstRest)
   end,
   adopt = function(op, s)
     return {f = s.f, rest = s.rest, shape = op.shape}
@@ -324,34 +621,5 @@ kinds[2] = {
     end
     return putInterval(op, refills, rest, base)
   end,
-  adjust = function(op, s, at, delta)
-    local refills, rest, base = missing(op, s)
-    local changeRefills, changeRest = pair(op, math.abs(delta))
-    if delta >= 0 then
-      if refills == 0 then
-        if op.firstHit and at < now then
-          base = now - (now - at) % op.length
-        end
-        refills, rest = minus(op, changeRefills, changeRest, refilled(op, at, base), 0)
-        return putInterval(op, refills, rest, base), delta
-      end
-      refills, rest = plus(op, refills, rest, changeRefills, changeRest)
-      return putInterval(op, refills, rest, base), delta
-    end
-    local till = base
-    if at > now then
-      local over = minus(op, refills, rest, op.burstRefills, op.burstRest)
-      till = till + math.max(0, over) * op.length
-    end
-    changeRefills, changeRest = minus(op, changeRefills, changeRest, refilled(op, at, till), 0)
-    if changeRefills <= 0 then
-      changeRefills, changeRest = 0, 0
-    end
-    local more = minus(op, changeRefills, changeRest, refills, rest)
-    if more > 0 then
-      changeRefills, changeRest = refills, rest
-    end
-    refills, rest = minus(op, refills, rest, changeRefills, changeRest)
-    return putInterval(op, refills, rest, base), changeRest - changeRefills * op.count
-  end,
+  adjust = settleInterval,
 }

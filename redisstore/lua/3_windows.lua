@@ -89,21 +89,17 @@ kinds[3] = {
     return putWindow(op, w)
   end,
   adjust = function(op, s, at, delta)
-    if s.f <= now and delta < 0 then
-      return s, 0
-    end
     local w = window(op, s)
-    if op.calendar then
-      w.start = op.atFirst
-      if op.atFinal ~= w.f then
+    if delta < 0 then
+      if op.calendar then
+        w.start = op.atFirst
+      end
+      if s.f <= now or op.calendar and op.atFinal ~= w.f or at < w.start or at >= w.f then
         return s, 0
       end
     end
-    if at < w.start or at >= w.f then
-      return s, 0
-    end
     local before = w.n
-    add(op, w, at, delta)
+    add(op, w, now, delta)
     return putWindow(op, w), w.n - before
   end,
 }
@@ -144,6 +140,8 @@ end
 local function putCounter(op, c)
   if c.cur == 0 and c.prev == 0 then
     return {f = 0}
+  elseif c.cur == 0 then -- as it was in the window before
+    return {f = c.start + op.length, cur = c.prev, prev = 0, shape = op.shape}
   end
   return {f = c.start + 2 * op.length, cur = c.cur, prev = c.prev, shape = op.shape}
 end
@@ -184,7 +182,7 @@ kinds[4] = {
   adjust = function(op, s, at, delta)
     local c = counter(op, s)
     local field
-    if at >= c.start and at < c.start + op.length then
+    if delta > 0 or at >= c.start and at < c.start + op.length then
       field = 'cur'
     elseif at >= c.start - op.length and at < c.start then
       field = 'prev'
@@ -288,14 +286,26 @@ kinds[5] = {
   end,
   adjust = function(op, s, at, delta)
     local current, counts = ring(op, s)
-    local number = floor(at / op.slice)
-    local age = floor(current.start / op.slice) - number
-    if age < 0 or age >= op.size or s.f <= now and delta < 0 then
+    local index = current.index
+    if delta < 0 then
+      local number = floor(at / op.slice)
+      local age = floor(current.start / op.slice) - number
+      if age < 0 or age >= op.size or s.f <= now then
+        return s, 0
+      end
+      index = number % op.size
+    end
+    local before = counts[index]
+    if before == 0 and delta < 0 then
       return s, 0
     end
-    local index = number % op.size
-    local before = counts[index]
     counts[index] = clamp(before, delta, COUNTER_MOST)
-    return putRing(op, current, counts), counts[index] - before
+    for _ = 1, op.size do -- the newest that holds something says when all has left
+      if counts[current.index] > 0 then
+        return putRing(op, current, counts), counts[index] - before
+      end
+      current.start, current.index = current.start - op.slice, (current.index - 1) % op.size
+    end
+    return {f = 0}, counts[index] - before
   end,
 }

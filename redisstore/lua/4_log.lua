@@ -189,28 +189,24 @@ local function shift(l, rank, delta)
   end
 end
 
--- adjustLog returns by how much an entry was changed.
+-- adjustLog returns by how much it was changed: a charge is an entry of its own.
 local function adjustLog(op, l, at, delta)
-  if at <= now - op.length then
+  if delta > 0 then
+    local sum = l.sum
+    push(l, now, math.min(delta, COST_MOST))
+    return l.sum - sum
+  end
+  local e
+  if at > now - op.length and l.last and l.last.at >= at then
+    e = entryAt(l.key, redis.call('ZCOUNT', l.key, '-inf', '(' .. digits(at)))
+  end
+  if not e or e.at ~= at or delta == 0 then
     adoptLog(l)
     return 0
   end
-  local e
-  if l.last and l.last.at >= at then
-    e = entryAt(l.key, redis.call('ZCOUNT', l.key, '-inf', '(' .. digits(at)))
-  end
-  if not e or e.at ~= at then
-    if delta < 0 then
-      adoptLog(l)
-      return 0
-    elseif not e then
-      push(l, math.min(at, now), math.min(delta, COST_MOST))
-      return delta
-    end
-  end
   endsAt(l, l.f)
   prune(l)
-  local cost = clamp(e.cost, delta, COST_MOST)
+  local cost = math.max(0, e.cost + delta)
   local rank = redis.call('ZRANK', l.key, e.name)
   redis.call('ZREM', l.key, e.name)
   if cost ~= e.cost and redis.call('ZCARD', l.key) - 1 > rank then

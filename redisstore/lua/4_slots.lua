@@ -98,16 +98,16 @@ local function makeSlots()
     return l
   end
 
-  -- adjust gives slots back or renews them.
+  -- adjust gives slots back or renews them. To settle is the end of what was in flight, whatever it cost.
   local function adjust(op, l, at, a)
-    local n = 0
+    local n, delta = 0, op.settles and -COST_MOST or op.cost
     if l.live and at <= l.newest and at > now - l.length then
       n = redis.call('ZCOUNT', l.key, digits(at), digits(at))
     end
-    if n == 0 and op.cost > 0 then -- it is gone: taken anew
-      a = logTry(op, l, op.cost)
+    if n == 0 and delta > 0 then -- it is gone: taken anew
+      a = logTry(op, l, delta)
       if a.ok then
-        a.at = push(l, now, op.cost)
+        a.at = push(l, now, delta)
         a.reset = l.f - now
       else
         adopt(l)
@@ -117,11 +117,11 @@ local function makeSlots()
       adopt(l)
     else
       local rank, gone = redis.call('ZCOUNT', l.key, '-inf', '(' .. digits(at)), n
-      if op.cost > 0 then
+      if delta > 0 then
         a.at = push(l, now, n) -- before the old ones go: a server out of memory still removes
         rank = redis.call('ZCOUNT', l.key, '-inf', '(' .. digits(at)) -- what was free went
       else
-        gone = math.min(n, -op.cost)
+        gone = math.min(n, -delta)
         a.granted = -gone
       end
       redis.call('ZREMRANGEBYRANK', l.key, rank, rank + gone - 1)

@@ -2,7 +2,7 @@
 -- From here on, calls as in internal/table: takes are decided in their order, then charged, all or none of a group.
 
 local cells, written, remembered, ids = {}, {}, {}, {}
-local SHADOW, CHARGE, QUEUE, FIRST_HIT, CALENDAR, ENDS, DRY = 1, 2, 4, 8, 16, 32, 64
+local SHADOW, CHARGE, QUEUE, FIRST_HIT, CALENDAR, ENDS, DRY, SETTLES = 1, 2, 4, 8, 16, 32, 64, 128
 
 local function cellOf(op)
   local cell = cells[op.number]
@@ -43,7 +43,7 @@ local function readOp(pos)
   op.cost, op.min, op.wait, op.at, op.time = op[5], op[6], op[7], op[8], op[21]
   op.shadow, op.charge, op.queue = has(op[4], SHADOW), has(op[4], CHARGE), has(op[4], QUEUE)
   op.firstHit, op.calendar, op.ends = has(op[4], FIRST_HIT), has(op[4], CALENDAR), has(op[4], ENDS)
-  op.dry = has(op[4], DRY)
+  op.dry, op.settles = has(op[4], DRY), has(op[4], SETTLES)
   kinds[op.kind].params(op)
   return op, op[22]
 end
@@ -95,11 +95,16 @@ local function attempt(op, cost, least, dry)
     granted = math.max(kind.room(op, s, cost), least)
     ok, nextState, at, reset = kind.take(op, s, granted)
   end
-  if not ok and op.charge and not dry then
-    s = kind.charge(op, s, cost)
-  end
   if not dry then
-    cell.s = ok and nextState or s
+    if ok then
+      nextState = marked(op, s, nextState, granted, at)
+    elseif op.charge then
+      nextState = kind.charge(op, s, cost)
+      if s.marks then
+        nextState = withMarks(nextState, seen(op, s))
+      end
+    end
+    cell.s = nextState or s
   end
   if ok then
     return {ok = true, granted = granted, at = at, reset = reset}
@@ -253,7 +258,11 @@ local function settle(op)
     a.granted = adjustLog(op, l, at, op.cost)
     logLook(op, l, a)
   else
-    op.cell.s, a.granted = kinds[op.kind].adjust(op, adopted(op, op.cell.s), at, op.cost)
+    local s = adopted(op, op.cell.s)
+    if op.cost ~= 0 or op.kind < 3 then -- which may have a mark
+      s, a.granted = kinds[op.kind].adjust(op, s, at, op.cost)
+    end
+    op.cell.s = s
   end
   return a
 end
@@ -275,7 +284,8 @@ end
 -- commit does what was decided.
 local function commit(op, veto)
   local a = op.answer
-  if op.replayed or op.cost == 0 or not op.charge and not a.ok then
+  local peeks = op.cost == 0 and (op.dry or not (op.settles and op.at ~= 0))
+  if op.replayed or peeks or not op.charge and not a.ok then
     return adopt(op)
   elseif veto and not op.charge then
     adopt(op)

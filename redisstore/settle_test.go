@@ -1,0 +1,136 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+)
+
+// TestMarksAreStored: a bucket is one integer, has marks while reservations are out, and is one integer again when the
+// last has been settled. Takes that are not settled go on meanwhile, and do not change its form.
+func TestMarksAreStored(t *testing.T) {
+	server := redistest.Start(t)
+	now := time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC)
+	store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name(), Now: func() time.Time { return now }}))
+	defer store.Close()
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerSecond(1).WithBurst(1000)}))
+	apply := func(take sluice.Take) sluice.Decision {
+		t.Helper()
+		take.Rule, take.Key = rule, "k"
+		out := make([]sluice.Decision, 1)
+		if err := store.Apply(context.Background(), []sluice.Take{take}, out); err != nil {
+			t.Fatal(err)
+		}
+		return out[0]
+	}
+	do := func(command ...string) string {
+		t.Helper()
+		reply, err := server.Do(command...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	stored := string(store.names.state(nil, &name{rule: rule.Identity(), key: "k"}, rule.Limit.Params()))
+	// form is how many marks are stored, or -1 if it is an integer.
+	form := func() int {
+		t.Helper()
+		text := do("GET", stored)
+		if _, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return -1
+		}
+		if !strings.HasPrefix(text, letterMarks) {
+			t.Fatalf("stored as %q", text)
+		}
+		return len(text)/(3*markBytes) - 1
+	}
+	kept := func(want time.Duration) {
+		t.Helper()
+		ms, err := strconv.ParseInt(do("PTTL", stored), 10, 64)
+		if got := time.Duration(ms)*time.Millisecond - keepVirtual*time.Millisecond; err != nil || got > want || got < want-10*time.Second {
+			t.Errorf("kept for %v, want %v", got, want)
+		}
+	}
+	apply(sluice.Take{Cost: 10})
+	apply(sluice.Take{Cost: 10})
+	if n := form(); n != -1 {
+		t.Fatalf("without reservations: %d marks", n)
+	}
+	var out []sluice.Decision
+	sizes := map[int]int64{}
+	for i := range 40 {
+		now = now.Add(time.Millisecond)
+		out = append(out, apply(sluice.Take{Cost: 10, Settles: true}))
+		if n := form(); n != min(i+1, 32) {
+			t.Fatalf("with %d out: %d marks", i+1, n)
+		}
+		sizes[i+1], _ = strconv.ParseInt(do("MEMORY", "USAGE", stored), 10, 64)
+	}
+	t.Logf("bytes with marks: 1: %d, 2: %d, 8: %d, 32: %d", sizes[1], sizes[2], sizes[8], sizes[32])
+	for n, most := range map[int]int64{1: 136, 2: 168, 8: 296, 32: 872} { // with a name of this length
+		if sizes[n] > most+int64(len(stored)) {
+			t.Errorf("%d marks take %d bytes", n, sizes[n])
+		}
+	}
+	kept(420 * time.Second)
+	if d := apply(sluice.Take{Cost: 5}); !d.Allowed || form() != 32 {
+		t.Errorf("a plain take between: %+v, %d marks", d, form())
+	}
+	now = now.Add(time.Second)
+	before := apply(sluice.Take{}).Remaining
+	for i, d := range out {
+		back := apply(sluice.Take{At: d.At, Cost: -10, Charged: 10, Of: d.Limit, Settles: true})
+		if back.Granted != -10 && (i < 8 || back.Granted > 0) { // those that were folded may get less
+			t.Errorf("settlement %d: %+v", i, back)
+		}
+		if n, last := form(), i == len(out)-1; last != (n == -1) {
+			t.Errorf("after settlement %d: %d marks", i, n)
+		}
+	}
+	if after := apply(sluice.Take{}).Remaining; after < before+8*10 {
+		t.Errorf("%d before and %d after all was given back", before, after)
+	}
+	apply(sluice.Take{Cost: 1})
+	if n := form(); n != -1 {
+		t.Errorf("in the end: %d marks", n)
+	}
+}
+
+// TestReservationOfSeveralSlots: in a Cluster, a reservation that was made in one slot and denied in another is given back
+// through its mark, and leaves none.
+func TestReservationOfSeveralSlots(t *testing.T) {
+	server := redistest.Start(t)
+	store := sluice.Must(Open(Config{URL: server.URL()}))
+	defer store.Close()
+	store.names.tagged = true // as for a Cluster, whose slots are all on this server
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
+	apply := func(takes ...sluice.Take) []sluice.Decision {
+		t.Helper()
+		out := make([]sluice.Decision, len(takes))
+		if err := store.Apply(t.Context(), takes, out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	reserve := func(key string, cost int64) sluice.Take {
+		return sluice.Take{Rule: rule, Key: key, Cost: cost, Settles: true}
+	}
+	apply(reserve("b", 8))
+	first := apply(reserve("a", 1))[0]
+	if out := apply(reserve("a", 5), reserve("b", 5)); !out[0].Allowed || out[1].Allowed || out[0].Granted != 0 || out[0].Remaining != 9 {
+		t.Fatalf("%+v", out)
+	}
+	back := apply(sluice.Take{Rule: rule, Key: "a", Cost: -1, At: first.At, Charged: 1, Settles: true})[0]
+	if back.Remaining != 10 { // less than a whole one came back: some has worn off
+		t.Errorf("%+v", back)
+	}
+	keys, err := server.Do("KEYS", "*"+string(store.names.state(nil, &name{rule: rule.Identity(), key: "a"}, rule.Limit.Params())))
+	if err != nil || keys != "" {
+		t.Errorf("left: %q, %v", keys, err)
+	}
+}
