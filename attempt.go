@@ -45,20 +45,3 @@ func (l *Limiter) Report(ctx context.Context, takes []Take, out []Decision) {
 		}
 	}
 }
-
-// Settle replaces what takes were charged by what they really cost: each names what [Limiter.Decide] charged by its At, and
-// its Cost is the difference, as with [Limiter.SettleOnce]. It does not notice if it is done twice.
-func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
-	if err := l.sound(); err != nil {
-		return err
-	}
-	for i := range takes {
-		if _, err := takes[i].Op(); err != nil {
-			return err
-		}
-		if takes[i].At == 0 {
-			return fmt.Errorf("%w: settle: take %d names no earlier one: set At to its Decision.At", ErrInvalid, i)
-		}
-	}
-	return l.settle(ctx, takes)
-}

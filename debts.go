@@ -79,6 +79,26 @@ func (d *debts) add(t *Take, amount int64, until time.Time) {
 	shard.owed[name] = debt{was.amount + amount, was.paying, until}
 }
 
+// lower notes that the take's key owes so much less, because a take cost less than its estimate.
+func (d *debts) lower(t *Take, amount int64) {
+	if d.keys.Load() == 0 {
+		return
+	}
+	shard, name := d.shard(t)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	owed, known := shard.owed[name]
+	if !known {
+		return
+	}
+	if owed.amount = max(0, owed.amount-amount); owed.amount == 0 && owed.paying == 0 {
+		delete(shard.owed, name)
+		d.keys.Add(-1)
+		return
+	}
+	shard.owed[name] = owed
+}
+
 // tidyLocked forgets what does not count any more, and tells how much that was.
 func (d *debts) tidyLocked(shard *debtShard, now time.Time) (n int) {
 	for name, owed := range shard.owed {

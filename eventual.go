@@ -98,9 +98,10 @@ func (t *Take) counts() bool {
 	return sound // else the store says what is wrong
 }
 
-// believe decides the take from what is believed of its key, if that is enough.
+// believe decides the take from what is believed of its key, if that is enough. Reservations and their settlements are the
+// store's: it keeps the marks that say how much can be given back, and another process may settle.
 func (l *Limiter) believe(t *Take, now time.Time, d *Decision) bool {
-	if !t.counts() {
+	if t.Settles || !t.counts() {
 		return false
 	}
 	e := l.views.held.find(t.Rule, t.Key)
@@ -241,26 +242,6 @@ func (l *Limiter) disbelieve(t *Take, d *Decision, now time.Time) {
 		d.Remaining = given.Remaining
 	}
 	d.Granted = 0
-}
-
-// settle adjusts earlier takes: here where the key is believed something of, else at the store.
-func (l *Limiter) settle(ctx context.Context, takes []Take) error {
-	rest := make([]Take, 0, len(takes))
-	for i := range takes {
-		var d Decision
-		if l.views == nil || l.leases.closed.Load() || !l.believe(&takes[i], time.Now(), &d) {
-			rest = append(rest, takes[i])
-		}
-	}
-	if len(rest) == 0 {
-		return nil
-	}
-	out := make([]Decision, len(rest))
-	err := l.applyWithin(ctx, rest, out)
-	if err == nil && l.guard != nil {
-		l.warm(rest, out)
-	}
-	return err
 }
 
 // learn notes what the store said of a key when it decided a take of it.

@@ -112,7 +112,7 @@ func (l *Limiter) unspend(takes []Take, out []Decision, held []*lease) {
 		switch d := &out[i]; {
 		case d.Granted <= 0:
 		case d.Source == SourceLease:
-			held[i].unspend(takes[i].Effective(), d.Granted)
+			held[i].unspend(takes[i].Effective(), d.At, d.Granted)
 			d.Remaining, d.Granted = d.Remaining+d.Granted, 0
 		case d.Source == SourceEventual && !takes[i].Rule.ChargeDenied && takes[i].At == 0:
 			l.disbelieve(&takes[i], d, time.Now())

@@ -2,6 +2,7 @@ package sluice
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,9 @@ type lease struct {
 	balance int64
 	until   time.Time // a window's lease ends; zero: none was granted yet, or it is a bucket's
 	at      int64     // Decision.At of the last grant; 0: the store was not asked yet in this window
+	from    int64     // Decision.At of the first grant since the lease is held, or of the window
+	parts   []leased  // what the balance consists of, oldest first
+	settles bool      // reservations are answered from it, so that the store keeps marks for what it grants
 	left    int64     // at the store, when it was last asked
 	asked   time.Time // when that was
 	reset   time.Time // when the key is as if never used
@@ -65,6 +69,55 @@ type lease struct {
 	demand    int64 // what was spent in the last leaseAhead
 	refilling bool
 }
+
+// leased is what is left of one grant of the store.
+type leased struct{ at, n int64 }
+
+// maxParts bounds how many grants are told apart. Older ones count as one, of the time of the oldest: less is given back of it.
+const maxParts = 8
+
+// add adds to the balance what was granted at a time.
+func (e *lease) add(at, n int64) {
+	if n <= 0 {
+		return
+	}
+	e.balance += n
+	i := len(e.parts)
+	for i > 0 && e.parts[i-1].at > at {
+		i--
+	}
+	if i > 0 && e.parts[i-1].at == at {
+		e.parts[i-1].n += n
+		return
+	}
+	e.parts = slices.Insert(e.parts, i, leased{at, n})
+	if len(e.parts) > maxParts {
+		e.parts[1] = leased{e.parts[0].at, e.parts[0].n + e.parts[1].n}
+		e.parts = slices.Delete(e.parts, 0, 1)
+	}
+}
+
+// remove takes from the balance, oldest first, and returns when the oldest of it was granted.
+func (e *lease) remove(n int64) (at int64) {
+	e.balance -= n
+	at = e.at
+	for i := 0; n > 0 && len(e.parts) > 0; i++ {
+		p := &e.parts[0]
+		if i == 0 {
+			at = p.at
+		}
+		if p.n > n {
+			p.n -= n
+			return at
+		}
+		n -= p.n
+		e.parts = slices.Delete(e.parts, 0, 1)
+	}
+	return at
+}
+
+// void forgets the balance.
+func (e *lease) void() { e.balance, e.parts = 0, e.parts[:0] }
 
 // canLease tells whether the take may be answered from a lease.
 func (l *Limiter) canLease(t *Take) bool {
@@ -135,6 +188,13 @@ func (s *leases) drop(r *Rule, key string) {
 	})
 }
 
+// reserves reports whether reservations are answered from the lease.
+func (e *lease) reserves() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.settles
+}
+
 // note takes down the demand.
 func (e *lease) note(cost int64, now time.Time) {
 	if elapsed := now.Sub(e.measured); elapsed >= leaseAhead {
@@ -155,7 +215,8 @@ func (e *lease) spend(t *Take, now time.Time, d *Decision, again bool) (decided,
 	}
 	limit := t.Effective()
 	if e.limit != limit || !e.until.IsZero() && !now.Before(e.until) {
-		e.rule, e.limit, e.balance, e.until, e.at, e.hold = t.Rule, limit, 0, time.Time{}, 0, time.Time{}
+		e.void()
+		e.rule, e.limit, e.until, e.at, e.from, e.hold = t.Rule, limit, time.Time{}, 0, 0, time.Time{}
 	}
 	if e.balance < t.Cost {
 		wait := e.hold.Sub(now)
@@ -171,9 +232,10 @@ func (e *lease) spend(t *Take, now time.Time, d *Decision, again bool) (decided,
 		}
 		return true, false
 	}
-	e.balance -= t.Cost
-	*d = Decision{ // what is settled or given back of it is so at the store, where the lease was taken
-		Allowed: true, Source: SourceLease, Limit: limit.params.Limit(), Granted: t.Cost, At: e.at,
+	at := e.remove(t.Cost)
+	e.settles = e.settles || t.Settles
+	*d = Decision{ // what is settled or given back of it is so here, or at the store, where the lease was taken
+		Allowed: true, Source: SourceLease, Limit: limit.params.Limit(), Granted: t.Cost, At: at,
 		Remaining: min(e.balance+e.left, limit.params.Limit()), ResetAfter: max(0, e.reset.Sub(now)),
 	}
 	low = !e.refilling && e.balance < max(e.demand, e.spent)/2 && e.left > 0 && !now.Before(e.hold)
@@ -182,12 +244,37 @@ func (e *lease) spend(t *Take, now time.Time, d *Decision, again bool) (decided,
 }
 
 // unspend returns what was taken for a call that was denied for another reason.
-func (e *lease) unspend(limit *Limit, cost int64) {
+func (e *lease) unspend(limit *Limit, at, cost int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit == limit {
-		e.balance += cost
+		e.add(at, cost)
 	}
+}
+
+// refund gives back what a take did not need to the lease that the take came from, if that is still held, and reports how
+// much that was. A lease never holds more than its share: room is kept in the store's bucket for no more.
+func (e *lease) refund(t *Take, nodes int, now time.Time) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.limit != t.Effective() || e.at == 0 || t.At < e.from || t.At > e.at || !e.until.IsZero() && !now.Before(e.until) {
+		return 0
+	}
+	back := max(0, min(-t.Cost, mostLeased(e.limit, nodes)-e.balance))
+	e.add(t.At, back)
+	return back
+}
+
+// refundLease gives back to a lease what it can, changes the take to what is left for the store, and reports whether that
+// is nothing.
+func (l *Limiter) refundLease(t *Take) bool {
+	if !t.Settles || t.Rule.Accuracy != Lease || t.Cost >= 0 {
+		return false
+	}
+	if e := l.leases.held.find(t.Rule, t.Key); e != nil {
+		t.Cost += e.refund(t, l.liveNodes(), time.Now())
+	}
+	return t.Cost == 0
 }
 
 // want is how much to ask the store for beyond a cost: what is spent in a while, but no more than an equal part of what
@@ -220,7 +307,8 @@ func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began t
 	if limit.Algorithm == FixedWindow {
 		switch until := began.Add(d.ResetAfter); {
 		case e.until.IsZero() || until.Sub(e.until) > limit.Window/2: // the next window
-			e.until, e.balance = until, 0
+			e.void()
+			e.until, e.from = until, d.At
 			e.wake(l)
 		case e.until.Sub(until) > limit.Window/2: // an answer of the window before came late
 			return
@@ -230,7 +318,10 @@ func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began t
 	} else if d.Remaining < d.Limit/8 { // drained as fast as it fills: take what flows in by larger sips
 		e.hold = began.Add(leaseHold)
 	}
-	e.balance += max(0, d.Granted-cost)
+	if e.from == 0 {
+		e.from = d.At
+	}
+	e.add(d.At, d.Granted-cost)
 }
 
 // empty notes that the store's bucket had less than the cost.
@@ -262,7 +353,7 @@ func (l *Limiter) refill(ctx context.Context, e *lease, t *Take) {
 // leaseNow leases as much as is worth it.
 func (l *Limiter) leaseNow(ctx context.Context, e *lease, rule *Rule, limit *Limit) {
 	began, nodes := time.Now(), l.liveNodes()
-	ask := Take{Rule: rule, Limit: l.leasedLimit(limit, nodes), Key: e.name.key, Slot: e.slot, Cost: e.want(0, nodes, began), Min: 1}
+	ask := Take{Rule: rule, Limit: l.leasedLimit(limit, nodes), Key: e.name.key, Slot: e.slot, Cost: e.want(0, nodes, began), Min: 1, Settles: e.reserves()}
 	if ask.Cost <= 0 {
 		return
 	}
@@ -336,22 +427,31 @@ func (l *Limiter) returnLeases(ctx context.Context, since time.Time) (more bool)
 // wears off.
 func (l *Limiter) returnLease(ctx context.Context, e *lease) {
 	e.mu.Lock()
-	balance, ended := e.balance, !e.until.IsZero() && !time.Now().Before(e.until)
-	e.balance = 0
+	ended := !e.until.IsZero() && !time.Now().Before(e.until)
+	var back []Take
+	for _, p := range e.parts { // each as the grant that it is of, so that reservations of others can be settled as before
+		back = append(back, Take{
+			Rule: e.rule, Key: e.name.key, Slot: e.slot, Cost: -p.n, At: p.at, Charged: p.n, Settles: e.settles,
+		})
+	}
+	e.void()
 	e.rest()
-	t := Take{Rule: e.rule, Key: e.name.key, Slot: e.slot, Cost: -balance, At: e.at}
 	e.mu.Unlock()
-	if balance <= 0 || ended || t.At == 0 {
+	if len(back) == 0 || ended {
 		return
 	}
-	t.Limit = l.leasedLimit(e.limit, l.liveNodes())
+	limit := l.leasedLimit(e.limit, l.liveNodes())
+	for i := range back {
+		back[i].Limit = limit
+	}
 	ctx, cancel := context.WithTimeout(ctx, l.guard.budget)
 	defer cancel()
-	_ = l.store.Apply(ctx, []Take{t}, make([]Decision, 1))
+	_ = l.store.Apply(ctx, back, make([]Decision, len(back)))
 }
 
-// Close gives back what the limiter has leased, reports what it has spent and not reported, and waits for what it does in the background. A limiter on a store in
-// this process has nothing of the kind. Decisions after Close are asked of the store. The store is the caller's to close.
+// Close gives back what the limiter has leased, reports what it has spent and not reported, sends the settlements that it
+// has kept, and waits for what it does in the background. A limiter on a store in this process has nothing of the kind.
+// Decisions after Close are asked of the store. The store is the caller's to close.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l == nil || l.leases == nil {
 		return nil
@@ -365,5 +465,6 @@ func (l *Limiter) Close(ctx context.Context) error {
 	s.work.Wait() // refills end within the budget
 	l.returnLeases(ctx, time.Now().Add(leaseIdle))
 	l.tellAll(ctx)
+	l.resendAll(ctx)
 	return ctx.Err()
 }

@@ -34,7 +34,9 @@ type Limiter struct {
 	views    *views  // of a store that asks servers
 	believes bool    // there is one rule, it is eventual and enforced, and its limit is the same for all keys
 	slots    keeper
-	foresees bool // what others will spend; only tests do without
+
+	settlements settlements // that the store has not answered
+	foresees    bool        // what others will spend; only tests do without
 
 	suspended atomic.Pointer[suspended]
 }
@@ -51,6 +53,9 @@ type Events struct {
 	Denied func(ctx context.Context, t Take, d Decision)
 	// StoreFailed is called when the store could not answer and the rules' fail modes did.
 	StoreFailed func(ctx context.Context, err error)
+	// Forgiven is called when a settlement would have taken a key further into debt than it can go: n is what of the
+	// take's cost was not charged.
+	Forgiven func(ctx context.Context, t Take, n int64)
 	// ServerAway is called when a server of a Remote store has failed so often that it is given a rest, and ServerBack
 	// when it answers again. ServerBack runs on a goroutine of its own.
 	ServerAway func(ctx context.Context, server int, err error)

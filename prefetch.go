@@ -76,7 +76,8 @@ func (e *lease) begins(limit *Limit) bool {
 	if e.limit != limit || time.Now().Before(e.until) {
 		return false
 	}
-	e.balance, e.until, e.at = 0, time.Time{}, 0
+	e.void()
+	e.until, e.at, e.from = time.Time{}, 0, 0
 	return true
 }
 

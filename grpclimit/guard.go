@@ -147,7 +147,7 @@ func (g *guard) decide(ctx context.Context, fullMethod, key string, cost int64, 
 		g.scratch.Put(s)
 	}()
 	for i, r := range g.rules {
-		s.takes[i] = sluice.Take{Rule: r, Key: key, Cost: cost}
+		s.takes[i] = sluice.Take{Rule: r, Key: key, Cost: cost, Settles: keep}
 	}
 	switch {
 	case g.limitFor != nil:
@@ -185,7 +185,7 @@ func (g *guard) hold(ctx context.Context, s *scratch, c *charge) (bool, error) {
 	flight := false
 	for i := range s.takes {
 		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
-			s.takes[i].Cost, flight = 1, true
+			s.takes[i].Cost, s.takes[i].Settles, flight = 1, false, true
 		}
 	}
 	allowed, err := g.limiter.Decide(ctx, s.takes, s.out)
@@ -204,13 +204,11 @@ func (g *guard) hold(ctx context.Context, s *scratch, c *charge) (bool, error) {
 	return allowed, nil
 }
 
-// undone returns the takes that give back what was taken. Where the store could not answer there is nothing to give
-// back: it has charged nothing.
+// undone returns the takes that give back what was taken.
 func undone(takes []sluice.Take, out []sluice.Decision) []sluice.Take {
 	back := make([]sluice.Take, 0, len(takes))
-	for i, t := range takes {
-		if out[i].Granted > 0 && !out[i].Source.Degraded() {
-			t.Cost, t.At = -out[i].Granted, out[i].At
+	for i := range takes {
+		if t, ok := takes[i].Settlement(&out[i], 0); ok {
 			back = append(back, t)
 		}
 	}
@@ -220,8 +218,8 @@ func undone(takes []sluice.Take, out []sluice.Decision) []sluice.Take {
 // giveBackTime bounds how long a reply waits for a store that takes back what the call has not used.
 const giveBackTime = time.Second
 
-// giveBack returns what was charged. The call's context may have ended. If the store cannot answer, the charge stays
-// and wears off.
+// giveBack returns what was charged. The call's context may have ended. If the store cannot answer, the limiter sends it
+// later.
 func (g *guard) giveBack(ctx context.Context, c *charge) {
 	if c.reservation == nil && len(c.takes) == 0 {
 		return
@@ -232,7 +230,7 @@ func (g *guard) giveBack(ctx context.Context, c *charge) {
 		_ = c.reservation.Cancel(ctx)
 		return
 	}
-	_ = g.limiter.Store().Apply(ctx, c.takes, make([]sluice.Decision, len(c.takes)))
+	_ = g.limiter.Settle(ctx, c.takes)
 }
 
 // wait lets a queued call's turn come. If the call will end first, its place is given back at once.

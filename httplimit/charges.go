@@ -25,7 +25,7 @@ func (m *match) charges(limiter *sluice.Limiter) *charges {
 		if slot || len(rule.ChargeStatus) == 0 && rule.Settle == nil {
 			continue
 		}
-		charged := isCharged(&m.decisions[i])
+		t, charged := m.matched.Takes[i].Settlement(&m.decisions[i], 0)
 		if !charged && (rule.Settle == nil || !rule.Settle.Hide) {
 			continue
 		}
@@ -43,7 +43,6 @@ func (m *match) charges(limiter *sluice.Limiter) *charges {
 		if !charged {
 			continue
 		}
-		t := inverse(m.matched.Takes[i], &m.decisions[i])
 		t.Key = strings.Clone(t.Key)
 		c.takes, c.rules, c.reads = append(c.takes, t), append(c.rules, rule), append(c.reads, read)
 	}
@@ -54,8 +53,7 @@ func (m *match) charges(limiter *sluice.Limiter) *charges {
 func (c *charges) settle(r *http.Request, status int) {
 	due := c.takes[:0]
 	for i, t := range c.takes {
-		estimate := -t.Cost
-		t.Cost = c.cost(i, status, estimate) - estimate
+		t.Cost = c.cost(i, status, t.Charged) - t.Charged
 		if t.Cost != 0 {
 			due = append(due, t)
 		}

@@ -122,9 +122,9 @@ func (h *handler) serveOne(w http.ResponseWriter, r *http.Request, key string, c
 func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key string, cost int64, limit *sluice.Limit) {
 	s := h.scratch.Get().(*scratch)
 	for i, rule := range h.rules {
-		s.takes[i] = sluice.Take{Rule: rule, Limit: limit, Key: key, Cost: cost}
+		s.takes[i] = sluice.Take{Rule: rule, Limit: limit, Key: key, Cost: cost, Settles: h.chargeIf != nil}
 		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
-			s.takes[i].Cost = min(cost, 1)
+			s.takes[i].Cost, s.takes[i].Settles = min(cost, 1), false
 		}
 	}
 	delayed := delaysAny(h.limiter, s.takes)

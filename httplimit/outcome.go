@@ -23,27 +23,21 @@ type held struct {
 func holdTakes(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) held {
 	h := held{limiter: limiter}
 	for i := range takes {
-		if isCharged(&ds[i]) && takes[i].Effective().Algorithm != sluice.Concurrency { // slots are given back by themselves
-			h.takes = append(h.takes, inverse(takes[i], &ds[i]))
+		if takes[i].Effective().Algorithm == sluice.Concurrency { // slots are given back by themselves
+			continue
+		}
+		if back, ok := takes[i].Settlement(&ds[i], 0); ok {
+			h.takes = append(h.takes, back)
 		}
 	}
 	return h
 }
 
-// isCharged tells whether there is something to give back. What a fail mode granted was not taken from the store.
-func isCharged(d *sluice.Decision) bool { return d.Granted > 0 && !d.Source.Degraded() }
-
-// inverse is the take that gives back what another took.
-func inverse(t sluice.Take, d *sluice.Decision) sluice.Take {
-	t.Cost, t.At, t.MaxDelay = -d.Granted, d.At, 0
-	return t
-}
-
 // giveBackTimeout bounds how long a finished request is held up by a store that does not answer.
 const giveBackTimeout = time.Second
 
-// giveBack returns what was charged. The request's context may have ended, so it is not waited on. If the store fails
-// the charge stays and wears off like any other; there is nobody left to tell.
+// giveBack returns what was charged. The request's context may have ended, so it is not waited on. If the store fails the
+// limiter sends it later.
 func (h *held) giveBack(ctx context.Context) {
 	if h.reservation == nil && len(h.takes) == 0 {
 		return

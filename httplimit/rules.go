@@ -153,7 +153,7 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 
 // limit decides the takes of a request that rules limit.
 func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
-	ps := m.prepare()
+	ps := m.prepare(!h.anyStatus)
 	again := isQueued(r)
 	if again {
 		m.chargeOnce(&h.lines)
@@ -236,9 +236,13 @@ func (m *match) mayGiveBack(i int) bool {
 	return len(rule.ChargeStatus) > 0 || rule.Settle != nil
 }
 
-// prepare makes room for the decisions and lists the policies that the takes are about.
-func (m *match) prepare() *policies {
+// prepare makes room for the decisions and lists the policies that the takes are about. It marks the takes that are
+// settled when the request is done, if any are.
+func (m *match) prepare(settles bool) *policies {
 	takes := m.matched.Takes
+	for i := range takes {
+		takes[i].Settles = settles && m.mayGiveBack(i) && takes[i].Effective().Algorithm != sluice.Concurrency
+	}
 	if cap(m.decisions) < len(takes) {
 		m.decisions = make([]sluice.Decision, len(takes))
 	}

@@ -450,16 +450,18 @@ func TestRulesShadow(t *testing.T) {
 func TestRulesDegraded(t *testing.T) {
 	for _, tt := range []struct {
 		mode     sluice.FailMode
+		charge   int // answers are 200
 		statuses []int
 		degraded string
 	}{
-		{sluice.FailLocal, []int{200, 429}, "local"},
-		{sluice.FailOpen, []int{200, 200}, "open"},
-		{sluice.FailClosed, []int{503, 503}, "closed"},
+		{sluice.FailLocal, 200, []int{200, 429}, "local"},
+		{sluice.FailLocal, 500, []int{200, 200}, "local"}, // given back where it was taken
+		{sluice.FailOpen, 500, []int{200, 200}, "open"},
+		{sluice.FailClosed, 500, []int{503, 503}, "closed"},
 	} {
 		r := perUser("api", sluice.PerHour(1))
 		r.OnFailure = tt.mode
-		r.ChargeStatus = rules.Statuses{{From: 500, To: 599}} // nothing was taken from the store, and nothing is given back
+		r.ChargeStatus = rules.Statuses{{From: tt.charge, To: tt.charge + 99}}
 		h := byRules(downStore, rules.Config{Rules: []rules.Rule{r}})
 		for i, want := range tt.statuses {
 			got := serve(h, request(header("X-User", "ada")))

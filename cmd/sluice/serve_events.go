@@ -17,6 +17,11 @@ func joinEvents(all ...sluice.Events) (joined sluice.Events) {
 	for _, e := range all {
 		joined.Decided = both(joined.Decided, e.Decided)
 		joined.Denied = both(joined.Denied, e.Denied)
+		if first, then := joined.Forgiven, e.Forgiven; first != nil && then != nil {
+			joined.Forgiven = func(ctx context.Context, t sluice.Take, n int64) { first(ctx, t, n); then(ctx, t, n) }
+		} else if then != nil {
+			joined.Forgiven = then
+		}
 		if first, then := joined.StoreFailed, e.StoreFailed; first != nil && then != nil {
 			joined.StoreFailed = func(ctx context.Context, err error) { first(ctx, err); then(ctx, err) }
 		} else if then != nil {

@@ -44,6 +44,9 @@ func (s *service) logEvents() (sluice.Events, error) {
 		ServerAway: func(_ context.Context, n int, err error) {
 			s.log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
 		},
+		Forgiven: func(_ context.Context, t sluice.Take, n int64) {
+			s.log.Warn("a settlement was not charged in full: the key cannot go further into debt", "rule", t.Rule.Name, "forgiven", n)
+		},
 		ServerBack: func(_ context.Context, n int) { s.log.Info("the store answers again", "server", n) },
 	}
 	c := &s.cfg.Logging

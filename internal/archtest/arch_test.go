@@ -27,7 +27,7 @@ const (
 // mayImport: the folders of this module that a folder's code, tests apart, may
 // import directly. Every folder with Go code has a line here.
 var mayImport = map[string][]string{
-	".":              {"internal/step", "internal/table"},
+	".":              {"internal/step", "internal/table", "internal/bounds"},
 	"internal/step":  {},
 	"internal/table": {"internal/step", "internal/bounds"},
 

@@ -155,6 +155,10 @@ var (
 		Name: "tracked_keys", Default: "10000 leases, 10000 local estimates, 262144 keys with unreported usage",
 		Result: "further keys are decided by the store, or their unreported usage is dropped", Elsewhere: Library,
 	})
+	Settlements = add(memory, &Bound{
+		Name: "kept_settlements", Default: "10000, keys of 16 MiB together",
+		Result: "while the store is unavailable, further settlements are dropped: the estimate stays charged",
+	})
 	DelayLines = add(memory, &Bound{
 		Name: "delay_queues", Default: "65536 empty ones",
 		Result: "the spacing of an empty delay queue is forgotten early",

@@ -101,8 +101,9 @@ type answered struct {
 	Reservation string
 	Expires     string
 
-	Settled bool
-	Gone    []string
+	Settled  bool
+	Forgiven int64
+	Gone     []string
 
 	Title, Detail string
 }

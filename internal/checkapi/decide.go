@@ -42,6 +42,7 @@ func (c *call) decide(ctx context.Context, q *check) (verdict, *problem) {
 		if q.hasCost {
 			takes[i].Cost = q.cost
 		}
+		takes[i].Settles = c.reserves
 		if q.looks() {
 			c.asked = append(c.asked, takes[i].Cost)
 			takes[i].Cost = 0
@@ -112,6 +113,7 @@ func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *p
 			q.descriptors[i].Cost = 0
 		}
 	}
+	c.decided.Settles = c.reserves
 	if err := c.api.Descriptors.Decide(ctx, c.set.Set, q.domain, q.descriptors, &c.decided); err != nil {
 		return v, problemOf(ctx, err)
 	}

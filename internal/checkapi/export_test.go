@@ -1,6 +1,7 @@
 package checkapi
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/rls"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -179,8 +181,11 @@ func ReadAuthentic(payload []byte, now time.Time) error {
 // RoundTrip writes a reservation and reads it.
 func RoundTrip(rule, key, slot string, at, charged int64, fixed bool, now time.Time) error {
 	was := &reservation{expires: now.Add(time.Millisecond), id: [16]byte{7: 7}}
-	for range 2 {
-		was.takes = append(was.takes, reserved{rule: rule, key: key, slot: slot, identity: 5, limit: 1 << 63, at: at, charged: charged, fixed: fixed})
+	for i := range 2 {
+		was.takes = append(was.takes, reserved{
+			rule: rule, key: key, slot: slot, identity: 5, limit: 1 << 63, at: at, charged: charged, fixed: fixed,
+			of: at ^ charged, marked: fixed == (i == 0), process: uint64(i) * uint64(at),
+		})
 	}
 	is, err := testTokens.read(string(testTokens.write(nil, was)), now)
 	if err != nil {
@@ -197,6 +202,24 @@ func RoundTrip(rule, key, slot string, at, charged int64, fixed bool, now time.T
 
 // TokenHead is what a token of no takes has, without its MAC.
 const TokenHead = tokenHead
+
+// PayloadV1 is a token of version 1 of one take without its MAC.
+func PayloadV1(id [16]byte, expires time.Time, rule, key string, limit *sluice.Limit, at, charged int64) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{1}, uint64(expires.UnixMilli()))
+	b = append(append(b, id[:]...), 0)
+	b = binary.AppendUvarint(b, limit.Params().Identity())
+	b = binary.BigEndian.AppendUint64(b, limitDigest(limit))
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(at)), uint64(charged))
+	for _, s := range []string{rule, key, ""} {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	}
+	return b
+}
+
+// Authentic is the token of a payload, as this API would have written it.
+func (a *API) Authentic(payload []byte) string {
+	return encoding.EncodeToString(append(payload[:len(payload):len(payload)], a.tokens.mac(payload)...))
+}
 
 // Payload is a token of one take without its MAC.
 func Payload() []byte {

@@ -73,6 +73,7 @@ func dump(t *testing.T, v any) string {
 func FuzzToken(f *testing.F) {
 	now := time.UnixMilli(1_800_000_000_000)
 	f.Add("", []byte("rule"), "key", "slot", int64(1), int64(2), true)
+	f.Add("", append([]byte{2}, make([]byte, 40)...), "key", "", int64(1)<<50, int64(5), false)
 	f.Add("AQAA", []byte{1, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1}, "\x00", "", int64(-1), int64(1)<<50, false)
 	f.Fuzz(func(t *testing.T, text string, payload []byte, key, slot string, at, charged int64, fixed bool) {
 		if err := checkapi.ReadToken(text, now); err == nil {

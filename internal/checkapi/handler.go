@@ -92,6 +92,7 @@ type call struct {
 	decided   rls.Decided
 	decisions []sluice.Decision // of matched.Takes
 	asked     []int64           // what takes that only look would have cost
+	reserves  bool              // what is charged will be settled
 	out       []byte
 }
 
@@ -106,6 +107,7 @@ func (c *call) letGo() {
 		c.checks[i].forget()
 	}
 	c.matched.Forget()
+	c.reserves = false
 	c.set = nil // or one that was replaced would be kept
 	if cap(c.body) > keptBytes || cap(c.out) > keptBytes || cap(c.text) > keptBytes {
 		c.body, c.out, c.text = nil, nil, nil
@@ -227,7 +229,7 @@ func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !c.list {
-		a.serveOne(w, r, c, false)
+		a.serveOne(w, r, c)
 		return
 	}
 	c.out = append(c.out[:0], `{"answers":[`...)
@@ -251,7 +253,7 @@ func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveOne answers a single check, or a reservation.
-func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call, reserves bool) {
+func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call) {
 	v, p := c.decide(r.Context(), &c.checks[0])
 	if p != nil {
 		p.write(w)
@@ -262,7 +264,7 @@ func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call, reserves
 	}
 	c.out = c.out[:0]
 	c.answer(&v)
-	if reserves {
+	if c.reserves {
 		c.out = c.out[:len(c.out)-len("}")]
 		c.reserve(&v)
 		c.out = append(c.out, '}')

@@ -26,7 +26,8 @@ func (a *API) serveReserve(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	a.serveOne(w, r, c, true)
+	c.reserves = true
+	a.serveOne(w, r, c)
 }
 
 // reserve writes the token for what was spent.
@@ -64,21 +65,24 @@ func (c *call) fits(q *check) *problem {
 	return nil
 }
 
-// reserved lists what was charged. What a fail mode granted was not taken from the store, and nothing of it is left to
-// settle.
+// reserved lists what was charged. What a rule that fails open granted was charged nowhere.
 func (c *call) reserved(v *verdict) *reservation {
 	r := &reservation{}
 	for i := range v.takes {
 		t, d := &v.takes[i], &v.decisions[i]
-		if d.Granted <= 0 || d.Source.Degraded() {
+		if _, ok := t.Settlement(d, 0); !ok {
 			continue
 		}
 		limit := t.Effective()
-		r.takes = append(r.takes, reserved{
-			rule: t.Rule.Name, key: t.Key, slot: t.Slot, at: d.At, charged: d.Granted,
+		k := reserved{
+			rule: t.Rule.Name, key: t.Key, slot: t.Slot, at: d.At, charged: d.Granted, of: d.Limit,
 			identity: limit.Params().Identity(), limit: limitDigest(limit),
-			fixed: c.fixedCost(i),
-		})
+			fixed: c.fixedCost(i), marked: t.Settles,
+		}
+		if d.Source == sluice.SourceLocal {
+			k.process = c.api.tokens.process
+		}
+		r.takes = append(r.takes, k)
 	}
 	return r
 }
@@ -129,9 +133,10 @@ func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
 
 // settlement is what became of a settlement.
 type settlement struct {
-	settled bool
-	gone    []string // rules that there are no more
-	why     string
+	settled  bool
+	forgiven int64    // not charged, because of the cap on debt
+	gone     []string // rules that there are no more
+	why      string
 }
 
 // skew is by how much the clocks of processes that settle each other's reservations may differ.
@@ -146,10 +151,7 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 			s.gone = append(s.gone, k.rule)
 			continue
 		}
-		if t.Cost = actual - k.charged; k.fixed && actual > 0 {
-			t.Cost = 0
-		}
-		takes = append(takes, t)
+		takes = append(takes, a.settles(k, t, actual)...)
 	}
 	if len(s.gone) > 0 && len(takes) == 0 {
 		s.why = "there are no such rules any more, or they count in another way, so there is nothing to settle: " + strings.Join(s.gone, ", ")
@@ -157,13 +159,13 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 	}
 	remember := min(kept.expires.Sub(now)+skew, sluice.MaxSettle)
 	var err error
-	s.settled, err = a.Limiter.SettleOnce(ctx, string(kept.id[:]), remember, takes)
+	s.settled, s.forgiven, err = a.Limiter.SettleOnce(ctx, string(kept.id[:]), remember, takes)
 	switch {
 	case err != nil && errors.Is(err, sluice.ErrInvalid):
 		return s, &problem{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
 	case err != nil:
-		return s, &problem{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer, so what was reserved may stay charged: "+
-			"send it again; if it has arrived, that changes nothing (%v)", err)}
+		return s, &problem{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer: send it again; "+
+			"if it has arrived, that changes nothing (%v)", err)}
 	case !s.settled:
 		s.why = "it was settled before: a second time changes nothing"
 	case len(s.gone) > 0:
@@ -172,7 +174,33 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 	return s, nil
 }
 
-// take names what was charged. It is false if the rule is gone, or counts in another way.
+// settles returns the takes that settle what was charged by t.
+func (a *API) settles(k *reserved, t sluice.Take, actual int64) []sluice.Take {
+	if k.fixed && actual > 0 {
+		actual = k.charged
+	}
+	d := sluice.Decision{Granted: k.charged, At: k.at, Limit: k.of}
+	switch k.process {
+	case 0:
+	case a.tokens.process:
+		d.Source = sluice.SourceLocal
+	default:
+		// Another process has decided it and charges the store for it when it can. What it cost beyond that is charged here;
+		// what it did not need only the other could give back.
+		if actual <= k.charged {
+			return nil
+		}
+		t.Cost, t.At, t.Settles = actual-k.charged, k.at, false
+		return []sluice.Take{t}
+	}
+	s, ok := t.Settlement(&d, actual)
+	if !ok {
+		return nil
+	}
+	return []sluice.Take{s}
+}
+
+// take is what was charged. It is false if the rule is gone, or counts in another way.
 func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
 	rule, limits := set.Counted(k.rule, k.key)
 	var found *sluice.Limit
@@ -184,7 +212,7 @@ func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
 			found = l
 		}
 	}
-	return sluice.Take{Rule: rule, Limit: found, Key: k.key, Slot: k.slot, At: k.at}, found != nil
+	return sluice.Take{Rule: rule, Limit: found, Key: k.key, Slot: k.slot, Settles: k.marked}, found != nil
 }
 
 func (s *settlement) append(b []byte) []byte {
@@ -192,6 +220,7 @@ func (s *settlement) append(b []byte) []byte {
 	if s.settled {
 		b = append(b[:len(b)-len("false")], "true"...)
 	}
+	b = appendField(b, "forgiven", s.forgiven)
 	b = append(b, `,"gone":[`...)
 	for i, name := range s.gone {
 		if i > 0 {

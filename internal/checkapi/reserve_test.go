@@ -422,3 +422,76 @@ rules:
 		t.Errorf("it was not given back: %s", a.body)
 	}
 }
+
+// Reservations of version 1, from before an update, are settled until they expire. They have no marks: of a bucket as much is
+// given back as the take itself proves has not worn off.
+func TestSettleVersion1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withRules(t, "rules: [{name: tokens, limit: {rate: 60/min, burst: 100}}]")
+		a := s.expect(t, 200, "/v1/check", `{"attributes":{},"cost":50}`)
+		at := time.Now().UnixMicro()
+		rule, limits := s.rules.Counted("tokens", "")
+		if rule == nil || len(limits) != 1 || a.left(t) != 50 {
+			t.Fatal(rule, limits, a.body)
+		}
+		old := func(id byte, expires time.Time) string {
+			return s.Authentic(checkapi.PayloadV1([16]byte{id}, expires, "tokens", "", limits[0], at, 50))
+		}
+		token, expired := old(1, time.Now().Add(time.Minute)), old(2, time.Now().Add(time.Second))
+		<-time.After(10 * time.Second)
+		if a := s.settle(t, token, 20); !a.Settled {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+		s.wantRemains(t, "tokens 90") // 100 - 50 + 10 of 10 s + 30
+		if a := s.settle(t, token, 0); a.Settled {
+			t.Errorf("again: %s", a.body)
+		}
+		if a := s.settle(t, expired, 0); a.status != http.StatusGone {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	})
+}
+
+// What a settlement leaves of debt is bounded, and what is not charged is said.
+func TestSettleForgives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withRules(t, "rules: [{name: tokens, limit: {rate: 1/s, burst: 10}}]")
+		a := s.reserve(t, `,"cost":1`)
+		if a := s.settle(t, a.Reservation, 1_000_000); !a.Settled || a.Forgiven != 996_300 {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+		a = s.expect(t, 429, "/v1/check", `{"attributes":{}}`)
+		if reset := *a.Limits[0].ResetAfterMS; reset != 3_700_000 {
+			t.Errorf("it is full in %d ms, want 3,700,000", reset)
+		}
+		<-time.After(3_690 * time.Second)
+		s.wantRemains(t, "tokens 0")
+		<-time.After(time.Second)
+		s.wantRemains(t, "tokens 1")
+	})
+}
+
+// Reserve 5 and settle at 10 five seconds later, again and again, on one a second with a burst of 10: the use is the rate's.
+func TestSettleLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withRules(t, "rules: [{name: tokens, limit: {rate: 1/s, burst: 10}}]")
+		began := time.Now()
+		for range 200 {
+			var a *answered
+			for {
+				a = s.ask(t, "/v1/reserve", `{"attributes":{},"cost":5}`)
+				if a.Allowed {
+					break
+				}
+				<-time.After(time.Duration(a.Limits[0].RetryAfterMS) * time.Millisecond)
+			}
+			<-time.After(5 * time.Second)
+			if a := s.settle(t, a.Reservation, 10); !a.Settled || a.Forgiven != 0 {
+				t.Fatalf("%d %s", a.status, a.body)
+			}
+		}
+		if took := time.Since(began); took != 1990*time.Second {
+			t.Errorf("2,000 were used in %v, want 1,990 s", took)
+		}
+	})
+}

@@ -20,9 +20,11 @@ import (
 //	version   1 byte
 //	expires   8 bytes, milliseconds since 1970
 //	id        16 bytes, random: what the store remembers when it is settled
-//	takes     each: flags, identity of the algorithm, digest of the limit, At, what was charged; rule, key and slot, each
-//	          with its length
+//	takes     each: flags, identity of the algorithm, digest of the limit, At, what was charged, of how much, the process
+//	          that decided if the store could not; rule, key and slot, each with its length
 //	MAC       32 bytes, HMAC-SHA256 of all before
+//
+// Version 1 has neither of how much nor the process, and no marks. It is read until the last has expired.
 //
 // It is authenticated and not secret: its keys are what the caller has sent, or digests of it.
 type reservation struct {
@@ -37,15 +39,20 @@ type reserved struct {
 	identity        uint64 // of the algorithm: another counts elsewhere
 	limit           uint64 // digest of the limit: a rule's limit may depend on the key or a plan
 	at, charged     int64
-	fixed           bool // the rule says what a request costs, so that only a cancellation changes it
+	of              int64  // the limit when it was charged; 0: unknown
+	process         uint64 // that decided while the store was unavailable; 0: the store decided
+	fixed           bool   // the rule says what a request costs, so that only a cancellation changes it
+	marked          bool   // the store has made a mark for it
 }
 
 const (
-	tokenVersion = 1
+	tokenVersion = 2
 	tokenHead    = 1 + 8 + 16
 	macSize      = sha256.Size
-	takeOverhead = 1 + 6*binary.MaxVarintLen64 + 8
+	takeOverhead = 1 + 7*binary.MaxVarintLen64 + 8 + 8
 	fixedFlag    = 1
+	markedFlag   = 2
+	localFlag    = 4
 
 	// maxToken bounds a token in bytes, before it is written as text. With it a settlement fits in a body.
 	maxToken = 32 << 10
@@ -53,14 +60,19 @@ const (
 )
 
 // tokens makes and reads reservations.
-type tokens struct{ key [sha256.Size]byte }
+type tokens struct {
+	key     [sha256.Size]byte
+	process uint64 // names this process
+}
 
 func newTokens(secret []byte) tokens {
 	if secret == nil {
 		secret = make([]byte, 32)
 		_, _ = rand.Read(secret) // never fails
 	}
-	return tokens{sha256.Sum256(append([]byte("sluice reservations\x00"), secret...))}
+	var name [8]byte
+	_, _ = rand.Read(name[:]) // never fails
+	return tokens{sha256.Sum256(append([]byte("sluice reservations\x00"), secret...)), binary.BigEndian.Uint64(name[:]) | 1}
 }
 
 // tokenSize is at most how large the token of these takes becomes.
@@ -86,11 +98,21 @@ func (t *tokens) write(text []byte, r *reservation) []byte {
 		if k.fixed {
 			flags = fixedFlag
 		}
+		if k.marked {
+			flags |= markedFlag
+		}
+		if k.process != 0 {
+			flags |= localFlag
+		}
 		b = append(b, flags)
 		b = binary.AppendUvarint(b, k.identity)
 		b = binary.BigEndian.AppendUint64(b, k.limit)
 		b = binary.AppendUvarint(b, uint64(k.at))
 		b = binary.AppendUvarint(b, uint64(k.charged))
+		b = binary.AppendUvarint(b, uint64(k.of))
+		if k.process != 0 {
+			b = binary.BigEndian.AppendUint64(b, k.process)
+		}
 		for _, s := range [...]string{k.rule, k.key, k.slot} {
 			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 		}
@@ -120,7 +142,7 @@ func (t *tokens) read(text string, now time.Time) (*reservation, error) {
 		return nil, errForged
 	}
 	b, sum := b[:len(b)-macSize], b[len(b)-macSize:]
-	if !hmac.Equal(sum, t.mac(b)) || b[0] != tokenVersion {
+	if !hmac.Equal(sum, t.mac(b)) || b[0] < 1 || b[0] > tokenVersion {
 		return nil, errForged
 	}
 	r := &reservation{expires: time.UnixMilli(int64(binary.BigEndian.Uint64(b[1:])))}
@@ -129,9 +151,7 @@ func (t *tokens) read(text string, now time.Time) (*reservation, error) {
 		return nil, errExpired
 	}
 	for d := (decoder{b: b[tokenHead:]}); len(d.b) > 0; {
-		k := reserved{fixed: d.byte() == fixedFlag, identity: d.uvarint(), limit: d.uint64()}
-		k.at, k.charged = int64(d.uvarint()), int64(d.uvarint())
-		k.rule, k.key, k.slot = d.string(), d.string(), d.string()
+		k := d.reserved(b[0])
 		if d.bad || len(r.takes) == maxTakes { // of another version with the same number, since it is authentic
 			return nil, errForged
 		}
@@ -144,6 +164,22 @@ func (t *tokens) read(text string, now time.Time) (*reservation, error) {
 type decoder struct {
 	b   []byte
 	bad bool
+}
+
+// reserved is one take of a token of this version.
+func (d *decoder) reserved(version byte) (k reserved) {
+	flags := d.byte()
+	k.fixed = flags&fixedFlag != 0
+	k.identity, k.limit = d.uvarint(), d.uint64()
+	k.at, k.charged = int64(d.uvarint()), int64(d.uvarint())
+	if version > 1 {
+		k.marked, k.of = flags&markedFlag != 0, int64(d.uvarint())
+	}
+	if version > 1 && flags&localFlag != 0 {
+		k.process = d.uint64()
+	}
+	k.rule, k.key, k.slot = d.string(), d.string(), d.string()
+	return k
 }
 
 // next is so many bytes more, or none.

@@ -19,6 +19,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	decisionsDesc = desc("decisions_total", "Decisions of each rule: what the caller was told, and who decided.", "rule", "result", "source")
 	nearDesc      = desc("near_limit_total", "Decisions that allowed and left less than a fifth of the limit.", "rule")
+	forgivenDesc  = desc("settle_forgiven_total", "What settlements were not charged, because their keys cannot go further into debt.", "rule")
 	peakDesc      = desc("rule_peak_use_ratio", "How much of its limit the busiest key has used, at most, in the last minute; 1 is all.", "rule")
 	limitDesc     = desc("rule_limit", "How much a rule allows in its window.", "rule")
 	windowDesc    = desc("rule_window_seconds", "How long a rule's window is.", "rule")
@@ -48,7 +49,7 @@ var (
 // Describe tells what Collect tells of.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		decisionsDesc, nearDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
+		decisionsDesc, nearDesc, forgivenDesc, peakDesc, limitDesc, windowDesc, burstDesc, upDesc, breakerDesc, failuresDesc, keysDesc,
 		reloadOKDesc, reloadAtDesc, infoDesc, queueUpDesc, queueItemsDesc, queueBytesDesc, queueOldestDesc, queueTotalDesc,
 		shedDesc, gateLimitDesc, gateFlightDesc, pressureDesc, boundDesc, logLostDesc, delayOldestDesc,
 	} {
@@ -112,6 +113,7 @@ func (c *counters) collect(out chan<- prometheus.Metric, rule string, shadow boo
 		}
 	}
 	counter(out, nearDesc, c.near.Load(), rule)
+	counter(out, forgivenDesc, c.forgiven.Load(), rule)
 }
 
 // result is what the caller was told, and whether it was because the store could not say.

@@ -104,6 +104,7 @@ func New(cfg Config) *Metrics {
 func (m *Metrics) Events() sluice.Events {
 	return sluice.Events{
 		Decided:     m.decided,
+		Forgiven:    m.forgave,
 		StoreFailed: func(context.Context, error) { m.failures.Add(1) },
 		ServerAway:  func(_ context.Context, n int, _ error) { m.servers.set(n, true) },
 		ServerBack:  func(_ context.Context, n int) { m.servers.set(n, false) },

@@ -27,6 +27,7 @@ const sources = int(sluice.SourceSuspended) + 1
 type counters struct {
 	decisions [sources][verdicts]atomic.Int64
 	near      atomic.Int64
+	forgiven  atomic.Int64
 	peak      [2]atomic.Int64 // thousandths of its limit that a key has used, at most, in this period and the one before
 }
 
@@ -119,6 +120,9 @@ func (m *Metrics) decided(_ context.Context, t sluice.Take, d sluice.Decision) {
 	c.use(1000)
 	m.Denied.Add(t.Rule.Name, t.Key, 1)
 }
+
+// forgave counts what a settlement was not charged.
+func (m *Metrics) forgave(_ context.Context, t sluice.Take, n int64) { m.of(t.Rule).forgiven.Add(n) }
 
 // used notes how much of its limit a key has used that was allowed something.
 func (m *Metrics) used(c *counters, t *sluice.Take, d *sluice.Decision) {

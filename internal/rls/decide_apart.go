@@ -147,13 +147,13 @@ func (d *Decider) giveBack(ctx context.Context, s *decision, descriptors []int) 
 	for _, i := range descriptors {
 		m := &s.Matched.Each[i]
 		for j := m.First; j < m.First+m.N; j++ {
-			t, was := s.Matched.Takes[j], &s.Decisions[j]
-			if was.Granted <= 0 || was.Source.Degraded() || t.Rule.ChargeDenied {
+			was := &s.Decisions[j]
+			back, ok := s.Matched.Takes[j].Settlement(was, 0)
+			if !ok || was.Source.Degraded() || back.Rule.ChargeDenied {
 				continue
 			}
-			t.Cost, t.At = -was.Granted, was.At
 			was.Remaining += was.Granted
-			takes = append(takes, t)
+			takes = append(takes, back)
 		}
 	}
 	if len(takes) == 0 {

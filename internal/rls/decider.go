@@ -56,6 +56,7 @@ func NewDecider(limiter *sluice.Limiter, rules func() *rules.Set, o Options) *De
 type Decided struct {
 	Matched   rules.MatchedDescriptors
 	Decisions []sluice.Decision // of Matched.Takes
+	Settles   bool              // set by the caller: what is charged will be settled
 	Over      bool              // the request is denied
 }
 
@@ -112,6 +113,9 @@ func (d *Decider) Decide(
 		s.refunds = s.refunds || descriptors[i].Cost < 0
 	}
 	set.MatchDescriptors(domain, descriptors, &to.Matched)
+	for i := range to.Matched.Takes {
+		to.Matched.Takes[i].Settles = to.Settles
+	}
 	if err := d.decide(ctx, &s); err != nil {
 		return err
 	}

@@ -276,15 +276,17 @@ func (r *replay) queue(ctx context.Context, m *rules.Matched, ds []sluice.Decisi
 // giveBack returns what rules that charge by the outcome took from a request with another one.
 func (r *replay) giveBack(ctx context.Context, m *rules.Matched, ds []sluice.Decision, status int) error {
 	r.again = r.again[:0]
-	for i, t := range m.Takes {
+	for i := range m.Takes {
 		charged := m.Rules[i].ChargeStatus
-		if len(charged) > 0 && !charged.Has(status) && ds[i].Granted > 0 {
-			t.Cost, t.At = -ds[i].Granted, ds[i].At
-			r.again = append(r.again, t)
+		if len(charged) == 0 || charged.Has(status) {
+			continue
+		}
+		if back, ok := m.Takes[i].Settlement(&ds[i], 0); ok {
+			r.again = append(r.again, back)
 		}
 	}
 	if len(r.again) == 0 {
 		return nil
 	}
-	return r.limiter.Store().Apply(ctx, r.again, make([]sluice.Decision, len(r.again)))
+	return r.limiter.Settle(ctx, r.again)
 }
