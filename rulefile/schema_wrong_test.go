@@ -195,6 +195,13 @@ var wrongSnippets = map[string][]string{
 		"tests: [{name: t, requests: [{send: GET /, descriptor: {domain: d, entries: {a: b}}, expect: allow}]}]",
 		"tests: [{name: t, requests: [{descriptor: {domain: d}, expect: allow}]}]",
 		"tests: [{name: t, requests: [{descriptor: {domain: d, entries: {a: b}}, expect: allow, headers: {a: b}}]}]",
+		"tests: [{name: t, requests: [{send: GET /, reserve: 5, expect: allow}]}]",
+		"tests: [{name: t, requests: [{send: GET /, as: a, expect: allow}]}]",
+		"tests: [{name: t, requests: [{send: GET /, reserve: 0, as: a, expect: allow}]}]",
+		"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow, forgiven: 1}]}]",
+		"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow}, {settle: {a: -1}}]}]",
+		"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow}, {settle: {}}]}]",
+		"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow}, {settle: {a: 1}, expect: allow}]}]",
 		"start: yesterday\ntests: []",
 	},
 }

@@ -16,6 +16,7 @@ type decoder struct {
 	names    map[string]int // of tests, and the line of each
 	requests int
 	sends    int
+	reserved map[string]int // reservations of the test at hand, and the line of each
 }
 
 // Parse reads a file of tests. All faults are reported at once, joined, each a [*rules.Error].
@@ -100,6 +101,7 @@ func (d *decoder) start(n *strictyaml.Node) time.Time {
 
 func (d *decoder) test(n *strictyaml.Node) Test {
 	t := Test{At: d.at(n)}
+	d.reserved = make(map[string]int)
 	fields := strictyaml.Fields[Test]{
 		"name": func(t *Test, n *strictyaml.Node) {
 			t.Name, _ = d.String(n, "name")

@@ -1,10 +1,14 @@
 package ruletest
 
 import (
+	"maps"
+	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -32,7 +36,8 @@ func (d *decoder) request(n *strictyaml.Node, t *Test) {
 		return
 	}
 	d.requestKind(n, &q)
-	if sound && n.Field("expect") == nil {
+	d.reservation(n, &q)
+	if sound && n.Field("expect") == nil && n.Field("settle") == nil {
 		d.Fault(n, "request: say what must become of it: expect: allow, deny, refuse or unlimited, or how many of each, "+
 			"{allow: 2, deny: 1}")
 	}
@@ -66,6 +71,9 @@ func (d *decoder) requestKind(n *strictyaml.Node, q *requestDraft) {
 	send, descriptor := n.Field("send"), n.Field("descriptor")
 	wrong := onlyDescriptor
 	switch {
+	case n.Field("settle") != nil:
+		d.onlySettles(n)
+		return
 	case send != nil && descriptor != nil:
 		d.Fault(descriptor, "request: send and descriptor are two kinds of requests: write two")
 		return
@@ -80,7 +88,8 @@ func (d *decoder) requestKind(n *strictyaml.Node, q *requestDraft) {
 			q.Descriptors.Each[i].Cost = q.hits
 		}
 	default:
-		d.Fault(n, "request: say what is sent: send: POST /posts, or descriptor: {domain: auth, entries: {auth_type: login}}")
+		d.Fault(n, "request: say what is sent: send: POST /posts, or descriptor: {domain: auth, entries: {auth_type: login}}, "+
+			"or what a reservation really cost: settle: {a: 10}")
 		return
 	}
 	for _, key := range wrong {
@@ -90,6 +99,72 @@ func (d *decoder) requestKind(n *strictyaml.Node, q *requestDraft) {
 			d.Fault(value, "%s: is for requests with send: a descriptor has only domain and entries", key)
 		}
 	}
+}
+
+// withSettle are the keys that may stand beside settle, and notReserved those that may not stand beside reserve.
+var (
+	withSettle  = []string{"at", "settle", "rule", "remaining", "forgiven"}
+	notReserved = []string{"status", "settled", "takes", "times", "hits"}
+)
+
+// onlySettles finds keys that make no sense beside settle.
+func (d *decoder) onlySettles(n *strictyaml.Node) {
+	for _, f := range n.Fields {
+		if !slices.Contains(withSettle, f.Key.Text) {
+			d.Fault(f.Key, "%s: nothing is sent where a reservation is settled: write two steps", f.Key.Text)
+		}
+	}
+}
+
+// reservation checks what a request says of reservations.
+func (d *decoder) reservation(n *strictyaml.Node, q *requestDraft) {
+	reserve, as := n.Field("reserve"), n.Field("as")
+	switch {
+	case n.Field("settle") != nil:
+		return
+	case n.Field("forgiven") != nil:
+		d.Fault(n.Field("forgiven"), "forgiven: only settling forgives: write it beside settle")
+	case reserve != nil && as == nil:
+		d.Fault(reserve, "reserve: give the reservation a name to settle it by: as: a")
+	case reserve == nil && as != nil:
+		d.Fault(as, "as: names a reservation: write reserve: 5 beside it")
+	}
+	if reserve == nil || as == nil {
+		return
+	}
+	for _, key := range notReserved {
+		if value := n.Field(key); value != nil {
+			d.Fault(value, "%s: cannot stand beside reserve: what a reservation costs is said by settle: {%s: 10}", key, q.As)
+		}
+	}
+	if line, taken := d.reserved[q.As]; taken {
+		d.Fault(as, "as: the reservation at line %d is called %q already: rename one", line, q.As)
+	}
+	d.reserved[q.As] = as.Line
+}
+
+// settle reads {a: 10, b: 0}.
+func (d *decoder) settle(n *strictyaml.Node) []Actual {
+	all := []Actual{}
+	if !d.IsMapping(n, "settle") {
+		return all
+	}
+	if len(n.Fields) == 0 {
+		d.Fault(n, "settle: nothing is settled: write what a reservation really cost, {a: 10}")
+	}
+	for _, f := range n.Fields {
+		name := f.Key.Text
+		if _, known := d.reserved[name]; !known {
+			msg := ""
+			if best := spell.Closest(name, slices.Sorted(maps.Keys(d.reserved))); best != "" {
+				msg = ": did you mean " + strictyaml.Quote(best) + "?"
+			}
+			d.Fault(f.Key, "settle: no request above is reserved as %s%s", strictyaml.Quote(name), msg)
+		}
+		cost, _ := d.Int(f.Value, "settle: "+name, 0, sluice.MaxCost)
+		all = append(all, Actual{d.at(f.Key), name, cost})
+	}
+	return all
 }
 
 // list is empty for no descriptors at all.
@@ -126,6 +201,13 @@ func (d *decoder) requestFields() requestFields {
 			if amount, ok := d.Int(n, "settled", 0, sluice.MaxCost); ok {
 				q.Settled = &amount
 			}
+		},
+		"reserve": func(q *requestDraft, n *strictyaml.Node) { q.Reserve, _ = d.Int(n, "reserve", 1, sluice.MaxCost) },
+		"as":      func(q *requestDraft, n *strictyaml.Node) { q.As, _ = d.String(n, "as") },
+		"settle":  func(q *requestDraft, n *strictyaml.Node) { q.Settle = d.settle(n) },
+		"forgiven": func(q *requestDraft, n *strictyaml.Node) {
+			q.Expect.Forgiven = &Number{At: d.at(n)}
+			q.Expect.Forgiven.N, _ = d.Int(n, "forgiven", 0, math.MaxInt64)
 		},
 		"takes": func(q *requestDraft, n *strictyaml.Node) { q.Takes, _ = d.duration(n, "takes") },
 		"hits":  func(q *requestDraft, n *strictyaml.Node) { q.hits, _ = d.Int(n, "hits", 1, sluice.MaxCost) },

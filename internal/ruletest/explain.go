@@ -29,6 +29,10 @@ func secretHeaders(set *rules.Set) map[string]bool {
 // describe says what was sent and when.
 func (q *Request) describe(secret map[string]bool) string {
 	var b strings.Builder
+	for i, s := range q.Settle {
+		b.WriteString([...]string{"settle ", ", "}[min(i, 1)])
+		fmt.Fprintf(&b, "%s at %d", s.Name, s.Cost)
+	}
 	if q.HTTP != nil {
 		b.WriteString(q.HTTP.String())
 		for _, f := range q.HTTP.Header {
@@ -41,8 +45,11 @@ func (q *Request) describe(secret map[string]bool) string {
 		if q.HTTP.Addr.IsValid() {
 			fmt.Fprintf(&b, ", from %v", q.HTTP.Addr)
 		}
-	} else {
+	} else if q.Descriptors != nil {
 		b.WriteString(q.Descriptors.String())
+	}
+	if q.Reserve > 0 {
+		fmt.Fprintf(&b, ", reserving %d as %s", q.Reserve, q.As)
 	}
 	if q.Times > 1 {
 		fmt.Fprintf(&b, ", %d times", q.Times)
@@ -77,6 +84,9 @@ func (d *Descriptors) String() string {
 
 // explain says in a few lines what the rules make of a request.
 func (r *runner) explain(q *Request) []string {
+	if q.Settle != nil {
+		return nil
+	}
 	if q.Descriptors != nil {
 		return r.explainDescriptors(q.Descriptors)
 	}

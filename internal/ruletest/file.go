@@ -28,8 +28,8 @@ type Test struct {
 	Requests []Request
 }
 
-// Request is one request, or several equal ones at the same time, and what is to become of it. Either HTTP or
-// Descriptors is set.
+// Request is one request, or several equal ones at the same time, and what is to become of it. Either HTTP, Descriptors or
+// Settle is set.
 type Request struct {
 	At          rules.Position
 	Offset      time.Duration // since the test's start
@@ -39,7 +39,17 @@ type Request struct {
 	Settled     *int64        // what the response says that it has cost, for rules that settle
 	Takes       time.Duration // until the response is there: how long the request is in flight
 	Times       int
+	Reserve     int64    // an estimate that is settled later, in place of what the rules say that it costs; 0: it is not
+	As          string   // what the reservation is called
+	Settle      []Actual // instead of a request: reservations and what they really cost
 	Expect      Expect
+}
+
+// Actual is what a reservation really cost.
+type Actual struct {
+	At   rules.Position
+	Name string
+	Cost int64
 }
 
 // Descriptors is a request to an Envoy domain.
@@ -73,6 +83,7 @@ type Expect struct {
 	Rule       *Text
 	Shadow     *Text
 	Remaining  *Number
+	Forgiven   *Number // of a settlement: what was not charged because of the cap on debt
 	RetryAfter *Duration
 	Delay      *Duration
 }

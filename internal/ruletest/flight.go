@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
 )
 
 // flight is a request that has not been answered yet, and holds slots until it is.
@@ -15,12 +16,13 @@ type flight struct {
 	renewed time.Time
 	lease   time.Duration
 	takes   []sluice.Take // that renew what it holds
+	due     []sluice.Take // that settle it when it is answered
 }
 
-// fly has a request hold its slots until it is answered.
-func (r *runner) fly(ctx context.Context, takes []sluice.Take, ds []sluice.Decision, long time.Duration) error {
-	f := flight{ends: r.now.Add(long), renewed: r.now}
-	for i, t := range takes {
+// fly has a request hold its slots until it is answered, and settles it then.
+func (r *runner) fly(ctx context.Context, m *rules.Matched, ds []sluice.Decision, q *Request) error {
+	f := flight{ends: r.now.Add(q.Takes), renewed: r.now, due: settlement(m, ds, q)}
+	for i, t := range m.Takes {
 		lease := t.Effective().Window
 		if t.Effective().Algorithm != sluice.Concurrency || ds[i].Granted <= 0 {
 			continue
@@ -31,10 +33,10 @@ func (r *runner) fly(ctx context.Context, takes []sluice.Take, ds []sluice.Decis
 			f.lease = lease
 		}
 	}
-	if len(f.takes) == 0 {
+	if len(f.takes) == 0 && len(f.due) == 0 {
 		return nil
 	}
-	if long <= 0 {
+	if q.Takes <= 0 {
 		return r.release(ctx, &f)
 	}
 	r.flights = append(r.flights, f)
@@ -57,7 +59,7 @@ func (r *runner) land(ctx context.Context, now time.Time) error {
 		if !f.ends.After(now) {
 			return f.ends
 		}
-		every := f.lease / 3
+		every := max(1, f.lease/3)
 		return f.renewed.Add(now.Sub(f.renewed) / every * every)
 	}
 	slices.SortStableFunc(r.flights, func(a, b flight) int { return last(&a).Compare(last(&b)) })
@@ -70,7 +72,7 @@ func (r *runner) land(ctx context.Context, now time.Time) error {
 		switch {
 		case ended:
 			err = r.release(ctx, &f)
-		case r.now.After(f.renewed):
+		case len(f.takes) > 0 && r.now.After(f.renewed):
 			err = r.renew(ctx, &f)
 		}
 		if err != nil {
@@ -97,6 +99,14 @@ func (r *runner) renew(ctx context.Context, f *flight) error {
 }
 
 func (r *runner) release(ctx context.Context, f *flight) error {
+	if len(f.due) > 0 {
+		if err := r.limiter.Settle(ctx, f.due); err != nil {
+			return err
+		}
+	}
+	if len(f.takes) == 0 {
+		return nil
+	}
 	for i := range f.takes {
 		f.takes[i].Cost = -f.takes[i].Cost
 	}

@@ -8,6 +8,13 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // Whatever is read as a file of tests can be run.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{ // short ones: the fuzzer spends its time on making them shorter
@@ -17,6 +24,8 @@ func FuzzParse(f *testing.F) {
 		"tests:\n- name: a\n  requests:\n  - {send: /, headers: {X-User: [a, b]}, cookies: {c: d}, expect: refuse}",
 		"tests: [{name: a, requests: [{send: /, claims: {c: d}, attributes: {e: f}, ip: '::1', status: 401, expect: deny}]}]",
 		"tests: [{name: a, requests: [{descriptor: {domain: d, entries: [{k: v}]}, hits: 2, expect: unlimited}]}]",
+		"tests: [{name: a, requests: [{send: /, reserve: 5, as: a, expect: allow}, {at: 5s, settle: {a: 10}, remaining: 0, forgiven: 1}]}]",
+		"tests: [{name: a, requests: [{descriptor: {domain: d, entries: [{k: v}]}, reserve: 2, as: b, expect: unlimited}, {settle: {b: 0}}]}]",
 		"tests: [{name: a, requests: [{send: /, expect: allow, rule: a, remaining: {all: 1}, delay: 0s, shadow: b}]}]",
 	} {
 		f.Add([]byte(seed))
@@ -42,7 +51,7 @@ func FuzzParse(f *testing.F) {
 			}
 			for i, q := range test.Requests {
 				sends += q.Times
-				if q.Times < 1 || i > 0 && q.Offset < test.Requests[i-1].Offset || (q.HTTP == nil) == (q.Descriptors == nil) {
+				if q.Times < 1 || i > 0 && q.Offset < test.Requests[i-1].Offset || one(q.HTTP != nil)+one(q.Descriptors != nil)+one(q.Settle != nil) != 1 || (q.Reserve > 0) != (q.As != "") {
 					t.Errorf("%v: %+v", q.At, q)
 				}
 			}

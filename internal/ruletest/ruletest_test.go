@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -277,5 +278,54 @@ tests:
 	_, err := load(t, flight, "tests: [{name: a, requests: [{send: /, takes: soon, expect: allow}]}]")
 	if err == nil || !strings.Contains(err.Error(), `takes: is "soon"`) {
 		t.Error(err)
+	}
+}
+
+// What a test file says wrong about reservations is said with its place and what to write instead.
+func TestReservationFaults(t *testing.T) {
+	const before = "tests:\n  - name: t\n    requests:\n      - {send: /, reserve: 5, as: first, expect: allow}\n      - "
+	for line, want := range map[string]string{
+		"{send: /, reserve: 5, expect: allow}":                    `rules_test.yaml:5:28: reserve: give the reservation a name to settle it by: as: a`,
+		"{send: /, as: b, expect: allow}":                         `rules_test.yaml:5:23: as: names a reservation: write reserve: 5 beside it`,
+		"{send: /, reserve: 5, as: first, expect: allow}":         `as: the reservation at line 4 is called "first" already: rename one`,
+		"{send: /, reserve: 5, as: b, settled: 5, expect: allow}": `settled: cannot stand beside reserve: what a reservation costs is said by settle: {b: 10}`,
+		"{send: /, reserve: 5, as: b, times: 2, expect: allow}":   `times: cannot stand beside reserve`,
+		"{settle: {frist: 10}}":                                   `rules_test.yaml:5:19: settle: no request above is reserved as "frist": did you mean "first"?`,
+		"{settle: {}}":                                            `settle: nothing is settled: write what a reservation really cost, {a: 10}`,
+		"{settle: {first: 10}, expect: allow}":                    `expect: nothing is sent where a reservation is settled: write two steps`,
+		"{settle: {first: 10}, send: /}":                          `send: nothing is sent where a reservation is settled: write two steps`,
+		"{send: /, expect: allow, forgiven: 1}":                   `forgiven: only settling forgives: write it beside settle`,
+		"{settle: {first: 10}, remaining: {on: 1}}":               `remaining: there is no rule "on": did you mean "one"?`,
+		"{descriptor: {domain: d, entries: {a: b}}, reserve: 1, as: b, hits: 2, expect: unlimited}": `hits: cannot stand beside reserve`,
+	} {
+		_, err := load(t, "rules: [{name: one, limit: 10/s}]\n", before+line+"\n")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}
+
+// A failed expectation of a settlement says what was settled and what there is.
+func TestSettleFails(t *testing.T) {
+	r := results(t, "rules: [{name: one, limit: {rate: 10/min, algorithm: fixed_window}}]\n", `
+tests:
+  - name: wrong
+    requests:
+      - {send: /, reserve: 5, as: a, expect: allow, remaining: 5}
+      - {at: 1s, settle: {a: 7}, remaining: 4, forgiven: 1}
+      - {at: 2s, send: /, reserve: 5, as: denied, expect: deny}
+      - {at: 3s, settle: {denied: 7}, remaining: 3}
+`)
+	var got []string
+	for _, f := range r[0].Failures {
+		got = append(got, f.At.String()[len(f.At.File):]+" "+f.Request+": want "+f.Field+" "+f.Want+", got "+f.Got)
+	}
+	want := []string{
+		":6:45 settle a at 7, at 1s: want remaining 4, got 3 of one",
+		":6:58 settle a at 7, at 1s: want forgiven 1, got 0",
+		":8:50 settle denied at 7, at 3s: want remaining 3, got unlimited: nothing was reserved",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

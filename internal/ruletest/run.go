@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -59,6 +60,9 @@ type runner struct {
 	now     time.Time
 
 	flights     []flight
+	reserved    map[string][]sluice.Take // what reservations charged, as it is settled at 0
+	forgiven    int64                    // by settlements up to now
+	plain       rules.Matched            // of reservations, which hold nothing in flight
 	matched     rules.Matched
 	descriptors rules.MatchedDescriptors
 	decisions   []sluice.Decision
@@ -67,12 +71,13 @@ type runner struct {
 func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	began := time.Now()
 	result := Result{Test: t}
-	r := &runner{set: f.Set, now: f.Start, matched: rules.Matched{Flight: true}}
+	r := &runner{set: f.Set, now: f.Start, matched: rules.Matched{Flight: true}, reserved: make(map[string][]sluice.Take)}
 	store, err := memstore.Open(memstore.Config{Bytes: storeBytes, Now: func() time.Time { return r.now }})
 	if err != nil {
 		return result, err
 	}
-	if r.limiter, err = sluice.NewRules(store, nil); err != nil {
+	events := sluice.Events{Forgiven: func(_ context.Context, _ sluice.Take, n int64) { r.forgiven += n }}
+	if r.limiter, err = sluice.NewRules(store, nil, sluice.WithEvents(events)); err != nil {
 		return result, err
 	}
 	for i := range t.Requests {
@@ -103,6 +108,9 @@ type outcome struct {
 
 // request sends a request as often as it says and compares.
 func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
+	if q.Settle != nil {
+		return r.settleReserved(ctx, q)
+	}
 	var sent *http.Request
 	if q.HTTP != nil {
 		var err error
@@ -118,7 +126,7 @@ func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 		if q.HTTP != nil {
 			last, err = r.http(ctx, sent, q)
 		} else {
-			last, err = r.descriptor(ctx, q.Descriptors)
+			last, err = r.descriptor(ctx, q)
 		}
 		if err != nil {
 			return nil, err
@@ -140,6 +148,9 @@ func (r *runner) request(ctx context.Context, q *Request) ([]Failure, error) {
 // http sends one HTTP request the way a server's middleware does.
 func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outcome, error) {
 	m := &r.matched
+	if q.Reserve > 0 { // as the check API reserves
+		m = &r.plain
+	}
 	if err := r.set.Match(httplimit.RequestOf(sent, r.set), m); err != nil {
 		return outcome{kind: Refuse, why: plainError(err)}, nil
 	}
@@ -155,19 +166,20 @@ func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outc
 	case len(m.Takes) == 0:
 		return outcome{kind: Unlimited, why: "the rules that match it have no limit for it"}, nil
 	}
-	o, err := r.decide(ctx, m.Takes)
-	if err != nil || o.kind == Deny {
+	for i := range m.Takes {
+		rule := m.Rules[i]
+		m.Takes[i].Settles = (len(rule.ChargeStatus) > 0 || rule.Settle != nil) && m.Takes[i].Effective().Algorithm != sluice.Concurrency
+	}
+	o, err := r.decide(ctx, m.Takes, q)
+	if err != nil || o.kind == Deny || q.Reserve > 0 {
 		return o, err
 	}
-	if err := r.fly(ctx, m.Takes, o.decisions, q.Takes); err != nil {
-		return o, err
-	}
-	return o, r.settle(ctx, m, o.decisions, q)
+	return o, r.fly(ctx, m, o.decisions, q)
 }
 
 // descriptor sends one request to an Envoy domain.
-func (r *runner) descriptor(ctx context.Context, d *Descriptors) (outcome, error) {
-	m := &r.descriptors
+func (r *runner) descriptor(ctx context.Context, q *Request) (outcome, error) {
+	m, d := &r.descriptors, q.Descriptors
 	r.set.MatchDescriptors(d.Domain, d.Each, m)
 	switch {
 	case !m.Known:
@@ -175,7 +187,7 @@ func (r *runner) descriptor(ctx context.Context, d *Descriptors) (outcome, error
 	case len(m.Takes) == 0:
 		return outcome{kind: Unlimited, why: "the domain has no limit for it"}, nil
 	}
-	o, err := r.decide(ctx, m.Takes)
+	o, err := r.decide(ctx, m.Takes, q)
 	o.names = make([]string, len(m.Takes))
 	for _, each := range m.Each {
 		for i := range each.N {
@@ -185,7 +197,12 @@ func (r *runner) descriptor(ctx context.Context, d *Descriptors) (outcome, error
 	return o, err
 }
 
-func (r *runner) decide(ctx context.Context, takes []sluice.Take) (outcome, error) {
+func (r *runner) decide(ctx context.Context, takes []sluice.Take, q *Request) (outcome, error) {
+	for i := range takes {
+		if q.Reserve > 0 {
+			takes[i].Cost, takes[i].Settles = q.Reserve, true
+		}
+	}
 	if len(r.decisions) < len(takes) {
 		r.decisions = make([]sluice.Decision, len(takes))
 	}
@@ -195,15 +212,62 @@ func (r *runner) decide(ctx context.Context, takes []sluice.Take) (outcome, erro
 		o.kind = Allow
 	}
 	tellFlight(takes, o.decisions)
+	if q.Reserve > 0 && allowed {
+		r.reserve(q.As, &o)
+	}
 	return o, err
 }
 
-// settle changes what was charged to what the answer costs, as middleware does when the handler has answered.
-func (r *runner) settle(ctx context.Context, m *rules.Matched, ds []sluice.Decision, q *Request) error {
-	var due []sluice.Take
-	for i, t := range m.Takes {
-		rule, granted := m.Rules[i], ds[i].Granted
-		cost := granted
+// reserve remembers what a reservation charged.
+func (r *runner) reserve(name string, o *outcome) {
+	for i := range o.takes {
+		if t, ok := o.takes[i].Settlement(&o.decisions[i], 0); ok {
+			t.Key, t.Slot = strings.Clone(t.Key), strings.Clone(t.Slot)
+			r.reserved[name] = append(r.reserved[name], t)
+		}
+	}
+}
+
+// settleReserved settles reservations, each of them once, and compares what is left under the rules of all.
+func (r *runner) settleReserved(ctx context.Context, q *Request) ([]Failure, error) {
+	r.forgiven = 0
+	o := outcome{kind: Allow}
+	for _, s := range q.Settle {
+		takes := r.reserved[s.Name]
+		for i := range takes {
+			o.takes = append(o.takes, sluice.Take{Rule: takes[i].Rule, Limit: takes[i].Limit, Key: takes[i].Key, Slot: takes[i].Slot})
+			if takes[i].At == 0 {
+				continue // settled before
+			}
+			due := takes[i]
+			due.Cost = s.Cost - due.Charged
+			if err := r.limiter.Settle(ctx, []sluice.Take{due}); err != nil {
+				return nil, err
+			}
+			takes[i].At = 0
+		}
+	}
+	if len(o.takes) == 0 {
+		o.kind, o.why = Unlimited, "nothing was reserved"
+	}
+	o.decisions = make([]sluice.Decision, len(o.takes))
+	if _, err := r.limiter.Decide(ctx, o.takes, o.decisions); err != nil {
+		return nil, err
+	}
+	all := r.assert(q, &o)
+	if f := q.Expect.Forgiven; f != nil && f.N != r.forgiven {
+		all = append(all, r.fail(q, f.At, "forgiven", fmt.Sprint(f.N), fmt.Sprint(r.forgiven)))
+	}
+	return all, nil
+}
+
+// settlement lists what changes what was charged to what the answer costs, as middleware does when the handler has answered.
+func settlement(m *rules.Matched, ds []sluice.Decision, q *Request) (due []sluice.Take) {
+	for i := range m.Takes {
+		if m.Takes[i].Effective().Algorithm == sluice.Concurrency {
+			continue
+		}
+		rule, cost := m.Rules[i], ds[i].Granted
 		switch {
 		case len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Has(q.Status):
 			cost = 0
@@ -212,14 +276,10 @@ func (r *runner) settle(ctx context.Context, m *rules.Matched, ds []sluice.Decis
 		case rule.Settle != nil && rule.Settle.Default != nil:
 			cost = *rule.Settle.Default
 		}
-		slot := t.Effective().Algorithm == sluice.Concurrency
-		if granted > 0 && cost != granted && !slot {
-			t.Cost, t.At, t.MaxDelay = cost-granted, ds[i].At, 0
+		if t, ok := m.Takes[i].Settlement(&ds[i], cost); ok && t.Cost != 0 {
+			t.Key, t.Slot = strings.Clone(t.Key), strings.Clone(t.Slot)
 			due = append(due, t)
 		}
 	}
-	if len(due) == 0 {
-		return nil
-	}
-	return r.limiter.Settle(ctx, due)
+	return due
 }
