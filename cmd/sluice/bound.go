@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/ruletest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -47,6 +49,68 @@ func (r *checkReport) writeBounds(w io.Writer) {
 			some = true
 			fmt.Fprintf(w, "%s (accuracy: eventual) may admit up to %s + offered rate × %v s: %s if %s/s are offered\n", printable(r.Rules[i].Name),
 				thousands(b.Most), b.Staleness, thousands(b.Example.Most), strconv.FormatFloat(b.Example.Offered, 'g', 4, 64))
+		}
+	}
+	if some {
+		fmt.Fprintln(w)
+	}
+}
+
+// settleBound is what a limit of a rule with settle can admit, and what it needs to admit its whole rate.
+type settleBound struct {
+	Limit  string  `json:"limit"`
+	Most   int64   `json:"most"`                      // at once; what requests in flight cost beyond their estimates comes on top
+	Rate   float64 `json:"rate_per_second,omitempty"` // and so much in each second, of buckets and queues
+	Window float64 `json:"window_seconds,omitempty"`  // in so long, of the others
+	// Fill is burst/rate of a bucket. Its whole rate passes while (estimate/actual - 1) × time in flight is not above it.
+	Fill float64 `json:"fill_seconds,omitempty"`
+}
+
+// settleBounds are those of a rule's limits, without those of its tiers and overrides.
+func settleBounds(r *rules.Rule) []settleBound {
+	if r.Settle == nil {
+		return nil
+	}
+	var all []settleBound
+	for i := range r.Limits {
+		limit, err := r.Limits[i].Limit.Build()
+		if err != nil || r.Limits[i].Unlimited || r.Limits[i].Never {
+			continue
+		}
+		b := settleBound{Limit: limit.String(), Most: limit.Params().Limit()}
+		switch limit.Algorithm {
+		case sluice.Concurrency:
+			continue
+		case sluice.TokenBucket, sluice.LeakyBucket:
+			b.Rate = limit.Rate()
+			b.Fill = float64(b.Most) / b.Rate
+		case sluice.LeakyQueue:
+			b.Rate = limit.Rate()
+		default:
+			b.Window = limit.Window.Seconds()
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+func (r *checkReport) writeSettleBounds(w io.Writer) {
+	some := false
+	number := func(n float64) string { return strconv.FormatFloat(n, 'g', 4, 64) }
+	for i := range r.Rules {
+		for _, b := range r.Rules[i].Settles {
+			some = true
+			name := printable(r.Rules[i].Name) + " (settle)"
+			if b.Rate > 0 {
+				fmt.Fprintf(w, "%s: use in t seconds ≤ %s + %s × t + what requests in flight cost beyond their estimates\n", name, thousands(b.Most), number(b.Rate))
+			} else {
+				fmt.Fprintf(w, "%s: use in %s s ≤ %s + what requests in flight cost beyond their estimates\n", name, number(b.Window), thousands(b.Most))
+			}
+			if fill := time.Duration(b.Fill * float64(time.Second)).Round(time.Millisecond); fill > 0 {
+				fmt.Fprintf(w, "%s: the whole rate passes while (estimate ÷ actual − 1) × time in flight ≤ %s: with estimates 2 × the actual cost up to %s in flight, 10 × up to %s\n",
+					name, ruletest.FormatDuration(fill), ruletest.FormatDuration(fill), ruletest.FormatDuration((fill / 9).Round(time.Millisecond)))
+				fmt.Fprintf(w, "%s: otherwise at most actual ÷ estimate × (1 + %s ÷ time in flight) of the rate\n", name, ruletest.FormatDuration(fill))
+			}
 		}
 	}
 	if some {

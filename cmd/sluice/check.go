@@ -80,15 +80,16 @@ type checkReport struct {
 }
 
 type ruleSummary struct {
-	Name    string   `json:"name"`
-	File    string   `json:"file"`
-	Line    int      `json:"line"`
-	Matches string   `json:"matches"`
-	Per     []string `json:"per"`
-	Limit   string   `json:"limit"`
-	Mode    string   `json:"mode"` // "enforced", "shadow" or "disabled"
-	Bounds  []bound  `json:"bounds,omitempty"`
-	Flight  bool     `json:"in_flight,omitempty"` // some limit is on what is in flight
+	Name    string        `json:"name"`
+	File    string        `json:"file"`
+	Line    int           `json:"line"`
+	Matches string        `json:"matches"`
+	Per     []string      `json:"per"`
+	Limit   string        `json:"limit"`
+	Mode    string        `json:"mode"` // "enforced", "shadow" or "disabled"
+	Bounds  []bound       `json:"bounds,omitempty"`
+	Settles []settleBound `json:"settles,omitempty"`   // of a rule with settle
+	Flight  bool          `json:"in_flight,omitempty"` // some limit is on what is in flight
 }
 
 type domainSummary struct {
@@ -261,7 +262,7 @@ func (r *checkReport) summarize(set *rules.Set) {
 		rule := &cfg.Rules[i]
 		s := ruleSummary{
 			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: matchText(rule),
-			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Flight: limitsFlight(rule),
+			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Settles: settleBounds(rule), Flight: limitsFlight(rule),
 		}
 		for _, ref := range rule.Per {
 			s.Per = append(s.Per, ref.Name)
@@ -323,6 +324,7 @@ func (r *checkReport) write(w io.Writer) error {
 		}
 		fmt.Fprintln(w)
 		r.writeBounds(w)
+		r.writeSettleBounds(w)
 		r.writeFlight(w)
 	}
 	verdict := s.green("ok")
