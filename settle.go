@@ -144,7 +144,7 @@ func (l *Limiter) forgive(ctx context.Context, t *Take, d *Decision) int64 {
 // estimate is returned as a charge for the store.
 func (l *Limiter) settleLocal(t *Take, d *Decision) (late *Take) {
 	part := *t
-	part.Limit = l.local.share(t.Effective(), l.liveNodes())
+	part.Limit = l.shareOf(t.Effective())
 	op, err := part.Op()
 	if err != nil { // it was checked before
 		return nil
