@@ -181,6 +181,7 @@ func (s *soak) app() http.Handler {
 			s.came.Store(r.URL.Path, true)
 		}
 		nonce := r.Header.Get("X-Nonce")
+		w.Header().Set("X-Nonce", nonce) // before the 103: net/http may read the map after WriteHeader if the client has left
 		if strings.Contains(r.URL.Path, "/hints/") {
 			w.Header().Set("Link", "</"+nonce+">")
 			w.WriteHeader(http.StatusEarlyHints)
@@ -190,7 +191,6 @@ func (s *soak) app() http.Handler {
 				return
 			}
 		}
-		w.Header().Set("X-Nonce", nonce)
 		if strings.Contains(r.URL.Path, "/tokens/") {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprintf(w, `{"nonce": %q, "usage": {"total_tokens": 7}}`, nonce)
