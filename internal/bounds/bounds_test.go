@@ -67,8 +67,8 @@ func TestLog(t *testing.T) {
 		defer stop()
 		go func() {
 			for range 1800 {
+				<-time.After(100 * time.Millisecond) // Log counts from when it begins
 				Connections.Reached()
-				<-time.After(100 * time.Millisecond)
 			}
 		}()
 		Log(ctx, slog.New(slog.NewTextHandler(&out, nil)))
