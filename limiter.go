@@ -36,7 +36,7 @@ type Limiter struct {
 	slots    keeper
 
 	settlements settlements // that the store has not answered
-	foresees    bool        // what others will spend; only tests do without
+	foresees    bool        // adds what other processes will spend to the estimate; false in tests only
 
 	suspended atomic.Pointer[suspended]
 }

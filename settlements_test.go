@@ -258,7 +258,7 @@ func TestSettleOnceStoreAway(t *testing.T) {
 		pause(5 * time.Minute)
 		s.away.Store(false)
 		if ok, err := settle("2", takes[2]); err == nil && !ok {
-			t.Error("it is settled by whoever comes first, which is the caller")
+			t.Error("the settlement was not made by the caller, which came first")
 		}
 		pause(30 * time.Second)
 		if left := s.left(t, l, "k"); left != 100-5*6+6+4-3 {

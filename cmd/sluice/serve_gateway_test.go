@@ -415,7 +415,7 @@ func TestGatewayOldestDelayed(t *testing.T) {
 	}
 	curl(t, "http://"+address+"/") // leaves at once
 	if got := oldest(); got != 0 {
-		t.Errorf("nobody waits, and the oldest has waited for %v s", got)
+		t.Errorf("no request waits, and the oldest has waited for %v s", got)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	var group sync.WaitGroup

@@ -95,7 +95,7 @@ func describe(d *sluice.Decision) standing {
 	}
 }
 
-// roomy is a limit that nobody reaches.
+// roomy is a limit that no key reaches.
 var roomy = sluice.Must(sluice.Per(1<<31, time.Second).With(sluice.FixedWindow).Build())
 
 // blocked is how long a block lasts. A decision says that there is one, and when there is room by the limit too; a block

@@ -49,7 +49,7 @@ type Lines struct {
 	oldest, newest *Place // of all lines, linked by earlier and later
 }
 
-// used are the Lines of this process in which somebody has waited.
+// used are the Lines of this process in which a request has waited.
 var used struct {
 	mu  sync.Mutex // guards all
 	all []weak.Pointer[Lines]

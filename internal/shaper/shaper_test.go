@@ -297,7 +297,7 @@ func TestLongQueue(t *testing.T) {
 			t.Errorf("%d departed and %d were refused, want 30 and 5", len(c.departed), len(c.refused))
 		}
 		if age := shaper.Oldest(); age != 0 {
-			t.Errorf("nobody waits, and the oldest has waited for %v", age)
+			t.Errorf("no request waits, and the oldest has waited for %v", age)
 		}
 	})
 }

@@ -44,7 +44,7 @@ func (w *fixedWindow) remaining(now int64) int64 {
 
 func (w *fixedWindow) fits(now, cost, _ int64) (int64, bool) { return 0, cost <= w.remaining(now) }
 
-// graceful tells whether a limit that was exceeded may still be.
+// graceful reports whether a soft limit may be exceeded further.
 func (w *fixedWindow) graceful(now int64) bool {
 	// Windows longer than 35 minutes keep this time in coarser steps, counted back from their end and rounded down.
 	grain := w.p.Length>>31 + 1

@@ -62,6 +62,12 @@ http {
 	}
 	close(let)
 	all.Wait()
+	unharmed(t, g)
+}
+
+// unharmed checks that no failure was counted against a server, and none was ejected.
+func unharmed(t *testing.T, g *upstream.Group) {
+	t.Helper()
 	for _, st := range g.Status() {
 		if st.Failures != 0 || st.Ejections != 0 {
 			t.Errorf("%+v", st)
