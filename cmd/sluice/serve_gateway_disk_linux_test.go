@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,7 +57,13 @@ func TestGatewayDisk(t *testing.T) {
 	if disk == "" {
 		return
 	}
-	up := newWitness(t, func(string, string) int { return http.StatusOK }, func(bool) {})
+	var held sync.RWMutex // for writing while deliveries are held up at the upstream
+	up := newWitness(t, func(string, string) int { return http.StatusOK }, func(kept bool) {
+		if kept {
+			held.RLock()
+			defer held.RUnlock()
+		}
+	})
 	g := &diskGateway{disk: disk, client: &poster{kind: "x", name: "a"}, accepted: map[string]heardBack{}}
 	g.gatewayProcess, g.address = startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", up.URL),
 		"rules: [{name: all, limit: {rate: 20/s, burst: 1}, on_limit: queue}]", fmt.Sprintf("queue: {directory: %q}", filepath.Join(disk, "queue")))
@@ -75,11 +82,15 @@ func TestGatewayDisk(t *testing.T) {
 	g.until(t, http.StatusServiceUnavailable)
 	settled(t, g.process)
 	heal()
+	held.Lock()
+	release := sync.OnceFunc(held.Unlock)
+	defer release()
 	for range 20 {
 		g.until(t, http.StatusAccepted)
 	}
 	disktest.Fill(t, ballast, 0) // full: not even what becomes of a delivery can be written
 	g.until(t, http.StatusServiceUnavailable)
+	release()
 	g.await(t, "the queue cannot be written")
 	for disktest.ReadOnly(disk) != nil { // when nothing is open for writing
 		<-time.After(5 * time.Millisecond)
@@ -119,7 +130,7 @@ func TestGatewayDiskMetrics(t *testing.T) {
 		return
 	}
 	p, address := startGateway(t, fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{upstream: api}]}", application(t).URL),
-		"rules: [{name: all, limit: {rate: 5/s, burst: 1}, on_limit: queue}]", fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q}", filepath.Join(disk, "queue")))
+		"rules: [{name: all, limit: {rate: 1/s, burst: 1}, on_limit: queue}]", fmt.Sprintf("metrics: {on_http: true}\nqueue: {directory: %q}", filepath.Join(disk, "queue")))
 	for range 40 {
 		request(t, http.MethodPost, address)
 	}
