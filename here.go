@@ -96,7 +96,9 @@ func (l *Limiter) leaseMore(ctx context.Context, takes []Take, out []Decision, h
 				e.empty(takes[i].Effective(), d, takes[i].Cost, now)
 			}
 			d.Limit = takes[i].Effective().params.Limit()
-			d.Granted = min(d.Granted, takes[i].Cost)
+			if leased := d.Granted - takes[i].Cost; leased > 0 { // and remains, here instead of at the store
+				d.Granted, d.Remaining = takes[i].Cost, d.Remaining+leased
+			}
 		}
 		out[i] = *d
 	}

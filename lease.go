@@ -303,9 +303,9 @@ func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began t
 	if e.limit != limit {
 		return // it has changed meanwhile: what was leased under the old one is lost
 	}
-	e.left, e.at, e.asked, e.reset = d.Remaining, d.At, began, began.Add(d.ResetAfter)
+	until := began.Add(d.ResetAfter)
 	if limit.Algorithm == FixedWindow {
-		switch until := began.Add(d.ResetAfter); {
+		switch {
 		case e.until.IsZero() || until.Sub(e.until) > limit.Window/2: // the next window
 			e.void()
 			e.until, e.from = until, d.At
@@ -318,6 +318,7 @@ func (e *lease) grant(l *Limiter, limit *Limit, d *Decision, cost int64, began t
 	} else if d.Remaining < d.Limit/8 { // drained as fast as it fills: take what flows in by larger sips
 		e.hold = began.Add(leaseHold)
 	}
+	e.left, e.at, e.asked, e.reset = d.Remaining, d.At, began, until
 	if e.from == 0 {
 		e.from = d.At
 	}

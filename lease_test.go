@@ -392,3 +392,23 @@ func TestWhatCanBeLeased(t *testing.T) {
 		}
 	})
 }
+
+// What one process has leased remains to be spent, whether a decision is answered by the store or from the lease.
+func TestLeaseRemains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 100_000
+		l := leaseNodes(t, newFar(), sluice.PerSecond(limit).With(sluice.FixedWindow), 1)[0]
+		toNextSecond()
+		sources := make(map[sluice.Source]int)
+		for i := range int64(900) {
+			d := mustAllow(t, l, "k", 1)
+			if sources[d.Source]++; d.Remaining != limit-i-1 {
+				t.Fatalf("%+v, want %d remaining", d, limit-i-1)
+			}
+			pause(time.Millisecond)
+		}
+		if sources[sluice.SourceStore] < 2 || sources[sluice.SourceLease] == 0 {
+			t.Errorf("answered by %v", sources)
+		}
+	})
+}

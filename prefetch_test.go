@@ -3,6 +3,7 @@ package sluice_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,6 +150,47 @@ func TestLeaseOfAWindowThatLasts(t *testing.T) {
 		}
 		if more := s.calls.Load() - calls; more > 2 {
 			t.Errorf("160 denials cost %d calls", more)
+		}
+	})
+}
+
+// lateReply is a store of which one reply, to the first call late in a second, arrives in the next second.
+type lateReply struct {
+	*farStore
+	late atomic.Bool
+}
+
+func (s *lateReply) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	asked := time.Duration(time.Now().UnixNano()) % time.Second
+	err := s.farStore.Apply(ctx, takes, out)
+	if asked > 700*time.Millisecond && s.late.CompareAndSwap(false, true) {
+		pause(1100*time.Millisecond - asked)
+	}
+	return err
+}
+
+// A reply about a window that has ended changes nothing that is known of the next one.
+func TestLeaseAnsweredLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 100_000
+		s := &lateReply{farStore: newFar()}
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerSecond(limit).With(sluice.FixedWindow), Accuracy: sluice.Lease})
+		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithBudget(time.Second)))
+		defer func() {
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		busyUntilBoundary(t, l)
+		for i := range int64(300) {
+			pause(time.Millisecond)
+			d, left := mustAllow(t, l, "k", 1), time.Second-time.Duration(i+1)*time.Millisecond
+			if d.Remaining != limit-i-1 || (d.ResetAfter-left).Abs() > 10*time.Millisecond {
+				t.Fatalf("%+v, want %d remaining, and %v until the window ends", d, limit-i-1, left)
+			}
+		}
+		if !s.late.Load() {
+			t.Error("no reply was late")
 		}
 	})
 }
