@@ -43,6 +43,27 @@ func TestEventualIsSettled(t *testing.T) {
 	})
 }
 
+// A process that is alone foresees no takes of others, though the store was changed by its own settlements since it was
+// last asked, however little time has passed since.
+func TestEventualSettlesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 10_000
+		for range 10 { // so that reports come at all points between two settlements
+			pause(time.Hour - time.Duration(time.Now().UnixNano())%time.Hour)
+			l := eventualNodes(t, newFar(), sluice.PerHour(limit).With(sluice.FixedWindow), sluice.FailClosed, 1)[0]
+			for left := int64(limit - 1); left > limit-2400; left -= 6 {
+				if d := mustAllow(t, l, "k", 1); d.Remaining < left || d.Remaining > left+6 {
+					t.Fatalf("%+v, want %d remaining", d, left)
+				}
+				if err := sluice.Must(l.Reserve(t.Context(), "k", 4)).Settle(t.Context(), 5); err != nil {
+					t.Fatal(err)
+				}
+				pause(500 * time.Microsecond)
+			}
+		}
+	})
+}
+
 // Wait, AllowUpTo and costs do what they do at the store.
 func TestEventualVerbs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -215,7 +215,8 @@ func (e *view) exchanged(d *Decision, limit *Limit, answered time.Time) {
 	}
 	if passed > 0 {
 		all := p.Spent(e.base, at)
-		rate := float64(max(0, all-p.Spent(expected, at))) / float64(passed)
+		// Others report what they spent in a whole interval, so that is the shortest time for what has become known.
+		rate := float64(max(0, all-p.Spent(expected, at))) / float64(max(passed, exchangeEvery.Microseconds()))
 		hidden := young || limit.Algorithm == FixedWindow && all >= limit.Count
 		e.observe(rate, passed, hidden)
 	}
