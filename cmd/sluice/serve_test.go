@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -122,6 +123,7 @@ func (p *process) log() []string {
 // await waits for a line of the log that holds the text, and forgets it and those before.
 func (p *process) await(t *testing.T, text string) string {
 	t.Helper()
+	late := time.After(2 * time.Minute) // a test that waits in vain is to say so, and not to end the others
 	for {
 		p.mu.Lock()
 		for i, line := range p.lines {
@@ -137,6 +139,8 @@ func (p *process) await(t *testing.T, text string) string {
 		case <-more:
 		case <-p.ended:
 			t.Fatalf("sluice serve ended without saying %q:\n%s", text, strings.Join(p.log(), "\n"))
+		case <-late:
+			t.Fatalf("sluice serve does not say %q:\n%s", text, strings.Join(p.log(), "\n"))
 		}
 	}
 }
