@@ -16,11 +16,25 @@ type Remote interface {
 	Server(t *Take) int
 }
 
-// DefaultBudget is how long a decision may take with a [Remote] store. It is below the 20 ms that Envoy waits.
+// Arrivals is implemented by [Remote] stores that can tell a server that is late from a process that is: one that has not
+// written its request yet, or not read the reply.
+type Arrivals interface {
+	Remote
+	// Patience is after how much time at least a server could have left a request of this store unanswered for the
+	// budget, from when it was written. It is 0 if one has, and nothing has come of the reply. Meanwhile own tells
+	// that no server is waited for, but this process.
+	Patience(budget time.Duration) (left time.Duration, own bool)
+}
+
+// DefaultBudget is how long a [Remote] store may take for a decision. It is below the 20 ms that Envoy waits.
 const DefaultBudget = 10 * time.Millisecond
 
-// WithBudget bounds how long a decision may take with a [Remote] store. When it is spent the rules' fail modes answer.
+// WithBudget bounds how long a [Remote] store may take for a decision. When it is spent the rules' fail modes answer.
 // The default is [DefaultBudget].
+//
+// It is the servers' time. With a store that has [Arrivals] a reply counts that has come when its time is up, though
+// this process was too busy to read it; and a request that was written late has as much time from then. In all a
+// decision takes at most ten times the budget.
 //
 // A server that fails too often, or is too slow, is not asked for a while: a quarter of a second at first and up to
 // one. Meanwhile the fail modes answer at once.
@@ -133,10 +147,10 @@ func (l *Limiter) passes(ctx context.Context, t *Take, now time.Time) bool {
 
 // probe asks a server what remains of a key, which changes nothing. It ends within the budget.
 func (l *Limiter) probe(ctx context.Context, b *breaker, peek Take) {
-	ctx, cancel := context.WithTimeout(ctx, l.guard.budget)
-	defer cancel()
+	within, done := l.guard.within(ctx, time.Now())
+	defer done()
 	peek.Key = probeKey // the caller's may be gone by now
-	err := l.guard.store.Apply(ctx, []Take{peek}, make([]Decision, 1))
+	err := l.guard.store.Apply(within, []Take{peek}, make([]Decision, 1))
 	if b.probed(time.Now(), err == nil) && l.events.ServerBack != nil {
 		l.events.ServerBack(ctx, l.guard.store.Server(&peek))
 	}
@@ -162,18 +176,18 @@ func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began t
 // had been when it was made.
 func (l *Limiter) call(ctx context.Context, takes []Take, out []Decision, began time.Time) (paid int64, err error) {
 	g := l.guard
-	within, cancel := context.WithDeadline(ctx, began.Add(g.budget))
+	within, done := g.within(ctx, began)
 	err = l.pay(within, takes)
 	paid = l.debts.paid.Load()
 	if err == nil {
 		err = g.store.Apply(within, takes, out)
 	}
-	cancel()
+	own := done()
 	now := time.Now()
 	if errors.Is(err, ErrInvalid) || ctx.Err() != nil && err != nil {
 		return paid, err // a mistake or a caller who left: neither is the server's fault
 	}
-	slow := now.Sub(began) >= g.budget
+	slow := now.Sub(began) >= g.budget && !own
 	var seen *breaker
 	for i := range takes {
 		if b := g.breakerOf(&takes[i]); b != seen {

@@ -445,9 +445,9 @@ func (l *Limiter) returnLease(ctx context.Context, e *lease) {
 	for i := range back {
 		back[i].Limit = limit
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.guard.budget)
-	defer cancel()
-	_ = l.store.Apply(ctx, back, make([]Decision, len(back)))
+	within, done := l.guard.within(ctx, time.Now())
+	defer done()
+	_ = l.store.Apply(within, back, make([]Decision, len(back)))
 }
 
 // Close gives back what the limiter has leased, reports what it has spent and not reported, sends the settlements that it

@@ -131,7 +131,7 @@ func (l *Limiter) applyWithin(ctx context.Context, takes []Take, out []Decision)
 			return errOpen
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.guard.budget)
-	defer cancel()
-	return l.store.Apply(ctx, takes, out)
+	within, done := l.guard.within(ctx, now)
+	defer done()
+	return l.store.Apply(within, takes, out)
 }

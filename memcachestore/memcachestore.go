@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/arrival"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
@@ -67,12 +68,13 @@ type Stats struct {
 }
 
 var (
-	_ sluice.Store  = (*Store)(nil)
-	_ sluice.Keys   = (*Store)(nil)
-	_ sluice.Remote = (*Store)(nil)
+	_ sluice.Store    = (*Store)(nil)
+	_ sluice.Keys     = (*Store)(nil)
+	_ sluice.Arrivals = (*Store)(nil)
 )
 
-// Open returns a store. It does not connect: use [Store.Ping] to learn whether the servers answer.
+// Open returns a store. It does not connect: use [Store.Connect] before the first decision, which has little time for it,
+// and [Store.Ping] to learn whether the servers answer.
 func Open(c Config) (*Store, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -170,6 +172,27 @@ func (s *Store) Server(t *sluice.Take) int {
 	return slices.Index(s.servers, s.pick(itemDigest(t.Rule.Identity(), t.Key)))
 }
 
+// Patience is how long a server may still take to reply; see [sluice.Arrivals].
+func (s *Store) Patience(budget time.Duration) (left time.Duration, own bool) {
+	connected := false
+	left, own = arrival.Patience(budget, func(yield func(*arrival.Waits) bool) {
+		for _, v := range s.servers {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			for c := range v.open {
+				connected = true
+				if !yield(c.waits) {
+					return
+				}
+			}
+		}
+	})
+	if !connected {
+		return 0, false
+	}
+	return left, own
+}
+
 // Stats tells how the store is doing.
 func (s *Store) Stats() Stats {
 	return Stats{s.stats.conflicts.Load(), s.stats.givenBack.Load(), s.stats.trips.Load()}
@@ -180,11 +203,25 @@ func (s *Store) Ping(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var faults []error
-	for _, v := range s.servers { // by asking for a key that is not there
-		faults = append(faults, s.exchange(bounded, v, []command{{verb: get, key: s.name(digest{})}}, make([]reply, 1)))
+	for _, v := range s.servers {
+		faults = append(faults, s.exchange(bounded, v, s.nothing(), make([]reply, 1)))
 	}
 	return failure(ctx, "ping", errors.Join(faults...))
 }
+
+// Connect makes some connections to all servers, so that the first decisions need not wait for them.
+func (s *Store) Connect(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var faults []error
+	for _, v := range s.servers {
+		faults = append(faults, v.warm(bounded, s.nothing()))
+	}
+	return failure(ctx, "connect", errors.Join(faults...))
+}
+
+// nothing asks for a key that is not there.
+func (s *Store) nothing() []command { return []command{{verb: get, key: s.name(digest{})}} }
 
 // Apply applies the takes; see [sluice.Store]. Takes on one key of one rule are applied together. Of others it can be
 // seen in passing that some are charged and some not yet.

@@ -9,11 +9,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/arrival"
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
@@ -24,6 +24,8 @@ const (
 	// maxBatch bounds the commands sent before their replies are read: both ends could otherwise wait for each other
 	// with full buffers.
 	maxBatch = 64
+	// warmConns is how many connections to each server [Store.Connect] makes.
+	warmConns = 4
 )
 
 // server is one Memcached and the connections to it.
@@ -47,6 +49,8 @@ type conn struct {
 	r      *bufio.Reader
 	out    []byte
 	opaque uint64 // of the last command: no two on a connection share one
+	waits  *arrival.Waits
+	asked  int64 // how often something was
 }
 
 // exchange sends the commands and reads a reply to each, in order. What may have been carried out is never sent twice.
@@ -99,24 +103,18 @@ func (s *server) with(ctx context.Context, again bool, f func(c *conn) error) er
 
 // run has f use the connection until the context ends, and keeps it for others unless something went wrong.
 func (s *server) run(ctx context.Context, c *conn, f func(c *conn) error) error {
-	deadline, _ := ctx.Deadline() // no deadline is the zero time, which is none here too
-	err := c.SetDeadline(deadline)
-	if err == nil {
-		stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-		err = f(c)
-		if !stop() && err == nil {
-			s.drop(c) // all is well, but the deadline is or will be that of a call which has ended
-			return nil
-		}
+	// It has no deadline of its own, which could pass while the reply is there: the context knows when it is time.
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	err := f(c)
+	if !stop() && err == nil {
+		s.drop(c) // all is well, but the deadline is or will be that of a call which has ended
+		return nil
 	}
 	if err == nil && c.r.Buffered() > 0 {
 		err = fmt.Errorf("more came than was asked for: %w", errProtocol)
 	}
 	if err != nil {
 		s.drop(c)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			<-ctx.Done() // the deadline was its own, and it may notice a moment later
-		}
 		if isDead(err) {
 			s.dropIdle() // the server has closed the others too, or will not answer there either
 		}
@@ -170,6 +168,8 @@ func (s *server) dial(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	waits := new(arrival.Waits)
+	nc = waits.Made(nc)
 	if s.tls != nil {
 		t := tls.Client(nc, s.tls)
 		if err := t.HandshakeContext(ctx); err != nil {
@@ -179,7 +179,7 @@ func (s *server) dial(ctx context.Context) (*conn, error) {
 		nc = t
 	}
 	// The first number is drawn, so that what was meant for another connection is not taken for ours.
-	c := &conn{Conn: nc, r: bufio.NewReaderSize(nc, 4096), opaque: rand.Uint64N(1 << 48)}
+	c := &conn{Conn: nc, r: bufio.NewReaderSize(nc, 4096), waits: waits, opaque: rand.Uint64N(1 << 48)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -188,6 +188,20 @@ func (s *server) dial(ctx context.Context) (*conn, error) {
 	}
 	s.open[c] = true
 	return c, nil
+}
+
+// warm makes connections and has each answer a command, for which a decision has too little time.
+func (s *server) warm(ctx context.Context, commands []command) error {
+	for range warmConns {
+		c, err := s.dial(ctx)
+		if err == nil {
+			err = s.run(ctx, c, func(c *conn) error { return c.exchange(commands, make([]reply, len(commands))) })
+		}
+		if err != nil {
+			return s.explain(err)
+		}
+	}
+	return nil
 }
 
 func (s *server) keep(c *conn) {
@@ -244,6 +258,8 @@ func (c *conn) exchange(commands []command, replies []reply) error {
 	if _, err := c.Write(c.out); err != nil {
 		return err
 	}
+	c.asked++
+	c.waits.Wrote(c.asked)
 	if cap(c.out) > 64<<10 {
 		c.out = nil // one long log must not make every connection large
 	}
@@ -253,5 +269,6 @@ func (c *conn) exchange(commands []command, replies []reply) error {
 			return err
 		}
 	}
+	c.waits.Answered(c.asked)
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 )
 
 // maxTogether bounds the calls that share a swap.
@@ -34,6 +34,11 @@ func (s *Store) serveOne(ctx context.Context, c *call) error {
 	case err := <-c.done:
 		return failure(ctx, "take", err)
 	case <-bounded.Done():
+		select {
+		case err := <-c.done:
+			return failure(ctx, "take", err)
+		default:
+		}
 		// It may have been taken up, and be charged yet: as after any error.
 		s.queue.withdraw(k, l, c)
 		return failure(ctx, "take", fmt.Errorf("waiting behind other callers of the key: %w", bounded.Err()))
@@ -57,16 +62,19 @@ func (s *Store) help(k digest, l *line) {
 	}
 }
 
-// runForAll runs calls for as long as the most patient of their callers waits.
+// runForAll runs calls for as long as one of their callers waits.
 func (s *Store) runForAll(calls []*call) {
-	var latest time.Time
-	for _, c := range calls {
-		if t, ok := c.ctx.Deadline(); ok && t.After(latest) {
-			latest = t
-		}
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), latest)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	var waiting atomic.Int64
+	waiting.Store(int64(len(calls)))
+	for _, c := range calls {
+		defer context.AfterFunc(c.ctx, func() {
+			if waiting.Add(-1) == 0 {
+				cancel()
+			}
+		})()
+	}
 	err := s.runTogether(ctx, calls)
 	for _, c := range calls {
 		if c.dropped {

@@ -43,14 +43,22 @@ const (
 
 // waiter is a call that waits for a run.
 type waiter struct {
-	call     *call
-	ctx      context.Context
-	deadline time.Time     // zero: none
-	done     chan struct{} // has room for the one message it gets
-	taken    bool          // by a run; guarded by combiner.mu
+	call  *call
+	ctx   context.Context
+	done  chan struct{} // has room for the one message it gets
+	taken bool          // by a run; guarded by combiner.mu
+	run   *flight       // that has taken it
 
 	answers []step.Answer // once done
 	err     error
+}
+
+// flight is a run for several callers. It ends when the last of them has given up.
+type flight struct {
+	waiters []*waiter
+	ctx     context.Context
+	end     context.CancelFunc
+	callers int // who wait for it; guarded by combiner.mu
 }
 
 // apply runs the call, alone or with others.
@@ -73,13 +81,15 @@ func (b *combiner) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 	b.mu.Unlock()
 	select {
 	case <-w.done:
-		answers, err := w.answers, w.err
-		*w = waiter{done: w.done}
-		b.idle.Put(w)
-		return answers, err
 	case <-ctx.Done():
-		return nil, b.leave(w)
+		if err := b.leave(w); err != nil {
+			return nil, err
+		}
 	}
+	answers, err := w.answers, w.err
+	*w = waiter{done: w.done}
+	b.idle.Put(w)
+	return answers, err
 }
 
 func (b *combiner) waiter(ctx context.Context, c *call) *waiter {
@@ -88,15 +98,22 @@ func (b *combiner) waiter(ctx context.Context, c *call) *waiter {
 		w = &waiter{done: make(chan struct{}, 1)}
 	}
 	w.call, w.ctx = c, ctx
-	w.deadline, _ = ctx.Deadline()
 	return w
 }
 
-// leave gives up waiting. A call that no run has taken was certainly not charged.
+// leave gives up waiting, unless the answer is there. A call that no run has taken was certainly not charged.
 func (b *combiner) leave(w *waiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	select {
+	case <-w.done:
+		return nil
+	default:
+	}
 	if w.taken {
+		if w.run.callers--; w.run.callers == 0 {
+			w.run.end()
+		}
 		return fmt.Errorf("redisstore: %w: %w: the takes may have been charged", sluice.ErrUnavailable, w.ctx.Err())
 	}
 	w.taken = true // and so left out of every run
@@ -140,7 +157,7 @@ func (b *combiner) landed() {
 
 // follow runs what has gathered until nothing has. Those who have just got their answers go first: what they ask next
 // is then gathered with the rest, where else the first of them would have a run to itself.
-func (b *combiner) follow(next []*waiter) {
+func (b *combiner) follow(next *flight) {
 	for next != nil {
 		b.runTogether(next)
 		runtime.Gosched()
@@ -153,7 +170,8 @@ func (b *combiner) follow(next []*waiter) {
 }
 
 // gatherLocked takes the waiters for one run: in their order, but plain ones by themselves, which are much quicker so.
-func (b *combiner) gatherLocked() (together []*waiter) {
+func (b *combiner) gatherLocked() *flight {
+	var together []*waiter
 	takes, left := 0, b.waiting[:0]
 	for _, w := range b.waiting {
 		switch {
@@ -170,33 +188,30 @@ func (b *combiner) gatherLocked() (together []*waiter) {
 	if b.waiting = left; len(left) > 0 {
 		b.waitLocked()
 	}
-	return together
+	if len(together) == 0 {
+		return nil
+	}
+	f := &flight{waiters: together, callers: len(together)}
+	f.ctx, f.end = context.WithCancel(context.Background())
+	for _, w := range together {
+		w.run = f
+	}
+	return f
 }
 
-// runTogether runs the calls as one, for as long as one of their callers would wait.
-func (b *combiner) runTogether(together []*waiter) {
+// runTogether runs the calls as one.
+func (b *combiner) runTogether(f *flight) {
+	defer f.end()
 	takes := 0
-	for _, w := range together {
+	for _, w := range f.waiters {
 		takes += len(w.call.ops)
 	}
 	all := &call{ops: make([]op, 0, takes), usual: true}
-	latest := together[0].deadline
-	for _, w := range together {
+	for _, w := range f.waiters {
 		all.join(w.call)
-		if latest.IsZero() || w.deadline.IsZero() {
-			latest = time.Time{}
-		} else if w.deadline.After(latest) {
-			latest = w.deadline
-		}
 	}
-	ctx := context.Background()
-	if !latest.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, latest)
-		defer cancel()
-	}
-	answers, err := b.run(ctx, all)
-	for _, w := range together {
+	answers, err := b.run(f.ctx, all)
+	for _, w := range f.waiters {
 		if err != nil {
 			w.err = err
 		} else {

@@ -102,6 +102,7 @@ func (c *Config) options() (rueidis.ClientOption, error) {
 	option.DisableCache = true
 	option.DisableRetry = true // what may have run is not sent again
 	option.MaxFlushDelay = flushDelay
+	option.AlwaysPipelining = true // else the time of a caller who is alone is a deadline of the connection
 	option.Dialer.Timeout = connectTimeout
 	option.Dialer.KeepAlive = pingAfter // by default the client does not ping sentinels
 	option.ConnWriteTimeout = silence

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/arrival"
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
@@ -32,6 +34,7 @@ type dialer struct {
 	mu      sync.Mutex // guards the fields below
 	doors   map[string]*door
 	open    map[net.Conn]string // with their addresses
+	waits   map[*arrival.Waits]bool
 	closed  bool
 	dropped time.Time // when the connections last were
 }
@@ -51,7 +54,10 @@ const (
 )
 
 func newDialer(network string, keep ...string) *dialer {
-	d := &dialer{network: network, keep: keep, doors: make(map[string]*door), open: make(map[net.Conn]string)}
+	d := &dialer{
+		network: network, keep: keep, doors: make(map[string]*door), open: make(map[net.Conn]string),
+		waits: make(map[*arrival.Waits]bool),
+	}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }
@@ -120,23 +126,43 @@ func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
+	waits := arrival.Dialing()
+	if !slices.Contains(d.keep, addr) {
+		d.mu.Lock()
+		d.waits[waits] = true
+		d.mu.Unlock()
+	}
 	conn, err := by.DialContext(ctx, d.network, addr)
+	if err == nil {
+		conn = waits.Made(conn)
+	}
 	if err == nil && secure != nil {
 		conn, err = handshake(ctx, conn, addr, secure)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.doors[addr].failed = err
+	if err == nil && d.closed {
+		_ = conn.Close()
+		err = sluice.ErrClosed
+	}
 	if err != nil {
+		delete(d.waits, waits)
 		return nil, err
 	}
-	if d.closed {
-		_ = conn.Close()
-		return nil, sluice.ErrClosed
-	}
-	tracked := &trackedConn{Conn: replyguard.Rueidis(conn, addr), by: d, addr: addr, secure: secure != nil}
+	tracked := &trackedConn{Conn: replyguard.Rueidis(conn, addr, waits), by: d, addr: addr, secure: secure != nil, waits: waits}
 	d.open[tracked] = addr
 	return tracked, nil
+}
+
+// patience is how long a server may still take to reply; see [sluice.Arrivals].
+func (d *dialer) patience(budget time.Duration) (left time.Duration, own bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.waits) == 0 {
+		return 0, false
+	}
+	return arrival.Patience(budget, maps.Keys(d.waits))
 }
 
 // handshake makes a connection a secure one.
@@ -247,6 +273,7 @@ type trackedConn struct {
 	by       *dialer
 	addr     string
 	secure   bool
+	waits    *arrival.Waits
 	answered atomic.Bool
 }
 
@@ -272,6 +299,7 @@ func (c *trackedConn) Write(p []byte) (int, error) {
 func (c *trackedConn) Close() error {
 	c.by.mu.Lock()
 	delete(c.by.open, c)
+	delete(c.by.waits, c.waits)
 	c.by.mu.Unlock()
 	return c.Conn.Close()
 }

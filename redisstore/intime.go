@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/step"
@@ -31,8 +32,22 @@ func (s *Store) inTime(ctx context.Context, c *call) ([]step.Answer, error) {
 	case r := <-done:
 		return r.answers, r.err
 	case <-ctx.Done():
+		select {
+		case r := <-done:
+			return r.answers, r.err
+		default:
+		}
 		return nil, fmt.Errorf("redisstore: %w: %w: the takes may have been charged", sluice.ErrUnavailable, ctx.Err())
 	}
+}
+
+// Patience is how long a server may still take to reply; see [sluice.Arrivals]. Of a client that is the caller's the
+// connections are not known.
+func (s *Store) Patience(budget time.Duration) (left time.Duration, own bool) {
+	if l := s.link.Load(); l != nil && l.dialer != nil {
+		return l.dialer.patience(budget)
+	}
+	return 0, false
 }
 
 // applyNoted runs a call and notes whether something is wrong.

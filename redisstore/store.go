@@ -128,9 +128,9 @@ type Store struct {
 }
 
 var (
-	_ sluice.Store  = (*Store)(nil)
-	_ sluice.Keys   = (*Store)(nil)
-	_ sluice.Remote = (*Store)(nil)
+	_ sluice.Store    = (*Store)(nil)
+	_ sluice.Keys     = (*Store)(nil)
+	_ sluice.Arrivals = (*Store)(nil)
 )
 
 const (

@@ -69,7 +69,7 @@ func (s *service) openStore() (servedStore, error) {
 			o.options = append(o.options, sluice.WithNodes(o.instances))
 		}
 		if !s.dry {
-			s.await(m.Ping)
+			s.await(m.Connect)
 		}
 	default:
 		m, err := memstore.Open(memstore.Config{Bytes: c.Bytes, Snapshot: c.Snapshot})

@@ -37,7 +37,8 @@ var mayImport = map[string][]string{
 	"internal/shares":  {},
 
 	// What servers that Sluice depends on may send.
-	"internal/replyguard": {"internal/bounds"},
+	"internal/arrival":    {},
+	"internal/replyguard": {"internal/arrival", "internal/bounds"},
 
 	// Files that a service depends on.
 	"internal/plainfile":  {},
@@ -46,9 +47,9 @@ var mayImport = map[string][]string{
 
 	// Stores, and the suite that every store passes.
 	"memstore":           {".", "internal/step", "internal/table", "internal/plainfile"},
-	"redisstore":         {".", "internal/step", "internal/table", "internal/replyguard", "internal/plainfile"},
-	"redisstore/goredis": {".", "redisstore", "internal/replyguard"},
-	"memcachestore":      {".", "internal/step", "internal/table", "internal/bounds"},
+	"redisstore":         {".", "internal/step", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
+	"redisstore/goredis": {".", "redisstore", "internal/arrival", "internal/replyguard"},
+	"memcachestore":      {".", "internal/step", "internal/table", "internal/arrival", "internal/bounds"},
 	"storetest":          {".", "internal/step"},
 
 	// Servers that tests start.
@@ -56,6 +57,7 @@ var mayImport = map[string][]string{
 	"internal/memcachetest":   {},
 	"internal/prometheustest": {},
 	"internal/disktest":       {},
+	"internal/busytest":       {"."},
 	"internal/faultproxy":     {},
 	"internal/faulttest":      {".", "internal/faultproxy"},
 

@@ -263,7 +263,7 @@ var (
 		Result: "calls wait within `store.budget`, then fail modes decide",
 	})
 	StoreTime = add(stores, &Bound{
-		Name: "store_time", Default: "10 ms", Setting: "store.budget",
+		Name: "store_time", Default: "10 ms for each reply, ten times that for a decision", Setting: "store.budget",
 		Result: "fail modes decide", Elsewhere: "sluice_store_failures_total",
 	})
 	ControlPlane = add(stores, &Bound{

@@ -67,7 +67,7 @@ func redisOption(s *RedisSettings) (o rueidis.ClientOption, err error) {
 		if err != nil {
 			return nil, err
 		}
-		return replyguard.Rueidis(conn, addr), nil
+		return replyguard.Rueidis(conn, addr, nil), nil
 	}
 	if network == "unix" {
 		return o, nil

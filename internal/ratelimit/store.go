@@ -110,6 +110,9 @@ func openMemcache(ctx context.Context, s *Settings) (*opened, error) {
 	if err != nil {
 		return nil, fmt.Errorf("MEMCACHE_HOST_PORT: %w", err)
 	}
+	connecting, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = store.Connect(connecting) // decisions try again
 	return &opened{Store: store, close: func() { store.Close() }}, nil
 }
 

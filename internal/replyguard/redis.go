@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/sluiceproject/sluice/internal/arrival"
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
@@ -34,10 +35,11 @@ func Redis(conn net.Conn, addr string) net.Conn {
 
 // Rueidis is [Redis] for connections of rueidis, which panics in goroutines of its own if replies do not match its
 // commands: those that were not asked for, confirmations of subscriptions at another place, redirections without an
-// address, messages of sentinels without their fields, and empty lists where one has to be filled.
-func Rueidis(conn net.Conn, addr string) net.Conn {
+// address, messages of sentinels without their fields, and empty lists where one has to be filled. It notes in waits,
+// which may be nil, what has not been replied to.
+func Rueidis(conn net.Conn, addr string, waits *arrival.Waits) net.Conn {
 	c := Redis(conn, addr).(*redisConn)
-	c.pair = &pairing{}
+	c.pair = &pairing{waits: waits}
 	c.pair.out.limits = respLimits{math.MaxInt64, math.MaxInt64}
 	c.pair.out.keeps, c.pair.out.maxKept = func(byte) bool { return true }, maxName
 	c.in.keeps, c.in.maxKept = c.keeps, maxPush
@@ -58,6 +60,7 @@ type redisConn struct {
 
 // pairing is what is known of the commands.
 type pairing struct {
+	waits *arrival.Waits
 	out   respScanner // used by the writer
 	unsub bool        // used by the writer: the command before was an UNSUBSCRIBE
 
@@ -88,12 +91,17 @@ const (
 )
 
 func (c *redisConn) Write(b []byte) (int, error) {
-	if c.pair != nil {
-		if err := c.pair.commands(b); err != nil {
-			return 0, fmt.Errorf("Redis %s: command: %w", c.addr, err)
-		}
+	if c.pair == nil {
+		return c.Conn.Write(b)
 	}
-	return c.Conn.Write(b)
+	if err := c.pair.commands(b); err != nil {
+		return 0, fmt.Errorf("Redis %s: command: %w", c.addr, err)
+	}
+	n, err := c.Conn.Write(b)
+	if c.pair.waits != nil {
+		c.pair.waits.Wrote(c.pair.asked.Load())
+	}
+	return n, err
 }
 
 // commands notes the commands that end in b.
@@ -199,6 +207,9 @@ func (c *redisConn) Read(b []byte) (int, error) {
 		_ = c.Conn.Close()
 		c.rejected = &Error{Dependency: "Redis", Addr: c.addr, Reason: bad.Error()}
 		return 0, c.rejected
+	}
+	if c.pair != nil && c.pair.waits != nil {
+		c.pair.waits.Answered(c.answered)
 	}
 	return n, err
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/arrival"
 	"github.com/sluiceproject/sluice/internal/replyguard"
 	"github.com/sluiceproject/sluice/redisstore"
 )
@@ -60,7 +61,7 @@ func New(client redis.UniversalClient) (*Commander, error) {
 
 // Dialer returns a function for the Dialer option of a go-redis client, which connects by dial and bounds what a server may
 // send: the length, the elements and the depth of a reply. go-redis allocates whatever a server announces, so without it a
-// faulty server can end the process.
+// faulty server can end the process. A reply that has come when its time is up is read.
 //
 //	options.Dialer = goredis.Dialer(redis.NewDialer(options))
 func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -69,7 +70,7 @@ func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 		if err != nil {
 			return nil, err
 		}
-		return replyguard.Redis(conn, addr), nil
+		return replyguard.Redis(new(arrival.Waits).Made(conn), addr), nil
 	}
 }
 

@@ -1,0 +1,240 @@
+//go:build linux
+
+// Package busytest has two processes share a limit on a real server while every processor is busy, and holds them to what
+// a limiter promises then: what this process is late for is not the server's fault.
+//
+// Requests and replies pass through a proxy. A request has left its process when the kernel has it, which stamps it; a
+// reply is there when the proxy has written it. Only these stamps say who was late, because whoever else looks at a clock
+// may have waited for a processor before.
+package busytest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Harness is what is under test.
+type Harness struct {
+	Server func(t testing.TB) (addr string)
+	Open   func(t testing.TB, addr string) sluice.Store // and connect it
+}
+
+const (
+	processes = 2
+	limit     = 10
+	asks      = 12 // of each process, for a key
+	timeout   = 10 * time.Millisecond
+	patience  = 10 * time.Minute // no process lives longer, whatever happens
+
+	roleName = "SLUICE_TEST_BUSY"
+	addrName = "SLUICE_TEST_ADDR"
+)
+
+// Run is all that the test of a store does. The processes are the test's own binary, which finds its role in the
+// environment.
+func Run(t *testing.T, h Harness) {
+	switch os.Getenv(roleName) {
+	case "spin":
+		spin()
+	case "ask":
+		ask(t, h.Open(t, os.Getenv(addrName)))
+	default:
+		share(t, h)
+	}
+}
+
+// spin keeps a processor busy until the process that started this one is gone or closes its end of the pipe.
+func spin() {
+	end := time.Now().Add(patience)
+	gone := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(gone)
+	}()
+	for time.Now().Before(end) {
+		select {
+		case <-gone:
+			return
+		default:
+		}
+	}
+}
+
+// ask asks for each key that is named on the standard input, and says what was admitted.
+func ask(t *testing.T, store sluice.Store) {
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.Limit{
+		Count: limit, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit,
+	}}))
+	fmt.Println("ready")
+	for keys := bufio.NewScanner(os.Stdin); keys.Scan(); {
+		l := sluice.Must(sluice.NewRules(store, []*sluice.Rule{rule},
+			sluice.WithBudget(timeout), sluice.WithNodes(func() int { return processes })))
+		admitted, degraded := int64(0), 0
+		for range asks {
+			d, err := l.Allow(context.Background(), keys.Text())
+			if err != nil {
+				t.Fatal(err)
+			}
+			admitted += d.Granted
+			if d.Source.Degraded() {
+				degraded++
+			}
+		}
+		fmt.Println(admitted, degraded)
+	}
+}
+
+// process is one of those that this test starts.
+type process struct {
+	pid int
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func start(t *testing.T, role, addr string) process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout="+patience.String())
+	cmd.Env = append(os.Environ(), roleName+"="+role, addrName+"="+addr, "GOMAXPROCS="+fmt.Sprint(runtime.NumCPU()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return process{cmd.Process.Pid, in, bufio.NewReader(out)}
+}
+
+// asker starts a process that asks, and waits until it is connected.
+func asker(t *testing.T, addr string) process {
+	t.Helper()
+	p := start(t, "ask", addr)
+	if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	return p
+}
+
+// ask has the process ask for a key.
+func (p process) ask(t *testing.T, key string) {
+	if _, err := fmt.Fprintln(p.in, key); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer tells how many the process has admitted, and how many it has decided by itself.
+func (p process) answer(t *testing.T) (admitted, degraded int) {
+	if _, err := fmt.Fscanln(p.out, &admitted, &degraded); err != nil {
+		t.Fatal(err)
+	}
+	return admitted, degraded
+}
+
+// RunHeld has a process stand still whenever it has sent a request, until its time for the reply is up and the reply is
+// there. It uses each of them.
+func RunHeld(t *testing.T, h Harness) {
+	if os.Getenv(roleName) != "" {
+		Run(t, h)
+		return
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	proxy := startProxy(t, h.Server(t))
+	p := asker(t, proxy.addr)
+	for try := range 20 {
+		proxy.begin()
+		proxy.holdUp(p.pid)
+		p.ask(t, fmt.Sprint("try ", try))
+		admitted, degraded := p.answer(t)
+		proxy.holdUp(0)
+		if proxy.end().replies > 0 {
+			continue // the test was
+		}
+		if admitted != limit || degraded != 0 {
+			t.Errorf("%d of %d were admitted, and %d decided without the replies, which were there", admitted, limit, degraded)
+		}
+		return
+	}
+	t.Error("some reply was late each time")
+}
+
+// share has pairs of processes share one key after the other.
+func share(t *testing.T, h Harness) {
+	runtime.LockOSThread() // the kernel ends the processes when the thread ends that has started them
+	defer runtime.UnlockOSThread()
+	pairs, rounds := 2, 4
+	soak := os.Getenv("SLUICE_SOAK") != ""
+	if soak {
+		pairs, rounds = 20, 10
+	}
+	proxy := startProxy(t, h.Server(t))
+	for range runtime.NumCPU() {
+		start(t, "spin", "")
+	}
+	var late, least, most, total, blamed int
+	least = limit
+	for pair := range pairs {
+		t.Run("", func(t *testing.T) {
+			var both [processes]process
+			for i := range both {
+				both[i] = asker(t, proxy.addr)
+			}
+			for round := range rounds {
+				key := fmt.Sprintf("pair %d round %d", pair, round)
+				proxy.begin()
+				for _, p := range both {
+					p.ask(t, key)
+				}
+				admitted, degraded := 0, 0
+				for _, p := range both {
+					n, local := p.answer(t)
+					admitted, degraded = admitted+n, degraded+local
+				}
+				overdue := proxy.end()
+				total++
+				what := fmt.Sprintf("%s: %d of %d were admitted, %d decided here; %d replies were late, by up to %v",
+					key, admitted, limit, degraded, overdue.replies, overdue.most-timeout)
+				switch {
+				case overdue.replies == 0:
+					if admitted != limit {
+						t.Error(what)
+					}
+					blamed += degraded
+				default:
+					late++
+					least, most = min(least, admitted), max(most, admitted)
+					// Each late reply has one decided here, and whether it is charged there is not known.
+					if admitted > limit+max(processes-1, overdue.replies) || admitted < limit-overdue.replies {
+						t.Error(what)
+					}
+				}
+				t.Log(what)
+			}
+		})
+	}
+	t.Logf("of %d runs %d had a late reply, and admitted from %d to %d; the others decided %d here", total, late, least, most, blamed)
+	if soak && 2*late >= total {
+		t.Errorf("a reply was late in %d of %d runs: the test shows too little", late, total)
+	}
+}
