@@ -43,8 +43,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	return r, nil
 }
 
-// Settle replaces the estimate by what it really cost. What was not needed is given back, as far as it has not worn off
-// and for up to [MaxSettle]; what was needed beyond it is charged, and may go into debt. Settling twice does nothing.
+// Settle replaces the estimate by what it really cost. What was not needed is given back, as far as it has not worn off,
+// to a bucket for up to [MaxSettle]; what was needed beyond it is charged, and may go into debt. Settling twice does nothing.
 //
 // While a [Remote] store is unavailable Settle returns an error that wraps [ErrUnavailable], and the settlement is kept, with
 // up to 10,000 others, and sent when the store is available. After an error Settle may be called again, which is needed

@@ -11,7 +11,7 @@ import (
 )
 
 // MaxSettle bounds how long the store remembers that a reservation was settled, see [Limiter.SettleOnce], and for how
-// long after a take what it did not need is given back.
+// long after a take a bucket is given back what the take did not need.
 const MaxSettle = 2 * time.Hour
 
 // Settlement returns the take that settles t at its actual cost, where d is the decision of [Limiter.Decide] about t. It
