@@ -56,13 +56,14 @@ func (r *checkReport) writeBounds(w io.Writer) {
 	}
 }
 
-// settleBound is what a limit of a rule with settle can admit, and what it needs to admit its whole rate.
+// settleBound is what a limit of a rule with settle can admit, and what it needs to admit about its whole rate.
 type settleBound struct {
 	Limit  string  `json:"limit"`
 	Most   int64   `json:"most"`                      // at once; what requests in flight cost beyond their estimates comes on top
 	Rate   float64 `json:"rate_per_second,omitempty"` // and so much in each second, of buckets and queues
 	Window float64 `json:"window_seconds,omitempty"`  // in so long, of the others
-	// Fill is burst/rate of a bucket. Its whole rate passes while (estimate/actual - 1) × time in flight is not above it.
+	Within string  `json:"-"`                         // says which spans of the window's length are meant
+	// Fill is burst/rate of a bucket. About its whole rate passes while (estimate/actual - 1) × time in flight is not above it.
 	Fill float64 `json:"fill_seconds,omitempty"`
 }
 
@@ -83,11 +84,20 @@ func settleBounds(r *rules.Rule) []settleBound {
 			continue
 		case sluice.TokenBucket, sluice.LeakyBucket:
 			b.Rate = limit.Rate()
-			b.Fill = float64(b.Most) / b.Rate
+			if limit.Refill == sluice.RefillInterval { // a full bucket just before a refill, and the refill
+				b.Most += limit.Count
+			} else {
+				b.Fill = float64(b.Most) / b.Rate
+			}
 		case sluice.LeakyQueue:
 			b.Rate = limit.Rate()
+		case sluice.FixedWindow:
+			b.Window, b.Within = limit.Window.Seconds(), "a window of"
+		case sluice.SlidingCounter: // of which the window before may be weighed too little
+			b.Most *= 2
+			fallthrough
 		default:
-			b.Window = limit.Window.Seconds()
+			b.Window, b.Within = limit.Window.Seconds(), "any"
 		}
 		all = append(all, b)
 	}
@@ -104,10 +114,10 @@ func (r *checkReport) writeSettleBounds(w io.Writer) {
 			if b.Rate > 0 {
 				fmt.Fprintf(w, "%s: use in t seconds ≤ %s + %s × t + what requests in flight cost beyond their estimates\n", name, thousands(b.Most), number(b.Rate))
 			} else {
-				fmt.Fprintf(w, "%s: use in %s s ≤ %s + what requests in flight cost beyond their estimates\n", name, number(b.Window), thousands(b.Most))
+				fmt.Fprintf(w, "%s: use in %s %s s ≤ %s + what requests in flight cost beyond their estimates\n", name, b.Within, number(b.Window), thousands(b.Most))
 			}
 			if fill := time.Duration(b.Fill * float64(time.Second)).Round(time.Millisecond); fill > 0 {
-				fmt.Fprintf(w, "%s: the whole rate passes while (estimate ÷ actual − 1) × time in flight ≤ %s: with estimates 2 × the actual cost up to %s in flight, 10 × up to %s\n",
+				fmt.Fprintf(w, "%s: about the whole rate passes while (estimate ÷ actual − 1) × time in flight ≤ %s: with estimates 2 × the actual cost up to %s in flight, 10 × up to %s\n",
 					name, ruletest.FormatDuration(fill), ruletest.FormatDuration(fill), ruletest.FormatDuration((fill / 9).Round(time.Millisecond)))
 				fmt.Fprintf(w, "%s: otherwise at most actual ÷ estimate × (1 + %s ÷ time in flight) of the rate\n", name, ruletest.FormatDuration(fill))
 			}
