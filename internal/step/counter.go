@@ -55,6 +55,24 @@ func weight(start, length int64, inv uint64, now int64) int64 {
 	return int64(q)
 }
 
+// inside is the part of a count in the window before that is still inside, rounded up.
+func inside(count, start, length, now int64) int64 {
+	return scale(count, min(length, start+length-now), length, true)
+}
+
+// adoptCounter keeps what a counter of another length estimates, or all that it holds if that length is not known, as if
+// spent now.
+func (p *Params) adoptCounter(s State, now int64, known *Known) State {
+	used := int64(s.Value&MaxWindowCount) + int64(s.Value>>32)
+	if old := known.find(p, s.Shape); old != nil {
+		was := old.counter(s, now)
+		used = was.cur + inside(was.prev, was.start, old.Length, now)
+	}
+	c := p.counterAt(now)
+	c.cur = saturate32(0, used)
+	return p.putCounter(c)
+}
+
 // half is what rounding to the nearest adds before the estimate is cut.
 func (p *Params) half() int64 {
 	if p.Nearest {
@@ -163,16 +181,23 @@ func (p *Params) slicesAt(now int64) slices {
 	return slices{start: now - int64(r), index: int64(number) % (p.Slices + 1)}
 }
 
-// adoptSlices keeps the count of a ring with another grid, all of it as if spent now.
-func (p *Params) adoptSlices(words []uint64, now int64) State {
+// adoptSlices keeps what a ring with another grid estimates, or all that it holds if that grid is not known, as if spent
+// now.
+func (p *Params) adoptSlices(s State, words []uint64, now int64, known *Known) State {
 	ring := words[:p.Slices+1]
-	at := p.slicesAt(now)
+	var oldest, worn int64
+	if old := known.find(p, s.Shape); old != nil {
+		at := old.slices(s, words, now)
+		oldest = int64(ring[(at.index+1)%(p.Slices+1)])
+		worn = oldest - inside(oldest, at.start, old.slice, now)
+	}
 	var total int64
 	for _, n := range ring {
 		total = addSat(total, int64(n))
 	}
 	clear(ring)
-	ring[at.index] = uint64(total)
+	at := p.slicesAt(now)
+	ring[at.index] = uint64(total - worn)
 	return p.putSlices(at)
 }
 

@@ -120,11 +120,66 @@ func TestFractionsDiffer(t *testing.T) {
 	}
 }
 
+// Buckets that people use have fingerprints of their own too.
+func TestCommonBucketsDiffer(t *testing.T) {
+	const (
+		second = int64(1_000_000)
+		minute = 60 * second
+		hour   = 60 * minute
+		day    = 24 * hour
+	)
+	var fills []int64
+	for unit, counts := range map[int64][]int64{
+		second / 1000: {1, 10, 100, 200, 500},
+		second:        {1, 2, 3, 5, 10, 15, 20, 30},
+		minute:        {1, 2, 3, 5, 10, 15, 20, 30},
+		hour:          {1, 2, 3, 4, 6, 8, 12},
+		day:           {1, 2, 3, 5, 7, 10, 14, 28, 30, 31, 60, 90, 180, 365},
+	} {
+		for _, n := range counts {
+			fills = append(fills, n*unit)
+		}
+	}
+	seen := map[uint8]Params{}
+	check := func(p Params) {
+		p = Compile(p)
+		if other, ok := seen[p.shape]; ok || p.shape == 0 || p.shape > 99 || p.shape == p.shapeBefore() {
+			t.Errorf("a bucket of %d per %d has the fingerprint %d, as one of %d per %d", p.Count, p.Length, p.shape, other.Count, other.Length)
+		}
+		seen[p.shape] = p
+	}
+	for _, fill := range fills {
+		check(Params{Kind: Bucket, Count: 1, Length: fill, Burst: 1})
+	}
+	check(Params{Kind: Bucket, Count: 60, Length: second, Burst: 60})
+	check(Params{Kind: Bucket, Count: 60, Length: second, Burst: 120})
+}
+
+// Whatever their count, buckets that fill in the same time share a fingerprint: nothing has to be converted.
+func TestSameFillSameShape(t *testing.T) {
+	a := Compile(Params{Kind: Bucket, Count: 10, Burst: 10, Length: 60e6})
+	for _, count := range []int64{1, 100, 1000, 250_000} {
+		if b := Compile(Params{Kind: Bucket, Count: count, Burst: count, Length: 60e6}); a.shape != b.shape {
+			t.Errorf("10 and %d a minute: %d and %d", count, a.shape, b.shape)
+		}
+	}
+}
+
+// A shape of the version before is one that no bucket of whole microseconds has.
+func TestShapeBefore(t *testing.T) {
+	for count := range int64(5000) {
+		p := Compile(Params{Kind: Bucket, Count: 1, Length: 1000 + count, Burst: 1 + count%7})
+		if p.shape == wholeBefore || p.shape > 99 || p.shapeBefore() != wholeBefore {
+			t.Fatalf("shape %d, before %d", p.shape, p.shapeBefore())
+		}
+	}
+}
+
 // Limits of one window share a fingerprint whatever their count, or changing the count would move a window.
 func TestCountIsNotInTheFingerprint(t *testing.T) {
-	for _, kind := range []Kind{Window, Counter, Log, Interval} {
-		a := Compile(Params{Kind: kind, Count: 10, Burst: 10, Length: 60e6})
-		b := Compile(Params{Kind: kind, Count: 77, Burst: 10, Length: 60e6})
+	for _, kind := range []Kind{Window, Counter, Slices, Log, Slots} {
+		a := Compile(Params{Kind: kind, Count: 10, Slices: 6, Length: 60e6})
+		b := Compile(Params{Kind: kind, Count: 77, Slices: 6, Length: 60e6})
 		if a.shape != b.shape {
 			t.Errorf("kind %d: %d and %d", kind, a.shape, b.shape)
 		}

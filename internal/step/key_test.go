@@ -25,11 +25,14 @@ type key struct {
 	p     *step.Params
 	state step.State
 	words []uint64
+	known *step.Known // of its rule
 }
 
 func newKey(p step.Params) *key {
 	compiled := step.Compile(p)
-	return &key{p: &compiled}
+	k := &key{p: &compiled, known: new(step.Known)}
+	k.known.Learn(k.p.Numbers())
+	return k
 }
 
 // room makes the words as many as the next take may need.
@@ -47,6 +50,7 @@ func (k *key) room(now int64, settles bool) {
 
 func (k *key) take(now int64, r step.Request) step.Answer {
 	k.room(now, r.Settles)
+	r.Known = k.known
 	next, a := k.p.Take(k.state, k.words, now, r)
 	k.state = next
 	return a
@@ -63,6 +67,7 @@ func (k *key) adjust(now, at, delta int64) step.Answer {
 
 func (k *key) settle(now int64, x step.Settlement) step.Answer {
 	k.room(now, false)
+	x.Known = k.known
 	next, a := k.p.Adjust(k.state, k.words, now, x)
 	k.state = next
 	return a
@@ -71,12 +76,13 @@ func (k *key) settle(now int64, x step.Settlement) step.Answer {
 // under is the same key when its limit has been changed.
 func (k *key) under(p step.Params) *key {
 	n := newKey(p)
-	n.state, n.words = k.state, k.words
+	n.state, n.words, n.known = k.state, k.words, k.known
+	n.known.Learn(n.p.Numbers())
 	return n
 }
 
 func (k *key) clone() *key {
-	return &key{p: k.p, state: k.state, words: append([]uint64(nil), k.words...)}
+	return &key{p: k.p, state: k.state, words: append([]uint64(nil), k.words...), known: k.known}
 }
 
 func (k *key) String() string { return describe(k.p) }

@@ -75,7 +75,7 @@ func PlausibleMarks(words []uint64) bool {
 }
 
 // openMarks reads a state's marks, and returns it as a narrow one of these numbers.
-func (p *Params) openMarks(m *marks, s State, words []uint64, now int64) State {
+func (p *Params) openMarks(m *marks, s State, words []uint64, now int64, known *Known) State {
 	n := markCount(words)
 	if n > 0 {
 		s.Value = words[0]
@@ -83,17 +83,13 @@ func (p *Params) openMarks(m *marks, s State, words []uint64, now int64) State {
 	if s.FreshAt <= now {
 		return s
 	}
-	other := s.Shape != p.shape
-	if other {
-		s = p.adopt(s, nil, now)
-	}
-	if other && p.Kind == Interval { // their units were others
-		return s
-	}
 	m.n = n
 	for i := range n {
 		w := words[markHeader+markWords*i:]
 		m.all[i] = mark{int64(w[0]), int64(w[1]), int64(w[2])}
+	}
+	if s.Shape != p.shape {
+		s = p.adoptBucket(s, m, now, known)
 	}
 	return s
 }
@@ -206,7 +202,7 @@ func addOut(a, b int64) int64 { return min(a+min(b, markMost), markMost) }
 func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (State, Answer) {
 	was := s
 	var m marks
-	s = p.openMarks(&m, s, words, now)
+	s = p.openMarks(&m, s, words, now, r.Known)
 	next, a := p.Take(s, nil, now, r)
 	if r.Dry {
 		return was, a
@@ -264,7 +260,7 @@ func (p *Params) backlog(s State, now int64) int64 {
 // settleMarked gives back or charges what a bucket's take did not need or needed on top, and says how much of it.
 func (p *Params) settleMarked(s State, words []uint64, now, at int64, x Settlement) (State, int64) {
 	var m marks
-	s = p.openMarks(&m, s, words, now)
+	s = p.openMarks(&m, s, words, now, x.Known)
 	p.see(&m, s, now)
 	i := -1
 	if x.Settles {

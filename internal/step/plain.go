@@ -12,7 +12,7 @@ const (
 func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) (nextFresh int64, nextValue uint64, retry, remaining int64) {
 	switch p.plain {
 	case plainBucket:
-		if uint64(cost) > uint64(p.Burst) {
+		if uint64(cost) > uint64(p.Burst) || fresh > now && shape != p.shape {
 			break
 		}
 		after, room := p.PlainBucket(fresh, now, cost)
@@ -21,7 +21,7 @@ func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) 
 		}
 		return after, 0, Fits, p.PlainUnits(room)
 	case plainFraction:
-		if uint64(cost) > uint64(p.Burst) || fresh > now && shape != p.shape {
+		if uint64(cost) > uint64(p.Burst) || fresh > now && (shape != p.shape || value >= p.den) {
 			break
 		}
 		before := moment{at: now}
@@ -63,7 +63,7 @@ func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) 
 // IsPlain tells that Plain may know the answer.
 func (p *Params) IsPlain() bool { return p.plain != 0 }
 
-// IsPlainBucket tells that PlainBucket may be used for costs up to the limit.
+// IsPlainBucket tells that PlainBucket may be used for costs up to the limit, and states of the limit's shape.
 func (p *Params) IsPlainBucket() bool { return p.plain == plainBucket }
 
 // PlainBucket is the sum at the heart of a bucket whose times are whole microseconds: when it would be full after the

@@ -22,6 +22,8 @@
 // a slice of words that the store owns; see [Params.Words].
 package step
 
+import "math/bits"
+
 // Kind is what a state means. It is part of a bucket's identity: a rule whose limit changes kind starts anew, a rule
 // whose numbers change does not.
 type Kind uint8
@@ -79,11 +81,15 @@ type Params struct {
 	Bounds func(now int64) (start, end int64)
 	// BoundsID tells calendars apart (unit and zone), so that a changed one is noticed.
 	BoundsID uint64
+	// Whole is the limit that this one is a part of, such as one process' share: states are read and written as that one's,
+	// because the number of processes is no change of numbers. Zero: it is no other's. Bucket, Interval.
+	Whole Numbers
 
 	shape    uint8 // fingerprint of what gives a stored value its meaning besides Kind
 	plain    uint8 // which plain case of Plain this is
 	identity uint64
 	limit    int64
+	partOf   *Params // Whole
 
 	// A bucket's times have the denominator den; a unit of cost takes unitQ + unitR/den microseconds to drip, a full
 	// bucket fillQ + fillR/den.
@@ -111,21 +117,23 @@ type State struct {
 
 // Request is one attempt to spend.
 type Request struct {
-	Cost     int64 // 0 peeks: nothing is spent
-	Min      int64 // if positive, a grant of at least Min and at most Cost is accepted: what remains, or Min if that fits otherwise
-	MaxDelay int64 // accept a place this much later; a Queue without it accepts any place it has
-	Charge   bool  // charge a refused request too
-	Dry      bool  // decide, change nothing
-	Settles  bool  // it will be settled: a bucket keeps a mark for it
+	Cost     int64  // 0 peeks: nothing is spent
+	Min      int64  // if positive, a grant of at least Min and at most Cost is accepted: what remains, or Min if that fits otherwise
+	MaxDelay int64  // accept a place this much later; a Queue without it accepts any place it has
+	Charge   bool   // charge a refused request too
+	Dry      bool   // decide, change nothing
+	Settles  bool   // it will be settled: a bucket keeps a mark for it
+	Known    *Known // what other shapes of the rule's states mean
 }
 
 // Settlement says what an earlier take really cost.
 type Settlement struct {
-	At      int64 // Answer.At of the take
-	Delta   int64 // what it really cost less what was charged
-	Charged int64 // what was charged; 0 if that is not known: then nothing but Delta says how much it was
-	Of      int64 // Limit when it was charged; 0 if it is still that
-	Settles bool  // the take had Settles
+	At      int64  // Answer.At of the take
+	Delta   int64  // what it really cost less what was charged
+	Charged int64  // what was charged; 0 if that is not known: then nothing but Delta says how much it was
+	Of      int64  // Limit when it was charged; 0 if it is still that
+	Settles bool   // the take had Settles
+	Known   *Known // what other shapes of the rule's states mean
 }
 
 // Answer is the outcome of one Request.
@@ -166,6 +174,10 @@ func Compile(p Params) Params {
 	p.lengthInv = reciprocal(uint64(p.Length))
 	p.grain = p.Length>>31 + 1
 	p.shape = p.fingerprint()
+	if p.Whole.Kind == p.Kind {
+		p.partOf = p.Whole.compile()
+		p.shape = p.partOf.shape
+	}
 	p.plain = p.compilePlain()
 	p.identity = uint64(p.Kind) | uint64(p.Slices)<<8
 	p.limit = p.Count + p.Over
@@ -175,18 +187,53 @@ func Compile(p Params) Params {
 	return p
 }
 
-// fingerprint hashes the window's length and alignment; for a bucket, what its fractions are of. Two limits of one rule
-// name that share it by accident (one in 255 unless they are common windows, which all differ: the last factor was
-// searched for that) have a stored window read as if it were the other's: it still ends when it would have.
+// fingerprint hashes the window's length and alignment; for a bucket, what fills it and what its fractions are of. Two
+// limits of one rule name that share it by accident (one in 255, of buckets one in 99, unless they are common ones, which
+// all differ: the factors were searched for that) have a stored state read as if it were the other's: a window ends when it
+// would have, and a bucket is full when it would have been.
 func (p *Params) fingerprint() uint8 {
-	meaning := uint64(p.Length)
-	if p.Kind == Bucket {
-		meaning = p.den
+	switch p.Kind {
+	case Bucket:
+		shape := uint8(mixed(uint64(p.fillQ), p.fillR, p.den)%bucketShapes + 1)
+		if shape >= wholeBefore {
+			shape++
+		}
+		return shape
+	case Interval:
+		return uint8(mixed(uint64(p.Length), uint64(p.Count), uint64(p.Burst))%255 + 1)
 	}
+	return p.windowShape(uint64(p.Length))
+}
+
+const (
+	// bucketShapes is how many shapes buckets have: those of two digits but one.
+	bucketShapes = 98
+	// wholeBefore is the shape that the version before gave to all buckets whose times are whole microseconds. No bucket has
+	// it any more, so that it is always known what it means.
+	wholeBefore = 62
+)
+
+func mixed(a, b, c uint64) uint64 {
+	h := a*0x9E3779B97F4A7C15 ^ bits.RotateLeft64(b*0xC2B2AE3D27D4EB4F, 21) ^ bits.RotateLeft64(c*0x165667B19E3779F9, 43)
+	h ^= h >> 29
+	h *= 0x26FA891711ED22C3
+	return h >> 32
+}
+
+func (p *Params) windowShape(meaning uint64) uint8 {
 	h := meaning*0x9E3779B97F4A7C15 ^ uint64(p.Align)*0xC2B2AE3D27D4EB4F ^ p.BoundsID*0x165667B19E3779F9
 	h ^= h >> 29
 	h *= 0x272796BDE8769949
 	return uint8(h>>56)%255 + 1
+}
+
+// shapeBefore is the shape that the version before gave to a bucket's states: a fingerprint of what the fractions are of,
+// or of the interval.
+func (p *Params) shapeBefore() uint8 {
+	if p.Kind == Bucket {
+		return p.windowShape(p.whole().den)
+	}
+	return p.windowShape(uint64(p.whole().Length))
 }
 
 // Take decides one request and returns the state to keep, whatever the answer. The words are the wide part of the
@@ -201,7 +248,7 @@ func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Ans
 		if r.Dry {
 			words = append([]uint64(nil), words...)
 		}
-		s = p.adopt(s, words, now)
+		s = p.adopt(s, words, now, r.Known)
 	}
 	next, a := s, Answer{}
 	if r.Cost == 0 {
@@ -216,31 +263,6 @@ func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Ans
 		return was, a
 	}
 	return next, a
-}
-
-// adopt turns a state that was written under another limit into one of this limit's: buckets keep the time until full,
-// windows and logs the count. A refused take returns it too, and so does a peek. If they did not, a count kept from a
-// long window would be moved on into every new short one, and RetryAfter would not be true until the long one had ended.
-func (p *Params) adopt(s State, words []uint64, now int64) State {
-	switch p.Kind {
-	case Window:
-		return p.putWindow(p.windowAt(now).add(p, now, int64(s.Value&countMost)))
-	case Counter:
-		c := p.counterAt(now)
-		c.cur, c.prev = int64(s.Value&MaxWindowCount), int64(s.Value>>32)
-		return p.putCounter(c)
-	case Slices:
-		return p.adoptSlices(words, now)
-	case Log:
-		l := p.log(s, words, now)
-		return p.putLog(&l, now)
-	case Slots:
-		return p.adoptSlots(words, now)
-	case Bucket:
-		s.Value = 0 // a fraction of something else; FreshAt is rounded up
-	}
-	s.Shape = p.shape
-	return s
 }
 
 // refuse does what a request asked for in case it does not fit as a whole: a part of it, or a charge all the same.
@@ -369,7 +391,7 @@ func (p *Params) Adjust(s State, words []uint64, now int64, x Settlement) (State
 		return next, a
 	}
 	if s.Shape != p.shape && s.FreshAt > now {
-		s = p.adopt(s, words, now)
+		s = p.adopt(s, words, now, x.Known)
 	}
 	if p.Kind == Slots {
 		next, a := p.adjustSlots(s, words, now, at, x)

@@ -1,0 +1,290 @@
+package step
+
+import (
+	"math"
+	"math/big"
+	"sort"
+	"sync"
+	"sync/atomic"
+)
+
+// Numbers are what gives a stored state its meaning, and what its shape is a fingerprint of: a bucket's backlog is a part
+// of what fills it, and a counter's windows have a length. They are zero for kinds that keep a count whatever changes.
+type Numbers struct {
+	Kind                 Kind
+	Slices               int64 // Slices
+	Count, Length, Burst int64 // Bucket, Interval; Length alone: Counter, Slices
+}
+
+// Numbers are those of the limit, or of the one that it is a part of.
+func (p *Params) Numbers() Numbers {
+	switch p.Kind {
+	case Bucket, Interval:
+		w := p.whole()
+		return Numbers{Kind: p.Kind, Count: w.Count, Length: w.Length, Burst: w.Burst}
+	case Counter, Slices:
+		return Numbers{Kind: p.Kind, Slices: p.Slices, Length: p.Length}
+	}
+	return Numbers{}
+}
+
+// Sound reports whether the numbers can be those of a limit. Numbers that come from elsewhere may be damaged.
+func (n Numbers) Sound() bool {
+	const most = 1 << 62
+	switch {
+	case n.Length < 1 || n.Length > 2*Year:
+		return false
+	case n.Kind == Counter:
+		return n == Numbers{Kind: Counter, Length: n.Length}
+	case n.Kind == Slices:
+		return n.Slices > 1 && n.Slices <= MaxSlices && n.Length%n.Slices == 0 && n.Count == 0 && n.Burst == 0
+	case n.Kind != Bucket && n.Kind != Interval || n.Slices != 0 || n.Count < 1 || n.Burst < 1 || n.Count > most || n.Burst > most:
+		return false
+	}
+	fill, _ := mulDiv(uint64(n.Burst), uint64(n.Length), uint64(n.Count))
+	return fill <= Horizon
+}
+
+func (n Numbers) compile() *Params {
+	p := Compile(Params{Kind: n.Kind, Slices: n.Slices, Count: n.Count, Length: n.Length, Burst: n.Burst})
+	return &p
+}
+
+// whole is the limit that this one is a part of, or this one.
+func (p *Params) whole() *Params {
+	if p.partOf != nil {
+		return p.partOf
+	}
+	return p
+}
+
+// means reports whether states of both can be read as each other's.
+func (p *Params) means(o *Params) bool {
+	p, o = p.whole(), o.whole()
+	switch {
+	case p.identity != o.identity || p.shape != o.shape:
+		return false
+	case p.Kind == Bucket:
+		return p.den == o.den && p.fillQ == o.fillQ && p.fillR == o.fillR
+	}
+	return p.Numbers() == o.Numbers()
+}
+
+// Known is what the shapes of one rule's states mean in one store: the numbers that the rule has and has had there. Of
+// each shape it keeps two numbers at the most: two that differ cannot be told apart, so that a third would be of no use.
+//
+// A Known can be used concurrently. A nil Known knows nothing.
+type Known struct {
+	mu  sync.Mutex                // held to change it
+	all atomic.Pointer[[]*Params] // sorted by kind and shape
+}
+
+func (k *Known) list() []*Params {
+	if k == nil {
+		return nil
+	}
+	if all := k.all.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// place returns where the shape's numbers stand, and how many they are.
+func place(all []*Params, identity uint64, shape uint8) (at, n int) {
+	at = sort.Search(len(all), func(i int) bool {
+		p := all[i]
+		return p.identity > identity || p.identity == identity && p.shape >= shape
+	})
+	for at+n < len(all) && all[at+n].identity == identity && all[at+n].shape == shape {
+		n++
+	}
+	return at, n
+}
+
+// Has reports whether there is nothing to learn from the limit's numbers.
+func (k *Known) Has(p *Params) bool {
+	if p.Kind > Slices || p.Kind == Window {
+		return true
+	}
+	all := k.list()
+	at, n := place(all, p.identity, p.shape)
+	return n > 1 || n == 1 && all[at].means(p)
+}
+
+// Learn adds numbers, those that are sound, and reports whether any was new.
+func (k *Known) Learn(numbers ...Numbers) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was := k.list()
+	all := append([]*Params(nil), was...)
+	for _, n := range numbers {
+		if !n.Sound() {
+			continue
+		}
+		p := n.compile()
+		at, found := place(all, p.identity, p.shape)
+		if found > 1 || found == 1 && all[at].means(p) {
+			continue
+		}
+		all = append(all[:at], append([]*Params{p}, all[at:]...)...)
+	}
+	if len(all) == len(was) {
+		return false
+	}
+	k.all.Store(&all)
+	return true
+}
+
+// All returns all numbers, for a store to keep.
+func (k *Known) All() []Numbers {
+	all := k.list()
+	numbers := make([]Numbers, len(all))
+	for i, p := range all {
+		numbers[i] = p.Numbers()
+	}
+	return numbers
+}
+
+// Finds reports whether it is known what a shape of these Params' kind means.
+func (k *Known) Finds(p *Params, shape uint8) bool { return k.find(p, shape) != nil }
+
+// find returns the limit whose states have the shape, or nil if none or more than one is known.
+func (k *Known) find(p *Params, shape uint8) *Params {
+	all := k.list()
+	if at, n := place(all, p.identity, shape); n == 1 {
+		return all[at]
+	}
+	return nil
+}
+
+// Adopt turns a state that was written under other numbers into one of this limit's, in place as far as its words go. A
+// state of this limit's, or one that has worn off, stays as it is. Stores need it where they convert before they ask.
+//
+// Buckets keep the fraction that is used, debt included, up to [Params.Cap]. What a state of unknown numbers has left is
+// not known: nothing is left of it then. Windows and logs keep the count, and counters what they estimate, rounded up; all
+// of it counts as spent now if the length is another.
+func (p *Params) Adopt(s State, words []uint64, now int64, known *Known) State {
+	if s.Shape == p.shape || s.FreshAt <= now {
+		return s
+	}
+	if p.Kind <= Interval {
+		var m marks
+		s = p.openMarks(&m, s, words, now, known)
+		m.save(s, words)
+		return s
+	}
+	return p.adopt(s, words, now, known)
+}
+
+// adopt is Adopt for a state that was written under other numbers. A refused take returns it too, and so does a peek. If
+// they did not, a count kept from a long window would be moved on into every new short one, and RetryAfter would not be
+// true until the long one had ended.
+func (p *Params) adopt(s State, words []uint64, now int64, known *Known) State {
+	switch p.Kind {
+	case Bucket, Interval:
+		return p.adoptBucket(s, nil, now, known)
+	case Window:
+		return p.putWindow(p.windowAt(now).add(p, now, int64(s.Value&countMost)))
+	case Counter:
+		return p.adoptCounter(s, now, known)
+	case Slices:
+		return p.adoptSlices(s, words, now, known)
+	case Log:
+		l := p.log(s, words, now)
+		return p.putLog(&l, now)
+	default:
+		return p.adoptSlots(words, now)
+	}
+}
+
+// adoptBucket converts a bucket and its marks, if it has any.
+func (p *Params) adoptBucket(s State, m *marks, now int64, known *Known) State {
+	to, from := p.whole(), known.find(p, s.Shape)
+	if from == nil && (s.Shape == 0 || s.Shape == p.shapeBefore()) {
+		// It was written by the version before, most likely under these numbers, and is read as that one read it: it is full
+		// when it would have been.
+		if s.Shape = p.shape; p.Kind == Bucket {
+			s.Value = 0
+		}
+		return s
+	}
+	if from == nil && m != nil {
+		m.n = 0
+	}
+	if p.Kind == Interval {
+		used := to.Burst
+		if from != nil {
+			deficit, _ := from.interval(s, now)
+			used = scaled(deficit, 0, from, to, true)
+		}
+		_, base := p.interval(State{}, now)
+		s = p.putInterval(min(used, p.capQ), base)
+	} else {
+		used := roundUp(to.fillQ, to.fillR)
+		if from != nil {
+			frac := s.Value
+			if frac >= from.den { // of another limit whose fingerprint is the same by accident
+				frac = 0
+			}
+			used = scaled(s.FreshAt-now, frac, from, to, true)
+		}
+		s = p.putBucket(moment{at: now + min(used, roundUp(p.capQ, p.capR))}, now)
+	}
+	if m != nil && m.n > 0 {
+		backlog := p.backlog(s, now)
+		for i := range m.n {
+			k := &m.all[i]
+			k.low = min(scaled(k.low, 0, from, to, false), backlog)
+			k.out = min(scaled(k.out, 0, from, to, true), markMost)
+		}
+		m.tidy()
+	}
+	return s
+}
+
+// scaled is an amount of one bucket as the same part of another, rounded up or down: n units for interval buckets, n less
+// frac/den microseconds for others.
+func scaled(n int64, frac uint64, from, to *Params, up bool) int64 {
+	if from.Kind == Interval {
+		return scale(n, to.Burst, from.Burst, up)
+	}
+	if frac == 0 && from.fillR == 0 && to.fillR == 0 {
+		return scale(n, to.fillQ, from.fillQ, up)
+	}
+	// (n - frac/den) * fill' / fill, of which 128 bits may not hold the products.
+	num := new(big.Int).Mul(big.NewInt(n), unsigned(from.den))
+	num.Sub(num, unsigned(frac)).Mul(num, to.fill())
+	den := new(big.Int).Mul(from.fill(), unsigned(to.den))
+	if up {
+		num.Add(num, den).Sub(num, big.NewInt(1))
+	}
+	if num.Quo(num, den); !num.IsInt64() {
+		return math.MaxInt64
+	}
+	return num.Int64()
+}
+
+func unsigned(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
+
+// fill is what fills the bucket, in 1/den microseconds.
+func (p *Params) fill() *big.Int {
+	f := new(big.Int).Mul(big.NewInt(p.fillQ), unsigned(p.den))
+	return f.Add(f, unsigned(p.fillR))
+}
+
+// scale is n * to / from, at most the largest int64.
+func scale(n, to, from int64, up bool) int64 {
+	q, r := mulDiv(uint64(n), uint64(to), uint64(from))
+	if up && r > 0 && q < math.MaxUint64 {
+		q++
+	}
+	return int64(min(q, math.MaxInt64))
+}
+
+// roundUp is q + r/den, rounded up.
+func roundUp(q int64, r uint64) int64 {
+	if r > 0 {
+		q++
+	}
+	return q
+}
