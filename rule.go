@@ -38,7 +38,8 @@ type Rule struct {
 	Shadow       bool // decided and reported, never enforced
 	ChargeDenied bool // denied requests are charged too; a sliding log then records them, as in its classic description
 
-	id table.RuleID
+	id    table.RuleID
+	known *table.Registered
 }
 
 // MaxRuleName is the longest name a rule may have, in bytes.
@@ -79,6 +80,7 @@ func NewRule(r Rule) (*Rule, error) {
 	r.Limit = *limit
 	sum := sha256.Sum256([]byte(r.Name))
 	r.id = table.RuleID{A: binary.LittleEndian.Uint64(sum[:]), B: binary.LittleEndian.Uint64(sum[8:])}
+	r.known = new(table.Registered)
 	return &r, nil
 }
 

@@ -27,5 +27,6 @@ func (op *Op) Peeks() bool {
 func (op *Op) Settlement() step.Settlement {
 	return step.Settlement{
 		At: op.At, Delta: op.Request.Cost, Charged: op.Charged, Of: op.Of, Settles: op.Request.Settles,
+		Known: op.Request.Known,
 	}
 }
