@@ -135,6 +135,14 @@ func (k *Known) Learn(numbers ...Numbers) bool {
 	return true
 }
 
+// With returns k, which has learned the limit's numbers.
+func (k *Known) With(p *Params) *Known {
+	if !k.Has(p) {
+		k.Learn(p.Numbers())
+	}
+	return k
+}
+
 // All returns all numbers, for a store to keep.
 func (k *Known) All() []Numbers {
 	all := k.list()
@@ -145,8 +153,24 @@ func (k *Known) All() []Numbers {
 	return numbers
 }
 
-// Finds reports whether it is known what a shape of these Params' kind means.
-func (k *Known) Finds(p *Params, shape uint8) bool { return k.find(p, shape) != nil }
+// Finds reports whether it is known what a shape of these Params' kind means, or nothing is to be known about it.
+func (k *Known) Finds(p *Params, shape uint8) bool {
+	switch p.Kind {
+	case Bucket, Interval, Counter, Slices:
+		return shape == p.shape || k.find(p, shape) != nil
+	}
+	return true
+}
+
+// Before returns a state that the version before may have written with shape 0, by which Adopt knows it. That version's
+// shapes were fingerprints of other things, and are those of new states too: a shape that is known is taken for what it is
+// known for.
+func (k *Known) Before(p *Params, s State) State {
+	if p.Kind <= Interval && s.Shape == p.shapeBefore() && !k.Finds(p, s.Shape) {
+		s.Shape = 0
+	}
+	return s
+}
 
 // find returns the limit whose states have the shape, or nil if none or more than one is known.
 func (k *Known) find(p *Params, shape uint8) *Params {
@@ -159,6 +183,8 @@ func (k *Known) find(p *Params, shape uint8) *Params {
 
 // Adopt turns a state that was written under other numbers into one of this limit's, in place as far as its words go. A
 // state of this limit's, or one that has worn off, stays as it is. Stores need it where they convert before they ask.
+//
+// A bucket of shape 0 is one that the version before wrote: it is full when it would have been.
 //
 // Buckets keep the fraction that is used, debt included, up to [Params.Cap]. What a state of unknown numbers has left is
 // not known: nothing is left of it then. Windows and logs keep the count, and counters what they estimate, rounded up; all
@@ -200,7 +226,7 @@ func (p *Params) adopt(s State, words []uint64, now int64, known *Known) State {
 // adoptBucket converts a bucket and its marks, if it has any.
 func (p *Params) adoptBucket(s State, m *marks, now int64, known *Known) State {
 	to, from := p.whole(), known.find(p, s.Shape)
-	if from == nil && (s.Shape == 0 || s.Shape == p.shapeBefore()) {
+	if s.Shape == 0 {
 		// It was written by the version before, most likely under these numbers, and is read as that one read it: it is full
 		// when it would have been.
 		if s.Shape = p.shape; p.Kind == Bucket {
