@@ -211,6 +211,8 @@ func (l *Limiter) pay(ctx context.Context, takes []Take) error {
 func (l *Limiter) spentHere(t *Take, now time.Time) int64 {
 	p := l.shareOf(t.Effective()).Params()
 	local := l.local.open()
-	a := local.Take(local.Hash(t.Rule.id, t.Key), p, now.UnixMicro(), step.Request{Dry: true})
+	a := local.Take(local.Hash(t.Rule.id, t.Key), p, now.UnixMicro(), step.Request{
+		Dry: true, Known: t.Rule.Known(&local.Rules).With(p),
+	})
 	return p.Limit() - a.Remaining
 }

@@ -46,6 +46,7 @@ func (f *fallback) share(l *Limit, n int) *Limit {
 		return kept.(*Limit)
 	}
 	part := *l
+	part.whole = l.params.Numbers()
 	part.Count, part.Burst, part.Over = ceilDiv(l.Count, n), ceilDiv(l.Burst, n), ceilDiv(l.Over, n)
 	built, err := part.Build()
 	if err != nil { // a smaller limit than a sound one is sound; if not, the whole one is stricter than none
@@ -87,10 +88,11 @@ func (l *Limiter) warm(takes []Take, out []Decision) {
 		p := l.local.share(t.Effective(), nodes).Params()
 		spent := p.Limit() - min(d.Remaining/int64(nodes), p.Limit()) + l.debts.outstanding(t, at)
 		spent = min(spent, p.Limit())
-		was := local.Take(h, p, now, step.Request{Dry: true})
+		known := t.Rule.Known(&local.Rules).With(p)
+		was := local.Take(h, p, now, step.Request{Dry: true, Known: known})
 		local.Reset(h, p, now)
 		if spent > 0 {
-			local.Take(h, p, now, step.Request{Cost: spent})
+			local.Take(h, p, now, step.Request{Cost: spent, Known: known})
 		}
 		if t.At != 0 && was.Blocked { // a settlement does not say whether the key is blocked
 			local.Block(h, now, now+was.RetryAfter)
@@ -219,6 +221,7 @@ func (l *Limiter) failLocal(takes []Take, out []Decision, denied bool) {
 			continue
 		}
 		op.Request.Dry = denied && !op.Request.Charge
+		op.Request.Known = part.Rule.Known(&l.local.open().Rules).With(op.Params)
 		ops, at = append(ops, op), append(at, i)
 	}
 	now := time.Now()

@@ -157,6 +157,7 @@ func (l *Limiter) leasedLimit(limit *Limit, nodes int) *Limit {
 		return kept.(*Limit)
 	}
 	smaller := *limit
+	smaller.whole = limit.params.Numbers()
 	smaller.Burst -= mostLeased(limit, nodes) * int64(nodes)
 	built, err := smaller.Build()
 	if err != nil { // a smaller bucket than a sound one is sound

@@ -32,6 +32,7 @@ type Limit struct {
 	Over int64
 	For  time.Duration
 
+	whole  step.Numbers // of the limit that this one is a part of, if it is
 	params *step.Params // set by Build
 }
 
@@ -238,7 +239,7 @@ func (l Limit) validateOptions(fault func(field, format string, args ...any)) {
 func (l Limit) stepParams() step.Params {
 	p := step.Params{
 		Count: l.Count, Length: l.Window.Microseconds(), Burst: l.Burst, Align: step.Align(l.Align),
-		Over: l.Over, For: l.For.Microseconds(), Nearest: l.Rounding == RoundNearest,
+		Over: l.Over, For: l.For.Microseconds(), Nearest: l.Rounding == RoundNearest, Whole: l.whole,
 	}
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket, LeakyQueue:

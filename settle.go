@@ -149,9 +149,10 @@ func (l *Limiter) settleLocal(t *Take, d *Decision) (late *Take) {
 	if err != nil { // it was checked before
 		return nil
 	}
-	now := time.Now()
+	now, local := time.Now(), l.local.open()
+	op.Request.Known = t.Rule.Known(&local.Rules).With(op.Params)
 	var answer [1]step.Answer
-	l.local.open().Apply(now.UnixMicro(), []table.Op{op}, answer[:])
+	local.Apply(now.UnixMicro(), []table.Op{op}, answer[:])
 	*d = Answered(op.Params, &answer[0])
 	d.Source = SourceLocal
 	if l.guard == nil || t.Effective().Algorithm == Concurrency {

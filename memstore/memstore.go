@@ -113,7 +113,7 @@ func (s *Store) TakeOne(ctx context.Context, rule *sluice.Rule, limit *sluice.Li
 	at := now
 	fresh, retry, remaining := s.table.Plain(h, p, now, cost)
 	if retry == step.Undecided {
-		a := s.table.Take(h, p, now, step.Request{Cost: cost})
+		a := s.table.Take(h, p, now, step.Request{Cost: cost, Known: rule.Known(&s.table.Rules).With(p)})
 		if a.Blocked { // which charged nothing, and does not fit a Plain
 			return sluice.Plain{}, nil
 		}
@@ -150,6 +150,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 		if ops[i], err = takes[i].Op(); err != nil {
 			return fmt.Errorf("memstore: take %d: %w", i, err)
 		}
+		ops[i].Request.Known = takes[i].Rule.Known(&s.table.Rules).With(ops[i].Params)
 	}
 	s.table.Apply(s.micros(), ops, answers)
 	for i := range takes {

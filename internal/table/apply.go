@@ -19,6 +19,10 @@ func (t *Table) Plain(h Hash, p *step.Params, now, cost int64) (fresh, retry, re
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
+	if uint8(s.word>>shapeShift) != p.Shape() { // also if it has worn off: whose shape is written is learned first
+		seg.mu.Unlock()
+		return 0, step.Undecided, 0
+	}
 	if p.IsPlainBucket() { // in line: the call would cost as much as the sum
 		after, room := p.PlainBucket(s.freshAt(), now, cost)
 		if room >= 0 {
@@ -81,7 +85,7 @@ func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Ans
 	seg.mu.Lock()
 	if seg.cold == nil && p.Kind < step.Slices && !r.Settles {
 		if s := seg.lookup(tag, extra); s != nil && s.word&wideFlag == 0 {
-			next, a := p.Take(s.state(), nil, now, r)
+			next, a := p.Take(t.stateOf(s, p, now, r.Known), nil, now, r)
 			s.set(next)
 			seg.mu.Unlock()
 			return a
@@ -110,11 +114,11 @@ func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r st
 // takeBlocked denies a request until the block ends, or for longer if there is no room then.
 func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request, until int64) step.Answer {
 	if !r.Dry {
-		t.adopt(seg, h, p, now)
+		t.adopt(seg, h, p, now, r.Known)
 	}
 	r.Dry = true
 	free := t.takeFree(seg, h, p, now, r)
-	idle := t.takeFree(seg, h, p, now, step.Request{Dry: true})
+	idle := t.takeFree(seg, h, p, now, step.Request{Dry: true, Known: r.Known})
 	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(until-now, idle.ResetAfter), At: now}
 	if !a.Never {
 		a.RetryAfter = max(until-now, free.RetryAfter)
@@ -166,10 +170,19 @@ func (t *Table) keep(seg *segment, h Hash, p *step.Params, first step.State, wor
 	return true
 }
 
+// stateOf reads a slot. The version before may have written it if a snapshot of that one was loaded.
+func (t *Table) stateOf(s *slot, p *step.Params, now int64, known *step.Known) step.State {
+	st := s.state()
+	if now < t.before {
+		st = known.Before(p, st)
+	}
+	return st
+}
+
 // takeSlot applies one request to a key in the table.
 func (t *Table) takeSlot(s *slot, p *step.Params, now int64, r step.Request) step.Answer {
 	block := t.wideBlock(s, p, now, r.Settles && !r.Dry)
-	next, a := p.Take(s.state(), t.arena.words(block), now, r)
+	next, a := p.Take(t.stateOf(s, p, now, r.Known), t.arena.words(block), now, r)
 	t.put(s, p, next, block) // also when dry: a log's words may have been tidied, and the state tells up to when
 	return a
 }
@@ -222,7 +235,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	if i, ok := seg.find(tag, h.extra()); ok {
 		s := seg.slots.at(i)
 		block := t.wideBlock(s, p, now, false)
-		next, a := p.Adjust(s.state(), t.arena.words(block), now, op.Settlement())
+		next, a := p.Adjust(t.stateOf(s, p, now, op.Request.Known), t.arena.words(block), now, op.Settlement())
 		t.put(s, p, next, block)
 		return a
 	}
@@ -276,7 +289,7 @@ func (t *Table) replay(seg *segment, h Hash, op *Op, now int64) (step.Answer, bo
 		return step.Answer{}, false
 	}
 	s := *seg.slots.at(i)
-	a := t.takeLocked(seg, h, op.Params, now, step.Request{Dry: true})
+	a := t.takeLocked(seg, h, op.Params, now, op.Look())
 	a.Allowed, a.Never, a.Delay, a.RetryAfter = s.value&deniedFlag == 0, false, 0, 0
 	a.Blocked = a.Blocked && !a.Allowed
 	a.Granted = int64(s.value&^deniedFlag) << 1 >> 1
@@ -420,7 +433,7 @@ func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int
 	}
 	out[i].Granted -= task.pending
 	if op.Params.Queue && r.MaxDelay > 0 && behind > r.MaxDelay {
-		out[i] = t.takeLocked(seg, task.hash, op.Params, now, step.Request{Dry: true})
+		out[i] = t.takeLocked(seg, task.hash, op.Params, now, op.Look())
 		out[i].Allowed, out[i].Delay, out[i].At, out[i].RetryAfter = false, 0, now, behind-r.MaxDelay
 	}
 }
@@ -429,7 +442,7 @@ func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int
 func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64) {
 	seg := &t.segments[task.hash.segment()]
 	if !op.Request.Dry && (task.replayed || op.Peeks() || !op.Request.Charge && (veto || !a.Allowed)) {
-		t.adopt(seg, task.hash, op.Params, now)
+		t.adopt(seg, task.hash, op.Params, now, op.Request.Known)
 	}
 	switch {
 	case task.replayed || op.Peeks() || !a.Allowed && !op.Request.Charge:
@@ -437,7 +450,7 @@ func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64)
 	case veto && !op.Request.Charge:
 		if op.At == 0 { // it would have passed; say what there is without it
 			allowed := *a
-			*a = t.takeLocked(seg, task.hash, op.Params, now, step.Request{Dry: true})
+			*a = t.takeLocked(seg, task.hash, op.Params, now, op.Look())
 			a.Allowed, a.RetryAfter, a.At = true, 0, allowed.At
 		}
 		return
@@ -453,12 +466,12 @@ func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64)
 
 // adopt rewrites a state that was written under other numbers though nothing is charged: the answer has told when there
 // will be room, counting on the new ones.
-func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64) {
+func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64, known *step.Known) {
 	i, ok := seg.find(h.tagFor(p.Identity()), h.extra())
 	if !ok {
 		return
 	}
 	if s := seg.slots.at(i); s.freshAt() > now && s.state().Shape != p.Shape() {
-		t.takeSlot(s, p, now, step.Request{}) // spends nothing
+		t.takeSlot(s, p, now, step.Request{Known: known}) // spends nothing
 	}
 }

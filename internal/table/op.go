@@ -23,6 +23,9 @@ func (op *Op) Peeks() bool {
 	return op.Request.Cost == 0 && (op.At == 0 || !op.Request.Settles || op.Request.Dry)
 }
 
+// Look asks what there is and changes nothing.
+func (op *Op) Look() step.Request { return step.Request{Dry: true, Known: op.Request.Known} }
+
 // Settlement is the op with At as the algorithms have it.
 func (op *Op) Settlement() step.Settlement {
 	return step.Settlement{

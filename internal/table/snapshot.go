@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/sluiceproject/sluice/internal/step"
@@ -17,20 +18,26 @@ import (
 
 // A snapshot is a magic line, a header, records and a checksum, all numbers little-endian:
 //
-//	magic   "sluice snapshot 1\n"
-//	header  seed (4 words), time of saving
+//	magic   "sluice snapshot 2\n"
+//	header  seed (4 words), time of saving, until when there may be states that version 1 wrote
 //	record  kind, segment, then by kind:
 //	        slot:  tag, word, value
 //	        wide:  tag, word, number of words, words
 //	        block: tag, extra, until
 //	        cells: band and row in place of the segment; until, width, cells
+//	        rule:  how many numbers in place of the segment; rule, and kind, slices, count, length, burst of each
 //	end     kind 0, number of records
 //	sum     SHA-256 of everything before
+//
+// Version 1, whose header ended with the time of saving and which had no records of rules, is read: see [step.Known.Before].
 //
 // The checksum tells a torn or damaged file from a whole one. It is no protection against somebody who can write the
 // file: a snapshot is trusted as much as the program's configuration.
 
-const snapshotMagic = "sluice snapshot 1\n"
+const (
+	snapshotMagic = "sluice snapshot 2\n"
+	magicBefore   = "sluice snapshot 1\n" // is as long
+)
 
 const (
 	recordEnd = iota
@@ -38,6 +45,7 @@ const (
 	recordWide
 	recordBlock
 	recordCells
+	recordRule
 )
 
 // ErrSnapshot is wrapped by errors about snapshots that are torn, damaged or not snapshots at all.
@@ -65,9 +73,16 @@ func (t *Table) Save(dst io.Writer, now int64) error {
 	w := &snapshotWriter{w: bufio.NewWriterSize(io.MultiWriter(dst, sum), 1<<16)}
 	_, w.err = w.w.WriteString(snapshotMagic)
 	w.numbers(t.seed[:]...)
-	w.numbers(uint64(now))
+	w.numbers(uint64(now), uint64(t.before))
 	for i := range t.segments {
 		t.saveSegment(w, i, now)
+	}
+	for rule, numbers := range t.Rules.all() { // after the states, of which none has numbers that came later
+		w.numbers(recordRule, uint64(len(numbers)), rule.A, rule.B)
+		for _, n := range numbers {
+			w.numbers(uint64(n.Kind), uint64(n.Slices), uint64(n.Count), uint64(n.Length), uint64(n.Burst))
+		}
+		w.records++
 	}
 	if t.sketch.busy(now) {
 		for i := range uint64(bands * rows) {
@@ -150,7 +165,7 @@ func (r *snapshotReader) number() uint64 {
 func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	r := &snapshotReader{r: bufio.NewReaderSize(src, 1<<16), sum: sha256.New()}
 	magic := make([]byte, len(snapshotMagic))
-	if r.read(magic); string(magic) != snapshotMagic {
+	if r.read(magic); string(magic) != snapshotMagic && string(magic) != magicBefore {
 		return nil, fmt.Errorf("%w: it does not begin with %q", ErrSnapshot, snapshotMagic)
 	}
 	var seed Seed
@@ -161,6 +176,11 @@ func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	c.Seed = &seed
 	t := New(c)
 	t.SavedAt = int64(saved)
+	if string(magic) == magicBefore {
+		t.before = math.MaxInt64
+	} else {
+		t.before = int64(r.number())
+	}
 	var records uint64
 	into := loader{t: t, now: now}
 	for {
@@ -179,6 +199,7 @@ func Load(src io.Reader, c Config, now int64) (*Table, error) {
 	if err := into.flush(); err != nil {
 		return nil, err
 	}
+	t.before = min(t.before, into.latest)
 	if n := r.number(); n != records {
 		return nil, fmt.Errorf("%w: it has %d records and says %d", ErrSnapshot, records, n)
 	}
@@ -200,12 +221,16 @@ type loader struct {
 	now     int64
 	segment uint64
 	slots   []slot
+	latest  int64 // when the last of them has worn off
 }
 
 func (l *loader) record(r *snapshotReader, kind uint64) error {
 	index := r.number()
 	if kind == recordCells {
 		return l.t.loadCells(r, index, l.now)
+	}
+	if kind == recordRule {
+		return l.t.loadRule(r, index)
 	}
 	if index >= segments {
 		return fmt.Errorf("%w: there is no segment %d", ErrSnapshot, index)
@@ -240,6 +265,32 @@ func (l *loader) record(r *snapshotReader, kind uint64) error {
 	}
 	if r.err == nil && s.tag != 0 && s.freshAt() > l.now { // what has worn off is not needed
 		l.slots = append(l.slots, s)
+		l.latest = max(l.latest, s.freshAt())
+	}
+	return nil
+}
+
+// maxNumbers is more than a rule can have: two for each shape of each kind.
+const maxNumbers = 2 * 256 * (3 + step.MaxSlices)
+
+// loadRule reads the numbers that a rule has had.
+func (t *Table) loadRule(r *snapshotReader, n uint64) error {
+	known := t.Rules.Known(RuleID{r.number(), r.number()})
+	if n > maxNumbers {
+		return fmt.Errorf("%w: a rule with %d numbers", ErrSnapshot, n)
+	}
+	all := make([]step.Numbers, n)
+	for i := range all {
+		kind := r.number()
+		all[i] = step.Numbers{
+			Kind: step.Kind(kind), Slices: int64(r.number()), Count: int64(r.number()), Length: int64(r.number()), Burst: int64(r.number()),
+		}
+		if r.err == nil && (kind > 255 || !all[i].Sound()) {
+			return fmt.Errorf("%w: a rule with numbers that make no sense", ErrSnapshot)
+		}
+	}
+	if r.err == nil {
+		known.Learn(all...)
 	}
 	return nil
 }

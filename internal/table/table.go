@@ -63,6 +63,11 @@ type Table struct {
 	arena  arena
 	sketch sketch
 
+	// Rules are the numbers that give the states their meaning.
+	Rules Registry
+
+	before int64 // until when states that the version before wrote may be there
+
 	// SavedAt is when the snapshot was saved that the table was loaded from, in microseconds since the epoch; 0 if there was none.
 	SavedAt int64
 }

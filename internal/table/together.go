@@ -56,7 +56,7 @@ func (t *Table) plainTogether(takes []PlainTake, now int64) bool {
 		k := &takes[i]
 		seg := &t.segments[k.Hash.segment()]
 		s := seg.lookup(k.Hash.tagFor(k.Params.Identity()), k.Hash.extra())
-		if s == nil || seg.cold != nil || s.word&wideFlag != 0 {
+		if s == nil || seg.cold != nil || s.word&wideFlag != 0 || uint8(s.word>>shapeShift) != k.Params.Shape() {
 			return false
 		}
 		k.slot = s
