@@ -83,7 +83,12 @@ func brokenNames() []broken {
 	return []broken{
 		{"joins rule and key with a colon", asking(joined()), "OddNames PeerDefects/httprate_joined_keys"},
 		{"knows no rules", asking(remaking(func(r *sluice.Rule) { r.Name = "r" })), "OddNames AllOrNothing OnceByID"},
-		{"starts anew when a limit changes", asking(func(t *sluice.Take) { t.Key += "\x00" + t.Effective().String() }), "PeerDefects/go_limiter_set_resets_to_full Transcripts/changed_limits"},
+		{"starts anew when a limit changes", asking(func(t *sluice.Take) { t.Key += "\x00" + t.Effective().String() }), "PeerDefects/go_limiter_set_resets_to_full Transcripts/changed_limits Changes"},
+		{
+			"keeps the time until full when a limit changes", tampered(keepingTime),
+			"Changes/minute_to_day Changes/day_to_minute Changes/month_to_second Changes/minute_to_day_plain Changes/larger_and_back " +
+				"Changes/smaller Changes/in_debt Changes/queue Changes/plans Transcripts/changed_limits",
+		},
 		{"cuts keys at 250 bytes", asking(fold(cut(250))), "OddNames"},
 		{"cuts keys at NUL", asking(fold(untilNUL)), "OddNames"},
 		{"keeps released slots", asking(keepingSlots), "Slots/Contention Transcripts/concurrency"},

@@ -259,3 +259,12 @@ func untilNUL(s string) string {
 	s, _, _ = strings.Cut(s, "\x00")
 	return s
 }
+
+// keepingTime has buckets full when they would have been, whatever their numbers become.
+func keepingTime(h *hooked) {
+	h.ask = func(t *sluice.Take) {
+		if m, ok := h.meter(t).(*bucketMeter); ok {
+			m.fill, m.burst = fillOf(t.Effective()), t.Effective().Burst
+		}
+	}
+}

@@ -18,9 +18,9 @@ type generator struct {
 	rules  []*sluice.Rule
 	keys   []string
 	now    int64
-	aims   []time.Duration          // moments worth waiting for, from now
-	labels []labelled               // takes that can be settled
-	limits map[string]*sluice.Limit // the last of each rule and kind
+	aims   []time.Duration            // moments worth waiting for, from now
+	labels []labelled                 // takes that can be settled
+	limits map[string][]*sluice.Limit // all that each rule has had of a kind
 	taken  int
 }
 
@@ -35,12 +35,12 @@ func newGenerator(draw func(n int) int, caps Caps) *generator {
 	model := NewReference(clock)
 	g := &generator{
 		draw: draw, caps: caps, model: model, player: newPlayer(model, clock),
-		keys: []string{"a", "b", "c"}, now: Start.UnixMicro(), limits: map[string]*sluice.Limit{},
+		keys: []string{"a", "b", "c"}, now: Start.UnixMicro(), limits: map[string][]*sluice.Limit{},
 	}
 	for i := range 2 + draw(4) {
 		r := g.rule(fmt.Sprintf("r%d", i))
 		g.rules = append(g.rules, r)
-		g.limits[r.Name+" "+kindOf(&r.Limit)] = &r.Limit
+		g.had(r)
 	}
 	return g
 }
@@ -186,32 +186,44 @@ func (g *generator) change() {
 		return
 	}
 	g.rules[i] = changed
-	g.limits[changed.Name+" "+kindOf(&changed.Limit)] = &changed.Limit
+	g.had(changed)
 	if remembersAll(&changed.Limit) { // to settle under the old numbers would be to grow again
 		g.labels = slices.DeleteFunc(g.labels, func(l labelled) bool { return l.rule.Name == changed.Name })
 	}
 }
 
+// had notes the numbers of a rule.
+func (g *generator) had(r *sluice.Rule) {
+	name := r.Name + " " + kindOf(&r.Limit)
+	g.limits[name] = append(g.limits[name], &r.Limit)
+}
+
 // certain tells that stores agree on what becomes of the count if a rule's limit is changed so. Buckets must keep to
-// whole microseconds a token, where no fraction of one is lost. Logs must not grow and sub-windows must keep their
-// length: stores differ in how soon they drop what has left.
+// whole microseconds a token, where no fraction of one is lost. Logs must not grow: stores differ in how soon they drop what
+// has left.
 func (g *generator) certain(changed *sluice.Rule) bool {
 	l := &changed.Limit
-	old := g.limits[changed.Name+" "+kindOf(l)]
-	if old == nil {
-		return true
+	exact := func(l *sluice.Limit) bool { return kindOf(l) != "bucket" || l.Window.Microseconds()%l.Count == 0 }
+	for _, old := range g.limits[changed.Name+" "+kindOf(l)] {
+		switch {
+		case records(changed), !exact(l) || !exact(old), remembersAll(l) && l.Window > old.Window:
+			return false
+		case !sameShape(l, old) && l.Params().Shape() == old.Params().Shape(): // stores tell limits apart by a fingerprint of 8 bits
+			return false
+		}
 	}
-	exact := func(l *sluice.Limit) bool { return l.Window.Microseconds()%l.Count == 0 }
-	switch {
-	case records(changed):
-		return false
-	case kindOf(l) == "bucket":
-		return exact(l) && exact(old)
-	case remembersAll(l) && l.Window > old.Window, l.SubWindows > 1 && l.Window != old.Window:
-		return false
+	return true
+}
+
+// sameShape tells that what is kept under one limit means the same under the other.
+func sameShape(a, b *sluice.Limit) bool {
+	switch kindOf(a) {
+	case "bucket":
+		return fillOf(a).Cmp(fillOf(b)) == 0
+	case "interval":
+		return a.Count == b.Count && a.Window == b.Window && a.Burst == b.Burst
 	}
-	// Stores may tell limits apart by a fingerprint of 8 bits.
-	return shapeOf(l) == shapeOf(old) || l.Params().Shape() != old.Params().Shape()
+	return shapeOf(a) == shapeOf(b)
 }
 
 // windows of the limits that are made up.

@@ -8,11 +8,16 @@ import (
 )
 
 // bucketMeter is a bucket that is refilled, or leaks, continuously. It holds Burst; what was spent comes back at
-// Count per Window. It keeps the moment at which the bucket is full again: the number of tokens follows from it, and
-// when the numbers change the moment does not.
+// Count per Window. It keeps the moment at which the bucket is full again: the number of tokens follows from it. When the
+// numbers change, the part of the bucket that is missing does not.
 type bucketMeter struct {
-	full *big.Rat // nil: full
+	full  *big.Rat // nil: full
+	fill  *big.Rat // how long an empty one took to fill, and what it held, under which it was written
+	burst int64
 }
+
+// fillOf is how long it takes to fill an empty bucket.
+func fillOf(l *sluice.Limit) *big.Rat { return new(big.Rat).Quo(whole(l.Burst), rate(l)) }
 
 // rate is Count per Window, in tokens per microsecond.
 func rate(l *sluice.Limit) *big.Rat { return big.NewRat(l.Count, l.Window.Microseconds()) }
@@ -36,8 +41,22 @@ func (m *bucketMeter) tokens(l *sluice.Limit, t int64) *big.Rat {
 	return missing.Sub(whole(l.Burst), missing)
 }
 
-// adopted needs to do nothing: the time until full stays.
-func (m *bucketMeter) adopted(*sluice.Limit, int64) meter { return m }
+// adopted keeps the part that is missing, debt included up to the most there may be. A time is kept in whole microseconds
+// when it changes.
+func (m *bucketMeter) adopted(l *sluice.Limit, now int64) meter {
+	if m.full == nil || m.full.Cmp(whole(now)) <= 0 || m.burst == l.Burst && m.fill.Cmp(fillOf(l)) == 0 {
+		return m
+	}
+	changed := &bucketMeter{full: m.full, fill: fillOf(l), burst: l.Burst}
+	if ratio := new(big.Rat).Quo(changed.fill, m.fill); ratio.Cmp(whole(1)) != 0 {
+		left := new(big.Rat).Sub(m.full, whole(now))
+		left = leastOf(left.Mul(left, ratio), new(big.Rat).Quo(mostDebt(l), rate(l)))
+		changed.full = whole(now + ceil(left))
+	}
+	return changed
+}
+
+func (m *bucketMeter) held() int64 { return m.burst }
 
 func (m *bucketMeter) fits(l *sluice.Limit, t, cost int64) bool {
 	return m.tokens(l, t).Cmp(whole(cost)) >= 0
@@ -66,6 +85,7 @@ func (m *bucketMeter) later(l *sluice.Limit, at int64, cost *big.Rat) {
 		m.full = whole(at)
 	}
 	m.full = new(big.Rat).Add(m.full, new(big.Rat).Quo(cost, rate(l)))
+	m.fill, m.burst = fillOf(l), l.Burst
 }
 
 func (m *bucketMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
@@ -160,8 +180,10 @@ func (m *bucketMeter) leaves(gone func(int64) bool) bool { return gone(m.wornOff
 type intervalMeter struct {
 	missing int64 // at and after boundary, until the next
 	boundary,
-	count, length int64 // under which it was written
+	count, length, burst int64 // under which it was written
 }
+
+func (m *intervalMeter) held() int64 { return m.burst }
 
 // fullAt is the boundary at which nothing is missing any more, and how much more that refill brings than is missing.
 func (m *intervalMeter) fullAt() (at, spare int64) {
@@ -172,7 +194,7 @@ func (m *intervalMeter) fullAt() (at, spare int64) {
 	return m.boundary + refills*m.length, refills*m.count - m.missing
 }
 
-// at is the meter as it is at t. Boundaries lie as before when the numbers change: it is full when it would have been.
+// at is the meter as it is at t.
 func (m *intervalMeter) at(l *sluice.Limit, t int64) intervalMeter {
 	length := l.Window.Microseconds()
 	full, spare := m.fullAt()
@@ -181,13 +203,23 @@ func (m *intervalMeter) at(l *sluice.Limit, t int64) intervalMeter {
 		if l.Align == sluice.AlignEpoch {
 			boundary = floorDiv(t, length) * length
 		}
-		return intervalMeter{0, boundary, l.Count, length}
+		return intervalMeter{0, boundary, l.Count, length, l.Burst}
 	}
-	refills := ceilDiv(full-t, length)
-	return intervalMeter{refills*l.Count - min(spare, l.Count-1), full - refills*length, l.Count, length}
+	refills := ceilDiv(full-t, m.length)
+	return intervalMeter{refills*m.count - spare, full - refills*m.length, m.count, m.length, m.burst}
 }
 
-func (m *intervalMeter) adopted(*sluice.Limit, int64) meter { return m }
+// adopted keeps the part that is missing, rounded up, in the interval that now falls into under the new limit.
+func (m *intervalMeter) adopted(l *sluice.Limit, now int64) meter {
+	length := l.Window.Microseconds()
+	if m.wornOff() <= now || m.count == l.Count && m.length == length && m.burst == l.Burst {
+		return m
+	}
+	changed := (&intervalMeter{}).at(l, now)
+	part := new(big.Rat).Mul(whole(m.at(l, now).missing), big.NewRat(l.Burst, m.burst))
+	changed.missing = min(ceil(part), floor(mostDebt(l)))
+	return &changed
+}
 
 func (m *intervalMeter) fits(l *sluice.Limit, t, cost int64) bool {
 	return m.at(l, t).missing+cost <= l.Burst

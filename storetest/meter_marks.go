@@ -29,6 +29,7 @@ type lacking interface {
 	meter
 	lacks(l *sluice.Limit, now int64) *big.Rat
 	giveBack(l *sluice.Limit, now int64, back *big.Rat)
+	held() int64 // the burst under which it was written
 }
 
 func (m *bucketMeter) lacks(l *sluice.Limit, now int64) *big.Rat {
@@ -62,6 +63,14 @@ func marking(m meter, l *sluice.Limit) (lacking, bool) {
 func leastOf(a, b *big.Rat) *big.Rat {
 	if a.Cmp(b) < 0 {
 		return a
+	}
+	return b
+}
+
+// scaled is the same part of a bucket that holds more or less.
+func (b markBook) scaled(by *big.Rat) markBook {
+	for i := range b {
+		b[i].low, b[i].out = new(big.Rat).Mul(b[i].low, by), new(big.Rat).Mul(b[i].out, by)
 	}
 	return b
 }
@@ -142,9 +151,12 @@ func (b markBook) fold() markBook {
 
 // settle settles a take that left a mark.
 func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, now int64) (markBook, int64) {
-	i := b.last(t.At)
+	i, share := b.last(t.At), whole(1)
+	if t.Of != 0 { // of what the bucket held then
+		share = big.NewRat(l.Burst, t.Of)
+	}
 	if i >= 0 {
-		b[i].out = new(big.Rat).Sub(b[i].out, whole(charged))
+		b[i].out = new(big.Rat).Sub(b[i].out, new(big.Rat).Mul(whole(charged), share))
 	}
 	if t.Cost >= 0 {
 		return b.tidy(), m.adjust(l, now, t.At, charged, t.Cost)
@@ -153,7 +165,7 @@ func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, no
 		return b, 0
 	}
 	low := leastOf(m.lacks(l, now), b[i].low)
-	back := leastOf(whole(-t.Cost), low)
+	back := leastOf(new(big.Rat).Mul(whole(-t.Cost), share), low)
 	rest := new(big.Rat).Sub(low, back)
 	for j := range b {
 		if j <= i {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"math/big"
 	"slices"
 
 	"github.com/sluiceproject/sluice"
@@ -29,15 +30,23 @@ type counterMeter struct {
 	cur, prev int64
 }
 
-// adopted keeps the counts, in the window that now falls into under the new limit.
+// inside is the part of count that is inside with left of length, rounded up.
+func inside(count, left, length int64) int64 {
+	return ceil(new(big.Rat).Mul(whole(count), big.NewRat(min(left, length), length)))
+}
+
+// adopted keeps the estimate, rounded up, all of it as if spent now.
 func (m *counterMeter) adopted(l *sluice.Limit, now int64) meter {
 	length := l.Window.Microseconds()
 	if m.wornOff() <= now || m.length == length {
 		return m
 	}
-	adopted := &counterMeter{floorDiv(now, length) * length, length, m.cur, m.prev}
-	adopted.tidy()
-	return adopted
+	c := *m
+	if now >= c.start+c.length {
+		c = counterMeter{start: c.start + c.length, length: c.length, prev: c.cur}
+	}
+	used := c.cur + inside(c.prev, c.start+c.length-now, c.length)
+	return &counterMeter{start: floorDiv(now, length) * length, length: length, cur: min(used, mostCounted)}
 }
 
 // tidy goes back to the window before if nothing is counted in this one.
@@ -120,14 +129,20 @@ type subWindowMeter struct {
 
 func subLength(l *sluice.Limit) int64 { return l.Window.Microseconds() / int64(l.SubWindows) }
 
-// adopted keeps the counts, all of them as if spent now.
+// adopted keeps the estimate, rounded up, all of it as if spent now.
 func (m *subWindowMeter) adopted(l *sluice.Limit, now int64) meter {
 	if m.wornOff() <= now || m.length == subLength(l) {
 		return m
 	}
 	var total int64
-	for _, n := range m.counts {
-		total += n
+	last := max(m.last, floorDiv(now, m.length))
+	for number, n := range m.counts {
+		switch age := last - number; {
+		case age < m.number:
+			total += n
+		case age == m.number:
+			total += inside(n, (last+1)*m.length-now, m.length)
+		}
 	}
 	cur := floorDiv(now, subLength(l))
 	return &subWindowMeter{map[int64]int64{cur: total}, cur, subLength(l), int64(l.SubWindows)}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"math"
+	"math/big"
 	"sync"
 	"time"
 
@@ -109,9 +110,14 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	}
 	for i := range takes {
 		// An answer has told when there will be room, counting on its limit's numbers; whatever is charged is so under them.
-		m := r.meter(&takes[i]).adopted(takes[i].Effective(), now)
+		was := r.meter(&takes[i])
+		m := was.adopted(takes[i].Effective(), now)
 		if !takes[i].Dry {
-			r.meters[nameOf(&takes[i])] = m
+			name := nameOf(&takes[i])
+			r.meters[name] = m
+			if held, ok := was.(lacking); ok && m != was {
+				r.marks[name] = r.marks[name].scaled(big.NewRat(takes[i].Effective().Burst, held.held()))
+			}
 		}
 		settles := takes[i].At != 0 && takes[i].Settles && !takes[i].Dry
 		if !replayed[i] && (takes[i].Cost != 0 || settles) {
@@ -155,7 +161,7 @@ func (r *Reference) lineUp(t *sluice.Take, d *sluice.Decision, now, pending int6
 	if l.Algorithm != sluice.LeakyQueue || t.MaxDelay == 0 {
 		return
 	}
-	queue := *r.meter(t).(*bucketMeter)
+	queue := *r.meter(t).adopted(l, now).(*bucketMeter)
 	queue.later(l, now, whole(pending))
 	if late := micros(queue.wornOff()-now) - t.MaxDelay; late > 0 {
 		*d = r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)

@@ -15,6 +15,7 @@ import (
 //	0 R a 5 → 5            at 0, 5 are reserved as a, and 5 remain
 //	5 S a 10 → 5           at 5, a is settled at 10
 //	30 → 10                at 30, 10 remain
+//	30 C 1 → 4             at 30, the limit becomes the second of its limits, and 4 remain
 //
 // After what remains, or instead of it, more may be expected: denied, retry, reset, delay, granted, and when a queue ends.
 var settlings = []struct {
@@ -70,7 +71,7 @@ func settleChecks() []check {
 	}
 	for _, s := range settlings {
 		all = append(all, check{"Settles/" + s.name, func(o *opener) error {
-			return settler{probe: o.probe(), rule: newRule("settles", s.limit), out: map[string]sluice.Take{}}.play(s.steps)
+			return newSettler(o, s.limit).play(s.steps)
 		}, need{clock: true}})
 	}
 	return all
@@ -79,11 +80,16 @@ func settleChecks() []check {
 // settler plays the steps of a settling.
 type settler struct {
 	*probe
-	rule *sluice.Rule
-	out  map[string]sluice.Take // by name
+	rule   *sluice.Rule
+	limits []sluice.Limit
+	out    map[string]sluice.Take // by name
 }
 
-func (s settler) play(steps string) error {
+func newSettler(o *opener, limits ...sluice.Limit) *settler {
+	return &settler{probe: o.probe(), rule: newRule("settles", limits[0]), limits: limits, out: map[string]sluice.Take{}}
+}
+
+func (s *settler) play(steps string) error {
 	for step := range strings.SplitSeq(steps, ";") {
 		if err := s.step(strings.TrimSpace(step)); err != nil {
 			return fmt.Errorf("%s: %w", step, err)
@@ -92,7 +98,7 @@ func (s settler) play(steps string) error {
 	return nil
 }
 
-func (s settler) step(step string) error {
+func (s *settler) step(step string) error {
 	what, expected, ok := strings.Cut(step, " → ")
 	f := strings.Fields(what)
 	if !ok || len(f) == 0 {
@@ -116,7 +122,7 @@ func (s settler) step(step string) error {
 }
 
 // happens does what a step says, and returns the answer.
-func (s settler) happens(f []string) (sluice.Decision, error) {
+func (s *settler) happens(f []string) (sluice.Decision, error) {
 	if len(f) == 0 {
 		return s.peek(s.rule, "k"), nil
 	}
@@ -125,6 +131,9 @@ func (s settler) happens(f []string) (sluice.Decision, error) {
 		return sluice.Decision{}, err
 	}
 	switch f[0] {
+	case "C":
+		s.rule = newRule("settles", s.limits[n])
+		return s.peek(s.rule, "k"), nil
 	case "R":
 		return s.reserve(f[1], n), nil
 	case "S":
@@ -133,7 +142,7 @@ func (s settler) happens(f []string) (sluice.Decision, error) {
 	return s.take(s.rule, "k", n), nil
 }
 
-func (s settler) reserve(name string, n int64) sluice.Decision {
+func (s *settler) reserve(name string, n int64) sluice.Decision {
 	d := s.apply(sluice.Take{Rule: s.rule, Key: "k", Cost: n, Settles: true})[0]
 	if d.Allowed {
 		s.out[name] = sluice.Take{Rule: s.rule, Key: "k", At: d.At, Charged: n, Of: d.Limit, Settles: true}
@@ -141,14 +150,15 @@ func (s settler) reserve(name string, n int64) sluice.Decision {
 	return d
 }
 
-func (s settler) settle(name string, actual int64) sluice.Decision {
+func (s *settler) settle(name string, actual int64) sluice.Decision {
 	t := s.out[name]
+	t.Rule = s.rule
 	t.Cost = actual - t.Charged
 	return s.apply(t)[0]
 }
 
 // expected compares one thing with what is expected of it.
-func (s settler) expected(d *sluice.Decision, now time.Duration, e string) error {
+func (s *settler) expected(d *sluice.Decision, now time.Duration, e string) error {
 	what, value, ok := strings.Cut(e, "=")
 	if !ok {
 		what, value = "remaining", e
@@ -185,7 +195,7 @@ func (s settler) expected(d *sluice.Decision, now time.Duration, e string) error
 // twoHundredRounds has one caller reserve 5 as soon as that fits and settle at 10 five seconds later, again and again: it
 // uses what flows in and no more.
 func twoHundredRounds(o *opener) error {
-	s := settler{probe: o.probe(), rule: newRule("settles", perSecond), out: map[string]sluice.Take{}}
+	s := newSettler(o, perSecond)
 	var now time.Duration
 	for range 200 {
 		s.at(now)
@@ -208,7 +218,7 @@ func twoHundredRounds(o *opener) error {
 
 // fortyInFlight are more than there are marks: neighbours share one, and a little less comes back.
 func fortyInFlight(o *opener) error {
-	s := settler{probe: o.probe(), rule: newRule("settles", sluice.PerSecond(1).WithBurst(100)), out: map[string]sluice.Take{}}
+	s := newSettler(o, sluice.PerSecond(1).WithBurst(100))
 	var d sluice.Decision
 	for i := range 40 {
 		s.at(time.Duration(i) * time.Second / 10)
@@ -226,7 +236,7 @@ func fortyInFlight(o *opener) error {
 // forgetsMarks: what was reserved before a reset, or more than two hours ago, gets nothing back that is others', and is
 // charged what it needed on top.
 func forgetsMarks(o *opener) error {
-	s := settler{probe: o.probe(), rule: newRule("settles", sluice.PerHour(10).WithBurst(100)), out: map[string]sluice.Take{}}
+	s := newSettler(o, sluice.PerHour(10).WithBurst(100))
 	if !o.caps.NoKeys {
 		s.reserve("a", 50)
 		s.reset(s.rule, "k")

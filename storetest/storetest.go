@@ -125,6 +125,7 @@ func checks() []check {
 	all = append(all, check{"RetryHonest/" + soft.name, retryHonest(soft), need{clock: true}})
 	all = append(all, slotsChecks()...)
 	all = append(all, settleChecks()...)
+	all = append(all, changeChecks()...)
 	for _, d := range peerDefects {
 		all = append(all, check{"PeerDefects/" + d.name, d.run, need{clock: true}})
 	}
