@@ -82,6 +82,7 @@ func (s *Store) newCall(ops []table.Op) *call {
 			}
 		}
 		u.ops = append(u.ops, i)
+		ops[i].Request.Known = s.rules[slices.Index(s.servers, u.server)].Known(ops[i].Rule)
 		c.tasks[i].unit = u
 		if ops[i].ID != 0 {
 			c.tasks[i].charge = s.chargeName(u, ops[i].ID)
@@ -101,6 +102,9 @@ func (c *call) run(ctx context.Context) error {
 			return err
 		}
 		now := c.s.micros()
+		if err := c.learn(ctx, now); err != nil {
+			return err
+		}
 		c.decide(now)
 		switch {
 		case !c.fixed:
@@ -231,7 +235,9 @@ func (c *call) giveBackUnit(ctx context.Context, u *unit, undo []int) error {
 		for _, i := range slices.Backward(undo) {
 			op := &c.ops[i]
 			if granted := charged[i].Granted; granted != 0 {
-				x := step.Settlement{At: charged[i].At, Delta: -granted, Charged: max(0, granted), Settles: op.Request.Settles}
+				x := step.Settlement{
+					At: charged[i].At, Delta: -granted, Charged: max(0, granted), Settles: op.Request.Settles, Known: op.Request.Known,
+				}
 				if op.At != 0 { // what a settlement charged was charged just now
 					x.At, x.Settles = now, false
 				}

@@ -144,6 +144,7 @@ func TestDenialsDoNotWrite(t *testing.T) {
 		sluice.PerWeek(1).With(sluice.SlidingCounter),
 	} {
 		rule := newRule("r", l)
+		apply(t, s, sluice.Take{Rule: rule, Key: "another", Cost: 1}) // its numbers are on record from then on
 		for i, trips := range []int64{2, 1, 1} {
 			before := s.Stats().RoundTrips
 			apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1})

@@ -56,7 +56,7 @@ func (c *call) decideOne(i int, now int64) {
 	if a.Allowed && r.Cost != 0 {
 		a.Granted -= task.pending
 		if op.Params.Queue && r.MaxDelay > 0 && behind > r.MaxDelay {
-			a = it.take(op.Params, now, step.Request{Dry: true})
+			a = it.take(op.Params, now, op.Look())
 			a.Allowed, a.Delay, a.At, a.RetryAfter = false, 0, now, behind-r.MaxDelay
 		}
 	}
@@ -103,7 +103,7 @@ func (t *task) remembered(id uint64, now int64) *charge {
 
 // replay answers a take whose ID was charged before: as it was then, with what remains now.
 func replay(it *item, op *table.Op, k *charge, now int64) step.Answer {
-	a := it.take(op.Params, now, step.Request{Dry: true})
+	a := it.take(op.Params, now, op.Look())
 	a.Allowed, a.Never, a.Delay, a.RetryAfter = !k.denied, false, 0, 0
 	a.Blocked = a.Blocked && k.denied
 	a.Granted, a.At = k.granted, k.at
@@ -140,7 +140,7 @@ func (c *call) commit(now int64) {
 		switch {
 		case !task.unit.inHand || c.ops[i].Request.Dry:
 		case task.replayed || c.ops[i].Peeks():
-			task.unit.item.adopt(c.ops[i].Params, now)
+			task.unit.item.adopt(c.ops[i].Params, now, c.ops[i].Request.Known)
 		default:
 			c.commitOne(i, now)
 		}
@@ -153,9 +153,9 @@ func (c *call) commitOne(i int, now int64) {
 	charged := false
 	switch {
 	case !a.Allowed && !op.Request.Charge:
-		it.adopt(op.Params, now)
+		it.adopt(op.Params, now, op.Request.Known)
 	case c.veto && !op.Request.Charge:
-		it.adopt(op.Params, now)
+		it.adopt(op.Params, now, op.Request.Known)
 		if op.At == 0 { // it would have passed; say what there is without it
 			*a = unspent(it, op, a, now)
 		}
@@ -175,7 +175,7 @@ func (c *call) commitOne(i int, now int64) {
 
 // unspent answers a take that would have passed and was not charged, because another was denied.
 func unspent(it *item, op *table.Op, allowed *step.Answer, now int64) step.Answer {
-	a := it.take(op.Params, now, step.Request{Dry: true})
+	a := it.take(op.Params, now, op.Look())
 	a.Allowed, a.RetryAfter, a.At = true, 0, allowed.At
 	return a
 }

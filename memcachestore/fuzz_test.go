@@ -95,7 +95,7 @@ func FuzzItem(f *testing.F) {
 			it.adjust(p, now, step.Settlement{At: now - 5, Delta: cost})
 			it.adjust(p, now, step.Settlement{At: now, Delta: -cost})
 			it.adjust(p, now, step.Settlement{At: now, Delta: -cost, Charged: cost, Settles: true})
-			it.adopt(p, now)
+			it.adopt(p, now, nil)
 		}
 		it.tidy(now)
 		written := it.encode("k")

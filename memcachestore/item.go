@@ -80,11 +80,11 @@ func (it *item) take(p *step.Params, now int64, r step.Request) step.Answer {
 // takeBlocked denies a request until the block ends, or for longer if there is no room then.
 func (it *item) takeBlocked(p *step.Params, now int64, r step.Request) step.Answer {
 	if !r.Dry {
-		it.adopt(p, now)
+		it.adopt(p, now, r.Known)
 	}
 	r.Dry = true
 	free := it.takeFree(p, now, r)
-	idle := it.takeFree(p, now, step.Request{Dry: true})
+	idle := it.takeFree(p, now, step.Request{Dry: true, Known: r.Known})
 	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(it.blocked-now, idle.ResetAfter), At: now}
 	if !a.Never {
 		a.RetryAfter = max(it.blocked-now, free.RetryAfter)
@@ -99,12 +99,12 @@ func (it *item) takeFree(p *step.Params, now int64, r step.Request) step.Answer 
 		if b == nil {
 			b = &bucket{words: make([]uint64, p.Words(step.State{}, nil, now, false))}
 		}
-		_, a := p.Take(b.state, b.words, now, r)
+		_, a := p.Take(r.Known.Before(p, b.state), b.words, now, r)
 		return a
 	}
 	b := it.bucketFor(p, now, r.Settles)
 	var a step.Answer
-	b.state, a = p.Take(b.state, b.words, now, r)
+	b.state, a = p.Take(r.Known.Before(p, b.state), b.words, now, r)
 	b.tidy(p)
 	return a
 }
@@ -113,7 +113,7 @@ func (it *item) takeFree(p *step.Params, now int64, r step.Request) step.Answer 
 func (it *item) adjust(p *step.Params, now int64, x step.Settlement) step.Answer {
 	b := it.bucketFor(p, now, false)
 	var a step.Answer
-	b.state, a = p.Adjust(b.state, b.words, now, x)
+	b.state, a = p.Adjust(x.Known.Before(p, b.state), b.words, now, x)
 	b.tidy(p)
 	return a
 }
@@ -127,13 +127,13 @@ func (b *bucket) tidy(p *step.Params) {
 
 // adopt rewrites a state that was written under other numbers though nothing is charged: the answer has told when there
 // will be room, counting on the new ones.
-func (it *item) adopt(p *step.Params, now int64) {
+func (it *item) adopt(p *step.Params, now int64, known *step.Known) {
 	b := it.bucket(p)
 	if b == nil || b.state.FreshAt <= now || b.state.Shape == p.Shape() {
 		return
 	}
 	b = it.bucketFor(p, now, false)
-	b.state, _ = p.Take(b.state, b.words, now, step.Request{}) // spends nothing
+	b.state, _ = p.Take(known.Before(p, b.state), b.words, now, step.Request{Known: known}) // spends nothing
 	b.tidy(p)
 }
 

@@ -45,6 +45,7 @@ const (
 // Store implements [sluice.Store] on Memcached. It is safe for concurrent use.
 type Store struct {
 	servers []*server
+	rules   []table.Registry // of each server
 	prefix  string
 	timeout time.Duration
 	now     func() time.Time
@@ -95,6 +96,7 @@ func Open(c Config) (*Store, error) {
 		}
 		s.servers = append(s.servers, v)
 	}
+	s.rules = make([]table.Registry, len(s.servers))
 	return s, nil
 }
 
@@ -240,6 +242,9 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 		return nil
 	}
 	c := s.newCall(ops)
+	if err := c.tell(ctx); err != nil {
+		return err
+	}
 	run := s.serveMany
 	if len(c.units) == 1 {
 		run = s.serveOne

@@ -16,6 +16,7 @@ type digest [16]byte
 const (
 	ofItem   = "\x01i"
 	ofCharge = "\x01c"
+	ofRule   = "\x01n"
 )
 
 func itemDigest(rule table.RuleID, key string) digest {
@@ -26,6 +27,9 @@ func itemDigest(rule table.RuleID, key string) digest {
 func chargeDigest(rule table.RuleID, key string, id uint64) digest {
 	return digestOf(ofCharge, rule, id, key)
 }
+
+// ruleDigest names where a server keeps the numbers that a rule has had there.
+func ruleDigest(rule table.RuleID) digest { return digestOf(ofRule, rule, 0, "") }
 
 func digestOf(what string, rule table.RuleID, id uint64, key string) digest {
 	var room [128]byte

@@ -107,6 +107,9 @@ func (s *Store) runTogether(ctx context.Context, calls []*call) error {
 		now := s.micros()
 		for _, c := range calls {
 			c.units[0].item = u.item
+			if err := c.learn(ctx, now); err != nil {
+				return err
+			}
 			c.decide(now)
 			c.veto = c.vetoed()
 			c.commit(now)
