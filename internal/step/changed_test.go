@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -233,6 +234,293 @@ func TestChangedIntervalKeepsFraction(t *testing.T) {
 			now = next
 		}
 	})
+}
+
+// A counter of another length keeps what it estimates: what this window holds and the part of the one before that is still
+// inside, rounded up. All of it counts as spent now.
+func TestChangedCounterKeepsEstimate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(name string) step.Params {
+			p := step.Params{
+				Kind: step.Counter, Count: rapid.Int64Range(1, 1000).Draw(t, name+" count"),
+				Length: 6 * rapid.OneOf(rapid.Int64Range(1000, 5000), rapid.SampledFrom([]int64{second, minute, day})).Draw(t, name+" length"),
+			}
+			return p
+		}
+		old, changed := draw("old"), draw("changed")
+		parts := int64(1) // of which the oldest of the last parts + 1 is weighted
+		if rapid.Bool().Draw(t, "sub-windows") {
+			old.Kind, old.Slices, changed.Kind, changed.Slices, parts = step.Slices, 6, step.Slices, 6, 6
+		}
+		k, length := newKey(old), old.Length/parts
+		now := int64(epoch)
+		had := map[int64]int64{} // by number of the part
+		for range rapid.IntRange(1, 10).Draw(t, "steps") {
+			now += drawPause(t, k.p) / 2
+			if cost := drawCost(t, k.p); k.allow(now, cost) {
+				had[now/length] += cost
+			}
+		}
+		now += drawPause(t, k.p) / 2
+		left := big.NewRat(length-now%length, length)
+		used := mul(rat(had[now/length-parts]), left)
+		for i := range parts {
+			used = add(used, rat(had[now/length-i]))
+		}
+		if k = k.under(changed); old.Length == changed.Length || unnoticed(newKey(old).p, k.p) {
+			return
+		}
+		a := k.take(now, step.Request{})
+		if want := max(0, changed.Count-ceil(used)); a.Remaining != want {
+			t.Fatalf("%s to %v: %d remain, want %d, since %v were used", describe(&old), k, a.Remaining, want, used)
+		}
+		other := newKey(changed)
+		if other.adjust(now, now, ceil(used)); used.Sign() > 0 && a.ResetAfter != other.take(now, step.Request{}).ResetAfter {
+			t.Fatalf("%s to %v: it lasts for %d, not as if spent now", describe(&old), k, a.ResetAfter)
+		}
+	})
+}
+
+// portion is a bucket as fractions of itself, whatever its numbers were: takes are charged what part of the bucket they
+// turned out to have cost, and what flows in is a part of the bucket too. It remembers nothing but what happened.
+type portion struct {
+	events []event
+}
+
+type event struct {
+	at     int64
+	amount *big.Rat     // what was charged
+	p      *step.Params // not nil: the limit from then on
+}
+
+// missing is the fraction that is missing at a time.
+func (h *portion) missing(now int64) *big.Rat {
+	level, at, p := zero, int64(0), (*step.Params)(nil)
+	pass := func(to int64) {
+		if p != nil {
+			level = greatest(zero, sub(level, div(flowed(p, at, to), rat(p.Burst))))
+		}
+		at = to
+	}
+	for _, e := range h.events {
+		if pass(e.at); e.p != nil {
+			p = e.p
+			continue
+		}
+		level = add(level, e.amount)
+	}
+	pass(now)
+	return level
+}
+
+// Whatever becomes of the numbers meanwhile, a bucket never has more left than it would have if what was reserved had cost
+// at once what it cost in the end, as a part of the bucket that it was taken from; and no less but for what was rounded.
+func TestChangedSettling(t *testing.T) {
+	first := seed(t)
+	refunds, changes := 0, 0
+	for i := range uint64(soak(3000)) {
+		rnd := rand.New(rand.NewPCG(first+i, 0))
+		draw := func() step.Params {
+			p := drawSettling(rnd)
+			p.Kind = step.Bucket
+			return p
+		}
+		k, h, now := newKey(draw()), &portion{}, int64(1e15)+rnd.Int64N(1e12)
+		h.events = append(h.events, event{at: now, p: k.p})
+		had := []*step.Params{k.p}
+		rounded := zero // in microseconds of the present numbers: what may be missing beyond what ought to be
+		type out struct {
+			x     step.Settlement
+			entry int
+		}
+		var outs []out
+		for range 5 + rnd.IntN(40) {
+			unit := max(1, k.p.Length/k.p.Count)
+			now += []int64{0, 0, 1, unit, rnd.Int64N(2*unit + 1), rnd.Int64N(unit*k.p.Burst + 1)}[rnd.IntN(6)]
+			rounded = add(rounded, rat(4))
+			switch n := rnd.IntN(10); {
+			case n < 2:
+				before := k.p
+				next := newKey(draw())
+				if slices.ContainsFunc(had, func(p *step.Params) bool { return unnoticed(p, next.p) }) {
+					continue // two limits have one shape
+				}
+				k = k.under(*next.p)
+				had = append(had, k.p)
+				fill := func(p *step.Params) *big.Rat { return mul(rat(p.Burst), big.NewRat(p.Length, p.Count)) }
+				rounded = add(mul(rounded, div(fill(k.p), fill(before))), rat(4))
+				h.events = append(h.events, event{at: now, p: k.p})
+				k.take(now, step.Request{})
+				changes++
+			case n < 6:
+				cost := 1 + rnd.Int64N(k.p.Burst)
+				a := k.take(now, step.Request{Cost: cost, Settles: true})
+				if a.Allowed {
+					outs = append(outs, out{step.Settlement{At: a.At, Charged: cost, Of: k.p.Limit(), Settles: true}, len(h.events)})
+					h.events = append(h.events, event{at: now, amount: big.NewRat(cost, k.p.Burst)})
+				}
+			case n < 7:
+				cost := 1 + rnd.Int64N(k.p.Burst)
+				if k.allow(now, cost) {
+					h.events = append(h.events, event{at: now, amount: big.NewRat(cost, k.p.Burst)})
+				}
+			case len(outs) > 0:
+				j := rnd.IntN(len(outs))
+				o := outs[j]
+				outs = slices.Delete(outs, j, j+1)
+				actual := rnd.Int64N(o.x.Charged + 1)
+				o.x.Delta = actual - o.x.Charged
+				if a := k.settle(now, o.x); a.Granted < 0 {
+					refunds++
+				}
+				h.events[o.entry].amount = big.NewRat(actual, o.x.Of)
+			}
+			ought := mul(h.missing(now), mul(rat(k.p.Burst), big.NewRat(k.p.Length, k.p.Count))) // in microseconds
+			have := rat(max(0, k.state.FreshAt-now))
+			value := k.state.Value
+			if k.p.Wide(k.words) {
+				value = k.words[0]
+			}
+			if k.state.FreshAt > now {
+				have = sub(have, big.NewRat(int64(value), int64(k.p.Drips().Den)))
+			}
+			if have.Cmp(ought) < 0 || len(outs) <= step.MaxMarks && have.Cmp(add(ought, rounded)) > 0 {
+				t.Fatalf("seed %d: %v: full after %s µs, ought to be %s, rounded %s", first+i, k, have.FloatString(3), ought.FloatString(3), rounded.FloatString(3))
+			}
+		}
+	}
+	if refunds < 100 || changes < 100 {
+		t.Errorf("%d refunds, %d changes: the test tests nothing", refunds, changes)
+	}
+}
+
+// What a state of unknown numbers has left is not known: nothing is, for as long as it takes to fill the bucket.
+func TestUnknownNumbers(t *testing.T) {
+	for name, old := range kinds(20, minute, 20) {
+		if old.Kind != step.Bucket && old.Kind != step.Interval {
+			continue
+		}
+		k := newKey(old)
+		now := int64(20_000 * day)
+		k.take(now, step.Request{Cost: 1, Settles: true})
+		changed := old
+		changed.Count, changed.Length, changed.Burst = 7, hour, 21
+		k = k.under(changed)
+		k.known = nil
+		a := k.take(now, step.Request{})
+		if a.Remaining != 0 || a.ResetAfter != 3*hour {
+			t.Errorf("%s: %d remain, full after %d", name, a.Remaining, a.ResetAfter)
+		}
+		if k.p.Wide(k.words) {
+			t.Errorf("%s: marks of unknown numbers are kept", name)
+		}
+		if left := k.peek(now + 3*hour); left != 21 {
+			t.Errorf("%s: %d remain when it should be full", name, left)
+		}
+	}
+	k := newKey(counterOf(20, minute)) // whose counts are all there is
+	now := int64(20_000*day + 30*second)
+	k.allow(now-30*second-1, 8)
+	k.allow(now, 5)
+	k = k.under(counterOf(20, hour))
+	k.known = nil
+	if left := k.peek(now); left != 7 {
+		t.Errorf("counter: %d remain, 13 were spent", left)
+	}
+}
+
+// Two numbers that share a shape cannot be told apart, and so neither is known; a third is of no use.
+func TestKnownShapes(t *testing.T) {
+	var same []step.Params // of one shape and different fills
+	first := step.Compile(bucketOf(1, minute, 1))
+	for length := int64(minute + 1); len(same) < 2; length++ {
+		if p := step.Compile(bucketOf(1, length, 1)); p.Shape() == first.Shape() {
+			same = append(same, p)
+		}
+	}
+	known := new(step.Known)
+	if known.Has(&first) || known.Finds(&same[0], first.Shape()-1) || !known.Finds(&first, first.Shape()) {
+		t.Error("what was not learned is known, or one's own shape is not")
+	}
+	other := step.Compile(bucketOf(1, hour, 1))
+	if !known.Learn(first.Numbers()) || known.Learn(first.Numbers()) || !known.Has(&first) || !known.Finds(&other, first.Shape()) {
+		t.Error("what was learned is not known, or was new twice")
+	}
+	hundred := step.Compile(bucketOf(100, minute, 100))
+	if !known.Has(&hundred) {
+		t.Error("numbers that mean the same are not known")
+	}
+	if !known.Learn(same[0].Numbers()) || known.Finds(&other, first.Shape()) {
+		t.Error("one of two numbers is taken for the other")
+	}
+	if !known.Has(&same[1]) || known.Learn(same[1].Numbers()) || len(known.All()) != 2 {
+		t.Error("a third is learned")
+	}
+	for _, n := range []step.Numbers{
+		{}, {Kind: step.Bucket}, {Kind: step.Bucket, Count: -1, Length: 5, Burst: 5}, {Kind: step.Bucket, Count: 1, Length: step.Year, Burst: 1 << 40},
+		{Kind: step.Window, Length: 5}, {Kind: step.Slices, Length: 7, Slices: 2}, {Kind: step.Counter, Length: 5, Burst: 1}, {Kind: 200, Length: 5},
+	} {
+		if n.Sound() || known.Learn(n) {
+			t.Errorf("%+v is learned", n)
+		}
+	}
+	var all []step.Numbers
+	for length := int64(1000); length < 3000; length++ {
+		for _, p := range kinds(1, 6*length, 1) {
+			c := step.Compile(p)
+			if n := c.Numbers(); n.Kind != 0 {
+				all = append(all, n)
+			}
+		}
+	}
+	known.Learn(all...)
+	again := new(step.Known)
+	slices.Reverse(all)
+	again.Learn(all...)
+	if n := len(known.All()); n > 2*(99+3*255) || len(again.All()) == 0 {
+		t.Errorf("%d numbers are kept", n)
+	}
+}
+
+// A part of a limit reads and writes the states of the whole one, however large it is.
+func TestPartOfALimit(t *testing.T) {
+	for _, kind := range []step.Kind{step.Bucket, step.Interval} {
+		whole := bucketOf(10, minute, 10)
+		whole.Kind = kind
+		k := newKey(whole)
+		now := int64(20_000 * day)
+		k.allow(now, 4)
+		part := whole
+		part.Burst, part.Whole = 7, k.p.Numbers()
+		p := k.under(part)
+		if p.p.Shape() != k.p.Shape() || p.p.Numbers() != k.p.Numbers() || p.peek(now) != 3 {
+			t.Errorf("kind %d: %d of 7 remain after 4 of 10 were spent", kind, p.peek(now))
+		}
+		// Of twice as large a limit twice as much is missing.
+		larger := whole
+		larger.Count, larger.Burst = 20, 20
+		part = larger
+		compiled := step.Compile(larger)
+		part.Burst, part.Whole = 14, compiled.Numbers()
+		if left := p.under(part).peek(now); left != 6 {
+			t.Errorf("kind %d: %d of 14 remain after 4 of 10 were spent, want 6", kind, left)
+		}
+	}
+}
+
+// More than the most that may be owed is never carried over.
+func TestChangedDebtIsCapped(t *testing.T) {
+	now := int64(20_000 * day)
+	for _, kind := range []step.Kind{step.Bucket, step.Interval} {
+		each, slower := bucketOf(1, second, 1), bucketOf(1, minute, 1)
+		each.Kind, slower.Kind = kind, kind
+		k := newKey(each)
+		k.adjust(now, now, 3000) // of at most ten and an hour's worth
+		k = k.under(slower)
+		if a := k.take(now, step.Request{}); a.ResetAfter != 10*minute+hour {
+			t.Errorf("kind %d: full after %d", kind, a.ResetAfter)
+		}
+	}
 }
 
 // windows are the kinds that keep a count.
