@@ -137,3 +137,88 @@ func checkUnwritable(t *testing.T, file string, store *memstore.Store) {
 		t.Errorf("there are %v", parts)
 	}
 }
+
+// A snapshot that the version before saved says what it said then, also when it was saved again in between.
+func TestSnapshotOfTheVersionBefore(t *testing.T) {
+	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+	was, err := os.ReadFile("testdata/snapshot-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(file, was, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() *memstore.Store {
+		return sluice.Must(memstore.Open(memstore.Config{Bytes: 1 << 20, Snapshot: file, Now: func() time.Time { return now }}))
+	}
+	if err := open().Save(); err != nil {
+		t.Fatal(err)
+	}
+	store := open()
+	for _, c := range []struct {
+		name      string
+		limit     sluice.Limit
+		remaining int64
+		reset     time.Duration
+	}{
+		{"day", sluice.PerDay(10), 6, 9*time.Hour + 36*time.Minute},
+		{"week", sluice.PerDay(7), 4, 10*time.Hour + 17*time.Minute + 8*time.Second + 571_429*time.Microsecond},
+		{"reserved", sluice.PerDay(10), 6, 9*time.Hour + 36*time.Minute},
+		{"interval", sluice.Limit{Count: 4, Window: time.Hour, Burst: 8, Refill: sluice.RefillInterval}, 5, time.Hour},
+		{"window", sluice.PerDay(10).With(sluice.FixedWindow), 6, 23 * time.Hour},
+		{"counter", sluice.PerDay(10).With(sluice.SlidingCounter), 6, 47 * time.Hour},
+		{"log", sluice.PerDay(10).With(sluice.SlidingLog), 6, 24 * time.Hour},
+	} {
+		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: c.name, Limit: c.limit}))
+		for range 2 { // before and after it is converted
+			out := make([]sluice.Decision, 1)
+			if err := store.Apply(background, []sluice.Take{{Rule: rule, Key: "k"}}, out); err != nil {
+				t.Fatal(err)
+			}
+			if out[0].Remaining != c.remaining || out[0].ResetAfter != c.reset {
+				t.Errorf("%s: %d remain, reset after %v; want %d, %v", c.name, out[0].Remaining, out[0].ResetAfter, c.remaining, c.reset)
+			}
+		}
+		if c.name == "reserved" {
+			out := make([]sluice.Decision, 1)
+			back := sluice.Take{Rule: rule, Key: "k", At: now.UnixMicro(), Cost: -4, Charged: 4, Of: 10, Settles: true}
+			if err := store.Apply(background, []sluice.Take{back}, out); err != nil || out[0].Remaining != 10 {
+				t.Errorf("what was reserved is cancelled: %+v, %v", out[0], err)
+			}
+		}
+	}
+}
+
+// A process with other numbers knows those of the one before from the snapshot.
+func TestSnapshotKeepsNumbers(t *testing.T) {
+	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+	file := filepath.Join(t.TempDir(), "state")
+	open := func() *memstore.Store {
+		return sluice.Must(memstore.Open(memstore.Config{Bytes: 1 << 20, Snapshot: file, Now: func() time.Time { return now }}))
+	}
+	for _, c := range []struct {
+		limit     sluice.Limit
+		cost      int64
+		remaining int64
+		reset     time.Duration
+	}{
+		{sluice.PerMinute(10), 4, 6, 24 * time.Second},
+		{sluice.PerDay(10), 0, 6, 9*time.Hour + 36*time.Minute},
+		{sluice.PerSecond(100), 40, 20, 800 * time.Millisecond}, // which another key is not used under
+		{sluice.PerMinute(20), 0, 4, 48 * time.Second},
+	} {
+		store := open()
+		l := sluice.Must(sluice.New(store, "r", c.limit))
+		d, err := l.Peek(background, "k")
+		if c.cost > 0 {
+			d, err = l.AllowN(background, "k", c.cost)
+		}
+		if err != nil || d.Remaining != c.remaining || d.ResetAfter != c.reset {
+			t.Errorf("%v: %+v, %v; want %d remaining, reset after %v", c.limit, d, err, c.remaining, c.reset)
+		}
+		if err := store.Save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -229,9 +229,7 @@ func (p *Params) adoptBucket(s State, m *marks, now int64, known *Known) State {
 	if s.Shape == 0 {
 		// It was written by the version before, most likely under these numbers, and is read as that one read it: it is full
 		// when it would have been.
-		if s.Shape = p.shape; p.Kind == Bucket {
-			s.Value = 0
-		}
+		s.Shape = p.shape
 		return s
 	}
 	if from == nil && m != nil {
