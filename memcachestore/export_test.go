@@ -18,6 +18,9 @@ func (s *Store) ItemName(r *sluice.Rule, key string) string {
 	return s.name(itemDigest(r.Identity(), key))
 }
 
+// RecordName is where the numbers of a rule are stored.
+func (s *Store) RecordName(r *sluice.Rule) string { return s.name(ruleDigest(r.Identity())) }
+
 // MaxCharges is how many IDs an item remembers before some get keys of their own.
 const MaxCharges = maxCharges
 

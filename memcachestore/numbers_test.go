@@ -1,0 +1,102 @@
+package memcachestore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/memcachestore"
+)
+
+// Processes learn from each other what the states that they find mean, and one that starts with other numbers does too.
+func TestNumbersOfOthers(t *testing.T) {
+	addr := memcachetest.Start(t).Addr
+	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+	open := func() *memcachestore.Store {
+		return openStore(t, memcachestore.Config{Addrs: []string{addr}, Now: func() time.Time { return now }})
+	}
+	first, second := open(), open()
+	minute, daily := newRule("r", sluice.PerMinute(10)), newRule("r", sluice.PerDay(10))
+	apply(t, second, sluice.Take{Rule: daily, Key: "another", Cost: 1}) // before the first has told its own
+	apply(t, first, sluice.Take{Rule: minute, Key: "k", Cost: 4})
+	if d := apply(t, second, sluice.Take{Rule: daily, Key: "k"})[0]; d.Remaining != 6 || d.ResetAfter != 9*time.Hour+36*time.Minute {
+		t.Errorf("in a process that had looked at the record before: %+v", d)
+	}
+	if d := apply(t, open(), sluice.Take{Rule: newRule("r", sluice.PerSecond(100)), Key: "k", Cost: 10})[0]; d.Remaining != 50 {
+		t.Errorf("in a new process: %+v", d)
+	}
+	if d := apply(t, first, sluice.Take{Rule: minute, Key: "k"})[0]; d.Remaining != 5 {
+		t.Errorf("back in the first: %+v", d)
+	}
+}
+
+// Without the record, which Memcached may forget like all else, a state of other numbers counts as all used; one's own does
+// not need it.
+func TestNumbersForgotten(t *testing.T) {
+	server := memcachetest.Start(t)
+	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+	open := func() *memcachestore.Store {
+		return openStore(t, memcachestore.Config{Addrs: []string{server.Addr}, Now: func() time.Time { return now }})
+	}
+	first := open()
+	minute, daily := newRule("r", sluice.PerMinute(10)), newRule("r", sluice.PerDay(10))
+	apply(t, first, sluice.Take{Rule: minute, Key: "k", Cost: 4})
+	record := first.RecordName(minute)
+	for name, damage := range map[string]func(){
+		"deleted": func() { server.Ask("md " + record) },
+		"damaged": func() { store(t, server, record, raw(t, server, record)+"x") },
+		"foreign": func() { store(t, server, record, "hello") },
+	} {
+		damage()
+		third := open()
+		if d := apply(t, third, sluice.Take{Rule: minute, Key: "k"})[0]; d.Remaining != 6 {
+			t.Errorf("%s: under its own numbers: %+v", name, d)
+		}
+		damage()
+		if d := apply(t, open(), sluice.Take{Rule: daily, Key: "k", Dry: true})[0]; d.Remaining != 0 || d.ResetAfter != 24*time.Hour {
+			t.Errorf("%s: under other numbers: %+v", name, d)
+		}
+	}
+}
+
+// Processes of the version before and of this one share keys while they are replaced one by one. Under the same numbers they
+// go on with each other's states. These were written by that version: 3 are reserved.
+func TestVersionBefore(t *testing.T) {
+	server := memcachetest.Start(t)
+	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}, Now: func() time.Time { return now }})
+	for _, c := range []struct {
+		limit     sluice.Limit
+		stored    string
+		remaining int64
+		reset     time.Duration
+		cancelled int64 // what remains when the reservation is cancelled
+	}{
+		{sluice.PerDay(10), "\x01N\xcb\xea\xe9\x00\x01\x01>\x80舡–\x03\x00\n\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00d.\x1b\x00L\x06\x00\x00\xd0\xf3\b\x06\x00\x00\x00\x00\xd0\xf3\b\x06\x00\x00\x00\x00", 7, 7*time.Hour + 12*time.Minute, 10},
+		{sluice.PerDay(7), "\x01\xa5\x1b\x14o\x00\x01\x01%\xa5\x9a\x86ҋ\x81\x93\x03\x03\n\x03\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00d.\x1b\x00L\x06\x00$)\x13\x9f\b\x00\x00\x00%)\x13\x9f\b\x00\x00\x00\x00", 4, 10*time.Hour + 17*time.Minute + 8*time.Second + 571_429*time.Microsecond, 6}, // marks are whole microseconds, rounded down
+		{sluice.Limit{Count: 4, Window: time.Hour, Burst: 8, Refill: sluice.RefillInterval}, "\x01\xee\xaf1y\x00\x01\x02N\x80\x90\x88\x8e\x8f\x80\x93\x03\x01\n\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00d.\x1b\x00L\x06\x00\x03\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x00", 5, time.Hour, 8},
+		{sluice.PerDay(10).With(sluice.SlidingCounter), "\x01d\xcf#\xa5\x00\x01\x04u\x80\x80\xa6\x82\xf8\x84\x93\x03\x03\x01\x00", 7, 47 * time.Hour, 10},
+	} {
+		rule := newRule("r"+c.limit.String(), c.limit)
+		store(t, server, s.ItemName(rule, "k"), c.stored)
+		for range 2 { // before and after it is converted
+			if d := apply(t, s, sluice.Take{Rule: rule, Key: "k"})[0]; d.Remaining != c.remaining || d.ResetAfter != c.reset {
+				t.Errorf("%v: %d remain, reset after %v; want %d, %v", c.limit, d.Remaining, d.ResetAfter, c.remaining, c.reset)
+			}
+		}
+		back := sluice.Take{Rule: rule, Key: "k", At: now.UnixMicro(), Cost: -3, Charged: 3, Settles: true}
+		if d := apply(t, s, back)[0]; d.Remaining != c.cancelled {
+			t.Errorf("%v: %d remain after what was reserved is cancelled", c.limit, d.Remaining)
+		}
+	}
+}
+
+// store puts a value at a stored key.
+func store(t *testing.T, server *memcachetest.Server, name, value string) {
+	t.Helper()
+	if answer := server.Ask(fmt.Sprintf("ms %s %d T1000\r\n%s", name, len(value), value)); answer != "HD" {
+		t.Fatal(answer)
+	}
+}
