@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/memcachetest"
+)
+
+// untilFull is how long it takes until nothing of a key's limit is used any more.
+func (p *process) untilFull(t *testing.T, key string) time.Duration {
+	t.Helper()
+	_, answer := p.ask(t, "/v1/check", fmt.Sprintf(`{"attributes":{"path":"/chat","headers":{"X-User":%q}},"peek":true}`, key))
+	limits, _ := answer["limits"].([]any)
+	if len(limits) != 1 {
+		t.Fatalf("%v", answer)
+	}
+	reset, _ := limits[0].(map[string]any)["reset_after_ms"].(float64)
+	return time.Duration(reset) * time.Millisecond
+}
+
+// When the numbers of a rule change in its file, with the service running or while it is replaced, a limit that is used up
+// stays so, one that is half used is half used, nobody is locked out for longer than the new limit says, and what was
+// reserved before comes back.
+func TestServeChangedNumbers(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, store := range map[string]string{
+		"memory":    fmt.Sprintf("store: {snapshot: %q}\n", filepath.Join(t.TempDir(), "state")),
+		"memcached": fmt.Sprintf("store: {kind: memcached, servers: ['%s'], budget: 5s}\n", memcachetest.Start(t).Addr),
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := nativeRules(t, "")
+			say := func(limit string) {
+				text := fmt.Sprintf("rules:\n  - {name: tokens, per: [\"header:X-User\"], limit: %s}\n", limit)
+				if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			say("10/day")
+			cfg := fmt.Sprintf("rules: {paths: [%q]}\n%s", rules, store)
+			p := startServe(t, cfg)
+			p.reserves(t, "spent", 10)
+			p.reserves(t, "half", 5)
+			reserved := p.reserves(t, "cancelled", 4)
+			for _, c := range []struct {
+				limit   string
+				restart bool
+				fill    time.Duration
+			}{
+				{"10/365day", false, 365 * day}, {"10/7day", false, 7 * day}, {"10/365day", true, 365 * day}, {"10/3day", true, 3 * day},
+			} {
+				if say(c.limit); c.restart {
+					p.end(t)
+					p = startServe(t, cfg)
+				} else if got := p.operate(t, "POST", "/v1/reload", ""); got.status != 200 {
+					t.Fatalf("%d %s", got.status, got.body)
+				}
+				if left := p.leftOf(t, "spent"); left != 0 {
+					t.Errorf("%s: %d left of a limit that was used up", c.limit, left)
+				}
+				if left := p.leftOf(t, "half"); left != 5 && left != 4 { // less what was rounded
+					t.Errorf("%s: %d left of a limit that was half used", c.limit, left)
+				}
+				if full := p.untilFull(t, "spent"); full > c.fill || full < c.fill-c.fill/100 {
+					t.Errorf("%s: full after %v", c.limit, full)
+				}
+				if reserved != "" {
+					p.settles(t, reserved, 0)
+					reserved = ""
+					if left := p.leftOf(t, "cancelled"); left != 10 {
+						t.Errorf("%s: %d left after all that was reserved was cancelled", c.limit, left)
+					}
+				}
+			}
+		})
+	}
+}
