@@ -17,3 +17,8 @@ func DueBeforeAnswer(l *Limiter, t Take) int {
 	l.views.held.add(&t, func(name heldName, slot string) *view { return &view{name: name, slot: slot} })
 	return len(l.views.due(time.Now()))
 }
+
+// PartsOf are the limit as the store holds it and as this process counts it by itself while so many processes share it.
+func PartsOf(l *Limiter, limit *Limit, nodes int) (leased, shared *Limit) {
+	return l.leasedLimit(limit, nodes), l.local.share(limit, nodes)
+}

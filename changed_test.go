@@ -1,0 +1,141 @@
+package sluice_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// A rule whose numbers change is a new limiter on the same store. What is used up stays used up, and nobody waits for longer
+// than the new limit says.
+func TestChangedNumbers(t *testing.T) {
+	month := sluice.Per(5, 30*24*time.Hour)
+	for _, c := range []struct {
+		from, to sluice.Limit
+		spent    int64
+		left     int64
+		full     time.Duration // after the change
+	}{
+		{sluice.PerMinute(10), sluice.PerDay(10), 10, 0, 24 * time.Hour},
+		{sluice.PerDay(10), sluice.PerMinute(10), 10, 0, time.Minute},
+		{month, sluice.PerSecond(5), 5, 0, time.Second},
+		{sluice.PerSecond(5), month, 5, 0, 30 * 24 * time.Hour},
+		{sluice.PerMinute(10), sluice.PerMinute(100), 5, 50, 30 * time.Second},
+		{sluice.PerMinute(100), sluice.PerMinute(10), 55, 4, 33 * time.Second},
+		{sluice.PerDay(10).With(sluice.LeakyBucket), sluice.PerMinute(10), 10, 0, time.Minute},
+		{
+			sluice.Limit{Count: 10, Window: time.Hour, Refill: sluice.RefillInterval},
+			sluice.Limit{Count: 10, Window: 24 * time.Hour, Refill: sluice.RefillInterval}, 10, 0, 24 * time.Hour,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New()
+			before := sluice.Must(sluice.New(store, "r", c.from))
+			mustAllow(t, before, "k", c.spent)
+			changed := sluice.Must(sluice.New(store, "r", c.to))
+			if d := mustAllow(t, changed, "k", c.left+1); d.Allowed || d.Remaining != c.left || d.ResetAfter != c.full {
+				t.Errorf("%v to %v: %+v", c.from, c.to, d)
+			}
+			time.Sleep(c.full)
+			if left := remaining(t, changed, "k"); left != c.to.Count {
+				t.Errorf("%v to %v: %d left when it is full", c.from, c.to, left)
+			}
+		})
+	}
+}
+
+// A caller whose plan is upgraded, or taken back, keeps the part of it that is left.
+func TestChangedPlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plans := map[string]*sluice.Limit{
+			"free": sluice.Must(sluice.PerDay(10).Build()), "pro": sluice.Must(sluice.PerHour(1000).Build()),
+		}
+		plan := "free"
+		l := sluice.Must(sluice.New(memstore.New(), "r", sluice.PerDay(1),
+			sluice.WithLimitFor(func(context.Context, string) *sluice.Limit { return plans[plan] })))
+		mustAllow(t, l, "k", 10)
+		plan = "pro"
+		if d := mustAllow(t, l, "k", 1); d.Allowed || d.ResetAfter != time.Hour {
+			t.Errorf("upgraded: %+v", d)
+		}
+		time.Sleep(15 * time.Minute)
+		if d := mustAllow(t, l, "k", 50); d.Remaining != 200 {
+			t.Errorf("a quarter of an hour later: %+v", d)
+		}
+		plan = "free"
+		if left := remaining(t, l, "k"); left != 2 {
+			t.Errorf("of the plan before %d are left", left)
+		}
+	})
+}
+
+// What was reserved before a change is given back after it.
+func TestChangedReservation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		before := sluice.Must(sluice.New(store, "r", sluice.PerMinute(10)))
+		r, err := before.Reserve(background, "k", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := sluice.Must(sluice.New(store, "r", sluice.PerDay(20)))
+		if left := remaining(t, changed, "k"); left != 0 {
+			t.Errorf("%d left", left)
+		}
+		if err := r.Settle(background, 5); err != nil {
+			t.Fatal(err)
+		}
+		if left := remaining(t, changed, "k"); left != 10 {
+			t.Errorf("%d left after half of what was reserved came back", left)
+		}
+	})
+}
+
+// To tighten a limit hands out nothing: of a bucket that is not larger than before there is never more left than before.
+func TestTightenedHandsOutNothing(t *testing.T) {
+	windows := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(name string) sluice.Limit {
+			l := sluice.Per(rapid.Int64Range(1, 200).Draw(rt, name), rapid.SampledFrom(windows).Draw(rt, name+" window"))
+			l.Burst = rapid.Int64Range(1, 200).Draw(rt, name+" burst")
+			return l
+		}
+		from, to := draw("from"), draw("to")
+		to.Burst = min(to.Burst, from.Burst)
+		now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+		store := sluice.Must(memstore.Open(memstore.Config{Bytes: 1 << 20, Now: func() time.Time { return now }}))
+		before := sluice.Must(sluice.New(store, "r", from))
+		mustAllow(t, before, "k", rapid.Int64Range(1, from.Burst).Draw(rt, "spent"))
+		now = now.Add(time.Duration(rapid.Int64Range(0, int64(from.Window)).Draw(rt, "pause")))
+		left := remaining(t, before, "k")
+		if got := remaining(t, sluice.Must(sluice.New(store, "r", to)), "k"); got > left {
+			rt.Fatalf("%v to %v: %d left, %d before", from, to, got, left)
+		}
+	})
+}
+
+// How many processes share a limit is no change of its numbers: what the store holds for leases, and what a process counts
+// while the store is away, is read as it was written.
+func TestPartsAreNoChange(t *testing.T) {
+	l := sluice.Must(sluice.NewRules(newFar(), nil))
+	for _, limit := range []sluice.Limit{sluice.PerDay(100), sluice.PerSecond(7).WithBurst(50), sluice.PerMinute(100).With(sluice.LeakyBucket)} {
+		whole := sluice.Must(limit.Build())
+		for _, nodes := range []int{1, 2, 3, 7} {
+			leased, shared := sluice.PartsOf(l, whole, nodes)
+			for _, part := range []*sluice.Limit{leased, shared} {
+				if p := part.Params(); p.Shape() != whole.Params().Shape() || p.Numbers() != whole.Params().Numbers() {
+					t.Errorf("%v, %d processes: %v has other numbers", whole, nodes, part)
+				}
+			}
+			if nodes > 1 && (leased.Burst >= whole.Burst || shared.Burst >= whole.Burst) {
+				t.Errorf("%v, %d processes: %v and %v are no parts", whole, nodes, leased, shared)
+			}
+		}
+	}
+}
