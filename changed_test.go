@@ -42,7 +42,7 @@ func TestChangedNumbers(t *testing.T) {
 			if d := mustAllow(t, changed, "k", c.left+1); d.Allowed || d.Remaining != c.left || d.ResetAfter != c.full {
 				t.Errorf("%v to %v: %+v", c.from, c.to, d)
 			}
-			time.Sleep(c.full)
+			pause(c.full)
 			if left := remaining(t, changed, "k"); left != c.to.Count {
 				t.Errorf("%v to %v: %d left when it is full", c.from, c.to, left)
 			}
@@ -64,7 +64,7 @@ func TestChangedPlan(t *testing.T) {
 		if d := mustAllow(t, l, "k", 1); d.Allowed || d.ResetAfter != time.Hour {
 			t.Errorf("upgraded: %+v", d)
 		}
-		time.Sleep(15 * time.Minute)
+		pause(15 * time.Minute)
 		if d := mustAllow(t, l, "k", 50); d.Remaining != 200 {
 			t.Errorf("a quarter of an hour later: %+v", d)
 		}

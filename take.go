@@ -174,7 +174,7 @@ func (r *Rule) Identity() table.RuleID { return r.id }
 
 // Known is what a store's registry knows of the numbers that the rule has and has had there. It is for the stores of this
 // module.
-func (r *Rule) Known(of *table.Registry) *step.Known { return r.known.Known(of, r.id) }
+func (r *Rule) Known(of *table.Registry) *table.Known { return r.known.Known(of, r.id) }
 
 // Answered puts an algorithm's answer in the words of a decision. It is for the stores of this module.
 func Answered(p *step.Params, a *step.Answer) Decision {

@@ -82,7 +82,8 @@ func (s *Store) newCall(ops []table.Op) *call {
 			}
 		}
 		u.ops = append(u.ops, i)
-		ops[i].Request.Known = s.rules[slices.Index(s.servers, u.server)].Known(ops[i].Rule)
+		c.tasks[i].known = s.rules[slices.Index(s.servers, u.server)].Known(ops[i].Rule)
+		ops[i].Request.Known = c.tasks[i].known.Now()
 		c.tasks[i].unit = u
 		if ops[i].ID != 0 {
 			c.tasks[i].charge = s.chargeName(u, ops[i].ID)

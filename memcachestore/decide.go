@@ -8,9 +8,10 @@ import (
 // task is one op on its way through a call.
 type task struct {
 	unit     *unit
-	charge   string  // the name of where its ID is remembered, if the item has no more room
-	spilled  *charge // what was found there
-	pending  int64   // what earlier takes of this call spend on the same bucket
+	known    *table.Known // of the op's rule on its server
+	charge   string       // the name of where its ID is remembered, if the item has no more room
+	spilled  *charge      // what was found there
+	pending  int64        // what earlier takes of this call spend on the same bucket
 	replayed bool
 	denied   bool // for good: others have been charged accordingly
 }

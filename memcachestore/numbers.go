@@ -26,42 +26,49 @@ func (c *call) tell(ctx context.Context) error {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, c.s.timeout)
-		err := c.s.tell(bounded, c.tasks[i].unit.server, op)
+		record, err := c.s.tell(bounded, c.tasks[i].unit.server, op)
 		cancel()
 		if err != nil {
 			return failure(ctx, "take", err)
 		}
+		c.learned(i, record)
 	}
 	return nil
 }
 
-// tell adds the numbers of an op's limit to its rule's record on a server.
-func (s *Store) tell(ctx context.Context, v *server, op *table.Op) error {
+// learned notes what a record says of an op's rule.
+func (c *call) learned(i int, record *step.Known) {
+	known := c.tasks[i].known
+	known.Learn(record.All()...)
+	c.ops[i].Request.Known = known.Now()
+}
+
+// tell adds the numbers of an op's limit to its rule's record on a server, and returns that.
+func (s *Store) tell(ctx context.Context, v *server, op *table.Op) (*step.Known, error) {
 	name := s.name(ruleDigest(op.Rule))
 	for attempt := 0; ; attempt++ {
 		if err := s.backOff(ctx, attempt); err != nil {
-			return err
+			return nil, err
 		}
 		record, found, err := s.record(ctx, v, name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !record.Has(op.Params) {
-			record.Learn(op.Params.Numbers())
+			record = record.With(op.Params.Numbers())
 			write := command{verb: add, key: name, value: encodeNumbers(name, record.All()), ttl: forever}
 			if found.status == value {
 				write.verb, write.cas = swap, found.cas
 			}
 			var answer [1]reply
 			if err := s.exchange(ctx, v, []command{write}, answer[:]); err != nil {
-				return err
+				return nil, err
 			}
 			if answer[0].status != done { // another process was first
 				continue
 			}
 		}
-		op.Request.Known.Learn(record.All()...)
-		return nil
+		return record, nil
 	}
 }
 
@@ -71,10 +78,10 @@ func (s *Store) record(ctx context.Context, v *server, name string) (*step.Known
 	if err := s.exchange(ctx, v, []command{{verb: get, key: name}}, answer[:]); err != nil {
 		return nil, reply{}, err
 	}
-	record := new(step.Known)
+	var record *step.Known
 	if answer[0].status == value {
 		if numbers, err := decodeNumbers(name, answer[0].value); err == nil {
-			record.Learn(numbers...)
+			record = record.With(numbers...)
 		}
 	}
 	return record, answer[0], nil
@@ -100,7 +107,7 @@ func (c *call) learn(ctx context.Context, now int64) error {
 		if err != nil {
 			return err
 		}
-		known.Learn(record.All()...)
+		c.learned(i, record)
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ type key struct {
 
 func newKey(p step.Params) *key {
 	compiled := step.Compile(p)
-	k := &key{p: &compiled, known: new(step.Known)}
-	k.known.Learn(k.p.Numbers())
+	k := &key{p: &compiled}
+	k.known = k.known.With(k.p.Numbers())
 	return k
 }
 
@@ -77,7 +77,7 @@ func (k *key) settle(now int64, x step.Settlement) step.Answer {
 func (k *key) under(p step.Params) *key {
 	n := newKey(p)
 	n.state, n.words, n.known = k.state, k.words, k.known
-	n.known.Learn(n.p.Numbers())
+	n.known = n.known.With(n.p.Numbers())
 	return n
 }
 

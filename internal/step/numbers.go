@@ -4,8 +4,6 @@ import (
 	"math"
 	"math/big"
 	"sort"
-	"sync"
-	"sync/atomic"
 )
 
 // Numbers are what gives a stored state its meaning, and what its shape is a fingerprint of: a bucket's backlog is a part
@@ -71,22 +69,18 @@ func (p *Params) means(o *Params) bool {
 }
 
 // Known is what the shapes of one rule's states mean in one store: the numbers that the rule has and has had there. Of
-// each shape it keeps two numbers at the most: two that differ cannot be told apart, so that a third would be of no use.
+// each shape it has two numbers at the most: two that differ cannot be told apart, so that a third would be of no use.
 //
-// A Known can be used concurrently. A nil Known knows nothing.
+// A Known never changes. A nil Known knows nothing.
 type Known struct {
-	mu  sync.Mutex                // held to change it
-	all atomic.Pointer[[]*Params] // sorted by kind and shape
+	all []*Params // sorted by kind and shape
 }
 
 func (k *Known) list() []*Params {
 	if k == nil {
 		return nil
 	}
-	if all := k.all.Load(); all != nil {
-		return *all
-	}
-	return nil
+	return k.all
 }
 
 // place returns where the shape's numbers stand, and how many they are.
@@ -111,10 +105,8 @@ func (k *Known) Has(p *Params) bool {
 	return n > 1 || n == 1 && all[at].means(p)
 }
 
-// Learn adds numbers, those that are sound, and reports whether any was new.
-func (k *Known) Learn(numbers ...Numbers) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// With is a Known that has these numbers too, those that are sound: k itself if none is new.
+func (k *Known) With(numbers ...Numbers) *Known {
 	was := k.list()
 	all := append([]*Params(nil), was...)
 	for _, n := range numbers {
@@ -129,18 +121,9 @@ func (k *Known) Learn(numbers ...Numbers) bool {
 		all = append(all[:at], append([]*Params{p}, all[at:]...)...)
 	}
 	if len(all) == len(was) {
-		return false
+		return k
 	}
-	k.all.Store(&all)
-	return true
-}
-
-// With returns k, which has learned the limit's numbers.
-func (k *Known) With(p *Params) *Known {
-	if !k.Has(p) {
-		k.Learn(p.Numbers())
-	}
-	return k
+	return &Known{all}
 }
 
 // All returns all numbers, for a store to keep.

@@ -11,21 +11,52 @@ import (
 // nothing in it for a key, and a decision that finds its own shape does not ask it. The zero Registry is empty.
 type Registry struct {
 	mu    sync.Mutex // guards rules
-	rules map[RuleID]*step.Known
+	rules map[RuleID]*Known
+}
+
+// Known is what a store knows of one rule's numbers, which grows. The zero Known is empty.
+type Known struct {
+	mu  sync.Mutex // held to change it
+	now atomic.Pointer[step.Known]
+}
+
+// Now is what is known at this moment.
+func (k *Known) Now() *step.Known { return k.now.Load() }
+
+// Learn adds numbers, and reports whether any was new.
+func (k *Known) Learn(numbers ...step.Numbers) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was := k.now.Load()
+	next := was.With(numbers...)
+	if next == was {
+		return false
+	}
+	k.now.Store(next)
+	return true
+}
+
+// With is what is known once the limit's numbers are.
+func (k *Known) With(p *step.Params) *step.Known {
+	if now := k.now.Load(); now.Has(p) {
+		return now
+	}
+	k.Learn(p.Numbers())
+	return k.now.Load()
 }
 
 // maxRegistered bounds the rules of a registry. What is known of those beyond lasts as long as the rule does.
 const maxRegistered = 200_000
 
 // Known returns what is known of a rule, to be read and added to.
-func (r *Registry) Known(id RuleID) *step.Known {
+func (r *Registry) Known(id RuleID) *Known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.rules[id]
 	if k == nil {
-		k = new(step.Known)
+		k = new(Known)
 		if r.rules == nil {
-			r.rules = make(map[RuleID]*step.Known)
+			r.rules = make(map[RuleID]*Known)
 		}
 		if len(r.rules) < maxRegistered {
 			r.rules[id] = k
@@ -40,7 +71,7 @@ func (r *Registry) all() map[RuleID][]step.Numbers {
 	defer r.mu.Unlock()
 	all := make(map[RuleID][]step.Numbers, len(r.rules))
 	for id, k := range r.rules {
-		if numbers := k.All(); len(numbers) > 0 {
+		if numbers := k.Now().All(); len(numbers) > 0 {
 			all[id] = numbers
 		}
 	}
@@ -52,11 +83,11 @@ type Registered struct{ last atomic.Pointer[registered] }
 
 type registered struct {
 	in    *Registry
-	known *step.Known
+	known *Known
 }
 
 // Known is what the registry knows of the rule.
-func (d *Registered) Known(r *Registry, id RuleID) *step.Known {
+func (d *Registered) Known(r *Registry, id RuleID) *Known {
 	if last := d.last.Load(); last != nil && last.in == r {
 		return last.known
 	}
