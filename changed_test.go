@@ -31,7 +31,8 @@ func TestChangedNumbers(t *testing.T) {
 		{sluice.PerDay(10).With(sluice.LeakyBucket), sluice.PerMinute(10), 10, 0, time.Minute},
 		{
 			sluice.Limit{Count: 10, Window: time.Hour, Refill: sluice.RefillInterval},
-			sluice.Limit{Count: 10, Window: 24 * time.Hour, Refill: sluice.RefillInterval}, 10, 0, 24 * time.Hour,
+			sluice.Limit{Count: 10, Window: 24 * time.Hour, Refill: sluice.RefillInterval},
+			10, 0, 24 * time.Hour,
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {

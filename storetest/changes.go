@@ -28,14 +28,22 @@ var changes = []struct {
 	{"settled_without_a_look", of(sluice.PerMinute(10), sluice.PerMinute(10).WithBurst(20)), `0 R a 4 → 6; 0 R b 4 → 2; 0 C 1 → 4; 0 S a 0 → 12; 0 C 0 → 6;
 		0 S b 0 → 10`},
 	{"in_debt", of(sluice.PerMinute(10), sluice.PerDay(10)), `0 R a 5 → 5; 0 S a 15 → 0; 0 C 1 → 0; 43200 → 0; 51840 → 1`},
-	{"interval", of(everyTen, sluice.Limit{Count: 4, Window: time.Minute, Burst: 4, Refill: sluice.RefillInterval}),
-		`1 R a 3 → 5; 2 C 1 → 2; 60 → 4 reset=0`},
-	{"interval_settled_after_it", of(everyTen, sluice.Limit{Count: 4, Window: time.Minute, Burst: 16, Refill: sluice.RefillInterval}),
-		`1 R a 6 → 2; 2 C 1 → 4; 3 S a 1 → 14`},
-	{"counter", of(perMinute(sluice.SlidingCounter), sluice.PerDay(10).With(sluice.SlidingCounter)),
-		`39599 R a 10 → 0; 39612 R b 2 → 0; 39612 C 1 → 0; 39612 R c 1 → denied`},
-	{"sub_windows", of(subWindows, sluice.Limit{Count: 10, Window: 24 * time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 6}),
-		`5 R a 6 → 4; 25 R b 3 → 1; 65 C 1 → 4`},
+	{
+		"interval", of(everyTen, sluice.Limit{Count: 4, Window: time.Minute, Burst: 4, Refill: sluice.RefillInterval}),
+		`1 R a 3 → 5; 2 C 1 → 2; 60 → 4 reset=0`,
+	},
+	{
+		"interval_settled_after_it", of(everyTen, sluice.Limit{Count: 4, Window: time.Minute, Burst: 16, Refill: sluice.RefillInterval}),
+		`1 R a 6 → 2; 2 C 1 → 4; 3 S a 1 → 14`,
+	},
+	{
+		"counter", of(perMinute(sluice.SlidingCounter), sluice.PerDay(10).With(sluice.SlidingCounter)),
+		`39599 R a 10 → 0; 39612 R b 2 → 0; 39612 C 1 → 0; 39612 R c 1 → denied`,
+	},
+	{
+		"sub_windows", of(subWindows, sluice.Limit{Count: 10, Window: 24 * time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 6}),
+		`5 R a 6 → 4; 25 R b 3 → 1; 65 C 1 → 4`,
+	},
 	{"queue", of(perSecond.With(sluice.LeakyQueue), perSecond.With(sluice.LeakyQueue).WithBurst(20)), `0 R a 4 → ends=4; 0 C 1 → 12 ends=8`},
 }
 

@@ -459,8 +459,14 @@ func TestKnownShapes(t *testing.T) {
 		t.Error("a third is learned")
 	}
 	for _, n := range []step.Numbers{
-		{}, {Kind: step.Bucket}, {Kind: step.Bucket, Count: -1, Length: 5, Burst: 5}, {Kind: step.Bucket, Count: 1, Length: step.Year, Burst: 1 << 40},
-		{Kind: step.Window, Length: 5}, {Kind: step.Slices, Length: 7, Slices: 2}, {Kind: step.Counter, Length: 5, Burst: 1}, {Kind: 200, Length: 5},
+		{},
+		{Kind: step.Bucket},
+		{Kind: step.Bucket, Count: -1, Length: 5, Burst: 5},
+		{Kind: step.Bucket, Count: 1, Length: step.Year, Burst: 1 << 40},
+		{Kind: step.Window, Length: 5},
+		{Kind: step.Slices, Length: 7, Slices: 2},
+		{Kind: step.Counter, Length: 5, Burst: 1},
+		{Kind: 200, Length: 5},
 	} {
 		if n.Sound() || known.With(n) != known {
 			t.Errorf("%+v is learned", n)
