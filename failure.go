@@ -45,8 +45,7 @@ func (f *fallback) share(l *Limit, n int) *Limit {
 	if kept, ok := f.shares.Load(k); ok {
 		return kept.(*Limit)
 	}
-	part := *l
-	part.whole = l.params.Numbers()
+	part := l.PartOf(l)
 	part.Count, part.Burst, part.Over = ceilDiv(l.Count, n), ceilDiv(l.Burst, n), ceilDiv(l.Over, n)
 	built, err := part.Build()
 	if err != nil { // a smaller limit than a sound one is sound; if not, the whole one is stricter than none

@@ -156,8 +156,7 @@ func (l *Limiter) leasedLimit(limit *Limit, nodes int) *Limit {
 	if kept, ok := l.local.shares.Load(k); ok {
 		return kept.(*Limit)
 	}
-	smaller := *limit
-	smaller.whole = limit.params.Numbers()
+	smaller := limit.PartOf(limit)
 	smaller.Burst -= mostLeased(limit, nodes) * int64(nodes)
 	built, err := smaller.Build()
 	if err != nil { // a smaller bucket than a sound one is sound

@@ -104,6 +104,13 @@ func (l Limit) Build() (*Limit, error) {
 	return &l, nil
 }
 
+// PartOf returns the limit, before Build, as a part of one that was built: what is stored of a bucket means the same under
+// both, so that a change from one part to another keeps the time until it is full. It is for this module.
+func (l Limit) PartOf(whole *Limit) Limit {
+	l.whole = whole.params.Numbers()
+	return l
+}
+
 // Params are the limit's numbers as the algorithms take them, for stores. It is nil before Build.
 func (l *Limit) Params() *step.Params { return l.params }
 

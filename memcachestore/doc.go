@@ -63,5 +63,6 @@
 // # Memory
 //
 // A key takes 120 bytes of Memcached's memory with any algorithm but two: a sliding log takes 8 more per request in its
-// window, a counter with sub-windows 4 or 8 more for each. An ID takes 20 for its minute.
+// window, a counter with sub-windows 4 or 8 more for each. An ID takes 20 for its minute. Each server also has one item for
+// each rule, with the numbers that it has had: by them a state is read that was written under other numbers.
 package memcachestore

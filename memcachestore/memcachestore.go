@@ -64,7 +64,8 @@ type Stats struct {
 	Conflicts int64
 	// GivenBack is how many takes were charged and then given back, because another of the same call was denied.
 	GivenBack int64
-	// RoundTrips is how often a server was asked: two for an admitted take, one for a denied one or a peek.
+	// RoundTrips is how often a server was asked: two for an admitted take, one for a denied one or a peek, and two more for
+	// the first under each limit.
 	RoundTrips int64
 }
 

@@ -61,6 +61,10 @@ const (
 	mostPeriod = 366 * 24 * 3600
 )
 
+// anyLimit is what all limits are parts of: under whichever numbers a key is asked for, as with redis-cell it keeps the
+// moment at which it will be full.
+var anyLimit = sluice.Must(sluice.PerSecond(1).Build())
+
 // build makes a limit, or says which of the numbers makes no sense.
 func build(n numbers) (*limit, error) {
 	switch {
@@ -72,7 +76,7 @@ func build(n numbers) (*limit, error) {
 		return nil, fmt.Errorf("period %d is not between 1 and %d seconds", n.period, mostPeriod)
 	}
 	window := time.Duration(n.period) * time.Second
-	built, err := sluice.Per(n.count, window).WithBurst(n.burst + 1).Build()
+	built, err := sluice.Per(n.count, window).WithBurst(n.burst + 1).PartOf(anyLimit).Build()
 	if err != nil {
 		if fault, ok := errors.AsType[*sluice.LimitError](err); ok {
 			err = errors.New(fault.Msg)

@@ -82,7 +82,8 @@ type Params struct {
 	// BoundsID tells calendars apart (unit and zone), so that a changed one is noticed.
 	BoundsID uint64
 	// Whole is the limit that this one is a part of, such as one process' share: states are read and written as that one's,
-	// because the number of processes is no change of numbers. Zero: it is no other's. Bucket, Interval.
+	// because the number of processes is no change of numbers. Where the parts' fractions are of different things, up to a
+	// microsecond is lost or won when the part changes. Zero: it is no other's. Bucket, Interval.
 	Whole Numbers
 
 	shape    uint8 // fingerprint of what gives a stored value its meaning besides Kind
