@@ -25,6 +25,8 @@ type call struct {
 	epoch  uint64  // of hinter, when the call was made
 	origin *origin // who is known to answer it, or nil
 	hints  []hint
+	mixed  bool    // states of several shapes of one key are to do with it, and the script has to be told at once
+	told   []*told // what other numbers mean, by rule and kind; nil: it is not sent along
 }
 
 // op is one take of a call.
@@ -38,10 +40,13 @@ type op struct {
 	replayed bool
 	time     int64 // 0 but in tests: when the take's group happens
 	pending  int64 // what earlier takes of the group spend on the same cell
+	told     int   // which of call.told is for it
+
+	recorded *table.Known // what the server is known to know of the rule's numbers
 }
 
 // newCall returns a call with one group. An error means that the takes make no sense.
-func newCall(names *namer, takes []sluice.Take) (*call, error) {
+func newCall(names *namer, recorded *table.Registry, takes []sluice.Take) (*call, error) {
 	c := &call{ops: make([]op, len(takes)), usual: true}
 	for i := range takes {
 		o := &c.ops[i]
@@ -49,6 +54,7 @@ func newCall(names *namer, takes []sluice.Take) (*call, error) {
 		if o.Op, err = takes[i].Op(); err != nil {
 			return nil, fmt.Errorf("redisstore: take %d: %w", i, err)
 		}
+		o.recorded = takes[i].Rule.Known(recorded)
 		of := name{o.Rule, o.Key, takes[i].Slot}
 		if names.tagged {
 			tag := of.tag()
@@ -99,11 +105,12 @@ func (c *call) place() {
 		o := &c.ops[i]
 		at, known := c.find(o.state, 2*len(c.cells), 2)
 		if !known {
-			c.cells = append(c.cells, cell{kind: o.Params.Kind})
+			c.cells = append(c.cells, cell{kind: o.Params.Kind, shape: o.Params.Shape()})
 			c.keys = append(c.keys, o.state, o.block)
 			c.note(o.state, at)
 		}
 		o.cell, o.id = at/2, -1
+		c.mixed = c.mixed || c.cells[o.cell].shape != o.Params.Shape()
 	}
 	if c.usual {
 		c.usual = c.differs()
@@ -195,8 +202,9 @@ const exact = 1 << 52
 
 // How a call is packed.
 const (
-	packedPlain = 1 << iota // its records are those of plain takes
-	packedHints             // hints follow them
+	packedPlain   = 1 << iota // its records are those of plain takes
+	packedHints               // hints follow them
+	packedNumbers             // and before those, what other numbers mean
 )
 
 // pack writes the call for the script: the header, a record for each take, then hints if there are any or if the server
@@ -211,6 +219,9 @@ func (c *call) pack(dst []byte, now, nonce, margin, around int64) []byte {
 	if c.asks {
 		how |= packedHints
 	}
+	if c.told != nil {
+		how |= packedNumbers
+	}
 	dst = append(dst, how)
 	for i := range c.ops {
 		o := &c.ops[i]
@@ -223,6 +234,9 @@ func (c *call) pack(dst []byte, now, nonce, margin, around int64) []byte {
 			id = 2*len(c.cells) + o.id + 1
 		}
 		dst = o.pack(dst, id, around)
+	}
+	if c.told != nil {
+		dst = c.packNumbers(dst)
 	}
 	if c.asks {
 		dst = c.packHints(dst)
@@ -243,15 +257,17 @@ func (o *op) packPlain(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(o.cell+1))
 	dst = append(dst, byte(p.Kind), o.flags())
 	if p.Kind == step.Window {
+		dst = append(dst, '0', '0')
 		return number(dst, cost, p.Count, p.Length, int64(p.Shape()), 0, 0)
 	}
+	dst = append(dst, '0'+p.Shape()/10, '0'+p.Shape()%10)
 	d := p.Drips()
 	q, r := p.DripTime(cost)
 	return number(dst, cost, q, int64(r), int64(d.Den), d.FillQ, int64(d.FillR))
 }
 
 // params is how many numbers of a limit a record has room for.
-const params = 12
+const params = 11
 
 func (o *op) pack(dst []byte, id int, around int64) []byte {
 	p, r := o.Params, &o.Request
@@ -267,10 +283,10 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 		dst = o.packChange(dst)
 	case step.Interval:
 		dst = number(dst, p.Count, p.Length)
-		dst = number(refills(dst, p, p.Burst), int64(p.Shape()))
+		dst = refills(dst, p, p.Burst)
 		dst = o.packChange(dst)
 	case step.Window:
-		dst = number(dst, p.Count, p.Length, p.Over, p.For, p.Grain(), int64(p.Shape()))
+		dst = number(dst, p.Count, p.Length, p.Over, p.For, p.Grain())
 		if p.Align == step.Calendar {
 			if o.time > 0 {
 				around = o.time
@@ -281,14 +297,14 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 			dst = number(dst, first, boundary, final, atFirst, atFinal)
 		}
 	case step.Counter:
-		dst = number(dst, p.Count, p.Length, p.Rounding(), int64(p.Shape()))
+		dst = number(dst, p.Count, p.Length, p.Rounding())
 	case step.Slices:
-		dst = number(dst, p.Count, p.SliceLength(), p.Slices+1, p.Rounding(), int64(p.Shape()))
+		dst = number(dst, p.Count, p.SliceLength(), p.Slices+1, p.Rounding())
 	case step.Log, step.Slots:
 		dst = number(dst, p.Count, p.Length)
 	}
 	dst = append(dst, make([]byte, begin+8*params-len(dst))...)
-	return number(dst, o.time)
+	return append(number(dst, o.time), p.Shape())
 }
 
 // packChange writes by how much a bucket changes, in its own terms, because the products would not fit Lua's numbers: the

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // fakeRuns is a server that answers when it is told to. An answer's At is the cost asked for, so that mixed up answers
@@ -59,7 +60,7 @@ func group(cost int64, takes int) *call {
 			all[i].MaxDelay = time.Second // and so not plain
 		}
 	}
-	return sluice.Must(newCall(&namer{}, all))
+	return sluice.Must(newCall(&namer{}, &table.Registry{}, all))
 }
 
 // TestCombiner: calls go out at once while few are in flight, and together when there is a backlog.

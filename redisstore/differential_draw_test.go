@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -79,8 +81,16 @@ func (d *differential) take() sluice.Take {
 	if d.rng.IntN(20) == 0 {
 		limit = d.limits[d.rng.IntN(len(d.limits))]
 	}
-	size := limit.Params().Limit()
 	t := sluice.Take{Rule: d.rules[d.rng.IntN(len(d.rules))], Limit: limit, Key: fmt.Sprint(d.rounds/3, "-", key)}
+	if d.restless { // all of a rule's numbers are changed, and changed again
+		number := d.rounds / 24
+		t.Rule, t.Key = d.rules[number%len(d.rules)], fmt.Sprint(number, "-", d.rng.IntN(4))
+		if d.rng.IntN(20) > 0 {
+			limit = d.current()
+		}
+		t.Limit = limit
+	}
+	size := limit.Params().Limit()
 	switch d.rng.IntN(10) {
 	case 0:
 		t.Dry = d.rng.IntN(2) == 0
@@ -109,6 +119,44 @@ func (d *differential) take() sluice.Take {
 	t.Settles = d.rng.IntN(2) == 0
 	d.note(t)
 	return t
+}
+
+// current is the limit that most takes of a round have, which is another every few rounds.
+func (d *differential) current() *sluice.Limit { return d.limits[d.rounds/3%len(d.limits)] }
+
+// drawnLimits are limits of the kind of another, with numbers of all sizes.
+func drawnLimits(rng *rand.Rand, like sluice.Limit, n int) (limits []sluice.Limit) {
+	size := func(most float64) int64 { return int64(math.Exp(rng.Float64() * math.Log(most))) }
+	for len(limits) < n {
+		l := like
+		l.Count, l.Window = size(1e6), time.Duration(size(366*24*3600*1e3))*time.Millisecond
+		switch rng.IntN(3) {
+		case 0: // of which others are simple parts
+			l.Count, l.Window = size(30)*10, time.Duration(size(60))*time.Minute
+		case 1:
+			l.Window += time.Duration(rng.Int64N(1000)) * time.Microsecond
+		}
+		switch p := like.Params(); {
+		case p.Kind <= step.Interval:
+			l.Burst = l.Count
+			if rng.IntN(2) == 0 {
+				l.Burst = size(1e6)
+			}
+			if rng.IntN(10) == 0 {
+				l.Burst = size(3e16)
+			}
+		case p.Kind == step.Slices:
+			l.Window -= l.Window % (time.Duration(l.SubWindows) * time.Millisecond)
+		}
+		if whole, err := l.Build(); err == nil {
+			if l.Burst > 1 && rng.IntN(4) == 0 { // as a process' share is, or a lease
+				l.Count, l.Burst = 1+l.Count/3, 1+l.Burst/(2+rng.Int64N(5))
+				l = l.PartOf(whole)
+			}
+			limits = append(limits, l)
+		}
+	}
+	return limits
 }
 
 // reserve is a take on one of a few keys, on which much is out at a time and most of it is settled.

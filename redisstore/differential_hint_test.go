@@ -36,13 +36,14 @@ func (d *differential) hint(c *call, plain bool) (useful int64) {
 			stored = &cell{}
 			d.cells[key] = stored
 		}
-		now := c.firstTime(i)
+		now, known := c.firstTime(i), c.knownOf(i)
 		s := d.sighting(p, stored, now)
 		c.hints = append(c.hints, hint{i, s})
+		c.mixed = c.mixed || s.state.Shape != p.Shape()
 		if s.from.server == d.runID {
 			continue
 		}
-		if m := laterOf(p, now, *stored, cell{state: s.state, den: s.den, words: s.words}); m != nil {
+		if m := laterOf(p, now, *stored, cell{state: s.state, words: s.words}, known); m != nil {
 			*stored = *m
 			useful++
 		}
@@ -54,18 +55,13 @@ func (d *differential) hint(c *call, plain bool) (useful int64) {
 
 // firstTime is when the first take on a cell happens.
 func (c *call) firstTime(cell int) int64 {
-	for i := range c.ops {
-		if c.ops[i].cell == cell {
-			return c.ops[i].time
-		}
-	}
-	return 0
+	return c.firstOf(cell).time
 }
 
 // sighting makes up what a process may have seen of a cell: a state that is a little different, or one of another
 // history, perhaps under other numbers or by a clock that was wrong.
 func (d *differential) sighting(p *step.Params, stored *cell, now int64) sighting {
-	seen := cell{state: stored.state, den: stored.den, words: slices.Clone(stored.words)}
+	seen := cell{state: stored.state, words: slices.Clone(stored.words)}
 	if seen.state.FreshAt <= now || d.rng.IntN(3) == 0 {
 		seen = cell{}
 	}
@@ -94,7 +90,7 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) sightin
 	if d.rng.IntN(4) > 0 {
 		from.server = strings.Repeat("f", 40)
 	}
-	s := sighting{state: seen.state, den: seen.den, from: from}
+	s := sighting{state: seen.state, from: from}
 	if p.Kind == step.Slices { // marks are not sent along
 		s.words = seen.words
 	}
@@ -103,14 +99,14 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) sightin
 
 // laterOf is what the script should make of a stored state and a hint, said without regard to what it costs to say: the
 // new state, or nil if the stored one stays.
-func laterOf(p *step.Params, now int64, s, h cell) *cell {
+func laterOf(p *step.Params, now int64, s, h cell, known *step.Known) *cell {
 	if h.state.FreshAt <= now {
 		return nil
 	}
 	h.words = slices.Clone(h.words)
-	h.adopt(p, now)
+	h.adopt(p, now, known)
 	s.words = slices.Clone(s.words)
-	s.adopt(p, now)
+	s.adopt(p, now, known)
 	if s.state.FreshAt <= now {
 		s = cell{words: make([]uint64, len(h.words))}
 	}
@@ -135,8 +131,12 @@ func instant(at int64, frac, den uint64) *big.Rat {
 
 func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 	drips := p.Drips()
-	h.den = drips.Den
-	full := instant(h.state.FreshAt, h.state.Value, h.den)
+	for _, c := range []*cell{&s, &h} {
+		if c.state.Value >= drips.Den { // of a limit with the same shape, whose fractions are others
+			c.state.Value = 0
+		}
+	}
+	full := instant(h.state.FreshAt, h.state.Value, drips.Den)
 	empty := instant(now+drips.FillQ, 0, 1)
 	empty.Add(empty, new(big.Rat).SetFrac(new(big.Int).SetUint64(drips.FillR), new(big.Int).SetUint64(drips.Den)))
 	if full.Cmp(empty) > 0 { // rounded up to a microsecond, less a fraction

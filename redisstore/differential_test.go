@@ -12,6 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/redistest"
 	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // algorithms are limits by what counts them; those of one line are numbers that one rule changes between. Their shapes
@@ -96,6 +97,7 @@ func TestLuaEqualsGo(t *testing.T) {
 				d.takes, d.allowed, d.denied, d.adjusted, d.replayed, d.useful, d.hinted)
 			t.Logf("%d settled, %d of them given back, %d forgiven in part; %d states with marks, %d with all",
 				d.reserved, d.refunded, d.forgiven, d.marked, d.most)
+			t.Logf("%d states of other numbers, %d of them unknown, %d with marks", d.changed, d.unknown, d.scaled)
 			if a.name != "sliding_log" && a.name != "concurrency" && (d.useful < d.hinted/10 || d.hinted < 2000) {
 				t.Error("too few hints were of use")
 			}
@@ -135,7 +137,53 @@ func TestMarksEqualGo(t *testing.T) {
 			}
 			t.Logf("%d takes, %d allowed, %d denied, %d settled, %d of them given back, %d forgiven in part; %d states with marks, %d with all",
 				d.takes, d.allowed, d.denied, d.reserved, d.refunded, d.forgiven, d.marked, d.most)
+			t.Logf("%d states of other numbers, %d of them unknown, %d with marks", d.changed, d.unknown, d.scaled)
 			if d.refunded < d.takes/50 || d.denied < d.takes/50 || d.forgiven < 20 || d.most < 10 {
+				t.Error("the calls are too much of one kind to show anything")
+			}
+		})
+	}
+}
+
+// TestChangedEqualsGo is the same for rules whose numbers change all the time, among many of all sizes, of which two thirds
+// are known.
+func TestChangedEqualsGo(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	plain := algorithm{"token_bucket_plain", algorithms[0].limits}
+	for _, a := range append(slices.Clone(algorithms), plain) {
+		if a.name == "fixed_window" || a.name == "sliding_log" || a.name == "concurrency" { // which keep a count, whatever changes
+			continue
+		}
+		t.Run(a.name, func(t *testing.T) {
+			rounds := 1500
+			if os.Getenv("SLUICE_SOAK") != "" {
+				rounds = 100_000
+			}
+			rng := rand.New(rand.NewPCG(3, 4))
+			if os.Getenv("SLUICE_SOAK") != "" {
+				rng = rand.New(rand.NewPCG(rand.Uint64(), 4))
+			}
+			limits := append(slices.Clone(a.limits), drawnLimits(rng, *sluice.Must(a.limits[0].Build()), 12)...)
+			rng.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
+			d := newDifferential(t, server, limits)
+			d.restless, d.plain = true, a.name == plain.name
+			for range rounds {
+				if t.Failed() {
+					return
+				}
+				p := d.current().Params()
+				d.pace = max(1000, min(p.Length, step.Year)/(1<<d.rng.IntN(8)))
+				if d.plain {
+					d.round(1)
+				}
+				d.round(6)
+			}
+			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d given back; %d states of other numbers, %d of them unknown, %d with marks",
+				d.takes, d.allowed, d.denied, d.adjusted, d.refunded, d.changed, d.unknown, d.scaled)
+			marks := a.name == "token_bucket" || a.name == "interval_bucket"
+			if d.changed < rounds/3 || d.unknown < d.changed/10 || d.unknown > d.changed/2 || marks && d.scaled < d.changed/20 ||
+				d.allowed < d.takes/10 || d.denied < d.takes/20 {
 				t.Error("the calls are too much of one kind to show anything")
 			}
 		})
@@ -169,8 +217,8 @@ func TestShortWayEqualsGo(t *testing.T) {
 					d.round(1)
 				}
 			}
-			t.Logf("%d takes, %d allowed, %d denied; %d of %d hints were of use",
-				d.takes, d.allowed, d.denied, d.useful, d.hinted)
+			t.Logf("%d takes, %d allowed, %d denied; %d of %d hints were of use; %d states of other numbers, %d of them unknown",
+				d.takes, d.allowed, d.denied, d.useful, d.hinted, d.changed, d.unknown)
 			if d.useful < d.hinted/10 || d.hinted < 1000 {
 				t.Error("too few hints were of use")
 			}
@@ -191,7 +239,10 @@ type differential struct {
 	now    int64
 	pace   int64 // how fast time goes: a window
 	plain  bool
-	marks  bool             // of few keys
+	marks  bool // of few keys
+
+	restless bool // a rule's numbers change all the time
+
 	cells  map[string]*cell // what Go arrives at, by stored key
 	ids    map[string]remembered
 	made   []sluice.Take // takes that can be settled
@@ -204,6 +255,7 @@ type differential struct {
 
 	reserved, refunded, forgiven int // takes that were settled, and of which something came back, or went beyond the cap
 	marked, most                 int // states with marks, and with as many as are kept
+	changed, unknown, scaled     int // states of other numbers, of such as are not known, and of known ones with marks
 }
 
 func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Limit) *differential {
@@ -223,10 +275,18 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 	for _, l := range limits {
 		d.limits = append(d.limits, sluice.Must(l.Build()))
 	}
+	d.store.records.vain = map[table.RuleID]time.Time{}
 	for i := range 4 { // plain, shadow, charging, both
 		d.rules = append(d.rules, sluice.Must(sluice.NewRule(sluice.Rule{
 			Name: fmt.Sprint("r", i), Limit: sluice.PerSecond(1), Shadow: i&1 != 0, ChargeDenied: i&2 != 0,
 		})))
+		// What is known stays as it is: it is never asked for.
+		d.store.records.vain[d.rules[i].Identity()] = time.Now().Add(24 * time.Hour)
+		for j, l := range d.limits {
+			if j%3 != i%3 { // of the rest nothing is known but where they are part of the call
+				d.store.registry.Known(d.rules[i].Identity()).Learn(l.Params().Numbers())
+			}
+		}
 	}
 	return d
 }
@@ -262,8 +322,12 @@ func (d *differential) round(n int) {
 	}
 	got := make([]step.Answer, len(c.ops))
 	c.place()
+	c.tell(&d.store.registry)
 	useful := d.hint(c, plain)
-	r, err := d.store.send(context.Background(), c, d.now)
+	if !c.mixed && d.rng.IntN(8) > 0 { // as a process would that expects no change
+		c.told = nil
+	}
+	r, err := d.store.sendAgain(context.Background(), c, d.now)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -308,7 +372,7 @@ func (d *differential) checkExpiry() {
 }
 
 func (d *differential) add(c *call, group ...sluice.Take) {
-	g, err := newCall(&d.store.names, group)
+	g, err := newCall(&d.store.names, d.store.recorded.Load(), group)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -334,15 +398,20 @@ func (d *differential) compareStates(c *call) {
 			}
 			continue
 		}
-		if p.Kind == step.Bucket && want.state.Value == 0 { // of what a fraction is that is none is not stored
-			want.den = got.den
-		}
-		g, w := got.read(p), want.read(p)
-		same := g == w && got.den == want.den && slices.Equal(got.wideWords(), want.wideWords())
+		g, w := got.state, want.state
+		same := g == w && slices.Equal(got.wideWords(), want.wideWords())
 		if p.Kind <= step.Interval && len(got.words) > 0 {
 			d.marked++
+			if g.Shape != p.Shape() && g.FreshAt > c.firstTime(i) && c.knownOf(i).Finds(p, g.Shape) {
+				d.scaled++
+			}
 			if got.words[1] == step.MaxMarks {
 				d.most++
+			}
+		}
+		if g.Shape != p.Shape() && g.FreshAt > c.firstTime(i) && p.Kind != step.Window {
+			if d.changed++; !c.knownOf(i).Finds(p, g.Shape) {
+				d.unknown++
 			}
 		}
 		if g.FreshAt != w.FreshAt || g.FreshAt != 0 && !same {
@@ -364,10 +433,15 @@ func (c *cell) wideWords() []uint64 {
 	return c.words
 }
 
-func (c *call) paramsOf(cell int) *step.Params {
+func (c *call) paramsOf(cell int) *step.Params { return c.firstOf(cell).Params }
+
+func (c *call) knownOf(cell int) *step.Known { return c.firstOf(cell).Request.Known }
+
+// firstOf is the first take on a cell.
+func (c *call) firstOf(cell int) *op {
 	for i := range c.ops {
 		if c.ops[i].cell == cell {
-			return c.ops[i].Params
+			return &c.ops[i]
 		}
 	}
 	return nil

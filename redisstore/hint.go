@@ -36,6 +36,7 @@ type hinter struct {
 	ahead    atomic.Int64             // by how much the server's clock is ahead of ours, in microseconds
 	origins  []atomic.Pointer[origin] // who answers, by slot; on a single server there is one
 	restored atomic.Int64
+	moved    func() // another server answers than before
 
 	seed   maphash.Seed
 	shards [hintShards]hintShard
@@ -55,7 +56,6 @@ type hintShard struct {
 // sighting is what was last seen of a key.
 type sighting struct {
 	state step.State
-	den   uint64
 	words []uint64 // nobody changes them any more
 	from  *origin
 }
@@ -138,6 +138,7 @@ func (h *hinter) attach(c *call, now int64) {
 		if s, ok := h.recall(at.hash); ok && s.from.isNot(c.origin) && s.state.FreshAt > now {
 			c.hints = append(c.hints, hint{i, s})
 			c.asks, at.hinted = true, true
+			c.mixed = c.mixed || s.state.Shape != at.shape
 		}
 	}
 	if c.asks {
@@ -168,7 +169,7 @@ func (c *call) packHints(dst []byte) []byte {
 		dst = append(dst, x.from.server...)
 		length := len(dst)
 		dst = append(dst, 0, 0)
-		state := cell{kind: c.cells[x.cell].kind, state: x.state, den: x.den, words: x.words}
+		state := cell{kind: c.cells[x.cell].kind, state: x.state, words: x.words}
 		dst = state.encode(dst)
 		binary.LittleEndian.PutUint16(dst[length:], uint16(len(dst)-length-2))
 	}
@@ -210,6 +211,9 @@ func (h *hinter) learn(c *call, r *reply, now int64) {
 func (h *hinter) meet(c *call, server string) *origin {
 	slot := h.slot(c)
 	known := slot.Load()
+	if known != nil && known.server != server && h.moved != nil {
+		h.moved()
+	}
 	if known != nil && known.epoch == c.epoch {
 		if known.server == server {
 			return known
@@ -248,7 +252,7 @@ func (h *hinter) remember(at *cell, from *origin, now int64) {
 	case !ok && len(shard.seen) >= mostSeen:
 		shard.makeRoomLocked(now)
 	}
-	seen := sighting{state: at.state, den: at.den, from: from}
+	seen := sighting{state: at.state, from: from}
 	if at.kind == step.Slices { // marks stay behind: what was out then is given back less
 		seen.words = at.words
 	}

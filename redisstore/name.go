@@ -25,12 +25,14 @@ const version = '1'
 
 // Letters for what is not a state.
 const (
-	letterBlock = 'x'
-	letterID    = 'd'
+	letterBlock   = 'x'
+	letterID      = 'd'
+	letterNumbers = 'n'
 )
 
-// kindLetters are by step.Kind.
-const kindLetters = "?biwcslf"
+// kindLetters are by step.Kind. Two were given up: b and i, under which an earlier version kept buckets and interval
+// buckets in other forms.
+const kindLetters = "?trwcslf"
 
 // longest is the longest key that is stored as it is: a UUID, say. A digest of a longer one is shorter.
 const longest = 36

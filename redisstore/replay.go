@@ -67,15 +67,16 @@ func (c *call) replayGroup(r *reply, from, to int, out []step.Answer) error {
 // take applies a request to a cell.
 func (c *call) take(o *op, now int64, r step.Request) step.Answer {
 	at := &c.cells[o.cell]
+	r.Known = o.Request.Known
 	if at.blocked <= now {
 		return at.take(o.Params, now, r)
 	}
 	if !r.Dry {
-		at.adopt(o.Params, now)
+		at.adopt(o.Params, now, r.Known)
 	}
 	r.Dry = true
 	free := at.take(o.Params, now, r)
-	idle := at.take(o.Params, now, step.Request{Dry: true})
+	idle := at.take(o.Params, now, step.Request{Dry: true, Known: r.Known})
 	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(at.blocked-now, idle.ResetAfter), At: now}
 	if !a.Never {
 		a.RetryAfter = max(at.blocked-now, free.RetryAfter)
@@ -84,7 +85,7 @@ func (c *call) take(o *op, now int64, r step.Request) step.Answer {
 }
 
 func (c *cell) take(p *step.Params, now int64, r step.Request) step.Answer {
-	next, a := p.Take(c.read(p), c.wide(p, now, r.Settles && !r.Dry), now, r)
+	next, a := p.Take(c.state, c.wide(p, now, r.Settles && !r.Dry), now, r)
 	if !r.Dry && r.Cost != 0 {
 		c.write(p, next)
 	}
@@ -105,15 +106,14 @@ func (c *cell) wide(p *step.Params, now int64, settles bool) []uint64 {
 }
 
 // adopt rewrites the state as one of these numbers.
-func (c *cell) adopt(p *step.Params, now int64) {
-	if s := c.read(p); s.FreshAt > now && s.Shape != p.Shape() {
-		next, _ := p.Take(s, c.wide(p, now, false), now, step.Request{})
-		c.write(p, next)
+func (c *cell) adopt(p *step.Params, now int64, known *step.Known) {
+	if c.state.FreshAt > now && c.state.Shape != p.Shape() {
+		c.write(p, p.Adopt(c.state, c.wide(p, now, false), now, known))
 	}
 }
 
 func (c *cell) adjust(p *step.Params, now int64, x step.Settlement) step.Answer {
-	before, words := c.read(p), append([]uint64(nil), c.wide(p, now, false)...)
+	before, words := c.state, append([]uint64(nil), c.wide(p, now, false)...)
 	next, a := p.Adjust(before, c.words, now, x)
 	if next == before && a.Granted == 0 && before.FreshAt <= now { // nothing was changed, and so nothing is stored
 		c.words = words
@@ -204,7 +204,7 @@ func (c *call) decide(from, i int, now int64, out []step.Answer) {
 // commit does what was decided.
 func (c *call) commit(o *op, a *step.Answer, veto bool, now int64) {
 	if !o.Request.Dry && (o.replayed || o.Peeks() || !o.Request.Charge && (veto || !a.Allowed)) {
-		c.cells[o.cell].adopt(o.Params, now)
+		c.cells[o.cell].adopt(o.Params, now, o.Request.Known)
 	}
 	switch {
 	case o.replayed || o.Peeks() || !a.Allowed && !o.Request.Charge:

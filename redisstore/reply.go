@@ -18,6 +18,8 @@ type reply struct {
 	told     bool   // which server it is
 	server   string // its run ID; empty if it is not permitted to know
 	restored int64  // how many hints were of use
+
+	changed []int64 // pairs of a cell and the shape of its state, whose numbers have to be told
 }
 
 // logNumbers is how many numbers the script gives for a take of a log, of which it does not send all entries.
@@ -25,6 +27,9 @@ const logNumbers = 7
 
 // staleVerdict is what the script says when a calendar's windows were not those around its time.
 const staleVerdict = "stale"
+
+// changedVerdict is what it says when it has to be told what numbers states were written under. Nothing was changed then.
+const changedVerdict = "changed"
 
 // errForeign is said of an answer to another call. A connection on which requests and replies no longer match would
 // give callers each other's answers.
@@ -54,6 +59,13 @@ func (c *call) read(message value, nonce int64) (*reply, error) {
 		return nil, err
 	}
 	if r.verdicts, err = parts[2].ToString(); err != nil || r.verdicts == staleVerdict {
+		return r, err
+	}
+	if r.verdicts == changedVerdict {
+		if len(parts) < 4 {
+			return nil, fmt.Errorf("%d parts", len(parts))
+		}
+		r.changed, err = parts[3].AsIntSlice()
 		return r, err
 	}
 	if len(parts) > 4 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // TestShortReply: the script's short replies are read, and what is not one is refused.
@@ -14,18 +15,18 @@ func TestShortReply(t *testing.T) {
 	const nonce = 12345
 	stamp := string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(nonce)))
 	for text, want := range map[string]string{
-		stamp + "1011700000000.5.10.-200303.":  "", // of three cells, the last new
-		stamp + "1011700000000.5.10.20.30":     "",
-		stamp + "1011700000000.5.10.20":        "it does not have 3 states",
-		stamp + "1011700000000.5.10.20.30.40":  "it does not have 3 states",
-		stamp + "1011700000000.5.10.20.x":      `state "x" is not of this version: strconv.ParseInt: parsing "x": invalid syntax`,
-		stamp + "101x.5.1.2.3":                 `"x.5.1.2.3" does not begin with a time`,
-		"12345678" + "1011700000000.5.1.2.3":   errForeign.Error(),
-		stamp + "1":                            errForeign.Error(),
-		stamp[:7]:                              errForeign.Error(),
-		"":                                     errForeign.Error(),
-		stamp + "1011700000000.5":              `"1700000000.5" does not begin with a time`,
-		stamp + "1011700000000.5.10.20.1:2:34": "",
+		stamp + "1011700000000.5.1990.-200303.":  "", // of three cells, the last new
+		stamp + "1011700000000.5.1990.20.30":     "",
+		stamp + "1011700000000.5.1990.20":        "it does not have 3 states",
+		stamp + "1011700000000.5.1990.20.30.40":  "it does not have 3 states",
+		stamp + "1011700000000.5.1990.20.x":      `state "x" is not of this version: strconv.ParseInt: parsing "x": invalid syntax`,
+		stamp + "101x.5.1.2.3":                   `"x.5.1.2.3" does not begin with a time`,
+		"12345678" + "1011700000000.5.1.2.3":     errForeign.Error(),
+		stamp + "1":                              errForeign.Error(),
+		stamp[:7]:                                errForeign.Error(),
+		"":                                       errForeign.Error(),
+		stamp + "1011700000000.5":                `"1700000000.5" does not begin with a time`,
+		stamp + "1011700000000.5.1990.20.1:2:34": "",
 	} {
 		t.Run("", func(t *testing.T) {
 			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1_000_000)}))
@@ -33,13 +34,13 @@ func TestShortReply(t *testing.T) {
 			for _, key := range []string{"a", "b", "c"} {
 				takes = append(takes, sluice.Take{Rule: rule, Key: key, Cost: 1})
 			}
-			c := sluice.Must(newCall(&namer{}, takes))
+			c := sluice.Must(newCall(&namer{}, &table.Registry{}, takes))
 			c.place()
 			r, err := c.readShort(text, nonce)
 			switch {
 			case want == "" && err != nil:
 				t.Errorf("%q: %v", text, err)
-			case want == "" && (r.verdicts != "101" || r.now != 1_700_000_000_000_005 || c.cells[0].state.FreshAt != 1+base):
+			case want == "" && (r.verdicts != "101" || r.now != 1_700_000_000_000_005 || c.cells[0].state.FreshAt != 1+base || c.cells[0].state.Shape != 99):
 				t.Errorf("%q: %+v, %+v", text, r, c.cells)
 			case want != "" && (err == nil || err.Error() != want):
 				t.Errorf("%q: %v, want %s", text, err, want)

@@ -16,33 +16,17 @@ const base = 1_767_225_600_000_000
 // cell is one bucket as the script found it, and what becomes of it as the call is replayed.
 type cell struct {
 	state   step.State
-	den     uint64   // Bucket: what state.Value is a fraction of, if it is not zero
 	words   []uint64 // Slices; Bucket, Interval: marks
 	blocked int64    // until when
 	seen    bool     // it was read
 	kind    step.Kind
+	shape   uint8  // of the first take's limit
 	hash    uint64 // of its stored key, for hinter
 	hinted  bool   // the server is told what was last seen of it
 }
 
-// read is the cell's state for these numbers. What an integer of a bucket does not tell apart by a shape it does by the
-// denominator itself.
-func (c *cell) read(p *step.Params) step.State {
-	s := c.state
-	if p.Kind == step.Bucket {
-		s.Shape = 0
-		if s.Value == 0 || c.den == p.Drips().Den {
-			s.Shape = p.Shape()
-		}
-	}
-	return s
-}
-
 func (c *cell) write(p *step.Params, s step.State) {
 	c.state = s
-	if p.Kind == step.Bucket {
-		c.den = p.Drips().Den
-	}
 	if p.Kind < step.Log && !p.Wide(c.words) {
 		c.words = nil
 	}
@@ -52,7 +36,7 @@ func (c *cell) write(p *step.Params, s step.State) {
 func (c *cell) decode(p *step.Params, text string) (err error) {
 	switch {
 	case p.Kind <= step.Interval && strings.HasPrefix(text, letterMarks):
-		err = c.decodeMarks(p, text)
+		err = c.decodeMarks(text)
 	case p.Kind == step.Bucket:
 		err = c.decodeBucket(text)
 	case p.Kind == step.Interval:
@@ -79,9 +63,9 @@ const (
 	markBytes   = 7   // the width of each of its numbers
 )
 
-// decodeMarks reads a bucket with marks: when it will be full, the fraction or rest, what that is of, then of each mark
-// its time, low and out.
-func (c *cell) decodeMarks(p *step.Params, text string) error {
+// decodeMarks reads a bucket with marks: when it will be full, the fraction or rest, its shape, then of each mark its
+// time, low and out.
+func (c *cell) decodeMarks(text string) error {
 	b := []byte(text[len(letterMarks):])
 	n := len(b)/markBytes/3 - 1
 	if n < 1 || len(b) != 3*markBytes*(n+1) {
@@ -93,12 +77,7 @@ func (c *cell) decodeMarks(p *step.Params, text string) error {
 		copy(room[:], b[:markBytes])
 		numbers = append(numbers, binary.LittleEndian.Uint64(room[:]))
 	}
-	c.state.FreshAt, c.state.Value = int64(numbers[0]), numbers[1]
-	if p.Kind == step.Bucket {
-		c.den = numbers[2]
-	} else {
-		c.state.Shape = uint8(numbers[2])
-	}
+	c.state = step.State{FreshAt: int64(numbers[0]), Value: numbers[1], Shape: uint8(numbers[2])}
 	c.words = append([]uint64{c.state.Value, uint64(n)}, numbers[3:]...)
 	if !step.PlausibleMarks(c.words) {
 		return fmt.Errorf("%d marks make no sense", n)
@@ -109,7 +88,7 @@ func (c *cell) decodeMarks(p *step.Params, text string) error {
 func (c *cell) decodeBucket(text string) error {
 	if strings.Contains(text, ":") {
 		return parseFields(text, 3, func(n []int64) {
-			c.state, c.den = step.State{FreshAt: n[0], Value: uint64(n[1])}, uint64(n[2])
+			c.state = step.State{FreshAt: n[0], Value: uint64(n[1]), Shape: uint8(n[2])}
 		})
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -117,12 +96,11 @@ func (c *cell) decodeBucket(text string) error {
 		return err
 	}
 	if n >= 0 {
-		c.state.FreshAt = n/10 + base // the last digit is about its time to live
+		c.state = step.State{FreshAt: n/1000 + base, Shape: uint8(n / 10 % 100)} // the last digit is about its time to live
 		return nil
 	}
 	n = -n
-	c.state = step.State{FreshAt: n/10_000 + base, Value: uint64(n % 100)}
-	c.den = uint64(n / 100 % 100)
+	c.state = step.State{FreshAt: n/10_000 + base, Value: uint64(n % 100), Shape: uint8(n / 100 % 100)}
 	return nil
 }
 
@@ -146,7 +124,7 @@ func (c *cell) decodeWindow(text string) error {
 
 // parseFields reads numbers separated by colons.
 func parseFields(text string, want int, set func(n []int64)) error {
-	var room [4]int64
+	var room [5]int64
 	fields := room[:0]
 	for field := range strings.SplitSeq(text, ":") {
 		n, err := strconv.ParseInt(field, 10, 64)
@@ -185,9 +163,7 @@ func (c *cell) decodeSlices(p *step.Params, text string) error {
 func (c *cell) encode(dst []byte) []byte {
 	s := &c.state
 	switch c.kind {
-	case step.Bucket:
-		return appendFields(dst, s.FreshAt, int64(s.Value), int64(c.den))
-	case step.Interval:
+	case step.Bucket, step.Interval:
 		return appendFields(dst, s.FreshAt, int64(s.Value), int64(s.Shape))
 	case step.Window:
 		count, grace := step.WindowOf(s.Value)

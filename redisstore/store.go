@@ -79,6 +79,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // Config is how a store is made. Set URL, Client or Commander.
@@ -123,6 +124,10 @@ type Store struct {
 	troubled atomic.Bool // the last call found the server not available
 	hinter   hinter
 
+	registry table.Registry                 // what the shapes of states mean
+	recorded atomic.Pointer[table.Registry] // what of it the server is known to know
+	records  records
+
 	loading chan struct{} // held while the script is loaded
 	loads   atomic.Int64  // how often it was
 }
@@ -153,6 +158,8 @@ func Open(c Config) (*Store, error) {
 		loading: make(chan struct{}, 1), members: newMembers(),
 	}
 	s.together.run = s.inTime
+	s.recorded.Store(new(table.Registry))
+	s.hinter.moved = func() { s.recorded.Store(new(table.Registry)) }
 	if c.Prefix == "" {
 		s.names.prefix = "sluice:"
 	}
@@ -203,7 +210,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 
 // applyTogether applies takes of one slot.
 func (s *Store) applyTogether(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
-	c, err := newCall(&s.names, takes)
+	c, err := newCall(&s.names, s.recorded.Load(), takes)
 	if err != nil {
 		return err
 	}
@@ -226,16 +233,14 @@ func (s *Store) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 		return nil, fmt.Errorf("redisstore: %w: %d takes in one call, at most %d are allowed",
 			sluice.ErrInvalid, len(c.ops), mostTakes)
 	}
+	s.announce(ctx, c)
 	c.place()
 	wall := s.micro()
 	s.hinter.attach(c, wall)
-	r, err := s.send(ctx, c, wall)
-	if err == nil && r.verdicts == staleVerdict {
-		// The server's clock is far from ours, and nothing was changed. Now its time is known.
-		if r, err = s.send(ctx, c, r.now); err == nil && r.verdicts == staleVerdict {
-			err = fmt.Errorf("redisstore: %w: the server's clock jumped between two calls", sluice.ErrUnavailable)
-		}
+	if c.mixed {
+		c.tell(&s.registry)
 	}
+	r, err := s.sendAgain(ctx, c, wall)
 	if err != nil {
 		s.hinter.failed(err)
 		return nil, err
@@ -246,6 +251,30 @@ func (s *Store) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 	}
 	s.hinter.learn(c, r, wall)
 	return answers, nil
+}
+
+// sendAgain runs the script, and once more for each reason that it may give for having changed nothing.
+func (s *Store) sendAgain(ctx context.Context, c *call, around int64) (*reply, error) {
+	stale := false
+	for {
+		r, err := s.send(ctx, c, around)
+		switch {
+		case err != nil:
+			return nil, err
+		case r.verdicts == staleVerdict && !stale: // the server's clock is far from ours; now its time is known
+			stale, around = true, r.now
+		case r.verdicts == staleVerdict:
+			return nil, fmt.Errorf("redisstore: %w: the server's clock jumped between two calls", sluice.ErrUnavailable)
+		case r.verdicts == changedVerdict && c.told == nil:
+			s.explain(ctx, c, r.changed)
+			c.tell(&s.registry)
+		case r.verdicts == changedVerdict:
+			return nil, fmt.Errorf("redisstore: %w: the script was told all numbers and asks for more: this is a bug, please report it",
+				sluice.ErrUnavailable)
+		default:
+			return r, nil
+		}
+	}
 }
 
 // micro is a time near the script's.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/internal/redistest"
 )
 
 // untilFull is how long it takes until nothing of a key's limit is used any more.
@@ -29,6 +30,7 @@ func TestServeChangedNumbers(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, store := range map[string]string{
 		"memory":    fmt.Sprintf("store: {snapshot: %q}\n", filepath.Join(t.TempDir(), "state")),
+		"redis":     fmt.Sprintf("store: {kind: redis, url: '%s', budget: 5s}\n", redistest.Start(t).URL()),
 		"memcached": fmt.Sprintf("store: {kind: memcached, servers: ['%s'], budget: 5s}\n", memcachetest.Start(t).Addr),
 	} {
 		t.Run(name, func(t *testing.T) {

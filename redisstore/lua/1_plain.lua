@@ -8,7 +8,7 @@
 -- Times are microseconds. No number here may reach 2^53, up to where Lua's are exact.
 
 local blob = ARGV[1]
-local now, nonce, margin, count, plain, _, kind, _, cost, a, b, c, d, e = struct.unpack('<dddHBHBBdddddd', blob)
+local now, nonce, margin, count, plain, _, kind, _, shape, cost, a, b, c, d, e = struct.unpack('<dddHBHBBc2dddddd', blob)
 local start = 28 -- where the first record begins, which is read already if it is that of a plain take
 local time
 if now == 0 then
@@ -44,14 +44,14 @@ end
 local TERM = 2 ^ 24
 if plain == 1 and count == 1 and kind == 1 and b == 0 and values[1] and not values[2] then
   local v = values[1]
-  local was = tonumber(sub(v, 1, -2))
-  if was and was > 0 then
+  local was = tonumber(sub(v, 1, -4))
+  if was and was > 0 and sub(v, -3, -2) == shape then
     was = was + BASE
     local f, verdict = (was > now and was or now) + a, nil
     if f > now + d then
       verdict = '0'
     elseif sub(v, -1) == '1' and was - was % TERM == f - f % TERM then
-      redis.call('INCRBY', KEYS[1], format('%d', (f - was) * 10))
+      redis.call('INCRBY', KEYS[1], format('%d', (f - was) * 1000))
       verdict = '1'
     end
     if verdict then
@@ -61,21 +61,22 @@ if plain == 1 and count == 1 and kind == 1 and b == 0 and values[1] and not valu
 end
 
 -- Redis keeps integers of up to 19 digits in the place of a pointer, so what can be said as one is: a bucket as the
--- moment it will be full and a digit, or as that moment, the denominator and the fraction behind a minus sign; a window
--- as its count, its end in seconds and its shape.
+-- moment it will be full, the two digits of its shape and one more, or as that moment, the shape and two digits of a
+-- fraction behind a minus sign; a window as its count, its end in seconds and its shape. What the fraction is of, the shape
+-- tells.
 --
 -- To add to an integer costs the server a third of what it costs to set it, but leaves the time to live as it was. That
 -- of a window stays the same. That of a bucket which is used more than once is made to last up to two terms longer,
 -- whatever its limit, and renewed only when the term changes; the digit then is 1. What is added is written out here,
 -- because Redis would write it as it does fractions, which takes longer.
-local function bucketText(f, frac, den, digit)
+local function bucketText(f, frac, shape, digit)
   local since = f - BASE
   if frac == 0 and since > 0 then
-    return format('%.0f%.0f', since, digit)
-  elseif den < 100 and since > 0 and since < 900000000000000 then
-    return format('-%.0f%02.0f%02.0f', since, den, frac)
+    return format('%.0f%s%.0f', since, shape, digit)
+  elseif frac < 100 and since > 0 and since < 900000000000000 then
+    return format('-%.0f%s%02.0f', since, shape, frac)
   end
-  return format('%.0f:%.0f:%.0f', f, frac, den)
+  return format('%.0f:%.0f:%s', f, frac, shape)
 end
 
 local function windowText(f, n, grace, shape)
@@ -95,16 +96,16 @@ end
 -- different. It comes before the functions of the algorithms because each run of the script makes those it gets to
 -- anew, and it writes last, so that it can leave the work to them whenever something is unusual after all.
 --
--- What it knows of the cells is in one list, because lists cost more to make than to use. Of each cell it has, from 7
--- times its number on: f and n, the same as they were, c (below zero for a window), and f and n as the group at hand
--- would leave them.
+-- What it knows of the cells is in one list, because lists cost more to make than to use. Of each cell it has, from 8
+-- times its number on: f and n, the same as they were, c (below zero for a window), f and n as the group at hand would
+-- leave them, and the digits of a bucket's shape.
 local function short()
-  local known, group, size, veto, verdicts, pos = {0, 0, 0, 0, 0, 0}, false, 0, false, '', start
-  local length, shape, windowEnd, ending
+  local known, group, size, veto, verdicts, pos = {0, 0, 0, 0, 0, 0, 0}, false, 0, false, '', start
+  local length, windowShape, windowEnd, ending
   for _ = 1, count do
-    local cell, kind, flags, cost, a, b, c, d, e
-    cell, kind, flags, cost, a, b, c, d, e, pos = struct.unpack('<HBBdddddd', blob, pos)
-    local at, bucket = 7 * cell, kind == 1
+    local cell, kind, flags, shape, cost, a, b, c, d, e
+    cell, kind, flags, shape, cost, a, b, c, d, e, pos = struct.unpack('<HBBc2dddddd', blob, pos)
+    local at, bucket = 8 * cell, kind == 1
     local f, n = known[at], known[at + 1]
     if not f then
       f, n = 0, 0
@@ -112,8 +113,8 @@ local function short()
       if values[2 * cell] then
         return nil
       elseif not bucket then
-        if b ~= length or c ~= shape then -- those of one limit end alike
-          length, shape, windowEnd = b, c, now - now % b + b
+        if b ~= length or c ~= windowShape then -- those of one limit end alike
+          length, windowShape, windowEnd = b, c, now - now % b + b
           ending = format('%09.0f%03.0f', (windowEnd - BASE) / 1000000, c)
         end
         if v and sub(v, -12) == ending and windowEnd % 1000000 == 0 then
@@ -124,22 +125,22 @@ local function short()
           f, n = tonumber(sub(v, -12, -4)) * 1000000 + BASE, tonumber(sub(v, 1, -13))
         end
       elseif v then
-        local den = c
-        f = tonumber(sub(v, 1, -2)) -- of a whole number of microseconds, which most are
+        local stored
+        f = tonumber(sub(v, 1, -4)) -- of a whole number of microseconds, which most are
         if f and f > 0 then
-          f = f + BASE
+          f, stored = f + BASE, sub(v, -3, -2)
         elseif f then
-          f, n, den = tonumber(sub(v, 2, -5)) + BASE, tonumber(sub(v, -2)), tonumber(sub(v, -4, -3))
+          f, n, stored = tonumber(sub(v, 2, -5)) + BASE, tonumber(sub(v, -2)), sub(v, -4, -3)
         else
-          f, n, den = string.match(v, '^(%d+):(%d+):(%d+)$')
-          f, n, den = tonumber(f), tonumber(n), tonumber(den)
+          f, n, stored = string.match(v, '^(%d+):(%d+):(%d%d)$')
+          f, n = tonumber(f), tonumber(n)
         end
-        if den ~= c then
+        if stored ~= shape or n >= c then
           return nil
         end
       end
       known[at], known[at + 1], known[at + 2], known[at + 3], known[at + 4] = f, n, f, n, bucket and c or -c
-      known[at + 5], known[at + 6] = 0, 0
+      known[at + 5], known[at + 6], known[at + 7] = 0, 0, shape
     elseif known[at + 4] ~= (bucket and c or -c) then
       return nil
     end
@@ -191,7 +192,7 @@ local function short()
     end
   end
   for cell = 1, #KEYS / 2 do
-    local at = 7 * cell
+    local at = 8 * cell
     local f, n, wasF, wasN, c = known[at], known[at + 1], known[at + 2], known[at + 3], known[at + 4]
     local v, key = values[2 * cell - 1], KEYS[2 * cell - 1]
     values[cell] = v or '' -- moved up: there are no blocks between them
@@ -203,13 +204,13 @@ local function short()
         write(key, windowText(f, n, 0, -c), f)
       end
     elseif n ~= 0 or not v or wasN ~= 0 then
-      write(key, bucketText(f, n, c, 0), f)
+      write(key, bucketText(f, n, known[at + 7], 0), f)
     else
       local term = f - f % TERM
       if sub(v, -1) == '1' and wasF > BASE and wasF - wasF % TERM == term then -- and so an integer
-        redis.call('INCRBY', key, format('%d', (f - wasF) * 10))
+        redis.call('INCRBY', key, format('%d', (f - wasF) * 1000))
       else
-        write(key, bucketText(f, 0, 1, 1), term + 2 * TERM)
+        write(key, bucketText(f, 0, known[at + 7], 1), term + 2 * TERM)
       end
     end
   end

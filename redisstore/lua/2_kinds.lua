@@ -23,12 +23,13 @@ end
 -- state: takes are also only tried.
 local MARKS, MARK_MOST, SETTLE_MOST = 32, 2 ^ 52, 2 * 3600 * 1000000
 
--- tidied are the marks that can give something back. One that is no higher than the one before it goes into that.
-local function tidied(marks)
+-- tidied are the marks that can give something back, of those that are not from before a time. One that is no higher than
+-- the one before it goes into that.
+local function tidied(marks, oldest)
   local kept = {}
   for _, m in ipairs(marks) do
     local last = kept[#kept]
-    if m.low > 0 and m.out > 0 and m.time >= now - SETTLE_MOST then
+    if m.low > 0 and m.out > 0 and m.time >= oldest then
       if last and last.low >= m.low then
         last.out = math.min(last.out + m.out, MARK_MOST)
       else
@@ -47,7 +48,7 @@ local function seen(op, s)
     for i, m in ipairs(s.marks) do
       marks[i] = {time = m.time, low = m.time < now and math.min(m.low, level) or m.low, out = m.out}
     end
-    marks = tidied(marks)
+    marks = tidied(marks, now - SETTLE_MOST)
   end
   return marks
 end
@@ -97,7 +98,7 @@ local function marked(op, s, nextState, granted, at)
     for _, m in ipairs(marks) do
       m.low = math.min(m.low, before)
     end
-    marks = tidied(marks)
+    marks = tidied(marks, now - SETTLE_MOST)
   end
   if op.settles then
     local out, last = kind.held(op, granted), marks[#marks]
@@ -142,9 +143,11 @@ end
 
 -- Buckets: a moment is at - frac/den.
 
-local function full(s)
+local function full(op, s)
   if s.f <= now then
     return now, 0
+  elseif s.frac >= op.den then -- of another limit whose shape is the same by accident
+    return s.f, 0
   end
   return s.f, s.frac
 end
@@ -232,7 +235,7 @@ local function putBucket(op, at, frac)
   if at <= now then
     return {f = 0}
   end
-  return {f = at, frac = frac, shape = op.den}
+  return {f = at, frac = frac, shape = op.shape}
 end
 
 -- between is how much later one moment is than another: q + r/den.
@@ -253,7 +256,7 @@ end
 
 -- late charges what was needed on top, at most up to a bound, and returns how much of it was.
 local function late(op, s, delta)
-  local fullAt, fullFrac = full(s)
+  local fullAt, fullFrac = full(op, s)
   local mostAt, mostFrac = later(op, now, 0, op.boundQ, op.boundR)
   if isAfter(fullAt, fullFrac, mostAt, mostFrac) then
     return s, 0
@@ -266,7 +269,7 @@ local function giveBack(op, s, q, r, most)
   if q < 0 or q == 0 and r == 0 then
     return s, 0
   end
-  local at, frac = full(s)
+  local at, frac = full(op, s)
   return putBucket(op, earlier(op, at, frac, q, r)), -units(op, q, r, most)
 end
 
@@ -277,7 +280,7 @@ local function unmarked(op, s, at)
     local q, r = op.boundQ - (now - at), op.boundR
     return least(q, r, op.costQ, op.costR)
   end
-  local fullAt, fullFrac = full(s)
+  local fullAt, fullFrac = full(op, s)
   local wornAt, wornFrac = earlier(op, fullAt, fullFrac, op.fillQ, op.fillR)
   if wornAt <= at then
     return op.costQ, op.costR
@@ -292,7 +295,7 @@ local function settleQueue(op, s, at, delta)
   if s.f <= now then
     return s, 0
   end
-  local fullAt, fullFrac = full(s)
+  local fullAt, fullFrac = full(op, s)
   local placeAt, placeFrac = earlier(op, fullAt, fullFrac, op.boundQ, op.boundR)
   if isAfter(placeAt, placeFrac, at, 0) then
     return s, 0
@@ -316,7 +319,7 @@ local function settleBucket(op, s, at, delta)
   elseif op.queue then
     nextState, given = settleQueue(op, s, at, delta)
   else
-    local fullAt, fullFrac = full(s)
+    local fullAt, fullFrac = full(op, s)
     local aheadQ, aheadR = between(op, fullAt, fullFrac, now, 0)
     if not op.settles then
       local q, r = unmarked(op, s, at)
@@ -341,39 +344,36 @@ local function settleBucket(op, s, at, delta)
       nextState, given = giveBack(op, s, q, r, op.burst)
     end
   end
-  return withMarks(nextState, tidied(marks)), given
+  return withMarks(nextState, tidied(marks, now - SETTLE_MOST)), given
 end
 
 kinds[1] = {
   params = function(op)
     op.den, op.unitQ, op.unitR, op.fillQ, op.fillR, op.burst, op.costQ, op.costR = unpack(op, 9, 16)
-    op.shape, op.out, op.boundQ, op.boundR = op.den, unpack(op, 17, 19)
+    op.out, op.boundQ, op.boundR = unpack(op, 17, 19)
   end,
   load = function(v)
-    local f, frac, den, marks = unpackMarks(v)
+    local f, frac, shape, marks = unpackMarks(v)
     if f then
-      return {f = f, frac = frac, shape = den, marks = marks}
+      return {f = f, frac = frac, shape = shape, marks = marks}
     elseif string.find(v, ':', 1, true) then
-      f, frac, den = string.match(v, '^(%d+):(%d+):(%d+)$')
-      return {f = tonumber(f), frac = tonumber(frac), shape = tonumber(den)}
+      f, frac, shape = string.match(v, '^(%d+):(%d+):(%d+)$')
+      return {f = tonumber(f), frac = tonumber(frac), shape = tonumber(shape)}
     elseif string.byte(v) == 45 then
       return {f = tonumber(sub(v, 2, -5)) + BASE, frac = tonumber(sub(v, -2)), shape = tonumber(sub(v, -4, -3))}
     end
-    return {f = tonumber(sub(v, 1, -2)) + BASE, frac = 0, shape = 0}
+    return {f = tonumber(sub(v, 1, -4)) + BASE, frac = 0, shape = tonumber(sub(v, -3, -2))}
   end,
   save = function(s)
     if s.marks then
       return packMarks(s.f, s.frac, s.shape, s.marks)
     end
-    return bucketText(s.f, s.frac, s.shape, 0)
-  end,
-  adopt = function(op, s)
-    return {f = s.f, frac = 0, shape = op.den, marks = s.marks}
+    return bucketText(s.f, s.frac, format('%02.0f', s.shape), 0)
   end,
   -- level is the backlog, held what a cost adds to it, before what there is just before the place of a cost that has to
   -- wait, most a full bucket: in whole microseconds.
   level = function(op, s)
-    local at, frac = full(s)
+    local at, frac = full(op, s)
     return at - now - (frac > 0 and 1 or 0)
   end,
   held = function(op, cost)
@@ -391,7 +391,7 @@ kinds[1] = {
     if cost > op.burst then
       return false
     end
-    local beforeAt, beforeFrac = full(s)
+    local beforeAt, beforeFrac = full(op, s)
     local q, r = drip(op, cost)
     local at, frac = later(op, beforeAt, beforeFrac, q, r)
     local late = at - now - op.fillQ
@@ -407,10 +407,10 @@ kinds[1] = {
     if not fits then
       return false
     end
-    return true, {f = at, frac = frac, shape = op.den}, now + delay, at - now
+    return true, {f = at, frac = frac, shape = op.shape}, now + delay, at - now
   end,
   room = function(op, s, most)
-    local at, frac = full(s)
+    local at, frac = full(op, s)
     local q, r = op.fillQ - (at - now), op.fillR + frac
     if r >= op.den then
       q, r = q + 1, r - op.den
@@ -418,7 +418,7 @@ kinds[1] = {
     return units(op, q, r, most)
   end,
   charge = function(op, s, cost)
-    local beforeAt, beforeFrac = full(s)
+    local beforeAt, beforeFrac = full(op, s)
     local emptyAt, emptyFrac = later(op, now, 0, op.fillQ, op.fillR)
     if not isAfter(emptyAt, emptyFrac, beforeAt, beforeFrac) then
       return s
@@ -542,13 +542,13 @@ local function settleInterval(op, s, at, delta)
     refills, rest = minus(op, refills, rest, pair(op, -change))
     nextState = putInterval(op, refills, rest, base)
   end
-  return withMarks(nextState, tidied(marks)), change
+  return withMarks(nextState, tidied(marks, now - SETTLE_MOST)), change
 end
 
 kinds[2] = {
   params = function(op)
-    op.count, op.length, op.burstRefills, op.burstRest, op.shape = unpack(op, 9, 13)
-    op.change, op.out, op.charged, op.mostRefills, op.mostRest = unpack(op, 14, 18)
+    op.count, op.length, op.burstRefills, op.burstRest = unpack(op, 9, 12)
+    op.change, op.out, op.charged, op.mostRefills, op.mostRest = unpack(op, 13, 17)
   end,
   load = function(v)
     local f, rest, shape, marks = unpackMarks(v)
@@ -575,9 +575,6 @@ kinds[2] = {
   end,
   most = function(op)
     return tokens(op, op.burstRefills, op.burstRest)
-  end,
-  adopt = function(op, s)
-    return {f = s.f, rest = s.rest, shape = op.shape}
   end,
   take = function(op, s, cost)
     local refills, rest, base = missing(op, s)

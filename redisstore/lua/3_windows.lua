@@ -53,8 +53,8 @@ end
 
 kinds[3] = {
   params = function(op)
-    op.count, op.length, op.over, op.grace, op.grain, op.shape = unpack(op, 9, 14)
-    op.first, op.boundary, op.final, op.atFirst, op.atFinal = unpack(op, 15, 19)
+    op.count, op.length, op.over, op.grace, op.grain = unpack(op, 9, 13)
+    op.first, op.boundary, op.final, op.atFirst, op.atFinal = unpack(op, 14, 18)
   end,
   load = function(v)
     local f, n, grace, shape = string.match(v, '^(%d+):(%d+):(%d+):(%d+)$')
@@ -148,7 +148,7 @@ end
 
 kinds[4] = {
   params = function(op)
-    op.count, op.length, op.half, op.shape = unpack(op, 9, 12)
+    op.count, op.length, op.half = unpack(op, 9, 11)
   end,
   load = function(v)
     local f, cur, prev, shape = string.match(v, '^(%d+):(%d+):(%d+):(%d+)$')
@@ -156,11 +156,6 @@ kinds[4] = {
   end,
   save = function(s)
     return format('%.0f:%.0f:%.0f:%.0f', s.f, s.cur, s.prev, s.shape)
-  end,
-  adopt = function(op, s)
-    local c = counterAt(op)
-    c.cur, c.prev = s.cur, s.prev
-    return putCounter(op, c)
   end,
   take = function(op, s, cost)
     local c = counter(op, s)
@@ -243,7 +238,7 @@ end
 
 kinds[5] = {
   params = function(op)
-    op.count, op.slice, op.size, op.half, op.shape = unpack(op, 9, 13)
+    op.count, op.slice, op.size, op.half = unpack(op, 9, 12)
   end,
   load = function(v)
     local size = (#v - 9) / 5
@@ -256,15 +251,6 @@ kinds[5] = {
   end,
   save = function(s)
     return struct.pack(ringFormat(s.size), s.f, s.shape, unpack(s.counts, 0, s.size - 1))
-  end,
-  adopt = function(op, s)
-    local at, total, counts = ringAt(op), 0, {}
-    for i = 0, op.size - 1 do
-      total = total + s.counts[i]
-      counts[i] = 0
-    end
-    counts[at.index] = total
-    return putRing(op, at, counts)
   end,
   take = function(op, s, cost)
     local at, counts = ring(op, s)

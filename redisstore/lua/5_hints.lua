@@ -4,15 +4,16 @@
 -- hand, or nothing if that is the stored one. It never returns more than a limit that is spent: who hints wrongly does
 -- no worse harm.
 local regain
-if plain >= 2 then
+if plain % 4 >= 2 then
   regain = {}
 
   regain[1] = function(op, s, h)
     local at, frac = later(op, now, 0, op.fillQ, op.fillR)
-    if not isAfter(h.f, h.frac, at, frac) then
-      at, frac = h.f, h.frac
+    local seenAt, seenFrac = full(op, h)
+    if not isAfter(seenAt, seenFrac, at, frac) then
+      at, frac = seenAt, seenFrac
     end
-    if isAfter(at, frac, full(s)) then
+    if isAfter(at, frac, full(op, s)) then
       return putBucket(op, at, frac)
     end
   end

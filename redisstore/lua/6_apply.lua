@@ -26,9 +26,10 @@ end
 -- readPlain reads the record of a plain take, which has less to say.
 local function readPlain(pos)
   local op = {id = 0, min = 0, wait = 0, at = 0, time = 0}
-  local flags, a, b, c, d, e
-  op.number, op.kind, flags, op.cost, a, b, c, d, e, pos = struct.unpack('<HBBdddddd', blob, pos)
-  op.shadow, op.charge, op.ends, op.shape = has(flags, SHADOW), has(flags, CHARGE), has(flags, ENDS), c
+  local flags, shape, a, b, c, d, e
+  op.number, op.kind, flags, shape, op.cost, a, b, c, d, e, pos = struct.unpack('<HBBc2dddddd', blob, pos)
+  op.shadow, op.charge, op.ends = has(flags, SHADOW), has(flags, CHARGE), has(flags, ENDS)
+  op.shape = op.kind == 1 and tonumber(shape) or c
   if op.kind == 1 then
     op.costQ, op.costR, op.den, op.fillQ, op.fillR, op.burst = a, b, c, d, e, 2 ^ 52
   else
@@ -38,9 +39,9 @@ local function readPlain(pos)
 end
 
 local function readOp(pos)
-  local op = {struct.unpack('<HHBBddddddddddddddddd', blob, pos)}
+  local op = {struct.unpack('<HHBBddddddddddddddddB', blob, pos)}
   op.number, op.id, op.kind = op[1], op[2], op[3]
-  op.cost, op.min, op.wait, op.at, op.time = op[5], op[6], op[7], op[8], op[21]
+  op.cost, op.min, op.wait, op.at, op.time, op.shape = op[5], op[6], op[7], op[8], op[20], op[21]
   op.shadow, op.charge, op.queue = has(op[4], SHADOW), has(op[4], CHARGE), has(op[4], QUEUE)
   op.firstHit, op.calendar, op.ends = has(op[4], FIRST_HIT), has(op[4], CALENDAR), has(op[4], ENDS)
   op.dry, op.settles = has(op[4], DRY), has(op[4], SETTLES)
@@ -48,10 +49,16 @@ local function readOp(pos)
   return op, op[22]
 end
 
--- readOps reads the records, and returns where they end. It returns nothing if a calendar's windows are not those around
--- now.
+-- isChanged tells that a cell's state has to be converted by numbers that are not told.
+local function isChanged(op, when)
+  local s = op.cell.s
+  return s and s.f > when and s.shape ~= op.shape and op.kind ~= 3 and not convert
+end
+
+-- readOps reads the records, and returns where they end, and the cells and shapes of states whose numbers have to be told.
+-- It returns nothing if a calendar's windows are not those around now.
 local function readOps()
-  local ops, pos = {}, start
+  local ops, pos, changed = {}, start, {}
   for i = 1, count do
     local op
     if plain % 2 == 1 then
@@ -65,14 +72,17 @@ local function readOps()
     end
     op.cell = cellOf(op)
     ops[i] = op
+    if isChanged(op, when) then
+      changed[#changed + 1], changed[#changed + 2] = op.number, op.cell.s.shape
+    end
   end
-  return ops, pos
+  return ops, pos, changed
 end
 
 -- adopted is a state written under other numbers as one of these.
 local function adopted(op, s)
   if s.f > now and s.shape ~= op.shape then
-    return kinds[op.kind].adopt(op, s)
+    return (op.kind == 3 and kinds[3].adopt or convert[op.kind])(op, s)
   end
   return s
 end
@@ -307,12 +317,16 @@ local function commit(op, veto)
   end
 end
 
-local ops, pos = readOps()
+local ops, pos, changed = readOps()
 if not ops then
   return {nonce, now, 'stale'}
+elseif #changed > 0 then
+  return {nonce, now, 'changed', changed}
+elseif convert then
+  pos = convert.read(ops, pos)
 end
 local server, restored
-if plain >= 2 then
+if plain % 4 >= 2 then
   -- restore has a cell go on from what the caller saw of it, if that is later.
   local function restore(number, text)
     local cell, real = cells[number], now

@@ -1,0 +1,276 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
+)
+
+// A state carries the shape of the numbers that it was written under. Where that is another than the limit's the script
+// changes nothing and says so, and the call is sent once more with what the shapes of the rule mean. The script then
+// converts what it finds, whatever that has become meanwhile, in the same step in which it decides.
+//
+// What the shapes mean each process knows of the limits that it has used itself. What others use, or used before, is in one
+// small key for each rule: a sorted set of numbers by when a process first told them. A process reads it before it first
+// uses numbers, and adds what is not there. It does so again when another server answers, which may have lost it.
+
+const (
+	// mostRecorded is how many numbers are kept of a rule: the last that were told.
+	mostRecorded = 32
+	// recordLasts is how long they are kept after a process has begun to use some. No window is longer.
+	recordLasts = 400 * 24 * time.Hour
+	// recordPause is how long a record that could not be read, or did not say what a shape means, is left alone.
+	recordPause = time.Second
+	// mostVain bounds how many rules are remembered whose records were asked for in vain.
+	mostVain = 10_000
+)
+
+// records are what is known of the rules' records.
+type records struct {
+	mu     sync.Mutex                     // guards the following
+	asking map[table.RuleID]chan struct{} // closed once the answer is there
+	vain   map[table.RuleID]time.Time     // when one was last asked for in vain
+}
+
+// recordKey names a rule's record.
+func (s *Store) recordKey(rule table.RuleID) string {
+	return string(appendRule(append([]byte(s.names.prefix), version, letterNumbers), rule))
+}
+
+// announce makes the numbers known to all processes that a call's states will be written under, unless this process has
+// done so before. What cannot be made known holds nobody up: others then take such a state for one that is all used.
+func (s *Store) announce(ctx context.Context, c *call) {
+	for i := range c.ops {
+		o := &c.ops[i]
+		if !o.isRecorded() {
+			s.consult(ctx, o.Rule, o.isRecorded, func() error { return s.record(ctx, o) })
+		}
+	}
+}
+
+// isRecorded reports whether the server is known to know the take's numbers.
+func (o *op) isRecorded() bool { return o.recorded.Now().Has(o.Params) }
+
+// explain finds out what shapes mean that the script has found.
+func (s *Store) explain(ctx context.Context, c *call, changed []int64) {
+	for i := 0; i+1 < len(changed); i += 2 {
+		cell, shape := int(changed[i])-1, uint8(changed[i+1])
+		for j := range c.ops {
+			o := &c.ops[j]
+			if o.cell != cell {
+				continue
+			}
+			isKnown := func() bool { return s.registry.Known(o.Rule).Now().Finds(o.Params, shape) }
+			if !isKnown() {
+				s.consult(ctx, o.Rule, isKnown, func() error { return s.record(ctx, o) })
+			}
+			break
+		}
+	}
+}
+
+// consult has a rule's record asked for, by one caller at a time, unless that was in vain a moment ago.
+func (s *Store) consult(ctx context.Context, rule table.RuleID, enough func() bool, ask func() error) {
+	r := &s.records
+	r.mu.Lock()
+	for r.asking[rule] != nil {
+		other := r.asking[rule]
+		r.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return
+		}
+		r.mu.Lock()
+	}
+	if enough() || time.Since(r.vain[rule]) < recordPause {
+		r.mu.Unlock()
+		return
+	}
+	if r.asking == nil {
+		r.asking, r.vain = make(map[table.RuleID]chan struct{}), make(map[table.RuleID]time.Time)
+	}
+	done := make(chan struct{})
+	r.asking[rule] = done
+	r.mu.Unlock()
+	err := ask()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.asking, rule)
+	delete(r.vain, rule)
+	if err != nil || !enough() {
+		if len(r.vain) >= mostVain {
+			clear(r.vain)
+		}
+		r.vain[rule] = time.Now()
+	}
+	close(done)
+}
+
+// record learns what the record of a take's rule says, and adds to it what this process knows of the rule and it does not
+// say, the take's numbers above all.
+func (s *Store) record(ctx context.Context, o *op) error {
+	key, known, own := s.recordKey(o.Rule), s.registry.Known(o.Rule), o.Params.Numbers()
+	reply, err := s.ask(ctx, "ZRANGE", key, "0", "-1")
+	if err != nil {
+		return err
+	}
+	all, err := reply.ToArray()
+	if err != nil {
+		return err
+	}
+	var numbers []step.Numbers
+	for i := range all {
+		if text, err := all[i].ToString(); err == nil {
+			numbers = append(numbers, parseNumbers(text))
+		}
+	}
+	known.Learn(append(numbers, own)...)
+	add, now := []string{"ZADD", key}, strconv.FormatInt(time.Now().UnixMilli(), 10)
+	for _, n := range append(known.Now().All(), own) {
+		if !slices.Contains(numbers, n) {
+			add = append(add, now, formatNumbers(n))
+		}
+	}
+	if len(add) > 2 {
+		if err := s.do(ctx, add...); err != nil {
+			return err
+		}
+		if err := s.do(ctx, "ZREMRANGEBYRANK", key, "0", strconv.Itoa(-mostRecorded-1)); err != nil {
+			return err
+		}
+	}
+	if err := s.do(ctx, "PEXPIRE", key, strconv.FormatInt(recordLasts.Milliseconds(), 10)); err != nil {
+		return err
+	}
+	o.recorded.Learn(append(numbers, own)...)
+	return nil
+}
+
+func formatNumbers(n step.Numbers) string {
+	return string(appendFields(nil, int64(n.Kind), n.Slices, n.Count, n.Length, n.Burst))
+}
+
+// parseNumbers reads what formatNumbers wrote. Of anything else it returns what is not sound.
+func parseNumbers(text string) (n step.Numbers) {
+	err := parseFields(text, 5, func(f []int64) {
+		if f[0] >= 0 && f[0] <= int64(step.Slots) && f[2] <= exact { // beyond which Lua's numbers are not
+			n = step.Numbers{Kind: step.Kind(f[0]), Slices: f[1], Count: f[2], Length: f[3], Burst: f[4]}
+		}
+	})
+	if err != nil {
+		return step.Numbers{}
+	}
+	return n
+}
+
+// told is what the script is told of the numbers of one rule, for states of one kind.
+type told struct {
+	rule    table.RuleID
+	known   *step.Known // as it goes with the call: the answers are worked out again from it
+	kind    step.Kind
+	slices  int64
+	numbers []*step.Params
+}
+
+// tell has what the shapes mean sent along with the call.
+func (c *call) tell(rules *table.Registry) {
+	c.told = []*told{}
+	for i := range c.ops {
+		o := &c.ops[i]
+		o.told = -1
+		for j, t := range c.told {
+			if t.rule == o.Rule && t.kind == o.Params.Kind && t.slices == o.Params.Slices {
+				o.told = j
+			}
+		}
+		if o.told < 0 {
+			o.told = len(c.told)
+			c.told = append(c.told, &told{
+				rule: o.Rule, known: rules.Known(o.Rule).Now(), kind: o.Params.Kind, slices: o.Params.Slices,
+			})
+		}
+		c.told[o.told].known = c.told[o.told].known.With(o.Params.Numbers())
+	}
+	for i := range c.ops {
+		o := &c.ops[i]
+		o.Request.Known = c.told[o.told].known
+	}
+	for _, t := range c.told {
+		t.numbers = t.meant()
+	}
+}
+
+// meant are the numbers whose shapes have no other meaning.
+func (t *told) meant() (all []*step.Params) {
+	var meanings [256]int
+	for _, n := range t.known.All() {
+		if n.Kind == t.kind && n.Slices == t.slices {
+			p := compiled(n)
+			meanings[p.Shape()]++
+			all = append(all, p)
+		}
+	}
+	return slices.DeleteFunc(all, func(p *step.Params) bool { return meanings[p.Shape()] > 1 })
+}
+
+func compiled(n step.Numbers) *step.Params {
+	p := step.Compile(step.Params{Kind: n.Kind, Slices: n.Slices, Count: n.Count, Length: n.Length, Burst: n.Burst})
+	return &p
+}
+
+// digit is what Lua has amounts in that its numbers are not exact for.
+const digit = 1 << 24
+
+// packNumbers writes what the shapes mean: lists of the numbers of rules, then of each take which list is for it, and its
+// own.
+func (c *call) packNumbers(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.told)))
+	for _, t := range c.told {
+		dst = append(dst, byte(t.kind))
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(t.numbers)))
+		for _, p := range t.numbers {
+			dst = append(dst, p.Shape())
+			switch p.Kind {
+			case step.Bucket:
+				d := p.Drips()
+				dst = number(dst, int64(d.Den), d.FillQ, int64(d.FillR), 0)
+			case step.Interval:
+				dst = number(dst, p.Count, p.Length, p.Burst/digit, p.Burst%digit)
+			case step.Slices:
+				dst = number(dst, p.SliceLength(), 0, 0, 0)
+			default:
+				dst = number(dst, p.Length, 0, 0, 0)
+			}
+		}
+	}
+	for i := range c.ops {
+		o := &c.ops[i]
+		dst = o.packOwn(binary.LittleEndian.AppendUint16(dst, uint16(o.told+1)))
+	}
+	return dst
+}
+
+// packOwn writes the numbers that states are converted to: those of the limit that a take's is a part of, and the most that
+// may be missing.
+func (o *op) packOwn(dst []byte) []byte {
+	p, n := o.Params, o.Params.Numbers()
+	most, mostR := p.Cap()
+	switch p.Kind {
+	case step.Bucket:
+		d := compiled(n).Drips()
+		if mostR > 0 {
+			most++
+		}
+		return number(dst, int64(d.Den), d.FillQ, int64(d.FillR), most)
+	case step.Interval:
+		return refills(number(dst, n.Burst/digit, n.Burst%digit), p, most)
+	}
+	return number(dst, 0, 0, 0, 0)
+}

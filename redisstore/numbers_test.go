@@ -1,0 +1,347 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/redisstore"
+	"github.com/sluiceproject/sluice/storetest"
+)
+
+// process is one of several that share a server, with its own store and rule.
+type process struct {
+	*sluice.Limiter
+	store *redisstore.Store
+	rule  *sluice.Rule
+}
+
+func startProcess(t testing.TB, c redisstore.Config, limit sluice.Limit) process {
+	t.Helper()
+	p := process{store: open(t, c), rule: sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: limit, OnFailure: sluice.FailClosed}))}
+	p.Limiter = sluice.Must(sluice.NewRules(p.store, []*sluice.Rule{p.rule}))
+	t.Cleanup(func() { _ = p.Close(context.Background()) })
+	return p
+}
+
+func (p process) take(t testing.TB, key string, cost int64) sluice.Decision {
+	t.Helper()
+	return apply(t, p.store, sluice.Take{Rule: p.rule, Key: key, Cost: cost})[0]
+}
+
+// TestNumbersBetweenProcesses: a process that has other numbers of a rule goes on from the part that is used, also by
+// processes that it knows nothing of but what they recorded; and those do so when they meet a state of its.
+func TestNumbersBetweenProcesses(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		old, changed sluice.Limit
+		spend        int64
+		left, after  int64 // under the changed limit, and of the old one after 1 more of that
+	}{
+		{"10 a minute to 10 a day", sluice.PerMinute(10), sluice.PerDay(10), 4, 6, 5},
+		{"100 a minute to 10 a minute", sluice.PerMinute(100), sluice.PerMinute(10), 50, 5, 40},
+		{"burst 10 to 20", sluice.PerMinute(10), sluice.PerMinute(10).WithBurst(20), 4, 12, 5},
+		{"7 a minute to 11 a second", sluice.PerMinute(7).WithBurst(70), sluice.PerSecond(11).WithBurst(110), 7, 99, 62},
+		{
+			"intervals",
+			sluice.Limit{Count: 4, Window: 10 * time.Second, Burst: 8, Refill: sluice.RefillInterval},
+			sluice.Limit{Count: 4, Window: time.Minute, Burst: 4, Refill: sluice.RefillInterval},
+			4, 2, 2,
+		},
+		{"counters", sluice.PerMinute(10).With(sluice.SlidingCounter), sluice.PerDay(10).With(sluice.SlidingCounter), 4, 6, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server, clock := redistest.Start(t), storetest.NewClock()
+			config := redisstore.Config{URL: server.URL(), Now: clock.Now}
+			old := startProcess(t, config, c.old)
+			old.take(t, "k", c.spend)
+			changed := startProcess(t, config, c.changed)
+			if d := changed.take(t, "k", 0); d.Remaining != c.left {
+				t.Errorf("%d remain under the changed limit, want %d", d.Remaining, c.left)
+			}
+			changed.take(t, "k", 1)
+			if d := old.take(t, "k", 0); d.Remaining != c.after {
+				t.Errorf("%d remain under the old limit, want %d", d.Remaining, c.after)
+			}
+		})
+	}
+}
+
+// TestGroupOfChangedNumbers: takes of several limits that all have changed are all charged or none.
+func TestGroupOfChangedNumbers(t *testing.T) {
+	server, clock := redistest.Start(t), storetest.NewClock()
+	store, other := open(t, redisstore.Config{URL: server.URL(), Now: clock.Now}), open(t, redisstore.Config{URL: server.URL(), Now: clock.Now})
+	rule := func(name string, limit sluice.Limit) *sluice.Rule {
+		return sluice.Must(sluice.NewRule(sluice.Rule{Name: name, Limit: limit}))
+	}
+	oldA, oldB := rule("a", sluice.PerMinute(10)), rule("b", sluice.PerHour(10))
+	apply(t, store, sluice.Take{Rule: oldA, Key: "k", Cost: 4}, sluice.Take{Rule: oldB, Key: "k", Cost: 9})
+	newA, newB := rule("a", sluice.PerDay(20)), rule("b", sluice.PerDay(20))
+	group := func(cost int64) []sluice.Decision {
+		return apply(t, other, sluice.Take{Rule: newA, Key: "k", Cost: cost}, sluice.Take{Rule: newB, Key: "k", Cost: cost})
+	}
+	if out := group(3); !out[0].Allowed || out[1].Allowed || out[0].Remaining != 12 || out[1].Remaining != 2 {
+		t.Errorf("of 12 and 2 a group of 3: %+v", out)
+	}
+	if out := group(2); !out[0].Allowed || !out[1].Allowed || out[0].Remaining != 10 || out[1].Remaining != 0 {
+		t.Errorf("of 12 and 2 a group of 2: %+v", out)
+	}
+}
+
+// TestNumbersUnknown: of a state of which nobody knows the numbers any more all counts as used, and nothing as owed. What
+// cannot be recorded is decided all the same.
+func TestNumbersUnknown(t *testing.T) {
+	server, clock := redistest.Start(t), storetest.NewClock()
+	config := redisstore.Config{URL: server.URL(), Now: clock.Now}
+	old := startProcess(t, config, sluice.PerMinute(10))
+	old.take(t, "k", 1)
+	do(t, server, "DEL", record(t, server))
+	changed := startProcess(t, config, sluice.PerHour(60))
+	if d := changed.take(t, "k", 1); d.Allowed || d.Remaining != 0 || d.RetryAfter != time.Minute || d.ResetAfter != time.Hour {
+		t.Errorf("unknown numbers: %+v", d)
+	}
+	if d := changed.take(t, "other", 1); !d.Allowed || d.Remaining != 59 {
+		t.Errorf("another key: %+v", d)
+	}
+	// The old process tells its numbers again when it meets others that it does not know.
+	if d := old.take(t, "other", 0); d.Remaining != 9 {
+		t.Errorf("1 of 60 spent is %d of 10 left", d.Remaining)
+	}
+	if got := strings.Fields(do(t, server, "ZRANGE", record(t, server), "0", "-1")); len(got) != 2 {
+		t.Errorf("recorded: %q", got)
+	}
+
+	do(t, server, "FLUSHALL")
+	do(t, server, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "+@all", "-zrange", "-zadd")
+	config.URL = "redis://narrow:secret@" + server.Addr
+	if d := startProcess(t, config, sluice.PerMinute(10)).take(t, "k", 4); !d.Allowed || d.Remaining != 6 {
+		t.Errorf("without a record: %+v", d)
+	}
+	if d := startProcess(t, config, sluice.PerHour(10)).take(t, "k", 1); d.Allowed || d.Remaining != 0 {
+		t.Errorf("without a record, of other numbers: %+v", d)
+	}
+}
+
+// record is the one record of a rule's numbers that the server has.
+func record(t testing.TB, server *redistest.Server) string {
+	t.Helper()
+	all := strings.Fields(do(t, server, "KEYS", "sluice:1n*"))
+	if len(all) != 1 {
+		t.Fatalf("records: %q", all)
+	}
+	return all[0]
+}
+
+// TestRecordOfNumbers: a rule's record keeps the last numbers that were used, for a time.
+func TestRecordOfNumbers(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, redisstore.Config{URL: server.URL()})
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: sluice.PerMinute(1)}))
+	for n := range int64(40) {
+		apply(t, store, sluice.Take{Rule: rule, Limit: sluice.Must(sluice.PerHour(1000 + n).Build()), Key: fmt.Sprint(n), Cost: 1})
+	}
+	stored := strings.Fields(do(t, server, "ZRANGE", record(t, server), "0", "-1"))
+	if len(stored) != 32 || stored[0] <= "1:0:1000:3600000000:1000" {
+		t.Errorf("%d are kept: %q", len(stored), stored)
+	}
+	ms, err := strconv.ParseInt(do(t, server, "PTTL", record(t, server)), 10, 64)
+	if days := ms / (24 * 3600 * 1000); err != nil || days < 399 || days > 400 {
+		t.Errorf("kept for %d ms: %v", ms, err)
+	}
+	if page, err := store.List(context.Background(), sluice.Query{}); err != nil || len(page.Listed) != 40 {
+		t.Errorf("%d buckets are listed, want 40: %v", len(page.Listed), err)
+	}
+	// What does not make sense is no numbers of anybody's.
+	do(t, server, "ZADD", record(t, server), "1", "x", "1", "1:0:0:0:0", "2", "9:9:9:9:9", "3", "1:0:99999999999999999:60000000:7", "4", "-1:1:1:1:1")
+	if d := startProcess(t, redisstore.Config{URL: server.URL()}, sluice.PerDay(7)).take(t, "k", 1); !d.Allowed {
+		t.Errorf("beside a damaged record: %+v", d)
+	}
+}
+
+// TestRecordAfterRestart: a server that comes back empty is told again what it knew of a rule's numbers, by processes that
+// go on with theirs.
+func TestRecordAfterRestart(t *testing.T) {
+	server, clock := redistest.Start(t), storetest.NewClock()
+	config := redisstore.Config{URL: server.URL(), Now: clock.Now}
+	startProcess(t, config, sluice.PerDay(10)).take(t, "k", 1)
+	old := startProcess(t, config, sluice.PerMinute(10))
+	old.take(t, "k", 1)
+	server.Kill()
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	take := func() error {
+		return old.store.Apply(ctx, []sluice.Take{{Rule: old.rule, Key: "k"}}, make([]sluice.Decision, 1))
+	}
+	for take() != nil && ctx.Err() == nil { // the connection is lost, and is made again
+	}
+	if err := take(); err != nil {
+		t.Fatal(err)
+	}
+	stored := strings.Fields(do(t, server, "ZRANGE", record(t, server), "0", "-1"))
+	slices.Sort(stored)
+	if want := []string{"1:0:10:60000000:10", "1:0:10:86400000000:10"}; !slices.Equal(stored, want) {
+		t.Errorf("recorded: %q, want %q", stored, want)
+	}
+}
+
+// TestUnchangedCommands: what costs a decision is one run of the script and in it the time, one read and one write, as long
+// as nothing changes.
+func TestUnchangedCommands(t *testing.T) {
+	server := redistest.Start(t)
+	p := startProcess(t, redisstore.Config{URL: server.URL()}, sluice.PerHour(3_600_000))
+	for range 3 { // which also records the numbers, and finds out which server answers
+		p.take(t, "k", 1)
+	}
+	do(t, server, "CONFIG", "RESETSTAT")
+	for range 100 {
+		p.take(t, "k", 1)
+	}
+	calls := map[string]int{}
+	for line := range strings.Lines(do(t, server, "INFO", "commandstats")) {
+		name, stats, found := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		n, _, _ := strings.Cut(stats, ",")
+		if count, err := strconv.Atoi(n); found && err == nil {
+			calls[name] = count
+		}
+	}
+	// A bucket's time to live is renewed every 17 s, and a server asked once a second which it is: both may fall in here.
+	if calls["evalsha"] != 100 || calls["time"] != 100 || calls["mget"] != 100 || calls["incrby"]+calls["set"] != 100 || calls["set"] > 3 {
+		t.Errorf("%v", calls)
+	}
+	for _, name := range []string{"zrange", "zadd", "pexpire", "zremrangebyrank", "script|load", "eval"} {
+		if calls[name] > 0 {
+			t.Errorf("%s was sent %d times", name, calls[name])
+		}
+	}
+}
+
+// TestAlternatingNumbers: processes with different numbers of one rule convert what the others left, back and forth. What
+// is used never becomes less by that, and by no more than a microsecond's worth for each conversion more.
+func TestAlternatingNumbers(t *testing.T) {
+	server := redistest.Shared(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 12 {
+		clock := storetest.NewClock()
+		config := redisstore.Config{URL: server.URL(), Now: clock.Now, Prefix: prefix()}
+		var processes []process
+		shapes := map[uint8]bool{} // of which one in 98 is another's too by accident
+		for len(processes) < 2+round%3 {
+			count := 1 + rng.Int64N(500)
+			limit := sluice.Per(count, time.Duration(1+rng.Int64N(100_000))*time.Millisecond).WithBurst(1 + rng.Int64N(2*count))
+			if shape := sluice.Must(limit.Build()).Params().Shape(); !shapes[shape] {
+				shapes[shape] = true
+				processes = append(processes, startProcess(t, config, limit))
+			}
+		}
+		used, most := new(big.Rat), new(big.Rat) // parts of the bucket: at least, and at most
+		var last *sluice.Limit
+		for range 150 {
+			p := processes[rng.IntN(len(processes))]
+			pause := time.Duration(rng.Int64N(20_000)) * time.Microsecond
+			clock.Advance(pause)
+			part := func(d time.Duration, l *sluice.Limit) *big.Rat { // of what fills it
+				return new(big.Rat).Mul(big.NewRat(d.Microseconds(), l.Window.Microseconds()), big.NewRat(l.Count, l.Burst))
+			}
+			if last != nil {
+				for _, u := range []*big.Rat{used, most} {
+					if u.Sub(u, part(pause, last)); u.Sign() < 0 {
+						u.SetInt64(0)
+					}
+				}
+			}
+			last = &p.rule.Limit
+			if most.Sign() > 0 {
+				most.Add(most, part(time.Microsecond, last))
+			}
+			d := p.take(t, "k", 1+rng.Int64N(last.Burst))
+			spent := big.NewRat(d.Granted, last.Burst)
+			used.Add(used, spent)
+			most.Add(most, spent)
+			left := func(u *big.Rat) int64 { // in whole tokens
+				r := new(big.Rat).Mul(new(big.Rat).Sub(big.NewRat(1, 1), u), big.NewRat(last.Burst, 1))
+				if r.Sign() < 0 {
+					return 0
+				}
+				return new(big.Int).Quo(r.Num(), r.Denom()).Int64()
+			}
+			if d.Remaining > left(used) || d.Remaining < left(most) {
+				t.Fatalf("round %d: %d of %d remain under %v, want %d to %d", round, d.Remaining, last.Burst, last, left(most), left(used))
+			}
+		}
+	}
+}
+
+// TestRollingRestart: processes are replaced one by one by others with a tenth of the limit. All of them together are
+// admitted one bucket, counted in parts of it, and what flows in meanwhile.
+func TestRollingRestart(t *testing.T) {
+	const old, changed = 5000, 500
+	if url := os.Getenv("SLUICE_TEST_ROLLING"); url != "" {
+		limit, requests := envNumber(t, "SLUICE_TEST_LIMIT"), envNumber(t, "SLUICE_TEST_REQUESTS")
+		p := startProcess(t, redisstore.Config{URL: url}, sluice.PerHour(limit))
+		granted := int64(0)
+		for range requests {
+			granted += p.take(t, "k", 1).Granted
+		}
+		fmt.Printf("granted %d\n", granted)
+		return
+	}
+	server := redistest.Start(t)
+	run := func(limit, requests int) float64 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestRollingRestart$", "-test.v")
+		cmd.Env = append(os.Environ(), "SLUICE_TEST_ROLLING="+server.URL(),
+			"SLUICE_TEST_LIMIT="+strconv.Itoa(limit), "SLUICE_TEST_REQUESTS="+strconv.Itoa(requests))
+		out, err := cmd.CombinedOutput()
+		_, count, _ := strings.Cut(string(out), "granted ")
+		n, bad := strconv.Atoi(strings.Fields(count + " -")[0])
+		if err != nil || bad != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return float64(n) / float64(limit)
+	}
+	began := time.Now()
+	var (
+		all  sync.WaitGroup
+		mu   sync.Mutex
+		used = map[int]float64{}
+	)
+	for i := range 4 {
+		all.Go(func() {
+			for _, limit := range [][2]int{{old, 300 * (i + 1)}, {changed, 400}} { // the old ones use 0.6 of the bucket, the others the rest
+				part := run(limit[0], limit[1])
+				mu.Lock()
+				used[limit[0]] += part
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	flown := float64(time.Since(began)) / float64(time.Hour)
+	sum := used[old] + used[changed]
+	t.Logf("%.4f of the bucket by the old processes, %.4f by the changed ones; %.4f flowed in", used[old], used[changed], flown)
+	if sum > 1+flown || sum < 0.99 || used[old] == 0 || used[changed] == 0 {
+		t.Errorf("%.4f of the bucket was admitted, want 1 to %.4f", sum, 1+flown)
+	}
+}
+
+func envNumber(t testing.TB, name string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(os.Getenv(name), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
