@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -119,6 +120,17 @@ func givingBackMints(o *opener) error {
 			p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -10, At: first.At})
 		}
 		p.expect(a.name+": admitted after giving back what had worn off", p.admitted(rule, "k", 20, 1), 0)
+	}
+	for i, refill := range []sluice.Refill{sluice.RefillContinuous, sluice.RefillInterval} {
+		limit := sluice.PerSecond(1).WithBurst(10)
+		limit.Refill = refill
+		rule := newRule(fmt.Sprint("place", i), limit)
+		p.at(0)
+		first := p.take(rule, "k", 10)
+		p.expect("granted a place", p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 10, MaxDelay: 20 * time.Second})[0].Granted, 10)
+		p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -10, At: first.At})
+		p.at(10 * time.Second) // when that one leaves
+		p.expect("admitted at the moment of a promised place", p.admitted(rule, "k", 10, 1), 0)
 	}
 	return p.fault()
 }

@@ -149,21 +149,16 @@ func (m *bucketMeter) returnable(l *sluice.Limit, now, at, charged, cost int64) 
 		}
 		return whole(cost)
 	}
-	if at <= now {
-		worn := new(big.Rat).Mul(rate(l), whole(now-at))
-		if worn.Sub(whole(charged), worn); worn.Cmp(whole(cost)) < 0 {
-			return worn
-		}
-		return whole(cost)
-	}
-	// A place not yet reached, whose time was rounded up: those behind it keep theirs, and until the last of them what
-	// came back would overflow.
+	// Those who wait keep their places, and until the last of them what came back would overflow.
 	last := new(big.Rat).Sub(m.full, new(big.Rat).Quo(whole(l.Burst), rate(l)))
-	if last.Cmp(whole(at)) <= 0 {
-		return whole(cost)
+	if last.Cmp(whole(max(at, now))) > 0 || at > now && cost < charged {
+		return new(big.Rat)
 	}
-	worn := last.Sub(last, whole(at-1))
-	return worn.Sub(whole(cost), worn.Mul(worn, rate(l)))
+	left := new(big.Rat).Mul(rate(l), whole(max(0, now-at)))
+	if left.Sub(whole(charged), left); left.Cmp(whole(cost)) < 0 {
+		return left
+	}
+	return whole(cost)
 }
 
 // settle forgets a bucket that is full.
@@ -260,12 +255,11 @@ func (m *intervalMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) i
 		}
 		return more
 	}
-	// What was poured in since cannot be given back; for a place not yet reached, nor what will have been by the last
-	// place behind it.
+	// What was poured in since cannot be given back; nor anything while others wait, or a part of a place.
 	left := charged - next.refilled(at, next.boundary)
-	if at > now {
-		until := next.boundary + ceilDiv(max(0, next.missing-l.Burst), l.Count)*next.length
-		left = -delta - next.refilled(at, until)
+	last := next.boundary + ceilDiv(max(0, next.missing-l.Burst), l.Count)*next.length
+	if last > max(at, now) || at > now && -delta < charged {
+		left = 0
 	}
 	back := min(max(0, min(-delta, left)), next.missing)
 	if back > 0 {

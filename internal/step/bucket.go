@@ -288,25 +288,22 @@ func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlem
 	return p.giveBack(s, now, back)
 }
 
-// unmarked is how much of a take can be given back that left no mark: what by itself shows that it has not worn off.
+// unmarked is how much of a take can be given back that left no mark: what by itself shows that it has not worn off. It is
+// nothing while a place behind it is promised: that one stays where it is, and what came back would overflow before. Nor
+// is a part of a place given back, after which the backlog would no longer tell how far ahead places are promised.
 func (p *Params) unmarked(s State, now, at int64, x Settlement) span {
+	if worn := p.earlier(p.fullAt(s, now), p.fillQ, p.fillR); worn.at > max(at, now) {
+		return span{}
+	}
 	back := p.drip(-x.Delta)
-	if at <= now {
-		left := p.drip(x.charged()).minus(p, span{now - at, 0})
-		if left.less(back) {
-			return left
+	if at > now {
+		if -x.Delta < x.charged() {
+			return span{}
 		}
 		return back
 	}
-	// For a place that is not reached yet, what will have dripped by the last place behind it cannot be given back: those
-	// stay where they are, and what came back would overflow before.
-	worn := p.earlier(p.fullAt(s, now), p.fillQ, p.fillR)
-	if worn.at > at {
-		left := p.later(p.later(moment{}, back.q, back.f), at-1-worn.at, worn.frac) // at is a place rounded up
-		if left.frac > 0 {
-			return span{left.at - 1, p.den - left.frac}
-		}
-		return span{left.at, 0}
+	if left := p.drip(x.charged()).minus(p, span{now - at, 0}); left.less(back) {
+		return left
 	}
 	return back
 }

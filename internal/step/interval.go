@@ -89,15 +89,16 @@ func (p *Params) settleInterval(s State, m *marks, i int, now, at int64, x Settl
 	return p.putInterval(deficit-back, base), -back
 }
 
-// unmarkedInterval is how much of a take can be given back that left no mark.
+// unmarkedInterval is how much of a take can be given back that left no mark, see unmarked.
 func (p *Params) unmarkedInterval(deficit, base, now, at int64, x Settlement) int64 {
-	if at <= now {
-		return max(0, min(-x.Delta, x.charged()-p.refilled(at, base)))
+	last := base + ceilDiv(max(0, deficit-p.Burst), p.Count)*p.Length // place that is promised
+	switch {
+	case last > max(at, now) || at > now && -x.Delta < x.charged():
+		return 0
+	case at > now:
+		return -x.Delta
 	}
-	// For a place that is not reached yet, what will have been refilled by the last place behind it cannot be given back:
-	// those stay where they are, and what came back would overflow before.
-	until := base + ceilDiv(max(0, deficit-p.Burst), p.Count)*p.Length
-	return max(0, -x.Delta-p.refilled(at, until))
+	return max(0, min(-x.Delta, x.charged()-p.refilled(at, base)))
 }
 
 // refilled is what was poured in after at, up to and including the boundary until.

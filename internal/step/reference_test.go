@@ -107,12 +107,11 @@ func (b *tokenBucket) adjust(now, at, charged, delta int64) int64 {
 		b.tokens = sub(level, more)
 		return floor(more)
 	}
-	// What has flowed in since the take has replaced some of it. If the take is still to come, others may wait behind
-	// it, the last of them for the moment at which the level is back at zero; what flows in until then is theirs. The
-	// take's own moment was rounded up to a whole microsecond, by almost one at the worst.
+	// What has flowed in since the take has replaced some of it. If others wait behind it, the last of them for the moment
+	// at which the level is back at zero, nothing can be given back; nor a part of a take that is still to come.
 	given := least(rat(-delta), sub(rat(charged), mul(b.rate, rat(max(0, now-at)))))
-	if last := sub(rat(now), div(level, b.rate)); at > now && ceil(last) > at {
-		given = sub(rat(-delta), mul(b.rate, sub(last, rat(at-1))))
+	if last := sub(rat(now), div(level, b.rate)); last.Cmp(rat(max(at, now))) > 0 || at > now && -delta < charged {
+		given = zero
 	}
 	given = greatest(zero, least(given, sub(b.size, level)))
 	b.tokens = add(level, given)
@@ -321,9 +320,9 @@ func (b *intervalBucket) adjust(now, at, charged, delta int64) int64 {
 		return more
 	}
 	left := sub(rat(charged), mul(b.boundaries(at, base), rat(b.p.Count)))
-	if at > now { // others may wait behind it, the last for the boundary at which there is no debt
-		until := base + max(0, ceil(big.NewRat(-tokens, b.p.Count)))*b.p.Length
-		left = sub(rat(-delta), mul(b.boundaries(at, until), rat(b.p.Count)))
+	// Others may wait behind it, the last for the boundary at which there is no debt.
+	if last := base + max(0, ceil(big.NewRat(-tokens, b.p.Count)))*b.p.Length; last > max(at, now) || at > now && -delta < charged {
+		left = zero
 	}
 	given := min(floor(greatest(zero, least(rat(-delta), left))), b.p.Burst-tokens)
 	b.set(tokens+given, base)

@@ -274,20 +274,18 @@ local function giveBack(op, s, q, r, most)
 end
 
 -- unmarked is how much of a take can be given back that left no mark: of what was charged, which is the bound, what has
--- not worn off; or of a place that is not reached yet, what will not have by the last place behind it.
+-- not worn off; nothing while a place behind it is promised, and no part of a place.
 local function unmarked(op, s, at)
-  if at <= now then
-    local q, r = op.boundQ - (now - at), op.boundR
-    return least(q, r, op.costQ, op.costR)
-  end
   local fullAt, fullFrac = full(op, s)
-  local wornAt, wornFrac = earlier(op, fullAt, fullFrac, op.fillQ, op.fillR)
-  if wornAt <= at then
-    return op.costQ, op.costR
+  local wornAt = earlier(op, fullAt, fullFrac, op.fillQ, op.fillR)
+  if wornAt > math.max(at, now) then
+    return 0, 0
+  elseif at <= now then
+    return least(op.boundQ - (now - at), op.boundR, op.costQ, op.costR)
+  elseif op.costQ < op.boundQ or op.costQ == op.boundQ and op.costR < op.boundR then
+    return 0, 0
   end
-  local leftAt, leftFrac = later(op, 0, 0, op.costQ, op.costR)
-  leftAt, leftFrac = later(op, leftAt, leftFrac, at - 1 - wornAt, wornFrac)
-  return between(op, leftAt, leftFrac, 0, 0)
+  return op.costQ, op.costR
 end
 
 -- settleQueue gives a place back only if nothing stands behind it.
@@ -495,12 +493,13 @@ end
 
 -- unmarkedInterval is how much of a take can be given back that left no mark.
 local function unmarkedInterval(op, refills, rest, base, at)
-  local worth = op.charged
-  if at > now then
-    local over = minus(op, refills, rest, op.burstRefills, op.burstRest)
-    base, worth = base + math.max(0, over) * op.length, op.change
+  local over = minus(op, refills, rest, op.burstRefills, op.burstRest)
+  if base + math.max(0, over) * op.length > math.max(at, now) then
+    return 0
+  elseif at > now then
+    return op.change < op.charged and 0 or op.change
   end
-  refills, rest = pair(op, worth)
+  refills, rest = pair(op, op.charged)
   refills, rest = minus(op, refills, rest, refilled(op, at, base), 0)
   return refills > 0 and math.min(op.change, tokens(op, refills, rest)) or 0
 end
