@@ -78,7 +78,7 @@ func TestLuaEqualsGo(t *testing.T) {
 	server := redistest.Start(t)
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 100
+			rounds := 40
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 10_000
 			}
@@ -98,7 +98,7 @@ func TestLuaEqualsGo(t *testing.T) {
 			t.Logf("%d settled, %d of them given back, %d forgiven in part; %d states with marks, %d with all",
 				d.reserved, d.refunded, d.forgiven, d.marked, d.most)
 			t.Logf("%d states of other numbers, %d of them unknown, %d with marks", d.changed, d.unknown, d.scaled)
-			if a.name != "sliding_log" && a.name != "concurrency" && (d.useful < d.hinted/10 || d.hinted < 2000) {
+			if a.name != "sliding_log" && a.name != "concurrency" && (d.useful < d.hinted/10 || d.hinted < 20*rounds) {
 				t.Error("too few hints were of use")
 			}
 			if d.allowed < d.takes/10 || d.denied < d.takes/50 || d.adjusted < d.takes/100 || d.replayed < d.takes/2000 {
@@ -156,7 +156,7 @@ func TestChangedEqualsGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 1500
+			rounds := 700
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 100_000
 			}
@@ -201,7 +201,7 @@ func TestShortWayEqualsGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 300
+			rounds := 120
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 50_000
 			}
@@ -219,7 +219,7 @@ func TestShortWayEqualsGo(t *testing.T) {
 			}
 			t.Logf("%d takes, %d allowed, %d denied; %d of %d hints were of use; %d states of other numbers, %d of them unknown",
 				d.takes, d.allowed, d.denied, d.useful, d.hinted, d.changed, d.unknown)
-			if d.useful < d.hinted/10 || d.hinted < 1000 {
+			if d.useful < d.hinted/10 || d.hinted < 3*rounds {
 				t.Error("too few hints were of use")
 			}
 			if d.allowed < d.takes/10 || d.denied < d.takes/50 {

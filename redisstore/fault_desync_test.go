@@ -25,7 +25,7 @@ func TestOutOfStep(t *testing.T) {
 	proxy := faultproxy.Start(t, server.Addr)
 	direct := open(t, redisstore.Config{URL: server.URL()})
 	s := open(t, redisstore.Config{URL: "redis://" + proxy.Addr})
-	calls := 100_000
+	calls := 30_000
 	if os.Getenv("SLUICE_SOAK") != "" {
 		calls = 1_000_000
 	}
