@@ -30,8 +30,9 @@ type debtShard struct {
 
 type debt struct {
 	amount int64
-	paying int64     // besides it: what is on its way to the store
-	until  time.Time // nothing of it counts any more
+	paying int64         // besides it: what is on its way to the store
+	ended  chan struct{} // is closed when that has ended
+	until  time.Time     // nothing of it counts any more
 }
 
 const (
@@ -71,12 +72,13 @@ func (d *debts) add(t *Take, amount int64, until time.Time) {
 	if !known {
 		d.keys.Add(1)
 	} else if was.until.Before(now) {
-		was = debt{}
+		was.amount = 0
 	}
 	if until.Before(was.until) {
 		until = was.until
 	}
-	shard.owed[name] = debt{was.amount + amount, was.paying, until}
+	was.amount, was.until = was.amount+amount, until
+	shard.owed[name] = was
 }
 
 // lower notes that the take's key owes so much less, because a take cost less than its estimate.
@@ -102,7 +104,7 @@ func (d *debts) lower(t *Take, amount int64) {
 // tidyLocked forgets what does not count any more, and tells how much that was.
 func (d *debts) tidyLocked(shard *debtShard, now time.Time) (n int) {
 	for name, owed := range shard.owed {
-		if owed.until.Before(now) {
+		if owed.until.Before(now) && owed.paying == 0 {
 			delete(shard.owed, name)
 			n++
 		}
@@ -111,34 +113,36 @@ func (d *debts) tidyLocked(shard *debtShard, now time.Time) (n int) {
 	return n
 }
 
-// claim has the caller pay what the take's key owes, and tell when that is done. Whoever comes later owes nothing.
-func (d *debts) claim(t *Take, now time.Time) (amount int64) {
+// claim has the caller pay what the take's key owes, and tell when that is done. While another pays, there is nothing to
+// claim, and ended is closed when that has ended.
+func (d *debts) claim(t *Take, now time.Time) (amount int64, ended <-chan struct{}) {
 	shard, name := d.shard(t)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	owed := shard.owed[name]
-	if owed.amount == 0 {
-		return 0
-	} else if owed.until.Before(now) {
+	switch {
+	case owed.paying > 0:
+		return 0, owed.ended
+	case owed.amount == 0:
+		return 0, nil
+	case owed.until.Before(now):
 		delete(shard.owed, name)
 		d.keys.Add(-1)
-		return 0
+		return 0, nil
 	}
-	shard.owed[name] = debt{0, owed.paying + owed.amount, owed.until}
-	return owed.amount
+	shard.owed[name] = debt{paying: owed.amount, ended: make(chan struct{}), until: owed.until}
+	return owed.amount, nil
 }
 
-// settle ends a payment of so much, of which a part is owed as before.
-func (d *debts) settle(t *Take, claimed, still int64) {
+// settle ends a payment, of which a part is owed as before.
+func (d *debts) settle(t *Take, still int64) {
 	shard, name := d.shard(t)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	owed, known := shard.owed[name]
-	if !known {
-		return // worn off meanwhile
-	}
-	owed.amount, owed.paying = owed.amount+still, max(0, owed.paying-claimed)
-	if owed.amount == 0 && owed.paying == 0 {
+	owed := shard.owed[name] // which stays while it is being paid
+	close(owed.ended)
+	owed = debt{amount: owed.amount + still, until: owed.until}
+	if owed.amount == 0 {
 		delete(shard.owed, name)
 		d.keys.Add(-1)
 		return
@@ -161,50 +165,66 @@ func (d *debts) outstanding(t *Take, now time.Time) int64 {
 	return owed.amount + owed.paying
 }
 
-// pay charges the store what the takes' keys owe. It takes no more than there is: what was admitted beyond the limit
-// while processes did not know of each other is not held against anybody later.
+// pay charges the store what the takes' keys owe, or waits until another caller has. It takes no more than there is: what
+// was admitted beyond the limit while processes did not know of each other is not held against anybody later. So nobody may
+// come before it: a call that did would be admitted what this process has admitted already.
 func (l *Limiter) pay(ctx context.Context, takes []Take) error {
-	if l.debts.keys.Load() == 0 {
-		return nil
+	for l.debts.keys.Load() > 0 {
+		ended, err := l.payOwn(ctx, takes)
+		if err != nil || ended == nil {
+			return err
+		}
+		select { // with nothing claimed, so that two calls cannot wait for each other
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	return nil
+}
+
+// payOwn pays what no other caller is paying. If one is, ended is closed when that has ended.
+func (l *Limiter) payOwn(ctx context.Context, takes []Take) (ended <-chan struct{}, err error) {
 	now := time.Now()
-	var (
-		charges []Take
-		claimed []int64
-	)
+	var charges []Take
 	for i := range takes {
 		t := &takes[i]
 		if t.Rule.OnFailure != FailLocal || t.Cost == 0 {
 			continue
 		}
-		owed := l.debts.claim(t, now)
+		owed, other := l.debts.claim(t, now)
+		if other != nil {
+			ended = other
+		}
+		if owed == 0 {
+			continue
+		}
 		// What has worn off here has worn off there. What this process thinks spent is its part of what the store knows,
 		// and what it admitted since; so charging the lesser of that and of what it admitted is never too little.
 		amount := min(owed, l.spentHere(t, now))
 		if amount <= 0 {
-			l.debts.settle(t, owed, 0)
+			l.debts.settle(t, 0)
 			continue
 		}
 		rule := *t.Rule
 		rule.Shadow, rule.ChargeDenied = true, false // it denies nobody anything
 		charges = append(charges, Take{Rule: &rule, Limit: t.Limit, Key: t.Key, Slot: t.Slot, Cost: amount, Min: 1})
-		claimed = append(claimed, owed)
 	}
 	if len(charges) == 0 {
-		return nil
+		return ended, nil
 	}
-	err := l.guard.store.Apply(ctx, charges, make([]Decision, len(charges)))
+	err = l.guard.store.Apply(ctx, charges, make([]Decision, len(charges)))
 	for i := range charges {
 		still := int64(0)
 		if err != nil { // it may have been charged; if so, twice
 			still = charges[i].Cost
 		}
-		l.debts.settle(&charges[i], claimed[i], still)
+		l.debts.settle(&charges[i], still)
 	}
 	if err == nil {
 		l.debts.paid.Add(1)
 	}
-	return err
+	return ended, err
 }
 
 // spentHere is what of this process' part of the limit is spent.

@@ -99,8 +99,7 @@ func (c *call) learn(ctx context.Context, now int64) error {
 		if b == nil || b.state.FreshAt <= now {
 			continue
 		}
-		known := op.Request.Known
-		if known.Finds(op.Params, b.state.Shape) || known.Before(op.Params, b.state).Shape == 0 {
+		if op.Request.Known.Finds(op.Params, b.state.Shape) {
 			continue
 		}
 		record, _, err := c.s.record(ctx, u.server, c.s.name(ruleDigest(op.Rule)))

@@ -32,6 +32,22 @@ func TestNumbersOfOthers(t *testing.T) {
 	}
 }
 
+// A fingerprint that the version before would have given to this limit's own states is looked up like others.
+func TestNumbersOfOthersThatLookOld(t *testing.T) {
+	addr := memcachetest.Start(t).Addr
+	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
+	open := func() *memcachestore.Store {
+		return openStore(t, memcachestore.Config{Addrs: []string{addr}, Now: func() time.Time { return now }})
+	}
+	first, second := open(), open()
+	daily, minute := newRule("r", sluice.PerDay(29)), newRule("r", sluice.PerMinute(31))
+	apply(t, second, sluice.Take{Rule: minute, Key: "another", Cost: 1}) // before the first has told its own
+	apply(t, first, sluice.Take{Rule: daily, Key: "k", Cost: 29})
+	if d := apply(t, second, sluice.Take{Rule: minute, Key: "k"})[0]; d.Remaining != 0 || d.ResetAfter > time.Minute {
+		t.Errorf("%+v, want nothing left, and full in a minute", d)
+	}
+}
+
 // Without the record, which Memcached may forget like all else, a state of other numbers counts as all used; one's own does
 // not need it.
 func TestNumbersForgotten(t *testing.T) {

@@ -149,7 +149,10 @@ func (k *Known) Finds(p *Params, shape uint8) bool {
 // shapes were fingerprints of other things, and are those of new states too: a shape that is known is taken for what it is
 // known for.
 func (k *Known) Before(p *Params, s State) State {
-	if p.Kind <= Interval && s.Shape == p.shapeBefore() && !k.Finds(p, s.Shape) {
+	if p.Kind > Interval || s.Shape != p.shapeBefore() || s.Shape == p.shape {
+		return s
+	}
+	if _, n := place(k.list(), p.identity, s.Shape); n == 0 {
 		s.Shape = 0
 	}
 	return s
