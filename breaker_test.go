@@ -80,6 +80,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 				})
 			}
 			all.Wait()
+			pause(2 * sluice.DefaultBudget) // in which the last probe ends
 			if opened > tt.after || opened > 0 != tt.away {
 				t.Errorf("silent for %v: given a rest after %v, want %v at most", tt.lasts, opened, tt.after)
 			}

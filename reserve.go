@@ -120,14 +120,14 @@ func (l *Limiter) requestBudget() time.Duration {
 }
 
 // applyWithin applies takes for which no fail mode could answer, within the budget, and not at all while their server
-// is given a rest.
+// is given a rest, unless the limiter is closed: there is no later then.
 func (l *Limiter) applyWithin(ctx context.Context, takes []Take, out []Decision) error {
 	if l.guard == nil {
 		return l.store.Apply(ctx, takes, out)
 	}
 	now := time.Now()
 	for i := range takes {
-		if !l.passes(ctx, &takes[i], now) {
+		if !l.leases.closed.Load() && !l.passes(ctx, &takes[i], now) {
 			return errOpen
 		}
 	}

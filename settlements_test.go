@@ -325,7 +325,7 @@ func TestKeptSettlementsAreBounded(t *testing.T) {
 	})
 }
 
-// A limiter that is closed sends what it has kept.
+// A limiter that is closed sends what it has kept, also while it gives the server a rest.
 func TestCloseSendsSettlements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
@@ -333,6 +333,9 @@ func TestCloseSendsSettlements(t *testing.T) {
 		r := sluice.Must(l.Reserve(t.Context(), "k", 5))
 		s.away.Store(true)
 		_ = r.Settle(t.Context(), 7)
+		for range 100 { // after some of which it is no longer asked
+			mustAllow(t, l, "another", 1)
+		}
 		s.away.Store(false)
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -20,11 +20,11 @@ import (
 // Queued requests of slow are delivered at 4/s, so the test sends few.
 const killRules = `
 rules:
-  - {name: plain, match: {path: /plain/**}, per: header:X-Client, limit: {rate: 50/s, burst: 2}, on_limit: queue}
-  - {name: ordered, match: {path: /ordered/**}, per: header:X-Client, limit: {rate: 50/s, burst: 2}, on_limit: queue, queue: {order: key}}
-  - {name: fails, match: {path: /fails/**}, per: header:X-Client, limit: {rate: 50/s, burst: 2}, on_limit: queue, queue: {attempts: 2}}
+  - {name: plain, match: {path: /plain/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue}
+  - {name: ordered, match: {path: /ordered/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue, queue: {order: key}}
+  - {name: fails, match: {path: /fails/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue, queue: {attempts: 2}}
   - {name: slow, match: {path: /slow/**}, per: header:X-Client, limit: {rate: 4/s, burst: 1}, on_limit: queue}
-  - {name: refused, match: {path: /refused/**}, per: header:X-Client, limit: {rate: 50/s, burst: 2}, on_limit: queue}
+  - {name: refused, match: {path: /refused/**}, per: header:X-Client, limit: {rate: 20/s, burst: 2}, on_limit: queue}
 `
 
 // killAnswer is what the upstream says: some fail for good, some for the first time.
