@@ -120,7 +120,7 @@ func (e *view) decide(l *Limiter, t *Take, now time.Time, d *Decision) bool {
 		if !e.warm { // the fallback is to hand out no more than what is left
 			e.warm = true
 			left := limit.params.Limit() - limit.params.Spent(e.state, e.clock(now))
-			l.warm([]Take{{Rule: t.Rule, Limit: limit, Key: e.name.key, Cost: 1}}, []Decision{{Remaining: max(0, left)}})
+			l.warm([]Take{{Rule: t.Rule, Limit: limit, Key: e.name.key, Cost: 1}}, []Decision{{Remaining: max(0, left)}}, now)
 		}
 		return false
 	}

@@ -140,7 +140,7 @@ func (l *Limiter) exchangeSome(ctx context.Context, of []*view) {
 			}
 			e.exchanged(&d, takes[i].Limit, answered)
 			takes[i].Cost = 1 // whatever was spent
-			l.warm(takes[i:i+1], []Decision{d})
+			l.warm(takes[i:i+1], []Decision{d}, now)
 		} else {
 			e.failed()
 		}

@@ -20,6 +20,7 @@ type fallback struct {
 	table  *table.Table
 	shares sync.Map // sharedLimit → *Limit
 	kept   atomic.Int64
+	asked  atomic.Int64 // when the newest call was made of which it was told, in nanoseconds
 }
 
 // sharedLimit is a limit and among how many processes it is shared.
@@ -34,6 +35,19 @@ const maxShares = 100_000
 func (f *fallback) open() *table.Table {
 	f.once.Do(func() { f.table = table.New(table.Config{Bytes: fallbackBytes}) })
 	return f.table
+}
+
+// later notes that a call was made at a time, and reports whether none of which it was told was made later.
+func (f *fallback) later(asked time.Time) bool {
+	for at := asked.UnixNano(); ; {
+		newest := f.asked.Load()
+		if at < newest {
+			return false
+		}
+		if f.asked.CompareAndSwap(newest, at) {
+			return true
+		}
+	}
 }
 
 // share is an equal part of the limit, rounded up: n processes together admit at most n-1 more than it.
@@ -62,9 +76,11 @@ func (l *Limiter) shareOf(limit *Limit) *Limit { return l.local.share(limit, l.n
 
 func ceilDiv(a int64, n int) int64 { return (a + int64(n) - 1) / int64(n) }
 
-// warm notes what a decision of the store left.
-func (l *Limiter) warm(takes []Take, out []Decision) {
+// warm notes what a decision of the store left, which was asked at a time. Replies may overtake each other: one to a call
+// that is older than another's which was noted already may say that less is left, but not that more is.
+func (l *Limiter) warm(takes []Take, out []Decision, asked time.Time) {
 	at := time.Now()
+	older := !l.local.later(asked)
 	now := at.UnixMicro()
 	for i := range takes {
 		t, d := &takes[i], &out[i]
@@ -89,6 +105,9 @@ func (l *Limiter) warm(takes []Take, out []Decision) {
 		spent = min(spent, p.Limit())
 		known := t.Rule.Known(&local.Rules).With(p)
 		was := local.Take(h, p, now, step.Request{Dry: true, Known: known})
+		if older {
+			spent = max(spent, p.Limit()-was.Remaining)
+		}
 		local.Reset(h, p, now)
 		if spent > 0 {
 			local.Take(h, p, now, step.Request{Cost: spent, Known: known})

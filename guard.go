@@ -167,9 +167,22 @@ func (l *Limiter) ask(ctx context.Context, takes []Take, out []Decision, began t
 	}
 	l.guard.denials.remember(takes, out, time.Now())
 	if paid == l.debts.paid.Load() { // else this may be from before the payment: who paid knows better
-		l.warm(takes, out)
+		l.warm(takes, out, began)
+	}
+	if len(takes) == 1 && l.admittedHere(&takes[0], &out[0]) {
+		l.failTakes(takes, out)
 	}
 	return nil
+}
+
+// admittedHere reports whether the store has granted, to a call that was on its way, what this process had admitted by
+// itself meanwhile. The grant then pays for that.
+func (l *Limiter) admittedHere(t *Take, d *Decision) bool {
+	if d.Granted <= 0 || t.Rule.OnFailure != FailLocal || t.At != 0 || d.Remaining >= l.debts.outstanding(t, time.Now()) {
+		return false
+	}
+	l.debts.lower(t, d.Granted)
+	return true
 }
 
 // call makes a call within the budget, which runs since began, and notes how it went. It tells how many payments there

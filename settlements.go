@@ -141,7 +141,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) (forgiven int64, err 
 	if !s.sent.IsZero() && time.Since(s.sent) > resendTime {
 		return forgiven, errTooLate
 	}
-	out := make([]Decision, len(rest))
+	out, asked := make([]Decision, len(rest)), time.Now()
 	if err := l.applyWithin(ctx, rest, out); err != nil {
 		if s.sent.IsZero() && !errors.Is(err, errOpen) {
 			s.sent = time.Now()
@@ -155,7 +155,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) (forgiven int64, err 
 		}
 	}
 	if l.guard != nil {
-		l.warm(rest, out)
+		l.warm(rest, out, asked)
 	}
 	s.takes = nil
 	return forgiven, nil
