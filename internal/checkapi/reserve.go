@@ -88,10 +88,13 @@ func (c *call) reserved(v *verdict) *reservation {
 }
 
 // fixedCost tells that a rule counts requests and not what they cost: the check leaves the cost to rules, and this one
-// reads it from nowhere.
+// reads it from nowhere and does not settle.
 func (c *call) fixedCost(i int) bool {
-	q := &c.checks[0]
-	return !q.hasCost && q.domain == "" && c.matched.Rules[i].Cost.From == nil
+	if q := &c.checks[0]; q.hasCost || q.domain != "" {
+		return false
+	}
+	rule := c.matched.Rules[i]
+	return rule.Cost.From == nil && rule.Settle == nil
 }
 
 func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {

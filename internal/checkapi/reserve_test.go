@@ -152,6 +152,15 @@ rules:
 	s := withRules(t, both)
 	s.settle(t, reserve(s, `,"cost":5`), 2)
 	s.wantRemains(t, "requests 8, tokens 998")
+
+	// A rule that settles has an estimate, also if that is the same for all.
+	s = withRules(t, `
+rules:
+  - {name: requests, limit: {rate: 10/day, algorithm: fixed_window}}
+  - {name: tokens, cost: 300, settle: {header: X-Tokens}, limit: {rate: 1000/day, algorithm: fixed_window}}
+`)
+	s.settle(t, reserve(s, ""), 120)
+	s.wantRemains(t, "requests 9, tokens 880")
 }
 
 // Descriptors are reserved and settled too.
