@@ -57,19 +57,23 @@ func (l *Limiter) SettleOnce(ctx context.Context, id string, remember time.Durat
 	if err := soundSettlements(takes); err != nil {
 		return false, 0, err
 	}
-	s := l.newSettlementOnce(id, remember, takes)
+	s := l.settlementOnce(id, remember, takes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.told {
+		return false, 0, nil
+	}
 	forgiven, err = l.settleLocked(ctx, s)
+	s.told = s.id == ""
 	switch {
 	case errors.Is(err, errSettledBefore):
 		return false, 0, nil
-	case err != nil && s.kept && s.id == "": // it is the first, and the rest of it is sent again
+	case err != nil && s.kept && s.told: // it is the first, and the rest of it is sent again
 		return true, forgiven, nil
 	case err != nil && s.kept:
 		err = fmt.Errorf("%w (the settlement is kept and sent when the store is available)", err)
 	}
-	return s.id == "", forgiven, err
+	return s.told, forgiven, err
 }
 
 // soundSettlements returns an error if one of the takes settles nothing.

@@ -21,8 +21,8 @@ import (
 type settlements struct {
 	mu    sync.Mutex // guards the fields below
 	kept  []*settlement
-	ids   map[string]bool // of those kept
-	n     int             // of those kept and those just being sent
+	ids   map[string]*settlement // the first of those kept with an id
+	n     int                    // of those kept and those just being sent
 	bytes int
 	runs  bool // the goroutine that sends them
 }
@@ -38,6 +38,7 @@ type settlement struct {
 	takes    []Take     // that the store has not answered; on a Remote store they have IDs
 	until    time.Time
 	sent     time.Time // when the takes may have reached the store first; zero: never
+	told     bool      // a caller of SettleOnce that it is the first
 	kept     bool
 	name     string // the id, if it is kept
 	size     int    // of its texts, if it is kept
@@ -79,8 +80,15 @@ func (s *settlement) identify(id uint64) {
 	}
 }
 
-// newSettlementOnce returns a settlement that is applied if it is the first with its id.
-func (l *Limiter) newSettlementOnce(id string, remember time.Duration, takes []Take) *settlement {
+// settlementOnce returns a settlement that is applied if it is the first with its id. If one with the id is kept it is that:
+// it may have reached the store already, which knows it by its attempt.
+func (l *Limiter) settlementOnce(id string, remember time.Duration, takes []Take) *settlement {
+	l.settlements.mu.Lock()
+	kept := l.settlements.ids[id]
+	l.settlements.mu.Unlock()
+	if kept != nil {
+		return kept
+	}
 	s := l.newSettlement(takes, time.Now().Add(remember))
 	s.id, s.remember = id, settledLimit(remember)
 	if l.guard != nil {
@@ -178,18 +186,17 @@ func (l *Limiter) keep(s *settlement) {
 	defer k.mu.Unlock()
 	s.size = s.texts()
 	switch {
-	case s.id != "" && k.ids[s.id]: // it is the same again
-		s.kept = true
-		return
 	case k.n >= maxSettlements || k.bytes+s.size > maxSettlementBytes:
 		bounds.Settlements.Reached()
 		return
 	}
 	if s.name = strings.Clone(s.id); s.id != "" {
 		if k.ids == nil {
-			k.ids = make(map[string]bool)
+			k.ids = make(map[string]*settlement)
 		}
-		s.id, k.ids[s.name] = s.name, true
+		if s.id = s.name; k.ids[s.name] == nil {
+			k.ids[s.name] = s
+		}
 	}
 	for i := range s.takes { // the caller's buffers end with the call
 		s.takes[i].Key, s.takes[i].Slot = strings.Clone(s.takes[i].Key), strings.Clone(s.takes[i].Slot)
@@ -206,7 +213,9 @@ func (l *Limiter) keep(s *settlement) {
 func (k *settlements) forget(s *settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.ids, s.name)
+	if k.ids[s.name] == s {
+		delete(k.ids, s.name)
+	}
 	k.n--
 	k.bytes -= s.size
 }

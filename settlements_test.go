@@ -233,6 +233,30 @@ func TestSettleOnceLostAnswers(t *testing.T) {
 	}
 }
 
+// A caller sends a settlement again whose first try did not reach the store. The second does, and its reply is lost: it is
+// the one that the store knows, and is sent again until it is answered.
+func TestSettleOnceSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShaky()
+		l := shakyLimiter(t, s, sluice.PerHour(100).With(sluice.FixedWindow))
+		take := reserved(t, l, l.Rules()[0])
+		take.Cost = -6
+		for _, fault := range []func(){func() { s.away.Store(true) }, func() { s.away.Store(false); s.ids.Store(1) }} {
+			fault()
+			if ok, _, err := l.SettleOnce(t.Context(), "id", time.Minute, []sluice.Take{take}); ok || !errors.Is(err, sluice.ErrUnavailable) {
+				t.Errorf("%t, %v", ok, err)
+			}
+		}
+		pause(10 * time.Second)
+		if left := s.left(t, l, "k"); left != 100 {
+			t.Errorf("%d left, want 100", left)
+		}
+		if ok, _, err := l.SettleOnce(t.Context(), "id", time.Minute, []sluice.Take{take}); ok || err != nil {
+			t.Errorf("a third time: %t, %v", ok, err)
+		}
+	})
+}
+
 // While the store is away settlements are kept, and sent when it is back: each once, also if the caller sends it again.
 func TestSettleOnceStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
