@@ -148,7 +148,7 @@ func TestRecordOfNumbers(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, redisstore.Config{URL: server.URL()})
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: sluice.PerMinute(1)}))
-	for n := range int64(40) {
+	for n := range int64(80) { // of which some share a fingerprint, and what it means
 		apply(t, store, sluice.Take{Rule: rule, Limit: sluice.Must(sluice.PerHour(1000 + n).Build()), Key: fmt.Sprint(n), Cost: 1})
 	}
 	stored := strings.Fields(do(t, server, "ZRANGE", record(t, server), "0", "-1"))

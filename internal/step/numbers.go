@@ -3,6 +3,7 @@ package step
 import (
 	"math"
 	"math/big"
+	"math/bits"
 	"sort"
 )
 
@@ -62,8 +63,10 @@ func (p *Params) means(o *Params) bool {
 	switch {
 	case p.identity != o.identity || p.shape != o.shape:
 		return false
-	case p.Kind == Bucket:
-		return p.den == o.den && p.fillQ == o.fillQ && p.fillR == o.fillR
+	case p.Kind == Bucket: // what fills it is all that matters: a fraction of a microsecond, of which the parts may differ, is rounded
+		hi, lo := bits.Mul64(p.fillR, o.den)
+		otherHi, otherLo := bits.Mul64(o.fillR, p.den)
+		return p.fillQ == o.fillQ && hi == otherHi && lo == otherLo
 	}
 	return p.Numbers() == o.Numbers()
 }
