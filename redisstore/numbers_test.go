@@ -159,8 +159,8 @@ func TestRecordOfNumbers(t *testing.T) {
 	if days := ms / (24 * 3600 * 1000); err != nil || days < 399 || days > 400 {
 		t.Errorf("kept for %d ms: %v", ms, err)
 	}
-	if page, err := store.List(context.Background(), sluice.Query{}); err != nil || len(page.Listed) != 40 {
-		t.Errorf("%d buckets are listed, want 40: %v", len(page.Listed), err)
+	if page, err := store.List(context.Background(), sluice.Query{}); err != nil || len(page.Listed) != 80 {
+		t.Errorf("%d buckets are listed, want 80: %v", len(page.Listed), err)
 	}
 	// What does not make sense is no numbers of anybody's.
 	do(t, server, "ZADD", record(t, server), "1", "x", "1", "1:0:0:0:0", "2", "9:9:9:9:9", "3", "1:0:99999999999999999:60000000:7", "4", "-1:1:1:1:1")
