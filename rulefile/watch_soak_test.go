@@ -173,7 +173,7 @@ func (s *soak) good(name string) soakFile {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# version %d\nrules:\n", s.version)
 	for i := range 1 + s.rand.IntN(4) {
-		fmt.Fprintf(&b, "  - name: %s%d\n    description: version %d\n    limit: 1000000/s\n", name[:1], i, s.version)
+		fmt.Fprintf(&b, "  - name: %s%d\n    limit: %d/s\n", name[:1], i, 1_000_000+s.version)
 	}
 	if name == "a.yaml" {
 		fmt.Fprintf(&b, "  - name: always\n    description: version %d\n    per: [\"header:X-User\"]\n", s.version)

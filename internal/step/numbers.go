@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"math/bits"
 	"sort"
+	"sync/atomic"
 )
 
 // Numbers are what gives a stored state its meaning, and what its shape is a fingerprint of: a bucket's backlog is a part
@@ -74,14 +75,22 @@ func (p *Params) means(o *Params) bool {
 // Known is what the shapes of one rule's states mean in one store: the numbers that the rule has and has had there. Of
 // each shape it has two numbers at the most: two that differ cannot be told apart, so that a third would be of no use.
 //
-// A Known never changes. A nil Known knows nothing.
+// A Known never changes, but for one of [Latest]. A nil Known knows nothing.
 type Known struct {
-	all []*Params // sorted by kind and shape
+	all    []*Params              // sorted by kind and shape
+	latest *atomic.Pointer[Known] // of Latest: where to look instead
 }
 
+// Latest is a Known that is at each moment the one that the pointer holds. A store in this process needs it: between the
+// beginning of a take and the moment at which it finds the state, another may have written that under numbers that are new.
+func Latest(of *atomic.Pointer[Known]) *Known { return &Known{latest: of} }
+
 func (k *Known) list() []*Params {
-	if k == nil {
+	switch {
+	case k == nil:
 		return nil
+	case k.latest != nil:
+		return k.latest.Load().list()
 	}
 	return k.all
 }
@@ -126,7 +135,7 @@ func (k *Known) With(numbers ...Numbers) *Known {
 	if len(all) == len(was) {
 		return k
 	}
-	return &Known{all}
+	return &Known{all: all}
 }
 
 // All returns all numbers, for a store to keep.

@@ -16,8 +16,10 @@ type Registry struct {
 
 // Known is what a store knows of one rule's numbers, which grows. The zero Known is empty.
 type Known struct {
-	mu  sync.Mutex // held to change it
-	now atomic.Pointer[step.Known]
+	mu     sync.Mutex // held to change it
+	now    atomic.Pointer[step.Known]
+	once   sync.Once
+	latest *step.Known // follows now
 }
 
 // Now is what is known at this moment.
@@ -36,13 +38,13 @@ func (k *Known) Learn(numbers ...step.Numbers) bool {
 	return true
 }
 
-// With is what is known once the limit's numbers are.
+// With is what is known once the limit's numbers are, then and later.
 func (k *Known) With(p *step.Params) *step.Known {
-	if now := k.now.Load(); now.Has(p) {
-		return now
+	if !k.now.Load().Has(p) {
+		k.Learn(p.Numbers())
 	}
-	k.Learn(p.Numbers())
-	return k.now.Load()
+	k.once.Do(func() { k.latest = step.Latest(&k.now) })
+	return k.latest
 }
 
 // maxRegistered bounds the rules of a registry. What is known of those beyond lasts as long as the rule does.
