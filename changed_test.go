@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// A rule whose numbers change is a new limiter on the same store. What is used up stays used up, and nobody waits for longer
+// A rule whose numbers change is a new limiter on the same store. What is used up stays used up, and no caller waits for longer
 // than the new limit says.
 func TestChangedNumbers(t *testing.T) {
 	month := sluice.Per(5, 30*24*time.Hour)

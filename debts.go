@@ -166,7 +166,7 @@ func (d *debts) outstanding(t *Take, now time.Time) int64 {
 }
 
 // pay charges the store what the takes' keys owe, or waits until another caller has. It takes no more than there is: what
-// was admitted beyond the limit while processes did not know of each other is not held against anybody later. So nobody may
+// was admitted beyond the limit while processes did not know of each other is not charged to later requests. So no other call may
 // come before it: a call that did would be admitted what this process has admitted already.
 func (l *Limiter) pay(ctx context.Context, takes []Take) error {
 	for l.debts.keys.Load() > 0 {

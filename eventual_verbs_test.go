@@ -43,7 +43,7 @@ func TestEventualIsSettled(t *testing.T) {
 	})
 }
 
-// A process that is alone foresees no takes of others, though the store was changed by its own settlements since it was
+// The only process of a store adds no takes of others to its estimate, though the store was changed by its own settlements since it was
 // last asked, however little time has passed since.
 func TestEventualSettlesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,13 +10,18 @@ import (
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-// Processes learn from each other what the states that they find mean, and one that starts with other numbers does too.
-func TestNumbersOfOthers(t *testing.T) {
+// openAtOneMoment returns a function that opens a store, as another process would, whose clock stands still.
+func openAtOneMoment(t *testing.T) func() *memcachestore.Store {
 	addr := memcachetest.Start(t).Addr
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
-	open := func() *memcachestore.Store {
+	return func() *memcachestore.Store {
 		return openStore(t, memcachestore.Config{Addrs: []string{addr}, Now: func() time.Time { return now }})
 	}
+}
+
+// Processes learn from each other what the states that they find mean, and one that starts with other numbers does too.
+func TestNumbersOfOthers(t *testing.T) {
+	open := openAtOneMoment(t)
 	first, second := open(), open()
 	minute, daily := newRule("r", sluice.PerMinute(10)), newRule("r", sluice.PerDay(10))
 	apply(t, second, sluice.Take{Rule: daily, Key: "another", Cost: 1}) // before the first has told its own
@@ -34,11 +39,7 @@ func TestNumbersOfOthers(t *testing.T) {
 
 // A fingerprint that the version before would have given to this limit's own states is looked up like others.
 func TestNumbersOfOthersThatLookOld(t *testing.T) {
-	addr := memcachetest.Start(t).Addr
-	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
-	open := func() *memcachestore.Store {
-		return openStore(t, memcachestore.Config{Addrs: []string{addr}, Now: func() time.Time { return now }})
-	}
+	open := openAtOneMoment(t)
 	first, second := open(), open()
 	daily, minute := newRule("r", sluice.PerDay(29)), newRule("r", sluice.PerMinute(31))
 	apply(t, second, sluice.Take{Rule: minute, Key: "another", Cost: 1}) // before the first has told its own

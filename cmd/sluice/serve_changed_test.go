@@ -24,7 +24,7 @@ func (p *process) untilFull(t *testing.T, key string) time.Duration {
 }
 
 // When the numbers of a rule change in its file, with the service running or while it is replaced, a limit that is used up
-// stays so, one that is half used is half used, nobody is locked out for longer than the new limit says, and what was
+// stays so, one that is half used is half used, no caller is locked out for longer than the new limit says, and what was
 // reserved before comes back.
 func TestServeChangedNumbers(t *testing.T) {
 	const day = 24 * time.Hour
