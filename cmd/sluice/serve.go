@@ -105,6 +105,9 @@ func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) err
 
 func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 	s.started, s.ending = time.Now(), ctx.Done()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // from the start, because one that comes before anything reads them would end the process
+	defer signal.Stop(hangup)
 	s.openLog(stderr)
 	defer s.closeLog()
 	defer s.endInTime(ctx)()
@@ -143,7 +146,7 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 	if s.server, err = server.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	return s.run(ctx)
+	return s.run(ctx, hangup)
 }
 
 func (s *service) newLimiter(events sluice.Events) (*sluice.Limiter, error) {
@@ -186,7 +189,7 @@ func (s *service) endInTime(ctx context.Context) (ended func()) {
 }
 
 // run serves until the context ends.
-func (s *service) run(ctx context.Context) error {
+func (s *service) run(ctx context.Context, hangup <-chan os.Signal) error {
 	background, stop := context.WithCancel(ctx)
 	var running, reporting sync.WaitGroup
 	report, reported := context.WithCancel(context.WithoutCancel(ctx))
@@ -198,7 +201,7 @@ func (s *service) run(ctx context.Context) error {
 	if s.watcher != nil {
 		running.Go(func() { _ = s.watcher.Run(background) })
 	}
-	running.Go(func() { s.onHangup(background) })
+	running.Go(func() { s.onHangup(background, hangup) })
 	running.Go(func() { s.store.run(background) })
 	running.Go(func() { s.gateway.run(background) })
 	running.Go(func() { s.authn.run(background, s.log) })
@@ -219,11 +222,8 @@ func (s *service) run(ctx context.Context) error {
 	return nil
 }
 
-// onHangup has certificates read again on SIGHUP. The rules' watcher hears of it by itself.
-func (s *service) onHangup(ctx context.Context) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
+// onHangup has certificates read again on SIGHUP. The rules' watcher hears of it by itself, and reads the files when it begins.
+func (s *service) onHangup(ctx context.Context, hangup <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -152,11 +152,14 @@ func TestServeOutputBlocked(t *testing.T) {
 	if err != nil || lost[1] != string(m[1]) {
 		t.Errorf("the log reports %s lost lines, the metric %s: %v", lost[1], m[1], err)
 	}
-	written, all := int64(strings.Count(strings.Join(before, ""), "msg=denied ")), denied.Load()
+	first, all := strings.Join(before, ""), denied.Load()
 	write(t, rules+"/other.yaml", "domain: other\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]\n") // the line about it comes after the others
 	_, before = out.until(t, "rules changed")
-	written += int64(strings.Count(strings.Join(before, ""), "msg=denied "))
-	if written+n != all {
+	text := first + strings.Join(before, "")
+	written := int64(strings.Count(text, "msg=denied "))
+	// One other line may be among the lost ones: the one that says that the log's buffer is full.
+	other := written + n - all
+	if other != 0 && (other != 1 || strings.Contains(text, "bound=log_buffer")) {
 		t.Errorf("%d lines of %d, %d lost", written, all, n)
 	}
 	t.Logf("%d lines: %d written, %d lost", all, written, n)

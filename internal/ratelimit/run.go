@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -34,6 +36,9 @@ func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // so that it ends nothing before the rules' watcher, which reads the files first, hears of it
+	defer signal.Stop(hangup)
 	lines := logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger { return newLog(w, settings) })
 	defer func() { _ = lines.Close(time.Second) }()
 	p := &program{

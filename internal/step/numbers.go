@@ -5,7 +5,6 @@ import (
 	"math/big"
 	"math/bits"
 	"sort"
-	"sync/atomic"
 )
 
 // Numbers are what gives a stored state its meaning, and what its shape is a fingerprint of: a bucket's backlog is a part
@@ -77,20 +76,20 @@ func (p *Params) means(o *Params) bool {
 //
 // A Known never changes, but for one of [Latest]. A nil Known knows nothing.
 type Known struct {
-	all    []*Params              // sorted by kind and shape
-	latest *atomic.Pointer[Known] // of Latest: where to look instead
+	all    []*Params     // sorted by kind and shape
+	latest func() *Known // of Latest: where to look instead
 }
 
-// Latest is a Known that is at each moment the one that the pointer holds. A store in this process needs it: between the
+// Latest is a Known that is at each moment the one that the function returns. A store in this process needs it: between the
 // beginning of a take and the moment at which it finds the state, another may have written that under numbers that are new.
-func Latest(of *atomic.Pointer[Known]) *Known { return &Known{latest: of} }
+func Latest(of func() *Known) *Known { return &Known{latest: of} }
 
 func (k *Known) list() []*Params {
 	switch {
 	case k == nil:
 		return nil
 	case k.latest != nil:
-		return k.latest.Load().list()
+		return k.latest().list()
 	}
 	return k.all
 }

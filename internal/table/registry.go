@@ -43,7 +43,7 @@ func (k *Known) With(p *step.Params) *step.Known {
 	if !k.now.Load().Has(p) {
 		k.Learn(p.Numbers())
 	}
-	k.once.Do(func() { k.latest = step.Latest(&k.now) })
+	k.once.Do(func() { k.latest = step.Latest(k.Now) })
 	return k.latest
 }
 
