@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -64,11 +65,15 @@ func TestRetryWithoutPushback(t *testing.T) {
 		if r := echo(t, conn); r.err != nil {
 			t.Fatal(r.err)
 		}
-		if r := echo(t, conn); r.code() != codes.ResourceExhausted {
+		r, calls := echo(t, conn), int64(1)
+		for ; r.err == io.EOF && calls < 5; calls++ { // grpc-go's client, now and then, when the last answer comes while it sends
+			r = echo(t, conn)
+		}
+		if r.code() != codes.ResourceExhausted {
 			t.Errorf("call: %v, want RESOURCE_EXHAUSTED", r.err)
 		}
-		if n.Load() != 6 {
-			t.Errorf("%d attempts, want 1 allowed and 5 denied", n.Load())
+		if n.Load() != 1+5*calls {
+			t.Errorf("%d attempts, want 1 allowed and 5 denied for each of %d calls", n.Load(), calls)
 		}
 	})
 }

@@ -27,6 +27,9 @@ func sluiceRun(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
+// hangs is long enough for what does not hang, on a busy machine too.
+const hangs = 30 * time.Second
+
 // Every command can be learned from its help: it says what it does and shows an example.
 func TestEveryHelpHasAnExample(t *testing.T) {
 	var walk func(c *cobra.Command, path []string)

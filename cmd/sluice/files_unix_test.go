@@ -37,9 +37,6 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// hangs is long enough for what does not hang, on a busy machine too.
-const hangs = 30 * time.Second
-
 // ends runs a command to its end and returns its exit code and output. One that hangs fails the test.
 func ends(t *testing.T, c *exec.Cmd) (code int, output string) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -119,6 +120,14 @@ func TestLiveStoreAway(t *testing.T) {
 	ask{"reset kind", exitWrong, "the store does not answer"}.run(t)
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
+	}
+	late := time.After(hangs) // connections are made again, which takes its time
+	for code, _, _ := sluiceRun(t, "status"); code != exitFine; code, _, _ = sluiceRun(t, "status") {
+		select {
+		case <-late:
+			t.Fatal("the store is back, and status does not say so")
+		default:
+		}
 	}
 	ask{"status", exitFine, "store      redis, answers"}.run(t)
 }
