@@ -3,21 +3,24 @@ package sluice
 import (
 	"context"
 	"hash/maphash"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // debts is what this process admitted by itself while the store could not answer, and the store does not know of. It is
-// charged there with the first call about the key that the store answers again; if it were not, what was left when the
-// store went away could be had once more from each process.
-//
-// Nothing is sent but with such a call, so that a store that comes back is not asked about all keys at once.
+// charged there before the first call about the key that the store answers again, or soon if there is no such call; if it
+// were not, what was left when the store went away could be had once more from each process.
 type debts struct {
 	keys   atomic.Int64 // that owe something
+	bytes  atomic.Int64 // of the takes that are kept of them
 	paid   atomic.Int64 // how often something was
+	runs   atomic.Bool  // it will be paid for keys that no call asks about
 	once   sync.Once
 	seed   maphash.Seed
 	shards []debtShard
@@ -33,11 +36,26 @@ type debt struct {
 	paying int64         // besides it: what is on its way to the store
 	ended  chan struct{} // is closed when that has ended
 	until  time.Time     // nothing of it counts any more
+	take   *Take         // for a payment without a call about the key; nil: there was no room for it
 }
 
+// size is how much memory the debt's take needs.
+func (d *debt) size() int64 {
+	if d.take == nil {
+		return 0
+	}
+	return takeSize(d.take)
+}
+
+func takeSize(t *Take) int64 { return int64(unsafe.Sizeof(*t)) + int64(len(t.Key)+len(t.Slot)) }
+
 const (
-	debtShards = 64
-	maxDebts   = 1 << 18 // keys; what more keys owe is forgotten
+	debtShards   = 64
+	maxDebts     = 1 << 18  // keys; what more keys owe is forgotten
+	maxDebtBytes = 64 << 20 // of their takes; what more keys owe is paid with the next call about them
+	paidAtOnce   = 64       // keys, in one call
+	payMin       = 100 * time.Millisecond
+	payMax       = time.Second
 )
 
 func (d *debts) shard(t *Take) (*debtShard, uint64) {
@@ -74,6 +92,14 @@ func (d *debts) add(t *Take, amount int64, until time.Time) {
 	} else if was.until.Before(now) {
 		was.amount = 0
 	}
+	switch size := takeSize(t); {
+	case was.take != nil:
+		was.take.Rule, was.take.Limit = t.Rule, t.Limit // which may have changed
+	case d.bytes.Add(size) > maxDebtBytes:
+		d.bytes.Add(-size)
+	default: // the caller's buffers end with the call
+		was.take = &Take{Rule: t.Rule, Limit: t.Limit, Key: strings.Clone(t.Key), Slot: strings.Clone(t.Slot)}
+	}
 	if until.Before(was.until) {
 		until = was.until
 	}
@@ -94,23 +120,42 @@ func (d *debts) lower(t *Take, amount int64) {
 		return
 	}
 	if owed.amount = max(0, owed.amount-amount); owed.amount == 0 && owed.paying == 0 {
-		delete(shard.owed, name)
-		d.keys.Add(-1)
+		d.forgetLocked(shard, name)
 		return
 	}
 	shard.owed[name] = owed
+}
+
+func (d *debts) forgetLocked(shard *debtShard, name uint64) {
+	owed := shard.owed[name]
+	d.bytes.Add(-owed.size())
+	d.keys.Add(-1)
+	delete(shard.owed, name)
 }
 
 // tidyLocked forgets what does not count any more, and tells how much that was.
 func (d *debts) tidyLocked(shard *debtShard, now time.Time) (n int) {
 	for name, owed := range shard.owed {
 		if owed.until.Before(now) && owed.paying == 0 {
-			delete(shard.owed, name)
+			d.forgetLocked(shard, name)
 			n++
 		}
 	}
-	d.keys.Add(int64(-n))
 	return n
+}
+
+// unpaid forgets what does not count any more of a part of the keys, and lists takes of the others, as far as they are kept.
+func (d *debts) unpaid(part int, now time.Time) (takes []Take) {
+	shard := &d.shards[part]
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	d.tidyLocked(shard, now)
+	for _, owed := range shard.owed {
+		if owed.take != nil {
+			takes = append(takes, *owed.take)
+		}
+	}
+	return takes
 }
 
 // claim has the caller pay what the take's key owes, and tell when that is done. While another pays, there is nothing to
@@ -126,11 +171,10 @@ func (d *debts) claim(t *Take, now time.Time) (amount int64, ended <-chan struct
 	case owed.amount == 0:
 		return 0, nil
 	case owed.until.Before(now):
-		delete(shard.owed, name)
-		d.keys.Add(-1)
+		d.forgetLocked(shard, name)
 		return 0, nil
 	}
-	shard.owed[name] = debt{paying: owed.amount, ended: make(chan struct{}), until: owed.until}
+	shard.owed[name] = debt{paying: owed.amount, ended: make(chan struct{}), until: owed.until, take: owed.take}
 	return owed.amount, nil
 }
 
@@ -141,13 +185,10 @@ func (d *debts) settle(t *Take, still int64) {
 	defer shard.mu.Unlock()
 	owed := shard.owed[name] // which stays while it is being paid
 	close(owed.ended)
-	owed = debt{amount: owed.amount + still, until: owed.until}
-	if owed.amount == 0 {
-		delete(shard.owed, name)
-		d.keys.Add(-1)
-		return
+	owed.amount, owed.paying, owed.ended = owed.amount+still, 0, nil
+	if shard.owed[name] = owed; owed.amount == 0 {
+		d.forgetLocked(shard, name)
 	}
-	shard.owed[name] = owed
 }
 
 // outstanding is what the take's key owes and the store may not know of, payments on their way included.
@@ -225,6 +266,67 @@ func (l *Limiter) payOwn(ctx context.Context, takes []Take) (ended <-chan struct
 		l.debts.paid.Add(1)
 	}
 	return ended, err
+}
+
+// payLater has what is owed paid soon also if no call asks about the keys.
+func (l *Limiter) payLater() {
+	if l.debts.runs.CompareAndSwap(false, true) {
+		l.payAfter(payMin)
+	}
+}
+
+// payAfter pays after so long, and again until nothing is owed.
+func (l *Limiter) payAfter(wait time.Duration) {
+	time.AfterFunc(wait, func() {
+		l.leases.start(func() { // unless the limiter is closed, which has paid
+			if l.payAll(context.Background()) {
+				l.payAfter(min(2*wait, payMax))
+				return
+			}
+			l.debts.runs.Store(false)
+			if l.debts.bytes.Load() > 0 { // since
+				l.payLater()
+			}
+		})
+	})
+}
+
+// payAll pays once what is owed, and reports whether something is left. It makes one call at a time, so that a server that
+// has just come back is not asked about all keys at once. Of a server that does not answer one call is enough.
+func (l *Limiter) payAll(ctx context.Context) (left bool) {
+	if l.debts.keys.Load() == 0 {
+		return false
+	}
+	away := make(map[int]bool)
+	for part := range debtShards {
+		of := make(map[int][]Take) // by server
+		for _, t := range l.debts.unpaid(part, time.Now()) {
+			t.Cost = 1 // else it would be a peek, which does not pay
+			server := l.guard.store.Server(&t)
+			of[server] = append(of[server], t)
+		}
+		for server, takes := range of {
+			for some := range slices.Chunk(takes, paidAtOnce) {
+				if away[server] = away[server] || !l.payFor(ctx, some); away[server] {
+					left = true
+					break
+				}
+			}
+		}
+	}
+	return left
+}
+
+// payFor pays for keys of one server, unless that is given a rest, and reports whether it did.
+func (l *Limiter) payFor(ctx context.Context, takes []Take) bool {
+	now := time.Now()
+	if !l.leases.closed.Load() && !l.passes(ctx, &takes[0], now) {
+		return false
+	}
+	within, done := l.guard.within(ctx, now)
+	defer done()
+	_, err := l.payOwn(within, takes) // what another caller is paying is paid, or found again
+	return err == nil
 }
 
 // spentHere is what of this process' part of the limit is spent.

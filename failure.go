@@ -255,8 +255,9 @@ func (l *Limiter) failLocal(takes []Take, out []Decision, denied bool) {
 		if d.Never && t.Cost <= t.Effective().Params().Limit() { // too much for this process' part, but not for the limit
 			d.Never, d.RetryAfter = false, closedRetry
 		}
-		if l.guard != nil && t.Cost > 0 && t.Effective().Algorithm != Concurrency {
+		if l.guard != nil && t.Cost > 0 && d.Granted > 0 && t.Effective().Algorithm != Concurrency {
 			l.debts.add(t, d.Granted, now.Add(d.ResetAfter))
+			l.payLater()
 		}
 		out[i] = d
 	}

@@ -450,9 +450,9 @@ func (l *Limiter) returnLease(ctx context.Context, e *lease) {
 	_ = l.store.Apply(within, back, make([]Decision, len(back)))
 }
 
-// Close gives back what the limiter has leased, reports what it has spent and not reported, sends the settlements that it
-// has kept, and waits for what it does in the background. A limiter on a store in this process has nothing of the kind.
-// Decisions after Close are asked of the store. The store is the caller's to close.
+// Close gives back what the limiter has leased, reports what it has spent and not reported, also what it admitted while the
+// store was unavailable, sends the settlements that it has kept, and waits for what it does in the background. A limiter on a
+// store in this process has nothing of the kind. Decisions after Close are asked of the store. The store is the caller's to close.
 func (l *Limiter) Close(ctx context.Context) error {
 	if l == nil || l.leases == nil {
 		return nil
@@ -466,6 +466,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 	s.work.Wait() // refills end within the budget
 	l.returnLeases(ctx, time.Now().Add(leaseIdle))
 	l.tellAll(ctx)
+	l.payAll(ctx)
 	l.resendAll(ctx)
 	return ctx.Err()
 }
