@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -85,6 +86,7 @@ func (d *debts) add(t *Take, amount int64, until time.Time) {
 	now := time.Now()
 	was, known := shard.owed[name]
 	if !known && len(shard.owed) >= maxDebts/debtShards && d.tidyLocked(shard, now) == 0 {
+		bounds.Unreported.Reached()
 		return
 	}
 	if !known {
@@ -97,6 +99,7 @@ func (d *debts) add(t *Take, amount int64, until time.Time) {
 		was.take.Rule, was.take.Limit = t.Rule, t.Limit // which may have changed
 	case d.bytes.Add(size) > maxDebtBytes:
 		d.bytes.Add(-size)
+		bounds.Unreported.Reached()
 	default: // the caller's buffers end with the call
 		was.take = &Take{Rule: t.Rule, Limit: t.Limit, Key: strings.Clone(t.Key), Slot: strings.Clone(t.Slot)}
 	}

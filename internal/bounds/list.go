@@ -152,12 +152,17 @@ var (
 		Result: "further spans are dropped", Elsewhere: Library,
 	})
 	TrackedKeys = add(memory, &Bound{
-		Name: "tracked_keys", Default: "10000 leases, 10000 local estimates, 262144 keys with unreported usage",
-		Result: "further keys are decided by the store, or their unreported usage is dropped", Elsewhere: Library,
+		Name: "tracked_keys", Default: "10000 leases, 10000 local estimates",
+		Result: "further keys are decided by the store", Elsewhere: Library,
 	})
 	Settlements = add(memory, &Bound{
 		Name: "kept_settlements", Default: "10000, keys of 16 MiB together",
 		Result: "while the store is unavailable, further settlements are dropped: the estimate stays charged",
+	})
+	Unreported = add(memory, &Bound{
+		Name: "unreported_keys", Default: "262144, keys of 64 MiB together",
+		Result: "the store is not told what this process admitted of further keys while it was unavailable; " +
+			"beyond 64 MiB it is told with the next request for the key",
 	})
 	DelayLines = add(memory, &Bound{
 		Name: "delay_queues", Default: "65536 empty ones",
