@@ -10,14 +10,15 @@ import (
 
 // charges are the takes of rules that charge by the answer: by its status, or by what it says that it has cost.
 type charges struct {
-	held  // takes[i] gives back all of it
+	held                    // takes[i] gives back all of it
+	set   func() *rules.Set // the live one, which may be another by the time of the answer
 	rules []*rules.Rule
 	look  *look // reads[i] of it is of takes[i]
 	reads []int // -1: the rule does not settle
 }
 
 // charges remembers the takes that may have to be changed, with keys of its own; it is nil if there are none.
-func (m *match) charges(limiter *sluice.Limiter) *charges {
+func (m *match) charges(limiter *sluice.Limiter, set func() *rules.Set) *charges {
 	var c *charges
 	for i := range m.matched.Takes {
 		rule := m.matched.Rules[i]
@@ -30,7 +31,7 @@ func (m *match) charges(limiter *sluice.Limiter) *charges {
 			continue
 		}
 		if c == nil {
-			c = &charges{held: held{limiter: limiter}}
+			c = &charges{held: held{limiter: limiter}, set: set}
 		}
 		read := -1
 		if rule.Settle != nil { // what is hidden is so whoever decided
@@ -51,11 +52,11 @@ func (m *match) charges(limiter *sluice.Limiter) *charges {
 
 // settle changes what was charged to what the answer costs.
 func (c *charges) settle(r *http.Request, status int) {
-	due := c.takes[:0]
+	due, set := c.takes[:0], c.set()
 	for i, t := range c.takes {
 		t.Cost = c.cost(i, status, t.Charged) - t.Charged
 		if t.Cost != 0 {
-			due = append(due, t)
+			due = append(due, current(set, t))
 		}
 	}
 	c.takes = due
@@ -78,4 +79,27 @@ func (c *charges) cost(i, status int, estimate int64) int64 {
 		return *rule.Settle.Default
 	}
 	return estimate
+}
+
+// current is the take under the limit that its rule has in the set: under another the key's state would be converted, and wear
+// off as that says until the next request. A take of a rule that the set does not have stays as it is.
+func current(set *rules.Set, t sluice.Take) sluice.Take {
+	if set == nil {
+		return t
+	}
+	rule, limits := set.Counted(t.Rule.Name, t.Key)
+	if rule == nil || rule == t.Rule {
+		return t
+	}
+	was := t.Effective()
+	var found *sluice.Limit
+	for _, l := range limits {
+		if l.Algorithm == was.Algorithm && (found == nil || l.String() == was.String()) { // the first if the numbers have changed
+			found = l
+		}
+	}
+	if found != nil {
+		t.Rule, t.Limit = rule, found
+	}
+	return t
 }

@@ -205,7 +205,7 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 	h.setHeaders(w.Header(), r, ps, m.decisions, false)
 	var charged *charges
 	if !h.anyStatus {
-		charged = m.charges(h.limiter)
+		charged = m.charges(h.limiter, h.set)
 	}
 	if delayed {
 		setDelay(w.Header(), m.passage.waited)

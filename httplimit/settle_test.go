@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -246,5 +247,30 @@ func TestSettleStreams(t *testing.T) {
 	s.Close()
 	if got := spent(t, l, rule); got != 7 {
 		t.Errorf("charged %d, want 7", got)
+	}
+}
+
+// A request that began before the rules changed is settled under the limit of now: 100 a minute has become 100 a day, and what
+// was used of it wears off in a day, whether the answer cost more or less than was charged at first.
+func TestSettleAfterChange(t *testing.T) {
+	for used, left := range map[string]int64{"90": 10, "110": 0, "40": 60} {
+		synctest.Test(t, func(t *testing.T) {
+			rule := func(l sluice.Limit) rules.Rule {
+				return tokens(rules.Settle{Header: "X-Tokens-Used"}, func(r *rules.Rule) { r.Cost.Fixed, r.Limits = 50, limits(l) })
+			}
+			before, after := rule(sluice.PerMinute(100)), rule(sluice.PerDay(100))
+			set := ruleSet(rules.Config{Rules: []rules.Rule{before}})
+			l := limiter(memstore.New())
+			h := httplimit.Rules(l, func() *rules.Set { return set })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				set = ruleSet(rules.Config{Rules: []rules.Rule{after}})
+				spent(t, l, after) // as another request does
+				w.Header().Set("X-Tokens-Used", used)
+			}))
+			serve(h, request())
+			<-time.After(time.Minute)
+			if got := 100 - spent(t, l, after); got != left {
+				t.Errorf("%s of 100 a day were used a minute ago: %d are left, want %d", used, got, left)
+			}
+		})
 	}
 }
