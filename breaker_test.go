@@ -19,7 +19,7 @@ func TestBreakerWhileRampingUp(t *testing.T) {
 	}{{10, 1}, {1, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
-			s.disturb = refuses
+			s.disturb(refuses)
 			var away, back, calls atomic.Int64
 			l := farLimiter(t, s, sluice.FailOpen, sluice.WithEvents(sluice.Events{
 				ServerAway: func(context.Context, int, error) { away.Add(1) },
@@ -32,16 +32,16 @@ func TestBreakerWhileRampingUp(t *testing.T) {
 				}
 			}
 			ask(30)
-			s.disturb = nil
+			s.disturb(nil)
 			for back.Load() == 0 {
 				ask(1)
 			}
-			s.disturb = func(context.Context, *sluice.Take) error {
+			s.disturb(func(context.Context, *sluice.Take) error {
 				if calls.Add(1)%tt.every == 0 {
 					return errAway
 				}
 				return nil
-			}
+			})
 			ask(100)
 			if away.Load() != tt.away || tt.away > 1 && calls.Load() != 5 {
 				t.Errorf("one of %d fails: given a rest %d times, after %d calls", tt.every, away.Load(), calls.Load())
@@ -67,7 +67,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 				mustAllow(t, l, "k", 1)
 				pause(time.Millisecond)
 			}
-			s.disturb = hangs
+			s.disturb(hangs)
 			now := time.Now()
 			since.Store(&now)
 			var all sync.WaitGroup

@@ -15,15 +15,15 @@ import (
 type deafStore struct{ *farStore }
 
 func (s deafStore) Reset(ctx context.Context, b sluice.Bucket) error {
-	if s.disturb != nil {
-		return s.disturb(ctx, nil)
+	if err := s.disturbed(ctx, nil); err != nil {
+		return err
 	}
 	return s.Store.Reset(ctx, b)
 }
 
 func (s deafStore) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
-	if s.disturb != nil {
-		return s.disturb(ctx, nil)
+	if err := s.disturbed(ctx, nil); err != nil {
+		return err
 	}
 	return s.Store.Block(ctx, b, d)
 }
@@ -53,7 +53,7 @@ func TestBudgetOfTheRest(t *testing.T) {
 				if err != nil || !r.Allowed {
 					t.Fatal(r, err)
 				}
-				s.disturb = hangs
+				s.disturb(hangs)
 				start := time.Now()
 				err = c.do(l, r)
 				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != c.want {
@@ -69,12 +69,12 @@ func TestSettleHeedsTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		var away atomic.Bool
-		s.disturb = func(context.Context, *sluice.Take) error {
+		s.disturb(func(context.Context, *sluice.Take) error {
 			if away.Load() {
 				return errAway
 			}
 			return nil
-		}
+		})
 		l := farLimiter(t, s, sluice.FailOpen)
 		r := sluice.Must(l.Reserve(t.Context(), "k", 5))
 		away.Store(true)
@@ -125,11 +125,11 @@ func TestResetIsSeenAtOnce(t *testing.T) {
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		s.disturb = refuses
+		s.disturb(refuses)
 		if n := allowed(); n != 2 {
 			t.Errorf("%d of 2 allowed after a reset, without the store", n)
 		}
-		s.disturb = nil
+		s.disturb(nil)
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,21 +31,22 @@ func TestDebtsOutliveAPaymentThatFails(t *testing.T) {
 			}
 			return d
 		}
-		far.disturb = refuses
+		far.disturb(refuses)
 		for range 6 {
 			ask()
 		}
-		held, onItsWay := make(chan struct{}), false
-		far.disturb = func(_ context.Context, take *sluice.Take) error {
+		held := make(chan struct{})
+		var onItsWay atomic.Bool
+		far.disturb(func(_ context.Context, take *sluice.Take) error {
 			if take.Min == 0 { // what everybody asks
 				return nil
 			}
-			onItsWay = true
+			onItsWay.Store(true)
 			<-held
 			return errAway
-		}
+		})
 		var payer sync.WaitGroup
-		for !onItsWay {
+		for !onItsWay.Load() {
 			pause(time.Second)
 			payer.Go(func() { ask() })
 			synctest.Wait()
@@ -57,7 +59,7 @@ func TestDebtsOutliveAPaymentThatFails(t *testing.T) {
 		}
 		close(held)
 		payer.Wait()
-		far.disturb = nil
+		far.disturb(nil)
 		for d := ask(); d.Allowed || d.Source != sluice.SourceStore; d = ask() {
 			pause(time.Second)
 		}
@@ -96,10 +98,10 @@ func TestDebtsArePaidUnasked(t *testing.T) {
 						}
 					}
 				}
-				far.disturb = refuses
+				far.disturb(refuses)
 				askAll(first)
 				pause(time.Minute)
-				far.disturb = nil
+				far.disturb(nil)
 				then(t, first)
 				askAll(other)
 				for i, n := range admitted {
@@ -121,7 +123,7 @@ func TestDebtsThatCannotBePaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := newFar()
 		l := sluice.Must(sluice.New(far, "r", sluice.PerMinute(10).With(sluice.FixedWindow)))
-		far.disturb = refuses
+		far.disturb(refuses)
 		for i := range 1000 {
 			mustAllow(t, l, fmt.Sprint(i), 1)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,13 +51,13 @@ func TestGoingOverAndBack(t *testing.T) {
 // degrade returns how much was admitted.
 func degrade(t *testing.T, rng *rand.Rand, limit int64, nodes int, abreast bool) (admitted int64) {
 	s := newFar()
-	away := false
-	s.disturb = func(context.Context, *sluice.Take) error {
-		if away {
+	var away atomic.Bool
+	s.disturb(func(context.Context, *sluice.Take) error {
+		if away.Load() {
 			return errAway
 		}
 		return nil
-	}
+	})
 	algorithm := []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter, sluice.TokenBucket}[rng.IntN(4)]
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Limit{Count: limit, Window: 365 * 24 * time.Hour, Algorithm: algorithm}})
 	all := make([]*sluice.Limiter, nodes)
@@ -90,12 +91,12 @@ func degrade(t *testing.T, rng *rand.Rand, limit int64, nodes int, abreast bool)
 		}
 	}
 	for range 2 + rng.IntN(12) {
-		goes := !away && rng.IntN(3) > 0
-		if abreast && (away || goes) {
-			away = false
+		goes := !away.Load() && rng.IntN(3) > 0
+		if abreast && (away.Load() || goes) {
+			away.Store(false)
 			level()
 		}
-		away = goes
+		away.Store(goes)
 		for range rng.IntN(60) {
 			ask(all[rng.IntN(nodes)], 1+rng.Int64N(3))
 			pause(time.Duration(rng.Int64N(int64(400 * time.Millisecond))))
@@ -107,7 +108,7 @@ func degrade(t *testing.T, rng *rand.Rand, limit int64, nodes int, abreast bool)
 // A call that is denied charges nothing, whoever decides.
 func TestDegradedCallsAreAllOrNothing(t *testing.T) {
 	s := newFar()
-	s.disturb = refuses
+	s.disturb(refuses)
 	wide := mustRule(t, sluice.Rule{Name: "wide", Limit: sluice.PerHour(100)})
 	counted := mustRule(t, sluice.Rule{Name: "counted", Limit: sluice.PerHour(100).With(sluice.FixedWindow), ChargeDenied: true})
 	for name, second := range map[string]*sluice.Rule{
@@ -135,12 +136,12 @@ func TestDegradedPartsChargeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		s.servers = 2
-		s.disturb = func(_ context.Context, k *sluice.Take) error {
+		s.disturb(func(_ context.Context, k *sluice.Take) error {
 			if s.Server(k) == 1 {
 				return errAway
 			}
 			return nil
-		}
+		})
 		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100), OnFailure: sluice.FailClosed})
 		counted := mustRule(t, sluice.Rule{Name: "counted", Limit: sluice.PerHour(100), ChargeDenied: true})
 		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
@@ -172,7 +173,7 @@ func TestDegradedLeasesAskForWhatTheyNeed(t *testing.T) {
 		admitted := int64(0)
 		for i := range 1200 {
 			if i == 100 {
-				s.disturb = refuses
+				s.disturb(refuses)
 			}
 			admitted += mustAllow(t, l, "k", 1).Granted
 			pause(time.Millisecond)

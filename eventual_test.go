@@ -105,7 +105,7 @@ func TestEventualWindows(t *testing.T) {
 				}
 				synctest.Test(t, func(t *testing.T) {
 					s := newFar()
-					s.disturb = after(500 * time.Microsecond)
+					s.disturb(after(500 * time.Microsecond))
 					all := eventualNodes(t, s, of, sluice.FailClosed, nodes, opts...)
 					toNextSecond()
 					got := offer(t, all, times*limit, windows*time.Second)
@@ -162,7 +162,7 @@ func TestEventualBuckets(t *testing.T) {
 	}{{200, 2, nil}, {200, 10, nil}, {40, 10, nil}, {200, 2, []sluice.Option{sluice.WithoutForesight()}}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
-			s.disturb = after(500 * time.Microsecond)
+			s.disturb(after(500 * time.Microsecond))
 			all := eventualNodes(t, s, sluice.PerSecond(rate).WithBurst(test.burst), sluice.FailClosed, nodes, test.opts...)
 			offer(t, all, test.times*rate, 2*time.Second) // the burst is spent
 			owed := spent(t, s, all[0], rate)

@@ -238,7 +238,7 @@ func TestEventualBound(t *testing.T) {
 		delay := time.Duration(rapid.IntRange(0, 4_900).Draw(r, "delay")) * time.Microsecond // a take, of which a report has two
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
-			s.disturb = after(delay)
+			s.disturb(after(delay))
 			all := eventualNodes(t, s, limit, sluice.FailClosed, n)
 			checkBound(t, r, all, limit, seed)
 		})

@@ -43,7 +43,7 @@ func TestEventualAgrees(t *testing.T) {
 	for _, limit := range eventualLimits {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
-			s.disturb = after(500 * time.Microsecond)
+			s.disturb(after(500 * time.Microsecond))
 			all := eventualNodes(t, s, limit, sluice.FailClosed, 4)
 			got := offer(t, all, 300, time.Second)
 			here := 0
@@ -80,7 +80,7 @@ func TestEventualAlone(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
-			s.disturb = after(4 * time.Millisecond)
+			s.disturb(after(4 * time.Millisecond))
 			l := eventualNodes(t, s, limit, sluice.FailClosed, 1)[0]
 			toNextSecond()
 			pause(5 * time.Millisecond)
@@ -157,7 +157,7 @@ func TestEventualChargesDenials(t *testing.T) {
 func TestEventualCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		s.disturb = after(500 * time.Microsecond)
+		s.disturb(after(500 * time.Microsecond))
 		const nodes, rate, seconds = 8, 10_000, 2
 		all := eventualNodes(t, s, sluice.PerSecond(rate/10), sluice.FailClosed, nodes)
 		got := offer(t, all, rate, seconds*time.Second)
@@ -191,12 +191,12 @@ func TestEventualCrash(t *testing.T) {
 		all := eventualNodes(t, s, sluice.PerHour(limit).With(sluice.FixedWindow), sluice.FailClosed, 2)
 		dies := all[0]
 		var gone atomic.Bool
-		s.disturb = func(_ context.Context, k *sluice.Take) error {
+		s.disturb(func(_ context.Context, k *sluice.Take) error {
 			if gone.Load() && k.Rule == dies.Rules()[0] {
 				return errAway
 			}
 			return nil
-		}
+		})
 		for range 400 {
 			mustAllow(t, dies, "k", 1)
 			pause(time.Millisecond)
@@ -229,12 +229,12 @@ func TestEventualStoreAway(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFar()
 				var away atomic.Bool
-				s.disturb = func(context.Context, *sluice.Take) error {
+				s.disturb(func(context.Context, *sluice.Take) error {
 					if away.Load() {
 						return errAway
 					}
 					return nil
-				}
+				})
 				l := eventualNodes(t, s, limit, mode, 1)[0]
 				spend := func(n int) (here, local int64) {
 					for range n {
@@ -281,7 +281,7 @@ func TestEventualLostAnswers(t *testing.T) {
 			s := newFar()
 			l := eventualNodes(t, s, limit, sluice.FailClosed, 1)[0]
 			var lost int
-			s.disturb = func(ctx context.Context, k *sluice.Take) error {
+			s.disturb(func(ctx context.Context, k *sluice.Take) error {
 				if k.At == 0 || lost == 4 {
 					return nil
 				}
@@ -290,7 +290,7 @@ func TestEventualLostAnswers(t *testing.T) {
 					return err
 				}
 				return errAway
-			}
+			})
 			mustAllow(t, l, "k", 1)
 			mustAllow(t, l, "k", 9)
 			pause(2 * time.Second)

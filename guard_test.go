@@ -17,8 +17,21 @@ type farStore struct {
 	*memstore.Store
 	servers int
 	calls   atomic.Int64
-	asked   atomic.Int64                                    // takes
-	disturb func(ctx context.Context, t *sluice.Take) error // nil: all is well
+	asked   atomic.Int64 // takes
+	fault   atomic.Pointer[fault]
+}
+
+// fault returns why a take does not reach the store.
+type fault func(ctx context.Context, t *sluice.Take) error
+
+// disturb has the network be like this from now on; nil: all is well. A limiter may be asking in the background.
+func (s *farStore) disturb(f fault) { s.fault.Store(&f) }
+
+func (s *farStore) disturbed(ctx context.Context, t *sluice.Take) error {
+	if f := s.fault.Load(); f != nil && *f != nil {
+		return (*f)(ctx, t)
+	}
+	return nil
 }
 
 func (s *farStore) Servers() int { return max(1, s.servers) }
@@ -34,10 +47,8 @@ func (s *farStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice.
 	s.calls.Add(1)
 	s.asked.Add(int64(len(takes)))
 	for i := range takes {
-		if s.disturb != nil {
-			if err := s.disturb(ctx, &takes[i]); err != nil {
-				return err
-			}
+		if err := s.disturbed(ctx, &takes[i]); err != nil {
+			return err
 		}
 	}
 	return s.Store.Apply(ctx, takes, out)
@@ -82,7 +93,7 @@ func TestBudget(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
-			s.disturb = hangs
+			s.disturb(hangs)
 			l := farLimiter(t, s, sluice.FailOpen, opts...)
 			start := time.Now()
 			d, err := l.Allow(t.Context(), "k")
@@ -97,7 +108,7 @@ func TestBudget(t *testing.T) {
 func TestCallersWhoLeaveDoNotOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		s.disturb = hangs
+		s.disturb(hangs)
 		l := farLimiter(t, s, sluice.FailOpen)
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -115,7 +126,7 @@ func TestCallersWhoLeaveDoNotOpenTheBreaker(t *testing.T) {
 func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		s.disturb = refuses
+		s.disturb(refuses)
 		var away, back atomic.Int64
 		l := farLimiter(t, s, sluice.FailOpen, sluice.WithEvents(sluice.Events{
 			ServerAway: func(context.Context, int, error) { away.Add(1) },
@@ -146,7 +157,7 @@ func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
 			}
 		}
 		// Back again: a part of the calls at first, all after two seconds.
-		s.disturb = nil
+		s.disturb(nil)
 		for back.Load() == 0 {
 			pause(10 * time.Millisecond)
 			ask(1)
@@ -169,7 +180,7 @@ func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
 func TestBreakerOpensForSlowServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		s.disturb = after(12 * time.Millisecond)
+		s.disturb(after(12 * time.Millisecond))
 		l := farLimiter(t, s, sluice.FailClosed)
 		for range 40 {
 			if d := mustAllow(t, l, "k", 1); d.Allowed || d.Source != sluice.SourceClosed {
@@ -187,12 +198,12 @@ func TestBreakerToleratesSomeErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		n := 0
-		s.disturb = func(context.Context, *sluice.Take) error {
+		s.disturb(func(context.Context, *sluice.Take) error {
 			if n++; n%3 == 0 {
 				return errAway
 			}
 			return nil
-		}
+		})
 		l := farLimiter(t, s, sluice.FailOpen)
 		for range 300 {
 			mustAllow(t, l, "k", 1)
@@ -209,12 +220,12 @@ func TestBreakerPerServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		s.servers = 2
-		s.disturb = func(_ context.Context, k *sluice.Take) error {
+		s.disturb(func(_ context.Context, k *sluice.Take) error {
 			if s.Server(k) == 1 {
 				return errAway
 			}
 			return nil
-		}
+		})
 		l := farLimiter(t, s, sluice.FailOpen)
 		for range 40 {
 			mustAllow(t, l, "1", 1) // '1' is odd
@@ -318,7 +329,7 @@ func TestLocalIsWarm(t *testing.T) {
 			if d := mustAllow(t, l, "known", 6); !d.Allowed || d.Source != sluice.SourceStore {
 				t.Fatalf("%+v", d)
 			}
-			s.disturb = refuses
+			s.disturb(refuses)
 			admitted := func(key string) (n int) {
 				for range 15 {
 					d := mustAllow(t, l, key, 1)
@@ -341,7 +352,7 @@ func TestLocalIsWarm(t *testing.T) {
 // A cost that is too much for a part of the limit is not told that it can never fit.
 func TestLocalPartsAndLargeCosts(t *testing.T) {
 	s := newFar()
-	s.disturb = refuses
+	s.disturb(refuses)
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(10)})
 	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return 5 })))
 	if d := mustAllow(t, l, "k", 8); d.Allowed || d.Never || d.RetryAfter <= 0 {

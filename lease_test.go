@@ -36,7 +36,7 @@ func leaseNodes(t *testing.T, s *farStore, limit sluice.Limit, n int, opts ...sl
 func TestLeasesOfWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		s.disturb = after(500 * time.Microsecond)
+		s.disturb(after(500 * time.Microsecond))
 		const limit, windows, nodes = 4000, 5, 8
 		all := leaseNodes(t, s, sluice.PerSecond(limit).With(sluice.FixedWindow), nodes)
 		pause(time.Second - time.Duration(time.Now().UnixNano())%time.Second)
@@ -92,7 +92,7 @@ func TestLeasesOfWindows(t *testing.T) {
 func TestLeasesOfBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		s.disturb = after(300 * time.Microsecond)
+		s.disturb(after(300 * time.Microsecond))
 		const rate, burst, nodes = 1000, 400, 4
 		all := leaseNodes(t, s, sluice.PerSecond(rate).WithBurst(burst), nodes)
 		type event struct {
@@ -252,7 +252,7 @@ func TestLeaseOutlastsTheStore(t *testing.T) {
 			pause(time.Millisecond)
 		}
 		synctest.Wait()
-		s.disturb = refuses
+		s.disturb(refuses)
 		leased := 0
 		for range 1000 {
 			d := mustAllow(t, l, "k", 1)

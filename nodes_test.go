@@ -20,7 +20,7 @@ func TestUnknownNumberOfProcesses(t *testing.T) {
 			if d := mustAllow(t, l, "used", 40); !d.Allowed {
 				t.Fatalf("%+v", d)
 			}
-			s.disturb = refuses
+			s.disturb(refuses)
 			admitted := func(key string) (n int) {
 				for range 100 {
 					if mustAllow(t, l, key, 1).Allowed {
@@ -61,7 +61,7 @@ func TestFewerProcesses(t *testing.T) {
 			if d := mustAllow(t, l, "k", 40); !d.Allowed {
 				t.Fatalf("%+v", d)
 			}
-			s.disturb = refuses
+			s.disturb(refuses)
 			admit := func(key string, want int64) {
 				t.Helper()
 				got := int64(0)

@@ -27,7 +27,7 @@ func TestLeaseOfTheNextWindow(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
-			s.disturb = after(delay)
+			s.disturb(after(delay))
 			l := leaseNodes(t, s, sluice.PerSecond(100_000).With(sluice.FixedWindow), 1)[0]
 			busyUntilBoundary(t, l)
 			pause(100 * time.Microsecond)
@@ -60,12 +60,12 @@ func TestLeaseOfTheNextWindowFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		started := time.Now()
-		s.disturb = func(ctx context.Context, k *sluice.Take) error {
+		s.disturb(func(ctx context.Context, k *sluice.Take) error {
 			if time.Since(started) < 2*time.Second {
 				return nil
 			}
 			return hangs(ctx, k)
-		}
+		})
 		pause(time.Until(started.Add(time.Second)))
 		l := leaseNodes(t, s, sluice.PerSecond(100_000).With(sluice.FixedWindow), 1)[0]
 		for time.Since(started) < 2*time.Second-time.Millisecond {
@@ -105,12 +105,12 @@ func TestLeaseOfTheNextWindowTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		started := time.Now()
-		s.disturb = func(ctx context.Context, k *sluice.Take) error {
+		s.disturb(func(ctx context.Context, k *sluice.Take) error {
 			if time.Since(started) < 1900*time.Millisecond {
 				return after(4*time.Millisecond)(ctx, k)
 			}
 			return nil
-		}
+		})
 		l := leaseNodes(t, s, sluice.PerSecond(100).With(sluice.FixedWindow), 1)[0]
 		pause(time.Second)
 		for time.Since(started) < 1990*time.Millisecond {
@@ -129,12 +129,12 @@ func TestLeaseOfAWindowThatLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		started := time.Now()
-		s.disturb = func(ctx context.Context, k *sluice.Take) error {
+		s.disturb(func(ctx context.Context, k *sluice.Take) error {
 			if time.Since(started) < 1200*time.Millisecond {
 				return after(100*time.Millisecond)(ctx, k)
 			}
 			return nil
-		}
+		})
 		l := leaseNodes(t, s, sluice.PerSecond(100).With(sluice.FixedWindow), 1, sluice.WithBudget(time.Second))[0]
 		pause(time.Second)
 		for time.Since(started) < 1950*time.Millisecond { // it believes that 1900 is the end

@@ -38,7 +38,7 @@ func TestBlocksOutliveTheStore(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		}
-		s.disturb = refuses
+		s.disturb(refuses)
 		for i, l := range all {
 			if d := mustAllow(t, l, "k", 1); d.Allowed || d.Source != sluice.SourceLocal || d.RetryAfter < 59*time.Minute {
 				t.Errorf("process %d: a blocked key: %+v", i, d)
@@ -70,7 +70,7 @@ func TestSettlementsOutliveTheStore(t *testing.T) {
 			if err := r.Settle(t.Context(), actual); err != nil {
 				t.Fatal(err)
 			}
-			s.disturb = refuses
+			s.disturb(refuses)
 			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Source != sluice.SourceLocal || d.Remaining != want {
 				t.Errorf("500 reserved and %d used: %+v %v, want %d left", actual, d, err, want)
 			}

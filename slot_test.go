@@ -139,12 +139,12 @@ func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		var away atomic.Bool
-		s.disturb = func(context.Context, *sluice.Take) error {
+		s.disturb(func(context.Context, *sluice.Take) error {
 			if away.Load() {
 				return errAway
 			}
 			return nil
-		}
+		})
 		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(3)))
 		first, _ := acquire(t, l, "k")
 		away.Store(true)
@@ -191,12 +191,12 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		var away atomic.Bool
-		s.disturb = func(context.Context, *sluice.Take) error {
+		s.disturb(func(context.Context, *sluice.Take) error {
 			if away.Load() {
 				return errAway
 			}
 			return nil
-		}
+		})
 		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(1)))
 		slot, _ := acquire(t, l, "k")
 		away.Store(true)
@@ -216,7 +216,7 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 func TestReleaseWhileRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		s.disturb = after(5 * time.Millisecond)
+		s.disturb(after(5 * time.Millisecond))
 		l := sluice.Must(sluice.New(s, "r", sluice.Concurrent(1)))
 		slot, _ := acquire(t, l, "k")
 		pause(10*time.Second + time.Millisecond) // the renewal is on its way
@@ -235,13 +235,13 @@ func TestSlotsComeAndGo(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
 			s := newFar()
-			s.disturb = func(ctx context.Context, _ *sluice.Take) error {
+			s.disturb(func(ctx context.Context, _ *sluice.Take) error {
 				if rand.IntN(20) == 0 {
 					return errAway
 				}
 				pause(time.Duration(rand.IntN(3)) * time.Millisecond) // so that others come in between
 				return nil
-			}
+			})
 			lease := time.Duration(1+rng.IntN(5)) * 100 * time.Millisecond
 			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Concurrent(3).WithLease(lease), OnFailure: sluice.FailClosed})
 			l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
