@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/clientip"
 	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -32,31 +33,26 @@ func RequestOf(r *http.Request, set *rules.Set) rules.Request {
 	case set == nil:
 		panic("httplimit: RequestOf: the set is nil: check the error of rules.New")
 	}
-	return &ruleRequest{http: r, ip: clientIP(&set.Config().ClientIP)}
+	return &ruleRequest{http: r, ip: clientIP(set)}
 }
 
 // ruleRequest is an HTTP request as rules look at it.
 type ruleRequest struct {
 	http *http.Request
-	ip   *ipKey
+	ip   *clientip.Finder
 }
 
 var _ rules.Request = (*ruleRequest)(nil)
 
 // clientIP is the address finder of ByIP as rules configure it. Whatever is wrong with the configuration has been
-// reported by rules.New; a proxy that is no valid prefix is not trusted.
-func clientIP(c *rules.ClientIP) *ipKey {
-	k := &ipKey{header: http.CanonicalHeaderKey(cmp.Or(c.Header, forwardedFor)), hops: c.Hops}
-	for _, p := range c.TrustedProxies {
-		if p.IsValid() {
-			TrustedProxies(p)(k)
-		}
-	}
-	return k
+// reported by rules.New.
+func clientIP(set *rules.Set) *clientip.Finder {
+	c := &set.Config().ClientIP
+	return clientip.New(clientip.Config{Header: c.Header, Hops: c.Hops, Proxies: c.TrustedProxies})
 }
 
 // Addr is the client's address.
-func (q *ruleRequest) Addr() netip.Addr { return q.ip.counted(q.http).addr }
+func (q *ruleRequest) Addr() netip.Addr { return q.ip.Addr(q.http) }
 
 // Attribute returns what rules ask for.
 func (q *ruleRequest) Attribute(f *rules.Field) (string, rules.Found) {

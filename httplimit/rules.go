@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/clientip"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -75,7 +76,7 @@ type ruleMiddleware struct {
 // ruleSet is what is made once for a set of rules, and goes away with it.
 type ruleSet struct {
 	set      *rules.Set
-	ip       *ipKey
+	ip       *clientip.Finder
 	policies policyCache
 	matches  sync.Pool // of *match
 }
@@ -140,7 +141,7 @@ func (m *ruleMiddleware) setFor(set *rules.Set) *ruleSet {
 	if old != nil && old.set == set {
 		return old
 	}
-	s := &ruleSet{set: set, ip: clientIP(&set.Config().ClientIP)}
+	s := &ruleSet{set: set, ip: clientIP(set)}
 	flight := !m.anyStatus
 	s.matches.New = func() any {
 		m := &match{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: flight}}

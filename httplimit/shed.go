@@ -134,7 +134,7 @@ func (s *Shedder) setFor(set *rules.Set) *shedSet {
 		return now
 	}
 	made := &shedSet{set: set, gates: make(map[*rules.Gate]*shedGate)}
-	ip := clientIP(&set.Config().ClientIP)
+	ip := clientIP(set)
 	made.loads.New = func() any { return &shedLoad{request: ruleRequest{ip: ip}} }
 	kept := make(map[string]*shedGate)
 	for i := range set.Config().Shed {

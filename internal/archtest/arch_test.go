@@ -78,9 +78,10 @@ var mayImport = map[string][]string{
 	"internal/overload": {},
 
 	// Edges. They are handed a limiter and never learn what store it uses.
-	"internal/shaper": {"internal/bounds"},
-	"httplimit":       {".", "rules", "internal/bounds", "internal/buffers", "internal/key", "internal/overload", "internal/pairs", "internal/shaper"},
-	"grpclimit":       {"."},
+	"internal/shaper":   {"internal/bounds"},
+	"internal/clientip": {"internal/bounds", "internal/key"},
+	"httplimit":         {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/key", "internal/overload", "internal/pairs", "internal/shaper"},
+	"grpclimit":         {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
 	"internal/rls":      {".", "rules", "internal/bounds"},
@@ -217,6 +218,7 @@ var neverReach = map[string][]ban{
 		{path: "./grpclimit", why: "edges do not know each other"},
 	}),
 	"internal/overload": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/clientip": slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
 	}),

@@ -1,9 +1,10 @@
-package httplimit
+package clientip
 
 import "strings"
 
 const (
-	maxEntries = 64   // of a forwarding header, counted from the right
+	// MaxEntries is how many entries of a forwarding header are read, counted from the right.
+	MaxEntries = 64
 	maxEntry   = 1024 // bytes of one entry
 )
 
