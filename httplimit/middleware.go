@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -235,6 +236,13 @@ func (c *config) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	fail(w, r, http.StatusInternalServerError, "")
+}
+
+// fail answers with a status, and with a few words if there is something that the caller may know.
+func fail(w http.ResponseWriter, r *http.Request, status int, detail string) {
+	p := problem.New(status, detail)
+	p.Instance = problem.Instance(r)
+	p.Write(w)
 }
 
 // clientLeft reports whether the request was cancelled, as net/http does when a client leaves, and has not run out of time.

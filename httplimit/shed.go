@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/overload"
+	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -192,12 +193,12 @@ func (s *Shedder) shed(w http.ResponseWriter, r *http.Request, gate string) {
 	after := soonest + rand.N(latest-soonest)
 	seconds := strconv.FormatInt(ceilSeconds(after), 10)
 	w.Header().Set("Retry-After", seconds)
-	p := problem{
-		Type: typeCapacity, Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
-		Detail: "More requests have come than can be served at the moment; retry in " + seconds + " s.", Instance: instance(r),
+	p := problem.Problem{
+		Type: problem.TypeCapacity, Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
+		Detail: "More requests have come than can be served at the moment; retry in " + seconds + " s.", Instance: problem.Instance(r),
 		RetryAfterMS: after.Milliseconds(),
 	}
-	p.write(w)
+	p.Write(w)
 }
 
 // flight is a request that has passed a gate, and the writer of its answer.

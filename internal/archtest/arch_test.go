@@ -80,7 +80,8 @@ var mayImport = map[string][]string{
 	// Edges. They are handed a limiter and never learn what store it uses.
 	"internal/shaper":   {"internal/bounds"},
 	"internal/clientip": {"internal/bounds", "internal/key"},
-	"httplimit":         {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/key", "internal/overload", "internal/pairs", "internal/shaper"},
+	"internal/problem":  {},
+	"httplimit":         {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/key", "internal/overload", "internal/pairs", "internal/problem", "internal/shaper"},
 	"grpclimit":         {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
@@ -219,6 +220,7 @@ var neverReach = map[string][]ban{
 	}),
 	"internal/overload": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/clientip": slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/problem":  slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
 	}),

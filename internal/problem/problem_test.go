@@ -1,4 +1,4 @@
-package httplimit
+package problem
 
 import (
 	"encoding/json"
@@ -26,8 +26,8 @@ func FuzzProblem(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := problem{kind, title, status, detail, instance, violated, after}
-			if got := p.appendJSON(nil); string(got) != string(want) {
+			p := Problem{Type: kind, Title: title, Status: status, Detail: detail, Instance: instance, Violated: violated, RetryAfterMS: after}
+			if got := p.AppendJSON(nil); string(got) != string(want) {
 				t.Errorf("wrote %s, want %s", got, want)
 			}
 		}
@@ -37,8 +37,8 @@ func FuzzProblem(f *testing.F) {
 // What is written is in a buffer that is used again: nobody may see the next one's.
 func TestProblemBuffers(t *testing.T) {
 	first, second := httptest.NewRecorder(), httptest.NewRecorder()
-	(&problem{Title: "first", Status: http.StatusTooManyRequests}).write(first)
-	(&problem{Title: "second", Status: http.StatusServiceUnavailable}).write(second)
+	(&Problem{Title: "first", Status: http.StatusTooManyRequests}).Write(first)
+	(&Problem{Title: "second", Status: http.StatusServiceUnavailable}).Write(second)
 	if a, b := first.Body.String(), second.Body.String(); a != `{"type":"","title":"first","status":429}`+"\n" || b != `{"type":"","title":"second","status":503}`+"\n" {
 		t.Errorf("wrote %q and %q", a, b)
 	}
