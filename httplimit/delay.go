@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -352,12 +351,5 @@ func (p *passage) depart() {
 	left := p.place.Depart()
 	if p.onDelay != nil {
 		p.onDelay(p.request, Delay{p.last.rule.Name, p.place.Came, left, p.waited})
-	}
-}
-
-// setDelay tells a caller who waited for how long.
-func setDelay(h http.Header, waited time.Duration) {
-	if ms := waited.Milliseconds(); ms > 0 {
-		h[headerDelay] = []string{strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64)}
 	}
 }

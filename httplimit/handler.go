@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/quota"
 )
 
 // Deny answers a request that a handler has denied itself, because it is limited by something in the body, say. It
@@ -21,7 +22,7 @@ func Deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decision
 		panic("httplimit: Deny: there is no decision")
 	}
 	c := newConfig(opts)
-	c.deny(w, r, rules, policiesOf(rules, decisions), decisions)
+	c.deny(w, r, rules, quota.PoliciesOf(rules, decisions), decisions)
 }
 
 // SetHeaders tells the caller of a request that a handler has allowed itself what quota is left, as [Middleware] does.
@@ -31,19 +32,5 @@ func SetHeaders(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, de
 		panic("httplimit: SetHeaders: there is no decision")
 	}
 	c := newConfig(opts)
-	c.setHeaders(w.Header(), r, policiesOf(rules, decisions), decisions, false)
-}
-
-func policiesOf(rules []*sluice.Rule, ds []sluice.Decision) *policies {
-	if len(rules) != len(ds) {
-		return &policies{}
-	}
-	ps := newPolicies(rules)
-	for i := range ds { // a limit for this call only
-		if ps.each[i].quota != clampInt(ds[i].Limit) {
-			ps.each[i] = unknownLimit(rules[i], ds[i].Limit).each[0]
-		}
-	}
-	ps.list()
-	return ps
+	c.headers.Set(w.Header(), r, quota.PoliciesOf(rules, decisions), decisions, false)
 }

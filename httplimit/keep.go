@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -45,7 +46,7 @@ func (h *ruleHandler) overtakes(r *http.Request, m *match) bool {
 		return false
 	}
 	for i, rule := range m.matched.Rules {
-		if rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.rules[i].Shadow && h.waiting(rule.Name, m.matched.Takes[i].Key) {
+		if rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.Rules[i].Shadow && h.waiting(rule.Name, m.matched.Takes[i].Key) {
 			return !isQueued(r) // or it is the first of the line
 		}
 	}
@@ -91,17 +92,17 @@ func WithQueued(ctx context.Context, q *rules.Queued) context.Context {
 }
 
 // turnAway deals with a denied request: whoever tries it again is told, or it is kept, or denied.
-func (h *ruleHandler) turnAway(w http.ResponseWriter, r *http.Request, m *match, ps *policies) {
+func (h *ruleHandler) turnAway(w http.ResponseWriter, r *http.Request, m *match, ps *quota.Policies) {
 	if denied, ok := r.Context().Value(deniedKey{}).(func(*Denial)); ok {
 		for i := range m.decisions {
 			if d := &m.decisions[i]; m.matched.Takes[i].Cost == 0 {
 				d.Allowed, d.RetryAfter = true, 0 // it was not asked
 			}
 		}
-		d := denialOf(slices.Clone(m.rules), slices.Clone(m.decisions))
+		d := quota.DenialOf(slices.Clone(m.Rules), slices.Clone(m.decisions))
 		m.letGo()
 		h.observed(r, Observed{Denied: true, Rule: d.Rules[d.Tightest].Name})
-		denied(&d)
+		denied((*Denial)(&d))
 		return
 	}
 	if h.queue != nil {
@@ -113,7 +114,7 @@ func (h *ruleHandler) turnAway(w http.ResponseWriter, r *http.Request, m *match,
 		}
 	}
 	h.observed(r, Observed{Denied: true, Rule: m.matched.Takes[sluice.Tightest(m.decisions)].Rule.Name})
-	h.deny(w, r, m.rules, ps, m.decisions)
+	h.deny(w, r, m.Rules, ps, m.decisions)
 	m.letGo()
 }
 
@@ -125,7 +126,7 @@ func (m *match) kept() *Kept {
 		if !d.Allowed && (rule.OnLimit != rules.Queue || d.Never || d.Source == sluice.SourceClosed) {
 			return nil
 		}
-		ordered := rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.rules[i].Shadow
+		ordered := rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.Rules[i].Shadow
 		switch {
 		case ordered && (by < 0 || !m.matched.Rules[by].Queue.Ordered):
 			by = i

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/problem"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -32,7 +33,7 @@ func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.
 	if m.limitFor != nil && len(m.rules) > 1 {
 		panic("httplimit: LimitFor needs a limiter with one rule: it would not be clear which rule's limit is meant")
 	}
-	m.policies = newPolicies(m.rules)
+	m.policies = quota.NewPolicies(m.rules)
 	for _, rule := range m.rules {
 		m.queues = m.queues || rule.Limit.Algorithm == sluice.LeakyQueue
 		m.flight = m.flight || rule.Limit.Algorithm == sluice.Concurrency
@@ -48,7 +49,7 @@ type middleware struct {
 	limiter  *sluice.Limiter
 	key      KeyFunc
 	rules    []*sluice.Rule
-	policies *policies
+	policies *quota.Policies
 	queues   bool // requests may have to wait
 	flight   bool // requests hold slots
 	lines    lines
@@ -155,13 +156,13 @@ func (h *handler) serveSeveral(w http.ResponseWriter, r *http.Request, key strin
 	}
 	ps := h.policies
 	if limit != nil {
-		ps = newPolicies(h.rules, limit)
+		ps = quota.NewPolicies(h.rules, limit)
 	}
 	// The scratch is let go before anything is answered, which may take long: decisions are copied, the key is forgotten.
 	var room [4]sluice.Decision
 	ds := append(room[:0], s.decisions...)
 	if allowed && delayed {
-		setDelay(w.Header(), s.passage.waited)
+		quota.SetDelay(w.Header(), s.passage.waited)
 		s.passage.depart()
 	}
 	h.letGo(s)
@@ -196,13 +197,13 @@ func (h *handler) letGo(s *scratch) {
 // answer denies the request, or has the next handler serve it.
 func (h *handler) answer(
 	w http.ResponseWriter, r *http.Request, next http.Handler,
-	ps *policies, ds []sluice.Decision, allowed bool, back held,
+	ps *quota.Policies, ds []sluice.Decision, allowed bool, back held,
 ) {
 	if !allowed {
 		h.deny(w, r, h.rules, ps, ds)
 		return
 	}
-	h.setHeaders(w.Header(), r, ps, ds, false)
+	h.headers.Set(w.Header(), r, ps, ds, false)
 	if h.chargeIf == nil {
 		next.ServeHTTP(w, r)
 		return

@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/quota"
 )
 
 // Option changes what [Middleware] and [Rules] do.
 type Option func(*config)
 
 type config struct {
-	families  Family
+	formats   Family
 	epoch     bool
-	exposed   string
+	headers   quota.Headers // of formats and epoch
 	cost      func(*http.Request) int64
 	skip      func(*http.Request) bool
 	limitFor  func(*http.Request) *sluice.Limit
@@ -29,23 +30,36 @@ type config struct {
 }
 
 func newConfig(opts []Option) config {
-	c := config{families: XRateLimit | IETF}
+	c := config{formats: XRateLimit | IETF}
 	for _, o := range opts {
 		o(&c)
 	}
-	if c.families&XRateLimit != 0 && c.families&Draft03 != 0 {
+	if c.formats&XRateLimit != 0 && c.formats&Draft03 != 0 {
 		panic("httplimit: Headers: XRateLimit and Draft03 give X-Ratelimit-Limit different values: choose one")
 	}
 	if c.chargeIf != nil && c.anyStatus {
 		panic("httplimit: ChargeIf charges by status and ChargeAnyStatus whatever it is: choose one")
 	}
-	c.exposed = c.families.exposed()
+	c.headers = quota.NewHeaders(quota.Format(c.formats), c.epoch)
 	return c
 }
 
+// Family is a set of headers that tell callers their quota. Families are combined with |.
+type Family uint8
+
+const (
+	// XRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After.
+	XRateLimit = Family(quota.XRateLimit)
+	// IETF is Ratelimit-Policy and Ratelimit as in draft-ietf-httpapi-ratelimit-headers-11, structured fields both.
+	IETF = Family(quota.IETF)
+	// Draft03 is X-Ratelimit-Limit, -Remaining and -Reset as an early draft had them and Envoy sends them:
+	// X-Ratelimit-Limit is `100, 100;w=60;name="api"`. It shares names with XRateLimit and excludes it.
+	Draft03 = Family(quota.Draft03)
+)
+
 // Headers chooses the headers that tell callers their quota. The default is XRateLimit|IETF; 0 sends none. Retry-After
 // is sent on denials in any case.
-func Headers(f Family) Option { return func(c *config) { c.families = f } }
+func Headers(f Family) Option { return func(c *config) { c.formats = f } }
 
 // ResetEpoch has X-Ratelimit-Reset be the time at which the whole limit is available again, in seconds since 1970, by
 // this machine's clock. The default is how many seconds there are until then.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/clientip"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -77,7 +78,7 @@ type ruleMiddleware struct {
 type ruleSet struct {
 	set      *rules.Set
 	ip       *clientip.Finder
-	policies policyCache
+	policies quota.Cache
 	matches  sync.Pool // of *match
 }
 
@@ -88,7 +89,7 @@ type match struct {
 	request   ruleRequest
 	matched   rules.Matched
 	decisions []sluice.Decision
-	lineup
+	quota.List
 	passage passage
 	settled func(i int) bool // mayGiveBack
 }
@@ -203,13 +204,13 @@ func (h *ruleHandler) limit(w http.ResponseWriter, r *http.Request, m *match) {
 		h.turnAway(w, r, m, ps)
 		return
 	}
-	h.setHeaders(w.Header(), r, ps, m.decisions, false)
+	h.headers.Set(w.Header(), r, ps, m.decisions, false)
 	var charged *charges
 	if !h.anyStatus {
 		charged = m.charges(h.limiter, h.set)
 	}
 	if delayed {
-		setDelay(w.Header(), m.passage.waited)
+		quota.SetDelay(w.Header(), m.passage.waited)
 		if m.passage.waited > 0 {
 			h.observed(r, Observed{Rule: m.passage.last.rule.Name, Delay: m.passage.waited})
 		}
@@ -239,7 +240,7 @@ func (m *match) mayGiveBack(i int) bool {
 
 // prepare makes room for the decisions and lists the policies that the takes are about. It marks the takes that are
 // settled when the request is done, if any are.
-func (m *match) prepare(settles bool) *policies {
+func (m *match) prepare(settles bool) *quota.Policies {
 	takes := m.matched.Takes
 	for i := range takes {
 		takes[i].Settles = settles && m.mayGiveBack(i) && takes[i].Effective().Algorithm != sluice.Concurrency
@@ -248,7 +249,7 @@ func (m *match) prepare(settles bool) *policies {
 		m.decisions = make([]sluice.Decision, len(takes))
 	}
 	m.decisions = m.decisions[:len(takes)]
-	return m.lineup.of(&m.of.policies, takes)
+	return m.List.Of(&m.of.policies, takes)
 }
 
 // letGo returns the match for another request to use.

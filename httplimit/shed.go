@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/overload"
 	"github.com/sluiceproject/sluice/internal/problem"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -191,7 +192,7 @@ func (s *Shedder) shed(w http.ResponseWriter, r *http.Request, gate string) {
 		s.onShed(r, gate)
 	}
 	after := soonest + rand.N(latest-soonest)
-	seconds := strconv.FormatInt(ceilSeconds(after), 10)
+	seconds := strconv.FormatInt(quota.CeilSeconds(after), 10)
 	w.Header().Set("Retry-After", seconds)
 	p := problem.Problem{
 		Type: problem.TypeCapacity, Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,

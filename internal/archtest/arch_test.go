@@ -81,7 +81,8 @@ var mayImport = map[string][]string{
 	"internal/shaper":   {"internal/bounds"},
 	"internal/clientip": {"internal/bounds", "internal/key"},
 	"internal/problem":  {},
-	"httplimit":         {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/key", "internal/overload", "internal/pairs", "internal/problem", "internal/shaper"},
+	"internal/quota":    {"."},
+	"httplimit":         {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/key", "internal/overload", "internal/pairs", "internal/problem", "internal/quota", "internal/shaper"},
 	"grpclimit":         {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
@@ -221,6 +222,7 @@ var neverReach = map[string][]ban{
 	"internal/overload": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/clientip": slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/problem":  slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/quota":    slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
 	}),

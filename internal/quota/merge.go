@@ -1,4 +1,4 @@
-package httplimit
+package quota
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MergeHeaders adds the headers of an upstream's answer to ours, which tell the quota already. It is for proxies, which
+// Merge adds the headers of an upstream's answer to ours, which tell the quota already. It is for proxies, which
 // must not make the upstream's limits look more generous than they are, nor hide them:
 //
 //   - X-Ratelimit-Limit, -Remaining and -Reset are those of the one with fewer requests remaining, so that a caller
@@ -21,7 +21,7 @@ import (
 //     X-Rate-Limit-Limit and Ratelimit-Limit.
 //
 // The upstream's header is not changed.
-func MergeHeaders(ours, upstream http.Header) {
+func Merge(ours, upstream http.Header) {
 	quota := false
 	for name, values := range upstream {
 		switch name {

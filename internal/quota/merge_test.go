@@ -1,4 +1,4 @@
-package httplimit_test
+package quota_test
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/quota"
 )
 
 // headersOf makes a header of names and values in turn. A name may occur several times.
@@ -93,7 +93,7 @@ func TestMergeHeaders(t *testing.T) {
 			if ours == nil {
 				ours = make(http.Header)
 			}
-			httplimit.MergeHeaders(ours, upstream)
+			quota.Merge(ours, upstream)
 			if !reflect.DeepEqual(ours, tt.want) {
 				t.Errorf("got  %v\nwant %v", ours, tt.want)
 			}
@@ -123,7 +123,7 @@ func TestMergeHeadersNeverMore(t *testing.T) {
 		}
 		ours, upstream := draw(), draw()
 		merged := ours.Clone()
-		httplimit.MergeHeaders(merged, upstream)
+		quota.Merge(merged, upstream)
 		number := func(h http.Header, name string) int { n, _ := strconv.Atoi(h.Get(name)); return n }
 		for _, h := range []http.Header{ours, upstream} {
 			for name := range h {

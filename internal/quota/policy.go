@@ -1,4 +1,4 @@
-package httplimit
+package quota
 
 import (
 	"math/bits"
@@ -22,17 +22,17 @@ type policy struct {
 	draft03 string // its part of X-Ratelimit-Limit behind the quota
 }
 
-// policies are those of the rules that a request is decided by, and the headers that list them. Where the rules differ
+// Policies are those of the rules that a request is decided by, and the headers that list them. Where the rules differ
 // from request to request there are no lists: they are put together with the rest of the headers.
-type policies struct {
+type Policies struct {
 	each    []*policy
 	ietf    string // Ratelimit-Policy
 	draft03 string // X-Ratelimit-Limit behind the quota
 }
 
-// newPolicies prepares the headers of rules. limits[i], if there is one, applies instead of the rule's own.
-func newPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *policies {
-	ps := &policies{each: make([]*policy, len(rules))}
+// NewPolicies prepares the headers of rules. limits[i], if there is one, applies instead of the rule's own.
+func NewPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *Policies {
+	ps := &Policies{each: make([]*policy, len(rules))}
 	for i, rule := range rules {
 		limit := &rule.Limit
 		if i < len(limits) {
@@ -44,11 +44,26 @@ func newPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *policies {
 	return ps
 }
 
+// PoliciesOf prepares the headers of rules that gave these decisions. If there are not as many, the rules are not named.
+func PoliciesOf(rules []*sluice.Rule, ds []sluice.Decision) *Policies {
+	if len(rules) != len(ds) {
+		return &Policies{}
+	}
+	ps := NewPolicies(rules)
+	for i := range ds { // a limit for this call only
+		if ps.each[i].quota != clampInt(ds[i].Limit) {
+			ps.each[i] = unknownLimit(rules[i], ds[i].Limit).each[0]
+		}
+	}
+	ps.list()
+	return ps
+}
+
 // unknownLimit prepares the headers of a rule whose limit was chosen inside the limiter, where only the quota is seen.
-func unknownLimit(rule *sluice.Rule, quota int64) *policies {
+func unknownLimit(rule *sluice.Rule, quota int64) *Policies {
 	p := &policy{name: fieldText(rule.Name), quota: clampInt(quota)}
 	p.items()
-	ps := &policies{each: []*policy{p}}
+	ps := &Policies{each: []*policy{p}}
 	ps.list()
 	return ps
 }
@@ -58,7 +73,7 @@ func newPolicy(name string, limit *sluice.Limit) *policy {
 	if limit.Burst > 0 {
 		p.quota = clampInt(limit.Burst)
 	}
-	p.window = max(1, ceilSeconds(limit.Window))
+	p.window = max(1, CeilSeconds(limit.Window))
 	if limit.Algorithm == sluice.Concurrency { // how long a lease is, is no business of callers
 		p.window = 0
 	}
@@ -84,11 +99,21 @@ func (p *policy) items() {
 	p.draft03 = ", " + p.digits + window + ";name=" + p.quoted
 }
 
-func (ps *policies) list() {
+// AppendDenied appends the names, as callers know them, of the rules that denied.
+func (ps *Policies) AppendDenied(names []string, ds []sluice.Decision) []string {
+	for i := range ps.each {
+		if !ds[i].Allowed {
+			names = append(names, ps.each[i].name)
+		}
+	}
+	return names
+}
+
+func (ps *Policies) list() {
 	ps.ietf, ps.draft03 = string(ps.appendIETF(nil)), ps.listDraft03()
 }
 
-func (ps *policies) appendIETF(b []byte) []byte {
+func (ps *Policies) appendIETF(b []byte) []byte {
 	for i, p := range ps.each {
 		if i > 0 {
 			b = append(b, ", "...)
@@ -98,7 +123,7 @@ func (ps *policies) appendIETF(b []byte) []byte {
 	return b
 }
 
-func (ps *policies) listDraft03() string {
+func (ps *Policies) listDraft03() string {
 	var b strings.Builder
 	for _, p := range ps.each {
 		b.WriteString(p.draft03)
@@ -109,7 +134,7 @@ func (ps *policies) listDraft03() string {
 // seconds is how long n takes at the sustained rate, rounded up and at least 1: n·Window/Count.
 func (p *policy) seconds(n int64) int64 {
 	if p.limit.Count <= 0 {
-		return max(1, ceilSeconds(p.limit.Window))
+		return max(1, CeilSeconds(p.limit.Window))
 	}
 	hi, lo := bits.Mul64(uint64(n), uint64(p.limit.Window.Microseconds()))
 	if hi >= uint64(p.limit.Count) {
@@ -133,16 +158,16 @@ func (p *policy) seconds(n int64) int64 {
 func (p *policy) within(d *sluice.Decision) int64 {
 	switch {
 	case d.RetryAfter > 0 || !d.Allowed && !d.Never:
-		return max(1, ceilSeconds(d.RetryAfter))
+		return max(1, CeilSeconds(d.RetryAfter))
 	case p.limit == nil || p.limit.Algorithm == sluice.Concurrency:
 		return 0
 	case p.limit.Algorithm == sluice.FixedWindow:
 		if d.ResetAfter <= 0 {
 			return p.window
 		}
-		return max(1, ceilSeconds(d.ResetAfter))
+		return max(1, CeilSeconds(d.ResetAfter))
 	case d.Remaining <= 0 && p.limit.Burst == 0: // a sliding window: when the first of it wears off is not known
-		return min(max(1, ceilSeconds(d.ResetAfter)), p.window)
+		return min(max(1, CeilSeconds(d.ResetAfter)), p.window)
 	default:
 		return p.seconds(max(1, d.Remaining))
 	}
@@ -153,7 +178,8 @@ const maxInt = 999_999_999_999_999
 
 func clampInt(n int64) int64 { return min(max(0, n), maxInt) }
 
-func ceilSeconds(d time.Duration) int64 {
+// CeilSeconds rounds up: whoever waits so long does not come too early.
+func CeilSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
 		s++

@@ -1,4 +1,4 @@
-package httplimit
+package quota
 
 import (
 	"cmp"
@@ -10,12 +10,12 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// Family is a set of headers that tell callers their quota. Families are combined with |.
-type Family uint8
+// Format is a set of headers that tell callers their quota. Formats are combined with |.
+type Format uint8
 
 const (
 	// XRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After.
-	XRateLimit Family = 1 << iota
+	XRateLimit Format = 1 << iota
 	// IETF is Ratelimit-Policy and Ratelimit as in draft-ietf-httpapi-ratelimit-headers-11, structured fields both.
 	IETF
 	// Draft03 is X-Ratelimit-Limit, -Remaining and -Reset as an early draft had them and Envoy sends them:
@@ -38,7 +38,7 @@ const (
 )
 
 // exposed are the headers that scripts from other origins may read.
-func (f Family) exposed() string {
+func (f Format) exposed() string {
 	names := []string{headerRetryAfter, headerDegraded}
 	if f&(XRateLimit|Draft03) != 0 {
 		names = append(names, headerLimit, headerRemaining, headerReset)
@@ -50,6 +50,19 @@ func (f Family) exposed() string {
 		names = append(names, headerPolicy, headerRateLimit)
 	}
 	return strings.Join(names, ", ")
+}
+
+// Headers says how headers are written.
+type Headers struct {
+	formats Format
+	epoch   bool
+	exposed string
+}
+
+// NewHeaders returns how headers are written in these formats, of which XRateLimit and Draft03 exclude each other. With
+// resetAsUnixTime X-Ratelimit-Reset is seconds since 1970, not from now.
+func NewHeaders(formats Format, resetAsUnixTime bool) Headers {
+	return Headers{formats, resetAsUnixTime, formats.exposed()}
 }
 
 // fields sets headers of one value each. The values share an array, which is one allocation for all; each header's
@@ -77,8 +90,8 @@ func (f *fields) add(name, value string) {
 	f.set(name, value)
 }
 
-// setHeaders tells the caller the outcome of all rules; denied says whether the request was.
-func (c *config) setHeaders(h http.Header, r *http.Request, ps *policies, ds []sluice.Decision, denied bool) {
+// Set tells the caller of a request the outcome of all rules; denied says whether the request was.
+func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.Decision, denied bool) {
 	f := fields{h: h}
 	if denied {
 		f.values = make([]string, 0, 7) // what a denial has by default
@@ -98,19 +111,19 @@ func (c *config) setHeaders(h http.Header, r *http.Request, ps *policies, ds []s
 	}
 	d := &ds[tight]
 	if denied && !d.Never {
-		s := strconv.FormatInt(max(1, ceilSeconds(d.RetryAfter)), 10)
+		s := strconv.FormatInt(max(1, CeilSeconds(d.RetryAfter)), 10)
 		f.set(headerRetryAfter, s)
-		if c.families&XRateLimit != 0 {
+		if c.formats&XRateLimit != 0 {
 			f.set(headerXRetry, s)
 		}
 	}
-	if source < sluice.SourceOpen && c.families != 0 { // an open or closed rule counts nothing: its numbers would be made up
+	if source < sluice.SourceOpen && c.formats != 0 { // an open or closed rule counts nothing: its numbers would be made up
 		c.setQuota(&f, ps, ds, tight, denied)
 	}
 }
 
 // setQuota sets the headers with numbers. They are written into one string and cut out of it.
-func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight int, denied bool) {
+func (c *Headers) setQuota(f *fields, ps *Policies, ds []sluice.Decision, tight int, denied bool) {
 	d := &ds[tight]
 	remaining := clampInt(d.Remaining)
 	var room [256]byte
@@ -118,16 +131,16 @@ func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight i
 	atReset := len(b)
 	b = c.appendReset(b, d, denied)
 	atItems := len(b)
-	if c.families&IETF != 0 {
+	if c.formats&IETF != 0 {
 		b = appendItems(b, ps, ds, denied)
 	}
 	atPolicies := len(b)
-	if c.families&IETF != 0 && ps.ietf == "" {
+	if c.formats&IETF != 0 && ps.ietf == "" {
 		b = ps.appendIETF(b)
 	}
 	text := string(b)
 
-	if c.families&(XRateLimit|Draft03) != 0 && (denied || tighter(f.h, remaining, d.Limit)) {
+	if c.formats&(XRateLimit|Draft03) != 0 && (denied || tighter(f.h, remaining, d.Limit)) {
 		limit := ""
 		if tight < len(ps.each) && ps.each[tight].quota == d.Limit {
 			limit = ps.each[tight].digits
@@ -135,7 +148,7 @@ func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight i
 			limit = strconv.FormatInt(clampInt(d.Limit), 10)
 		}
 		switch {
-		case c.families&Draft03 == 0:
+		case c.formats&Draft03 == 0:
 		case ps.draft03 == "":
 			limit += ps.listDraft03()
 		default:
@@ -145,7 +158,7 @@ func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight i
 		f.set(headerRemaining, text[:atReset])
 		f.set(headerReset, text[atReset:atItems])
 	}
-	if c.families&IETF != 0 && len(ps.each) > 0 {
+	if c.formats&IETF != 0 && len(ps.each) > 0 {
 		f.add(headerPolicy, cmp.Or(ps.ietf, text[atPolicies:]))
 		if denied {
 			f.set(headerRateLimit, text[atItems:atPolicies])
@@ -155,21 +168,21 @@ func (c *config) setQuota(f *fields, ps *policies, ds []sluice.Decision, tight i
 	}
 }
 
-func (c *config) appendReset(b []byte, d *sluice.Decision, denied bool) []byte {
+func (c *Headers) appendReset(b []byte, d *sluice.Decision, denied bool) []byte {
 	after := d.ResetAfter
 	if denied && !d.Never { // clients sleep until the reset; a bucket has room again long before it is full
 		after = max(d.RetryAfter, time.Second)
 	}
-	if c.epoch && c.families&Draft03 == 0 {
+	if c.epoch && c.formats&Draft03 == 0 {
 		at := time.Now().Add(after + time.Second - 1)
 		return strconv.AppendInt(b, at.Unix(), 10)
 	}
-	return strconv.AppendInt(b, ceilSeconds(after), 10)
+	return strconv.AppendInt(b, CeilSeconds(after), 10)
 }
 
 // appendItems writes the Ratelimit list. On a denial it has only the rules that denied: Retry-After must not be
 // earlier than any t that is sent with it, and the other rules' windows may be long.
-func appendItems(b []byte, ps *policies, ds []sluice.Decision, denied bool) []byte {
+func appendItems(b []byte, ps *Policies, ds []sluice.Decision, denied bool) []byte {
 	first := true
 	for i := range ps.each {
 		p, d := ps.each[i], &ds[i]
@@ -203,4 +216,11 @@ func tighter(h http.Header, remaining, limit int64) bool {
 		return true
 	}
 	return float64(remaining)*float64(oldLimit) < float64(oldRemaining)*float64(limit)
+}
+
+// SetDelay tells a caller who waited for how long.
+func SetDelay(h http.Header, waited time.Duration) {
+	if ms := waited.Milliseconds(); ms > 0 {
+		h[headerDelay] = []string{strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64)}
+	}
 }
