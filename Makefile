@@ -39,7 +39,7 @@ test: deps lint ## everything a change must pass: lint, all tests under the race
 	@set -e; for m in $(NESTED); do \
 		echo "== module $$m"; \
 		(cd $$m && $(GO) vet ./...); \
-		case $$m in interop*) continue;; esac; \
+		case $$m in cmd/interop*) continue;; esac; \
 		(cd $$m && $(GO) test -vet=off -count=1 ./...); \
 	done
 
@@ -82,12 +82,12 @@ soak: ## the long runs: big counts without the race detector, then a minute per 
 # and its downloads as long again, Caddy minutes, and npm is needed.
 .PHONY: interop
 interop: ## Sluice beside the service it can replace, that one's clients, Caddy, and an ACME authority; needs npm
-	cd interop/acme && $(GO) vet ./... && $(GO) test -count=1 -timeout 5m ./...
-	cd interop && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
+	cd cmd/interop/acme && $(GO) vet ./... && $(GO) test -count=1 -timeout 5m ./...
+	cd cmd/interop && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
 
 .PHONY: bench
 bench: ## side-by-side measurements; flags go in BENCHFLAGS
-	cd bench && $(GO) run . $(BENCHFLAGS)
+	cd cmd/bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: demo
 demo: ## see the limiter at work
@@ -109,5 +109,5 @@ check: ## fail if go.mod files are untidy or generated files are stale
 .PHONY: clean
 clean: ## remove what builds and profiles leave behind
 	rm -rf bin dist
-	rm -f sluice bench/bench coverage.*
+	rm -f sluice cmd/bench/bench coverage.*
 	find . -name .git -prune -o -type f \( -name '*.test' -o -name '*.prof' \) -exec rm {} +

@@ -16,7 +16,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/httplimit"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/redisstore"
 	"github.com/sluiceproject/sluice/rules"

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/busytest"
-	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/busytest"
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 

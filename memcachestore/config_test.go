@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 

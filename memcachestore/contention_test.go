@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 

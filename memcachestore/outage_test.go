@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/faulttest"
-	"github.com/sluiceproject/sluice/internal/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/outagetest"
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
-var underFaults = faulttest.Harness{
-	Start: func(t testing.TB) *faulttest.Server {
+var underFaults = outagetest.Harness{
+	Start: func(t testing.TB) *outagetest.Server {
 		server := memcachetest.Start(t)
-		return &faulttest.Server{
+		return &outagetest.Server{
 			Addr: server.Addr, Pause: server.Pause, Resume: server.Resume, Kill: server.Kill, Restart: server.Restart,
 			Operations: func() (n int64) {
 				stats := server.Stats("")
@@ -38,8 +38,8 @@ var underFaults = faulttest.Harness{
 // TestFaults waits more than it works: others run beside it.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	faulttest.Run(t, underFaults)
+	outagetest.Run(t, underFaults)
 }
 
 // TestOutagesMeasured logs figures; see faulttest.Measure.
-func TestOutagesMeasured(t *testing.T) { faulttest.Measure(t, underFaults) }
+func TestOutagesMeasured(t *testing.T) { outagetest.Measure(t, underFaults) }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/disktest"
+	"github.com/sluiceproject/sluice/internal/testenv/disktest"
 	"github.com/sluiceproject/sluice/memstore"
 )
 

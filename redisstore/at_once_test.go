@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 	"github.com/sluiceproject/sluice/redisstore"
 	"github.com/sluiceproject/sluice/storetest"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 	"github.com/sluiceproject/sluice/redisstore"
 )
 

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/redistest"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // algorithms are limits by what counts them; those of one line are numbers that one rule changes between. Their shapes

@@ -8,21 +8,21 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/faultproxy"
-	"github.com/sluiceproject/sluice/internal/faulttest"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/faultproxy"
+	"github.com/sluiceproject/sluice/internal/testenv/outagetest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
-var underFaults = faulttest.Harness{
-	Start: func(t testing.TB) *faulttest.Server {
+var underFaults = outagetest.Harness{
+	Start: func(t testing.TB) *outagetest.Server {
 		server := redistest.Start(t)
 		must := func(err error) {
 			if err != nil {
 				t.Error(err)
 			}
 		}
-		return &faulttest.Server{
+		return &outagetest.Server{
 			Addr:    server.Addr,
 			Pause:   func() { must(server.Stop()) },
 			Resume:  func() { must(server.Continue()) },
@@ -46,11 +46,11 @@ var underFaults = faulttest.Harness{
 // TestFaults waits more than it works: others run beside it.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	faulttest.Run(t, underFaults)
+	outagetest.Run(t, underFaults)
 }
 
 // TestOutagesMeasured logs figures; see faulttest.Measure.
-func TestOutagesMeasured(t *testing.T) { faulttest.Measure(t, underFaults) }
+func TestOutagesMeasured(t *testing.T) { outagetest.Measure(t, underFaults) }
 
 // TestCallersLeaveInTime: somebody with much time waits for a server that accepts and says nothing. Others, who have
 // little, do not wait with him. That he ends before them now and then is the machine's doing.

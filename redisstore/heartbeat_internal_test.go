@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // Processes count each other, notice who leaves and who dies, and keep the last number while the server is away.

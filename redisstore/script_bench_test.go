@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // BenchmarkScript measures what a decision costs the server, alone and with others in one run of the script, each on a

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // TestScriptHasNoValues: nothing is ever put into the script's text, and the script runs nothing but itself.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // TestMarksAreStored: a bucket is one integer, has marks while reservations are out, and is one integer again when the

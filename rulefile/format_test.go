@@ -73,7 +73,7 @@ func TestFormatLoads(t *testing.T) {
 			continue
 		}
 		for _, text := range []string{sloppy, string(out)} {
-			if err := read("rules", text); err != nil {
+			if err := read(text); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, text)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 )
 
 // typed runs a command with something on standard input.

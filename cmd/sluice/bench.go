@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/internal/load"
-	"github.com/sluiceproject/sluice/internal/loadpage"
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen/report"
 )
 
 // benchFlags are what bench is asked.
@@ -140,9 +140,9 @@ func (f *benchFlags) flags(c *cobra.Command) {
 }
 
 func (f *benchFlags) run(c *cobra.Command, target string) error {
-	var thresholds []load.Threshold
+	var thresholds []loadgen.Threshold
 	for _, text := range f.thresholds {
-		t, err := load.ParseThreshold(text)
+		t, err := loadgen.ParseThreshold(text)
 		if err != nil {
 			return fmt.Errorf("--threshold %w", err)
 		}
@@ -164,7 +164,7 @@ func (f *benchFlags) run(c *cobra.Command, target string) error {
 	show := newBenchProgress(c.ErrOrStderr(), &b.plan)
 	b.plan.Progress = show.tell
 	// An interrupt ends the load and not the report of it.
-	result, err := load.Run(c.Context(), b.plan)
+	result, err := loadgen.Run(c.Context(), b.plan)
 	show.end()
 	if err != nil {
 		return fmt.Errorf("bench %s: %w", b.name, err)
@@ -192,7 +192,7 @@ func (f *benchFlags) write(c *cobra.Command, b *benched) error {
 		if err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
-		err = loadpage.Write(file, loadpage.Page{
+		err = report.Write(file, report.Page{
 			Target: b.name, How: b.how(), Result: b.result, Verdicts: b.verdicts, Version: version(),
 		})
 		if closing := file.Close(); err == nil {
@@ -218,7 +218,7 @@ func (f *benchFlags) check(c *cobra.Command) error {
 		{"callers", int64(f.callers), 1, mostCallers},
 		{"pipeline", int64(f.pipeline), 1, mostPipeline},
 		{"connections", int64(f.connections), 1, mostConns},
-		{"keys", f.keys, 0, load.MostKeys},
+		{"keys", f.keys, 0, loadgen.MostKeys},
 		{"requests", f.requests, 0, mostRequests},
 		{"cost", f.cost, 1, 1 << 31},
 	} {
@@ -248,18 +248,18 @@ func (f *benchFlags) check(c *cobra.Command) error {
 type benched struct {
 	name     string // its address, without secrets
 	protocol string
-	plan     load.Plan
+	plan     loadgen.Plan
 	keys     int64
 	zipf     bool
 	conns    int // 0: each caller has one
-	result   *load.Result
-	verdicts []load.Verdict
+	result   *loadgen.Result
+	verdicts []loadgen.Verdict
 }
 
 // aim makes the target that a URL and the flags name.
 func (f *benchFlags) aim(ctx context.Context, target string) (*benched, error) {
 	f.connections = min(f.connections, f.callers)
-	a := &aimed{f: f, patterns: load.Patterns{Keys: f.keys}}
+	a := &aimed{f: f, patterns: loadgen.Patterns{Keys: f.keys}}
 	if err := a.parse(ctx, target); err != nil {
 		return nil, fmt.Errorf("%s: %w", printable(target), err)
 	}
@@ -268,9 +268,9 @@ func (f *benchFlags) aim(ctx context.Context, target string) (*benched, error) {
 		return nil, fmt.Errorf("%s: %w", a.url.Redacted(), err)
 	}
 	b := &benched{name: a.url.Redacted(), protocol: a.protocol(), keys: a.patterns.Count(), zipf: f.distribution == "zipf"}
-	b.plan = load.Plan{
+	b.plan = loadgen.Plan{
 		Target: t, Callers: f.callers, Pipeline: f.pipeline, Rate: f.rate, Duration: f.duration, Requests: f.requests,
-		Warmup: f.warmup, Timeout: f.timeout, Keys: load.Keys{Count: b.keys, Seed: f.seed},
+		Warmup: f.warmup, Timeout: f.timeout, Keys: loadgen.Keys{Count: b.keys, Seed: f.seed},
 	}
 	if b.zipf {
 		b.plan.Keys.Zipf = zipfExponent

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/sluiceproject/sluice/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
 // harmless wants an output that no terminal takes for commands, and that is not large.
@@ -30,8 +30,8 @@ func harmless(t *testing.T, name, text string) {
 	}
 }
 
-// listen serves connections until the test ends.
-func listen(t *testing.T, serve func(net.Listener)) string {
+// serveListener serves connections until the test ends.
+func serveListener(t *testing.T, serve func(net.Listener)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,7 +46,7 @@ func listen(t *testing.T, serve func(net.Listener)) string {
 func TestBenchHostile(t *testing.T) {
 	t.Parallel()
 	replies := append([]string{"-ERR \x1b[2J\x1b]0;owned\x07\r\n", "+\x1b[31m\r\n", "*5\r\n:0\r\n:9\r\n:9\r\n:-1\r\n:-1\r\n"}, attacks.RedisReplies...)
-	redis := listen(t, func(l net.Listener) {
+	redis := serveListener(t, func(l net.Listener) {
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -66,7 +66,7 @@ func TestBenchHostile(t *testing.T) {
 			}()
 		}
 	})
-	silent := listen(t, func(l net.Listener) {
+	silent := serveListener(t, func(l net.Listener) {
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -75,12 +75,12 @@ func TestBenchHostile(t *testing.T) {
 			t.Cleanup(func() { c.Close() })
 		}
 	})
-	h1 := listen(t, attacks.ServeHTTP1)
+	h1 := serveListener(t, attacks.ServeHTTP1)
 	for name, args := range map[string][]string{
 		"HTTP/1":          {"http://" + h1 + "/any", "-n", "100"},
 		"endless headers": {"http://" + h1 + "/evil/headers", "-n", "4"},
 		"1xx":             {"http://" + h1 + "/evil/1xx", "-n", "4"},
-		"rls":             {"rls://" + listen(t, attacks.ServeHTTP2), "--domain", "d", "--descriptor", "a=b", "-n", "40"},
+		"rls":             {"rls://" + serveListener(t, attacks.ServeHTTP2), "--domain", "d", "--descriptor", "a=b", "-n", "40"},
 		"RESP":            {"redis://" + redis, "-n", "100"},
 		"silent HTTP":     {"http://" + silent, "-n", "8"},
 		"silent RESP":     {"redis://" + silent, "-n", "8"},

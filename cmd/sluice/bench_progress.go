@@ -7,15 +7,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/load"
-	"github.com/sluiceproject/sluice/internal/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 )
 
 // benchProgress shows how far a load is: a bar on a terminal, a line now and then elsewhere.
 type benchProgress struct {
 	w        *logwriter.Writer // a reader of it that does not read must not stop the load
 	terminal bool
-	plan     *load.Plan
+	plan     *loadgen.Plan
 	told     time.Duration
 }
 
@@ -24,7 +24,7 @@ const (
 	plainEvery    = 5 * time.Second
 )
 
-func newBenchProgress(w io.Writer, p *load.Plan) *benchProgress {
+func newBenchProgress(w io.Writer, p *loadgen.Plan) *benchProgress {
 	b := &benchProgress{w: logwriter.New(logwriter.Config{Output: w}), plan: p}
 	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" {
 		info, err := f.Stat()
@@ -33,7 +33,7 @@ func newBenchProgress(w io.Writer, p *load.Plan) *benchProgress {
 	return b
 }
 
-func (b *benchProgress) tell(p load.Progress) {
+func (b *benchProgress) tell(p loadgen.Progress) {
 	if p.Elapsed < b.told { // warm-up is over
 		b.told = 0
 	}
@@ -42,7 +42,7 @@ func (b *benchProgress) tell(p load.Progress) {
 		phase = "warming up, "
 	}
 	text := fmt.Sprintf("%s%v, %.0f/s, p99 %v, %d allowed, %d denied, %d errors",
-		phase, p.Elapsed.Round(time.Second), p.PerSecond, load.Round(p.P99), p.Allowed, p.Denied, p.Failed)
+		phase, p.Elapsed.Round(time.Second), p.PerSecond, loadgen.Round(p.P99), p.Allowed, p.Denied, p.Failed)
 	switch {
 	case b.terminal:
 		full := min(progressWidth, int(done*progressWidth))
@@ -54,7 +54,7 @@ func (b *benchProgress) tell(p load.Progress) {
 }
 
 // share is how much is done, from 0 to 1.
-func (b *benchProgress) share(p load.Progress) float64 {
+func (b *benchProgress) share(p loadgen.Progress) float64 {
 	if p.Warmup {
 		return p.Elapsed.Seconds() / b.plan.Warmup.Seconds()
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/sluiceproject/sluice/internal/load"
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
@@ -22,8 +22,8 @@ import (
 type aimed struct {
 	f        *benchFlags
 	url      *url.URL
-	full     load.Pattern // the URL with its ranges
-	patterns load.Patterns
+	full     loadgen.Pattern // the URL with its ranges
+	patterns loadgen.Patterns
 }
 
 // protocol is what the target speaks.
@@ -81,7 +81,7 @@ func (a *aimed) local(ctx context.Context) error {
 	if a.f.allowRemote {
 		return nil
 	}
-	local, err := load.Loopback(ctx, a.url)
+	local, err := loadgen.Loopback(ctx, a.url)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (a *aimed) local(ctx context.Context) error {
 }
 
 // connect makes the target.
-func (a *aimed) connect(ctx context.Context) (load.Target, error) {
+func (a *aimed) connect(ctx context.Context) (loadgen.Target, error) {
 	secure, err := a.tls(ctx)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (a *aimed) connect(ctx context.Context) (load.Target, error) {
 	if a.f.pipeline > 1 && a.protocol() != "redis" {
 		return nil, errors.New("--pipeline is for redis: use more --callers")
 	}
-	var connect func() (load.Target, error)
+	var connect func() (loadgen.Target, error)
 	switch a.protocol() {
 	case "http":
 		connect, err = a.http(ctx, secure)
@@ -140,8 +140,8 @@ func (a *aimed) tls(ctx context.Context) (*tls.Config, error) {
 	return cfg, nil
 }
 
-func (a *aimed) rls(ctx context.Context, secure *tls.Config) (func() (load.Target, error), error) {
-	cfg := load.RLS{URL: a.url, TLS: secure, Connections: a.f.connections, Domain: a.f.domain}
+func (a *aimed) rls(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
+	cfg := loadgen.RLS{URL: a.url, TLS: secure, Connections: a.f.connections, Domain: a.f.domain}
 	if a.f.cost != 1 {
 		cfg.Hits = uint32(a.f.cost)
 	}
@@ -153,19 +153,19 @@ func (a *aimed) rls(ctx context.Context, secure *tls.Config) (func() (load.Targe
 		if err != nil {
 			return nil, err
 		}
-		var d []load.Entry
+		var d []loadgen.Entry
 		for _, e := range entries {
-			var patterns [2]load.Pattern
+			var patterns [2]loadgen.Pattern
 			for i := range e {
 				if patterns[i], err = a.patterns.Parse(e[i]); err != nil {
 					return nil, err
 				}
 			}
-			d = append(d, load.Entry{Key: patterns[0], Value: patterns[1]})
+			d = append(d, loadgen.Entry{Key: patterns[0], Value: patterns[1]})
 		}
 		cfg.Descriptors = append(cfg.Descriptors, d)
 	}
-	return func() (load.Target, error) { return load.NewRLS(ctx, cfg) }, nil
+	return func() (loadgen.Target, error) { return loadgen.NewRLS(ctx, cfg) }, nil
 }
 
 // descriptorPairs reads key=value,key=value.
@@ -180,8 +180,8 @@ func descriptorPairs(text string) (all [][2]string, err error) {
 	return all, nil
 }
 
-func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (load.Target, error), error) {
-	cfg := load.RESP{URL: a.url, TLS: secure, Burst: a.f.burst, Count: a.f.count, Period: a.f.period, Quantity: a.f.cost}
+func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
+	cfg := loadgen.RESP{URL: a.url, TLS: secure, Burst: a.f.burst, Count: a.f.count, Period: a.f.period, Quantity: a.f.cost}
 	if cfg.Burst < 0 || cfg.Count < 1 || cfg.Period < 1 {
 		return nil, errors.New("--burst, --count and --period: write positive numbers, such as --burst 10 --count 100 --period 60")
 	}
@@ -194,11 +194,11 @@ func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (load.Tar
 	}
 	var err error
 	cfg.Key, err = a.patterns.Parse(a.f.key)
-	return func() (load.Target, error) { return load.NewRESP(ctx, cfg) }, err
+	return func() (loadgen.Target, error) { return loadgen.NewRESP(ctx, cfg) }, err
 }
 
-func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (load.Target, error), error) {
-	cfg := load.HTTP{URL: a.url, Full: a.full, TLS: secure, Callers: a.f.callers, Method: a.f.method}
+func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
+	cfg := loadgen.HTTP{URL: a.url, Full: a.full, TLS: secure, Callers: a.f.callers, Method: a.f.method}
 	body, err := a.body(ctx)
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (load.Targ
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return nil, fmt.Errorf("-H %q: write 'Name: value'", line)
 		}
-		h := load.Header{Name: name}
+		h := loadgen.Header{Name: name}
 		if h.Value, err = a.patterns.Parse(value); err != nil {
 			return nil, err
 		}
@@ -230,10 +230,10 @@ func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (load.Targ
 		return nil, err
 	}
 	if !typed && json.Valid([]byte(cfg.Body.Text(0))) {
-		plain, _ := (&load.Patterns{}).Parse("application/json")
-		cfg.Headers = append(cfg.Headers, load.Header{Name: "Content-Type", Value: plain})
+		plain, _ := (&loadgen.Patterns{}).Parse("application/json")
+		cfg.Headers = append(cfg.Headers, loadgen.Header{Name: "Content-Type", Value: plain})
 	}
-	return func() (load.Target, error) { return load.NewHTTP(ctx, cfg) }, nil
+	return func() (loadgen.Target, error) { return loadgen.NewHTTP(ctx, cfg) }, nil
 }
 
 // maxBody is how many bytes a request of --body may have.

@@ -17,16 +17,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/load"
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
 // paced answers in virtual time: one in three requests is denied, and every hundredth takes long.
 type paced struct{ asked atomic.Int64 }
 
-func (p *paced) Dial(context.Context) (load.Caller, error) { return p, nil }
-func (p *paced) Close() error                              { return nil }
+func (p *paced) Dial(context.Context) (loadgen.Caller, error) { return p, nil }
+func (p *paced) Close() error                                 { return nil }
 
-func (p *paced) Ask(ctx context.Context, keys []int64, answered func(load.Answer)) error {
+func (p *paced) Ask(ctx context.Context, keys []int64, answered func(loadgen.Answer)) error {
 	for range keys {
 		n := p.asked.Add(1)
 		took := time.Duration(n%7+1) * 301 * time.Microsecond
@@ -41,9 +41,9 @@ func (p *paced) Ask(ctx context.Context, keys []int64, answered func(load.Answer
 		if n%250 == 0 {
 			return fmt.Errorf("read tcp 127.0.0.1:%d->127.0.0.1:8081: connection reset", n)
 		}
-		a := load.Answer{Kind: load.Allowed, Code: "OK"}
+		a := loadgen.Answer{Kind: loadgen.Allowed, Code: "OK"}
 		if n%3 == 0 {
-			a = load.Answer{Kind: load.Denied, Code: "OVER_LIMIT"}
+			a = loadgen.Answer{Kind: loadgen.Denied, Code: "OVER_LIMIT"}
 		}
 		answered(a)
 	}
@@ -52,7 +52,7 @@ func (p *paced) Ask(ctx context.Context, keys []int64, answered func(load.Answer
 
 // The reports are as in testdata/bench; go test -update writes them.
 func TestBenchReports(t *testing.T) {
-	for name, plan := range map[string]load.Plan{
+	for name, plan := range map[string]loadgen.Plan{
 		"closed": {Callers: 1, Requests: 1000},
 		"open":   {Callers: 1, Requests: 1000, Rate: 450},
 	} {
@@ -61,11 +61,11 @@ func TestBenchReports(t *testing.T) {
 			b := &benched{name: "rls://127.0.0.1:8081", protocol: "rls", plan: plan, keys: 100, conns: 4, zipf: name == "open"}
 			b.plan.Target, b.plan.Timeout = new(paced), time.Second
 			var err error
-			if b.result, err = load.Run(t.Context(), b.plan); err != nil {
+			if b.result, err = loadgen.Run(t.Context(), b.plan); err != nil {
 				t.Fatal(err)
 			}
 			for _, s := range []string{"p99<5ms", "errors<1%", "denied>0"} {
-				th, err := load.ParseThreshold(s)
+				th, err := loadgen.ParseThreshold(s)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -233,10 +233,10 @@ func TestBenchWrongUse(t *testing.T) {
 // Progress is lines now and then for files, and nothing for short loads.
 func TestBenchProgress(t *testing.T) {
 	var b bytes.Buffer
-	p := newBenchProgress(&b, &load.Plan{Duration: 10 * time.Second, Warmup: time.Second})
-	p.tell(load.Progress{Warmup: true, Elapsed: time.Second, Allowed: 3})
+	p := newBenchProgress(&b, &loadgen.Plan{Duration: 10 * time.Second, Warmup: time.Second})
+	p.tell(loadgen.Progress{Warmup: true, Elapsed: time.Second, Allowed: 3})
 	for s := range 10 {
-		p.tell(load.Progress{Elapsed: time.Duration(s+1) * time.Second, Allowed: int64(s), Denied: 2, PerSecond: 7, P99: 1234567})
+		p.tell(loadgen.Progress{Elapsed: time.Duration(s+1) * time.Second, Allowed: int64(s), Denied: 2, PerSecond: 7, P99: 1234567})
 	}
 	p.end()
 	want := "sluice bench: 5s, 7/s, p99 1.23ms, 4 allowed, 2 denied, 0 errors\n" +
@@ -247,7 +247,7 @@ func TestBenchProgress(t *testing.T) {
 	b.Reset()
 	p = newBenchProgress(&b, p.plan)
 	p.terminal = true
-	p.tell(load.Progress{Elapsed: 5 * time.Second})
+	p.tell(loadgen.Progress{Elapsed: 5 * time.Second})
 	p.end()
 	if got := b.String(); !strings.Contains(got, "[============            ] 5s") || !strings.HasSuffix(got, "\r\x1b[K") {
 		t.Errorf("%q", got)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/load"
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 )
 
 // how says in what way the server was asked.
@@ -40,7 +40,7 @@ func (b *benched) write(out io.Writer) error {
 	w, s, r := bufio.NewWriter(out), newStyle(out), b.result
 	fmt.Fprintf(w, "%s\n%s\n\n", s.bold(b.name), b.how())
 	all := r.Requests()
-	fmt.Fprintf(w, "  requests  %10d  in %v, %.1f/s answered\n", all, load.Round(r.Elapsed), r.PerSecond())
+	fmt.Fprintf(w, "  requests  %10d  in %v, %.1f/s answered\n", all, loadgen.Round(r.Elapsed), r.PerSecond())
 	for _, c := range []struct {
 		name  string
 		n     int64
@@ -81,11 +81,11 @@ func (b *benched) writeLatency(w io.Writer, s style) {
 	if h.Count() == 0 {
 		return
 	}
-	fmt.Fprintf(w, "  latency   min %v  mean %v", load.Round(h.Min()), load.Round(h.Mean()))
+	fmt.Fprintf(w, "  latency   min %v  mean %v", loadgen.Round(h.Min()), loadgen.Round(h.Mean()))
 	for _, p := range latencies {
-		fmt.Fprintf(w, "  p%v %v", p, load.Round(h.Percentile(p)))
+		fmt.Fprintf(w, "  p%v %v", p, loadgen.Round(h.Percentile(p)))
 	}
-	fmt.Fprintf(w, "  max %v\n", load.Round(h.Max()))
+	fmt.Fprintf(w, "  max %v\n", loadgen.Round(h.Max()))
 	if b.plan.Rate > 0 {
 		fmt.Fprintln(w, s.faint("            from when a request was due"))
 	}
@@ -124,7 +124,7 @@ func (b *benched) writeNotes(w io.Writer, s style) {
 
 func (b *benched) lateness() string {
 	r := b.result
-	text := fmt.Sprintf("%d of %s went out late, by up to %v", r.Late, count(int(r.Requests()), "request"), load.Round(r.LateMost))
+	text := fmt.Sprintf("%d of %s went out late, by up to %v", r.Late, count(int(r.Requests()), "request"), loadgen.Round(r.LateMost))
 	if r.Missed > 0 {
 		text += fmt.Sprintf("; %d never", r.Missed)
 	}
@@ -215,7 +215,7 @@ func (b *benched) json() *benchReport {
 	return out
 }
 
-func latencyMap(h *load.Histogram) map[string]float64 {
+func latencyMap(h *loadgen.Histogram) map[string]float64 {
 	if h.Count() == 0 {
 		return map[string]float64{}
 	}
@@ -226,4 +226,4 @@ func latencyMap(h *load.Histogram) map[string]float64 {
 	return out
 }
 
-func milliseconds(d time.Duration) float64 { return float64(load.Round(d)) / 1e6 }
+func milliseconds(d time.Duration) float64 { return float64(loadgen.Round(d)) / 1e6 }

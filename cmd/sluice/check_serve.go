@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/logwriter"
-	"github.com/sluiceproject/sluice/internal/server"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -42,6 +42,6 @@ func checkServe(cfg *config.Config) (warnings []error, err error) {
 	}
 	listeners := s.listeners()
 	faults = append(faults, s.addListeners(&listeners)...)
-	warnings, err = server.Check(listeners)
+	warnings, err = listen.Check(listeners)
 	return warnings, errors.Join(append(faults, err)...)
 }

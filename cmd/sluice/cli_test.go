@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
 	"github.com/sluiceproject/sluice/httplimit"
-	"github.com/sluiceproject/sluice/internal/ruletest"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rulefile"
 )

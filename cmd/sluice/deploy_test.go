@@ -16,7 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
 )
 
 // installed is where the files for installing are.

@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/adminclient"
-	"github.com/sluiceproject/sluice/internal/explain"
-	"github.com/sluiceproject/sluice/internal/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/explain"
-	"github.com/sluiceproject/sluice/internal/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
 )
 
 // writeExplained writes an explanation for people.

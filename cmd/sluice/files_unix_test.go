@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/authn"
-	"github.com/sluiceproject/sluice/internal/certtest"
-	"github.com/sluiceproject/sluice/internal/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
 // program is the program as it would be started with arguments.

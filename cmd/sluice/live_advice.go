@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 )
 
 // advise says what to do about an error of the service, or about there being none.

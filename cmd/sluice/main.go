@@ -13,7 +13,7 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 
-	"github.com/sluiceproject/sluice/internal/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 )
 
 func main() {

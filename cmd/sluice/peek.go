@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/internal/adminclient"
-	"github.com/sluiceproject/sluice/internal/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
 )
 
 // bucketCommand is a command about buckets of a running service.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 )
 
 // queueCommand is about requests that are kept for later.

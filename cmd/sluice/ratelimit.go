@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/internal/ratelimit"
+	"github.com/sluiceproject/sluice/cmd/internal/envoy/envoyratelimit"
 )
 
 // ratelimitName is the reference's name of its program. Under that name this one does the same.
@@ -25,7 +25,7 @@ func ratelimitCommand() *cobra.Command {
 		Example: ratelimitExample,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return ratelimit.Run(c.Context(), os.Environ(), c.ErrOrStderr())
+			return envoyratelimit.Run(c.Context(), os.Environ(), c.ErrOrStderr())
 		},
 	}
 }

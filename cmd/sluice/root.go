@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/internal/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 )
 
 // Exit codes.

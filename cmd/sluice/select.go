@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 )
 
 // selectFlags name what a command is about: a rule and whom it counts for, a descriptor, or a request.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )

@@ -21,16 +21,16 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/bounds"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/logwriter"
-	"github.com/sluiceproject/sluice/internal/metrics"
 	"github.com/sluiceproject/sluice/internal/panics"
-	"github.com/sluiceproject/sluice/internal/queue"
-	"github.com/sluiceproject/sluice/internal/rls"
-	"github.com/sluiceproject/sluice/internal/server"
-	"github.com/sluiceproject/sluice/internal/telemetry"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -81,7 +81,7 @@ type service struct {
 	queue    *queue.Queue      // nil: there is none
 	metrics  *metrics.Metrics
 	http     *metrics.Requests // to the check API
-	server   *server.Server
+	server   *listen.Server
 	authn    *authentication             // nil: there is no gateway
 	gateway  *gated                      // nil: there is none
 	shed     *httplimit.Shedder          // nil: there is no gateway
@@ -143,7 +143,7 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	defer s.gateway.close()
-	if s.server, err = server.New(listeners); err != nil {
+	if s.server, err = listen.New(listeners); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return s.run(ctx, hangup)
@@ -154,7 +154,7 @@ func (s *service) newLimiter(events sluice.Events) (*sluice.Limiter, error) {
 }
 
 // addListeners adds those that have files of their own. It returns all errors.
-func (s *service) addListeners(to *server.Config) (faults []error) {
+func (s *service) addListeners(to *listen.Config) (faults []error) {
 	var err error
 	if to.Admin, err = s.adminListener(); err != nil {
 		faults = append(faults, err)
@@ -326,14 +326,14 @@ func (s *service) warnOfRules(set *rules.Set) {
 }
 
 // listeners says how the server is made.
-func (s *service) listeners() server.Config {
-	in, out := &s.cfg, server.Config{
+func (s *service) listeners() listen.Config {
+	in, out := &s.cfg, listen.Config{
 		Log: s.log, DrainWait: s.cfg.Drain.Wait, DrainTimeout: s.cfg.Drain.Timeout,
 		Exempt: func(a netip.Addr) bool { return httplimit.ClientsOf(s.rules()).TrustsAddr(a) },
 	}
 	if g := &in.GRPC; g.Address != config.Off {
-		out.GRPC = server.GRPC{
-			Address: g.Address, TLS: server.TLS{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA},
+		out.GRPC = listen.GRPC{
+			Address: g.Address, TLS: listen.TLS{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA},
 			MaxConnections: int(g.MaxConnections), MaxPerAddress: int(config.Share(g.MaxPerAddress, g.MaxConnections)),
 			MaxStreams: uint32(g.MaxStreams), MaxHeaderBytes: uint32(g.MaxHeaderBytes),
 			MaxMessageBytes: int(g.MaxMessageBytes), MaxAge: g.MaxAge, MaxAgeGrace: g.MaxAgeGrace,
@@ -345,8 +345,8 @@ func (s *service) listeners() server.Config {
 		}
 	}
 	if h := &in.HTTP; h.Address != config.Off {
-		out.HTTP = server.HTTP{
-			Address: h.Address, TLS: server.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
+		out.HTTP = listen.HTTP{
+			Address: h.Address, TLS: listen.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
 			MaxConnections: int(h.MaxConnections), MaxPerAddress: int(config.Share(h.MaxPerAddress, h.MaxConnections)), Handler: s.traces.HTTP(s.handler()),
 			Unready: s.unready,
 			Malformed: func(_ net.Addr, status int) string {

@@ -8,29 +8,29 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/admin"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/server"
-	"github.com/sluiceproject/sluice/internal/topkeys"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/topkeys"
 	"github.com/sluiceproject/sluice/memstore"
 )
 
 // adminListener is how operators are listened to, and nothing if they are not.
-func (s *service) adminListener() (server.HTTP, error) {
+func (s *service) adminListener() (listen.HTTP, error) {
 	c := &s.cfg.Admin
 	if c.Address == config.Off {
-		return server.HTTP{}, nil
+		return listen.HTTP{}, nil
 	}
 	cfg, err := s.adminConfig()
 	if err != nil {
-		return server.HTTP{}, err
+		return listen.HTTP{}, err
 	}
 	if c.TokenFile != "" && c.TLS.Cert == "" && !strings.HasPrefix(c.Address, "unix:") && !isLoopback(c.Address) {
 		s.log.Warn("operators' token travels in clear: set listeners.admin.tls.cert and key, unless something else encrypts", "address", c.Address)
 	}
-	return server.HTTP{
-		Address: c.Address, TLS: server.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA},
-		MaxConnections: int(c.MaxConnections), Handler: admin.New(cfg),
+	return listen.HTTP{
+		Address: c.Address, TLS: listen.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA},
+		MaxConnections: int(c.MaxConnections), Handler: adminapi.New(cfg),
 	}, nil
 }
 
@@ -41,12 +41,12 @@ func isLoopback(address string) bool {
 }
 
 // adminConfig is what the admin API works with.
-func (s *service) adminConfig() (admin.Config, error) {
+func (s *service) adminConfig() (adminapi.Config, error) {
 	attempts, err := wrongTokens()
 	if err != nil {
-		return admin.Config{}, err
+		return adminapi.Config{}, err
 	}
-	cfg := admin.Config{
+	cfg := adminapi.Config{
 		Limiter: s.limiter, Rules: s.rules, Level: s.level, Log: s.log, Digest: s.digest, Status: s.status,
 		Attempts: attempts, Hosts: s.cfg.Admin.Hosts, Ending: s.ending, Keyed: s.keyedRules(),
 		Queue: s.adminQueue(),
@@ -55,8 +55,8 @@ func (s *service) adminConfig() (admin.Config, error) {
 		cfg.Reload = s.reload
 	}
 	if file := s.cfg.Admin.TokenFile; file != "" {
-		if cfg.Token, err = admin.ReadToken(file); err != nil {
-			return admin.Config{}, fmt.Errorf("admin.token_file: %w", err)
+		if cfg.Token, err = adminapi.ReadToken(file); err != nil {
+			return adminapi.Config{}, fmt.Errorf("admin.token_file: %w", err)
 		}
 	}
 	s.observeFor(&cfg)
@@ -64,22 +64,22 @@ func (s *service) adminConfig() (admin.Config, error) {
 }
 
 // observeFor gives operators what is counted.
-func (s *service) observeFor(c *admin.Config) {
+func (s *service) observeFor(c *adminapi.Config) {
 	c.Metrics, c.MetricsPublic = s.metricsHandler(), s.cfg.Metrics.Public
-	c.Counts = func() map[string]admin.Counts {
-		all := make(map[string]admin.Counts)
+	c.Counts = func() map[string]adminapi.Counts {
+		all := make(map[string]adminapi.Counts)
 		for _, r := range s.metrics.PerRule() {
-			all[r.Name] = admin.Counts{Allowed: r.Allowed, Denied: r.Denied, ShadowDenied: r.ShadowDenied, NearLimit: r.Near}
+			all[r.Name] = adminapi.Counts{Allowed: r.Allowed, Denied: r.Denied, ShadowDenied: r.ShadowDenied, NearLimit: r.Near}
 		}
 		return all
 	}
 	c.Denied, c.Near = topOf(s.metrics.Denied), topOf(s.metrics.Near)
 }
 
-func topOf(sketch *topkeys.Sketch) func(int) []admin.Top {
-	return func(most int) (all []admin.Top) {
+func topOf(sketch *topkeys.Sketch) func(int) []adminapi.Top {
+	return func(most int) (all []adminapi.Top) {
 		for _, e := range sketch.Top(most) {
-			all = append(all, admin.Top(e))
+			all = append(all, adminapi.Top(e))
 		}
 		return all
 	}
@@ -111,10 +111,10 @@ func (s *service) reload() (digest string, changed bool, err error) {
 }
 
 // status is how the service is doing.
-func (s *service) status(ctx context.Context) admin.Status {
-	out := admin.Status{
+func (s *service) status(ctx context.Context) adminapi.Status {
+	out := adminapi.Status{
 		Version: version(), Store: s.storeStatus(ctx), Listeners: map[string]string{},
-		Rules: admin.RulesStatus{Digest: s.digest(), LoadedAt: s.started.UTC()},
+		Rules: adminapi.RulesStatus{Digest: s.digest(), LoadedAt: s.started.UTC()},
 	}
 	for name, in := range map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin", "resp": respName, "gateway": gatewayName} {
 		if addr := s.server.Addr(in); addr != nil {
@@ -130,7 +130,7 @@ func (s *service) status(ctx context.Context) admin.Status {
 	now := s.watcher.Status()
 	out.Rules.LoadedAt = now.Loaded.UTC()
 	if now.Err != nil {
-		out.Rules.LastError = &admin.LastError{At: now.Since.UTC(), Text: now.Err.Error()}
+		out.Rules.LastError = &adminapi.LastError{At: now.Since.UTC(), Text: now.Err.Error()}
 	}
 	for _, source := range s.watcher.Current().Sources {
 		out.Rules.Files = append(out.Rules.Files, source.Name)
@@ -139,8 +139,8 @@ func (s *service) status(ctx context.Context) admin.Status {
 }
 
 // storeStatus asks the store whether it is there.
-func (s *service) storeStatus(ctx context.Context) admin.StoreStatus {
-	out := admin.StoreStatus{Kind: s.cfg.Store.Kind, Up: true, Instances: s.store.instances()}
+func (s *service) storeStatus(ctx context.Context) adminapi.StoreStatus {
+	out := adminapi.StoreStatus{Kind: s.cfg.Store.Kind, Up: true, Instances: s.store.instances()}
 	if s.answers != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -148,7 +148,7 @@ func (s *service) storeStatus(ctx context.Context) admin.StoreStatus {
 	}
 	if s.servers != nil {
 		for n := range s.servers() {
-			out.Servers = append(out.Servers, admin.ServerStatus{N: n, Up: out.Up && !s.metrics.Away(n)})
+			out.Servers = append(out.Servers, adminapi.ServerStatus{N: n, Up: out.Up && !s.metrics.Away(n)})
 		}
 	}
 	return out

@@ -3,7 +3,7 @@ package main
 import (
 	"net/http"
 
-	"github.com/sluiceproject/sluice/internal/forwardauth"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/forwardauth"
 )
 
 // handleAuth answers proxies that ask whether a request may pass.

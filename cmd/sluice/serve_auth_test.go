@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluiceproject/sluice/internal/authtest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 )
 
 // exampleRules are the rules that the examples of proxies use.
@@ -69,31 +69,31 @@ func TestTraefikExample(t *testing.T) {
 }
 
 // A proxyExample starts a proxy as its example has it, but for addresses and what is replaced.
-type proxyExample func(t *testing.T, sluice string, replace ...string) authtest.Proxy
+type proxyExample func(t *testing.T, sluice string, replace ...string) forwardauthtest.Proxy
 
-func startNginx(t *testing.T, sluice string, replace ...string) authtest.Proxy {
+func startNginx(t *testing.T, sluice string, replace ...string) forwardauthtest.Proxy {
 	t.Helper()
-	authtest.Need(t, "nginx")
-	address := authtest.FreeAddress(t)
+	forwardauthtest.Need(t, "nginx")
+	address := forwardauthtest.FreeAddress(t)
 	// Files that nginx writes would be where the system's own nginx has them.
 	here := "access_log off;\n"
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		here += name + "_temp_path " + name + ";\n"
 	}
 	replace = append(replace, "access_log off;", here)
-	directory := authtest.Example(t, "../../examples/nginx", sluice, address, authtest.App(t), replace...)
-	authtest.Start(t, address, exec.Command("nginx", "-e", "stderr", "-p", directory, "-c", "nginx.conf", "-g", "master_process off;"))
-	return authtest.Proxy{Address: address}
+	directory := forwardauthtest.Example(t, "../../examples/nginx", sluice, address, forwardauthtest.App(t), replace...)
+	forwardauthtest.Start(t, address, exec.Command("nginx", "-e", "stderr", "-p", directory, "-c", "nginx.conf", "-g", "master_process off;"))
+	return forwardauthtest.Proxy{Address: address}
 }
 
-func startHAProxy(t *testing.T, sluice string, replace ...string) authtest.Proxy {
+func startHAProxy(t *testing.T, sluice string, replace ...string) forwardauthtest.Proxy {
 	t.Helper()
-	authtest.Need(t, "haproxy")
-	address := authtest.FreeAddress(t)
+	forwardauthtest.Need(t, "haproxy")
+	address := forwardauthtest.FreeAddress(t)
 	cmd := exec.Command("haproxy", "-f", "haproxy.cfg")
-	cmd.Dir = authtest.Example(t, "../../examples/haproxy", sluice, address, authtest.App(t), replace...)
-	authtest.Start(t, address, cmd)
-	return authtest.Proxy{Address: address}
+	cmd.Dir = forwardauthtest.Example(t, "../../examples/haproxy", sluice, address, forwardauthtest.App(t), replace...)
+	forwardauthtest.Start(t, address, cmd)
+	return forwardauthtest.Proxy{Address: address}
 }
 
 // proxyExamples say how to have them closed while Sluice is away, since they are open, and how to have less patience.
@@ -199,7 +199,7 @@ func TestServeAuthClosed(t *testing.T) {
 			t.Parallel()
 			rules := filepath.Join(t.TempDir(), "rules.yaml")
 			write(t, rules, strings.Replace(read(t, exampleRules), "limit: 10/h\n", "limit: 10/h\n    on_failure: closed\n", 1))
-			away := authtest.FreeAddress(t)
+			away := forwardauthtest.FreeAddress(t)
 			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: 'redis://%s'}\n", rules, away))
 			proxy.start(t, p.http).CheckClosed(t)
 		})

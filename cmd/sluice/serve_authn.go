@@ -10,11 +10,11 @@ import (
 	"sync"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/authn"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/gateway"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 	"github.com/sluiceproject/sluice/internal/key"
-	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/memstore"
 )
 
@@ -158,13 +158,13 @@ func (a *authentication) reload(log *slog.Logger) {
 }
 
 // gatewayTLS is the gateway's TLS as the server knows it.
-func gatewayTLS(in *config.Gateway) server.TLS {
-	out := server.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA}
+func gatewayTLS(in *config.Gateway) listen.TLS {
+	out := listen.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA}
 	for _, p := range in.Certificates {
-		out.Certificates = append(out.Certificates, server.Pair(p))
+		out.Certificates = append(out.Certificates, listen.Pair(p))
 	}
 	if len(in.ACME.Domains) > 0 {
-		out.ACME = &server.ACME{
+		out.ACME = &listen.ACME{
 			Domains: in.ACME.Domains, Email: in.ACME.Email, Directory: in.ACME.Directory, CA: in.ACME.CA, Cache: in.ACME.Cache,
 		}
 		if in.ACME.HTTP != config.Off {

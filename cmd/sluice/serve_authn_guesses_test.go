@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 )
 
 // Of guesses that come at once, over the gateway or to operators' API, no more are checked than the limit allows. A login

@@ -18,7 +18,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"github.com/sluiceproject/sluice/internal/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 )
 
 // tellsHeaders is an application that tells which headers of ours and which credentials it was sent.

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/sluiceproject/sluice/internal/authn"
-	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 )
 
 // bounded is a running service with small bounds, and what is said to its listeners.

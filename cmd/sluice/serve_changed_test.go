@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/memcachetest"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // untilFull is how long it takes until nothing of a key's limit is used any more.

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/sluiceproject/sluice/internal/checkapi"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/checkapi"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 	"github.com/sluiceproject/sluice/internal/plainfile"
-	"github.com/sluiceproject/sluice/internal/rls"
 )
 
 // The secret of reservations: at least as much as cannot be guessed, and no more than anybody means.

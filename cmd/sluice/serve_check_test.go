@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sluiceproject/sluice/internal/certtest"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/certtest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // nativeRules is a file with rules for what checks say of requests.

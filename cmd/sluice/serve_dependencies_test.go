@@ -14,15 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/certtest"
-	"github.com/sluiceproject/sluice/internal/faultproxy"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/certtest"
+	"github.com/sluiceproject/sluice/internal/testenv/faultproxy"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // serveConns has every connection served until the test ends.
 func serveConns(t *testing.T, serve func(c net.Conn)) (address string) {
 	t.Helper()
-	return listen(t, func(l net.Listener) {
+	return serveListener(t, func(l net.Listener) {
 		for {
 			c, err := l.Accept()
 			if err != nil {

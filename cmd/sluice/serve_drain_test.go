@@ -25,8 +25,8 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
-	"github.com/sluiceproject/sluice/internal/certtest"
-	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
+	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
 // askers ask from several goroutines until they are stopped.

@@ -10,14 +10,14 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
 	"github.com/sluiceproject/sluice/httplimit"
-	"github.com/sluiceproject/sluice/internal/accesslog"
 	"github.com/sluiceproject/sluice/internal/buffers"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/gateway"
-	"github.com/sluiceproject/sluice/internal/queue"
-	"github.com/sluiceproject/sluice/internal/server"
-	"github.com/sluiceproject/sluice/internal/upstream"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -32,7 +32,7 @@ type gated struct {
 }
 
 // listenGateway adds the listener of the gateway, if there is to be one.
-func (s *service) listenGateway(to *server.Config) error {
+func (s *service) listenGateway(to *listen.Config) error {
 	in := &s.cfg.Gateway
 	if in.Address == config.Off {
 		return nil
@@ -79,7 +79,7 @@ func (s *service) listenGateway(to *server.Config) error {
 		return err
 	}
 	s.gateway = g
-	to.Gateway = server.Gateway{
+	to.Gateway = listen.Gateway{
 		Address: in.Address, TLS: gatewayTLS(in),
 		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)),
 		MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),

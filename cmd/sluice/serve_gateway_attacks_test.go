@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"golang.org/x/net/websocket"
 
-	"github.com/sluiceproject/sluice/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
 // WebSockets that are flooded with pings, huge frames and messages without an end cost the gateway no memory, and others' go on.

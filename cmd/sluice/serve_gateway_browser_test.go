@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluiceproject/sluice/internal/authtest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 )
 
 // page asks until it is denied, from its own origin and from another, and talks over a WebSocket. What it saw it writes
@@ -49,7 +49,7 @@ var sawText = regexp.MustCompile(`(?s)<pre id="saw">(.*?)</pre>`)
 // A script in a browser sees what is left of its limits and when to come again, and from another origin what is left. A
 // denial it cannot read there: whom the application lets read its answers the gateway does not know.
 func browserClient(t *testing.T, f *front) {
-	authtest.Need(t, "chromium")
+	forwardauthtest.Need(t, "chromium")
 	cmd := exec.CommandContext(t.Context(), "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-crash-reporter",
 		"--user-data-dir="+t.TempDir(), "--dump-dom", "http://"+f.plain+"/page")

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/disktest"
+	"github.com/sluiceproject/sluice/internal/testenv/disktest"
 )
 
 // diskGateway is a gateway whose queue is on a small disk.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/certtest"
-	"github.com/sluiceproject/sluice/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
 // Whoever sends too much, too slowly or the wrong frames has no more than his limit, and others are served.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 )
 
 // killRules queue most requests, and some however slow the machine is: two requests in 250 ms exceed the limit of slow.

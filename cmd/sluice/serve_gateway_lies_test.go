@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sluiceproject/sluice/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
 // Whatever a client says of itself, it is counted by its own address, and the application is told that one alone.

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/accesslog"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/gateway"
-	"github.com/sluiceproject/sluice/internal/logwriter"
-	"github.com/sluiceproject/sluice/internal/metrics"
-	"github.com/sluiceproject/sluice/internal/upstream"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/rules"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // natsServer starts a server with a port, as others run it, and returns its URL.

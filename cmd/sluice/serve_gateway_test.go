@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluiceproject/sluice/internal/authtest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 )
 
 var gatewayServed = regexp.MustCompile(` gateway=(\S+)`)
@@ -358,8 +358,8 @@ func TestGatewayReload(t *testing.T) {
 
 // nginx is an upstream like any other: pages, ranges, and the spelling that it would resolve otherwise.
 func TestGatewayBeforeNginx(t *testing.T) {
-	authtest.Need(t, "nginx")
-	directory, listens := t.TempDir(), authtest.FreeAddress(t)
+	forwardauthtest.Need(t, "nginx")
+	directory, listens := t.TempDir(), forwardauthtest.FreeAddress(t)
 	write(t, filepath.Join(directory, "page.txt"), "a page of nginx")
 	write(t, filepath.Join(directory, "nginx.conf"), fmt.Sprintf(`
 worker_processes 1; pid nginx.pid; daemon off;
@@ -372,7 +372,7 @@ http {
 		location = /told { return 200 "$request_uri $host $http_x_forwarded_for $http_x_user"; }
 	}
 }`, listens, directory))
-	authtest.Start(t, listens, exec.Command("nginx", "-e", "stderr", "-p", directory, "-c", "nginx.conf", "-g", "master_process off;"))
+	forwardauthtest.Start(t, listens, exec.Command("nginx", "-e", "stderr", "-p", directory, "-c", "nginx.conf", "-g", "master_process off;"))
 	_, address := startGateway(t, fmt.Sprintf("{upstreams: {web: {servers: 'http://%s', health: {path: /page.txt}}}, routes: [{upstream: web}]}", listens),
 		"rules: [{name: page, match: {path: /page.txt}, limit: 4/h}]", "")
 	url := "http://" + address

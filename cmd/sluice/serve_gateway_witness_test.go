@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 )
 
 // memoryDir is a directory in memory, where there is such: what kills a process does not lose what it wrote, and so nothing

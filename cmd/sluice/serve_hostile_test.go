@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluiceproject/sluice/internal/rls"
-	"github.com/sluiceproject/sluice/internal/rlstest"
-	"github.com/sluiceproject/sluice/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 )
 
 // times is a tenth of a number unless SLUICE_SOAK is set.

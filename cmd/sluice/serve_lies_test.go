@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 )
 
 // A collector whose responses are large or do not end costs traces, and no more: the log names it in lines that are not long.
@@ -50,7 +50,7 @@ func TestServeLyingCollector(t *testing.T) {
 				}
 				return answer(s)
 			}))
-			address := listen(t, func(l net.Listener) { _ = server.Serve(l) })
+			address := serveListener(t, func(l net.Listener) { _ = server.Serve(l) })
 			t.Cleanup(server.Stop)
 			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ntracing: {endpoint: 'http://%s', sample: 1}\n",
 				rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}\n"), address), "OTEL_BSP_SCHEDULE_DELAY=50")

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/metrics"
-	"github.com/sluiceproject/sluice/internal/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 )
 
 // newMetrics begins to count. What is counted is for operators too, and so it is counted whether or not it is shown to

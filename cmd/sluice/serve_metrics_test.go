@@ -17,9 +17,9 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluiceproject/sluice/internal/prometheustest"
-	"github.com/sluiceproject/sluice/internal/redistest"
-	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/prometheustest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // metrics are the lines of what is shown to Prometheus.

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/httplimit"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/metrics"
 )
 
 // openShed makes what turns requests of the gateway away when not all can be served. The rules say whether anything is:

@@ -9,11 +9,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/sluiceproject/sluice/internal/admin"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/metrics"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/internal/plainfile"
-	"github.com/sluiceproject/sluice/internal/queue"
 )
 
 // openQueue opens the queue of requests that are kept, if there is to be one. deliver sends them on; nil: others do.
@@ -81,31 +81,31 @@ func queueKey(path string) ([]byte, error) {
 }
 
 // adminQueue is the queue as operators see it; nil: there is none.
-func (s *service) adminQueue() *admin.Queue {
+func (s *service) adminQueue() *adminapi.Queue {
 	q := s.queue
 	if q == nil {
 		return nil
 	}
-	return &admin.Queue{
-		Counts: func(ctx context.Context) admin.QueueCounts {
+	return &adminapi.Queue{
+		Counts: func(ctx context.Context) adminapi.QueueCounts {
 			c := q.Counts(ctx)
-			return admin.QueueCounts{
+			return adminapi.QueueCounts{
 				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Done: c.Done, Bytes: c.Bytes, Oldest: c.Oldest.Seconds(), Up: c.Up,
 			}
 		},
-		List: func(ctx context.Context, name, after string, n int) ([]admin.QueueItem, string, error) {
+		List: func(ctx context.Context, name, after string, n int) ([]adminapi.QueueItem, string, error) {
 			state, _ := queue.ParseState(name)
 			found, next, err := q.List(ctx, state, after, n)
-			items := make([]admin.QueueItem, len(found))
+			items := make([]adminapi.QueueItem, len(found))
 			for i := range found {
 				items[i] = adminItem(found[i])
 			}
 			return items, next, adminQueueError(err)
 		},
-		Get: func(ctx context.Context, id string) (admin.QueueItem, error) {
+		Get: func(ctx context.Context, id string) (adminapi.QueueItem, error) {
 			st, err := q.Get(ctx, id)
 			if err != nil {
-				return admin.QueueItem{}, adminQueueError(err)
+				return adminapi.QueueItem{}, adminQueueError(err)
 			}
 			return adminItem(st), nil
 		},
@@ -119,16 +119,16 @@ func adminQueueError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, queue.ErrNotFound):
-		return admin.ErrNoItem
+		return adminapi.ErrNoItem
 	case errors.Is(err, queue.ErrDelivering), errors.Is(err, queue.ErrDone), errors.Is(err, queue.ErrNotDead):
-		return fmt.Errorf("%w: %w", admin.ErrItemState, err)
+		return fmt.Errorf("%w: %w", adminapi.ErrItemState, err)
 	case errors.Is(err, queue.ErrUnavailable):
-		return fmt.Errorf("%w: %w", admin.ErrQueueDown, err)
+		return fmt.Errorf("%w: %w", adminapi.ErrQueueDown, err)
 	}
 	return err
 }
 
-func adminItem(st *queue.Status) admin.QueueItem {
+func adminItem(st *queue.Status) adminapi.QueueItem {
 	at := func(t time.Time) *time.Time {
 		if t.IsZero() {
 			return nil
@@ -136,12 +136,12 @@ func adminItem(st *queue.Status) admin.QueueItem {
 		t = t.UTC()
 		return &t
 	}
-	it := admin.QueueItem{
+	it := adminapi.QueueItem{
 		ID: st.ID, State: st.State.String(), Rule: st.Rule, RawKey: st.Key, Position: st.Position, Attempts: st.Attempts, Size: st.Size,
 		Accepted: st.Accepted.UTC(), Changed: at(st.Changed), Next: at(st.Next), Expires: at(st.Expires), Error: st.Error,
 	}
 	if r := st.Result; r != nil {
-		it.Result = &admin.QueueResult{Status: r.Status, Header: r.Header, Truncated: r.Truncated}
+		it.Result = &adminapi.QueueResult{Status: r.Status, Header: r.Header, Truncated: r.Truncated}
 		if utf8.Valid(r.Body) {
 			it.Result.Body = string(r.Body)
 		} else {

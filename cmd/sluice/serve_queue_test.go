@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 )
 
 // keptRequests is a directory with a request that is dead, one that is done and two that wait.

@@ -7,10 +7,10 @@ import (
 	"sync"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/resp"
 	"github.com/sluiceproject/sluice/internal/plainfile"
-	"github.com/sluiceproject/sluice/internal/resp"
-	"github.com/sluiceproject/sluice/internal/server"
 	"github.com/sluiceproject/sluice/memstore"
 )
 
@@ -21,7 +21,7 @@ const respName = "RESP"
 var respLimit = sluice.PerSecond(1).WithBurst(10)
 
 // listenRESP adds the listener of Redis clients, if there is to be one.
-func (s *service) listenRESP(to *server.Config) error {
+func (s *service) listenRESP(to *listen.Config) error {
 	in := &s.cfg.RESP
 	if in.Address == config.Off {
 		return nil
@@ -50,8 +50,8 @@ func (s *service) listenRESP(to *server.Config) error {
 	if err != nil {
 		return err
 	}
-	to.Other = append(to.Other, server.Other{
-		Name: respName, Address: in.Address, TLS: server.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA},
+	to.Other = append(to.Other, listen.Other{
+		Name: respName, Address: in.Address, TLS: listen.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA},
 		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)), Serve: r.Serve, Drain: r.Drain,
 	})
 	return nil

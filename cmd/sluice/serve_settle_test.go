@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // reserves reserves so much and returns the token.

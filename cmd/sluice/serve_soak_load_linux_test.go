@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/sluiceproject/sluice/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
 // dialer connects from an address.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/certfile"
-	"github.com/sluiceproject/sluice/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/memcachestore"
 	"github.com/sluiceproject/sluice/memstore"
@@ -120,7 +120,7 @@ func storeTLS(c *config.StoreTLS) (*tls.Config, error) {
 	}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
-		b, err := plainfile.Read(c.CA, certfile.MaxBytes)
+		b, err := plainfile.Read(c.CA, pemfile.MaxBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -130,12 +130,12 @@ func storeTLS(c *config.StoreTLS) (*tls.Config, error) {
 		}
 	}
 	if c.Cert != "" {
-		if _, err := certfile.Pair(c.Cert, c.Key); err != nil {
+		if _, err := pemfile.Pair(c.Cert, c.Key); err != nil {
 			return nil, err
 		}
 		// Read for each connection, so that they can be replaced.
 		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := certfile.Pair(c.Cert, c.Key)
+			pair, err := pemfile.Pair(c.Cert, c.Key)
 			return &pair, err
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluiceproject/sluice/internal/certtest"
-	"github.com/sluiceproject/sluice/internal/memcachetest"
-	"github.com/sluiceproject/sluice/internal/redistest"
-	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
+	"github.com/sluiceproject/sluice/internal/testenv/certtest"
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 // Processes that share a store share the limit.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/telemetry"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
 )
 
 // openTelemetry prepares what is told to collectors. Without one there is nothing.

@@ -19,11 +19,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/sluiceproject/sluice/internal/certtest"
-	"github.com/sluiceproject/sluice/internal/config"
-	"github.com/sluiceproject/sluice/internal/otlptest"
-	"github.com/sluiceproject/sluice/internal/redistest"
-	"github.com/sluiceproject/sluice/internal/rlstest"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/otlptest"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
+	"github.com/sluiceproject/sluice/internal/testenv/certtest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/internal/plainfile"
-	"github.com/sluiceproject/sluice/internal/traffic"
 )
 
 // simulateFlags are what simulate is asked.
@@ -58,14 +58,14 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	logs, closeAll, err := openLogs(c.Context(), names, c.InOrStdin())
+	sources, closeAll, err := openLogs(c.Context(), names, c.InOrStdin())
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	progress := &simulateProgress{w: c.ErrOrStderr(), began: time.Now()}
-	report, err := traffic.Replay(c.Context(), traffic.Config{Set: loaded.Set, Logs: logs, User: f.user, Progress: progress.tell})
-	if errors.Is(err, traffic.ErrNoRequests) {
+	report, err := logs.Replay(c.Context(), logs.Config{Set: loaded.Set, Logs: sources, User: f.user, Progress: progress.tell})
+	if errors.Is(err, logs.ErrNoRequests) {
 		return unreadable(report)
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 }
 
 // openLogs opens logs; - is standard input.
-func openLogs(ctx context.Context, names []string, stdin io.Reader) (logs []traffic.Source, closeAll func(), err error) {
+func openLogs(ctx context.Context, names []string, stdin io.Reader) (sources []logs.Source, closeAll func(), err error) {
 	var files []*os.File
 	closeAll = func() {
 		for _, f := range files {
@@ -87,7 +87,7 @@ func openLogs(ctx context.Context, names []string, stdin io.Reader) (logs []traf
 	}
 	for _, name := range names {
 		if name == "-" {
-			logs = append(logs, traffic.Source{Name: "standard input", Reader: plainfile.Interruptible(ctx, stdin)})
+			sources = append(sources, logs.Source{Name: "standard input", Reader: plainfile.Interruptible(ctx, stdin)})
 			continue
 		}
 		f, err := plainfile.OpenStream(ctx, name)
@@ -100,13 +100,13 @@ func openLogs(ctx context.Context, names []string, stdin io.Reader) (logs []traf
 		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 			reader = plainfile.Interruptible(ctx, f)
 		}
-		logs = append(logs, traffic.Source{Name: name, Reader: reader})
+		sources = append(sources, logs.Source{Name: name, Reader: reader})
 	}
-	return logs, closeAll, nil
+	return sources, closeAll, nil
 }
 
 // unreadable says why logs hold no request.
-func unreadable(r *traffic.Report) error {
+func unreadable(r *logs.Report) error {
 	for i := range r.Logs {
 		if l := &r.Logs[i]; l.Bad > 0 {
 			return fmt.Errorf("%s: no line is one of an access log; line %d: %w", printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)

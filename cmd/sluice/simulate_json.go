@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/traffic"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 )
 
 // simulated is what simulate prints for programs to rely on.
@@ -49,8 +49,8 @@ type simulatedKey struct {
 }
 
 type simulatedOver struct {
-	Each  float64        `json:"each_seconds"`
-	Parts []traffic.Part `json:"parts"`
+	Each  float64     `json:"each_seconds"`
+	Parts []logs.Part `json:"parts"`
 }
 
 type simulatedLog struct {
@@ -66,7 +66,7 @@ type simulatedFault struct {
 	Text string `json:"text"`
 }
 
-func simulatedOf(r *traffic.Report) *simulated {
+func simulatedOf(r *logs.Report) *simulated {
 	s := &simulated{
 		Start: r.Start.UTC(), End: r.End.UTC(), Requests: r.Requests, Allowed: r.Allowed, Denied: r.Denied, Delayed: r.Delayed, Queued: r.Queued,
 		Refused: r.Refused, Unlimited: r.Unlimited, Recorded: r.Recorded, Rules: []simulatedRule{}, Over: overOf(&r.Timeline), Logs: []simulatedLog{},
@@ -94,6 +94,6 @@ func simulatedOf(r *traffic.Report) *simulated {
 	return s
 }
 
-func overOf(t *traffic.Timeline) simulatedOver {
-	return simulatedOver{Each: t.Each.Seconds(), Parts: append([]traffic.Part{}, t.Parts...)}
+func overOf(t *logs.Timeline) simulatedOver {
+	return simulatedOver{Each: t.Each.Seconds(), Parts: append([]logs.Part{}, t.Parts...)}
 }

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/ruletest"
-	"github.com/sluiceproject/sluice/internal/traffic"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-func writeSimulated(w io.Writer, r *traffic.Report) error {
+func writeSimulated(w io.Writer, r *logs.Report) error {
 	var b strings.Builder
 	for i := range r.Logs {
 		writeLog(&b, &r.Logs[i])
@@ -39,7 +39,7 @@ func writeSimulated(w io.Writer, r *traffic.Report) error {
 	return err
 }
 
-func writeLog(b *strings.Builder, l *traffic.Log) {
+func writeLog(b *strings.Builder, l *logs.Log) {
 	if l.Bad == 0 {
 		return
 	}
@@ -53,7 +53,7 @@ func writeLog(b *strings.Builder, l *traffic.Log) {
 }
 
 // writeOutcomes writes what would have become of the requests, and what has.
-func writeOutcomes(b *strings.Builder, r *traffic.Report) {
+func writeOutcomes(b *strings.Builder, r *logs.Report) {
 	var parts []string
 	for _, o := range []struct {
 		word string
@@ -76,7 +76,7 @@ func writeOutcomes(b *strings.Builder, r *traffic.Report) {
 	}
 }
 
-func simulatedRow(r *traffic.Rule) []string {
+func simulatedRow(r *logs.Rule) []string {
 	name, n := printable(r.Name), func(n int64, wait bool) string {
 		switch {
 		case n == 0:
@@ -114,7 +114,7 @@ func share(n, of int64) string {
 }
 
 // spark draws how many were denied over time. The smallest block is at least one.
-func spark(t *traffic.Timeline) string {
+func spark(t *logs.Timeline) string {
 	blocks := []rune("▁▂▃▄▅▆▇█")
 	var most int64
 	for _, p := range t.Parts {
@@ -135,7 +135,7 @@ func spark(t *traffic.Timeline) string {
 }
 
 // longestPart is how long a mark is, or 0 if none is drawn.
-func longestPart(r *traffic.Report) (each time.Duration) {
+func longestPart(r *logs.Report) (each time.Duration) {
 	for i := range r.Rules {
 		if r.Rules[i].Denied > 0 {
 			each = max(each, r.Timeline.Each)
@@ -144,7 +144,7 @@ func longestPart(r *traffic.Report) (each time.Duration) {
 	return each
 }
 
-func writeKeys(b *strings.Builder, r *traffic.Rule) {
+func writeKeys(b *strings.Builder, r *logs.Rule) {
 	if len(r.Keys) == 0 {
 		return
 	}
@@ -170,7 +170,7 @@ func keyParts(parts []rules.KeyPart) string {
 }
 
 // simulatedNotes is what the numbers do not tell.
-func simulatedNotes(r *traffic.Report) []string {
+func simulatedNotes(r *logs.Report) []string {
 	var all []string
 	for i := range r.Rules {
 		if rule := &r.Rules[i]; len(rule.Unseen) > 0 {

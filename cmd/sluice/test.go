@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/internal/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
 )
 
 func testCommand() *cobra.Command {

@@ -32,18 +32,18 @@ var mayImport = map[string][]string{
 	"internal/table": {"internal/step", "internal/bounds"},
 
 	// Bounds on what outsiders can make a process hold or do.
-	"internal/bounds":  {},
-	"internal/buffers": {"internal/bounds", "internal/key"},
-	"internal/shares":  {},
+	"internal/bounds":          {},
+	"internal/buffers":         {"internal/bounds", "internal/key"},
+	"cmd/internal/edge/shares": {},
 
 	// What servers that Sluice depends on may send.
 	"internal/arrival":    {},
 	"internal/replyguard": {"internal/arrival", "internal/bounds"},
 
 	// Files that a service depends on.
-	"internal/plainfile":  {},
-	"internal/certfile":   {"internal/plainfile"},
-	"internal/domainname": {},
+	"internal/plainfile":           {},
+	"cmd/internal/pemfile":         {"internal/plainfile"},
+	"cmd/internal/edge/domainname": {},
 
 	// Stores, and the suite that every store passes.
 	"memstore":           {".", "internal/step", "internal/table", "internal/plainfile"},
@@ -53,17 +53,17 @@ var mayImport = map[string][]string{
 	"storetest":          {".", "internal/step"},
 
 	// Servers that tests start.
-	"internal/redistest":      {},
-	"internal/memcachetest":   {},
-	"internal/prometheustest": {},
-	"internal/disktest":       {},
-	"internal/busytest":       {"."},
-	"internal/faultproxy":     {},
-	"internal/faulttest":      {".", "internal/faultproxy"},
+	"internal/testenv/redistest":          {},
+	"internal/testenv/memcachetest":       {},
+	"cmd/internal/testenv/prometheustest": {},
+	"internal/testenv/disktest":           {},
+	"internal/testenv/busytest":           {"."},
+	"internal/testenv/faultproxy":         {},
+	"internal/testenv/outagetest":         {".", "internal/testenv/faultproxy"},
 
 	// What tests share: what hostile clients, upstreams, stores and files send, and how allocations are counted.
-	"internal/testenv/attacks": {},
-	"internal/testenv/allocs":  {},
+	"cmd/internal/testenv/attacks": {},
+	"internal/testenv/allocs":      {},
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
 	"internal/key":        {},
@@ -86,58 +86,58 @@ var mayImport = map[string][]string{
 	"grpclimit":         {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
-	"internal/rls":      {".", "rules", "internal/bounds"},
-	"internal/resp":     {".", "internal/bounds"},
-	"internal/checkapi": {".", "rules", "httplimit", "internal/pairs", "internal/rls", "internal/spell", "internal/bounds"},
-	"internal/rlstest":  {},
-	"internal/certtest": {},
-	"internal/server":   {"internal/domainname", "internal/bounds", "internal/key", "internal/shares", "internal/certfile", "internal/plainfile"},
-	"internal/config":   {".", "rules", "internal/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile"},
-	"internal/topkeys":  {},
-	"internal/metrics":  {".", "rules", "internal/bounds", "internal/shaper", "internal/topkeys"},
+	"cmd/internal/edge/rls":        {".", "rules", "internal/bounds"},
+	"cmd/internal/edge/resp":       {".", "internal/bounds"},
+	"cmd/internal/edge/checkapi":   {".", "rules", "httplimit", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds"},
+	"cmd/internal/testenv/rlstest": {},
+	"internal/testenv/certtest":    {},
+	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/key", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile"},
+	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile"},
+	"cmd/internal/operate/topkeys": {},
+	"cmd/internal/operate/metrics": {".", "rules", "internal/bounds", "internal/shaper", "cmd/internal/operate/topkeys"},
 
 	// Who requests are from.
-	"internal/authn": {".", "rules", "internal/certfile", "internal/plainfile", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml", "internal/bounds"},
+	"cmd/internal/gateway/authn": {".", "rules", "cmd/internal/pemfile", "internal/plainfile", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml", "internal/bounds"},
 
 	// What the service tells of itself.
-	"internal/logwriter": {"internal/bounds", "internal/plainfile"},
-	"internal/logging":   {".", "rules"},
-	"internal/telemetry": {".", "internal/plainfile", "internal/rls"},
-	"internal/otlptest":  {},
-	"internal/accesslog": {"internal/logwriter"},
+	"cmd/internal/operate/logwriter": {"internal/bounds", "internal/plainfile"},
+	"cmd/internal/operate/logging":   {".", "rules"},
+	"cmd/internal/operate/telemetry": {".", "internal/plainfile", "cmd/internal/edge/rls"},
+	"cmd/internal/testenv/otlptest":  {},
+	"cmd/internal/operate/accesslog": {"cmd/internal/operate/logwriter"},
 
 	// The service: proxies that ask for each request.
-	"internal/forwardauth": {".", "rules", "httplimit"},
-	"internal/authtest":    {},
+	"cmd/internal/edge/forwardauth":        {".", "rules", "httplimit"},
+	"cmd/internal/testenv/forwardauthtest": {},
 	// The gateway: a proxy that applies rules.
-	"internal/gateway": {".", "rules", "httplimit", "internal/authn", "internal/bounds", "internal/buffers", "internal/key", "internal/queue", "internal/shares"},
+	"cmd/internal/gateway/gateway": {".", "rules", "httplimit", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
-	"internal/adminclient": {"internal/plainfile"},
+	"cmd/internal/operate/adminclient": {"internal/plainfile"},
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
-	"internal/envoystats": {"internal/strictyaml"},
-	"internal/xdsrules":   {".", "rules", "internal/bounds", "internal/panics"},
-	"internal/ratelimit": {
-		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "internal/rls", "internal/envoystats",
-		"internal/panics", "internal/xdsrules", "internal/server", "internal/spell", "internal/replyguard", "internal/logwriter", "internal/certfile", "internal/plainfile",
+	"cmd/internal/envoy/stats": {"internal/strictyaml"},
+	"cmd/internal/envoy/xds":   {".", "rules", "internal/bounds", "internal/panics"},
+	"cmd/internal/envoy/envoyratelimit": {
+		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "cmd/internal/edge/rls", "cmd/internal/envoy/stats",
+		"internal/panics", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/spell", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile",
 	},
 
 	// Tests that users write for their rules.
-	"internal/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
+	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
 
 	// Rules beside the traffic that there was.
-	"internal/traffic": {".", "rules", "memstore", "internal/accesslog", "internal/pairs"},
+	"cmd/internal/traffic/logs": {".", "rules", "memstore", "cmd/internal/operate/accesslog", "internal/pairs"},
 
 	// What is left of the limits that rules have for a request.
-	"internal/explain": {".", "rules", "httplimit", "internal/ruletest"},
+	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/ruletest"},
 
 	// The service: for operators.
-	"internal/admin": {".", "rules", "internal/plainfile", "httplimit", "internal/explain", "internal/key", "internal/ruletest", "internal/bounds"},
+	"cmd/internal/operate/adminapi": {".", "rules", "internal/plainfile", "httplimit", "cmd/internal/rulework/explain", "internal/key", "cmd/internal/rulework/ruletest", "internal/bounds"},
 
 	// The gateway: servers that requests are forwarded to.
-	"internal/upstream": {"internal/bounds", "internal/certfile", "internal/plainfile"},
+	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile"},
 	// Requests that are kept for later.
-	"internal/queue": {"internal/bounds", "internal/key", "internal/certfile", "internal/plainfile", "internal/replyguard"},
+	"cmd/internal/gateway/queue": {"internal/bounds", "internal/key", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard"},
 
 	// Programs.
 	"cmd/sluice":         {anything},
@@ -150,11 +150,11 @@ var mayImport = map[string][]string{
 	"examples/waiting":   {anyPublic},
 
 	// Load on servers, and its report.
-	"internal/load":     {},
-	"internal/loadpage": {"internal/load"},
+	"cmd/internal/loadgen":        {},
+	"cmd/internal/loadgen/report": {"cmd/internal/loadgen"},
 
-	"internal/archtest": {},
-	"internal/doctest":  {},
+	"internal/archtest":    {},
+	"cmd/internal/doctest": {},
 }
 
 // A ban is one thing that a folder must not reach. In path, "./x" is our
@@ -207,14 +207,14 @@ var neverReach = map[string][]ban{
 	"redisstore": slices.Concat(suite, edges, ruleSets, weight, []ban{
 		{path: "github.com/redis/go-redis", why: "who uses the store's own client should not have to link another"},
 	}),
-	"redisstore/goredis":  slices.Concat(suite, edges, ruleSets, weight),
-	"memcachestore":       slices.Concat(suite, edges, ruleSets, weight),
-	"rules":               slices.Concat(stores, suite, edges, protocols, weight),
-	"internal/key":        slices.Concat(stores, suite, edges, protocols, weight),
-	"internal/buffers":    slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/shares":     slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/strictyaml": slices.Concat(stores, suite, edges, ruleSets, protocols),
-	"rulefile":            slices.Concat(stores, suite, edges, protocols),
+	"redisstore/goredis":       slices.Concat(suite, edges, ruleSets, weight),
+	"memcachestore":            slices.Concat(suite, edges, ruleSets, weight),
+	"rules":                    slices.Concat(stores, suite, edges, protocols, weight),
+	"internal/key":             slices.Concat(stores, suite, edges, protocols, weight),
+	"internal/buffers":         slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"cmd/internal/edge/shares": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/strictyaml":      slices.Concat(stores, suite, edges, ruleSets, protocols),
+	"rulefile":                 slices.Concat(stores, suite, edges, protocols),
 	"httplimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
 		{path: "./grpclimit", why: "edges do not know each other"},
@@ -223,44 +223,44 @@ var neverReach = map[string][]ban{
 	"internal/clientip": slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/problem":  slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/quota":    slices.Concat(stores, suite, edges, ruleSets, weight),
-	"internal/forwardauth": slices.Concat(stores, suite, weight, []ban{
+	"cmd/internal/edge/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
 	}),
-	"internal/gateway": slices.Concat(stores, suite, []ban{
+	"cmd/internal/gateway/gateway": slices.Concat(stores, suite, []ban{
 		{path: "github.com/prometheus", why: "who uses it counts"},
 		{path: "google.golang.org/grpc", why: "to it a call is a request like any other"},
 	}),
-	"internal/xdsrules":   slices.Concat(stores, suite, edges),
-	"internal/envoystats": slices.Concat(stores, suite, edges, ruleSets),
-	"internal/load":       slices.Concat(stores, suite, edges, ruleSets, weight),
+	"cmd/internal/envoy/xds":   slices.Concat(stores, suite, edges),
+	"cmd/internal/envoy/stats": slices.Concat(stores, suite, edges, ruleSets),
+	"cmd/internal/loadgen":     slices.Concat(stores, suite, edges, ruleSets, weight),
 	"grpclimit": slices.Concat(stores, suite, weight, []ban{
 		{path: "./httplimit", why: "edges do not know each other"},
 	}),
-	"internal/rls":      slices.Concat(stores, suite, weight),
-	"internal/checkapi": slices.Concat(stores, suite),
-	"internal/server":   slices.Concat(stores, suite, ruleSets, weight),
-	"internal/config":   slices.Concat(stores, suite, edges, protocols),
-	"internal/metrics":  slices.Concat(stores, suite, edges),
-	"internal/topkeys":  slices.Concat(protocols, weight),
-	"internal/resp":     slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"cmd/internal/edge/rls":        slices.Concat(stores, suite, weight),
+	"cmd/internal/edge/checkapi":   slices.Concat(stores, suite),
+	"cmd/internal/edge/listen":     slices.Concat(stores, suite, ruleSets, weight),
+	"cmd/internal/config":          slices.Concat(stores, suite, edges, protocols),
+	"cmd/internal/operate/metrics": slices.Concat(stores, suite, edges),
+	"cmd/internal/operate/topkeys": slices.Concat(protocols, weight),
+	"cmd/internal/edge/resp":       slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 
-	"internal/authn": slices.Concat(stores, suite, edges, []ban{
+	"cmd/internal/gateway/authn": slices.Concat(stores, suite, edges, []ban{
 		{path: "google.golang.org/grpc", why: "it looks at requests over HTTP"},
 		{path: "github.com/prometheus", why: "who uses it counts"},
 	}),
-	"internal/logging":   slices.Concat(stores, suite, edges, protocols, weight),
-	"internal/telemetry": slices.Concat(stores, suite, edges),
-	"internal/logwriter": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/accesslog": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/queue":     slices.Concat(stores, suite, edges, ruleSets, weight),
-	"internal/admin": slices.Concat(suite, []ban{
-		{path: "./internal/queue", why: "it is handed what it asks a queue; who uses it need not link NATS"},
+	"cmd/internal/operate/logging":   slices.Concat(stores, suite, edges, protocols, weight),
+	"cmd/internal/operate/telemetry": slices.Concat(stores, suite, edges),
+	"cmd/internal/operate/logwriter": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"cmd/internal/operate/accesslog": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"cmd/internal/gateway/queue":     slices.Concat(stores, suite, edges, ruleSets, weight),
+	"cmd/internal/operate/adminapi": slices.Concat(suite, []ban{
+		{path: "./cmd/internal/gateway/queue", why: "it is handed what it asks a queue; who uses it need not link NATS"},
 		{path: "./...store", why: "operators look at whatever store there is", direct: true},
-		{path: "./internal/rls", why: "edges do not know each other"},
+		{path: "./cmd/internal/edge/rls", why: "edges do not know each other"},
 		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},
 	}),
-	"internal/adminclient": slices.Concat(stores, suite, edges, ruleSets, weight),
-	"internal/upstream": slices.Concat(stores, suite, edges, ruleSets, weight, []ban{
+	"cmd/internal/operate/adminclient": slices.Concat(stores, suite, edges, ruleSets, weight),
+	"cmd/internal/gateway/upstream": slices.Concat(stores, suite, edges, ruleSets, weight, []ban{
 		{path: "google.golang.org/grpc", why: "gRPC is HTTP/2 with trailers here; nothing needs to know its messages"},
 	}),
 }

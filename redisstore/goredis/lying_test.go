@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/faultproxy"
-	"github.com/sluiceproject/sluice/internal/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/faultproxy"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 	"github.com/sluiceproject/sluice/redisstore/goredis"
 )
 

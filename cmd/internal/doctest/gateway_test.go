@@ -1,0 +1,92 @@
+package doctest
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+)
+
+// The README's gateway is that of the example, which is sound and limits an API that knows nothing of it.
+func TestGatewayExample(t *testing.T) {
+	t.Parallel()
+	const example = "examples/gateway"
+	shown := blocks(t, "README.md", "yaml")
+	if last := shown[len(shown)-1]; last.text != read(t, example+"/sluice.yaml") {
+		t.Errorf("README.md:%d: %s/sluice.yaml is\n%s", last.line, example, read(t, example+"/sluice.yaml"))
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, r.Method, r.URL.Path) }))
+	defer api.Close()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, example))); err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddress(t)
+	cfg := strings.NewReplacer("http://127.0.0.1:9000", api.URL, "127.0.0.1:8000", address, "listeners:\n",
+		fmt.Sprintf("listeners:\n  http: {address: %q}\n  admin: {address: \"off\"}\n", freeAddress(t))).Replace(read(t, example+"/sluice.yaml"))
+	if err := os.WriteFile(filepath.Join(dir, "sluice.yaml"), []byte(cfg), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sluice := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(bin, "sluice"), args...)
+		cmd.Dir = dir
+		return cmd
+	}
+	for _, args := range [][]string{{"check", "sluice.yaml"}, {"test"}, {"fmt", "--check", "rules.yaml", "rules_test.yaml"}} {
+		if out, err := sluice(args...).CombinedOutput(); err != nil {
+			t.Errorf("sluice %v: %v\n%s", args, err, out)
+		}
+	}
+	service := sluice("serve", "--config", "sluice.yaml")
+	var log strings.Builder
+	service.Stderr = &log
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = service.Process.Signal(os.Interrupt)
+		if err := service.Wait(); err != nil || strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("the service ended with %v\n%s", err, &log)
+		}
+	}()
+	post := func(path, header string) string {
+		out, err := exec.Command("curl", "-si", "--retry", "50", "--retry-connrefused", "--retry-delay", "0", "--retry-max-time", "30",
+			"-X", "POST", "-H", header, "http://"+address+path).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return strings.ReplaceAll(string(out), "\r", "")
+	}
+	for i := range 6 {
+		got, want := post("/rewards", "X-Device-Id: a1"), "HTTP/1.1 200 OK\n"
+		if i == 5 {
+			want = "HTTP/1.1 202 Accepted\n"
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("reward %d: %s", i+1, got)
+		}
+	}
+}
+
+// The configurations that docs/gateway.md shows are sound.
+func TestGatewayDocs(t *testing.T) {
+	shown := blocks(t, "docs/gateway.md", "yaml")
+	for _, b := range shown {
+		if _, err := config.Parse("sluice.yaml", []byte(b.text), func(string) (string, bool) { return "", false }); err != nil {
+			t.Errorf("%s:%d: %v", b.doc, b.line, err)
+		}
+	}
+	if len(shown) < 2 {
+		t.Errorf("it shows %d", len(shown))
+	}
+}

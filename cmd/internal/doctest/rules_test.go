@@ -1,0 +1,254 @@
+package doctest
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// ruleDocs are the documents about rule files.
+var ruleDocs = []string{"docs/rules.md", "docs/cookbook.md", "docs/migrate-from-envoy-ratelimit.md"}
+
+// A block is a fenced block of a document.
+type block struct {
+	doc   string
+	line  int
+	text  string
+	above string // the last line of text above it
+}
+
+// blocks lists the blocks of a document in a language.
+func blocks(t *testing.T, doc, language string) []block {
+	t.Helper()
+	var all []block
+	var open *block
+	above, fenced := "", false
+	for i, line := range strings.Split(read(t, doc), "\n") {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			if fenced = !fenced; !fenced && open != nil {
+				all = append(all, *open)
+			}
+			open = nil
+			if fenced && line == "```"+language {
+				open = &block{doc: doc, line: i + 2, above: above}
+			}
+		case open != nil:
+			open.text += line + "\n"
+		case !fenced && line != "":
+			above = line
+		}
+	}
+	return all
+}
+
+// Every YAML file that the documents show is a rule file or a file of tests, is sound, and is laid out as sluice fmt
+// does it.
+func TestRuleFilesInDocs(t *testing.T) {
+	for _, doc := range ruleDocs {
+		shown := blocks(t, doc, "yaml")
+		if len(shown) < 3 {
+			t.Errorf("%s shows only %d rule files", doc, len(shown))
+		}
+		for _, b := range shown {
+			if err := readShown(b.text); err != nil {
+				t.Errorf("%s:%d: %v", doc, b.line, err)
+			}
+			formatted, err := rulefile.Format("", []byte(b.text))
+			if err != nil || string(formatted) != b.text {
+				t.Errorf("%s:%d: sluice fmt would write, %v,\n%s", doc, b.line, err, formatted)
+			}
+		}
+	}
+}
+
+func readShown(text string) error {
+	if strings.HasPrefix(text, "tests:") || strings.Contains(text, "\ntests:") {
+		_, err := ruletest.Parse("shown_test.yaml", []byte(text))
+		return err
+	}
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "shown.yaml", Data: []byte(text)})
+	if err != nil {
+		return err
+	}
+	_, err = rules.New(cfg)
+	return err
+}
+
+// The cookbook's files are those of the examples, without the line for editors, and none is left out.
+func TestCookbookShowsTheExamples(t *testing.T) {
+	missing := make(map[string]bool)
+	files, err := filepath.Glob(filepath.Join(root, "examples/rules/*/*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f, "_test.yaml") {
+			name, _ := filepath.Rel(root, f)
+			missing[name] = true
+		}
+	}
+	if len(missing) < 14 {
+		t.Fatalf("there are only %d examples", len(missing))
+	}
+	link := regexp.MustCompile(`\]\(\.\./(examples/rules/[^)]+)\)$`)
+	for _, b := range blocks(t, "docs/cookbook.md", "yaml") {
+		m := link.FindStringSubmatch(b.above)
+		if m == nil {
+			t.Errorf("docs/cookbook.md:%d: the line above does not link to the file", b.line)
+			continue
+		}
+		want := read(t, m[1])
+		if first, rest, _ := strings.Cut(want, "\n"); strings.HasPrefix(first, "# yaml-language-server") {
+			want = rest
+		}
+		if b.text != want {
+			t.Errorf("docs/cookbook.md:%d: %s is\n%s", b.line, m[1], want)
+		}
+		delete(missing, m[1])
+	}
+	for name := range missing {
+		t.Errorf("docs/cookbook.md does not show %s", name)
+	}
+}
+
+// The tables of keys list what reading knows, no more and no less.
+func TestKeysInDocs(t *testing.T) {
+	keys := rulefile.Keys()
+	table := regexp.MustCompile(`(?m)^<!-- keys: ([a-z_ ]+) -->\n((?:\|.*\n)+)`)
+	tables := table.FindAllStringSubmatch(read(t, "docs/rules.md"), -1)
+	name := regexp.MustCompile("`([a-z0-9_]+)`")
+	for _, table := range tables {
+		var shown []string
+		for _, row := range strings.Split(strings.TrimSpace(table[2]), "\n")[2:] {
+			for _, m := range name.FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+				shown = append(shown, m[1])
+			}
+		}
+		slices.Sort(shown)
+		if want, ok := keys[table[1]]; !ok || !slices.Equal(shown, want) {
+			t.Errorf("docs/rules.md: the table of %s has\n%q, reading knows\n%q", table[1], shown, want)
+		}
+		delete(keys, table[1])
+	}
+	for section := range keys {
+		t.Errorf("docs/rules.md has no table of the keys of %s", section)
+	}
+}
+
+// Links to headings lead to one.
+func TestHeadings(t *testing.T) {
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	link := regexp.MustCompile(`\]\(([^)#:]*)#([^)]+)\)`)
+	for _, doc := range ruleDocs {
+		for _, m := range link.FindAllStringSubmatch(read(t, doc), -1) {
+			target := doc
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(doc), m[1])
+			}
+			found := false
+			for _, h := range heading.FindAllStringSubmatch(read(t, target), -1) {
+				slug := strings.ReplaceAll(strings.ToLower(h[1]), " ", "-")
+				found = found || regexp.MustCompile(`[^\w-]`).ReplaceAllString(slug, "") == m[2]
+			}
+			if !found {
+				t.Errorf("%s links to %s#%s, which is not there", doc, target, m[2])
+			}
+		}
+	}
+}
+
+// workshop is a directory with the examples and some traffic in it, and the program on the PATH.
+func workshop(t *testing.T) (run func(command string) (output string, code int)) {
+	t.Helper()
+	dir := t.TempDir()
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const examples = "examples/rules"
+	if err := os.CopyFS(filepath.Join(dir, examples), os.DirFS(filepath.Join(root, examples))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "traffic"), os.DirFS(filepath.Join(root, "cmd/sluice/testdata/traffic"))); err != nil {
+		t.Fatal(err)
+	}
+	return func(command string) (string, int) {
+		cmd := exec.Command("sh", "-c", command)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatalf("%s: %v", command, err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+}
+
+// Commands print what the documents show. They end with 0 unless "# ends with 1" stands behind them. In the output
+// a … stands for any text, and on a line of its own for any lines. Times may differ.
+func TestCommandsInDocs(t *testing.T) {
+	t.Parallel()
+	run := workshop(t)
+	comment := regexp.MustCompile(` +# ends with (\d)$`)
+	commands := 0
+	for _, doc := range append([]string{"docs/simulate.md", "docs/authentication.md"}, ruleDocs...) {
+		for _, b := range blocks(t, doc, "console") {
+			for _, shown := range strings.Split("\n"+b.text, "\n$ ")[1:] {
+				command, want, _ := strings.Cut(shown, "\n")
+				code := "0"
+				if m := comment.FindStringSubmatch(command); m != nil {
+					code, command = m[1], strings.TrimSuffix(command, m[0])
+				}
+				commands++
+				out, exit := run(command)
+				if string(rune('0'+exit)) != code {
+					t.Errorf("%s:%d: %s ends with %d\n%s", doc, b.line, command, exit, out)
+				}
+				if !shows(want, out) {
+					t.Errorf("%s:%d: %s prints\n%s", doc, b.line, command, out)
+				}
+			}
+		}
+	}
+	if commands < 12 {
+		t.Errorf("only %d commands were found", commands)
+	}
+}
+
+// shows tells whether an output is what a document shows.
+func shows(want, out string) bool {
+	times := regexp.MustCompile(`\d+\.\d{3}s`)
+	out = times.ReplaceAllString(strings.TrimSpace(out), "0.000s")
+	pattern := regexp.QuoteMeta(strings.TrimSpace(want))
+	pattern = regexp.MustCompile(`(?m)^…$`).ReplaceAllString(pattern, `(?s:.*)`)
+	return regexp.MustCompile("^" + strings.ReplaceAll(pattern, "…", ".*") + "$").MatchString(out)
+}
+
+// The examples are sound, do what their tests say, and are laid out as sluice fmt does it.
+func TestExampleRules(t *testing.T) {
+	t.Parallel()
+	run := workshop(t)
+	directories, err := fs.Glob(os.DirFS(root), "examples/rules/*")
+	if err != nil || len(directories) < 13 {
+		t.Fatalf("%d examples, %v", len(directories), err)
+	}
+	for _, dir := range directories {
+		for _, command := range []string{"sluice check ", "sluice test ", "sluice fmt --check "} {
+			if out, code := run(command + dir); code != 0 {
+				t.Errorf("%s%s ends with %d\n%s", command, dir, code, out)
+			}
+		}
+	}
+}

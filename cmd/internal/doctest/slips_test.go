@@ -1,0 +1,147 @@
+package doctest
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// TestSlipsOfThePen reads every file that people copy from, with letters and lines dropped, doubled and swapped, as what
+// it looks like: rules, a configuration, accounts or tests. Whatever becomes of it is read or refused. A panic is neither,
+// and a recovered panic is one too.
+func TestSlipsOfThePen(t *testing.T) {
+	files := shownFiles(t)
+	if len(files) < 100 {
+		t.Fatalf("%d files and blocks of pages: there are more", len(files))
+	}
+	each := 10
+	if os.Getenv("SLUICE_SOAK") != "" {
+		each = 100_000
+	}
+	seed := rand.Uint64()
+	count, refused := 0, 0
+	for i, name := range slices.Sorted(maps.Keys(files)) {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		for range each {
+			text := slips(rng, files[name][rng.IntN(len(files[name]))])
+			before := panics.Recovered()
+			err := readShownAs(name, text)
+			if panics.Recovered() != before {
+				t.Fatalf("%s, seed %d: %v, from\n%s", name, seed, err, text)
+			}
+			if count++; err != nil {
+				refused++
+			}
+		}
+	}
+	t.Logf("%d slips in %d files: %d are refused, %d panic", count, len(files), refused, panics.Recovered())
+}
+
+// readShownAs reads a text as the program would. A panic is counted by [panics.Recovered], wherever it is recovered.
+func readShownAs(name, text string) (err error) {
+	defer panics.Recover(func(e *panics.Error) { err = fmt.Errorf("%w\n%s", e, e.Stack) })
+	data := []byte(text)
+	switch {
+	case config.Looks(data):
+		_, err = config.Parse(name, data, func(string) (string, bool) { return "x", true })
+		return err
+	case authn.Looks(data):
+		return authn.Check(name, data)
+	case strings.HasSuffix(name, "_test.yaml"):
+		_, err = ruletest.Parse(name, data)
+		return err
+	}
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: name, Data: data})
+	if err != nil {
+		return err
+	}
+	set, err := rules.New(cfg)
+	if err != nil {
+		return err
+	}
+	set.Warnings()
+	_, err = rulefile.Format(name, data)
+	return err
+}
+
+// slips is a text with one to three slips of the pen in it.
+func slips(rng *rand.Rand, text string) string {
+	for range 1 + rng.IntN(3) {
+		if text == "" {
+			return text
+		}
+		lines := strings.SplitAfter(text, "\n")
+		i, at := rng.IntN(len(lines)), rng.IntN(len(text))
+		switch rng.IntN(9) {
+		case 0, 1: // a letter is dropped
+			text = text[:at] + text[at+1:]
+		case 2: // doubled
+			text = text[:at] + text[at:at+1] + text[at:]
+		case 3, 4: // swapped with the next
+			if at+1 < len(text) {
+				text = text[:at] + text[at+1:at+2] + text[at:at+1] + text[at+2:]
+			}
+		case 5: // a line is dropped
+			text = strings.Join(slices.Delete(lines, i, i+1), "")
+		case 6: // doubled
+			text = strings.Join(slices.Insert(lines, i, lines[i]), "")
+		case 7: // swapped with another
+			k := rng.IntN(len(lines))
+			lines[i], lines[k] = lines[k], lines[i]
+			text = strings.Join(lines, "")
+		case 8: // the file is half written
+			text = text[:at]
+		}
+	}
+	return text
+}
+
+// shownFiles are the YAML files of the repository, its tests' included, and what its pages show. A file of a test's cases
+// has a text for each.
+func shownFiles(t *testing.T) map[string][]string {
+	t.Helper()
+	files := make(map[string][]string)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, root+"/")
+		switch filepath.Ext(path) {
+		case ".yaml", ".yml":
+			files[name] = []string{read(t, name)}
+		case ".md":
+			for _, b := range blocks(t, name, "yaml") {
+				files[fmt.Sprintf("%s:%d", b.doc, b.line)] = []string{b.text}
+			}
+		case ".txt":
+			for _, c := range strings.Split(read(t, name), "==== case: ")[1:] {
+				_, text, _ := strings.Cut(c, "\n")
+				text, _, _ = strings.Cut(text, "==== result")
+				files[name] = append(files[name], text)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, texts := range files { // of other programs, and parts of files
+		if !strings.Contains(name, "testdata/") && readShownAs(name, texts[0]) != nil {
+			delete(files, name)
+		}
+	}
+	return files
+}

@@ -1,0 +1,356 @@
+package checkapi
+
+import (
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Bounds of a body; those of descriptors are [rls.Bounds].
+const (
+	MaxBody   = 64 << 10 // bytes
+	MaxChecks = 100      // in a list
+	MaxPairs  = 256      // headers, query parameters, cookies, claims and attributes of a check, together
+	maxName   = 1 << 10  // bytes of a header's name and its like
+
+	DefaultTTL = 5 * time.Minute
+	MaxTTL     = time.Hour
+	minTTL     = time.Second
+)
+
+// check is one question.
+type check struct {
+	request     request // what is known of a request to match, unless there is a domain
+	domain      string
+	descriptors []rules.Descriptor
+	entries     []rules.Entry // of all descriptors, one after the other
+	cost        int64
+	hasCost     bool // else rules say what it costs
+	peek        bool
+	ttl         time.Duration // of a reservation
+}
+
+// forget empties the check and keeps its memory. Its strings are parts of a body that is gone.
+func (c *check) forget() {
+	clear(c.request.pairs)
+	clear(c.descriptors)
+	clear(c.entries)
+	*c = check{request: request{pairs: c.request.pairs[:0]}, descriptors: c.descriptors[:0], entries: c.entries[:0]}
+}
+
+// parser reads bodies.
+type parser struct {
+	reader
+	bounds rls.Bounds
+	checks []check // reused
+	list   bool    // they came as a list
+}
+
+// kind is what body is read, and so which fields there are.
+type kind uint8
+
+const (
+	checkBody kind = iota
+	listedCheck
+	reserveBody
+)
+
+// Fields of a check, by their numbers in fieldsOf.
+const (
+	attributesField = iota
+	domainField
+	descriptorsField
+	costField
+	peekField // of a reservation: ttl
+	checksField
+)
+
+var fieldsOf = [...][]string{
+	checkBody:   {"attributes", "domain", "descriptors", "cost", "peek", "checks"},
+	listedCheck: {"attributes", "domain", "descriptors", "cost", "peek"},
+	reserveBody: {"attributes", "domain", "descriptors", "cost", "ttl"},
+}
+
+// parse reads a body of checks: one, or a list of them.
+func (p *parser) parse(body []byte, k kind) *fault {
+	p.checks, p.list = p.checks[:0], false
+	f := p.begin(body)
+	if f == nil {
+		f = p.check(p.another(), k)
+	}
+	if f == nil {
+		f = p.end()
+	}
+	return f
+}
+
+// another makes room for a check.
+func (p *parser) another() *check {
+	if len(p.checks) < cap(p.checks) {
+		p.checks = p.checks[:len(p.checks)+1]
+	} else {
+		p.checks = append(p.checks, check{})
+	}
+	return &p.checks[len(p.checks)-1]
+}
+
+// check reads a check into c, which is empty.
+func (p *parser) check(c *check, k kind) *fault {
+	if f := p.open('{', `an object, such as {"attributes":{"method":"GET","path":"/"}}`); f != nil {
+		return f
+	}
+	var seen uint32
+	for read := 0; ; read++ {
+		more, f := p.more('}', read)
+		if f != nil {
+			return f
+		}
+		if !more {
+			return whole(c, k, seen)
+		}
+		i, f := p.field(fieldsOf[k], &seen)
+		switch {
+		case f != nil:
+			return f
+		case seen&(1<<checksField) != 0 && seen != 1<<checksField:
+			return faultf("stands beside other fields: put these into the elements of the list").in("checks")
+		}
+		switch i {
+		case attributesField:
+			f = p.attributes(&c.request)
+		case domainField:
+			c.domain, f = p.domain()
+		case descriptorsField:
+			f = p.descriptors(c)
+		case costField:
+			c.hasCost = true
+			c.cost, f = p.int(sluice.MaxCost)
+		case peekField:
+			if k == reserveBody {
+				c.ttl, f = p.ttl()
+			} else {
+				c.peek, f = p.bool()
+			}
+		case checksField:
+			f = p.listed() // which uses the room of c
+		}
+		if f != nil {
+			return f.in(fieldsOf[k][i])
+		}
+	}
+}
+
+// listed reads the list of checks.
+func (p *parser) listed() *fault {
+	if f := p.open('[', "a list of checks"); f != nil {
+		return f
+	}
+	p.checks, p.list = p.checks[:0], true
+	for read := 0; ; read++ {
+		more, f := p.more(']', read)
+		switch {
+		case f != nil:
+			return f
+		case !more && read == 0:
+			return faultf("is empty: write at least one check")
+		case !more:
+			return nil
+		case read == MaxChecks:
+			bounds.CheckList.Reached()
+			return faultf("has more than %d checks: send the others in another request", MaxChecks)
+		}
+		if f := p.check(p.another(), listedCheck); f != nil {
+			return f.inElement(read)
+		}
+	}
+}
+
+// whole tells what is missing in a check, or too much.
+func whole(c *check, k kind, seen uint32) *fault {
+	has := func(field int) bool { return seen&(1<<field) != 0 }
+	attributes, domain, descriptors := has(attributesField), has(domainField), has(descriptorsField)
+	switch {
+	case has(checksField):
+		return nil
+	case attributes && (domain || descriptors):
+		return faultf("a check has attributes, or domain and descriptors, not both: send two checks")
+	case !attributes && !domain && !descriptors:
+		return faultf(`there is nothing to check: write attributes, such as {"attributes":{"method":"GET","path":"/"}}, ` +
+			`or domain and descriptors`)
+	case domain != descriptors:
+		return faultf("domain and descriptors go together: write both")
+	case k == reserveBody && has(costField) && c.cost == 0:
+		return faultf("is 0, which reserves nothing: write the estimate, at least 1").in("cost")
+	case c.ttl == 0:
+		c.ttl = DefaultTTL
+	}
+	return nil
+}
+
+func (p *parser) domain() (string, *fault) {
+	s, f := p.string("the name of a domain, in double quotes")
+	switch {
+	case f != nil:
+		return "", f
+	case s == "":
+		return "", faultf("is empty: write the domain of a rule file")
+	case len(s) > p.bounds.Bytes:
+		bounds.RLSText.Reached()
+		return "", faultf("has %d bytes, at most %d are allowed", len(s), p.bounds.Bytes)
+	}
+	return s, nil
+}
+
+// descriptors reads [[{"key":"k","value":"v"}]].
+func (p *parser) descriptors(c *check) *fault {
+	if f := p.open('[', `a list of descriptors, such as [[{"key":"user","value":"ada"}]]`); f != nil {
+		return f
+	}
+	for read := 0; ; read++ {
+		more, f := p.more(']', read)
+		switch {
+		case f != nil:
+			return f
+		case !more && read == 0:
+			return faultf("is empty: write at least one descriptor")
+		case !more:
+			from := 0
+			for i := range c.descriptors { // only now, because entries may have moved while they were read
+				n := int(c.descriptors[i].Cost)
+				c.descriptors[i] = rules.Descriptor{Entries: c.entries[from : from+n : from+n]}
+				from += n
+			}
+			return nil
+		case read == p.bounds.Descriptors:
+			bounds.RLSDescriptors.Reached()
+			return faultf("has more than %d descriptors", p.bounds.Descriptors)
+		}
+		from := len(c.entries)
+		if f := p.descriptor(c); f != nil {
+			return f.inElement(read)
+		}
+		c.descriptors = append(c.descriptors, rules.Descriptor{Cost: int64(len(c.entries) - from)})
+	}
+}
+
+func (p *parser) descriptor(c *check) *fault {
+	if f := p.open('[', `a list of entries, such as [{"key":"user","value":"ada"}]`); f != nil {
+		return f
+	}
+	for read := 0; ; read++ {
+		more, f := p.more(']', read)
+		switch {
+		case f != nil:
+			return f
+		case !more && read == 0:
+			return faultf("is empty: write at least one entry")
+		case !more:
+			return nil
+		case read == p.bounds.Entries:
+			bounds.RLSEntries.Reached()
+			return faultf("has more than %d entries", p.bounds.Entries)
+		}
+		e, f := p.entry()
+		if f != nil {
+			return f.inElement(read)
+		}
+		c.entries = append(c.entries, e)
+	}
+}
+
+var entryFields = []string{"key", "value"}
+
+func (p *parser) entry() (e rules.Entry, f *fault) {
+	if f := p.open('{', `an entry, such as {"key":"user","value":"ada"}`); f != nil {
+		return e, f
+	}
+	var seen uint32
+	for read := 0; ; read++ {
+		more, f := p.more('}', read)
+		switch {
+		case f != nil:
+			return e, f
+		case !more && seen&1 == 0:
+			return e, faultf(`the entry has no key: write {"key":"user","value":"ada"}`)
+		case !more:
+			return e, nil
+		}
+		i, f := p.field(entryFields, &seen)
+		if f != nil {
+			return e, f
+		}
+		text, f := p.string("a string, in double quotes")
+		switch {
+		case f != nil:
+			return e, f.in(entryFields[i])
+		case len(text) > p.bounds.Bytes:
+			bounds.RLSText.Reached()
+			return e, faultf("has %d bytes, at most %d are allowed", len(text), p.bounds.Bytes).in(entryFields[i])
+		case i == 0 && text == "":
+			return e, faultf("is empty: write the key of a rule").in(entryFields[i])
+		case i == 0:
+			e.Key = text
+		default:
+			e.Value = text
+		}
+	}
+}
+
+// ttl reads how long a reservation is good for.
+func (p *parser) ttl() (time.Duration, *fault) {
+	const want = `a duration from 1s to 1h, such as "5m"`
+	s, f := p.string(want)
+	if f != nil {
+		return 0, f
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < minTTL || d > MaxTTL {
+		return 0, faultf("%q is not %s", shown(s), want)
+	}
+	return d, nil
+}
+
+// settleBody is what is sent to settle.
+type settleBody struct {
+	reservation string
+	actual      int64
+}
+
+var settleFields = []string{"reservation", "actual"}
+
+// parseSettle reads the body of a settlement.
+func (p *parser) parseSettle(body []byte) (s settleBody, f *fault) {
+	if f = p.begin(body); f != nil {
+		return s, f
+	}
+	if f = p.open('{', `an object, such as {"reservation":"…","actual":123}`); f != nil {
+		return s, f
+	}
+	var seen uint32
+	for read := 0; ; read++ {
+		more, f := p.more('}', read)
+		switch {
+		case f != nil:
+			return s, f
+		case !more && seen != 3:
+			return s, faultf("reservation and actual go together: write both; actual is what it really cost, and 0 cancels")
+		case !more:
+			return s, p.end()
+		}
+		i, f := p.field(settleFields, &seen)
+		if f != nil {
+			return s, f
+		}
+		if i == 0 {
+			s.reservation, f = p.string("the reservation that /v1/reserve answered")
+		} else {
+			s.actual, f = p.int(sluice.MaxCost)
+		}
+		if f != nil {
+			return s, f.in(settleFields[i])
+		}
+	}
+}

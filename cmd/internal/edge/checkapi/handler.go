@@ -1,0 +1,302 @@
+package checkapi
+
+import (
+	"crypto/x509"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Config is what an [API] is made of.
+type Config struct {
+	Limiter     *sluice.Limiter
+	Rules       func() *rules.Set // asked once a request; nil answers 503
+	Descriptors *rls.Decider      // decides about descriptors, as for Envoy
+	Bounds      rls.Bounds        // of descriptors
+	// Secret authenticates reservations. Processes that have the same settle each other's. Nil: a random one, so that
+	// reservations end with the process.
+	Secret []byte
+}
+
+// API answers the requests that openapi.yaml describes.
+type API struct {
+	Config
+	tokens  tokens
+	current atomic.Pointer[perSet]
+	calls   sync.Pool // of *call
+}
+
+// perSet is what is made once for a set of rules, and goes away with it.
+type perSet struct {
+	*rules.Set
+	teller *httplimit.Teller
+}
+
+// New returns an API.
+func New(cfg Config) *API {
+	a := &API{Config: cfg, tokens: newTokens(cfg.Secret)}
+	bounds := cfg.Bounds.WithDefaults()
+	a.calls.New = func() any { return &call{api: a, parser: parser{bounds: bounds}} }
+	return a
+}
+
+// routes are what there is. The OpenAPI file has the same, which a test makes sure of.
+var routes = []struct {
+	method, path string
+	serve        func(*API, http.ResponseWriter, *http.Request)
+}{
+	{http.MethodPost, "/v1/check", (*API).serveCheck},
+	{http.MethodPost, "/v1/reserve", (*API).serveReserve},
+	{http.MethodPost, "/v1/settle", (*API).serveSettle},
+	{http.MethodGet, "/openapi.yaml", serveYAML},
+	{http.MethodGet, "/openapi.json", serveJSON},
+}
+
+// Register has a mux answer by the API. What is put around the handlers sees all that is asked but for the OpenAPI file;
+// nil is nothing.
+func (a *API) Register(mux *http.ServeMux, around func(http.Handler) http.Handler) {
+	for _, route := range routes {
+		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet {
+				route.serve(a, w, r)
+				return
+			}
+			w.Header().Set("Allow", route.method)
+			writeProblem(w, http.StatusMethodNotAllowed, "send "+route.method+", not "+shown(r.Method))
+		})
+		if around != nil && route.method == http.MethodPost {
+			h = around(h)
+		}
+		mux.Handle(route.path, h)
+	}
+}
+
+// call is the memory of one request.
+type call struct {
+	api *API
+	parser
+	body []byte
+	set  *perSet
+
+	matched   rules.Matched
+	decided   rls.Decided
+	decisions []sluice.Decision // of matched.Takes
+	asked     []int64           // what takes that only look would have cost
+	reserves  bool              // what is charged will be settled
+	out       []byte
+}
+
+// keptBytes is the largest buffer that a call keeps for the next.
+const keptBytes = 16 << 10
+
+func (a *API) begin() *call { return a.calls.Get().(*call) }
+
+// letGo returns the call for another request to use.
+func (c *call) letGo() {
+	for i := range c.checks {
+		c.checks[i].forget()
+	}
+	c.matched.Forget()
+	c.reserves = false
+	c.set = nil // or one that was replaced would be kept
+	if cap(c.body) > keptBytes || cap(c.out) > keptBytes || cap(c.text) > keptBytes {
+		c.body, c.out, c.text = nil, nil, nil
+	}
+	clear(c.body) // some of it may be secret
+	clear(c.text)
+	c.b = nil
+	c.api.calls.Put(c)
+}
+
+// problem is an answer that is none: a status and a few words.
+type problem struct {
+	status int
+	detail string
+}
+
+var tooLarge = &problem{http.StatusRequestEntityTooLarge, "the body has more than 64 KiB: send fewer checks at once"}
+
+// read reads the request's body, or says what is wrong with it.
+func (c *call) read(r *http.Request) *problem {
+	if p := checkType(r); p != nil {
+		return p
+	}
+	if r.ContentLength > MaxBody {
+		bounds.CheckBody.Reached()
+		return tooLarge
+	}
+	if c.body == nil {
+		c.body = make([]byte, 0, 2<<10)
+	}
+	c.body = c.body[:0]
+	for {
+		if len(c.body) == cap(c.body) {
+			c.body = append(c.body, 0)[:len(c.body)]
+		}
+		n, err := r.Body.Read(c.body[len(c.body):cap(c.body)])
+		c.body = c.body[:len(c.body)+n]
+		switch {
+		case len(c.body) > MaxBody:
+			bounds.CheckBody.Reached()
+			return tooLarge
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return &problem{http.StatusBadRequest, "the body cannot be read: it ends too early, or took too long"}
+		}
+	}
+}
+
+// checkType wants JSON. A web page of another origin cannot send that without being asked whether it may.
+func checkType(r *http.Request) *problem {
+	if len(r.Header["Content-Encoding"]) > 0 {
+		return &problem{http.StatusUnsupportedMediaType, "the body is compressed: send it without Content-Encoding"}
+	}
+	text := r.Header.Get("Content-Type")
+	if text == "application/json" {
+		return nil
+	}
+	name, params, err := mime.ParseMediaType(text)
+	if charset, has := params["charset"]; err != nil || name != "application/json" || has && !strings.EqualFold(charset, "utf-8") {
+		return &problem{
+			http.StatusUnsupportedMediaType,
+			"the body is not said to be JSON: send Content-Type: application/json (with curl: --json)",
+		}
+	}
+	return nil
+}
+
+// setNow is the set of rules that is in force.
+func (a *API) setNow() (*perSet, *problem) {
+	set := a.Rules()
+	if set == nil {
+		return nil, &problem{http.StatusServiceUnavailable, "there are no rules yet"}
+	}
+	old := a.current.Load()
+	if old != nil && old.Set == set {
+		return old, nil
+	}
+	s := &perSet{set, httplimit.NewTeller()}
+	a.current.CompareAndSwap(old, s)
+	return s, nil
+}
+
+// prepare reads a body of checks and finds the rules.
+func (c *call) prepare(r *http.Request, k kind) *problem {
+	if p := c.read(r); p != nil {
+		return p
+	}
+	if f := c.parse(c.body, k); f != nil {
+		return &problem{http.StatusBadRequest, f.Error()}
+	}
+	for i := range c.checks {
+		if err := c.api.mayAsk(r, c.checks[i].domain); err != nil {
+			return &problem{http.StatusForbidden, err.Error()}
+		}
+	}
+	var p *problem
+	c.set, p = c.api.setNow()
+	return p
+}
+
+// mayAsk tells why a client may not ask about a domain.
+func (a *API) mayAsk(r *http.Request, domain string) error {
+	if domain == "" {
+		return nil
+	}
+	var cert *x509.Certificate
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		cert = r.TLS.VerifiedChains[0][0]
+	}
+	return a.Descriptors.MayAsk(cert, domain)
+}
+
+func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
+	c := a.begin()
+	defer c.letGo()
+	if p := c.prepare(r, checkBody); p != nil {
+		p.write(w)
+		return
+	}
+	if !c.list {
+		a.serveOne(w, r, c)
+		return
+	}
+	c.out = append(c.out[:0], `{"answers":[`...)
+	for i := range c.checks {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		v, p := c.decide(r.Context(), &c.checks[i])
+		switch {
+		case p == nil:
+			c.answer(&v)
+		case p.status < http.StatusInternalServerError: // this one makes no sense, which is no reason to leave others unanswered
+			c.answer(&verdict{status: p.status, why: p.detail})
+		default:
+			p.write(w)
+			return
+		}
+	}
+	c.out = append(c.out, "]}\n"...)
+	c.send(w, http.StatusOK)
+}
+
+// serveOne answers a single check, or a reservation.
+func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call) {
+	v, p := c.decide(r.Context(), &c.checks[0])
+	if p != nil {
+		p.write(w)
+		return
+	}
+	if len(v.takes) > 0 {
+		c.set.teller.SetHeaders(w.Header(), r, v.takes, v.decisions, v.status != http.StatusOK)
+	}
+	c.out = c.out[:0]
+	c.answer(&v)
+	if c.reserves {
+		c.out = c.out[:len(c.out)-len("}")]
+		c.reserve(&v)
+		c.out = append(c.out, '}')
+	}
+	c.out = append(c.out, '\n')
+	c.send(w, v.status)
+}
+
+// jsonType is never changed.
+var jsonType, problemType = []string{"application/json"}, []string{"application/problem+json"}
+
+// send sends what was written.
+func (c *call) send(w http.ResponseWriter, status int) {
+	w.Header()["Content-Type"] = jsonType
+	w.WriteHeader(status)
+	_, _ = w.Write(c.out)
+}
+
+func (p *problem) write(w http.ResponseWriter) { writeProblem(w, p.status, p.detail) }
+
+// writeProblem writes a body of RFC 9457.
+func writeProblem(w http.ResponseWriter, status int, detail string) {
+	b := append([]byte(nil), `{"type":"about:blank","title":`...)
+	b = appendString(b, http.StatusText(status))
+	b = appendField(b, "status", int64(status))
+	b = append(b, `,"detail":`...)
+	b = append(appendString(b, detail), "}\n"...)
+	h := w.Header()
+	h["Content-Type"] = problemType
+	if status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
+}

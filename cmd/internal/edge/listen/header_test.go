@@ -1,0 +1,50 @@
+package listen_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+)
+
+// Over HTTP/2 a header list of MaxHeaderBytes and 320 bytes is accepted, with 32 bytes per field as RFC 9113 counts them, and
+// not one byte more: docs/bounds.md says so.
+func TestHTTP2HeaderBorder(t *testing.T) {
+	const most = 8<<10 + 320
+	r := start(t, listen.Config{Gateway: listen.Gateway{
+		Address: "127.0.0.1:0", MaxHeaderBytes: 8 << 10, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+	}})
+	for size, want := range map[int]string{most: "200", most + 1: "431"} {
+		c := from(t, "127.0.0.1", r.GatewayAddr().String())
+		_, _ = io.WriteString(c, http2.ClientPreface)
+		f := http2.NewFramer(c, c)
+		f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		_ = f.WriteSettings()
+		var block bytes.Buffer
+		e := hpack.NewEncoder(&block)
+		for _, field := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":path", Value: "/"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a"}} {
+			size -= int(field.Size())
+			_ = e.WriteField(field)
+		}
+		_ = e.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", size-1-32)})
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h, ok := frame.(*http2.MetaHeadersFrame); ok {
+				if got := h.PseudoValue("status"); got != want {
+					t.Errorf("a list that is to get %s gets %s", want, got)
+				}
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/sluiceproject/sluice/cmd/internal/edge/shares"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/plainfile"
+)
+
+// connections bounds the connections of a listener.
+type connections struct {
+	most   int
+	shares *shares.Counter[netip.Prefix] // by address; nil: not bounded
+	exempt func(netip.Addr) bool         // from shares; nil: no address is
+}
+
+// listen listens on host:port or unix:///path.
+func listen(address string, c connections) (net.Listener, error) {
+	network := "tcp"
+	if path, ok := UnixPath(address); ok {
+		removeStale(path)
+		if err := checkAddress(address); err != nil {
+			return nil, err
+		}
+		network, address = "unix", path
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("%w: something else listens there: end it, or choose another address", err)
+		}
+		return nil, err
+	}
+	return &bounded{Listener: l, connections: c}, nil
+}
+
+// checkAddress returns the error that listening on the path of a unix socket would return.
+func checkAddress(address string) error {
+	path, ok := UnixPath(address)
+	if !ok {
+		return nil
+	}
+	if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > most {
+		return &fs.PathError{Op: "listen", Path: path, Err: fmt.Errorf("the path has %d bytes, and sockets may have %d: choose a shorter one", len(path), most)}
+	}
+	if strings.HasPrefix(path, "@") {
+		return nil // an abstract socket, which is no file
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket == 0 {
+		return &fs.PathError{Op: "listen", Path: path, Err: errors.New("there is a file of that name: remove it, or choose another address")}
+	} else if err == nil {
+		return nil // of a process that listens, or that was killed
+	}
+	return plainfile.CheckCreate(path)
+}
+
+// overlap reports whether two listeners cannot have these addresses at the same time.
+func overlap(a, b string) bool {
+	_, ok := UnixPath(a)
+	if _, other := UnixPath(b); ok || other {
+		return a == b
+	}
+	host, port, err := net.SplitHostPort(a)
+	other, same, otherErr := net.SplitHostPort(b)
+	if err != nil || otherErr != nil || port != same || port == "0" {
+		return false
+	}
+	return host == other || isWildcard(host) || isWildcard(other)
+}
+
+// isWildcard reports whether a listener of that host has all addresses of the machine.
+func isWildcard(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
+}
+
+// UnixPath is the path of an address unix:///path.
+func UnixPath(address string) (path string, ok bool) {
+	path, ok = strings.CutPrefix(address, "unix:")
+	return strings.TrimPrefix(path, "//"), ok
+}
+
+// removeStale removes a socket that nobody listens on any more, which a process that was killed leaves behind.
+func removeStale(path string) {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&fs.ModeSocket == 0 {
+		return
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
+}
+
+// bounded closes connections beyond a number at once, of all and of one address, so that a flood of them leaves room for
+// the others.
+type bounded struct {
+	net.Listener
+	connections
+	open atomic.Int64
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if release := b.enter(c); release != nil {
+			return &boundedConn{Conn: c, release: sync.OnceFunc(release)}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// enter counts a connection and returns what counts its end, or nil if it has to be closed.
+func (b *bounded) enter(c net.Conn) (release func()) {
+	var address netip.Prefix
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok && b.shares != nil {
+		a := tcp.AddrPort().Addr().Unmap()
+		if b.exempt == nil || !b.exempt(a) {
+			address = key.Subscriber(a, 64)
+		}
+	}
+	if address.IsValid() && !b.shares.Enter(address) {
+		bounds.ConnectionsPerAddress.Reached()
+		return nil
+	}
+	release = func() {
+		b.open.Add(-1)
+		if address.IsValid() {
+			b.shares.Leave(address)
+		}
+	}
+	if b.open.Add(1) > int64(b.most) {
+		bounds.Connections.Reached()
+		release()
+		return nil
+	}
+	return release
+}
+
+type boundedConn struct {
+	net.Conn
+	release func()
+
+	// next is set until the first write of a response: only that can be net/http's own. Later writes may hold what looks the
+	// same, such as a body. It is set on connections of HTTP alone.
+	next      atomic.Bool
+	malformed func(peer net.Addr, status int) (id string)
+}
+
+func (c *boundedConn) Close() error {
+	c.release()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends what is said and goes on hearing, where the connection can.
+func (c *boundedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

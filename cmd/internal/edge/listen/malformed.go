@@ -1,0 +1,99 @@
+package listen
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
+)
+
+// net/http responds by itself, on the connection, to requests of HTTP/1 that it cannot read: no handler sees them. What it
+// writes is recognised here, and replaced by a response like those of handlers. On TLS connections, which net/http has to
+// know as such, and over HTTP/2 it is not.
+
+// bareHeader is the header of responses that net/http writes by itself. All others have a Date or a length.
+const bareHeader = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+
+// watch has the server's own responses look like those of its handler. Malformed is told of each, and returns the ID of the
+// request or "".
+func watch(s *http.Server, malformed func(peer net.Addr, status int) (id string)) {
+	if malformed == nil {
+		malformed = func(net.Addr, int) string { return "" }
+	}
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		switch b, ok := c.(*boundedConn); {
+		case !ok: // TLS
+		case state == http.StateNew:
+			b.malformed = malformed
+			b.next.Store(true)
+		case state == http.StateIdle:
+			b.next.Store(true)
+		}
+	}
+}
+
+// bare returns the status and reason of a response that net/http wrote by itself, or 0.
+func bare(b []byte) (status int, reason string) {
+	line, _, ok := bytes.Cut(b, []byte(bareHeader))
+	if !ok || len(line) < len("HTTP/1.1 400") || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) || bytes.ContainsAny(line, "\r\n") {
+		return 0, ""
+	}
+	status, err := strconv.Atoi(string(line[9:12]))
+	if err != nil || status < 400 {
+		return 0, ""
+	}
+	_, after, _ := bytes.Cut(line, []byte(": "))
+	return status, string(after)
+}
+
+// problem is the response as RFC 9457 has it.
+func problem(status int, detail, id string) []byte {
+	body, _ := json.Marshal(struct { // it cannot fail
+		Type      string `json:"type"`
+		Title     string `json:"title"`
+		Status    int    `json:"status"`
+		Detail    string `json:"detail"`
+		RequestID string `json:"request_id,omitempty"`
+	}{"about:blank", http.StatusText(status), status, detail, id})
+	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n", status, http.StatusText(status))
+	if id != "" {
+		head += "X-Request-Id: " + id + "\r\n"
+	}
+	head += fmt.Sprintf("Content-Length: %d\r\nConnection: close\r\n\r\n", len(body)+1)
+	return append(append([]byte(head), body...), '\n')
+}
+
+// details of responses for which net/http gives no reason.
+var details = map[int]string{
+	http.StatusBadRequest:                  "The request is malformed.",
+	http.StatusRequestHeaderFieldsTooLarge: "The request's path and headers are larger than is accepted here.",
+	http.StatusNotImplemented:              "The Transfer-Encoding is not supported: use chunked.",
+	http.StatusHTTPVersionNotSupported:     "The version of HTTP is not supported: use HTTP/1.1 or HTTP/2.",
+}
+
+// Write replaces responses that net/http writes by itself.
+func (c *boundedConn) Write(b []byte) (int, error) {
+	if !c.next.Load() {
+		return c.Conn.Write(b)
+	}
+	c.next.Store(false)
+	status, reason := bare(b)
+	if status == 0 {
+		return c.Conn.Write(b)
+	}
+	if status == http.StatusRequestHeaderFieldsTooLarge {
+		bounds.Headers.Reached()
+	}
+	detail := details[status]
+	if reason != "" && status == http.StatusBadRequest {
+		detail = "The request is malformed: " + reason + "."
+	}
+	if _, err := c.Conn.Write(problem(status, detail, c.malformed(c.RemoteAddr(), status))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

@@ -1,0 +1,298 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluiceproject/sluice/cmd/internal/edge/shares"
+)
+
+// Config is how a [Server] is made. Zero fields have defaults; a listener without an address is not there.
+type Config struct {
+	GRPC  GRPC
+	HTTP  HTTP
+	Admin HTTP // for operators, apart from those who ask
+	// Gateway is for requests to what stands behind.
+	Gateway Gateway
+	Other   []Other
+
+	// DrainWait is how long the server goes on as before once it has said that it is going: load balancers that ask for
+	// its health need that long to notice. Default 0: clients that speak gRPC are told on their connections.
+	DrainWait time.Duration
+	// DrainTimeout is how long requests that are being answered may take then. Default [DefaultDrainTimeout].
+	DrainTimeout time.Duration
+
+	// Exempt reports whether an address may have more connections than MaxPerAddress of a listener: a proxy that speaks for
+	// many. Nil: no address may.
+	Exempt func(netip.Addr) bool
+
+	Log *slog.Logger // default slog.Default()
+}
+
+// DefaultDrainTimeout is below the 30 s that Kubernetes waits before it kills.
+const DefaultDrainTimeout = 20 * time.Second
+
+// Server is the servers of several protocols that begin and end together.
+type Server struct {
+	cfg    Config
+	log    *slog.Logger
+	health *health.Server
+	ready  atomic.Bool // what health checks say
+
+	dry    bool // nothing is listened on or created
+	faults []error
+
+	addresses []named // of the listeners
+
+	parts        []part
+	certificates []*certificates
+}
+
+// named is the address of a listener.
+type named struct{ name, address string }
+
+// part is the server of one listener.
+type part struct {
+	name     string
+	listener net.Listener
+	serve    func(net.Listener) error
+	drain    func(ctx context.Context) error // answer what was asked, and cut off who is not done when the context ends
+}
+
+// New listens, so that the addresses are known and taken; [Server.Run] answers. A server that is never run is closed with
+// [Server.Close].
+func New(cfg Config) (*Server, error) {
+	s := &Server{cfg: cfg, log: cfg.Log, health: health.NewServer()}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	if s.cfg.DrainTimeout <= 0 {
+		s.cfg.DrainTimeout = DefaultDrainTimeout
+	}
+	if err := s.listen(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.SetReady(true)
+	return s, nil
+}
+
+// Check returns the errors that New would return, but for those of TCP addresses: it does not listen. It creates nothing. The
+// warnings are about certificates that are not valid now.
+func Check(cfg Config) (warnings []error, err error) {
+	if in := cfg.Gateway.TLS.ACME; in != nil {
+		acme := *in
+		acme.dry = true
+		cfg.Gateway.TLS.ACME = &acme
+	}
+	s := &Server{cfg: cfg, log: slog.New(slog.DiscardHandler), health: health.NewServer(), dry: true}
+	defer s.Close()
+	err = s.listen()
+	for _, c := range s.certificates {
+		warnings = append(warnings, c.invalid(time.Now())...)
+	}
+	return warnings, errors.Join(append(s.faults, err)...)
+}
+
+func (s *Server) listen() error {
+	if cfg := &s.cfg.GRPC; cfg.Address != "" {
+		if err := s.add("gRPC", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newGRPC(cfg) }); err != nil {
+			return err
+		}
+	}
+	if cfg := &s.cfg.HTTP; cfg.Address != "" {
+		if err := s.add("HTTP", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
+			return err
+		}
+	}
+	if cfg := &s.cfg.Admin; cfg.Address != "" {
+		if err := s.add("admin", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
+			return err
+		}
+	}
+	if cfg := &s.cfg.Gateway; cfg.Address != "" {
+		if err := s.add("gateway", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newGateway(cfg) }); err != nil {
+			return err
+		}
+	}
+	if err := s.listenACME(); err != nil {
+		return err
+	}
+	for i := range s.cfg.Other {
+		cfg := &s.cfg.Other[i]
+		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newOther(cfg) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add makes a server and has it listen.
+func (s *Server) add(name, address string, most, perAddress int, build func() (part, error)) error {
+	p, err := build()
+	if err == nil {
+		err = s.taken(address)
+	}
+	if err == nil && s.dry {
+		err = checkAddress(address)
+	}
+	s.addresses = append(s.addresses, named{name, address})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	if s.dry {
+		s.faults = append(s.faults, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.name = name
+	c := connections{most: cmp.Or(most, DefaultMaxConnections), exempt: s.cfg.Exempt}
+	if perAddress > 0 {
+		c.shares = shares.NewCounter[netip.Prefix](perAddress)
+	}
+	if p.listener, err = listen(address, c); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	s.parts = append(s.parts, p)
+	return nil
+}
+
+// taken returns an error if a listener before has the address.
+func (s *Server) taken(address string) error {
+	for _, other := range s.addresses {
+		if overlap(address, other.address) {
+			return fmt.Errorf("listen on %s: the %s listener of this configuration has the address %s: choose another address for one of them", address, other.name, other.address)
+		}
+	}
+	return nil
+}
+
+// GRPCAddr is where the gRPC server listens, or nil.
+func (s *Server) GRPCAddr() net.Addr { return s.Addr("gRPC") }
+
+// HTTPAddr is where the HTTP server listens, or nil.
+func (s *Server) HTTPAddr() net.Addr { return s.Addr("HTTP") }
+
+// AdminAddr is where the server for operators listens, or nil.
+func (s *Server) AdminAddr() net.Addr { return s.Addr("admin") }
+
+// GatewayAddr is where the gateway listens, or nil.
+func (s *Server) GatewayAddr() net.Addr { return s.Addr("gateway") }
+
+// Addr is where the server of that name listens, or nil.
+func (s *Server) Addr(name string) net.Addr {
+	for i := range s.parts {
+		if s.parts[i].name == name {
+			return s.parts[i].listener.Addr()
+		}
+	}
+	return nil
+}
+
+// SetReady has health checks say that requests can be answered, or that they cannot. A new server is ready.
+func (s *Server) SetReady(ready bool) {
+	s.ready.Store(ready)
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if ready {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
+	for _, name := range s.cfg.GRPC.HealthNames {
+		s.health.SetServingStatus(name, status)
+	}
+}
+
+// Unready returns why /readyz responds with 503, or nil.
+func (s *Server) Unready() error {
+	switch {
+	case !s.ready.Load():
+		return errors.New("shutting down")
+	case s.cfg.HTTP.Unready != nil:
+		return s.cfg.HTTP.Unready()
+	}
+	return nil
+}
+
+// Reload reads the certificates again now, if they changed. The last good ones stay if that fails.
+func (s *Server) Reload() {
+	for _, c := range s.certificates {
+		c.log(s.log)
+	}
+}
+
+// Run answers until the context ends, and then until what was asked is answered. It returns an error if a listener fails.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var running sync.WaitGroup
+	for _, p := range s.parts {
+		running.Go(func() {
+			err := p.serve(p.listener)
+			switch {
+			case err == nil, errors.Is(err, http.ErrServerClosed), errors.Is(err, grpc.ErrServerStopped), errors.Is(err, net.ErrClosed):
+			default:
+				stop(fmt.Errorf("%s: %w", p.name, err))
+			}
+		})
+	}
+	for _, c := range s.certificates {
+		running.Go(func() { c.watch(ctx, s.log) })
+		if c.acme != nil {
+			running.Go(func() { c.acme.run(ctx, s.log) })
+		}
+	}
+	<-ctx.Done()
+	s.drain()
+	running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// drain says goodbye: health checks fail, clients are told to go elsewhere, what was asked is answered. Who takes too long
+// is cut off.
+func (s *Server) drain() {
+	s.log.Info("draining", "wait", s.cfg.DrainWait, "timeout", s.cfg.DrainTimeout)
+	s.ready.Store(false)
+	s.health.Shutdown()
+	if s.cfg.DrainWait > 0 {
+		<-time.After(s.cfg.DrainWait)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+	defer cancel()
+	var draining sync.WaitGroup
+	for _, p := range s.parts {
+		draining.Go(func() {
+			if err := p.drain(ctx); err != nil {
+				s.log.Warn("some clients did not go in time and were cut off", "listener", p.name)
+			}
+		})
+	}
+	draining.Wait()
+}
+
+// Close ends a server that is not run.
+func (s *Server) Close() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range s.parts {
+		_ = p.drain(ctx)
+		_ = p.listener.Close()
+	}
+}

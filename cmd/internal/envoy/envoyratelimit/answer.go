@@ -1,0 +1,200 @@
+package envoyratelimit
+
+import (
+	"math"
+	"strconv"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+)
+
+// answer says what the counts mean.
+func (s *Service) answer(req *rls.Request, m *scratch, resp *rls.Response) {
+	var (
+		tightest             = -1 // of the statuses, for the headers
+		least         uint32 = math.MaxUint32
+		over          bool   // by a limit that is not a quota
+		quotas, spent int
+	)
+	for i := range m.hits {
+		h := &m.hits[i]
+		resp.Statuses = append(resp.Statuses, s.status(h))
+		st := &resp.Statuses[i]
+		if st.HasLimit && st.Remaining < least {
+			tightest, least = i, st.Remaining
+		}
+		if h.rule != nil && h.rule.Unlimited {
+			continue
+		}
+		exceeded := st.Code == rls.CodeOverLimit
+		switch {
+		case s.response.Quota || h.rule != nil && h.rule.Quota:
+			quotas++
+			if exceeded {
+				spent++
+			}
+		case exceeded:
+			over, tightest, least = true, i, 0
+		}
+	}
+	resp.Overall = rls.CodeOK
+	if over || quotas > 0 && spent == quotas {
+		resp.Overall = rls.CodeOverLimit
+	}
+	if s.response.Shadow && resp.Overall == rls.CodeOverLimit {
+		resp.Overall = rls.CodeOK
+		s.stats.GlobalShadowMode.Add(1)
+	}
+	if s.response.Headers && tightest >= 0 {
+		s.headers(&resp.Statuses[tightest], resp)
+	}
+	if s.response.Metadata {
+		resp.Metadata = metadata(req, m, resp)
+	}
+}
+
+// status says what became of a descriptor.
+func (s *Service) status(h *hit) rls.Status {
+	if h.limit == nil {
+		st := rls.Status{Code: rls.CodeOK}
+		if h.rule != nil { // unlimited
+			st.Remaining = math.MaxUint32
+		}
+		return st
+	}
+	st := rls.Status{
+		Code: rls.CodeOK, HasLimit: true, HasReset: true, Reset: h.reset,
+		Limit: rls.Limit{Requests: h.limit.requests, Unit: h.limit.unit, Name: h.rule.Name},
+	}
+	over := h.cached || h.failed == sluice.SourceClosed || h.after > uint64(h.share)
+	switch {
+	case h.failed == sluice.SourceOpen:
+		st.Remaining = h.limit.requests
+		return st
+	case h.negative: // what is given back is never refused
+		st.Remaining = uint32(uint64(h.share) - min(h.after, uint64(h.share)))
+		return st
+	case !over:
+		st.Remaining = uint32(uint64(h.share) - h.after)
+	case !h.rule.Shadow:
+		st.Code = rls.CodeOverLimit
+	}
+	s.tell(h, over)
+	return st
+}
+
+// tell counts in the statistics how a descriptor fared. When hits cross a threshold a part of them is on either side.
+func (s *Service) tell(h *hit, over bool) {
+	limit, near := uint64(h.share), s.nearLimit(h.share)
+	// As in the reference it wraps around where less was counted than was asked for, which the flag that stops counting
+	// does: all of the hits then are beyond what they cross.
+	before := h.after - h.addend
+	beyond := h.addend // of the hits, how many were over the limit
+	switch {
+	case h.cached:
+		h.stats.OverLimitWithLocalCache.Add(h.addend)
+	case over && before < limit && h.failed != sluice.SourceClosed:
+		beyond = h.after - limit
+		h.stats.NearLimit.Add(limit - max(near, before))
+	case over:
+	default:
+		switch {
+		case h.after <= near:
+		case before >= near:
+			h.stats.NearLimit.Add(h.addend)
+		default:
+			h.stats.NearLimit.Add(h.after - near)
+		}
+		h.stats.WithinLimit.Add(h.addend)
+		return
+	}
+	h.stats.OverLimit.Add(beyond)
+	if h.rule.Shadow {
+		h.stats.ShadowMode.Add(beyond)
+	}
+	if s.cache != nil && !h.cached && h.failed == sluice.SourceStore {
+		s.cache.add(h.limit.counter, h.limit.requests, h.key, s.now().Unix()+h.reset)
+	}
+}
+
+// headers are for the client of whom Envoy asks.
+func (s *Service) headers(st *rls.Status, resp *rls.Response) {
+	resp.Headers = append(resp.Headers,
+		rls.Header{Name: s.response.LimitHeader, Value: strconv.FormatUint(uint64(st.Limit.Requests), 10)},
+		rls.Header{Name: s.response.RemainingHeader, Value: strconv.FormatUint(uint64(st.Remaining), 10)},
+		rls.Header{Name: s.response.ResetHeader, Value: strconv.FormatInt(st.Reset, 10)},
+	)
+}
+
+// metadata tells the request, and what the rules of descriptors that passed say.
+func metadata(req *rls.Request, m *scratch, resp *rls.Response) *structpb.Struct {
+	fields := map[string]*structpb.Value{"domain": structpb.NewStringValue(req.Domain)}
+	list := make([]*structpb.Value, len(req.Descriptors))
+	merged := &structpb.Struct{}
+	for i := range req.Descriptors {
+		list[i] = descriptorMetadata(&req.Descriptors[i])
+		if h := &m.hits[i]; h.limit != nil && h.limit.metadata != nil && resp.Statuses[i].Code == rls.CodeOK {
+			mergeStruct(merged, h.limit.metadata)
+		}
+	}
+	fields["descriptors"] = structpb.NewListValue(&structpb.ListValue{Values: list})
+	if req.HitsAddend != 0 {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(req.HitsAddend))
+	}
+	if len(merged.GetFields()) > 0 {
+		fields["metadata"] = structpb.NewStructValue(merged)
+	}
+	return &structpb.Struct{Fields: fields}
+}
+
+func descriptorMetadata(d *rls.Descriptor) *structpb.Value {
+	entries := make([]*structpb.Value, len(d.Entries))
+	for i, e := range d.Entries {
+		entries[i] = structpb.NewStringValue(e.Key + "=" + e.Value)
+	}
+	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
+	if d.HasOverride { // as protobuf writes it
+		text := ""
+		if d.Override.RequestsPerUnit != 0 {
+			text = "requests_per_unit:" + strconv.FormatUint(uint64(d.Override.RequestsPerUnit), 10)
+		}
+		if d.Override.Unit.Known() {
+			if text != "" {
+				text += " "
+			}
+			unit := d.Override.Unit.String()
+			if d.Override.Unit == rls.Week { // which Envoy's own list of units does not name
+				unit = strconv.Itoa(int(rls.Week))
+			}
+			text += "unit:" + unit
+		}
+		fields["limit"] = structpb.NewStringValue(text)
+	}
+	if d.HasHits {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(d.Hits))
+	}
+	return structpb.NewStructValue(&structpb.Struct{Fields: fields})
+}
+
+// mergeStruct adds what is not there yet. Of two values for one name the first stays, unless both are structs.
+func mergeStruct(to, from *structpb.Struct) {
+	for name, value := range from.GetFields() {
+		if to.Fields == nil {
+			to.Fields = make(map[string]*structpb.Value)
+		}
+		have := to.Fields[name]
+		switch {
+		case have == nil:
+			if below := value.GetStructValue(); below != nil { // a copy: the rule's own must not be changed
+				clone := &structpb.Struct{}
+				mergeStruct(clone, below)
+				value = structpb.NewStructValue(clone)
+			}
+			to.Fields[name] = value
+		case have.GetStructValue() != nil && value.GetStructValue() != nil:
+			mergeStruct(have.GetStructValue(), value.GetStructValue())
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package envoyratelimit
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// count adds the hits of a request to their counts.
+func (s *Service) count(ctx context.Context, m *scratch) error {
+	now := s.now()
+	cached := s.tally(m, now)
+	if s.counting.StopWhenOver && !cached {
+		if err := s.peek(ctx, m, now); err != nil {
+			return err
+		}
+	}
+	over := false
+	for i := range m.hits {
+		over = over || m.hits[i].over
+	}
+	for i := range m.hits {
+		h := &m.hits[i]
+		h.charge = h.addend
+		// With the flag a request that is refused charges nothing, but for what it is refused by.
+		if s.counting.StopWhenOver && !h.negative && (cached || over && !h.over) {
+			h.charge = 0
+		}
+	}
+	return s.charge(ctx, m, now)
+}
+
+// tally counts the hits in the statistics, and tells whether a limit is known to be exceeded.
+func (s *Service) tally(m *scratch, now time.Time) (cached bool) {
+	for i := range m.hits {
+		h := &m.hits[i]
+		switch {
+		case h.limit == nil:
+			continue
+		case h.negative:
+			h.stats.TotalNegativeHits.Add(h.addend)
+			continue
+		}
+		h.stats.TotalHits.Add(h.addend)
+		if s.cache != nil && s.cache.has(h.limit.counter, h.limit.requests, h.key, now.Unix()) {
+			h.cached, cached = true, true
+			h.share = h.limit.requests
+			h.reset = untilReset(h.limit.unit.Seconds(), now)
+		}
+	}
+	return cached
+}
+
+// peek asks which limits the request would exceed.
+func (s *Service) peek(ctx context.Context, m *scratch, now time.Time) error {
+	for i := range m.hits {
+		m.hits[i].charge = 0
+	}
+	if err := s.charge(ctx, m, now); err != nil {
+		return err
+	}
+	for i := range m.hits {
+		h := &m.hits[i]
+		h.over = h.take >= 0 && !h.negative && h.after+h.addend > uint64(h.share)
+	}
+	return nil
+}
+
+// charge adds the charges to the counts, and says what the counts are then.
+func (s *Service) charge(ctx context.Context, m *scratch, now time.Time) error {
+	m.takes = m.takes[:0]
+	for i := range m.hits {
+		h := &m.hits[i]
+		h.take = -1
+		if h.limit == nil || h.cached {
+			continue
+		}
+		// Stores answer what is only asked as of before the call. Here it counts what stands before it in the request.
+		if h.take = m.before(i); h.take >= 0 {
+			continue
+		}
+		h.take = len(m.takes)
+		t := sluice.Take{Rule: h.limit.counter, Key: h.key, Cost: int64(h.charge)}
+		if h.negative && h.charge > 0 {
+			t.Cost, t.At = -t.Cost, now.UnixMicro()
+		}
+		m.takes = append(m.takes, t)
+	}
+	if len(m.takes) == 0 {
+		return nil
+	}
+	for len(m.out) < len(m.takes) {
+		m.out = append(m.out, sluice.Decision{})
+	}
+	if _, err := s.limiter.Decide(ctx, m.takes, m.out); err != nil {
+		if ctx.Err() != nil { // the caller has left
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		s.stats.RedisError.Add(1)
+		return status.Error(codes.Unknown, err.Error())
+	}
+	return s.counted(m, now)
+}
+
+// before is the number of the last take of the same count as hit i, among those in front of it, or -1.
+func (m *scratch) before(i int) int {
+	h := &m.hits[i]
+	if h.charge != 0 {
+		return -1
+	}
+	for j := i - 1; j >= 0; j-- {
+		if o := &m.hits[j]; o.take >= 0 && o.limit.unit == h.limit.unit && o.key == h.key {
+			return o.take
+		}
+	}
+	return -1
+}
+
+// counted reads what the store says of the counts, or what stands in for it.
+func (s *Service) counted(m *scratch, now time.Time) error {
+	failed, fatal := false, false
+	for i := range m.hits {
+		h := &m.hits[i]
+		if h.take < 0 {
+			continue
+		}
+		d := &m.out[h.take]
+		h.failed, h.share = d.Source, h.limit.requests
+		failed = failed || d.Source.Degraded()
+		fatal = fatal || d.Source == sluice.SourceClosed && !h.limit.closed && s.counting.OnFailure == "error"
+		h.after = uint64(d.Limit - d.Remaining)
+		if !d.Allowed && h.charge > 0 && !h.negative { // more than the counter holds
+			h.after = mostCounted + 1
+		}
+		if d.Source == sluice.SourceLocal {
+			// The counter was divided among so many processes, and so is the limit.
+			nodes := math.Round(mostCounted / float64(max(1, d.Limit)))
+			h.share = uint32(math.Ceil(float64(h.limit.requests) / nodes))
+		}
+		seconds := h.limit.unit.Seconds()
+		if h.reset = int64(math.Ceil(d.ResetAfter.Seconds())); h.reset < 1 || h.reset > seconds {
+			h.reset = untilReset(seconds, now)
+		}
+	}
+	if failed {
+		s.stats.RedisError.Add(1)
+	}
+	if fatal {
+		words := "the store did not answer"
+		if last := s.lastError.Load(); last != nil {
+			words = *last
+		}
+		return status.Error(codes.Unknown, words)
+	}
+	return nil
+}
+
+// untilReset is in how many seconds the window of that many seconds ends.
+func untilReset(seconds int64, now time.Time) int64 { return seconds - now.Unix()%seconds }

@@ -1,0 +1,150 @@
+package envoyratelimit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// files keeps the service's rules as the files say.
+type files struct {
+	settings RuleSettings
+	dir      string
+	use      func(*rules.Set) error
+	failed   func(error)
+	log      *slog.Logger
+
+	sound map[string][]byte // files that were read before, and have a domain
+}
+
+func newFiles(s RuleSettings, use func(*rules.Set) error, failed func(error), log *slog.Logger) *files {
+	return &files{
+		settings: s, dir: filepath.Join(s.Root, s.Below, s.App), use: use, failed: failed, log: log,
+		sound: make(map[string][]byte),
+	}
+}
+
+// fileRetry is how often files that cannot be read at the start are tried again.
+const fileRetry = time.Second
+
+// run loads the rules, tells once that it has tried, and then follows changes until the context ends.
+func (f *files) run(ctx context.Context, tried func()) {
+	var last string
+	for {
+		w, err := rulefile.NewWatcher(rulefile.WatchConfig{
+			Paths: []string{f.dir}, Options: rulefile.Options{MergeDomains: f.settings.Merge}, Read: f.readAll, Hangup: true,
+			OnLoad: func(l *rulefile.Loaded) { f.adopt(l.Set) }, OnError: f.failed,
+		})
+		if err == nil {
+			f.adopt(w.Set())
+			tried()
+			_ = w.Run(ctx) // it returns nil
+			return
+		}
+		if text := err.Error(); text != last { // once, and not every second
+			last = text
+			f.failed(err)
+		}
+		tried()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(fileRetry):
+		}
+	}
+}
+
+func (f *files) adopt(set *rules.Set) {
+	if err := f.use(set); err != nil {
+		f.failed(err)
+	}
+}
+
+// noRules stands beside the files: for the reference, files that limit nothing are sound, and so is a directory without
+// files.
+var noRules = rulefile.Source{Name: "no rules", Data: []byte("rules: []\n")}
+
+func (f *files) readAll(paths ...string) ([]rulefile.Source, error) {
+	sources, err := f.read(paths...)
+	return append(sources, noRules), err
+}
+
+var domainLine = regexp.MustCompile(`(?m)^["']?domain["']?[ \t]*:`)
+
+// read reads every file of the directory, whatever its name, and of the directories below, as the reference does, but in
+// the order of their names. It leaves out what Kubernetes puts there for itself, whose names begin with two dots, and
+// tests of rules, which end with _test.yaml.
+func (f *files) read(paths ...string) ([]rulefile.Source, error) {
+	var names []string
+	for _, dir := range paths {
+		root, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return nil, err
+		}
+		err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			hidden := strings.HasPrefix(entry.Name(), ".") && path != root
+			switch {
+			case err != nil:
+				return err
+			case hidden && (f.settings.SkipDotFiles || strings.HasPrefix(entry.Name(), "..")):
+				if entry.IsDir() {
+					return fs.SkipDir
+				}
+			case !entry.IsDir():
+				names = append(names, path)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	sources, err := rulefile.Read(names...)
+	if err != nil {
+		return nil, err
+	}
+	kept := sources[:0]
+	for _, s := range sources {
+		base := strings.TrimSuffix(strings.TrimSuffix(s.Name, ".yaml"), ".yml")
+		if !strings.HasSuffix(base, "_test") || domainLine.Match(s.Data) {
+			kept = append(kept, s)
+		}
+	}
+	return kept, f.domains(kept)
+}
+
+// domains reports files without a domain, as the reference does: rules of Sluice's own format are not for this service.
+func (f *files) domains(sources []rulefile.Source) error {
+	var faults []error
+	before := f.sound
+	f.sound = make(map[string][]byte, len(sources))
+	for _, s := range sources {
+		if data, ok := before[s.Name]; ok && bytes.Equal(data, s.Data) {
+			f.sound[s.Name] = s.Data
+			continue
+		}
+		cfg, err := rulefile.Parse(rulefile.Options{}, s)
+		switch {
+		case len(cfg.Domains) > 0:
+			f.sound[s.Name] = s.Data
+		case err == nil || !domainLine.Match(s.Data): // other faults are reported when all are loaded
+			faults = append(faults, &rules.Error{
+				At:  rules.Position{File: s.Name},
+				Msg: "config file cannot have empty domain: write domain: and a name at its top",
+			}, err)
+		}
+	}
+	return errors.Join(faults...)
+}

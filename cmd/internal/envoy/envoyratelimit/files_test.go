@@ -1,0 +1,107 @@
+package envoyratelimit
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+const someDomain = "domain: %\ndescriptors:\n  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+
+func filesIn(t *testing.T, s RuleSettings, content map[string]string) *files {
+	t.Helper()
+	s.Root = t.TempDir()
+	for name, text := range content {
+		if err := writeAll(filepath.Join(s.Root, name), strings.ReplaceAll(text, "%", strings.NewReplacer("/", "-", ".", "").Replace(name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return newFiles(s, nil, nil, slog.Default())
+}
+
+func TestFilesAreRead(t *testing.T) {
+	content := map[string]string{
+		"b.yaml": someDomain, "a": someDomain, "c.conf": someDomain, "below/d.yaml": someDomain, ".hidden.yaml": someDomain,
+		"..2026/a": someDomain, "rules_test.yaml": "tests: []\n", "odd_test.yaml": someDomain,
+	}
+	for _, tt := range []struct {
+		skip bool
+		want []string
+	}{
+		{false, []string{".hidden.yaml", "a", "b.yaml", "below/d.yaml", "c.conf", "odd_test.yaml"}},
+		{true, []string{"a", "b.yaml", "below/d.yaml", "c.conf", "odd_test.yaml"}},
+	} {
+		f := filesIn(t, RuleSettings{SkipDotFiles: tt.skip}, content)
+		if err := os.Symlink("..2026", filepath.Join(f.dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time from memory, in part
+			sources, err := f.read(f.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, s := range sources {
+				name, _ := filepath.Rel(f.dir, s.Name)
+				got = append(got, filepath.ToSlash(name))
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("it reads %q, want %q", got, tt.want)
+			}
+		}
+	}
+}
+
+// A file of a ConfigMap is a link to one below ..data, which is a link too.
+func TestConfigMap(t *testing.T) {
+	f := filesIn(t, RuleSettings{}, map[string]string{"..2026/d.yaml": someDomain})
+	for link, to := range map[string]string{"..data": "..2026", "d.yaml": "..data/d.yaml"} {
+		if err := os.Symlink(to, filepath.Join(f.dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sources, err := f.read(f.dir); err != nil || len(sources) != 1 {
+		t.Errorf("%d files, %v", len(sources), err)
+	}
+}
+
+func TestFilesThatAreNoRules(t *testing.T) {
+	for _, tt := range []struct {
+		content map[string]string
+		want    string // nothing: they are read
+	}{
+		{map[string]string{}, ""},
+		{map[string]string{"a": "{domain: d}\n"}, ""},
+		{map[string]string{"a": ""}, "a: config file cannot have empty domain"},
+		{map[string]string{"a": "descriptors: []\n"}, "a: config file cannot have empty domain"},
+		{map[string]string{"a": "rules:\n  - {name: x, limit: 1/s}\n"}, "a: config file cannot have empty domain"},
+		{map[string]string{"a": "'"}, "a quote is opened and not closed"},
+		{map[string]string{"a": "domain: d\nfoo: 1\n"}, ""}, // refused when it is compiled
+	} {
+		f := filesIn(t, RuleSettings{}, tt.content)
+		_, err := f.read(f.dir)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %s", tt.content, err, tt.want)
+		}
+	}
+	f := filesIn(t, RuleSettings{App: "nowhere"}, nil)
+	if _, err := f.read(f.dir); err == nil {
+		t.Error("a directory that is not there is read")
+	}
+}
+
+func TestRulesThatCannotBeUsed(t *testing.T) {
+	var told error
+	refuse := errors.New("not here")
+	f := newFiles(RuleSettings{}, func(*rules.Set) error { return refuse }, func(err error) { told = err }, slog.Default())
+	f.adopt(nil)
+	if !errors.Is(told, refuse) {
+		t.Error(told)
+	}
+}

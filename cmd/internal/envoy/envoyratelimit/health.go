@@ -1,0 +1,82 @@
+package envoyratelimit
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
+)
+
+// serviceName is what the service is asked for by gRPC's health protocol.
+const serviceName = "ratelimit"
+
+// readiness is whether the service can answer: all its parts can.
+type readiness struct {
+	mu      sync.Mutex // guards the fields below
+	bad     map[string]bool
+	changed func(ready bool) // nil: nobody listens yet
+}
+
+// Parts of a service that may be unable to answer.
+const (
+	partRedis  = "redis"
+	partConfig = "config"
+	partEnding = "sigterm"
+)
+
+func newReadiness() *readiness { return &readiness{bad: make(map[string]bool)} }
+
+// tell has f called now and whenever it changes.
+func (r *readiness) tell(f func(ready bool)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = f
+	f(len(r.bad) == 0)
+}
+
+// set notes whether a part is fine.
+func (r *readiness) set(part string, fine bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if fine {
+		delete(r.bad, part)
+	} else {
+		r.bad[part] = true
+	}
+	if r.changed != nil {
+		r.changed(len(r.bad) == 0)
+	}
+}
+
+func (r *readiness) ok() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.bad) == 0
+}
+
+// ServeHTTP is the page /healthcheck.
+func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if !r.ok() {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write([]byte("OK")) // a caller that is gone needs nothing
+}
+
+// checks counts health checks, as the reference does.
+type checks struct {
+	healthpb.HealthServer
+	stats *stats.Stats
+}
+
+func (c *checks) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	began := time.Now()
+	c.stats.Check.Requests.Add(1)
+	resp, err := c.HealthServer.Check(ctx, req)
+	c.stats.Check.Responses.Observe(time.Since(began))
+	return resp, err
+}

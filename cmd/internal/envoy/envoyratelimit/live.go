@@ -1,0 +1,167 @@
+package envoyratelimit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// live are rules that are in use. They are immutable.
+type live struct {
+	set      *rules.Set
+	limits   map[*rules.DescriptorLimit]*limit
+	counters map[string]*counters // by domain
+}
+
+// limit is a limit of a rule, ready for requests.
+type limit struct {
+	unit     rls.Unit
+	requests uint32
+	counter  *sluice.Rule
+	closed   bool         // over its limit while the store does not answer, even if that is an error for others
+	stats    *stats.Limit // nil: its name has values of the request in it
+	metadata *structpb.Struct
+}
+
+// counters are a domain's counters, by fail mode and unit. Those of a unit have the same name whatever the mode, so that a
+// rule and a limit that a request brings for the same descriptor share their count.
+type counters [sluice.FailClosed + 1][8]*sluice.Rule
+
+// mostCounted is what a counter can hold. It is beyond every limit, so that counting is never refused.
+const mostCounted = 1<<32 - 1
+
+var units = [...]rls.Unit{rls.Second, rls.Minute, rls.Hour, rls.Day, rls.Week, rls.Month, rls.Year}
+
+// window is how long a unit is. Months have 30 days and years 365.
+func window(u rls.Unit) time.Duration { return time.Duration(u.Seconds()) * time.Second }
+
+// unitOf is the unit of that length.
+func unitOf(d time.Duration) rls.Unit {
+	for _, u := range units {
+		if window(u) == d {
+			return u
+		}
+	}
+	return rls.UnitUnknown
+}
+
+// unitLimits stand for the limits that requests bring, by unit: their numbers are compared here, not in the store.
+var unitLimits = func() (limits [8]*sluice.Limit) {
+	for _, u := range units {
+		limits[u] = sluice.Must(sluice.Limit{Count: mostCounted, Window: window(u), Algorithm: sluice.FixedWindow}.Build())
+	}
+	return limits
+}()
+
+// newCounters makes the counters of a domain.
+func newCounters(domain string) *counters {
+	name := "rls/" + domain
+	if len(name)+len("/MINUTE") > sluice.MaxRuleName {
+		sum := sha256.Sum256([]byte(domain))
+		name = "rls~" + hex.EncodeToString(sum[:])
+	}
+	c := new(counters)
+	for mode := range c {
+		for _, u := range units {
+			c[mode][u] = sluice.Must(sluice.NewRule(sluice.Rule{
+				Name: name + "/" + u.String(), Limit: *unitLimits[u], OnFailure: sluice.FailMode(mode), ChargeDenied: true,
+			}))
+		}
+	}
+	return c
+}
+
+// compile makes rules ready for requests. Counters of domains that were there before stay the same.
+func (s *Service) compile(set *rules.Set) (*live, error) {
+	l := &live{set: set, limits: make(map[*rules.DescriptorLimit]*limit), counters: make(map[string]*counters)}
+	before := s.live.Load()
+	var (
+		faults []error
+		keys   []string
+		named  []*limit
+	)
+	for _, domain := range set.Config().Domains {
+		if before != nil {
+			l.counters[domain.Name] = before.counters[domain.Name]
+		}
+		if l.counters[domain.Name] == nil {
+			l.counters[domain.Name] = newCounters(domain.Name)
+		}
+		for _, d := range set.DescriptorLimits(domain.Name) {
+			if d.Unlimited {
+				continue
+			}
+			one, err := s.newLimit(d, l.counters[domain.Name])
+			if err != nil {
+				faults = append(faults, err)
+				continue
+			}
+			l.limits[d] = one
+			if key, ok := d.FixedStatKey(); ok {
+				keys, named = append(keys, key), append(named, one)
+			}
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	for i, stats := range s.stats.Replace(keys) {
+		named[i].stats = stats
+	}
+	return l, nil
+}
+
+func (s *Service) newLimit(d *rules.DescriptorLimit, c *counters) (*limit, error) {
+	at := d.Source.At
+	if len(d.Rules) != 1 {
+		return nil, &rules.Error{At: at, Msg: "rate_limit: `sluice ratelimit` counts one limit for a descriptor: " +
+			"write one, or use `sluice serve`"}
+	}
+	r := &d.Rules[0].Limit
+	unit := unitOf(r.Window)
+	if r.Algorithm != sluice.FixedWindow || unit == rls.UnitUnknown || d.Rules[0].Accuracy != sluice.Exact {
+		return nil, &rules.Error{At: at, Msg: "rate_limit: `sluice ratelimit` counts exactly, in fixed windows of a unit, as " +
+			"Envoy's service does: remove algorithm, window, unit_multiplier and accuracy, or use `sluice serve`"}
+	}
+	// on_failure: local cannot be told from nothing, and means what SLUICE_ON_FAILURE says.
+	mode := d.Rules[0].OnFailure
+	one := &limit{unit: unit, requests: uint32(r.Count), closed: mode == sluice.FailClosed}
+	if mode == sluice.FailLocal {
+		mode = s.failMode
+	}
+	one.counter = c[mode][unit]
+	if len(d.Metadata) > 0 {
+		var err error
+		if one.metadata, err = structpb.NewStruct(d.Metadata); err != nil {
+			return nil, &rules.Error{At: at, Msg: "error parsing metadata: " + err.Error()}
+		}
+	}
+	return one, nil
+}
+
+// dump lists the limits as the reference's /rlconfig does, in the order of their names.
+func (l *live) dump() string {
+	var lines []string
+	for d, one := range l.limits {
+		lines = append(lines, dumpLine(d.FullKey, one.unit, one.requests, d))
+	}
+	for _, domain := range l.set.Config().Domains {
+		for _, d := range l.set.DescriptorLimits(domain.Name) {
+			if d.Unlimited {
+				lines = append(lines, dumpLine(d.FullKey, rls.UnitUnknown, 0, d))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}

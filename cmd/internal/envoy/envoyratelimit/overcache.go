@@ -1,0 +1,118 @@
+package envoyratelimit
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// overCache remembers which counts are over which limits until their windows end, so that the store need not be asked
+// about them. A count that is over one limit is not over a larger one, so the limit is part of what is remembered.
+//
+// It is bounded: what is added when it is full takes the place of something else. What it forgets is asked of the store.
+type overCache struct {
+	seed   maphash.Seed
+	shards [16]overShard
+
+	hits, misses, evicted, expired, overwritten atomic.Uint64
+}
+
+type overShard struct {
+	mu    sync.Mutex // guards the fields below
+	until map[overKey]int64
+	bytes int
+	most  int
+}
+
+type overKey struct {
+	counter  *sluice.Rule
+	requests uint32
+	key      string
+}
+
+// overEntry is about what an entry costs beside its key.
+const overEntry = 96
+
+func newOverCache(bytes int) *overCache {
+	c := &overCache{seed: maphash.MakeSeed()}
+	for i := range c.shards {
+		c.shards[i] = overShard{until: make(map[overKey]int64), most: max(bytes/len(c.shards), 2*overEntry)}
+	}
+	return c
+}
+
+func (c *overCache) shard(key string) *overShard {
+	return &c.shards[maphash.String(c.seed, key)%uint64(len(c.shards))]
+}
+
+// has tells whether a count is known to be over its limit at a time, in seconds.
+func (c *overCache) has(counter *sluice.Rule, requests uint32, key string, now int64) bool {
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := overKey{counter, requests, key}
+	until, ok := s.until[k]
+	if ok && now < until {
+		c.hits.Add(1)
+		return true
+	}
+	if ok {
+		s.drop(k)
+		c.expired.Add(1)
+	}
+	c.misses.Add(1)
+	return false
+}
+
+// add remembers that a count is over its limit until then.
+func (c *overCache) add(counter *sluice.Rule, requests uint32, key string, until int64) {
+	s := c.shard(key)
+	size := overEntry + len(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if size > s.most {
+		return
+	}
+	k := overKey{counter, requests, key}
+	if _, ok := s.until[k]; ok {
+		s.drop(k) // to write to it would make the map keep this key's text, which is not ours
+		c.overwritten.Add(1)
+	}
+	for old := range s.until { // any will do
+		if s.bytes+size <= s.most {
+			break
+		}
+		s.drop(old)
+		c.evicted.Add(1)
+	}
+	k.key = strings.Clone(key)
+	s.until[k] = until
+	s.bytes += size
+}
+
+func (s *overShard) drop(k overKey) {
+	delete(s.until, k)
+	s.bytes -= overEntry + len(k.key)
+}
+
+// gauges are the reference's statistics of its cache.
+func (c *overCache) gauges(yield func(name string, value uint64)) {
+	entries := 0
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		entries += len(s.until)
+		s.mu.Unlock()
+	}
+	hits, misses := c.hits.Load(), c.misses.Load()
+	yield("localcache.entryCount", uint64(entries))
+	yield("localcache.hitCount", hits)
+	yield("localcache.missCount", misses)
+	yield("localcache.lookupCount", hits+misses)
+	yield("localcache.evacuateCount", c.evicted.Load())
+	yield("localcache.expiredCount", c.expired.Load())
+	yield("localcache.overwriteCount", c.overwritten.Load())
+}

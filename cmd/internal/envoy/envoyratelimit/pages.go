@@ -1,0 +1,106 @@
+package envoyratelimit
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
+)
+
+// maxBody is the largest body that /json reads. Its requests are bounded once they are decoded.
+const maxBody = 1 << 20
+
+// jsonPage is the page /json: the protocol in JSON, for clients that have no gRPC.
+type jsonPage struct {
+	service rls.Service
+	bounds  rls.Bounds
+	log     *slog.Logger
+}
+
+// ServeHTTP answers a request by any method. Whatever is wrong with it, or with the store, is 400.
+func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var (
+		req  rls.Request
+		resp rls.Response
+	)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = req.DecodeJSON(body, p.bounds)
+	}
+	if err == nil {
+		err = p.service.ShouldRateLimit(r.Context(), &req, &resp)
+	}
+	if err != nil {
+		p.log.Debug("a request to /json failed", "error", err)
+		httpStatus(w, http.StatusBadRequest)
+		return
+	}
+	answer, err := resp.JSON()
+	if err != nil {
+		p.log.Error("an answer cannot be written as JSON", "error", err)
+		httpStatus(w, http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch resp.Overall {
+	case rls.CodeUnknown:
+		w.WriteHeader(http.StatusInternalServerError)
+	case rls.CodeOverLimit:
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(answer) // a caller that is gone needs nothing
+}
+
+func httpStatus(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }
+
+// servicePages are the pages on PORT.
+func servicePages(json *jsonPage, ready *readiness) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/json", json)
+	mux.Handle("/healthcheck", ready)
+	return mux
+}
+
+// debugPages are the pages on DEBUG_PORT. There is none that tells the command line or the environment.
+func debugPages(dump func() string, stats *stats.Stats) http.Handler {
+	pages := map[string]struct {
+		help string
+		page http.HandlerFunc
+	}{
+		"/rlconfig": {"print out the currently loaded configuration for debugging", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, dump())
+		}},
+		"/stats":               {"print out stats", func(w http.ResponseWriter, _ *http.Request) { writeStats(w, stats) }},
+		"/debug/pprof/":        {"root of various pprof endpoints. hit for help.", pprof.Index},
+		"/debug/pprof/profile": {"CPU profiling endpoint", pprof.Profile},
+		"/debug/pprof/trace":   {"trace endpoint", pprof.Trace},
+	}
+	mux := http.NewServeMux()
+	for path, p := range pages {
+		mux.HandleFunc(path, p.page)
+	}
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		for _, path := range slices.Sorted(maps.Keys(pages)) {
+			fmt.Fprintf(w, "%s: %s\n", path, pages[path].help)
+		}
+	})
+	return mux
+}
+
+// writeStats lists the statistics in the order of their names.
+func writeStats(w io.Writer, stats *stats.Stats) {
+	var lines []string
+	add := func(name string, value uint64) { lines = append(lines, fmt.Sprintf("%s: %d\n", name, value)) }
+	stats.Each(add)
+	stats.EachGauge(add)
+	slices.Sort(lines)
+	for _, line := range lines {
+		_, _ = io.WriteString(w, line)
+	}
+}

@@ -1,0 +1,360 @@
+package envoyratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
+	"github.com/sluiceproject/sluice/cmd/internal/envoy/xds"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/internal/plainfile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Run is the service: it reads the environment, serves until the context ends, and then ends in good order. It returns
+// an error if it cannot begin.
+func Run(ctx context.Context, environ []string, stderr io.Writer) error {
+	settings, warnings, err := ReadSettings(environ)
+	if err != nil {
+		return err
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // so that it ends nothing before the rules' watcher, which reads the files first, hears of it
+	defer signal.Stop(hangup)
+	lines := logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger { return newLog(w, settings) })
+	defer func() { _ = lines.Close(time.Second) }()
+	p := &program{
+		settings: settings, log: newLog(lines, settings), stats: stats.New(settings.Stats.MaxSeries), ready: newReadiness(),
+		bounds: rls.Bounds{Descriptors: settings.Counting.MaxDescriptors, Entries: 32, Bytes: 8 << 10},
+	}
+	if stderr == io.Writer(os.Stderr) { // libraries that log on their own
+		slog.SetLogLoggerLevel(slog.LevelWarn)
+		slog.SetDefault(p.log)
+	}
+	for _, warning := range warnings {
+		p.log.Warn(warning)
+	}
+	ctx, p.fail = context.WithCancelCause(ctx)
+	p.work, p.rest = context.WithCancel(context.WithoutCancel(ctx))
+	defer p.stop()
+	if err = p.begin(ctx); err == nil {
+		context.AfterFunc(ctx, func() { p.ready.set(partEnding, false) })
+		err = p.server.Run(ctx) // which answers what was asked before it returns
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+	}
+	if errors.Is(err, context.Canceled) { // it was told to end
+		return nil
+	}
+	return err
+}
+
+// program is a running service.
+type program struct {
+	settings *Settings
+	log      *slog.Logger
+	stats    *stats.Stats
+	ready    *readiness
+	bounds   rls.Bounds
+	service  *Service
+	store    atomic.Pointer[opened]
+
+	server *listen.Server
+	http   []*http.Server          // of the other pages
+	fail   context.CancelCauseFunc // ends the program
+	// What goes on beside requests goes on until they are answered.
+	work  context.Context
+	rest  context.CancelFunc // ends work
+	group sync.WaitGroup     // of all goroutines
+}
+
+// begin starts everything, in the order in which it is needed: Envoy's requests are taken last.
+func (p *program) begin(ctx context.Context) error {
+	if err := p.beginStats(); err != nil {
+		return err
+	}
+	if err := p.beginStore(ctx); err != nil {
+		return err
+	}
+	if err := p.beginRules(ctx); err != nil {
+		return err
+	}
+	return p.listen()
+}
+
+// in runs f on a goroutine that the program waits for.
+func (p *program) in(f func()) { p.group.Go(f) }
+
+// beginStore connects to the store. Without a fail mode nothing can be answered before it is there, so that nothing
+// listens either, as in the reference; with one the store may come later.
+func (p *program) beginStore(ctx context.Context) error {
+	events := sluice.Events{
+		StoreFailed: func(ctx context.Context, err error) {
+			p.log.Debug("the store did not answer", "error", err)
+			p.service.Failed(ctx, err)
+		},
+		ServerAway: func(_ context.Context, _ int, err error) {
+			p.log.Error("the store does not answer and is given a rest", "error", err)
+			p.activity(false)
+		},
+		ServerBack: func(context.Context, int) {
+			p.log.Warn("the store answers again")
+			p.activity(true)
+		},
+	}
+	nodes := func() int {
+		switch o := p.store.Load(); {
+		case o == nil && p.settings.Backend == "redis" && !p.settings.Counting.EnvoyKeys:
+			return 0 // not read yet
+		case o == nil || o.nodes == nil:
+			return 1
+		default:
+			return o.nodes()
+		}
+	}
+	var store sluice.Store
+	if p.settings.Backend == "memory" || p.settings.Counting.OnFailure == "error" {
+		o, err := p.connect(ctx)
+		if err != nil {
+			return err
+		}
+		store = o.Store
+	} else {
+		later := &late{servers: p.settings.servers()}
+		store = later
+		p.in(func() {
+			switch o, err := p.connect(p.work); {
+			case err == nil:
+				remote := o.Store.(sluice.Remote)
+				later.store.Store(&remote)
+			case p.work.Err() == nil:
+				p.fail(err)
+			}
+		})
+	}
+	var err error
+	p.service, err = NewService(store, p.settings, p.stats, sluice.WithEvents(events), sluice.WithNodes(nodes))
+	return err
+}
+
+func (p *program) activity(fine bool) {
+	if p.settings.ByActivity {
+		p.ready.set(partRedis, fine)
+	}
+}
+
+// connect opens the store, and tries again while its server does not answer.
+func (p *program) connect(ctx context.Context) (*opened, error) {
+	p.ready.set(partRedis, false)
+	pause := max(p.settings.Startup.First, time.Millisecond)
+	began := time.Now()
+	for {
+		o, err := openStore(ctx, p.settings)
+		if err == nil {
+			p.store.Store(o)
+			if o.run != nil {
+				p.in(func() { o.run(p.work) })
+			}
+			p.ready.set(partRedis, true)
+			return o, nil
+		}
+		total := p.settings.Startup.Total
+		if !errors.Is(err, sluice.ErrUnavailable) || total > 0 && time.Since(began)+pause > total {
+			return nil, err
+		}
+		p.log.Error("the store does not answer: trying again", "error", err, "in", pause)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, max(p.settings.Startup.Most, pause))
+	}
+}
+
+// beginRules starts to follow the rules, and waits until there are some or could have been.
+func (p *program) beginRules(ctx context.Context) error {
+	p.ready.set(partConfig, !p.settings.Rules.HealthyOnlyWithSome)
+	tried := make(chan struct{})
+	first := sync.OnceFunc(func() { close(tried) })
+	if p.settings.Rules.Source == "FILE" {
+		f := newFiles(p.settings.Rules, p.use, p.refused, p.log)
+		p.in(func() { f.run(p.work, first) })
+	} else {
+		c, err := p.xds(first)
+		if err != nil {
+			return err
+		}
+		p.in(func() {
+			if err := xds.Run(p.work, c); err != nil {
+				p.fail(err)
+			}
+		})
+	}
+	if p.settings.Rules.StartWithout {
+		return nil
+	}
+	select {
+	case <-tried:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// use puts rules to use.
+func (p *program) use(set *rules.Set) (err error) {
+	defer panics.Recover(func(e *panics.Error) { err = e })
+	if err := p.service.Use(set); err != nil {
+		return err
+	}
+	p.stats.ConfigLoadSuccess.Add(1)
+	domains := len(set.Config().Domains)
+	if p.settings.Rules.HealthyOnlyWithSome {
+		p.ready.set(partConfig, domains > 0)
+	}
+	p.log.Info("Successfully loaded new configuration", "domains", domains)
+	for _, w := range set.Warnings() {
+		p.log.Warn("a rule may not do what it should", "warning", w.String())
+	}
+	return nil
+}
+
+// refused notes rules that cannot be used.
+func (p *program) refused(err error) {
+	p.stats.ConfigLoadError.Add(1)
+	p.log.Error("Error loading new configuration: the last good one stays",
+		append([]any{"error", err}, panics.LogArgs(err)...)...)
+}
+
+func (p *program) xds(first func()) (xds.Config, error) {
+	x := &p.settings.XDS
+	c := xds.Config{
+		Server: x.Server, NodeID: x.NodeID, NodeMetadata: make(map[string]string), Headers: x.Headers, MaxMessage: x.MaxMessage,
+		Merge: p.settings.Rules.Merge, ConnectRetry: x.ConnectRetry, BackoffMin: x.BackoffMin, BackoffMax: x.BackoffMax,
+		Use: func(set *rules.Set) error {
+			defer first()
+			return p.use(set)
+		},
+		Failed: func(err error) {
+			p.refused(err)
+			first()
+		},
+		Lost: func(err error) { p.log.Error("the control plane does not send rules: trying again", "error", err) },
+	}
+	if x.BackoffJitter {
+		c.Jitter = min(x.BackoffFactor, 1)
+	}
+	for part := range strings.SplitSeq(x.NodeMetadata, ",") {
+		if name, value, ok := strings.Cut(part, "="); ok {
+			c.NodeMetadata[name] = value
+		}
+	}
+	if x.UseTLS {
+		var err error
+		if c.TLS, err = clientTLS(x.Cert, x.Key, x.CA, false); err != nil {
+			return c, fmt.Errorf("CONFIG_GRPC_XDS_…TLS…: %w", err)
+		}
+		c.TLS.ServerName = x.Name
+	}
+	return c, nil
+}
+
+func (p *program) beginStats() error {
+	s := &p.settings.Stats
+	switch {
+	case s.Disabled:
+	case s.Prometheus:
+		return p.beginPrometheus()
+	case s.Statsd || s.DogStatsd:
+		sink := &stats.Sink{
+			Addr: net.JoinHostPort(s.Host, strconv.Itoa(s.Port)), Dog: s.DogStatsd, Tags: s.Tags, Every: s.Flush,
+			Failed: func(err error) {
+				if err != nil {
+					p.log.Warn("statistics cannot be sent", "error", err)
+				} else {
+					p.log.Warn("statistics are sent again")
+				}
+			},
+		}
+		for _, m := range s.Mogrifiers {
+			pattern, err := regexp.Compile(m.Pattern)
+			if err != nil {
+				return fmt.Errorf("USE_DOG_STATSD_MOGRIFIERS: a pattern is no regular expression: %w", err)
+			}
+			sink.Rewrite = append(sink.Rewrite, stats.Rewrite{Pattern: pattern, Name: m.Name, Tags: m.Tags})
+		}
+		p.in(func() { sink.Run(p.work, p.stats) })
+	}
+	return nil
+}
+
+// maxMapping is how many bytes PROMETHEUS_MAPPER_YAML may have.
+const maxMapping = 4 << 20
+
+func (p *program) beginPrometheus() error {
+	s := &p.settings.Stats
+	mapper := stats.DefaultMapper(s.Milliseconds)
+	if s.PrometheusMap != "" {
+		data, err := plainfile.Read(s.PrometheusMap, maxMapping)
+		if err != nil {
+			return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
+		}
+		var warnings []string
+		if mapper, warnings, err = stats.ParseMapper(data); err != nil {
+			return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %s: %w", s.PrometheusMap, err)
+		}
+		for _, w := range warnings {
+			p.log.Warn("PROMETHEUS_MAPPER_YAML: " + w)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle(s.PrometheusPath, &stats.Page{Stats: p.stats, Mapper: mapper, Tags: s.Tags})
+	return p.serveHTTP("Prometheus", s.PrometheusAddr, newHTTP(mux, time.Minute))
+}
+
+// stop ends what the server needed, once it has ended or could not begin.
+func (p *program) stop() {
+	p.rest()
+	p.fail(nil)
+	if p.server != nil {
+		p.server.Close()
+	}
+	for _, server := range p.http {
+		server.Close()
+	}
+	p.group.Wait()
+	if o := p.store.Load(); o != nil {
+		o.close()
+	}
+}
+
+// timed counts requests and how long they take. Those of /json are not counted, as in the reference.
+type timed struct{ *Service }
+
+func (t *timed) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *rls.Response) error {
+	began := time.Now()
+	t.stats.ShouldRateLimit.Requests.Add(1)
+	err := t.Service.ShouldRateLimit(ctx, req, resp)
+	t.stats.ShouldRateLimit.Responses.Observe(time.Since(began))
+	return err
+}

@@ -1,0 +1,294 @@
+package envoyratelimit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+)
+
+// stores are the ways to count.
+func countingStores(t *testing.T) map[string][]string {
+	return map[string][]string{
+		"redis":        onRedis(redistest.Shared(t)),
+		"envoy's keys": append(onRedis(redistest.Shared(t)), "SLUICE_KEY_FORMAT=envoy"),
+		"memcached":    {"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcachetest.Start(t).Addr},
+		"memory":       {"BACKEND_TYPE=memory"},
+	}
+}
+
+// What the protocol promises holds, on every store.
+func TestAnswers(t *testing.T) {
+	for _, g := range rlstest.Groups(false) {
+		for name, store := range countingStores(t) {
+			if name != "redis" && g.Settings != (rlstest.Settings{}) {
+				continue // settings do not depend on stores
+			}
+			t.Run(fmt.Sprintf("%s/%+v", name, g.Settings), func(t *testing.T) {
+				t.Parallel()
+				root := t.TempDir()
+				g.Write(t, filepath.Join(root, "config"), func(path, text string) error {
+					return writeAll(path, text)
+				})
+				environ := append(slices.Clone(store), "RUNTIME_ROOT="+root)
+				for variable, on := range map[string]bool{
+					"SHADOW_MODE": g.Settings.Shadow, "QUOTA_MODE": g.Settings.Quota,
+					"LIMIT_RESPONSE_HEADERS_ENABLED": g.Settings.Headers, "RESPONSE_DYNAMIC_METADATA": g.Settings.Metadata,
+				} {
+					environ = append(environ, fmt.Sprintf("%s=%t", variable, on))
+				}
+				p := launch(t, environ...)
+				g.Run(t, pb.NewRateLimitServiceClient(p.dial()))
+			})
+		}
+	}
+}
+
+func writeAll(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o600)
+}
+
+func TestJSON(t *testing.T) {
+	_, environ := ruleDir(t, "  - {key: a, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	p := launch(t, append(environ, onRedis(redistest.Shared(t))...)...)
+	ask := `{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"1"}]}]}`
+	for _, tt := range []struct {
+		method, body string
+		status       int
+		want         string // how the answer begins
+	}{
+		{"POST", ask, 200, `{"overallCode":"OK","statuses":[{"code":"OK","currentLimit":{"requestsPerUnit":1,"unit":"YEAR"},"durationUntilReset":"`},
+		{"GET", ask, 429, `{"overallCode":"OVER_LIMIT","statuses":[{"code":"OVER_LIMIT",`},
+		{"PUT", `{"domain":"other","descriptors":[{}]}`, 200, `{"overallCode":"OK","statuses":[{"code":"OK"}]}`},
+		{"POST", `{`, 400, "Bad Request\n"},
+		{"POST", `{"domain":"d","unknown":1}`, 400, "Bad Request\n"},
+		{"POST", `{"domain":""}`, 400, "Bad Request\n"},
+		{"POST", `{"domain":"d"}`, 400, "Bad Request\n"},
+		{"POST", `{"domain":"` + strings.Repeat("x", maxBody) + `"}`, 400, "Bad Request\n"},
+	} {
+		status, body := p.send("HTTP", tt.method, "/json", tt.body)
+		body = strings.NewReplacer(`, "`, `,"`, `": `, `":`).Replace(body) // protobuf puts spaces where it likes
+		if status != tt.status || !strings.HasPrefix(body, tt.want) {
+			t.Errorf("%s %.60s: %d %s, want %d %s", tt.method, tt.body, status, body, tt.status, tt.want)
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	_, environ := ruleDir(t, "  - {key: a, limit: 1}\n")
+	p := launch(t, append(environ, "BACKEND_TYPE=memory", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=127.0.0.1:0")...)
+	p.ask("a=1 hits:3")
+	p.health()
+	for _, tt := range []struct{ of, path, want string }{
+		{"HTTP", "/healthcheck", "OK"},
+		{"debug", "/", "/debug/pprof/: root of various pprof endpoints. hit for help.\n"},
+		{"debug", "/rlconfig", "d.a: unit=YEAR requests_per_unit=1, shadow_mode: false, quota_mode: false\n"},
+		{"debug", "/stats", "ratelimit.service.rate_limit.d.a.total_hits: 3\n"},
+		{"debug", "/debug/pprof/", "goroutine"},
+		{"Prometheus", "/metrics", `ratelimit_service_rate_limit_total_hits{domain="d",key1="a"} 3` + "\n"},
+		{"Prometheus", "/metrics", `ratelimit_service_rate_limit_over_limit{domain="d",key1="a"} 2` + "\n"},
+		{"Prometheus", "/metrics", `ratelimit_service_total_requests{grpc_method="Check"} 1` + "\n"},
+		{"Prometheus", "/metrics", `ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"} 1` + "\n"},
+		{"Prometheus", "/metrics", "ratelimit_service_config_load_success 1\n"},
+	} {
+		if status, body := p.get(tt.of, tt.path); status != 200 || !strings.Contains(body, tt.want) {
+			t.Errorf("%s: %d\n%s\nwant in it %s", tt.path, status, body, tt.want)
+		}
+	}
+	if status, _ := p.get("debug", "/debug/pprof/cmdline"); status != 404 {
+		t.Errorf("the command line is told: %d", status)
+	}
+	if !strings.HasPrefix(p.addr("debug"), "127.0.0.1:") {
+		t.Errorf("the debug pages are on %s", p.addr("debug"))
+	}
+}
+
+// A service that is told to end says so, and ends.
+func TestEnding(t *testing.T) {
+	_, environ := ruleDir(t, "  - {key: a, limit: 1}\n")
+	p := launch(t, append(environ, onRedis(redistest.Shared(t))...)...)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	watch, err := healthpb.NewHealthClient(p.dial()).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := watch.Recv(); err != nil || s.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Fatal(s, err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := watch.Recv(); err != nil || s.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("when it ends it says %v, %v", s, err)
+	}
+	leave()
+	if code := p.ended(); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+}
+
+// While Redis is away requests are errors, as in the reference, and health says so if it is asked to.
+func TestRedisAway(t *testing.T) {
+	server := redistest.Start(t)
+	_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
+	p := launch(t, append(environ, "REDIS_URL="+server.Addr, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")...)
+	if got := p.ask("a=1"); got != "OK: OK 5/YEAR left 4" {
+		t.Error(got)
+	}
+	server.Kill()
+	for range 40 { // more than the breaker needs
+		if got := p.ask("a=1"); !strings.HasPrefix(got, "rpc error: code = Unknown desc = ") {
+			t.Fatalf("without Redis: %s", got)
+		}
+	}
+	p.says("the store does not answer and is given a rest")
+	if status, body := p.get("HTTP", "/healthcheck"); status != 500 || body != "" {
+		t.Errorf("health is %d %s", status, body)
+	}
+	if got := p.health(); got != "NOT_SERVING" {
+		t.Errorf("health is %s", got)
+	}
+	if _, stats := p.get("debug", "/stats"); !strings.Contains(stats, "ratelimit.service.call.should_rate_limit.redis_error: 40\n") {
+		t.Error(stats)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { // each request may be the one that probes
+		p.ask("a=1")
+		return p.health() == "SERVING"
+	})
+}
+
+// await asks until it holds.
+func await(t *testing.T, holds func() bool) {
+	t.Helper()
+	for range 100_000 {
+		if holds() {
+			return
+		}
+	}
+	t.Fatal("it never holds")
+}
+
+// A service that starts before its Redis listens when that has come. With a fail mode it need not wait.
+func TestRedisComesLate(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
+	environ = append(environ, "REDIS_URL="+server.Addr, "REDIS_STARTUP_INITIAL_INTERVAL=50ms", "REDIS_STARTUP_MAX_INTERVAL=50ms")
+	waits := launch(t, environ...)
+	early := launch(t, append(slices.Clone(environ), "SLUICE_ON_FAILURE=open")...)
+	waits.says("the store does not answer: trying again")
+	if got := early.ask("a=1"); got != "OK: OK 5/YEAR left 5" {
+		t.Errorf("before Redis is there: %s", got)
+	}
+	if strings.Contains(waits.logged(), "for=gRPC") {
+		t.Error("it listens without its Redis")
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if got := waits.ask("a=1"); got != "OK: OK 5/YEAR left 4" {
+		t.Errorf("with Redis: %s", got)
+	}
+	await(t, func() bool { return strings.HasPrefix(early.ask("a=1 hits:0"), "OK: OK 5/YEAR left 4") })
+
+	gone := launch(t, append(slices.Clone(environ), "REDIS_URL=127.0.0.1:1", "REDIS_STARTUP_MAX_ELAPSED_TIME=100ms")...)
+	if gone.ended() != 2 || !strings.Contains(gone.logged(), "REDIS_URL") {
+		t.Errorf("it ended with %d:\n%s", gone.code, gone.logged())
+	}
+}
+
+func TestRulesChange(t *testing.T) {
+	dir, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
+	p := launch(t, append(environ, "BACKEND_TYPE=memory")...)
+	if got := p.ask("a=1"); got != "OK: OK 5/YEAR left 4" {
+		t.Error(got)
+	}
+	writeFile(t, filepath.Join(dir, "d.yaml"), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: eon, requests_per_unit: 3}}\n")
+	p.says("invalid rate limit unit 'eon'")
+	if got := p.ask("a=1"); got != "OK: OK 5/YEAR left 3" {
+		t.Errorf("with bad rules: %s", got)
+	}
+	writeFile(t, filepath.Join(dir, "d.yaml"), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}\n")
+	await(t, func() bool { return strings.HasPrefix(p.ask("a=1 hits:0"), "OK: OK 3/YEAR left 1") })
+	if _, stats := p.get("debug", "/stats"); !strings.Contains(stats, "config_load_error: 1\n") ||
+		!strings.Contains(stats, "config_load_success: 2\n") {
+		t.Error(stats)
+	}
+}
+
+// A directory that is a link can be exchanged as a whole, as deployments do it.
+func TestLinkChanges(t *testing.T) {
+	root := t.TempDir()
+	for version, count := range []string{"5", "6"} {
+		if err := writeAll(filepath.Join(root, fmt.Sprint("v", version), "config", "d.yaml"),
+			"domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: "+count+"}}\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(root, "current")
+	if err := os.Symlink("v0", link); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, "BACKEND_TYPE=memory", "RUNTIME_ROOT="+link)
+	if got := p.ask("a=1"); got != "OK: OK 5/YEAR left 4" {
+		t.Error(got)
+	}
+	if err := os.Symlink("v1", link+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(link+".new", link); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { return strings.HasPrefix(p.ask("a=1 hits:0"), "OK: OK 6/YEAR left 5") })
+}
+
+// Without rules the service starts, says what is wrong and answers that it has none, until it has some.
+func TestBadRulesAtTheStart(t *testing.T) {
+	root := t.TempDir()
+	p := launch(t, "BACKEND_TYPE=memory", "RUNTIME_ROOT="+root)
+	p.says("Error loading new configuration")
+	if got := p.ask("a=1"); got != "rpc error: code = Unknown desc = no rate limit configuration loaded" {
+		t.Error(got)
+	}
+	if err := writeAll(filepath.Join(root, "config", "d"), "domain: d\n"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { return p.ask("a=1") == "OK: OK" })
+}
+
+func TestWrongSettings(t *testing.T) {
+	p := launch(t, "REDIS_AUTH=hunter2", "PORT=eighty", "REDIS_PERSECOND=perhaps")
+	p.ended()
+	for _, want := range []string{"PORT: write a whole number between 0 and 65535", "REDIS_PERSECOND: write true or false"} {
+		if p.code != 2 || !strings.Contains(p.logged(), want) {
+			t.Errorf("it ended with %d, and says\n%s\nwant in it %s", p.code, p.logged(), want)
+		}
+	}
+}
+
+func TestSocket(t *testing.T) {
+	_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
+	socket := filepath.Join(t.TempDir(), "s")
+	p := launch(t, append(environ, "BACKEND_TYPE=memory", "GRPC_UDS="+socket)...)
+	if got := p.ask("a=1"); got != "OK: OK 5/YEAR left 4" {
+		t.Error(got)
+	}
+}

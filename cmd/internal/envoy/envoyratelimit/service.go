@@ -1,0 +1,241 @@
+package envoyratelimit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Service answers requests as the reference does. Its rules come by [Service.Use]; until then it refuses to answer.
+type Service struct {
+	response  ResponseSettings
+	counting  CountingSettings
+	failMode  sluice.FailMode
+	limiter   *sluice.Limiter
+	stats     *stats.Stats
+	cache     *overCache // nil: none
+	live      atomic.Pointer[live]
+	lastError atomic.Pointer[string] // of the store
+	scratch   sync.Pool              // of *scratch
+	now       func() time.Time
+}
+
+var _ rls.Service = (*Service)(nil)
+
+// failModes are what SLUICE_ON_FAILURE's words mean. An error is a denial that is told as an error.
+var failModes = map[string]sluice.FailMode{
+	"error": sluice.FailClosed, "closed": sluice.FailClosed, "open": sluice.FailOpen, "local": sluice.FailLocal,
+}
+
+// defaultTimeout is how long the store may take if its failures are errors: Envoy gives up much earlier, but it may be
+// set not to. Where a fail mode answers in the store's place, the limiter's own shorter time counts.
+const defaultTimeout = time.Second
+
+// NewService returns a service that counts in the store.
+func NewService(store sluice.Store, s *Settings, stats *stats.Stats, options ...sluice.Option) (*Service, error) {
+	v := &Service{
+		response: s.Response, counting: s.Counting, failMode: failModes[s.Counting.OnFailure], stats: stats, now: time.Now,
+	}
+	timeout := s.Counting.Timeout
+	if timeout == 0 && s.Counting.OnFailure == "error" {
+		timeout = defaultTimeout
+	}
+	if timeout > 0 {
+		options = append(options, sluice.WithBudget(timeout))
+	}
+	var err error
+	if v.limiter, err = sluice.NewRules(store, nil, options...); err != nil {
+		return nil, err
+	}
+	if s.Counting.LocalCache > 0 {
+		v.cache = newOverCache(s.Counting.LocalCache)
+		stats.Gauges(v.cache.gauges)
+	}
+	v.scratch.New = func() any { return new(scratch) }
+	return v, nil
+}
+
+// Failed notes why the store did not answer; it is for sluice.Events.StoreFailed.
+func (s *Service) Failed(_ context.Context, err error) {
+	text := err.Error()
+	s.lastError.Store(&text)
+}
+
+// Use puts rules to use. If it fails the rules before stay.
+func (s *Service) Use(set *rules.Set) error {
+	l, err := s.compile(set)
+	if err != nil {
+		return err
+	}
+	s.live.Store(l)
+	return nil
+}
+
+// Dump lists the limits in use.
+func (s *Service) Dump() string {
+	if l := s.live.Load(); l != nil {
+		return l.dump()
+	}
+	return ""
+}
+
+func dumpLine(key string, u rls.Unit, requests uint32, d *rules.DescriptorLimit) string {
+	return fmt.Sprintf("%s: unit=%s requests_per_unit=%d, shadow_mode: %t, quota_mode: %t\n", key, u, requests, d.Shadow, d.Quota)
+}
+
+// scratch is the memory of one request.
+type scratch struct {
+	descriptors []rules.Descriptor
+	matched     rules.MatchedDescriptors
+	hits        []hit
+	takes       []sluice.Take
+	out         []sluice.Decision
+	keys        []byte
+	statKey     []byte
+}
+
+// hit is what one descriptor of a request counts.
+type hit struct {
+	rule     *rules.DescriptorLimit // nil: not limited, or replaced
+	limit    *limit                 // nil: not counted
+	brought  limit                  // what limit points to if the request brought it
+	stats    *stats.Limit
+	key      string
+	keyEnd   int // in scratch.keys
+	addend   uint64
+	negative bool
+	cached   bool // known to be over its limit
+	over     bool // would be, if it were charged
+	charge   uint64
+	take     int // its number among the takes, or -1
+
+	after  uint64
+	failed sluice.Source // SourceStore: the store counted
+	reset  int64
+	share  uint32 // of the limit, for this process; the limit unless failed
+}
+
+// ShouldRateLimit answers a request.
+func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *rls.Response) error {
+	l := s.live.Load()
+	switch {
+	case req.Domain == "":
+		return s.serviceError("rate limit domain must not be empty")
+	case len(req.Descriptors) == 0:
+		return s.serviceError("rate limit descriptor list must not be empty")
+	case l == nil:
+		return s.serviceError("no rate limit configuration loaded")
+	}
+	m := s.scratch.Get().(*scratch)
+	defer s.release(m)
+	s.match(l, req, m)
+	if err := s.count(ctx, m); err != nil {
+		return err
+	}
+	s.answer(req, m, resp)
+	return nil
+}
+
+func (s *Service) serviceError(words string) error {
+	s.stats.ServiceError.Add(1)
+	return status.Error(codes.Unknown, words)
+}
+
+// release lets go of what a request brought.
+func (s *Service) release(m *scratch) {
+	clear(m.descriptors)
+	clear(m.hits)
+	clear(m.takes)
+	s.scratch.Put(m)
+}
+
+// match finds the limits of a request.
+func (s *Service) match(l *live, req *rls.Request, m *scratch) {
+	m.descriptors, m.keys = m.descriptors[:0], m.keys[:0]
+	m.hits = slices.Grow(m.hits[:0], len(req.Descriptors)) // they point to themselves
+	for i := range req.Descriptors {
+		d := &req.Descriptors[i]
+		to := rules.Descriptor{Entries: d.Entries, Cost: 1}
+		if d.HasOverride && d.Override.Unit.Known() { // one of no unit makes no sense: the rules count
+			to.Limit = unitLimits[d.Override.Unit]
+		}
+		m.descriptors = append(m.descriptors, to)
+	}
+	l.set.MatchDescriptors(req.Domain, m.descriptors, &m.matched)
+	for i := range m.matched.Each {
+		m.hits = append(m.hits, hit{take: -1})
+		if !m.matched.Known {
+			s.stats.NotFound(req.Domain)
+			continue
+		}
+		s.matched(l, req, i, m)
+	}
+	if s.counting.EnvoyKeys {
+		from := 0
+		for i := range m.hits { // only now that the buffer grows no more
+			h := &m.hits[i]
+			if h.limit != nil {
+				h.key = unsafe.String(unsafe.SliceData(m.keys[from:]), h.keyEnd-from)
+				from = h.keyEnd
+			}
+		}
+	}
+}
+
+// matched fills the hit of a descriptor.
+func (s *Service) matched(l *live, req *rls.Request, i int, m *scratch) {
+	d, each, h := &req.Descriptors[i], &m.matched.Each[i], &m.hits[i]
+	if each.Limit == nil || each.Replaced {
+		return
+	}
+	h.rule = each.Limit
+	if h.rule.Unlimited {
+		return
+	}
+	if h.rule.Source == nil {
+		h.brought = limit{
+			unit: d.Override.Unit, requests: d.Override.RequestsPerUnit, counter: l.counters[h.rule.Domain][s.failMode][d.Override.Unit],
+		}
+		h.limit = &h.brought
+	} else {
+		h.limit = l.limits[h.rule]
+	}
+	h.stats = h.limit.stats
+	if h.stats == nil {
+		m.statKey = h.rule.AppendStatKey(m.statKey[:0], d.Entries)
+		h.stats = s.stats.Made(m.statKey, h.rule.Domain)
+	}
+	h.addend, h.negative = addend(req, d), d.Negative
+	if s.counting.EnvoyKeys {
+		m.keys = h.rule.AppendCounterKey(m.keys, d.Entries)
+		h.keyEnd = len(m.keys)
+	} else {
+		h.key = m.matched.Takes[each.First].Key
+	}
+}
+
+// addend is how many hits a descriptor counts. More than a counter holds is as much as it holds.
+func addend(req *rls.Request, d *rls.Descriptor) uint64 {
+	if d.HasHits {
+		return min(d.Hits, mostCounted)
+	}
+	return max(1, uint64(req.HitsAddend))
+}
+
+// nearLimit is from which count on a limit is nearly reached. The reference computes it in 32 bits.
+func (s *Service) nearLimit(requests uint32) uint64 {
+	return uint64(math.Floor(float64(float32(requests) * s.counting.NearRatio)))
+}

@@ -1,0 +1,221 @@
+package envoyratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memcachestore"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// opened is a store with what it takes to close it.
+type opened struct {
+	sluice.Store
+	nodes func() int // that share the store; nil: not known
+	run   func(ctx context.Context)
+	close func()
+}
+
+// openStore connects to the store that the settings name. It returns an error if they make no sense, and one that wraps
+// sluice.ErrUnavailable if the server does not answer.
+func openStore(ctx context.Context, s *Settings) (*opened, error) {
+	switch s.Backend {
+	case "memory":
+		return &opened{Store: memstore.New(), close: func() {}}, nil
+	case "memcache":
+		return openMemcache(ctx, s)
+	}
+	first, err := openRedis(ctx, s, &s.Redis, "REDIS_")
+	if err != nil || !s.UsePerSecond {
+		return first, err
+	}
+	second, err := openRedis(ctx, s, &s.PerSecond, "REDIS_PERSECOND_")
+	if err != nil {
+		first.close()
+		return nil, err
+	}
+	return &opened{
+		Store: &split{first.Store.(sluice.Remote), second.Store.(sluice.Remote)}, nodes: first.nodes, run: first.run,
+		close: func() {
+			first.close()
+			second.close()
+		},
+	}, nil
+}
+
+// keysBelow is what our keys begin with, after the prefix that the settings give.
+const keysBelow = "sluice:"
+
+func openRedis(ctx context.Context, s *Settings, redis *RedisSettings, prefix string) (*opened, error) {
+	option, err := redisOption(redis)
+	if err != nil {
+		return nil, fmt.Errorf("%sURL, %sTLS…: %w", prefix, prefix, err)
+	}
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, fmt.Errorf("%sURL: %w: %w", prefix, sluice.ErrUnavailable, err)
+	}
+	if s.Counting.EnvoyKeys {
+		store := &envoyKeys{client: client, prefix: s.Counting.Prefix, jitter: s.Counting.ExpiryJitter, now: time.Now}
+		return &opened{Store: store, close: client.Close}, nil
+	}
+	store, err := redisstore.Open(redisstore.Config{Client: client, Prefix: s.Counting.Prefix + keysBelow})
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	joining, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = store.Join(joining) // its heartbeat tries again
+	return &opened{
+		Store: store, nodes: store.Nodes, close: client.Close,
+		run: func(ctx context.Context) { _ = store.Heartbeat(ctx) }, // it returns nil
+	}, nil
+}
+
+func openMemcache(ctx context.Context, s *Settings) (*opened, error) {
+	m := &s.Memcache
+	addrs := m.Addrs
+	if m.SRV != "" {
+		service, rest, _ := strings.Cut(strings.TrimPrefix(m.SRV, "_"), "._")
+		proto, name, ok := strings.Cut(rest, ".")
+		if !ok {
+			return nil, errors.New("MEMCACHE_SRV: write _service._proto.name, such as _memcache._tcp.example.com")
+		}
+		_, found, err := net.DefaultResolver.LookupSRV(ctx, service, proto, name)
+		if err != nil {
+			return nil, fmt.Errorf("MEMCACHE_SRV: %w: %w", sluice.ErrUnavailable, err)
+		}
+		for _, f := range found {
+			addrs = append(addrs, net.JoinHostPort(strings.TrimSuffix(f.Target, "."), fmt.Sprint(f.Port)))
+		}
+	}
+	c := memcachestore.Config{Addrs: addrs, Prefix: s.Counting.Prefix + keysBelow}
+	if m.TLS {
+		var err error
+		if c.TLS, err = clientTLS(m.Cert, m.Key, m.CA, m.SkipHostname); err != nil {
+			return nil, fmt.Errorf("MEMCACHE_TLS…: %w", err)
+		}
+	}
+	store, err := memcachestore.Open(c)
+	if err != nil {
+		return nil, fmt.Errorf("MEMCACHE_HOST_PORT: %w", err)
+	}
+	connecting, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = store.Connect(connecting) // decisions try again
+	return &opened{Store: store, close: func() { store.Close() }}, nil
+}
+
+// split has the counts of seconds in a store of their own.
+type split struct{ others, seconds sluice.Remote }
+
+var _ sluice.Remote = (*split)(nil)
+
+func (s *split) Servers() int { return s.others.Servers() + s.seconds.Servers() }
+
+func (s *split) Server(t *sluice.Take) int {
+	if perSecond(t) {
+		return s.others.Servers() + s.seconds.Server(t)
+	}
+	return s.others.Server(t)
+}
+
+func perSecond(t *sluice.Take) bool { return t.Rule.Limit.Window == time.Second }
+
+// Apply asks both stores, if both are concerned. Counting is never refused, so that neither has to wait for the other.
+func (s *split) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	seconds := 0
+	for i := range takes {
+		if perSecond(&takes[i]) {
+			seconds++
+		}
+	}
+	switch seconds {
+	case 0:
+		return s.others.Apply(ctx, takes, out)
+	case len(takes):
+		return s.seconds.Apply(ctx, takes, out)
+	}
+	var (
+		parts   [2][]sluice.Take
+		answers [2][]sluice.Decision
+	)
+	part := func(t *sluice.Take) int {
+		if perSecond(t) {
+			return 1
+		}
+		return 0
+	}
+	for i := range takes {
+		p := part(&takes[i])
+		parts[p], answers[p] = append(parts[p], takes[i]), append(answers[p], sluice.Decision{})
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.seconds.Apply(ctx, parts[1], answers[1]) }()
+	err := s.others.Apply(ctx, parts[0], answers[0])
+	if err := errors.Join(err, <-done); err != nil {
+		return err
+	}
+	var next [2]int
+	for i := range takes {
+		p := part(&takes[i])
+		out[i] = answers[p][next[p]]
+		next[p]++
+	}
+	return nil
+}
+
+// late is a store that is not there yet. Until then it fails, which the limiter's fail modes answer.
+type late struct {
+	servers int
+	store   atomic.Pointer[sluice.Remote]
+}
+
+var (
+	_        sluice.Remote = (*late)(nil)
+	errEarly               = fmt.Errorf("the store has not answered since the start: %w", sluice.ErrUnavailable)
+)
+
+// servers is how many servers of the store can fail by themselves, as far as can be known before it is open.
+func (s *Settings) servers() int {
+	if s.Backend == "memcache" {
+		return max(1, len(s.Memcache.Addrs))
+	}
+	n := 0
+	for _, redis := range []*RedisSettings{&s.Redis, &s.PerSecond} {
+		switch {
+		case redis == &s.PerSecond && !s.UsePerSecond:
+		case redis.Type == "CLUSTER" && !s.Counting.EnvoyKeys:
+			n += 16 // parts of a Cluster that redisstore tells apart
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+func (s *late) Servers() int { return s.servers }
+
+func (s *late) Server(t *sluice.Take) int {
+	if store := s.store.Load(); store != nil {
+		return (*store).Server(t) // the limiter takes it modulo the number
+	}
+	return 0
+}
+
+func (s *late) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	if store := s.store.Load(); store != nil {
+		return (*store).Apply(ctx, takes, out)
+	}
+	return errEarly
+}

@@ -1,0 +1,290 @@
+package envoyratelimit
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+)
+
+// envoyOn makes a store of the reference's keys at noon.
+func envoyOn(t *testing.T, server *redistest.Server, prefix string) *envoyKeys {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, DisableCache: true, ForceSingleClient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return &envoyKeys{client: client, prefix: prefix, jitter: 300, now: func() time.Time { return noon.Add(1500 * time.Millisecond) }}
+}
+
+// The keys, their values and how long they live are the reference's.
+func TestEnvoyKeys(t *testing.T) {
+	server := redistest.Start(t)
+	store := envoyOn(t, server, "pre_")
+	s := &tested{t: t, Service: newServiceOn(t, store, `
+  - {key: key, value: value, rate_limit: {unit: second, requests_per_unit: 10}}
+  - {key: key2, descriptors: [{key: subkey2, rate_limit: {unit: hour, requests_per_unit: 10}}]}
+  - {key: path, value: "files/*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 10}}
+`, "SLUICE_KEY_FORMAT=envoy")}
+	for _, ask := range []string{
+		"key=value", "key=value hits:3 | key2=value2,subkey2=subvalue2", "path=files/a", "path=files/b hits:4", "path=files/b give:3",
+		"key=value hits:0 limit:3/MINUTE", "path=files/c give:1",
+	} {
+		if got := s.ask(ask); !strings.HasPrefix(got, "OK") {
+			t.Errorf("%s: %s", ask, got)
+		}
+	}
+	at := noon.Unix()
+	for key, want := range map[string]struct {
+		value string
+		least int // seconds to live
+	}{
+		fmt.Sprint("pre_d_key_value_", at+1):                   {"4", 1},
+		fmt.Sprint("pre_d_key2_value2_subkey2_subvalue2_", at): {"1", 3600},
+		fmt.Sprint("pre_d_path_files/*_", at-43200):            {"1", 86400},
+		fmt.Sprint("pre_d_key_value_", at):                     {"0", 60},
+	} {
+		got, err := server.Do("GET", key)
+		if err != nil || got != want.value {
+			t.Errorf("%s is %q, %v, want %s", key, got, err, want.value)
+		}
+		ttl, err := server.Do("TTL", key)
+		if n, _ := strconv.Atoi(ttl); err != nil || n < want.least-5 || n >= want.least+300 {
+			t.Errorf("%s lives for %s s, %v, want %d and up to 300 more", key, ttl, err, want.least)
+		}
+	}
+	if n, _ := server.Do("DBSIZE"); n != "4" {
+		keys, _ := server.Do("KEYS", "*")
+		t.Errorf("there are %s keys:\n%s", n, keys)
+	}
+	for range 3 {
+		s.ask("path=files/d give:100") // not below nothing
+	}
+	if got, _ := server.Do("GET", fmt.Sprint("pre_d_path_files/*_", at-43200)); got != "0" {
+		t.Errorf("after giving too much back it is %s", got)
+	}
+}
+
+// Another program that counts by the reference's own commands, and this one, admit the limit together.
+func TestMixedFleet(t *testing.T) {
+	server := redistest.Start(t)
+	const limit, callers, each = 100, 8, 50
+	services := make([]*tested, 2)
+	for i := range services {
+		services[i] = &tested{t: t, Service: newServiceOn(t, envoyOn(t, server, ""), fmt.Sprintf("  - {key: a, limit: %d}\n", limit),
+			"SLUICE_KEY_FORMAT=envoy")}
+	}
+	start := noon.Unix() / (365 * 86400) * (365 * 86400)
+	key := fmt.Sprint("d_a_1_", start)
+	var admitted atomic.Int64
+	var work sync.WaitGroup
+	for c := range callers {
+		work.Go(func() {
+			for range each {
+				if c%2 == 0 {
+					got, err := server.Do("INCRBY", key, "1")
+					if n, _ := strconv.Atoi(got); err == nil && n <= limit {
+						admitted.Add(1)
+					}
+					continue
+				}
+				if strings.HasPrefix(services[c/2%2].ask("a=1"), "OK") {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	work.Wait()
+	if got := admitted.Load(); got != limit {
+		t.Errorf("%d are admitted, want %d", got, limit)
+	}
+	if got, _ := server.Do("GET", key); got != strconv.Itoa(callers*each) {
+		t.Errorf("%s are counted, want %d", got, callers*each)
+	}
+}
+
+// Counts of seconds go to a server of their own, also beside others in one request.
+func TestPerSecond(t *testing.T) {
+	for _, format := range []string{"sluice", "envoy"} {
+		t.Run(format, func(t *testing.T) {
+			others, seconds := redistest.Start(t), redistest.Start(t)
+			_, environ := ruleDir(t, "  - {key: s, rate_limit: {unit: second, requests_per_unit: 1000}}\n  - {key: a, limit: 5}\n")
+			p := launch(t, append(environ, "REDIS_URL="+others.Addr, "REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp",
+				"REDIS_PERSECOND_URL="+seconds.Addr, "SLUICE_KEY_FORMAT="+format)...)
+			if got := p.ask("a=1 | s=1 | a=1"); got != "OK: OK 5/YEAR left 4 | OK 1000/SECOND left 999 | OK 5/YEAR left 3" {
+				t.Error(got)
+			}
+			for _, server := range []*redistest.Server{others, seconds} {
+				keys, err := server.Do("DBSIZE")
+				if n, _ := strconv.Atoi(keys); err != nil || n < 1 {
+					t.Errorf("there are %s keys, %v", keys, err)
+				}
+			}
+			if format == "envoy" {
+				if keys, _ := seconds.Do("KEYS", "*"); !strings.HasPrefix(keys, "d_s_1_") {
+					t.Errorf("the server of the seconds has %q", keys)
+				}
+				if keys, _ := others.Do("KEYS", "*"); !strings.HasPrefix(keys, "d_a_1_") {
+					t.Errorf("the other server has %q", keys)
+				}
+			}
+		})
+	}
+}
+
+func TestRedisKinds(t *testing.T) {
+	_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
+	check := func(t *testing.T, variables ...string) {
+		t.Helper()
+		own := ownPrefix()
+		for _, format := range []string{"sluice", "envoy"} {
+			p := launch(t, slices.Concat(environ, variables, []string{
+				"SLUICE_KEY_FORMAT=" + format, own,
+			})...)
+			if got := p.ask("a=1 | a=2 | a=3"); got != "OK: OK 5/YEAR left 4 | OK 5/YEAR left 4 | OK 5/YEAR left 4" {
+				t.Errorf("%s: %s", format, got)
+			}
+		}
+	}
+	t.Run("unix", func(t *testing.T) {
+		t.Parallel()
+		socket := filepath.Join(t.TempDir(), "s")
+		redistest.Start(t, "--unixsocket", socket)
+		check(t, "REDIS_SOCKET_TYPE=unix", "REDIS_URL="+socket)
+	})
+	t.Run("password", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--requirepass", "hunter2")
+		check(t, "REDIS_URL="+server.Addr, "REDIS_AUTH=hunter2")
+	})
+	t.Run("user", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Shared(t)
+		if _, err := server.Do("ACL", "SETUSER", "rl", "on", ">hunter2", "~*", "+@all"); err != nil {
+			t.Fatal(err)
+		}
+		check(t, "REDIS_URL="+server.Addr, "REDIS_AUTH=rl:hunter2")
+		check(t, "REDIS_URL=redis://rl:hunter2@"+server.Addr)
+	})
+	t.Run("the rights of the reference", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		if _, err := server.Do("ACL", "SETUSER", "rl", "on", ">hunter2", "~pre*", "-@all", "+incrby", "+expire", "+ping"); err != nil {
+			t.Fatal(err)
+		}
+		p := launch(t, slices.Concat(environ, []string{
+			"REDIS_URL=" + server.Addr, "REDIS_AUTH=rl:hunter2", "SLUICE_KEY_FORMAT=envoy", "CACHE_KEY_PREFIX=pre",
+		})...)
+		if got := p.ask("a=1 | a=2"); got != "OK: OK 5/YEAR left 4 | OK 5/YEAR left 4" {
+			t.Error(got)
+		}
+	})
+	t.Run("TLS", func(t *testing.T) {
+		t.Parallel()
+		ca := newAuthority(t)
+		cert, key := ca.issue(t, "localhost")
+		port := freePort(t)
+		redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.file)
+		check(t, "REDIS_URL=localhost:"+port, "REDIS_TLS=true", "REDIS_TLS_CACERT="+ca.file, "REDIS_TLS_CLIENT_CERT="+cert,
+			"REDIS_TLS_CLIENT_KEY="+key)
+		check(t, "REDIS_URL=127.0.0.1:"+port, "REDIS_TLS=true", "REDIS_TLS_CACERT="+ca.file, "REDIS_TLS_CLIENT_CERT="+cert,
+			"REDIS_TLS_CLIENT_KEY="+key, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true")
+		p := launch(t, slices.Concat(environ, []string{
+			"REDIS_URL=127.0.0.1:" + port, "REDIS_TLS=true", "REDIS_TLS_CACERT=" + ca.file, "REDIS_TLS_CLIENT_CERT=" + cert,
+			"REDIS_TLS_CLIENT_KEY=" + key, "REDIS_STARTUP_MAX_ELAPSED_TIME=1ms",
+		})...)
+		if p.ended() != 2 || !strings.Contains(p.logged(), "certificate") {
+			t.Errorf("with a certificate for another name it ended with %d", p.code)
+		}
+		stranger := newAuthority(t)
+		p = launch(t, slices.Concat(environ, []string{
+			"REDIS_URL=localhost:" + port, "REDIS_TLS=true", "REDIS_TLS_CACERT=" + stranger.file, "REDIS_TLS_CLIENT_CERT=" + cert,
+			"REDIS_TLS_CLIENT_KEY=" + key, "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true", "REDIS_STARTUP_MAX_ELAPSED_TIME=1ms",
+		})...)
+		if p.ended() != 2 || !strings.Contains(p.logged(), "unknown authority") {
+			t.Errorf("with a certificate of a stranger it ended with %d", p.code)
+		}
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		var addrs []string
+		for _, server := range redistest.StartCluster(t).Primaries() {
+			addrs = append(addrs, server.Addr)
+		}
+		check(t, "REDIS_TYPE=CLUSTER", "REDIS_URL="+strings.Join(addrs, ","))
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		rest, _ := strings.CutPrefix(redistest.StartSentinels(t).URL(), "redis://")
+		addr, query, _ := strings.Cut(rest, "?")
+		addrs, set := []string{addr}, ""
+		for part := range strings.SplitSeq(query, "&") {
+			name, value, _ := strings.Cut(part, "=")
+			switch name {
+			case "addr":
+				addrs = append(addrs, value)
+			case "master_set":
+				set = value
+			}
+		}
+		check(t, "REDIS_TYPE=sentinel", "REDIS_URL="+set+","+strings.Join(addrs, ","))
+	})
+}
+
+func TestOverCacheIsBounded(t *testing.T) {
+	const bytes = 100_000
+	c := newOverCache(bytes)
+	counter := newCounters("d")[0][1]
+	for i := range 100_000 {
+		c.add(counter, 1, strconv.Itoa(i), 100)
+	}
+	entries := 0
+	for i := range c.shards {
+		entries += len(c.shards[i].until)
+		if c.shards[i].bytes > bytes/len(c.shards) {
+			t.Errorf("shard %d has %d bytes", i, c.shards[i].bytes)
+		}
+	}
+	if entries < 500 || entries > bytes/overEntry {
+		t.Errorf("%d entries", entries)
+	}
+	c.add(counter, 1, strings.Repeat("x", bytes), 100) // alone it would be too much
+	if c.has(counter, 1, strings.Repeat("x", bytes), 0) {
+		t.Error("an entry larger than all is kept")
+	}
+}
+
+// The cache keeps texts of its own: those that it is given are another request's a moment later.
+func TestOverCacheKeepsItsKeys(t *testing.T) {
+	c := newOverCache(100_000)
+	counter := newCounters("d")[0][1]
+	b := []byte("key1")
+	for range 2 {
+		c.add(counter, 1, unsafeString(b), 100)
+	}
+	copy(b, "keyX")
+	if !c.has(counter, 1, "key1", 99) || c.has(counter, 1, "keyX", 99) || c.has(counter, 2, "key1", 99) || c.has(counter, 1, "key1", 100) {
+		t.Error("the cache forgot, or made up, what it was told")
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}

@@ -1,0 +1,222 @@
+package envoyratelimit
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/spell"
+)
+
+// variable is a variable of the environment.
+type variable struct {
+	name    string
+	initial string // the value if it is not set
+	set     func(s *Settings, value string) error
+	kind    string // what to write
+	ignored string // why it does nothing here; set is nil then
+	own     bool   // it is Sluice's, not the reference's
+	differs string // what is not as in the reference
+}
+
+// ReadSettings makes settings of an environment, as os.Environ gives it. Everything that is wrong is reported at once.
+// The warnings are about variables that are set and do nothing. Neither holds a value that may be secret.
+func ReadSettings(environ []string) (s *Settings, warnings []string, err error) {
+	env := make(map[string]string, len(environ))
+	for _, pair := range environ {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			env[name] = value
+		}
+	}
+	s = &Settings{}
+	var faults []error
+	for i := range variables {
+		v := &variables[i]
+		value, given := env[v.name]
+		if v.set == nil {
+			if given && value != v.initial {
+				warnings = append(warnings, fmt.Sprintf("%s does nothing here: %s", v.name, v.ignored))
+			}
+			continue
+		}
+		if !given || value == "" && v.kind != kindText {
+			value = v.initial
+		}
+		if err := v.set(s, value); err != nil {
+			faults = append(faults, fmt.Errorf("%s: write %s%w", v.name, v.kind, err))
+		}
+	}
+	faults = append(faults, s.complete(env)...)
+	faults = append(faults, s.check()...)
+	return s, append(warnings, unknown(env)...), errors.Join(faults...)
+}
+
+// What to write, in messages.
+const (
+	kindText     = "a text"
+	kindBool     = "true or false"
+	kindNumber   = "a whole number"
+	kindDuration = "a duration such as 10s or 1h30m"
+	kindList     = "texts with a comma between them"
+	kindPairs    = "name:value pairs with a comma between them"
+)
+
+// valueError is what stands behind the words about what to write. It never has the value in it, which may be secret.
+type valueError string
+
+func (e valueError) Error() string { return string(e) }
+
+func text(name, initial string, field func(*Settings) *string) variable {
+	return variable{name: name, initial: initial, kind: kindText, set: func(s *Settings, value string) error {
+		*field(s) = value
+		return nil
+	}}
+}
+
+// word is a text of which only some are allowed, in any case.
+func word(name, initial string, words []string, field func(*Settings) *string) variable {
+	kind := strings.Join(words, ", ")
+	return variable{name: name, initial: initial, kind: kind, set: func(s *Settings, value string) error {
+		for _, w := range words {
+			if strings.EqualFold(w, value) {
+				*field(s) = w
+				return nil
+			}
+		}
+		if best := spell.Closest(value, words); best != "" {
+			return valueError("; did you mean " + best + "?")
+		}
+		return valueError("")
+	}}
+}
+
+func boolean(name, initial string, field func(*Settings) *bool) variable {
+	return variable{name: name, initial: initial, kind: kindBool, set: func(s *Settings, value string) error {
+		b, err := strconv.ParseBool(value)
+		if err != nil {
+			return valueError("")
+		}
+		*field(s) = b
+		return nil
+	}}
+}
+
+func number[T int | int64](name, initial string, least, most T, field func(*Settings) *T) variable {
+	return variable{name: name, initial: initial, kind: kindNumber, set: func(s *Settings, value string) error {
+		n, err := strconv.ParseInt(value, 0, 64)
+		if err != nil || n < int64(least) || n > int64(most) {
+			return valueError(fmt.Sprintf(" between %d and %d", least, most))
+		}
+		*field(s) = T(n)
+		return nil
+	}}
+}
+
+func fraction[T float32 | float64](name, initial string, field func(*Settings) *T) variable {
+	return variable{name: name, initial: initial, kind: "a number", set: func(s *Settings, value string) error {
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil || f != f || f < 0 || f > 1e9 {
+			return valueError(" such as 0.8")
+		}
+		*field(s) = T(f)
+		return nil
+	}}
+}
+
+func duration(name, initial string, field func(*Settings) *time.Duration) variable {
+	return variable{name: name, initial: initial, kind: kindDuration, set: func(s *Settings, value string) error {
+		d, err := time.ParseDuration(value)
+		if err != nil || d < 0 {
+			return valueError("")
+		}
+		*field(s) = d
+		return nil
+	}}
+}
+
+func list(name string, field func(*Settings) *[]string) variable {
+	return variable{name: name, kind: kindList, set: func(s *Settings, value string) error {
+		*field(s) = nil
+		for part := range strings.SplitSeq(value, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				*field(s) = append(*field(s), part)
+			}
+		}
+		return nil
+	}}
+}
+
+func pairs(name string, field func(*Settings) *map[string]string) variable {
+	return variable{name: name, kind: kindPairs, set: func(s *Settings, value string) error {
+		m, err := parsePairs(value)
+		*field(s) = m
+		return err
+	}}
+}
+
+func parsePairs(value string) (map[string]string, error) {
+	m := make(map[string]string)
+	if strings.TrimSpace(value) == "" {
+		return m, nil
+	}
+	for part := range strings.SplitSeq(value, ",") {
+		k, v, ok := strings.Cut(part, ":")
+		if !ok || k == "" {
+			return nil, valueError("")
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+func ignored(name, initial, why string) variable {
+	return variable{name: name, initial: initial, ignored: why}
+}
+
+// but says what of a variable is not as in the reference.
+func but(differs string, v variable) variable {
+	v.differs = differs
+	return v
+}
+
+func ours(v variable) variable {
+	v.own = true
+	return v
+}
+
+// prefixes are how the names of the service's variables begin. What begins so and is not known was probably meant for
+// it.
+var prefixes = []string{
+	"REDIS_", "MEMCACHE_", "CONFIG_GRPC_", "GRPC_SERVER_", "GRPC_CLIENT_", "GRPC_MAX_", "XDS_CLIENT_", "RUNTIME_", "LIMIT_",
+	"TRACING_", "STATSD_", "PROMETHEUS_", "SLUICE_", "USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS", "EXPIRATION_", "LOCAL_CACHE_",
+}
+
+// unknown warns of variables that nobody reads.
+func unknown(env map[string]string) (warnings []string) {
+	names := make([]string, len(variables))
+	for i := range variables {
+		names[i] = variables[i].name
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		prefixed := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+		if !prefixed || slices.Contains(names, name) || ofKubernetes(name) {
+			continue
+		}
+		if best := spell.Closest(name, names); best != "" {
+			warnings = append(warnings, fmt.Sprintf("%s is not known: did you mean %s?", name, best))
+			continue
+		}
+		warnings = append(warnings, name+" is not known, and does nothing")
+	}
+	return warnings
+}
+
+// ofKubernetes tells a variable that Kubernetes sets for a service of that name, such as REDIS_PORT_6379_TCP_ADDR.
+func ofKubernetes(name string) bool {
+	return strings.Contains(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") ||
+		strings.HasSuffix(name, "_PORT") || strings.Contains(name, "_PORT_")
+}

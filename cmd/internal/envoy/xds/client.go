@@ -1,0 +1,274 @@
+// Package xds gets rules from a control plane by xDS, as Envoy Gateway sends them to Envoy's rate limit service:
+// resources of type ratelimit.config.ratelimit.v3.RateLimitConfig over an aggregated stream, each time all of them.
+package xds
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	conf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// TypeURL is the type of the resources.
+const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// Config is how rules are got. Server, Use and Failed are required.
+type Config struct {
+	Server       string
+	NodeID       string
+	NodeMetadata map[string]string
+	Headers      map[string]string // sent with the stream
+	TLS          *tls.Config       // nil: none
+	MaxMessage   int               // bytes; 0: gRPC's default
+	Merge        bool              // several resources may have parts of one domain
+
+	ConnectRetry time.Duration // the longest pause between attempts to connect
+	// A stream that ends is opened anew after BackoffMin, then twice as long each time up to BackoffMax, each pause
+	// changed by up to the part Jitter of itself.
+	BackoffMin, BackoffMax time.Duration
+	Jitter                 float64
+
+	// Use is given each new set. If it returns an error the control plane is told that the set was refused.
+	Use func(*rules.Set) error
+	// Failed is told of what was refused, and Lost of streams that ended.
+	Failed, Lost func(error)
+}
+
+// pingAfter is how long a connection may be silent before it is tested. Servers of gRPC refuse more than one in five
+// minutes unless they are told otherwise.
+const pingAfter = 5*time.Minute + 10*time.Second
+
+// Run follows the control plane until the context ends. It returns an error only if the configuration makes no sense.
+func Run(ctx context.Context, c Config) error {
+	conn, err := grpc.NewClient(c.Server, c.dialOptions()...)
+	if err != nil {
+		return fmt.Errorf("xds: %w", err)
+	}
+	defer conn.Close()
+	client := &client{cfg: c, stub: discovery.NewAggregatedDiscoveryServiceClient(conn)}
+	pause := c.BackoffMin
+	for {
+		got, err := client.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if c.Lost != nil {
+			c.Lost(fmt.Errorf("xds: %w", err))
+		}
+		if got {
+			pause = c.BackoffMin
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(c.jittered(pause)):
+		}
+		pause = min(2*pause, max(c.BackoffMin, c.BackoffMax))
+	}
+}
+
+func (c *Config) jittered(d time.Duration) time.Duration {
+	return max(0, time.Duration(float64(d)*(1+c.Jitter*(2*rand.Float64()-1))))
+}
+
+func (c *Config) dialOptions() []grpc.DialOption {
+	credential := insecure.NewCredentials()
+	if c.TLS != nil {
+		credential = credentials.NewTLS(c.TLS)
+	}
+	most := max(c.ConnectRetry, time.Millisecond)
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(credential),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: min(time.Second, most), Multiplier: 1.6, Jitter: 0.2, MaxDelay: most},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: 20 * time.Second}),
+	}
+	if c.MaxMessage > 0 {
+		options = append(options, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.MaxMessage)))
+	}
+	return options
+}
+
+type client struct {
+	cfg     Config
+	stub    discovery.AggregatedDiscoveryServiceClient
+	version string // that was accepted last
+
+	refused string        // what was refused last
+	pause   time.Duration // before it is refused again
+}
+
+// follow opens a stream and takes what it brings until it ends. It tells whether it brought anything.
+func (c *client) follow(ctx context.Context) (got bool, err error) {
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, metadata.New(c.cfg.Headers)))
+	defer cancel()
+	stream, err := c.stub.StreamAggregatedResources(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return false, err
+	}
+	node := c.node()
+	// The version that was accepted last is not told: a control plane that has begun anew may have the same number for
+	// something else.
+	if err := stream.Send(&discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL}); err != nil {
+		_, err = stream.Recv() // which knows why
+		return false, err
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return got, err
+		}
+		got = true
+		if response.GetTypeUrl() != TypeURL {
+			continue // nobody asked for it
+		}
+		answer := &discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL, ResponseNonce: response.GetNonce()}
+		if err := c.take(response); err != nil {
+			err = brief{err}
+			if !c.refuse(ctx, response.GetVersionInfo(), err) {
+				return got, ctx.Err()
+			}
+			answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+		} else {
+			c.version, c.refused = response.GetVersionInfo(), ""
+		}
+		answer.VersionInfo = c.version
+		if err := stream.Send(answer); err != nil {
+			return got, err
+		}
+	}
+}
+
+// Control planes send what was refused again as soon as they hear that it was. A pause keeps that from filling the
+// network and the log; it is also how long something better may have to wait.
+const (
+	refusedPause     = 100 * time.Millisecond
+	mostRefusedPause = 3 * time.Second
+)
+
+// refuse reports rules that were refused, once, and pauses if they were before. It returns false if the context ends.
+func (c *client) refuse(ctx context.Context, version string, err error) bool {
+	// With the fault, because a control plane that begins anew may use a version again.
+	what := version + " " + err.Error()
+	if what != c.refused {
+		c.refused, c.pause = what, refusedPause
+		c.cfg.Failed(err)
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(c.pause):
+	}
+	c.pause = min(2*c.pause, mostRefusedPause)
+	return true
+}
+
+// shape has the fields of a message that are messages.
+type shape map[protowire.Number]shape
+
+var resourceShape = func() shape {
+	descriptor := shape{3: {5: {}}} // policies, and what they replace
+	descriptor[4] = descriptor
+	return shape{3: descriptor}
+}()
+
+// maxMessages bounds the descriptors and policies of all resources together: empty ones need two bytes each, and a hundred
+// times as much when they are decoded.
+const maxMessages = 200_000
+
+// bounded returns an error if an encoded message has too many others in it, or nested too deep. What it makes no sense of is
+// left to the decoder.
+func bounded(b []byte, s shape, depth int, count *int) error {
+	if depth > maxDepth+2 {
+		return fmt.Errorf("descriptors are nested more than %d deep: use fewer levels", maxDepth)
+	}
+	for len(b) > 0 {
+		number, kind, size := protowire.ConsumeField(b)
+		if size < 0 {
+			return nil
+		}
+		if inner, ok := s[number]; ok && kind == protowire.BytesType {
+			if *count++; *count > maxMessages {
+				return fmt.Errorf("more than %d descriptors and limits: use fewer", maxMessages)
+			}
+			_, _, tag := protowire.ConsumeTag(b)
+			value, _ := protowire.ConsumeBytes(b[tag:])
+			if err := bounded(value, inner, depth+1, count); err != nil {
+				return err
+			}
+		}
+		b = b[size:]
+	}
+	return nil
+}
+
+// brief is an error with not too long a text: one of each of many rules would be more than a log line or a message to the
+// control plane can have.
+type brief struct{ error }
+
+// maxText is how long it may be, in bytes.
+const maxText = 4 << 10
+
+func (b brief) Error() string {
+	text := b.error.Error()
+	if len(text) <= maxText {
+		return text
+	}
+	return fmt.Sprintf("%s… and %d bytes more", strings.ToValidUTF8(text[:maxText], ""), len(text)-maxText)
+}
+
+func (b brief) Unwrap() error { return b.error }
+
+// take puts what a response brings to use.
+func (c *client) take(response *discovery.DiscoveryResponse) (err error) {
+	defer panics.Recover(func(e *panics.Error) { err = fmt.Errorf("version %s: %w", response.GetVersionInfo(), e) })
+	resources := make([]*conf.RateLimitConfig, 0, len(response.GetResources()))
+	count := 0
+	for i, any := range response.GetResources() {
+		if err := bounded(any.GetValue(), resourceShape, 0, &count); err != nil {
+			bounds.ControlPlane.Reached()
+			return fmt.Errorf("resource %d: %w", i+1, err)
+		}
+		r := &conf.RateLimitConfig{}
+		if err := any.UnmarshalTo(r); err != nil {
+			return fmt.Errorf("resource %d is no RateLimitConfig: %w", i+1, err)
+		}
+		resources = append(resources, r)
+	}
+	set, err := Convert(resources, c.cfg.Merge)
+	if err != nil {
+		return err
+	}
+	return c.cfg.Use(set)
+}
+
+func (c *client) node() *core.Node {
+	fields := make(map[string]*structpb.Value, len(c.cfg.NodeMetadata))
+	for name, value := range c.cfg.NodeMetadata {
+		fields[name] = structpb.NewStringValue(value)
+	}
+	return &core.Node{Id: c.cfg.NodeID, Metadata: &structpb.Struct{Fields: fields}}
+}

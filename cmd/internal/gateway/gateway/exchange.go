@@ -1,0 +1,286 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Exchange is a request and what became of it.
+type Exchange struct {
+	Began   time.Time
+	ID      string
+	Client  netip.Addr    // as limits count it; the zero Addr if it was not known
+	Path    string        // canonical; empty if it has no such form
+	Route   *Route        // nil: none was found
+	Kept    bool          // for later
+	Rule    string        // that delayed or kept it
+	Waited  time.Duration // for its turn
+	Shed    bool          // because of overload, if somebody noted it
+	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
+	Server  string        // that it was forwarded to, if somebody noted it
+	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
+
+	lines     [lineCount]string // of headers that are set
+	trusted   bool              // the peer may say whom it speaks for
+	set       *rules.Set        // that the request was identified by
+	address   netip.Prefix      // that it counts for; the zero Prefix: none
+	entered   bool              // it is counted
+	answer    answer
+	body      *body // nil: there is none
+	forwarded time.Time
+	identity  authn.Identity
+	timeout   *timeout  // nil: none
+	delivery  *delivery // nil: it has just come
+
+	// Room for what nearly all have, so that an exchange is one piece of memory.
+	context exchangeContext
+	sent    body
+}
+
+// User is who the request is from, or empty.
+func (x *Exchange) User() string { return x.identity.User }
+
+// Plan is the plan of the user.
+func (x *Exchange) Plan() string { return x.identity.Attributes["plan"] }
+
+// Header is that of the answer.
+func (x *Exchange) Header() http.Header { return x.answer.Header() }
+
+// Headers that are set for every request have room of their own here, so that they need none each.
+const (
+	lineID = iota
+	lineAnswerID
+	lineFor
+	lineHost
+	lineCount
+)
+
+// line is a header with one line.
+func (x *Exchange) line(i int, text string) []string {
+	x.lines[i] = text
+	return x.lines[i : i+1 : i+1]
+}
+
+// Status is what the client was answered, or 0 if the connection ended before.
+func (x *Exchange) Status() int { return x.answer.status }
+
+// BytesOut is the size of the answer's body.
+func (x *Exchange) BytesOut() int64 { return x.answer.bytes }
+
+// BytesIn is how much of the request's body was read.
+func (x *Exchange) BytesIn() int64 {
+	if x.body == nil {
+		return 0
+	}
+	return x.body.count.Load()
+}
+
+// UpstreamTime is how long the upstream took to begin its answer, and whether it was asked at all.
+func (x *Exchange) UpstreamTime() (took time.Duration, asked bool) {
+	if x.forwarded.IsZero() {
+		return 0, false
+	}
+	if x.answer.began.IsZero() {
+		return time.Since(x.forwarded), true
+	}
+	return x.answer.began.Sub(x.forwarded), true
+}
+
+// lastPiece is how long a client may take to send what nobody reads, and to take the last of its answer.
+const lastPiece = 10 * time.Second
+
+type exchangeKey struct{}
+
+// exchangeContext is a request's context that knows of the exchange.
+type exchangeContext struct {
+	context.Context
+	x *Exchange
+}
+
+func (c *exchangeContext) Value(key any) any {
+	switch key {
+	case exchangeKey{}:
+		return c.x
+	case bounds.Counted{}:
+		return true // by New's clients
+	}
+	return c.Context.Value(key)
+}
+
+// ExchangeOf is the exchange of a request with the context, or nil. It is for those who stand in the line, while they do.
+func ExchangeOf(ctx context.Context) *Exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
+	return x
+}
+
+// Client is the address of the client whose request has the context, as limits count it.
+func Client(ctx context.Context) netip.Addr {
+	if x := ExchangeOf(ctx); x != nil {
+		return x.Client
+	}
+	return netip.Addr{}
+}
+
+// netHTTPReads is how much of a body net/http reads after the handler, before the response is sent.
+const netHTTPReads = 256 << 10
+
+// Address is the address that the request with the context counts for where one client gets a share of what all have, IPv6 by
+// /64. It is the zero Prefix for clients without one, and for trusted proxies that do not name their client.
+func Address(ctx context.Context) netip.Prefix {
+	if x := ExchangeOf(ctx); x != nil {
+		return x.address
+	}
+	return netip.Prefix{}
+}
+
+func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
+	g.flying.Add(1)
+	x := &Exchange{Began: time.Now(), Request: r}
+	x.answer.ResponseWriter, x.answer.call = w, isCall(r)
+	x.answer.start(r.ProtoMajor)
+	if r.Body != nil && r.Body != http.NoBody {
+		x.body = &x.sent
+		x.body.ReadCloser = r.Body
+		// net/http closes the connection itself if more is missing, or if the client waits to be told to go on.
+		if r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength < netHTTPReads && r.Header.Get("Expect") == "" {
+			x.answer.unread = x.body
+		}
+	}
+	return x
+}
+
+// end is also called while a handler panics, as those do whose client or upstream has gone in the middle of an answer.
+func (g *Gateway) end(x *Exchange) {
+	if x.body != nil && !x.answer.hijacked {
+		rest := lastPiece
+		if x.answer.status == http.StatusRequestTimeout {
+			rest = 0 // it has had its time
+		}
+		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, rest)
+	}
+	x.answer.end(2 * lastPiece) // the last piece is waited for before the answer is sent
+	x.timeout.end()
+	g.flying.Add(-1)
+	if x.entered {
+		g.shares.Leave(x.address)
+	}
+	if g.cfg.Ended != nil {
+		g.cfg.Ended(x)
+	}
+}
+
+// attach makes a request whose context knows of the exchange. A body that says how long it is has been looked at.
+func (x *Exchange) attach(r *http.Request) *http.Request {
+	x.context = exchangeContext{r.Context(), x}
+	to := r.WithContext(&x.context)
+	to.Trailer = nil // fields that come after the body were read by no rule and by no authentication
+	if x.body != nil {
+		if x.Route.MaxBody > 0 && r.ContentLength < 0 {
+			// It gets no writer to announce the end of the connection to: it would write to the header on the goroutine that
+			// reads the body, while the response begins on another. The end was announced with the chunks, in serve.
+			x.body.ReadCloser = http.MaxBytesReader(nil, x.body.ReadCloser, x.Route.MaxBody)
+		}
+		// Only in the copy: the server has to know its own body again, or it waits for what a client that expects to be
+		// told to go on (100-continue) will never send.
+		to.Body = x.body
+	}
+	return to
+}
+
+// startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
+// begins the time anew, because nobody answers before he has read it.
+func (x *Exchange) startTimeout(r *http.Request) *http.Request {
+	after := x.Route.Timeout
+	if after <= 0 {
+		return r
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	t := &timeout{after: after, cancel: cancel}
+	t.timer = time.AfterFunc(after, t.expire)
+	x.timeout, x.answer.timeout = t, t
+	if x.body != nil {
+		x.body.timeout.Store(t)
+	}
+	return r.WithContext(ctx)
+}
+
+// timeout is a timer that begins anew until it is stopped. That of a nil timeout never ends.
+type timeout struct {
+	after  time.Duration
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+
+	mu      sync.Mutex // guards stopped: bodies are read while the answer begins
+	stopped bool
+}
+
+func (t *timeout) expire() { t.cancel(context.DeadlineExceeded) }
+
+func (t *timeout) again() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stopped {
+		t.timer.Reset(t.after)
+	}
+}
+
+func (t *timeout) stop() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	t.timer.Stop()
+}
+
+// end lets go of the request too.
+func (t *timeout) end() {
+	if t != nil {
+		t.stop()
+		t.cancel(nil)
+	}
+}
+
+// setID gives the request an id, or keeps that of a trusted peer.
+func (x *Exchange) setID(r *http.Request) {
+	if lines := r.Header[RequestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
+		x.ID = lines[0]
+	} else {
+		x.ID = newID()
+		r.Header[RequestID] = x.line(lineID, x.ID)
+	}
+	x.answer.Header()[RequestID] = x.line(lineAnswerID, x.ID)
+}
+
+func newID() string {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
+	var text [32]byte
+	hex.Encode(text[:], b[:])
+	return string(text[:])
+}
+
+func isID(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 128
+}

@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/httplimit"
+)
+
+// RequestID is the header with the id of a request.
+const RequestID = "X-Request-Id"
+
+const (
+	forwardedFor  = "X-Forwarded-For"
+	forwardedHost = "X-Forwarded-Host"
+	forwarded     = "Forwarded"
+	forwardedAs   = "X-Forwarded-Proto"
+)
+
+// cleanHeader drops what is not for the upstream, before anything looks at the header: so rules see what the upstream
+// will. Trusted peers may say whom they speak for. Fields that Connection names are still there afterwards, and named by
+// it: they are dropped when the request is forwarded, because a client could otherwise hide what it is identified by.
+// See [Exchange.dropNamed].
+func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
+	h := r.Header
+	upgrade := websocket(h) && r.ContentLength == 0
+	trailers := hasToken(h["Te"], "trailers")
+	named := namedByConnection(h)
+	for name := range h {
+		if isBetween(name) || !trusted && (speaksForOthers(name) || name == c.Header()) {
+			delete(h, name)
+		}
+	}
+	if len(named) > 0 {
+		h["Connection"] = named
+	}
+	if upgrade {
+		h["Connection"], h["Upgrade"] = append(named, connectionUpgrade...), upgradeWebSocket
+	}
+	if trailers {
+		h["Te"] = teTrailers
+	}
+}
+
+// namedByConnection lists the fields of the header that Connection names, but for those that never cross a proxy anyway.
+func namedByConnection(h http.Header) (names []string) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
+			if _, there := h[name]; there && !isBetween(name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// dropNamed drops the fields that Connection names, but for those that something here reads or sets: a client must not
+// make the upstream see another identity than the one that was authenticated and limited.
+func (x *Exchange) dropNamed(h http.Header) {
+	named := h["Connection"]
+	if len(named) == 0 {
+		return
+	}
+	delete(h, "Connection")
+	for _, name := range named {
+		switch {
+		case name == "Upgrade":
+			h["Connection"] = connectionUpgrade
+		case !isIdentity(name) && !x.set.ReadsHeader(name) && !x.Route.Authn.Reads(name):
+			delete(h, name)
+		}
+	}
+}
+
+// isIdentity reports whether a field identifies a request, its sender or its content for the gateway, whatever the rules
+// say.
+func isIdentity(name string) bool {
+	switch name {
+	case RequestID, queue.IdempotencyHeader, queue.AttemptHeader, "Host", "Content-Length", "Content-Type", "Content-Encoding":
+		return true
+	}
+	return speaksForOthers(name) || slices.Contains(credentials, name)
+}
+
+// isBetween tells whether a header is between two neighbours and goes no further, or has a name that applications which
+// know headers as variables take for another: X_User or X.User for X-User.
+func isBetween(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Http2-Settings":
+		return true
+	}
+	for i := range len(name) {
+		if c := name[i]; (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '-' {
+			return true
+		}
+	}
+	return false
+}
+
+// speaksForOthers tells whether a header makes some applications believe that a request is another than the one that rules saw:
+// from another address, or to another path.
+func speaksForOthers(name string) bool {
+	switch name {
+	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Rewrite-Url", "X-Host",
+		"X-Forwarded", "Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Remote-Addr", "Client-Ip", "X-Proxyuser-Ip",
+		"Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "Fly-Client-Ip",
+		"X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip", "X-Envoy-External-Address":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-")
+}
+
+var (
+	connectionUpgrade = []string{"Upgrade"}
+	upgradeWebSocket  = []string{"websocket"}
+	teTrailers        = []string{"trailers"}
+)
+
+// websocket tells whether the request asks for a WebSocket. Other upgrades are not passed on: what is said after one to
+// HTTP/2 would reach the upstream past all limits.
+func websocket(h http.Header) bool {
+	return len(h["Upgrade"]) == 1 && strings.EqualFold(h["Upgrade"][0], "websocket") && hasToken(h["Connection"], "upgrade")
+}
+
+func hasToken(lines []string, token string) bool {
+	for _, line := range lines {
+		for text := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.Trim(text, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// setForwarded tells the upstream whom the gateway speaks for. It is done last, because rules read what came.
+func (x *Exchange) setForwarded(r *http.Request) {
+	h := r.Header
+	peer := peerOf(r.RemoteAddr)
+	proto := protoHTTP
+	if r.TLS != nil {
+		proto = protoHTTPS
+	}
+	if prior := h[forwardedFor]; len(prior) > 0 {
+		h[forwardedFor] = x.line(lineFor, strings.Join(prior, ", ")+", "+peer)
+	} else {
+		h[forwardedFor] = x.line(lineFor, peer)
+	}
+	if prior := h[forwarded]; len(prior) > 0 { // only if somebody before us uses it
+		node := peer
+		if strings.Contains(peer, ":") {
+			node = `"[` + peer + `]"`
+		}
+		h[forwarded] = []string{strings.Join(prior, ", ") + ", for=" + node + ";proto=" + proto[0]}
+	}
+	if !x.trusted || len(h[forwardedAs]) != 1 {
+		h[forwardedAs] = proto
+	}
+	if !x.trusted || len(h[forwardedHost]) != 1 {
+		h[forwardedHost] = x.line(lineHost, r.Host)
+	}
+}
+
+var protoHTTP, protoHTTPS = []string{"http"}, []string{"https"}
+
+// peerOf is the address of the connection's other end, or "unknown", as RFC 7239 has it, for that of a Unix socket.
+func peerOf(remote string) string {
+	if a, err := netip.ParseAddrPort(remote); err == nil {
+		if a.Addr().Is4() { // of which there is one spelling
+			return remote[:strings.LastIndexByte(remote, ':')]
+		}
+		return a.Addr().Unmap().WithZone("").String()
+	}
+	return "unknown"
+}

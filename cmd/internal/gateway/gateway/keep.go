@@ -1,0 +1,209 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/buffers"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Keeper keeps requests for later: the queue.
+type Keeper interface {
+	Put(ctx context.Context, it queue.Item) (id string, err error)
+	// Waiting tells whether requests of a rule that keeps the order of its keys wait.
+	Waiting(rule, key string) bool
+	// MaxItem returns the maximum size of an item with its headers, in bytes.
+	MaxItem() int
+}
+
+const (
+	// readKept is how long a client may take to send what is to be kept: all of it has to be here before the answer.
+	readKept = 60 * time.Second
+	// keptCopies is how many copies of a body there are while the queue stores it: encoded, sealed and sent.
+	keptCopies = 3
+)
+
+// credentials are headers that are not written down unless the rule says so.
+var credentials = rules.CredentialHeaders()
+
+// keep answers a request that is over a limit and whose rule keeps it: 202 when it is written down, and never before.
+func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, k *httplimit.Kept) {
+	x := ExchangeOf(r.Context())
+	if fault := g.tryKeep(w, r, x, k); fault != nil {
+		fault.writeTo(w, r)
+	}
+}
+
+func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k *httplimit.Kept) *refusal {
+	if isServerWide(r) || len(r.Header["Upgrade"]) > 0 || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		return &refusal{
+			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, time.Second),
+			detail: "Too many requests; a stream cannot be kept for later.",
+		}
+	}
+	body := buffers.Process.Buffer(x.Client, g.cfg.Queue.MaxItem())
+	defer body.Free()
+	if fault := x.readAll(r, &body, g.cfg.Queue.MaxItem()); fault != nil {
+		return fault
+	}
+	header := keptHeader(r.Header, x, k.Options.Keep)
+	item := queue.Item{
+		Rule: k.Rule, Key: k.Key, Client: x.Client, Ordered: k.Options.Ordered,
+		Method: r.Method, Scheme: scheme(r), Host: r.Host, Target: r.URL.RequestURI(), RemoteAddr: r.RemoteAddr,
+		Header: header, Body: body.Bytes(), Claims: x.identity.Claims, Attributes: x.identity.Attributes,
+		Attempts: k.Options.Attempts, Expires: time.Now().Add(k.Options.Expires), Results: k.Options.Results,
+	}
+	if names := withheld(r.Header, header); len(names) > 0 {
+		item.Withheld = names
+		for _, c := range k.Charges {
+			item.Charges = append(item.Charges, queue.Charge(c))
+		}
+	}
+	if lines := r.Header[queue.IdempotencyHeader]; len(lines) == 1 && len(lines[0]) <= 256 {
+		item.IdempotencyKey = lines[0]
+	}
+	id, err := g.cfg.Queue.Put(r.Context(), item)
+	switch {
+	case errors.Is(err, queue.ErrTooLarge):
+		return tooLargeToKeep()
+	case errors.Is(err, queue.ErrShareFull):
+		return &refusal{
+			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, 5*time.Second),
+			detail: "Too many of your requests are waiting; nothing was accepted.",
+		}
+	case errors.Is(err, queue.ErrFull):
+		return &refusal{
+			status: http.StatusServiceUnavailable, retryAfter: max(k.RetryAfter, 5*time.Second),
+			detail: "Too many requests are waiting; nothing was accepted.",
+		}
+	case err != nil && clientLeft(r):
+		return refuse(statusGone, "")
+	case err != nil:
+		g.log.Error("a request could not be kept", "id", x.ID, "error", err)
+		return &refusal{
+			status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second,
+			detail: "Requests cannot be kept at the moment; nothing was accepted for sure.",
+		}
+	}
+	x.Kept, x.Rule = true, k.Rule
+	accepted(w, id, k.RetryAfter)
+	return nil
+}
+
+// accepted is the answer to a request that is written down.
+func accepted(w http.ResponseWriter, id string, after time.Duration) {
+	at := queue.StatusPath(id)
+	body, _ := json.Marshal(struct {
+		ID     string `json:"id"`
+		State  string `json:"state"`
+		Status string `json:"status_url"`
+	}{id, queue.Queued.String(), at})
+	h := w.Header()
+	h.Set("Location", at)
+	h.Set("Retry-After", strconv.FormatInt(max(1, int64((after+time.Second-1)/time.Second)), 10))
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+func tooLargeToKeep() *refusal {
+	bounds.QueueItemSize.Reached()
+	return refuse(http.StatusRequestEntityTooLarge, "The request is larger than can be kept for later.")
+}
+
+// readAll reads a body that is to be kept, of at most so many bytes, and reserves memory for its copies. A body that says
+// that it is larger is not read at all.
+func (x *Exchange) readAll(r *http.Request, to *buffers.Buffer, most int) *refusal {
+	if x.body == nil {
+		return nil
+	}
+	if r.ContentLength > int64(most) {
+		return tooLargeToKeep()
+	}
+	control := http.NewResponseController(x.answer.ResponseWriter)
+	_ = control.SetReadDeadline(time.Now().Add(readKept))
+	err := to.ReadAll(r.Body)
+	if err == nil {
+		_ = control.SetReadDeadline(time.Time{})
+		if !to.Reserve(keptCopies * len(to.Bytes())) {
+			err = buffers.ErrFull
+		}
+	}
+	switch {
+	case errors.Is(err, buffers.ErrTooLarge):
+		return tooLargeToKeep()
+	case errors.Is(err, buffers.ErrFull):
+		return &refusal{
+			status: http.StatusServiceUnavailable, retryAfter: time.Second,
+			detail: "Too many request bodies are being received; nothing was accepted.",
+		}
+	case errors.As(err, new(*http.MaxBytesError)):
+		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		bounds.QueuedBodyTime.Reached()
+		return refuse(http.StatusRequestTimeout, "The request did not arrive completely.")
+	case err != nil:
+		return refuse(http.StatusBadRequest, "The request did not arrive completely.")
+	}
+	return nil
+}
+
+// keptHeader is what is written down of a header: what would be forwarded, without credentials that the rule does not name.
+func keptHeader(h http.Header, x *Exchange, keep []string) http.Header {
+	h = h.Clone()
+	named := make(http.Header, len(keep))
+	if chain := x.Route.Authn; chain != nil {
+		chain.Strip(h, &x.identity)
+		for _, name := range keep {
+			if lines, ok := h[name]; ok {
+				named[name] = lines
+			}
+		}
+		chain.Strip(h, &authn.Identity{}) // also those that are forwarded otherwise
+	}
+	for _, name := range keep {
+		if lines, ok := h[name]; ok {
+			named[name] = lines
+		}
+	}
+	for _, name := range credentials {
+		delete(h, name)
+	}
+	delete(h, queue.AttemptHeader) // which the queue sets
+	for name, lines := range named {
+		h[name] = lines
+	}
+	return h
+}
+
+// withheld lists the headers that are not stored, or not as they came.
+func withheld(came, kept http.Header) []string {
+	var names []string
+	for name, lines := range came {
+		if !slices.Equal(lines, kept[name]) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
+}

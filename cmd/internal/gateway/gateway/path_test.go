@@ -1,0 +1,152 @@
+package gateway_test
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// spellings are targets that some server may take for /posts, or that may be taken for something else and are /posts.
+var spellings = []string{
+	"/posts", "/posts?x=1", "/posts?", "/posts/", "/posts//", "//posts", "///posts", "//posts//", "/./posts", "/././posts", "/posts/.",
+	"/posts/./", "/x/../posts", "/x/y/../../posts", "/posts/x/..", "/posts/x/../", "/posts/../posts", "/%70osts", "/p%6fsts", "/p%6Fsts",
+	"/%70%6f%73%74%73", "/posts/%2e", "/%2e/posts", "/%2E/posts", "/x/%2e%2e/posts", "/x/.%2e/posts", "/x/%2e./posts", "/x/%2E%2E/posts",
+	"http://example.com/posts", "http://example.com//posts", "http://example.com/x/../posts",
+
+	"/posts%2f", "/posts%2F", "/%2fposts", "/x%2f..%2fposts", "/x/..%2fposts", "/..%2fposts", "/x/%2e%2e%2fposts", "/posts%5c",
+	"/posts;", "/posts;v=1", "/posts;v=1/", "/;x/posts", "/;/posts", "/x;/../posts", "/x/..;/posts", "/x/..;a/posts", "/x/.;/posts",
+	"/posts%3b", "/posts%3Bv", `\posts`, `/\posts`, `/x\..\posts`, `/x/..\posts`, "/%5cposts", "/x/..%5cposts", "/x%5c..%5cposts",
+	"/posts%00", "/posts%00.html", "/%00/../posts", "/%2570osts", "/%25%37%30osts", "/%252e%252e/posts", "/x/%252e%252e/posts",
+	"/x%252f..%252fposts", "/%u0070osts", "/%u002e%u002e/posts", "/posts#", "/posts#x", "/posts#/../free", "/free#/../posts",
+	"/posts%23", "/posts%3f", "/posts%3fx=1", "/free?/../posts", "/free?/../../posts", "/../posts", "/x/../../posts", "/../../posts",
+	"/%2e%2e/posts", "/.../posts", "/x/.../posts", "/..../posts", "/%c0%afposts", "/%c0%ae%c0%ae/posts", "/%e0%80%afposts",
+	"/%ef%bc%8fposts", "/%e2%81%84posts", "/%e2%88%95posts", "/x/%e2%80%a5/posts", "/%ef%bd%90osts", "/p%cc%81osts", "/posts%e2%80%8b",
+	"/posts%ef%bb%bf", "/posts%c2%ad", "/%e2%80%aeposts", "/posts%0a", "/posts%0d%0aX:%20y", "/posts%09", "/posts%20", "/posts%20/", "/posts.",
+	"/posts..", "/posts/..", "/posts/../", "/posts%2e", "/POSTS", "/Posts", "/%50OSTS", "/posts%", "/posts%2", "/posts%zz", "/%zz/../posts",
+	"/\xff/../posts", "/posts\xc2\xa0", "/\xc3\xa9/../posts", "http://other.example/posts", "HTTP://EXAMPLE.COM/posts", "https://example.com/posts",
+	"http://user@example.com/posts", "http://example.com:80/posts", "ftp://example.com/posts", "http:///posts", "http:/posts", "http:posts",
+	"//example.com/../posts", "//other.example/posts", "posts", "./posts", "*", "", "?/posts", "/posts?/../x", "/%", "/posts|", "/posts\"", "/<posts>/../posts",
+	"/posts/%2e%2e/posts", "/x/%2e%2e%3b/posts", "/posts,", "/posts&x", "/posts=1", "/posts:80", "/posts@example.com", "/posts+", "/posts~", "/~/../posts",
+	"/posts*", "/*/../posts", "/{x}/../posts", "/posts/%2E%2e/posts/", "/x/..%00/posts", "/x/%2e%2e\\posts", "/posts%c0%80", "/posts/%20/..",
+}
+
+var policyName = regexp.MustCompile(`^"([^"]*)"`)
+
+// Whatever way a path is spelt, it is refused, or what the application gets is what the rules counted: nobody who reads a
+// path more generously than others can be asked for /posts as something else.
+func TestSpellings(t *testing.T) {
+	if len(spellings) < 150 {
+		t.Fatalf("there are %d", len(spellings))
+	}
+	set, limiter := limits(t, `
+rules:
+  - {name: posts, match: {path: /posts}, limit: 100000/h}
+  - {name: other, match: {path: {not: /posts}}, limit: 100000/h}
+`)
+	address := start(t, gateway.Config{
+		Rules: set, Limiter: limiter,
+		Routes: []gateway.Route{{Path: pattern(t, "/**"), Upstream: group(t, "http://"+forwardauthtest.App(t))}},
+	})
+	counted := 0
+	for _, target := range spellings {
+		a := get(t, address, target)
+		saw := a.header.Get("App-Saw")
+		switch {
+		case a.status == http.StatusBadRequest && saw == "":
+			continue
+		case a.status != http.StatusOK || saw == "":
+			t.Errorf("%q: %+v", target, a)
+			continue
+		}
+		_, rest, _ := strings.Cut(saw, " ")
+		arrived, _, _ := strings.Cut(rest, " key=")
+		name := policyName.FindStringSubmatch(a.header.Get("Ratelimit"))[1]
+		if posts := anybodyReads(arrived, "/posts"); posts != (name == "posts") {
+			t.Errorf("%q was counted as %s and arrived as %q", target, name, arrived)
+		}
+		if name == "posts" {
+			counted++
+		}
+		checkArrived(t, target, arrived)
+	}
+	if counted < 30 {
+		t.Errorf("%d are /posts", counted)
+	}
+}
+
+// checkArrived wants a target that all servers read alike: making it canonical changes nothing but a slash at the end.
+func checkArrived(t interface{ Errorf(string, ...any) }, sent, arrived string) {
+	raw, _, _ := strings.Cut(arrived, "?")
+	canonical, err := rules.CanonicalPath(raw)
+	if err != nil || rules.EscapePath(canonical) != raw && rules.EscapePath(canonical)+"/" != raw {
+		t.Errorf("%q arrived as %q, which is not canonical: %v", sent, arrived, err)
+	}
+}
+
+// anybodyReads tells whether some application may take a target for a path: one that decodes twice or not at all, takes
+// backslashes for slashes, cuts parameters, cuts at NUL, or ignores dots and spaces at the ends of names.
+func anybodyReads(target, want string) bool {
+	if i := strings.IndexAny(target, "?#"); i >= 0 {
+		target = target[:i]
+	}
+	for range 3 {
+		for _, reading := range []string{target, strings.ReplaceAll(target, `\`, "/")} {
+			segments := strings.Split(reading, "/")
+			for i, s := range segments {
+				segments[i], _, _ = strings.Cut(s, ";")
+			}
+			atNUL, _, _ := strings.Cut(reading, "\x00")
+			for _, r := range []string{reading, strings.Join(segments, "/"), atNUL} {
+				if r = path.Clean("/" + r); r == want || withoutLooseEnds(r) == want {
+					return true
+				}
+			}
+		}
+		decoded, err := url.PathUnescape(target)
+		if err != nil {
+			break
+		}
+		target = decoded
+	}
+	return false
+}
+
+// withoutLooseEnds returns a path without dots and spaces at the ends of its names, as rules match it.
+func withoutLooseEnds(path string) string {
+	names := strings.Split(path, "/")
+	for i, name := range names {
+		names[i] = strings.TrimLeft(strings.TrimRight(name, ". "), " ")
+	}
+	return strings.Join(names, "/")
+}
+
+// The same for paths that nobody has thought of, without a network.
+func TestAnySpelling(t *testing.T) {
+	pieces := []string{
+		"/", "/", "/", "a", "posts", "p", "osts", ".", "..", "%2e", "%2E", "%2f", "%5c", "\\", ";", "%3b", "%", "%25", "%70", "%00", "?", "#", "%c3%a9", "é",
+		"e%cc%81", "%ef%bc%8f", "%20", " ", "|", "\"", "*", "{", "~", "%7e", "+", ":", "@", "%ff", "\xff", "%e2%80%8b",
+	}
+	set, _ := limits(t, "rules: []")
+	rapid.Check(t, func(t *rapid.T) {
+		target := "/" + strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 12).Draw(t, "pieces"), "")
+		checkTarget(t, set, target)
+	})
+}
+
+// FuzzTarget looks for a target that is forwarded otherwise than it was matched.
+func FuzzTarget(f *testing.F) {
+	for _, target := range spellings {
+		f.Add(target)
+	}
+	set, _ := limits(f, "rules: []")
+	f.Fuzz(func(t *testing.T, target string) { checkTarget(t, set, target) })
+}

@@ -1,0 +1,69 @@
+package upstream_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
+)
+
+// A server that answers without having read the request, while its caller is in no hurry to send it: the caller gets the
+// answer, and the request does not linger.
+func TestEarlyAnswer(t *testing.T) {
+	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
+		at := origin(t, func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+		})
+		done := make(chan struct{}, 1)
+		gw, g := gatewayWith(t, to(at), func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() { done <- struct{}{} }() // also if the connection is given up because of what was not read
+				h.ServeHTTP(w, r)
+			})
+		})
+		for _, length := range []int64{-1, 1 << 30} {
+			body, out := io.Pipe()
+			r, err := http.NewRequestWithContext(t.Context(), "POST", gw.URL, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ContentLength = length
+			go func() { _, _ = out.Write([]byte("x")) }() // and nothing more
+			if got := do(t, client(t), r); got.status != 413 || got.body != "too large\n" {
+				t.Errorf("length %d: %+v", length, got)
+			}
+			<-done
+			out.Close()
+		}
+		if s := g.Status()[0]; s.InFlight != 0 || s.Failures != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A body that the gateway's own bound cuts off is the caller's fault.
+func TestTooLarge(t *testing.T) {
+	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
+		at := origin(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+		gw, g := gatewayWith(t, to(at), func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Body = http.MaxBytesReader(w, r.Body, 10)
+				h.ServeHTTP(w, r)
+			})
+		})
+		for _, size := range []int{11, 100_000} {
+			r := request(t, "POST", gw.URL, string(make([]byte, size)))
+			if size > 1000 {
+				r.ContentLength = -1
+			}
+			if got := do(t, client(t), r); got.status != 413 || got.header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%d bytes: %+v", size, got)
+			}
+		}
+		if s := g.Status()[0]; s.Failures != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+// Package report writes the result of a load as one HTML file with plots. It needs nothing from elsewhere and runs
+// nothing, so that it can be kept, mailed and opened anywhere; it is light or dark as the reader has it.
+package report
+
+import (
+	_ "embed" // the page's template
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
+)
+
+// A Page is what is reported.
+type Page struct {
+	Target   string
+	How      string // in what way it was asked
+	Version  string // of Sluice
+	Result   *loadgen.Result
+	Verdicts []loadgen.Verdict
+}
+
+//go:embed page.html
+var pageHTML string
+
+// pageTemplate escapes all that servers and users say by where it stands. Plots hold numbers and words of ours alone.
+var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+
+// Write writes the page.
+func Write(w io.Writer, p Page) error {
+	r := p.Result
+	v := &view{Page: p, Begun: r.Begun.UTC().Format("2006-01-02 15:04:05 UTC"), Tiles: tiles(r)}
+	for _, verdict := range p.Verdicts {
+		v.Broken = v.Broken || !verdict.Kept
+	}
+	if r.Behind() {
+		v.Notes = append(v.Notes, fmt.Sprintf("The schedule was not kept: %s requests went out late, by up to %v, and %s never. "+
+			"Latencies count from when requests were due.", number(r.Late), loadgen.Round(r.LateMost), number(r.Missed)))
+	}
+	if r.Interrupted {
+		v.Notes = append(v.Notes, "The run was interrupted: these are the results until then.")
+	}
+	v.Counts = append(counted(r.Codes, ""), counted(r.Reasons, "without an answer: ")...)
+	if h := &r.Sum.Latency; h.Count() > 0 {
+		v.Percentiles = percentileRows(h)
+		v.Plots = []figure{
+			{"Answers a second", "What became of requests, over the run.", legend(outcomes[:], r), throughput(r)},
+			{"Latency over time", "How long requests took that ended then. The scale is logarithmic.", lineLegend(), latencies(r)},
+			{"Latency by percentile", "So many requests took at most this long. Each nine is as far as the last.", nil, percentiles(h)},
+			{"Distribution of latency", "How many requests took how long.", nil, distribution(h)},
+		}
+	}
+	return pageTemplate.Execute(w, v)
+}
+
+// A view is a page worked out for the template.
+type view struct {
+	Page
+	Begun       string
+	Broken      bool // a threshold is
+	Notes       []string
+	Tiles       []tile
+	Plots       []figure
+	Percentiles [][2]string
+	Counts      [][2]string
+}
+
+// A tile is a number that one looks for first.
+type tile struct{ Name, Value, Note, Class string }
+
+type figure struct {
+	Title, About string
+	Legend       []key
+	SVG          template.HTML
+}
+
+// A key is a colour and what it means.
+type key struct{ Class, Name string }
+
+func tiles(r *loadgen.Result) []tile {
+	share := func(n int64) string {
+		if r.Requests() == 0 {
+			return ""
+		}
+		return strconv.FormatFloat(100*float64(n)/float64(r.Requests()), 'f', 1, 64) + " %"
+	}
+	all := []tile{
+		{"requests", number(r.Requests()), "in " + loadgen.Round(r.Elapsed).String(), ""},
+		{"answers a second", number(int64(r.PerSecond() + 0.5)), "", ""},
+		{"allowed", number(r.Sum.Allowed), share(r.Sum.Allowed), "allowed"},
+		{"denied", number(r.Sum.Denied), share(r.Sum.Denied), "denied"},
+		{"errors", number(r.Sum.Failed), share(r.Sum.Failed), ""},
+	}
+	if r.Sum.Failed > 0 {
+		all[len(all)-1].Class = "errors"
+	}
+	if r.Cut > 0 {
+		all = append(all, tile{"cut off", number(r.Cut), share(r.Cut), "errors"})
+	}
+	if h := &r.Sum.Latency; h.Count() > 0 {
+		all = append(all,
+			tile{"p50", loadgen.Round(h.Percentile(50)).String(), "median", ""},
+			tile{"p99", loadgen.Round(h.Percentile(99)).String(), "max " + loadgen.Round(h.Max()).String(), ""})
+	}
+	return all
+}
+
+func percentileRows(h *loadgen.Histogram) [][2]string {
+	rows := [][2]string{{"min", loadgen.Round(h.Min()).String()}, {"mean", loadgen.Round(h.Mean()).String()}}
+	for _, p := range []float64{50, 75, 90, 95, 99, 99.9, 99.99} {
+		rows = append(rows, [2]string{fmt.Sprintf("p%v", p), loadgen.Round(h.Percentile(p)).String()})
+	}
+	return append(rows, [2]string{"max", loadgen.Round(h.Max()).String()})
+}
+
+func counted(m map[string]int64, before string) (rows [][2]string) {
+	for _, text := range slices.Sorted(maps.Keys(m)) {
+		rows = append(rows, [2]string{before + text, number(m[text])})
+	}
+	return rows
+}
+
+// number writes 1234567 as 1 234 567, with narrow spaces that do not break.
+func number(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	var b strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteRune('\u202f')
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}
+
+// span writes a duration in few letters, for axes.
+func span(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
+	case d >= time.Millisecond:
+		return strconv.FormatFloat(float64(d)/1e6, 'f', -1, 64) + " ms"
+	case d >= time.Microsecond:
+		return strconv.FormatFloat(float64(d)/1e3, 'f', -1, 64) + " µs"
+	}
+	return strconv.FormatInt(int64(d), 10) + " ns"
+}

@@ -1,0 +1,123 @@
+package adminapi
+
+import (
+	"context"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/key"
+)
+
+// admit tells why a request may not be made, or nil.
+func (a *api) admit(r *http.Request) error {
+	if !a.hostKnown(r) {
+		return problemf(http.StatusForbidden, "the Host header names nothing of ours: use an address or localhost, or add the name to admin.hosts")
+	}
+	if changes(r) && !deliberate(r) {
+		return problemf(http.StatusForbidden, "a web page could have sent this: set Content-Type: application/json, or the header X-Sluice-Admin: 1")
+	}
+	if a.Token == nil || a.MetricsPublic && r.URL.Path == "/metrics" {
+		return nil
+	}
+	return a.authorize(r)
+}
+
+// hostKnown tells whether the Host header is one that our users would send. A web page can have its own name mean this
+// listener's address (DNS rebinding), and is then free to read answers; but its name stands in the header.
+func (a *api) hostKnown(r *http.Request) bool {
+	if _, unix := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); unix {
+		return true // which no browser speaks to
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return strings.EqualFold(host, "localhost") ||
+		slices.ContainsFunc(a.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
+}
+
+func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
+
+// deliberate tells whether a request can only have been made by a program of ours: web pages may neither set such headers
+// nor send such a body to other sites, unless we agreed to, and browsers say where a request is from.
+func deliberate(r *http.Request) bool {
+	if http.NewCrossOriginProtection().Check(r) != nil {
+		return false
+	}
+	if r.Header.Get("X-Sluice-Admin") == "1" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == "application/json"
+}
+
+// authorize wants the token. Who shows wrong ones is not listened to for a while, lest they be guessed; the token is
+// looked at all the same, so that the time tells nothing.
+func (a *api) authorize(r *http.Request) error {
+	shown, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	right := a.Token.is(shown)
+	if !given {
+		return problemf(http.StatusUnauthorized, "say who you are: Authorization: Bearer TOKEN, with what is in the file admin.token_file")
+	}
+	from := guesser(r)
+	// Each attempt is charged before it is answered, so that many at once are not more, and refunded if it was right. One
+	// at a time, so that those who are right never find the limit used up by each other.
+	ctx := context.WithoutCancel(r.Context())
+	a.attempting.Lock()
+	defer a.attempting.Unlock()
+	d, err := a.Attempts.Allow(ctx, from)
+	switch {
+	case err != nil || !d.Allowed:
+		bounds.WrongAttempts.Reached()
+		return problemf(http.StatusTooManyRequests, "too many wrong tokens came from %s: wait a minute", from)
+	case !right:
+		return problemf(http.StatusUnauthorized, "the token is wrong: send what is in the file admin.token_file")
+	}
+	_ = a.Attempts.Settle(ctx, []sluice.Take{{Rule: a.Attempts.Rules()[0], Key: from, Cost: -1, At: d.At}})
+	return nil
+}
+
+// guesser is who shows a token: an address, as one subscriber has it.
+func guesser(r *http.Request) string {
+	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return "the socket"
+	}
+	return string(key.AppendAddr(nil, addr.Addr(), 64))
+}
+
+// who is what the audit calls the caller.
+func (a *api) who(r *http.Request) string {
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		c := r.TLS.VerifiedChains[0][0]
+		switch {
+		case len(c.URIs) > 0:
+			return "certificate " + c.URIs[0].String()
+		case len(c.DNSNames) > 0:
+			return "certificate " + c.DNSNames[0]
+		}
+		return "certificate " + c.Subject.CommonName
+	}
+	if a.Token != nil {
+		return "token"
+	}
+	return from(r)
+}
+
+// from is where a request came from.
+func from(r *http.Request) string {
+	if r.RemoteAddr == "" || r.RemoteAddr == "@" {
+		return "unix socket"
+	}
+	return r.RemoteAddr
+}

@@ -1,0 +1,233 @@
+package adminapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// bucketName says which bucket it is.
+type bucketName struct {
+	Rule string   `json:"rule"`
+	Key  keyParts `json:"key"`
+}
+
+// standing is how a bucket stands.
+type standing struct {
+	Allowed    bool    `json:"allowed"`
+	Blocked    float64 `json:"blocked_s,omitempty"`
+	Limit      int64   `json:"limit"`
+	Remaining  int64   `json:"remaining"`
+	RetryAfter float64 `json:"retry_after_s"`
+	ResetAfter float64 `json:"reset_after_s"`
+	Source     string  `json:"source"`
+}
+
+// bucketState is a bucket and how it stands.
+type bucketState struct {
+	bucketName
+	Tier string `json:"tier,omitempty"` // whose limit it is, such as "plan=pro", if several tiers have one
+	standing
+}
+
+// named are the buckets that something was done to.
+type named struct {
+	Buckets []bucketName `json:"buckets"`
+}
+
+func nameOf(set *rules.Set, rule *sluice.Rule, key string) bucketName {
+	return bucketName{rule.Name, set.Parts(rule, key)}
+}
+
+func namesOf(set *rules.Set, buckets []sluice.Bucket) (all []bucketName) {
+	for i := range buckets {
+		all = append(all, nameOf(set, buckets[i].Rule, buckets[i].Key))
+	}
+	return all
+}
+
+// peek tells how buckets stand. It changes nothing.
+func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var in selector
+	if err := readJSON(r, &in); err != nil {
+		return nil, err
+	}
+	set := a.Rules()
+	buckets, err := a.findTiers(set, &in)
+	if err != nil {
+		return nil, err
+	}
+	out := struct {
+		Buckets []bucketState `json:"buckets"`
+	}{[]bucketState{}}
+	for i := range buckets {
+		state, err := a.stateOf(r.Context(), set, &buckets[i])
+		if err != nil {
+			return nil, err
+		}
+		out.Buckets = append(out.Buckets, state)
+	}
+	return out, nil
+}
+
+func (a *api) stateOf(ctx context.Context, set *rules.Set, b *rules.TierBucket) (bucketState, error) {
+	take := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot, Dry: true}
+	var out [1]sluice.Decision
+	if _, err := a.Limiter.Decide(ctx, []sluice.Take{take}, out[:]); err != nil {
+		return bucketState{}, err
+	}
+	state := bucketState{nameOf(set, b.Rule, b.Key), b.Tier, describe(&out[0])}
+	if out[0].Blocked {
+		state.Blocked = a.blocked(ctx, take).Seconds()
+	}
+	return state, nil
+}
+
+// describe says what a peek said. A shadow rule that would deny does not allow.
+func describe(d *sluice.Decision) standing {
+	return standing{
+		Allowed: d.Allowed && !d.Shadow, Limit: d.Limit, Remaining: d.Remaining,
+		RetryAfter: d.RetryAfter.Seconds(), ResetAfter: d.ResetAfter.Seconds(), Source: d.Source.String(),
+	}
+}
+
+// roomy is a limit that no key reaches.
+var roomy = sluice.Must(sluice.Per(1<<31, time.Second).With(sluice.FixedWindow).Build())
+
+// blocked is how long a block lasts. A decision says that there is one, and when there is room by the limit too; a block
+// holds whatever the limit, so one that cannot be reached says when the block ends.
+func (a *api) blocked(ctx context.Context, t sluice.Take) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	t.Limit = roomy
+	var out [1]sluice.Decision
+	if err := a.Limiter.Store().Apply(ctx, []sluice.Take{t}, out[:]); err != nil || out[0].Allowed {
+		return 0
+	}
+	return out[0].RetryAfter
+}
+
+// selected reads a body with a selector and finds the buckets.
+func (a *api) selected(r *http.Request, set *rules.Set, body any, s *selector) ([]sluice.Bucket, error) {
+	if err := readJSON(r, body); err != nil {
+		return nil, err
+	}
+	return a.find(set, s)
+}
+
+// reset forgets what was spent, and lifts blocks.
+func (a *api) reset(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var in selector
+	set := a.Rules()
+	buckets, err := a.selected(r, set, &in, &in)
+	if err == nil {
+		// It is done also if the caller does not wait for it, or the log were not true.
+		err = a.Limiter.ResetBuckets(context.WithoutCancel(r.Context()), buckets...)
+	}
+	a.audit(r, "reset", selectorOf(set, buckets), err)
+	if err != nil {
+		return nil, err
+	}
+	return named{namesOf(set, buckets)}, nil
+}
+
+// longestBlock is as far ahead as people can mean it.
+const longestBlock = 366 * 24 * time.Hour
+
+// block denies for a while.
+func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var in struct {
+		selector
+		For string `json:"for"`
+	}
+	set := a.Rules()
+	buckets, err := a.selected(r, set, &in, &in.selector)
+	length, wrong := time.ParseDuration(in.For)
+	if err == nil && (wrong != nil || length < 0 || length > longestBlock) {
+		err = problemf(http.StatusBadRequest, `for: write how long, at most a year, such as "10m" or "24h"; "0s" lifts a block`)
+	}
+	if err == nil {
+		err = a.Limiter.BlockBuckets(context.WithoutCancel(r.Context()), length, buckets...)
+	}
+	a.audit(r, "block", selectorOf(set, buckets), err, "for", length)
+	if err != nil {
+		return nil, err
+	}
+	out := struct {
+		named
+		Until *time.Time `json:"until"`
+	}{named: named{namesOf(set, buckets)}}
+	if length > 0 {
+		until := time.Now().Add(length).UTC().Truncate(time.Second)
+		out.Until = &until
+	}
+	return out, nil
+}
+
+// keys lists what the store holds.
+func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
+	set := a.Rules()
+	q := sluice.Query{After: r.URL.Query().Get("after")}
+	if text := r.URL.Query().Get("n"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 1000 {
+			return nil, problemf(http.StatusBadRequest, "n: ask for 1 to 1000 keys at a time")
+		}
+		q.Most = n
+	}
+	name := r.URL.Query().Get("rule")
+	for _, c := range set.CountingRules() {
+		if name == "" || name == c.Name {
+			q.Rules = append(q.Rules, c.Rules...)
+		}
+	}
+	if len(q.Rules) == 0 {
+		return nil, problemf(http.StatusNotFound, "there is no rule %q that counts: GET /v1/rules lists them", name)
+	}
+	page, err := a.Limiter.List(r.Context(), q)
+	if err != nil {
+		if p := problemOf(err); p.Status == http.StatusNotImplemented {
+			return nil, problemf(http.StatusNotImplemented, "this store does not keep the names of its keys: POST /v1/peek looks at one, and GET /v1/top lists those that are limited most")
+		}
+		return nil, err
+	}
+	out := keyPage{Keys: []keyState{}, Next: page.Next}
+	for i := range page.Listed {
+		if l := &page.Listed[i]; l.Rule != nil {
+			out.Keys = append(out.Keys, listed(set, l))
+		}
+	}
+	return out, nil
+}
+
+// keyPage is a part of what the store holds.
+type keyPage struct {
+	Keys []keyState `json:"keys"`
+	Next string     `json:"next"` // "" at the end
+}
+
+// keyState is something that the store holds.
+type keyState struct {
+	Rule    string    `json:"rule"`
+	Key     keyParts  `json:"key,omitempty"`
+	Digest  string    `json:"digest,omitempty"` // in place of a key that the store does not keep
+	Blocked bool      `json:"blocked"`          // this says that the key is blocked, for as long as it is kept
+	Kept    float64   `json:"kept_s"`
+	State   *standing `json:"state,omitempty"`
+}
+
+func listed(set *rules.Set, l *sluice.Listed) keyState {
+	k := keyState{Rule: l.Rule.Name, Digest: l.Digest, Blocked: l.Blocked, Kept: l.Kept.Seconds()}
+	if l.Digest == "" {
+		k.Key = set.Parts(l.Rule, l.Key)
+	}
+	if l.State != nil {
+		state := describe(l.State)
+		k.State = &state
+	}
+	return k
+}

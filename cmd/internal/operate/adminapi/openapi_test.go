@@ -1,0 +1,142 @@
+package adminapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// contract is the OpenAPI file.
+type contract struct {
+	paths    map[string]map[string]any // operations by path and method
+	mu       sync.Mutex                // guards compiler
+	compiler *jsonschema.Compiler
+}
+
+var theContract = sync.OnceValues(func() (*contract, error) {
+	var file any
+	if err := yaml.Unmarshal(adminapi.OpenAPI, &file); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(file) // which also writes out what is referred to by *
+	if err != nil {
+		return nil, err
+	}
+	var paths struct{ Paths map[string]map[string]any }
+	if err := json.Unmarshal(b, &paths); err != nil {
+		return nil, err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	c := &contract{paths: paths.Paths, compiler: jsonschema.NewCompiler()}
+	c.compiler.AssertFormat()
+	return c, c.compiler.AddResource("openapi.json", doc)
+})
+
+// check compares a JSON text with the schema at a place of the file.
+func (c *contract) check(place, text string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	schema, err := c.compiler.Compile("openapi.json#" + place)
+	if err != nil {
+		return err
+	}
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		return err
+	}
+	return schema.Validate(v)
+}
+
+func pointer(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1", "+", "%2B").Replace(p))
+	}
+	return b.String()
+}
+
+// keepsContract wants an answer to be as the file says, and a body that was taken too.
+func keepsContract(t testing.TB, method, path, body string, got answer) {
+	t.Helper()
+	c, err := theContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, _, _ = strings.Cut(path, "?")
+	operation, known := c.paths[path][strings.ToLower(method)].(map[string]any)
+	kind, _, _ := mime.ParseMediaType(got.header.Get("Content-Type"))
+	place := pointer("components", "schemas", "Problem")
+	switch {
+	case strings.HasPrefix(path, "/debug/pprof/"), method == http.MethodHead:
+		return
+	case got.status >= 400 && kind != "application/problem+json":
+		t.Errorf("%s %s: %d is of the type %s", method, path, got.status, kind)
+		return
+	case got.status >= 400:
+	case !known:
+		t.Errorf("%s %s answers %d and is not in openapi.yaml", method, path, got.status)
+		return
+	case kind != "application/json":
+		content := operation["responses"].(map[string]any)["200"].(map[string]any)["content"].(map[string]any)
+		if content[kind] == nil {
+			t.Errorf("%s %s is of the type %s, which is not in openapi.yaml", method, path, kind)
+		}
+		return
+	default:
+		place = pointer("paths", path, strings.ToLower(method), "responses", fmt.Sprint(got.status), "content", "application/json", "schema")
+	}
+	if err := c.check(place, got.body); err != nil {
+		t.Errorf("%s %s answers what openapi.yaml does not say: %v\n%s", method, path, err, got.body)
+	}
+	if got.status == 200 && body != "" && operation["requestBody"] != nil {
+		if err := c.check(pointer("paths", path, strings.ToLower(method), "requestBody", "content", "application/json", "schema"), body); err != nil {
+			t.Errorf("%s %s takes what openapi.yaml does not say: %v\n%s", method, path, err, body)
+		}
+	}
+}
+
+// The file is served, and describes every call and none that there is not. What calls answer is compared in all tests.
+func TestOpenAPI(t *testing.T) {
+	o := newOffice(t, memstore.New(), func(c *adminapi.Config) {
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/plain") })
+	})
+	if got := o.ask("GET", "/openapi.yaml", ""); got.status != 200 || got.body != string(adminapi.OpenAPI) {
+		t.Errorf("%d %.100s", got.status, got.body)
+	}
+	c, err := theContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range c.paths {
+		for _, method := range []string{"GET", "POST", "PUT", "DELETE", "PATCH"} {
+			_, described := operations[strings.ToLower(method)]
+			if path == "/v1/watch" && described { // which would not end
+				continue
+			}
+			got := o.ask(method, path, "", "X-Sluice-Admin", "1")
+			if there := got.status != 404 && got.status != 405; there != described {
+				t.Errorf("%s %s answers %d, and that it is described is %v", method, path, got.status, described)
+			}
+		}
+	}
+	for _, call := range everything {
+		path, _, _ := strings.Cut(call.path, "?")
+		if strings.HasPrefix(path, "/v1/") && c.paths[path] == nil {
+			t.Errorf("%s is not described", path)
+		}
+	}
+}

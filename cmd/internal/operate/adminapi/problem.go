@@ -1,0 +1,107 @@
+package adminapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// problem is an error as RFC 9457 has it.
+type problem struct {
+	Type   string  `json:"type"`
+	Title  string  `json:"title"`
+	Status int     `json:"status"`
+	Detail string  `json:"detail"`
+	Faults []fault `json:"faults,omitempty"` // of rules
+}
+
+// fault is one thing that is wrong with the rules.
+type fault struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Rule    string `json:"rule,omitempty"`
+	Message string `json:"message"`
+}
+
+func (p *problem) Error() string { return p.Detail }
+
+func problemf(status int, format string, args ...any) *problem {
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// problemOf finds out whose fault an error is.
+func problemOf(err error) *problem {
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, rules.ErrNoRule):
+		return problemf(http.StatusNotFound, "%v: GET /v1/rules lists them", err)
+	case errors.Is(err, errors.ErrUnsupported):
+		return problemf(http.StatusNotImplemented, "%v", err)
+	case errors.Is(err, sluice.ErrInvalid):
+		return problemf(http.StatusBadRequest, "%v", err)
+	case errors.Is(err, sluice.ErrFull):
+		return problemf(http.StatusInsufficientStorage, "%v", err)
+	case errors.Is(err, sluice.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return problemf(http.StatusServiceUnavailable, "the store does not answer, so that nothing is known to have changed: %v", err)
+	}
+	return problemf(http.StatusInternalServerError, "%v", err)
+}
+
+func writeProblem(w http.ResponseWriter, err error) {
+	p := problemOf(err)
+	w.Header().Set("Content-Type", "application/problem+json")
+	writeBody(w, p.Status, p)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	writeBody(w, status, v)
+}
+
+func writeBody(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil { // nothing here is of a kind that could fail
+		status, b = http.StatusInternalServerError, []byte(`{}`)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n'))
+}
+
+// readJSON reads a body. What is not known is refused, since it was meant to do something.
+func readJSON(r *http.Request, to any) error {
+	b, err := io.ReadAll(r.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		bounds.AdminBody.Reached()
+		return problemf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", maxBody)
+	case err != nil:
+		return problemf(http.StatusBadRequest, "the body cannot be read")
+	case !utf8.Valid(b):
+		return problemf(http.StatusBadRequest, "the body is not UTF-8")
+	case len(bytes.TrimSpace(b)) == 0:
+		return problemf(http.StatusBadRequest, "the body is empty: send JSON, see docs/api.md")
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return problemf(http.StatusBadRequest, "the body is not what is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return problemf(http.StatusBadRequest, "something follows the JSON in the body")
+	}
+	return nil
+}

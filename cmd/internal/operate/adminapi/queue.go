@@ -1,0 +1,176 @@
+package adminapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+)
+
+// Queue is what operators may ask and have done about requests that are kept for later.
+type Queue struct {
+	Counts func(ctx context.Context) QueueCounts
+	// List lists up to n of a state, "" being all that are not done, and tells where to go on; "" at the end.
+	List           func(ctx context.Context, state, after string, n int) (items []QueueItem, next string, err error)
+	Get            func(ctx context.Context, id string) (QueueItem, error)
+	Cancel, Replay func(ctx context.Context, id string) error
+}
+
+// What a queue says that cannot do what it is asked.
+var (
+	ErrNoItem    = errors.New("there is no such request, or it is no longer kept")
+	ErrItemState = errors.New("it cannot be done to this request now")
+	ErrQueueDown = errors.New("the queue cannot be read or written now")
+)
+
+// QueueCounts say how full a queue is.
+type QueueCounts struct {
+	Queued     int64   `json:"queued"`
+	Delivering int64   `json:"delivering"`
+	Dead       int64   `json:"dead"`
+	Done       int64   `json:"done"`
+	Bytes      int64   `json:"bytes"`
+	Oldest     float64 `json:"oldest_s"`
+	Up         bool    `json:"up"`
+}
+
+// QueueItem is a request that is kept.
+type QueueItem struct {
+	ID       string       `json:"id"`
+	State    string       `json:"state"`
+	Rule     string       `json:"rule"`
+	Key      keyParts     `json:"key"`
+	RawKey   string       `json:"-"`                  // as the rule has it; Key is made of it
+	Position int          `json:"position,omitempty"` // in its rule and key
+	Attempts int          `json:"attempts"`
+	Size     int          `json:"size"`
+	Accepted time.Time    `json:"accepted_at"`
+	Changed  *time.Time   `json:"changed_at"`
+	Next     *time.Time   `json:"next_at"`
+	Expires  *time.Time   `json:"expires_at"`
+	Error    string       `json:"error,omitempty"`
+	Result   *QueueResult `json:"result,omitempty"`
+}
+
+// QueueResult is what the upstream answered.
+type QueueResult struct {
+	Status     int         `json:"status"`
+	Header     http.Header `json:"headers,omitempty"`
+	Body       string      `json:"body,omitempty"`
+	BodyBase64 []byte      `json:"body_base64,omitempty"` // in place of a body that is not UTF-8
+	Truncated  bool        `json:"truncated,omitempty"`
+}
+
+// queueRoutes are what is asked about the queue.
+func (a *api) queueRoutes() map[string]map[string]handler {
+	there := func(h handler) handler {
+		return func(w http.ResponseWriter, r *http.Request) (any, error) {
+			if a.Queue == nil {
+				return nil, problemf(http.StatusNotImplemented, "there is no queue: set queue.directory or queue.url in the configuration")
+			}
+			return h(w, r)
+		}
+	}
+	return map[string]map[string]handler{
+		"/v1/queue":        {http.MethodGet: there(a.listQueue)},
+		"/v1/queue/item":   {http.MethodGet: there(a.queueItem)},
+		"/v1/queue/cancel": {http.MethodPost: there(a.changeItem("cancel"))},
+		"/v1/queue/replay": {http.MethodPost: there(a.changeItem("replay"))},
+	}
+}
+
+func queueProblem(err error) error {
+	switch {
+	case errors.Is(err, ErrNoItem):
+		return problemf(http.StatusNotFound, "%v", err)
+	case errors.Is(err, ErrItemState):
+		return problemf(http.StatusConflict, "%v", err)
+	case errors.Is(err, ErrQueueDown):
+		return problemf(http.StatusServiceUnavailable, "%v", err)
+	}
+	return err
+}
+
+// listQueue lists what is kept.
+func (a *api) listQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
+	n, query := 100, r.URL.Query()
+	if text := query.Get("n"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > 1000 {
+			return nil, problemf(http.StatusBadRequest, "n: ask for 1 to 1000 requests at a time")
+		}
+	}
+	state := query.Get("state")
+	switch state {
+	case "", "queued", "delivering", "dead", "done", "cancelled":
+	default:
+		return nil, problemf(http.StatusBadRequest, "state: write queued, delivering, dead, done or cancelled; without it all are listed that are not done")
+	}
+	after := query.Get("after")
+	if _, err := strconv.ParseUint(after, 10, 64); after != "" && err != nil {
+		return nil, problemf(http.StatusBadRequest, "after: write the next of the page before")
+	}
+	items, next, err := a.Queue.List(r.Context(), state, after, n)
+	if err != nil {
+		return nil, queueProblem(err)
+	}
+	for i := range items {
+		a.name(&items[i])
+	}
+	return struct {
+		Counts QueueCounts `json:"counts"`
+		Items  []QueueItem `json:"items"`
+		Next   string      `json:"next"`
+	}{a.Queue.Counts(r.Context()), append([]QueueItem{}, items...), next}, nil
+}
+
+// name writes whose room a request waits for as people read it.
+func (a *api) name(it *QueueItem) {
+	it.Key = a.Rules().Parts(&sluice.Rule{Name: it.Rule}, it.RawKey)
+}
+
+func (a *api) queueItem(_ http.ResponseWriter, r *http.Request) (any, error) {
+	id := r.URL.Query().Get("id")
+	if id == "" {
+		return nil, problemf(http.StatusBadRequest, "id: write which request, as it was told with 202")
+	}
+	it, err := a.Queue.Get(r.Context(), id)
+	if err != nil {
+		return nil, queueProblem(err)
+	}
+	a.name(&it)
+	return it, nil
+}
+
+// changeItem cancels or replays a request.
+func (a *api) changeItem(what string) handler {
+	return func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		var in struct {
+			ID string `json:"id"`
+		}
+		err := readJSON(r, &in)
+		if err == nil && in.ID == "" {
+			err = problemf(http.StatusBadRequest, "id: write which request, as it was told with 202")
+		}
+		if err == nil {
+			do := a.Queue.Cancel
+			if what == "replay" {
+				do = a.Queue.Replay
+			}
+			err = queueProblem(do(context.WithoutCancel(r.Context()), in.ID))
+		}
+		a.audit(r, "queue "+what, "", err, "id", in.ID)
+		if err != nil {
+			return nil, err
+		}
+		it, err := a.Queue.Get(r.Context(), in.ID)
+		if err != nil {
+			return nil, queueProblem(err)
+		}
+		a.name(&it)
+		return it, nil
+	}
+}

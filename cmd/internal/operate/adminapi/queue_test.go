@@ -1,0 +1,115 @@
+package adminapi_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// kept is a queue as the API sees it. The real one is behind it in the tests of cmd/sluice.
+func kept(t *testing.T) func(*adminapi.Config) {
+	t.Helper()
+	now := time.Now()
+	items := map[string]*adminapi.QueueItem{
+		"a": {ID: "a", State: "queued", Rule: "user", Position: 1, Accepted: now, Expires: &now},
+		"b": {ID: "b", State: "dead", Rule: "gone", RawKey: "\xff", Attempts: 3, Accepted: now, Changed: &now, Error: "no", Result: &adminapi.QueueResult{Status: 500, Body: "x"}},
+	}
+	find := func(id string) (*adminapi.QueueItem, error) {
+		switch it := items[id]; {
+		case id == "down":
+			return nil, adminapi.ErrQueueDown
+		case it == nil:
+			return nil, adminapi.ErrNoItem
+		default:
+			return it, nil
+		}
+	}
+	change := func(from, to string) func(context.Context, string) error {
+		return func(_ context.Context, id string) error {
+			it, err := find(id)
+			if err != nil {
+				return err
+			}
+			if it.State != from {
+				return fmt.Errorf("%w: it is %s", adminapi.ErrItemState, it.State)
+			}
+			it.State = to
+			return nil
+		}
+	}
+	return func(c *adminapi.Config) {
+		c.Queue = &adminapi.Queue{
+			Counts: func(context.Context) adminapi.QueueCounts { return adminapi.QueueCounts{Queued: 1, Dead: 1, Up: true} },
+			List: func(_ context.Context, state, _ string, n int) (all []adminapi.QueueItem, next string, err error) {
+				for _, id := range []string{"a", "b"} {
+					if state == "" || items[id].State == state {
+						all = append(all, *items[id])
+					}
+				}
+				if len(all) > n {
+					return all[:n], "7", nil
+				}
+				return all, "", nil
+			},
+			Get: func(_ context.Context, id string) (adminapi.QueueItem, error) {
+				it, err := find(id)
+				if err != nil {
+					return adminapi.QueueItem{}, err
+				}
+				return *it, nil
+			},
+			Cancel: change("queued", "cancelled"), Replay: change("dead", "queued"),
+		}
+	}
+}
+
+func TestQueue(t *testing.T) {
+	o := newOffice(t, memstore.New(), kept(t))
+	page := o.get(200, "/v1/queue")
+	if items := page["items"].([]any); len(items) != 2 || page["next"] != "" || page["counts"].(map[string]any)["dead"] != 1.0 {
+		t.Errorf("%v", page)
+	}
+	if page := o.get(200, "/v1/queue?n=1"); page["next"] != "7" {
+		t.Errorf("%v", page)
+	}
+	if items := o.get(200, "/v1/queue?state=dead&after=3")["items"].([]any); len(items) != 1 || items[0].(map[string]any)["id"] != "b" {
+		t.Errorf("%v", items)
+	}
+	for _, path := range []string{"/v1/queue?n=0", "/v1/queue?n=x", "/v1/queue?state=x", "/v1/queue?after=x", "/v1/queue/item"} {
+		o.get(400, path)
+	}
+	if it := o.get(200, "/v1/queue/item?id=b"); it["error"] != "no" || it["result"].(map[string]any)["status"] != 500.0 {
+		t.Errorf("%v", it)
+	}
+	o.get(404, "/v1/queue/item?id=x")
+	o.get(503, "/v1/queue/item?id=down")
+	o.log.lines()
+	for _, c := range []struct {
+		status          int
+		path, id, state string
+	}{
+		{409, "replay", "a", ""},
+		{409, "cancel", "b", ""},
+		{404, "cancel", "x", ""},
+		{503, "replay", "down", ""},
+		{400, "cancel", "", ""},
+		{200, "cancel", "a", "cancelled"},
+		{200, "replay", "b", "queued"},
+	} {
+		got := o.post(c.status, "/v1/queue/"+c.path, fmt.Sprintf(`{"id":%q}`, c.id))
+		if c.status == 200 && got["state"] != c.state {
+			t.Errorf("%s %s: %v", c.path, c.id, got)
+		}
+		if lines := o.log.lines(); len(lines) != 1 || !strings.Contains(lines[0], `what="queue `+c.path+`"`) {
+			t.Errorf("the log has %q", lines)
+		}
+	}
+	none := newOffice(t, memstore.New())
+	none.get(501, "/v1/queue")
+	none.post(501, "/v1/queue/cancel", `{"id":"x"}`)
+}

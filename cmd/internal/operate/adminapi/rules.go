@@ -1,0 +1,232 @@
+package adminapi
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// ruleState is a rule and what it has decided since the start.
+type ruleState struct {
+	Name      string       `json:"name"`
+	Kind      string       `json:"kind"` // native or envoy
+	File      string       `json:"file,omitempty"`
+	Line      int          `json:"line,omitempty"`
+	Limits    []limitState `json:"limits"`
+	Per       []string     `json:"per"`
+	Shadow    bool         `json:"shadow"`
+	OnFailure string       `json:"on_failure"`
+	Accuracy  string       `json:"accuracy"`
+	Suspended bool         `json:"suspended"`
+	counted
+}
+
+// counted are counts in JSON.
+type counted struct {
+	Allowed      int64 `json:"allowed"`
+	Denied       int64 `json:"denied"`
+	ShadowDenied int64 `json:"shadow_denied"`
+	NearLimit    int64 `json:"near_limit"`
+}
+
+// limitState is one limit of a rule.
+type limitState struct {
+	Bucket    string  `json:"bucket"`
+	Limit     string  `json:"limit"`
+	Count     int64   `json:"count"`
+	Window    float64 `json:"window_s"`
+	Algorithm string  `json:"algorithm"`
+	Burst     int64   `json:"burst"` // the most that can be spent at once
+}
+
+var (
+	failModes  = [...]string{sluice.FailLocal: "local", sluice.FailOpen: "open", sluice.FailClosed: "closed"}
+	accuracies = [...]string{sluice.Exact: "exact", sluice.Lease: "lease", sluice.Eventual: "eventual"}
+)
+
+func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
+	out := struct {
+		Digest string      `json:"digest"`
+		Rules  []ruleState `json:"rules"`
+	}{Rules: []ruleState{}}
+	set := a.Rules()
+	suspended, counts := a.Limiter.Suspended(), a.counts()
+	for _, c := range set.CountingRules() {
+		first := c.Rules[0]
+		state := ruleState{
+			Name: c.Name, Kind: "native", File: c.At.File, Line: c.At.Line, Per: append([]string{}, c.Per...),
+			Shadow: first.Shadow, OnFailure: failModes[first.OnFailure], Accuracy: accuracies[first.Accuracy],
+			Suspended: slices.Contains(suspended, c.Name),
+		}
+		if c.Domain != "" {
+			state.Kind = "envoy"
+		}
+		for _, r := range c.Rules {
+			l := &r.Limit
+			state.Limits = append(state.Limits, limitState{
+				Bucket: r.Name, Limit: l.String(), Count: l.Count, Window: l.Window.Seconds(), Algorithm: l.Algorithm.String(), Burst: l.Params().Limit(),
+			})
+			state.add(counts[r.Name])
+		}
+		out.Rules = append(out.Rules, state)
+	}
+	if a.Digest != nil {
+		out.Digest = a.Digest()
+	}
+	return out, nil
+}
+
+// add counts one more limit of the rule. Each request is decided by all of them, and denied by one if by any: so the
+// limit that denied most, and the one that decided most, tell most of the rule.
+func (c *counted) add(n Counts) {
+	asked := max(c.Allowed+c.Denied, n.Allowed+n.Denied)
+	c.Denied = max(c.Denied, n.Denied)
+	c.Allowed = asked - c.Denied
+	c.ShadowDenied = max(c.ShadowDenied, n.ShadowDenied)
+	c.NearLimit = max(c.NearLimit, n.NearLimit)
+}
+
+func (a *api) counts() map[string]Counts {
+	if a.Counts == nil {
+		return nil
+	}
+	return a.Counts()
+}
+
+// explainRequest says what the rules make of a request, and what is left of its limits. It changes nothing.
+func (a *api) explainRequest(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var in struct {
+		Request     *request  `json:"request"`
+		Domain      string    `json:"domain"`
+		Descriptors [][]entry `json:"descriptors"`
+		Cost        int64     `json:"cost"`
+	}
+	if err := readJSON(r, &in); err != nil {
+		return nil, err
+	}
+	set := a.Rules()
+	switch {
+	case in.Cost < 0 || in.Cost > sluice.MaxCost:
+		return nil, problemf(http.StatusBadRequest, "cost %d: write a number of at least 1, or leave it out", in.Cost)
+	case (in.Request == nil) == (in.Domain == ""), in.Domain == "" && in.Descriptors != nil:
+		return nil, problemf(http.StatusBadRequest, `write {"request": {…}}, or {"domain": …, "descriptors": [[{"key": …, "value": …}]]}`)
+	case in.Request != nil:
+		h, err := in.Request.http()
+		if err != nil {
+			return nil, err
+		}
+		return a.explain.HTTP(r.Context(), set, h, in.Cost, false)
+	}
+	d := &ruletest.Descriptors{Domain: in.Domain}
+	for _, each := range in.Descriptors {
+		d.Each = append(d.Each, rules.Descriptor{Entries: entries(each), Cost: max(1, in.Cost)})
+	}
+	return a.explain.Domain(r.Context(), set, d)
+}
+
+// suspend switches rules off in this process.
+func (a *api) suspend(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return a.kill(r, "suspend", a.Limiter.Suspend, a.Rules().RuleNames())
+}
+
+// resume switches them on again, also those whose rules have gone meanwhile.
+func (a *api) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return a.kill(r, "resume", a.Limiter.Resume, append(a.Limiter.Suspended(), a.Rules().RuleNames()...))
+}
+
+func (a *api) kill(r *http.Request, what string, do func(...string), known []string) (any, error) {
+	var in struct {
+		Rules []string `json:"rules"`
+	}
+	err := readJSON(r, &in)
+	if err == nil && len(in.Rules) == 0 {
+		err = problemf(http.StatusBadRequest, `say which rules: {"rules": ["name"]}`)
+	}
+	var names []string // that are known, which can be no secrets
+	for _, name := range in.Rules {
+		if slices.Contains(known, name) {
+			names = append(names, name)
+		} else if err == nil {
+			err = fmt.Errorf("%w: %q", rules.ErrNoRule, name)
+		}
+	}
+	if err == nil {
+		do(in.Rules...)
+	}
+	a.audit(r, what, strings.Join(names, "; "), err)
+	if err != nil {
+		return nil, err
+	}
+	out := struct {
+		Suspended []string `json:"suspended"`
+		Note      string   `json:"note"`
+	}{append([]string{}, a.Limiter.Suspended()...), "this process only, and until it ends: other instances of the service go on as before"}
+	return out, nil
+}
+
+// reload reads the rules again.
+func (a *api) reload(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if a.Reload == nil {
+		err := problemf(http.StatusConflict, "the rules are built in: name files in rules.paths of the configuration")
+		a.audit(r, "reload", "", err)
+		return nil, err
+	}
+	digest, changed, err := a.Reload()
+	if err != nil {
+		p := problemf(http.StatusUnprocessableEntity, "the rules cannot be used, and the last good ones stay: %v", err)
+		p.Faults = faultsOf(err)
+		a.audit(r, "reload", "", p, "faults", len(p.Faults))
+		return nil, p
+	}
+	a.audit(r, "reload", "", nil, "digest", digest, "changed", changed)
+	return struct {
+		Digest  string `json:"digest"`
+		Changed bool   `json:"changed"`
+	}{digest, changed}, nil
+}
+
+// faultsOf lists what errors are joined of.
+func faultsOf(err error) []fault {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []fault
+		for _, e := range joined.Unwrap() {
+			all = append(all, faultsOf(e)...)
+		}
+		return all
+	}
+	var f *rules.Error
+	if errors.As(err, &f) {
+		return []fault{{f.At.File, f.At.Line, f.At.Column, f.Rule, f.Msg}}
+	}
+	return []fault{{Message: err.Error()}}
+}
+
+var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+
+// logLevel changes what is logged.
+func (a *api) logLevel(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var in struct {
+		Level string `json:"level"`
+	}
+	err := readJSON(r, &in)
+	level, known := levels[in.Level]
+	if err == nil && !known {
+		err = problemf(http.StatusBadRequest, "level: write debug, info, warn or error")
+	}
+	if err != nil {
+		a.audit(r, "log level", "", err)
+		return nil, err
+	}
+	a.Level.Set(level)
+	a.audit(r, "log level", "", nil, "level", in.Level)
+	return in, nil
+}
+
+func levelName(l slog.Level) string { return strings.ToLower(l.String()) }

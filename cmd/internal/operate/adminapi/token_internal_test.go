@@ -1,0 +1,152 @@
+package adminapi
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// welch is Welch's t of two samples: beyond 4.5 it is next to impossible that they are of one distribution.
+func welch(a, b []float64) float64 {
+	mean := func(x []float64) (m, v float64) {
+		for _, f := range x {
+			m += f
+		}
+		m /= float64(len(x))
+		for _, f := range x {
+			v += (f - m) * (f - m)
+		}
+		return m, v / float64(len(x)-1)
+	}
+	ma, va := mean(a)
+	mb, vb := mean(b)
+	return (ma - mb) / math.Sqrt(va/float64(len(a))+vb/float64(len(b)))
+}
+
+// timing compares how long a check takes for two texts, in random order. The slowest tenth is left out, which is when
+// something else ran.
+func timing(check func(string) bool, first, second string, n int) float64 {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var times [2][]float64
+	texts := [2]string{strings.Clone(first), strings.Clone(second)} // both in the same kind of memory
+	for range n {
+		class := rng.IntN(2)
+		text := texts[class]
+		began := time.Now()
+		for range 8 {
+			check(text)
+		}
+		times[class] = append(times[class], float64(time.Since(began)))
+	}
+	all := slices.Sorted(slices.Values(slices.Concat(times[0], times[1])))
+	most := all[len(all)*9/10]
+	for i := range times {
+		times[i] = slices.DeleteFunc(times[i], func(f float64) bool { return f > most })
+	}
+	return welch(times[0], times[1])
+}
+
+// A wrong token costs the time that the right one does, and one that is nearly right that of any other. On a machine with
+// others on it times say little, so that they are held to it only with SLUICE_SOAK.
+func TestTokenTakesAsLong(t *testing.T) {
+	if got := welch([]float64{1, 2, 3}, []float64{4, 5, 6}); math.Abs(got+3.674) > 0.001 {
+		t.Errorf("t is %v", got)
+	}
+	path := filepath.Join(t.TempDir(), "token")
+	right := "0123456789abcdef0123456789abcdef"
+	if err := os.WriteFile(path, []byte(right), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token, err := ReadToken(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.looked = time.Now().Add(time.Hour) // not at the file
+	soak := os.Getenv("SLUICE_SOAK") != ""
+	n := 2_000
+	if soak {
+		n = 1_000_000
+	}
+	near, far := right[:31]+"0", "f"+right[1:]
+	for name, pair := range map[string][2]string{"right and wrong": {right, far}, "nearly right and wrong": {near, far}} {
+		got := timing(token.is, pair[0], pair[1], n)
+		t.Logf("%s: t is %.2f", name, got)
+		if soak && math.Abs(got) > 4.5 {
+			t.Errorf("%s: the time tells them apart", name)
+		}
+	}
+	leaky := func(s string) bool { // as one compares who does not think of it
+		for i := range len(right) {
+			if s[i] != right[i] {
+				return false
+			}
+		}
+		return true
+	}
+	if got := timing(leaky, near, far, n); soak && math.Abs(got) < 4.5 {
+		t.Errorf("a comparison that ends early is not noticed: t is %.2f", got)
+	}
+}
+
+// A token's file is read again when it changes, and one that cannot be used leaves the last good one.
+func TestTokenIsReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("the-first-token-of-ours")
+	token, err := ReadToken(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(shown string, want bool) {
+		t.Helper()
+		if token.is(shown) != want {
+			t.Errorf("%s is right: %v, want %v", shown, !want, want)
+		}
+	}
+	later := func() { token.looked = time.Time{} }
+	write("the-second-token-of-ours-is-longer")
+	expect("the-first-token-of-ours", true) // until somebody looks
+	later()
+	expect("the-first-token-of-ours", false)
+	expect("the-second-token-of-ours-is-longer", true)
+	for _, bad := range []string{"", "short"} {
+		write(bad)
+		later()
+		expect("the-second-token-of-ours-is-longer", true)
+		expect(bad, false)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	later()
+	expect("the-second-token-of-ours-is-longer", true)
+	expect("", false)
+}
+
+func TestSampler(t *testing.T) {
+	var s sampler
+	at := time.Unix(1000, 0)
+	passed := 0
+	for range 100 {
+		if _, ok := s.pass(at); ok {
+			passed++
+		}
+	}
+	dropped, ok := s.pass(at.Add(time.Second))
+	if passed != refusedPerSecond || !ok || dropped != 100-refusedPerSecond {
+		t.Errorf("%d passed, then %d are said to be dropped", passed, dropped)
+	}
+	if dropped, _ = s.pass(at.Add(2 * time.Second)); dropped != 0 {
+		t.Errorf("%d are said to be dropped twice", dropped)
+	}
+}

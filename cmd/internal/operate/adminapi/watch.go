@@ -1,0 +1,141 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// topEntry is a key that something happens to often.
+type topEntry struct {
+	bucketName
+	Count int64 `json:"count"`
+	Error int64 `json:"error"`
+}
+
+func (a *api) top(_ http.ResponseWriter, r *http.Request) (any, error) {
+	query := r.URL.Query()
+	n := 20
+	if text := query.Get("n"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > 1000 {
+			return nil, problemf(http.StatusBadRequest, "n: ask for 1 to 1000 keys")
+		}
+	}
+	of := a.Denied
+	switch query.Get("by") {
+	case "", "denied":
+	case "near":
+		of = a.Near
+	default:
+		return nil, problemf(http.StatusBadRequest, "by: write denied, or near for those that are close to their limit")
+	}
+	return struct {
+		Since   time.Time  `json:"since"`
+		Entries []topEntry `json:"entries"`
+	}{a.started.UTC(), topOf(a.Rules(), of, n)}, nil
+}
+
+// topOf reads keys for people.
+func topOf(set *rules.Set, of func(int) []Top, n int) []topEntry {
+	all := []topEntry{}
+	if of == nil {
+		return all
+	}
+	for _, t := range of(n) {
+		all = append(all, topEntry{nameOf(set, &sluice.Rule{Name: t.Rule}, t.Key), t.Count, t.Error})
+	}
+	return all
+}
+
+// event is what who watches is told.
+type event struct {
+	T     time.Time   `json:"t"`
+	Rules []ruleDelta `json:"rules"` // what they have decided since the event before
+	Top   []topEntry  `json:"top"`
+}
+
+// ruleDelta is what a rule has decided of late.
+type ruleDelta struct {
+	Name string `json:"name"`
+	counted
+}
+
+const (
+	fastestWatch, slowestWatch = 100 * time.Millisecond, time.Minute
+	watchTop                   = 10
+	watchWrite                 = 10 * time.Second // that who watches may take to read an event
+)
+
+// watch tells every so often what has been decided, until the caller leaves.
+func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
+	every := time.Second
+	if text := r.URL.Query().Get("interval"); text != "" {
+		var err error
+		if every, err = time.ParseDuration(text); err != nil || every < fastestWatch || every > slowestWatch {
+			return nil, problemf(http.StatusBadRequest, "interval: write a duration between %v and %v, such as 1s", fastestWatch, slowestWatch)
+		}
+	}
+	select {
+	case a.watched <- struct{}{}:
+		defer func() { <-a.watched }()
+	default:
+		bounds.AdminWatchers.Reached()
+		return nil, problemf(http.StatusServiceUnavailable, "%d watch already: end one of them", maxWatchers)
+	}
+	out := http.NewResponseController(w)
+	_ = out.SetReadDeadline(time.Time{}) // or the request ends when the server's time to read one is over
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	before := a.counts()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		now := a.counts()
+		b, err := json.Marshal(event{time.Now().UTC(), deltas(a.Rules(), before, now), topOf(a.Rules(), a.Denied, watchTop)})
+		if err != nil {
+			return nil, nil
+		}
+		before = now
+		_ = out.SetWriteDeadline(time.Now().Add(watchWrite + every))
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", b); err != nil || out.Flush() != nil {
+			return nil, nil
+		}
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return nil, nil
+		case <-a.Ending:
+			return nil, nil
+		}
+	}
+}
+
+// deltas are the rules that have decided something. Counts that went back are those of a rule that is new again.
+func deltas(set *rules.Set, before, now map[string]Counts) []ruleDelta {
+	all := []ruleDelta{}
+	for _, c := range set.CountingRules() {
+		d := ruleDelta{Name: c.Name}
+		for _, r := range c.Rules {
+			was, is := before[r.Name], now[r.Name]
+			if is.Allowed < was.Allowed || is.Denied < was.Denied {
+				was = Counts{}
+			}
+			d.add(Counts{is.Allowed - was.Allowed, is.Denied - was.Denied, is.ShadowDenied - was.ShadowDenied, is.NearLimit - was.NearLimit})
+		}
+		if d.counted != (counted{}) {
+			all = append(all, d)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y ruleDelta) int {
+		return int(min(max(y.Denied+y.Allowed-x.Denied-x.Allowed, -1), 1))
+	})
+	return all
+}

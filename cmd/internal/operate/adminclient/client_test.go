@@ -1,0 +1,256 @@
+package adminclient_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/internal/testenv/certtest"
+)
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func client(t *testing.T, cfg adminclient.Config) *adminclient.Client {
+	t.Helper()
+	if cfg.Service == "" {
+		cfg.Service = cfg.Admin
+	}
+	c, err := adminclient.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func serve(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// The token goes to operators' listener alone: not to the callers', and not where an answer points.
+func TestTokenGoesNowhereElse(t *testing.T) {
+	elsewhere := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked with %q", r.Header) })
+	admin := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "Bearer swordfish" {
+			t.Errorf("operators' listener gets %q", got)
+		}
+		if r.Method != http.MethodGet && r.Header.Get("X-Sluice-Admin") == "" {
+			t.Error("a change does not say that no web page sent it")
+		}
+		http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
+	})
+	service := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "" {
+			t.Errorf("callers' listener gets %q", got)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"allowed":true}`))
+	})
+	c := client(t, adminclient.Config{Admin: admin, Service: service, TokenFile: write(t, "token", "swordfish\n")})
+	var problem *adminclient.ProblemError
+	if _, err := c.Post(t.Context(), "/v1/reset", struct{}{}, new(any)); !errors.As(err, &problem) || problem.Status != http.StatusTemporaryRedirect {
+		t.Errorf("a redirection gives %v", err)
+	}
+	if got, err := c.Check(t.Context(), struct{}{}); err != nil || !got.Answer.Allowed {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestExposed(t *testing.T) {
+	token := write(t, "token", "swordfish")
+	for _, test := range []struct {
+		admin, token string
+		want         bool
+	}{
+		{"http://192.0.2.1:6070", token, true},
+		{"http://sluice.example.com", token, true},
+		{"http://sluice.example.com", "", false},
+		{"https://sluice.example.com", token, false},
+		{"http://127.0.0.1:6070", token, false},
+		{"127.0.0.2:6070", token, false},
+		{"http://[::1]:6070", token, false},
+		{"http://localhost:6070", token, false},
+		{"unix:///run/sluice.sock", token, false},
+	} {
+		if got := client(t, adminclient.Config{Admin: test.admin, TokenFile: test.token}).Exposed(); got != test.want {
+			t.Errorf("%s: exposed is %v", test.admin, got)
+		}
+	}
+}
+
+func TestWrongSettings(t *testing.T) {
+	const fine = "http://127.0.0.1:6070"
+	empty := write(t, "empty", " \n")
+	for want, cfg := range map[string]adminclient.Config{
+		"admin API's address":           {Admin: "ftp://x", Service: fine},
+		"service's address":             {Admin: fine, Service: "http://x?a=b"},
+		"unix:///run/sluice/admin.sock": {Admin: "unix://", Service: fine},
+		"no such file":                  {Admin: fine, Service: fine, TokenFile: "/nowhere"},
+		"one word":                      {Admin: fine, Service: fine, TokenFile: empty},
+		"plain letters":                 {Admin: fine, Service: fine, TokenFile: write(t, "two", "a b")},
+		"BEGIN CERTIFICATE":             {Admin: fine, Service: fine, CA: empty},
+		"authority's certificate: open": {Admin: fine, Service: fine, CA: "/nowhere"},
+		"both or neither":               {Admin: fine, Service: fine, Cert: empty},
+		"certificate to show":           {Admin: fine, Service: fine, Cert: empty, Key: empty},
+	} {
+		if _, err := adminclient.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+// Each way to the service works: TLS with an authority and a certificate of one's own, and a socket.
+func TestWays(t *testing.T) {
+	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":"x"}`)) })
+	authority := certtest.New(t)
+	pair := authority.Issue(t, "localhost")
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority.PEM)
+	secure := httptest.NewUnstartedServer(status)
+	secure.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+	secure.StartTLS()
+	defer secure.Close()
+	_, port, _ := net.SplitHostPort(secure.Listener.Addr().String())
+
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := httptest.NewUnstartedServer(status)
+	local.Listener.Close()
+	local.Listener = listener
+	local.Start()
+	defer local.Close()
+
+	ca, certFile, keyFile := write(t, "ca", string(authority.PEM)), write(t, "cert", string(pair.Cert)), write(t, "key", string(pair.Key))
+	for name, cfg := range map[string]adminclient.Config{
+		"mutual TLS": {Admin: "https://localhost:" + port, CA: ca, Cert: certFile, Key: keyFile},
+		"a socket":   {Admin: "unix://" + socket},
+	} {
+		var got adminclient.Status
+		if _, err := client(t, cfg).Get(t.Context(), "/v1/status", &got); err != nil || got.Version != "x" {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	var away *adminclient.UnreachableError
+	if _, err := client(t, adminclient.Config{Admin: "https://localhost:" + port, CA: ca}).Get(t.Context(), "/", new(any)); !errors.As(err, &away) {
+		t.Errorf("without a certificate: %v", err)
+	}
+}
+
+// What is not an answer of ours is said to be none, whatever it is.
+func TestForeignAnswers(t *testing.T) {
+	for _, answer := range []struct {
+		status int
+		kind   string
+		text   string
+	}{
+		{200, "text/html", "<html>"},
+		{200, "application/json", "[1"},
+		{404, "text/plain", "404 page not found"},
+		{500, "application/json", `{"error":"x"}`},
+		{200, "application/problem+json", "x"},
+		{101, "", ""}, // on a connection that stays open
+	} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			if answer.status == http.StatusSwitchingProtocols {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+				_, _ = io.Copy(io.Discard, conn)
+				return
+			}
+			w.Header().Set("Content-Type", answer.kind)
+			w.WriteHeader(answer.status)
+			_, _ = w.Write([]byte(answer.text))
+		})
+		c := client(t, adminclient.Config{Admin: url})
+		_, get := c.Get(t.Context(), "/v1/status", new(adminclient.Status))
+		_, check := c.Check(t.Context(), struct{}{})
+		var watch error
+		for _, watch = range c.Watch(t.Context(), time.Second) {
+			break
+		}
+		for what, err := range map[string]error{"get": get, "check": check, "watch": watch} {
+			var problem *adminclient.ProblemError
+			if !errors.As(err, &problem) || !problem.Foreign || problem.Status != answer.status {
+				t.Errorf("%s of %+v: %v", what, answer, err)
+			}
+		}
+	}
+}
+
+// A stream is read event by event, whatever stands between them, and its end is no event.
+func TestWatch(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.URL.Query().Get("interval"); got != "1m30s" {
+			t.Errorf("asked for every %q", got)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(": hello\n\nid: 7\ndata: {\"a\":\ndata: 1}\n\ndata: {\"a\":2}\r\n\r\n\n\ndata: {\"half"))
+	})
+	var got []string
+	var last error
+	for raw, err := range client(t, adminclient.Config{Admin: url}).Watch(t.Context(), 90*time.Second) {
+		if last = err; err == nil {
+			got = append(got, strings.ReplaceAll(string(raw), " ", ""))
+		}
+	}
+	var away *adminclient.UnreachableError
+	if strings.Join(got, "") != `{"a":1}{"a":2}` || !errors.As(last, &away) {
+		t.Errorf("events %q, then %v", got, last)
+	}
+}
+
+// Who cancels does not wait for the service.
+func TestWatchCancelled(t *testing.T) {
+	ended := make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte("data: 1\n\n"))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		close(ended)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	events := 0
+	for _, err := range client(t, adminclient.Config{Admin: url}).Watch(ctx, time.Second) {
+		if err == nil {
+			events++
+			cancel()
+		}
+	}
+	cancel()
+	if <-ended; events != 1 {
+		t.Errorf("%d events", events)
+	}
+}

@@ -1,0 +1,40 @@
+// Package pemfile reads certificates from files, as package plainfile reads files.
+package pemfile
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+
+	"github.com/sluiceproject/sluice/internal/plainfile"
+)
+
+// MaxBytes is how large a file of certificates or of a key may be. All authorities that systems trust have 250 KB.
+const MaxBytes = 4 << 20
+
+// Pair reads a certificate and its key, PEM.
+func Pair(cert, key string) (tls.Certificate, error) {
+	certificate, err := plainfile.Read(cert, MaxBytes)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	private, err := plainfile.Read(key, MaxBytes)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(certificate, private)
+}
+
+// Pool reads the certificates of authorities, PEM.
+func Pool(file string) (*x509.CertPool, error) {
+	data, err := plainfile.Read(file, MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, &fs.PathError{Op: "read", Path: file, Err: errors.New("there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----")}
+	}
+	return pool, nil
+}

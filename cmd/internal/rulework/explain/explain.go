@@ -1,0 +1,297 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Answer is what explain prints. Its fields are for programs to rely on.
+type Answer struct {
+	Request     string       `json:"request"`
+	Verdict     string       `json:"verdict"` // allowed, denied, refused, exempt or unlimited
+	Why         string       `json:"why"`
+	Rules       []Rule       `json:"rules,omitempty"`
+	Descriptors []Descriptor `json:"descriptors,omitempty"`
+	Load        *Load        `json:"load,omitempty"` // nil: the rules say nothing about it
+}
+
+// Load is who goes first when not all can be served.
+type Load struct {
+	Priority string `json:"priority"`
+	File     string `json:"file,omitempty"` // where it comes from; empty: no entry matches
+	Line     int    `json:"line,omitempty"`
+	Gate     string `json:"gate,omitempty"` // where it may be turned away; empty: nowhere
+	Min      int    `json:"min,omitempty"`
+	Max      int    `json:"max,omitempty"`
+	Shadow   bool   `json:"shadow,omitempty"`
+}
+
+func load(e *rules.LoadExplanation) *Load {
+	if e == nil {
+		return nil
+	}
+	l := &Load{Priority: e.Priority.String(), File: e.At.File, Line: e.At.Line}
+	if g := e.Gate; g != nil {
+		l.Gate, l.Min, l.Max, l.Shadow = g.Name, g.Min, g.Max, g.Shadow
+	}
+	return l
+}
+
+// Rule is one rule, or an entry of the lists, beside the request.
+type Rule struct {
+	Name       string      `json:"name"`
+	File       string      `json:"file,omitempty"`
+	Line       int         `json:"line,omitempty"`
+	List       bool        `json:"list,omitempty"` // an entry of the allow or deny list
+	Matches    bool        `json:"matches"`
+	Conditions []Condition `json:"conditions"`
+	Key        []Key       `json:"key,omitempty"`
+	Limits     []Limit     `json:"limits,omitempty"`
+	Notes      []string    `json:"notes,omitempty"`
+}
+
+// Condition is one condition of a rule beside the request.
+type Condition struct {
+	Text  string `json:"text"`
+	Value string `json:"value"`
+	Holds bool   `json:"holds"`
+}
+
+// Key is one part of what a rule counts by.
+type Key struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Limit is a limit and its state before the request.
+type Limit struct {
+	Name         string  `json:"name"`
+	Limit        string  `json:"limit"`
+	Cost         int64   `json:"cost"`
+	Remaining    int64   `json:"remaining"`
+	Of           int64   `json:"of"`
+	ResetSeconds float64 `json:"reset_seconds"`
+}
+
+// Descriptor is one descriptor of the request, and how it found its limits.
+type Descriptor struct {
+	Entries string   `json:"entries"`
+	Steps   []string `json:"steps"`
+	Limits  []Limit  `json:"limits,omitempty"`
+}
+
+// Explainer says what rules make of requests, and what is left of their limits.
+type Explainer struct {
+	Limiter *sluice.Limiter
+	// Live is a store that others count in: nothing is spent there. What becomes of a request is then told by what is left,
+	// without the time until a cost of several fits.
+	Live bool
+}
+
+// states tells what is left of each take's limit.
+func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64) ([]Limit, error) {
+	out := make([]sluice.Decision, 1)
+	var all []Limit
+	for _, t := range takes {
+		if cost > 0 {
+			t.Cost = cost
+		}
+		peek := t
+		peek.Cost, peek.MaxDelay, peek.Dry = 0, 0, true
+		if _, err := p.Limiter.Decide(ctx, []sluice.Take{peek}, out); err != nil {
+			return nil, err
+		}
+		all = append(all, Limit{
+			Name: t.Rule.Name, Limit: t.Effective().String(), Cost: t.Cost,
+			Remaining: out[0].Remaining, Of: out[0].Limit, ResetSeconds: out[0].ResetAfter.Seconds(),
+		})
+	}
+	return all, nil
+}
+
+func (p *Explainer) rule(ctx context.Context, r *rules.RuleExplanation, cost int64) (Rule, error) {
+	x := Rule{
+		Name: r.Name, File: r.At.File, Line: r.At.Line, List: r.Rule == nil, Matches: r.Matches,
+		Conditions: []Condition{}, Notes: r.Notes,
+	}
+	for _, c := range r.Conditions {
+		x.Conditions = append(x.Conditions, Condition(c))
+	}
+	for _, k := range r.Key {
+		x.Key = append(x.Key, Key(k))
+	}
+	var err error
+	x.Limits, err = p.states(ctx, r.Takes, cost)
+	return x, err
+}
+
+// verdict says what would become of the request.
+func (p *Explainer) verdict(ctx context.Context, x *Answer, e *rules.Explanation, cost int64) error {
+	switch {
+	case e.Err != nil:
+		x.Verdict, x.Why = "refused", strings.TrimPrefix(e.Err.Error(), "rules: ")
+	case e.Verdict == rules.Refused:
+		x.Verdict, x.Why = "refused", e.Why
+	case e.Verdict == rules.Exempt:
+		x.Verdict, x.Why = "exempt", e.Why
+	case len(e.Takes) == 0 && e.Verdict == rules.Limited:
+		x.Verdict, x.Why = "unlimited", "the rules that match have no limit for it"
+	case len(e.Takes) == 0:
+		x.Verdict, x.Why = "unlimited", "no rule matches"
+	default:
+		return p.decide(ctx, x, e.Takes, cost)
+	}
+	return nil
+}
+
+func (p *Explainer) decide(ctx context.Context, x *Answer, takes []sluice.Take, cost int64) error {
+	if cost > 0 {
+		for i := range takes {
+			takes[i].Cost = cost
+		}
+	}
+	ds := make([]sluice.Decision, len(takes))
+	allowed, err := p.try(ctx, takes, ds)
+	if err != nil {
+		return err
+	}
+	tight := tightest(takes, ds)
+	d, name := &ds[tight], takes[tight].Rule.Name
+	left := fmt.Sprintf("%d of %d", d.Remaining, d.Limit)
+	switch {
+	case allowed && d.Delay > 0:
+		x.Why = fmt.Sprintf("%s has it wait for %s and leaves %s", name, ruletest.FormatDuration(d.Delay), left)
+	case allowed:
+		x.Why = name + " leaves " + left
+	case d.Never:
+		x.Why = fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, takes[tight].Cost, d.Limit)
+	case d.Blocked:
+		x.Why = fmt.Sprintf("the key is blocked under %s, retry after %s", name, ruletest.FormatDuration(d.RetryAfter))
+	case d.RetryAfter == 0:
+		x.Why = fmt.Sprintf("%s has %s left, and the request costs %d", name, left, takes[tight].Cost)
+	default:
+		x.Why = fmt.Sprintf("%s has %s left, retry after %s", name, left, ruletest.FormatDuration(d.RetryAfter))
+	}
+	for i := range ds {
+		switch {
+		case ds[i].Shadow:
+			x.Why += fmt.Sprintf("; %s is in shadow and would have denied it", takes[i].Rule.Name)
+		case ds[i].Source == sluice.SourceSuspended:
+			x.Why += fmt.Sprintf("; %s is suspended", takes[i].Rule.Name)
+		case ds[i].Source.Degraded():
+			x.Why += fmt.Sprintf("; the store does not answer, and %s's on_failure does (%v)", takes[i].Rule.Name, ds[i].Source)
+		}
+	}
+	x.Verdict = map[bool]string{true: "allowed", false: "denied"}[allowed]
+	return nil
+}
+
+// try decides the takes, or looks what would become of them.
+func (p *Explainer) try(ctx context.Context, takes []sluice.Take, ds []sluice.Decision) (bool, error) {
+	if !p.Live {
+		return p.Limiter.Decide(ctx, takes, ds)
+	}
+	peeks := slices.Clone(takes)
+	for i := range peeks {
+		peeks[i].Cost, peeks[i].Dry = 0, true
+	}
+	if _, err := p.Limiter.Decide(ctx, peeks, ds); err != nil {
+		return false, err
+	}
+	allowed := true
+	for i := range ds {
+		d, cost := &ds[i], takes[i].Cost
+		counts := !d.Source.Degraded() || d.Source == sluice.SourceLocal
+		switch {
+		case counts && d.Allowed && !d.Shadow && d.Delay == 0 && cost > d.Remaining:
+			d.Allowed, d.Never = takes[i].Rule.Shadow, cost > d.Limit
+			d.Shadow = d.Allowed
+		case counts && d.Allowed && !d.Shadow:
+			d.Remaining = max(0, d.Remaining-cost)
+		}
+		allowed = allowed && d.Allowed
+	}
+	return allowed, nil
+}
+
+// tightest is the decision that matters most, of rules that are enforced if there are any.
+func tightest(takes []sluice.Take, ds []sluice.Decision) int {
+	best := -1
+	for i := range ds {
+		switch {
+		case best < 0, takes[best].Rule.Shadow && !takes[i].Rule.Shadow:
+			best = i
+		case takes[i].Rule.Shadow && !takes[best].Rule.Shadow:
+		case sluice.Tightest([]sluice.Decision{ds[best], ds[i]}) == 1:
+			best = i
+		}
+	}
+	return best
+}
+
+// HTTP explains a request. A cost of 0 is what the rules say. With matching, rules that do not match are left out.
+func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *ruletest.HTTP, cost int64, matching bool) (*Answer, error) {
+	sent, err := h.Request()
+	if err != nil {
+		return nil, err
+	}
+	e := set.Explain(httplimit.RequestOf(sent, set))
+	path, _, _ := strings.Cut(h.Target, "?") // a query may hold a secret
+	x := &Answer{Request: h.Method + " " + h.Host + path, Rules: []Rule{}, Load: load(e.Load)}
+	for i := range e.Rules {
+		if r := &e.Rules[i]; r.Matches || !matching {
+			rule, err := p.rule(ctx, r, cost)
+			if err != nil {
+				return nil, err
+			}
+			x.Rules = append(x.Rules, rule)
+		}
+	}
+	return x, p.verdict(ctx, x, e, cost)
+}
+
+// Domain explains a request to a domain.
+func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *ruletest.Descriptors) (*Answer, error) {
+	x := &Answer{Request: d.String()}
+	var m rules.MatchedDescriptors
+	set.MatchDescriptors(d.Domain, d.Each, &m)
+	for i, e := range set.ExplainDescriptors(d.Domain, d.Each) {
+		one := ruletest.Descriptors{Each: d.Each[i : i+1]}
+		each := m.Each[i]
+		limits, err := p.states(ctx, m.Takes[each.First:each.First+each.N], 0)
+		if err != nil {
+			return nil, err
+		}
+		x.Descriptors = append(x.Descriptors, Descriptor{
+			Entries: strings.TrimPrefix(one.String(), ": "), Steps: e.Lines(), Limits: limits,
+		})
+	}
+	switch {
+	case !m.Known:
+		x.Verdict, x.Why = "unlimited", fmt.Sprintf("there is no domain %q%s", d.Domain, otherDomains(set))
+	case len(m.Takes) == 0:
+		x.Verdict, x.Why = "unlimited", "the domain has no limit for it"
+	default:
+		return x, p.decide(ctx, x, m.Takes, 0)
+	}
+	return x, nil
+}
+
+// otherDomains lists the domains that there are.
+func otherDomains(set *rules.Set) string {
+	var names []string
+	for i := range set.Config().Domains {
+		names = append(names, set.Config().Domains[i].Name)
+	}
+	if len(names) == 0 {
+		return ": the rules have none"
+	}
+	return ": the rules have " + strings.Join(names, ", ")
+}

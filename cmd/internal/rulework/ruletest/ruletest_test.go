@@ -1,0 +1,331 @@
+package ruletest_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+func all(string) bool { return true }
+
+// load writes a rule file and a test file and loads both.
+func load(t *testing.T, ruleText, testText string) ([]*ruletest.File, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"rules.yaml": ruleText, "rules_test.yaml": testText} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ruletest.Load(rulefile.Options{}, dir)
+}
+
+// results runs tests and returns how each went.
+func results(t *testing.T, ruleText, testText string) []ruletest.Result {
+	t.Helper()
+	files, err := load(t, ruleText, testText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := files[0].Run(t.Context(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// passes runs tests that must all pass.
+func passes(t *testing.T, ruleText, testText string) {
+	t.Helper()
+	for _, r := range results(t, ruleText, testText) {
+		for _, f := range r.Failures {
+			why := strings.Join(f.Why, "\n")
+			t.Errorf("%s: %v: %s: want %s %s, got %s\n%s", r.Test.Name, f.At, f.Request, f.Field, f.Want, f.Got, why)
+		}
+	}
+}
+
+// A week's quota is a week on the test's clock and nothing on ours.
+func TestWeek(t *testing.T) {
+	const quota = "rules:\n  - {name: quota, per: header:X-User, limit: 1000/week, algorithm: sliding_window_log}\n"
+	r := results(t, quota, `
+tests:
+  - name: a week
+    requests:
+      - {send: /, headers: {X-User: ada}, times: 1001, expect: {allow: 1000, deny: 1}, retry_after: 7d}
+      - {at: 6d23h59m59.999s, send: /, headers: {X-User: ada}, expect: deny, retry_after: 1ms}
+      - {at: 1w, send: /, headers: {X-User: ada}, times: 1000, expect: allow}
+      - {at: 52w, send: /, headers: {X-User: ada}, times: 1000, expect: allow, remaining: 0}
+`)
+	if !r[0].Passed() {
+		t.Fatalf("%+v", r[0].Failures)
+	}
+	if r[0].Virtual != 52*7*24*time.Hour || r[0].Requests != 3002 {
+		t.Errorf("%v and %d requests", r[0].Virtual, r[0].Requests)
+	}
+}
+
+// Each test begins with an empty store, and at the start.
+func TestTestsAreApart(t *testing.T) {
+	passes(t, "rules:\n  - {name: one, limit: {rate: 1/day, align: calendar}}\n", `
+start: 2026-05-31T23:59:59+00:00
+tests:
+  - name: first
+    requests: [{send: /, expect: allow}, {send: /, expect: deny, retry_after: 1s}, {at: 1s, send: /, expect: allow}]
+  - name: second
+    requests: [{send: /, expect: allow}, {send: /, expect: deny, retry_after: 1s}]
+`)
+}
+
+// Everything that a request can have reaches the rules.
+func TestRequestParts(t *testing.T) {
+	passes(t, `
+attributes:
+  user: {claim: sub}
+unmatched: deny
+rules:
+  - {name: header, match: {header: {X-Empty: {present: true}}}, limit: 1/s}
+  - {name: cookie, match: {cookie: {session: s1}}, limit: 1/s}
+  - {name: claim, match: {user: ada}, limit: 1/s}
+  - {name: attr, match: {attr: {region: eu}}, limit: 1/s}
+  - {name: host, match: {host: api.example.com}, limit: 1/s}
+  - {name: query, match: {query: {draft: "1"}}, limit: 1/s}
+  - {name: ip, match: {ip: 2001:db8::/32}, limit: 1/s}
+  - {name: segment, match: {method: PUT, path: "/users/{id}"}, per: "path:id", limit: 1/s}
+  - {name: twice, match: {path: /twice}, per: "header:X-User", limit: 1/s}
+`, `
+tests:
+  - name: parts
+    requests:
+      - {send: GET /, headers: {X-Empty: ""}, expect: allow, rule: header}
+      - {send: GET /, cookies: {other: a, session: s1}, expect: allow, rule: cookie}
+      - {send: GET /, claims: {sub: ada}, expect: allow, rule: claim}
+      - {send: GET /, attributes: {region: eu}, expect: allow, rule: attr}
+      - {send: GET https://api.example.com/x, expect: allow, rule: host}
+      - {send: "GET /?draft=1", expect: allow, rule: query}
+      - {send: /, ip: 2001:db8::1, expect: allow, rule: ip}
+      - {send: PUT /users/7, expect: allow, rule: segment}
+      - {send: PUT /users/7, expect: deny, rule: segment}
+      - {send: PUT /users/8, expect: allow, rule: segment}
+      - {send: GET /, headers: {Host: api.example.com}, expect: deny, rule: host}
+      - {send: GET /twice, headers: {X-User: [ada, bob]}, expect: refuse}
+      - {send: GET /, expect: refuse}
+`)
+}
+
+// Descriptors are matched and counted as Envoy's service does.
+func TestDescriptors(t *testing.T) {
+	passes(t, `
+domain: mail
+descriptors:
+  - key: to
+    rate_limit: {name: per-recipient, unit: hour, requests_per_unit: 2}
+    descriptors:
+      - {key: kind, value: reset, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: plan, value: trial, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: plan, value: vip, rate_limit: {unlimited: true}}
+`, `
+tests:
+  - name: order and repetition
+    requests:
+      - {descriptor: {domain: mail, entries: {to: ada}}, hits: 2, expect: allow, rule: per-recipient, remaining: 0}
+      - {descriptor: {domain: mail, entries: {to: ada}}, expect: deny, rule: per-recipient, retry_after: 1h}
+      - {descriptor: {domain: mail, entries: {to: bob, kind: reset}}, times: 2, expect: {allow: 1, deny: 1}}
+      - {descriptor: {domain: mail, entries: {kind: reset, to: bob}}, expect: unlimited}
+      - {descriptor: {domain: mail, entries: {plan: vip}}, expect: unlimited}
+      - {descriptor: {domain: mail, entries: {plan: trial}}, times: 2, expect: allow, shadow: mail/plan=trial}
+      - {descriptor: {domain: mail, entries: [{to: eve}, {to: dan}]}, hits: 2, expect: allow, remaining: 0}
+      - {descriptor: {domain: post, entries: {to: ada}}, expect: unlimited}
+`)
+}
+
+func TestFaultsNameTheirPlace(t *testing.T) {
+	_, err := load(t, "rules:\n  - {name: posts-per-user, limit: 1/s}\n", `
+tests:
+  - name: a
+    requests:
+      - {send: /, expect: allow, rule: posts-per-usr}
+      - {send: /, expect: allow, shadow: post}
+      - {send: /, expect: allow, remaining: {posts: 1}}
+`)
+	faults := err.(interface{ Unwrap() []error }).Unwrap()
+	if len(faults) == 1 {
+		faults = faults[0].(interface{ Unwrap() []error }).Unwrap()
+	}
+	want := []string{"_test.yaml:5:40: rule: ", "_test.yaml:6:42: shadow: ", "_test.yaml:7:46: remaining: "}
+	for i, fault := range faults {
+		var e *rules.Error
+		if !errors.As(fault, &e) || !strings.Contains(fault.Error(), want[i]) {
+			t.Errorf("fault %d is %v, want %s", i, fault, want[i])
+		}
+	}
+	if len(faults) != len(want) || !strings.Contains(faults[0].Error(), `did you mean "posts-per-user"?`) {
+		t.Errorf("%d faults: %v", len(faults), err)
+	}
+}
+
+func TestLoadFaults(t *testing.T) {
+	const oneRule = "rules: [{name: a, limit: 1/s}]\n"
+	const oneTest = "tests: [{name: a, requests: [{send: /, expect: allow}]}]\n"
+	request := func(text string) string { return "tests: [{name: a, requests: [{" + text + "}]}]" }
+	for _, test := range []struct{ rules, tests, want string }{
+		{"rules: [{name: a}]\n", oneTest, "rules.yaml:1:"},
+		{oneRule, "rules: nowhere.yaml\n" + oneTest, "rules_test.yaml:1:8: rules: nowhere.yaml cannot be read: "},
+		{oneRule, "", "the file is empty"},
+		{oneRule, "tests: []", "there are no tests"},
+		{oneRule, "rules: [rules.yaml]", "there are no tests"},
+		{oneRule, "tests: [", "rules_test.yaml:1:"},
+		{oneRule, request("send: /, expect: {refuse: 1}"), "write expect: refuse"},
+		{oneRule, request("send: /, expect: {allow: 0}"), "nothing is counted"},
+		{oneRule, request("send: /, times: 1000001, expect: allow"), "not between 1 and 1000000"},
+		{oneRule, request("send: GET http://a b/, expect: allow"), "is not a host"},
+		{oneRule, request("send: 'GET /a b', expect: allow"), "%20"},
+		{oneRule, request("at: 4000d, send: /, expect: allow"), "at most 3660d"},
+		{oneRule, "domain: a\n" + oneTest, "a file of tests holds no rules"},
+	} {
+		if _, err := load(t, test.rules, test.tests); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q, %q: %v, want %q", test.rules, test.tests, err, test.want)
+		}
+	}
+	if _, err := ruletest.Load(rulefile.Options{}, t.TempDir()); !errors.Is(err, ruletest.ErrNone) {
+		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+func TestSends(t *testing.T) {
+	for text, want := range map[string]string{
+		"/":                             "GET /",
+		"POST /posts?a=b":               "POST /posts?a=b",
+		" GET   /x ":                    "GET /x",
+		"GET https://api.example.com":   "GET http://api.example.com/",
+		"GET http://h:8080?a=b":         "GET http://h:8080/?a=b",
+		"https://api.example.com/a%2Fb": "GET http://api.example.com/a%2Fb",
+	} {
+		h, err := ruletest.ParseSend(text)
+		if err != nil || h.String() != want {
+			t.Errorf("%q: %v %v, want %s", text, h, err, want)
+			continue
+		}
+		if r, err := h.Request(); err != nil || r.Method != h.Method || r.URL.EscapedPath() == "" {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range []string{
+		"", "posts", "GET posts", "G(T /", "GET http:///x", "GET /a#b", "GET /%zz", "GET /a\x00b", "GET http://a b/",
+	} {
+		if h, err := ruletest.ParseSend(text); err == nil {
+			t.Errorf("%q is taken for %v", text, h)
+		}
+	}
+}
+
+func TestFormatDuration(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0s": 0, "500ms": 500 * time.Millisecond, "1m": time.Minute, "1h": time.Hour, "1h30m": 90 * time.Minute,
+		"7d": 7 * 24 * time.Hour, "1d1s": 24*time.Hour + time.Second, "10m": 10 * time.Minute,
+		"1m0.5s": time.Minute + 500*time.Millisecond,
+	} {
+		if got := ruletest.FormatDuration(d); got != want {
+			t.Errorf("%v is written %s, want %s", d, got, want)
+		}
+	}
+}
+
+// A run that is cancelled ends with the reason and not with a result.
+func TestCancelled(t *testing.T) {
+	files, err := load(t, "rules: [{name: a, limit: 1/s}]\n", "tests: [{name: a, requests: [{send: /, expect: allow}]}]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := files[0].Run(ctx, all); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Requests are in flight for as long as they take, longer than a lease too, and hold nothing if they are denied.
+func TestInFlight(t *testing.T) {
+	const flight = "rules:\n  - {name: flight, per: header:X-User, limit: [4/day, {concurrent: 2, lease: 10s}]}\n"
+	passes(t, flight, `
+tests:
+  - name: they end
+    requests:
+      - {send: /, headers: {X-User: ada}, takes: 5s, expect: allow, remaining: {flight#2: 1}}
+      - {at: 1s, send: /, headers: {X-User: ada}, takes: 1h, expect: allow, remaining: {flight#2: 0}}
+      - {at: 2s, send: /, headers: {X-User: ada}, takes: 1h, expect: deny, rule: flight#2, retry_after: 1s}
+      - {at: 2s, send: /, headers: {X-User: bob}, takes: 1h, expect: allow}
+      - {at: 4999ms, send: /, headers: {X-User: ada}, expect: deny}
+      - {at: 5s, send: /, headers: {X-User: ada}, expect: allow}
+      - {at: 5s, send: /, headers: {X-User: ada}, takes: 2h, expect: allow, remaining: {flight: 0, flight#2: 0}}
+      - {at: 30m, send: /, headers: {X-User: bob}, takes: 2h, expect: allow, remaining: {flight#2: 0}}
+      - {at: 1h1s, send: /, headers: {X-User: ada}, expect: deny, rule: flight}
+      - {at: 1h2s, send: /, headers: {X-User: bob}, times: 2, expect: allow}
+  - name: at once
+    requests:
+      - {send: /, headers: {X-User: ada}, times: 3, takes: 1s, expect: {allow: 2, deny: 1}}
+      - {at: 1s, send: /, headers: {X-User: ada}, times: 3, expect: {allow: 2, deny: 1}, rule: flight}
+`)
+	_, err := load(t, flight, "tests: [{name: a, requests: [{send: /, takes: soon, expect: allow}]}]")
+	if err == nil || !strings.Contains(err.Error(), `takes: is "soon"`) {
+		t.Error(err)
+	}
+}
+
+// What a test file says wrong about reservations is said with its place and what to write instead.
+func TestReservationFaults(t *testing.T) {
+	const before = "tests:\n  - name: t\n    requests:\n      - {send: /, reserve: 5, as: first, expect: allow}\n      - "
+	for line, want := range map[string]string{
+		"{send: /, reserve: 5, expect: allow}":                    `rules_test.yaml:5:28: reserve: give the reservation a name to settle it by: as: a`,
+		"{send: /, as: b, expect: allow}":                         `rules_test.yaml:5:23: as: names a reservation: write reserve: 5 beside it`,
+		"{send: /, reserve: 5, as: first, expect: allow}":         `as: the reservation at line 4 is called "first" already: rename one`,
+		"{send: /, reserve: 5, as: b, settled: 5, expect: allow}": `settled: cannot stand beside reserve: what a reservation costs is said by settle: {b: 10}`,
+		"{send: /, reserve: 5, as: b, times: 2, expect: allow}":   `times: cannot stand beside reserve`,
+		"{settle: {frist: 10}}":                                   `rules_test.yaml:5:19: settle: no request above is reserved as "frist": did you mean "first"?`,
+		"{settle: {}}":                                            `settle: nothing is settled: write what a reservation really cost, {a: 10}`,
+		"{settle: {first: 10}, expect: allow}":                    `expect: nothing is sent where a reservation is settled: write two steps`,
+		"{settle: {first: 10}, send: /}":                          `send: nothing is sent where a reservation is settled: write two steps`,
+		"{send: /, expect: allow, forgiven: 1}":                   `forgiven: only settling forgives: write it beside settle`,
+		"{settle: {first: 10}, remaining: {on: 1}}":               `remaining: there is no rule "on": did you mean "one"?`,
+		"{descriptor: {domain: d, entries: {a: b}}, reserve: 1, as: b, hits: 2, expect: unlimited}": `hits: cannot stand beside reserve`,
+	} {
+		_, err := load(t, "rules: [{name: one, limit: 10/s}]\n", before+line+"\n")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+}
+
+// A failed expectation of a settlement says what was settled and what there is.
+func TestSettleFails(t *testing.T) {
+	r := results(t, "rules: [{name: one, limit: {rate: 10/min, algorithm: fixed_window}}]\n", `
+tests:
+  - name: wrong
+    requests:
+      - {send: /, reserve: 5, as: a, expect: allow, remaining: 5}
+      - {at: 1s, settle: {a: 7}, remaining: 4, forgiven: 1}
+      - {at: 2s, send: /, reserve: 5, as: denied, expect: deny}
+      - {at: 3s, settle: {denied: 7}, remaining: 3}
+`)
+	var got []string
+	for _, f := range r[0].Failures {
+		got = append(got, f.At.String()[len(f.At.File):]+" "+f.Request+": want "+f.Field+" "+f.Want+", got "+f.Got)
+	}
+	want := []string{
+		":6:45 settle a at 7, at 1s: want remaining 4, got 3 of one",
+		":6:58 settle a at 7, at 1s: want forgiven 1, got 0",
+		":8:50 settle denied at 7, at 3s: want remaining 3, got unlimited: nothing was reserved",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

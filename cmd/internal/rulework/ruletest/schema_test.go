@@ -1,0 +1,88 @@
+package ruletest_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/rulefile"
+)
+
+// wrongSnippets are files that both reading and the schema refuse.
+var wrongSnippets = []string{
+	"",
+	"tests: {}",
+	"rules: [a.yaml]",
+	"tests: [{requests: [{send: GET /, expect: allow}]}]",
+	"tests: [{name: t}]",
+	"tests: [{name: t, requests: []}]",
+	"tests: [{name: t, requests: [{send: GET /}]}]",
+	"tests: [{name: t, requests: [{expect: allow}]}]",
+	"tests: [{name: t, requests: [{send: GET posts, expect: allow}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: pass}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: {allow: -1}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: {}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: {refuse: 1}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, at: 5}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, times: 0}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, status: 99}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, hits: 5}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, ip: localhost}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, headers: [X-A]}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, remaining: all}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, cost: 5}]}]",
+	"tests: [{name: t, requests: [{send: GET /, descriptor: {domain: d, entries: {a: b}}, expect: allow}]}]",
+	"tests: [{name: t, requests: [{descriptor: {domain: d}, expect: allow}]}]",
+	"tests: [{name: t, requests: [{descriptor: {domain: d, entries: {a: b}}, expect: allow, headers: {a: b}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, reserve: 5, expect: allow}]}]",
+	"tests: [{name: t, requests: [{send: GET /, as: a, expect: allow}]}]",
+	"tests: [{name: t, requests: [{send: GET /, reserve: 0, as: a, expect: allow}]}]",
+	"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow, forgiven: 1}]}]",
+	"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow}, {settle: {a: -1}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow}, {settle: {}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow}, {settle: {a: 1}, expect: allow}]}]",
+	"start: yesterday\ntests: []",
+}
+
+func TestSchemaRefuses(t *testing.T) {
+	s := testSchema(t)
+	for _, snippet := range wrongSnippets {
+		var document any
+		if err := yaml.Unmarshal([]byte(snippet), &document); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(document); err == nil {
+			t.Errorf("the schema accepts\n%s", snippet)
+		}
+		// A schema that is stricter than reading would mark in editors what works.
+		if _, err := ruletest.Parse("x_test.yaml", []byte(snippet)); err == nil {
+			t.Errorf("reading accepts\n%s", snippet)
+		}
+	}
+}
+
+// testSchema is the schema of files with tests.
+func testSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	text, err := rulefile.Schema("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft7)
+	if err := compiler.AddResource("file:///test.schema.json", document); err != nil {
+		t.Fatal(err)
+	}
+	s, err := compiler.Compile("file:///test.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,75 @@
+package forwardauthtest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httputil"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// saw is the header in which the application tells what it was asked: the first line without the version, the API key,
+// and how many bytes of body came. A response without it is not the application's.
+const saw = "App-Saw"
+
+// App starts the application behind the proxy and returns its address. It takes any first line, so that nothing is
+// refused that another application might serve.
+func App(t testing.TB) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for r := bufio.NewReader(conn); ; {
+					if err := answer(r, conn); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func answer(r *bufio.Reader, w io.Writer) error {
+	head := textproto.NewReader(r)
+	line, err := head.ReadLine()
+	if err != nil {
+		return err
+	}
+	header, err := head.ReadMIMEHeader()
+	if err != nil {
+		return err
+	}
+	var body io.Reader = strings.NewReader("")
+	if header.Get("Transfer-Encoding") == "chunked" {
+		body = httputil.NewChunkedReader(r)
+	} else if text := header.Get("Content-Length"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return err
+		}
+		body = io.LimitReader(r, n)
+	}
+	n, err := io.Copy(io.Discard, body)
+	if err != nil {
+		return err
+	}
+	asked := line[:max(0, strings.LastIndexByte(line, ' '))]
+	_, err = fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n%s: %s key=%s body=%d\r\n\r\n",
+		saw, asked, header.Get("X-Api-Key"), n)
+	return err
+}

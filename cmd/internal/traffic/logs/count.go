@@ -1,0 +1,115 @@
+package logs
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Columns is how many parts a [Timeline] has at most.
+const Columns = 60
+
+// Timeline is how many there were over time, in parts of equal length. The longer it gets the longer its parts are.
+type Timeline struct {
+	Start time.Time
+	Each  time.Duration // the length of a part
+	Parts []Part
+}
+
+// Part is one part of a [Timeline].
+type Part struct {
+	Requests int64 `json:"requests"`
+	Denied   int64 `json:"denied"`
+}
+
+// at is the part of a time, which is never before Start.
+func (t *Timeline) at(now time.Time) *Part {
+	if t.Each == 0 {
+		t.Start, t.Each = now, time.Second
+	}
+	for now.Sub(t.Start) >= Columns*t.Each {
+		t.Each *= 2
+		for i := range t.Parts {
+			p := t.Parts[i]
+			if i%2 == 1 {
+				t.Parts[i/2].Requests += p.Requests
+				t.Parts[i/2].Denied += p.Denied
+			} else {
+				t.Parts[i/2] = p
+			}
+		}
+		t.Parts = t.Parts[:(len(t.Parts)+1)/2]
+	}
+	i := int(now.Sub(t.Start) / t.Each)
+	for len(t.Parts) <= i {
+		t.Parts = append(t.Parts, Part{})
+	}
+	return &t.Parts[i]
+}
+
+// peak finds the second with the most requests.
+type peak struct {
+	second, now, most int64
+}
+
+func (p *peak) add(second int64) {
+	if second != p.second {
+		p.second, p.now = second, 0
+	}
+	p.now++
+	p.most = max(p.most, p.now)
+}
+
+// keyed counts by key in bounded memory (Misra and Gries, 1982): when there is no room, all counts lose what the smallest
+// has. A count is then too low, by no more than missed, and who has more than missed is there.
+type keyed struct {
+	counts map[string]*int64 // pointers: storing a number anew would store the key anew too, which is good for one request only
+	missed int64
+}
+
+// maxKeys is how many keys are counted for a rule.
+const maxKeys = 10_000
+
+func (k *keyed) add(key string) {
+	n := k.counts[key]
+	switch {
+	case n != nil:
+		*n++
+	case len(k.counts) >= maxKeys:
+		k.shrink()
+	default:
+		if k.counts == nil {
+			k.counts = make(map[string]*int64)
+		}
+		n = new(int64)
+		*n = 1
+		k.counts[strings.Clone(key)] = n
+	}
+}
+
+// shrink counts one that there is no room for against one of each key.
+func (k *keyed) shrink() {
+	k.missed++
+	for key, n := range k.counts {
+		if *n--; *n == 0 {
+			delete(k.counts, key)
+		}
+	}
+}
+
+type keyCount struct {
+	key string
+	n   int64
+}
+
+func (k *keyed) top(most int) []keyCount {
+	var all []keyCount
+	for key, n := range k.counts {
+		all = append(all, keyCount{key, *n})
+	}
+	slices.SortFunc(all, func(a, b keyCount) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.key, b.key))
+	})
+	return all[:min(most, len(all))]
+}

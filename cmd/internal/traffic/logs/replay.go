@@ -1,0 +1,292 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Config is what is replayed.
+type Config struct {
+	Set  *rules.Set
+	Logs []Source // in any order; their requests are replayed in the order of time
+	// User is what the user of a line is to rules, such as "header:X-User". It is attr:user and basic_user in any case.
+	User string
+	// Progress is told now and then how many requests were replayed. It may be nil.
+	Progress func(requests int64)
+}
+
+// ErrNoRequests is returned with the report of logs that hold none that can be read.
+var ErrNoRequests = errors.New("no line of a request could be read")
+
+// storeBytes bounds the memory for keys; some ten million fit.
+const storeBytes = 1 << 30
+
+// progressEvery is how many requests are replayed before progress is told and the context looked at.
+const progressEvery = 1 << 14
+
+// replay replays logs through rules.
+type replay struct {
+	set     *rules.Set
+	limiter *sluice.Limiter
+	user    *rules.Field
+	now     time.Time
+	start   time.Time
+	micros  int64
+
+	matched   rules.Matched
+	decisions []sluice.Decision
+	again     []sluice.Take
+
+	result  *Report
+	tallies []*tally
+	of      map[*rules.Rule]*tally
+	limits  map[string][]*sluice.Rule // by the rule's name
+	facts   facts
+	late    int64
+	lost    int64 // queued, nobody knows for how long
+}
+
+// Replay replays logs. It stops when the context ends.
+func Replay(ctx context.Context, c Config) (*Report, error) {
+	r, err := newReplay(c)
+	if err != nil {
+		return nil, err
+	}
+	logs, err := openAll(c.Logs)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		e, err := logs.next()
+		if err != nil {
+			return nil, err
+		}
+		if e == nil {
+			break
+		}
+		if err := r.request(ctx, e); err != nil {
+			return nil, err
+		}
+		if n := r.result.Requests; n%progressEvery == 0 {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if c.Progress != nil {
+				c.Progress(n)
+			}
+		}
+	}
+	report := r.report(logs.sources)
+	if report.Requests == 0 {
+		return report, ErrNoRequests
+	}
+	return report, nil
+}
+
+func newReplay(c Config) (*replay, error) {
+	r := &replay{set: c.Set, of: make(map[*rules.Rule]*tally), limits: make(map[string][]*sluice.Rule)}
+	var err error
+	if r.user, err = userField(c.User); err != nil {
+		return nil, err
+	}
+	store, err := memstore.Open(memstore.Config{Bytes: storeBytes, Now: func() time.Time { return r.now }})
+	if err != nil {
+		return nil, err
+	}
+	if r.limiter, err = sluice.NewRules(store, nil); err != nil {
+		return nil, err
+	}
+	r.result = &Report{Recorded: make(map[string]int64)}
+	for _, counting := range c.Set.CountingRules() {
+		r.limits[counting.Name] = counting.Rules
+	}
+	cfg := c.Set.Config()
+	for i := range cfg.Rules {
+		rule := &cfg.Rules[i]
+		if rule.Disabled {
+			continue
+		}
+		t := &tally{rule: &Rule{Name: rule.Name, At: rule.At, Shadow: rule.Shadow, OnLimit: rule.OnLimit}, source: rule}
+		r.tallies = append(r.tallies, t)
+		r.of[rule] = t
+	}
+	return r, nil
+}
+
+// request replays one request.
+func (r *replay) request(ctx context.Context, e *entry) error {
+	if r.result.Requests == 0 {
+		r.start, r.micros = e.record.Time, e.micros
+		r.result.Timeline.at(r.start)
+		for _, t := range r.tallies {
+			t.rule.Timeline.at(r.start)
+		}
+	}
+	if e.micros < r.micros { // time does not go back
+		r.late++
+	} else {
+		r.now, r.micros = e.record.Time, e.micros
+	}
+	r.result.Requests++
+	r.facts |= factsOf(&e.record)
+	if d := e.record.Decision; d != 0 {
+		r.result.Recorded[d.String()]++
+	}
+	part := r.result.Timeline.at(r.now)
+	part.Requests++
+	m := &r.matched
+	err := r.set.Match(&request{&e.record, r.user}, m)
+	switch {
+	case err != nil || m.Verdict == rules.Refused:
+		r.result.Refused++
+		return nil
+	case len(m.Takes) == 0:
+		r.result.Unlimited++
+		return nil
+	}
+	denied, err := r.decide(ctx, m, &e.record)
+	if denied {
+		part.Denied++
+	}
+	return err
+}
+
+// decide has the limiter decide, and counts what it says. A request that is queued counts as not denied.
+func (r *replay) decide(ctx context.Context, m *rules.Matched, record *accesslog.Record) (denied bool, err error) {
+	if len(r.decisions) < len(m.Takes) {
+		r.decisions = make([]sluice.Decision, len(m.Takes))
+	}
+	ds := r.decisions[:len(m.Takes)]
+	allowed, err := r.limiter.Decide(ctx, m.Takes, ds)
+	if err != nil {
+		return false, err
+	}
+	queued := !allowed && r.mayQueue(m, ds)
+	r.count(m, ds, queued)
+	switch {
+	case queued:
+		r.result.Queued++
+		return false, r.queue(ctx, m, ds)
+	case !allowed:
+		r.result.Denied++
+		return true, nil
+	case r.delay(m, ds) > 0:
+		r.result.Delayed++
+	default:
+		r.result.Allowed++
+	}
+	return false, r.giveBack(ctx, m, ds, record.Status)
+}
+
+// mayQueue tells whether all that deny would rather have the request queued.
+func (r *replay) mayQueue(m *rules.Matched, ds []sluice.Decision) bool {
+	for i := range ds {
+		if !ds[i].Allowed && (m.Rules[i].OnLimit != rules.Queue || ds[i].Never) {
+			return false
+		}
+	}
+	return true
+}
+
+// count counts the decisions for their rules, each rule once.
+func (r *replay) count(m *rules.Matched, ds []sluice.Decision, queued bool) {
+	for from := 0; from < len(ds); {
+		rule := m.Rules[from]
+		end, over, wait := from, -1, time.Duration(0)
+		for ; end < len(ds) && m.Rules[end] == rule; end++ {
+			if (!ds[end].Allowed || ds[end].Shadow) && over < 0 {
+				over = end
+			}
+			if ds[end].Allowed && ds[end].Granted > 0 {
+				wait = max(wait, ds[end].Delay)
+			}
+		}
+		t := r.of[rule]
+		t.rule.Requests++
+		t.peak.add(r.micros / 1e6)
+		part := t.rule.Timeline.at(r.now)
+		part.Requests++
+		switch {
+		case over >= 0 && queued:
+			t.rule.Queued++
+			t.keys.add(m.Takes[over].Key)
+		case over >= 0:
+			t.rule.Denied++
+			part.Denied++
+			t.keys.add(m.Takes[over].Key)
+		case wait > 0:
+			t.rule.Delayed++
+			t.wait(wait)
+			t.keys.add(m.Takes[from].Key)
+		}
+		from = end
+	}
+}
+
+func (t *tally) wait(d time.Duration) {
+	t.waited += d
+	t.rule.MaxWait = max(t.rule.MaxWait, d)
+}
+
+// delay is how long the request has to wait. A shadow rule holds nobody up.
+func (r *replay) delay(m *rules.Matched, ds []sluice.Decision) (most time.Duration) {
+	for i := range ds {
+		if ds[i].Granted > 0 && !m.Takes[i].Rule.Shadow {
+			most = max(most, ds[i].Delay)
+		}
+	}
+	return most
+}
+
+// longest is how long a request may be queued here.
+const longest = 366 * 24 * time.Hour
+
+// queue takes the place at which a worker would find room for the request, which later ones are behind.
+func (r *replay) queue(ctx context.Context, m *rules.Matched, ds []sluice.Decision) error {
+	r.again = append(r.again[:0], m.Takes...)
+	for i := range r.again {
+		if m.Rules[i].OnLimit == rules.Queue {
+			r.again[i].MaxDelay = longest
+		}
+	}
+	over := -1
+	for i := range ds {
+		if !ds[i].Allowed && over < 0 {
+			over = i
+		}
+	}
+	allowed, err := r.limiter.Decide(ctx, r.again, ds)
+	if err != nil {
+		return err
+	}
+	if !allowed {
+		r.lost++
+		return nil
+	}
+	r.of[m.Rules[over]].wait(r.delay(m, ds))
+	return nil
+}
+
+// giveBack returns what rules that charge by the outcome took from a request with another one.
+func (r *replay) giveBack(ctx context.Context, m *rules.Matched, ds []sluice.Decision, status int) error {
+	r.again = r.again[:0]
+	for i := range m.Takes {
+		charged := m.Rules[i].ChargeStatus
+		if len(charged) == 0 || charged.Has(status) {
+			continue
+		}
+		if back, ok := m.Takes[i].Settlement(&ds[i], 0); ok {
+			r.again = append(r.again, back)
+		}
+	}
+	if len(r.again) == 0 {
+		return nil
+	}
+	return r.limiter.Settle(ctx, r.again)
+}

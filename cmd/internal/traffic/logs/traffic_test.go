@@ -1,0 +1,368 @@
+package logs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+var start = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+
+// written is a log of records, in the order given.
+func written(t testing.TB, format accesslog.Format, all []accesslog.Record) []byte {
+	var b bytes.Buffer
+	l, err := accesslog.Open(accesslog.Config{Writer: &b, Format: format, Query: true, Buffer: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		l.Write(&all[i])
+	}
+	if err := l.Close(); err != nil || l.Lost() > 0 {
+		t.Fatal(err, l.Lost())
+	}
+	return b.Bytes()
+}
+
+func set(t testing.TB, all ...rules.Rule) *rules.Set {
+	t.Helper()
+	s, err := rules.New(rules.Config{Rules: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func refs(names ...string) (all []rules.Ref) {
+	for _, n := range names {
+		all = append(all, rules.Ref{Name: n})
+	}
+	return all
+}
+
+func limit(l sluice.Limit) []rules.Limit { return []rules.Limit{{Limit: l}} }
+
+func on(ref string, values ...string) rules.Match {
+	p := rules.Predicate{Ref: rules.Ref{Name: ref}, Values: values}
+	if ref == "path" {
+		p.Values, p.Patterns = nil, values
+	}
+	return rules.Match{Predicates: []rules.Predicate{p}}
+}
+
+func replayed(t testing.TB, c Config, logs ...[]byte) *Report {
+	t.Helper()
+	for i, l := range logs {
+		c.Logs = append(c.Logs, Source{Name: fmt.Sprint("log", i), Reader: bytes.NewReader(l)})
+	}
+	r, err := Replay(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func at(offset time.Duration, path, ip string) accesslog.Record {
+	return accesslog.Record{Time: start.Add(offset), Method: "GET", Path: path, Status: 200, Client: netip.MustParseAddr(ip)}
+}
+
+// A replay decides as the middleware of a server does that gets the same requests at the same times.
+func TestAsMiddleware(t *testing.T) {
+	s := set(
+		t,
+		rules.Rule{Name: "all", Limits: limit(sluice.PerSecond(20))},
+		rules.Rule{Name: "user", Match: on("path", "/posts/**"), Per: refs("attr:user"), Limits: limit(sluice.Per(5, 3*time.Second))},
+		rules.Rule{Name: "failed", Match: on("path", "/login"), Per: refs("ip"), Limits: limit(sluice.Per(2, time.Minute)), ChargeStatus: rules.Statuses{{From: 401, To: 401}}},
+		rules.Rule{Name: "search", Match: on("path", "/search"), Per: refs("query:q"), Limits: limit(sluice.Per(3, 10*time.Second).With(sluice.FixedWindow))},
+	)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var all []accesslog.Record
+	offset := time.Duration(0)
+	for range 2000 {
+		offset += time.Duration(rng.IntN(100_000)) * time.Microsecond
+		r := at(offset, []string{"/posts/1", "/login", "/search", "/a//b/../c", "/x%2fy"}[rng.IntN(5)], fmt.Sprint("192.0.2.", rng.IntN(3)))
+		r.User = []string{"", "ada", "bob"}[rng.IntN(3)]
+		r.Status = []int{200, 401}[rng.IntN(2)]
+		r.Query = []string{"", "q=1", "q=2&x", "q=1&q=2"}[rng.IntN(4)]
+		all = append(all, r)
+	}
+
+	now := start
+	store, err := memstore.Open(memstore.Config{Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := sluice.NewRules(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var current *accesslog.Record
+	handler := httplimit.Rules(limiter, func() *rules.Set { return s })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(current.Status)
+		_, _ = io.WriteString(w, "served")
+	}))
+	var served, denied, refused int64
+	for i := range all {
+		current = &all[i]
+		now = current.Time
+		target := current.Path
+		if current.Query != "" {
+			target += "?" + current.Query
+		}
+		q, err := http.NewRequest(current.Method, "http://h"+target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.RemoteAddr = netip.AddrPortFrom(current.Client, 1).String()
+		if current.User != "" {
+			q = q.WithContext(httplimit.WithAttributes(q.Context(), map[string]string{"user": current.User}))
+		}
+		w := &answer{header: http.Header{}}
+		handler.ServeHTTP(w, q)
+		switch {
+		case strings.HasPrefix(w.String(), "served"):
+			served++
+		case w.status == http.StatusTooManyRequests:
+			denied++
+		default:
+			refused++
+		}
+	}
+	got := replayed(t, Config{Set: s}, written(t, accesslog.JSON, all))
+	if got.Allowed != served || got.Denied != denied || got.Refused != refused || denied == 0 || refused == 0 {
+		t.Errorf("replay: allowed %d, denied %d, refused %d; middleware: %d, %d, %d", got.Allowed, got.Denied, got.Refused, served, denied, refused)
+	}
+
+	// The order of a log's lines does not matter, nor does it matter in how many logs they are.
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	half := len(all) / 2
+	other := replayed(t, Config{Set: s}, written(t, accesslog.JSON, all[:half]), packed(t, written(t, accesslog.JSON, all[half:])))
+	if other.Allowed != served || other.Denied != denied || other.Refused != refused {
+		t.Errorf("shuffled: allowed %d, denied %d, refused %d; want %d, %d, %d", other.Allowed, other.Denied, other.Refused, served, denied, refused)
+	}
+	for i := range got.Rules {
+		a, b := got.Rules[i], other.Rules[i]
+		if a.Denied != b.Denied || a.Peak != b.Peak || !slices.Equal(a.Timeline.Parts, b.Timeline.Parts) {
+			t.Errorf("rule %s: %+v and %+v", a.Name, a, b)
+		}
+	}
+}
+
+type answer struct {
+	header http.Header
+	status int
+	bytes.Buffer
+}
+
+func (a *answer) Header() http.Header    { return a.header }
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+func packed(t *testing.T, log []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(log)
+	if err := errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Ten at once at one a second: what waits, waits 1 s to 9 s, however it waits; and places in a queue are places for all.
+func TestWaits(t *testing.T) {
+	var all []accesslog.Record
+	for range 10 {
+		all = append(all, at(0, "/", "192.0.2.1"))
+	}
+	all = append(all, at(4500*time.Millisecond, "/", "192.0.2.1"))
+	log := written(t, accesslog.JSON, all)
+	one := sluice.PerSecond(1)
+	for _, c := range []struct {
+		rule                    rules.Rule
+		denied, delayed, queued int64
+		mean, most              time.Duration
+	}{
+		{rules.Rule{OnLimit: rules.Delay, Limits: limit(one.With(sluice.LeakyQueue).WithBurst(100))}, 0, 10, 0, 5050 * time.Millisecond, 9 * time.Second},
+		{rules.Rule{OnLimit: rules.Delay, MaxDelay: 3 * time.Second, Limits: limit(one)}, 6, 3, 0, 2 * time.Second, 3 * time.Second},
+		{rules.Rule{OnLimit: rules.Queue, Limits: limit(one)}, 0, 0, 10, 5050 * time.Millisecond, 9 * time.Second},
+		{rules.Rule{OnLimit: rules.Queue, Limits: limit(one.With(sluice.FixedWindow))}, 0, 0, 9, 0, 0},
+	} {
+		c.rule.Name, c.rule.Per = "r", refs("ip")
+		report := replayed(t, Config{Set: set(t, c.rule)}, log)
+		r := report.Rules[0]
+		if r.Denied != c.denied || r.Delayed != c.delayed || r.Queued != c.queued || r.MeanWait != c.mean || r.MaxWait != c.most {
+			t.Errorf("%v: got %+v, want %+v", c.rule.OnLimit, r, c)
+		}
+		if report.Denied != c.denied || report.Delayed != c.delayed || report.Queued != c.queued {
+			t.Errorf("%v: all: %+v", c.rule.OnLimit, report)
+		}
+		if lost := strings.Contains(strings.Join(report.Notes, ""), "was not replayed"); lost != (c.queued == 9) {
+			t.Errorf("%v: notes %q", c.rule.OnLimit, report.Notes)
+		}
+	}
+}
+
+// What a rule asks for and no line tells is listed.
+func TestUnseen(t *testing.T) {
+	r := at(0, "/", "192.0.2.1")
+	r.User, r.UserAgent = "ada", "curl"
+	rule := rules.Rule{
+		Name: "r", Match: on("header:user-agent", "curl"), Per: refs("ip", "claim:sub", "who"), Limits: limit(sluice.PerSecond(1)),
+		Except: []rules.Match{on("cookie:c", "1"), on("host", "h"), on("query:q", "1")}, Cost: rules.Cost{From: &rules.Ref{Name: "header:X-Cost"}},
+		Tiers: &rules.Tiers{By: rules.Ref{Name: "attr:plan"}, Limits: map[string][]rules.Limit{"pro": limit(sluice.PerSecond(2))}},
+	}
+	s, err := rules.New(rules.Config{Rules: []rules.Rule{rule}, Attributes: []rules.Attribute{{Name: "who", From: refs("attr:user", "header:X-User")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for user, want := range map[string][]string{
+		"":          {"cookie:c", "host", "query:q", "claim:sub", "header:X-User", "attr:plan", "header:X-Cost"},
+		"claim:sub": {"cookie:c", "host", "query:q", "header:X-User", "attr:plan", "header:X-Cost"},
+	} {
+		if got := replayed(t, Config{Set: s, User: user}, written(t, accesslog.JSON, []accesslog.Record{r})).Rules[0].Unseen; !slices.Equal(got, want) {
+			t.Errorf("user %q: got %v, want %v", user, got, want)
+		}
+	}
+	r.Host, r.Query, r.Plan = "h2", "q=2", "pro"
+	got := replayed(t, Config{Set: s, User: "claim:sub"}, written(t, accesslog.JSON, []accesslog.Record{r})).Rules[0]
+	if want := []string{"cookie:c", "header:X-User", "header:X-Cost"}; !slices.Equal(got.Unseen, want) || got.Requests != 1 {
+		t.Errorf("got %+v, want %v", got, want)
+	}
+	for _, bad := range []string{"ada", "path:x", "header:", "ip"} {
+		if _, err := Replay(t.Context(), Config{Set: s, User: bad}); err == nil {
+			t.Errorf("the user may be %q", bad)
+		}
+	}
+}
+
+// The keys with the most denials are named by their parts, and a timeline has its columns however long it is.
+func TestKeysAndTimeline(t *testing.T) {
+	var all []accesslog.Record
+	for i := range 7 {
+		for range 2 * (i + 1) {
+			all = append(all, at(time.Duration(i)*100*time.Hour, "/", fmt.Sprint("192.0.2.", i)))
+		}
+	}
+	r := replayed(t, Config{Set: set(t, rules.Rule{Name: "r", Per: refs("ip"), Limits: limit(sluice.PerMinute(1))})}, written(t, accesslog.Combined, all))
+	rule := r.Rules[0]
+	var got []string
+	for _, k := range rule.Keys {
+		got = append(got, fmt.Sprintf("%d%v", k.Count, k.Parts))
+	}
+	if want := "13[{ip 192.0.2.6}] 11[{ip 192.0.2.5}] 9[{ip 192.0.2.4}] 7[{ip 192.0.2.3}] 5[{ip 192.0.2.2}]"; strings.Join(got, " ") != want {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if rule.Peak != 14 || rule.Requests != 56 || rule.Denied != 49 {
+		t.Errorf("%+v", rule)
+	}
+	var sum Part
+	for _, p := range rule.Timeline.Parts {
+		sum.Requests += p.Requests
+		sum.Denied += p.Denied
+	}
+	if n := len(rule.Timeline.Parts); n > Columns || n < Columns/2 || sum != (Part{56, 49}) || rule.Timeline.Parts[n-1] != (Part{14, 13}) {
+		t.Errorf("%d parts of %v, %v in all: %v", n, rule.Timeline.Each, sum, rule.Timeline.Parts)
+	}
+	if len(r.Notes) != 2 {
+		t.Errorf("notes %q", r.Notes)
+	}
+}
+
+// However many keys there are, those that come most often are found, and how much is missed is told.
+func TestManyKeys(t *testing.T) {
+	var k keyed
+	const often = 5000
+	for i := range 10 * maxKeys {
+		k.add(fmt.Sprint("once", i))
+		if i%(10*maxKeys/often) == 0 {
+			k.add("often")
+		}
+	}
+	top := k.top(1)[0]
+	if top.key != "often" || top.n > often || top.n+k.missed < often || len(k.counts) > maxKeys {
+		t.Errorf("%+v, %d missed, %d kept", top, k.missed, len(k.counts))
+	}
+}
+
+// Lines that are later than all that wait are counted when they are read, and told.
+func TestLate(t *testing.T) {
+	s := set(t, rules.Rule{Name: "r", Limits: limit(sluice.PerSecond(1))})
+	r, err := newReplay(Config{Set: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, offset := range []time.Duration{time.Second, 0, 500 * time.Millisecond} {
+		e := &entry{record: at(offset, "/", "192.0.2.1")}
+		e.micros = e.record.Time.UnixMicro()
+		if err := r.request(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := r.report(nil)
+	if r.late != 2 || p.Denied != 2 || !strings.Contains(strings.Join(p.Notes, ""), "2 requests were out of order") {
+		t.Errorf("%d late: %+v", r.late, p)
+	}
+}
+
+func TestEnds(t *testing.T) {
+	s := set(t, rules.Rule{Name: "r", Limits: limit(sluice.PerSecond(1))})
+	for log, want := range map[string]error{"": ErrNoRequests, "nothing\n": ErrNoRequests, "\x1f\x8bno gzip": gzip.ErrHeader} {
+		r, err := Replay(t.Context(), Config{Set: s, Logs: []Source{{Name: "l", Reader: strings.NewReader(log)}}})
+		if !errors.Is(err, want) && !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(want, ErrNoRequests) && r.Logs[0].Bad != strings.Count(log, "\n") {
+			t.Errorf("%q: %v", log, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	told := int64(0)
+	_, err := Replay(ctx, Config{
+		Set: s, Logs: []Source{{Name: "l", Reader: bytes.NewReader(bytes.Repeat(written(t, accesslog.Combined, []accesslog.Record{at(0, "/", "192.0.2.1")}), 5*progressEvery))}},
+		Progress: func(n int64) { told = n; cancel() },
+	})
+	if !errors.Is(err, context.Canceled) || told != progressEvery {
+		t.Errorf("after %d: %v", told, err)
+	}
+}
+
+func BenchmarkReplay(b *testing.B) {
+	for name, format := range map[string]accesslog.Format{"json": accesslog.JSON, "combined": accesslog.Combined} {
+		b.Run(name, func(b *testing.B) {
+			s := set(
+				b, rules.Rule{Name: "ip", Per: refs("ip"), Limits: limit(sluice.PerSecond(10))},
+				rules.Rule{Name: "posts", Match: on("path", "/posts/**"), Per: refs("attr:user"), Limits: limit(sluice.PerMinute(5))},
+			)
+			lines := 100_000
+			if os.Getenv("SLUICE_SOAK") != "" {
+				lines *= 10
+			}
+			var all []accesslog.Record
+			for i := range lines {
+				r := at(time.Duration(i)*time.Millisecond, "/posts/7", fmt.Sprintf("192.0.%d.%d", i%50, i%200))
+				r.User, r.Host, r.UserAgent, r.Duration = fmt.Sprint("user", i%1000), "api.example.com", "Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101", 1e6
+				all = append(all, r)
+			}
+			log := written(b, format, all)
+			for b.Loop() {
+				if got := replayed(b, Config{Set: s}, log).Requests; got != int64(lines) {
+					b.Fatal(got)
+				}
+			}
+			b.ReportMetric(float64(lines)*float64(b.N)/b.Elapsed().Seconds(), "lines/s")
+		})
+	}
+}

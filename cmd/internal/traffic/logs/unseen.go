@@ -1,0 +1,90 @@
+package logs
+
+import (
+	"fmt"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// kinds are the references that rules write, by how they begin.
+var kinds = map[string]rules.Kind{
+	"method": rules.Method, "host": rules.Host, "path": rules.Path, "basic_user": rules.BasicUser, "header": rules.Header,
+	"query": rules.Query, "cookie": rules.Cookie, "claim": rules.Claim, "attr": rules.Attr,
+}
+
+// fieldOf is the field that a reference such as "header:X-User" means.
+func fieldOf(ref string) (rules.Field, bool) {
+	kind, name, _ := strings.Cut(ref, ":")
+	k, ok := kinds[kind]
+	if k == rules.Header {
+		name = textproto.CanonicalMIMEHeaderKey(name)
+	}
+	return rules.Field{Kind: k, Name: name}, ok
+}
+
+// userField reads what the log's user is to rules.
+func userField(ref string) (*rules.Field, error) {
+	if ref == "" {
+		return nil, nil
+	}
+	f, ok := fieldOf(ref)
+	if !ok || f.Name == "" || f.Kind == rules.Path {
+		return nil, fmt.Errorf("%q is not what rules call a user: write header:NAME, cookie:NAME, claim:NAME, query:NAME or attr:NAME", ref)
+	}
+	return &f, nil
+}
+
+// asks lists what a rule asks of a request, each once.
+func asks(r *rules.Rule) []string {
+	var all []string
+	add := func(ref string) {
+		if ref != "" && !slices.Contains(all, ref) {
+			all = append(all, ref)
+		}
+	}
+	for _, m := range append([]rules.Match{r.Match}, r.Except...) {
+		for i := range m.Predicates {
+			add(m.Predicates[i].Ref.Name)
+		}
+	}
+	for _, ref := range r.Per {
+		add(ref.Name)
+	}
+	if r.Tiers != nil {
+		add(r.Tiers.By.Name)
+	}
+	if r.Cost.From != nil {
+		add(r.Cost.From.Name)
+	}
+	return all
+}
+
+// unseen lists what a rule asks for that no line of the log told.
+func (r *replay) unseen(rule *rules.Rule) []string {
+	lacks := []string{}
+	for _, ref := range asks(rule) {
+		from := []rules.Ref{{Name: ref}}
+		for i := range r.set.Config().Attributes {
+			if a := &r.set.Config().Attributes[i]; a.Name == ref {
+				from = a.From
+			}
+		}
+		for _, f := range from {
+			if !r.sees(f.Name) && !slices.Contains(lacks, f.Name) {
+				lacks = append(lacks, f.Name)
+			}
+		}
+	}
+	return lacks
+}
+
+func (r *replay) sees(ref string) bool {
+	if ref == "ip" {
+		return r.facts&hasClient != 0
+	}
+	f, ok := fieldOf(ref)
+	return ok && r.facts&known(&f, r.user) != 0
+}
