@@ -130,15 +130,3 @@ func TestDeniedAllocations(t *testing.T) {
 		t.Errorf("%v allocations, want 4; %d were allowed, the last status was %d", got, next.n, w.status)
 	}
 }
-
-// TestMergeAllocations: an upstream that tells of no limits costs nothing.
-func TestMergeAllocations(t *testing.T) {
-	ours, upstream := http.Header{}, http.Header{"Content-Type": {"text/plain"}, "Content-Length": {"3"}, "Date": {"now"}}
-	if got := testing.AllocsPerRun(100, func() {
-		clear(ours)
-		ours["X-Ratelimit-Limit"] = upstream["Date"]
-		httplimit.MergeHeaders(ours, upstream)
-	}); got > 0 || len(ours) != 4 {
-		t.Errorf("%v allocations for %v", got, ours)
-	}
-}

@@ -2,8 +2,10 @@ package httplimit
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
@@ -22,7 +24,14 @@ func Deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decision
 		panic("httplimit: Deny: there is no decision")
 	}
 	c := newConfig(opts)
-	c.deny(w, r, rules, quota.PoliciesOf(rules, decisions), decisions)
+	ps := quota.PoliciesOf(rules, decisions)
+	c.headers.Set(w.Header(), r, ps, decisions, true)
+	if c.onDenied == nil {
+		admission.WriteDenial(w, r, rules, ps, decisions)
+		return
+	}
+	d := quota.DenialOf(slices.Clone(rules), slices.Clone(decisions))
+	c.onDenied(w, r, (*Denial)(&d))
 }
 
 // SetHeaders tells the caller of a request that a handler has allowed itself what quota is left, as [Middleware] does.

@@ -1,10 +1,10 @@
 package httplimit
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/key"
 	"github.com/sluiceproject/sluice/internal/pairs"
 )
@@ -23,7 +23,7 @@ type KeyFunc func(r *http.Request) (key string, err error)
 // ErrRepeated is wrapped by the error of a request that gives a keyed header, query parameter or cookie more than once, or so
 // that applications may read it differently. If the handler reads another value than the one that was counted, the limit is
 // bypassed. By default such a request is rejected with 400 Bad Request.
-var ErrRepeated = errors.New("httplimit: what the request is limited by is given more than once or may be read differently")
+var ErrRepeated = admission.ErrAmbiguousKey
 
 // Global gives all requests one key, the empty string: a limit for everybody together.
 func Global() KeyFunc {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
@@ -23,16 +24,13 @@ type config struct {
 	anyStatus bool
 	onDenied  func(http.ResponseWriter, *http.Request, *Denial)
 	onError   func(http.ResponseWriter, *http.Request, error)
-	queue     func(http.ResponseWriter, *http.Request, *Kept)
-	waiting   func(rule, key string) bool
 	onDelay   func(*http.Request, Delay)
-	observe   func(*http.Request, Observed)
 }
 
-func newConfig(opts []Option) config {
-	c := config{formats: XRateLimit | IETF}
+func newConfig(opts []Option) *config {
+	c := &config{formats: XRateLimit | IETF}
 	for _, o := range opts {
-		o(&c)
+		o(c)
 	}
 	if c.formats&XRateLimit != 0 && c.formats&Draft03 != 0 {
 		panic("httplimit: Headers: XRateLimit and Draft03 give X-Ratelimit-Limit different values: choose one")
@@ -42,6 +40,15 @@ func newConfig(opts []Option) config {
 	}
 	c.headers = quota.NewHeaders(quota.Format(c.formats), c.epoch)
 	return c
+}
+
+// admission is the configuration as those who decide know it.
+func (c *config) admission() admission.Config {
+	out := admission.Config{Headers: c.headers, MaxDelay: c.maxWait, ChargeAnyStatus: c.anyStatus, ChargeIf: c.chargeIf}
+	if c.onDelay != nil {
+		out.OnDelay = func(r *http.Request, d admission.DelayEvent) { c.onDelay(r, Delay(d)) }
+	}
+	return out
 }
 
 // Family is a set of headers that tell callers their quota. Families are combined with |.
@@ -116,3 +123,15 @@ func OnDenied(f func(w http.ResponseWriter, r *http.Request, d *Denial)) Option 
 func OnError(f func(w http.ResponseWriter, r *http.Request, err error)) Option {
 	return func(c *config) { c.onError = f }
 }
+
+// Delay is a request's departure from the line of a rule that delays requests.
+type Delay struct {
+	Rule   string
+	Came   time.Time     // when it took its place in the line
+	Left   time.Time     // when it went on to the handler, or to the line of another rule
+	Waited time.Duration // in all lines up to now; 0 if it could go on at once
+}
+
+// OnDelay is told of each request that leaves the line of a rule that delays requests, also of those that did not have to
+// wait, before the handler is called. Departures of a [sluice.LeakyQueue] are at least Window/Count apart.
+func OnDelay(f func(r *http.Request, d Delay)) Option { return func(c *config) { c.onDelay = f } }

@@ -210,7 +210,7 @@ func TestSettleHide(t *testing.T) {
 	for name, store := range map[string]sluice.Store{"there": memstore.New(), "away": awayStore{}} {
 		for _, hide := range []bool{false, true} {
 			h := httplimit.Rules(limiter(store), always(rules.Config{Rules: []rules.Rule{
-				tokens(rules.Settle{Header: "X-Tokens-Used", Hide: hide}), {Name: "two", Limits: hourly, Settle: &rules.Settle{Header: "X-Tokens-Used"}},
+				tokens(rules.Settle{Header: "X-Tokens-Used", Hide: hide}), {Name: "two", Limits: limits(sluice.PerHour(2).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)), Settle: &rules.Settle{Header: "X-Tokens-Used"}},
 			}}))(answer("X-Tokens-Used: 2", "x"))
 			if seen := serve(h, request()).Header.Get("X-Tokens-Used") != ""; seen == hide {
 				t.Errorf("%s, hide %t: seen %t", name, hide, seen)

@@ -2,18 +2,9 @@ package httplimit
 
 import (
 	"context"
-	"io"
-	"math/rand/v2"
 	"net/http"
-	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/sluiceproject/sluice/internal/overload"
-	"github.com/sluiceproject/sluice/internal/problem"
-	"github.com/sluiceproject/sluice/internal/quota"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -33,36 +24,7 @@ import (
 //
 // Who is turned away gets 503 Service Unavailable with a Retry-After of a few seconds that differs from answer to
 // answer, so that not all come back at once. What gates have learnt is kept under their names when the set changes.
-type Shedder struct {
-	set     func() *rules.Set
-	onShed  func(r *http.Request, gate string)
-	process overload.Process
-	inner   bool // time is measured by Upstream
-	current atomic.Pointer[shedSet]
-
-	mu    sync.Mutex // guards gates
-	gates map[string]*shedGate
-}
-
-// shedSet is what is made once for a set of rules.
-type shedSet struct {
-	set   *rules.Set
-	gates map[*rules.Gate]*shedGate
-	loads sync.Pool // of *shedLoad
-}
-
-type shedGate struct {
-	*overload.Gate
-	byProcess [priorities]atomic.Int64
-}
-
-const priorities = int(rules.Critical-rules.Low) + 1
-
-// shedLoad is a request beside the set's priorities and gates.
-type shedLoad struct {
-	request ruleRequest
-	matched rules.Matched
-}
+type Shedder struct{ s *admission.Shedder }
 
 // NewShedder makes a Shedder. The function is asked for the set once per request, and may return another at any time. It
 // panics if the function is nil.
@@ -70,241 +32,24 @@ func NewShedder(set func() *rules.Set) *Shedder {
 	if set == nil {
 		panic("httplimit: NewShedder: the set is nil: pass a function that returns it, such as func() *rules.Set { return set }")
 	}
-	return &Shedder{set: set, gates: make(map[string]*shedGate)}
+	return &Shedder{admission.NewShedder(set)}
 }
 
 // OnShed has a function be called for each request that is turned away, before it is answered, with the name of the gate.
 // It is to be called before requests come.
-func (s *Shedder) OnShed(f func(r *http.Request, gate string)) { s.onShed = f }
+func (s *Shedder) OnShed(f func(r *http.Request, gate string)) { s.s.OnShed(f) }
 
 // Run watches the process until the context ends, and has gates turn away low priorities, then normal ones, then high ones
 // while goroutines wait too long for a processor. Without it gates only protect what is behind them.
-func (s *Shedder) Run(ctx context.Context) { s.process.Run(ctx) }
+func (s *Shedder) Run(ctx context.Context) { s.s.Run(ctx) }
 
 // Handler is the middleware: it turns requests away before they reach next.
-func (s *Shedder) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		set := s.set()
-		if set == nil || !set.HasLoad() {
-			next.ServeHTTP(w, r)
-			return
-		}
-		gates := s.setFor(set)
-		load, err := gates.load(r)
-		switch {
-		case err != nil:
-			(&config{}).fail(w, r, err)
-		case load.Gate == nil:
-			next.ServeHTTP(w, r)
-		default:
-			s.serve(w, r, next, load, gates.gates[load.Gate])
-		}
-	})
-}
+func (s *Shedder) Handler(next http.Handler) http.Handler { return s.s.Handler(next) }
 
 // Upstream has the time be measured from here on, where Handler is not all there is before the upstream: requests may wait
 // for their turn in between, or be answered without reaching it, which says nothing about overload. It is to be called
 // before requests come. Writers that middleware in between puts around the response need an Unwrap method.
-func (s *Shedder) Upstream(next http.Handler) http.Handler {
-	s.inner = true
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f := flightOf(w); f != nil {
-			f.begin()
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (s *shedSet) load(r *http.Request) (rules.Load, error) {
-	l := s.loads.Get().(*shedLoad)
-	l.request.http = r
-	load, err := s.set.Load(&l.request, &l.matched)
-	l.matched.Forget()
-	l.request.http = nil
-	s.loads.Put(l)
-	return load, err
-}
-
-// setFor returns what was made for the set.
-func (s *Shedder) setFor(set *rules.Set) *shedSet {
-	if now := s.current.Load(); now != nil && now.set == set {
-		return now
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := s.current.Load(); now != nil && now.set == set {
-		return now
-	}
-	made := &shedSet{set: set, gates: make(map[*rules.Gate]*shedGate)}
-	ip := clientIP(set)
-	made.loads.New = func() any { return &shedLoad{request: ruleRequest{ip: ip}} }
-	kept := make(map[string]*shedGate)
-	for i := range set.Config().Shed {
-		g := &set.Config().Shed[i]
-		cfg := overload.Config{Min: g.Min, Max: g.Max, Shadow: g.Shadow}
-		gate := s.gates[g.Name]
-		if gate == nil {
-			gate = &shedGate{Gate: overload.NewGate(cfg)}
-		} else {
-			gate.Configure(cfg)
-		}
-		kept[g.Name], made.gates[g] = gate, gate
-	}
-	s.gates = kept
-	s.current.Store(made)
-	return made
-}
-
-// serve has the request pass the gate, or turns it away.
-func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handler, load rules.Load, gate *shedGate) {
-	p := overload.Priority(load.Priority - rules.Low)
-	if !s.process.Admits(p) {
-		if gate.byProcess[p].Add(1); !load.Gate.Shadow {
-			s.shed(w, r, load.Gate.Name)
-			return
-		}
-	}
-	f := &flight{aside: s.inner}
-	if !gate.Enter(p, &f.ticket) {
-		s.shed(w, r, load.Gate.Name)
-		return
-	}
-	f.outcome = outcome{ResponseWriter: w, flight: f}
-	if r.Body != nil && r.Body != http.NoBody {
-		with := *r
-		with.Body = &clientBody{r.Body, f}
-		r = &with
-	}
-	panicked := true
-	defer func() { f.leave(r, panicked) }()
-	next.ServeHTTP(f.wrap(), r)
-	panicked = false
-}
-
-// Retry-After is between these.
-const (
-	soonest = time.Second
-	latest  = 5 * time.Second
-)
-
-func (s *Shedder) shed(w http.ResponseWriter, r *http.Request, gate string) {
-	if s.onShed != nil {
-		s.onShed(r, gate)
-	}
-	after := soonest + rand.N(latest-soonest)
-	seconds := strconv.FormatInt(quota.CeilSeconds(after), 10)
-	w.Header().Set("Retry-After", seconds)
-	p := problem.Problem{
-		Type: problem.TypeCapacity, Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
-		Detail: "More requests have come than can be served at the moment; retry in " + seconds + " s.", Instance: problem.Instance(r),
-		RetryAfterMS: after.Milliseconds(),
-	}
-	p.Write(w)
-}
-
-// flight is a request that has passed a gate, and the writer of its answer.
-type flight struct {
-	outcome
-	ticket overload.Ticket
-	aside  bool // it has not got to the upstream
-}
-
-// wait begins a time in which the request waits for its client, and resume ends it. Both do nothing without a flight.
-func (f *flight) wait() {
-	if f != nil {
-		f.ticket.Wait()
-	}
-}
-
-func (f *flight) resume() {
-	if f != nil {
-		f.ticket.Resume()
-	}
-}
-
-// clientBody is a request's body. Reading it waits for the client.
-type clientBody struct {
-	io.ReadCloser
-	flight *flight
-}
-
-func (b *clientBody) Read(p []byte) (int, error) {
-	b.flight.wait()
-	defer b.flight.resume()
-	return b.ReadCloser.Read(p)
-}
-
-// upstreamBody is a response's body that is copied to the client. Only reading it waits for the upstream.
-type upstreamBody struct {
-	io.Reader
-	flight *flight
-}
-
-func (b *upstreamBody) Read(p []byte) (int, error) {
-	b.flight.resume()
-	defer b.flight.wait()
-	return b.Reader.Read(p)
-}
-
-func (f *flight) begin() {
-	f.aside = false
-	f.ticket.Begin()
-}
-
-// firstByte ends the measuring, and the flight of what will last as long as it likes.
-func (f *flight) firstByte() {
-	f.ticket.FirstByte()
-	events := strings.HasPrefix(f.Header().Get("Content-Type"), "text/event-stream")
-	if f.status == http.StatusSwitchingProtocols || events && f.status == http.StatusOK {
-		f.ticket.Leave(f.tells())
-	}
-}
-
-// tells says what the status tells of overload.
-func (f *flight) tells() overload.Outcome {
-	switch status := f.status; {
-	case f.aside, status == http.StatusTooManyRequests: // a limit, whoever's it is
-		return overload.Aside
-	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		return overload.Failed
-	case status == statusClientLeft, status == http.StatusRequestTimeout: // it did not send its request
-		return overload.Left
-	}
-	return overload.Answered
-}
-
-// statusClientLeft is what proxies say of a client that did not wait for the answer.
-const statusClientLeft = 499
-
-func (f *flight) leave(r *http.Request, panicked bool) {
-	o := f.tells()
-	switch {
-	case o == overload.Aside:
-	case f.status == 0 && r.Context().Err() != nil:
-		o = overload.Left
-	case f.status == 0 && panicked:
-		o = overload.Failed
-	}
-	f.ticket.Leave(o)
-}
-
-// flightOf finds the flight of the request that the writer answers.
-func flightOf(w http.ResponseWriter) *flight {
-	for {
-		if o, ok := w.(interface{ flightOf() *flight }); ok {
-			if f := o.flightOf(); f != nil {
-				return f
-			}
-		}
-		below, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return nil
-		}
-		w = below.Unwrap()
-	}
-}
-
-func (o *outcome) flightOf() *flight { return o.flight }
+func (s *Shedder) Upstream(next http.Handler) http.Handler { return s.s.Upstream(next) }
 
 // GateState is what a gate does at the moment.
 type GateState struct {
@@ -313,35 +58,17 @@ type GateState struct {
 	InFlight int
 	// Shed is how many were turned away because of what is behind the gate, and ShedByProcess because of this process, of
 	// each priority: Shed[rules.High-rules.Low]. In shadow they were served.
-	Shed, ShedByProcess [priorities]int64
+	Shed, ShedByProcess [4]int64
 }
 
 // Gates are the gates of the set that came last, in its order.
 func (s *Shedder) Gates() []GateState {
-	set := s.set()
-	if set == nil || !set.HasLoad() {
-		return nil
-	}
-	made := s.setFor(set)
-	all := make([]GateState, 0, len(made.gates))
-	for i := range set.Config().Shed {
-		of := &set.Config().Shed[i]
-		g := made.gates[of]
-		state := GateState{Name: of.Name, Limit: g.Limit(), InFlight: g.InFlight()}
-		for p := range priorities {
-			state.Shed[p], state.ShedByProcess[p] = g.Shed(overload.Priority(p)), g.byProcess[p].Load()
-		}
-		all = append(all, state)
+	var all []GateState
+	for _, g := range s.s.Gates() {
+		all = append(all, GateState(g))
 	}
 	return all
 }
 
 // Pressure is how much the process has too much to do: 0 if all is well, 1 if only what is critical is served.
-func (s *Shedder) Pressure() float64 { return s.process.Pressure() }
-
-// SetAside excludes the request from what the adaptive limit learns from: its outcome is unrelated to the upstream.
-func (o *outcome) SetAside() {
-	if o.flight != nil {
-		o.flight.aside = true
-	}
-}
+func (s *Shedder) Pressure() float64 { return s.s.Pressure() }

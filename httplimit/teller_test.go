@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -27,7 +28,7 @@ func TestTellerAgreesWithRules(t *testing.T) {
 			next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 			h := httplimit.Rules(sluice.Must(sluice.NewRules(memstore.New(), nil)), func() *rules.Set { return set })(next)
 			own := sluice.Must(sluice.NewRules(memstore.New(), nil))
-			teller := httplimit.NewTeller()
+			teller := quota.NewTakeHeaders(quota.DefaultHeaders())
 			for i := range 5 {
 				r := request(header("X-User", "ada"))
 				want := httptest.NewRecorder()
@@ -44,14 +45,14 @@ func TestTellerAgreesWithRules(t *testing.T) {
 					t.Fatalf("request %d: %t, %v", i+1, allowed, err)
 				}
 				got := http.Header{}
-				teller.SetHeaders(got, r, m.Takes, out, !allowed)
+				teller.SetFor(got, r, m.Takes, out, !allowed)
 				if !maps.EqualFunc(got, want.Header(), slices.Equal[[]string]) {
 					t.Errorf("request %d: the teller says\n%v, the middleware\n%v", i+1, got, want.Header())
 				}
 				if allowed {
 					continue
 				}
-				d := httplimit.NewDenial(m.Takes, out)
+				d := quota.NewDenial(m.Takes, out)
 				var body struct{ Detail string }
 				if err := json.Unmarshal(want.Body.Bytes(), &body); err != nil || d.Status != want.Code || d.Detail() != body.Detail {
 					t.Errorf("the denial says %d %s, the middleware %d %s", d.Status, d.Detail(), want.Code, want.Body)

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
@@ -188,13 +188,23 @@ func TestDemoTraffic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		handler := httplimit.Rules(limiter, func() *rules.Set { return set }, httplimit.Observe(func(_ *http.Request, o httplimit.Observed) {
-			mu.Lock()
-			defer mu.Unlock()
-			if o.Denied || o.Kept {
-				denied[o.Rule]++
+		control, next := admission.New(limiter, func() *rules.Set { return set }, admission.Config{}), demoHandler()
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			a, err := control.Admit(w, r, nil, admission.Try{})
+			switch {
+			case err != nil:
+				admission.WriteError(w, r, err, nil)
+			case a.Outcome == admission.Denied:
+				mu.Lock()
+				denied[a.Rule]++
+				mu.Unlock()
+				a.WriteDenial(w, r)
+				a.Done(r.Context(), http.StatusTooManyRequests)
+			default:
+				a.SetHeaders(w.Header(), r)
+				a.Serve(next, w, r)
 			}
-		}))(demoHandler())
+		})
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer stop()
 		demoTraffic(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -28,7 +28,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/rulefile"
@@ -84,7 +84,7 @@ type service struct {
 	server   *listen.Server
 	authn    *authentication             // nil: there is no gateway
 	gateway  *gated                      // nil: there is none
-	shed     *httplimit.Shedder          // nil: there is no gateway
+	shed     *admission.Shedder          // nil: there is no gateway
 	secret   []byte                      // of reservations; nil: a random one
 	servers  func() int                  // of the store; nil: it has none
 	answers  func(context.Context) error // asks the store; nil: it is in memory
@@ -329,7 +329,7 @@ func (s *service) warnOfRules(set *rules.Set) {
 func (s *service) listeners() listen.Config {
 	in, out := &s.cfg, listen.Config{
 		Log: s.log, DrainWait: s.cfg.Drain.Wait, DrainTimeout: s.cfg.Drain.Timeout,
-		Exempt: func(a netip.Addr) bool { return httplimit.ClientsOf(s.rules()).TrustsAddr(a) },
+		Exempt: func(a netip.Addr) bool { return admission.ClientIP(s.rules()).TrustsAddr(a) },
 	}
 	if g := &in.GRPC; g.Address != config.Off {
 		out.GRPC = listen.GRPC{

@@ -16,8 +16,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
-	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/buffers"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -63,6 +63,7 @@ func (s *service) listenGateway(to *listen.Config) error {
 	}
 	buffers.Process.SetMax(in.MaxBuffered)
 	s.shed.OnShed(noteShed)
+	s.shed.IdentifyBy(gateway.IdentityOf)
 	if s.queue != nil {
 		cfg.Queue, cfg.Own = s.queue, s.queue.Handler()
 	}
@@ -126,7 +127,7 @@ func (s *service) upstreamConfig(in *config.Upstream) upstream.Config {
 // mergeAnswer adds the upstream's headers to ours. The request has one id, which is ours.
 func mergeAnswer(ours, upstream http.Header) {
 	delete(upstream, gateway.RequestID)
-	httplimit.MergeHeaders(ours, upstream)
+	quota.Merge(ours, upstream)
 }
 
 // hashBy is what requests of one server share.

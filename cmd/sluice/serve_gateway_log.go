@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"net/http"
 	"os"
 	"strings"
@@ -105,7 +104,7 @@ func recordOf(x *gateway.Exchange, route string) accesslog.Record {
 	out := accesslog.Record{
 		Time: x.Began, Duration: time.Since(x.Began), Method: r.Method, Host: r.Host, Query: r.URL.RawQuery, Proto: r.Proto,
 		Status: x.Status(), BytesIn: x.BytesIn(), BytesOut: x.BytesOut(), Client: x.Client, User: x.User(), Plan: x.Plan(),
-		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: cmp.Or(deniedBy(x), x.Rule), Delay: x.Waited, ID: x.ID,
+		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: x.Rule, Delay: x.Waited, ID: x.ID,
 		Referer: r.Header.Get("Referer"), UserAgent: r.Header.Get("User-Agent"),
 	}
 	if x.Path == "" { // it has no canonical form
@@ -137,14 +136,4 @@ func decisionOf(x *gateway.Exchange) accesslog.Decision {
 		return accesslog.Refused
 	}
 	return accesslog.Allowed
-}
-
-// deniedBy is the rule that denied a request: the first that its answer names.
-func deniedBy(x *gateway.Exchange) string {
-	if decisionOf(x) != accesslog.Denied {
-		return ""
-	}
-	_, name, _ := strings.Cut(x.Header().Get("Ratelimit"), `"`)
-	name, _, _ = strings.Cut(name, `"`)
-	return name
 }

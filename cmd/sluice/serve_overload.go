@@ -5,14 +5,14 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
 )
 
 // openShed makes what turns requests of the gateway away when not all can be served. The rules say whether anything is:
 // without a section shed it costs a look at them.
 func (s *service) openShed() {
 	if s.cfg.Gateway.Address != config.Off {
-		s.shed = httplimit.NewShedder(s.rules)
+		s.shed = admission.NewShedder(s.rules)
 	}
 }
 

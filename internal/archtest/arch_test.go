@@ -78,17 +78,18 @@ var mayImport = map[string][]string{
 	"internal/overload": {},
 
 	// Edges. They are handed a limiter and never learn what store it uses.
-	"internal/shaper":   {"internal/bounds"},
-	"internal/clientip": {"internal/bounds", "internal/key"},
-	"internal/problem":  {},
-	"internal/quota":    {"."},
-	"httplimit":         {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/key", "internal/overload", "internal/pairs", "internal/problem", "internal/quota", "internal/shaper"},
-	"grpclimit":         {"."},
+	"internal/shaper":    {"internal/bounds"},
+	"internal/clientip":  {"internal/bounds", "internal/key"},
+	"internal/problem":   {},
+	"internal/quota":     {"."},
+	"internal/admission": {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/overload", "internal/pairs", "internal/problem", "internal/quota", "internal/shaper"},
+	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/key", "internal/pairs", "internal/quota"},
+	"grpclimit":          {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
 	"cmd/internal/edge/rls":        {".", "rules", "internal/bounds"},
 	"cmd/internal/edge/resp":       {".", "internal/bounds"},
-	"cmd/internal/edge/checkapi":   {".", "rules", "httplimit", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds"},
+	"cmd/internal/edge/checkapi":   {".", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds"},
 	"cmd/internal/testenv/rlstest": {},
 	"internal/testenv/certtest":    {},
 	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/key", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile"},
@@ -107,10 +108,10 @@ var mayImport = map[string][]string{
 	"cmd/internal/operate/accesslog": {"cmd/internal/operate/logwriter"},
 
 	// The service: proxies that ask for each request.
-	"cmd/internal/edge/forwardauth":        {".", "rules", "httplimit"},
+	"cmd/internal/edge/forwardauth":        {".", "rules", "internal/admission", "internal/quota"},
 	"cmd/internal/testenv/forwardauthtest": {},
 	// The gateway: a proxy that applies rules.
-	"cmd/internal/gateway/gateway": {".", "rules", "httplimit", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares"},
+	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"cmd/internal/operate/adminclient": {"internal/plainfile"},
 
@@ -219,10 +220,11 @@ var neverReach = map[string][]ban{
 		{path: "google.golang.org/grpc", why: "who serves HTTP should not have to download gRPC"},
 		{path: "./grpclimit", why: "edges do not know each other"},
 	}),
-	"internal/overload": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/clientip": slices.Concat(stores, suite, edges, ruleSets, weight),
-	"internal/problem":  slices.Concat(stores, suite, edges, ruleSets, weight),
-	"internal/quota":    slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/overload":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/clientip":  slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/problem":   slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/quota":     slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/admission": slices.Concat(stores, suite, edges, weight),
 	"cmd/internal/edge/forwardauth": slices.Concat(stores, suite, weight, []ban{
 		{path: "google.golang.org/grpc", why: "it answers over HTTP"},
 	}),

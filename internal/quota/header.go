@@ -65,6 +65,9 @@ func NewHeaders(formats Format, resetAsUnixTime bool) Headers {
 	return Headers{formats, resetAsUnixTime, formats.exposed()}
 }
 
+// DefaultHeaders are those that callers are told their quota in unless somebody chooses others.
+func DefaultHeaders() Headers { return NewHeaders(XRateLimit|IETF, false) }
+
 // fields sets headers of one value each. The values share an array, which is one allocation for all; each header's
 // slice ends where its value does, so that appending to it leaves the others alone.
 type fields struct {

@@ -139,3 +139,15 @@ func TestMergeHeadersNeverMore(t *testing.T) {
 		}
 	}
 }
+
+// TestMergeAllocations: an upstream that tells of no limits costs nothing.
+func TestMergeAllocations(t *testing.T) {
+	ours, upstream := http.Header{}, http.Header{"Content-Type": {"text/plain"}, "Content-Length": {"3"}, "Date": {"now"}}
+	if got := testing.AllocsPerRun(100, func() {
+		clear(ours)
+		ours["X-Ratelimit-Limit"] = upstream["Date"]
+		quota.Merge(ours, upstream)
+	}); got > 0 || len(ours) != 4 {
+		t.Errorf("%v allocations for %v", got, ours)
+	}
+}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -138,7 +138,7 @@ func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *p
 func (v *verdict) judge(allowed bool) {
 	v.status = http.StatusOK
 	if !allowed {
-		d := httplimit.NewDenial(v.takes, v.decisions)
+		d := quota.NewDenial(v.takes, v.decisions)
 		v.status, v.why = d.Status, d.Detail()
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
-	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -39,7 +39,7 @@ type API struct {
 // perSet is what is made once for a set of rules, and goes away with it.
 type perSet struct {
 	*rules.Set
-	teller *httplimit.Teller
+	teller *quota.TakeHeaders
 }
 
 // New returns an API.
@@ -186,7 +186,7 @@ func (a *API) setNow() (*perSet, *problem) {
 	if old != nil && old.Set == set {
 		return old, nil
 	}
-	s := &perSet{set, httplimit.NewTeller()}
+	s := &perSet{set, quota.NewTakeHeaders(quota.DefaultHeaders())}
 	a.current.CompareAndSwap(old, s)
 	return s, nil
 }
@@ -260,7 +260,7 @@ func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call) {
 		return
 	}
 	if len(v.takes) > 0 {
-		c.set.teller.SetHeaders(w.Header(), r, v.takes, v.decisions, v.status != http.StatusOK)
+		c.set.teller.SetFor(w.Header(), r, v.takes, v.decisions, v.status != http.StatusOK)
 	}
 	c.out = c.out[:0]
 	c.answer(&v)

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -23,13 +24,12 @@ const (
 // New makes a handler that answers with the status that the client should get. Requests that rules delay wait at most so
 // long; the proxy must have more patience than that, or it takes the wait for a service that is away.
 func New(limiter *sluice.Limiter, set func() *rules.Set, maxWait time.Duration) http.Handler {
-	limit := httplimit.Rules(limiter, set, httplimit.MaxWait(maxWait), httplimit.ChargeAnyStatus())
-	return &handler{limit(http.HandlerFunc(pass))}
+	// The proxy has the request served, so how it ends is not known here.
+	c := admission.Config{Headers: quota.DefaultHeaders(), MaxDelay: maxWait, ChargeAnyStatus: true}
+	return &handler{admission.New(limiter, set, c)}
 }
 
-func pass(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
-
-type handler struct{ decide http.Handler }
+type handler struct{ control *admission.Controller }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// An answer is for this request and no other: no cache on the way may keep it.
@@ -41,8 +41,26 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case asked.URL == nil:
 		refuse(w, http.StatusBadRequest, "The path is malformed, or can be read in more than one way.")
 	default:
-		h.decide.ServeHTTP(w, asked)
+		h.decide(w, asked)
 	}
+}
+
+// decide answers whether a request may pass.
+func (h *handler) decide(w http.ResponseWriter, asked *http.Request) {
+	a, err := h.control.Admit(w, asked, nil, admission.Try{})
+	switch {
+	case err != nil:
+		admission.WriteError(w, asked, err, nil)
+		return
+	case a.Outcome == admission.Rejected:
+		admission.WriteRejection(w, asked)
+	case a.Outcome == admission.Denied:
+		a.WriteDenial(w, asked)
+	default:
+		a.SetHeaders(w.Header(), asked)
+		w.WriteHeader(http.StatusNoContent)
+	}
+	a.Done(asked.Context(), http.StatusNoContent)
 }
 
 var noStore = []string{"no-store"}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -34,10 +34,12 @@ func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() erro
 		return d.refused(fault.status)
 	}
 	x := &Exchange{Began: time.Now(), Request: r, ID: r.Header.Get(RequestID), Path: path, delivery: d}
+	x.who = admission.Identity{Claims: it.Claims, Attributes: it.Attributes}
+	x.try = admission.Try{Retried: true, Stored: stored(it)}
 	x.answer.ResponseWriter = &d.recorder
 	if set := g.cfg.Rules(); set != nil {
 		clients := g.clientsFor(set)
-		x.set, x.trusted, x.Client = set, clients.Trusts(r), clients.Addr(r)
+		x.set, x.trusted, x.Client = set, clients.TrustsPeer(r), clients.Addr(r)
 	}
 	if x.Route = g.routes.find(r.Host, path); x.Route == nil {
 		return d.refused(http.StatusNotFound)
@@ -52,7 +54,7 @@ func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() erro
 		}
 		x.timeout.end()
 	}()
-	g.inside.ServeHTTP(&x.answer, r.WithContext(d.context(r.Context(), it)))
+	g.inside.ServeHTTP(&x.answer, r)
 	return d.outcome(x)
 }
 
@@ -75,6 +77,18 @@ func request(ctx context.Context, it *queue.Item) (*http.Request, error) {
 	return r.WithContext(ctx), nil
 }
 
+// stored tells rules which headers of the request were not written down; nil if all were.
+func stored(it *queue.Item) *rules.Queued {
+	if len(it.Withheld) == 0 {
+		return nil
+	}
+	q := &rules.Queued{Withheld: it.Withheld}
+	for _, c := range it.Charges {
+		q.Charges = append(q.Charges, rules.Charge(c))
+	}
+	return q
+}
+
 // delivery is what is known of a kept request that is tried.
 type delivery struct {
 	recorder recorder
@@ -84,28 +98,12 @@ type delivery struct {
 	denied   *queue.Outcome
 }
 
-// context has rules know who it is from, and has limits not keep it again.
-func (d *delivery) context(ctx context.Context, it *queue.Item) context.Context {
-	if len(it.Claims) > 0 {
-		ctx = httplimit.WithClaims(ctx, it.Claims)
+// deny notes that there is no room for the request yet, or never will be.
+func (d *delivery) deny(a *admission.Admission) {
+	d.denied = &queue.Outcome{Limited: true, After: max(a.RetryAfter, time.Millisecond)}
+	if a.ExceedsLimit {
+		d.denied = &queue.Outcome{Err: errors.New("it costs more than its limit ever allows at once")}
 	}
-	if len(it.Attributes) > 0 {
-		ctx = httplimit.WithAttributes(ctx, it.Attributes)
-	}
-	if len(it.Withheld) > 0 {
-		q := &rules.Queued{Withheld: it.Withheld}
-		for _, c := range it.Charges {
-			q.Charges = append(q.Charges, rules.Charge(c))
-		}
-		ctx = httplimit.WithQueued(ctx, q)
-	}
-	return httplimit.WithoutQueue(ctx, func(denial *httplimit.Denial) {
-		after, never := denial.RetryAfter()
-		d.denied = &queue.Outcome{Limited: true, After: max(after, time.Millisecond)}
-		if never {
-			d.denied = &queue.Outcome{Err: errors.New("it costs more than its limit ever allows at once")}
-		}
-	})
 }
 
 // starts tells whether the request may be sent.

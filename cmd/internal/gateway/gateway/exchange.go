@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -23,7 +24,7 @@ type Exchange struct {
 	Path    string        // canonical; empty if it has no such form
 	Route   *Route        // nil: none was found
 	Kept    bool          // for later
-	Rule    string        // that delayed or kept it
+	Rule    string        // that denied, delayed or kept it
 	Waited  time.Duration // for its turn
 	Shed    bool          // because of overload, if somebody noted it
 	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
@@ -39,6 +40,8 @@ type Exchange struct {
 	body      *body // nil: there is none
 	forwarded time.Time
 	identity  authn.Identity
+	who       admission.Identity // of identity, for the rules
+	try       admission.Try
 	timeout   *timeout  // nil: none
 	delivery  *delivery // nil: it has just come
 
@@ -121,6 +124,14 @@ func (c *exchangeContext) Value(key any) any {
 func ExchangeOf(ctx context.Context) *Exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
 	return x
+}
+
+// IdentityOf is who a request of the gateway is from.
+func IdentityOf(r *http.Request) *admission.Identity {
+	if x := ExchangeOf(r.Context()); x != nil {
+		return &x.who
+	}
+	return nil
 }
 
 // Client is the address of the client whose request has the context, as limits count it.

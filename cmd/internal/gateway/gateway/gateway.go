@@ -14,9 +14,11 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/shares"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/clientip"
 	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -51,7 +53,9 @@ type Gateway struct {
 	cfg      Config
 	log      *slog.Logger
 	routes   *routeTable
-	inside   http.Handler // what stands behind authentication
+	control  *admission.Controller // nil: nothing is limited
+	inside   http.Handler          // what stands behind authentication
+	outside  http.Handler          // the upstreams
 	clients  atomic.Pointer[clientsOf]
 	flying   atomic.Int64                  // requests that are not answered yet, WebSockets among them
 	shares   *shares.Counter[netip.Prefix] // of them, by client address; nil: not bounded
@@ -61,7 +65,7 @@ type Gateway struct {
 // clientsOf is made once for a set of rules.
 type clientsOf struct {
 	set *rules.Set
-	*httplimit.Clients
+	*clientip.Finder
 }
 
 // New makes a gateway.
@@ -80,13 +84,15 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.MaxAddressRequests > 0 {
 		g.shares = shares.NewCounter[netip.Prefix](cfg.MaxAddressRequests)
 	}
-	g.inside = http.HandlerFunc(g.forward)
+	g.outside = http.HandlerFunc(g.forward)
+	g.inside = g.outside
 	if cfg.Limiter != nil {
-		options := []httplimit.Option{httplimit.OnDelay(noteDelay)}
+		limits := admission.Config{Headers: quota.DefaultHeaders()}
 		if cfg.Queue != nil {
-			options = append(options, httplimit.Queue(g.keep), httplimit.InLine(cfg.Queue.Waiting))
+			limits.Queues, limits.HasPending = true, cfg.Queue.Waiting
 		}
-		g.inside = httplimit.Rules(cfg.Limiter, cfg.Rules, options...)(g.inside)
+		g.control = admission.New(cfg.Limiter, cfg.Rules, limits)
+		g.inside = http.HandlerFunc(g.limit)
 	}
 	if cfg.Shed != nil {
 		g.inside = cfg.Shed(g.inside)
@@ -152,7 +158,7 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		return refuse(http.StatusInternalServerError, "")
 	}
 	clients := g.clientsFor(set)
-	x.set, x.trusted = set, clients.Trusts(r)
+	x.set, x.trusted = set, clients.TrustsPeer(r)
 	cleanHeader(r, clients, x.trusted)
 	x.setID(r)
 	x.Client = clients.Addr(r)
@@ -190,7 +196,7 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
 	}
 	r = x.attach(r)
-	if r, fault = x.authenticate(r); fault != nil {
+	if fault = x.authenticate(r); fault != nil {
 		return fault
 	}
 	g.inside.ServeHTTP(&x.answer, r)
@@ -208,7 +214,7 @@ func (g *Gateway) crowded() *refusal {
 
 // enter counts a request for its client's address, until end. Clients without one, and trusted proxies that do not say
 // whom they speak for, are not bounded.
-func (g *Gateway) enter(x *Exchange, clients *httplimit.Clients) *refusal {
+func (g *Gateway) enter(x *Exchange, clients *clientip.Finder) *refusal {
 	if x.trusted && clients.TrustsAddr(x.Client) {
 		return nil
 	}
@@ -226,22 +232,46 @@ func (g *Gateway) enter(x *Exchange, clients *httplimit.Clients) *refusal {
 	return nil
 }
 
-// noteDelay is told of requests that leave a line.
-func noteDelay(r *http.Request, d httplimit.Delay) {
-	if x := ExchangeOf(r.Context()); x != nil && d.Waited > 0 {
-		x.Rule, x.Waited = d.Rule, d.Waited
+// limit applies the rules to a request, and forwards it if they let it pass.
+func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
+	x := ExchangeOf(r.Context())
+	a, err := g.control.Admit(w, r, &x.who, x.try)
+	if err != nil {
+		admission.WriteError(w, r, err, nil)
+		return
+	}
+	if a.Waited > 0 {
+		x.Rule, x.Waited = a.Rule, a.Waited
+	}
+	switch a.Outcome {
+	case admission.Rejected:
+		admission.WriteRejection(w, r)
+	case admission.Denied:
+		x.Rule = a.Rule
+		if x.delivery != nil {
+			x.delivery.deny(&a)
+		} else {
+			a.WriteDenial(w, r)
+		}
+		a.Done(r.Context(), http.StatusTooManyRequests)
+	case admission.Queued:
+		a.Done(r.Context(), http.StatusAccepted)
+		g.keep(w, r, x, a.Queue)
+	default:
+		a.SetHeaders(w.Header(), r)
+		a.Serve(g.outside, w, r)
 	}
 }
 
 // clientsFor is what was made for the set. While one set replaces another a few requests still come with the old one.
-func (g *Gateway) clientsFor(set *rules.Set) *httplimit.Clients {
+func (g *Gateway) clientsFor(set *rules.Set) *clientip.Finder {
 	last := g.clients.Load()
 	if last == nil || last.set != set {
-		next := &clientsOf{set, httplimit.ClientsOf(set)}
+		next := &clientsOf{set, admission.ClientIP(set)}
 		g.clients.CompareAndSwap(last, next)
 		last = next
 	}
-	return last.Clients
+	return last.Finder
 }
 
 // forward hands a request that the limits let pass to its upstream.

@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
@@ -52,7 +52,7 @@ func limits(t testing.TB, text string) (set func() *rules.Set, limiter *sluice.L
 // group is an upstream with one server.
 func group(t testing.TB, url string) *upstream.Group {
 	t.Helper()
-	g, err := upstream.New(upstream.Config{Name: "app", Servers: []string{url}, Merge: httplimit.MergeHeaders})
+	g, err := upstream.New(upstream.Config{Name: "app", Servers: []string{url}, Merge: quota.Merge})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/clientip"
 )
 
 // RequestID is the header with the id of a request.
@@ -24,7 +24,7 @@ const (
 // will. Trusted peers may say whom they speak for. Fields that Connection names are still there afterwards, and named by
 // it: they are dropped when the request is forwarded, because a client could otherwise hide what it is identified by.
 // See [Exchange.dropNamed].
-func cleanHeader(r *http.Request, c *httplimit.Clients, trusted bool) {
+func cleanHeader(r *http.Request, c *clientip.Finder, trusted bool) {
 	h := r.Header
 	upgrade := websocket(h) && r.ContentLength == 0
 	trailers := hasToken(h["Te"], "trailers")

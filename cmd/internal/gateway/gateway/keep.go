@@ -13,7 +13,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/buffers"
 	"github.com/sluiceproject/sluice/rules"
@@ -39,14 +39,13 @@ const (
 var credentials = rules.CredentialHeaders()
 
 // keep answers a request that is over a limit and whose rule keeps it: 202 when it is written down, and never before.
-func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, k *httplimit.Kept) {
-	x := ExchangeOf(r.Context())
+func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, x *Exchange, k *admission.QueueTarget) {
 	if fault := g.tryKeep(w, r, x, k); fault != nil {
 		fault.writeTo(w, r)
 	}
 }
 
-func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k *httplimit.Kept) *refusal {
+func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k *admission.QueueTarget) *refusal {
 	if isServerWide(r) || len(r.Header["Upgrade"]) > 0 || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		return &refusal{
 			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, time.Second),

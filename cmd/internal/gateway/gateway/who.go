@@ -3,32 +3,22 @@ package gateway
 import (
 	"net/http"
 
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
 )
 
 // authenticate finds out whose request it is, and tells the rules.
-func (x *Exchange) authenticate(r *http.Request) (*http.Request, *refusal) {
+func (x *Exchange) authenticate(r *http.Request) *refusal {
 	if x.Route.Authn == nil {
-		return r, nil
+		return nil
 	}
 	id, refused := x.Route.Authn.Admit(r)
 	if refused != nil {
-		return nil, &refusal{
+		return &refusal{
 			status: refused.Status, detail: sentence(refused.Detail), challenges: refused.Challenges, retryAfter: refused.RetryAfter,
 		}
 	}
-	x.identity = id
-	ctx := r.Context()
-	if len(id.Claims) > 0 {
-		ctx = httplimit.WithClaims(ctx, id.Claims)
-	}
-	if len(id.Attributes) > 0 {
-		ctx = httplimit.WithAttributes(ctx, id.Attributes)
-	}
-	if ctx == r.Context() {
-		return r, nil
-	}
-	return r.WithContext(ctx), nil
+	x.identity, x.who = id, admission.Identity{Claims: id.Claims, Attributes: id.Attributes}
+	return nil
 }
 
 // sentence has a text begin and end as a sentence does.

@@ -1,4 +1,4 @@
-package httplimit_test
+package admission_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -44,11 +44,11 @@ func TestQueueKeeps(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
-			h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: tt.rules}),
-				httplimit.Queue(func(w http.ResponseWriter, r *http.Request, k *httplimit.Kept) {
+			h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: tt.rules}), nil,
+				func(w http.ResponseWriter, k *admission.QueueTarget) {
 					got = k.Rule
 					w.WriteHeader(http.StatusAccepted)
-				}))(ok)
+				})
 			serve(h, request())
 			serve(h, request())
 			want := http.StatusAccepted
@@ -68,11 +68,11 @@ func TestQueueKeeps(t *testing.T) {
 
 // TestQueueKept: what is kept lasts longer than the request.
 func TestQueueKept(t *testing.T) {
-	var all []*httplimit.Kept
-	h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
+	var all []*admission.QueueTarget
+	h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
 		Name: "jobs", Per: refs("query:who"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.Queue,
 		Queue: rules.QueueOptions{Keep: []string{"authorization"}, Attempts: 3},
-	}}}), httplimit.Queue(func(_ http.ResponseWriter, _ *http.Request, k *httplimit.Kept) { all = append(all, k) }))(ok)
+	}}}), nil, func(_ http.ResponseWriter, k *admission.QueueTarget) { all = append(all, k) })
 	for i := range 20 {
 		r := httptest.NewRequest("GET", fmt.Sprintf("/?who=u%d", i%10), nil)
 		h.ServeHTTP(httptest.NewRecorder(), r)
@@ -88,54 +88,49 @@ func TestQueueKept(t *testing.T) {
 	}
 }
 
-// TestWithoutQueue: who tries a kept request again is told, whichever rule denies it, and nothing is written.
-func TestWithoutQueue(t *testing.T) {
+// TestRetried: who tries a kept request again is told, whichever rule denies it, and nothing is written.
+func TestRetried(t *testing.T) {
 	for name, onLimit := range map[string]rules.OnLimit{"queue": rules.Queue, "reject": rules.Reject} {
 		t.Run(name, func(t *testing.T) {
-			h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
+			h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
 				Name: "jobs", Limits: limits(sluice.Every(time.Hour)), OnLimit: onLimit,
-			}}}), httplimit.Queue(func(http.ResponseWriter, *http.Request, *httplimit.Kept) { t.Error("kept again") }))(ok)
-			var denied *httplimit.Denial
-			again := func() *httptest.ResponseRecorder {
+			}}}), nil, func(http.ResponseWriter, *admission.QueueTarget) { t.Error("kept again") })
+			again := func() (*httptest.ResponseRecorder, *admission.Admission) {
 				rec := httptest.NewRecorder()
-				ctx := httplimit.WithoutQueue(context.Background(), func(d *httplimit.Denial) { denied = d })
-				h.ServeHTTP(rec, request().WithContext(ctx))
-				return rec
+				return rec, h.again(rec, request())
 			}
-			if rec := again(); rec.Code != 200 || denied != nil {
+			if rec, denied := again(); rec.Code != 200 || denied != nil {
 				t.Fatalf("status %d, denied %v; want it served", rec.Code, denied)
 			}
-			rec := again()
+			rec, denied := again()
 			if denied == nil || len(rec.Header()) > 0 || rec.Body.Len() > 0 {
 				t.Fatalf("denied %v, answered %v %q; want a denial and no answer", denied, rec.Header(), rec.Body)
 			}
-			if after, never := denied.RetryAfter(); never || after <= 59*time.Minute || denied.Rules[0].Name != "jobs" {
-				t.Errorf("after %v, never %t, rule %s", after, never, denied.Rules[0].Name)
+			if after, never := denied.RetryAfter, denied.ExceedsLimit; never || after <= 59*time.Minute || denied.Rule != "jobs" {
+				t.Errorf("after %v, never %t, rule %s", after, never, denied.Rule)
 			}
 		})
 	}
 }
 
-// TestObserve: each request that does not pass at once is told of once.
-func TestObserve(t *testing.T) {
+// TestOutcome: of each request that does not pass at once the admission tells why.
+func TestOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var seen []httplimit.Observed
-		h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{
-			{Name: "kept", Match: where("path", "/kept"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.Queue},
-			{Name: "denied", Match: where("path", "/denied"), Limits: limits(sluice.Every(time.Hour))},
-			{Name: "delayed", Match: where("path", "/delayed"), Limits: limits(queue), OnLimit: rules.Delay},
-		}}), httplimit.Observe(func(_ *http.Request, o httplimit.Observed) { seen = append(seen, o) }),
-			httplimit.Queue(func(http.ResponseWriter, *http.Request, *httplimit.Kept) {}))(ok)
+		h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{
+			{Name: "kept", Match: where("/kept"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.Queue},
+			{Name: "denied", Match: where("/denied"), Limits: limits(sluice.Every(time.Hour))},
+			{Name: "delayed", Match: where("/delayed"), Limits: limits(sluice.PerSecond(1).With(sluice.LeakyQueue).WithBurst(3)), OnLimit: rules.Delay},
+		}}), nil, func(http.ResponseWriter, *admission.QueueTarget) {})
 		for _, path := range []string{"/other", "/kept", "/denied", "/delayed"} {
 			for range 2 {
 				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", path, nil))
 			}
 		}
-		want := []httplimit.Observed{
+		want := []observed{
 			{Kept: true, Rule: "kept"}, {Denied: true, Rule: "denied"}, {Rule: "delayed", Delay: time.Second},
 		}
-		if !slices.Equal(seen, want) {
-			t.Errorf("observed %+v, want %+v", seen, want)
+		if !slices.Equal(h.seen, want) {
+			t.Errorf("observed %+v, want %+v", h.seen, want)
 		}
 	})
 }
@@ -145,34 +140,29 @@ func TestInLine(t *testing.T) {
 	store := memstore.New()
 	waits := map[string]bool{}
 	var kept []string
-	h := httplimit.Rules(limiter(store), always(rules.Config{Rules: []rules.Rule{{
+	h := newEdge(limiter(store), always(rules.Config{Rules: []rules.Rule{{
 		Name: "jobs", Per: refs("query:who"), Limits: limits(sluice.PerHour(2)), OnLimit: rules.Queue, Queue: rules.QueueOptions{Ordered: true},
-	}}}),
-		httplimit.Queue(func(w http.ResponseWriter, _ *http.Request, k *httplimit.Kept) {
+	}}}), func(rule, key string) bool { return rule == "jobs" && waits[key] },
+		func(w http.ResponseWriter, k *admission.QueueTarget) {
 			kept = append(kept, k.Key)
 			w.WriteHeader(http.StatusAccepted)
-		}),
-		httplimit.InLine(func(rule, key string) bool { return rule == "jobs" && waits[key] }))(ok)
-	ask := func(ctx context.Context, who string) int {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/?who="+who, nil).WithContext(ctx))
-		return w.Code
-	}
+		})
+	who := func(name string) *http.Request { return httptest.NewRequest("GET", "/?who="+name, nil) }
 	waits["ada"] = true
 	for range 5 {
-		if got := ask(t.Context(), "ada"); got != http.StatusAccepted {
+		if got := serve(h, who("ada")).StatusCode; got != http.StatusAccepted {
 			t.Fatalf("ada overtakes: %d", got)
 		}
 	}
-	if got := ask(t.Context(), "bob"); got != http.StatusOK {
+	if got := serve(h, who("bob")).StatusCode; got != http.StatusOK {
 		t.Errorf("bob, of whom nothing waits, is answered %d", got)
 	}
 	// The first of the line is tried, and finds that nobody was charged while it waited.
 	for i, want := range []int{http.StatusOK, http.StatusOK, 0} {
-		denied := false
-		got := ask(httplimit.WithoutQueue(t.Context(), func(*httplimit.Denial) { denied = true }), "ada")
-		if denied != (want == 0) || !denied && got != want {
-			t.Errorf("delivery %d: %d, denied %v", i+1, got, denied)
+		w := httptest.NewRecorder()
+		denied := h.again(w, who("ada")) != nil
+		if denied != (want == 0) || !denied && w.Code != want {
+			t.Errorf("delivery %d: %d, denied %v", i+1, w.Code, denied)
 		}
 	}
 	if want := []string{"ada", "ada", "ada", "ada", "ada"}; !slices.Equal(kept, want) {
@@ -193,10 +183,10 @@ func TestQueuedOnce(t *testing.T) {
 			Denied: func(_ context.Context, t sluice.Take, _ sluice.Decision) { denied[t.Rule.Name]++ },
 		})))
 		kept, waits := 0, false
-		h := httplimit.Rules(l, set, httplimit.Queue(func(w http.ResponseWriter, _ *http.Request, _ *httplimit.Kept) {
+		h := newEdge(l, set, func(string, string) bool { return waits }, func(w http.ResponseWriter, _ *admission.QueueTarget) {
 			kept++
 			w.WriteHeader(http.StatusAccepted)
-		}), httplimit.InLine(func(string, string) bool { return waits }))(ok)
+		})
 		for range 6 {
 			serve(h, request())
 		}
@@ -206,16 +196,11 @@ func TestQueuedOnce(t *testing.T) {
 		delivered := 0
 		for range 3 {
 			for range 4 - delivered {
-				ok := true
-				ctx := httplimit.WithoutQueue(t.Context(), func(d *httplimit.Denial) {
-					ok = false
-					if after, never := d.RetryAfter(); after > time.Hour || after <= 0 || never {
-						t.Errorf("to be tried after %v, never %v", after, never)
-					}
-				})
-				h.ServeHTTP(httptest.NewRecorder(), request().WithContext(ctx))
-				if ok {
+				d := h.again(httptest.NewRecorder(), request())
+				if d == nil {
 					delivered++
+				} else if after, never := d.RetryAfter, d.ExceedsLimit; after > time.Hour || after <= 0 || never {
+					t.Errorf("to be tried after %v, never %v", after, never)
 				}
 			}
 			<-time.After(time.Hour)

@@ -1,4 +1,4 @@
-package httplimit
+package admission
 
 import (
 	"errors"
@@ -11,17 +11,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/shaper"
 )
 
-// Delay is a request's departure from the line of a rule that delays requests.
-type Delay struct {
+// DelayEvent is a request's departure from the line of a rule that delays requests.
+type DelayEvent struct {
 	Rule   string
 	Came   time.Time     // when it took its place in the line
 	Left   time.Time     // when it went on to the handler, or to the line of another rule
 	Waited time.Duration // in all lines up to now; 0 if it could go on at once
 }
-
-// OnDelay is told of each request that leaves the line of a rule that delays requests, also of those that did not have to
-// wait, before the handler is called. Departures of a [sluice.LeakyQueue] are at least Window/Count apart.
-func OnDelay(f func(r *http.Request, d Delay)) Option { return func(c *config) { c.onDelay = f } }
 
 // lines are where requests wait. Who may leave a line is the store's to say, since others share the limit: only the first
 // of a line asks, for what may leave now, and asks again when it is told to.
@@ -60,10 +56,11 @@ func delaysAny(l *sluice.Limiter, takes []sluice.Take) bool {
 // passage is a request's way through its lines. Takes that delay nobody are decided when it comes, and given back if it
 // does not get through. A passage may be used again; its slices are the caller's.
 type passage struct {
-	*config
+	config  *Config
 	limiter *sluice.Limiter
 	lines   *lines
 	request *http.Request
+	retried bool // it was queued, and reported as denied then
 	takes   []sluice.Take
 	out     []sluice.Decision // out[i] is of takes[i]; what nothing was granted of was not charged
 	// settled tells that a take may be given back when the request is done, so that others may follow sooner.
@@ -76,6 +73,8 @@ type passage struct {
 	slots  []int    // the takes of limits on what is in flight, which begins with the departure
 	place  shaper.Place
 	last   *queued // whose line the place is in
+
+	departed DelayEvent // the last
 }
 
 // queued is a take for which the request stands in line.
@@ -87,7 +86,7 @@ type queued struct {
 
 // begin prepares the takes: those that delay are made as the first of a line makes them.
 func (p *passage) begin() {
-	p.began, p.waited, p.last = time.Now(), 0, nil
+	p.began, p.waited, p.last, p.departed = time.Now(), 0, nil, DelayEvent{}
 	p.queues, p.rest, p.slots = p.queues[:0], p.rest[:0], p.slots[:0]
 	clear(p.out)
 	for i := range p.takes {
@@ -154,7 +153,7 @@ func (p *passage) through() (bool, error) {
 	if ok {
 		p.describe()
 	}
-	if ok || !isQueued(p.request) { // or it was reported as denied when it was queued
+	if ok || !p.retried {
 		p.limiter.Report(ctx, p.takes, p.out)
 	}
 	return ok, nil
@@ -301,8 +300,8 @@ func (p *passage) shape(q *queued) (shaper.Shape, time.Duration) {
 			patience = s.Room
 		}
 	}
-	if p.maxWait > 0 {
-		patience = min(patience, p.maxWait-time.Since(p.began))
+	if p.config.MaxDelay > 0 {
+		patience = min(patience, p.config.MaxDelay-time.Since(p.began))
 	}
 	if deadline, ok := p.request.Context().Deadline(); ok {
 		patience = min(patience, time.Until(deadline))
@@ -349,7 +348,8 @@ func (p *passage) describe() {
 func (p *passage) depart() {
 	p.place.Free = p.out[p.last.at].Source >= sluice.SourceOpen // nobody counts
 	left := p.place.Depart()
-	if p.onDelay != nil {
-		p.onDelay(p.request, Delay{p.last.rule.Name, p.place.Came, left, p.waited})
+	p.departed = DelayEvent{p.last.rule.Name, p.place.Came, left, p.waited}
+	if p.config.OnDelay != nil {
+		p.config.OnDelay(p.request, p.departed)
 	}
 }

@@ -1,4 +1,4 @@
-package httplimit
+package admission
 
 import (
 	"bufio"

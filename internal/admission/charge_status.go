@@ -1,7 +1,7 @@
-package httplimit
+package admission
 
 import (
-	"net/http"
+	"context"
 	"strings"
 
 	"github.com/sluiceproject/sluice"
@@ -51,7 +51,7 @@ func (m *match) charges(limiter *sluice.Limiter, set func() *rules.Set) *charges
 }
 
 // settle changes what was charged to what the answer costs.
-func (c *charges) settle(r *http.Request, status int) {
+func (c *charges) settle(ctx context.Context, status int) {
 	due, set := c.takes[:0], c.set()
 	for i, t := range c.takes {
 		t.Cost = c.cost(i, status, t.Charged) - t.Charged
@@ -60,7 +60,7 @@ func (c *charges) settle(r *http.Request, status int) {
 		}
 	}
 	c.takes = due
-	c.giveBack(r.Context())
+	c.giveBack(ctx)
 }
 
 // cost is what a take of the request costs now that its answer is known.

@@ -1,0 +1,151 @@
+package admission
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/quota"
+)
+
+// Keyed admits requests by a key, under all rules of a limiter.
+type Keyed struct {
+	config   Config
+	limiter  *sluice.Limiter
+	rules    []*sluice.Rule
+	policies *quota.Policies
+	queues   bool // requests may have to wait
+	flight   bool // requests hold permits
+	lines    lines
+	scratch  sync.Pool // of *scratch
+}
+
+type scratch struct {
+	of        *Keyed
+	takes     []sluice.Take
+	decisions []sluice.Decision
+	passage   passage
+}
+
+// NewKeyed makes a Keyed for a limiter that has rules.
+func NewKeyed(limiter *sluice.Limiter, c Config) *Keyed {
+	k := &Keyed{config: c, limiter: limiter, rules: limiter.Rules()}
+	k.policies = quota.NewPolicies(k.rules)
+	for _, rule := range k.rules {
+		k.queues = k.queues || rule.Limit.Algorithm == sluice.LeakyQueue
+		k.flight = k.flight || rule.Limit.Algorithm == sluice.Concurrency
+	}
+	k.scratch.New = func() any {
+		return &scratch{of: k, takes: make([]sluice.Take, len(k.rules)), decisions: make([]sluice.Decision, len(k.rules))}
+	}
+	return k
+}
+
+// Admit decides a request. The limit, if it is not nil, applies instead of the limiter's, which has one rule then. For w
+// see [Controller.Admit].
+func (k *Keyed) Admit(w http.ResponseWriter, r *http.Request, key string, cost int64, limit *sluice.Limit) (a Admission, err error) {
+	if limit == nil { // the headers tell of it, so it must be known here
+		limit = k.limiter.LimitFor(r.Context(), key)
+	}
+	a.headers, a.told.policies, a.told.rules = &k.config.Headers, k.policies, k.rules
+	allowed := false
+	if len(k.rules) == 1 && limit == nil && !k.flight && (!k.queues || cost == 0) {
+		allowed, err = k.admitOne(r, key, cost, &a)
+	} else {
+		allowed, err = k.admitSeveral(w, r, key, cost, limit, &a)
+	}
+	if err != nil {
+		return Admission{}, err
+	}
+	if a.Outcome = Allowed; allowed {
+		a.keyed.chargeIf = k.config.ChargeIf
+		return a, nil
+	}
+	all := a.told.all()
+	tightest := sluice.Tightest(all)
+	a.Outcome, a.Rule = Denied, k.rules[tightest].Name
+	a.RetryAfter, a.ExceedsLimit = all[tightest].RetryAfter, all[tightest].Never
+	return a, nil
+}
+
+// admitOne asks the limiter by its front door, which costs no allocation.
+func (k *Keyed) admitOne(r *http.Request, key string, cost int64, a *Admission) (allowed bool, err error) {
+	d := &a.told.one[0]
+	switch {
+	case cost == 0:
+		*d, err = k.limiter.Peek(r.Context(), key)
+	case k.config.ChargeIf != nil:
+		var res *sluice.Reservation
+		if res, err = k.limiter.Reserve(r.Context(), key, cost); err == nil {
+			*d, a.keyed.reservation = res.Decision, res
+		}
+	default:
+		*d, err = k.limiter.AllowN(r.Context(), key, cost)
+	}
+	return cost == 0 || d.Allowed, err
+}
+
+// admitSeveral applies all rules at once.
+func (k *Keyed) admitSeveral(
+	w http.ResponseWriter, r *http.Request, key string, cost int64, limit *sluice.Limit, a *Admission,
+) (bool, error) {
+	s := k.scratch.Get().(*scratch)
+	for i, rule := range k.rules {
+		s.takes[i] = sluice.Take{Rule: rule, Limit: limit, Key: key, Cost: cost, Settles: k.config.ChargeIf != nil}
+		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
+			s.takes[i].Cost, s.takes[i].Settles = min(cost, 1), false
+		}
+	}
+	delayed := delaysAny(k.limiter, s.takes)
+	allowed, err := k.decide(w, r, s, delayed)
+	if err != nil {
+		s.recycle()
+		return false, err
+	}
+	a.pooled, a.told.decisions = s, s.decisions
+	if limit != nil {
+		a.told.policies = quota.NewPolicies(k.rules, limit)
+	}
+	if flies(s.takes) {
+		a.permit = hold(k.limiter, s.takes, s.decisions)
+	}
+	if !allowed {
+		a.permit.Release(r.Context())
+		a.permit = nil
+		return false, nil
+	}
+	if k.config.ChargeIf != nil {
+		a.keyed.held = holdTakes(k.limiter, s.takes, s.decisions)
+	}
+	if delayed {
+		s.passage.depart()
+		a.noteDelay(&s.passage)
+	}
+	return true, nil
+}
+
+// decide has the limiter decide, and the request wait if it has to.
+func (k *Keyed) decide(w http.ResponseWriter, r *http.Request, s *scratch, delayed bool) (bool, error) {
+	if !delayed {
+		return k.limiter.Decide(r.Context(), s.takes, s.decisions)
+	}
+	p := &s.passage
+	p.config, p.limiter, p.lines, p.request = &k.config, k.limiter, &k.lines, r
+	p.takes, p.out, p.settled = s.takes, s.decisions, nil
+	if k.config.ChargeIf != nil {
+		p.settled = always
+	}
+	f := flightOf(w)
+	f.wait()
+	defer f.resume()
+	return p.through()
+}
+
+func always(int) bool { return true }
+
+// recycle returns the memory for another request to use, and forgets the key.
+func (s *scratch) recycle() {
+	clear(s.takes)
+	s.passage.request = nil
+	s.of.scratch.Put(s)
+}
