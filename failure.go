@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
@@ -223,7 +224,7 @@ func (l *Limiter) failTakes(takes []Take, out []Decision) {
 // failLocal answers those takes that are counted in this process. If another take of the call is denied already, only
 // those are charged that charge refusals.
 func (l *Limiter) failLocal(takes []Take, out []Decision, denied bool) {
-	ops, at := make([]table.Op, 0, len(takes)), make([]int, 0, len(takes))
+	ops, at := make([]group.Op, 0, len(takes)), make([]int, 0, len(takes))
 	for i := range takes {
 		if takes[i].Rule.OnFailure != FailLocal {
 			continue

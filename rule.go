@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
@@ -38,7 +39,7 @@ type Rule struct {
 	Shadow       bool // decided and reported, never enforced
 	ChargeDenied bool // denied requests are charged too; a sliding log then records them, as in its classic description
 
-	id    table.RuleID
+	id    group.RuleID
 	known *table.Registered
 }
 
@@ -79,7 +80,7 @@ func NewRule(r Rule) (*Rule, error) {
 	}
 	r.Limit = *limit
 	sum := sha256.Sum256([]byte(r.Name))
-	r.id = table.RuleID{A: binary.LittleEndian.Uint64(sum[:]), B: binary.LittleEndian.Uint64(sum[8:])}
+	r.id = group.RuleID{A: binary.LittleEndian.Uint64(sum[:]), B: binary.LittleEndian.Uint64(sum[8:])}
 	r.known = new(table.Registered)
 	return &r, nil
 }

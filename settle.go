@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // MaxSettle bounds how long the store remembers that a reservation was settled, see [Limiter.SettleOnce], and for how
@@ -156,7 +156,7 @@ func (l *Limiter) settleLocal(t *Take, d *Decision) (late *Take) {
 	now, local := time.Now(), l.local.open()
 	op.Request.Known = t.Rule.Known(&local.Rules).With(op.Params)
 	var answer [1]step.Answer
-	local.Apply(now.UnixMicro(), []table.Op{op}, answer[:])
+	local.Apply(now.UnixMicro(), []group.Op{op}, answer[:])
 	*d = Answered(op.Params, &answer[0])
 	d.Source = SourceLocal
 	if l.guard == nil || t.Effective().Algorithm == Concurrency {

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // Slot is what a caller in flight holds of [Concurrency] limits. It renews itself each third of the lease until it is
@@ -113,12 +113,12 @@ const retries = 10
 
 // countHere takes, renews or gives back a slot in this process' own count, and returns its name there.
 func (l *Limiter) countHere(h *heldSlot, at, cost int64) int64 {
-	op := table.Op{
+	op := group.Op{
 		Rule: h.take.Rule.id, Key: h.take.Key, Params: l.shareOf(h.take.Effective()).Params(),
 		Request: step.Request{Cost: cost}, At: at,
 	}
 	var answer [1]step.Answer
-	l.local.open().Apply(time.Now().UnixMicro(), []table.Op{op}, answer[:])
+	l.local.open().Apply(time.Now().UnixMicro(), []group.Op{op}, answer[:])
 	if cost < 0 || !answer[0].Allowed {
 		return 0
 	}

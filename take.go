@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
@@ -135,31 +136,31 @@ func (t *Take) Effective() *Limit {
 }
 
 // Op checks the take and says it in integers. It is for the stores of this module.
-func (t *Take) Op() (table.Op, error) {
+func (t *Take) Op() (group.Op, error) {
 	if t.Rule == nil || t.Rule.Limit.params == nil {
-		return table.Op{}, fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
+		return group.Op{}, fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
 	}
 	p := t.Effective().params
 	if p == nil {
-		return table.Op{}, fmt.Errorf("%w: the take's limit was not made by Limit.Build", ErrInvalid)
+		return group.Op{}, fmt.Errorf("%w: the take's limit was not made by Limit.Build", ErrInvalid)
 	}
 	switch {
 	case t.Cost > MaxCost || t.Cost < -MaxCost:
-		return table.Op{}, fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, t.Cost)
+		return group.Op{}, fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, t.Cost)
 	case t.Cost < 0 && t.At == 0:
-		return table.Op{}, fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
+		return group.Op{}, fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
 	case t.Min < 0 || t.Min > 0 && t.Min > t.Cost:
-		return table.Op{}, fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, t.Min, t.Cost)
+		return group.Op{}, fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, t.Min, t.Cost)
 	case t.Dry && t.Cost != 0:
-		return table.Op{}, fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, t.Cost)
+		return group.Op{}, fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, t.Cost)
 	case t.Charged < 0 || t.Charged > MaxCost:
-		return table.Op{}, fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, t.Charged)
+		return group.Op{}, fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, t.Charged)
 	case t.Of < 0:
-		return table.Op{}, fmt.Errorf("%w: Of %d is negative: it is the limit when the take at At was charged", ErrInvalid, t.Of)
+		return group.Op{}, fmt.Errorf("%w: Of %d is negative: it is the limit when the take at At was charged", ErrInvalid, t.Of)
 	case t.MaxDelay < 0:
-		return table.Op{}, fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, t.MaxDelay)
+		return group.Op{}, fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, t.MaxDelay)
 	}
-	return table.Op{
+	return group.Op{
 		Rule: t.Rule.id, Key: t.Key, Params: p,
 		Request: step.Request{
 			Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied && p.Kind != step.Slots,
@@ -170,7 +171,7 @@ func (t *Take) Op() (table.Op, error) {
 }
 
 // Identity is a digest of the rule's name. It is for the stores of this module.
-func (r *Rule) Identity() table.RuleID { return r.id }
+func (r *Rule) Identity() group.RuleID { return r.id }
 
 // Known is what a store's registry knows of the numbers that the rule has and has had there. It is for the stores of this
 // module.

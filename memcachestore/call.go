@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // call is one Apply. It reads the items of all its takes, decides, and swaps what has changed; whoever loses a swap
@@ -22,8 +22,8 @@ import (
 // was charged stays while the rest is decided again, and is given back if that is denied then.
 type call struct {
 	s       *Store
-	ops     []table.Op
-	answers []step.Answer
+	ops     []group.Op
+	group   group.Call // the decision about them
 	tasks   []task
 	units   []*unit
 	ctx     context.Context // of a call that waits to be run together with others
@@ -35,7 +35,7 @@ type call struct {
 
 // unit is an item that the takes of a call are about.
 type unit struct {
-	rule   table.RuleID
+	rule   group.RuleID
 	key    string
 	name   string
 	digest digest
@@ -52,7 +52,7 @@ type unit struct {
 	stored bool
 }
 
-func (s *Store) unit(rule table.RuleID, key string) *unit {
+func (s *Store) unit(rule group.RuleID, key string) *unit {
 	d := itemDigest(rule, key)
 	return &unit{rule: rule, key: key, name: s.name(d), digest: d, server: s.pick(d), inHand: true}
 }
@@ -61,10 +61,11 @@ func (s *Store) unit(rule table.RuleID, key string) *unit {
 func (s *Store) chargeName(u *unit, id uint64) string { return s.name(chargeDigest(u.rule, u.key, id)) }
 
 // newCall finds the items of the ops.
-func (s *Store) newCall(ops []table.Op) *call {
-	c := &call{s: s, ops: ops, answers: make([]step.Answer, len(ops)), tasks: make([]task, len(ops))}
+func (s *Store) newCall(ops []group.Op) *call {
+	c := &call{s: s, ops: ops, tasks: make([]task, len(ops))}
+	c.group = group.Call{Tasks: make([]group.Task, len(ops)), Out: make([]step.Answer, len(ops))}
 	type bucketName struct {
-		rule table.RuleID
+		rule group.RuleID
 		key  string
 	}
 	var units map[bucketName]*unit
@@ -85,6 +86,7 @@ func (s *Store) newCall(ops []table.Op) *call {
 		c.tasks[i].known = s.rules[slices.Index(s.servers, u.server)].Known(ops[i].Rule)
 		ops[i].Request.Known = c.tasks[i].known.Now()
 		c.tasks[i].unit = u
+		c.group.Tasks[i].Cell = group.Cell{A: uint64(u.ops[0]), B: ops[i].Params.Identity()}
 		if ops[i].ID != 0 {
 			c.tasks[i].charge = s.chargeName(u, ops[i].ID)
 			u.ids = append(u.ids, &c.tasks[i])
@@ -148,7 +150,7 @@ func (c *call) settle() {
 // stand keeps what was denied from being allowed later on: others were not charged because of it.
 func (c *call) stand() {
 	for i := range c.tasks {
-		c.tasks[i].denied = c.veto && !c.answers[i].Allowed
+		c.tasks[i].denied = c.veto && !c.group.Out[i].Allowed
 	}
 }
 
@@ -216,7 +218,7 @@ func (c *call) giveBack(ctx context.Context) error {
 		}
 		undo := slices.DeleteFunc(slices.Clone(u.ops), func(i int) bool {
 			op := &c.ops[i]
-			return c.tasks[i].replayed || op.Request.Charge || op.Peeks() || !c.answers[i].Allowed
+			return c.group.Tasks[i].Replayed || op.Request.Charge || op.Peeks() || !c.group.Out[i].Allowed
 		})
 		if len(undo) == 0 {
 			continue
@@ -231,7 +233,7 @@ func (c *call) giveBack(ctx context.Context) error {
 
 // giveBackUnit undoes ops on one item, the last first.
 func (c *call) giveBackUnit(ctx context.Context, u *unit, undo []int) error {
-	charged := slices.Clone(c.answers)
+	charged := slices.Clone(c.group.Out)
 	return c.s.update(ctx, u, fail, func(it *item, now int64) {
 		for _, i := range slices.Backward(undo) {
 			op := &c.ops[i]
@@ -250,9 +252,9 @@ func (c *call) giveBackUnit(ctx context.Context, u *unit, undo []int) error {
 		}
 		for _, i := range undo {
 			op := &c.ops[i]
-			c.answers[i] = step.Answer{Allowed: true, At: op.At}
+			c.group.Out[i] = step.Answer{Allowed: true, At: op.At}
 			if op.At == 0 {
-				c.answers[i] = unspent(it, op, &charged[i], now)
+				c.group.Out[i] = unspent(it, op, &charged[i], now)
 			}
 		}
 	})
@@ -272,8 +274,8 @@ func onServers(units []*unit, f func(v *server, units []*unit) error) error {
 	}
 	var all sync.WaitGroup
 	faults := make(chan error, len(groups))
-	for v, group := range groups {
-		all.Go(func() { faults <- f(v, group) })
+	for v, some := range groups {
+		all.Go(func() { faults <- f(v, some) })
 	}
 	all.Wait()
 	close(faults)

@@ -1,19 +1,18 @@
 package memcachestore
 
 import (
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // task is one op on its way through a call.
 type task struct {
-	unit     *unit
-	known    *table.Known // of the op's rule on its server
-	charge   string       // the name of where its ID is remembered, if the item has no more room
-	spilled  *charge      // what was found there
-	pending  int64        // what earlier takes of this call spend on the same bucket
-	replayed bool
-	denied   bool // for good: others have been charged accordingly
+	unit    *unit
+	known   *table.Known // of the op's rule on its server
+	charge  string       // the name of where its ID is remembered, if the item has no more room
+	spilled *charge      // what was found there
+	denied  bool         // for good: others have been charged accordingly
 }
 
 // decide answers the ops of the units in hand and changes nothing.
@@ -25,69 +24,24 @@ func (c *call) decide(now int64) {
 	}
 }
 
-// decideOne answers one op. Takes on the same bucket come after each other: what the earlier ones spend is asked for on
-// top.
+// decideOne answers one op.
 func (c *call) decideOne(i int, now int64) {
-	op, task := &c.ops[i], &c.tasks[i]
-	it := task.unit.item
-	task.pending, task.replayed = 0, false
+	op, it := &c.ops[i], c.tasks[i].unit.item
 	if op.ID != 0 {
-		if k := task.remembered(op.ID, now); k != nil {
-			c.answers[i], task.replayed = replay(it, op, k, now), true
+		if k := c.tasks[i].remembered(op.ID, now); k != nil {
+			c.group.Out[i], c.group.Tasks[i].Replayed = replay(it, op, k, now), true
 			return
 		}
 	}
-	if op.At != 0 {
-		c.answers[i] = step.Answer{Allowed: true, At: op.At}
+	r, ask := c.group.Ask(i, op)
+	if !ask {
 		return
 	}
-	behind, twice := c.lineUp(i)
-	if twice {
-		return
+	c.group.Out[i] = it.take(op.Params, now, r)
+	if c.group.Answered(i, op) {
+		c.group.Out[i] = it.take(op.Params, now, op.Look())
+		c.group.TooLate(i, op, now)
 	}
-	r := op.Request
-	r.Dry = true
-	if r.Cost > 0 {
-		r.Cost += task.pending
-	}
-	if r.Min > 0 {
-		r.Min += task.pending
-	}
-	a := it.take(op.Params, now, r)
-	if a.Allowed && r.Cost != 0 {
-		a.Granted -= task.pending
-		if op.Params.Queue && r.MaxDelay > 0 && behind > r.MaxDelay {
-			a = it.take(op.Params, now, op.Look())
-			a.Allowed, a.Delay, a.At, a.RetryAfter = false, 0, now, behind-r.MaxDelay
-		}
-	}
-	c.answers[i] = a
-}
-
-// lineUp adds up what earlier takes of the call spend on the bucket of take i, and says when the last of them will have
-// left a queue. If the take itself is among them, twice is true and it has their answer.
-func (c *call) lineUp(i int) (behind int64, twice bool) {
-	op, task := &c.ops[i], &c.tasks[i]
-	for _, j := range task.unit.ops {
-		if j >= i {
-			break
-		}
-		other, a := &c.ops[j], &c.answers[j]
-		if other.Params.Identity() != op.Params.Identity() || !a.Allowed || c.tasks[j].replayed {
-			continue
-		}
-		switch cost := other.Request.Cost; {
-		case op.ID != 0 && op.ID == other.ID:
-			c.answers[i], task.replayed = *a, true
-			return 0, true
-		case other.At != 0: // a settlement counts in full, though some of it may have worn off
-			task.pending += max(0, cost)
-		case cost > 0:
-			task.pending += a.Granted
-			behind = a.ResetAfter
-		}
-	}
-	return behind, false
 }
 
 // remembered returns the charge of an ID, or nil. What the item knows comes before what has left it.
@@ -102,32 +56,21 @@ func (t *task) remembered(id uint64, now int64) *charge {
 	return k
 }
 
-// replay answers a take whose ID was charged before: as it was then, with what remains now.
-func replay(it *item, op *table.Op, k *charge, now int64) step.Answer {
-	a := it.take(op.Params, now, op.Look())
-	a.Allowed, a.Never, a.Delay, a.RetryAfter = !k.denied, false, 0, 0
-	a.Blocked = a.Blocked && k.denied
-	a.Granted, a.At = k.granted, k.at
-	kind := op.Params.Kind
-	switch {
-	case k.denied: // and stays so until the ID is forgotten
-		r := op.Request
-		r.Dry = true
-		again := it.take(op.Params, now, r)
-		if a.Never = again.Never; !a.Never {
-			a.RetryAfter = max(k.until-now, again.RetryAfter)
-		}
-	case op.At == 0 && (kind == step.Bucket || kind == step.Interval):
-		a.Delay = max(0, a.At-now) // of its place
+// replay answers a take whose ID was charged before.
+func replay(it *item, op *group.Op, k *charge, now int64) step.Answer {
+	charged := group.Charged{At: k.at, Until: k.until, Granted: k.granted, Denied: k.denied}
+	found := it.take(op.Params, now, op.Look())
+	var again step.Answer
+	if charged.Denied {
+		again = it.take(op.Params, now, op.Again())
 	}
-	return a
+	return charged.Replay(op, found, again, now)
 }
 
 // vetoed tells whether an op of the units in hand denies the whole call.
 func (c *call) vetoed() bool {
 	for i := range c.ops {
-		op := &c.ops[i]
-		if c.tasks[i].unit.inHand && !c.answers[i].Allowed && !op.Shadow && op.Request.Cost != 0 {
+		if c.tasks[i].unit.inHand && c.ops[i].Vetoes(&c.group.Out[i]) {
 			return true
 		}
 	}
@@ -137,46 +80,37 @@ func (c *call) vetoed() bool {
 // commit does in the items in hand what was decided.
 func (c *call) commit(now int64) {
 	for i := range c.ops {
-		task := &c.tasks[i]
-		switch {
-		case !task.unit.inHand || c.ops[i].Request.Dry:
-		case task.replayed || c.ops[i].Peeks():
-			task.unit.item.adopt(c.ops[i].Params, now, c.ops[i].Request.Known)
-		default:
+		if c.tasks[i].unit.inHand {
 			c.commitOne(i, now)
 		}
 	}
 }
 
 func (c *call) commitOne(i int, now int64) {
-	op, a := &c.ops[i], &c.answers[i]
-	it := c.tasks[i].unit.item
-	charged := false
-	switch {
-	case !a.Allowed && !op.Request.Charge:
+	op, a, it := &c.ops[i], &c.group.Out[i], c.tasks[i].unit.item
+	adopt, do := c.group.Commit(i, op, c.veto)
+	if adopt {
 		it.adopt(op.Params, now, op.Request.Known)
-	case c.veto && !op.Request.Charge:
-		it.adopt(op.Params, now, op.Request.Known)
-		if op.At == 0 { // it would have passed; say what there is without it
-			*a = unspent(it, op, a, now)
-		}
-	case op.At != 0:
-		*a, charged = it.adjust(op.Params, now, op.Settlement()), true
-	default:
-		*a, charged = it.take(op.Params, now, op.Request), true
 	}
-	if c.tasks[i].denied && a.Allowed {
+	switch do {
+	case group.Look:
+		*a = unspent(it, op, a, now)
+	case group.Adjust:
+		*a = it.adjust(op.Params, now, op.Settlement())
+	case group.Charge:
+		*a = it.take(op.Params, now, op.Request)
+	}
+	if c.tasks[i].denied && a.Allowed && !c.group.Tasks[i].Replayed && !op.Peeks() {
 		// It was denied, others were charged or not for that, and only now there is room: asking again will do.
 		a.Allowed, a.Granted, a.Delay, a.RetryAfter = false, 0, 0, 1
 	}
+	charged := do == group.Adjust || do == group.Charge
 	if op.ID != 0 && charged && (a.Allowed || it.blocked <= now) { // a block charges nothing
 		it.remember(op.ID, a, now)
 	}
 }
 
 // unspent answers a take that would have passed and was not charged, because another was denied.
-func unspent(it *item, op *table.Op, allowed *step.Answer, now int64) step.Answer {
-	a := it.take(op.Params, now, op.Look())
-	a.Allowed, a.RetryAfter, a.At = true, 0, allowed.At
-	return a
+func unspent(it *item, op *group.Op, allowed *step.Answer, now int64) step.Answer {
+	return group.Unspent(it.take(op.Params, now, op.Look()), allowed.At)
 }

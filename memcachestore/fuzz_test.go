@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // FuzzReply: whatever a server sends, the parser says no or returns what fits the question; it keeps to its bounds, and
@@ -177,7 +177,7 @@ func FuzzName(f *testing.F) {
 	f.Add(strings.Repeat("x", 300), strings.Repeat("x", 301), uint64(1), uint64(1))
 	s := &Store{prefix: strings.Repeat("p", maxPrefix)}
 	f.Fuzz(func(t *testing.T, a, b string, x, y uint64) {
-		rule := table.RuleID{A: x, B: y}
+		rule := group.RuleID{A: x, B: y}
 		names := map[string]bool{
 			s.name(itemDigest(rule, a)): true, s.name(itemDigest(rule, b)): true,
 			s.name(chargeDigest(rule, a, x)): true, s.name(chargeDigest(rule, b, x)): true,

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/table"
+	"github.com/sluiceproject/sluice/internal/group"
 )
 
 // TestTTL: times to live at the bounds of what Memcached takes.
@@ -83,7 +83,7 @@ func TestPick(t *testing.T) {
 	share := map[*server]int{}
 	const keys = 10_000
 	for i := range keys {
-		d := itemDigest(table.RuleID{}, fmt.Sprint(i))
+		d := itemDigest(group.RuleID{}, fmt.Sprint(i))
 		v := s.pick(d)
 		share[v]++
 		if old := fewer.pick(d); v != old && v != s.servers[4] {

@@ -3,6 +3,7 @@ package memcachestore
 import (
 	"slices"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -32,9 +33,6 @@ type charge struct {
 	void    bool // it was given back as part of a call that was denied, and so counts for nothing
 	fresh   bool // made by this call, and not stored yet
 }
-
-// dedupe is for how long the ID of a charged take is remembered, in microseconds.
-const dedupe = 60 * 1_000_000
 
 func (it *item) bucket(p *step.Params) *bucket {
 	for i := range it.buckets {
@@ -85,11 +83,7 @@ func (it *item) takeBlocked(p *step.Params, now int64, r step.Request) step.Answ
 	r.Dry = true
 	free := it.takeFree(p, now, r)
 	idle := it.takeFree(p, now, step.Request{Dry: true, Known: r.Known})
-	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(it.blocked-now, idle.ResetAfter), At: now}
-	if !a.Never {
-		a.RetryAfter = max(it.blocked-now, free.RetryAfter)
-	}
-	return a
+	return group.Blocked(&free, &idle, now, it.blocked)
 }
 
 // takeFree applies a request to a key that is not blocked.
@@ -157,7 +151,7 @@ func (it *item) charge(id uint64, now int64) *charge {
 func (it *item) remember(id uint64, a *step.Answer, now int64) {
 	it.forget(id)
 	it.charges = append(it.charges, charge{
-		id: id, at: a.At, until: max(a.At, now) + dedupe, granted: a.Granted, denied: !a.Allowed, fresh: true,
+		id: id, at: a.At, until: max(a.At, now) + group.IdempotencyTTL, granted: a.Granted, denied: !a.Allowed, fresh: true,
 	})
 }
 
@@ -165,7 +159,7 @@ func (it *item) remember(id uint64, a *step.Answer, now int64) {
 // a key of its own.
 func (it *item) annul(id uint64, now int64) {
 	it.forget(id)
-	it.charges = append(it.charges, charge{id: id, at: now, until: now + dedupe, void: true, fresh: true})
+	it.charges = append(it.charges, charge{id: id, at: now, until: now + group.IdempotencyTTL, void: true, fresh: true})
 }
 
 func (it *item) forget(id uint64) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/arrival"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
@@ -232,7 +233,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ops := make([]table.Op, len(takes))
+	ops := make([]group.Op, len(takes))
 	for i := range takes {
 		var err error
 		if ops[i], err = takes[i].Op(); err != nil {
@@ -254,7 +255,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 		return err
 	}
 	for i := range takes {
-		out[i] = sluice.Answered(ops[i].Params, &c.answers[i])
+		out[i] = sluice.Answered(ops[i].Params, &c.group.Out[i])
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 
-	"github.com/sluiceproject/sluice/internal/table"
+	"github.com/sluiceproject/sluice/internal/group"
 )
 
 // digest names an item: 128 bits of SHA-256. No byte of a caller's key reaches a server: a line break in it could
@@ -19,19 +19,19 @@ const (
 	ofRule   = "\x01n"
 )
 
-func itemDigest(rule table.RuleID, key string) digest {
+func itemDigest(rule group.RuleID, key string) digest {
 	return digestOf(ofItem, rule, 0, key)
 }
 
 // chargeDigest names where it is remembered that an ID was charged, once the item has no more room for it.
-func chargeDigest(rule table.RuleID, key string, id uint64) digest {
+func chargeDigest(rule group.RuleID, key string, id uint64) digest {
 	return digestOf(ofCharge, rule, id, key)
 }
 
 // ruleDigest names where a server keeps the numbers that a rule has had there.
-func ruleDigest(rule table.RuleID) digest { return digestOf(ofRule, rule, 0, "") }
+func ruleDigest(rule group.RuleID) digest { return digestOf(ofRule, rule, 0, "") }
 
-func digestOf(what string, rule table.RuleID, id uint64, key string) digest {
+func digestOf(what string, rule group.RuleID, id uint64, key string) digest {
 	var room [128]byte
 	b := append(room[:0], what...)
 	b = binary.LittleEndian.AppendUint64(b, rule.A)

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // What the shapes of a rule's states mean is kept beside them: each server has one record for each rule whose keys it keeps,
@@ -44,7 +44,7 @@ func (c *call) learned(i int, record *step.Known) {
 }
 
 // tell adds the numbers of an op's limit to its rule's record on a server, and returns that.
-func (s *Store) tell(ctx context.Context, v *server, op *table.Op) (*step.Known, error) {
+func (s *Store) tell(ctx context.Context, v *server, op *group.Op) (*step.Known, error) {
 	name := s.name(ruleDigest(op.Rule))
 	for attempt := 0; ; attempt++ {
 		if err := s.backOff(ctx, attempt); err != nil {

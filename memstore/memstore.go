@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
@@ -138,11 +139,11 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	if len(takes) <= table.MaxTogether && s.applyPlain(takes, out) {
 		return nil
 	}
-	var opsOnStack [onStack]table.Op
+	var opsOnStack [onStack]group.Op
 	var answersOnStack [onStack]step.Answer
 	ops, answers := opsOnStack[:], answersOnStack[:]
 	if len(takes) > onStack {
-		ops, answers = make([]table.Op, len(takes)), make([]step.Answer, len(takes))
+		ops, answers = make([]group.Op, len(takes)), make([]step.Answer, len(takes))
 	}
 	ops, answers = ops[:len(takes)], answers[:len(takes)]
 	for i := range takes {

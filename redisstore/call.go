@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
@@ -14,8 +15,9 @@ import (
 // call is what one run of the script does: takes in groups, each all or nothing.
 type call struct {
 	ops    []op
-	usual  bool   // nothing but plain takes
-	tag    string // of the Cluster's slot
+	tasks  []group.Task // of the ops, once they are placed
+	usual  bool         // nothing but plain takes
+	tag    string       // of the Cluster's slot
 	cells  []cell
 	keys   []string // state and block of each cell, then the IDs
 	ids    []remembered
@@ -31,16 +33,14 @@ type call struct {
 
 // op is one take of a call.
 type op struct {
-	table.Op
+	group.Op
 	state, block, request string // the keys it is about; the last only with an ID
 
-	cell     int
-	id       int // of call.ids, or -1
-	ends     bool
-	replayed bool
-	time     int64 // 0 but in tests: when the take's group happens
-	pending  int64 // what earlier takes of the group spend on the same cell
-	told     int   // which of call.told is for it
+	cell int
+	id   int // of call.ids, or -1
+	ends bool
+	time int64 // 0 but in tests: when the take's group happens
+	told int   // which of call.told is for it
 
 	recorded *table.Known // what the server is known to know of the rule's numbers
 }
@@ -83,7 +83,7 @@ func (c *call) join(other *call) {
 }
 
 // isPlain tells that the script's short way may know the answer.
-func isPlain(o *table.Op) bool {
+func isPlain(o *group.Op) bool {
 	r, p := &o.Request, o.Params
 	if r.Cost <= 0 || r.Cost > p.Limit() || r.Min != 0 || r.MaxDelay != 0 || r.Settles || o.At != 0 || o.ID != 0 {
 		return false
@@ -101,6 +101,7 @@ func isPlain(o *table.Op) bool {
 func (c *call) place() {
 	c.keys = make([]string, 0, 2*len(c.ops))
 	c.cells = make([]cell, 0, len(c.ops))
+	c.tasks = make([]group.Task, len(c.ops))
 	for i := range c.ops {
 		o := &c.ops[i]
 		at, known := c.find(o.state, 2*len(c.cells), 2)

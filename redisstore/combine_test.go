@@ -51,7 +51,7 @@ func (f *fakeRuns) run(ctx context.Context, c *call) ([]step.Answer, error) {
 	return answers, nil
 }
 
-func group(cost int64, takes int) *call {
+func groupOf(cost int64, takes int) *call {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1_000_000)}))
 	all := make([]sluice.Take, takes)
 	for i := range all {
@@ -76,7 +76,7 @@ func TestCombiner(t *testing.T) {
 				if i%4 == 3 {
 					takes = 2
 				}
-				answers, err := b.apply(context.Background(), group(int64(i+1), takes))
+				answers, err := b.apply(context.Background(), groupOf(int64(i+1), takes))
 				if err != nil || len(answers) != takes || answers[0].At != int64(i+1) || answers[takes-1].At != int64(i+1) {
 					t.Errorf("caller %d got %v, %v", i, answers, err)
 				}
@@ -110,7 +110,7 @@ func TestCombinerDeadlines(t *testing.T) {
 		var all sync.WaitGroup
 		for range fewFlying {
 			all.Go(func() {
-				if _, err := b.apply(context.Background(), group(1, 1)); err != nil {
+				if _, err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -119,13 +119,13 @@ func TestCombinerDeadlines(t *testing.T) {
 		impatient, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		all.Go(func() {
-			_, err := b.apply(impatient, group(7, 1))
+			_, err := b.apply(impatient, groupOf(7, 1))
 			if !errors.Is(err, sluice.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("out of time: %v", err)
 			}
 		})
 		all.Go(func() {
-			if _, err := b.apply(context.Background(), group(2, 1)); err != nil {
+			if _, err := b.apply(context.Background(), groupOf(2, 1)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -151,7 +151,7 @@ func TestCombinerErrors(t *testing.T) {
 		broken := errors.New("broken")
 		for range fewFlying + 5 {
 			all.Go(func() {
-				if _, err := b.apply(context.Background(), group(1, 1)); err != nil {
+				if _, err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					mu.Lock()
 					failed++
 					mu.Unlock()
@@ -183,7 +183,7 @@ func TestCombinerFarAway(t *testing.T) {
 			all.Go(func() {
 				<-time.After(time.Duration(i) * 300 * time.Microsecond)
 				began := time.Now()
-				if _, err := b.apply(context.Background(), group(1, 1)); err != nil {
+				if _, err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(began); took > trip+mostWait {
@@ -220,7 +220,7 @@ func TestCombinerGathersThoseWhoComeBack(t *testing.T) {
 	for range callers {
 		all.Go(func() {
 			for range rounds {
-				if _, err := b.apply(context.Background(), group(1, 1)); err != nil {
+				if _, err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					t.Error(err)
 				}
 			}

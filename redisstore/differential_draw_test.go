@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -210,7 +211,7 @@ func (d *differential) reserve() sluice.Take {
 // something about it will change.
 func (d *differential) note(t sluice.Take) {
 	p := t.Limit.Params()
-	moments := []int64{p.For, p.Length, dedupe, p.Length - d.now%p.Length}
+	moments := []int64{p.For, p.Length, group.IdempotencyTTL, p.Length - d.now%p.Length}
 	if p.Kind == step.Bucket {
 		moments = append(moments, p.Drips().UnitQ, p.Drips().UnitQ)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
@@ -275,7 +275,7 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 	for _, l := range limits {
 		d.limits = append(d.limits, sluice.Must(l.Build()))
 	}
-	d.store.records.vain = map[table.RuleID]time.Time{}
+	d.store.records.vain = map[group.RuleID]time.Time{}
 	for i := range 4 { // plain, shadow, charging, both
 		d.rules = append(d.rules, sluice.Must(sluice.NewRule(sluice.Rule{
 			Name: fmt.Sprint("r", i), Limit: sluice.PerSecond(1), Shadow: i&1 != 0, ChargeDenied: i&2 != 0,
@@ -460,20 +460,21 @@ func (d *differential) model(c *call) []step.Answer {
 		m.ids[i] = d.ids[c.keys[2*len(c.cells)+i]]
 	}
 	out := make([]step.Answer, len(m.ops))
+	m.tasks = make([]group.Task, len(m.ops))
 	for from := 0; from < len(m.ops); {
-		veto, to := false, from
-		for ; ; to++ {
-			o := &m.ops[to]
-			m.decide(from, to, o.time, out)
-			veto = veto || !out[to].Allowed && !o.Shadow && o.Request.Cost != 0
-			if o.ends {
-				break
-			}
+		veto, to := false, from+1
+		for ; !m.ops[to-1].ends; to++ {
 		}
-		for i := from; i <= to; i++ {
-			m.commit(&m.ops[i], &out[i], veto, m.ops[i].time)
+		g := m.group(from, to, out)
+		for i := from; i < to; i++ {
+			o := &m.ops[i]
+			m.decide(&g, i-from, o, o.time)
+			veto = veto || !out[i].Allowed && !o.Shadow && o.Request.Cost != 0
 		}
-		from = to + 1
+		for i := from; i < to; i++ {
+			m.commit(&g, i-from, &m.ops[i], veto, m.ops[i].time)
+		}
+		from = to
 	}
 	for i := range m.cells {
 		*d.cells[c.keys[2*i]] = m.cells[i]
@@ -481,8 +482,8 @@ func (d *differential) model(c *call) []step.Answer {
 	for i := range m.ids {
 		d.ids[c.keys[2*len(c.cells)+i]] = m.ids[i]
 	}
-	for i := range m.ops {
-		if m.ops[i].replayed {
+	for i := range m.tasks {
+		if m.tasks[i].Replayed {
 			d.replayed++
 		}
 	}

@@ -289,7 +289,7 @@ func TestWhoseWord(t *testing.T) {
 	client := dialServer(t, redistest.Start(t))
 	s := sluice.Must(Open(Config{Client: client, Now: noon}))
 	seen := func(meanwhile func()) (until int64, asked bool, hints int) {
-		c := group(1, 1)
+		c := groupOf(1, 1)
 		c.place()
 		s.hinter.attach(c, s.micro())
 		r, err := s.send(context.Background(), c, s.micro())
@@ -353,7 +353,7 @@ func TestUntold(t *testing.T) {
 func TestSuspicion(t *testing.T) {
 	s := sluice.Must(Open(Config{Client: dialServer(t, redistest.Shared(t))}))
 	epoch := func() uint64 {
-		c := group(1, 1)
+		c := groupOf(1, 1)
 		c.place()
 		s.hinter.attach(c, 0)
 		return c.epoch

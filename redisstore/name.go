@@ -5,8 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // A stored key is, one after the other and each of known width but for the last:
@@ -39,7 +39,7 @@ const longest = 36
 
 // name is what a bucket's keys are made of.
 type name struct {
-	rule table.RuleID
+	rule group.RuleID
 	key  string
 	slot string
 }
@@ -82,7 +82,7 @@ func (of *name) end(dst []byte) []byte {
 }
 
 // appendRule appends a rule's digest.
-func appendRule(dst []byte, id table.RuleID) []byte {
+func appendRule(dst []byte, id group.RuleID) []byte {
 	var rule [9]byte
 	binary.LittleEndian.PutUint64(rule[:], id.A)
 	rule[8] = byte(id.B)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
@@ -34,12 +35,12 @@ const (
 // records are what is known of the rules' records.
 type records struct {
 	mu     sync.Mutex                     // guards the following
-	asking map[table.RuleID]chan struct{} // closed once the answer is there
-	vain   map[table.RuleID]time.Time     // when one was last asked for in vain
+	asking map[group.RuleID]chan struct{} // closed once the answer is there
+	vain   map[group.RuleID]time.Time     // when one was last asked for in vain
 }
 
 // recordKey names a rule's record.
-func (s *Store) recordKey(rule table.RuleID) string {
+func (s *Store) recordKey(rule group.RuleID) string {
 	return string(appendRule(append([]byte(s.names.prefix), version, letterNumbers), rule))
 }
 
@@ -76,7 +77,7 @@ func (s *Store) explain(ctx context.Context, c *call, changed []int64) {
 }
 
 // consult has a rule's record asked for, by one caller at a time, unless that was in vain a moment ago.
-func (s *Store) consult(ctx context.Context, rule table.RuleID, enough func() bool, ask func() error) {
+func (s *Store) consult(ctx context.Context, rule group.RuleID, enough func() bool, ask func() error) {
 	r := &s.records
 	r.mu.Lock()
 	for r.asking[rule] != nil {
@@ -94,7 +95,7 @@ func (s *Store) consult(ctx context.Context, rule table.RuleID, enough func() bo
 		return
 	}
 	if r.asking == nil {
-		r.asking, r.vain = make(map[table.RuleID]chan struct{}), make(map[table.RuleID]time.Time)
+		r.asking, r.vain = make(map[group.RuleID]chan struct{}), make(map[group.RuleID]time.Time)
 	}
 	done := make(chan struct{})
 	r.asking[rule] = done
@@ -172,7 +173,7 @@ func parseNumbers(text string) (n step.Numbers) {
 
 // told is what the script is told of the numbers of one rule, for states of one kind.
 type told struct {
-	rule    table.RuleID
+	rule    group.RuleID
 	known   *step.Known // as it goes with the call: the answers are worked out again from it
 	kind    step.Kind
 	slices  int64

@@ -3,12 +3,12 @@ package redisstore
 import (
 	"fmt"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // The script decides; what it decided is worked out again here from the state it found and the time it was, so that
-// what callers are told comes from the one implementation of the algorithms. It is the twin of the script's last part,
-// and both are of internal/table, which explains why.
+// what callers are told comes from the one implementation of the algorithms. It is the twin of the script's last part.
 
 // replay fills the answers to all groups. It fails if the script decided otherwise.
 func (c *call) replay(r *reply, out []step.Answer) error {
@@ -33,35 +33,52 @@ func (c *call) replayGroup(r *reply, from, to int, out []step.Answer) error {
 	if at := c.ops[to-1].time; at > 0 {
 		r.now = at
 	}
+	g, logs := c.group(from, to, out), r.logs
 	for i := from; i < to; i++ {
 		o, allowed := &c.ops[i], r.verdicts[i] == '1'
 		if o.Params.Kind >= step.Log {
 			if len(r.logs) < logNumbers {
 				return fmt.Errorf("redisstore: take %d: the script gave no answer for a log", i)
 			}
-			n := r.logs
-			out[i] = step.Answer{
-				Allowed: n[0] == 1, Never: n[1] == 1, Granted: n[2], Remaining: n[3], RetryAfter: n[4], ResetAfter: n[5], At: n[6],
-			}
-			out[i].Blocked = !out[i].Allowed && o.At == 0 && c.cells[o.cell].blocked > r.now
-			r.logs = n[logNumbers:]
+			r.logs = r.logs[logNumbers:]
+			out[i] = step.Answer{Allowed: allowed}
 		} else {
-			c.decide(from, i, r.now, out)
+			c.decide(&g, i-from, o, r.now)
 			if out[i].Allowed != allowed {
 				return fmt.Errorf("redisstore: take %d: the script and this process decided differently (script: %v, here: %v, "+
 					"at %d, on %+v): this is a bug, please report it", i, allowed, out[i].Allowed, r.now, c.cells[o.cell])
 			}
 		}
-		veto = veto || !allowed && !o.Shadow && o.Request.Cost != 0
+		veto = veto || o.Vetoes(&out[i])
 	}
 	for i := from; i < to; i++ {
-		if c.ops[i].Params.Kind >= step.Log {
-			c.rememberLog(&c.ops[i], &out[i], r.verdicts[i] == '1', veto, r.now)
+		if o := &c.ops[i]; o.Params.Kind >= step.Log {
+			out[i] = c.answerOfLog(o, logs, r.now)
+			logs = logs[logNumbers:]
+			c.rememberLog(o, &out[i], r.verdicts[i] == '1', veto, r.now)
 		} else {
-			c.commit(&c.ops[i], &out[i], veto, r.now)
+			c.commit(&g, i-from, o, veto, r.now)
 		}
 	}
 	return nil
+}
+
+// group is the decision about the takes of one group.
+func (c *call) group(from, to int, out []step.Answer) group.Call {
+	g := group.Call{Tasks: c.tasks[from:to], Out: out[from:to]}
+	for i := range g.Tasks {
+		g.Tasks[i].Cell.A = uint64(c.ops[from+i].cell)
+	}
+	return g
+}
+
+// answerOfLog reads what the script answered a take of a log.
+func (c *call) answerOfLog(o *op, n []int64, now int64) step.Answer {
+	a := step.Answer{
+		Allowed: n[0] == 1, Never: n[1] == 1, Granted: n[2], Remaining: n[3], RetryAfter: n[4], ResetAfter: n[5], At: n[6],
+	}
+	a.Blocked = !a.Allowed && o.At == 0 && c.cells[o.cell].blocked > now
+	return a
 }
 
 // take applies a request to a cell.
@@ -77,11 +94,7 @@ func (c *call) take(o *op, now int64, r step.Request) step.Answer {
 	r.Dry = true
 	free := at.take(o.Params, now, r)
 	idle := at.take(o.Params, now, step.Request{Dry: true, Known: r.Known})
-	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(at.blocked-now, idle.ResetAfter), At: now}
-	if !a.Never {
-		a.RetryAfter = max(at.blocked-now, free.RetryAfter)
-	}
-	return a
+	return group.Blocked(&free, &idle, now, at.blocked)
 }
 
 func (c *cell) take(p *step.Params, now int64, r step.Request) step.Answer {
@@ -123,9 +136,6 @@ func (c *cell) adjust(p *step.Params, now int64, x step.Settlement) step.Answer 
 	return a
 }
 
-// dedupe is for how long a charged request's ID is remembered.
-const dedupe = 60 * 1_000_000
-
 // known is what is remembered of the take's ID, or nil.
 func (c *call) known(o *op, now int64) *remembered {
 	if o.id < 0 || c.ids[o.id].till <= now {
@@ -134,91 +144,50 @@ func (c *call) known(o *op, now int64) *remembered {
 	return &c.ids[o.id]
 }
 
-// repeat answers a request whose ID was charged before: as it was then, with what remains now.
+// repeat answers a request whose ID was charged before.
 func (c *call) repeat(o *op, now int64, id *remembered) step.Answer {
-	a := c.take(o, now, step.Request{Dry: true})
-	a.Allowed, a.Never, a.Delay, a.RetryAfter = !id.denied, false, 0, 0
-	a.Blocked = a.Blocked && id.denied
-	a.Granted, a.At = id.granted, id.till-dedupe
-	switch kind := o.Params.Kind; {
-	case !a.Allowed: // and stays so until the ID is forgotten
-		r := o.Request
-		r.Dry = true
-		again := c.take(o, now, r)
-		if a.Never = again.Never; !a.Never {
-			a.RetryAfter = max(id.till-now, again.RetryAfter)
-		}
-	case o.At == 0 && (kind == step.Bucket || kind == step.Interval):
-		a.Delay = max(0, a.At-now) // of its place
+	charged := group.Charged{At: id.till - group.IdempotencyTTL, Until: id.till, Granted: id.granted, Denied: id.denied}
+	found := c.take(o, now, o.Look())
+	var again step.Answer
+	if charged.Denied {
+		again = c.take(o, now, o.Again())
 	}
-	return a
+	return charged.Replay(&o.Op, found, again, now)
 }
 
-// decide answers one take of the group that begins at from without changing anything.
-func (c *call) decide(from, i int, now int64, out []step.Answer) {
-	o := &c.ops[i]
+// decide answers one take without changing anything.
+func (c *call) decide(g *group.Call, i int, o *op, now int64) {
 	if id := c.known(o, now); id != nil {
-		out[i], o.replayed = c.repeat(o, now, id), true
+		g.Out[i], g.Tasks[i].Replayed = c.repeat(o, now, id), true
 		return
 	}
-	if o.At != 0 {
-		out[i] = step.Answer{Allowed: true, At: o.At}
+	r, ask := g.Ask(i, &o.Op)
+	if !ask {
 		return
 	}
-	var behind int64 // when the last of the earlier ones will have left a queue
-	for j := from; j < i; j++ {
-		other := &c.ops[j]
-		if other.cell != o.cell || !out[j].Allowed || other.replayed {
-			continue
-		}
-		switch cost := other.Request.Cost; {
-		case o.id >= 0 && o.id == other.id: // it came twice in one call
-			out[i], o.replayed = out[j], true
-			return
-		case other.At != 0: // a settlement counts in full, though some of it may have worn off
-			o.pending += max(0, cost)
-		case cost > 0:
-			o.pending += out[j].Granted
-			behind = out[j].ResetAfter
-		}
-	}
-	r := o.Request
-	r.Dry = true
-	if r.Cost > 0 {
-		r.Cost += o.pending
-	}
-	if r.Min > 0 {
-		r.Min += o.pending
-	}
-	out[i] = c.take(o, now, r)
-	if !out[i].Allowed || r.Cost == 0 {
-		return
-	}
-	out[i].Granted -= o.pending
-	if o.Params.Queue && r.MaxDelay > 0 && behind > r.MaxDelay {
-		out[i] = c.take(o, now, step.Request{Dry: true})
-		out[i].Allowed, out[i].Delay, out[i].At, out[i].RetryAfter = false, 0, now, behind-r.MaxDelay
+	g.Out[i] = c.take(o, now, r)
+	if g.Answered(i, &o.Op) {
+		g.Out[i] = c.take(o, now, o.Look())
+		g.TooLate(i, &o.Op, now)
 	}
 }
 
 // commit does what was decided.
-func (c *call) commit(o *op, a *step.Answer, veto bool, now int64) {
-	if !o.Request.Dry && (o.replayed || o.Peeks() || !o.Request.Charge && (veto || !a.Allowed)) {
+func (c *call) commit(g *group.Call, i int, o *op, veto bool, now int64) {
+	a := &g.Out[i]
+	adopt, do := g.Commit(i, &o.Op, veto)
+	if adopt {
 		c.cells[o.cell].adopt(o.Params, now, o.Request.Known)
 	}
-	switch {
-	case o.replayed || o.Peeks() || !a.Allowed && !o.Request.Charge:
+	switch do {
+	case group.Nothing:
 		return
-	case veto && !o.Request.Charge:
-		if o.At == 0 { // it would have passed; say what there is without it
-			allowed := *a
-			*a = c.take(o, now, step.Request{Dry: true})
-			a.Allowed, a.RetryAfter, a.At = true, 0, allowed.At
-		}
+	case group.Look:
+		*a = group.Unspent(c.take(o, now, o.Look()), a.At)
 		return
-	case o.At != 0:
+	case group.Adjust:
 		*a = c.cells[o.cell].adjust(o.Params, now, o.Settlement())
-	default:
+	case group.Charge:
 		*a = c.take(o, now, o.Request)
 	}
 	c.remember(o, a, now)
@@ -226,7 +195,7 @@ func (c *call) commit(o *op, a *step.Answer, veto bool, now int64) {
 
 func (c *call) remember(o *op, a *step.Answer, now int64) {
 	if o.id >= 0 && (a.Allowed || c.cells[o.cell].blocked <= now) { // a block charges nothing
-		c.ids[o.id] = remembered{till: max(a.At, now) + dedupe, granted: a.Granted, denied: !a.Allowed}
+		c.ids[o.id] = remembered{till: max(a.At, now) + group.IdempotencyTTL, granted: a.Granted, denied: !a.Allowed}
 	}
 }
 

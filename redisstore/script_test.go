@@ -187,7 +187,7 @@ func TestForeignReply(t *testing.T) {
 	store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name()}))
 	defer store.Close()
 	for range 4 { // the reply to a key that was used before is a short one
-		c := group(1, 1)
+		c := groupOf(1, 1)
 		c.place()
 		message, err := store.run(context.Background(), c.keys, string(c.pack(nil, 0, 41, keepLonger, 0)))
 		if err != nil {

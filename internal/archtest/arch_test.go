@@ -27,9 +27,10 @@ const (
 // mayImport: the folders of this module that a folder's code, tests apart, may
 // import directly. Every folder with Go code has a line here.
 var mayImport = map[string][]string{
-	".":              {"internal/step", "internal/table", "internal/bounds"},
+	".":              {"internal/step", "internal/group", "internal/table", "internal/bounds"},
 	"internal/step":  {},
-	"internal/table": {"internal/step", "internal/bounds"},
+	"internal/group": {"internal/step"},
+	"internal/table": {"internal/step", "internal/group", "internal/bounds"},
 
 	// Bounds on what outsiders can make a process hold or do.
 	"internal/bounds":          {},
@@ -46,10 +47,10 @@ var mayImport = map[string][]string{
 	"cmd/internal/edge/domainname": {},
 
 	// Stores, and the suite that every store passes.
-	"memstore":           {".", "internal/step", "internal/table", "internal/plainfile"},
-	"redisstore":         {".", "internal/step", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
+	"memstore":           {".", "internal/step", "internal/group", "internal/table", "internal/plainfile"},
+	"redisstore":         {".", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
 	"redisstore/goredis": {".", "redisstore", "internal/arrival", "internal/replyguard"},
-	"memcachestore":      {".", "internal/step", "internal/table", "internal/arrival", "internal/bounds"},
+	"memcachestore":      {".", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/bounds"},
 	"storetest":          {".", "internal/step"},
 
 	// Servers that tests start.
@@ -202,6 +203,7 @@ var (
 var neverReach = map[string][]ban{
 	".":              slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/step":  slices.Concat(pure, protocols, weight),
+	"internal/group": slices.Concat(pure, protocols, weight),
 	"internal/table": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"memstore":       slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"storetest":      slices.Concat(stores, edges, ruleSets, protocols, weight),

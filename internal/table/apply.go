@@ -2,6 +2,7 @@ package table
 
 import (
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -119,11 +120,7 @@ func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r s
 	r.Dry = true
 	free := t.takeFree(seg, h, p, now, r)
 	idle := t.takeFree(seg, h, p, now, step.Request{Dry: true, Known: r.Known})
-	a := step.Answer{Never: free.Never, Blocked: true, ResetAfter: max(until-now, idle.ResetAfter), At: now}
-	if !a.Never {
-		a.RetryAfter = max(until-now, free.RetryAfter)
-	}
-	return a
+	return group.Blocked(&free, &idle, now, until)
 }
 
 // takeFree applies one request to a key that is not blocked.
@@ -229,7 +226,7 @@ func (t *Table) put(s *slot, p *step.Params, next step.State, block ref) {
 }
 
 // adjustLocked settles or gives back an earlier take.
-func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op *Op) step.Answer {
+func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op *group.Op) step.Answer {
 	tag := h.tagFor(p.Identity())
 	delta := op.Request.Cost
 	if i, ok := seg.find(tag, h.extra()); ok {
@@ -276,49 +273,38 @@ func (t *Table) Reset(h Hash, p *step.Params, now int64) {
 	t.Block(h, now, now)
 }
 
-// dedupe is for how long a charged request's ID is remembered.
-const dedupe = 60 * 1_000_000
-
 const deniedFlag = 1 << 63
 
 // replay answers a request whose ID was charged before: as it was then, with what remains now.
-func (t *Table) replay(seg *segment, h Hash, op *Op, now int64) (step.Answer, bool) {
+func (t *Table) replay(seg *segment, h Hash, op *group.Op, now int64) (step.Answer, bool) {
 	id := h.withID(op.ID)
 	i, ok := seg.find(id.tagFor(0), id.extra())
 	if !ok || seg.slots.at(i).freshAt() <= now {
 		return step.Answer{}, false
 	}
-	s := *seg.slots.at(i)
-	a := t.takeLocked(seg, h, op.Params, now, op.Look())
-	a.Allowed, a.Never, a.Delay, a.RetryAfter = s.value&deniedFlag == 0, false, 0, 0
-	a.Blocked = a.Blocked && !a.Allowed
-	a.Granted = int64(s.value&^deniedFlag) << 1 >> 1
-	a.At = s.freshAt() - dedupe
-	kind := op.Params.Kind
-	switch {
-	case !a.Allowed: // and stays so until the ID is forgotten
-		r := op.Request
-		r.Dry = true
-		again := t.takeLocked(seg, h, op.Params, now, r)
-		if a.Never = again.Never; !a.Never {
-			a.RetryAfter = max(s.freshAt()-now, again.RetryAfter)
-		}
-	case op.At == 0 && (kind == step.Bucket || kind == step.Interval):
-		a.Delay = max(0, a.At-now) // of its place
+	until, value := seg.slots.at(i).freshAt(), seg.slots.at(i).value
+	charged := group.Charged{
+		At: until - group.IdempotencyTTL, Until: until,
+		Granted: int64(value&^deniedFlag) << 1 >> 1, Denied: value&deniedFlag != 0,
 	}
-	return a, true
+	found := t.takeLocked(seg, h, op.Params, now, op.Look())
+	var again step.Answer
+	if charged.Denied {
+		again = t.takeLocked(seg, h, op.Params, now, op.Again())
+	}
+	return charged.Replay(op, found, again, now), true
 }
 
 // remember notes that a request was charged. If there is no room a repetition is charged again: too much, not too
 // little.
-func (t *Table) remember(seg *segment, h Hash, op *Op, a *step.Answer, now int64) {
+func (t *Table) remember(seg *segment, h Hash, op *group.Op, a *step.Answer, now int64) {
 	id := h.withID(op.ID)
 	s := slot{tag: id.tagFor(0), word: id.extra()}
 	value := uint64(a.Granted) &^ deniedFlag
 	if !a.Allowed {
 		value |= deniedFlag
 	}
-	s.set(step.State{FreshAt: inRange(max(a.At, now)) + dedupe, Value: value})
+	s.set(step.State{FreshAt: inRange(max(a.At, now)) + group.IdempotencyTTL, Value: value})
 	if i, ok := seg.find(s.tag, id.extra()); ok {
 		*seg.slots.at(i) = s
 		return
@@ -329,49 +315,46 @@ func (t *Table) remember(seg *segment, h Hash, op *Op, a *step.Answer, now int64
 // onStack is how many takes of one call are handled without an allocation.
 const onStack = 16
 
-// task is one op on its way through Apply.
-type task struct {
-	hash     Hash
-	pending  int64 // what earlier takes of this call spend on the same slot
-	replayed bool
-}
-
 // Apply decides several requests at once. If one that is not shadow is denied, only those that charge refusals are
 // charged; otherwise all that are allowed are. Nobody sees a part of it.
-func (t *Table) Apply(now int64, ops []Op, out []step.Answer) {
+func (t *Table) Apply(now int64, ops []group.Op, out []step.Answer) {
 	now = inRange(now)
-	var onStackTasks [onStack]task
-	tasks := onStackTasks[:]
+	var hashesOnStack [onStack]Hash
+	var tasksOnStack [onStack]group.Task
+	hashes, tasks := hashesOnStack[:], tasksOnStack[:]
 	if len(ops) > onStack {
-		tasks = make([]task, len(ops))
+		hashes, tasks = make([]Hash, len(ops)), make([]group.Task, len(ops))
 	}
-	tasks = tasks[:len(ops)]
+	hashes = hashes[:len(ops)]
+	call := group.Call{Tasks: tasks[:len(ops)], Out: out}
 	for i := range ops {
-		tasks[i].hash = t.Locate(ops[i].Rule, ops[i].Key, ops[i].Params)
+		h := t.Locate(ops[i].Rule, ops[i].Key, ops[i].Params)
+		hashes[i] = h
+		call.Tasks[i].Cell = group.Cell{A: h.tagFor(ops[i].Params.Identity()), B: h.spot}
 	}
-	t.applyHashed(now, ops, tasks, out)
+	t.applyHashed(now, ops, hashes, &call)
 }
 
-func (t *Table) applyHashed(now int64, ops []Op, tasks []task, out []step.Answer) {
+func (t *Table) applyHashed(now int64, ops []group.Op, hashes []Hash, call *group.Call) {
 	var onStackOrder [onStack]uint16
-	order := t.lockAll(tasks, onStackOrder[:0])
+	order := t.lockAll(hashes, onStackOrder[:0])
 	veto := false
 	for i := range ops {
-		t.decide(ops, tasks, out, i, now)
-		veto = veto || !out[i].Allowed && !ops[i].Shadow && ops[i].Request.Cost != 0
+		t.decide(call, i, &ops[i], hashes[i], now)
+		veto = veto || ops[i].Vetoes(&call.Out[i])
 	}
 	for i := range ops {
-		t.commit(&ops[i], &tasks[i], &out[i], veto, now)
+		t.commit(call, i, &ops[i], hashes[i], veto, now)
 	}
 	for _, s := range order {
 		t.segments[s].mu.Unlock()
 	}
 }
 
-// lockAll locks the segments of all tasks, each once, in order.
-func (t *Table) lockAll(tasks []task, order []uint16) []uint16 {
-	for i := range tasks {
-		s := uint16(tasks[i].hash.segment())
+// lockAll locks the segments of all hashes, each once, in order.
+func (t *Table) lockAll(hashes []Hash, order []uint16) []uint16 {
+	for i := range hashes {
+		s := uint16(hashes[i].segment())
 		at := len(order)
 		for at > 0 && order[at-1] > s {
 			at--
@@ -389,78 +372,46 @@ func (t *Table) lockAll(tasks []task, order []uint16) []uint16 {
 	return order
 }
 
-// decide answers one op without changing anything. Takes on the same key come after each other: what the earlier
-// ones spend is asked for on top.
-func (t *Table) decide(ops []Op, tasks []task, out []step.Answer, i int, now int64) {
-	op, task := &ops[i], &tasks[i]
-	seg := &t.segments[task.hash.segment()]
+// decide answers one op without changing anything.
+func (t *Table) decide(call *group.Call, i int, op *group.Op, h Hash, now int64) {
+	seg := &t.segments[h.segment()]
 	if op.ID != 0 {
-		if out[i], task.replayed = t.replay(seg, task.hash, op, now); task.replayed {
+		if a, ok := t.replay(seg, h, op, now); ok {
+			call.Out[i], call.Tasks[i].Replayed = a, true
 			return
 		}
 	}
-	if op.At != 0 {
-		out[i] = step.Answer{Allowed: true, At: op.At}
+	r, ask := call.Ask(i, op)
+	if !ask {
 		return
 	}
-	var behind int64 // when the last of them will have left a queue
-	for j := range i {
-		if tasks[j].hash != task.hash || ops[j].Params.Identity() != op.Params.Identity() || !out[j].Allowed || tasks[j].replayed {
-			continue
-		}
-		switch cost := ops[j].Request.Cost; {
-		case op.ID != 0 && op.ID == ops[j].ID: // it came twice in one call
-			out[i], task.replayed = out[j], true
-			return
-		case ops[j].At != 0: // a settlement counts in full, though some of it may have worn off
-			task.pending += max(0, cost)
-		case cost > 0:
-			task.pending += out[j].Granted
-			behind = out[j].ResetAfter
-		}
-	}
-	r := op.Request
-	r.Dry = true
-	if r.Cost > 0 {
-		r.Cost += task.pending
-	}
-	if r.Min > 0 {
-		r.Min += task.pending
-	}
-	out[i] = t.takeLocked(seg, task.hash, op.Params, now, r)
-	if !out[i].Allowed || r.Cost == 0 {
-		return
-	}
-	out[i].Granted -= task.pending
-	if op.Params.Queue && r.MaxDelay > 0 && behind > r.MaxDelay {
-		out[i] = t.takeLocked(seg, task.hash, op.Params, now, op.Look())
-		out[i].Allowed, out[i].Delay, out[i].At, out[i].RetryAfter = false, 0, now, behind-r.MaxDelay
+	call.Out[i] = t.takeLocked(seg, h, op.Params, now, r)
+	if call.Answered(i, op) {
+		call.Out[i] = t.takeLocked(seg, h, op.Params, now, op.Look())
+		call.TooLate(i, op, now)
 	}
 }
 
 // commit does what was decided.
-func (t *Table) commit(op *Op, task *task, a *step.Answer, veto bool, now int64) {
-	seg := &t.segments[task.hash.segment()]
-	if !op.Request.Dry && (task.replayed || op.Peeks() || !op.Request.Charge && (veto || !a.Allowed)) {
-		t.adopt(seg, task.hash, op.Params, now, op.Request.Known)
+func (t *Table) commit(call *group.Call, i int, op *group.Op, h Hash, veto bool, now int64) {
+	seg, a := &t.segments[h.segment()], &call.Out[i]
+	adopt, do := call.Commit(i, op, veto)
+	if adopt {
+		t.adopt(seg, h, op.Params, now, op.Request.Known)
 	}
-	switch {
-	case task.replayed || op.Peeks() || !a.Allowed && !op.Request.Charge:
+	switch do {
+	case group.Nothing:
 		return
-	case veto && !op.Request.Charge:
-		if op.At == 0 { // it would have passed; say what there is without it
-			allowed := *a
-			*a = t.takeLocked(seg, task.hash, op.Params, now, op.Look())
-			a.Allowed, a.RetryAfter, a.At = true, 0, allowed.At
-		}
+	case group.Look:
+		*a = group.Unspent(t.takeLocked(seg, h, op.Params, now, op.Look()), a.At)
 		return
-	case op.At != 0:
-		*a = t.adjustLocked(seg, task.hash, op.Params, now, op)
-	default:
-		*a = t.takeLocked(seg, task.hash, op.Params, now, op.Request)
+	case group.Adjust:
+		*a = t.adjustLocked(seg, h, op.Params, now, op)
+	case group.Charge:
+		*a = t.takeLocked(seg, h, op.Params, now, op.Request)
 	}
-	if op.ID != 0 && (a.Allowed || seg.cold == nil || seg.blockedUntil(task.hash, now) == 0) { // a block charges nothing
-		t.remember(seg, task.hash, op, a, now)
+	if op.ID != 0 && (a.Allowed || seg.cold == nil || seg.blockedUntil(h, now) == 0) { // a block charges nothing
+		t.remember(seg, h, op, a, now)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -51,14 +52,14 @@ func fold(a, b uint64) uint64 {
 }
 
 // Hash hashes a rule and a key.
-func (t *Table) Hash(rule RuleID, key string) Hash { return t.Locate(rule, key, nil) }
+func (t *Table) Hash(rule group.RuleID, key string) Hash { return t.Locate(rule, key, nil) }
 
 // Locate hashes a rule and a key and asks for the memory of the key's slot, so that it is on its way while the caller
 // does something else, such as reading the clock.
 //
 // Both lanes of the hash see every byte with their own secrets all the way, so that the two results are independent for
 // keys of any length.
-func (t *Table) Locate(rule RuleID, key string, p *step.Params) Hash {
+func (t *Table) Locate(rule group.RuleID, key string, p *step.Params) Hash {
 	s := &t.seed
 	b := unsafe.Slice(unsafe.StringData(key), len(key))
 	n := uint64(len(b))

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -52,16 +53,16 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 	limits := []*step.Params{&wholeParams, &bucketParams, &intervalParams, &queueParams}
 	var out []reserved
 	now, most, plain, saved := start, 0, 0, 0
-	one := func(op Op) step.Answer {
+	one := func(op group.Op) step.Answer {
 		var a [1]step.Answer
-		op.Rule = RuleID{1, 2}
-		tb.Apply(now, []Op{op}, a[:])
+		op.Rule = group.RuleID{A: 1, B: 2}
+		tb.Apply(now, []group.Op{op}, a[:])
 		return a[0]
 	}
 	settle := func(i int, actual int64) {
 		o := out[i]
 		out = append(out[:i], out[i+1:]...)
-		op := Op{Key: o.key, Params: o.p, At: o.at, Charged: o.charged, Request: step.Request{Cost: actual - o.charged, Settles: true}}
+		op := group.Op{Key: o.key, Params: o.p, At: o.at, Charged: o.charged, Request: step.Request{Cost: actual - o.charged, Settles: true}}
 		got, want := one(op), ref.settle(o.key, o.p, now, op.Settlement())
 		if got != want {
 			t.Fatalf("settle %+v at %d as %d:\n got %+v\nwant %+v", o, now, actual, got, want)
@@ -81,7 +82,7 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 		switch n := rng.IntN(20); {
 		case n < 8:
 			r := step.Request{Cost: cost, Settles: true}
-			got, want := one(Op{Key: key, Params: p, Request: r}), ref.take(name, p, now, r)
+			got, want := one(group.Op{Key: key, Params: p, Request: r}), ref.take(name, p, now, r)
 			if got != want {
 				t.Fatalf("reserve %d of kind %d at %d:\n got %+v\nwant %+v", cost, p.Kind, now, got, want)
 			}
@@ -97,7 +98,7 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 			}
 		case n == 16:
 			r := step.Request{Cost: cost, Charge: true}
-			if got, want := one(Op{Key: key, Params: p, Request: r}), ref.take(name, p, now, r); got != want {
+			if got, want := one(group.Op{Key: key, Params: p, Request: r}), ref.take(name, p, now, r); got != want {
 				t.Fatalf("charged\n got %+v\nwant %+v", got, want)
 			}
 		case n == 17 && i%50 == 0:
@@ -109,7 +110,7 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 			saved++
 		default:
 			want := ref.take(name, p, now, step.Request{Cost: cost})
-			h := tb.Locate(RuleID{1, 2}, key, p)
+			h := tb.Locate(group.RuleID{A: 1, B: 2}, key, p)
 			fresh, retry, remaining := tb.Plain(h, p, now, cost)
 			if retry != step.Undecided {
 				plain++
@@ -157,17 +158,17 @@ func TestNoRoomNoMark(t *testing.T) {
 	check := func(key string, remaining ...int64) {
 		t.Helper()
 		var a [1]step.Answer
-		op := Op{Rule: RuleID{1, 2}, Key: key, Params: &wholeParams, Request: step.Request{Cost: 10, Settles: true}}
-		tb.Apply(start, []Op{op}, a[:])
+		op := group.Op{Rule: group.RuleID{A: 1, B: 2}, Key: key, Params: &wholeParams, Request: step.Request{Cost: 10, Settles: true}}
+		tb.Apply(start, []group.Op{op}, a[:])
 		if !a[0].Allowed || a[0].Remaining != remaining[0] {
 			t.Fatalf("%s: reserve: %+v", key, a[0])
 		}
-		settle := Op{Rule: op.Rule, Key: key, Params: op.Params, At: a[0].At, Charged: 10, Request: step.Request{Cost: -9, Settles: true}}
-		if tb.Apply(start, []Op{settle}, a[:]); a[0].Granted != 0 || a[0].Remaining != remaining[0] {
+		settle := group.Op{Rule: op.Rule, Key: key, Params: op.Params, At: a[0].At, Charged: 10, Request: step.Request{Cost: -9, Settles: true}}
+		if tb.Apply(start, []group.Op{settle}, a[:]); a[0].Granted != 0 || a[0].Remaining != remaining[0] {
 			t.Errorf("%s: given back without a mark: %+v", key, a[0])
 		}
 		settle.Request.Cost = 5
-		if tb.Apply(start, []Op{settle}, a[:]); a[0].Granted != 5 || a[0].Remaining != remaining[1] {
+		if tb.Apply(start, []group.Op{settle}, a[:]); a[0].Granted != 5 || a[0].Remaining != remaining[1] {
 			t.Errorf("%s: not charged: %+v", key, a[0])
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -275,7 +276,7 @@ const maxNumbers = 2 * 256 * (3 + step.MaxSlices)
 
 // loadRule reads the numbers that a rule has had.
 func (t *Table) loadRule(r *snapshotReader, n uint64) error {
-	known := t.Rules.Known(RuleID{r.number(), r.number()})
+	known := t.Rules.Known(group.RuleID{A: r.number(), B: r.number()})
 	if n > maxNumbers {
 		return fmt.Errorf("%w: a rule with %d numbers", ErrSnapshot, n)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -19,7 +20,7 @@ func filled(t testing.TB, flood int) *Table {
 			}
 		}
 	}
-	tb.Block(tb.Hash(RuleID{1, 2}, "blocked"), start, start+minute)
+	tb.Block(tb.Hash(group.RuleID{A: 1, B: 2}, "blocked"), start, start+minute)
 	for i := range flood {
 		take(tb, fmt.Sprint("flood", i), &windowParams, start, step.Request{Cost: 1})
 	}

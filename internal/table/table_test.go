@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -47,7 +48,7 @@ func (r reference) take(name string, p *step.Params, now int64, req step.Request
 }
 
 func take(tb *Table, key string, p *step.Params, now int64, req step.Request) step.Answer {
-	return tb.Take(tb.Locate(RuleID{1, 2}, key, p), p, now, req)
+	return tb.Take(tb.Locate(group.RuleID{A: 1, B: 2}, key, p), p, now, req)
 }
 
 // checkOrder fails unless every segment is sorted, every slot can be found and the count of slots is right.
@@ -123,7 +124,7 @@ func TestPlainEqualsTake(t *testing.T) {
 		for range soak(20_000) {
 			now += rng.Int64N(20 * second)
 			key, cost := fmt.Sprint(rng.IntN(50)), 1+rng.Int64N(4)
-			h := tb.Locate(RuleID{}, key, p)
+			h := tb.Locate(group.RuleID{}, key, p)
 			fresh, retry, remaining := tb.Plain(h, p, now, cost)
 			want := ref.take(key, p, now, step.Request{Cost: cost})
 			if retry == step.Undecided {
@@ -147,7 +148,7 @@ func TestPlainEqualsTake(t *testing.T) {
 	for range soak(20_000) {
 		now += rng.Int64N(20 * second)
 		cost := 1 + rng.Int64N(6)
-		h := tb.Locate(RuleID{}, "k", &whole)
+		h := tb.Locate(group.RuleID{}, "k", &whole)
 		fresh, retry, remaining := tb.Plain(h, &whole, now, cost)
 		want := ref.take("k", &whole, now, step.Request{Cost: cost})
 		if retry == step.Undecided {
@@ -218,7 +219,7 @@ func TestLeavingTheSketchForgetsNothing(t *testing.T) {
 	}
 	var h Hash // of a key that finds no room
 	for i := 0; ; i++ {
-		h = tb.Locate(RuleID{1, 2}, fmt.Sprint("late", i), p)
+		h = tb.Locate(group.RuleID{A: 1, B: 2}, fmt.Sprint("late", i), p)
 		tb.Take(h, p, now, step.Request{Cost: 1})
 		seg := &tb.segments[h.segment()]
 		// One that would come behind the last slot of a full segment stays in the sketch until that is rebuilt: what expires is
@@ -267,7 +268,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
-			ops := []Op{
+			ops := []group.Op{
 				{Key: "a", Params: &p, Request: step.Request{Cost: 1}},
 				{Key: "b", Params: &small, Request: step.Request{Cost: 1}},
 				{Key: "c", Params: &p, Request: step.Request{Cost: 1}},
@@ -283,7 +284,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 	}
 	wg.Wait()
 	for _, key := range []string{"a", "c"} {
-		a := tb.Take(tb.Locate(RuleID{}, key, &p), &p, start, step.Request{})
+		a := tb.Take(tb.Locate(group.RuleID{}, key, &p), &p, start, step.Request{})
 		if a.Remaining != 500 {
 			t.Errorf("%s: %d remain of 1000, want 500: the call was charged without b", key, a.Remaining)
 		}
@@ -295,24 +296,24 @@ func TestApplyTwiceOnOneKey(t *testing.T) {
 	p := &windowParams // 5 a minute
 	tb := New(Config{Bytes: MinBytes})
 	out := make([]step.Answer, 3)
-	one := Op{Key: "k", Params: p, Request: step.Request{Cost: 1}}
+	one := group.Op{Key: "k", Params: p, Request: step.Request{Cost: 1}}
 	once := one
 	once.ID = 7
-	tb.Apply(start, []Op{once, once}, out)
-	if a := tb.Take(tb.Hash(RuleID{}, "k"), p, start, step.Request{}); a.Remaining != 4 || !out[0].Allowed || !out[1].Allowed {
+	tb.Apply(start, []group.Op{once, once}, out)
+	if a := tb.Take(tb.Hash(group.RuleID{}, "k"), p, start, step.Request{}); a.Remaining != 4 || !out[0].Allowed || !out[1].Allowed {
 		t.Errorf("one ID twice: %d remain, want 4; %+v", a.Remaining, out[:2])
 	}
 	settle, three, other := one, one, one
 	settle.At, settle.Request.Cost = start, 3
 	three.Request.Cost = 3
 	other.Key = "other"
-	tb.Apply(start, []Op{other, settle, three}, out)
+	tb.Apply(start, []group.Op{other, settle, three}, out)
 	if out[2].Allowed {
 		t.Errorf("3 more fit 5 with 1 spent and 3 settled: %+v", out[2])
 	}
 	for _, key := range []string{"k", "other"} {
 		want := map[string]int64{"k": 4, "other": 5}[key]
-		if a := tb.Take(tb.Hash(RuleID{}, key), p, start, step.Request{}); a.Remaining != want {
+		if a := tb.Take(tb.Hash(group.RuleID{}, key), p, start, step.Request{}); a.Remaining != want {
 			t.Errorf("%s: %d remain, want %d: the denied call was charged", key, a.Remaining, want)
 		}
 	}
@@ -326,7 +327,7 @@ func TestHashBits(t *testing.T) {
 	tb := New(Config{})
 	seen := map[Hash]string{}
 	check := func(key string) {
-		h := tb.Hash(RuleID{1, 2}, key)
+		h := tb.Hash(group.RuleID{A: 1, B: 2}, key)
 		if other, ok := seen[h]; ok && other != key {
 			t.Fatalf("%q and %q have one hash", key, other)
 		}
@@ -341,10 +342,10 @@ func TestHashBits(t *testing.T) {
 			base[i] = 0
 		}
 	}
-	if tb.Hash(RuleID{1, 2}, "a") == tb.Hash(RuleID{2, 1}, "a") {
+	if tb.Hash(group.RuleID{A: 1, B: 2}, "a") == tb.Hash(group.RuleID{A: 2, B: 1}, "a") {
 		t.Error("the rule is not hashed")
 	}
-	if New(Config{}).Hash(RuleID{}, "a") == tb.Hash(RuleID{}, "a") {
+	if New(Config{}).Hash(group.RuleID{}, "a") == tb.Hash(group.RuleID{}, "a") {
 		t.Error("two tables have one seed")
 	}
 }
@@ -362,10 +363,10 @@ func TestHashAvalanche(t *testing.T) {
 			for i := range key {
 				key[i] = byte(rng.Uint32())
 			}
-			h := tb.Hash(RuleID{}, string(key))
+			h := tb.Hash(group.RuleID{}, string(key))
 			for bit := range 8 * n {
 				key[bit/8] ^= 1 << (bit % 8)
-				g := tb.Hash(RuleID{}, string(key))
+				g := tb.Hash(group.RuleID{}, string(key))
 				key[bit/8] ^= 1 << (bit % 8)
 				trials++
 				for i := range 64 {
@@ -386,7 +387,7 @@ func TestHashAvalanche(t *testing.T) {
 func TestBlocks(t *testing.T) {
 	tb := New(Config{Bytes: MinBytes})
 	p := &windowParams
-	h := tb.Locate(RuleID{}, "k", p)
+	h := tb.Locate(group.RuleID{}, "k", p)
 	if !tb.Block(h, start, start+10*second) {
 		t.Fatal("no room for one block")
 	}
@@ -398,14 +399,14 @@ func TestBlocks(t *testing.T) {
 	}
 	used := tb.Bytes()
 	n := 0
-	for tb.Block(tb.Locate(RuleID{}, fmt.Sprint(n), p), start, start+minute) {
+	for tb.Block(tb.Locate(group.RuleID{}, fmt.Sprint(n), p), start, start+minute) {
 		n++
 	}
 	if tb.Bytes() > tb.Budget() || n < 1000 {
 		t.Errorf("%d blocks, %d bytes of %d", n, tb.Bytes(), tb.Budget())
 	}
 	for i := range n {
-		tb.Block(tb.Locate(RuleID{}, fmt.Sprint(i), p), start, start)
+		tb.Block(tb.Locate(group.RuleID{}, fmt.Sprint(i), p), start, start)
 	}
 	if tb.Bytes() > used {
 		t.Errorf("lifting all blocks leaves %d bytes of %d", tb.Bytes()-used, used)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -20,11 +21,11 @@ func TestPlainTogetherEqualsApply(t *testing.T) {
 	for range soak(30_000) {
 		now += rng.Int64N(4 * second)
 		n := 1 + rng.IntN(4)
-		takes, ops, answers := make([]PlainTake, n), make([]Op, n), make([]step.Answer, n)
+		takes, ops, answers := make([]PlainTake, n), make([]group.Op, n), make([]step.Answer, n)
 		for i := range takes {
 			p, key, cost, shadow := params[rng.IntN(len(params))], fmt.Sprint(rng.IntN(20)), 1+rng.Int64N(3), rng.IntN(4) == 0
-			ops[i] = Op{Key: key, Params: p, Request: step.Request{Cost: cost}, Shadow: shadow}
-			takes[i] = PlainTake{Hash: short.Locate(RuleID{}, key, p), Params: p, Cost: cost, Shadow: shadow}
+			ops[i] = group.Op{Key: key, Params: p, Request: step.Request{Cost: cost}, Shadow: shadow}
+			takes[i] = PlainTake{Hash: short.Locate(group.RuleID{}, key, p), Params: p, Cost: cost, Shadow: shadow}
 		}
 		ok := short.PlainTogether(takes, now)
 		long.Apply(now, ops, answers)

@@ -1,4 +1,4 @@
-package table
+package group
 
 import "github.com/sluiceproject/sluice/internal/step"
 
@@ -32,4 +32,9 @@ func (op *Op) Settlement() step.Settlement {
 		At: op.At, Delta: op.Request.Cost, Charged: op.Charged, Of: op.Of, Settles: op.Request.Settles,
 		Known: op.Request.Known,
 	}
+}
+
+// Vetoes reports whether the answer to the op denies the whole call.
+func (op *Op) Vetoes(a *step.Answer) bool {
+	return !a.Allowed && !op.Shadow && op.Request.Cost != 0
 }
