@@ -90,6 +90,9 @@ func ask(t *testing.T, store sluice.Store) {
 				degraded++
 			}
 		}
+		if err := l.Close(context.Background()); err != nil { // and so nothing is sent later
+			t.Error(err)
+		}
 		fmt.Println(admitted, degraded)
 	}
 }

@@ -28,6 +28,9 @@ type proxy struct {
 	open map[*passage]bool
 	late overdue
 	hold int // the process that is stopped while its replies come; 0: none
+
+	stopping sync.Mutex        // guards stopped, and is held while the process is being stopped
+	stopped  map[*passage]bool // whose replies it is stopped for: it may ask about several things at a time
 }
 
 // overdue is what was late.
@@ -63,7 +66,7 @@ func startProxy(t *testing.T, to string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{t: t, addr: l.Addr().String(), open: make(map[*passage]bool)}
+	p := &proxy{t: t, addr: l.Addr().String(), open: make(map[*passage]bool), stopped: make(map[*passage]bool)}
 	p.idle.L = &p.mu
 	p.work.Go(func() {
 		for {
@@ -139,7 +142,7 @@ func (p *proxy) requests(c *passage) {
 		hold := p.hold
 		p.mu.Unlock()
 		if hold != 0 {
-			if err := stop(hold); err != nil {
+			if err := p.stop(hold, c); err != nil {
 				p.t.Error(err)
 			}
 		}
@@ -149,13 +152,32 @@ func (p *proxy) requests(c *passage) {
 	}
 }
 
-// stop has a process that this one has started stand still.
-func stop(pid int) error {
+// stop has a process that this one has started stand still until the passage's reply has come.
+func (p *proxy) stop(pid int, c *passage) error {
+	p.stopping.Lock()
+	defer p.stopping.Unlock()
+	stands := len(p.stopped) > 0
+	p.stopped[c] = true
+	if stands {
+		return nil
+	}
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
 	_, err := syscall.Wait4(pid, nil, syscall.WUNTRACED, nil)
 	return err
+}
+
+// resume has the process go on, unless it is stopped for other replies too.
+func (p *proxy) resume(pid int, c *passage) error {
+	p.stopping.Lock()
+	defer p.stopping.Unlock()
+	stood := p.stopped[c]
+	delete(p.stopped, c)
+	if !stood || len(p.stopped) > 0 {
+		return nil
+	}
+	return syscall.Kill(pid, syscall.SIGCONT)
 }
 
 func (p *proxy) replies(c *passage) {
@@ -169,7 +191,7 @@ func (p *proxy) replies(c *passage) {
 		_, err = c.client.Write(b[:n])
 		if hold := p.answered(c); hold != 0 {
 			time.Sleep(2 * timeout) // so that the process finds its time to be up, and the reply there
-			if err := syscall.Kill(hold, syscall.SIGCONT); err != nil {
+			if err := p.resume(hold, c); err != nil {
 				p.t.Error(err)
 			}
 		}
@@ -208,7 +230,7 @@ func (p *proxy) close(c *passage) {
 	_ = c.client.Close()
 	_ = c.server.Close()
 	if hold := p.answered(c); hold != 0 {
-		_ = syscall.Kill(hold, syscall.SIGCONT)
+		_ = p.resume(hold, c)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
