@@ -51,7 +51,8 @@ type lease struct {
 	until   time.Time // a window's lease ends; zero: none was granted yet, or it is a bucket's
 	at      int64     // Decision.At of the last grant; 0: the store was not asked yet in this window
 	from    int64     // Decision.At of the first grant since the lease is held, or of the window
-	parts   []leased  // what the balance consists of, oldest first
+	parts   []leased  // what the balance consists of, oldest first; lies in room
+	room    [maxParts + 1]leased
 	settles bool      // reservations are answered from it, so that the store keeps marks for what it grants
 	left    int64     // at the store, when it was last asked
 	asked   time.Time // when that was
@@ -68,6 +69,12 @@ type lease struct {
 	measured  time.Time
 	demand    int64 // what was spent in the last leaseAhead
 	refilling bool
+}
+
+func newLease(name heldName, slot string) *lease {
+	e := &lease{name: name, slot: slot}
+	e.parts = e.room[:0] // beside the balance, so that a decision finds both in memory that is near
+	return e
 }
 
 // leased is what is left of one grant of the store.
@@ -175,7 +182,7 @@ func (s *leases) of(t *Take) *lease {
 	if e := s.held.find(t.Rule, t.Key); e != nil {
 		return e
 	}
-	return s.held.add(t, func(name heldName, slot string) *lease { return &lease{name: name, slot: slot} })
+	return s.held.add(t, newLease)
 }
 
 // drop forgets what is leased of a key: an operator has reset or blocked it.
