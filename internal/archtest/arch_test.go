@@ -90,10 +90,10 @@ var mayImport = map[string][]string{
 	// The service: Envoy's protocol, Redis', and JSON.
 	"cmd/internal/edge/rls":        {".", "rules", "internal/bounds"},
 	"cmd/internal/edge/resp":       {".", "internal/bounds"},
-	"cmd/internal/edge/checkapi":   {".", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds"},
+	"cmd/internal/edge/checkapi":   {".", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds", "internal/problem"},
 	"cmd/internal/testenv/rlstest": {},
 	"internal/testenv/certtest":    {},
-	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/key", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile"},
+	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/key", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
 	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile"},
 	"cmd/internal/operate/topkeys": {},
 	"cmd/internal/operate/metrics": {".", "rules", "internal/bounds", "internal/shaper", "cmd/internal/operate/topkeys"},
@@ -109,10 +109,10 @@ var mayImport = map[string][]string{
 	"cmd/internal/operate/accesslog": {"cmd/internal/operate/logwriter"},
 
 	// The service: proxies that ask for each request.
-	"cmd/internal/edge/forwardauth":        {".", "rules", "internal/admission", "internal/quota"},
+	"cmd/internal/edge/forwardauth":        {".", "rules", "internal/admission", "internal/quota", "internal/problem"},
 	"cmd/internal/testenv/forwardauthtest": {},
 	// The gateway: a proxy that applies rules.
-	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares"},
+	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"cmd/internal/operate/adminclient": {"internal/plainfile"},
 
@@ -134,12 +134,12 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/ruletest"},
 
 	// The service: for operators.
-	"cmd/internal/operate/adminapi": {".", "rules", "internal/plainfile", "httplimit", "cmd/internal/rulework/explain", "internal/key", "cmd/internal/rulework/ruletest", "internal/bounds"},
+	"cmd/internal/operate/adminapi": {".", "rules", "internal/plainfile", "httplimit", "cmd/internal/rulework/explain", "internal/key", "cmd/internal/rulework/ruletest", "internal/bounds", "internal/problem"},
 
 	// The gateway: servers that requests are forwarded to.
-	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile"},
+	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
 	// Requests that are kept for later.
-	"cmd/internal/gateway/queue": {"internal/bounds", "internal/key", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard"},
+	"cmd/internal/gateway/queue": {"internal/bounds", "internal/key", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard", "internal/problem"},
 
 	// Programs.
 	"cmd/sluice":         {anything},

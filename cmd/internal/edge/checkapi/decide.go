@@ -21,7 +21,7 @@ type verdict struct {
 }
 
 // decide decides a check. A problem means that it was not.
-func (c *call) decide(ctx context.Context, q *check) (verdict, *problem) {
+func (c *call) decide(ctx context.Context, q *check) (verdict, *refusal) {
 	if q.domain != "" {
 		return c.decideDescriptors(ctx, q)
 	}
@@ -67,9 +67,9 @@ func (c *call) decide(ctx context.Context, q *check) (verdict, *problem) {
 func (q *check) looks() bool { return q.peek || q.hasCost && q.cost == 0 }
 
 // match finds the rules of a check with attributes. A verdict with a status is final.
-func (c *call) match(q *check) (v verdict, p *problem) {
+func (c *call) match(q *check) (v verdict, p *refusal) {
 	if err := c.set.Match(&q.request, &c.matched); err != nil {
-		return v, &problem{http.StatusBadRequest, "attributes: " + matchFault(err)}
+		return v, &refusal{http.StatusBadRequest, "attributes: " + matchFault(err)}
 	}
 	switch {
 	case c.matched.Verdict == rules.Refused:
@@ -102,7 +102,7 @@ func matchFault(err error) string {
 }
 
 // decideDescriptors decides a check of descriptors as Envoy is answered.
-func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *problem) {
+func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *refusal) {
 	cost := int64(1)
 	if q.hasCost {
 		cost = q.cost
@@ -163,14 +163,14 @@ func unknown(d *sluice.Decision) bool {
 }
 
 // problemOf says why nothing was decided. A store that is away is no reason: rules say what happens then.
-func problemOf(ctx context.Context, err error) *problem {
+func problemOf(ctx context.Context, err error) *refusal {
 	switch {
 	case ctx.Err() != nil:
-		return &problem{http.StatusServiceUnavailable, "the client has left, or its time is over"}
+		return &refusal{http.StatusServiceUnavailable, "the client has left, or its time is over"}
 	case errors.Is(err, sluice.ErrInvalid):
-		return &problem{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
+		return &refusal{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
 	}
-	return &problem{http.StatusServiceUnavailable, "nothing was decided: " + err.Error()}
+	return &refusal{http.StatusServiceUnavailable, "nothing was decided: " + err.Error()}
 }
 
 // longestDelay is how long the caller has to wait. A peek takes no place, and a shadow rule holds nobody up.

@@ -13,6 +13,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -118,16 +119,16 @@ func (c *call) letGo() {
 	c.api.calls.Put(c)
 }
 
-// problem is an answer that is none: a status and a few words.
-type problem struct {
+// refusal is an answer that is none: a status and a few words.
+type refusal struct {
 	status int
 	detail string
 }
 
-var tooLarge = &problem{http.StatusRequestEntityTooLarge, "the body has more than 64 KiB: send fewer checks at once"}
+var tooLarge = &refusal{http.StatusRequestEntityTooLarge, "the body has more than 64 KiB: send fewer checks at once"}
 
 // read reads the request's body, or says what is wrong with it.
-func (c *call) read(r *http.Request) *problem {
+func (c *call) read(r *http.Request) *refusal {
 	if p := checkType(r); p != nil {
 		return p
 	}
@@ -152,15 +153,15 @@ func (c *call) read(r *http.Request) *problem {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return &problem{http.StatusBadRequest, "the body cannot be read: it ends too early, or took too long"}
+			return &refusal{http.StatusBadRequest, "the body cannot be read: it ends too early, or took too long"}
 		}
 	}
 }
 
 // checkType wants JSON. A web page of another origin cannot send that without being asked whether it may.
-func checkType(r *http.Request) *problem {
+func checkType(r *http.Request) *refusal {
 	if len(r.Header["Content-Encoding"]) > 0 {
-		return &problem{http.StatusUnsupportedMediaType, "the body is compressed: send it without Content-Encoding"}
+		return &refusal{http.StatusUnsupportedMediaType, "the body is compressed: send it without Content-Encoding"}
 	}
 	text := r.Header.Get("Content-Type")
 	if text == "application/json" {
@@ -168,7 +169,7 @@ func checkType(r *http.Request) *problem {
 	}
 	name, params, err := mime.ParseMediaType(text)
 	if charset, has := params["charset"]; err != nil || name != "application/json" || has && !strings.EqualFold(charset, "utf-8") {
-		return &problem{
+		return &refusal{
 			http.StatusUnsupportedMediaType,
 			"the body is not said to be JSON: send Content-Type: application/json (with curl: --json)",
 		}
@@ -177,10 +178,10 @@ func checkType(r *http.Request) *problem {
 }
 
 // setNow is the set of rules that is in force.
-func (a *API) setNow() (*perSet, *problem) {
+func (a *API) setNow() (*perSet, *refusal) {
 	set := a.Rules()
 	if set == nil {
-		return nil, &problem{http.StatusServiceUnavailable, "there are no rules yet"}
+		return nil, &refusal{http.StatusServiceUnavailable, "there are no rules yet"}
 	}
 	old := a.current.Load()
 	if old != nil && old.Set == set {
@@ -192,19 +193,19 @@ func (a *API) setNow() (*perSet, *problem) {
 }
 
 // prepare reads a body of checks and finds the rules.
-func (c *call) prepare(r *http.Request, k kind) *problem {
+func (c *call) prepare(r *http.Request, k kind) *refusal {
 	if p := c.read(r); p != nil {
 		return p
 	}
 	if f := c.parse(c.body, k); f != nil {
-		return &problem{http.StatusBadRequest, f.Error()}
+		return &refusal{http.StatusBadRequest, f.Error()}
 	}
 	for i := range c.checks {
 		if err := c.api.mayAsk(r, c.checks[i].domain); err != nil {
-			return &problem{http.StatusForbidden, err.Error()}
+			return &refusal{http.StatusForbidden, err.Error()}
 		}
 	}
-	var p *problem
+	var p *refusal
 	c.set, p = c.api.setNow()
 	return p
 }
@@ -274,7 +275,7 @@ func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call) {
 }
 
 // jsonType is never changed.
-var jsonType, problemType = []string{"application/json"}, []string{"application/problem+json"}
+var jsonType = []string{"application/json"}
 
 // send sends what was written.
 func (c *call) send(w http.ResponseWriter, status int) {
@@ -283,20 +284,12 @@ func (c *call) send(w http.ResponseWriter, status int) {
 	_, _ = w.Write(c.out)
 }
 
-func (p *problem) write(w http.ResponseWriter) { writeProblem(w, p.status, p.detail) }
+func (p *refusal) write(w http.ResponseWriter) { writeProblem(w, p.status, p.detail) }
 
 // writeProblem writes a body of RFC 9457.
 func writeProblem(w http.ResponseWriter, status int, detail string) {
-	b := append([]byte(nil), `{"type":"about:blank","title":`...)
-	b = appendString(b, http.StatusText(status))
-	b = appendField(b, "status", int64(status))
-	b = append(b, `,"detail":`...)
-	b = append(appendString(b, detail), "}\n"...)
-	h := w.Header()
-	h["Content-Type"] = problemType
 	if status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", "1")
+		w.Header().Set("Retry-After", "1")
 	}
-	w.WriteHeader(status)
-	_, _ = w.Write(b)
+	problem.New(status, detail).Write(w)
 }

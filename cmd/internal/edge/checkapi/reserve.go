@@ -46,7 +46,7 @@ func (c *call) reserve(v *verdict) {
 }
 
 // fits refuses, before anything is spent, what would not fit in a token.
-func (c *call) fits(q *check) *problem {
+func (c *call) fits(q *check) *refusal {
 	var takes []sluice.Take
 	if q.domain != "" {
 		c.set.MatchDescriptors(q.domain, q.descriptors, &c.decided.Matched)
@@ -59,7 +59,7 @@ func (c *call) fits(q *check) *problem {
 	}
 	if tokenSize(takes) > maxToken || len(takes) > maxTakes {
 		bounds.Reservation.Reached()
-		return &problem{http.StatusBadRequest, "the values that the rules count by are too long for a reservation: " +
+		return &refusal{http.StatusBadRequest, "the values that the rules count by are too long for a reservation: " +
 			"together they may have about 30 KiB"}
 	}
 	return nil
@@ -145,7 +145,7 @@ type settlement struct {
 // skew is by how much the clocks of processes that settle each other's reservations may differ.
 const skew = time.Minute
 
-func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, actual int64, now time.Time) (s settlement, p *problem) {
+func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, actual int64, now time.Time) (s settlement, p *refusal) {
 	var takes []sluice.Take
 	for i := range kept.takes {
 		k := &kept.takes[i]
@@ -165,9 +165,9 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 	s.settled, s.forgiven, err = a.Limiter.SettleOnce(ctx, string(kept.id[:]), remember, takes)
 	switch {
 	case err != nil && errors.Is(err, sluice.ErrInvalid):
-		return s, &problem{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
+		return s, &refusal{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
 	case err != nil:
-		return s, &problem{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer: send it again; "+
+		return s, &refusal{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer: send it again; "+
 			"if it has arrived, that changes nothing (%v)", err)}
 	case !s.settled:
 		s.why = "it was settled before: a second time changes nothing"

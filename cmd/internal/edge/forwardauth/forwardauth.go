@@ -1,7 +1,6 @@
 package forwardauth
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/admission"
+	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -37,9 +37,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asked, err := original(r)
 	switch {
 	case err != nil: // the client is not at fault
-		refuse(w, http.StatusInternalServerError, "The proxy does not ask as it should: "+err.Error()+".")
+		problem.New(http.StatusInternalServerError, "The proxy does not ask as it should: "+err.Error()+".").Write(w)
 	case asked.URL == nil:
-		refuse(w, http.StatusBadRequest, "The path is malformed, or can be read in more than one way.")
+		problem.New(http.StatusBadRequest, "The path is malformed, or can be read in more than one way.").Write(w)
 	default:
 		h.decide(w, asked)
 	}
@@ -114,16 +114,4 @@ func parse(uri string) *url.URL {
 		return nil
 	}
 	return u
-}
-
-func refuse(w http.ResponseWriter, status int, detail string) {
-	body, _ := json.Marshal(struct {
-		Type   string `json:"type"`
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{"about:blank", http.StatusText(status), status, detail})
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
 }

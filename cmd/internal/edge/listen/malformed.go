@@ -2,13 +2,13 @@ package listen
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/problem"
 )
 
 // net/http responds by itself, on the connection, to requests of HTTP/1 that it cannot read: no handler sees them. What it
@@ -50,16 +50,12 @@ func bare(b []byte) (status int, reason string) {
 	return status, string(after)
 }
 
-// problem is the response as RFC 9457 has it.
-func problem(status int, detail, id string) []byte {
-	body, _ := json.Marshal(struct { // it cannot fail
-		Type      string `json:"type"`
-		Title     string `json:"title"`
-		Status    int    `json:"status"`
-		Detail    string `json:"detail"`
-		RequestID string `json:"request_id,omitempty"`
-	}{"about:blank", http.StatusText(status), status, detail, id})
-	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n", status, http.StatusText(status))
+// rawProblem is the whole response, as it is sent.
+func rawProblem(status int, detail, id string) []byte {
+	p := problem.New(status, detail)
+	p.RequestID = id
+	body := p.AppendJSON(nil)
+	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: "+problem.MediaType+"\r\nCache-Control: no-store\r\n", status, http.StatusText(status))
 	if id != "" {
 		head += "X-Request-Id: " + id + "\r\n"
 	}
@@ -92,7 +88,7 @@ func (c *boundedConn) Write(b []byte) (int, error) {
 	if reason != "" && status == http.StatusBadRequest {
 		detail = "The request is malformed: " + reason + "."
 	}
-	if _, err := c.Conn.Write(problem(status, detail, c.malformed(c.RemoteAddr(), status))); err != nil {
+	if _, err := c.Conn.Write(rawProblem(status, detail, c.malformed(c.RemoteAddr(), status))); err != nil {
 		return 0, err
 	}
 	return len(b), nil

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/problem"
 )
 
 // answer is the response writer that all of the line writes to. It remembers what was said. Who forwards gives up on
@@ -27,7 +29,7 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *answer) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		if a.call && a.status == 0 && status >= 400 && a.Header().Get("Content-Type") == "application/problem+json" {
+		if a.call && a.status == 0 && status >= 400 && a.Header().Get("Content-Type") == problem.MediaType {
 			a.untold = true
 		}
 		a.begin(status)

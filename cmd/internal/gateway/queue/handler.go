@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/sluiceproject/sluice/internal/problem"
 )
 
 // StatusPrefix is where callers ask what became of their requests.
@@ -73,7 +75,7 @@ func (q *Queue) Handler() http.Handler {
 			}
 		default:
 			w.Header().Set("Allow", "GET, HEAD, DELETE")
-			problem(w, http.StatusMethodNotAllowed, "ask with GET, cancel with DELETE")
+			problem.New(http.StatusMethodNotAllowed, "ask with GET, cancel with DELETE").Write(w)
 			return
 		}
 		q.show(w, r, id)
@@ -116,26 +118,15 @@ const maxPoll = 60
 func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
-		problem(w, http.StatusNotFound, "there is no such request, or its result is no longer kept")
+		problem.New(http.StatusNotFound, "there is no such request, or its result is no longer kept").Write(w)
 	case errors.Is(err, ErrDelivering):
-		problem(w, http.StatusConflict, "it is being delivered, and cannot be cancelled any more")
+		problem.New(http.StatusConflict, "it is being delivered, and cannot be cancelled any more").Write(w)
 	case errors.Is(err, ErrDone):
-		problem(w, http.StatusConflict, "it is done already")
+		problem.New(http.StatusConflict, "it is done already").Write(w)
 	default:
 		w.Header().Set("Retry-After", "5")
-		problem(w, http.StatusServiceUnavailable, "the queue does not answer now")
+		problem.New(http.StatusServiceUnavailable, "the queue does not answer now").Write(w)
 	}
-}
-
-func problem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	writeJSON(w, struct {
-		Type   string `json:"type"`
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{"about:blank", http.StatusText(status), status, detail})
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

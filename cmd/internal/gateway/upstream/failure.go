@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/problem"
 )
 
 // kinds of failure.
@@ -183,18 +184,10 @@ func setAside(w http.ResponseWriter) {
 // answer writes a problem as RFC 9457 has it.
 func answer(w http.ResponseWriter, status int, detail string) {
 	h := w.Header()
-	b, _ := json.Marshal(struct { // it cannot fail
-		Type      string `json:"type"`
-		Title     string `json:"title"`
-		Status    int    `json:"status"`
-		Detail    string `json:"detail"`
-		RequestID string `json:"request_id,omitempty"`
-	}{"about:blank", http.StatusText(status), status, detail, h.Get("X-Request-Id")})
-	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
-	h.Del("Content-Length")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // whoever has left misses it
+	p := problem.New(status, detail)
+	p.RequestID = h.Get("X-Request-Id")
+	p.Write(w)
 }
 
 // A sampler writes one line a second at most: an outage must not fill the disk as well.

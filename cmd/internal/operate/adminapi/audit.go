@@ -19,7 +19,7 @@ func (a *api) audit(r *http.Request, what, selector string, err error, more ...a
 	outcome := "done"
 	if err != nil {
 		p := problemOf(err)
-		outcome = "failed: " + p.Title
+		outcome = "failed: " + http.StatusText(p.Status)
 		if p.Status >= http.StatusInternalServerError {
 			outcome = "failed: " + p.Detail
 		}
@@ -62,7 +62,7 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", "60")
 	}
 	if more, ok := a.refused.pass(time.Now()); ok {
-		a.write(r.Context(), "who", "unknown", "from", from(r), "what", fmt.Sprintf("%.10s %.100s", r.Method, r.URL.Path), "outcome", "refused: "+p.Title, "unreported", more)
+		a.write(r.Context(), "who", "unknown", "from", from(r), "what", fmt.Sprintf("%.10s %.100s", r.Method, r.URL.Path), "outcome", "refused: "+http.StatusText(p.Status), "unreported", more)
 	}
 	writeProblem(w, p)
 }

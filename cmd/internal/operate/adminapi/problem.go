@@ -13,16 +13,15 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// problem is an error as RFC 9457 has it.
-type problem struct {
-	Type   string  `json:"type"`
-	Title  string  `json:"title"`
-	Status int     `json:"status"`
-	Detail string  `json:"detail"`
-	Faults []fault `json:"faults,omitempty"` // of rules
+// apiError is an error that callers are told.
+type apiError struct {
+	Status int
+	Detail string
+	Faults []fault // of rules
 }
 
 // fault is one thing that is wrong with the rules.
@@ -34,15 +33,15 @@ type fault struct {
 	Message string `json:"message"`
 }
 
-func (p *problem) Error() string { return p.Detail }
+func (p *apiError) Error() string { return p.Detail }
 
-func problemf(status int, format string, args ...any) *problem {
-	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
+func problemf(status int, format string, args ...any) *apiError {
+	return &apiError{Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
 // problemOf finds out whose fault an error is.
-func problemOf(err error) *problem {
-	var p *problem
+func problemOf(err error) *apiError {
+	var p *apiError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -61,9 +60,12 @@ func problemOf(err error) *problem {
 }
 
 func writeProblem(w http.ResponseWriter, err error) {
-	p := problemOf(err)
-	w.Header().Set("Content-Type", "application/problem+json")
-	writeBody(w, p.Status, p)
+	e := problemOf(err)
+	p := problem.New(e.Status, e.Detail)
+	if len(e.Faults) > 0 {
+		p.Faults, _ = json.Marshal(e.Faults) // it cannot fail
+	}
+	p.Write(w)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
