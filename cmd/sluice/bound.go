@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -118,8 +118,8 @@ func (r *checkReport) writeSettleBounds(w io.Writer) {
 			}
 			if fill := time.Duration(b.Fill * float64(time.Second)).Round(time.Millisecond); fill > 0 {
 				fmt.Fprintf(w, "%s: about the whole rate passes while (estimate ÷ actual − 1) × time in flight ≤ %s: with estimates 2 × the actual cost up to %s in flight, 10 × up to %s\n",
-					name, ruletest.FormatDuration(fill), ruletest.FormatDuration(fill), ruletest.FormatDuration((fill / 9).Round(time.Millisecond)))
-				fmt.Fprintf(w, "%s: otherwise at most actual ÷ estimate × (1 + %s ÷ time in flight) of the rate\n", name, ruletest.FormatDuration(fill))
+					name, term.Duration(fill), term.Duration(fill), term.Duration((fill / 9).Round(time.Millisecond)))
+				fmt.Fprintf(w, "%s: otherwise at most actual ÷ estimate × (1 + %s ÷ time in flight) of the rate\n", name, term.Duration(fill))
 			}
 		}
 	}

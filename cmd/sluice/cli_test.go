@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rulefile"
@@ -116,7 +116,7 @@ func TestExplainSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := ruletest.ParseSend("GET /rewards")
+	h, err := sample.ParseSend("GET /rewards")
 	if err != nil {
 		t.Fatal(err)
 	}

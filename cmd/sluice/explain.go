@@ -11,7 +11,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -118,7 +118,7 @@ func (f *explainFlags) explainDomain(c *cobra.Command, set *rules.Set, p *explai
 	if err != nil {
 		return nil, err
 	}
-	d := &ruletest.Descriptors{Domain: f.domain}
+	d := &sample.Descriptors{Domain: f.domain}
 	for _, entries := range each {
 		d.Each = append(d.Each, rules.Descriptor{Entries: entries, Cost: max(1, f.cost)})
 	}

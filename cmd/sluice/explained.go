@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // writeExplained writes an explanation for people.
@@ -95,7 +95,7 @@ func writeLimits(b *strings.Builder, limits []explain.Limit) {
 		state := "nothing is spent"
 		if l.ResetSeconds > 0 {
 			reset := time.Duration(l.ResetSeconds * float64(time.Second)).Round(time.Millisecond)
-			state = "all of it again after " + ruletest.FormatDuration(reset)
+			state = "all of it again after " + term.Duration(reset)
 		}
 		fmt.Fprintf(b, "  limit %s: %d of %d left, %s%s\n", l.Limit, l.Remaining, l.Of, state, cost)
 	}

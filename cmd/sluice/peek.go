@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // bucketCommand is a command about buckets of a running service.
@@ -61,17 +61,17 @@ func writePeeked(b *adminclient.Buckets, w io.Writer, s style) error {
 // stateText says what is left of a bucket, in the words of explain.
 func stateText(b *adminclient.Bucket) string {
 	if b.BlockedSeconds > 0 {
-		return "blocked for another " + ruletest.FormatDuration(seconds(b.BlockedSeconds))
+		return "blocked for another " + term.Duration(seconds(b.BlockedSeconds))
 	}
 	if b.Source == suspended {
 		return suspendedText
 	}
 	text := fmt.Sprintf("%d of %d left", b.Remaining, b.Limit)
 	if !b.Allowed && b.RetryAfterSeconds > 0 {
-		text += ", retry after " + ruletest.FormatDuration(seconds(b.RetryAfterSeconds))
+		text += ", retry after " + term.Duration(seconds(b.RetryAfterSeconds))
 	}
 	if b.ResetAfterSeconds > 0 {
-		text += ", all of it again after " + ruletest.FormatDuration(seconds(b.ResetAfterSeconds))
+		text += ", all of it again after " + term.Duration(seconds(b.ResetAfterSeconds))
 	} else {
 		text += ", nothing is spent"
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -39,8 +39,8 @@ func (f *requestFlags) given() bool {
 }
 
 // request makes the HTTP request that the flags describe.
-func (f *requestFlags) request(line string) (*ruletest.HTTP, error) {
-	h, err := ruletest.ParseSend(line)
+func (f *requestFlags) request(line string) (*sample.HTTP, error) {
+	h, err := sample.ParseSend(line)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (f *requestFlags) attributes(line string) (*adminclient.Attributes, error) 
 	return a, nil
 }
 
-func byName(fields []ruletest.Field) map[string][]string {
+func byName(fields []sample.Field) map[string][]string {
 	m := make(map[string][]string, len(fields))
 	for _, f := range fields {
 		m[f.Name] = append(m[f.Name], f.Value)
@@ -125,7 +125,7 @@ func byName(fields []ruletest.Field) map[string][]string {
 }
 
 // onlyOnce are headers as the service's API takes them: it has no place for a second of the same name.
-func onlyOnce(what string, fields []ruletest.Field) (map[string]string, error) {
+func onlyOnce(what string, fields []sample.Field) (map[string]string, error) {
 	m := make(map[string]string, len(fields))
 	for _, f := range fields {
 		if _, again := m[f.Name]; again {

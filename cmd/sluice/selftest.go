@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -130,7 +130,7 @@ func (t *selftester) spend(ctx context.Context, p limitPlace, rule *sluice.Rule,
 	}
 	verdict, advice := "can never deny", ""
 	if d := out[0].Delay; d > 0 {
-		verdict, advice = "hardly ever denies", fmt.Sprintf(", for who waits %s: lower max_delay", ruletest.FormatDuration(d))
+		verdict, advice = "hardly ever denies", fmt.Sprintf(", for who waits %s: lower max_delay", term.Duration(d))
 	}
 	msg := fmt.Sprintf("%s%s: %v was spent %d times over and there was still room%s",
 		verdict, p.where, rule.Limit, mostSpends, advice)

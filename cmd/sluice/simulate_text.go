@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -16,7 +16,7 @@ func writeSimulated(w io.Writer, r *logs.Report) error {
 	for i := range r.Logs {
 		writeLog(&b, &r.Logs[i])
 	}
-	fmt.Fprintf(&b, "%s from %s, %s long\n", count(int(r.Requests), "request"), r.Start.UTC().Format("2006-01-02 15:04:05 UTC"), ruletest.FormatDuration(r.End.Sub(r.Start)))
+	fmt.Fprintf(&b, "%s from %s, %s long\n", count(int(r.Requests), "request"), r.Start.UTC().Format("2006-01-02 15:04:05 UTC"), term.Duration(r.End.Sub(r.Start)))
 	writeOutcomes(&b, r)
 	b.WriteByte('\n')
 	rows := [][]string{{"rule", "requests", "denied", "share", "delayed", "queued", "peak/s", "denied over time"}}
@@ -27,7 +27,7 @@ func writeSimulated(w io.Writer, r *logs.Report) error {
 		return err
 	}
 	if each := longestPart(r); each > 0 {
-		fmt.Fprintf(&b, "Each mark over time is %s.\n", ruletest.FormatDuration(each))
+		fmt.Fprintf(&b, "Each mark over time is %s.\n", term.Duration(each))
 	}
 	for i := range r.Rules {
 		writeKeys(&b, &r.Rules[i])

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 func statusCommand() *cobra.Command {
@@ -50,7 +50,7 @@ func writeStatus(t *adminclient.Status, w io.Writer, s style) error {
 	var b strings.Builder
 	line := func(name, text string) { fmt.Fprintf(&b, "%-10s %s\n", name, text) }
 	fmt.Fprintf(&b, "%s: sluice %s, up %s since %s\n\n", head, printable(t.Version),
-		ruletest.FormatDuration(time.Duration(t.UptimeSeconds)*time.Second), clock(t.Started))
+		term.Duration(time.Duration(t.UptimeSeconds)*time.Second), clock(t.Started))
 	line("store", storeText(&t.Store, s))
 	switch n := t.Store.Instances; {
 	case n == 0:

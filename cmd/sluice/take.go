@@ -15,7 +15,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // takeFlags are what take is asked.
@@ -225,13 +225,13 @@ func checkedText(l *adminclient.CheckedLimit) string {
 		text += ", a request of this cost never fits"
 	}
 	if l.DelayMS > 0 {
-		text += ", after waiting for " + ruletest.FormatDuration(seconds(l.DelayMS/1000))
+		text += ", after waiting for " + term.Duration(seconds(l.DelayMS/1000))
 	}
 	if !l.Allowed && l.RetryAfterMS > 0 {
-		text += ", retry after " + ruletest.FormatDuration(seconds(l.RetryAfterMS/1000))
+		text += ", retry after " + term.Duration(seconds(l.RetryAfterMS/1000))
 	}
 	if l.ResetAfterMS > 0 {
-		text += ", all of it again after " + ruletest.FormatDuration(seconds(l.ResetAfterMS/1000))
+		text += ", all of it again after " + term.Duration(seconds(l.ResetAfterMS/1000))
 	}
 	if l.Shadow {
 		text += "; it would deny if it were not in shadow"

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 func testCommand() *cobra.Command {
@@ -194,7 +195,7 @@ func (t *testedTest) write(b *strings.Builder, s style) {
 		word = s.red("--- FAIL")
 	}
 	fmt.Fprintf(b, "%s: %s (%s, %s of its clock, %.3fs)\n", word, printable(t.Name), count(t.Requests, "request"),
-		ruletest.FormatDuration(time.Duration(t.Virtual*float64(time.Second)).Round(time.Microsecond)), t.Seconds)
+		term.Duration(time.Duration(t.Virtual*float64(time.Second)).Round(time.Microsecond)), t.Seconds)
 	for i := range t.Failures {
 		f := &t.Failures[i]
 		where := fmt.Sprintf("%s:%d:%d", printable(f.File), f.Line, f.Column)

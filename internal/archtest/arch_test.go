@@ -125,16 +125,20 @@ var mayImport = map[string][]string{
 	},
 
 	// Tests that users write for their rules.
-	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml"},
+	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml", "cmd/internal/rulework/sample", "cmd/internal/term"},
+
+	// Requests as people write them down, and how the command line talks to people.
+	"cmd/internal/rulework/sample": {"rules", "httplimit"},
+	"cmd/internal/term":            {},
 
 	// Rules beside the traffic that there was.
 	"cmd/internal/traffic/logs": {".", "rules", "memstore", "cmd/internal/operate/accesslog", "internal/pairs"},
 
 	// What is left of the limits that rules have for a request.
-	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/ruletest"},
+	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// The service: for operators.
-	"cmd/internal/operate/adminapi": {".", "rules", "internal/plainfile", "httplimit", "cmd/internal/rulework/explain", "internal/key", "cmd/internal/rulework/ruletest", "internal/bounds", "internal/problem"},
+	"cmd/internal/operate/adminapi": {".", "rules", "internal/plainfile", "httplimit", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/key", "internal/bounds", "internal/problem"},
 
 	// The gateway: servers that requests are forwarded to.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -124,7 +124,7 @@ func (a *api) explainRequest(_ http.ResponseWriter, r *http.Request) (any, error
 		}
 		return a.explain.HTTP(r.Context(), set, h, in.Cost, false)
 	}
-	d := &ruletest.Descriptors{Domain: in.Domain}
+	d := &sample.Descriptors{Domain: in.Domain}
 	for _, each := range in.Descriptors {
 		d.Each = append(d.Each, rules.Descriptor{Entries: entries(each), Cost: max(1, in.Cost)})
 	}

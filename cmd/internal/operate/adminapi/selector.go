@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -151,7 +151,7 @@ func entries(all []entry) []rules.Entry {
 }
 
 // http is the request as the rules see it.
-func (q *request) http() (*ruletest.HTTP, error) {
+func (q *request) http() (*sample.HTTP, error) {
 	bad := func(format string, args ...any) error {
 		return problemf(http.StatusBadRequest, "request: "+format, args...)
 	}
@@ -162,7 +162,7 @@ func (q *request) http() (*ruletest.HTTP, error) {
 	if method == "" {
 		method = http.MethodGet
 	}
-	h, err := ruletest.NewHTTP(method, q.URL+q.Path)
+	h, err := sample.NewHTTP(method, q.URL+q.Path)
 	if err != nil {
 		return nil, bad("%v", err)
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -167,17 +168,17 @@ func (p *Explainer) decide(ctx context.Context, x *Answer, takes []sluice.Take, 
 	left := fmt.Sprintf("%d of %d", d.Remaining, d.Limit)
 	switch {
 	case allowed && d.Delay > 0:
-		x.Why = fmt.Sprintf("%s has it wait for %s and leaves %s", name, ruletest.FormatDuration(d.Delay), left)
+		x.Why = fmt.Sprintf("%s has it wait for %s and leaves %s", name, term.Duration(d.Delay), left)
 	case allowed:
 		x.Why = name + " leaves " + left
 	case d.Never:
 		x.Why = fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, takes[tight].Cost, d.Limit)
 	case d.Blocked:
-		x.Why = fmt.Sprintf("the key is blocked under %s, retry after %s", name, ruletest.FormatDuration(d.RetryAfter))
+		x.Why = fmt.Sprintf("the key is blocked under %s, retry after %s", name, term.Duration(d.RetryAfter))
 	case d.RetryAfter == 0:
 		x.Why = fmt.Sprintf("%s has %s left, and the request costs %d", name, left, takes[tight].Cost)
 	default:
-		x.Why = fmt.Sprintf("%s has %s left, retry after %s", name, left, ruletest.FormatDuration(d.RetryAfter))
+		x.Why = fmt.Sprintf("%s has %s left, retry after %s", name, left, term.Duration(d.RetryAfter))
 	}
 	for i := range ds {
 		switch {
@@ -237,7 +238,7 @@ func tightest(takes []sluice.Take, ds []sluice.Decision) int {
 }
 
 // HTTP explains a request. A cost of 0 is what the rules say. With matching, rules that do not match are left out.
-func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *ruletest.HTTP, cost int64, matching bool) (*Answer, error) {
+func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *sample.HTTP, cost int64, matching bool) (*Answer, error) {
 	sent, err := h.Request()
 	if err != nil {
 		return nil, err
@@ -258,12 +259,12 @@ func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *ruletest.HTTP, 
 }
 
 // Domain explains a request to a domain.
-func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *ruletest.Descriptors) (*Answer, error) {
+func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *sample.Descriptors) (*Answer, error) {
 	x := &Answer{Request: d.String()}
 	var m rules.MatchedDescriptors
 	set.MatchDescriptors(d.Domain, d.Each, &m)
 	for i, e := range set.ExplainDescriptors(d.Domain, d.Each) {
-		one := ruletest.Descriptors{Each: d.Each[i : i+1]}
+		one := sample.Descriptors{Each: d.Each[i : i+1]}
 		each := m.Each[i]
 		limits, err := p.states(ctx, m.Takes[each.First:each.First+each.N], 0)
 		if err != nil {

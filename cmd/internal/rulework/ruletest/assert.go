@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -60,16 +61,16 @@ func (r *runner) assert(q *Request, o *outcome) []Failure {
 	}
 	if w := e.RetryAfter; w != nil {
 		if got, ok := o.retryAfter(name, w.D); !ok {
-			all = append(all, r.fail(q, w.At, "retry_after", FormatDuration(w.D), got))
+			all = append(all, r.fail(q, w.At, "retry_after", term.Duration(w.D), got))
 		}
 	}
 	if w := e.Delay; w != nil {
 		if got := o.delay(); o.kind != Allow || !near(got, w.D) {
-			text := FormatDuration(got)
+			text := term.Duration(got)
 			if o.kind != Allow {
 				text = o.String()
 			}
-			all = append(all, r.fail(q, w.At, "delay", FormatDuration(w.D), text))
+			all = append(all, r.fail(q, w.At, "delay", term.Duration(w.D), text))
 		}
 	}
 	return all
@@ -85,7 +86,7 @@ func (o *outcome) retryAfter(name string, want time.Duration) (got string, ok bo
 		return "never: the request costs more than the limit", false
 	}
 	d := o.decisions[i].RetryAfter
-	return FormatDuration(d), near(d, want)
+	return term.Duration(d), near(d, want)
 }
 
 func (r *runner) remaining(all []Failure, q *Request, o *outcome, want RuleNumber) []Failure {
@@ -188,14 +189,14 @@ func (o *outcome) String() string {
 		i := o.tightest("")
 		s := fmt.Sprintf("allowed: %s", o.state(i))
 		if d := o.delay(); d > 0 {
-			s += ", after a delay of " + FormatDuration(d)
+			s += ", after a delay of " + term.Duration(d)
 		}
 		return s
 	}
 	var by []string
 	for i := range o.takes {
 		if d := &o.decisions[i]; !d.Allowed {
-			text := fmt.Sprintf("%s, retry after %s", o.state(i), FormatDuration(d.RetryAfter))
+			text := fmt.Sprintf("%s, retry after %s", o.state(i), term.Duration(d.RetryAfter))
 			if d.Never {
 				text = fmt.Sprintf("%s, and a cost of %d never fits", o.state(i), o.takes[i].Cost)
 			}

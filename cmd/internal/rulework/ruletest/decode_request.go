@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
@@ -16,7 +18,7 @@ import (
 // requestDraft is a request while its keys are read, which may be in any order.
 type requestDraft struct {
 	Request
-	http  *HTTP // also filled if there is no send, so that its keys can be checked
+	http  *sample.HTTP // also filled if there is no send, so that its keys can be checked
 	hits  int64
 	times bool // given
 }
@@ -29,7 +31,7 @@ var (
 
 // request reads a request and adds it to the test.
 func (d *decoder) request(n *strictyaml.Node, t *Test) {
-	q := requestDraft{Request: Request{At: d.at(n), Times: 1, Status: 200}, http: &HTTP{}, hits: 1}
+	q := requestDraft{Request: Request{At: d.at(n), Times: 1, Status: 200}, http: &sample.HTTP{}, hits: 1}
 	q.Expect.At = q.At
 	sound := strictyaml.Decode(&d.Decoder, n, "request", d.requestFields(), misplaced, &q)
 	if n.Kind != strictyaml.Mapping {
@@ -45,7 +47,7 @@ func (d *decoder) request(n *strictyaml.Node, t *Test) {
 	if len(t.Requests) > 0 && q.Offset < t.Requests[len(t.Requests)-1].Offset {
 		before := t.Requests[len(t.Requests)-1].Offset
 		d.Fault(atOr(n, "at"), "at: %s is before the request above, at %s: put requests in the order of their times",
-			FormatDuration(q.Offset), FormatDuration(before))
+			term.Duration(q.Offset), term.Duration(before))
 	}
 	d.requests++
 	d.sends += q.Times
@@ -84,8 +86,10 @@ func (d *decoder) requestKind(n *strictyaml.Node, q *requestDraft) {
 		}
 	case descriptor != nil:
 		wrong = onlyHTTP
-		for i := range q.Descriptors.list() {
-			q.Descriptors.Each[i].Cost = q.hits
+		if q.Descriptors != nil {
+			for i := range q.Descriptors.Each {
+				q.Descriptors.Each[i].Cost = q.hits
+			}
 		}
 	default:
 		d.Fault(n, "request: say what is sent: send: POST /posts, or descriptor: {domain: auth, entries: {auth_type: login}}, "+
@@ -167,14 +171,6 @@ func (d *decoder) settle(n *strictyaml.Node) []Actual {
 	return all
 }
 
-// list is empty for no descriptors at all.
-func (d *Descriptors) list() []rules.Descriptor {
-	if d == nil {
-		return nil
-	}
-	return d.Each
-}
-
 type requestFields = strictyaml.Fields[requestDraft]
 
 func (d *decoder) requestFields() requestFields {
@@ -232,7 +228,7 @@ func (d *decoder) send(q *requestDraft, n *strictyaml.Node) {
 	if !ok {
 		return
 	}
-	parsed, err := ParseSend(text)
+	parsed, err := sample.ParseSend(text)
 	if err != nil {
 		d.Fault(n, "send: %v", err)
 		return
@@ -286,11 +282,11 @@ func (d *decoder) addr(n *strictyaml.Node) netip.Addr {
 }
 
 // descriptor reads {domain: auth, entries: {auth_type: login}}; a list of mappings is several descriptors.
-func (d *decoder) descriptor(n *strictyaml.Node) *Descriptors {
-	all := &Descriptors{}
-	fields := strictyaml.Fields[Descriptors]{
-		"domain": func(all *Descriptors, n *strictyaml.Node) { all.Domain, _ = d.String(n, "domain") },
-		"entries": func(all *Descriptors, n *strictyaml.Node) {
+func (d *decoder) descriptor(n *strictyaml.Node) *sample.Descriptors {
+	all := &sample.Descriptors{}
+	fields := strictyaml.Fields[sample.Descriptors]{
+		"domain": func(all *sample.Descriptors, n *strictyaml.Node) { all.Domain, _ = d.String(n, "domain") },
+		"entries": func(all *sample.Descriptors, n *strictyaml.Node) {
 			list := []*strictyaml.Node{n}
 			if n.Kind == strictyaml.Sequence {
 				list = n.Items
@@ -317,7 +313,7 @@ func (d *decoder) descriptor(n *strictyaml.Node) *Descriptors {
 
 // duration reads a duration that may be zero.
 func (d *decoder) duration(n *strictyaml.Node, what string) (time.Duration, bool) {
-	const most = 10 * 366 * day // further than any limit remembers
+	const most = 10 * 366 * 24 * time.Hour // further than any limit remembers
 	if n.Kind == strictyaml.Scalar && (n.Text == "0" || n.Text == "0s") {
 		return 0, true
 	}

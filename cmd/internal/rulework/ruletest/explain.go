@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -54,7 +56,7 @@ func (q *Request) describe(secret map[string]bool) string {
 	if q.Times > 1 {
 		fmt.Fprintf(&b, ", %d times", q.Times)
 	}
-	fmt.Fprintf(&b, ", at %s", FormatDuration(q.Offset))
+	fmt.Fprintf(&b, ", at %s", term.Duration(q.Offset))
 	return b.String()
 }
 
@@ -67,19 +69,6 @@ func clip(s string) string {
 		return string(r[:most]) + "…"
 	}
 	return s
-}
-
-// String writes "auth: auth_type=login", descriptors separated by plus signs.
-func (d *Descriptors) String() string {
-	var each []string
-	for i := range d.Each {
-		var entries []string
-		for _, e := range d.Each[i].Entries {
-			entries = append(entries, e.Key+"="+e.Value)
-		}
-		each = append(each, strings.Join(entries, " "))
-	}
-	return d.Domain + ": " + strings.Join(each, " + ")
 }
 
 // explain says in a few lines what the rules make of a request.
@@ -174,7 +163,7 @@ func differing(x *rules.RuleExplanation) string {
 	return x.Name
 }
 
-func (r *runner) explainDescriptors(d *Descriptors) []string {
+func (r *runner) explainDescriptors(d *sample.Descriptors) []string {
 	var lines []string
 	for _, x := range r.set.ExplainDescriptors(d.Domain, d.Each) {
 		lines = append(lines, x.Outcome)

@@ -3,6 +3,7 @@ package ruletest
 import (
 	"time"
 
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -33,8 +34,8 @@ type Test struct {
 type Request struct {
 	At          rules.Position
 	Offset      time.Duration // since the test's start
-	HTTP        *HTTP
-	Descriptors *Descriptors
+	HTTP        *sample.HTTP
+	Descriptors *sample.Descriptors
 	Status      int           // of the response, for rules that charge by it
 	Settled     *int64        // what the response says that it has cost, for rules that settle
 	Takes       time.Duration // until the response is there: how long the request is in flight
@@ -50,12 +51,6 @@ type Actual struct {
 	At   rules.Position
 	Name string
 	Cost int64
-}
-
-// Descriptors is a request to an Envoy domain.
-type Descriptors struct {
-	Domain string
-	Each   []rules.Descriptor
 }
 
 // Kind is what becomes of a request.

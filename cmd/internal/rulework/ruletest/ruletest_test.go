@@ -201,45 +201,6 @@ func TestLoadFaults(t *testing.T) {
 	}
 }
 
-func TestSends(t *testing.T) {
-	for text, want := range map[string]string{
-		"/":                             "GET /",
-		"POST /posts?a=b":               "POST /posts?a=b",
-		" GET   /x ":                    "GET /x",
-		"GET https://api.example.com":   "GET http://api.example.com/",
-		"GET http://h:8080?a=b":         "GET http://h:8080/?a=b",
-		"https://api.example.com/a%2Fb": "GET http://api.example.com/a%2Fb",
-	} {
-		h, err := ruletest.ParseSend(text)
-		if err != nil || h.String() != want {
-			t.Errorf("%q: %v %v, want %s", text, h, err, want)
-			continue
-		}
-		if r, err := h.Request(); err != nil || r.Method != h.Method || r.URL.EscapedPath() == "" {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-	for _, text := range []string{
-		"", "posts", "GET posts", "G(T /", "GET http:///x", "GET /a#b", "GET /%zz", "GET /a\x00b", "GET http://a b/",
-	} {
-		if h, err := ruletest.ParseSend(text); err == nil {
-			t.Errorf("%q is taken for %v", text, h)
-		}
-	}
-}
-
-func TestFormatDuration(t *testing.T) {
-	for want, d := range map[string]time.Duration{
-		"0s": 0, "500ms": 500 * time.Millisecond, "1m": time.Minute, "1h": time.Hour, "1h30m": 90 * time.Minute,
-		"7d": 7 * 24 * time.Hour, "1d1s": 24*time.Hour + time.Second, "10m": 10 * time.Minute,
-		"1m0.5s": time.Minute + 500*time.Millisecond,
-	} {
-		if got := ruletest.FormatDuration(d); got != want {
-			t.Errorf("%v is written %s, want %s", d, got, want)
-		}
-	}
-}
-
 // A run that is cancelled ends with the reason and not with a result.
 func TestCancelled(t *testing.T) {
 	files, err := load(t, "rules: [{name: a, limit: 1/s}]\n", "tests: [{name: a, requests: [{send: /, expect: allow}]}]\n")

@@ -1,4 +1,4 @@
-package ruletest
+package term
 
 import (
 	"strconv"
@@ -8,8 +8,8 @@ import (
 
 const day = 24 * time.Hour
 
-// FormatDuration writes a duration as rule files have it: 7d, 1h30m, 500ms.
-func FormatDuration(d time.Duration) string {
+// Duration writes a duration as rule files have it: 7d, 1h30m, 500ms.
+func Duration(d time.Duration) string {
 	s := ""
 	if d >= day {
 		s = strconv.FormatInt(int64(d/day), 10) + "d"

@@ -1,4 +1,4 @@
-package ruletest
+package sample
 
 import (
 	"bufio"
