@@ -101,33 +101,9 @@ func keyText(key adminclient.Key) string {
 	return strings.Join(parts, " ")
 }
 
-// quoted is a word as a shell takes it.
-func quoted(word string) string {
-	special := func(r rune) bool {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r > 0x7f
-		return !letter && !strings.ContainsRune("-_=./:@,+%#", r)
-	}
-	if word != "" && word[0] != '#' && !strings.ContainsFunc(word, special) {
-		return printable(word)
-	}
-	return "'" + strings.ReplaceAll(printable(word), "'", `'\''`) + "'"
-}
-
 // bucketText names a bucket: posts-per-user user=ada.
 func bucketText(rule string, key adminclient.Key) string {
 	return strings.TrimSpace(quoted(rule) + " " + keyText(key))
-}
-
-// seconds is a duration of the API, rounded up so that who waits that long has waited long enough.
-func seconds(s float64) time.Duration {
-	d, unit := time.Duration(s*float64(time.Second)), time.Millisecond
-	switch {
-	case d >= time.Minute:
-		unit = time.Second
-	case d >= time.Second:
-		unit = 10 * time.Millisecond
-	}
-	return (max(d, 0) + unit - 1).Truncate(unit)
 }
 
 // liveRules asks which rules there are, for advice and for shells that complete a name. It gives up soon.

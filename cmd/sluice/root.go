@@ -5,25 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 )
-
-// Exit codes.
-const (
-	exitFine     = 0
-	exitFindings = 1 // the command did its work and found something
-	exitWrong    = 2 // wrong use, or input that cannot be read
-)
-
-// outputTimeout is how long the end of a service waits for the reader of its output.
-const outputTimeout = time.Second
-
-// errFindings ends a command that has found and printed something.
-var errFindings = errors.New("there are findings")
 
 // run is the whole program, for tests to call. It returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/rules"
@@ -65,35 +64,6 @@ func windowInWords(l *sluice.Limit) string {
 		return fmt.Sprintf("calendar %s (%s)", [...]string{"day", "day", "week", "month"}[min(int(l.Calendar), 3)], zone)
 	}
 	return strings.TrimPrefix(durationInWords(l.Window), "1 ")
-}
-
-// durationInWords writes "1 second", "3 hours", "90 seconds".
-func durationInWords(d time.Duration) string {
-	for _, u := range []struct {
-		name   string
-		length time.Duration
-	}{
-		{"week", 7 * 24 * time.Hour},
-		{"day", 24 * time.Hour},
-		{"hour", time.Hour},
-		{"minute", time.Minute},
-		{"second", time.Second},
-		{"millisecond", time.Millisecond},
-	} {
-		if d > 0 && d%u.length == 0 {
-			return count(int(d/u.length), u.name)
-		}
-	}
-	return d.String()
-}
-
-// thousands writes a number with commas: 10,000.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
 
 // perInWords says whom a rule counts for: "each user", "everybody together".

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// thousands writes a number with commas: 10,000.
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// durationInWords writes "1 second", "3 hours", "90 seconds".
+func durationInWords(d time.Duration) string {
+	for _, u := range []struct {
+		name   string
+		length time.Duration
+	}{
+		{"week", 7 * 24 * time.Hour},
+		{"day", 24 * time.Hour},
+		{"hour", time.Hour},
+		{"minute", time.Minute},
+		{"second", time.Second},
+		{"millisecond", time.Millisecond},
+	} {
+		if d > 0 && d%u.length == 0 {
+			return count(int(d/u.length), u.name)
+		}
+	}
+	return d.String()
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	special := func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r > 0x7f
+		return !letter && !strings.ContainsRune("-_=./:@,+%#", r)
+	}
+	if word != "" && word[0] != '#' && !strings.ContainsFunc(word, special) {
+		return printable(word)
+	}
+	return "'" + strings.ReplaceAll(printable(word), "'", `'\''`) + "'"
+}
+
+// seconds is a duration of the API, rounded up so that who waits that long has waited long enough.
+func seconds(s float64) time.Duration {
+	d, unit := time.Duration(s*float64(time.Second)), time.Millisecond
+	switch {
+	case d >= time.Minute:
+		unit = time.Second
+	case d >= time.Second:
+		unit = 10 * time.Millisecond
+	}
+	return (max(d, 0) + unit - 1).Truncate(unit)
+}
