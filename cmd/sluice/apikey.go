@@ -11,9 +11,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+	xterm "golang.org/x/term"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
@@ -47,7 +48,7 @@ func (a *account) flags(c *cobra.Command, of string) {
 	f.StringVarP(&a.file, "file", "f", "", "add the entry to this file of "+of+", which is made if it is not there")
 	_ = c.MarkFlagFilename("file", "yaml", "yml")
 	for _, name := range []string{"user", "plan", "expires", "attribute"} {
-		completeFlag(c, name)
+		term.CompleteFlag(c, name)
 	}
 }
 
@@ -125,7 +126,7 @@ func (m *made) write(w io.Writer, of string) error {
 }
 
 func apikeyNewCommand() *cobra.Command {
-	var out output
+	var out term.Output
 	var a account
 	c := &cobra.Command{
 		Use:   "new --user NAME",
@@ -146,19 +147,19 @@ func apikeyNewCommand() *cobra.Command {
 				return err
 			}
 			m := made{Key: key, Entry: a.entry, File: a.file}
-			if out.json() {
-				return writeJSON(c.OutOrStdout(), m)
+			if out.IsJSON() {
+				return term.WriteJSON(c.OutOrStdout(), m)
 			}
 			return m.write(c.OutOrStdout(), "authentication.api_keys.files")
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	a.flags(c, "API keys")
 	return c
 }
 
 func apikeyHashCommand() *cobra.Command {
-	var out output
+	var out term.Output
 	c := &cobra.Command{
 		Use:   "hash",
 		Short: "Print the hash of an API key from elsewhere",
@@ -175,19 +176,19 @@ func apikeyHashCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out.json() {
-				return writeJSON(c.OutOrStdout(), map[string]string{"hash": hash})
+			if out.IsJSON() {
+				return term.WriteJSON(c.OutOrStdout(), map[string]string{"hash": hash})
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), hash)
 			return err
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	return c
 }
 
 func passwordCommand() *cobra.Command {
-	var out output
+	var out term.Output
 	var a account
 	cost := authn.DefaultCost
 	c := &cobra.Command{
@@ -217,25 +218,25 @@ func passwordCommand() *cobra.Command {
 				return err
 			}
 			m := made{Entry: a.entry, File: a.file}
-			if out.json() {
-				return writeJSON(c.OutOrStdout(), m)
+			if out.IsJSON() {
+				return term.WriteJSON(c.OutOrStdout(), m)
 			}
 			return m.write(c.OutOrStdout(), "authentication.basic.files")
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	a.flags(c, "users")
 	c.Flags().IntVar(&cost, "cost", cost, "of the hash, between 10 and 14: one more is twice the time")
-	completeFlag(c, "cost")
+	term.CompleteFlag(c, "cost")
 	return c
 }
 
 // readSecret reads the first line of standard input. Secrets are no arguments: everybody on a machine can see those.
 func readSecret(c *cobra.Command, prompt string) (string, error) {
 	in := c.InOrStdin()
-	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := in.(*os.File); ok && xterm.IsTerminal(int(f.Fd())) {
 		fmt.Fprint(c.ErrOrStderr(), prompt)
-		b, err := term.ReadPassword(int(f.Fd()))
+		b, err := xterm.ReadPassword(int(f.Fd()))
 		fmt.Fprintln(c.ErrOrStderr())
 		return string(b), err
 	}

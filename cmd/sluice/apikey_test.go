@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // typed runs a command with something on standard input.
@@ -22,9 +23,9 @@ func typed(t *testing.T, in string, args ...string) (code int, stdout, stderr st
 	root.SetIn(strings.NewReader(in))
 	root.SetArgs(args)
 	if e := root.ExecuteContext(t.Context()); e != nil {
-		return exitWrong, out.String(), err.String() + e.Error()
+		return term.ExitWrong, out.String(), err.String() + e.Error()
 	}
-	return exitFine, out.String(), err.String()
+	return term.ExitFine, out.String(), err.String()
 }
 
 // A key that was made opens the door, and is nowhere but on the screen.
@@ -34,7 +35,7 @@ func TestAPIKeyNew(t *testing.T) {
 	for _, user := range []string{"ada", "bob", "on"} {
 		code, out, stderr := sluiceRun(t, "apikey", "new", "--user", user, "--plan", "pro", "--attribute", "team=a b", "-f", file, "-o", "json")
 		var m made
-		if err := json.Unmarshal([]byte(out), &m); err != nil || code != exitFine || m.File != file {
+		if err := json.Unmarshal([]byte(out), &m); err != nil || code != term.ExitFine || m.File != file {
 			t.Fatalf("exit %d, %s%s", code, out, stderr)
 		}
 		keys = append(keys, m.Key)
@@ -57,21 +58,21 @@ func TestAPIKeyNew(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file is %v, %v", info.Mode(), err)
 	}
-	if code, out, _ := sluiceRun(t, "check", file); code != exitFine {
+	if code, out, _ := sluiceRun(t, "check", file); code != term.ExitFine {
 		t.Errorf("check: exit %d\n%s", code, out)
 	}
 	// Who may read a file stays so, and a file that cannot be written to costs nothing.
 	if err := os.Chmod(file, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := sluiceRun(t, "apikey", "new", "--user", "eve", "-f", file); code != exitFine {
+	if code, _, stderr := sluiceRun(t, "apikey", "new", "--user", "eve", "-f", file); code != term.ExitFine {
 		t.Error(stderr)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("the file is %v, %v", info.Mode(), err)
 	}
 	code, out, stderr := sluiceRun(t, "apikey", "new", "--user", "eve", "-f", filepath.Join(file, "x"))
-	if code != exitWrong || strings.Contains(out+stderr, "slk_") {
+	if code != term.ExitWrong || strings.Contains(out+stderr, "slk_") {
 		t.Errorf("exit %d, %s%s", code, out, stderr)
 	}
 }
@@ -91,7 +92,7 @@ func TestAPIKeyHash(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	for _, in := range []string{"", "\n", "canary", " " + key} {
-		if code, out, stderr := typed(t, in, "apikey", "hash"); code != exitWrong || strings.Contains(out+stderr, "canary") {
+		if code, out, stderr := typed(t, in, "apikey", "hash"); code != term.ExitWrong || strings.Contains(out+stderr, "canary") {
 			t.Errorf("%q: exit %d, %s%s", in, code, out, stderr)
 		}
 	}
@@ -101,7 +102,7 @@ func TestPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.yaml")
 	code, out, stderr := typed(t, "canary horse\n", "password", "--user", "ada", "--plan", "pro", "--cost", "10", "-f", file, "-o", "json")
 	var m made
-	if err := json.Unmarshal([]byte(out), &m); err != nil || code != exitFine || m.Key != "" {
+	if err := json.Unmarshal([]byte(out), &m); err != nil || code != term.ExitFine || m.Key != "" {
 		t.Fatalf("exit %d, %s%s", code, out, stderr)
 	}
 	if cost, err := bcrypt.Cost([]byte(m.Entry.Hash)); cost != 10 || err != nil {
@@ -118,11 +119,11 @@ func TestPassword(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--user", "ada", "--cost", "9"}, {"--user", "ada:x", "--cost", "20"}, {}} {
 		code, out, stderr := typed(t, "canary horse\n", append([]string{"password"}, args...)...)
-		if code != exitWrong || strings.Contains(out+stderr, "canary") {
+		if code != term.ExitWrong || strings.Contains(out+stderr, "canary") {
 			t.Errorf("%q: exit %d, %s%s", args, code, out, stderr)
 		}
 	}
-	if code, out, stderr := typed(t, "canary\n", "password", "--user", "ada"); code != exitWrong || strings.Contains(out+stderr, "canary") {
+	if code, out, stderr := typed(t, "canary\n", "password", "--user", "ada"); code != term.ExitWrong || strings.Contains(out+stderr, "canary") {
 		t.Errorf("a short one: exit %d, %s%s", code, out, stderr)
 	}
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen/report"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // benchFlags are what bench is asked.
 type benchFlags struct {
-	out output
+	out term.Output
 
 	rate        float64
 	callers     int
@@ -103,7 +104,7 @@ func benchCommand() *cobra.Command {
 }
 
 func (f *benchFlags) flags(c *cobra.Command) {
-	f.out.flag(c)
+	f.out.AddFlag(c)
 	fs := c.Flags()
 	fs.Float64Var(&f.rate, "rate", 0, "send so many requests a second on a schedule (open loop)")
 	fs.IntVar(&f.callers, "callers", 64, "how many ask at once; with --rate, at most")
@@ -132,10 +133,10 @@ func (f *benchFlags) flags(c *cobra.Command) {
 	fs.StringArrayVar(&f.thresholds, "threshold", nil, "what the result must keep to, such as 'p99<5ms'; otherwise the exit code is 1")
 	fs.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	_ = c.MarkFlagFilename("html", "html")
-	completeFlag(c, "distribution", "uniform", "zipf")
-	completeFlag(c, "threshold", "p99<5ms", "errors<0.1%", "denied>0", "rate>1000")
+	term.CompleteFlag(c, "distribution", "uniform", "zipf")
+	term.CompleteFlag(c, "threshold", "p99<5ms", "errors<0.1%", "denied>0", "rate>1000")
 	for _, name := range []string{"rate", "callers", "pipeline", "connections", "duration", "requests", "warmup", "timeout", "keys"} {
-		completeFlag(c, name)
+		term.CompleteFlag(c, name)
 	}
 }
 
@@ -180,7 +181,7 @@ func (f *benchFlags) run(c *cobra.Command, target string) error {
 		return err
 	}
 	if !kept {
-		return errFindings
+		return term.ErrFindings
 	}
 	return nil
 }
@@ -202,8 +203,8 @@ func (f *benchFlags) write(c *cobra.Command, b *benched) error {
 			return fmt.Errorf("--html %s: %w", f.html, err)
 		}
 	}
-	if f.out.json() {
-		return writeJSON(c.OutOrStdout(), b.json())
+	if f.out.IsJSON() {
+		return term.WriteJSON(c.OutOrStdout(), b.json())
 	}
 	return b.write(c.OutOrStdout())
 }
@@ -261,7 +262,7 @@ func (f *benchFlags) aim(ctx context.Context, target string) (*benched, error) {
 	f.connections = min(f.connections, f.callers)
 	a := &aimed{f: f, patterns: loadgen.Patterns{Keys: f.keys}}
 	if err := a.parse(ctx, target); err != nil {
-		return nil, fmt.Errorf("%s: %w", printable(target), err)
+		return nil, fmt.Errorf("%s: %w", term.Printable(target), err)
 	}
 	t, err := a.connect(ctx)
 	if err != nil {

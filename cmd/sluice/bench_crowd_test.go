@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // Twenty times as many callers as it takes to keep a service busy are all answered, and each key gets what it may have: no
@@ -21,7 +23,7 @@ func TestBenchCrowd(t *testing.T) {
 		args = append(args, "-o", "json", "--timeout", "1m", "--callers", fmt.Sprint(callers), "-n", fmt.Sprint(requests))
 		code, out, stderr := sluiceRun(t, args...)
 		var r benchReport
-		if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFine {
+		if err := json.Unmarshal([]byte(out), &r); err != nil || code != term.ExitFine {
 			t.Fatalf("%s: exit %d, %v: %s%s", name, code, err, out, stderr)
 		}
 		if r.Requests != requests || r.Errors != 0 || r.Allowed != limit*keys || r.Denied != requests-limit*keys {

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 )
 
@@ -95,12 +96,12 @@ func TestBenchHostile(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Error("it does not end")
 			}
-			if code != exitFine && code != exitFindings && code != exitWrong {
+			if code != term.ExitFine && code != term.ExitFindings && code != term.ExitWrong {
 				t.Errorf("exit %d", code)
 			}
 			harmless(t, "standard output", stdout.String())
 			harmless(t, "standard error", stderr.String())
-			if code == exitFine && !strings.Contains(stdout.String(), "rrors") {
+			if code == term.ExitFine && !strings.Contains(stdout.String(), "rrors") {
 				t.Errorf("no errors are reported:\n%s", &stdout)
 			}
 		})
@@ -144,12 +145,12 @@ func TestSimulateHostile(t *testing.T) {
 			}
 			for _, format := range []string{"text", "json"} {
 				code, out, stderr := sluiceRun(t, "simulate", "--rules", "testdata/traffic/rules", "-o", format, file)
-				if code != exitFine && code != exitFindings && code != exitWrong {
+				if code != term.ExitFine && code != term.ExitFindings && code != term.ExitWrong {
 					t.Errorf("exit %d", code)
 				}
 				harmless(t, format, out)
 				harmless(t, "standard error", stderr)
-				if strings.HasSuffix(text, good) && code == exitWrong {
+				if strings.HasSuffix(text, good) && code == term.ExitWrong {
 					t.Errorf("exit %d: %s", code, stderr)
 				}
 			}

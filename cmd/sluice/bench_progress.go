@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // benchProgress shows how far a load is: a bar on a terminal, a line now and then elsewhere.
@@ -70,5 +71,5 @@ func (b *benchProgress) end() {
 	if b.terminal {
 		fmt.Fprint(b.w, "\r\x1b[K")
 	}
-	_ = b.w.Close(outputTimeout)
+	_ = b.w.Close(term.OutputTimeout)
 }

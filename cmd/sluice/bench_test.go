@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // paced answers in virtual time: one in three requests is denied, and every hundredth takes long.
@@ -76,7 +77,7 @@ func TestBenchReports(t *testing.T) {
 			}
 			report := b.json()
 			report.Series = report.Series[:min(2, len(report.Series))]
-			if err := writeJSON(&js, report); err != nil {
+			if err := term.WriteJSON(&js, report); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -102,7 +103,7 @@ func TestBenchServe(t *testing.T) {
 	}
 	code, out, stderr := sluiceRun(t, append(args, "-o", "json", "--html", page, "--threshold", "errors<1", "--threshold", "denied>0")...)
 	var r benchReport
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitFine {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != term.ExitFine {
 		t.Fatalf("exit %d, %v: %s%s", code, err, out, stderr)
 	}
 	// A minute may end in between.
@@ -116,7 +117,7 @@ func TestBenchServe(t *testing.T) {
 		t.Errorf("the page is\n%s", text)
 	}
 	code, out, _ = sluiceRun(t, append(args, "--rate", "20000", "--threshold", "errors<1", "--threshold", "denied<1")...)
-	if code != exitFindings || !strings.Contains(out, "✓ errors<1") || !strings.Contains(out, "✗ denied<1") || !strings.Contains(out, "open loop") {
+	if code != term.ExitFindings || !strings.Contains(out, "✓ errors<1") || !strings.Contains(out, "✗ denied<1") || !strings.Contains(out, "open loop") {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
 }
@@ -154,7 +155,7 @@ func TestBenchHTTP(t *testing.T) {
 	} {
 		args := append([]string{"bench", server.URL + test.args[0], "-o", "json", "-n", "60", "--callers", "3"}, test.args[1:]...)
 		code, out, stderr := sluiceRun(t, args...)
-		if code != exitFine || !strings.Contains(out, test.want) || test.seen.Load() != 60 {
+		if code != term.ExitFine || !strings.Contains(out, test.want) || test.seen.Load() != 60 {
 			t.Errorf("%q: exit %d, the server saw %d:\n%s%s", args, code, test.seen.Load(), out, stderr)
 		}
 	}
@@ -173,7 +174,7 @@ func TestBenchInterrupted(t *testing.T) {
 	defer server.Close()
 	var stdout, stderr bytes.Buffer
 	code := run(ctx, []string{"bench", server.URL, "--duration", "1h", "--threshold", "allowed>=10"}, &stdout, &stderr)
-	if out := stdout.String(); code != exitFine || !strings.Contains(out, "Interrupted: these are the results so far") || !strings.Contains(out, "✓ allowed>=10") {
+	if out := stdout.String(); code != term.ExitFine || !strings.Contains(out, "Interrupted: these are the results so far") || !strings.Contains(out, "✓ allowed>=10") {
 		t.Errorf("exit %d:\n%s%s", code, out, stderr.String())
 	}
 }
@@ -221,7 +222,7 @@ func TestBenchWrongUse(t *testing.T) {
 		{"redis://" + strings.TrimPrefix(local, "http://") + " --count 0", "positive numbers"},
 	} {
 		code, out, stderr := sluiceRun(t, append([]string{"bench"}, strings.Fields(test.args)...)...)
-		if code != exitWrong || !strings.Contains(stderr, test.want) || out != "" {
+		if code != term.ExitWrong || !strings.Contains(stderr, test.want) || out != "" {
 			t.Errorf("bench %s: exit %d, %s%s, want %q", test.args, code, out, stderr, test.want)
 		}
 	}
@@ -281,7 +282,7 @@ func TestBenchCommandsAsShown(t *testing.T) {
 					args[i] = filepath.Join(t.TempDir(), arg)
 				}
 			}
-			if code, _, stderr := sluiceRun(t, args...); code != exitWrong || !strings.Contains(stderr, "is the server running") {
+			if code, _, stderr := sluiceRun(t, args...); code != term.ExitWrong || !strings.Contains(stderr, "is the server running") {
 				t.Errorf("%s: exit %d, %s", command, code, stderr)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // how says in what way the server was asked.
@@ -18,17 +19,17 @@ func (b *benched) how() string {
 	var s strings.Builder
 	p := &b.plan
 	if p.Rate > 0 {
-		fmt.Fprintf(&s, "open loop, %v requests a second, at most %s at once", p.Rate, count(p.Callers, "caller"))
+		fmt.Fprintf(&s, "open loop, %v requests a second, at most %s at once", p.Rate, term.Count(p.Callers, "caller"))
 	} else {
-		fmt.Fprintf(&s, "closed loop, %s", count(p.Callers, "caller"))
+		fmt.Fprintf(&s, "closed loop, %s", term.Count(p.Callers, "caller"))
 	}
 	if b.conns > 0 {
-		fmt.Fprintf(&s, " on %s", count(b.conns, "connection"))
+		fmt.Fprintf(&s, " on %s", term.Count(b.conns, "connection"))
 	}
 	if p.Pipeline > 1 {
 		fmt.Fprintf(&s, ", %d requests at a time", p.Pipeline)
 	}
-	fmt.Fprintf(&s, ", %s", count(int(b.keys), "key"))
+	fmt.Fprintf(&s, ", %s", term.Count(int(b.keys), "key"))
 	if b.zipf {
 		s.WriteString(" by Zipf's law")
 	}
@@ -37,15 +38,15 @@ func (b *benched) how() string {
 
 // write writes the result for people.
 func (b *benched) write(out io.Writer) error {
-	w, s, r := bufio.NewWriter(out), newStyle(out), b.result
-	fmt.Fprintf(w, "%s\n%s\n\n", s.bold(b.name), b.how())
+	w, s, r := bufio.NewWriter(out), term.NewStyle(out), b.result
+	fmt.Fprintf(w, "%s\n%s\n\n", s.Bold(b.name), b.how())
 	all := r.Requests()
 	fmt.Fprintf(w, "  requests  %10d  in %v, %.1f/s answered\n", all, loadgen.Round(r.Elapsed), r.PerSecond())
 	for _, c := range []struct {
 		name  string
 		n     int64
 		paint func(string) string
-	}{{"allowed", r.Sum.Allowed, s.green}, {"denied", r.Sum.Denied, s.yellow}, {"errors", r.Sum.Failed, s.red}, {"cut off", r.Cut, s.red}} {
+	}{{"allowed", r.Sum.Allowed, s.Green}, {"denied", r.Sum.Denied, s.Yellow}, {"errors", r.Sum.Failed, s.Red}, {"cut off", r.Cut, s.Red}} {
 		if c.n > 0 || c.name != "cut off" {
 			fmt.Fprintf(w, "  %-9s %10d  %s\n", c.name, c.n, bar(s, c.paint, c.n, all))
 		}
@@ -59,7 +60,7 @@ func (b *benched) write(out io.Writer) error {
 		fmt.Fprintln(w)
 	}
 	for _, v := range b.verdicts {
-		fmt.Fprintf(w, "  %s %-16s  %s\n", s.mark(v.Kept), v.Threshold, v.Got)
+		fmt.Fprintf(w, "  %s %-16s  %s\n", s.Mark(v.Kept), v.Threshold, v.Got)
 	}
 	return w.Flush()
 }
@@ -68,7 +69,7 @@ func (b *benched) write(out io.Writer) error {
 const barWidth = 40
 
 // bar is a share of all as a number and as a bar.
-func bar(s style, paint func(string) string, n, all int64) string {
+func bar(s term.Style, paint func(string) string, n, all int64) string {
 	share := float64(n) / float64(max(1, all))
 	return strings.TrimRight(fmt.Sprintf("%5.1f %%  %s", 100*share, paint(strings.Repeat("#", int(share*barWidth+0.5)))), " ")
 }
@@ -76,7 +77,7 @@ func bar(s style, paint func(string) string, n, all int64) string {
 // latencies are what is told of them.
 var latencies = []float64{50, 90, 95, 99, 99.9}
 
-func (b *benched) writeLatency(w io.Writer, s style) {
+func (b *benched) writeLatency(w io.Writer, s term.Style) {
 	h := &b.result.Sum.Latency
 	if h.Count() == 0 {
 		return
@@ -87,7 +88,7 @@ func (b *benched) writeLatency(w io.Writer, s style) {
 	}
 	fmt.Fprintf(w, "  max %v\n", loadgen.Round(h.Max()))
 	if b.plan.Rate > 0 {
-		fmt.Fprintln(w, s.faint("            from when a request was due"))
+		fmt.Fprintln(w, s.Faint("            from when a request was due"))
 	}
 	fmt.Fprintln(w)
 	none := func(text string) string { return text }
@@ -106,25 +107,25 @@ func writeCounts(w io.Writer, name string, counts map[string]int64) {
 		if i > 0 {
 			name = ""
 		}
-		fmt.Fprintf(w, "  %-9s %10d  %s\n", name, counts[text], printable(text))
+		fmt.Fprintf(w, "  %-9s %10d  %s\n", name, counts[text], term.Printable(text))
 	}
 }
 
 // writeNotes writes what one must know to read the rest.
-func (b *benched) writeNotes(w io.Writer, s style) {
+func (b *benched) writeNotes(w io.Writer, s term.Style) {
 	r := b.result
 	if r.Behind() {
-		fmt.Fprintf(w, "\n  %s\n", s.yellow("The schedule was not kept: "+b.lateness()))
+		fmt.Fprintf(w, "\n  %s\n", s.Yellow("The schedule was not kept: "+b.lateness()))
 		fmt.Fprintf(w, "  Latencies count from when requests were due. If the server is not the cause, try more --callers than %d.\n", b.plan.Callers)
 	}
 	if r.Interrupted {
-		fmt.Fprintf(w, "\n  %s\n", s.yellow("Interrupted: these are the results so far."))
+		fmt.Fprintf(w, "\n  %s\n", s.Yellow("Interrupted: these are the results so far."))
 	}
 }
 
 func (b *benched) lateness() string {
 	r := b.result
-	text := fmt.Sprintf("%d of %s went out late, by up to %v", r.Late, count(int(r.Requests()), "request"), loadgen.Round(r.LateMost))
+	text := fmt.Sprintf("%d of %s went out late, by up to %v", r.Late, term.Count(int(r.Requests()), "request"), loadgen.Round(r.LateMost))
 	if r.Missed > 0 {
 		text += fmt.Sprintf("; %d never", r.Missed)
 	}

@@ -47,8 +47,8 @@ func (r *checkReport) writeBounds(w io.Writer) {
 	for i := range r.Rules {
 		for _, b := range r.Rules[i].Bounds {
 			some = true
-			fmt.Fprintf(w, "%s (accuracy: eventual) may admit up to %s + offered rate × %v s: %s if %s/s are offered\n", printable(r.Rules[i].Name),
-				thousands(b.Most), b.Staleness, thousands(b.Example.Most), strconv.FormatFloat(b.Example.Offered, 'g', 4, 64))
+			fmt.Fprintf(w, "%s (accuracy: eventual) may admit up to %s + offered rate × %v s: %s if %s/s are offered\n", term.Printable(r.Rules[i].Name),
+				term.Thousands(b.Most), b.Staleness, term.Thousands(b.Example.Most), strconv.FormatFloat(b.Example.Offered, 'g', 4, 64))
 		}
 	}
 	if some {
@@ -110,11 +110,11 @@ func (r *checkReport) writeSettleBounds(w io.Writer) {
 	for i := range r.Rules {
 		for _, b := range r.Rules[i].Settles {
 			some = true
-			name := printable(r.Rules[i].Name) + " (settle)"
+			name := term.Printable(r.Rules[i].Name) + " (settle)"
 			if b.Rate > 0 {
-				fmt.Fprintf(w, "%s: use in t seconds ≤ %s + %s × t + what requests in flight cost beyond their estimates\n", name, thousands(b.Most), number(b.Rate))
+				fmt.Fprintf(w, "%s: use in t seconds ≤ %s + %s × t + what requests in flight cost beyond their estimates\n", name, term.Thousands(b.Most), number(b.Rate))
 			} else {
-				fmt.Fprintf(w, "%s: use in %s %s s ≤ %s + what requests in flight cost beyond their estimates\n", name, b.Within, number(b.Window), thousands(b.Most))
+				fmt.Fprintf(w, "%s: use in %s %s s ≤ %s + what requests in flight cost beyond their estimates\n", name, b.Within, number(b.Window), term.Thousands(b.Most))
 			}
 			if fill := time.Duration(b.Fill * float64(time.Second)).Round(time.Millisecond); fill > 0 {
 				fmt.Fprintf(w, "%s: about the whole rate passes while (estimate ÷ actual − 1) × time in flight ≤ %s: with estimates 2 × the actual cost up to %s in flight, 10 × up to %s\n",

@@ -13,13 +13,14 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
 
 func checkCommand() *cobra.Command {
 	var (
-		out      output
+		out      term.Output
 		flags    ruleFlags
 		warnings string
 	)
@@ -34,7 +35,7 @@ func checkCommand() *cobra.Command {
 		Example: "  sluice check\n" +
 			"  sluice check rules/ -o json\n" +
 			"  sluice check --warnings=ok rules/posts.yaml   # warnings are printed and do not count",
-		ValidArgsFunction: completeRules,
+		ValidArgsFunction: term.CompleteRules,
 		RunE: func(c *cobra.Command, paths []string) error {
 			if warnings != "fail" && warnings != "ok" && warnings != "off" {
 				return fmt.Errorf("--warnings=%s: write fail, ok or off", warnings)
@@ -43,21 +44,21 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out.json() {
-				err = writeJSON(c.OutOrStdout(), report)
+			if out.IsJSON() {
+				err = term.WriteJSON(c.OutOrStdout(), report)
 			} else {
 				err = report.write(c.OutOrStdout())
 			}
 			if err == nil && report.fails(warnings == "fail") {
-				return errFindings
+				return term.ErrFindings
 			}
 			return err
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	flags.flags(c)
 	c.Flags().StringVar(&warnings, "warnings", "fail", "what warnings do: fail, ok (printed only) or off")
-	completeFlag(c, "warnings", "fail", "ok", "off")
+	term.CompleteFlag(c, "warnings", "fail", "ok", "off")
 	return c
 }
 
@@ -289,7 +290,7 @@ func ruleMode(r *rules.Rule) string {
 }
 
 func (r *checkReport) write(w io.Writer) error {
-	s := newStyle(w)
+	s := term.NewStyle(w)
 	failures, warnings := 0, 0
 	for i := range r.Findings {
 		r.Findings[i].write(w, s)
@@ -303,7 +304,7 @@ func (r *checkReport) write(w io.Writer) error {
 		fmt.Fprintln(w)
 	}
 	if failures > 0 {
-		_, err := fmt.Fprintf(w, "%s in %s\n", s.red(count(failures, "error")), count(len(r.Files), "file"))
+		_, err := fmt.Fprintf(w, "%s in %s\n", s.Red(term.Count(failures, "error")), term.Count(len(r.Files), "file"))
 		return err
 	}
 	rows := [][]string{{"RULE", "MATCHES", "PER", "LIMIT"}}
@@ -316,10 +317,10 @@ func (r *checkReport) write(w io.Writer) error {
 		if rule.Mode != "enforced" {
 			limit += " (" + rule.Mode + ")"
 		}
-		rows = append(rows, []string{printable(rule.Name), printable(rule.Matches), printable(per), limit})
+		rows = append(rows, []string{term.Printable(rule.Name), term.Printable(rule.Matches), term.Printable(per), limit})
 	}
 	if len(r.Rules) > 0 {
-		if err := table(w, rows); err != nil {
+		if err := term.Table(w, rows); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -327,15 +328,15 @@ func (r *checkReport) write(w io.Writer) error {
 		r.writeSettleBounds(w)
 		r.writeFlight(w)
 	}
-	verdict := s.green("ok")
+	verdict := s.Green("ok")
 	if warnings > 0 {
-		verdict = s.yellow(count(warnings, "warning"))
+		verdict = s.Yellow(term.Count(warnings, "warning"))
 	}
 	digest := ""
 	if r.Digest != "" {
 		digest = ", digest " + r.Digest
 	}
-	_, err := fmt.Fprintf(w, "%s: %s in %s%s\n", verdict, r.contents(), count(len(r.Files), "file"), digest)
+	_, err := fmt.Fprintf(w, "%s: %s in %s%s\n", verdict, r.contents(), term.Count(len(r.Files), "file"), digest)
 	return err
 }
 
@@ -343,16 +344,16 @@ func (r *checkReport) write(w io.Writer) error {
 func (r *checkReport) contents() string {
 	var parts []string
 	if n := len(r.Configurations); n > 0 {
-		parts = append(parts, count(n, "configuration"))
+		parts = append(parts, term.Count(n, "configuration"))
 	}
 	if n := len(r.Accounts); n > 0 {
-		parts = append(parts, count(n, "file")+" of accounts")
+		parts = append(parts, term.Count(n, "file")+" of accounts")
 	}
 	if len(r.Rules) > 0 || len(r.Domains) == 0 && len(r.Configurations) == 0 && len(r.Accounts) == 0 {
-		parts = append(parts, count(len(r.Rules), "rule"))
+		parts = append(parts, term.Count(len(r.Rules), "rule"))
 	}
 	for _, d := range r.Domains {
-		parts = append(parts, fmt.Sprintf("%s of domain %s", count(d.Limits, "limit"), printable(d.Name)))
+		parts = append(parts, fmt.Sprintf("%s of domain %s", term.Count(d.Limits, "limit"), term.Printable(d.Name)))
 	}
 	return strings.Join(parts, ", ")
 }

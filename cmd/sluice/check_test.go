@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // Rules that keep requests are warned of where nothing does.
@@ -47,7 +49,7 @@ func TestCheckAdvice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "sluice.yaml")
 			write(t, file, c.text)
-			if code, out, _ := sluiceRun(t, "check", file); code != exitFindings || !strings.Contains(out, file+c.want) && !strings.Contains(out, ": error: "+c.want) {
+			if code, out, _ := sluiceRun(t, "check", file); code != term.ExitFindings || !strings.Contains(out, file+c.want) && !strings.Contains(out, ": error: "+c.want) {
 				t.Errorf("exit %d, want %q in\n%s", code, c.want, out)
 			}
 		})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rulefile"
@@ -36,11 +37,11 @@ func TestEveryHelpHasAnExample(t *testing.T) {
 	walk = func(c *cobra.Command, path []string) {
 		code, out, _ := sluiceRun(t, append(path, "--help")...)
 		_, example, found := strings.Cut(out, "Examples:\n")
-		if code != exitFine || !found || !strings.Contains(example, "sluice "+strings.Join(path, " ")) {
+		if code != term.ExitFine || !found || !strings.Contains(example, "sluice "+strings.Join(path, " ")) {
 			t.Errorf("sluice %s --help: exit %d, no example in\n%s", strings.Join(path, " "), code, out)
 		}
 		for line := range strings.Lines(out) {
-			if width(strings.TrimRight(line, "\n")) > 130 {
+			if term.Width(strings.TrimRight(line, "\n")) > 130 {
 				t.Errorf("sluice %s --help: a line is too long for a terminal: %s", strings.Join(path, " "), line)
 			}
 		}
@@ -77,7 +78,7 @@ func TestJSONIsJSON(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, out, _ := sluiceRun(t, "completion", shell); code != exitFine || !strings.Contains(out, "sluice") {
+		if code, out, _ := sluiceRun(t, "completion", shell); code != term.ExitFine || !strings.Contains(out, "sluice") {
 			t.Errorf("completion %s: exit %d, %d bytes", shell, code, len(out))
 		}
 	}
@@ -153,7 +154,7 @@ func TestExplainSnapshot(t *testing.T) {
 	}
 	write(t, snapshot, before[:len(before)/2])
 	code, _, stderr := sluiceRun(t, "explain", "--rules", rules, "/rewards", "--snapshot", snapshot)
-	if code != exitWrong || !strings.Contains(stderr, "snapshot") {
+	if code != term.ExitWrong || !strings.Contains(stderr, "snapshot") {
 		t.Errorf("half a snapshot: exit %d, %s", code, stderr)
 	}
 }
@@ -258,7 +259,7 @@ func TestExcerpt(t *testing.T) {
 
 // Colours are for terminals, and for nobody who said NO_COLOR.
 func TestColour(t *testing.T) {
-	if newStyle(new(bytes.Buffer)).on {
+	if term.NewStyle(new(bytes.Buffer)).On {
 		t.Error("a buffer is coloured")
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
@@ -266,14 +267,14 @@ func TestColour(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if newStyle(file).on {
+	if term.NewStyle(file).On {
 		t.Error("a file is coloured")
 	}
 	t.Setenv("NO_COLOR", "1")
-	if newStyle(os.Stdout).on {
+	if term.NewStyle(os.Stdout).On {
 		t.Error("NO_COLOR is not obeyed")
 	}
-	if got := (style{true}).red("x"); got != "\x1b[31mx\x1b[0m" {
+	if got := (term.Style{On: true}).Red("x"); got != "\x1b[31mx\x1b[0m" {
 		t.Errorf("red is %q", got)
 	}
 }

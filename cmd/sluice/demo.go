@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // What the demo runs: sluice serve with this configuration and these rules.
@@ -86,7 +87,7 @@ func (f *demoFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	out := logwriter.New(logwriter.Config{Output: stdout})
-	defer out.Close(outputTimeout)
+	defer out.Close(term.OutputTimeout)
 	s := &service{cfg: cfg, beside: func(ctx context.Context, s *service) {
 		g := demoGuide{
 			gateway: s.server.GatewayAddr().String(), http: s.server.HTTPAddr().String(), grpc: s.server.GRPCAddr().String(),

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // demoGuide is what the demo tells who has started it. Lines that begin with two spaces are commands for another terminal.
@@ -67,9 +69,9 @@ func (g *demoGuide) program() (name, setup string) {
 		switch {
 		case sameFile(found, self):
 		case filepath.Base(self) == sluice:
-			needs = append(needs, "PATH="+quoted(filepath.Dir(self))+":$PATH")
+			needs = append(needs, "PATH="+term.ShellQuoted(filepath.Dir(self))+":$PATH")
 		default:
-			name = quoted(self)
+			name = term.ShellQuoted(self)
 		}
 	}
 	for _, v := range []struct{ variable, usual, is string }{

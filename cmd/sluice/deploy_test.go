@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // installed is where the files for installing are.
@@ -36,7 +37,7 @@ func deployed(t *testing.T, file string) config.Config {
 	report.Findings = slices.DeleteFunc(report.Findings, func(f finding) bool {
 		return strings.Contains(f.Message, "serve would not start on this machine: store: ") && strings.Contains(f.Message, "password: no such file or directory")
 	})
-	if code != exitFine && len(report.Findings) > 0 || err != nil {
+	if code != term.ExitFine && len(report.Findings) > 0 || err != nil {
 		t.Fatalf("sluice check %s: exit %d, %v\n%s%s", file, code, err, stdout, stderr)
 	}
 	c, err := config.Load(file)

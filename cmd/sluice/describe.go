@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -93,10 +94,10 @@ func limitText(r *rules.Rule) string {
 	}
 	text := strings.Join(texts, " and ")
 	if r.Tiers != nil {
-		text += ", " + count(len(r.Tiers.Limits), "tier")
+		text += ", " + term.Count(len(r.Tiers.Limits), "tier")
 	}
 	if n := len(r.Overrides); n > 0 {
-		text += ", " + count(n, "override")
+		text += ", " + term.Count(n, "override")
 	}
 	return text
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
 
 // explainFlags are what explain is asked.
 type explainFlags struct {
-	out      output
+	out      term.Output
 	rules    ruleFlags
 	request  requestFlags
 	live     liveFlags
@@ -57,7 +58,7 @@ func explainCommand() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
-	f.out.flag(c)
+	f.out.AddFlag(c)
 	f.rules.flags(c)
 	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: here)")
 	f.request.flags(c)
@@ -67,9 +68,9 @@ func explainCommand() *cobra.Command {
 	c.Flags().StringVar(&f.domain, "domain", "", "explain a request to this Envoy domain")
 	c.Flags().StringVar(&f.snapshot, "snapshot", "", "snapshot of a memory store to look at")
 	c.Flags().BoolVar(&f.matching, "matching", false, "leave out rules that do not match")
-	_ = c.RegisterFlagCompletionFunc("rules", completeRules)
-	completeFlag(c, "cost")
-	completeFlag(c, "domain")
+	_ = c.RegisterFlagCompletionFunc("rules", term.CompleteRules)
+	term.CompleteFlag(c, "cost")
+	term.CompleteFlag(c, "domain")
 	return c
 }
 
@@ -81,8 +82,8 @@ func (f *explainFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if f.out.json() {
-		return writeJSON(c.OutOrStdout(), x)
+	if f.out.IsJSON() {
+		return term.WriteJSON(c.OutOrStdout(), x)
 	}
 	return writeExplained(c.OutOrStdout(), x)
 }

@@ -12,22 +12,22 @@ import (
 
 // writeExplained writes an explanation for people.
 func writeExplained(w io.Writer, x *explain.Answer) error {
-	s := newStyle(w)
+	s := term.NewStyle(w)
 	var b strings.Builder
-	verdict := s.green(x.Verdict)
+	verdict := s.Green(x.Verdict)
 	if x.Verdict == "denied" || x.Verdict == "refused" {
-		verdict = s.red(x.Verdict)
+		verdict = s.Red(x.Verdict)
 	}
-	fmt.Fprintf(&b, "%s\n%s: %s\n", s.bold(printable(x.Request)), verdict, printable(x.Why))
+	fmt.Fprintf(&b, "%s\n%s: %s\n", s.Bold(term.Printable(x.Request)), verdict, term.Printable(x.Why))
 	writeLoad(&b, s, x.Load)
 	for i := range x.Rules {
 		writeRule(&b, s, &x.Rules[i])
 	}
 	for i := range x.Descriptors {
 		d := &x.Descriptors[i]
-		fmt.Fprintf(&b, "\n%s\n", s.bold(printable(d.Entries)))
+		fmt.Fprintf(&b, "\n%s\n", s.Bold(term.Printable(d.Entries)))
 		for _, step := range d.Steps {
-			fmt.Fprintf(&b, "  %s\n", printable(step))
+			fmt.Fprintf(&b, "  %s\n", term.Printable(step))
 		}
 		writeLimits(&b, d.Limits)
 	}
@@ -36,17 +36,17 @@ func writeExplained(w io.Writer, x *explain.Answer) error {
 }
 
 // writeLoad says what becomes of the request when not all can be served.
-func writeLoad(b *strings.Builder, s style, l *explain.Load) {
+func writeLoad(b *strings.Builder, s term.Style, l *explain.Load) {
 	if l == nil {
 		return
 	}
 	at := ""
 	if l.File != "" {
-		at = s.faint(fmt.Sprintf("  %s:%d", printable(l.File), l.Line))
+		at = s.Faint(fmt.Sprintf("  %s:%d", term.Printable(l.File), l.Line))
 	}
 	gate := "is never turned away for overload"
 	if l.Gate != "" {
-		gate = fmt.Sprintf("gate %s, %d to %d in flight", printable(l.Gate), l.Min, l.Max)
+		gate = fmt.Sprintf("gate %s, %d to %d in flight", term.Printable(l.Gate), l.Min, l.Max)
 	}
 	if l.Shadow {
 		gate += ", which only reports"
@@ -54,35 +54,35 @@ func writeLoad(b *strings.Builder, s style, l *explain.Load) {
 	fmt.Fprintf(b, "priority %s, %s%s\n", l.Priority, gate, at)
 }
 
-func writeRule(b *strings.Builder, s style, r *explain.Rule) {
+func writeRule(b *strings.Builder, s term.Style, r *explain.Rule) {
 	name := r.Name
 	if r.List {
 		name += " list"
 	}
 	at := ""
 	if r.File != "" {
-		at = s.faint(fmt.Sprintf("  %s:%d", printable(r.File), r.Line))
+		at = s.Faint(fmt.Sprintf("  %s:%d", term.Printable(r.File), r.Line))
 	}
-	fmt.Fprintf(b, "\n%s %s%s\n", s.mark(r.Matches), s.bold(printable(name)), at)
+	fmt.Fprintf(b, "\n%s %s%s\n", s.Mark(r.Matches), s.Bold(term.Printable(name)), at)
 	for _, c := range r.Conditions {
 		value := ""
 		if c.Value != "" {
-			value = s.faint(" — " + printable(c.Value))
+			value = s.Faint(" — " + term.Printable(c.Value))
 		}
-		fmt.Fprintf(b, "  %s %s%s\n", s.mark(c.Holds), printable(c.Text), value)
+		fmt.Fprintf(b, "  %s %s%s\n", s.Mark(c.Holds), term.Printable(c.Text), value)
 	}
 	if len(r.Conditions) == 0 && r.Matches {
-		fmt.Fprintf(b, "  %s all requests\n", s.mark(true))
+		fmt.Fprintf(b, "  %s all requests\n", s.Mark(true))
 	}
 	for _, k := range r.Key {
-		fmt.Fprintf(b, "  counts by %s = %s\n", printable(k.Name), printable(k.Value))
+		fmt.Fprintf(b, "  counts by %s = %s\n", term.Printable(k.Name), term.Printable(k.Value))
 	}
 	if r.Matches && !r.List && len(r.Key) == 0 {
 		fmt.Fprintf(b, "  counts everybody together\n")
 	}
 	writeLimits(b, r.Limits)
 	for _, note := range r.Notes {
-		fmt.Fprintf(b, "  %s\n", printable(note))
+		fmt.Fprintf(b, "  %s\n", term.Printable(note))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
@@ -84,17 +85,17 @@ func TestServeRefusesFIFOs(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "sluice.yaml")
 			write(t, file, strings.ReplaceAll(fmt.Sprintf(strings.ReplaceAll(cfg, "%[2]s", ""), pipe), "%!(EXTRA string="+pipe+")", ""))
 			code, out := ends(t, program("serve", "--config", file))
-			if code != exitWrong || !strings.Contains(out, "is a FIFO") {
+			if code != term.ExitWrong || !strings.Contains(out, "is a FIFO") {
 				t.Errorf("exit %d:\n%s", code, out)
 			}
-			if code, out, _ := sluiceRun(t, "check", file); code == exitFine || !strings.Contains(out, "is a FIFO") {
+			if code, out, _ := sluiceRun(t, "check", file); code == term.ExitFine || !strings.Contains(out, "is a FIFO") {
 				t.Errorf("sluice check: exit %d:\n%s", code, out)
 			}
 		})
 	}
 	t.Run("configuration", func(t *testing.T) {
 		t.Parallel()
-		if code, out := ends(t, program("serve", "--config", fifo(t))); code != exitWrong || !strings.Contains(out, "is a FIFO") || strings.Contains(out, "run: sluice check") {
+		if code, out := ends(t, program("serve", "--config", fifo(t))); code != term.ExitWrong || !strings.Contains(out, "is a FIFO") || strings.Contains(out, "run: sluice check") {
 			t.Errorf("exit %d:\n%s", code, out)
 		}
 	})
@@ -173,7 +174,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 			write(t, file, c.cfg)
 			code, out, _ := sluiceRun(t, "check", file)
 			if c.refused == "" {
-				if code != exitFine {
+				if code != term.ExitFine {
 					t.Errorf("sluice check: exit %d\n%s", code, out)
 				}
 				for _, created := range []string{"a", "new.log", "s.sock"} {
@@ -185,10 +186,10 @@ func TestCheckAgreesWithServe(t *testing.T) {
 				p.await(t, "msg=serving")
 				return
 			}
-			if code != exitFindings || !strings.Contains(out, "serve would not start on this machine: ") || !strings.Contains(out, c.refused) || strings.Contains(out, "\ufffd") {
+			if code != term.ExitFindings || !strings.Contains(out, "serve would not start on this machine: ") || !strings.Contains(out, c.refused) || strings.Contains(out, "\ufffd") {
 				t.Errorf("sluice check: exit %d, want %q\n%s", code, c.refused, out)
 			}
-			if code, out := ends(t, program("serve", "--config", file)); code == exitFine || !strings.Contains(out, c.refused) {
+			if code, out := ends(t, program("serve", "--config", file)); code == term.ExitFine || !strings.Contains(out, c.refused) {
 				t.Errorf("sluice serve: exit %d, want %q\n%s", code, c.refused, out)
 			}
 		})
@@ -211,13 +212,13 @@ func TestServeCertificateNotValid(t *testing.T) {
 	install(ca.IssueAt(t, time.Now().Add(-2*time.Hour), "localhost"))
 	p := launch(t, config)
 	p.await(t, expired)
-	if code, out, _ := sluiceRun(t, "check", file); code != exitFindings || !strings.Contains(out, "warning: "+cert+": "+expired) || strings.Contains(out, "would not start") {
+	if code, out, _ := sluiceRun(t, "check", file); code != term.ExitFindings || !strings.Contains(out, "warning: "+cert+": "+expired) || strings.Contains(out, "would not start") {
 		t.Errorf("sluice check: exit %d\n%s", code, out)
 	}
 	install(ca.IssueAt(t, time.Now().Add(time.Hour), "localhost"))
 	p.signal(t, syscall.SIGHUP)
 	p.await(t, future)
-	if code, out, _ := sluiceRun(t, "check", file); code != exitFindings || !strings.Contains(out, "warning: "+cert+": "+future) {
+	if code, out, _ := sluiceRun(t, "check", file); code != term.ExitFindings || !strings.Contains(out, "warning: "+cert+": "+future) {
 		t.Errorf("sluice check: exit %d\n%s", code, out)
 	}
 }
@@ -276,10 +277,10 @@ func TestServeEmptiedRules(t *testing.T) {
 	write(t, cfg, fmt.Sprintf("rules: {paths: [%q]}\n", file))
 	for _, text := range []string{"", "# none\n", "null\n", "domain: d\n"} {
 		write(t, file, text)
-		if code, out, _ := sluiceRun(t, "check", file); code != exitFindings || !strings.Contains(out, "[]") {
+		if code, out, _ := sluiceRun(t, "check", file); code != term.ExitFindings || !strings.Contains(out, "[]") {
 			t.Errorf("%q: check ends with %d:\n%s", text, code, out)
 		}
-		if code, _, stderr := sluiceRun(t, "serve", "--config", cfg); code != exitWrong || !strings.Contains(stderr, "[]") {
+		if code, _, stderr := sluiceRun(t, "serve", "--config", cfg); code != term.ExitWrong || !strings.Contains(stderr, "[]") {
 			t.Errorf("%q: serve ends with %d:\n%s", text, code, stderr)
 		}
 	}
@@ -298,8 +299,8 @@ func TestServeEmptiedRules(t *testing.T) {
 // check reads a stream once, and finds what is wrong with it.
 func TestCheckStreams(t *testing.T) {
 	for text, want := range map[string]int{
-		"rules: [{name: a, limit: 1/s}]\n": exitFine, "rules: [{name: a, limit: plenty}]\n": exitFindings, "": exitFindings,
-		"listeners: {http: {adress: off}}\n": exitFindings, "keys: [{user: ada}]\n": exitFindings,
+		"rules: [{name: a, limit: 1/s}]\n": term.ExitFine, "rules: [{name: a, limit: plenty}]\n": term.ExitFindings, "": term.ExitFindings,
+		"listeners: {http: {adress: off}}\n": term.ExitFindings, "keys: [{user: ada}]\n": term.ExitFindings,
 	} {
 		c := program("check", "--warnings=ok", "/dev/stdin")
 		c.Stdin = strings.NewReader(text)
@@ -389,7 +390,7 @@ func TestAPIKeysAtOnce(t *testing.T) {
 			var group sync.WaitGroup
 			for i := range all {
 				group.Go(func() {
-					if code, out := ends(t, add(file, i)); code != exitFine {
+					if code, out := ends(t, add(file, i)); code != term.ExitFine {
 						t.Errorf("exit %d: %s", code, out)
 					}
 				})

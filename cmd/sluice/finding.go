@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -60,34 +61,34 @@ func addTexts(found []finding, sources []rulefile.Source) {
 }
 
 // write prints the finding, and the line with a mark below the place.
-func (f *finding) write(w io.Writer, s style) {
+func (f *finding) write(w io.Writer, s term.Style) {
 	where := rules.Position{File: f.File, Line: f.Line, Column: f.Column}.String()
 	if where != "" {
-		where = s.bold(printable(where)) + ": "
+		where = s.Bold(term.Printable(where)) + ": "
 	}
-	severity := s.red("error")
+	severity := s.Red("error")
 	if f.Severity == "warning" {
-		severity = s.yellow("warning")
+		severity = s.Yellow("warning")
 	}
 	rule := ""
 	if f.Rule != "" {
 		rule = fmt.Sprintf("rule %s: ", f.Rule)
 	}
-	fmt.Fprintf(w, "%s%s: %s%s\n", where, severity, rule, printable(strings.ReplaceAll(f.Message, "\n", "; ")))
+	fmt.Fprintf(w, "%s%s: %s%s\n", where, severity, rule, term.Printable(strings.ReplaceAll(f.Message, "\n", "; ")))
 	if strings.TrimSpace(f.Text) == "" {
 		return
 	}
 	text, mark := excerpt(f.Text, f.Column)
 	number := fmt.Sprint(f.Line)
-	fmt.Fprintf(w, "  %s %s\n", s.faint(number+" |"), text)
-	fmt.Fprintf(w, "  %s %s%s\n", s.faint(strings.Repeat(" ", len(number))+" |"), mark, s.green("^"))
+	fmt.Fprintf(w, "  %s %s\n", s.Faint(number+" |"), text)
+	fmt.Fprintf(w, "  %s %s%s\n", s.Faint(strings.Repeat(" ", len(number))+" |"), mark, s.Green("^"))
 }
 
 // excerpt is the part of a line around a column that fits on a terminal, and what to print below it in front of the
 // mark.
 func excerpt(line string, column int) (text, mark string) {
 	const before, most = 60, 100
-	all := []rune(printable(line))
+	all := []rune(term.Printable(line))
 	at := min(max(0, column-1), len(all))
 	from, to, lead, tail := 0, len(all), "", ""
 	if at > before && len(all) > most {
@@ -97,12 +98,12 @@ func excerpt(line string, column int) (text, mark string) {
 		to, tail = from+most, "…"
 	}
 	var b strings.Builder
-	b.WriteString(strings.Repeat(" ", width(lead)))
+	b.WriteString(strings.Repeat(" ", term.Width(lead)))
 	for _, r := range all[from:at] {
 		if r == '\t' {
 			b.WriteByte('\t')
 		} else {
-			b.WriteString(strings.Repeat(" ", runeWidth(r)))
+			b.WriteString(strings.Repeat(" ", term.RuneWidth(r)))
 		}
 	}
 	return lead + string(all[from:to]) + tail, b.String()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -31,7 +32,7 @@ func (r *checkReport) writeFlight(w io.Writer) {
 		if r.Rules[i].Flight {
 			some = true
 			fmt.Fprintf(w, "%s (concurrent) applies in middleware and the gateway, where the end of a request is seen: forward auth, "+
-				"the check API and RESP leave it out\n", printable(r.Rules[i].Name))
+				"the check API and RESP leave it out\n", term.Printable(r.Rules[i].Name))
 		}
 	}
 	if some {

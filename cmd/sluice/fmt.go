@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rulefile"
 )
@@ -29,7 +30,7 @@ func fmtCommand() *cobra.Command {
 			"  sluice fmt -w rules/             # format the files themselves\n" +
 			"  sluice fmt -l rules/             # list the files that would change\n" +
 			"  sluice fmt --check rules/        # the same, and end with 1 if there are any",
-		ValidArgsFunction: completeRules,
+		ValidArgsFunction: term.CompleteRules,
 		RunE: func(c *cobra.Command, paths []string) error {
 			if len(paths) == 0 {
 				if f != (fmtFlags{}) {
@@ -80,7 +81,7 @@ func (f *fmtFlags) run(c *cobra.Command, paths []string) error {
 	}
 	err = errors.Join(faults...)
 	if err == nil && f.check && different {
-		return errFindings
+		return term.ErrFindings
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
@@ -24,17 +25,17 @@ func TestFmt(t *testing.T) {
 		t.Skip(err)
 	}
 
-	if code, out, _ := sluiceRun(t, "fmt", file); code != exitFine || out != string(want) {
+	if code, out, _ := sluiceRun(t, "fmt", file); code != term.ExitFine || out != string(want) {
 		t.Errorf("fmt: exit %d\n%s", code, out)
 	}
-	if code, out, _ := sluiceRun(t, "fmt", "-l", dir); code != exitFine || out != file+"\n"+link+"\n" {
+	if code, out, _ := sluiceRun(t, "fmt", "-l", dir); code != term.ExitFine || out != file+"\n"+link+"\n" {
 		t.Errorf("fmt -l: exit %d\n%s", code, out)
 	}
 	code, out, _ := sluiceRun(t, "fmt", "--check", file)
-	if code != exitFindings || out != file+"\n" || read(t, file) != unformatted {
+	if code != term.ExitFindings || out != file+"\n" || read(t, file) != unformatted {
 		t.Errorf("fmt --check: exit %d\n%s", code, out)
 	}
-	if code, out, _ := sluiceRun(t, "fmt", "-w", link); code != exitFine || out != "" || read(t, file) != string(want) {
+	if code, out, _ := sluiceRun(t, "fmt", "-w", link); code != term.ExitFine || out != "" || read(t, file) != string(want) {
 		t.Errorf("fmt -w: exit %d\n%s%s", code, out, read(t, file))
 	}
 	info, err := os.Lstat(link)
@@ -44,7 +45,7 @@ func TestFmt(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("fmt -w has changed the mode: %v %v", info, err)
 	}
-	if code, out, _ := sluiceRun(t, "fmt", "--check", dir); code != exitFine || out != "" {
+	if code, out, _ := sluiceRun(t, "fmt", "--check", dir); code != term.ExitFine || out != "" {
 		t.Errorf("fmt --check afterwards: exit %d\n%s", code, out)
 	}
 	entries, err := os.ReadDir(dir)
@@ -57,10 +58,10 @@ func TestFmtOfBrokenFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	write(t, file, "rules: [")
 	code, _, stderr := sluiceRun(t, "fmt", "-w", file)
-	if code != exitWrong || !strings.Contains(stderr, file) || read(t, file) != "rules: [" {
+	if code != term.ExitWrong || !strings.Contains(stderr, file) || read(t, file) != "rules: [" {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if code, _, stderr = sluiceRun(t, "fmt", "-w"); code != exitWrong || !strings.Contains(stderr, "name the files") {
+	if code, _, stderr = sluiceRun(t, "fmt", "-w"); code != term.ExitWrong || !strings.Contains(stderr, "name the files") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
@@ -69,12 +70,12 @@ func TestFmtOfBrokenFiles(t *testing.T) {
 func TestSchema(t *testing.T) {
 	for _, kind := range schemaKinds {
 		code, out, stderr := sluiceRun(t, "schema", kind)
-		if code != exitFine || !strings.Contains(out, `"$schema"`) || !strings.HasSuffix(out, "}\n") {
+		if code != term.ExitFine || !strings.Contains(out, `"$schema"`) || !strings.HasSuffix(out, "}\n") {
 			t.Errorf("schema %s: exit %d, %.200s %s", kind, code, out, stderr)
 		}
 	}
 	code, _, stderr := sluiceRun(t, "schema", "rule")
-	if code != exitWrong || !strings.Contains(stderr, "rules, envoy, test") {
+	if code != term.ExitWrong || !strings.Contains(stderr, "rules, envoy, test") {
 		t.Errorf("schema rule: exit %d, %s", code, stderr)
 	}
 }

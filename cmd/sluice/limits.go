@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
 
 func limitsCommand() *cobra.Command {
 	var (
-		out            output
+		out            term.Output
 		flags          ruleFlags
 		html, markdown bool
 		title          string
@@ -31,7 +32,7 @@ func limitsCommand() *cobra.Command {
 		Example: "  sluice limits rules/\n" +
 			"  sluice limits --markdown rules/ >LIMITS.md\n" +
 			"  sluice limits --html --title 'Limits of the Example API' rules/ >limits.html",
-		ValidArgsFunction: completeRules,
+		ValidArgsFunction: term.CompleteRules,
 		RunE: func(c *cobra.Command, paths []string) error {
 			loaded, err := flags.load(c.Context(), paths)
 			if err != nil {
@@ -43,8 +44,8 @@ func limitsCommand() *cobra.Command {
 			}
 			w := c.OutOrStdout()
 			switch {
-			case out.json():
-				return writeJSON(w, d)
+			case out.IsJSON():
+				return term.WriteJSON(w, d)
 			case html:
 				return d.writeHTML(w)
 			case markdown:
@@ -53,12 +54,12 @@ func limitsCommand() *cobra.Command {
 			return d.writeText(w)
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	flags.flags(c)
 	c.Flags().BoolVar(&html, "html", false, "write a page of HTML that needs nothing else")
 	c.Flags().BoolVar(&markdown, "markdown", false, "write Markdown")
 	c.Flags().StringVar(&title, "title", "Rate limits", "title of the page")
-	completeFlag(c, "title")
+	term.CompleteFlag(c, "title")
 	c.MarkFlagsMutuallyExclusive("html", "markdown", "output")
 	return c
 }

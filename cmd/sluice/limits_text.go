@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // backoff is advice for callers, one paragraph each.
@@ -59,7 +61,7 @@ const noLimits = "There are no public limits."
 
 func (d *limitsPage) writeText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", printable(d.Title))
+	fmt.Fprintf(&b, "%s\n\n", term.Printable(d.Title))
 	if len(d.Limits) == 0 {
 		fmt.Fprintf(&b, "%s\n\n", noLimits)
 	} else {
@@ -72,10 +74,10 @@ func (d *limitsPage) writeText(w io.Writer) error {
 	for _, h := range d.Headers {
 		rows = append(rows, []string{"  " + h.Name, h.On, h.Meaning})
 	}
-	if err := table(&b, rows); err != nil {
+	if err := term.Table(&b, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\nExample, %s:\n\n%s\n", printable(d.Example.Request), indent(d.Example.String()))
+	fmt.Fprintf(&b, "\nExample, %s:\n\n%s\n", term.Printable(d.Example.Request), indent(d.Example.String()))
 	for _, p := range backoff {
 		fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(wrap(p, 98), "\n", "\n  "))
 	}
@@ -94,7 +96,7 @@ func (d *limitsPage) writeBlocks(w io.Writer) error {
 				block = append(block, []string{"  " + oneLine(rows[0][i+1]), oneLine(cell)})
 			}
 		}
-		if err := table(w, block); err != nil {
+		if err := term.Table(w, block); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -102,7 +104,7 @@ func (d *limitsPage) writeBlocks(w io.Writer) error {
 	return nil
 }
 
-func oneLine(s string) string { return printable(strings.Join(strings.Fields(s), " ")) }
+func oneLine(s string) string { return term.Printable(strings.Join(strings.Fields(s), " ")) }
 
 func (d *limitsPage) writeMarkdown(w io.Writer) error {
 	var b strings.Builder
@@ -124,7 +126,7 @@ func (d *limitsPage) writeMarkdown(w io.Writer) error {
 	for _, h := range d.Headers {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", h.Name, h.On, markdownText(h.Meaning))
 	}
-	fmt.Fprintf(&b, "\nAn answer to `%s`:\n\n", strings.ReplaceAll(printable(d.Example.Request), "`", ""))
+	fmt.Fprintf(&b, "\nAn answer to `%s`:\n\n", strings.ReplaceAll(term.Printable(d.Example.Request), "`", ""))
 	fmt.Fprintf(&b, "%s\n## How to wait\n\n", indent(d.Example.String()))
 	for _, p := range backoff {
 		fmt.Fprintf(&b, "- %s\n", markdownText(p))
@@ -159,7 +161,7 @@ func indent(s string) string {
 		if strings.TrimSpace(line) != "" {
 			b.WriteString("    ")
 		}
-		b.WriteString(printable(strings.TrimSuffix(line, "\n")) + "\n")
+		b.WriteString(term.Printable(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	return b.String()
 }
@@ -170,7 +172,7 @@ func wrap(s string, most int) string {
 	at := 0
 	for _, word := range strings.Fields(s) {
 		switch {
-		case at > 0 && at+1+width(word) > most:
+		case at > 0 && at+1+term.Width(word) > most:
 			b.WriteByte('\n')
 			at = 0
 		case at > 0:
@@ -178,7 +180,7 @@ func wrap(s string, most int) string {
 			at++
 		}
 		b.WriteString(word)
-		at += width(word)
+		at += term.Width(word)
 	}
 	return b.String()
 }

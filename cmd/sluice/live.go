@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // liveFlags say which running service a command asks.
@@ -53,7 +54,7 @@ func (f *liveFlags) tlsFlags(c *cobra.Command) {
 func (f *liveFlags) setting(c *cobra.Command, value *string, flag, variable, otherwise, usage string) {
 	c.Flags().StringVar(value, flag, cmp.Or(os.Getenv(variable), otherwise), usage+"; or "+variable)
 	if strings.HasPrefix(otherwise, "http") {
-		completeFlag(c, flag)
+		term.CompleteFlag(c, flag)
 	}
 }
 
@@ -66,7 +67,7 @@ func (f *liveFlags) client(ctx context.Context, stderr io.Writer) (*adminclient.
 }
 
 // call asks the admin API and writes the answer, as it came or for people to read. write may return errFindings.
-func call[A any](c *cobra.Command, f *liveFlags, o *output, method, path string, body any, write func(*A, io.Writer, style) error) error {
+func call[A any](c *cobra.Command, f *liveFlags, o *term.Output, method, path string, body any, write func(*A, io.Writer, term.Style) error) error {
 	client, err := f.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err
@@ -81,12 +82,12 @@ func call[A any](c *cobra.Command, f *liveFlags, o *output, method, path string,
 	if err != nil {
 		return f.advise(c.Context(), err)
 	}
-	out, s := c.OutOrStdout(), newStyle(c.OutOrStdout())
-	if !o.json() {
+	out, s := c.OutOrStdout(), term.NewStyle(c.OutOrStdout())
+	if !o.IsJSON() {
 		return write(&answer, out, s)
 	}
 	found := write(&answer, io.Discard, s) // for the exit code
-	if err := writeJSON(out, raw); err != nil {
+	if err := term.WriteJSON(out, raw); err != nil {
 		return err
 	}
 	return found
@@ -96,14 +97,14 @@ func call[A any](c *cobra.Command, f *liveFlags, o *output, method, path string,
 func keyText(key adminclient.Key) string {
 	parts := make([]string, len(key))
 	for i, e := range key {
-		parts[i] = quoted(e.Key + "=" + e.Value)
+		parts[i] = term.ShellQuoted(e.Key + "=" + e.Value)
 	}
 	return strings.Join(parts, " ")
 }
 
 // bucketText names a bucket: posts-per-user user=ada.
 func bucketText(rule string, key adminclient.Key) string {
-	return strings.TrimSpace(quoted(rule) + " " + keyText(key))
+	return strings.TrimSpace(term.ShellQuoted(rule) + " " + keyText(key))
 }
 
 // liveRules asks which rules there are, for advice and for shells that complete a name. It gives up soon.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // advise says what to do about an error of the service, or about there being none.
@@ -71,7 +72,7 @@ func (f *liveFlags) problem(p *adminclient.ProblemError) error {
 	case p.Foreign:
 		return fmt.Errorf("%w: say where the service is with %s; its status tells its listeners: sluice status", p, f.flag())
 	}
-	p.Title, p.Detail = printable(p.Title), printable(inCommands.Replace(p.Detail))
+	p.Title, p.Detail = term.Printable(p.Title), term.Printable(inCommands.Replace(p.Detail))
 	if p.Status == http.StatusNotFound && !strings.Contains(p.Detail, "sluice ") && !strings.Contains(p.Detail, "did you mean") {
 		return fmt.Errorf("%w; to see what counts: sluice status --rules", p)
 	}

@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // rendered is what is printed of an answer of the service.
-func rendered[A any](t *testing.T, answer string, write func(*A, io.Writer, style) error) (string, error) {
+func rendered[A any](t *testing.T, answer string, write func(*A, io.Writer, term.Style) error) (string, error) {
 	t.Helper()
 	var a A
 	if err := json.Unmarshal([]byte(answer), &a); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	err := write(&a, &b, style{})
+	err := write(&a, &b, term.Style{})
 	return b.String(), err
 }
 
@@ -41,7 +42,7 @@ func TestStatusDegraded(t *testing.T) {
 		"rules":{"digest":"abc","loaded_at":"2026-01-02T03:04:05Z","files":["rules/a.yaml","rules/b.yaml"],
 			"last_error":{"at":"2026-01-02T03:04:05Z","text":"rules/a.yaml:1:2: no\nrules/b.yaml:3:4: \u001b[31mno"},"native":1,"domains":2},
 		"unready":"queue: no\nspace\u001b[31m","suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, writeStatus)
-	if !errors.Is(err, errFindings) {
+	if !errors.Is(err, term.ErrFindings) {
 		t.Errorf("a degraded service ends with %v", err)
 	}
 	compare(t, "status", got, `
@@ -60,7 +61,7 @@ suspended  posts, it's all; to undo: sluice resume posts 'it'\''s all'
 listeners  grpc 127.0.0.1:8081, http 127.0.0.1:8080
 log level  info
 `)
-	if _, err := rendered(t, `{"store":{"kind":"memory","up":true},"unready":"queue: no space"}`, writeStatus); !errors.Is(err, errFindings) {
+	if _, err := rendered(t, `{"store":{"kind":"memory","up":true},"unready":"queue: no space"}`, writeStatus); !errors.Is(err, term.ErrFindings) {
 		t.Errorf("a service that is not ready ends with %v", err)
 	}
 	for servers, want := range map[string]string{
@@ -80,7 +81,7 @@ func TestTopTable(t *testing.T) {
 		{"rule":"posts-per-user","key":{"user":"ada"},"count":7500,"error":0},
 		{"rule":"posts-per-user","key":{"user":"b o b"},"count":2400,"error":12},
 		{"rule":"everything","key":{},"count":100,"error":99}]}`,
-		func(top *adminclient.Top, w io.Writer, s style) error { return writeTop(top, false, w, s) })
+		func(top *adminclient.Top, w io.Writer, s term.Style) error { return writeTop(top, false, w, s) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestWatchDraws(t *testing.T) {
 			continue
 		}
 		screen.Reset()
-		if err := w.screen(&e, &screen, style{}); err != nil {
+		if err := w.screen(&e, &screen, term.Style{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.lines(&e, &lines); err != nil {

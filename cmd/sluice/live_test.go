@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // Whatever is between a command and the service, it says what to do next.
@@ -64,7 +66,7 @@ func TestLiveAdvice(t *testing.T) {
 		{"explain --live --rules . /", "leave out --rules and --snapshot"},
 	} {
 		code, out, stderr := sluiceRun(t, words(t, test.args)...)
-		if code != exitWrong || out != "" || !strings.Contains(stderr, test.want) {
+		if code != term.ExitWrong || out != "" || !strings.Contains(stderr, test.want) {
 			t.Errorf("sluice %s: exit %d, want %q in\n%s%s", test.args, code, test.want, out, stderr)
 		}
 	}

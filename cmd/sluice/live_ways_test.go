@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
@@ -44,21 +45,21 @@ func TestLiveToken(t *testing.T) {
 		"grpc: {address: '127.0.0.1:0'}, http: {address: '127.0.0.1:0'}}", right))
 	p.asked(t)
 	for _, a := range []ask{
-		{"status", exitWrong, "wants a token: name the file that admin.token_file names there with --token-file or SLUICE_TOKEN_FILE"},
-		{"watch", exitWrong, "wants a token"},
-		{"suspend x", exitWrong, "wants a token"},
-		{"status --token-file " + wrong, exitWrong, "the token in " + wrong + " is not that of the service"},
-		{"status --token-file " + right, exitFine, "store      memory, answers"},
-		{"take --domain demo remote_address=10.0.0.1", exitFine, "4 of 5 left"}, // callers need none
+		{"status", term.ExitWrong, "wants a token: name the file that admin.token_file names there with --token-file or SLUICE_TOKEN_FILE"},
+		{"watch", term.ExitWrong, "wants a token"},
+		{"suspend x", term.ExitWrong, "wants a token"},
+		{"status --token-file " + wrong, term.ExitWrong, "the token in " + wrong + " is not that of the service"},
+		{"status --token-file " + right, term.ExitFine, "store      memory, answers"},
+		{"take --domain demo remote_address=10.0.0.1", term.ExitFine, "4 of 5 left"}, // callers need none
 	} {
 		a.run(t)
 	}
 	t.Setenv("SLUICE_TOKEN_FILE", right)
-	ask{"status", exitFine, "memory"}.run(t)
+	ask{"status", term.ExitFine, "memory"}.run(t)
 	if _, port, err := net.SplitHostPort(p.admin); err != nil {
 		t.Error(err)
 	} else {
-		ask{"status --admin http://0.0.0.0:" + port, exitFine, "warning: the token goes to http://0.0.0.0:" + port + " unencrypted"}.run(t)
+		ask{"status --admin http://0.0.0.0:" + port, term.ExitFine, "warning: the token goes to http://0.0.0.0:" + port + " unencrypted"}.run(t)
 	}
 }
 
@@ -84,22 +85,22 @@ listeners:
 	at := "status --admin https://localhost:" + port
 	known := at + " --ca " + in("ca")
 	for _, a := range []ask{
-		{known + " --cert " + in("cert") + " --key " + in("key"), exitFine, "fine: sluice"},
-		{known, exitWrong, "name it with --cert and --key"},
-		{known + " --cert " + in("cert"), exitWrong, "both or neither"},
-		{at, exitWrong, "name its file with --ca or SLUICE_CA"},
-		{strings.Replace(known, "localhost", "127.0.0.1", 1), exitWrong, "is for another name"},
-		{strings.Replace(at, "https", "http", 1), exitWrong, "speaks TLS: write https://"},
-		{"take --service unix://" + in("sock") + " --domain demo remote_address=10.0.0.1", exitFine, "4 of 5 left"},
-		{"status --admin unix://" + in("sock"), exitWrong, "is not Sluice: /v1/status gets 404: say where the service is with --admin"},
+		{known + " --cert " + in("cert") + " --key " + in("key"), term.ExitFine, "fine: sluice"},
+		{known, term.ExitWrong, "name it with --cert and --key"},
+		{known + " --cert " + in("cert"), term.ExitWrong, "both or neither"},
+		{at, term.ExitWrong, "name its file with --ca or SLUICE_CA"},
+		{strings.Replace(known, "localhost", "127.0.0.1", 1), term.ExitWrong, "is for another name"},
+		{strings.Replace(at, "https", "http", 1), term.ExitWrong, "speaks TLS: write https://"},
+		{"take --service unix://" + in("sock") + " --domain demo remote_address=10.0.0.1", term.ExitFine, "4 of 5 left"},
+		{"status --admin unix://" + in("sock"), term.ExitWrong, "is not Sluice: /v1/status gets 404: say where the service is with --admin"},
 	} {
 		a.run(t)
 	}
 	plain := startServe(t, "")
 	for _, a := range []ask{
-		{"status --admin https://" + plain.admin, exitWrong, "does not speak TLS: write http://"},
-		{"take / --service http://" + plain.admin, exitWrong, "nothing here"},
-		{"reload --admin http://" + plain.admin, exitWrong, "the rules are built in: name files in rules.paths"},
+		{"status --admin https://" + plain.admin, term.ExitWrong, "does not speak TLS: write http://"},
+		{"take / --service http://" + plain.admin, term.ExitWrong, "nothing here"},
+		{"reload --admin http://" + plain.admin, term.ExitWrong, "the rules are built in: name files in rules.paths"},
 	} {
 		a.run(t)
 	}
@@ -112,24 +113,24 @@ func TestLiveStoreAway(t *testing.T) {
 	write(t, rules, "rules:\n  - {name: kind, match: {path: /a}, limit: 5/h}\n  - {name: open, match: {path: /b}, limit: 5/h, on_failure: open}\n")
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: %q}", rules, redis.URL()))
 	p.asked(t)
-	ask{"status", exitFine, "store      redis, answers"}.run(t)
+	ask{"status", term.ExitFine, "store      redis, answers"}.run(t)
 	redis.Kill()
-	ask{"status", exitFindings, "store      redis, does not answer: rules' on_failure does"}.run(t)
-	ask{"take /a", exitFine, "kind: 4 of 5 left, all of it again after 12m (the store does not answer: on_failure is local)"}.run(t)
-	ask{"take /b", exitFine, "open: limit 5 (the store does not answer: on_failure is open)"}.run(t)
-	ask{"reset kind", exitWrong, "the store does not answer"}.run(t)
+	ask{"status", term.ExitFindings, "store      redis, does not answer: rules' on_failure does"}.run(t)
+	ask{"take /a", term.ExitFine, "kind: 4 of 5 left, all of it again after 12m (the store does not answer: on_failure is local)"}.run(t)
+	ask{"take /b", term.ExitFine, "open: limit 5 (the store does not answer: on_failure is open)"}.run(t)
+	ask{"reset kind", term.ExitWrong, "the store does not answer"}.run(t)
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	late := time.After(hangs) // connections are made again, which takes its time
-	for code, _, _ := sluiceRun(t, "status"); code != exitFine; code, _, _ = sluiceRun(t, "status") {
+	for code, _, _ := sluiceRun(t, "status"); code != term.ExitFine; code, _, _ = sluiceRun(t, "status") {
 		select {
 		case <-late:
 			t.Fatal("the store is back, and status does not say so")
 		default:
 		}
 	}
-	ask{"status", exitFine, "store      redis, answers"}.run(t)
+	ask{"status", term.ExitFine, "store      redis, answers"}.run(t)
 }
 
 // Faults of rule files are told to who has them read again.
@@ -137,7 +138,7 @@ func TestLiveReload(t *testing.T) {
 	rules := rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 1}}\n")
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", rules))
 	p.asked(t)
-	ask{"reload", exitFine, "the rules are as they were, digest "}.run(t)
+	ask{"reload", term.ExitFine, "the rules are as they were, digest "}.run(t)
 	write(t, filepath.Join(rules, "d.yaml"), "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: yaer, requests_per_unit: x}}\n")
 	_, out, _ := sluiceRun(t, "reload")
 	for _, want := range []string{"the rules before them stay:\n", "d.yaml:3:", "'yaer'", "requests_per_unit"} {
@@ -145,11 +146,11 @@ func TestLiveReload(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	ask{"reload -o json", exitFindings, `"line": 3`}.run(t)
-	ask{"status", exitFindings, "the files cannot be used since "}.run(t)
+	ask{"reload -o json", term.ExitFindings, `"line": 3`}.run(t)
+	ask{"status", term.ExitFindings, "the files cannot be used since "}.run(t)
 	write(t, filepath.Join(rules, "d.yaml"), "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 2}}\n")
-	ask{"reload", exitFine, "digest "}.run(t) // the service may have seen the change by itself
-	ask{"status", exitFine, "fine: "}.run(t)
+	ask{"reload", term.ExitFine, "digest "}.run(t) // the service may have seen the change by itself
+	ask{"status", term.ExitFine, "fine: "}.run(t)
 }
 
 // Shells complete what the running service has, and nothing if there is none.
@@ -178,7 +179,7 @@ func TestLiveCompletion(t *testing.T) {
 	complete("to_number=\nmessage_type=\n:6", "peek", strings.TrimSpace(numbers), "")
 	complete("messaging\n:4", "peek", "--domain", "")
 	complete(":4", "resume", "")
-	ask{"suspend trial tokens", exitFine, "tokens, trial"}.run(t)
+	ask{"suspend trial tokens", term.ExitFine, "tokens, trial"}.run(t)
 	complete("tokens\n:4", "resume", "trial", "")
 	complete("posts-per-user\nmixed\n"+marketing+numbers+":4", "suspend", "")
 	_, out, _ := sluiceRun(t, cobra.ShellCompRequestCmd, "peek", "")
@@ -197,7 +198,7 @@ func TestLiveJSON(t *testing.T) {
 		"suspend demo/remote_address", "resume demo/remote_address", "explain --live /", "watch -n 1 --interval 100ms",
 	} {
 		code, out, stderr := sluiceRun(t, append(words(t, args), "-o", "json")...)
-		if code != exitFine || !json.Valid([]byte(out)) || stderr != "" {
+		if code != term.ExitFine || !json.Valid([]byte(out)) || stderr != "" {
 			t.Errorf("sluice %s -o json: exit %d\n%s%s", args, code, out, stderr)
 		}
 	}
@@ -219,7 +220,7 @@ func TestLiveWatch(t *testing.T) {
 	if !lines.Scan() { // it watches
 		t.Fatalf("watch ended: %v", lines.Err())
 	}
-	ask{"take -n 7 --domain d k=v", exitFindings, "5 allowed, 2 denied"}.run(t)
+	ask{"take -n 7 --domain d k=v", term.ExitFindings, "5 allowed, 2 denied"}.run(t)
 	var seen adminclient.Counts
 	for seen.Allowed+seen.Denied < 7 && lines.Scan() {
 		var e adminclient.Event
@@ -233,7 +234,7 @@ func TestLiveWatch(t *testing.T) {
 	}
 	stop()
 	go func() { _, _ = io.Copy(io.Discard, reader) }()
-	if code := <-ended; code != exitFine || seen.Allowed != 5 || seen.Denied != 2 {
+	if code := <-ended; code != term.ExitFine || seen.Allowed != 5 || seen.Denied != 2 {
 		t.Errorf("watch ends with %d after %+v", code, seen)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rulefile"
 )
@@ -78,13 +79,13 @@ func broken(what string, err error, files string) error {
 	}
 	lines := make([]string, 0, len(found))
 	for _, e := range leaves(err) {
-		lines = append(lines, "  "+printable(e.Error()))
+		lines = append(lines, "  "+term.Printable(e.Error()))
 	}
 	advice := ""
 	if slices.ContainsFunc(found, func(f finding) bool { return f.Line > 0 }) {
 		advice = "\nto see the lines, run: sluice check " + files
 	}
-	return fmt.Errorf("%s %s:\n%s%s", what, count(len(found), "fault"), strings.Join(lines, "\n"), advice)
+	return fmt.Errorf("%s %s:\n%s%s", what, term.Count(len(found), "fault"), strings.Join(lines, "\n"), advice)
 }
 
 // leaves are the single errors of joined ones, each with what is written before all of them.

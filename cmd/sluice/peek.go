@@ -13,9 +13,9 @@ import (
 )
 
 // bucketCommand is a command about buckets of a running service.
-func bucketCommand(use, short, long, example string, run func(c *cobra.Command, f *selectFlags, o *output, s *adminclient.Selector) error) *cobra.Command {
+func bucketCommand(use, short, long, example string, run func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error) *cobra.Command {
 	var f selectFlags
-	var out output
+	var out term.Output
 	c := &cobra.Command{
 		Use: use + selectUse, Short: short, Long: long + "\n\n" + selectHelp, Example: example,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -26,7 +26,7 @@ func bucketCommand(use, short, long, example string, run func(c *cobra.Command, 
 			return run(c, &f, &out, s)
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	f.flags(c)
 	return c
 }
@@ -37,12 +37,12 @@ func peekCommand() *cobra.Command {
 		"  sluice peek posts-per-user user=ada\n"+
 			"  sluice peek --domain messaging message_type=marketing\n"+
 			"  sluice peek --request 'POST /posts' -H 'X-User: ada'",
-		func(c *cobra.Command, f *selectFlags, o *output, s *adminclient.Selector) error {
+		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error {
 			return call(c, &f.live, o, http.MethodPost, "/v1/peek", s, writePeeked)
 		})
 }
 
-func writePeeked(b *adminclient.Buckets, w io.Writer, s style) error {
+func writePeeked(b *adminclient.Buckets, w io.Writer, s term.Style) error {
 	if len(b.Buckets) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is counted: no rule has a limit for it")
 		return err
@@ -51,9 +51,9 @@ func writePeeked(b *adminclient.Buckets, w io.Writer, s style) error {
 		each := &b.Buckets[i]
 		name := bucketText(each.Rule, each.Key)
 		if each.Tier != "" {
-			name += " with " + printable(each.Tier)
+			name += " with " + term.Printable(each.Tier)
 		}
-		fmt.Fprintf(w, "%s %s: %s\n", s.mark(each.Allowed), s.bold(name), stateText(each))
+		fmt.Fprintf(w, "%s %s: %s\n", s.Mark(each.Allowed), s.Bold(name), stateText(each))
 	}
 	return nil
 }
@@ -61,17 +61,17 @@ func writePeeked(b *adminclient.Buckets, w io.Writer, s style) error {
 // stateText says what is left of a bucket, in the words of explain.
 func stateText(b *adminclient.Bucket) string {
 	if b.BlockedSeconds > 0 {
-		return "blocked for another " + term.Duration(seconds(b.BlockedSeconds))
+		return "blocked for another " + term.Duration(term.Seconds(b.BlockedSeconds))
 	}
 	if b.Source == suspended {
 		return suspendedText
 	}
 	text := fmt.Sprintf("%d of %d left", b.Remaining, b.Limit)
 	if !b.Allowed && b.RetryAfterSeconds > 0 {
-		text += ", retry after " + term.Duration(seconds(b.RetryAfterSeconds))
+		text += ", retry after " + term.Duration(term.Seconds(b.RetryAfterSeconds))
 	}
 	if b.ResetAfterSeconds > 0 {
-		text += ", all of it again after " + term.Duration(seconds(b.ResetAfterSeconds))
+		text += ", all of it again after " + term.Duration(term.Seconds(b.ResetAfterSeconds))
 	} else {
 		text += ", nothing is spent"
 	}
@@ -92,7 +92,7 @@ func sourceText(source string) string {
 	case "local", "open", "closed":
 		return " (the store does not answer: on_failure is " + source + ")"
 	}
-	return " (by " + printable(source) + ")"
+	return " (by " + term.Printable(source) + ")"
 }
 
 func resetCommand() *cobra.Command {
@@ -100,15 +100,15 @@ func resetCommand() *cobra.Command {
 		"Forget what was spent of limits in a running service, and lift a block. The service's log says who did it.",
 		"  sluice reset posts-per-user user=ada\n"+
 			"  sluice reset --request 'POST /posts' -H 'X-User: ada'",
-		func(c *cobra.Command, f *selectFlags, o *output, s *adminclient.Selector) error {
-			return call(c, &f.live, o, http.MethodPost, "/v1/reset", s, func(b *adminclient.Buckets, w io.Writer, s style) error {
+		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error {
+			return call(c, &f.live, o, http.MethodPost, "/v1/reset", s, func(b *adminclient.Buckets, w io.Writer, s term.Style) error {
 				return writeDone(b, w, s, "reset", "")
 			})
 		})
 }
 
 // writeDone says what was done to which buckets.
-func writeDone(b *adminclient.Buckets, w io.Writer, s style, done, more string) error {
+func writeDone(b *adminclient.Buckets, w io.Writer, s term.Style, done, more string) error {
 	if len(b.Buckets) == 0 {
 		_, err := fmt.Fprintf(w, "nothing is %s: no rule has a limit for it\n", done)
 		return err
@@ -117,7 +117,7 @@ func writeDone(b *adminclient.Buckets, w io.Writer, s style, done, more string) 
 	for i := range b.Buckets {
 		text := bucketText(b.Buckets[i].Rule, b.Buckets[i].Key)
 		if !seen[text] {
-			fmt.Fprintf(w, "%s %s%s\n", done, s.bold(text), more)
+			fmt.Fprintf(w, "%s %s%s\n", done, s.Bold(text), more)
 		}
 		seen[text] = true
 	}
@@ -132,7 +132,7 @@ func blockCommand() *cobra.Command {
 		"  sluice block posts-per-user user=ada --for 10m\n"+
 			"  sluice block --request 'POST /posts' -H 'X-User: ada' --for 1h\n"+
 			"  sluice unblock posts-per-user user=ada",
-		func(c *cobra.Command, f *selectFlags, o *output, s *adminclient.Selector) error {
+		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error {
 			switch {
 			case !c.Flags().Changed("for"):
 				return fmt.Errorf("say for how long: --for 10m")
@@ -140,7 +140,7 @@ func blockCommand() *cobra.Command {
 				return fmt.Errorf("--for %s: write a time such as 10m; to lift a block: sluice unblock", length)
 			}
 			s.For = length.String()
-			return call(c, &f.live, o, http.MethodPost, "/v1/block", s, func(b *adminclient.Buckets, w io.Writer, s style) error {
+			return call(c, &f.live, o, http.MethodPost, "/v1/block", s, func(b *adminclient.Buckets, w io.Writer, s term.Style) error {
 				until := ""
 				if b.Until != nil {
 					until = " until " + clock(*b.Until)
@@ -149,7 +149,7 @@ func blockCommand() *cobra.Command {
 			})
 		})
 	c.Flags().DurationVar(&length, "for", 0, "how long, such as 10m")
-	completeFlag(c, "for", "1m", "10m", "1h", "24h")
+	term.CompleteFlag(c, "for", "1m", "10m", "1h", "24h")
 	return c
 }
 
@@ -157,9 +157,9 @@ func unblockCommand() *cobra.Command {
 	return bucketCommand("unblock", "Lift a block",
 		"Lift what sluice block did. What was spent before stays spent: sluice reset forgets that too.",
 		"  sluice unblock posts-per-user user=ada",
-		func(c *cobra.Command, f *selectFlags, o *output, s *adminclient.Selector) error {
+		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error {
 			s.For = "0s"
-			return call(c, &f.live, o, http.MethodPost, "/v1/block", s, func(b *adminclient.Buckets, w io.Writer, s style) error {
+			return call(c, &f.live, o, http.MethodPost, "/v1/block", s, func(b *adminclient.Buckets, w io.Writer, s term.Style) error {
 				return writeDone(b, w, s, "unblocked", "")
 			})
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // queueCommand is about requests that are kept for later.
@@ -31,7 +32,7 @@ func queueCommand() *cobra.Command {
 
 // queueList is what a list is asked.
 type queueList struct {
-	out   output
+	out   term.Output
 	live  liveFlags
 	most  int
 	state string
@@ -51,7 +52,7 @@ func queueListCommand() *cobra.Command {
 		RunE:              func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	c.Flags().StringVar(&f.state, "state", "", "only those that are queued, delivering, dead, done or cancelled")
-	completeFlag(c, "state", "queued", "delivering", "dead", "done", "cancelled")
+	term.CompleteFlag(c, "state", "queued", "delivering", "dead", "done", "cancelled")
 	f.flags(c)
 	return c
 }
@@ -72,12 +73,12 @@ func queueDeadCommand() *cobra.Command {
 }
 
 func (f *queueList) flags(c *cobra.Command) {
-	f.out.flag(c)
+	f.out.AddFlag(c)
 	c.Flags().IntVarP(&f.most, "number", "n", 20, "how many to show")
 	c.Flags().StringVar(&f.after, "after", "", "go on where a list ended")
 	f.live.adminFlags(c)
-	completeFlag(c, "number")
-	completeFlag(c, "after")
+	term.CompleteFlag(c, "number")
+	term.CompleteFlag(c, "after")
 }
 
 // mostQueue is how many the service lists at a time.
@@ -97,15 +98,15 @@ func (f *queueList) run(c *cobra.Command) error {
 	return call(c, &f.live, &f.out, http.MethodGet, "/v1/queue?"+query.Encode(), nil, writeQueue)
 }
 
-func writeQueue(p *adminclient.QueuePage, w io.Writer, s style) error {
+func writeQueue(p *adminclient.QueuePage, w io.Writer, s term.Style) error {
 	n := &p.Counts
-	head := fmt.Sprintf("%s queued, %s delivering, %s dead, %s done; %s", thousands(n.Queued), thousands(n.Delivering), thousands(n.Dead),
-		thousands(n.Done), bytesText(n.Bytes))
+	head := fmt.Sprintf("%s queued, %s delivering, %s dead, %s done; %s", term.Thousands(n.Queued), term.Thousands(n.Delivering), term.Thousands(n.Dead),
+		term.Thousands(n.Done), bytesText(n.Bytes))
 	if n.Queued+n.Delivering > 0 {
-		head += ", the oldest for " + seconds(n.OldestSeconds).String()
+		head += ", the oldest for " + term.Seconds(n.OldestSeconds).String()
 	}
 	if !n.Up {
-		head = s.red("the queue cannot be written: ") + head
+		head = s.Red("the queue cannot be written: ") + head
 	}
 	if _, err := fmt.Fprintln(w, head); err != nil || len(p.Items) == 0 {
 		return err
@@ -114,24 +115,24 @@ func writeQueue(p *adminclient.QueuePage, w io.Writer, s style) error {
 	for i := range p.Items {
 		it := &p.Items[i]
 		rows = append(rows, []string{
-			printable(it.ID), itemState(it.State, s), clock(it.Accepted), right(fmt.Sprint(it.Attempts), 5), bucketText(it.Rule, it.Key), printable(it.Error),
+			term.Printable(it.ID), itemState(it.State, s), clock(it.Accepted), right(fmt.Sprint(it.Attempts), 5), bucketText(it.Rule, it.Key), term.Printable(it.Error),
 		})
 	}
-	if err := table(w, rows); err != nil || p.Next == "" {
+	if err := term.Table(w, rows); err != nil || p.Next == "" {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "there are more: --after %s\n", printable(p.Next))
+	_, err := fmt.Fprintf(w, "there are more: --after %s\n", term.Printable(p.Next))
 	return err
 }
 
-func itemState(state string, s style) string {
+func itemState(state string, s term.Style) string {
 	switch state {
 	case "dead":
-		return s.red(state)
+		return s.Red(state)
 	case "done":
-		return s.green(state)
+		return s.Green(state)
 	}
-	return printable(state)
+	return term.Printable(state)
 }
 
 func bytesText(n int64) string {
@@ -147,9 +148,9 @@ func bytesText(n int64) string {
 }
 
 // itemCommand is a command about one request.
-func itemCommand(use, short, long, example string, run func(c *cobra.Command, live *liveFlags, out *output, id string) error) *cobra.Command {
+func itemCommand(use, short, long, example string, run func(c *cobra.Command, live *liveFlags, out *term.Output, id string) error) *cobra.Command {
 	var live liveFlags
-	var out output
+	var out term.Output
 	c := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -161,7 +162,7 @@ func itemCommand(use, short, long, example string, run func(c *cobra.Command, li
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return run(c, &live, &out, args[0]) },
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	live.adminFlags(c)
 	return c
 }
@@ -170,7 +171,7 @@ func queueStatusCommand() *cobra.Command {
 	return itemCommand("status ID", "Show what became of a request",
 		"Show what became of a request that was kept, and what the upstream answered.",
 		"  sluice queue status 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b",
-		func(c *cobra.Command, live *liveFlags, out *output, id string) error {
+		func(c *cobra.Command, live *liveFlags, out *term.Output, id string) error {
 			return call(c, live, out, http.MethodGet, "/v1/queue/item?id="+url.QueryEscape(id), nil, writeItem)
 		})
 }
@@ -179,14 +180,14 @@ func queueCancelCommand() *cobra.Command {
 	return itemCommand("cancel ID", "Remove a request that has not begun",
 		"Remove a request that is kept, so that it is never delivered. One that is being delivered cannot be removed.",
 		"  sluice queue cancel 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b",
-		func(c *cobra.Command, live *liveFlags, out *output, id string) error {
+		func(c *cobra.Command, live *liveFlags, out *term.Output, id string) error {
 			return call(c, live, out, http.MethodPost, "/v1/queue/cancel", adminclient.QueueID{ID: id}, writeItem)
 		})
 }
 
 func queueReplayCommand() *cobra.Command {
 	var live liveFlags
-	var out output
+	var out term.Output
 	var all bool
 	c := &cobra.Command{
 		Use:   "replay [ID]",
@@ -208,14 +209,14 @@ func queueReplayCommand() *cobra.Command {
 			return call(c, &live, &out, http.MethodPost, "/v1/queue/replay", adminclient.QueueID{ID: args[0]}, writeItem)
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	c.Flags().BoolVar(&all, "all", false, "all that are dead")
 	live.adminFlags(c)
 	return c
 }
 
 // replayAll replays a page after the other. Those that are dead again meanwhile are behind where it goes on.
-func replayAll(c *cobra.Command, live *liveFlags, out *output) error {
+func replayAll(c *cobra.Command, live *liveFlags, out *term.Output) error {
 	client, err := live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err
@@ -237,14 +238,14 @@ func replayAll(c *cobra.Command, live *liveFlags, out *output) error {
 			break
 		}
 	}
-	if out.json() {
-		return writeJSON(c.OutOrStdout(), map[string]any{"replayed": ids})
+	if out.IsJSON() {
+		return term.WriteJSON(c.OutOrStdout(), map[string]any{"replayed": ids})
 	}
-	_, err = fmt.Fprintf(c.OutOrStdout(), "%s queued again\n", count(len(ids), "request"))
+	_, err = fmt.Fprintf(c.OutOrStdout(), "%s queued again\n", term.Count(len(ids), "request"))
 	return err
 }
 
-func writeItem(it *adminclient.QueueItem, w io.Writer, s style) error {
+func writeItem(it *adminclient.QueueItem, w io.Writer, s term.Style) error {
 	var b strings.Builder
 	line := func(name, text string) { fmt.Fprintf(&b, "%-9s %s\n", name, text) }
 	at := func(name string, t *time.Time) {
@@ -252,7 +253,7 @@ func writeItem(it *adminclient.QueueItem, w io.Writer, s style) error {
 			line(name, clock(*t))
 		}
 	}
-	line("id", printable(it.ID))
+	line("id", term.Printable(it.ID))
 	line("state", itemState(it.State, s))
 	line("whose", bucketText(it.Rule, it.Key))
 	line("accepted", clock(it.Accepted))
@@ -264,7 +265,7 @@ func writeItem(it *adminclient.QueueItem, w io.Writer, s style) error {
 	at("changed", it.Changed)
 	at("expires", it.Expires)
 	if it.Error != "" {
-		line("error", printable(it.Error))
+		line("error", term.Printable(it.Error))
 	}
 	if r := it.Result; r != nil {
 		line("answer", strings.TrimSpace(fmt.Sprintf("%d %s, %s", r.Status, http.StatusText(r.Status), bytesText(int64(len(r.Body)+len(r.BodyBase64))))))

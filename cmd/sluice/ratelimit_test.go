@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 func TestArguments(t *testing.T) {
@@ -24,7 +26,7 @@ func TestArguments(t *testing.T) {
 func TestRatelimitSaysWhatIsWrong(t *testing.T) {
 	t.Setenv("PORT", "eighty")
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"ratelimit"}, &stderr, &stderr); code != exitWrong ||
+	if code := run(t.Context(), []string{"ratelimit"}, &stderr, &stderr); code != term.ExitWrong ||
 		!strings.Contains(stderr.String(), "PORT: write a whole number") {
 		t.Errorf("it ends with %d:\n%s", code, &stderr)
 	}

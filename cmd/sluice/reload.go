@@ -9,12 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
 
 func reloadCommand() *cobra.Command {
 	var live liveFlags
-	var out output
+	var out term.Output
 	c := &cobra.Command{
 		Use:   "reload",
 		Short: "Have the service read its rules again now",
@@ -25,12 +26,12 @@ func reloadCommand() *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
-			err := call(c, &live, &out, http.MethodPost, "/v1/reload", struct{}{}, func(r *adminclient.Reloaded, w io.Writer, s style) error {
+			err := call(c, &live, &out, http.MethodPost, "/v1/reload", struct{}{}, func(r *adminclient.Reloaded, w io.Writer, s term.Style) error {
 				text := "the rules are as they were"
 				if r.Changed {
 					text = "the rules changed"
 				}
-				_, err := fmt.Fprintf(w, "%s, digest %s\n", text, printable(r.Digest))
+				_, err := fmt.Fprintf(w, "%s, digest %s\n", text, term.Printable(r.Digest))
 				return err
 			})
 			var p *adminclient.ProblemError
@@ -40,32 +41,32 @@ func reloadCommand() *cobra.Command {
 			return err
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	live.adminFlags(c)
 	return c
 }
 
 // writeRefused shows the faults of files that change nothing.
-func writeRefused(c *cobra.Command, o *output, p *adminclient.ProblemError) error {
+func writeRefused(c *cobra.Command, o *term.Output, p *adminclient.ProblemError) error {
 	w := c.OutOrStdout()
-	if o.json() {
+	if o.IsJSON() {
 		refused := struct {
 			Changed bool                `json:"changed"`
 			Faults  []adminclient.Fault `json:"faults"`
 		}{false, p.Faults}
-		if err := writeJSON(w, refused); err != nil {
+		if err := term.WriteJSON(w, refused); err != nil {
 			return err
 		}
-		return errFindings
+		return term.ErrFindings
 	}
-	s := newStyle(w)
+	s := term.NewStyle(w)
 	fmt.Fprintln(w, "the rule files cannot be used, and the rules before them stay:")
 	for _, f := range p.Faults {
 		rule := ""
 		if f.Rule != "" {
 			rule = fmt.Sprintf("rule %q: ", f.Rule)
 		}
-		fmt.Fprintf(w, "  %s %s\n", s.bold(printable(rules.Position{File: f.File, Line: f.Line, Column: f.Column}.String())+":"), printable(rule+f.Message))
+		fmt.Fprintf(w, "  %s %s\n", s.Bold(term.Printable(rules.Position{File: f.File, Line: f.Line, Column: f.Column}.String())+":"), term.Printable(rule+f.Message))
 	}
-	return errFindings
+	return term.ErrFindings
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -29,7 +30,7 @@ func (f *requestFlags) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.attrs, "attr", nil, "attribute that the program sets, name=value; may be repeated")
 	c.Flags().StringVar(&f.ip, "ip", "", "address of the connection's peer")
 	for _, name := range []string{"header", "cookie", "claim", "attr", "ip"} {
-		completeFlag(c, name)
+		term.CompleteFlag(c, name)
 	}
 }
 

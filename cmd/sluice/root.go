@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // run is the whole program, for tests to call. It returns the exit code.
@@ -16,15 +17,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand(stdout, stderr)
 	root.SetArgs(args)
 	switch err := root.ExecuteContext(ctx); {
-	case errors.Is(err, errFindings):
-		return exitFindings
+	case errors.Is(err, term.ErrFindings):
+		return term.ExitFindings
 	case err != nil:
 		out := logwriter.New(logwriter.Config{Output: stderr})
 		fmt.Fprintf(out, "sluice: %v\n", err)
-		_ = out.Close(outputTimeout)
-		return exitWrong
+		_ = out.Close(term.OutputTimeout)
+		return term.ExitWrong
 	}
-	return exitFine
+	return term.ExitFine
 }
 
 const rootExample = `  sluice demo                                          # a limited API to play with

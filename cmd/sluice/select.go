@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // selectFlags name what a command is about: a rule and whom it counts for, a descriptor, or a request.
@@ -28,7 +29,7 @@ func (f *selectFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.line, "request", "", "what this request counts in, 'POST /posts'; with -H and the like")
 	f.request.flags(c)
 	f.live.adminFlags(c)
-	completeFlag(c, "request")
+	term.CompleteFlag(c, "request")
 	_ = c.RegisterFlagCompletionFunc("domain", f.live.completeDomain)
 	c.ValidArgsFunction = f.complete
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/panics"
@@ -99,7 +100,7 @@ type service struct {
 func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
 	out := logwriter.New(logwriter.Config{Output: stdout})
 	s := &service{cfg: cfg, beside: func(_ context.Context, s *service) { s.guide(out) }}
-	defer out.Close(outputTimeout)
+	defer out.Close(term.OutputTimeout)
 	return s.serve(ctx, stderr)
 }
 
@@ -181,7 +182,7 @@ func (s *service) endInTime(ctx context.Context) (ended func()) {
 		case <-timer.C:
 			s.log.Error("shutdown timed out: exiting")
 			s.closeLog()
-			os.Exit(exitFindings)
+			os.Exit(term.ExitFindings)
 		case <-done:
 		}
 	}()

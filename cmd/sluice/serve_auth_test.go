@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 )
 
@@ -31,7 +32,7 @@ func startAuth(t *testing.T, more string) *process {
 // The service that the examples ask is sound.
 func TestAuthExample(t *testing.T) {
 	for _, args := range [][]string{{"check", "../../examples/auth/sluice.yaml"}, {"fmt", "--check", exampleRules}} {
-		if code, stdout, stderr := sluiceRun(t, args...); code != exitFine || strings.Contains(stdout+stderr, "warning") {
+		if code, stdout, stderr := sluiceRun(t, args...); code != term.ExitFine || strings.Contains(stdout+stderr, "warning") {
 			t.Errorf("sluice %v ends with %d\n%s%s", args, code, stdout, stderr)
 		}
 	}

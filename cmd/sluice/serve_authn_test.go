@@ -19,6 +19,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // tellsHeaders is an application that tells which headers of ours and which credentials it was sent.
@@ -138,7 +139,7 @@ func TestServeAuthentication(t *testing.T) {
 // A service whose files are broken does not start, and says all that is wrong.
 func TestServeBrokenAccounts(t *testing.T) {
 	code, out, stderr := sluiceRun(t, "serve", "--config", "testdata/accounts/sluice.yaml")
-	if code != exitWrong || strings.Contains(out+stderr, "canary") || strings.Count(stderr, "broken.yaml:") != 3 || !strings.Contains(stderr, "users.yaml:2:23: hash:") {
+	if code != term.ExitWrong || strings.Contains(out+stderr, "canary") || strings.Count(stderr, "broken.yaml:") != 3 || !strings.Contains(stderr, "users.yaml:2:23: hash:") {
 		t.Errorf("exit %d\n%s%s", code, out, stderr)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
@@ -143,7 +144,7 @@ func TestServeCheckSecret(t *testing.T) {
 		}
 		cfg := filepath.Join(directory, name+".yaml")
 		write(t, cfg, fmt.Sprintf("check: {secret_file: %q}\n", file))
-		if code, _, stderr := sluiceRun(t, "serve", "--config", cfg); code == exitFine || !strings.Contains(stderr, tt.want) {
+		if code, _, stderr := sluiceRun(t, "serve", "--config", cfg); code == term.ExitFine || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%s: it ends with %d\n%s", name, code, stderr)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/faultproxy"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
@@ -382,7 +383,7 @@ func TestServeQueueDirectoryLost(t *testing.T) {
 			if status, text := p.ready(t); status != http.StatusServiceUnavailable || !strings.Contains(text, given) {
 				t.Errorf("/readyz: %d %s", status, text)
 			}
-			if code, out, _ := sluiceRun(t, "status", "--admin", "http://"+p.admin); code != exitFindings || !strings.Contains(out, "degraded: ") || !strings.Contains(out, "\nnot ready  queue: ") || !strings.Contains(out, given) {
+			if code, out, _ := sluiceRun(t, "status", "--admin", "http://"+p.admin); code != term.ExitFindings || !strings.Contains(out, "degraded: ") || !strings.Contains(out, "\nnot ready  queue: ") || !strings.Contains(out, given) {
 				t.Errorf("sluice status: exit %d\n%s", code, out)
 			}
 			if name == "moved" { // and back
@@ -390,7 +391,7 @@ func TestServeQueueDirectoryLost(t *testing.T) {
 					t.Fatal(err)
 				}
 				until(t, "it heals", func() bool { status, _ := request(t, http.MethodPost, address); return status == http.StatusAccepted })
-				if code, out, _ := sluiceRun(t, "status", "--admin", "http://"+p.admin); code != exitFine || strings.Contains(out, "not ready") {
+				if code, out, _ := sluiceRun(t, "status", "--admin", "http://"+p.admin); code != term.ExitFine || strings.Contains(out, "not ready") {
 					t.Errorf("sluice status: exit %d\n%s", code, out)
 				}
 				// The first of those that were answered 503 is in the directory, unless the loss was noticed before: it is removed.

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
@@ -248,7 +249,7 @@ func TestReloadPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, stderr := sluiceRun(t, "reload", "--admin", "http://"+p.admin)
-	if code != exitFindings || !strings.Contains(out, file+": ") || strings.Contains(out, ":0:0") {
+	if code != term.ExitFindings || !strings.Contains(out, file+": ") || strings.Contains(out, ":0:0") {
 		t.Errorf("exit %d\n%s%s", code, out, stderr)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
@@ -134,7 +135,7 @@ func TestServeWeakSecret(t *testing.T) {
 	for name, want := range map[string]string{"secret": "openssl rand -hex 32", "none": "no such file"} {
 		write(t, file, fmt.Sprintf("logging: {secret_file: %s}\nlisteners: {grpc: {address: '127.0.0.1:0'}, http: {address: off}}\n", name))
 		code, _, stderr := sluiceRun(t, "serve", "--config", file)
-		if code != exitWrong || !strings.Contains(stderr, want) || strings.Contains(stderr, "hunter2") {
+		if code != term.ExitWrong || !strings.Contains(stderr, want) || strings.Contains(stderr, "hunter2") {
 			t.Errorf("exit %d, %s", code, stderr)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // keptRequests is a directory with a request that is dead, one that is done and two that wait.
@@ -130,7 +131,7 @@ func TestServeQueueKey(t *testing.T) {
 		if err := os.WriteFile(file, []byte(section), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if code, out, stderr := sluiceRun(t, "serve", "--config", file); code != exitWrong || !strings.Contains(stderr, want) {
+		if code, out, stderr := sluiceRun(t, "serve", "--config", file); code != term.ExitWrong || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit %d, want %q in\n%s%s", section, code, want, out, stderr)
 		}
 	}

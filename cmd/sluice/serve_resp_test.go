@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
@@ -377,7 +378,7 @@ func TestServeRESPFaults(t *testing.T) {
 	for want, password := range map[string]string{"is empty: write the password into it": empty, "no such file": filepath.Join(directory, "none")} {
 		file := filepath.Join(t.TempDir(), "sluice.yaml")
 		write(t, file, fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: off}, resp: {address: '127.0.0.1:0'}}\nresp: {password_file: %q}\n", password))
-		if code, _, stderr := sluiceRun(t, "serve", "--config", file); code != exitWrong || !strings.Contains(stderr, want) || !strings.Contains(stderr, "resp.password_file") {
+		if code, _, stderr := sluiceRun(t, "serve", "--config", file); code != term.ExitWrong || !strings.Contains(stderr, want) || !strings.Contains(stderr, "resp.password_file") {
 			t.Errorf("exit %d, %s", code, stderr)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
@@ -85,7 +86,7 @@ func TestServeBadURL(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sluice.yaml")
 	write(t, file, "store: {kind: redis, url: 'redis://user:secret@:x:y'}\nlisteners: {grpc: {address: '127.0.0.1:0'}, http: {address: off}}\n")
 	code, _, stderr := sluiceRun(t, "serve", "--config", file)
-	if code != exitWrong || !strings.Contains(stderr, "redis://user:password@host:6379/0") || strings.Contains(stderr, "secret") {
+	if code != term.ExitWrong || !strings.Contains(stderr, "redis://user:password@host:6379/0") || strings.Contains(stderr, "secret") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/otlptest"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
@@ -173,7 +174,7 @@ func TestServeTracesSecurely(t *testing.T) {
 	file := in("sluice.yaml")
 	write(t, in("headers"), "Bearer secret\n")
 	write(t, file, fmt.Sprintf("tracing: {endpoint: 'http://h', headers_file: %q}\n", in("headers")))
-	if code, _, stderr := sluiceRun(t, "serve", "--config", file); code != exitWrong || !strings.Contains(stderr, "headers:1: write name: value") || strings.Contains(stderr, "secret") {
+	if code, _, stderr := sluiceRun(t, "serve", "--config", file); code != term.ExitWrong || !strings.Contains(stderr, "headers:1: write name: value") || strings.Contains(stderr, "secret") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // simulateFlags are what simulate is asked.
 type simulateFlags struct {
-	out   output
+	out   term.Output
 	rules ruleFlags
 	paths []string
 	user  string
@@ -44,12 +45,12 @@ func simulateCommand() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
-	f.out.flag(c)
+	f.out.AddFlag(c)
 	f.rules.flags(c)
 	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: here)")
 	c.Flags().StringVar(&f.user, "user", "", "what rules call the user of a line, such as header:X-User (attr:user and basic_user are so anyway)")
-	_ = c.RegisterFlagCompletionFunc("rules", completeRules)
-	completeFlag(c, "user")
+	_ = c.RegisterFlagCompletionFunc("rules", term.CompleteRules)
+	term.CompleteFlag(c, "user")
 	return c
 }
 
@@ -71,8 +72,8 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	if f.out.json() {
-		return writeJSON(c.OutOrStdout(), simulatedOf(report))
+	if f.out.IsJSON() {
+		return term.WriteJSON(c.OutOrStdout(), simulatedOf(report))
 	}
 	return writeSimulated(c.OutOrStdout(), report)
 }
@@ -109,7 +110,7 @@ func openLogs(ctx context.Context, names []string, stdin io.Reader) (sources []l
 func unreadable(r *logs.Report) error {
 	for i := range r.Logs {
 		if l := &r.Logs[i]; l.Bad > 0 {
-			return fmt.Errorf("%s: no line is one of an access log; line %d: %w", printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)
+			return fmt.Errorf("%s: no line is one of an access log; line %d: %w", term.Printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)
 		}
 	}
 	return errors.New("the logs are empty")

@@ -16,14 +16,14 @@ func writeSimulated(w io.Writer, r *logs.Report) error {
 	for i := range r.Logs {
 		writeLog(&b, &r.Logs[i])
 	}
-	fmt.Fprintf(&b, "%s from %s, %s long\n", count(int(r.Requests), "request"), r.Start.UTC().Format("2006-01-02 15:04:05 UTC"), term.Duration(r.End.Sub(r.Start)))
+	fmt.Fprintf(&b, "%s from %s, %s long\n", term.Count(int(r.Requests), "request"), r.Start.UTC().Format("2006-01-02 15:04:05 UTC"), term.Duration(r.End.Sub(r.Start)))
 	writeOutcomes(&b, r)
 	b.WriteByte('\n')
 	rows := [][]string{{"rule", "requests", "denied", "share", "delayed", "queued", "peak/s", "denied over time"}}
 	for i := range r.Rules {
 		rows = append(rows, simulatedRow(&r.Rules[i]))
 	}
-	if err := table(&b, rows); err != nil {
+	if err := term.Table(&b, rows); err != nil {
 		return err
 	}
 	if each := longestPart(r); each > 0 {
@@ -33,7 +33,7 @@ func writeSimulated(w io.Writer, r *logs.Report) error {
 		writeKeys(&b, &r.Rules[i])
 	}
 	for _, note := range simulatedNotes(r) {
-		fmt.Fprintf(&b, "\nnote: %s\n", printable(note))
+		fmt.Fprintf(&b, "\nnote: %s\n", term.Printable(note))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -43,9 +43,9 @@ func writeLog(b *strings.Builder, l *logs.Log) {
 	if l.Bad == 0 {
 		return
 	}
-	fmt.Fprintf(b, "%s: %d of %s could not be read:\n", printable(l.Name), l.Bad, count(l.Lines, "line"))
+	fmt.Fprintf(b, "%s: %d of %s could not be read:\n", term.Printable(l.Name), l.Bad, term.Count(l.Lines, "line"))
 	for _, f := range l.Faults {
-		fmt.Fprintf(b, "  line %d: %s: %s\n", f.Line, printable(f.Err.Error()), printable(f.Text))
+		fmt.Fprintf(b, "  line %d: %s: %s\n", f.Line, term.Printable(f.Err.Error()), term.Printable(f.Text))
 	}
 	if more := l.Bad - len(l.Faults); more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)
@@ -77,7 +77,7 @@ func writeOutcomes(b *strings.Builder, r *logs.Report) {
 }
 
 func simulatedRow(r *logs.Rule) []string {
-	name, n := printable(r.Name), func(n int64, wait bool) string {
+	name, n := term.Printable(r.Name), func(n int64, wait bool) string {
 		switch {
 		case n == 0:
 			return "-"
@@ -148,13 +148,13 @@ func writeKeys(b *strings.Builder, r *logs.Rule) {
 	if len(r.Keys) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\nmost often over the limit of %s:\n", printable(r.Name))
+	fmt.Fprintf(b, "\nmost often over the limit of %s:\n", term.Printable(r.Name))
 	for _, k := range r.Keys {
 		about := ""
 		if r.Missed > 0 {
 			about = fmt.Sprintf(" to %d", k.Count+r.Missed)
 		}
-		fmt.Fprintf(b, "  %d%s  %s\n", k.Count, about, printable(keyParts(k.Parts)))
+		fmt.Fprintf(b, "  %d%s  %s\n", k.Count, about, term.Printable(keyParts(k.Parts)))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 func statusCommand() *cobra.Command {
 	var live liveFlags
-	var out output
+	var out term.Output
 	var listRules bool
 	c := &cobra.Command{
 		Use:   "status",
@@ -35,58 +35,58 @@ func statusCommand() *cobra.Command {
 			return call(c, &live, &out, http.MethodGet, "/v1/status", nil, writeStatus)
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	c.Flags().BoolVar(&listRules, "rules", false, "list the rules, and what was allowed and denied by each")
 	live.adminFlags(c)
 	return c
 }
 
-func writeStatus(t *adminclient.Status, w io.Writer, s style) error {
+func writeStatus(t *adminclient.Status, w io.Writer, s term.Style) error {
 	degraded := !t.Store.Up || t.Rules.LastError != nil || t.Unready != ""
-	head := s.green("fine")
+	head := s.Green("fine")
 	if degraded {
-		head = s.red("degraded")
+		head = s.Red("degraded")
 	}
 	var b strings.Builder
 	line := func(name, text string) { fmt.Fprintf(&b, "%-10s %s\n", name, text) }
-	fmt.Fprintf(&b, "%s: sluice %s, up %s since %s\n\n", head, printable(t.Version),
+	fmt.Fprintf(&b, "%s: sluice %s, up %s since %s\n\n", head, term.Printable(t.Version),
 		term.Duration(time.Duration(t.UptimeSeconds)*time.Second), clock(t.Started))
 	line("store", storeText(&t.Store, s))
 	switch n := t.Store.Instances; {
 	case n == 0:
-		line("instances", s.yellow("not known yet: while the store is unavailable, 1 per key and window is allowed"))
+		line("instances", s.Yellow("not known yet: while the store is unavailable, 1 per key and window is allowed"))
 	case n > 1:
 		line("instances", fmt.Sprintf("%d share the store", n))
 	}
 	if t.Unready != "" {
-		line("not ready", s.red(printable(t.Unready)))
+		line("not ready", s.Red(term.Printable(t.Unready)))
 	}
 	r := &t.Rules
 	line("rules", fmt.Sprintf("%s, %s, read %s, digest %s",
-		count(r.Native, "rule"), count(r.Domains, "Envoy domain"), clock(r.LoadedAt), printable(r.Digest)))
+		term.Count(r.Native, "rule"), term.Count(r.Domains, "Envoy domain"), clock(r.LoadedAt), term.Printable(r.Digest)))
 	for _, file := range r.Files {
-		line("", printable(file))
+		line("", term.Printable(file))
 	}
 	if r.LastError != nil {
-		line("", s.red("the files cannot be used since "+clock(r.LastError.At)+", and these rules are kept:"))
+		line("", s.Red("the files cannot be used since "+clock(r.LastError.At)+", and these rules are kept:"))
 		for text := range strings.Lines(r.LastError.Text) {
-			line("", printable(strings.TrimRight(text, "\n")))
+			line("", term.Printable(strings.TrimRight(text, "\n")))
 		}
 	}
 	if len(t.Suspended) > 0 {
-		line("suspended", s.yellow(printable(strings.Join(t.Suspended, ", ")))+"; to undo: sluice resume "+commandWords(t.Suspended))
+		line("suspended", s.Yellow(term.Printable(strings.Join(t.Suspended, ", ")))+"; to undo: sluice resume "+commandWords(t.Suspended))
 	}
 	var listeners []string
 	for _, name := range slices.Sorted(maps.Keys(t.Listeners)) {
-		listeners = append(listeners, printable(name+" "+t.Listeners[name]))
+		listeners = append(listeners, term.Printable(name+" "+t.Listeners[name]))
 	}
 	line("listeners", strings.Join(listeners, ", "))
-	line("log level", printable(t.LogLevel))
+	line("log level", term.Printable(t.LogLevel))
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}
 	if degraded {
-		return errFindings
+		return term.ErrFindings
 	}
 	return nil
 }
@@ -95,13 +95,13 @@ func writeStatus(t *adminclient.Status, w io.Writer, s style) error {
 func commandWords(all []string) string {
 	out := make([]string, len(all))
 	for i, word := range all {
-		out[i] = quoted(word)
+		out[i] = term.ShellQuoted(word)
 	}
 	return strings.Join(out, " ")
 }
 
-func storeText(t *adminclient.StoreStatus, s style) string {
-	text := printable(t.Kind)
+func storeText(t *adminclient.StoreStatus, s term.Style) string {
+	text := term.Printable(t.Kind)
 	away := 0
 	for _, server := range t.Servers {
 		if !server.Up {
@@ -110,16 +110,16 @@ func storeText(t *adminclient.StoreStatus, s style) string {
 	}
 	switch {
 	case !t.Up:
-		return text + ", " + s.red("does not answer: rules' on_failure does")
+		return text + ", " + s.Red("does not answer: rules' on_failure does")
 	case away > 0:
-		return text + ", " + s.yellow(fmt.Sprintf("%d of %s away: rules' on_failure answers for what they hold", away, count(len(t.Servers), "server")))
+		return text + ", " + s.Yellow(fmt.Sprintf("%d of %s away: rules' on_failure answers for what they hold", away, term.Count(len(t.Servers), "server")))
 	case len(t.Servers) > 1:
-		return text + ", all " + count(len(t.Servers), "server") + " answer"
+		return text + ", all " + term.Count(len(t.Servers), "server") + " answer"
 	}
 	return text + ", answers"
 }
 
-func writeRules(t *adminclient.Rules, w io.Writer, _ style) error {
+func writeRules(t *adminclient.Rules, w io.Writer, _ term.Style) error {
 	rows := [][]string{{"rule", "limit", "per", right("allowed", 9), right("denied", 9), right("shadow", 9), ""}}
 	for i := range t.Rules {
 		r := &t.Rules[i]
@@ -131,10 +131,10 @@ func writeRules(t *adminclient.Rules, w io.Writer, _ style) error {
 			notes = append(notes, "in shadow")
 		}
 		rows = append(rows, []string{
-			printable(r.Name), printable(r.LimitText()), printable(strings.Join(r.Per, ", ")),
-			right(thousands(r.Allowed), 9), right(thousands(r.Denied), 9), right(thousands(r.ShadowDenied), 9),
+			term.Printable(r.Name), term.Printable(r.LimitText()), term.Printable(strings.Join(r.Per, ", ")),
+			right(term.Thousands(r.Allowed), 9), right(term.Thousands(r.Denied), 9), right(term.Thousands(r.ShadowDenied), 9),
 			strings.Join(notes, ", "),
 		})
 	}
-	return table(w, rows)
+	return term.Table(w, rows)
 }

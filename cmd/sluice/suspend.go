@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/spell"
 )
 
@@ -29,7 +30,7 @@ func resumeCommand() *cobra.Command {
 
 func switchCommand(verb, short, long, example string) *cobra.Command {
 	var live liveFlags
-	var out output
+	var out term.Output
 	c := &cobra.Command{
 		Use: verb + " RULE...", Short: short, Long: long, Example: example,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -49,17 +50,17 @@ func switchCommand(verb, short, long, example string) *cobra.Command {
 			return live.nearest(c, err, args)
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	live.adminFlags(c)
 	return c
 }
 
-func writeSuspended(n *adminclient.Names, w io.Writer, s style) error {
+func writeSuspended(n *adminclient.Names, w io.Writer, s term.Style) error {
 	if len(n.Suspended) == 0 {
 		_, err := fmt.Fprintln(w, "no rule is suspended")
 		return err
 	}
-	_, err := fmt.Fprintf(w, "suspended in this instance until it restarts: %s\n", s.yellow(printable(strings.Join(n.Suspended, ", "))))
+	_, err := fmt.Fprintf(w, "suspended in this instance until it restarts: %s\n", s.Yellow(term.Printable(strings.Join(n.Suspended, ", "))))
 	return err
 }
 

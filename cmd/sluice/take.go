@@ -20,7 +20,7 @@ import (
 
 // takeFlags are what take is asked.
 type takeFlags struct {
-	out     output
+	out     term.Output
 	live    liveFlags
 	request requestFlags
 	domain  string
@@ -45,14 +45,14 @@ func takeCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
-	f.out.flag(c)
+	f.out.AddFlag(c)
 	c.Flags().IntVarP(&f.times, "times", "n", 1, "how often to ask, one after the other")
 	c.Flags().Int64Var(&f.cost, "cost", 0, "what the request costs, instead of what the rules say (hits, with --domain)")
 	c.Flags().StringVar(&f.domain, "domain", "", "the arguments are descriptors of this Envoy domain, with a + between them")
 	f.request.flags(c)
 	f.live.serviceFlags(c)
 	for _, name := range []string{"times", "cost", "domain"} {
-		completeFlag(c, name)
+		term.CompleteFlag(c, name)
 	}
 	return c
 }
@@ -76,13 +76,13 @@ func (f *takeFlags) run(c *cobra.Command, args []string) error {
 		t.add(answer)
 	}
 	t.Seconds = time.Since(began).Seconds()
-	if f.out.json() {
-		err = writeJSON(c.OutOrStdout(), t)
+	if f.out.IsJSON() {
+		err = term.WriteJSON(c.OutOrStdout(), t)
 	} else {
 		err = t.write(c.OutOrStdout())
 	}
 	if err == nil && t.Denied > 0 {
-		return errFindings
+		return term.ErrFindings
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func limitHeader(name string) bool {
 }
 
 func (t *taken) write(w io.Writer) error {
-	s := newStyle(w)
+	s := term.NewStyle(w)
 	if len(t.Answers) == 1 {
 		return t.Answers[0].write(w, s)
 	}
@@ -176,17 +176,17 @@ func (t *taken) write(w io.Writer) error {
 	return err
 }
 
-func verdict(s style, allowed bool) string {
+func verdict(s term.Style, allowed bool) string {
 	if allowed {
-		return s.green("allowed")
+		return s.Green("allowed")
 	}
-	return s.red("denied ")
+	return s.Red("denied ")
 }
 
 // why is the limit that matters most, in the words of explain.
 func why(a *adminclient.CheckAnswer) string {
 	if len(a.Limits) == 0 {
-		return printable(cmp.Or(a.Why, "no limit applies"))
+		return term.Printable(cmp.Or(a.Why, "no limit applies"))
 	}
 	tight := slices.MinFunc(a.Limits, func(x, y adminclient.CheckedLimit) int {
 		return cmp.Or(rank(&x)-rank(&y), -cmp.Compare(x.RetryAfterMS, y.RetryAfterMS), cmp.Compare(left(&x), left(&y)))
@@ -215,23 +215,23 @@ func left(l *adminclient.CheckedLimit) int64 {
 
 func checkedText(l *adminclient.CheckedLimit) string {
 	if l.Source == suspended {
-		return printable(l.Rule) + ": " + suspendedText
+		return term.Printable(l.Rule) + ": " + suspendedText
 	}
-	text := fmt.Sprintf("%s: limit %d", printable(l.Rule), l.Limit)
+	text := fmt.Sprintf("%s: limit %d", term.Printable(l.Rule), l.Limit)
 	if l.Remaining != nil {
-		text = fmt.Sprintf("%s: %d of %d left", printable(l.Rule), *l.Remaining, l.Limit)
+		text = fmt.Sprintf("%s: %d of %d left", term.Printable(l.Rule), *l.Remaining, l.Limit)
 	}
 	if l.Never {
 		text += ", a request of this cost never fits"
 	}
 	if l.DelayMS > 0 {
-		text += ", after waiting for " + term.Duration(seconds(l.DelayMS/1000))
+		text += ", after waiting for " + term.Duration(term.Seconds(l.DelayMS/1000))
 	}
 	if !l.Allowed && l.RetryAfterMS > 0 {
-		text += ", retry after " + term.Duration(seconds(l.RetryAfterMS/1000))
+		text += ", retry after " + term.Duration(term.Seconds(l.RetryAfterMS/1000))
 	}
 	if l.ResetAfterMS > 0 {
-		text += ", all of it again after " + term.Duration(seconds(l.ResetAfterMS/1000))
+		text += ", all of it again after " + term.Duration(term.Seconds(l.ResetAfterMS/1000))
 	}
 	if l.Shadow {
 		text += "; it would deny if it were not in shadow"
@@ -240,13 +240,13 @@ func checkedText(l *adminclient.CheckedLimit) string {
 }
 
 // write shows one answer whole.
-func (a *takenAnswer) write(w io.Writer, s style) error {
+func (a *takenAnswer) write(w io.Writer, s term.Style) error {
 	var b strings.Builder
 	line := fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status))
 	if a.answer.Allowed {
-		line = s.green(line)
+		line = s.Green(line)
 	} else {
-		line = s.red(line)
+		line = s.Red(line)
 	}
 	fmt.Fprintln(&b, line)
 	names := make([]string, 0, len(a.Header))
@@ -255,12 +255,12 @@ func (a *takenAnswer) write(w io.Writer, s style) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		fmt.Fprintf(&b, "%s %s\n", s.faint(printable(name)+":"), printable(a.Header[name]))
+		fmt.Fprintf(&b, "%s %s\n", s.Faint(term.Printable(name)+":"), term.Printable(a.Header[name]))
 	}
 	b.WriteByte('\n')
 	for i := range a.answer.Limits {
 		l := &a.answer.Limits[i]
-		fmt.Fprintf(&b, "%s %s\n", s.mark(l.Allowed), checkedText(l))
+		fmt.Fprintf(&b, "%s %s\n", s.Mark(l.Allowed), checkedText(l))
 	}
 	if len(a.answer.Limits) == 0 || a.answer.Why != "" {
 		fmt.Fprintln(&b, why(&adminclient.CheckAnswer{Why: a.answer.Why}))

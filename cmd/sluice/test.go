@@ -16,7 +16,7 @@ import (
 
 func testCommand() *cobra.Command {
 	var (
-		out     output
+		out     term.Output
 		flags   ruleFlags
 		verbose bool
 		pattern string
@@ -31,7 +31,7 @@ func testCommand() *cobra.Command {
 		Example: "  sluice test\n" +
 			"  sluice test -v --run 'posts' rules/\n" +
 			"  sluice test rules/posts_test.yaml -o json",
-		ValidArgsFunction: completeRules,
+		ValidArgsFunction: term.CompleteRules,
 		RunE: func(c *cobra.Command, paths []string) error {
 			wanted, err := regexp.Compile(pattern)
 			if err != nil {
@@ -45,18 +45,18 @@ func testCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out.json() {
-				err = writeJSON(c.OutOrStdout(), report)
+			if out.IsJSON() {
+				err = term.WriteJSON(c.OutOrStdout(), report)
 			} else {
 				err = report.write(c.OutOrStdout(), verbose)
 			}
 			if err == nil && !report.OK {
-				return errFindings
+				return term.ErrFindings
 			}
 			return err
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	flags.flags(c)
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "list tests that pass too")
 	c.Flags().StringVar(&pattern, "run", "", "run only the tests whose names match this regular expression")
@@ -78,7 +78,7 @@ func brokenTests(err error) error {
 	}
 	var lines []string
 	for _, e := range leaves(err) {
-		lines = append(lines, "  "+printable(e.Error()))
+		lines = append(lines, "  "+term.Printable(e.Error()))
 	}
 	return fmt.Errorf("no test was run:\n%s", strings.Join(lines, "\n"))
 }
@@ -167,7 +167,7 @@ func (r *testReport) add(file string, results []ruletest.Result) {
 }
 
 func (r *testReport) write(w io.Writer, verbose bool) error {
-	s := newStyle(w)
+	s := term.NewStyle(w)
 	var b strings.Builder
 	for i := range r.Files {
 		f := &r.Files[i]
@@ -176,37 +176,37 @@ func (r *testReport) write(w io.Writer, verbose bool) error {
 				t.write(&b, s)
 			}
 		}
-		word := s.green("ok  ")
+		word := s.Green("ok  ")
 		if !f.OK {
-			word = s.red("FAIL")
+			word = s.Red("FAIL")
 		}
-		fmt.Fprintf(&b, "%s  %s  %s  %.3fs\n", word, printable(f.File), count(len(f.Tests), "test"), f.Seconds)
+		fmt.Fprintf(&b, "%s  %s  %s  %.3fs\n", word, term.Printable(f.File), term.Count(len(f.Tests), "test"), f.Seconds)
 	}
 	if r.Failed > 0 {
-		fmt.Fprintf(&b, "%s: %d of %s\n", s.red("FAIL"), r.Failed, count(r.Passed+r.Failed, "test"))
+		fmt.Fprintf(&b, "%s: %d of %s\n", s.Red("FAIL"), r.Failed, term.Count(r.Passed+r.Failed, "test"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func (t *testedTest) write(b *strings.Builder, s style) {
-	word := s.green("--- PASS")
+func (t *testedTest) write(b *strings.Builder, s term.Style) {
+	word := s.Green("--- PASS")
 	if !t.OK {
-		word = s.red("--- FAIL")
+		word = s.Red("--- FAIL")
 	}
-	fmt.Fprintf(b, "%s: %s (%s, %s of its clock, %.3fs)\n", word, printable(t.Name), count(t.Requests, "request"),
+	fmt.Fprintf(b, "%s: %s (%s, %s of its clock, %.3fs)\n", word, term.Printable(t.Name), term.Count(t.Requests, "request"),
 		term.Duration(time.Duration(t.Virtual*float64(time.Second)).Round(time.Microsecond)), t.Seconds)
 	for i := range t.Failures {
 		f := &t.Failures[i]
-		where := fmt.Sprintf("%s:%d:%d", printable(f.File), f.Line, f.Column)
-		fmt.Fprintf(b, "    %s: %s\n", s.bold(where), printable(f.Request))
-		fmt.Fprintf(b, "        want %s: %s\n", f.Field, printable(f.Want))
-		fmt.Fprintf(b, "        got: %s\n", printable(f.Got))
+		where := fmt.Sprintf("%s:%d:%d", term.Printable(f.File), f.Line, f.Column)
+		fmt.Fprintf(b, "    %s: %s\n", s.Bold(where), term.Printable(f.Request))
+		fmt.Fprintf(b, "        want %s: %s\n", f.Field, term.Printable(f.Want))
+		fmt.Fprintf(b, "        got: %s\n", term.Printable(f.Got))
 		if i+1 < len(t.Failures) && t.Failures[i+1].Line == f.Line && t.Failures[i+1].Request == f.Request {
 			continue // the reasons are the same, and stand below the last
 		}
 		for _, line := range f.Why {
-			fmt.Fprintf(b, "          %s\n", s.faint(printable(line)))
+			fmt.Fprintf(b, "          %s\n", s.Faint(term.Printable(line)))
 		}
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // topFlags are what top is asked.
 type topFlags struct {
-	out      output
+	out      term.Output
 	live     liveFlags
 	most     int
 	near     bool
@@ -42,14 +43,14 @@ func topCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
-	f.out.flag(c)
+	f.out.AddFlag(c)
 	c.Flags().IntVarP(&f.most, "number", "n", 20, "how many to show")
 	c.Flags().BoolVar(&f.near, "near", false, "show who has less than a fifth left, instead of who was denied")
 	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again")
 	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "how often, with --watch")
 	f.live.adminFlags(c)
-	completeFlag(c, "number")
-	completeFlag(c, "interval", "1s", "2s", "10s")
+	term.CompleteFlag(c, "number")
+	term.CompleteFlag(c, "interval", "1s", "2s", "10s")
 	return c
 }
 
@@ -66,7 +67,7 @@ func (f *topFlags) run(c *cobra.Command) error {
 	}
 	path := fmt.Sprintf("/v1/top?by=%s&n=%d", by, f.most)
 	show := func() error {
-		return call(c, &f.live, &f.out, http.MethodGet, path, nil, func(t *adminclient.Top, w io.Writer, s style) error {
+		return call(c, &f.live, &f.out, http.MethodGet, path, nil, func(t *adminclient.Top, w io.Writer, s term.Style) error {
 			if f.watch && terminal(w) {
 				fmt.Fprint(w, clearScreen)
 			}
@@ -121,7 +122,7 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-func writeTop(t *adminclient.Top, near bool, w io.Writer, s style) error {
+func writeTop(t *adminclient.Top, near bool, w io.Writer, s term.Style) error {
 	what := "denied"
 	if near {
 		what = "near their limit"
@@ -143,22 +144,22 @@ func writeTop(t *adminclient.Top, near bool, w io.Writer, s style) error {
 		}
 		share := float64(e.Count) / float64(max(1, total))
 		rows = append(rows, []string{
-			right(thousands(e.Count), 9), right(thousands(e.Error), 5), printable(e.Rule), key,
+			right(term.Thousands(e.Count), 9), right(term.Thousands(e.Error), 5), term.Printable(e.Rule), key,
 			fmt.Sprintf("%s %.0f %%", shareBar(share, 20), 100*share),
 		})
 	}
 	rows[0][0], rows[0][1] = right("count", 9), right("±", 5)
-	fmt.Fprintln(w, s.bold("most "+what+" of late"))
-	if err := table(w, rows); err != nil {
+	fmt.Fprintln(w, s.Bold("most "+what+" of late"))
+	if err := term.Table(w, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, s.faint("\nto look closer: sluice peek "+bucketText(t.Entries[0].Rule, t.Entries[0].Key)))
+	_, err := fmt.Fprintln(w, s.Faint("\nto look closer: sluice peek "+bucketText(t.Entries[0].Rule, t.Entries[0].Key)))
 	return err
 }
 
 // right puts a text to the right of a column.
 func right(text string, columns int) string {
-	return strings.Repeat(" ", max(0, columns-width(text))) + text
+	return strings.Repeat(" ", max(0, columns-term.Width(text))) + text
 }
 
 // shareBar draws a share of 1 in so many columns, by eighths of one.
@@ -168,5 +169,5 @@ func shareBar(share float64, columns int) string {
 	if rest := eighths % 8; rest > 0 {
 		text += string([]rune("▏▎▍▌▋▊▉")[rest-1])
 	}
-	return text + strings.Repeat(" ", columns-width(text))
+	return text + strings.Repeat(" ", columns-term.Width(text))
 }

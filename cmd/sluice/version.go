@@ -6,10 +6,12 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 func versionCommand() *cobra.Command {
-	var out output
+	var out term.Output
 	c := &cobra.Command{
 		Use:               "version",
 		Short:             "Print the version of this program",
@@ -22,14 +24,14 @@ func versionCommand() *cobra.Command {
 				Go      string `json:"go"`
 				System  string `json:"system"`
 			}{version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if out.json() {
-				return writeJSON(c.OutOrStdout(), v)
+			if out.IsJSON() {
+				return term.WriteJSON(c.OutOrStdout(), v)
 			}
 			_, err := fmt.Fprintf(c.OutOrStdout(), "sluice %s %s %s\n", v.Version, v.Go, v.System)
 			return err
 		},
 	}
-	out.flag(c)
+	out.AddFlag(c)
 	return c
 }
 

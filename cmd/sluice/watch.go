@@ -12,11 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // watchFlags are what watch is asked.
 type watchFlags struct {
-	out      output
+	out      term.Output
 	live     liveFlags
 	interval time.Duration
 	times    int
@@ -38,12 +39,12 @@ func watchCommand() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
-	f.out.flag(c)
+	f.out.AddFlag(c)
 	c.Flags().DurationVar(&f.interval, "interval", time.Second, "how often")
 	c.Flags().IntVarP(&f.times, "number", "n", 0, "end after so many intervals (default: never)")
 	f.live.adminFlags(c)
-	completeFlag(c, "interval", "1s", "5s", "1m")
-	completeFlag(c, "number")
+	term.CompleteFlag(c, "interval", "1s", "5s", "1m")
+	term.CompleteFlag(c, "number")
 	return c
 }
 
@@ -66,7 +67,7 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 		}
 		var e adminclient.Event
 		if err := json.Unmarshal(raw, &e); err != nil {
-			return fmt.Errorf("the service tells %s: %w", printable(string(raw[:min(len(raw), 80)])), err)
+			return fmt.Errorf("the service tells %s: %w", term.Printable(string(raw[:min(len(raw), 80)])), err)
 		}
 		if !w.next(&e) {
 			continue
@@ -83,11 +84,11 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 
 func (f *watchFlags) show(out io.Writer, w *liveView, e *adminclient.Event, raw json.RawMessage) error {
 	switch {
-	case f.out.json():
+	case f.out.IsJSON():
 		_, err := fmt.Fprintf(out, "%s\n", raw)
 		return err
 	case terminal(out):
-		return w.screen(e, out, newStyle(out))
+		return w.screen(e, out, term.NewStyle(out))
 	}
 	return w.lines(e, out)
 }
@@ -155,14 +156,14 @@ func (w *liveView) perSecond(n int64) string {
 	if rate < 10 && rate != float64(int64(rate)) {
 		return fmt.Sprintf("%.1f/s", rate)
 	}
-	return thousands(int64(rate+0.5)) + "/s"
+	return term.Thousands(int64(rate+0.5)) + "/s"
 }
 
 // lines is for logs and pipes: a line for each rule that something happened to.
 func (w *liveView) lines(e *adminclient.Event, out io.Writer) error {
 	all := w.rules(e)
 	for _, r := range all {
-		line := fmt.Sprintf("%s  %s  allowed %s  denied %s", clock(e.T), printable(r.name), w.perSecond(r.Allowed), w.perSecond(r.Denied))
+		line := fmt.Sprintf("%s  %s  allowed %s  denied %s", clock(e.T), term.Printable(r.name), w.perSecond(r.Allowed), w.perSecond(r.Denied))
 		if r.ShadowDenied > 0 {
 			line += "  shadow " + w.perSecond(r.ShadowDenied)
 		}
@@ -181,7 +182,7 @@ func (w *liveView) lines(e *adminclient.Event, out io.Writer) error {
 }
 
 // screen draws a table over the last.
-func (w *liveView) screen(e *adminclient.Event, out io.Writer, s style) error {
+func (w *liveView) screen(e *adminclient.Event, out io.Writer, s term.Style) error {
 	all := w.rules(e)
 	for name := range w.history { // also who is quiet now
 		if !slices.ContainsFunc(all, func(r wanted) bool { return r.name == name }) {
@@ -193,21 +194,21 @@ func (w *liveView) screen(e *adminclient.Event, out io.Writer, s style) error {
 	})
 	var b strings.Builder
 	b.WriteString(clearScreen)
-	fmt.Fprintf(&b, "%s  %s\n\n", s.bold(clock(e.T)), s.faint("every "+w.interval.String()+", ctrl-C ends it"))
+	fmt.Fprintf(&b, "%s  %s\n\n", s.Bold(clock(e.T)), s.Faint("every "+w.interval.String()+", ctrl-C ends it"))
 	rows := [][]string{{"rule", right("allowed", 10), right("denied", 10), right("shadow", 10), right("near", 10), "asked"}}
 	for _, r := range all[:min(len(all), screenRules)] {
 		rows = append(rows, []string{
-			printable(r.name), right(w.perSecond(r.Allowed), 10), right(w.perSecond(r.Denied), 10),
+			term.Printable(r.name), right(w.perSecond(r.Allowed), 10), right(w.perSecond(r.Denied), 10),
 			right(w.perSecond(r.ShadowDenied), 10), right(w.perSecond(r.NearLimit), 10), sparkline(w.history[r.name]),
 		})
 	}
-	_ = table(&b, rows)
+	_ = term.Table(&b, rows)
 	if more := len(all) - screenRules; more > 0 {
-		fmt.Fprintf(&b, "%s\n", s.faint("and "+count(more, "quieter rule")))
+		fmt.Fprintf(&b, "%s\n", s.Faint("and "+term.Count(more, "quieter rule")))
 	}
 	if len(e.Top) > 0 {
 		top := &e.Top[0]
-		fmt.Fprintf(&b, "\nmost denied: %s %s\n", bucketText(top.Rule, top.Key), s.faint("("+thousands(top.Count)+"; more with: sluice top)"))
+		fmt.Fprintf(&b, "\nmost denied: %s %s\n", bucketText(top.Rule, top.Key), s.Faint("("+term.Thousands(top.Count)+"; more with: sluice top)"))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

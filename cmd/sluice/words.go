@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -26,8 +27,8 @@ func limitsInWords(list []rules.Limit) string {
 }
 
 func limitInWords(l sluice.Limit) string {
-	n, unit := thousands(l.Count), windowInWords(&l)
-	burst := thousands(max(l.Burst, 0))
+	n, unit := term.Thousands(l.Count), windowInWords(&l)
+	burst := term.Thousands(max(l.Burst, 0))
 	if l.Burst == 0 {
 		burst = n
 	}
@@ -44,7 +45,7 @@ func limitInWords(l sluice.Limit) string {
 			text += " from the first request on"
 		}
 		if l.Over > 0 {
-			text += fmt.Sprintf(", for up to %s %s more", durationInWords(l.For), thousands(l.Over))
+			text += fmt.Sprintf(", for up to %s %s more", term.DurationInWords(l.For), term.Thousands(l.Over))
 		}
 		return text
 	}
@@ -63,7 +64,7 @@ func windowInWords(l *sluice.Limit) string {
 		}
 		return fmt.Sprintf("calendar %s (%s)", [...]string{"day", "day", "week", "month"}[min(int(l.Calendar), 3)], zone)
 	}
-	return strings.TrimPrefix(durationInWords(l.Window), "1 ")
+	return strings.TrimPrefix(term.DurationInWords(l.Window), "1 ")
 }
 
 // perInWords says whom a rule counts for: "each user", "everybody together".
@@ -108,7 +109,7 @@ func notesInWords(r *rules.Rule) []string {
 	case r.Cost.From != nil:
 		notes = append(notes, "the cost of a request depends on it: "+refInWords(r.Cost.From.Name))
 	case r.Cost.Fixed > 1:
-		notes = append(notes, "each request counts as "+thousands(r.Cost.Fixed))
+		notes = append(notes, "each request counts as "+term.Thousands(r.Cost.Fixed))
 	}
 	if len(r.ChargeStatus) > 0 {
 		texts := make([]string, len(r.ChargeStatus))

@@ -129,7 +129,7 @@ var mayImport = map[string][]string{
 
 	// Requests as people write them down, and how the command line talks to people.
 	"cmd/internal/rulework/sample": {"rules", "httplimit"},
-	"cmd/internal/term":            {},
+	"cmd/internal/term":            {}, // tables, colours, exit codes
 
 	// Rules beside the traffic that there was.
 	"cmd/internal/traffic/logs": {".", "rules", "memstore", "cmd/internal/operate/accesslog", "internal/pairs"},

@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"strconv"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// thousands writes a number with commas: 10,000.
-func thousands(n int64) string {
+// Thousands writes a number with commas: 10,000.
+func Thousands(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -15,8 +15,8 @@ func thousands(n int64) string {
 	return s
 }
 
-// durationInWords writes "1 second", "3 hours", "90 seconds".
-func durationInWords(d time.Duration) string {
+// DurationInWords writes "1 second", "3 hours", "90 seconds".
+func DurationInWords(d time.Duration) string {
 	for _, u := range []struct {
 		name   string
 		length time.Duration
@@ -29,26 +29,26 @@ func durationInWords(d time.Duration) string {
 		{"millisecond", time.Millisecond},
 	} {
 		if d > 0 && d%u.length == 0 {
-			return count(int(d/u.length), u.name)
+			return Count(int(d/u.length), u.name)
 		}
 	}
 	return d.String()
 }
 
-// quoted is a word as a shell takes it.
-func quoted(word string) string {
+// ShellQuoted is a word as a shell takes it.
+func ShellQuoted(word string) string {
 	special := func(r rune) bool {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r > 0x7f
 		return !letter && !strings.ContainsRune("-_=./:@,+%#", r)
 	}
 	if word != "" && word[0] != '#' && !strings.ContainsFunc(word, special) {
-		return printable(word)
+		return Printable(word)
 	}
-	return "'" + strings.ReplaceAll(printable(word), "'", `'\''`) + "'"
+	return "'" + strings.ReplaceAll(Printable(word), "'", `'\''`) + "'"
 }
 
-// seconds is a duration of the API, rounded up so that who waits that long has waited long enough.
-func seconds(s float64) time.Duration {
+// Seconds is a duration of the API, rounded up so that who waits that long has waited long enough.
+func Seconds(s float64) time.Duration {
 	d, unit := time.Duration(s*float64(time.Second)), time.Millisecond
 	switch {
 	case d >= time.Minute:
