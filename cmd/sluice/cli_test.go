@@ -238,47 +238,6 @@ func TestLimitInWords(t *testing.T) {
 	}
 }
 
-func TestExcerpt(t *testing.T) {
-	for _, test := range []struct {
-		line       string
-		column     int
-		text, mark string
-	}{
-		{"    limit: 2", 5, "    limit: 2", "    "},
-		{"\tlimit: 2", 2, "\tlimit: 2", "\t"},
-		{"이름: x", 5, "이름: x", "      "}, // two columns a syllable
-		{"a", 9, "a", " "},
-		{"a\x1b[31mb", 1, "a\ufffd[31mb", ""},
-		{strings.Repeat("x", 300), 200, "…" + strings.Repeat("x", 100) + "…", strings.Repeat(" ", 61)},
-	} {
-		if text, mark := excerpt(test.line, test.column); text != test.text || mark != test.mark {
-			t.Errorf("%q at %d: %q %q", test.line, test.column, text, mark)
-		}
-	}
-}
-
-// Colours are for terminals, and for nobody who said NO_COLOR.
-func TestColour(t *testing.T) {
-	if term.NewStyle(new(bytes.Buffer)).On {
-		t.Error("a buffer is coloured")
-	}
-	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if term.NewStyle(file).On {
-		t.Error("a file is coloured")
-	}
-	t.Setenv("NO_COLOR", "1")
-	if term.NewStyle(os.Stdout).On {
-		t.Error("NO_COLOR is not obeyed")
-	}
-	if got := (term.Style{On: true}).Red("x"); got != "\x1b[31mx\x1b[0m" {
-		t.Errorf("red is %q", got)
-	}
-}
-
 func write(t *testing.T, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {

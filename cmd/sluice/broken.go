@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
+)
+
+// brokenRules lists faults one to a line and says where to see more of them.
+func brokenRules(err error, paths []string) error {
+	return broken("the rules have", err, strings.Join(paths, " "))
+}
+
+// brokenConfig lists faults of a configuration one to a line.
+func brokenConfig(err error, file string) error {
+	return broken("the configuration has", err, file)
+}
+
+func broken(what string, err error, files string) error {
+	found, other := faults(err)
+	if len(found) == 0 {
+		return other
+	}
+	lines := make([]string, 0, len(found))
+	for _, e := range leaves(err) {
+		lines = append(lines, "  "+term.Printable(e.Error()))
+	}
+	advice := ""
+	if slices.ContainsFunc(found, func(f finding) bool { return f.Line > 0 }) {
+		advice = "\nto see the lines, run: sluice check " + files
+	}
+	return fmt.Errorf("%s %s:\n%s%s", what, term.Count(len(found), "fault"), strings.Join(lines, "\n"), advice)
+}
+
+// leaves are the single errors of joined ones, each with what is written before all of them.
+func leaves(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	var all []error
+	if !ok {
+		inner := leaves(errors.Unwrap(err))
+		if len(inner) < 2 {
+			return []error{err}
+		}
+		prefix, ok := strings.CutSuffix(err.Error(), errors.Unwrap(err).Error())
+		if !ok {
+			return []error{err}
+		}
+		for _, e := range inner {
+			all = append(all, fmt.Errorf("%s%w", prefix, e))
+		}
+		return all
+	}
+	var texts []string
+	for _, e := range joined.Unwrap() {
+		all = append(all, leaves(e)...)
+		texts = append(texts, e.Error())
+	}
+	if strings.Join(texts, "\n") != err.Error() {
+		return []error{err} // it has several causes, and a text of its own
+	}
+	return all
+}

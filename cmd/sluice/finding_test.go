@@ -1,0 +1,25 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestExcerpt(t *testing.T) {
+	for _, test := range []struct {
+		line       string
+		column     int
+		text, mark string
+	}{
+		{"    limit: 2", 5, "    limit: 2", "    "},
+		{"\tlimit: 2", 2, "\tlimit: 2", "\t"},
+		{"이름: x", 5, "이름: x", "      "}, // two columns a syllable
+		{"a", 9, "a", " "},
+		{"a\x1b[31mb", 1, "a\ufffd[31mb", ""},
+		{strings.Repeat("x", 300), 200, "…" + strings.Repeat("x", 100) + "…", strings.Repeat(" ", 61)},
+	} {
+		if text, mark := excerpt(test.line, test.column); text != test.text || mark != test.mark {
+			t.Errorf("%q at %d: %q %q", test.line, test.column, text, mark)
+		}
+	}
+}
