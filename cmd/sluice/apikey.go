@@ -14,6 +14,7 @@ import (
 	xterm "golang.org/x/term"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
@@ -69,7 +70,7 @@ func (a *account) complete(hash string) error {
 		a.entry.Attributes[name] = value
 	}
 	if err := authn.CheckEntry(&a.entry); err != nil {
-		found, other := faults(err)
+		found, other := faults.Split(err)
 		if len(found) == 0 {
 			return other
 		}
@@ -94,7 +95,7 @@ func (a *account) add(ctx context.Context, users bool) error {
 		return err
 	}
 	if data, err = authn.Append(a.file, data, users, &a.entry); err != nil {
-		if found, _ := faults(err); len(found) > 0 {
+		if found, _ := faults.Split(err); len(found) > 0 {
 			return fmt.Errorf("%s is left as it is: %w", a.file, err)
 		}
 		return fmt.Errorf("%s: %w", a.file, err)

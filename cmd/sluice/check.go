@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
@@ -71,13 +72,13 @@ type checkReport struct {
 	// Accounts are those of the files that list API keys or users.
 	Accounts []string `json:"accounts,omitempty"`
 
-	Digest   string          `json:"digest,omitempty"`
-	Rules    []ruleSummary   `json:"rules"`
-	Domains  []domainSummary `json:"domains"`
-	Findings []finding       `json:"findings"`
+	Digest   string           `json:"digest,omitempty"`
+	Rules    []ruleSummary    `json:"rules"`
+	Domains  []domainSummary  `json:"domains"`
+	Findings []faults.Finding `json:"findings"`
 
-	keeps bool      // there is a gateway with a queue
-	here  []finding // why sluice serve would not start on this machine
+	keeps bool             // there is a gateway with a queue
+	here  []faults.Finding // why sluice serve would not start on this machine
 }
 
 type ruleSummary struct {
@@ -103,12 +104,12 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 	if err != nil {
 		return nil, err
 	}
-	report := &checkReport{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []finding{}}
+	report := &checkReport{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []faults.Finding{}}
 	for _, s := range sources {
 		report.Files = append(report.Files, s.Name)
 	}
 	loaded, err := report.load(o, sources)
-	found, err := faults(err)
+	found, err := faults.Split(err)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 		}
 	}
 	sources = slices.DeleteFunc(sources, func(s rulefile.Source) bool { return authn.Looks(s.Data) }) // nobody is to see what is in them
-	addTexts(report.Findings, sources)
+	faults.AddLines(report.Findings, sources)
 	report.OK = len(report.Findings) == 0
 	return report, nil
 }
@@ -192,10 +193,10 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 func (r *checkReport) checkServe(file string, cfg *config.Config) {
 	warnings, err := checkServe(cfg)
 	for _, err := range warnings {
-		r.here = append(r.here, newFinding("warning", rules.Position{File: file}, "", err.Error()))
+		r.here = append(r.here, faults.New("warning", rules.Position{File: file}, "", err.Error()))
 	}
-	for _, err := range leaves(err) {
-		r.here = append(r.here, newFinding("warning", rules.Position{File: file}, "", "serve would not start on this machine: "+err.Error()))
+	for _, err := range faults.Each(err) {
+		r.here = append(r.here, faults.New("warning", rules.Position{File: file}, "", "serve would not start on this machine: "+err.Error()))
 	}
 }
 
@@ -213,8 +214,8 @@ func eachOnce(sources []rulefile.Source) (once []rulefile.Source) {
 
 // inFile gives errors that have no place the file that they are about.
 func inFile(name string, err error) (all []error) {
-	for _, e := range leaves(err) {
-		if found, _ := faults(e); len(found) == 0 {
+	for _, e := range faults.Each(err) {
+		if found, _ := faults.Split(e); len(found) == 0 {
 			e = &rules.Error{At: rules.Position{File: name}, Msg: e.Error()}
 		}
 		all = append(all, e)
@@ -225,7 +226,7 @@ func inFile(name string, err error) (all []error) {
 // warn adds what is legal and probably not meant.
 func (r *checkReport) warn(ctx context.Context, set *rules.Set) error {
 	for _, w := range set.Warnings() {
-		r.Findings = append(r.Findings, newFinding("warning", w.At, w.Rule, w.Msg))
+		r.Findings = append(r.Findings, faults.New("warning", w.At, w.Rule, w.Msg))
 	}
 	r.warnOfQueues(set)
 	found, err := selftest(ctx, set)
@@ -242,7 +243,7 @@ func (r *checkReport) warnOfQueues(set *rules.Set) {
 	cfg := set.Config()
 	for i := range cfg.Rules {
 		if rule := &cfg.Rules[i]; rule.OnLimit == rules.Queue {
-			r.Findings = append(r.Findings, newFinding("warning", rule.At, rule.Name,
+			r.Findings = append(r.Findings, faults.New("warning", rule.At, rule.Name,
 				"on_limit: queue keeps nothing without listeners.gateway.address and a section queue: what is over the limit is rejected"))
 		}
 	}
@@ -293,7 +294,7 @@ func (r *checkReport) write(w io.Writer) error {
 	s := term.NewStyle(w)
 	failures, warnings := 0, 0
 	for i := range r.Findings {
-		r.Findings[i].write(w, s)
+		r.Findings[i].Write(w, s)
 		if r.Findings[i].Severity == "error" {
 			failures++
 		} else {

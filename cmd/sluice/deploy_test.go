@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -34,7 +35,7 @@ func deployed(t *testing.T, file string) config.Config {
 	code, stdout, stderr := sluiceRun(t, "check", "-o", "json", file)
 	var report checkReport
 	err := json.Unmarshal([]byte(stdout), &report)
-	report.Findings = slices.DeleteFunc(report.Findings, func(f finding) bool {
+	report.Findings = slices.DeleteFunc(report.Findings, func(f faults.Finding) bool {
 		return strings.Contains(f.Message, "serve would not start on this machine: store: ") && strings.Contains(f.Message, "password: no such file or directory")
 	})
 	if code != term.ExitFine && len(report.Findings) > 0 || err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rulefile"
 )
@@ -24,11 +25,11 @@ func (f *ruleFlags) load(ctx context.Context, paths []string) (*rulefile.Loaded,
 	paths = orHere(paths)
 	sources, err := readSources(ctx, paths)
 	if err != nil {
-		return nil, brokenRules(err, paths)
+		return nil, faults.InRules(err, paths)
 	}
 	loaded, err := rulefile.LoadSources(f.options(), sources...)
 	if err != nil {
-		return nil, brokenRules(err, paths)
+		return nil, faults.InRules(err, paths)
 	}
 	return loaded, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
@@ -16,7 +17,7 @@ import (
 
 // selftest spends every limit of a set in a store of its own until it denies. A limit that never does protects nothing,
 // whatever it says.
-func selftest(ctx context.Context, set *rules.Set) ([]finding, error) {
+func selftest(ctx context.Context, set *rules.Set) ([]faults.Finding, error) {
 	t, err := newSelftester()
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ type limitPlace struct {
 
 type selftester struct {
 	limiter *sluice.Limiter
-	found   []finding
+	found   []faults.Finding
 	keys    int
 }
 
@@ -134,6 +135,6 @@ func (t *selftester) spend(ctx context.Context, p limitPlace, rule *sluice.Rule,
 	}
 	msg := fmt.Sprintf("%s%s: %v was spent %d times over and there was still room%s",
 		verdict, p.where, rule.Limit, mostSpends, advice)
-	t.found = append(t.found, newFinding("warning", p.at, p.rule, msg))
+	t.found = append(t.found, faults.New("warning", p.at, p.rule, msg))
 	return nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
@@ -56,7 +57,7 @@ func serveCommand() *cobra.Command {
 			if file != "" {
 				var err error
 				if cfg, err = config.Load(file); err != nil {
-					return brokenConfig(err, file)
+					return faults.InConfig(err, file)
 				}
 			}
 			return serve(c.Context(), cfg, c.OutOrStdout(), c.ErrOrStderr())
@@ -291,14 +292,14 @@ func (s *service) readRules() error {
 			s.warnOfRules(l.Set)
 		},
 		OnError: func(err error) {
-			for _, fault := range leaves(err) {
+			for _, fault := range faults.Each(err) {
 				s.log.Error("rules cannot be used: keeping the last good ones",
 					append([]any{"fault", fault.Error()}, panics.LogArgs(fault)...)...)
 			}
 		},
 	})
 	if err != nil {
-		return brokenRules(err, s.cfg.Rules.Paths)
+		return faults.InRules(err, s.cfg.Rules.Paths)
 	}
 	s.rules, before = s.watcher.Set, s.watcher.Set()
 	s.warnOfRules(before)

@@ -14,6 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/internal/key"
 	"github.com/sluiceproject/sluice/memstore"
 )
@@ -80,8 +81,8 @@ func (s *service) openAuthentication() (err error) {
 
 // inSection says which setting errors are about, but for those that have a place.
 func inSection(name string, err error) (all []error) {
-	for _, e := range leaves(err) {
-		if found, _ := faults(e); len(found) == 0 {
+	for _, e := range faults.Each(err) {
+		if found, _ := faults.Split(e); len(found) == 0 {
 			e = fmt.Errorf("%s: %w", name, e)
 		}
 		all = append(all, e)

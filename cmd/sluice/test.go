@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
@@ -72,12 +73,12 @@ const testFormat = `  tests:
 
 // brokenTests lists faults of test files and of the rules they are about.
 func brokenTests(err error) error {
-	found, _ := faults(err)
+	found, _ := faults.Split(err)
 	if len(found) == 0 {
 		return err
 	}
 	var lines []string
-	for _, e := range leaves(err) {
+	for _, e := range faults.Each(err) {
 		lines = append(lines, "  "+term.Printable(e.Error()))
 	}
 	return fmt.Errorf("no test was run:\n%s", strings.Join(lines, "\n"))

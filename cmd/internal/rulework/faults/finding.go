@@ -1,4 +1,4 @@
-package main
+package faults
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// finding is one thing that is wrong with rules, or probably not meant.
-type finding struct {
+// Finding is one thing that is wrong with rules, or probably not meant.
+type Finding struct {
 	Severity string `json:"severity"` // "error" or "warning"
 	File     string `json:"file,omitempty"`
 	Line     int    `json:"line,omitempty"`
@@ -22,19 +22,19 @@ type finding struct {
 	Text     string `json:"text,omitempty"` // the line
 }
 
-func newFinding(severity string, at rules.Position, rule, message string) finding {
-	return finding{Severity: severity, File: at.File, Line: at.Line, Column: at.Column, Rule: rule, Message: message}
+func New(severity string, at rules.Position, rule, message string) Finding {
+	return Finding{Severity: severity, File: at.File, Line: at.Line, Column: at.Column, Rule: rule, Message: message}
 }
 
-// faults splits an error into faults of the rules and whatever else went wrong.
-func faults(err error) (found []finding, other error) {
+// Split splits an error into faults of the rules and whatever else went wrong.
+func Split(err error) (found []Finding, other error) {
 	if err == nil {
 		return nil, nil
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var others []error
 		for _, e := range joined.Unwrap() {
-			f, o := faults(e)
+			f, o := Split(e)
 			found = append(found, f...)
 			others = append(others, o)
 		}
@@ -42,13 +42,13 @@ func faults(err error) (found []finding, other error) {
 	}
 	var fault *rules.Error
 	if errors.As(err, &fault) {
-		return []finding{newFinding("error", fault.At, fault.Rule, fault.Msg)}, nil
+		return []Finding{New("error", fault.At, fault.Rule, fault.Msg)}, nil
 	}
 	return nil, err
 }
 
-// addTexts gives findings the lines they are about.
-func addTexts(found []finding, sources []rulefile.Source) {
+// AddLines gives findings the lines they are about.
+func AddLines(found []Finding, sources []rulefile.Source) {
 	lines := make(map[string][]string)
 	for _, s := range sources {
 		lines[s.Name] = strings.Split(string(s.Data), "\n")
@@ -60,8 +60,8 @@ func addTexts(found []finding, sources []rulefile.Source) {
 	}
 }
 
-// write prints the finding, and the line with a mark below the place.
-func (f *finding) write(w io.Writer, s term.Style) {
+// Write prints the finding, and the line with a mark below the place.
+func (f *Finding) Write(w io.Writer, s term.Style) {
 	where := rules.Position{File: f.File, Line: f.Line, Column: f.Column}.String()
 	if where != "" {
 		where = s.Bold(term.Printable(where)) + ": "

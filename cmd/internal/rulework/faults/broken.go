@@ -1,4 +1,4 @@
-package main
+package faults
 
 import (
 	"errors"
@@ -9,41 +9,41 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// brokenRules lists faults one to a line and says where to see more of them.
-func brokenRules(err error, paths []string) error {
+// InRules lists faults one to a line and says where to see more of them.
+func InRules(err error, paths []string) error {
 	return broken("the rules have", err, strings.Join(paths, " "))
 }
 
-// brokenConfig lists faults of a configuration one to a line.
-func brokenConfig(err error, file string) error {
+// InConfig lists faults of a configuration one to a line.
+func InConfig(err error, file string) error {
 	return broken("the configuration has", err, file)
 }
 
 func broken(what string, err error, files string) error {
-	found, other := faults(err)
+	found, other := Split(err)
 	if len(found) == 0 {
 		return other
 	}
 	lines := make([]string, 0, len(found))
-	for _, e := range leaves(err) {
+	for _, e := range Each(err) {
 		lines = append(lines, "  "+term.Printable(e.Error()))
 	}
 	advice := ""
-	if slices.ContainsFunc(found, func(f finding) bool { return f.Line > 0 }) {
+	if slices.ContainsFunc(found, func(f Finding) bool { return f.Line > 0 }) {
 		advice = "\nto see the lines, run: sluice check " + files
 	}
 	return fmt.Errorf("%s %s:\n%s%s", what, term.Count(len(found), "fault"), strings.Join(lines, "\n"), advice)
 }
 
-// leaves are the single errors of joined ones, each with what is written before all of them.
-func leaves(err error) []error {
+// Each are the single errors of joined ones, each with what is written before all of them.
+func Each(err error) []error {
 	if err == nil {
 		return nil
 	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	var all []error
 	if !ok {
-		inner := leaves(errors.Unwrap(err))
+		inner := Each(errors.Unwrap(err))
 		if len(inner) < 2 {
 			return []error{err}
 		}
@@ -58,7 +58,7 @@ func leaves(err error) []error {
 	}
 	var texts []string
 	for _, e := range joined.Unwrap() {
-		all = append(all, leaves(e)...)
+		all = append(all, Each(e)...)
 		texts = append(texts, e.Error())
 	}
 	if strings.Join(texts, "\n") != err.Error() {
