@@ -198,46 +198,6 @@ tests:
 	}
 }
 
-// Every header of the example is explained: the middleware makes the one, people write the other.
-func TestEveryHeaderIsExplained(t *testing.T) {
-	meanings := map[string]bool{"Content-Type": true}
-	for _, h := range publicHeaders {
-		meanings[h.Name] = true
-	}
-	e := newExample(nil)
-	for _, h := range e.Headers {
-		if !meanings[h.Name] {
-			t.Errorf("%s is not explained", h.Name)
-		}
-	}
-	if len(e.Headers) != len(meanings) {
-		t.Errorf("%d headers, %d are explained", len(e.Headers), len(meanings))
-	}
-}
-
-func TestLimitInWords(t *testing.T) {
-	fixed := func(l sluice.Limit) sluice.Limit { return l.With(sluice.FixedWindow) }
-	for want, limit := range map[string]sluice.Limit{
-		"2 per second, bursts of 2":                           sluice.PerSecond(2),
-		"10,000 per second, bursts of 20,000":                 sluice.PerSecond(10_000).WithBurst(20_000),
-		"300 per 3 hours, bursts of 300":                      sluice.Per(300, 3*time.Hour),
-		"5 per week":                                          fixed(sluice.PerWeek(5)),
-		"5 per day from the first request on":                 fixed(sluice.PerDay(5)).WithAlign(sluice.AlignFirstHit),
-		"2 in any minute":                                     sluice.PerMinute(2).With(sluice.SlidingLog),
-		"7 in any 90 seconds":                                 sluice.Per(7, 90*time.Second).With(sluice.SlidingCounter),
-		"1 per second, up to 3 wait for their turn":           sluice.PerSecond(1).WithBurst(3).With(sluice.LeakyQueue),
-		"10 per minute, for up to 10 seconds 2 more":          fixed(sluice.PerMinute(10)).WithSoft(2, 10*time.Second),
-		"1,000 per calendar month (UTC)":                      sluice.PerCalendar(1000, sluice.CalendarMonth, nil),
-		"4 per minute, given all at once, at most 4 saved up": {Count: 4, Window: time.Minute, Refill: sluice.RefillInterval},
-		"1 per 1.5ms, bursts of 1":                            sluice.Every(1500 * time.Microsecond),
-		"1,234,567 per 366 days, bursts of 1,234,567":         sluice.Per(1_234_567, 366*24*time.Hour),
-	} {
-		if got := limitInWords(limit); got != want {
-			t.Errorf("%v: %q, want %q", limit, got, want)
-		}
-	}
-}
-
 func write(t *testing.T, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {

@@ -1,17 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"math"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/rules"
 )
 
 func limitsCommand() *cobra.Command {
@@ -62,123 +56,4 @@ func limitsCommand() *cobra.Command {
 	term.CompleteFlag(c, "title")
 	c.MarkFlagsMutuallyExclusive("html", "markdown", "output")
 	return c
-}
-
-// limitsPage is what outside developers are told. Its fields are for programs to rely on.
-type limitsPage struct {
-	Title   string          `json:"title"`
-	Tiers   []string        `json:"tiers"` // columns, from the strictest to the most generous
-	Limits  []publicLimit   `json:"limits"`
-	Headers []publicHeader  `json:"headers"`
-	Example exampleResponse `json:"example"`
-
-	advice []string // for the author, not for the page
-}
-
-type publicLimit struct {
-	Name     string   `json:"name"` // as headers have it
-	What     string   `json:"what"`
-	Requests string   `json:"requests"`
-	Who      string   `json:"who"`
-	Limit    string   `json:"limit"`
-	Tiers    []string `json:"tiers"` // one for each of the page's tiers; empty: the limit
-	Notes    []string `json:"notes"`
-}
-
-func newLimitsPage(set *rules.Set, title string) *limitsPage {
-	d := &limitsPage{Title: title, Tiers: []string{}, Limits: []publicLimit{}, Headers: publicHeaders}
-	cfg := set.Config()
-	var public []*rules.Rule
-	for i := range cfg.Rules {
-		if r := &cfg.Rules[i]; !r.Hidden && !r.Disabled && !r.Shadow {
-			public = append(public, r)
-		}
-	}
-	columns := tierColumns(public)
-	for _, column := range columns {
-		d.Tiers = append(d.Tiers, column.title)
-	}
-	for _, r := range public {
-		d.add(r, columns)
-	}
-	if len(cfg.Domains) > 0 {
-		d.advice = append(d.advice, "the limits of Envoy domains are not listed: outside developers do not know descriptors")
-	}
-	d.Example = newExample(public)
-	return d
-}
-
-func (d *limitsPage) add(r *rules.Rule, columns []tierColumn) {
-	l := publicLimit{
-		Name: r.Name, What: r.Description, Requests: requestText(&r.Match), Who: perInWords(r),
-		Limit: limitsInWords(r.Limits), Tiers: make([]string, len(columns)), Notes: append([]string{}, notesInWords(r)...),
-	}
-	for i, column := range columns {
-		if r.Tiers != nil && r.Tiers.By.Name == column.by {
-			if limits, ok := r.Tiers.Limits[column.value]; ok {
-				l.Tiers[i] = limitsInWords(limits)
-			}
-		}
-	}
-	if l.What == "" {
-		l.What = r.Name
-		if len(otherRefs(r)) > 0 {
-			d.advice = append(d.advice,
-				fmt.Sprintf("%v: rule %s has conditions that the page does not tell: give it a description", r.At, r.Name))
-		}
-	}
-	d.Limits = append(d.Limits, l)
-}
-
-// tierColumn is a column for one value of an attribute that tiers go by.
-type tierColumn struct {
-	by, value, title string
-	rate             float64 // in the first rule that has the tier
-}
-
-// tierColumns lists the tiers of all rules, those of one attribute together and in the order of their generosity, which
-// is the order in which people think of plans. The file's own order is not known.
-func tierColumns(list []*rules.Rule) []tierColumn {
-	var columns []tierColumn
-	attributes := make(map[string]int)
-	for _, r := range list {
-		if r.Tiers == nil {
-			continue
-		}
-		by := r.Tiers.By.Name
-		if _, known := attributes[by]; !known {
-			attributes[by] = len(attributes)
-		}
-		for _, value := range slices.Sorted(maps.Keys(r.Tiers.Limits)) {
-			same := func(c tierColumn) bool { return c.by == by && c.value == value }
-			if !slices.ContainsFunc(columns, same) {
-				columns = append(columns, tierColumn{by: by, value: value, rate: generosity(r.Tiers.Limits[value])})
-			}
-		}
-	}
-	slices.SortStableFunc(columns, func(a, b tierColumn) int {
-		return cmp.Or(cmp.Compare(attributes[a.by], attributes[b.by]), cmp.Compare(a.rate, b.rate))
-	})
-	for i := range columns {
-		columns[i].title = columns[i].by + " " + columns[i].value
-	}
-	return columns
-}
-
-// generosity orders limits by the highest rate among them, which is the one that plans are advertised with.
-func generosity(list []rules.Limit) float64 {
-	most := 0.0
-	for i := range list {
-		switch l := &list[i]; {
-		case l.Unlimited:
-			return math.Inf(1)
-		case l.Never:
-			return 0
-		case l.Limit.Algorithm == sluice.Concurrency:
-			most = max(most, float64(l.Limit.Count))
-		case l.Limit.Window > 0:
-			most = max(most, l.Limit.Rate())
-		}
-	}
-	return most
 }

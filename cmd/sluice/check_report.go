@@ -1,0 +1,314 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// checkReport is what check prints. Its fields are for programs to rely on.
+type checkReport struct {
+	OK    bool     `json:"ok"`
+	Files []string `json:"files"`
+	// Configurations are those of the files that sluice serve is configured by.
+	Configurations []string `json:"configurations,omitempty"`
+	// Accounts are those of the files that list API keys or users.
+	Accounts []string `json:"accounts,omitempty"`
+
+	Digest   string           `json:"digest,omitempty"`
+	Rules    []ruleSummary    `json:"rules"`
+	Domains  []domainSummary  `json:"domains"`
+	Findings []faults.Finding `json:"findings"`
+
+	keeps bool             // there is a gateway with a queue
+	here  []faults.Finding // why sluice serve would not start on this machine
+}
+
+type ruleSummary struct {
+	Name    string        `json:"name"`
+	File    string        `json:"file"`
+	Line    int           `json:"line"`
+	Matches string        `json:"matches"`
+	Per     []string      `json:"per"`
+	Limit   string        `json:"limit"`
+	Mode    string        `json:"mode"` // "enforced", "shadow" or "disabled"
+	Bounds  []bound       `json:"bounds,omitempty"`
+	Settles []settleBound `json:"settles,omitempty"`   // of a rule with settle
+	Flight  bool          `json:"in_flight,omitempty"` // some limit is on what is in flight
+}
+
+type domainSummary struct {
+	Name   string `json:"name"`
+	Limits int    `json:"limits"`
+}
+
+func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (*checkReport, error) {
+	sources, err := readSources(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	report := &checkReport{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []faults.Finding{}}
+	for _, s := range sources {
+		report.Files = append(report.Files, s.Name)
+	}
+	loaded, err := report.load(o, sources)
+	found, err := faults.Split(err)
+	if err != nil {
+		return nil, err
+	}
+	report.Findings = append(report.Findings, found...)
+	if warn {
+		report.Findings = append(report.Findings, report.here...)
+	}
+	if loaded != nil {
+		sources = append(sources, loaded.Sources...)
+		report.Digest = loaded.Digest
+		report.summarize(loaded.Set)
+		if warn {
+			if err := report.warn(ctx, loaded.Set); err != nil {
+				return nil, err
+			}
+		}
+	}
+	sources = slices.DeleteFunc(sources, func(s rulefile.Source) bool { return authn.Looks(s.Data) }) // nobody is to see what is in them
+	faults.AddLines(report.Findings, sources)
+	report.OK = len(report.Findings) == 0
+	return report, nil
+}
+
+// load compiles the rules among the sources, and those that configurations of the service among them name. There may be
+// none.
+func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rulefile.Loaded, error) {
+	var ruleSources []rulefile.Source
+	var found []error
+	for _, s := range sources {
+		if config.IsEmpty(s.Data) { // nothing says which it is to be
+			found = append(found, &rules.Error{At: rules.Position{File: s.Name, Line: 1, Column: 1}, Msg: "the file is empty: write rules: and a list of rules below it, " +
+				"or rules: [] if there are to be none; in a configuration write settings, or {} for the defaults"})
+			continue
+		}
+		if !config.Looks(s.Data) {
+			if authn.Looks(s.Data) {
+				r.Accounts = append(r.Accounts, s.Name)
+				found = append(found, authn.Check(s.Name, s.Data))
+			} else {
+				ruleSources = append(ruleSources, s)
+			}
+			continue
+		}
+		r.Configurations = append(r.Configurations, s.Name)
+		cfg, err := config.Read(s.Name, s.Data)
+		if err != nil {
+			found = append(found, err)
+			continue
+		}
+		if _, err := newAuthentication(&cfg.Authentication); err != nil {
+			found = append(found, inFile(s.Name, err)...)
+		} else {
+			r.checkServe(s.Name, &cfg)
+		}
+		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
+		if len(cfg.Rules.Paths) > 0 {
+			named, err := rulefile.Read(cfg.Rules.Paths...)
+			if err != nil {
+				return nil, errors.Join(append(found, err)...)
+			}
+			ruleSources = append(ruleSources, named...)
+		}
+		o.MergeDomains = o.MergeDomains || cfg.Rules.MergeDomains
+		o.ChargeDenied = o.ChargeDenied || cfg.Rules.ChargeDenied
+	}
+	if len(ruleSources) == 0 {
+		return nil, errors.Join(found...)
+	}
+	loaded, err := rulefile.LoadSources(o, eachOnce(ruleSources)...)
+	if loaded != nil {
+		r.Files = slices.Concat(r.Configurations, r.Accounts)
+		for _, s := range loaded.Sources {
+			r.Files = append(r.Files, s.Name)
+		}
+	}
+	return loaded, errors.Join(append(found, err)...)
+}
+
+// checkServe finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked
+// elsewhere or before the files that it names are installed.
+func (r *checkReport) checkServe(file string, cfg *config.Config) {
+	warnings, err := checkServe(cfg)
+	for _, err := range warnings {
+		r.here = append(r.here, faults.New("warning", rules.Position{File: file}, "", err.Error()))
+	}
+	for _, err := range faults.Each(err) {
+		r.here = append(r.here, faults.New("warning", rules.Position{File: file}, "", "serve would not start on this machine: "+err.Error()))
+	}
+}
+
+// eachOnce leaves out files that are there already: a configuration may name rules that were named beside it.
+func eachOnce(sources []rulefile.Source) (once []rulefile.Source) {
+	seen := make(map[string]bool)
+	for _, s := range sources {
+		if name := filepath.Clean(s.Name); !seen[name] {
+			seen[name] = true
+			once = append(once, s)
+		}
+	}
+	return once
+}
+
+// inFile gives errors that have no place the file that they are about.
+func inFile(name string, err error) (all []error) {
+	for _, e := range faults.Each(err) {
+		if found, _ := faults.Split(e); len(found) == 0 {
+			e = &rules.Error{At: rules.Position{File: name}, Msg: e.Error()}
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// warn adds what is legal and probably not meant.
+func (r *checkReport) warn(ctx context.Context, set *rules.Set) error {
+	for _, w := range set.Warnings() {
+		r.Findings = append(r.Findings, faults.New("warning", w.At, w.Rule, w.Msg))
+	}
+	r.warnOfQueues(set)
+	found, err := selftest(ctx, set)
+	r.Findings = append(r.Findings, found...)
+	return err
+}
+
+// warnOfQueues tells of rules that keep requests where nothing does. Without a configuration nobody knows: the rules may be a
+// program's own.
+func (r *checkReport) warnOfQueues(set *rules.Set) {
+	if r.keeps || len(r.Configurations) == 0 {
+		return
+	}
+	cfg := set.Config()
+	for i := range cfg.Rules {
+		if rule := &cfg.Rules[i]; rule.OnLimit == rules.Queue {
+			r.Findings = append(r.Findings, faults.New("warning", rule.At, rule.Name,
+				"on_limit: queue keeps nothing without listeners.gateway.address and a section queue: what is over the limit is rejected"))
+		}
+	}
+}
+
+func (r *checkReport) fails(onWarnings bool) bool {
+	for i := range r.Findings {
+		if onWarnings || r.Findings[i].Severity == "error" {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *checkReport) summarize(set *rules.Set) {
+	cfg := set.Config()
+	for i := range cfg.Rules {
+		rule := &cfg.Rules[i]
+		s := ruleSummary{
+			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: matchText(rule),
+			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Settles: settleBounds(rule), Flight: limitsFlight(rule),
+		}
+		for _, ref := range rule.Per {
+			s.Per = append(s.Per, ref.Name)
+		}
+		r.Rules = append(r.Rules, s)
+	}
+	for i := range cfg.Domains {
+		d := domainSummary{Name: cfg.Domains[i].Name}
+		for _, l := range set.DescriptorLimits(d.Name) {
+			d.Limits += len(l.Rules)
+		}
+		r.Domains = append(r.Domains, d)
+	}
+}
+
+func ruleMode(r *rules.Rule) string {
+	switch {
+	case r.Disabled:
+		return "disabled"
+	case r.Shadow:
+		return "shadow"
+	}
+	return "enforced"
+}
+
+func (r *checkReport) write(w io.Writer) error {
+	s := term.NewStyle(w)
+	failures, warnings := 0, 0
+	for i := range r.Findings {
+		r.Findings[i].Write(w, s)
+		if r.Findings[i].Severity == "error" {
+			failures++
+		} else {
+			warnings++
+		}
+	}
+	if len(r.Findings) > 0 {
+		fmt.Fprintln(w)
+	}
+	if failures > 0 {
+		_, err := fmt.Fprintf(w, "%s in %s\n", s.Red(term.Count(failures, "error")), term.Count(len(r.Files), "file"))
+		return err
+	}
+	rows := [][]string{{"RULE", "MATCHES", "PER", "LIMIT"}}
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		per, limit := strings.Join(rule.Per, ", "), rule.Limit
+		if per == "" {
+			per = "everybody"
+		}
+		if rule.Mode != "enforced" {
+			limit += " (" + rule.Mode + ")"
+		}
+		rows = append(rows, []string{term.Printable(rule.Name), term.Printable(rule.Matches), term.Printable(per), limit})
+	}
+	if len(r.Rules) > 0 {
+		if err := term.Table(w, rows); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+		r.writeBounds(w)
+		r.writeSettleBounds(w)
+		r.writeFlight(w)
+	}
+	verdict := s.Green("ok")
+	if warnings > 0 {
+		verdict = s.Yellow(term.Count(warnings, "warning"))
+	}
+	digest := ""
+	if r.Digest != "" {
+		digest = ", digest " + r.Digest
+	}
+	_, err := fmt.Fprintf(w, "%s: %s in %s%s\n", verdict, r.contents(), term.Count(len(r.Files), "file"), digest)
+	return err
+}
+
+// contents says what the files hold: "3 rules", "2 limits in domain auth".
+func (r *checkReport) contents() string {
+	var parts []string
+	if n := len(r.Configurations); n > 0 {
+		parts = append(parts, term.Count(n, "configuration"))
+	}
+	if n := len(r.Accounts); n > 0 {
+		parts = append(parts, term.Count(n, "file")+" of accounts")
+	}
+	if len(r.Rules) > 0 || len(r.Domains) == 0 && len(r.Configurations) == 0 && len(r.Accounts) == 0 {
+		parts = append(parts, term.Count(len(r.Rules), "rule"))
+	}
+	for _, d := range r.Domains {
+		parts = append(parts, fmt.Sprintf("%s of domain %s", term.Count(d.Limits, "limit"), term.Printable(d.Name)))
+	}
+	return strings.Join(parts, ", ")
+}

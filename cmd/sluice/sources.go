@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/internal/plainfile"
+	"github.com/sluiceproject/sluice/rulefile"
+)
+
+// readSources reads rule files and directories. Unlike a service, a command may be given a pipe: rules from another program,
+// or standard input. It ends with the context.
+func readSources(ctx context.Context, paths []string) ([]rulefile.Source, error) {
+	var streams []rulefile.Source
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || info.IsDir() || info.Mode().IsRegular() {
+			files = append(files, path)
+			continue
+		}
+		data, err := plainfile.ReadStream(ctx, path, rulefile.MaxFileBytes)
+		if err != nil {
+			return nil, err
+		}
+		streams = append(streams, rulefile.Source{Name: path, Data: data})
+	}
+	if len(files) == 0 {
+		return streams, nil
+	}
+	sources, err := rulefile.Read(files...)
+	return append(sources, streams...), err
+}
+
+// loadRules reads rules for a command that needs them sound. Faults are broken input here; check is there to find them.
+func loadRules(ctx context.Context, o rulefile.Options, paths []string) (*rulefile.Loaded, error) {
+	sources, err := readSources(ctx, paths)
+	if err != nil {
+		return nil, faults.InRules(err, paths)
+	}
+	loaded, err := rulefile.LoadSources(o, sources...)
+	if err != nil {
+		return nil, faults.InRules(err, paths)
+	}
+	return loaded, nil
+}
