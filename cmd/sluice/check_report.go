@@ -11,7 +11,9 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/describe"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sources"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
@@ -54,7 +56,7 @@ type domainSummary struct {
 }
 
 func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (*checkReport, error) {
-	sources, err := readSources(ctx, paths)
+	sources, err := sources.Read(ctx, paths)
 	if err != nil {
 		return nil, err
 	}
@@ -217,8 +219,8 @@ func (r *checkReport) summarize(set *rules.Set) {
 	for i := range cfg.Rules {
 		rule := &cfg.Rules[i]
 		s := ruleSummary{
-			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: matchText(rule),
-			Per: []string{}, Limit: limitText(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Settles: settleBounds(rule), Flight: limitsFlight(rule),
+			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: describe.Match(rule),
+			Per: []string{}, Limit: describe.Limits(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Settles: settleBounds(rule), Flight: limitsFlight(rule),
 		}
 		for _, ref := range rule.Per {
 			s.Per = append(s.Per, ref.Name)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/describe"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -32,8 +33,8 @@ func limitsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d := newLimitsPage(loaded.Set, title)
-			for _, advice := range d.advice {
+			d := describe.NewPage(loaded.Set, title)
+			for _, advice := range d.Advice {
 				fmt.Fprintf(c.ErrOrStderr(), "sluice: %s\n", advice)
 			}
 			w := c.OutOrStdout()
@@ -41,11 +42,11 @@ func limitsCommand() *cobra.Command {
 			case out.IsJSON():
 				return term.WriteJSON(w, d)
 			case html:
-				return d.writeHTML(w)
+				return d.WriteHTML(w)
 			case markdown:
-				return d.writeMarkdown(w)
+				return d.WriteMarkdown(w)
 			}
-			return d.writeText(w)
+			return d.WriteText(w)
 		},
 	}
 	out.AddFlag(c)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sources"
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
@@ -19,7 +20,7 @@ func (f *ruleFlags) options() rulefile.Options { return rulefile.Options{MergeDo
 
 // load reads rules for a command that needs them sound.
 func (f *ruleFlags) load(ctx context.Context, paths []string) (*rulefile.Loaded, error) {
-	return loadRules(ctx, f.options(), orHere(paths))
+	return sources.Load(ctx, f.options(), orHere(paths))
 }
 
 // orHere is the current directory if no paths are given.

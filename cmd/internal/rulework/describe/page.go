@@ -1,4 +1,4 @@
-package main
+package describe
 
 import (
 	"cmp"
@@ -11,15 +11,15 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// limitsPage is what outside developers are told. Its fields are for programs to rely on.
-type limitsPage struct {
+// Page is what outside developers are told. Its fields are for programs to rely on.
+type Page struct {
 	Title   string          `json:"title"`
 	Tiers   []string        `json:"tiers"` // columns, from the strictest to the most generous
 	Limits  []publicLimit   `json:"limits"`
 	Headers []publicHeader  `json:"headers"`
 	Example exampleResponse `json:"example"`
 
-	advice []string // for the author, not for the page
+	Advice []string `json:"-"` // for the author, not for the page
 }
 
 type publicLimit struct {
@@ -32,8 +32,9 @@ type publicLimit struct {
 	Notes    []string `json:"notes"`
 }
 
-func newLimitsPage(set *rules.Set, title string) *limitsPage {
-	d := &limitsPage{Title: title, Tiers: []string{}, Limits: []publicLimit{}, Headers: publicHeaders}
+// NewPage is the page about the rules that everybody may know of.
+func NewPage(set *rules.Set, title string) *Page {
+	d := &Page{Title: title, Tiers: []string{}, Limits: []publicLimit{}, Headers: publicHeaders}
 	cfg := set.Config()
 	var public []*rules.Rule
 	for i := range cfg.Rules {
@@ -49,13 +50,13 @@ func newLimitsPage(set *rules.Set, title string) *limitsPage {
 		d.add(r, columns)
 	}
 	if len(cfg.Domains) > 0 {
-		d.advice = append(d.advice, "the limits of Envoy domains are not listed: outside developers do not know descriptors")
+		d.Advice = append(d.Advice, "the limits of Envoy domains are not listed: outside developers do not know descriptors")
 	}
 	d.Example = newExample(public)
 	return d
 }
 
-func (d *limitsPage) add(r *rules.Rule, columns []tierColumn) {
+func (d *Page) add(r *rules.Rule, columns []tierColumn) {
 	l := publicLimit{
 		Name: r.Name, What: r.Description, Requests: requestText(&r.Match), Who: perInWords(r),
 		Limit: limitsInWords(r.Limits), Tiers: make([]string, len(columns)), Notes: append([]string{}, notesInWords(r)...),
@@ -70,7 +71,7 @@ func (d *limitsPage) add(r *rules.Rule, columns []tierColumn) {
 	if l.What == "" {
 		l.What = r.Name
 		if len(otherRefs(r)) > 0 {
-			d.advice = append(d.advice,
+			d.Advice = append(d.Advice,
 				fmt.Sprintf("%v: rule %s has conditions that the page does not tell: give it a description", r.At, r.Name))
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package describe
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ const limitedIntro = "A request over a limit is answered with 429 Too Many Reque
 const sameLimit = "the same"
 
 // cells are a limit's row, without the columns that no limit uses.
-func (d *limitsPage) cells(l *publicLimit) []string {
+func (d *Page) cells(l *publicLimit) []string {
 	row := []string{l.What, l.Requests, l.Who, l.Limit}
 	for _, tier := range l.Tiers {
 		if tier == "" {
@@ -39,7 +39,7 @@ func (d *limitsPage) cells(l *publicLimit) []string {
 }
 
 // rows is the table of limits with its heading. Columns that are empty throughout are left out.
-func (d *limitsPage) rows() [][]string {
+func (d *Page) rows() [][]string {
 	head := append([]string{"What", "Requests", "Counts for", "Limit"}, d.Tiers...)
 	rows := [][]string{append(head, "Notes")}
 	for i := range d.Limits {
@@ -59,7 +59,8 @@ func (d *limitsPage) rows() [][]string {
 
 const noLimits = "There are no public limits."
 
-func (d *limitsPage) writeText(w io.Writer) error {
+// WriteText writes the page for a terminal.
+func (d *Page) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", term.Printable(d.Title))
 	if len(d.Limits) == 0 {
@@ -86,7 +87,7 @@ func (d *limitsPage) writeText(w io.Writer) error {
 }
 
 // writeBlocks writes a block for each limit: a table with a column for each plan would be wider than a terminal.
-func (d *limitsPage) writeBlocks(w io.Writer) error {
+func (d *Page) writeBlocks(w io.Writer) error {
 	rows := d.rows()
 	for _, row := range rows[1:] {
 		fmt.Fprintln(w, oneLine(row[0]))
@@ -106,7 +107,8 @@ func (d *limitsPage) writeBlocks(w io.Writer) error {
 
 func oneLine(s string) string { return term.Printable(strings.Join(strings.Fields(s), " ")) }
 
-func (d *limitsPage) writeMarkdown(w io.Writer) error {
+// WriteMarkdown writes the page as Markdown.
+func (d *Page) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n", markdownText(d.Title))
 	if len(d.Limits) == 0 {

@@ -1,4 +1,4 @@
-package main
+package sources
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 )
 
-// readSources reads rule files and directories. Unlike a service, a command may be given a pipe: rules from another program,
+// Read reads rule files and directories. Unlike a service, a command may be given a pipe: rules from another program,
 // or standard input. It ends with the context.
-func readSources(ctx context.Context, paths []string) ([]rulefile.Source, error) {
+func Read(ctx context.Context, paths []string) ([]rulefile.Source, error) {
 	var streams []rulefile.Source
 	var files []string
 	for _, path := range paths {
@@ -33,9 +33,9 @@ func readSources(ctx context.Context, paths []string) ([]rulefile.Source, error)
 	return append(sources, streams...), err
 }
 
-// loadRules reads rules for a command that needs them sound. Faults are broken input here; check is there to find them.
-func loadRules(ctx context.Context, o rulefile.Options, paths []string) (*rulefile.Loaded, error) {
-	sources, err := readSources(ctx, paths)
+// Load reads rules for a command that needs them sound. Faults are broken input here; check is there to find them.
+func Load(ctx context.Context, o rulefile.Options, paths []string) (*rulefile.Loaded, error) {
+	sources, err := Read(ctx, paths)
 	if err != nil {
 		return nil, faults.InRules(err, paths)
 	}

@@ -1,4 +1,4 @@
-package main
+package describe
 
 import (
 	"strings"
@@ -7,9 +7,9 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// matchText says in a few words what requests a rule is for: "POST /posts", and the names of what else it asks for. The
+// Match says in a few words what requests a rule is for: "POST /posts", and the names of what else it asks for. The
 // values are left out: they may be secrets, and the line is to fit on a screen.
-func matchText(r *rules.Rule) string {
+func Match(r *rules.Rule) string {
 	text := requestText(&r.Match)
 	if others := otherRefs(r); len(others) > 0 {
 		text += " by " + strings.Join(others, ", ")
@@ -86,8 +86,8 @@ func otherRefs(r *rules.Rule) []string {
 	return names
 }
 
-// limitText is a rule's limits in the words of rule files, and what else there is.
-func limitText(r *rules.Rule) string {
+// Limits is a rule's limits in the words of rule files, and what else there is.
+func Limits(r *rules.Rule) string {
 	texts := make([]string, len(r.Limits))
 	for i := range r.Limits {
 		texts[i] = limitWord(&r.Limits[i])
