@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -30,7 +31,10 @@ func checkCommand() *cobra.Command {
 			if warnings != "fail" && warnings != "ok" && warnings != "off" {
 				return fmt.Errorf("--warnings=%s: write fail, ok or off", warnings)
 			}
-			report, err := check(c.Context(), flags.options(), orHere(paths), warnings != "off")
+			report, err := checkFiles(c.Context(), checkOptions{
+				Rules: flags.options(), Warn: warnings != "off", IsAccounts: authn.Looks, Accounts: authn.Check,
+				Authentication: checkAuthentication, Start: checkServe,
+			}, orHere(paths))
 			if err != nil {
 				return err
 			}

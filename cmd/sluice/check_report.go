@@ -3,18 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
-	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/describe"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sources"
-	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -55,7 +50,21 @@ type domainSummary struct {
 	Limits int    `json:"limits"`
 }
 
-func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (*checkReport, error) {
+// checkOptions are what files are checked with. Of the service, which this package does not know, it has what checks files and
+// configurations as the service does.
+type checkOptions struct {
+	Rules rulefile.Options
+	Warn  bool // of what is legal and probably not meant, too
+
+	IsAccounts     func(data []byte) bool
+	Accounts       func(name string, data []byte) error
+	Authentication func(*config.Authentication) error
+	// Start tells why sluice serve would not start on this machine, and what it would warn of.
+	Start func(*config.Config) (warnings []error, err error)
+}
+
+// checkFiles reports what is wrong with the files of paths. The error is about files that cannot be read.
+func checkFiles(ctx context.Context, o checkOptions, paths []string) (*checkReport, error) {
 	sources, err := sources.Read(ctx, paths)
 	if err != nil {
 		return nil, err
@@ -64,26 +73,26 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 	for _, s := range sources {
 		report.Files = append(report.Files, s.Name)
 	}
-	loaded, err := report.load(o, sources)
+	loaded, err := report.load(&o, sources)
 	found, err := faults.Split(err)
 	if err != nil {
 		return nil, err
 	}
 	report.Findings = append(report.Findings, found...)
-	if warn {
+	if o.Warn {
 		report.Findings = append(report.Findings, report.here...)
 	}
 	if loaded != nil {
 		sources = append(sources, loaded.Sources...)
 		report.Digest = loaded.Digest
 		report.summarize(loaded.Set)
-		if warn {
+		if o.Warn {
 			if err := report.warn(ctx, loaded.Set); err != nil {
 				return nil, err
 			}
 		}
 	}
-	sources = slices.DeleteFunc(sources, func(s rulefile.Source) bool { return authn.Looks(s.Data) }) // nobody is to see what is in them
+	sources = slices.DeleteFunc(sources, func(s rulefile.Source) bool { return o.IsAccounts(s.Data) }) // nobody is to see what is in them
 	faults.AddLines(report.Findings, sources)
 	report.OK = len(report.Findings) == 0
 	return report, nil
@@ -91,7 +100,8 @@ func check(ctx context.Context, o rulefile.Options, paths []string, warn bool) (
 
 // load compiles the rules among the sources, and those that configurations of the service among them name. There may be
 // none.
-func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rulefile.Loaded, error) {
+func (r *checkReport) load(o *checkOptions, sources []rulefile.Source) (*rulefile.Loaded, error) {
+	options := o.Rules
 	var ruleSources []rulefile.Source
 	var found []error
 	for _, s := range sources {
@@ -101,9 +111,9 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 			continue
 		}
 		if !config.Looks(s.Data) {
-			if authn.Looks(s.Data) {
+			if o.IsAccounts(s.Data) {
 				r.Accounts = append(r.Accounts, s.Name)
-				found = append(found, authn.Check(s.Name, s.Data))
+				found = append(found, o.Accounts(s.Name, s.Data))
 			} else {
 				ruleSources = append(ruleSources, s)
 			}
@@ -115,10 +125,10 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 			found = append(found, err)
 			continue
 		}
-		if _, err := newAuthentication(&cfg.Authentication); err != nil {
+		if err := o.Authentication(&cfg.Authentication); err != nil {
 			found = append(found, inFile(s.Name, err)...)
 		} else {
-			r.checkServe(s.Name, &cfg)
+			r.checkStart(o, s.Name, &cfg)
 		}
 		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
 		if len(cfg.Rules.Paths) > 0 {
@@ -128,13 +138,13 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 			}
 			ruleSources = append(ruleSources, named...)
 		}
-		o.MergeDomains = o.MergeDomains || cfg.Rules.MergeDomains
-		o.ChargeDenied = o.ChargeDenied || cfg.Rules.ChargeDenied
+		options.MergeDomains = options.MergeDomains || cfg.Rules.MergeDomains
+		options.ChargeDenied = options.ChargeDenied || cfg.Rules.ChargeDenied
 	}
 	if len(ruleSources) == 0 {
 		return nil, errors.Join(found...)
 	}
-	loaded, err := rulefile.LoadSources(o, eachOnce(ruleSources)...)
+	loaded, err := rulefile.LoadSources(options, eachOnce(ruleSources)...)
 	if loaded != nil {
 		r.Files = slices.Concat(r.Configurations, r.Accounts)
 		for _, s := range loaded.Sources {
@@ -144,10 +154,10 @@ func (r *checkReport) load(o rulefile.Options, sources []rulefile.Source) (*rule
 	return loaded, errors.Join(append(found, err)...)
 }
 
-// checkServe finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked
+// checkStart finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked
 // elsewhere or before the files that it names are installed.
-func (r *checkReport) checkServe(file string, cfg *config.Config) {
-	warnings, err := checkServe(cfg)
+func (r *checkReport) checkStart(o *checkOptions, file string, cfg *config.Config) {
+	warnings, err := o.Start(cfg)
 	for _, err := range warnings {
 		r.here = append(r.here, faults.New("warning", rules.Position{File: file}, "", err.Error()))
 	}
@@ -244,73 +254,4 @@ func ruleMode(r *rules.Rule) string {
 		return "shadow"
 	}
 	return "enforced"
-}
-
-func (r *checkReport) write(w io.Writer) error {
-	s := term.NewStyle(w)
-	failures, warnings := 0, 0
-	for i := range r.Findings {
-		r.Findings[i].Write(w, s)
-		if r.Findings[i].Severity == "error" {
-			failures++
-		} else {
-			warnings++
-		}
-	}
-	if len(r.Findings) > 0 {
-		fmt.Fprintln(w)
-	}
-	if failures > 0 {
-		_, err := fmt.Fprintf(w, "%s in %s\n", s.Red(term.Count(failures, "error")), term.Count(len(r.Files), "file"))
-		return err
-	}
-	rows := [][]string{{"RULE", "MATCHES", "PER", "LIMIT"}}
-	for i := range r.Rules {
-		rule := &r.Rules[i]
-		per, limit := strings.Join(rule.Per, ", "), rule.Limit
-		if per == "" {
-			per = "everybody"
-		}
-		if rule.Mode != "enforced" {
-			limit += " (" + rule.Mode + ")"
-		}
-		rows = append(rows, []string{term.Printable(rule.Name), term.Printable(rule.Matches), term.Printable(per), limit})
-	}
-	if len(r.Rules) > 0 {
-		if err := term.Table(w, rows); err != nil {
-			return err
-		}
-		fmt.Fprintln(w)
-		r.writeBounds(w)
-		r.writeSettleBounds(w)
-		r.writeFlight(w)
-	}
-	verdict := s.Green("ok")
-	if warnings > 0 {
-		verdict = s.Yellow(term.Count(warnings, "warning"))
-	}
-	digest := ""
-	if r.Digest != "" {
-		digest = ", digest " + r.Digest
-	}
-	_, err := fmt.Fprintf(w, "%s: %s in %s%s\n", verdict, r.contents(), term.Count(len(r.Files), "file"), digest)
-	return err
-}
-
-// contents says what the files hold: "3 rules", "2 limits in domain auth".
-func (r *checkReport) contents() string {
-	var parts []string
-	if n := len(r.Configurations); n > 0 {
-		parts = append(parts, term.Count(n, "configuration"))
-	}
-	if n := len(r.Accounts); n > 0 {
-		parts = append(parts, term.Count(n, "file")+" of accounts")
-	}
-	if len(r.Rules) > 0 || len(r.Domains) == 0 && len(r.Configurations) == 0 && len(r.Accounts) == 0 {
-		parts = append(parts, term.Count(len(r.Rules), "rule"))
-	}
-	for _, d := range r.Domains {
-		parts = append(parts, fmt.Sprintf("%s of domain %s", term.Count(d.Limits, "limit"), term.Printable(d.Name)))
-	}
-	return strings.Join(parts, ", ")
 }

@@ -67,6 +67,12 @@ func newAuthentication(c *config.Authentication) (*authentication, error) {
 	return a, errors.Join(faults...)
 }
 
+// checkAuthentication reads the files and tells their faults.
+func checkAuthentication(c *config.Authentication) error {
+	_, err := newAuthentication(c)
+	return err
+}
+
 // openAuthentication has the gateway know who requests are from.
 func (s *service) openAuthentication() (err error) {
 	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
