@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/check"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -31,7 +32,7 @@ func checkCommand() *cobra.Command {
 			if warnings != "fail" && warnings != "ok" && warnings != "off" {
 				return fmt.Errorf("--warnings=%s: write fail, ok or off", warnings)
 			}
-			report, err := checkFiles(c.Context(), checkOptions{
+			report, err := check.Files(c.Context(), check.Options{
 				Rules: flags.options(), Warn: warnings != "off", IsAccounts: authn.Looks, Accounts: authn.Check,
 				Authentication: checkAuthentication, Start: checkServe,
 			}, orHere(paths))
@@ -41,9 +42,9 @@ func checkCommand() *cobra.Command {
 			if out.IsJSON() {
 				err = term.WriteJSON(c.OutOrStdout(), report)
 			} else {
-				err = report.write(c.OutOrStdout())
+				err = report.Write(c.OutOrStdout())
 			}
-			if err == nil && report.fails(warnings == "fail") {
+			if err == nil && report.Fails(warnings == "fail") {
 				return term.ErrFindings
 			}
 			return err

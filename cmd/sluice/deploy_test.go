@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/check"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
@@ -33,7 +34,7 @@ func deployed(t *testing.T, file string) config.Config {
 	file = filepath.Join(installed, file)
 	// Secrets are elsewhere in a container.
 	code, stdout, stderr := sluiceRun(t, "check", "-o", "json", file)
-	var report checkReport
+	var report check.Report
 	err := json.Unmarshal([]byte(stdout), &report)
 	report.Findings = slices.DeleteFunc(report.Findings, func(f faults.Finding) bool {
 		return strings.Contains(f.Message, "serve would not start on this machine: store: ") && strings.Contains(f.Message, "password: no such file or directory")

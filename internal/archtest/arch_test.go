@@ -128,8 +128,12 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// Requests as people write them down, and how the command line talks to people.
-	"cmd/internal/rulework/sample": {"rules", "httplimit"},
-	"cmd/internal/term":            {}, // tables, colours, exit codes
+	"cmd/internal/rulework/sources":  {"rulefile", "internal/plainfile", "cmd/internal/rulework/faults"},
+	"cmd/internal/rulework/faults":   {"rules", "rulefile", "cmd/internal/term"},
+	"cmd/internal/rulework/describe": {".", "rules", "httplimit", "cmd/internal/term"},
+	"cmd/internal/rulework/check":    {".", "rules", "rulefile", "memstore", "cmd/internal/config", "cmd/internal/rulework/describe", "cmd/internal/rulework/faults", "cmd/internal/rulework/sources", "cmd/internal/term"},
+	"cmd/internal/rulework/sample":   {"rules", "httplimit"},
+	"cmd/internal/term":              {}, // tables, colours, exit codes
 
 	// Rules beside the traffic that there was.
 	"cmd/internal/traffic/logs": {".", "rules", "memstore", "cmd/internal/operate/accesslog", "internal/pairs"},

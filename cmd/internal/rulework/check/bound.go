@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func ruleBounds(r *rules.Rule) []bound {
 	return all
 }
 
-func (r *checkReport) writeBounds(w io.Writer) {
+func (r *Report) writeBounds(w io.Writer) {
 	some := false
 	for i := range r.Rules {
 		for _, b := range r.Rules[i].Bounds {
@@ -104,7 +104,7 @@ func settleBounds(r *rules.Rule) []settleBound {
 	return all
 }
 
-func (r *checkReport) writeSettleBounds(w io.Writer) {
+func (r *Report) writeSettleBounds(w io.Writer) {
 	some := false
 	number := func(n float64) string { return strconv.FormatFloat(n, 'g', 4, 64) }
 	for i := range r.Rules {

@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// write prints the report for people.
-func (r *checkReport) write(w io.Writer) error {
+// Write prints the report for people.
+func (r *Report) Write(w io.Writer) error {
 	s := term.NewStyle(w)
 	failures, warnings := 0, 0
 	for i := range r.Findings {
@@ -61,7 +61,7 @@ func (r *checkReport) write(w io.Writer) error {
 }
 
 // contents says what the files hold: "3 rules", "2 limits in domain auth".
-func (r *checkReport) contents() string {
+func (r *Report) contents() string {
 	var parts []string
 	if n := len(r.Configurations); n > 0 {
 		parts = append(parts, term.Count(n, "configuration"))

@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func limitsFlight(r *rules.Rule) bool {
 	return slices.ContainsFunc(r.Overrides, func(o rules.Override) bool { return slices.ContainsFunc(o.Limits, on) })
 }
 
-func (r *checkReport) writeFlight(w io.Writer) {
+func (r *Report) writeFlight(w io.Writer) {
 	some := false
 	for i := range r.Rules {
 		if r.Rules[i].Flight {

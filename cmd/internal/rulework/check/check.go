@@ -1,4 +1,4 @@
-package main
+package check
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// checkReport is what check prints. Its fields are for programs to rely on.
-type checkReport struct {
+// Report is what check prints. Its fields are for programs to rely on.
+type Report struct {
 	OK    bool     `json:"ok"`
 	Files []string `json:"files"`
 	// Configurations are those of the files that sluice serve is configured by.
@@ -50,9 +50,9 @@ type domainSummary struct {
 	Limits int    `json:"limits"`
 }
 
-// checkOptions are what files are checked with. Of the service, which this package does not know, it has what checks files and
+// Options are what files are checked with. Of the service, which this package does not know, it has what checks files and
 // configurations as the service does.
-type checkOptions struct {
+type Options struct {
 	Rules rulefile.Options
 	Warn  bool // of what is legal and probably not meant, too
 
@@ -63,13 +63,13 @@ type checkOptions struct {
 	Start func(*config.Config) (warnings []error, err error)
 }
 
-// checkFiles reports what is wrong with the files of paths. The error is about files that cannot be read.
-func checkFiles(ctx context.Context, o checkOptions, paths []string) (*checkReport, error) {
+// Files reports what is wrong with the files of paths. The error is about files that cannot be read.
+func Files(ctx context.Context, o Options, paths []string) (*Report, error) {
 	sources, err := sources.Read(ctx, paths)
 	if err != nil {
 		return nil, err
 	}
-	report := &checkReport{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []faults.Finding{}}
+	report := &Report{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []faults.Finding{}}
 	for _, s := range sources {
 		report.Files = append(report.Files, s.Name)
 	}
@@ -100,7 +100,7 @@ func checkFiles(ctx context.Context, o checkOptions, paths []string) (*checkRepo
 
 // load compiles the rules among the sources, and those that configurations of the service among them name. There may be
 // none.
-func (r *checkReport) load(o *checkOptions, sources []rulefile.Source) (*rulefile.Loaded, error) {
+func (r *Report) load(o *Options, sources []rulefile.Source) (*rulefile.Loaded, error) {
 	options := o.Rules
 	var ruleSources []rulefile.Source
 	var found []error
@@ -156,7 +156,7 @@ func (r *checkReport) load(o *checkOptions, sources []rulefile.Source) (*rulefil
 
 // checkStart finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked
 // elsewhere or before the files that it names are installed.
-func (r *checkReport) checkStart(o *checkOptions, file string, cfg *config.Config) {
+func (r *Report) checkStart(o *Options, file string, cfg *config.Config) {
 	warnings, err := o.Start(cfg)
 	for _, err := range warnings {
 		r.here = append(r.here, faults.New("warning", rules.Position{File: file}, "", err.Error()))
@@ -190,7 +190,7 @@ func inFile(name string, err error) (all []error) {
 }
 
 // warn adds what is legal and probably not meant.
-func (r *checkReport) warn(ctx context.Context, set *rules.Set) error {
+func (r *Report) warn(ctx context.Context, set *rules.Set) error {
 	for _, w := range set.Warnings() {
 		r.Findings = append(r.Findings, faults.New("warning", w.At, w.Rule, w.Msg))
 	}
@@ -202,7 +202,7 @@ func (r *checkReport) warn(ctx context.Context, set *rules.Set) error {
 
 // warnOfQueues tells of rules that keep requests where nothing does. Without a configuration nobody knows: the rules may be a
 // program's own.
-func (r *checkReport) warnOfQueues(set *rules.Set) {
+func (r *Report) warnOfQueues(set *rules.Set) {
 	if r.keeps || len(r.Configurations) == 0 {
 		return
 	}
@@ -215,7 +215,7 @@ func (r *checkReport) warnOfQueues(set *rules.Set) {
 	}
 }
 
-func (r *checkReport) fails(onWarnings bool) bool {
+func (r *Report) Fails(onWarnings bool) bool {
 	for i := range r.Findings {
 		if onWarnings || r.Findings[i].Severity == "error" {
 			return true
@@ -224,7 +224,7 @@ func (r *checkReport) fails(onWarnings bool) bool {
 	return false
 }
 
-func (r *checkReport) summarize(set *rules.Set) {
+func (r *Report) summarize(set *rules.Set) {
 	cfg := set.Config()
 	for i := range cfg.Rules {
 		rule := &cfg.Rules[i]
