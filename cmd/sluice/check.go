@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/check"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
@@ -34,7 +35,7 @@ func checkCommand() *cobra.Command {
 			}
 			report, err := check.Files(c.Context(), check.Options{
 				Rules: flags.options(), Warn: warnings != "off", IsAccounts: authn.Looks, Accounts: authn.Check,
-				Authentication: checkAuthentication, Start: checkServe,
+				Authentication: checkAuthentication, Start: func(cfg *config.Config) ([]error, error) { return checkServe(cfg, version()) },
 			}, orHere(paths))
 			if err != nil {
 				return err

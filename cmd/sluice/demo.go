@@ -88,17 +88,17 @@ func (f *demoFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	out := logwriter.New(logwriter.Config{Output: stdout})
 	defer out.Close(term.OutputTimeout)
-	s := &service{cfg: cfg, beside: func(ctx context.Context, s *service) {
+	return runService(ctx, cfg, serviceOptions{Version: version(), Log: stderr, Beside: func(ctx context.Context, s *service) {
+		addrs := s.addrs()
 		g := demoGuide{
-			gateway: s.server.GatewayAddr().String(), http: s.server.HTTPAddr().String(), grpc: s.server.GRPCAddr().String(),
-			admin: s.server.AdminAddr().String(), rules: filepath.Join(dir, demoRulesFile), taken: at.taken,
+			gateway: addrs["gateway"].String(), http: addrs["http"].String(), grpc: addrs["grpc"].String(),
+			admin: addrs["admin"].String(), rules: filepath.Join(dir, demoRulesFile), taken: at.taken,
 		}
 		g.write(out)
 		if !f.noTraffic {
-			demoTraffic(ctx, s.gateway)
+			demoTraffic(ctx, s.gatewayHandler())
 		}
-	}}
-	return s.serve(ctx, stderr)
+	}})
 }
 
 // demoRulesFile is where the rules are, in the demo's directory.

@@ -113,13 +113,11 @@ func (s *service) reload() (digest string, changed bool, err error) {
 // status is how the service is doing.
 func (s *service) status(ctx context.Context) adminapi.Status {
 	out := adminapi.Status{
-		Version: version(), Store: s.storeStatus(ctx), Listeners: map[string]string{},
+		Version: s.options.Version, Store: s.storeStatus(ctx), Listeners: map[string]string{},
 		Rules: adminapi.RulesStatus{Digest: s.digest(), LoadedAt: s.started.UTC()},
 	}
-	for name, in := range map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin", "resp": respName, "gateway": gatewayName} {
-		if addr := s.server.Addr(in); addr != nil {
-			out.Listeners[name] = addr.String()
-		}
+	for name, addr := range s.addrs() {
+		out.Listeners[name] = addr.String()
 	}
 	if err := s.server.Unready(); err != nil {
 		out.Unready = err.Error()

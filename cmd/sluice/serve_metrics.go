@@ -17,7 +17,7 @@ import (
 // newMetrics begins to count. What is counted is for operators too, and so it is counted whether or not it is shown to
 // Prometheus.
 func (s *service) newMetrics() *metrics.Metrics {
-	cfg := metrics.Config{Version: version(), Rules: s.rules, Keyed: s.keyedRules(), Queue: s.queueMetrics(), Overload: s.overload(), LostLogLines: s.logLines.Lost}
+	cfg := metrics.Config{Version: s.options.Version, Rules: s.rules, Keyed: s.keyedRules(), Queue: s.queueMetrics(), Overload: s.overload(), LostLogLines: s.logLines.Lost}
 	began := time.Now()
 	cfg.Loaded = func() metrics.Loaded { return metrics.Loaded{Digest: "built-in", At: began} }
 	if s.watcher != nil {

@@ -12,7 +12,7 @@ import (
 // openTelemetry prepares what is told to collectors. Without one there is nothing.
 func (s *service) openTelemetry() error {
 	if t := &s.cfg.Tracing; t.Endpoint != "" {
-		to, err := collector(&t.Collector)
+		to, err := collector(&t.Collector, s.options.Version)
 		if s.dry && err == nil {
 			err = to.Check()
 		} else if err == nil {
@@ -23,7 +23,7 @@ func (s *service) openTelemetry() error {
 		}
 	}
 	if m := &s.cfg.Metrics.OTLP; m.Endpoint != "" {
-		to, err := collector(&m.Collector)
+		to, err := collector(&m.Collector, s.options.Version)
 		if s.dry && err == nil {
 			err = to.Check()
 		} else if err == nil {
@@ -52,7 +52,7 @@ func (s *service) closeTelemetry(ctx context.Context) {
 	closing.Wait()
 }
 
-func collector(c *config.Collector) (telemetry.Collector, error) {
+func collector(c *config.Collector, version string) (telemetry.Collector, error) {
 	secure, err := storeTLS(&c.TLS)
-	return telemetry.Collector{Endpoint: c.Endpoint, TLS: secure, HeadersFile: c.HeadersFile, Version: version()}, err
+	return telemetry.Collector{Endpoint: c.Endpoint, TLS: secure, HeadersFile: c.HeadersFile, Version: version}, err
 }

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/otlptest"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
@@ -254,16 +253,5 @@ func TestServeSendsMetrics(t *testing.T) {
 	}
 	if strings.Contains(all, "canary") {
 		t.Errorf("a key is sent: %s", all)
-	}
-}
-
-// Without a collector nothing stands between a request and its handler.
-func TestServeWithoutTraces(t *testing.T) {
-	s := &service{cfg: config.Default()}
-	if err := s.openTelemetry(); err != nil || s.traces != nil || s.sent != nil {
-		t.Errorf("%v, %v, %v", s.traces, s.sent, err)
-	}
-	if events := s.traces.Events(); events.Decided != nil {
-		t.Error("decisions are told to nobody")
 	}
 }
