@@ -8,6 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/check"
+	"github.com/sluiceproject/sluice/cmd/internal/serve"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -35,7 +36,7 @@ func checkCommand() *cobra.Command {
 			}
 			report, err := check.Files(c.Context(), check.Options{
 				Rules: flags.options(), Warn: warnings != "off", IsAccounts: authn.Looks, Accounts: authn.Check,
-				Authentication: checkAuthentication, Start: func(cfg *config.Config) ([]error, error) { return checkServe(cfg, version()) },
+				Authentication: serve.CheckAuthentication, Start: func(cfg *config.Config) ([]error, error) { return serve.Check(cfg, version()) },
 			}, orHere(paths))
 			if err != nil {
 				return err

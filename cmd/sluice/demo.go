@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/serve"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -88,15 +89,15 @@ func (f *demoFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	out := logwriter.New(logwriter.Config{Output: stdout})
 	defer out.Close(term.OutputTimeout)
-	return runService(ctx, cfg, serviceOptions{Version: version(), Log: stderr, Beside: func(ctx context.Context, s *service) {
-		addrs := s.addrs()
+	return serve.Run(ctx, cfg, serve.Options{Version: version(), Log: stderr, Beside: func(ctx context.Context, s *serve.Service) {
+		addrs := s.Addrs()
 		g := demoGuide{
 			gateway: addrs["gateway"].String(), http: addrs["http"].String(), grpc: addrs["grpc"].String(),
 			admin: addrs["admin"].String(), rules: filepath.Join(dir, demoRulesFile), taken: at.taken,
 		}
 		g.write(out)
 		if !f.noTraffic {
-			demoTraffic(ctx, s.gatewayHandler())
+			demoTraffic(ctx, s.Gateway())
 		}
 	}})
 }
@@ -112,7 +113,7 @@ func demoDirectory() (string, error) {
 		return "", err
 	}
 	err = os.Mkdir(filepath.Join(dir, "rules"), 0o700)
-	for name, content := range map[string][]byte{demoRulesFile: demoGatewayRules, "rules/envoy.yaml": []byte(demoRules)} {
+	for name, content := range map[string][]byte{demoRulesFile: demoGatewayRules, "rules/envoy.yaml": []byte(serve.BuiltInRules)} {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
 		}

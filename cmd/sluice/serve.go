@@ -9,6 +9,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/cmd/internal/serve"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -35,7 +36,7 @@ func serveCommand() *cobra.Command {
 					return faults.InConfig(err, file)
 				}
 			}
-			return serve(c.Context(), cfg, c.OutOrStdout(), c.ErrOrStderr())
+			return runServe(c.Context(), cfg, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	c.Flags().StringVarP(&file, "config", "c", "", "the configuration, a YAML file")
@@ -43,11 +44,11 @@ func serveCommand() *cobra.Command {
 	return c
 }
 
-// serve runs the service, and tells who has no rules yet how to try it.
-func serve(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
+// runServe runs the service, and tells who has no rules yet how to try it.
+func runServe(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
 	out := logwriter.New(logwriter.Config{Output: stdout})
 	defer out.Close(term.OutputTimeout)
-	return runService(ctx, cfg, serviceOptions{
-		Version: version(), Log: stderr, Beside: func(_ context.Context, s *service) { s.guide(out) },
+	return serve.Run(ctx, cfg, serve.Options{
+		Version: version(), Log: stderr, Beside: func(_ context.Context, s *serve.Service) { s.WriteGuide(out) },
 	})
 }

@@ -77,6 +77,8 @@ func TestServeMetricsOff(t *testing.T) {
 	}
 }
 
+const metricsPath = "/metrics"
+
 const deploy = "../../deploy"
 
 func readDeploy(t *testing.T, name string) string {

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 // Without a collector nothing stands between a request and its handler.
 func TestServeWithoutTraces(t *testing.T) {
-	s := &service{cfg: config.Default()}
+	s := &Service{cfg: config.Default()}
 	if err := s.openTelemetry(); err != nil || s.traces != nil || s.sent != nil {
 		t.Errorf("%v, %v, %v", s.traces, s.sent, err)
 	}

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 )
 
 // events tells all who watch the limiter.
-func (s *service) events() (sluice.Events, error) {
+func (s *Service) events() (sluice.Events, error) {
 	logged, err := s.logEvents()
 	return joinEvents(logged, s.metrics.Events(), s.traces.Events()), err
 }

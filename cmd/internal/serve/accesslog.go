@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"net/http"
@@ -16,7 +16,7 @@ import (
 )
 
 // openAccessLog opens the gateway's log of requests, if there is to be one.
-func (s *service) openAccessLog() (*accesslog.Log, error) {
+func (s *Service) openAccessLog() (*accesslog.Log, error) {
 	in := &s.cfg.Gateway.AccessLog
 	cfg := accesslog.Config{Query: in.Query, Errors: s.log, CloseTimeout: min(5*time.Second, s.cfg.Drain.Timeout/2)}
 	switch in.File {
@@ -39,7 +39,7 @@ func (s *service) openAccessLog() (*accesslog.Log, error) {
 }
 
 // countGateway counts what the gateway does.
-func (s *service) countGateway(g *gated, in *config.Gateway) *metrics.Gateway {
+func (s *Service) countGateway(g *gated, in *config.Gateway) *metrics.Gateway {
 	cfg := metrics.GatewayConfig{
 		InFlight:  func() int64 { return g.InFlight() },
 		Upstreams: g.servers,

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -36,8 +36,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// service is what sluice serve runs.
-type service struct {
+// Service is what sluice serve runs.
+type Service struct {
 	cfg      config.Config
 	log      *slog.Logger
 	logLines *logwriter.Writer // of the log
@@ -62,28 +62,28 @@ type service struct {
 	dry      bool                        // only errors are wanted: nothing is listened on, connected to or written
 	ending   <-chan struct{}             // closed when it is to end
 
-	options serviceOptions
+	options Options
 }
 
-// serviceOptions are what a service is told beside its configuration.
-type serviceOptions struct {
+// Options are what a service is told beside its configuration.
+type Options struct {
 	Version string    // of the program
 	Log     io.Writer // standard error
 	// Beside is run while it serves, until the context ends. All listen when it begins.
-	Beside func(ctx context.Context, s *service)
+	Beside func(ctx context.Context, s *Service)
 }
 
-// runService serves until the context ends.
-func runService(ctx context.Context, cfg config.Config, o serviceOptions) error {
-	s := &service{cfg: cfg, options: o}
-	return s.serve(ctx, o.Log)
+// Run serves until the context ends.
+func Run(ctx context.Context, cfg config.Config, o Options) error {
+	s := &Service{cfg: cfg, options: o}
+	return s.open(ctx, o.Log)
 }
 
-// gatewayHandler is the gateway, or nil.
-func (s *service) gatewayHandler() http.Handler { return s.gateway }
+// Gateway is the gateway, or nil.
+func (s *Service) Gateway() http.Handler { return s.gateway }
 
-// addrs are where it listens, by the names of listeners in its configuration.
-func (s *service) addrs() map[string]net.Addr {
+// Addrs are where it listens, by the names of listeners in its configuration.
+func (s *Service) Addrs() map[string]net.Addr {
 	all := map[string]net.Addr{}
 	for name, in := range listenerNames {
 		if addr := s.server.Addr(in); addr != nil {
@@ -96,7 +96,7 @@ func (s *service) addrs() map[string]net.Addr {
 // listenerNames are what listeners are called in the configuration, and by the server.
 var listenerNames = map[string]string{"grpc": "gRPC", "http": "HTTP", "admin": "admin", "resp": respName, "gateway": gatewayName}
 
-func (s *service) serve(ctx context.Context, stderr io.Writer) error {
+func (s *Service) open(ctx context.Context, stderr io.Writer) error {
 	s.started, s.ending = time.Now(), ctx.Done()
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP) // from the start, because one that comes before anything reads them would end the process
@@ -142,12 +142,12 @@ func (s *service) serve(ctx context.Context, stderr io.Writer) error {
 	return s.run(ctx, hangup)
 }
 
-func (s *service) newLimiter(events sluice.Events) (*sluice.Limiter, error) {
+func (s *Service) newLimiter(events sluice.Events) (*sluice.Limiter, error) {
 	return sluice.NewRules(s.traces.Store(s.store.Store, s.cfg.Store.Kind), nil, append(s.store.options, sluice.WithEvents(events))...)
 }
 
 // addListeners adds those that have files of their own. It returns all errors.
-func (s *service) addListeners(to *listen.Config) (faults []error) {
+func (s *Service) addListeners(to *listen.Config) (faults []error) {
 	var err error
 	if to.Admin, err = s.adminListener(); err != nil {
 		faults = append(faults, err)
@@ -160,7 +160,7 @@ const endGrace = 5 * time.Second
 
 // endInTime ends the process if serve has not returned in time after it was to end, because nothing that hangs, such as a
 // file on a server that is gone, may keep it. The function that it returns is called when serve returns.
-func (s *service) endInTime(ctx context.Context) (ended func()) {
+func (s *Service) endInTime(ctx context.Context) (ended func()) {
 	done := make(chan struct{})
 	go func() {
 		select {
@@ -182,7 +182,7 @@ func (s *service) endInTime(ctx context.Context) (ended func()) {
 }
 
 // run serves until the context ends.
-func (s *service) run(ctx context.Context, hangup <-chan os.Signal) error {
+func (s *Service) run(ctx context.Context, hangup <-chan os.Signal) error {
 	background, stop := context.WithCancel(ctx)
 	var running, reporting sync.WaitGroup
 	report, reported := context.WithCancel(context.WithoutCancel(ctx))
@@ -216,7 +216,7 @@ func (s *service) run(ctx context.Context, hangup <-chan os.Signal) error {
 }
 
 // onHangup has certificates read again on SIGHUP. The rules' watcher hears of it by itself, and reads the files when it begins.
-func (s *service) onHangup(ctx context.Context, hangup <-chan os.Signal) {
+func (s *Service) onHangup(ctx context.Context, hangup <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -229,8 +229,8 @@ func (s *service) onHangup(ctx context.Context, hangup <-chan os.Signal) {
 	}
 }
 
-// demoRules are what there is without rules.
-const demoRules = `domain: demo
+// BuiltInRules are what there is without rules.
+const BuiltInRules = `domain: demo
 descriptors:
   - key: remote_address
     rate_limit: {unit: minute, requests_per_unit: 5}
@@ -252,17 +252,17 @@ For rules of your own, name their files in sluice.yaml and run: sluice serve --c
 ctrl-C ends it.
 `
 
-// guide tells who has no rules yet how to try it.
-func (s *service) guide(stdout io.Writer) {
+// WriteGuide tells who has no rules yet how to try it.
+func (s *Service) WriteGuide(stdout io.Writer) {
 	if s.watcher == nil && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
 		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
 	}
 }
 
-func (s *service) readRules() error {
+func (s *Service) readRules() error {
 	o := rulefile.Options{MergeDomains: s.cfg.Rules.MergeDomains, ChargeDenied: s.cfg.Rules.ChargeDenied}
 	if len(s.cfg.Rules.Paths) == 0 {
-		cfg, err := rulefile.Parse(o, rulefile.Source{Name: "demo.yaml", Data: []byte(demoRules)})
+		cfg, err := rulefile.Parse(o, rulefile.Source{Name: "demo.yaml", Data: []byte(BuiltInRules)})
 		if err != nil {
 			return err
 		}
@@ -312,14 +312,14 @@ func restarted(before, now *rules.Set) (names []string) {
 }
 
 // warnOfRules says so if there is nothing that Envoy could ask about.
-func (s *service) warnOfRules(set *rules.Set) {
+func (s *Service) warnOfRules(set *rules.Set) {
 	if len(set.Config().Domains) == 0 && s.cfg.GRPC.Address != config.Off {
 		s.log.Warn("no rule file has a domain, so that nothing that Envoy asks is limited: write rules in Envoy's format")
 	}
 }
 
 // listeners says how the server is made.
-func (s *service) listeners() listen.Config {
+func (s *Service) listeners() listen.Config {
 	in, out := &s.cfg, listen.Config{
 		Log: s.log, DrainWait: s.cfg.Drain.Wait, DrainTimeout: s.cfg.Drain.Timeout,
 		Exempt: func(a netip.Addr) bool { return admission.ClientIP(s.rules()).TrustsAddr(a) },
@@ -352,7 +352,7 @@ func (s *service) listeners() listen.Config {
 }
 
 // handler answers what is asked over HTTP, but for health.
-func (s *service) handler() http.Handler {
+func (s *Service) handler() http.Handler {
 	mux := http.NewServeMux()
 	s.handleAuth(mux)
 	s.addMetrics(mux)

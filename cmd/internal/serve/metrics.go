@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // newMetrics begins to count. What is counted is for operators too, and so it is counted whether or not it is shown to
 // Prometheus.
-func (s *service) newMetrics() *metrics.Metrics {
+func (s *Service) newMetrics() *metrics.Metrics {
 	cfg := metrics.Config{Version: s.options.Version, Rules: s.rules, Keyed: s.keyedRules(), Queue: s.queueMetrics(), Overload: s.overload(), LostLogLines: s.logLines.Lost}
 	began := time.Now()
 	cfg.Loaded = func() metrics.Loaded { return metrics.Loaded{Digest: "built-in", At: began} }
@@ -67,7 +67,7 @@ func redisServers(r sluice.Remote, p pinger) (servers func() int, ping func(cont
 const metricsPath = "/metrics"
 
 // metricsHandler answers Prometheus, or is nil if metrics are switched off.
-func (s *service) metricsHandler() http.Handler {
+func (s *Service) metricsHandler() http.Handler {
 	if !s.cfg.Metrics.Enabled {
 		return nil
 	}
@@ -75,14 +75,14 @@ func (s *service) metricsHandler() http.Handler {
 }
 
 // addMetrics shows metrics on the listener for HTTP if that is wanted.
-func (s *service) addMetrics(mux *http.ServeMux) {
+func (s *Service) addMetrics(mux *http.ServeMux) {
 	if s.cfg.Metrics.OnHTTP {
 		mux.Handle("GET "+metricsPath, s.metricsHandler())
 	}
 }
 
 // countRLS counts what Envoy asks.
-func (s *service) countRLS() rls.Observer {
+func (s *Service) countRLS() rls.Observer {
 	requests := s.metrics.Requests("rls", rls.CodeOK.String(), rls.CodeOverLimit.String())
 	return func(overall rls.Code, err error, began time.Time) {
 		code := overall.String()

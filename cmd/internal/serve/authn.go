@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -67,14 +67,14 @@ func newAuthentication(c *config.Authentication) (*authentication, error) {
 	return a, errors.Join(faults...)
 }
 
-// checkAuthentication reads the files and tells their faults.
-func checkAuthentication(c *config.Authentication) error {
+// CheckAuthentication reads the files and tells their faults.
+func CheckAuthentication(c *config.Authentication) error {
 	_, err := newAuthentication(c)
 	return err
 }
 
 // openAuthentication has the gateway know who requests are from.
-func (s *service) openAuthentication() (err error) {
+func (s *Service) openAuthentication() (err error) {
 	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ const respName = "RESP"
 var respLimit = sluice.PerSecond(1).WithBurst(10)
 
 // listenRESP adds the listener of Redis clients, if there is to be one.
-func (s *service) listenRESP(to *listen.Config) error {
+func (s *Service) listenRESP(to *listen.Config) error {
 	in := &s.cfg.RESP
 	if in.Address == config.Off {
 		return nil
@@ -58,7 +58,7 @@ func (s *service) listenRESP(to *listen.Config) error {
 }
 
 // keyedRules are those of no file, whose clients bring key and limit.
-func (s *service) keyedRules() []*sluice.Rule {
+func (s *Service) keyedRules() []*sluice.Rule {
 	if s.cfg.RESP.Address == config.Off {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (s *service) keyedRules() []*sluice.Rule {
 }
 
 // countRESP counts what Redis clients ask.
-func (s *service) countRESP() func(resp.Counts) {
+func (s *Service) countRESP() func(resp.Counts) {
 	const allowed, limited, other, faulty = "allowed", "limited", "ok", "error"
 	requests := s.metrics.Requests("resp", allowed, limited, other, faulty)
 	return func(c resp.Counts) {

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -10,21 +10,21 @@ import (
 
 // openShed makes what turns requests of the gateway away when not all can be served. The rules say whether anything is:
 // without a section shed it costs a look at them.
-func (s *service) openShed() {
+func (s *Service) openShed() {
 	if s.cfg.Gateway.Address != config.Off {
 		s.shed = admission.NewShedder(s.rules)
 	}
 }
 
 // runShed watches the process.
-func (s *service) runShed(ctx context.Context) {
+func (s *Service) runShed(ctx context.Context) {
 	if s.shed != nil {
 		s.shed.Run(ctx)
 	}
 }
 
 // overload tells metrics what is turned away; nil if there is nothing that could be.
-func (s *service) overload() func() metrics.Overload {
+func (s *Service) overload() func() metrics.Overload {
 	if s.shed == nil {
 		return nil
 	}

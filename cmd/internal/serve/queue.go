@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 )
 
 // openQueue opens the queue of requests that are kept, if there is to be one. deliver sends them on; nil: others do.
-func (s *service) openQueue(deliver func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome) error {
+func (s *Service) openQueue(deliver func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome) error {
 	c := &s.cfg.Queue
 	if !c.On() {
 		return nil
@@ -41,7 +41,7 @@ func (s *service) openQueue(deliver func(ctx context.Context, it *queue.Item, be
 }
 
 // unready returns why requests of some rules cannot be served, or nil.
-func (s *service) unready() error {
+func (s *Service) unready() error {
 	if s.queue == nil {
 		return nil
 	}
@@ -49,13 +49,13 @@ func (s *service) unready() error {
 }
 
 // runQueue delivers what is kept.
-func (s *service) runQueue(ctx context.Context) {
+func (s *Service) runQueue(ctx context.Context) {
 	if s.queue != nil {
 		_ = s.queue.Run(ctx)
 	}
 }
 
-func (s *service) closeQueue() {
+func (s *Service) closeQueue() {
 	if s.queue == nil {
 		return
 	}
@@ -81,7 +81,7 @@ func queueKey(path string) ([]byte, error) {
 }
 
 // adminQueue is the queue as operators see it; nil: there is none.
-func (s *service) adminQueue() *adminapi.Queue {
+func (s *Service) adminQueue() *adminapi.Queue {
 	q := s.queue
 	if q == nil {
 		return nil
@@ -152,7 +152,7 @@ func adminItem(st *queue.Status) adminapi.QueueItem {
 }
 
 // queueMetrics is what is shown of the queue; nil: there is none.
-func (s *service) queueMetrics() func() metrics.Queue {
+func (s *Service) queueMetrics() func() metrics.Queue {
 	if s.queue == nil {
 		return nil
 	}

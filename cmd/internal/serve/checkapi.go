@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ const (
 )
 
 // openCheck reads the secret of reservations.
-func (s *service) openCheck() error {
+func (s *Service) openCheck() error {
 	path := s.cfg.Check.SecretFile
 	if path == "" {
 		return nil
@@ -40,7 +40,7 @@ func (s *service) openCheck() error {
 }
 
 // handleCheck has the mux answer the check API.
-func (s *service) handleCheck(mux *http.ServeMux) {
+func (s *Service) handleCheck(mux *http.ServeMux) {
 	api := checkapi.New(checkapi.Config{
 		Limiter: s.limiter, Rules: s.rules, Descriptors: s.decider(), Bounds: rlsBounds(&s.cfg.RLS), Secret: s.secret,
 	})
@@ -49,6 +49,6 @@ func (s *service) handleCheck(mux *http.ServeMux) {
 }
 
 // decider answers about descriptors, whoever asks.
-func (s *service) decider() *rls.Decider {
+func (s *Service) decider() *rls.Decider {
 	return rls.NewDecider(s.limiter, s.rules, rlsOptions(&s.cfg.RLS))
 }

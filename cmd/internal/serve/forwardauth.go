@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"net/http"
@@ -7,7 +7,7 @@ import (
 )
 
 // handleAuth answers proxies that ask whether a request may pass.
-func (s *service) handleAuth(mux *http.ServeMux) {
+func (s *Service) handleAuth(mux *http.ServeMux) {
 	h := s.metrics.Requests("auth", "204", "429").HTTP(forwardauth.New(s.limiter, s.rules, s.cfg.Auth.MaxWait))
 	mux.Handle("/v1/auth", h)
 	mux.Handle("/v1/auth/nginx", forwardauth.ForNginx(h))

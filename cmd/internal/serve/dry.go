@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"errors"
@@ -13,11 +13,11 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// checkServe returns the errors that sluice serve would return at the start about files, directories and sockets, from the
+// Check returns the errors that sluice serve would return at the start about files, directories and sockets, from the
 // same code, and what it would warn of. It listens on nothing, connects to nothing and writes nothing.
-func checkServe(cfg *config.Config, version string) (warnings []error, err error) {
-	s := &service{
-		cfg: *cfg, options: serviceOptions{Version: version}, dry: true, started: time.Now(), log: slog.New(slog.DiscardHandler), level: new(slog.LevelVar),
+func Check(cfg *config.Config, version string) (warnings []error, err error) {
+	s := &Service{
+		cfg: *cfg, options: Options{Version: version}, dry: true, started: time.Now(), log: slog.New(slog.DiscardHandler), level: new(slog.LevelVar),
 		logLines: logwriter.New(logwriter.Config{Output: io.Discard}),
 	}
 	set, err := rules.New(rules.Config{})

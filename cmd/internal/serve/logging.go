@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // openLog opens the log. It is written in the background, because a request that logs must not wait for the reader of
 // standard error. If this is the process's own, libraries that log on their own do so here too.
-func (s *service) openLog(stderr io.Writer) {
+func (s *Service) openLog(stderr io.Writer) {
 	o := logging.Options{JSON: s.cfg.Logging.Format == "json"}
 	_ = o.Level.UnmarshalText([]byte(s.cfg.Logging.Level)) // one of its words
 	s.logLines = logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger {
@@ -33,10 +33,10 @@ func (s *service) openLog(stderr io.Writer) {
 }
 
 // closeLog writes what waits. An output that blocks may take a quarter of the time that the service has to end.
-func (s *service) closeLog() { _ = s.logLines.Close(min(time.Second, s.cfg.Drain.Timeout/4)) }
+func (s *Service) closeLog() { _ = s.logLines.Close(min(time.Second, s.cfg.Drain.Timeout/4)) }
 
 // logEvents are what is logged.
-func (s *service) logEvents() (sluice.Events, error) {
+func (s *Service) logEvents() (sluice.Events, error) {
 	e := sluice.Events{
 		StoreFailed: func(_ context.Context, err error) {
 			s.log.Warn("the store did not answer in time: on_failure of the rules did", "error", err)

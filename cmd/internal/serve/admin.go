@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // adminListener is how operators are listened to, and nothing if they are not.
-func (s *service) adminListener() (listen.HTTP, error) {
+func (s *Service) adminListener() (listen.HTTP, error) {
 	c := &s.cfg.Admin
 	if c.Address == config.Off {
 		return listen.HTTP{}, nil
@@ -41,7 +41,7 @@ func isLoopback(address string) bool {
 }
 
 // adminConfig is what the admin API works with.
-func (s *service) adminConfig() (adminapi.Config, error) {
+func (s *Service) adminConfig() (adminapi.Config, error) {
 	attempts, err := wrongTokens()
 	if err != nil {
 		return adminapi.Config{}, err
@@ -64,7 +64,7 @@ func (s *service) adminConfig() (adminapi.Config, error) {
 }
 
 // observeFor gives operators what is counted.
-func (s *service) observeFor(c *adminapi.Config) {
+func (s *Service) observeFor(c *adminapi.Config) {
 	c.Metrics, c.MetricsPublic = s.metricsHandler(), s.cfg.Metrics.Public
 	c.Counts = func() map[string]adminapi.Counts {
 		all := make(map[string]adminapi.Counts)
@@ -94,7 +94,7 @@ func wrongTokens() (*sluice.Limiter, error) {
 	return sluice.New(store, "wrong-tokens", sluice.PerMinute(10))
 }
 
-func (s *service) digest() string {
+func (s *Service) digest() string {
 	if s.watcher == nil {
 		return "built-in"
 	}
@@ -102,7 +102,7 @@ func (s *service) digest() string {
 }
 
 // reload reads rules and certificates again.
-func (s *service) reload() (digest string, changed bool, err error) {
+func (s *Service) reload() (digest string, changed bool, err error) {
 	before := s.digest()
 	s.server.Reload()
 	s.authn.reload(s.log)
@@ -111,12 +111,12 @@ func (s *service) reload() (digest string, changed bool, err error) {
 }
 
 // status is how the service is doing.
-func (s *service) status(ctx context.Context) adminapi.Status {
+func (s *Service) status(ctx context.Context) adminapi.Status {
 	out := adminapi.Status{
 		Version: s.options.Version, Store: s.storeStatus(ctx), Listeners: map[string]string{},
 		Rules: adminapi.RulesStatus{Digest: s.digest(), LoadedAt: s.started.UTC()},
 	}
-	for name, addr := range s.addrs() {
+	for name, addr := range s.Addrs() {
 		out.Listeners[name] = addr.String()
 	}
 	if err := s.server.Unready(); err != nil {
@@ -137,7 +137,7 @@ func (s *service) status(ctx context.Context) adminapi.Status {
 }
 
 // storeStatus asks the store whether it is there.
-func (s *service) storeStatus(ctx context.Context) adminapi.StoreStatus {
+func (s *Service) storeStatus(ctx context.Context) adminapi.StoreStatus {
 	out := adminapi.StoreStatus{Kind: s.cfg.Store.Kind, Up: true, Instances: s.store.instances()}
 	if s.answers != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)

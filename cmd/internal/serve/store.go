@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type servedStore struct {
 }
 
 // openStore opens the store. A server that is away is no error: the rules' fail modes answer until it is there.
-func (s *service) openStore() (servedStore, error) {
+func (s *Service) openStore() (servedStore, error) {
 	c := &s.cfg.Store
 	o := servedStore{
 		options: []sluice.Option{sluice.WithBudget(c.Budget)}, run: func(context.Context) {}, close: func() {},
@@ -105,7 +105,7 @@ func storeError(err error) error {
 const firstAnswer = time.Second
 
 // await waits for the store's first answer, and says so if there is none.
-func (s *service) await(answer func(context.Context) error) {
+func (s *Service) await(answer func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), firstAnswer)
 	defer cancel()
 	if err := answer(ctx); err != nil {

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // openTelemetry prepares what is told to collectors. Without one there is nothing.
-func (s *service) openTelemetry() error {
+func (s *Service) openTelemetry() error {
 	if t := &s.cfg.Tracing; t.Endpoint != "" {
 		to, err := collector(&t.Collector, s.options.Version)
 		if s.dry && err == nil {
@@ -40,7 +40,7 @@ func (s *service) openTelemetry() error {
 }
 
 // closeTelemetry sends what was not sent yet.
-func (s *service) closeTelemetry(ctx context.Context) {
+func (s *Service) closeTelemetry(ctx context.Context) {
 	var closing sync.WaitGroup
 	for what, end := range map[string]func(context.Context) error{"traces": s.traces.Close, "metrics": s.sent.Close} {
 		closing.Go(func() {

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ type gated struct {
 }
 
 // listenGateway adds the listener of the gateway, if there is to be one.
-func (s *service) listenGateway(to *listen.Config) error {
+func (s *Service) listenGateway(to *listen.Config) error {
 	in := &s.cfg.Gateway
 	if in.Address == config.Off {
 		return nil
@@ -105,7 +105,7 @@ func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Rout
 }
 
 // upstreamConfig is an upstream as its group knows it.
-func (s *service) upstreamConfig(in *config.Upstream) upstream.Config {
+func (s *Service) upstreamConfig(in *config.Upstream) upstream.Config {
 	out := upstream.Config{
 		Name: in.Name, Servers: in.Servers, Balance: in.Balance, HashBy: s.hashBy(in.HashBy), Retries: int(in.Retries),
 		Eject:    upstream.Eject{Failures: int(in.Failures), Rest: in.Rest},
@@ -131,7 +131,7 @@ func mergeAnswer(ours, upstream http.Header) {
 }
 
 // hashBy is what requests of one server share.
-func (s *service) hashBy(attribute string) func(*http.Request) string {
+func (s *Service) hashBy(attribute string) func(*http.Request) string {
 	kind, name, _ := strings.Cut(attribute, ":")
 	switch kind {
 	case "path":
@@ -151,7 +151,7 @@ func (s *service) hashBy(attribute string) func(*http.Request) string {
 }
 
 // deliverer sends what was kept. It is nil without a gateway: other processes have one.
-func (s *service) deliverer() func(context.Context, *queue.Item, func() error) queue.Outcome {
+func (s *Service) deliverer() func(context.Context, *queue.Item, func() error) queue.Outcome {
 	if s.cfg.Gateway.Address == config.Off {
 		return nil
 	}
