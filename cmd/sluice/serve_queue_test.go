@@ -21,18 +21,7 @@ func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]st
 	t.Helper()
 	directory, ids = filepath.Join(t.TempDir(), "queue"), map[string]string{}
 	q, err := queue.Open(queue.Config{
-		Directory: directory, SealKey: key, MinBackoff: time.Millisecond,
-		Deliver: func(_ context.Context, it *queue.Item, begin func() error) queue.Outcome {
-			switch {
-			case it.Target == "/wait":
-				return queue.Outcome{Limited: true, After: time.Second}
-			case begin() != nil:
-				return queue.Outcome{}
-			case it.Target == "/dead":
-				return queue.Outcome{Status: http.StatusBadGateway, Body: []byte("no")}
-			}
-			return queue.Outcome{Status: http.StatusCreated, Header: http.Header{"X-Made": {"yes"}}, Body: []byte("made")}
-		},
+		Directory: directory, SealKey: key, MinBackoff: time.Millisecond, Delivers: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +32,7 @@ func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]st
 		_ = q.Run(ctx)
 		close(ended)
 	}()
+	go deliverAsNamed(ctx, q)
 	for _, name := range []string{"dead", "done", "wait", "other"} {
 		target := strings.Replace("/"+name, "other", "wait", 1)
 		if ids[name], err = q.Put(t.Context(), queue.Item{Rule: "posts-per-user", Target: target, Attempts: 2}); err != nil {
@@ -64,6 +54,26 @@ func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]st
 		t.Fatal(err)
 	}
 	return directory, ids
+}
+
+// deliverAsNamed has each item end as its target says.
+func deliverAsNamed(ctx context.Context, q *queue.Queue) {
+	for {
+		d, err := q.Next(ctx)
+		if err != nil {
+			return
+		}
+		switch target := d.Item().Target; {
+		case target == "/wait":
+			d.Later(time.Second)
+		case d.Begin() != nil:
+			d.Done(queue.Outcome{})
+		case target == "/dead":
+			d.Done(queue.Outcome{Status: http.StatusBadGateway, Body: []byte("no")})
+		default:
+			d.Done(queue.Outcome{Status: http.StatusCreated, Header: http.Header{"X-Made": {"yes"}}, Body: []byte("made")})
+		}
+	}
 }
 
 func TestServeQueue(t *testing.T) {

@@ -28,7 +28,7 @@ func Check(cfg *config.Config, version string) (warnings []error, err error) {
 	faults := []error{s.openCheck()}
 	s.store, err = s.openStore()
 	defer s.store.close()
-	faults = append(faults, err, s.openQueue(s.deliverer()))
+	faults = append(faults, err, s.openQueue())
 	if s.store.Store == nil { // one of servers
 		s.store.Store = memstore.New()
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
-	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
 	"github.com/sluiceproject/sluice/internal/buffers"
@@ -65,7 +64,7 @@ func (s *Service) listenGateway(to *listen.Config) error {
 	s.shed.OnShed(noteShed)
 	s.shed.IdentifyBy(gateway.IdentityOf)
 	if s.queue != nil {
-		cfg.Queue, cfg.Own = s.queue, s.queue.Handler()
+		cfg.Queue, cfg.Own, cfg.Workers = s.queue, s.queue.Handler(), int(s.cfg.Queue.Workers)
 	}
 	for i := range in.Routes {
 		route, err := newRoute(&in.Routes[i], g.groups)
@@ -148,16 +147,6 @@ func (s *Service) hashBy(attribute string) func(*http.Request) string {
 		}
 	}
 	return func(r *http.Request) string { return gateway.Client(r.Context()).String() }
-}
-
-// deliverer sends what was kept. It is nil without a gateway: other processes have one.
-func (s *Service) deliverer() func(context.Context, *queue.Item, func() error) queue.Outcome {
-	if s.cfg.Gateway.Address == config.Off {
-		return nil
-	}
-	return func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome {
-		return s.gateway.Deliver(ctx, it, begin)
-	}
 }
 
 // reopen begins a new file of the access log, after somebody has moved the old one away.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// openQueue opens the queue of requests that are kept, if there is to be one. deliver sends them on; nil: others do.
-func (s *Service) openQueue(deliver func(ctx context.Context, it *queue.Item, begin func() error) queue.Outcome) error {
+// openQueue opens the queue of requests that are kept, if there is to be one. Without a gateway, other processes deliver them.
+func (s *Service) openQueue() error {
 	c := &s.cfg.Queue
 	if !c.On() {
 		return nil
@@ -31,7 +32,8 @@ func (s *Service) openQueue(deliver func(ctx context.Context, it *queue.Item, be
 		Name: c.Name, SealKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount,
 		MaxKeyBytes: config.Share(c.MaxKeyBytes, c.MaxBytes), MaxKeyCount: config.Share(c.MaxKeyCount, c.MaxCount),
 		MaxItem: int(c.MaxItem), MaxResults: c.MaxResults,
-		KeepDead: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: s.cfg.Drain.Timeout, Deliver: deliver, Log: s.log,
+		KeepDead: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: s.cfg.Drain.Timeout,
+		Delivers: s.cfg.Gateway.Address != config.Off, Log: s.log,
 	}
 	if s.dry {
 		return queue.Check(cfg)
@@ -48,11 +50,17 @@ func (s *Service) unready() error {
 	return s.queue.Err()
 }
 
-// runQueue delivers what is kept.
+// runQueue keeps the queue open, and has the gateway deliver what is due.
 func (s *Service) runQueue(ctx context.Context) {
-	if s.queue != nil {
-		_ = s.queue.Run(ctx)
+	if s.queue == nil {
+		return
 	}
+	var delivering sync.WaitGroup
+	if s.gateway != nil {
+		delivering.Go(func() { s.gateway.Run(ctx) })
+	}
+	_ = s.queue.Run(ctx)
+	delivering.Wait()
 }
 
 func (s *Service) closeQueue() {

@@ -115,7 +115,7 @@ func (s *Service) open(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer s.store.close()
-	if err := s.openQueue(s.deliverer()); err != nil {
+	if err := s.openQueue(); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	defer s.closeQueue()

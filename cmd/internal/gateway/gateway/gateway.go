@@ -30,7 +30,9 @@ type Config struct {
 	// Limiter decides what the rules limit. Nil: nothing is limited.
 	Limiter *sluice.Limiter
 	// Queue keeps requests whose rule says on_limit: queue. Nil: they are denied.
-	Queue Keeper
+	Queue Queue
+	// Workers is how many queued requests are delivered at a time. 0: 16
+	Workers int
 	// Shed stands before the limits and turns requests away while there are too many. Nil: none are.
 	Shed func(http.Handler) http.Handler
 	// Deny are addresses that are refused, and Allow those that are not; an empty Allow is all.
@@ -89,7 +91,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Limiter != nil {
 		limits := admission.Config{Headers: quota.DefaultHeaders()}
 		if cfg.Queue != nil {
-			limits.Queues, limits.HasPending = true, cfg.Queue.Waiting
+			limits.Queues, limits.HasPending = true, cfg.Queue.HasPending
 		}
 		g.control = admission.New(cfg.Limiter, cfg.Rules, limits)
 		g.inside = http.HandlerFunc(g.limit)

@@ -19,11 +19,18 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Keeper keeps requests for later: the queue.
-type Keeper interface {
+// Queue keeps requests for later, and hands out what is due.
+type Queue interface {
+	Enqueuer
+	// Next waits until something is due. It fails when the context ends.
+	Next(ctx context.Context) (*queue.Delivery, error)
+}
+
+// Enqueuer keeps requests for later.
+type Enqueuer interface {
 	Put(ctx context.Context, it queue.Item) (id string, err error)
-	// Waiting tells whether requests of a rule that keeps the order of its keys wait.
-	Waiting(rule, key string) bool
+	// HasPending tells whether requests of a rule that keeps the order of its keys wait.
+	HasPending(rule, key string) bool
 	// MaxItem returns the maximum size of an item with its headers, in bytes.
 	MaxItem() int
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,7 +109,7 @@ func newDelivering(t *testing.T, app http.HandlerFunc) *delivering {
 	return d
 }
 
-func (d *delivering) deliver(ctx context.Context, target string, attributes map[string]string) queue.Outcome {
+func (d *delivering) deliver(ctx context.Context, target string, attributes map[string]string) gateway.Delivered {
 	return d.Deliver(ctx, &queue.Item{
 		Method: "PUT", Scheme: "https", Host: "a.example", Target: target, RemoteAddr: "192.0.2.1:5", Header: http.Header{"X-A": {"b"}},
 		Body: []byte("hello"), Attributes: attributes,
@@ -184,5 +186,48 @@ func TestDeliverWithoutAnswer(t *testing.T) {
 				t.Errorf("%d, %v, %d bytes", out.Status, out.Err, len(out.Body))
 			}
 		})
+	}
+}
+
+// A delivery that goes wrong here is an attempt like any other, and takes no worker with it.
+func TestDeliverPanic(t *testing.T) {
+	var times atomic.Int64
+	q := newQueue(t, func(c *queue.Config) { c.Delivers, c.MinBackoff = true, time.Millisecond })
+	cfg := gateway.Config{Queue: q, Workers: 1, Log: slog.New(slog.DiscardHandler), Routes: []gateway.Route{{
+		Path: pattern(t, "/{any}"),
+		Upstream: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if times.Add(1) == 1 {
+				panic("of the gateway")
+			}
+			w.WriteHeader(http.StatusOK)
+		}),
+	}}}
+	cfg.Rules, cfg.Limiter = limits(t, keeping)
+	g, err := gateway.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = q.Run(ctx) })
+	running.Go(func() { g.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	id, err := q.Put(ctx, queue.Item{Rule: "r", Method: "GET", Host: "a", Target: "/free", RemoteAddr: "192.0.2.1:5"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tick := time.NewTicker(time.Millisecond); ; {
+		if st, err := q.Get(ctx, id); err == nil && st.State == queue.Dead || err == nil && st.State == queue.Done {
+			if times.Load() != 2 || st.Attempts != 2 {
+				t.Errorf("asked %d times: %+v", times.Load(), st)
+			}
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-time.After(time.Minute):
+			t.Fatal("it is not done")
+		}
 	}
 }

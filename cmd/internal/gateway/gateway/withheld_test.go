@@ -77,7 +77,7 @@ func TestDeliveriesKeepToRulesByCredentials(t *testing.T) {
 					t.Errorf("request %d: %d, want %d", i, got, want)
 				}
 			}
-			deliver := func(it queue.Item) queue.Outcome { return g.Deliver(t.Context(), &it, func() error { return nil }) }
+			deliver := func(it queue.Item) gateway.Delivered { return g.Deliver(t.Context(), &it, func() error { return nil }) }
 			for i, it := range kept.items {
 				if out := deliver(it); !out.Limited {
 					t.Errorf("item %d: %+v, want it to wait", i, out)

@@ -21,10 +21,10 @@ func TestDiskNearlyFull(t *testing.T) {
 		return
 	}
 	up, room := newUpstream(), make(chan struct{})
-	q, _ := run(t, Config{Directory: filepath.Join(disk, "queue"), Reserve: 8 << 20, Deliver: func(ctx context.Context, it *Item, begin func() error) Outcome {
+	q, _ := run(t, Config{Directory: filepath.Join(disk, "queue"), Reserve: 8 << 20}, func(ctx context.Context, it *Item, begin func() error) Outcome {
 		<-room
 		return up.deliver(ctx, it, begin)
-	}})
+	})
 	ids := []string{put(t, q, Item{Rule: "r", Target: "/x"}), put(t, q, Item{Rule: "r", Target: "/y"})}
 	disktest.Fill(t, filepath.Join(disk, "ballast"), 4<<20)
 	eventually(t, "refused", func() bool { _, err := q.Put(t.Context(), Item{}); return errors.Is(err, ErrUnavailable) })
@@ -46,7 +46,7 @@ func TestDisk(t *testing.T) {
 		return
 	}
 	up := newUpstream()
-	q, stop := run(t, Config{Directory: filepath.Join(disk, "queue"), Deliver: up.deliver, Reserve: 1})
+	q, stop := run(t, Config{Directory: filepath.Join(disk, "queue"), Reserve: 1}, up.deliver)
 	var mu sync.Mutex
 	accepted := map[string]bool{}
 	try := func() error {

@@ -1,4 +1,4 @@
-// Package queue keeps requests that came too fast and has them delivered later, at least once.
+// Package queue keeps requests that came too fast and hands them out to be delivered later, at least once.
 //
 // They are in three JetStream streams, of a server in this process or of a cluster outside:
 //

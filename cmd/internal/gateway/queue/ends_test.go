@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -20,7 +19,7 @@ func TestDrain(t *testing.T) {
 		<-leave
 		return Outcome{Status: 200}
 	})
-	q, stop := run(t, Config{Directory: directory, Deliver: up.deliver})
+	q, stop := run(t, Config{Directory: directory}, up.deliver)
 	id, waits := put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/long"}), put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/next"})
 	<-inside
 	ended := make(chan struct{})
@@ -34,7 +33,7 @@ func TestDrain(t *testing.T) {
 	if n := len(up.deliveries()); n != 1 {
 		t.Errorf("%d came", n)
 	}
-	q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+	q, _ = run(t, Config{Directory: directory}, up.deliver)
 	if st, err := q.Get(t.Context(), id); err != nil || st.State != Done {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -48,43 +47,28 @@ func TestDrain(t *testing.T) {
 func TestDrainEnds(t *testing.T) {
 	t.Parallel()
 	directory, up, inside := quick(t), newUpstream(), make(chan struct{})
-	q, stop := run(t, Config{Directory: directory, Drain: time.Millisecond, Deliver: func(ctx context.Context, _ *Item, begin func() error) Outcome {
+	q, stop := run(t, Config{Directory: directory, Drain: time.Millisecond}, func(ctx context.Context, _ *Item, begin func() error) Outcome {
 		if begin() == nil {
 			close(inside)
 			<-ctx.Done()
 		}
 		return Outcome{Err: ctx.Err()}
-	}})
+	})
 	id := put(t, q, Item{Rule: "r", Target: "/x", Attempts: 1})
 	<-inside
 	stop()
-	q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+	q, _ = run(t, Config{Directory: directory}, up.deliver)
 	eventually(t, "done", isState(t, q, id, Done))
 	if got := up.deliveries(); len(got) != 1 || got[0].attempt != "2" {
 		t.Errorf("came %+v", got)
 	}
 }
 
-func TestPanic(t *testing.T) {
-	t.Parallel()
-	up := newUpstream()
-	var times atomic.Int64
-	up.answer("/x", func(*Item) Outcome {
-		if times.Add(1) == 1 {
-			panic("of the gateway")
-		}
-		return Outcome{Status: 200}
-	})
-	q, _ := run(t, Config{Deliver: up.deliver})
-	id := put(t, q, Item{Rule: "r", Target: "/x"})
-	eventually(t, "done", isState(t, q, id, Done))
-}
-
 func TestDeadForgotten(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
 	up.answer("/x", always(500))
-	q, _ := run(t, Config{Deliver: up.deliver, KeepDead: 300 * time.Millisecond})
+	q, _ := run(t, Config{KeepDead: 300 * time.Millisecond}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Target: "/x", Attempts: 1})
 	eventually(t, "dropped", isState(t, q, id, Cancelled))
 	if n := len(up.deliveries()); n != 1 {
@@ -100,7 +84,7 @@ func TestBounds(t *testing.T) {
 	up.answer("/x", func(*Item) Outcome {
 		return Outcome{Status: 200, Header: http.Header{"A": {strings.Repeat("a", 20<<10)}, "B": {"b"}}, Body: make([]byte, MaxResult+1)}
 	})
-	q, _ := run(t, Config{Deliver: up.deliver})
+	q, _ := run(t, Config{}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Target: "/x"})
 	eventually(t, "done", isState(t, q, id, Done))
 	st, err := q.Get(t.Context(), id)
@@ -159,27 +143,27 @@ func TestPages(t *testing.T) {
 }
 
 // From the moment at which an item of an ordered key is accepted until it is done, others of its key are told to wait.
-func TestWaiting(t *testing.T) {
+func TestHasPending(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
 	up := newUpstream()
 	up.answer("/a", func(*Item) Outcome { <-hold; return Outcome{Status: 200} })
-	q, _ := run(t, Config{Deliver: up.deliver})
-	if q.Waiting("r", "k") {
+	q, _ := run(t, Config{}, up.deliver)
+	if q.HasPending("r", "k") {
 		t.Error("nothing was put, and something waits")
 	}
 	put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/a"})
-	if !q.Waiting("r", "k") {
+	if !q.HasPending("r", "k") {
 		t.Error("what was accepted does not wait")
 	}
 	put(t, q, Item{Rule: "r", Key: "free", Target: "/a"})
-	if q.Waiting("r", "other") || q.Waiting("r", "free") {
+	if q.HasPending("r", "other") || q.HasPending("r", "free") {
 		t.Error("others are told to wait")
 	}
 	q.broke(q.current.Load(), errors.New("the disk is full"))
-	if !q.Waiting("r", "k") || q.Waiting("r", "other") {
+	if !q.HasPending("r", "k") || q.HasPending("r", "other") {
 		t.Error("it is forgotten what waits while nothing can be written")
 	}
 	close(hold)
-	eventually(t, "done", func() bool { return !q.Waiting("r", "k") })
+	eventually(t, "done", func() bool { return !q.HasPending("r", "k") })
 }

@@ -17,7 +17,7 @@ func TestHandler(t *testing.T) {
 		<-leave
 		return Outcome{Status: 200}
 	})
-	q, stop := run(t, Config{Deliver: up.deliver})
+	q, stop := run(t, Config{}, up.deliver)
 	ask := func(method, path string) (int, map[string]any, http.Header) {
 		w := httptest.NewRecorder()
 		q.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))

@@ -49,8 +49,6 @@ type Outcome struct {
 	Err    error         // why there was no answer
 	Retry  bool          // it is not done, whatever the status
 	After  time.Duration // not before this has passed
-	// Limited says that the rules have no room yet. It does not count as an attempt.
-	Limited bool
 }
 
 // State is what became of an item.

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 // perRound is how many requests each producer of a child has accepted, at most, before it is killed.
 const perRound = 15
 
-// send is a Deliver that sends to a real upstream.
+// send is a worker that sends to a real upstream.
 func send(upstream string) func(context.Context, *Item, func() error) Outcome {
 	return func(ctx context.Context, it *Item, begin func() error) Outcome {
 		if err := begin(); err != nil {
@@ -63,20 +63,20 @@ func send(upstream string) func(context.Context, *Item, func() error) Outcome {
 	}
 }
 
-func killConfig(directory, upstream string) Config {
-	return Config{Directory: directory, Deliver: send(upstream), MinBackoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond}
+func killConfig(directory string) Config {
+	return Config{Directory: directory, Delivers: true, MinBackoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond}
 }
 
 // child is a gateway that accepts requests until it is killed, and says so of each once Put has returned.
 func child(directory, upstream, round string) error {
-	cfg := killConfig(directory, upstream)
+	cfg := killConfig(directory)
 	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	q, err := Open(cfg)
 	if err != nil {
 		return err
 	}
 	var all sync.WaitGroup
-	all.Go(func() { _ = q.Run(context.Background()) })
+	all.Go(func() { runWorkers(context.Background(), q, send(upstream)) })
 	var out sync.Mutex
 	for producer, kind := range []string{"ok", "ordered", "dead", "own", "cancel", "ordered", "large"} {
 		all.Go(func() {
@@ -153,7 +153,7 @@ func TestKilled(t *testing.T) {
 	for round := range rounds {
 		killRound(t, directory, server.URL, round, accepted, cancelled)
 	}
-	q, _ := run(t, killConfig(directory, server.URL))
+	q, _ := run(t, killConfig(directory), send(server.URL))
 	eventually(t, "settled", func() bool { c := q.Counts(t.Context()); return c.Up && c.Queued+c.Delivering == 0 })
 	w.mu.Lock()
 	defer w.mu.Unlock()

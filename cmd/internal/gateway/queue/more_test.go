@@ -39,15 +39,15 @@ func (l *limited) admit() time.Duration {
 func TestLimited(t *testing.T) {
 	t.Parallel()
 	up, room := newUpstream(), &limited{every: 100 * time.Millisecond}
-	q, _ := run(t, Config{Deliver: func(ctx context.Context, it *Item, begin func() error) Outcome {
+	q, _ := run(t, Config{}, func(ctx context.Context, it *Item, begin func() error) Outcome {
 		if it.Rule == "free" {
 			return up.deliver(ctx, it, begin)
 		}
 		if wait := room.admit(); wait > 0 {
-			return Outcome{Limited: true, After: wait}
+			return later(wait)
 		}
 		return up.deliver(ctx, it, begin)
-	}})
+	})
 	const n = 300
 	for range n {
 		put(t, q, Item{Rule: "r", Key: "k", Target: "/slow"})
@@ -68,7 +68,7 @@ func TestLimited(t *testing.T) {
 func TestOrdered(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
-	q, _ := run(t, Config{Deliver: up.deliver})
+	q, _ := run(t, Config{}, up.deliver)
 	var want []string
 	for n := range 20 {
 		target := fmt.Sprintf("/%03d", n)
@@ -141,12 +141,12 @@ func TestCancel(t *testing.T) {
 		return Outcome{Status: 200}
 	})
 	var open atomic.Bool
-	q, _ := run(t, Config{Deliver: func(ctx context.Context, it *Item, begin func() error) Outcome {
+	q, _ := run(t, Config{}, func(ctx context.Context, it *Item, begin func() error) Outcome {
 		if it.Rule == "closed" && !open.Load() {
-			return Outcome{Limited: true, After: 20 * time.Millisecond}
+			return later(20 * time.Millisecond)
 		}
 		return up.deliver(ctx, it, begin)
-	}})
+	})
 	waiting, second := put(t, q, Item{Rule: "closed", Target: "/never"}), put(t, q, Item{Rule: "closed", Target: "/second"})
 	long := put(t, q, Item{Rule: "r", Target: "/long"})
 	<-inside
@@ -185,7 +185,7 @@ func TestCancel(t *testing.T) {
 func TestCancelRace(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
-	q, _ := run(t, Config{Deliver: up.deliver})
+	q, _ := run(t, Config{}, up.deliver)
 	cancelled := map[string]bool{}
 	var ids []string
 	for range 100 {
@@ -209,7 +209,7 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
 	up.answer("/x", func(*Item) Outcome { return Outcome{Status: 500, Body: []byte("no")} })
-	q, _ := run(t, Config{Deliver: up.deliver})
+	q, _ := run(t, Config{}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Key: "k", Target: "/x", Attempts: 2})
 	if err := q.Replay(t.Context(), id); !errors.Is(err, ErrNotDead) && !errors.Is(err, ErrUnavailable) {
 		t.Errorf("replayed while queued: %v", err)
@@ -241,7 +241,7 @@ func TestReopened(t *testing.T) {
 	t.Parallel()
 	directory, up := quick(t), newUpstream()
 	up.answer("/dead", always(500))
-	q, stop := run(t, Config{Directory: directory, Deliver: up.deliver})
+	q, stop := run(t, Config{Directory: directory}, up.deliver)
 	dead := put(t, q, Item{Rule: "r", Target: "/dead", Attempts: 1})
 	done := put(t, q, Item{Rule: "r", Target: "/done", Body: []byte("b")})
 	eventually(t, "dead", isState(t, q, dead, Dead))
@@ -252,7 +252,7 @@ func TestReopened(t *testing.T) {
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
-	q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+	q, _ = run(t, Config{Directory: directory}, up.deliver)
 	eventually(t, "delivered", isState(t, q, kept, Done))
 	for id, want := range map[string]State{dead: Dead, done: Done} {
 		if st, err := q.Get(t.Context(), id); err != nil || st.State != want {
@@ -269,9 +269,9 @@ func TestReopened(t *testing.T) {
 
 func TestExpired(t *testing.T) {
 	t.Parallel()
-	q, _ := run(t, Config{Deliver: func(context.Context, *Item, func() error) Outcome {
-		return Outcome{Limited: true, After: 10 * time.Millisecond}
-	}})
+	q, _ := run(t, Config{}, func(context.Context, *Item, func() error) Outcome {
+		return later(10 * time.Millisecond)
+	})
 	id := put(t, q, Item{Rule: "r", Expires: time.Now().Add(50 * time.Millisecond)})
 	behind := put(t, q, Item{Rule: "r", Expires: time.Now().Add(time.Hour)})
 	eventually(t, "dead", isState(t, q, id, Dead))
@@ -288,10 +288,10 @@ func TestExpired(t *testing.T) {
 func TestExpiresOnTime(t *testing.T) {
 	t.Parallel()
 	tried := make(chan struct{}, 100)
-	q, _ := run(t, Config{sweep: time.Hour, Deliver: func(context.Context, *Item, func() error) Outcome {
+	q, _ := run(t, Config{sweep: time.Hour}, func(context.Context, *Item, func() error) Outcome {
 		tried <- struct{}{}
-		return Outcome{Limited: true, After: 20 * time.Second}
-	}})
+		return later(20 * time.Second)
+	})
 	poll := func(id string) string {
 		w := httptest.NewRecorder()
 		q.Handler().ServeHTTP(w, httptest.NewRequest("GET", StatusPath(id), nil))
@@ -319,7 +319,7 @@ func TestExpiresOnTime(t *testing.T) {
 func TestResultsEnd(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
-	q, _ := run(t, Config{Deliver: up.deliver})
+	q, _ := run(t, Config{}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Results: time.Second})
 	eventually(t, "done", isState(t, q, id, Done))
 	eventually(t, "gone", func() bool { _, err := q.Get(t.Context(), id); return errors.Is(err, ErrNotFound) })
@@ -365,7 +365,7 @@ func TestSealed(t *testing.T) {
 			t.Errorf("with another key: %v", err)
 		}
 	}
-	q, _ = run(t, Config{Directory: directory, SealKey: key, Deliver: up.deliver})
+	q, _ = run(t, Config{Directory: directory, SealKey: key}, up.deliver)
 	eventually(t, "done", isState(t, q, id, Done))
 	if st, _ := q.Get(t.Context(), id); string(st.Result.Body) != secret {
 		t.Errorf("the result is %+v", st.Result)
@@ -402,7 +402,7 @@ func TestEndedBetween(t *testing.T) {
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
-	q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+	q, _ = run(t, Config{Directory: directory}, up.deliver)
 	for f, want := range map[*flight]State{begun: Done, written: Done, stray: Done, cancelled: Cancelled} {
 		eventually(t, want.String(), isState(t, q, f.id, want))
 	}

@@ -53,10 +53,9 @@ type Config struct {
 	// MinBackoff and MaxBackoff bound the time after an attempt that failed. 0: 1 s, and 5 minutes.
 	MinBackoff, MaxBackoff time.Duration
 
-	// Deliver sends an item to its upstream. It calls begin when the rules have admitted it and before anything is sent; if
-	// that fails, nothing may be sent, and what is returned does not matter. Nil: this process delivers nothing.
-	Deliver func(ctx context.Context, it *Item, begin func() error) Outcome
-	Log     *slog.Logger
+	// Delivers says that this process calls Next. Items whose time is over are ended by those that do.
+	Delivers bool
+	Log      *slog.Logger
 
 	sweep time.Duration // how often it is looked after what nobody asks for
 }
@@ -80,8 +79,14 @@ type Queue struct {
 	ending  atomic.Bool             // the process is to end
 	why     atomic.Pointer[error]   // of the last session's end, or of what prevents the next
 
-	life  context.Context // ends when writing is given up: with Close, or when a drain takes too long
-	end   context.CancelFunc
+	life context.Context // ends when writing is given up: with Close, or when a drain takes too long
+	end  context.CancelFunc
+	// work ends when deliveries that are under way have had their time
+	work     context.Context
+	stopWork context.CancelFunc
+	looking  sync.Mutex     // held by the worker that waits for the next item
+	out      sync.WaitGroup // items that are handed out, and workers that ask for one
+
 	place *place // nil: the server is outside
 	// ledger has the items of the directory. Nil: the server is outside
 	ledger *ledger
@@ -133,6 +138,7 @@ func Open(cfg Config) (*Queue, error) {
 		flights: make(map[string]*flight), puts: make(map[string]chan struct{}), refused: make(map[string]time.Time),
 	}
 	q.life, q.end = context.WithCancel(context.Background())
+	q.work, q.stopWork = context.WithCancel(q.life)
 	var err error
 	if q.seal, err = newSeal(cfg.SealKey); err != nil {
 		return nil, err
@@ -401,9 +407,9 @@ func (q *Queue) MaxItem() int {
 	return q.cfg.MaxItem
 }
 
-// Waiting tells whether items of a rule that keeps the order of its keys wait, as far as this process has heard. They also
+// HasPending tells whether items of a rule that keeps the order of its keys wait, as far as this process has heard. They also
 // do while the queue cannot be written.
-func (q *Queue) Waiting(rule, key string) bool {
+func (q *Queue) HasPending(rule, key string) bool {
 	x := q.known.Load()
 	return x != nil && x.waiting(laneName{rule, key, true})
 }

@@ -93,13 +93,52 @@ func open(t *testing.T, cfg Config) *Queue {
 	return q
 }
 
+// deliver is what workers of tests do with an item. begin has to be called before it is sent.
+type deliver func(ctx context.Context, it *Item, begin func() error) Outcome
+
+// later is for an item for which there is no room.
+func later(after time.Duration) Outcome { return Outcome{Err: noRoom(after)} }
+
+type noRoom time.Duration
+
+func (noRoom) Error() string { return "there is no room" }
+
+// work delivers what is due until the context ends.
+func work(ctx context.Context, q *Queue, do deliver) {
+	for {
+		d, err := q.Next(ctx)
+		if err != nil {
+			return
+		}
+		var wait noRoom
+		if out := do(d.Context(), d.Item(), d.Begin); errors.As(out.Err, &wait) {
+			d.Later(time.Duration(wait))
+		} else {
+			d.Done(out)
+		}
+	}
+}
+
+// runWorkers runs a queue and, if there is something to do, its workers. It returns when all have ended.
+func runWorkers(ctx context.Context, q *Queue, do deliver) {
+	var running sync.WaitGroup
+	running.Go(func() { _ = q.Run(ctx) })
+	for range q.cfg.Workers {
+		if do != nil {
+			running.Go(func() { work(ctx, q, do) })
+		}
+	}
+	running.Wait()
+}
+
 // run opens a queue and runs it until the test ends, or stop is called.
-func run(t *testing.T, cfg Config) (q *Queue, stop func()) {
+func run(t *testing.T, cfg Config, do deliver) (q *Queue, stop func()) {
 	t.Helper()
+	cfg.Delivers = do != nil
 	q = open(t, cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { _ = q.Run(ctx) })
+	running.Go(func() { runWorkers(ctx, q, do) })
 	stop = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()
@@ -148,7 +187,7 @@ func isState(t *testing.T, q *Queue, id string, want State) func() bool {
 
 func TestDelivered(t *testing.T) {
 	up := newUpstream()
-	q, _ := run(t, Config{Directory: t.TempDir(), Deliver: up.deliver})
+	q, _ := run(t, Config{Directory: t.TempDir()}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Key: "k\xff\x00", Method: "POST", Target: "/a?b=c", Body: []byte("hello")})
 	own := put(t, q, Item{Rule: "r", Key: "k", Target: "/own", IdempotencyKey: "mine"})
 	eventually(t, "done", isState(t, q, id, Done))
@@ -193,7 +232,7 @@ func leaves(t *testing.T, q *Queue, dead int) {
 
 func TestFailures(t *testing.T) {
 	up := newUpstream()
-	q, _ := run(t, Config{Deliver: up.deliver})
+	q, _ := run(t, Config{}, up.deliver)
 	for i, c := range []struct {
 		out      Outcome
 		attempts int

@@ -17,73 +17,26 @@ const (
 	givingUp = 2 * time.Second
 )
 
-// Run delivers until the context ends, and keeps the queue open. Deliveries that are under way then have Drain to end.
+// Run keeps the queue open until the context ends. From then on nothing is handed out, and deliveries that are under way
+// have Drain to end.
 func (q *Queue) Run(ctx context.Context) error {
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	keeping, done := context.WithCancel(context.WithoutCancel(ctx))
-	var keeper, workers sync.WaitGroup
+	var keeper sync.WaitGroup
 	keeper.Go(func() { q.keep(keeping) })
-	if q.cfg.Deliver != nil {
-		q.dispatch(ctx, work, &workers)
-	}
 	<-ctx.Done()
+	q.mu.Lock()
 	q.ending.Store(true)
-	drained := time.AfterFunc(max(q.cfg.Drain-givingUp, q.cfg.Drain/2), stop)
+	q.mu.Unlock()
+	q.wake() // who looks for an item finds out
+	drained := time.AfterFunc(max(q.cfg.Drain-givingUp, q.cfg.Drain/2), q.stopWork)
 	over := time.AfterFunc(q.cfg.Drain, q.end) // a server that does not answer is not waited for
-	workers.Wait()
+	q.out.Wait()
 	drained.Stop()
 	over.Stop()
-	stop()
+	q.stopWork()
 	done()
 	keeper.Wait()
 	return nil
-}
-
-// dispatch has items tried until ctx ends.
-func (q *Queue) dispatch(ctx, work context.Context, workers *sync.WaitGroup) {
-	slots := make(chan struct{}, q.cfg.Workers)
-	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		f := q.next(ctx)
-		if f == nil {
-			return
-		}
-		workers.Go(func() {
-			q.fly(work, f)
-			<-slots
-		})
-	}
-}
-
-// next waits for an item to try.
-func (q *Queue) next(ctx context.Context) *flight {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		if ctx.Err() != nil {
-			return nil
-		}
-		wait := time.Hour
-		if s := q.current.Load(); s != nil {
-			f, at := s.index.pop(time.Now())
-			if f != nil {
-				return f
-			}
-			if !at.IsZero() {
-				wait = time.Until(at)
-			}
-		}
-		timer.Reset(max(wait, 0))
-		select {
-		case <-ctx.Done():
-		case <-q.woken:
-		case <-timer.C:
-		}
-	}
 }
 
 // keep opens the queue again after faults, and ends items whose time is over.
@@ -108,7 +61,7 @@ func (q *Queue) keep(ctx context.Context) {
 			rested = time.Now().Add(max(minExpireInterval, 10*time.Since(looked)))
 		}
 		next := looked.Add(q.cfg.sweep)
-		if s := q.current.Load(); s != nil && q.cfg.Deliver != nil {
+		if s := q.current.Load(); s != nil && q.cfg.Delivers {
 			if at := s.index.firstExpiry(); !at.IsZero() && at.Before(next) {
 				next = at
 			}
@@ -124,7 +77,7 @@ const minExpireInterval = 50 * time.Millisecond
 // expire ends items whose time is over.
 func (q *Queue) expire() {
 	s := q.current.Load()
-	if s == nil || q.cfg.Deliver == nil {
+	if s == nil || !q.cfg.Delivers {
 		return
 	}
 	expired, forgotten := s.index.overdue(time.Now())

@@ -21,7 +21,7 @@ import (
 func (q *Queue) conclude(f *flight, it *Item, out *Outcome) {
 	now := time.Now()
 	done, after := out.settled(now)
-	if done && !out.Limited {
+	if done {
 		q.stats.delivered.Add(1)
 		q.removed(f, &record{state: Done, result: kept(out, MaxResult)})
 		return

@@ -45,7 +45,7 @@ func TestShared(t *testing.T) {
 	var mu sync.Mutex
 	var all []*Queue
 	for n := range by {
-		q, _ := run(t, Config{URL: url, Deliver: func(ctx context.Context, it *Item, begin func() error) Outcome {
+		q, _ := run(t, Config{URL: url}, func(ctx context.Context, it *Item, begin func() error) Outcome {
 			out := up.deliver(ctx, it, begin)
 			mu.Lock()
 			defer mu.Unlock()
@@ -53,7 +53,7 @@ func TestShared(t *testing.T) {
 				by[n]++
 			}
 			return out
-		}})
+		})
 		all = append(all, q)
 	}
 	var ids []string
@@ -92,17 +92,17 @@ func TestSharedLost(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
 	inside, leave := make(chan struct{}), make(chan struct{})
-	lost, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond, Deliver: func(_ context.Context, _ *Item, begin func() error) Outcome {
+	lost, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond}, func(_ context.Context, _ *Item, begin func() error) Outcome {
 		if begin() == nil {
 			close(inside)
 			<-leave
 		}
 		return Outcome{}
-	}})
+	})
 	id := put(t, lost, Item{Rule: "r", Key: "k", Ordered: true, Target: "/first"})
 	<-inside
 	lost.current.Swap(nil).close() // as if it were gone: nothing opens it again
-	q, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond, Deliver: up.deliver})
+	q, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond}, up.deliver)
 	if err := q.Cancel(t.Context(), id); !errors.Is(err, ErrDelivering) {
 		t.Errorf("cancelled what another delivers: %v", err)
 	}
@@ -125,8 +125,8 @@ func TestSharedSlow(t *testing.T) {
 		<-time.After(5 * lease)
 		return Outcome{Status: 200}
 	})
-	first, _ := run(t, Config{URL: url, Lease: lease, Deliver: up.deliver})
-	_, _ = run(t, Config{URL: url, Lease: lease, Deliver: up.deliver})
+	first, _ := run(t, Config{URL: url, Lease: lease}, up.deliver)
+	_, _ = run(t, Config{URL: url, Lease: lease}, up.deliver)
 	id := put(t, first, Item{Rule: "r", Target: "/slow"})
 	eventually(t, "done", isState(t, first, id, Done))
 	if n := len(up.deliveries()); n != 1 {
@@ -144,7 +144,7 @@ func TestSharedLater(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	_ = l.Close()
 	up := newUpstream()
-	q, _ := run(t, Config{URL: fmt.Sprintf("nats://127.0.0.1:%d", port), Deliver: up.deliver})
+	q, _ := run(t, Config{URL: fmt.Sprintf("nats://127.0.0.1:%d", port)}, up.deliver)
 	if _, err := q.Put(t.Context(), Item{}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("accepted by nobody: %v", err)
 	}
@@ -158,7 +158,7 @@ func TestSharedLater(t *testing.T) {
 func TestSharedStreamsRemoved(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
-	q, _ := run(t, Config{URL: url, Deliver: up.deliver})
+	q, _ := run(t, Config{URL: url}, up.deliver)
 	s := q.current.Load()
 	for _, name := range []string{"items", "states", "results"} {
 		if err := s.js.DeleteStream(t.Context(), "sluice-"+name); err != nil {
@@ -200,7 +200,7 @@ func TestCluster(t *testing.T) {
 	leads := func(s *server.Server) bool { return s.JetStreamIsLeader() }
 	eventually(t, "they have a leader", func() bool { return slices.ContainsFunc(servers, leads) })
 	up := newUpstream()
-	q, _ := run(t, Config{URL: servers[0].ClientURL() + "," + servers[1].ClientURL(), Deliver: up.deliver})
+	q, _ := run(t, Config{URL: servers[0].ClientURL() + "," + servers[1].ClientURL()}, up.deliver)
 	accepted := map[string]bool{}
 	accept := func() {
 		eventually(t, "accepted", func() bool {
@@ -228,7 +228,7 @@ func TestCluster(t *testing.T) {
 func TestSharedFollowersLost(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
-	q, _ := run(t, Config{URL: url, Deliver: up.deliver})
+	q, _ := run(t, Config{URL: url}, up.deliver)
 	old := q.current.Load()
 	for _, w := range old.watches {
 		w.Stop()

@@ -231,7 +231,7 @@ func TestTornFiles(t *testing.T) {
 			if name == "cut off" {
 				ids = ids[:4] // the last was never whole
 			}
-			q, _ = run(t, Config{Directory: directory, Deliver: up.deliver})
+			q, _ = run(t, Config{Directory: directory}, up.deliver)
 			for _, id := range ids {
 				eventually(t, "delivered", isState(t, q, id, Done))
 			}

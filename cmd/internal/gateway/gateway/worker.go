@@ -2,13 +2,16 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
@@ -20,10 +23,53 @@ import (
 // limitedFor is when a request that was turned away without a word about time is tried again.
 const limitedFor = time.Second
 
-// Deliver sends a request that was kept through the limits of today to its upstream. It is what the queue calls.
-func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() error) (out queue.Outcome) {
+// Run delivers what was queued until the context ends, and waits for the workers that it has started.
+func (g *Gateway) Run(ctx context.Context) {
+	if g.cfg.Queue == nil {
+		return
+	}
+	var workers sync.WaitGroup
+	for range cmp.Or(g.cfg.Workers, 16) {
+		workers.Go(func() { g.work(ctx) })
+	}
+	workers.Wait()
+}
+
+func (g *Gateway) work(ctx context.Context) {
+	for {
+		d, err := g.cfg.Queue.Next(ctx)
+		if err != nil {
+			return
+		}
+		out := g.deliver(d.Context(), d.Item(), d.Begin)
+		if out.later > 0 {
+			d.Later(out.later)
+		} else {
+			d.Done(out.Outcome)
+		}
+	}
+}
+
+// ending is what came of a delivery: an outcome, or that there is no room for it yet.
+type ending struct {
+	queue.Outcome
+	later time.Duration // 0: there was room
+}
+
+// deliver sends a request that was queued through the limits of today to its upstream. It begins when they have let it
+// pass.
+func (g *Gateway) deliver(ctx context.Context, it *queue.Item, begin func() error) (out ending) {
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, bounds.Counted{}, true)) // when it was queued
 	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			out = ending{Outcome: queue.Outcome{Err: errors.New("the answer broke off")}}
+			if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
+				g.log.Error("delivering a kept request went wrong", "id", it.ID, "panic", fmt.Sprint(p))
+				out.Err = errors.New("the gateway failed")
+			}
+		}
+	}()
 	d := &delivery{begin: begin}
 	r, err := request(ctx, it)
 	if err != nil {
@@ -45,17 +91,9 @@ func (g *Gateway) Deliver(ctx context.Context, it *queue.Item, begin func() erro
 		return d.refused(http.StatusNotFound)
 	}
 	r = x.attach(r)
-	defer func() {
-		if p := recover(); p != nil {
-			if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
-				panic(p)
-			}
-			out = queue.Outcome{Err: errors.New("the answer broke off")}
-		}
-		x.timeout.end()
-	}()
+	defer func() { x.timeout.end() }()
 	g.inside.ServeHTTP(&x.answer, r)
-	return d.outcome(x)
+	return d.ending(x)
 }
 
 // request is the request that was kept.
@@ -95,14 +133,14 @@ type delivery struct {
 	begin    func() error
 	begun    bool
 	lost     error // somebody else does it, or it was cancelled
-	denied   *queue.Outcome
+	denied   *ending
 }
 
 // deny notes that there is no room for the request yet, or never will be.
 func (d *delivery) deny(a *admission.Admission) {
-	d.denied = &queue.Outcome{Limited: true, After: max(a.RetryAfter, time.Millisecond)}
+	d.denied = &ending{later: max(a.RetryAfter, time.Millisecond)}
 	if a.ExceedsLimit {
-		d.denied = &queue.Outcome{Err: errors.New("it costs more than its limit ever allows at once")}
+		d.denied = &ending{Outcome: queue.Outcome{Err: errors.New("it costs more than its limit ever allows at once")}}
 	}
 }
 
@@ -114,33 +152,33 @@ func (d *delivery) starts() bool {
 }
 
 // refused is the end of a request that can be sent nowhere any more.
-func (d *delivery) refused(status int) queue.Outcome {
+func (d *delivery) refused(status int) ending {
 	if err := d.begin(); err != nil {
-		return queue.Outcome{}
+		return ending{}
 	}
-	return queue.Outcome{Status: status}
+	return ending{Outcome: queue.Outcome{Status: status}}
 }
 
-// outcome is what came of it. What was turned away before anything was sent is no attempt.
-func (d *delivery) outcome(x *Exchange) queue.Outcome {
+// ending is what came of it. What was turned away before anything was sent is no attempt.
+func (d *delivery) ending(x *Exchange) ending {
 	status := x.answer.status
 	switch {
 	case d.denied != nil:
 		return *d.denied
 	case d.lost != nil:
-		return queue.Outcome{}
+		return ending{}
 	case !d.begun && (status == 0 || status == statusGone || status == http.StatusTooManyRequests || status >= 500):
-		return queue.Outcome{Limited: true, After: limitedFor}
+		return ending{later: limitedFor}
 	case !d.begun:
 		return d.refused(status)
 	case status == 0 || status == statusGone:
-		return queue.Outcome{Err: errors.New("there was no answer in time")}
+		return ending{Outcome: queue.Outcome{Err: errors.New("there was no answer in time")}}
 	}
 	h, body := d.recorder.Header(), d.recorder.body
 	if n := len(body); n > 0 && n <= queue.MaxResult && len(h["Content-Length"]) == 0 { // net/http would say it
 		h["Content-Length"] = []string{strconv.Itoa(n)}
 	}
-	return queue.Outcome{Status: status, Header: h, Body: body}
+	return ending{Outcome: queue.Outcome{Status: status, Header: h, Body: body}}
 }
 
 // statusGone is what a group answers when the request's context has ended.
