@@ -41,7 +41,7 @@ func (l *Limiter) Report(ctx context.Context, takes []Take, out []Decision) {
 	}
 	for i := range takes {
 		if takes[i].Cost != 0 {
-			l.events.report(ctx, takes[i], out[i])
+			l.opts.events.report(ctx, takes[i], out[i])
 		}
 	}
 }

@@ -77,10 +77,9 @@ func (l *Limiter) blockWithin(ctx context.Context, budget, d time.Duration, buck
 	err := l.onBuckets(ctx, budget, buckets, func(keys Keys, ctx context.Context, b Bucket) error {
 		return keys.Block(ctx, b, d)
 	})
-	if err == nil && l.guard != nil && d > 0 { // this process knows of it, whatever becomes of the store
-		now, local := time.Now().UnixMicro(), l.local.open()
+	if err == nil && d > 0 {
 		for i := range buckets {
-			local.Block(local.Hash(buckets[i].Rule.id, buckets[i].Key), now, now+d.Microseconds())
+			l.engine.Block(buckets[i].Rule.inIntegers(), buckets[i].Key, d)
 		}
 	}
 	return err
@@ -104,7 +103,7 @@ func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets [
 	if !ok {
 		return fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
 	}
-	if l.guard != nil {
+	if l.engine.IsRemote() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, budget)
 		defer cancel()
@@ -117,20 +116,7 @@ func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets [
 			continue
 		}
 		faults = append(faults, do(keys, ctx, *b))
-		l.forget(b)
+		l.engine.Forget(b.Rule.inIntegers(), b.Effective().params, b.Key)
 	}
 	return errors.Join(faults...)
-}
-
-// forget has this process ask the store about a bucket again. Other processes may still spend what they have leased of
-// it, and remember a denial for a second.
-func (l *Limiter) forget(b *Bucket) {
-	if l.guard == nil {
-		return
-	}
-	l.leases.drop(b.Rule, b.Key)
-	l.views.drop(b.Rule, b.Key)
-	l.guard.denials.forget(b.Rule, b.Key)
-	p, local := l.shareOf(b.Effective()).Params(), l.local.open()
-	local.Reset(local.Hash(b.Rule.id, b.Key), p, time.Now().UnixMicro())
 }

@@ -123,23 +123,3 @@ func TestTightenedHandsOutNothing(t *testing.T) {
 		}
 	})
 }
-
-// How many processes share a limit is no change of its numbers: what the store holds for leases, and what a process counts
-// while the store is away, is read as it was written.
-func TestPartsAreNoChange(t *testing.T) {
-	l := sluice.Must(sluice.NewRules(newFar(), nil))
-	for _, limit := range []sluice.Limit{sluice.PerDay(100), sluice.PerSecond(7).WithBurst(50), sluice.PerMinute(100).With(sluice.LeakyBucket)} {
-		whole := sluice.Must(limit.Build())
-		for _, nodes := range []int{1, 2, 3, 7} {
-			leased, shared := sluice.PartsOf(l, whole, nodes)
-			for _, part := range []*sluice.Limit{leased, shared} {
-				if p := part.Params(); p.Shape() != whole.Params().Shape() || p.Numbers() != whole.Params().Numbers() {
-					t.Errorf("%v, %d processes: %v has other numbers", whole, nodes, part)
-				}
-			}
-			if nodes > 1 && (leased.Burst >= whole.Burst || shared.Burst >= whole.Burst) {
-				t.Errorf("%v, %d processes: %v and %v are no parts", whole, nodes, leased, shared)
-			}
-		}
-	}
-}

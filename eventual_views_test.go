@@ -111,30 +111,6 @@ func TestEventualAlone(t *testing.T) {
 	}
 }
 
-// Who has found the view of a key before it is forgotten spends nothing from it afterwards: nobody would report it.
-func TestEventualForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, forget := range map[string]func(l *sluice.Limiter) error{
-			"close": func(l *sluice.Limiter) error { return l.Close(t.Context()) },
-			"reset": func(l *sluice.Limiter) error { return l.Reset(t.Context(), "k") },
-			"idle":  func(*sluice.Limiter) error { pause(time.Second); return nil },
-		} {
-			l := eventualNodes(t, newFar(), sluice.PerHour(10), sluice.FailClosed, 1)[0]
-			mustAllow(t, l, "k", 1)
-			decide := sluice.View(l, sluice.Take{Rule: l.Rules()[0], Key: "k", Cost: 1})
-			if !decide() {
-				t.Errorf("%s: not decided here", name)
-			}
-			if err := forget(l); err != nil {
-				t.Fatal(err)
-			}
-			if decide() {
-				t.Errorf("%s: decided by a view that is gone", name)
-			}
-		}
-	})
-}
-
 // A rule that charges denials tells the store of them.
 func TestEventualChargesDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -325,21 +301,4 @@ func TestEventualClose(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A key whose first answer is about to be written down is not reported: there is nothing to say of it yet, and its rule
-// is not known.
-func TestEventualBeforeTheFirstAnswer(t *testing.T) {
-	s := newFar()
-	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(10).With(sluice.FixedWindow), Accuracy: sluice.Eventual})
-	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
-	if n := sluice.DueBeforeAnswer(l, sluice.Take{Rule: rule, Key: "k", Cost: 1}); n != 0 {
-		t.Errorf("%d keys are due, of which nothing is known", n)
-	}
-	if d := mustAllow(t, l, "k", 1); !d.Allowed || d.Remaining != 9 {
-		t.Errorf("its first request is %+v", d)
-	}
-	if err := l.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
 }

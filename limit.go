@@ -100,6 +100,7 @@ func (l Limit) Build() (*Limit, error) {
 		return nil, err
 	}
 	p := step.Compile(l.stepParams())
+	p.Owner = &l
 	l.params = &p
 	return &l, nil
 }
@@ -280,4 +281,28 @@ func (l Limit) Rate() float64 {
 		return math.NaN()
 	}
 	return float64(l.Count) / l.Window.Seconds()
+}
+
+// CanCount tells whether rules with this limit may have [Eventual] accuracy.
+func (l Limit) CanCount() bool {
+	switch l.Algorithm {
+	case FixedWindow:
+		return l.Over == 0
+	case SlidingCounter:
+		return l.SubWindows <= 1
+	case TokenBucket, LeakyBucket:
+		return l.Refill == RefillContinuous
+	}
+	return false
+}
+
+// CanLease tells whether rules with this limit may have [Lease] accuracy.
+func (l Limit) CanLease() bool {
+	switch l.Algorithm {
+	case FixedWindow:
+		return l.Over == 0
+	case TokenBucket, LeakyBucket:
+		return l.Refill == RefillContinuous
+	}
+	return false
 }

@@ -2,10 +2,15 @@ package sluice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/permit"
+	"github.com/sluiceproject/sluice/internal/remote"
 )
 
 // Limiter applies rules to keys through a store. It is safe for concurrent use.
@@ -16,33 +21,27 @@ import (
 // A nil Limiter decides nothing: its methods return an error that wraps [ErrInvalid], and those that return none do
 // nothing.
 type Limiter struct {
-	store    Store
-	single   Single // the store again, if it offers the shortcut and there is one rule
-	rule     *Rule  // which is this
-	rules    []*Rule
-	events   Events
-	reports  bool // some event of decisions is set
-	limitFor func(ctx context.Context, key string) *Limit
-	scratch  sync.Pool // of *scratch, for calls with several rules
-	local    fallback
-	debts    debts // of a store that asks servers
-	budget   time.Duration
-	guard    *guard // of a store that asks servers
-	nodes    func() int
-	seen     atomic.Pointer[nodesSeen]
-	leases   *leases // of a store that asks servers
-	views    *views  // of a store that asks servers
-	believes bool    // there is one rule, it is eventual and enforced, and its limit is the same for all keys
-	slots    keeper
-
-	settlements settlements // that the store has not answered
-	foresees    bool        // adds what other processes will spend to the estimate; false in tests only
-
+	rules     []*Rule
+	opts      options
+	store     Store          // as it was given
+	engine    *remote.Engine // between the limiter and its store
+	single    Single         // the store again, if it offers the shortcut and there is one rule
+	permits   permit.Renewal
 	suspended atomic.Pointer[suspended]
+	scratch   sync.Pool // of *decideBuffers
+}
+
+// options are what a limiter is built with.
+type options struct {
+	events          Events
+	limitFor        func(ctx context.Context, key string) *Limit
+	budget          time.Duration
+	nodes           func() int
+	noExtrapolation bool // in tests
 }
 
 // Option changes how a limiter is built.
-type Option func(*Limiter)
+type Option func(*options)
 
 // Events are called as things happen. Any may be nil. They run on the caller's goroutine before it gets its answer:
 // keep them short.
@@ -63,12 +62,12 @@ type Events struct {
 }
 
 // WithEvents has the limiter report what it does.
-func WithEvents(e Events) Option { return func(l *Limiter) { l.events = e } }
+func WithEvents(e Events) Option { return func(o *options) { o.events = e } }
 
 // WithLimitFor chooses the limit by key at call time: a plan, a tenant's own numbers. The function returns a limit
 // made by [Limit.Build], or nil for the rule's own. It is for limiters with one rule.
 func WithLimitFor(f func(ctx context.Context, key string) *Limit) Option {
-	return func(l *Limiter) { l.limitFor = f }
+	return func(o *options) { o.limitFor = f }
 }
 
 // New returns a limiter with one rule of this name.
@@ -96,30 +95,50 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 		}
 		names[r.Name] = true
 	}
-	l := &Limiter{store: store, rules: rules, foresees: true}
+	l := &Limiter{store: store, rules: rules}
 	for _, o := range opts {
-		o(l)
+		o(&l.opts)
 	}
-	l.reports = l.events.Decided != nil || l.events.Denied != nil
-	if remote, ok := store.(Remote); ok {
-		l.guard, l.leases, l.views = newGuard(remote, l.budget), newLeases(), newViews()
-	}
-	if l.limitFor != nil && len(rules) != 1 {
+	if l.opts.limitFor != nil && len(rules) != 1 {
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
 	}
-	l.believes = l.guard != nil && len(rules) == 1 && rules[0].Accuracy == Eventual && !rules[0].Shadow && l.limitFor == nil
-	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied && l.guard == nil {
+	l.engine = remote.New(remote.Config{
+		Store: newAdapter(store), Timeout: l.opts.budget, Instances: l.opts.nodes, Events: l.opts.events.ofEngine(),
+		NoExtrapolation: l.opts.noExtrapolation,
+	})
+	l.permits.Init(l.engine, l.engine.IsRemote())
+	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied && !l.engine.IsRemote() {
 		l.single, _ = store.(Single)
-		l.rule = rules[0]
 	}
 	l.scratch.New = func() any {
-		s := &scratch{make([]Take, len(rules)), make([]Decision, len(rules))}
+		b := &decideBuffers{takes: make([]Take, len(rules)), out: make([]Decision, len(rules))}
 		for i, r := range rules {
-			s.takes[i].Rule = r
+			b.takes[i].Rule = r
 		}
-		return s
+		return b
 	}
 	return l, nil
+}
+
+// ofEngine are the events that the engine tells of.
+func (e *Events) ofEngine() remote.Events {
+	of := remote.Events{StoreFailed: e.StoreFailed, ServerAway: e.ServerAway, ServerBack: e.ServerBack}
+	if forgiven := e.Forgiven; forgiven != nil {
+		of.Forgiven = func(ctx context.Context, op *group.Op, n int64) { forgiven(ctx, takeOf(op), n) }
+	}
+	return of
+}
+
+// Close gives back what the limiter has leased, reports what it has spent and not reported, also what it admitted while the
+// store was unavailable, sends the settlements that it has kept, and ends and waits for what it does in the background. What
+// is held of [Concurrency] limits is not renewed any more, and lapses unless it is released. Decisions after Close are asked
+// of the store. The store is the caller's to close.
+func (l *Limiter) Close(ctx context.Context) error {
+	if l.sound() != nil {
+		return nil
+	}
+	l.permits.Close()
+	return l.engine.Close(ctx)
 }
 
 // sound returns an error for a limiter that was not made by [New] or [NewRules].
@@ -140,10 +159,10 @@ func (l *Limiter) Rules() []*Rule {
 
 // LimitFor returns the limit that [WithLimitFor] chooses for the key, or nil for the rule's own.
 func (l *Limiter) LimitFor(ctx context.Context, key string) *Limit {
-	if l == nil || l.limitFor == nil {
+	if l == nil || l.opts.limitFor == nil {
 		return nil
 	}
-	return l.limitFor(ctx, key)
+	return l.opts.limitFor(ctx, key)
 }
 
 // Store returns the limiter's store.
@@ -152,11 +171,6 @@ func (l *Limiter) Store() Store {
 		return nil
 	}
 	return l.store
-}
-
-type scratch struct {
-	takes []Take // with their rules set and, between calls, nothing else but a cost
-	out   []Decision
 }
 
 // Allow spends one on the key if there is room.
@@ -178,10 +192,10 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	if l == nil || l.single == nil || n <= 0 || l.suspended.Load() != nil {
 		return l.allowGeneral(ctx, key, n, d)
 	}
-	rule := l.rule
+	rule := l.rules[0]
 	limit := &rule.Limit
-	if l.limitFor != nil {
-		if chosen := l.limitFor(ctx, key); chosen != nil {
+	if l.opts.limitFor != nil {
+		if chosen := l.opts.limitFor(ctx, key); chosen != nil {
 			limit = chosen
 		}
 		if limit.params == nil {
@@ -206,14 +220,14 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	d.At = p.At
 	d.RetryAfter = p.RetryAfter
 	d.ResetAfter = p.ResetAfter
-	if l.reports {
+	if l.opts.events.ofDecisions() {
 		l.reportPlain(ctx, limit, key, n, d)
 	}
 	return nil
 }
 
 func (l *Limiter) reportPlain(ctx context.Context, limit *Limit, key string, n int64, d *Decision) {
-	l.events.report(ctx, Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}, *d)
+	l.opts.events.report(ctx, Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}, *d)
 }
 
 func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Decision) (err error) {
@@ -223,15 +237,15 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 	if err := l.sound(); err != nil {
 		return err
 	}
-	if l.believes && l.allowHere(ctx, key, n, d) {
+	if l.allowFast(ctx, key, n, d) {
 		return nil
 	}
-	if l.limitFor != nil || len(l.rules) == 0 {
+	if l.opts.limitFor != nil || len(l.rules) == 0 {
 		*d, err = l.take(ctx, Take{Key: key, Cost: n})
 		return err
 	}
 	// As take does, but what is not set is known to be zero, and nothing is copied twice.
-	s := l.scratch.Get().(*scratch)
+	s := l.scratch.Get().(*decideBuffers)
 	for i := range s.takes {
 		s.takes[i].Key, s.takes[i].Cost = key, n
 	}
@@ -283,10 +297,10 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 	if len(l.rules) == 0 {
 		return Decision{}, fmt.Errorf("%w: this limiter has no rules: use Decide", ErrInvalid)
 	}
-	if l.limitFor != nil && t.Limit == nil {
-		t.Limit = l.limitFor(ctx, t.Key)
+	if l.opts.limitFor != nil && t.Limit == nil {
+		t.Limit = l.opts.limitFor(ctx, t.Key)
 	}
-	s := l.scratch.Get().(*scratch)
+	s := l.scratch.Get().(*decideBuffers)
 	for i := range s.takes {
 		k := &s.takes[i]
 		k.Limit, k.Key, k.Cost, k.Min, k.MaxDelay, k.At = t.Limit, t.Key, t.Cost, t.Min, t.MaxDelay, t.At
@@ -308,7 +322,7 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 // would have denied. It fills out[i] for takes[i] and tells whether all were allowed.
 func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (bool, error) {
 	allowed, err := l.Attempt(ctx, takes, out)
-	if err == nil && l.reports {
+	if err == nil && l.opts.events.ofDecisions() {
 		l.Report(ctx, takes, out)
 	}
 	return allowed, err
@@ -324,30 +338,84 @@ func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error
 
 // applyAll has the store decide, or the rules' fail modes if it cannot.
 func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) error {
-	if l.guard != nil {
-		for i := range takes {
-			if takes[i].Rule.Accuracy != Exact && !l.leases.closed.Load() {
-				return l.decideHere(ctx, takes, out)
-			}
+	if !l.engine.IsRemote() {
+		err := l.store.Apply(ctx, takes, out)
+		if err == nil || errors.Is(err, ErrInvalid) {
+			return err
 		}
-		return l.guarded(ctx, takes, out, time.Now())
-	}
-	if err := l.store.Apply(ctx, takes, out); err != nil {
 		return l.fail(ctx, takes, out, err)
 	}
-	return nil
+	b := l.scratch.Get().(*decideBuffers)
+	ops, answers, err := b.inIntegers(takes)
+	if err == nil {
+		if err = l.engine.Apply(ctx, ops, answers); err == nil {
+			inWords(answers, out)
+		}
+	}
+	b.clear(len(takes))
+	l.scratch.Put(b)
+	return err
+}
+
+// fail has the rules' fail modes decide.
+func (l *Limiter) fail(ctx context.Context, takes []Take, out []Decision, failed error) error {
+	ops, answers, err := new(decideBuffers).inIntegers(takes)
+	if err == nil {
+		err = l.engine.Fail(ctx, ops, answers, failed)
+	}
+	if err == nil {
+		inWords(answers, out)
+	}
+	return err
+}
+
+func (l *Limiter) failOne(ctx context.Context, t Take, err error) (Decision, error) {
+	takes, out := []Take{t}, []Decision{{}}
+	if err := l.fail(ctx, takes, out, err); err != nil {
+		return Decision{}, err
+	}
+	l.opts.events.report(ctx, t, out[0])
+	return out[0], nil
+}
+
+// allowFast is a shortcut for limiters with one rule that is decided from leases or estimates.
+func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decision) bool {
+	if len(l.rules) != 1 || l.rules[0].Accuracy == Exact || l.rules[0].Shadow || l.opts.limitFor != nil ||
+		!l.engine.IsRemote() || l.suspended.Load() != nil {
+		return false
+	}
+	rule := l.rules[0]
+	a, ok := l.engine.TakeFast(ctx, rule.inIntegers(), rule.Limit.params, key, n)
+	if !ok {
+		return false
+	}
+	d.Source = SourceLease
+	if rule.Accuracy == Eventual {
+		d.Source = SourceEventual
+	}
+	d.Limit, d.Remaining, d.At, d.RetryAfter, d.ResetAfter = rule.Limit.params.Limit(), a.Remaining, a.At, a.RetryAfter, a.ResetAfter
+	if a.RetryAfter == 0 {
+		d.Allowed, d.Granted = true, n
+	}
+	if l.opts.events.ofDecisions() {
+		l.reportPlain(ctx, nil, key, n, d)
+	}
+	return true
 }
 
 // ReportShadowed reports takes of rules in shadow as denied in shadow, without deciding them: the request lacks what they
 // count by, or that cannot be read. See package rules.
 func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
-	if l == nil || !l.reports {
+	if l == nil || !l.opts.events.ofDecisions() {
 		return
 	}
 	for i := range takes {
-		l.events.report(ctx, takes[i], Decision{Allowed: true, Shadow: true})
+		l.opts.events.report(ctx, takes[i], Decision{Allowed: true, Shadow: true})
 	}
 }
+
+// ofDecisions reports whether an event of decisions is set.
+func (e *Events) ofDecisions() bool { return e.Decided != nil || e.Denied != nil }
 
 func (e *Events) report(ctx context.Context, t Take, d Decision) {
 	if e.Decided != nil {

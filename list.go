@@ -88,7 +88,7 @@ func (l *Limiter) List(ctx context.Context, q Query) (Page, error) {
 	if len(q.Rules) == 0 {
 		q.Rules = l.rules
 	}
-	if l.guard != nil {
+	if l.engine.IsRemote() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, listBudget)
 		defer cancel()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/remote"
 )
 
 // Reservation is a take whose true cost is not yet known: the tokens of a language model's answer, the rows of a
@@ -12,8 +14,8 @@ type Reservation struct {
 	Decision // of the estimate; if it is not allowed, there is nothing to settle
 
 	limiter    *Limiter
-	takes      []Take      // that settle it
-	settlement *settlement // nil: not settled yet
+	takes      []Take             // that settle it
+	settlement *remote.Settlement // nil: not settled yet
 }
 
 // Reserve spends an estimate on the key. Settle says later what it really cost.
@@ -28,8 +30,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	for i, rule := range l.rules {
 		takes[i] = Take{Rule: rule, Key: key, Cost: estimate, Settles: true}
 	}
-	if l.limitFor != nil {
-		takes[0].Limit = l.limitFor(ctx, key)
+	if l.opts.limitFor != nil {
+		takes[0].Limit = l.opts.limitFor(ctx, key)
 	}
 	if _, err := l.Decide(ctx, takes, out); err != nil {
 		return nil, err
@@ -57,20 +59,16 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 		return nil
 	}
 	if r.settlement == nil {
-		r.settlement = r.limiter.newSettlement(r.takes, time.Now().Add(MaxSettle))
-	}
-	s := r.settlement
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.takes {
-		if t := &s.takes[i]; t.Charged > 0 && t.Effective().Algorithm != Concurrency {
-			t.Cost = actual - t.Charged
+		ops, err := settlementOps(r.takes)
+		if err != nil {
+			return err
 		}
+		r.settlement = r.limiter.engine.NewSettlement(ops, time.Now().Add(MaxSettle))
 	}
-	if err := soundSettlements(s.takes); err != nil {
+	if err := r.settlement.SetActual(actual); err != nil {
 		return err
 	}
-	_, err := r.limiter.settleLocked(ctx, s)
+	_, err := r.limiter.engine.Settle(ctx, r.settlement)
 	return err
 }
 
@@ -113,25 +111,20 @@ func (l *Limiter) Escalate(ctx context.Context, key string, ladder Ladder) (time
 
 // requestBudget bounds what a request waits for the store.
 func (l *Limiter) requestBudget() time.Duration {
-	if l.guard == nil {
+	if !l.engine.IsRemote() {
 		return 0
 	}
-	return l.guard.budget
+	return l.engine.Timeout
 }
 
-// applyWithin applies takes for which no fail mode could answer, within the budget, and not at all while their server
-// is given a rest, unless the limiter is closed: there is no later then.
+// applyWithin applies takes for which no fail mode could answer, within the budget.
 func (l *Limiter) applyWithin(ctx context.Context, takes []Take, out []Decision) error {
-	if l.guard == nil {
-		return l.store.Apply(ctx, takes, out)
+	ops, answers, err := new(decideBuffers).inIntegers(takes)
+	if err == nil {
+		err = l.engine.ApplyOrFail(ctx, ops, answers)
 	}
-	now := time.Now()
-	for i := range takes {
-		if !l.leases.closed.Load() && !l.passes(ctx, &takes[i], now) {
-			return errOpen
-		}
+	if err == nil {
+		inWords(answers, out)
 	}
-	within, done := l.guard.within(ctx, now)
-	defer done()
-	return l.store.Apply(within, takes, out)
+	return err
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/sluiceproject/sluice/internal/group"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // Accuracy is what a rule trades for speed when many processes share a store.
@@ -39,8 +38,7 @@ type Rule struct {
 	Shadow       bool // decided and reported, never enforced
 	ChargeDenied bool // denied requests are charged too; a sliding log then records them, as in its classic description
 
-	id    group.RuleID
-	known *table.Registered
+	info *group.Rule // the same, for the layers below; set by NewRule
 }
 
 // MaxRuleName is the longest name a rule may have, in bytes.
@@ -80,9 +78,20 @@ func NewRule(r Rule) (*Rule, error) {
 	}
 	r.Limit = *limit
 	sum := sha256.Sum256([]byte(r.Name))
-	r.id = group.RuleID{A: binary.LittleEndian.Uint64(sum[:]), B: binary.LittleEndian.Uint64(sum[8:])}
-	r.known = new(table.Registered)
+	r.info = &group.Rule{ID: group.RuleID{A: binary.LittleEndian.Uint64(sum[:]), B: binary.LittleEndian.Uint64(sum[8:])}}
+	r.info = r.inIntegers()
 	return &r, nil
+}
+
+// inIntegers is the rule as the layers below know it. A rule that was copied, and perhaps changed, is another.
+func (r *Rule) inIntegers() *group.Rule {
+	if r.info.Public == r {
+		return r.info
+	}
+	return &group.Rule{
+		ID: r.info.ID, Name: r.Name, Accuracy: group.Accuracy(r.Accuracy), OnFailure: group.FailMode(r.OnFailure),
+		Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Public: r,
+	}
 }
 
 // Must returns v, or panics if there is an error. It is for limits written in code, which are right or a bug.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // Take is one attempt to spend something.
@@ -112,9 +111,9 @@ var (
 	// ErrClosed is returned by stores that have been closed.
 	ErrClosed = errors.New("sluice: store is closed")
 	// ErrUnavailable is wrapped by stores when the server behind them cannot answer.
-	ErrUnavailable = errors.New("sluice: store is unavailable")
+	ErrUnavailable = group.ErrUnavailable
 	// ErrInvalid is wrapped by errors about calls that make no sense. They never fail open.
-	ErrInvalid = errors.New("sluice: invalid call")
+	ErrInvalid = group.ErrInvalid
 	// ErrNever is wrapped when a cost can never fit its limit, however long one waits.
 	ErrNever = errors.New("sluice: cost can never fit the limit")
 	// ErrFull is wrapped when a store has no room for a block. Decisions never fail for lack of room.
@@ -122,7 +121,7 @@ var (
 )
 
 // MaxCost bounds the cost of one take.
-const MaxCost = 1 << 50
+const MaxCost = group.MaxCost
 
 // maxDelay bounds how far ahead a take may reserve.
 const maxDelay = 366 * 24 * time.Hour
@@ -136,46 +135,53 @@ func (t *Take) Effective() *Limit {
 }
 
 // Op checks the take and says it in integers. It is for the stores of this module.
-func (t *Take) Op() (group.Op, error) {
-	if t.Rule == nil || t.Rule.Limit.params == nil {
-		return group.Op{}, fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
+func (t *Take) Op() (op group.Op, err error) {
+	err = t.op(&op)
+	return op, err
+}
+
+// op writes the take where it is wanted: returned through two calls it would be copied twice.
+func (t *Take) op(op *group.Op) error {
+	if t.Rule == nil || t.Rule.info == nil {
+		return fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
 	}
 	p := t.Effective().params
 	if p == nil {
-		return group.Op{}, fmt.Errorf("%w: the take's limit was not made by Limit.Build", ErrInvalid)
+		return fmt.Errorf("%w: the take's limit was not made by Limit.Build", ErrInvalid)
 	}
 	switch {
 	case t.Cost > MaxCost || t.Cost < -MaxCost:
-		return group.Op{}, fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, t.Cost)
+		return fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, t.Cost)
 	case t.Cost < 0 && t.At == 0:
-		return group.Op{}, fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
+		return fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
 	case t.Min < 0 || t.Min > 0 && t.Min > t.Cost:
-		return group.Op{}, fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, t.Min, t.Cost)
+		return fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, t.Min, t.Cost)
 	case t.Dry && t.Cost != 0:
-		return group.Op{}, fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, t.Cost)
+		return fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, t.Cost)
 	case t.Charged < 0 || t.Charged > MaxCost:
-		return group.Op{}, fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, t.Charged)
+		return fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, t.Charged)
 	case t.Of < 0:
-		return group.Op{}, fmt.Errorf("%w: Of %d is negative: it is the limit when the take at At was charged", ErrInvalid, t.Of)
+		return fmt.Errorf("%w: Of %d is negative: it is the limit when the take at At was charged", ErrInvalid, t.Of)
 	case t.MaxDelay < 0:
-		return group.Op{}, fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, t.MaxDelay)
+		return fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, t.MaxDelay)
 	}
-	return group.Op{
-		Rule: t.Rule.id, Key: t.Key, Params: p,
+	*op = group.Op{
+		Rule: t.Rule.info.ID, By: t.Rule.inIntegers(), Key: t.Key, HashTag: t.Slot, Params: p,
 		Request: step.Request{
 			Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied && p.Kind != step.Slots,
 			Dry: t.Dry, Settles: t.Settles,
 		},
-		At: t.At, Charged: t.Charged, Of: t.Of, ID: t.ID, Shadow: t.Rule.Shadow,
-	}, nil
+		At: t.At, Charged: t.Charged, Of: t.Of, ID: t.ID, Shadow: t.Rule.Shadow, Local: t.local,
+	}
+	return nil
 }
 
 // Identity is a digest of the rule's name. It is for the stores of this module.
-func (r *Rule) Identity() group.RuleID { return r.id }
+func (r *Rule) Identity() group.RuleID { return r.info.ID }
 
 // Known is what a store's registry knows of the numbers that the rule has and has had there. It is for the stores of this
 // module.
-func (r *Rule) Known(of *table.Registry) *table.Known { return r.known.Known(of, r.id) }
+func (r *Rule) Known(of *group.Registry) *group.Known { return r.info.Known(of) }
 
 // Answered puts an algorithm's answer in the words of a decision. It is for the stores of this module.
 func Answered(p *step.Params, a *step.Answer) Decision {

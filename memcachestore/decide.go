@@ -3,13 +3,12 @@ package memcachestore
 import (
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // task is one op on its way through a call.
 type task struct {
 	unit    *unit
-	known   *table.Known // of the op's rule on its server
+	known   *group.Known // of the op's rule on its server
 	charge  string       // the name of where its ID is remembered, if the item has no more room
 	spilled *charge      // what was found there
 	denied  bool         // for good: others have been charged accordingly

@@ -4,13 +4,13 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/table"
+	"github.com/sluiceproject/sluice/internal/group"
 )
 
 // Sharing returns a store on another clock and with another prefix that has the connections of s. The conformance suite
 // opens more stores than a server takes connections.
 func (s *Store) Sharing(prefix string, now func() time.Time) *Store {
-	return &Store{servers: s.servers, rules: make([]table.Registry, len(s.servers)), prefix: prefix, timeout: s.timeout, now: now}
+	return &Store{servers: s.servers, rules: make([]group.Registry, len(s.servers)), prefix: prefix, timeout: s.timeout, now: now}
 }
 
 // ItemName is where the state of a key is stored.

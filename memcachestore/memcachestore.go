@@ -15,7 +15,6 @@ import (
 	"github.com/sluiceproject/sluice/internal/arrival"
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // Config is how a store is made. The zero Config works with a Memcached on this machine.
@@ -46,7 +45,7 @@ const (
 // Store implements [sluice.Store] on Memcached. It is safe for concurrent use.
 type Store struct {
 	servers []*server
-	rules   []table.Registry // of each server
+	rules   []group.Registry // of each server
 	prefix  string
 	timeout time.Duration
 	now     func() time.Time
@@ -98,7 +97,7 @@ func Open(c Config) (*Store, error) {
 		}
 		s.servers = append(s.servers, v)
 	}
-	s.rules = make([]table.Registry, len(s.servers))
+	s.rules = make([]group.Registry, len(s.servers))
 	return s, nil
 }
 

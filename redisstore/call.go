@@ -9,7 +9,6 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // call is what one run of the script does: takes in groups, each all or nothing.
@@ -42,11 +41,11 @@ type op struct {
 	time int64 // 0 but in tests: when the take's group happens
 	told int   // which of call.told is for it
 
-	recorded *table.Known // what the server is known to know of the rule's numbers
+	recorded *group.Known // what the server is known to know of the rule's numbers
 }
 
 // newCall returns a call with one group. An error means that the takes make no sense.
-func newCall(names *namer, recorded *table.Registry, takes []sluice.Take) (*call, error) {
+func newCall(names *namer, recorded *group.Registry, takes []sluice.Take) (*call, error) {
 	c := &call{ops: make([]op, len(takes)), usual: true}
 	for i := range takes {
 		o := &c.ops[i]

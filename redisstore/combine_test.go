@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // fakeRuns is a server that answers when it is told to. An answer's At is the cost asked for, so that mixed up answers
@@ -60,7 +60,7 @@ func groupOf(cost int64, takes int) *call {
 			all[i].MaxDelay = time.Second // and so not plain
 		}
 	}
-	return sluice.Must(newCall(&namer{}, &table.Registry{}, all))
+	return sluice.Must(newCall(&namer{}, &group.Registry{}, all))
 }
 
 // TestCombiner: calls go out at once while few are in flight, and together when there is a backlog.

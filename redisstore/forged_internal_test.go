@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // forge makes a reply that belongs to the call, as its nonce says, and has anything in it.
@@ -145,7 +145,7 @@ func forgeries(t *testing.T, r *rand.Rand, rules []*sluice.Rule, n int) {
 			}
 			takes = append(takes, take)
 		}
-		c, err := newCall(&namer{}, &table.Registry{}, takes)
+		c, err := newCall(&namer{}, &group.Registry{}, takes)
 		if err != nil {
 			continue
 		}

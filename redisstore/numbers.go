@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // A state carries the shape of the numbers that it was written under. Where that is another than the limit's the script
@@ -181,7 +180,7 @@ type told struct {
 }
 
 // tell has what the shapes mean sent along with the call.
-func (c *call) tell(rules *table.Registry) {
+func (c *call) tell(rules *group.Registry) {
 	c.told = []*told{}
 	for i := range c.ops {
 		o := &c.ops[i]

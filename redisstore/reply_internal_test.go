@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/table"
+	"github.com/sluiceproject/sluice/internal/group"
 )
 
 // TestShortReply: the script's short replies are read, and what is not one is refused.
@@ -34,7 +34,7 @@ func TestShortReply(t *testing.T) {
 			for _, key := range []string{"a", "b", "c"} {
 				takes = append(takes, sluice.Take{Rule: rule, Key: key, Cost: 1})
 			}
-			c := sluice.Must(newCall(&namer{}, &table.Registry{}, takes))
+			c := sluice.Must(newCall(&namer{}, &group.Registry{}, takes))
 			c.place()
 			r, err := c.readShort(text, nonce)
 			switch {

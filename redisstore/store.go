@@ -78,8 +78,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/table"
 )
 
 // Config is how a store is made. Set URL, Client or Commander.
@@ -124,8 +124,8 @@ type Store struct {
 	troubled atomic.Bool // the last call found the server not available
 	hinter   hinter
 
-	registry table.Registry                 // what the shapes of states mean
-	recorded atomic.Pointer[table.Registry] // what of it the server is known to know
+	registry group.Registry                 // what the shapes of states mean
+	recorded atomic.Pointer[group.Registry] // what of it the server is known to know
 	records  records
 
 	loading chan struct{} // held while the script is loaded
@@ -158,8 +158,8 @@ func Open(c Config) (*Store, error) {
 		loading: make(chan struct{}, 1), members: newMembers(),
 	}
 	s.together.run = s.inTime
-	s.recorded.Store(new(table.Registry))
-	s.hinter.moved = func() { s.recorded.Store(new(table.Registry)) }
+	s.recorded.Store(new(group.Registry))
+	s.hinter.moved = func() { s.recorded.Store(new(group.Registry)) }
 	if c.Prefix == "" {
 		s.names.prefix = "sluice:"
 	}

@@ -27,10 +27,14 @@ const (
 // mayImport: the folders of this module that a folder's code, tests apart, may
 // import directly. Every folder with Go code has a line here.
 var mayImport = map[string][]string{
-	".":              {"internal/step", "internal/group", "internal/table", "internal/bounds"},
+	".":              {"internal/step", "internal/group", "internal/remote", "internal/permit"},
 	"internal/step":  {},
 	"internal/group": {"internal/step"},
 	"internal/table": {"internal/step", "internal/group", "internal/bounds"},
+
+	// Between a limiter and its store.
+	"internal/remote": {"internal/step", "internal/group", "internal/table", "internal/bounds"},
+	"internal/permit": {"internal/step", "internal/group"},
 
 	// Bounds on what outsiders can make a process hold or do.
 	"internal/bounds":          {},
@@ -210,12 +214,16 @@ var (
 // neverReach: what a folder's code must not depend on, at any distance unless
 // the ban is direct.
 var neverReach = map[string][]ban{
-	".":              slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/step":  slices.Concat(pure, protocols, weight),
-	"internal/group": slices.Concat(pure, protocols, weight),
-	"internal/table": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"memstore":       slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"storetest":      slices.Concat(stores, edges, ruleSets, protocols, weight),
+	".":             slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/step": slices.Concat(pure, protocols, weight),
+	"internal/group": slices.Concat(protocols, weight, []ban{
+		{path: "context", why: "a decision about several takes cannot wait, so it has nothing to cancel", direct: true},
+	}),
+	"internal/remote": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/permit": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/table":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"memstore":        slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"storetest":       slices.Concat(stores, edges, ruleSets, protocols, weight),
 	"redisstore": slices.Concat(suite, edges, ruleSets, weight, []ban{
 		{path: "github.com/redis/go-redis", why: "who uses the store's own client should not have to link another"},
 	}),

@@ -8,7 +8,9 @@ type RuleID struct{ A, B uint64 }
 // Op is one take in integers: a key under a rule, and what is asked of it.
 type Op struct {
 	Rule    RuleID
+	By      *Rule // of which Rule is the ID; nil to those who only count
 	Key     string
+	HashTag string // what the keys of one call share
 	Params  *step.Params
 	Request step.Request
 	At      int64  // non-zero: settle or give back the take that was answered with this At
@@ -16,6 +18,7 @@ type Op struct {
 	Of      int64  // with At: the limit when it was charged; 0 if it is still that
 	ID      uint64 // non-zero: charge once
 	Shadow  bool   // never vetoes the others
+	Local   bool   // with At: the take was decided in this process while the store was unavailable
 }
 
 // Peeks reports whether the op only asks. The settlement of a take that cost what was estimated does not: its mark goes.

@@ -81,6 +81,8 @@ type Params struct {
 	Bounds func(now int64) (start, end int64)
 	// BoundsID tells calendars apart (unit and zone), so that a changed one is noticed.
 	BoundsID uint64
+	// Owner is the limit as users have it. The algorithms do not look at it.
+	Owner any
 	// Whole is the limit that this one is a part of, such as one process' share: states are read and written as that one's,
 	// because the number of processes is no change of numbers. Where the parts' fractions are of different things, up to a
 	// microsecond is lost or won when the part changes. Zero: it is no other's. Bucket, Interval.
@@ -186,6 +188,15 @@ func Compile(p Params) Params {
 		p.limit = p.Burst
 	}
 	return p
+}
+
+// Part is a smaller limit of the same kind, whose states mean the same as those of this one.
+func (p *Params) Part(count, burst, over int64) *Params {
+	part := *p
+	part.Count, part.Burst, part.Over = count, burst, over
+	part.Whole, part.partOf = p.Numbers(), nil
+	part = Compile(part)
+	return &part
 }
 
 // fingerprint hashes the window's length and alignment; for a bucket, what fills it and what its fractions are of. Two

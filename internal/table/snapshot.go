@@ -78,7 +78,7 @@ func (t *Table) Save(dst io.Writer, now int64) error {
 	for i := range t.segments {
 		t.saveSegment(w, i, now)
 	}
-	for rule, numbers := range t.Rules.all() { // after the states, of which none has numbers that came later
+	for rule, numbers := range t.Rules.All() { // after the states, of which none has numbers that came later
 		w.numbers(recordRule, uint64(len(numbers)), rule.A, rule.B)
 		for _, n := range numbers {
 			w.numbers(uint64(n.Kind), uint64(n.Slices), uint64(n.Count), uint64(n.Length), uint64(n.Burst))

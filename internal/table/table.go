@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -64,7 +65,7 @@ type Table struct {
 	sketch sketch
 
 	// Rules are the numbers that give the states their meaning.
-	Rules Registry
+	Rules group.Registry
 
 	before int64 // until when states that the version before wrote may be there
 

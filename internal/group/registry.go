@@ -1,10 +1,9 @@
-package table
+package group
 
 import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -12,7 +11,7 @@ import (
 // nothing in it for a key, and a decision that finds its own shape does not ask it. The zero Registry is empty.
 type Registry struct {
 	mu    sync.Mutex // guards rules
-	rules map[group.RuleID]*Known
+	rules map[RuleID]*Known
 }
 
 // Known is what a store knows of one rule's numbers, which grows. The zero Known is empty.
@@ -52,14 +51,14 @@ func (k *Known) With(p *step.Params) *step.Known {
 const maxRegistered = 200_000
 
 // Known returns what is known of a rule, to be read and added to.
-func (r *Registry) Known(id group.RuleID) *Known {
+func (r *Registry) Known(id RuleID) *Known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.rules[id]
 	if k == nil {
 		k = new(Known)
 		if r.rules == nil {
-			r.rules = make(map[group.RuleID]*Known)
+			r.rules = make(map[RuleID]*Known)
 		}
 		if len(r.rules) < maxRegistered {
 			r.rules[id] = k
@@ -68,11 +67,11 @@ func (r *Registry) Known(id group.RuleID) *Known {
 	return k
 }
 
-// all returns the rules of which something is known.
-func (r *Registry) all() map[group.RuleID][]step.Numbers {
+// All returns the rules of which something is known.
+func (r *Registry) All() map[RuleID][]step.Numbers {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make(map[group.RuleID][]step.Numbers, len(r.rules))
+	all := make(map[RuleID][]step.Numbers, len(r.rules))
 	for id, k := range r.rules {
 		if numbers := k.Now().All(); len(numbers) > 0 {
 			all[id] = numbers
@@ -90,7 +89,7 @@ type registered struct {
 }
 
 // Known is what the registry knows of the rule.
-func (d *Registered) Known(r *Registry, id group.RuleID) *Known {
+func (d *Registered) Known(r *Registry, id RuleID) *Known {
 	if last := d.last.Load(); last != nil && last.in == r {
 		return last.known
 	}

@@ -1,4 +1,4 @@
-package sluice
+package remote
 
 import (
 	"math/rand/v2"

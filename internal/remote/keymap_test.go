@@ -1,20 +1,19 @@
-package sluice
+package remote
 
 import (
 	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/group"
 )
 
 // What is held is found by rule and key together, there is a bound on it, and what is let go of is gone.
-func TestHeld(t *testing.T) {
-	h := newHeld[string]()
-	rules := []*Rule{
-		Must(NewRule(Rule{Name: "a", Limit: PerHour(1)})),
-		Must(NewRule(Rule{Name: "b", Limit: PerHour(1)})),
-	}
-	add := func(r *Rule, key string) *string {
-		return h.add(&Take{Rule: r, Key: key}, func(name heldName, _ string) *string {
+func TestKeyMap(t *testing.T) {
+	h := newKeyMap[string]()
+	rules := []*group.Rule{ruleNamed("a"), ruleNamed("b")}
+	add := func(r *group.Rule, key string) *string {
+		return h.add(&group.Op{By: r, Key: key}, func(name bucketID, _ string) *string {
 			text := name.rule + "/" + name.key
 			return &text
 		})
@@ -22,7 +21,7 @@ func TestHeld(t *testing.T) {
 	var work sync.WaitGroup
 	for range 8 { // all add the same
 		work.Go(func() {
-			for i := range maxHeld {
+			for i := range maxTrackedKeys {
 				r, key := rules[i%2], fmt.Sprint("k", i/2)
 				e := add(r, key)
 				if e != nil && (*e != r.Name+"/"+key || h.find(r, key) != e) {
@@ -33,8 +32,8 @@ func TestHeld(t *testing.T) {
 	}
 	work.Wait()
 	n := 0
-	if !h.each(nil, "", func(*string) bool { n++; return true }) || n > maxHeld || n < maxHeld*8/10 {
-		t.Errorf("%d are held, at most %d may be", n, maxHeld)
+	if !h.each(nil, "", func(*string) bool { n++; return true }) || n > maxTrackedKeys || n < maxTrackedKeys*8/10 {
+		t.Errorf("%d are held, at most %d may be", n, maxTrackedKeys)
 	}
 	if h.find(rules[0], "k0") == nil || h.find(rules[1], "k0") == nil {
 		t.Fatal("the first are not held")

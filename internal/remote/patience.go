@@ -1,4 +1,4 @@
-package sluice
+package remote
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience is the context of a call to a store that has [Arrivals]. It ends with the caller's, or when a server has not
+// patience is the context of a call to a store that has Arrivals. It ends with the caller's, or when a server has not
 // replied in time: that the time is up means nothing yet, because all who wait for a processor find that first.
 type patience struct {
 	context.Context
@@ -28,20 +28,19 @@ const mostPatience = 10
 
 // within returns a context for a call to the store that began at a time, and what to call when the call has ended, which
 // tells whether this process was late.
-func (g *guard) within(ctx context.Context, began time.Time) (context.Context, func() (own bool)) {
-	store, ok := g.store.(Arrivals)
-	if !ok {
-		within, cancel := context.WithDeadline(ctx, began.Add(g.budget))
+func (en *Engine) within(ctx context.Context, began time.Time) (context.Context, func() (own bool)) {
+	if en.arrivals == nil {
+		within, cancel := context.WithDeadline(ctx, began.Add(en.Timeout))
 		return within, func() bool {
 			cancel()
 			return false
 		}
 	}
-	p := &patience{store: store, began: began, budget: g.budget}
+	p := &patience{store: en.arrivals, began: began, budget: en.Timeout}
 	p.Context, p.end = context.WithCancel(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.timer = time.AfterFunc(g.budget-time.Since(began), p.look)
+	p.timer = time.AfterFunc(en.Timeout-time.Since(began), p.look)
 	return p, p.done
 }
 

@@ -1,9 +1,12 @@
-package sluice
+package remote
 
 import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // When a fixed window ends, a busy key is leased for the next one at once and beside the callers, so that they find a
@@ -17,25 +20,25 @@ import (
 
 const prefetchSpread = 2 * time.Millisecond
 
-// wake has the next window's lease taken when this one's ends.
-func (e *lease) wake(l *Limiter) {
+// schedulePrefetch has the next window's lease taken when this one's ends.
+func (e *lease) schedulePrefetch(en *Engine) {
 	in := time.Until(e.until)
 	if e.next == nil {
-		e.next = time.AfterFunc(in, func() { l.prefetch(e) })
+		e.next = time.AfterFunc(in, func() { en.prefetch(e) })
 	} else {
 		e.next.Reset(in)
 	}
 }
 
-// rest has it not taken after all.
-func (e *lease) rest() {
+// cancelPrefetch has it not taken after all.
+func (e *lease) cancelPrefetch() {
 	if e.next != nil {
 		e.next.Stop()
 	}
 }
 
 // prefetch leases for the window that begins now, if the key was asked for just before.
-func (l *Limiter) prefetch(e *lease) {
+func (en *Engine) prefetch(e *lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -44,15 +47,10 @@ func (l *Limiter) prefetch(e *lease) {
 	}
 	rule, limit := e.rule, e.limit
 	e.fetch = make(chan struct{})
-	started := l.leases.start(func() {
-		defer e.fetched()
-		select {
-		case <-time.After(rand.N(prefetchSpread)):
-		case <-l.leases.closing:
-			return
-		}
-		if e.begins(limit) {
-			l.leaseNow(context.Background(), e, rule, limit)
+	started := en.work.start(func() {
+		defer e.finishPrefetch()
+		if en.work.sleep(rand.N(prefetchSpread)) && e.startWindow(limit) {
+			en.leaseNow(context.Background(), e, rule, limit)
 		}
 	})
 	if !started {
@@ -61,16 +59,16 @@ func (l *Limiter) prefetch(e *lease) {
 	}
 }
 
-// fetched lets those go on who wait.
-func (e *lease) fetched() {
+// finishPrefetch lets those go on who wait.
+func (e *lease) finishPrefetch() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	close(e.fetch)
 	e.fetch = nil
 }
 
-// begins tells that nothing was leased in this window yet, and lets go of what was in the one before.
-func (e *lease) begins(limit *Limit) bool {
+// startWindow tells that nothing was leased in this window yet, and lets go of what was in the one before.
+func (e *lease) startWindow(limit *step.Params) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit != limit || time.Now().Before(e.until) {
@@ -82,19 +80,19 @@ func (e *lease) begins(limit *Limit) bool {
 }
 
 // spend answers the take from the lease if it can, and waits for one that is on its way.
-func (l *Limiter) spend(ctx context.Context, e *lease, t *Take, now time.Time, d *Decision) bool {
+func (en *Engine) spend(ctx context.Context, e *lease, t *group.Op, now time.Time, d *group.Answer) bool {
 	decided, low := e.spend(t, now, d, false)
-	if !decided && l.await(ctx, e) {
+	if !decided && en.await(ctx, e) {
 		decided, low = e.spend(t, time.Now(), d, true)
 	}
 	if low {
-		l.refill(ctx, e, t)
+		en.refill(ctx, e, t.By, t.Params)
 	}
 	return decided
 }
 
 // await waits for the next window's lease if it is on its way.
-func (l *Limiter) await(ctx context.Context, e *lease) bool {
+func (en *Engine) await(ctx context.Context, e *lease) bool {
 	e.mu.Lock()
 	fetch := e.fetch
 	e.mu.Unlock()
@@ -104,7 +102,7 @@ func (l *Limiter) await(ctx context.Context, e *lease) bool {
 	select {
 	case <-fetch:
 	case <-ctx.Done():
-	case <-time.After(l.guard.budget):
+	case <-time.After(en.Timeout):
 	}
 	return true
 }

@@ -1,0 +1,150 @@
+package sluice
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/remote"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// decideBuffers are what a decision needs besides the caller's own.
+type decideBuffers struct {
+	takes []Take // with the limiter's rules set and, between calls, nothing else but a cost
+	out   []Decision
+
+	ops     []group.Op
+	answers []group.Answer
+}
+
+// inIntegers says takes in integers.
+func (b *decideBuffers) inIntegers(takes []Take) (ops []group.Op, answers []group.Answer, err error) {
+	if cap(b.ops) < len(takes) {
+		b.ops, b.answers = make([]group.Op, len(takes)), make([]group.Answer, len(takes))
+	}
+	ops, answers = b.ops[:len(takes)], b.answers[:len(takes)]
+	for i := range takes {
+		if err = takes[i].op(&ops[i]); err != nil {
+			return nil, nil, fmt.Errorf("take %d: %w", i, err)
+		}
+	}
+	return ops, answers, nil
+}
+
+// clear lets go of the keys of so many takes.
+func (b *decideBuffers) clear(n int) {
+	for i := range b.ops[:min(n, len(b.ops))] {
+		b.ops[i].Key, b.ops[i].HashTag = "", ""
+	}
+}
+
+// inWords says answers in the words of decisions.
+func inWords(answers []group.Answer, out []Decision) {
+	for i := range answers {
+		a, d := &answers[i], &out[i]
+		d.Allowed, d.Never, d.Blocked, d.Shadow, d.Source = a.Allowed, a.Never, a.Blocked, false, Source(a.Source)
+		d.Limit, d.Granted, d.Remaining, d.At = a.Limit, a.Granted, a.Remaining, a.At
+		d.Delay, d.RetryAfter, d.ResetAfter = a.Delay, a.RetryAfter, a.ResetAfter
+	}
+}
+
+func answerOf(d *Decision) group.Answer {
+	return group.Answer{
+		Allowed: d.Allowed, Never: d.Never, Blocked: d.Blocked, Source: group.Source(d.Source),
+		Limit: d.Limit, Granted: d.Granted, Delay: d.Delay, Remaining: d.Remaining, At: d.At,
+		RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
+	}
+}
+
+// adapter has the engine ask a store.
+type adapter struct {
+	store   Store
+	remote  Remote // the store again, if it is one
+	buffers sync.Pool
+}
+
+func newAdapter(s Store) remote.Store {
+	a := &adapter{store: s}
+	a.buffers.New = func() any { return new(decideBuffers) }
+	a.remote, _ = s.(Remote)
+	if s, ok := s.(Arrivals); ok {
+		return arrivalsAdapter{a, s}
+	}
+	return a
+}
+
+// arrivalsAdapter is adapter for stores that have [Arrivals].
+type arrivalsAdapter struct {
+	*adapter
+	store Arrivals
+}
+
+func (a arrivalsAdapter) Patience(timeout time.Duration) (left time.Duration, own bool) {
+	return a.store.Patience(timeout)
+}
+
+func (a *adapter) Shards() int {
+	if a.remote == nil {
+		return 0
+	}
+	return max(1, a.remote.Servers())
+}
+
+func (a *adapter) Shard(op *group.Op) int {
+	b := a.buffers.Get().(*decideBuffers)
+	defer a.buffers.Put(b)
+	if len(b.takes) == 0 {
+		b.takes, b.out = make([]Take, 1), make([]Decision, 1)
+	}
+	b.takes[0] = takeOf(op)
+	return a.remote.Server(&b.takes[0])
+}
+
+func (a *adapter) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	b := a.buffers.Get().(*decideBuffers)
+	if cap(b.takes) < len(ops) {
+		b.takes, b.out = make([]Take, len(ops)), make([]Decision, len(ops))
+	}
+	takes, decisions := b.takes[:len(ops)], b.out[:len(ops)]
+	for i := range ops {
+		takes[i] = takeOf(&ops[i])
+	}
+	err := a.store.Apply(ctx, takes, decisions)
+	if err == nil {
+		for i := range decisions {
+			out[i] = answerOf(&decisions[i])
+		}
+		clear(takes)
+		a.buffers.Put(b) // else the store may still look at them
+	}
+	return err
+}
+
+// takeOf is the take that an op was made of, or that the engine made up.
+func takeOf(op *group.Op) Take {
+	r := &op.Request
+	t := Take{
+		Rule: op.By.Public.(*Rule), Key: op.Key, Slot: op.HashTag, Cost: r.Cost, Min: r.Min,
+		MaxDelay: time.Duration(r.MaxDelay) * time.Microsecond, At: op.At, Dry: r.Dry, Settles: r.Settles,
+		Charged: op.Charged, Of: op.Of, ID: op.ID, local: op.Local,
+	}
+	if charge := t.Rule.ChargeDenied && op.Params.Kind != step.Slots; op.Shadow != t.Rule.Shadow || r.Charge != charge {
+		rule := *t.Rule
+		rule.Shadow, rule.ChargeDenied = op.Shadow, r.Charge
+		t.Rule = &rule
+	}
+	if op.Params == t.Rule.Limit.params {
+		return t
+	}
+	limit := op.Params.Owner.(*Limit)
+	if limit.params != op.Params { // a part of it
+		part := *limit
+		part.Count, part.Burst, part.Over, part.params = op.Params.Count, op.Params.Burst, op.Params.Over, op.Params
+		limit = &part
+	}
+	t.Limit = limit
+	return t
+}

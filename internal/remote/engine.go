@@ -1,0 +1,169 @@
+package remote
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// Store is what an engine asks.
+type Store interface {
+	Apply(ctx context.Context, ops []group.Op, out []group.Answer) error
+	// Shards is how many servers there are that can fail by themselves; 0: the store is in this process.
+	Shards() int
+	// Shard is the number of the one that an op's key lives on.
+	Shard(op *group.Op) int
+}
+
+// Arrivals is implemented by stores that can tell a server that is late from a process that is; see sluice.Arrivals.
+type Arrivals interface {
+	Patience(budget time.Duration) (left time.Duration, own bool)
+}
+
+// Events are told what becomes of servers. Any may be nil.
+type Events struct {
+	StoreFailed func(ctx context.Context, err error)
+	Forgiven    func(ctx context.Context, op *group.Op, n int64)
+	ServerAway  func(ctx context.Context, shard int, err error)
+	ServerBack  func(ctx context.Context, shard int)
+}
+
+// Config is how an engine is made.
+type Config struct {
+	Store     Store
+	Timeout   time.Duration // of a call to the store; 0: DefaultTimeout
+	Instances func() int    // how many processes share the limits; nil: only this one; a result of 0 is not known yet
+	Events    Events
+	// NoExtrapolation has estimates not reckon with what others will spend. It is for tests.
+	NoExtrapolation bool
+}
+
+// DefaultTimeout is how long a store may take for a decision. It is below the 20 ms that Envoy waits.
+const DefaultTimeout = 10 * time.Millisecond
+
+// Engine stands between a limiter and its store.
+type Engine struct {
+	Config
+	arrivals Arrivals // the store again, if it is one
+
+	breakers    []breaker // of each shard; none if the store is in this process
+	denyCache   denyCache
+	unreported  unreported
+	fallback    fallback
+	leases      leases
+	estimates   estimates
+	settlements settlements
+	work        work
+}
+
+// New returns an engine. Of a store in this process it uses no more than the fail modes and settlements.
+func New(c Config) *Engine {
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultTimeout
+	}
+	en := &Engine{Config: c, breakers: make([]breaker, c.Store.Shards())}
+	en.work.closing = make(chan struct{})
+	en.arrivals, _ = c.Store.(Arrivals)
+	if en.IsRemote() {
+		en.denyCache.init() // now, and not in the first decision's time
+		en.leases.keys, en.estimates.keys = newKeyMap[lease](), newKeyMap[estimate]()
+		en.estimates.startedAt = time.Now()
+	}
+	return en
+}
+
+// IsRemote reports whether the store asks servers.
+func (en *Engine) IsRemote() bool { return len(en.breakers) > 0 }
+
+// Apply decides ops, by the rules' accuracy and, if the store cannot answer, by their fail modes.
+func (en *Engine) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	if !en.IsRemote() {
+		if err := en.Store.Apply(ctx, ops, out); err != nil {
+			return en.Fail(ctx, ops, out, err)
+		}
+		return nil
+	}
+	for i := range ops {
+		if ops[i].By.Accuracy != group.AccuracyExact && !en.work.closed.Load() {
+			return en.decideLocal(ctx, ops, out)
+		}
+	}
+	return en.decideRemote(ctx, ops, out, time.Now())
+}
+
+// ApplyOrFail applies takes for which no fail mode could answer, within the timeout, and not at all while their server is
+// given a rest, unless the engine is closed: there is no later then.
+func (en *Engine) ApplyOrFail(ctx context.Context, takes []group.Op, out []group.Answer) error {
+	if !en.IsRemote() {
+		return en.Store.Apply(ctx, takes, out)
+	}
+	now := time.Now()
+	for i := range takes {
+		if !en.work.closed.Load() && !en.shardAvailable(ctx, &takes[i], now) {
+			return errBreakerOpen
+		}
+	}
+	within, done := en.within(ctx, now)
+	defer done()
+	return en.Store.Apply(within, takes, out)
+}
+
+// Shard is the number of the server that the op's key lives on.
+func (en *Engine) Shard(op *group.Op) int {
+	if !en.IsRemote() {
+		return 0
+	}
+	return en.Store.Shard(op)
+}
+
+// LocalPermit takes, renews or gives back a permit in this process' own count, which goes on while the store cannot answer. It
+// returns the permit's receipt there, or 0.
+func (en *Engine) LocalPermit(t *group.Op, receipt, cost int64) int64 {
+	op := t.By.Op(en.shareOf(t.Params), t.Key, t.HashTag, cost)
+	op.At = receipt
+	var answer [1]step.Answer
+	en.fallback.open().Apply(time.Now().UnixMicro(), []group.Op{op}, answer[:])
+	if cost < 0 || !answer[0].Allowed {
+		return 0
+	}
+	return answer[0].At
+}
+
+// Forget has this process ask the store about a key again. Other processes may still spend what they have leased of it,
+// and remember a denial for a second.
+func (en *Engine) Forget(r *group.Rule, p *step.Params, key string) {
+	if !en.IsRemote() {
+		return
+	}
+	en.leases.drop(r, key)
+	en.estimates.drop(r, key)
+	en.denyCache.invalidate(r, key)
+	local := en.fallback.open()
+	local.Reset(local.Hash(r.ID, key), en.shareOf(p), time.Now().UnixMicro())
+}
+
+// Block has this process deny a key for as long, whatever becomes of the store.
+func (en *Engine) Block(r *group.Rule, key string, d time.Duration) {
+	if !en.IsRemote() {
+		return
+	}
+	now, local := time.Now().UnixMicro(), en.fallback.open()
+	local.Block(local.Hash(r.ID, key), now, now+d.Microseconds())
+}
+
+// Close gives back what is leased, reports what was spent and not reported, also what was admitted while the store was
+// unavailable, sends the settlements that were kept, and waits for what was begun in the background. Ops after Close are
+// asked of the store.
+func (en *Engine) Close(ctx context.Context) error {
+	en.work.close() // refills end within the timeout
+	if !en.IsRemote() {
+		return nil
+	}
+	en.returnLeases(ctx, time.Now().Add(leaseIdleTimeout))
+	en.flushEstimates(ctx)
+	en.reportAll(ctx)
+	en.resendAll(ctx)
+	return ctx.Err()
+}

@@ -1,0 +1,157 @@
+package remote
+
+import (
+	"context"
+	"hash/maphash"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/table"
+)
+
+// far is a store of one server.
+type far struct{ table *table.Table }
+
+func newFar() *far { return &far{table.New(table.Config{Bytes: 1 << 20})} }
+
+func (*far) Shards() int         { return 1 }
+func (*far) Shard(*group.Op) int { return 0 }
+
+func (s *far) Apply(_ context.Context, ops []group.Op, out []group.Answer) error {
+	answers := make([]step.Answer, len(ops))
+	s.table.Apply(time.Now().UnixMicro(), ops, answers)
+	for i := range ops {
+		out[i] = group.AnswerOf(ops[i].Params, &answers[i])
+	}
+	return nil
+}
+
+var seed = maphash.MakeSeed()
+
+func ruleNamed(name string) *group.Rule {
+	return &group.Rule{ID: group.RuleID{A: maphash.String(seed, name), B: 1}, Name: name}
+}
+
+func compiled(p step.Params) *step.Params {
+	p = step.Compile(p)
+	return &p
+}
+
+const hour = 3600 * 1_000_000
+
+func mustApply(t *testing.T, en *Engine, op group.Op) group.Answer {
+	t.Helper()
+	var out [1]group.Answer
+	if err := en.Apply(t.Context(), []group.Op{op}, out[:]); err != nil {
+		t.Fatal(err)
+	}
+	return out[0]
+}
+
+// A caller that has found the estimate of a key before it is forgotten spends nothing from it afterwards: nobody would
+// report it.
+func TestEstimateForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := ruleNamed("r")
+		rule.Accuracy, rule.OnFailure = group.AccuracyEventual, group.FailClosed
+		p := compiled(step.Params{Kind: step.Bucket, Count: 10, Length: hour, Burst: 10})
+		for name, forget := range map[string]func(en *Engine) error{
+			"close": func(en *Engine) error { return en.Close(t.Context()) },
+			"reset": func(en *Engine) error { en.Forget(rule, p, "k"); return nil },
+			"idle":  func(*Engine) error { <-time.After(time.Second); synctest.Wait(); return nil },
+		} {
+			en := New(Config{Store: newFar()})
+			op := rule.Op(p, "k", "", 1)
+			if a := mustApply(t, en, op); !a.Allowed {
+				t.Fatalf("%s: the first is %+v", name, a)
+			}
+			e := en.estimates.keys.find(rule, "k")
+			if !e.decide(en, &op, time.Now(), &group.Answer{}) {
+				t.Errorf("%s: not decided here", name)
+			}
+			if err := forget(en); err != nil {
+				t.Fatal(err)
+			}
+			if e.decide(en, &op, time.Now(), &group.Answer{}) {
+				t.Errorf("%s: decided by an estimate that is gone", name)
+			}
+			if err := en.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A key whose first answer is about to be written down is not reported: there is nothing to say of it yet, and its rule
+// is not known.
+func TestEstimateBeforeTheFirstAnswer(t *testing.T) {
+	rule := ruleNamed("r")
+	rule.Accuracy = group.AccuracyEventual
+	op := rule.Op(compiled(step.Params{Kind: step.Window, Count: 10, Length: hour}), "k", "", 1)
+	en := New(Config{Store: newFar()})
+	en.estimates.keys.add(&op, func(name bucketID, tag string) *estimate { return &estimate{name: name, hashTag: tag} })
+	if n := len(en.estimates.due(time.Now())); n != 0 {
+		t.Errorf("%d keys are due, of which nothing is known", n)
+	}
+	if a := mustApply(t, en, op); !a.Allowed || a.Remaining != 9 {
+		t.Errorf("its first request is %+v", a)
+	}
+	if err := en.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// How many processes share a limit is no change of its numbers: what the store holds for leases, and what a process counts
+// while the store is away, is read as it was written.
+func TestPartsAreNoChange(t *testing.T) {
+	en := New(Config{Store: newFar()})
+	for _, whole := range []*step.Params{
+		compiled(step.Params{Kind: step.Bucket, Count: 100, Length: 24 * hour, Burst: 100}),
+		compiled(step.Params{Kind: step.Bucket, Count: 7, Length: 1_000_000, Burst: 50}),
+		compiled(step.Params{Kind: step.Bucket, Count: 100, Length: 60_000_000, Burst: 100}),
+	} {
+		for _, n := range []int{1, 2, 3, 7} {
+			leased, shared := en.leasedLimit(whole, n), en.fallback.share(whole, n)
+			for _, part := range []*step.Params{leased, shared} {
+				if part.Shape() != whole.Shape() || part.Numbers() != whole.Numbers() {
+					t.Errorf("%+v, %d processes: %+v has other numbers", whole, n, part)
+				}
+			}
+			if n > 1 && (leased.Burst >= whole.Burst || shared.Burst >= whole.Burst) {
+				t.Errorf("%+v, %d processes: %+v and %+v are no parts", whole, n, leased, shared)
+			}
+		}
+	}
+}
+
+// Close ends what is begun in the background and waits for it; nothing begins afterwards.
+func TestCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w work
+		w.closing = make(chan struct{})
+		var ended atomic.Int64
+		for range 3 {
+			w.start(func() {
+				if w.sleep(time.Hour) {
+					t.Error("it slept to its end")
+				}
+				<-time.After(time.Second)
+				ended.Add(1)
+			})
+		}
+		w.after(time.Minute, func() { t.Error("a timer outlived close") })
+		w.close()
+		if n := ended.Load(); n != 3 {
+			t.Errorf("%d of 3 had ended", n)
+		}
+		if w.start(func() {}) || w.sleep(time.Nanosecond) {
+			t.Error("something began after close")
+		}
+		w.after(time.Second, func() { t.Error("a timer began after close") })
+		<-time.After(time.Hour)
+	})
+}

@@ -1,0 +1,34 @@
+package remote
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// parts keeps parts of limits ready: making one takes longer than a decision.
+type parts struct {
+	all  sync.Map // partKey → *step.Params
+	kept atomic.Int64
+}
+
+// partKey is a limit and among how many processes it is shared.
+type partKey struct {
+	limit     *step.Params
+	instances int
+}
+
+// maxCachedParts bounds how many parts are kept ready; beyond it they are made when needed.
+const maxCachedParts = 100_000
+
+func (s *parts) of(k partKey, make func() *step.Params) *step.Params {
+	if kept, ok := s.all.Load(k); ok {
+		return kept.(*step.Params)
+	}
+	part := make()
+	if s.kept.Add(1) <= maxCachedParts {
+		s.all.Store(k, part)
+	}
+	return part
+}

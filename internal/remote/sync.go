@@ -1,0 +1,255 @@
+package remote
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+const (
+	syncInterval    = 100 * time.Millisecond
+	syncJitter      = 0.15 // of it, up or down, so that processes do not keep step
+	syncBatchKeys   = 64   // in a call
+	syncConcurrency = 4    // at a time
+)
+
+// Staleness is how long it takes at most until a process knows what another has spent under a rule with eventual
+// accuracy: until the one has told the store and the other has asked it, each within the timeout.
+// All processes together admit at most the limit and what is offered in that time.
+func Staleness(budget time.Duration) time.Duration {
+	return 2 * (syncInterval + time.Duration(syncJitter*float64(syncInterval)) + budget)
+}
+
+// startSync has estimates synced while there are some.
+func (en *Engine) startSync() {
+	en.estimates.mu.Lock()
+	defer en.estimates.mu.Unlock()
+	if en.estimates.runs {
+		return
+	}
+	en.estimates.runs = en.work.start(func() {
+		began := time.Now()
+		for {
+			wait := time.Duration((1 + syncJitter*(2*rand.Float64()-1)) * float64(syncInterval))
+			if !en.work.sleep(time.Until(began.Add(wait))) {
+				return
+			}
+			began = time.Now()
+			if due := en.estimates.due(began); len(due) > 0 {
+				en.sync(context.Background(), due)
+			} else if en.stopSyncIfIdle() {
+				return
+			}
+		}
+	})
+}
+
+// stopSyncIfIdle ends it if there is no estimate any more.
+func (en *Engine) stopSyncIfIdle() bool {
+	en.estimates.mu.Lock()
+	defer en.estimates.mu.Unlock()
+	if en.estimates.keys.each(nil, "", func(*estimate) bool { return true }) {
+		return false
+	}
+	en.estimates.runs = false
+	return true
+}
+
+// due lists the keys that were asked for since the last exchange or of which the store has not heard all, and forgets
+// the others.
+func (v *estimates) due(now time.Time) []*estimate {
+	var due []*estimate
+	v.keys.each(nil, "", func(e *estimate) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.limit == nil { // the first answer, with which it is made, is about to be written down
+			return true
+		}
+		if e.removed = e.idle(now); !e.removed {
+			due = append(due, e)
+		}
+		return !e.removed
+	})
+	return due
+}
+
+// idle tells that nobody asks for the key, and that there is nothing to report that still counts.
+func (e *estimate) idle(now time.Time) bool {
+	if e.usedSinceSync {
+		return false
+	}
+	at := e.clock(now)
+	e.dropExpiredWindow(at)
+	return e.own == 0 && e.sent.cost == 0 || e.state.FreshAt <= at
+}
+
+// sync tells the store what was spent here and learns what all have spent, several keys at a time.
+func (en *Engine) sync(ctx context.Context, due []*estimate) {
+	byServer := make(map[int][]*estimate)
+	for _, e := range due {
+		peek := e.peek()
+		n := en.Store.Shard(&peek)
+		byServer[n] = append(byServer[n], e)
+	}
+	var calls sync.WaitGroup
+	free := make(chan struct{}, syncConcurrency)
+	for _, of := range byServer {
+		for some := range slices.Chunk(of, syncBatchKeys) {
+			free <- struct{}{}
+			calls.Go(func() {
+				en.syncBatch(ctx, some)
+				<-free
+			})
+		}
+	}
+	calls.Wait()
+}
+
+// syncBatch makes one call. Of each key it peeks, which tells the store's time, and settles what was spent here as a
+// take of now, which is charged whatever the limit says. A peek is answered before anything is charged.
+//
+// What a call has told the store that failed is told again, because it may not have arrived, and then with an ID: it is
+// charged at most twice, and never lost.
+func (en *Engine) syncBatch(ctx context.Context, of []*estimate) {
+	now := time.Now()
+	takes := make([]group.Op, 0, 2*len(of))
+	for _, e := range of {
+		takes = e.report(takes, now)
+	}
+	out := make([]group.Answer, len(takes))
+	err := errBreakerOpen
+	if en.shardAvailable(ctx, &takes[0], now) {
+		_, err = en.call(ctx, takes, out, now)
+	}
+	answered := time.Now()
+	i := 0
+	for _, e := range of {
+		told := i+1 < len(takes) && takes[i+1].At != 0
+		if err == nil {
+			d := out[i]
+			if told { // what is left after all was charged
+				d.Remaining, d.ResetAfter = out[i+1].Remaining, out[i+1].ResetAfter
+			}
+			e.applySync(&d, takes[i].Params, answered)
+			takes[i].Request.Cost = 1 // whatever was spent
+			en.updateFallback(takes[i:i+1], []group.Answer{d}, now)
+		} else {
+			e.syncFailed()
+		}
+		if i++; told {
+			i++
+		}
+	}
+}
+
+func (e *estimate) peek() group.Op {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rule.Op(e.limit, e.name.key, e.hashTag, 0)
+}
+
+// report adds the takes that tell the store about this key.
+func (e *estimate) report(takes []group.Op, now time.Time) []group.Op {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := e.clock(now)
+	e.dropExpiredWindow(at)
+	e.usedSinceSync = false
+	peek := e.rule.Op(e.limit, e.name.key, e.hashTag, 0)
+	takes = append(takes, peek)
+	if e.sent.cost == 0 && e.own != 0 {
+		e.sent = report{cost: min(e.own, group.MaxCost), at: at}
+		if e.own < 0 {
+			e.sent.at = e.refunded
+		}
+		e.own -= e.sent.cost
+	}
+	if e.sent.cost != 0 {
+		settle := peek
+		settle.Request.Cost, settle.At, settle.ID = e.sent.cost, e.sent.at, e.sent.id
+		takes = append(takes, settle)
+	}
+	return takes
+}
+
+// syncFailed notes that what was sent may be lost.
+func (e *estimate) syncFailed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sent.id == 0 {
+		e.sent.id = rand.Uint64() | 1
+	}
+	if e.sent.cost < 0 {
+		e.sent = report{} // better to have given back too little than twice
+	}
+}
+
+// applySync learns from an answer. What it does not explain was spent by others.
+func (e *estimate) applySync(d *group.Answer, limit *step.Params, answered time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.limit != limit {
+		return // it has changed meanwhile, and the store was asked
+	}
+	p, at := limit, d.At
+	expected, sent, ended := e.storeState, e.sent, e.storeState.FreshAt
+	if sent.cost != 0 {
+		expected, _ = p.Adjust(e.storeState, nil, at, step.Settlement{At: sent.at, Delta: sent.cost})
+	}
+	e.sent = report{}
+	e.storeState = p.Learn(expected, at, d.Remaining, d.ResetAfter.Microseconds())
+	passed, young := at-e.at, false
+	if limit.Kind == step.Window {
+		if ended <= at {
+			passed = min(passed, at-ended)
+		}
+		young = ended <= at || e.at-(ended-p.Length) < syncInterval.Microseconds()
+	}
+	if passed > 0 {
+		all := p.Spent(e.storeState, at)
+		// Others report what they spent in a whole interval, so that is the shortest time for what has become known.
+		rate := float64(max(0, all-p.Spent(expected, at))) / float64(max(passed, syncInterval.Microseconds()))
+		hidden := young || limit.Kind == step.Window && all >= limit.Count
+		e.observe(rate, passed, hidden)
+	}
+	e.rebase(at, ended, answered)
+	e.block(d.Allowed || sent.cost < 0, d.RetryAfter.Microseconds())
+}
+
+// observe takes the mean of what others spent lately and before. Of a spent window it shows only what they got, and of a
+// young one only what they reported already: part is hidden, and they are believed to take as much as when there was room.
+func (e *estimate) observe(rate float64, passed int64, hidden bool) {
+	switch {
+	case !hidden:
+		e.othersRate += (rate - e.othersRate) * min(1, float64(passed)/float64(2*syncInterval.Microseconds()))
+	case rate > e.othersRate:
+		e.othersRate = rate
+	case rate > 0:
+		e.othersRate += (rate - e.othersRate) / 32
+	}
+}
+
+// flushEstimates reports what the store has not heard of and estimates nothing any more.
+func (en *Engine) flushEstimates(ctx context.Context) {
+	now := time.Now()
+	var last []*estimate
+	en.estimates.keys.each(nil, "", func(e *estimate) bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.removed = true
+		if e.limit != nil {
+			if e.dropExpiredWindow(e.clock(now)); e.own != 0 || e.sent.cost != 0 {
+				last = append(last, e)
+			}
+		}
+		return false
+	})
+	if len(last) > 0 {
+		en.sync(ctx, last)
+	}
+}

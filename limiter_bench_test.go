@@ -1,0 +1,57 @@
+package sluice_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+// BenchmarkAllow has decisions made the ways that there are: in memory, with one rule and with three; at a store that asks
+// servers; from leases; and from estimates.
+func BenchmarkAllow(b *testing.B) {
+	const plenty = 1 << 30
+	rule := func(i int, a sluice.Accuracy) *sluice.Rule {
+		limit := sluice.PerHour(plenty).With(sluice.FixedWindow)
+		return sluice.Must(sluice.NewRule(sluice.Rule{Name: fmt.Sprint("r", i), Limit: limit, Accuracy: a}))
+	}
+	for _, bb := range []struct {
+		name     string
+		store    sluice.Store
+		rules    int
+		accuracy sluice.Accuracy
+	}{
+		{"memory", memstore.New(), 1, sluice.Exact},
+		{"memory three", memstore.New(), 3, sluice.Exact},
+		{"remote", quick{memstore.New()}, 1, sluice.Exact},
+		{"remote three", quick{memstore.New()}, 3, sluice.Exact},
+		{"lease", quick{memstore.New()}, 1, sluice.Lease},
+		{"lease three", quick{memstore.New()}, 3, sluice.Lease},
+		{"eventual", quick{memstore.New()}, 1, sluice.Eventual},
+		{"eventual three", quick{memstore.New()}, 3, sluice.Eventual},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			rules := make([]*sluice.Rule, bb.rules)
+			for i := range rules {
+				rules[i] = rule(i, bb.accuracy)
+			}
+			l := sluice.Must(sluice.NewRules(bb.store, rules))
+			ctx := context.Background()
+			defer l.Close(ctx)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.Allow(ctx, "user"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// quick is a store of servers that answer at once.
+type quick struct{ *memstore.Store }
+
+func (quick) Servers() int            { return 1 }
+func (quick) Server(*sluice.Take) int { return 0 }
