@@ -11,6 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/key"
 	"github.com/sluiceproject/sluice/internal/spell"
+
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // attribute is a compiled reference: where its value comes from, and how it counts.
@@ -51,7 +53,7 @@ func newAttributes(declared []Attribute) (*attributes, []error) {
 		d := &declared[i]
 		first := a.declared[d.Name]
 		switch {
-		case !isName(d.Name):
+		case !match.IsName(d.Name):
 			fault(d.At, "attribute %q: use letters, digits, - _ and . for its name", d.Name)
 		case slices.Contains(bareRefs, d.Name):
 			fault(d.At, "attribute %q: every request has that already: choose another name", d.Name)
@@ -189,15 +191,15 @@ func (c *attribute) read(r Request) (string, Found, error) {
 			return "", Ambiguous, fmt.Errorf("%w: %s", ErrAmbiguous, c.name)
 		case found == Absent:
 			continue
-		case len(value) > MaxValue:
+		case len(value) > match.MaxAttributeBytes:
 			bounds.Attribute.Reached()
-			return "", Absent, fmt.Errorf("%w: %s has %d bytes, at most %d are allowed", ErrTooLong, c.name, len(value), MaxValue)
+			return "", Absent, fmt.Errorf("%w: %s has %d bytes, at most %d are allowed", ErrTooLong, c.name, len(value), match.MaxAttributeBytes)
 		}
 		switch f.Kind {
 		case Method:
 			value = strings.ToUpper(value)
 		case Host:
-			value = canonicalHost(value)
+			value = match.CanonicalHost(value)
 		}
 		if c.lower {
 			value = strings.ToLower(value)

@@ -13,6 +13,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/key"
 	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/internal/spell"
+
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // ErrNoRule is wrapped when there is no rule of a name that counts.
@@ -229,8 +231,8 @@ func (s *Set) partKey(p *part, written string) ([]byte, error) {
 		return nil, errors.New("a secret that begins with a quote is written in quotes, like a string of Go")
 	case err != nil:
 		return nil, err
-	case len(value) > MaxValue:
-		return nil, fmt.Errorf("has %d bytes, at most %d are allowed", len(value), MaxValue)
+	case len(value) > match.MaxAttributeBytes:
+		return nil, fmt.Errorf("has %d bytes, at most %d are allowed", len(value), match.MaxAttributeBytes)
 	case !quoted:
 		if value, err = s.asCounted(p, value); err != nil {
 			return nil, err
@@ -280,7 +282,7 @@ func (c *attribute) counted(s *Set, value string) (string, error) {
 	case c.is(Method):
 		value = strings.ToUpper(value)
 	case c.is(Host):
-		value = canonicalHost(value)
+		value = match.CanonicalHost(value)
 	case c.is(Cookie):
 		plain, ok := pairs.CookieValue(value)
 		if !ok {
@@ -304,7 +306,7 @@ func (e writtenError) Unwrap() error { return e.error }
 // and edges reject it, so that it cannot be meant.
 func (s *Set) writtenPath(escaped string) (string, error) {
 	if strings.Contains(escaped, ";") {
-		return "", refuse("it has a semicolon, with which requests are rejected")
+		return "", fmt.Errorf("%w: it has a semicolon, with which requests are rejected", ErrPath)
 	}
 	return s.canonicalPath(escaped)
 }
@@ -313,7 +315,7 @@ var errCookie = errors.New("a percent sign in a cookie's value is not followed b
 
 // countedAddr is the subscriber of an address. A prefix has to be one's, since others are of many or of a part of one.
 func (s *Set) countedAddr(value string) (string, error) {
-	p, err := parsePrefix(value)
+	p, err := match.ParsePrefix(value)
 	if err != nil {
 		return "", err
 	}

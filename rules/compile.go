@@ -91,7 +91,7 @@ type choice struct {
 
 // Bounds of a configuration.
 const (
-	MaxRules    = 100_000
+	maxRules    = 100_000
 	maxPer      = 8
 	maxLimits   = 8
 	maxNameSize = 128
@@ -140,9 +140,9 @@ func compile(cfg Config, where *place) (*Set, error) {
 	for i := range s.cfg.Allow {
 		c.list(allows, &s.cfg.Allow[i])
 	}
-	if len(s.cfg.Rules) > MaxRules {
+	if len(s.cfg.Rules) > maxRules {
 		bounds.Rules.Reached()
-		c.fault(Position{}, "%d rules: at most %d are allowed", len(s.cfg.Rules), MaxRules)
+		c.fault(Position{}, "%d rules: at most %d are allowed", len(s.cfg.Rules), maxRules)
 		return nil, errors.Join(c.faults...)
 	}
 	for i := range s.cfg.Rules {
@@ -326,8 +326,8 @@ func (c *compiler) capture(it *item, what string, ref Ref, at Position, name str
 		}
 		for _, pattern := range p.patterns {
 			found = true
-			if pattern.capture(name) < 0 {
-				c.fault(at, "%s: the path %s has no {%s}: add it, or use something else", what, pattern.text, name)
+			if pattern.Capture(name) < 0 {
+				c.fault(at, "%s: the path %s has no {%s}: add it, or use something else", what, pattern.Text(), name)
 			}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/key"
+
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 func (c *compiler) limits(it *item) {
@@ -138,7 +140,7 @@ func (c *compiler) canonical(p *part, written string) (string, error) {
 	}
 	path, err := c.set.writtenPath("/" + written)
 	if err != nil || len(path) == 1 || strings.IndexByte(path[1:], '/') >= 0 {
-		return "", notASegment(written)
+		return "", match.NotASegment(written)
 	}
 	return path[1:], nil
 }

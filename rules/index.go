@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // index finds the items that a request may match without looking at the others. Each item is entered under one of its
@@ -11,7 +13,7 @@ import (
 // looked at every time.
 type index struct {
 	always []int32
-	path   *pathIndex
+	path   *match.Index
 	paths  strictness // of the items in path
 	values []valueIndex
 	addrs  addrIndex
@@ -20,8 +22,8 @@ type index struct {
 // valueIndex finds items by the value of one attribute.
 type valueIndex struct {
 	attr  int
-	items map[string]numbers
-	below map[string]numbers // hosts: items for all names below
+	items map[string]match.Numbers
+	below map[string]match.Numbers // hosts: items for all names below
 	strictness
 }
 
@@ -42,37 +44,7 @@ func (s *strictness) add(number int32, shadow bool) {
 // addrIndex finds items by the client's address: a look-up for each length of prefix that occurs.
 type addrIndex struct {
 	lengths []int // of IPv4 prefixes, and 1000 more than those of IPv6 prefixes
-	items   map[netip.Prefix]numbers
-}
-
-// numbers is a list of items that is mostly one long, which then needs no memory of its own.
-type numbers struct {
-	first int32
-	n     int32
-	more  *[]int32
-}
-
-func (l numbers) with(number int32) numbers {
-	switch {
-	case l.n == 0:
-		l.first = number
-	case l.more == nil:
-		l.more = &[]int32{number}
-	default:
-		*l.more = append(*l.more, number)
-	}
-	l.n++
-	return l
-}
-
-func (l *numbers) appendTo(found []int32) []int32 {
-	switch l.n {
-	case 0:
-		return found
-	case 1:
-		return append(found, l.first)
-	}
-	return append(append(found, l.first), *l.more...)
+	items   map[netip.Prefix]match.Numbers
 }
 
 const ipv6Length = 1000
@@ -93,7 +65,7 @@ func (p *predicate) keys() []indexKey {
 		keys = append(keys, indexKey{p.attr, "*." + v})
 	}
 	for _, pattern := range p.patterns {
-		keys = append(keys, indexKey{p.attr, pattern.text})
+		keys = append(keys, indexKey{p.attr, pattern.Text()})
 	}
 	for _, prefix := range p.prefixes {
 		keys = append(keys, indexKey{p.attr, prefix.String()})
@@ -144,35 +116,25 @@ func (x *index) add(p *predicate, number int32, shadow bool) {
 		x.addrs.add(p.prefixes, number)
 	case p.path:
 		if x.path == nil {
-			x.path = new(pathIndex)
+			x.path = new(match.Index)
 		}
 		x.paths.add(number, shadow)
 		for _, pattern := range p.patterns {
-			x.path.add(pattern, number)
+			x.path.Add(pattern, number)
 		}
 		for v := range p.values { // whole paths, without patterns
-			x.path.add(literalPattern(v), number)
+			x.path.Add(match.LiteralPattern(v), number)
 		}
 	default:
 		v := x.forAttr(p.attr)
 		v.add(number, shadow)
 		for text := range p.values {
-			v.items[text] = v.items[text].with(number)
+			v.items[text] = v.items[text].With(number)
 		}
 		for text := range p.below {
-			v.below[text] = v.below[text].with(number)
+			v.below[text] = v.below[text].With(number)
 		}
 	}
-}
-
-func literalPattern(path string) *pattern {
-	p := &pattern{text: path}
-	for text := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-		if text != "" {
-			p.segments = append(p.segments, segment{text: text})
-		}
-	}
-	return p
 }
 
 func (x *index) forAttr(attr int) *valueIndex {
@@ -181,16 +143,16 @@ func (x *index) forAttr(attr int) *valueIndex {
 			return &x.values[i]
 		}
 	}
-	x.values = append(x.values, valueIndex{attr: attr, items: make(map[string]numbers), below: make(map[string]numbers)})
+	x.values = append(x.values, valueIndex{attr: attr, items: make(map[string]match.Numbers), below: make(map[string]match.Numbers)})
 	return &x.values[len(x.values)-1]
 }
 
 func (a *addrIndex) add(prefixes []netip.Prefix, number int32) {
 	if a.items == nil {
-		a.items = make(map[netip.Prefix]numbers)
+		a.items = make(map[netip.Prefix]match.Numbers)
 	}
 	for _, p := range prefixes {
-		a.items[p] = a.items[p].with(number)
+		a.items[p] = a.items[p].With(number)
 		length := p.Bits()
 		if p.Addr().Is6() {
 			length += ipv6Length
@@ -201,7 +163,7 @@ func (a *addrIndex) add(prefixes []netip.Prefix, number int32) {
 	}
 }
 
-// find appends the numbers of items that the request may match, in no order and some perhaps twice.
+// find appends the match.Numbers of items that the request may match, in no order and some perhaps twice.
 func (x *index) find(m *Matched, found []int32) ([]int32, error) {
 	found = append(found, x.always...)
 	if x.path != nil {
@@ -212,7 +174,7 @@ func (x *index) find(m *Matched, found []int32) ([]int32, error) {
 		case err != nil:
 			found = append(found, x.paths.first)
 		case has == Present:
-			found = x.path.find(path[1:], found)
+			found = x.path.Find(path[1:], found)
 		}
 	}
 	for i := range x.values {
@@ -228,7 +190,7 @@ func (x *index) find(m *Matched, found []int32) ([]int32, error) {
 			continue
 		}
 		list := v.items[value]
-		found = list.appendTo(found)
+		found = list.AppendTo(found)
 		if len(v.below) > 0 {
 			for rest := value; ; {
 				_, parent, more := strings.Cut(rest, ".")
@@ -236,7 +198,7 @@ func (x *index) find(m *Matched, found []int32) ([]int32, error) {
 					break
 				}
 				list := v.below[parent]
-				found = list.appendTo(found)
+				found = list.AppendTo(found)
 				rest = parent
 			}
 		}
@@ -258,7 +220,7 @@ func (a *addrIndex) find(addr netip.Addr, found []int32) []int32 {
 		}
 		if p, err := addr.Prefix(bits); err == nil {
 			list := a.items[p]
-			found = list.appendTo(found)
+			found = list.AppendTo(found)
 		}
 	}
 	return found

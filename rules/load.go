@@ -36,8 +36,8 @@ type Gate struct {
 
 // Bounds of a gate, if it has none of its own.
 const (
-	DefaultGateMin = 10
-	DefaultGateMax = 1000
+	defaultGateMin = 10
+	defaultGateMax = 1000
 	maxGates       = 1000
 	maxInFlight    = 1_000_000
 )
@@ -145,13 +145,13 @@ func (c *compiler) load(kind itemKind, m *Match, shadow bool) {
 
 func (c *compiler) gate(g *Gate, names map[string]Position) {
 	if g.Min == 0 {
-		g.Min = DefaultGateMin
+		g.Min = defaultGateMin
 		if g.Max > 0 {
 			g.Min = min(g.Min, g.Max)
 		}
 	}
 	if g.Max == 0 {
-		g.Max = max(g.Min, DefaultGateMax)
+		g.Max = max(g.Min, defaultGateMax)
 	}
 	switch {
 	case g.Name == "":

@@ -143,7 +143,7 @@ func TestLoadFaults(t *testing.T) {
 		}
 	}
 	given := []Gate{{Name: "a"}}
-	if s := mustSet(t, Config{Shed: given}); given[0].Max != 0 || s.Config().Shed[0].Max != DefaultGateMax {
+	if s := mustSet(t, Config{Shed: given}); given[0].Max != 0 || s.Config().Shed[0].Max != 1000 {
 		t.Errorf("defaults were written into the caller's slice: %+v", given)
 	}
 }

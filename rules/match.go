@@ -11,6 +11,8 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/key"
+
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // Verdict is what the rules have to say before anything is counted.
@@ -412,8 +414,8 @@ func (m *Matched) segment(it *item, name string) string {
 			continue
 		}
 		for _, pattern := range p.patterns {
-			if n := pattern.capture(name); n >= 0 && pattern.matches(path) {
-				return nthSegment(path, n)
+			if n := pattern.Capture(name); n >= 0 && pattern.Matches(path) {
+				return match.NthSegment(path, n)
 			}
 		}
 	}
@@ -434,8 +436,8 @@ func (m *Matched) value(attr int) (string, Found, error) {
 }
 
 func (s *Set) canonicalPath(escaped string) (string, error) {
-	path, err := CanonicalPath(escaped)
-	path = matchedPath(path)
+	path, err := match.CanonicalPath(escaped)
+	path = match.LoosePath(path)
 	if s.cfg.IgnorePathCase {
 		path = strings.ToLower(path)
 	}

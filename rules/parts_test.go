@@ -231,7 +231,7 @@ func TestBucketsTeach(t *testing.T) {
 		{"user", []string{"header:X-User", "a", "ip", "1.2.3.4"}, `rule user: "ip" is not counted by; the rule counts by header:X-User: give a value for each`},
 		{"user", []string{"header:X-User", "a", "header:X-User", "b"}, `rule user: "header:X-User" is given twice`},
 		{"user", []string{"header:X-User", `"a`}, `rule user: header:X-User: "\"a": a value that begins with a quote is written in quotes`},
-		{"user", []string{"header:X-User", strings.Repeat("x", MaxValue+1)}, `rule user: header:X-User: has 8193 bytes, at most 8192 are allowed`},
+		{"user", []string{"header:X-User", strings.Repeat("x", 8<<10+1)}, `rule user: header:X-User: has 8193 bytes, at most 8192 are allowed`},
 		{"ip", []string{"ip", "ada"}, `rule ip: ip: "ada" is not an address or a prefix: write 192.0.2.1`},
 		{"ip", []string{"ip", "10.0.0.0/8"}, `rule ip: ip: 10.0.0.0/8 is not what the rules count by, which is single clients, such as 10.0.0.0/32: write a client's address; for a network write a rule with match: {ip: 10.0.0.0/8}`},
 		{"ip", []string{"ip", "2001:db8::/48"}, `rule ip: ip: 2001:db8::/48 is not what the rules count by, which is single clients, such as 2001:db8::/64: write a client's address; for a network write a rule with match: {ip: 2001:db8::/48}`},

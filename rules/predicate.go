@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/pairs"
+
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // predicate is a compiled condition on one attribute.
@@ -20,12 +22,12 @@ type predicate struct {
 
 	values    map[string]bool
 	below     map[string]bool // for hosts: names below which others match
-	ranges    addrRanges      // for addresses
+	addrs     match.AddrSet   // for addresses
 	prefixes  []netip.Prefix  // the same, as they were written
 	starts    []string
 	ends      []string
 	regexps   []*regexp.Regexp
-	patterns  []*pattern
+	patterns  []*match.Pattern
 	indexable bool // only values, patterns or addresses, and not negated
 }
 
@@ -95,7 +97,7 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 	for _, text := range source.Values {
 		switch {
 		case p.ip:
-			prefix, err := parsePrefix(text)
+			prefix, err := match.ParsePrefix(text)
 			if err != nil {
 				c.fault(source.At, "match: ip: %v", err)
 				continue
@@ -103,7 +105,7 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 			p.prefixes = append(p.prefixes, prefix)
 		case attr.is(Host):
 			written := text
-			text = canonicalHost(text)
+			text = match.CanonicalHost(text)
 			c.doubts(source.At, "match: host", nil, p.attr, written, text)
 			if parent, ok := strings.CutPrefix(text, "*."); ok {
 				if p.below == nil {
@@ -134,13 +136,13 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 			p.values[value] = true
 		}
 	}
-	p.ranges = newAddrRanges(p.prefixes)
+	p.addrs = match.NewAddrSet(p.prefixes)
 	if len(source.Patterns) > 0 && !p.path {
 		c.fault(source.At, "match: patterns are for path; %s has values, prefix, suffix and regex", source.Ref.Name)
 		return
 	}
 	for _, text := range source.Patterns {
-		pattern, err := parsePattern(text, c.cfg.IgnorePathCase)
+		pattern, err := match.ParsePattern(text, c.cfg.IgnorePathCase)
 		if err != nil {
 			c.fault(source.At, "match: %v", err)
 			continue
@@ -193,7 +195,7 @@ func (p *predicate) holds(m *Matched) (bool, error) {
 		case len(p.starts)+len(p.ends)+len(p.regexps) > 0:
 			return p.fits(a.String()) != p.not, nil
 		}
-		return p.ranges.has(a) != p.not, nil
+		return p.addrs.Contains(a) != p.not, nil
 	}
 	value, found, err := m.value(p.attr)
 	switch {
@@ -212,7 +214,7 @@ func (p *predicate) fits(value string) bool {
 		return true
 	}
 	for _, pattern := range p.patterns {
-		if pattern.matches(value) {
+		if pattern.Matches(value) {
 			return true
 		}
 	}
@@ -244,74 +246,4 @@ func (p *predicate) fits(value string) bool {
 		}
 	}
 	return false
-}
-
-// parsePrefix reads an address or a prefix. IPv4 written as IPv6 is IPv4.
-func parsePrefix(text string) (netip.Prefix, error) {
-	if !strings.Contains(text, "/") {
-		a, err := netip.ParseAddr(text)
-		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix: write 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", text)
-		}
-		a = a.Unmap()
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(text)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is not an address or a prefix: write 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32", text)
-	}
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	if p != p.Masked() {
-		return netip.Prefix{}, fmt.Errorf("%q has bits behind the slash's %d: write %v, or the address alone", text, p.Bits(), p.Masked())
-	}
-	return p, nil
-}
-
-// addrRanges is a set of addresses: ranges in order that do not overlap, so that a search is a few comparisons
-// whatever the size of the list.
-type addrRanges []addrRange
-
-type addrRange struct{ first, last netip.Addr }
-
-func newAddrRanges(prefixes []netip.Prefix) addrRanges {
-	var all addrRanges
-	for _, p := range prefixes {
-		all = append(all, addrRange{p.Masked().Addr(), lastAddr(p)})
-	}
-	slices.SortFunc(all, func(a, b addrRange) int { return a.first.Compare(b.first) })
-	merged := all[:0]
-	for _, r := range all {
-		if n := len(merged); n > 0 && merged[n-1].last.Compare(r.first) >= 0 && merged[n-1].last.BitLen() == r.first.BitLen() {
-			if r.last.Compare(merged[n-1].last) > 0 {
-				merged[n-1].last = r.last
-			}
-			continue
-		}
-		merged = append(merged, r)
-	}
-	return merged
-}
-
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := p.Bits(); i < 8*len(b); i++ {
-		b[i/8] |= 1 << (7 - i%8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
-func (r addrRanges) has(a netip.Addr) bool {
-	low, high := 0, len(r)
-	for low < high {
-		mid := (low + high) / 2
-		if r[mid].last.Compare(a) < 0 {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low < len(r) && r[low].first.Compare(a) <= 0
 }

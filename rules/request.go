@@ -4,8 +4,9 @@ import (
 	"errors"
 	"net/netip"
 	"net/textproto"
-	"slices"
 	"strings"
+
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // Request is what a set looks at. Edges implement it: over an HTTP request, a call, a line of a log.
@@ -54,14 +55,11 @@ var (
 	// ErrAmbiguous is wrapped when a request gives an attribute that counts more than once, or so that applications may read it
 	// differently.
 	ErrAmbiguous = errors.New("rules: an attribute is given more than once or may be read differently")
-	// ErrTooLong is wrapped when an attribute that counts is longer than MaxValue.
+	// ErrTooLong is wrapped when an attribute that counts is longer than 8 KiB.
 	ErrTooLong = errors.New("rules: an attribute is too long")
 	// ErrCost is wrapped when the attribute that holds the cost holds something else.
 	ErrCost = errors.New("rules: the cost is not a whole number of at least 1")
 )
-
-// MaxValue is the longest value of an attribute, in bytes.
-const MaxValue = 8 << 10
 
 // newField makes the field of a reference such as "header:X-User", or nil if it is none.
 func newField(kind, name string) *Field {
@@ -89,17 +87,8 @@ func newField(kind, name string) *Field {
 	return nil
 }
 
-// credentialHeaders are in canonical form.
-var credentialHeaders = []string{
-	"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "X-Csrf-Token", "X-Xsrf-Token",
-}
-
-// CredentialHeaders returns the names of headers that hold credentials, in canonical form. Their values are secret: they
-// enter keys as digests, are not shown, and are not stored with queued requests.
-func CredentialHeaders() []string { return slices.Clone(credentialHeaders) }
-
 func (f *Field) secret() bool {
-	return f.Kind == Cookie || f.Kind == Header && slices.Contains(credentialHeaders, f.Name)
+	return f.Kind == Cookie || f.Kind == Header && match.IsCredentialHeader(f.Name)
 }
 
 // underscored lists the spellings of a header's name with some of its hyphens as underscores, in the form that
@@ -126,14 +115,4 @@ func underscored(name string) []string {
 		all = append(all, textproto.CanonicalMIMEHeaderKey(string(b)))
 	}
 	return all
-}
-
-// canonicalHost is a host as it counts: without port and trailing dot, in lower case.
-func canonicalHost(s string) string {
-	if i := strings.LastIndexByte(s, ':'); i >= 0 && strings.IndexByte(s[i:], ']') < 0 {
-		if s[0] == '[' || strings.IndexByte(s, ':') == i {
-			s = s[:i]
-		}
-	}
-	return strings.ToLower(strings.TrimSuffix(s, "."))
 }

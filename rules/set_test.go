@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	canonical "github.com/sluiceproject/sluice/internal/match"
+
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/memstore"
 	. "github.com/sluiceproject/sluice/rules"
@@ -418,7 +420,7 @@ func TestSecrets(t *testing.T) {
 	}
 	const canary = "canary-3141592653"
 	fields := []string{"cookie:session", canary, "query:token", canary, "ip", "192.0.2.1"}
-	for i, name := range CredentialHeaders() {
+	for i, name := range canonical.CredentialHeaders() {
 		cfg.Rules = append(cfg.Rules, Rule{Name: fmt.Sprint("h", i), Per: per("header:" + name), Limits: limit("1/s")})
 		fields = append(fields, "header:"+name, canary)
 	}

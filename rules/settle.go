@@ -1,12 +1,9 @@
 package rules
 
 import (
-	"math"
-	"strconv"
 	"strings"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // Settle says where an answer tells what its request has really cost. Until then the rule's Cost is charged, as an
@@ -20,23 +17,6 @@ type Settle struct {
 	// Default is what an answer costs that does not say. Without it the estimate stays.
 	Default *int64
 	Hide    bool // callers do not get to see Header
-}
-
-// Amount reads a cost as answers write it: a number, which may have a fraction, which counts as a whole, and may stand in
-// quotes. Less than nothing is nothing, and more than [sluice.MaxCost] is that.
-func Amount(text string) (int64, bool) {
-	text = strings.TrimSpace(text)
-	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {
-		text = strings.TrimSpace(text[1 : n-1])
-	}
-	f, err := strconv.ParseFloat(text, 64)
-	if math.IsNaN(f) || err != nil && !math.IsInf(f, 0) || !strings.ContainsAny(text, "0123456789") {
-		return 0, false
-	}
-	if f > sluice.MaxCost {
-		bounds.SettledCost.Reached()
-	}
-	return int64(math.Ceil(min(max(f, 0), sluice.MaxCost))), true
 }
 
 func (c *compiler) settle(r *Rule) {

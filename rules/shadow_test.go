@@ -13,7 +13,7 @@ func perHour(n int64) sluice.Limit { return sluice.PerHour(n) }
 
 // A rule in shadow refuses no request, whatever it looks at; enforced it refuses each of these. It reports them.
 func TestShadowNeverRefuses(t *testing.T) {
-	long := strings.Repeat("a", MaxValue+1)
+	long := strings.Repeat("a", 8<<10+1)
 	user := func(r *Rule) { r.Per = []Ref{{Name: "header:X-User"}} }
 	when := func(p Predicate) func(*Rule) { return func(r *Rule) { r.Match.Predicates = []Predicate{p} } }
 	by := func(values ...string) Predicate { return Predicate{Ref: Ref{Name: "header:X-User"}, Values: values} }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // never returns why no request can have a value for the attribute, or "" if one can. The value is given as it was written and
@@ -12,8 +14,8 @@ func (c *attribute) never(written, counted string) string {
 	switch {
 	case c.ip || c.preset != nil && *c.preset == counted:
 		return ""
-	case len(counted) > MaxValue:
-		return fmt.Sprintf("at most %d bytes are allowed", MaxValue)
+	case len(counted) > match.MaxAttributeBytes:
+		return fmt.Sprintf("at most %d bytes are allowed", match.MaxAttributeBytes)
 	}
 	why := ""
 	for _, f := range c.fields {
@@ -84,7 +86,7 @@ func (p *predicate) allows(value string) bool {
 		return *p.present
 	case p.ip:
 		a, err := netip.ParseAddr(value)
-		return err != nil || len(p.starts)+len(p.ends)+len(p.regexps) > 0 || p.ranges.has(a) != p.not
+		return err != nil || len(p.starts)+len(p.ends)+len(p.regexps) > 0 || p.addrs.Contains(a) != p.not
 	}
 	return p.fits(value) != p.not
 }
@@ -101,7 +103,7 @@ func (c *compiler) doubts(at Position, what string, it *item, number int, writte
 	switch {
 	case secret:
 		shown = "a secret"
-	case len(written) > MaxValue:
+	case len(written) > match.MaxAttributeBytes:
 		shown = fmt.Sprintf("a value of %d bytes", len(written))
 	}
 	msg := ""

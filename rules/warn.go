@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/match"
+
 	"github.com/sluiceproject/sluice"
 )
 
@@ -101,32 +103,11 @@ func (p *predicate) covers(n *predicate) bool {
 		}
 	}
 	for _, narrow := range n.patterns {
-		if !slices.ContainsFunc(p.patterns, func(wide *pattern) bool { return wide.covers(narrow) }) {
+		if !slices.ContainsFunc(p.patterns, func(wide *match.Pattern) bool { return wide.Covers(narrow) }) {
 			return false
 		}
 	}
-	for _, r := range n.ranges {
-		if !slices.ContainsFunc(p.ranges, func(wide addrRange) bool {
-			return wide.first.Compare(r.first) <= 0 && wide.last.Compare(r.last) >= 0
-		}) {
-			return false
-		}
-	}
-	return true
-}
-
-// covers tells that every path that fits the narrow pattern fits this one.
-func (p *pattern) covers(narrow *pattern) bool {
-	if len(p.segments) > len(narrow.segments) || !p.below && (narrow.below || len(p.segments) != len(narrow.segments)) {
-		return false
-	}
-	for i := range p.segments {
-		wide, n := &p.segments[i], &narrow.segments[i]
-		if !wide.wild && (n.wild || n.wildcard && wide.text != n.text || !n.wildcard && !wide.matches(n.text)) {
-			return false
-		}
-	}
-	return true
+	return p.addrs.Covers(n.addrs)
 }
 
 // limits warns of limits that do not do what they say.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // Whoever tries to say two things at once, or one thing in two ways, gets no further than others: what reaches the
@@ -128,8 +128,8 @@ func pathTricks(t *testing.T, y *yard) {
 		}
 		target := strings.Split(seen[0], " ")[1]
 		raw, _, _ := strings.Cut(target, "?")
-		canonical, err := rules.CanonicalPath(raw)
-		if err != nil || strings.ContainsAny(raw, `;\`) || rules.EscapePath(canonical) != raw && rules.EscapePath(canonical)+"/" != raw {
+		canonical, err := match.CanonicalPath(raw)
+		if err != nil || strings.ContainsAny(raw, `;\`) || match.EscapePath(canonical) != raw && match.EscapePath(canonical)+"/" != raw {
 			t.Errorf("%q arrives as %q, which not all read alike: %v", spelling, target, err)
 		}
 		// To servers that ignore dots and spaces at the ends of names these are /posts, so the rule for that holds.

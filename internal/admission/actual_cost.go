@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/buffers"
 	"github.com/sluiceproject/sluice/rules"
@@ -91,7 +94,7 @@ func (l *look) header(h http.Header, prefix string) {
 		if len(values) == 0 {
 			continue
 		}
-		if amount, ok := rules.Amount(values[len(values)-1]); ok {
+		if amount, ok := parseCost(values[len(values)-1]); ok {
 			r.amount, r.found = amount, true
 		}
 	}
@@ -161,7 +164,7 @@ func field(object []byte, path []string) (int64, bool) {
 		}
 		object = fields[name]
 	}
-	return rules.Amount(string(object))
+	return parseCost(string(object))
 }
 
 const (
@@ -215,4 +218,21 @@ func (l *look) unpack() {
 	case err == io.EOF && !l.tooLong:
 		l.find(l.kept.Bytes())
 	}
+}
+
+// parseCost reads a cost as answers write it: a number, which may have a fraction, which counts as a whole, and may stand in
+// quotes. Less than nothing is nothing, and more than [sluice.MaxCost] is that.
+func parseCost(text string) (int64, bool) {
+	text = strings.TrimSpace(text)
+	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {
+		text = strings.TrimSpace(text[1 : n-1])
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if math.IsNaN(f) || err != nil && !math.IsInf(f, 0) || !strings.ContainsAny(text, "0123456789") {
+		return 0, false
+	}
+	if f > sluice.MaxCost {
+		bounds.SettledCost.Reached()
+	}
+	return int64(math.Ceil(min(max(f, 0), sluice.MaxCost))), true
 }

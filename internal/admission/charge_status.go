@@ -18,7 +18,7 @@ type charges struct {
 }
 
 // charges remembers the takes that may have to be changed, with keys of its own; it is nil if there are none.
-func (m *match) charges(limiter *sluice.Limiter, set func() *rules.Set) *charges {
+func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set) *charges {
 	var c *charges
 	for i := range m.matched.Takes {
 		rule := m.matched.Rules[i]

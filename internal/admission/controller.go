@@ -37,9 +37,9 @@ type ruleSet struct {
 	matches  sync.Pool // of *match
 }
 
-// match is a request beside its rules, and what was decided. Matches are reused: the keys of takes are in a buffer of
+// matchedRequest is a request beside its rules, and what was decided. Matches are reused: the keys of takes are in a buffer of
 // Matched, and nothing of a match may be used after it was recycled.
-type match struct {
+type matchedRequest struct {
 	of        *ruleSet
 	request   ruleRequest
 	matched   rules.Matched
@@ -68,7 +68,7 @@ func (c *Controller) Admit(w http.ResponseWriter, r *http.Request, who *Identity
 	if set == nil {
 		return a, errNoSet
 	}
-	m := c.setFor(set).matches.Get().(*match)
+	m := c.setFor(set).matches.Get().(*matchedRequest)
 	m.request.http, m.request.who = r, who
 	m.matched.Queued = try.Stored
 	err = set.Match(&m.request, &m.matched)
@@ -102,7 +102,7 @@ func (c *Controller) setFor(set *rules.Set) *ruleSet {
 	s := &ruleSet{set: set, ip: ClientIP(set)}
 	flight := !c.config.ChargeAnyStatus
 	s.matches.New = func() any {
-		m := &match{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: flight}}
+		m := &matchedRequest{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: flight}}
 		m.settled = m.mayGiveBack
 		return m
 	}
@@ -111,7 +111,7 @@ func (c *Controller) setFor(set *rules.Set) *ruleSet {
 }
 
 // limit decides the takes of a request that rules limit.
-func (c *Controller) limit(w http.ResponseWriter, r *http.Request, m *match, try Try, a *Admission) error {
+func (c *Controller) limit(w http.ResponseWriter, r *http.Request, m *matchedRequest, try Try, a *Admission) error {
 	ps := m.prepare(!c.config.ChargeAnyStatus)
 	delayed, allowed, err := c.decide(w, r, m, try)
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *Controller) limit(w http.ResponseWriter, r *http.Request, m *match, try
 }
 
 // decide has the limiter decide, and the request wait if it has to.
-func (c *Controller) decide(w http.ResponseWriter, r *http.Request, m *match, try Try) (delayed, allowed bool, err error) {
+func (c *Controller) decide(w http.ResponseWriter, r *http.Request, m *matchedRequest, try Try) (delayed, allowed bool, err error) {
 	if try.Retried {
 		m.chargeOnce(&c.lines)
 	}
@@ -179,7 +179,7 @@ func (a *Admission) noteDelay(p *passage) {
 }
 
 // line is the request's way through the lines of rules that delay it.
-func (c *Controller) line(r *http.Request, m *match, try Try) *passage {
+func (c *Controller) line(r *http.Request, m *matchedRequest, try Try) *passage {
 	p := &m.passage
 	p.config, p.limiter, p.lines, p.request, p.retried = &c.config, c.limiter, &c.lines, r, try.Retried
 	p.takes, p.out, p.settled = m.matched.Takes, m.decisions, m.settled
@@ -187,7 +187,7 @@ func (c *Controller) line(r *http.Request, m *match, try Try) *passage {
 }
 
 // giveBackPlace gives back what a request was charged that has to stand in line.
-func (m *match) giveBackPlace(ctx context.Context, limiter *sluice.Limiter) {
+func (m *matchedRequest) giveBackPlace(ctx context.Context, limiter *sluice.Limiter) {
 	for i := range m.decisions {
 		if m.chargedOnArrival(i) {
 			m.decisions[i].Granted = 0 // it stays charged
@@ -198,14 +198,14 @@ func (m *match) giveBackPlace(ctx context.Context, limiter *sluice.Limiter) {
 }
 
 // mayGiveBack tells whether a take may be given back when the request is done.
-func (m *match) mayGiveBack(i int) bool {
+func (m *matchedRequest) mayGiveBack(i int) bool {
 	rule := m.matched.Rules[i]
 	return len(rule.ChargeStatus) > 0 || rule.Settle != nil
 }
 
 // prepare makes room for the decisions and lists the policies that the takes are about. It marks the takes that are
 // settled when the request is done, if any are.
-func (m *match) prepare(settles bool) *quota.Policies {
+func (m *matchedRequest) prepare(settles bool) *quota.Policies {
 	takes := m.matched.Takes
 	for i := range takes {
 		takes[i].Settles = settles && m.mayGiveBack(i) && takes[i].Effective().Algorithm != sluice.Concurrency
@@ -218,7 +218,7 @@ func (m *match) prepare(settles bool) *quota.Policies {
 }
 
 // recycle returns the match for another request to use.
-func (m *match) recycle() {
+func (m *matchedRequest) recycle() {
 	m.matched.Forget()
 	m.request.http, m.request.who, m.passage.request = nil, nil, nil
 	m.of.matches.Put(m)

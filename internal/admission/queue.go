@@ -18,7 +18,7 @@ type QueueTarget struct {
 }
 
 // overtakes tells whether a request that was allowed has to stand in line all the same.
-func (c *Controller) overtakes(m *match, try Try) bool {
+func (c *Controller) overtakes(m *matchedRequest, try Try) bool {
 	if !c.config.Queues || c.config.HasPending == nil || try.Retried { // or it is the first of the line
 		return false
 	}
@@ -31,20 +31,20 @@ func (c *Controller) overtakes(m *match, try Try) bool {
 }
 
 // keepsOrder reports whether a take's rule queues requests and keeps the order of its keys.
-func (m *match) keepsOrder(i int) bool {
+func (m *matchedRequest) keepsOrder(i int) bool {
 	rule := m.matched.Rules[i]
 	return rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.List.Rules[i].Shadow
 }
 
 // chargedOnArrival reports whether a queued request is charged by a take's rule when it comes, and not when it is
 // delivered: the rule had room for it then, and charges denied requests too.
-func (m *match) chargedOnArrival(i int) bool {
+func (m *matchedRequest) chargedOnArrival(i int) bool {
 	return m.matched.Takes[i].Rule.ChargeDenied && m.matched.Rules[i].OnLimit != rules.Queue
 }
 
 // chargeOnce changes the takes of a queued request that is tried again. Rules that charged it when it came are only looked
 // at, and one that queues it charges its delivery but no attempt that finds no room.
-func (m *match) chargeOnce(l *lines) {
+func (m *matchedRequest) chargeOnce(l *lines) {
 	for i := range m.matched.Takes {
 		switch t := &m.matched.Takes[i]; {
 		case m.chargedOnArrival(i):
@@ -56,7 +56,7 @@ func (m *match) chargeOnce(l *lines) {
 }
 
 // turnAway says what becomes of a request that finds no room: it is queued, or denied.
-func (c *Controller) turnAway(m *match, try Try, a *Admission) {
+func (c *Controller) turnAway(m *matchedRequest, try Try, a *Admission) {
 	if try.Retried {
 		for i := range m.decisions {
 			if d := &m.decisions[i]; m.matched.Takes[i].Cost == 0 {
@@ -75,7 +75,7 @@ func (c *Controller) turnAway(m *match, try Try, a *Admission) {
 }
 
 // kept says how a denied request is kept; nil if it is not.
-func (m *match) kept() *QueueTarget {
+func (m *matchedRequest) kept() *QueueTarget {
 	by := -1
 	for i := range m.decisions {
 		rule, d := m.matched.Rules[i], &m.decisions[i]

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/clientip"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -92,7 +93,7 @@ func presentIf(ok bool) rules.Found {
 // still seen as escaped, and when other middleware has changed Path and forgotten RawPath, the path that counts is the
 // one that is served. RequestURI has neither property: it may be of the absolute form, and nobody changes it.
 func requestPath(r *http.Request) string {
-	path := rules.SentPath(r.URL)
+	path := match.SentPath(r.URL)
 	switch {
 	case path == "": // "GET http://example.com HTTP/1.1", and CONNECT: ServeMux serves the root
 		return "/"

@@ -75,7 +75,8 @@ var mayImport = map[string][]string{
 	"internal/pairs":      {},
 	"internal/spell":      {},
 	"internal/panics":     {},
-	"rules":               {".", "internal/key", "internal/pairs", "internal/panics", "internal/spell", "internal/bounds"},
+	"internal/match":      {"internal/bounds"},
+	"rules":               {".", "internal/key", "internal/pairs", "internal/panics", "internal/spell", "internal/bounds", "internal/match"},
 	"internal/strictyaml": {"internal/panics", "internal/spell", "internal/bounds"},
 	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/spell", "internal/strictyaml", "internal/bounds"},
 
@@ -87,18 +88,18 @@ var mayImport = map[string][]string{
 	"internal/clientip":  {"internal/bounds", "internal/key"},
 	"internal/problem":   {},
 	"internal/quota":     {"."},
-	"internal/admission": {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/overload", "internal/pairs", "internal/problem", "internal/quota", "internal/shaper"},
+	"internal/admission": {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/overload", "internal/pairs", "internal/problem", "internal/quota", "internal/shaper", "internal/match"},
 	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/key", "internal/pairs", "internal/quota"},
 	"grpclimit":          {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
 	"cmd/internal/edge/rls":        {".", "rules", "internal/bounds"},
 	"cmd/internal/edge/resp":       {".", "internal/bounds"},
-	"cmd/internal/edge/checkapi":   {".", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds", "internal/problem"},
+	"cmd/internal/edge/checkapi":   {".", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds", "internal/problem", "internal/match"},
 	"cmd/internal/testenv/rlstest": {},
 	"internal/testenv/certtest":    {},
 	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/key", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
-	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile"},
+	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile", "internal/match"},
 	"cmd/internal/operate/topkeys": {},
 	"cmd/internal/operate/metrics": {".", "rules", "internal/bounds", "internal/shaper", "cmd/internal/operate/topkeys"},
 
@@ -116,7 +117,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/edge/forwardauth":        {".", "rules", "internal/admission", "internal/quota", "internal/problem"},
 	"cmd/internal/testenv/forwardauthtest": {},
 	// The gateway: a proxy that applies rules.
-	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem"},
+	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem", "internal/match"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"cmd/internal/operate/adminclient": {"internal/plainfile"},
 
@@ -129,7 +130,7 @@ var mayImport = map[string][]string{
 	},
 
 	// Tests that users write for their rules.
-	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml", "cmd/internal/rulework/sample", "cmd/internal/term"},
+	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml", "cmd/internal/rulework/sample", "cmd/internal/term", "internal/match"},
 
 	// Requests as people write them down, and how the command line talks to people.
 	"cmd/internal/rulework/sources":  {"rulefile", "internal/plainfile", "cmd/internal/rulework/faults"},
@@ -229,6 +230,7 @@ var neverReach = map[string][]ban{
 	}),
 	"redisstore/goredis":       slices.Concat(suite, edges, ruleSets, weight),
 	"memcachestore":            slices.Concat(suite, edges, ruleSets, weight),
+	"internal/match":           slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"rules":                    slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/key":             slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/buffers":         slices.Concat(stores, suite, edges, ruleSets, protocols, weight),

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
-	"github.com/sluiceproject/sluice/rules"
 )
 
 // reader reads a value.
@@ -75,7 +75,7 @@ func prefixes(to func(*Config) *[]netip.Prefix) reader {
 		}
 		var list []netip.Prefix
 		for _, item := range items {
-			p, err := rules.ParsePrefix(item.Text)
+			p, err := match.ParsePrefix(item.Text)
 			if err != nil {
 				d.Fault(item, "%s: %v", d.name, err)
 				continue

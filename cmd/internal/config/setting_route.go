@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
-	"github.com/sluiceproject/sluice/rules"
 )
 
 // Route is which requests go to which upstream.
@@ -103,14 +103,14 @@ func (d *decoder) routes(n *strictyaml.Node) {
 
 // checkRoute finds keys that are sound by themselves and not together.
 func (d *decoder) checkRoute(n *strictyaml.Node, what string, r *Route) {
-	p, err := rules.ParsePathPattern(r.Path)
+	p, err := match.ParsePattern(r.Path, false)
 	if err != nil {
 		return // is reported
 	}
-	if at := n.Field("strip_prefix"); at != nil && !p.Begins(r.StripPrefix) {
+	if at := n.Field("strip_prefix"); at != nil && !p.HasPrefix(r.StripPrefix) {
 		d.Fault(at, "%s.strip_prefix: not all paths that fit %s begin with %s: let path begin with it, as in %s/**", what, r.Path, r.StripPrefix, r.StripPrefix)
 	}
-	if p.Begins(ownPath) {
+	if p.HasPrefix(ownPath) {
 		d.Fault(n, "%s.path: what begins with %s is answered by the gateway itself: choose another path", what, ownPath)
 	}
 }
@@ -127,7 +127,7 @@ func (d *decoder) checkRoutes() {
 	}
 	type seen struct {
 		host string
-		path *rules.PathPattern
+		path *match.Pattern
 		line int
 	}
 	var before []seen
@@ -138,8 +138,8 @@ func (d *decoder) checkRoutes() {
 		} else {
 			d.OneOf(n.Field("upstream"), "gateway.routes.upstream", names...)
 		}
-		p, _ := rules.ParsePathPattern(r.Path) // is sound
-		host := rules.CanonicalHost(r.Host)
+		p, _ := match.ParsePattern(r.Path, false) // is sound
+		host := match.CanonicalHost(r.Host)
 		for _, b := range before {
 			if b.host == host && b.path.Compare(p) == 0 {
 				d.Fault(n, "gateway.routes: the route in line %d takes the same requests: remove one of them", b.line)
@@ -171,7 +171,7 @@ func pattern(to *string) reader {
 		if !ok {
 			return
 		}
-		if _, err := rules.ParsePathPattern(s); err != nil {
+		if _, err := match.ParsePattern(s, false); err != nil {
 			d.Fault(n, "%s: %v", d.name, err)
 			return
 		}
@@ -185,7 +185,7 @@ func prefix(to *string) reader {
 		if !ok {
 			return
 		}
-		canonical, err := rules.CanonicalPath(s)
+		canonical, err := match.CanonicalPath(s)
 		if err != nil || canonical == "/" || strings.ContainsAny(canonical, "*{}") {
 			d.Fault(n, "%s: is %s: write a plain path, such as /v1", d.name, n)
 			return

@@ -12,7 +12,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // openAccessLog opens the gateway's log of requests, if there is to be one.
@@ -110,7 +110,7 @@ func recordOf(x *gateway.Exchange, route string) accesslog.Record {
 	if x.Path == "" { // it has no canonical form
 		out.Path, _, _ = strings.Cut(r.RequestURI, "?")
 	} else {
-		out.Path = rules.EscapePath(x.Path)
+		out.Path = match.EscapePath(x.Path)
 	}
 	return out
 }

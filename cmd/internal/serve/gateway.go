@@ -16,8 +16,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
 	"github.com/sluiceproject/sluice/internal/buffers"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/internal/quota"
-	"github.com/sluiceproject/sluice/rules"
 )
 
 // gatewayName is the gateway's listener.
@@ -58,7 +58,7 @@ func (s *Service) listenGateway(to *listen.Config) error {
 		Rules: s.rules, Limiter: s.limiter,
 		Shed:        s.shed.Handler,
 		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxAddressRequests, requests)),
-		Allow: rules.NewAddrSet(in.Allow), Deny: rules.NewAddrSet(in.Deny), Log: s.log,
+		Allow: match.NewAddrSet(in.Allow), Deny: match.NewAddrSet(in.Deny), Log: s.log,
 	}
 	buffers.Process.SetMax(in.MaxBuffered)
 	s.shed.OnShed(noteShed)
@@ -93,7 +93,7 @@ func routeName(r *config.Route) string { return r.Host + r.Path }
 
 // newRoute is a route as the gateway knows it.
 func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Route, error) {
-	path, err := rules.ParsePathPattern(in.Path)
+	path, err := match.ParsePattern(in.Path, false)
 	if err != nil {
 		return gateway.Route{}, fmt.Errorf("gateway.routes: %w", err)
 	}

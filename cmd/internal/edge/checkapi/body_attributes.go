@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -62,9 +63,9 @@ func (p *parser) value(want string) (string, *fault) {
 		return "", f
 	case s == "":
 		return "", faultf("is empty: write %s, or leave it out", want)
-	case len(s) > rules.MaxValue:
+	case len(s) > match.MaxAttributeBytes:
 		bounds.Attribute.Reached()
-		return "", faultf("has %d bytes, at most %d are allowed", len(s), rules.MaxValue)
+		return "", faultf("has %d bytes, at most %d are allowed", len(s), match.MaxAttributeBytes)
 	}
 	return s, nil
 }
@@ -149,9 +150,9 @@ func (p *parser) pair(q *request, k rules.Kind, name, want string) *fault {
 	switch {
 	case f != nil:
 		return f
-	case len(value) > rules.MaxValue:
+	case len(value) > match.MaxAttributeBytes:
 		bounds.Attribute.Reached()
-		return faultf("has %d bytes, at most %d are allowed", len(value), rules.MaxValue)
+		return faultf("has %d bytes, at most %d are allowed", len(value), match.MaxAttributeBytes)
 	case len(q.pairs) == MaxPairs:
 		bounds.CheckAttributes.Reached()
 		return faultf("is one too many: a check has at most %d headers, query parameters, cookies, claims and attributes", MaxPairs)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 const (
@@ -117,7 +117,7 @@ func TestFaults(t *testing.T) {
 		{check, `{"attributes":{"headers":{"X":"a","X":"a"}}}`, `attributes.headers.X: is there twice`, true},
 		{check, `{"attributes":{"claims":{"a":["x"]}}}`, `attributes.claims.a: is a list, at byte 29: write a string`, false},
 		{check, `{"attributes":{"attributes":{"a":null}}}`, `attributes.attributes.a: is null: write a string`, false},
-		{check, `{"attributes":{"query":{"a":"` + long(rules.MaxValue+1) + `"}}}`, `attributes.query.a: has 8193 bytes, at most 8192 are allowed`, false},
+		{check, `{"attributes":{"query":{"a":"` + long(match.MaxAttributeBytes+1) + `"}}}`, `attributes.query.a: has 8193 bytes, at most 8192 are allowed`, false},
 		{check, headersOf(257), `attributes.headers.h256: is one too many`, true},
 		{check, `{"attributes":{"path":"a` + "\n" + `"}}`, `a string has a control character, at byte 24`, true},
 		{check, `{"attributes":{"path":"\u00e9` + "\n" + `"}}`, `a string has a control character`, true},

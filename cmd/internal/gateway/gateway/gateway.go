@@ -18,6 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/clientip"
 	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -36,7 +37,7 @@ type Config struct {
 	// Shed stands before the limits and turns requests away while there are too many. Nil: none are.
 	Shed func(http.Handler) http.Handler
 	// Deny are addresses that are refused, and Allow those that are not; an empty Allow is all.
-	Allow, Deny rules.AddrSet
+	Allow, Deny match.AddrSet
 	// MaxRequests bounds the requests in flight, and MaxAddressRequests those of one client address, IPv6 by /64; 0: not
 	// bounded.
 	MaxRequests, MaxAddressRequests int
@@ -175,7 +176,7 @@ func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
 		return fault
 	}
 	x.Path = path
-	if g.cfg.Deny.Has(x.Client) || !g.cfg.Allow.Empty() && !g.cfg.Allow.Has(x.Client) {
+	if g.cfg.Deny.Contains(x.Client) || !g.cfg.Allow.IsEmpty() && !g.cfg.Allow.Contains(x.Client) {
 		return refuse(http.StatusForbidden, "The server does not accept requests from this address.")
 	}
 	if fault := g.enter(x, clients); fault != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rulefile"
@@ -60,9 +61,9 @@ func group(t testing.TB, url string) *upstream.Group {
 	return g
 }
 
-func pattern(t testing.TB, text string) *rules.PathPattern {
+func pattern(t testing.TB, text string) *match.Pattern {
 	t.Helper()
-	p, err := rules.ParsePathPattern(text)
+	p, err := match.ParsePattern(text, false)
 	if err != nil {
 		t.Fatal(err)
 	}

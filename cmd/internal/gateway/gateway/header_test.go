@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // headers tells which headers it got.
@@ -207,19 +207,19 @@ func TestSmuggling(t *testing.T) {
 
 // Addresses are allowed and denied as rules find them.
 func TestAddresses(t *testing.T) {
-	set := func(texts ...string) rules.AddrSet {
+	set := func(texts ...string) match.AddrSet {
 		var all []netip.Prefix
 		for _, text := range texts {
-			p, err := rules.ParsePrefix(text)
+			p, err := match.ParsePrefix(text)
 			if err != nil {
 				t.Fatal(err)
 			}
 			all = append(all, p)
 		}
-		return rules.NewAddrSet(all)
+		return match.NewAddrSet(all)
 	}
 	for name, tt := range map[string]struct {
-		allow, deny rules.AddrSet
+		allow, deny match.AddrSet
 		rules       string
 		from        string
 		want        int

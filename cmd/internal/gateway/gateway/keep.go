@@ -16,7 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/buffers"
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // Queue keeps requests for later, and hands out what is due.
@@ -43,7 +43,7 @@ const (
 )
 
 // credentials are headers that are not written down unless the rule says so.
-var credentials = rules.CredentialHeaders()
+var credentials = match.CredentialHeaders()
 
 // keep answers a request that is over a limit and whose rule keeps it: 202 when it is written down, and never before.
 func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, x *Exchange, k *admission.QueueTarget) {

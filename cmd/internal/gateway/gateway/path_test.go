@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // spellings are targets that some server may take for /posts, or that may be taken for something else and are /posts.
@@ -86,8 +86,8 @@ rules:
 // checkArrived wants a target that all servers read alike: making it canonical changes nothing but a slash at the end.
 func checkArrived(t interface{ Errorf(string, ...any) }, sent, arrived string) {
 	raw, _, _ := strings.Cut(arrived, "?")
-	canonical, err := rules.CanonicalPath(raw)
-	if err != nil || rules.EscapePath(canonical) != raw && rules.EscapePath(canonical)+"/" != raw {
+	canonical, err := match.CanonicalPath(raw)
+	if err != nil || match.EscapePath(canonical) != raw && match.EscapePath(canonical)+"/" != raw {
 		t.Errorf("%q arrived as %q, which is not canonical: %v", sent, arrived, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // Route is where requests of some host and path go.
@@ -16,7 +16,7 @@ type Route struct {
 	Name string // in metrics and logs
 	// Host is a name, "*.example.com" for all names below, or empty for any.
 	Host string
-	Path *rules.PathPattern
+	Path *match.Pattern
 	// Upstream answers. It is given a request that is ready to be sent on.
 	Upstream http.Handler
 
@@ -33,14 +33,14 @@ type Route struct {
 // routeTable finds the route of a request.
 type routeTable struct {
 	routes []*Route
-	exact  map[string]*rules.PathTable
-	below  map[string]*rules.PathTable // by what follows the "*."
-	any    *rules.PathTable
+	exact  map[string]*match.Table
+	below  map[string]*match.Table // by what follows the "*."
+	any    *match.Table
 }
 
 // newRouteTable orders the routes of each host, the most specific path first.
 func newRouteTable(all []Route) (*routeTable, error) {
-	t := &routeTable{exact: map[string]*rules.PathTable{}, below: map[string]*rules.PathTable{}, any: new(rules.PathTable)}
+	t := &routeTable{exact: map[string]*match.Table{}, below: map[string]*match.Table{}, any: new(match.Table)}
 	for i := range all {
 		if all[i].Path == nil || all[i].Upstream == nil {
 			return nil, fmt.Errorf("gateway: route %q lacks a path or an upstream", all[i].Name)
@@ -49,7 +49,7 @@ func newRouteTable(all []Route) (*routeTable, error) {
 	}
 	slices.SortStableFunc(t.routes, func(a, b *Route) int { return a.Path.Compare(b.Path) })
 	for number, route := range t.routes {
-		host := rules.CanonicalHost(route.Host)
+		host := match.CanonicalHost(route.Host)
 		table := t.any
 		if parent, ok := strings.CutPrefix(host, "*."); ok {
 			table = tableOf(t.below, parent)
@@ -61,9 +61,9 @@ func newRouteTable(all []Route) (*routeTable, error) {
 	return t, nil
 }
 
-func tableOf(tables map[string]*rules.PathTable, name string) *rules.PathTable {
+func tableOf(tables map[string]*match.Table, name string) *match.Table {
 	if tables[name] == nil {
-		tables[name] = new(rules.PathTable)
+		tables[name] = new(match.Table)
 	}
 	return tables[name]
 }
@@ -72,7 +72,7 @@ func tableOf(tables map[string]*rules.PathTable, name string) *rules.PathTable {
 // that with the most specific path. It is nil if there is none.
 func (t *routeTable) find(host, path string) *Route {
 	if len(t.exact)+len(t.below) > 0 {
-		host = rules.CanonicalHost(host)
+		host = match.CanonicalHost(host)
 		if table := t.exact[host]; table != nil {
 			if n := table.First(path); n >= 0 {
 				return t.routes[n]

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -128,14 +129,14 @@ func FuzzRoutes(f *testing.F) {
 	f.Add("/a/**\n/a/{b}\n/a/b\n/*/b", "/a/b")
 	f.Add("/**\n/x*\n/x*y\n/*", "/xay")
 	f.Fuzz(func(t *testing.T, patterns, path string) {
-		canonical, err := rules.CanonicalPath(path)
+		canonical, err := match.CanonicalPath(path)
 		if err != nil {
 			return
 		}
-		var all []*rules.PathPattern
-		table := new(rules.PathTable)
+		var all []*match.Pattern
+		table := new(match.Table)
 		for text := range strings.Lines(patterns) {
-			if p, err := rules.ParsePathPattern(strings.TrimSuffix(text, "\n")); err == nil {
+			if p, err := match.ParsePattern(strings.TrimSuffix(text, "\n"), false); err == nil {
 				table.Add(p, len(all))
 				all = append(all, p)
 			}

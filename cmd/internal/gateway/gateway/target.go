@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -38,14 +39,14 @@ func readTarget(r *http.Request) (path string, fault *refusal) {
 		setPath(r, "/", false)
 		return "/", nil
 	}
-	sent := rules.SentPath(r.URL)
+	sent := match.SentPath(r.URL)
 	if sent == "" { // "GET http://example.com HTTP/1.1"
 		sent = "/"
 	}
 	if strings.IndexByte(sent, ';') >= 0 {
 		return "", refuse(http.StatusBadRequest, "The path has a semicolon, which only some servers take for a separator.")
 	}
-	path, err := rules.CanonicalPath(sent)
+	path, err := match.CanonicalPath(sent)
 	if err != nil {
 		return "", refuse(http.StatusBadRequest, pathDetail(err))
 	}
@@ -91,7 +92,7 @@ func setPath(r *http.Request, path string, slash bool) {
 	if slash && path != "/" {
 		path += "/"
 	}
-	r.URL.Path, r.URL.RawPath = path, rules.EscapePath(path) // without RawPath net/url would spell it its own way
+	r.URL.Path, r.URL.RawPath = path, match.EscapePath(path) // without RawPath net/url would spell it its own way
 }
 
 // readAbsolute takes a target of the absolute form (GET http://example.com/ HTTP/1.1) for one of the origin form, as

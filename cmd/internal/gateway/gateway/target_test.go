@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -21,7 +22,7 @@ func checkTarget(t tester, set func() *rules.Set, target string) {
 	if err != nil {
 		return // net/http's server answers 400
 	}
-	all, err := rules.ParsePathPattern("/**")
+	all, err := match.ParsePattern("/**", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func checkTarget(t tester, set func() *rules.Set, target string) {
 		})}},
 		Shed: func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if matched, err = rules.CanonicalPath(r.URL.EscapedPath()); err != nil {
+				if matched, err = match.CanonicalPath(r.URL.EscapedPath()); err != nil {
 					t.Errorf("%q: rules would refuse what the gateway takes: %v", target, err)
 				}
 				next.ServeHTTP(w, r)
@@ -55,7 +56,7 @@ func checkTarget(t tester, set func() *rules.Set, target string) {
 	}
 	checkArrived(t, target, arrived)
 	path, _, _ := strings.Cut(arrived, "?")
-	if got, err := rules.CanonicalPath(path); err != nil || got != matched {
+	if got, err := match.CanonicalPath(path); err != nil || got != matched {
 		t.Errorf("%q was matched as %q and arrived as %q", target, matched, arrived)
 	}
 	if anybodyReads(arrived, "/posts") != (withoutLooseEnds(matched) == "/posts") {

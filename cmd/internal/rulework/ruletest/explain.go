@@ -9,13 +9,14 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/rules"
 )
 
 // secretHeaders are those whose values are not to be shown: credentials, and what the rules say is secret.
 func secretHeaders(set *rules.Set) map[string]bool {
 	secret := map[string]bool{}
-	for _, name := range rules.CredentialHeaders() {
+	for _, name := range match.CredentialHeaders() {
 		secret[name] = true
 	}
 	for _, a := range set.Config().Attributes {

@@ -1,4 +1,4 @@
-package rules_test
+package match_test
 
 import (
 	"bufio"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // A path that is refused stays refused with any further byte in it, and one that is not has the same meaning with that byte
@@ -18,7 +18,7 @@ func TestSentPath(t *testing.T) {
 		if err != nil {
 			return "", false
 		}
-		path, err := rules.CanonicalPath(rules.SentPath(r.URL))
+		path, err := match.CanonicalPath(match.SentPath(r.URL))
 		return path, err == nil
 	}
 	plain := 0

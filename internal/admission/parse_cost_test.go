@@ -1,4 +1,4 @@
-package rules_test
+package admission
 
 import (
 	"strings"
@@ -6,11 +6,10 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
-	. "github.com/sluiceproject/sluice/rules"
 )
 
 // Whatever an upstream reports, a cost is between 0 and the maximum, and more than that is counted.
-func TestAmount(t *testing.T) {
+func TestParseCost(t *testing.T) {
 	for _, tt := range []struct {
 		text    string
 		want    int64
@@ -39,7 +38,7 @@ func TestAmount(t *testing.T) {
 		{`{"a":1}`, 0, false, false},
 	} {
 		before := bounds.SettledCost.Count()
-		got, ok := Amount(tt.text)
+		got, ok := parseCost(tt.text)
 		reached := bounds.SettledCost.Count() > before
 		if got != tt.want || ok != tt.ok || reached != tt.reached {
 			t.Errorf("%.40q: got %d, %v, bound reached %v; want %d, %v, %v", tt.text, got, ok, reached, tt.want, tt.ok, tt.reached)
@@ -47,12 +46,12 @@ func TestAmount(t *testing.T) {
 	}
 }
 
-func FuzzAmount(f *testing.F) {
+func FuzzParseCost(f *testing.F) {
 	for _, text := range []string{"7", "-3", "1e309", "NaN", `"5"`, "0x1p70", "1_000", "١"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if n, ok := Amount(text); n < 0 || n > sluice.MaxCost || !ok && n != 0 {
+		if n, ok := parseCost(text); n < 0 || n > sluice.MaxCost || !ok && n != 0 {
 			t.Errorf("%q: %d, %v", text, n, ok)
 		}
 	})

@@ -1,4 +1,4 @@
-package rules_test
+package match_test
 
 import (
 	"net/netip"
@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
-func pathPattern(t *testing.T, text string) *rules.PathPattern {
+func pathPattern(t *testing.T, text string) *match.Pattern {
 	t.Helper()
-	p, err := rules.ParsePathPattern(text)
+	p, err := match.ParsePattern(text, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func pathPattern(t *testing.T, text string) *rules.PathPattern {
 // Patterns have one order, the more specific first, and a table finds the first that fits.
 func TestPathTable(t *testing.T) {
 	ordered := []string{"/a/bc/**", "/a/b", "/a/b/**", "/a/b*c*", "/a/b*", "/a/{x}/c", "/a/{x}", "/a/*/**", "/a", "/a/**", "/{x}", "/", "/**"}
-	table := new(rules.PathTable)
+	table := new(match.Table)
 	for i, text := range ordered {
 		table.Add(pathPattern(t, text), i)
 		for j, other := range ordered {
@@ -38,13 +38,13 @@ func TestPathTable(t *testing.T) {
 			t.Errorf("%s fits %s, want %s", path, got, want)
 		}
 	}
-	if got := new(rules.PathTable).First("/"); got != -1 {
+	if got := new(match.Table).First("/"); got != -1 {
 		t.Errorf("an empty table has %d", got)
 	}
 	if pathPattern(t, "/a/{x}").Compare(pathPattern(t, "/a/*/")) != 0 {
 		t.Error("names make a difference")
 	}
-	if _, err := rules.ParsePathPattern("a"); err == nil || !strings.Contains(err.Error(), `write "/a"`) {
+	if _, err := match.ParsePattern("a", false); err == nil || !strings.Contains(err.Error(), `write "/a"`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -66,7 +66,7 @@ func TestPathBegins(t *testing.T) {
 		{"/v*/a", "/v1", false},
 		{"/**", "/v1", false},
 	} {
-		if got := pathPattern(t, tt.pattern).Begins(tt.prefix); got != tt.want {
+		if got := pathPattern(t, tt.pattern).HasPrefix(tt.prefix); got != tt.want {
 			t.Errorf("%s begins with %s: %v", tt.pattern, tt.prefix, got)
 		}
 	}
@@ -75,27 +75,27 @@ func TestPathBegins(t *testing.T) {
 func TestAddrSet(t *testing.T) {
 	var all []netip.Prefix
 	for _, text := range []string{"10.0.0.0/8", "192.0.2.1", "2001:db8::/32", "::ffff:198.51.100.0/120"} {
-		p, err := rules.ParsePrefix(text)
+		p, err := match.ParsePrefix(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, p)
 	}
-	set := rules.NewAddrSet(all)
+	set := match.NewAddrSet(all)
 	for _, text := range []string{"10.0.0.0", "10.255.255.255", "::ffff:10.1.2.3", "192.0.2.1", "2001:db8::1", "198.51.100.7"} {
-		if !set.Has(netip.MustParseAddr(text)) {
+		if !set.Contains(netip.MustParseAddr(text)) {
 			t.Errorf("%s is not in it", text)
 		}
 	}
 	for _, text := range []string{"11.0.0.0", "9.255.255.255", "192.0.2.2", "2001:db9::", "::a00:1"} {
-		if set.Has(netip.MustParseAddr(text)) {
+		if set.Contains(netip.MustParseAddr(text)) {
 			t.Errorf("%s is in it", text)
 		}
 	}
-	if set.Has(netip.Addr{}) || set.Empty() || !(rules.AddrSet{}).Empty() || (rules.AddrSet{}).Has(all[0].Addr()) {
+	if set.Contains(netip.Addr{}) || set.IsEmpty() || !(match.AddrSet{}).IsEmpty() || (match.AddrSet{}).Contains(all[0].Addr()) {
 		t.Error("nothing is something")
 	}
-	if hosts := []string{rules.CanonicalHost("A.Example.COM.:80"), rules.CanonicalHost("[::1]:80")}; !slices.Equal(hosts, []string{"a.example.com", "[::1]"}) {
+	if hosts := []string{match.CanonicalHost("A.Example.COM.:80"), match.CanonicalHost("[::1]:80")}; !slices.Equal(hosts, []string{"a.example.com", "[::1]"}) {
 		t.Errorf("hosts are %q", hosts)
 	}
 }

@@ -1,12 +1,12 @@
-package rules
+package match
 
 import (
 	"fmt"
 	"strings"
 )
 
-// pattern is a path as rules write it: /users/{id}/posts, /files/**, /v*/items/*.json.
-type pattern struct {
+// Pattern is a path as rules write it: /users/{id}/posts, /files/**, /v*/items/*.json.
+type Pattern struct {
 	text     string
 	segments []segment
 	below    bool // ** at the end: whatever follows, also nothing
@@ -20,12 +20,26 @@ type segment struct {
 	wildcard bool   // text has a * somewhere
 }
 
-// parsePattern reads a pattern. Literal parts are made canonical like a request's path.
-func parsePattern(text string, ignoreCase bool) (*pattern, error) {
+// Text is the pattern as it was written.
+func (p *Pattern) Text() string { return p.text }
+
+// LiteralPattern is the pattern that one canonical path fits and no other.
+func LiteralPattern(path string) *Pattern {
+	p := &Pattern{text: path}
+	for text := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if text != "" {
+			p.segments = append(p.segments, segment{text: text})
+		}
+	}
+	return p
+}
+
+// ParsePattern reads a pattern. Literal parts are made canonical like a request's path.
+func ParsePattern(text string, ignoreCase bool) (*Pattern, error) {
 	if !strings.HasPrefix(text, "/") {
 		return nil, fmt.Errorf(`path %q does not begin with a slash: write "/%s"`, text, text)
 	}
-	p := &pattern{text: text}
+	p := &Pattern{text: text}
 	rest := text
 	if cut, ok := strings.CutSuffix(rest, "/**"); ok {
 		rest, p.below = cut, true
@@ -41,7 +55,7 @@ func parsePattern(text string, ignoreCase bool) (*pattern, error) {
 		if err != nil {
 			return nil, fmt.Errorf("path %q: %w", text, err)
 		}
-		if seg.name != "" && p.capture(seg.name) >= 0 {
+		if seg.name != "" && p.Capture(seg.name) >= 0 {
 			return nil, fmt.Errorf("path %q: two segments are called {%s}: give each its own name", text, seg.name)
 		}
 		p.segments = append(p.segments, seg)
@@ -55,7 +69,7 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 	}
 	if strings.HasPrefix(part, "{") && strings.HasSuffix(part, "}") {
 		name := part[1 : len(part)-1]
-		if !isName(name) {
+		if !IsName(name) {
 			return segment{}, fmt.Errorf("%q is not a name for a segment: use letters, digits and _ as in {user_id}", part)
 		}
 		return segment{text: part, wild: true, name: name}, nil
@@ -70,7 +84,7 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 		inner, whole := strings.CutPrefix(canonical, "/x")
 		inner, whole2 := strings.CutSuffix(inner, "x")
 		if err != nil || !whole || !whole2 || strings.ContainsAny(inner, "/*") || strings.Contains(literal, ";") {
-			return segment{}, notASegment(part)
+			return segment{}, NotASegment(part)
 		}
 		literals = append(literals, inner)
 	}
@@ -90,8 +104,8 @@ func parseSegment(part string, ignoreCase bool) (segment, error) {
 	return segment{text: text, wildcard: strings.Contains(text, "*")}, nil
 }
 
-// notASegment says why a request's path cannot have a segment, and what to write.
-func notASegment(part string) error {
+// NotASegment says why a request's path cannot have a segment, and what to write.
+func NotASegment(part string) error {
 	advice := "write it in its plain spelling"
 	switch {
 	case strings.Contains(part, "?"):
@@ -106,8 +120,8 @@ func notASegment(part string) error {
 	return fmt.Errorf("%q is not a segment that a request's path can have: %s", part, advice)
 }
 
-// isName accepts what people name attributes and segments.
-func isName(s string) bool {
+// IsName accepts what people name attributes and segments.
+func IsName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
@@ -118,8 +132,8 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// capture returns the number of the segment with this name, or -1.
-func (p *pattern) capture(name string) int {
+// Capture returns the number of the segment with this name, or -1.
+func (p *Pattern) Capture(name string) int {
 	for i := range p.segments {
 		if p.segments[i].name == name {
 			return i
@@ -139,7 +153,7 @@ func (s *segment) matches(text string) bool {
 }
 
 // matches tells whether a canonical path fits.
-func (p *pattern) matches(path string) bool {
+func (p *Pattern) Matches(path string) bool {
 	rest := path[1:]
 	for i := range p.segments {
 		if rest == "" {
@@ -154,8 +168,8 @@ func (p *pattern) matches(path string) bool {
 	return rest == "" || p.below
 }
 
-// nthSegment is a segment of a canonical path, or the empty string.
-func nthSegment(path string, n int) string {
+// NthSegment is a segment of a canonical path, or the empty string.
+func NthSegment(path string, n int) string {
 	rest := path[1:]
 	for ; n > 0; n-- {
 		_, rest, _ = strings.Cut(rest, "/")
@@ -188,82 +202,16 @@ func wildcard(pattern, text string) bool {
 	}
 }
 
-// pathIndex finds the rules whose pattern a path fits: a tree of segments. Patterns have no ** but at the end, so a
-// path is walked once along each branch that it fits.
-type pathIndex struct {
-	literals map[string]*pathIndex
-	wild     *pathIndex
-	here     numbers     // rules whose pattern ends here
-	below    numbers     // rules whose pattern goes on with **
-	globs    *[]pathGlob // segments with a * inside
-}
-
-type pathGlob struct {
-	segment segment
-	next    *pathIndex
-}
-
-func (x *pathIndex) add(p *pattern, rule int32) {
+// Covers tells that every path that fits the narrow pattern fits this one.
+func (p *Pattern) Covers(narrow *Pattern) bool {
+	if len(p.segments) > len(narrow.segments) || !p.below && (narrow.below || len(p.segments) != len(narrow.segments)) {
+		return false
+	}
 	for i := range p.segments {
-		x = x.child(&p.segments[i])
-	}
-	if p.below {
-		x.below = x.below.with(rule)
-	} else {
-		x.here = x.here.with(rule)
-	}
-}
-
-func (x *pathIndex) child(s *segment) *pathIndex {
-	switch {
-	case s.wild:
-		if x.wild == nil {
-			x.wild = new(pathIndex)
-		}
-		return x.wild
-	case s.wildcard:
-		if x.globs == nil {
-			x.globs = new([]pathGlob)
-		}
-		for _, g := range *x.globs {
-			if g.segment.text == s.text {
-				return g.next
-			}
-		}
-		next := new(pathIndex)
-		*x.globs = append(*x.globs, pathGlob{*s, next})
-		return next
-	}
-	if x.literals == nil {
-		x.literals = make(map[string]*pathIndex)
-	}
-	next := x.literals[s.text]
-	if next == nil {
-		next = new(pathIndex)
-		x.literals[s.text] = next
-	}
-	return next
-}
-
-// find appends the rules whose pattern the rest of a path fits.
-func (x *pathIndex) find(rest string, found []int32) []int32 {
-	found = x.below.appendTo(found)
-	if rest == "" {
-		return x.here.appendTo(found)
-	}
-	text, rest, _ := strings.Cut(rest, "/")
-	if next := x.literals[text]; next != nil {
-		found = next.find(rest, found)
-	}
-	if x.wild != nil {
-		found = x.wild.find(rest, found)
-	}
-	if x.globs != nil {
-		for i := range *x.globs {
-			if g := &(*x.globs)[i]; wildcard(g.segment.text, text) {
-				found = g.next.find(rest, found)
-			}
+		wide, n := &p.segments[i], &narrow.segments[i]
+		if !wide.wild && (n.wild || n.wildcard && wide.text != n.text || !n.wildcard && !wide.matches(n.text)) {
+			return false
 		}
 	}
-	return found
+	return true
 }

@@ -1,4 +1,4 @@
-package rules_test
+package match_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 	"pgregory.net/rapid"
 
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // refused stands for a path that has no canonical form.
@@ -300,11 +300,11 @@ var pathGroups = []struct {
 		{"/CAF%C3%89", "/CAFÉ"},
 	}},
 	{"size", [][2]string{
-		{"/" + strings.Repeat("a", rules.MaxPath-1), "/" + strings.Repeat("a", rules.MaxPath-1)},
-		{"/" + strings.Repeat("a", rules.MaxPath), refused},
-		{strings.Repeat("/", rules.MaxPath), "/"},
-		{strings.Repeat("/", rules.MaxPath+1), refused},
-		{"/x" + strings.Repeat("%", rules.MaxPath), refused},
+		{"/" + strings.Repeat("a", match.MaxPath-1), "/" + strings.Repeat("a", match.MaxPath-1)},
+		{"/" + strings.Repeat("a", match.MaxPath), refused},
+		{strings.Repeat("/", match.MaxPath), "/"},
+		{strings.Repeat("/", match.MaxPath+1), refused},
+		{"/x" + strings.Repeat("%", match.MaxPath), refused},
 		{"/" + strings.Repeat("é", 1365), "/" + strings.Repeat("é", 1365)},
 		{"/" + strings.Repeat("é", 1366), refused}, // six bytes each when they are forwarded
 		{"/" + strings.Repeat(" ", 2731), refused},
@@ -321,9 +321,9 @@ func TestCanonicalPath(t *testing.T) {
 	for _, group := range pathGroups {
 		t.Run(group.threat, func(t *testing.T) {
 			for _, s := range group.spellings {
-				got, err := rules.CanonicalPath(s[0])
+				got, err := match.CanonicalPath(s[0])
 				switch {
-				case s[1] == refused && !errors.Is(err, rules.ErrPath):
+				case s[1] == refused && !errors.Is(err, match.ErrPath):
 					t.Errorf("%.80q gives %.80q and %v, want ErrPath", s[0], got, err)
 				case s[1] == refused && got != "":
 					t.Errorf("%.80q is refused and gives %.80q", s[0], got)
@@ -348,7 +348,7 @@ func TestPathCharacters(t *testing.T) {
 		}
 		folds++
 		for _, sent := range []string{"/a" + string(r) + "b", "/" + string(r), "/%25" + string(r) + "1"} {
-			got, err := rules.CanonicalPath(sent)
+			got, err := match.CanonicalPath(sent)
 			if err == nil && strings.ContainsAny(folded, `/\.%;?#`) {
 				t.Errorf("%q (%U) gives %q, and folds to %q", sent, r, got, folded)
 			}
@@ -359,50 +359,6 @@ func TestPathCharacters(t *testing.T) {
 	}
 	if folds < 4000 {
 		t.Errorf("only %d characters fold, so nearly nothing was tested", folds)
-	}
-}
-
-// TestInvisibleCharacters goes through all of Unicode: a character that cannot be seen, by its properties, is refused or does
-// not count, wherever in a name it stands. Letters and digits are neither.
-func TestInvisibleCharacters(t *testing.T) {
-	set := mustSet(t, rules.Config{Deny: []rules.Match{match(is("path", "/ab", "/❤️"))}})
-	invisible, visible := 0, 0
-	for r := rune(0x80); r <= unicode.MaxRune; r++ {
-		// DerivedCoreProperties.txt: Default_Ignorable_Code_Point is Other_Default_Ignorable_Code_Point, Cf and
-		// Variation_Selector, without a few of Cf. Controls and separators of lines are added.
-		is := unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector, unicode.Cf, unicode.Cc, unicode.Zl, unicode.Zp)
-		if !is && !unicode.In(r, unicode.L, unicode.Nd) {
-			continue
-		}
-		spellings := []string{"/ab" + string(r), "/a" + string(r) + "b", "/" + string(r) + "ab", "/ab." + string(r), "/%61b" + url.PathEscape(string(r)) + "/"}
-		if !is {
-			spellings = spellings[:1]
-		}
-		for _, sent := range spellings {
-			var m rules.Matched
-			err := set.Match(req("GET "+sent), &m)
-			denied := err != nil || m.Verdict == rules.Refused
-			if is {
-				invisible++
-				if !denied {
-					t.Errorf("%q (%U) evades a rule for /ab", sent, r)
-				}
-			} else if visible++; err == nil && denied {
-				t.Errorf("%q (%U) counts as /ab", sent, r)
-			}
-		}
-		if _, err := rules.CanonicalPath("/.." + string(r)); is && err == nil {
-			t.Errorf("dots and %U are a name", r)
-		}
-	}
-	for _, sent := range []string{"/❤️", "/❤"} { // emoji
-		var m rules.Matched
-		if err := set.Match(req("GET "+sent), &m); err != nil || m.Verdict != rules.Refused {
-			t.Errorf("%q: %v, %v", sent, m.Verdict, err)
-		}
-	}
-	if invisible < 4000*5 || visible < 100_000 {
-		t.Errorf("%d and %d were tried", invisible, visible)
 	}
 }
 
@@ -425,8 +381,8 @@ func TestPathErrors(t *testing.T) {
 		strings.Repeat("/a", 5000):      "8 KiB",
 		"/" + strings.Repeat("é", 2000): "8 KiB when it is escaped",
 	} {
-		_, err := rules.CanonicalPath(sent)
-		if err == nil || !strings.HasPrefix(err.Error(), rules.ErrPath.Error()+": ") || !strings.Contains(err.Error(), want) {
+		_, err := match.CanonicalPath(sent)
+		if err == nil || !strings.HasPrefix(err.Error(), match.ErrPath.Error()+": ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: error %v, want one that says %q", sent, err, want)
 		}
 	}
@@ -444,7 +400,7 @@ func TestEscapePath(t *testing.T) {
 		"/\"<>[]^`{|}":         "/%22%3C%3E%5B%5D%5E%60%7B%7C%7D",
 		"/;\\ are never there": "/%3B%5C%20are%20never%20there",
 	} {
-		if got := rules.EscapePath(canonical); got != want {
+		if got := match.EscapePath(canonical); got != want {
 			t.Errorf("EscapePath(%q) is %q, want %q", canonical, got, want)
 		}
 	}
@@ -455,9 +411,9 @@ func TestEscapePathForwarded(t *testing.T) {
 	for _, group := range pathGroups {
 		for _, s := range group.spellings {
 			if p := s[1]; p != refused {
-				u := url.URL{Scheme: "http", Host: "app", Path: p, RawPath: rules.EscapePath(p)}
-				if got := u.RequestURI(); got != rules.EscapePath(p) {
-					t.Errorf("%.80q is sent as %.80q, want %.80q", p, got, rules.EscapePath(p))
+				u := url.URL{Scheme: "http", Host: "app", Path: p, RawPath: match.EscapePath(p)}
+				if got := u.RequestURI(); got != match.EscapePath(p) {
+					t.Errorf("%.80q is sent as %.80q, want %.80q", p, got, match.EscapePath(p))
 				}
 			}
 		}
@@ -485,7 +441,7 @@ func TestPathSpellings(t *testing.T) {
 			sent.WriteString(rapid.SampledFrom([]string{"", "", ";", ";v=1;w"}).Draw(t, "parameters"))
 		}
 		sent.WriteString(rapid.SampledFrom([]string{"", "/", "//", "/.", "/x/..", "/;"}).Draw(t, "end"))
-		if got, err := rules.CanonicalPath(sent.String()); got != want || err != nil {
+		if got, err := match.CanonicalPath(sent.String()); got != want || err != nil {
 			t.Fatalf("%q gives %q and %v, want %q", sent.String(), got, err, want)
 		}
 	})
@@ -498,17 +454,17 @@ func TestPathAllocations(t *testing.T) {
 	}{
 		{"/", 0},
 		{"/v1/users/0123456789/posts", 0},
-		{"/" + strings.Repeat("a", rules.MaxPath-1), 0},
+		{"/" + strings.Repeat("a", match.MaxPath-1), 0},
 		{strings.Repeat("/a", 256), 0},
 		{"/posts/", 1}, // the result
 		{"/a%20b", 1},
 		{"/%70osts;v=1//./7/", 1},
 	} {
-		if n := testing.AllocsPerRun(100, func() { _, _ = rules.CanonicalPath(tt.sent) }); n > tt.most {
+		if n := testing.AllocsPerRun(100, func() { _, _ = match.CanonicalPath(tt.sent) }); n > tt.most {
 			t.Errorf("%v allocations for %.80q, want at most %v", n, tt.sent, tt.most)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { rules.EscapePath("/v1/users/0123456789/posts") }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { match.EscapePath("/v1/users/0123456789/posts") }); n != 0 {
 		t.Errorf("%v allocations to escape nothing, want none", n)
 	}
 }
@@ -522,7 +478,7 @@ func BenchmarkCanonicalPath(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if p, err := rules.CanonicalPath(sent); p == "" || err != nil {
+				if p, err := match.CanonicalPath(sent); p == "" || err != nil {
 					b.Fatal(p, err)
 				}
 			}

@@ -1,4 +1,4 @@
-package rules
+package match
 
 import (
 	"strings"
@@ -8,9 +8,9 @@ import (
 // What a rule holds for: names with dots and spaces at their ends, as servers that ignore those read them, and as those
 // that do not.
 func TestLooseEnds(t *testing.T) {
-	var table PathTable
+	var table Table
 	for i, text := range []string{"/admin/**", "/files/*", "/wiki/{name}"} {
-		p, err := ParsePathPattern(text)
+		p, err := ParsePattern(text, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,13 +29,13 @@ func TestLooseEnds(t *testing.T) {
 		}
 	}
 	for _, pattern := range []string{"/admin.", "/admin /x", "/ admin", "/a*."} {
-		if _, err := ParsePathPattern(pattern); err == nil || !strings.Contains(err.Error(), "write \"") {
+		if _, err := ParsePattern(pattern, false); err == nil || !strings.Contains(err.Error(), "write \"") {
 			t.Errorf("%s: %v, want an error that says what to write", pattern, err)
 		}
 	}
 }
 
-func FuzzMatchedPath(f *testing.F) {
+func FuzzLoosePath(f *testing.F) {
 	for _, path := range []string{"/", "/a./b .", "/ a", "/a.b/c"} {
 		f.Add(path)
 	}
@@ -44,7 +44,7 @@ func FuzzMatchedPath(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got := matchedPath(path)
+		got := LoosePath(path)
 		// By definition: each name without dots and spaces at its end and spaces at its beginning.
 		names := strings.Split(path, "/")
 		for i, name := range names {

@@ -1,4 +1,4 @@
-package rules_test
+package match_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/sluiceproject/sluice/rules"
+	"github.com/sluiceproject/sluice/internal/match"
 )
 
 // FuzzCanonicalPath: whatever is sent is either refused or has a form that stays what it is when it is forwarded and
@@ -24,15 +24,15 @@ func FuzzCanonicalPath(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, sent string) {
-		got, err := rules.CanonicalPath(sent)
+		got, err := match.CanonicalPath(sent)
 		if err != nil {
-			if !errors.Is(err, rules.ErrPath) || got != "" {
+			if !errors.Is(err, match.ErrPath) || got != "" {
 				t.Errorf("%q is refused with %v, and gives %q", sent, err, got)
 			}
 			return
 		}
 		checkCanonical(t, got)
-		if again, err := rules.CanonicalPath(got); rules.EscapePath(got) == got && (again != got || err != nil) {
+		if again, err := match.CanonicalPath(got); match.EscapePath(got) == got && (again != got || err != nil) {
 			t.Errorf("%q has nothing to escape, and gives %q and %v", got, again, err)
 		}
 	})
@@ -41,7 +41,7 @@ func FuzzCanonicalPath(f *testing.F) {
 // checkCanonical checks all that holds for every canonical path.
 func checkCanonical(t *testing.T, path string) {
 	t.Helper()
-	if !strings.HasPrefix(path, "/") || path != "/" && strings.HasSuffix(path, "/") || len(path) > rules.MaxPath {
+	if !strings.HasPrefix(path, "/") || path != "/" && strings.HasSuffix(path, "/") || len(path) > match.MaxPath {
 		t.Errorf("%q has no slash at its begin, one at its end, or is too long", path)
 	}
 	if path != "/" {
@@ -67,8 +67,8 @@ func checkCanonical(t *testing.T, path string) {
 // checkEscaped checks that what is forwarded is read as the path that was matched.
 func checkEscaped(t *testing.T, path string) {
 	t.Helper()
-	escaped := rules.EscapePath(path)
-	if again, err := rules.CanonicalPath(escaped); again != path || err != nil {
+	escaped := match.EscapePath(path)
+	if again, err := match.CanonicalPath(escaped); again != path || err != nil {
 		t.Errorf("%q is escaped to %q, which gives %q and %v", path, escaped, again, err)
 	}
 	if u, err := url.ParseRequestURI(escaped); err != nil || u.Path != path || u.RawQuery != "" || u.Host != "" {

@@ -1,30 +1,14 @@
-package rules
+package match
 
 import (
 	"cmp"
 	"strings"
 )
 
-// PathPattern is a path as rules write it: /users/{id}/posts, /files/**, /v*/items/*.json. It is for whoever sorts
-// requests by the same paths as rules do, such as a proxy with its routes.
-type PathPattern struct{ pattern }
-
-// ParsePathPattern reads a pattern. The error says what to write instead.
-func ParsePathPattern(text string) (*PathPattern, error) {
-	p, err := parsePattern(text, false)
-	if err != nil {
-		return nil, err
-	}
-	return &PathPattern{*p}, nil
-}
-
-// Matches tells whether a path that came from [CanonicalPath] fits.
-func (p *PathPattern) Matches(canonical string) bool { return p.matches(canonical) }
-
 // Compare orders patterns: below zero if p comes before q. Of two that a path fits, the more specific comes first. They
 // are compared segment by segment: a literal comes before one with a * in it, of which the longer comes first, before a
 // * or {name} alone, before the end of the pattern, before **. It is zero for patterns that the same paths fit.
-func (p *PathPattern) Compare(q *PathPattern) int {
+func (p *Pattern) Compare(q *Pattern) int {
 	for i := 0; ; i++ {
 		a, b := p.rank(i), q.rank(i)
 		if a != b || a >= rankEnd {
@@ -48,7 +32,7 @@ const (
 	rankBelow
 )
 
-func (p *pattern) rank(i int) int {
+func (p *Pattern) rank(i int) int {
 	switch {
 	case i == len(p.segments) && p.below:
 		return rankBelow
@@ -62,8 +46,8 @@ func (p *pattern) rank(i int) int {
 	return rankLiteral
 }
 
-// Begins tells whether every path that fits the pattern begins with a canonical path: equals it, or goes on with a slash.
-func (p *PathPattern) Begins(canonical string) bool {
+// HasPrefix tells whether every path that fits the pattern begins with a canonical path: equals it, or goes on with a slash.
+func (p *Pattern) HasPrefix(canonical string) bool {
 	if canonical == "/" {
 		return true
 	}
@@ -77,24 +61,21 @@ func (p *PathPattern) Begins(canonical string) bool {
 	return true
 }
 
-// PathTable finds the first of several patterns that a path fits, without looking at those that it cannot fit.
-type PathTable struct{ index pathIndex }
+// Table finds the first of several patterns that a path fits, without looking at those that it cannot fit.
+type Table struct{ index Index }
 
 // Add enters a pattern under a number.
-func (t *PathTable) Add(p *PathPattern, number int) { t.index.add(&p.pattern, int32(number)) }
+func (t *Table) Add(p *Pattern, number int) { t.index.Add(p, int32(number)) }
 
 // First is the smallest number whose pattern a canonical path fits, or -1. Dots and spaces at the ends of names, and variation
 // selectors, do not count, as for rules.
-func (t *PathTable) First(canonical string) int {
+func (t *Table) First(canonical string) int {
 	var room [16]int32
 	first := int32(-1)
-	for _, n := range t.index.find(matchedPath(canonical)[1:], room[:0]) {
+	for _, n := range t.index.Find(LoosePath(canonical)[1:], room[:0]) {
 		if first < 0 || n < first {
 			first = n
 		}
 	}
 	return int(first)
 }
-
-// CanonicalHost is a host as it counts: without port and trailing dot, in lower case.
-func CanonicalHost(host string) string { return canonicalHost(host) }
