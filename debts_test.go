@@ -139,3 +139,98 @@ func TestDebtsThatCannotBePaid(t *testing.T) {
 		}
 	})
 }
+
+// What is owed is charged once, however often the store does not answer in time, and all of it, whatever is known of the number
+// of processes when it is charged.
+func TestDebtsAreChargedOnce(t *testing.T) {
+	for name, nodes := range map[string]func(back bool) int{
+		"alone":                 func(bool) int { return 1 },
+		"of two":                func(bool) int { return 2 },
+		"of two, then unknown":  func(back bool) int { return map[bool]int{false: 2, true: 0}[back] },
+		"of two, then of three": func(back bool) int { return map[bool]int{false: 2, true: 3}[back] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const limit, asked = 100, 15
+				for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.TokenBucket, sluice.SlidingLog} {
+					far := newFar()
+					rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).With(algorithm)})
+					var back atomic.Bool
+					l := sluice.Must(sluice.NewRules(far, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return nodes(back.Load()) })))
+					answersLate := &lateReplies{farStore: far}
+					slow := sluice.Must(sluice.NewRules(answersLate, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return nodes(back.Load()) })))
+					far.disturb(refuses)
+					admitted := mustAllow(t, slow, "k", 1).Granted // of which the store has not heard
+					far.disturb(nil)
+					for range asked {
+						admitted += mustAllow(t, slow, "k", 1).Granted
+					}
+					back.Store(true)
+					answersLate.inTime.Store(true)
+					pause(5 * time.Second)
+					left := sluice.Must(l.Peek(t.Context(), "k")).Remaining
+					if admitted != asked+1 || left != limit-admitted {
+						t.Errorf("%v: %d admitted, %d of %d left", algorithm, admitted, left, limit)
+					}
+					if err := errors.Join(l.Close(t.Context()), slow.Close(t.Context())); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// lateReplies is a store that does what it is asked, and whose replies come too late.
+type lateReplies struct {
+	*farStore
+	inTime atomic.Bool
+}
+
+func (s *lateReplies) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+	if err := s.farStore.Apply(ctx, takes, out); err != nil || s.inTime.Load() {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A process that the store answers only now and then, beside another that it always answers: together they use what a bucket
+// holds and what flows in, however long that goes on. What one admits without the store, another must not have from it as well.
+func TestDebtsBesideOthers(t *testing.T) {
+	for _, algorithm := range []sluice.Algorithm{sluice.TokenBucket, sluice.LeakyBucket} {
+		synctest.Test(t, func(t *testing.T) {
+			const rate, burst, seconds = 50, 50, 120
+			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerSecond(rate).WithBurst(burst).With(algorithm)})
+			two := sluice.WithNodes(func() int { return 2 })
+			far := newFar()
+			shaky := &farStore{Store: far.Store}
+			always, sometimes := sluice.Must(sluice.NewRules(far, []*sluice.Rule{rule}, two)), sluice.Must(sluice.NewRules(shaky, []*sluice.Rule{rule}, two))
+			var admitted, local int64
+			ask := func(l *sluice.Limiter) {
+				d := mustAllow(t, l, "k", 1)
+				if admitted += d.Granted; d.Source == sluice.SourceLocal {
+					local += d.Granted
+				}
+			}
+			for tick := range 100 * seconds { // each asks as often as the whole rate twice over
+				switch tick % 100 {
+				case 40:
+					shaky.disturb(refuses)
+				case 70:
+					shaky.disturb(nil)
+				}
+				ask(sometimes)
+				ask(always)
+				pause(10 * time.Millisecond)
+			}
+			// One more for each outage, which is one less than there are processes, and what is owed at the end.
+			if most := int64(burst + rate*seconds + seconds + burst); admitted > most || local < rate*seconds/20 {
+				t.Errorf("%v: %d admitted in %d s, of them %d without the store; want at most %d", algorithm, admitted, seconds, local, most)
+			}
+			if err := errors.Join(always.Close(t.Context()), sometimes.Close(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

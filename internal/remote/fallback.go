@@ -146,6 +146,16 @@ func (en *Engine) instancesOf(limit *step.Params) int {
 	return n
 }
 
+// countsFor is for how long something counts at the store that was admitted now. A bucket there may be full later than this
+// process' part of it, because others use it.
+func countsFor(limit *step.Params, reset time.Duration) time.Duration {
+	if !refills(limit) {
+		return reset
+	}
+	fill := time.Duration(float64(limit.Limit()) / rate(limit) * float64(time.Second))
+	return max(reset, 2*fill)
+}
+
 // fallbackBytes bounds the fallback's memory.
 const fallbackBytes = 32 << 20
 
@@ -217,7 +227,7 @@ func (en *Engine) failLocal(takes []group.Op, out []group.Answer, denied bool) {
 			d.Never, d.RetryAfter = false, failClosedRetryAfter
 		}
 		if en.IsRemote() && t.Request.Cost > 0 && d.Granted > 0 && t.Params.Kind != step.Slots {
-			en.unreported.add(t, d.Granted, now.Add(d.ResetAfter))
+			en.unreported.add(t, op.Params, d.Granted, now.Add(countsFor(t.Params, d.ResetAfter)))
 			en.reportLater()
 		}
 		out[i] = d

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"hash/maphash"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -35,11 +36,19 @@ type unreportedShard struct {
 
 type unreportedKey struct {
 	amount   int64
-	inFlight int64         // besides it: what is on its way to the store
-	ended    chan struct{} // is closed when that has ended
+	tried    int64         // besides it: what a report was about that the store may have charged
+	inFlight int64         // besides both: what is on its way to the store
+	id       uint64        // of the report that was tried or is on its way: it is charged once however often it is sent
+	first    time.Time     // when that was sent first
+	ended    chan struct{} // is closed when what is on its way has ended
 	until    time.Time     // nothing of it counts any more
+	part     *step.Params  // this process' part of the limit when something was admitted last
+	whole    bool          // nothing of it has worn off at the store, whatever has here
 	op       *group.Op     // for a report without a call about the key; nil: there was no room for it
 }
+
+// pending is all that the store may not know of.
+func (k *unreportedKey) pending() int64 { return k.amount + k.tried + k.inFlight }
 
 // size is how much memory the key's op needs.
 func (k *unreportedKey) size() int64 {
@@ -73,8 +82,8 @@ func (u *unreported) shard(t *group.Op) (*unreportedShard, uint64) {
 	return &u.shards[sum%unreportedShards], sum
 }
 
-// add notes that so much more was admitted of the take's key, which counts for so long.
-func (u *unreported) add(t *group.Op, amount int64, until time.Time) {
+// add notes that so much more was admitted of the take's key by this process' part of the limit, which counts for so long.
+func (u *unreported) add(t *group.Op, part *step.Params, amount int64, until time.Time) {
 	if amount <= 0 {
 		return
 	}
@@ -93,7 +102,7 @@ func (u *unreported) add(t *group.Op, amount int64, until time.Time) {
 	if !known {
 		u.keys.Add(1)
 	} else if was.until.Before(now) {
-		was.amount = 0
+		was.amount, was.tried = 0, 0
 	}
 	switch size := opSize(t); {
 	case was.op != nil:
@@ -108,7 +117,7 @@ func (u *unreported) add(t *group.Op, amount int64, until time.Time) {
 	if until.Before(was.until) {
 		until = was.until
 	}
-	was.amount, was.until = was.amount+amount, until
+	was.amount, was.until, was.part = was.amount+amount, until, part
 	shard.byKey[name] = was
 }
 
@@ -124,11 +133,10 @@ func (u *unreported) lower(t *group.Op, amount int64) {
 	if !known {
 		return
 	}
-	if k.amount = max(0, k.amount-amount); k.amount == 0 && k.inFlight == 0 {
+	k.amount = max(0, k.amount-amount)
+	if shard.byKey[name] = k; k.pending() == 0 {
 		u.forgetLocked(shard, name)
-		return
 	}
-	shard.byKey[name] = k
 }
 
 func (u *unreported) forgetLocked(shard *unreportedShard, name uint64) {
@@ -163,35 +171,56 @@ func (u *unreported) ops(part int, now time.Time) (takes []group.Op) {
 	return takes
 }
 
+// usage is what a caller reports of a key.
+type usage struct {
+	amount int64
+	id     uint64
+	part   *step.Params
+	whole  bool
+}
+
 // claim has the caller report what was admitted of the take's key, and tell when that is done. While another reports it,
-// there is nothing to claim, and ended is closed when that has ended.
-func (u *unreported) claim(t *group.Op, now time.Time) (amount int64, ended <-chan struct{}) {
+// there is nothing to claim, and ended is closed when that has ended. A report that was tried goes first, and by itself.
+func (u *unreported) claim(t *group.Op, now time.Time) (r usage, ended <-chan struct{}) {
 	shard, name := u.shard(t)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	k := shard.byKey[name]
 	switch {
 	case k.inFlight > 0:
-		return 0, k.ended
-	case k.amount == 0:
-		return 0, nil
+		return usage{}, k.ended
+	case k.pending() == 0:
+		return usage{}, nil
 	case k.until.Before(now):
 		u.forgetLocked(shard, name)
-		return 0, nil
+		return usage{}, nil
 	}
-	shard.byKey[name] = unreportedKey{inFlight: k.amount, ended: make(chan struct{}), until: k.until, op: k.op}
-	return k.amount, nil
+	if k.tried == 0 || now.Sub(k.first) > resendTime { // whose ID the store forgets
+		k.inFlight, k.amount, k.tried = k.amount+k.tried, 0, 0
+		k.id, k.first = rand.Uint64()|1, now
+	} else {
+		k.inFlight, k.tried = k.tried, 0
+	}
+	k.ended = make(chan struct{})
+	shard.byKey[name] = k
+	return usage{k.inFlight, k.id, k.part, k.whole}, nil
 }
 
-// finishReport ends a report, of which a part is still to be reported.
-func (u *unreported) finishReport(t *group.Op, still int64) {
+// finishReport ends a report, which is sent again if it may not have arrived. If it has, so much is left to be reported of which
+// nothing has worn off at the store.
+func (u *unreported) finishReport(t *group.Op, arrived bool, left int64) {
 	shard, name := u.shard(t)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	k := shard.byKey[name] // which stays while it is reported
 	close(k.ended)
-	k.amount, k.inFlight, k.ended = k.amount+still, 0, nil
-	if shard.byKey[name] = k; k.amount == 0 {
+	if k.ended = nil; !arrived {
+		k.tried = k.inFlight
+	} else {
+		k.amount, k.whole = k.amount+left, left > 0
+	}
+	k.inFlight = 0
+	if shard.byKey[name] = k; k.pending() == 0 {
 		u.forgetLocked(shard, name)
 	}
 }
@@ -208,70 +237,92 @@ func (u *unreported) pending(t *group.Op, now time.Time) int64 {
 	if k.until.Before(now) {
 		return 0
 	}
-	return k.amount + k.inFlight
+	return k.pending()
 }
 
-// reportUsage charges the store what was admitted of the takes' keys without it, or waits until another caller has. It takes no more than there is: what
-// was admitted beyond the limit while processes did not know of each other is not charged to later requests. So no other call may
-// come before it: a call that did would be admitted what this process has admitted already.
+// reportUsage charges the store what was admitted of the takes' keys without it, or waits until another caller has. It takes no
+// more than there is. What a bucket does not have is charged as it fills; of a window it is forgotten, because that would only
+// be denied to later requests which other processes have nothing left for either. So no other call may come before it: a call that did would be admitted what this process has admitted already.
 func (en *Engine) reportUsage(ctx context.Context, takes []group.Op) error {
 	for en.unreported.keys.Load() > 0 {
-		ended, err := en.reportOwn(ctx, takes)
-		if err != nil || ended == nil {
+		reported, ended, err := en.reportOwn(ctx, takes)
+		switch {
+		case err != nil:
 			return err
-		}
-		select { // with nothing claimed, so that two calls cannot wait for each other
-		case <-ended:
-		case <-ctx.Done():
-			return ctx.Err()
+		case reported: // there may be more
+		case ended == nil:
+			return nil
+		default:
+			select { // with nothing claimed, so that two calls cannot wait for each other
+			case <-ended:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}
 	return nil
 }
 
 // reportOwn reports what no other caller is reporting. If one is, ended is closed when that has ended.
-func (en *Engine) reportOwn(ctx context.Context, takes []group.Op) (ended <-chan struct{}, err error) {
+func (en *Engine) reportOwn(ctx context.Context, takes []group.Op) (reported bool, ended <-chan struct{}, err error) {
 	now := time.Now()
 	var charges []group.Op
+	var worn []int64 // of them
 	for i := range takes {
 		t := &takes[i]
 		if t.By.OnFailure != group.FailLocal || t.Request.Cost == 0 {
 			continue
 		}
-		amount, other := en.unreported.claim(t, now)
+		r, other := en.unreported.claim(t, now)
 		if other != nil {
 			ended = other
 		}
-		if amount == 0 {
+		if r.amount == 0 {
 			continue
 		}
-		// What has worn off here has worn off there. What this process thinks spent is its part of what the store knows,
-		// and what it admitted since; so charging the lesser of that and of what it admitted is never too little.
-		amount = min(amount, en.spentLocally(t, now))
-		if amount <= 0 {
-			en.unreported.finishReport(t, 0)
+		// What has worn off here has worn off there, if nobody else asked the store meanwhile. What this process thinks
+		// spent is its part of what the store knows, and what it admitted since.
+		amount := r.amount
+		if !r.whole {
+			amount = min(amount, en.spentLocally(t, r.part, now))
+		}
+		if amount <= 0 && !refills(t.Params) {
+			en.unreported.finishReport(t, true, 0)
+			reported = true // that there is nothing
 			continue
 		}
-		charge := t.By.Op(t.Params, t.Key, t.HashTag, amount)
-		charge.Request.Min, charge.Request.Charge, charge.Shadow = 1, false, true // it denies nobody anything
+		worn = append(worn, r.amount-max(0, amount))
+		charge := t.By.Op(t.Params, t.Key, t.HashTag, max(0, amount))       // with nothing it asks whether the bucket is full
+		if charge.Request.Charge, charge.Shadow = false, true; amount > 0 { // it denies nobody anything
+			charge.ID, charge.Request.Min = r.id, 1
+		}
 		charges = append(charges, charge)
 	}
 	if len(charges) == 0 {
-		return ended, nil
+		return reported, ended, nil
 	}
-	err = en.Store.Apply(ctx, charges, make([]group.Answer, len(charges)))
+	answers := make([]group.Answer, len(charges))
+	err = en.Store.Apply(ctx, charges, answers)
 	for i := range charges {
-		still := int64(0)
-		if err != nil { // it may have been charged; if so, twice
-			still = charges[i].Request.Cost
+		charge, a := &charges[i], &answers[i]
+		left := int64(0)
+		if refills(charge.Params) {
+			if left = charge.Request.Cost - a.Granted; a.Remaining+a.Granted < charge.Params.Limit() {
+				left += worn[i] // the bucket has never been full since, or others have used it
+			}
 		}
-		en.unreported.finishReport(&charges[i], still)
+		en.unreported.finishReport(charge, err == nil, left)
+		reported = reported || a.Granted == charge.Request.Cost // else there is nothing to be had now
 	}
-	if err == nil {
-		en.unreported.reports.Add(1)
+	if err != nil {
+		return false, ended, err
 	}
-	return ended, err
+	en.unreported.reports.Add(1)
+	return reported, ended, nil
 }
+
+// refills tells that the limit's bucket fills as time goes by, at the store as a whole and here in part.
+func refills(p *step.Params) bool { return p.Kind == step.Bucket || p.Kind == step.Interval }
 
 // reportLater has it reported soon also if no call asks about the keys.
 func (en *Engine) reportLater() {
@@ -328,16 +379,19 @@ func (en *Engine) reportFor(ctx context.Context, takes []group.Op) bool {
 	}
 	within, done := en.within(ctx, now)
 	defer done()
-	_, err := en.reportOwn(within, takes) // what another caller reports is reported, or found again
-	return err == nil
+	for {
+		reported, _, err := en.reportOwn(within, takes) // what another caller reports is reported, or found again
+		if err != nil || !reported {
+			return err == nil
+		}
+	}
 }
 
-// spentLocally is what of this process' part of the limit is spent.
-func (en *Engine) spentLocally(t *group.Op, now time.Time) int64 {
-	p := en.shareOf(t.Params)
+// spentLocally is what is spent of a part of the limit that this process counted by.
+func (en *Engine) spentLocally(t *group.Op, part *step.Params, now time.Time) int64 {
 	local := en.fallback.open()
-	a := local.Take(local.Hash(t.Rule, t.Key), p, now.UnixMicro(), step.Request{
-		Dry: true, Known: t.By.Known(&local.Rules).With(p),
+	a := local.Take(local.Hash(t.Rule, t.Key), part, now.UnixMicro(), step.Request{
+		Dry: true, Known: t.By.Known(&local.Rules).With(part),
 	})
-	return p.Limit() - a.Remaining
+	return part.Limit() - a.Remaining
 }
