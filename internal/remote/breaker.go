@@ -82,6 +82,13 @@ func (b *breaker) pass(now time.Time) (ok, probe bool) {
 	return true, false
 }
 
+// ramping tells that the server has just come back.
+func (b *breaker) ramping() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state == breakerRamping
+}
+
 // rampPart is how many of a hundred calls are let through so long after a probe was answered: a server that has just
 // come back is not asked everything at once.
 func rampPart(elapsed time.Duration) int {

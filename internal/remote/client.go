@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/step"
 )
 
 func (en *Engine) breakerOf(t *group.Op) *breaker {
@@ -108,9 +109,13 @@ func (en *Engine) probe(ctx context.Context, b *breaker, peek *group.Op) {
 	within, done := en.within(ctx, time.Now())
 	defer done()
 	err := en.Store.Apply(within, []group.Op{*peek}, make([]group.Answer, 1))
-	if b.probed(time.Now(), err == nil) && en.Events.ServerBack != nil {
+	if !b.probed(time.Now(), err == nil) {
+		return
+	}
+	if en.Events.ServerBack != nil {
 		en.Events.ServerBack(ctx, en.Store.Shard(peek))
 	}
+	en.reportAll(ctx) // before others take it for unused
 }
 
 // probeKey is peeked at by probes. No edge makes such a key.
@@ -118,6 +123,13 @@ const probeKey = "\x00sluice probe"
 
 // callOrFallback makes a call and has the fail modes answer if it failed.
 func (en *Engine) callOrFallback(ctx context.Context, takes []group.Op, out []group.Answer, began time.Time) error {
+	if en.beyondPart(takes) {
+		within, done := en.within(ctx, began)
+		_ = en.reportUsage(within, takes) // for others, who wait for it in the same way
+		done()
+		en.failTakes(takes, out)
+		return nil
+	}
 	reports, err := en.call(ctx, takes, out, began)
 	if err != nil {
 		return en.Fail(ctx, takes, out, err)
@@ -130,6 +142,30 @@ func (en *Engine) callOrFallback(ctx context.Context, takes []group.Op, out []gr
 		en.failTakes(takes, out)
 	}
 	return nil
+}
+
+// beyondPart tells that a server has just come back, and that one of the takes asks for more than this process' part of what
+// was left: other processes may not have reported yet what they admitted of theirs.
+func (en *Engine) beyondPart(takes []group.Op) bool {
+	for i := range takes {
+		t := &takes[i]
+		if t.By.OnFailure != group.FailLocal || t.Request.Cost <= 0 || t.At != 0 || t.Params.Kind == step.Slots || !en.breakerOf(t).ramping() {
+			continue
+		}
+		n := en.instancesOf(t.Params)
+		if n <= 1 || n == manyInstances {
+			continue
+		}
+		part := en.fallback.share(t.Params, n)
+		least := t.Request.Cost
+		if t.Request.Min > 0 {
+			least = t.Request.Min
+		}
+		if least > part.Limit()-en.spentLocally(t, part, time.Now()) {
+			return true
+		}
+	}
+	return false
 }
 
 // admittedHere reports whether the store has granted, to a call that was on its way, what this process had admitted by

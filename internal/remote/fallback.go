@@ -85,15 +85,24 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 		}
 		p := en.fallback.share(t.Params, nodes)
 		spent := p.Limit() - min(d.Remaining/int64(nodes), p.Limit()) + en.unreported.pending(t, at)
-		spent = min(spent, p.Limit())
+		over := max(0, spent-p.Limit())
+		spent -= over
 		known := t.By.Known(&local.Rules).With(p)
 		was := local.Take(h, p, now, step.Request{Dry: true, Known: known})
-		if older {
-			spent = max(spent, p.Limit()-was.Remaining)
+		switch before := p.Limit() - was.Remaining; {
+		case en.breakerOf(t).ramping(): // others may not have reported what they admitted
+			spent = max(spent, min(before+max(0, d.Granted), p.Limit()))
+		case older:
+			spent = max(spent, before)
 		}
 		local.Reset(h, p, now)
 		if spent > 0 {
 			local.Take(h, p, now, step.Request{Cost: spent, Known: known})
+		}
+		if over > 0 && refills(p) { // it has admitted more than flows in, and lets that pass first
+			late := t.By.Op(p, t.Key, t.HashTag, over)
+			late.At, late.Request.Known = now, known
+			local.Apply(now, []group.Op{late}, make([]step.Answer, 1))
 		}
 		if t.At != 0 && was.Blocked { // a settlement does not say whether the key is blocked
 			local.Block(h, now, now+was.RetryAfter)

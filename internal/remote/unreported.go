@@ -374,7 +374,7 @@ func (en *Engine) reportAll(ctx context.Context) (left bool) {
 // reportFor reports for keys of one server, unless that is given a rest, and tells whether it did.
 func (en *Engine) reportFor(ctx context.Context, takes []group.Op) bool {
 	now := time.Now()
-	if !en.work.closed.Load() && !en.shardAvailable(ctx, &takes[0], now) {
+	if !en.work.closed.Load() && !en.shardAvailable(ctx, &takes[0], now) && !en.breakerOf(&takes[0]).ramping() {
 		return false
 	}
 	within, done := en.within(ctx, now)
