@@ -89,7 +89,7 @@ func (f *demoFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	out := logwriter.New(logwriter.Config{Output: stdout})
 	defer out.Close(term.OutputTimeout)
-	return serve.Run(ctx, cfg, serve.Options{Version: version(), Log: stderr, Beside: func(ctx context.Context, s *serve.Service) {
+	s, err := serve.New(ctx, cfg, serve.Options{Version: version(), Log: stderr, Beside: func(ctx context.Context, s *serve.Service) {
 		addrs := s.Addrs()
 		g := demoGuide{
 			gateway: addrs["gateway"].String(), http: addrs["http"].String(), grpc: addrs["grpc"].String(),
@@ -100,6 +100,10 @@ func (f *demoFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 			demoTraffic(ctx, s.Gateway())
 		}
 	}})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
 }
 
 // demoRulesFile is where the rules are, in the demo's directory.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -12,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
+	"github.com/sluiceproject/sluice/cmd/internal/stores"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -162,20 +161,10 @@ func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.An
 
 // newExplainer looks at a copy of a store, which nobody else counts in.
 func newExplainer(snapshot string) (*explain.Explainer, error) {
-	store, err := openStore(snapshot)
+	store, err := stores.OpenSnapshot(snapshot)
 	if err != nil {
 		return nil, err
 	}
 	limiter, err := sluice.NewRules(store, nil)
 	return &explain.Explainer{Limiter: limiter}, err
-}
-
-// openStore opens a store to look at: an empty one, or a snapshot's. It is never saved.
-func openStore(snapshot string) (*memstore.Store, error) {
-	if snapshot != "" {
-		if _, err := os.Stat(snapshot); err != nil { // a store that is to be saved may begin without one
-			return nil, fmt.Errorf("--snapshot: %w", err)
-		}
-	}
-	return memstore.Open(memstore.Config{Snapshot: snapshot})
 }

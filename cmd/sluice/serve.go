@@ -48,7 +48,11 @@ func serveCommand() *cobra.Command {
 func runServe(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) error {
 	out := logwriter.New(logwriter.Config{Output: stdout})
 	defer out.Close(term.OutputTimeout)
-	return serve.Run(ctx, cfg, serve.Options{
+	s, err := serve.New(ctx, cfg, serve.Options{
 		Version: version(), Log: stderr, Beside: func(_ context.Context, s *serve.Service) { s.WriteGuide(out) },
 	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
 }

@@ -155,15 +155,16 @@ var mayImport = map[string][]string{
 	"cmd/internal/gateway/queue": {"internal/bounds", "internal/key", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard", "internal/problem"},
 
 	// Programs.
-	"cmd/sluice":         {anything},
-	"cmd/internal/serve": {anything}, // it joins all rooms
-	"examples/first":     {anyPublic},
-	"examples/http":      {anyPublic},
-	"examples/grpc":      {anyPublic},
-	"examples/several":   {anyPublic},
-	"examples/rulefile":  {anyPublic},
-	"examples/llmtokens": {anyPublic},
-	"examples/waiting":   {anyPublic},
+	"cmd/sluice":          {anything},
+	"cmd/internal/serve":  {anything}, // it joins all rooms
+	"cmd/internal/stores": {".", "memstore", "redisstore", "memcachestore", "cmd/internal/config", "cmd/internal/pemfile"},
+	"examples/first":      {anyPublic},
+	"examples/http":       {anyPublic},
+	"examples/grpc":       {anyPublic},
+	"examples/several":    {anyPublic},
+	"examples/rulefile":   {anyPublic},
+	"examples/llmtokens":  {anyPublic},
+	"examples/waiting":    {anyPublic},
 
 	// Load on servers, and its report.
 	"cmd/internal/loadgen":        {},

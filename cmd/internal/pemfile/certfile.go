@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/sluiceproject/sluice/internal/plainfile"
@@ -37,4 +38,33 @@ func Pool(file string) (*x509.CertPool, error) {
 		return nil, &fs.PathError{Op: "read", Path: file, Err: errors.New("there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----")}
 	}
 	return pool, nil
+}
+
+// Client is how a client speaks TLS that trusts an authority and shows a certificate, each of which may be empty. The
+// certificate is read for each connection, so that it can be replaced. It is nil if all are empty.
+func Client(ca, cert, key string) (*tls.Config, error) {
+	if ca == "" && cert == "" && key == "" {
+		return nil, nil
+	}
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		b, err := plainfile.Read(ca, MaxBytes)
+		if err != nil {
+			return nil, err
+		}
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(b) {
+			return nil, fmt.Errorf("%s: there is no certificate in it", ca)
+		}
+	}
+	if cert != "" {
+		if _, err := Pair(cert, key); err != nil {
+			return nil, err
+		}
+		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := Pair(cert, key)
+			return &pair, err
+		}
+	}
+	return secure, nil
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -16,9 +17,8 @@ import (
 )
 
 // openAccessLog opens the gateway's log of requests, if there is to be one.
-func (s *Service) openAccessLog() (*accesslog.Log, error) {
-	in := &s.cfg.Gateway.AccessLog
-	cfg := accesslog.Config{Query: in.Query, Errors: s.log, CloseTimeout: min(5*time.Second, s.cfg.Drain.Timeout/2)}
+func openAccessLog(in *config.AccessLog, drain time.Duration, log *slog.Logger, dry bool) (*accesslog.Log, error) {
+	cfg := accesslog.Config{Query: in.Query, Errors: log, CloseTimeout: min(5*time.Second, drain/2)}
 	switch in.File {
 	case "", os.DevNull:
 		return nil, nil
@@ -28,7 +28,7 @@ func (s *Service) openAccessLog() (*accesslog.Log, error) {
 		cfg.Writer = os.Stderr
 	default:
 		cfg.File = in.File
-		if s.dry {
+		if dry {
 			return nil, logwriter.Check(in.File)
 		}
 	}
@@ -39,7 +39,7 @@ func (s *Service) openAccessLog() (*accesslog.Log, error) {
 }
 
 // countGateway counts what the gateway does.
-func (s *Service) countGateway(g *gated, in *config.Gateway) *metrics.Gateway {
+func countGateway(counted *metrics.Metrics, g *gated, in *config.Gateway) *metrics.Gateway {
 	cfg := metrics.GatewayConfig{
 		InFlight:  func() int64 { return g.InFlight() },
 		Upstreams: g.servers,
@@ -50,7 +50,7 @@ func (s *Service) countGateway(g *gated, in *config.Gateway) *metrics.Gateway {
 	if g.log != nil {
 		cfg.LostLines = g.log.Lost
 	}
-	return s.metrics.Gateway(cfg)
+	return counted.Gateway(cfg)
 }
 
 // servers are those of all upstreams, as metrics show them.

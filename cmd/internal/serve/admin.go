@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -10,23 +11,42 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/topkeys"
+	"github.com/sluiceproject/sluice/cmd/internal/stores"
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-// adminListener is how operators are listened to, and nothing if they are not.
-func (s *Service) adminListener() (listen.HTTP, error) {
-	c := &s.cfg.Admin
+// operated is what operators see of a service and do with it.
+type operated struct {
+	*snapshot
+	version string
+	started time.Time
+	level   *slog.LevelVar // of the log; it may be changed
+	loaded  *ruleSource
+	store   stores.Opened
+	queue   *queue.Queue    // nil: there is none
+	ending  <-chan struct{} // closed when the service is to end
+
+	// Of the server, which is made later.
+	addrs   func() map[string]net.Addr
+	unready func() error
+	reload  func() // of certificates and accounts
+}
+
+// listener is how operators are listened to, and nothing if they are not.
+func (o *operated) listener() (listen.HTTP, error) {
+	c := &o.cfg.Admin
 	if c.Address == config.Off {
 		return listen.HTTP{}, nil
 	}
-	cfg, err := s.adminConfig()
+	cfg, err := o.config()
 	if err != nil {
 		return listen.HTTP{}, err
 	}
 	if c.TokenFile != "" && c.TLS.Cert == "" && !strings.HasPrefix(c.Address, "unix:") && !isLoopback(c.Address) {
-		s.log.Warn("operators' token travels in clear: set listeners.admin.tls.cert and key, unless something else encrypts", "address", c.Address)
+		o.log.Warn("operators' token travels in clear: set listeners.admin.tls.cert and key, unless something else encrypts", "address", c.Address)
 	}
 	return listen.HTTP{
 		Address: c.Address, TLS: listen.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA},
@@ -40,40 +60,40 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// adminConfig is what the admin API works with.
-func (s *Service) adminConfig() (adminapi.Config, error) {
+// config is what the admin API works with.
+func (o *operated) config() (adminapi.Config, error) {
 	attempts, err := wrongTokens()
 	if err != nil {
 		return adminapi.Config{}, err
 	}
 	cfg := adminapi.Config{
-		Limiter: s.limiter, Rules: s.rules, Level: s.level, Log: s.log, Digest: s.digest, Status: s.status,
-		Attempts: attempts, Hosts: s.cfg.Admin.Hosts, Ending: s.ending, Keyed: s.keyedRules(),
-		Queue: s.adminQueue(),
+		Limiter: o.limiter, Rules: o.rules, Level: o.level, Log: o.log, Digest: o.loaded.digest, Status: o.status,
+		Attempts: attempts, Hosts: o.cfg.Admin.Hosts, Ending: o.ending, Keyed: keyedRules(o.cfg),
+		Queue: adminQueue(o.queue),
 	}
-	if s.watcher != nil {
-		cfg.Reload = s.reload
+	if o.loaded.watcher != nil {
+		cfg.Reload = o.readAgain
 	}
-	if file := s.cfg.Admin.TokenFile; file != "" {
+	if file := o.cfg.Admin.TokenFile; file != "" {
 		if cfg.Token, err = adminapi.ReadToken(file); err != nil {
 			return adminapi.Config{}, fmt.Errorf("admin.token_file: %w", err)
 		}
 	}
-	s.observeFor(&cfg)
+	observeFor(&cfg, o.snapshot)
 	return cfg, nil
 }
 
 // observeFor gives operators what is counted.
-func (s *Service) observeFor(c *adminapi.Config) {
-	c.Metrics, c.MetricsPublic = s.metricsHandler(), s.cfg.Metrics.Public
+func observeFor(c *adminapi.Config, from *snapshot) {
+	c.Metrics, c.MetricsPublic = metricsHandler(from), from.cfg.Metrics.Public
 	c.Counts = func() map[string]adminapi.Counts {
 		all := make(map[string]adminapi.Counts)
-		for _, r := range s.metrics.PerRule() {
+		for _, r := range from.metrics.PerRule() {
 			all[r.Name] = adminapi.Counts{Allowed: r.Allowed, Denied: r.Denied, ShadowDenied: r.ShadowDenied, NearLimit: r.Near}
 		}
 		return all
 	}
-	c.Denied, c.Near = topOf(s.metrics.Denied), topOf(s.metrics.Near)
+	c.Denied, c.Near = topOf(from.metrics.Denied), topOf(from.metrics.Near)
 }
 
 func topOf(sketch *topkeys.Sketch) func(int) []adminapi.Top {
@@ -94,59 +114,51 @@ func wrongTokens() (*sluice.Limiter, error) {
 	return sluice.New(store, "wrong-tokens", sluice.PerMinute(10))
 }
 
-func (s *Service) digest() string {
-	if s.watcher == nil {
-		return "built-in"
-	}
-	return s.watcher.Status().Digest
-}
-
-// reload reads rules and certificates again.
-func (s *Service) reload() (digest string, changed bool, err error) {
-	before := s.digest()
-	s.server.Reload()
-	s.authn.reload(s.log)
-	err = s.watcher.Reload()
-	return s.digest(), s.digest() != before, err
+// readAgain reads rules, certificates and accounts again.
+func (o *operated) readAgain() (digest string, changed bool, err error) {
+	before := o.loaded.digest()
+	o.reload()
+	err = o.loaded.watcher.Reload()
+	return o.loaded.digest(), o.loaded.digest() != before, err
 }
 
 // status is how the service is doing.
-func (s *Service) status(ctx context.Context) adminapi.Status {
+func (o *operated) status(ctx context.Context) adminapi.Status {
 	out := adminapi.Status{
-		Version: s.options.Version, Store: s.storeStatus(ctx), Listeners: map[string]string{},
-		Rules: adminapi.RulesStatus{Digest: s.digest(), LoadedAt: s.started.UTC()},
+		Version: o.version, Store: o.storeStatus(ctx), Listeners: map[string]string{},
+		Rules: adminapi.RulesStatus{Digest: o.loaded.digest(), LoadedAt: o.started.UTC()},
 	}
-	for name, addr := range s.Addrs() {
+	for name, addr := range o.addrs() {
 		out.Listeners[name] = addr.String()
 	}
-	if err := s.server.Unready(); err != nil {
+	if err := o.unready(); err != nil {
 		out.Unready = err.Error()
 	}
-	if s.watcher == nil {
+	if o.loaded.watcher == nil {
 		return out
 	}
-	now := s.watcher.Status()
+	now := o.loaded.watcher.Status()
 	out.Rules.LoadedAt = now.Loaded.UTC()
 	if now.Err != nil {
 		out.Rules.LastError = &adminapi.LastError{At: now.Since.UTC(), Text: now.Err.Error()}
 	}
-	for _, source := range s.watcher.Current().Sources {
+	for _, source := range o.loaded.watcher.Current().Sources {
 		out.Rules.Files = append(out.Rules.Files, source.Name)
 	}
 	return out
 }
 
 // storeStatus asks the store whether it is there.
-func (s *Service) storeStatus(ctx context.Context) adminapi.StoreStatus {
-	out := adminapi.StoreStatus{Kind: s.cfg.Store.Kind, Up: true, Instances: s.store.instances()}
-	if s.answers != nil {
+func (o *operated) storeStatus(ctx context.Context) adminapi.StoreStatus {
+	out := adminapi.StoreStatus{Kind: o.cfg.Store.Kind, Up: true, Instances: o.store.Instances()}
+	if o.store.Ping != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		out.Up = s.answers(ctx) == nil
+		out.Up = o.store.Ping(ctx) == nil
 	}
-	if s.servers != nil {
-		for n := range s.servers() {
-			out.Servers = append(out.Servers, adminapi.ServerStatus{N: n, Up: out.Up && !s.metrics.Away(n)})
+	if o.store.Servers != nil {
+		for n := range o.store.Servers() {
+			out.Servers = append(out.Servers, adminapi.ServerStatus{N: n, Up: out.Up && !o.metrics.Away(n)})
 		}
 	}
 	return out

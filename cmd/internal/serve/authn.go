@@ -31,11 +31,12 @@ type authentication struct {
 	methods  map[string]authMethod
 	attempts *authn.Attempts
 	headers  *authn.Headers
+	log      *slog.Logger
 }
 
 // newAuthentication reads the files. The error joins all faults of all of them.
-func newAuthentication(c *config.Authentication) (*authentication, error) {
-	a := &authentication{methods: map[string]authMethod{}}
+func newAuthentication(c *config.Authentication, log *slog.Logger) (*authentication, error) {
+	a := &authentication{methods: map[string]authMethod{}, log: log}
 	var faults []error
 	add := func(name string, m authMethod, err error) {
 		a.methods[name] = m
@@ -69,20 +70,21 @@ func newAuthentication(c *config.Authentication) (*authentication, error) {
 
 // CheckAuthentication reads the files and tells their faults.
 func CheckAuthentication(c *config.Authentication) error {
-	_, err := newAuthentication(c)
+	_, err := newAuthentication(c, slog.New(slog.DiscardHandler))
 	return err
 }
 
 // openAuthentication has the gateway know who requests are from.
-func (s *Service) openAuthentication() (err error) {
-	if s.authn, err = newAuthentication(&s.cfg.Authentication); err != nil {
-		return err
+func openAuthentication(cfg *config.Config, log *slog.Logger) (*authentication, error) {
+	a, err := newAuthentication(&cfg.Authentication, log)
+	if err != nil {
+		return nil, err
 	}
-	in := gatewayTLS(&s.cfg.Gateway)
-	if address := s.cfg.Gateway.Address; len(s.authn.methods) > 0 && !in.On() && !strings.HasPrefix(address, "unix:") && !isLoopback(address) {
-		s.log.Warn("clients' credentials travel in clear: set listeners.gateway.tls or acme, unless something else encrypts", "address", address)
+	in := gatewayTLS(&cfg.Gateway)
+	if address := cfg.Gateway.Address; len(a.methods) > 0 && !in.On() && !strings.HasPrefix(address, "unix:") && !isLoopback(address) {
+		log.Warn("clients' credentials travel in clear: set listeners.gateway.tls or acme, unless something else encrypts", "address", address)
 	}
-	return nil
+	return a, nil
 }
 
 // inSection says which setting errors are about, but for those that have a place.
@@ -143,24 +145,18 @@ func attemptsOf(r *http.Request) string {
 }
 
 // run has files read again when they change.
-func (a *authentication) run(ctx context.Context, log *slog.Logger) {
-	if a == nil {
-		return
-	}
+func (a *authentication) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, m := range a.methods {
-		running.Go(func() { m.Run(ctx, log) })
+		running.Go(func() { m.Run(ctx, a.log) })
 	}
 }
 
 // reload reads files again now.
-func (a *authentication) reload(log *slog.Logger) {
-	if a == nil {
-		return
-	}
+func (a *authentication) reload() {
 	for _, m := range a.methods {
-		m.Reload(log)
+		m.Reload(a.log)
 	}
 }
 

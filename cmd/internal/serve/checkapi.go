@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/edge/checkapi"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
@@ -17,38 +18,35 @@ const (
 	maxSecret = 4 << 10
 )
 
-// openCheck reads the secret of reservations.
-func (s *Service) openCheck() error {
-	path := s.cfg.Check.SecretFile
+// readReservationSecret reads the secret of reservations. Without a file it is nil: a random one is used.
+func readReservationSecret(path string) ([]byte, error) {
 	if path == "" {
-		return nil
+		return nil, nil
 	}
 	secret, err := plainfile.Read(path, maxSecret)
 	secret = bytes.TrimSpace(secret)
 	switch {
 	case errors.Is(err, plainfile.ErrTooLarge):
-		return fmt.Errorf("check.secret_file: %s has more than %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
+		return nil, fmt.Errorf("check.secret_file: %s has more than %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
 			path, maxSecret, minSecret, maxSecret)
 	case err != nil:
-		return fmt.Errorf("check.secret_file: %w", err)
+		return nil, fmt.Errorf("check.secret_file: %w", err)
 	case len(secret) < minSecret || len(secret) > maxSecret:
-		return fmt.Errorf("check.secret_file: %s has %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
+		return nil, fmt.Errorf("check.secret_file: %s has %d bytes, a secret has %d to %d: make one with openssl rand -hex 32",
 			path, len(secret), minSecret, maxSecret)
 	}
-	s.secret = secret
-	return nil
+	return secret, nil
 }
 
 // handleCheck has the mux answer the check API.
-func (s *Service) handleCheck(mux *http.ServeMux) {
+func (e edges) handleCheck(mux *http.ServeMux, requests *metrics.Requests) {
 	api := checkapi.New(checkapi.Config{
-		Limiter: s.limiter, Rules: s.rules, Descriptors: s.decider(), Bounds: rlsBounds(&s.cfg.RLS), Secret: s.secret,
+		Limiter: e.limiter, Rules: e.rules, Descriptors: e.decider(), Bounds: rlsBounds(&e.cfg.RLS), Secret: e.secret,
 	})
-	s.http = s.metrics.Requests("http", "200", "429")
-	api.Register(mux, s.http.HTTP)
+	api.Register(mux, requests.HTTP)
 }
 
 // decider answers about descriptors, whoever asks.
-func (s *Service) decider() *rls.Decider {
-	return rls.NewDecider(s.limiter, s.rules, rlsOptions(&s.cfg.RLS))
+func (e edges) decider() *rls.Decider {
+	return rls.NewDecider(e.limiter, e.rules, rlsOptions(&e.cfg.RLS))
 }

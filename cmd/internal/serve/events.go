@@ -2,14 +2,19 @@ package serve
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
+	"github.com/sluiceproject/sluice/rules"
 )
 
-// events tells all who watch the limiter.
-func (s *Service) events() (sluice.Events, error) {
-	logged, err := s.logEvents()
-	return joinEvents(logged, s.metrics.Events(), s.traces.Events()), err
+// newEvents tells all who watch the limiter.
+func newEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set, counted *metrics.Metrics, traces *telemetry.Traces) (sluice.Events, error) {
+	logged, err := logEvents(c, log, set)
+	return joinEvents(logged, counted.Events(), traces.Events()), err
 }
 
 // joinEvents are events that call all of several.

@@ -7,8 +7,8 @@ import (
 )
 
 // handleAuth answers proxies that ask whether a request may pass.
-func (s *Service) handleAuth(mux *http.ServeMux) {
-	h := s.metrics.Requests("auth", "204", "429").HTTP(forwardauth.New(s.limiter, s.rules, s.cfg.Auth.MaxWait))
+func (e edges) handleAuth(mux *http.ServeMux) {
+	h := e.metrics.Requests("auth", "204", "429").HTTP(forwardauth.New(e.limiter, e.rules, e.cfg.Auth.MaxWait))
 	mux.Handle("/v1/auth", h)
 	mux.Handle("/v1/auth/nginx", forwardauth.ForNginx(h))
 }

@@ -27,65 +27,78 @@ const gatewayName = "gateway"
 type gated struct {
 	*gateway.Gateway
 	groups map[string]*upstream.Group
+	authn  *authentication
 	log    *accesslog.Log // nil: there is none
+	errors *slog.Logger
 }
 
-// listenGateway adds the listener of the gateway, if there is to be one.
-func (s *Service) listenGateway(to *listen.Config) error {
-	in := &s.cfg.Gateway
-	if in.Address == config.Off {
-		return nil
-	}
+// openGateway opens the gateway, with all that it asks.
+func (e edges) openGateway(dry bool) (*gated, error) {
+	in := &e.cfg.Gateway
 	var err error
-	if err = s.openAuthentication(); err != nil {
-		return err
+	g := &gated{groups: map[string]*upstream.Group{}, errors: e.log}
+	if g.authn, err = openAuthentication(e.cfg, e.log); err != nil {
+		return nil, err
 	}
-	g := &gated{groups: map[string]*upstream.Group{}}
 	for i := range in.Upstreams {
 		u := &in.Upstreams[i]
-		group, err := upstream.New(s.upstreamConfig(u))
+		group, err := upstream.New(upstreamConfig(u, e.log))
 		if err != nil {
-			return fmt.Errorf("gateway.upstreams: %w", err)
+			return nil, fmt.Errorf("gateway.upstreams: %w", err)
 		}
 		g.groups[u.Name] = group
 	}
-	if g.log, err = s.openAccessLog(); err != nil {
-		return fmt.Errorf("gateway.access_log: %w", err)
+	if g.log, err = openAccessLog(&in.AccessLog, e.cfg.Drain.Timeout, e.log, dry); err != nil {
+		return nil, fmt.Errorf("gateway.access_log: %w", err)
 	}
+	cfg, err := e.gatewayConfig(g)
+	if err == nil {
+		g.Gateway, err = gateway.New(cfg)
+	}
+	if err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// gatewayConfig is how the gateway is made.
+func (e edges) gatewayConfig(g *gated) (gateway.Config, error) {
+	in := &e.cfg.Gateway
 	requests := cmp.Or(in.MaxRequests, in.MaxConnections)
 	cfg := gateway.Config{
-		Ended: g.observe(s.countGateway(g, in)),
-		Rules: s.rules, Limiter: s.limiter,
-		Shed:        s.shed.Handler,
+		Ended: g.observe(countGateway(e.metrics, g, in)),
+		Rules: e.rules, Limiter: e.limiter,
+		Shed:        e.shed.Handler,
 		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxAddressRequests, requests)),
-		Allow: match.NewAddrSet(in.Allow), Deny: match.NewAddrSet(in.Deny), Log: s.log,
+		Allow: match.NewAddrSet(in.Allow), Deny: match.NewAddrSet(in.Deny), Log: e.log,
 	}
 	buffers.Process.SetMax(in.MaxBuffered)
-	s.shed.OnShed(noteShed)
-	s.shed.IdentifyBy(gateway.IdentityOf)
-	if s.queue != nil {
-		cfg.Queue, cfg.Own, cfg.Workers = s.queue, s.queue.Handler(), int(s.cfg.Queue.Workers)
+	e.shed.OnShed(noteShed)
+	e.shed.IdentifyBy(gateway.IdentityOf)
+	if e.queue != nil {
+		cfg.Queue, cfg.Own, cfg.Workers = e.queue, e.queue.Handler(), int(e.cfg.Queue.Workers)
 	}
 	for i := range in.Routes {
 		route, err := newRoute(&in.Routes[i], g.groups)
 		if err != nil {
-			return err
+			return cfg, err
 		}
-		route.Authn = s.authn.chain(&in.Routes[i])
-		route.Upstream = s.shed.Upstream(route.Upstream)
+		route.Authn = g.authn.chain(&in.Routes[i])
+		route.Upstream = e.shed.Upstream(route.Upstream)
 		cfg.Routes = append(cfg.Routes, route)
 	}
-	if g.Gateway, err = gateway.New(cfg); err != nil {
-		return err
-	}
-	s.gateway = g
-	to.Gateway = listen.Gateway{
+	return cfg, nil
+}
+
+// listener is how clients of the gateway are listened to.
+func (g *gated) listener(in *config.Gateway) listen.Gateway {
+	return listen.Gateway{
 		Address: in.Address, TLS: gatewayTLS(in),
 		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)),
 		MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
 		Handler: g, Malformed: g.Malformed, Leaving: g.Drain, Wait: g.wait,
 	}
-	return nil
 }
 
 // routeName is what a route is called in metrics and logs.
@@ -104,13 +117,13 @@ func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Rout
 }
 
 // upstreamConfig is an upstream as its group knows it.
-func (s *Service) upstreamConfig(in *config.Upstream) upstream.Config {
+func upstreamConfig(in *config.Upstream, log *slog.Logger) upstream.Config {
 	out := upstream.Config{
-		Name: in.Name, Servers: in.Servers, Balance: in.Balance, HashBy: s.hashBy(in.HashBy), Retries: int(in.Retries),
+		Name: in.Name, Servers: in.Servers, Balance: in.Balance, HashBy: hashBy(in.HashBy), Retries: int(in.Retries),
 		Eject:    upstream.Eject{Failures: int(in.Failures), Rest: in.Rest},
 		Timeouts: upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
 		TLS:      upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
-		Merge:    mergeAnswer, Chosen: noteServer, Client: gateway.Address, Log: s.log,
+		Merge:    mergeAnswer, Chosen: noteServer, Client: gateway.Address, Log: log,
 	}
 	if in.Retries == 0 {
 		out.Retries = -1 // there, 0 is the default
@@ -130,7 +143,7 @@ func mergeAnswer(ours, upstream http.Header) {
 }
 
 // hashBy is what requests of one server share.
-func (s *Service) hashBy(attribute string) func(*http.Request) string {
+func hashBy(attribute string) func(*http.Request) string {
 	kind, name, _ := strings.Cut(attribute, ":")
 	switch kind {
 	case "path":
@@ -150,12 +163,12 @@ func (s *Service) hashBy(attribute string) func(*http.Request) string {
 }
 
 // reopen begins a new file of the access log, after somebody has moved the old one away.
-func (g *gated) reopen(log *slog.Logger) {
-	if g == nil || g.log == nil {
+func (g *gated) reopen() {
+	if g.log == nil {
 		return
 	}
 	if err := g.log.Reopen(); err != nil {
-		log.Error("the access log cannot be opened anew: going on with the old file", "error", err)
+		g.errors.Error("the access log cannot be opened anew: going on with the old file", "error", err)
 	}
 }
 
@@ -166,13 +179,12 @@ func (g *gated) close() {
 	}
 }
 
-// run watches the servers.
+// run watches the servers and the files of who requests are from, and delivers what was kept.
 func (g *gated) run(ctx context.Context) {
-	if g == nil {
-		return
-	}
 	var running sync.WaitGroup
 	defer running.Wait()
+	running.Go(func() { g.authn.run(ctx) })
+	running.Go(func() { g.Run(ctx) })
 	for _, group := range g.groups {
 		running.Go(func() { group.Run(ctx) })
 	}

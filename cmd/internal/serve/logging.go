@@ -16,47 +16,56 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
+// serviceLog is the log of a service.
+type serviceLog struct {
+	*slog.Logger
+	lines   *logwriter.Writer
+	level   *slog.LevelVar // it may be changed
+	timeout time.Duration  // of closing it
+}
+
 // openLog opens the log. It is written in the background, because a request that logs must not wait for the reader of
 // standard error. If this is the process's own, libraries that log on their own do so here too.
-func (s *Service) openLog(stderr io.Writer) {
-	o := logging.Options{JSON: s.cfg.Logging.Format == "json"}
-	_ = o.Level.UnmarshalText([]byte(s.cfg.Logging.Level)) // one of its words
-	s.logLines = logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger {
+func openLog(cfg *config.Config, stderr io.Writer) *serviceLog {
+	o := logging.Options{JSON: cfg.Logging.Format == "json"}
+	_ = o.Level.UnmarshalText([]byte(cfg.Logging.Level)) // one of its words
+	l := &serviceLog{timeout: min(time.Second, cfg.Drain.Timeout/4)}
+	l.lines = logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger {
 		log, _ := logging.New(w, o)
 		return log
 	})
-	s.log, s.level = logging.New(s.logLines, o)
+	l.Logger, l.level = logging.New(l.lines, o)
 	if stderr == io.Writer(os.Stderr) {
 		slog.SetLogLoggerLevel(slog.LevelWarn) // of the package log; warnings are sampled
-		slog.SetDefault(s.log)
+		slog.SetDefault(l.Logger)
 	}
+	return l
 }
 
-// closeLog writes what waits. An output that blocks may take a quarter of the time that the service has to end.
-func (s *Service) closeLog() { _ = s.logLines.Close(min(time.Second, s.cfg.Drain.Timeout/4)) }
+// close writes what waits. An output that blocks may take a quarter of the time that the service has to end.
+func (l *serviceLog) close() { _ = l.lines.Close(l.timeout) }
 
 // logEvents are what is logged.
-func (s *Service) logEvents() (sluice.Events, error) {
+func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set) (sluice.Events, error) {
 	e := sluice.Events{
 		StoreFailed: func(_ context.Context, err error) {
-			s.log.Warn("the store did not answer in time: on_failure of the rules did", "error", err)
+			log.Warn("the store did not answer in time: on_failure of the rules did", "error", err)
 		},
 		ServerAway: func(_ context.Context, n int, err error) {
-			s.log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
+			log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
 		},
 		Forgiven: func(_ context.Context, t sluice.Take, n int64) {
-			s.log.Warn("a settlement was not charged in full: the key cannot go further into debt", "rule", t.Rule.Name, "forgiven", n)
+			log.Warn("a settlement was not charged in full: the key cannot go further into debt", "rule", t.Rule.Name, "forgiven", n)
 		},
-		ServerBack: func(_ context.Context, n int) { s.log.Info("the store answers again", "server", n) },
+		ServerBack: func(_ context.Context, n int) { log.Info("the store answers again", "server", n) },
 	}
-	c := &s.cfg.Logging
 	if c.Denials == config.Off {
 		return e, nil
 	}
 	o := logging.DenialOptions{
 		PerSecond: int(c.DenialsPerSecond),
 		Keys:      map[string]logging.Keys{"masked": logging.Masked, "plain": logging.Plain, "none": logging.None}[c.Keys],
-		Parts:     func(r *sluice.Rule, key string) []rules.KeyPart { return s.rules().Parts(r, key) },
+		Parts:     func(r *sluice.Rule, key string) []rules.KeyPart { return set().Parts(r, key) },
 	}
 	if c.SecretFile != "" {
 		var err error
@@ -68,7 +77,7 @@ func (s *Service) logEvents() (sluice.Events, error) {
 				c.SecretFile, len(o.Secret), leastSecret)
 		}
 	}
-	e.Denied = logging.NewDenials(s.log, o).Denied
+	e.Denied = logging.NewDenials(log, o).Denied
 	return e, nil
 }
 

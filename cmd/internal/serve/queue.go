@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"sync"
+	"log/slog"
 	"time"
 	"unicode/utf8"
 
@@ -17,58 +17,35 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// openQueue opens the queue of requests that are kept, if there is to be one. Without a gateway, other processes deliver them.
-func (s *Service) openQueue() error {
-	c := &s.cfg.Queue
+// openQueue opens the queue of requests that are kept; it is nil if there is to be none. Without a gateway, other processes
+// deliver them.
+func openQueue(of *config.Config, log *slog.Logger, dry bool) (*queue.Queue, error) {
+	c := &of.Queue
 	if !c.On() {
-		return nil
+		return nil, nil
 	}
 	key, err := queueKey(c.KeyFile)
 	if err != nil {
-		return fmt.Errorf("queue.key_file: %w", err)
+		return nil, fmt.Errorf("queue.key_file: %w", err)
 	}
 	cfg := queue.Config{
 		Directory: c.Directory, URL: c.URL, CredentialsFile: c.CredentialsFile, CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key,
 		Name: c.Name, SealKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount,
 		MaxKeyBytes: config.Share(c.MaxKeyBytes, c.MaxBytes), MaxKeyCount: config.Share(c.MaxKeyCount, c.MaxCount),
 		MaxItem: int(c.MaxItem), MaxResults: c.MaxResults,
-		KeepDead: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: s.cfg.Drain.Timeout,
-		Delivers: s.cfg.Gateway.Address != config.Off, Log: s.log,
+		KeepDead: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: of.Drain.Timeout,
+		Delivers: of.Gateway.Address != config.Off, Log: log,
 	}
-	if s.dry {
-		return queue.Check(cfg)
+	if dry {
+		return nil, queue.Check(cfg)
 	}
-	s.queue, err = queue.Open(cfg)
-	return err
+	return queue.Open(cfg)
 }
 
-// unready returns why requests of some rules cannot be served, or nil.
-func (s *Service) unready() error {
-	if s.queue == nil {
-		return nil
-	}
-	return s.queue.Err()
-}
-
-// runQueue keeps the queue open, and has the gateway deliver what is due.
-func (s *Service) runQueue(ctx context.Context) {
-	if s.queue == nil {
-		return
-	}
-	var delivering sync.WaitGroup
-	if s.gateway != nil {
-		delivering.Go(func() { s.gateway.Run(ctx) })
-	}
-	_ = s.queue.Run(ctx)
-	delivering.Wait()
-}
-
-func (s *Service) closeQueue() {
-	if s.queue == nil {
-		return
-	}
-	if err := s.queue.Close(); err != nil {
-		s.log.Error("the queue was not closed", "error", err)
+// closeQueue closes it when nothing is delivered any more.
+func closeQueue(q *queue.Queue, log *slog.Logger) {
+	if err := q.Close(); err != nil {
+		log.Error("the queue was not closed", "error", err)
 	}
 }
 
@@ -89,8 +66,7 @@ func queueKey(path string) ([]byte, error) {
 }
 
 // adminQueue is the queue as operators see it; nil: there is none.
-func (s *Service) adminQueue() *adminapi.Queue {
-	q := s.queue
+func adminQueue(q *queue.Queue) *adminapi.Queue {
 	if q == nil {
 		return nil
 	}
@@ -160,12 +136,12 @@ func adminItem(st *queue.Status) adminapi.QueueItem {
 }
 
 // queueMetrics is what is shown of the queue; nil: there is none.
-func (s *Service) queueMetrics() func() metrics.Queue {
-	if s.queue == nil {
+func queueMetrics(q *queue.Queue) func() metrics.Queue {
+	if q == nil {
 		return nil
 	}
 	return func() metrics.Queue {
-		c := s.queue.Counts(context.Background())
+		c := q.Counts(context.Background())
 		return metrics.Queue{
 			Up: c.Up, Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Bytes: c.Bytes, Oldest: c.Oldest,
 			Totals: map[string]int64{

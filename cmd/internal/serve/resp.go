@@ -10,6 +10,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/resp"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/memstore"
 )
@@ -20,55 +21,51 @@ const respName = "RESP"
 // respLimit is how often one address may show a wrong password: ten at once, then one in a second.
 var respLimit = sluice.PerSecond(1).WithBurst(10)
 
-// listenRESP adds the listener of Redis clients, if there is to be one.
-func (s *Service) listenRESP(to *listen.Config) error {
-	in := &s.cfg.RESP
-	if in.Address == config.Off {
-		return nil
-	}
-	cfg := resp.Config{Log: s.log, OnFailure: respFailModes[in.OnFailure], Counted: s.countRESP()}
+// resp is how Redis clients are listened to.
+func (e edges) resp() (listen.Other, error) {
+	in := &e.cfg.RESP
+	cfg := resp.Config{Log: e.log, OnFailure: respFailModes[in.OnFailure], Counted: countRESP(e.metrics)}
 	if in.PasswordFile != "" {
 		p := &passwordFile{path: in.PasswordFile}
 		if err := p.read(); err != nil {
-			return fmt.Errorf("resp.password_file: %w", err)
+			return listen.Other{}, fmt.Errorf("resp.password_file: %w", err)
 		}
 		store, err := memstore.Open(memstore.Config{Bytes: 1 << 20})
 		if err != nil {
-			return err
+			return listen.Other{}, err
 		}
 		if cfg.Attempts, err = sluice.New(store, "resp-auth", respLimit); err != nil {
-			return err
+			return listen.Other{}, err
 		}
 		cfg.Password = func() [sha256.Size]byte {
 			if err := p.read(); err != nil {
-				s.log.Error("the password of Redis clients cannot be read: keeping the last one", "error", err)
+				e.log.Error("the password of Redis clients cannot be read: keeping the last one", "error", err)
 			}
 			return p.get()
 		}
 	}
-	r, err := resp.New(s.limiter, cfg)
+	r, err := resp.New(e.limiter, cfg)
 	if err != nil {
-		return err
+		return listen.Other{}, err
 	}
-	to.Other = append(to.Other, listen.Other{
+	return listen.Other{
 		Name: respName, Address: in.Address, TLS: listen.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA},
 		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)), Serve: r.Serve, Drain: r.Drain,
-	})
-	return nil
+	}, nil
 }
 
 // keyedRules are those of no file, whose clients bring key and limit.
-func (s *Service) keyedRules() []*sluice.Rule {
-	if s.cfg.RESP.Address == config.Off {
+func keyedRules(cfg *config.Config) []*sluice.Rule {
+	if cfg.RESP.Address == config.Off {
 		return nil
 	}
 	return []*sluice.Rule{sluice.Must(sluice.NewRule(sluice.Rule{Name: resp.RuleName, Limit: sluice.PerSecond(1)}))}
 }
 
 // countRESP counts what Redis clients ask.
-func (s *Service) countRESP() func(resp.Counts) {
+func countRESP(counted *metrics.Metrics) func(resp.Counts) {
 	const allowed, limited, other, faulty = "allowed", "limited", "ok", "error"
-	requests := s.metrics.Requests("resp", allowed, limited, other, faulty)
+	requests := counted.Requests("resp", allowed, limited, other, faulty)
 	return func(c resp.Counts) {
 		add := func(code string, n int64) {
 			if n > 0 {

@@ -8,11 +8,12 @@ import (
 
 // Without a collector nothing stands between a request and its handler.
 func TestServeWithoutTraces(t *testing.T) {
-	s := &Service{cfg: config.Default()}
-	if err := s.openTelemetry(); err != nil || s.traces != nil || s.sent != nil {
-		t.Errorf("%v, %v, %v", s.traces, s.sent, err)
+	cfg := config.Default()
+	to, err := openCollectors(&cfg, "", nil, nil, false)
+	if err != nil || to.traces != nil || to.metrics != nil {
+		t.Errorf("%v, %v, %v", to.traces, to.metrics, err)
 	}
-	if events := s.traces.Events(); events.Decided != nil {
+	if events := to.traces.Events(); events.Decided != nil {
 		t.Error("decisions are told to nobody")
 	}
 }

@@ -1,0 +1,102 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
+	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// BuiltInRules are what there is without rules.
+const BuiltInRules = `domain: demo
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: minute, requests_per_unit: 5}
+`
+
+// ruleSource is where the rules of a service come from.
+type ruleSource struct {
+	set     func() *rules.Set
+	watcher *rulefile.Watcher // nil: they are built in
+}
+
+// openRules reads the rules. They are watched while it runs.
+func openRules(cfg *config.Config, log *slog.Logger) (*ruleSource, error) {
+	o := rulefile.Options{MergeDomains: cfg.Rules.MergeDomains, ChargeDenied: cfg.Rules.ChargeDenied}
+	if len(cfg.Rules.Paths) == 0 {
+		return builtInRules(o)
+	}
+	var before *rules.Set
+	watcher, err := rulefile.NewWatcher(rulefile.WatchConfig{
+		Paths: cfg.Rules.Paths, Options: o, Hangup: true,
+		OnLoad: func(l *rulefile.Loaded) {
+			log.Info("rules changed", "digest", l.Digest, "files", len(l.Sources))
+			if names := restarted(before, l.Set); len(names) > 0 {
+				log.Warn("counts start at zero: the algorithm, refill or sub_windows changed", "rules", strings.Join(names, ", "))
+			}
+			before = l.Set
+			warnOfRules(cfg, l.Set, log)
+		},
+		OnError: func(err error) {
+			for _, fault := range faults.Each(err) {
+				log.Error("rules cannot be used: keeping the last good ones",
+					append([]any{"fault", fault.Error()}, panics.LogArgs(fault)...)...)
+			}
+		},
+	})
+	if err != nil {
+		return nil, faults.InRules(err, cfg.Rules.Paths)
+	}
+	before = watcher.Set()
+	warnOfRules(cfg, before, log)
+	return &ruleSource{set: watcher.Set, watcher: watcher}, nil
+}
+
+func builtInRules(o rulefile.Options) (*ruleSource, error) {
+	cfg, err := rulefile.Parse(o, rulefile.Source{Name: "demo.yaml", Data: []byte(BuiltInRules)})
+	if err != nil {
+		return nil, err
+	}
+	set, err := rules.New(cfg)
+	return &ruleSource{set: func() *rules.Set { return set }}, err
+}
+
+// run watches the files.
+func (r *ruleSource) run(ctx context.Context) {
+	if r.watcher != nil {
+		_ = r.watcher.Run(ctx)
+	}
+}
+
+func (r *ruleSource) digest() string {
+	if r.watcher == nil {
+		return "built-in"
+	}
+	return r.watcher.Status().Digest
+}
+
+// restarted names the rules whose counts the new set does not read.
+func restarted(before, now *rules.Set) (names []string) {
+	kinds := make(map[string]string)
+	for _, r := range before.Rules() {
+		kinds[r.Name] = r.Limit.Kind()
+	}
+	for _, r := range now.Rules() {
+		if kind, ok := kinds[r.Name]; ok && kind != r.Limit.Kind() {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// warnOfRules says so if there is nothing that Envoy could ask about.
+func warnOfRules(cfg *config.Config, set *rules.Set, log *slog.Logger) {
+	if len(set.Config().Domains) == 0 && cfg.GRPC.Address != config.Off {
+		log.Warn("no rule file has a domain, so that nothing that Envoy asks is limited: write rules in Envoy's format")
+	}
+}

@@ -1,0 +1,150 @@
+package stores
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
+	"github.com/sluiceproject/sluice/memcachestore"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/redisstore"
+)
+
+// Opened is a store with what belongs to it.
+type Opened struct {
+	sluice.Store
+	Options   []sluice.Option             // of the limiter
+	Run       func(ctx context.Context)   // beside the service, until the context ends
+	Close     func()                      // saves what is to be saved
+	Instances func() int                  // that share the store; 0: not known
+	Servers   func() int                  // of the store; nil: it has none
+	Ping      func(context.Context) error // asks the store; nil: it is in memory
+}
+
+// Open opens the store that a configuration names. A server that is away is no error: the rules' fail modes answer until it
+// is there. If it is dry, only errors are wanted: nothing is connected to or written, and a store in memory stands for one of
+// servers that is not opened.
+func Open(c *config.Store, log *slog.Logger, dry bool) (Opened, error) {
+	o := Opened{
+		Options: []sluice.Option{sluice.WithBudget(c.Budget)}, Run: func(context.Context) {}, Close: func() {},
+		Instances: func() int { return max(1, int(c.Instances)) },
+	}
+	err := o.open(c, log, dry)
+	if o.Store == nil {
+		o.Store = memstore.New()
+	}
+	o.askRemote(c.Kind)
+	return o, err
+}
+
+func (o *Opened) open(c *config.Store, log *slog.Logger, dry bool) error {
+	secure, err := pemfile.Client(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return storeError(err)
+	}
+	switch c.Kind {
+	case config.Redis:
+		err = o.openRedis(c, secure, log, dry)
+	case config.Memcached:
+		err = o.openMemcached(c, secure, log, dry)
+	default:
+		err = o.openMemory(c, log, dry)
+	}
+	if err != nil {
+		return storeError(err)
+	}
+	return nil
+}
+
+func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger, dry bool) error {
+	cfg := redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, Prefix: c.Prefix}
+	if dry {
+		return cfg.Check()
+	}
+	r, err := redisstore.Open(cfg)
+	if err != nil {
+		return err
+	}
+	o.Store, o.Close = r, r.Close
+	o.Run = func(ctx context.Context) { _ = r.Heartbeat(ctx) }
+	o.Instances = func() int {
+		if n := r.Nodes(); n > 0 {
+			return n
+		}
+		return int(c.Instances)
+	}
+	o.Options = append(o.Options, sluice.WithNodes(o.Instances))
+	await(r.Join, log)
+	return nil
+}
+
+func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Logger, dry bool) error {
+	m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, TLS: secure, Prefix: c.Prefix})
+	if err != nil {
+		return err
+	}
+	o.Store, o.Close = m, func() { _ = m.Close() }
+	if c.Instances > 0 {
+		o.Options = append(o.Options, sluice.WithNodes(o.Instances))
+	}
+	if !dry {
+		await(m.Connect, log)
+	}
+	return nil
+}
+
+func (o *Opened) openMemory(c *config.Store, log *slog.Logger, dry bool) error {
+	m, err := memstore.Open(memstore.Config{Bytes: c.Bytes, Snapshot: c.Snapshot})
+	if err != nil {
+		return err
+	}
+	o.Store = m
+	if c.Snapshot != "" && !dry {
+		o.Close = func() {
+			if err := m.Save(); err != nil {
+				log.Error("the store cannot be saved", "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// OpenSnapshot opens a store to look at: an empty one, or a snapshot's. It is never saved.
+func OpenSnapshot(path string) (sluice.Store, error) {
+	if path != "" {
+		if _, err := os.Stat(path); err != nil { // a store that is to be saved may begin without one
+			return nil, fmt.Errorf("--snapshot: %w", err)
+		}
+	}
+	return memstore.Open(memstore.Config{Snapshot: path})
+}
+
+// storeError is an error of a store with the names of settings instead of those of Go.
+func storeError(err error) error {
+	text := strings.NewReplacer("Config.PasswordFile", "store.password_file", "Config.URL", "store.url", "Config.TLS", "store.tls").Replace(err.Error())
+	if text == err.Error() {
+		return fmt.Errorf("store: %w", err)
+	}
+	return errors.New("store: " + text)
+}
+
+// firstAnswer is how long the service waits for the store before it serves. It is longer than a decision has, because
+// connections are made meanwhile.
+const firstAnswer = time.Second
+
+// await waits for the store's first answer, and says so if there is none.
+func await(answer func(context.Context) error, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), firstAnswer)
+	defer cancel()
+	if err := answer(ctx); err != nil {
+		log.Error("the store does not answer yet: rules' on_failure does", "error", storeError(err))
+	}
+}
