@@ -121,6 +121,9 @@ func TestOperationsTour(t *testing.T) {
 			if m := comment.FindStringSubmatch(command); m != nil {
 				code, command = m[1], strings.TrimSuffix(command, m[0])
 			}
+			if job, found := strings.CutPrefix(command, "kill "); found { // who types the next command has seen it end
+				command += "; wait " + job + " 2>/dev/null || true"
+			}
 			commands++
 			out, got := s.run(t, strings.NewReplacer(there...).Replace(command))
 			out = strings.NewReplacer(back...).Replace(out)
