@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/simulate"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
@@ -65,8 +65,8 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 	}
 	defer closeAll()
 	progress := &simulateProgress{w: c.ErrOrStderr(), began: time.Now()}
-	report, err := logs.Replay(c.Context(), logs.Config{Set: loaded.Set, Logs: sources, User: f.user, Progress: progress.tell})
-	if errors.Is(err, logs.ErrNoRequests) {
+	report, err := simulate.Replay(c.Context(), simulate.Config{Set: loaded.Set, Logs: sources, User: f.user, Progress: progress.tell})
+	if errors.Is(err, simulate.ErrNoRequests) {
 		return unreadable(report)
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 }
 
 // openLogs opens logs; - is standard input.
-func openLogs(ctx context.Context, names []string, stdin io.Reader) (sources []logs.Source, closeAll func(), err error) {
+func openLogs(ctx context.Context, names []string, stdin io.Reader) (sources []simulate.Source, closeAll func(), err error) {
 	var files []*os.File
 	closeAll = func() {
 		for _, f := range files {
@@ -88,7 +88,7 @@ func openLogs(ctx context.Context, names []string, stdin io.Reader) (sources []l
 	}
 	for _, name := range names {
 		if name == "-" {
-			sources = append(sources, logs.Source{Name: "standard input", Reader: plainfile.Interruptible(ctx, stdin)})
+			sources = append(sources, simulate.Source{Name: "standard input", Reader: plainfile.Interruptible(ctx, stdin)})
 			continue
 		}
 		f, err := plainfile.OpenStream(ctx, name)
@@ -101,13 +101,13 @@ func openLogs(ctx context.Context, names []string, stdin io.Reader) (sources []l
 		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 			reader = plainfile.Interruptible(ctx, f)
 		}
-		sources = append(sources, logs.Source{Name: name, Reader: reader})
+		sources = append(sources, simulate.Source{Name: name, Reader: reader})
 	}
 	return sources, closeAll, nil
 }
 
 // unreadable says why logs hold no request.
-func unreadable(r *logs.Report) error {
+func unreadable(r *simulate.Report) error {
 	for i := range r.Logs {
 		if l := &r.Logs[i]; l.Bad > 0 {
 			return fmt.Errorf("%s: no line is one of an access log; line %d: %w", term.Printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)

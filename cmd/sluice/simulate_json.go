@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/simulate"
 )
 
 // simulated is what simulate prints for programs to rely on.
@@ -50,7 +50,7 @@ type simulatedKey struct {
 
 type simulatedOver struct {
 	Each  float64     `json:"each_seconds"`
-	Parts []logs.Part `json:"parts"`
+	Parts []simulate.Part `json:"parts"`
 }
 
 type simulatedLog struct {
@@ -66,7 +66,7 @@ type simulatedFault struct {
 	Text string `json:"text"`
 }
 
-func simulatedOf(r *logs.Report) *simulated {
+func simulatedOf(r *simulate.Report) *simulated {
 	s := &simulated{
 		Start: r.Start.UTC(), End: r.End.UTC(), Requests: r.Requests, Allowed: r.Allowed, Denied: r.Denied, Delayed: r.Delayed, Queued: r.Queued,
 		Refused: r.Refused, Unlimited: r.Unlimited, Recorded: r.Recorded, Rules: []simulatedRule{}, Over: overOf(&r.Timeline), Logs: []simulatedLog{},
@@ -94,6 +94,6 @@ func simulatedOf(r *logs.Report) *simulated {
 	return s
 }
 
-func overOf(t *logs.Timeline) simulatedOver {
-	return simulatedOver{Each: t.Each.Seconds(), Parts: append([]logs.Part{}, t.Parts...)}
+func overOf(t *simulate.Timeline) simulatedOver {
+	return simulatedOver{Each: t.Each.Seconds(), Parts: append([]simulate.Part{}, t.Parts...)}
 }

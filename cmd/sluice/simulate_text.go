@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/simulate"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-func writeSimulated(w io.Writer, r *logs.Report) error {
+func writeSimulated(w io.Writer, r *simulate.Report) error {
 	var b strings.Builder
 	for i := range r.Logs {
 		writeLog(&b, &r.Logs[i])
@@ -39,7 +39,7 @@ func writeSimulated(w io.Writer, r *logs.Report) error {
 	return err
 }
 
-func writeLog(b *strings.Builder, l *logs.Log) {
+func writeLog(b *strings.Builder, l *simulate.Log) {
 	if l.Bad == 0 {
 		return
 	}
@@ -53,7 +53,7 @@ func writeLog(b *strings.Builder, l *logs.Log) {
 }
 
 // writeOutcomes writes what would have become of the requests, and what has.
-func writeOutcomes(b *strings.Builder, r *logs.Report) {
+func writeOutcomes(b *strings.Builder, r *simulate.Report) {
 	var parts []string
 	for _, o := range []struct {
 		word string
@@ -76,7 +76,7 @@ func writeOutcomes(b *strings.Builder, r *logs.Report) {
 	}
 }
 
-func simulatedRow(r *logs.Rule) []string {
+func simulatedRow(r *simulate.Rule) []string {
 	name, n := term.Printable(r.Name), func(n int64, wait bool) string {
 		switch {
 		case n == 0:
@@ -114,7 +114,7 @@ func share(n, of int64) string {
 }
 
 // spark draws how many were denied over time. The smallest block is at least one.
-func spark(t *logs.Timeline) string {
+func spark(t *simulate.Timeline) string {
 	blocks := []rune("▁▂▃▄▅▆▇█")
 	var most int64
 	for _, p := range t.Parts {
@@ -135,7 +135,7 @@ func spark(t *logs.Timeline) string {
 }
 
 // longestPart is how long a mark is, or 0 if none is drawn.
-func longestPart(r *logs.Report) (each time.Duration) {
+func longestPart(r *simulate.Report) (each time.Duration) {
 	for i := range r.Rules {
 		if r.Rules[i].Denied > 0 {
 			each = max(each, r.Timeline.Each)
@@ -144,7 +144,7 @@ func longestPart(r *logs.Report) (each time.Duration) {
 	return each
 }
 
-func writeKeys(b *strings.Builder, r *logs.Rule) {
+func writeKeys(b *strings.Builder, r *simulate.Rule) {
 	if len(r.Keys) == 0 {
 		return
 	}
@@ -170,7 +170,7 @@ func keyParts(parts []rules.KeyPart) string {
 }
 
 // simulatedNotes is what the numbers do not tell.
-func simulatedNotes(r *logs.Report) []string {
+func simulatedNotes(r *simulate.Report) []string {
 	var all []string
 	for i := range r.Rules {
 		if rule := &r.Rules[i]; len(rule.Unseen) > 0 {
