@@ -1,18 +1,16 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/cmd/internal/traffic/simulate"
-	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // simulateFlags are what simulate is asked.
@@ -59,7 +57,7 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	sources, closeAll, err := openLogs(c.Context(), names, c.InOrStdin())
+	sources, closeAll, err := logs.Open(c.Context(), names, c.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -73,37 +71,9 @@ func (f *simulateFlags) run(c *cobra.Command, names []string) error {
 		return err
 	}
 	if f.out.IsJSON() {
-		return term.WriteJSON(c.OutOrStdout(), simulatedOf(report))
+		return term.WriteJSON(c.OutOrStdout(), report.JSON())
 	}
-	return writeSimulated(c.OutOrStdout(), report)
-}
-
-// openLogs opens logs; - is standard input.
-func openLogs(ctx context.Context, names []string, stdin io.Reader) (sources []simulate.Source, closeAll func(), err error) {
-	var files []*os.File
-	closeAll = func() {
-		for _, f := range files {
-			_ = f.Close() // it was only read
-		}
-	}
-	for _, name := range names {
-		if name == "-" {
-			sources = append(sources, simulate.Source{Name: "standard input", Reader: plainfile.Interruptible(ctx, stdin)})
-			continue
-		}
-		f, err := plainfile.OpenStream(ctx, name)
-		if err != nil {
-			closeAll()
-			return nil, nil, err
-		}
-		files = append(files, f)
-		var reader io.Reader = f
-		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-			reader = plainfile.Interruptible(ctx, f)
-		}
-		sources = append(sources, simulate.Source{Name: name, Reader: reader})
-	}
-	return sources, closeAll, nil
+	return report.WriteText(c.OutOrStdout())
 }
 
 // unreadable says why logs hold no request.

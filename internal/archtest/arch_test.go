@@ -141,7 +141,8 @@ var mayImport = map[string][]string{
 	"cmd/internal/term":              {}, // tables, colours, exit codes
 
 	// Rules beside the traffic that there was.
-	"cmd/internal/traffic/logs": {".", "rules", "memstore", "cmd/internal/operate/accesslog", "internal/pairs"},
+	"cmd/internal/traffic/logs":     {"internal/plainfile", "cmd/internal/operate/accesslog"},
+	"cmd/internal/traffic/simulate": {".", "rules", "memstore", "internal/match", "internal/pairs", "cmd/internal/operate/accesslog", "cmd/internal/traffic/logs", "cmd/internal/term"},
 
 	// What is left of the limits that rules have for a request.
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -14,7 +15,7 @@ import (
 // Config is what is replayed.
 type Config struct {
 	Set  *rules.Set
-	Logs []Source // in any order; their requests are replayed in the order of time
+	Logs []logs.Source // in any order; their requests are replayed in the order of time
 	// User is what the user of a line is to rules, such as "header:X-User". It is attr:user and basic_user in any case.
 	User string
 	// Progress is told now and then how many requests were replayed. It may be nil.
@@ -58,12 +59,12 @@ func Replay(ctx context.Context, c Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	logs, err := openAll(c.Logs)
+	logs, err := logs.OpenAll(c.Logs)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		e, err := logs.next()
+		e, err := logs.Next()
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +83,7 @@ func Replay(ctx context.Context, c Config) (*Report, error) {
 			}
 		}
 	}
-	report := r.report(logs.sources)
+	report := r.report(logs.Logs)
 	if report.Requests == 0 {
 		return report, ErrNoRequests
 	}
@@ -120,28 +121,28 @@ func newReplay(c Config) (*replay, error) {
 }
 
 // request replays one request.
-func (r *replay) request(ctx context.Context, e *entry) error {
+func (r *replay) request(ctx context.Context, e *logs.Entry) error {
 	if r.result.Requests == 0 {
-		r.start, r.micros = e.record.Time, e.micros
+		r.start, r.micros = e.Record.Time, e.Micros
 		r.result.Timeline.at(r.start)
 		for _, t := range r.tallies {
 			t.rule.Timeline.at(r.start)
 		}
 	}
-	if e.micros < r.micros { // time does not go back
+	if e.Micros < r.micros { // time does not go back
 		r.late++
 	} else {
-		r.now, r.micros = e.record.Time, e.micros
+		r.now, r.micros = e.Record.Time, e.Micros
 	}
 	r.result.Requests++
-	r.facts |= factsOf(&e.record)
-	if d := e.record.Decision; d != 0 {
+	r.facts |= factsOf(&e.Record)
+	if d := e.Record.Decision; d != 0 {
 		r.result.Recorded[d.String()]++
 	}
 	part := r.result.Timeline.at(r.now)
 	part.Requests++
 	m := &r.matched
-	err := r.set.Match(&request{&e.record, r.user}, m)
+	err := r.set.Match(&request{&e.Record, r.user}, m)
 	switch {
 	case err != nil || m.Verdict == rules.Refused:
 		r.result.Refused++
@@ -150,7 +151,7 @@ func (r *replay) request(ctx context.Context, e *entry) error {
 		r.result.Unlimited++
 		return nil
 	}
-	denied, err := r.decide(ctx, m, &e.record)
+	denied, err := r.decide(ctx, m, &e.Record)
 	if denied {
 		part.Denied++
 	}

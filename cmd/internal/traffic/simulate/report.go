@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -73,14 +74,14 @@ type tally struct {
 	waited time.Duration
 }
 
-func (r *replay) report(logs []*source) *Report {
+func (r *replay) report(logs []*logs.Log) *Report {
 	p := r.result
 	p.Start, p.End = r.start, r.now
 	combined := int64(0)
 	for _, s := range logs {
-		bad, faults := s.log.Bad()
-		p.Logs = append(p.Logs, Log{Name: s.name, Lines: s.log.Lines(), Bad: bad, Faults: faults})
-		combined += s.formats[accesslog.Combined]
+		bad, faults := s.Reader.Bad()
+		p.Logs = append(p.Logs, Log{Name: s.Name, Lines: s.Reader.Lines(), Bad: bad, Faults: faults})
+		combined += s.Formats[accesslog.Combined]
 	}
 	for _, t := range r.tallies {
 		t.rule.Unseen = r.unseen(t.source)
@@ -120,7 +121,7 @@ func (r *replay) notes(combined int64) {
 		note("Clients that are denied may stop or try again: a log of clients that were not denied cannot tell.")
 	}
 	if r.late > 0 {
-		note("%d requests were out of order by more than %d lines, and counted later than they came.", r.late, window)
+		note("%d requests were out of order by more than %d lines, and counted later than they came.", r.late, logs.Window)
 	}
 	if r.lost > 0 {
 		note("%d queued requests are of limits without places in a queue: when they would be done was not replayed.", r.lost)

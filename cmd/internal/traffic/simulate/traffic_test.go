@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
+	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
@@ -67,10 +68,10 @@ func on(ref string, values ...string) rules.Match {
 	return rules.Match{Predicates: []rules.Predicate{p}}
 }
 
-func replayed(t testing.TB, c Config, logs ...[]byte) *Report {
+func replayed(t testing.TB, c Config, texts ...[]byte) *Report {
 	t.Helper()
-	for i, l := range logs {
-		c.Logs = append(c.Logs, Source{Name: fmt.Sprint("log", i), Reader: bytes.NewReader(l)})
+	for i, l := range texts {
+		c.Logs = append(c.Logs, logs.Source{Name: fmt.Sprint("log", i), Reader: bytes.NewReader(l)})
 	}
 	r, err := Replay(context.Background(), c)
 	if err != nil {
@@ -308,8 +309,8 @@ func TestLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, offset := range []time.Duration{time.Second, 0, 500 * time.Millisecond} {
-		e := &entry{record: at(offset, "/", "192.0.2.1")}
-		e.micros = e.record.Time.UnixMicro()
+		e := &logs.Entry{Record: at(offset, "/", "192.0.2.1")}
+		e.Micros = e.Record.Time.UnixMicro()
 		if err := r.request(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +324,7 @@ func TestLate(t *testing.T) {
 func TestEnds(t *testing.T) {
 	s := set(t, rules.Rule{Name: "r", Limits: limit(sluice.PerSecond(1))})
 	for log, want := range map[string]error{"": ErrNoRequests, "nothing\n": ErrNoRequests, "\x1f\x8bno gzip": gzip.ErrHeader} {
-		r, err := Replay(t.Context(), Config{Set: s, Logs: []Source{{Name: "l", Reader: strings.NewReader(log)}}})
+		r, err := Replay(t.Context(), Config{Set: s, Logs: []logs.Source{{Name: "l", Reader: strings.NewReader(log)}}})
 		if !errors.Is(err, want) && !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(want, ErrNoRequests) && r.Logs[0].Bad != strings.Count(log, "\n") {
 			t.Errorf("%q: %v", log, err)
 		}
@@ -331,7 +332,7 @@ func TestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := int64(0)
 	_, err := Replay(ctx, Config{
-		Set: s, Logs: []Source{{Name: "l", Reader: bytes.NewReader(bytes.Repeat(written(t, accesslog.Combined, []accesslog.Record{at(0, "/", "192.0.2.1")}), 5*progressEvery))}},
+		Set: s, Logs: []logs.Source{{Name: "l", Reader: bytes.NewReader(bytes.Repeat(written(t, accesslog.Combined, []accesslog.Record{at(0, "/", "192.0.2.1")}), 5*progressEvery))}},
 		Progress: func(n int64) { told = n; cancel() },
 	})
 	if !errors.Is(err, context.Canceled) || told != progressEvery {

@@ -1,13 +1,11 @@
-package main
+package simulate
 
 import (
 	"time"
-
-	"github.com/sluiceproject/sluice/cmd/internal/traffic/simulate"
 )
 
-// simulated is what simulate prints for programs to rely on.
-type simulated struct {
+// ReportJSON is what simulate prints for programs to rely on.
+type ReportJSON struct {
 	Start     time.Time        `json:"start"`
 	End       time.Time        `json:"end"`
 	Requests  int64            `json:"requests"`
@@ -49,8 +47,8 @@ type simulatedKey struct {
 }
 
 type simulatedOver struct {
-	Each  float64     `json:"each_seconds"`
-	Parts []simulate.Part `json:"parts"`
+	Each  float64 `json:"each_seconds"`
+	Parts []Part  `json:"parts"`
 }
 
 type simulatedLog struct {
@@ -66,8 +64,9 @@ type simulatedFault struct {
 	Text string `json:"text"`
 }
 
-func simulatedOf(r *simulate.Report) *simulated {
-	s := &simulated{
+// JSON is the report for programs.
+func (r *Report) JSON() *ReportJSON {
+	s := &ReportJSON{
 		Start: r.Start.UTC(), End: r.End.UTC(), Requests: r.Requests, Allowed: r.Allowed, Denied: r.Denied, Delayed: r.Delayed, Queued: r.Queued,
 		Refused: r.Refused, Unlimited: r.Unlimited, Recorded: r.Recorded, Rules: []simulatedRule{}, Over: overOf(&r.Timeline), Logs: []simulatedLog{},
 		Notes: append([]string{}, simulatedNotes(r)...),
@@ -94,6 +93,6 @@ func simulatedOf(r *simulate.Report) *simulated {
 	return s
 }
 
-func overOf(t *simulate.Timeline) simulatedOver {
-	return simulatedOver{Each: t.Each.Seconds(), Parts: append([]simulate.Part{}, t.Parts...)}
+func overOf(t *Timeline) simulatedOver {
+	return simulatedOver{Each: t.Each.Seconds(), Parts: append([]Part{}, t.Parts...)}
 }

@@ -1,4 +1,4 @@
-package simulate
+package logs
 
 import (
 	"bufio"
@@ -17,31 +17,31 @@ type Source struct {
 	Reader io.Reader // of lines, or of lines that were packed by gzip
 }
 
-// source reads a log in the order of its requests' times. A log is written when requests end and so is not in that order:
+// Log reads a log in the order of its requests' times. A log is written when requests end and so is not in that order:
 // this many requests wait until they are surely the next.
-type source struct {
-	name    string
-	log     *accesslog.Reader
-	formats [2]int64 // lines, by their format
-	waiting []*entry // a heap: the earliest first
-	spare   []*entry
+type Log struct {
+	Name    string
+	Reader  *accesslog.Reader
+	Formats [2]int64 // lines, by their format
+	waiting []*Entry // a heap: the earliest first
+	spare   []*Entry
 	most    int
 	read    int64
 	ended   bool
 }
 
-// entry is a request of a log.
-type entry struct {
-	record accesslog.Record
+// Entry is a request of a log.
+type Entry struct {
+	Record accesslog.Record
 	format accesslog.Format
-	micros int64
+	Micros int64
 	number int64 // of the line, so that equal times keep their order
 }
 
-// window is how many requests wait, over all logs.
-const window = 1 << 16
+// Window is how many requests wait, over all logs.
+const Window = 1 << 16
 
-func openSource(s Source, most int) (*source, error) {
+func openSource(s Source, most int) (*Log, error) {
 	in := bufio.NewReaderSize(s.Reader, 64<<10)
 	var lines io.Reader = in
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -51,24 +51,24 @@ func openSource(s Source, most int) (*source, error) {
 		}
 		lines = unpacked
 	}
-	return &source{name: s.Name, log: accesslog.NewReader(lines), most: max(1, most)}, nil
+	return &Log{Name: s.Name, Reader: accesslog.NewReader(lines), most: max(1, most)}, nil
 }
 
 // peek is the next request, or nil at the end.
-func (s *source) peek() (*entry, error) {
+func (s *Log) peek() (*Entry, error) {
 	for !s.ended && len(s.waiting) < s.most {
 		e := s.take()
-		format, err := s.log.Next(&e.record)
+		format, err := s.Reader.Next(&e.Record)
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				return nil, fmt.Errorf("%s: line %d: %w", s.name, s.log.Lines()+1, err)
+				return nil, fmt.Errorf("%s: line %d: %w", s.Name, s.Reader.Lines()+1, err)
 			}
 			s.ended = true
 			break
 		}
 		s.read++
-		s.formats[format]++
-		e.format, e.micros, e.number = format, e.record.Time.UnixMicro(), s.read
+		s.Formats[format]++
+		e.format, e.Micros, e.number = format, e.Record.Time.UnixMicro(), s.read
 		s.push(e)
 	}
 	if len(s.waiting) == 0 {
@@ -77,20 +77,20 @@ func (s *source) peek() (*entry, error) {
 	return s.waiting[0], nil
 }
 
-func (s *source) take() *entry {
+func (s *Log) take() *Entry {
 	if n := len(s.spare); n > 0 {
 		e := s.spare[n-1]
 		s.spare = s.spare[:n-1]
 		return e
 	}
-	return new(entry)
+	return new(Entry)
 }
 
-func (e *entry) before(o *entry) bool {
-	return e.micros < o.micros || e.micros == o.micros && e.number < o.number
+func (e *Entry) before(o *Entry) bool {
+	return e.Micros < o.Micros || e.Micros == o.Micros && e.number < o.number
 }
 
-func (s *source) push(e *entry) {
+func (s *Log) push(e *Entry) {
 	s.waiting = append(s.waiting, e)
 	h := s.waiting
 	for i := len(h) - 1; i > 0; {
@@ -104,7 +104,7 @@ func (s *source) push(e *entry) {
 }
 
 // drop lets go of the request that peek returned.
-func (s *source) drop() {
+func (s *Log) drop() {
 	h := s.waiting
 	last := len(h) - 1
 	s.spare = append(s.spare, h[0])
@@ -126,37 +126,37 @@ func (s *source) drop() {
 	}
 }
 
-// merged is all sources in the order of time.
-type merged struct {
-	sources []*source
-	at      *source // of the request that next returned
+// Merged is all sources in the order of time.
+type Merged struct {
+	Logs []*Log
+	at   *Log // of the request that next returned
 }
 
-func openAll(all []Source) (*merged, error) {
-	m := &merged{}
+func OpenAll(all []Source) (*Merged, error) {
+	m := &Merged{}
 	for _, s := range all {
-		opened, err := openSource(s, window/len(all))
+		opened, err := openSource(s, Window/len(all))
 		if err != nil {
 			return nil, err
 		}
-		m.sources = append(m.sources, opened)
+		m.Logs = append(m.Logs, opened)
 	}
 	return m, nil
 }
 
-// next is the next request, good until the next call, or nil at the end.
-func (m *merged) next() (*entry, error) {
+// Next is the next request, good until the next call, or nil at the end.
+func (m *Merged) Next() (*Entry, error) {
 	if m.at != nil {
 		m.at.drop()
 		m.at = nil
 	}
-	var first *entry
-	for _, s := range m.sources {
+	var first *Entry
+	for _, s := range m.Logs {
 		e, err := s.peek()
 		if err != nil {
 			return nil, err
 		}
-		if e != nil && (first == nil || e.micros < first.micros) {
+		if e != nil && (first == nil || e.Micros < first.Micros) {
 			first, m.at = e, s
 		}
 	}

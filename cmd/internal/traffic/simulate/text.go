@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/cmd/internal/traffic/simulate"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-func writeSimulated(w io.Writer, r *simulate.Report) error {
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for i := range r.Logs {
 		writeLog(&b, &r.Logs[i])
@@ -39,7 +39,7 @@ func writeSimulated(w io.Writer, r *simulate.Report) error {
 	return err
 }
 
-func writeLog(b *strings.Builder, l *simulate.Log) {
+func writeLog(b *strings.Builder, l *Log) {
 	if l.Bad == 0 {
 		return
 	}
@@ -53,7 +53,7 @@ func writeLog(b *strings.Builder, l *simulate.Log) {
 }
 
 // writeOutcomes writes what would have become of the requests, and what has.
-func writeOutcomes(b *strings.Builder, r *simulate.Report) {
+func writeOutcomes(b *strings.Builder, r *Report) {
 	var parts []string
 	for _, o := range []struct {
 		word string
@@ -76,7 +76,7 @@ func writeOutcomes(b *strings.Builder, r *simulate.Report) {
 	}
 }
 
-func simulatedRow(r *simulate.Rule) []string {
+func simulatedRow(r *Rule) []string {
 	name, n := term.Printable(r.Name), func(n int64, wait bool) string {
 		switch {
 		case n == 0:
@@ -114,7 +114,7 @@ func share(n, of int64) string {
 }
 
 // spark draws how many were denied over time. The smallest block is at least one.
-func spark(t *simulate.Timeline) string {
+func spark(t *Timeline) string {
 	blocks := []rune("▁▂▃▄▅▆▇█")
 	var most int64
 	for _, p := range t.Parts {
@@ -135,7 +135,7 @@ func spark(t *simulate.Timeline) string {
 }
 
 // longestPart is how long a mark is, or 0 if none is drawn.
-func longestPart(r *simulate.Report) (each time.Duration) {
+func longestPart(r *Report) (each time.Duration) {
 	for i := range r.Rules {
 		if r.Rules[i].Denied > 0 {
 			each = max(each, r.Timeline.Each)
@@ -144,7 +144,7 @@ func longestPart(r *simulate.Report) (each time.Duration) {
 	return each
 }
 
-func writeKeys(b *strings.Builder, r *simulate.Rule) {
+func writeKeys(b *strings.Builder, r *Rule) {
 	if len(r.Keys) == 0 {
 		return
 	}
@@ -170,7 +170,7 @@ func keyParts(parts []rules.KeyPart) string {
 }
 
 // simulatedNotes is what the numbers do not tell.
-func simulatedNotes(r *simulate.Report) []string {
+func simulatedNotes(r *Report) []string {
 	var all []string
 	for i := range r.Rules {
 		if rule := &r.Rules[i]; len(rule.Unseen) > 0 {
