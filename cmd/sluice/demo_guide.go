@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -75,7 +76,7 @@ func (g *demoGuide) program() (name, setup string) {
 		}
 	}
 	for _, v := range []struct{ variable, usual, is string }{
-		{"SLUICE_ADMIN", defaultAdmin, "http://" + g.admin}, {"SLUICE_SERVICE", defaultService, "http://" + g.http},
+		{"SLUICE_ADMIN", adminclient.DefaultAdmin, "http://" + g.admin}, {"SLUICE_SERVICE", adminclient.DefaultService, "http://" + g.http},
 	} {
 		if cmp.Or(os.Getenv(v.variable), v.usual) != v.is {
 			needs = append(needs, v.variable+"="+v.is)

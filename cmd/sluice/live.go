@@ -23,24 +23,18 @@ type liveFlags struct {
 	caller bool // it asks as callers do
 }
 
-// Where a service is unless somebody says otherwise: where sluice serve listens.
-const (
-	defaultAdmin   = "http://127.0.0.1:6070"
-	defaultService = "http://127.0.0.1:8080"
-)
-
 // adminFlags are for commands that ask the admin API.
 func (f *liveFlags) adminFlags(c *cobra.Command) {
-	f.setting(c, &f.cfg.Admin, "admin", "SLUICE_ADMIN", defaultAdmin, "where the service answers operators")
+	f.setting(c, &f.cfg.Admin, "admin", "SLUICE_ADMIN", adminclient.DefaultAdmin, "where the service answers operators")
 	f.setting(c, &f.cfg.TokenFile, "token-file", "SLUICE_TOKEN_FILE", "", "file with the token of the admin API")
-	f.cfg.Service = defaultService
+	f.cfg.Service = adminclient.DefaultService
 	f.tlsFlags(c)
 }
 
 // serviceFlags are for commands that ask as callers do.
 func (f *liveFlags) serviceFlags(c *cobra.Command) {
-	f.setting(c, &f.cfg.Service, "service", "SLUICE_SERVICE", defaultService, "where the service answers callers")
-	f.cfg.Admin, f.caller = defaultAdmin, true
+	f.setting(c, &f.cfg.Service, "service", "SLUICE_SERVICE", adminclient.DefaultService, "where the service answers callers")
+	f.cfg.Admin, f.caller = adminclient.DefaultAdmin, true
 	f.tlsFlags(c)
 }
 

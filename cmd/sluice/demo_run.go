@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/serve"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
+)
+
+// What the demo runs: sluice serve with this configuration and these rules.
+var (
+	//go:embed demo/sluice.yaml
+	demoConfig []byte
+	//go:embed demo/rules.yaml
+	demoGatewayRules []byte
+)
+
+// demoOptions are what can be said about the demo.
+type demoOptions struct {
+	Version   string // of the program
+	Listen    string // address of the gateway; with port 0 everything is on free ports
+	Chosen    bool   // somebody said where
+	NoTraffic bool   // no made-up clients
+}
+
+// runDemo is the demo until the context ends.
+func runDemo(ctx context.Context, f demoOptions, stdout, stderr io.Writer) error {
+	at, err := f.places()
+	if err != nil {
+		return err
+	}
+	dir, err := demoDirectory()
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	api, err := startDemoAPI()
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer api.close()
+
+	at.variables["DIRECTORY"], at.variables["API"] = dir, api.address
+	cfg, err := config.Parse("demo/sluice.yaml", demoConfig, func(name string) (string, bool) {
+		value, ok := at.variables[name]
+		return value, ok
+	})
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	out := logwriter.New(logwriter.Config{Output: stdout})
+	defer out.Close(term.OutputTimeout)
+	s, err := serve.New(ctx, cfg, serve.Options{Version: f.Version, Log: stderr, Beside: func(ctx context.Context, s *serve.Service) {
+		addrs := s.Addrs()
+		g := demoGuide{
+			gateway: addrs["gateway"].String(), http: addrs["http"].String(), grpc: addrs["grpc"].String(),
+			admin: addrs["admin"].String(), rules: filepath.Join(dir, demoRulesFile), taken: at.taken,
+		}
+		g.write(out)
+		if !f.NoTraffic {
+			demoTraffic(ctx, s.Gateway())
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// demoRulesFile is where the rules are, in the demo's directory.
+const demoRulesFile = "rules/api.yaml"
+
+// demoDirectory makes a directory for what the demo writes, with the rules in it. Those of Envoy's domain are what sluice
+// serve has without any.
+func demoDirectory() (string, error) {
+	dir, err := os.MkdirTemp("", "sluice-demo-")
+	if err != nil {
+		return "", err
+	}
+	err = os.Mkdir(filepath.Join(dir, "rules"), 0o700)
+	for name, content := range map[string][]byte{demoRulesFile: demoGatewayRules, "rules/envoy.yaml": []byte(serve.BuiltInRules)} {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
+		}
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+	}
+	return dir, err
+}
+
+// places are where the demo is to listen.
+type places struct {
+	variables map[string]string // of the configuration
+	taken     []string          // where something else listens
+}
+
+// places finds them: the usual ports, where they are free.
+func (f *demoOptions) places() (places, error) {
+	usual := config.Default()
+	p := places{
+		variables: map[string]string{
+			"GATEWAY": f.Listen, "HTTP": usual.HTTP.Address, "GRPC": usual.GRPC.Address, "ADMIN": usual.Admin.Address,
+		},
+	}
+	_, port, _ := net.SplitHostPort(f.Listen)
+	for name, address := range p.variables {
+		if name != "GATEWAY" && port == "0" {
+			p.variables[name] = freePort
+			continue
+		}
+		l, err := net.Listen("tcp", address)
+		switch {
+		case err == nil:
+			_ = l.Close()
+		case errors.Is(err, syscall.EADDRINUSE) && (name != "GATEWAY" || !f.Chosen):
+			p.variables[name], p.taken = freePort, append(p.taken, address)
+		default:
+			return p, fmt.Errorf("demo: %w: choose another address with --listen 127.0.0.1:PORT", err)
+		}
+	}
+	slices.Sort(p.taken)
+	return p, nil
+}
+
+const freePort = "127.0.0.1:0"
