@@ -4,10 +4,12 @@ import (
 	_ "embed"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/cmd/internal/demo"
 )
 
 func demoCommand() *cobra.Command {
-	f := demoOptions{Version: version()}
+	f := demo.Options{Version: version()}
 	var rules bool
 	c := &cobra.Command{
 		Use:   "demo",
@@ -20,11 +22,11 @@ func demoCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if rules {
-				_, err := c.OutOrStdout().Write(demoGatewayRules)
+				_, err := c.OutOrStdout().Write(demo.Rules)
 				return err
 			}
 			f.Chosen = c.Flags().Changed("listen")
-			return runDemo(c.Context(), f, c.OutOrStdout(), c.ErrOrStderr())
+			return demo.Run(c.Context(), f, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	c.Flags().StringVar(&f.Listen, "listen", "127.0.0.1:8000", "address of the gateway; with port 0 everything is on free ports")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/sluiceproject/sluice/cmd/internal/demo"
 )
 
 // startDemo runs the demo as a program of the name sluice that is not on the PATH, as go run does, and returns what it
@@ -107,19 +109,19 @@ func TestDemoCommands(t *testing.T) {
 // The rules that are printed are those that run, and do what their tests say.
 func TestDemoRules(t *testing.T) {
 	var out strings.Builder
-	if code := run(t.Context(), []string{"demo", "--rules"}, &out, &out); code != 0 || out.String() != string(demoGatewayRules) {
+	if code := run(t.Context(), []string{"demo", "--rules"}, &out, &out); code != 0 || out.String() != string(demo.Rules) {
 		t.Errorf("exit %d, printed\n%s", code, &out)
 	}
-	dir, err := demoDirectory()
+	dir, err := demo.NewDirectory()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	if written, err := os.ReadFile(filepath.Join(dir, demoRulesFile)); err != nil || string(written) != out.String() {
+	if written, err := os.ReadFile(filepath.Join(dir, demo.RulesFile)); err != nil || string(written) != out.String() {
 		t.Errorf("%v: the demo runs with\n%s", err, written)
 	}
 	for _, args := range [][]string{
-		{"test", "demo/rules_test.yaml"}, {"fmt", "--check", "demo/rules.yaml", "demo/rules_test.yaml"}, {"check", filepath.Join(dir, "rules")},
+		{"test", "../internal/demo/rules_test.yaml"}, {"fmt", "--check", "../internal/demo/rules.yaml", "../internal/demo/rules_test.yaml"}, {"check", filepath.Join(dir, "rules")},
 	} {
 		out.Reset()
 		if code := run(t.Context(), args, &out, &out); code != 0 {

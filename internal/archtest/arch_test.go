@@ -158,6 +158,7 @@ var mayImport = map[string][]string{
 	// Programs.
 	"cmd/sluice":          {anything},
 	"cmd/internal/serve":  {anything}, // it joins all rooms
+	"cmd/internal/demo":   {"cmd/internal/config", "cmd/internal/operate/adminclient", "cmd/internal/operate/logwriter", "cmd/internal/serve", "cmd/internal/term"},
 	"cmd/internal/stores": {".", "memstore", "redisstore", "memcachestore", "cmd/internal/config", "cmd/internal/pemfile"},
 	"examples/first":      {anyPublic},
 	"examples/http":       {anyPublic},

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// demoAPI is a running API that knows nothing of limits.
-type demoAPI struct {
+// api is a running API that knows nothing of limits.
+type api struct {
 	address string
 	close   func()
 }
 
-// startDemoAPI runs the API on a free port.
-func startDemoAPI() (*demoAPI, error) {
+// startAPI runs the API on a free port.
+func startAPI() (*api, error) {
 	listener, err := net.Listen("tcp", freePort)
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: demoHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
+	server := &http.Server{Handler: apiHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -29,10 +29,10 @@ func startDemoAPI() (*demoAPI, error) {
 			panic(err) // a listener of our own does not fail
 		}
 	}()
-	return &demoAPI{listener.Addr().String(), func() { _ = server.Close(); <-ended }}, nil
+	return &api{listener.Addr().String(), func() { _ = server.Close(); <-ended }}, nil
 }
 
-func demoHandler() http.Handler {
+func apiHandler() http.Handler {
 	mux := http.NewServeMux()
 	says := func(status int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -26,15 +26,15 @@ func TestDemoTaken(t *testing.T) {
 	}
 	defer l.Close()
 	taken := l.Addr().String()
-	p, err := (&demoOptions{Listen: taken}).places()
+	p, err := (&Options{Listen: taken}).places()
 	if err != nil || p.variables["GATEWAY"] != freePort || !slices.Contains(p.taken, taken) {
 		t.Errorf("places %v, %v", p, err)
 	}
-	if _, err := (&demoOptions{Listen: taken, Chosen: true}).places(); err == nil || !strings.Contains(err.Error(), "--listen 127.0.0.1:PORT") {
+	if _, err := (&Options{Listen: taken, Chosen: true}).places(); err == nil || !strings.Contains(err.Error(), "--listen 127.0.0.1:PORT") {
 		t.Errorf("chosen: %v", err)
 	}
 	var out strings.Builder
-	g := demoGuide{
+	g := guide{
 		gateway: "127.0.0.1:1", http: "127.0.0.1:2", grpc: "127.0.0.1:3", admin: "127.0.0.1:4",
 		taken: []string{"127.0.0.1:6070", "127.0.0.1:8000"},
 	}
@@ -52,7 +52,7 @@ func TestDemoTaken(t *testing.T) {
 // The made-up clients keep every rule busy, are over the limits of most, are few, and stay away from what users try.
 func TestDemoTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: demoGatewayRules})
+		cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: Rules})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestDemoTraffic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		control, next := admission.New(limiter, func() *rules.Set { return set }, admission.Config{}), demoHandler()
+		control, next := admission.New(limiter, func() *rules.Set { return set }, admission.Config{}), apiHandler()
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			a, err := control.Admit(w, r, nil, admission.Try{})
 			switch {
@@ -85,7 +85,7 @@ func TestDemoTraffic(t *testing.T) {
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer stop()
-		demoTraffic(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sendTraffic(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			requests++
 			mu.Unlock()

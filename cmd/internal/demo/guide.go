@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"cmp"
@@ -13,14 +13,14 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// demoGuide is what the demo tells who has started it. Lines that begin with two spaces are commands for another terminal.
-type demoGuide struct {
+// guide is what the demo tells who has started it. Lines that begin with two spaces are commands for another terminal.
+type guide struct {
 	gateway, http, grpc, admin string   // where they listen
 	rules                      string   // the file
 	taken                      []string // where something else listens
 }
 
-const demoGuideText = `Sluice stands before a small API, at http://%[1]s. In another terminal:
+const guideText = `Sluice stands before a small API, at http://%[1]s. In another terminal:
 
 An allowed request. The headers say what is left:
 
@@ -40,9 +40,9 @@ How it is, whom it limits, what it decides right now, what it keeps for later:
 
 `
 
-func (g *demoGuide) write(w io.Writer) {
+func (g *guide) write(w io.Writer) {
 	var b strings.Builder
-	fmt.Fprintf(&b, demoGuideText, g.gateway)
+	fmt.Fprintf(&b, guideText, g.gateway)
 	program, setup := g.program()
 	if setup != "" {
 		fmt.Fprintf(&b, "  export %s\n", setup)
@@ -61,7 +61,7 @@ func (g *demoGuide) write(w io.Writer) {
 
 // program is how this program is called from another terminal, and what that terminal's environment needs for it: go run
 // puts it where no shell looks for it.
-func (g *demoGuide) program() (name, setup string) {
+func (g *guide) program() (name, setup string) {
 	const sluice = "sluice"
 	var needs []string
 	name = sluice

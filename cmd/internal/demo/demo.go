@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -20,39 +20,39 @@ import (
 
 // What the demo runs: sluice serve with this configuration and these rules.
 var (
-	//go:embed demo/sluice.yaml
-	demoConfig []byte
-	//go:embed demo/rules.yaml
-	demoGatewayRules []byte
+	//go:embed sluice.yaml
+	serviceConfig []byte
+	//go:embed rules.yaml
+	Rules []byte
 )
 
-// demoOptions are what can be said about the demo.
-type demoOptions struct {
+// Options are what can be said about the demo.
+type Options struct {
 	Version   string // of the program
 	Listen    string // address of the gateway; with port 0 everything is on free ports
 	Chosen    bool   // somebody said where
 	NoTraffic bool   // no made-up clients
 }
 
-// runDemo is the demo until the context ends.
-func runDemo(ctx context.Context, f demoOptions, stdout, stderr io.Writer) error {
+// Run is the demo until the context ends.
+func Run(ctx context.Context, f Options, stdout, stderr io.Writer) error {
 	at, err := f.places()
 	if err != nil {
 		return err
 	}
-	dir, err := demoDirectory()
+	dir, err := NewDirectory()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	api, err := startDemoAPI()
+	api, err := startAPI()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer api.close()
 
 	at.variables["DIRECTORY"], at.variables["API"] = dir, api.address
-	cfg, err := config.Parse("demo/sluice.yaml", demoConfig, func(name string) (string, bool) {
+	cfg, err := config.Parse("demo/sluice.yaml", serviceConfig, func(name string) (string, bool) {
 		value, ok := at.variables[name]
 		return value, ok
 	})
@@ -63,13 +63,13 @@ func runDemo(ctx context.Context, f demoOptions, stdout, stderr io.Writer) error
 	defer out.Close(term.OutputTimeout)
 	s, err := serve.New(ctx, cfg, serve.Options{Version: f.Version, Log: stderr, Beside: func(ctx context.Context, s *serve.Service) {
 		addrs := s.Addrs()
-		g := demoGuide{
+		g := guide{
 			gateway: addrs["gateway"].String(), http: addrs["http"].String(), grpc: addrs["grpc"].String(),
-			admin: addrs["admin"].String(), rules: filepath.Join(dir, demoRulesFile), taken: at.taken,
+			admin: addrs["admin"].String(), rules: filepath.Join(dir, RulesFile), taken: at.taken,
 		}
 		g.write(out)
 		if !f.NoTraffic {
-			demoTraffic(ctx, s.Gateway())
+			sendTraffic(ctx, s.Gateway())
 		}
 	}})
 	if err != nil {
@@ -78,18 +78,18 @@ func runDemo(ctx context.Context, f demoOptions, stdout, stderr io.Writer) error
 	return s.Run(ctx)
 }
 
-// demoRulesFile is where the rules are, in the demo's directory.
-const demoRulesFile = "rules/api.yaml"
+// RulesFile is where the rules are, in the demo's directory.
+const RulesFile = "rules/api.yaml"
 
-// demoDirectory makes a directory for what the demo writes, with the rules in it. Those of Envoy's domain are what sluice
+// NewDirectory makes a directory for what the demo writes, with the rules in it. Those of Envoy's domain are what sluice
 // serve has without any.
-func demoDirectory() (string, error) {
+func NewDirectory() (string, error) {
 	dir, err := os.MkdirTemp("", "sluice-demo-")
 	if err != nil {
 		return "", err
 	}
 	err = os.Mkdir(filepath.Join(dir, "rules"), 0o700)
-	for name, content := range map[string][]byte{demoRulesFile: demoGatewayRules, "rules/envoy.yaml": []byte(serve.BuiltInRules)} {
+	for name, content := range map[string][]byte{RulesFile: Rules, "rules/envoy.yaml": []byte(serve.BuiltInRules)} {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), content, 0o600)
 		}
@@ -107,7 +107,7 @@ type places struct {
 }
 
 // places finds them: the usual ports, where they are free.
-func (f *demoOptions) places() (places, error) {
+func (f *Options) places() (places, error) {
 	usual := config.Default()
 	p := places{
 		variables: map[string]string{

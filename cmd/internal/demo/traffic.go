@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -27,8 +27,8 @@ type madeUpClient struct {
 	next  func() madeUp // asked once each time
 }
 
-// demoClients are those of the demo. Nobody else has their addresses, users and devices, so that they disturb nobody.
-func demoClients() []madeUpClient {
+// madeUpClients are those of the demo. Nobody else has their addresses, users and devices, so that they disturb nobody.
+func madeUpClients() []madeUpClient {
 	one := func(names ...string) string { return names[rand.N(len(names))] }
 	user := func() string { return one("ada", "bob", "carol", "dan") }
 	address := func() string { return fmt.Sprintf("198.51.100.%d", 1+rand.N(40)) } // set apart for documentation, RFC 5737
@@ -77,8 +77,8 @@ func (c *madeUpClient) run(ctx context.Context, send func(context.Context, *made
 	}
 }
 
-// demoTraffic has the made-up clients call a gateway until the context ends.
-func demoTraffic(ctx context.Context, gateway http.Handler) {
+// sendTraffic has the made-up clients call a gateway until the context ends.
+func sendTraffic(ctx context.Context, gateway http.Handler) {
 	calls := pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &http.Server{Handler: gateway, ReadHeaderTimeout: 5 * time.Second}
 	var running sync.WaitGroup
@@ -86,7 +86,7 @@ func demoTraffic(ctx context.Context, gateway http.Handler) {
 	transport := &http.Transport{DialContext: calls.dial, DisableKeepAlives: true}
 
 	var clients sync.WaitGroup
-	for _, c := range demoClients() {
+	for _, c := range madeUpClients() {
 		clients.Go(func() { c.run(ctx, func(ctx context.Context, n *madeUp) { n.send(ctx, transport) }) })
 	}
 	clients.Wait()
