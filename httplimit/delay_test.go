@@ -23,11 +23,11 @@ import (
 // departures notes who leaves a line.
 type departures struct {
 	mu  sync.Mutex
-	all []httplimit.Delay
+	all []httplimit.DelayEvent
 }
 
 func (d *departures) option() httplimit.Option {
-	return httplimit.OnDelay(func(_ *http.Request, one httplimit.Delay) {
+	return httplimit.OnDelay(func(_ *http.Request, one httplimit.DelayEvent) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.all = append(d.all, one)
@@ -37,13 +37,13 @@ func (d *departures) option() httplimit.Option {
 // check tells whether they left in the order in which they came, and at least so far apart.
 func (d *departures) check(t *testing.T, apart time.Duration) {
 	t.Helper()
-	slices.SortFunc(d.all, func(a, b httplimit.Delay) int { return a.Left.Compare(b.Left) })
+	slices.SortFunc(d.all, func(a, b httplimit.DelayEvent) int { return a.ReleasedAt.Compare(b.ReleasedAt) })
 	for i := 1; i < len(d.all); i++ {
 		before, one := &d.all[i-1], &d.all[i]
-		if gap := one.Left.Sub(before.Left); gap < apart {
+		if gap := one.ReleasedAt.Sub(before.ReleasedAt); gap < apart {
 			t.Errorf("departure %d: %v after the one before it, want at least %v", i, gap, apart)
 		}
-		if one.Came.Before(before.Came) {
+		if one.EnqueuedAt.Before(before.EnqueuedAt) {
 			t.Errorf("departure %d overtook the one before it", i)
 		}
 	}
@@ -56,7 +56,7 @@ var fifty = rules.Rule{
 // TestDelayWorkedExample: a queue of 3, one a second, 5 at once: delays of 0, 1 and 2 s, two refused.
 func TestDelayWorkedExample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
+		h := httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
 			Name: "queue", Limits: limits(queue), OnLimit: rules.Delay,
 		}}}))(ok)
 		var group sync.WaitGroup
@@ -108,7 +108,7 @@ func TestDelayLength(t *testing.T) {
 			t.Errorf("statuses %v, want 100 served, 10 that left and 2 refused", count)
 		}
 		left.check(t, 20*time.Millisecond)
-		if last := left.all[99].Left.Sub(w.start); len(left.all) != 100 || last != 99*20*time.Millisecond {
+		if last := left.all[99].ReleasedAt.Sub(w.start); len(left.all) != 100 || last != 99*20*time.Millisecond {
 			t.Errorf("%d departures, the last after %v", len(left.all), last)
 		}
 	})
@@ -119,7 +119,7 @@ func TestDelayLength(t *testing.T) {
 func TestDelayOverHTTP(t *testing.T) {
 	t.Parallel()
 	var left departures
-	s := httptest.NewServer(httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{fifty}}), left.option())(ok))
+	s := httptest.NewServer(httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{fifty}}), left.option())(ok))
 	defer s.Close()
 	const stay, leave = 60, 30
 	var group sync.WaitGroup
@@ -176,7 +176,7 @@ func TestDelayShared(t *testing.T) {
 		}
 		t.Cleanup(store.Close)
 		node := new(departures)
-		h := httplimit.Rules(sluice.Must(sluice.NewRules(store, nil, sluice.WithBudget(10*time.Second))),
+		h := httplimit.RulesMiddleware(sluice.Must(sluice.NewRules(store, nil, sluice.WithBudget(10*time.Second))),
 			always(rules.Config{Rules: []rules.Rule{rule}}), node.option())(ok)
 		group.Go(func() {
 			var callersOf sync.WaitGroup
@@ -195,13 +195,13 @@ func TestDelayShared(t *testing.T) {
 		})
 	}
 	group.Wait()
-	slices.SortFunc(all.all, func(a, b httplimit.Delay) int { return a.Left.Compare(b.Left) })
+	slices.SortFunc(all.all, func(a, b httplimit.DelayEvent) int { return a.ReleasedAt.Compare(b.ReleasedAt) })
 	if len(all.all) != nodes*callers {
 		t.Fatalf("%d departures, want %d", len(all.all), nodes*callers)
 	}
 	// The store spaces what it grants by its clock. A grant is heard of later than it is made, by more or less, so two
 	// departures in different processes may seem closer; but all of them together take as long as the rate says.
-	took := all.all[len(all.all)-1].Left.Sub(all.all[0].Came)
+	took := all.all[len(all.all)-1].ReleasedAt.Sub(all.all[0].EnqueuedAt)
 	if least := (nodes*callers - 1) * 20 * time.Millisecond; took < least {
 		t.Errorf("%d departures in %v, want at least %v", len(all.all), took, least)
 	}
@@ -257,7 +257,7 @@ func TestDelayFailModes(t *testing.T) {
 		t.Run(fmt.Sprint(tt.mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &waiting{start: time.Now(), answers: make(chan int, 1000)}
-				w.h = httplimit.Rules(limiter(awayStore{}), always(rules.Config{Rules: []rules.Rule{{
+				w.h = httplimit.RulesMiddleware(limiter(awayStore{}), always(rules.Config{Rules: []rules.Rule{{
 					Name: "line", Limits: limits(queue), OnLimit: rules.Delay, OnFailure: tt.mode,
 				}}}))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					w.mu.Lock()
@@ -288,7 +288,7 @@ func TestDelayEvents(t *testing.T) {
 			Decided: func(context.Context, sluice.Take, sluice.Decision) { mu.Lock(); decided++; mu.Unlock() },
 			Denied:  func(context.Context, sluice.Take, sluice.Decision) { mu.Lock(); denied++; mu.Unlock() },
 		})))
-		h := httplimit.Rules(l, always(rules.Config{Rules: []rules.Rule{{
+		h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{{
 			Name: "line", Limits: limits(sluice.PerSecond(1)), OnLimit: rules.Delay, MaxDelay: 2 * time.Second, ChargeDenied: true,
 		}}}))(ok)
 		var group sync.WaitGroup
@@ -307,7 +307,7 @@ func TestDelayEvents(t *testing.T) {
 func TestDelaySuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(memstore.New())
-		h := httplimit.Rules(l, always(rules.Config{Rules: []rules.Rule{{Name: "line", Limits: limits(queue), OnLimit: rules.Delay}}}))(ok)
+		h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{{Name: "line", Limits: limits(queue), OnLimit: rules.Delay}}}))(ok)
 		start := time.Now()
 		serve(h, request())
 		l.Suspend("line")

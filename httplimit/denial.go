@@ -9,10 +9,10 @@ import (
 
 // Denial is what a denied request is told.
 type Denial struct {
-	Rules     []*sluice.Rule
-	Decisions []sluice.Decision // Decisions[i] is that of Rules[i]
-	Tightest  int               // the decision that matters most, see [sluice.Tightest]
-	Status    int               // 429, or 503 if nobody could count
+	Rules           []*sluice.Rule
+	Decisions       []sluice.Decision // Decisions[i] is that of Rules[i]
+	MostRestrictive int               // the decision that matters most, see [sluice.Tightest]
+	Status          int               // 429, or 503 if nobody could count
 }
 
 // RetryAfter is how long until the request may be allowed; never is true if no waiting helps.

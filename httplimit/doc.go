@@ -8,10 +8,10 @@
 // your own. It is a required argument because there is no right default: behind a proxy every client has the proxy's
 // address.
 //
-// Where limits depend on the path, the plan or the key, and where they are to change while the program runs, [Rules]
+// Where limits depend on the path, the plan or the key, and where they are to change while the program runs, [RulesMiddleware]
 // applies a set of package rules:
 //
-//	handler = httplimit.Rules(limiter, func() *rules.Set { return set })(handler)
+//	handler = httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(handler)
 //
 // # What callers see
 //

@@ -81,7 +81,7 @@ func ExampleCombine() {
 	r.Header.Set("X-Tenant", "acme")
 	r.Header.Set("X-User", "alice")
 	got, _ := key(r)
-	fmt.Println(got == httplimit.Join("acme", "alice"))
+	fmt.Println(got == httplimit.JoinKey("acme", "alice"))
 	// Output:
 	// true
 }
@@ -130,10 +130,10 @@ func ExampleLimitFor() {
 	// 200, X-Ratelimit-Limit: 1000
 }
 
-func ExampleOnDenied() {
+func ExampleDenialHandler() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(1)))
 	handler := httplimit.Middleware(limiter, httplimit.ByIP(),
-		httplimit.OnDenied(func(w http.ResponseWriter, _ *http.Request, d *httplimit.Denial) {
+		httplimit.DenialHandler(func(w http.ResponseWriter, _ *http.Request, d *httplimit.Denial) {
 			after, _ := d.RetryAfter()
 			w.WriteHeader(d.Status)
 			fmt.Fprintln(w, "Slow down, please. Come back in", after.Round(time.Minute))
@@ -150,7 +150,7 @@ func ExampleOnDenied() {
 }
 
 // What is limited stands in the body, which only the handler can read.
-func ExampleDeny() {
+func ExampleWriteDenial() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "mails-per-recipient", sluice.PerDay(1)))
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var mail struct{ To string }
@@ -163,9 +163,9 @@ func ExampleDeny() {
 		case err != nil:
 			http.Error(w, "cannot tell", http.StatusInternalServerError)
 		case !d.Allowed:
-			httplimit.Deny(w, r, limiter.Rules(), []sluice.Decision{d})
+			httplimit.WriteDenial(w, r, limiter.Rules(), []sluice.Decision{d})
 		default:
-			httplimit.SetHeaders(w, r, limiter.Rules(), []sluice.Decision{d})
+			httplimit.SetQuotaHeaders(w, r, limiter.Rules(), []sluice.Decision{d})
 			fmt.Fprintln(w, "sent")
 		}
 	})

@@ -101,7 +101,7 @@ var goldenCases = []struct {
 	{name: "store down and closed", store: downStore, rules: []*sluice.Rule{rule("api", perMinute, failClosed)}},
 	{
 		name: "draft 03", times: 2, rules: []*sluice.Rule{rule("minute", perMinute), rule("day", sluice.PerDay(5000))},
-		opts: []httplimit.Option{httplimit.Headers(httplimit.Draft03)},
+		opts: []httplimit.Option{httplimit.Headers(httplimit.HeadersDraft03)},
 	},
 	{
 		name: "no quota headers", times: 2, rules: []*sluice.Rule{rule("minute", perMinute)},

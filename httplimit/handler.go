@@ -9,19 +9,19 @@ import (
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
-// Deny answers a request that a handler has denied itself, because it is limited by something in the body, say. It
+// WriteDenial answers a request that a handler has denied itself, because it is limited by something in the body, say. It
 // sends what [Middleware] sends on a denial. The decisions are those of the rules: rules[i] gave decisions[i]. If there
 // are not as many rules as decisions, as after Allow on a limiter with several, the rules are not named. Of the
-// options, [Headers], [ResetEpoch] and [OnDenied] count.
+// options, [Headers], [ResetAsUnixTime] and [DenialHandler] count.
 //
 //	d, err := limiter.Allow(ctx, login.User)
 //	if err == nil && !d.Allowed {
-//		httplimit.Deny(w, r, limiter.Rules(), []sluice.Decision{d})
+//		httplimit.WriteDenial(w, r, limiter.Rules(), []sluice.Decision{d})
 //		return
 //	}
-func Deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decisions []sluice.Decision, opts ...Option) {
+func WriteDenial(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decisions []sluice.Decision, opts ...Option) {
 	if len(decisions) == 0 {
-		panic("httplimit: Deny: there is no decision")
+		panic("httplimit: WriteDenial: there is no decision")
 	}
 	c := newConfig(opts)
 	ps := quota.PoliciesOf(rules, decisions)
@@ -34,11 +34,11 @@ func Deny(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decision
 	c.onDenied(w, r, (*Denial)(&d))
 }
 
-// SetHeaders tells the caller of a request that a handler has allowed itself what quota is left, as [Middleware] does.
-// It must be called before the response is written. The arguments are those of [Deny].
-func SetHeaders(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decisions []sluice.Decision, opts ...Option) {
+// SetQuotaHeaders tells the caller of a request that a handler has allowed itself what quota is left, as [Middleware] does.
+// It must be called before the response is written. The arguments are those of [WriteDenial].
+func SetQuotaHeaders(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, decisions []sluice.Decision, opts ...Option) {
 	if len(decisions) == 0 {
-		panic("httplimit: SetHeaders: there is no decision")
+		panic("httplimit: SetQuotaHeaders: there is no decision")
 	}
 	c := newConfig(opts)
 	c.headers.Set(w.Header(), r, quota.PoliciesOf(rules, decisions), decisions, false)

@@ -106,9 +106,9 @@ func TestWindowAndT(t *testing.T) {
 		tt.d.Limit = rules[0].Limit.Params().Limit()
 		w := httptest.NewRecorder()
 		if tt.d.Allowed {
-			httplimit.SetHeaders(w, request(), rules, []sluice.Decision{tt.d})
+			httplimit.SetQuotaHeaders(w, request(), rules, []sluice.Decision{tt.d})
 		} else {
-			httplimit.Deny(w, request(), rules, []sluice.Decision{tt.d})
+			httplimit.WriteDenial(w, request(), rules, []sluice.Decision{tt.d})
 		}
 		if got := w.Header().Get("Ratelimit-Policy"); got != `"x";`+tt.policy {
 			t.Errorf("%v: policy %s, want %s", tt.limit, got, tt.policy)
@@ -127,7 +127,7 @@ func TestDenyWithoutRules(t *testing.T) {
 		d = sluice.Must(l.Allow(t.Context(), "alice"))
 	}
 	w := httptest.NewRecorder()
-	httplimit.Deny(w, request(), l.Rules(), []sluice.Decision{d})
+	httplimit.WriteDenial(w, request(), l.Rules(), []sluice.Decision{d})
 	got := w.Result()
 	if got.StatusCode != 429 || got.Header.Get("Retry-After") != "86400" || got.Header.Get("X-Ratelimit-Limit") != "1" ||
 		got.Header.Get("Ratelimit") != "" || strings.Contains(w.Body.String(), "violated-policies") {
@@ -154,9 +154,9 @@ func FuzzRateLimitHeader(f *testing.F) {
 		w := httptest.NewRecorder()
 		rules, ds := []*sluice.Rule{r}, []sluice.Decision{d}
 		if allowed {
-			httplimit.SetHeaders(w, request(), rules, ds)
+			httplimit.SetQuotaHeaders(w, request(), rules, ds)
 		} else {
-			httplimit.Deny(w, request(), rules, ds)
+			httplimit.WriteDenial(w, request(), rules, ds)
 		}
 		for _, field := range []string{"Ratelimit-Policy", "Ratelimit"} {
 			list, err := parseList(w.Header().Get(field))

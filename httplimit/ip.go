@@ -24,41 +24,41 @@ func TrustedProxies(prefixes ...netip.Prefix) IPOption {
 	return func(c *ipConfig) { c.Proxies = append(c.Proxies, prefixes...) }
 }
 
-// TrustUnixSocket trusts the peers of servers that listen on a Unix domain socket: the proxy in front of it.
-func TrustUnixSocket() IPOption { return func(c *ipConfig) { c.TrustUnixSockets = true } }
+// TrustUnixSockets trusts the peers of servers that listen on a Unix domain socket: the proxy in front of it.
+func TrustUnixSockets() IPOption { return func(c *ipConfig) { c.TrustUnixSockets = true } }
 
-// Hops takes the nth address from the right instead of walking over those that are trusted: with n proxies in a row,
+// ProxyHops takes the nth address from the right instead of walking over those that are trusted: with n proxies in a row,
 // each of which appends the address it was called from, it is the one that the outermost appended. A header with fewer
 // is not believed and the peer is limited. Without TrustedProxies every peer is trusted, so the server must be out of
 // reach for anybody but the proxies.
-func Hops(n int) IPOption {
+func ProxyHops(n int) IPOption {
 	if n < 1 || n > clientip.MaxEntries {
-		panic(fmt.Sprintf("httplimit: Hops: %d is not between 1 and %d", n, clientip.MaxEntries))
+		panic(fmt.Sprintf("httplimit: ProxyHops: %d is not between 1 and %d", n, clientip.MaxEntries))
 	}
 	return func(c *ipConfig) { c.Hops = n }
 }
 
-// IPHeader names the header that the proxies set. The default is X-Forwarded-For; "Forwarded" is read as RFC 7239
+// ClientIPHeader names the header that the proxies set. The default is X-Forwarded-For; "Forwarded" is read as RFC 7239
 // says; of any other, such as X-Real-IP, the addresses are read like those of X-Forwarded-For.
-func IPHeader(name string) IPOption {
+func ClientIPHeader(name string) IPOption {
 	name = http.CanonicalHeaderKey(name)
 	if name == "" {
-		panic("httplimit: IPHeader: the header's name is empty")
+		panic("httplimit: ClientIPHeader: the header's name is empty")
 	}
 	return func(c *ipConfig) { c.Header = name }
 }
 
-// IPv6Prefix is how many bits of an IPv6 address count, 32 to 128; the default is 64, the least that is given to a
+// IPv6PrefixBits is how many bits of an IPv6 address count, 32 to 128; the default is 64, the least that is given to a
 // customer. Many are given a /56 or a /48 and can use it all.
-func IPv6Prefix(bits int) IPOption {
+func IPv6PrefixBits(bits int) IPOption {
 	if bits < 32 || bits > 128 {
-		panic(fmt.Sprintf("httplimit: IPv6Prefix: %d is not between 32 and 128", bits))
+		panic(fmt.Sprintf("httplimit: IPv6PrefixBits: %d is not between 32 and 128", bits))
 	}
 	return func(c *ipConfig) { c.IPv6PrefixBits = bits }
 }
 
-// ByIP limits by the client's IP address: that of the connection's peer, unless [TrustedProxies], [Hops] or
-// [TrustUnixSocket] say otherwise.
+// ByIP limits by the client's IP address: that of the connection's peer, unless [TrustedProxies], [ProxyHops] or
+// [TrustUnixSockets] say otherwise.
 //
 // A trusted peer's header is walked from the right, over all its lines, as long as addresses are trusted proxies too;
 // the first that is not is the client. What stands further left was written by the client and is not looked at. Where
@@ -66,7 +66,7 @@ func IPv6Prefix(bits int) IPOption {
 // The walk ends after 64 entries, and an entry of more than 1,024 bytes is garbage.
 //
 // Ports and zones are dropped. IPv4-mapped IPv6 addresses are the IPv4 address they hold. Other IPv6 addresses count by
-// their first 64 bits, see [IPv6Prefix], with two exceptions: of 6to4 (2002::/16) at most 48 bits count, which is what
+// their first 64 bits, see [IPv6PrefixBits], with two exceptions: of 6to4 (2002::/16) at most 48 bits count, which is what
 // one IPv4 address owns, and of NAT64 (64:ff9b::/96) all do, since it holds IPv4 addresses in its last 32. Behind a
 // translator with a prefix of its own, use IPv6Prefix(128).
 //
@@ -79,7 +79,7 @@ func ByIP(opts ...IPOption) KeyFunc {
 	}
 	f := clientip.New(clientip.Config(c))
 	if !f.ReadsHeader() && f.Header() != clientip.ForwardedFor {
-		panic("httplimit: ByIP: IPHeader " + f.Header() + " would never be read: name who may set it with TrustedProxies, or use Hops")
+		panic("httplimit: ByIP: ClientIPHeader " + f.Header() + " would never be read: name who may set it with TrustedProxies, or use ProxyHops")
 	}
 	return func(r *http.Request) (string, error) { return f.Key(r), nil }
 }

@@ -11,7 +11,7 @@ import (
 
 // KeyFunc says whom a request counts against. Requests with equal keys share a bucket, under each rule of the limiter.
 //
-// An error denies the request: it never passes unlimited. See [OnError].
+// An error denies the request: it never passes unlimited. See [ErrorHandler].
 //
 // A key that callers can choose freely limits nobody: whoever can send a new X-Api-Key each time has a new bucket each
 // time. Key by what has been verified, or put a limit by address around it.
@@ -20,10 +20,10 @@ import (
 // share and that no value can produce. So leaving the header out is no way around a limit.
 type KeyFunc func(r *http.Request) (key string, err error)
 
-// ErrRepeated is wrapped by the error of a request that gives a keyed header, query parameter or cookie more than once, or so
+// ErrAmbiguousKey is wrapped by the error of a request that gives a keyed header, query parameter or cookie more than once, or so
 // that applications may read it differently. If the handler reads another value than the one that was counted, the limit is
 // bypassed. By default such a request is rejected with 400 Bad Request.
-var ErrRepeated = admission.ErrAmbiguousKey
+var ErrAmbiguousKey = admission.ErrAmbiguousKey
 
 // Global gives all requests one key, the empty string: a limit for everybody together.
 func Global() KeyFunc {
@@ -31,7 +31,7 @@ func Global() KeyFunc {
 }
 
 // ByHeader limits by a request header. Requests without it share a key, one that no value has; an empty value is a
-// value. A request that has it on more than one line is refused with [ErrRepeated]. X_User is not X-User: only the
+// value. A request that has it on more than one line is refused with [ErrAmbiguousKey]. X_User is not X-User: only the
 // name with the same punctuation is read, in any case. For "Host" it is the request's host in lower case.
 func ByHeader(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
@@ -48,14 +48,14 @@ func ByHeader(name string) KeyFunc {
 		case 1:
 			return key.Value(lines[0]), nil
 		default:
-			return "", ErrRepeated
+			return "", ErrAmbiguousKey
 		}
 	}
 }
 
 // ByCookie limits by a cookie. Requests without it share a key, one that no value has. Spellings that some server takes for
 // one value have one key: escapes are decoded, a space is written +, and quotes, spaces and + at the ends are dropped. The
-// name is compared without case. A request that gives the cookie more than once, or malformed, is rejected with [ErrRepeated].
+// name is compared without case. A request that gives the cookie more than once, or malformed, is rejected with [ErrAmbiguousKey].
 // (Browsers repeat names that were set for several paths: set the cookie for one.)
 func ByCookie(name string) KeyFunc {
 	if name == "" {
@@ -73,12 +73,12 @@ func pairKey(value string, n pairs.Count) (string, error) {
 	case pairs.One:
 		return key.Value(value), nil
 	}
-	return "", ErrRepeated
+	return "", ErrAmbiguousKey
 }
 
 // ByQuery limits by a parameter of the URL's query. Requests without it share a key, one that no value has; an empty
 // value is a value. The name is compared without case. A request that gives it more than once, or so that applications may
-// read it differently, is rejected with [ErrRepeated]: malformed, beside a semicolon, or by a name that some take for it.
+// read it differently, is rejected with [ErrAmbiguousKey]: malformed, beside a semicolon, or by a name that some take for it.
 func ByQuery(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		return pairKey(pairs.Query(r.URL.RawQuery, name))
@@ -121,7 +121,7 @@ func ByFunc(f func(r *http.Request) string) KeyFunc {
 }
 
 // Combine limits by several keys at once: by user and route, say. Two requests share a bucket if they agree in all of
-// them. Values are never joined by a separator that one of them could contain; see [Join].
+// them. Values are never joined by a separator that one of them could contain; see [JoinKey].
 func Combine(keys ...KeyFunc) KeyFunc {
 	for _, k := range keys {
 		if k == nil {
@@ -142,6 +142,6 @@ func Combine(keys ...KeyFunc) KeyFunc {
 	}
 }
 
-// Join is the key that [Combine] makes of these parts, for whoever has to name it elsewhere: in Limiter.Reset, or in a
+// JoinKey is the key that [Combine] makes of these parts, for whoever has to name it elsewhere: in Limiter.Reset, or in a
 // handler that limits by what it found in the body. Different parts, or differently many, have different keys.
-func Join(parts ...string) string { return key.Join(parts...) }
+func JoinKey(parts ...string) string { return key.Join(parts...) }

@@ -82,7 +82,7 @@ func TestKeys(t *testing.T) {
 		{"func", httplimit.ByFunc(func(r *http.Request) string { return r.Method }), request(), "GET"},
 		{"func empty", httplimit.ByFunc(func(*http.Request) string { return "" }), request(), absent},
 
-		{"combine", httplimit.Combine(user, httplimit.ByIP()), request(header("X-User", "a")), httplimit.Join("a", "192.0.2.1")},
+		{"combine", httplimit.Combine(user, httplimit.ByIP()), request(header("X-User", "a")), httplimit.JoinKey("a", "192.0.2.1")},
 		{"combine one", httplimit.Combine(user), request(header("X-User", "a")), "\x00+\x01a"},
 		{"combine none", httplimit.Combine(), request(), "\x00+"},
 	}
@@ -105,16 +105,16 @@ func TestKeysRepeated(t *testing.T) {
 		r    *http.Request
 		want error
 	}{
-		{"header", httplimit.ByHeader("X-User"), request(header("X-User", "a", "b")), httplimit.ErrRepeated},
-		{"header the same", httplimit.ByHeader("X-User"), request(header("X-User", "a", "a")), httplimit.ErrRepeated},
-		{"query", httplimit.ByQuery("id"), request(query("id=1&id=2")), httplimit.ErrRepeated},
-		{"query escaped", httplimit.ByQuery("id"), request(query("id=1&%69%64=2")), httplimit.ErrRepeated},
-		{"query malformed", httplimit.ByQuery("id"), request(query("id=%zz&id=x")), httplimit.ErrRepeated},
-		{"query semicolon", httplimit.ByQuery("id"), request(query("id=a;b&id=x")), httplimit.ErrRepeated},
-		{"query NUL", httplimit.ByQuery("id"), request(query("id=%00-")), httplimit.ErrRepeated},
-		{"cookie", httplimit.ByCookie("id"), request(header("Cookie", "id=x; id=y")), httplimit.ErrRepeated},
-		{"cookie in two lines", httplimit.ByCookie("id"), request(header("Cookie", "id=x", "id=y")), httplimit.ErrRepeated},
-		{"inside combine", httplimit.Combine(httplimit.ByIP(), httplimit.ByQuery("id")), request(query("id=1&id=2")), httplimit.ErrRepeated},
+		{"header", httplimit.ByHeader("X-User"), request(header("X-User", "a", "b")), httplimit.ErrAmbiguousKey},
+		{"header the same", httplimit.ByHeader("X-User"), request(header("X-User", "a", "a")), httplimit.ErrAmbiguousKey},
+		{"query", httplimit.ByQuery("id"), request(query("id=1&id=2")), httplimit.ErrAmbiguousKey},
+		{"query escaped", httplimit.ByQuery("id"), request(query("id=1&%69%64=2")), httplimit.ErrAmbiguousKey},
+		{"query malformed", httplimit.ByQuery("id"), request(query("id=%zz&id=x")), httplimit.ErrAmbiguousKey},
+		{"query semicolon", httplimit.ByQuery("id"), request(query("id=a;b&id=x")), httplimit.ErrAmbiguousKey},
+		{"query NUL", httplimit.ByQuery("id"), request(query("id=%00-")), httplimit.ErrAmbiguousKey},
+		{"cookie", httplimit.ByCookie("id"), request(header("Cookie", "id=x; id=y")), httplimit.ErrAmbiguousKey},
+		{"cookie in two lines", httplimit.ByCookie("id"), request(header("Cookie", "id=x", "id=y")), httplimit.ErrAmbiguousKey},
+		{"inside combine", httplimit.Combine(httplimit.ByIP(), httplimit.ByQuery("id")), request(query("id=1&id=2")), httplimit.ErrAmbiguousKey},
 		{"own error", httplimit.Combine(failing), request(), broken},
 	}
 	for _, tt := range tests {
@@ -157,11 +157,11 @@ func TestCombineInjective(t *testing.T) {
 		}
 	}
 	for _, pair := range [][2]string{
-		{httplimit.Join(), httplimit.Join("")},
-		{httplimit.Join("a"), httplimit.Join("a", "")},
-		{httplimit.Join("a", "b"), httplimit.Join("ab")},
-		{httplimit.Join("a", "b"), httplimit.Join("b", "a")},
-		{httplimit.Join(httplimit.Join("a"), "b"), httplimit.Join("a", httplimit.Join("b"))},
+		{httplimit.JoinKey(), httplimit.JoinKey("")},
+		{httplimit.JoinKey("a"), httplimit.JoinKey("a", "")},
+		{httplimit.JoinKey("a", "b"), httplimit.JoinKey("ab")},
+		{httplimit.JoinKey("a", "b"), httplimit.JoinKey("b", "a")},
+		{httplimit.JoinKey(httplimit.JoinKey("a"), "b"), httplimit.JoinKey("a", httplimit.JoinKey("b"))},
 	} {
 		if pair[0] == pair[1] {
 			t.Errorf("different parts have the same key %q", pair[0])
@@ -233,7 +233,7 @@ func FuzzCombine(f *testing.F) {
 		if same != (k1 == k2) {
 			t.Errorf("(%q, %q, missing %b) has key %q and (%q, %q, missing %b) has %q", a1, b1, m1, k1, a2, b2, m2, k2)
 		}
-		if (httplimit.Join(a1, b1) == httplimit.Join(a2, b2)) != (a1 == a2 && b1 == b2) {
+		if (httplimit.JoinKey(a1, b1) == httplimit.JoinKey(a2, b2)) != (a1 == a2 && b1 == b2) {
 			t.Errorf("Join(%q, %q) and Join(%q, %q)", a1, b1, a2, b2)
 		}
 	})
@@ -251,7 +251,7 @@ func FuzzQuery(f *testing.F) {
 		switch seen := values["id"]; {
 		case err == nil && len(seen) == 0 && got != absent,
 			err == nil && len(seen) == 1 && seen[0] != got && "\x00="+seen[0] != got,
-			(err != nil || len(seen) > 1) && !errors.Is(err, httplimit.ErrRepeated):
+			(err != nil || len(seen) > 1) && !errors.Is(err, httplimit.ErrAmbiguousKey):
 			t.Errorf("query %q has values %q and key %q, %v", raw, seen, got, err)
 		}
 	})

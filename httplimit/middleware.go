@@ -11,7 +11,7 @@ import (
 // limiter or the key is nil, the limiter has no rules, or options contradict each other.
 //
 // When a rule's limit is a [sluice.Concurrency], a request holds one slot, whatever it costs, until the handler is done with
-// it. When it is a [sluice.LeakyQueue], requests wait in line for their turn here. See [Rules] for both.
+// it. When it is a [sluice.LeakyQueue], requests wait in line for their turn here. See [RulesMiddleware] for both.
 func Middleware(limiter *sluice.Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	switch {
 	case limiter == nil:

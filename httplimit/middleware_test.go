@@ -61,7 +61,7 @@ func TestRepeatedHeader(t *testing.T) {
 func TestErrors(t *testing.T) {
 	broken := errors.New("secret inside")
 	var seen error
-	report := httplimit.OnError(func(w http.ResponseWriter, _ *http.Request, err error) {
+	report := httplimit.ErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
 		seen = err
 		w.WriteHeader(http.StatusTeapot)
 	})
@@ -100,7 +100,7 @@ func TestErrors(t *testing.T) {
 func TestClientGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	opts := httplimit.OnError(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as a mistake") })
+	opts := httplimit.ErrorHandler(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as a mistake") })
 	for _, rules := range [][]*sluice.Rule{
 		{rule("api", sluice.PerMinute(1))},
 		{rule("api", sluice.PerMinute(1)), rule("day", sluice.PerDay(10))},
@@ -208,11 +208,11 @@ func TestLimiterWithLimitFor(t *testing.T) {
 
 func TestOnDenied(t *testing.T) {
 	l := limiter(newClock().store(), rule("minute", sluice.PerMinute(1)), rule("day", sluice.PerDay(1)))
-	h := httplimit.Middleware(l, httplimit.ByIP(), httplimit.OnDenied(
+	h := httplimit.Middleware(l, httplimit.ByIP(), httplimit.DenialHandler(
 		func(w http.ResponseWriter, _ *http.Request, d *httplimit.Denial) {
 			after, never := d.RetryAfter()
 			w.WriteHeader(d.Status)
-			fmt.Fprint(w, d.Rules[d.Tightest].Name, " ", after, " ", never, " ", len(d.Decisions))
+			fmt.Fprint(w, d.Rules[d.MostRestrictive].Name, " ", after, " ", never, " ", len(d.Decisions))
 		}))(ok)
 	serve(h, request())
 	w := httptest.NewRecorder()
@@ -225,7 +225,7 @@ func TestOnDenied(t *testing.T) {
 func TestResetEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		window := sluice.PerMinute(1).With(sluice.FixedWindow)
-		h := httplimit.Middleware(limiter(memstore.New(), rule("api", window)), httplimit.ByIP(), httplimit.ResetEpoch())(ok)
+		h := httplimit.Middleware(limiter(memstore.New(), rule("api", window)), httplimit.ByIP(), httplimit.ResetAsUnixTime())(ok)
 		<-time.After(1500 * time.Millisecond)
 		end := time.Now().Truncate(time.Minute).Add(time.Minute)
 		for range 2 {
@@ -238,7 +238,7 @@ func TestResetEpoch(t *testing.T) {
 		// Half a second is rounded up like all others: the bubble's clock is at x.5, 1.7 s later is x+2.2.
 		w, l := httptest.NewRecorder(), limiter(memstore.New(), rule("api", sluice.PerMinute(1)))
 		d := sluice.Decision{Allowed: true, Limit: 1, ResetAfter: 1700 * time.Millisecond}
-		httplimit.SetHeaders(w, request(), l.Rules(), []sluice.Decision{d}, httplimit.ResetEpoch())
+		httplimit.SetQuotaHeaders(w, request(), l.Rules(), []sluice.Decision{d}, httplimit.ResetAsUnixTime())
 		if got, want := w.Header().Get("X-Ratelimit-Reset"), strconv.FormatInt(time.Now().Unix()+3, 10); got != want {
 			t.Errorf("reset %s, want %s", got, want)
 		}
@@ -260,7 +260,7 @@ func TestBlocked(t *testing.T) {
 	// A store may tell only of the count that the whole limit is soon available.
 	w := httptest.NewRecorder()
 	d := sluice.Decision{Limit: 100, Remaining: 99, RetryAfter: time.Hour, ResetAfter: time.Second}
-	httplimit.Deny(w, request(), l.Rules(), []sluice.Decision{d})
+	httplimit.WriteDenial(w, request(), l.Rules(), []sluice.Decision{d})
 	if got := w.Header().Get("X-Ratelimit-Reset"); got != "3600" {
 		t.Errorf("reset %s before the end of the block", got)
 	}
@@ -344,10 +344,10 @@ func TestMiddlewareWrongUse(t *testing.T) {
 		"no rules":          func() { httplimit.Middleware(limiter(memstore.New()), httplimit.ByIP()) },
 		"limit for several": func() { httplimit.Middleware(two, httplimit.ByIP(), httplimit.LimitFor(any)) },
 		"families": func() {
-			httplimit.Middleware(one, httplimit.ByIP(), httplimit.Headers(httplimit.XRateLimit|httplimit.Draft03))
+			httplimit.Middleware(one, httplimit.ByIP(), httplimit.Headers(httplimit.HeadersXRateLimit|httplimit.HeadersDraft03))
 		},
-		"no wait":     func() { httplimit.MaxWait(0) },
-		"no decision": func() { httplimit.Deny(httptest.NewRecorder(), request(), nil, nil) },
+		"no wait":     func() { httplimit.MaxDelay(0) },
+		"no decision": func() { httplimit.WriteDenial(httptest.NewRecorder(), request(), nil, nil) },
 	} {
 		mustPanic(t, name, f)
 	}

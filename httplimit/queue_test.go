@@ -117,7 +117,7 @@ func TestQueueMaxWait(t *testing.T) {
 	for name, rules := range queues {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWaiting(rules, httplimit.MaxWait(1500*time.Millisecond))
+				w := newWaiting(rules, httplimit.MaxDelay(1500*time.Millisecond))
 				for range 3 {
 					w.arrive(context.Background())
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// RequestOf shows an HTTP request to a set's rules, as [Rules] does. It is for whoever matches requests without the
+// NewRulesRequest shows an HTTP request to a set's rules, as [RulesMiddleware] does. It is for whoever matches requests without the
 // middleware, or wants a request explained.
 //
 //   - The path is that of the URL as [http.ServeMux] routes by it, not RequestURI: handlers go by the URL, also where
@@ -20,28 +20,28 @@ import (
 //     malformed, behind or before a semicolon, or by a name that some take for another. Names are compared without case.
 //   - A cookie that is given several times is ambiguous, and so is one that servers may read differently. Its value is what
 //     they have in common: escapes are decoded, a space is written +, and quotes, spaces and + at the ends are dropped.
-//   - Claims are those of [WithClaims], and attributes of the program those of [WithAttributes].
+//   - Claims are those of [ContextWithClaims], and attributes of the program those of [ContextWithAttributes].
 //   - The client's address is found as [ByIP] finds it, by the set's ClientIP.
-func RequestOf(r *http.Request, set *rules.Set) rules.Request {
+func NewRulesRequest(r *http.Request, set *rules.Set) rules.Request {
 	switch {
 	case r == nil:
-		panic("httplimit: RequestOf: the request is nil")
+		panic("httplimit: NewRulesRequest: the request is nil")
 	case set == nil:
-		panic("httplimit: RequestOf: the set is nil: check the error of rules.New")
+		panic("httplimit: NewRulesRequest: the set is nil: check the error of rules.New")
 	}
 	return admission.NewRulesRequest(r, set)
 }
 
-// WithClaims tells rules the claims of a token: what "claim:sub" refers to. They are believed, so whoever sets them
+// ContextWithClaims tells rules the claims of a token: what "claim:sub" refers to. They are believed, so whoever sets them
 // must have verified the token. The claims replace those that the context had, and the map must not be changed
-// afterwards. Rules see them if they are set before [Rules]: by middleware around it.
-func WithClaims(ctx context.Context, claims map[string]string) context.Context {
+// afterwards. Rules see them if they are set before [RulesMiddleware]: by middleware around it.
+func ContextWithClaims(ctx context.Context, claims map[string]string) context.Context {
 	return admission.ContextWithClaims(ctx, claims)
 }
 
-// WithAttributes tells rules what only the program knows about a request: what "attr:region" refers to. Several
+// ContextWithAttributes tells rules what only the program knows about a request: what "attr:region" refers to. Several
 // middlewares may each set theirs; of two values for one name the later counts. The map must not be changed afterwards.
-// Rules see the attributes if they are set before [Rules]: by middleware around it.
-func WithAttributes(ctx context.Context, values map[string]string) context.Context {
+// Rules see the attributes if they are set before [RulesMiddleware]: by middleware around it.
+func ContextWithAttributes(ctx context.Context, values map[string]string) context.Context {
 	return admission.ContextWithAttributes(ctx, values)
 }

@@ -52,11 +52,11 @@ type pairs = map[string]string
 var inEU = pairs{"region": "eu"}
 
 func claims(all pairs) func(*http.Request) {
-	return withContext(func(ctx context.Context) context.Context { return httplimit.WithClaims(ctx, all) })
+	return withContext(func(ctx context.Context) context.Context { return httplimit.ContextWithClaims(ctx, all) })
 }
 
 func attrs(all pairs) func(*http.Request) {
-	return withContext(func(ctx context.Context) context.Context { return httplimit.WithAttributes(ctx, all) })
+	return withContext(func(ctx context.Context) context.Context { return httplimit.ContextWithAttributes(ctx, all) })
 }
 
 func host(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
@@ -165,7 +165,7 @@ func edits(all ...func(*http.Request)) []func(*http.Request) { return all }
 func TestRequestAttributes(t *testing.T) {
 	set := ruleSet(rules.Config{})
 	for _, c := range attributeCases {
-		got, found := httplimit.RequestOf(request(c.edits...), set).Attribute(&c.field)
+		got, found := httplimit.NewRulesRequest(request(c.edits...), set).Attribute(&c.field)
 		if got != c.want || found != c.found {
 			t.Errorf("%s: %q, %v; want %q, %v", c.name, got, found, c.want, c.found)
 		}
@@ -218,7 +218,7 @@ func TestRequestAddr(t *testing.T) {
 			r.Header[name] = v.lines
 		}
 		var m rules.Matched
-		if err := set.Match(httplimit.RequestOf(r, set), &m); err != nil || len(m.Takes) != 1 {
+		if err := set.Match(httplimit.NewRulesRequest(r, set), &m); err != nil || len(m.Takes) != 1 {
 			t.Fatalf("%v: %d takes, %v", v, len(m.Takes), err)
 		}
 		if m.Takes[0].Key != v.want {
@@ -231,6 +231,6 @@ func TestRequestAddr(t *testing.T) {
 }
 
 func TestRequestWrongUse(t *testing.T) {
-	mustPanic(t, "no request", func() { httplimit.RequestOf(nil, ruleSet(rules.Config{})) })
-	mustPanic(t, "no set", func() { httplimit.RequestOf(request(), nil) })
+	mustPanic(t, "no request", func() { httplimit.NewRulesRequest(nil, ruleSet(rules.Config{})) })
+	mustPanic(t, "no set", func() { httplimit.NewRulesRequest(request(), nil) })
 }

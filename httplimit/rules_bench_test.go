@@ -76,7 +76,7 @@ func TestRulesAllocations(t *testing.T) {
 		}
 		a, b := &count{}, &count{}
 		by := allocations(httplimit.Middleware(limiter(memstore.New(), e.other...), e.key)(a), a)
-		ruled := allocations(httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: e.rules}))(b), b)
+		ruled := allocations(httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: e.rules}))(b), b)
 		if ruled > by || ruled > e.most {
 			t.Errorf("%s: %v allocations with rules and %v without; want at most %v", e.name, ruled, by, e.most)
 		}
@@ -89,7 +89,7 @@ func BenchmarkRules(b *testing.B) {
 		next := &count{}
 		for name, h := range map[string]http.Handler{
 			"middleware": httplimit.Middleware(limiter(memstore.New(), e.other...), e.key)(next),
-			"rules":      httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: e.rules}))(next),
+			"rules":      httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: e.rules}))(next),
 		} {
 			b.Run(e.name+"/"+name, func(b *testing.B) {
 				w, r := &discard{h: http.Header{}}, limitedRequest()
@@ -110,7 +110,7 @@ func BenchmarkRules(b *testing.B) {
 }
 
 func BenchmarkRulesParallel(b *testing.B) {
-	h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: manyRoutes(1000)}))(
+	h := httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: manyRoutes(1000)}))(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Two posts an hour for each user; what is not a post is not limited.
-func ExampleRules() {
+func ExampleRulesMiddleware() {
 	set, err := rules.New(rules.Config{
 		Rules: []rules.Rule{{
 			Name: "posts-per-user",
@@ -28,7 +28,7 @@ func ExampleRules() {
 		panic(err)
 	}
 	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
-	handler := httplimit.Rules(limiter, func() *rules.Set { return set })(hello)
+	handler := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(hello)
 
 	for _, method := range []string{"POST", "GET", "POST", "POST"} {
 		r := httptest.NewRequest(method, "/posts", nil)
@@ -43,16 +43,16 @@ func ExampleRules() {
 }
 
 // Who a user is stands in a token, which other middleware has verified.
-func ExampleWithClaims() {
+func ExampleContextWithClaims() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "per-user", Per: []rules.Ref{{Name: "claim:sub"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
 	}}}))
 	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
-	limited := httplimit.Rules(limiter, func() *rules.Set { return set })(hello)
+	limited := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(hello)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, _, _ := r.BasicAuth() // stands for the verification of a token
 		claims := map[string]string{"sub": user}
-		limited.ServeHTTP(w, r.WithContext(httplimit.WithClaims(r.Context(), claims)))
+		limited.ServeHTTP(w, r.WithContext(httplimit.ContextWithClaims(r.Context(), claims)))
 	})
 
 	for _, user := range []string{"ada", "bob", "ada"} {
@@ -67,16 +67,16 @@ func ExampleWithClaims() {
 }
 
 // A region that only the program knows is limited as a whole.
-func ExampleWithAttributes() {
+func ExampleContextWithAttributes() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "per-region", Per: []rules.Ref{{Name: "attr:region"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
 	}}}))
 	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
-	handler := httplimit.Rules(limiter, func() *rules.Set { return set })(hello)
+	handler := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(hello)
 
 	for _, region := range []string{"eu", "us", "eu"} {
 		r := httptest.NewRequest("GET", "/", nil)
-		r = r.WithContext(httplimit.WithAttributes(r.Context(), map[string]string{"region": region}))
+		r = r.WithContext(httplimit.ContextWithAttributes(r.Context(), map[string]string{"region": region}))
 		try(handler, r, "X-Ratelimit-Limit")
 	}
 	// Output:
@@ -86,13 +86,13 @@ func ExampleWithAttributes() {
 }
 
 // What rules make of a request, without counting it.
-func ExampleRequestOf() {
+func ExampleNewRulesRequest() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "per-user", Per: []rules.Ref{{Name: "header:X-User"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
 	}}}))
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Header.Set("X-User", "ada")
-	for _, rule := range set.Explain(httplimit.RequestOf(r, set)).Rules {
+	for _, rule := range set.Explain(httplimit.NewRulesRequest(r, set)).Rules {
 		fmt.Println(rule.Name, rule.Matches, rule.Key)
 	}
 	// Output:

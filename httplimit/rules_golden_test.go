@@ -38,7 +38,7 @@ var goldenRuleCases = []struct {
 	{name: "denied in a tier", times: 100, r: post("/posts", header("X-Plan", "pro"))},
 	{name: "denied always", r: post("/posts", header("X-Plan", "banned"))},
 	{name: "denied since it costs too much", r: post("/posts?cost=3")},
-	{name: "draft 03", times: 2, r: post("/posts"), opts: []httplimit.Option{httplimit.Headers(httplimit.Draft03)}},
+	{name: "draft 03", times: 2, r: post("/posts"), opts: []httplimit.Option{httplimit.Headers(httplimit.HeadersDraft03)}},
 	{name: "limited by a shadow rule alone", r: post("/posts/7")},
 	{name: "not limited", r: post("/other")},
 	{name: "refused", r: post("/posts", func(r *http.Request) { r.RemoteAddr = "203.0.113.5:1" })},

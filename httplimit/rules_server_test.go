@@ -86,7 +86,7 @@ func pathServer(t *testing.T, store sluice.Store) *httptest.Server {
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, x := range set.Explain(httplimit.RequestOf(r, set)).Rules {
+		for _, x := range set.Explain(httplimit.NewRulesRequest(r, set)).Rules {
 			if x.Name == "all" {
 				w.Header().Set("X-Matched", strconv.Quote(x.Takes[0].Key))
 			}
@@ -94,7 +94,7 @@ func pathServer(t *testing.T, store sluice.Store) *httptest.Server {
 		w.Header().Set("X-Seen", strconv.Quote(r.URL.Path))
 		mux.ServeHTTP(w, r)
 	})
-	s := httptest.NewServer(httplimit.Rules(limiter(store), func() *rules.Set { return set })(handler))
+	s := httptest.NewServer(httplimit.RulesMiddleware(limiter(store), func() *rules.Set { return set })(handler))
 	t.Cleanup(s.Close)
 	return s
 }
@@ -160,7 +160,7 @@ func FuzzRulesPath(f *testing.F) {
 			return
 		}
 		var m rules.Matched
-		if err := set.Match(httplimit.RequestOf(r, set), &m); err != nil {
+		if err := set.Match(httplimit.NewRulesRequest(r, set), &m); err != nil {
 			return
 		}
 		if clean := matchedForm(r.URL.Path); m.Takes[0].Key != clean {
@@ -176,10 +176,10 @@ func TestRulesHeaderSpellings(t *testing.T) {
 		{Name: "per-user", Per: refs("header:X-User"), Limits: limits(sluice.PerDay(1000))},
 	}})
 	refused, absentKey := "(refused)", absent
-	s := httptest.NewServer(httplimit.Rules(limiter(memstore.New()), func() *rules.Set { return set })(
+	s := httptest.NewServer(httplimit.RulesMiddleware(limiter(memstore.New()), func() *rules.Set { return set })(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var m rules.Matched
-			if err := set.Match(httplimit.RequestOf(r, set), &m); err != nil {
+			if err := set.Match(httplimit.NewRulesRequest(r, set), &m); err != nil {
 				t.Error(err)
 				return
 			}
@@ -275,9 +275,9 @@ func TestRulesServerClaims(t *testing.T) {
 	}
 	inner := byRules(memstore.New(), rules.Config{Rules: []rules.Rule{perSub}})
 	url := server(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := httplimit.WithAttributes(r.Context(), map[string]string{"region": r.Header.Get("X-Test-Region")})
+		ctx := httplimit.ContextWithAttributes(r.Context(), map[string]string{"region": r.Header.Get("X-Test-Region")})
 		if sub := r.Header.Get("X-Test-Sub"); sub != "" {
-			ctx = httplimit.WithClaims(ctx, map[string]string{"sub": sub})
+			ctx = httplimit.ContextWithClaims(ctx, map[string]string{"sub": sub})
 		}
 		inner.ServeHTTP(w, r.WithContext(ctx))
 	}))

@@ -30,7 +30,7 @@ func always(c rules.Config) func() *rules.Set {
 
 // byRules puts rules around a handler that only answers.
 func byRules(store sluice.Store, c rules.Config, opts ...httplimit.Option) http.Handler {
-	return httplimit.Rules(limiter(store), always(c), opts...)(ok)
+	return httplimit.RulesMiddleware(limiter(store), always(c), opts...)(ok)
 }
 
 // perUser is a rule that most tests do with.
@@ -134,17 +134,17 @@ func TestRulesErrors(t *testing.T) {
 	} {
 		next := &count{}
 		set := always(c)
-		got := serve(httplimit.Rules(limiter(memstore.New()), set)(next), tt.r)
+		got := serve(httplimit.RulesMiddleware(limiter(memstore.New()), set)(next), tt.r)
 		text := body(t, got)
 		if got.StatusCode != tt.want || !strings.Contains(text, `"detail":`) || strings.Contains(text, "X-User") {
 			t.Errorf("%s: status %d, body %s; want %d", tt.name, got.StatusCode, text, tt.want)
 		}
 		var seen error
-		report := httplimit.OnError(func(w http.ResponseWriter, _ *http.Request, err error) {
+		report := httplimit.ErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
 			seen = err
 			w.WriteHeader(http.StatusTeapot)
 		})
-		got = serve(httplimit.Rules(limiter(memstore.New()), set, report)(next), tt.r)
+		got = serve(httplimit.RulesMiddleware(limiter(memstore.New()), set, report)(next), tt.r)
 		if got.StatusCode != http.StatusTeapot || !errors.Is(seen, tt.err) {
 			t.Errorf("%s: OnError: status %d, error %v; want %v", tt.name, got.StatusCode, seen, tt.err)
 		}
@@ -157,7 +157,7 @@ func TestRulesErrors(t *testing.T) {
 // TestRulesNoSet: before there is a set nothing passes.
 func TestRulesNoSet(t *testing.T) {
 	next := &count{}
-	h := httplimit.Rules(limiter(memstore.New()), func() *rules.Set { return nil })(next)
+	h := httplimit.RulesMiddleware(limiter(memstore.New()), func() *rules.Set { return nil })(next)
 	if got := serve(h, request()); got.StatusCode != 500 || next.n != 0 {
 		t.Errorf("status %d, served %d times; want 500 and not at all", got.StatusCode, next.n)
 	}
@@ -167,13 +167,15 @@ func TestRulesWrongUse(t *testing.T) {
 	l, set := limiter(memstore.New()), always(rules.Config{})
 	any := func(*http.Request) *sluice.Limit { return nil }
 	for name, f := range map[string]func(){
-		"nil limiter":  func() { httplimit.Rules(nil, set) },
-		"nil set":      func() { httplimit.Rules(l, nil) },
-		"other rules":  func() { httplimit.Rules(limiter(memstore.New(), rule("a", sluice.PerHour(1))), set) },
-		"cost":         func() { httplimit.Rules(l, set, httplimit.Cost(func(*http.Request) int64 { return 1 })) },
-		"limit for":    func() { httplimit.Rules(l, set, httplimit.LimitFor(any)) },
-		"charge if":    func() { httplimit.Rules(l, set, failedLogins) },
-		"two families": func() { httplimit.Rules(l, set, httplimit.Headers(httplimit.XRateLimit|httplimit.Draft03)) },
+		"nil limiter": func() { httplimit.RulesMiddleware(nil, set) },
+		"nil set":     func() { httplimit.RulesMiddleware(l, nil) },
+		"other rules": func() { httplimit.RulesMiddleware(limiter(memstore.New(), rule("a", sluice.PerHour(1))), set) },
+		"cost":        func() { httplimit.RulesMiddleware(l, set, httplimit.Cost(func(*http.Request) int64 { return 1 })) },
+		"limit for":   func() { httplimit.RulesMiddleware(l, set, httplimit.LimitFor(any)) },
+		"charge if":   func() { httplimit.RulesMiddleware(l, set, failedLogins) },
+		"two families": func() {
+			httplimit.RulesMiddleware(l, set, httplimit.Headers(httplimit.HeadersXRateLimit|httplimit.HeadersDraft03))
+		},
 	} {
 		mustPanic(t, name, f)
 	}
@@ -280,7 +282,7 @@ func TestRulesChargeStatus(t *testing.T) {
 	} {
 		store := newClock().store()
 		answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		serve(httplimit.Rules(limiter(store), always(c))(answer), request(header("X-User", "ada")))
+		serve(httplimit.RulesMiddleware(limiter(store), always(c))(answer), request(header("X-User", "ada")))
 		for i, name := range []string{"failed-logins", "errors", "errors#2", "all"} {
 			limit := sluice.PerHour(10)
 			if name == "errors#2" {
@@ -300,7 +302,7 @@ func TestRulesFailedLogins(t *testing.T) {
 		Name: "failed-logins", Match: where("path", "/login"), Per: refs("basic_user", "ip"),
 		Limits: limits(sluice.PerHour(2)), ChargeStatus: rules.Statuses{{From: 401, To: 401}},
 	}
-	h := httplimit.Rules(limiter(newClock().store()), always(rules.Config{Rules: []rules.Rule{r}}))(
+	h := httplimit.RulesMiddleware(limiter(newClock().store()), always(rules.Config{Rules: []rules.Rule{r}}))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, password, _ := r.BasicAuth(); password != "right" {
 				w.WriteHeader(http.StatusUnauthorized)
@@ -326,7 +328,7 @@ func TestRulesKeysAreOwn(t *testing.T) {
 	store := newClock().store()
 	var h http.Handler
 	by := func(user string) *http.Request { return request(header("X-User", user), header("X-Tenant", "acme")) }
-	h = httplimit.Rules(limiter(store), always(rules.Config{Rules: []rules.Rule{r}}))(
+	h = httplimit.RulesMiddleware(limiter(store), always(rules.Config{Rules: []rules.Rule{r}}))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("X-User") {
 			case "ada":
@@ -340,7 +342,7 @@ func TestRulesKeysAreOwn(t *testing.T) {
 	serve(h, by("ada"))
 	peek := limiter(store, rule("pairs", sluice.PerHour(10)))
 	for user, want := range map[string]int64{"ada": 10, "bob": 5} {
-		if d, err := peek.Peek(t.Context(), httplimit.Join(user, "acme")); err != nil || d.Remaining != want {
+		if d, err := peek.Peek(t.Context(), httplimit.JoinKey(user, "acme")); err != nil || d.Remaining != want {
 			t.Errorf("%s has %d left, %v; want %d", user, d.Remaining, err, want)
 		}
 	}
@@ -353,7 +355,7 @@ func TestRulesReload(t *testing.T) {
 	}
 	var current atomic.Pointer[rules.Set]
 	asked := 0
-	h := httplimit.Rules(limiter(newClock().store()), func() *rules.Set { asked++; return current.Load() })(ok)
+	h := httplimit.RulesMiddleware(limiter(newClock().store()), func() *rules.Set { asked++; return current.Load() })(ok)
 	for i, step := range []struct {
 		set       *rules.Set // nil: the same as before
 		status    int
@@ -394,7 +396,7 @@ func TestRulesConcurrently(t *testing.T) {
 	var current atomic.Pointer[rules.Set]
 	current.Store(config())
 	var allowed [4]atomic.Int64
-	h := httplimit.Rules(limiter(memstore.New()), current.Load)(ok)
+	h := httplimit.RulesMiddleware(limiter(memstore.New()), current.Load)(ok)
 	var group sync.WaitGroup
 	for user := range allowed {
 		for range 2 {
@@ -476,9 +478,9 @@ func TestRulesOptions(t *testing.T) {
 	c := rules.Config{Rules: []rules.Rule{perUser("a", sluice.PerHour(1)), perUser("b", sluice.PerDay(1))}}
 	var denial *httplimit.Denial
 	h := byRules(newClock().store(), c,
-		httplimit.Headers(httplimit.Draft03),
+		httplimit.Headers(httplimit.HeadersDraft03),
 		httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/skip" }),
-		httplimit.OnDenied(func(w http.ResponseWriter, _ *http.Request, d *httplimit.Denial) {
+		httplimit.DenialHandler(func(w http.ResponseWriter, _ *http.Request, d *httplimit.Denial) {
 			denial = d
 			w.WriteHeader(http.StatusTeapot)
 		}))
@@ -495,7 +497,7 @@ func TestRulesOptions(t *testing.T) {
 		t.Errorf("status %d, headers %v", got.StatusCode, got.Header)
 	}
 	serve(h, request(header("X-User", "bob"))) // the denial is not overwritten by other requests
-	if denial.Status != 429 || denial.Rules[denial.Tightest].Name != "b" || denial.Decisions[0].Allowed {
+	if denial.Status != 429 || denial.Rules[denial.MostRestrictive].Name != "b" || denial.Decisions[0].Allowed {
 		t.Errorf("denial %+v", denial)
 	}
 	if got := serve(h, post("/skip", ada)); got.StatusCode != 200 || len(quotaHeaders(got.Header)) > 0 {
@@ -517,8 +519,8 @@ func TestRulesSecrets(t *testing.T) {
 	}}
 	set := ruleSet(c)
 	var all bytes.Buffer
-	h := httplimit.Rules(limiter(store), func() *rules.Set { return set },
-		httplimit.OnError(func(w http.ResponseWriter, _ *http.Request, err error) { http.Error(w, err.Error(), 400) }))(ok)
+	h := httplimit.RulesMiddleware(limiter(store), func() *rules.Set { return set },
+		httplimit.ErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) { http.Error(w, err.Error(), 400) }))(ok)
 	signed := request(header("Authorization", canary), header("Cookie", "sid=canary-4f9d2c"))
 	statuses := []int{}
 	for _, r := range []*http.Request{
@@ -536,13 +538,13 @@ func TestRulesSecrets(t *testing.T) {
 		t.Errorf("statuses %v, want %v", statuses, want)
 	}
 	var m rules.Matched
-	if err := set.Match(httplimit.RequestOf(signed, set), &m); err != nil {
+	if err := set.Match(httplimit.NewRulesRequest(signed, set), &m); err != nil {
 		t.Fatal(err)
 	}
 	for _, take := range m.Takes {
 		all.WriteString(take.Key)
 	}
-	fmt.Fprintf(&all, "%+v", set.Explain(httplimit.RequestOf(signed, set)))
+	fmt.Fprintf(&all, "%+v", set.Explain(httplimit.NewRulesRequest(signed, set)))
 	if err := store.Save(); err != nil {
 		t.Fatal(err)
 	}
@@ -561,9 +563,9 @@ func TestRulesClientGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	next := &count{}
-	report := httplimit.OnError(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as a mistake") })
+	report := httplimit.ErrorHandler(func(http.ResponseWriter, *http.Request, error) { t.Error("reported as a mistake") })
 	c := rules.Config{Rules: []rules.Rule{perUser("api", sluice.PerHour(1))}}
-	h := httplimit.Rules(limiter(memstore.New()), always(c), report)(next)
+	h := httplimit.RulesMiddleware(limiter(memstore.New()), always(c), report)(next)
 	if got := serve(h, request().WithContext(ctx)).StatusCode; got != 499 || next.n != 0 {
 		t.Errorf("status %d, served %d times; want 499 and not at all", got, next.n)
 	}
@@ -590,6 +592,6 @@ func TestChargeAnyStatus(t *testing.T) {
 			t.Error("ChargeIf and ChargeAnyStatus go together")
 		}
 	}()
-	httplimit.SetHeaders(httptest.NewRecorder(), post("/"), nil, make([]sluice.Decision, 1),
+	httplimit.SetQuotaHeaders(httptest.NewRecorder(), post("/"), nil, make([]sluice.Decision, 1),
 		httplimit.ChargeAnyStatus(), httplimit.ChargeIf(func(int) bool { return true }))
 }

@@ -17,7 +17,7 @@ import (
 // newRuleWaiting is newWaiting with rules of a set.
 func newRuleWaiting(all []rules.Rule, opts ...httplimit.Option) *waiting {
 	w := &waiting{start: time.Now(), answers: make(chan int, 1000)}
-	w.h = httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: all}), opts...)(
+	w.h = httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: all}), opts...)(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -91,7 +91,7 @@ func TestRulesWaitBounds(t *testing.T) {
 	for name, all := range waitingRules {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newRuleWaiting(all, httplimit.MaxWait(1500*time.Millisecond))
+				w := newRuleWaiting(all, httplimit.MaxDelay(1500*time.Millisecond))
 				for range 3 { // the third would wait for 2 s
 					w.arrive(context.Background())
 				}

@@ -206,7 +206,7 @@ func TestServerUnixSocket(t *testing.T) {
 		t.Skip("a client on Windows does not dial Unix sockets reliably")
 	}
 	keys := make(chan string, 1)
-	byIP := httplimit.ByIP(httplimit.TrustUnixSocket())
+	byIP := httplimit.ByIP(httplimit.TrustUnixSockets())
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		key, _ := byIP(r)
 		keys <- key

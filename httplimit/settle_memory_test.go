@@ -26,7 +26,7 @@ func TestSettleMemory(t *testing.T) {
 	rule := tokens(rules.Settle{JSON: "usage.total_tokens"}, func(r *rules.Rule) { r.Cost.Fixed = 1 })
 	l := limiter(memstore.New())
 	open := make(chan struct{})
-	h := httplimit.Rules(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/open" {
 			_, _ = io.WriteString(w, strings.Repeat(" ", 700<<10))
 			_, _ = io.WriteString(w, " ") // now there is room for 1 MiB
@@ -74,7 +74,7 @@ func TestSettleLetsGo(t *testing.T) {
 	const most = 1 << 20
 	rule := tokens(rules.Settle{JSON: "usage.total_tokens"})
 	var at, beyond int64
-	h := httplimit.Rules(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat(" ", most))
 		at = buffers.Process.Used()
 		_, _ = io.WriteString(w, " ")

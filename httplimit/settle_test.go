@@ -133,7 +133,7 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, rule := limiter(memstore.New()), tokens(tt.by)
-			s := httptest.NewServer(httplimit.Rules(l, always(rules.Config{Rules: []rules.Rule{rule}}))(tt.handler))
+			s := httptest.NewServer(httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(tt.handler))
 			if resp, err := s.Client().Get(s.URL); err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
@@ -159,7 +159,7 @@ func TestSettleDebt(t *testing.T) {
 					r.Name, r.Limits = "debt-"+a.String(), limits(sluice.PerDay(1000).With(a))
 				})
 				used := "0"
-				h := httplimit.Rules(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(
+				h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(
 					func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Tokens-Used", used) }))
 				for range 20 { // costs nothing
 					if status := serve(h, request()).StatusCode; status != 200 {
@@ -190,7 +190,7 @@ func TestSettleAndStatus(t *testing.T) {
 		l := limiter(memstore.New())
 		rule := tokens(rules.Settle{Header: "X-Tokens-Used"}, func(r *rules.Rule) { r.ChargeStatus = rules.Statuses{{From: 200, To: 299}} })
 		failed := rules.Rule{Name: "failed", Limits: rule.Limits, ChargeStatus: rules.Statuses{{From: 500, To: 599}}}
-		h := httplimit.Rules(l, always(rules.Config{Rules: []rules.Rule{rule, failed}}))(http.HandlerFunc(
+		h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule, failed}}))(http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("X-Tokens-Used", "42")
 				w.WriteHeader(status)
@@ -209,7 +209,7 @@ func TestSettleAndStatus(t *testing.T) {
 func TestSettleHide(t *testing.T) {
 	for name, store := range map[string]sluice.Store{"there": memstore.New(), "away": awayStore{}} {
 		for _, hide := range []bool{false, true} {
-			h := httplimit.Rules(limiter(store), always(rules.Config{Rules: []rules.Rule{
+			h := httplimit.RulesMiddleware(limiter(store), always(rules.Config{Rules: []rules.Rule{
 				tokens(rules.Settle{Header: "X-Tokens-Used", Hide: hide}), {Name: "two", Limits: limits(sluice.PerHour(2).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)), Settle: &rules.Settle{Header: "X-Tokens-Used"}},
 			}}))(answer("X-Tokens-Used: 2", "x"))
 			if seen := serve(h, request()).Header.Get("X-Tokens-Used") != ""; seen == hide {
@@ -223,7 +223,7 @@ func TestSettleHide(t *testing.T) {
 // leaves.
 func TestSettleStreams(t *testing.T) {
 	l, rule := limiter(memstore.New()), tokens(rules.Settle{JSON: "n"})
-	s := httptest.NewServer(httplimit.Rules(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(
+	s := httptest.NewServer(httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "data: {\"n\":7}\n\n")
@@ -261,7 +261,7 @@ func TestSettleAfterChange(t *testing.T) {
 			before, after := rule(sluice.PerMinute(100)), rule(sluice.PerDay(100))
 			set := ruleSet(rules.Config{Rules: []rules.Rule{before}})
 			l := limiter(memstore.New())
-			h := httplimit.Rules(l, func() *rules.Set { return set })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := httplimit.RulesMiddleware(l, func() *rules.Set { return set })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				set = ruleSet(rules.Config{Rules: []rules.Rule{after}})
 				spent(t, l, after) // as another request does
 				w.Header().Set("X-Tokens-Used", used)

@@ -32,7 +32,7 @@ func TestShadowReports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := httplimit.Rules(limiter, func() *rules.Set { return set })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	handler := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	for i, cookies := range []string{"", "sid=a; sid=b", "sid=a\"b"} {

@@ -43,29 +43,29 @@ func (s *Shedder) OnShed(f func(r *http.Request, gate string)) { s.s.OnShed(f) }
 // while goroutines wait too long for a processor. Without it gates only protect what is behind them.
 func (s *Shedder) Run(ctx context.Context) { s.s.Run(ctx) }
 
-// Handler is the middleware: it turns requests away before they reach next.
-func (s *Shedder) Handler(next http.Handler) http.Handler { return s.s.Handler(next) }
+// Middleware is the middleware: it turns requests away before they reach next.
+func (s *Shedder) Middleware(next http.Handler) http.Handler { return s.s.Middleware(next) }
 
-// Upstream has the time be measured from here on, where Handler is not all there is before the upstream: requests may wait
+// MeasureUpstream has the time be measured from here on, where Handler is not all there is before the upstream: requests may wait
 // for their turn in between, or be answered without reaching it, which says nothing about overload. It is to be called
 // before requests come. Writers that middleware in between puts around the response need an Unwrap method.
-func (s *Shedder) Upstream(next http.Handler) http.Handler { return s.s.Upstream(next) }
+func (s *Shedder) MeasureUpstream(next http.Handler) http.Handler { return s.s.MeasureUpstream(next) }
 
-// GateState is what a gate does at the moment.
-type GateState struct {
+// AdaptiveLimitState is what a gate does at the moment.
+type AdaptiveLimitState struct {
 	Name     string
 	Limit    int // how many may be in flight
 	InFlight int
-	// Shed is how many were turned away because of what is behind the gate, and ShedByProcess because of this process, of
-	// each priority: Shed[rules.High-rules.Low]. In shadow they were served.
-	Shed, ShedByProcess [4]int64
+	// ShedByUpstream is how many were turned away because of what is behind the gate, and ShedByProcess because of this process, of
+	// each priority: ShedByUpstream[rules.High-rules.Low]. In shadow they were served.
+	ShedByUpstream, ShedByProcess [4]int64
 }
 
-// Gates are the gates of the set that came last, in its order.
-func (s *Shedder) Gates() []GateState {
-	var all []GateState
-	for _, g := range s.s.Gates() {
-		all = append(all, GateState(g))
+// AdaptiveLimits are the gates of the set that came last, in its order.
+func (s *Shedder) AdaptiveLimits() []AdaptiveLimitState {
+	var all []AdaptiveLimitState
+	for _, g := range s.s.AdaptiveLimits() {
+		all = append(all, AdaptiveLimitState(g))
 	}
 	return all
 }

@@ -62,7 +62,7 @@ func hold(t *testing.T, n int, s *httplimit.Shedder) (release func()) {
 	t.Helper()
 	var inside, done sync.WaitGroup
 	free := make(chan struct{})
-	h := s.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	h := s.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		inside.Done()
 		<-free
 	}))
@@ -83,7 +83,7 @@ func TestShedAnswer(t *testing.T) {
 	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
 	shed := ""
 	s.OnShed(func(r *http.Request, gate string) { shed = gate + " " + r.URL.Path })
-	h := s.Handler(served)
+	h := s.Middleware(served)
 	release := hold(t, 4, s)
 	seen := map[string]bool{}
 	for range 200 {
@@ -115,7 +115,7 @@ func TestShedAnswer(t *testing.T) {
 	if w := ask(h, "/low"); w.Code != 200 || w.Body.String() != "served" {
 		t.Errorf("afterwards: %d %s", w.Code, w.Body)
 	}
-	if g := s.Gates(); len(g) != 1 || g[0].InFlight != 0 || g[0].Shed[rules.Critical-rules.Low] != 200 {
+	if g := s.AdaptiveLimits(); len(g) != 1 || g[0].InFlight != 0 || g[0].ShedByUpstream[rules.Critical-rules.Low] != 200 {
 		t.Errorf("%+v", g)
 	}
 }
@@ -123,7 +123,7 @@ func TestShedAnswer(t *testing.T) {
 // Each priority is turned away from another number in flight on.
 func TestShedByPriority(t *testing.T) {
 	s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 100))))
-	h := s.Handler(served)
+	h := s.Middleware(served)
 	for _, c := range []struct {
 		held int
 		want string // low, normal, high, critical
@@ -147,10 +147,10 @@ func TestShedShadow(t *testing.T) {
 	g.Shadow = true
 	s := httplimit.NewShedder(theSet(shedRules(t, g)))
 	release := hold(t, 4, s)
-	if w := ask(s.Handler(served), "/low"); w.Code != 200 {
+	if w := ask(s.Middleware(served), "/low"); w.Code != 200 {
 		t.Errorf("in shadow: %d", w.Code)
 	}
-	if g := s.Gates()[0]; g.Shed[0] != 1 || g.InFlight != 4 {
+	if g := s.AdaptiveLimits()[0]; g.ShedByUpstream[0] != 1 || g.InFlight != 4 {
 		t.Errorf("%+v", g)
 	}
 	release()
@@ -161,7 +161,7 @@ func TestShedRefusesWhatIsAmbiguous(t *testing.T) {
 	r := httptest.NewRequest("GET", "/normal", nil)
 	r.Header["X-Plan"] = []string{"pro", "free"}
 	w := httptest.NewRecorder()
-	s.Handler(served).ServeHTTP(w, r)
+	s.Middleware(served).ServeHTTP(w, r)
 	if w.Code != 400 {
 		t.Errorf("two plans: %d", w.Code)
 	}
@@ -183,9 +183,9 @@ func TestShedLeaves(t *testing.T) {
 	} {
 		func() {
 			defer func() { _ = recover() }()
-			ask(s.Handler(f), "/normal")
+			ask(s.Middleware(f), "/normal")
 		}()
-		if n := s.Gates()[0].InFlight; n != 0 {
+		if n := s.AdaptiveLimits()[0].InFlight; n != 0 {
 			t.Errorf("%s: %d are in flight", name, n)
 		}
 	}
@@ -220,7 +220,7 @@ func TestShedLongLived(t *testing.T) {
 	}
 	mux.HandleFunc("/events", stream("text/event-stream; charset=utf-8"))
 	mux.HandleFunc("/stream", stream("text/plain"))
-	server := httptest.NewServer(s.Handler(mux))
+	server := httptest.NewServer(s.Middleware(mux))
 	defer server.Close()
 	defer close(end)
 	for want, path := range []string{"/socket", "/events", "/stream"} {
@@ -233,7 +233,7 @@ func TestShedLongLived(t *testing.T) {
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", path)
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		<-written // while it writes it is not in flight
-		if n := s.Gates()[0].InFlight; err != nil || n != want {
+		if n := s.AdaptiveLimits()[0].InFlight; err != nil || n != want {
 			t.Errorf("%s: %q, %v, and %d in flight, want %d", path, line, err, n, want)
 		}
 	}
@@ -285,9 +285,9 @@ func shedOverload(t *testing.T, inner bool) {
 		s := httplimit.NewShedder(set.Load)
 		up := &slow{places: make(chan struct{}, 10)} // 500 a second
 		up.status.Store(200)
-		h := s.Handler(up)
+		h := s.Middleware(up)
 		if inner {
-			h = s.Handler(s.Upstream(up))
+			h = s.Middleware(s.MeasureUpstream(up))
 		}
 		if got := load(h, 250, 4*time.Second, "/low", "/normal"); got["/low 200"]+got["/normal 200"] != 1000 {
 			t.Errorf("turned away without overload: %v", got)
@@ -298,12 +298,12 @@ func shedOverload(t *testing.T, inner bool) {
 		if all < 2250 || got["/critical 503"] > 0 || got["/low 200"] > got["/low 503"]/5 || got["/high 503"] > got["/normal 503"] {
 			t.Errorf("%d served: %v", all, got)
 		}
-		limit := s.Gates()[0].Limit
+		limit := s.AdaptiveLimits()[0].Limit
 		g := gate(6, 400)
 		other := gate(5, 300)
 		other.Name = "other"
 		set.Store(shedRules(t, other, g))
-		if now := s.Gates(); limit > 100 || now[1].Limit != limit || now[0].Limit != 300 {
+		if now := s.AdaptiveLimits(); limit > 100 || now[1].Limit != limit || now[0].Limit != 300 {
 			t.Errorf("the limit was %d, and after a change of rules %+v", limit, now)
 		}
 	})
@@ -335,15 +335,15 @@ func TestShedUpstream(t *testing.T) {
 				s := httplimit.NewShedder(theSet(shedRules(t, gate(5, 500))))
 				up := &slow{places: make(chan struct{}, 100)}
 				up.status.Store(200)
-				inner := s.Upstream(up)
+				inner := s.MeasureUpstream(up)
 				var n atomic.Int64
-				h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := s.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if c.before(w, n.Add(1)) {
 						inner.ServeHTTP(struct{ wrapped }{wrapped{w}}, r)
 					}
 				}))
 				load(h, 500, 8*time.Second, "/normal")
-				if g := s.Gates()[0]; g.Limit != 500 || g.Shed != [4]int64{} {
+				if g := s.AdaptiveLimits()[0]; g.Limit != 500 || g.ShedByUpstream != [4]int64{} {
 					t.Errorf("%+v", g)
 				}
 			})
@@ -375,7 +375,7 @@ func TestShedRun(t *testing.T) {
 func TestShedWithoutGates(t *testing.T) {
 	for _, set := range []*rules.Set{nil, shedRules(t)} {
 		s := httplimit.NewShedder(theSet(set))
-		if w := ask(s.Handler(served), "/low"); w.Code != 200 || s.Gates() != nil {
+		if w := ask(s.Middleware(served), "/low"); w.Code != 200 || s.AdaptiveLimits() != nil {
 			t.Errorf("%d", w.Code)
 		}
 	}
@@ -383,7 +383,7 @@ func TestShedWithoutGates(t *testing.T) {
 
 func BenchmarkShed(b *testing.B) {
 	s := httplimit.NewShedder(theSet(shedRules(b, gate(10, 500))))
-	h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
+	h := s.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
 	r, w := httptest.NewRequest("GET", "/normal", nil), httptest.NewRecorder()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -397,7 +397,7 @@ func TestShedDelayed(t *testing.T) {
 		s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
 		limiter := sluice.Must(sluice.New(memstore.New(), "one", sluice.PerSecond(1).With(sluice.LeakyQueue).WithBurst(50)))
 		limited := httplimit.Middleware(limiter, httplimit.KeyFunc(func(*http.Request) (string, error) { return "k", nil }))
-		h := s.Handler(limited(s.Upstream(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
+		h := s.Middleware(limited(s.MeasureUpstream(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
@@ -407,7 +407,7 @@ func TestShedDelayed(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if n := s.Gates()[0].InFlight; n != 0 {
+		if n := s.AdaptiveLimits()[0].InFlight; n != 0 {
 			t.Errorf("%d are in flight while all wait", n)
 		}
 		all.Wait()

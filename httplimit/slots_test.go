@@ -32,7 +32,7 @@ type flying struct {
 
 func newFlying(all ...rules.Rule) *flying {
 	f := &flying{store: memstore.New(), ends: make(chan func()), began: make(chan struct{}, 100), rules: all}
-	f.h = httplimit.Rules(limiter(f.store), always(rules.Config{Rules: all}))(f.handler())
+	f.h = httplimit.RulesMiddleware(limiter(f.store), always(rules.Config{Rules: all}))(f.handler())
 	return f
 }
 
@@ -238,7 +238,7 @@ func TestServerInFlight(t *testing.T) {
 	one := rules.Rule{Name: "flight", Limits: limits(sluice.Concurrent(1))}
 	taken := make(chan net.Conn)
 	var gone atomic.Bool
-	url := server(t, httplimit.Rules(limiter(store), always(rules.Config{Rules: []rules.Rule{one}}))(
+	url := server(t, httplimit.RulesMiddleware(limiter(store), always(rules.Config{Rules: []rules.Rule{one}}))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.Header.Get("X-Wait") != "":

@@ -47,7 +47,7 @@ func TestEveryValueOfARequestIsPossible(t *testing.T) {
 				t.Fatal(err)
 			}
 			var m Matched
-			if plain.Match(httplimit.RequestOf(q, plain), &m) != nil || len(m.Takes) == 0 {
+			if plain.Match(httplimit.NewRulesRequest(q, plain), &m) != nil || len(m.Takes) == 0 {
 				continue // rejected, or it does not have the attribute
 			}
 			tried[ref]++
@@ -57,7 +57,7 @@ func TestEveryValueOfARequestIsPossible(t *testing.T) {
 				t.Errorf("%s %q: %v", ref, written, err)
 				continue
 			}
-			if err := s.Match(httplimit.RequestOf(q, s), &m); err != nil || m.Verdict != Refused {
+			if err := s.Match(httplimit.NewRulesRequest(q, s), &m); err != nil || m.Verdict != Refused {
 				t.Errorf("%s %q: the override is not found: %v, %v", ref, written, m.Verdict, err)
 			}
 			for _, w := range s.Warnings() {

@@ -128,7 +128,7 @@ func TestExplainSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	takes := loaded.Set.Explain(httplimit.RequestOf(sent, loaded.Set)).Takes
+	takes := loaded.Set.Explain(httplimit.NewRulesRequest(sent, loaded.Set)).Takes
 	for range 5 {
 		if err := store.Apply(t.Context(), takes, make([]sluice.Decision, len(takes))); err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ func main() {
 			}
 			return 1
 		}),
-		// More to choose from: OnDenied for a page of your own, Headers for other headers, LimitFor for a limit that
+		// More to choose from: DenialHandler for a page of your own, Headers for other headers, LimitFor for a limit that
 		// depends on the request, ChargeIf to count only what fails.
 	)
 

@@ -46,7 +46,7 @@ func main() {
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 
 	server := &http.Server{
-		Addr: "127.0.0.1:8080", Handler: httplimit.Rules(limiter, watcher.Set)(mux), ReadHeaderTimeout: 5 * time.Second,
+		Addr: "127.0.0.1:8080", Handler: httplimit.RulesMiddleware(limiter, watcher.Set)(mux), ReadHeaderTimeout: 5 * time.Second,
 	}
 	log.Println("listening on http://" + server.Addr)
 	log.Fatal(server.ListenAndServe())

@@ -21,7 +21,7 @@ func WriteDenial(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, p
 		Type: problem.TypeQuota, Title: http.StatusText(status), Status: status, Instance: problem.Instance(r),
 		Detail: denial.Detail(), Violated: ps.AppendDenied(room[:0], ds),
 	}
-	d := &ds[denial.Tightest]
+	d := &ds[denial.MostRestrictive]
 	if status == http.StatusServiceUnavailable && !d.Never {
 		p.Type = problem.TypeCapacity
 	}

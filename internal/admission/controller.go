@@ -58,7 +58,7 @@ type Try struct {
 	Stored *rules.Queued
 }
 
-var errNoSet = fmt.Errorf("%w: httplimit: Rules: the function returned no set", sluice.ErrInvalid)
+var errNoSet = fmt.Errorf("%w: httplimit: RulesMiddleware: the function returned no set", sluice.ErrInvalid)
 
 // Admit decides a request, after it has waited in line if a rule says so. Nothing is written to w: it is asked for the
 // adaptive limit that the request has passed, which does not count the time in line. Who may be nil: the request's context

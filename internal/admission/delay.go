@@ -14,8 +14,8 @@ import (
 // DelayEvent is a request's departure from the line of a rule that delays requests.
 type DelayEvent struct {
 	Rule   string
-	Came   time.Time     // when it took its place in the line
-	Left   time.Time     // when it went on to the handler, or to the line of another rule
+	EnqueuedAt   time.Time     // when it took its place in the line
+	ReleasedAt   time.Time     // when it went on to the handler, or to the line of another rule
 	Waited time.Duration // in all lines up to now; 0 if it could go on at once
 }
 

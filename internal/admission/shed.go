@@ -77,8 +77,8 @@ func (s *Shedder) IdentifyBy(who func(r *http.Request) *Identity) { s.who = who 
 // while goroutines wait too long for a processor. Without it gates only protect what is behind them.
 func (s *Shedder) Run(ctx context.Context) { s.process.Run(ctx) }
 
-// Handler is the middleware: it turns requests away before they reach next.
-func (s *Shedder) Handler(next http.Handler) http.Handler {
+// Middleware is the middleware: it turns requests away before they reach next.
+func (s *Shedder) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		set := s.set()
 		if set == nil || !set.HasLoad() {
@@ -98,10 +98,10 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Upstream has the time be measured from here on, where Handler is not all there is before the upstream: requests may wait
+// MeasureUpstream has the time be measured from here on, where Handler is not all there is before the upstream: requests may wait
 // for their turn in between, or be answered without reaching it, which says nothing about overload. It is to be called
 // before requests come. Writers that middleware in between puts around the response need an Unwrap method.
-func (s *Shedder) Upstream(next http.Handler) http.Handler {
+func (s *Shedder) MeasureUpstream(next http.Handler) http.Handler {
 	s.inner = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := flightOf(w); f != nil {
@@ -306,30 +306,30 @@ func flightOf(w http.ResponseWriter) *flight {
 
 func (o *outcome) flightOf() *flight { return o.flight }
 
-// GateState is what a gate does at the moment.
-type GateState struct {
+// AdaptiveLimitState is what a gate does at the moment.
+type AdaptiveLimitState struct {
 	Name     string
 	Limit    int // how many may be in flight
 	InFlight int
-	// Shed is how many were turned away because of what is behind the gate, and ShedByProcess because of this process, of
-	// each priority: Shed[rules.High-rules.Low]. In shadow they were served.
-	Shed, ShedByProcess [priorities]int64
+	// ShedByUpstream is how many were turned away because of what is behind the gate, and ShedByProcess because of this process, of
+	// each priority: ShedByUpstream[rules.High-rules.Low]. In shadow they were served.
+	ShedByUpstream, ShedByProcess [priorities]int64
 }
 
-// Gates are the gates of the set that came last, in its order.
-func (s *Shedder) Gates() []GateState {
+// AdaptiveLimits are the gates of the set that came last, in its order.
+func (s *Shedder) AdaptiveLimits() []AdaptiveLimitState {
 	set := s.set()
 	if set == nil || !set.HasLoad() {
 		return nil
 	}
 	made := s.setFor(set)
-	all := make([]GateState, 0, len(made.gates))
+	all := make([]AdaptiveLimitState, 0, len(made.gates))
 	for i := range set.Config().Shed {
 		of := &set.Config().Shed[i]
 		g := made.gates[of]
-		state := GateState{Name: of.Name, Limit: g.Limit(), InFlight: g.InFlight()}
+		state := AdaptiveLimitState{Name: of.Name, Limit: g.Limit(), InFlight: g.InFlight()}
 		for p := range priorities {
-			state.Shed[p], state.ShedByProcess[p] = g.Shed(overload.Priority(p)), g.byProcess[p].Load()
+			state.ShedByUpstream[p], state.ShedByProcess[p] = g.Shed(overload.Priority(p)), g.byProcess[p].Load()
 		}
 		all = append(all, state)
 	}

@@ -10,15 +10,15 @@ import (
 
 // Denial is what a denied request is told.
 type Denial struct {
-	Rules     []*sluice.Rule
-	Decisions []sluice.Decision // Decisions[i] is that of Rules[i]
-	Tightest  int               // the decision that matters most, see [sluice.Tightest]
-	Status    int               // 429, or 503 if nobody could count
+	Rules           []*sluice.Rule
+	Decisions       []sluice.Decision // Decisions[i] is that of Rules[i]
+	MostRestrictive int               // the decision that matters most, see [sluice.Tightest]
+	Status          int               // 429, or 503 if nobody could count
 }
 
 // RetryAfter is how long until the request may be allowed; never is true if no waiting helps.
 func (d *Denial) RetryAfter() (after time.Duration, never bool) {
-	t := &d.Decisions[d.Tightest]
+	t := &d.Decisions[d.MostRestrictive]
 	return t.RetryAfter, t.Never
 }
 
@@ -26,10 +26,10 @@ func (d *Denial) RetryAfter() (after time.Duration, never bool) {
 func (d *Denial) Detail() string {
 	name, flight := "", false
 	if len(d.Rules) == len(d.Decisions) {
-		name = fieldText(d.Rules[d.Tightest].Name) + " "
-		flight = d.Rules[d.Tightest].Limit.Algorithm == sluice.Concurrency
+		name = fieldText(d.Rules[d.MostRestrictive].Name) + " "
+		flight = d.Rules[d.MostRestrictive].Limit.Algorithm == sluice.Concurrency
 	}
-	t := &d.Decisions[d.Tightest]
+	t := &d.Decisions[d.MostRestrictive]
 	before, after := "Rate limit ", "is used up; retry in "
 	switch {
 	case t.Never:
@@ -52,7 +52,7 @@ func (d *Denial) Detail() string {
 // DenialOf sums up decisions of which one denies.
 func DenialOf(rules []*sluice.Rule, ds []sluice.Decision) Denial {
 	d := Denial{rules, ds, sluice.Tightest(ds), http.StatusTooManyRequests}
-	if ds[d.Tightest].Source == sluice.SourceClosed {
+	if ds[d.MostRestrictive].Source == sluice.SourceClosed {
 		d.Status = http.StatusServiceUnavailable
 	}
 	return d

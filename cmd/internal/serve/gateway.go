@@ -69,7 +69,7 @@ func (e edges) gatewayConfig(g *gated) (gateway.Config, error) {
 	cfg := gateway.Config{
 		Ended: g.observe(countGateway(e.metrics, g, in)),
 		Rules: e.rules, Limiter: e.limiter,
-		Shed:        e.shed.Handler,
+		Shed:        e.shed.Middleware,
 		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxAddressRequests, requests)),
 		Allow: match.NewAddrSet(in.Allow), Deny: match.NewAddrSet(in.Deny), Log: e.log,
 	}
@@ -85,7 +85,7 @@ func (e edges) gatewayConfig(g *gated) (gateway.Config, error) {
 			return cfg, err
 		}
 		route.Authn = g.authn.chain(&in.Routes[i])
-		route.Upstream = e.shed.Upstream(route.Upstream)
+		route.Upstream = e.shed.MeasureUpstream(route.Upstream)
 		cfg.Routes = append(cfg.Routes, route)
 	}
 	return cfg, nil

@@ -23,7 +23,7 @@ func overloadOf(shed *admission.Shedder) func() metrics.Overload {
 	}
 	return func() metrics.Overload {
 		o := metrics.Overload{Pressure: shed.Pressure()}
-		for _, g := range shed.Gates() {
+		for _, g := range shed.AdaptiveLimits() {
 			o.Gates = append(o.Gates, metrics.Gate(g))
 		}
 		return o

@@ -89,11 +89,11 @@ func draw(r *rand.Rand) drawn {
 	ctx := q.Context()
 	if r.IntN(2) == 0 {
 		claims := map[string]string{pick(r, "sub", "x"): pick(r, "ada", "\x00-")}
-		attributes["claims"], ctx = claims, httplimit.WithClaims(ctx, claims)
+		attributes["claims"], ctx = claims, httplimit.ContextWithClaims(ctx, claims)
 	}
 	if r.IntN(2) == 0 {
 		own := map[string]string{pick(r, "region", "x"): pick(r, "eu", "")}
-		attributes["attributes"], ctx = own, httplimit.WithAttributes(ctx, own)
+		attributes["attributes"], ctx = own, httplimit.ContextWithAttributes(ctx, own)
 	}
 	b, _ := json.Marshal(map[string]any{"attributes": attributes}) // of maps and texts
 	return drawn{q.WithContext(ctx), string(b)}
@@ -132,7 +132,7 @@ func TestRequestAgreesWithMiddleware(t *testing.T) {
 			t.Fatalf("%v\n%s", err, d.body)
 		}
 		for _, set := range sets {
-			want := matched(set, httplimit.RequestOf(d.http, set))
+			want := matched(set, httplimit.NewRulesRequest(d.http, set))
 			if got := matched(set, got); got != want {
 				t.Fatalf("rule %s\n%s\ncounts as %s\nand in the middleware as %s", set.Config().Rules[0].Name, d.body, got, want)
 			}

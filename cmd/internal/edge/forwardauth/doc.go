@@ -8,7 +8,7 @@
 //	X-Forwarded-Host: api.example.com
 //	X-Forwarded-For: 203.0.113.7
 //
-// From these the request is put together again, and [httplimit.Rules] decides about it as if it had arrived here. The
+// From these the request is put together again, and [httplimit.RulesMiddleware] decides about it as if it had arrived here. The
 // answer is 204 or whatever the middleware says: 429, 403, 400 and so on, with headers and body for the client.
 //
 // The first three are taken from the proxy's word, so nobody else may be able to ask. All three must be there, once

@@ -52,7 +52,7 @@ deny:
 		f.Fatal(err)
 	}
 	always := func() *rules.Set { return set }
-	middleware := httplimit.Rules(limiter, always)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	middleware := httplimit.RulesMiddleware(limiter, always)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	asked := forwardauth.New(limiter, always, time.Second)

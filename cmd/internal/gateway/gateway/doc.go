@@ -10,7 +10,7 @@
 //	body       too large: 413
 //	who        authentication: 401
 //	shed       overload: 503
-//	limit      httplimit.Rules: 429, a wait, or the queue
+//	limit      httplimit.RulesMiddleware: 429, a wait, or the queue
 //	forward    to the upstream
 //
 // The path that routes and rules match is the path that is forwarded: package rules gives it its one form before

@@ -123,7 +123,7 @@ func (s *selector) ofRequest(set *rules.Set) ([]sluice.Bucket, error) {
 		return nil, err
 	}
 	m := rules.Matched{Flight: true}
-	if err := set.Match(httplimit.RequestOf(sent, set), &m); err != nil {
+	if err := set.Match(httplimit.NewRulesRequest(sent, set), &m); err != nil {
 		return nil, problemf(http.StatusBadRequest, "request: %s", strings.TrimPrefix(err.Error(), "rules: "))
 	}
 	if len(m.Takes) == 0 {

@@ -17,7 +17,7 @@ type Overload struct {
 type Gate struct {
 	Name            string
 	Limit, InFlight int
-	Shed            [4]int64
+	ShedByUpstream  [4]int64
 	ShedByProcess   [4]int64
 }
 
@@ -31,9 +31,9 @@ func (m *Metrics) collectOverload(out chan<- prometheus.Metric) {
 		g := &o.Gates[i]
 		gauge(out, gateLimitDesc, float64(g.Limit), g.Name)
 		gauge(out, gateFlightDesc, float64(g.InFlight), g.Name)
-		for n := range g.Shed {
+		for n := range g.ShedByUpstream {
 			priority := (rules.Low + rules.Priority(n)).String()
-			counter(out, shedDesc, g.Shed[n], g.Name, priority, "upstream")
+			counter(out, shedDesc, g.ShedByUpstream[n], g.Name, priority, "upstream")
 			counter(out, shedDesc, g.ShedByProcess[n], g.Name, priority, "process")
 		}
 	}

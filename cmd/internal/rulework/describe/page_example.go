@@ -70,7 +70,7 @@ func newExample(public []*rules.Rule) exampleResponse {
 	d := sluice.Decision{Limit: quota, RetryAfter: max(retry, time.Second), ResetAfter: limit.Window}
 	w := &recorder{header: make(http.Header)}
 	r := &http.Request{Method: method, URL: &url.URL{Path: path}, Header: make(http.Header)}
-	httplimit.Deny(w, r, []*sluice.Rule{built}, []sluice.Decision{d})
+	httplimit.WriteDenial(w, r, []*sluice.Rule{built}, []sluice.Decision{d})
 	return w.example(method, path)
 }
 

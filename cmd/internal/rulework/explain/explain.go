@@ -243,7 +243,7 @@ func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *sample.HTTP, co
 	if err != nil {
 		return nil, err
 	}
-	e := set.Explain(httplimit.RequestOf(sent, set))
+	e := set.Explain(httplimit.NewRulesRequest(sent, set))
 	path, _, _ := strings.Cut(h.Target, "?") // a query may hold a secret
 	x := &Answer{Request: h.Method + " " + h.Host + path, Rules: []Rule{}, Load: load(e.Load)}
 	for i := range e.Rules {

@@ -10,7 +10,7 @@
 //	      - {at: 600ms, send: POST /posts, headers: {X-User: ada}, expect: allow, remaining: 0}
 //	      - {at: 600ms, descriptor: {domain: auth, entries: {auth_type: login}}, hits: 5, expect: allow}
 //
-// Requests take the way they take in production: [httplimit.RequestOf] reads them, [rules.Set] matches them, a
+// Requests take the way they take in production: [httplimit.NewRulesRequest] reads them, [rules.Set] matches them, a
 // [sluice.Limiter] decides. Only the clock is another: it stands still but for the at of the requests, so that a test
 // of a week's quota takes no time and is exact to the microsecond. Each test begins with an empty store.
 //

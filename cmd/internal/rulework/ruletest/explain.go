@@ -84,7 +84,7 @@ func (r *runner) explain(q *Request) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	e := r.set.Explain(httplimit.RequestOf(sent, r.set))
+	e := r.set.Explain(httplimit.NewRulesRequest(sent, r.set))
 	return Summarize(e)
 }
 

@@ -151,7 +151,7 @@ func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outc
 	if q.Reserve > 0 { // as the check API reserves
 		m = &r.plain
 	}
-	if err := r.set.Match(httplimit.RequestOf(sent, r.set), m); err != nil {
+	if err := r.set.Match(httplimit.NewRulesRequest(sent, r.set), m); err != nil {
 		return outcome{kind: Refuse, why: plainError(err)}, nil
 	}
 	switch {

@@ -147,10 +147,10 @@ func (h *HTTP) Request() (*http.Request, error) {
 	}
 	ctx := r.Context()
 	if len(h.Claims) > 0 {
-		ctx = httplimit.WithClaims(ctx, h.Claims)
+		ctx = httplimit.ContextWithClaims(ctx, h.Claims)
 	}
 	if len(h.Attributes) > 0 {
-		ctx = httplimit.WithAttributes(ctx, h.Attributes)
+		ctx = httplimit.ContextWithAttributes(ctx, h.Attributes)
 	}
 	return r.WithContext(ctx), nil
 }

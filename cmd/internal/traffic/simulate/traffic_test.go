@@ -115,7 +115,7 @@ func TestAsMiddleware(t *testing.T) {
 		t.Fatal(err)
 	}
 	var current *accesslog.Record
-	handler := httplimit.Rules(limiter, func() *rules.Set { return s })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	handler := httplimit.RulesMiddleware(limiter, func() *rules.Set { return s })(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(current.Status)
 		_, _ = io.WriteString(w, "served")
 	}))
@@ -133,7 +133,7 @@ func TestAsMiddleware(t *testing.T) {
 		}
 		q.RemoteAddr = netip.AddrPortFrom(current.Client, 1).String()
 		if current.User != "" {
-			q = q.WithContext(httplimit.WithAttributes(q.Context(), map[string]string{"user": current.User}))
+			q = q.WithContext(httplimit.ContextWithAttributes(q.Context(), map[string]string{"user": current.User}))
 		}
 		w := &answer{header: http.Header{}}
 		handler.ServeHTTP(w, q)

@@ -26,7 +26,7 @@ func TestTellerAgreesWithRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-			h := httplimit.Rules(sluice.Must(sluice.NewRules(memstore.New(), nil)), func() *rules.Set { return set })(next)
+			h := httplimit.RulesMiddleware(sluice.Must(sluice.NewRules(memstore.New(), nil)), func() *rules.Set { return set })(next)
 			own := sluice.Must(sluice.NewRules(memstore.New(), nil))
 			teller := quota.NewTakeHeaders(quota.DefaultHeaders())
 			for i := range 5 {
@@ -36,7 +36,7 @@ func TestTellerAgreesWithRules(t *testing.T) {
 				want.Header().Del("Content-Type")
 
 				var m rules.Matched
-				if err := set.Match(httplimit.RequestOf(r, set), &m); err != nil {
+				if err := set.Match(httplimit.NewRulesRequest(r, set), &m); err != nil {
 					t.Fatal(err)
 				}
 				out := make([]sluice.Decision, len(m.Takes))
