@@ -19,42 +19,42 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// reading is what an answer tells about what its request has cost.
-type reading struct {
+// costSource is what an answer tells about what its request has cost.
+type costSource struct {
 	by     *rules.Settle
 	path   []string // of the field, if it is one
 	amount int64
 	found  bool
 }
 
-// maxLook bounds what of an answer is kept to look at it. What is longer is not read, but a stream's lines each may be as
+// maxCostBody bounds what of an answer is kept to look at it. What is longer is not read, but a stream's lines each may be as
 // long. Memory for it is taken of [buffers.Process]; a response for which there is none is not read either.
-const maxLook = 1 << 20
+const maxCostBody = 1 << 20
 
-// look reads an answer while it passes. Nothing is held up.
-type look struct {
-	readings []reading
-	fields   bool // something in the body is looked for
-	client   netip.Addr
+// costReader reads an answer while it passes. Nothing is held up.
+type costReader struct {
+	sources []costSource
+	fields  bool // something in the body is looked for
+	client  netip.Addr
 
 	body    func([]byte) // takes the answer's body; nil: nobody wants it
 	lines   bool         // the body is a stream of lines
 	gzip    bool
-	kept    buffers.Buffer // the body, or the line that has not ended
+	buffer  buffers.Buffer // the body, or the line that has not ended
 	tooLong bool           // or there was no memory for it
 }
 
-func (l *look) want(by *rules.Settle) {
-	r := reading{by: by}
+func (l *costReader) want(by *rules.Settle) {
+	r := costSource{by: by}
 	if by.JSON != "" {
 		r.path, l.fields = strings.Split(by.JSON, "."), true
-		l.kept = buffers.Process.Buffer(l.client, maxLook)
+		l.buffer = buffers.Process.Buffer(l.client, maxCostBody)
 	}
-	l.readings = append(l.readings, r)
+	l.sources = append(l.sources, r)
 }
 
 // head reads the answer's headers before they are sent.
-func (l *look) head(h http.Header) {
+func (l *costReader) head(h http.Header) {
 	l.header(h, "")
 	if !l.fields {
 		return
@@ -80,9 +80,9 @@ func (l *look) head(h http.Header) {
 }
 
 // header reads headers, or with the prefix that net/http has for them, trailers.
-func (l *look) header(h http.Header, prefix string) {
-	for i := range l.readings {
-		r := &l.readings[i]
+func (l *costReader) header(h http.Header, prefix string) {
+	for i := range l.sources {
+		r := &l.sources[i]
 		if r.by.Header == "" {
 			continue
 		}
@@ -98,8 +98,8 @@ func (l *look) header(h http.Header, prefix string) {
 			r.amount, r.found = amount, true
 		}
 	}
-	for i := range l.readings { // two rules may read one header
-		if by := l.readings[i].by; by.Hide {
+	for i := range l.sources { // two rules may read one header
+		if by := l.sources[i].by; by.Hide {
 			delete(h, http.CanonicalHeaderKey(by.Header))
 			delete(h, http.TrailerPrefix+http.CanonicalHeaderKey(by.Header))
 		}
@@ -107,21 +107,21 @@ func (l *look) header(h http.Header, prefix string) {
 }
 
 // keep keeps the body until it is whole.
-func (l *look) keep(b []byte) {
+func (l *costReader) keep(b []byte) {
 	if l.tooLong {
 		return
 	}
-	if err := l.kept.Append(b); err != nil {
+	if err := l.buffer.Append(b); err != nil {
 		if errors.Is(err, buffers.ErrTooLarge) {
 			bounds.SettledBody.Reached()
 		}
 		l.tooLong = true
-		l.kept.Free()
+		l.buffer.Free()
 	}
 }
 
 // split reads the lines of a body. One that is too long is skipped.
-func (l *look) split(b []byte) {
+func (l *costReader) split(b []byte) {
 	for {
 		i := bytes.IndexByte(b, '\n')
 		if i < 0 {
@@ -134,19 +134,19 @@ func (l *look) split(b []byte) {
 	}
 }
 
-func (l *look) line() {
+func (l *costReader) line() {
 	if !l.tooLong {
-		line := bytes.TrimPrefix(l.kept.Bytes(), []byte("data:"))
+		line := bytes.TrimPrefix(l.buffer.Bytes(), []byte("data:"))
 		l.find(bytes.Trim(line, "\x1e \t\r")) // a record of json-seq begins with RS
 	}
-	l.kept.Reset()
+	l.buffer.Reset()
 	l.tooLong = false
 }
 
 // find looks for fields in a JSON object.
-func (l *look) find(object []byte) {
-	for i := range l.readings {
-		r := &l.readings[i]
+func (l *costReader) find(object []byte) {
+	for i := range l.sources {
+		r := &l.sources[i]
 		if len(r.path) == 0 || !bytes.Contains(object, []byte(r.path[len(r.path)-1])) {
 			continue
 		}
@@ -175,8 +175,8 @@ const (
 )
 
 // end reads what is known only now: the whole body, and the trailers.
-func (l *look) end(h http.Header) {
-	defer l.kept.Free()
+func (l *costReader) end(h http.Header) {
+	defer l.buffer.Free()
 	l.header(h, "")
 	l.header(h, http.TrailerPrefix)
 	switch {
@@ -186,14 +186,14 @@ func (l *look) end(h http.Header) {
 	case l.lines:
 		l.line()
 	default:
-		l.find(l.kept.Bytes())
+		l.find(l.buffer.Bytes())
 	}
 }
 
-func (l *look) unpack() {
-	packed := l.kept
+func (l *costReader) unpack() {
+	packed := l.buffer
 	defer packed.Free()
-	l.kept = buffers.Process.Buffer(l.client, maxLook)
+	l.buffer = buffers.Process.Buffer(l.client, maxCostBody)
 	if !packed.Reserve(inflater) {
 		return
 	}
@@ -216,7 +216,7 @@ func (l *look) unpack() {
 	case l.lines: // of a stream that was cut off, what came counts
 		l.line()
 	case err == io.EOF && !l.tooLong:
-		l.find(l.kept.Bytes())
+		l.find(l.buffer.Bytes())
 	}
 }
 

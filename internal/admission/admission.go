@@ -57,16 +57,16 @@ type Admission struct {
 	Waited       time.Duration // for its turn
 	Queue        *QueueTarget  // if it is Queued
 
-	headers *quota.Headers
-	told    told
-	pooled  recycler // what told is in; nil: in memory of its own
-	permit  *sluice.Slot
-	charges *charges // of rules
-	keyed   keyedCharge
+	headers  *quota.Headers
+	reported reported
+	pooled   recycler // what reported is in; nil: in memory of its own
+	permit   *sluice.Slot
+	charges  *statusCharges // of rules
+	keyed    keyedCharge
 }
 
-// told is what headers and bodies tell of the decisions.
-type told struct {
+// reported is what headers and bodies tell of the decisions.
+type reported struct {
 	policies  *quota.Policies // nil: there is nothing to tell
 	rules     []*sluice.Rule
 	decisions []sluice.Decision
@@ -76,7 +76,7 @@ type told struct {
 // recycler is memory that is used for one request after another.
 type recycler interface{ recycle() }
 
-func (t *told) all() []sluice.Decision {
+func (t *reported) all() []sluice.Decision {
 	if t.decisions == nil {
 		return t.one[:]
 	}
@@ -86,7 +86,7 @@ func (t *told) all() []sluice.Decision {
 // recycle lets go of memory that others may use from now on.
 func (a *Admission) recycle() {
 	if a.pooled != nil {
-		a.told.policies, a.told.rules, a.told.decisions = nil, nil, nil
+		a.reported.policies, a.reported.rules, a.reported.decisions = nil, nil, nil
 		a.pooled.recycle()
 		a.pooled = nil
 	}
@@ -94,10 +94,10 @@ func (a *Admission) recycle() {
 
 // SetHeaders tells the caller of a request that was allowed or denied what is left of its limits.
 func (a *Admission) SetHeaders(h http.Header, r *http.Request) {
-	if a.told.policies == nil {
+	if a.reported.policies == nil {
 		return
 	}
-	a.headers.Set(h, r, a.told.policies, a.told.all(), a.Outcome == Denied)
+	a.headers.Set(h, r, a.reported.policies, a.reported.all(), a.Outcome == Denied)
 	if a.Outcome == Allowed {
 		quota.SetDelay(h, a.Waited)
 	}
@@ -105,14 +105,14 @@ func (a *Admission) SetHeaders(h http.Header, r *http.Request) {
 
 // Denial is what the caller of a denied request may be told. It is a copy.
 func (a *Admission) Denial() *quota.Denial {
-	d := quota.DenialOf(slices.Clone(a.told.rules), slices.Clone(a.told.all()))
+	d := quota.DenialOf(slices.Clone(a.reported.rules), slices.Clone(a.reported.all()))
 	return &d
 }
 
 // WriteDenial answers a denied request, headers included.
 func (a *Admission) WriteDenial(w http.ResponseWriter, r *http.Request) {
 	a.SetHeaders(w.Header(), r)
-	WriteDenial(w, r, a.told.rules, a.told.policies, a.told.all())
+	WriteDenial(w, r, a.reported.rules, a.reported.policies, a.reported.all())
 }
 
 // Serve has a handler serve a request that may pass. When it has, what is held of limits on requests in flight is released,
@@ -120,11 +120,11 @@ func (a *Admission) WriteDenial(w http.ResponseWriter, r *http.Request) {
 func (a *Admission) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	a.recycle() // before the handler runs, which may take long
 	if a.permit != nil {
-		next = &slotted{next, a.permit}
+		next = &permitHandler{next, a.permit}
 	}
 	switch charges, keyed := a.charges, a.keyed; {
 	case charges != nil:
-		serveOutcome(next, w, r, charges.look, func(status int) { charges.settle(r.Context(), status) })
+		serveOutcome(next, w, r, charges.reader, func(status int) { charges.settle(r.Context(), status) })
 	case keyed.chargeIf != nil:
 		serveOutcome(next, w, r, nil, func(status int) { keyed.settle(r.Context(), status) })
 	default:
@@ -146,12 +146,12 @@ func (a *Admission) Done(ctx context.Context, status int) {
 
 // keyedCharge is what was charged under the rules of a limiter, which do not say by themselves what they charge for.
 type keyedCharge struct {
-	held
+	refundable
 	chargeIf func(status int) bool // nil: it stays charged
 }
 
 func (c *keyedCharge) settle(ctx context.Context, status int) {
 	if !c.chargeIf(status) {
-		c.giveBack(ctx)
+		c.refund(ctx)
 	}
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// charges are the takes of rules that charge by the answer: by its status, or by what it says that it has cost.
-type charges struct {
-	held                    // takes[i] gives back all of it
-	set   func() *rules.Set // the live one, which may be another by the time of the answer
-	rules []*rules.Rule
-	look  *look // reads[i] of it is of takes[i]
-	reads []int // -1: the rule does not settle
+// statusCharges are the takes of rules that charge by the answer: by its status, or by what it says that it has cost.
+type statusCharges struct {
+	refundable                   // takes[i] gives back all of it
+	set        func() *rules.Set // the live one, which may be another by the time of the answer
+	rules      []*rules.Rule
+	reader     *costReader // reads[i] of it is of takes[i]
+	reads      []int       // -1: the rule does not settle
 }
 
 // charges remembers the takes that may have to be changed, with keys of its own; it is nil if there are none.
-func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set) *charges {
-	var c *charges
+func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set) *statusCharges {
+	var c *statusCharges
 	for i := range m.matched.Takes {
 		rule := m.matched.Rules[i]
 		slot := m.matched.Takes[i].Effective().Algorithm == sluice.Concurrency // is given back when the request is done
@@ -31,15 +31,15 @@ func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set)
 			continue
 		}
 		if c == nil {
-			c = &charges{held: held{limiter: limiter}, set: set}
+			c = &statusCharges{refundable: refundable{limiter: limiter}, set: set}
 		}
 		read := -1
 		if rule.Settle != nil { // what is hidden is so whoever decided
-			if c.look == nil {
-				c.look = &look{client: m.request.Addr()}
+			if c.reader == nil {
+				c.reader = &costReader{client: m.request.Addr()}
 			}
-			read = len(c.look.readings)
-			c.look.want(rule.Settle)
+			read = len(c.reader.sources)
+			c.reader.want(rule.Settle)
 		}
 		if !charged {
 			continue
@@ -51,7 +51,7 @@ func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set)
 }
 
 // settle changes what was charged to what the answer costs.
-func (c *charges) settle(ctx context.Context, status int) {
+func (c *statusCharges) settle(ctx context.Context, status int) {
 	due, set := c.takes[:0], c.set()
 	for i, t := range c.takes {
 		t.Cost = c.cost(i, status, t.Charged) - t.Charged
@@ -60,11 +60,11 @@ func (c *charges) settle(ctx context.Context, status int) {
 		}
 	}
 	c.takes = due
-	c.giveBack(ctx)
+	c.refund(ctx)
 }
 
 // cost is what a take of the request costs now that its answer is known.
-func (c *charges) cost(i, status int, estimate int64) int64 {
+func (c *statusCharges) cost(i, status int, estimate int64) int64 {
 	rule := c.rules[i]
 	if len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Has(status) {
 		return 0
@@ -72,7 +72,7 @@ func (c *charges) cost(i, status int, estimate int64) int64 {
 	if c.reads[i] < 0 {
 		return estimate
 	}
-	switch read := &c.look.readings[c.reads[i]]; {
+	switch read := &c.reader.sources[c.reads[i]]; {
 	case read.found:
 		return read.amount
 	case rule.Settle.Default != nil:

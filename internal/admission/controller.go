@@ -20,7 +20,7 @@ type Controller struct {
 	limiter *sluice.Limiter
 	set     func() *rules.Set
 	current atomic.Pointer[ruleSet]
-	lines   lines
+	delays  delayQueues
 }
 
 // New makes a Controller. The limiter has no rules of its own. The function is asked for the set once per request and may
@@ -45,8 +45,8 @@ type matchedRequest struct {
 	matched   rules.Matched
 	decisions []sluice.Decision
 	quota.List
-	passage passage
-	settled func(i int) bool // mayGiveBack
+	delayed       delayedRequest
+	mayBeRefunded func(i int) bool // mayRefund
 }
 
 // Try says whether a request has just come, as that of the zero Try, or was queued.
@@ -103,7 +103,7 @@ func (c *Controller) setFor(set *rules.Set) *ruleSet {
 	flight := !c.config.ChargeAnyStatus
 	s.matches.New = func() any {
 		m := &matchedRequest{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: flight}}
-		m.settled = m.mayGiveBack
+		m.mayBeRefunded = m.mayRefund
 		return m
 	}
 	c.current.CompareAndSwap(old, s)
@@ -118,19 +118,19 @@ func (c *Controller) limit(w http.ResponseWriter, r *http.Request, m *matchedReq
 		m.recycle()
 		return err
 	}
-	if flies(m.matched.Takes) {
-		a.permit = hold(c.limiter, m.matched.Takes, m.decisions)
+	if hasConcurrencyLimit(m.matched.Takes) {
+		a.permit = holdPermits(c.limiter, m.matched.Takes, m.decisions)
 	}
-	if allowed && !delayed && c.overtakes(m, try) {
-		m.giveBackPlace(r.Context(), c.limiter)
+	if allowed && !delayed && c.mustQueueBehind(m, try) {
+		m.refundPlace(r.Context(), c.limiter)
 		allowed = false
 	}
 	a.headers, a.pooled = &c.config.Headers, m
-	a.told = told{policies: ps, rules: m.List.Rules, decisions: m.decisions}
+	a.reported = reported{policies: ps, rules: m.List.Rules, decisions: m.decisions}
 	if !allowed {
 		a.permit.Release(r.Context())
 		a.permit = nil
-		c.turnAway(m, try, a)
+		c.denyOrQueue(m, try, a)
 	} else {
 		a.Outcome = Allowed
 		if !c.config.ChargeAnyStatus {
@@ -139,9 +139,9 @@ func (c *Controller) limit(w http.ResponseWriter, r *http.Request, m *matchedReq
 	}
 	if delayed {
 		if allowed {
-			m.passage.depart()
+			m.delayed.release()
 		}
-		a.noteDelay(&m.passage)
+		a.noteDelay(&m.delayed)
 	}
 	return nil
 }
@@ -149,14 +149,14 @@ func (c *Controller) limit(w http.ResponseWriter, r *http.Request, m *matchedReq
 // decide has the limiter decide, and the request wait if it has to.
 func (c *Controller) decide(w http.ResponseWriter, r *http.Request, m *matchedRequest, try Try) (delayed, allowed bool, err error) {
 	if try.Retried {
-		m.chargeOnce(&c.lines)
+		m.chargeOnce(&c.delays)
 	}
-	delayed = delaysAny(c.limiter, m.matched.Takes)
+	delayed = isAnyDelayed(c.limiter, m.matched.Takes)
 	switch {
 	case delayed:
-		f := flightOf(w)
+		f := shedTicketOf(w)
 		f.wait()
-		allowed, err = c.line(r, m, try).through()
+		allowed, err = c.line(r, m, try).waitAll()
 		f.resume()
 	case try.Retried: // it was reported as denied when it was queued
 		if allowed, err = c.limiter.Attempt(r.Context(), m.matched.Takes, m.decisions); allowed && err == nil {
@@ -169,7 +169,7 @@ func (c *Controller) decide(w http.ResponseWriter, r *http.Request, m *matchedRe
 }
 
 // noteDelay tells of the last line that the request has left.
-func (a *Admission) noteDelay(p *passage) {
+func (a *Admission) noteDelay(p *delayedRequest) {
 	if p.departed.Waited > 0 {
 		a.Waited = p.departed.Waited
 		if a.Rule == "" {
@@ -179,26 +179,26 @@ func (a *Admission) noteDelay(p *passage) {
 }
 
 // line is the request's way through the lines of rules that delay it.
-func (c *Controller) line(r *http.Request, m *matchedRequest, try Try) *passage {
-	p := &m.passage
-	p.config, p.limiter, p.lines, p.request, p.retried = &c.config, c.limiter, &c.lines, r, try.Retried
-	p.takes, p.out, p.settled = m.matched.Takes, m.decisions, m.settled
+func (c *Controller) line(r *http.Request, m *matchedRequest, try Try) *delayedRequest {
+	p := &m.delayed
+	p.config, p.limiter, p.queues, p.request, p.retried = &c.config, c.limiter, &c.delays, r, try.Retried
+	p.takes, p.out, p.settled = m.matched.Takes, m.decisions, m.mayBeRefunded
 	return p
 }
 
-// giveBackPlace gives back what a request was charged that has to stand in line.
-func (m *matchedRequest) giveBackPlace(ctx context.Context, limiter *sluice.Limiter) {
+// refundPlace gives back what a request was charged that has to stand in line.
+func (m *matchedRequest) refundPlace(ctx context.Context, limiter *sluice.Limiter) {
 	for i := range m.decisions {
 		if m.chargedOnArrival(i) {
 			m.decisions[i].Granted = 0 // it stays charged
 		}
 	}
-	back := holdTakes(limiter, m.matched.Takes, m.decisions)
-	back.giveBack(ctx)
+	back := newRefundable(limiter, m.matched.Takes, m.decisions)
+	back.refund(ctx)
 }
 
-// mayGiveBack tells whether a take may be given back when the request is done.
-func (m *matchedRequest) mayGiveBack(i int) bool {
+// mayRefund tells whether a take may be given back when the request is done.
+func (m *matchedRequest) mayRefund(i int) bool {
 	rule := m.matched.Rules[i]
 	return len(rule.ChargeStatus) > 0 || rule.Settle != nil
 }
@@ -208,7 +208,7 @@ func (m *matchedRequest) mayGiveBack(i int) bool {
 func (m *matchedRequest) prepare(settles bool) *quota.Policies {
 	takes := m.matched.Takes
 	for i := range takes {
-		takes[i].Settles = settles && m.mayGiveBack(i) && takes[i].Effective().Algorithm != sluice.Concurrency
+		takes[i].Settles = settles && m.mayRefund(i) && takes[i].Effective().Algorithm != sluice.Concurrency
 	}
 	if cap(m.decisions) < len(takes) {
 		m.decisions = make([]sluice.Decision, len(takes))
@@ -220,6 +220,6 @@ func (m *matchedRequest) prepare(settles bool) *quota.Policies {
 // recycle returns the match for another request to use.
 func (m *matchedRequest) recycle() {
 	m.matched.Forget()
-	m.request.http, m.request.who, m.passage.request = nil, nil, nil
+	m.request.http, m.request.who, m.delayed.request = nil, nil, nil
 	m.of.matches.Put(m)
 }

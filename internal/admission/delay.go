@@ -13,21 +13,21 @@ import (
 
 // DelayEvent is a request's departure from the line of a rule that delays requests.
 type DelayEvent struct {
-	Rule   string
-	EnqueuedAt   time.Time     // when it took its place in the line
-	ReleasedAt   time.Time     // when it went on to the handler, or to the line of another rule
-	Waited time.Duration // in all lines up to now; 0 if it could go on at once
+	Rule       string
+	EnqueuedAt time.Time     // when it took its place in the line
+	ReleasedAt time.Time     // when it went on to the handler, or to the line of another rule
+	Waited     time.Duration // in all lines up to now; 0 if it could go on at once
 }
 
-// lines are where requests wait. Who may leave a line is the store's to say, since others share the limit: only the first
+// delayQueues are where requests wait. Who may leave a line is the store's to say, since others share the limit: only the first
 // of a line asks, for what may leave now, and asks again when it is told to.
-type lines struct {
+type delayQueues struct {
 	shaper.Lines
-	twins sync.Map // *sluice.Rule → *sluice.Rule that does not charge what it refuses
+	uncharged sync.Map // *sluice.Rule → *sluice.Rule that does not charge what it refuses
 }
 
-// delays tells whether a request has to stand in line for a take.
-func delays(l *sluice.Limiter, t *sluice.Take) bool {
+// isDelayed tells whether a request has to stand in line for a take.
+func isDelayed(l *sluice.Limiter, t *sluice.Take) bool {
 	if t.Rule.Shadow || t.Cost <= 0 {
 		return false
 	}
@@ -44,21 +44,21 @@ func delays(l *sluice.Limiter, t *sluice.Take) bool {
 	return t.Cost <= limit.Params().Limit() && !l.IsSuspended(t.Rule.Name)
 }
 
-func delaysAny(l *sluice.Limiter, takes []sluice.Take) bool {
+func isAnyDelayed(l *sluice.Limiter, takes []sluice.Take) bool {
 	for i := range takes {
-		if delays(l, &takes[i]) {
+		if isDelayed(l, &takes[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-// passage is a request's way through its lines. Takes that delay nobody are decided when it comes, and given back if it
-// does not get through. A passage may be used again; its slices are the caller's.
-type passage struct {
+// delayedRequest is a request's way through its lines. Takes that delay nobody are decided when it comes, and given back if it
+// does not get through. It may be used again; its slices are the caller's.
+type delayedRequest struct {
 	config  *Config
 	limiter *sluice.Limiter
-	lines   *lines
+	queues  *delayQueues
 	request *http.Request
 	retried bool // it was queued, and reported as denied then
 	takes   []sluice.Take
@@ -66,75 +66,75 @@ type passage struct {
 	// settled tells that a take may be given back when the request is done, so that others may follow sooner.
 	settled func(i int) bool
 
-	began  time.Time
-	waited time.Duration
-	queues []queued // in the order of the takes
-	rest   []int    // the takes that delay nobody
-	slots  []int    // the takes of limits on what is in flight, which begins with the departure
-	place  shaper.Place
-	last   *queued // whose line the place is in
+	began     time.Time
+	waited    time.Duration
+	delays    []delayedTake // in the order of the takes
+	undelayed []int         // the takes that delay nobody
+	permits   []int         // the takes of limits on what is in flight, which begins with the departure
+	place     shaper.Place
+	last      *delayedTake // whose line the place is in
 
 	departed DelayEvent // the last
 }
 
-// queued is a take for which the request stands in line.
-type queued struct {
+// delayedTake is a take for which the request stands in line.
+type delayedTake struct {
 	at       int // in takes
 	rule     *sluice.Rule
-	patience time.Duration // that the rule has
+	maxDelay time.Duration // that the rule has
 }
 
 // begin prepares the takes: those that delay are made as the first of a line makes them.
-func (p *passage) begin() {
+func (p *delayedRequest) begin() {
 	p.began, p.waited, p.last, p.departed = time.Now(), 0, nil, DelayEvent{}
-	p.queues, p.rest, p.slots = p.queues[:0], p.rest[:0], p.slots[:0]
+	p.delays, p.undelayed, p.permits = p.delays[:0], p.undelayed[:0], p.permits[:0]
 	clear(p.out)
 	for i := range p.takes {
-		if t := &p.takes[i]; delays(p.limiter, t) {
-			p.queues = append(p.queues, queued{i, t.Rule, t.MaxDelay})
-			p.lines.departing(t)
+		if t := &p.takes[i]; isDelayed(p.limiter, t) {
+			p.delays = append(p.delays, delayedTake{i, t.Rule, t.MaxDelay})
+			p.queues.departing(t)
 		} else if t.Effective().Algorithm == sluice.Concurrency {
-			p.slots = append(p.slots, i)
+			p.permits = append(p.permits, i)
 		} else {
-			p.rest = append(p.rest, i)
+			p.undelayed = append(p.undelayed, i)
 		}
 	}
 }
 
 // departing changes a take to one for what may leave now. A place in the store's queue would be its last word, so a queue
 // is asked for one that comes at once.
-func (l *lines) departing(t *sluice.Take) {
+func (l *delayQueues) departing(t *sluice.Take) {
 	t.MaxDelay = 0
 	if t.Effective().Algorithm == sluice.LeakyQueue {
 		t.MaxDelay = time.Microsecond
 	}
 	if t.Rule.ChargeDenied {
-		l.wait(t)
+		l.withoutCharge(t)
 	}
 }
 
-// wait changes a take to one of a rule that does not charge what it denies.
-func (l *lines) wait(t *sluice.Take) {
-	twin, ok := l.twins.Load(t.Rule) // to be told to wait is no refusal
+// withoutCharge changes a take to one of a rule that does not charge what it denies.
+func (l *delayQueues) withoutCharge(t *sluice.Take) {
+	twin, ok := l.uncharged.Load(t.Rule) // to be told to wait is no refusal
 	if !ok {
 		plain := *t.Rule
 		plain.ChargeDenied = false
-		twin, _ = l.twins.LoadOrStore(t.Rule, &plain)
+		twin, _ = l.uncharged.LoadOrStore(t.Rule, &plain)
 	}
 	t.Limit, t.Rule = t.Effective(), twin.(*sluice.Rule)
 }
 
-// through returns true when all takes are allowed and the request is the first of its last line: depart has to be called.
+// waitAll returns true when all takes are allowed and the request is the first of its last line: release has to be called.
 // It returns false if the request is denied, and out says why. Then, and after an error, nothing is charged.
-func (p *passage) through() (bool, error) {
+func (p *delayedRequest) waitAll() (bool, error) {
 	p.begin()
 	ctx := p.request.Context()
 	ok, err := true, error(nil)
-	for n := range p.queues {
+	for n := range p.delays {
 		if n > 0 {
-			p.depart()
+			p.release()
 		}
-		if ok, err = p.pass(&p.queues[n]); !ok || err != nil {
+		if ok, err = p.waitOne(&p.delays[n]); !ok || err != nil {
 			break
 		}
 	}
@@ -142,9 +142,9 @@ func (p *passage) through() (bool, error) {
 		err = ctx.Err() // who has left in the meantime does not need what was granted
 	}
 	if !ok || err != nil {
-		p.giveUp()
+		p.refundAll()
 	}
-	for _, q := range p.queues {
+	for _, q := range p.delays {
 		p.takes[q.at].Rule = q.rule
 	}
 	if err != nil {
@@ -159,33 +159,33 @@ func (p *passage) through() (bool, error) {
 	return ok, nil
 }
 
-// pass waits in the line of a take until it is granted.
-func (p *passage) pass(q *queued) (bool, error) {
+// waitOne waits in the line of a take until it is granted.
+func (p *delayedRequest) waitOne(q *delayedTake) (bool, error) {
 	t := &p.takes[q.at]
 	shape, patience := p.shape(q)
 	name := shaper.Name{Rule: t.Rule.Name, Key: t.Key}
-	if retry, ok := p.lines.Enter(&p.place, name, shape, t.Cost, patience); !ok {
-		p.refuse(q, retry)
+	if retry, ok := p.queues.Enter(&p.place, name, shape, t.Cost, patience); !ok {
+		p.denyQueueFull(q, retry)
 		return false, nil
 	}
 	first := p.last == nil
 	p.last = q
 	if first {
-		if done, ok, err := p.arrive(q); done {
+		if done, ok, err := p.decideUndelayed(q); done {
 			return ok, err
 		}
 	}
 	for {
 		if err := p.place.Wait(p.request.Context()); err != nil {
-			return false, p.late(q, err)
+			return false, p.denyTooLate(q, err)
 		}
 		ok, err := p.askLast(q)
-		if ok || err != nil || isFinal(&p.out[q.at]) || p.denies(p.slots) {
+		if ok || err != nil || isFinal(&p.out[q.at]) || p.denies(p.permits) {
 			p.waited = time.Since(p.began)
 			return ok, err
 		}
 		if err := p.place.Postpone(p.out[q.at].RetryAfter); err != nil {
-			return false, p.late(q, err)
+			return false, p.denyTooLate(q, err)
 		}
 	}
 }
@@ -193,40 +193,40 @@ func (p *passage) pass(q *queued) (bool, error) {
 // isFinal tells that a denial is not about when.
 func isFinal(d *sluice.Decision) bool { return d.Never || d.Source == sluice.SourceClosed }
 
-// late turns a turn that comes too late into a denial.
-func (p *passage) late(q *queued, err error) error {
+// denyTooLate turns a turn that comes too late into a denial.
+func (p *delayedRequest) denyTooLate(q *delayedTake, err error) error {
 	if !errors.Is(err, shaper.ErrLate) {
 		return err
 	}
-	p.refuse(q, p.place.RetryAfter)
+	p.denyQueueFull(q, p.place.RetryAfter)
 	return nil
 }
 
-// arrive decides the takes that delay nobody, together with the first line's if that is free. It tells whether that was
+// decideUndelayed decides the takes that delay nobody, together with the first line's if that is free. It tells whether that was
 // all there is to do.
-func (p *passage) arrive(q *queued) (done, ok bool, err error) {
+func (p *delayedRequest) decideUndelayed(q *delayedTake) (done, ok bool, err error) {
 	d := &p.out[q.at]
 	if p.place.Now() && !p.chargesDenied() {
-		if ok, err = p.askFirst(q); ok || err != nil || p.denies(p.rest) || p.denies(p.slots) || isFinal(d) {
+		if ok, err = p.askFirst(q); ok || err != nil || p.denies(p.undelayed) || p.denies(p.permits) || isFinal(d) {
 			return true, ok, err
 		}
 		retry := d.RetryAfter
 		*d = sluice.Decision{}
-		for _, i := range p.slots {
+		for _, i := range p.permits {
 			p.out[i] = sluice.Decision{}
 		}
 		if err = p.place.Postpone(retry); err != nil {
-			return true, false, p.late(q, err)
+			return true, false, p.denyTooLate(q, err)
 		}
 	}
-	if len(p.rest) > 0 {
-		ok, err = p.ask(p.rest...)
+	if len(p.undelayed) > 0 {
+		ok, err = p.ask(p.undelayed...)
 		return !ok || err != nil, ok, err
 	}
 	return false, true, nil
 }
 
-func (p *passage) denies(which []int) bool {
+func (p *delayedRequest) denies(which []int) bool {
 	for _, i := range which {
 		if !p.out[i].Allowed {
 			return true
@@ -236,8 +236,8 @@ func (p *passage) denies(which []int) bool {
 }
 
 // chargesDenied tells that asking for all and then for a part would charge something twice.
-func (p *passage) chargesDenied() bool {
-	for _, i := range p.rest {
+func (p *delayedRequest) chargesDenied() bool {
+	for _, i := range p.undelayed {
 		if p.takes[i].Rule.ChargeDenied {
 			return true
 		}
@@ -246,34 +246,34 @@ func (p *passage) chargesDenied() bool {
 }
 
 // askFirst asks for the first line's take and all that delay nobody.
-func (p *passage) askFirst(q *queued) (bool, error) {
-	if len(p.queues) > 1 {
-		return p.ask(append(slices.Clone(p.rest), q.at)...)
+func (p *delayedRequest) askFirst(q *delayedTake) (bool, error) {
+	if len(p.delays) > 1 {
+		return p.ask(append(slices.Clone(p.undelayed), q.at)...)
 	}
 	allowed, err := p.limiter.Attempt(p.request.Context(), p.takes, p.out)
 	if !allowed {
-		uncharged(p.out)
+		clearGrants(p.out)
 	}
 	return allowed, err
 }
 
 // askLast asks for a line's take, and in the last line for the slots.
-func (p *passage) askLast(q *queued) (bool, error) {
-	if len(p.slots) == 0 || q != &p.queues[len(p.queues)-1] {
+func (p *delayedRequest) askLast(q *delayedTake) (bool, error) {
+	if len(p.permits) == 0 || q != &p.delays[len(p.delays)-1] {
 		return p.ask(q.at)
 	}
-	return p.ask(append(slices.Clone(p.slots), q.at)...)
+	return p.ask(append(slices.Clone(p.permits), q.at)...)
 }
 
 // ask has the limiter decide some of the takes, all or nothing.
-func (p *passage) ask(which ...int) (bool, error) {
+func (p *delayedRequest) ask(which ...int) (bool, error) {
 	takes, out := make([]sluice.Take, len(which)), make([]sluice.Decision, len(which))
 	for n, i := range which {
 		takes[n] = p.takes[i]
 	}
 	allowed, err := p.limiter.Attempt(p.request.Context(), takes, out)
 	if !allowed {
-		uncharged(out)
+		clearGrants(out)
 	}
 	for n, i := range which {
 		p.out[i] = out[n]
@@ -281,18 +281,18 @@ func (p *passage) ask(which ...int) (bool, error) {
 	return allowed, err
 }
 
-// uncharged notes that nothing is to be given back: what was denied was denied as a whole.
-func uncharged(ds []sluice.Decision) {
+// clearGrants notes that nothing is to be given back: what was denied was denied as a whole.
+func clearGrants(ds []sluice.Decision) {
 	for i := range ds {
 		ds[i].Granted = 0
 	}
 }
 
 // shape is how a take's line moves, and how long the request would wait in it.
-func (p *passage) shape(q *queued) (shaper.Shape, time.Duration) {
+func (p *delayedRequest) shape(q *delayedTake) (shaper.Shape, time.Duration) {
 	limit := p.takes[q.at].Effective()
 	s := shaper.Shape{Interval: interval(limit)}
-	patience := q.patience
+	patience := q.maxDelay
 	if limit.Algorithm == sluice.LeakyQueue {
 		s.Room = time.Duration(limit.Params().Limit()) * s.Interval
 		s.Spaced = p.settled == nil || !p.settled(q.at)
@@ -314,20 +314,20 @@ func interval(l *sluice.Limit) time.Duration {
 	return (l.Window + time.Duration(l.Count) - 1) / time.Duration(l.Count)
 }
 
-// refuse denies the request for want of a place.
-func (p *passage) refuse(q *queued, retry time.Duration) {
+// denyQueueFull denies the request for want of a place.
+func (p *delayedRequest) denyQueueFull(q *delayedTake, retry time.Duration) {
 	p.out[q.at] = sluice.Decision{
 		Limit: p.takes[q.at].Effective().Params().Limit(), RetryAfter: retry, ResetAfter: retry,
 	}
 }
 
-// giveUp leaves the line and gives back what was charged. Takes that were not asked for would not have been charged either.
-func (p *passage) giveUp() {
+// refundAll leaves the line and gives back what was charged. Takes that were not asked for would not have been charged either.
+func (p *delayedRequest) refundAll() {
 	p.place.Leave()
 	p.limiter.Hold(p.takes, p.out).Release(p.request.Context())
-	back := holdTakes(p.limiter, p.takes, p.out)
-	back.giveBack(p.request.Context())
-	uncharged(p.out)
+	back := newRefundable(p.limiter, p.takes, p.out)
+	back.refund(p.request.Context())
+	clearGrants(p.out)
 	for i := range p.out {
 		d := &p.out[i]
 		if *d == (sluice.Decision{}) {
@@ -337,15 +337,15 @@ func (p *passage) giveUp() {
 }
 
 // describe adds to the last line's decision what the store does not know: who waits here.
-func (p *passage) describe() {
+func (p *delayedRequest) describe() {
 	d, behind := &p.out[p.last.at], p.place.Behind()
 	d.Delay = p.waited
 	d.Remaining = max(0, d.Remaining-int64(behind/interval(p.takes[p.last.at].Effective())))
 	d.ResetAfter += behind
 }
 
-// depart leaves the line, and stamps when.
-func (p *passage) depart() {
+// release leaves the line, and stamps when.
+func (p *delayedRequest) release() {
 	p.place.Free = p.out[p.last.at].Source >= sluice.SourceOpen // nobody counts
 	left := p.place.Depart()
 	p.departed = DelayEvent{p.last.rule.Name, p.place.Came, left, p.waited}

@@ -10,21 +10,21 @@ import (
 
 // Keyed admits requests by a key, under all rules of a limiter.
 type Keyed struct {
-	config   Config
-	limiter  *sluice.Limiter
-	rules    []*sluice.Rule
-	policies *quota.Policies
-	queues   bool // requests may have to wait
-	flight   bool // requests hold permits
-	lines    lines
-	scratch  sync.Pool // of *scratch
+	config       Config
+	limiter      *sluice.Limiter
+	rules        []*sluice.Rule
+	policies     *quota.Policies
+	mayDelay     bool // requests may have to wait
+	holdsPermits bool // requests hold permits
+	delays       delayQueues
+	scratch      sync.Pool // of *scratch
 }
 
 type scratch struct {
 	of        *Keyed
 	takes     []sluice.Take
 	decisions []sluice.Decision
-	passage   passage
+	delayed   delayedRequest
 }
 
 // NewKeyed makes a Keyed for a limiter that has rules.
@@ -32,8 +32,8 @@ func NewKeyed(limiter *sluice.Limiter, c Config) *Keyed {
 	k := &Keyed{config: c, limiter: limiter, rules: limiter.Rules()}
 	k.policies = quota.NewPolicies(k.rules)
 	for _, rule := range k.rules {
-		k.queues = k.queues || rule.Limit.Algorithm == sluice.LeakyQueue
-		k.flight = k.flight || rule.Limit.Algorithm == sluice.Concurrency
+		k.mayDelay = k.mayDelay || rule.Limit.Algorithm == sluice.LeakyQueue
+		k.holdsPermits = k.holdsPermits || rule.Limit.Algorithm == sluice.Concurrency
 	}
 	k.scratch.New = func() any {
 		return &scratch{of: k, takes: make([]sluice.Take, len(k.rules)), decisions: make([]sluice.Decision, len(k.rules))}
@@ -47,9 +47,9 @@ func (k *Keyed) Admit(w http.ResponseWriter, r *http.Request, key string, cost i
 	if limit == nil { // the headers tell of it, so it must be known here
 		limit = k.limiter.LimitFor(r.Context(), key)
 	}
-	a.headers, a.told.policies, a.told.rules = &k.config.Headers, k.policies, k.rules
+	a.headers, a.reported.policies, a.reported.rules = &k.config.Headers, k.policies, k.rules
 	allowed := false
-	if len(k.rules) == 1 && limit == nil && !k.flight && (!k.queues || cost == 0) {
+	if len(k.rules) == 1 && limit == nil && !k.holdsPermits && (!k.mayDelay || cost == 0) {
 		allowed, err = k.admitOne(r, key, cost, &a)
 	} else {
 		allowed, err = k.admitSeveral(w, r, key, cost, limit, &a)
@@ -61,7 +61,7 @@ func (k *Keyed) Admit(w http.ResponseWriter, r *http.Request, key string, cost i
 		a.keyed.chargeIf = k.config.ChargeIf
 		return a, nil
 	}
-	all := a.told.all()
+	all := a.reported.all()
 	tightest := sluice.Tightest(all)
 	a.Outcome, a.Rule = Denied, k.rules[tightest].Name
 	a.RetryAfter, a.ExceedsLimit = all[tightest].RetryAfter, all[tightest].Never
@@ -70,7 +70,7 @@ func (k *Keyed) Admit(w http.ResponseWriter, r *http.Request, key string, cost i
 
 // admitOne asks the limiter by its front door, which costs no allocation.
 func (k *Keyed) admitOne(r *http.Request, key string, cost int64, a *Admission) (allowed bool, err error) {
-	d := &a.told.one[0]
+	d := &a.reported.one[0]
 	switch {
 	case cost == 0:
 		*d, err = k.limiter.Peek(r.Context(), key)
@@ -96,18 +96,18 @@ func (k *Keyed) admitSeveral(
 			s.takes[i].Cost, s.takes[i].Settles = min(cost, 1), false
 		}
 	}
-	delayed := delaysAny(k.limiter, s.takes)
+	delayed := isAnyDelayed(k.limiter, s.takes)
 	allowed, err := k.decide(w, r, s, delayed)
 	if err != nil {
 		s.recycle()
 		return false, err
 	}
-	a.pooled, a.told.decisions = s, s.decisions
+	a.pooled, a.reported.decisions = s, s.decisions
 	if limit != nil {
-		a.told.policies = quota.NewPolicies(k.rules, limit)
+		a.reported.policies = quota.NewPolicies(k.rules, limit)
 	}
-	if flies(s.takes) {
-		a.permit = hold(k.limiter, s.takes, s.decisions)
+	if hasConcurrencyLimit(s.takes) {
+		a.permit = holdPermits(k.limiter, s.takes, s.decisions)
 	}
 	if !allowed {
 		a.permit.Release(r.Context())
@@ -115,11 +115,11 @@ func (k *Keyed) admitSeveral(
 		return false, nil
 	}
 	if k.config.ChargeIf != nil {
-		a.keyed.held = holdTakes(k.limiter, s.takes, s.decisions)
+		a.keyed.refundable = newRefundable(k.limiter, s.takes, s.decisions)
 	}
 	if delayed {
-		s.passage.depart()
-		a.noteDelay(&s.passage)
+		s.delayed.release()
+		a.noteDelay(&s.delayed)
 	}
 	return true, nil
 }
@@ -129,16 +129,16 @@ func (k *Keyed) decide(w http.ResponseWriter, r *http.Request, s *scratch, delay
 	if !delayed {
 		return k.limiter.Decide(r.Context(), s.takes, s.decisions)
 	}
-	p := &s.passage
-	p.config, p.limiter, p.lines, p.request = &k.config, k.limiter, &k.lines, r
+	p := &s.delayed
+	p.config, p.limiter, p.queues, p.request = &k.config, k.limiter, &k.delays, r
 	p.takes, p.out, p.settled = s.takes, s.decisions, nil
 	if k.config.ChargeIf != nil {
 		p.settled = always
 	}
-	f := flightOf(w)
+	f := shedTicketOf(w)
 	f.wait()
 	defer f.resume()
-	return p.through()
+	return p.waitAll()
 }
 
 func always(int) bool { return true }
@@ -146,6 +146,6 @@ func always(int) bool { return true }
 // recycle returns the memory for another request to use, and forgets the key.
 func (s *scratch) recycle() {
 	clear(s.takes)
-	s.passage.request = nil
+	s.delayed.request = nil
 	s.of.scratch.Put(s)
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// flightRetry is when a caller may try again who was denied because too many requests are in flight. The store says when
+// permitRetryAfter is when a caller may try again who was denied because too many requests are in flight. The store says when
 // the first lease ends, but most requests end long before that.
-const flightRetry = time.Second
+const permitRetryAfter = time.Second
 
-// flies tells whether a limit on what is in flight is among those of the takes.
-func flies(takes []sluice.Take) bool {
+// hasConcurrencyLimit tells whether a limit on what is in flight is among those of the takes.
+func hasConcurrencyLimit(takes []sluice.Take) bool {
 	for i := range takes {
 		if takes[i].Effective().Algorithm == sluice.Concurrency {
 			return true
@@ -25,27 +25,27 @@ func flies(takes []sluice.Take) bool {
 	return false
 }
 
-// hold keeps the slots of a request, and has the decisions say what callers should be told. A request that is denied
+// holdPermits keeps the slots of a request, and has the decisions say what callers should be told. A request that is denied
 // after all gives them back.
-func hold(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.Slot {
+func holdPermits(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.Slot {
 	slot := l.Hold(takes, ds)
 	for i := range takes {
 		if takes[i].Effective().Algorithm == sluice.Concurrency {
-			ds[i].RetryAfter, ds[i].ResetAfter = min(ds[i].RetryAfter, flightRetry), min(ds[i].ResetAfter, flightRetry)
+			ds[i].RetryAfter, ds[i].ResetAfter = min(ds[i].RetryAfter, permitRetryAfter), min(ds[i].ResetAfter, permitRetryAfter)
 		}
 	}
 	return slot
 }
 
-// slotted is a handler that gives a slot back when it has served its one request: when the handler below returns or
+// permitHandler is a handler that gives a slot back when it has served its one request: when the handler below returns or
 // panics, or if that has taken over the connection, when it has closed it too.
-type slotted struct {
-	next http.Handler
-	slot *sluice.Slot
+type permitHandler struct {
+	next   http.Handler
+	permit *sluice.Slot
 }
 
-func (f *slotted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	in := &inFlight{slot: f.slot, parts: 1}
+func (f *permitHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	in := &inFlight{slot: f.permit, parts: 1}
 	defer in.end(r)
 	f.next.ServeHTTP(in.wrap(w, r), r)
 }
@@ -105,10 +105,10 @@ func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	h.in.mu.Lock()
 	h.in.parts++
 	h.in.mu.Unlock()
-	c := &heldConn{Conn: conn, closed: sync.OnceFunc(func() { h.in.end(h.r) })}
+	c := &permitConn{Conn: conn, closed: sync.OnceFunc(func() { h.in.end(h.r) })}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		return struct {
-			*heldConn
+			*permitConn
 			closeWriter
 		}{c, half}, buf, nil
 	}
@@ -117,17 +117,17 @@ func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 type closeWriter interface{ CloseWrite() error }
 
-// heldConn is a connection that keeps a request in flight until it is closed.
-type heldConn struct {
+// permitConn is a connection that keeps a request in flight until it is closed.
+type permitConn struct {
 	net.Conn
 	closed func()
 }
 
-func (c *heldConn) Close() error {
+func (c *permitConn) Close() error {
 	err := c.Conn.Close()
 	c.closed()
 	return err
 }
 
 // ReadFrom keeps the connection's own way of copying.
-func (c *heldConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
+func (c *permitConn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }

@@ -17,8 +17,8 @@ type QueueTarget struct {
 	Charges    []rules.Charge     // of all rules that apply to it, for Try.Stored
 }
 
-// overtakes tells whether a request that was allowed has to stand in line all the same.
-func (c *Controller) overtakes(m *matchedRequest, try Try) bool {
+// mustQueueBehind tells whether a request that was allowed has to stand in line all the same.
+func (c *Controller) mustQueueBehind(m *matchedRequest, try Try) bool {
 	if !c.config.Queues || c.config.HasPending == nil || try.Retried { // or it is the first of the line
 		return false
 	}
@@ -44,19 +44,19 @@ func (m *matchedRequest) chargedOnArrival(i int) bool {
 
 // chargeOnce changes the takes of a queued request that is tried again. Rules that charged it when it came are only looked
 // at, and one that queues it charges its delivery but no attempt that finds no room.
-func (m *matchedRequest) chargeOnce(l *lines) {
+func (m *matchedRequest) chargeOnce(l *delayQueues) {
 	for i := range m.matched.Takes {
 		switch t := &m.matched.Takes[i]; {
 		case m.chargedOnArrival(i):
 			t.Cost = 0
 		case t.Rule.ChargeDenied:
-			l.wait(t)
+			l.withoutCharge(t)
 		}
 	}
 }
 
-// turnAway says what becomes of a request that finds no room: it is queued, or denied.
-func (c *Controller) turnAway(m *matchedRequest, try Try, a *Admission) {
+// denyOrQueue says what becomes of a request that finds no room: it is queued, or denied.
+func (c *Controller) denyOrQueue(m *matchedRequest, try Try, a *Admission) {
 	if try.Retried {
 		for i := range m.decisions {
 			if d := &m.decisions[i]; m.matched.Takes[i].Cost == 0 {
@@ -64,8 +64,8 @@ func (c *Controller) turnAway(m *matchedRequest, try Try, a *Admission) {
 			}
 		}
 	} else if c.config.Queues {
-		if t := m.kept(); t != nil {
-			a.Outcome, a.Rule, a.Queue, a.told.policies = Queued, t.Rule, t, nil
+		if t := m.queueTarget(); t != nil {
+			a.Outcome, a.Rule, a.Queue, a.reported.policies = Queued, t.Rule, t, nil
 			return
 		}
 	}
@@ -74,8 +74,8 @@ func (c *Controller) turnAway(m *matchedRequest, try Try, a *Admission) {
 	a.Outcome, a.Rule, a.RetryAfter, a.ExceedsLimit = Denied, m.List.Rules[tightest].Name, d.RetryAfter, d.Never
 }
 
-// kept says how a denied request is kept; nil if it is not.
-func (m *matchedRequest) kept() *QueueTarget {
+// queueTarget says how a denied request is kept; nil if it is not.
+func (m *matchedRequest) queueTarget() *QueueTarget {
 	by := -1
 	for i := range m.decisions {
 		rule, d := m.matched.Rules[i], &m.decisions[i]

@@ -12,18 +12,18 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// held is what a request was charged and may get back. The zero held holds nothing.
-type held struct {
+// refundable is what a request was charged and may get back. The zero refundable is nothing.
+type refundable struct {
 	reservation *sluice.Reservation
 	limiter     *sluice.Limiter
 	takes       []sluice.Take
 }
 
-// holdTakes remembers how to give takes back.
-func holdTakes(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) held {
-	h := held{limiter: limiter}
+// newRefundable remembers how to give takes back.
+func newRefundable(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) refundable {
+	h := refundable{limiter: limiter}
 	for i := range takes {
-		if takes[i].Effective().Algorithm == sluice.Concurrency { // slots are given back by themselves
+		if takes[i].Effective().Algorithm == sluice.Concurrency { // permits are released by themselves
 			continue
 		}
 		if back, ok := takes[i].Settlement(&ds[i], 0); ok {
@@ -33,16 +33,16 @@ func holdTakes(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decisio
 	return h
 }
 
-// giveBackTimeout bounds how long a finished request is held up by a store that does not answer.
-const giveBackTimeout = time.Second
+// refundTimeout bounds how long a finished request is held up by a store that does not answer.
+const refundTimeout = time.Second
 
-// giveBack returns what was charged. The request's context may have ended, so it is not waited on. If the store fails the
+// refund returns what was charged. The request's context may have ended, so it is not waited on. If the store fails the
 // limiter sends it later.
-func (h *held) giveBack(ctx context.Context) {
+func (h *refundable) refund(ctx context.Context) {
 	if h.reservation == nil && len(h.takes) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
 	if h.reservation != nil {
 		_ = h.reservation.Cancel(ctx)
@@ -52,9 +52,9 @@ func (h *held) giveBack(ctx context.Context) {
 }
 
 // serveOutcome serves the request and says what status it ended with.
-// The look, if there is one, reads the answer.
-func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, l *look, ended func(status int)) {
-	o := &outcome{ResponseWriter: w, look: l}
+// The reader, if there is one, reads what it has cost in the answer.
+func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, l *costReader, ended func(status int)) {
+	o := &responseWriter{ResponseWriter: w, reader: l}
 	panicked := true
 	defer func() {
 		status := o.status
@@ -73,18 +73,18 @@ func serveOutcome(next http.Handler, w http.ResponseWriter, r *http.Request, l *
 	panicked = false
 }
 
-// outcome is a response writer that remembers the status.
-type outcome struct {
+// responseWriter is a response writer that remembers the status.
+type responseWriter struct {
 	http.ResponseWriter
 	status int
-	look   *look   // nil: nobody reads the answer
-	flight *flight // nil: it passed no gate
+	reader *costReader // nil: nobody reads the answer
+	ticket *shedTicket // nil: it passed no adaptive limit
 }
 
 // Unwrap lets http.ResponseController reach what the writer below can do.
-func (o *outcome) Unwrap() http.ResponseWriter { return o.ResponseWriter }
+func (o *responseWriter) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
-func (o *outcome) WriteHeader(status int) {
+func (o *responseWriter) WriteHeader(status int) {
 	final := status >= 200 || status == http.StatusSwitchingProtocols
 	if final {
 		o.begin(status)
@@ -92,30 +92,30 @@ func (o *outcome) WriteHeader(status int) {
 	o.ResponseWriter.WriteHeader(status)
 }
 
-func (o *outcome) Write(b []byte) (int, error) {
+func (o *responseWriter) Write(b []byte) (int, error) {
 	o.begin(http.StatusOK)
-	o.flight.wait()
+	o.ticket.wait()
 	n, err := o.ResponseWriter.Write(b)
-	o.flight.resume()
-	if o.look != nil && o.look.body != nil {
-		o.look.body(b[:n])
+	o.ticket.resume()
+	if o.reader != nil && o.reader.body != nil {
+		o.reader.body(b[:n])
 	}
 	return n, err
 }
 
 // ReadFrom keeps the writer's own way of copying files, unless the body is looked at.
-func (o *outcome) ReadFrom(r io.Reader) (int64, error) {
+func (o *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 	o.begin(http.StatusOK)
-	if o.look != nil && o.look.body != nil {
+	if o.reader != nil && o.reader.body != nil {
 		return io.Copy(struct{ io.Writer }{o}, r)
 	}
-	if o.flight == nil {
+	if o.ticket == nil {
 		return io.Copy(o.ResponseWriter, r)
 	}
-	o.flight.wait()
-	defer o.flight.resume()
+	o.ticket.wait()
+	defer o.ticket.resume()
 	if !isFile(r) {
-		r = &upstreamBody{r, o.flight}
+		r = &upstreamBody{r, o.ticket}
 	}
 	return io.Copy(o.ResponseWriter, r)
 }
@@ -130,39 +130,39 @@ func isFile(r io.Reader) bool {
 }
 
 // begin is called when the answer begins: with its status, or with the first of its body.
-func (o *outcome) begin(status int) {
+func (o *responseWriter) begin(status int) {
 	if o.status != 0 {
 		return
 	}
 	o.status = status
-	if o.look != nil {
-		o.look.head(o.Header())
+	if o.reader != nil {
+		o.reader.head(o.Header())
 	}
-	if o.flight != nil {
-		o.flight.firstByte()
+	if o.ticket != nil {
+		o.ticket.firstByte()
 	}
 }
 
 // wrap returns a writer that can flush and be hijacked if the one below can: code that asks for http.Flusher or
 // http.Hijacker must get the answer it would get without this package.
-func (o *outcome) wrap() http.ResponseWriter {
+func (o *responseWriter) wrap() http.ResponseWriter {
 	f, canFlush := o.ResponseWriter.(http.Flusher)
 	j, canHijack := o.ResponseWriter.(http.Hijacker)
 	switch {
 	case canFlush && canHijack:
 		return struct {
-			*outcome
+			*responseWriter
 			flusher
 			hijacker
 		}{o, flusher{o, f}, hijacker{o, j}}
 	case canFlush:
 		return struct {
-			*outcome
+			*responseWriter
 			flusher
 		}{o, flusher{o, f}}
 	case canHijack:
 		return struct {
-			*outcome
+			*responseWriter
 			hijacker
 		}{o, hijacker{o, j}}
 	default:
@@ -171,19 +171,19 @@ func (o *outcome) wrap() http.ResponseWriter {
 }
 
 type flusher struct {
-	o     *outcome
+	o     *responseWriter
 	below http.Flusher
 }
 
 func (f flusher) Flush() {
 	f.o.begin(http.StatusOK)
-	f.o.flight.wait()
-	defer f.o.flight.resume()
+	f.o.ticket.wait()
+	defer f.o.ticket.resume()
 	f.below.Flush()
 }
 
 type hijacker struct {
-	o     *outcome
+	o     *responseWriter
 	below http.Hijacker
 }
 

@@ -55,8 +55,8 @@ type shedGate struct {
 
 const priorities = int(rules.Critical-rules.Low) + 1
 
-// shedLoad is a request beside the set's priorities and gates.
-type shedLoad struct {
+// shedMatch is a request beside the set's priorities and gates.
+type shedMatch struct {
 	request ruleRequest
 	matched rules.Matched
 }
@@ -104,7 +104,7 @@ func (s *Shedder) Middleware(next http.Handler) http.Handler {
 func (s *Shedder) MeasureUpstream(next http.Handler) http.Handler {
 	s.inner = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f := flightOf(w); f != nil {
+		if f := shedTicketOf(w); f != nil {
 			f.begin()
 		}
 		next.ServeHTTP(w, r)
@@ -119,7 +119,7 @@ func (s *Shedder) identity(r *http.Request) *Identity {
 }
 
 func (s *shedSet) load(r *http.Request, who *Identity) (rules.Load, error) {
-	l := s.loads.Get().(*shedLoad)
+	l := s.loads.Get().(*shedMatch)
 	l.request.http, l.request.who = r, who
 	load, err := s.set.Load(&l.request, &l.matched)
 	l.matched.Forget()
@@ -140,7 +140,7 @@ func (s *Shedder) setFor(set *rules.Set) *shedSet {
 	}
 	made := &shedSet{set: set, gates: make(map[*rules.Gate]*shedGate)}
 	ip := ClientIP(set)
-	made.loads.New = func() any { return &shedLoad{request: ruleRequest{ip: ip}} }
+	made.loads.New = func() any { return &shedMatch{request: ruleRequest{ip: ip}} }
 	kept := make(map[string]*shedGate)
 	for i := range set.Config().Shed {
 		g := &set.Config().Shed[i]
@@ -167,12 +167,12 @@ func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 			return
 		}
 	}
-	f := &flight{aside: s.inner}
+	f := &shedTicket{skippedUpstream: s.inner}
 	if !gate.Enter(p, &f.ticket) {
 		s.shed(w, r, load.Gate.Name)
 		return
 	}
-	f.outcome = outcome{ResponseWriter: w, flight: f}
+	f.responseWriter = responseWriter{ResponseWriter: w, ticket: f}
 	if r.Body != nil && r.Body != http.NoBody {
 		with := *r
 		with.Body = &clientBody{r.Body, f}
@@ -186,15 +186,15 @@ func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 
 // Retry-After is between these.
 const (
-	soonest = time.Second
-	latest  = 5 * time.Second
+	minShedRetryAfter = time.Second
+	maxShedRetryAfter = 5 * time.Second
 )
 
 func (s *Shedder) shed(w http.ResponseWriter, r *http.Request, gate string) {
 	if s.onShed != nil {
 		s.onShed(r, gate)
 	}
-	after := soonest + rand.N(latest-soonest)
+	after := minShedRetryAfter + rand.N(maxShedRetryAfter-minShedRetryAfter)
 	seconds := strconv.FormatInt(quota.CeilSeconds(after), 10)
 	w.Header().Set("Retry-After", seconds)
 	p := problem.Problem{
@@ -205,21 +205,21 @@ func (s *Shedder) shed(w http.ResponseWriter, r *http.Request, gate string) {
 	p.Write(w)
 }
 
-// flight is a request that has passed a gate, and the writer of its answer.
-type flight struct {
-	outcome
-	ticket overload.Ticket
-	aside  bool // it has not got to the upstream
+// shedTicket is a request that has passed a gate, and the writer of its answer.
+type shedTicket struct {
+	responseWriter
+	ticket          overload.Ticket
+	skippedUpstream bool // it has not got to the upstream
 }
 
-// wait begins a time in which the request waits for its client, and resume ends it. Both do nothing without a flight.
-func (f *flight) wait() {
+// wait begins a time in which the request waits for its client, and resume ends it. Both do nothing without a ticket.
+func (f *shedTicket) wait() {
 	if f != nil {
 		f.ticket.Wait()
 	}
 }
 
-func (f *flight) resume() {
+func (f *shedTicket) resume() {
 	if f != nil {
 		f.ticket.Resume()
 	}
@@ -228,45 +228,45 @@ func (f *flight) resume() {
 // clientBody is a request's body. Reading it waits for the client.
 type clientBody struct {
 	io.ReadCloser
-	flight *flight
+	ticket *shedTicket
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
-	b.flight.wait()
-	defer b.flight.resume()
+	b.ticket.wait()
+	defer b.ticket.resume()
 	return b.ReadCloser.Read(p)
 }
 
 // upstreamBody is a response's body that is copied to the client. Only reading it waits for the upstream.
 type upstreamBody struct {
 	io.Reader
-	flight *flight
+	ticket *shedTicket
 }
 
 func (b *upstreamBody) Read(p []byte) (int, error) {
-	b.flight.resume()
-	defer b.flight.wait()
+	b.ticket.resume()
+	defer b.ticket.wait()
 	return b.Reader.Read(p)
 }
 
-func (f *flight) begin() {
-	f.aside = false
+func (f *shedTicket) begin() {
+	f.skippedUpstream = false
 	f.ticket.Begin()
 }
 
-// firstByte ends the measuring, and the flight of what will last as long as it likes.
-func (f *flight) firstByte() {
+// firstByte ends the measuring, and the request in flight of what will last as long as it likes.
+func (f *shedTicket) firstByte() {
 	f.ticket.FirstByte()
 	events := strings.HasPrefix(f.Header().Get("Content-Type"), "text/event-stream")
 	if f.status == http.StatusSwitchingProtocols || events && f.status == http.StatusOK {
-		f.ticket.Leave(f.tells())
+		f.ticket.Leave(f.outcomeOf())
 	}
 }
 
-// tells says what the status tells of overload.
-func (f *flight) tells() overload.Outcome {
+// outcomeOf says what the status tells of overload.
+func (f *shedTicket) outcomeOf() overload.Outcome {
 	switch status := f.status; {
-	case f.aside, status == http.StatusTooManyRequests: // a limit, whoever's it is
+	case f.skippedUpstream, status == http.StatusTooManyRequests: // a limit, whoever's it is
 		return overload.Aside
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return overload.Failed
@@ -276,8 +276,8 @@ func (f *flight) tells() overload.Outcome {
 	return overload.Answered
 }
 
-func (f *flight) leave(r *http.Request, panicked bool) {
-	o := f.tells()
+func (f *shedTicket) leave(r *http.Request, panicked bool) {
+	o := f.outcomeOf()
 	switch {
 	case o == overload.Aside:
 	case f.status == 0 && r.Context().Err() != nil:
@@ -288,10 +288,10 @@ func (f *flight) leave(r *http.Request, panicked bool) {
 	f.ticket.Leave(o)
 }
 
-// flightOf finds the flight of the request that the writer answers.
-func flightOf(w http.ResponseWriter) *flight {
+// shedTicketOf finds the ticket of the request that the writer answers.
+func shedTicketOf(w http.ResponseWriter) *shedTicket {
 	for {
-		if o, ok := w.(interface{ flightOf() *flight }); ok {
+		if o, ok := w.(interface{ flightOf() *shedTicket }); ok {
 			if f := o.flightOf(); f != nil {
 				return f
 			}
@@ -304,7 +304,7 @@ func flightOf(w http.ResponseWriter) *flight {
 	}
 }
 
-func (o *outcome) flightOf() *flight { return o.flight }
+func (o *responseWriter) flightOf() *shedTicket { return o.ticket }
 
 // AdaptiveLimitState is what a gate does at the moment.
 type AdaptiveLimitState struct {
@@ -340,8 +340,8 @@ func (s *Shedder) AdaptiveLimits() []AdaptiveLimitState {
 func (s *Shedder) Pressure() float64 { return s.process.Pressure() }
 
 // SetAside excludes the request from what the adaptive limit learns from: its outcome is unrelated to the upstream.
-func (o *outcome) SetAside() {
-	if o.flight != nil {
-		o.flight.aside = true
+func (o *responseWriter) SetAside() {
+	if o.ticket != nil {
+		o.ticket.skippedUpstream = true
 	}
 }
