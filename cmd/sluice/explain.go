@@ -84,7 +84,7 @@ func (f *explainFlags) run(c *cobra.Command, args []string) error {
 	if f.out.IsJSON() {
 		return term.WriteJSON(c.OutOrStdout(), x)
 	}
-	return writeExplained(c.OutOrStdout(), x)
+	return explain.WriteText(c.OutOrStdout(), x)
 }
 
 func (f *explainFlags) explain(c *cobra.Command, args []string) (*explain.Answer, error) {

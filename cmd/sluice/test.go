@@ -22,7 +22,7 @@ func testCommand() *cobra.Command {
 		Short: "Run the tests that stand beside the rules",
 		Long: "Run the tests in files named *_test.yaml: requests at times, and what must become of each. They go through\n" +
 			"the same code as in a server, on a clock of their own, so that a week's quota is tested in no time.\n" +
-			"Without arguments the tests of the current directory are run.\n\n" + testFormat + "\n" +
+			"Without arguments the tests of the current directory are run.\n\n" + ruletest.Format + "\n" +
 			"It ends with 0 if all tests pass, 1 if one fails, 2 if there is none or a file cannot be read.",
 		Example: "  sluice test\n" +
 			"  sluice test -v --run 'posts' rules/\n" +
@@ -35,16 +35,16 @@ func testCommand() *cobra.Command {
 			}
 			files, err := ruletest.Load(flags.options(), orHere(paths)...)
 			if err != nil {
-				return brokenTests(err)
+				return ruletest.Broken(err)
 			}
-			report, err := runTests(c.Context(), files, wanted)
+			report, err := ruletest.RunFiles(c.Context(), files, wanted)
 			if err != nil {
 				return err
 			}
 			if out.IsJSON() {
 				err = term.WriteJSON(c.OutOrStdout(), report)
 			} else {
-				err = report.write(c.OutOrStdout(), verbose)
+				err = report.WriteText(c.OutOrStdout(), verbose)
 			}
 			if err == nil && !report.OK {
 				return term.ErrFindings

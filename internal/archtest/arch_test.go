@@ -130,7 +130,7 @@ var mayImport = map[string][]string{
 	},
 
 	// Tests that users write for their rules.
-	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml", "cmd/internal/rulework/sample", "cmd/internal/term", "internal/match"},
+	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml", "cmd/internal/rulework/faults", "cmd/internal/rulework/sample", "cmd/internal/term", "internal/match"},
 
 	// Requests as people write them down, and how the command line talks to people.
 	"cmd/internal/rulework/sources":  {"rulefile", "internal/plainfile", "cmd/internal/rulework/faults"},

@@ -1,4 +1,4 @@
-package main
+package ruletest
 
 import (
 	"context"
@@ -9,19 +9,18 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/ruletest"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-const testFormat = `  tests:
+const Format = `  tests:
     - name: two posts a second
       requests:
         - {send: POST /posts, headers: {X-User: ada}, times: 3, expect: {allow: 2, deny: 1}}
         - {at: 600ms, send: POST /posts, headers: {X-User: ada}, expect: allow, remaining: 0}
 `
 
-// brokenTests lists faults of test files and of the rules they are about.
-func brokenTests(err error) error {
+// Broken lists faults of test files and of the rules they are about.
+func Broken(err error) error {
 	found, _ := faults.Split(err)
 	if len(found) == 0 {
 		return err
@@ -33,33 +32,33 @@ func brokenTests(err error) error {
 	return fmt.Errorf("no test was run:\n%s", strings.Join(lines, "\n"))
 }
 
-// testReport is what test prints. Its fields are for programs to rely on.
-type testReport struct {
+// Report is what test prints. Its fields are for programs to rely on.
+type Report struct {
 	OK      bool         `json:"ok"`
 	Passed  int          `json:"passed"`
 	Failed  int          `json:"failed"`
-	Files   []testedFile `json:"files"`
+	Files   []fileReport `json:"files"`
 	elapsed time.Duration
 }
 
-type testedFile struct {
+type fileReport struct {
 	File    string       `json:"file"`
 	OK      bool         `json:"ok"`
 	Seconds float64      `json:"seconds"`
-	Tests   []testedTest `json:"tests"`
+	Tests   []testReport `json:"tests"`
 }
 
-type testedTest struct {
-	Name     string        `json:"name"`
-	Line     int           `json:"line"`
-	OK       bool          `json:"ok"`
-	Requests int           `json:"requests"`
-	Virtual  float64       `json:"virtual_seconds"` // how far the test's clock went
-	Seconds  float64       `json:"seconds"`
-	Failures []testFailure `json:"failures"`
+type testReport struct {
+	Name     string          `json:"name"`
+	Line     int             `json:"line"`
+	OK       bool            `json:"ok"`
+	Requests int             `json:"requests"`
+	Virtual  float64         `json:"virtual_seconds"` // how far the test's clock went
+	Seconds  float64         `json:"seconds"`
+	Failures []failureReport `json:"failures"`
 }
 
-type testFailure struct {
+type failureReport struct {
 	File    string   `json:"file"`
 	Line    int      `json:"line"`
 	Column  int      `json:"column"`
@@ -70,8 +69,8 @@ type testFailure struct {
 	Why     []string `json:"why"`
 }
 
-func runTests(ctx context.Context, files []*ruletest.File, wanted *regexp.Regexp) (*testReport, error) {
-	report := &testReport{Files: []testedFile{}}
+func RunFiles(ctx context.Context, files []*File, wanted *regexp.Regexp) (*Report, error) {
+	report := &Report{Files: []fileReport{}}
 	began := time.Now()
 	for _, f := range files {
 		results, err := f.Run(ctx, wanted.MatchString)
@@ -90,16 +89,16 @@ func runTests(ctx context.Context, files []*ruletest.File, wanted *regexp.Regexp
 	return report, nil
 }
 
-func (r *testReport) add(file string, results []ruletest.Result) {
-	tested := testedFile{File: file, OK: true, Tests: []testedTest{}}
+func (r *Report) add(file string, results []Result) {
+	tested := fileReport{File: file, OK: true, Tests: []testReport{}}
 	for i := range results {
 		result := &results[i]
-		t := testedTest{
+		t := testReport{
 			Name: result.Test.Name, Line: result.Test.At.Line, OK: result.Passed(), Requests: result.Requests,
-			Virtual: result.Virtual.Seconds(), Seconds: result.Elapsed.Seconds(), Failures: []testFailure{},
+			Virtual: result.Virtual.Seconds(), Seconds: result.Elapsed.Seconds(), Failures: []failureReport{},
 		}
 		for _, f := range result.Failures {
-			t.Failures = append(t.Failures, testFailure{
+			t.Failures = append(t.Failures, failureReport{
 				File: f.At.File, Line: f.At.Line, Column: f.At.Column,
 				Request: f.Request, Field: f.Field, Want: f.Want, Got: f.Got, Why: append([]string{}, f.Why...),
 			})
@@ -116,7 +115,7 @@ func (r *testReport) add(file string, results []ruletest.Result) {
 	r.Files = append(r.Files, tested)
 }
 
-func (r *testReport) write(w io.Writer, verbose bool) error {
+func (r *Report) WriteText(w io.Writer, verbose bool) error {
 	s := term.NewStyle(w)
 	var b strings.Builder
 	for i := range r.Files {
@@ -139,7 +138,7 @@ func (r *testReport) write(w io.Writer, verbose bool) error {
 	return err
 }
 
-func (t *testedTest) write(b *strings.Builder, s term.Style) {
+func (t *testReport) write(b *strings.Builder, s term.Style) {
 	word := s.Green("--- PASS")
 	if !t.OK {
 		word = s.Red("--- FAIL")

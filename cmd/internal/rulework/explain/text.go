@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"fmt"
@@ -6,12 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// writeExplained writes an explanation for people.
-func writeExplained(w io.Writer, x *explain.Answer) error {
+// WriteText writes an explanation for people.
+func WriteText(w io.Writer, x *Answer) error {
 	s := term.NewStyle(w)
 	var b strings.Builder
 	verdict := s.Green(x.Verdict)
@@ -36,7 +35,7 @@ func writeExplained(w io.Writer, x *explain.Answer) error {
 }
 
 // writeLoad says what becomes of the request when not all can be served.
-func writeLoad(b *strings.Builder, s term.Style, l *explain.Load) {
+func writeLoad(b *strings.Builder, s term.Style, l *Load) {
 	if l == nil {
 		return
 	}
@@ -54,7 +53,7 @@ func writeLoad(b *strings.Builder, s term.Style, l *explain.Load) {
 	fmt.Fprintf(b, "priority %s, %s%s\n", l.Priority, gate, at)
 }
 
-func writeRule(b *strings.Builder, s term.Style, r *explain.Rule) {
+func writeRule(b *strings.Builder, s term.Style, r *Rule) {
 	name := r.Name
 	if r.List {
 		name += " list"
@@ -86,7 +85,7 @@ func writeRule(b *strings.Builder, s term.Style, r *explain.Rule) {
 	}
 }
 
-func writeLimits(b *strings.Builder, limits []explain.Limit) {
+func writeLimits(b *strings.Builder, limits []Limit) {
 	for _, l := range limits {
 		cost := ""
 		if l.Cost != 1 {
