@@ -45,8 +45,8 @@ func BenchmarkUnary(b *testing.B) {
 		opts  []grpclimit.Option
 	}{
 		{"allowed", []sluice.Rule{plenty("a", most)}, codes.OK, nil},
-		{"allowed without quota", []sluice.Rule{plenty("a", most)}, codes.OK, []grpclimit.Option{grpclimit.NoQuota()}},
-		{"allowed by three", []sluice.Rule{plenty("a", most), plenty("b", most), plenty("c", most)}, codes.OK, []grpclimit.Option{grpclimit.NoQuota()}},
+		{"allowed without quota", []sluice.Rule{plenty("a", most)}, codes.OK, []grpclimit.Option{grpclimit.WithoutQuotaMetadata()}},
+		{"allowed by three", []sluice.Rule{plenty("a", most), plenty("b", most), plenty("c", most)}, codes.OK, []grpclimit.Option{grpclimit.WithoutQuotaMetadata()}},
 		{"denied", []sluice.Rule{{Name: "a", Limit: sluice.PerHour(0).With(sluice.FixedWindow)}}, codes.ResourceExhausted, nil},
 	}
 	for _, tt := range tests {

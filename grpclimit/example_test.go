@@ -166,10 +166,10 @@ func ExamplePerMessage() {
 		grpclimit.StreamServerInterceptor(limiter, grpclimit.ByPeer(), grpclimit.PerMessage())))
 }
 
-func ExampleNoQuota() {
+func ExampleWithoutQuotaMetadata() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(2)))
 	client, stop := healthClient(grpc.ChainUnaryInterceptor(
-		grpclimit.UnaryServerInterceptor(limiter, grpclimit.ByPeer(), grpclimit.NoQuota())))
+		grpclimit.UnaryServerInterceptor(limiter, grpclimit.ByPeer(), grpclimit.WithoutQuotaMetadata())))
 	defer stop()
 
 	var header metadata.MD

@@ -58,5 +58,5 @@ func LimitFor(f func(ctx context.Context, fullMethod, key string) *sluice.Limit)
 // Unary calls have one message, which is the call. [TapHandle] sees no messages and panics when given this option.
 func PerMessage() Option { return func(o *options) { o.perMessage = true } }
 
-// NoQuota keeps the x-ratelimit-* metadata from callers. Denials still say when to retry.
-func NoQuota() Option { return func(o *options) { o.noQuota = true } }
+// WithoutQuotaMetadata keeps the x-ratelimit-* metadata from callers. Denials still say when to retry.
+func WithoutQuotaMetadata() Option { return func(o *options) { o.noQuota = true } }

@@ -74,9 +74,9 @@ func TestSkip(t *testing.T) {
 	wantCodes(t, got, codes.OK, codes.OK, codes.OK, codes.ResourceExhausted, codes.OK)
 }
 
-func TestNoQuota(t *testing.T) {
+func TestWithoutQuotaMetadata(t *testing.T) {
 	l := limiter(t, "api", sluice.PerHour(1))
-	conn := connect(t, &service{}, unary(l, grpclimit.Global(), grpclimit.NoQuota()))
+	conn := connect(t, &service{}, unary(l, grpclimit.Global(), grpclimit.WithoutQuotaMetadata()))
 	allowed, denied := echo(t, conn), echo(t, conn)
 	if allowed.err != nil || denied.code() != codes.ResourceExhausted {
 		t.Fatalf("calls: %v, %v; want one allowed and one denied", allowed.err, denied.err)

@@ -17,7 +17,7 @@ const (
 )
 
 // quotaOf is what an allowed caller is told, or nil.
-func (g *guard) quotaOf(c *charge) metadata.MD {
+func (g *enforcer) quotaOf(c *charge) metadata.MD {
 	if g.noQuota || c.free {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 // StreamServerInterceptor limits streaming calls: each is charged when it is opened. With [PerMessage] so is each
 // message it receives. What a [sluice.Concurrency] limits is held until the stream ends. It panics if there is no limiter with a rule or no key.
 func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
-	g := newGuard(limiter, key, opts)
+	g := newEnforcer(limiter, key, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if g.skips(info.FullMethod) {
 			return handler(srv, ss)
@@ -38,16 +38,16 @@ func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Optio
 // limitedStream is a stream whose messages are charged, and whose caller is told of the quota before the first reply.
 type limitedStream struct {
 	grpc.ServerStream
-	guard   *guard
-	method  string
-	key     string
-	quota   metadata.MD             // nil if there is nothing to tell
-	told    atomic.Bool             // the quota is on its way
-	refused atomic.Pointer[refusal] // why the stream ends, if a message was denied
+	enforcer  *enforcer
+	method    string
+	key       string
+	quota     metadata.MD               // nil if there is nothing to tell
+	quotaSent atomic.Bool               // the quota is on its way
+	refused   atomic.Pointer[callError] // why the stream ends, if a message was denied
 }
 
 // open charges the call.
-func (g *guard) open(ss grpc.ServerStream, fullMethod string) (*limitedStream, charge, *refusal) {
+func (g *enforcer) open(ss grpc.ServerStream, fullMethod string) (*limitedStream, charge, *callError) {
 	key, refused := g.keyOf(ss.Context(), fullMethod)
 	if refused != nil {
 		return nil, charge{}, refused
@@ -56,7 +56,7 @@ func (g *guard) open(ss grpc.ServerStream, fullMethod string) (*limitedStream, c
 	if refused != nil {
 		return nil, charge{}, refused
 	}
-	return &limitedStream{ServerStream: ss, guard: g, method: fullMethod, key: key, quota: g.quotaOf(&c)}, c, nil
+	return &limitedStream{ServerStream: ss, enforcer: g, method: fullMethod, key: key, quota: g.quotaOf(&c)}, c, nil
 }
 
 // RecvMsg receives a message and charges it.
@@ -64,10 +64,10 @@ func (s *limitedStream) RecvMsg(m any) error {
 	if refused := s.refused.Load(); refused != nil {
 		return refused.status.Err()
 	}
-	if err := s.ServerStream.RecvMsg(m); err != nil || !s.guard.perMessage {
+	if err := s.ServerStream.RecvMsg(m); err != nil || !s.enforcer.perMessage {
 		return err
 	}
-	_, refused := s.guard.admit(s.Context(), s.method, s.key, m, false)
+	_, refused := s.enforcer.admit(s.Context(), s.method, s.key, m, false)
 	if refused != nil {
 		s.refused.Store(refused)
 		return refused.status.Err()
@@ -92,7 +92,7 @@ func (s *limitedStream) SendHeader(md metadata.MD) error {
 
 // tell puts the quota into the header, or into the trailer if the header has gone.
 func (s *limitedStream) tell() {
-	if s.quota == nil || s.told.Swap(true) {
+	if s.quota == nil || s.quotaSent.Swap(true) {
 		return
 	}
 	if s.SetHeader(s.quota) != nil {
@@ -105,7 +105,7 @@ func (s *limitedStream) finish(err error) {
 	switch {
 	case err == nil:
 		s.tell()
-	case s.quota != nil && !s.told.Swap(true) && !isDenial(err):
+	case s.quota != nil && !s.quotaSent.Swap(true) && !isDenial(err):
 		s.SetTrailer(s.quota)
 	}
 }

@@ -27,7 +27,7 @@ import (
 // It panics if there is no limiter with a rule or no key, and if given [ChargeIf], [PerMessage] or a
 // [sluice.Concurrency] limit.
 func TapHandle(limiter *sluice.Limiter, key KeyFunc, opts ...Option) tap.ServerInHandle {
-	g := newGuard(limiter, key, opts)
+	g := newEnforcer(limiter, key, opts)
 	g.tap = true
 	if g.flight {
 		panic("grpclimit: TapHandle never learns when a call ends: use a Concurrency limit with an interceptor")

@@ -16,7 +16,7 @@ import (
 // place is given back; if its deadline is sooner than the place, at once. What a [sluice.Concurrency] limits is held until
 // the handler returns.
 func UnaryServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option) grpc.UnaryServerInterceptor {
-	g := newGuard(limiter, key, opts)
+	g := newEnforcer(limiter, key, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if g.skips(info.FullMethod) {
 			return handler(ctx, req)
@@ -29,12 +29,12 @@ func UnaryServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option
 		defer c.slot.Release(ctx)
 		reply, err := handler(ctx, req)
 		g.settle(ctx, &c, err)
-		g.tell(ctx, &c, err)
+		g.sendQuota(ctx, &c, err)
 		return reply, err
 	}
 }
 
-func (g *guard) unary(ctx context.Context, req any, fullMethod string) (charge, *refusal) {
+func (g *enforcer) unary(ctx context.Context, req any, fullMethod string) (charge, *callError) {
 	key, refused := g.keyOf(ctx, fullMethod)
 	if refused != nil {
 		return charge{}, refused
@@ -42,9 +42,9 @@ func (g *guard) unary(ctx context.Context, req any, fullMethod string) (charge, 
 	return g.admit(ctx, fullMethod, key, req, g.chargeIf != nil)
 }
 
-// tell sends the quota with the reply: in the header if all went well and the handler has not sent that itself, else
+// sendQuota sends the quota with the reply: in the header if all went well and the handler has not sent that itself, else
 // in the trailer. An error with header metadata could not be retried by the client.
-func (g *guard) tell(ctx context.Context, c *charge, err error) {
+func (g *enforcer) sendQuota(ctx context.Context, c *charge, err error) {
 	md := g.quotaOf(c)
 	if md == nil || err == nil && grpc.SetHeader(ctx, md) == nil || isDenial(err) {
 		return

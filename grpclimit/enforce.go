@@ -12,8 +12,8 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// guard is what the interceptors and the tap handle have in common.
-type guard struct {
+// enforcer is what the interceptors and the tap handle have in common.
+type enforcer struct {
 	options
 	limiter *sluice.Limiter
 	rules   []*sluice.Rule
@@ -28,15 +28,15 @@ type scratch struct {
 	out   []sluice.Decision
 }
 
-// newGuard panics if it is given what can never work: that is a mistake in the program and not in a call.
-func newGuard(limiter *sluice.Limiter, key KeyFunc, opts []Option) *guard {
+// newEnforcer panics if it is given what can never work: that is a mistake in the program and not in a call.
+func newEnforcer(limiter *sluice.Limiter, key KeyFunc, opts []Option) *enforcer {
 	if limiter == nil || len(limiter.Rules()) == 0 {
 		panic("grpclimit: there is no limiter with a rule: make one with sluice.New or sluice.NewRules")
 	}
 	if key == nil {
 		panic("grpclimit: the key is nil: use ByPeer() or another")
 	}
-	g := &guard{limiter: limiter, rules: limiter.Rules(), key: key}
+	g := &enforcer{limiter: limiter, rules: limiter.Rules(), key: key}
 	for _, o := range opts {
 		o(&g.options)
 	}
@@ -54,16 +54,16 @@ func newGuard(limiter *sluice.Limiter, key KeyFunc, opts []Option) *guard {
 	return g
 }
 
-func (g *guard) skips(fullMethod string) bool { return g.skip != nil && g.skip(fullMethod) }
+func (g *enforcer) skips(fullMethod string) bool { return g.skip != nil && g.skip(fullMethod) }
 
 // keyOf returns the call's key, or the refusal if there is none.
-func (g *guard) keyOf(ctx context.Context, fullMethod string) (string, *refusal) {
+func (g *enforcer) keyOf(ctx context.Context, fullMethod string) (string, *callError) {
 	key, err := g.key(ctx, fullMethod)
 	if err == nil {
 		return key, nil
 	}
 	if st, ok := status.FromError(err); ok && st.Code() != codes.OK {
-		return "", &refusal{status: st}
+		return "", &callError{status: st}
 	}
 	return "", failed(ctx)
 }
@@ -87,7 +87,7 @@ type violation struct {
 
 // admit charges a call or a message and, if that is allowed, waits for its turn. Unless keep is set, the charge it
 // returns may not be good for giving back.
-func (g *guard) admit(ctx context.Context, fullMethod, key string, req any, keep bool) (charge, *refusal) {
+func (g *enforcer) admit(ctx context.Context, fullMethod, key string, req any, keep bool) (charge, *callError) {
 	cost := int64(1)
 	if g.cost != nil {
 		cost = g.cost(ctx, fullMethod, req)
@@ -107,7 +107,7 @@ func (g *guard) admit(ctx context.Context, fullMethod, key string, req any, keep
 	case c.Delay == 0:
 		return c, nil
 	case g.tap:
-		g.giveBack(ctx, &c)
+		g.refund(ctx, &c)
 		c.Allowed, c.RetryAfter = false, c.Delay
 		c.denied = []violation{{c.rule, c.Decision}}
 		return charge{}, g.refuse(&c, cost)
@@ -121,7 +121,7 @@ func (g *guard) admit(ctx context.Context, fullMethod, key string, req any, keep
 
 // take asks the limiter, in the cheapest way that serves. Decide knows nothing of a limiter's WithLimitFor, which a
 // limiter with one rule may have: AllowN and Reserve do.
-func (g *guard) take(ctx context.Context, fullMethod, key string, cost int64, keep bool) (charge, error) {
+func (g *enforcer) take(ctx context.Context, fullMethod, key string, cost int64, keep bool) (charge, error) {
 	if len(g.rules) > 1 || g.limitFor != nil || g.flight {
 		return g.decide(ctx, fullMethod, key, cost, keep)
 	}
@@ -140,7 +140,7 @@ func (g *guard) take(ctx context.Context, fullMethod, key string, cost int64, ke
 	return c, err
 }
 
-func (g *guard) decide(ctx context.Context, fullMethod, key string, cost int64, keep bool) (c charge, err error) {
+func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int64, keep bool) (c charge, err error) {
 	s := g.scratch.Get().(*scratch)
 	defer func() {
 		clear(s.takes) // lets go of the key
@@ -155,7 +155,7 @@ func (g *guard) decide(ctx context.Context, fullMethod, key string, cost int64, 
 	case len(g.rules) == 1:
 		s.takes[0].Limit = g.limiter.LimitFor(ctx, key)
 	}
-	allowed, err := g.hold(ctx, s, &c)
+	allowed, err := g.acquirePermits(ctx, s, &c)
 	if err != nil {
 		return c, err
 	}
@@ -171,17 +171,17 @@ func (g *guard) decide(ctx context.Context, fullMethod, key string, cost int64, 
 		c.slot.Release(ctx)
 	}
 	if c.Allowed && (keep || c.Delay > 0) {
-		c.takes = undone(s.takes, s.out)
+		c.takes = refundTakes(s.takes, s.out)
 	}
 	return c, nil
 }
 
-// flightRetry is when a caller may try again who was denied because too many calls are in flight: nobody knows when one
+// permitRetryAfter is when a caller may try again who was denied because too many calls are in flight: nobody knows when one
 // of them ends.
-const flightRetry = time.Second
+const permitRetryAfter = time.Second
 
-// hold decides the takes, and keeps what they were granted of what limits calls in flight: one slot, whatever they cost.
-func (g *guard) hold(ctx context.Context, s *scratch, c *charge) (bool, error) {
+// acquirePermits decides the takes, and keeps what they were granted of what limits calls in flight: one slot, whatever they cost.
+func (g *enforcer) acquirePermits(ctx context.Context, s *scratch, c *charge) (bool, error) {
 	flight := false
 	for i := range s.takes {
 		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
@@ -198,14 +198,14 @@ func (g *guard) hold(ctx context.Context, s *scratch, c *charge) (bool, error) {
 	c.slot = g.limiter.Hold(s.takes, s.out)
 	for i := range s.out {
 		if d := &s.out[i]; s.takes[i].Effective().Algorithm == sluice.Concurrency {
-			d.RetryAfter, d.ResetAfter = min(d.RetryAfter, flightRetry), min(d.ResetAfter, flightRetry)
+			d.RetryAfter, d.ResetAfter = min(d.RetryAfter, permitRetryAfter), min(d.ResetAfter, permitRetryAfter)
 		}
 	}
 	return allowed, nil
 }
 
-// undone returns the takes that give back what was taken.
-func undone(takes []sluice.Take, out []sluice.Decision) []sluice.Take {
+// refundTakes returns the takes that give back what was taken.
+func refundTakes(takes []sluice.Take, out []sluice.Decision) []sluice.Take {
 	back := make([]sluice.Take, 0, len(takes))
 	for i := range takes {
 		if t, ok := takes[i].Settlement(&out[i], 0); ok {
@@ -215,16 +215,16 @@ func undone(takes []sluice.Take, out []sluice.Decision) []sluice.Take {
 	return back
 }
 
-// giveBackTime bounds how long a reply waits for a store that takes back what the call has not used.
-const giveBackTime = time.Second
+// refundTimeout bounds how long a reply waits for a store that takes back what the call has not used.
+const refundTimeout = time.Second
 
-// giveBack returns what was charged. The call's context may have ended. If the store cannot answer, the limiter sends it
+// refund returns what was charged. The call's context may have ended. If the store cannot answer, the limiter sends it
 // later.
-func (g *guard) giveBack(ctx context.Context, c *charge) {
+func (g *enforcer) refund(ctx context.Context, c *charge) {
 	if c.reservation == nil && len(c.takes) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()
 	if c.reservation != nil {
 		_ = c.reservation.Cancel(ctx)
@@ -234,10 +234,10 @@ func (g *guard) giveBack(ctx context.Context, c *charge) {
 }
 
 // wait lets a queued call's turn come. If the call will end first, its place is given back at once.
-func (g *guard) wait(ctx context.Context, c *charge) *refusal {
+func (g *enforcer) wait(ctx context.Context, c *charge) *callError {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < c.Delay {
-		g.giveBack(ctx, c)
-		return &refusal{status: status.New(codes.DeadlineExceeded, "the turn in the queue comes after the deadline")}
+		g.refund(ctx, c)
+		return &callError{status: status.New(codes.DeadlineExceeded, "the turn in the queue comes after the deadline")}
 	}
 	timer := time.NewTimer(c.Delay)
 	defer timer.Stop()
@@ -245,17 +245,17 @@ func (g *guard) wait(ctx context.Context, c *charge) *refusal {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		g.giveBack(ctx, c)
+		g.refund(ctx, c)
 		return failed(ctx)
 	}
 }
 
 // settle gives back what the call cost if its outcome is not to be charged.
-func (g *guard) settle(ctx context.Context, c *charge, err error) {
+func (g *enforcer) settle(ctx context.Context, c *charge, err error) {
 	if g.chargeIf == nil || c.free || g.chargeIf(codeOf(err)) {
 		return
 	}
-	g.giveBack(ctx, c)
+	g.refund(ctx, c)
 }
 
 // codeOf is the code that the client will get for a handler's error.

@@ -21,23 +21,23 @@ import (
 // pushbackKey tells clients with a retry policy when to retry, in milliseconds: gRFC A6.
 const pushbackKey = "grpc-retry-pushback-ms"
 
-// refusal is how a call ends that does not reach its handler.
-type refusal struct {
+// callError is how a call ends that does not reach its handler.
+type callError struct {
 	status  *status.Status
 	trailer metadata.MD
 }
 
 // failed is the refusal when there is no decision: the caller's context has ended, or the call made no sense to the
 // limiter, of which the caller is not told more.
-func failed(ctx context.Context) *refusal {
+func failed(ctx context.Context) *callError {
 	if err := ctx.Err(); err != nil {
-		return &refusal{status: status.FromContextError(err)}
+		return &callError{status: status.FromContextError(err)}
 	}
-	return &refusal{status: status.New(codes.Internal, "the call's limit could not be decided")}
+	return &callError{status: status.New(codes.Internal, "the call's limit could not be decided")}
 }
 
 // refuse says no in the words of a decision.
-func (g *guard) refuse(c *charge, cost int64) *refusal {
+func (g *enforcer) refuse(c *charge, cost int64) *callError {
 	name := strings.ToValidUTF8(c.rule.Name, "\uFFFD")
 	var st *status.Status
 	switch {
@@ -60,7 +60,7 @@ func (g *guard) refuse(c *charge, cost int64) *refusal {
 			addQuota(trailer, &c.Decision)
 		}
 	}
-	return &refusal{st, trailer}
+	return &callError{st, trailer}
 }
 
 // details are the messages of google.rpc that clients parse.
