@@ -26,8 +26,8 @@ func (b *Bucket) Effective() *Limit {
 	return &b.Rule.Limit
 }
 
-// Check tells what is wrong with a bucket that a caller has named. It is for stores.
-func (b *Bucket) Check() error {
+// validate tells what is wrong with a bucket that a caller has named.
+func (b *Bucket) validate() error {
 	switch {
 	case b.Rule == nil || b.Rule.Limit.params == nil:
 		return fmt.Errorf("%w: the bucket's rule was not made by NewRule", ErrInvalid)
@@ -111,7 +111,7 @@ func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets [
 	var faults []error
 	for i := range buckets {
 		b := &buckets[i]
-		if err := b.Check(); err != nil {
+		if err := b.validate(); err != nil {
 			faults = append(faults, err)
 			continue
 		}

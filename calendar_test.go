@@ -7,6 +7,7 @@ import (
 	_ "time/tzdata" // zones must not depend on the machine
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -26,7 +27,7 @@ func bounds(t *testing.T, unit sluice.CalendarUnit, z *time.Location) func(at ti
 		t.Fatal(err)
 	}
 	return func(at time.Time) (start, end time.Time) {
-		s, e := l.Params().Bounds(at.UnixMicro())
+		s, e := private.ParamsOf(l).Bounds(at.UnixMicro())
 		return time.UnixMicro(s).In(z), time.UnixMicro(e).In(z)
 	}
 }
@@ -153,7 +154,7 @@ func TestCalendarsDiffer(t *testing.T) {
 			sluice.CalendarDay: "day", sluice.CalendarWeek: "week", sluice.CalendarMonth: "month",
 		} {
 			l := sluice.Must(sluice.PerCalendar(1, unit, zone(t, name)).Build())
-			id := l.Params().BoundsID
+			id := private.ParamsOf(l).BoundsID
 			if other, ok := seen[id]; ok {
 				t.Errorf("%s in %s is taken for %s", word, name, other)
 			}

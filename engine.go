@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/remote"
 	"github.com/sluiceproject/sluice/internal/step"
 )
@@ -18,6 +19,18 @@ type decideBuffers struct {
 
 	ops     []group.Op
 	answers []group.Answer
+}
+
+// fastTake tells of a take that asks for nothing but its cost which rule and numbers it is of.
+func (t *Take) fastTake() (*group.Rule, *step.Params) {
+	if t.Rule == nil || t.Rule.ChargeDenied || t.Min != 0 || t.MaxDelay != 0 || t.At != 0 || t.ID != 0 || t.Settles {
+		return nil, nil
+	}
+	p := t.Effective().params
+	if p == nil || !p.IsPlain() || t.Cost <= 0 || t.Cost > p.Limit() {
+		return nil, nil
+	}
+	return t.Rule.inIntegers(), p
 }
 
 // inIntegers says takes in integers.
@@ -44,11 +57,15 @@ func (b *decideBuffers) clear(n int) {
 // inWords says answers in the words of decisions.
 func inWords(answers []group.Answer, out []Decision) {
 	for i := range answers {
-		a, d := &answers[i], &out[i]
-		d.Allowed, d.Never, d.Blocked, d.Shadow, d.Source = a.Allowed, a.Never, a.Blocked, false, Source(a.Source)
-		d.Limit, d.Granted, d.Remaining, d.At = a.Limit, a.Granted, a.Remaining, a.At
-		d.Delay, d.RetryAfter, d.ResetAfter = a.Delay, a.RetryAfter, a.ResetAfter
+		out[i].set(&answers[i])
 	}
+}
+
+// set makes the decision say what the answer does.
+func (d *Decision) set(a *group.Answer) {
+	d.Allowed, d.Never, d.Blocked, d.Shadow, d.Source = a.Allowed, a.Never, a.Blocked, false, Source(a.Source)
+	d.Limit, d.Granted, d.Remaining, d.At = a.Limit, a.Granted, a.Remaining, a.At
+	d.Delay, d.RetryAfter, d.ResetAfter = a.Delay, a.RetryAfter, a.ResetAfter
 }
 
 func answerOf(d *Decision) group.Answer {
@@ -66,23 +83,43 @@ type adapter struct {
 	buffers sync.Pool
 }
 
+// newAdapter returns how the engine asks a store: in integers if it is of this repository and asks servers, else in takes.
 func newAdapter(s Store) remote.Store {
-	a := &adapter{store: s}
-	a.buffers.New = func() any { return new(decideBuffers) }
-	a.remote, _ = s.(Remote)
-	if s, ok := s.(Arrivals); ok {
-		return arrivalsAdapter{a, s}
+	r, _ := s.(Remote)
+	var asked remote.Store
+	if own := private.EngineOf(s); own != nil {
+		asked = integers{own, r}
+	} else {
+		a := &adapter{store: s, remote: r}
+		a.buffers.New = func() any { return new(decideBuffers) }
+		asked = a
 	}
-	return a
+	if s, ok := s.(Arrivals); ok {
+		return arrivals{asked, s}
+	}
+	return asked
 }
 
-// arrivalsAdapter is adapter for stores that have [Arrivals].
-type arrivalsAdapter struct {
-	*adapter
+// integers asks a store in integers.
+type integers struct {
+	engine private.Engine
+	remote Remote
+}
+
+func (s integers) Shards() int            { return max(1, s.remote.Servers()) }
+func (s integers) Shard(op *group.Op) int { return s.engine.ShardOf(op) }
+
+func (s integers) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	return s.engine.ApplyOps(ctx, ops, out)
+}
+
+// arrivals is for stores that have [Arrivals].
+type arrivals struct {
+	remote.Store
 	store Arrivals
 }
 
-func (a arrivalsAdapter) Patience(timeout time.Duration) (left time.Duration, own bool) {
+func (a arrivals) Patience(timeout time.Duration) (left time.Duration, own bool) {
 	return a.store.Patience(timeout)
 }
 

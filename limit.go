@@ -105,15 +105,13 @@ func (l Limit) Build() (*Limit, error) {
 	return &l, nil
 }
 
-// PartOf returns the limit, before Build, as a part of one that was built: what is stored of a bucket means the same under
-// both, so that a change from one part to another keeps the time until it is full. It is for this module.
-func (l Limit) PartOf(whole *Limit) Limit {
-	l.whole = whole.params.Numbers()
-	return l
+// Max is the most that can be spent at once: a bucket's size, a window's count with what a soft limit may be exceeded by.
+func (l Limit) Max() int64 {
+	if l = l.withDefaults(); l.isBucket() {
+		return l.Burst
+	}
+	return l.Count + l.Over
 }
-
-// Params are the limit's numbers as the algorithms take them, for stores. It is nil before Build.
-func (l *Limit) Params() *step.Params { return l.params }
 
 func (l Limit) isBucket() bool {
 	return l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket || l.Algorithm == LeakyQueue
@@ -283,8 +281,8 @@ func (l Limit) Rate() float64 {
 	return float64(l.Count) / l.Window.Seconds()
 }
 
-// CanCount tells whether rules with this limit may have [Eventual] accuracy.
-func (l Limit) CanCount() bool {
+// supportsEventual tells whether rules with this limit may have [Eventual] accuracy.
+func (l *Limit) supportsEventual() bool {
 	switch l.Algorithm {
 	case FixedWindow:
 		return l.Over == 0
@@ -296,8 +294,8 @@ func (l Limit) CanCount() bool {
 	return false
 }
 
-// CanLease tells whether rules with this limit may have [Lease] accuracy.
-func (l Limit) CanLease() bool {
+// supportsLease tells whether rules with this limit may have [Lease] accuracy.
+func (l *Limit) supportsLease() bool {
 	switch l.Algorithm {
 	case FixedWindow:
 		return l.Over == 0

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -153,7 +154,7 @@ func TestLimitAccepts(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		p := built.Params()
+		p := private.ParamsOf(built)
 		words := make([]uint64, p.Words(step.State{}, nil, 1e15, false))
 		_, a := p.Take(step.State{}, words, 1e15, step.Request{Cost: 1})
 		if a.Allowed != (l.Count > 0) || a.Never != (l.Count == 0) {

@@ -2,7 +2,6 @@ package sluice
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/permit"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/remote"
 )
 
@@ -25,7 +25,7 @@ type Limiter struct {
 	opts      options
 	store     Store          // as it was given
 	engine    *remote.Engine // between the limiter and its store
-	single    Single         // the store again, if it offers the shortcut and there is one rule
+	fast      private.Fast   // the store's shortcut; nil: it has none
 	permits   permit.Renewal
 	suspended atomic.Pointer[suspended]
 	scratch   sync.Pool // of *decideBuffers
@@ -37,32 +37,12 @@ type options struct {
 	limitFor        func(ctx context.Context, key string) *Limit
 	budget          time.Duration
 	nodes           func() int
-	noExtrapolation bool // in tests
+	noExtrapolation bool        // in tests
+	single          *group.Rule // the only one, if the store's shortcut can decide it
 }
 
 // Option changes how a limiter is built.
 type Option func(*options)
-
-// Events are called as things happen. Any may be nil. They run on the caller's goroutine before it gets its answer:
-// keep them short.
-type Events struct {
-	// Decided is called for each decision of each rule, peeks excluded.
-	Decided func(ctx context.Context, t Take, d Decision)
-	// Denied is called for each decision that was not allowed, and for those that only a shadow rule denied.
-	Denied func(ctx context.Context, t Take, d Decision)
-	// StoreFailed is called when the store could not answer and the rules' fail modes did.
-	StoreFailed func(ctx context.Context, err error)
-	// Forgiven is called when a settlement would have taken a key further into debt than it can go: n is what of the
-	// take's cost was not charged.
-	Forgiven func(ctx context.Context, t Take, n int64)
-	// ServerAway is called when a server of a Remote store has failed so often that it is given a rest, and ServerBack
-	// when it answers again. ServerBack runs on a goroutine of its own.
-	ServerAway func(ctx context.Context, server int, err error)
-	ServerBack func(ctx context.Context, server int)
-}
-
-// WithEvents has the limiter report what it does.
-func WithEvents(e Events) Option { return func(o *options) { o.events = e } }
 
 // WithLimitFor chooses the limit by key at call time: a plan, a tenant's own numbers. The function returns a limit
 // made by [Limit.Build], or nil for the rule's own. It is for limiters with one rule.
@@ -107,8 +87,9 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 		NoExtrapolation: l.opts.noExtrapolation,
 	})
 	l.permits.Init(l.engine, l.engine.IsRemote())
-	if len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied && !l.engine.IsRemote() {
-		l.single, _ = store.(Single)
+	l.fast = private.FastOf(store)
+	if l.fast != nil && len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied {
+		l.opts.single = rules[0].inIntegers()
 	}
 	l.scratch.New = func() any {
 		b := &decideBuffers{takes: make([]Take, len(rules)), out: make([]Decision, len(rules))}
@@ -118,15 +99,6 @@ func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 		return b
 	}
 	return l, nil
-}
-
-// ofEngine are the events that the engine tells of.
-func (e *Events) ofEngine() remote.Events {
-	of := remote.Events{StoreFailed: e.StoreFailed, ServerAway: e.ServerAway, ServerBack: e.ServerBack}
-	if forgiven := e.Forgiven; forgiven != nil {
-		of.Forgiven = func(ctx context.Context, op *group.Op, n int64) { forgiven(ctx, takeOf(op), n) }
-	}
-	return of
 }
 
 // Close gives back what the limiter has leased, reports what it has spent and not reported, also what it admitted while the
@@ -189,11 +161,10 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, 
 // allow writes its decision where it is wanted: returned through two calls it would be copied twice, which costs as
 // much as making it.
 func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) error {
-	if l == nil || l.single == nil || n <= 0 || l.suspended.Load() != nil {
+	if l == nil || l.opts.single == nil || n <= 0 || l.suspended.Load() != nil {
 		return l.allowGeneral(ctx, key, n, d)
 	}
-	rule := l.rules[0]
-	limit := &rule.Limit
+	limit := &l.rules[0].Limit
 	if l.opts.limitFor != nil {
 		if chosen := l.opts.limitFor(ctx, key); chosen != nil {
 			limit = chosen
@@ -207,7 +178,7 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	d.Allowed = true
 	d.Limit = limit.params.Limit()
 	d.Granted = n
-	p, err := l.single.TakeOne(ctx, rule, limit, key, n)
+	p, err := l.fast.TakeFast(ctx, l.opts.single, limit.params, key, n)
 	if p.At == 0 || err != nil {
 		*d = Decision{}
 		return l.allowUnplain(ctx, limit, key, n, err, d)
@@ -257,6 +228,31 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 	}
 	l.scratch.Put(s)
 	return err
+}
+
+// allowFast is a shortcut for limiters with one rule that is decided from leases or estimates.
+func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decision) bool {
+	if len(l.rules) != 1 || l.rules[0].Accuracy == Exact || l.rules[0].Shadow || l.opts.limitFor != nil ||
+		!l.engine.IsRemote() || l.suspended.Load() != nil {
+		return false
+	}
+	rule := l.rules[0]
+	a, ok := l.engine.TakeFast(ctx, rule.inIntegers(), rule.Limit.params, key, n)
+	if !ok {
+		return false
+	}
+	d.Source = SourceLease
+	if rule.Accuracy == Eventual {
+		d.Source = SourceEventual
+	}
+	d.Limit, d.Remaining, d.At, d.RetryAfter, d.ResetAfter = rule.Limit.params.Limit(), a.Remaining, a.At, a.RetryAfter, a.ResetAfter
+	if a.RetryAfter == 0 {
+		d.Allowed, d.Granted = true, n
+	}
+	if l.opts.events.ofDecisions() {
+		l.reportPlain(ctx, nil, key, n, d)
+	}
+	return true
 }
 
 // allowUnplain answers what the shortcut did not.
@@ -315,113 +311,4 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 	}
 	l.scratch.Put(s)
 	return d, err
-}
-
-// Decide applies several takes at once, all or nothing: if one is denied, none is charged but those of ChargeDenied
-// rules. Takes of shadow rules never deny: their decisions are reported as Allowed, with Shadow set where the rule
-// would have denied. It fills out[i] for takes[i] and tells whether all were allowed.
-func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (bool, error) {
-	allowed, err := l.Attempt(ctx, takes, out)
-	if err == nil && l.opts.events.ofDecisions() {
-		l.Report(ctx, takes, out)
-	}
-	return allowed, err
-}
-
-// apply has the store decide about the takes of rules that are not switched off.
-func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error {
-	if s := l.suspended.Load(); s != nil {
-		return l.applySuspended(ctx, *s, takes, out)
-	}
-	return l.applyAll(ctx, takes, out)
-}
-
-// applyAll has the store decide, or the rules' fail modes if it cannot.
-func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) error {
-	if !l.engine.IsRemote() {
-		err := l.store.Apply(ctx, takes, out)
-		if err == nil || errors.Is(err, ErrInvalid) {
-			return err
-		}
-		return l.fail(ctx, takes, out, err)
-	}
-	b := l.scratch.Get().(*decideBuffers)
-	ops, answers, err := b.inIntegers(takes)
-	if err == nil {
-		if err = l.engine.Apply(ctx, ops, answers); err == nil {
-			inWords(answers, out)
-		}
-	}
-	b.clear(len(takes))
-	l.scratch.Put(b)
-	return err
-}
-
-// fail has the rules' fail modes decide.
-func (l *Limiter) fail(ctx context.Context, takes []Take, out []Decision, failed error) error {
-	ops, answers, err := new(decideBuffers).inIntegers(takes)
-	if err == nil {
-		err = l.engine.Fail(ctx, ops, answers, failed)
-	}
-	if err == nil {
-		inWords(answers, out)
-	}
-	return err
-}
-
-func (l *Limiter) failOne(ctx context.Context, t Take, err error) (Decision, error) {
-	takes, out := []Take{t}, []Decision{{}}
-	if err := l.fail(ctx, takes, out, err); err != nil {
-		return Decision{}, err
-	}
-	l.opts.events.report(ctx, t, out[0])
-	return out[0], nil
-}
-
-// allowFast is a shortcut for limiters with one rule that is decided from leases or estimates.
-func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decision) bool {
-	if len(l.rules) != 1 || l.rules[0].Accuracy == Exact || l.rules[0].Shadow || l.opts.limitFor != nil ||
-		!l.engine.IsRemote() || l.suspended.Load() != nil {
-		return false
-	}
-	rule := l.rules[0]
-	a, ok := l.engine.TakeFast(ctx, rule.inIntegers(), rule.Limit.params, key, n)
-	if !ok {
-		return false
-	}
-	d.Source = SourceLease
-	if rule.Accuracy == Eventual {
-		d.Source = SourceEventual
-	}
-	d.Limit, d.Remaining, d.At, d.RetryAfter, d.ResetAfter = rule.Limit.params.Limit(), a.Remaining, a.At, a.RetryAfter, a.ResetAfter
-	if a.RetryAfter == 0 {
-		d.Allowed, d.Granted = true, n
-	}
-	if l.opts.events.ofDecisions() {
-		l.reportPlain(ctx, nil, key, n, d)
-	}
-	return true
-}
-
-// ReportShadowed reports takes of rules in shadow as denied in shadow, without deciding them: the request lacks what they
-// count by, or that cannot be read. See package rules.
-func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
-	if l == nil || !l.opts.events.ofDecisions() {
-		return
-	}
-	for i := range takes {
-		l.opts.events.report(ctx, takes[i], Decision{Allowed: true, Shadow: true})
-	}
-}
-
-// ofDecisions reports whether an event of decisions is set.
-func (e *Events) ofDecisions() bool { return e.Decided != nil || e.Denied != nil }
-
-func (e *Events) report(ctx context.Context, t Take, d Decision) {
-	if e.Decided != nil {
-		e.Decided(ctx, t, d)
-	}
-	if e.Denied != nil && (!d.Allowed || d.Shadow) {
-		e.Denied(ctx, t, d)
-	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // Lister is implemented by stores that can tell which buckets they hold. A store that keeps digests alone cannot.
@@ -35,7 +37,7 @@ type Listed struct {
 	Digest  string        // of the key; "" if the store has the key
 	Slotted bool          // counted under a Take.Slot, which the store does not know
 	Blocked bool          // this says that the bucket is blocked, for as long as it is kept
-	Kind    string        // the way of counting, as Limit.Kind says it; "" if Blocked
+	Kind    string        // the way of counting; "" if Blocked
 	Kept    time.Duration // how much longer the store keeps it: about until it has worn off
 	State   *Decision     // what a peek says; nil: see [Limiter.List]
 }
@@ -49,8 +51,8 @@ const (
 // Limiter.List peeks at so many at a time.
 const peeksAtOnce = 64
 
-// Check fills in what is not set, and tells what is wrong. It is for stores.
-func (q *Query) Check() error {
+// setDefaults fills in what is not set, and tells what is wrong.
+func (q *Query) setDefaults() error {
 	if q.Most < 0 || q.Most > maxListed {
 		return fmt.Errorf("%w: list %d: ask for 1 to %d at a time", ErrInvalid, q.Most, maxListed)
 	}
@@ -63,15 +65,6 @@ func (q *Query) Check() error {
 		}
 	}
 	return nil
-}
-
-// Kind is the way of counting: limits of one kind share their counts when the numbers change. It is "" for a limit that
-// was not made by Build.
-func (l *Limit) Kind() string {
-	if l.params == nil {
-		return ""
-	}
-	return l.params.Kind.Name(int(l.params.Slices))
 }
 
 // List returns a page of what the store holds, by default of the limiter's rules, and for each bucket its state. There
@@ -112,7 +105,7 @@ func (l *Limiter) peekAll(ctx context.Context, listed []Listed) error {
 			continue
 		}
 		t := Take{Rule: x.Rule, Limit: l.LimitFor(ctx, x.Key), Key: x.Key, Dry: true}
-		if t.Effective().Kind() == x.Kind {
+		if private.CounterKind(t.Effective()) == x.Kind {
 			takes, of = append(takes, t), append(of, x)
 		}
 	}

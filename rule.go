@@ -59,9 +59,9 @@ func NewRule(r Rule) (*Rule, error) {
 	switch {
 	case r.Accuracy != Exact && r.Limit.Algorithm == Concurrency:
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: what is in flight is counted by the store alone: use Exact", r.Name))
-	case r.Accuracy == Lease && !r.Limit.CanLease():
+	case r.Accuracy == Lease && !r.Limit.supportsLease():
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use Exact", r.Name))
-	case r.Accuracy == Eventual && !r.Limit.CanCount():
+	case r.Accuracy == Eventual && !r.Limit.supportsEventual():
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow, a SlidingCounter without SubWindows and a continuously refilled bucket can be Eventual: use Exact", r.Name))
 	case r.Accuracy > Eventual:
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact, Lease or Eventual", r.Name))
@@ -92,6 +92,14 @@ func (r *Rule) inIntegers() *group.Rule {
 		ID: r.info.ID, Name: r.Name, Accuracy: group.Accuracy(r.Accuracy), OnFailure: group.FailMode(r.OnFailure),
 		Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Public: r,
 	}
+}
+
+// silenced is the rule as one that denies nobody. It counts the same.
+func (r *Rule) silenced() *Rule {
+	quiet := *r
+	quiet.Shadow = true
+	quiet.info = quiet.inIntegers()
+	return &quiet
 }
 
 // Must returns v, or panics if there is an error. It is for limits written in code, which are right or a bug.

@@ -64,8 +64,7 @@ func (l *Limiter) SettleOnce(ctx context.Context, id string, remember time.Durat
 func settlementOps(takes []Take) ([]group.Op, error) {
 	ops := make([]group.Op, len(takes))
 	for i := range takes {
-		var err error
-		if ops[i], err = takes[i].Op(); err != nil {
+		if err := takes[i].op(&ops[i]); err != nil {
 			return nil, err
 		}
 		if takes[i].At == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/permit"
 )
 
@@ -57,7 +58,8 @@ func (l *Limiter) Hold(takes []Take, out []Decision) *Slot {
 		if t.Effective().Algorithm != Concurrency || out[i].Granted <= 0 {
 			continue
 		}
-		op, err := t.Op()
+		var op group.Op
+		err := t.op(&op)
 		answer := answerOf(&out[i])
 		if err != nil || !permit.Holds(&op, &answer) {
 			continue

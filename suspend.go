@@ -101,7 +101,7 @@ func (l *Limiter) applySuspended(ctx context.Context, s suspended, takes []Take,
 	var at []int
 	for i := range takes {
 		if t := &takes[i]; s[ruleOf(t.Rule.Name)] {
-			out[i] = Decision{Allowed: true, Source: SourceSuspended, Limit: t.Effective().Params().Limit()}
+			out[i] = Decision{Allowed: true, Source: SourceSuspended, Limit: t.Effective().Max()}
 			continue
 		}
 		rest, at = append(rest, takes[i]), append(at, i)

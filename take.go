@@ -92,21 +92,6 @@ type Store interface {
 	Apply(ctx context.Context, takes []Take, out []Decision) error
 }
 
-// Single is a shortcut that a store may offer: one plain take, whose answer fits in registers. A nil limit means the
-// rule's. The store returns the zero Plain, having done nothing, for what is better asked of Apply.
-type Single interface {
-	TakeOne(ctx context.Context, rule *Rule, limit *Limit, key string, cost int64) (Plain, error)
-}
-
-// Plain is a decision of the common kind: all of the cost, now or not. It has four fields because structs of more do
-// not travel in registers.
-type Plain struct {
-	At         int64 // 0: not decided
-	Remaining  int64
-	RetryAfter time.Duration // 0: allowed
-	ResetAfter time.Duration
-}
-
 var (
 	// ErrClosed is returned by stores that have been closed.
 	ErrClosed = errors.New("sluice: store is closed")
@@ -134,13 +119,8 @@ func (t *Take) Effective() *Limit {
 	return &t.Rule.Limit
 }
 
-// Op checks the take and says it in integers. It is for the stores of this module.
-func (t *Take) Op() (op group.Op, err error) {
-	err = t.op(&op)
-	return op, err
-}
-
-// op writes the take where it is wanted: returned through two calls it would be copied twice.
+// op checks the take and says it in integers. It writes them where they are wanted: returned through two calls they would
+// be copied twice.
 func (t *Take) op(op *group.Op) error {
 	if t.Rule == nil || t.Rule.info == nil {
 		return fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
@@ -174,24 +154,6 @@ func (t *Take) op(op *group.Op) error {
 		At: t.At, Charged: t.Charged, Of: t.Of, ID: t.ID, Shadow: t.Rule.Shadow, Local: t.local,
 	}
 	return nil
-}
-
-// Identity is a digest of the rule's name. It is for the stores of this module.
-func (r *Rule) Identity() group.RuleID { return r.info.ID }
-
-// Known is what a store's registry knows of the numbers that the rule has and has had there. It is for the stores of this
-// module.
-func (r *Rule) Known(of *group.Registry) *group.Known { return r.info.Known(of) }
-
-// Answered puts an algorithm's answer in the words of a decision. It is for the stores of this module.
-func Answered(p *step.Params, a *step.Answer) Decision {
-	return Decision{
-		Allowed: a.Allowed, Never: a.Never, Blocked: a.Blocked,
-		Limit: p.Limit(), Granted: a.Granted, Remaining: a.Remaining, At: a.At,
-		RetryAfter: time.Duration(a.RetryAfter) * time.Microsecond,
-		ResetAfter: time.Duration(a.ResetAfter) * time.Microsecond,
-		Delay:      time.Duration(a.Delay) * time.Microsecond,
-	}
 }
 
 // Tightest returns the index of the decision that matters most to the caller: of several denials the one that lasts

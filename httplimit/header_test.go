@@ -103,7 +103,7 @@ func TestWindowAndT(t *testing.T) {
 	}
 	for _, tt := range tests {
 		rules := []*sluice.Rule{rule("x", tt.limit)}
-		tt.d.Limit = rules[0].Limit.Params().Limit()
+		tt.d.Limit = rules[0].Limit.Max()
 		w := httptest.NewRecorder()
 		if tt.d.Allowed {
 			httplimit.SetQuotaHeaders(w, request(), rules, []sluice.Decision{tt.d})

@@ -55,7 +55,7 @@ func TestAccounts(t *testing.T) {
 		})
 		for i, r := range rules {
 			n := spent(t, all[0], r, "k")
-			if want := books.balance[i].Load(); n != want || n > r.Limit.Params().Limit() {
+			if want := books.balance[i].Load(); n != want || n > r.Limit.Max() {
 				t.Errorf("round %d, %v: %d are spent, %d were granted", round, r.Limit, n, want)
 			}
 		}

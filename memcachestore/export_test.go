@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // Sharing returns a store on another clock and with another prefix that has the connections of s. The conformance suite
@@ -15,18 +16,18 @@ func (s *Store) Sharing(prefix string, now func() time.Time) *Store {
 
 // ItemName is where the state of a key is stored.
 func (s *Store) ItemName(r *sluice.Rule, key string) string {
-	return s.name(itemDigest(r.Identity(), key))
+	return s.name(itemDigest(private.RuleOf(r).ID, key))
 }
 
 // RecordName is where the numbers of a rule are stored.
-func (s *Store) RecordName(r *sluice.Rule) string { return s.name(ruleDigest(r.Identity())) }
+func (s *Store) RecordName(r *sluice.Rule) string { return s.name(ruleDigest(private.RuleOf(r).ID)) }
 
 // MaxCharges is how many IDs an item remembers before some get keys of their own.
 const MaxCharges = maxCharges
 
 // Waiting is how many calls wait to be run together.
 func (s *Store) Waiting(r *sluice.Rule, key string) int {
-	k := itemDigest(r.Identity(), key)
+	k := itemDigest(private.RuleOf(r).ID, key)
 	part := &s.queue.parts[k[0]%64]
 	part.mu.Lock()
 	defer part.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -59,7 +60,7 @@ func kinds() (all []*step.Params) {
 		{Count: 10, Window: time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 4},
 		sluice.PerHour(10).With(sluice.FixedWindow).WithSoft(2, time.Minute),
 	} {
-		all = append(all, sluice.Must(l.Build()).Params())
+		all = append(all, private.ParamsOf(sluice.Must(l.Build())))
 	}
 	return all
 }
@@ -141,7 +142,7 @@ func TestDecodeBounds(t *testing.T) {
 // TestLargestValue: nothing that can be stored is larger than what is read, and that is far below what Memcached takes.
 func TestLargestValue(t *testing.T) {
 	limit := sluice.PerDay(step.MaxLogCount).With(sluice.SlidingLog)
-	log := sluice.Must(limit.Build()).Params()
+	log := private.ParamsOf(sluice.Must(limit.Build()))
 	var it item
 	for i := range int64(step.MaxLogCount + 10) {
 		it.take(log, someTime+i, step.Request{Cost: 1})
@@ -149,7 +150,7 @@ func TestLargestValue(t *testing.T) {
 	for n := 2; n <= step.MaxSlices; n++ {
 		l := sluice.Per(math.MaxUint32, time.Duration(n)*time.Hour).With(sluice.SlidingCounter)
 		l.SubWindows = n
-		it.take(sluice.Must(l.Build()).Params(), someTime, step.Request{Cost: math.MaxUint32})
+		it.take(private.ParamsOf(sluice.Must(l.Build())), someTime, step.Request{Cost: math.MaxUint32})
 	}
 	for _, p := range kinds() {
 		for i := range int64(2 * step.MaxMarks) {

@@ -14,6 +14,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/arrival"
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -168,11 +169,13 @@ func (s *Store) Close() error {
 func (s *Store) Servers() int { return len(s.servers) }
 
 // Server is the number of the server that keeps a take's key.
-func (s *Store) Server(t *sluice.Take) int {
+func (s *Store) Server(t *sluice.Take) int { return s.shard(private.RuleOf(t.Rule).ID, t.Key) }
+
+func (s *Store) shard(rule group.RuleID, key string) int {
 	if len(s.servers) == 1 {
 		return 0
 	}
-	return slices.Index(s.servers, s.pick(itemDigest(t.Rule.Identity(), t.Key)))
+	return slices.Index(s.servers, s.pick(itemDigest(rule, key)))
 }
 
 // Patience is how long a server may still take to reply; see [sluice.Arrivals].
@@ -235,11 +238,46 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	ops := make([]group.Op, len(takes))
 	for i := range takes {
 		var err error
-		if ops[i], err = takes[i].Op(); err != nil {
+		if ops[i], err = private.OpOf(&takes[i]); err != nil {
 			return fmt.Errorf("memcachestore: take %d: %w", i, err)
 		}
 	}
-	if len(takes) == 0 {
+	answers := make([]group.Answer, len(ops))
+	if err := s.apply(ctx, ops, answers); err != nil {
+		return err
+	}
+	for i := range answers {
+		private.Decide(&out[i], answers[i])
+	}
+	return nil
+}
+
+func init() {
+	private.RegisterEngine(func(store any) private.Engine {
+		if s, ok := store.(*Store); ok {
+			return engine{s}
+		}
+		return nil
+	})
+}
+
+// engine is how a limiter asks the store.
+type engine struct{ *Store }
+
+// ApplyOps is Apply, in integers.
+func (s engine) ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.apply(ctx, slices.Clone(ops), out) // a caller that gives up may leave the call to others
+}
+
+// ShardOf is Server, of an op.
+func (s engine) ShardOf(op *group.Op) int { return s.shard(op.Rule, op.Key) }
+
+// apply applies ops, which it keeps.
+func (s *Store) apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	if len(ops) == 0 {
 		return nil
 	}
 	c := s.newCall(ops)
@@ -253,15 +291,15 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	if err := run(ctx, c); err != nil {
 		return err
 	}
-	for i := range takes {
-		out[i] = sluice.Answered(ops[i].Params, &c.group.Out[i])
+	for i := range ops {
+		out[i] = group.AnswerOf(ops[i].Params, &c.group.Out[i])
 	}
 	return nil
 }
 
 // Reset forgets what was spent of a bucket, and lifts a block. It also does so if what is stored cannot be read.
 func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
-	return s.change(ctx, "reset", b, replace, func(it *item, _ int64) { it.reset(b.Effective().Params()) })
+	return s.change(ctx, "reset", b, replace, func(it *item, _ int64) { it.reset(private.ParamsOf(b.Effective())) })
 }
 
 // Block denies a bucket's takes for d; 0 lifts the block.
@@ -278,10 +316,10 @@ func (s *Store) change(ctx context.Context, what string, b sluice.Bucket, bad un
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := b.Check(); err != nil {
+	if err := private.CheckBucket(&b); err != nil {
 		return fmt.Errorf("memcachestore: %s: %w", what, err)
 	}
-	u := s.unit(b.Rule.Identity(), b.Key)
+	u := s.unit(private.RuleOf(b.Rule).ID, b.Key)
 	return s.serve(ctx, what, []*unit{u}, func(ctx context.Context) error { return s.update(ctx, u, bad, f) })
 }
 

@@ -30,6 +30,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/table"
 )
@@ -54,9 +55,8 @@ type Store struct {
 }
 
 var (
-	_ sluice.Store  = (*Store)(nil)
-	_ sluice.Single = (*Store)(nil)
-	_ sluice.Keys   = (*Store)(nil)
+	_ sluice.Store = (*Store)(nil)
+	_ sluice.Keys  = (*Store)(nil)
 )
 
 // New returns an empty store with the default budget.
@@ -92,19 +92,27 @@ func (s *Store) micros() int64 {
 	return s.clock.micros()
 }
 
-// TakeOne applies one plain take.
-func (s *Store) TakeOne(ctx context.Context, rule *sluice.Rule, limit *sluice.Limit, key string, cost int64) (sluice.Plain, error) {
-	if limit == nil {
-		limit = &rule.Limit
-	}
-	p := limit.Params()
-	if p == nil || p.Queue || cost <= 0 || cost > p.Limit() || rule.ChargeDenied {
-		return sluice.Plain{}, nil
+func init() {
+	private.RegisterFast(func(store any) private.Fast {
+		if s, ok := store.(*Store); ok {
+			return fast{s}
+		}
+		return nil
+	})
+}
+
+// fast is the store's shortcut.
+type fast struct{ *Store }
+
+// TakeFast applies one plain take.
+func (s fast) TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key string, cost int64) (private.FastAnswer, error) {
+	if p.Queue || cost <= 0 || cost > p.Limit() || r.ChargeDenied {
+		return private.FastAnswer{}, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return sluice.Plain{}, err
+		return private.FastAnswer{}, err
 	}
-	h := s.table.Locate(rule.Identity(), key, p) // the slot is on its way while the clock is read
+	h := s.table.Locate(r.ID, key, p) // the slot is on its way while the clock is read
 	// The clock, in line.
 	since := time.Since(s.clock.base).Microseconds()
 	now := s.clock.offset.Load() + since
@@ -114,14 +122,14 @@ func (s *Store) TakeOne(ctx context.Context, rule *sluice.Rule, limit *sluice.Li
 	at := now
 	fresh, retry, remaining := s.table.Plain(h, p, now, cost)
 	if retry == step.Undecided {
-		a := s.table.Take(h, p, now, step.Request{Cost: cost, Known: rule.Known(&s.table.Rules).With(p)})
-		if a.Blocked { // which charged nothing, and does not fit a Plain
-			return sluice.Plain{}, nil
+		a := s.table.Take(h, p, now, step.Request{Cost: cost, Known: r.Known(&s.table.Rules).With(p)})
+		if a.Blocked { // which charged nothing, and does not fit a FastAnswer
+			return private.FastAnswer{}, nil
 		}
 		fresh, retry, remaining = now+a.ResetAfter, a.RetryAfter, a.Remaining
 		at = a.At // a log that has seen a later clock counts from then
 	}
-	return sluice.Plain{
+	return private.FastAnswer{
 		At: at, Remaining: remaining,
 		RetryAfter: time.Duration(retry) * time.Microsecond,
 		ResetAfter: time.Duration(fresh-now) * time.Microsecond,
@@ -136,7 +144,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(takes) <= table.MaxTogether && s.applyPlain(takes, out) {
+	if len(takes) <= table.MaxTogether && s.applyFast(takes, out) {
 		return nil
 	}
 	var opsOnStack [onStack]group.Op
@@ -148,32 +156,29 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	ops, answers = ops[:len(takes)], answers[:len(takes)]
 	for i := range takes {
 		var err error
-		if ops[i], err = takes[i].Op(); err != nil {
+		if ops[i], err = private.OpOf(&takes[i]); err != nil {
 			return fmt.Errorf("memstore: take %d: %w", i, err)
 		}
-		ops[i].Request.Known = takes[i].Rule.Known(&s.table.Rules).With(ops[i].Params)
+		ops[i].Request.Known = ops[i].By.Known(&s.table.Rules).With(ops[i].Params)
 	}
 	s.table.Apply(s.micros(), ops, answers)
 	for i := range takes {
-		out[i] = sluice.Answered(ops[i].Params, &answers[i])
+		private.Decide(&out[i], group.AnswerOf(ops[i].Params, &answers[i]))
 	}
 	return nil
 }
 
-// applyPlain applies takes that ask for nothing special, and tells whether it did.
-func (s *Store) applyPlain(takes []sluice.Take, out []sluice.Decision) bool {
+// applyFast applies takes that ask for nothing special, and tells whether it did.
+func (s *Store) applyFast(takes []sluice.Take, out []sluice.Decision) bool {
 	var plain [table.MaxTogether]table.PlainTake
 	for i := range takes {
-		t, k := &takes[i], &plain[i]
-		if t.Rule == nil || t.Rule.ChargeDenied || t.Min != 0 || t.MaxDelay != 0 || t.At != 0 || t.ID != 0 || t.Settles {
+		k := &plain[i]
+		rule, p := private.FastTake(&takes[i])
+		if rule == nil {
 			return false
 		}
-		k.Params = t.Effective().Params()
-		if k.Params == nil || !k.Params.IsPlain() || t.Cost <= 0 || t.Cost > k.Params.Limit() {
-			return false
-		}
-		k.Hash = s.table.Locate(t.Rule.Identity(), t.Key, k.Params)
-		k.Cost, k.Shadow = t.Cost, t.Rule.Shadow
+		k.Hash = s.table.Locate(rule.ID, takes[i].Key, p)
+		k.Params, k.Cost, k.Shadow = p, takes[i].Cost, rule.Shadow
 	}
 	now := s.micros()
 	if !s.table.PlainTogether(plain[:len(takes)], now) {
@@ -200,7 +205,7 @@ func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 	if err := checked(ctx, &b); err != nil {
 		return err
 	}
-	s.table.Reset(s.table.Hash(b.Rule.Identity(), b.Key), b.Effective().Params(), s.micros())
+	s.table.Reset(s.table.Hash(private.RuleOf(b.Rule).ID, b.Key), private.ParamsOf(b.Effective()), s.micros())
 	return nil
 }
 
@@ -210,7 +215,7 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 		return err
 	}
 	now := s.micros()
-	if !s.table.Block(s.table.Hash(b.Rule.Identity(), b.Key), now, now+d.Microseconds()) {
+	if !s.table.Block(s.table.Hash(private.RuleOf(b.Rule).ID, b.Key), now, now+d.Microseconds()) {
 		return fmt.Errorf("memstore: block: %w: raise Config.Bytes", sluice.ErrFull)
 	}
 	return nil
@@ -220,7 +225,7 @@ func checked(ctx context.Context, b *sluice.Bucket) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return b.Check()
+	return private.CheckBucket(b)
 }
 
 // Len counts the keys that have spent something which has not worn off. It looks at all of them.

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // In a Cluster a script sees the keys of one slot only. Takes of several are sent at the same time, slot by slot, each
@@ -13,18 +15,18 @@ import (
 
 // slotGroup is the takes of one call that share a slot.
 type slotGroup struct {
-	tag   string
-	takes []sluice.Take
-	at    []int // where in the call they stand
-	out   []sluice.Decision
-	err   error
+	tag string
+	ops []group.Op
+	at  []int // where in the call they stand
+	out []group.Answer
+	err error
 }
 
 // apart sorts takes into groups.
-func (s *Store) apart(takes []sluice.Take) []*slotGroup {
+func (s *Store) apart(ops []group.Op) []*slotGroup {
 	var groups []*slotGroup
-	for i := range takes {
-		tag := (&name{key: takes[i].Key, slot: takes[i].Slot}).tag()
+	for i := range ops {
+		tag := (&name{key: ops[i].Key, slot: ops[i].HashTag}).tag()
 		var g *slotGroup
 		for _, known := range groups {
 			if known.tag == tag {
@@ -35,16 +37,16 @@ func (s *Store) apart(takes []sluice.Take) []*slotGroup {
 			g = &slotGroup{tag: tag}
 			groups = append(groups, g)
 		}
-		g.takes, g.at = append(g.takes, takes[i]), append(g.at, i)
+		g.ops, g.at = append(g.ops, ops[i]), append(g.at, i)
 	}
 	return groups
 }
 
 // applyApart applies takes of several slots.
-func (s *Store) applyApart(ctx context.Context, groups []*slotGroup, out []sluice.Decision) error {
+func (s *Store) applyApart(ctx context.Context, groups []*slotGroup, out []group.Answer) error {
 	s.each(groups, func(g *slotGroup) {
-		g.out = make([]sluice.Decision, len(g.takes))
-		g.err = s.applyTogether(ctx, g.takes, g.out)
+		g.out = make([]group.Answer, len(g.ops))
+		g.err = s.applyTogether(ctx, g.ops, g.out)
 	})
 	denied := false
 	for _, g := range groups {
@@ -76,8 +78,8 @@ func (s *Store) each(groups []*slotGroup, do func(*slotGroup)) {
 
 // vetoes tells whether a take of the group denies the whole call.
 func (g *slotGroup) vetoes() bool {
-	for i := range g.takes {
-		if t := &g.takes[i]; !g.out[i].Allowed && !t.Rule.Shadow && t.Cost != 0 {
+	for i := range g.ops {
+		if op := &g.ops[i]; !g.out[i].Allowed && !op.Shadow && op.Request.Cost != 0 {
 			return true
 		}
 	}
@@ -91,23 +93,23 @@ func (s *Store) giveBack(ctx context.Context, g *slotGroup) {
 	if g.vetoes() {
 		return
 	}
-	var back []sluice.Take
+	var back []group.Op
 	var at []int
-	for i, t := range g.takes {
+	for i, op := range g.ops {
 		d := &g.out[i]
-		if d.Granted <= 0 || t.Rule.ChargeDenied || t.ID != 0 || t.At != 0 {
+		if d.Granted <= 0 || op.By.ChargeDenied || op.ID != 0 || op.At != 0 {
 			continue
 		}
-		back = append(back, sluice.Take{
-			Rule: t.Rule, Limit: t.Limit, Key: t.Key, Slot: t.Slot, Cost: -d.Granted, At: d.At, Charged: d.Granted, Settles: t.Settles,
-		})
+		op.Request = step.Request{Cost: -d.Granted, Charge: op.Request.Charge, Settles: op.Request.Settles}
+		op.At, op.Charged, op.Of = d.At, d.Granted, 0
+		back = append(back, op)
 		at = append(at, i)
 		d.Granted, d.Delay = 0, 0
 	}
 	if len(back) == 0 {
 		return
 	}
-	left := make([]sluice.Decision, len(back))
+	left := make([]group.Answer, len(back))
 	if err := s.applyTogether(context.WithoutCancel(ctx), back, left); err != nil {
 		return
 	}
@@ -128,11 +130,13 @@ func (s *Store) Servers() int {
 const clusterParts = 16
 
 // Server is the number of the part that a take's key belongs to.
-func (s *Store) Server(t *sluice.Take) int {
+func (s *Store) Server(t *sluice.Take) int { return s.shard(t.Key, t.Slot) }
+
+func (s *Store) shard(key, hashTag string) int {
 	if s.link.Load() == nil || !s.names.tagged {
 		return 0
 	}
-	return int(slotOf((&name{key: t.Key, slot: t.Slot}).tag())) * clusterParts / clusterSlots
+	return int(slotOf((&name{key: key, slot: hashTag}).tag())) * clusterParts / clusterSlots
 }
 
 const clusterSlots = 16384

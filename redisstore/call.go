@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -44,17 +45,26 @@ type op struct {
 	recorded *group.Known // what the server is known to know of the rule's numbers
 }
 
-// newCall returns a call with one group. An error means that the takes make no sense.
-func newCall(names *namer, recorded *group.Registry, takes []sluice.Take) (*call, error) {
-	c := &call{ops: make([]op, len(takes)), usual: true}
+// opsOf says takes in integers. An error means that they make no sense.
+func opsOf(takes []sluice.Take) ([]group.Op, error) {
+	ops := make([]group.Op, len(takes))
 	for i := range takes {
-		o := &c.ops[i]
 		var err error
-		if o.Op, err = takes[i].Op(); err != nil {
+		if ops[i], err = private.OpOf(&takes[i]); err != nil {
 			return nil, fmt.Errorf("redisstore: take %d: %w", i, err)
 		}
-		o.recorded = takes[i].Rule.Known(recorded)
-		of := name{o.Rule, o.Key, takes[i].Slot}
+	}
+	return ops, nil
+}
+
+// newCall returns a call with one group. An error means that the ops cannot be in one.
+func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, error) {
+	c := &call{ops: make([]op, len(ops)), usual: true}
+	for i := range ops {
+		o := &c.ops[i]
+		o.Op = ops[i]
+		o.recorded = o.By.Known(recorded)
+		of := name{o.Rule, o.Key, o.HashTag}
 		if names.tagged {
 			tag := of.tag()
 			if c.tag != "" && c.tag != tag {
@@ -69,7 +79,7 @@ func newCall(names *namer, recorded *group.Registry, takes []sluice.Take) (*call
 		if o.ID != 0 {
 			o.request = string(names.id(buf[:0], &of, o.ID))
 		}
-		o.ends = i == len(takes)-1
+		o.ends = i == len(ops)-1
 		c.usual = c.usual && isPlain(&o.Op)
 	}
 	return c, nil

@@ -60,7 +60,7 @@ func groupOf(cost int64, takes int) *call {
 			all[i].MaxDelay = time.Second // and so not plain
 		}
 	}
-	return sluice.Must(newCall(&namer{}, &group.Registry{}, all))
+	return sluice.Must(newCall(&namer{}, &group.Registry{}, sluice.Must(opsOf(all))))
 }
 
 // TestCombiner: calls go out at once while few are in flight, and together when there is a backlog.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -23,7 +24,7 @@ func (d *differential) plainTake() sluice.Take {
 	for {
 		t := d.take()
 		t.Min, t.MaxDelay, t.ID, t.At, t.Settles, t.Rule = 0, 0, 0, 0, false, d.rules[d.rng.IntN(len(d.rules))]
-		if o, err := t.Op(); err == nil && isPlain(&o) {
+		if o, err := private.OpOf(&t); err == nil && isPlain(&o) {
 			return t
 		}
 	}
@@ -91,7 +92,7 @@ func (d *differential) take() sluice.Take {
 		}
 		t.Limit = limit
 	}
-	size := limit.Params().Limit()
+	size := limit.Max()
 	switch d.rng.IntN(10) {
 	case 0:
 		t.Dry = d.rng.IntN(2) == 0
@@ -112,7 +113,7 @@ func (d *differential) take() sluice.Take {
 		t.Min = 1 + d.rng.Int64N(min(t.Cost, size+2))
 	}
 	if d.rng.IntN(5) == 0 {
-		t.MaxDelay = time.Duration(d.rng.Int64N(2*limit.Params().Length)) * time.Microsecond
+		t.MaxDelay = time.Duration(d.rng.Int64N(2*private.ParamsOf(limit).Length)) * time.Microsecond
 	}
 	if d.rng.IntN(6) == 0 {
 		t.ID = 1 + d.rng.Uint64N(8)
@@ -137,7 +138,7 @@ func drawnLimits(rng *rand.Rand, like sluice.Limit, n int) (limits []sluice.Limi
 		case 1:
 			l.Window += time.Duration(rng.Int64N(1000)) * time.Microsecond
 		}
-		switch p := like.Params(); {
+		switch p := private.ParamsOf(&like); {
 		case p.Kind <= step.Interval:
 			l.Burst = l.Count
 			if rng.IntN(2) == 0 {
@@ -152,7 +153,7 @@ func drawnLimits(rng *rand.Rand, like sluice.Limit, n int) (limits []sluice.Limi
 		if whole, err := l.Build(); err == nil {
 			if l.Burst > 1 && rng.IntN(4) == 0 { // as a process' share is, or a lease
 				l.Count, l.Burst = 1+l.Count/3, 1+l.Burst/(2+rng.Int64N(5))
-				l = l.PartOf(whole)
+				private.MakePart(&l, whole)
 			}
 			limits = append(limits, l)
 		}
@@ -189,7 +190,7 @@ func (d *differential) reserve() sluice.Take {
 	if d.rng.IntN(2000) == 0 {
 		limit = d.limits[d.rng.IntN(len(d.limits))]
 	}
-	size := min(limit.Params().Limit(), sluice.MaxCost)
+	size := min(limit.Max(), sluice.MaxCost)
 	t := sluice.Take{
 		Rule: d.rules[number/len(d.limits)%4], Limit: limit, Key: fmt.Sprint(number, "-", d.rng.IntN(2)),
 		Cost: 1 + d.rng.Int64N(size/80+1), Settles: d.rng.IntN(5) > 0,
@@ -198,7 +199,7 @@ func (d *differential) reserve() sluice.Take {
 	case 0:
 		t.Cost = 1 + d.rng.Int64N(size)
 	case 1, 2:
-		t.MaxDelay = time.Duration(d.rng.Int64N(limit.Params().Length)) * time.Microsecond
+		t.MaxDelay = time.Duration(d.rng.Int64N(private.ParamsOf(limit).Length)) * time.Microsecond
 	case 3:
 		t.Min = 1 + d.rng.Int64N(t.Cost)
 	case 4:
@@ -210,7 +211,7 @@ func (d *differential) reserve() sluice.Take {
 // note remembers what is worth coming back to: the take, in case it is granted at once, and the moments at which
 // something about it will change.
 func (d *differential) note(t sluice.Take) {
-	p := t.Limit.Params()
+	p := private.ParamsOf(t.Limit)
 	moments := []int64{p.For, p.Length, group.IdempotencyTTL, p.Length - d.now%p.Length}
 	if p.Kind == step.Bucket {
 		moments = append(moments, p.Drips().UnitQ, p.Drips().UnitQ)
@@ -238,7 +239,7 @@ func (d *differential) settlement() sluice.Take {
 	case 0:
 		t.Of = 0
 	case 1:
-		t.Of = 1 + d.rng.Int64N(2*t.Limit.Params().Limit()+1)
+		t.Of = 1 + d.rng.Int64N(2*t.Limit.Max()+1)
 	case 2:
 		t.Limit = d.limits[d.rng.IntN(len(d.limits))]
 	case 3:

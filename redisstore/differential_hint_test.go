@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -67,7 +68,7 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) sightin
 	}
 	q := p
 	if d.rng.IntN(8) == 0 {
-		q = d.limits[d.rng.IntN(len(d.limits))].Params()
+		q = private.ParamsOf(d.limits[d.rng.IntN(len(d.limits))])
 	}
 	at := now
 	switch d.rng.IntN(6) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
@@ -87,7 +88,7 @@ func TestLuaEqualsGo(t *testing.T) {
 				if t.Failed() {
 					return
 				}
-				d.pace = d.limits[d.rng.IntN(len(d.limits))].Params().Length
+				d.pace = private.ParamsOf(d.limits[d.rng.IntN(len(d.limits))]).Length
 				d.round(1000)
 				for range 5 { // with more that is hinted than is asked
 					d.round(10)
@@ -131,7 +132,7 @@ func TestMarksEqualGo(t *testing.T) {
 				if t.Failed() {
 					return
 				}
-				p := d.limits[d.rounds/12%len(d.limits)].Params()
+				p := private.ParamsOf(d.limits[d.rounds/12%len(d.limits)])
 				d.pace = min(p.Length*(p.Burst/p.Count+1)/300+1, step.Year)
 				d.round(60)
 			}
@@ -172,7 +173,7 @@ func TestChangedEqualsGo(t *testing.T) {
 				if t.Failed() {
 					return
 				}
-				p := d.current().Params()
+				p := private.ParamsOf(d.current())
 				d.pace = max(1000, min(p.Length, step.Year)/(1<<d.rng.IntN(8)))
 				if d.plain {
 					d.round(1)
@@ -211,7 +212,7 @@ func TestShortWayEqualsGo(t *testing.T) {
 				if t.Failed() {
 					return
 				}
-				d.pace = d.limits[d.rng.IntN(len(d.limits))].Params().Length
+				d.pace = private.ParamsOf(d.limits[d.rng.IntN(len(d.limits))]).Length
 				d.round(1 + d.rng.IntN(200))
 				for range 20 { // alone, which is a way of its own
 					d.round(1)
@@ -281,10 +282,10 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 			Name: fmt.Sprint("r", i), Limit: sluice.PerSecond(1), Shadow: i&1 != 0, ChargeDenied: i&2 != 0,
 		})))
 		// What is known stays as it is: it is never asked for.
-		d.store.records.vain[d.rules[i].Identity()] = time.Now().Add(24 * time.Hour)
+		d.store.records.vain[private.RuleOf(d.rules[i]).ID] = time.Now().Add(24 * time.Hour)
 		for j, l := range d.limits {
 			if j%3 != i%3 { // of the rest nothing is known but where they are part of the call
-				d.store.registry.Known(d.rules[i].Identity()).Learn(l.Params().Numbers())
+				d.store.registry.Known(private.RuleOf(d.rules[i]).ID).Learn(private.ParamsOf(l).Numbers())
 			}
 		}
 	}
@@ -372,7 +373,11 @@ func (d *differential) checkExpiry() {
 }
 
 func (d *differential) add(c *call, group ...sluice.Take) {
-	g, err := newCall(&d.store.names, d.store.recorded.Load(), group)
+	ops, err := opsOf(group)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	g, err := newCall(&d.store.names, d.store.recorded.Load(), ops)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -532,7 +537,7 @@ func (d *differential) compare(c *call, got, want []step.Answer) {
 
 func (d *differential) ruleOf(o *op) *sluice.Rule {
 	for _, r := range d.rules {
-		if r.Identity() == o.Rule {
+		if private.RuleOf(r).ID == o.Rule {
 			return r
 		}
 	}
@@ -541,7 +546,7 @@ func (d *differential) ruleOf(o *op) *sluice.Rule {
 
 func (d *differential) limitOf(o *op) *sluice.Limit {
 	for _, l := range d.limits {
-		if l.Params() == o.Params {
+		if private.ParamsOf(l) == o.Params {
 			return l
 		}
 	}

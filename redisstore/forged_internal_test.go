@@ -145,7 +145,7 @@ func forgeries(t *testing.T, r *rand.Rand, rules []*sluice.Rule, n int) {
 			}
 			takes = append(takes, take)
 		}
-		c, err := newCall(&namer{}, &group.Registry{}, takes)
+		c, err := newCall(&namer{}, &group.Registry{}, sluice.Must(opsOf(takes)))
 		if err != nil {
 			continue
 		}

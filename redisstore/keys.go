@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -16,7 +17,7 @@ func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 	if err != nil {
 		return err
 	}
-	state, block := string(s.names.state(nil, &of, b.Effective().Params())), string(s.names.block(nil, &of))
+	state, block := string(s.names.state(nil, &of, private.ParamsOf(b.Effective()))), string(s.names.block(nil, &of))
 	defer s.hinter.forget(state)
 	return s.do(ctx, "DEL", state, block)
 }
@@ -41,13 +42,13 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 }
 
 func (s *Store) nameOf(b *sluice.Bucket) (name, error) {
-	if err := b.Check(); err != nil {
+	if err := private.CheckBucket(b); err != nil {
 		return name{}, fmt.Errorf("redisstore: %w", err)
 	}
 	if _, err := s.connected(); err != nil { // how keys are named depends on the servers
 		return name{}, unavailable(err)
 	}
-	return name{rule: b.Rule.Identity(), key: b.Key, slot: b.Slot}, nil
+	return name{rule: private.RuleOf(b.Rule).ID, key: b.Key, slot: b.Slot}, nil
 }
 
 // do sends a command whose reply does not matter. It may be sent twice.

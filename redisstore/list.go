@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -26,7 +27,7 @@ const (
 // List lists what is stored under the prefix, of all primaries in turn. It uses SCAN, a bounded number of steps for each
 // page, and so never holds the server up. A user needs the rights scan and pttl for it, and in a Cluster role.
 func (s *Store) List(ctx context.Context, q sluice.Query) (sluice.Page, error) {
-	if err := q.Check(); err != nil {
+	if err := private.CheckQuery(&q); err != nil {
 		return sluice.Page{}, fmt.Errorf("redisstore: %w", err)
 	}
 	link, err := s.connected()
@@ -43,7 +44,7 @@ func (s *Store) List(ctx context.Context, q sluice.Query) (sluice.Page, error) {
 	}
 	rules := make(map[string]*sluice.Rule, len(q.Rules))
 	for _, r := range q.Rules {
-		rules[string(appendRule(nil, r.Identity()))] = r
+		rules[string(appendRule(nil, private.RuleOf(r).ID))] = r
 	}
 	var page sluice.Page
 	for range mostScans {

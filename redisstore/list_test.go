@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 	"github.com/sluiceproject/sluice/redisstore"
 )
@@ -116,7 +117,7 @@ func TestList(t *testing.T) {
 				found[l.Rule.Name]++
 				asked := l.Digest == "" && !l.Blocked && !l.Slotted
 				if l.Blocked != (l.Key == "blocked") || l.Slotted != (name == "cluster" && l.Key == "slotted") || (l.Digest != "") != (l.Key == "") ||
-					!l.Blocked && l.Kind != l.Rule.Limit.Kind() || asked != (l.State != nil) || l.Kept <= 0 || l.Kept > 50*time.Hour {
+					!l.Blocked && l.Kind != private.CounterKind(&l.Rule.Limit) || asked != (l.State != nil) || l.Kept <= 0 || l.Kept > 50*time.Hour {
 					t.Errorf("%+v", l)
 				}
 				if asked && l.State.Remaining >= l.State.Limit && l.Rule.Name != "soft_window" {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 func namesOf(n *namer, rule, key, slot string) []string {
@@ -14,16 +15,16 @@ func namesOf(n *namer, rule, key, slot string) []string {
 			continue
 		}
 		r := sluice.Must(sluice.NewRule(sluice.Rule{Name: rule, Limit: a.limits[0]}))
-		of := name{r.Identity(), key, slot}
-		all = append(all, string(n.state(nil, &of, r.Limit.Params())))
+		of := name{private.RuleOf(r).ID, key, slot}
+		all = append(all, string(n.state(nil, &of, private.ParamsOf(&r.Limit))))
 		if a.name == "sub_windows" {
 			l := a.limits[0]
 			l.SubWindows = 50
-			all = append(all, string(n.state(nil, &of, sluice.Must(l.Build()).Params())))
+			all = append(all, string(n.state(nil, &of, private.ParamsOf(sluice.Must(l.Build())))))
 		}
 	}
 	r := sluice.Must(sluice.NewRule(sluice.Rule{Name: rule, Limit: algorithms[0].limits[0]}))
-	of := name{r.Identity(), key, slot}
+	of := name{private.RuleOf(r).ID, key, slot}
 	return append(all, string(n.block(nil, &of)), string(n.id(nil, &of, 1)), string(n.id(nil, &of, 1<<63)))
 }
 
@@ -77,7 +78,7 @@ func checkParsed(t *testing.T, n *namer, stored, rule, key, slot string) {
 	if !ok {
 		return
 	}
-	if l.RuleID != string(appendRule(nil, r.Identity())) || l.Blocked != (kind[1] == letterBlock) || l.Blocked != (l.Kind == "") ||
+	if l.RuleID != string(appendRule(nil, private.RuleOf(r).ID)) || l.Blocked != (kind[1] == letterBlock) || l.Blocked != (l.Kind == "") ||
 		isPlainText(key) && (l.Key != key || l.Digest != "") || !isPlainText(key) && (l.Key != "" || l.Digest == "") ||
 		l.Slotted != (n.tagged && isPlainText(key) && slot != "") {
 		t.Fatalf("%q of rule %q, key %q, slot %q: %+v", stored, rule, key, slot, l)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 	"github.com/sluiceproject/sluice/redisstore"
 	"github.com/sluiceproject/sluice/storetest"
@@ -242,7 +243,7 @@ func TestAlternatingNumbers(t *testing.T) {
 		for len(processes) < 2+round%3 {
 			count := 1 + rng.Int64N(500)
 			limit := sluice.Per(count, time.Duration(1+rng.Int64N(100_000))*time.Millisecond).WithBurst(1 + rng.Int64N(2*count))
-			if shape := sluice.Must(limit.Build()).Params().Shape(); !shapes[shape] {
+			if shape := private.ParamsOf(sluice.Must(limit.Build())).Shape(); !shapes[shape] {
 				shapes[shape] = true
 				processes = append(processes, startProcess(t, config, limit))
 			}

@@ -34,7 +34,7 @@ func TestShortReply(t *testing.T) {
 			for _, key := range []string{"a", "b", "c"} {
 				takes = append(takes, sluice.Take{Rule: rule, Key: key, Cost: 1})
 			}
-			c := sluice.Must(newCall(&namer{}, &group.Registry{}, takes))
+			c := sluice.Must(newCall(&namer{}, &group.Registry{}, sluice.Must(opsOf(takes))))
 			c.place()
 			r, err := c.readShort(text, nonce)
 			switch {

@@ -82,7 +82,7 @@ func benchmarkScript(b *testing.B, limit sluice.Limit, together int) {
 		for range together {
 			decided++
 			key := "user-" + strconv.Itoa(decided%10_000)
-			all.join(sluice.Must(newCall(&store.names, store.recorded.Load(), []sluice.Take{{Rule: rule, Key: key, Cost: 1}})))
+			all.join(sluice.Must(newCall(&store.names, store.recorded.Load(), sluice.Must(opsOf([]sluice.Take{{Rule: rule, Key: key, Cost: 1}})))))
 		}
 		answers, err := store.apply(context.Background(), all)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
@@ -36,7 +37,7 @@ func TestMarksAreStored(t *testing.T) {
 		}
 		return reply
 	}
-	stored := string(store.names.state(nil, &name{rule: rule.Identity(), key: "k"}, rule.Limit.Params()))
+	stored := string(store.names.state(nil, &name{rule: private.RuleOf(rule).ID, key: "k"}, private.ParamsOf(&rule.Limit)))
 	// form is how many marks are stored, or -1 if it is an integer.
 	form := func() int {
 		t.Helper()
@@ -129,7 +130,7 @@ func TestReservationOfSeveralSlots(t *testing.T) {
 	if back.Remaining != 10 { // less than a whole one came back: some has worn off
 		t.Errorf("%+v", back)
 	}
-	keys, err := server.Do("KEYS", "*"+string(store.names.state(nil, &name{rule: rule.Identity(), key: "a"}, rule.Limit.Params())))
+	keys, err := server.Do("KEYS", "*"+string(store.names.state(nil, &name{rule: private.RuleOf(rule).ID, key: "a"}, private.ParamsOf(&rule.Limit))))
 	if err != nil || keys != "" {
 		t.Errorf("left: %q, %v", keys, err)
 	}

@@ -79,6 +79,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -200,17 +201,59 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	if _, err := s.connected(); err != nil {
 		return unavailable(err)
 	}
-	if s.names.tagged && len(takes) > 1 {
-		if groups := s.apart(takes); len(groups) > 1 {
+	ops, err := opsOf(takes)
+	if err != nil {
+		return err
+	}
+	answers := make([]group.Answer, len(ops))
+	if err := s.applyOps(ctx, ops, answers); err != nil {
+		return err
+	}
+	for i := range answers {
+		private.Decide(&out[i], answers[i])
+	}
+	return nil
+}
+
+func init() {
+	private.RegisterEngine(func(store any) private.Engine {
+		if s, ok := store.(*Store); ok {
+			return engine{s}
+		}
+		return nil
+	})
+}
+
+// engine is how a limiter asks the store.
+type engine struct{ *Store }
+
+// ApplyOps is Apply, in integers.
+func (s engine) ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	if len(ops) == 0 {
+		return ctx.Err()
+	}
+	if _, err := s.connected(); err != nil {
+		return unavailable(err)
+	}
+	return s.applyOps(ctx, ops, out)
+}
+
+// ShardOf is Server, of an op.
+func (s engine) ShardOf(op *group.Op) int { return s.shard(op.Key, op.HashTag) }
+
+// applyOps applies ops at servers that are known.
+func (s *Store) applyOps(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	if s.names.tagged && len(ops) > 1 {
+		if groups := s.apart(ops); len(groups) > 1 {
 			return s.applyApart(ctx, groups, out)
 		}
 	}
-	return s.applyTogether(ctx, takes, out)
+	return s.applyTogether(ctx, ops, out)
 }
 
-// applyTogether applies takes of one slot.
-func (s *Store) applyTogether(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
-	c, err := newCall(&s.names, s.recorded.Load(), takes)
+// applyTogether applies ops of one slot.
+func (s *Store) applyTogether(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	c, err := newCall(&s.names, s.recorded.Load(), ops)
 	if err != nil {
 		return err
 	}
@@ -221,8 +264,8 @@ func (s *Store) applyTogether(ctx context.Context, takes []sluice.Take, out []sl
 	if err != nil {
 		return err
 	}
-	for i := range takes {
-		out[i] = sluice.Answered(c.ops[i].Params, &answers[i])
+	for i := range ops {
+		out[i] = group.AnswerOf(ops[i].Params, &answers[i])
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/key"
 	"github.com/sluiceproject/sluice/internal/pairs"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/spell"
 
 	"github.com/sluiceproject/sluice/internal/match"
@@ -33,7 +34,7 @@ func (s *Set) Buckets(rule string, parts []KeyPart) ([]sluice.Bucket, error) {
 	var all []sluice.Bucket
 	for i := range tiers {
 		b := &tiers[i].Bucket
-		if p := (place{b.Rule.Name, b.Effective().Kind()}); !seen[p] {
+		if p := (place{b.Rule.Name, private.CounterKind(b.Effective())}); !seen[p] {
 			seen[p] = true
 			all = append(all, *b)
 		}

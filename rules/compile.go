@@ -12,6 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // Set is a compiled configuration. It is immutable and safe for concurrent use.
@@ -377,10 +378,10 @@ func (c *compiler) options(r *Rule) {
 			c.flight(r, l)
 			continue
 		}
-		if r.Accuracy == sluice.Lease && !l.Limit.CanLease() {
+		if r.Accuracy == sluice.Lease && !private.SupportsLease(&l.Limit) {
 			c.fault(l.At, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
-		if r.Accuracy == sluice.Eventual && !l.Limit.CanCount() {
+		if r.Accuracy == sluice.Eventual && !private.SupportsEventual(&l.Limit) {
 			c.fault(l.At, "accuracy: eventual is for a hard fixed_window, a sliding_window_counter without sub_windows, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
 		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/private"
 
 	"github.com/sluiceproject/sluice/internal/match"
 )
@@ -242,8 +243,8 @@ func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position)
 	rule := sluice.Rule{
 		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Accuracy: r.Accuracy,
 	}
-	rule.ChargeDenied = r.ChargeDenied && limit.Algorithm != sluice.Concurrency                                // who was denied is not in flight
-	if r.Accuracy == sluice.Lease && !limit.CanLease() || r.Accuracy == sluice.Eventual && !limit.CanCount() { // which has been reported
+	rule.ChargeDenied = r.ChargeDenied && limit.Algorithm != sluice.Concurrency                                                             // who was denied is not in flight
+	if r.Accuracy == sluice.Lease && !private.SupportsLease(&limit) || r.Accuracy == sluice.Eventual && !private.SupportsEventual(&limit) { // which has been reported
 		rule.Accuracy = sluice.Exact
 	}
 	enforced, err := sluice.NewRule(rule)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	. "github.com/sluiceproject/sluice/rules"
 )
 
@@ -50,7 +51,7 @@ func TestCounted(t *testing.T) {
 		var counts []int64
 		for _, l := range limits {
 			counts = append(counts, l.Count)
-			if l.Params() == nil {
+			if private.ParamsOf(l) == nil {
 				t.Errorf("%q: a limit is not built", tt.name)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // Warning is something about a configuration that is legal and probably not meant.
@@ -175,7 +176,7 @@ func kindOf(l *sluice.Limit) string {
 	if err != nil {
 		return ""
 	}
-	return built.Kind()
+	return private.CounterKind(built)
 }
 
 // flight warns of limits on what is in flight that forget it too soon.
@@ -191,11 +192,11 @@ func (w *warner) tooShort(r *Rule, l *Limit, what string) {
 	staleness := sluice.Staleness(sluice.DefaultBudget)
 	capacity := float64(cmp.Or(l.Limit.Burst, l.Limit.Count))
 	spent := capacity / l.Limit.Rate() // seconds, at the limit's own rate
-	if r.Accuracy != sluice.Eventual || !l.Limit.CanCount() || !(spent < fine*staleness.Seconds()) {
+	if r.Accuracy != sluice.Eventual || !private.SupportsEventual(&l.Limit) || !(spent < fine*staleness.Seconds()) {
 		return
 	}
 	instead := "exact"
-	if l.Limit.CanLease() {
+	if private.SupportsLease(&l.Limit) {
 		instead = "lease or exact"
 	}
 	w.warn(l.At, r.Name, "accuracy: eventual is coarse for %v%s: while twice as much is offered it may be exceeded by %.0f%%, because what was spent is known everywhere only after %v. Use %s, or a limit that lasts %v or longer",

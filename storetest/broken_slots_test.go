@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 func holds(t *sluice.Take) bool { return t.Effective().Algorithm == sluice.Concurrency }
@@ -20,7 +21,7 @@ func freeingAny(h *hooked) {
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 		for i := range takes {
 			t := &takes[i]
-			if _, err := t.Op(); err != nil || !holds(t) || t.Cost >= 0 {
+			if _, err := private.OpOf(t); err != nil || !holds(t) || t.Cost >= 0 {
 				continue
 			}
 			h.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // Reference is a store written from the definitions of the algorithms and from nothing else: slow, with a lock around
@@ -92,7 +93,7 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 		return err
 	}
 	for i := range takes {
-		if _, err := takes[i].Op(); err != nil {
+		if _, err := private.OpOf(&takes[i]); err != nil {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func isDelayed(l *sluice.Limiter, t *sluice.Take) bool {
 	default:
 		return false
 	}
-	return t.Cost <= limit.Params().Limit() && !l.IsSuspended(t.Rule.Name)
+	return t.Cost <= limit.Max() && !l.IsSuspended(t.Rule.Name)
 }
 
 func isAnyDelayed(l *sluice.Limiter, takes []sluice.Take) bool {
@@ -294,7 +294,7 @@ func (p *delayedRequest) shape(q *delayedTake) (shaper.Shape, time.Duration) {
 	s := shaper.Shape{Interval: interval(limit)}
 	patience := q.maxDelay
 	if limit.Algorithm == sluice.LeakyQueue {
-		s.Room = time.Duration(limit.Params().Limit()) * s.Interval
+		s.Room = time.Duration(limit.Max()) * s.Interval
 		s.Spaced = p.settled == nil || !p.settled(q.at)
 		if patience == 0 {
 			patience = s.Room
@@ -317,7 +317,7 @@ func interval(l *sluice.Limit) time.Duration {
 // denyQueueFull denies the request for want of a place.
 func (p *delayedRequest) denyQueueFull(q *delayedTake, retry time.Duration) {
 	p.out[q.at] = sluice.Decision{
-		Limit: p.takes[q.at].Effective().Params().Limit(), RetryAfter: retry, ResetAfter: retry,
+		Limit: p.takes[q.at].Effective().Max(), RetryAfter: retry, ResetAfter: retry,
 	}
 }
 
@@ -331,7 +331,7 @@ func (p *delayedRequest) refundAll() {
 	for i := range p.out {
 		d := &p.out[i]
 		if *d == (sluice.Decision{}) {
-			*d = sluice.Decision{Allowed: true, Source: sluice.SourceCache, Limit: p.takes[i].Effective().Params().Limit()}
+			*d = sluice.Decision{Allowed: true, Source: sluice.SourceCache, Limit: p.takes[i].Effective().Max()}
 		}
 	}
 }

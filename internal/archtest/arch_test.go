@@ -27,10 +27,13 @@ const (
 // mayImport: the folders of this module that a folder's code, tests apart, may
 // import directly. Every folder with Go code has a line here.
 var mayImport = map[string][]string{
-	".":              {"internal/step", "internal/group", "internal/remote", "internal/permit"},
+	".":              {"internal/step", "internal/group", "internal/private", "internal/remote", "internal/permit"},
 	"internal/step":  {},
 	"internal/group": {"internal/step"},
 	"internal/table": {"internal/step", "internal/group", "internal/bounds"},
+
+	// The door: what packages of this repository know of the root, and users need not.
+	"internal/private": {"internal/step", "internal/group"},
 
 	// Between a limiter and its store.
 	"internal/remote": {"internal/step", "internal/group", "internal/table", "internal/bounds"},
@@ -51,11 +54,11 @@ var mayImport = map[string][]string{
 	"cmd/internal/edge/domainname": {},
 
 	// Stores, and the suite that every store passes.
-	"memstore":           {".", "internal/step", "internal/group", "internal/table", "internal/plainfile"},
-	"redisstore":         {".", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
+	"memstore":           {".", "internal/private", "internal/step", "internal/group", "internal/table", "internal/plainfile"},
+	"redisstore":         {".", "internal/private", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
 	"redisstore/goredis": {".", "redisstore", "internal/arrival", "internal/replyguard"},
-	"memcachestore":      {".", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/bounds"},
-	"storetest":          {".", "internal/step"},
+	"memcachestore":      {".", "internal/private", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/bounds"},
+	"storetest":          {".", "internal/private", "internal/step"},
 
 	// Servers that tests start.
 	"internal/testenv/redistest":          {},
@@ -76,7 +79,7 @@ var mayImport = map[string][]string{
 	"internal/spell":      {},
 	"internal/panics":     {},
 	"internal/match":      {"internal/bounds"},
-	"rules":               {".", "internal/key", "internal/pairs", "internal/panics", "internal/spell", "internal/bounds", "internal/match"},
+	"rules":               {".", "internal/private", "internal/key", "internal/pairs", "internal/panics", "internal/spell", "internal/bounds", "internal/match"},
 	"internal/strictyaml": {"internal/panics", "internal/spell", "internal/bounds"},
 	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/spell", "internal/strictyaml", "internal/bounds"},
 
@@ -93,9 +96,9 @@ var mayImport = map[string][]string{
 	"grpclimit":          {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
-	"cmd/internal/edge/rls":        {".", "rules", "internal/bounds"},
-	"cmd/internal/edge/resp":       {".", "internal/bounds"},
-	"cmd/internal/edge/checkapi":   {".", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds", "internal/problem", "internal/match"},
+	"cmd/internal/edge/rls":        {".", "internal/private", "rules", "internal/bounds"},
+	"cmd/internal/edge/resp":       {".", "internal/private", "internal/bounds"},
+	"cmd/internal/edge/checkapi":   {".", "internal/private", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds", "internal/problem", "internal/match"},
 	"cmd/internal/testenv/rlstest": {},
 	"internal/testenv/certtest":    {},
 	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/key", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
@@ -223,11 +226,12 @@ var neverReach = map[string][]ban{
 	"internal/group": slices.Concat(protocols, weight, []ban{
 		{path: "context", why: "a decision about several takes cannot wait, so it has nothing to cancel", direct: true},
 	}),
-	"internal/remote": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/permit": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/table":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"memstore":        slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"storetest":       slices.Concat(stores, edges, ruleSets, protocols, weight),
+	"internal/remote":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/private": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/permit":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/table":   slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"memstore":         slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"storetest":        slices.Concat(stores, edges, ruleSets, protocols, weight),
 	"redisstore": slices.Concat(suite, edges, ruleSets, weight, []ban{
 		{path: "github.com/redis/go-redis", why: "who uses the store's own client should not have to link another"},
 	}),

@@ -8,6 +8,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/internal/panics"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -84,10 +85,10 @@ func (r *ruleSource) digest() string {
 func restarted(before, now *rules.Set) (names []string) {
 	kinds := make(map[string]string)
 	for _, r := range before.Rules() {
-		kinds[r.Name] = r.Limit.Kind()
+		kinds[r.Name] = private.CounterKind(&r.Limit)
 	}
 	for _, r := range now.Rules() {
-		if kind, ok := kinds[r.Name]; ok && kind != r.Limit.Kind() {
+		if kind, ok := kinds[r.Name]; ok && kind != private.CounterKind(&r.Limit) {
 			names = append(names, r.Name)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -207,7 +208,7 @@ const TokenHead = tokenHead
 func PayloadV1(id [16]byte, expires time.Time, rule, key string, limit *sluice.Limit, at, charged int64) []byte {
 	b := binary.BigEndian.AppendUint64([]byte{1}, uint64(expires.UnixMilli()))
 	b = append(append(b, id[:]...), 0)
-	b = binary.AppendUvarint(b, limit.Params().Identity())
+	b = binary.AppendUvarint(b, private.ParamsOf(limit).Identity())
 	b = binary.BigEndian.AppendUint64(b, limitDigest(limit))
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(at)), uint64(charged))
 	for _, s := range []string{rule, key, ""} {

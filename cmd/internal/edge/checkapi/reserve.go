@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -76,7 +77,7 @@ func (c *call) reserved(v *verdict) *reservation {
 		limit := t.Effective()
 		k := reserved{
 			rule: t.Rule.Name, key: t.Key, slot: t.Slot, at: d.At, charged: d.Granted, of: d.Limit,
-			identity: limit.Params().Identity(), limit: limitDigest(limit),
+			identity: private.ParamsOf(limit).Identity(), limit: limitDigest(limit),
 			fixed: c.fixedCost(i), marked: t.Settles,
 		}
 		if d.Source == sluice.SourceLocal {
@@ -208,7 +209,7 @@ func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
 	rule, limits := set.Counted(k.rule, k.key)
 	var found *sluice.Limit
 	for _, l := range limits {
-		if l.Params().Identity() != k.identity {
+		if private.ParamsOf(l).Identity() != k.identity {
 			continue
 		}
 		if found == nil || limitDigest(l) == k.limit { // the rule's own if the numbers have changed

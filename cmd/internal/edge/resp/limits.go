@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // numbers are a limit as CL.THROTTLE has it.
@@ -76,7 +77,9 @@ func build(n numbers) (*limit, error) {
 		return nil, fmt.Errorf("period %d is not between 1 and %d seconds", n.period, mostPeriod)
 	}
 	window := time.Duration(n.period) * time.Second
-	built, err := sluice.Per(n.count, window).WithBurst(n.burst + 1).PartOf(anyLimit).Build()
+	asked := sluice.Per(n.count, window).WithBurst(n.burst + 1)
+	private.MakePart(&asked, anyLimit)
+	built, err := asked.Build()
 	if err != nil {
 		if fault, ok := errors.AsType[*sluice.LimitError](err); ok {
 			err = errors.New(fault.Msg)

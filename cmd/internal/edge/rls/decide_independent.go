@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -207,10 +208,9 @@ func (d *Decider) silent(set *rules.Set, l *rules.DescriptorLimit, r *sluice.Rul
 	if kept, ok := known.of.Load(r); ok {
 		return kept.(*sluice.Rule)
 	}
-	quiet := *r
-	quiet.Shadow = true
+	quiet := private.Silenced(r).(*sluice.Rule)
 	if l.Source != nil { // the limits that requests bring are too many to keep
-		known.of.Store(r, &quiet)
+		known.of.Store(r, quiet)
 	}
-	return &quiet
+	return quiet
 }

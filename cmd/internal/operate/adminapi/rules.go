@@ -71,7 +71,7 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 		for _, r := range c.Rules {
 			l := &r.Limit
 			state.Limits = append(state.Limits, limitState{
-				Bucket: r.Name, Limit: l.String(), Count: l.Count, Window: l.Window.Seconds(), Algorithm: l.Algorithm.String(), Burst: l.Params().Limit(),
+				Bucket: r.Name, Limit: l.String(), Count: l.Count, Window: l.Window.Seconds(), Algorithm: l.Algorithm.String(), Burst: l.Max(),
 			})
 			state.add(counts[r.Name])
 		}

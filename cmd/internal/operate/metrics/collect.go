@@ -87,7 +87,7 @@ func (m *Metrics) collectRules(out chan<- prometheus.Metric) {
 		gauge(out, peakDesc, c.peakUse(turn), r.Name)
 		gauge(out, limitDesc, float64(r.Limit.Count), r.Name)
 		gauge(out, windowDesc, r.Limit.Window.Seconds(), r.Name)
-		gauge(out, burstDesc, float64(r.Limit.Params().Limit()), r.Name)
+		gauge(out, burstDesc, float64(r.Limit.Max()), r.Name)
 	}
 	for _, r := range t.keyed {
 		c := t.byName[r.Name]

@@ -34,7 +34,7 @@ func ruleBounds(r *rules.Rule) []bound {
 		if err != nil || r.Limits[i].Unlimited || r.Limits[i].Never {
 			continue
 		}
-		b := bound{Limit: limit.String(), Most: limit.Params().Limit(), Staleness: staleness}
+		b := bound{Limit: limit.String(), Most: limit.Max(), Staleness: staleness}
 		b.Example.Offered = 2 * limit.Rate()
 		b.Example.Most = b.Most + int64(b.Example.Offered*staleness)
 		all = append(all, b)
@@ -78,7 +78,7 @@ func settleBounds(r *rules.Rule) []settleBound {
 		if err != nil || r.Limits[i].Unlimited || r.Limits[i].Never {
 			continue
 		}
-		b := settleBound{Limit: limit.String(), Most: limit.Params().Limit()}
+		b := settleBound{Limit: limit.String(), Most: limit.Max()}
 		switch limit.Algorithm {
 		case sluice.Concurrency:
 			continue

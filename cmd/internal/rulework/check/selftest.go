@@ -115,7 +115,7 @@ func (t *selftester) spend(ctx context.Context, p limitPlace, rule *sluice.Rule,
 	t.keys++
 	key := fmt.Sprintf("self-test-%d", t.keys)
 	out := make([]sluice.Decision, 1)
-	step := max(cost, rule.Limit.Params().Limit())
+	step := max(cost, rule.Limit.Max())
 	for range mostSpends {
 		take := sluice.Take{Rule: rule, Key: key, Cost: step, MaxDelay: wait}
 		if _, err := t.limiter.Decide(ctx, []sluice.Take{take}, out); err != nil {

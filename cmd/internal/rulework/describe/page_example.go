@@ -66,7 +66,7 @@ func newExample(public []*rules.Rule) exampleResponse {
 	if limit.Window == 0 { // a calendar's
 		retry = time.Hour
 	}
-	quota := built.Limit.Params().Limit()
+	quota := built.Limit.Max()
 	d := sluice.Decision{Limit: quota, RetryAfter: max(retry, time.Second), ResetAfter: limit.Window}
 	w := &recorder{header: make(http.Header)}
 	r := &http.Request{Method: method, URL: &url.URL{Path: path}, Header: make(http.Header)}

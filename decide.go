@@ -1,0 +1,120 @@
+package sluice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Decide applies several takes at once, all or nothing: if one is denied, none is charged but those of ChargeDenied
+// rules. Takes of shadow rules never deny: their decisions are reported as Allowed, with Shadow set where the rule
+// would have denied. It fills out[i] for takes[i] and tells whether all were allowed.
+func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (bool, error) {
+	allowed, err := l.Attempt(ctx, takes, out)
+	if err == nil && l.opts.events.ofDecisions() {
+		l.Report(ctx, takes, out)
+	}
+	return allowed, err
+}
+
+// apply has the store decide about the takes of rules that are not switched off.
+func (l *Limiter) apply(ctx context.Context, takes []Take, out []Decision) error {
+	if s := l.suspended.Load(); s != nil {
+		return l.applySuspended(ctx, *s, takes, out)
+	}
+	return l.applyAll(ctx, takes, out)
+}
+
+// applyAll has the store decide, or the rules' fail modes if it cannot.
+func (l *Limiter) applyAll(ctx context.Context, takes []Take, out []Decision) error {
+	if !l.engine.IsRemote() {
+		err := l.store.Apply(ctx, takes, out)
+		if err == nil || errors.Is(err, ErrInvalid) {
+			return err
+		}
+		return l.fail(ctx, takes, out, err)
+	}
+	b := l.scratch.Get().(*decideBuffers)
+	ops, answers, err := b.inIntegers(takes)
+	if err == nil {
+		if err = l.engine.Apply(ctx, ops, answers); err == nil {
+			inWords(answers, out)
+		}
+	}
+	b.clear(len(takes))
+	l.scratch.Put(b)
+	return err
+}
+
+// fail has the rules' fail modes decide.
+func (l *Limiter) fail(ctx context.Context, takes []Take, out []Decision, failed error) error {
+	ops, answers, err := new(decideBuffers).inIntegers(takes)
+	if err == nil {
+		err = l.engine.Fail(ctx, ops, answers, failed)
+	}
+	if err == nil {
+		inWords(answers, out)
+	}
+	return err
+}
+
+func (l *Limiter) failOne(ctx context.Context, t Take, err error) (Decision, error) {
+	takes, out := []Take{t}, []Decision{{}}
+	if err := l.fail(ctx, takes, out, err); err != nil {
+		return Decision{}, err
+	}
+	l.opts.events.report(ctx, t, out[0])
+	return out[0], nil
+}
+
+// ReportShadowed reports takes of rules in shadow as denied in shadow, without deciding them: the request lacks what they
+// count by, or that cannot be read. See package rules.
+func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
+	if l == nil || !l.opts.events.ofDecisions() {
+		return
+	}
+	for i := range takes {
+		l.opts.events.report(ctx, takes[i], Decision{Allowed: true, Shadow: true})
+	}
+}
+
+// Attempt is [Limiter.Decide] for those who ask again and again until they are allowed: it tells [Events] nothing of the
+// decisions, so that a request that had to wait is not counted as denied many times. [Limiter.Report] tells of the last.
+func (l *Limiter) Attempt(ctx context.Context, takes []Take, out []Decision) (bool, error) {
+	if err := l.sound(); err != nil {
+		return false, err
+	}
+	if len(out) < len(takes) {
+		return false, fmt.Errorf("%w: %d takes but room for %d decisions", ErrInvalid, len(takes), len(out))
+	}
+	for i := range takes {
+		if takes[i].Rule == nil {
+			return false, fmt.Errorf("%w: take %d has no rule", ErrInvalid, i)
+		}
+	}
+	out = out[:len(takes)]
+	if err := l.apply(ctx, takes, out); err != nil {
+		return false, err
+	}
+	allowed := true
+	for i := range takes {
+		d := &out[i]
+		if takes[i].Rule.Shadow && !d.Allowed {
+			d.Allowed, d.Shadow = true, true
+		}
+		allowed = allowed && (d.Allowed || takes[i].Cost == 0)
+	}
+	return allowed, nil
+}
+
+// Report tells [Events] what became of takes that were decided by [Limiter.Attempt], or by the caller itself.
+func (l *Limiter) Report(ctx context.Context, takes []Take, out []Decision) {
+	if l == nil {
+		return
+	}
+	for i := range takes {
+		if takes[i].Cost != 0 {
+			l.opts.events.report(ctx, takes[i], out[i])
+		}
+	}
+}

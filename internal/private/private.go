@@ -1,0 +1,102 @@
+// Package private is the door between package sluice and the packages of this repository that know more of its types than
+// users need: how a take is said in integers, what numbers a limit has, and the shortcuts that stores offer.
+//
+// Package sluice sets the functions when it is initialised. What they are given is a pointer to one of its types.
+package private
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+var (
+	// OpOf checks a *sluice.Take and says it in integers.
+	OpOf func(take any) (group.Op, error)
+	// FastTake tells of a *sluice.Take that asks for nothing but its cost which rule and numbers it is of. Of another it
+	// returns nil.
+	FastTake func(take any) (*group.Rule, *step.Params)
+	// RuleOf is a *sluice.Rule of NewRule as the layers below the limiter know it.
+	RuleOf func(rule any) *group.Rule
+	// Silenced is a *sluice.Rule as one that denies nobody. It counts the same.
+	Silenced func(rule any) any
+	// ParamsOf are the numbers of a *sluice.Limit, or nil before Build.
+	ParamsOf func(limit any) *step.Params
+	// Decide says an answer in the words of a *sluice.Decision.
+	Decide func(decision any, a group.Answer)
+	// MakePart has a *sluice.Limit be a part of another that was built, when it is built itself: what is stored of a bucket
+	// means the same under both, so that a change from one part to another keeps the time until it is full.
+	MakePart func(limit, whole any)
+	// SupportsLease and SupportsEventual tell whether rules with a *sluice.Limit may have that accuracy.
+	SupportsLease, SupportsEventual func(limit any) bool
+	// CheckBucket tells what is wrong with a *sluice.Bucket.
+	CheckBucket func(bucket any) error
+	// CheckQuery fills in what is not set in a *sluice.Query, and tells what is wrong.
+	CheckQuery func(query any) error
+)
+
+// CounterKind is the way a *sluice.Limit counts: limits of one kind share their counts when the numbers change. It is ""
+// for a limit that was not made by Build.
+func CounterKind(limit any) string {
+	p := ParamsOf(limit)
+	if p == nil {
+		return ""
+	}
+	return p.Kind.Name(int(p.Slices))
+}
+
+// Fast is a shortcut that a store in this process offers.
+type Fast interface {
+	// TakeFast applies one take that asks for nothing but its cost. An answer without At is none: ask Apply.
+	TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key string, cost int64) (FastAnswer, error)
+}
+
+// FastAnswer is a decision of the common kind: all of the cost, now or not. It has four fields because structs of more do
+// not travel in registers.
+type FastAnswer struct {
+	At         int64 // 0: not decided
+	Remaining  int64
+	RetryAfter time.Duration // 0: allowed
+	ResetAfter time.Duration
+}
+
+// Engine is how a store that asks servers is asked in integers.
+type Engine interface {
+	ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer) error
+	// ShardOf is the number of the server that the op's key lives on.
+	ShardOf(op *group.Op) int
+}
+
+var (
+	fastOf   []func(store any) Fast
+	engineOf []func(store any) Engine
+)
+
+// RegisterFast is called by stores when they are initialised, with what finds the shortcut of one of theirs. For another's
+// store that returns nil.
+func RegisterFast(find func(store any) Fast) { fastOf = append(fastOf, find) }
+
+// RegisterEngine is RegisterFast for engines.
+func RegisterEngine(find func(store any) Engine) { engineOf = append(engineOf, find) }
+
+// EngineOf is how the store is asked in integers, or nil.
+func EngineOf(store any) Engine {
+	for _, find := range engineOf {
+		if e := find(store); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// FastOf is the store's shortcut, or nil.
+func FastOf(store any) Fast {
+	for _, find := range fastOf {
+		if f := find(store); f != nil {
+			return f
+		}
+	}
+	return nil
+}
