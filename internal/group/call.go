@@ -10,17 +10,19 @@ type Task struct {
 	Cell     Cell
 	Replayed bool // it was charged before, has the answer of then, and is not charged again
 
-	id      uint64
-	spends  int64 // what it adds to the cost of later takes on the cell, if it is allowed
-	places  bool  // it gets a place in the cell's queue, if there is one
-	pending int64 // what earlier takes of the call spend on the cell
-	behind  int64 // how long after now the last of them will have left a queue
+	places bool // it gets a place in the cell's queue, if there is one
+	id     uint64
+	spends int64 // what it adds to the cost of later takes on the cell, if it is allowed
 }
 
 // Call is the decision about the ops of one call. Out has a place for the answer to each.
 type Call struct {
 	Tasks []Task
 	Out   []step.Answer
+
+	// Of the op that was asked about last.
+	pending int64 // what earlier takes of the call spend on its cell
+	behind  int64 // how long after now the last of them will have left a queue
 }
 
 // Ask returns what to look up for an op, with what earlier takes of the call spend on top. If there is nothing to look up,
@@ -28,6 +30,7 @@ type Call struct {
 func (c *Call) Ask(i int, op *Op) (r step.Request, ask bool) {
 	t := &c.Tasks[i]
 	*t = Task{Cell: t.Cell, id: op.ID}
+	c.pending, c.behind = 0, 0
 	if op.At != 0 {
 		t.spends = max(0, op.Request.Cost) // a settlement counts in full, though some of it may have worn off
 		c.Out[i] = step.Answer{Allowed: true, At: op.At}
@@ -42,18 +45,18 @@ func (c *Call) Ask(i int, op *Op) (r step.Request, ask bool) {
 			c.Out[i], t.Replayed = c.Out[j], true
 			return r, false
 		}
-		t.pending += other.spends
+		c.pending += other.spends
 		if other.places {
-			t.behind = c.Out[j].ResetAfter
+			c.behind = c.Out[j].ResetAfter
 		}
 	}
 	r = op.Request
 	r.Dry = true
 	if r.Cost > 0 {
-		r.Cost += t.pending
+		r.Cost += c.pending
 	}
 	if r.Min > 0 {
-		r.Min += t.pending
+		r.Min += c.pending
 	}
 	return r, true
 }
@@ -65,15 +68,15 @@ func (c *Call) Answered(i int, op *Op) (late bool) {
 	if !a.Allowed || op.Request.Cost == 0 {
 		return false
 	}
-	a.Granted -= t.pending
+	a.Granted -= c.pending
 	t.spends, t.places = a.Granted, true
-	return op.Params.Queue && op.Request.MaxDelay > 0 && t.behind > op.Request.MaxDelay
+	return op.Params.Queue && op.Request.MaxDelay > 0 && c.behind > op.Request.MaxDelay
 }
 
 // TooLate makes of what there is the denial of an op whose place would be too late.
 func (c *Call) TooLate(i int, op *Op, now int64) {
 	a := &c.Out[i]
-	a.Allowed, a.Delay, a.At, a.RetryAfter = false, 0, now, c.Tasks[i].behind-op.Request.MaxDelay
+	a.Allowed, a.Delay, a.At, a.RetryAfter = false, 0, now, c.behind-op.Request.MaxDelay
 }
 
 // Change is what is to be done about an op.

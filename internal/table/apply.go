@@ -319,6 +319,13 @@ const onStack = 16
 // charged; otherwise all that are allowed are. Nobody sees a part of it.
 func (t *Table) Apply(now int64, ops []group.Op, out []step.Answer) {
 	now = inRange(now)
+	if len(ops) == 1 { // which needs less room
+		var hash [1]Hash
+		var task [1]group.Task
+		hash[0] = t.Locate(ops[0].Rule, ops[0].Key, ops[0].Params)
+		t.applyHashed(now, ops, hash[:], &group.Call{Tasks: task[:], Out: out})
+		return
+	}
 	var hashesOnStack [onStack]Hash
 	var tasksOnStack [onStack]group.Task
 	hashes, tasks := hashesOnStack[:], tasksOnStack[:]
