@@ -8,9 +8,9 @@
 //	denycache.go       denials, for up to a second
 //	unreported.go      what was admitted without the store, and is charged there later
 //	fallback.go        fail modes, and this process' share of the limits (parts.go)
-//	lease.go           leases, and those for the next window (lease_prefetch.go)
+//	lease.go           leases, those for the next window (lease_prefetch.go), and their return (lease_return.go)
 //	estimate.go        estimates, and their exchange with the store (sync.go)
-//	settlements.go     settlements, sent until the store answers
+//	settlements.go     settlements, sent until the store answers; settle_local.go those of takes that it never saw
 //	keymap.go          the keys that leases and estimates are of
 //	work.go            goroutines and timers, which Close waits for
 //
