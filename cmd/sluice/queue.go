@@ -229,10 +229,15 @@ func replayAll(c *cobra.Command, live *liveFlags, out *term.Output) error {
 		}
 		for i := range page.Items {
 			var it adminclient.QueueItem
-			if _, err := client.Post(c.Context(), "/v1/queue/replay", adminclient.QueueID{ID: page.Items[i].ID}, &it); err != nil {
+			_, err := client.Post(c.Context(), "/v1/queue/replay", adminclient.QueueID{ID: page.Items[i].ID}, &it)
+			var problem *adminclient.ProblemError
+			switch {
+			case err == nil:
+				ids = append(ids, it.ID)
+			case errors.As(err, &problem) && problem.Status == http.StatusConflict: // another has replayed it since
+			default:
 				return live.advise(c.Context(), err)
 			}
-			ids = append(ids, it.ID)
 		}
 		if after = page.Next; after == "" {
 			break
