@@ -7,7 +7,7 @@ import (
 )
 
 // A breaker stops asking a server that does not answer. It opens when in the last ten seconds, among at least twenty
-// calls, half failed or four of five were slower than the budget; and when for a quarter of a second none of at least
+// calls, half failed or four of five were slower than the timeout; and when for a quarter of a second none of at least
 // twenty succeeded. Without the latter a busy process would go on for seconds: the more calls went well before, and the
 // longer each takes now, the later half of them have failed. A server that stumbles for less is forgiven.
 //
@@ -19,16 +19,16 @@ import (
 // While it is open, or ramping up to full load, the rules' fail modes answer. The probe runs beside the callers: none of
 // them waits for a server that is probably still away.
 type breaker struct {
-	mu      sync.Mutex // guards the fields below
-	state   breakerState
-	seconds [breakerWindow]breakerSecond
-	until   time.Time     // open: when to probe
-	pause   time.Duration // how long it was open last
-	since   time.Time     // ramping: since when
-	turn    int           // ramping: counts calls
-	failing int           // calls that failed one after the other
-	first   time.Time     // when the first of them did
-	probing bool
+	mu                  sync.Mutex // guards the fields below
+	state               breakerState
+	seconds             [breakerWindow]breakerSecond
+	probeAt             time.Time     // open: when to probe
+	openFor             time.Duration // how long it was open last
+	since               time.Time     // ramping: since when
+	rampCalls           int           // ramping: counts calls
+	consecutiveFailures int           // calls that failed one after the other
+	failingSince        time.Time     // when the first of them did
+	probing             bool
 }
 
 type breakerState uint8
@@ -36,7 +36,7 @@ type breakerState uint8
 const (
 	breakerClosed breakerState = iota
 	breakerOpen
-	breakerRamping
+	breakerHalfOpen
 )
 
 // breakerSecond counts the calls of one second.
@@ -52,32 +52,32 @@ const (
 	// calls while the load ramps up, of which one may fail on any day.
 	breakerRampCalls = 5
 	breakerStreak    = 250 * time.Millisecond
-	breakerPause     = 250 * time.Millisecond
-	// breakerMaxPause, with half as much again of jitter, has a server that is back asked within two seconds. A probe a
+	breakerMinOpen   = 250 * time.Millisecond
+	// breakerMaxOpen, with half as much again of jitter, has a server that is back asked within two seconds. A probe a
 	// second from each process is nothing to a server that is in trouble.
-	breakerMaxPause = time.Second
-	breakerRamp     = 2 * time.Second
+	breakerMaxOpen = time.Second
+	breakerRamp    = 2 * time.Second
 )
 
-// pass tells whether a call may be made, and whether the caller is to start a probe.
-func (b *breaker) pass(now time.Time) (ok, probe bool) {
+// allow tells whether a call may be made, and whether the caller is to start a probe.
+func (b *breaker) allow(now time.Time) (ok, probe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch b.state {
 	case breakerOpen:
-		if b.probing || now.Before(b.until) {
+		if b.probing || now.Before(b.probeAt) {
 			return false, false
 		}
 		b.probing = true
 		return false, true
-	case breakerRamping:
-		part := rampPart(now.Sub(b.since))
+	case breakerHalfOpen:
+		part := rampPercent(now.Sub(b.since))
 		if part == 100 {
 			b.state = breakerClosed
 			return true, false
 		}
-		b.turn++
-		return b.turn%100 < part, false
+		b.rampCalls++
+		return b.rampCalls%100 < part, false
 	}
 	return true, false
 }
@@ -86,12 +86,12 @@ func (b *breaker) pass(now time.Time) (ok, probe bool) {
 func (b *breaker) ramping() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.state == breakerRamping
+	return b.state == breakerHalfOpen
 }
 
-// rampPart is how many of a hundred calls are let through so long after a probe was answered: a server that has just
+// rampPercent is how many of a hundred calls are let through so long after a probe was answered: a server that has just
 // come back is not asked everything at once.
-func rampPart(elapsed time.Duration) int {
+func rampPercent(elapsed time.Duration) int {
 	switch {
 	case elapsed < breakerRamp/4:
 		return 10
@@ -103,8 +103,8 @@ func rampPart(elapsed time.Duration) int {
 	return 100
 }
 
-// done notes how a call went, and tells whether the breaker has opened.
-func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
+// record notes how a call went, and tells whether the breaker has opened.
+func (b *breaker) record(now time.Time, failed, slow bool) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	second := now.Unix()
@@ -115,11 +115,11 @@ func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
 	s.calls++
 	if failed {
 		s.failed++
-		if b.failing++; b.failing == 1 {
-			b.first = now
+		if b.consecutiveFailures++; b.consecutiveFailures == 1 {
+			b.failingSince = now
 		}
 	} else {
-		b.failing = 0
+		b.consecutiveFailures = 0
 	}
 	if slow {
 		s.slow++
@@ -129,10 +129,10 @@ func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
 		return false
 	}
 	least := breakerCalls
-	if b.state == breakerRamping {
+	if b.state == breakerHalfOpen {
 		least = breakerRampCalls
 	}
-	hopeless := b.failing >= breakerCalls && now.Sub(b.first) >= breakerStreak
+	hopeless := b.consecutiveFailures >= breakerCalls && now.Sub(b.failingSince) >= breakerStreak
 	calls, failures, slows := 0, 0, 0
 	for i := range b.seconds {
 		if s := &b.seconds[i]; second-s.at < breakerWindow {
@@ -148,13 +148,13 @@ func (b *breaker) done(now time.Time, failed, slow bool) (opened bool) {
 
 // open begins a pause, each twice as long as the one before, with jitter so that many processes do not probe in step.
 func (b *breaker) open(now time.Time) {
-	b.pause = min(max(breakerPause, 2*b.pause), breakerMaxPause)
-	b.state, b.seconds, b.failing = breakerOpen, [breakerWindow]breakerSecond{}, 0
-	b.until = now.Add(time.Duration(float64(b.pause) * (0.5 + rand.Float64())))
+	b.openFor = min(max(breakerMinOpen, 2*b.openFor), breakerMaxOpen)
+	b.state, b.seconds, b.consecutiveFailures = breakerOpen, [breakerWindow]breakerSecond{}, 0
+	b.probeAt = now.Add(time.Duration(float64(b.openFor) * (0.5 + rand.Float64())))
 }
 
-// probed notes how a probe went, and tells whether the breaker lets calls through again.
-func (b *breaker) probed(now time.Time, answered bool) bool {
+// recordProbe notes how a probe went, and tells whether the breaker lets calls through again.
+func (b *breaker) recordProbe(now time.Time, answered bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.probing = false
@@ -162,6 +162,6 @@ func (b *breaker) probed(now time.Time, answered bool) bool {
 		b.open(now)
 		return false
 	}
-	b.state, b.since, b.turn, b.pause = breakerRamping, now, 0, 0
+	b.state, b.since, b.rampCalls, b.openFor = breakerHalfOpen, now, 0, 0
 	return true
 }

@@ -94,7 +94,7 @@ func (p *part) put(out []group.Answer) (denied bool) {
 // shardAvailable tells whether the take's server may be asked. If it is time to probe it, that is done beside the caller.
 func (en *Engine) shardAvailable(ctx context.Context, t *group.Op, now time.Time) bool {
 	b := en.breakerOf(t)
-	ok, due := b.pass(now)
+	ok, due := b.allow(now)
 	if due {
 		ctx, peek := context.WithoutCancel(ctx), t.By.Op(t.Params, probeKey, t.HashTag, 0) // the caller's key may be gone by then
 		if probe := func() { en.probe(ctx, b, &peek) }; !en.work.start(probe) {
@@ -104,12 +104,12 @@ func (en *Engine) shardAvailable(ctx context.Context, t *group.Op, now time.Time
 	return ok
 }
 
-// probe asks a server what remains of a key, which changes nothing. It ends within the budget.
+// probe asks a server what remains of a key, which changes nothing. It ends within the timeout.
 func (en *Engine) probe(ctx context.Context, b *breaker, peek *group.Op) {
 	within, done := en.within(ctx, time.Now())
 	defer done()
 	err := en.Store.Apply(within, []group.Op{*peek}, make([]group.Answer, 1))
-	if !b.probed(time.Now(), err == nil) {
+	if !b.recordProbe(time.Now(), err == nil) {
 		return
 	}
 	if en.Events.ServerBack != nil {
@@ -178,7 +178,7 @@ func (en *Engine) admittedHere(t *group.Op, d *group.Answer) bool {
 	return true
 }
 
-// call makes a call within the budget, which runs since began, and notes how it went. It tells how many reports of
+// call makes a call within the timeout, which runs since began, and notes how it went. It tells how many reports of
 // usage there had been when it was made.
 func (en *Engine) call(ctx context.Context, takes []group.Op, out []group.Answer, began time.Time) (reports int64, err error) {
 	within, done := en.within(ctx, began)
@@ -197,7 +197,7 @@ func (en *Engine) call(ctx context.Context, takes []group.Op, out []group.Answer
 	for i := range takes {
 		if b := en.breakerOf(&takes[i]); b != seen {
 			seen = b
-			if b.done(now, err != nil, slow) && en.Events.ServerAway != nil {
+			if b.record(now, err != nil, slow) && en.Events.ServerAway != nil {
 				en.Events.ServerAway(ctx, en.Store.Shard(&takes[i]), err)
 			}
 		}

@@ -73,14 +73,14 @@ func deniesCall(t *group.Op, d *group.Answer) bool {
 
 // leaseFromStore asks the store about the takes that no lease answered, for more than their cost where that is worth it.
 func (en *Engine) leaseFromStore(ctx context.Context, takes []group.Op, out []group.Answer, held []*lease, rest []int, now time.Time) error {
-	nodes := en.instanceCount()
+	instances := en.instanceCount()
 	asked, decisions := make([]group.Op, len(rest)), make([]group.Answer, len(rest))
 	for j, i := range rest {
 		asked[j] = takes[i]
 		if e := held[i]; e != nil {
-			limit := en.leasedLimit(takes[i].Params, nodes)
+			limit := en.leasedLimit(takes[i].Params, instances)
 			asked[j].Params = limit
-			if more := min(e.leaseSize(takes[i].Request.Cost, nodes, now), limit.Limit()-takes[i].Request.Cost); more > 0 {
+			if more := min(e.leaseSize(takes[i].Request.Cost, instances, now), limit.Limit()-takes[i].Request.Cost); more > 0 {
 				asked[j].Request.Cost, asked[j].Request.Min = takes[i].Request.Cost+more, takes[i].Request.Cost
 			}
 		}

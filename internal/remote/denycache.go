@@ -32,13 +32,13 @@ type denyCacheShard struct {
 }
 
 type cachedDenial struct {
-	hash   uint64
-	limit  *step.Params // the very limit: a changed one is another
-	rule   *group.Rule
-	cost   int64
-	at     time.Time // when it was decided
-	until  time.Time
-	answer group.Answer
+	hash      uint64
+	limit     *step.Params // the very limit: a changed one is another
+	rule      *group.Rule
+	cost      int64
+	at        time.Time // when it was decided
+	expiresAt time.Time
+	answer    group.Answer
 }
 
 func (d *denyCache) init() {
@@ -47,7 +47,7 @@ func (d *denyCache) init() {
 }
 
 // cacheable tells whether a denial of the take may be answered from memory: it must ask for nothing but its cost, and
-// its refusals must not be counted. A rule with Eventual accuracy believes quantities, never verdicts.
+// its refusals must not be counted. Of a rule with eventual accuracy quantities are remembered, never verdicts.
 func cacheable(t *group.Op) bool {
 	return t.By.Accuracy != group.AccuracyEventual && t.Request.Cost > 0 && t.At == 0 && t.ID == 0 && t.Request.Min == 0 && t.Request.MaxDelay == 0 &&
 		!t.By.ChargeDenied && !t.By.Shadow && !mayFreeEarly(t.Params)
@@ -94,7 +94,7 @@ func (d *denyCache) known(t *group.Op, out *group.Answer, now time.Time) bool {
 	shard, slot, sum := d.slot(t.Rule, t.Key)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	if slot.hash != sum || slot.rule != t.By || slot.limit != t.Params || t.Request.Cost != slot.cost || !now.Before(slot.until) {
+	if slot.hash != sum || slot.rule != t.By || slot.limit != t.Params || t.Request.Cost != slot.cost || !now.Before(slot.expiresAt) {
 		return false
 	}
 	*out = slot.answer

@@ -19,7 +19,7 @@ type Store interface {
 
 // Arrivals is implemented by stores that can tell a server that is late from a process that is; see sluice.Arrivals.
 type Arrivals interface {
-	Patience(budget time.Duration) (left time.Duration, own bool)
+	Patience(timeout time.Duration) (left time.Duration, own bool)
 }
 
 // Events are told what becomes of servers. Any may be nil.

@@ -20,7 +20,7 @@ import (
 // limit and what is offered in that time. That others go on as before is assumed, which makes it much less while the
 // load is steady.
 //
-// The first take of a key, and the first after nobody asked for it between two exchanges, is decided at the store: a
+// The first take of a key, and the first after nobody asked for it between two syncs, is decided at the store: a
 // key that is asked for rarely costs no more calls than with exact accuracy.
 type estimates struct {
 	keys      keyMap[estimate]
@@ -40,7 +40,7 @@ type estimate struct {
 
 	mu             sync.Mutex // guards the fields below
 	removed        bool       // no longer among the estimates
-	usedSinceSync  bool       // since the last exchange
+	usedSinceSync  bool       // since the last sync
 	fallbackSynced bool       // the fallback knows what is left
 	rule           *group.Rule
 	limit          *step.Params
@@ -51,10 +51,10 @@ type estimate struct {
 	state        step.State // and what that became by own and others' takes
 	blockedUntil int64      // the key is blocked until then
 
-	own          int64   // spent here and not reported
+	unreported   int64   // spent here and not reported
 	window       int64   // end of the window that it was spent in
-	refunded     int64   // when the earliest take was that was given back, if own is negative
-	sent         report  // on its way, or lost
+	refunded     int64   // when the earliest take was that was given back, if unreported is negative
+	inFlight     report  // on its way, or lost
 	othersRate   float64 // what others spend in a microsecond
 	since        int64   // when
 	extrapolated int64   // how much of it is in the state
@@ -147,7 +147,7 @@ func (e *estimate) clock(now time.Time) int64 { return e.at + now.Sub(e.syncedAt
 // dropExpiredWindow lets go of what was spent in a window that has ended. The store would not count it any more either.
 func (e *estimate) dropExpiredWindow(at int64) {
 	if e.limit.Kind == step.Window && e.window <= at {
-		e.own, e.window = 0, 0
+		e.unreported, e.window = 0, 0
 	}
 }
 
@@ -189,7 +189,7 @@ func (e *estimate) takePlain(cost, at int64) (a FastAnswer, ok bool) {
 		return a, false
 	}
 	if retry == step.Fits {
-		e.own += cost
+		e.unreported += cost
 		e.window = max(e.window, fresh)
 		e.state = step.State{FreshAt: fresh, Value: value, Shape: p.Shape()}
 	}
@@ -209,8 +209,8 @@ func (e *estimate) take(t *group.Op, at int64) group.Answer {
 		Cost: t.Request.Cost, Min: t.Request.Min, MaxDelay: t.Request.MaxDelay, Charge: t.By.ChargeDenied,
 	})
 	if t.Request.Cost > 0 {
-		if e.own += a.Granted; !a.Allowed && t.By.ChargeDenied {
-			e.own += p.Spent(next, at) - p.Spent(e.state, at)
+		if e.unreported += a.Granted; !a.Allowed && t.By.ChargeDenied {
+			e.unreported += p.Spent(next, at) - p.Spent(e.state, at)
 		}
 		e.window = max(e.window, next.FreshAt)
 		e.state = next
@@ -224,10 +224,10 @@ func (e *estimate) take(t *group.Op, at int64) group.Answer {
 func (e *estimate) adjust(t *group.Op, at int64) group.Answer {
 	p := e.limit
 	next, a := p.Adjust(e.state, nil, at, step.Settlement{At: t.At, Delta: t.Request.Cost})
-	if t.Request.Cost < 0 && (e.own >= 0 || t.At < e.refunded) {
+	if t.Request.Cost < 0 && (e.unreported >= 0 || t.At < e.refunded) {
 		e.refunded = t.At
 	}
-	e.own += a.Granted
+	e.unreported += a.Granted
 	e.window = max(e.window, e.state.FreshAt, next.FreshAt)
 	e.state = next
 	d := group.AnswerOf(p, &a)
@@ -287,7 +287,7 @@ func (e *estimate) rebase(at, was int64, answered time.Time) {
 	}
 	e.dropExpiredWindow(at)
 	e.state = e.storeState
-	if more := e.own + e.sent.cost; more != 0 {
+	if more := e.unreported + e.inFlight.cost; more != 0 {
 		e.state, _ = e.limit.Adjust(e.state, nil, at, step.Settlement{At: at, Delta: more})
 	}
 }

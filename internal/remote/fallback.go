@@ -79,12 +79,12 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 		if t.Params.Kind == step.Slots {
 			continue // permits count those that this process holds
 		}
-		nodes := en.instancesOf(t.Params)
-		if nodes == manyInstances {
-			nodes = 1 // once their number is known, a part of this is never more than the part of what was left
+		instances := en.instancesOf(t.Params)
+		if instances == manyInstances {
+			instances = 1 // once their number is known, a part of this is never more than the part of what was left
 		}
-		p := en.fallback.share(t.Params, nodes)
-		spent := p.Limit() - min(d.Remaining/int64(nodes), p.Limit()) + en.unreported.pending(t, at)
+		p := en.fallback.share(t.Params, instances)
+		spent := p.Limit() - min(d.Remaining/int64(instances), p.Limit()) + en.unreported.pending(t, at)
 		over := max(0, spent-p.Limit())
 		spent -= over
 		known := t.By.Known(&local.Rules).With(p)

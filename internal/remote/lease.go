@@ -44,22 +44,22 @@ type lease struct {
 	name    bucketID
 	hashTag string
 
-	mu      sync.Mutex // guards the fields below
-	rule    *group.Rule
-	limit   *step.Params // that it was leased under; a changed one begins anew
-	balance int64
-	until   time.Time // a window's lease ends; zero: none was granted yet, or it is a bucket's
-	at      int64     // Answer.At of the last grant; 0: the store was not asked yet in this window
-	from    int64     // Answer.At of the first grant since the lease is held, or of the window
-	parts   []leased  // what the balance consists of, oldest first; lies in room
-	room    [maxParts + 1]leased
-	settles bool      // reservations are answered from it, so that the store keeps marks for what it grants
-	left    int64     // at the store, when it was last asked
-	asked   time.Time // when that was
-	reset   time.Time // when the key is as if never used
-	hold    time.Time // do not ask again before
-	denied  int64     // the cost that the store denied last
-	retry   time.Time // when it said that this cost fits
+	mu             sync.Mutex // guards the fields below
+	rule           *group.Rule
+	limit          *step.Params // that it was leased under; a changed one begins anew
+	balance        int64
+	until          time.Time // a window's lease ends; zero: none was granted yet, or it is a bucket's
+	at             int64     // Answer.At of the last grant; 0: the store was not asked yet in this window
+	from           int64     // Answer.At of the first grant since the lease is held, or of the window
+	parts          []leased  // what the balance consists of, oldest first; lies in room
+	room           [maxParts + 1]leased
+	settles        bool      // reservations are answered from it, so that the store keeps marks for what it grants
+	storeRemaining int64     // at the store, when it was last asked
+	asked          time.Time // when that was
+	reset          time.Time // when the key is as if never used
+	retryAt        time.Time // do not ask again before
+	denied         int64     // the cost that the store denied last
+	retry          time.Time // when it said that this cost fits
 
 	next  *time.Timer   // leases for the next window
 	fetch chan struct{} // closed when that is done
@@ -210,10 +210,10 @@ func (e *lease) spend(t *group.Op, now time.Time, d *group.Answer, again bool) (
 	limit := t.Params
 	if e.limit != limit || !e.until.IsZero() && !now.Before(e.until) {
 		e.void()
-		e.rule, e.limit, e.until, e.at, e.from, e.hold = t.By, limit, time.Time{}, 0, 0, time.Time{}
+		e.rule, e.limit, e.until, e.at, e.from, e.retryAt = t.By, limit, time.Time{}, 0, 0, time.Time{}
 	}
 	if e.balance < t.Request.Cost {
-		wait := e.hold.Sub(now)
+		wait := e.retryAt.Sub(now)
 		if wait <= 0 || t.By.Shadow || t.Request.Cost > limit.Limit() { // which the store says can never fit
 			return false, false
 		}
@@ -239,9 +239,9 @@ func (e *lease) spend(t *group.Op, now time.Time, d *group.Answer, again bool) (
 // the store, where the lease was taken.
 func (e *lease) spendBalance(cost int64, now time.Time) (a FastAnswer, low bool) {
 	a.At = e.remove(cost)
-	a.Remaining = min(e.balance+e.left, e.limit.Limit())
+	a.Remaining = min(e.balance+e.storeRemaining, e.limit.Limit())
 	a.ResetAfter = max(0, e.reset.Sub(now))
-	low = !e.refilling && e.balance < max(e.demand, e.spent)/2 && e.left > 0 && !now.Before(e.hold)
+	low = !e.refilling && e.balance < max(e.demand, e.spent)/2 && e.storeRemaining > 0 && !now.Before(e.retryAt)
 	e.refilling = e.refilling || low
 	return a, low
 }
@@ -257,13 +257,13 @@ func (e *lease) unspend(limit *step.Params, at, cost int64) {
 
 // refund gives back what a take did not need to the lease that the take came from, if that is still held, and reports how
 // much that was. A lease never holds more than its share: room is kept in the store's bucket for no more.
-func (e *lease) refund(t *group.Op, nodes int, now time.Time) int64 {
+func (e *lease) refund(t *group.Op, instances int, now time.Time) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit != t.Params || e.at == 0 || t.At < e.from || t.At > e.at || !e.until.IsZero() && !now.Before(e.until) {
 		return 0
 	}
-	back := max(0, min(-t.Request.Cost, maxLeasedAmount(e.limit, nodes)-e.balance))
+	back := max(0, min(-t.Request.Cost, maxLeasedAmount(e.limit, instances)-e.balance))
 	e.add(t.At, back)
 	return back
 }
@@ -282,19 +282,19 @@ func (en *Engine) refundLease(t *group.Op) bool {
 
 // leaseSize is how much to ask the store for beyond a cost: what is spent in a while, but no more than an equal part of what
 // is left, or half of that where nothing flows in, so that it is not all stranded with those who come first.
-func (e *lease) leaseSize(cost int64, nodes int, now time.Time) int64 {
+func (e *lease) leaseSize(cost int64, instances int, now time.Time) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	left, part := e.left, 2*int64(nodes)
+	left, part := e.storeRemaining, 2*int64(instances)
 	switch {
 	case e.at == 0:
 		left = e.limit.Limit()
 	case e.limit.Kind != step.Window: // what has flown in since
 		left += int64(rate(e.limit) * now.Sub(e.asked).Seconds())
-		part = int64(nodes)
+		part = int64(instances)
 	}
 	ahead := min(max(e.demand, e.spent-cost), left/part)
-	return max(0, min(ahead, maxLeasedAmount(e.limit, nodes)-e.balance))
+	return max(0, min(ahead, maxLeasedAmount(e.limit, instances)-e.balance))
 }
 
 // grant adds what the store granted beyond the cost, which may be nothing. The store was asked at began, and answered then
@@ -319,9 +319,9 @@ func (e *lease) grant(en *Engine, limit *step.Params, d *group.Answer, cost int6
 			e.until = until
 		}
 	} else if d.Remaining < d.Limit/8 { // drained as fast as it fills: take what flows in by larger sips
-		e.hold = began.Add(drainedBackoff)
+		e.retryAt = began.Add(drainedBackoff)
 	}
-	e.left, e.at, e.asked, e.reset = d.Remaining, d.At, began, until
+	e.storeRemaining, e.at, e.asked, e.reset = d.Remaining, d.At, began, until
 	if e.from == 0 {
 		e.from = d.At
 	}
@@ -333,12 +333,12 @@ func (e *lease) markDrained(limit *step.Params, d *group.Answer, cost int64, now
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.limit == limit {
-		e.left, e.asked, e.denied, e.retry = 0, now, cost, now.Add(d.RetryAfter)
-		e.hold = now.Add(min(max(drainedBackoff, d.RetryAfter), denyCacheTTL))
+		e.storeRemaining, e.asked, e.denied, e.retry = 0, now, cost, now.Add(d.RetryAfter)
+		e.retryAt = now.Add(min(max(drainedBackoff, d.RetryAfter), denyCacheTTL))
 	}
 }
 
-// refill leases more beside the caller, who has enough for now. It ends within the budget.
+// refill leases more beside the caller, who has enough for now. It ends within the timeout.
 func (en *Engine) refill(ctx context.Context, e *lease, rule *group.Rule, limit *step.Params) {
 	ctx = context.WithoutCancel(ctx)
 	done := func() {
@@ -356,8 +356,8 @@ func (en *Engine) refill(ctx context.Context, e *lease, rule *group.Rule, limit 
 
 // leaseNow leases as much as is worth it.
 func (en *Engine) leaseNow(ctx context.Context, e *lease, rule *group.Rule, limit *step.Params) {
-	began, nodes := time.Now(), en.instanceCount()
-	ask := rule.Op(en.leasedLimit(limit, nodes), e.name.key, e.hashTag, e.leaseSize(0, nodes, began))
+	began, instances := time.Now(), en.instanceCount()
+	ask := rule.Op(en.leasedLimit(limit, instances), e.name.key, e.hashTag, e.leaseSize(0, instances, began))
 	ask.Request.Min, ask.Request.Settles = 1, e.reserves()
 	if ask.Request.Cost <= 0 {
 		return
@@ -368,7 +368,7 @@ func (en *Engine) leaseNow(ctx context.Context, e *lease, rule *group.Rule, limi
 	}
 	if !out[0].Allowed {
 		e.mu.Lock()
-		e.left = 0 // so that it is not asked again and again
+		e.storeRemaining = 0 // so that it is not asked again and again
 		e.mu.Unlock()
 	}
 }

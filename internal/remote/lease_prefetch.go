@@ -10,12 +10,12 @@ import (
 )
 
 // When a fixed window ends, a busy key is leased for the next one at once and beside the callers, so that they find a
-// lease there. Those who come before it is granted wait for it, within the budget, rather than ask the store
+// lease there. Those who come before it is granted wait for it, within the timeout, rather than ask the store
 // each for itself. Processes begin up to prefetchSpread apart: the windows of all keys end for all of them at the same
 // moment.
 //
 // The next window's budget cannot be had before it begins: what is charged at the store is charged by its clock. A process
-// believes that it begins a little earlier, by what the last answer took. If the store is asked too early it says how
+// reckons that it begins a little earlier, by what the last answer took. If the store is asked too early it says how
 // long the old window lasts, and is asked again then.
 
 const prefetchSpread = 2 * time.Millisecond

@@ -11,19 +11,19 @@ import (
 // replied in time: that the time is up means nothing yet, because all who wait for a processor find that first.
 type patience struct {
 	context.Context
-	end    context.CancelFunc
-	store  Arrivals
-	began  time.Time
-	budget time.Duration
-	up     atomic.Bool // it has ended because the time is up
-	own    atomic.Bool // this process was late
+	end     context.CancelFunc
+	store   Arrivals
+	began   time.Time
+	timeout time.Duration
+	up      atomic.Bool // it has ended because the time is up
+	own     atomic.Bool // this process was late
 
 	mu    sync.Mutex // guards the fields below
 	timer *time.Timer
 	looks int
 }
 
-// mostPatience is for how many times the budget a caller waits for its own process.
+// mostPatience is for how many times the timeout a caller waits for its own process.
 const mostPatience = 10
 
 // within returns a context for a call to the store that began at a time, and what to call when the call has ended, which
@@ -36,7 +36,7 @@ func (en *Engine) within(ctx context.Context, began time.Time) (context.Context,
 			return false
 		}
 	}
-	p := &patience{store: en.arrivals, began: began, budget: en.Timeout}
+	p := &patience{store: en.arrivals, began: began, timeout: en.Timeout}
 	p.Context, p.end = context.WithCancel(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,8 +52,8 @@ func (p *patience) look() {
 		return
 	}
 	p.looks++
-	left, own := p.store.Patience(p.budget)
-	if left == 0 || p.looks >= mostPatience && time.Since(p.began) >= mostPatience*p.budget {
+	left, own := p.store.Patience(p.timeout)
+	if left == 0 || p.looks >= mostPatience && time.Since(p.began) >= mostPatience*p.timeout {
 		p.up.Store(true)
 		p.end()
 		return
@@ -72,7 +72,7 @@ func (p *patience) done() (own bool) {
 
 // Deadline is when the call would end if all were in time.
 func (p *patience) Deadline() (time.Time, bool) {
-	until := p.began.Add(p.budget)
+	until := p.began.Add(p.timeout)
 	if earlier, ok := p.Context.Deadline(); ok && earlier.Before(until) {
 		until = earlier
 	}

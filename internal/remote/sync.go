@@ -21,8 +21,8 @@ const (
 // Staleness is how long it takes at most until a process knows what another has spent under a rule with eventual
 // accuracy: until the one has told the store and the other has asked it, each within the timeout.
 // All processes together admit at most the limit and what is offered in that time.
-func Staleness(budget time.Duration) time.Duration {
-	return 2 * (syncInterval + time.Duration(syncJitter*float64(syncInterval)) + budget)
+func Staleness(timeout time.Duration) time.Duration {
+	return 2 * (syncInterval + time.Duration(syncJitter*float64(syncInterval)) + timeout)
 }
 
 // startSync has estimates synced while there are some.
@@ -60,7 +60,7 @@ func (en *Engine) stopSyncIfIdle() bool {
 	return true
 }
 
-// due lists the keys that were asked for since the last exchange or of which the store has not heard all, and forgets
+// due lists the keys that were asked for since the last sync or of which the store has not heard all, and forgets
 // the others.
 func (v *estimates) due(now time.Time) []*estimate {
 	var due []*estimate
@@ -85,7 +85,7 @@ func (e *estimate) idle(now time.Time) bool {
 	}
 	at := e.clock(now)
 	e.dropExpiredWindow(at)
-	return e.own == 0 && e.sent.cost == 0 || e.state.FreshAt <= at
+	return e.unreported == 0 && e.inFlight.cost == 0 || e.state.FreshAt <= at
 }
 
 // sync tells the store what was spent here and learns what all have spent, several keys at a time.
@@ -162,16 +162,16 @@ func (e *estimate) report(takes []group.Op, now time.Time) []group.Op {
 	e.usedSinceSync = false
 	peek := e.rule.Op(e.limit, e.name.key, e.hashTag, 0)
 	takes = append(takes, peek)
-	if e.sent.cost == 0 && e.own != 0 {
-		e.sent = report{cost: min(e.own, group.MaxCost), at: at}
-		if e.own < 0 {
-			e.sent.at = e.refunded
+	if e.inFlight.cost == 0 && e.unreported != 0 {
+		e.inFlight = report{cost: min(e.unreported, group.MaxCost), at: at}
+		if e.unreported < 0 {
+			e.inFlight.at = e.refunded
 		}
-		e.own -= e.sent.cost
+		e.unreported -= e.inFlight.cost
 	}
-	if e.sent.cost != 0 {
+	if e.inFlight.cost != 0 {
 		settle := peek
-		settle.Request.Cost, settle.At, settle.ID = e.sent.cost, e.sent.at, e.sent.id
+		settle.Request.Cost, settle.At, settle.ID = e.inFlight.cost, e.inFlight.at, e.inFlight.id
 		takes = append(takes, settle)
 	}
 	return takes
@@ -181,11 +181,11 @@ func (e *estimate) report(takes []group.Op, now time.Time) []group.Op {
 func (e *estimate) syncFailed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sent.id == 0 {
-		e.sent.id = rand.Uint64() | 1
+	if e.inFlight.id == 0 {
+		e.inFlight.id = rand.Uint64() | 1
 	}
-	if e.sent.cost < 0 {
-		e.sent = report{} // better to have given back too little than twice
+	if e.inFlight.cost < 0 {
+		e.inFlight = report{} // better to have given back too little than twice
 	}
 }
 
@@ -197,11 +197,11 @@ func (e *estimate) applySync(d *group.Answer, limit *step.Params, answered time.
 		return // it has changed meanwhile, and the store was asked
 	}
 	p, at := limit, d.At
-	expected, sent, ended := e.storeState, e.sent, e.storeState.FreshAt
+	expected, sent, ended := e.storeState, e.inFlight, e.storeState.FreshAt
 	if sent.cost != 0 {
 		expected, _ = p.Adjust(e.storeState, nil, at, step.Settlement{At: sent.at, Delta: sent.cost})
 	}
-	e.sent = report{}
+	e.inFlight = report{}
 	e.storeState = p.Learn(expected, at, d.Remaining, d.ResetAfter.Microseconds())
 	passed, young := at-e.at, false
 	if limit.Kind == step.Window {
@@ -222,7 +222,7 @@ func (e *estimate) applySync(d *group.Answer, limit *step.Params, answered time.
 }
 
 // observe takes the mean of what others spent lately and before. Of a spent window it shows only what they got, and of a
-// young one only what they reported already: part is hidden, and they are believed to take as much as when there was room.
+// young one only what they reported already: part is hidden, and they are taken to spend as much as when there was room.
 func (e *estimate) observe(rate float64, passed int64, hidden bool) {
 	switch {
 	case !hidden:
@@ -243,7 +243,7 @@ func (en *Engine) flushEstimates(ctx context.Context) {
 		defer e.mu.Unlock()
 		e.removed = true
 		if e.limit != nil {
-			if e.dropExpiredWindow(e.clock(now)); e.own != 0 || e.sent.cost != 0 {
+			if e.dropExpiredWindow(e.clock(now)); e.unreported != 0 || e.inFlight.cost != 0 {
 				last = append(last, e)
 			}
 		}
