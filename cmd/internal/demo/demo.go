@@ -30,7 +30,7 @@ var (
 type Options struct {
 	Version   string // of the program
 	Listen    string // address of the gateway; with port 0 everything is on free ports
-	Chosen    bool   // somebody said where
+	Chosen    bool   // Listen was given on the command line: it is used or the demo fails
 	NoTraffic bool   // no made-up clients
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Where something else listens, the demo goes elsewhere and says so, unless somebody chose the place.
+// Where something else listens, the demo takes another port and says so, unless the address was given on the command line.
 func TestDemoTaken(t *testing.T) {
 	l, err := net.Listen("tcp", freePort)
 	if err != nil {
@@ -101,7 +101,7 @@ func TestDemoTraffic(t *testing.T) {
 			"posts-per-user", "accounts-per-ip", "failed-logins-per-ip", "rewards-per-device", "exports-per-user", "downloads-per-user",
 		} {
 			if denied[rule] == 0 {
-				t.Errorf("nobody is over the limit of %s: %v", rule, denied)
+				t.Errorf("no client is over the limit of %s: %v", rule, denied)
 			}
 		}
 	})

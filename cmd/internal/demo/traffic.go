@@ -27,7 +27,8 @@ type madeUpClient struct {
 	next  func() madeUp // asked once each time
 }
 
-// madeUpClients are those of the demo. Nobody else has their addresses, users and devices, so that they disturb nobody.
+// madeUpClients are the clients of the demo. Their addresses are set apart for documentation, and their users and devices are
+// made up, so that they use up no limit of a person who tries the demo.
 func madeUpClients() []madeUpClient {
 	one := func(names ...string) string { return names[rand.N(len(names))] }
 	user := func() string { return one("ada", "bob", "carol", "dan") }

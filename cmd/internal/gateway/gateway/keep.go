@@ -29,7 +29,7 @@ type Queue interface {
 // Enqueuer keeps requests for later.
 type Enqueuer interface {
 	Put(ctx context.Context, it queue.Item) (id string, err error)
-	// HasPending tells whether requests of a rule that keeps the order of its keys wait.
+	// HasPending reports whether earlier requests of the key are still queued, under a rule that delivers them in order.
 	HasPending(rule, key string) bool
 	// MaxItem returns the maximum size of an item with its headers, in bytes.
 	MaxItem() int

@@ -256,7 +256,8 @@ var errTaken = errors.New("queue: it was cancelled, or another gateway delivers 
 // askAgain is the longest that a lane waits before it asks again: an operator may have made room, or the rule have changed.
 const askAgain = 30 * time.Second
 
-// roomIn is when a lane asks again that was told to wait. Nobody is early, and not all come at once.
+// roomIn is after how long a lane that was told to wait asks again: not before that time, and with jitter, so that lanes do not
+// ask all at once.
 func roomIn(after time.Duration) time.Duration {
 	after = min(max(after, 10*time.Millisecond), askAgain)
 	return after + rand.N(min(after/10, time.Second/4)+1)
@@ -304,7 +305,7 @@ func (q *Queue) load(ctx context.Context, f *flight) (*Item, error) {
 	return it, nil
 }
 
-// cleared finishes what somebody began to remove, and says that it is no more.
+// cleared finishes the removal of an item that another process, or a cancellation, has begun.
 func (q *Queue) cleared(f *flight) error {
 	if err := q.remove(f); err != nil {
 		return err

@@ -407,8 +407,8 @@ func (q *Queue) MaxItem() int {
 	return q.cfg.MaxItem
 }
 
-// HasPending tells whether items of a rule that keeps the order of its keys wait, as far as this process has heard. They also
-// do while the queue cannot be written.
+// HasPending reports whether earlier items of the key are still queued, under a rule that delivers them in order, as far as this
+// process has heard. Items that wait because the queue cannot be written count too.
 func (q *Queue) HasPending(rule, key string) bool {
 	x := q.known.Load()
 	return x != nil && x.waiting(laneName{rule, key, true})
