@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
+	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
@@ -129,13 +129,9 @@ func (a *aimed) tls(ctx context.Context) (*tls.Config, error) {
 	if a.f.ca == "" {
 		return cfg, nil
 	}
-	b, err := plainfile.ReadStream(ctx, a.f.ca, maxInput)
-	if err != nil {
+	var err error
+	if cfg.RootCAs, err = pemfile.StreamPool(ctx, a.f.ca); err != nil {
 		return nil, fmt.Errorf("--ca: %w", err)
-	}
-	cfg.RootCAs = x509.NewCertPool()
-	if !cfg.RootCAs.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("--ca %s: there is no certificate in it: it must be PEM", a.f.ca)
 	}
 	return cfg, nil
 }

@@ -122,7 +122,7 @@ var mayImport = map[string][]string{
 	// The gateway: a proxy that applies rules.
 	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem", "internal/match"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
-	"cmd/internal/operate/adminclient": {"internal/plainfile"},
+	"cmd/internal/operate/adminclient": {"internal/plainfile", "cmd/internal/pemfile"},
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"cmd/internal/envoy/stats": {"internal/strictyaml"},

@@ -1,12 +1,12 @@
-// Package pemfile reads certificates from files, as package plainfile reads files.
+// Package pemfile reads certificates and keys from PEM files: the one place where the program does so. What a service reads
+// is a regular file, as package plainfile reads files; commands read pipes too, with [StreamPool] and [StreamPair].
 package pemfile
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
@@ -14,30 +14,63 @@ import (
 // MaxBytes is how large a file of certificates or of a key may be. All authorities that systems trust have 250 KB.
 const MaxBytes = 4 << 20
 
-// Pair reads a certificate and its key, PEM.
+// Pool reads the certificates of authorities.
+func Pool(file string) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	return pool, AddTo(pool, file)
+}
+
+// AddTo adds the certificates of authorities to those in the pool.
+func AddTo(pool *x509.CertPool, file string) error {
+	pem, err := plainfile.Read(file, MaxBytes)
+	if err != nil {
+		return err
+	}
+	return add(pool, file, pem)
+}
+
+// ParsePool reads the certificates of authorities from what a file holds.
+func ParsePool(file string, pem []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	return pool, add(pool, file, pem)
+}
+
+// StreamPool is [Pool] for commands: the file may be a pipe, which is read until the context ends.
+func StreamPool(ctx context.Context, file string) (*x509.CertPool, error) {
+	pem, err := plainfile.ReadStream(ctx, file, MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePool(file, pem)
+}
+
+func add(pool *x509.CertPool, file string, pem []byte) error {
+	if !pool.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("%s: there is no certificate in it: it must be PEM, which begins with -----BEGIN CERTIFICATE-----", file)
+	}
+	return nil
+}
+
+// Pair reads a certificate and its key.
 func Pair(cert, key string) (tls.Certificate, error) {
-	certificate, err := plainfile.Read(cert, MaxBytes)
+	return pair(cert, key, plainfile.Read)
+}
+
+// StreamPair is [Pair] for commands: the files may be pipes, which are read until the context ends.
+func StreamPair(ctx context.Context, cert, key string) (tls.Certificate, error) {
+	return pair(cert, key, func(file string, most int64) ([]byte, error) { return plainfile.ReadStream(ctx, file, most) })
+}
+
+func pair(cert, key string, read func(file string, most int64) ([]byte, error)) (tls.Certificate, error) {
+	certificate, err := read(cert, MaxBytes)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	private, err := plainfile.Read(key, MaxBytes)
+	private, err := read(key, MaxBytes)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	return tls.X509KeyPair(certificate, private)
-}
-
-// Pool reads the certificates of authorities, PEM.
-func Pool(file string) (*x509.CertPool, error) {
-	data, err := plainfile.Read(file, MaxBytes)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, &fs.PathError{Op: "read", Path: file, Err: errors.New("there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----")}
-	}
-	return pool, nil
 }
 
 // Client is how a client speaks TLS that trusts an authority and shows a certificate, each of which may be empty. The
@@ -48,13 +81,9 @@ func Client(ca, cert, key string) (*tls.Config, error) {
 	}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		b, err := plainfile.Read(ca, MaxBytes)
-		if err != nil {
+		var err error
+		if secure.RootCAs, err = Pool(ca); err != nil {
 			return nil, err
-		}
-		secure.RootCAs = x509.NewCertPool()
-		if !secure.RootCAs.AppendCertsFromPEM(b) {
-			return nil, fmt.Errorf("%s: there is no certificate in it", ca)
 		}
 	}
 	if cert != "" {

@@ -3,7 +3,6 @@ package listen
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -108,14 +107,11 @@ func ownDirectory(path string, dry bool) error {
 func directoryClient(ca string) (*stoppable, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if ca != "" {
-		b, err := plainfile.Read(ca, pemfile.MaxBytes)
+		roots, err := pemfile.Pool(ca)
 		if err != nil {
 			return nil, fmt.Errorf("acme: ca: %w", err)
 		}
-		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
-		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(b) {
-			return nil, fmt.Errorf("acme: ca: %s: there is no certificate in it", ca)
-		}
+		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	return &stoppable{next: transport, stopped: make(chan struct{})}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -211,9 +210,9 @@ func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
 		return nil, errors.New("TLS needs both a certificate and its key: set cert and key")
 	}
 	if c.files.ClientCA != "" {
-		config.ClientCAs = x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(ca) {
-			return nil, fmt.Errorf("%s: there is no certificate in it", c.files.ClientCA)
+		var err error
+		if config.ClientCAs, err = pemfile.ParsePool(c.files.ClientCA, ca); err != nil {
+			return nil, err
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
-	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
@@ -120,15 +119,12 @@ func clientTLS(cert, key, ca string, skipHostname bool) (*tls.Config, error) {
 		}
 	}
 	if ca != "" {
-		pem, err := plainfile.Read(ca, pemfile.MaxBytes)
-		if err != nil {
-			return nil, err
-		}
+		var err error
 		if c.RootCAs, err = x509.SystemCertPool(); err != nil {
 			c.RootCAs = x509.NewCertPool()
 		}
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: there is no certificate in it: write a PEM file", ca)
+		if err := pemfile.AddTo(c.RootCAs, ca); err != nil {
+			return nil, err
 		}
 	}
 	if skipHostname {

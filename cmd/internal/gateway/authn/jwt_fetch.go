@@ -3,7 +3,6 @@ package authn
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
-	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // KeySetURL is where a set of keys is fetched from.
@@ -69,13 +67,8 @@ func newFetched(cfg KeySetURL) (*fetched, error) {
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 	}
 	if cfg.CA != "" {
-		b, err := plainfile.Read(cfg.CA, pemfile.MaxBytes)
-		if err != nil {
+		if transport.TLSClientConfig.RootCAs, err = pemfile.Pool(cfg.CA); err != nil {
 			return nil, fmt.Errorf("jwks_ca: %w", err)
-		}
-		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(b) {
-			return nil, fmt.Errorf("jwks_ca: %s: there is no certificate in it", cfg.CA)
 		}
 	}
 	f := &fetched{

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -147,13 +146,8 @@ func (c *Config) outside(ctx context.Context) (options []nats.Option, err error)
 	}
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CA != "" {
-		pem, err := plainfile.Read(c.CA, pemfile.MaxBytes)
-		if err != nil {
+		if t.RootCAs, err = pemfile.Pool(c.CA); err != nil {
 			return nil, fmt.Errorf("queue: tls.ca: %w", err)
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("queue: tls.ca: %s has no certificate", c.CA)
 		}
 	}
 	if c.Cert != "" {

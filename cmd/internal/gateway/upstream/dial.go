@@ -3,14 +3,12 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
-	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
 // A dialError is a connection that could not be made: not a byte of any request was sent.
@@ -68,13 +66,9 @@ func (d *tlsDialer) read() (*tls.Config, error) {
 		c.ServerName = d.server.url.Hostname()
 	}
 	if from.CA != "" {
-		pem, err := plainfile.Read(from.CA, pemfile.MaxBytes)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = pemfile.Pool(from.CA); err != nil {
 			return nil, fmt.Errorf("tls: ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls: ca: %s holds no certificate in PEM form", from.CA)
 		}
 	}
 	if from.Cert != "" {

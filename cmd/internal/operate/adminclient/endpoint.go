@@ -3,7 +3,6 @@ package adminclient
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
@@ -30,20 +30,16 @@ type transports struct{ tls *tls.Config }
 func newTransports(ctx context.Context, cfg *Config) (*transports, error) {
 	t := &transports{tls: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if cfg.CA != "" {
-		pem, err := plainfile.ReadStream(ctx, cfg.CA, maxFile)
-		if err != nil {
+		var err error
+		if t.tls.RootCAs, err = pemfile.StreamPool(ctx, cfg.CA); err != nil {
 			return nil, fmt.Errorf("the authority's certificate: %w", err)
-		}
-		t.tls.RootCAs = x509.NewCertPool()
-		if !t.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("the authority's certificate: %s has none, it begins with -----BEGIN CERTIFICATE-----", cfg.CA)
 		}
 	}
 	if (cfg.Cert == "") != (cfg.Key == "") {
 		return nil, errors.New("a certificate and its key go together: give both or neither")
 	}
 	if cfg.Cert != "" {
-		pair, err := readPair(ctx, cfg.Cert, cfg.Key)
+		pair, err := pemfile.StreamPair(ctx, cfg.Cert, cfg.Key)
 		if err != nil {
 			return nil, fmt.Errorf("the certificate to show: %w", err)
 		}
@@ -52,20 +48,8 @@ func newTransports(ctx context.Context, cfg *Config) (*transports, error) {
 	return t, nil
 }
 
-// maxFile is how many bytes of a token or a certificate are read.
+// maxFile is how many bytes of a token are read.
 const maxFile = 4 << 20
-
-func readPair(ctx context.Context, cert, key string) (tls.Certificate, error) {
-	certificate, err := plainfile.ReadStream(ctx, cert, maxFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	private, err := plainfile.ReadStream(ctx, key, maxFile)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.X509KeyPair(certificate, private)
-}
 
 const addressHelp = "write http://127.0.0.1:6070, https://sluice.example.com:6070 or unix:///run/sluice/admin.sock"
 
