@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/arrival"
+	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
 // Commander sends commands to Redis. It is all that the store asks of a client, so that any library can be used:
@@ -33,6 +36,14 @@ type Commander interface {
 type ServerError string
 
 func (e ServerError) Error() string { return string(e) }
+
+// Guard returns a connection to use in place of conn, for a Commander that dials servers itself. It bounds what the server
+// at addr may send: the length, the elements and the depth of a reply. Client libraries allocate what a server announces;
+// a reply that exceeds a bound closes the connection instead. If conn is not secured by TLS, a reply that has come when its
+// time is up is read.
+func Guard(conn net.Conn, addr string) net.Conn {
+	return replyguard.Redis(new(arrival.Waits).Made(conn), addr)
+}
 
 // evaluator is a Commander that has a quicker way to run the script.
 type evaluator interface {

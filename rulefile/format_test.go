@@ -131,3 +131,18 @@ func formatSeeds(t testing.TB) [][]byte {
 	return append(all,
 		[]byte("a: &x\n  - 1\nb: *x\nc: >+\n  a\n  b\n\n\nd: |2\n   e\n"), []byte("k: [a, # c\n b, {c: d\n }]\n"))
 }
+
+// exampleFiles are all rule and test files of the examples.
+func exampleFiles(t testing.TB) []string {
+	t.Helper()
+	return glob(t, "../examples/rules/*/*.yaml", 26)
+}
+
+// read reads a rule file.
+func read(text string) error {
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "x.yaml", Data: []byte(text)})
+	if err == nil {
+		_, err = rules.New(cfg)
+	}
+	return err
+}

@@ -27,8 +27,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/arrival"
-	"github.com/sluiceproject/sluice/internal/replyguard"
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
@@ -70,7 +68,7 @@ func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 		if err != nil {
 			return nil, err
 		}
-		return replyguard.Redis(new(arrival.Waits).Made(conn), addr), nil
+		return redisstore.Guard(conn, addr), nil
 	}
 }
 

@@ -1,4 +1,4 @@
-package goredis_test
+package goredistest
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package rulefile_test
+package schematest
 
 import (
 	"bytes"
@@ -17,6 +17,9 @@ import (
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
+
+// root is the repository's root, seen from here.
+const root = "../../.."
 
 var schemaKinds = []string{"rules", "envoy", "test"}
 
@@ -277,7 +280,7 @@ func TestSchemaAcceptsExamples(t *testing.T) {
 			}
 			continue
 		}
-		if got := filepath.Join(filepath.Dir(name), path); got != filepath.Join("../rulefile/schema", kind+".schema.json") {
+		if got := filepath.Join(filepath.Dir(name), path); got != filepath.Join(root, "rulefile/schema", kind+".schema.json") {
 			t.Errorf("%s: the first line names %s", name, got)
 		}
 	}
@@ -286,7 +289,7 @@ func TestSchemaAcceptsExamples(t *testing.T) {
 // exampleFiles are all rule and test files of the examples.
 func exampleFiles(t testing.TB) []string {
 	t.Helper()
-	names, err := filepath.Glob("../examples/rules/*/*.yaml")
+	names, err := filepath.Glob(filepath.Join(root, "examples/rules/*/*.yaml"))
 	if err != nil || len(names) < 26 {
 		t.Fatalf("%d examples: %v", len(names), err)
 	}
@@ -295,7 +298,7 @@ func exampleFiles(t testing.TB) []string {
 
 // What reading accepts the schemas accept, as far as the transcripts of reading go.
 func TestSchemaAcceptsWhatReadingAccepts(t *testing.T) {
-	for kind, name := range map[string]string{"rules": "testdata/good-native.txt", "envoy": "testdata/good-envoy.txt"} {
+	for kind, name := range map[string]string{"rules": "good-native.txt", "envoy": "good-envoy.txt"} {
 		s := openSchema(t, kind).at(t, "")
 		for _, c := range readTranscript(t, name) {
 			for _, source := range c.sources {
@@ -308,6 +311,36 @@ func TestSchemaAcceptsWhatReadingAccepts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A transcriptCase is some files that reading accepts.
+type transcriptCase struct {
+	name    string
+	sources []rulefile.Source
+}
+
+// readTranscript reads one of the transcripts of reading. A case is "==== case: NAME", a file, further files after
+// "==== file: NAME", and "==== result".
+func readTranscript(t testing.TB, name string) (all []transcriptCase) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, "rulefile/testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range strings.Split(string(data), "==== case: ")[1:] {
+		var c transcriptCase
+		c.name, text, _ = strings.Cut(text, "\n")
+		text, _, _ = strings.Cut(text, "==== result\n")
+		file := "rules.yaml"
+		for i, part := range strings.Split(text, "==== file: ") {
+			if i > 0 {
+				file, part, _ = strings.Cut(part, "\n")
+			}
+			c.sources = append(c.sources, rulefile.Source{Name: file, Data: []byte(part)})
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
 // senselessKeys is a case in which the schema is stricter on purpose: Envoy's service takes its keys everywhere.

@@ -1,4 +1,4 @@
-package rulefile_test
+package schematest
 
 // wrongSnippets are files that both reading and the schemas refuse.
 var wrongSnippets = map[string][]string{
