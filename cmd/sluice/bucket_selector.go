@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -35,7 +36,7 @@ func (f *selectFlags) flags(c *cobra.Command) {
 }
 
 // selector reads what was named.
-func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminclient.Selector, error) {
+func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminmsg.Selector, error) {
 	switch {
 	case f.line != "" && f.domain != "":
 		return nil, fmt.Errorf("--request and --domain are two ways to say the same: use one")
@@ -46,7 +47,7 @@ func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminclient.Se
 		if err != nil {
 			return nil, fmt.Errorf("--request: %w", err)
 		}
-		return &adminclient.Selector{Request: r}, nil
+		return &adminmsg.Selector{Request: r}, nil
 	case f.request.given():
 		return nil, fmt.Errorf("-H, --cookie, --claim, --attr and --ip describe a request: add --request 'POST /posts'")
 	case len(args) == 0:
@@ -56,14 +57,14 @@ func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminclient.Se
 		if err != nil {
 			return nil, err
 		}
-		return &adminclient.Selector{Domain: f.domain, Descriptor: entries(d)}, nil
+		return &adminmsg.Selector{Domain: f.domain, Descriptor: entries(d)}, nil
 	case strings.Contains(args[0], "="):
 		return nil, fmt.Errorf("%q is where the rule's name stands: sluice %s posts-per-user %[1]s", args[0], c.Name())
 	case strings.Contains(args[0], " /") && len(args) == 1:
 		return nil, fmt.Errorf("%q is a request: sluice %s --request '%[1]s'", args[0], c.Name())
 	}
 	key, err := pairs("what "+args[0]+" counts by,", args[1:])
-	return &adminclient.Selector{Rule: args[0], Key: entries(key)}, err
+	return &adminmsg.Selector{Rule: args[0], Key: entries(key)}, err
 }
 
 // complete has shells complete a rule's name, and then what the rule counts by.
@@ -87,7 +88,7 @@ func (f *selectFlags) complete(c *cobra.Command, args []string, _ string) ([]str
 }
 
 // ruleNames are rules for a shell to complete, each with its limits to choose by.
-func ruleNames(all []adminclient.Rule) []string {
+func ruleNames(all []adminmsg.Rule) []string {
 	names := make([]string, len(all))
 	for i := range all {
 		names[i] = all[i].Name + "\t" + all[i].LimitText()
@@ -96,7 +97,7 @@ func ruleNames(all []adminclient.Rule) []string {
 }
 
 // completeRules are the rules of the running service, if there is one.
-func (f *liveFlags) completeRules(c *cobra.Command) []adminclient.Rule {
+func (f *liveFlags) completeRules(c *cobra.Command) []adminmsg.Rule {
 	client, err := adminclient.New(c.Context(), f.cfg)
 	if err != nil {
 		return nil

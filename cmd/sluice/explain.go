@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
@@ -130,7 +130,7 @@ func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.An
 	if len(f.paths) > 0 || f.snapshot != "" {
 		return nil, fmt.Errorf("--live asks the service for its own rules and counts: leave out --rules and --snapshot")
 	}
-	ask := adminclient.Explain{Domain: f.domain, Cost: f.cost}
+	ask := adminmsg.Explain{Domain: f.domain, Cost: f.cost}
 	if f.domain == "" {
 		var err error
 		if ask.Request, err = f.request.asked(strings.Join(args, " ")); err != nil {

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
 // bucketCommand is a command about buckets of a running service.
-func bucketCommand(use, short, long, example string, run func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error) *cobra.Command {
+func bucketCommand(use, short, long, example string, run func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error) *cobra.Command {
 	var f selectFlags
 	var out term.Output
 	c := &cobra.Command{
@@ -37,12 +37,12 @@ func peekCommand() *cobra.Command {
 		"  sluice peek posts-per-user user=ada\n"+
 			"  sluice peek --domain messaging message_type=marketing\n"+
 			"  sluice peek --request 'POST /posts' -H 'X-User: ada'",
-		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error {
+		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
 			return call(c, &f.live, o, http.MethodPost, "/v1/peek", s, writePeeked)
 		})
 }
 
-func writePeeked(b *adminclient.Buckets, w io.Writer, s term.Style) error {
+func writePeeked(b *adminmsg.Peeked, w io.Writer, s term.Style) error {
 	if len(b.Buckets) == 0 {
 		_, err := fmt.Fprintln(w, "nothing is counted: no rule has a limit for it")
 		return err
@@ -59,7 +59,7 @@ func writePeeked(b *adminclient.Buckets, w io.Writer, s term.Style) error {
 }
 
 // stateText says what is left of a bucket, in the words of explain.
-func stateText(b *adminclient.Bucket) string {
+func stateText(b *adminmsg.Bucket) string {
 	if b.BlockedSeconds > 0 {
 		return "blocked for another " + term.Duration(term.Seconds(b.BlockedSeconds))
 	}
@@ -100,15 +100,15 @@ func resetCommand() *cobra.Command {
 		"Forget what was spent of limits in a running service, and lift a block. The service's log says who did it.",
 		"  sluice reset posts-per-user user=ada\n"+
 			"  sluice reset --request 'POST /posts' -H 'X-User: ada'",
-		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error {
-			return call(c, &f.live, o, http.MethodPost, "/v1/reset", s, func(b *adminclient.Buckets, w io.Writer, s term.Style) error {
+		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
+			return call(c, &f.live, o, http.MethodPost, "/v1/reset", s, func(b *adminmsg.Changed, w io.Writer, s term.Style) error {
 				return writeDone(b, w, s, "reset", "")
 			})
 		})
 }
 
 // writeDone says what was done to which buckets.
-func writeDone(b *adminclient.Buckets, w io.Writer, s term.Style, done, more string) error {
+func writeDone(b *adminmsg.Changed, w io.Writer, s term.Style, done, more string) error {
 	if len(b.Buckets) == 0 {
 		_, err := fmt.Fprintf(w, "nothing is %s: no rule has a limit for it\n", done)
 		return err
@@ -132,20 +132,20 @@ func blockCommand() *cobra.Command {
 		"  sluice block posts-per-user user=ada --for 10m\n"+
 			"  sluice block --request 'POST /posts' -H 'X-User: ada' --for 1h\n"+
 			"  sluice unblock posts-per-user user=ada",
-		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error {
+		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
 			switch {
 			case !c.Flags().Changed("for"):
 				return fmt.Errorf("say for how long: --for 10m")
 			case length <= 0:
 				return fmt.Errorf("--for %s: write a time such as 10m; to lift a block: sluice unblock", length)
 			}
-			s.For = length.String()
-			return call(c, &f.live, o, http.MethodPost, "/v1/block", s, func(b *adminclient.Buckets, w io.Writer, s term.Style) error {
+			body := adminmsg.Block{Selector: *s, For: length.String()}
+			return call(c, &f.live, o, http.MethodPost, "/v1/block", body, func(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
 				until := ""
 				if b.Until != nil {
 					until = " until " + clock(*b.Until)
 				}
-				return writeDone(b, w, s, "blocked", until)
+				return writeDone(&b.Changed, w, s, "blocked", until)
 			})
 		})
 	c.Flags().DurationVar(&length, "for", 0, "how long, such as 10m")
@@ -157,10 +157,10 @@ func unblockCommand() *cobra.Command {
 	return bucketCommand("unblock", "Lift a block",
 		"Lift what sluice block did. What was spent before stays spent: sluice reset forgets that too.",
 		"  sluice unblock posts-per-user user=ada",
-		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminclient.Selector) error {
-			s.For = "0s"
-			return call(c, &f.live, o, http.MethodPost, "/v1/block", s, func(b *adminclient.Buckets, w io.Writer, s term.Style) error {
-				return writeDone(b, w, s, "unblocked", "")
+		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
+			body := adminmsg.Block{Selector: *s, For: "0s"}
+			return call(c, &f.live, o, http.MethodPost, "/v1/block", body, func(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
+				return writeDone(&b.Changed, w, s, "unblocked", "")
 			})
 		})
 }

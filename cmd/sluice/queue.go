@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -98,7 +99,7 @@ func (f *queueList) run(c *cobra.Command) error {
 	return call(c, &f.live, &f.out, http.MethodGet, "/v1/queue?"+query.Encode(), nil, writeQueue)
 }
 
-func writeQueue(p *adminclient.QueuePage, w io.Writer, s term.Style) error {
+func writeQueue(p *adminmsg.QueuePage, w io.Writer, s term.Style) error {
 	n := &p.Counts
 	head := fmt.Sprintf("%s queued, %s delivering, %s dead, %s done; %s", term.Thousands(n.Queued), term.Thousands(n.Delivering), term.Thousands(n.Dead),
 		term.Thousands(n.Done), bytesText(n.Bytes))
@@ -181,7 +182,7 @@ func queueCancelCommand() *cobra.Command {
 		"Remove a request that is kept, so that it is never delivered. One that is being delivered cannot be removed.",
 		"  sluice queue cancel 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b",
 		func(c *cobra.Command, live *liveFlags, out *term.Output, id string) error {
-			return call(c, live, out, http.MethodPost, "/v1/queue/cancel", adminclient.QueueID{ID: id}, writeItem)
+			return call(c, live, out, http.MethodPost, "/v1/queue/cancel", adminmsg.QueueID{ID: id}, writeItem)
 		})
 }
 
@@ -206,7 +207,7 @@ func queueReplayCommand() *cobra.Command {
 			if all {
 				return replayAll(c, &live, &out)
 			}
-			return call(c, &live, &out, http.MethodPost, "/v1/queue/replay", adminclient.QueueID{ID: args[0]}, writeItem)
+			return call(c, &live, &out, http.MethodPost, "/v1/queue/replay", adminmsg.QueueID{ID: args[0]}, writeItem)
 		},
 	}
 	out.AddFlag(c)
@@ -223,13 +224,13 @@ func replayAll(c *cobra.Command, live *liveFlags, out *term.Output) error {
 	}
 	ids := []string{}
 	for after := ""; ; {
-		var page adminclient.QueuePage
+		var page adminmsg.QueuePage
 		if _, err := client.Get(c.Context(), fmt.Sprintf("/v1/queue?state=dead&n=%d&after=%s", mostQueue, after), &page); err != nil {
 			return live.advise(c.Context(), err)
 		}
 		for i := range page.Items {
-			var it adminclient.QueueItem
-			_, err := client.Post(c.Context(), "/v1/queue/replay", adminclient.QueueID{ID: page.Items[i].ID}, &it)
+			var it adminmsg.QueueItem
+			_, err := client.Post(c.Context(), "/v1/queue/replay", adminmsg.QueueID{ID: page.Items[i].ID}, &it)
 			var problem *adminclient.ProblemError
 			switch {
 			case err == nil:
@@ -250,7 +251,7 @@ func replayAll(c *cobra.Command, live *liveFlags, out *term.Output) error {
 	return err
 }
 
-func writeItem(it *adminclient.QueueItem, w io.Writer, s term.Style) error {
+func writeItem(it *adminmsg.QueueItem, w io.Writer, s term.Style) error {
 	var b strings.Builder
 	line := func(name, text string) { fmt.Fprintf(&b, "%-9s %s\n", name, text) }
 	at := func(name string, t *time.Time) {

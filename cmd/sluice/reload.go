@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -26,7 +27,7 @@ func reloadCommand() *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, _ []string) error {
-			err := call(c, &live, &out, http.MethodPost, "/v1/reload", struct{}{}, func(r *adminclient.Reloaded, w io.Writer, s term.Style) error {
+			err := call(c, &live, &out, http.MethodPost, "/v1/reload", struct{}{}, func(r *adminmsg.Reloaded, w io.Writer, s term.Style) error {
 				text := "the rules are as they were"
 				if r.Changed {
 					text = "the rules changed"
@@ -51,8 +52,8 @@ func writeRefused(c *cobra.Command, o *term.Output, p *adminclient.ProblemError)
 	w := c.OutOrStdout()
 	if o.IsJSON() {
 		refused := struct {
-			Changed bool                `json:"changed"`
-			Faults  []adminclient.Fault `json:"faults"`
+			Changed bool             `json:"changed"`
+			Faults  []adminmsg.Fault `json:"faults"`
 		}{false, p.Faults}
 		if err := term.WriteJSON(w, refused); err != nil {
 			return err

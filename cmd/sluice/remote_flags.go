@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -88,7 +89,7 @@ func call[A any](c *cobra.Command, f *liveFlags, o *term.Output, method, path st
 }
 
 // keyText writes whom a bucket counts for as it is written on a command line: user=ada.
-func keyText(key adminclient.Key) string {
+func keyText(key adminmsg.Key) string {
 	parts := make([]string, len(key))
 	for i, e := range key {
 		parts[i] = term.ShellQuoted(e.Key + "=" + e.Value)
@@ -97,15 +98,15 @@ func keyText(key adminclient.Key) string {
 }
 
 // bucketText names a bucket: posts-per-user user=ada.
-func bucketText(rule string, key adminclient.Key) string {
+func bucketText(rule string, key adminmsg.Key) string {
 	return strings.TrimSpace(term.ShellQuoted(rule) + " " + keyText(key))
 }
 
 // liveRules asks which rules there are, for advice and for shells that complete a name. It gives up soon.
-func liveRules(ctx context.Context, client *adminclient.Client) []adminclient.Rule {
+func liveRules(ctx context.Context, client *adminclient.Client) []adminmsg.Rule {
 	ctx, cancel := context.WithTimeout(ctx, time.Second/2)
 	defer cancel()
-	var answer adminclient.Rules
+	var answer adminmsg.Rules
 	if _, err := client.Get(ctx, "/v1/rules", &answer); err != nil {
 		return nil
 	}

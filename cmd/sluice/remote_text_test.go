@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -81,7 +82,7 @@ func TestTopTable(t *testing.T) {
 		{"rule":"posts-per-user","key":{"user":"ada"},"count":7500,"error":0},
 		{"rule":"posts-per-user","key":{"user":"b o b"},"count":2400,"error":12},
 		{"rule":"everything","key":{},"count":100,"error":99}]}`,
-		func(top *adminclient.Top, w io.Writer, s term.Style) error { return writeTop(top, false, w, s) })
+		func(top *adminmsg.Top, w io.Writer, s term.Style) error { return writeTop(top, false, w, s) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func TestWatchDraws(t *testing.T) {
 			"top":[{"rule":"b","key":{"user":"ada"},"count":11,"error":0}]}`,
 		`{"t":"2026-01-02T03:04:09Z","rules":[],"top":[{"rule":"b","key":{"user":"ada"},"count":11,"error":0}]}`,
 	} {
-		var e adminclient.Event
+		var e adminmsg.Event
 		if err := json.Unmarshal([]byte(answer), &e); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
@@ -221,9 +221,9 @@ func TestLiveWatch(t *testing.T) {
 		t.Fatalf("watch ended: %v", lines.Err())
 	}
 	ask{"take -n 7 --domain d k=v", term.ExitFindings, "5 allowed, 2 denied"}.run(t)
-	var seen adminclient.Counts
+	var seen adminmsg.Counts
 	for seen.Allowed+seen.Denied < 7 && lines.Scan() {
-		var e adminclient.Event
+		var e adminmsg.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			t.Fatalf("%v: %s", err, lines.Text())
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/rules"
@@ -78,12 +79,12 @@ func (f *requestFlags) request(line string) (*sample.HTTP, error) {
 }
 
 // asked is the request as the admin API takes it.
-func (f *requestFlags) asked(line string) (*adminclient.Request, error) {
+func (f *requestFlags) asked(line string) (*adminmsg.Request, error) {
 	h, err := f.request(line)
 	if err != nil {
 		return nil, err
 	}
-	r := &adminclient.Request{Method: h.Method, URL: h.Target, IP: f.ip, Claims: h.Claims, Attributes: h.Attributes}
+	r := &adminmsg.Request{Method: h.Method, URL: h.Target, IP: f.ip, Claims: h.Claims, Attributes: h.Attributes}
 	if h.Host != "" {
 		r.URL = "http://" + h.Host + h.Target
 	}
@@ -178,10 +179,10 @@ func descriptors(domain string, args []string) ([][]rules.Entry, error) {
 }
 
 // entries are a descriptor as the service's API takes it.
-func entries(d []rules.Entry) []adminclient.Entry {
-	all := make([]adminclient.Entry, len(d))
+func entries(d []rules.Entry) []adminmsg.Entry {
+	all := make([]adminmsg.Entry, len(d))
 	for i, e := range d {
-		all[i] = adminclient.Entry(e)
+		all[i] = adminmsg.Entry(e)
 	}
 	return all
 }

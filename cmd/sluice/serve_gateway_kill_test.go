@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
 // killRules queue most requests, and some however slow the machine is: two requests in 250 ms exceed the limit of slow.
@@ -158,7 +158,7 @@ func TestGatewayKilled(t *testing.T) {
 }
 
 // queuePage is the answer of GET /v1/queue.
-func queuePage(t *testing.T, p *process, query string) (page adminclient.QueuePage) {
+func queuePage(t *testing.T, p *process, query string) (page adminmsg.QueuePage) {
 	t.Helper()
 	b := fetch(t, "http://"+p.admin+"/v1/queue?"+query)
 	if err := json.Unmarshal([]byte(b), &page); err != nil {
@@ -179,13 +179,13 @@ func settled(t *testing.T, p *process) {
 }
 
 // listDead is what sluice queue dead lists, by id.
-func listDead(t *testing.T, p *process) map[string]adminclient.QueueItem {
+func listDead(t *testing.T, p *process) map[string]adminmsg.QueueItem {
 	t.Helper()
-	dead := map[string]adminclient.QueueItem{}
+	dead := map[string]adminmsg.QueueItem{}
 	args := []string{"queue", "dead", "-n", "100", "-o", "json", "--admin", "http://" + p.admin}
 	for next := []string(nil); ; {
 		code, out, stderr := sluiceRun(t, append(args, next...)...)
-		var page adminclient.QueuePage
+		var page adminmsg.QueuePage
 		if err := json.Unmarshal([]byte(out), &page); code != 0 || err != nil {
 			t.Fatalf("sluice queue dead: exit %d, %v\n%s%s", code, err, out, stderr)
 		}
@@ -200,7 +200,7 @@ func listDead(t *testing.T, p *process) map[string]adminclient.QueueItem {
 }
 
 // check compares what clients were told with what the upstream got.
-func (k *killer) check(t *testing.T, address string, dead map[string]adminclient.QueueItem) {
+func (k *killer) check(t *testing.T, address string, dead map[string]adminmsg.QueueItem) {
 	t.Helper()
 	failed := map[string]bool{} // ids of what failed for good
 	for target, came := range k.up.came {

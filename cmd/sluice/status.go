@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -41,7 +41,7 @@ func statusCommand() *cobra.Command {
 	return c
 }
 
-func writeStatus(t *adminclient.Status, w io.Writer, s term.Style) error {
+func writeStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 	degraded := !t.Store.Up || t.Rules.LastError != nil || t.Unready != ""
 	head := s.Green("fine")
 	if degraded {
@@ -100,7 +100,7 @@ func commandWords(all []string) string {
 	return strings.Join(out, " ")
 }
 
-func storeText(t *adminclient.StoreStatus, s term.Style) string {
+func storeText(t *adminmsg.StoreStatus, s term.Style) string {
 	text := term.Printable(t.Kind)
 	away := 0
 	for _, server := range t.Servers {
@@ -119,7 +119,7 @@ func storeText(t *adminclient.StoreStatus, s term.Style) string {
 	return text + ", answers"
 }
 
-func writeRules(t *adminclient.Rules, w io.Writer, _ term.Style) error {
+func writeRules(t *adminmsg.Rules, w io.Writer, _ term.Style) error {
 	rows := [][]string{{"rule", "limit", "per", right("allowed", 9), right("denied", 9), right("shadow", 9), ""}}
 	for i := range t.Rules {
 		r := &t.Rules[i]

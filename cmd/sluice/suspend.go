@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/spell"
 )
@@ -40,13 +41,13 @@ func switchCommand(verb, short, long, example string) *cobra.Command {
 			return nil
 		},
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			all := slices.DeleteFunc(live.completeRules(c), func(r adminclient.Rule) bool {
+			all := slices.DeleteFunc(live.completeRules(c), func(r adminmsg.Rule) bool {
 				return r.Suspended != (verb == "resume") || slices.Contains(args, r.Name)
 			})
 			return ruleNames(all), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			err := call(c, &live, &out, http.MethodPost, "/v1/"+verb, adminclient.Names{Rules: args}, writeSuspended)
+			err := call(c, &live, &out, http.MethodPost, "/v1/"+verb, adminmsg.RuleNames{Rules: args}, writeSuspended)
 			return live.nearest(c, err, args)
 		},
 	}
@@ -55,7 +56,7 @@ func switchCommand(verb, short, long, example string) *cobra.Command {
 	return c
 }
 
-func writeSuspended(n *adminclient.Names, w io.Writer, s term.Style) error {
+func writeSuspended(n *adminmsg.Suspended, w io.Writer, s term.Style) error {
 	if len(n.Suspended) == 0 {
 		_, err := fmt.Fprintln(w, "no rule is suspended")
 		return err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -67,7 +67,7 @@ func (f *topFlags) run(c *cobra.Command) error {
 	}
 	path := fmt.Sprintf("/v1/top?by=%s&n=%d", by, f.most)
 	show := func() error {
-		return call(c, &f.live, &f.out, http.MethodGet, path, nil, func(t *adminclient.Top, w io.Writer, s term.Style) error {
+		return call(c, &f.live, &f.out, http.MethodGet, path, nil, func(t *adminmsg.Top, w io.Writer, s term.Style) error {
 			if f.watch && terminal(w) {
 				fmt.Fprint(w, clearScreen)
 			}
@@ -122,7 +122,7 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-func writeTop(t *adminclient.Top, near bool, w io.Writer, s term.Style) error {
+func writeTop(t *adminmsg.Top, near bool, w io.Writer, s term.Style) error {
 	what := "denied"
 	if near {
 		what = "near their limit"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -65,7 +65,7 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 		if err != nil {
 			return endOfWatch(c.Context(), f.live.advise(c.Context(), err))
 		}
-		var e adminclient.Event
+		var e adminmsg.Event
 		if err := json.Unmarshal(raw, &e); err != nil {
 			return fmt.Errorf("the service tells %s: %w", term.Printable(string(raw[:min(len(raw), 80)])), err)
 		}
@@ -82,7 +82,7 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 	return nil
 }
 
-func (f *watchFlags) show(out io.Writer, w *liveView, e *adminclient.Event, raw json.RawMessage) error {
+func (f *watchFlags) show(out io.Writer, w *liveView, e *adminmsg.Event, raw json.RawMessage) error {
 	switch {
 	case f.out.IsJSON():
 		_, err := fmt.Fprintf(out, "%s\n", raw)
@@ -110,7 +110,7 @@ const (
 )
 
 // next tells whether the event is about an interval. The first is not: it says when the first interval begins.
-func (w *liveView) next(e *adminclient.Event) bool {
+func (w *liveView) next(e *adminmsg.Event) bool {
 	first := w.last.IsZero()
 	w.elapsed, w.last = e.T.Sub(w.last), e.T
 	if first {
@@ -134,13 +134,13 @@ func (w *liveView) next(e *adminclient.Event) bool {
 // wanted is one rule's counts of an interval.
 type wanted struct {
 	name string
-	adminclient.Counts
+	adminmsg.Counts
 }
 
-func (w *liveView) rules(e *adminclient.Event) []wanted {
+func (w *liveView) rules(e *adminmsg.Event) []wanted {
 	var all []wanted
 	for _, r := range e.Rules {
-		if r.Counts == (adminclient.Counts{}) {
+		if r.Counts == (adminmsg.Counts{}) {
 			continue
 		}
 		if len(w.only) == 0 || slices.Contains(w.only, r.Name) {
@@ -160,7 +160,7 @@ func (w *liveView) perSecond(n int64) string {
 }
 
 // lines is for logs and pipes: a line for each rule that something happened to.
-func (w *liveView) lines(e *adminclient.Event, out io.Writer) error {
+func (w *liveView) lines(e *adminmsg.Event, out io.Writer) error {
 	all := w.rules(e)
 	for _, r := range all {
 		line := fmt.Sprintf("%s  %s  allowed %s  denied %s", clock(e.T), term.Printable(r.name), w.perSecond(r.Allowed), w.perSecond(r.Denied))
@@ -182,7 +182,7 @@ func (w *liveView) lines(e *adminclient.Event, out io.Writer) error {
 }
 
 // screen draws a table over the last.
-func (w *liveView) screen(e *adminclient.Event, out io.Writer, s term.Style) error {
+func (w *liveView) screen(e *adminmsg.Event, out io.Writer, s term.Style) error {
 	all := w.rules(e)
 	for name := range w.history { // also who is quiet now
 		if !slices.ContainsFunc(all, func(r wanted) bool { return r.name == name }) {

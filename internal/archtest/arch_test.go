@@ -122,7 +122,8 @@ var mayImport = map[string][]string{
 	// The gateway: a proxy that applies rules.
 	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem", "internal/match"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
-	"cmd/internal/operate/adminclient": {"internal/plainfile", "cmd/internal/pemfile"},
+	"cmd/internal/operate/adminclient": {"internal/plainfile", "cmd/internal/pemfile", "cmd/internal/operate/adminmsg"},
+	"cmd/internal/operate/adminmsg":    {},
 
 	// What takes the place of Envoy's own service. It is a program and so names its stores.
 	"cmd/internal/envoy/stats": {"internal/strictyaml"},
@@ -151,7 +152,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// The service: for operators.
-	"cmd/internal/operate/adminapi": {".", "rules", "internal/plainfile", "httplimit", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/key", "internal/bounds", "internal/problem"},
+	"cmd/internal/operate/adminapi": {".", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/key", "internal/bounds", "internal/problem"},
 
 	// The gateway: servers that requests are forwarded to.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
@@ -293,6 +294,7 @@ var neverReach = map[string][]ban{
 		{path: "github.com/prometheus", why: "it is handed a handler for metrics"},
 	}),
 	"cmd/internal/operate/adminclient": slices.Concat(stores, suite, edges, ruleSets, weight),
+	"cmd/internal/operate/adminmsg":    slices.Concat(stores, suite, edges, ruleSets, weight),
 	"cmd/internal/gateway/upstream": slices.Concat(stores, suite, edges, ruleSets, weight, []ban{
 		{path: "google.golang.org/grpc", why: "gRPC is HTTP/2 with trailers here; nothing needs to know its messages"},
 	}),

@@ -13,6 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/topkeys"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
 	"github.com/sluiceproject/sluice/memstore"
@@ -86,10 +87,10 @@ func (o *operated) config() (adminapi.Config, error) {
 // observeFor gives operators what is counted.
 func observeFor(c *adminapi.Config, from *snapshot) {
 	c.Metrics, c.MetricsPublic = metricsHandler(from), from.cfg.Metrics.Public
-	c.Counts = func() map[string]adminapi.Counts {
-		all := make(map[string]adminapi.Counts)
+	c.Counts = func() map[string]adminmsg.Counts {
+		all := make(map[string]adminmsg.Counts)
 		for _, r := range from.metrics.PerRule() {
-			all[r.Name] = adminapi.Counts{Allowed: r.Allowed, Denied: r.Denied, ShadowDenied: r.ShadowDenied, NearLimit: r.Near}
+			all[r.Name] = adminmsg.Counts{Allowed: r.Allowed, Denied: r.Denied, ShadowDenied: r.ShadowDenied, NearLimit: r.Near}
 		}
 		return all
 	}
@@ -123,10 +124,10 @@ func (o *operated) readAgain() (digest string, changed bool, err error) {
 }
 
 // status is how the service is doing.
-func (o *operated) status(ctx context.Context) adminapi.Status {
-	out := adminapi.Status{
+func (o *operated) status(ctx context.Context) adminmsg.Status {
+	out := adminmsg.Status{
 		Version: o.version, Store: o.storeStatus(ctx), Listeners: map[string]string{},
-		Rules: adminapi.RulesStatus{Digest: o.loaded.digest(), LoadedAt: o.started.UTC()},
+		Rules: adminmsg.RulesStatus{Digest: o.loaded.digest(), LoadedAt: o.started.UTC()},
 	}
 	for name, addr := range o.addrs() {
 		out.Listeners[name] = addr.String()
@@ -140,7 +141,7 @@ func (o *operated) status(ctx context.Context) adminapi.Status {
 	now := o.loaded.watcher.Status()
 	out.Rules.LoadedAt = now.Loaded.UTC()
 	if now.Err != nil {
-		out.Rules.LastError = &adminapi.LastError{At: now.Since.UTC(), Text: now.Err.Error()}
+		out.Rules.LastError = &adminmsg.LastError{At: now.Since.UTC(), Text: now.Err.Error()}
 	}
 	for _, source := range o.loaded.watcher.Current().Sources {
 		out.Rules.Files = append(out.Rules.Files, source.Name)
@@ -149,8 +150,8 @@ func (o *operated) status(ctx context.Context) adminapi.Status {
 }
 
 // storeStatus asks the store whether it is there.
-func (o *operated) storeStatus(ctx context.Context) adminapi.StoreStatus {
-	out := adminapi.StoreStatus{Kind: o.cfg.Store.Kind, Up: true, Instances: o.store.Instances()}
+func (o *operated) storeStatus(ctx context.Context) adminmsg.StoreStatus {
+	out := adminmsg.StoreStatus{Kind: o.cfg.Store.Kind, Up: true, Instances: o.store.Instances()}
 	if o.store.Ping != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -158,7 +159,7 @@ func (o *operated) storeStatus(ctx context.Context) adminapi.StoreStatus {
 	}
 	if o.store.Servers != nil {
 		for n := range o.store.Servers() {
-			out.Servers = append(out.Servers, adminapi.ServerStatus{N: n, Up: out.Up && !o.metrics.Away(n)})
+			out.Servers = append(out.Servers, adminmsg.ServerStatus{N: n, Up: out.Up && !o.metrics.Away(n)})
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
@@ -71,25 +72,25 @@ func adminQueue(q *queue.Queue) *adminapi.Queue {
 		return nil
 	}
 	return &adminapi.Queue{
-		Counts: func(ctx context.Context) adminapi.QueueCounts {
+		Counts: func(ctx context.Context) adminmsg.QueueCounts {
 			c := q.Counts(ctx)
-			return adminapi.QueueCounts{
-				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Done: c.Done, Bytes: c.Bytes, Oldest: c.Oldest.Seconds(), Up: c.Up,
+			return adminmsg.QueueCounts{
+				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Done: c.Done, Bytes: c.Bytes, OldestSeconds: c.Oldest.Seconds(), Up: c.Up,
 			}
 		},
-		List: func(ctx context.Context, name, after string, n int) ([]adminapi.QueueItem, string, error) {
+		List: func(ctx context.Context, name, after string, n int) ([]adminmsg.QueueItem, string, error) {
 			state, _ := queue.ParseState(name)
 			found, next, err := q.List(ctx, state, after, n)
-			items := make([]adminapi.QueueItem, len(found))
+			items := make([]adminmsg.QueueItem, len(found))
 			for i := range found {
 				items[i] = adminItem(found[i])
 			}
 			return items, next, adminQueueError(err)
 		},
-		Get: func(ctx context.Context, id string) (adminapi.QueueItem, error) {
+		Get: func(ctx context.Context, id string) (adminmsg.QueueItem, error) {
 			st, err := q.Get(ctx, id)
 			if err != nil {
-				return adminapi.QueueItem{}, adminQueueError(err)
+				return adminmsg.QueueItem{}, adminQueueError(err)
 			}
 			return adminItem(st), nil
 		},
@@ -112,7 +113,7 @@ func adminQueueError(err error) error {
 	return err
 }
 
-func adminItem(st *queue.Status) adminapi.QueueItem {
+func adminItem(st *queue.Status) adminmsg.QueueItem {
 	at := func(t time.Time) *time.Time {
 		if t.IsZero() {
 			return nil
@@ -120,12 +121,12 @@ func adminItem(st *queue.Status) adminapi.QueueItem {
 		t = t.UTC()
 		return &t
 	}
-	it := adminapi.QueueItem{
+	it := adminmsg.QueueItem{
 		ID: st.ID, State: st.State.String(), Rule: st.Rule, RawKey: st.Key, Position: st.Position, Attempts: st.Attempts, Size: st.Size,
 		Accepted: st.Accepted.UTC(), Changed: at(st.Changed), Next: at(st.Next), Expires: at(st.Expires), Error: st.Error,
 	}
 	if r := st.Result; r != nil {
-		it.Result = &adminapi.QueueResult{Status: r.Status, Header: r.Header, Truncated: r.Truncated}
+		it.Result = &adminmsg.QueueResult{Status: r.Status, Header: r.Header, Truncated: r.Truncated}
 		if utf8.Valid(r.Body) {
 			it.Result.Body = string(r.Body)
 		} else {

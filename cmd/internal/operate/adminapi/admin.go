@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -26,13 +27,13 @@ type Config struct {
 	Level *slog.LevelVar // of Log
 	Log   *slog.Logger
 	// Status is what is known of the process; what this package knows is filled in. Nil: nothing.
-	Status func(ctx context.Context) Status
+	Status func(ctx context.Context) adminmsg.Status
 	// Reload reads the rules again and tells the digest of those that are live, and whether they changed. Nil: there is
 	// nothing to read.
 	Reload func() (digest string, changed bool, err error)
 
 	// Counts are what the rules have decided since the start, by their names. Nil: not known.
-	Counts func() map[string]Counts
+	Counts func() map[string]adminmsg.Counts
 	// Denied and Near are the keys that are denied most and that are closest to it, most first. Nil: not known.
 	Denied, Near func(most int) []Top
 	// Metrics answers /metrics. Nil: there are none.
@@ -51,9 +52,6 @@ type Config struct {
 	// Ending is closed when the service ends, so that who watches does not hold it up. Nil: never.
 	Ending <-chan struct{}
 }
-
-// Counts are how often a rule has decided what.
-type Counts struct{ Allowed, Denied, ShadowDenied, NearLimit int64 }
 
 // Top is a key that something happens to often. The true count is between Count-Error and Count.
 type Top struct {

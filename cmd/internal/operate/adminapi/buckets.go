@@ -7,43 +7,36 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// bucketName says which bucket it is.
-type bucketName struct {
-	Rule string   `json:"rule"`
-	Key  keyParts `json:"key"`
+// keyOf is a key as messages have it.
+func keyOf(parts []rules.KeyPart) adminmsg.Key {
+	key := make(adminmsg.Key, len(parts))
+	for i, p := range parts {
+		key[i] = adminmsg.Entry{Key: p.Name, Value: p.Value}
+	}
+	return key
 }
 
-// standing is how a bucket stands.
-type standing struct {
-	Allowed    bool    `json:"allowed"`
-	Blocked    float64 `json:"blocked_s,omitempty"`
-	Limit      int64   `json:"limit"`
-	Remaining  int64   `json:"remaining"`
-	RetryAfter float64 `json:"retry_after_s"`
-	ResetAfter float64 `json:"reset_after_s"`
-	Source     string  `json:"source"`
+// partsOf is a key as rules have it.
+func partsOf(key adminmsg.Key) []rules.KeyPart {
+	if key == nil {
+		return nil
+	}
+	parts := make([]rules.KeyPart, len(key))
+	for i, e := range key {
+		parts[i] = rules.KeyPart{Name: e.Key, Value: e.Value}
+	}
+	return parts
 }
 
-// bucketState is a bucket and how it stands.
-type bucketState struct {
-	bucketName
-	Tier string `json:"tier,omitempty"` // whose limit it is, such as "plan=pro", if several tiers have one
-	standing
+func nameOf(set *rules.Set, rule *sluice.Rule, key string) adminmsg.BucketName {
+	return adminmsg.BucketName{Rule: rule.Name, Key: keyOf(set.Parts(rule, key))}
 }
 
-// named are the buckets that something was done to.
-type named struct {
-	Buckets []bucketName `json:"buckets"`
-}
-
-func nameOf(set *rules.Set, rule *sluice.Rule, key string) bucketName {
-	return bucketName{rule.Name, set.Parts(rule, key)}
-}
-
-func namesOf(set *rules.Set, buckets []sluice.Bucket) (all []bucketName) {
+func namesOf(set *rules.Set, buckets []sluice.Bucket) (all []adminmsg.BucketName) {
 	for i := range buckets {
 		all = append(all, nameOf(set, buckets[i].Rule, buckets[i].Key))
 	}
@@ -52,7 +45,7 @@ func namesOf(set *rules.Set, buckets []sluice.Bucket) (all []bucketName) {
 
 // peek tells how buckets stand. It changes nothing.
 func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var in selector
+	var in adminmsg.Selector
 	if err := readJSON(r, &in); err != nil {
 		return nil, err
 	}
@@ -61,9 +54,7 @@ func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := struct {
-		Buckets []bucketState `json:"buckets"`
-	}{[]bucketState{}}
+	out := adminmsg.Peeked{Buckets: []adminmsg.Bucket{}}
 	for i := range buckets {
 		state, err := a.stateOf(r.Context(), set, &buckets[i])
 		if err != nil {
@@ -74,24 +65,24 @@ func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return out, nil
 }
 
-func (a *api) stateOf(ctx context.Context, set *rules.Set, b *rules.TierBucket) (bucketState, error) {
+func (a *api) stateOf(ctx context.Context, set *rules.Set, b *rules.TierBucket) (adminmsg.Bucket, error) {
 	take := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot, Dry: true}
 	var out [1]sluice.Decision
 	if _, err := a.Limiter.Decide(ctx, []sluice.Take{take}, out[:]); err != nil {
-		return bucketState{}, err
+		return adminmsg.Bucket{}, err
 	}
-	state := bucketState{nameOf(set, b.Rule, b.Key), b.Tier, describe(&out[0])}
+	state := adminmsg.Bucket{BucketName: nameOf(set, b.Rule, b.Key), Tier: b.Tier, BucketState: describe(&out[0])}
 	if out[0].Blocked {
-		state.Blocked = a.blocked(ctx, take).Seconds()
+		state.BlockedSeconds = a.blocked(ctx, take).Seconds()
 	}
 	return state, nil
 }
 
 // describe says what a peek said. A shadow rule that would deny does not allow.
-func describe(d *sluice.Decision) standing {
-	return standing{
+func describe(d *sluice.Decision) adminmsg.BucketState {
+	return adminmsg.BucketState{
 		Allowed: d.Allowed && !d.Shadow, Limit: d.Limit, Remaining: d.Remaining,
-		RetryAfter: d.RetryAfter.Seconds(), ResetAfter: d.ResetAfter.Seconds(), Source: d.Source.String(),
+		RetryAfterSeconds: d.RetryAfter.Seconds(), ResetAfterSeconds: d.ResetAfter.Seconds(), Source: d.Source.String(),
 	}
 }
 
@@ -112,7 +103,7 @@ func (a *api) blocked(ctx context.Context, t sluice.Take) time.Duration {
 }
 
 // selected reads a body with a selector and finds the buckets.
-func (a *api) selected(r *http.Request, set *rules.Set, body any, s *selector) ([]sluice.Bucket, error) {
+func (a *api) selected(r *http.Request, set *rules.Set, body any, s *adminmsg.Selector) ([]sluice.Bucket, error) {
 	if err := readJSON(r, body); err != nil {
 		return nil, err
 	}
@@ -121,7 +112,7 @@ func (a *api) selected(r *http.Request, set *rules.Set, body any, s *selector) (
 
 // reset forgets what was spent, and lifts blocks.
 func (a *api) reset(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var in selector
+	var in adminmsg.Selector
 	set := a.Rules()
 	buckets, err := a.selected(r, set, &in, &in)
 	if err == nil {
@@ -132,7 +123,7 @@ func (a *api) reset(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return named{namesOf(set, buckets)}, nil
+	return adminmsg.Changed{Buckets: namesOf(set, buckets)}, nil
 }
 
 // longestBlock is as far ahead as people can mean it.
@@ -140,12 +131,9 @@ const longestBlock = 366 * 24 * time.Hour
 
 // block denies for a while.
 func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var in struct {
-		selector
-		For string `json:"for"`
-	}
+	var in adminmsg.Block
 	set := a.Rules()
-	buckets, err := a.selected(r, set, &in, &in.selector)
+	buckets, err := a.selected(r, set, &in, &in.Selector)
 	length, wrong := time.ParseDuration(in.For)
 	if err == nil && (wrong != nil || length < 0 || length > longestBlock) {
 		err = problemf(http.StatusBadRequest, `for: write how long, at most a year, such as "10m" or "24h"; "0s" lifts a block`)
@@ -157,10 +145,7 @@ func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := struct {
-		named
-		Until *time.Time `json:"until"`
-	}{named: named{namesOf(set, buckets)}}
+	out := adminmsg.Blocked{Changed: adminmsg.Changed{Buckets: namesOf(set, buckets)}}
 	if length > 0 {
 		until := time.Now().Add(length).UTC().Truncate(time.Second)
 		out.Until = &until
@@ -195,7 +180,7 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 		}
 		return nil, err
 	}
-	out := keyPage{Keys: []keyState{}, Next: page.Next}
+	out := adminmsg.KeyPage{Keys: []adminmsg.StoredKey{}, Next: page.Next}
 	for i := range page.Listed {
 		if l := &page.Listed[i]; l.Rule != nil {
 			out.Keys = append(out.Keys, listed(set, l))
@@ -204,26 +189,10 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return out, nil
 }
 
-// keyPage is a part of what the store holds.
-type keyPage struct {
-	Keys []keyState `json:"keys"`
-	Next string     `json:"next"` // "" at the end
-}
-
-// keyState is something that the store holds.
-type keyState struct {
-	Rule    string    `json:"rule"`
-	Key     keyParts  `json:"key,omitempty"`
-	Digest  string    `json:"digest,omitempty"` // in place of a key that the store does not keep
-	Blocked bool      `json:"blocked"`          // this says that the key is blocked, for as long as it is kept
-	Kept    float64   `json:"kept_s"`
-	State   *standing `json:"state,omitempty"`
-}
-
-func listed(set *rules.Set, l *sluice.Listed) keyState {
-	k := keyState{Rule: l.Rule.Name, Digest: l.Digest, Blocked: l.Blocked, Kept: l.Kept.Seconds()}
+func listed(set *rules.Set, l *sluice.Listed) adminmsg.StoredKey {
+	k := adminmsg.StoredKey{Rule: l.Rule.Name, Digest: l.Digest, Blocked: l.Blocked, KeptSeconds: l.Kept.Seconds()}
 	if l.Digest == "" {
-		k.Key = set.Parts(l.Rule, l.Key)
+		k.Key = keyOf(set.Parts(l.Rule, l.Key))
 	}
 	if l.State != nil {
 		state := describe(l.State)

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/rules"
@@ -21,16 +22,7 @@ import (
 type apiError struct {
 	Status int
 	Detail string
-	Faults []fault // of rules
-}
-
-// fault is one thing that is wrong with the rules.
-type fault struct {
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Rule    string `json:"rule,omitempty"`
-	Message string `json:"message"`
+	Faults []adminmsg.Fault // of rules
 }
 
 func (p *apiError) Error() string { return p.Detail }

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
 // Queue is what operators may ask and have done about requests that are kept for later.
 type Queue struct {
-	Counts func(ctx context.Context) QueueCounts
+	Counts func(ctx context.Context) adminmsg.QueueCounts
 	// List lists up to n of a state, "" being all that are not done, and tells where to go on; "" at the end.
-	List           func(ctx context.Context, state, after string, n int) (items []QueueItem, next string, err error)
-	Get            func(ctx context.Context, id string) (QueueItem, error)
+	List           func(ctx context.Context, state, after string, n int) (items []adminmsg.QueueItem, next string, err error)
+	Get            func(ctx context.Context, id string) (adminmsg.QueueItem, error)
 	Cancel, Replay func(ctx context.Context, id string) error
 }
 
@@ -25,44 +25,6 @@ var (
 	ErrItemState = errors.New("it cannot be done to this request now")
 	ErrQueueDown = errors.New("the queue cannot be read or written now")
 )
-
-// QueueCounts say how full a queue is.
-type QueueCounts struct {
-	Queued     int64   `json:"queued"`
-	Delivering int64   `json:"delivering"`
-	Dead       int64   `json:"dead"`
-	Done       int64   `json:"done"`
-	Bytes      int64   `json:"bytes"`
-	Oldest     float64 `json:"oldest_s"`
-	Up         bool    `json:"up"`
-}
-
-// QueueItem is a request that is kept.
-type QueueItem struct {
-	ID       string       `json:"id"`
-	State    string       `json:"state"`
-	Rule     string       `json:"rule"`
-	Key      keyParts     `json:"key"`
-	RawKey   string       `json:"-"`                  // as the rule has it; Key is made of it
-	Position int          `json:"position,omitempty"` // in its rule and key
-	Attempts int          `json:"attempts"`
-	Size     int          `json:"size"`
-	Accepted time.Time    `json:"accepted_at"`
-	Changed  *time.Time   `json:"changed_at"`
-	Next     *time.Time   `json:"next_at"`
-	Expires  *time.Time   `json:"expires_at"`
-	Error    string       `json:"error,omitempty"`
-	Result   *QueueResult `json:"result,omitempty"`
-}
-
-// QueueResult is what the upstream answered.
-type QueueResult struct {
-	Status     int         `json:"status"`
-	Header     http.Header `json:"headers,omitempty"`
-	Body       string      `json:"body,omitempty"`
-	BodyBase64 []byte      `json:"body_base64,omitempty"` // in place of a body that is not UTF-8
-	Truncated  bool        `json:"truncated,omitempty"`
-}
 
 // queueRoutes are what is asked about the queue.
 func (a *api) queueRoutes() map[string]map[string]handler {
@@ -120,16 +82,12 @@ func (a *api) listQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
 	for i := range items {
 		a.name(&items[i])
 	}
-	return struct {
-		Counts QueueCounts `json:"counts"`
-		Items  []QueueItem `json:"items"`
-		Next   string      `json:"next"`
-	}{a.Queue.Counts(r.Context()), append([]QueueItem{}, items...), next}, nil
+	return adminmsg.QueuePage{Counts: a.Queue.Counts(r.Context()), Items: append([]adminmsg.QueueItem{}, items...), Next: next}, nil
 }
 
 // name writes whose room a request waits for as people read it.
-func (a *api) name(it *QueueItem) {
-	it.Key = a.Rules().Parts(&sluice.Rule{Name: it.Rule}, it.RawKey)
+func (a *api) name(it *adminmsg.QueueItem) {
+	it.Key = keyOf(a.Rules().Parts(&sluice.Rule{Name: it.Rule}, it.RawKey))
 }
 
 func (a *api) queueItem(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -148,9 +106,7 @@ func (a *api) queueItem(_ http.ResponseWriter, r *http.Request) (any, error) {
 // changeItem cancels or replays a request.
 func (a *api) changeItem(what string) handler {
 	return func(_ http.ResponseWriter, r *http.Request) (any, error) {
-		var in struct {
-			ID string `json:"id"`
-		}
+		var in adminmsg.QueueID
 		err := readJSON(r, &in)
 		if err == nil && in.ID == "" {
 			err = problemf(http.StatusBadRequest, "id: write which request, as it was told with 202")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/memstore"
 )
 
@@ -15,11 +16,11 @@ import (
 func kept(t *testing.T) func(*adminapi.Config) {
 	t.Helper()
 	now := time.Now()
-	items := map[string]*adminapi.QueueItem{
+	items := map[string]*adminmsg.QueueItem{
 		"a": {ID: "a", State: "queued", Rule: "user", Position: 1, Accepted: now, Expires: &now},
-		"b": {ID: "b", State: "dead", Rule: "gone", RawKey: "\xff", Attempts: 3, Accepted: now, Changed: &now, Error: "no", Result: &adminapi.QueueResult{Status: 500, Body: "x"}},
+		"b": {ID: "b", State: "dead", Rule: "gone", RawKey: "\xff", Attempts: 3, Accepted: now, Changed: &now, Error: "no", Result: &adminmsg.QueueResult{Status: 500, Body: "x"}},
 	}
-	find := func(id string) (*adminapi.QueueItem, error) {
+	find := func(id string) (*adminmsg.QueueItem, error) {
 		switch it := items[id]; {
 		case id == "down":
 			return nil, adminapi.ErrQueueDown
@@ -44,8 +45,8 @@ func kept(t *testing.T) func(*adminapi.Config) {
 	}
 	return func(c *adminapi.Config) {
 		c.Queue = &adminapi.Queue{
-			Counts: func(context.Context) adminapi.QueueCounts { return adminapi.QueueCounts{Queued: 1, Dead: 1, Up: true} },
-			List: func(_ context.Context, state, _ string, n int) (all []adminapi.QueueItem, next string, err error) {
+			Counts: func(context.Context) adminmsg.QueueCounts { return adminmsg.QueueCounts{Queued: 1, Dead: 1, Up: true} },
+			List: func(_ context.Context, state, _ string, n int) (all []adminmsg.QueueItem, next string, err error) {
 				for _, id := range []string{"a", "b"} {
 					if state == "" || items[id].State == state {
 						all = append(all, *items[id])
@@ -56,10 +57,10 @@ func kept(t *testing.T) func(*adminapi.Config) {
 				}
 				return all, "", nil
 			},
-			Get: func(_ context.Context, id string) (adminapi.QueueItem, error) {
+			Get: func(_ context.Context, id string) (adminmsg.QueueItem, error) {
 				it, err := find(id)
 				if err != nil {
-					return adminapi.QueueItem{}, err
+					return adminmsg.QueueItem{}, err
 				}
 				return *it, nil
 			},

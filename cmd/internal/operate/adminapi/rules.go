@@ -9,42 +9,10 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/rules"
 )
-
-// ruleState is a rule and what it has decided since the start.
-type ruleState struct {
-	Name      string       `json:"name"`
-	Kind      string       `json:"kind"` // native or envoy
-	File      string       `json:"file,omitempty"`
-	Line      int          `json:"line,omitempty"`
-	Limits    []limitState `json:"limits"`
-	Per       []string     `json:"per"`
-	Shadow    bool         `json:"shadow"`
-	OnFailure string       `json:"on_failure"`
-	Accuracy  string       `json:"accuracy"`
-	Suspended bool         `json:"suspended"`
-	counted
-}
-
-// counted are counts in JSON.
-type counted struct {
-	Allowed      int64 `json:"allowed"`
-	Denied       int64 `json:"denied"`
-	ShadowDenied int64 `json:"shadow_denied"`
-	NearLimit    int64 `json:"near_limit"`
-}
-
-// limitState is one limit of a rule.
-type limitState struct {
-	Bucket    string  `json:"bucket"`
-	Limit     string  `json:"limit"`
-	Count     int64   `json:"count"`
-	Window    float64 `json:"window_s"`
-	Algorithm string  `json:"algorithm"`
-	Burst     int64   `json:"burst"` // the most that can be spent at once
-}
 
 var (
 	failModes  = [...]string{sluice.FailLocal: "local", sluice.FailOpen: "open", sluice.FailClosed: "closed"}
@@ -52,15 +20,12 @@ var (
 )
 
 func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
-	out := struct {
-		Digest string      `json:"digest"`
-		Rules  []ruleState `json:"rules"`
-	}{Rules: []ruleState{}}
+	out := adminmsg.Rules{Rules: []adminmsg.Rule{}}
 	set := a.Rules()
 	suspended, counts := a.Limiter.Suspended(), a.counts()
 	for _, c := range set.CountingRules() {
 		first := c.Rules[0]
-		state := ruleState{
+		state := adminmsg.Rule{
 			Name: c.Name, Kind: "native", File: c.At.File, Line: c.At.Line, Per: append([]string{}, c.Per...),
 			Shadow: first.Shadow, OnFailure: failModes[first.OnFailure], Accuracy: accuracies[first.Accuracy],
 			Suspended: slices.Contains(suspended, c.Name),
@@ -70,10 +35,10 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 		}
 		for _, r := range c.Rules {
 			l := &r.Limit
-			state.Limits = append(state.Limits, limitState{
-				Bucket: r.Name, Limit: l.String(), Count: l.Count, Window: l.Window.Seconds(), Algorithm: l.Algorithm.String(), Burst: l.Max(),
+			state.Limits = append(state.Limits, adminmsg.RuleLimit{
+				Bucket: r.Name, Limit: l.String(), Count: l.Count, WindowSeconds: l.Window.Seconds(), Algorithm: l.Algorithm.String(), Burst: l.Max(),
 			})
-			state.add(counts[r.Name])
+			addCounts(&state.Counts, counts[r.Name])
 		}
 		out.Rules = append(out.Rules, state)
 	}
@@ -83,9 +48,9 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 	return out, nil
 }
 
-// add counts one more limit of the rule. Each request is decided by all of them, and denied by one if by any: so the
+// addCounts counts one more limit of a rule. Each request is decided by all of them, and denied by one if by any: so the
 // limit that denied most, and the one that decided most, tell most of the rule.
-func (c *counted) add(n Counts) {
+func addCounts(c *adminmsg.Counts, n adminmsg.Counts) {
 	asked := max(c.Allowed+c.Denied, n.Allowed+n.Denied)
 	c.Denied = max(c.Denied, n.Denied)
 	c.Allowed = asked - c.Denied
@@ -93,7 +58,7 @@ func (c *counted) add(n Counts) {
 	c.NearLimit = max(c.NearLimit, n.NearLimit)
 }
 
-func (a *api) counts() map[string]Counts {
+func (a *api) counts() map[string]adminmsg.Counts {
 	if a.Counts == nil {
 		return nil
 	}
@@ -102,12 +67,7 @@ func (a *api) counts() map[string]Counts {
 
 // explainRequest says what the rules make of a request, and what is left of its limits. It changes nothing.
 func (a *api) explainRequest(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var in struct {
-		Request     *request  `json:"request"`
-		Domain      string    `json:"domain"`
-		Descriptors [][]entry `json:"descriptors"`
-		Cost        int64     `json:"cost"`
-	}
+	var in adminmsg.Explain
 	if err := readJSON(r, &in); err != nil {
 		return nil, err
 	}
@@ -118,7 +78,7 @@ func (a *api) explainRequest(_ http.ResponseWriter, r *http.Request) (any, error
 	case (in.Request == nil) == (in.Domain == ""), in.Domain == "" && in.Descriptors != nil:
 		return nil, problemf(http.StatusBadRequest, `write {"request": {…}}, or {"domain": …, "descriptors": [[{"key": …, "value": …}]]}`)
 	case in.Request != nil:
-		h, err := in.Request.http()
+		h, err := sampleOf(in.Request)
 		if err != nil {
 			return nil, err
 		}
@@ -142,9 +102,7 @@ func (a *api) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (a *api) kill(r *http.Request, what string, do func(...string), known []string) (any, error) {
-	var in struct {
-		Rules []string `json:"rules"`
-	}
+	var in adminmsg.RuleNames
 	err := readJSON(r, &in)
 	if err == nil && len(in.Rules) == 0 {
 		err = problemf(http.StatusBadRequest, `say which rules: {"rules": ["name"]}`)
@@ -164,11 +122,10 @@ func (a *api) kill(r *http.Request, what string, do func(...string), known []str
 	if err != nil {
 		return nil, err
 	}
-	out := struct {
-		Suspended []string `json:"suspended"`
-		Note      string   `json:"note"`
-	}{append([]string{}, a.Limiter.Suspended()...), "this process only, and until it ends: other instances of the service go on as before"}
-	return out, nil
+	return adminmsg.Suspended{
+		Suspended: append([]string{}, a.Limiter.Suspended()...),
+		Note:      "this process only, and until it ends: other instances of the service go on as before",
+	}, nil
 }
 
 // reload reads the rules again.
@@ -186,16 +143,13 @@ func (a *api) reload(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, p
 	}
 	a.audit(r, "reload", "", nil, "digest", digest, "changed", changed)
-	return struct {
-		Digest  string `json:"digest"`
-		Changed bool   `json:"changed"`
-	}{digest, changed}, nil
+	return adminmsg.Reloaded{Digest: digest, Changed: changed}, nil
 }
 
 // faultsOf lists what errors are joined of.
-func faultsOf(err error) []fault {
+func faultsOf(err error) []adminmsg.Fault {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []fault
+		var all []adminmsg.Fault
 		for _, e := range joined.Unwrap() {
 			all = append(all, faultsOf(e)...)
 		}
@@ -203,18 +157,16 @@ func faultsOf(err error) []fault {
 	}
 	var f *rules.Error
 	if errors.As(err, &f) {
-		return []fault{{f.At.File, f.At.Line, f.At.Column, f.Rule, f.Msg}}
+		return []adminmsg.Fault{{File: f.At.File, Line: f.At.Line, Column: f.At.Column, Rule: f.Rule, Message: f.Msg}}
 	}
-	return []fault{{Message: err.Error()}}
+	return []adminmsg.Fault{{Message: err.Error()}}
 }
 
 var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 
 // logLevel changes what is logged.
 func (a *api) logLevel(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var in struct {
-		Level string `json:"level"`
-	}
+	var in adminmsg.LogLevel
 	err := readJSON(r, &in)
 	level, known := levels[in.Level]
 	if err == nil && !known {

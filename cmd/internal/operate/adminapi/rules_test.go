@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -20,10 +21,10 @@ import (
 func TestStatus(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	o := newOffice(t, memstore.New(), func(c *adminapi.Config) {
-		c.Status = func(context.Context) adminapi.Status {
-			return adminapi.Status{
-				Version: "v1", Store: adminapi.StoreStatus{Kind: "redis", Up: false, Instances: 2, Servers: []adminapi.ServerStatus{{N: 0, Up: true}}},
-				Rules:     adminapi.RulesStatus{Digest: "d1", LoadedAt: at, Files: []string{"a"}, LastError: &adminapi.LastError{At: at, Text: "x"}},
+		c.Status = func(context.Context) adminmsg.Status {
+			return adminmsg.Status{
+				Version: "v1", Store: adminmsg.StoreStatus{Kind: "redis", Up: false, Instances: 2, Servers: []adminmsg.ServerStatus{{N: 0, Up: true}}},
+				Rules:     adminmsg.RulesStatus{Digest: "d1", LoadedAt: at, Files: []string{"a"}, LastError: &adminmsg.LastError{At: at, Text: "x"}},
 				Listeners: map[string]string{"grpc": "a:1"},
 			}
 		}
@@ -47,8 +48,8 @@ func TestStatus(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	o := newOffice(t, memstore.New(), func(c *adminapi.Config) {
-		c.Counts = func() map[string]adminapi.Counts {
-			return map[string]adminapi.Counts{"user": {8, 2, 3, 4}, "user#2": {10, 0, 1, 5}, "messaging/message_type": {5, 6, 7, 8}}
+		c.Counts = func() map[string]adminmsg.Counts {
+			return map[string]adminmsg.Counts{"user": {Allowed: 8, Denied: 2, ShadowDenied: 3, NearLimit: 4}, "user#2": {Allowed: 10, ShadowDenied: 1, NearLimit: 5}, "messaging/message_type": {Allowed: 5, Denied: 6, ShadowDenied: 7, NearLimit: 8}}
 		}
 	})
 	o.limiter.Suspend("pair")
@@ -169,7 +170,7 @@ func TestLogLevel(t *testing.T) {
 }
 
 // busy has keys that are denied, and counts.
-func busy(t testing.TB, counts func() map[string]adminapi.Counts) func(*adminapi.Config) {
+func busy(t testing.TB, counts func() map[string]adminmsg.Counts) func(*adminapi.Config) {
 	buckets, err := testSet(t).Buckets("user", []rules.KeyPart{{Name: "header:X-User", Value: "ada\n"}})
 	if err != nil {
 		t.Fatal(err)
@@ -206,9 +207,9 @@ func TestTop(t *testing.T) {
 func TestWatch(t *testing.T) {
 	var n int64
 	ending := make(chan struct{})
-	o := newOffice(t, memstore.New(), busy(t, func() map[string]adminapi.Counts {
+	o := newOffice(t, memstore.New(), busy(t, func() map[string]adminmsg.Counts {
 		n++ // by one who watches
-		return map[string]adminapi.Counts{"user": {Allowed: 10 * n, Denied: n}, "user#2": {Allowed: 11 * n, ShadowDenied: n, NearLimit: n}, "pair": {Allowed: 7}}
+		return map[string]adminmsg.Counts{"user": {Allowed: 10 * n, Denied: n}, "user#2": {Allowed: 11 * n, ShadowDenied: n, NearLimit: n}, "pair": {Allowed: 7}}
 	}), func(c *adminapi.Config) { c.Ending = ending })
 	r, err := http.NewRequestWithContext(t.Context(), "GET", o.server.URL+"/v1/watch?interval=100ms", nil)
 	if err != nil {

@@ -1,10 +1,7 @@
 package adminapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -12,41 +9,16 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// selector says which buckets are meant: those of a rule for somebody, of a descriptor, or those that a request counts in.
-type selector struct {
-	Rule       string   `json:"rule"`
-	Key        keyParts `json:"key"`
-	Domain     string   `json:"domain"`
-	Descriptor []entry  `json:"descriptor"`
-	Request    *request `json:"request"`
-}
-
-// entry is one entry of a descriptor.
-type entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
-// request is an HTTP request as people write it down.
-type request struct {
-	Method     string            `json:"method"`
-	URL        string            `json:"url"`
-	Path       string            `json:"path"`
-	Headers    map[string]string `json:"headers"`
-	IP         string            `json:"ip"`
-	Claims     map[string]string `json:"claims"`
-	Attributes map[string]string `json:"attributes"`
-}
-
 const selectorHelp = `{"rule": …, "key": {…}}, {"domain": …, "descriptor": [{"key": …, "value": …}]} or {"request": {…}}`
 
 // find finds what is meant.
-func (a *api) find(set *rules.Set, s *selector) ([]sluice.Bucket, error) {
+func (a *api) find(set *rules.Set, s *adminmsg.Selector) ([]sluice.Bucket, error) {
 	ways := 0
 	for _, given := range []bool{s.Rule != "", s.Domain != "", s.Request != nil} {
 		if given {
@@ -59,28 +31,28 @@ func (a *api) find(set *rules.Set, s *selector) ([]sluice.Bucket, error) {
 	case s.Rule != "":
 		for _, rule := range a.Keyed {
 			if rule.Name == s.Rule {
-				return s.ofKeyed(rule)
+				return ofKeyed(s, rule)
 			}
 		}
-		all, err := set.Buckets(s.Rule, s.Key)
+		all, err := set.Buckets(s.Rule, partsOf(s.Key))
 		if err != nil && !errors.Is(err, rules.ErrNoRule) {
 			err = problemf(http.StatusBadRequest, "%v", err)
 		}
 		return all, err
 	case s.Domain != "":
-		return s.ofDescriptor(set)
+		return ofDescriptor(s, set)
 	}
-	return s.ofRequest(set)
+	return ofRequest(s, set)
 }
 
 // findTiers finds what is meant with every limit that it may have: a key alone does not tell its tier.
-func (a *api) findTiers(set *rules.Set, s *selector) ([]rules.TierBucket, error) {
+func (a *api) findTiers(set *rules.Set, s *adminmsg.Selector) ([]rules.TierBucket, error) {
 	plain, err := a.find(set, s)
 	if err != nil {
 		return nil, err
 	}
 	if s.Rule != "" {
-		if tiers, err := set.TierBuckets(s.Rule, s.Key); err == nil {
+		if tiers, err := set.TierBuckets(s.Rule, partsOf(s.Key)); err == nil {
 			return tiers, nil
 		}
 	}
@@ -92,8 +64,8 @@ func (a *api) findTiers(set *rules.Set, s *selector) ([]rules.TierBucket, error)
 }
 
 // ofKeyed is the bucket of a rule that is in no file. The key is written as top writes it, or as it is.
-func (s *selector) ofKeyed(rule *sluice.Rule) ([]sluice.Bucket, error) {
-	if len(s.Key) != 1 || s.Key[0].Name != "key" {
+func ofKeyed(s *adminmsg.Selector, rule *sluice.Rule) ([]sluice.Bucket, error) {
+	if len(s.Key) != 1 || s.Key[0].Key != "key" {
 		return nil, problemf(http.StatusBadRequest, `rule %s: write {"key": {"key": …}}`, rule.Name)
 	}
 	text := s.Key[0].Value
@@ -103,7 +75,7 @@ func (s *selector) ofKeyed(rule *sluice.Rule) ([]sluice.Bucket, error) {
 	return []sluice.Bucket{{Rule: rule, Key: text}}, nil
 }
 
-func (s *selector) ofDescriptor(set *rules.Set) ([]sluice.Bucket, error) {
+func ofDescriptor(s *adminmsg.Selector, set *rules.Set) ([]sluice.Bucket, error) {
 	d := []rules.Descriptor{{Entries: entries(s.Descriptor)}}
 	var m rules.MatchedDescriptors
 	set.MatchDescriptors(s.Domain, d, &m)
@@ -113,8 +85,8 @@ func (s *selector) ofDescriptor(set *rules.Set) ([]sluice.Bucket, error) {
 	return bucketsOf(m.Takes), nil
 }
 
-func (s *selector) ofRequest(set *rules.Set) ([]sluice.Bucket, error) {
-	h, err := s.Request.http()
+func ofRequest(s *adminmsg.Selector, set *rules.Set) ([]sluice.Bucket, error) {
+	h, err := sampleOf(s.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +114,7 @@ func bucketsOf(takes []sluice.Take) []sluice.Bucket {
 	return all
 }
 
-func entries(all []entry) []rules.Entry {
+func entries(all []adminmsg.Entry) []rules.Entry {
 	out := make([]rules.Entry, len(all))
 	for i, e := range all {
 		out[i] = rules.Entry(e)
@@ -150,8 +122,8 @@ func entries(all []entry) []rules.Entry {
 	return out
 }
 
-// http is the request as the rules see it.
-func (q *request) http() (*sample.HTTP, error) {
+// sampleOf is the request as the rules see it.
+func sampleOf(q *adminmsg.Request) (*sample.HTTP, error) {
 	bad := func(format string, args ...any) error {
 		return problemf(http.StatusBadRequest, "request: "+format, args...)
 	}
@@ -186,51 +158,4 @@ func (q *request) http() (*sample.HTTP, error) {
 		return nil, bad("it is none that a server takes")
 	}
 	return h, nil
-}
-
-// keyParts is an object whose fields are in order, because descriptors are.
-type keyParts []rules.KeyPart
-
-// MarshalJSON writes an object.
-func (k keyParts) MarshalJSON() ([]byte, error) {
-	b := []byte{'{'}
-	for i, p := range k {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		for j, text := range []string{p.Name, p.Value} {
-			if j > 0 {
-				b = append(b, ':')
-			}
-			quoted, err := json.Marshal(text)
-			if err != nil {
-				return nil, err
-			}
-			b = append(b, quoted...)
-		}
-	}
-	return append(b, '}'), nil
-}
-
-// UnmarshalJSON reads an object of texts.
-func (k *keyParts) UnmarshalJSON(b []byte) error {
-	const want = `key: write an object of texts, such as {"user": "ada"}`
-	d := json.NewDecoder(bytes.NewReader(b))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return errors.New(want)
-	}
-	*k = keyParts{}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return err
-		}
-		value, err := d.Token()
-		text, ok := value.(string)
-		if err != nil || !ok {
-			return fmt.Errorf("%s: the value of %q is no text", want, name)
-		}
-		*k = append(*k, rules.KeyPart{Name: name.(string), Value: text})
-	}
-	return nil
 }

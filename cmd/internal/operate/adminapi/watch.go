@@ -9,16 +9,10 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
-
-// topEntry is a key that something happens to often.
-type topEntry struct {
-	bucketName
-	Count int64 `json:"count"`
-	Error int64 `json:"error"`
-}
 
 func (a *api) top(_ http.ResponseWriter, r *http.Request) (any, error) {
 	query := r.URL.Query()
@@ -37,35 +31,19 @@ func (a *api) top(_ http.ResponseWriter, r *http.Request) (any, error) {
 	default:
 		return nil, problemf(http.StatusBadRequest, "by: write denied, or near for those that are close to their limit")
 	}
-	return struct {
-		Since   time.Time  `json:"since"`
-		Entries []topEntry `json:"entries"`
-	}{a.started.UTC(), topOf(a.Rules(), of, n)}, nil
+	return adminmsg.Top{Since: a.started.UTC(), Entries: topOf(a.Rules(), of, n)}, nil
 }
 
 // topOf reads keys for people.
-func topOf(set *rules.Set, of func(int) []Top, n int) []topEntry {
-	all := []topEntry{}
+func topOf(set *rules.Set, of func(int) []Top, n int) []adminmsg.TopEntry {
+	all := []adminmsg.TopEntry{}
 	if of == nil {
 		return all
 	}
 	for _, t := range of(n) {
-		all = append(all, topEntry{nameOf(set, &sluice.Rule{Name: t.Rule}, t.Key), t.Count, t.Error})
+		all = append(all, adminmsg.TopEntry{BucketName: nameOf(set, &sluice.Rule{Name: t.Rule}, t.Key), Count: t.Count, Error: t.Error})
 	}
 	return all
-}
-
-// event is what who watches is told.
-type event struct {
-	T     time.Time   `json:"t"`
-	Rules []ruleDelta `json:"rules"` // what they have decided since the event before
-	Top   []topEntry  `json:"top"`
-}
-
-// ruleDelta is what a rule has decided of late.
-type ruleDelta struct {
-	Name string `json:"name"`
-	counted
 }
 
 const (
@@ -99,7 +77,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 	defer tick.Stop()
 	for {
 		now := a.counts()
-		b, err := json.Marshal(event{time.Now().UTC(), deltas(a.Rules(), before, now), topOf(a.Rules(), a.Denied, watchTop)})
+		b, err := json.Marshal(adminmsg.Event{T: time.Now().UTC(), Rules: deltas(a.Rules(), before, now), Top: topOf(a.Rules(), a.Denied, watchTop)})
 		if err != nil {
 			return nil, nil
 		}
@@ -119,22 +97,25 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 // deltas are the rules that have decided something. Counts that went back are those of a rule that is new again.
-func deltas(set *rules.Set, before, now map[string]Counts) []ruleDelta {
-	all := []ruleDelta{}
+func deltas(set *rules.Set, before, now map[string]adminmsg.Counts) []adminmsg.RuleCounts {
+	all := []adminmsg.RuleCounts{}
 	for _, c := range set.CountingRules() {
-		d := ruleDelta{Name: c.Name}
+		d := adminmsg.RuleCounts{Name: c.Name}
 		for _, r := range c.Rules {
 			was, is := before[r.Name], now[r.Name]
 			if is.Allowed < was.Allowed || is.Denied < was.Denied {
-				was = Counts{}
+				was = adminmsg.Counts{}
 			}
-			d.add(Counts{is.Allowed - was.Allowed, is.Denied - was.Denied, is.ShadowDenied - was.ShadowDenied, is.NearLimit - was.NearLimit})
+			addCounts(&d.Counts, adminmsg.Counts{
+				Allowed: is.Allowed - was.Allowed, Denied: is.Denied - was.Denied, ShadowDenied: is.ShadowDenied - was.ShadowDenied,
+				NearLimit: is.NearLimit - was.NearLimit,
+			})
 		}
-		if d.counted != (counted{}) {
+		if d.Counts != (adminmsg.Counts{}) {
 			all = append(all, d)
 		}
 	}
-	slices.SortStableFunc(all, func(x, y ruleDelta) int {
+	slices.SortStableFunc(all, func(x, y adminmsg.RuleCounts) int {
 		return int(min(max(y.Denied+y.Allowed-x.Denied-x.Allowed, -1), 1))
 	})
 	return all

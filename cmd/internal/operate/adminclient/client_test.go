@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 )
 
@@ -152,7 +153,7 @@ func TestWays(t *testing.T) {
 		"mutual TLS": {Admin: "https://localhost:" + port, CA: ca, Cert: certFile, Key: keyFile},
 		"a socket":   {Admin: "unix://" + socket},
 	} {
-		var got adminclient.Status
+		var got adminmsg.Status
 		if _, err := client(t, cfg).Get(t.Context(), "/v1/status", &got); err != nil || got.Version != "x" {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -194,7 +195,7 @@ func TestForeignAnswers(t *testing.T) {
 			_, _ = w.Write([]byte(answer.text))
 		})
 		c := client(t, adminclient.Config{Admin: url})
-		_, get := c.Get(t.Context(), "/v1/status", new(adminclient.Status))
+		_, get := c.Get(t.Context(), "/v1/status", new(adminmsg.Status))
 		_, check := c.Check(t.Context(), struct{}{})
 		var watch error
 		for _, watch = range c.Watch(t.Context(), time.Second) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 )
 
 // UnreachableError says that nothing answered.
@@ -30,16 +32,7 @@ type ProblemError struct {
 	Token   bool // a token was sent
 	Foreign bool // whatever answers there is not a service of ours
 	Text    string
-	Faults  []Fault // of rules
-}
-
-// Fault is something that is wrong with rule files.
-type Fault struct {
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Rule    string `json:"rule,omitempty"`
-	Message string `json:"message"`
+	Faults  []adminmsg.Fault // of rules
 }
 
 func (e *ProblemError) Error() string {
@@ -57,9 +50,9 @@ func (e *endpoint) problem(resp *http.Response, path string, raw []byte) error {
 	p := e.foreign(resp, path)
 	p.Text = strings.TrimSpace(string(raw[:min(len(raw), 512)]))
 	var said struct {
-		Title  string  `json:"title"`
-		Detail string  `json:"detail"`
-		Faults []Fault `json:"faults"`
+		Title  string           `json:"title"`
+		Detail string           `json:"detail"`
+		Faults []adminmsg.Fault `json:"faults"`
 	}
 	if json.Unmarshal(raw, &said) == nil && said.Title != "" {
 		p.Foreign, p.Title, p.Detail, p.Faults = false, said.Title, said.Detail, said.Faults

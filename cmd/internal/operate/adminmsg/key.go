@@ -1,10 +1,17 @@
-package adminclient
+package adminmsg
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 )
+
+// Entry is one of a descriptor's, or one part of a key.
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
 
 // Key is whom a bucket counts for. It is an object whose fields are in order, as descriptors' entries are, and may have a
 // name twice, as those may.
@@ -32,9 +39,10 @@ func (k Key) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads an object of texts.
 func (k *Key) UnmarshalJSON(b []byte) error {
+	const want = `key: write an object of texts, such as {"user": "ada"}`
 	d := json.NewDecoder(bytes.NewReader(b))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return errors.New("a key is no object")
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.New(want)
 	}
 	*k = Key{}
 	for d.More() {
@@ -42,12 +50,12 @@ func (k *Key) UnmarshalJSON(b []byte) error {
 		if err != nil {
 			return err
 		}
-		var e Entry
-		if err := d.Decode(&e.Value); err != nil {
-			return err
+		value, err := d.Token()
+		text, ok := value.(string)
+		if err != nil || !ok {
+			return fmt.Errorf("%s: the value of %q is no text", want, name)
 		}
-		e.Key = name.(string)
-		*k = append(*k, e)
+		*k = append(*k, Entry{name.(string), text})
 	}
 	return nil
 }
