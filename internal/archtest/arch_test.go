@@ -53,6 +53,9 @@ var mayImport = map[string][]string{
 	"cmd/internal/pemfile":         {"internal/plainfile"},
 	"cmd/internal/edge/domainname": {},
 
+	// Bodies of requests.
+	"cmd/internal/jsonbody": {},
+
 	// Stores, and the suite that every store passes.
 	"memstore":           {".", "internal/private", "internal/step", "internal/group", "internal/table", "internal/plainfile"},
 	"redisstore":         {".", "internal/private", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
@@ -98,7 +101,7 @@ var mayImport = map[string][]string{
 	// The service: Envoy's protocol, Redis', and JSON.
 	"cmd/internal/edge/rls":        {".", "internal/private", "rules", "internal/bounds"},
 	"cmd/internal/edge/resp":       {".", "internal/private", "internal/bounds"},
-	"cmd/internal/edge/checkapi":   {".", "internal/private", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds", "internal/problem", "internal/match"},
+	"cmd/internal/edge/checkapi":   {".", "cmd/internal/jsonbody", "internal/private", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds", "internal/problem", "internal/match"},
 	"cmd/internal/testenv/rlstest": {},
 	"internal/testenv/certtest":    {},
 	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/key", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
@@ -130,7 +133,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/envoy/xds":   {".", "rules", "internal/bounds", "internal/panics"},
 	"cmd/internal/envoy/envoyratelimit": {
 		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "cmd/internal/edge/rls", "cmd/internal/envoy/stats",
-		"internal/panics", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/spell", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile",
+		"internal/panics", "cmd/internal/jsonbody", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/spell", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile",
 	},
 
 	// Tests that users write for their rules.
@@ -152,7 +155,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// The service: for operators.
-	"cmd/internal/operate/adminapi": {".", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/key", "internal/bounds", "internal/problem"},
+	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/key", "internal/bounds", "internal/problem"},
 
 	// The gateway: servers that requests are forwarded to.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},

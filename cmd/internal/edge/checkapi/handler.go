@@ -3,7 +3,6 @@ package checkapi
 import (
 	"crypto/x509"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/jsonbody"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/internal/quota"
@@ -136,26 +136,16 @@ func (c *call) read(r *http.Request) *refusal {
 		bounds.CheckBody.Reached()
 		return tooLarge
 	}
-	if c.body == nil {
-		c.body = make([]byte, 0, 2<<10)
+	var err error
+	c.body, err = jsonbody.Read(r.Body, c.body, MaxBody)
+	switch {
+	case errors.Is(err, jsonbody.ErrTooLarge):
+		bounds.CheckBody.Reached()
+		return tooLarge
+	case err != nil:
+		return &refusal{http.StatusBadRequest, "the body cannot be read: it ends too early, or took too long"}
 	}
-	c.body = c.body[:0]
-	for {
-		if len(c.body) == cap(c.body) {
-			c.body = append(c.body, 0)[:len(c.body)]
-		}
-		n, err := r.Body.Read(c.body[len(c.body):cap(c.body)])
-		c.body = c.body[:len(c.body)+n]
-		switch {
-		case len(c.body) > MaxBody:
-			bounds.CheckBody.Reached()
-			return tooLarge
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return &refusal{http.StatusBadRequest, "the body cannot be read: it ends too early, or took too long"}
-		}
-	}
+	return nil
 }
 
 // checkType wants JSON. A web page of another origin cannot send that without being asked whether it may.

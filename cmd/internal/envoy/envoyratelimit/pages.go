@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
+	"github.com/sluiceproject/sluice/cmd/internal/jsonbody"
 )
 
 // maxBody is the largest body that /json reads. Its requests are bounded once they are decoded.
@@ -29,7 +30,7 @@ func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		req  rls.Request
 		resp rls.Response
 	)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := jsonbody.Read(http.MaxBytesReader(w, r.Body, maxBody), nil, maxBody)
 	if err == nil {
 		err = req.DecodeJSON(body, p.bounds)
 	}

@@ -1,17 +1,14 @@
 package adminapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/jsonbody"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/problem"
@@ -74,28 +71,18 @@ func writeBody(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(b, '\n'))
 }
 
-// readJSON reads a body. What is not known is refused, since it was meant to do something.
+// readJSON reads a body.
 func readJSON(r *http.Request, to any) error {
-	b, err := io.ReadAll(r.Body)
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
+	b, err := jsonbody.Read(r.Body, nil, maxBody)
+	if errors.Is(err, jsonbody.ErrTooLarge) {
 		bounds.AdminBody.Reached()
 		return problemf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", maxBody)
-	case err != nil:
-		return problemf(http.StatusBadRequest, "the body cannot be read")
-	case !utf8.Valid(b):
-		return problemf(http.StatusBadRequest, "the body is not UTF-8")
-	case len(bytes.TrimSpace(b)) == 0:
-		return problemf(http.StatusBadRequest, "the body is empty: send JSON, see docs/api.md")
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return problemf(http.StatusBadRequest, "the body is not what is wanted: %s", strings.TrimPrefix(err.Error(), "json: "))
+	if err == nil {
+		err = jsonbody.Decode(b, to)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return problemf(http.StatusBadRequest, "something follows the JSON in the body")
+	if err != nil {
+		return problemf(http.StatusBadRequest, "%v", err)
 	}
 	return nil
 }
