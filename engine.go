@@ -21,18 +21,6 @@ type decideBuffers struct {
 	answers []group.Answer
 }
 
-// fastTake tells of a take that asks for nothing but its cost which rule and numbers it is of.
-func (t *Take) fastTake() (*group.Rule, *step.Params) {
-	if t.Rule == nil || t.Rule.ChargeDenied || t.Min != 0 || t.MaxDelay != 0 || t.At != 0 || t.ID != 0 || t.Settles {
-		return nil, nil
-	}
-	p := t.Effective().params
-	if p == nil || !p.IsPlain() || t.Cost <= 0 || t.Cost > p.Limit() {
-		return nil, nil
-	}
-	return t.Rule.inIntegers(), p
-}
-
 // inIntegers says takes in integers.
 func (b *decideBuffers) inIntegers(takes []Take) (ops []group.Op, answers []group.Answer, err error) {
 	if cap(b.ops) < len(takes) {

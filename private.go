@@ -7,15 +7,9 @@ import (
 )
 
 func init() {
-	private.OpOf = func(take any) (op group.Op, err error) {
-		err = take.(*Take).op(&op)
-		return op, err
-	}
-	private.FastTake = func(take any) (*group.Rule, *step.Params) { return take.(*Take).fastTake() }
 	private.RuleOf = func(rule any) *group.Rule { return rule.(*Rule).inIntegers() }
 	private.Silenced = func(rule any) any { return rule.(*Rule).silenced() }
 	private.ParamsOf = func(limit any) *step.Params { return limit.(*Limit).params }
-	private.Decide = func(decision any, a group.Answer) { decision.(*Decision).set(&a) }
 	private.MakePart = func(limit, whole any) { limit.(*Limit).whole = whole.(*Limit).params.Numbers() }
 	private.SupportsLease = func(limit any) bool { return limit.(*Limit).supportsLease() }
 	private.SupportsEventual = func(limit any) bool { return limit.(*Limit).supportsEventual() }

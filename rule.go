@@ -85,7 +85,7 @@ func NewRule(r Rule) (*Rule, error) {
 
 // inIntegers is the rule as the layers below know it. A rule that was copied, and perhaps changed, is another.
 func (r *Rule) inIntegers() *group.Rule {
-	if r.info.Public == r {
+	if r.info == nil || r.info.Public == r {
 		return r.info
 	}
 	return &group.Rule{

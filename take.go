@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/group"
-	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // Take is one attempt to spend something.
@@ -108,9 +107,6 @@ var (
 // MaxCost bounds the cost of one take.
 const MaxCost = group.MaxCost
 
-// maxDelay bounds how far ahead a take may reserve.
-const maxDelay = 366 * 24 * time.Hour
-
 // Effective is the limit that applies to the take.
 func (t *Take) Effective() *Limit {
 	if t.Limit != nil {
@@ -123,37 +119,16 @@ func (t *Take) Effective() *Limit {
 // be copied twice.
 func (t *Take) op(op *group.Op) error {
 	if t.Rule == nil || t.Rule.info == nil {
-		return fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
+		return group.ErrRule
 	}
 	p := t.Effective().params
 	if p == nil {
-		return fmt.Errorf("%w: the take's limit was not made by Limit.Build", ErrInvalid)
+		return group.ErrLimit
 	}
-	switch {
-	case t.Cost > MaxCost || t.Cost < -MaxCost:
-		return fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, t.Cost)
-	case t.Cost < 0 && t.At == 0:
-		return fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
-	case t.Min < 0 || t.Min > 0 && t.Min > t.Cost:
-		return fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, t.Min, t.Cost)
-	case t.Dry && t.Cost != 0:
-		return fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, t.Cost)
-	case t.Charged < 0 || t.Charged > MaxCost:
-		return fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, t.Charged)
-	case t.Of < 0:
-		return fmt.Errorf("%w: Of %d is negative: it is the limit when the take at At was charged", ErrInvalid, t.Of)
-	case t.MaxDelay < 0:
-		return fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, t.MaxDelay)
-	}
-	*op = group.Op{
-		Rule: t.Rule.info.ID, By: t.Rule.inIntegers(), Key: t.Key, HashTag: t.Slot, Params: p,
-		Request: step.Request{
-			Cost: t.Cost, Min: t.Min, MaxDelay: min(t.MaxDelay, maxDelay).Microseconds(), Charge: t.Rule.ChargeDenied && p.Kind != step.Slots,
-			Dry: t.Dry, Settles: t.Settles,
-		},
-		At: t.At, Charged: t.Charged, Of: t.Of, ID: t.ID, Shadow: t.Rule.Shadow, Local: t.local,
-	}
-	return nil
+	*op = t.Rule.inIntegers().Op(p, t.Key, t.Slot, t.Cost)
+	op.Request.Min, op.Request.Dry, op.Request.Settles = t.Min, t.Dry, t.Settles
+	op.At, op.Charged, op.Of, op.ID, op.Local = t.At, t.Charged, t.Of, t.ID, t.local
+	return op.Validate(t.MaxDelay)
 }
 
 // Tightest returns the index of the decision that matters most to the caller: of several denials the one that lasts

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/group"
 )
 
 // Wait spends one on the key, waiting until there is room or the context ends.
@@ -29,7 +31,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		}
 	}
 	for {
-		most := maxDelay
+		most := group.MaxDelay
 		if deadline, ok := ctx.Deadline(); ok {
 			most = max(0, time.Until(deadline))
 		}

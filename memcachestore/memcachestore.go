@@ -16,6 +16,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
 // Config is how a store is made. The zero Config works with a Memcached on this machine.
@@ -232,24 +233,7 @@ func (s *Store) nothing() []command { return []command{{verb: get, key: s.name(d
 // Apply applies the takes; see [sluice.Store]. Takes on one key of one rule are applied together. Of others it can be
 // seen in passing that some are charged and some not yet.
 func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ops := make([]group.Op, len(takes))
-	for i := range takes {
-		var err error
-		if ops[i], err = private.OpOf(&takes[i]); err != nil {
-			return fmt.Errorf("memcachestore: take %d: %w", i, err)
-		}
-	}
-	answers := make([]group.Answer, len(ops))
-	if err := s.apply(ctx, ops, answers); err != nil {
-		return err
-	}
-	for i := range answers {
-		private.Decide(&out[i], answers[i])
-	}
-	return nil
+	return storekit.Apply(ctx, "memcachestore", engine{s}, takes, out)
 }
 
 func init() {

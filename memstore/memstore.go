@@ -32,6 +32,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/storekit"
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
@@ -155,15 +156,15 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	}
 	ops, answers = ops[:len(takes)], answers[:len(takes)]
 	for i := range takes {
-		var err error
-		if ops[i], err = private.OpOf(&takes[i]); err != nil {
+		if err := storekit.SetOp(&ops[i], &takes[i]); err != nil {
 			return fmt.Errorf("memstore: take %d: %w", i, err)
 		}
 		ops[i].Request.Known = ops[i].By.Known(&s.table.Rules).With(ops[i].Params)
 	}
 	s.table.Apply(s.micros(), ops, answers)
 	for i := range takes {
-		private.Decide(&out[i], group.AnswerOf(ops[i].Params, &answers[i]))
+		a := group.AnswerOf(ops[i].Params, &answers[i])
+		storekit.SetDecision(&out[i], &a)
 	}
 	return nil
 }
@@ -173,7 +174,7 @@ func (s *Store) applyFast(takes []sluice.Take, out []sluice.Decision) bool {
 	var plain [table.MaxTogether]table.PlainTake
 	for i := range takes {
 		k := &plain[i]
-		rule, p := private.FastTake(&takes[i])
+		rule, p := storekit.FastTake(&takes[i])
 		if rule == nil {
 			return false
 		}

@@ -5,23 +5,25 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
-	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // call is what one run of the script does: takes in groups, each all or nothing.
 type call struct {
-	ops    []op
-	tasks  []group.Task // of the ops, once they are placed
-	usual  bool         // nothing but plain takes
-	tag    string       // of the Cluster's slot
-	cells  []cell
-	keys   []string // state and block of each cell, then the IDs
-	ids    []remembered
-	byName map[string]int // cells and IDs by the key they are stored under
+	ops     []op
+	tasks   []group.Task // of the ops, once they are placed
+	usual   bool         // nothing but plain takes
+	tag     string       // of the Cluster's slot
+	cells   []cell
+	answers []step.Answer // to the ops, once the call has been run
+	keys    []string      // state and block of each cell, then the IDs
+	ids     []remembered
+	byName  map[string]int // cells and IDs by the key they are stored under
 
 	asks   bool    // the server is to say which it is
 	epoch  uint64  // of hinter, when the call was made
@@ -45,21 +47,10 @@ type op struct {
 	recorded *group.Known // what the server is known to know of the rule's numbers
 }
 
-// opsOf says takes in integers. An error means that they make no sense.
-func opsOf(takes []sluice.Take) ([]group.Op, error) {
-	ops := make([]group.Op, len(takes))
-	for i := range takes {
-		var err error
-		if ops[i], err = private.OpOf(&takes[i]); err != nil {
-			return nil, fmt.Errorf("redisstore: take %d: %w", i, err)
-		}
-	}
-	return ops, nil
-}
-
 // newCall returns a call with one group. An error means that the ops cannot be in one.
 func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, error) {
-	c := &call{ops: make([]op, len(ops)), usual: true}
+	c := emptyCall(&idleCalls)
+	c.ops, c.answers = sized(c.ops, len(ops)), sized(c.answers, len(ops))
 	for i := range ops {
 		o := &c.ops[i]
 		o.Op = ops[i]
@@ -74,8 +65,10 @@ func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, err
 			c.tag = tag
 		}
 		var buf [128]byte
-		o.state = string(names.state(buf[:0], &of, o.Params))
-		o.block = string(names.block(buf[:0], &of))
+		both := names.state(buf[:0], &of, o.Params)
+		end := len(both)
+		keys := string(names.block(both, &of))
+		o.state, o.block = keys[:end], keys[end:]
 		if o.ID != 0 {
 			o.request = string(names.id(buf[:0], &of, o.ID))
 		}
@@ -85,9 +78,50 @@ func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, err
 	return c, nil
 }
 
+// Calls that were answered: of one caller, and those of several together, which are larger.
+var idleCalls, idleRuns sync.Pool
+
+// emptyCall is a call to which ops can be added.
+func emptyCall(idle *sync.Pool) *call {
+	c, ok := idle.Get().(*call)
+	if !ok {
+		c = new(call)
+	}
+	c.usual = true
+	return c
+}
+
+// recycle keeps the call's memory for another. The call was answered, and so nothing uses it any more: one that failed may
+// still be under way.
+func (c *call) recycle(idle *sync.Pool) {
+	if len(c.ops) > mostGathered {
+		return
+	}
+	clear(c.byName)
+	*c = call{
+		ops: emptied(c.ops), answers: c.answers[:0], tasks: c.tasks[:0], cells: emptied(c.cells), keys: emptied(c.keys),
+		ids: c.ids[:0], byName: c.byName, hints: emptied(c.hints),
+	}
+	idle.Put(c)
+}
+
+// emptied is the memory of a slice, without what it holds.
+func emptied[E any](s []E) []E {
+	clear(s)
+	return s[:0]
+}
+
+// sized is a slice of n zero elements, in the memory of one that is empty if there is room.
+func sized[E any](empty []E, n int) []E {
+	s := slices.Grow(empty, n)[:n]
+	clear(s)
+	return s
+}
+
 // join adds the groups of another call that was not run yet.
 func (c *call) join(other *call) {
 	c.ops = append(c.ops, other.ops...)
+	c.answers = append(c.answers, other.answers...)
 	c.usual = c.usual && other.usual
 }
 
@@ -108,9 +142,8 @@ func isPlain(o *group.Op) bool {
 
 // place finds each take's cell and ID.
 func (c *call) place() {
-	c.keys = make([]string, 0, 2*len(c.ops))
-	c.cells = make([]cell, 0, len(c.ops))
-	c.tasks = make([]group.Task, len(c.ops))
+	n := len(c.ops)
+	c.keys, c.cells, c.tasks = slices.Grow(c.keys, 2*n), slices.Grow(c.cells, n), sized(c.tasks, n)
 	for i := range c.ops {
 		o := &c.ops[i]
 		at, known := c.find(o.state, 2*len(c.cells), 2)
@@ -163,7 +196,7 @@ const fewKeys = 16
 
 // find returns the place of a key among the keys, or where it would come. Cells stand at every second place.
 func (c *call) find(stored string, next, every int) (int, bool) {
-	if c.byName != nil {
+	if len(c.byName) > 0 {
 		at, ok := c.byName[stored]
 		if !ok {
 			at = next
@@ -184,13 +217,15 @@ func (c *call) find(stored string, next, every int) (int, bool) {
 
 // note remembers where a new key stands.
 func (c *call) note(stored string, at int) {
-	if c.byName == nil && len(c.keys) > fewKeys {
-		c.byName = make(map[string]int, 2*len(c.ops))
+	if len(c.byName) == 0 && len(c.keys) > fewKeys {
+		if c.byName == nil {
+			c.byName = make(map[string]int, 2*len(c.ops))
+		}
 		for i, k := range c.keys {
 			c.byName[k] = i
 		}
 	}
-	if c.byName != nil {
+	if len(c.byName) > 0 {
 		c.byName[stored] = at
 	}
 }
@@ -216,6 +251,19 @@ const (
 	packedHints               // hints follow them
 	packedNumbers             // and before those, what other numbers mean
 )
+
+// packed is the call for the script.
+func (c *call) packed(now, nonce, margin, around int64) string {
+	buffer, ok := packing.Get().(*[]byte)
+	if !ok {
+		buffer = new([]byte)
+	}
+	defer packing.Put(buffer)
+	*buffer = c.pack((*buffer)[:0], now, nonce, margin, around)
+	return string(*buffer)
+}
+
+var packing sync.Pool // of buffers that calls are packed in
 
 // pack writes the call for the script: the header, a record for each take, then hints if there are any or if the server
 // is to say which it is. around is a time near the script's, for calendars.
@@ -347,23 +395,15 @@ func refills(dst []byte, p *step.Params, n int64) []byte {
 	return number(dst, whole, whole*p.Count-n)
 }
 
-func (o *op) flags() (f byte) {
-	for _, flag := range []struct {
-		set  bool
-		flag byte
-	}{
-		{o.Shadow, flagShadow},
-		{o.Request.Charge, flagCharge},
-		{o.Params.Queue, flagQueue},
-		{o.Params.Align == step.FirstHit, flagFirstHit},
-		{o.Params.Align == step.Calendar, flagCalendar},
-		{o.ends, flagEnds},
-		{o.Request.Dry, flagDry},
-		{o.Request.Settles, flagSettles},
-	} {
-		if flag.set {
-			f |= flag.flag
-		}
+func (o *op) flags() byte {
+	return flag(o.Shadow, flagShadow) | flag(o.Request.Charge, flagCharge) | flag(o.Params.Queue, flagQueue) |
+		flag(o.Params.Align == step.FirstHit, flagFirstHit) | flag(o.Params.Align == step.Calendar, flagCalendar) |
+		flag(o.ends, flagEnds) | flag(o.Request.Dry, flagDry) | flag(o.Request.Settles, flagSettles)
+}
+
+func flag(set bool, f byte) byte {
+	if set {
+		return f
 	}
-	return f
+	return 0
 }

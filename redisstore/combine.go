@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // combiner has callers that would wait anyway share one run of the script. A run costs the server several times what a
@@ -18,7 +17,7 @@ import (
 // work on are further ones gathered, and sent together when one of those has been answered, or soon if none is: a server
 // that is far away, or gone, must not cost a caller twice its time. Each stays all or nothing by itself.
 type combiner struct {
-	run   func(ctx context.Context, c *call) ([]step.Answer, error)
+	run   func(ctx context.Context, c *call) error
 	apart bool // never combine: the calls may be for different servers
 
 	mu      sync.Mutex // guards the fields below
@@ -49,8 +48,7 @@ type waiter struct {
 	taken bool          // by a run; guarded by combiner.mu
 	run   *flight       // that has taken it
 
-	answers []step.Answer // once done
-	err     error
+	err error // once done
 }
 
 // flight is a run for several callers. It ends when the last of them has given up.
@@ -62,7 +60,7 @@ type flight struct {
 }
 
 // apply runs the call, alone or with others.
-func (b *combiner) apply(ctx context.Context, c *call) ([]step.Answer, error) {
+func (b *combiner) apply(ctx context.Context, c *call) error {
 	if b.apart || len(c.ops) > mostJoined {
 		return b.run(ctx, c)
 	}
@@ -70,9 +68,9 @@ func (b *combiner) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 	if b.flying < fewFlying {
 		b.flying++
 		b.mu.Unlock()
-		answers, err := b.run(ctx, c)
+		err := b.run(ctx, c)
 		b.landed()
-		return answers, err
+		return err
 	}
 	w := b.waiter(ctx, c)
 	if b.waiting = append(b.waiting, w); len(b.waiting) == 1 {
@@ -83,13 +81,13 @@ func (b *combiner) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 	case <-w.done:
 	case <-ctx.Done():
 		if err := b.leave(w); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	answers, err := w.answers, w.err
+	err := w.err
 	*w = waiter{done: w.done}
 	b.idle.Put(w)
-	return answers, err
+	return err
 }
 
 func (b *combiner) waiter(ctx context.Context, c *call) *waiter {
@@ -202,21 +200,19 @@ func (b *combiner) gatherLocked() *flight {
 // runTogether runs the calls as one.
 func (b *combiner) runTogether(f *flight) {
 	defer f.end()
-	takes := 0
-	for _, w := range f.waiters {
-		takes += len(w.call.ops)
-	}
-	all := &call{ops: make([]op, 0, takes), usual: true}
+	all := emptyCall(&idleRuns)
 	for _, w := range f.waiters {
 		all.join(w.call)
 	}
-	answers, err := b.run(f.ctx, all)
+	err := b.run(f.ctx, all)
+	answers := all.answers
 	for _, w := range f.waiters {
-		if err != nil {
-			w.err = err
-		} else {
-			w.answers, answers = answers[:len(w.call.ops)], answers[len(w.call.ops):]
+		if w.err = err; err == nil {
+			answers = answers[copy(w.call.answers, answers):]
 		}
 		w.done <- struct{}{}
+	}
+	if err == nil {
+		all.recycle(&idleRuns)
 	}
 }

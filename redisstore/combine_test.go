@@ -13,7 +13,6 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/group"
-	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // fakeRuns is a server that answers when it is told to. An answer's At is the cost asked for, so that mixed up answers
@@ -25,7 +24,7 @@ type fakeRuns struct {
 	plain   []bool
 }
 
-func (f *fakeRuns) run(ctx context.Context, c *call) ([]step.Answer, error) {
+func (f *fakeRuns) run(ctx context.Context, c *call) error {
 	groups := 0
 	for i := range c.ops {
 		if c.ops[i].ends {
@@ -39,16 +38,15 @@ func (f *fakeRuns) run(ctx context.Context, c *call) ([]step.Answer, error) {
 	select {
 	case err := <-f.release:
 		if err != nil {
-			return nil, err
+			return err
 		}
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	answers := make([]step.Answer, len(c.ops))
-	for i := range answers {
-		answers[i].At = c.ops[i].Request.Cost
+	for i := range c.ops {
+		c.answers[i].At = c.ops[i].Request.Cost
 	}
-	return answers, nil
+	return nil
 }
 
 func groupOf(cost int64, takes int) *call {
@@ -76,7 +74,9 @@ func TestCombiner(t *testing.T) {
 				if i%4 == 3 {
 					takes = 2
 				}
-				answers, err := b.apply(context.Background(), groupOf(int64(i+1), takes))
+				c := groupOf(int64(i+1), takes)
+				err := b.apply(context.Background(), c)
+				answers := c.answers
 				if err != nil || len(answers) != takes || answers[0].At != int64(i+1) || answers[takes-1].At != int64(i+1) {
 					t.Errorf("caller %d got %v, %v", i, answers, err)
 				}
@@ -110,7 +110,7 @@ func TestCombinerDeadlines(t *testing.T) {
 		var all sync.WaitGroup
 		for range fewFlying {
 			all.Go(func() {
-				if _, err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
+				if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -119,13 +119,13 @@ func TestCombinerDeadlines(t *testing.T) {
 		impatient, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		all.Go(func() {
-			_, err := b.apply(impatient, groupOf(7, 1))
+			err := b.apply(impatient, groupOf(7, 1))
 			if !errors.Is(err, sluice.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("out of time: %v", err)
 			}
 		})
 		all.Go(func() {
-			if _, err := b.apply(context.Background(), groupOf(2, 1)); err != nil {
+			if err := b.apply(context.Background(), groupOf(2, 1)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -151,7 +151,7 @@ func TestCombinerErrors(t *testing.T) {
 		broken := errors.New("broken")
 		for range fewFlying + 5 {
 			all.Go(func() {
-				if _, err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
+				if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					mu.Lock()
 					failed++
 					mu.Unlock()
@@ -174,16 +174,16 @@ func TestCombinerErrors(t *testing.T) {
 func TestCombinerFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const trip = 5 * time.Millisecond
-		b := &combiner{run: func(_ context.Context, c *call) ([]step.Answer, error) {
+		b := &combiner{run: func(context.Context, *call) error {
 			<-time.After(trip)
-			return make([]step.Answer, len(c.ops)), nil
+			return nil
 		}}
 		var all sync.WaitGroup
 		for i := range 40 {
 			all.Go(func() {
 				<-time.After(time.Duration(i) * 300 * time.Microsecond)
 				began := time.Now()
-				if _, err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
+				if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(began); took > trip+mostWait {
@@ -208,19 +208,19 @@ func TestCombinerGathersThoseWhoComeBack(t *testing.T) {
 	const callers, rounds = 8, 100
 	var runs, takes atomic.Int64
 	b := &combiner{flying: fewFlying - 1} // others are in flight all the time
-	b.run = func(_ context.Context, c *call) ([]step.Answer, error) {
+	b.run = func(_ context.Context, c *call) error {
 		runs.Add(1)
 		takes.Add(int64(len(c.ops)))
 		for range 3 * callers { // for as long as that, others have the processor
 			runtime.Gosched()
 		}
-		return make([]step.Answer, len(c.ops)), nil
+		return nil
 	}
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
 			for range rounds {
-				if _, err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
+				if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					t.Error(err)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
 // mostMade is how many takes are kept that can be settled: more than there are marks.
@@ -24,7 +25,8 @@ func (d *differential) plainTake() sluice.Take {
 	for {
 		t := d.take()
 		t.Min, t.MaxDelay, t.ID, t.At, t.Settles, t.Rule = 0, 0, 0, 0, false, d.rules[d.rng.IntN(len(d.rules))]
-		if o, err := private.OpOf(&t); err == nil && isPlain(&o) {
+		var o group.Op
+		if err := storekit.SetOp(&o, &t); err == nil && isPlain(&o) {
 			return t
 		}
 	}

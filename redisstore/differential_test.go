@@ -294,7 +294,8 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 
 // round plays groups of one to three takes until there are n.
 func (d *differential) round(n int) {
-	c := &call{}
+	c := emptyCall(&idleRuns)
+	defer c.recycle(&idleRuns)
 	plain := d.plain && d.rng.IntN(8) > 0 // others leave marks, which the short way leaves alone
 	d.advance()
 	for len(c.ops) < n {
@@ -321,7 +322,6 @@ func (d *differential) round(n int) {
 			d.t.Fatal(err)
 		}
 	}
-	got := make([]step.Answer, len(c.ops))
 	c.place()
 	c.tell(&d.store.registry)
 	useful := d.hint(c, plain)
@@ -338,10 +338,10 @@ func (d *differential) round(n int) {
 	}
 	d.compareStates(c)
 	want := d.model(c)
-	if err := c.replay(r, got); err != nil {
+	if err := c.replay(r); err != nil {
 		d.t.Fatal(err)
 	}
-	d.compare(c, got, want)
+	d.compare(c, c.answers, want)
 	if d.rounds%30 != 0 && d.plain {
 		return
 	}
@@ -382,6 +382,7 @@ func (d *differential) add(c *call, group ...sluice.Take) {
 		d.t.Fatal(err)
 	}
 	c.join(g)
+	g.recycle(&idleCalls)
 	for i := range group {
 		c.ops[len(c.ops)-1-i].time = d.now
 	}

@@ -294,7 +294,7 @@ func TestWhoseWord(t *testing.T) {
 		s.hinter.attach(c, s.micro())
 		r, err := s.send(context.Background(), c, s.micro())
 		if err == nil {
-			err = c.replay(r, make([]step.Answer, 1))
+			err = c.replay(r)
 		}
 		if err != nil {
 			t.Fatal(err)

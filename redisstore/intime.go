@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/step"
 )
 
 // inTime runs a call, and returns when the caller's time is up even if the client does not. It keeps to the time while
@@ -15,29 +14,22 @@ import (
 // nothing, and whoever comes meanwhile waits with it, whatever their time.
 //
 // A goroutine for each call would cost more than the rest of it. So there is one only while something is wrong.
-func (s *Store) inTime(ctx context.Context, c *call) ([]step.Answer, error) {
+func (s *Store) inTime(ctx context.Context, c *call) error {
 	if !s.troubled.Load() {
 		return s.applyNoted(ctx, c)
 	}
-	type result struct {
-		answers []step.Answer
-		err     error
-	}
-	done := make(chan result, 1)
-	go func() {
-		answers, err := s.applyNoted(ctx, c)
-		done <- result{answers, err}
-	}()
+	done := make(chan error, 1)
+	go func() { done <- s.applyNoted(ctx, c) }()
 	select {
-	case r := <-done:
-		return r.answers, r.err
+	case err := <-done:
+		return err
 	case <-ctx.Done():
 		select {
-		case r := <-done:
-			return r.answers, r.err
+		case err := <-done:
+			return err
 		default:
 		}
-		return nil, fmt.Errorf("redisstore: %w: %w: the takes may have been charged", sluice.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("redisstore: %w: %w: the takes may have been charged", sluice.ErrUnavailable, ctx.Err())
 	}
 }
 
@@ -51,10 +43,10 @@ func (s *Store) Patience(budget time.Duration) (left time.Duration, own bool) {
 }
 
 // applyNoted runs a call and notes whether something is wrong.
-func (s *Store) applyNoted(ctx context.Context, c *call) ([]step.Answer, error) {
-	answers, err := s.apply(ctx, c)
+func (s *Store) applyNoted(ctx context.Context, c *call) error {
+	err := s.apply(ctx, c)
 	if wrong := errors.Is(err, sluice.ErrUnavailable); wrong != s.troubled.Load() {
 		s.troubled.Store(wrong)
 	}
-	return answers, err
+	return err
 }

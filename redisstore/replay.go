@@ -11,7 +11,7 @@ import (
 // what callers are told comes from the one implementation of the algorithms. It is the twin of the script's last part.
 
 // replay fills the answers to all groups. It fails if the script decided otherwise.
-func (c *call) replay(r *reply, out []step.Answer) error {
+func (c *call) replay(r *reply) error {
 	if len(r.verdicts) != len(c.ops) {
 		return fmt.Errorf("redisstore: the script answered %d takes of %d", len(r.verdicts), len(c.ops))
 	}
@@ -20,7 +20,7 @@ func (c *call) replay(r *reply, out []step.Answer) error {
 		if !c.ops[i].ends {
 			continue
 		}
-		if err := c.replayGroup(r, from, i+1, out); err != nil {
+		if err := c.replayGroup(r, from, i+1, c.answers); err != nil {
 			return err
 		}
 		from = i + 1

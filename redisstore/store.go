@@ -81,6 +81,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
+	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
 // Config is how a store is made. Set URL, Client or Commander.
@@ -195,24 +196,7 @@ func Open(c Config) (*Store, error) {
 
 // Apply applies the takes, all or nothing; see [sluice.Store].
 func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
-	if len(takes) == 0 {
-		return ctx.Err()
-	}
-	if _, err := s.connected(); err != nil {
-		return unavailable(err)
-	}
-	ops, err := opsOf(takes)
-	if err != nil {
-		return err
-	}
-	answers := make([]group.Answer, len(ops))
-	if err := s.applyOps(ctx, ops, answers); err != nil {
-		return err
-	}
-	for i := range answers {
-		private.Decide(&out[i], answers[i])
-	}
-	return nil
+	return storekit.Apply(ctx, "redisstore", engine{s}, takes, out)
 }
 
 func init() {
@@ -260,20 +244,20 @@ func (s *Store) applyTogether(ctx context.Context, ops []group.Op, out []group.A
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	answers, err := s.together.apply(ctx, c)
-	if err != nil {
+	if err := s.together.apply(ctx, c); err != nil {
 		return err
 	}
 	for i := range ops {
-		out[i] = group.AnswerOf(ops[i].Params, &answers[i])
+		out[i] = group.AnswerOf(ops[i].Params, &c.answers[i])
 	}
+	c.recycle(&idleCalls)
 	return nil
 }
 
-// apply runs a call and returns the answers to its takes.
-func (s *Store) apply(ctx context.Context, c *call) ([]step.Answer, error) {
+// apply runs a call.
+func (s *Store) apply(ctx context.Context, c *call) error {
 	if len(c.ops) > mostTakes {
-		return nil, fmt.Errorf("redisstore: %w: %d takes in one call, at most %d are allowed",
+		return fmt.Errorf("redisstore: %w: %d takes in one call, at most %d are allowed",
 			sluice.ErrInvalid, len(c.ops), mostTakes)
 	}
 	s.announce(ctx, c)
@@ -286,14 +270,13 @@ func (s *Store) apply(ctx context.Context, c *call) ([]step.Answer, error) {
 	r, err := s.sendAgain(ctx, c, wall)
 	if err != nil {
 		s.hinter.failed(err)
-		return nil, err
+		return err
 	}
-	answers := make([]step.Answer, len(c.ops))
-	if err := c.replay(r, answers); err != nil {
-		return nil, fmt.Errorf("%w: %w", sluice.ErrUnavailable, err)
+	if err := c.replay(r); err != nil {
+		return fmt.Errorf("%w: %w", sluice.ErrUnavailable, err)
 	}
 	s.hinter.learn(c, r, wall)
-	return answers, nil
+	return nil
 }
 
 // sendAgain runs the script, and once more for each reason that it may give for having changed nothing.
@@ -336,7 +319,7 @@ func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error)
 		around = now
 	}
 	nonce := int64(s.nonce.Add(1) & (1<<50 - 1))
-	message, err := s.run(ctx, c.keys, string(c.pack(nil, now, nonce, s.margin, around)))
+	message, err := s.run(ctx, c.keys, c.packed(now, nonce, s.margin, around))
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/private"
+	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
 func holds(t *sluice.Take) bool { return t.Effective().Algorithm == sluice.Concurrency }
@@ -21,7 +21,7 @@ func freeingAny(h *hooked) {
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 		for i := range takes {
 			t := &takes[i]
-			if _, err := private.OpOf(t); err != nil || !holds(t) || t.Cost >= 0 {
+			if err := storekit.Validate(t); err != nil || !holds(t) || t.Cost >= 0 {
 				continue
 			}
 			h.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/private"
+	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
 // broken is a store with one thing wrong with it.
@@ -34,7 +34,7 @@ func (h *hooked) Apply(ctx context.Context, takes []sluice.Take, out []sluice.De
 	asked := append([]sluice.Take(nil), takes...)
 	if h.ask != nil {
 		for i := range asked {
-			if _, err := private.OpOf(&asked[i]); err == nil {
+			if err := storekit.Validate(&asked[i]); err == nil {
 				h.ask(&asked[i])
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/private"
+	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
 // Reference is a store written from the definitions of the algorithms and from nothing else: slow, with a lock around
@@ -93,7 +93,7 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 		return err
 	}
 	for i := range takes {
-		if _, err := private.OpOf(&takes[i]); err != nil {
+		if err := storekit.Validate(&takes[i]); err != nil {
 			return err
 		}
 	}

@@ -56,12 +56,13 @@ var mayImport = map[string][]string{
 	// Bodies of requests.
 	"cmd/internal/jsonbody": {},
 
-	// Stores, and the suite that every store passes.
-	"memstore":           {".", "internal/private", "internal/step", "internal/group", "internal/table", "internal/plainfile"},
-	"redisstore":         {".", "internal/private", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
+	// Stores, what they share, and the suite that every store passes.
+	"internal/storekit":  {".", "internal/private", "internal/step", "internal/group"},
+	"memstore":           {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/plainfile"},
+	"redisstore":         {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
 	"redisstore/goredis": {".", "redisstore"},
-	"memcachestore":      {".", "internal/private", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/bounds"},
-	"storetest":          {".", "internal/private", "internal/step"},
+	"memcachestore":      {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/bounds"},
+	"storetest":          {".", "internal/private", "internal/storekit", "internal/step"},
 
 	// Servers that tests start.
 	"internal/testenv/redistest":          {},
@@ -233,12 +234,13 @@ var neverReach = map[string][]ban{
 	"internal/group": slices.Concat(protocols, weight, []ban{
 		{path: "context", why: "a decision about several takes cannot wait, so it has nothing to cancel", direct: true},
 	}),
-	"internal/remote":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/private": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/permit":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"internal/table":   slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"memstore":         slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
-	"storetest":        slices.Concat(stores, edges, ruleSets, protocols, weight),
+	"internal/remote":   slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/private":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/permit":   slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/table":    slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"internal/storekit": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"memstore":          slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
+	"storetest":         slices.Concat(stores, edges, ruleSets, protocols, weight),
 	"redisstore": slices.Concat(suite, edges, ruleSets, weight, []ban{
 		{path: "github.com/redis/go-redis", why: "who uses the store's own client should not have to link another"},
 	}),

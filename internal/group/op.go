@@ -1,6 +1,11 @@
 package group
 
-import "github.com/sluiceproject/sluice/internal/step"
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/step"
+)
 
 // RuleID is a digest of a rule's name. It is a struct because arrays do not travel in registers.
 type RuleID struct{ A, B uint64 }
@@ -19,6 +24,35 @@ type Op struct {
 	ID      uint64 // non-zero: charge once
 	Shadow  bool   // never vetoes the others
 	Local   bool   // with At: the take was decided in this process while the store was unavailable
+}
+
+// ErrRule and ErrLimit are said of takes that cannot be said in integers.
+var (
+	ErrRule  = fmt.Errorf("%w: the take's rule was not made by NewRule", ErrInvalid)
+	ErrLimit = fmt.Errorf("%w: the take's limit was not made by Limit.Build", ErrInvalid)
+)
+
+// Validate sets how long the op would wait, and tells what of it makes no sense, in the words of a sluice.Take.
+func (op *Op) Validate(maxDelay time.Duration) error {
+	r := &op.Request
+	switch {
+	case r.Cost > MaxCost || r.Cost < -MaxCost:
+		return fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, r.Cost)
+	case r.Cost < 0 && op.At == 0:
+		return fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
+	case r.Min < 0 || r.Min > 0 && r.Min > r.Cost:
+		return fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, r.Min, r.Cost)
+	case r.Dry && r.Cost != 0:
+		return fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, r.Cost)
+	case op.Charged < 0 || op.Charged > MaxCost:
+		return fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, op.Charged)
+	case op.Of < 0:
+		return fmt.Errorf("%w: Of %d is negative: it is the limit when the take at At was charged", ErrInvalid, op.Of)
+	case maxDelay < 0:
+		return fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, maxDelay)
+	}
+	r.MaxDelay = min(maxDelay, MaxDelay).Microseconds()
+	return nil
 }
 
 // Peeks reports whether the op only asks. The settlement of a take that cost what was estimated does not: its mark goes.

@@ -2,6 +2,7 @@ package group
 
 import (
 	"errors"
+	"time"
 
 	"github.com/sluiceproject/sluice/internal/step"
 )
@@ -41,8 +42,12 @@ var (
 	ErrInvalid     = errors.New("sluice: invalid call")
 )
 
-// MaxCost bounds the cost of one take.
-const MaxCost = 1 << 50
+const (
+	// MaxCost bounds the cost of one take.
+	MaxCost = 1 << 50
+	// MaxDelay bounds how far ahead a take may reserve.
+	MaxDelay = 366 * 24 * time.Hour
+)
 
 // Rule is what there is to know of a rule besides its numbers. It does not change.
 type Rule struct {

@@ -1,5 +1,5 @@
 // Package private is the door between package sluice and the packages of this repository that know more of its types than
-// users need: how a take is said in integers, what numbers a limit has, and the shortcuts that stores offer.
+// users need: what numbers a limit has, and the shortcuts that stores offer.
 //
 // Package sluice sets the functions when it is initialised. What they are given is a pointer to one of its types.
 package private
@@ -13,19 +13,12 @@ import (
 )
 
 var (
-	// OpOf checks a *sluice.Take and says it in integers.
-	OpOf func(take any) (group.Op, error)
-	// FastTake tells of a *sluice.Take that asks for nothing but its cost which rule and numbers it is of. Of another it
-	// returns nil.
-	FastTake func(take any) (*group.Rule, *step.Params)
-	// RuleOf is a *sluice.Rule of NewRule as the layers below the limiter know it.
+	// RuleOf is a *sluice.Rule as the layers below the limiter know it, or nil if NewRule has not made it.
 	RuleOf func(rule any) *group.Rule
 	// Silenced is a *sluice.Rule as one that denies nobody. It counts the same.
 	Silenced func(rule any) any
 	// ParamsOf are the numbers of a *sluice.Limit, or nil before Build.
 	ParamsOf func(limit any) *step.Params
-	// Decide says an answer in the words of a *sluice.Decision.
-	Decide func(decision any, a group.Answer)
 	// MakePart has a *sluice.Limit be a part of another that was built, when it is built itself: what is stored of a bucket
 	// means the same under both, so that a change from one part to another keeps the time until it is full.
 	MakePart func(limit, whole any)
@@ -64,6 +57,7 @@ type FastAnswer struct {
 
 // Engine is how a store that asks servers is asked in integers.
 type Engine interface {
+	// ApplyOps keeps neither ops nor out.
 	ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer) error
 	// ShardOf is the number of the server that the op's key lives on.
 	ShardOf(op *group.Op) int

@@ -33,12 +33,6 @@ func TestDoor(t *testing.T) {
 	if unbuilt := sluice.PerHour(5); private.ParamsOf(&unbuilt) != nil || private.CounterKind(&unbuilt) != "" {
 		t.Error("a limit that was not built has numbers")
 	}
-	if op, err := private.OpOf(&sluice.Take{Rule: rule, Key: "k", Cost: 2}); err != nil || op.Key != "k" || op.Request.Cost != 2 {
-		t.Errorf("the take is %+v, %v", op, err)
-	}
-	if _, err := private.OpOf(&sluice.Take{}); err == nil {
-		t.Error("a take without a rule makes sense")
-	}
 }
 
 // A store that hides its shortcut decides the same.

@@ -1,0 +1,93 @@
+// Package storekit is what the stores of this repository share: it says takes in integers, and answers as decisions.
+//
+// Package sluice does both as well, for stores that it asks in integers. Through the door of package private the stores
+// could have it done there, but the compiler does not see through that door: every caller's takes and decisions would have
+// to be allocated.
+package storekit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
+	"github.com/sluiceproject/sluice/internal/step"
+)
+
+// SetOp checks a take and says it in integers.
+func SetOp(op *group.Op, t *sluice.Take) error {
+	var rule *group.Rule
+	if t.Rule != nil {
+		rule = private.RuleOf(t.Rule)
+	}
+	if rule == nil {
+		return group.ErrRule
+	}
+	p := private.ParamsOf(t.Effective())
+	if p == nil {
+		return group.ErrLimit
+	}
+	*op = rule.Op(p, t.Key, t.Slot, t.Cost)
+	op.Request.Min, op.Request.Dry, op.Request.Settles = t.Min, t.Dry, t.Settles
+	op.At, op.Charged, op.Of, op.ID = t.At, t.Charged, t.Of, t.ID
+	return op.Validate(t.MaxDelay)
+}
+
+// Validate tells what of a take makes no sense.
+func Validate(t *sluice.Take) error { return SetOp(new(group.Op), t) }
+
+// FastTake tells of a take that asks for nothing but its cost which rule and numbers it is of. Of another it returns nil.
+func FastTake(t *sluice.Take) (*group.Rule, *step.Params) {
+	if t.Rule == nil || t.Rule.ChargeDenied || t.Min != 0 || t.MaxDelay != 0 || t.At != 0 || t.ID != 0 || t.Settles {
+		return nil, nil
+	}
+	p := private.ParamsOf(t.Effective())
+	if p == nil || !p.IsPlain() || t.Cost <= 0 || t.Cost > p.Limit() {
+		return nil, nil
+	}
+	return private.RuleOf(t.Rule), p
+}
+
+// SetDecision says an answer as a decision.
+func SetDecision(d *sluice.Decision, a *group.Answer) {
+	*d = sluice.Decision{
+		Allowed: a.Allowed, Never: a.Never, Blocked: a.Blocked, Source: sluice.Source(a.Source),
+		Limit: a.Limit, Granted: a.Granted, Remaining: a.Remaining, At: a.At,
+		Delay: a.Delay, RetryAfter: a.RetryAfter, ResetAfter: a.ResetAfter,
+	}
+}
+
+// Apply has the engine of the store of that name decide about takes.
+func Apply(ctx context.Context, name string, by private.Engine, takes []sluice.Take, out []sluice.Decision) error {
+	b, ok := buffers.Get().(*buffer)
+	if !ok {
+		b = new(buffer)
+	}
+	defer buffers.Put(b)
+	b.ops = slices.Grow(b.ops[:0], len(takes))[:len(takes)]
+	b.answers = slices.Grow(b.answers[:0], len(takes))[:len(takes)]
+	defer clear(b.ops) // or it would keep the keys
+	for i := range takes {
+		if err := SetOp(&b.ops[i], &takes[i]); err != nil {
+			return fmt.Errorf("%s: take %d: %w", name, i, err)
+		}
+	}
+	if err := by.ApplyOps(ctx, b.ops, b.answers); err != nil {
+		return err
+	}
+	for i := range b.answers {
+		SetDecision(&out[i], &b.answers[i])
+	}
+	return nil
+}
+
+// buffer is what Apply needs for a call.
+type buffer struct {
+	ops     []group.Op
+	answers []group.Answer
+}
+
+var buffers sync.Pool
