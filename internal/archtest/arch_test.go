@@ -129,11 +129,11 @@ var mayImport = map[string][]string{
 	"cmd/internal/operate/adminclient": {"internal/plainfile", "cmd/internal/pemfile", "cmd/internal/operate/adminmsg"},
 	"cmd/internal/operate/adminmsg":    {},
 
-	// What takes the place of Envoy's own service. It is a program and so names its stores.
+	// What takes the place of Envoy's own service.
 	"cmd/internal/envoy/stats": {"internal/strictyaml"},
 	"cmd/internal/envoy/xds":   {".", "rules", "internal/bounds", "internal/panics"},
 	"cmd/internal/envoy/envoyratelimit": {
-		".", "rules", "rulefile", "memstore", "redisstore", "memcachestore", "cmd/internal/edge/rls", "cmd/internal/envoy/stats",
+		".", "rules", "rulefile", "cmd/internal/stores", "cmd/internal/edge/rls", "cmd/internal/envoy/stats",
 		"internal/panics", "cmd/internal/jsonbody", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/spell", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile",
 	},
 

@@ -74,7 +74,7 @@ func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger
 		return err
 	}
 	o.Store, o.Close = r, r.Close
-	o.Run = func(ctx context.Context) { _ = r.Heartbeat(ctx) }
+	o.Run = heartbeat(r)
 	o.Instances = func() int {
 		if n := r.Nodes(); n > 0 {
 			return n
@@ -82,7 +82,7 @@ func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger
 		return int(c.Instances)
 	}
 	o.Options = append(o.Options, sluice.WithNodes(o.Instances))
-	await(r.Join, log)
+	awaitOrSay(r.Join, log)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Lo
 		o.Options = append(o.Options, sluice.WithNodes(o.Instances))
 	}
 	if !dry {
-		await(m.Connect, log)
+		awaitOrSay(m.Connect, log)
 	}
 	return nil
 }
@@ -140,11 +140,16 @@ func storeError(err error) error {
 // connections are made meanwhile.
 const firstAnswer = time.Second
 
-// await waits for the store's first answer, and says so if there is none.
-func await(answer func(context.Context) error, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), firstAnswer)
+// await waits for the store's first answer.
+func await(ctx context.Context, answer func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
-	if err := answer(ctx); err != nil {
+	return answer(ctx)
+}
+
+// awaitOrSay waits for the store's first answer, and says so if there is none.
+func awaitOrSay(answer func(context.Context) error, log *slog.Logger) {
+	if err := await(context.Background(), answer); err != nil {
 		log.Error("the store does not answer yet: rules' on_failure does", "error", storeError(err))
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
 	"github.com/sluiceproject/sluice/cmd/internal/envoy/xds"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/stores"
 	"github.com/sluiceproject/sluice/internal/panics"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rules"
@@ -76,7 +77,7 @@ type program struct {
 	ready    *readiness
 	bounds   rls.Bounds
 	service  *Service
-	store    atomic.Pointer[opened]
+	store    atomic.Pointer[stores.Opened]
 
 	server *listen.Server
 	http   []*http.Server          // of the other pages
@@ -125,10 +126,10 @@ func (p *program) beginStore(ctx context.Context) error {
 		switch o := p.store.Load(); {
 		case o == nil && p.settings.Backend == "redis" && !p.settings.Counting.EnvoyKeys:
 			return 0 // not read yet
-		case o == nil || o.nodes == nil:
+		case o == nil:
 			return 1
 		default:
-			return o.nodes()
+			return o.Instances()
 		}
 	}
 	var store sluice.Store
@@ -163,19 +164,17 @@ func (p *program) activity(fine bool) {
 }
 
 // connect opens the store, and tries again while its server does not answer.
-func (p *program) connect(ctx context.Context) (*opened, error) {
+func (p *program) connect(ctx context.Context) (*stores.Opened, error) {
 	p.ready.set(partRedis, false)
 	pause := max(p.settings.Startup.First, time.Millisecond)
 	began := time.Now()
 	for {
 		o, err := openStore(ctx, p.settings)
 		if err == nil {
-			p.store.Store(o)
-			if o.run != nil {
-				p.in(func() { o.run(p.work) })
-			}
+			p.store.Store(&o)
+			p.in(func() { o.Run(p.work) })
 			p.ready.set(partRedis, true)
-			return o, nil
+			return &o, nil
 		}
 		total := p.settings.Startup.Total
 		if !errors.Is(err, sluice.ErrUnavailable) || total > 0 && time.Since(began)+pause > total {
@@ -344,7 +343,7 @@ func (p *program) stop() {
 	}
 	p.group.Wait()
 	if o := p.store.Load(); o != nil {
-		o.close()
+		o.Close()
 	}
 }
 

@@ -2,6 +2,7 @@ package envoyratelimit
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,25 +13,15 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/memcachestore"
-	"github.com/sluiceproject/sluice/memstore"
-	"github.com/sluiceproject/sluice/redisstore"
+	"github.com/sluiceproject/sluice/cmd/internal/stores"
 )
-
-// opened is a store with what it takes to close it.
-type opened struct {
-	sluice.Store
-	nodes func() int // that share the store; nil: not known
-	run   func(ctx context.Context)
-	close func()
-}
 
 // openStore connects to the store that the settings name. It returns an error if they make no sense, and one that wraps
 // sluice.ErrUnavailable if the server does not answer.
-func openStore(ctx context.Context, s *Settings) (*opened, error) {
+func openStore(ctx context.Context, s *Settings) (stores.Opened, error) {
 	switch s.Backend {
 	case "memory":
-		return &opened{Store: memstore.New(), close: func() {}}, nil
+		return stores.Memory(), nil
 	case "memcache":
 		return openMemcache(ctx, s)
 	}
@@ -40,80 +31,70 @@ func openStore(ctx context.Context, s *Settings) (*opened, error) {
 	}
 	second, err := openRedis(ctx, s, &s.PerSecond, "REDIS_PERSECOND_")
 	if err != nil {
-		first.close()
-		return nil, err
+		first.Close()
+		return stores.Opened{}, err
 	}
-	return &opened{
-		Store: &split{first.Store.(sluice.Remote), second.Store.(sluice.Remote)}, nodes: first.nodes, run: first.run,
-		close: func() {
-			first.close()
-			second.close()
-		},
-	}, nil
+	both := first
+	both.Store = &split{first.Store.(sluice.Remote), second.Store.(sluice.Remote)}
+	both.Close = func() {
+		first.Close()
+		second.Close()
+	}
+	return both, nil
 }
 
 // keysBelow is what our keys begin with, after the prefix that the settings give.
 const keysBelow = "sluice:"
 
-func openRedis(ctx context.Context, s *Settings, redis *RedisSettings, prefix string) (*opened, error) {
+func openRedis(ctx context.Context, s *Settings, redis *RedisSettings, prefix string) (stores.Opened, error) {
 	option, err := redisOption(redis)
 	if err != nil {
-		return nil, fmt.Errorf("%sURL, %sTLS…: %w", prefix, prefix, err)
+		return stores.Opened{}, fmt.Errorf("%sURL, %sTLS…: %w", prefix, prefix, err)
 	}
 	client, err := rueidis.NewClient(option)
 	if err != nil {
-		return nil, fmt.Errorf("%sURL: %w: %w", prefix, sluice.ErrUnavailable, err)
+		return stores.Opened{}, fmt.Errorf("%sURL: %w: %w", prefix, sluice.ErrUnavailable, err)
 	}
 	if s.Counting.EnvoyKeys {
 		store := &envoyKeys{client: client, prefix: s.Counting.Prefix, jitter: s.Counting.ExpiryJitter, now: time.Now}
-		return &opened{Store: store, close: client.Close}, nil
+		return stores.Alone(store, client.Close), nil
 	}
-	store, err := redisstore.Open(redisstore.Config{Client: client, Prefix: s.Counting.Prefix + keysBelow})
+	store, err := stores.Redis(ctx, client, s.Counting.Prefix+keysBelow)
 	if err != nil {
 		client.Close()
-		return nil, err
 	}
-	joining, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_ = store.Join(joining) // its heartbeat tries again
-	return &opened{
-		Store: store, nodes: store.Nodes, close: client.Close,
-		run: func(ctx context.Context) { _ = store.Heartbeat(ctx) }, // it returns nil
-	}, nil
+	return store, err
 }
 
-func openMemcache(ctx context.Context, s *Settings) (*opened, error) {
+func openMemcache(ctx context.Context, s *Settings) (stores.Opened, error) {
 	m := &s.Memcache
 	addrs := m.Addrs
 	if m.SRV != "" {
 		service, rest, _ := strings.Cut(strings.TrimPrefix(m.SRV, "_"), "._")
 		proto, name, ok := strings.Cut(rest, ".")
 		if !ok {
-			return nil, errors.New("MEMCACHE_SRV: write _service._proto.name, such as _memcache._tcp.example.com")
+			return stores.Opened{}, errors.New("MEMCACHE_SRV: write _service._proto.name, such as _memcache._tcp.example.com")
 		}
 		_, found, err := net.DefaultResolver.LookupSRV(ctx, service, proto, name)
 		if err != nil {
-			return nil, fmt.Errorf("MEMCACHE_SRV: %w: %w", sluice.ErrUnavailable, err)
+			return stores.Opened{}, fmt.Errorf("MEMCACHE_SRV: %w: %w", sluice.ErrUnavailable, err)
 		}
 		for _, f := range found {
 			addrs = append(addrs, net.JoinHostPort(strings.TrimSuffix(f.Target, "."), fmt.Sprint(f.Port)))
 		}
 	}
-	c := memcachestore.Config{Addrs: addrs, Prefix: s.Counting.Prefix + keysBelow}
+	var secure *tls.Config
 	if m.TLS {
 		var err error
-		if c.TLS, err = clientTLS(m.Cert, m.Key, m.CA, m.SkipHostname); err != nil {
-			return nil, fmt.Errorf("MEMCACHE_TLS…: %w", err)
+		if secure, err = clientTLS(m.Cert, m.Key, m.CA, m.SkipHostname); err != nil {
+			return stores.Opened{}, fmt.Errorf("MEMCACHE_TLS…: %w", err)
 		}
 	}
-	store, err := memcachestore.Open(c)
+	store, err := stores.Memcached(ctx, addrs, secure, s.Counting.Prefix+keysBelow)
 	if err != nil {
-		return nil, fmt.Errorf("MEMCACHE_HOST_PORT: %w", err)
+		return stores.Opened{}, fmt.Errorf("MEMCACHE_HOST_PORT: %w", err)
 	}
-	connecting, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_ = store.Connect(connecting) // decisions try again
-	return &opened{Store: store, close: func() { store.Close() }}, nil
+	return store, nil
 }
 
 // split has the counts of seconds in a store of their own.

@@ -11,7 +11,7 @@ import (
 
 // variables are all that the reference reads, and ours. docs/migrate-from-envoy-ratelimit.md has the same list, which a
 // test compares.
-var variables = slices.Concat(listeners, rulesFrom, statistics, answers, counting, stores)
+var variables = slices.Concat(listeners, rulesFrom, statistics, answers, counting, backends)
 
 var listeners = []variable{
 	text("HOST", "0.0.0.0", func(s *Settings) *string { return &s.Host }),
@@ -126,7 +126,7 @@ var keyFormat = variable{
 	},
 }
 
-var stores = slices.Concat([]variable{
+var backends = slices.Concat([]variable{
 	but("also memory: counts of this process alone", word("BACKEND_TYPE", "redis", []string{"redis", "memcache", "memory"}, func(s *Settings) *string { return &s.Backend })),
 	boolean("REDIS_PERSECOND", "false", func(s *Settings) *bool { return &s.UsePerSecond }),
 	but("unhealthy while requests to Redis fail", boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", func(s *Settings) *bool { return &s.ByActivity })),
