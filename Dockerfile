@@ -2,7 +2,11 @@
 # Sluice: docker run IMAGE /bin/sluice check /rules
 FROM golang:1.26 AS build
 WORKDIR /src
-COPY go.mod go.sum ./
+COPY go.work go.work.sum go.mod go.sum ./
+COPY cmd/go.mod cmd/go.sum cmd/
+COPY examples/go.mod examples/go.sum examples/
+COPY grpclimit/go.mod grpclimit/go.sum grpclimit/
+COPY redisstore/goredis/go.mod redisstore/goredis/go.sum redisstore/goredis/
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/bin/sluice ./cmd/sluice && ln -s sluice /out/bin/ratelimit

@@ -6,13 +6,15 @@ GO         ?= go
 FUZZTIME   ?= 30s
 BENCHFLAGS ?=
 
+# The modules of go.work are built together: the pattern work names all their
+# packages. Those beside it, which nobody installs from, are built alone.
+ALONE = GOWORK=off $(GO)
+APART = $(filter-out $(shell sed -n 's|^[[:space:]]*\./||p' go.work),$(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod \
+	-not -path './tools/*' -not -path '*/.*' -not -path '*/testdata/*')))
+
 # Linters and benchstat live in a module of their own, so that users of the
 # library never download them.
-TOOL = $(GO) tool -modfile=tools/go.mod
-
-# Modules below the root, but for the tools.
-NESTED = $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod \
-	-not -path './tools/*' -not -path '*/.*' -not -path '*/testdata/*'))
+TOOL = env GOWORK=off $(GO) tool -modfile=tools/go.mod
 
 # Every file that git tracks or would; outside git, every file not hidden.
 FILES = { git ls-files -co --exclude-standard 2>/dev/null || find . -type f -not -path '*/.*'; }
@@ -22,9 +24,9 @@ GOFILES = $(FILES) | grep '\.go$$' | xargs grep -sL '^// Code generated .* DO NO
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Lint, the tests, the programs that tests build and the nested modules share one
+# Lint, the tests, the programs that tests build and the modules apart share one
 # compilation: that for the race detector, without what only debuggers read. A second
 # one would take as long again. Tests are not vetted, since lint has done it. When it
 # ends, a program waits for races that are still to come, for a second if not told
@@ -34,13 +36,13 @@ ONCE = -race -gcflags=all=-dwarf=false -ldflags=-w
 .PHONY: test
 test: export GOFLAGS := $(shell $(GO) env GOFLAGS) $(ONCE)
 test: export GORACE := atexit_sleep_ms=50 $(GORACE)
-test: deps lint ## everything a change must pass: lint, all tests under the race detector, nested modules
-	$(GO) test -vet=off -count=1 -parallel 4 -timeout 9m ./redisstore ./... # the longest first, beside all others
-	@set -e; for m in $(NESTED); do \
+test: deps lint ## everything a change must pass: lint, all tests under the race detector, the modules apart
+	$(GO) test -vet=off -count=1 -parallel 4 -timeout 9m ./redisstore work # the longest first, beside all others
+	@set -e; for m in $(APART); do \
 		echo "== module $$m"; \
-		(cd $$m && $(GO) vet ./...); \
+		(cd $$m && $(ALONE) vet ./...); \
 		case $$m in cmd/interop*) continue;; esac; \
-		(cd $$m && $(GO) test -vet=off -count=1 ./...); \
+		(cd $$m && $(ALONE) test -vet=off -count=1 ./...); \
 	done
 
 .PHONY: deps
@@ -49,8 +51,8 @@ deps: ## install the Debian packages the tests need, where that is possible
 
 .PHONY: lint
 lint: ## go vet, staticcheck, gofumpt
-	$(GO) vet ./...
-	$(TOOL) staticcheck ./...
+	$(GO) vet work
+	$$($(TOOL) -n staticcheck) work # which needs the workspace that go tool refuses
 	@bad=$$($(GOFILES) | xargs $(TOOL) gofumpt -l) || exit 1; \
 	if [ -n "$$bad" ]; then \
 		echo "not formatted:"; echo "$$bad" | sed 's/^/  /'; \
@@ -63,7 +65,7 @@ fmt: ## format every Go file
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s) each
-	@set -e; for p in $$($(GO) list ./...); do \
+	@set -e; for p in $$($(GO) list work); do \
 		names=$$($(GO) test -list '^Fuzz' $$p); \
 		for f in $$(echo "$$names" | grep '^Fuzz'); do \
 			echo "== $$p $$f"; \
@@ -73,7 +75,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s) each
 
 .PHONY: soak
 soak: ## the long runs: big counts without the race detector, then a minute per fuzz target
-	SLUICE_SOAK=1 $(GO) test -count=1 -timeout 60m -skip '^TestSoak$$' ./...
+	SLUICE_SOAK=1 $(GO) test -count=1 -timeout 60m -skip '^TestSoak$$' work
 	SLUICE_SOAK=1 $(GO) test -race -count=1 -timeout 60m -v -run '^TestSoak$$' ./cmd/sluice # everything at once, 30 minutes or SLUICE_SOAK_TIME
 	SLUICE_SOAK=1 $(GO) test -count=1 -timeout 60m -v -run '^TestSoak$$' ./cmd/sluice
 	$(MAKE) fuzz FUZZTIME=60s
@@ -82,26 +84,31 @@ soak: ## the long runs: big counts without the race detector, then a minute per 
 # and its downloads as long again, Caddy minutes, and npm is needed.
 .PHONY: interop
 interop: ## Sluice beside the service it can replace, that one's clients, Caddy, and an ACME authority; needs npm
-	cd cmd/interop/acme && $(GO) vet ./... && $(GO) test -count=1 -timeout 5m ./...
-	cd cmd/interop && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
+	cd cmd/interop/acme && $(ALONE) vet ./... && $(ALONE) test -count=1 -timeout 5m ./...
+	cd cmd/interop && $(ALONE) vet ./... && $(ALONE) test -count=1 -timeout 20m ./...
 
 .PHONY: bench
 bench: ## side-by-side measurements; flags go in BENCHFLAGS
-	cd cmd/bench && $(GO) run . $(BENCHFLAGS)
+	cd cmd/bench && $(ALONE) run . $(BENCHFLAGS)
+
+.PHONY: benchstat
+benchstat: ## compare what go test -bench printed: RESULTS='old new'
+	@$(TOOL) benchstat $(RESULTS)
 
 .PHONY: demo
 demo: ## see the limiter at work
 	$(GO) run ./cmd/sluice demo
 
+.PHONY: tidy
+tidy: ## tidy every go.mod
+	@GO=$(GO) scripts/tidy.sh
+
 .PHONY: check
 check: ## fail if go.mod files are untidy or generated files are stale
-	@set -e; for m in . tools $(NESTED); do \
-		echo "== tidy $$m"; \
-		(cd $$m && $(GO) mod tidy -diff); \
-	done
+	@GO=$(GO) scripts/tidy.sh -diff
 	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	sums() { $(FILES) | sort | xargs cksum 2>/dev/null || true; }; \
-	sums >"$$tmp/before"; $(GO) generate ./...; sums >"$$tmp/after"; \
+	sums >"$$tmp/before"; $(GO) generate work; sums >"$$tmp/after"; \
 	if ! diff "$$tmp/before" "$$tmp/after"; then \
 		echo "generated files were stale and are now fresh: commit them"; exit 1; \
 	fi

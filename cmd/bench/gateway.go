@@ -77,11 +77,11 @@ func proxies() []proxy {
 		{service: service{contender: contender{
 			name: "gateway-sluice", role: roleOurs, clock: oursClock, scenarios: inGateway,
 			about: "sluice serve with a gateway, no rules",
-		}, module: "../..", target: "./cmd/sluice", command: runGateway("rules: []\n")}, loads: forwards},
+		}, module: repository, target: "./cmd/sluice", command: runGateway("rules: []\n")}, loads: forwards},
 		{service: service{contender: contender{
 			name: "gateway-sluice-rules", role: roleOurs, clock: oursClock, scenarios: inGateway,
 			about: "sluice serve with a gateway and four rules, three of which apply to a request: for all, by IP address, by user",
-		}, module: "../..", target: "./cmd/sluice", command: runGateway(gatewayRules)}, loads: all, limits: true},
+		}, module: repository, target: "./cmd/sluice", command: runGateway(gatewayRules)}, loads: all, limits: true},
 		{service: service{contender: contender{
 			name: "gateway-caddy", role: rolePeer, clock: "none", scenarios: inGateway,
 			about: "Caddy, reverse_proxy; no limits, no access log",

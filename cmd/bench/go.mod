@@ -2,7 +2,11 @@ module github.com/sluiceproject/sluice/cmd/bench
 
 go 1.26.0
 
-replace github.com/sluiceproject/sluice => ../../
+replace (
+	github.com/sluiceproject/sluice => ../..
+	github.com/sluiceproject/sluice/cmd => ../../cmd
+	github.com/sluiceproject/sluice/redisstore/goredis => ../../redisstore/goredis
+)
 
 require (
 	github.com/didip/tollbooth/v8 v8.0.1
@@ -12,7 +16,8 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/sethvargo/go-limiter v0.7.1
-	github.com/sluiceproject/sluice v0.0.0-00010101000000-000000000000
+	github.com/sluiceproject/sluice v0.1.0
+	github.com/sluiceproject/sluice/cmd v0.1.0
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
 	golang.org/x/time v0.16.0

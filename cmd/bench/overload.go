@@ -98,7 +98,7 @@ func crowds() (all []crowd) {
 			crowd{
 				service: service{
 					contender: contender{name: p.name, role: roleOurs, clock: oursClock, scenarios: in, about: "sluice serve, " + p.about},
-					module:    "../..", target: "./cmd/sluice", command: runCrowdServe,
+					module:    repository, target: "./cmd/sluice", command: runCrowdServe,
 				},
 				floor: p.floor, target: p.target,
 			})

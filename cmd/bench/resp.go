@@ -42,14 +42,14 @@ func respServices() []service {
 				name: "serve-resp", role: roleOurs, clock: oursClock, scenarios: inRESP,
 				about: "sluice serve over RESP, counts in memory, CL.THROTTLE",
 			},
-			module: "../..", target: "./cmd/sluice", command: runServeRESP("memory"),
+			module: repository, target: "./cmd/sluice", command: runServeRESP("memory"),
 		},
 		{
 			contender: contender{
 				name: "serve-resp-redis", role: roleOurs, clock: "Redis'", scenarios: inRESP,
 				about: "sluice serve over RESP, counts in Redis, exact, CL.THROTTLE",
 			},
-			module: "../..", target: "./cmd/sluice", redis: true, command: runServeRESP("redis"),
+			module: repository, target: "./cmd/sluice", redis: true, command: runServeRESP("redis"),
 		},
 	}
 }

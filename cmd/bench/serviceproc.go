@@ -20,6 +20,9 @@ const binariesVar = "BENCH_BINARIES"
 // sluiceVar names a binary of Sluice to measure instead of this tree's.
 const sluiceVar = "SLUICE_BINARY"
 
+// repository is the folder that Sluice is built in, by the workspace; others are built alone.
+const repository = "../.."
+
 // buildServices builds what the contenders of a run need, into a folder of which done rids.
 func buildServices(ctx context.Context, chosen []contender, picked []scenario, p *progress) (done func(), err error) {
 	dir, err := os.MkdirTemp("", "bench-services-")
@@ -41,12 +44,16 @@ func buildServices(ctx context.Context, chosen []contender, picked []scenario, p
 			continue
 		}
 		built[sv.module] = true
-		if sv.module == "../.." && os.Getenv(sluiceVar) != "" {
+		if sv.module == repository && os.Getenv(sluiceVar) != "" {
 			continue
 		}
 		p.show(0, 1, "building "+sv.name)
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), sv.target)
 		cmd.Dir = sv.module
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		if sv.module == repository {
+			cmd.Env = append(os.Environ(), "GOWORK=") // the go command finds it
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			done()
 			return nil, fmt.Errorf("building %s: %w\n%s", sv.name, err, out)

@@ -48,21 +48,21 @@ func services() []service {
 				name: "serve-memory", role: roleOurs, clock: oursClock, scenarios: inService,
 				about: "sluice serve, counts in memory, fixed window",
 			},
-			module: "../..", target: "./cmd/sluice", wire: rlsWire, command: runServe("memory"),
+			module: repository, target: "./cmd/sluice", wire: rlsWire, command: runServe("memory"),
 		},
 		{
 			contender: contender{
 				name: "serve-redis", role: roleOurs, clock: "Redis'", scenarios: inService,
 				about: "sluice serve, counts in Redis, exact, fixed window",
 			},
-			module: "../..", target: "./cmd/sluice", wire: rlsWire, redis: true, command: runServe("redis"),
+			module: repository, target: "./cmd/sluice", wire: rlsWire, redis: true, command: runServe("redis"),
 		},
 		{
 			contender: contender{
 				name: "ratelimit-redis", role: roleOurs, clock: "Redis'", scenarios: inService,
 				about: "sluice ratelimit, in the reference's place with its environment, counts in Redis, exact",
 			},
-			module: "../..", target: "./cmd/sluice", wire: rlsWire, redis: true, command: runRatelimit("sluice", "ratelimit"),
+			module: repository, target: "./cmd/sluice", wire: rlsWire, redis: true, command: runRatelimit("sluice", "ratelimit"),
 		},
 		{
 			contender: contender{

@@ -24,6 +24,9 @@ var binaries struct {
 	done map[string]error
 }
 
+// repository is the folder that Sluice is built in, by the workspace; others are built alone.
+const repository = "../.."
+
 // build runs go build once for each of the targets, in the folder from, and returns the folder of the binaries.
 func build(t testing.TB, from, target string) string {
 	t.Helper()
@@ -42,6 +45,10 @@ func build(t testing.TB, from, target string) string {
 	if !done {
 		cmd := exec.Command("go", "build", "-o", b.dir+string(filepath.Separator), target)
 		cmd.Dir = from
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		if from == repository {
+			cmd.Env = append(os.Environ(), "GOWORK=") // the go command finds it
+		}
 		if out, fault := cmd.CombinedOutput(); fault != nil {
 			err = fmt.Errorf("go build %s: %w\n%s", target, fault, out)
 		}
@@ -71,7 +78,7 @@ func sluice(t testing.TB) string {
 	if path := os.Getenv("SLUICE_BINARY"); path != "" {
 		return path
 	}
-	return filepath.Join(build(t, "../..", "./cmd/sluice"), "sluice")
+	return filepath.Join(build(t, repository, "./cmd/sluice"), "sluice")
 }
 
 // soak multiplies a count in the long runs.

@@ -2,11 +2,16 @@ module github.com/sluiceproject/sluice/cmd/interop
 
 go 1.26.0
 
-replace github.com/sluiceproject/sluice => ../../
+replace (
+	github.com/sluiceproject/sluice => ../..
+	github.com/sluiceproject/sluice/cmd => ../../cmd
+	github.com/sluiceproject/sluice/redisstore/goredis => ../../redisstore/goredis
+)
 
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
-	github.com/sluiceproject/sluice v0.0.0-00010101000000-000000000000
+	github.com/sluiceproject/sluice v0.1.0
+	github.com/sluiceproject/sluice/cmd v0.1.0
 	go.yaml.in/yaml/v3 v3.0.5
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12

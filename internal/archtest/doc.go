@@ -1,5 +1,6 @@
 // Package archtest holds the shape of the repository. It has tests and no
-// code: one file for the layers, one for the house rules.
+// code: one file for the layers, one for the house rules, one for the modules,
+// one for what public packages export.
 //
 // A request walks down one line, and imports point down it only:
 //
@@ -12,7 +13,7 @@
 // limiter's words from the root, and the root never imports a store.
 //
 // Two tables in arch_test.go say so to the machine. mayImport lists, for every
-// folder of the module, the folders of ours that its code may import;
+// folder of the workspace, the folders of ours that its code may import;
 // a folder that is not listed fails the tests. neverReach lists what a folder
 // must not pull in even through others, from our own packages to the standard
 // library's. Test files are free to import what they like.

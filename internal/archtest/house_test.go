@@ -18,10 +18,10 @@ import (
 
 // A source is one parsed Go file.
 type source struct {
-	name   string // slash-separated, from the root of the repository
-	nested bool   // in a module of its own, which mayImport does not cover
-	fset   *token.FileSet
-	file   *ast.File
+	name  string // slash-separated, from the root of the repository
+	apart bool   // in a module that is not of the workspace, which mayImport does not cover
+	fset  *token.FileSet
+	file  *ast.File
 }
 
 func (s source) folder() string { return path.Dir(s.name) }
@@ -55,11 +55,12 @@ func parse(t *testing.T, name, text string) source {
 	return source{name: name, fset: fset, file: file}
 }
 
-// sources parses every Go file of the repository, nested modules included.
+// sources parses every Go file of the repository, in whatever module.
 func sources(t *testing.T) (all []source) {
 	t.Helper()
 	top := root(t)
-	var modules []string // folders of nested modules
+	var apart []string // folders of modules that are not of the workspace
+	together := workspace(t)
 	err := filepath.WalkDir(top, func(full string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -76,8 +77,8 @@ func sources(t *testing.T) (all []source) {
 				slices.Contains([]string{"testdata", "vendor", "node_modules"}, base) {
 				return fs.SkipDir
 			}
-			if _, err := os.Stat(filepath.Join(full, "go.mod")); err == nil {
-				modules = append(modules, name+"/")
+			if _, err := os.Stat(filepath.Join(full, "go.mod")); err == nil && !slices.Contains(together, name) {
+				apart = append(apart, name+"/")
 			}
 		case strings.HasSuffix(base, ".go") && !strings.HasPrefix(base, ".") && !strings.HasPrefix(base, "_"):
 			text, err := os.ReadFile(full)
@@ -85,7 +86,7 @@ func sources(t *testing.T) (all []source) {
 				return err
 			}
 			s := parse(t, name, string(text))
-			s.nested = slices.ContainsFunc(modules, func(m string) bool { return strings.HasPrefix(name, m) })
+			s.apart = slices.ContainsFunc(apart, func(m string) bool { return strings.HasPrefix(name, m) })
 			all = append(all, s)
 		}
 		return nil
@@ -99,6 +100,7 @@ func sources(t *testing.T) (all []source) {
 // The house rules. Each takes all files and returns what is wrong.
 var houseRules = map[string]func([]source) []string{
 	"declared":         checkDeclared,
+	"nested libraries": checkNestedLibraries,
 	"package comments": checkPackageComments,
 	"package names":    checkPackageNames,
 	"no sleeping":      checkSleep,
@@ -122,12 +124,34 @@ func checkDeclared(all []source) (faults []string) {
 	seen := map[string]bool{}
 	for _, s := range all {
 		name := s.folder()
-		if s.nested || seen[name] {
+		if s.apart || seen[name] {
 			continue
 		}
 		seen[name] = true
 		if _, ok := mayImport[name]; !ok {
 			faults = append(faults, undeclared(name))
+		}
+	}
+	return faults
+}
+
+// nestedLibraries are the folders of modules that a program may combine with another version of the root module.
+var nestedLibraries = []string{"examples", "grpclimit", "redisstore/goredis"}
+
+// checkNestedLibraries finds imports of internal packages, which another version of the root need not have. Tests are held
+// to it, too: go mod tidy of a program reads those of the packages it imports.
+func checkNestedLibraries(all []source) (faults []string) {
+	for _, s := range all {
+		if !slices.ContainsFunc(nestedLibraries, func(m string) bool { return s.folder() == m || strings.HasPrefix(s.folder(), m+"/") }) {
+			continue
+		}
+		for _, i := range s.file.Imports {
+			from, err := strconv.Unquote(i.Path.Value)
+			if err != nil || !strings.HasPrefix(from, module+"/") || !slices.Contains(strings.Split(from, "/"), "internal") {
+				continue
+			}
+			faults = append(faults, s.at(i.Pos())+": imports "+from+", which another version of its module need not have.\n"+
+				"\tExport what is needed, or move the code or the test below cmd, which is released with its root.")
 		}
 	}
 	return faults
@@ -254,6 +278,10 @@ func TestHouseRulesBite(t *testing.T) {
 	}{
 		{"declared", "memstore/a.go", "package memstore", nil},
 		{"declared", "nowhere/a_windows.go", "package nowhere", []string{"nowhere is not declared"}},
+
+		{"nested libraries", "grpclimit/a.go", "package grpclimit\n\nimport _ \"" + module + "/memstore\"", nil},
+		{"nested libraries", "cmd/sluice/a.go", "package main\n\nimport _ \"" + module + "/internal/step\"", nil},
+		{"nested libraries", "grpclimit/a_test.go", "package grpclimit\n\nimport _ \"" + module + "/internal/step\"", []string{"grpclimit/a_test.go:3"}},
 
 		{"package comments", "a/a.go", "// Package a is.\npackage a", nil},
 		{"package comments", "a/a.go", "package a", []string{"// Package a …"}},

@@ -53,7 +53,12 @@ type Style struct{ On bool }
 
 // NewStyle is the style of an output.
 func NewStyle(w io.Writer) Style {
-	return Style{os.Getenv("NO_COLOR") == "" && IsTerminal(w)}
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return Style{}
+	}
+	info, err := f.Stat()
+	return Style{err == nil && info.Mode()&os.ModeCharDevice != 0}
 }
 
 func (s Style) paint(code, text string) string {

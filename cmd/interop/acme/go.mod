@@ -2,17 +2,22 @@ module github.com/sluiceproject/sluice/cmd/interop/acme
 
 go 1.26.0
 
-replace github.com/sluiceproject/sluice => ../../../
+replace (
+	github.com/sluiceproject/sluice => ../../..
+	github.com/sluiceproject/sluice/cmd => ../../../cmd
+	github.com/sluiceproject/sluice/redisstore/goredis => ../../../redisstore/goredis
+)
 
 require (
 	github.com/letsencrypt/challtestsrv v1.4.2
 	github.com/letsencrypt/pebble/v2 v2.10.1
-	github.com/sluiceproject/sluice v0.0.0-00010101000000-000000000000
+	github.com/sluiceproject/sluice/cmd v0.1.0
 )
 
 require (
 	github.com/go-jose/go-jose/v4 v4.1.4 // indirect
 	github.com/miekg/dns v1.1.62 // indirect
+	github.com/sluiceproject/sluice v0.1.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
