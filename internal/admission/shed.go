@@ -33,7 +33,7 @@ type Shedder struct {
 	set     func() *rules.Set
 	onShed  func(r *http.Request, gate string)
 	who     func(r *http.Request) *Identity // nil: the request's context knows
-	process overload.Process
+	process overload.CPUPressure
 	inner   bool // time is measured by Upstream
 	current atomic.Pointer[shedSet]
 
@@ -49,7 +49,7 @@ type shedSet struct {
 }
 
 type shedGate struct {
-	*overload.Gate
+	*overload.AdaptiveLimiter
 	byProcess [priorities]atomic.Int64
 }
 
@@ -147,7 +147,7 @@ func (s *Shedder) setFor(set *rules.Set) *shedSet {
 		cfg := overload.Config{Min: g.Min, Max: g.Max, Shadow: g.Shadow}
 		gate := s.gates[g.Name]
 		if gate == nil {
-			gate = &shedGate{Gate: overload.NewGate(cfg)}
+			gate = &shedGate{AdaptiveLimiter: overload.NewAdaptiveLimiter(cfg)}
 		} else {
 			gate.Configure(cfg)
 		}
@@ -168,7 +168,7 @@ func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 		}
 	}
 	f := &shedTicket{skippedUpstream: s.inner}
-	if !gate.Enter(p, &f.ticket) {
+	if !gate.Acquire(p, &f.ticket) {
 		s.shed(w, r, load.Gate.Name)
 		return
 	}
@@ -251,15 +251,15 @@ func (b *upstreamBody) Read(p []byte) (int, error) {
 
 func (f *shedTicket) begin() {
 	f.skippedUpstream = false
-	f.ticket.Begin()
+	f.ticket.StartTimer()
 }
 
 // firstByte ends the measuring, and the request in flight of what will last as long as it likes.
 func (f *shedTicket) firstByte() {
-	f.ticket.FirstByte()
+	f.ticket.ResponseStarted()
 	events := strings.HasPrefix(f.Header().Get("Content-Type"), "text/event-stream")
 	if f.status == http.StatusSwitchingProtocols || events && f.status == http.StatusOK {
-		f.ticket.Leave(f.outcomeOf())
+		f.ticket.Done(f.outcomeOf())
 	}
 }
 
@@ -267,25 +267,25 @@ func (f *shedTicket) firstByte() {
 func (f *shedTicket) outcomeOf() overload.Outcome {
 	switch status := f.status; {
 	case f.skippedUpstream, status == http.StatusTooManyRequests: // a limit, whoever's it is
-		return overload.Aside
+		return overload.NotForwarded
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return overload.Failed
 	case status == statusClientLeft, status == http.StatusRequestTimeout: // it did not send its request
-		return overload.Left
+		return overload.ClientClosed
 	}
-	return overload.Answered
+	return overload.Responded
 }
 
 func (f *shedTicket) leave(r *http.Request, panicked bool) {
 	o := f.outcomeOf()
 	switch {
-	case o == overload.Aside:
+	case o == overload.NotForwarded:
 	case f.status == 0 && r.Context().Err() != nil:
-		o = overload.Left
+		o = overload.ClientClosed
 	case f.status == 0 && panicked:
 		o = overload.Failed
 	}
-	f.ticket.Leave(o)
+	f.ticket.Done(o)
 }
 
 // shedTicketOf finds the ticket of the request that the writer answers.

@@ -6,32 +6,32 @@ import (
 )
 
 const (
-	warmUp     = 500 * time.Millisecond // of a new gate: at first only those are seen that take little
-	shortest   = 100 * time.Millisecond // window
-	stale      = 10 * time.Second       // a window that had too little by then tells nothing
-	fewest     = 20                     // requests of a window
-	firstPause = time.Second            // between two probes
-	longPause  = time.Minute            // between two that find nothing new
-	rising     = 10 * time.Second       // how fast a longer time, or more failures, are taken for usual
-	falling    = time.Second            // and how fast a shorter one, or fewer
-	failures   = 0.05                   // that are none of the load's doing
-	doubtful   = 0.35                   // by how much a logarithm may be wrong
-	same       = 0.2                    // logarithms that differ by less are taken for the same
+	warmUp           = 500 * time.Millisecond // of a new limiter: at first only short requests have ended
+	minWindow        = 100 * time.Millisecond // window
+	maxWindow        = 10 * time.Second       // a window with too few samples by then is dropped
+	minSamples       = 20                     // requests of a window
+	minProbePause    = time.Second            // between two probes
+	maxProbePause    = time.Minute            // between two that find nothing new
+	riseTime         = 10 * time.Second       // time constant with which the baseline follows longer times and more failures
+	fallTime         = time.Second            // and shorter times and fewer failures
+	baselineFailures = 0.05                   // share of failures beyond the baseline that load does not explain
+	maxMeanError     = 0.35                   // of a logarithm
+	sameLatencyDelta = 0.2                    // logarithms that differ by less are taken for the same
 )
 
 // tolerance is how many times as long as without load answers may take, as a logarithm. With twice as long, twice as many
 // are in flight as the upstream works on: so it is never idle, and nobody waits longer than he is served.
 var tolerance = math.Log(2)
 
-// window is what was seen for a while. Times are logarithms: their mean is not swayed by a few that take very long, and
+// window has the samples of a while. Times are logarithms: their mean is not swayed by a few that take very long, and
 // says by what factor others are longer.
 type window struct {
-	began        time.Time
+	start        time.Time
 	samples      float64
 	sum, squares float64
 	total        float64 // of the times themselves
-	flight       float64 // the sum of how many were in flight when the samples left
-	life         float64 // the sum of how long all were in flight who left
+	inFlightSum  float64 // the sum of how many were in flight when each sample ended
+	durationSum  float64 // the sum of how long each was in flight
 	ended        float64
 	failed       float64
 	peak         float64
@@ -40,7 +40,7 @@ type window struct {
 
 func (w *window) add(o Outcome, took, flight, base float64) {
 	w.peak = max(w.peak, flight)
-	if o == Aside {
+	if o == NotForwarded {
 		return
 	}
 	w.ended++
@@ -49,142 +49,142 @@ func (w *window) add(o Outcome, took, flight, base float64) {
 	case o == Failed:
 		w.failed++
 		return
-	case o == Left && log < base: // how long it would have taken is not known
+	case o == ClientClosed && log < base: // how long it would have taken is not known
 		return
 	}
 	w.samples++
 	w.sum += log
 	w.squares += log * log
 	w.total += took
-	w.flight += flight
+	w.inFlightSum += flight
 }
 
 func (w *window) mean() float64 { return w.sum / w.samples }
 
-// doubt is twice the mean's standard error.
-func (w *window) doubt() float64 {
+// meanError is twice the mean's standard error.
+func (w *window) meanError() float64 {
 	mean := w.mean()
 	return 2 * math.Sqrt(max(0, w.squares/w.samples-mean*mean)/w.samples)
 }
 
-// enough tells whether the window can be judged: it takes more requests where their times differ more.
-func (w *window) enough() bool {
-	return w.samples+w.failed >= fewest && (w.samples < fewest/2 || w.doubt() < doubtful)
+// hasEnough reports whether the window can be evaluated: it takes more samples where their times differ more.
+func (w *window) hasEnough() bool {
+	return w.samples+w.failed >= minSamples && (w.samples < minSamples/2 || w.meanError() < maxMeanError)
 }
 
-// steady tells whether as many came as left, by Little's law: then times belong to how many are in flight.
-func (w *window) steady(length time.Duration) bool {
-	return math.Abs(math.Log(w.life/float64(length)*w.samples/w.flight)) < same
+// isSteady reports whether as many requests began as ended, by Little's law: then times belong to how many are in flight.
+func (w *window) isSteady(length time.Duration) bool {
+	return math.Abs(math.Log(w.durationSum/float64(length)*w.samples/w.inFlightSum)) < sameLatencyDelta
 }
 
-// settle is how long it takes until those who leave have entered under a new limit.
-func (w *window) settle() time.Duration {
-	return min(stale/2, time.Duration(1.5*w.total/w.samples))
+// settlingTime is how long it takes until the requests that end were admitted under a new limit.
+func (w *window) settlingTime() time.Duration {
+	return min(maxWindow/2, time.Duration(1.5*w.total/w.samples))
 }
 
-// learner finds how many may be in flight. It has no clock and no lock.
+// estimator finds how many may be in flight. It has no clock and no lock.
 //
 // An upstream with room answers in the same time however many are in flight; one without takes longer in proportion.
-// So the limit falls when answers take longer than twice the usual time, and rises otherwise. What is usual is learnt
-// while nobody is turned away. While somebody is, it cannot be, or an overload would become usual; instead the limit is
-// halved until that makes answers no faster, a probe, which tells the two apart: if the time falls along, requests were
+// So the limit falls when responses take longer than twice the base latency, and rises otherwise. The base is learnt
+// while no request is shed. While some are, it cannot be, or an overload would become the base; instead the limit is
+// halved until that makes responses no faster, a probe, which distinguishes the two: if the time falls along, requests were
 // queueing, and if it does not, that is simply how long they take now.
-type learner struct {
-	min, max float64
-	limit    float64
-	base     float64 // the logarithm of the usual time in nanoseconds; 0: not known
-	proven   float64 // the base that the last probe has found; 0: none has
-	failing  float64 // the usual share of failures
+type estimator struct {
+	min, max     float64
+	limit        float64
+	baseLatency  float64 // the logarithm of the latency without load in nanoseconds; 0: unknown
+	probedBase   float64 // the base latency that the last probe found; 0: none has
+	baseFailures float64 // the share of failures without load
 
-	cuts    int     // windows in a row that were cut
-	before  float64 // the limit before them
-	floored int     // windows in a row that failed at the lowest limit
-	probe   *probe
-	probed  time.Time     // the last probe
-	pause   time.Duration // until the next
+	cutsInRow       int     // consecutive windows that cut the limit
+	limitBeforeCuts float64 // the limit before those
+	failuresAtMin   int     // consecutive windows that failed at the lowest limit
+	probe           *probe
+	lastProbe       time.Time     // the last probe
+	probePause      time.Duration // until the next
 }
 
-// probe is a window under another limit, beside the one before.
+// probe compares a window under another limit with the one before.
 type probe struct {
-	limit, flight, time float64
-	tries               int // windows that were not steady
+	limit, inFlight, latency float64
+	tries                    int // windows that were not steady
 }
 
-// quiet is for times when too little happened.
-func (l *learner) quiet(length time.Duration) {
-	l.probe, l.cuts, l.pause = nil, 0, firstPause
-	l.recover(length)
+// idle is called for a window with too few samples.
+func (e *estimator) idle(length time.Duration) {
+	e.probe, e.cutsInRow, e.probePause = nil, 0, minProbePause
+	e.raise(length)
 }
 
-// recover raises the limit by its square root for each short window that has passed.
-func (l *learner) recover(length time.Duration) {
-	root := math.Sqrt(l.limit) + float64(length)/float64(shortest)/2
-	l.limit = min(l.max, root*root)
+// raise raises the limit by its square root for each short window that has passed.
+func (e *estimator) raise(length time.Duration) {
+	root := math.Sqrt(e.limit) + float64(length)/float64(minWindow)/2
+	e.limit = min(e.max, root*root)
 }
 
-// learn changes the limit by what was seen, and tells for how long nothing is to be learnt afterwards.
-func (l *learner) learn(w *window, now time.Time, length time.Duration) (settle time.Duration) {
-	bound := w.shed > 0 || w.peak >= l.limit
-	if l.failed(w, length) {
-		l.probe = nil
-		return shortest
+// update changes the limit by a window's samples, and returns for how long the next samples do not count.
+func (e *estimator) update(w *window, now time.Time, length time.Duration) (settle time.Duration) {
+	bound := w.shed > 0 || w.peak >= e.limit
+	if e.cutForFailures(w, length) {
+		e.probe = nil
+		return minWindow
 	}
-	if w.samples < fewest/2 { // nearly all fail, as ever
-		l.recover(length)
+	if w.samples < minSamples/2 { // nearly all fail, as ever
+		e.raise(length)
 		return 0
 	}
 	mean := w.mean()
-	steady := w.steady(length)
-	if l.base == 0 {
-		if !steady { // at first only those have left who take little
+	steady := w.isSteady(length)
+	if e.baseLatency == 0 {
+		if !steady { // at first only short requests have ended
 			return 0
 		}
-		l.base = mean
+		e.baseLatency = mean
 	}
-	late := mean-w.doubt() > l.base+tolerance
-	proven := l.proven != 0 && l.base < l.proven+same
+	late := mean-w.meanError() > e.baseLatency+tolerance
+	proven := e.probedBase != 0 && e.baseLatency < e.probedBase+sameLatencyDelta
 	switch {
-	case l.probe != nil && !steady && l.probe.tries < 5:
-		l.probe.tries++
+	case e.probe != nil && !steady && e.probe.tries < 5:
+		e.probe.tries++
 		return 0
-	case l.probe != nil:
-		l.judge(w, now)
-	case bound && steady && (late && l.cuts > 1 || !proven) && now.Sub(l.probed) > l.pause:
-		l.begin(w, now)
+	case e.probe != nil:
+		e.finishProbe(w, now)
+	case bound && steady && (late && e.cutsInRow > 1 || !proven) && now.Sub(e.lastProbe) > e.probePause:
+		e.startProbe(w, now)
 	case late:
-		from := min(l.limit, w.peak/shares[Normal])
-		if l.cuts == 0 {
-			l.before = min(l.limit, 2*from)
+		from := min(e.limit, w.peak/shares[Normal])
+		if e.cutsInRow == 0 {
+			e.limitBeforeCuts = min(e.limit, 2*from)
 		}
-		l.limit = max(l.min, from*max(0.5, math.Exp(l.base+tolerance-mean)))
-		l.cuts++
-		return w.settle()
+		e.limit = max(e.min, from*max(0.5, math.Exp(e.baseLatency+tolerance-mean)))
+		e.cutsInRow++
+		return w.settlingTime()
 	case bound:
-		if mean+w.doubt() > l.base+tolerance {
-			length = min(length, shortest) // it may already be enough
+		if mean+w.meanError() > e.baseLatency+tolerance {
+			length = min(length, minWindow) // it may already be enough
 		}
-		l.recover(length)
-		l.follow(mean, length, steady, false)
-		l.cuts = 0
+		e.raise(length)
+		e.followBase(mean, length, steady, false)
+		e.cutsInRow = 0
 		return 0
 	default:
-		l.recover(length)
-		l.follow(mean, length, steady, true)
-		l.cuts = 0
+		e.raise(length)
+		e.followBase(mean, length, steady, true)
+		e.cutsInRow = 0
 		return 0
 	}
-	l.cuts = 0
-	return w.settle()
+	e.cutsInRow = 0
+	return w.settlingTime()
 }
 
-// follow has what is usual follow what is seen.
-func (l *learner) follow(mean float64, length time.Duration, steady, up bool) {
+// followBase moves the base latency towards a window's mean.
+func (e *estimator) followBase(mean float64, length time.Duration, steady, up bool) {
 	switch {
 	case !steady:
-	case mean < l.base:
-		l.base += (mean - l.base) * weight(length, falling)
+	case mean < e.baseLatency:
+		e.baseLatency += (mean - e.baseLatency) * weight(length, fallTime)
 	case up:
-		l.base += (mean - l.base) * weight(length, rising)
+		e.baseLatency += (mean - e.baseLatency) * weight(length, riseTime)
 	}
 }
 
@@ -192,68 +192,68 @@ func weight(length, constant time.Duration) float64 {
 	return 1 - math.Exp(-float64(length)/float64(constant))
 }
 
-// begin begins a probe: half the limit, or twice, if half is less than what is never too much.
-func (l *learner) begin(w *window, now time.Time) {
-	flight := w.flight / w.samples
-	l.probe = &probe{limit: l.limit, flight: flight, time: w.mean()}
-	l.probed = now
-	half := min(l.limit, flight/shares[Normal]) / 2
-	if half < l.min {
-		half = min(l.max, 2*l.limit)
+// startProbe tries half the limit, or twice, if half is less than the minimum.
+func (e *estimator) startProbe(w *window, now time.Time) {
+	flight := w.inFlightSum / w.samples
+	e.probe = &probe{limit: e.limit, inFlight: flight, latency: w.mean()}
+	e.lastProbe = now
+	half := min(e.limit, flight/shares[Normal]) / 2
+	if half < e.min {
+		half = min(e.max, 2*e.limit)
 	}
-	l.limit = half
+	e.limit = half
 }
 
-// judge ends a probe, or goes on to half of its limit: until fewer in flight do not make answers faster.
-func (l *learner) judge(w *window, now time.Time) {
-	p, mean := l.probe, w.mean()
-	l.probe = nil
-	fewer := math.Log(p.flight / (w.flight / w.samples))
-	faster := p.time - mean
+// finishProbe ends a probe, or goes on to half of its limit: until fewer in flight do not make responses faster.
+func (e *estimator) finishProbe(w *window, now time.Time) {
+	p, mean := e.probe, w.mean()
+	e.probe = nil
+	fewer := math.Log(p.inFlight / (w.inFlightSum / w.samples))
+	faster := p.latency - mean
 	switch slope := faster / fewer; {
-	case math.Abs(fewer) < same || slope < -0.5: // as many as before, or something else has changed
+	case math.Abs(fewer) < sameLatencyDelta || slope < -0.5: // as many as before, or something else has changed
 	case slope < 1./3: // no queue
-		if mean > l.base+same { // so there was no reason to lower the limit
-			p.limit = max(p.limit, l.before)
+		if mean > e.baseLatency+sameLatencyDelta { // so there was no reason to lower the limit
+			p.limit = max(p.limit, e.limitBeforeCuts)
 		}
-		l.prove(mean)
-	case fewer > 0 && l.limit/2 >= l.min:
-		l.begin(w, now)
+		e.setBase(mean)
+	case fewer > 0 && e.limit/2 >= e.min:
+		e.startProbe(w, now)
 		return
-	case min(mean, p.time) < l.base+tolerance:
-		l.prove(min(l.base, mean, p.time))
+	case min(mean, p.latency) < e.baseLatency+tolerance:
+		e.setBase(min(e.baseLatency, mean, p.latency))
 	}
-	l.limit = min(p.limit, l.max)
+	e.limit = min(p.limit, e.max)
 }
 
-// prove is for the usual time that a probe has found. The longer nothing new is found, the rarer probes become.
-func (l *learner) prove(base float64) {
-	if l.pause = min(longPause, 2*l.pause); math.Abs(base-l.base) > same {
-		l.pause = firstPause
+// setBase sets the base latency that a probe has found. The longer nothing new is found, the rarer probes become.
+func (e *estimator) setBase(base float64) {
+	if e.probePause = min(maxProbePause, 2*e.probePause); math.Abs(base-e.baseLatency) > sameLatencyDelta {
+		e.probePause = minProbePause
 	}
-	l.base, l.proven = base, base
+	e.baseLatency, e.probedBase = base, base
 }
 
-// failed lowers the limit if more fail than usual, and tells whether it did. At the lowest limit it gives up: what fails
+// cutForFailures lowers the limit if more fail than without load, and reports whether it did. At the lowest limit it gives up: what fails
 // there is none of the load's doing.
-func (l *learner) failed(w *window, length time.Duration) bool {
+func (e *estimator) cutForFailures(w *window, length time.Duration) bool {
 	share := w.failed / w.ended
 	doubt := 2 * math.Sqrt(share*(1-share)/w.ended)
-	if share-doubt <= l.failing+failures {
-		l.floored = 0
-		constant := rising
-		if share < l.failing {
-			constant = falling
+	if share-doubt <= e.baseFailures+baselineFailures {
+		e.failuresAtMin = 0
+		constant := riseTime
+		if share < e.baseFailures {
+			constant = fallTime
 		}
-		l.failing += (share - l.failing) * weight(length, constant)
+		e.baseFailures += (share - e.baseFailures) * weight(length, constant)
 		return false
 	}
-	if l.limit <= l.min {
-		if l.floored++; l.floored >= 2 {
-			l.failing, l.floored = share, 0
+	if e.limit <= e.min {
+		if e.failuresAtMin++; e.failuresAtMin >= 2 {
+			e.baseFailures, e.failuresAtMin = share, 0
 		}
 		return true
 	}
-	l.limit = max(l.min, min(l.limit, w.peak/shares[Normal])*0.7)
+	e.limit = max(e.min, min(e.limit, w.peak/shares[Normal])*0.7)
 	return true
 }

@@ -53,7 +53,7 @@ func TestLoads(t *testing.T) {
 }
 
 // An overload that comes and goes: the first stretch is served whole, the second as far as it can be, and a few seconds
-// after it nobody is turned away any more.
+// after it nobody is shed any more.
 func TestSteps(t *testing.T) {
 	const servers = 20
 	for _, times := range []float64{2, 10} {
@@ -167,7 +167,7 @@ func TestFailuresByLoad(t *testing.T) {
 	})
 }
 
-// Failures that have nothing to do with load do not close the gate for long, and an outage is forgotten when it is over.
+// Failures that have nothing to do with load do not close the limiter for long, and an outage is forgotten when it is over.
 func TestFailuresWithoutLoad(t *testing.T) {
 	const servers = 100
 	t.Run("some", func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestFailuresWithoutLoad(t *testing.T) {
 	})
 }
 
-// The lower priorities are turned away first.
+// The lower priorities are shed first.
 func TestPriorities(t *testing.T) {
 	const servers = 20
 	for _, c := range []struct {
@@ -254,13 +254,13 @@ func TestIdle(t *testing.T) {
 		<-time.After(time.Minute)
 		tickets := make([]Ticket, 300)
 		for i := range tickets {
-			w.gate.Enter(Normal, &tickets[i])
+			w.gate.Acquire(Normal, &tickets[i])
 		}
 		if n := w.gate.InFlight(); n != 300-int(w.gate.Shed(Normal)) && n < 290 {
 			t.Errorf("%d of 300 may enter after a minute", n)
 		}
 		for i := range tickets {
-			tickets[i].Leave(Aside)
+			tickets[i].Done(NotForwarded)
 		}
 	})
 }
@@ -268,14 +268,14 @@ func TestIdle(t *testing.T) {
 // Whatever callers do, no more than the maximum are in flight, and who leaves twice leaves once.
 func TestNeverAboveMax(t *testing.T) {
 	t.Parallel()
-	g := NewGate(Config{Min: 2, Max: 7})
+	l := NewAdaptiveLimiter(Config{Min: 2, Max: 7})
 	var wait sync.WaitGroup
 	var inside, most atomic.Int64
 	for range 16 {
 		wait.Go(func() {
 			for range 2000 {
 				var ticket Ticket
-				if !g.Enter(Priority(rand.N(4)), &ticket) {
+				if !l.Acquire(Priority(rand.N(4)), &ticket) {
 					continue
 				}
 				n := inside.Add(1)
@@ -283,8 +283,8 @@ func TestNeverAboveMax(t *testing.T) {
 				}
 				runtime.Gosched()
 				inside.Add(-1)
-				ticket.Leave(Outcome(rand.N(4)))
-				ticket.Leave(Answered)
+				ticket.Done(Outcome(rand.N(4)))
+				ticket.Done(Responded)
 			}
 		})
 	}
@@ -292,22 +292,22 @@ func TestNeverAboveMax(t *testing.T) {
 	if n := most.Load(); n > 7 || n < 2 {
 		t.Errorf("up to %d were in flight, 7 may be", n)
 	}
-	if g.InFlight() != 0 {
-		t.Errorf("%d are in flight after all have left", g.InFlight())
+	if l.InFlight() != 0 {
+		t.Errorf("%d are in flight after all have left", l.InFlight())
 	}
 }
 
-// In shadow nobody is turned away, and it is counted who would have been.
+// In shadow nobody is shed, and it is counted who would have been.
 func TestShadow(t *testing.T) {
-	g := NewGate(Config{Min: 1, Max: 2, Shadow: true})
+	l := NewAdaptiveLimiter(Config{Min: 1, Max: 2, Shadow: true})
 	tickets := make([]Ticket, 5)
 	for i := range tickets {
-		if !g.Enter(High, &tickets[i]) {
+		if !l.Acquire(High, &tickets[i]) {
 			t.Fatal("turned away in shadow")
 		}
 	}
-	if g.Shed(High) != 3 || g.InFlight() != 5 {
-		t.Errorf("%d would have been turned away, %d are in flight", g.Shed(High), g.InFlight())
+	if l.Shed(High) != 3 || l.InFlight() != 5 {
+		t.Errorf("%d would have been turned away, %d are in flight", l.Shed(High), l.InFlight())
 	}
 }
 
@@ -327,34 +327,34 @@ func TestConfigureKeepsWhatWasLearnt(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(bounds)
-		if g.Configure(Config{Min: 10, Max: 800}); g.Limit() != 800 {
-			t.Errorf("a gate at its maximum is at %d after the maximum was raised to 800", g.Limit())
+		l := NewAdaptiveLimiter(bounds)
+		if l.Configure(Config{Min: 10, Max: 800}); l.Limit() != 800 {
+			t.Errorf("a gate at its maximum is at %d after the maximum was raised to 800", l.Limit())
 		}
 	})
 }
 
-func TestEnterDoesNotAllocate(t *testing.T) {
-	g := NewGate(bounds)
+func TestAcquireDoesNotAllocate(t *testing.T) {
+	l := NewAdaptiveLimiter(bounds)
 	var ticket Ticket
 	if n := testing.AllocsPerRun(1000, func() {
-		if g.Enter(Normal, &ticket) {
-			ticket.FirstByte()
-			ticket.Leave(Answered)
+		if l.Acquire(Normal, &ticket) {
+			ticket.ResponseStarted()
+			ticket.Done(Responded)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-func BenchmarkGate(b *testing.B) {
-	g := NewGate(bounds)
+func BenchmarkAdaptiveLimiter(b *testing.B) {
+	l := NewAdaptiveLimiter(bounds)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		var ticket Ticket
 		for pb.Next() {
-			if g.Enter(Normal, &ticket) {
-				ticket.Leave(Answered)
+			if l.Acquire(Normal, &ticket) {
+				ticket.Done(Responded)
 			}
 		}
 	})
@@ -364,17 +364,17 @@ func BenchmarkGate(b *testing.B) {
 // the time is not the upstream's.
 func TestWaitingForClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(Config{Min: 1, Max: 10})
+		l := NewAdaptiveLimiter(Config{Min: 1, Max: 10})
 		slow := make([]Ticket, 100)
 		for i := range slow {
-			if !g.Enter(Normal, &slow[i]) {
-				t.Fatalf("request %d is shed with %d in flight", i, g.InFlight())
+			if !l.Acquire(Normal, &slow[i]) {
+				t.Fatalf("request %d is shed with %d in flight", i, l.InFlight())
 			}
 			slow[i].Wait()
 			slow[i].Wait() // sending and reading
 			slow[i].Resume()
 		}
-		if n := g.InFlight(); n != 0 {
+		if n := l.InFlight(); n != 0 {
 			t.Errorf("%d are in flight", n)
 		}
 		for i := range slow { // some resume, some leave while they wait, some afterwards wait again
@@ -382,34 +382,34 @@ func TestWaitingForClients(t *testing.T) {
 				slow[i].Resume()
 			}
 		}
-		if n := g.InFlight(); n != 50 {
+		if n := l.InFlight(); n != 50 {
 			t.Errorf("%d are in flight, 50 have resumed", n)
 		}
 		for i := range slow {
-			slow[i].Leave(Answered)
+			slow[i].Done(Responded)
 			slow[i].Wait()
 			slow[i].Resume()
 			if i%2 == 1 {
 				slow[i].Resume()
 			}
-			slow[i].Leave(Answered)
+			slow[i].Done(Responded)
 		}
-		if n := g.InFlight(); n != 0 {
+		if n := l.InFlight(); n != 0 {
 			t.Errorf("%d are in flight at the end", n)
 		}
 	})
 }
 
-// An upstream with slow clients before it looks to the gate as it does without them.
+// An upstream with slow clients before it looks to the limiter as it does without them.
 func TestSlowClientsAreNoOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(Config{Min: 10, Max: 100})
+		l := NewAdaptiveLimiter(Config{Min: 10, Max: 100})
 		var all sync.WaitGroup
 		shed := 0
 		for i := range 10_000 {
 			<-time.After(time.Millisecond)
 			ticket := new(Ticket)
-			if !g.Enter(Normal, ticket) {
+			if !l.Acquire(Normal, ticket) {
 				shed++
 				continue
 			}
@@ -420,13 +420,13 @@ func TestSlowClientsAreNoOverload(t *testing.T) {
 					ticket.Resume()
 				}
 				<-time.After(20 * time.Millisecond)
-				ticket.FirstByte()
-				ticket.Leave(Answered)
+				ticket.ResponseStarted()
+				ticket.Done(Responded)
 			})
 		}
 		all.Wait()
-		if shed > 0 || g.Limit() != 100 {
-			t.Errorf("%d were shed, the limit is %d", shed, g.Limit())
+		if shed > 0 || l.Limit() != 100 {
+			t.Errorf("%d were shed, the limit is %d", shed, l.Limit())
 		}
 	})
 }

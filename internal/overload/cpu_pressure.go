@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	sampled = 250 * time.Millisecond // how often the process is looked at
-	patient = 10 * time.Millisecond  // a tenth of all goroutines may wait longer than this for a processor
-	least   = 100                    // goroutines that were woken; of fewer nothing is concluded
-	up      = 0.05                   // how much the pressure rises in one look, if they wait twice as long
-	down    = 0.025
+	sampleInterval  = 250 * time.Millisecond // between two samples
+	maxSchedDelay   = 10 * time.Millisecond  // a tenth of all goroutines may wait longer than this for a processor
+	minWakeups      = 100                    // goroutines that were woken; fewer are no sample
+	maxPressureStep = 0.05                   // how much the pressure rises in one sample, if goroutines wait twice as long
+	pressureDecay   = 0.025
 )
 
-// Process tells how much has to be turned away because this process has too much to do. It is safe for concurrent use.
-// The zero Process turns nobody away before Run is called.
-type Process struct {
+// CPUPressure measures how overloaded this process is, and sheds requests by it. It is safe for concurrent use.
+// The zero CPUPressure sheds nothing before Run is called.
+type CPUPressure struct {
 	// Wait returns how long all but a tenth of the goroutines have waited for a processor since the last call, and how
 	// many there were. The default asks the runtime.
 	Wait func() (time.Duration, uint64)
@@ -27,14 +27,14 @@ type Process struct {
 	pressure atomic.Uint64 // bits of a float64, 0 to 1
 }
 
-// Run looks at the process until the context ends.
-func (p *Process) Run(ctx context.Context) {
+// Run samples the process until the context ends.
+func (p *CPUPressure) Run(ctx context.Context) {
 	wait := p.Wait
 	if wait == nil {
-		wait = new(schedule).wait
+		wait = new(schedDelay).wait
 	}
 	wait() // what came before counts for nothing
-	ticker := time.NewTicker(sampled)
+	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	defer p.pressure.Store(0)
 	for {
@@ -42,29 +42,29 @@ func (p *Process) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			p.look(wait())
+			p.sample(wait())
 		}
 	}
 }
 
-// look changes the pressure by what was seen. It rises by how much too long goroutines wait, and falls slower, so that
-// it finds the part that must be turned away instead of swinging about it.
-func (p *Process) look(wait time.Duration, woken uint64) {
+// sample updates the pressure. It rises by how much too long goroutines wait, and falls slower, so that
+// it finds the part that must be shed instead of swinging about it.
+func (p *CPUPressure) sample(wait time.Duration, woken uint64) {
 	pressure := p.Pressure()
-	if over := float64(wait) / float64(patient); woken >= least && over > 1 {
-		pressure += up * min(2, math.Log2(over)+0.5)
+	if over := float64(wait) / float64(maxSchedDelay); woken >= minWakeups && over > 1 {
+		pressure += maxPressureStep * min(2, math.Log2(over)+0.5)
 	} else {
-		pressure -= down
+		pressure -= pressureDecay
 	}
 	p.pressure.Store(math.Float64bits(min(1, max(0, pressure))))
 }
 
 // Pressure is 0 if all is well and 1 if only what is critical is to be served.
-func (p *Process) Pressure() float64 { return math.Float64frombits(p.pressure.Load()) }
+func (p *CPUPressure) Pressure() float64 { return math.Float64frombits(p.pressure.Load()) }
 
-// Admits tells whether a request may go on. Up to a third of the pressure more and more of the low priority may not, up
+// Admits reports whether a request may go on. Up to a third of the pressure more and more of the low priority may not, up
 // to two thirds of the normal one, and then of the high one.
-func (p *Process) Admits(priority Priority) bool {
+func (p *CPUPressure) Admits(priority Priority) bool {
 	pressure := p.Pressure()
 	if pressure == 0 || priority >= Critical {
 		return true
@@ -73,13 +73,13 @@ func (p *Process) Admits(priority Priority) bool {
 	return refused <= 0 || refused < 1 && rand.Float64() >= refused
 }
 
-// schedule reads how long goroutines have waited for a processor.
-type schedule struct {
+// schedDelay reads how long goroutines have waited for a processor.
+type schedDelay struct {
 	sample [1]metrics.Sample
 	before []uint64
 }
 
-func (s *schedule) wait() (time.Duration, uint64) {
+func (s *schedDelay) wait() (time.Duration, uint64) {
 	s.sample[0].Name = "/sched/latencies:seconds"
 	metrics.Read(s.sample[:])
 	if s.sample[0].Value.Kind() != metrics.KindFloat64Histogram { // a runtime that does not tell

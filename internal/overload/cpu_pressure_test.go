@@ -12,7 +12,7 @@ import (
 
 // A process that has too much to do turns away low priorities first, as much as it takes and no more, nothing that is
 // critical, and after a while nobody.
-func TestProcess(t *testing.T) {
+func TestCPUPressure(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		load [priorities]float64 // of what the process can do
@@ -24,10 +24,10 @@ func TestProcess(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := &Process{}
+				p := &CPUPressure{}
 				busy := func() (sum float64, served [priorities]float64) { // the part of each
 
-					for i, l := range c.load {
+					for i, limit := range c.load {
 						in := 0
 						for range 1000 {
 							if p.Admits(Priority(i)) {
@@ -35,7 +35,7 @@ func TestProcess(t *testing.T) {
 							}
 						}
 						served[i] = float64(in) / 1000
-						sum += l * served[i]
+						sum += limit * served[i]
 					}
 					return sum, served
 				}
@@ -75,10 +75,10 @@ func TestProcess(t *testing.T) {
 }
 
 // Few goroutines that wait are no overload.
-func TestProcessConcludesNothingFromFew(t *testing.T) {
-	p := &Process{}
+func TestCPUPressureNeedsWakeups(t *testing.T) {
+	p := &CPUPressure{}
 	for range 100 {
-		p.look(time.Second, least-1)
+		p.sample(time.Second, minWakeups-1)
 	}
 	if p.Pressure() != 0 {
 		t.Errorf("the pressure is %v", p.Pressure())
@@ -86,8 +86,8 @@ func TestProcessConcludesNothingFromFew(t *testing.T) {
 }
 
 // The runtime tells how long goroutines wait, in this version of Go too.
-func TestSchedule(t *testing.T) {
-	s := new(schedule)
+func TestSchedDelay(t *testing.T) {
+	s := new(schedDelay)
 	s.wait()
 	var wait sync.WaitGroup
 	for range 1000 {

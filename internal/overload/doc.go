@@ -1,12 +1,12 @@
-// Package overload decides whom to turn away when not all can be served.
+// Package overload decides which requests to shed when not all can be served.
 //
-// A [Gate] stands before an upstream and bounds the requests that are in flight there. The bound is learnt: it is the
-// gate's maximum until the upstream is seen to be overloaded, and returns there afterwards. What is seen is how long
-// answers take, beside how long they take without load, and how many fail.
+// An [AdaptiveLimiter] bounds the requests in flight to an upstream. The bound adapts: it is the
+// limiter's maximum until the upstream is overloaded, and returns there afterwards. The limiter measures how long
+// responses take, compares it with how long they take without load, and counts failures.
 //
-// A [Process] watches how long goroutines wait for a processor, and tells how much has to be turned away because this
+// A [CPUPressure] measures how long goroutines wait for a processor, and how many requests must be shed because this
 // process itself cannot keep up.
 //
-// Both turn away low priorities first. Neither has a queue: who is turned away learns so at once, and the queue that an
+// Both shed low priorities first. Neither has a queue: a shed request is answered at once, and the queue that an
 // overload makes is the one that the upstream has anyway.
 package overload

@@ -1,4 +1,4 @@
 package overload
 
-// SetChance has the gate draw by the function, so that a simulation is the same each time.
-func (g *Gate) SetChance(f func() float64) { g.chance = f }
+// SetChance replaces the limiter's random source, so that a simulation is the same each time.
+func (l *AdaptiveLimiter) SetChance(f func() float64) { l.chance = f }

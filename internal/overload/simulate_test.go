@@ -89,7 +89,7 @@ func (s *seen) quantile(q float64) time.Duration {
 // world is a gate before an upstream, in a bubble.
 type world struct {
 	t    *testing.T
-	gate *Gate
+	gate *AdaptiveLimiter
 	up   *upstream
 	rand *rand.Rand
 	wait sync.WaitGroup
@@ -101,7 +101,7 @@ func simulate(t *testing.T, cfg Config, servers int, mean time.Duration, f func(
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 7))
-		w := &world{t: t, gate: NewGate(cfg), up: newUpstream(servers, exponential(rand.New(rand.NewPCG(1, 2)), mean)), rand: r}
+		w := &world{t: t, gate: NewAdaptiveLimiter(cfg), up: newUpstream(servers, exponential(rand.New(rand.NewPCG(1, 2)), mean)), rand: r}
 		w.gate.SetChance(rand.New(rand.NewPCG(3, 4)).Float64) // only one goroutine enters
 		f(w)
 		w.wait.Wait()
@@ -130,7 +130,7 @@ func (w *world) run(tr traffic) *seen {
 		s.offered[p]++
 		s.mu.Unlock()
 		ticket := new(Ticket)
-		if !w.gate.Enter(p, ticket) {
+		if !w.gate.Acquire(p, ticket) {
 			s.mu.Lock()
 			s.shed[p]++
 			s.mu.Unlock()
@@ -162,11 +162,11 @@ func (w *world) draw(parts [4]float64) Priority {
 func (w *world) request(s *seen, p Priority, ticket *Ticket) {
 	began := time.Now()
 	ok := w.up.serve()
-	outcome := Answered
+	outcome := Responded
 	if !ok {
 		outcome = Failed
 	}
-	ticket.Leave(outcome)
+	ticket.Done(outcome)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ok {
