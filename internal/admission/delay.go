@@ -22,7 +22,7 @@ type DelayEvent struct {
 // delayQueues are where requests wait. Who may leave a line is the store's to say, since others share the limit: only the first
 // of a line asks, for what may leave now, and asks again when it is told to.
 type delayQueues struct {
-	shaper.Lines
+	shaper.Queues
 	uncharged sync.Map // *sluice.Rule → *sluice.Rule that does not charge what it refuses
 }
 
@@ -71,7 +71,7 @@ type delayedRequest struct {
 	delays    []delayedTake // in the order of the takes
 	undelayed []int         // the takes that delay nobody
 	permits   []int         // the takes of limits on what is in flight, which begins with the departure
-	place     shaper.Place
+	place     shaper.Waiter
 	last      *delayedTake // whose line the place is in
 
 	departed DelayEvent // the last
@@ -163,8 +163,8 @@ func (p *delayedRequest) waitAll() (bool, error) {
 func (p *delayedRequest) waitOne(q *delayedTake) (bool, error) {
 	t := &p.takes[q.at]
 	shape, patience := p.shape(q)
-	name := shaper.Name{Rule: t.Rule.Name, Key: t.Key}
-	if retry, ok := p.queues.Enter(&p.place, name, shape, t.Cost, patience); !ok {
+	name := shaper.ID{Rule: t.Rule.Name, Key: t.Key}
+	if retry, ok := p.queues.Enqueue(&p.place, name, shape, t.Cost, patience); !ok {
 		p.denyQueueFull(q, retry)
 		return false, nil
 	}
@@ -195,7 +195,7 @@ func isFinal(d *sluice.Decision) bool { return d.Never || d.Source == sluice.Sou
 
 // denyTooLate turns a turn that comes too late into a denial.
 func (p *delayedRequest) denyTooLate(q *delayedTake, err error) error {
-	if !errors.Is(err, shaper.ErrLate) {
+	if !errors.Is(err, shaper.ErrDeadlineTooSoon) {
 		return err
 	}
 	p.denyQueueFull(q, p.place.RetryAfter)
@@ -206,7 +206,7 @@ func (p *delayedRequest) denyTooLate(q *delayedTake, err error) error {
 // all there is to do.
 func (p *delayedRequest) decideUndelayed(q *delayedTake) (done, ok bool, err error) {
 	d := &p.out[q.at]
-	if p.place.Now() && !p.chargesDenied() {
+	if p.place.CanRelease() && !p.chargesDenied() {
 		if ok, err = p.askFirst(q); ok || err != nil || p.denies(p.undelayed) || p.denies(p.permits) || isFinal(d) {
 			return true, ok, err
 		}
@@ -294,10 +294,10 @@ func (p *delayedRequest) shape(q *delayedTake) (shaper.Shape, time.Duration) {
 	s := shaper.Shape{Interval: interval(limit)}
 	patience := q.maxDelay
 	if limit.Algorithm == sluice.LeakyQueue {
-		s.Room = time.Duration(limit.Max()) * s.Interval
-		s.Spaced = p.settled == nil || !p.settled(q.at)
+		s.MaxBacklog = time.Duration(limit.Max()) * s.Interval
+		s.Paced = p.settled == nil || !p.settled(q.at)
 		if patience == 0 {
-			patience = s.Room
+			patience = s.MaxBacklog
 		}
 	}
 	if p.config.MaxDelay > 0 {
@@ -323,7 +323,7 @@ func (p *delayedRequest) denyQueueFull(q *delayedTake, retry time.Duration) {
 
 // refundAll leaves the line and gives back what was charged. Takes that were not asked for would not have been charged either.
 func (p *delayedRequest) refundAll() {
-	p.place.Leave()
+	p.place.Cancel()
 	p.limiter.Hold(p.takes, p.out).Release(p.request.Context())
 	back := newRefundable(p.limiter, p.takes, p.out)
 	back.refund(p.request.Context())
@@ -338,7 +338,7 @@ func (p *delayedRequest) refundAll() {
 
 // describe adds to the last line's decision what the store does not know: who waits here.
 func (p *delayedRequest) describe() {
-	d, behind := &p.out[p.last.at], p.place.Behind()
+	d, behind := &p.out[p.last.at], p.place.Backlog()
 	d.Delay = p.waited
 	d.Remaining = max(0, d.Remaining-int64(behind/interval(p.takes[p.last.at].Effective())))
 	d.ResetAfter += behind
@@ -346,9 +346,9 @@ func (p *delayedRequest) describe() {
 
 // release leaves the line, and stamps when.
 func (p *delayedRequest) release() {
-	p.place.Free = p.out[p.last.at].Source >= sluice.SourceOpen // nobody counts
-	left := p.place.Depart()
-	p.departed = DelayEvent{p.last.rule.Name, p.place.Came, left, p.waited}
+	p.place.SkipSpacing = p.out[p.last.at].Source >= sluice.SourceOpen // nobody counts
+	left := p.place.Release()
+	p.departed = DelayEvent{p.last.rule.Name, p.place.EnqueuedAt, left, p.waited}
 	if p.config.OnDelay != nil {
 		p.config.OnDelay(p.request, p.departed)
 	}

@@ -1,19 +1,19 @@
-// Package shaper lets callers wait in line: first in, first out, one line for each name.
+// Package shaper delays callers in queues: first in, first out, one queue for each rule and key.
 //
-// A line decides who is next, and how long it may get. Whether the first may leave is somebody else's to say, such as a
-// store that others share: the first asks, and asks again when it was told to come later. Nothing is asked for those
-// behind it, so that who leaves the line before its turn leaves no trace, and those behind move up.
+// A queue orders its waiters, and bounds its backlog. Whether the first may be released is decided elsewhere, such as by a
+// store that others share: the first asks, and is postponed until it may ask again. Nothing is asked for those
+// behind it, so that a cancelled waiter leaves no trace, and those behind move up.
 //
-//	enter → wait until first, and its time has come → ask → depart, or postponed → wait …
+//	enqueue → wait until first, and its time has come → ask → release, or postponed → wait …
 //	  ↓                    ↓                                          ↓
-//	no room           left, or late                                  late
+//	  no room           cancelled, or late                             late
 //
-// Departures are stamped by this process's clock, which does not go back, and the next may not leave before the
+// Releases are stamped by this process's clock, which does not go back, and the next may not come before the
 // stamp's interval is over. To wait for a moment that was fixed when the caller came would not do that: clocks wake
 // sleepers late, some more and some less, and what is late on one side is missing on the other.
 //
-// Nobody but the callers does anything: there is no goroutine. A line in which nobody waits is forgotten, after its last
-// departure's interval, when others are made.
+// The package has no goroutine: only callers act. An empty queue is removed, after its last
+// release's interval, when others are made.
 package shaper
 
 import (
@@ -28,174 +28,174 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// Shape is how the members of a line leave it.
+// Shape is how waiters are released.
 type Shape struct {
-	// Interval is how long a member of cost 1 takes.
+	// Interval is the time that a waiter of cost 1 takes.
 	Interval time.Duration
-	// Room is how much time the members of the line may take together, with what is left of the last one's that
-	// departed. 0 means that only patience bounds it.
-	Room time.Duration
-	// Spaced keeps departures apart by the time that they take.
-	Spaced bool
+	// MaxBacklog bounds the time that all waiters take together, with the rest of the last
+	// released one's. 0 means that only the waiters' maxWait bounds it.
+	MaxBacklog time.Duration
+	// Paced keeps releases apart by the time that they take.
+	Paced bool
 }
 
-// Name names a line: that of a rule for a key.
-type Name struct{ Rule, Key string }
+// ID identifies a queue: that of a rule for a key.
+type ID struct{ Rule, Key string }
 
-// Lines are lines by name. The zero Lines has none.
-type Lines struct {
-	mu             sync.Mutex // guards all below, and all that is in lines
-	lines          map[Name]*line
-	oldest, newest *Place // of all lines, linked by earlier and later
+// Queues are lines by name. The zero Lines has none.
+type Queues struct {
+	mu             sync.Mutex // guards all below, and all that is in queues
+	queues         map[ID]*queue
+	oldest, newest *Waiter // of all queues, linked by earlier and later
 }
 
 // used are the Lines of this process in which a request has waited.
 var used struct {
 	mu  sync.Mutex // guards all
-	all []weak.Pointer[Lines]
+	all []weak.Pointer[Queues]
 }
 
-// Oldest returns how long the oldest place of all lines of this process has been taken, or 0 if there is none.
+// Oldest returns how long the oldest waiter of all queues of this process has waited, or 0 if there is none.
 func Oldest() time.Duration {
 	used.mu.Lock()
-	used.all = slices.DeleteFunc(used.all, func(p weak.Pointer[Lines]) bool { return p.Value() == nil })
+	used.all = slices.DeleteFunc(used.all, func(p weak.Pointer[Queues]) bool { return p.Value() == nil })
 	all := slices.Clone(used.all)
-	used.mu.Unlock() // because Lines that are new lock the other way round
+	used.mu.Unlock() // because new Queues lock the other way round
 	var age time.Duration
 	for _, p := range all {
-		if l := p.Value(); l != nil {
-			age = max(age, l.age())
+		if qs := p.Value(); qs != nil {
+			age = max(age, qs.age())
 		}
 	}
 	return age
 }
 
-func (l *Lines) age() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.oldest == nil {
+func (qs *Queues) age() time.Duration {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if qs.oldest == nil {
 		return 0
 	}
-	return time.Since(l.oldest.Came)
+	return time.Since(qs.oldest.EnqueuedAt)
 }
 
-type line struct {
-	first, last *Place
-	ahead       time.Duration // how long all who wait take
-	spaced      time.Time     // when the last departure's time is over
-	told        time.Time     // when those who wait may ask again; forgotten when nobody waits
+type queue struct {
+	first, last *Waiter
+	backlog     time.Duration // the time that all waiters take
+	nextPaced   time.Time     // when the last release's time is over
+	retryAt     time.Time     // when the first may ask again; zero when the queue is empty
 }
 
-// free is when the first may leave.
-func (l *line) free() time.Time {
-	if l.told.After(l.spaced) {
-		return l.told
+// nextRelease is when the first may be released.
+func (q *queue) nextRelease() time.Time {
+	if q.retryAt.After(q.nextPaced) {
+		return q.retryAt
 	}
-	return l.spaced
+	return q.nextPaced
 }
 
-// Place is a caller's place in a line. It is for one goroutine, and may be used again when it is gone.
-type Place struct {
-	Came       time.Time     // in the order of the line
-	RetryAfter time.Duration // set with ErrLate: when it may be worth to come again
-	Free       bool          // to be set if the next may follow at once although the line is spaced
+// Waiter is a caller in a queue. It is for one goroutine, and may be used again after it was released or cancelled.
+type Waiter struct {
+	EnqueuedAt  time.Time     // in the order of the queue
+	RetryAfter  time.Duration // set with ErrDeadlineTooSoon: when it may be worth to come again
+	SkipSpacing bool          // to be set if the next may follow at once although the queue is paced
 
-	of        *Lines
-	line      *line
+	queues    *Queues
+	queue     *queue
 	shape     Shape
-	takes     time.Duration // how long it takes
-	patience  time.Duration // how long the caller would wait
-	until     time.Time     // how long it waits at most
-	before    *Place
-	after     *Place
-	earlier   *Place // in all lines
-	later     *Place
+	duration  time.Duration // that it takes: cost × interval
+	maxWait   time.Duration // of the caller
+	deadline  time.Time     // when it stops waiting
+	previous  *Waiter
+	next      *Waiter
+	earlier   *Waiter // in all queues
+	later     *Waiter
 	ready     chan struct{} // closed when it is first
 	isFirst   bool          // as far as the caller knows
 	postponed bool
 }
 
-// ErrLate is returned when a place would come too late for its caller.
-var ErrLate = errors.New("shaper: the turn would come too late")
+// ErrDeadlineTooSoon is returned when a waiter could only be released too late for its caller.
+var ErrDeadlineTooSoon = errors.New("shaper: the turn would come too late")
 
-// Enter takes the last place of a line. If there is no room, or its turn would come later than the caller's patience,
+// Enqueue adds a waiter to the end of a queue. If the backlog is too long, or its turn would come later than maxWait,
 // it returns false, and the caller may try again after a time.
-func (l *Lines) Enter(p *Place, name Name, shape Shape, cost int64, patience time.Duration) (time.Duration, bool) {
-	takes := time.Duration(cost) * shape.Interval
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (qs *Queues) Enqueue(w *Waiter, id ID, shape Shape, cost int64, maxWait time.Duration) (time.Duration, bool) {
+	duration := time.Duration(cost) * shape.Interval
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	now := time.Now()
-	line := l.lines[name]
-	if line == nil {
-		line = l.add(name, now)
-	} else if late := line.late(now, &shape, takes, patience); late > 0 {
+	q := qs.queues[id]
+	if q == nil {
+		q = qs.add(id, now)
+	} else if late := q.excess(now, &shape, duration, maxWait); late > 0 {
 		return late, false
 	}
-	patience = min(patience, longest)
-	*p = Place{Came: now, of: l, line: line, shape: shape, takes: takes, patience: patience, before: line.last, earlier: l.newest}
-	if p.earlier == nil {
-		l.oldest = p
+	maxWait = min(maxWait, maxDelay)
+	*w = Waiter{EnqueuedAt: now, queues: qs, queue: q, shape: shape, duration: duration, maxWait: maxWait, previous: q.last, earlier: qs.newest}
+	if w.earlier == nil {
+		qs.oldest = w
 	} else {
-		p.earlier.later = p
+		w.earlier.later = w
 	}
-	l.newest = p
-	p.until = now.Add(2*patience + shape.Interval) // a machine that is busy wakes everybody late, which is no reason to refuse them
-	line.ahead += takes
-	line.last = p
-	if p.before == nil {
-		line.first, p.isFirst = p, true
+	qs.newest = w
+	w.deadline = now.Add(2*maxWait + shape.Interval) // a machine that is busy wakes everybody late, which is no reason to refuse them
+	q.backlog += duration
+	q.last = w
+	if w.previous == nil {
+		q.first, w.isFirst = w, true
 	} else {
-		p.before.after = p
-		p.ready = make(chan struct{})
+		w.previous.next = w
+		w.ready = make(chan struct{})
 	}
 	return 0, true
 }
 
-// late is how much too long the line is for somebody at its end.
-func (l *line) late(now time.Time, shape *Shape, takes, patience time.Duration) time.Duration {
-	full := max(0, l.free().Sub(now)) + l.ahead
+// excess is how much too long the queue is for another waiter.
+func (q *queue) excess(now time.Time, shape *Shape, duration, maxWait time.Duration) time.Duration {
+	full := max(0, q.nextRelease().Sub(now)) + q.backlog
 	wait := full
-	if l.first != nil && !shape.Spaced { // the first has what it takes once it may leave; this one not yet
-		wait += takes - l.first.takes
+	if q.first != nil && !shape.Paced { // the first has what it takes once it may be released; this one not yet
+		wait += duration - q.first.duration
 	}
-	if shape.Room > 0 {
-		return max(wait-patience, full+takes-shape.Room)
+	if shape.MaxBacklog > 0 {
+		return max(wait-maxWait, full+duration-shape.MaxBacklog)
 	}
-	return wait - patience
+	return wait - maxWait
 }
 
-// longest bounds how long anybody waits, so that times can be added.
-const longest = 366 * 24 * time.Hour
+// maxDelay bounds how long any caller waits, so that times can be added.
+const maxDelay = 366 * 24 * time.Hour
 
-// Now tells whether the place is first and may leave now.
-func (p *Place) Now() bool {
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
-	return p.line.first == p && !p.line.free().After(time.Now())
+// CanRelease reports whether the waiter is first and may be released now.
+func (w *Waiter) CanRelease() bool {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	return w.queue.first == w && !w.queue.nextRelease().After(time.Now())
 }
 
-// Wait returns when the place is first and may leave, as far as is known here. It returns the context's error if that
-// ends before, and ErrLate if the caller has waited for twice its patience. Then the place is gone.
-func (p *Place) Wait(ctx context.Context) error {
-	late := time.NewTimer(time.Until(p.until))
+// Wait returns when the waiter is first and may be released, as far as is known here. It returns the context's error if that
+// ends before, and ErrDeadlineTooSoon if the caller has waited for twice its maxWait. Then the waiter is cancelled.
+func (w *Waiter) Wait(ctx context.Context) error {
+	late := time.NewTimer(time.Until(w.deadline))
 	defer late.Stop()
-	if !p.isFirst {
+	if !w.isFirst {
 		select {
-		case <-p.ready:
-			p.isFirst = true
+		case <-w.ready:
+			w.isFirst = true
 		case <-ctx.Done():
-			p.Leave()
+			w.Cancel()
 			return ctx.Err()
 		case <-late.C:
-			return p.tooLate()
+			return w.tooLate()
 		}
 	}
 	for {
-		p.of.mu.Lock()
-		wait := time.Until(p.line.free())
-		p.of.mu.Unlock()
+		w.queues.mu.Lock()
+		wait := time.Until(w.queue.nextRelease())
+		w.queues.mu.Unlock()
 		if err := ctx.Err(); err != nil {
-			p.Leave()
+			w.Cancel()
 			return err
 		}
 		if wait <= 0 {
@@ -207,135 +207,135 @@ func (p *Place) Wait(ctx context.Context) error {
 		case <-ctx.Done(): // seen above
 		case <-late.C:
 			turn.Stop()
-			return p.tooLate()
+			return w.tooLate()
 		}
 		turn.Stop()
 	}
 }
 
-// Postpone notes that the first may not leave for so long. It returns ErrLate if that is too long for the caller; then
-// the place is gone.
-func (p *Place) Postpone(d time.Duration) error {
+// Postpone records that the first may not be released for so long. It returns ErrDeadlineTooSoon if that is too long for the caller; then
+// the waiter is cancelled.
+func (w *Waiter) Postpone(d time.Duration) error {
 	now := time.Now()
-	told := now.Add(min(d, longest))
-	p.of.mu.Lock()
-	p.line.told = told
-	p.of.mu.Unlock()
-	until := p.until
-	if p.ready == nil && !p.postponed { // nothing has been waited for yet that would be lost
-		until = now.Add(p.patience)
+	retryAt := now.Add(min(d, maxDelay))
+	w.queues.mu.Lock()
+	w.queue.retryAt = retryAt
+	w.queues.mu.Unlock()
+	deadline := w.deadline
+	if w.ready == nil && !w.postponed { // nothing has been waited for yet that would be lost
+		deadline = now.Add(w.maxWait)
 	}
-	p.postponed = true
-	if told.After(until) {
-		return p.tooLate()
+	w.postponed = true
+	if retryAt.After(deadline) {
+		return w.tooLate()
 	}
 	return nil
 }
 
-// tooLate leaves, and says when it may be worth to come again: when the line is so much shorter.
-func (p *Place) tooLate() error {
-	p.of.mu.Lock()
-	wait := max(0, time.Until(p.line.free()))
-	if p.line.first != p {
-		wait += p.line.ahead - p.takes
+// tooLate cancels, and sets when it may be worth to come again: when the queue is so much shorter.
+func (w *Waiter) tooLate() error {
+	w.queues.mu.Lock()
+	wait := max(0, time.Until(w.queue.nextRelease()))
+	if w.queue.first != w {
+		wait += w.queue.backlog - w.duration
 	}
-	p.RetryAfter = max(p.shape.Interval, wait-p.patience)
-	p.of.mu.Unlock()
-	p.Leave()
-	return ErrLate
+	w.RetryAfter = max(w.shape.Interval, wait-w.maxWait)
+	w.queues.mu.Unlock()
+	w.Cancel()
+	return ErrDeadlineTooSoon
 }
 
-// Behind is how long those take who wait behind the first.
-func (p *Place) Behind() time.Duration {
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
-	return p.line.ahead - p.takes
+// Backlog is the time that the waiters behind the first take.
+func (w *Waiter) Backlog() time.Duration {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	return w.queue.backlog - w.duration
 }
 
-// Depart leaves the line from its first place, and stamps when.
-func (p *Place) Depart() time.Time {
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
-	left := time.Now()
-	if p.shape.Spaced && !p.Free {
-		p.line.spaced = left.Add(p.takes)
+// Release removes the first waiter from its queue, and returns when.
+func (w *Waiter) Release() time.Time {
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	released := time.Now()
+	if w.shape.Paced && !w.SkipSpacing {
+		w.queue.nextPaced = released.Add(w.duration)
 	}
-	p.leaveLocked()
-	return left
+	w.removeLocked()
+	return released
 }
 
-// Leave gives the place up. Those behind it move up. Leaving twice does nothing.
-func (p *Place) Leave() {
-	if p.of == nil {
+// Cancel removes the waiter. Those behind it move up. A second call does nothing.
+func (w *Waiter) Cancel() {
+	if w.queues == nil {
 		return
 	}
-	p.of.mu.Lock()
-	defer p.of.mu.Unlock()
-	p.leaveLocked()
+	w.queues.mu.Lock()
+	defer w.queues.mu.Unlock()
+	w.removeLocked()
 }
 
-func (p *Place) leaveLocked() {
-	l := p.line
-	if l == nil {
+func (w *Waiter) removeLocked() {
+	q := w.queue
+	if q == nil {
 		return
 	}
-	p.line = nil
-	l.ahead -= p.takes
-	if p.before == nil {
-		l.first = p.after
+	w.queue = nil
+	q.backlog -= w.duration
+	if w.previous == nil {
+		q.first = w.next
 	} else {
-		p.before.after = p.after
+		w.previous.next = w.next
 	}
-	if p.after == nil {
-		l.last = p.before
+	if w.next == nil {
+		q.last = w.previous
 	} else {
-		p.after.before = p.before
+		w.next.previous = w.previous
 	}
-	if p.earlier == nil {
-		p.of.oldest = p.later
+	if w.earlier == nil {
+		w.queues.oldest = w.later
 	} else {
-		p.earlier.later = p.later
+		w.earlier.later = w.later
 	}
-	if p.later == nil {
-		p.of.newest = p.earlier
+	if w.later == nil {
+		w.queues.newest = w.earlier
 	} else {
-		p.later.earlier = p.earlier
+		w.later.earlier = w.earlier
 	}
-	if p.before == nil && l.first != nil {
-		close(l.first.ready)
+	if w.previous == nil && q.first != nil {
+		close(q.first.ready)
 	}
-	if l.first == nil {
-		l.told = time.Time{}
+	if q.first == nil {
+		q.retryAt = time.Time{}
 	}
 }
 
-// maxIdle bounds how many lines are kept in which nobody waits. What they remember is worth little: that the last
-// departure is not yet an interval ago, which whoever is asked knows as well, but for how long answers take.
+// maxIdle bounds how many empty queues are kept. What they remember is worth little: that the last
+// release is not yet an interval ago, which the store knows as well, but for how long its replies take.
 const maxIdle = 1 << 16
 
-func (l *Lines) add(name Name, now time.Time) *line {
-	l.prune(now)
-	if l.lines == nil {
-		l.lines = make(map[Name]*line)
+func (qs *Queues) add(id ID, now time.Time) *queue {
+	qs.prune(now)
+	if qs.queues == nil {
+		qs.queues = make(map[ID]*queue)
 		used.mu.Lock()
-		used.all = append(used.all, weak.Make(l))
+		used.all = append(used.all, weak.Make(qs))
 		used.mu.Unlock()
 	}
-	name.Key = strings.Clone(name.Key)
-	made := &line{}
-	l.lines[name] = made
+	id.Key = strings.Clone(id.Key)
+	made := &queue{}
+	qs.queues[id] = made
 	return made
 }
 
-// prune looks at a few lines and forgets those in which nobody waits and whose interval is over. As it is done for every
-// line that is made, those that are forgotten late are never many.
-func (l *Lines) prune(now time.Time) {
+// prune looks at a few queues and removes empty ones whose interval is over. As it is done for every
+// queue that is made, those that are removed late are never many.
+func (qs *Queues) prune(now time.Time) {
 	const few = 4
 	looked := 0
-	for name, line := range l.lines {
-		if line.first == nil && (!line.spaced.After(now) || len(l.lines) > maxIdle) {
-			delete(l.lines, name)
-			if line.spaced.After(now) {
+	for id, q := range qs.queues {
+		if q.first == nil && (!q.nextPaced.After(now) || len(qs.queues) > maxIdle) {
+			delete(qs.queues, id)
+			if q.nextPaced.After(now) {
 				bounds.DelayLines.Reached()
 			}
 		}
@@ -345,9 +345,9 @@ func (l *Lines) prune(now time.Time) {
 	}
 }
 
-// Len is how many lines there are.
-func (l *Lines) Len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.lines)
+// Len is the number of queues.
+func (qs *Queues) Len() int {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return len(qs.queues)
 }

@@ -17,7 +17,7 @@ import (
 const interval = 20 * time.Millisecond
 
 func queueOf(places int) shaper.Shape {
-	return shaper.Shape{Interval: interval, Room: time.Duration(places) * interval, Spaced: true}
+	return shaper.Shape{Interval: interval, MaxBacklog: time.Duration(places) * interval, Paced: true}
 }
 
 // meter is who says when the first may leave: one an interval, as a store that others share.
@@ -48,7 +48,7 @@ type departure struct {
 
 // crowd goes through lines and notes what becomes of everybody.
 type crowd struct {
-	lines shaper.Lines
+	lines shaper.Queues
 	meter meter
 	group sync.WaitGroup
 
@@ -59,25 +59,25 @@ type crowd struct {
 	late     int
 }
 
-func (c *crowd) come(ctx context.Context, shape shaper.Shape, cost int64, patience time.Duration) {
+func (c *crowd) come(ctx context.Context, shape shaper.Shape, cost int64, maxWait time.Duration) {
 	c.group.Go(func() {
-		var p shaper.Place
-		if retry, ok := c.lines.Enter(&p, shaper.Name{Rule: "r", Key: "k"}, shape, cost, patience); !ok {
+		var w shaper.Waiter
+		if retry, ok := c.lines.Enqueue(&w, shaper.ID{Rule: "r", Key: "k"}, shape, cost, maxWait); !ok {
 			c.note(func() { c.refused = append(c.refused, retry) })
 			return
 		}
 		for {
-			err := p.Wait(ctx)
+			err := w.Wait(ctx)
 			if err == nil {
 				retry := c.meter.ask(cost)
 				if retry == 0 {
-					left := p.Depart()
-					c.note(func() { c.departed = append(c.departed, departure{p.Came, left, cost}) })
+					released := w.Release()
+					c.note(func() { c.departed = append(c.departed, departure{w.EnqueuedAt, released, cost}) })
 					return
 				}
-				err = p.Postpone(retry)
+				err = w.Postpone(retry)
 			}
-			if errors.Is(err, shaper.ErrLate) {
+			if errors.Is(err, shaper.ErrDeadlineTooSoon) {
 				c.note(func() { c.late++ })
 				return
 			} else if err != nil {
@@ -98,8 +98,8 @@ func (c *crowd) note(f func()) {
 func (c *crowd) check(t *testing.T, shape shaper.Shape) {
 	t.Helper()
 	for i, d := range c.departed {
-		if wait := d.left.Sub(d.came); wait > shape.Room {
-			t.Errorf("departure %d waited for %v, want at most %v", i, wait, shape.Room)
+		if wait := d.left.Sub(d.came); wait > shape.MaxBacklog {
+			t.Errorf("departure %d waited for %v, want at most %v", i, wait, shape.MaxBacklog)
 		}
 		if i == 0 {
 			continue
@@ -123,12 +123,12 @@ func TestWorkedExample(t *testing.T) {
 			synctest.Wait()
 		}
 		c.group.Wait()
-		var left []time.Duration
+		var released []time.Duration
 		for _, d := range c.departed {
-			left = append(left, d.left.Sub(start))
+			released = append(released, d.left.Sub(start))
 		}
-		if want := []time.Duration{0, interval, 2 * interval}; !slices.Equal(left, want) {
-			t.Errorf("left at %v, want %v", left, want)
+		if want := []time.Duration{0, interval, 2 * interval}; !slices.Equal(released, want) {
+			t.Errorf("left at %v, want %v", released, want)
 		}
 		if want := []time.Duration{interval, interval}; !slices.Equal(c.refused, want) {
 			t.Errorf("refused with %v, want %v", c.refused, want)
@@ -153,7 +153,7 @@ func TestAnyCrowd(t *testing.T) {
 					defer cancel()
 					cost := int64(1)
 					if rng.IntN(8) == 0 {
-						cost = min(3, int64(shape.Room/interval))
+						cost = min(3, int64(shape.MaxBacklog/interval))
 					}
 					c.come(ctx, shape, cost, time.Hour)
 					if rng.IntN(3) > 0 {
@@ -172,8 +172,8 @@ func TestAnyCrowd(t *testing.T) {
 	}
 }
 
-// TestLeaversMakeRoom: who leaves frees the place at once, and those behind move up.
-func TestLeaversMakeRoom(t *testing.T) {
+// TestCancelMakesRoom: who leaves frees the place at once, and those behind move up.
+func TestCancelMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := new(crowd), time.Now()
 		ctx, leave := context.WithCancel(context.Background())
@@ -199,8 +199,8 @@ func TestLeaversMakeRoom(t *testing.T) {
 	})
 }
 
-// TestPatience: who would be too late is refused when it comes, and told when it would not have been.
-func TestPatience(t *testing.T) {
+// TestMaxWait: who would be too late is refused when it comes, and told when it would not have been.
+func TestMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(crowd)
 		for range 4 {
@@ -217,14 +217,14 @@ func TestPatience(t *testing.T) {
 // TestOthers: where others use up what is metered, nobody waits for more than twice as long as it would.
 func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, patience := &crowd{meter: meter{greedy: true}}, 10*interval
+		c, maxWait := &crowd{meter: meter{greedy: true}}, 10*interval
 		start := time.Now()
 		for range 10 {
-			c.come(context.Background(), queueOf(10), 1, patience)
+			c.come(context.Background(), queueOf(10), 1, maxWait)
 			synctest.Wait()
 		}
 		c.group.Wait()
-		if since := time.Since(start); since > 2*patience+interval || c.late+len(c.refused) != 10 || c.late < 9 {
+		if since := time.Since(start); since > 2*maxWait+interval || c.late+len(c.refused) != 10 || c.late < 9 {
 			t.Errorf("after %v %d departed, %d were late and %d refused", since, len(c.departed), c.late, len(c.refused))
 		}
 	})
@@ -233,12 +233,12 @@ func TestOthers(t *testing.T) {
 // TestForgets: lines in which nobody waits do not stay for ever, and never are too many.
 func TestForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lines shaper.Lines
+		var lines shaper.Queues
 		visit := func(i int, every time.Duration) {
-			var p shaper.Place
-			name := shaper.Name{Rule: "r", Key: fmt.Sprint(i)}
-			if _, ok := lines.Enter(&p, name, shaper.Shape{Interval: every, Room: every, Spaced: true}, 1, 0); ok {
-				p.Depart()
+			var w shaper.Waiter
+			id := shaper.ID{Rule: "r", Key: fmt.Sprint(i)}
+			if _, ok := lines.Enqueue(&w, id, shaper.Shape{Interval: every, MaxBacklog: every, Paced: true}, 1, 0); ok {
+				w.Release()
 			}
 		}
 		for i := range 10_000 {
@@ -259,12 +259,12 @@ func TestForgets(t *testing.T) {
 	})
 }
 
-func TestEnterAllocates(t *testing.T) {
-	var lines shaper.Lines
-	var p shaper.Place
+func TestEnqueueAllocates(t *testing.T) {
+	var lines shaper.Queues
+	var w shaper.Waiter
 	if n := testing.AllocsPerRun(100, func() {
-		if _, ok := lines.Enter(&p, shaper.Name{Rule: "r", Key: "k"}, shaper.Shape{Interval: 1, Spaced: true}, 1, time.Hour); ok {
-			p.Depart()
+		if _, ok := lines.Enqueue(&w, shaper.ID{Rule: "r", Key: "k"}, shaper.Shape{Interval: 1, Paced: true}, 1, time.Hour); ok {
+			w.Release()
 		}
 	}); n > 0 {
 		t.Errorf("%v allocations for a line in which nobody waits", n)
@@ -276,7 +276,7 @@ func TestEnterAllocates(t *testing.T) {
 func TestLongQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := new(crowd), time.Now()
-		shape := shaper.Shape{Interval: time.Second, Room: 30 * time.Second, Spaced: true}
+		shape := shaper.Shape{Interval: time.Second, MaxBacklog: 30 * time.Second, Paced: true}
 		for range 35 {
 			c.come(context.Background(), shape, 1, time.Hour)
 			synctest.Wait()
