@@ -79,7 +79,7 @@ func Open(c Config) (*Store, error) {
 		s.clock.check.Store(0) // never in line
 	}
 	var err error
-	s.table, err = s.open(table.Config{Bytes: c.Bytes})
+	s.table, err = s.open(table.Config{MaxBytes: c.Bytes})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (s fast) TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key s
 		now = s.micros()
 	}
 	at := now
-	fresh, retry, remaining := s.table.Plain(h, p, now, cost)
+	fresh, retry, remaining := s.table.Fast(h, p, now, cost)
 	if retry == step.Undecided {
 		a := s.table.Take(h, p, now, step.Request{Cost: cost, Known: r.Known(&s.table.Rules).With(p)})
 		if a.Blocked { // which charged nothing, and does not fit a FastAnswer
@@ -145,7 +145,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if len(takes) <= table.MaxTogether && s.applyFast(takes, out) {
+	if len(takes) <= table.MaxBatch && s.applyFast(takes, out) {
 		return nil
 	}
 	var opsOnStack [onStack]group.Op
@@ -171,7 +171,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 
 // applyFast applies takes that ask for nothing special, and tells whether it did.
 func (s *Store) applyFast(takes []sluice.Take, out []sluice.Decision) bool {
-	var plain [table.MaxTogether]table.PlainTake
+	var plain [table.MaxBatch]table.FastTake
 	for i := range takes {
 		k := &plain[i]
 		rule, p := storekit.FastTake(&takes[i])
@@ -182,7 +182,7 @@ func (s *Store) applyFast(takes []sluice.Take, out []sluice.Decision) bool {
 		k.Params, k.Cost, k.Shadow = p, takes[i].Cost, rule.Shadow
 	}
 	now := s.micros()
-	if !s.table.PlainTogether(plain[:len(takes)], now) {
+	if !s.table.FastBatch(plain[:len(takes)], now) {
 		return false
 	}
 	for i := range takes {

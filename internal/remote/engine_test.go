@@ -16,7 +16,7 @@ import (
 // far is a store of one server.
 type far struct{ table *table.Table }
 
-func newFar() *far { return &far{table.New(table.Config{Bytes: 1 << 20})} }
+func newFar() *far { return &far{table.New(table.Config{MaxBytes: 1 << 20})} }
 
 func (*far) Shards() int         { return 1 }
 func (*far) Shard(*group.Op) int { return 0 }

@@ -25,7 +25,7 @@ type fallback struct {
 }
 
 func (f *fallback) open() *table.Table {
-	f.once.Do(func() { f.table = table.New(table.Config{Bytes: fallbackBytes}) })
+	f.once.Do(func() { f.table = table.New(table.Config{MaxBytes: fallbackBytes}) })
 	return f.table
 }
 

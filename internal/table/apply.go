@@ -6,17 +6,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Plain applies a cost the shortest way there is, if the key is in the table and nothing about it is unusual;
+// Fast applies a cost the shortest way there is, if the key is in the table and nothing about it is unusual;
 // otherwise it does nothing and returns a retry of step.Undecided.
-func (t *Table) Plain(h Hash, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
+func (t *Table) Fast(h Hash, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
 	seg := &t.segments[h.segment()]
 	tag, extra := h.tagFor(p.Identity()), h.extra()
 	if p.IsPlainCounter() {
-		return seg.plainCounter(tag, extra, p, now, cost)
+		return seg.fastCounter(tag, extra, p, now, cost)
 	}
 	seg.mu.Lock()
 	s := seg.lookup(tag, extra)
-	if s == nil || seg.cold != nil || s.word&wideFlag != 0 {
+	if s == nil || seg.rare != nil || s.word&wideFlag != 0 {
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
@@ -25,7 +25,7 @@ func (t *Table) Plain(h Hash, p *step.Params, now, cost int64) (fresh, retry, re
 		return 0, step.Undecided, 0
 	}
 	if p.IsPlainBucket() { // in line: the call would cost as much as the sum
-		after, room := p.PlainBucket(s.freshAt(), now, cost)
+		after, room := p.PlainBucket(s.expiresAt(), now, cost)
 		if room >= 0 {
 			s.word = uint64(after) | extra | uint64(p.Shape())<<shapeShift
 			s.value = 0
@@ -33,22 +33,22 @@ func (t *Table) Plain(h Hash, p *step.Params, now, cost int64) (fresh, retry, re
 			return after, step.Fits, p.PlainUnits(room)
 		}
 	}
-	fresh, retry, remaining = s.plain(p, extra, now, cost)
+	fresh, retry, remaining = s.fast(p, extra, now, cost)
 	seg.mu.Unlock()
 	return fresh, retry, remaining
 }
 
-// plainCounter is Plain for a sliding counter.
+// fastCounter is Plain for a sliding counter.
 //
 // What hangs on the time alone is reckoned before the slot is asked for. What is left to do then is short, and whether
 // the window has passed since the last take is no branch, so that the processor gets as far as the next key while it
 // waits.
-func (seg *segment) plainCounter(tag, extra uint64, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
+func (seg *segment) fastCounter(tag, extra uint64, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
 	fresh, weight := p.CounterAt(now)
 	word := uint64(fresh) | extra | uint64(p.Shape())<<shapeShift
 	seg.mu.Lock()
 	s := seg.lookup(tag, extra)
-	if s == nil || seg.cold != nil {
+	if s == nil || seg.rare != nil {
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
@@ -63,14 +63,14 @@ func (seg *segment) plainCounter(tag, extra uint64, p *step.Params, now, cost in
 			return fresh, step.Fits, left
 		}
 	}
-	fresh, retry, remaining = s.plain(p, extra, now, cost)
+	fresh, retry, remaining = s.fast(p, extra, now, cost)
 	seg.mu.Unlock()
 	return fresh, retry, remaining
 }
 
-// plain applies a cost to the slot if the case is plain.
-func (s *slot) plain(p *step.Params, extra uint64, now, cost int64) (fresh, retry, remaining int64) {
-	fresh, value, retry, remaining := p.Plain(s.freshAt(), s.value, uint8(s.word>>shapeShift), now, cost)
+// fast applies a cost to the slot if the case is plain.
+func (s *slot) fast(p *step.Params, extra uint64, now, cost int64) (fresh, retry, remaining int64) {
+	fresh, value, retry, remaining := p.Plain(s.expiresAt(), s.value, uint8(s.word>>shapeShift), now, cost)
 	if retry == step.Fits {
 		s.word = uint64(fresh) | extra | uint64(p.Shape())<<shapeShift
 		s.value = value
@@ -84,7 +84,7 @@ func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Ans
 	seg := &t.segments[h.segment()]
 	tag, extra := h.tagFor(p.Identity()), h.extra()
 	seg.mu.Lock()
-	if seg.cold == nil && p.Kind < step.Slices && !r.Settles {
+	if seg.rare == nil && p.Kind < step.Slices && !r.Settles {
 		if s := seg.lookup(tag, extra); s != nil && s.word&wideFlag == 0 {
 			next, a := p.Take(t.stateOf(s, p, now, r.Known), nil, now, r)
 			s.set(next)
@@ -104,7 +104,7 @@ func inRange(now int64) int64 {
 
 // takeLocked applies one request in every case.
 func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request) step.Answer {
-	if seg.cold != nil {
+	if seg.rare != nil {
 		if until := seg.blockedUntil(h, now); until > 0 {
 			return t.takeBlocked(seg, h, p, now, r, until)
 		}
@@ -129,7 +129,7 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 	if i, ok := seg.find(tag, h.extra()); ok {
 		return t.takeSlot(seg.slots.at(i), p, now, r)
 	}
-	if t.sketch.holds(h, p, now) {
+	if t.sketch.mayCount(h, p, now) {
 		return t.sketch.take(h, p, now, r)
 	}
 	// A key not in the table: decide on scratch memory first. A wide state's first words fit in it.
@@ -139,15 +139,15 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 	if next.FreshAt <= now || r.Dry {
 		return a
 	}
-	if !t.keep(seg, h, p, next, words, now) {
+	if !t.insertState(seg, h, p, next, words, now) {
 		bounds.StoreMemory.Reached()
 		return t.sketch.take(h, p, now, r)
 	}
 	return a
 }
 
-// keep inserts the first state of a key, with the words that belong to it. It fails if there is no room.
-func (t *Table) keep(seg *segment, h Hash, p *step.Params, first step.State, words []uint64, now int64) bool {
+// insertState inserts the first state of a key, with the words that belong to it. It fails if there is no room.
+func (t *Table) insertState(seg *segment, h Hash, p *step.Params, first step.State, words []uint64, now int64) bool {
 	fresh := slot{tag: h.tagFor(p.Identity()), word: h.extra()}
 	if p.Wide(words) {
 		switch block := t.arena.alloc(t, len(words)); {
@@ -236,7 +236,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 		t.put(s, p, next, block)
 		return a
 	}
-	if t.sketch.holds(h, p, now) {
+	if t.sketch.mayCount(h, p, now) {
 		// The sketch can charge but cannot give back: others may share the cells.
 		r := step.Request{Cost: delta, Charge: true}
 		if delta <= 0 || p.Kind == step.Slots && op.Request.Settles {
@@ -249,7 +249,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	var scratch [step.MaxSlices + 1]uint64
 	words := scratch[:p.Words(step.State{}, nil, now, false)]
 	next, a := p.Adjust(step.State{}, words, now, op.Settlement())
-	if next.FreshAt > now && !t.keep(seg, h, p, next, words, now) {
+	if next.FreshAt > now && !t.insertState(seg, h, p, next, words, now) {
 		bounds.StoreMemory.Reached()
 		t.sketch.take(h, p, now, step.Request{Cost: delta, Charge: true})
 	}
@@ -279,10 +279,10 @@ const deniedFlag = 1 << 63
 func (t *Table) replay(seg *segment, h Hash, op *group.Op, now int64) (step.Answer, bool) {
 	id := h.withID(op.ID)
 	i, ok := seg.find(id.tagFor(0), id.extra())
-	if !ok || seg.slots.at(i).freshAt() <= now {
+	if !ok || seg.slots.at(i).expiresAt() <= now {
 		return step.Answer{}, false
 	}
-	until, value := seg.slots.at(i).freshAt(), seg.slots.at(i).value
+	until, value := seg.slots.at(i).expiresAt(), seg.slots.at(i).value
 	charged := group.Charged{
 		At: until - group.IdempotencyTTL, Until: until,
 		Granted: int64(value&^deniedFlag) << 1 >> 1, Denied: value&deniedFlag != 0,
@@ -417,7 +417,7 @@ func (t *Table) commit(call *group.Call, i int, op *group.Op, h Hash, veto bool,
 	case group.Charge:
 		*a = t.takeLocked(seg, h, op.Params, now, op.Request)
 	}
-	if op.ID != 0 && (a.Allowed || seg.cold == nil || seg.blockedUntil(h, now) == 0) { // a block charges nothing
+	if op.ID != 0 && (a.Allowed || seg.rare == nil || seg.blockedUntil(h, now) == 0) { // a block charges nothing
 		t.remember(seg, h, op, a, now)
 	}
 }
@@ -429,7 +429,7 @@ func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64, known *st
 	if !ok {
 		return
 	}
-	if s := seg.slots.at(i); s.freshAt() > now && s.state().Shape != p.Shape() {
+	if s := seg.slots.at(i); s.expiresAt() > now && s.state().Shape != p.Shape() {
 		t.takeSlot(s, p, now, step.Request{Known: known}) // spends nothing
 	}
 }

@@ -12,7 +12,7 @@ import (
 func BenchmarkApply(b *testing.B) {
 	for _, n := range []int{1, 3, 8} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			t := New(Config{Bytes: 64 << 20})
+			t := New(Config{MaxBytes: 64 << 20})
 			p := step.Compile(step.Params{Kind: step.Bucket, Count: 1_000_000, Length: 1_000_000, Burst: 1_000_000})
 			ops, out := make([]group.Op, n), make([]step.Answer, n)
 			for i := range ops {

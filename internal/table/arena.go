@@ -37,11 +37,11 @@ type arena struct {
 	free [maxClass + 1]ref
 }
 
-// init sizes the chunks: a sixteenth of the budget, so that one chunk is not the whole of a small one.
-func (a *arena) init(budget int64) {
+// init sizes the chunks: a sixteenth of the memory limit, so that one chunk is not the whole of a small one.
+func (a *arena) init(maxBytes int64) {
 	a.chunks.Store(new([][]uint64))
 	a.chunkWords = 1 << maxClass
-	for a.chunkWords < 1<<17 && int64(a.chunkWords)*8*32 < budget {
+	for a.chunkWords < 1<<17 && int64(a.chunkWords)*8*32 < maxBytes {
 		a.chunkWords *= 2
 	}
 }
@@ -76,7 +76,7 @@ func (a *arena) alloc(t *Table, n int) ref {
 	}
 	size := uint64(1) << class
 	if a.end() < a.next+size {
-		if !t.spend(int64(a.chunkWords) * 8) {
+		if !t.reserveBytes(int64(a.chunkWords) * 8) {
 			return 0
 		}
 		a.giveLeftover()

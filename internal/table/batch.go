@@ -2,11 +2,11 @@ package table
 
 import "github.com/sluiceproject/sluice/internal/step"
 
-// MaxTogether is how many plain takes PlainTogether takes at once.
-const MaxTogether = 8
+// MaxBatch is how many plain takes FastBatch takes at once.
+const MaxBatch = 8
 
-// PlainTake is one of several plain takes, and its answer.
-type PlainTake struct {
+// FastTake is one of several plain takes, and its answer.
+type FastTake struct {
 	Hash   Hash
 	Params *step.Params
 	Cost   int64
@@ -22,10 +22,10 @@ type PlainTake struct {
 	value uint64
 }
 
-// PlainTogether applies several plain takes the way Apply does, all or nothing, but the shortest way there is. If
+// FastBatch applies several plain takes the way Apply does, all or nothing, but the shortest way there is. If
 // anything about them is unusual it does nothing and says so.
-func (t *Table) PlainTogether(takes []PlainTake, now int64) bool {
-	var order [MaxTogether]uint16
+func (t *Table) FastBatch(takes []FastTake, now int64) bool {
+	var order [MaxBatch]uint16
 	n := 0
 	for i := range takes {
 		s := uint16(takes[i].Hash.segment())
@@ -43,24 +43,24 @@ func (t *Table) PlainTogether(takes []PlainTake, now int64) bool {
 	for _, s := range order[:n] {
 		t.segments[s].mu.Lock()
 	}
-	ok := t.plainTogether(takes, now)
+	ok := t.fastBatch(takes, now)
 	for _, s := range order[:n] {
 		t.segments[s].mu.Unlock()
 	}
 	return ok
 }
 
-func (t *Table) plainTogether(takes []PlainTake, now int64) bool {
+func (t *Table) fastBatch(takes []FastTake, now int64) bool {
 	veto := false
 	for i := range takes {
 		k := &takes[i]
 		seg := &t.segments[k.Hash.segment()]
 		s := seg.lookup(k.Hash.tagFor(k.Params.Identity()), k.Hash.extra())
-		if s == nil || seg.cold != nil || s.word&wideFlag != 0 || uint8(s.word>>shapeShift) != k.Params.Shape() {
+		if s == nil || seg.rare != nil || s.word&wideFlag != 0 || uint8(s.word>>shapeShift) != k.Params.Shape() {
 			return false
 		}
 		k.slot = s
-		k.Fresh, k.value, k.Retry, k.Remaining = k.Params.Plain(s.freshAt(), s.value, uint8(s.word>>shapeShift), now, k.Cost)
+		k.Fresh, k.value, k.Retry, k.Remaining = k.Params.Plain(s.expiresAt(), s.value, uint8(s.word>>shapeShift), now, k.Cost)
 		if k.Retry == step.Undecided {
 			return false
 		}
@@ -75,7 +75,7 @@ func (t *Table) plainTogether(takes []PlainTake, now int64) bool {
 		s := k.slot
 		if veto { // it would have passed; say what there is without it
 			k.Remaining += k.Cost
-			k.Fresh = max(now, s.freshAt())
+			k.Fresh = max(now, s.expiresAt())
 			continue
 		}
 		s.set(step.State{FreshAt: k.Fresh, Value: k.value, Shape: k.Params.Shape()})

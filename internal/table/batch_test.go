@@ -9,25 +9,25 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// PlainTogether says and does what Apply says and does.
-func TestPlainTogetherEqualsApply(t *testing.T) {
+// FastBatch says and does what Apply says and does.
+func TestFastBatchEqualsApply(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	whole := step.Compile(step.Params{Kind: step.Bucket, Count: 6, Length: minute, Burst: 6})
 	params := []*step.Params{&whole, &windowParams, &counterParams}
 	seed := NewSeed()
-	short, long := New(Config{Bytes: MinBytes, Seed: &seed}), New(Config{Bytes: MinBytes, Seed: &seed})
+	short, long := New(Config{MaxBytes: MinBytes, Seed: &seed}), New(Config{MaxBytes: MinBytes, Seed: &seed})
 	now := start
 	plain, vetoed := 0, 0
 	for range soak(30_000) {
 		now += rng.Int64N(4 * second)
 		n := 1 + rng.IntN(4)
-		takes, ops, answers := make([]PlainTake, n), make([]group.Op, n), make([]step.Answer, n)
+		takes, ops, answers := make([]FastTake, n), make([]group.Op, n), make([]step.Answer, n)
 		for i := range takes {
 			p, key, cost, shadow := params[rng.IntN(len(params))], fmt.Sprint(rng.IntN(20)), 1+rng.Int64N(3), rng.IntN(4) == 0
 			ops[i] = group.Op{Key: key, Params: p, Request: step.Request{Cost: cost}, Shadow: shadow}
-			takes[i] = PlainTake{Hash: short.Locate(group.RuleID{}, key, p), Params: p, Cost: cost, Shadow: shadow}
+			takes[i] = FastTake{Hash: short.Locate(group.RuleID{}, key, p), Params: p, Cost: cost, Shadow: shadow}
 		}
-		ok := short.PlainTogether(takes, now)
+		ok := short.FastBatch(takes, now)
 		long.Apply(now, ops, answers)
 		if !ok {
 			short.Apply(now, ops, make([]step.Answer, n))

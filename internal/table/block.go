@@ -25,11 +25,11 @@ func compareBlocks(a, b block) int {
 
 // blockedUntil returns when the key's block ends, or 0.
 func (seg *segment) blockedUntil(h Hash, now int64) int64 {
-	i, ok := slices.BinarySearchFunc(seg.cold.blocks, block{tag: h.tag, extra: h.extra()}, compareBlocks)
-	if !ok || seg.cold.blocks[i].until <= now {
+	i, ok := slices.BinarySearchFunc(seg.rare.blocks, block{tag: h.tag, extra: h.extra()}, compareBlocks)
+	if !ok || seg.rare.blocks[i].until <= now {
 		return 0
 	}
-	return seg.cold.blocks[i].until
+	return seg.rare.blocks[i].until
 }
 
 // Block denies a key until a moment; a moment that has passed lifts the block. It fails if there is no room.
@@ -37,27 +37,27 @@ func (t *Table) Block(h Hash, now, until int64) bool {
 	seg := &t.segments[h.segment()]
 	seg.mu.Lock()
 	defer seg.mu.Unlock()
-	if seg.cold == nil {
+	if seg.rare == nil {
 		if until <= now {
 			return true
 		}
-		seg.cold = &cold{}
+		seg.rare = &rareState{}
 	}
-	had := len(seg.cold.blocks)
-	seg.cold.blocks = slices.DeleteFunc(seg.cold.blocks, func(b block) bool {
+	had := len(seg.rare.blocks)
+	seg.rare.blocks = slices.DeleteFunc(seg.rare.blocks, func(b block) bool {
 		return b.until <= now || b.tag == h.tag && b.extra == h.extra()
 	})
-	t.used.Add(-int64(had-len(seg.cold.blocks)) * blockBytes)
+	t.used.Add(-int64(had-len(seg.rare.blocks)) * blockBytes)
 	if until > now {
-		if !t.spend(blockBytes) {
+		if !t.reserveBytes(blockBytes) {
 			return false
 		}
 		b := block{h.tag, h.extra(), until}
-		i, _ := slices.BinarySearchFunc(seg.cold.blocks, b, compareBlocks)
-		seg.cold.blocks = slices.Insert(seg.cold.blocks, i, b)
+		i, _ := slices.BinarySearchFunc(seg.rare.blocks, b, compareBlocks)
+		seg.rare.blocks = slices.Insert(seg.rare.blocks, i, b)
 	}
-	if len(seg.cold.blocks) == 0 {
-		seg.cold = nil
+	if len(seg.rare.blocks) == 0 {
+		seg.rare = nil
 	}
 	return true
 }

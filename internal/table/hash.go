@@ -85,7 +85,7 @@ func (t *Table) Locate(rule group.RuleID, key string, p *step.Params) Hash {
 		spot: fold(fold(v^s[2], w^y)^s[3], n^s[1]),
 	}
 	if p != nil {
-		if homes := t.region.homes[h.segment()].Load(); homes > 0 { // small ones are in the cache
+		if homes := t.region.homeSlots[h.segment()].Load(); homes > 0 { // small ones are in the cache
 			home, _ := bits.Mul64(h.tagFor(p.Identity()), uint64(homes))
 			prefetch(unsafe.Pointer(&t.segments[h.segment()]), unsafe.Pointer(t.region.slots(h.segment(), 0).at(int(home))))
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // The region is address space outside of the Go heap where segments grow in place. Growing on the heap would leave a
-// trail of dead arrays as large as the table before the collector came round, and a budget is a promise about
+// trail of dead arrays as large as the table before the collector came round, and a memory limit is a promise about
 // resident memory. Pages are resident from when they are first written.
 //
 // Segments grow by pages, and the first pages of all segments lie together, then all second pages, and so on: a level
@@ -51,10 +51,10 @@ type region struct {
 	base    unsafe.Pointer
 	levels  int
 	reached []atomic.Int32 // how many segments have reached each level
-	// homes are those of the segments in the region, and 0 for others, to be looked at without a segment's lock by who
+	// homeSlots are those of the segments in the region, and 0 for others, to be looked at without a segment's lock by who
 	// wants to prefetch a slot: what they said a moment ago is good enough. They are here once more because 4 KiB stay
 	// in the processor's cache, and all segments do not.
-	homes [segments]atomic.Uint32
+	homeSlots [segments]atomic.Uint32
 }
 
 // slots is the memory of a segment in the region.
@@ -62,12 +62,12 @@ func (r *region) slots(index uint64, n int) slots {
 	return slots{unsafe.Add(r.base, index*pageBytes), n}
 }
 
-// reserve maps address space for segments of up to a quarter more than an equal share of the budget, since keys do not
+// reserve maps address space for segments of up to a quarter more than an equal share of the memory limit, since keys do not
 // spread quite evenly, and for the sketch.
 func (r *region) reserve(t *Table) {
-	r.levels = int(t.budget*5/4/levelBytes) + 1
+	r.levels = int(t.maxBytes*5/4/levelBytes) + 1
 	r.reached = make([]atomic.Int32, r.levels)
-	n := int64(r.levels)*levelBytes + t.sketch.bytes() + seenBytes(t.budget)
+	n := int64(r.levels)*levelBytes + t.sketch.bytes() + usedKeysBytes(t.maxBytes)
 	if mapped := mapMemory(n + hugeBytes); mapped != nil {
 		start := uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))
 		r.base = unsafe.Pointer(&mapped[-start&(hugeBytes-1)])
@@ -77,7 +77,7 @@ func (r *region) reserve(t *Table) {
 	}
 	t.sketch.cells = unsafe.Slice((*atomic.Uint64)(unsafe.Add(r.base, r.levels*levelBytes)), t.sketch.bytes()/8)
 	after := unsafe.Add(r.base, int64(r.levels)*levelBytes+t.sketch.bytes())
-	t.sketch.seen.init(unsafe.Slice((*uint64)(after), seenBytes(t.budget)/8))
+	t.sketch.usedKeys.init(unsafe.Slice((*uint64)(after), usedKeysBytes(t.maxBytes)/8))
 }
 
 func pages(n int) int { return (n + slotsPerPage - 1) / slotsPerPage }
@@ -85,12 +85,12 @@ func pages(n int) int { return (n + slotsPerPage - 1) / slotsPerPage }
 // fits tells whether a segment may have n slots.
 func (r *region) fits(n int) bool { return pages(n) <= r.levels }
 
-// grow returns memory for at least n slots, paid for from the budget. It begins with the segment's own slots if those
+// grow returns memory for at least n slots, paid for from the memory limit. It begins with the segment's own slots if those
 // are in the region.
 func (r *region) grow(t *Table, seg *segment, n int) (slots, bool) {
 	had := int64(seg.slots.len) * slotBytes
 	if n <= heapSlots {
-		if !t.spend(int64(n)*slotBytes - had) {
+		if !t.reserveBytes(int64(n)*slotBytes - had) {
 			return slots{}, false
 		}
 		return slots{unsafe.Pointer(unsafe.SliceData(make([]slot, n))), n}, true
@@ -100,7 +100,7 @@ func (r *region) grow(t *Table, seg *segment, n int) (slots, bool) {
 		first = int64(pages(seg.slots.len))
 		had = first * pageBytes
 	}
-	if !t.spend(int64(pages(n))*pageBytes - had) {
+	if !t.reserveBytes(int64(pages(n))*pageBytes - had) {
 		return slots{}, false
 	}
 	for level := first; level < int64(pages(n)); level++ {

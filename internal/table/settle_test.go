@@ -49,7 +49,7 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 		at, charged int64
 	}
 	rng := rand.New(rand.NewPCG(27, 1))
-	tb, ref := New(Config{Bytes: 4 << 20}), reference{}
+	tb, ref := New(Config{MaxBytes: 4 << 20}), reference{}
 	limits := []*step.Params{&wholeParams, &bucketParams, &intervalParams, &queueParams}
 	var out []reserved
 	now, most, plain, saved := start, 0, 0, 0
@@ -102,7 +102,7 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 				t.Fatalf("charged\n got %+v\nwant %+v", got, want)
 			}
 		case n == 17 && i%50 == 0:
-			back, err := Load(bytes.NewReader(saveAt(t, tb, now)), Config{Bytes: 4 << 20}, now)
+			back, err := Load(bytes.NewReader(saveAt(t, tb, now)), Config{MaxBytes: 4 << 20}, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +111,7 @@ func TestTableSettlesLikeAMap(t *testing.T) {
 		default:
 			want := ref.take(name, p, now, step.Request{Cost: cost})
 			h := tb.Locate(group.RuleID{A: 1, B: 2}, key, p)
-			fresh, retry, remaining := tb.Plain(h, p, now, cost)
+			fresh, retry, remaining := tb.Fast(h, p, now, cost)
 			if retry != step.Undecided {
 				plain++
 				if retry != want.RetryAfter || remaining != want.Remaining || max(0, fresh-now) != want.ResetAfter {
@@ -148,7 +148,7 @@ func saveAt(t testing.TB, tb *Table, now int64) []byte {
 // Without room for a mark nothing is given back, and what was needed on top is charged. It is the same for a key that is
 // counted in the sketch.
 func TestNoRoomNoMark(t *testing.T) {
-	tb := New(Config{Bytes: MinBytes})
+	tb := New(Config{MaxBytes: MinBytes})
 	take(tb, "here", &wholeParams, start, step.Request{Cost: 1}) // has its slot, but no words
 	for i := 0; ; i++ {
 		if tb.arena.alloc(tb, 1<<minClass) == 0 && tb.arena.alloc(tb, 1<<(minClass+1)) == 0 {

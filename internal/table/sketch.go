@@ -26,14 +26,14 @@ const (
 )
 
 type sketch struct {
-	until atomic.Int64    // microseconds; after it no key can be in the sketch
-	cells []atomic.Uint64 // bands × rows × width, in the region and so resident only when used; always in the budget
-	width uint64
-	seen  seen
+	until    atomic.Int64    // microseconds; after it no key can be in the sketch
+	cells    []atomic.Uint64 // bands × rows × width, in the region and so resident only when used; always in the memory limit
+	width    uint64
+	usedKeys usedKeys
 }
 
-func (k *sketch) init(budget int64) {
-	k.width = uint64(min(max(budget/16, 1<<16), 16<<20)) / 8 / rows / bands
+func (k *sketch) init(maxBytes int64) {
+	k.width = uint64(min(max(maxBytes/16, 1<<16), 16<<20)) / 8 / rows / bands
 }
 
 func (k *sketch) bytes() int64 { return int64(k.width) * rows * bands * 8 }
@@ -115,13 +115,13 @@ func (k *sketch) fullAt(h Hash, b *bucket) uint64 {
 	return least
 }
 
-// holds tells that a key which is not in the table may have been counted in the sketch, and so may not start fresh.
-func (k *sketch) holds(h Hash, p *step.Params, now int64) bool {
+// mayCount tells that a key which is not in the table may have been counted in the sketch, and so may not start fresh.
+func (k *sketch) mayCount(h Hash, p *step.Params, now int64) bool {
 	if !k.busy(now) {
 		return false
 	}
 	b := bucketOf(p)
-	return k.seen.has(h, b.band, now) && k.fullAt(h, &b) > uint64(max(0, now-b.hold))<<cellScale
+	return k.usedKeys.has(h, b.band, now) && k.fullAt(h, &b) > uint64(max(0, now-b.hold))<<cellScale
 }
 
 // take decides a request by the sketch, and books it unless it is dry. The key's segment is locked.
@@ -135,7 +135,7 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	cost := max(1, r.Cost)
 	at := uint64(now) << cellScale
 	full := at
-	if k.seen.has(h, b.band, now) {
+	if k.usedKeys.has(h, b.band, now) {
 		full = max(full, k.fullAt(h, &b))
 	}
 	remaining := func(full uint64) int64 {
@@ -157,7 +157,7 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	if next > at+b.fill && !(next-(at+b.fill) <= uint64(cost) && full == at) { // a full bucket holds its size despite rounding
 		a.RetryAfter = int64((next-(at+b.fill))>>cellScale) + 1
 		if r.Charge && !r.Dry {
-			k.book(h, &b, now, at+b.fill)
+			k.charge(h, &b, now, at+b.fill)
 		}
 		return a
 	}
@@ -168,16 +168,16 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	a.Granted = r.Cost
 	a.Remaining = remaining(next)
 	if !r.Dry {
-		k.book(h, &b, now, next)
+		k.charge(h, &b, now, next)
 		a.ResetAfter = int64((next-at)>>cellScale) + 1 + b.hold
 	}
 	return a
 }
 
-// book moves the key's cells to full, where they are not later already.
-func (k *sketch) book(h Hash, b *bucket, now int64, full uint64) {
+// charge moves the key's cells to full, where they are not later already.
+func (k *sketch) charge(h Hash, b *bucket, now int64, full uint64) {
 	end := int64(full>>cellScale) + 1 + b.hold
-	k.seen.add(h, b.band, now, end)
+	k.usedKeys.add(h, b.band, now, end)
 	for {
 		was := k.until.Load()
 		if was >= end || k.until.CompareAndSwap(was, end) {

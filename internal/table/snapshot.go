@@ -111,7 +111,7 @@ func (t *Table) saveSegment(w *snapshotWriter, i int, now int64) {
 	for j := range seg.slots.len {
 		s := seg.slots.at(j)
 		switch {
-		case s.tag == 0 || s.freshAt() <= now:
+		case s.tag == 0 || s.expiresAt() <= now:
 			continue
 		case s.word&wideFlag != 0:
 			words := t.arena.words(ref(s.value))
@@ -122,10 +122,10 @@ func (t *Table) saveSegment(w *snapshotWriter, i int, now int64) {
 		}
 		w.records++
 	}
-	if seg.cold == nil {
+	if seg.rare == nil {
 		return
 	}
-	for _, b := range seg.cold.blocks {
+	for _, b := range seg.rare.blocks {
 		if b.until > now {
 			w.numbers(recordBlock, uint64(i), b.tag, b.extra, uint64(b.until))
 			w.records++
@@ -264,9 +264,9 @@ func (l *loader) record(r *snapshotReader, kind uint64) error {
 	default:
 		return fmt.Errorf("%w: there is no record of kind %d", ErrSnapshot, kind)
 	}
-	if r.err == nil && s.tag != 0 && s.freshAt() > l.now { // what has worn off is not needed
+	if r.err == nil && s.tag != 0 && s.expiresAt() > l.now { // what has worn off is not needed
 		l.slots = append(l.slots, s)
-		l.latest = max(l.latest, s.freshAt())
+		l.latest = max(l.latest, s.expiresAt())
 	}
 	return nil
 }
@@ -371,7 +371,7 @@ func plausible(words []uint64) bool {
 	return true
 }
 
-// loadCells reads a row of the sketch. If the width differs, because the budget does, each cell becomes the latest of
+// loadCells reads a row of the sketch. If the width differs, because the memory limit does, each cell becomes the latest of
 // those it overlaps: too much, not too little.
 func (t *Table) loadCells(r *snapshotReader, row uint64, now int64) error {
 	until, width := int64(r.number()), r.number()
@@ -393,7 +393,7 @@ func (t *Table) loadCells(r *snapshotReader, row uint64, now int64) error {
 	}
 	if until > now {
 		k.until.Store(max(k.until.Load(), until))
-		k.seen.blind = max(k.seen.blind, until)
+		k.usedKeys.blind = max(k.usedKeys.blind, until)
 	}
 	return nil
 }

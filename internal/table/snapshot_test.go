@@ -12,7 +12,7 @@ import (
 
 // filled returns a table with keys of all kinds, blocks, and if it floods, a busy sketch.
 func filled(t testing.TB, flood int) *Table {
-	tb := New(Config{Bytes: MinBytes})
+	tb := New(Config{MaxBytes: MinBytes})
 	for i := range 300 {
 		for _, p := range allParams {
 			for range 3 {
@@ -39,7 +39,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	for _, flood := range []int{0, 50_000} {
 		for _, bytesAfter := range []int64{MinBytes, 4 << 20} {
 			tb := filled(t, flood)
-			back, err := Load(bytes.NewReader(save(t, tb)), Config{Bytes: bytesAfter}, start)
+			back, err := Load(bytes.NewReader(save(t, tb)), Config{MaxBytes: bytesAfter}, start)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,16 +71,16 @@ func TestSnapshotRoundTrip(t *testing.T) {
 func TestSnapshotRefusesDamage(t *testing.T) {
 	whole := save(t, filled(t, 0))
 	for n := 0; n < len(whole); n += 1 + len(whole)/soak(60) {
-		if _, err := Load(bytes.NewReader(whole[:n]), Config{Bytes: MinBytes}, start); !errors.Is(err, ErrSnapshot) {
+		if _, err := Load(bytes.NewReader(whole[:n]), Config{MaxBytes: MinBytes}, start); !errors.Is(err, ErrSnapshot) {
 			t.Fatalf("cut to %d of %d bytes: %v", n, len(whole), err)
 		}
 		damaged := bytes.Clone(whole)
 		damaged[n] ^= 0x10
-		if _, err := Load(bytes.NewReader(damaged), Config{Bytes: MinBytes}, start); err == nil {
+		if _, err := Load(bytes.NewReader(damaged), Config{MaxBytes: MinBytes}, start); err == nil {
 			t.Fatalf("byte %d changed: accepted", n)
 		}
 	}
-	if _, err := Load(bytes.NewReader(append(bytes.Clone(whole), 0)), Config{Bytes: MinBytes}, start); err == nil {
+	if _, err := Load(bytes.NewReader(append(bytes.Clone(whole), 0)), Config{MaxBytes: MinBytes}, start); err == nil {
 		t.Error("with a byte more: accepted")
 	}
 	if _, err := Load(bytes.NewReader([]byte("#!/bin/sh\n")), Config{}, start); !errors.Is(err, ErrSnapshot) {
@@ -88,12 +88,12 @@ func TestSnapshotRefusesDamage(t *testing.T) {
 	}
 }
 
-func TestSnapshotLargerThanBudget(t *testing.T) {
-	tb := New(Config{Bytes: 8 << 20})
+func TestSnapshotLargerThanMaxBytes(t *testing.T) {
+	tb := New(Config{MaxBytes: 8 << 20})
 	for i := range 60_000 {
 		take(tb, fmt.Sprint(i), &windowParams, start, step.Request{Cost: 1})
 	}
-	if _, err := Load(bytes.NewReader(save(t, tb)), Config{Bytes: MinBytes}, start); !errors.Is(err, errFull) {
+	if _, err := Load(bytes.NewReader(save(t, tb)), Config{MaxBytes: MinBytes}, start); !errors.Is(err, errFull) {
 		t.Errorf("8 MiB of keys into 1 MiB: %v", err)
 	}
 }
@@ -101,11 +101,11 @@ func TestSnapshotLargerThanBudget(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add(save(f, filled(f, 0))[:4096])
 	f.Add([]byte(snapshotMagic))
-	small := New(Config{Bytes: MinBytes})
+	small := New(Config{MaxBytes: MinBytes})
 	take(small, "k", &logParams, start, step.Request{Cost: 1})
 	f.Add(save(f, small))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tb, err := Load(bytes.NewReader(b), Config{Bytes: MinBytes}, start)
+		tb, err := Load(bytes.NewReader(b), Config{MaxBytes: MinBytes}, start)
 		if err != nil {
 			return
 		}

@@ -11,7 +11,7 @@
 //
 // # Memory
 //
-// The table never uses more than its budget. A state says when it equals that of a key never seen; such a slot is free
+// The table never uses more than its memory limit. A state says when it equals that of a key never seen; such a slot is free
 // for the next key, and nothing else is ever dropped. What finds no room is counted in a sketch, which may count too
 // much and never counts too little: see sketch.go. Growth moves one segment at a time and leaves nothing behind for
 // the collector; see region.go.
@@ -38,17 +38,17 @@ const (
 	firstSlots  = 8
 	heapSlots   = 128 // larger segments live in the region
 
-	// DefaultBytes is the default budget.
+	// DefaultBytes is the default memory limit.
 	DefaultBytes = 256 << 20
-	// MinBytes is the smallest budget: below it there would be little but overhead.
+	// MinBytes is the smallest memory limit: below it there would be little but overhead.
 	MinBytes = 1 << 20
 )
 
 // Config is how a table is made. The zero Config works.
 type Config struct {
-	Bytes int64  // hard budget; default DefaultBytes, at least MinBytes
-	Seed  *Seed  // default random
-	_     [0]int // keeps literals keyed
+	MaxBytes int64  // memory limit; default DefaultBytes, at least MinBytes
+	Seed     *Seed  // default random
+	_        [0]int // keeps literals keyed
 }
 
 // Table is safe for concurrent use. It needs no closing: its memory goes when it does.
@@ -57,12 +57,12 @@ type Table struct {
 	// segment's lock holds the table.
 	segments [segments]segment
 
-	seed   Seed
-	budget int64
-	used   atomic.Int64 // bytes of the budget that are taken
-	region region
-	arena  arena
-	sketch sketch
+	seed     Seed
+	maxBytes int64
+	used     atomic.Int64 // bytes of the memory limit that are taken
+	region   region
+	arena    arena
+	sketch   sketch
 
 	// Rules are the numbers that give the states their meaning.
 	Rules group.Registry
@@ -74,17 +74,17 @@ type Table struct {
 }
 
 type segment struct {
-	mu    sync.Mutex // guards the fields below
-	homes uint32     // the slot of a tag is at or after tag*homes/2^64
-	live  uint32     // slots that are not empty
-	limit uint32     // make room when live reaches it
-	slots slots
-	cold  *cold // what few segments have
-	_     [16]byte
+	mu        sync.Mutex // guards the fields below
+	homeSlots uint32     // the slot of a tag is at or after tag*homes/2^64
+	live      uint32     // slots that are not empty
+	limit     uint32     // make room when live reaches it
+	slots     slots
+	rare      *rareState // what few segments have
+	_         [16]byte
 }
 
-// cold is what few segments have.
-type cold struct {
+// rareState is what few segments have.
+type rareState struct {
 	blocks []block // sorted by tag
 }
 
@@ -103,7 +103,7 @@ const (
 	shapeShift = freshBits + 3
 )
 
-func (s *slot) freshAt() int64 { return int64(s.word & freshMask) }
+func (s *slot) expiresAt() int64 { return int64(s.word & freshMask) }
 
 func (s *slot) state() step.State {
 	return step.State{FreshAt: int64(s.word & freshMask), Value: s.value, Shape: uint8(s.word >> shapeShift)}
@@ -116,19 +116,19 @@ func (s *slot) set(st step.State) {
 
 // New returns an empty table.
 func New(c Config) *Table {
-	t := &Table{budget: c.Bytes}
-	if t.budget == 0 {
-		t.budget = DefaultBytes
+	t := &Table{maxBytes: c.MaxBytes}
+	if t.maxBytes == 0 {
+		t.maxBytes = DefaultBytes
 	}
-	t.budget = max(t.budget, MinBytes)
+	t.maxBytes = max(t.maxBytes, MinBytes)
 	if c.Seed != nil {
 		t.seed = *c.Seed
 	} else {
 		t.seed = NewSeed()
 	}
-	t.sketch.init(t.budget)
-	t.arena.init(t.budget)
-	t.used.Store(int64(unsafe.Sizeof(*t)) + t.sketch.bytes() + seenBytes(t.budget))
+	t.sketch.init(t.maxBytes)
+	t.arena.init(t.maxBytes)
+	t.used.Store(int64(unsafe.Sizeof(*t)) + t.sketch.bytes() + usedKeysBytes(t.maxBytes))
 	t.region.reserve(t)
 	return t
 }
@@ -136,11 +136,11 @@ func New(c Config) *Table {
 // Seed returns what the table's hashes are keyed with, to be kept with a snapshot and nowhere else.
 func (t *Table) Seed() Seed { return t.seed }
 
-// Bytes is how much of the budget is in use.
+// Bytes is how much of the memory limit is in use.
 func (t *Table) Bytes() int64 { return t.used.Load() }
 
-// Budget is the most that Bytes can be.
-func (t *Table) Budget() int64 { return t.budget }
+// MaxBytes is the most that Bytes can be.
+func (t *Table) MaxBytes() int64 { return t.maxBytes }
 
 // Len counts the keys whose state differs from that of a key never seen. It visits all segments.
 func (t *Table) Len(now int64) int {
@@ -149,7 +149,7 @@ func (t *Table) Len(now int64) int {
 		seg := &t.segments[i]
 		seg.mu.Lock()
 		for j := range seg.slots.len {
-			if s := seg.slots.at(j); s.tag != 0 && s.freshAt() > now {
+			if s := seg.slots.at(j); s.tag != 0 && s.expiresAt() > now {
 				n++
 			}
 		}
@@ -158,9 +158,9 @@ func (t *Table) Len(now int64) int {
 	return n
 }
 
-// spend takes bytes from the budget if they are there.
-func (t *Table) spend(n int64) bool {
-	if t.used.Add(n) > t.budget {
+// reserveBytes takes bytes from the memory limit if they are there.
+func (t *Table) reserveBytes(n int64) bool {
+	if t.used.Add(n) > t.maxBytes {
 		t.used.Add(-n)
 		return false
 	}
@@ -169,7 +169,7 @@ func (t *Table) spend(n int64) bool {
 
 // find returns where the tag is, or where it would be inserted.
 func (seg *segment) find(tag, extra uint64) (i int, ok bool) {
-	home, _ := bits.Mul64(tag, uint64(seg.homes))
+	home, _ := bits.Mul64(tag, uint64(seg.homeSlots))
 	i = int(home)
 	if i >= seg.slots.len { // there are none
 		return i, false
@@ -190,7 +190,7 @@ const reach = 4
 // be guessed. So the tags below it are counted without branches, and the one branch asks whether that found it.
 func (seg *segment) lookup(tag, extra uint64) *slot {
 	if seg.slots.len > heapSlots { // smaller ones are in the cache
-		if first, run := seg.slots.run(homeOf(tag, seg.homes)); run > reach {
+		if first, run := seg.slots.run(homeSlotOf(tag, seg.homeSlots)); run > reach {
 			near := (*[reach]slot)(unsafe.Pointer(first))
 			below := 0
 			for i := range reach {
@@ -201,7 +201,7 @@ func (seg *segment) lookup(tag, extra uint64) *slot {
 				return s
 			}
 		}
-	} else if i := homeOf(tag, seg.homes); i < seg.slots.len { // in line: the call would cost as much as the look
+	} else if i := homeSlotOf(tag, seg.homeSlots); i < seg.slots.len { // in line: the call would cost as much as the look
 		if s := seg.slots.at(i); s.tag == tag && s.word&extraMask == extra {
 			return s
 		}
@@ -258,7 +258,7 @@ func (t *Table) insert(seg *segment, s slot, now int64) bool {
 			f := seg.slots.at(free)
 			if f.tag == 0 {
 				seg.live++
-			} else if f.freshAt() > now {
+			} else if f.expiresAt() > now {
 				continue
 			} else {
 				t.arena.release(f)
@@ -279,14 +279,14 @@ func (t *Table) insert(seg *segment, s slot, now int64) bool {
 func (t *Table) makeRoom(seg *segment, now int64, mustGrow bool) bool {
 	n := seg.slots.len
 	grown := growth(n)
-	if !t.region.fits(grown) || t.used.Load()+slotBytes*int64(grown-n) > t.budget {
+	if !t.region.fits(grown) || t.used.Load()+slotBytes*int64(grown-n) > t.maxBytes {
 		// From here on insert uses what expires near a key's own place; to sweep for each new key would be slow.
 		seg.limit = ^uint32(0)
 		return false
 	}
 	expired := 0
 	for i := range n {
-		if s := seg.slots.at(i); s.tag != 0 && s.freshAt() <= now {
+		if s := seg.slots.at(i); s.tag != 0 && s.expiresAt() <= now {
 			expired++
 		}
 	}
@@ -323,7 +323,7 @@ func (t *Table) rebuild(seg *segment, to slots, now int64) {
 		s := seg.slots.at(i)
 		switch {
 		case s.tag == 0:
-		case s.freshAt() <= now:
+		case s.expiresAt() <= now:
 			t.arena.release(s)
 		default:
 			first--
@@ -336,11 +336,11 @@ func (t *Table) rebuild(seg *segment, to slots, now int64) {
 // spread gives a segment the memory to, whose sorted slots begin at first and reach to the end: each moves to its home,
 // or behind the one before.
 func (t *Table) spread(seg *segment, to slots, first int) {
-	homes := fittingHomes(to, first)
+	homes := homeSlotsFor(to, first)
 	next := 0
 	for i := first; i < to.len; i++ {
 		s := *to.at(i)
-		at := max(next, homeOf(s.tag, homes))
+		at := max(next, homeSlotOf(s.tag, homes))
 		for ; next < at; next++ {
 			*to.at(next) = slot{}
 		}
@@ -350,27 +350,27 @@ func (t *Table) spread(seg *segment, to slots, first int) {
 	for ; next < to.len; next++ {
 		*to.at(next) = slot{}
 	}
-	seg.slots, seg.homes = to, homes
+	seg.slots, seg.homeSlots = to, homes
 	seg.live = uint32(to.len - first)
 	seg.limit = uint32(to.len - to.len/10)
 	if to.len > heapSlots {
-		t.region.homes[t.indexOf(seg)].Store(homes)
+		t.region.homeSlots[t.indexOf(seg)].Store(homes)
 	}
 }
 
-func homeOf(tag uint64, homes uint32) int {
+func homeSlotOf(tag uint64, homes uint32) int {
 	home, _ := bits.Mul64(tag, uint64(homes))
 	return int(home)
 }
 
-// fittingHomes returns how many homes to spread the sorted slots from first on over: nearly as many as there are slots,
+// homeSlotsFor returns how many homes to spread the sorted slots from first on over: nearly as many as there are slots,
 // less some for those that are pushed past the last home.
-func fittingHomes(to slots, first int) uint32 {
+func homeSlotsFor(to slots, first int) uint32 {
 	homes := to.len - to.len/48 - 4
 	for {
 		next, fits := 0, true
 		for i := first; i < to.len && fits; i++ {
-			at := max(next, homeOf(to.at(i).tag, uint32(homes)))
+			at := max(next, homeSlotOf(to.at(i).tag, uint32(homes)))
 			fits = at <= i
 			next = at + 1
 		}

@@ -80,12 +80,12 @@ func checkOrder(t *testing.T, tb *Table) {
 
 // A table answers like a map, through growth, expiry and reuse, for all kinds at once.
 func TestTableAnswersLikeAMap(t *testing.T) {
-	for _, budget := range []int64{MinBytes, 64 << 20} {
-		t.Run(fmt.Sprint(budget), func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(1, uint64(budget)))
-			tb, ref := New(Config{Bytes: budget}), reference{}
+	for _, maxBytes := range []int64{MinBytes, 64 << 20} {
+		t.Run(fmt.Sprint(maxBytes), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, uint64(maxBytes)))
+			tb, ref := New(Config{MaxBytes: maxBytes}), reference{}
 			keys := int64(2000)
-			if budget > MinBytes {
+			if maxBytes > MinBytes {
 				keys = 200_000 // so that segments leave the heap
 			}
 			now := start
@@ -104,8 +104,8 @@ func TestTableAnswersLikeAMap(t *testing.T) {
 				}
 			}
 			checkOrder(t, tb)
-			if tb.Bytes() > tb.Budget() {
-				t.Errorf("uses %d bytes of a budget of %d", tb.Bytes(), tb.Budget())
+			if tb.Bytes() > tb.MaxBytes() {
+				t.Errorf("uses %d bytes of a budget of %d", tb.Bytes(), tb.MaxBytes())
 			}
 			if n := tb.Len(now + 3*minute); n != 0 {
 				t.Errorf("%d keys are live after all have worn off", n)
@@ -115,17 +115,17 @@ func TestTableAnswersLikeAMap(t *testing.T) {
 }
 
 // Plain says what Take says.
-func TestPlainEqualsTake(t *testing.T) {
+func TestFastEqualsTake(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for _, p := range allParams {
-		tb, ref := New(Config{Bytes: MinBytes}), reference{}
+		tb, ref := New(Config{MaxBytes: MinBytes}), reference{}
 		now := start
 		plain := 0
 		for range soak(20_000) {
 			now += rng.Int64N(20 * second)
 			key, cost := fmt.Sprint(rng.IntN(50)), 1+rng.Int64N(4)
 			h := tb.Locate(group.RuleID{}, key, p)
-			fresh, retry, remaining := tb.Plain(h, p, now, cost)
+			fresh, retry, remaining := tb.Fast(h, p, now, cost)
 			want := ref.take(key, p, now, step.Request{Cost: cost})
 			if retry == step.Undecided {
 				if got := tb.Take(h, p, now, step.Request{Cost: cost}); got != want {
@@ -143,13 +143,13 @@ func TestPlainEqualsTake(t *testing.T) {
 		}
 	}
 	whole := step.Compile(step.Params{Kind: step.Bucket, Count: 6, Length: minute, Burst: 6})
-	tb, ref := New(Config{Bytes: MinBytes}), reference{}
+	tb, ref := New(Config{MaxBytes: MinBytes}), reference{}
 	now := start
 	for range soak(20_000) {
 		now += rng.Int64N(20 * second)
 		cost := 1 + rng.Int64N(6)
 		h := tb.Locate(group.RuleID{}, "k", &whole)
-		fresh, retry, remaining := tb.Plain(h, &whole, now, cost)
+		fresh, retry, remaining := tb.Fast(h, &whole, now, cost)
 		want := ref.take("k", &whole, now, step.Request{Cost: cost})
 		if retry == step.Undecided {
 			tb.Take(h, &whole, now, step.Request{Cost: cost})
@@ -161,11 +161,11 @@ func TestPlainEqualsTake(t *testing.T) {
 	}
 }
 
-// When the budget is spent, what is in the table stays exact, and what is not is never allowed more than the limit.
+// When the memory limit is spent, what is in the table stays exact, and what is not is never allowed more than the limit.
 func TestOverflowNeverUnderCounts(t *testing.T) {
 	for _, p := range allParams {
 		t.Run(fmt.Sprint("kind", p.Kind), func(t *testing.T) {
-			tb := New(Config{Bytes: MinBytes})
+			tb := New(Config{MaxBytes: MinBytes})
 			now := start
 			protected := make([]string, 100)
 			for i := range protected {
@@ -185,8 +185,8 @@ func TestOverflowNeverUnderCounts(t *testing.T) {
 					}
 				}
 			}
-			if tb.Bytes() > tb.Budget() {
-				t.Errorf("uses %d bytes of a budget of %d", tb.Bytes(), tb.Budget())
+			if tb.Bytes() > tb.MaxBytes() {
+				t.Errorf("uses %d bytes of a budget of %d", tb.Bytes(), tb.MaxBytes())
 			}
 			if !tb.sketch.busy(now) {
 				t.Fatal("the flood did not reach the sketch")
@@ -212,7 +212,7 @@ func TestOverflowNeverUnderCounts(t *testing.T) {
 // A key that was counted in the sketch does not start fresh when room is found for it.
 func TestLeavingTheSketchForgetsNothing(t *testing.T) {
 	p := &windowParams
-	tb := New(Config{Bytes: MinBytes})
+	tb := New(Config{MaxBytes: MinBytes})
 	now := start
 	for i := range 100_000 { // fill the table with keys that stay for a minute
 		take(tb, fmt.Sprint("flood", i), p, now, step.Request{Cost: 1})
@@ -264,7 +264,7 @@ func TestLeavingTheSketchForgetsNothing(t *testing.T) {
 func TestApplyIsAllOrNothing(t *testing.T) {
 	p := step.Compile(step.Params{Kind: step.Window, Count: 1000, Length: 3600 * second})
 	small := step.Compile(step.Params{Kind: step.Window, Count: 500, Length: 3600 * second})
-	tb := New(Config{Bytes: MinBytes})
+	tb := New(Config{MaxBytes: MinBytes})
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -294,7 +294,7 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 // One ID twice in a call is charged once, and a settlement counts for the takes that follow it.
 func TestApplyTwiceOnOneKey(t *testing.T) {
 	p := &windowParams // 5 a minute
-	tb := New(Config{Bytes: MinBytes})
+	tb := New(Config{MaxBytes: MinBytes})
 	out := make([]step.Answer, 3)
 	one := group.Op{Key: "k", Params: p, Request: step.Request{Cost: 1}}
 	once := one
@@ -385,7 +385,7 @@ func TestHashAvalanche(t *testing.T) {
 }
 
 func TestBlocks(t *testing.T) {
-	tb := New(Config{Bytes: MinBytes})
+	tb := New(Config{MaxBytes: MinBytes})
 	p := &windowParams
 	h := tb.Locate(group.RuleID{}, "k", p)
 	if !tb.Block(h, start, start+10*second) {
@@ -402,8 +402,8 @@ func TestBlocks(t *testing.T) {
 	for tb.Block(tb.Locate(group.RuleID{}, fmt.Sprint(n), p), start, start+minute) {
 		n++
 	}
-	if tb.Bytes() > tb.Budget() || n < 1000 {
-		t.Errorf("%d blocks, %d bytes of %d", n, tb.Bytes(), tb.Budget())
+	if tb.Bytes() > tb.MaxBytes() || n < 1000 {
+		t.Errorf("%d blocks, %d bytes of %d", n, tb.Bytes(), tb.MaxBytes())
 	}
 	for i := range n {
 		tb.Block(tb.Locate(group.RuleID{}, fmt.Sprint(i), p), start, start)

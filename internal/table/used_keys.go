@@ -14,41 +14,41 @@ import (
 // quota does not take those that a per-second limit needs.
 
 const (
-	seenParts   = 8
-	seenHashes  = 4
-	seenKeyBits = 8 // of a part that is full, for each key
+	usedKeysParts  = 8
+	usedKeysHashes = 4
+	usedKeysBits   = 8 // of a part that is full, for each key
 )
 
-type seen struct {
+type usedKeys struct {
 	mu      sync.Mutex // guards the fields below; comes after the segments'
-	parts   [seenParts]seenPart
-	current [bands]*seenPart
+	parts   [usedKeysParts]usedKeysPart
+	current [bands]*usedKeysPart
 	blind   int64 // until then every key may have been counted: a snapshot has the cells and not the keys
 }
 
-type seenPart struct {
+type usedKeysPart struct {
 	words []uint64
 	band  uint64
 	keys  int
 	until int64 // when the last key is as if never seen, in microseconds
 }
 
-func seenBytes(budget int64) int64 { return min(max(budget/16, 1<<16), 16<<20) }
+func usedKeysBytes(maxBytes int64) int64 { return min(max(maxBytes/16, 1<<16), 16<<20) }
 
-func (s *seen) init(words []uint64) {
-	n := len(words) / seenParts
+func (s *usedKeys) init(words []uint64) {
+	n := len(words) / usedKeysParts
 	for i := range s.parts {
 		s.parts[i].words = words[i*n : (i+1)*n]
 	}
 }
 
-func (p *seenPart) bit(h Hash, i uint64) (word *uint64, mask uint64) {
+func (p *usedKeysPart) bit(h Hash, i uint64) (word *uint64, mask uint64) {
 	at, _ := bits.Mul64((h.tag+i*(h.spot|1))*0x9E3779B97F4A7C15, uint64(len(p.words))*64)
 	return &p.words[at/64], 1 << (at % 64)
 }
 
 // has reports whether the key may have been counted in the band's cells.
-func (s *seen) has(h Hash, band uint64, now int64) bool {
+func (s *usedKeys) has(h Hash, band uint64, now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now < s.blind {
@@ -62,8 +62,8 @@ func (s *seen) has(h Hash, band uint64, now int64) bool {
 	return false
 }
 
-func (p *seenPart) has(h Hash) bool {
-	for i := range uint64(seenHashes) {
+func (p *usedKeysPart) has(h Hash) bool {
+	for i := range uint64(usedKeysHashes) {
 		if word, mask := p.bit(h, i); *word&mask == 0 {
 			return false
 		}
@@ -72,7 +72,7 @@ func (p *seenPart) has(h Hash) bool {
 }
 
 // add notes that the key is counted in the band's cells until a moment.
-func (s *seen) add(h Hash, band uint64, now, until int64) {
+func (s *usedKeys) add(h Hash, band uint64, now, until int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.part(band, now)
@@ -82,7 +82,7 @@ func (s *seen) add(h Hash, band uint64, now, until int64) {
 	}
 	p.until = max(p.until, until)
 	isNew := 0
-	for i := range uint64(seenHashes) {
+	for i := range uint64(usedKeysHashes) {
 		word, mask := p.bit(h, i)
 		if *word&mask == 0 {
 			isNew = 1
@@ -93,13 +93,13 @@ func (s *seen) add(h Hash, band uint64, now, until int64) {
 }
 
 // part is the one that the band's keys are added to, or nil if there is none.
-func (s *seen) part(band uint64, now int64) *seenPart {
+func (s *usedKeys) part(band uint64, now int64) *usedKeysPart {
 	p := s.current[band]
-	if p != nil && p.band == band && now < p.until && p.keys < len(p.words)*64/seenKeyBits {
+	if p != nil && p.band == band && now < p.until && p.keys < len(p.words)*64/usedKeysBits {
 		return p
 	}
 	spare := 0
-	var free *seenPart
+	var free *usedKeysPart
 	var has [bands]bool
 	for i := range s.parts {
 		if q := &s.parts[i]; q.until <= now {

@@ -10,7 +10,7 @@ import (
 
 // With memory full no key is ever allowed more than its limit, while keys come back at any time, are forgotten and come
 // again: each key's allowed requests are held to the definition of its limit. Newcomers are allowed.
-func TestSeenNeverForgets(t *testing.T) {
+func TestUsedKeysNeverForget(t *testing.T) {
 	const window, limit, keys, takes = 3 * second, 2, 80_000, 250_000
 	for name, p := range map[string]step.Params{
 		"bucket": {Kind: step.Bucket, Count: limit, Length: window, Burst: limit},
@@ -19,10 +19,10 @@ func TestSeenNeverForgets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := step.Compile(p)
-			tb := New(Config{Bytes: MinBytes})
+			tb := New(Config{MaxBytes: MinBytes})
 			rnd := rand.New(rand.NewPCG(1, 2))
 			allowed := make([][]int64, keys)
-			now, first, reused := start, 0, map[*seenPart]bool{}
+			now, first, reused := start, 0, map[*usedKeysPart]bool{}
 			var newcomers int
 			for range takes {
 				now += 40 // 10 s in all
@@ -31,7 +31,7 @@ func TestSeenNeverForgets(t *testing.T) {
 					i = rnd.IntN(100) // who ask all the time
 				}
 				a := take(tb, strconv.Itoa(i), &p, now, step.Request{Cost: 1})
-				if q := tb.sketch.seen.current[0]; q != nil {
+				if q := tb.sketch.usedKeys.current[0]; q != nil {
 					reused[q] = true
 				}
 				if allowed[i] == nil {
