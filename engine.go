@@ -153,10 +153,10 @@ func takeOf(op *group.Op) Take {
 	r := &op.Request
 	t := Take{
 		Rule: op.By.Public.(*Rule), Key: op.Key, Slot: op.HashTag, Cost: r.Cost, Min: r.Min,
-		MaxDelay: time.Duration(r.MaxDelay) * time.Microsecond, At: op.At, Dry: r.Dry, Settles: r.Settles,
+		MaxDelay: time.Duration(r.MaxDelay) * time.Microsecond, At: op.At, Dry: r.DryRun, Settles: r.Settles,
 		Charged: op.Charged, Of: op.Of, ID: op.ID, local: op.Local,
 	}
-	if charge := t.Rule.ChargeDenied && op.Params.Kind != step.Slots; op.Shadow != t.Rule.Shadow || r.Charge != charge {
+	if charge := t.Rule.ChargeDenied && op.Params.Kind != step.Permits; op.Shadow != t.Rule.Shadow || r.Charge != charge {
 		rule := *t.Rule
 		rule.Shadow, rule.ChargeDenied = op.Shadow, r.Charge
 		t.Rule = &rule
@@ -167,7 +167,7 @@ func takeOf(op *group.Op) Take {
 	limit := op.Params.Owner.(*Limit)
 	if limit.params != op.Params { // a part of it
 		part := *limit
-		part.Count, part.Burst, part.Over, part.params = op.Params.Count, op.Params.Burst, op.Params.Over, op.Params
+		part.Count, part.Burst, part.Over, part.params = op.Params.Count, op.Params.Burst, op.Params.SoftExcess, op.Params
 		limit = &part
 	}
 	t.Limit = limit

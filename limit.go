@@ -245,7 +245,7 @@ func (l Limit) validateOptions(fault func(field, format string, args ...any)) {
 func (l Limit) stepParams() step.Params {
 	p := step.Params{
 		Count: l.Count, Length: l.Window.Microseconds(), Burst: l.Burst, Align: step.Align(l.Align),
-		Over: l.Over, For: l.For.Microseconds(), Nearest: l.Rounding == RoundNearest, Whole: l.whole,
+		SoftExcess: l.Over, SoftPeriod: l.For.Microseconds(), Nearest: l.Rounding == RoundNearest, Whole: l.whole,
 	}
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket, LeakyQueue:
@@ -259,7 +259,7 @@ func (l Limit) stepParams() step.Params {
 	case SlidingLog:
 		p.Kind = step.Log
 	case Concurrency:
-		p.Kind = step.Slots
+		p.Kind = step.Permits
 	case SlidingCounter:
 		p.Kind = step.Counter
 		if l.SubWindows > 1 {

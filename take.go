@@ -126,7 +126,7 @@ func (t *Take) op(op *group.Op) error {
 		return group.ErrLimit
 	}
 	*op = t.Rule.inIntegers().Op(p, t.Key, t.Slot, t.Cost)
-	op.Request.Min, op.Request.Dry, op.Request.Settles = t.Min, t.Dry, t.Settles
+	op.Request.Min, op.Request.DryRun, op.Request.Settles = t.Min, t.Dry, t.Settles
 	op.At, op.Charged, op.Of, op.ID, op.Local = t.At, t.Charged, t.Of, t.ID, t.local
 	return op.Validate(t.MaxDelay)
 }

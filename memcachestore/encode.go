@@ -68,7 +68,7 @@ func seal(name string, b []byte) []byte {
 func (k *bucket) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, k.identity)
 	b = append(b, k.state.Shape)
-	b = binary.AppendUvarint(b, uint64(k.state.FreshAt))
+	b = binary.AppendUvarint(b, uint64(k.state.ExpiresAt))
 	b = binary.AppendUvarint(b, k.state.Value)
 	short := true
 	for _, w := range k.words {
@@ -205,7 +205,7 @@ func decodeCharge(name string, value []byte) (charge, error) {
 func (r *reader) bucket() bucket {
 	k := bucket{identity: r.number(math.MaxUint16)}
 	k.state.Shape = r.take(1)[0]
-	k.state.FreshAt = int64(r.number(maxTime))
+	k.state.ExpiresAt = int64(r.number(maxTime))
 	k.state.Value = r.number(math.MaxUint64)
 	if n := r.number(2*maxWords + 1); n >= 2 {
 		k.words = r.words(int(n/2), n%2 == 1)
@@ -235,9 +235,9 @@ func (r *reader) words(n int, short bool) []uint64 {
 func (k *bucket) sound() bool {
 	kind, slices := step.Kind(k.identity&0xFF), int(k.identity>>8)
 	switch {
-	case k.state.FreshAt == 0, kind == step.Interval && k.state.Value > maxTime:
+	case k.state.ExpiresAt == 0, kind == step.Interval && k.state.Value > maxTime:
 		return false
-	case (kind == step.Log || kind == step.Slots) && slices == 0:
+	case (kind == step.Log || kind == step.Permits) && slices == 0:
 		return soundLog(k.words)
 	case kind == step.Slices && slices >= 2 && slices <= step.MaxSlices:
 		for _, w := range k.words {

@@ -89,7 +89,7 @@ func FuzzItem(f *testing.F) {
 		cost = min(max(cost, 1), 1<<50)
 		for _, p := range kinds() {
 			for _, r := range []step.Request{
-				{}, {Cost: cost, Dry: true}, {Cost: cost}, {Cost: cost, Charge: true}, {Cost: cost, Min: 1}, {Cost: cost, Settles: true},
+				{}, {Cost: cost, DryRun: true}, {Cost: cost}, {Cost: cost, Charge: true}, {Cost: cost, Min: 1}, {Cost: cost, Settles: true},
 			} {
 				it.take(p, now, r)
 			}

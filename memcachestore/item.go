@@ -57,7 +57,7 @@ func (it *item) bucketFor(p *step.Params, now int64, settles bool) *bucket {
 	need := p.Words(b.state, b.words, now, settles)
 	switch {
 	case need == 0:
-	case b.state.FreshAt <= now: // what the words hold has no meaning any more, and room that was needed once no use
+	case b.state.ExpiresAt <= now: // what the words hold has no meaning any more, and room that was needed once no use
 		b.words = make([]uint64, need)
 	case need > len(b.words):
 		larger := make([]uint64, need)
@@ -77,18 +77,18 @@ func (it *item) take(p *step.Params, now int64, r step.Request) step.Answer {
 
 // takeBlocked denies a request until the block ends, or for longer if there is no room then.
 func (it *item) takeBlocked(p *step.Params, now int64, r step.Request) step.Answer {
-	if !r.Dry {
+	if !r.DryRun {
 		it.adopt(p, now, r.Known)
 	}
-	r.Dry = true
+	r.DryRun = true
 	free := it.takeFree(p, now, r)
-	idle := it.takeFree(p, now, step.Request{Dry: true, Known: r.Known})
+	idle := it.takeFree(p, now, step.Request{DryRun: true, Known: r.Known})
 	return group.Blocked(&free, &idle, now, it.blocked)
 }
 
 // takeFree applies a request to a key that is not blocked.
 func (it *item) takeFree(p *step.Params, now int64, r step.Request) step.Answer {
-	if r.Dry || r.Cost == 0 {
+	if r.DryRun || r.Cost == 0 {
 		b := it.bucket(p)
 		if b == nil {
 			b = &bucket{words: make([]uint64, p.Words(step.State{}, nil, now, false))}
@@ -123,7 +123,7 @@ func (b *bucket) tidy(p *step.Params) {
 // will be room, counting on the new ones.
 func (it *item) adopt(p *step.Params, now int64, known *step.Known) {
 	b := it.bucket(p)
-	if b == nil || b.state.FreshAt <= now || b.state.Shape == p.Shape() {
+	if b == nil || b.state.ExpiresAt <= now || b.state.Shape == p.Shape() {
 		return
 	}
 	b = it.bucketFor(p, now, false)
@@ -171,7 +171,7 @@ func (it *item) tidy(now int64) {
 	if it.blocked <= now {
 		it.blocked = 0
 	}
-	it.buckets = slices.DeleteFunc(it.buckets, func(b bucket) bool { return b.state.FreshAt <= now })
+	it.buckets = slices.DeleteFunc(it.buckets, func(b bucket) bool { return b.state.ExpiresAt <= now })
 	it.charges = slices.DeleteFunc(it.charges, func(c charge) bool { return c.until <= now })
 }
 
@@ -179,7 +179,7 @@ func (it *item) tidy(now int64) {
 func (it *item) freshAt() int64 {
 	at := it.blocked
 	for i := range it.buckets {
-		at = max(at, it.buckets[i].state.FreshAt)
+		at = max(at, it.buckets[i].state.ExpiresAt)
 	}
 	for i := range it.charges {
 		at = max(at, it.charges[i].until)

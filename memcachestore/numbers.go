@@ -96,7 +96,7 @@ func (c *call) learn(ctx context.Context, now int64) error {
 			continue
 		}
 		b := u.item.bucket(op.Params)
-		if b == nil || b.state.FreshAt <= now {
+		if b == nil || b.state.ExpiresAt <= now {
 			continue
 		}
 		if op.Request.Known.Finds(op.Params, b.state.Shape) {

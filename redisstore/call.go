@@ -135,7 +135,7 @@ func isPlain(o *group.Op) bool {
 	case step.Bucket:
 		return !p.Queue && !r.Charge
 	case step.Window:
-		return p.Over == 0 && p.Align == step.Epoch
+		return p.SoftExcess == 0 && p.Align == step.Epoch
 	}
 	return false
 }
@@ -344,7 +344,7 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 		dst = refills(dst, p, p.Burst)
 		dst = o.packChange(dst)
 	case step.Window:
-		dst = number(dst, p.Count, p.Length, p.Over, p.For, p.Grain())
+		dst = number(dst, p.Count, p.Length, p.SoftExcess, p.SoftPeriod, p.Grain())
 		if p.Align == step.Calendar {
 			if o.time > 0 {
 				around = o.time
@@ -358,7 +358,7 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 		dst = number(dst, p.Count, p.Length, p.Rounding())
 	case step.Slices:
 		dst = number(dst, p.Count, p.SliceLength(), p.Slices+1, p.Rounding())
-	case step.Log, step.Slots:
+	case step.Log, step.Permits:
 		dst = number(dst, p.Count, p.Length)
 	}
 	dst = append(dst, make([]byte, begin+8*params-len(dst))...)
@@ -398,7 +398,7 @@ func refills(dst []byte, p *step.Params, n int64) []byte {
 func (o *op) flags() byte {
 	return flag(o.Shadow, flagShadow) | flag(o.Request.Charge, flagCharge) | flag(o.Params.Queue, flagQueue) |
 		flag(o.Params.Align == step.FirstHit, flagFirstHit) | flag(o.Params.Align == step.Calendar, flagCalendar) |
-		flag(o.ends, flagEnds) | flag(o.Request.Dry, flagDry) | flag(o.Request.Settles, flagSettles)
+		flag(o.ends, flagEnds) | flag(o.Request.DryRun, flagDry) | flag(o.Request.Settles, flagSettles)
 }
 
 func flag(set bool, f byte) byte {

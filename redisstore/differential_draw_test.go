@@ -214,7 +214,7 @@ func (d *differential) reserve() sluice.Take {
 // something about it will change.
 func (d *differential) note(t sluice.Take) {
 	p := private.ParamsOf(t.Limit)
-	moments := []int64{p.For, p.Length, group.IdempotencyTTL, p.Length - d.now%p.Length}
+	moments := []int64{p.SoftPeriod, p.Length, group.IdempotencyTTL, p.Length - d.now%p.Length}
 	if p.Kind == step.Bucket {
 		moments = append(moments, p.Drips().UnitQ, p.Drips().UnitQ)
 	}

@@ -63,7 +63,7 @@ func (c *call) firstTime(cell int) int64 {
 // history, perhaps under other numbers or by a clock that was wrong.
 func (d *differential) sighting(p *step.Params, stored *cell, now int64) sighting {
 	seen := cell{state: stored.state, words: slices.Clone(stored.words)}
-	if seen.state.FreshAt <= now || d.rng.IntN(3) == 0 {
+	if seen.state.ExpiresAt <= now || d.rng.IntN(3) == 0 {
 		seen = cell{}
 	}
 	q := p
@@ -81,8 +81,8 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) sightin
 		most := min(max(1, q.Limit()), 1<<40)
 		seen.take(q, at, step.Request{Cost: 1 + d.rng.Int64N(most), Charge: true})
 	}
-	if seen.state.FreshAt > now && p.Kind != step.Slices && d.rng.IntN(10) == 0 {
-		seen.state.FreshAt += d.rng.Int64N(5) - 2
+	if seen.state.ExpiresAt > now && p.Kind != step.Slices && d.rng.IntN(10) == 0 {
+		seen.state.ExpiresAt += d.rng.Int64N(5) - 2
 	}
 	if d.rng.IntN(10) == 0 { // in debt
 		seen.adjust(q, at, step.Settlement{At: at, Delta: 1 + d.rng.Int64N(min(2*q.Limit()+1, 1<<40))})
@@ -101,14 +101,14 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) sightin
 // laterOf is what the script should make of a stored state and a hint, said without regard to what it costs to say: the
 // new state, or nil if the stored one stays.
 func laterOf(p *step.Params, now int64, s, h cell, known *step.Known) *cell {
-	if h.state.FreshAt <= now {
+	if h.state.ExpiresAt <= now {
 		return nil
 	}
 	h.words = slices.Clone(h.words)
 	h.adopt(p, now, known)
 	s.words = slices.Clone(s.words)
 	s.adopt(p, now, known)
-	if s.state.FreshAt <= now {
+	if s.state.ExpiresAt <= now {
 		s = cell{words: make([]uint64, len(h.words))}
 	}
 	switch p.Kind {
@@ -137,7 +137,7 @@ func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 			c.state.Value = 0
 		}
 	}
-	full := instant(h.state.FreshAt, h.state.Value, drips.Den)
+	full := instant(h.state.ExpiresAt, h.state.Value, drips.Den)
 	empty := instant(now+drips.FillQ, 0, 1)
 	empty.Add(empty, new(big.Rat).SetFrac(new(big.Int).SetUint64(drips.FillR), new(big.Int).SetUint64(drips.Den)))
 	if full.Cmp(empty) > 0 { // rounded up to a microsecond, less a fraction
@@ -147,11 +147,11 @@ func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 		up.Div(up, den)
 		frac := new(big.Rat).Sub(new(big.Rat).SetInt(up), empty)
 		frac.Mul(frac, new(big.Rat).SetInt(new(big.Int).SetUint64(drips.Den)))
-		h.state.FreshAt, h.state.Value = up.Int64(), frac.Num().Uint64()
+		h.state.ExpiresAt, h.state.Value = up.Int64(), frac.Num().Uint64()
 	}
 	before := instant(now, 0, 1)
-	if s.state.FreshAt > now {
-		before = instant(s.state.FreshAt, s.state.Value, drips.Den)
+	if s.state.ExpiresAt > now {
+		before = instant(s.state.ExpiresAt, s.state.Value, drips.Den)
 	}
 	if full.Cmp(before) <= 0 {
 		return nil
@@ -161,8 +161,8 @@ func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 }
 
 func laterInterval(p *step.Params, now int64, s, h cell) *cell {
-	refills := (h.state.FreshAt - now + p.Length - 1) / p.Length
-	base := h.state.FreshAt - refills*p.Length
+	refills := (h.state.ExpiresAt - now + p.Length - 1) / p.Length
+	base := h.state.ExpiresAt - refills*p.Length
 	rest := min(int64(h.state.Value), p.Count-1)
 	count, burst := big.NewInt(p.Count), big.NewInt(p.Burst)
 	missing := new(big.Int).Sub(new(big.Int).Mul(big.NewInt(refills), count), big.NewInt(rest))
@@ -173,8 +173,8 @@ func laterInterval(p *step.Params, now int64, s, h cell) *cell {
 	if most := int64(step.Horizon+step.Horizon/4) / p.Length; refills > most {
 		refills, rest = most, 0
 	}
-	h.state = step.State{FreshAt: base + refills*p.Length, Value: uint64(rest), Shape: p.Shape()}
-	if s.state.FreshAt > h.state.FreshAt || s.state.FreshAt == h.state.FreshAt && s.state.Value <= h.state.Value {
+	h.state = step.State{ExpiresAt: base + refills*p.Length, Value: uint64(rest), Shape: p.Shape()}
+	if s.state.ExpiresAt > h.state.ExpiresAt || s.state.ExpiresAt == h.state.ExpiresAt && s.state.Value <= h.state.Value {
 		return nil
 	}
 	return &h
@@ -182,28 +182,28 @@ func laterInterval(p *step.Params, now int64, s, h cell) *cell {
 
 func laterWindow(p *step.Params, now int64, s, h cell) *cell {
 	count, grace := step.WindowOf(h.state.Value)
-	count = min(count, p.Count+p.Over)
+	count = min(count, p.Count+p.SoftExcess)
 	had, hadGrace := step.WindowOf(s.state.Value)
-	live := s.state.FreshAt > now
+	live := s.state.ExpiresAt > now
 	end := now - now%p.Length + p.Length
 	switch p.Align {
 	case step.FirstHit:
-		end = min(h.state.FreshAt, now+p.Length)
+		end = min(h.state.ExpiresAt, now+p.Length)
 		if live {
-			end = min(end, s.state.FreshAt)
+			end = min(end, s.state.ExpiresAt)
 		}
 	case step.Calendar:
 		_, end = p.Bounds(now)
 		fallthrough
 	default:
-		if h.state.FreshAt != end || live && s.state.FreshAt != end {
+		if h.state.ExpiresAt != end || live && s.state.ExpiresAt != end {
 			return nil
 		}
 	}
 	if count <= had {
 		return nil
 	}
-	h.state = step.State{FreshAt: end, Value: step.WindowValue(count, max(grace, hadGrace)), Shape: p.Shape()}
+	h.state = step.State{ExpiresAt: end, Value: step.WindowValue(count, max(grace, hadGrace)), Shape: p.Shape()}
 	return &h
 }
 
@@ -212,8 +212,8 @@ func laterCounter(p *step.Params, now int64, s, h cell) *cell {
 	// counts are those of this window and the one before, and whether the state is of any other.
 	counts := func(c *cell) (cur, prev int64, fits bool) {
 		cur, prev = int64(c.state.Value&step.MaxWindowCount), int64(c.state.Value>>32)
-		switch start := c.state.FreshAt - 2*p.Length; {
-		case c.state.FreshAt <= now:
+		switch start := c.state.ExpiresAt - 2*p.Length; {
+		case c.state.ExpiresAt <= now:
 			return 0, 0, true
 		case start == begin:
 			return cur, prev, true
@@ -229,9 +229,9 @@ func laterCounter(p *step.Params, now int64, s, h cell) *cell {
 		return nil
 	}
 	cur, prev = max(cur, seenCur), max(prev, seenPrev)
-	h.state = step.State{FreshAt: begin + 2*p.Length, Value: uint64(cur) | uint64(prev)<<32, Shape: p.Shape()}
+	h.state = step.State{ExpiresAt: begin + 2*p.Length, Value: uint64(cur) | uint64(prev)<<32, Shape: p.Shape()}
 	if cur == 0 { // as the window before would have left it
-		h.state = step.State{FreshAt: begin + p.Length, Value: uint64(prev), Shape: p.Shape()}
+		h.state = step.State{ExpiresAt: begin + p.Length, Value: uint64(prev), Shape: p.Shape()}
 	}
 	return &h
 }
@@ -242,11 +242,11 @@ func laterSlices(p *step.Params, now int64, s, h cell) *cell {
 	// counts are by the number of the sub-window, and whether the state is not of later ones.
 	counts := func(c *cell) (map[int64]uint64, bool) {
 		all := map[int64]uint64{}
-		if c.state.FreshAt <= now {
+		if c.state.ExpiresAt <= now {
 			return all, true
 		}
-		last := c.state.FreshAt/slice - size
-		if c.state.FreshAt-size*slice > number*slice {
+		last := c.state.ExpiresAt/slice - size
+		if c.state.ExpiresAt-size*slice > number*slice {
 			return nil, false
 		}
 		for n := last - size + 1; n <= last; n++ {
@@ -271,5 +271,5 @@ func laterSlices(p *step.Params, now int64, s, h cell) *cell {
 	if !more {
 		return nil
 	}
-	return &cell{words: words, state: step.State{FreshAt: (number + size) * slice, Shape: p.Shape()}}
+	return &cell{words: words, state: step.State{ExpiresAt: (number + size) * slice, Shape: p.Shape()}}
 }

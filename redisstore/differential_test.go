@@ -408,19 +408,19 @@ func (d *differential) compareStates(c *call) {
 		same := g == w && slices.Equal(got.wideWords(), want.wideWords())
 		if p.Kind <= step.Interval && len(got.words) > 0 {
 			d.marked++
-			if g.Shape != p.Shape() && g.FreshAt > c.firstTime(i) && c.knownOf(i).Finds(p, g.Shape) {
+			if g.Shape != p.Shape() && g.ExpiresAt > c.firstTime(i) && c.knownOf(i).Finds(p, g.Shape) {
 				d.scaled++
 			}
 			if got.words[1] == step.MaxMarks {
 				d.most++
 			}
 		}
-		if g.Shape != p.Shape() && g.FreshAt > c.firstTime(i) && p.Kind != step.Window {
+		if g.Shape != p.Shape() && g.ExpiresAt > c.firstTime(i) && p.Kind != step.Window {
 			if d.changed++; !c.knownOf(i).Finds(p, g.Shape) {
 				d.unknown++
 			}
 		}
-		if g.FreshAt != w.FreshAt || g.FreshAt != 0 && !same {
+		if g.ExpiresAt != w.ExpiresAt || g.ExpiresAt != 0 && !same {
 			d.t.Fatalf("%s: the script stored %+v, want %+v", c.keys[2*i], *got, *want)
 		}
 	}
@@ -512,7 +512,7 @@ func (d *differential) compare(c *call, got, want []step.Answer) {
 			if got[i].Granted < o.Request.Cost && o.Request.Cost > 0 {
 				d.forgiven++
 			}
-			if o.Params.Kind == step.Slots && o.Request.Cost > 0 && got[i].Allowed { // renewed, it has a new name
+			if o.Params.Kind == step.Permits && o.Request.Cost > 0 && got[i].Allowed { // renewed, it has a new name
 				d.made = append(d.made, sluice.Take{
 					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: o.Request.Cost, At: got[i].At,
 				})

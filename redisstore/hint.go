@@ -135,7 +135,7 @@ func (h *hinter) attach(c *call, now int64) {
 	for i := range c.cells {
 		at := &c.cells[i]
 		at.hash = maphash.String(h.seed, c.keys[2*i])
-		if s, ok := h.recall(at.hash); ok && s.from.isNot(c.origin) && s.state.FreshAt > now {
+		if s, ok := h.recall(at.hash); ok && s.from.isNot(c.origin) && s.state.ExpiresAt > now {
 			c.hints = append(c.hints, hint{i, s})
 			c.asks, at.hinted = true, true
 			c.mixed = c.mixed || s.state.Shape != at.shape
@@ -244,9 +244,9 @@ func (h *hinter) remember(at *cell, from *origin, now int64) {
 	defer shard.mu.Unlock()
 	known, ok := shard.seen[at.hash]
 	switch {
-	case ok && known.from.server != from.server && !at.hinted && known.state.FreshAt > now:
+	case ok && known.from.server != from.server && !at.hinted && known.state.ExpiresAt > now:
 		return // another server's word, and this one has not been told
-	case at.state.FreshAt <= now:
+	case at.state.ExpiresAt <= now:
 		delete(shard.seen, at.hash)
 		return
 	case !ok && len(shard.seen) >= mostSeen:
@@ -265,8 +265,8 @@ func (s *hintShard) makeRoomLocked(now int64) {
 	var first uint64
 	tries, soonest := 0, int64(step.MaxTime)
 	for hash, seen := range s.seen {
-		if seen.state.FreshAt <= soonest {
-			first, soonest = hash, seen.state.FreshAt
+		if seen.state.ExpiresAt <= soonest {
+			first, soonest = hash, seen.state.ExpiresAt
 		}
 		if tries++; tries == few || soonest <= now {
 			break

@@ -302,7 +302,7 @@ func TestWhoseWord(t *testing.T) {
 		meanwhile()
 		s.hinter.learn(c, r, s.micro())
 		last, _ := s.hinter.recall(c.cells[0].hash)
-		return last.state.FreshAt, r.told, len(c.hints)
+		return last.state.ExpiresAt, r.told, len(c.hints)
 	}
 	nothing, another := func() {}, func() { s.hinter.epoch.Add(1) }
 	first, asked, hints := seen(nothing)
@@ -326,10 +326,10 @@ func TestUntold(t *testing.T) {
 	var h hinter
 	h.init(false)
 	told := func(server string, until int64, hinted bool) int64 {
-		at := cell{kind: step.Bucket, state: step.State{FreshAt: until}, hinted: hinted}
+		at := cell{kind: step.Bucket, state: step.State{ExpiresAt: until}, hinted: hinted}
 		h.remember(&at, &origin{server: server}, 1000)
 		seen, _ := h.recall(0)
-		return seen.state.FreshAt
+		return seen.state.ExpiresAt
 	}
 	for i, c := range []struct {
 		server      string
@@ -383,9 +383,9 @@ func TestHintsAreBounded(t *testing.T) {
 	const now, keys = 1000, 3 * hintShards * mostSeen
 	long := 0
 	for i := range uint64(keys) {
-		at := cell{kind: step.Bucket, hash: i * 0x9E3779B97F4A7C15 >> 3, state: step.State{FreshAt: now + 1}}
+		at := cell{kind: step.Bucket, hash: i * 0x9E3779B97F4A7C15 >> 3, state: step.State{ExpiresAt: now + 1}}
 		if i%4 == 0 {
-			at.state.FreshAt = now + 1000
+			at.state.ExpiresAt = now + 1000
 		}
 		h.remember(&at, from, now)
 	}
@@ -393,7 +393,7 @@ func TestHintsAreBounded(t *testing.T) {
 	for i := range h.shards {
 		total += len(h.shards[i].seen)
 		for _, seen := range h.shards[i].seen {
-			if seen.state.FreshAt > now+1 {
+			if seen.state.ExpiresAt > now+1 {
 				long++
 			}
 		}
@@ -402,7 +402,7 @@ func TestHintsAreBounded(t *testing.T) {
 		t.Errorf("of %d keys %d are remembered, %d that last", keys, total, long)
 	}
 	// One that has worn off is forgotten.
-	at := cell{kind: step.Bucket, hash: 0, state: step.State{FreshAt: now}}
+	at := cell{kind: step.Bucket, hash: 0, state: step.State{ExpiresAt: now}}
 	h.remember(&at, from, now)
 	if _, ok := h.recall(0); ok {
 		t.Error("a state that has worn off is remembered")

@@ -160,7 +160,7 @@ func formatNumbers(n step.Numbers) string {
 // parseNumbers reads what formatNumbers wrote. Of anything else it returns what is not sound.
 func parseNumbers(text string) (n step.Numbers) {
 	err := parseFields(text, 5, func(f []int64) {
-		if f[0] >= 0 && f[0] <= int64(step.Slots) && f[2] <= exact { // beyond which Lua's numbers are not
+		if f[0] >= 0 && f[0] <= int64(step.Permits) && f[2] <= exact { // beyond which Lua's numbers are not
 			n = step.Numbers{Kind: step.Kind(f[0]), Slices: f[1], Count: f[2], Length: f[3], Burst: f[4]}
 		}
 	})

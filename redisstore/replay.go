@@ -88,18 +88,18 @@ func (c *call) take(o *op, now int64, r step.Request) step.Answer {
 	if at.blocked <= now {
 		return at.take(o.Params, now, r)
 	}
-	if !r.Dry {
+	if !r.DryRun {
 		at.adopt(o.Params, now, r.Known)
 	}
-	r.Dry = true
+	r.DryRun = true
 	free := at.take(o.Params, now, r)
-	idle := at.take(o.Params, now, step.Request{Dry: true, Known: r.Known})
+	idle := at.take(o.Params, now, step.Request{DryRun: true, Known: r.Known})
 	return group.Blocked(&free, &idle, now, at.blocked)
 }
 
 func (c *cell) take(p *step.Params, now int64, r step.Request) step.Answer {
-	next, a := p.Take(c.state, c.wide(p, now, r.Settles && !r.Dry), now, r)
-	if !r.Dry && r.Cost != 0 {
+	next, a := p.Take(c.state, c.wide(p, now, r.Settles && !r.DryRun), now, r)
+	if !r.DryRun && r.Cost != 0 {
 		c.write(p, next)
 	}
 	return a
@@ -120,7 +120,7 @@ func (c *cell) wide(p *step.Params, now int64, settles bool) []uint64 {
 
 // adopt rewrites the state as one of these numbers.
 func (c *cell) adopt(p *step.Params, now int64, known *step.Known) {
-	if c.state.FreshAt > now && c.state.Shape != p.Shape() {
+	if c.state.ExpiresAt > now && c.state.Shape != p.Shape() {
 		c.write(p, p.Adopt(c.state, c.wide(p, now, false), now, known))
 	}
 }
@@ -128,7 +128,7 @@ func (c *cell) adopt(p *step.Params, now int64, known *step.Known) {
 func (c *cell) adjust(p *step.Params, now int64, x step.Settlement) step.Answer {
 	before, words := c.state, append([]uint64(nil), c.wide(p, now, false)...)
 	next, a := p.Adjust(before, c.words, now, x)
-	if next == before && a.Granted == 0 && before.FreshAt <= now { // nothing was changed, and so nothing is stored
+	if next == before && a.Granted == 0 && before.ExpiresAt <= now { // nothing was changed, and so nothing is stored
 		c.words = words
 		return a
 	}

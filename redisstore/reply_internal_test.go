@@ -40,7 +40,7 @@ func TestShortReply(t *testing.T) {
 			switch {
 			case want == "" && err != nil:
 				t.Errorf("%q: %v", text, err)
-			case want == "" && (r.verdicts != "101" || r.now != 1_700_000_000_000_005 || c.cells[0].state.FreshAt != 1+base || c.cells[0].state.Shape != 99):
+			case want == "" && (r.verdicts != "101" || r.now != 1_700_000_000_000_005 || c.cells[0].state.ExpiresAt != 1+base || c.cells[0].state.Shape != 99):
 				t.Errorf("%q: %+v, %+v", text, r, c.cells)
 			case want != "" && (err == nil || err.Error() != want):
 				t.Errorf("%q: %v, want %s", text, err, want)

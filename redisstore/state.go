@@ -41,13 +41,13 @@ func (c *cell) decode(p *step.Params, text string) (err error) {
 		err = c.decodeBucket(text)
 	case p.Kind == step.Interval:
 		err = parseFields(text, 3, func(n []int64) {
-			c.state = step.State{FreshAt: n[0], Value: uint64(n[1]), Shape: uint8(n[2])}
+			c.state = step.State{ExpiresAt: n[0], Value: uint64(n[1]), Shape: uint8(n[2])}
 		})
 	case p.Kind == step.Window:
 		err = c.decodeWindow(text)
 	case p.Kind == step.Counter:
 		err = parseFields(text, 4, func(n []int64) {
-			c.state = step.State{FreshAt: n[0], Value: uint64(n[1]) | uint64(n[2])<<32, Shape: uint8(n[3])}
+			c.state = step.State{ExpiresAt: n[0], Value: uint64(n[1]) | uint64(n[2])<<32, Shape: uint8(n[3])}
 		})
 	case p.Kind == step.Slices:
 		err = c.decodeSlices(p, text)
@@ -77,7 +77,7 @@ func (c *cell) decodeMarks(text string) error {
 		copy(room[:], b[:markBytes])
 		numbers = append(numbers, binary.LittleEndian.Uint64(room[:]))
 	}
-	c.state = step.State{FreshAt: int64(numbers[0]), Value: numbers[1], Shape: uint8(numbers[2])}
+	c.state = step.State{ExpiresAt: int64(numbers[0]), Value: numbers[1], Shape: uint8(numbers[2])}
 	c.words = append([]uint64{c.state.Value, uint64(n)}, numbers[3:]...)
 	if !step.PlausibleMarks(c.words) {
 		return fmt.Errorf("%d marks make no sense", n)
@@ -88,7 +88,7 @@ func (c *cell) decodeMarks(text string) error {
 func (c *cell) decodeBucket(text string) error {
 	if strings.Contains(text, ":") {
 		return parseFields(text, 3, func(n []int64) {
-			c.state = step.State{FreshAt: n[0], Value: uint64(n[1]), Shape: uint8(n[2])}
+			c.state = step.State{ExpiresAt: n[0], Value: uint64(n[1]), Shape: uint8(n[2])}
 		})
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -96,18 +96,18 @@ func (c *cell) decodeBucket(text string) error {
 		return err
 	}
 	if n >= 0 {
-		c.state = step.State{FreshAt: n/1000 + base, Shape: uint8(n / 10 % 100)} // the last digit is about its time to live
+		c.state = step.State{ExpiresAt: n/1000 + base, Shape: uint8(n / 10 % 100)} // the last digit is about its time to live
 		return nil
 	}
 	n = -n
-	c.state = step.State{FreshAt: n/10_000 + base, Value: uint64(n % 100), Shape: uint8(n / 100 % 100)}
+	c.state = step.State{ExpiresAt: n/10_000 + base, Value: uint64(n % 100), Shape: uint8(n / 100 % 100)}
 	return nil
 }
 
 func (c *cell) decodeWindow(text string) error {
 	if strings.Contains(text, ":") {
 		return parseFields(text, 4, func(n []int64) {
-			c.state = step.State{FreshAt: n[0], Value: step.WindowValue(n[1], n[2]), Shape: uint8(n[3])}
+			c.state = step.State{ExpiresAt: n[0], Value: step.WindowValue(n[1], n[2]), Shape: uint8(n[3])}
 		})
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -115,9 +115,9 @@ func (c *cell) decodeWindow(text string) error {
 		return err
 	}
 	c.state = step.State{
-		FreshAt: n/1000%1_000_000_000*1_000_000 + base,
-		Value:   step.WindowValue(n/1_000_000_000_000, 0),
-		Shape:   uint8(n % 1000),
+		ExpiresAt: n/1000%1_000_000_000*1_000_000 + base,
+		Value:     step.WindowValue(n/1_000_000_000_000, 0),
+		Shape:     uint8(n % 1000),
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (c *cell) decodeSlices(p *step.Params, text string) error {
 		return fmt.Errorf("%d bytes instead of %d", len(text), want)
 	}
 	b := []byte(text)
-	c.state.FreshAt = int64(math.Float64frombits(binary.LittleEndian.Uint64(b)))
+	c.state.ExpiresAt = int64(math.Float64frombits(binary.LittleEndian.Uint64(b)))
 	c.state.Shape = b[8]
 	for b = b[9:]; len(b) > 0; b = b[sliceBytes:] {
 		c.words = append(c.words, uint64(binary.LittleEndian.Uint32(b))|uint64(b[4])<<32)
@@ -164,14 +164,14 @@ func (c *cell) encode(dst []byte) []byte {
 	s := &c.state
 	switch c.kind {
 	case step.Bucket, step.Interval:
-		return appendFields(dst, s.FreshAt, int64(s.Value), int64(s.Shape))
+		return appendFields(dst, s.ExpiresAt, int64(s.Value), int64(s.Shape))
 	case step.Window:
 		count, grace := step.WindowOf(s.Value)
-		return appendFields(dst, s.FreshAt, count, grace, int64(s.Shape))
+		return appendFields(dst, s.ExpiresAt, count, grace, int64(s.Shape))
 	case step.Counter:
-		return appendFields(dst, s.FreshAt, int64(s.Value&math.MaxUint32), int64(s.Value>>32), int64(s.Shape))
+		return appendFields(dst, s.ExpiresAt, int64(s.Value&math.MaxUint32), int64(s.Value>>32), int64(s.Shape))
 	case step.Slices:
-		dst = append(number(dst, s.FreshAt), s.Shape)
+		dst = append(number(dst, s.ExpiresAt), s.Shape)
 		for _, w := range c.words {
 			dst = append(binary.LittleEndian.AppendUint32(dst, uint32(w)), byte(w>>32))
 		}

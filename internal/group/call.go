@@ -51,7 +51,7 @@ func (c *Call) Ask(i int, op *Op) (r step.Request, ask bool) {
 		}
 	}
 	r = op.Request
-	r.Dry = true
+	r.DryRun = true
 	if r.Cost > 0 {
 		r.Cost += c.pending
 	}
@@ -95,11 +95,11 @@ func (c *Call) Commit(i int, op *Op, veto bool) (adopt bool, do Change) {
 	allowed, charge := c.Out[i].Allowed, op.Request.Charge
 	switch {
 	case c.Tasks[i].Replayed || op.Peeks() || !allowed && !charge:
-		return !op.Request.Dry, Nothing
+		return !op.Request.DryRun, Nothing
 	case veto && !charge && op.At != 0:
-		return !op.Request.Dry, Nothing
+		return !op.Request.DryRun, Nothing
 	case veto && !charge:
-		return !op.Request.Dry, Look
+		return !op.Request.DryRun, Look
 	case op.At != 0:
 		return false, Adjust
 	}

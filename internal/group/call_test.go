@@ -23,7 +23,7 @@ func (s *counters) take(cell Cell, r step.Request) step.Answer {
 	if granted > s.left[cell] {
 		return step.Answer{Remaining: s.left[cell], RetryAfter: 7}
 	}
-	if !r.Dry {
+	if !r.DryRun {
 		s.left[cell] -= granted
 	}
 	return step.Answer{Allowed: true, Granted: granted, Remaining: s.left[cell], ResetAfter: 10 * granted, At: 100}
@@ -93,7 +93,7 @@ func TestCall(t *testing.T) {
 		{"a denial denies the others", []Cell{a, b}, []Op{cost(3), cost(11)}, [2]int64{10, 10}, "yn", []int64{0, 0}, []Cell{a, b}},
 		{"a shadow denies nobody", []Cell{a, b}, []Op{cost(3), with(cost(11), func(o *Op) { o.Shadow = true })}, [2]int64{7, 10}, "yn", []int64{3, 0}, []Cell{b}},
 		{"a peek denies nobody", []Cell{a, b}, []Op{cost(3), cost(0)}, [2]int64{7, 10}, "yy", []int64{3, 0}, []Cell{b}},
-		{"a dry peek leaves all as it is", []Cell{a}, []Op{with(cost(0), func(o *Op) { o.Request.Dry = true })}, [2]int64{10, 10}, "y", []int64{0}, nil},
+		{"a dry peek leaves all as it is", []Cell{a}, []Op{with(cost(0), func(o *Op) { o.Request.DryRun = true })}, [2]int64{10, 10}, "y", []int64{0}, nil},
 		{"refusals that count", []Cell{a, b}, []Op{with(cost(3), charge), cost(11)}, [2]int64{7, 10}, "yn", []int64{3, 0}, []Cell{b}},
 		{"a part", []Cell{a, a}, []Op{cost(6), with(cost(8), func(o *Op) { o.Request.Min = 1 })}, [2]int64{0, 10}, "yy", []int64{6, 4}, nil},
 		{"twice in one call", []Cell{a, a}, []Op{with(cost(4), id), with(cost(4), id)}, [2]int64{6, 10}, "yy", []int64{4, 4}, []Cell{a}},

@@ -16,7 +16,7 @@ type Charged struct {
 // Again is the request whose answer Replay needs if the take was denied.
 func (op *Op) Again() step.Request {
 	r := op.Request
-	r.Dry = true
+	r.DryRun = true
 	return r
 }
 

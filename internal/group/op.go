@@ -42,7 +42,7 @@ func (op *Op) Validate(maxDelay time.Duration) error {
 		return fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
 	case r.Min < 0 || r.Min > 0 && r.Min > r.Cost:
 		return fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, r.Min, r.Cost)
-	case r.Dry && r.Cost != 0:
+	case r.DryRun && r.Cost != 0:
 		return fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, r.Cost)
 	case op.Charged < 0 || op.Charged > MaxCost:
 		return fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, op.Charged)
@@ -57,11 +57,11 @@ func (op *Op) Validate(maxDelay time.Duration) error {
 
 // Peeks reports whether the op only asks. The settlement of a take that cost what was estimated does not: its mark goes.
 func (op *Op) Peeks() bool {
-	return op.Request.Cost == 0 && (op.At == 0 || !op.Request.Settles || op.Request.Dry)
+	return op.Request.Cost == 0 && (op.At == 0 || !op.Request.Settles || op.Request.DryRun)
 }
 
 // Look asks what there is and changes nothing.
-func (op *Op) Look() step.Request { return step.Request{Dry: true, Known: op.Request.Known} }
+func (op *Op) Look() step.Request { return step.Request{DryRun: true, Known: op.Request.Known} }
 
 // Settlement is the op with At as the algorithms have it.
 func (op *Op) Settlement() step.Settlement {

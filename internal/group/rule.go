@@ -69,6 +69,6 @@ func (r *Rule) Known(of *Registry) *Known { return r.registered.Known(of, r.ID) 
 func (r *Rule) Op(p *step.Params, key, hashTag string, cost int64) Op {
 	return Op{
 		Rule: r.ID, By: r, Key: key, HashTag: hashTag, Params: p, Shadow: r.Shadow,
-		Request: step.Request{Cost: cost, Charge: r.ChargeDenied && p.Kind != step.Slots},
+		Request: step.Request{Cost: cost, Charge: r.ChargeDenied && p.Kind != step.Permits},
 	}
 }

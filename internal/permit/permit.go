@@ -49,7 +49,7 @@ func (k *Renewal) countsLocally(op *group.Op) bool {
 
 // Holds reports whether an op that was answered so holds a permit.
 func Holds(op *group.Op, a *group.Answer) bool {
-	return op.Params.Kind == step.Slots && a.Granted > 0 && op.At == 0 &&
+	return op.Params.Kind == step.Permits && a.Granted > 0 && op.At == 0 &&
 		(a.Source == group.SourceStore || a.Source == group.SourceFailLocal)
 }
 

@@ -62,7 +62,7 @@ func (c *counter) counts() (renews, gives int, local int64) {
 }
 
 func hold(k *Renewal) *Permit {
-	params := step.Compile(step.Params{Kind: step.Slots, Count: 1, Length: 30_000_000})
+	params := step.Compile(step.Params{Kind: step.Permits, Count: 1, Length: 30_000_000})
 	op := (&group.Rule{Name: "r"}).Op(&params, "k", "", 1)
 	answer := group.Answer{Allowed: true, Granted: 1, At: 5}
 	if !Holds(&op, &answer) {

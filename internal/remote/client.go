@@ -149,7 +149,7 @@ func (en *Engine) callOrFallback(ctx context.Context, takes []group.Op, out []gr
 func (en *Engine) beyondPart(takes []group.Op) bool {
 	for i := range takes {
 		t := &takes[i]
-		if t.By.OnFailure != group.FailLocal || t.Request.Cost <= 0 || t.At != 0 || t.Params.Kind == step.Slots || !en.breakerOf(t).ramping() {
+		if t.By.OnFailure != group.FailLocal || t.Request.Cost <= 0 || t.At != 0 || t.Params.Kind == step.Permits || !en.breakerOf(t).ramping() {
 			continue
 		}
 		n := en.instancesOf(t.Params)

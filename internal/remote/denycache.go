@@ -55,7 +55,7 @@ func cacheable(t *group.Op) bool {
 
 // mayFreeEarly tells that there may be room before RetryAfter though nobody gives back a charge: a queue knows no RetryAfter of
 // places, and whatever is in flight may end.
-func mayFreeEarly(p *step.Params) bool { return p.Queue || p.Kind == step.Slots }
+func mayFreeEarly(p *step.Params) bool { return p.Queue || p.Kind == step.Permits }
 
 func (d *denyCache) slot(rule group.RuleID, key string) (*denyCacheShard, *cachedDenial, uint64) {
 	var h maphash.Hash

@@ -69,7 +69,7 @@ type report struct {
 // CanEstimate tells whether limits with these numbers can be decided from an estimate: windows that are not soft, counters
 // without sub-windows, and buckets that fill continuously.
 func CanEstimate(p *step.Params) bool {
-	return p.Kind == step.Window && p.Over == 0 || p.Kind == step.Counter || p.Kind == step.Bucket && !p.Queue
+	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Counter || p.Kind == step.Bucket && !p.Queue
 }
 
 // drop forgets a key: an operator has reset or blocked it.
@@ -121,7 +121,7 @@ func (e *estimate) prepare(en *Engine, p *step.Params, now time.Time) (at int64,
 		return 0, false
 	}
 	at = e.clock(now)
-	if p.Align == step.FirstHit && e.state.FreshAt <= at {
+	if p.Align == step.FirstHit && e.state.ExpiresAt <= at {
 		return 0, false // when the next window begins is the store's to say
 	}
 	e.dropExpiredWindow(at)
@@ -137,7 +137,7 @@ func (e *estimate) syncFallback(en *Engine, t *group.Op, now time.Time) {
 		return
 	}
 	e.fallbackSynced = true
-	left := e.limit.Limit() - e.limit.Spent(e.state, e.clock(now))
+	left := e.limit.Limit() - e.limit.Used(e.state, e.clock(now))
 	en.updateFallback([]group.Op{t.By.Op(e.limit, e.name.key, e.hashTag, 1)}, []group.Answer{{Remaining: max(0, left)}}, now)
 }
 
@@ -184,14 +184,14 @@ func (e *estimate) takePlain(cost, at int64) (a FastAnswer, ok bool) {
 		return a, false
 	}
 	p := e.limit
-	fresh, value, retry, remaining := p.Plain(e.state.FreshAt, e.state.Value, e.state.Shape, at, cost)
+	fresh, value, retry, remaining := p.Fast(e.state.ExpiresAt, e.state.Value, e.state.Shape, at, cost)
 	if retry == step.Undecided {
 		return a, false
 	}
 	if retry == step.Fits {
 		e.unreported += cost
 		e.window = max(e.window, fresh)
-		e.state = step.State{FreshAt: fresh, Value: value, Shape: p.Shape()}
+		e.state = step.State{ExpiresAt: fresh, Value: value, Shape: p.Shape()}
 	}
 	return FastAnswer{
 		At: at, Remaining: remaining, RetryAfter: time.Duration(retry) * time.Microsecond,
@@ -210,9 +210,9 @@ func (e *estimate) take(t *group.Op, at int64) group.Answer {
 	})
 	if t.Request.Cost > 0 {
 		if e.unreported += a.Granted; !a.Allowed && t.By.ChargeDenied {
-			e.unreported += p.Spent(next, at) - p.Spent(e.state, at)
+			e.unreported += p.Used(next, at) - p.Used(e.state, at)
 		}
-		e.window = max(e.window, next.FreshAt)
+		e.window = max(e.window, next.ExpiresAt)
 		e.state = next
 	}
 	d := group.AnswerOf(p, &a)
@@ -228,7 +228,7 @@ func (e *estimate) adjust(t *group.Op, at int64) group.Answer {
 		e.refunded = t.At
 	}
 	e.unreported += a.Granted
-	e.window = max(e.window, e.state.FreshAt, next.FreshAt)
+	e.window = max(e.window, e.state.ExpiresAt, next.ExpiresAt)
 	e.state = next
 	d := group.AnswerOf(p, &a)
 	d.Source = group.SourceEventual
@@ -266,8 +266,8 @@ func (en *Engine) updateEstimate(t *group.Op, d *group.Answer, answered time.Tim
 		e.storeState, e.othersRate = step.State{}, 0
 	}
 	e.rule, e.limit = t.By, limit
-	was := e.storeState.FreshAt
-	e.storeState = limit.Learn(e.storeState, at, d.Remaining, d.ResetAfter.Microseconds())
+	was := e.storeState.ExpiresAt
+	e.storeState = limit.StateFromAnswer(e.storeState, at, d.Remaining, d.ResetAfter.Microseconds())
 	e.rebase(at, was, answered)
 	e.block(d.Allowed || t.Request.Cost > 1 || t.Request.Min > 1, d.RetryAfter.Microseconds())
 	e.mu.Unlock()
@@ -280,8 +280,8 @@ func (e *estimate) rebase(at, was int64, answered time.Time) {
 	e.at, e.syncedAt, e.fallbackSynced, e.extrapolated = at, answered, false, 0
 	e.since = at - syncInterval.Microseconds()/2
 	if e.limit.Kind == step.Window {
-		if e.storeState.FreshAt > at {
-			was = e.storeState.FreshAt - e.limit.Length
+		if e.storeState.ExpiresAt > at {
+			was = e.storeState.ExpiresAt - e.limit.Length
 		}
 		e.since = min(at, max(e.since, was))
 	}
@@ -299,7 +299,7 @@ func (e *estimate) block(allowed bool, retry int64) {
 		return
 	}
 	const slack = 1000 // more than can come from rounding
-	if _, a := e.limit.Take(e.storeState, nil, e.at, step.Request{Cost: 1, Dry: true}); retry > a.RetryAfter+slack {
+	if _, a := e.limit.Take(e.storeState, nil, e.at, step.Request{Cost: 1, DryRun: true}); retry > a.RetryAfter+slack {
 		e.blockedUntil = e.at + retry
 	}
 }

@@ -48,7 +48,7 @@ func (f *fallback) share(p *step.Params, n int) *step.Params {
 		return p
 	}
 	return f.shares.of(partKey{p, n}, func() *step.Params {
-		return p.Part(ceilDiv(p.Count, n), ceilDiv(p.Burst, n), ceilDiv(p.Over, n))
+		return p.Part(ceilDiv(p.Count, n), ceilDiv(p.Burst, n), ceilDiv(p.SoftExcess, n))
 	})
 }
 
@@ -76,7 +76,7 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 			local.Block(h, now, now+max(d.RetryAfter, time.Microsecond).Microseconds()) // what is left was not said
 			continue
 		}
-		if t.Params.Kind == step.Slots {
+		if t.Params.Kind == step.Permits {
 			continue // permits count those that this process holds
 		}
 		instances := en.instancesOf(t.Params)
@@ -88,7 +88,7 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 		over := max(0, spent-p.Limit())
 		spent -= over
 		known := t.By.Known(&local.Rules).With(p)
-		was := local.Take(h, p, now, step.Request{Dry: true, Known: known})
+		was := local.Take(h, p, now, step.Request{DryRun: true, Known: known})
 		switch before := p.Limit() - was.Remaining; {
 		case en.breakerOf(t).ramping(): // others may not have reported what they admitted
 			spent = max(spent, min(before+max(0, d.Granted), p.Limit()))
@@ -218,7 +218,7 @@ func (en *Engine) failLocal(takes []group.Op, out []group.Answer, denied bool) {
 		if r := &op.Request; op.By.Accuracy == group.AccuracyLease && r.Min > 0 {
 			r.Cost, r.Min = r.Min, 0 // what a lease adds for later is only to be had from the store
 		}
-		op.Request.Dry = denied && !op.Request.Charge
+		op.Request.DryRun = denied && !op.Request.Charge
 		op.Request.Known = op.By.Known(&en.fallback.open().Rules).With(op.Params)
 		ops, at = append(ops, op), append(at, i)
 	}
@@ -229,13 +229,13 @@ func (en *Engine) failLocal(takes []group.Op, out []group.Answer, denied bool) {
 		t, op := &takes[i], &ops[j]
 		d := group.AnswerOf(op.Params, &answers[j])
 		d.Source = group.SourceFailLocal
-		if op.Request.Dry {
+		if op.Request.DryRun {
 			d.Remaining, d.Granted = d.Remaining+d.Granted, 0
 		}
 		if d.Never && t.Request.Cost <= t.Params.Limit() { // too much for this process' part, but not for the limit
 			d.Never, d.RetryAfter = false, failClosedRetryAfter
 		}
-		if en.IsRemote() && t.Request.Cost > 0 && d.Granted > 0 && t.Params.Kind != step.Slots {
+		if en.IsRemote() && t.Request.Cost > 0 && d.Granted > 0 && t.Params.Kind != step.Permits {
 			en.unreported.add(t, op.Params, d.Granted, now.Add(countsFor(t.Params, d.ResetAfter)))
 			en.reportLater()
 		}

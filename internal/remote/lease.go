@@ -143,7 +143,7 @@ func (en *Engine) mayHold(p *step.Params) bool {
 // CanLease tells whether limits with these numbers can be leased: windows that are not soft, and buckets that fill
 // continuously.
 func CanLease(p *step.Params) bool {
-	return p.Kind == step.Window && p.Over == 0 || p.Kind == step.Bucket && !p.Queue
+	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Bucket && !p.Queue
 }
 
 // maxLeasedAmount is how much of a limit one process may hold at a time. All processes together hold at most half of a bucket.
@@ -160,7 +160,7 @@ func (en *Engine) leasedLimit(p *step.Params, instances int) *step.Params {
 		return p
 	}
 	return en.leases.limits.of(partKey{p, instances}, func() *step.Params {
-		return p.Part(p.Count, p.Burst-maxLeasedAmount(p, instances)*int64(instances), p.Over)
+		return p.Part(p.Count, p.Burst-maxLeasedAmount(p, instances)*int64(instances), p.SoftExcess)
 	})
 }
 

@@ -51,7 +51,7 @@ func (en *Engine) settleLocal(t *group.Op, d *group.Answer) (late group.Op, ok b
 	local.Apply(time.Now().UnixMicro(), []group.Op{op}, answer[:])
 	*d = group.AnswerOf(op.Params, &answer[0])
 	d.Source = group.SourceFailLocal
-	if !en.IsRemote() || t.Params.Kind == step.Slots {
+	if !en.IsRemote() || t.Params.Kind == step.Permits {
 		return group.Op{}, false
 	}
 	if t.Request.Cost <= 0 {

@@ -134,7 +134,7 @@ func (s *Settlement) SetActual(actual int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.ops {
-		if op := &s.ops[i]; op.Charged > 0 && op.Params.Kind != step.Slots {
+		if op := &s.ops[i]; op.Charged > 0 && op.Params.Kind != step.Permits {
 			op.Request.Cost = actual - op.Charged
 		}
 		if cost := s.ops[i].Request.Cost; cost > group.MaxCost || cost < -group.MaxCost {

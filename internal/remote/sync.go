@@ -85,7 +85,7 @@ func (e *estimate) idle(now time.Time) bool {
 	}
 	at := e.clock(now)
 	e.dropExpiredWindow(at)
-	return e.unreported == 0 && e.inFlight.cost == 0 || e.state.FreshAt <= at
+	return e.unreported == 0 && e.inFlight.cost == 0 || e.state.ExpiresAt <= at
 }
 
 // sync tells the store what was spent here and learns what all have spent, several keys at a time.
@@ -197,12 +197,12 @@ func (e *estimate) applySync(d *group.Answer, limit *step.Params, answered time.
 		return // it has changed meanwhile, and the store was asked
 	}
 	p, at := limit, d.At
-	expected, sent, ended := e.storeState, e.inFlight, e.storeState.FreshAt
+	expected, sent, ended := e.storeState, e.inFlight, e.storeState.ExpiresAt
 	if sent.cost != 0 {
 		expected, _ = p.Adjust(e.storeState, nil, at, step.Settlement{At: sent.at, Delta: sent.cost})
 	}
 	e.inFlight = report{}
-	e.storeState = p.Learn(expected, at, d.Remaining, d.ResetAfter.Microseconds())
+	e.storeState = p.StateFromAnswer(expected, at, d.Remaining, d.ResetAfter.Microseconds())
 	passed, young := at-e.at, false
 	if limit.Kind == step.Window {
 		if ended <= at {
@@ -211,9 +211,9 @@ func (e *estimate) applySync(d *group.Answer, limit *step.Params, answered time.
 		young = ended <= at || e.at-(ended-p.Length) < syncInterval.Microseconds()
 	}
 	if passed > 0 {
-		all := p.Spent(e.storeState, at)
+		all := p.Used(e.storeState, at)
 		// Others report what they spent in a whole interval, so that is the shortest time for what has become known.
-		rate := float64(max(0, all-p.Spent(expected, at))) / float64(max(passed, syncInterval.Microseconds()))
+		rate := float64(max(0, all-p.Used(expected, at))) / float64(max(passed, syncInterval.Microseconds()))
 		hidden := young || limit.Kind == step.Window && all >= limit.Count
 		e.observe(rate, passed, hidden)
 	}

@@ -391,7 +391,7 @@ func (en *Engine) reportFor(ctx context.Context, takes []group.Op) bool {
 func (en *Engine) spentLocally(t *group.Op, part *step.Params, now time.Time) int64 {
 	local := en.fallback.open()
 	a := local.Take(local.Hash(t.Rule, t.Key), part, now.UnixMicro(), step.Request{
-		Dry: true, Known: t.By.Known(&local.Rules).With(part),
+		DryRun: true, Known: t.By.Known(&local.Rules).With(part),
 	})
 	return part.Limit() - a.Remaining
 }

@@ -10,7 +10,7 @@ import (
 // than a full bucket takes to fill. A token bucket, a leaky bucket as a meter and a leaky bucket as a queue are the
 // same sum; the queue only tells the caller to wait until its own drop falls.
 //
-// The moment is FreshAt - Value/den: FreshAt is rounded up, Value holds the rounding. No precision is ever lost.
+// The moment is ExpiresAt - Value/den: ExpiresAt is rounded up, Value holds the rounding. No precision is ever lost.
 
 func (p *Params) compileBucket() {
 	g := gcd(p.Count, p.Length)
@@ -37,10 +37,10 @@ type moment struct {
 }
 
 func (p *Params) fullAt(s State, now int64) moment {
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		return moment{at: now}
 	}
-	m := moment{s.FreshAt, s.Value}
+	m := moment{s.ExpiresAt, s.Value}
 	if m.frac >= p.den { // of another limit whose fingerprint is the same by accident
 		m.frac = 0
 	}
@@ -70,18 +70,18 @@ func (p *Params) earlier(m moment, q int64, r uint64) moment {
 }
 
 func (p *Params) putBucket(m moment, now int64) State {
-	if m.at > now+furthest {
-		m = moment{at: now + furthest}
+	if m.at > now+maxAhead {
+		m = moment{at: now + maxAhead}
 	}
 	if m.at <= now {
 		return State{}
 	}
-	return State{FreshAt: m.at, Value: m.frac, Shape: p.shape}
+	return State{ExpiresAt: m.at, Value: m.frac, Shape: p.shape}
 }
 
 func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 	if r.Cost > p.Burst {
-		return s, Answer{Never: true, Remaining: p.bucketRemaining(s, now), ResetAfter: max(0, s.FreshAt-now), At: now}
+		return s, Answer{Never: true, Remaining: p.bucketRemaining(s, now), ResetAfter: max(0, s.ExpiresAt-now), At: now}
 	}
 	before := p.fullAt(s, now)
 	q, f := p.unitQ, p.unitR
@@ -90,7 +90,7 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 	}
 	after := p.later(before, q, f)
 
-	retry := p.lateBy(after, now)
+	retry := p.waitFor(after, now)
 	delay := max(0, retry)
 	allowed := retry <= 0 || retry <= r.MaxDelay
 	if p.Queue {
@@ -110,15 +110,15 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 			Remaining: p.remainingAt(before, now), RetryAfter: retry, ResetAfter: before.at - now, At: now,
 		}
 	}
-	return State{FreshAt: after.at, Value: after.frac, Shape: p.shape}, Answer{
+	return State{ExpiresAt: after.at, Value: after.frac, Shape: p.shape}, Answer{
 		Allowed: true, Granted: r.Cost, Remaining: p.remainingAt(after, now), ResetAfter: after.at - now,
 		Delay: delay, At: now + delay,
 	}
 }
 
-// lateBy is how much too early now is for a take that leaves the bucket full at after: it fits if after <= now + fill,
+// waitFor is how much too early now is for a take that leaves the bucket full at after: it fits if after <= now + fill,
 // and otherwise so much later as after exceeds that, rounded up.
-func (p *Params) lateBy(after moment, now int64) int64 {
+func (p *Params) waitFor(after moment, now int64) int64 {
 	late := after.at - now - p.fillQ
 	if after.frac+p.fillR >= p.den {
 		late--
@@ -215,18 +215,18 @@ func (p *Params) compileCap() {
 	if p.Kind == Interval {
 		hour, _ := mulDiv(uint64(p.Count), capHour, uint64(p.Length))
 		p.capQ = addSat(mulSat(10, p.Burst), int64(min(hour, math.MaxInt64)))
-		p.capQ = min(p.capQ, mulSat(furthest/p.Length, p.Count))
+		p.capQ = min(p.capQ, mulSat(maxAhead/p.Length, p.Count))
 		return
 	}
-	p.capQ, p.capR = furthest, 0
+	p.capQ, p.capR = maxAhead, 0
 	if p.fillQ < Horizon/10 {
 		r, part := mulDiv(10, p.fillR, p.den)
 		p.capQ, p.capR = 10*p.fillQ+int64(r)+capHour, part
 	}
 }
 
-// late charges a bucket for what was needed on top, now, and says how much of it: beyond the cap it is forgiven.
-func (p *Params) late(s State, now, delta int64) (State, int64) {
+// chargeLate charges a bucket for what was needed on top, now, and says how much of it: beyond the cap it is forgiven.
+func (p *Params) chargeLate(s State, now, delta int64) (State, int64) {
 	more := p.drip(delta)
 	room := span{p.capQ, p.capR}.minus(p, p.ahead(s, now))
 	if room.q < 0 {
@@ -243,8 +243,8 @@ func (p *Params) drip(cost int64) span {
 	return span{q, f}
 }
 
-// giveBack makes the bucket full so much earlier.
-func (p *Params) giveBack(s State, now int64, back span) (State, int64) {
+// refundSpan makes the bucket full so much earlier.
+func (p *Params) refundSpan(s State, now int64, back span) (State, int64) {
 	if back.q < 0 || back == (span{}) {
 		return s, 0
 	}
@@ -254,7 +254,7 @@ func (p *Params) giveBack(s State, now int64, back span) (State, int64) {
 // settleBucket settles a take by its mark, i, or without one if that is -1.
 func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlement) (State, int64) {
 	if x.Delta >= 0 {
-		return p.late(s, now, x.Delta)
+		return p.chargeLate(s, now, x.Delta)
 	}
 	backlog := p.ahead(s, now)
 	if !x.Settles {
@@ -265,7 +265,7 @@ func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlem
 		if back.q >= 0 {
 			m.lower(-1, 0, func(low int64) int64 { return span{low, 0}.minus(p, back).q })
 		}
-		return p.giveBack(s, now, back)
+		return p.refundSpan(s, now, back)
 	}
 	if i < 0 { // it has worn off, or was lost with the state
 		return s, 0
@@ -285,7 +285,7 @@ func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlem
 		}
 		return low.minus(p, back).q
 	})
-	return p.giveBack(s, now, back)
+	return p.refundSpan(s, now, back)
 }
 
 // unmarked is how much of a take can be given back that left no mark: what by itself shows that it has not worn off. It is
@@ -312,9 +312,9 @@ func (p *Params) unmarked(s State, now, at int64, x Settlement) span {
 // behind are promises, and its own cannot be filled.
 func (p *Params) settleQueue(s State, now, at int64, x Settlement) (State, int64) {
 	if x.Delta >= 0 {
-		return p.late(s, now, x.Delta)
+		return p.chargeLate(s, now, x.Delta)
 	}
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		return s, 0
 	}
 	full, charged := p.fullAt(s, now), p.drip(x.charged())
@@ -325,7 +325,7 @@ func (p *Params) settleQueue(s State, now, at int64, x Settlement) (State, int64
 	if backlog := p.ahead(s, now); backlog.less(back) {
 		back = backlog
 	}
-	return p.giveBack(s, now, back)
+	return p.refundSpan(s, now, back)
 }
 
 // unitsIn is how many whole units drip in q + f/den microseconds.

@@ -194,8 +194,8 @@ func TestChangedBucketKeepsFraction(t *testing.T) {
 		if a.Remaining > most || a.Remaining < fewest || a.ResetAfter != full {
 			t.Fatalf("%s to %v: %d remain, full after %d; want %d to %d, %d", describe(old), k, a.Remaining, a.ResetAfter, fewest, most, full)
 		}
-		if k.take(now, step.Request{Cost: 1}); k.state.FreshAt < now+a.ResetAfter {
-			t.Fatalf("a take made it full earlier, at %d", k.state.FreshAt)
+		if k.take(now, step.Request{Cost: 1}); k.state.ExpiresAt < now+a.ResetAfter {
+			t.Fatalf("a take made it full earlier, at %d", k.state.ExpiresAt)
 		}
 	})
 }
@@ -376,12 +376,12 @@ func TestChangedSettling(t *testing.T) {
 				h.events[o.entry].amount = big.NewRat(actual, o.x.Of)
 			}
 			ought := mul(h.missing(now), mul(rat(k.p.Burst), big.NewRat(k.p.Length, k.p.Count))) // in microseconds
-			have := rat(max(0, k.state.FreshAt-now))
+			have := rat(max(0, k.state.ExpiresAt-now))
 			value := k.state.Value
 			if k.p.Wide(k.words) {
 				value = k.words[0]
 			}
-			if k.state.FreshAt > now {
+			if k.state.ExpiresAt > now {
 				have = sub(have, big.NewRat(int64(value), int64(k.p.Drips().Den)))
 			}
 			if have.Cmp(ought) < 0 || len(outs) <= step.MaxMarks && have.Cmp(add(ought, rounded)) > 0 {
@@ -468,7 +468,7 @@ func TestKnownShapes(t *testing.T) {
 		{Kind: step.Counter, Length: 5, Burst: 1},
 		{Kind: 200, Length: 5},
 	} {
-		if n.Sound() || known.With(n) != known {
+		if n.IsValid() || known.With(n) != known {
 			t.Errorf("%+v is learned", n)
 		}
 	}
@@ -544,7 +544,7 @@ func TestChangedWindowKeepsCount(t *testing.T) {
 			dry := k.under(changed)
 			dry.room(now, false)
 			before := dry.clone()
-			if got := dry.take(now, step.Request{Dry: true}).Remaining; got != left || dry.state != before.state || !slices.Equal(dry.words, before.words) {
+			if got := dry.take(now, step.Request{DryRun: true}).Remaining; got != left || dry.state != before.state || !slices.Equal(dry.words, before.words) {
 				t.Errorf("%s %d to %d: %d remain, want %d; state %+v became %+v", name, c.from, c.to, got, left, before.state, dry.state)
 			}
 			k = dry

@@ -39,7 +39,7 @@ func TestI13StaleDecision(t *testing.T) {
 		behind := now - rapid.OneOf(rapid.Int64Range(1, 3), rapid.Int64Range(1, 3*k.p.Length), rapid.Just(int64(step.Year))).Draw(t, "behind")
 		r := drawRequest(t, k.p)
 		r.MaxDelay, r.Charge = 0, false
-		if k.p.Queue || k.p.Over > 0 {
+		if k.p.Queue || k.p.SoftExcess > 0 {
 			// A clock that is behind sees a longer queue, and is told to wait for it as anybody would be; and grace that
 			// has ended for others has not for it, as long as what it may exceed by is left.
 			return
@@ -61,7 +61,7 @@ func TestI13ShuffledClocks(t *testing.T) {
 		if p.Align == step.FirstHit {
 			return // what is denied to one and not to the other moves its windows: see TestI13Bounds
 		}
-		p.Over = 0 // see above
+		p.SoftExcess = 0 // see above
 		shuffled, monotone := newKey(*p), newKey(*p)
 		now, latest := int64(epoch), int64(0)
 		var got, most int64
@@ -73,7 +73,7 @@ func TestI13ShuffledClocks(t *testing.T) {
 			}
 			if rapid.IntRange(0, 9).Draw(t, "look") == 0 { // which nobody else gets to know of
 				shuffled.peek(now)
-				shuffled.take(now, step.Request{Cost: 1, Dry: true})
+				shuffled.take(now, step.Request{Cost: 1, DryRun: true})
 				continue
 			}
 			latest = max(latest, now)
@@ -126,7 +126,7 @@ func TestI13Bounds(t *testing.T) {
 		case step.Interval:
 			checkRefills(t, k.p, had)
 		default:
-			most := k.p.Count + k.p.Over
+			most := k.p.Count + k.p.SoftExcess
 			eachInterval(had, func(length, sum int64) {
 				if sum > most*((length+k.p.Length-1)/k.p.Length+1) {
 					t.Fatalf("%d within %d µs", sum, length)
@@ -244,7 +244,7 @@ func TestI16PeekChangesNothing(t *testing.T) {
 		k.room(when, false) // the store's doing
 		before := k.clone()
 		k.take(when, step.Request{})
-		k.take(when, step.Request{Cost: drawCost(t, k.p), Dry: true, Charge: true})
+		k.take(when, step.Request{Cost: drawCost(t, k.p), DryRun: true, Charge: true})
 		if k.state != before.state || !slices.Equal(k.words, before.words) {
 			t.Fatalf("%v: %+v %x became %+v %x", k, before.state, before.words, k.state, k.words)
 		}
@@ -265,11 +265,11 @@ func TestI16RefusalChangesNothing(t *testing.T) {
 	})
 }
 
-// From FreshAt on, a state and none at all are the same: stores forget keys then.
-func TestFreshMeansForgotten(t *testing.T) {
+// From ExpiresAt on, a state and none at all are the same: stores forget keys then.
+func TestExpiredMeansForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t)
-		start := max(now, k.state.FreshAt+rapid.Int64Range(0, 2).Draw(t, "later"))
+		start := max(now, k.state.ExpiresAt+rapid.Int64Range(0, 2).Draw(t, "later"))
 		forgotten := newKey(*k.p)
 		if rapid.Bool().Draw(t, "reset") { // by an operator, who does not clear the words
 			start = now
@@ -297,7 +297,7 @@ func TestFreshMeansForgotten(t *testing.T) {
 func TestI23Saturates(t *testing.T) {
 	limits := kinds(step.MaxWindowCount, step.Year, 1<<38)
 	limits["bucket/fast"] = step.Params{Kind: step.Bucket, Count: 10_000_000, Length: second, Burst: 1 << 50}
-	limits["window/soft"] = step.Params{Kind: step.Window, Count: step.MaxWindowCount, Length: step.Year, Over: step.MaxWindowCount, For: step.Year}
+	limits["window/soft"] = step.Params{Kind: step.Window, Count: step.MaxWindowCount, Length: step.Year, SoftExcess: step.MaxWindowCount, SoftPeriod: step.Year}
 	names := slices.Sorted(maps.Keys(limits))
 	rapid.Check(t, func(t *rapid.T) {
 		k := newKey(limits[rapid.SampledFrom(names).Draw(t, "kind")])
@@ -311,7 +311,7 @@ func TestI23Saturates(t *testing.T) {
 			cost := huge.Draw(t, "cost")
 			// Reserving ahead and the excess of a soft limit are grants too, but not of more than the limit at once.
 			a := k.take(now, step.Request{Cost: cost, Charge: true})
-			if a.Allowed && k.p.Over == 0 || a.Remaining != 0 || a.ResetAfter <= 0 || a.RetryAfter < 0 {
+			if a.Allowed && k.p.SoftExcess == 0 || a.Remaining != 0 || a.ResetAfter <= 0 || a.RetryAfter < 0 {
 				t.Fatalf("%v: %d more: %+v", k, cost, a)
 			}
 			now += rapid.Int64Range(0, 1).Draw(t, "pause") // too short for anything to come back

@@ -1,7 +1,7 @@
 package step
 
 // The sliding counter estimates what was spent in the window that ends now: what this aligned window holds, plus what
-// the one before held times the share of it that is still inside. Value holds both counts; FreshAt is the end of the
+// the one before held times the share of it that is still inside. Value holds both counts; ExpiresAt is the end of the
 // window after this one, by when both have left.
 //
 // With sub-windows the same is done on a finer grid: whole sub-windows count in full and only the oldest is weighted,
@@ -15,11 +15,11 @@ type counter struct {
 }
 
 func (p *Params) counter(s State, now int64) counter {
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		return p.counterAt(now)
 	}
 	c := counter{
-		start: s.FreshAt - 2*p.Length,
+		start: s.ExpiresAt - 2*p.Length,
 		cur:   int64(s.Value & MaxWindowCount), prev: int64(s.Value >> 32),
 	}
 	if now >= c.start+p.Length {
@@ -41,7 +41,7 @@ func (p *Params) putCounter(c counter) State {
 		}
 		c = counter{start: c.start - p.Length, cur: c.prev}
 	}
-	return State{FreshAt: c.start + 2*p.Length, Value: uint64(c.cur) | uint64(c.prev)<<32, Shape: p.shape}
+	return State{ExpiresAt: c.start + 2*p.Length, Value: uint64(c.cur) | uint64(c.prev)<<32, Shape: p.shape}
 }
 
 // weight is the share of the window before that is still inside, in 1/65,536, rounded up. A clock that is behind the
@@ -60,9 +60,9 @@ func inside(count, start, length, now int64) int64 {
 	return scale(count, min(length, start+length-now), length, true)
 }
 
-// adoptCounter keeps what a counter of another length estimates, or all that it holds if that length is not known, as if
+// convertCounter keeps what a counter of another length estimates, or all that it holds if that length is not known, as if
 // spent now.
-func (p *Params) adoptCounter(s State, now int64, known *Known) State {
+func (p *Params) convertCounter(s State, now int64, known *Known) State {
 	used := int64(s.Value&MaxWindowCount) + int64(s.Value>>32)
 	if old := known.find(p, s.Shape); old != nil {
 		was := old.counter(s, now)
@@ -91,7 +91,7 @@ func (p *Params) counterUsed(c counter, now int64) int64 {
 func (p *Params) takeCounter(s State, now int64, r Request) (State, Answer) {
 	c := p.counter(s, now)
 	used := p.counterUsed(c, now)
-	a := Answer{Remaining: max(0, p.Count-used), ResetAfter: max(0, s.FreshAt-now), At: now}
+	a := Answer{Remaining: max(0, p.Count-used), ResetAfter: max(0, s.ExpiresAt-now), At: now}
 	if r.Cost > p.Count {
 		a.Never = true
 		return s, a
@@ -104,7 +104,7 @@ func (p *Params) takeCounter(s State, now int64, r Request) (State, Answer) {
 	s = p.putCounter(c)
 	a.Allowed, a.Granted = true, r.Cost
 	a.Remaining -= r.Cost
-	a.ResetAfter = s.FreshAt - now
+	a.ResetAfter = s.ExpiresAt - now
 	return s, a
 }
 
@@ -153,11 +153,11 @@ type slices struct {
 func (p *Params) slices(s State, words []uint64, now int64) slices {
 	ring := words[:p.Slices+1]
 	at := p.slicesAt(now)
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		clear(ring)
 		return at
 	}
-	last := s.FreshAt - (p.Slices+1)*p.slice // start of the sub-window last written
+	last := s.ExpiresAt - (p.Slices+1)*p.slice // start of the sub-window last written
 	if at.start <= last {
 		return slices{start: last, index: last / p.slice % (p.Slices + 1)}
 	}
@@ -181,9 +181,9 @@ func (p *Params) slicesAt(now int64) slices {
 	return slices{start: now - int64(r), index: int64(number) % (p.Slices + 1)}
 }
 
-// adoptSlices keeps what a ring with another grid estimates, or all that it holds if that grid is not known, as if spent
+// convertSlices keeps what a ring with another grid estimates, or all that it holds if that grid is not known, as if spent
 // now.
-func (p *Params) adoptSlices(s State, words []uint64, now int64, known *Known) State {
+func (p *Params) convertSlices(s State, words []uint64, now int64, known *Known) State {
 	ring := words[:p.Slices+1]
 	var oldest, worn int64
 	if old := known.find(p, s.Shape); old != nil {
@@ -202,7 +202,7 @@ func (p *Params) adoptSlices(s State, words []uint64, now int64, known *Known) S
 }
 
 func (p *Params) putSlices(at slices) State {
-	return State{FreshAt: at.start + (p.Slices+1)*p.slice, Shape: p.shape}
+	return State{ExpiresAt: at.start + (p.Slices+1)*p.slice, Shape: p.shape}
 }
 
 // slicesUsed sums the sub-windows that are wholly inside and weights the oldest.
@@ -220,7 +220,7 @@ func (p *Params) takeSlices(s State, words []uint64, now int64, r Request) (Stat
 	var room ring
 	at, ring := p.slicesCopy(s, words, now, &room)
 	used := p.slicesUsed(at, ring, now)
-	a := Answer{Remaining: max(0, p.Count-used), ResetAfter: max(0, s.FreshAt-now), At: now}
+	a := Answer{Remaining: max(0, p.Count-used), ResetAfter: max(0, s.ExpiresAt-now), At: now}
 	if r.Cost > p.Count {
 		a.Never = true
 		return s, a
@@ -231,13 +231,13 @@ func (p *Params) takeSlices(s State, words []uint64, now int64, r Request) (Stat
 	}
 	a.Allowed, a.Granted = true, r.Cost
 	a.Remaining -= r.Cost
-	if r.Dry {
+	if r.DryRun {
 		return s, a
 	}
 	ring[at.index] += uint64(r.Cost)
 	copy(words, ring)
 	s = p.putSlices(at)
-	a.ResetAfter = s.FreshAt - now
+	a.ResetAfter = s.ExpiresAt - now
 	return s, a
 }
 
@@ -280,7 +280,7 @@ func (p *Params) adjustSlices(s State, words []uint64, now, at, delta int64) (St
 	cur, ring := p.slicesCopy(s, words, now, &room)
 	number := at / p.slice
 	age := cur.start/p.slice - number
-	if age < 0 || age > p.Slices || s.FreshAt <= now {
+	if age < 0 || age > p.Slices || s.ExpiresAt <= now {
 		return s, 0
 	}
 	n := &ring[number%(p.Slices+1)]

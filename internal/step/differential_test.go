@@ -189,12 +189,12 @@ func (d *differ) request() {
 func (d *differ) dry(r step.Request) {
 	d.key.room(d.now, false)
 	before := d.key.clone()
-	r.Dry = true
+	r.DryRun = true
 	dry := d.key.take(d.now, r)
 	if d.key.state != before.state || !equal(d.key.words, before.words) {
 		d.Errorf("dry %+v changed the state %+v to %+v", r, before.state, d.key.state)
 	}
-	r.Dry, r.Charge = false, false
+	r.DryRun, r.Charge = false, false
 	if a := d.key.clone().take(d.now, r); !same(a, dry) {
 		d.Errorf("%+v\nsays dry %+v\n      wet %+v", r, dry, a)
 	}

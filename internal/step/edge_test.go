@@ -10,7 +10,7 @@ import (
 // A clock that is behind by hours makes the grace of a soft limit begin, and end, before the window does. The time is
 // kept in 31 bits and must not wrap around to one within the window.
 func TestSoftGraceOfStaleClock(t *testing.T) {
-	k := newKey(step.Params{Kind: step.Window, Count: 10, Length: minute, Over: 5, For: second})
+	k := newKey(step.Params{Kind: step.Window, Count: 10, Length: minute, SoftExcess: 5, SoftPeriod: second})
 	now := int64(epoch) / minute * minute
 	k.allow(now, 10)
 	behind := now + minute - second - 1<<31 - 10*second // 2^31 µs and a little before the window's end
@@ -126,7 +126,7 @@ func TestAdjustAtNoTime(t *testing.T) {
 		if a := k.adjust(now, math.MinInt64, -5); a.Granted != 0 || a.Remaining != 0 {
 			t.Errorf("%s: gave back at the beginning of time: %+v", name, a)
 		}
-		if end := k.state.FreshAt; p.Kind == step.Window && k.adjust(now, end, -5).Granted != 0 {
+		if end := k.state.ExpiresAt; p.Kind == step.Window && k.adjust(now, end, -5).Granted != 0 {
 			t.Errorf("%s: gave back what belongs to the next window", name)
 		}
 		if a := newKey(p).adjust(now, math.MaxInt64, 5); a.Granted > 0 && a.Remaining == k.p.Limit() {
@@ -134,7 +134,7 @@ func TestAdjustAtNoTime(t *testing.T) {
 		}
 		k.adjust(now, math.MaxInt64, -5)
 		k.adjust(now, math.MinInt64, 5)
-		if k.state.FreshAt < 0 || k.state.FreshAt > now+3*step.Horizon/2 {
+		if k.state.ExpiresAt < 0 || k.state.ExpiresAt > now+3*step.Horizon/2 {
 			t.Errorf("%s: %+v", name, k.state)
 		}
 	}

@@ -30,5 +30,5 @@ func WindowValue(count, grace int64) uint64 { return uint64(count) | uint64(grac
 
 // WindowOf unpacks the value of a fixed window's state.
 func WindowOf(value uint64) (count, grace int64) {
-	return int64(value & countMost), int64(value >> countBits)
+	return int64(value & countMask), int64(value >> countBits)
 }

@@ -1,26 +1,26 @@
 package step
 
-// Verdicts of Plain that are no retry time.
+// Results of Fast that are no retry time.
 const (
 	Fits      = 0  // allowed
-	Undecided = -1 // not a plain case: ask Take
+	Undecided = -1 // not a case of the fast path: ask Take
 )
 
-// Plain is Take for the common case, a request of known kind that is to be had now or not at all. It says the same as
-// Take but takes and returns integers that fit in registers, which makes a decision several times faster; what is not
-// plain it leaves to Take. On a denial, retry is the RetryAfter and the state is unchanged.
-func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) (nextFresh int64, nextValue uint64, retry, remaining int64) {
-	switch p.plain {
-	case plainBucket:
+// Fast is Take for the common case, a request of known kind that is to be had now or not at all. It says the same as
+// Take but takes and returns integers that fit in registers, which makes a decision several times faster; other cases
+// it leaves to Take. On a denial, retry is the RetryAfter and the state is unchanged.
+func (p *Params) Fast(fresh int64, value uint64, shape uint8, now, cost int64) (nextFresh int64, nextValue uint64, retry, remaining int64) {
+	switch p.fast {
+	case fastBucket:
 		if uint64(cost) > uint64(p.Burst) || fresh > now && shape != p.shape {
 			break
 		}
-		after, room := p.PlainBucket(fresh, now, cost)
+		after, room := p.FastBucket(fresh, now, cost)
 		if room < 0 {
-			return fresh, value, -room, p.PlainUnits(max(0, now+p.fillQ-max(fresh, now)))
+			return fresh, value, -room, p.FastUnits(max(0, now+p.fillQ-max(fresh, now)))
 		}
-		return after, 0, Fits, p.PlainUnits(room)
-	case plainFraction:
+		return after, 0, Fits, p.FastUnits(room)
+	case fastFraction:
 		if uint64(cost) > uint64(p.Burst) || fresh > now && (shape != p.shape || value >= p.den) {
 			break
 		}
@@ -33,20 +33,20 @@ func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) 
 			q, f = p.dripTime(cost)
 		}
 		after := p.later(before, q, f)
-		if retry := p.lateBy(after, now); retry > 0 {
+		if retry := p.waitFor(after, now); retry > 0 {
 			return fresh, value, retry, p.remainingAt(before, now)
 		}
 		return after.at, after.frac, Fits, p.remainingAt(after, now)
-	case plainWindow:
+	case fastWindow:
 		if fresh <= now || shape != p.shape || uint64(cost) > uint64(p.Count) {
 			break
 		}
-		left := p.Count - int64(value&countMost)
+		left := p.Count - int64(value&countMask)
 		if cost > left {
 			return fresh, value, fresh - now, max(0, left)
 		}
 		return fresh, value + uint64(cost), Fits, left - cost
-	case plainCounter:
+	case fastCounter:
 		if fresh <= now || shape != p.shape || uint64(cost) > uint64(p.Count) {
 			break
 		}
@@ -60,27 +60,27 @@ func (p *Params) Plain(fresh int64, value uint64, shape uint8, now, cost int64) 
 	return fresh, value, Undecided, 0
 }
 
-// IsPlain tells that Plain may know the answer.
-func (p *Params) IsPlain() bool { return p.plain != 0 }
+// HasFast reports whether Fast may know the answer.
+func (p *Params) HasFast() bool { return p.fast != 0 }
 
-// IsPlainBucket tells that PlainBucket may be used for costs up to the limit, and states of the limit's shape.
-func (p *Params) IsPlainBucket() bool { return p.plain == plainBucket }
+// HasFastBucket reports whether FastBucket may be used for costs up to the limit, and states of the limit's shape.
+func (p *Params) HasFastBucket() bool { return p.fast == fastBucket }
 
-// PlainBucket is the sum at the heart of a bucket whose times are whole microseconds: when it would be full after the
+// FastBucket is the sum at the heart of a bucket whose times are whole microseconds: when it would be full after the
 // take, and how much time is left to spend then. The take fits if that is not negative.
-func (p *Params) PlainBucket(fresh, now, cost int64) (after, room int64) {
+func (p *Params) FastBucket(fresh, now, cost int64) (after, room int64) {
 	after = max(fresh, now) + cost*p.unitQ
 	return after, now + p.fillQ - after
 }
 
-// PlainUnits is how much cost fits in a time.
-func (p *Params) PlainUnits(room int64) int64 {
+// FastUnits is how much cost fits in a time.
+func (p *Params) FastUnits(room int64) int64 {
 	n, _ := divide(uint64(room), p.perDen, p.perDenInv)
 	return int64(n)
 }
 
-// IsPlainCounter tells that PlainCounter may be used for costs up to the limit.
-func (p *Params) IsPlainCounter() bool { return p.plain == plainCounter }
+// HasFastCounter reports whether FastCounter may be used for costs up to the limit.
+func (p *Params) HasFastCounter() bool { return p.fast == fastCounter }
 
 // CounterAt is what of a counter hangs on the time alone: when a state written now will be fresh, and the weight of the
 // window before.
@@ -90,32 +90,32 @@ func (p *Params) CounterAt(now int64) (fresh, weight int64) {
 	return now - int64(into) + 2*p.Length, weightOne - int64(gone)
 }
 
-// PlainCounter is the sum at the heart of a counter: the counts of a state after the take, and what is left then. The
+// FastCounter is the sum at the heart of a counter: the counts of a state after the take, and what is left then. The
 // take fits if that is not negative. The state is of this window, or with passed 1 of the one before; the weight is
 // CounterAt's.
-func (p *Params) PlainCounter(value, passed uint64, weight, cost int64) (after uint64, left int64) {
+func (p *Params) FastCounter(value, passed uint64, weight, cost int64) (after uint64, left int64) {
 	value <<= passed * 32 & 63 // what was current is now before
 	used := int64(value&MaxWindowCount) + (int64(value>>32)*weight+p.half())>>16
 	return value + uint64(cost), p.Count - used - cost
 }
 
 const (
-	plainBucket   = iota + 1 // times are whole microseconds
-	plainFraction            // times have a fraction
-	plainWindow              // hard
-	plainCounter
+	fastBucket   = iota + 1 // times are whole microseconds
+	fastFraction            // times have a fraction
+	fastWindow              // hard
+	fastCounter
 )
 
-func (p *Params) compilePlain() uint8 {
+func (p *Params) compileFast() uint8 {
 	switch {
 	case p.Kind == Bucket && !p.Queue && p.den == 1:
-		return plainBucket
+		return fastBucket
 	case p.Kind == Bucket && !p.Queue:
-		return plainFraction
-	case p.Kind == Window && p.Over == 0:
-		return plainWindow
+		return fastFraction
+	case p.Kind == Window && p.SoftExcess == 0:
+		return fastWindow
 	case p.Kind == Counter:
-		return plainCounter
+		return fastCounter
 	}
 	return 0
 }

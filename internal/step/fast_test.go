@@ -8,7 +8,7 @@ import (
 )
 
 // Plain decides as Take does, or not at all.
-func TestPlainIsTake(t *testing.T) {
+func TestFastIsTake(t *testing.T) {
 	first := seed(t)
 	decided := map[step.Kind]int{}
 	for i := range uint64(soak(6000)) {
@@ -30,11 +30,11 @@ func TestPlainIsTake(t *testing.T) {
 			}
 			cost := d.cost()
 			s := k.state
-			fresh, value, retry, remaining := k.p.Plain(s.FreshAt, s.Value, s.Shape, d.now, cost)
+			fresh, value, retry, remaining := k.p.Fast(s.ExpiresAt, s.Value, s.Shape, d.now, cost)
 			a := k.take(d.now, step.Request{Cost: cost})
 			d.last = a
 			if retry == step.Undecided {
-				if fresh != s.FreshAt || value != s.Value {
+				if fresh != s.ExpiresAt || value != s.Value {
 					t.Fatalf("seed %d: %v: undecided, but changed", first+i, k)
 				}
 				continue
@@ -44,7 +44,7 @@ func TestPlainIsTake(t *testing.T) {
 			if (retry == step.Fits) != a.Allowed || retry != step.Fits && retry != a.RetryAfter || remaining != a.Remaining || a.Never {
 				t.Fatalf("seed %d: %v: cost %d at %d: retry %d, remaining %d; Take says %+v", first+i, k, cost, d.now, retry, remaining, a)
 			}
-			if fresh != next.FreshAt || value != next.Value {
+			if fresh != next.ExpiresAt || value != next.Value {
 				t.Fatalf("seed %d: %v: cost %d at %d: %d %x; Take leaves %+v", first+i, k, cost, d.now, fresh, value, next)
 			}
 		}
@@ -56,8 +56,8 @@ func TestPlainIsTake(t *testing.T) {
 	}
 }
 
-// CounterAt and PlainCounter, put together as a table does, decide as Plain does.
-func TestPlainCounterIsPlain(t *testing.T) {
+// CounterAt and FastCounter, put together as a table does, decide as Plain does.
+func TestFastCounterIsFast(t *testing.T) {
 	first := seed(t)
 	var same, before, denied int
 	for i := range uint64(soak(3000)) {
@@ -71,8 +71,8 @@ func TestPlainCounterIsPlain(t *testing.T) {
 			}
 			passed := rnd.Uint64N(2)
 			value := uint64(rnd.Int64N(p.Count+1)) | uint64(rnd.Int64N(p.Count+1))<<32
-			after, left := p.PlainCounter(value, passed, weight, cost)
-			wantFresh, want, retry, remaining := p.Plain(fresh-int64(passed)*p.Length, value, p.Shape(), now, cost)
+			after, left := p.FastCounter(value, passed, weight, cost)
+			wantFresh, want, retry, remaining := p.Fast(fresh-int64(passed)*p.Length, value, p.Shape(), now, cost)
 			if retry == step.Undecided || (left >= 0) != (retry == step.Fits) {
 				t.Fatalf("seed %d: %+v, value %x, passed %d, cost %d at %d: left %d, Plain's retry is %d",
 					first+i, p, value, passed, cost, now, left, retry)

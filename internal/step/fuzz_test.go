@@ -45,7 +45,7 @@ func (b *tape) limit() step.Params {
 		p.Count = b.within(1, 10*p.Length)
 		p.Burst = b.within(1, max(1, step.Horizon/p.Length*p.Count))
 		return p
-	case step.Log, step.Slots:
+	case step.Log, step.Permits:
 		p.Count = b.within(1, step.MaxLogCount)
 		return p
 	case step.Slices:
@@ -53,7 +53,7 @@ func (b *tape) limit() step.Params {
 		p.Length = max(p.Length/p.Slices, 1000) * p.Slices
 	case step.Window:
 		if flags&2 != 0 {
-			p.Over, p.For = b.within(1, step.MaxWindowCount), b.within(1, 2*p.Length)
+			p.SoftExcess, p.SoftPeriod = b.within(1, step.MaxWindowCount), b.within(1, 2*p.Length)
 		}
 		if flags&4 != 0 {
 			p.Align = step.FirstHit
@@ -96,7 +96,7 @@ func FuzzTake(f *testing.F) {
 				}
 				checkAdjusted(t, k, k.adjust(now, last.at, delta), delta)
 			default:
-				r := step.Request{Cost: b.number(), Charge: op&16 != 0, Dry: op&32 != 0}
+				r := step.Request{Cost: b.number(), Charge: op&16 != 0, DryRun: op&32 != 0}
 				if op&64 != 0 && r.Cost > 0 {
 					r.Min = b.within(1, r.Cost)
 				}
@@ -106,7 +106,7 @@ func FuzzTake(f *testing.F) {
 				before := k.state
 				a := k.take(now, r)
 				checkAnswer(t, k, r, before, a, now)
-				if a.Granted > 0 && !r.Dry {
+				if a.Granted > 0 && !r.DryRun {
 					taken = append(taken, take{a.At, a.Granted})
 				}
 			}
@@ -148,13 +148,13 @@ func checkAnswer(t *testing.T, k *key, r step.Request, before step.State, a step
 		fail("delay")
 	case a.ResetAfter < 0:
 		fail("reset")
-	case (r.Dry || r.Cost == 0) && k.state != before:
+	case (r.DryRun || r.Cost == 0) && k.state != before:
 		fail("a look changed the state")
-	case before.FreshAt > now && before.Shape == k.p.Shape() && k.state.FreshAt < before.FreshAt:
+	case before.ExpiresAt > now && before.Shape == k.p.Shape() && k.state.ExpiresAt < before.ExpiresAt:
 		fail("a take made the state fresh earlier")
-	case a.Allowed && r.Cost > 0 && !r.Dry && k.state.FreshAt <= now:
+	case a.Allowed && r.Cost > 0 && !r.DryRun && k.state.ExpiresAt <= now:
 		fail("what was spent is forgotten")
-	case k.state.FreshAt < 0:
+	case k.state.ExpiresAt < 0:
 		fail("the time wrapped around")
 	}
 }

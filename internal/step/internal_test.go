@@ -177,7 +177,7 @@ func TestShapeBefore(t *testing.T) {
 
 // Limits of one window share a fingerprint whatever their count, or changing the count would move a window.
 func TestCountIsNotInTheFingerprint(t *testing.T) {
-	for _, kind := range []Kind{Window, Counter, Slices, Log, Slots} {
+	for _, kind := range []Kind{Window, Counter, Slices, Log, Permits} {
 		a := Compile(Params{Kind: kind, Count: 10, Slices: 6, Length: 60e6})
 		b := Compile(Params{Kind: kind, Count: 77, Slices: 6, Length: 60e6})
 		if a.shape != b.shape {

@@ -2,20 +2,20 @@ package step
 
 // The interval bucket is a token bucket that is refilled Count at a time, at the end of each interval. Its state is
 // the boundary at which it will be full again and, in Value, by how much that last refill will overflow. Boundaries
-// lie at FreshAt - k*Length, so that a bucket keeps its own grid until it is full.
+// lie at ExpiresAt - k*Length, so that a bucket keeps its own grid until it is full.
 
 // interval returns what is missing from the bucket and the boundary at or before now.
 func (p *Params) interval(s State, now int64) (deficit, base int64) {
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		if p.Align == FirstHit {
 			return 0, now
 		}
 		_, r := divide(uint64(now), uint64(p.Length), p.lengthInv)
 		return 0, now - int64(r)
 	}
-	refills := ceilDiv(s.FreshAt-now, p.Length)
+	refills := ceilDiv(s.ExpiresAt-now, p.Length)
 	overflow := min(int64(s.Value), p.Count-1)
-	return mulSat(refills, p.Count) - overflow, s.FreshAt - refills*p.Length
+	return mulSat(refills, p.Count) - overflow, s.ExpiresAt - refills*p.Length
 }
 
 func (p *Params) putInterval(deficit, base int64) State {
@@ -23,16 +23,16 @@ func (p *Params) putInterval(deficit, base int64) State {
 		return State{}
 	}
 	refills := ceilDiv(deficit, p.Count)
-	if refills > furthest/p.Length {
-		refills = furthest / p.Length
+	if refills > maxAhead/p.Length {
+		refills = maxAhead / p.Length
 		deficit = refills * p.Count
 	}
-	return State{FreshAt: base + refills*p.Length, Value: uint64(refills*p.Count - deficit), Shape: p.shape}
+	return State{ExpiresAt: base + refills*p.Length, Value: uint64(refills*p.Count - deficit), Shape: p.shape}
 }
 
 func (p *Params) takeInterval(s State, now int64, r Request) (State, Answer) {
 	deficit, base := p.interval(s, now)
-	a := Answer{Remaining: max(0, p.Burst-deficit), ResetAfter: max(0, s.FreshAt-now), At: now}
+	a := Answer{Remaining: max(0, p.Burst-deficit), ResetAfter: max(0, s.ExpiresAt-now), At: now}
 	if r.Cost > p.Burst {
 		a.Never = true
 		return s, a
@@ -48,7 +48,7 @@ func (p *Params) takeInterval(s State, now int64, r Request) (State, Answer) {
 	s = p.putInterval(deficit+r.Cost, base)
 	a.Allowed, a.Granted = true, r.Cost
 	a.Remaining = max(0, p.Burst-deficit-r.Cost)
-	a.ResetAfter = s.FreshAt - now
+	a.ResetAfter = s.ExpiresAt - now
 	a.At = now + a.Delay
 	return s, a
 }

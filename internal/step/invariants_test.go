@@ -153,7 +153,7 @@ func TestI2Window(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "window", "window/first", "window/soft")
 		had := history(t, k, nil)
-		most := k.p.Count + k.p.Over
+		most := k.p.Count + k.p.SoftExcess
 		if k.p.Align == step.Epoch {
 			checkAligned(t, had, k.p.Length, most)
 		}
@@ -279,8 +279,8 @@ func TestI5SameAsTokenBucket(t *testing.T) {
 			if got := k.allow(now, 1); got != want {
 				t.Fatalf("at %d: %v with %d/%d tokens", now, got, tokens, p.Length)
 			}
-			if k.state.FreshAt > now+fill {
-				t.Fatalf("at %d: full only at %d, %d later than a bucket takes to fill", now, k.state.FreshAt, k.state.FreshAt-now-fill)
+			if k.state.ExpiresAt > now+fill {
+				t.Fatalf("at %d: full only at %d, %d later than a bucket takes to fill", now, k.state.ExpiresAt, k.state.ExpiresAt-now-fill)
 			}
 		}
 	})

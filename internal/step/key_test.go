@@ -93,8 +93,8 @@ func describe(p *step.Params) string {
 	if p.Burst > 0 {
 		s += fmt.Sprintf(" burst %d", p.Burst)
 	}
-	if p.Over > 0 {
-		s += fmt.Sprintf(" over %d for %d", p.Over, p.For)
+	if p.SoftExcess > 0 {
+		s += fmt.Sprintf(" over %d for %d", p.SoftExcess, p.SoftPeriod)
 	}
 	return s + fmt.Sprintf(" queue=%v nearest=%v align=%d slices=%d", p.Queue, p.Nearest, p.Align, p.Slices)
 }
@@ -109,14 +109,14 @@ func kinds(count, length, burst int64) map[string]step.Params {
 		"interval/first":  {Kind: step.Interval, Align: step.FirstHit, Count: count, Length: length, Burst: burst},
 		"window":          {Kind: step.Window, Count: count, Length: length},
 		"window/first":    {Kind: step.Window, Align: step.FirstHit, Count: count, Length: length},
-		"window/soft":     {Kind: step.Window, Count: count, Length: length, Over: burst, For: length / 3},
+		"window/soft":     {Kind: step.Window, Count: count, Length: length, SoftExcess: burst, SoftPeriod: length / 3},
 		"window/calendar": calendarWindow(count),
 		"counter":         {Kind: step.Counter, Count: count, Length: length},
 		"counter/nearest": {Kind: step.Counter, Nearest: true, Count: count, Length: length},
 		"slices":          {Kind: step.Slices, Count: count, Length: length / 3 * 3, Slices: 3},
 		"slices/nearest":  {Kind: step.Slices, Nearest: true, Count: count, Length: length / 3 * 3, Slices: 3},
 		"log":             {Kind: step.Log, Count: min(count, step.MaxLogCount), Length: length},
-		"slots":           {Kind: step.Slots, Count: min(count, step.MaxLogCount), Length: length},
+		"slots":           {Kind: step.Permits, Count: min(count, step.MaxLogCount), Length: length},
 	}
 }
 

@@ -138,7 +138,7 @@ func (b *exactBucket) settle(now, at, charged, actual int64) {
 // stepBucket is the rule.
 type stepBucket struct{ *key }
 
-func (b stepBucket) backlog(now int64) int64 { return max(0, b.state.FreshAt-now*milli) / milli }
+func (b stepBucket) backlog(now int64) int64 { return max(0, b.state.ExpiresAt-now*milli) / milli }
 
 func (b stepBucket) reserve(now, cost int64) (int64, bool) {
 	a := b.take(now*milli, step.Request{Cost: cost, Settles: true})

@@ -21,8 +21,8 @@ func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
 	switch p.Kind {
 	case Slices:
 		return int(p.Slices) + 1
-	case Log, Slots:
-		if len(words) == 0 || s.FreshAt <= now {
+	case Log, Permits:
+		if len(words) == 0 || s.ExpiresAt <= now {
 			return logHeader + 2
 		}
 		l := openLog(words)
@@ -31,7 +31,7 @@ func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
 	}
 	if settles && p.keepsMarks() {
 		n := 0
-		if s.FreshAt > now {
+		if s.ExpiresAt > now {
 			n = markCount(words)
 		}
 		return markHeader + markWords*min(n+1, MaxMarks)
@@ -41,7 +41,7 @@ func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
 
 // GrowWords moves a wide state to a larger place.
 func (p *Params) GrowWords(from, to []uint64) {
-	if p.Kind != Log && p.Kind != Slots {
+	if p.Kind != Log && p.Kind != Permits {
 		copy(to, from)
 		return
 	}
@@ -139,12 +139,12 @@ func (p *Params) putLog(l *log, now int64) State {
 	if l.len == 0 {
 		return State{}
 	}
-	return State{FreshAt: entryTime(*l.entry(l.len - 1), now) + p.Length, Shape: p.shape}
+	return State{ExpiresAt: entryTime(*l.entry(l.len - 1), now) + p.Length, Shape: p.shape}
 }
 
 func (p *Params) takeLog(s State, words []uint64, now int64, r Request) (State, Answer) {
 	l := p.log(s, words, now)
-	a := Answer{Remaining: max(0, p.Count-l.sum), ResetAfter: max(0, s.FreshAt-now), At: now}
+	a := Answer{Remaining: max(0, p.Count-l.sum), ResetAfter: max(0, s.ExpiresAt-now), At: now}
 	if r.Cost > p.Count {
 		a.Never = true
 		return s, a
@@ -159,12 +159,12 @@ func (p *Params) takeLog(s State, words []uint64, now int64, r Request) (State, 
 	}
 	a.Allowed, a.Granted = true, r.Cost
 	a.Remaining -= r.Cost
-	if r.Dry {
+	if r.DryRun {
 		return s, a
 	}
 	a.At = l.push(now, r.Cost)
 	s = p.putLog(&l, now)
-	a.ResetAfter = s.FreshAt - now
+	a.ResetAfter = s.ExpiresAt - now
 	return s, a
 }
 
@@ -172,7 +172,7 @@ func (p *Params) takeLog(s State, words []uint64, now int64, r Request) (State, 
 // would miss what was dropped, but no clock is behind the last entry. A fresh state means an empty ring, whatever the
 // words hold.
 func (p *Params) log(s State, words []uint64, now int64) log {
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		return log{words: words}
 	}
 	l := openLog(words)

@@ -18,10 +18,10 @@ const (
 	markHeader = 2
 	markWords  = 3
 
-	// markLife is for how long a take can be given back by its mark.
-	markLife = 2 * 3600 * 1_000_000
-	// markMost bounds the amounts of a mark, so that Lua's numbers are exact for them.
-	markMost = 1 << 52
+	// markTTL is for how long a take can be given back by its mark.
+	markTTL = 2 * 3600 * 1_000_000
+	// maxMarkAmount bounds the amounts of a mark, so that Lua's numbers are exact for them.
+	maxMarkAmount = 1 << 52
 )
 
 type mark struct {
@@ -66,7 +66,7 @@ func PlausibleMarks(words []uint64) bool {
 	last := int64(-1)
 	for i := range int(words[1]) {
 		m := words[markHeader+markWords*i:]
-		if int64(m[0]) <= last || m[0] > MaxTime || m[1] > markMost || m[2] > markMost {
+		if int64(m[0]) <= last || m[0] > MaxTime || m[1] > maxMarkAmount || m[2] > maxMarkAmount {
 			return false
 		}
 		last = int64(m[0])
@@ -80,7 +80,7 @@ func (p *Params) openMarks(m *marks, s State, words []uint64, now int64, known *
 	if n > 0 {
 		s.Value = words[0]
 	}
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		return s
 	}
 	m.n = n
@@ -89,7 +89,7 @@ func (p *Params) openMarks(m *marks, s State, words []uint64, now int64, known *
 		m.all[i] = mark{int64(w[0]), int64(w[1]), int64(w[2])}
 	}
 	if s.Shape != p.shape {
-		s = p.adoptBucket(s, m, now, known)
+		s = p.convertBucket(s, m, now, known)
 	}
 	return s
 }
@@ -119,7 +119,7 @@ func (p *Params) see(m *marks, s State, now int64) {
 		if k.time < now {
 			k.low = min(k.low, backlog)
 		}
-		if k.time < now-markLife {
+		if k.time < now-markTTL {
 			k.out = 0
 		}
 	}
@@ -196,7 +196,7 @@ func (m *marks) fold(most int) {
 	}
 }
 
-func addOut(a, b int64) int64 { return min(a+min(b, markMost), markMost) }
+func addOut(a, b int64) int64 { return min(a+min(b, maxMarkAmount), maxMarkAmount) }
 
 // takeMarked is Take for a bucket whose words have room for marks. Marks have no part in the decision.
 func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (State, Answer) {
@@ -204,7 +204,7 @@ func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (Stat
 	var m marks
 	s = p.openMarks(&m, s, words, now, r.Known)
 	next, a := p.Take(s, nil, now, r)
-	if r.Dry {
+	if r.DryRun {
 		return was, a
 	}
 	if r.Cost > 0 && (a.Allowed || r.Charge) {
@@ -213,7 +213,7 @@ func (p *Params) takeMarked(s State, words []uint64, now int64, r Request) (Stat
 	if r.Cost > 0 && a.Allowed && !p.Queue {
 		p.marked(&m, next, now, r, &a)
 	}
-	if next.FreshAt <= now {
+	if next.ExpiresAt <= now {
 		m.n = 0
 	}
 	m.save(next, words)
@@ -238,7 +238,7 @@ func (p *Params) marked(m *marks, next State, now int64, r Request, a *Answer) {
 		m.atMost(max(0, low))
 	}
 	if r.Settles {
-		m.add(a.At, min(p.backlog(next, now), fill, markMost), cost)
+		m.add(a.At, min(p.backlog(next, now), fill, maxMarkAmount), cost)
 	}
 }
 
@@ -252,7 +252,7 @@ func (p *Params) beforePlace(cost int64) int64 {
 func (p *Params) backlog(s State, now int64) int64 {
 	if p.Kind == Interval {
 		deficit, _ := p.interval(s, now)
-		return min(deficit, markMost)
+		return min(deficit, maxMarkAmount)
 	}
 	return p.ahead(s, now).q
 }
@@ -278,7 +278,7 @@ func (p *Params) settleMarked(s State, words []uint64, now, at int64, x Settleme
 		s, given = p.settleBucket(s, &m, i, now, at, x)
 	}
 	m.tidy()
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		m.n = 0
 	}
 	m.save(s, words)
@@ -321,10 +321,10 @@ func (p *Params) Share(x Settlement) Share {
 		if rest > 0 {
 			out++
 		}
-		return Share{Want: int64(want), Out: min(int64(out), markMost)}
+		return Share{Want: int64(want), Out: min(int64(out), maxMarkAmount)}
 	}
 	if p.Kind == Interval {
-		return Share{Want: back, Out: min(charged, markMost)}
+		return Share{Want: back, Out: min(charged, maxMarkAmount)}
 	}
 	var s Share
 	s.Want, s.WantR = p.dripTime(back)

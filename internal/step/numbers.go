@@ -27,8 +27,8 @@ func (p *Params) Numbers() Numbers {
 	return Numbers{}
 }
 
-// Sound reports whether the numbers can be those of a limit. Numbers that come from elsewhere may be damaged.
-func (n Numbers) Sound() bool {
+// IsValid reports whether the numbers can be those of a limit. Numbers that come from elsewhere may be damaged.
+func (n Numbers) IsValid() bool {
 	const most = 1 << 62
 	switch {
 	case n.Length < 1 || n.Length > 2*Year:
@@ -121,7 +121,7 @@ func (k *Known) With(numbers ...Numbers) *Known {
 	was := k.list()
 	all := append([]*Params(nil), was...)
 	for _, n := range numbers {
-		if !n.Sound() {
+		if !n.IsValid() {
 			continue
 		}
 		p := n.compile()
@@ -187,7 +187,7 @@ func (k *Known) find(p *Params, shape uint8) *Params {
 // not known: nothing is left of it then. Windows and logs keep the count, and counters what they estimate, rounded up; all
 // of it counts as spent now if the length is another.
 func (p *Params) Adopt(s State, words []uint64, now int64, known *Known) State {
-	if s.Shape == p.shape || s.FreshAt <= now {
+	if s.Shape == p.shape || s.ExpiresAt <= now {
 		return s
 	}
 	if p.Kind <= Interval {
@@ -196,32 +196,32 @@ func (p *Params) Adopt(s State, words []uint64, now int64, known *Known) State {
 		m.save(s, words)
 		return s
 	}
-	return p.adopt(s, words, now, known)
+	return p.convertState(s, words, now, known)
 }
 
-// adopt is Adopt for a state that was written under other numbers. A refused take returns it too, and so does a peek. If
+// convertState is Adopt for a state that was written under other numbers. A refused take returns it too, and so does a peek. If
 // they did not, a count kept from a long window would be moved on into every new short one, and RetryAfter would not be
 // true until the long one had ended.
-func (p *Params) adopt(s State, words []uint64, now int64, known *Known) State {
+func (p *Params) convertState(s State, words []uint64, now int64, known *Known) State {
 	switch p.Kind {
 	case Bucket, Interval:
-		return p.adoptBucket(s, nil, now, known)
+		return p.convertBucket(s, nil, now, known)
 	case Window:
-		return p.putWindow(p.windowAt(now).add(p, now, int64(s.Value&countMost)))
+		return p.putWindow(p.windowAt(now).add(p, now, int64(s.Value&countMask)))
 	case Counter:
-		return p.adoptCounter(s, now, known)
+		return p.convertCounter(s, now, known)
 	case Slices:
-		return p.adoptSlices(s, words, now, known)
+		return p.convertSlices(s, words, now, known)
 	case Log:
 		l := p.log(s, words, now)
 		return p.putLog(&l, now)
 	default:
-		return p.adoptSlots(words, now)
+		return p.convertPermits(words, now)
 	}
 }
 
-// adoptBucket converts a bucket and its marks, if it has any.
-func (p *Params) adoptBucket(s State, m *marks, now int64, known *Known) State {
+// convertBucket converts a bucket and its marks, if it has any.
+func (p *Params) convertBucket(s State, m *marks, now int64, known *Known) State {
 	to, from := p.whole(), known.find(p, s.Shape)
 	if s.Shape == 0 {
 		// It was written by the version before, most likely under these numbers, and is read as that one read it: it is full
@@ -247,7 +247,7 @@ func (p *Params) adoptBucket(s State, m *marks, now int64, known *Known) State {
 			if frac >= from.den { // of another limit whose fingerprint is the same by accident
 				frac = 0
 			}
-			used = scaled(s.FreshAt-now, frac, from, to, true)
+			used = scaled(s.ExpiresAt-now, frac, from, to, true)
 		}
 		s = p.putBucket(moment{at: now + min(used, roundUp(p.capQ, p.capR))}, now)
 	}
@@ -256,7 +256,7 @@ func (p *Params) adoptBucket(s State, m *marks, now int64, known *Known) State {
 		for i := range m.n {
 			k := &m.all[i]
 			k.low = min(scaled(k.low, 0, from, to, false), backlog)
-			k.out = min(scaled(k.out, 0, from, to, true), markMost)
+			k.out = min(scaled(k.out, 0, from, to, true), maxMarkAmount)
 		}
 		m.tidy()
 	}

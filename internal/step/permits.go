@@ -5,26 +5,26 @@ package step
 // holder is dead. Nothing is ever merged, and no two takes of a key have the same time, so that to give one back twice
 // frees nothing else.
 //
-// The newest name ever given is kept even when all slots are free: it is FreshAt less the lease. Names go on from it
+// The newest name ever given is kept even when all slots are free: it is ExpiresAt less the lease. Names go on from it
 // for callers whose clocks are behind, too.
 
-// slotLog is the ring as it is at a time.
-type slotLog struct {
+// permitLog is the ring as it is at a time.
+type permitLog struct {
 	log
 	newest int64 // the last name given
 }
 
-func (p *Params) slots(s State, words []uint64, now int64) slotLog {
-	if s.FreshAt <= now {
-		return slotLog{log{words: words}, now - 1}
+func (p *Params) permits(s State, words []uint64, now int64) permitLog {
+	if s.ExpiresAt <= now {
+		return permitLog{log{words: words}, now - 1}
 	}
-	l := slotLog{openLog(words), s.FreshAt - p.Length}
+	l := permitLog{openLog(words), s.ExpiresAt - p.Length}
 	l.prune(p, now)
 	return l
 }
 
-// adoptSlots reads a ring that was written under another lease: each slot lasts as long as it would under this one.
-func (p *Params) adoptSlots(words []uint64, now int64) State {
+// convertPermits reads a ring that was written under another lease: each slot lasts as long as it would under this one.
+func (p *Params) convertPermits(words []uint64, now int64) State {
 	l := openLog(words)
 	if l.len == 0 {
 		return State{}
@@ -33,11 +33,11 @@ func (p *Params) adoptSlots(words []uint64, now int64) State {
 	if newest+p.Length <= now {
 		return State{}
 	}
-	return State{FreshAt: newest + p.Length, Shape: p.shape}
+	return State{ExpiresAt: newest + p.Length, Shape: p.shape}
 }
 
 // ends is how long until the last slot is free if none is renewed.
-func (l *slotLog) ends(p *Params, now int64) int64 {
+func (l *permitLog) ends(p *Params, now int64) int64 {
 	if l.len == 0 {
 		return 0
 	}
@@ -45,13 +45,13 @@ func (l *slotLog) ends(p *Params, now int64) int64 {
 }
 
 // add takes a slot and returns its name.
-func (l *slotLog) add(p *Params, now, cost int64) (State, int64) {
+func (l *permitLog) add(p *Params, now, cost int64) (State, int64) {
 	l.newest = l.push(max(now, l.newest+1), cost)
-	return State{FreshAt: l.newest + p.Length, Shape: p.shape}, l.newest
+	return State{ExpiresAt: l.newest + p.Length, Shape: p.shape}, l.newest
 }
 
-func (p *Params) takeSlots(s State, words []uint64, now int64, r Request) (State, Answer) {
-	l := p.slots(s, words, now)
+func (p *Params) takePermits(s State, words []uint64, now int64, r Request) (State, Answer) {
+	l := p.permits(s, words, now)
 	a := Answer{Remaining: max(0, p.Count-l.sum), ResetAfter: l.ends(p, now), At: now}
 	if r.Cost > p.Count {
 		a.Never = true
@@ -67,24 +67,24 @@ func (p *Params) takeSlots(s State, words []uint64, now int64, r Request) (State
 	}
 	a.Allowed, a.Granted = true, r.Cost
 	a.Remaining -= r.Cost
-	if r.Dry {
+	if r.DryRun {
 		return s, a
 	}
 	s, a.At = l.add(p, now, r.Cost)
-	a.ResetAfter = s.FreshAt - now
+	a.ResetAfter = s.ExpiresAt - now
 	return s, a
 }
 
-// adjustSlots gives a slot back or renews it.
-func (p *Params) adjustSlots(s State, words []uint64, now, at int64, x Settlement) (State, Answer) {
+// adjustPermits gives a slot back or renews it.
+func (p *Params) adjustPermits(s State, words []uint64, now, at int64, x Settlement) (State, Answer) {
 	delta := x.Delta
 	if x.Settles { // the end of what was in flight, whatever it cost
 		delta = -costMost
 	}
-	l := p.slots(s, words, now)
+	l := p.permits(s, words, now)
 	i := l.find(at, now)
 	if i < 0 && delta > 0 {
-		return p.takeSlots(s, words, now, Request{Cost: delta})
+		return p.takePermits(s, words, now, Request{Cost: delta})
 	}
 	a := Answer{Allowed: true, At: at}
 	if i >= 0 {
@@ -110,7 +110,7 @@ func (p *Params) adjustSlots(s State, words []uint64, now, at int64, x Settlemen
 }
 
 // find returns the entry of a name, or -1.
-func (l *slotLog) find(at, now int64) int {
+func (l *permitLog) find(at, now int64) int {
 	low, high := 0, l.len
 	for low < high {
 		middle := (low + high) / 2
@@ -127,7 +127,7 @@ func (l *slotLog) find(at, now int64) int {
 }
 
 // cut removes an entry and closes the gap from the nearer end.
-func (l *slotLog) cut(i int) {
+func (l *permitLog) cut(i int) {
 	if i >= l.len/2 {
 		l.remove(i)
 		return

@@ -62,9 +62,9 @@ func (f *inFlight) found(at int64) *holder {
 	return nil
 }
 
-// TestI7Slots: at all instants what is in flight by the store's view is between 0 and the limit, each answer is that of
+// TestI7Permits: at all instants what is in flight by the store's view is between 0 and the limit, each answer is that of
 // a list of slots, and to give one back again frees nothing, whatever the clocks say.
-func TestI7Slots(t *testing.T) {
+func TestI7Permits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "slots")
 		f := &inFlight{p: k.p}
@@ -125,8 +125,8 @@ func TestI7Slots(t *testing.T) {
 }
 
 // A dead holder's slot is free when its lease ends, and not a microsecond sooner; a renewed one a lease later.
-func TestSlotsLease(t *testing.T) {
-	k := newKey(step.Params{Kind: step.Slots, Count: 2, Length: 30 * second})
+func TestPermitTTL(t *testing.T) {
+	k := newKey(step.Params{Kind: step.Permits, Count: 2, Length: 30 * second})
 	now := int64(epoch)
 	dead, alive := k.take(now, step.Request{Cost: 1}), k.take(now, step.Request{Cost: 1})
 	if dead.At == alive.At {
@@ -159,7 +159,7 @@ func TestSlotsLease(t *testing.T) {
 }
 
 // In less room than it needs a ring merges slots: then they last longer, and there are never more than the limit.
-func TestSlotsInLittleRoom(t *testing.T) {
+func TestPermitsInLittleRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := drawKey(t, "slots")
 		k.words = make([]uint64, rapid.IntRange(3, 6).Draw(t, "words"))

@@ -95,11 +95,11 @@ func drawWindow(rnd *rand.Rand) step.Params {
 		p.Count = 0 // denies everything
 	}
 	if rnd.IntN(2) == 0 && p.Count > 0 {
-		p.Over = spread(rnd, step.MaxWindowCount)
+		p.SoftExcess = spread(rnd, step.MaxWindowCount)
 		if rnd.IntN(2) == 0 {
-			p.Over = 1 + rnd.Int64N(5)
+			p.SoftExcess = 1 + rnd.Int64N(5)
 		}
-		p.For = spread(rnd, 2*p.Length)
+		p.SoftPeriod = spread(rnd, 2*p.Length)
 	}
 	return p
 }

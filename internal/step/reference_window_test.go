@@ -32,7 +32,7 @@ func (w *fixedWindow) at(now int64) fixedWindow {
 	return n
 }
 
-func (w *fixedWindow) most() int64 { return w.p.Count + w.p.Over }
+func (w *fixedWindow) most() int64 { return w.p.Count + w.p.SoftExcess }
 
 func (w *fixedWindow) remaining(now int64) int64 {
 	n := w.at(now)
@@ -48,7 +48,7 @@ func (w *fixedWindow) fits(now, cost, _ int64) (int64, bool) { return 0, cost <=
 func (w *fixedWindow) graceful(now int64) bool {
 	// Windows longer than 35 minutes keep this time in coarser steps, counted back from their end and rounded down.
 	grain := w.p.Length>>31 + 1
-	until := w.exceeded + w.p.For
+	until := w.exceeded + w.p.SoftPeriod
 	return until >= w.end || now <= w.end-(w.end-until+grain-1)/grain*grain
 }
 

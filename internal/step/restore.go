@@ -1,28 +1,28 @@
 package step
 
-// Learn returns the state that explains an answer about a key that is counted elsewhere: at now this remained, and the
+// StateFromAnswer returns the state that explains an answer about a key that is counted elsewhere: at now this remained, and the
 // key will be fresh so much later. An answer tells all about a bucket, but not by how much a window is overspent, nor
 // which of a counter's two windows holds what: there s, which was believed so far, fills in. It is for narrow states
 // without a grace.
-func (p *Params) Learn(s State, now, remaining, resetAfter int64) State {
+func (p *Params) StateFromAnswer(s State, now, remaining, resetAfter int64) State {
 	if resetAfter <= 0 {
 		return State{}
 	}
 	switch p.Kind {
 	case Bucket:
-		return State{FreshAt: now + resetAfter, Shape: p.shape}
+		return State{ExpiresAt: now + resetAfter, Shape: p.shape}
 	case Window:
 		w := window{end: now + resetAfter, count: p.Count - remaining}
-		if remaining == 0 && s.FreshAt == w.end {
-			w.count = max(w.count, int64(s.Value&countMost))
+		if remaining == 0 && s.ExpiresAt == w.end {
+			w.count = max(w.count, int64(s.Value&countMask))
 		}
 		return p.putWindow(w)
 	default:
-		return p.putCounter(p.learnCounter(s, now, p.Count-remaining, resetAfter))
+		return p.putCounter(p.counterFromAnswer(s, now, p.Count-remaining, resetAfter))
 	}
 }
 
-func (p *Params) learnCounter(s State, now, used, resetAfter int64) counter {
+func (p *Params) counterFromAnswer(s State, now, used, resetAfter int64) counter {
 	c := p.counter(s, now)
 	more := used - p.counterUsed(c, now)
 	if used == p.Count { // at least the limit is used, and more may be believed
@@ -48,8 +48,8 @@ func (p *Params) counterBefore(n, share int64) int64 {
 	return min(ceilDiv(n*weightOne, max(1, share)), MaxWindowCount)
 }
 
-// Spent is what was spent and has not worn off, debt included. It is for what Learn is for.
-func (p *Params) Spent(s State, now int64) int64 {
+// Used is what was spent and has not worn off, debt included. It is for the states of StateFromAnswer.
+func (p *Params) Used(s State, now int64) int64 {
 	switch p.Kind {
 	case Bucket:
 		full := p.fullAt(s, now)

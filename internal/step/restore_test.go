@@ -10,7 +10,7 @@ import (
 
 // A state that is learned from answers says what the true one says: it remains the same, is fresh at the same time, and
 // decides alike until somebody else spends.
-func TestLearn(t *testing.T) {
+func TestStateFromAnswer(t *testing.T) {
 	all := []step.Params{
 		step.Compile(step.Params{Kind: step.Bucket, Count: 7, Length: 1_000_000, Burst: 50}),
 		step.Compile(step.Params{Kind: step.Bucket, Count: 1000, Length: 1_000_000, Burst: 20}),
@@ -31,7 +31,7 @@ func TestLearn(t *testing.T) {
 			} else {
 				truth, a = p.Take(truth, nil, now, step.Request{Cost: cost})
 			}
-			copied = p.Learn(copied, now, a.Remaining, a.ResetAfter)
+			copied = p.StateFromAnswer(copied, now, a.Remaining, a.ResetAfter)
 			_, want := p.Take(truth, nil, now, step.Request{})
 			_, got := p.Take(copied, nil, now, step.Request{})
 			// The copy of a bucket has no fraction of a microsecond, and so up to one unit less.
@@ -39,15 +39,15 @@ func TestLearn(t *testing.T) {
 			if less < 0 || less > 1 || less > 0 && p.Kind != step.Bucket || got.ResetAfter != want.ResetAfter {
 				r.Fatalf("%+v: learned %+v, truth %+v: remains %+v, not %+v", p.Kind, copied, truth, got, want)
 			}
-			if s := p.Spent(truth, now); p.Kind == step.Window && s != p.Spent(copied, now) && want.Remaining > 0 || s < p.Limit()-want.Remaining-1 {
-				r.Fatalf("spent %d, learned %d, %d remain", s, p.Spent(copied, now), want.Remaining)
+			if s := p.Used(truth, now); p.Kind == step.Window && s != p.Used(copied, now) && want.Remaining > 0 || s < p.Limit()-want.Remaining-1 {
+				r.Fatalf("spent %d, learned %d, %d remain", s, p.Used(copied, now), want.Remaining)
 			}
 		}
 	})
 }
 
 // Whatever was counted of a counter here, what is learned leaves exactly what the answer says.
-func TestLearnLess(t *testing.T) {
+func TestStateFromAnswerOfLess(t *testing.T) {
 	p := step.Compile(step.Params{Kind: step.Counter, Count: 60, Length: 1_000_000})
 	const start = int64(1_767_225_600_000_000)
 	for counted := int64(1); counted <= 20; counted++ {
@@ -55,7 +55,7 @@ func TestLearnLess(t *testing.T) {
 		for used := int64(1); used <= counted; used++ {
 			for _, passed := range []int64{0, 1, 16, 1000, 250_000, 500_000, 900_000} {
 				now := start + passed
-				learned := p.Learn(before, now, 60-used, start+2_000_000-now)
+				learned := p.StateFromAnswer(before, now, 60-used, start+2_000_000-now)
 				if _, a := p.Take(learned, nil, now, step.Request{}); a.Remaining != 60-used || a.ResetAfter != start+2_000_000-now {
 					t.Errorf("%d counted, %d used, after %d µs: %+v", counted, used, passed, a)
 				}

@@ -54,14 +54,14 @@ func backlogOf(k *key, now int64) int64 {
 	if k.p.Wide(k.words) {
 		value = int64(k.words[0])
 	}
-	if k.state.FreshAt <= now {
+	if k.state.ExpiresAt <= now {
 		return 0
 	}
 	if k.p.Kind == step.Interval {
-		refills := (k.state.FreshAt - now + k.p.Length - 1) / k.p.Length
+		refills := (k.state.ExpiresAt - now + k.p.Length - 1) / k.p.Length
 		return (refills*k.p.Count - value) * k.p.Length
 	}
-	return (k.state.FreshAt-now)*k.p.Count - value*(k.p.Count/int64(k.p.Drips().Den))
+	return (k.state.ExpiresAt-now)*k.p.Count - value*(k.p.Count/int64(k.p.Drips().Den))
 }
 
 // session is something reserved and not settled.

@@ -17,7 +17,7 @@
 // # State
 //
 // A narrow state is a [State]: the microsecond at which it equals that of a key never seen, a value whose meaning
-// belongs to the algorithm, and a shape. Because FreshAt means the same for all algorithms, a table can expire and
+// belongs to the algorithm, and a shape. Because ExpiresAt means the same for all algorithms, a table can expire and
 // evict keys knowing nothing of rules. The sliding log and the counter with sub-windows need more room and keep it in
 // a slice of words that the store owns; see [Params.Words].
 package step
@@ -35,14 +35,14 @@ const (
 	Counter                  // sliding window counter: the window before, weighted
 	Slices                   // sliding window counter over sub-windows
 	Log                      // sliding window log
-	Slots                    // what is in flight: slots that are taken, renewed and given back
+	Permits                  // what is in flight: slots that are taken, renewed and given back
 )
 
 const (
 	// Horizon bounds how long a bucket may take to fill, in microseconds: a hundred years.
 	Horizon = 100 * Year
-	// furthest bounds how far ahead of now a bucket's state may lie: a full one, and callers who wait or settle late.
-	furthest = Horizon + Horizon/4
+	// maxAhead bounds how far ahead of now a bucket's state may lie: a full one, and callers who wait or settle late.
+	maxAhead = Horizon + Horizon/4
 	// Year is 365 days in microseconds.
 	Year = 365 * 24 * 3600 * 1_000_000
 	// MaxTime is the largest time a state can hold: the year 2255. Lua's numbers are exact up to here.
@@ -67,16 +67,16 @@ const (
 // Params are a limit's numbers. The first group is what a limit says, the second what [Compile] derives from it.
 // Params are immutable once compiled.
 type Params struct {
-	Kind    Kind
-	Queue   bool  // Bucket: a take that fits is given a place in the queue and told how long to wait
-	Nearest bool  // Counter, Slices: round the estimate to the nearest integer instead of down
-	Align   Align // Interval, Window
-	Count   int64 // N: how much a window holds, or flows in or out of a bucket in a window
-	Length  int64 // of the window; for calendar windows the longest there is
-	Burst   int64 // Bucket, Interval: the bucket's size
-	Slices  int64 // Slices: the number of sub-windows
-	Over    int64 // Window: how much a soft limit may be exceeded by
-	For     int64 // Window: for how long after it was first exceeded
+	Kind       Kind
+	Queue      bool  // Bucket: a take that fits is given a place in the queue and told how long to wait
+	Nearest    bool  // Counter, Slices: round the estimate to the nearest integer instead of down
+	Align      Align // Interval, Window
+	Count      int64 // N: how much a window holds, or flows in or out of a bucket in a window
+	Length     int64 // of the window; for calendar windows the longest there is
+	Burst      int64 // Bucket, Interval: the bucket's size
+	Slices     int64 // Slices: the number of sub-windows
+	SoftExcess int64 // Window: how much a soft limit may be exceeded by
+	SoftPeriod int64 // Window: for how long after it was first exceeded
 	// Bounds gives the calendar window that now falls into. It must be a pure function.
 	Bounds func(now int64) (start, end int64)
 	// BoundsID tells calendars apart (unit and zone), so that a changed one is noticed.
@@ -89,7 +89,7 @@ type Params struct {
 	Whole Numbers
 
 	shape    uint8 // fingerprint of what gives a stored value its meaning besides Kind
-	plain    uint8 // which plain case of Plain this is
+	fast     uint8 // which plain case of Plain this is
 	identity uint64
 	limit    int64
 	partOf   *Params // Whole
@@ -113,9 +113,9 @@ type Params struct {
 
 // State is what a store keeps for one key. The zero State is that of a key never seen.
 type State struct {
-	FreshAt int64  // from this microsecond on, the state equals the zero State
-	Value   uint64 // meaning depends on Kind
-	Shape   uint8  // Params.shape of the limit that wrote Value
+	ExpiresAt int64  // from this microsecond on, the state equals the zero State
+	Value     uint64 // meaning depends on Kind
+	Shape     uint8  // Params.shape of the limit that wrote Value
 }
 
 // Request is one attempt to spend.
@@ -124,7 +124,7 @@ type Request struct {
 	Min      int64  // if positive, a grant of at least Min and at most Cost is accepted: what remains, or Min if that fits otherwise
 	MaxDelay int64  // accept a place this much later; a Queue without it accepts any place it has
 	Charge   bool   // charge a refused request too
-	Dry      bool   // decide, change nothing
+	DryRun   bool   // decide, change nothing
 	Settles  bool   // it will be settled: a bucket keeps a mark for it
 	Known    *Known // what other shapes of the rule's states mean
 }
@@ -181,9 +181,9 @@ func Compile(p Params) Params {
 		p.partOf = p.Whole.compile()
 		p.shape = p.partOf.shape
 	}
-	p.plain = p.compilePlain()
+	p.fast = p.compileFast()
 	p.identity = uint64(p.Kind) | uint64(p.Slices)<<8
-	p.limit = p.Count + p.Over
+	p.limit = p.Count + p.SoftExcess
 	if p.Kind == Bucket || p.Kind == Interval {
 		p.limit = p.Burst
 	}
@@ -193,7 +193,7 @@ func Compile(p Params) Params {
 // Part is a smaller limit of the same kind, whose states mean the same as those of this one.
 func (p *Params) Part(count, burst, over int64) *Params {
 	part := *p
-	part.Count, part.Burst, part.Over = count, burst, over
+	part.Count, part.Burst, part.SoftExcess = count, burst, over
 	part.Whole, part.partOf = p.Numbers(), nil
 	part = Compile(part)
 	return &part
@@ -256,11 +256,11 @@ func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Ans
 		return p.takeMarked(s, words, now, r)
 	}
 	was := s
-	if s.Shape != p.shape && s.FreshAt > now {
-		if r.Dry {
+	if s.Shape != p.shape && s.ExpiresAt > now {
+		if r.DryRun {
 			words = append([]uint64(nil), words...)
 		}
-		s = p.adopt(s, words, now, r.Known)
+		s = p.convertState(s, words, now, r.Known)
 	}
 	next, a := s, Answer{}
 	if r.Cost == 0 {
@@ -271,7 +271,7 @@ func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Ans
 	if !a.Allowed && r.Cost > 0 && (r.Min > 0 || r.Charge) {
 		next, a = p.refuse(s, words, now, r, a)
 	}
-	if r.Dry {
+	if r.DryRun {
 		return was, a
 	}
 	return next, a
@@ -287,13 +287,13 @@ func (p *Params) refuse(s State, words []uint64, now int64, r Request, a Answer)
 			return next, a
 		}
 	}
-	if r.Charge && !r.Dry {
+	if r.Charge && !r.DryRun {
 		s = p.charge(s, words, now, r.Cost)
 		a.Granted, a.At = 0, now
 		a.Remaining, a.ResetAfter = p.look(s, words, now)
 		// The refusal's own charge may push back the moment at which a retry succeeds.
 		if !a.Never {
-			rest.Dry = true
+			rest.DryRun = true
 			_, again := p.take(s, words, now, rest)
 			a.RetryAfter = again.RetryAfter
 		}
@@ -313,8 +313,8 @@ func (p *Params) take(s State, words []uint64, now int64, r Request) (State, Ans
 		return p.takeCounter(s, now, r)
 	case Slices:
 		return p.takeSlices(s, words, now, r)
-	case Slots:
-		return p.takeSlots(s, words, now, r)
+	case Permits:
+		return p.takePermits(s, words, now, r)
 	default:
 		return p.takeLog(s, words, now, r)
 	}
@@ -322,7 +322,7 @@ func (p *Params) take(s State, words []uint64, now int64, r Request) (State, Ans
 
 // peek answers whether one unit would be allowed, and says what remains; it changes nothing.
 func (p *Params) peek(s State, words []uint64, now int64, r Request) Answer {
-	_, a := p.take(s, words, now, Request{Cost: 1, MaxDelay: r.MaxDelay, Dry: true})
+	_, a := p.take(s, words, now, Request{Cost: 1, MaxDelay: r.MaxDelay, DryRun: true})
 	a.Granted = 0
 	a.Remaining, a.ResetAfter = p.look(s, words, now)
 	return a
@@ -349,14 +349,14 @@ func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter
 		var room ring
 		at, ring := p.slicesCopy(s, words, now, &room)
 		remaining = max(0, p.Count-p.slicesUsed(at, ring, now))
-	case Slots:
-		l := p.slots(s, words, now)
+	case Permits:
+		l := p.permits(s, words, now)
 		return max(0, p.Count-l.sum), l.ends(p, now)
 	default:
 		l := p.log(s, words, now)
 		remaining = max(0, p.Count-l.sum)
 	}
-	return remaining, max(0, s.FreshAt-now)
+	return remaining, max(0, s.ExpiresAt-now)
 }
 
 // charge books the cost of a refused request. A bucket is emptied at the most, so that a flood of refused requests
@@ -376,7 +376,7 @@ func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 		return p.putCounter(c)
 	case Slices:
 		return p.chargeSlices(s, words, now, cost)
-	case Slots: // who was refused is not in flight
+	case Permits: // who was refused is not in flight
 		return s
 	default:
 		return p.chargeLog(s, words, now, cost)
@@ -395,18 +395,18 @@ func (p *Params) charge(s State, words []uint64, now, cost int64) State {
 // the answer's At is its name from then on. One that is gone, because it was not renewed in time, is taken anew by that,
 // if there is room.
 func (p *Params) Adjust(s State, words []uint64, now int64, x Settlement) (State, Answer) {
-	at := max(now-furthest, min(x.At, now+furthest)) // a time that no take can have had must not wrap around
+	at := max(now-maxAhead, min(x.At, now+maxAhead)) // a time that no take can have had must not wrap around
 	if p.Kind <= Interval {
 		next, given := p.settleMarked(s, words, now, at, x)
 		a := Answer{Allowed: true, Granted: given, At: x.At}
 		a.Remaining, a.ResetAfter = p.look(next, nil, now)
 		return next, a
 	}
-	if s.Shape != p.shape && s.FreshAt > now {
-		s = p.adopt(s, words, now, x.Known)
+	if s.Shape != p.shape && s.ExpiresAt > now {
+		s = p.convertState(s, words, now, x.Known)
 	}
-	if p.Kind == Slots {
-		next, a := p.adjustSlots(s, words, now, at, x)
+	if p.Kind == Permits {
+		next, a := p.adjustPermits(s, words, now, at, x)
 		if x.Delta <= 0 || x.Settles {
 			a.At = x.At
 		}

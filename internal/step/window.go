@@ -1,11 +1,11 @@
 package step
 
-// The fixed window counts what was spent in the window that ends at FreshAt. Value holds the count in its low 33 bits
+// The fixed window counts what was spent in the window that ends at ExpiresAt. Value holds the count in its low 33 bits
 // and, once a soft limit has been exceeded, in the others how long before the window's end the grace ends.
 
 const (
 	countBits = 33
-	countMost = 1<<countBits - 1
+	countMask = 1<<countBits - 1
 	graceMost = 1<<(64-countBits) - 1
 )
 
@@ -16,12 +16,12 @@ type window struct {
 }
 
 func (p *Params) window(s State, now int64) window {
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		return p.windowAt(now)
 	}
 	return window{
-		start: s.FreshAt - p.Length, end: s.FreshAt,
-		count: int64(s.Value & countMost), grace: int64(s.Value >> countBits),
+		start: s.ExpiresAt - p.Length, end: s.ExpiresAt,
+		count: int64(s.Value & countMask), grace: int64(s.Value >> countBits),
 	}
 }
 
@@ -44,10 +44,10 @@ func (p *Params) windowAt(now int64) window {
 // add counts delta at now; crossing the limit begins the grace of a soft limit.
 func (w window) add(p *Params, now, delta int64) window {
 	before := w.count
-	w.count = clamp(w.count, delta, countMost)
-	if p.Over > 0 && before <= p.Count && w.count > p.Count {
+	w.count = clamp(w.count, delta, countMask)
+	if p.SoftExcess > 0 && before <= p.Count && w.count > p.Count {
 		w.grace = 0
-		if until := now + p.For; until < w.end {
+		if until := now + p.SoftPeriod; until < w.end {
 			// More than fits is only possible for a clock that is behind the whole window.
 			w.grace = min(ceilDiv(w.end-until, p.grain), graceMost)
 		}
@@ -69,7 +69,7 @@ func (p *Params) putWindow(w window) State {
 	if w.count == 0 { // all was given back
 		return State{}
 	}
-	return State{FreshAt: w.end, Value: uint64(w.count) | uint64(w.grace)<<countBits, Shape: p.shape}
+	return State{ExpiresAt: w.end, Value: uint64(w.count) | uint64(w.grace)<<countBits, Shape: p.shape}
 }
 
 func (p *Params) takeWindow(s State, now int64, r Request) (State, Answer) {
@@ -99,7 +99,7 @@ func (p *Params) adjustWindow(s State, now, at, delta int64) (State, int64) {
 		w = w.add(p, now, delta)
 		return p.putWindow(w), w.count - before
 	}
-	if s.FreshAt <= now {
+	if s.ExpiresAt <= now {
 		return s, 0
 	}
 	if p.Align == Calendar {

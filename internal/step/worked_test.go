@@ -157,7 +157,7 @@ func TestWorkedExamples(t *testing.T) {
 		},
 		{
 			"B6 soft limit of 10 a minute, over by 2 for 10 s: the 12th in time",
-			step.Params{Kind: step.Window, Count: 10, Length: minute, Over: 2, For: 10 * second},
+			step.Params{Kind: step.Window, Count: 10, Length: minute, SoftExcess: 2, SoftPeriod: 10 * second},
 			[]line{
 				{"1:00:05", 10, "2 left"},
 				{"1:00:20", 1, "1 left"}, // the 11th begins the ten seconds
@@ -169,7 +169,7 @@ func TestWorkedExamples(t *testing.T) {
 		},
 		{
 			"B6 the same: the 12th too late",
-			step.Params{Kind: step.Window, Count: 10, Length: minute, Over: 2, For: 10 * second},
+			step.Params{Kind: step.Window, Count: 10, Length: minute, SoftExcess: 2, SoftPeriod: 10 * second},
 			[]line{
 				{"1:00:05", 10, "2 left"},
 				{"1:00:20", 1, "1 left"},

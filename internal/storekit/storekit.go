@@ -31,7 +31,7 @@ func SetOp(op *group.Op, t *sluice.Take) error {
 		return group.ErrLimit
 	}
 	*op = rule.Op(p, t.Key, t.Slot, t.Cost)
-	op.Request.Min, op.Request.Dry, op.Request.Settles = t.Min, t.Dry, t.Settles
+	op.Request.Min, op.Request.DryRun, op.Request.Settles = t.Min, t.Dry, t.Settles
 	op.At, op.Charged, op.Of, op.ID = t.At, t.Charged, t.Of, t.ID
 	return op.Validate(t.MaxDelay)
 }
@@ -45,7 +45,7 @@ func FastTake(t *sluice.Take) (*group.Rule, *step.Params) {
 		return nil, nil
 	}
 	p := private.ParamsOf(t.Effective())
-	if p == nil || !p.IsPlain() || t.Cost <= 0 || t.Cost > p.Limit() {
+	if p == nil || !p.HasFast() || t.Cost <= 0 || t.Cost > p.Limit() {
 		return nil, nil
 	}
 	return private.RuleOf(t.Rule), p

@@ -11,7 +11,7 @@ import (
 func (t *Table) Fast(h Hash, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
 	seg := &t.segments[h.segment()]
 	tag, extra := h.tagFor(p.Identity()), h.extra()
-	if p.IsPlainCounter() {
+	if p.HasFastCounter() {
 		return seg.fastCounter(tag, extra, p, now, cost)
 	}
 	seg.mu.Lock()
@@ -24,13 +24,13 @@ func (t *Table) Fast(h Hash, p *step.Params, now, cost int64) (fresh, retry, rem
 		seg.mu.Unlock()
 		return 0, step.Undecided, 0
 	}
-	if p.IsPlainBucket() { // in line: the call would cost as much as the sum
-		after, room := p.PlainBucket(s.expiresAt(), now, cost)
+	if p.HasFastBucket() { // in line: the call would cost as much as the sum
+		after, room := p.FastBucket(s.expiresAt(), now, cost)
 		if room >= 0 {
 			s.word = uint64(after) | extra | uint64(p.Shape())<<shapeShift
 			s.value = 0
 			seg.mu.Unlock()
-			return after, step.Fits, p.PlainUnits(room)
+			return after, step.Fits, p.FastUnits(room)
 		}
 	}
 	fresh, retry, remaining = s.fast(p, extra, now, cost)
@@ -55,7 +55,7 @@ func (seg *segment) fastCounter(tag, extra uint64, p *step.Params, now, cost int
 	age := word - s.word
 	passed := uint64(one(age != 0))
 	if age == passed*uint64(p.Length) { // written in this window or the one before, under this limit
-		after, left := p.PlainCounter(s.value, passed, weight, cost)
+		after, left := p.FastCounter(s.value, passed, weight, cost)
 		if left >= 0 {
 			s.word = word
 			s.value = after
@@ -70,7 +70,7 @@ func (seg *segment) fastCounter(tag, extra uint64, p *step.Params, now, cost int
 
 // fast applies a cost to the slot if the case is plain.
 func (s *slot) fast(p *step.Params, extra uint64, now, cost int64) (fresh, retry, remaining int64) {
-	fresh, value, retry, remaining := p.Plain(s.expiresAt(), s.value, uint8(s.word>>shapeShift), now, cost)
+	fresh, value, retry, remaining := p.Fast(s.expiresAt(), s.value, uint8(s.word>>shapeShift), now, cost)
 	if retry == step.Fits {
 		s.word = uint64(fresh) | extra | uint64(p.Shape())<<shapeShift
 		s.value = value
@@ -114,12 +114,12 @@ func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r st
 
 // takeBlocked denies a request until the block ends, or for longer if there is no room then.
 func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request, until int64) step.Answer {
-	if !r.Dry {
+	if !r.DryRun {
 		t.adopt(seg, h, p, now, r.Known)
 	}
-	r.Dry = true
+	r.DryRun = true
 	free := t.takeFree(seg, h, p, now, r)
-	idle := t.takeFree(seg, h, p, now, step.Request{Dry: true, Known: r.Known})
+	idle := t.takeFree(seg, h, p, now, step.Request{DryRun: true, Known: r.Known})
 	return group.Blocked(&free, &idle, now, until)
 }
 
@@ -136,7 +136,7 @@ func (t *Table) takeFree(seg *segment, h Hash, p *step.Params, now int64, r step
 	var scratch [step.MaxSlices + 1]uint64
 	words := scratch[:p.Words(step.State{}, nil, now, r.Settles)]
 	next, a := p.Take(step.State{}, words, now, r)
-	if next.FreshAt <= now || r.Dry {
+	if next.ExpiresAt <= now || r.DryRun {
 		return a
 	}
 	if !t.insertState(seg, h, p, next, words, now) {
@@ -178,7 +178,7 @@ func (t *Table) stateOf(s *slot, p *step.Params, now int64, known *step.Known) s
 
 // takeSlot applies one request to a key in the table.
 func (t *Table) takeSlot(s *slot, p *step.Params, now int64, r step.Request) step.Answer {
-	block := t.wideBlock(s, p, now, r.Settles && !r.Dry)
+	block := t.wideBlock(s, p, now, r.Settles && !r.DryRun)
 	next, a := p.Take(t.stateOf(s, p, now, r.Known), t.arena.words(block), now, r)
 	t.put(s, p, next, block) // also when dry: a log's words may have been tidied, and the state tells up to when
 	return a
@@ -239,7 +239,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	if t.sketch.mayCount(h, p, now) {
 		// The sketch can charge but cannot give back: others may share the cells.
 		r := step.Request{Cost: delta, Charge: true}
-		if delta <= 0 || p.Kind == step.Slots && op.Request.Settles {
+		if delta <= 0 || p.Kind == step.Permits && op.Request.Settles {
 			r = step.Request{}
 		}
 		a := t.sketch.take(h, p, now, r)
@@ -249,7 +249,7 @@ func (t *Table) adjustLocked(seg *segment, h Hash, p *step.Params, now int64, op
 	var scratch [step.MaxSlices + 1]uint64
 	words := scratch[:p.Words(step.State{}, nil, now, false)]
 	next, a := p.Adjust(step.State{}, words, now, op.Settlement())
-	if next.FreshAt > now && !t.insertState(seg, h, p, next, words, now) {
+	if next.ExpiresAt > now && !t.insertState(seg, h, p, next, words, now) {
 		bounds.StoreMemory.Reached()
 		t.sketch.take(h, p, now, step.Request{Cost: delta, Charge: true})
 	}
@@ -304,7 +304,7 @@ func (t *Table) remember(seg *segment, h Hash, op *group.Op, a *step.Answer, now
 	if !a.Allowed {
 		value |= deniedFlag
 	}
-	s.set(step.State{FreshAt: inRange(max(a.At, now)) + group.IdempotencyTTL, Value: value})
+	s.set(step.State{ExpiresAt: inRange(max(a.At, now)) + group.IdempotencyTTL, Value: value})
 	if i, ok := seg.find(s.tag, id.extra()); ok {
 		*seg.slots.at(i) = s
 		return

@@ -60,7 +60,7 @@ func (t *Table) fastBatch(takes []FastTake, now int64) bool {
 			return false
 		}
 		k.slot = s
-		k.Fresh, k.value, k.Retry, k.Remaining = k.Params.Plain(s.expiresAt(), s.value, uint8(s.word>>shapeShift), now, k.Cost)
+		k.Fresh, k.value, k.Retry, k.Remaining = k.Params.Fast(s.expiresAt(), s.value, uint8(s.word>>shapeShift), now, k.Cost)
 		if k.Retry == step.Undecided {
 			return false
 		}
@@ -78,7 +78,7 @@ func (t *Table) fastBatch(takes []FastTake, now int64) bool {
 			k.Fresh = max(now, s.expiresAt())
 			continue
 		}
-		s.set(step.State{FreshAt: k.Fresh, Value: k.value, Shape: k.Params.Shape()})
+		s.set(step.State{ExpiresAt: k.Fresh, Value: k.value, Shape: k.Params.Shape()})
 		k.Charged = true
 	}
 	return true

@@ -156,7 +156,7 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	next := full + b.cost(cost)
 	if next > at+b.fill && !(next-(at+b.fill) <= uint64(cost) && full == at) { // a full bucket holds its size despite rounding
 		a.RetryAfter = int64((next-(at+b.fill))>>cellScale) + 1
-		if r.Charge && !r.Dry {
+		if r.Charge && !r.DryRun {
 			k.charge(h, &b, now, at+b.fill)
 		}
 		return a
@@ -167,7 +167,7 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	}
 	a.Granted = r.Cost
 	a.Remaining = remaining(next)
-	if !r.Dry {
+	if !r.DryRun {
 		k.charge(h, &b, now, next)
 		a.ResetAfter = int64((next-at)>>cellScale) + 1 + b.hold
 	}

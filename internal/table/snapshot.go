@@ -286,7 +286,7 @@ func (t *Table) loadRule(r *snapshotReader, n uint64) error {
 		all[i] = step.Numbers{
 			Kind: step.Kind(kind), Slices: int64(r.number()), Count: int64(r.number()), Length: int64(r.number()), Burst: int64(r.number()),
 		}
-		if r.err == nil && (kind > 255 || !all[i].Sound()) {
+		if r.err == nil && (kind > 255 || !all[i].IsValid()) {
 			return fmt.Errorf("%w: a rule with numbers that make no sense", ErrSnapshot)
 		}
 	}

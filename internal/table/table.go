@@ -106,11 +106,11 @@ const (
 func (s *slot) expiresAt() int64 { return int64(s.word & freshMask) }
 
 func (s *slot) state() step.State {
-	return step.State{FreshAt: int64(s.word & freshMask), Value: s.value, Shape: uint8(s.word >> shapeShift)}
+	return step.State{ExpiresAt: int64(s.word & freshMask), Value: s.value, Shape: uint8(s.word >> shapeShift)}
 }
 
 func (s *slot) set(st step.State) {
-	s.word = s.word&(extraMask|wideFlag) | uint64(st.FreshAt) | uint64(st.Shape)<<shapeShift
+	s.word = s.word&(extraMask|wideFlag) | uint64(st.ExpiresAt) | uint64(st.Shape)<<shapeShift
 	s.value = st.Value
 }
 
