@@ -93,9 +93,9 @@ type Fault struct {
 type Reason uint8
 
 const (
-	Other     Reason = iota
-	KeyType          // a key is not text
-	NotPlain         // no YAML that this package reads
-	TooLarge         // beyond a bound
-	Duplicate        // a key stands there twice
+	Other           Reason = iota
+	KeyType                // a key is not text
+	UnsupportedYAML        // no YAML that this package reads
+	TooLarge               // beyond a bound
+	Duplicate              // a key stands there twice
 )

@@ -37,7 +37,7 @@ func Parse(data []byte) (*Node, []Fault) {
 		return &Node{Line: 1, Column: 1, size: 1, height: 1}, nil
 	case errors.Is(err, errSecondDocument):
 		if line := secondDocument(data); line > 0 {
-			return nil, []Fault{{Line: line, Column: 1, Reason: NotPlain, Msg: secondDocumentMsg}}
+			return nil, []Fault{{Line: line, Column: 1, Reason: UnsupportedYAML, Msg: secondDocumentMsg}}
 		}
 		return nil, []Fault{syntaxFault(data, err)} // text behind the value that is all of the file
 	case err != nil:
@@ -140,7 +140,7 @@ func (c *converter) convert(y *yaml.Node, depth int) *Node {
 		defer func() { c.anchors[y] = n }()
 	}
 	if y.Style&yaml.TaggedStyle != 0 {
-		c.fault(y, NotPlain, "tags such as %s are not used here: remove it, and quote a value that is to be text",
+		c.fault(y, UnsupportedYAML, "tags such as %s are not used here: remove it, and quote a value that is to be text",
 			Quote(y.Tag))
 		return nil
 	}
@@ -174,7 +174,7 @@ func (c *converter) alias(y *yaml.Node, depth int) *Node {
 	case !known:
 		return nil // what it stands for is at fault, and that was reported
 	case n == nil:
-		c.fault(y, NotPlain, "the alias *%s stands inside what it is an alias for: write the value out", y.Value)
+		c.fault(y, UnsupportedYAML, "the alias *%s stands inside what it is an alias for: write the value out", y.Value)
 		return nil
 	}
 	c.nodes += n.size
@@ -216,7 +216,7 @@ func (c *converter) key(y *yaml.Node) *Node {
 		return nil
 	}
 	if y.Kind == yaml.ScalarNode && y.Tag == "!!merge" {
-		c.fault(y, NotPlain, `merge keys (<<) are not used here: write the keys out, or quote it if you mean the text "<<"`)
+		c.fault(y, UnsupportedYAML, `merge keys (<<) are not used here: write the keys out, or quote it if you mean the text "<<"`)
 		return nil
 	}
 	k := c.convert(y, 1)
@@ -238,7 +238,7 @@ func (c *converter) scalar(n *Node, y *yaml.Node) {
 	n.Kind, n.Text = Scalar, y.Value
 	n.Quoted = y.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
 	if i := strings.IndexFunc(y.Value, isControl); i >= 0 {
-		c.fault(y, NotPlain, "the text has a control character in it, %q: remove it", y.Value[i:i+1])
+		c.fault(y, UnsupportedYAML, "the text has a control character in it, %q: remove it", y.Value[i:i+1])
 	}
 	switch y.Tag {
 	case "!!null":

@@ -37,7 +37,7 @@ func syntaxFault(data []byte, err error) Fault {
 			Msg: fmt.Sprintf("values are nested deeper than %d levels: nest less", MaxDepth),
 		}
 	}
-	return Fault{Line: line, Column: columnOf(s.text, s.at), Reason: NotPlain, Msg: advice}
+	return Fault{Line: line, Column: columnOf(s.text, s.at), Reason: UnsupportedYAML, Msg: advice}
 }
 
 var (
@@ -47,7 +47,7 @@ var (
 
 // anchorFault finds the alias, which the library names but does not place.
 func anchorFault(data []byte, name string) Fault {
-	f := Fault{Line: 1, Column: 1, Reason: NotPlain}
+	f := Fault{Line: 1, Column: 1, Reason: UnsupportedYAML}
 	f.Msg = fmt.Sprintf("*%s is an alias for an anchor &%s that is not there: if you mean the text, quote it, %q",
 		name, name, "*"+name)
 	alias := regexp.MustCompile(`(?:^|[\s,\[{:-])(\*` + regexp.QuoteMeta(name) + `)(?:$|[\s,\]}])`)

@@ -25,7 +25,7 @@ func checkCharacters(data []byte) []Fault {
 			msg = fmt.Sprintf("an invisible character, %U: remove it", r)
 		}
 		if msg != "" {
-			return []Fault{{Line: line, Column: utf8.RuneCount(data[start:i]) + 1, Reason: NotPlain, Msg: msg}}
+			return []Fault{{Line: line, Column: utf8.RuneCount(data[start:i]) + 1, Reason: UnsupportedYAML, Msg: msg}}
 		}
 		i += size
 	}
