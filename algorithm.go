@@ -15,10 +15,10 @@ const (
 	LeakyQueue
 	// FixedWindow counts in windows one after the other. Around a boundary up to twice Count may pass in one window.
 	FixedWindow
-	// SlidingLog remembers every request: never more than Count in any window at any instant. Up to 10,000 a window.
-	SlidingLog
-	// SlidingCounter estimates the sliding window from the counts of this window and the one before.
-	SlidingCounter
+	// SlidingWindowLog remembers every request: never more than Count in any window at any instant. Up to 10,000 a window.
+	SlidingWindowLog
+	// SlidingWindowCounter estimates the sliding window from the counts of this window and the one before.
+	SlidingWindowCounter
 	// Concurrency limits what is in flight: Count slots, which are taken, renewed while they are held and given back. A
 	// slot that is not renewed for Window, the lease, is free: its holder is dead. See [Concurrent] and [Limiter.Acquire].
 	Concurrency
@@ -68,9 +68,9 @@ const (
 type Align uint8
 
 const (
-	AlignEpoch    Align = iota // at whole multiples of its length since the Unix epoch, the same for all keys
-	AlignFirstHit              // at a key's first request after its last window ended: resets are spread out
-	AlignCalendar              // at the start of a day, week or month in a time zone; see PerCalendar
+	AlignEpoch        Align = iota // at whole multiples of its length since the Unix epoch, the same for all keys
+	AlignFirstRequest              // at a key's first request after its last window ended: resets are spread out
+	AlignCalendar                  // at the start of a day, week or month in a time zone; see PerCalendar
 )
 
 // Rounding is what a sliding counter does with a fraction of a request.

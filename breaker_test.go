@@ -22,8 +22,8 @@ func TestBreakerWhileRampingUp(t *testing.T) {
 			s.disturb(refuses)
 			var away, back, calls atomic.Int64
 			l := farLimiter(t, s, sluice.FailOpen, sluice.WithEvents(sluice.Events{
-				ServerAway: func(context.Context, int, error) { away.Add(1) },
-				ServerBack: func(context.Context, int) { back.Add(1) },
+				OnShardUnavailable: func(context.Context, int, error) { away.Add(1) },
+				OnShardRecovered:   func(context.Context, int) { back.Add(1) },
 			}))
 			ask := func(n int) {
 				for range n {
@@ -61,7 +61,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 			var since atomic.Pointer[time.Time]
 			var opened time.Duration
 			l := farLimiter(t, s, sluice.FailOpen, sluice.WithEvents(sluice.Events{
-				ServerAway: func(context.Context, int, error) { opened = time.Since(*since.Load()) },
+				OnShardUnavailable: func(context.Context, int, error) { opened = time.Since(*since.Load()) },
 			}))
 			for range 5000 {
 				mustAllow(t, l, "k", 1)
@@ -80,7 +80,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 				})
 			}
 			all.Wait()
-			pause(2 * sluice.DefaultBudget) // in which the last probe ends
+			pause(2 * sluice.DefaultStoreTimeout) // in which the last probe ends
 			if opened > tt.after || opened > 0 != tt.away {
 				t.Errorf("silent for %v: given a rest after %v, want %v at most", tt.lasts, opened, tt.after)
 			}

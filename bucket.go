@@ -9,17 +9,17 @@ import (
 
 // Bucket is where takes are counted: it names what an operator looks at, resets or blocks.
 type Bucket struct {
-	Rule  *Rule
-	Limit *Limit // as in Take.Limit: another kind of algorithm counts in another place; nil means Rule.Limit
-	Key   string
-	Slot  string // as in the takes: a Redis Cluster keeps what shares it together
+	Rule    *Rule
+	Limit   *Limit // as in Take.Limit: another kind of algorithm counts in another place; nil means Rule.Limit
+	Key     string
+	HashTag string // as in the takes: a Redis Cluster keeps what shares it together
 }
 
 // Bucket is where the take is counted.
-func (t *Take) Bucket() Bucket { return Bucket{t.Rule, t.Limit, t.Key, t.Slot} }
+func (t *Take) Bucket() Bucket { return Bucket{t.Rule, t.Limit, t.Key, t.HashTag} }
 
-// Effective is the limit that applies to the bucket.
-func (b *Bucket) Effective() *Limit {
+// EffectiveLimit is the limit that applies to the bucket.
+func (b *Bucket) EffectiveLimit() *Limit {
 	if b.Limit != nil {
 		return b.Limit
 	}
@@ -31,14 +31,14 @@ func (b *Bucket) validate() error {
 	switch {
 	case b.Rule == nil || b.Rule.Limit.params == nil:
 		return fmt.Errorf("%w: the bucket's rule was not made by NewRule", ErrInvalid)
-	case b.Effective().params == nil:
+	case b.EffectiveLimit().params == nil:
 		return fmt.Errorf("%w: the bucket's limit was not made by Limit.Build", ErrInvalid)
 	}
 	return nil
 }
 
-// Keys is the operator's side of a store.
-type Keys interface {
+// StoreAdmin is the operator's side of a store.
+type StoreAdmin interface {
 	// Reset forgets what was spent of a bucket, and lifts a block.
 	Reset(ctx context.Context, b Bucket) error
 	// Block denies a bucket's takes for d from now, whatever its state; 0 lifts the block. A take that a block denies is
@@ -46,7 +46,7 @@ type Keys interface {
 	Block(ctx context.Context, b Bucket, d time.Duration) error
 }
 
-// operatorBudget bounds what an operator asks of a [Remote] store. There is no fail mode that could answer instead, and
+// operatorBudget bounds what an operator asks of a [RemoteStore] store. There is no fail mode that could answer instead, and
 // a person can wait longer than a request.
 const operatorBudget = time.Second
 
@@ -62,7 +62,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 
 // ResetBuckets is [Limiter.Reset] for those who use [Limiter.Decide].
 func (l *Limiter) ResetBuckets(ctx context.Context, buckets ...Bucket) error {
-	return l.onBuckets(ctx, operatorBudget, buckets, Keys.Reset)
+	return l.onBuckets(ctx, operatorBudget, buckets, StoreAdmin.Reset)
 }
 
 // BlockBuckets is [Limiter.Block] for those who use [Limiter.Decide].
@@ -74,7 +74,7 @@ func (l *Limiter) blockWithin(ctx context.Context, budget, d time.Duration, buck
 	if d < 0 {
 		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
 	}
-	err := l.onBuckets(ctx, budget, buckets, func(keys Keys, ctx context.Context, b Bucket) error {
+	err := l.onBuckets(ctx, budget, buckets, func(keys StoreAdmin, ctx context.Context, b Bucket) error {
 		return keys.Block(ctx, b, d)
 	})
 	if err == nil && d > 0 {
@@ -95,11 +95,11 @@ func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
 }
 
 // onBuckets does something with each bucket, and has this process forget what it knows of them.
-func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets []Bucket, do func(Keys, context.Context, Bucket) error) error {
+func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets []Bucket, do func(StoreAdmin, context.Context, Bucket) error) error {
 	if err := l.sound(); err != nil {
 		return err
 	}
-	keys, ok := l.store.(Keys)
+	keys, ok := l.store.(StoreAdmin)
 	if !ok {
 		return fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
 	}
@@ -116,7 +116,7 @@ func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets [
 			continue
 		}
 		faults = append(faults, do(keys, ctx, *b))
-		l.engine.Forget(b.Rule.inIntegers(), b.Effective().params, b.Key)
+		l.engine.Forget(b.Rule.inIntegers(), b.EffectiveLimit().params, b.Key)
 	}
 	return errors.Join(faults...)
 }

@@ -34,12 +34,12 @@ func TestBudgetOfTheRest(t *testing.T) {
 		do   func(l *sluice.Limiter, r *sluice.Reservation) error
 		want time.Duration
 	}{
-		"settle": {func(_ *sluice.Limiter, r *sluice.Reservation) error { return r.Settle(background, 1) }, sluice.DefaultBudget},
-		"cancel": {func(_ *sluice.Limiter, r *sluice.Reservation) error { return r.Cancel(background) }, sluice.DefaultBudget},
+		"settle": {func(_ *sluice.Limiter, r *sluice.Reservation) error { return r.Settle(background, 1) }, sluice.DefaultStoreTimeout},
+		"cancel": {func(_ *sluice.Limiter, r *sluice.Reservation) error { return r.Cancel(background) }, sluice.DefaultStoreTimeout},
 		"escalate": {func(l *sluice.Limiter, _ *sluice.Reservation) error {
-			_, err := l.Escalate(background, "k", sluice.Ladder{Steps: []time.Duration{time.Minute}, Forget: time.Hour})
+			_, err := l.Escalate(background, "k", sluice.Escalation{Blocks: []time.Duration{time.Minute}, ForgetAfter: time.Hour})
 			return err
-		}, sluice.DefaultBudget},
+		}, sluice.DefaultStoreTimeout},
 		"reset": {func(l *sluice.Limiter, _ *sluice.Reservation) error { return l.Reset(background, "k") }, time.Second},
 		"block": {func(l *sluice.Limiter, _ *sluice.Reservation) error { return l.Block(background, "k", time.Hour) }, time.Second},
 	} {
@@ -47,7 +47,7 @@ func TestBudgetOfTheRest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := deafStore{newFar()}
 				rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100)})
-				l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+				l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 				t.Cleanup(func() { _ = l.Close(background) }) // it would send the settlement again
 				r, err := l.Reserve(background, "k", 5)
 				if err != nil || !r.Allowed {
@@ -103,8 +103,8 @@ func TestSettleHeedsTheBreaker(t *testing.T) {
 func TestResetIsSeenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(2).With(sluice.FixedWindow)})
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow)})
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		allowed := func() (n int) {
 			for range 5 {
 				if d := sluice.Must(l.Allow(t.Context(), "k")); d.Allowed {
@@ -142,9 +142,9 @@ func TestResetIsSeenAtOnce(t *testing.T) {
 // Buckets of rules that the limiter does not know by itself are named by the caller, who may name them wrongly.
 func TestBuckets(t *testing.T) {
 	s := newFar()
-	l := sluice.Must(sluice.NewRules(s, nil))
+	l := sluice.Must(sluice.NewWithRules(s, nil))
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(2)})
-	take, out := []sluice.Take{{Rule: rule, Key: "k", Slot: "s", Cost: 2}}, make([]sluice.Decision, 1)
+	take, out := []sluice.Take{{Rule: rule, Key: "k", HashTag: "s", Cost: 2}}, make([]sluice.Decision, 1)
 	for range 3 {
 		if ok, err := l.Decide(background, take, out); !ok || err != nil {
 			t.Fatal(out, err)
@@ -170,8 +170,8 @@ func TestBuckets(t *testing.T) {
 func TestBlockEndsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100_000).With(sluice.FixedWindow), Accuracy: sluice.Lease})
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100_000).WithAlgorithm(sluice.FixedWindow), Accuracy: sluice.AccuracyLease})
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		leased := false
 		for range 1000 {
 			d := sluice.Must(l.Allow(t.Context(), "k"))

@@ -29,7 +29,7 @@ func TestChangedNumbers(t *testing.T) {
 		{sluice.PerSecond(5), month, 5, 0, 30 * 24 * time.Hour},
 		{sluice.PerMinute(10), sluice.PerMinute(100), 5, 50, 30 * time.Second},
 		{sluice.PerMinute(100), sluice.PerMinute(10), 55, 4, 33 * time.Second},
-		{sluice.PerDay(10).With(sluice.LeakyBucket), sluice.PerMinute(10), 10, 0, time.Minute},
+		{sluice.PerDay(10).WithAlgorithm(sluice.LeakyBucket), sluice.PerMinute(10), 10, 0, time.Minute},
 		{
 			sluice.Limit{Count: 10, Window: time.Hour, Refill: sluice.RefillInterval},
 			sluice.Limit{Count: 10, Window: 24 * time.Hour, Refill: sluice.RefillInterval},

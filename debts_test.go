@@ -19,8 +19,8 @@ import (
 func TestDebtsOutliveAPaymentThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := newFar()
-		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerDay(10).With(sluice.FixedWindow)}))
-		l := sluice.Must(sluice.NewRules(far, []*sluice.Rule{rule}))
+		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerDay(10).WithAlgorithm(sluice.FixedWindow)}))
+		l := sluice.Must(sluice.NewWithRules(far, []*sluice.Rule{rule}))
 		admitted := 0
 		var counting sync.Mutex
 		ask := func() sluice.Decision {
@@ -39,7 +39,7 @@ func TestDebtsOutliveAPaymentThatFails(t *testing.T) {
 		held := make(chan struct{})
 		var onItsWay atomic.Bool
 		far.disturb(func(_ context.Context, take *sluice.Take) error {
-			if take.Min == 0 { // what everybody asks
+			if take.MinGrant == 0 { // what everybody asks
 				return nil
 			}
 			onItsWay.Store(true)
@@ -56,7 +56,7 @@ func TestDebtsOutliveAPaymentThatFails(t *testing.T) {
 			if d := ask(); d.Source == sluice.SourceStore {
 				t.Errorf("answered before the payment: %+v", d)
 			}
-			pause(sluice.DefaultBudget)
+			pause(sluice.DefaultStoreTimeout)
 		}
 		close(held)
 		payer.Wait()
@@ -86,10 +86,10 @@ func TestDebtsArePaidUnasked(t *testing.T) {
 				const keys, limit = 200, 10
 				far := newFar()
 				far.servers = 3
-				rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).With(sluice.FixedWindow)})
-				two := sluice.WithNodes(func() int { return 2 })
-				first := sluice.Must(sluice.NewRules(far, []*sluice.Rule{rule}, two))
-				other := sluice.Must(sluice.NewRules(far, []*sluice.Rule{rule}, two))
+				rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).WithAlgorithm(sluice.FixedWindow)})
+				two := sluice.WithInstances(func() int { return 2 })
+				first := sluice.Must(sluice.NewWithRules(far, []*sluice.Rule{rule}, two))
+				other := sluice.Must(sluice.NewWithRules(far, []*sluice.Rule{rule}, two))
 				admitted := make([]int64, keys)
 				key := func(i int) string { return fmt.Sprint("key", i) }
 				askAll := func(l *sluice.Limiter) {
@@ -123,7 +123,7 @@ func TestDebtsArePaidUnasked(t *testing.T) {
 func TestDebtsThatCannotBePaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := newFar()
-		l := sluice.Must(sluice.New(far, "r", sluice.PerMinute(10).With(sluice.FixedWindow)))
+		l := sluice.Must(sluice.New(far, "r", sluice.PerMinute(10).WithAlgorithm(sluice.FixedWindow)))
 		far.disturb(refuses)
 		for i := range 1000 {
 			mustAllow(t, l, fmt.Sprint(i), 1)
@@ -153,13 +153,13 @@ func TestDebtsAreChargedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const limit, asked = 100, 15
-				for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.TokenBucket, sluice.SlidingLog} {
+				for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.TokenBucket, sluice.SlidingWindowLog} {
 					far := newFar()
-					rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).With(algorithm)})
+					rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).WithAlgorithm(algorithm)})
 					var back atomic.Bool
-					l := sluice.Must(sluice.NewRules(far, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return nodes(back.Load()) })))
+					l := sluice.Must(sluice.NewWithRules(far, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return nodes(back.Load()) })))
 					answersLate := &lateReplies{farStore: far}
-					slow := sluice.Must(sluice.NewRules(answersLate, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return nodes(back.Load()) })))
+					slow := sluice.Must(sluice.NewWithRules(answersLate, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return nodes(back.Load()) })))
 					far.disturb(refuses)
 					admitted := mustAllow(t, slow, "k", 1).Granted // of which the store has not heard
 					far.disturb(nil)
@@ -202,15 +202,15 @@ func TestDebtsBesideOthers(t *testing.T) {
 	for _, algorithm := range []sluice.Algorithm{sluice.TokenBucket, sluice.LeakyBucket} {
 		synctest.Test(t, func(t *testing.T) {
 			const rate, burst, seconds = 50, 50, 120
-			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerSecond(rate).WithBurst(burst).With(algorithm)})
-			two := sluice.WithNodes(func() int { return 2 })
+			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerSecond(rate).WithBurst(burst).WithAlgorithm(algorithm)})
+			two := sluice.WithInstances(func() int { return 2 })
 			far := newFar()
 			shaky := &farStore{Store: far.Store}
-			always, sometimes := sluice.Must(sluice.NewRules(far, []*sluice.Rule{rule}, two)), sluice.Must(sluice.NewRules(shaky, []*sluice.Rule{rule}, two))
+			always, sometimes := sluice.Must(sluice.NewWithRules(far, []*sluice.Rule{rule}, two)), sluice.Must(sluice.NewWithRules(shaky, []*sluice.Rule{rule}, two))
 			var admitted, local int64
 			ask := func(l *sluice.Limiter) {
 				d := mustAllow(t, l, "k", 1)
-				if admitted += d.Granted; d.Source == sluice.SourceLocal {
+				if admitted += d.Granted; d.Source == sluice.SourceFailLocal {
 					local += d.Granted
 				}
 			}
@@ -242,12 +242,12 @@ func TestDebtsOfTheOther(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			const limit, processes = 100, 2
 			rnd := rand.New(rand.NewPCG(seed, 2))
-			algorithm := []sluice.Algorithm{sluice.FixedWindow, sluice.TokenBucket, sluice.SlidingLog, sluice.SlidingCounter}[seed%4]
+			algorithm := []sluice.Algorithm{sluice.FixedWindow, sluice.TokenBucket, sluice.SlidingWindowLog, sluice.SlidingWindowCounter}[seed%4]
 			far := newFar()
-			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).With(algorithm)})
+			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).WithAlgorithm(algorithm)})
 			var all [processes]*sluice.Limiter
 			for i := range all {
-				all[i] = sluice.Must(sluice.NewRules(far, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return processes })))
+				all[i] = sluice.Must(sluice.NewWithRules(far, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return processes })))
 			}
 			admitted := int64(0)
 			askFor := func(d time.Duration, most int64) {

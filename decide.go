@@ -74,7 +74,7 @@ func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
 		return
 	}
 	for i := range takes {
-		l.opts.events.report(ctx, takes[i], Decision{Allowed: true, Shadow: true})
+		l.opts.events.report(ctx, takes[i], Decision{Allowed: true, ShadowDenied: true})
 	}
 }
 
@@ -100,7 +100,7 @@ func (l *Limiter) Attempt(ctx context.Context, takes []Take, out []Decision) (bo
 	for i := range takes {
 		d := &out[i]
 		if takes[i].Rule.Shadow && !d.Allowed {
-			d.Allowed, d.Shadow = true, true
+			d.Allowed, d.ShadowDenied = true, true
 		}
 		allowed = allowed && (d.Allowed || takes[i].Cost == 0)
 	}

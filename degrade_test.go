@@ -58,11 +58,11 @@ func degrade(t *testing.T, rng *rand.Rand, limit int64, nodes int, abreast bool)
 		}
 		return nil
 	})
-	algorithm := []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter, sluice.TokenBucket}[rng.IntN(4)]
+	algorithm := []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter, sluice.TokenBucket}[rng.IntN(4)]
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Limit{Count: limit, Window: 365 * 24 * time.Hour, Algorithm: algorithm}})
 	all := make([]*sluice.Limiter, nodes)
 	for i := range all {
-		all[i] = sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return nodes })))
+		all[i] = sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return nodes })))
 	}
 	ask := func(l *sluice.Limiter, cost int64) {
 		d := mustAllow(t, l, "k", cost)
@@ -110,13 +110,13 @@ func TestDegradedCallsAreAllOrNothing(t *testing.T) {
 	s := newFar()
 	s.disturb(refuses)
 	wide := mustRule(t, sluice.Rule{Name: "wide", Limit: sluice.PerHour(100)})
-	counted := mustRule(t, sluice.Rule{Name: "counted", Limit: sluice.PerHour(100).With(sluice.FixedWindow), ChargeDenied: true})
+	counted := mustRule(t, sluice.Rule{Name: "counted", Limit: sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow), ChargeDenied: true})
 	for name, second := range map[string]*sluice.Rule{
 		"local":  mustRule(t, sluice.Rule{Name: "narrow", Limit: sluice.PerHour(3)}),
 		"closed": mustRule(t, sluice.Rule{Name: "closed", Limit: sluice.PerHour(100), OnFailure: sluice.FailClosed}),
 		"shadow": mustRule(t, sluice.Rule{Name: "shadow", Limit: sluice.PerHour(3), Shadow: true}),
 	} {
-		l := sluice.Must(sluice.NewRules(s, nil))
+		l := sluice.Must(sluice.NewWithRules(s, nil))
 		takes := []sluice.Take{{Rule: wide, Key: "k", Cost: 1}, {Rule: second, Key: "k", Cost: 1}, {Rule: counted, Key: "k", Cost: 1}}
 		out := make([]sluice.Decision, 3)
 		for range 10 {
@@ -137,14 +137,14 @@ func TestDegradedPartsChargeNothing(t *testing.T) {
 		s := newFar()
 		s.servers = 2
 		s.disturb(func(_ context.Context, k *sluice.Take) error {
-			if s.Server(k) == 1 {
+			if s.Shard(k) == 1 {
 				return errAway
 			}
 			return nil
 		})
 		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(100), OnFailure: sluice.FailClosed})
 		counted := mustRule(t, sluice.Rule{Name: "counted", Limit: sluice.PerHour(100), ChargeDenied: true})
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		for range 40 {
 			mustAllow(t, l, "1", 1) // '1' is odd
 		}
@@ -155,7 +155,7 @@ func TestDegradedPartsChargeNothing(t *testing.T) {
 				t.Fatal(ok, err)
 			}
 		}
-		if out[0].Source != sluice.SourceCache || out[1].Source != sluice.SourceClosed || out[2].Remaining != 90 {
+		if out[0].Source != sluice.SourceDenyCache || out[1].Source != sluice.SourceFailClosed || out[2].Remaining != 90 {
 			t.Errorf("%+v", out)
 		}
 		if d, err := l.Peek(t.Context(), "0"); err != nil || d.Remaining != 100 {
@@ -168,8 +168,8 @@ func TestDegradedPartsChargeNothing(t *testing.T) {
 func TestDegradedLeasesAskForWhatTheyNeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(1000).With(sluice.FixedWindow), Accuracy: sluice.Lease})
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(1000).WithAlgorithm(sluice.FixedWindow), Accuracy: sluice.AccuracyLease})
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		admitted := int64(0)
 		for i := range 1200 {
 			if i == 100 {

@@ -51,15 +51,15 @@ func inWords(answers []group.Answer, out []Decision) {
 
 // set makes the decision say what the answer does.
 func (d *Decision) set(a *group.Answer) {
-	d.Allowed, d.Never, d.Blocked, d.Shadow, d.Source = a.Allowed, a.Never, a.Blocked, false, Source(a.Source)
-	d.Limit, d.Granted, d.Remaining, d.At = a.Limit, a.Granted, a.Remaining, a.At
+	d.Allowed, d.ExceedsLimit, d.Blocked, d.ShadowDenied, d.Source = a.Allowed, a.Never, a.Blocked, false, Source(a.Source)
+	d.Limit, d.Granted, d.Remaining, d.Receipt = a.Limit, a.Granted, a.Remaining, a.At
 	d.Delay, d.RetryAfter, d.ResetAfter = a.Delay, a.RetryAfter, a.ResetAfter
 }
 
 func answerOf(d *Decision) group.Answer {
 	return group.Answer{
-		Allowed: d.Allowed, Never: d.Never, Blocked: d.Blocked, Source: group.Source(d.Source),
-		Limit: d.Limit, Granted: d.Granted, Delay: d.Delay, Remaining: d.Remaining, At: d.At,
+		Allowed: d.Allowed, Never: d.ExceedsLimit, Blocked: d.Blocked, Source: group.Source(d.Source),
+		Limit: d.Limit, Granted: d.Granted, Delay: d.Delay, Remaining: d.Remaining, At: d.Receipt,
 		RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
 	}
 }
@@ -67,13 +67,13 @@ func answerOf(d *Decision) group.Answer {
 // adapter has the engine ask a store.
 type adapter struct {
 	store   Store
-	remote  Remote // the store again, if it is one
+	remote  RemoteStore // the store again, if it is one
 	buffers sync.Pool
 }
 
 // newAdapter returns how the engine asks a store: in integers if it is of this repository and asks servers, else in takes.
 func newAdapter(s Store) remote.Store {
-	r, _ := s.(Remote)
+	r, _ := s.(RemoteStore)
 	var asked remote.Store
 	if own := private.EngineOf(s); own != nil {
 		asked = integers{own, r}
@@ -91,10 +91,10 @@ func newAdapter(s Store) remote.Store {
 // integers asks a store in integers.
 type integers struct {
 	engine private.Engine
-	remote Remote
+	remote RemoteStore
 }
 
-func (s integers) Shards() int            { return max(1, s.remote.Servers()) }
+func (s integers) Shards() int            { return max(1, s.remote.Shards()) }
 func (s integers) Shard(op *group.Op) int { return s.engine.ShardOf(op) }
 
 func (s integers) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
@@ -115,7 +115,7 @@ func (a *adapter) Shards() int {
 	if a.remote == nil {
 		return 0
 	}
-	return max(1, a.remote.Servers())
+	return max(1, a.remote.Shards())
 }
 
 func (a *adapter) Shard(op *group.Op) int {
@@ -125,7 +125,7 @@ func (a *adapter) Shard(op *group.Op) int {
 		b.takes, b.out = make([]Take, 1), make([]Decision, 1)
 	}
 	b.takes[0] = takeOf(op)
-	return a.remote.Server(&b.takes[0])
+	return a.remote.Shard(&b.takes[0])
 }
 
 func (a *adapter) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
@@ -152,9 +152,9 @@ func (a *adapter) Apply(ctx context.Context, ops []group.Op, out []group.Answer)
 func takeOf(op *group.Op) Take {
 	r := &op.Request
 	t := Take{
-		Rule: op.By.Public.(*Rule), Key: op.Key, Slot: op.HashTag, Cost: r.Cost, Min: r.Min,
-		MaxDelay: time.Duration(r.MaxDelay) * time.Microsecond, At: op.At, Dry: r.DryRun, Settles: r.Settles,
-		Charged: op.Charged, Of: op.Of, ID: op.ID, local: op.Local,
+		Rule: op.By.Public.(*Rule), Key: op.Key, HashTag: op.HashTag, Cost: r.Cost, MinGrant: r.Min,
+		MaxDelay: time.Duration(r.MaxDelay) * time.Microsecond, Receipt: op.At, DryRun: r.DryRun, Settles: r.Settles,
+		Charged: op.Charged, ChargedOf: op.Of, IdempotencyID: op.ID, local: op.Local,
 	}
 	if charge := t.Rule.ChargeDenied && op.Params.Kind != step.Permits; op.Shadow != t.Rule.Shadow || r.Charge != charge {
 		rule := *t.Rule
@@ -167,7 +167,7 @@ func takeOf(op *group.Op) Take {
 	limit := op.Params.Owner.(*Limit)
 	if limit.params != op.Params { // a part of it
 		part := *limit
-		part.Count, part.Burst, part.Over, part.params = op.Params.Count, op.Params.Burst, op.Params.SoftExcess, op.Params
+		part.Count, part.Burst, part.SoftExcess, part.params = op.Params.Count, op.Params.Burst, op.Params.SoftExcess, op.Params
 		limit = &part
 	}
 	t.Limit = limit

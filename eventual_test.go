@@ -16,9 +16,9 @@ func eventualNodes(t *testing.T, s *farStore, limit sluice.Limit, mode sluice.Fa
 	t.Helper()
 	var nodes []*sluice.Limiter
 	for range n {
-		rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.Eventual, OnFailure: mode})
-		opts := append([]sluice.Option{sluice.WithNodes(func() int { return n })}, opts...)
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, opts...))
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.AccuracyEventual, OnFailure: mode})
+		opts := append([]sluice.Option{sluice.WithInstances(func() int { return n })}, opts...)
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, opts...))
 		nodes = append(nodes, l)
 		t.Cleanup(func() {
 			if err := l.Close(context.Background()); err != nil {
@@ -91,10 +91,10 @@ func toNextSecond() { pause(time.Second - time.Duration(time.Now().UnixNano())%t
 // than the limit while they foresee what others will spend.
 func TestEventualWindows(t *testing.T) {
 	const limit, windows, nodes = 400, 6, 8
-	staleness := sluice.Staleness(sluice.DefaultBudget).Seconds()
+	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout).Seconds()
 	for _, of := range []sluice.Limit{
-		sluice.PerSecond(limit).With(sluice.FixedWindow), sluice.PerSecond(limit).With(sluice.SlidingCounter),
-		sluice.PerSecond(limit).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
+		sluice.PerSecond(limit).WithAlgorithm(sluice.FixedWindow), sluice.PerSecond(limit).WithAlgorithm(sluice.SlidingWindowCounter),
+		sluice.PerSecond(limit).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest),
 	} {
 		epoch := of.Algorithm == sluice.FixedWindow && of.Align == sluice.AlignEpoch
 		for _, times := range []float64{0.5, 2, 10} {
@@ -117,7 +117,7 @@ func TestEventualWindows(t *testing.T) {
 					bound := limit + times*limit*staleness
 					t.Logf("%v %v× foresight %v: mean excess %.1f%%, worst window %d, bound %.0f, %d offered, %d calls",
 						of, times, i == 0, 100*mean[i], worst, bound, got.offered, s.calls.Load())
-					if of.Align == sluice.AlignFirstHit { // whose windows are elsewhere
+					if of.Align == sluice.AlignFirstRequest { // whose windows are elsewhere
 						worst = int64(len(got.at)) / windows
 					}
 					if float64(worst) > bound {
@@ -154,7 +154,7 @@ func spent(t *testing.T, s *farStore, l *sluice.Limiter, rate float64) float64 {
 // Eight processes on a bucket admit its rate in the long run, because debt is carried, and no larger burst than the bound.
 func TestEventualBuckets(t *testing.T) {
 	const rate, nodes, seconds = 200, 8, 30
-	staleness := sluice.Staleness(sluice.DefaultBudget).Seconds()
+	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout).Seconds()
 	for _, test := range []struct {
 		burst int64
 		times float64

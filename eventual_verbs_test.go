@@ -50,7 +50,7 @@ func TestEventualSettlesAlone(t *testing.T) {
 		const limit = 10_000
 		for range 10 { // so that reports come at all points between two settlements
 			pause(time.Hour - time.Duration(time.Now().UnixNano())%time.Hour)
-			l := eventualNodes(t, newFar(), sluice.PerHour(limit).With(sluice.FixedWindow), sluice.FailClosed, 1)[0]
+			l := eventualNodes(t, newFar(), sluice.PerHour(limit).WithAlgorithm(sluice.FixedWindow), sluice.FailClosed, 1)[0]
 			for left := int64(limit - 1); left > limit-2400; left -= 6 {
 				if d := mustAllow(t, l, "k", 1); d.Remaining < left || d.Remaining > left+6 {
 					t.Fatalf("%+v, want %d remaining", d, left)
@@ -76,7 +76,7 @@ func TestEventualVerbs(t *testing.T) {
 		if d := mustAllow(t, l, "k", 1); d.Allowed || d.RetryAfter != 100*time.Millisecond {
 			t.Errorf("%+v", d)
 		}
-		if d := mustAllow(t, l, "k", 6); !d.Never {
+		if d := mustAllow(t, l, "k", 6); !d.ExceedsLimit {
 			t.Errorf("%+v", d)
 		}
 		start := time.Now()
@@ -148,16 +148,16 @@ func TestEventualResetAndBlock(t *testing.T) {
 func TestEventualAmongOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		l := eventualNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), sluice.FailClosed, 1)[0]
+		l := eventualNodes(t, s, sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), sluice.FailClosed, 1)[0]
 		hour := func(name string, n int64, a sluice.Accuracy, charge bool) *sluice.Rule {
-			return mustRule(t, sluice.Rule{Name: name, Limit: sluice.PerHour(n).With(sluice.FixedWindow), Accuracy: a, ChargeDenied: charge})
+			return mustRule(t, sluice.Rule{Name: name, Limit: sluice.PerHour(n).WithAlgorithm(sluice.FixedWindow), Accuracy: a, ChargeDenied: charge})
 		}
-		for _, denies := range []sluice.Accuracy{sluice.Exact, sluice.Lease, sluice.Eventual} {
+		for _, denies := range []sluice.Accuracy{sluice.AccuracyExact, sluice.AccuracyLease, sluice.AccuracyEventual} {
 			key := []string{"exact", "lease", "eventual"}[denies]
 			var takes []sluice.Take
 			for _, r := range []*sluice.Rule{
-				l.Rules()[0], hour("few"+key, 150, denies, false), hour("leased", 1000, sluice.Lease, false),
-				hour("exact", 1000, sluice.Exact, false), hour("all", 1000, sluice.Eventual, true), hour("all2", 1000, sluice.Exact, true),
+				l.Rules()[0], hour("few"+key, 150, denies, false), hour("leased", 1000, sluice.AccuracyLease, false),
+				hour("exact", 1000, sluice.AccuracyExact, false), hour("all", 1000, sluice.AccuracyEventual, true), hour("all2", 1000, sluice.AccuracyExact, true),
 			} {
 				takes = append(takes, sluice.Take{Rule: r, Key: key, Cost: 1})
 			}
@@ -195,20 +195,20 @@ func TestEventualAmongOthers(t *testing.T) {
 
 // A store in the process decides all itself.
 func TestEventualInOneProcess(t *testing.T) {
-	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(5), Accuracy: sluice.Eventual})
-	l := sluice.Must(sluice.NewRules(memstore.New(), []*sluice.Rule{rule}))
+	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(5), Accuracy: sluice.AccuracyEventual})
+	l := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{rule}))
 	for i := range 10 {
 		if d := mustAllow(t, l, "k", 1); d.Allowed != (i < 5) || d.Source != sluice.SourceStore {
 			t.Errorf("%+v", d)
 		}
 	}
 	for _, limit := range []sluice.Limit{
-		sluice.PerSecond(5).With(sluice.SlidingLog), sluice.PerSecond(5).With(sluice.LeakyQueue),
-		{Count: 60, Window: time.Minute, Algorithm: sluice.SlidingCounter, SubWindows: 6},
+		sluice.PerSecond(5).WithAlgorithm(sluice.SlidingWindowLog), sluice.PerSecond(5).WithAlgorithm(sluice.LeakyQueue),
+		{Count: 60, Window: time.Minute, Algorithm: sluice.SlidingWindowCounter, SubWindows: 6},
 		{Count: 60, Window: time.Minute, Refill: sluice.RefillInterval},
-		sluice.PerSecond(5).With(sluice.FixedWindow).WithSoft(1, time.Second),
+		sluice.PerSecond(5).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(1, time.Second),
 	} {
-		if _, err := sluice.NewRule(sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.Eventual}); err == nil {
+		if _, err := sluice.NewRule(sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.AccuracyEventual}); err == nil {
 			t.Errorf("%v can be eventual", limit)
 		}
 	}
@@ -231,7 +231,7 @@ func TestEventualAllocatesNothing(t *testing.T) {
 func TestEventualBound(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		limit := rapid.SampledFrom([]sluice.Limit{
-			sluice.PerSecond(100).With(sluice.FixedWindow), sluice.PerSecond(100).WithBurst(50), sluice.PerMinute(600).With(sluice.FixedWindow),
+			sluice.PerSecond(100).WithAlgorithm(sluice.FixedWindow), sluice.PerSecond(100).WithBurst(50), sluice.PerMinute(600).WithAlgorithm(sluice.FixedWindow),
 		}).Draw(r, "limit")
 		n := rapid.IntRange(1, 5).Draw(r, "processes")
 		seed := rapid.Uint64().Draw(r, "seed")
@@ -249,7 +249,7 @@ func TestEventualBound(t *testing.T) {
 func checkBound(t *testing.T, r *rapid.T, all []*sluice.Limiter, limit sluice.Limit, seed uint64) {
 	toNextSecond()
 	random := rand.New(rand.NewPCG(seed, 1))
-	staleness := sluice.Staleness(sluice.DefaultBudget)
+	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout)
 	var asked, admitted []time.Duration
 	for i := 0; i < 1000; i++ {
 		asked = append(asked, time.Duration(time.Now().UnixNano()))

@@ -30,12 +30,12 @@ func mustPeek(t *testing.T, l *sluice.Limiter, key string) sluice.Decision {
 }
 
 var eventualLimits = []sluice.Limit{
-	sluice.PerHour(1000).With(sluice.FixedWindow),
-	{Count: 1000, Window: time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit},
+	sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow),
+	{Count: 1000, Window: time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest},
 	sluice.PerCalendar(1000, sluice.CalendarDay, nil),
-	sluice.PerHour(1000).With(sluice.SlidingCounter),
+	sluice.PerHour(1000).WithAlgorithm(sluice.SlidingWindowCounter),
 	sluice.Per(1000, 1000*time.Hour),
-	sluice.Per(1000, 1000*time.Hour).With(sluice.LeakyBucket),
+	sluice.Per(1000, 1000*time.Hour).WithAlgorithm(sluice.LeakyBucket),
 }
 
 // After a quiet moment all processes and the store agree, and the sum is what was admitted.
@@ -76,7 +76,7 @@ func TestEventualAgrees(t *testing.T) {
 // has ended is charged to the next one: at most what it spends between two reports.
 func TestEventualAlone(t *testing.T) {
 	for _, limit := range []sluice.Limit{
-		sluice.PerSecond(1000).With(sluice.FixedWindow), {Count: 1000, Window: time.Second, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit},
+		sluice.PerSecond(1000).WithAlgorithm(sluice.FixedWindow), {Count: 1000, Window: time.Second, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
@@ -115,21 +115,21 @@ func TestEventualAlone(t *testing.T) {
 func TestEventualChargesDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(10).With(sluice.FixedWindow), Accuracy: sluice.Eventual, ChargeDenied: true})
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow), Accuracy: sluice.AccuracyEventual, ChargeDenied: true})
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		for range 30 {
 			mustAllow(t, l, "k", 1)
 		}
 		pause(time.Second)
 		synctest.Wait()
-		more, out := sluice.Must(sluice.PerHour(100).With(sluice.FixedWindow).Build()), make([]sluice.Decision, 1)
+		more, out := sluice.Must(sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow).Build()), make([]sluice.Decision, 1)
 		if err := s.Store.Apply(t.Context(), []sluice.Take{{Rule: rule, Limit: more, Key: "k"}}, out); err != nil || out[0].Remaining != 70 {
 			t.Errorf("%d left of 100 after 30, most of them denied (%v)", out[0].Remaining, err)
 		}
 	})
 }
 
-// One busy key costs a few calls a second, however much is asked for, and a rare one no more than with Exact.
+// One busy key costs a few calls a second, however much is asked for, and a rare one no more than with AccuracyExact.
 func TestEventualCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
@@ -164,7 +164,7 @@ func TestEventualCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		const limit = 1000
-		all := eventualNodes(t, s, sluice.PerHour(limit).With(sluice.FixedWindow), sluice.FailClosed, 2)
+		all := eventualNodes(t, s, sluice.PerHour(limit).WithAlgorithm(sluice.FixedWindow), sluice.FailClosed, 2)
 		dies := all[0]
 		var gone atomic.Bool
 		s.disturb(func(_ context.Context, k *sluice.Take) error {
@@ -199,7 +199,7 @@ func TestEventualCrash(t *testing.T) {
 // store is back: once, though its report may have arrived the first time.
 func TestEventualStoreAway(t *testing.T) {
 	for mode, want := range map[sluice.FailMode]sluice.Source{
-		sluice.FailLocal: sluice.SourceLocal, sluice.FailOpen: sluice.SourceOpen, sluice.FailClosed: sluice.SourceClosed,
+		sluice.FailLocal: sluice.SourceFailLocal, sluice.FailOpen: sluice.SourceFailOpen, sluice.FailClosed: sluice.SourceFailClosed,
 	} {
 		for _, limit := range eventualLimits {
 			synctest.Test(t, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestEventualStoreAway(t *testing.T) {
 				spend := func(n int) (here, local int64) {
 					for range n {
 						switch d := mustAllow(t, l, "k", 4); {
-						case d.Source == want && d.Source == sluice.SourceLocal:
+						case d.Source == want && d.Source == sluice.SourceFailLocal:
 							local += d.Granted
 						case d.Source == want:
 						case d.Source.Degraded() || !d.Allowed:
@@ -258,7 +258,7 @@ func TestEventualLostAnswers(t *testing.T) {
 			l := eventualNodes(t, s, limit, sluice.FailClosed, 1)[0]
 			var lost int
 			s.disturb(func(ctx context.Context, k *sluice.Take) error {
-				if k.At == 0 || lost == 4 {
+				if k.Receipt == 0 || lost == 4 {
 					return nil
 				}
 				lost++

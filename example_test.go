@@ -65,7 +65,7 @@ func ExampleLimiter_Block() {
 
 func ExampleLimiter_Escalate() {
 	limiter := sluice.Must(sluice.New(memstore.New(), "logins", sluice.PerMinute(5)))
-	ladder := sluice.Ladder{Steps: []time.Duration{time.Minute, time.Hour}, Forget: 24 * time.Hour}
+	ladder := sluice.Escalation{Blocks: []time.Duration{time.Minute, time.Hour}, ForgetAfter: 24 * time.Hour}
 	for range 3 {
 		d, _ := limiter.Escalate(context.Background(), "mallory", ladder)
 		fmt.Println(d)

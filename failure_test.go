@@ -20,14 +20,14 @@ func TestFailModes(t *testing.T) {
 		allowed []bool
 		source  sluice.Source
 	}{
-		sluice.FailOpen:   {[]bool{true, true, true}, sluice.SourceOpen},
-		sluice.FailClosed: {[]bool{false, false, false}, sluice.SourceClosed},
-		sluice.FailLocal:  {[]bool{true, true, false}, sluice.SourceLocal},
+		sluice.FailOpen:   {[]bool{true, true, true}, sluice.SourceFailOpen},
+		sluice.FailClosed: {[]bool{false, false, false}, sluice.SourceFailClosed},
+		sluice.FailLocal:  {[]bool{true, true, false}, sluice.SourceFailLocal},
 	} {
 		failures := 0
 		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(2), OnFailure: mode})
-		l := sluice.Must(sluice.NewRules(down, []*sluice.Rule{rule}, sluice.WithEvents(sluice.Events{
-			StoreFailed: func(_ context.Context, err error) {
+		l := sluice.Must(sluice.NewWithRules(down, []*sluice.Rule{rule}, sluice.WithEvents(sluice.Events{
+			OnStoreError: func(_ context.Context, err error) {
 				failures++
 				if !errors.Is(err, sluice.ErrUnavailable) {
 					t.Error(err)
@@ -52,13 +52,13 @@ func TestFailModes(t *testing.T) {
 // A mistake and a caller who left are errors, whatever the fail mode.
 func TestErrorsThatDoNotFailOpen(t *testing.T) {
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(2), OnFailure: sluice.FailOpen})
-	wrong := sluice.Must(sluice.NewRules(brokenStore{sluice.ErrInvalid}, []*sluice.Rule{rule}))
+	wrong := sluice.Must(sluice.NewWithRules(brokenStore{sluice.ErrInvalid}, []*sluice.Rule{rule}))
 	if _, err := wrong.Allow(background, "k"); !errors.Is(err, sluice.ErrInvalid) {
 		t.Errorf("a mistake: %v", err)
 	}
 	ctx, cancel := context.WithCancel(background)
 	cancel()
-	left := sluice.Must(sluice.NewRules(brokenStore{context.Canceled}, []*sluice.Rule{rule}))
+	left := sluice.Must(sluice.NewWithRules(brokenStore{context.Canceled}, []*sluice.Rule{rule}))
 	if _, err := left.Allow(ctx, "k"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller who left: %v", err)
 	}

@@ -34,13 +34,13 @@ func (s *farStore) disturbed(ctx context.Context, t *sluice.Take) error {
 	return nil
 }
 
-func (s *farStore) Servers() int { return max(1, s.servers) }
+func (s *farStore) Shards() int { return max(1, s.servers) }
 
-func (s *farStore) Server(t *sluice.Take) int {
+func (s *farStore) Shard(t *sluice.Take) int {
 	if len(t.Key) == 0 {
 		return 0
 	}
-	return int(t.Key[len(t.Key)-1]) % s.Servers()
+	return int(t.Key[len(t.Key)-1]) % s.Shards()
 }
 
 func (s *farStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
@@ -81,15 +81,15 @@ func newFar() *farStore { return &farStore{Store: memstore.New()} }
 
 func farLimiter(t *testing.T, s *farStore, mode sluice.FailMode, opts ...sluice.Option) *sluice.Limiter {
 	t.Helper()
-	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Per(1_000_000, time.Hour).With(sluice.FixedWindow), OnFailure: mode})
-	return sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, opts...))
+	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Per(1_000_000, time.Hour).WithAlgorithm(sluice.FixedWindow), OnFailure: mode})
+	return sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, opts...))
 }
 
 // A store that does not answer costs a caller the budget and no more; then the fail mode answers.
 func TestBudget(t *testing.T) {
 	for budget, opts := range map[time.Duration][]sluice.Option{
-		sluice.DefaultBudget: nil,
-		3 * time.Millisecond: {sluice.WithBudget(3 * time.Millisecond)},
+		sluice.DefaultStoreTimeout: nil,
+		3 * time.Millisecond:       {sluice.WithStoreTimeout(3 * time.Millisecond)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
@@ -97,7 +97,7 @@ func TestBudget(t *testing.T) {
 			l := farLimiter(t, s, sluice.FailOpen, opts...)
 			start := time.Now()
 			d, err := l.Allow(t.Context(), "k")
-			if took := time.Since(start); err != nil || !d.Allowed || d.Source != sluice.SourceOpen || took != budget {
+			if took := time.Since(start); err != nil || !d.Allowed || d.Source != sluice.SourceFailOpen || took != budget {
 				t.Errorf("%+v, %v after %v, want an open answer after %v", d, err, took, budget)
 			}
 		})
@@ -129,8 +129,8 @@ func TestBreakerOpensProbesAndRampsUp(t *testing.T) {
 		s.disturb(refuses)
 		var away, back atomic.Int64
 		l := farLimiter(t, s, sluice.FailOpen, sluice.WithEvents(sluice.Events{
-			ServerAway: func(context.Context, int, error) { away.Add(1) },
-			ServerBack: func(context.Context, int) { back.Add(1) },
+			OnShardUnavailable: func(context.Context, int, error) { away.Add(1) },
+			OnShardRecovered:   func(context.Context, int) { back.Add(1) },
 		}))
 		ask := func(n int) (degraded int) {
 			for range n {
@@ -183,7 +183,7 @@ func TestBreakerOpensForSlowServers(t *testing.T) {
 		s.disturb(after(12 * time.Millisecond))
 		l := farLimiter(t, s, sluice.FailClosed)
 		for range 40 {
-			if d := mustAllow(t, l, "k", 1); d.Allowed || d.Source != sluice.SourceClosed {
+			if d := mustAllow(t, l, "k", 1); d.Allowed || d.Source != sluice.SourceFailClosed {
 				t.Fatalf("%+v", d)
 			}
 		}
@@ -221,7 +221,7 @@ func TestBreakerPerServer(t *testing.T) {
 		s := newFar()
 		s.servers = 2
 		s.disturb(func(_ context.Context, k *sluice.Take) error {
-			if s.Server(k) == 1 {
+			if s.Shard(k) == 1 {
 				return errAway
 			}
 			return nil
@@ -236,7 +236,7 @@ func TestBreakerPerServer(t *testing.T) {
 		if ok, err := l.Decide(t.Context(), takes, out); err != nil || !ok {
 			t.Fatal(ok, err)
 		}
-		for i, want := range []sluice.Source{sluice.SourceStore, sluice.SourceOpen, sluice.SourceStore} {
+		for i, want := range []sluice.Source{sluice.SourceStore, sluice.SourceFailOpen, sluice.SourceStore} {
 			if out[i].Source != want {
 				t.Errorf("take %d was answered by %v, want %v", i, out[i].Source, want)
 			}
@@ -248,7 +248,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerMinute(6)}) // one each 10 s
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		if d := mustAllow(t, l, "k", 5); !d.Allowed {
 			t.Fatal("5 of 6 were denied")
 		}
@@ -257,7 +257,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 		}
 		calls := s.calls.Load()
 		pause(400 * time.Millisecond)
-		if d := mustAllow(t, l, "k", 2); d.Allowed || d.Source != sluice.SourceCache || d.RetryAfter != 9600*time.Millisecond {
+		if d := mustAllow(t, l, "k", 2); d.Allowed || d.Source != sluice.SourceDenyCache || d.RetryAfter != 9600*time.Millisecond {
 			t.Errorf("the same cost: %+v", d)
 		}
 		if s.calls.Load() != calls {
@@ -266,7 +266,7 @@ func TestDenialsAreRemembered(t *testing.T) {
 		if d := mustAllow(t, l, "k", 3); d.Allowed || d.RetryAfter != 19600*time.Millisecond {
 			t.Errorf("a larger cost, which has to wait for longer: %+v", d)
 		}
-		if d := mustAllow(t, l, "k", 7); d.Allowed || !d.Never || d.RetryAfter != 0 {
+		if d := mustAllow(t, l, "k", 7); d.Allowed || !d.ExceedsLimit || d.RetryAfter != 0 {
 			t.Errorf("a cost that can never fit: %+v", d)
 		}
 		if d := mustAllow(t, l, "k", 1); !d.Allowed {
@@ -293,8 +293,8 @@ func TestDenialsAreRemembered(t *testing.T) {
 func TestDenialsThatAreNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		counting := mustRule(t, sluice.Rule{Name: "c", Limit: sluice.PerHour(1).With(sluice.FixedWindow), ChargeDenied: true})
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{counting}))
+		counting := mustRule(t, sluice.Rule{Name: "c", Limit: sluice.PerHour(1).WithAlgorithm(sluice.FixedWindow), ChargeDenied: true})
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{counting}))
 		for range 10 {
 			mustAllow(t, l, "k", 1)
 		}
@@ -302,7 +302,7 @@ func TestDenialsThatAreNotRemembered(t *testing.T) {
 			t.Errorf("%d of 10 calls were counted", n)
 		}
 		quick := mustRule(t, sluice.Rule{Name: "q", Limit: sluice.PerSecond(10).WithBurst(1)})
-		l = sluice.Must(sluice.NewRules(s, []*sluice.Rule{quick}))
+		l = sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{quick}))
 		mustAllow(t, l, "k", 1)
 		if d := mustAllow(t, l, "k", 1); d.Allowed {
 			t.Fatal("not denied")
@@ -317,15 +317,15 @@ func TestDenialsThatAreNotRemembered(t *testing.T) {
 // Going over to counting here hands out no fresh budget: each process has its part of what the store had left.
 func TestLocalIsWarm(t *testing.T) {
 	for _, limit := range []sluice.Limit{
-		sluice.PerHour(10), sluice.PerHour(10).With(sluice.FixedWindow), sluice.PerHour(10).With(sluice.SlidingLog),
-		sluice.PerHour(10).With(sluice.SlidingCounter),
+		sluice.PerHour(10), sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow), sluice.PerHour(10).WithAlgorithm(sluice.SlidingWindowLog),
+		sluice.PerHour(10).WithAlgorithm(sluice.SlidingWindowCounter),
 		{Count: 10, Window: time.Hour, Refill: sluice.RefillInterval},
-		{Count: 10, Window: time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 6},
+		{Count: 10, Window: time.Hour, Algorithm: sluice.SlidingWindowCounter, SubWindows: 6},
 	} {
 		for nodes, want := range map[int]struct{ known, fresh int }{1: {4, 10}, 2: {2, 5}, 3: {1, 4}, 20: {0, 1}} {
 			s := newFar()
 			rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit})
-			l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return nodes })))
+			l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return nodes })))
 			if d := mustAllow(t, l, "known", 6); !d.Allowed || d.Source != sluice.SourceStore {
 				t.Fatalf("%+v", d)
 			}
@@ -333,7 +333,7 @@ func TestLocalIsWarm(t *testing.T) {
 			admitted := func(key string) (n int) {
 				for range 15 {
 					d := mustAllow(t, l, key, 1)
-					if d.Source != sluice.SourceLocal {
+					if d.Source != sluice.SourceFailLocal {
 						t.Fatalf("%+v", d)
 					}
 					if d.Allowed {
@@ -354,11 +354,11 @@ func TestLocalPartsAndLargeCosts(t *testing.T) {
 	s := newFar()
 	s.disturb(refuses)
 	rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerHour(10)})
-	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return 5 })))
-	if d := mustAllow(t, l, "k", 8); d.Allowed || d.Never || d.RetryAfter <= 0 {
+	l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return 5 })))
+	if d := mustAllow(t, l, "k", 8); d.Allowed || d.ExceedsLimit || d.RetryAfter <= 0 {
 		t.Errorf("8 of a limit of 10 that five share: %+v", d)
 	}
-	if d := mustAllow(t, l, "k", 11); !d.Never {
+	if d := mustAllow(t, l, "k", 11); !d.ExceedsLimit {
 		t.Errorf("11 of a limit of 10: %+v", d)
 	}
 }
@@ -368,13 +368,13 @@ func TestSuspend(t *testing.T) {
 		one := mustRule(t, sluice.Rule{Name: "one", Limit: sluice.PerHour(1)})
 		second := mustRule(t, sluice.Rule{Name: "one#2", Limit: sluice.PerDay(1)})
 		other := mustRule(t, sluice.Rule{Name: "other", Limit: sluice.PerHour(3)})
-		l := sluice.Must(sluice.NewRules(store, []*sluice.Rule{one}))
+		l := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{one}))
 		mustAllow(t, l, "k", 1)
 		if d := mustAllow(t, l, "k", 1); d.Allowed {
 			t.Fatalf("%s: %+v", name, d)
 		}
 		l.Suspend("one", "nobody")
-		if got := l.Suspended(); len(got) != 2 || got[1] != "one" {
+		if got := l.SuspendedRules(); len(got) != 2 || got[1] != "one" {
 			t.Errorf("%s: suspended: %q", name, got)
 		}
 		if d := mustAllow(t, l, "k", 1); !d.Allowed || d.Source != sluice.SourceSuspended {
@@ -389,7 +389,7 @@ func TestSuspend(t *testing.T) {
 			}
 		}
 		l.Resume("one", "nobody")
-		if d := mustAllow(t, l, "k", 1); d.Allowed || l.Suspended() != nil {
+		if d := mustAllow(t, l, "k", 1); d.Allowed || l.SuspendedRules() != nil {
 			t.Errorf("%s: resumed: %+v", name, d)
 		}
 	}

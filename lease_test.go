@@ -18,9 +18,9 @@ func leaseNodes(t *testing.T, s *farStore, limit sluice.Limit, n int, opts ...sl
 	t.Helper()
 	var nodes []*sluice.Limiter
 	for range n {
-		rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.Lease, OnFailure: sluice.FailClosed})
-		opts := append([]sluice.Option{sluice.WithNodes(func() int { return n })}, opts...)
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, opts...))
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.AccuracyLease, OnFailure: sluice.FailClosed})
+		opts := append([]sluice.Option{sluice.WithInstances(func() int { return n })}, opts...)
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, opts...))
 		nodes = append(nodes, l)
 		t.Cleanup(func() {
 			if err := l.Close(context.Background()); err != nil {
@@ -38,7 +38,7 @@ func TestLeasesOfWindows(t *testing.T) {
 		s := newFar()
 		s.disturb(after(500 * time.Microsecond))
 		const limit, windows, nodes = 4000, 5, 8
-		all := leaseNodes(t, s, sluice.PerSecond(limit).With(sluice.FixedWindow), nodes)
+		all := leaseNodes(t, s, sluice.PerSecond(limit).WithAlgorithm(sluice.FixedWindow), nodes)
 		pause(time.Second - time.Duration(time.Now().UnixNano())%time.Second)
 		admitted, offered := [windows]int64{}, int64(0)
 		var mu sync.Mutex
@@ -151,7 +151,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		const limit = 1000
-		l := leaseNodes(t, s, sluice.PerSecond(limit).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, s, sluice.PerSecond(limit).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		next := func() { pause(time.Second - time.Duration(time.Now().UnixNano())%time.Second) }
 		next()
 		last := sluice.Decision{}
@@ -205,7 +205,7 @@ func TestLeaseIsPartOfTheBurst(t *testing.T) {
 func TestLeasesAreReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, s, sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		for range 200 {
 			if d := mustAllow(t, l, "k", 1); !d.Allowed {
 				t.Fatalf("%+v", d)
@@ -246,7 +246,7 @@ func TestLeasesAreReturned(t *testing.T) {
 func TestLeaseOutlastsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, s, sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		for range 100 {
 			mustAllow(t, l, "k", 1)
 			pause(time.Millisecond)
@@ -272,7 +272,7 @@ func TestLeaseOutlastsTheStore(t *testing.T) {
 // What was answered from a lease can be given back, and settled for more than was estimated.
 func TestLeaseIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, limit := range []sluice.Limit{sluice.PerHour(1000).With(sluice.FixedWindow), sluice.Per(1000, 1000*time.Hour)} {
+		for _, limit := range []sluice.Limit{sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), sluice.Per(1000, 1000*time.Hour)} {
 			s := newFar()
 			l := leaseNodes(t, s, limit, 1)[0]
 			leased := 0
@@ -309,8 +309,8 @@ func TestLeaseIsSettled(t *testing.T) {
 func TestLeaseAmongOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
-		few := mustRule(t, sluice.Rule{Name: "few", Limit: sluice.PerHour(150).With(sluice.FixedWindow)})
+		l := leaseNodes(t, s, sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), 1)[0]
+		few := mustRule(t, sluice.Rule{Name: "few", Limit: sluice.PerHour(150).WithAlgorithm(sluice.FixedWindow)})
 		takes := []sluice.Take{{Rule: l.Rules()[0], Key: "k", Cost: 1}, {Rule: few, Key: "k", Cost: 1}}
 		out := make([]sluice.Decision, 2)
 		allowed := 0
@@ -337,7 +337,7 @@ func TestLeaseAmongOthers(t *testing.T) {
 func TestLeaseOfWhatOthersTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, s, sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		for range 100 {
 			mustAllow(t, l, "k", 1)
 			pause(time.Millisecond)
@@ -369,17 +369,17 @@ func TestLeaseOfWhatOthersTook(t *testing.T) {
 
 func TestWhatCanBeLeased(t *testing.T) {
 	for _, limit := range []sluice.Limit{
-		sluice.PerSecond(5).With(sluice.SlidingLog), sluice.PerSecond(50).With(sluice.SlidingCounter),
-		sluice.PerSecond(5).With(sluice.LeakyQueue), sluice.PerSecond(5).With(sluice.FixedWindow).WithSoft(1, time.Second),
+		sluice.PerSecond(5).WithAlgorithm(sluice.SlidingWindowLog), sluice.PerSecond(50).WithAlgorithm(sluice.SlidingWindowCounter),
+		sluice.PerSecond(5).WithAlgorithm(sluice.LeakyQueue), sluice.PerSecond(5).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(1, time.Second),
 	} {
-		if _, err := sluice.NewRule(sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.Lease}); err == nil {
+		if _, err := sluice.NewRule(sluice.Rule{Name: "r", Limit: limit, Accuracy: sluice.AccuracyLease}); err == nil {
 			t.Errorf("%v can be leased", limit)
 		}
 	}
 	// Keys that are asked for now and then are not leased, however many.
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		l := leaseNodes(t, s, sluice.PerHour(1000).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, s, sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		for i := range 200 {
 			mustAllow(t, l, fmt.Sprint(i%20), 1)
 			pause(100 * time.Millisecond)
@@ -397,7 +397,7 @@ func TestWhatCanBeLeased(t *testing.T) {
 func TestLeaseRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 100_000
-		l := leaseNodes(t, newFar(), sluice.PerSecond(limit).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, newFar(), sluice.PerSecond(limit).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		toNextSecond()
 		sources := make(map[sluice.Source]int)
 		for i := range int64(900) {

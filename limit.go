@@ -24,13 +24,13 @@ type Limit struct {
 	Calendar CalendarUnit   // with AlignCalendar, instead of Window
 	Zone     *time.Location // with AlignCalendar; default UTC
 
-	Rounding   Rounding // SlidingCounter only
-	SubWindows int      // SlidingCounter only: 2 to 60 sub-windows instead of one weighted window; must divide Window
+	Rounding   Rounding // SlidingWindowCounter only
+	SubWindows int      // SlidingWindowCounter only: 2 to 60 sub-windows instead of one weighted window; must divide Window
 
-	// Over and For make a limit soft: it may be exceeded by Over, until For after it was first exceeded.
+	// SoftExcess and SoftPeriod make a limit soft: it may be exceeded by SoftExcess, until SoftPeriod after it was first exceeded.
 	// FixedWindow only; buckets have Burst for the same purpose.
-	Over int64
-	For  time.Duration
+	SoftExcess int64
+	SoftPeriod time.Duration
 
 	whole  step.Numbers // of the limit that this one is a part of, if it is
 	params *step.Params // set by Build
@@ -63,24 +63,29 @@ func PerCalendar(n int64, unit CalendarUnit, zone *time.Location) Limit {
 	return Limit{Count: n, Algorithm: FixedWindow, Align: AlignCalendar, Calendar: unit, Zone: zone}
 }
 
-// DefaultLease is how long a slot of a [Concurrency] limit outlives its holder.
-const DefaultLease = 30 * time.Second
+// DefaultPermitTTL is how long a slot of a [Concurrency] limit outlives its holder.
+const DefaultPermitTTL = 30 * time.Second
 
 // Concurrent returns a limit of n in flight at a time, with the default lease.
-func Concurrent(n int64) Limit { return Limit{Count: n, Window: DefaultLease, Algorithm: Concurrency} }
+func Concurrent(n int64) Limit {
+	return Limit{Count: n, Window: DefaultPermitTTL, Algorithm: Concurrency}
+}
 
-// WithLease returns a [Concurrency] limit with another lease: how long the slots of a process that dies stay taken. Those
+// WithPermitTTL returns a [Concurrency] limit with another lease: how long the slots of a process that dies stay taken. Those
 // who live renew theirs each third of it.
-func (l Limit) WithLease(d time.Duration) Limit { l.Window = d; return l }
+func (l Limit) WithPermitTTL(d time.Duration) Limit { l.Window = d; return l }
 
 // WithBurst returns the limit with another bucket size.
 func (l Limit) WithBurst(n int64) Limit { l.Burst = n; return l }
 
-// With returns the limit counted by another algorithm.
-func (l Limit) With(a Algorithm) Limit { l.Algorithm = a; return l }
+// WithAlgorithm returns the limit counted by another algorithm.
+func (l Limit) WithAlgorithm(a Algorithm) Limit { l.Algorithm = a; return l }
 
-// WithSoft returns the limit made soft: it may be exceeded by over, until d after it was first exceeded.
-func (l Limit) WithSoft(over int64, d time.Duration) Limit { l.Over, l.For = over, d; return l }
+// WithSoftExcess returns the limit made soft: it may be exceeded by over, until d after it was first exceeded.
+func (l Limit) WithSoftExcess(over int64, d time.Duration) Limit {
+	l.SoftExcess, l.SoftPeriod = over, d
+	return l
+}
 
 // WithAlign returns the limit with its windows aligned otherwise.
 func (l Limit) WithAlign(a Align) Limit { l.Align = a; return l }
@@ -110,7 +115,7 @@ func (l Limit) Max() int64 {
 	if l = l.withDefaults(); l.isBucket() {
 		return l.Burst
 	}
-	return l.Count + l.Over
+	return l.Count + l.SoftExcess
 }
 
 func (l Limit) isBucket() bool {
@@ -146,7 +151,7 @@ func (l Limit) validate() error {
 		faults = append(faults, &LimitError{field, fmt.Sprintf(format, args...)})
 	}
 	if int(l.Algorithm) >= len(algorithmNames) {
-		fault("Algorithm", "there is no %v: use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingLog, SlidingCounter or Concurrency", l.Algorithm)
+		fault("Algorithm", "there is no %v: use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingWindowLog, SlidingWindowCounter or Concurrency", l.Algorithm)
 		return errors.Join(faults...)
 	}
 	l.validateWindow(fault)
@@ -185,11 +190,11 @@ func (l Limit) validateCount(fault func(field, format string, args ...any)) {
 	case l.Algorithm == Concurrency && l.Count > step.MaxLogCount:
 		fault("Count", "at most %d can be in flight under one key: use a smaller count than %d", step.MaxLogCount, l.Count)
 	case l.Count == 0 && l.Algorithm != FixedWindow:
-		fault("Count", "is zero: use a count of at least 1, or With(FixedWindow) to deny everything")
+		fault("Count", "is zero: use a count of at least 1, or WithAlgorithm(FixedWindow) to deny everything")
 	case l.isBucket() && micros > 0 && l.Count/maxPerMicrosecond > micros:
 		fault("Count", "%d per %v is more than 10 million a second", l.Count, l.Window)
-	case l.Algorithm == SlidingLog && l.Count > step.MaxLogCount:
-		fault("Count", "a sliding log remembers every request and holds at most %d: use With(SlidingCounter) for %d", step.MaxLogCount, l.Count)
+	case l.Algorithm == SlidingWindowLog && l.Count > step.MaxLogCount:
+		fault("Count", "a sliding log remembers every request and holds at most %d: use WithAlgorithm(SlidingWindowCounter) for %d", step.MaxLogCount, l.Count)
 	case !l.isBucket() && l.Count > step.MaxWindowCount:
 		fault("Count", "%d is more than the %d a window can count: use a shorter window at the same rate, or a token bucket", l.Count, int64(step.MaxWindowCount))
 	}
@@ -209,19 +214,19 @@ func (l Limit) validateOptions(fault func(field, format string, args ...any)) {
 	}
 	switch {
 	case l.Align > AlignCalendar:
-		fault("Align", "use AlignEpoch, AlignFirstHit or AlignCalendar")
+		fault("Align", "use AlignEpoch, AlignFirstRequest or AlignCalendar")
 	case l.Align == AlignCalendar && l.Algorithm != FixedWindow:
 		fault("Align", "calendar windows differ in length, so only FixedWindow can be aligned to them")
-	case l.Align == AlignFirstHit && l.Algorithm != FixedWindow && l.Refill != RefillInterval:
-		fault("Align", "AlignFirstHit is for FixedWindow and for TokenBucket with RefillInterval; a %v has no windows to align", l.Algorithm)
+	case l.Align == AlignFirstRequest && l.Algorithm != FixedWindow && l.Refill != RefillInterval:
+		fault("Align", "AlignFirstRequest is for FixedWindow and for TokenBucket with RefillInterval; a %v has no windows to align", l.Algorithm)
 	}
-	if l.Rounding > RoundNearest || l.Rounding != RoundDown && l.Algorithm != SlidingCounter {
-		fault("Rounding", "is for SlidingCounter only, RoundDown or RoundNearest")
+	if l.Rounding > RoundNearest || l.Rounding != RoundDown && l.Algorithm != SlidingWindowCounter {
+		fault("Rounding", "is for SlidingWindowCounter only, RoundDown or RoundNearest")
 	}
 	switch {
 	case l.SubWindows == 0 || l.SubWindows == 1:
-	case l.Algorithm != SlidingCounter:
-		fault("SubWindows", "are for SlidingCounter only")
+	case l.Algorithm != SlidingWindowCounter:
+		fault("SubWindows", "are for SlidingWindowCounter only")
 	case l.SubWindows < 0 || l.SubWindows > step.MaxSlices:
 		fault("SubWindows", "%d is not between 1 and %d", l.SubWindows, step.MaxSlices)
 	case l.Window.Microseconds()%int64(l.SubWindows) != 0:
@@ -230,22 +235,22 @@ func (l Limit) validateOptions(fault func(field, format string, args ...any)) {
 		fault("SubWindows", "%d sub-windows of %v are shorter than 1 ms: use fewer", l.SubWindows, l.Window)
 	}
 	switch {
-	case l.Over == 0 && l.For == 0:
+	case l.SoftExcess == 0 && l.SoftPeriod == 0:
 	case l.Algorithm != FixedWindow:
-		fault("Over", "soft limits are for FixedWindow; give a token bucket a larger Burst instead")
-	case l.Over <= 0 || l.For <= 0:
-		fault("Over", "a soft limit needs both Over (how much more) and For (how long), such as WithSoft(2, 10*time.Second)")
-	case l.Over > step.MaxWindowCount:
-		fault("Over", "%d is more than a window can count", l.Over)
-	case l.For%time.Microsecond != 0:
-		fault("For", "%v is not a whole number of microseconds", l.For)
+		fault("SoftExcess", "soft limits are for FixedWindow; give a token bucket a larger Burst instead")
+	case l.SoftExcess <= 0 || l.SoftPeriod <= 0:
+		fault("SoftExcess", "a soft limit needs both SoftExcess (how much more) and SoftPeriod (how long), such as WithSoftExcess(2, 10*time.Second)")
+	case l.SoftExcess > step.MaxWindowCount:
+		fault("SoftExcess", "%d is more than a window can count", l.SoftExcess)
+	case l.SoftPeriod%time.Microsecond != 0:
+		fault("SoftPeriod", "%v is not a whole number of microseconds", l.SoftPeriod)
 	}
 }
 
 func (l Limit) stepParams() step.Params {
 	p := step.Params{
 		Count: l.Count, Length: l.Window.Microseconds(), Burst: l.Burst, Align: step.Align(l.Align),
-		SoftExcess: l.Over, SoftPeriod: l.For.Microseconds(), Nearest: l.Rounding == RoundNearest, Whole: l.whole,
+		SoftExcess: l.SoftExcess, SoftPeriod: l.SoftPeriod.Microseconds(), Nearest: l.Rounding == RoundNearest, Whole: l.whole,
 	}
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket, LeakyQueue:
@@ -256,11 +261,11 @@ func (l Limit) stepParams() step.Params {
 		}
 	case FixedWindow:
 		p.Kind = step.Window
-	case SlidingLog:
+	case SlidingWindowLog:
 		p.Kind = step.Log
 	case Concurrency:
 		p.Kind = step.Permits
-	case SlidingCounter:
+	case SlidingWindowCounter:
 		p.Kind = step.Counter
 		if l.SubWindows > 1 {
 			p.Kind, p.Slices = step.Slices, int64(l.SubWindows)
@@ -281,12 +286,12 @@ func (l Limit) Rate() float64 {
 	return float64(l.Count) / l.Window.Seconds()
 }
 
-// supportsEventual tells whether rules with this limit may have [Eventual] accuracy.
+// supportsEventual tells whether rules with this limit may have [AccuracyEventual] accuracy.
 func (l *Limit) supportsEventual() bool {
 	switch l.Algorithm {
 	case FixedWindow:
-		return l.Over == 0
-	case SlidingCounter:
+		return l.SoftExcess == 0
+	case SlidingWindowCounter:
 		return l.SubWindows <= 1
 	case TokenBucket, LeakyBucket:
 		return l.Refill == RefillContinuous
@@ -294,11 +299,11 @@ func (l *Limit) supportsEventual() bool {
 	return false
 }
 
-// supportsLease tells whether rules with this limit may have [Lease] accuracy.
+// supportsLease tells whether rules with this limit may have [AccuracyLease] accuracy.
 func (l *Limit) supportsLease() bool {
 	switch l.Algorithm {
 	case FixedWindow:
-		return l.Over == 0
+		return l.SoftExcess == 0
 	case TokenBucket, LeakyBucket:
 		return l.Refill == RefillContinuous
 	}

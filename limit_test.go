@@ -40,8 +40,8 @@ func faults(t *testing.T, l sluice.Limit) (all []*sluice.LimitError) {
 func TestLimitRefuses(t *testing.T) {
 	second := time.Second
 	berlin := zone(t, "Europe/Berlin")
-	window := sluice.PerMinute(10).With(sluice.FixedWindow)
-	counter := sluice.PerMinute(10).With(sluice.SlidingCounter)
+	window := sluice.PerMinute(10).WithAlgorithm(sluice.FixedWindow)
+	counter := sluice.PerMinute(10).WithAlgorithm(sluice.SlidingWindowCounter)
 	change := func(l sluice.Limit, f func(*sluice.Limit)) sluice.Limit { f(&l); return l }
 	for name, c := range map[string]struct {
 		limit      sluice.Limit
@@ -53,26 +53,26 @@ func TestLimitRefuses(t *testing.T) {
 		"long window":       {sluice.Per(5, 366*24*time.Hour+second), "Window", "8784h0m1s is not between 1ms and 366 days"},
 		"fractional window": {sluice.Per(5, second+time.Nanosecond), "Window", "1.000000001s is not a whole number of microseconds: use 1s"},
 
-		"no count":              {sluice.PerSecond(0), "Count", "is zero: use a count of at least 1, or With(FixedWindow) to deny everything"},
+		"no count":              {sluice.PerSecond(0), "Count", "is zero: use a count of at least 1, or WithAlgorithm(FixedWindow) to deny everything"},
 		"negative count":        {sluice.PerSecond(-3), "Count", "-3 is negative: use a count of at least 1"},
-		"negative window count": {sluice.PerSecond(-3).With(sluice.FixedWindow), "Count", "-3 is negative: use a count of at least 1"},
+		"negative window count": {sluice.PerSecond(-3).WithAlgorithm(sluice.FixedWindow), "Count", "-3 is negative: use a count of at least 1"},
 		"too fast":              {sluice.PerSecond(10_000_010), "Count", "10000010 per 1s is more than 10 million a second"},
-		"large log":             {sluice.PerDay(10_001).With(sluice.SlidingLog), "Count", "a sliding log remembers every request and holds at most 10000: use With(SlidingCounter) for 10001"},
-		"large window":          {sluice.PerDay(1 << 32).With(sluice.FixedWindow), "Count", "4294967296 is more than the 4294967295 a window can count: use a shorter window at the same rate, or a token bucket"},
-		"large counter":         {sluice.PerDay(1 << 32).With(sluice.SlidingCounter), "Count", "4294967296 is more than the 4294967295 a window can count: use a shorter window at the same rate, or a token bucket"},
+		"large log":             {sluice.PerDay(10_001).WithAlgorithm(sluice.SlidingWindowLog), "Count", "a sliding log remembers every request and holds at most 10000: use WithAlgorithm(SlidingWindowCounter) for 10001"},
+		"large window":          {sluice.PerDay(1 << 32).WithAlgorithm(sluice.FixedWindow), "Count", "4294967296 is more than the 4294967295 a window can count: use a shorter window at the same rate, or a token bucket"},
+		"large counter":         {sluice.PerDay(1 << 32).WithAlgorithm(sluice.SlidingWindowCounter), "Count", "4294967296 is more than the 4294967295 a window can count: use a shorter window at the same rate, or a token bucket"},
 
 		"negative burst":  {sluice.PerSecond(5).WithBurst(-1), "Burst", "-1 is negative: use at least 1, or leave it out for a burst of Count"},
 		"burst of window": {window.WithBurst(5), "Burst", "a fixed_window has no burst: leave it out, or use TokenBucket"},
 		"endless burst":   {sluice.PerDay(1).WithBurst(40_000), "Burst", "a burst of 40000 at 1 per 24h0m0s takes more than 100 years to refill: use a smaller one"},
 		"absurd burst":    {sluice.PerSecond(1).WithBurst(math.MaxInt64), "Burst", "a burst of 9223372036854775807 at 1 per 1s takes more than 100 years to refill: use a smaller one"},
 
-		"unknown algorithm": {sluice.PerSecond(1).With(99), "Algorithm", "there is no algorithm(99): use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingLog, SlidingCounter or Concurrency"},
+		"unknown algorithm": {sluice.PerSecond(1).WithAlgorithm(99), "Algorithm", "there is no algorithm(99): use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingWindowLog, SlidingWindowCounter or Concurrency"},
 		"unknown refill":    {change(sluice.PerSecond(1), func(l *sluice.Limit) { l.Refill = 9 }), "Refill", "RefillInterval is for TokenBucket only"},
-		"refill of queue":   {change(sluice.PerSecond(1).With(sluice.LeakyQueue), func(l *sluice.Limit) { l.Refill = sluice.RefillInterval }), "Refill", "RefillInterval is for TokenBucket only"},
+		"refill of queue":   {change(sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue), func(l *sluice.Limit) { l.Refill = sluice.RefillInterval }), "Refill", "RefillInterval is for TokenBucket only"},
 
-		"unknown align":   {window.WithAlign(9), "Align", "use AlignEpoch, AlignFirstHit or AlignCalendar"},
-		"align of bucket": {sluice.PerSecond(1).WithAlign(sluice.AlignFirstHit), "Align", "AlignFirstHit is for FixedWindow and for TokenBucket with RefillInterval; a token_bucket has no windows to align"},
-		"calendar bucket": {sluice.PerCalendar(1, sluice.CalendarDay, nil).With(sluice.TokenBucket), "Align", "calendar windows differ in length, so only FixedWindow can be aligned to them"},
+		"unknown align":   {window.WithAlign(9), "Align", "use AlignEpoch, AlignFirstRequest or AlignCalendar"},
+		"align of bucket": {sluice.PerSecond(1).WithAlign(sluice.AlignFirstRequest), "Align", "AlignFirstRequest is for FixedWindow and for TokenBucket with RefillInterval; a token_bucket has no windows to align"},
+		"calendar bucket": {sluice.PerCalendar(1, sluice.CalendarDay, nil).WithAlgorithm(sluice.TokenBucket), "Align", "calendar windows differ in length, so only FixedWindow can be aligned to them"},
 
 		"no calendar unit":     {window.WithAlign(sluice.AlignCalendar), "Calendar", "AlignCalendar needs CalendarDay, CalendarWeek or CalendarMonth: use PerCalendar(10, CalendarDay, zone)"},
 		"unknown unit":         {sluice.PerCalendar(10, 9, nil), "Calendar", "AlignCalendar needs CalendarDay, CalendarWeek or CalendarMonth: use PerCalendar(10, CalendarDay, zone)"},
@@ -80,23 +80,23 @@ func TestLimitRefuses(t *testing.T) {
 		"zone without align":   {change(window, func(l *sluice.Limit) { l.Zone = berlin }), "Zone", "only with AlignCalendar: use PerCalendar(10, CalendarDay, zone)"},
 		"window with calendar": {change(sluice.PerCalendar(10, sluice.CalendarDay, nil), func(l *sluice.Limit) { l.Window = time.Hour }), "Window", "a calendar window has no Window of its own: leave it out"},
 
-		"rounding of window":      {change(window, func(l *sluice.Limit) { l.Rounding = sluice.RoundNearest }), "Rounding", "is for SlidingCounter only, RoundDown or RoundNearest"},
-		"unknown rounding":        {change(counter, func(l *sluice.Limit) { l.Rounding = 9 }), "Rounding", "is for SlidingCounter only, RoundDown or RoundNearest"},
-		"sub-windows of window":   {change(window, func(l *sluice.Limit) { l.SubWindows = 6 }), "SubWindows", "are for SlidingCounter only"},
+		"rounding of window":      {change(window, func(l *sluice.Limit) { l.Rounding = sluice.RoundNearest }), "Rounding", "is for SlidingWindowCounter only, RoundDown or RoundNearest"},
+		"unknown rounding":        {change(counter, func(l *sluice.Limit) { l.Rounding = 9 }), "Rounding", "is for SlidingWindowCounter only, RoundDown or RoundNearest"},
+		"sub-windows of window":   {change(window, func(l *sluice.Limit) { l.SubWindows = 6 }), "SubWindows", "are for SlidingWindowCounter only"},
 		"negative sub-windows":    {change(counter, func(l *sluice.Limit) { l.SubWindows = -1 }), "SubWindows", "-1 is not between 1 and 60"},
 		"many sub-windows":        {change(counter, func(l *sluice.Limit) { l.SubWindows = 61 }), "SubWindows", "61 is not between 1 and 60"},
 		"uneven sub-windows":      {change(counter, func(l *sluice.Limit) { l.SubWindows = 7 }), "SubWindows", "7 does not divide a window of 1m0s into whole microseconds: use another number"},
 		"sub-windows too short":   {change(counter, func(l *sluice.Limit) { l.Window, l.SubWindows = 10*time.Millisecond, 20 }), "SubWindows", "20 sub-windows of 10ms are shorter than 1 ms: use fewer"},
 		"too many in flight":      {sluice.Concurrent(10_001), "Count", "at most 10000 can be in flight under one key: use a smaller count than 10001"},
-		"nothing in flight":       {sluice.Concurrent(0), "Count", "is zero: use a count of at least 1, or With(FixedWindow) to deny everything"},
-		"long lease":              {sluice.Concurrent(1).WithLease(25 * time.Hour), "Window", "a lease of 25h0m0s is not between 1ms and 24h0m0s: 30 s suits most"},
+		"nothing in flight":       {sluice.Concurrent(0), "Count", "is zero: use a count of at least 1, or WithAlgorithm(FixedWindow) to deny everything"},
+		"long lease":              {sluice.Concurrent(1).WithPermitTTL(25 * time.Hour), "Window", "a lease of 25h0m0s is not between 1ms and 24h0m0s: 30 s suits most"},
 		"burst in flight":         {sluice.Concurrent(1).WithBurst(2), "Burst", "a concurrency has no burst: leave it out, or use TokenBucket"},
-		"soft bucket":             {sluice.PerMinute(10).WithSoft(2, 10*second), "Over", "soft limits are for FixedWindow; give a token bucket a larger Burst instead"},
-		"soft without a time":     {window.WithSoft(2, 0), "Over", "a soft limit needs both Over (how much more) and For (how long), such as WithSoft(2, 10*time.Second)"},
-		"soft without an amount":  {window.WithSoft(0, second), "Over", "a soft limit needs both Over (how much more) and For (how long), such as WithSoft(2, 10*time.Second)"},
-		"soft by less":            {window.WithSoft(-1, second), "Over", "a soft limit needs both Over (how much more) and For (how long), such as WithSoft(2, 10*time.Second)"},
-		"soft by too much":        {window.WithSoft(1<<32, second), "Over", "4294967296 is more than a window can count"},
-		"soft for a part of a µs": {window.WithSoft(1, time.Nanosecond), "For", "1ns is not a whole number of microseconds"},
+		"soft bucket":             {sluice.PerMinute(10).WithSoftExcess(2, 10*second), "SoftExcess", "soft limits are for FixedWindow; give a token bucket a larger Burst instead"},
+		"soft without a time":     {window.WithSoftExcess(2, 0), "SoftExcess", "a soft limit needs both SoftExcess (how much more) and SoftPeriod (how long), such as WithSoftExcess(2, 10*time.Second)"},
+		"soft without an amount":  {window.WithSoftExcess(0, second), "SoftExcess", "a soft limit needs both SoftExcess (how much more) and SoftPeriod (how long), such as WithSoftExcess(2, 10*time.Second)"},
+		"soft by less":            {window.WithSoftExcess(-1, second), "SoftExcess", "a soft limit needs both SoftExcess (how much more) and SoftPeriod (how long), such as WithSoftExcess(2, 10*time.Second)"},
+		"soft by too much":        {window.WithSoftExcess(1<<32, second), "SoftExcess", "4294967296 is more than a window can count"},
+		"soft for a part of a µs": {window.WithSoftExcess(1, time.Nanosecond), "SoftPeriod", "1ns is not a whole number of microseconds"},
 	} {
 		all := faults(t, c.limit)
 		if len(all) != 1 || all[0].Field != c.field || all[0].Msg != c.msg {
@@ -114,10 +114,10 @@ func TestLimitRefuses(t *testing.T) {
 
 func TestLimitReportsAllFaults(t *testing.T) {
 	l := sluice.Limit{
-		Count: -1, Burst: -2, Refill: 9, Align: 9, Rounding: sluice.RoundNearest, SubWindows: 3, Over: 1, For: time.Second,
+		Count: -1, Burst: -2, Refill: 9, Align: 9, Rounding: sluice.RoundNearest, SubWindows: 3, SoftExcess: 1, SoftPeriod: time.Second,
 	}
 	_, err := l.Build()
-	for _, field := range []string{"Count", "Burst", "Window", "Refill", "Align", "Rounding", "SubWindows", "Over"} {
+	for _, field := range []string{"Count", "Burst", "Window", "Refill", "Align", "Rounding", "SubWindows", "SoftExcess"} {
 		if err == nil || !strings.Contains(err.Error(), "sluice: limit: "+field+": ") {
 			t.Errorf("%s is not among the faults:\n%v", field, err)
 		}
@@ -139,14 +139,14 @@ func TestLimitAccepts(t *testing.T) {
 		"fastest":         sluice.PerSecond(10_000_000),
 		"shortest":        sluice.Per(1, time.Millisecond),
 		"largest burst":   sluice.Per(1, year).WithBurst(100),
-		"largest window":  sluice.PerSecond(math.MaxUint32).With(sluice.FixedWindow),
-		"largest counter": sluice.PerSecond(math.MaxUint32).With(sluice.SlidingCounter),
-		"largest log":     sluice.PerDay(10_000).With(sluice.SlidingLog),
-		"deny everything": sluice.PerDay(0).With(sluice.FixedWindow),
-		"most slices":     {Count: 5, Window: 60 * time.Millisecond, Algorithm: sluice.SlidingCounter, SubWindows: 60},
-		"one slice":       {Count: 5, Window: time.Second, Algorithm: sluice.SlidingCounter, SubWindows: 1},
-		"interval":        {Count: 5, Window: time.Second, Refill: sluice.RefillInterval, Align: sluice.AlignFirstHit},
-		"softest":         sluice.PerDay(math.MaxUint32).With(sluice.FixedWindow).WithSoft(math.MaxUint32, 100*year),
+		"largest window":  sluice.PerSecond(math.MaxUint32).WithAlgorithm(sluice.FixedWindow),
+		"largest counter": sluice.PerSecond(math.MaxUint32).WithAlgorithm(sluice.SlidingWindowCounter),
+		"largest log":     sluice.PerDay(10_000).WithAlgorithm(sluice.SlidingWindowLog),
+		"deny everything": sluice.PerDay(0).WithAlgorithm(sluice.FixedWindow),
+		"most slices":     {Count: 5, Window: 60 * time.Millisecond, Algorithm: sluice.SlidingWindowCounter, SubWindows: 60},
+		"one slice":       {Count: 5, Window: time.Second, Algorithm: sluice.SlidingWindowCounter, SubWindows: 1},
+		"interval":        {Count: 5, Window: time.Second, Refill: sluice.RefillInterval, Align: sluice.AlignFirstRequest},
+		"softest":         sluice.PerDay(math.MaxUint32).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(math.MaxUint32, 100*year),
 		"calendar":        sluice.PerCalendar(5, sluice.CalendarMonth, nil),
 	} {
 		built, err := l.Build()

@@ -15,7 +15,7 @@ import (
 
 // Limiter applies rules to keys through a store. It is safe for concurrent use.
 //
-// A limiter made with [New] has one rule and one made with [NewRules] may have several; Allow and its like apply all
+// A limiter made with [New] has one rule and one made with [NewWithRules] may have several; Allow and its like apply all
 // of them to the key, all or nothing. [Limiter.Decide] applies any rules to any keys.
 //
 // A nil Limiter decides nothing: its methods return an error that wraps [ErrInvalid], and those that return none do
@@ -56,12 +56,12 @@ func New(store Store, name string, limit Limit, opts ...Option) (*Limiter, error
 	if err != nil {
 		return nil, err
 	}
-	return NewRules(store, []*Rule{rule}, opts...)
+	return NewWithRules(store, []*Rule{rule}, opts...)
 }
 
-// NewRules returns a limiter that applies all the rules, which are from [NewRule], to each key: 10 a second and 1,000
+// NewWithRules returns a limiter that applies all the rules, which are from [NewRule], to each key: 10 a second and 1,000
 // a day, say. With no rules it is good for Decide only.
-func NewRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
+func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) {
 	if store == nil {
 		return nil, fmt.Errorf("%w: the store is nil: use memstore.New()", ErrInvalid)
 	}
@@ -113,10 +113,10 @@ func (l *Limiter) Close(ctx context.Context) error {
 	return l.engine.Close(ctx)
 }
 
-// sound returns an error for a limiter that was not made by [New] or [NewRules].
+// sound returns an error for a limiter that was not made by [New] or [NewWithRules].
 func (l *Limiter) sound() error {
 	if l == nil || l.store == nil {
-		return fmt.Errorf("%w: the limiter is nil: check the error of New or NewRules", ErrInvalid)
+		return fmt.Errorf("%w: the limiter is nil: check the error of New or NewWithRules", ErrInvalid)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error)
 }
 
 // AllowN spends n on the key if there is room for all of it. With several rules the decision is that of the rule
-// that matters most to the caller; see [Tightest].
+// that matters most to the caller; see [MostRestrictive].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, err error) {
 	err = l.allow(ctx, key, n, &d)
 	return d, err
@@ -188,7 +188,7 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 		d.Granted = 0
 	}
 	d.Remaining = p.Remaining
-	d.At = p.At
+	d.Receipt = p.At
 	d.RetryAfter = p.RetryAfter
 	d.ResetAfter = p.ResetAfter
 	if l.opts.events.ofDecisions() {
@@ -221,7 +221,7 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 		s.takes[i].Key, s.takes[i].Cost = key, n
 	}
 	if _, err = l.Decide(ctx, s.takes, s.out); err == nil {
-		*d = s.out[Tightest(s.out)]
+		*d = s.out[MostRestrictive(s.out)]
 	}
 	for i := range s.takes {
 		s.takes[i].Key = "" // let go of it
@@ -232,7 +232,7 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 
 // allowFast is a shortcut for limiters with one rule that is decided from leases or estimates.
 func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decision) bool {
-	if len(l.rules) != 1 || l.rules[0].Accuracy == Exact || l.rules[0].Shadow || l.opts.limitFor != nil ||
+	if len(l.rules) != 1 || l.rules[0].Accuracy == AccuracyExact || l.rules[0].Shadow || l.opts.limitFor != nil ||
 		!l.engine.IsRemote() || l.suspended.Load() != nil {
 		return false
 	}
@@ -242,10 +242,10 @@ func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decisio
 		return false
 	}
 	d.Source = SourceLease
-	if rule.Accuracy == Eventual {
+	if rule.Accuracy == AccuracyEventual {
 		d.Source = SourceEventual
 	}
-	d.Limit, d.Remaining, d.At, d.RetryAfter, d.ResetAfter = rule.Limit.params.Limit(), a.Remaining, a.At, a.RetryAfter, a.ResetAfter
+	d.Limit, d.Remaining, d.Receipt, d.RetryAfter, d.ResetAfter = rule.Limit.params.Limit(), a.Remaining, a.At, a.RetryAfter, a.ResetAfter
 	if a.RetryAfter == 0 {
 		d.Allowed, d.Granted = true, n
 	}
@@ -277,7 +277,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, least, most int64) 
 	if len(l.rules) > 1 {
 		return Decision{}, fmt.Errorf("%w: AllowUpTo needs a limiter with one rule: each of %d could grant another amount", ErrInvalid, len(l.rules))
 	}
-	return l.take(ctx, Take{Key: key, Cost: most, Min: least})
+	return l.take(ctx, Take{Key: key, Cost: most, MinGrant: least})
 }
 
 // Peek tells what remains and spends nothing: Allowed says whether one would be allowed now.
@@ -299,12 +299,12 @@ func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
 	s := l.scratch.Get().(*decideBuffers)
 	for i := range s.takes {
 		k := &s.takes[i]
-		k.Limit, k.Key, k.Cost, k.Min, k.MaxDelay, k.At = t.Limit, t.Key, t.Cost, t.Min, t.MaxDelay, t.At
+		k.Limit, k.Key, k.Cost, k.MinGrant, k.MaxDelay, k.Receipt = t.Limit, t.Key, t.Cost, t.MinGrant, t.MaxDelay, t.Receipt
 	}
 	_, err := l.Decide(ctx, s.takes, s.out)
 	var d Decision
 	if err == nil {
-		d = s.out[Tightest(s.out)]
+		d = s.out[MostRestrictive(s.out)]
 	}
 	for i := range s.takes {
 		s.takes[i] = Take{Rule: s.takes[i].Rule} // let go of the key, and leave the rest zero for allowGeneral

@@ -14,7 +14,7 @@ import (
 func BenchmarkAllow(b *testing.B) {
 	const plenty = 1 << 30
 	rule := func(i int, a sluice.Accuracy) *sluice.Rule {
-		limit := sluice.PerHour(plenty).With(sluice.FixedWindow)
+		limit := sluice.PerHour(plenty).WithAlgorithm(sluice.FixedWindow)
 		return sluice.Must(sluice.NewRule(sluice.Rule{Name: fmt.Sprint("r", i), Limit: limit, Accuracy: a}))
 	}
 	for _, bb := range []struct {
@@ -23,21 +23,21 @@ func BenchmarkAllow(b *testing.B) {
 		rules    int
 		accuracy sluice.Accuracy
 	}{
-		{"memory", memstore.New(), 1, sluice.Exact},
-		{"memory three", memstore.New(), 3, sluice.Exact},
-		{"remote", quick{memstore.New()}, 1, sluice.Exact},
-		{"remote three", quick{memstore.New()}, 3, sluice.Exact},
-		{"lease", quick{memstore.New()}, 1, sluice.Lease},
-		{"lease three", quick{memstore.New()}, 3, sluice.Lease},
-		{"eventual", quick{memstore.New()}, 1, sluice.Eventual},
-		{"eventual three", quick{memstore.New()}, 3, sluice.Eventual},
+		{"memory", memstore.New(), 1, sluice.AccuracyExact},
+		{"memory three", memstore.New(), 3, sluice.AccuracyExact},
+		{"remote", quick{memstore.New()}, 1, sluice.AccuracyExact},
+		{"remote three", quick{memstore.New()}, 3, sluice.AccuracyExact},
+		{"lease", quick{memstore.New()}, 1, sluice.AccuracyLease},
+		{"lease three", quick{memstore.New()}, 3, sluice.AccuracyLease},
+		{"eventual", quick{memstore.New()}, 1, sluice.AccuracyEventual},
+		{"eventual three", quick{memstore.New()}, 3, sluice.AccuracyEventual},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			rules := make([]*sluice.Rule, bb.rules)
 			for i := range rules {
 				rules[i] = rule(i, bb.accuracy)
 			}
-			l := sluice.Must(sluice.NewRules(bb.store, rules))
+			l := sluice.Must(sluice.NewWithRules(bb.store, rules))
 			ctx := context.Background()
 			defer l.Close(ctx)
 			b.ReportAllocs()
@@ -53,5 +53,5 @@ func BenchmarkAllow(b *testing.B) {
 // quick is a store of servers that answer at once.
 type quick struct{ *memstore.Store }
 
-func (quick) Servers() int            { return 1 }
-func (quick) Server(*sluice.Take) int { return 0 }
+func (quick) Shards() int            { return 1 }
+func (quick) Shard(*sluice.Take) int { return 0 }

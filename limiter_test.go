@@ -58,21 +58,21 @@ func TestAllow(t *testing.T) {
 		for i := range int64(3) {
 			d := mustAllow(t, l, "k", 1)
 			want := sluice.Decision{
-				Allowed: true, Limit: 3, Granted: 1, Remaining: 2 - i, At: time.Now().UnixMicro(),
+				Allowed: true, Limit: 3, Granted: 1, Remaining: 2 - i, Receipt: time.Now().UnixMicro(),
 				ResetAfter: time.Duration(i+1) * 20 * time.Second,
 			}
 			if d != want {
 				t.Errorf("request %d: %+v, want %+v", i, d, want)
 			}
 		}
-		want := sluice.Decision{Limit: 3, At: time.Now().UnixMicro(), RetryAfter: 20 * time.Second, ResetAfter: time.Minute}
+		want := sluice.Decision{Limit: 3, Receipt: time.Now().UnixMicro(), RetryAfter: 20 * time.Second, ResetAfter: time.Minute}
 		if d := mustAllow(t, l, "k", 1); d != want {
 			t.Errorf("request 4: %+v, want %+v", d, want)
 		}
 		if d := mustAllow(t, l, "other", 1); !d.Allowed {
 			t.Errorf("another key: %+v", d)
 		}
-		if d := mustAllow(t, l, "k", 4); !d.Never {
+		if d := mustAllow(t, l, "k", 4); !d.ExceedsLimit {
 			t.Errorf("a cost of 4 of 3: %+v", d)
 		}
 		<-time.After(20 * time.Second)
@@ -102,8 +102,8 @@ func TestAllowUpTo(t *testing.T) {
 
 func TestSeveralRulesAllOrNothing(t *testing.T) {
 	burst := mustRule(t, sluice.Rule{Name: "burst", Limit: sluice.PerHour(5)})
-	daily := mustRule(t, sluice.Rule{Name: "daily", Limit: sluice.PerDay(3).With(sluice.FixedWindow)})
-	l := sluice.Must(sluice.NewRules(memstore.New(), []*sluice.Rule{burst, daily}))
+	daily := mustRule(t, sluice.Rule{Name: "daily", Limit: sluice.PerDay(3).WithAlgorithm(sluice.FixedWindow)})
+	l := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{burst, daily}))
 	for i := range 4 {
 		if d := mustAllow(t, l, "k", 1); d.Allowed != (i < 3) {
 			t.Errorf("request %d: %+v", i, d)
@@ -121,12 +121,12 @@ func TestSeveralRulesAllOrNothing(t *testing.T) {
 
 func TestShadowReportsAndNeverDenies(t *testing.T) {
 	var denied []string
-	events := sluice.Events{Denied: func(_ context.Context, take sluice.Take, d sluice.Decision) {
-		denied = append(denied, fmt.Sprintf("%s/%v/%v", take.Rule.Name, d.Allowed, d.Shadow))
+	events := sluice.Events{OnDenial: func(_ context.Context, take sluice.Take, d sluice.Decision) {
+		denied = append(denied, fmt.Sprintf("%s/%v/%v", take.Rule.Name, d.Allowed, d.ShadowDenied))
 	}}
 	real := mustRule(t, sluice.Rule{Name: "real", Limit: sluice.PerHour(3)})
 	shadow := mustRule(t, sluice.Rule{Name: "candidate", Limit: sluice.PerHour(1), Shadow: true})
-	l := sluice.Must(sluice.NewRules(memstore.New(), []*sluice.Rule{real, shadow}, sluice.WithEvents(events)))
+	l := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{real, shadow}, sluice.WithEvents(events)))
 	for i := range 4 {
 		if d := mustAllow(t, l, "k", 1); d.Allowed != (i < 3) {
 			t.Errorf("request %d: %+v", i, d)
@@ -136,7 +136,7 @@ func TestShadowReportsAndNeverDenies(t *testing.T) {
 	if got := fmt.Sprint(denied); got != want {
 		t.Errorf("denials reported: %s, want %s", got, want)
 	}
-	alone := sluice.Must(sluice.NewRules(memstore.New(), []*sluice.Rule{shadow}))
+	alone := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{shadow}))
 	for range 3 {
 		if d := mustAllow(t, alone, "k", 1); !d.Allowed {
 			t.Errorf("a shadow rule denied: %+v", d)
@@ -147,13 +147,13 @@ func TestShadowReportsAndNeverDenies(t *testing.T) {
 func TestEvents(t *testing.T) {
 	var decided, denied int
 	l := newLimiter(t, sluice.PerHour(2), sluice.WithEvents(sluice.Events{
-		Decided: func(_ context.Context, take sluice.Take, d sluice.Decision) {
+		OnDecision: func(_ context.Context, take sluice.Take, d sluice.Decision) {
 			decided++
 			if take.Key != "k" || take.Rule.Name != "test" || d.Limit != 2 {
 				t.Errorf("reported %+v %+v", take, d)
 			}
 		},
-		Denied: func(context.Context, sluice.Take, sluice.Decision) { denied++ },
+		OnDenial: func(context.Context, sluice.Take, sluice.Decision) { denied++ },
 	}))
 	for range 5 {
 		mustAllow(t, l, "k", 1)
@@ -181,7 +181,7 @@ func TestLimitForKey(t *testing.T) {
 		}
 	}
 	two := []*sluice.Rule{mustRule(t, sluice.Rule{Name: "a", Limit: sluice.PerHour(1)}), mustRule(t, sluice.Rule{Name: "b", Limit: sluice.PerHour(1)})}
-	if _, err := sluice.NewRules(memstore.New(), two, sluice.WithLimitFor(nil), sluice.WithLimitFor(func(context.Context, string) *sluice.Limit { return nil })); !errors.Is(err, sluice.ErrInvalid) {
+	if _, err := sluice.NewWithRules(memstore.New(), two, sluice.WithLimitFor(nil), sluice.WithLimitFor(func(context.Context, string) *sluice.Limit { return nil })); !errors.Is(err, sluice.ErrInvalid) {
 		t.Errorf("LimitFor with two rules: %v", err)
 	}
 }
@@ -242,7 +242,7 @@ func TestReserveSettleCancel(t *testing.T) {
 
 // Only failed logins count: the attempt is reserved, and given back if it was right.
 func TestChargeByOutcome(t *testing.T) {
-	l := newLimiter(t, sluice.PerHour(3).With(sluice.SlidingLog))
+	l := newLimiter(t, sluice.PerHour(3).WithAlgorithm(sluice.SlidingWindowLog))
 	login := func(right bool) bool {
 		r, err := l.Reserve(background, "user", 1)
 		if err != nil {
@@ -298,7 +298,7 @@ func TestResetAndBlock(t *testing.T) {
 func TestEscalate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, sluice.PerHour(10))
-		ladder := sluice.Ladder{Steps: []time.Duration{time.Minute, 5 * time.Minute, time.Hour}, Forget: 24 * time.Hour}
+		ladder := sluice.Escalation{Blocks: []time.Duration{time.Minute, 5 * time.Minute, time.Hour}, ForgetAfter: 24 * time.Hour}
 		for i, want := range []time.Duration{time.Minute, 5 * time.Minute, time.Hour, time.Hour} {
 			got, err := l.Escalate(background, "k", ladder)
 			if err != nil || got != want {
@@ -312,7 +312,7 @@ func TestEscalate(t *testing.T) {
 		if got, err := l.Escalate(background, "k", ladder); got != time.Minute || err != nil {
 			t.Errorf("after a day: %v, %v", got, err)
 		}
-		if _, err := l.Escalate(background, "k", sluice.Ladder{}); !errors.Is(err, sluice.ErrInvalid) {
+		if _, err := l.Escalate(background, "k", sluice.Escalation{}); !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("an empty ladder: %v", err)
 		}
 	})
@@ -360,11 +360,11 @@ func TestWrongUse(t *testing.T) {
 		},
 		"back, no At":  func() error { return decide(l, sluice.Take{Rule: rule, Cost: -1}) },
 		"huge cost":    func() error { return decide(l, sluice.Take{Rule: rule, Cost: 1 << 60}) },
-		"Min > Cost":   func() error { return decide(l, sluice.Take{Rule: rule, Cost: 1, Min: 2}) },
+		"Min > Cost":   func() error { return decide(l, sluice.Take{Rule: rule, Cost: 1, MinGrant: 2}) },
 		"no room":      func() error { _, err := l.Decide(background, make([]sluice.Take, 2), nil); return err },
 		"nil store":    func() error { _, err := sluice.New(nil, "r", sluice.PerHour(1)); return err },
-		"twice a name": func() error { _, err := sluice.NewRules(memstore.New(), []*sluice.Rule{rule, rule}); return err },
-		"nil in rules": func() error { _, err := sluice.NewRules(memstore.New(), []*sluice.Rule{nil}); return err },
+		"twice a name": func() error { _, err := sluice.NewWithRules(memstore.New(), []*sluice.Rule{rule, rule}); return err },
+		"nil in rules": func() error { _, err := sluice.NewWithRules(memstore.New(), []*sluice.Rule{nil}); return err },
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, sluice.ErrInvalid) {

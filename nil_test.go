@@ -31,7 +31,7 @@ func TestNilLimiter(t *testing.T) {
 				}
 			}
 			if method == "Escalate" {
-				args[2] = reflect.ValueOf(sluice.Ladder{Steps: make([]time.Duration, 1)})
+				args[2] = reflect.ValueOf(sluice.Escalation{Blocks: make([]time.Duration, 1)})
 			}
 			func() {
 				defer func() {

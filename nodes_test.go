@@ -11,12 +11,12 @@ import (
 // A process that has not read how many share the store admits 1 for each key and window without the store, and the number
 // that it then reads hands out nothing that was spent.
 func TestUnknownNumberOfProcesses(t *testing.T) {
-	for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter, sluice.TokenBucket, sluice.LeakyBucket} {
+	for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter, sluice.TokenBucket, sluice.LeakyBucket} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
 			n := 0
 			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Limit{Count: 50, Window: 24 * time.Hour, Algorithm: algorithm}})
-			l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return n })))
+			l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return n })))
 			if d := mustAllow(t, l, "used", 40); !d.Allowed {
 				t.Fatalf("%+v", d)
 			}
@@ -51,13 +51,13 @@ func TestUnknownNumberOfProcesses(t *testing.T) {
 
 // When a process leaves, those that stay have no more than was left.
 func TestFewerProcesses(t *testing.T) {
-	for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter, sluice.TokenBucket, sluice.LeakyBucket} {
+	for _, algorithm := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter, sluice.TokenBucket, sluice.LeakyBucket} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
 			n := 2
 			limit := sluice.Limit{Count: 50, Window: 24 * time.Hour, Algorithm: algorithm}
 			rule := mustRule(t, sluice.Rule{Name: "r", Limit: limit})
-			l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithNodes(func() int { return n })))
+			l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithInstances(func() int { return n })))
 			if d := mustAllow(t, l, "k", 40); !d.Allowed {
 				t.Fatalf("%+v", d)
 			}

@@ -24,7 +24,7 @@ func (s *lateStore) draw() (request, reply time.Duration) {
 	defer s.mu.Unlock()
 	delays := [2]time.Duration{100 * time.Microsecond, 100 * time.Microsecond}
 	if s.rnd.IntN(4) == 0 {
-		delays[s.rnd.IntN(2)] = time.Duration(s.rnd.Int64N(int64(4 * sluice.DefaultBudget)))
+		delays[s.rnd.IntN(2)] = time.Duration(s.rnd.Int64N(int64(4 * sluice.DefaultStoreTimeout)))
 	}
 	return delays[0], delays[1]
 }
@@ -55,11 +55,11 @@ func TestOneProcessAlone(t *testing.T) {
 	const limit = 60
 	here := 0
 	for seed := range uint64(200) {
-		for _, accuracy := range []sluice.Accuracy{sluice.Exact, sluice.Lease} {
+		for _, accuracy := range []sluice.Accuracy{sluice.AccuracyExact, sluice.AccuracyLease} {
 			synctest.Test(t, func(t *testing.T) {
 				s := &lateStore{farStore: newFar(), rnd: rand.New(rand.NewPCG(seed, 1))}
-				rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).With(sluice.FixedWindow), Accuracy: accuracy})
-				l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+				rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).WithAlgorithm(sluice.FixedWindow), Accuracy: accuracy})
+				l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 				var admitted, local atomic.Int64
 				var all sync.WaitGroup
 				for caller := range uint64(12) {
@@ -68,7 +68,7 @@ func TestOneProcessAlone(t *testing.T) {
 						for range 20 {
 							d := mustAllow(t, l, "k", 1+rnd.Int64N(3))
 							admitted.Add(d.Granted)
-							if d.Source == sluice.SourceLocal {
+							if d.Source == sluice.SourceFailLocal {
 								local.Add(1)
 							}
 							pause(time.Duration(rnd.Int64N(int64(2 * time.Millisecond))))

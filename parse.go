@@ -21,7 +21,7 @@ var units = map[string]time.Duration{
 }
 
 // ParseLimit reads a limit as people write it: "10/s", "300/3h", "5/week", "10k/min", "1/500ms". It is a token bucket
-// unless changed with [Limit.With]. "5 concurrent" and "5 concurrent lease 10s" are limits on what is in flight. The
+// unless changed with [Limit.WithAlgorithm]. "5 concurrent" and "5 concurrent lease 10s" are limits on what is in flight. The
 // numbers are checked when the limit is built.
 func ParseLimit(s string) (Limit, error) {
 	fail := func(why string) (Limit, error) {
@@ -56,7 +56,7 @@ func parseConcurrent(s string, words []string) (Limit, error) {
 	if err == nil && len(words) == 4 && words[2] == "lease" {
 		var lease time.Duration
 		if lease, err = parseWindow(strings.ToLower(words[3])); err == nil && words[3][0] >= '0' && words[3][0] <= '9' {
-			return Concurrent(n).WithLease(lease), nil
+			return Concurrent(n).WithPermitTTL(lease), nil
 		}
 	}
 	return Limit{}, fmt.Errorf(`sluice: limit %.40q: write COUNT concurrent, such as "5 concurrent" or "5 concurrent lease 10s"`, s)
@@ -112,7 +112,7 @@ func (l Limit) String() string {
 	b.WriteString(strconv.FormatInt(l.Count, 10))
 	if l.Algorithm == Concurrency {
 		b.WriteString(" " + concurrent)
-		if l.Window != DefaultLease {
+		if l.Window != DefaultPermitTTL {
 			b.WriteString(" lease " + l.leaseName())
 		}
 		return b.String()
@@ -125,8 +125,8 @@ func (l Limit) String() string {
 	if l.Algorithm != TokenBucket {
 		fmt.Fprintf(&b, " %v", l.Algorithm)
 	}
-	if l.Over > 0 {
-		fmt.Fprintf(&b, " soft +%d for %v", l.Over, l.For)
+	if l.SoftExcess > 0 {
+		fmt.Fprintf(&b, " soft +%d for %v", l.SoftExcess, l.SoftPeriod)
 	}
 	return b.String()
 }

@@ -35,9 +35,9 @@ func TestParseLimit(t *testing.T) {
 
 		"5 concurrent":             sluice.Concurrent(5),
 		" 1k  concurrent ":         sluice.Concurrent(1000),
-		"5 concurrent lease 10s":   sluice.Concurrent(5).WithLease(10 * time.Second),
-		"5 concurrent lease 2min":  sluice.Concurrent(5).WithLease(2 * time.Minute),
-		"5 concurrent lease 500ms": sluice.Concurrent(5).WithLease(500 * time.Millisecond),
+		"5 concurrent lease 10s":   sluice.Concurrent(5).WithPermitTTL(10 * time.Second),
+		"5 concurrent lease 2min":  sluice.Concurrent(5).WithPermitTTL(2 * time.Minute),
+		"5 concurrent lease 500ms": sluice.Concurrent(5).WithPermitTTL(500 * time.Millisecond),
 	} {
 		got, err := sluice.ParseLimit(text)
 		if err != nil || got != want {
@@ -112,13 +112,13 @@ func TestLimitString(t *testing.T) {
 		{sluice.Per(1, 90*time.Minute), "1/90min"},
 		{sluice.Per(1, 14*24*time.Hour), "1/2week"},
 		{sluice.Per(1, 1500*time.Microsecond), "1/1.5ms"},
-		{sluice.PerDay(5).With(sluice.SlidingLog), "5/day sliding_window_log"},
-		{sluice.PerMinute(10).With(sluice.FixedWindow).WithSoft(2, 10*time.Second), "10/min fixed_window soft +2 for 10s"},
+		{sluice.PerDay(5).WithAlgorithm(sluice.SlidingWindowLog), "5/day sliding_window_log"},
+		{sluice.PerMinute(10).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(2, 10*time.Second), "10/min fixed_window soft +2 for 10s"},
 		{sluice.PerCalendar(5, sluice.CalendarMonth, berlin), "5/calendar month in Europe/Berlin fixed_window"},
 		{sluice.PerCalendar(5, sluice.CalendarDay, nil), "5/calendar day fixed_window"},
 		{sluice.Concurrent(5), "5 concurrent"},
-		{sluice.Concurrent(5).WithLease(time.Second), "5 concurrent lease 1s"},
-		{sluice.Concurrent(5).WithLease(90 * time.Minute), "5 concurrent lease 90min"},
+		{sluice.Concurrent(5).WithPermitTTL(time.Second), "5 concurrent lease 1s"},
+		{sluice.Concurrent(5).WithPermitTTL(90 * time.Minute), "5 concurrent lease 90min"},
 		{sluice.Limit{}, "0/0s"},
 	} {
 		if got := c.limit.String(); got != c.want {

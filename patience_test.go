@@ -19,8 +19,8 @@ type arriving struct {
 	calls    atomic.Int64
 }
 
-func (s *arriving) Servers() int            { return 1 }
-func (s *arriving) Server(*sluice.Take) int { return 0 }
+func (s *arriving) Shards() int            { return 1 }
+func (s *arriving) Shard(*sluice.Take) int { return 0 }
 
 func (s *arriving) Patience(time.Duration) (time.Duration, bool) {
 	return s.patience(time.Since(*s.began.Load()))
@@ -56,15 +56,15 @@ func TestPatience(t *testing.T) {
 		took     time.Duration
 	}{
 		"in time":                         {9 * time.Millisecond, silentFor(0), sluice.SourceStore, 9 * time.Millisecond},
-		"silent":                          {15 * time.Millisecond, silentFor(0), sluice.SourceLocal, budget},
+		"silent":                          {15 * time.Millisecond, silentFor(0), sluice.SourceFailLocal, budget},
 		"there and not read":              {35 * time.Millisecond, own, sluice.SourceStore, 35 * time.Millisecond},
 		"written late":                    {15 * time.Millisecond, silentFor(7 * time.Millisecond), sluice.SourceStore, 15 * time.Millisecond},
-		"written late to a silent server": {time.Second, silentFor(7 * time.Millisecond), sluice.SourceLocal, 17 * time.Millisecond},
-		"never read":                      {time.Second, own, sluice.SourceLocal, 10 * budget},
+		"written late to a silent server": {time.Second, silentFor(7 * time.Millisecond), sluice.SourceFailLocal, 17 * time.Millisecond},
+		"never read":                      {time.Second, own, sluice.SourceFailLocal, 10 * budget},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := sluice.Must(sluice.New(&arriving{replies: tt.replies, patience: tt.patience}, "r", sluice.PerHour(1000), sluice.WithBudget(budget)))
+				l := sluice.Must(sluice.New(&arriving{replies: tt.replies, patience: tt.patience}, "r", sluice.PerHour(1000), sluice.WithStoreTimeout(budget)))
 				began := time.Now()
 				d, err := l.Allow(t.Context(), "k")
 				if err != nil {
@@ -82,7 +82,7 @@ func TestPatience(t *testing.T) {
 func TestPatienceOfCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &arriving{replies: time.Second, patience: func(time.Duration) (time.Duration, bool) { return time.Millisecond, true }}
-		l := sluice.Must(sluice.New(store, "r", sluice.PerHour(1000), sluice.WithBudget(10*time.Millisecond)))
+		l := sluice.Must(sluice.New(store, "r", sluice.PerHour(1000), sluice.WithStoreTimeout(10*time.Millisecond)))
 		ctx, cancel := context.WithTimeout(t.Context(), 13*time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -100,8 +100,8 @@ func TestOwnLatenessIsForgiven(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &arriving{replies: 15 * time.Millisecond, patience: func(time.Duration) (time.Duration, bool) { return 10 * time.Millisecond, own }}
 			away := 0
-			l := sluice.Must(sluice.New(store, "r", sluice.PerHour(1000), sluice.WithBudget(10*time.Millisecond),
-				sluice.WithEvents(sluice.Events{ServerAway: func(context.Context, int, error) { away++ }})))
+			l := sluice.Must(sluice.New(store, "r", sluice.PerHour(1000), sluice.WithStoreTimeout(10*time.Millisecond),
+				sluice.WithEvents(sluice.Events{OnShardUnavailable: func(context.Context, int, error) { away++ }})))
 			for range 40 {
 				if _, err := l.Allow(t.Context(), "k"); err != nil {
 					t.Fatal(err)

@@ -28,7 +28,7 @@ func TestLeaseOfTheNextWindow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
 			s.disturb(after(delay))
-			l := leaseNodes(t, s, sluice.PerSecond(100_000).With(sluice.FixedWindow), 1)[0]
+			l := leaseNodes(t, s, sluice.PerSecond(100_000).WithAlgorithm(sluice.FixedWindow), 1)[0]
 			busyUntilBoundary(t, l)
 			pause(100 * time.Microsecond)
 			calls := s.calls.Load()
@@ -36,7 +36,7 @@ func TestLeaseOfTheNextWindow(t *testing.T) {
 			for range 20 { // while it is being taken they wait for it
 				all.Go(func() {
 					start := time.Now()
-					if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceLease || time.Since(start) > sluice.DefaultBudget {
+					if d := mustAllow(t, l, "k", 1); d.Source != sluice.SourceLease || time.Since(start) > sluice.DefaultStoreTimeout {
 						t.Errorf("after %v: %+v", time.Since(start), d)
 					}
 				})
@@ -67,7 +67,7 @@ func TestLeaseOfTheNextWindowFails(t *testing.T) {
 			return hangs(ctx, k)
 		})
 		pause(time.Until(started.Add(time.Second)))
-		l := leaseNodes(t, s, sluice.PerSecond(100_000).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, s, sluice.PerSecond(100_000).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		for time.Since(started) < 2*time.Second-time.Millisecond {
 			mustAllow(t, l, "k", 1)
 			pause(time.Millisecond)
@@ -75,7 +75,7 @@ func TestLeaseOfTheNextWindowFails(t *testing.T) {
 		pause(time.Until(started.Add(2*time.Second + 100*time.Microsecond)))
 		start := time.Now()
 		d := mustAllow(t, l, "k", 1)
-		if took := time.Since(start); d.Source != sluice.SourceClosed || took > sluice.DefaultBudget {
+		if took := time.Since(start); d.Source != sluice.SourceFailClosed || took > sluice.DefaultStoreTimeout {
 			t.Errorf("after %v: %+v", took, d)
 		}
 	})
@@ -85,7 +85,7 @@ func TestLeaseOfTheNextWindowFails(t *testing.T) {
 func TestNoLeaseOfTheNextWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
-		l := leaseNodes(t, s, sluice.PerSecond(100_000).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, s, sluice.PerSecond(100_000).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		toNextSecond()
 		for range 500 {
 			mustAllow(t, l, "k", 1)
@@ -111,7 +111,7 @@ func TestLeaseOfTheNextWindowTooEarly(t *testing.T) {
 			}
 			return nil
 		})
-		l := leaseNodes(t, s, sluice.PerSecond(100).With(sluice.FixedWindow), 1)[0]
+		l := leaseNodes(t, s, sluice.PerSecond(100).WithAlgorithm(sluice.FixedWindow), 1)[0]
 		pause(time.Second)
 		for time.Since(started) < 1990*time.Millisecond {
 			mustAllow(t, l, "k", 1)
@@ -135,7 +135,7 @@ func TestLeaseOfAWindowThatLasts(t *testing.T) {
 			}
 			return nil
 		})
-		l := leaseNodes(t, s, sluice.PerSecond(100).With(sluice.FixedWindow), 1, sluice.WithBudget(time.Second))[0]
+		l := leaseNodes(t, s, sluice.PerSecond(100).WithAlgorithm(sluice.FixedWindow), 1, sluice.WithStoreTimeout(time.Second))[0]
 		pause(time.Second)
 		for time.Since(started) < 1950*time.Millisecond { // it believes that 1900 is the end
 			mustAllow(t, l, "k", 1)
@@ -174,8 +174,8 @@ func TestLeaseAnsweredLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 100_000
 		s := &lateReply{farStore: newFar()}
-		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerSecond(limit).With(sluice.FixedWindow), Accuracy: sluice.Lease})
-		l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithBudget(time.Second)))
+		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerSecond(limit).WithAlgorithm(sluice.FixedWindow), Accuracy: sluice.AccuracyLease})
+		l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithStoreTimeout(time.Second)))
 		defer func() {
 			if err := l.Close(t.Context()); err != nil {
 				t.Error(err)

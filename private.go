@@ -14,5 +14,5 @@ func init() {
 	private.SupportsLease = func(limit any) bool { return limit.(*Limit).supportsLease() }
 	private.SupportsEventual = func(limit any) bool { return limit.(*Limit).supportsEventual() }
 	private.CheckBucket = func(bucket any) error { return bucket.(*Bucket).validate() }
-	private.CheckQuery = func(query any) error { return query.(*Query).setDefaults() }
+	private.CheckQuery = func(query any) error { return query.(*ListOptions).setDefaults() }
 }

@@ -36,7 +36,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if _, err := l.Decide(ctx, takes, out); err != nil {
 		return nil, err
 	}
-	r := &Reservation{limiter: l, Decision: out[Tightest(out)], takes: takes[:0]}
+	r := &Reservation{limiter: l, Decision: out[MostRestrictive(out)], takes: takes[:0]}
 	for i := range out {
 		if t, ok := takes[i].Settlement(&out[i], estimate); ok {
 			r.takes = append(r.takes, t)
@@ -48,7 +48,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 // Settle replaces the estimate by what it really cost. What was not needed is given back, as far as it has not worn off,
 // to a bucket for up to [MaxSettle]; what was needed beyond it is charged, and may go into debt. Settling twice does nothing.
 //
-// While a [Remote] store is unavailable Settle returns an error that wraps [ErrUnavailable], and the settlement is kept, with
+// While a [RemoteStore] store is unavailable Settle returns an error that wraps [ErrUnavailable], and the settlement is kept, with
 // up to 10,000 others, and sent when the store is available. After an error Settle may be called again, which is needed
 // only if there was no room to keep it: it is settled once.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
@@ -75,23 +75,23 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 // Cancel gives the reservation back: nothing was spent after all.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// Ladder is how long a key is blocked for its first offence, its second and so on; the last step repeats. Offences
+// Escalation is how long a key is blocked for its first offence, its second and so on; the last step repeats. Offences
 // are forgotten when Forget has passed since the first.
-type Ladder struct {
-	Steps  []time.Duration
-	Forget time.Duration
+type Escalation struct {
+	Blocks      []time.Duration
+	ForgetAfter time.Duration
 }
 
 // Escalate blocks the key for the ladder's next step and tells for how long. Offences are counted in the limiter's
 // store, so that all who share it climb one ladder.
-func (l *Limiter) Escalate(ctx context.Context, key string, ladder Ladder) (time.Duration, error) {
-	if len(ladder.Steps) == 0 || len(l.Rules()) == 0 {
+func (l *Limiter) Escalate(ctx context.Context, key string, ladder Escalation) (time.Duration, error) {
+	if len(ladder.Blocks) == 0 || len(l.Rules()) == 0 {
 		return 0, fmt.Errorf("%w: escalate needs a rule and a ladder with at least one step", ErrInvalid)
 	}
 	offences, err := NewRule(Rule{
 		Name: l.rules[0].Name + "/offences",
 		Limit: Limit{
-			Count: int64(len(ladder.Steps)), Window: ladder.Forget, Algorithm: FixedWindow, Align: AlignFirstHit,
+			Count: int64(len(ladder.Blocks)), Window: ladder.ForgetAfter, Algorithm: FixedWindow, Align: AlignFirstRequest,
 		},
 	})
 	if err != nil {
@@ -101,12 +101,12 @@ func (l *Limiter) Escalate(ctx context.Context, key string, ladder Ladder) (time
 	if err := l.applyWithin(ctx, takes, out); err != nil {
 		return 0, err
 	}
-	step := len(ladder.Steps) - 1
+	step := len(ladder.Blocks) - 1
 	if out[0].Allowed {
 		step -= int(out[0].Remaining)
 	}
-	blocked := l.blockWithin(ctx, l.requestBudget(), ladder.Steps[step], l.buckets(ctx, key))
-	return ladder.Steps[step], blocked
+	blocked := l.blockWithin(ctx, l.requestBudget(), ladder.Blocks[step], l.buckets(ctx, key))
+	return ladder.Blocks[step], blocked
 }
 
 // requestBudget bounds what a request waits for the store.

@@ -13,9 +13,9 @@ import (
 type Accuracy uint8
 
 const (
-	Exact    Accuracy = iota // one atomic step at the store: never more than the limit
-	Lease                    // spend a leased part of the budget in memory: never more than the limit, a little may be stranded
-	Eventual                 // decide from this process' count plus what others reported: over by rate × [Staleness]
+	AccuracyExact    Accuracy = iota // one atomic step at the store: never more than the limit
+	AccuracyLease                    // spend a leased part of the budget in memory: never more than the limit, a little may be stranded
+	AccuracyEventual                 // decide from this process' count plus what others reported: over by rate × [MaxStaleness]
 )
 
 // FailMode is what happens to a rule's requests while the store cannot answer.
@@ -57,14 +57,14 @@ func NewRule(r Rule) (*Rule, error) {
 		faults = append(faults, fmt.Errorf("sluice: rule %q: OnFailure: use FailLocal, FailOpen or FailClosed", r.Name))
 	}
 	switch {
-	case r.Accuracy != Exact && r.Limit.Algorithm == Concurrency:
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: what is in flight is counted by the store alone: use Exact", r.Name))
-	case r.Accuracy == Lease && !r.Limit.supportsLease():
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use Exact", r.Name))
-	case r.Accuracy == Eventual && !r.Limit.supportsEventual():
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow, a SlidingCounter without SubWindows and a continuously refilled bucket can be Eventual: use Exact", r.Name))
-	case r.Accuracy > Eventual:
-		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use Exact, Lease or Eventual", r.Name))
+	case r.Accuracy != AccuracyExact && r.Limit.Algorithm == Concurrency:
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: what is in flight is counted by the store alone: use AccuracyExact", r.Name))
+	case r.Accuracy == AccuracyLease && !r.Limit.supportsLease():
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use AccuracyExact", r.Name))
+	case r.Accuracy == AccuracyEventual && !r.Limit.supportsEventual():
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow, a SlidingWindowCounter without SubWindows and a continuously refilled bucket can be AccuracyEventual: use AccuracyExact", r.Name))
+	case r.Accuracy > AccuracyEventual:
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: use AccuracyExact, AccuracyLease or AccuracyEventual", r.Name))
 	}
 	if r.ChargeDenied && r.Limit.Algorithm == Concurrency {
 		faults = append(faults, fmt.Errorf("sluice: rule %q: ChargeDenied: who was denied is not in flight: leave it out", r.Name))

@@ -16,7 +16,7 @@ func TestBlocksOutliveTheStore(t *testing.T) {
 		rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerSecond(5)})
 		var all [3]*sluice.Limiter
 		for i := range all {
-			all[i] = sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+			all[i] = sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 		}
 		for _, key := range []string{"k", "lifted"} {
 			if err := all[0].Block(t.Context(), key, time.Hour); err != nil {
@@ -40,7 +40,7 @@ func TestBlocksOutliveTheStore(t *testing.T) {
 		}
 		s.disturb(refuses)
 		for i, l := range all {
-			if d := mustAllow(t, l, "k", 1); d.Allowed || d.Source != sluice.SourceLocal || d.RetryAfter < 59*time.Minute {
+			if d := mustAllow(t, l, "k", 1); d.Allowed || d.Source != sluice.SourceFailLocal || d.RetryAfter < 59*time.Minute {
 				t.Errorf("process %d: a blocked key: %+v", i, d)
 			}
 			if d := mustAllow(t, l, "lifted", 1); !d.Allowed {
@@ -61,8 +61,8 @@ func TestSettlementsOutliveTheStore(t *testing.T) {
 	for actual, want := range map[int64]int64{150: 850, 500: 500, 0: 1000, 700: 300} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFar()
-			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(1000).With(sluice.FixedWindow)})
-			l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.PerDay(1000).WithAlgorithm(sluice.FixedWindow)})
+			l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 			r, err := l.Reserve(t.Context(), "k", 500)
 			if err != nil || !r.Allowed {
 				t.Fatal(r, err)
@@ -71,7 +71,7 @@ func TestSettlementsOutliveTheStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.disturb(refuses)
-			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Source != sluice.SourceLocal || d.Remaining != want {
+			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Source != sluice.SourceFailLocal || d.Remaining != want {
 				t.Errorf("500 reserved and %d used: %+v %v, want %d left", actual, d, err, want)
 			}
 		})

@@ -18,15 +18,15 @@ const MaxSettle = 2 * time.Hour
 //
 // Set Settles of a take that is to be settled: without it less is given back.
 func (t *Take) Settlement(d *Decision, actual int64) (Take, bool) {
-	if d.Granted <= 0 || d.Source > SourceLocal || t.At != 0 {
+	if d.Granted <= 0 || d.Source > SourceFailLocal || t.Receipt != 0 {
 		return Take{}, false
 	}
-	if t.Effective().Algorithm == Concurrency {
+	if t.EffectiveLimit().Algorithm == Concurrency {
 		actual = 0
 	}
 	return Take{
-		Rule: t.Rule, Limit: t.Limit, Key: t.Key, Slot: t.Slot, Cost: actual - d.Granted,
-		At: d.At, Charged: d.Granted, Of: d.Limit, Settles: t.Settles, local: d.Source == SourceLocal,
+		Rule: t.Rule, Limit: t.Limit, Key: t.Key, HashTag: t.HashTag, Cost: actual - d.Granted,
+		Receipt: d.Receipt, Charged: d.Granted, ChargedOf: d.Limit, Settles: t.Settles, local: d.Source == SourceFailLocal,
 	}, true
 }
 
@@ -39,7 +39,7 @@ func (t *Take) Settlement(d *Decision, actual int64) (Take, bool) {
 //
 // Forgiven is what the takes together were not charged because of the cap on debt; see [Events].
 //
-// While a [Remote] store is unavailable SettleOnce returns an error that wraps [ErrUnavailable]. The settlement is kept,
+// While a [RemoteStore] store is unavailable SettleOnce returns an error that wraps [ErrUnavailable]. The settlement is kept,
 // with up to 10,000 others, and sent when the store is available, but not later than the duration says. It may also be
 // sent again by the caller: it is settled once.
 func (l *Limiter) SettleOnce(ctx context.Context, id string, remember time.Duration, takes []Take) (settled bool, forgiven int64, err error) {
@@ -67,7 +67,7 @@ func settlementOps(takes []Take) ([]group.Op, error) {
 		if err := takes[i].op(&ops[i]); err != nil {
 			return nil, err
 		}
-		if takes[i].At == 0 {
+		if takes[i].Receipt == 0 {
 			return nil, fmt.Errorf("%w: settle: take %d names no earlier one: make it with Take.Settlement", ErrInvalid, i)
 		}
 	}
@@ -77,7 +77,7 @@ func settlementOps(takes []Take) ([]group.Op, error) {
 // Settle replaces what takes were charged by what they really cost, as [Limiter.SettleOnce] does. It does not notice if
 // it is done twice.
 //
-// While a [Remote] store is unavailable it returns nil if the settlement is kept and sent later, which is so for up to
+// While a [RemoteStore] store is unavailable it returns nil if the settlement is kept and sent later, which is so for up to
 // 10,000 settlements.
 func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
 	if err := l.sound(); err != nil {
@@ -101,7 +101,7 @@ var settlementRule = Must(NewRule(Rule{Name: "\x00settled", Limit: *settlementLi
 // that nobody could use any more.
 var settlementLimits = func() (all []*Limit) {
 	for window := 2 * time.Minute; ; window *= 2 {
-		once := Limit{Count: 1, Window: min(window, MaxSettle), Algorithm: FixedWindow, Align: AlignFirstHit}
+		once := Limit{Count: 1, Window: min(window, MaxSettle), Algorithm: FixedWindow, Align: AlignFirstRequest}
 		all = append(all, Must(once.Build()))
 		if window >= MaxSettle {
 			return all

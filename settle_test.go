@@ -19,7 +19,7 @@ func reserved(t *testing.T, l *sluice.Limiter, rule *sluice.Rule) sluice.Take {
 	if ok, err := l.Decide(background, takes, out); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	return sluice.Take{Rule: rule, Key: "k", At: out[0].At}
+	return sluice.Take{Rule: rule, Key: "k", Receipt: out[0].Receipt}
 }
 
 func TestSettleOnce(t *testing.T) {
@@ -28,7 +28,7 @@ func TestSettleOnce(t *testing.T) {
 	}{{0, 10}, {2, 8}, {6, 4}, {9, 1}, {15, 0}} {
 		t.Run(fmt.Sprint(tt.actual), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLimiter(t, sluice.Per(10, 24*time.Hour).With(sluice.FixedWindow))
+				l := newLimiter(t, sluice.Per(10, 24*time.Hour).WithAlgorithm(sluice.FixedWindow))
 				take := reserved(t, l, l.Rules()[0])
 				take.Cost = tt.actual - 6
 				for i := range 3 {
@@ -48,7 +48,7 @@ func TestSettleOnce(t *testing.T) {
 
 // However many settle at once, one does.
 func TestSettleOnceConcurrently(t *testing.T) {
-	l := newLimiter(t, sluice.Per(10, 24*time.Hour).With(sluice.FixedWindow))
+	l := newLimiter(t, sluice.Per(10, 24*time.Hour).WithAlgorithm(sluice.FixedWindow))
 	take := reserved(t, l, l.Rules()[0])
 	take.Cost = -3
 	var settled atomic.Int64
@@ -75,7 +75,7 @@ func TestSettleOnceRefuses(t *testing.T) {
 	take := reserved(t, l, l.Rules()[0])
 	take.Cost = -1
 	noAt := take
-	noAt.At, noAt.Cost = 0, 1
+	noAt.Receipt, noAt.Cost = 0, 1
 	for name, call := range map[string]func() (bool, int64, error){
 		"no id":       func() (bool, int64, error) { return l.SettleOnce(background, "", time.Minute, []sluice.Take{take}) },
 		"no duration": func() (bool, int64, error) { return l.SettleOnce(background, "a", 0, []sluice.Take{take}) },

@@ -32,7 +32,7 @@ func (s *shaky) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 		return err
 	}
 	for i := range takes {
-		if takes[i].At != 0 {
+		if takes[i].Receipt != 0 {
 			s.sends.Add(1)
 			if s.lost.Add(-1) >= 0 {
 				return errAway
@@ -50,7 +50,7 @@ func perSecond() sluice.Limit { return sluice.PerSecond(1).WithBurst(10) }
 
 func shakyLimiter(t *testing.T, s *shaky, limit sluice.Limit, opts ...sluice.Option) *sluice.Limiter {
 	t.Helper()
-	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{mustRule(t, sluice.Rule{Name: "r", Limit: limit})}, opts...))
+	l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{mustRule(t, sluice.Rule{Name: "r", Limit: limit})}, opts...))
 	t.Cleanup(func() { _ = l.Close(context.Background()) })
 	return l
 }
@@ -148,7 +148,7 @@ func TestSettleLostAnswers(t *testing.T) {
 		for lost := range int64(3) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newShaky()
-				l := shakyLimiter(t, s, sluice.PerHour(10).With(sluice.FixedWindow))
+				l := shakyLimiter(t, s, sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow))
 				r := sluice.Must(l.Reserve(t.Context(), "k", 5))
 				s.lost.Store(lost)
 				if err := r.Settle(t.Context(), actual); (err != nil) != (lost > 0) || err != nil && !errors.Is(err, sluice.ErrUnavailable) {
@@ -191,7 +191,7 @@ func TestSettleAgainAfterError(t *testing.T) {
 func TestSettleIsNotSentTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
-		l := shakyLimiter(t, s, sluice.PerHour(10).With(sluice.FixedWindow))
+		l := shakyLimiter(t, s, sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow))
 		r := sluice.Must(l.Reserve(t.Context(), "k", 5))
 		s.lost.Store(1)
 		_ = r.Settle(t.Context(), 0)
@@ -213,7 +213,7 @@ func TestSettleOnceLostAnswers(t *testing.T) {
 	for _, actual := range []int64{0, 9} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShaky()
-			l := shakyLimiter(t, s, sluice.PerHour(10).With(sluice.FixedWindow))
+			l := shakyLimiter(t, s, sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow))
 			take := reserved(t, l, l.Rules()[0])
 			take.Cost = actual - 6
 			s.ids.Store(2)
@@ -238,7 +238,7 @@ func TestSettleOnceLostAnswers(t *testing.T) {
 func TestSettleOnceSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
-		l := shakyLimiter(t, s, sluice.PerHour(100).With(sluice.FixedWindow))
+		l := shakyLimiter(t, s, sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow))
 		take := reserved(t, l, l.Rules()[0])
 		take.Cost = -6
 		for _, fault := range []func(){func() { s.away.Store(true) }, func() { s.away.Store(false); s.ids.Store(1) }} {
@@ -261,7 +261,7 @@ func TestSettleOnceSentAgain(t *testing.T) {
 func TestSettleOnceStoreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
-		l := shakyLimiter(t, s, sluice.PerHour(100).With(sluice.FixedWindow))
+		l := shakyLimiter(t, s, sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow))
 		settle := func(id string, take sluice.Take) (bool, error) {
 			ok, _, err := l.SettleOnce(t.Context(), id, 10*time.Minute, []sluice.Take{take})
 			return ok, err
@@ -303,7 +303,7 @@ func TestSettleOnceStoreAway(t *testing.T) {
 func TestKeptSettlementsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
-		l := shakyLimiter(t, s, sluice.PerHour(100).With(sluice.FixedWindow))
+		l := shakyLimiter(t, s, sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow))
 		take := reserved(t, l, l.Rules()[0])
 		take.Cost = -6
 		s.away.Store(true)
@@ -321,7 +321,7 @@ func TestKeptSettlementsExpire(t *testing.T) {
 func TestKeptSettlementsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
-		l := shakyLimiter(t, s, sluice.PerDay(1_000_000).With(sluice.FixedWindow))
+		l := shakyLimiter(t, s, sluice.PerDay(1_000_000).WithAlgorithm(sluice.FixedWindow))
 		const kept, more = 10_000, 10
 		var all []*sluice.Reservation
 		for range kept + more {
@@ -353,7 +353,7 @@ func TestKeptSettlementsAreBounded(t *testing.T) {
 func TestCloseSendsSettlements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShaky()
-		l := shakyLimiter(t, s, sluice.PerHour(10).With(sluice.FixedWindow))
+		l := shakyLimiter(t, s, sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow))
 		r := sluice.Must(l.Reserve(t.Context(), "k", 5))
 		s.away.Store(true)
 		_ = r.Settle(t.Context(), 7)
@@ -373,7 +373,7 @@ func TestCloseSendsSettlements(t *testing.T) {
 // A reservation that was admitted in this process while the store was away is settled here, and the store is charged what it
 // really cost.
 func TestSettleLocalReservations(t *testing.T) {
-	for _, limit := range []sluice.Limit{sluice.PerHour(100).With(sluice.FixedWindow), sluice.Per(100, 1000*time.Hour)} {
+	for _, limit := range []sluice.Limit{sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow), sluice.Per(100, 1000*time.Hour)} {
 		for actual, want := range map[int64]int64{0: 90, 4: 86, 30: 60, 70: 20} {
 			synctest.Test(t, func(t *testing.T) {
 				s := newShaky()
@@ -381,13 +381,13 @@ func TestSettleLocalReservations(t *testing.T) {
 				mustAllow(t, l, "k", 10)
 				s.away.Store(true)
 				r := sluice.Must(l.Reserve(t.Context(), "k", 30))
-				if !r.Allowed || r.Source != sluice.SourceLocal || r.Remaining != 60 {
+				if !r.Allowed || r.Source != sluice.SourceFailLocal || r.Remaining != 60 {
 					t.Fatalf("%+v", r)
 				}
 				for range 2 {
 					_ = r.Settle(t.Context(), actual)
 				}
-				if d := mustPeek(t, l, "k"); d.Source != sluice.SourceLocal || d.Remaining != want {
+				if d := mustPeek(t, l, "k"); d.Source != sluice.SourceFailLocal || d.Remaining != want {
 					t.Errorf("%v, settled at %d: %d left here, want %d", limit, actual, d.Remaining, want)
 				}
 				s.away.Store(false)
@@ -409,7 +409,7 @@ func TestForgiven(t *testing.T) {
 		for _, store := range []sluice.Store{memstore.New(), newShaky()} {
 			var forgiven []string
 			l := sluice.Must(sluice.New(store, "r", perSecond(), sluice.WithEvents(sluice.Events{
-				Forgiven: func(_ context.Context, k sluice.Take, n int64) {
+				OnForgiven: func(_ context.Context, k sluice.Take, n int64) {
 					forgiven = append(forgiven, fmt.Sprint(k.Rule.Name, " ", k.Key, " ", n))
 				},
 			})))
@@ -444,7 +444,7 @@ func TestReplayedReservation(t *testing.T) {
 		if d := mustAllow(t, l, "k", 1); !d.Allowed {
 			t.Fatal(d)
 		}
-		takes, out := []sluice.Take{{Rule: rule, Key: "k", Cost: 6, Settles: true, ID: 7}}, make([]sluice.Decision, 1)
+		takes, out := []sluice.Take{{Rule: rule, Key: "k", Cost: 6, Settles: true, IdempotencyID: 7}}, make([]sluice.Decision, 1)
 		for range 2 {
 			if ok, err := l.Decide(t.Context(), takes, out); !ok || err != nil || out[0].Granted != 6 {
 				t.Fatal(ok, err, out)
@@ -464,7 +464,7 @@ func TestReplayedReservation(t *testing.T) {
 
 // What a lease's reservations do not need goes back to the lease while it is held, and to the store when it is not.
 func TestLeaseRefunds(t *testing.T) {
-	for _, limit := range []sluice.Limit{sluice.PerHour(1000).With(sluice.FixedWindow), sluice.Per(1000, 1000*time.Hour)} {
+	for _, limit := range []sluice.Limit{sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), sluice.Per(1000, 1000*time.Hour)} {
 		for _, returned := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFar()

@@ -29,8 +29,8 @@ func (l *Limiter) Resume(names ...string) {
 	})
 }
 
-// Suspended lists the rules that are switched off.
-func (l *Limiter) Suspended() []string {
+// SuspendedRules lists the rules that are switched off.
+func (l *Limiter) SuspendedRules() []string {
 	if l == nil {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (l *Limiter) applySuspended(ctx context.Context, s suspended, takes []Take,
 	var at []int
 	for i := range takes {
 		if t := &takes[i]; s[ruleOf(t.Rule.Name)] {
-			out[i] = Decision{Allowed: true, Source: SourceSuspended, Limit: t.Effective().Max()}
+			out[i] = Decision{Allowed: true, Source: SourceSuspended, Limit: t.EffectiveLimit().Max()}
 			continue
 		}
 		rest, at = append(rest, takes[i]), append(at, i)

@@ -9,7 +9,7 @@ import (
 
 // The limits of a rule are switched together, and a # in a quoted part of a name is none of a limit's number.
 func TestSuspendedNames(t *testing.T) {
-	l, err := sluice.NewRules(memstore.New(), nil)
+	l, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -17,7 +17,7 @@ func TestSuspendedNames(t *testing.T) {
 		"a": "a", "a#2": "a", `d/"x#1"`: `d/"x#1"`, `d/"x#1"#2`: `d/"x#1"`, `d/"x\"#1"#day`: `d/"x\"#1"`, `d/x#"a b"`: "d/x", `a"b#2`: `a"b`, `a"`: `a"`,
 	} {
 		l.Suspend(name)
-		if got := l.Suspended(); len(got) != 1 || got[0] != want {
+		if got := l.SuspendedRules(); len(got) != 1 || got[0] != want {
 			t.Errorf("%s: %q is suspended, want %q", name, got, want)
 		}
 		l.Resume(name)

@@ -11,45 +11,45 @@ import (
 
 // Take is one attempt to spend something.
 type Take struct {
-	Rule  *Rule
-	Limit *Limit // for this call only, from Limit.Build; nil means Rule.Limit
-	Key   string // what is limited: a user, an address, a tenant. Stores never keep it beyond the call
-	Slot  string // what the keys of one call share, such as a tenant: shared stores keep them together
-	Cost  int64  // 0 peeks: the decision is that of a take of 1, and nothing is charged; negative gives back what the take at At took
-	Min   int64  // accept a partial grant of at least this
+	Rule     *Rule
+	Limit    *Limit // for this call only, from Limit.Build; nil means Rule.Limit
+	Key      string // what is limited: a user, an address, a tenant. Stores never keep it beyond the call
+	HashTag  string // what the keys of one call share, such as a tenant: shared stores keep them together
+	Cost     int64  // 0 peeks: the decision is that of a take of 1, and nothing is charged; negative gives back what the take of Receipt took
+	MinGrant int64  // accept a partial grant of at least this
 	// MaxDelay accepts a place this much later; the decision's Delay says how long to wait. Buckets only. A LeakyQueue
 	// offers any place it has, and MaxDelay bounds the wait.
 	MaxDelay time.Duration
-	// At is Decision.At of an earlier take. With a negative Cost that take is given back, at most what of it has not
+	// Receipt is Decision.Receipt of an earlier take. With a negative Cost that take is given back, at most what of it has not
 	// worn off. With a positive Cost it is settled: charged on top whatever the limit says, as if at that time. A slot of
-	// a Concurrency limit is renewed by a positive Cost, and has the decision's At for its name from then on; one that
+	// a Concurrency limit is renewed by a positive Cost, and has the decision's Receipt for its name from then on; one that
 	// is gone is taken anew if there is room.
-	At int64
-	// Dry, with a Cost of 0, leaves the store as it is. Other peeks convert what was counted under other numbers of the
-	// rule, so that their RetryAfter is kept: use Dry to look at a key with numbers that may not be those it has.
-	Dry bool
+	Receipt int64
+	// DryRun, with a Cost of 0, leaves the store as it is. Other peeks convert what was counted under other numbers of the
+	// rule, so that their RetryAfter is kept: use DryRun to look at a key with numbers that may not be those it has.
+	DryRun bool
 	// Settles says that the take will be settled: the store keeps a mark for it, without which a bucket can give back only
-	// what the take itself proves has not worn off. With At it says that the take at At was made so. The settlement of such
+	// what the take itself proves has not worn off. With Receipt it says that the take of Receipt was made so. The settlement of such
 	// a take is made also if Cost is 0, so that the mark can go.
-	Settles bool
-	Charged int64  // with At: what the take at At was charged; 0 if that is not known
-	Of      int64  // with At: Decision.Limit of the take at At; 0 if the limit is still that
-	ID      uint64 // non-zero: charged once however often it arrives within a minute
+	Settles       bool
+	Charged       int64  // with Receipt: what the take of Receipt was charged; 0 if that is not known
+	ChargedOf     int64  // with Receipt: Decision.Limit of the take of Receipt; 0 if the limit is still that
+	IdempotencyID uint64 // non-zero: charged once however often it arrives within a minute
 
-	local bool // with At: it was decided in this process while the store was unavailable; see Settlement
+	local bool // with Receipt: it was decided in this process while the store was unavailable; see Settlement
 }
 
 // Source is where a decision came from, and so whether it is degraded.
 type Source uint8
 
 const (
-	SourceStore    Source = iota // the store decided
-	SourceCache                  // a remembered denial
-	SourceLease                  // a lease from the store
-	SourceEventual               // what this process believes of the key, from its own count and what others reported
-	SourceLocal                  // the store could not answer; counted in this process
-	SourceOpen                   // the store could not answer; allowed
-	SourceClosed                 // the store could not answer; denied
+	SourceStore      Source = iota // the store decided
+	SourceDenyCache                // a remembered denial
+	SourceLease                    // a lease from the store
+	SourceEventual                 // what this process believes of the key, from its own count and what others reported
+	SourceFailLocal                // the store could not answer; counted in this process
+	SourceFailOpen                 // the store could not answer; allowed
+	SourceFailClosed               // the store could not answer; denied
 
 	SourceSuspended // an operator has switched the rule off; see Limiter.Suspend
 )
@@ -64,22 +64,22 @@ func (s Source) String() string {
 }
 
 // Degraded tells that the store did not decide: a fail mode did, or the rule is switched off.
-func (s Source) Degraded() bool { return s >= SourceLocal }
+func (s Source) Degraded() bool { return s >= SourceFailLocal }
 
 // Decision answers one [Take].
 type Decision struct {
-	Allowed    bool
-	Never      bool          // this cost can never fit, as distinct from not now
-	Blocked    bool          // denied because the key is blocked, whatever is left of its limit; see Limiter.Block
-	Shadow     bool          // the rule would have denied it, but only reports: Allowed is true
-	Source     Source        // where the answer came from
-	Limit      int64         // the largest cost that can ever be allowed at once, a soft limit's Over included
-	Granted    int64         // what was spent; negative: what was given back
-	Delay      time.Duration // when allowed: wait this long first
-	Remaining  int64         // the largest cost that a take without MaxDelay could spend now
-	At         int64         // names this take when it is settled or given back
-	RetryAfter time.Duration // when denied: the same take would be allowed this much later if no other came, perhaps with a Delay
-	ResetAfter time.Duration // the key is as if never used this much later
+	Allowed      bool
+	ExceedsLimit bool          // this cost can never fit, as distinct from not now
+	Blocked      bool          // denied because the key is blocked, whatever is left of its limit; see Limiter.Block
+	ShadowDenied bool          // the rule would have denied it, but only reports: Allowed is true
+	Source       Source        // where the answer came from
+	Limit        int64         // the largest cost that can ever be allowed at once, a soft limit's SoftExcess included
+	Granted      int64         // what was spent; negative: what was given back
+	Delay        time.Duration // when allowed: wait this long first
+	Remaining    int64         // the largest cost that a take without MaxDelay could spend now
+	Receipt      int64         // names this take when it is settled or given back
+	RetryAfter   time.Duration // when denied: the same take would be allowed this much later if no other came, perhaps with a Delay
+	ResetAfter   time.Duration // the key is as if never used this much later
 }
 
 // Store keeps the counts and applies takes to them. Stores are safe for concurrent use.
@@ -98,17 +98,17 @@ var (
 	ErrUnavailable = group.ErrUnavailable
 	// ErrInvalid is wrapped by errors about calls that make no sense. They never fail open.
 	ErrInvalid = group.ErrInvalid
-	// ErrNever is wrapped when a cost can never fit its limit, however long one waits.
-	ErrNever = errors.New("sluice: cost can never fit the limit")
-	// ErrFull is wrapped when a store has no room for a block. Decisions never fail for lack of room.
-	ErrFull = errors.New("sluice: store is full")
+	// ErrExceedsLimit is wrapped when a cost can never fit its limit, however long one waits.
+	ErrExceedsLimit = errors.New("sluice: cost can never fit the limit")
+	// ErrStoreFull is wrapped when a store has no room for a block. Decisions never fail for lack of room.
+	ErrStoreFull = errors.New("sluice: store is full")
 )
 
 // MaxCost bounds the cost of one take.
 const MaxCost = group.MaxCost
 
-// Effective is the limit that applies to the take.
-func (t *Take) Effective() *Limit {
+// EffectiveLimit is the limit that applies to the take.
+func (t *Take) EffectiveLimit() *Limit {
 	if t.Limit != nil {
 		return t.Limit
 	}
@@ -121,19 +121,19 @@ func (t *Take) op(op *group.Op) error {
 	if t.Rule == nil || t.Rule.info == nil {
 		return group.ErrRule
 	}
-	p := t.Effective().params
+	p := t.EffectiveLimit().params
 	if p == nil {
 		return group.ErrLimit
 	}
-	*op = t.Rule.inIntegers().Op(p, t.Key, t.Slot, t.Cost)
-	op.Request.Min, op.Request.DryRun, op.Request.Settles = t.Min, t.Dry, t.Settles
-	op.At, op.Charged, op.Of, op.ID, op.Local = t.At, t.Charged, t.Of, t.ID, t.local
+	*op = t.Rule.inIntegers().Op(p, t.Key, t.HashTag, t.Cost)
+	op.Request.Min, op.Request.DryRun, op.Request.Settles = t.MinGrant, t.DryRun, t.Settles
+	op.At, op.Charged, op.Of, op.ID, op.Local = t.Receipt, t.Charged, t.ChargedOf, t.IdempotencyID, t.local
 	return op.Validate(t.MaxDelay)
 }
 
-// Tightest returns the index of the decision that matters most to the caller: of several denials the one that lasts
+// MostRestrictive returns the index of the decision that matters most to the caller: of several denials the one that lasts
 // longest, otherwise the one with the smallest share remaining. It returns -1 if there is none.
-func Tightest(decisions []Decision) int {
+func MostRestrictive(decisions []Decision) int {
 	best := -1
 	for i := range decisions {
 		if best < 0 || tighter(&decisions[i], &decisions[best]) {
@@ -148,8 +148,8 @@ func tighter(a, b *Decision) bool {
 		return !a.Allowed
 	}
 	if !a.Allowed {
-		if a.Never != b.Never {
-			return a.Never
+		if a.ExceedsLimit != b.ExceedsLimit {
+			return a.ExceedsLimit
 		}
 		return a.RetryAfter > b.RetryAfter
 	}

@@ -13,7 +13,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(c
 
 // WaitN spends n on the key, waiting until there is room or the context ends. If the wait would outlast the context's
 // deadline it returns at once, with an error that wraps [context.DeadlineExceeded], and nothing is spent. A cost that
-// can never fit returns [ErrNever].
+// can never fit returns [ErrExceedsLimit].
 //
 // Callers that wait on one bucket are served in the order they came: each reserves its place, and gives it back if
 // its context ends first. Windows and logs cannot be reserved ahead; there callers try again when it may succeed.
@@ -42,8 +42,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		switch {
 		case err != nil:
 			return err
-		case d.Never:
-			return fmt.Errorf("%w: %d of %d", ErrNever, n, d.Limit)
+		case d.ExceedsLimit:
+			return fmt.Errorf("%w: %d of %d", ErrExceedsLimit, n, d.Limit)
 		case d.Allowed && d.Delay > most: // a queue whose caller has no time left
 			l.giveBack(key, n, d)
 			return tooLate(d.Delay)
@@ -80,7 +80,7 @@ func tooLate(wait time.Duration) error {
 
 // giveBack returns a place nobody will use. The caller's context has ended, so it cannot carry the call.
 func (l *Limiter) giveBack(key string, n int64, d Decision) {
-	_, _ = l.take(context.Background(), Take{Key: key, Cost: -n, At: d.At})
+	_, _ = l.take(context.Background(), Take{Key: key, Cost: -n, Receipt: d.Receipt})
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -15,7 +15,7 @@ import (
 func TestWaitPacesInOrder(t *testing.T) {
 	for _, limit := range []sluice.Limit{
 		sluice.PerSecond(2).WithBurst(1),
-		sluice.PerSecond(2).WithBurst(20).With(sluice.LeakyQueue),
+		sluice.PerSecond(2).WithBurst(20).WithAlgorithm(sluice.LeakyQueue),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLimiter(t, limit)
@@ -55,7 +55,7 @@ func TestWaitPacesInOrder(t *testing.T) {
 // Whose place in the queue would come too late learns so at once.
 func TestWaitForAFarPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, sluice.PerSecond(1).WithBurst(20).With(sluice.LeakyQueue))
+		l := newLimiter(t, sluice.PerSecond(1).WithBurst(20).WithAlgorithm(sluice.LeakyQueue))
 		for range 10 {
 			mustAllow(t, l, "k", 1)
 		}
@@ -69,9 +69,9 @@ func TestWaitForAFarPlace(t *testing.T) {
 }
 
 func TestWaitForWindows(t *testing.T) {
-	for _, a := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter} {
+	for _, a := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLimiter(t, sluice.PerMinute(2).With(a))
+			l := newLimiter(t, sluice.PerMinute(2).WithAlgorithm(a))
 			began := time.Now()
 			for range 3 {
 				if err := l.Wait(background, "k"); err != nil {
@@ -115,7 +115,7 @@ func TestWaitGivesUp(t *testing.T) {
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("the next was served after %v, want 1m", took)
 		}
-		if err := l.WaitN(background, "k", 2); !errors.Is(err, sluice.ErrNever) {
+		if err := l.WaitN(background, "k", 2); !errors.Is(err, sluice.ErrExceedsLimit) {
 			t.Errorf("a cost above the burst: %v", err)
 		}
 	})

@@ -129,7 +129,7 @@ func exampleB1Continuous(t *testing.T) {
 }
 
 func exampleB2Queue(t *testing.T) {
-	e := newExample(t, sluice.PerSecond(1).With(sluice.LeakyQueue).WithBurst(3))
+	e := newExample(t, sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(3))
 	e.at("1:00:00")
 	for i := range 3 {
 		if d := e.admitsOne("a request that finds a place"); d.Delay != time.Duration(i)*time.Second {
@@ -141,13 +141,13 @@ func exampleB2Queue(t *testing.T) {
 }
 
 func exampleB2Meter(t *testing.T) {
-	e := newExample(t, sluice.PerSecond(1).With(sluice.LeakyBucket).WithBurst(3))
+	e := newExample(t, sluice.PerSecond(1).WithAlgorithm(sluice.LeakyBucket).WithBurst(3))
 	e.at("1:00:00").admits(3)
 	e.at("1:00:01").admits(1)
 }
 
 func exampleB3(t *testing.T) {
-	e := newExample(t, sluice.PerMinute(5).With(sluice.FixedWindow))
+	e := newExample(t, sluice.PerMinute(5).WithAlgorithm(sluice.FixedWindow))
 	e.at("2:00:30").admits(5)
 	e.at("2:00:59").refuses("a sixth in the minute")
 	e.at("2:01:00").admits(5) // 10 between 2:00:30 and 2:01:30: the boundary's weakness
@@ -155,7 +155,7 @@ func exampleB3(t *testing.T) {
 }
 
 func exampleB4(t *testing.T) {
-	e := newExample(t, sluice.PerMinute(2).With(sluice.SlidingLog))
+	e := newExample(t, sluice.PerMinute(2).WithAlgorithm(sluice.SlidingWindowLog))
 	e.at("1:00:01").admitsOne("the first")
 	e.at("1:00:30").admitsOne("the second")
 	e.at("1:00:50").refuses("the third")
@@ -164,7 +164,7 @@ func exampleB4(t *testing.T) {
 
 func exampleB5(t *testing.T) {
 	for rounding, admitted := range map[sluice.Rounding]bool{sluice.RoundDown: true, sluice.RoundNearest: false} {
-		limit := sluice.PerMinute(7).With(sluice.SlidingCounter)
+		limit := sluice.PerMinute(7).WithAlgorithm(sluice.SlidingWindowCounter)
 		limit.Rounding = rounding
 		e := newExample(t, limit)
 		e.at("1:00:30")
@@ -183,7 +183,7 @@ func exampleB5(t *testing.T) {
 }
 
 func exampleB6Soft(t *testing.T) {
-	e := newExample(t, sluice.PerMinute(10).With(sluice.FixedWindow).WithSoft(2, 10*time.Second))
+	e := newExample(t, sluice.PerMinute(10).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(2, 10*time.Second))
 	e.at("1:00:05")
 	for range 10 {
 		e.admitsOne("one of ten")
@@ -203,7 +203,7 @@ func exampleB6Soft(t *testing.T) {
 }
 
 func exampleB6Hard(t *testing.T) {
-	e := newExample(t, sluice.PerMinute(10).With(sluice.FixedWindow))
+	e := newExample(t, sluice.PerMinute(10).WithAlgorithm(sluice.FixedWindow))
 	e.at("1:00:00").admits(10)
 }
 
@@ -215,7 +215,7 @@ func TestWindowsFromASecondToAMonth(t *testing.T) {
 		"7/month": sluice.Per(7, 30*24*time.Hour),
 	}
 	algorithms := []sluice.Algorithm{
-		sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter,
+		sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter,
 	}
 	for written, limit := range limits {
 		for _, a := range algorithms {
@@ -226,7 +226,7 @@ func TestWindowsFromASecondToAMonth(t *testing.T) {
 			if parsed != limit {
 				t.Errorf("%s is read as %v, want %v", written, parsed, limit)
 			}
-			e := newExample(t, limit.With(a))
+			e := newExample(t, limit.WithAlgorithm(a))
 			e.at("12:00:00")
 			if d, err := e.limiter.AllowN(context.Background(), "caller", limit.Count-1); err != nil || !d.Allowed {
 				t.Errorf("%v by %v: all but one are refused, error %v", limit, a, err)

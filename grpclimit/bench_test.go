@@ -47,7 +47,7 @@ func BenchmarkUnary(b *testing.B) {
 		{"allowed", []sluice.Rule{plenty("a", most)}, codes.OK, nil},
 		{"allowed without quota", []sluice.Rule{plenty("a", most)}, codes.OK, []grpclimit.Option{grpclimit.WithoutQuotaMetadata()}},
 		{"allowed by three", []sluice.Rule{plenty("a", most), plenty("b", most), plenty("c", most)}, codes.OK, []grpclimit.Option{grpclimit.WithoutQuotaMetadata()}},
-		{"denied", []sluice.Rule{{Name: "a", Limit: sluice.PerHour(0).With(sluice.FixedWindow)}}, codes.ResourceExhausted, nil},
+		{"denied", []sluice.Rule{{Name: "a", Limit: sluice.PerHour(0).WithAlgorithm(sluice.FixedWindow)}}, codes.ResourceExhausted, nil},
 	}
 	for _, tt := range tests {
 		b.Run(tt.name, func(b *testing.B) {

@@ -41,9 +41,9 @@ func (g *enforcer) refuse(c *charge, cost int64) *callError {
 	name := strings.ToValidUTF8(c.rule.Name, "\uFFFD")
 	var st *status.Status
 	switch {
-	case c.Source == sluice.SourceClosed:
+	case c.Source == sluice.SourceFailClosed:
 		st = status.Newf(codes.Unavailable, "limit %q cannot be checked for now: retry after %v", name, rounded(c.RetryAfter))
-	case c.Never:
+	case c.ExceedsLimit:
 		st = status.Newf(codes.ResourceExhausted, "limit %q: a cost of %d can never fit %d", name, cost, c.Limit)
 	case c.Blocked:
 		st = status.Newf(codes.ResourceExhausted, "limit %q: the caller is blocked: retry after %v", name, rounded(c.RetryAfter))
@@ -65,16 +65,16 @@ func (g *enforcer) refuse(c *charge, cost int64) *callError {
 
 // details are the messages of google.rpc that clients parse.
 func details(c *charge) (all []protoadapt.MessageV1) {
-	if !c.Never {
+	if !c.ExceedsLimit {
 		all = append(all, &errdetails.RetryInfo{RetryDelay: durationpb.New(c.RetryAfter)})
 	}
-	if c.Source == sluice.SourceClosed {
+	if c.Source == sluice.SourceFailClosed {
 		return all
 	}
 	failure := &errdetails.QuotaFailure{}
 	for i := range c.denied {
 		v := &c.denied[i]
-		if v.Source == sluice.SourceClosed {
+		if v.Source == sluice.SourceFailClosed {
 			continue // not violated: nobody knows
 		}
 		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
@@ -87,7 +87,7 @@ func details(c *charge) (all []protoadapt.MessageV1) {
 }
 
 func describe(d *sluice.Decision) string {
-	if d.Never {
+	if d.ExceedsLimit {
 		return fmt.Sprintf("the cost can never fit %d", d.Limit)
 	}
 	return fmt.Sprintf("%d of %d remaining, retry after %v", d.Remaining, d.Limit, rounded(d.RetryAfter))
@@ -110,7 +110,7 @@ func roundUp(d, unit time.Duration) int64 {
 // what does not fit, a client is better told not to retry than to retry too early.
 func pushback(d *sluice.Decision) string {
 	ms := max(1, roundUp(d.RetryAfter, time.Millisecond))
-	if d.Never || ms > math.MaxInt32 {
+	if d.ExceedsLimit || ms > math.MaxInt32 {
 		return "-1"
 	}
 	return strconv.FormatInt(ms, 10)

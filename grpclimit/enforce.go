@@ -31,7 +31,7 @@ type scratch struct {
 // newEnforcer panics if it is given what can never work: that is a mistake in the program and not in a call.
 func newEnforcer(limiter *sluice.Limiter, key KeyFunc, opts []Option) *enforcer {
 	if limiter == nil || len(limiter.Rules()) == 0 {
-		panic("grpclimit: there is no limiter with a rule: make one with sluice.New or sluice.NewRules")
+		panic("grpclimit: there is no limiter with a rule: make one with sluice.New or sluice.NewWithRules")
 	}
 	if key == nil {
 		panic("grpclimit: the key is nil: use ByPeer() or another")
@@ -77,7 +77,7 @@ type charge struct {
 	denied      []violation         // the rules that denied
 	reservation *sluice.Reservation // what to give back, if it was reserved
 	takes       []sluice.Take       // what to give back, if Decide took it
-	slot        *sluice.Slot        // what it holds until it ends
+	slot        *sluice.Permit      // what it holds until it ends
 }
 
 type violation struct {
@@ -159,7 +159,7 @@ func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int6
 	if err != nil {
 		return c, err
 	}
-	tightest := sluice.Tightest(s.out)
+	tightest := sluice.MostRestrictive(s.out)
 	c.Decision, c.rule = s.out[tightest], g.rules[tightest]
 	for i := range s.out {
 		c.Delay = max(c.Delay, s.out[i].Delay)
@@ -184,7 +184,7 @@ const permitRetryAfter = time.Second
 func (g *enforcer) acquirePermits(ctx context.Context, s *scratch, c *charge) (bool, error) {
 	flight := false
 	for i := range s.takes {
-		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
+		if s.takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			s.takes[i].Cost, s.takes[i].Settles, flight = 1, false, true
 		}
 	}
@@ -197,7 +197,7 @@ func (g *enforcer) acquirePermits(ctx context.Context, s *scratch, c *charge) (b
 	}
 	c.slot = g.limiter.Hold(s.takes, s.out)
 	for i := range s.out {
-		if d := &s.out[i]; s.takes[i].Effective().Algorithm == sluice.Concurrency {
+		if d := &s.out[i]; s.takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			d.RetryAfter, d.ResetAfter = min(d.RetryAfter, permitRetryAfter), min(d.ResetAfter, permitRetryAfter)
 		}
 	}

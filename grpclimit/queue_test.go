@@ -31,7 +31,7 @@ func queued(l *sluice.Limiter, opts ...grpclimit.Option) func(ctx context.Contex
 // queues are limiters with a queue of one a minute, each asked in another way.
 func queues(t *testing.T) map[string]func(context.Context) (time.Duration, error) {
 	t.Helper()
-	queue := sluice.Every(time.Minute).With(sluice.LeakyQueue).WithBurst(3)
+	queue := sluice.Every(time.Minute).WithAlgorithm(sluice.LeakyQueue).WithBurst(3)
 	built := sluice.Must(queue.Build())
 	rule := sluice.Rule{Name: "queue", Limit: queue}
 	plain := sluice.Rule{Name: "plain", Limit: sluice.PerHour(1000)}

@@ -36,7 +36,7 @@ func addQuota(md metadata.MD, d *sluice.Decision) {
 	if d.Source.Degraded() {
 		add(degradedKey, d.Source.String())
 	}
-	if d.Source == sluice.SourceOpen || d.Source == sluice.SourceClosed {
+	if d.Source == sluice.SourceFailOpen || d.Source == sluice.SourceFailClosed {
 		return // nobody counted
 	}
 	add(remainingKey, strconv.FormatInt(d.Remaining, 10))
@@ -46,7 +46,7 @@ func addQuota(md metadata.MD, d *sluice.Decision) {
 // reset is in seconds. When denied it is the time to retry after: clients sleep until the reset, and a bucket has room
 // again long before it is full.
 func reset(d *sluice.Decision) int64 {
-	if d.Allowed || d.Never {
+	if d.Allowed || d.ExceedsLimit {
 		return roundUp(d.ResetAfter, time.Second)
 	}
 	return max(1, roundUp(d.RetryAfter, time.Second))

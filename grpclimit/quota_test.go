@@ -33,7 +33,7 @@ func TestQuotaOfDenial(t *testing.T) {
 	}{
 		{sluice.Decision{RetryAfter: 2380 * time.Millisecond, ResetAfter: time.Hour}, "3"},
 		{sluice.Decision{ResetAfter: time.Hour}, "1"},
-		{sluice.Decision{Never: true, ResetAfter: time.Minute}, "60"},
+		{sluice.Decision{ExceedsLimit: true, ResetAfter: time.Minute}, "60"},
 	}
 	for _, tt := range tests {
 		l := limiterOf(t, answering(tt.decision), sluice.Rule{Name: "api", Limit: sluice.PerHour(100)})
@@ -133,7 +133,7 @@ func TestQuotaOfInnerDenial(t *testing.T) {
 // A rule on trial denies nobody, and shows callers what it will be like.
 func TestQuotaOfShadowRule(t *testing.T) {
 	rule := sluice.Rule{Name: "trial", Limit: sluice.PerHour(1), Shadow: true}
-	l, err := sluice.NewRules(limiter(t, "x", sluice.PerHour(1)).Store(), []*sluice.Rule{sluice.Must(sluice.NewRule(rule))})
+	l, err := sluice.NewWithRules(limiter(t, "x", sluice.PerHour(1)).Store(), []*sluice.Rule{sluice.Must(sluice.NewRule(rule))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestRetryAfterPushback(t *testing.T) {
 func TestRetryWithoutPushback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
-		events := sluice.Events{Decided: func(context.Context, sluice.Take, sluice.Decision) { n.Add(1) }}
+		events := sluice.Events{OnDecision: func(context.Context, sluice.Take, sluice.Decision) { n.Add(1) }}
 		l := limiter(t, "api", sluice.Every(90*time.Second), sluice.WithEvents(events))
 		conn := connectWith(t, &service{}, eager, tapped(l, grpclimit.Global()))
 		if r := echo(t, conn); r.err != nil {

@@ -203,7 +203,7 @@ func limiterOf(t testing.TB, store sluice.Store, rules ...sluice.Rule) *sluice.L
 	for i, r := range rules {
 		made[i] = sluice.Must(sluice.NewRule(r))
 	}
-	l, err := sluice.NewRules(store, made)
+	l, err := sluice.NewWithRules(store, made)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func TestTapErrors(t *testing.T) {
 
 // A tap handle cannot wait: who would have to queue is denied and leaves no place behind.
 func TestTapDoesNotQueue(t *testing.T) {
-	l := limiter(t, "queue", sluice.Every(time.Hour).With(sluice.LeakyQueue).WithBurst(5))
+	l := limiter(t, "queue", sluice.Every(time.Hour).WithAlgorithm(sluice.LeakyQueue).WithBurst(5))
 	handle := grpclimit.TapHandle(l, grpclimit.Global())
 	info := &tap.Info{FullMethodName: echoMethod}
 	if _, err := handle(t.Context(), info); err != nil {

@@ -115,8 +115,8 @@ func TestDenial(t *testing.T) {
 		{"whole", sluice.Decision{RetryAfter: 3 * time.Second}, `limit "api" reached: retry after 3s`, 3 * time.Second, "3000"},
 		{"short", sluice.Decision{RetryAfter: time.Microsecond}, `limit "api" reached: retry after 1ms`, time.Microsecond, "1"},
 		{"zero", sluice.Decision{}, `limit "api" reached: retry after 0s`, 0, "1"},
-		{"never", sluice.Decision{Never: true, Limit: 7}, `limit "api": a cost of 1 can never fit 7`, -1, "-1"},
-		{"never with a time", sluice.Decision{Never: true, RetryAfter: time.Second}, `limit "api": a cost of 1 can never fit 0`, -1, "-1"},
+		{"never", sluice.Decision{ExceedsLimit: true, Limit: 7}, `limit "api": a cost of 1 can never fit 7`, -1, "-1"},
+		{"never with a time", sluice.Decision{ExceedsLimit: true, RetryAfter: time.Second}, `limit "api": a cost of 1 can never fit 0`, -1, "-1"},
 		{"long", sluice.Decision{RetryAfter: 2147483647 * time.Millisecond}, `limit "api" reached: retry after 596h31m23.647s`, 2147483647 * time.Millisecond, "2147483647"},
 		{"too long", sluice.Decision{RetryAfter: month}, `limit "api" reached: retry after 720h0m0s`, month, "-1"},
 	}
@@ -187,7 +187,7 @@ func TestFailClosedBesideDenial(t *testing.T) {
 			t.Fatalf("%v, want UNAVAILABLE", r.err)
 		}
 	}
-	l = limiterOf(t, broken, closed, sluice.Rule{Name: "local", Limit: sluice.PerHour(0).With(sluice.FixedWindow)})
+	l = limiterOf(t, broken, closed, sluice.Rule{Name: "local", Limit: sluice.PerHour(0).WithAlgorithm(sluice.FixedWindow)})
 	conn = connect(t, &service{}, unary(l, grpclimit.Global()))
 	r := echo(t, conn)
 	if r.code() != codes.ResourceExhausted {

@@ -50,7 +50,7 @@ func (d *departures) check(t *testing.T, apart time.Duration) {
 }
 
 var fifty = rules.Rule{
-	Name: "fifty", Limits: limits(sluice.PerSecond(50).With(sluice.LeakyQueue).WithBurst(100)), OnLimit: rules.Delay,
+	Name: "fifty", Limits: limits(sluice.PerSecond(50).WithAlgorithm(sluice.LeakyQueue).WithBurst(100)), OnLimit: rules.Delay,
 }
 
 // TestDelayWorkedExample: a queue of 3, one a second, 5 at once: delays of 0, 1 and 2 s, two refused.
@@ -176,7 +176,7 @@ func TestDelayShared(t *testing.T) {
 		}
 		t.Cleanup(store.Close)
 		node := new(departures)
-		h := httplimit.RulesMiddleware(sluice.Must(sluice.NewRules(store, nil, sluice.WithBudget(10*time.Second))),
+		h := httplimit.RulesMiddleware(sluice.Must(sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(10*time.Second))),
 			always(rules.Config{Rules: []rules.Rule{rule}}), node.option())(ok)
 		group.Go(func() {
 			var callersOf sync.WaitGroup
@@ -210,7 +210,7 @@ func TestDelayShared(t *testing.T) {
 // TestDelayGivesBack: a request that does not get through is not charged by other rules.
 func TestDelayGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		day := rules.Rule{Name: "day", Limits: limits(sluice.PerDay(4).With(sluice.FixedWindow))}
+		day := rules.Rule{Name: "day", Limits: limits(sluice.PerDay(4).WithAlgorithm(sluice.FixedWindow))}
 		line := rules.Rule{Name: "line", Limits: limits(queue), OnLimit: rules.Delay}
 		w := newRuleWaiting([]rules.Rule{day, line})
 		w.arrive(context.Background())
@@ -234,7 +234,7 @@ func TestDelayAfterDelay(t *testing.T) {
 		w := newRuleWaiting([]rules.Rule{
 			{Name: "one", Per: refs("ip"), Limits: limits(queue.WithBurst(5))},
 			{Name: "day", Limits: limits(sluice.PerDay(100))},
-			{Name: "two", Limits: limits(sluice.Every(2 * time.Second).With(sluice.LeakyQueue).WithBurst(3))},
+			{Name: "two", Limits: limits(sluice.Every(2 * time.Second).WithAlgorithm(sluice.LeakyQueue).WithBurst(3))},
 		})
 		for range 5 {
 			w.arrive(context.Background())
@@ -284,9 +284,9 @@ func TestDelayEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		decided, denied := 0, 0
-		l := sluice.Must(sluice.NewRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
-			Decided: func(context.Context, sluice.Take, sluice.Decision) { mu.Lock(); decided++; mu.Unlock() },
-			Denied:  func(context.Context, sluice.Take, sluice.Decision) { mu.Lock(); denied++; mu.Unlock() },
+		l := sluice.Must(sluice.NewWithRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
+			OnDecision: func(context.Context, sluice.Take, sluice.Decision) { mu.Lock(); decided++; mu.Unlock() },
+			OnDenial:   func(context.Context, sluice.Take, sluice.Decision) { mu.Lock(); denied++; mu.Unlock() },
 		})))
 		h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{{
 			Name: "line", Limits: limits(sluice.PerSecond(1)), OnLimit: rules.Delay, MaxDelay: 2 * time.Second, ChargeDenied: true,

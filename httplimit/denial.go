@@ -11,7 +11,7 @@ import (
 type Denial struct {
 	Rules           []*sluice.Rule
 	Decisions       []sluice.Decision // Decisions[i] is that of Rules[i]
-	MostRestrictive int               // the decision that matters most, see [sluice.Tightest]
+	MostRestrictive int               // the decision that matters most, see [sluice.MostRestrictive]
 	Status          int               // 429, or 503 if nobody could count
 }
 

@@ -30,7 +30,7 @@
 // milliseconds. X-Ratelimit-Limit is the most that can be spent at once, X-Ratelimit-Reset the seconds until all of it
 // is available again or, on a 429, until a retry can succeed. In Ratelimit, t is never so short that r in t seconds would exceed the sustained rate, except in
 // a fixed window, where t is what is left of it. With several rules the X-Ratelimit headers describe the one that
-// matters most ([sluice.Tightest]) and the Ratelimit fields list them all; on a 429 Ratelimit lists those that denied.
+// matters most ([sluice.MostRestrictive]) and the Ratelimit fields list them all; on a 429 Ratelimit lists those that denied.
 // Rules in shadow are listed too. Where the middleware is used twice around a handler, the tighter quota is shown.
 //
 // A request that had to wait for its turn is told for how long in X-Ratelimit-Delay, in seconds: 0.380.

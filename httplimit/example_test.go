@@ -44,7 +44,7 @@ func ExampleMiddleware() {
 
 // Ten a second and a thousand a day, for each user.
 func ExampleMiddleware_severalRules() {
-	limiter := sluice.Must(sluice.NewRules(memstore.New(), []*sluice.Rule{
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{
 		sluice.Must(sluice.NewRule(sluice.Rule{Name: "second", Limit: sluice.PerSecond(10)})),
 		sluice.Must(sluice.NewRule(sluice.Rule{Name: "day", Limit: sluice.PerDay(1000)})),
 	}))

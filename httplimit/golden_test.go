@@ -50,7 +50,7 @@ func failOpen(r *sluice.Rule)   { r.OnFailure = sluice.FailOpen }
 func failClosed(r *sluice.Rule) { r.OnFailure = sluice.FailClosed }
 
 func limiter(store sluice.Store, rules ...*sluice.Rule) *sluice.Limiter {
-	return sluice.Must(sluice.NewRules(store, rules))
+	return sluice.Must(sluice.NewWithRules(store, rules))
 }
 
 // ok is a handler that only answers.
@@ -66,7 +66,7 @@ func serve(h http.Handler, r *http.Request) *http.Response {
 }
 
 // perMinute ends with the minute, so that RetryAfter is not a whole number of seconds.
-var perMinute = sluice.PerMinute(2).With(sluice.FixedWindow)
+var perMinute = sluice.PerMinute(2).WithAlgorithm(sluice.FixedWindow)
 
 var goldenCases = []struct {
 	name  string
@@ -91,12 +91,12 @@ var goldenCases = []struct {
 		name: "cost that can never fit", rules: []*sluice.Rule{rule("api", sluice.PerMinute(100))},
 		opts: []httplimit.Option{httplimit.Cost(func(*http.Request) int64 { return 101 })},
 	},
-	{name: "soft limit", times: 2, rules: []*sluice.Rule{rule("soft", perMinute.WithSoft(2, 10*time.Second))}},
+	{name: "soft limit", times: 2, rules: []*sluice.Rule{rule("soft", perMinute.WithSoftExcess(2, 10*time.Second))}},
 	{name: "blocked", times: 1, rules: []*sluice.Rule{rule("peruser", perMinute)}, block: 90 * time.Second},
-	{name: "everything denied", rules: []*sluice.Rule{rule("none", sluice.PerMinute(0).With(sluice.FixedWindow))}},
+	{name: "everything denied", rules: []*sluice.Rule{rule("none", sluice.PerMinute(0).WithAlgorithm(sluice.FixedWindow))}},
 	{name: "calendar window", rules: []*sluice.Rule{rule("daily", sluice.PerCalendar(10, sluice.CalendarDay, nil))}},
-	{name: "sliding log", times: 1, rules: []*sluice.Rule{rule("log", sluice.PerMinute(10).With(sluice.SlidingLog))}},
-	{name: "sliding counter used up", times: 9, rules: []*sluice.Rule{rule("sc", sluice.PerMinute(10).With(sluice.SlidingCounter))}},
+	{name: "sliding log", times: 1, rules: []*sluice.Rule{rule("log", sluice.PerMinute(10).WithAlgorithm(sluice.SlidingWindowLog))}},
+	{name: "sliding counter used up", times: 9, rules: []*sluice.Rule{rule("sc", sluice.PerMinute(10).WithAlgorithm(sluice.SlidingWindowCounter))}},
 	{name: "store down and open", store: downStore, rules: []*sluice.Rule{rule("api", perMinute, failOpen)}},
 	{name: "store down and closed", store: downStore, rules: []*sluice.Rule{rule("api", perMinute, failClosed)}},
 	{

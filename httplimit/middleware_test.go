@@ -224,7 +224,7 @@ func TestOnDenied(t *testing.T) {
 
 func TestResetEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		window := sluice.PerMinute(1).With(sluice.FixedWindow)
+		window := sluice.PerMinute(1).WithAlgorithm(sluice.FixedWindow)
 		h := httplimit.Middleware(limiter(memstore.New(), rule("api", window)), httplimit.ByIP(), httplimit.ResetAsUnixTime())(ok)
 		<-time.After(1500 * time.Millisecond)
 		end := time.Now().Truncate(time.Minute).Add(time.Minute)

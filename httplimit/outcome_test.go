@@ -41,14 +41,14 @@ func TestChargeIf(t *testing.T) {
 		"401 and panic": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401); panic(http.ErrAbortHandler) }, 1},
 	}
 	for _, a := range []sluice.Algorithm{
-		sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter,
+		sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter,
 	} {
 		for name, o := range outcomes {
 			for _, several := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v/%s/several=%v", a, name, several), func(t *testing.T) {
-					rules := []*sluice.Rule{rule("logins", sluice.PerHour(10).With(a))}
+					rules := []*sluice.Rule{rule("logins", sluice.PerHour(10).WithAlgorithm(a))}
 					if several {
-						rules = append(rules, rule("day", sluice.PerDay(10).With(a)))
+						rules = append(rules, rule("day", sluice.PerDay(10).WithAlgorithm(a)))
 					}
 					l := limiter(newClock().store(), rules...)
 					h := httplimit.Middleware(l, httplimit.ByIP(), failedLogins)(o.handler)

@@ -61,7 +61,7 @@ func seconds(n ...int) (all []time.Duration) {
 }
 
 var (
-	queue  = sluice.PerSecond(1).With(sluice.LeakyQueue).WithBurst(3)
+	queue  = sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(3)
 	queues = map[string][]*sluice.Rule{
 		"one rule": {rule("queue", queue)},
 		"several":  {rule("queue", queue), rule("day", sluice.PerDay(100))},

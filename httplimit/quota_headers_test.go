@@ -18,7 +18,7 @@ import (
 // A teller says what the middleware says, for one rule and for several, allowed and denied.
 func TestTellerAgreesWithRules(t *testing.T) {
 	three := rules.Rule{Name: "three", Limits: limits(sluice.PerHour(3)), Per: refs("header:X-User")}
-	five := rules.Rule{Name: "five", Limits: limits(sluice.PerDay(5).With(sluice.FixedWindow))}
+	five := rules.Rule{Name: "five", Limits: limits(sluice.PerDay(5).WithAlgorithm(sluice.FixedWindow))}
 	for name, all := range map[string][]rules.Rule{"one": {three}, "two": {three, five}} {
 		t.Run(name, func(t *testing.T) {
 			set, err := rules.New(rules.Config{Rules: all})
@@ -26,8 +26,8 @@ func TestTellerAgreesWithRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-			h := httplimit.RulesMiddleware(sluice.Must(sluice.NewRules(memstore.New(), nil)), func() *rules.Set { return set })(next)
-			own := sluice.Must(sluice.NewRules(memstore.New(), nil))
+			h := httplimit.RulesMiddleware(sluice.Must(sluice.NewWithRules(memstore.New(), nil)), func() *rules.Set { return set })(next)
+			own := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
 			teller := quota.NewTakeHeaders(quota.DefaultHeaders())
 			for i := range 5 {
 				r := request(header("X-User", "ada"))

@@ -11,7 +11,7 @@ import (
 // RulesMiddleware limits the requests that reach a handler by a set of rules: each request is matched against the set, and all
 // the limits that apply to it are decided together, all or nothing. The limiter has no rules of its own.
 //
-//	limiter, err := sluice.NewRules(memstore.New(), nil)
+//	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 //	set, err := rules.New(rules.Config{…})
 //	…
 //	handler = httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(handler)
@@ -43,12 +43,12 @@ func RulesMiddleware(limiter *sluice.Limiter, set func() *rules.Set, opts ...Opt
 	c := newConfig(opts)
 	switch {
 	case limiter == nil:
-		panic("httplimit: RulesMiddleware: the limiter is nil: check the error of sluice.NewRules")
+		panic("httplimit: RulesMiddleware: the limiter is nil: check the error of sluice.NewWithRules")
 	case set == nil:
 		panic("httplimit: RulesMiddleware: the set is nil: pass a function that returns it, such as func() *rules.Set { return set }")
 	case len(limiter.Rules()) > 0:
 		panic("httplimit: RulesMiddleware: the limiter has rules of its own, which would not be applied: " +
-			"use sluice.NewRules(store, nil)")
+			"use sluice.NewWithRules(store, nil)")
 	case c.cost != nil:
 		panic("httplimit: RulesMiddleware: Cost: a rule says itself what a request costs: " +
 			"set Cost of rules.Rule, or cost in the rule file")

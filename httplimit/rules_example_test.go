@@ -27,7 +27,7 @@ func ExampleRulesMiddleware() {
 	if err != nil {
 		panic(err)
 	}
-	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
 	handler := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(hello)
 
 	for _, method := range []string{"POST", "GET", "POST", "POST"} {
@@ -47,7 +47,7 @@ func ExampleContextWithClaims() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "per-user", Per: []rules.Ref{{Name: "claim:sub"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
 	}}}))
-	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
 	limited := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(hello)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, _, _ := r.BasicAuth() // stands for the verification of a token
@@ -71,7 +71,7 @@ func ExampleContextWithAttributes() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
 		Name: "per-region", Per: []rules.Ref{{Name: "attr:region"}}, Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
 	}}}))
-	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
 	handler := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(hello)
 
 	for _, region := range []string{"eu", "us", "eu"} {

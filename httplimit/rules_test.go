@@ -351,7 +351,7 @@ func TestRulesKeysAreOwn(t *testing.T) {
 // TestRulesReload: a rule keeps its counts in another set, also with other numbers; one with another name starts anew.
 func TestRulesReload(t *testing.T) {
 	config := func(name string, limit int64) *rules.Set {
-		return ruleSet(rules.Config{Rules: []rules.Rule{perUser(name, sluice.PerHour(limit).With(sluice.FixedWindow))}})
+		return ruleSet(rules.Config{Rules: []rules.Rule{perUser(name, sluice.PerHour(limit).WithAlgorithm(sluice.FixedWindow))}})
 	}
 	var current atomic.Pointer[rules.Set]
 	asked := 0
@@ -514,7 +514,7 @@ func TestRulesSecrets(t *testing.T) {
 		{Name: "per-token", Per: refs("header:Authorization"), Limits: limits(sluice.PerHour(2))},
 		{
 			Name: "per-session", Per: refs("cookie:sid", "header:Authorization"),
-			Limits: limits(sluice.PerHour(50).With(sluice.SlidingLog)),
+			Limits: limits(sluice.PerHour(50).WithAlgorithm(sluice.SlidingWindowLog)),
 		},
 	}}
 	set := ruleSet(c)

@@ -155,7 +155,7 @@ func TestRulesWaitNever(t *testing.T) {
 func TestRulesWaitAndStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rules.Rule{
-			Name: "queue", Limits: limits(sluice.PerHour(1).With(sluice.LeakyQueue).WithBurst(2)), OnLimit: rules.Delay,
+			Name: "queue", Limits: limits(sluice.PerHour(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(2)), OnLimit: rules.Delay,
 			ChargeStatus: rules.Statuses{{From: 500, To: 599}},
 		}
 		w := newRuleWaiting([]rules.Rule{r})

@@ -25,7 +25,7 @@ import (
 // tokens is a rule of 1000 tokens an hour that charges 100 and then what the answer says.
 func tokens(by rules.Settle, change ...func(*rules.Rule)) rules.Rule {
 	r := rules.Rule{
-		Name: "tokens", Limits: limits(sluice.PerHour(1000).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)),
+		Name: "tokens", Limits: limits(sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)),
 		Cost: rules.Cost{Fixed: 100}, Settle: &by,
 	}
 	for _, f := range change {
@@ -152,11 +152,11 @@ func TestSettleDebt(t *testing.T) {
 	redis := sluice.Must(redisstore.Open(redisstore.Config{URL: server.URL()}))
 	defer redis.Close()
 	for name, store := range map[string]sluice.Store{"memory": memstore.New(), "redis": redis} {
-		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter} {
+		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter} {
 			t.Run(fmt.Sprint(name, "/", a), func(t *testing.T) {
-				l := sluice.Must(sluice.NewRules(store, nil, sluice.WithBudget(10*time.Second)))
+				l := sluice.Must(sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(10*time.Second)))
 				rule := tokens(rules.Settle{Header: "X-Tokens-Used"}, func(r *rules.Rule) {
-					r.Name, r.Limits = "debt-"+a.String(), limits(sluice.PerDay(1000).With(a))
+					r.Name, r.Limits = "debt-"+a.String(), limits(sluice.PerDay(1000).WithAlgorithm(a))
 				})
 				used := "0"
 				h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(
@@ -210,7 +210,7 @@ func TestSettleHide(t *testing.T) {
 	for name, store := range map[string]sluice.Store{"there": memstore.New(), "away": awayStore{}} {
 		for _, hide := range []bool{false, true} {
 			h := httplimit.RulesMiddleware(limiter(store), always(rules.Config{Rules: []rules.Rule{
-				tokens(rules.Settle{Header: "X-Tokens-Used", Hide: hide}), {Name: "two", Limits: limits(sluice.PerHour(2).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)), Settle: &rules.Settle{Header: "X-Tokens-Used"}},
+				tokens(rules.Settle{Header: "X-Tokens-Used", Hide: hide}), {Name: "two", Limits: limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)), Settle: &rules.Settle{Header: "X-Tokens-Used"}},
 			}}))(answer("X-Tokens-Used: 2", "x"))
 			if seen := serve(h, request()).Header.Get("X-Tokens-Used") != ""; seen == hide {
 				t.Errorf("%s, hide %t: seen %t", name, hide, seen)

@@ -22,9 +22,9 @@ func TestShadowReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	reported := 0
-	limiter, err := sluice.NewRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
-		Denied: func(_ context.Context, take sluice.Take, d sluice.Decision) {
-			if take.Rule.Name == "users" && d.Shadow && d.Allowed {
+	limiter, err := sluice.NewWithRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
+		OnDenial: func(_ context.Context, take sluice.Take, d sluice.Decision) {
+			if take.Rule.Name == "users" && d.ShadowDenied && d.Allowed {
 				reported++
 			}
 		},

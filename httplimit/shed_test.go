@@ -395,7 +395,7 @@ func BenchmarkShed(b *testing.B) {
 func TestShedDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httplimit.NewShedder(theSet(shedRules(t, gate(1, 4))))
-		limiter := sluice.Must(sluice.New(memstore.New(), "one", sluice.PerSecond(1).With(sluice.LeakyQueue).WithBurst(50)))
+		limiter := sluice.Must(sluice.New(memstore.New(), "one", sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(50)))
 		limited := httplimit.Middleware(limiter, httplimit.KeyFunc(func(*http.Request) (string, error) { return "k", nil }))
 		h := s.Middleware(limited(s.MeasureUpstream(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))))
 		var all sync.WaitGroup

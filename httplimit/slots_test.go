@@ -155,7 +155,7 @@ func TestRulesInFlightAndRate(t *testing.T) {
 // Who waits for another rule is not in flight yet, whether it leaves or gets through.
 func TestRulesInFlightWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := rules.Rule{Name: "queue", Limits: limits(sluice.Per(1, time.Minute).With(sluice.LeakyQueue).WithBurst(5))}
+		slow := rules.Rule{Name: "queue", Limits: limits(sluice.Per(1, time.Minute).WithAlgorithm(sluice.LeakyQueue).WithBurst(5))}
 		f := newFlying(slow, twoEach)
 		if rec := f.send("ada"); rec != nil {
 			t.Fatal(rec.Code)

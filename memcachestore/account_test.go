@@ -16,11 +16,11 @@ import (
 
 // accountRules are of kinds whose takes can be given back whole, on a clock that stands still.
 func accountRules() (rules []*sluice.Rule) {
-	subWindows := sluice.Per(30, time.Hour).With(sluice.SlidingCounter)
+	subWindows := sluice.Per(30, time.Hour).WithAlgorithm(sluice.SlidingWindowCounter)
 	subWindows.SubWindows = 4
 	for i, l := range []sluice.Limit{
-		sluice.Per(40, time.Hour), sluice.Per(35, time.Hour).With(sluice.FixedWindow), subWindows,
-		sluice.Per(30, time.Hour).With(sluice.SlidingLog), sluice.Per(25, time.Hour).With(sluice.SlidingCounter),
+		sluice.Per(40, time.Hour), sluice.Per(35, time.Hour).WithAlgorithm(sluice.FixedWindow), subWindows,
+		sluice.Per(30, time.Hour).WithAlgorithm(sluice.SlidingWindowLog), sluice.Per(25, time.Hour).WithAlgorithm(sluice.SlidingWindowCounter),
 		{Count: 20, Window: time.Hour, Refill: sluice.RefillInterval},
 		sluice.Per(10, time.Hour),
 	} {
@@ -80,10 +80,10 @@ func (b *books) call(t *testing.T, s *memcachestore.Store, rng *rand.Rand, id ui
 	for i, j := range order {
 		takes[i] = sluice.Take{Rule: b.rules[j], Key: "k", Cost: rng.Int64N(4)}
 		if rng.IntN(3) == 0 {
-			takes[i].ID = id
+			takes[i].IdempotencyID = id
 		}
 		if takes[i].Cost > 1 && rng.IntN(3) == 0 {
-			takes[i].Min = 1
+			takes[i].MinGrant = 1
 		}
 	}
 	out := apply(t, s, takes...)
@@ -97,7 +97,7 @@ func (b *books) call(t *testing.T, s *memcachestore.Store, rng *rand.Rand, id ui
 		}
 		b.balance[j].Add(out[i].Granted)
 		if out[i].Granted > 0 && rng.IntN(2) == 0 {
-			back := sluice.Take{Rule: b.rules[j], Key: "k", Cost: -out[i].Granted, At: out[i].At}
+			back := sluice.Take{Rule: b.rules[j], Key: "k", Cost: -out[i].Granted, Receipt: out[i].Receipt}
 			b.balance[j].Add(apply(t, s, back)[0].Granted)
 		}
 	}

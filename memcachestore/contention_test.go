@@ -28,7 +28,7 @@ func newRule(name string, l sluice.Limit) *sluice.Rule {
 
 // window is a limit that only counts.
 func window(n int64) sluice.Limit {
-	return sluice.Per(n, month).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)
+	return sluice.Per(n, month).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)
 }
 
 func apply(t testing.TB, s *memcachestore.Store, takes ...sluice.Take) []sluice.Decision {
@@ -72,8 +72,8 @@ func TestExactAcrossProcesses(t *testing.T) {
 	all := processes(t, memcachetest.Start(t).Addr, 4)
 	for name, l := range map[string]sluice.Limit{
 		"token bucket": sluice.Per(100, 360*24*time.Hour), "fixed window": window(100), // a token takes days
-		"sliding log": sluice.Per(100, month).With(sluice.SlidingLog),
-		"leaky queue": sluice.Per(100, 360*24*time.Hour).With(sluice.LeakyQueue),
+		"sliding log": sluice.Per(100, month).WithAlgorithm(sluice.SlidingWindowLog),
+		"leaky queue": sluice.Per(100, 360*24*time.Hour).WithAlgorithm(sluice.LeakyQueue),
 	} {
 		rule := newRule(name, l)
 		var granted atomic.Int64
@@ -140,8 +140,8 @@ func TestConflict(t *testing.T) {
 func TestDenialsDoNotWrite(t *testing.T) {
 	s := openStore(t, memcachestore.Config{Addrs: []string{memcachetest.Start(t).Addr}})
 	for _, l := range []sluice.Limit{
-		window(1), sluice.PerWeek(1), sluice.PerWeek(1).With(sluice.SlidingLog),
-		sluice.PerWeek(1).With(sluice.SlidingCounter),
+		window(1), sluice.PerWeek(1), sluice.PerWeek(1).WithAlgorithm(sluice.SlidingWindowLog),
+		sluice.PerWeek(1).WithAlgorithm(sluice.SlidingWindowCounter),
 	} {
 		rule := newRule("r", l)
 		apply(t, s, sluice.Take{Rule: rule, Key: "another", Cost: 1}) // its numbers are on record from then on
@@ -161,12 +161,12 @@ func TestGivenBack(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	other := openStore(t, memcachestore.Config{Addrs: []string{addr}})
 	for _, l := range []sluice.Limit{
-		window(5), sluice.Per(5, 300*24*time.Hour), sluice.Per(5, month).With(sluice.SlidingLog),
-		sluice.Per(5, 300*24*time.Hour).With(sluice.LeakyQueue), sluice.Per(5, month).With(sluice.SlidingCounter),
+		window(5), sluice.Per(5, 300*24*time.Hour), sluice.Per(5, month).WithAlgorithm(sluice.SlidingWindowLog),
+		sluice.Per(5, 300*24*time.Hour).WithAlgorithm(sluice.LeakyQueue), sluice.Per(5, month).WithAlgorithm(sluice.SlidingWindowCounter),
 	} {
 		s, meddle := meddled(t, addr)
 		free, full := newRule("free "+l.String(), l), newRule("full "+l.String(), window(2))
-		both := []sluice.Take{{Rule: free, Key: "k", Cost: 3, ID: 1}, {Rule: full, Key: "k", Cost: 1, ID: 1}}
+		both := []sluice.Take{{Rule: free, Key: "k", Cost: 3, IdempotencyID: 1}, {Rule: full, Key: "k", Cost: 1, IdempotencyID: 1}}
 		meddle(func() { apply(t, other, sluice.Take{Rule: full, Key: "k", Cost: 2}) })
 		out := apply(t, s, both...)
 		if !out[0].Allowed || out[0].Granted != 0 || out[0].Remaining != 5 || out[1].Allowed {
@@ -302,7 +302,7 @@ func TestOnceByIDAcrossProcesses(t *testing.T) {
 	for range 2 {
 		each(all, 3, func(s *memcachestore.Store, _ int) {
 			for id := range uint64(ids) {
-				d := apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 2, ID: id + 1})[0]
+				d := apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 2, IdempotencyID: id + 1})[0]
 				if !d.Allowed || d.Granted != 2 {
 					t.Errorf("ID %d: %+v", id+1, d)
 				}

@@ -107,7 +107,7 @@ func TestOutOfStep(t *testing.T) {
 func TestFull(t *testing.T) {
 	server := memcachetest.Start(t, "-M", "-m", "2", "-o", "no_slab_reassign")
 	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}})
-	rule := newRule("r", sluice.Per(5, month).With(sluice.FixedWindow))
+	rule := newRule("r", sluice.Per(5, month).WithAlgorithm(sluice.FixedWindow))
 	taken := 0
 	for ; ; taken++ {
 		out := []sluice.Decision{{}}

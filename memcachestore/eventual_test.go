@@ -16,14 +16,14 @@ import (
 func TestEventual(t *testing.T) {
 	addrs := []string{memcachetest.Start(t).Addr, memcachetest.Start(t).Addr}
 	for _, limit := range []sluice.Limit{
-		sluice.PerCalendar(10, sluice.CalendarMonth, nil), sluice.Per(10, 24*time.Hour).With(sluice.SlidingCounter), sluice.Per(10, 240*time.Hour),
+		sluice.PerCalendar(10, sluice.CalendarMonth, nil), sluice.Per(10, 24*time.Hour).WithAlgorithm(sluice.SlidingWindowCounter), sluice.Per(10, 240*time.Hour),
 	} {
 		const keys = 200
-		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: limit.Algorithm.String(), Limit: limit, Accuracy: sluice.Eventual}))
+		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: limit.Algorithm.String(), Limit: limit, Accuracy: sluice.AccuracyEventual}))
 		var all []*sluice.Limiter
 		for range 2 {
 			s := openStore(t, memcachestore.Config{Addrs: addrs})
-			all = append(all, sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithBudget(patient))))
+			all = append(all, sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithStoreTimeout(patient))))
 		}
 		admitted, here := make([]int64, keys), 0
 		for k := range admitted {

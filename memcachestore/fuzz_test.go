@@ -54,11 +54,11 @@ func FuzzReply(f *testing.F) {
 // kinds are limits of every kind.
 func kinds() (all []*step.Params) {
 	for _, l := range []sluice.Limit{
-		sluice.PerHour(10), sluice.PerHour(7).With(sluice.LeakyQueue), sluice.PerHour(10).With(sluice.FixedWindow),
-		sluice.PerHour(10).With(sluice.SlidingCounter), sluice.PerHour(10).With(sluice.SlidingLog),
+		sluice.PerHour(10), sluice.PerHour(7).WithAlgorithm(sluice.LeakyQueue), sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow),
+		sluice.PerHour(10).WithAlgorithm(sluice.SlidingWindowCounter), sluice.PerHour(10).WithAlgorithm(sluice.SlidingWindowLog),
 		{Count: 10, Window: time.Hour, Refill: sluice.RefillInterval},
-		{Count: 10, Window: time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 4},
-		sluice.PerHour(10).With(sluice.FixedWindow).WithSoft(2, time.Minute),
+		{Count: 10, Window: time.Hour, Algorithm: sluice.SlidingWindowCounter, SubWindows: 4},
+		sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(2, time.Minute),
 	} {
 		all = append(all, private.ParamsOf(sluice.Must(l.Build())))
 	}
@@ -141,14 +141,14 @@ func TestDecodeBounds(t *testing.T) {
 
 // TestLargestValue: nothing that can be stored is larger than what is read, and that is far below what Memcached takes.
 func TestLargestValue(t *testing.T) {
-	limit := sluice.PerDay(step.MaxLogCount).With(sluice.SlidingLog)
+	limit := sluice.PerDay(step.MaxLogCount).WithAlgorithm(sluice.SlidingWindowLog)
 	log := private.ParamsOf(sluice.Must(limit.Build()))
 	var it item
 	for i := range int64(step.MaxLogCount + 10) {
 		it.take(log, someTime+i, step.Request{Cost: 1})
 	}
 	for n := 2; n <= step.MaxSlices; n++ {
-		l := sluice.Per(math.MaxUint32, time.Duration(n)*time.Hour).With(sluice.SlidingCounter)
+		l := sluice.Per(math.MaxUint32, time.Duration(n)*time.Hour).WithAlgorithm(sluice.SlidingWindowCounter)
 		l.SubWindows = n
 		it.take(private.ParamsOf(sluice.Must(l.Build())), someTime, step.Request{Cost: math.MaxUint32})
 	}

@@ -16,11 +16,11 @@ func TestLimiterSurvivesAServer(t *testing.T) {
 	servers := []*memcachetest.Server{memcachetest.Start(t), memcachetest.Start(t)}
 	s := openStore(t, memcachestore.Config{Addrs: []string{servers[0].Addr, servers[1].Addr}})
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1_000_000)}))
-	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithBudget(patient)))
+	l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithStoreTimeout(patient)))
 	keys := [2]string{}
 	for i := 0; keys[0] == "" || keys[1] == ""; i++ {
 		k := fmt.Sprint("key", i)
-		keys[s.Server(&sluice.Take{Rule: rule, Key: k})] = k
+		keys[s.Shard(&sluice.Take{Rule: rule, Key: k})] = k
 	}
 	sources := func() (got [2]sluice.Source) {
 		for i, k := range keys {
@@ -37,7 +37,7 @@ func TestLimiterSurvivesAServer(t *testing.T) {
 	}
 	servers[1].Kill()
 	for range 50 {
-		if got := sources(); got != [2]sluice.Source{sluice.SourceStore, sluice.SourceLocal} {
+		if got := sources(); got != [2]sluice.Source{sluice.SourceStore, sluice.SourceFailLocal} {
 			t.Fatalf("with one server gone answered by %v", got)
 		}
 	}

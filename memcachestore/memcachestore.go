@@ -72,9 +72,9 @@ type Stats struct {
 }
 
 var (
-	_ sluice.Store    = (*Store)(nil)
-	_ sluice.Keys     = (*Store)(nil)
-	_ sluice.Arrivals = (*Store)(nil)
+	_ sluice.Store      = (*Store)(nil)
+	_ sluice.StoreAdmin = (*Store)(nil)
+	_ sluice.Arrivals   = (*Store)(nil)
 )
 
 // Open returns a store. It does not connect: use [Store.Connect] before the first decision, which has little time for it,
@@ -166,11 +166,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Servers is how many servers there are, each of which can fail by itself.
-func (s *Store) Servers() int { return len(s.servers) }
+// Shards is how many servers there are, each of which can fail by itself.
+func (s *Store) Shards() int { return len(s.servers) }
 
-// Server is the number of the server that keeps a take's key.
-func (s *Store) Server(t *sluice.Take) int { return s.shard(private.RuleOf(t.Rule).ID, t.Key) }
+// Shard is the number of the server that keeps a take's key.
+func (s *Store) Shard(t *sluice.Take) int { return s.shard(private.RuleOf(t.Rule).ID, t.Key) }
 
 func (s *Store) shard(rule group.RuleID, key string) int {
 	if len(s.servers) == 1 {
@@ -283,7 +283,7 @@ func (s *Store) apply(ctx context.Context, ops []group.Op, out []group.Answer) e
 
 // Reset forgets what was spent of a bucket, and lifts a block. It also does so if what is stored cannot be read.
 func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
-	return s.change(ctx, "reset", b, replace, func(it *item, _ int64) { it.reset(private.ParamsOf(b.Effective())) })
+	return s.change(ctx, "reset", b, replace, func(it *item, _ int64) { it.reset(private.ParamsOf(b.EffectiveLimit())) })
 }
 
 // Block denies a bucket's takes for d; 0 lifts the block.

@@ -72,7 +72,7 @@ func TestNumbersForgotten(t *testing.T) {
 			t.Errorf("%s: under its own numbers: %+v", name, d)
 		}
 		damage()
-		if d := apply(t, open(), sluice.Take{Rule: daily, Key: "k", Dry: true})[0]; d.Remaining != 0 || d.ResetAfter != 24*time.Hour {
+		if d := apply(t, open(), sluice.Take{Rule: daily, Key: "k", DryRun: true})[0]; d.Remaining != 0 || d.ResetAfter != 24*time.Hour {
 			t.Errorf("%s: under other numbers: %+v", name, d)
 		}
 	}
@@ -94,7 +94,7 @@ func TestVersionBefore(t *testing.T) {
 		{sluice.PerDay(10), "\x01N\xcb\xea\xe9\x00\x01\x01>\x80舡–\x03\x00\n\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00d.\x1b\x00L\x06\x00\x00\xd0\xf3\b\x06\x00\x00\x00\x00\xd0\xf3\b\x06\x00\x00\x00\x00", 7, 7*time.Hour + 12*time.Minute, 10},
 		{sluice.PerDay(7), "\x01\xa5\x1b\x14o\x00\x01\x01%\xa5\x9a\x86ҋ\x81\x93\x03\x03\n\x03\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00d.\x1b\x00L\x06\x00$)\x13\x9f\b\x00\x00\x00%)\x13\x9f\b\x00\x00\x00\x00", 4, 10*time.Hour + 17*time.Minute + 8*time.Second + 571_429*time.Microsecond, 6}, // marks are whole microseconds, rounded down
 		{sluice.Limit{Count: 4, Window: time.Hour, Burst: 8, Refill: sluice.RefillInterval}, "\x01\xee\xaf1y\x00\x01\x02N\x80\x90\x88\x8e\x8f\x80\x93\x03\x01\n\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00d.\x1b\x00L\x06\x00\x03\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x00", 5, time.Hour, 8},
-		{sluice.PerDay(10).With(sluice.SlidingCounter), "\x01d\xcf#\xa5\x00\x01\x04u\x80\x80\xa6\x82\xf8\x84\x93\x03\x03\x01\x00", 7, 47 * time.Hour, 10},
+		{sluice.PerDay(10).WithAlgorithm(sluice.SlidingWindowCounter), "\x01d\xcf#\xa5\x00\x01\x04u\x80\x80\xa6\x82\xf8\x84\x93\x03\x03\x01\x00", 7, 47 * time.Hour, 10},
 	} {
 		rule := newRule("r"+c.limit.String(), c.limit)
 		store(t, server, s.ItemName(rule, "k"), c.stored)
@@ -103,7 +103,7 @@ func TestVersionBefore(t *testing.T) {
 				t.Errorf("%v: %d remain, reset after %v; want %d, %v", c.limit, d.Remaining, d.ResetAfter, c.remaining, c.reset)
 			}
 		}
-		back := sluice.Take{Rule: rule, Key: "k", At: now.UnixMicro(), Cost: -3, Charged: 3, Settles: true}
+		back := sluice.Take{Rule: rule, Key: "k", Receipt: now.UnixMicro(), Cost: -3, Charged: 3, Settles: true}
 		if d := apply(t, s, back)[0]; d.Remaining != c.cancelled {
 			t.Errorf("%v: %d remain after what was reserved is cancelled", c.limit, d.Remaining)
 		}

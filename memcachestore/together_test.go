@@ -35,7 +35,7 @@ func TestTogether(t *testing.T) {
 	meddle(func() {
 		all = gather(s, take, 50, func(i int) {
 			twice := take
-			twice.ID = uint64(i/2 + 1) // each ID is sent by two
+			twice.IdempotencyID = uint64(i/2 + 1) // each ID is sent by two
 			if d := apply(t, s, twice)[0]; i%2 == 0 {
 				granted.Add(d.Granted)
 			}

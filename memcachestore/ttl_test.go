@@ -39,7 +39,7 @@ func TestTimeToLive(t *testing.T) {
 		"30 days":       {sluice.Per(1, 30*day), 1, 30 * day, 31*day + time.Minute},
 		"31 days":       {sluice.Per(1, 31*day), 1, 31 * day, 32*day + time.Minute},
 		"a year":        {sluice.Per(1, 365*day), 1, 365 * day, 366*day + time.Minute},
-		"two years":     {sluice.Per(1, 365*day).With(sluice.SlidingCounter), 1, 365 * day, 731*day + time.Minute},
+		"two years":     {sluice.Per(1, 365*day).WithAlgorithm(sluice.SlidingWindowCounter), 1, 365 * day, 731*day + time.Minute},
 		"ninety years":  {sluice.Per(1, 365*day).WithBurst(90), 90, dates - time.Minute, dates + time.Minute},
 	} {
 		rule := newRule(name, tt.limit)
@@ -71,7 +71,7 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 	d := apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0]
 	check("a take", true)
-	apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: -1, At: d.At})
+	apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: -1, Receipt: d.Receipt})
 	check("giving back", false)
 	for _, block := range []time.Duration{time.Hour, 40 * 24 * time.Hour, 0} {
 		if err := s.Block(ctx, sluice.Bucket{Rule: rule, Key: "k"}, block); err != nil {
@@ -79,7 +79,7 @@ func TestEveryKeyExpires(t *testing.T) {
 		}
 		check(fmt.Sprint("a block of ", block), block > 0)
 	}
-	apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1, ID: 7})
+	apply(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 1, IdempotencyID: 7})
 	check("a take with an ID", true)
 	if err := s.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}); err != nil {
 		t.Error(err)
@@ -123,9 +123,9 @@ func TestBytesPerKey(t *testing.T) {
 		most  int
 	}{
 		"token bucket":    {sluice.PerHour(1000), 1, 120},
-		"fixed window":    {sluice.PerHour(1000).With(sluice.FixedWindow), 3, 120},
-		"sliding counter": {sluice.PerHour(1000).With(sluice.SlidingCounter), 3, 120},
-		"sliding log":     {sluice.PerHour(1000).With(sluice.SlidingLog), 10, 240},
+		"fixed window":    {sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow), 3, 120},
+		"sliding counter": {sluice.PerHour(1000).WithAlgorithm(sluice.SlidingWindowCounter), 3, 120},
+		"sliding log":     {sluice.PerHour(1000).WithAlgorithm(sluice.SlidingWindowLog), 10, 240},
 	} {
 		server := memcachetest.Start(t)
 		s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}})

@@ -143,7 +143,7 @@ func TestFloodOfLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := sluice.Must(sluice.New(store, "r", sluice.PerHour(100).With(sluice.SlidingLog)))
+	l := sluice.Must(sluice.New(store, "r", sluice.PerHour(100).WithAlgorithm(sluice.SlidingWindowLog)))
 	runtime.GC()
 	before, most := resident(t), int64(0)
 	allowed := 0
@@ -207,7 +207,7 @@ func TestOddClocksAndCrowds(t *testing.T) {
 		decisions *= 10
 	}
 	const limit, window = 1000, 100 * time.Millisecond
-	for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter} {
+	for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter} {
 		t.Run(a.String(), func(t *testing.T) {
 			c := &oddClock{}
 			c.now.Store(time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC).UnixMicro())
@@ -215,12 +215,12 @@ func TestOddClocksAndCrowds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := sluice.Must(sluice.New(store, "r", sluice.Per(limit, window).With(a)))
+			l := sluice.Must(sluice.New(store, "r", sluice.Per(limit, window).WithAlgorithm(a)))
 			admitted := crowd(t, l, a, decisions/4)
 			switch a {
 			case sluice.TokenBucket:
 				checkBucket(t, admitted, limit, window.Microseconds())
-			case sluice.SlidingLog:
+			case sluice.SlidingWindowLog:
 				checkLog(t, admitted, limit, window.Microseconds())
 			default:
 				for end, n := range admitted {
@@ -260,11 +260,11 @@ func crowd(t *testing.T, l *sluice.Limiter, a sluice.Algorithm, decisions int) m
 				}
 				switch a {
 				case sluice.FixedWindow:
-					own[d.At+d.ResetAfter.Microseconds()] += cost
-				case sluice.SlidingCounter: // as if never used from the end of the window after
-					own[d.At+d.ResetAfter.Microseconds()-100_000] += cost
+					own[d.Receipt+d.ResetAfter.Microseconds()] += cost
+				case sluice.SlidingWindowCounter: // as if never used from the end of the window after
+					own[d.Receipt+d.ResetAfter.Microseconds()-100_000] += cost
 				default:
-					own[d.At] += cost
+					own[d.Receipt] += cost
 				}
 			}
 			mu.Lock()

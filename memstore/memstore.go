@@ -56,8 +56,8 @@ type Store struct {
 }
 
 var (
-	_ sluice.Store = (*Store)(nil)
-	_ sluice.Keys  = (*Store)(nil)
+	_ sluice.Store      = (*Store)(nil)
+	_ sluice.StoreAdmin = (*Store)(nil)
 )
 
 // New returns an empty store with the default budget.
@@ -191,7 +191,7 @@ func (s *Store) applyFast(takes []sluice.Take, out []sluice.Decision) bool {
 		d.Allowed = k.Allowed
 		d.Limit = k.Params.Limit()
 		d.Remaining = k.Remaining
-		d.At = now
+		d.Receipt = now
 		d.RetryAfter = time.Duration(k.Retry) * time.Microsecond
 		d.ResetAfter = time.Duration(k.Fresh-now) * time.Microsecond
 		if k.Charged {
@@ -206,7 +206,7 @@ func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 	if err := checked(ctx, &b); err != nil {
 		return err
 	}
-	s.table.Reset(s.table.Hash(private.RuleOf(b.Rule).ID, b.Key), private.ParamsOf(b.Effective()), s.micros())
+	s.table.Reset(s.table.Hash(private.RuleOf(b.Rule).ID, b.Key), private.ParamsOf(b.EffectiveLimit()), s.micros())
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	}
 	now := s.micros()
 	if !s.table.Block(s.table.Hash(private.RuleOf(b.Rule).ID, b.Key), now, now+d.Microseconds()) {
-		return fmt.Errorf("memstore: block: %w: raise Config.Bytes", sluice.ErrFull)
+		return fmt.Errorf("memstore: block: %w: raise Config.Bytes", sluice.ErrStoreFull)
 	}
 	return nil
 }

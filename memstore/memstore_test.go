@@ -28,10 +28,10 @@ func allow(t *testing.T, l *sluice.Limiter, key string) sluice.Decision {
 // A decision allocates nothing, whatever the algorithm.
 func TestDecisionsDoNotAllocate(t *testing.T) {
 	for _, a := range []sluice.Algorithm{
-		sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter,
+		sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter,
 		sluice.Concurrency,
 	} {
-		l := sluice.Must(sluice.New(memstore.New(), "r", sluice.PerHour(300).With(a)))
+		l := sluice.Must(sluice.New(memstore.New(), "r", sluice.PerHour(300).WithAlgorithm(a)))
 		allow(t, l, "a key of some length")
 		if n := testing.AllocsPerRun(400, func() { _, _ = l.Allow(background, "a key of some length") }); n != 0 {
 			t.Errorf("%v: Allow allocates %v times", a, n)
@@ -39,8 +39,8 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 	}
 	rules := []*sluice.Rule{
 		sluice.Must(sluice.NewRule(sluice.Rule{Name: "a", Limit: sluice.PerSecond(10)})),
-		sluice.Must(sluice.NewRule(sluice.Rule{Name: "b", Limit: sluice.PerHour(300).With(sluice.FixedWindow)})),
-		sluice.Must(sluice.NewRule(sluice.Rule{Name: "c", Limit: sluice.PerDay(1000).With(sluice.SlidingLog)})),
+		sluice.Must(sluice.NewRule(sluice.Rule{Name: "b", Limit: sluice.PerHour(300).WithAlgorithm(sluice.FixedWindow)})),
+		sluice.Must(sluice.NewRule(sluice.Rule{Name: "c", Limit: sluice.PerDay(1000).WithAlgorithm(sluice.SlidingWindowLog)})),
 	}
 	store := memstore.New()
 	takes, out := make([]sluice.Take, len(rules)), make([]sluice.Decision, len(rules))
@@ -81,7 +81,7 @@ func TestSnapshotSurvivesARestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return store, sluice.Must(sluice.New(store, "weekly", sluice.PerWeek(3).With(sluice.FixedWindow)))
+		return store, sluice.Must(sluice.New(store, "weekly", sluice.PerWeek(3).WithAlgorithm(sluice.FixedWindow)))
 	}
 	store, l := open()
 	for range 3 {

@@ -16,7 +16,7 @@ func TestSlotsInLittleMemory(t *testing.T) {
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 	store := sluice.Must(memstore.Open(memstore.Config{Bytes: 1 << 20, Now: func() time.Time { return now }}))
 	const most, lease, keys = 3, 10 * time.Second, 20_000
-	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.Concurrent(most).WithLease(lease)}))
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.Concurrent(most).WithPermitTTL(lease)}))
 	type held struct {
 		at    int64
 		until time.Time
@@ -24,7 +24,7 @@ func TestSlotsInLittleMemory(t *testing.T) {
 	flying := make([][]held, keys)
 	apply := func(key int, cost, at int64) sluice.Decision {
 		out := make([]sluice.Decision, 1)
-		if err := store.Apply(background, []sluice.Take{{Rule: rule, Key: fmt.Sprint(key), Cost: cost, At: at}}, out); err != nil {
+		if err := store.Apply(background, []sluice.Take{{Rule: rule, Key: fmt.Sprint(key), Cost: cost, Receipt: at}}, out); err != nil {
 			t.Fatal(err)
 		}
 		return out[0]
@@ -48,12 +48,12 @@ func TestSlotsInLittleMemory(t *testing.T) {
 			mine = mine[1:]
 		case what == 1 && len(mine) > 0:
 			if d := apply(key, 1, mine[0].at); d.Allowed {
-				mine = append(mine[1:], held{d.At, now.Add(lease)})
+				mine = append(mine[1:], held{d.Receipt, now.Add(lease)})
 			}
 		default:
 			if d := apply(key, 1, 0); d.Allowed {
 				taken++
-				mine = append(mine, held{d.At, now.Add(lease)})
+				mine = append(mine, held{d.Receipt, now.Add(lease)})
 			}
 		}
 		if flying[key] = mine; len(mine) > most {

@@ -17,7 +17,7 @@ import (
 func TestSnapshotOfTwo(t *testing.T) {
 	directory := t.TempDir()
 	file := filepath.Join(directory, "state")
-	limit := sluice.Per(1000, 24*time.Hour).With(sluice.FixedWindow)
+	limit := sluice.Per(1000, 24*time.Hour).WithAlgorithm(sluice.FixedWindow)
 	var stores [2]*memstore.Store
 	for n := range stores { // before either saves: who opens later has what the other saved
 		var err error
@@ -79,10 +79,10 @@ func TestSnapshotOfTwo(t *testing.T) {
 func TestSnapshotOfAnotherTime(t *testing.T) {
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 	for _, by := range []time.Duration{-20 * 365 * 24 * time.Hour, -time.Hour, time.Hour, 24 * time.Hour, 20 * 365 * 24 * time.Hour} {
-		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingLog, sluice.SlidingCounter} {
+		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter} {
 			t.Run(fmt.Sprintf("%v %v", by, a), func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "state")
-				limit := sluice.Per(10, time.Minute).With(a)
+				limit := sluice.Per(10, time.Minute).WithAlgorithm(a)
 				saved, err := memstore.Open(memstore.Config{Snapshot: file, Now: func() time.Time { return now.Add(by) }})
 				if err != nil {
 					t.Fatal(err)
@@ -166,9 +166,9 @@ func TestSnapshotOfTheVersionBefore(t *testing.T) {
 		{"week", sluice.PerDay(7), 4, 10*time.Hour + 17*time.Minute + 8*time.Second + 571_429*time.Microsecond},
 		{"reserved", sluice.PerDay(10), 6, 9*time.Hour + 36*time.Minute},
 		{"interval", sluice.Limit{Count: 4, Window: time.Hour, Burst: 8, Refill: sluice.RefillInterval}, 5, time.Hour},
-		{"window", sluice.PerDay(10).With(sluice.FixedWindow), 6, 23 * time.Hour},
-		{"counter", sluice.PerDay(10).With(sluice.SlidingCounter), 6, 47 * time.Hour},
-		{"log", sluice.PerDay(10).With(sluice.SlidingLog), 6, 24 * time.Hour},
+		{"window", sluice.PerDay(10).WithAlgorithm(sluice.FixedWindow), 6, 23 * time.Hour},
+		{"counter", sluice.PerDay(10).WithAlgorithm(sluice.SlidingWindowCounter), 6, 47 * time.Hour},
+		{"log", sluice.PerDay(10).WithAlgorithm(sluice.SlidingWindowLog), 6, 24 * time.Hour},
 	} {
 		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: c.name, Limit: c.limit}))
 		for range 2 { // before and after it is converted
@@ -182,7 +182,7 @@ func TestSnapshotOfTheVersionBefore(t *testing.T) {
 		}
 		if c.name == "reserved" {
 			out := make([]sluice.Decision, 1)
-			back := sluice.Take{Rule: rule, Key: "k", At: now.UnixMicro(), Cost: -4, Charged: 4, Of: 10, Settles: true}
+			back := sluice.Take{Rule: rule, Key: "k", Receipt: now.UnixMicro(), Cost: -4, Charged: 4, ChargedOf: 10, Settles: true}
 			if err := store.Apply(background, []sluice.Take{back}, out); err != nil || out[0].Remaining != 10 {
 				t.Errorf("what was reserved is cancelled: %+v, %v", out[0], err)
 			}

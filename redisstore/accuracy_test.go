@@ -32,8 +32,8 @@ type offered struct {
 
 // offer asks for its part of ten times the limit, for a while. How fast the machine is only changes how much that is.
 func offer(t *testing.T, store sluice.Store, rule sluice.Rule, d time.Duration) offered {
-	l := sluice.Must(sluice.NewRules(store, []*sluice.Rule{sluice.Must(sluice.NewRule(rule))},
-		sluice.WithBudget(time.Minute), sluice.WithNodes(func() int { return sharers })))
+	l := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{sluice.Must(sluice.NewRule(rule))},
+		sluice.WithStoreTimeout(time.Minute), sluice.WithInstances(func() int { return sharers })))
 	defer func() {
 		if err := l.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -50,7 +50,7 @@ func offer(t *testing.T, store sluice.Store, rule sluice.Rule, d time.Duration) 
 				return got
 			}
 			if decision.Allowed {
-				got.Windows[decision.At/rule.Limit.Window.Microseconds()]++
+				got.Windows[decision.Receipt/rule.Limit.Window.Microseconds()]++
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func calls(t *testing.T, server *redistest.Server) int64 {
 func TestLeasesOfEightProcesses(t *testing.T) {
 	const limit = 4000
 	rule := sluice.Rule{
-		Name: "leased", Limit: sluice.PerSecond(limit).With(sluice.FixedWindow), Accuracy: sluice.Lease, OnFailure: sluice.FailClosed,
+		Name: "leased", Limit: sluice.PerSecond(limit).WithAlgorithm(sluice.FixedWindow), Accuracy: sluice.AccuracyLease, OnFailure: sluice.FailClosed,
 	}
 	if url := os.Getenv("SLUICE_TEST_REDIS"); url != "" {
 		got := offer(t, open(t, redisstore.Config{URL: url}), rule, 3500*time.Millisecond)
@@ -136,13 +136,13 @@ func TestLeasesOfEightProcesses(t *testing.T) {
 func TestEventualOfEightStores(t *testing.T) {
 	const limit = 8000
 	for _, of := range []sluice.Limit{
-		sluice.Per(limit, 2*time.Second).With(sluice.FixedWindow), sluice.Per(limit, 2*time.Second).With(sluice.SlidingCounter),
+		sluice.Per(limit, 2*time.Second).WithAlgorithm(sluice.FixedWindow), sluice.Per(limit, 2*time.Second).WithAlgorithm(sluice.SlidingWindowCounter),
 		sluice.Per(limit, 2*time.Second),
 	} {
 		t.Run(of.Algorithm.String(), func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			rule := sluice.Rule{Name: "eventual", Limit: of, Accuracy: sluice.Eventual, OnFailure: sluice.FailClosed}
+			rule := sluice.Rule{Name: "eventual", Limit: of, Accuracy: sluice.AccuracyEventual, OnFailure: sluice.FailClosed}
 			const d = 3 * time.Second
 			all := make([]offered, sharers)
 			var wait sync.WaitGroup
@@ -195,7 +195,7 @@ func reported(t *testing.T, server *redistest.Server, rule sluice.Rule, windows 
 	out := apply(t, open(t, redisstore.Config{URL: server.URL()}), sluice.Take{
 		Rule: sluice.Must(sluice.NewRule(rule)), Limit: sluice.Must(more.Build()), Key: "hot",
 	})[0]
-	now := out.At / rule.Limit.Window.Microseconds()
+	now := out.Receipt / rule.Limit.Window.Microseconds()
 	if n, ok := windows[now]; ok && rule.Limit.Algorithm == sluice.FixedWindow && more.Count-out.Remaining != n {
 		t.Errorf("the server has heard of %d in this window, %d were admitted", more.Count-out.Remaining, n)
 	}

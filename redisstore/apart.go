@@ -118,9 +118,9 @@ func (s *Store) giveBack(ctx context.Context, g *slotGroup) {
 	}
 }
 
-// Servers is how many parts of the store can fail by themselves: in a Cluster sixteen equal parts of its slots, which
+// Shards is how many parts of the store can fail by themselves: in a Cluster sixteen equal parts of its slots, which
 // live on one server each or share one with others. A store that was never connected may turn out to be one.
-func (s *Store) Servers() int {
+func (s *Store) Shards() int {
 	if s.link.Load() != nil && !s.names.tagged {
 		return 1
 	}
@@ -129,8 +129,8 @@ func (s *Store) Servers() int {
 
 const clusterParts = 16
 
-// Server is the number of the part that a take's key belongs to.
-func (s *Store) Server(t *sluice.Take) int { return s.shard(t.Key, t.Slot) }
+// Shard is the number of the part that a take's key belongs to.
+func (s *Store) Shard(t *sluice.Take) int { return s.shard(t.Key, t.HashTag) }
 
 func (s *Store) shard(key, hashTag string) int {
 	if s.link.Load() == nil || !s.names.tagged {

@@ -40,9 +40,9 @@ func BenchmarkDecide(b *testing.B) {
 		limit sluice.Limit
 	}{
 		{"token_bucket", sluice.PerHour(3_600_000_000)},
-		{"fixed_window", sluice.PerHour(1 << 31).With(sluice.FixedWindow)},
-		{"sliding_counter", sluice.PerHour(1 << 31).With(sluice.SlidingCounter)},
-		{"sliding_log", sluice.PerSecond(100).With(sluice.SlidingLog)},
+		{"fixed_window", sluice.PerHour(1 << 31).WithAlgorithm(sluice.FixedWindow)},
+		{"sliding_counter", sluice.PerHour(1 << 31).WithAlgorithm(sluice.SlidingWindowCounter)},
+		{"sliding_log", sluice.PerSecond(100).WithAlgorithm(sluice.SlidingWindowLog)},
 	}
 	for _, l := range limits {
 		for _, callers := range []int{1, 64, 256} {
@@ -85,7 +85,7 @@ func benchmarkDecide(b *testing.B, limit sluice.Limit, callers, keys int) {
 	b.StopTimer()
 	b.ReportMetric((cpu(b, server)-before)/float64(b.N), "redis-µs/op")
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
-	if limit.Algorithm != sluice.SlidingLog && allowed.Load() != int64(b.N) {
+	if limit.Algorithm != sluice.SlidingWindowLog && allowed.Load() != int64(b.N) {
 		b.Errorf("%d of %d allowed", allowed.Load(), b.N)
 	}
 }

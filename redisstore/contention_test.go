@@ -22,12 +22,12 @@ func TestSharedByStores(t *testing.T) {
 		requests = 1_000_000
 	}
 	for _, a := range []sluice.Algorithm{
-		sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingCounter, sluice.SlidingLog,
+		sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowCounter, sluice.SlidingWindowLog,
 	} {
 		t.Run(a.String(), func(t *testing.T) {
-			day := sluice.PerDay(limit).With(a) // of which nothing comes back while the test runs
+			day := sluice.PerDay(limit).WithAlgorithm(a) // of which nothing comes back while the test runs
 			if a == sluice.FixedWindow {
-				day.Align = sluice.AlignFirstHit // nor if it runs at midnight
+				day.Align = sluice.AlignFirstRequest // nor if it runs at midnight
 			}
 			shared := sluice.Must(sluice.NewRule(sluice.Rule{Name: "shared", Limit: day}))
 			own := sluice.Must(sluice.NewRule(sluice.Rule{Name: "own", Limit: day}))

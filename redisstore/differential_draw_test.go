@@ -24,7 +24,7 @@ var firstTime = time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC).UnixMicro()
 func (d *differential) plainTake() sluice.Take {
 	for {
 		t := d.take()
-		t.Min, t.MaxDelay, t.ID, t.At, t.Settles, t.Rule = 0, 0, 0, 0, false, d.rules[d.rng.IntN(len(d.rules))]
+		t.MinGrant, t.MaxDelay, t.IdempotencyID, t.Receipt, t.Settles, t.Rule = 0, 0, 0, 0, false, d.rules[d.rng.IntN(len(d.rules))]
 		var o group.Op
 		if err := storekit.SetOp(&o, &t); err == nil && isPlain(&o) {
 			return t
@@ -97,7 +97,7 @@ func (d *differential) take() sluice.Take {
 	size := limit.Max()
 	switch d.rng.IntN(10) {
 	case 0:
-		t.Dry = d.rng.IntN(2) == 0
+		t.DryRun = d.rng.IntN(2) == 0
 		return t
 	case 1:
 		t.Cost = max(1, size-d.rng.Int64N(3))
@@ -112,13 +112,13 @@ func (d *differential) take() sluice.Take {
 	}
 	t.Cost = max(1, min(t.Cost, sluice.MaxCost))
 	if d.rng.IntN(6) == 0 {
-		t.Min = 1 + d.rng.Int64N(min(t.Cost, size+2))
+		t.MinGrant = 1 + d.rng.Int64N(min(t.Cost, size+2))
 	}
 	if d.rng.IntN(5) == 0 {
 		t.MaxDelay = time.Duration(d.rng.Int64N(2*private.ParamsOf(limit).Length)) * time.Microsecond
 	}
 	if d.rng.IntN(6) == 0 {
-		t.ID = 1 + d.rng.Uint64N(8)
+		t.IdempotencyID = 1 + d.rng.Uint64N(8)
 	}
 	t.Settles = d.rng.IntN(2) == 0
 	d.note(t)
@@ -203,9 +203,9 @@ func (d *differential) reserve() sluice.Take {
 	case 1, 2:
 		t.MaxDelay = time.Duration(d.rng.Int64N(private.ParamsOf(limit).Length)) * time.Microsecond
 	case 3:
-		t.Min = 1 + d.rng.Int64N(t.Cost)
+		t.MinGrant = 1 + d.rng.Int64N(t.Cost)
 	case 4:
-		t.ID = 1 + d.rng.Uint64N(20)
+		t.IdempotencyID = 1 + d.rng.Uint64N(20)
 	}
 	return t
 }
@@ -223,7 +223,7 @@ func (d *differential) note(t sluice.Take) {
 			d.aims = append(d.aims, d.now+after)
 		}
 	}
-	t.At = d.now
+	t.Receipt = d.now
 	d.made = append(d.made, t)
 	d.made = d.made[max(0, len(d.made)-mostMade):]
 	d.aims = d.aims[max(0, len(d.aims)-20):]
@@ -232,16 +232,16 @@ func (d *differential) note(t sluice.Take) {
 // settlement gives an earlier take back or charges more for it, perhaps under other numbers or for the wrong moment.
 func (d *differential) settlement() sluice.Take {
 	t := d.made[d.rng.IntN(len(d.made))]
-	t.Min, t.MaxDelay, t.ID = 0, 0, 0
+	t.MinGrant, t.MaxDelay, t.IdempotencyID = 0, 0, 0
 	t.Cost = max(1, t.Cost)
 	if t.Charged == 0 && d.rng.IntN(4) > 0 {
 		t.Charged = t.Cost
 	}
 	switch d.rng.IntN(20) {
 	case 0:
-		t.Of = 0
+		t.ChargedOf = 0
 	case 1:
-		t.Of = 1 + d.rng.Int64N(2*t.Limit.Max()+1)
+		t.ChargedOf = 1 + d.rng.Int64N(2*t.Limit.Max()+1)
 	case 2:
 		t.Limit = d.limits[d.rng.IntN(len(d.limits))]
 	case 3:
@@ -268,13 +268,13 @@ func (d *differential) settlement() sluice.Take {
 	case 2:
 		t.Cost = -(1 + d.rng.Int64N(t.Cost))
 	case 3:
-		t.At += d.rng.Int64N(5) - 2
+		t.Receipt += d.rng.Int64N(5) - 2
 		fallthrough
 	default:
 		t.Cost = -t.Cost
 	}
 	if d.rng.IntN(8) == 0 {
-		t.ID = 1 + d.rng.Uint64N(8)
+		t.IdempotencyID = 1 + d.rng.Uint64N(8)
 	}
 	return t
 }

@@ -31,43 +31,43 @@ var algorithms = []algorithm{
 		sluice.Per(10_000, time.Millisecond),
 	}},
 	{"leaky_queue", []sluice.Limit{
-		sluice.PerMinute(100).With(sluice.LeakyQueue), sluice.PerSecond(7).With(sluice.LeakyQueue).WithBurst(30),
-		sluice.PerSecond(3).With(sluice.LeakyQueue), sluice.Per(99_991, time.Hour).With(sluice.LeakyQueue),
+		sluice.PerMinute(100).WithAlgorithm(sluice.LeakyQueue), sluice.PerSecond(7).WithAlgorithm(sluice.LeakyQueue).WithBurst(30),
+		sluice.PerSecond(3).WithAlgorithm(sluice.LeakyQueue), sluice.Per(99_991, time.Hour).WithAlgorithm(sluice.LeakyQueue),
 	}},
 	{"interval_bucket", []sluice.Limit{
 		{Count: 10, Window: time.Minute, Refill: sluice.RefillInterval},
-		{Count: 3, Window: time.Second, Burst: 20, Refill: sluice.RefillInterval, Align: sluice.AlignFirstHit},
+		{Count: 3, Window: time.Second, Burst: 20, Refill: sluice.RefillInterval, Align: sluice.AlignFirstRequest},
 		{Count: 10_000, Window: time.Millisecond, Burst: 31_000_000_000_000_000, Refill: sluice.RefillInterval},
 		{Count: 1, Window: 7 * time.Millisecond, Burst: 5, Refill: sluice.RefillInterval},
 		{Count: 500, Window: time.Minute, Burst: 4000, Refill: sluice.RefillInterval},
 	}},
 	{"fixed_window", []sluice.Limit{
-		sluice.PerSecond(20).With(sluice.FixedWindow), sluice.PerMinute(5).With(sluice.FixedWindow),
-		sluice.Per(7, 500*time.Millisecond).With(sluice.FixedWindow),
-		sluice.PerHour(step.MaxWindowCount).With(sluice.FixedWindow),
-		sluice.Per(9, time.Hour).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
-		sluice.PerMinute(5).With(sluice.FixedWindow).WithSoft(3, 7*time.Second),
-		sluice.Per(0, time.Second).With(sluice.FixedWindow),
-		sluice.PerCalendar(12, sluice.CalendarDay, nil), sluice.PerDay(10_000_000).With(sluice.FixedWindow),
+		sluice.PerSecond(20).WithAlgorithm(sluice.FixedWindow), sluice.PerMinute(5).WithAlgorithm(sluice.FixedWindow),
+		sluice.Per(7, 500*time.Millisecond).WithAlgorithm(sluice.FixedWindow),
+		sluice.PerHour(step.MaxWindowCount).WithAlgorithm(sluice.FixedWindow),
+		sluice.Per(9, time.Hour).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest),
+		sluice.PerMinute(5).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(3, 7*time.Second),
+		sluice.Per(0, time.Second).WithAlgorithm(sluice.FixedWindow),
+		sluice.PerCalendar(12, sluice.CalendarDay, nil), sluice.PerDay(10_000_000).WithAlgorithm(sluice.FixedWindow),
 	}},
 	{"sliding_counter", []sluice.Limit{
-		sluice.PerSecond(20).With(sluice.SlidingCounter), sluice.PerMinute(9).With(sluice.SlidingCounter),
-		{Count: 13, Window: 7 * time.Second, Algorithm: sluice.SlidingCounter, Rounding: sluice.RoundNearest},
-		sluice.Per(step.MaxWindowCount, 366*24*time.Hour).With(sluice.SlidingCounter),
+		sluice.PerSecond(20).WithAlgorithm(sluice.SlidingWindowCounter), sluice.PerMinute(9).WithAlgorithm(sluice.SlidingWindowCounter),
+		{Count: 13, Window: 7 * time.Second, Algorithm: sluice.SlidingWindowCounter, Rounding: sluice.RoundNearest},
+		sluice.Per(step.MaxWindowCount, 366*24*time.Hour).WithAlgorithm(sluice.SlidingWindowCounter),
 	}},
 	{"sub_windows", []sluice.Limit{
-		{Count: 20, Window: time.Second, Algorithm: sluice.SlidingCounter, SubWindows: 5},
-		{Count: 9, Window: time.Minute, Algorithm: sluice.SlidingCounter, SubWindows: 5},
-		{Count: step.MaxWindowCount, Window: 365 * 24 * time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 5},
-		{Count: 13, Window: 7 * time.Second, Algorithm: sluice.SlidingCounter, Rounding: sluice.RoundNearest, SubWindows: 5},
+		{Count: 20, Window: time.Second, Algorithm: sluice.SlidingWindowCounter, SubWindows: 5},
+		{Count: 9, Window: time.Minute, Algorithm: sluice.SlidingWindowCounter, SubWindows: 5},
+		{Count: step.MaxWindowCount, Window: 365 * 24 * time.Hour, Algorithm: sluice.SlidingWindowCounter, SubWindows: 5},
+		{Count: 13, Window: 7 * time.Second, Algorithm: sluice.SlidingWindowCounter, Rounding: sluice.RoundNearest, SubWindows: 5},
 	}},
 	{"sliding_log", []sluice.Limit{
-		sluice.PerSecond(20).With(sluice.SlidingLog), sluice.PerMinute(9).With(sluice.SlidingLog),
-		sluice.Per(200, 7*time.Second).With(sluice.SlidingLog), sluice.PerHour(step.MaxLogCount).With(sluice.SlidingLog),
+		sluice.PerSecond(20).WithAlgorithm(sluice.SlidingWindowLog), sluice.PerMinute(9).WithAlgorithm(sluice.SlidingWindowLog),
+		sluice.Per(200, 7*time.Second).WithAlgorithm(sluice.SlidingWindowLog), sluice.PerHour(step.MaxLogCount).WithAlgorithm(sluice.SlidingWindowLog),
 	}},
 	{"concurrency", []sluice.Limit{
-		sluice.Concurrent(20), sluice.Concurrent(9).WithLease(time.Second), sluice.Concurrent(3).WithLease(20 * time.Millisecond),
-		sluice.Concurrent(40).WithLease(time.Hour),
+		sluice.Concurrent(20), sluice.Concurrent(9).WithPermitTTL(time.Second), sluice.Concurrent(3).WithPermitTTL(20 * time.Millisecond),
+		sluice.Concurrent(40).WithPermitTTL(time.Hour),
 	}},
 }
 
@@ -124,7 +124,7 @@ func TestMarksEqualGo(t *testing.T) {
 			}
 			limits := slices.Clone(a.limits)
 			if a.name == "token_bucket" { // which a rule may change to, and has no marks
-				limits = append(limits, sluice.PerMinute(100).With(sluice.LeakyQueue))
+				limits = append(limits, sluice.PerMinute(100).WithAlgorithm(sluice.LeakyQueue))
 			}
 			d := newDifferential(t, server, limits)
 			d.marks = true
@@ -196,7 +196,7 @@ func TestChangedEqualsGo(t *testing.T) {
 func TestShortWayEqualsGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	large := algorithm{"large_window", []sluice.Limit{sluice.PerSecond(step.MaxWindowCount).With(sluice.FixedWindow)}}
+	large := algorithm{"large_window", []sluice.Limit{sluice.PerSecond(step.MaxWindowCount).WithAlgorithm(sluice.FixedWindow)}}
 	for _, a := range append(slices.Clone(algorithms), large) {
 		if a.name != "token_bucket" && a.name != "fixed_window" && a.name != large.name {
 			continue
@@ -309,7 +309,7 @@ func (d *differential) round(n int) {
 			} else {
 				group[i] = d.take()
 			}
-			if d.plain && group[i].At == 0 {
+			if d.plain && group[i].Receipt == 0 {
 				group[i].Key += fmt.Sprint("/", i) // a group's are all different
 			}
 		}
@@ -514,15 +514,15 @@ func (d *differential) compare(c *call, got, want []step.Answer) {
 			}
 			if o.Params.Kind == step.Permits && o.Request.Cost > 0 && got[i].Allowed { // renewed, it has a new name
 				d.made = append(d.made, sluice.Take{
-					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: o.Request.Cost, At: got[i].At,
+					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: o.Request.Cost, Receipt: got[i].At,
 				})
 			}
 		case got[i].Allowed:
 			d.allowed++
 			if o.Request.Cost > 0 && got[i].Granted > 0 {
 				d.made = append(d.made, sluice.Take{
-					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: got[i].Granted, At: got[i].At,
-					Settles: o.Request.Settles, Charged: got[i].Granted, Of: o.Params.Limit(),
+					Rule: d.ruleOf(o), Limit: d.limitOf(o), Key: o.Key, Cost: got[i].Granted, Receipt: got[i].At,
+					Settles: o.Request.Settles, Charged: got[i].Granted, ChargedOf: o.Params.Limit(),
 				})
 			}
 		default:

@@ -43,8 +43,8 @@ func TestCluster(t *testing.T) {
 // A call over several slots that one of them denies leaves nothing charged, and whom it concerns is told so.
 func TestClusterGivesBack(t *testing.T) {
 	s := openURL(t, redistest.StartCluster(t).URL())
-	wide := sluice.Must(sluice.NewRule(sluice.Rule{Name: "wide", Limit: sluice.PerHour(1000).With(sluice.FixedWindow)}))
-	narrow := sluice.Must(sluice.NewRule(sluice.Rule{Name: "narrow", Limit: sluice.PerHour(3).With(sluice.FixedWindow)}))
+	wide := sluice.Must(sluice.NewRule(sluice.Rule{Name: "wide", Limit: sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow)}))
+	narrow := sluice.Must(sluice.NewRule(sluice.Rule{Name: "narrow", Limit: sluice.PerHour(3).WithAlgorithm(sluice.FixedWindow)}))
 	var takes []sluice.Take
 	for _, key := range []string{"a", "b", "c", "d", "e"} {
 		takes = append(takes, sluice.Take{Rule: wide, Key: key, Cost: 2})
@@ -66,10 +66,10 @@ func TestClusterGivesBack(t *testing.T) {
 	}
 	parts := map[int]bool{}
 	for i := range takes {
-		parts[s.Server(&takes[i])] = true
+		parts[s.Shard(&takes[i])] = true
 	}
-	if s.Servers() != 16 || len(parts) < 2 {
-		t.Errorf("%d parts, of which six keys use %d", s.Servers(), len(parts))
+	if s.Shards() != 16 || len(parts) < 2 {
+		t.Errorf("%d parts, of which six keys use %d", s.Shards(), len(parts))
 	}
 }
 
@@ -143,7 +143,7 @@ type fleet struct {
 func newFleet(t *testing.T, url string, hints bool) *fleet {
 	c := &fleet{prefix: prefix(), reached: make(chan int64, 2*fleetKeys)}
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{
-		Name: "r", Limit: sluice.PerDay(fleetLimit).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
+		Name: "r", Limit: sluice.PerDay(fleetLimit).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest),
 		OnFailure: sluice.FailClosed,
 	}))
 	for range fleetNodes {
@@ -154,7 +154,7 @@ func newFleet(t *testing.T, url string, hints bool) *fleet {
 		c.stores = append(c.stores, s)
 		// The budget is generous: this is about what is answered, not how soon on a busy machine.
 		c.limiters = append(c.limiters,
-			sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}, sluice.WithBudget(250*time.Millisecond))))
+			sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithStoreTimeout(250*time.Millisecond))))
 	}
 	return c
 }

@@ -212,8 +212,8 @@ func TestLazyStart(t *testing.T) {
 					t.Errorf("operators are told %v", err)
 				}
 			}
-			limiter := sluice.Must(sluice.NewRules(store, []*sluice.Rule{hourly}))
-			if d, err := limiter.Allow(ctx, "k"); err != nil || d.Source != sluice.SourceLocal {
+			limiter := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{hourly}))
+			if d, err := limiter.Allow(ctx, "k"); err != nil || d.Source != sluice.SourceFailLocal {
 				t.Errorf("%+v, %v", d, err)
 			}
 			store.Close()

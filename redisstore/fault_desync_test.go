@@ -47,7 +47,7 @@ func TestOutOfStep(t *testing.T) {
 		return b
 	}})
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.Limit{
-		Count: 1<<32 - 1, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit,
+		Count: 1<<32 - 1, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest,
 	}}))
 	// By its cost one can tell whose answer it is: what a key has spent is a multiple of its own.
 	costs := []int64{101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179}

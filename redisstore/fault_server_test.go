@@ -29,12 +29,12 @@ func gather(t *testing.T, url string, limit int64, keys int) *crowd {
 	t.Helper()
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{
 		Name: "r", OnFailure: sluice.FailClosed, Limit: sluice.Limit{
-			Count: limit, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit,
+			Count: limit, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest,
 		},
 	}))
 	ctx, stop := context.WithCancel(t.Context())
 	c := &crowd{
-		limiter: sluice.Must(sluice.NewRules(openURL(t, url), []*sluice.Rule{rule}, sluice.WithBudget(250*time.Millisecond))),
+		limiter: sluice.Must(sluice.NewWithRules(openURL(t, url), []*sluice.Rule{rule}, sluice.WithStoreTimeout(250*time.Millisecond))),
 		stop:    stop, admitted: make([]atomic.Int64, keys), denied: make([]atomic.Int64, keys),
 	}
 	for caller := range 6 {
@@ -47,7 +47,7 @@ func gather(t *testing.T, url string, limit int64, keys int) *crowd {
 				case err != nil:
 					t.Errorf("a call was not answered: %v", err)
 					return
-				case d.Source == sluice.SourceClosed:
+				case d.Source == sluice.SourceFailClosed:
 					c.closed.Add(1)
 				case d.Allowed:
 					c.stored.Add(1)

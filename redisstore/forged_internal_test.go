@@ -106,9 +106,9 @@ func forgedRules() (rules []*sluice.Rule) {
 	for i, l := range []sluice.Limit{
 		sluice.PerMinute(5), sluice.PerSecond(7),
 		{Count: 5, Window: time.Minute, Algorithm: sluice.FixedWindow},
-		{Count: 5, Window: time.Minute, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit},
-		{Count: 5, Window: time.Minute, Algorithm: sluice.SlidingCounter},
-		{Count: 5, Window: time.Minute, Algorithm: sluice.SlidingLog},
+		{Count: 5, Window: time.Minute, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest},
+		{Count: 5, Window: time.Minute, Algorithm: sluice.SlidingWindowCounter},
+		{Count: 5, Window: time.Minute, Algorithm: sluice.SlidingWindowLog},
 		{Count: 5, Window: time.Minute, Algorithm: sluice.LeakyBucket},
 		sluice.Concurrent(3),
 	} {
@@ -140,7 +140,7 @@ func forgeries(t *testing.T, r *rand.Rand, rules []*sluice.Rule, n int) {
 		for range 1 + r.IntN(3) {
 			take := sluice.Take{Rule: rules[r.IntN(len(rules))], Key: string(rune('a' + r.IntN(2))), Cost: r.Int64N(4), Settles: r.IntN(2) == 0}
 			if r.IntN(3) == 0 {
-				take.At, take.Cost, take.Charged = r.Int64N(1<<50), 2-r.Int64N(4), r.Int64N(4)
+				take.Receipt, take.Cost, take.Charged = r.Int64N(1<<50), 2-r.Int64N(4), r.Int64N(4)
 			}
 			takes = append(takes, take)
 		}

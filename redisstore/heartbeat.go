@@ -41,7 +41,7 @@ func newMembers() members {
 //
 //	err := store.Join(ctx) // so that the number is known before the first request
 //	go store.Heartbeat(ctx)
-//	limiter, err := sluice.New(store, "api", limit, sluice.WithNodes(store.Nodes))
+//	limiter, err := sluice.New(store, "api", limit, sluice.WithInstances(store.Nodes))
 //
 // A process that dies is counted for some 6 seconds more. Times are the server's.
 func (s *Store) Heartbeat(ctx context.Context) error {

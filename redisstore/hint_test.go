@@ -19,14 +19,14 @@ import (
 var hinted = map[string]sluice.Limit{
 	"token_bucket":    sluice.PerHour(10),
 	"odd_rate":        sluice.Per(10, 7_000_003*time.Millisecond),
-	"leaky_queue":     sluice.PerHour(10).With(sluice.LeakyQueue),
+	"leaky_queue":     sluice.PerHour(10).WithAlgorithm(sluice.LeakyQueue),
 	"interval_bucket": {Count: 5, Window: time.Hour, Burst: 10, Refill: sluice.RefillInterval},
-	"fixed_window":    sluice.PerDay(10).With(sluice.FixedWindow),
-	"first_hit":       sluice.PerHour(10).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
+	"fixed_window":    sluice.PerDay(10).WithAlgorithm(sluice.FixedWindow),
+	"first_hit":       sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest),
 	"calendar":        sluice.PerCalendar(10, sluice.CalendarDay, nil),
-	"soft":            sluice.PerDay(8).With(sluice.FixedWindow).WithSoft(2, time.Hour),
-	"sliding_counter": sluice.PerDay(10).With(sluice.SlidingCounter),
-	"sub_windows":     {Count: 10, Window: time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 6},
+	"soft":            sluice.PerDay(8).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(2, time.Hour),
+	"sliding_counter": sluice.PerDay(10).WithAlgorithm(sluice.SlidingWindowCounter),
+	"sub_windows":     {Count: 10, Window: time.Hour, Algorithm: sluice.SlidingWindowCounter, SubWindows: 6},
 }
 
 // noon is a time at which no window ends.
@@ -142,7 +142,7 @@ func TestHintsUndoNothing(t *testing.T) {
 			{"nothing", func(sluice.Decision) error { return nil }, 3},
 			{"reset", func(sluice.Decision) error { return other.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}) }, 10},
 			{"given back", func(last sluice.Decision) error {
-				back := sluice.Take{Rule: rule, Key: "k", Cost: -1, At: last.At}
+				back := sluice.Take{Rule: rule, Key: "k", Cost: -1, Receipt: last.Receipt}
 				return other.Apply(ctx, []sluice.Take{back}, make([]sluice.Decision, 1))
 			}, 4},
 			{"block lifted", func(sluice.Decision) error {
@@ -172,7 +172,7 @@ func TestHintsUndoNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := try(t, control, sluice.Take{Rule: rule, Key: "k"})[0]
-				if c.left >= 0 && limit.Over == 0 && want.Remaining != c.left {
+				if c.left >= 0 && limit.SoftExcess == 0 && want.Remaining != c.left {
 					t.Fatalf("%d remain, want %d: the test does not do what it should", want.Remaining, c.left)
 				}
 				before := s.hinter.epoch.Load()
@@ -203,7 +203,7 @@ func TestHintsHaveNoMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	see(t, s, rule)
-	back := sluice.Take{Rule: rule, Key: "k", Cost: -7, At: made.At, Charged: 7, Of: made.Limit, Settles: true}
+	back := sluice.Take{Rule: rule, Key: "k", Cost: -7, Receipt: made.Receipt, Charged: 7, ChargedOf: made.Limit, Settles: true}
 	if d := try(t, s, back)[0]; d.Granted != 0 || d.Remaining != 3 || s.Restored() != 1 {
 		t.Errorf("%+v, %d restored", d, s.Restored())
 	}

@@ -17,7 +17,7 @@ func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 	if err != nil {
 		return err
 	}
-	state, block := string(s.names.state(nil, &of, private.ParamsOf(b.Effective()))), string(s.names.block(nil, &of))
+	state, block := string(s.names.state(nil, &of, private.ParamsOf(b.EffectiveLimit()))), string(s.names.block(nil, &of))
 	defer s.hinter.forget(state)
 	return s.do(ctx, "DEL", state, block)
 }
@@ -48,7 +48,7 @@ func (s *Store) nameOf(b *sluice.Bucket) (name, error) {
 	if _, err := s.connected(); err != nil { // how keys are named depends on the servers
 		return name{}, unavailable(err)
 	}
-	return name{rule: private.RuleOf(b.Rule).ID, key: b.Key, slot: b.Slot}, nil
+	return name{rule: private.RuleOf(b.Rule).ID, key: b.Key, slot: b.HashTag}, nil
 }
 
 // do sends a command whose reply does not matter. It may be sent twice.

@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-var _ sluice.Lister = (*Store)(nil)
+var _ sluice.BucketLister = (*Store)(nil)
 
 const (
 	// mostScans bounds the steps of a page, for a store that is a small part of what its server holds.
@@ -26,39 +26,39 @@ const (
 
 // List lists what is stored under the prefix, of all primaries in turn. It uses SCAN, a bounded number of steps for each
 // page, and so never holds the server up. A user needs the rights scan and pttl for it, and in a Cluster role.
-func (s *Store) List(ctx context.Context, q sluice.Query) (sluice.Page, error) {
+func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPage, error) {
 	if err := private.CheckQuery(&q); err != nil {
-		return sluice.Page{}, fmt.Errorf("redisstore: %w", err)
+		return sluice.BucketPage{}, fmt.Errorf("redisstore: %w", err)
 	}
 	link, err := s.connected()
 	if err != nil {
-		return sluice.Page{}, unavailable(err)
+		return sluice.BucketPage{}, unavailable(err)
 	}
 	primaries, err := link.client.Primaries(ctx)
 	if err != nil {
-		return sluice.Page{}, unavailable(err)
+		return sluice.BucketPage{}, unavailable(err)
 	}
-	at, err := readCursor(q.After, len(primaries))
+	at, err := readCursor(q.PageToken, len(primaries))
 	if err != nil {
-		return sluice.Page{}, err
+		return sluice.BucketPage{}, err
 	}
 	rules := make(map[string]*sluice.Rule, len(q.Rules))
 	for _, r := range q.Rules {
 		rules[string(appendRule(nil, private.RuleOf(r).ID))] = r
 	}
-	var page sluice.Page
+	var page sluice.BucketPage
 	for range mostScans {
 		var stored []string
-		if stored, at.scan, err = s.scan(ctx, primaries[at.node], at.scan, max(q.Most, scanCount)); err != nil {
-			return sluice.Page{}, unavailable(err)
+		if stored, at.scan, err = s.scan(ctx, primaries[at.node], at.scan, max(q.PageSize, scanCount)); err != nil {
+			return sluice.BucketPage{}, unavailable(err)
 		}
 		found := s.listed(stored, rules)
 		if err := s.keepTimes(ctx, primaries[at.node], found); err != nil {
-			return sluice.Page{}, unavailable(err)
+			return sluice.BucketPage{}, unavailable(err)
 		}
 		for _, f := range found {
-			if f.listed.Kept > 0 {
-				page.Listed = append(page.Listed, f.listed)
+			if f.listed.ExpiresIn > 0 {
+				page.Buckets = append(page.Buckets, f.listed)
 			}
 		}
 		if at.scan == "0" {
@@ -67,11 +67,11 @@ func (s *Store) List(ctx context.Context, q sluice.Query) (sluice.Page, error) {
 		if at.node == len(primaries) {
 			return page, nil
 		}
-		if len(page.Listed) >= q.Most {
+		if len(page.Buckets) >= q.PageSize {
 			break
 		}
 	}
-	page.Next = at.String()
+	page.NextPageToken = at.String()
 	return page, nil
 }
 
@@ -132,7 +132,7 @@ func (s *Store) scan(ctx context.Context, c Commander, from string, count int) (
 
 type foundKey struct {
 	stored string
-	listed sluice.Listed
+	listed sluice.BucketInfo
 }
 
 // listed says what stored keys mean, and leaves out what is not a bucket or a block, or not of the rules.
@@ -142,7 +142,7 @@ func (s *Store) listed(stored []string, rules map[string]*sluice.Rule) (found []
 		if !ok {
 			continue
 		}
-		l.Rule = rules[l.RuleID]
+		l.Rule = rules[l.RuleDigest]
 		if l.Rule != nil || len(rules) == 0 {
 			found = append(found, foundKey{key, l})
 		}
@@ -168,7 +168,7 @@ func (s *Store) keepTimes(ctx context.Context, c Commander, found []foundKey) er
 					return
 				}
 				if ms, ok := reply.(int64); ok && ms > 0 {
-					found[i].listed.Kept = time.Duration(ms) * time.Millisecond
+					found[i].listed.ExpiresIn = time.Duration(ms) * time.Millisecond
 				}
 			}
 		})
@@ -183,7 +183,7 @@ const (
 )
 
 // parse reads a stored key. It is false of what no bucket or block is stored under.
-func (n *namer) parse(stored string) (l sluice.Listed, ok bool) {
+func (n *namer) parse(stored string) (l sluice.BucketInfo, ok bool) {
 	rest, ok := strings.CutPrefix(stored, n.prefix)
 	tag := ""
 	if ok && n.tagged {
@@ -215,13 +215,13 @@ func (n *namer) parse(stored string) (l sluice.Listed, ok bool) {
 	if len(rest) <= ruleLength {
 		return l, false
 	}
-	l.RuleID = rest[:ruleLength]
+	l.RuleDigest = rest[:ruleLength]
 	switch key := rest[ruleLength+1:]; rest[ruleLength] {
 	case ':':
 		l.Key = key
-		l.Slotted = n.tagged && tag != (&name{key: key}).tag()
+		l.HashTagged = n.tagged && tag != (&name{key: key}).tag()
 	case '#':
-		l.Digest = key
+		l.KeyDigest = key
 	default:
 		return l, false
 	}

@@ -17,23 +17,30 @@ import (
 )
 
 // list reads all pages, and how many there were.
-func list(t testing.TB, l sluice.Lister, q sluice.Query, each func()) (all []sluice.Listed, pages int) {
+func list(t testing.TB, l sluice.BucketLister, q sluice.ListOptions, each func()) (all []sluice.BucketInfo, pages int) {
 	t.Helper()
 	for {
 		page, err := l.List(context.Background(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, page.Listed...)
+		all = append(all, page.Buckets...)
 		pages++
 		if each != nil {
 			each()
 		}
-		if page.Next == "" {
+		if page.NextPageToken == "" {
 			return all, pages
 		}
-		q.After = page.Next
+		q.PageToken = page.NextPageToken
 	}
+}
+
+// limiterLister lists through a limiter, which adds the decisions.
+type limiterLister struct{ *sluice.Limiter }
+
+func (l limiterLister) List(ctx context.Context, o sluice.ListOptions) (sluice.BucketPage, error) {
+	return l.ListBuckets(ctx, o)
 }
 
 // scans is how many steps the server has made.
@@ -62,7 +69,7 @@ func TestListAll(t *testing.T) {
 	do(t, server, "DEBUG", "POPULATE", strconv.Itoa(many), "somebody")
 
 	before := scans(t, server)
-	all, pages := list(t, store, sluice.Query{Rules: []*sluice.Rule{hourly}, Most: 1000}, func() {
+	all, pages := list(t, store, sluice.ListOptions{Rules: []*sluice.Rule{hourly}, PageSize: 1000}, func() {
 		now := scans(t, server)
 		if now-before > 50 {
 			t.Errorf("%d steps for a page", now-before)
@@ -71,7 +78,7 @@ func TestListAll(t *testing.T) {
 	})
 	seen := map[string]bool{}
 	for _, l := range all {
-		if l.Rule != hourly || l.Kind != "bucket" || l.Kept <= 0 || l.Blocked || l.Digest != "" || !strings.HasPrefix(l.Key, "u") {
+		if l.Rule != hourly || l.Kind != "bucket" || l.ExpiresIn <= 0 || l.Blocked || l.KeyDigest != "" || !strings.HasPrefix(l.Key, "u") {
 			t.Fatalf("%+v", l)
 		}
 		seen[l.Key] = true
@@ -102,26 +109,26 @@ func TestList(t *testing.T) {
 				rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: k.name, Limit: k.limit}))
 				rules = append(rules, rule)
 				for i := range 20 {
-					apply(t, store, sluice.Take{Rule: rule, Key: fmt.Sprint("key", i), Cost: 1, ID: uint64(i)})
+					apply(t, store, sluice.Take{Rule: rule, Key: fmt.Sprint("key", i), Cost: 1, IdempotencyID: uint64(i)})
 				}
-				apply(t, store, sluice.Take{Rule: rule, Key: "slotted", Slot: "tenant", Cost: 1})
+				apply(t, store, sluice.Take{Rule: rule, Key: "slotted", HashTag: "tenant", Cost: 1})
 				apply(t, store, sluice.Take{Rule: rule, Key: long, Cost: 1})
 				if err := store.Block(context.Background(), sluice.Bucket{Rule: rule, Key: "blocked"}, time.Hour); err != nil {
 					t.Fatal(err)
 				}
 			}
-			limiter := sluice.Must(sluice.NewRules(store, rules))
-			pages, _ := list(t, limiter, sluice.Query{Most: 7}, nil)
+			limiter := sluice.Must(sluice.NewWithRules(store, rules))
+			pages, _ := list(t, limiterLister{limiter}, sluice.ListOptions{PageSize: 7}, nil)
 			found := map[string]int{}
 			for _, l := range pages {
 				found[l.Rule.Name]++
-				asked := l.Digest == "" && !l.Blocked && !l.Slotted
-				if l.Blocked != (l.Key == "blocked") || l.Slotted != (name == "cluster" && l.Key == "slotted") || (l.Digest != "") != (l.Key == "") ||
-					!l.Blocked && l.Kind != private.CounterKind(&l.Rule.Limit) || asked != (l.State != nil) || l.Kept <= 0 || l.Kept > 50*time.Hour {
+				asked := l.KeyDigest == "" && !l.Blocked && !l.HashTagged
+				if l.Blocked != (l.Key == "blocked") || l.HashTagged != (name == "cluster" && l.Key == "slotted") || (l.KeyDigest != "") != (l.Key == "") ||
+					!l.Blocked && l.Kind != private.CounterKind(&l.Rule.Limit) || asked != (l.Decision != nil) || l.ExpiresIn <= 0 || l.ExpiresIn > 50*time.Hour {
 					t.Errorf("%+v", l)
 				}
-				if asked && l.State.Remaining >= l.State.Limit && l.Rule.Name != "soft_window" {
-					t.Errorf("%s %s: %+v", l.Rule.Name, l.Key, l.State)
+				if asked && l.Decision.Remaining >= l.Decision.Limit && l.Rule.Name != "soft_window" {
+					t.Errorf("%s %s: %+v", l.Rule.Name, l.Key, l.Decision)
 				}
 			}
 			for _, r := range rules {
@@ -129,14 +136,14 @@ func TestList(t *testing.T) {
 					t.Errorf("%s: %d listed, want 23", r.Name, found[r.Name])
 				}
 			}
-			if some, _ := list(t, store, sluice.Query{Rules: rules[3:4]}, nil); len(some) != 23 {
+			if some, _ := list(t, store, sluice.ListOptions{Rules: rules[3:4]}, nil); len(some) != 23 {
 				t.Errorf("of one rule %d are listed", len(some))
 			}
-			if some, _ := list(t, store, sluice.Query{}, nil); len(some) != 23*len(rules) || some[0].Rule != nil || some[0].RuleID == "" {
+			if some, _ := list(t, store, sluice.ListOptions{}, nil); len(some) != 23*len(rules) || some[0].Rule != nil || some[0].RuleDigest == "" {
 				t.Errorf("of no rule %d are listed", len(some))
 			}
-			for _, q := range []sluice.Query{
-				{After: "x"}, {After: "1/2"}, {After: "9/9/0"}, {After: "0/1/x"}, {After: "-1/1/0"}, {Most: -1}, {Most: 1001}, {Rules: []*sluice.Rule{nil}},
+			for _, q := range []sluice.ListOptions{
+				{PageToken: "x"}, {PageToken: "1/2"}, {PageToken: "9/9/0"}, {PageToken: "0/1/x"}, {PageToken: "-1/1/0"}, {PageSize: -1}, {PageSize: 1001}, {Rules: []*sluice.Rule{nil}},
 			} {
 				if _, err := store.List(context.Background(), q); !errors.Is(err, sluice.ErrInvalid) {
 					t.Errorf("%+v: %v", q, err)
@@ -153,11 +160,11 @@ func TestListRights(t *testing.T) {
 	store := open(t, redisstore.Config{URL: server.URL()})
 	apply(t, store, sluice.Take{Rule: hourly, Key: "k", Cost: 1})
 	lister := open(t, redisstore.Config{URL: "redis://lister:secret@" + server.Addr})
-	if all, _ := list(t, lister, sluice.Query{}, nil); len(all) != 1 {
+	if all, _ := list(t, lister, sluice.ListOptions{}, nil); len(all) != 1 {
 		t.Errorf("%d listed", len(all))
 	}
 	do(t, server, "ACL", "SETUSER", "lister", "-scan")
-	if _, err := lister.List(context.Background(), sluice.Query{}); !errors.Is(err, redisstore.ErrConfig) {
+	if _, err := lister.List(context.Background(), sluice.ListOptions{}); !errors.Is(err, redisstore.ErrConfig) {
 		t.Errorf("without the right: %v", err)
 	}
 }

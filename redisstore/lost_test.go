@@ -15,13 +15,13 @@ import (
 var lossy = map[string]sluice.Limit{
 	"token_bucket":    sluice.PerDay(40),
 	"odd_rate":        sluice.Per(40, 86_399_999*time.Millisecond),
-	"leaky_queue":     sluice.PerDay(40).With(sluice.LeakyQueue),
-	"interval_bucket": {Count: 40, Window: 24 * time.Hour, Refill: sluice.RefillInterval, Align: sluice.AlignFirstHit},
-	"first_hit":       sluice.PerDay(40).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
-	"fixed_window":    sluice.Per(40, 300*24*time.Hour).With(sluice.FixedWindow),
-	"sliding_counter": sluice.Per(40, 300*24*time.Hour).With(sluice.SlidingCounter),
-	"sub_windows":     {Count: 40, Window: 300 * 24 * time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 2},
-	"sliding_log":     sluice.PerDay(40).With(sluice.SlidingLog),
+	"leaky_queue":     sluice.PerDay(40).WithAlgorithm(sluice.LeakyQueue),
+	"interval_bucket": {Count: 40, Window: 24 * time.Hour, Refill: sluice.RefillInterval, Align: sluice.AlignFirstRequest},
+	"first_hit":       sluice.PerDay(40).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest),
+	"fixed_window":    sluice.Per(40, 300*24*time.Hour).WithAlgorithm(sluice.FixedWindow),
+	"sliding_counter": sluice.Per(40, 300*24*time.Hour).WithAlgorithm(sluice.SlidingWindowCounter),
+	"sub_windows":     {Count: 40, Window: 300 * 24 * time.Hour, Algorithm: sluice.SlidingWindowCounter, SubWindows: 2},
+	"sliding_log":     sluice.PerDay(40).WithAlgorithm(sluice.SlidingWindowLog),
 }
 
 // TestLostWrites: a replica that was cut off when ten of forty were spent takes over when thirty were. Without hints the

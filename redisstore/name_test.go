@@ -78,9 +78,9 @@ func checkParsed(t *testing.T, n *namer, stored, rule, key, slot string) {
 	if !ok {
 		return
 	}
-	if l.RuleID != string(appendRule(nil, private.RuleOf(r).ID)) || l.Blocked != (kind[1] == letterBlock) || l.Blocked != (l.Kind == "") ||
-		isPlainText(key) && (l.Key != key || l.Digest != "") || !isPlainText(key) && (l.Key != "" || l.Digest == "") ||
-		l.Slotted != (n.tagged && isPlainText(key) && slot != "") {
+	if l.RuleDigest != string(appendRule(nil, private.RuleOf(r).ID)) || l.Blocked != (kind[1] == letterBlock) || l.Blocked != (l.Kind == "") ||
+		isPlainText(key) && (l.Key != key || l.KeyDigest != "") || !isPlainText(key) && (l.Key != "" || l.KeyDigest == "") ||
+		l.HashTagged != (n.tagged && isPlainText(key) && slot != "") {
 		t.Fatalf("%q of rule %q, key %q, slot %q: %+v", stored, rule, key, slot, l)
 	}
 }

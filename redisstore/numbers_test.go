@@ -31,7 +31,7 @@ type process struct {
 func startProcess(t testing.TB, c redisstore.Config, limit sluice.Limit) process {
 	t.Helper()
 	p := process{store: open(t, c), rule: sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: limit, OnFailure: sluice.FailClosed}))}
-	p.Limiter = sluice.Must(sluice.NewRules(p.store, []*sluice.Rule{p.rule}))
+	p.Limiter = sluice.Must(sluice.NewWithRules(p.store, []*sluice.Rule{p.rule}))
 	t.Cleanup(func() { _ = p.Close(context.Background()) })
 	return p
 }
@@ -60,7 +60,7 @@ func TestNumbersBetweenProcesses(t *testing.T) {
 			sluice.Limit{Count: 4, Window: time.Minute, Burst: 4, Refill: sluice.RefillInterval},
 			4, 2, 2,
 		},
-		{"counters", sluice.PerMinute(10).With(sluice.SlidingCounter), sluice.PerDay(10).With(sluice.SlidingCounter), 4, 6, 5},
+		{"counters", sluice.PerMinute(10).WithAlgorithm(sluice.SlidingWindowCounter), sluice.PerDay(10).WithAlgorithm(sluice.SlidingWindowCounter), 4, 6, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			server, clock := redistest.Start(t), storetest.NewClock()
@@ -160,8 +160,8 @@ func TestRecordOfNumbers(t *testing.T) {
 	if days := ms / (24 * 3600 * 1000); err != nil || days < 399 || days > 400 {
 		t.Errorf("kept for %d ms: %v", ms, err)
 	}
-	if page, err := store.List(context.Background(), sluice.Query{}); err != nil || len(page.Listed) != 80 {
-		t.Errorf("%d buckets are listed, want 80: %v", len(page.Listed), err)
+	if page, err := store.List(context.Background(), sluice.ListOptions{}); err != nil || len(page.Buckets) != 80 {
+		t.Errorf("%d buckets are listed, want 80: %v", len(page.Buckets), err)
 	}
 	// What does not make sense is no numbers of anybody's.
 	do(t, server, "ZADD", record(t, server), "1", "x", "1", "1:0:0:0:0", "2", "9:9:9:9:9", "3", "1:0:99999999999999999:60000000:7", "4", "-1:1:1:1:1")

@@ -69,11 +69,11 @@ func contend(t *testing.T, url string, requests int64) int64 {
 	}
 	s := open(t, redisstore.Config{URL: url})
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{
-		Name: "hot", Limit: sluice.Limit{Count: requests / 10, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit},
+		Name: "hot", Limit: sluice.Limit{Count: requests / 10, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest},
 		Accuracy: sluice.Accuracy(accuracy), OnFailure: sluice.FailClosed,
 	}))
-	l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule},
-		sluice.WithBudget(time.Minute), sluice.WithNodes(func() int { return processes })))
+	l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule},
+		sluice.WithStoreTimeout(time.Minute), sluice.WithInstances(func() int { return processes })))
 	defer func() {
 		if err := l.Close(context.Background()); err != nil {
 			t.Error(err)

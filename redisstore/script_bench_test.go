@@ -20,9 +20,9 @@ func BenchmarkScript(b *testing.B) {
 	}{
 		{"token_bucket", sluice.PerHour(3_600_000_000)},
 		{"token_bucket_fraction", sluice.PerHour(3_599_999_929)},
-		{"fixed_window", sluice.PerHour(1 << 31).With(sluice.FixedWindow)},
-		{"sliding_counter", sluice.PerHour(1 << 31).With(sluice.SlidingCounter)},
-		{"sliding_log", sluice.PerSecond(10).With(sluice.SlidingLog)},
+		{"fixed_window", sluice.PerHour(1 << 31).WithAlgorithm(sluice.FixedWindow)},
+		{"sliding_counter", sluice.PerHour(1 << 31).WithAlgorithm(sluice.SlidingWindowCounter)},
+		{"sliding_log", sluice.PerSecond(10).WithAlgorithm(sluice.SlidingWindowLog)},
 	} {
 		for _, n := range []int{1, 4, 16, 64} {
 			b.Run(fmt.Sprintf("%s/together=%d", l.name, n), func(b *testing.B) { benchmarkScript(b, l.limit, n) })

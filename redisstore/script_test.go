@@ -105,7 +105,7 @@ func TestLeastPrivilege(t *testing.T) {
 		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: a.name, Limit: a.limits[0], ChargeDenied: a.name != "concurrency"}))
 		out := make([]sluice.Decision, 1)
 		for i := range 200 {
-			take := sluice.Take{Rule: rule, Key: "k", Cost: 1 + int64(i%3), ID: uint64(i % 5), At: out[0].At * int64(i%2)}
+			take := sluice.Take{Rule: rule, Key: "k", Cost: 1 + int64(i%3), IdempotencyID: uint64(i % 5), Receipt: out[0].Receipt * int64(i%2)}
 			if err := store.Apply(ctx, []sluice.Take{take}, out); err != nil {
 				t.Fatalf("%s: %v", a.name, err)
 			}
@@ -149,7 +149,7 @@ func TestLeastPrivilegeInCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := store.List(ctx, sluice.Query{}); err != nil {
+	if _, err := store.List(ctx, sluice.ListOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -232,7 +232,7 @@ func TestClockBefore2026(t *testing.T) {
 		now := begin
 		store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name(), Now: func() time.Time { return now }}))
 		defer store.Close()
-		for i, l := range []sluice.Limit{sluice.PerSecond(1).WithBurst(7), sluice.Per(3, 2*time.Second).WithBurst(7), sluice.PerMinute(7).With(sluice.FixedWindow)} {
+		for i, l := range []sluice.Limit{sluice.PerSecond(1).WithBurst(7), sluice.Per(3, 2*time.Second).WithBurst(7), sluice.PerMinute(7).WithAlgorithm(sluice.FixedWindow)} {
 			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: l.String() + begin.String(), Limit: l}))
 			now = begin
 			for n := range int64(5) {

@@ -30,7 +30,7 @@ func newInstance(t *testing.T, server *redistest.Server, rule *sluice.Rule) inst
 		stop()
 		beats.Wait()
 	})
-	l := sluice.Must(sluice.NewRules(store, []*sluice.Rule{rule}, sluice.WithNodes(store.Nodes), sluice.WithBudget(time.Second)))
+	l := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{rule}, sluice.WithInstances(store.Nodes), sluice.WithStoreTimeout(time.Second)))
 	return instance{l, store}
 }
 
@@ -38,7 +38,7 @@ func newInstance(t *testing.T, server *redistest.Server, rule *sluice.Rule) inst
 // restarted. Of a limit they then admit at most one less than there are processes more, whether they had used it or not.
 func TestSecondFault(t *testing.T) {
 	const limit = 50
-	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).With(sluice.FixedWindow)}))
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerDay(limit).WithAlgorithm(sluice.FixedWindow)}))
 	flush := func(t *testing.T, s *redistest.Server) { do(t, s, "FLUSHALL") }
 	restart := func(t *testing.T, s *redistest.Server) {
 		s.Kill()

@@ -62,14 +62,14 @@ var kinds = []struct {
 	{"token_bucket", sluice.PerMinute(100), 112},
 	{"token_bucket_short_fraction", sluice.PerMinute(77), 112},
 	{"token_bucket_long_fraction", sluice.PerHour(99_991), 144},
-	{"leaky_queue", sluice.PerMinute(100).With(sluice.LeakyQueue), 112},
+	{"leaky_queue", sluice.PerMinute(100).WithAlgorithm(sluice.LeakyQueue), 112},
 	{"interval_bucket", sluice.Limit{Count: 10, Window: time.Minute, Refill: sluice.RefillInterval}, 144},
-	{"fixed_window", sluice.PerMinute(100).With(sluice.FixedWindow), 112},
+	{"fixed_window", sluice.PerMinute(100).WithAlgorithm(sluice.FixedWindow), 112},
 	{"calendar_window", sluice.PerCalendar(100, sluice.CalendarDay, nil), 112},
-	{"soft_window", sluice.PerMinute(1).With(sluice.FixedWindow).WithSoft(50, time.Second), 144},
-	{"sliding_counter", sluice.PerMinute(100).With(sluice.SlidingCounter), 144},
-	{"sub_windows", sluice.Limit{Count: 100, Window: time.Minute, Algorithm: sluice.SlidingCounter, SubWindows: 6}, 0},
-	{"sliding_log", sluice.PerMinute(100).With(sluice.SlidingLog), 0},
+	{"soft_window", sluice.PerMinute(1).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(50, time.Second), 144},
+	{"sliding_counter", sluice.PerMinute(100).WithAlgorithm(sluice.SlidingWindowCounter), 144},
+	{"sub_windows", sluice.Limit{Count: 100, Window: time.Minute, Algorithm: sluice.SlidingWindowCounter, SubWindows: 6}, 0},
+	{"sliding_log", sluice.PerMinute(100).WithAlgorithm(sluice.SlidingWindowLog), 0},
 }
 
 // TestMemory: what a key takes, with the default prefix and a name of common length.
@@ -125,14 +125,14 @@ func TestEveryKeyExpires(t *testing.T) {
 				take := sluice.Take{Rule: rule, Key: "k", Cost: 1}
 				first := apply(t, store, take)[0]
 				expires("a take")
-				take.ID = 7
+				take.IdempotencyID = 7
 				apply(t, store, take)
 				expires("a take with an ID")
 				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 1 << 40})
 				expires("a refusal")
-				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 3, At: first.At})
+				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 3, Receipt: first.Receipt})
 				expires("a settlement")
-				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: -1, At: first.At})
+				apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: -1, Receipt: first.Receipt})
 				expires("giving back")
 				if err := store.Block(context.Background(), sluice.Bucket{Rule: rule, Key: "k"}, time.Minute); err != nil {
 					t.Fatal(err)
@@ -161,7 +161,7 @@ func TestGivenBackIsGone(t *testing.T) {
 			do(t, server, "FLUSHALL")
 			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: k.name, Limit: k.limit}))
 			taken := apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: 1})[0]
-			apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: -1, At: taken.At})
+			apply(t, store, sluice.Take{Rule: rule, Key: "k", Cost: -1, Receipt: taken.Receipt})
 			if left := keys(t, server); len(left) != 0 {
 				t.Errorf("left behind: %q", left)
 			}
@@ -262,13 +262,13 @@ func TestKeptLongEnough(t *testing.T) {
 		"bucket":          sluice.PerHour(3600),
 		"bucket_fraction": sluice.PerHour(3593),
 		"bucket_slow":     sluice.PerDay(200),
-		"queue":           sluice.PerHour(3600).With(sluice.LeakyQueue),
+		"queue":           sluice.PerHour(3600).WithAlgorithm(sluice.LeakyQueue),
 		"interval":        {Count: 10, Window: 10 * time.Second, Burst: 1000, Refill: sluice.RefillInterval},
-		"window":          sluice.PerHour(1000).With(sluice.FixedWindow),
-		"first_hit":       sluice.Per(1000, 100*time.Second).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit),
-		"counter":         sluice.PerMinute(1000).With(sluice.SlidingCounter),
-		"sub_windows":     {Count: 1000, Window: time.Minute, Algorithm: sluice.SlidingCounter, SubWindows: 6},
-		"log":             sluice.PerMinute(1000).With(sluice.SlidingLog),
+		"window":          sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow),
+		"first_hit":       sluice.Per(1000, 100*time.Second).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest),
+		"counter":         sluice.PerMinute(1000).WithAlgorithm(sluice.SlidingWindowCounter),
+		"sub_windows":     {Count: 1000, Window: time.Minute, Algorithm: sluice.SlidingWindowCounter, SubWindows: 6},
+		"log":             sluice.PerMinute(1000).WithAlgorithm(sluice.SlidingWindowLog),
 	}
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,7 @@ func TestMarksAreStored(t *testing.T) {
 	now = now.Add(time.Second)
 	before := apply(sluice.Take{}).Remaining
 	for i, d := range out {
-		back := apply(sluice.Take{At: d.At, Cost: -10, Charged: 10, Of: d.Limit, Settles: true})
+		back := apply(sluice.Take{Receipt: d.Receipt, Cost: -10, Charged: 10, ChargedOf: d.Limit, Settles: true})
 		if back.Granted != -10 && (i < 8 || back.Granted > 0) { // those that were folded may get less
 			t.Errorf("settlement %d: %+v", i, back)
 		}
@@ -126,7 +126,7 @@ func TestReservationOfSeveralSlots(t *testing.T) {
 	if out := apply(reserve("a", 5), reserve("b", 5)); !out[0].Allowed || out[1].Allowed || out[0].Granted != 0 || out[0].Remaining != 9 {
 		t.Fatalf("%+v", out)
 	}
-	back := apply(sluice.Take{Rule: rule, Key: "a", Cost: -1, At: first.At, Charged: 1, Settles: true})[0]
+	back := apply(sluice.Take{Rule: rule, Key: "a", Cost: -1, Receipt: first.Receipt, Charged: 1, Settles: true})[0]
 	if back.Remaining != 10 { // less than a whole one came back: some has worn off
 		t.Errorf("%+v", back)
 	}

@@ -27,9 +27,9 @@ const (
 // slotLimiter is what all processes of a test share.
 func slotLimiter(t *testing.T, url string) *sluice.Limiter {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{
-		Name: "flight", Limit: sluice.Concurrent(inFlightMost).WithLease(inFlightLease), OnFailure: sluice.FailClosed,
+		Name: "flight", Limit: sluice.Concurrent(inFlightMost).WithPermitTTL(inFlightLease), OnFailure: sluice.FailClosed,
 	}))
-	return sluice.Must(sluice.NewRules(open(t, redisstore.Config{URL: url}), []*sluice.Rule{rule}, sluice.WithBudget(time.Minute)))
+	return sluice.Must(sluice.NewWithRules(open(t, redisstore.Config{URL: url}), []*sluice.Rule{rule}, sluice.WithStoreTimeout(time.Minute)))
 }
 
 // Three processes of 64 callers between them hold slots of one key, some for longer than the lease. A counter in Redis that

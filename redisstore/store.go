@@ -36,7 +36,7 @@
 //
 // # Cluster and Sentinel
 //
-// In a Cluster a script sees the keys of one slot. Keys of one Take.Slot share one, and so do all rules' counts of one
+// In a Cluster a script sees the keys of one slot. Keys of one Take.HashTag share one, and so do all rules' counts of one
 // key; a call over several slots asks them at the same time, and gives back what was charged if one of them denies. For
 // a moment too much may then be counted, never too little.
 //
@@ -135,9 +135,9 @@ type Store struct {
 }
 
 var (
-	_ sluice.Store    = (*Store)(nil)
-	_ sluice.Keys     = (*Store)(nil)
-	_ sluice.Arrivals = (*Store)(nil)
+	_ sluice.Store      = (*Store)(nil)
+	_ sluice.StoreAdmin = (*Store)(nil)
+	_ sluice.Arrivals   = (*Store)(nil)
 )
 
 const (

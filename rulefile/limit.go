@@ -151,10 +151,10 @@ var limitFields = strictyaml.Fields[limitDecoder]{
 	},
 	"align": func(d *limitDecoder, n *strictyaml.Node) {
 		i, _ := d.OneOf(n, d.what+": align", "epoch", "first_hit", "calendar")
-		d.l.Limit.Align = [...]sluice.Align{sluice.AlignEpoch, sluice.AlignFirstHit, sluice.AlignCalendar}[i]
+		d.l.Limit.Align = [...]sluice.Align{sluice.AlignEpoch, sluice.AlignFirstRequest, sluice.AlignCalendar}[i]
 	},
 	"for": func(d *limitDecoder, n *strictyaml.Node) {
-		d.l.Limit.For, _ = d.Duration(n, d.what+": for")
+		d.l.Limit.SoftPeriod, _ = d.Duration(n, d.what+": for")
 	},
 	"rounding": func(d *limitDecoder, n *strictyaml.Node) {
 		i, _ := d.OneOf(n, d.what+": rounding", "down", "nearest")
@@ -299,7 +299,7 @@ func (d *limitDecoder) readZone() {
 func (d *limitDecoder) readOver() {
 	what := d.what + ": over"
 	if !strings.HasSuffix(d.over.Text, "%") {
-		d.l.Limit.Over, _ = d.count(d.over, what)
+		d.l.Limit.SoftExcess, _ = d.count(d.over, what)
 		return
 	}
 	const most = 1000_00
@@ -313,8 +313,8 @@ func (d *limitDecoder) readOver() {
 	}
 	count := min(d.l.Limit.Count, 1<<40) // more than a window can count
 	over := count * int64(part) / 100_00
-	d.l.Limit.Over = max(1, over)
+	d.l.Limit.SoftExcess = max(1, over)
 	if count*int64(part)%100_00 != 0 {
-		d.l.Note = fmt.Sprintf("over: %s of %d is not a whole number: taken for %d", d.over.Text, count, d.l.Limit.Over)
+		d.l.Note = fmt.Sprintf("over: %s of %d is not a whole number: taken for %d", d.over.Text, count, d.l.Limit.SoftExcess)
 	}
 }

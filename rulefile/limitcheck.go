@@ -14,6 +14,8 @@ var limitKeys = map[string][]string{
 	"Count":      {"rate", "requests_per_unit", "concurrent"},
 	"Window":     {"window", "rate", "unit", "lease"},
 	"SubWindows": {"sub_windows"},
+	"SoftExcess": {"over"},
+	"SoftPeriod": {"for"},
 }
 
 // checkLimit reports what is wrong with a limit's numbers. Compiling would find it as well, but in the words of Go and
@@ -48,11 +50,11 @@ var calendarCall = regexp.MustCompile(`use PerCalendar\([^)]*\)`)
 
 // fileWords are what the parts of Go that messages about limits mention are called in a rule file.
 var fileWords = strings.NewReplacer(
-	"With(FixedWindow)", "algorithm: fixed_window", "With(SlidingCounter)", "algorithm: sliding_window_counter",
-	"WithSoft(2, 10*time.Second)", "over: 2 and for: 10s", "RefillInterval", "refill: interval",
-	"AlignFirstHit", "align: first_hit", "AlignCalendar", "align: calendar",
+	"WithAlgorithm(FixedWindow)", "algorithm: fixed_window", "WithAlgorithm(SlidingWindowCounter)", "algorithm: sliding_window_counter",
+	"WithSoftExcess(2, 10*time.Second)", "over: 2 and for: 10s", "RefillInterval", "refill: interval",
+	"AlignFirstRequest", "align: first_hit", "AlignCalendar", "align: calendar",
 	"RoundDown or RoundNearest", "with rounding: down or nearest",
-	"TokenBucket", "token_bucket", "FixedWindow", "fixed_window", "SlidingCounter", "sliding_window_counter",
+	"TokenBucket", "token_bucket", "FixedWindow", "fixed_window", "SlidingWindowCounter", "sliding_window_counter",
 	"a sliding log", "a sliding_window_log", "a token bucket", "a token_bucket",
-	"burst of Count", "burst as large as the rate", "Burst", "burst", "Over (how", "over (how", "For (how", "for (how",
+	"burst of Count", "burst as large as the rate", "Burst", "burst", "SoftExcess (how", "over (how", "SoftPeriod (how", "for (how",
 )

@@ -181,7 +181,7 @@ func (d *ruleDecoder) enforce(n *strictyaml.Node) {
 // readAlgorithm reads an algorithm's name.
 func (f *file) readAlgorithm(n *strictyaml.Node, what string) (sluice.Algorithm, bool) {
 	names := make([]string, 0, 6)
-	for a := sluice.TokenBucket; a <= sluice.SlidingCounter; a++ {
+	for a := sluice.TokenBucket; a <= sluice.SlidingWindowCounter; a++ {
 		names = append(names, a.String())
 	}
 	i, ok := f.OneOf(n, what, names...)
@@ -205,7 +205,7 @@ func readFailMode(d *strictyaml.Decoder, n *strictyaml.Node) sluice.FailMode {
 
 func readAccuracy(d *strictyaml.Decoder, n *strictyaml.Node) sluice.Accuracy {
 	i, _ := d.OneOf(n, "accuracy", "exact", "lease", "eventual")
-	return [...]sluice.Accuracy{sluice.Exact, sluice.Lease, sluice.Eventual}[i]
+	return [...]sluice.Accuracy{sluice.AccuracyExact, sluice.AccuracyLease, sluice.AccuracyEventual}[i]
 }
 
 func (d *ruleDecoder) shadow(n *strictyaml.Node) {

@@ -320,7 +320,7 @@ func newTraffic(t *testing.T, w *Watcher) *traffic {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sluice.NewRules(store, nil)
+	limiter, err := sluice.NewWithRules(store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func (s *Set) Buckets(rule string, parts []KeyPart) ([]sluice.Bucket, error) {
 	var all []sluice.Bucket
 	for i := range tiers {
 		b := &tiers[i].Bucket
-		if p := (place{b.Rule.Name, private.CounterKind(b.Effective())}); !seen[p] {
+		if p := (place{b.Rule.Name, private.CounterKind(b.EffectiveLimit())}); !seen[p] {
 			seen[p] = true
 			all = append(all, *b)
 		}

@@ -378,10 +378,10 @@ func (c *compiler) options(r *Rule) {
 			c.flight(r, l)
 			continue
 		}
-		if r.Accuracy == sluice.Lease && !private.SupportsLease(&l.Limit) {
+		if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&l.Limit) {
 			c.fault(l.At, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
-		if r.Accuracy == sluice.Eventual && !private.SupportsEventual(&l.Limit) {
+		if r.Accuracy == sluice.AccuracyEventual && !private.SupportsEventual(&l.Limit) {
 			c.fault(l.At, "accuracy: eventual is for a hard fixed_window, a sliding_window_counter without sub_windows, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
 		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
@@ -398,7 +398,7 @@ func (c *compiler) options(r *Rule) {
 
 // flight checks what a rule says besides a limit on what is in flight.
 func (c *compiler) flight(r *Rule, l *Limit) {
-	if r.Accuracy != sluice.Exact {
+	if r.Accuracy != sluice.AccuracyExact {
 		c.fault(l.At, "accuracy: what is in flight is counted by the store alone: use exact, or make concurrent a rule of its own")
 	}
 	if r.OnLimit == Delay {

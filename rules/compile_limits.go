@@ -243,9 +243,9 @@ func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position)
 	rule := sluice.Rule{
 		Name: name, Limit: limit, OnFailure: r.OnFailure, Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Accuracy: r.Accuracy,
 	}
-	rule.ChargeDenied = r.ChargeDenied && limit.Algorithm != sluice.Concurrency                                                             // who was denied is not in flight
-	if r.Accuracy == sluice.Lease && !private.SupportsLease(&limit) || r.Accuracy == sluice.Eventual && !private.SupportsEventual(&limit) { // which has been reported
-		rule.Accuracy = sluice.Exact
+	rule.ChargeDenied = r.ChargeDenied && limit.Algorithm != sluice.Concurrency                                                                             // who was denied is not in flight
+	if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&limit) || r.Accuracy == sluice.AccuracyEventual && !private.SupportsEventual(&limit) { // which has been reported
+		rule.Accuracy = sluice.AccuracyExact
 	}
 	enforced, err := sluice.NewRule(rule)
 	rule.Shadow = true

@@ -15,11 +15,11 @@ import (
 var published = rules.Config{Domains: []rules.Domain{
 	{Name: "messaging", Descriptors: []rules.DescriptorRule{{
 		Key: "message_type", Value: "marketing",
-		Limits: []rules.Limit{{Limit: sluice.PerDay(5).With(sluice.FixedWindow)}},
+		Limits: []rules.Limit{{Limit: sluice.PerDay(5).WithAlgorithm(sluice.FixedWindow)}},
 	}}},
 	{Name: "auth", Descriptors: []rules.DescriptorRule{{
 		Key: "auth_type", Value: "login",
-		Limits: []rules.Limit{{Limit: sluice.PerMinute(5).With(sluice.FixedWindow)}},
+		Limits: []rules.Limit{{Limit: sluice.PerMinute(5).WithAlgorithm(sluice.FixedWindow)}},
 	}}},
 }}
 
@@ -27,7 +27,7 @@ func ExampleSet_MatchDescriptors() {
 	set := sluice.Must(rules.New(published))
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	store := sluice.Must(memstore.Open(memstore.Config{Now: func() time.Time { return noon }}))
-	limiter := sluice.Must(sluice.NewRules(store, nil))
+	limiter := sluice.Must(sluice.NewWithRules(store, nil))
 
 	request := []rules.Descriptor{{Entries: []rules.Entry{{Key: "auth_type", Value: "login"}}, Cost: 1}}
 	var matched rules.MatchedDescriptors
@@ -62,7 +62,7 @@ func TestPublishedFiles(t *testing.T) {
 	set := sluice.Must(rules.New(published))
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	store := sluice.Must(memstore.Open(memstore.Config{Now: func() time.Time { return now }}))
-	limiter := sluice.Must(sluice.NewRules(store, nil))
+	limiter := sluice.Must(sluice.NewWithRules(store, nil))
 	var m rules.MatchedDescriptors
 	allowed := func(domain, key, value string) bool {
 		request := []rules.Descriptor{{Entries: []rules.Entry{{Key: key, Value: value}}, Cost: 1}}

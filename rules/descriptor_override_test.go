@@ -12,12 +12,12 @@ import (
 // A descriptor that brings a limit is held to that: no rule is looked for, nothing shadows or replaces it, and depth does
 // not matter. An unknown domain comes before everything.
 func TestDescriptorsThatBringALimit(t *testing.T) {
-	two := sluice.Must(sluice.PerMinute(2).With(sluice.FixedWindow).Build())
+	two := sluice.Must(sluice.PerMinute(2).WithAlgorithm(sluice.FixedWindow).Build())
 	s := mustSet(t, Config{Domains: []Domain{{Name: "d", Descriptors: []DescriptorRule{
-		{Key: "k", Limits: []Limit{{Limit: sluice.PerMinute(1).With(sluice.FixedWindow)}}, Shadow: true, Name: "n"},
-		{Key: "other", Limits: []Limit{{Limit: sluice.PerMinute(100).With(sluice.FixedWindow)}}, Replaces: []string{"n"}, Name: "o"},
+		{Key: "k", Limits: []Limit{{Limit: sluice.PerMinute(1).WithAlgorithm(sluice.FixedWindow)}}, Shadow: true, Name: "n"},
+		{Key: "other", Limits: []Limit{{Limit: sluice.PerMinute(100).WithAlgorithm(sluice.FixedWindow)}}, Replaces: []string{"n"}, Name: "o"},
 	}}}})
-	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil))
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
 	var m MatchedDescriptors
 	ask := func(domain string, ds ...Descriptor) bool {
 		t.Helper()

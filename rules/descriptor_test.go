@@ -13,7 +13,7 @@ import (
 
 // perMinute is a limit as the files of Envoy's service have it.
 func perMinute(n int64) []Limit {
-	return []Limit{{Limit: sluice.Per(n, time.Minute).With(sluice.FixedWindow)}}
+	return []Limit{{Limit: sluice.Per(n, time.Minute).WithAlgorithm(sluice.FixedWindow)}}
 }
 
 // forest is the rules of one level.

@@ -31,7 +31,7 @@ func TestFlight(t *testing.T) {
 		}
 		var got []string
 		for _, take := range m.Takes {
-			text := take.Rule.Name + " " + take.Effective().String() + " cost " + string(rune('0'+take.Cost))
+			text := take.Rule.Name + " " + take.EffectiveLimit().String() + " cost " + string(rune('0'+take.Cost))
 			if take.Rule.ChargeDenied {
 				text += " charges refusals"
 			}

@@ -251,7 +251,7 @@ func (m *Matched) add(f *fast, b *bucket, limit *sluice.Limit, k string, cost in
 	if enforced {
 		t.Rule = b.enforced
 	}
-	if m.set.flight && t.Effective().Algorithm == sluice.Concurrency {
+	if m.set.flight && t.EffectiveLimit().Algorithm == sluice.Concurrency {
 		if !m.Flight {
 			return
 		}

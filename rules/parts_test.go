@@ -168,7 +168,7 @@ func TestBucketsLikeMatch(t *testing.T) {
 			}
 			found := false
 			for _, b := range all {
-				found = found || b.Rule == take.Rule && b.Key == take.Key && private.CounterKind(b.Effective()) == private.CounterKind(take.Effective())
+				found = found || b.Rule == take.Rule && b.Key == take.Key && private.CounterKind(b.EffectiveLimit()) == private.CounterKind(take.EffectiveLimit())
 			}
 			if !found || strings.Contains(take.Rule.Name, "#") && len(all) != 1 {
 				t.Fatalf("%s: %+v, want a bucket with the key %q", partsText(parts), all, take.Key)
@@ -292,9 +292,9 @@ func TestBucketsOfTiers(t *testing.T) {
 	s := mustSet(t, Config{Rules: []Rule{{
 		Name: "r", Per: per("header:X-User"), Limits: limit("10/s"),
 		Tiers: &Tiers{By: Ref{Name: "claim:plan"}, Limits: map[string][]Limit{
-			"paid": limit("100/s"), "free": append([]Limit{{Limit: sluice.PerMinute(5).With(sluice.FixedWindow)}}, limit("50/h")...), "staff": limit("unlimited"),
+			"paid": limit("100/s"), "free": append([]Limit{{Limit: sluice.PerMinute(5).WithAlgorithm(sluice.FixedWindow)}}, limit("50/h")...), "staff": limit("unlimited"),
 		}},
-		Overrides: []Override{{Key: []string{"root"}, Limits: []Limit{{Limit: sluice.PerMinute(7).With(sluice.SlidingLog)}}}},
+		Overrides: []Override{{Key: []string{"root"}, Limits: []Limit{{Limit: sluice.PerMinute(7).WithAlgorithm(sluice.SlidingWindowLog)}}}},
 	}}})
 	for user, want := range map[string]string{
 		"ada":  "r 10/s, r 5/min fixed_window, r#2 50/h",
@@ -302,7 +302,7 @@ func TestBucketsOfTiers(t *testing.T) {
 	} {
 		var got []string
 		for _, b := range bucketsOf(t, s, "r", "header:X-User", user) {
-			got = append(got, fmt.Sprintf("%s %v", b.Rule.Name, b.Effective()))
+			got = append(got, fmt.Sprintf("%s %v", b.Rule.Name, b.EffectiveLimit()))
 		}
 		if text := strings.Join(got, ", "); text != want {
 			t.Errorf("%s: %s, want %s", user, text, want)

@@ -129,7 +129,7 @@ func matched(t testing.TB, s *Set, r Request) string {
 		if m.Rules[i].Name != strings.Split(take.Rule.Name, "#")[0] {
 			t.Errorf("take of %s is said to be of rule %s", take.Rule.Name, m.Rules[i].Name)
 		}
-		text += fmt.Sprintf(" %q %s", take.Key, take.Effective())
+		text += fmt.Sprintf(" %q %s", take.Key, take.EffectiveLimit())
 		if take.Cost != 1 {
 			text += fmt.Sprintf(" cost %d", take.Cost)
 		}
@@ -148,10 +148,10 @@ func design() Config {
 		Rules: []Rule{
 			{Name: "posts-per-user", Match: match(is("method", "POST"), is("path", "/posts")), Per: per("user"), Limits: limit("2/s")},
 			{Name: "signups-per-ip", Match: match(is("method", "POST"), is("path", "/accounts")), Per: per("ip"), Limits: []Limit{
-				{Limit: sluice.PerDay(10).With(sluice.SlidingLog)},
+				{Limit: sluice.PerDay(10).WithAlgorithm(sluice.SlidingWindowLog)},
 			}},
 			{Name: "rewards-per-device", Match: match(is("path", "/rewards/*")), Per: per("header:X-Device-Id"), Limits: limit("5/week")},
-			{Name: "whole-system", Limits: []Limit{{Limit: sluice.PerSecond(10000).WithBurst(20000)}}, Accuracy: sluice.Lease},
+			{Name: "whole-system", Limits: []Limit{{Limit: sluice.PerSecond(10000).WithBurst(20000)}}, Accuracy: sluice.AccuracyLease},
 		},
 	}
 }
@@ -508,7 +508,7 @@ func TestLimitsOnAStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter := sluice.Must(sluice.NewRules(store, nil))
+	limiter := sluice.Must(sluice.NewWithRules(store, nil))
 	var m Matched
 	allowed := func(s *Set, r Request) bool {
 		t.Helper()
@@ -589,14 +589,14 @@ func TestFaults(t *testing.T) {
 		{r(func(r *Rule) { r.Enforce = 100_01 }), "enforce"},
 		{r(func(r *Rule) { r.OnLimit = Delay }), "leaky_queue"},
 		{r(func(r *Rule) {
-			r.OnLimit, r.MaxDelay, r.Limits[0].Limit = Delay, time.Second, sluice.PerSecond(1).With(sluice.FixedWindow)
+			r.OnLimit, r.MaxDelay, r.Limits[0].Limit = Delay, time.Second, sluice.PerSecond(1).WithAlgorithm(sluice.FixedWindow)
 		}), "leaky_queue"},
 		{r(func(r *Rule) { r.Limits = limit("unlimited") }), "for tiers and overrides"},
 		{r(func(r *Rule) {
-			r.Accuracy, r.Limits[0].Limit = sluice.Lease, sluice.PerSecond(1).With(sluice.SlidingLog)
+			r.Accuracy, r.Limits[0].Limit = sluice.AccuracyLease, sluice.PerSecond(1).WithAlgorithm(sluice.SlidingWindowLog)
 		}), "accuracy: lease is for"},
 		{r(func(r *Rule) {
-			r.Accuracy, r.Limits[0].Limit = sluice.Eventual, sluice.PerSecond(1).With(sluice.SlidingLog)
+			r.Accuracy, r.Limits[0].Limit = sluice.AccuracyEventual, sluice.PerSecond(1).WithAlgorithm(sluice.SlidingWindowLog)
 		}), "accuracy: eventual is for"},
 		{r(func(r *Rule) { r.MaxDelay = time.Second }), "max_delay"},
 		{r(func(r *Rule) { r.ChargeStatus = Statuses{{401, 40}} }), "HTTP statuses"},

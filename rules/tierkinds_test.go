@@ -10,7 +10,7 @@ import (
 
 // Tiers whose limits are of another kind than the rule's do not go on with its counts, and Warnings says so.
 func TestWarnsOfTiersOfOtherKinds(t *testing.T) {
-	counter := sluice.PerMinute(100).With(sluice.SlidingCounter)
+	counter := sluice.PerMinute(100).WithAlgorithm(sluice.SlidingWindowCounter)
 	parts := counter
 	parts.SubWindows = 4
 	interval := sluice.PerMinute(100)
@@ -20,8 +20,8 @@ func TestWarnsOfTiersOfOtherKinds(t *testing.T) {
 		want      bool
 	}{
 		"same":        {sluice.PerMinute(10), sluice.PerMinute(100), false},
-		"leaky":       {sluice.PerMinute(10), sluice.PerMinute(100).With(sluice.LeakyBucket), false},
-		"window":      {sluice.PerMinute(100).With(sluice.FixedWindow), sluice.PerHour(100).With(sluice.FixedWindow), false},
+		"leaky":       {sluice.PerMinute(10), sluice.PerMinute(100).WithAlgorithm(sluice.LeakyBucket), false},
+		"window":      {sluice.PerMinute(100).WithAlgorithm(sluice.FixedWindow), sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow), false},
 		"refill":      {sluice.PerMinute(10), interval, true},
 		"sub-windows": {counter, parts, true},
 		"algorithm":   {sluice.PerMinute(10), counter, true},

@@ -120,7 +120,7 @@ func (w *warner) limits(it *item) {
 			if l.Unlimited || l.Never {
 				continue
 			}
-			capacity := cmp.Or(l.Limit.Burst, l.Limit.Count) + l.Limit.Over
+			capacity := cmp.Or(l.Limit.Burst, l.Limit.Count) + l.Limit.SoftExcess
 			switch cost := &r.Cost; {
 			case l.Limit.Algorithm == sluice.Concurrency: // a request is one in flight, whatever it costs
 			case cost.Fixed > capacity && cost.From != nil:
@@ -138,7 +138,7 @@ func (w *warner) limits(it *item) {
 			if l.Note != "" {
 				w.warn(l.At, r.Name, "%s", l.Note)
 			}
-			if l.Limit.Algorithm == sluice.SlidingCounter && l.Limit.Count < 10 && l.Limit.SubWindows < 2 {
+			if l.Limit.Algorithm == sluice.SlidingWindowCounter && l.Limit.Count < 10 && l.Limit.SubWindows < 2 {
 				w.warn(l.At, r.Name, "sliding_window_counter rounds its estimate to whole requests, which is much for a limit of %d: sliding_window_log is exact and as cheap here", l.Limit.Count)
 			}
 		}
@@ -189,10 +189,10 @@ func (w *warner) flight(r *Rule, l *Limit, what string) {
 // tooShort warns of a limit that is over long before others have heard of what was spent.
 func (w *warner) tooShort(r *Rule, l *Limit, what string) {
 	const fine = 20 // times the staleness: twice the limit may then be offered for a tenth too much
-	staleness := sluice.Staleness(sluice.DefaultBudget)
+	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout)
 	capacity := float64(cmp.Or(l.Limit.Burst, l.Limit.Count))
 	spent := capacity / l.Limit.Rate() // seconds, at the limit's own rate
-	if r.Accuracy != sluice.Eventual || !private.SupportsEventual(&l.Limit) || !(spent < fine*staleness.Seconds()) {
+	if r.Accuracy != sluice.AccuracyEventual || !private.SupportsEventual(&l.Limit) || !(spent < fine*staleness.Seconds()) {
 		return
 	}
 	instead := "exact"
@@ -262,7 +262,7 @@ func stricter(a, b *item) bool {
 		return false
 	}
 	l, m := x[0], y[0]
-	if l.Algorithm != m.Algorithm || l.Refill != m.Refill || l.Align != m.Align || l.Over != 0 || m.Over != 0 || l.SubWindows != m.SubWindows {
+	if l.Algorithm != m.Algorithm || l.Refill != m.Refill || l.Align != m.Align || l.SoftExcess != 0 || m.SoftExcess != 0 || l.SubWindows != m.SubWindows {
 		return false
 	}
 	if l.Algorithm == sluice.TokenBucket || l.Algorithm == sluice.LeakyBucket {

@@ -56,7 +56,7 @@ func TestWarnings(t *testing.T) {
 			{Name: "b", At: at(2), Limits: limit("10/s"), OnFailure: sluice.FailClosed},
 		}}, ""},
 		{"a looser rule is exact", Config{Rules: []Rule{
-			{Name: "a", At: at(1), Limits: limit("300/min"), Accuracy: sluice.Eventual},
+			{Name: "a", At: at(1), Limits: limit("300/min"), Accuracy: sluice.AccuracyEventual},
 			{Name: "b", At: at(2), Limits: limit("600/min")},
 		}}, ""},
 		{"cost of requests without a number", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{From: &from, Fixed: 6, Max: 5}}}}, "never allows requests without "},
@@ -69,14 +69,14 @@ func TestWarnings(t *testing.T) {
 		{"cost above the limit", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{Fixed: 6}}}}, "never allows anything: a request costs 6 and 5"},
 		{"cost that may be above", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Cost: Cost{From: &from, Max: 9}}}}, "may cost up to 9"},
 		{"a burst makes room for it", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(5).WithBurst(10)}}, Cost: Cost{Fixed: 6}}}}, ""},
-		{"rounding", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3).With(sluice.SlidingCounter)}}}}}, "rounds its estimate"},
+		{"rounding", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3).WithAlgorithm(sluice.SlidingWindowCounter)}}}}}, "rounds its estimate"},
 		{"a note of the reader", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerMinute(3), Note: "20% of 7 is 1.4, taken for 1"}}}}}, "taken for 1"},
-		{"eventual", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Accuracy: sluice.Eventual}}}, ""},
-		{"eventual and short", Config{Rules: []Rule{{Name: "r", Limits: limit("1000/s"), Accuracy: sluice.Eventual}}}, "may be exceeded by 50%, because what was spent is known everywhere only after 250ms. Use lease or exact, or a limit that lasts 5s"},
+		{"eventual", Config{Rules: []Rule{{Name: "r", Limits: limit("5/min"), Accuracy: sluice.AccuracyEventual}}}, ""},
+		{"eventual and short", Config{Rules: []Rule{{Name: "r", Limits: limit("1000/s"), Accuracy: sluice.AccuracyEventual}}}, "may be exceeded by 50%, because what was spent is known everywhere only after 250ms. Use lease or exact, or a limit that lasts 5s"},
 		{"eventual, sliding and short", Config{Rules: []Rule{{
-			Name: "r", Limits: []Limit{{Limit: sluice.Per(1000, 4*time.Second).With(sluice.SlidingCounter)}}, Accuracy: sluice.Eventual,
+			Name: "r", Limits: []Limit{{Limit: sluice.Per(1000, 4*time.Second).WithAlgorithm(sluice.SlidingWindowCounter)}}, Accuracy: sluice.AccuracyEventual,
 		}}}, "may be exceeded by 12%, because what was spent is known everywhere only after 250ms. Use exact, or"},
-		{"eventual with a large burst", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerSecond(10).WithBurst(50)}}, Accuracy: sluice.Eventual}}}, ""},
+		{"eventual with a large burst", Config{Rules: []Rule{{Name: "r", Limits: []Limit{{Limit: sluice.PerSecond(10).WithBurst(50)}}, Accuracy: sluice.AccuracyEventual}}}, ""},
 		{"per path", Config{Rules: []Rule{{Name: "r", Per: per("path"), Limits: limit("5/min")}}}, "every path a count of its own"},
 		{"unused attribute", Config{Attributes: []Attribute{{Name: "a", From: per("header:A")}}}, `"a" is declared and never used`},
 	} {
@@ -115,7 +115,7 @@ func TestExplain(t *testing.T) {
 			line += "; " + k.Name + "=" + k.Value
 		}
 		for _, take := range r.Takes {
-			line += "; " + take.Effective().String()
+			line += "; " + take.EffectiveLimit().String()
 		}
 		for _, n := range r.Notes {
 			line += "; " + n

@@ -12,7 +12,7 @@ import (
 // TwoAtOnce is the worked example of two stores that share one server: at 3 both count, and the counter is 5 afterwards;
 // at 9 of 10 one is admitted, and 10 are recorded.
 func TwoAtOnce(t *testing.T, stores [2]sluice.Store) {
-	limit := sluice.Per(10, 30*24*time.Hour).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)
+	limit := sluice.Per(10, 30*24*time.Hour).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: limit}))
 	ask := func(s sluice.Store, take sluice.Take) sluice.Decision {
 		var out [1]sluice.Decision

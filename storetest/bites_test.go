@@ -33,8 +33,8 @@ func brokenCounts() []broken {
 		{"charges peeks", asking(func(t *sluice.Take) { t.Cost += map[bool]int64{true: 1}[t.Cost == 0] }), "RemainingAdds Cancelled OddCalls Transcripts/odd_costs"},
 		{"wraps at 32 bits", asking(wrap32), "RemainingAdds PeerDefects/envoy_hits_addend_wraps Transcripts/odd_costs"},
 		{"forgets the window before", asking(remaking(func(r *sluice.Rule) {
-			if r.Limit.Algorithm == sluice.SlidingCounter {
-				r.Limit = sluice.Per(r.Limit.Count, r.Limit.Window).With(sluice.FixedWindow)
+			if r.Limit.Algorithm == sluice.SlidingWindowCounter {
+				r.Limit = sluice.Per(r.Limit.Count, r.Limit.Window).WithAlgorithm(sluice.FixedWindow)
 			}
 		})), "PeerDefects/mennanov_sliding_window_overflow PeerDefects/posthog_previous_window_expires_early " +
 			"SteppedClock/sliding_counter Transcripts/sliding_counter"},
@@ -63,14 +63,14 @@ func brokenAnswers() []broken {
 		}), "RemainingAdds Linearizable Transcripts/leaky_bucket"},
 		{"does not queue", answering(func(_ *sluice.Take, d *sluice.Decision) { d.Delay = 0 }), "SteppedClock/leaky_queue Transcripts/leaky_queue Transcripts/worked_examples"},
 		{"says not now for never", answering(func(_ *sluice.Take, d *sluice.Decision) {
-			if d.Never {
-				d.Never, d.RetryAfter = false, time.Second
+			if d.ExceedsLimit {
+				d.ExceedsLimit, d.RetryAfter = false, time.Second
 			}
 		}), "RemainingAdds Transcripts/odd_costs"},
 		{"accepts anything", tampered(func(h *hooked) {
 			h.apply = func(_ context.Context, takes []sluice.Take, out []sluice.Decision) error {
 				for i := range takes {
-					out[i] = sluice.Decision{Allowed: true, Granted: takes[i].Cost, Limit: 10, Remaining: 10, At: 1}
+					out[i] = sluice.Decision{Allowed: true, Granted: takes[i].Cost, Limit: 10, Remaining: 10, Receipt: 1}
 				}
 				return nil
 			}
@@ -83,7 +83,7 @@ func brokenNames() []broken {
 	return []broken{
 		{"joins rule and key with a colon", asking(joined()), "OddNames PeerDefects/httprate_joined_keys"},
 		{"knows no rules", asking(remaking(func(r *sluice.Rule) { r.Name = "r" })), "OddNames AllOrNothing OnceByID"},
-		{"starts anew when a limit changes", asking(func(t *sluice.Take) { t.Key += "\x00" + t.Effective().String() }), "PeerDefects/go_limiter_set_resets_to_full Transcripts/changed_limits Changes"},
+		{"starts anew when a limit changes", asking(func(t *sluice.Take) { t.Key += "\x00" + t.EffectiveLimit().String() }), "PeerDefects/go_limiter_set_resets_to_full Transcripts/changed_limits Changes"},
 		{
 			"keeps the time until full when a limit changes", tampered(keepingTime),
 			"Changes/minute_to_day Changes/day_to_minute Changes/month_to_second Changes/minute_to_day_plain Changes/larger_and_back " +
@@ -106,7 +106,7 @@ func brokenCalls() []broken {
 	return []broken{
 		{"applies takes one by one", tampered(oneByOne), "Transfer AllOrNothing OddCalls PeerDefects/kong_counted_before_decided " +
 			"PeerDefects/caddy_zones_charged_in_sequence Transcripts/several"},
-		{"ignores IDs", asking(func(t *sluice.Take) { t.ID = 0 }), "OnceByID PeerDefects/rate_limit_redis_retry_charges_twice Transcripts/ids"},
+		{"ignores IDs", asking(func(t *sluice.Take) { t.IdempotencyID = 0 }), "OnceByID PeerDefects/rate_limit_redis_retry_charges_twice Transcripts/ids"},
 		{"ignores contexts", tampered(func(h *hooked) {
 			h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 				return h.Reference.Apply(context.WithoutCancel(ctx), takes, out)
@@ -119,7 +119,7 @@ func brokenCalls() []broken {
 		}), "Buckets Linearizable Transcripts/blocks"},
 		{"does not find what is counted under a slot", tampered(func(h *hooked) {
 			h.reset = func(ctx context.Context, b sluice.Bucket) error {
-				if b.Slot != "" {
+				if b.HashTag != "" {
 					return nil
 				}
 				return h.Reference.Reset(ctx, b)
@@ -133,7 +133,7 @@ func brokenCalls() []broken {
 		{"gives back what has worn off", tampered(func(h *hooked) {
 			h.ask = func(t *sluice.Take) {
 				if t.Cost < 0 {
-					t.At = h.clock.Now().UnixMicro()
+					t.Receipt = h.clock.Now().UnixMicro()
 				}
 			}
 		}), "PeerDefects/gubernator_negative_hits_mint Transcripts/give_back"},
@@ -143,20 +143,20 @@ func brokenCalls() []broken {
 			}
 		}), "PeerDefects/x_time_cancel_gives_back_less Transcripts/give_back Transcripts/fixed_window_soft"},
 		{"leaves what was reserved as it is", asking(func(t *sluice.Take) {
-			if t.At != 0 && t.Settles {
+			if t.Receipt != 0 && t.Settles {
 				t.Cost, t.Settles = 0, false
 			}
 		}), "Settles"},
 		{
-			"leaves no marks", asking(func(t *sluice.Take) { t.Settles = t.Settles && t.At != 0 }),
+			"leaves no marks", asking(func(t *sluice.Take) { t.Settles = t.Settles && t.Receipt != 0 }),
 			"Settles/below_the_estimate Settles/two_in_flight Settles/the_second_first Settles/others_keep_it_from_wearing_off " +
 				"Settles/six_of_10000 Settles/interval Settles/40_in_32_marks Settles/plain_takes_between",
 		},
 		{
-			"gives back by age", asking(func(t *sluice.Take) { t.Settles = t.Settles && t.At == 0 }),
+			"gives back by age", asking(func(t *sluice.Take) { t.Settles = t.Settles && t.Receipt == 0 }),
 			"Settles/two_in_flight Settles/others_keep_it_from_wearing_off Settles/six_of_10000 Settles/forgets_marks Settles/concurrency",
 		},
-		{"accepts no part", asking(func(t *sluice.Take) { t.Min = 0 }), "PeerDefects/redis_rate_allow_at_most_fraction Transcripts/odd_costs"},
+		{"accepts no part", asking(func(t *sluice.Take) { t.MinGrant = 0 }), "PeerDefects/redis_rate_allow_at_most_fraction Transcripts/odd_costs"},
 	}
 }
 

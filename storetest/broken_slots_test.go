@@ -7,12 +7,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
-func holds(t *sluice.Take) bool { return t.Effective().Algorithm == sluice.Concurrency }
+func holds(t *sluice.Take) bool { return t.EffectiveLimit().Algorithm == sluice.Concurrency }
 
 // keepingSlots looks up releases by a name that is a microsecond off.
 func keepingSlots(t *sluice.Take) {
 	if holds(t) && t.Cost < 0 {
-		t.At--
+		t.Receipt--
 	}
 }
 
@@ -26,7 +26,7 @@ func freeingAny(h *hooked) {
 			}
 			h.mu.Lock()
 			if m, ok := h.meter(t).(*slotMeter); ok && len(m.slots) > 0 {
-				t.At = m.slots[0].at
+				t.Receipt = m.slots[0].at
 			}
 			h.mu.Unlock()
 		}
@@ -38,8 +38,8 @@ func freeingAny(h *hooked) {
 func renewingInWords(h *hooked) {
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 		for i := range takes {
-			if t := &takes[i]; t.Rule != nil && holds(t) && t.Cost > 0 && t.At != 0 {
-				t.Cost, t.At = 0, 0
+			if t := &takes[i]; t.Rule != nil && holds(t) && t.Cost > 0 && t.Receipt != 0 {
+				t.Cost, t.Receipt = 0, 0
 			}
 		}
 		if err := h.Reference.Apply(ctx, takes, out); err != nil {

@@ -58,7 +58,7 @@ func (h *hooked) Reset(ctx context.Context, b sluice.Bucket) error {
 	if h.reset != nil {
 		return h.reset(ctx, b)
 	}
-	t := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot}
+	t := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, HashTag: b.HashTag}
 	if h.ask != nil {
 		h.ask(&t)
 	}
@@ -66,7 +66,7 @@ func (h *hooked) Reset(ctx context.Context, b sluice.Bucket) error {
 }
 
 func (h *hooked) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
-	t := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot}
+	t := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, HashTag: b.HashTag}
 	if h.ask != nil {
 		h.ask(&t)
 	}
@@ -142,7 +142,7 @@ func overAdmitting(clock *Clock) sluice.Store {
 		}
 	})
 	h.answer = func(t *sluice.Take, d *sluice.Decision) {
-		if d.Limit > mostOf(t.Effective()) {
+		if d.Limit > mostOf(t.EffectiveLimit()) {
 			d.Limit, d.Remaining = d.Limit-1, max(0, d.Remaining-1)
 		}
 	}
@@ -155,11 +155,11 @@ func racing(clock *Clock) sluice.Store {
 	h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 		for i := range takes {
 			t := takes[i]
-			if t.Cost <= 0 || t.At != 0 || len(takes) > 1 {
+			if t.Cost <= 0 || t.Receipt != 0 || len(takes) > 1 {
 				return h.Reference.Apply(ctx, takes, out)
 			}
 			look := t
-			look.Cost, look.Min, look.ID = 0, 0, 0
+			look.Cost, look.MinGrant, look.IdempotencyID = 0, 0, 0
 			if err := h.Reference.Apply(ctx, []sluice.Take{look}, out[i:i+1]); err != nil {
 				return err
 			}
@@ -168,7 +168,7 @@ func racing(clock *Clock) sluice.Store {
 				return h.Reference.Apply(ctx, takes, out)
 			}
 			left := out[i].Remaining - t.Cost
-			t.At = clock.Now().UnixMicro() // charged whatever the limit says
+			t.Receipt = clock.Now().UnixMicro() // charged whatever the limit says
 			if err := h.Reference.Apply(ctx, []sluice.Take{t}, out[i:i+1]); err != nil {
 				return err
 			}
@@ -244,7 +244,7 @@ func joined() func(t *sluice.Take) {
 func wrap32(t *sluice.Take) {
 	if t.Cost > 0 {
 		t.Cost = max(1, t.Cost&(1<<32-1))
-		t.Min = min(t.Min, t.Cost)
+		t.MinGrant = min(t.MinGrant, t.Cost)
 	}
 }
 
@@ -265,7 +265,7 @@ func untilNUL(s string) string {
 func keepingTime(h *hooked) {
 	h.ask = func(t *sluice.Take) {
 		if m, ok := h.meter(t).(*bucketMeter); ok {
-			m.fill, m.burst = fillOf(t.Effective()), t.Effective().Burst
+			m.fill, m.burst = fillOf(t.EffectiveLimit()), t.EffectiveLimit().Burst
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 // no others.
 func buckets(o *opener) error {
 	p := o.probe()
-	ctx, keys := context.Background(), p.store.(sluice.Keys)
-	other := sluice.Must(sluice.PerHour(7).With(sluice.FixedWindow).Build())
+	ctx, keys := context.Background(), p.store.(sluice.StoreAdmin)
+	other := sluice.Must(sluice.PerHour(7).WithAlgorithm(sluice.FixedWindow).Build())
 	for _, a := range algorithms {
 		rule := a.rule("buckets "+a.name, 5, time.Hour)
 		limits := []*sluice.Limit{nil, other}
@@ -23,7 +23,7 @@ func buckets(o *opener) error {
 		for _, slot := range []string{"", "tenant", "{}"} {
 			for i, limit := range limits {
 				key := fmt.Sprint("key of ", slot, i)
-				take := sluice.Take{Rule: rule, Limit: limit, Key: key, Slot: slot, Cost: 1}
+				take := sluice.Take{Rule: rule, Limit: limit, Key: key, HashTag: slot, Cost: 1}
 				peek := take
 				peek.Cost = 0
 				p.apply(take, take)

@@ -37,14 +37,14 @@ var changes = []struct {
 		`1 R a 6 → 2; 2 C 1 → 4; 3 S a 1 → 14`,
 	},
 	{
-		"counter", of(perMinute(sluice.SlidingCounter), sluice.PerDay(10).With(sluice.SlidingCounter)),
+		"counter", of(perMinute(sluice.SlidingWindowCounter), sluice.PerDay(10).WithAlgorithm(sluice.SlidingWindowCounter)),
 		`39599 R a 10 → 0; 39612 R b 2 → 0; 39612 C 1 → 0; 39612 R c 1 → denied`,
 	},
 	{
-		"sub_windows", of(subWindows, sluice.Limit{Count: 10, Window: 24 * time.Hour, Algorithm: sluice.SlidingCounter, SubWindows: 6}),
+		"sub_windows", of(subWindows, sluice.Limit{Count: 10, Window: 24 * time.Hour, Algorithm: sluice.SlidingWindowCounter, SubWindows: 6}),
 		`5 R a 6 → 4; 25 R b 3 → 1; 65 C 1 → 4`,
 	},
-	{"queue", of(perSecond.With(sluice.LeakyQueue), perSecond.With(sluice.LeakyQueue).WithBurst(20)), `0 R a 4 → ends=4; 0 C 1 → 12 ends=8`},
+	{"queue", of(perSecond.WithAlgorithm(sluice.LeakyQueue), perSecond.WithAlgorithm(sluice.LeakyQueue).WithBurst(20)), `0 R a 4 → ends=4; 0 C 1 → 12 ends=8`},
 }
 
 func of(limits ...sluice.Limit) []sluice.Limit { return limits }

@@ -98,7 +98,7 @@ func retryHonest(a algorithm) func(o *opener) error {
 func honestTake(rng *rand.Rand, rule *sluice.Rule) sluice.Take {
 	t := sluice.Take{Rule: rule, Key: "k", Cost: 1 + rng.Int64N(mostOf(&rule.Limit))}
 	if rng.IntN(4) == 0 {
-		t.Min = 1 + rng.Int64N(t.Cost)
+		t.MinGrant = 1 + rng.Int64N(t.Cost)
 	}
 	if rng.IntN(4) == 0 {
 		t.MaxDelay = time.Duration(1+rng.Int64N(2*rule.Limit.Window.Microseconds())) * time.Microsecond
@@ -125,7 +125,7 @@ func honestOnce(p *probe, t sluice.Take) error {
 		return fmt.Errorf("remaining is out of bounds: %s", describe(&d))
 	case d.Allowed && d.RetryAfter != 0:
 		return fmt.Errorf("allowed, and told to retry: %s", describe(&d))
-	case !d.Allowed && d.Never:
+	case !d.Allowed && d.ExceedsLimit:
 		return fmt.Errorf("a cost of %d of %d is said never to fit", t.Cost, d.Limit)
 	case !d.Allowed && d.RetryAfter <= 0:
 		return fmt.Errorf("denied, and not told until when: %s", describe(&d))
@@ -136,12 +136,12 @@ func honestOnce(p *probe, t sluice.Take) error {
 	p.clock.Advance(d.RetryAfter - time.Microsecond)
 	if early := p.apply(t)[0]; early.Allowed {
 		return fmt.Errorf("cost %d, min %d, max delay %v, charged %v: told to wait %v, and admitted a microsecond earlier",
-			t.Cost, t.Min, t.MaxDelay, charges, d.RetryAfter)
+			t.Cost, t.MinGrant, t.MaxDelay, charges, d.RetryAfter)
 	}
 	p.clock.Advance(time.Microsecond)
 	if late := p.apply(t)[0]; !late.Allowed {
 		return fmt.Errorf("cost %d, min %d, max delay %v, charged %v: told to wait %v, waited, and denied: %s",
-			t.Cost, t.Min, t.MaxDelay, charges, d.RetryAfter, describe(&late))
+			t.Cost, t.MinGrant, t.MaxDelay, charges, d.RetryAfter, describe(&late))
 	}
 	return p.fault()
 }
@@ -154,7 +154,7 @@ func honestPeek(p *probe, rule *sluice.Rule, left int64) error {
 		return p.fault()
 	case peek.Remaining != left || peek.Allowed != (left > 0):
 		return fmt.Errorf("%d remain, and a peek says %s", left, describe(&peek))
-	case more.Allowed || more.Never != (left == more.Limit):
+	case more.Allowed || more.ExceedsLimit != (left == more.Limit):
 		return fmt.Errorf("%d remain, and a cost of 1 more is %s", left, describe(&more))
 	case left == 0 && peek.RetryAfter != more.RetryAfter:
 		return fmt.Errorf("a peek says to retry after %v, a take of 1 after %v", peek.RetryAfter, more.RetryAfter)
@@ -187,10 +187,10 @@ func remainingAdds(a algorithm) func(o *opener) error {
 			left -= d.Granted
 			p.expect("remaining after a take", d.Remaining, left)
 		}
-		if never := p.take(rule, "k", 51); never.Allowed || !never.Never {
+		if never := p.take(rule, "k", 51); never.Allowed || !never.ExceedsLimit {
 			p.failf("a cost of 51 of 50: %s", describe(&never))
 		}
-		if never := p.take(rule, "other", sluice.MaxCost); never.Allowed || !never.Never {
+		if never := p.take(rule, "other", sluice.MaxCost); never.Allowed || !never.ExceedsLimit {
 			p.failf("a cost of 2^50 of 50: %s", describe(&never))
 		}
 		return p.fault()

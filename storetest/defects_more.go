@@ -14,7 +14,7 @@ func allowAtMostFraction(o *opener) error {
 	rule := newRule("r", sluice.Per(10, 10*time.Second))
 	p.take(rule, "k", 10)
 	p.at(2500 * time.Millisecond) // 2.5 have come back
-	d := p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 5, Min: 1})[0]
+	d := p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 5, MinGrant: 1})[0]
 	p.expect("granted of up to 5, with 2.5 there", d.Granted, 2)
 	p.at(3 * time.Second) // and with the half, one more
 	if d := p.take(rule, "k", 1); !d.Allowed {
@@ -27,8 +27,8 @@ func allowAtMostFraction(o *opener) error {
 // drains the others.
 func countedBeforeDecided(o *opener) error {
 	p := o.probe()
-	second := newRule("second", sluice.Per(1, time.Second).With(sluice.FixedWindow))
-	hour := newRule("hour", sluice.Per(100, time.Hour).With(sluice.FixedWindow))
+	second := newRule("second", sluice.Per(1, time.Second).WithAlgorithm(sluice.FixedWindow))
+	hour := newRule("hour", sluice.Per(100, time.Hour).WithAlgorithm(sluice.FixedWindow))
 	for range 50 {
 		p.apply(sluice.Take{Rule: hour, Key: "k", Cost: 1}, sluice.Take{Rule: second, Key: "k", Cost: 1})
 		p.apply(sluice.Take{Rule: second, Key: "k", Cost: 1}, sluice.Take{Rule: hour, Key: "k", Cost: 1})
@@ -41,8 +41,8 @@ func countedBeforeDecided(o *opener) error {
 // then renews it.
 func countLeaks(o *opener) error {
 	p := o.probe()
-	for _, align := range []sluice.Align{sluice.AlignEpoch, sluice.AlignFirstHit} {
-		rule := newRule("r"+string(rune('0'+align)), sluice.Per(5, time.Minute).With(sluice.FixedWindow).WithAlign(align))
+	for _, align := range []sluice.Align{sluice.AlignEpoch, sluice.AlignFirstRequest} {
+		rule := newRule("r"+string(rune('0'+align)), sluice.Per(5, time.Minute).WithAlgorithm(sluice.FixedWindow).WithAlign(align))
 		p.at(0)
 		for window := range 5 {
 			p.at(time.Duration(window)*time.Minute + 59_999_999*time.Microsecond)
@@ -61,7 +61,7 @@ func countLeaks(o *opener) error {
 // The count of the window before must last until this one ends.
 func previousExpiresEarly(o *opener) error {
 	p := o.probe()
-	rule := newRule("r", sluice.Per(1_000_000, time.Minute).With(sluice.SlidingCounter))
+	rule := newRule("r", sluice.Per(1_000_000, time.Minute).WithAlgorithm(sluice.SlidingWindowCounter))
 	p.at(59 * time.Second)
 	p.take(rule, "k", 1_000_000)
 	for _, left := range []time.Duration{time.Minute, 30 * time.Second, 10 * time.Second, time.Second, 100 * time.Millisecond} {
@@ -82,7 +82,7 @@ func retryChargesTwice(o *opener) error {
 	p := o.probe()
 	rule := newRule("r", sluice.Per(10, time.Hour))
 	for range 5 {
-		p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 3, ID: 42})
+		p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 3, IdempotencyID: 42})
 	}
 	p.expect("spent by one take that was sent five times", p.spent(rule, "k"), 3)
 	return p.fault()
@@ -99,7 +99,7 @@ func cancelGivesBackLess(o *opener) error {
 		first := p.take(rule, "k", 4)
 		p.clock.Advance(time.Microsecond)
 		p.take(rule, "k", 3)
-		back := p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -4, At: first.At})[0]
+		back := p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -4, Receipt: first.Receipt})[0]
 		if back.Granted > -3 || p.spent(rule, "k") > 4 {
 			p.failf("%s: 4 given back after a microsecond, with 3 taken since: %s", a.name, describe(&back))
 		}
@@ -117,7 +117,7 @@ func givingBackMints(o *opener) error {
 		p.at(10 * time.Second) // all of it has worn off
 		p.take(rule, "k", 10)
 		for range 3 {
-			p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -10, At: first.At})
+			p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -10, Receipt: first.Receipt})
 		}
 		p.expect(a.name+": admitted after giving back what had worn off", p.admitted(rule, "k", 20, 1), 0)
 	}
@@ -128,7 +128,7 @@ func givingBackMints(o *opener) error {
 		p.at(0)
 		first := p.take(rule, "k", 10)
 		p.expect("granted a place", p.apply(sluice.Take{Rule: rule, Key: "k", Cost: 10, MaxDelay: 20 * time.Second})[0].Granted, 10)
-		p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -10, At: first.At})
+		p.apply(sluice.Take{Rule: rule, Key: "k", Cost: -10, Receipt: first.Receipt})
 		p.at(10 * time.Second) // when that one leaves
 		p.expect("admitted at the moment of a promised place", p.admitted(rule, "k", 10, 1), 0)
 	}
@@ -138,7 +138,7 @@ func givingBackMints(o *opener) error {
 // gubernator's leaky bucket let twice the limit pass in one duration.
 func leakyDouble(o *opener) error {
 	p := o.probe()
-	rule := newRule("r", sluice.Per(100, time.Minute).With(sluice.LeakyBucket).WithBurst(1))
+	rule := newRule("r", sluice.Per(100, time.Minute).WithAlgorithm(sluice.LeakyBucket).WithBurst(1))
 	var granted int64
 	for i := range 1200 {
 		p.at(time.Duration(i) * 50 * time.Millisecond)

@@ -22,7 +22,7 @@ func exact(a algorithm) func(o *opener) error {
 		const limit, each = 100, 10
 		p := o.probe()
 		rule := a.rule("exact", limit, long)
-		limiter, err := sluice.NewRules(p.store, []*sluice.Rule{rule})
+		limiter, err := sluice.NewWithRules(p.store, []*sluice.Rule{rule})
 		if err != nil {
 			return err
 		}

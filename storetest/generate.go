@@ -60,7 +60,7 @@ func (g *generator) rule(name string) *sluice.Rule {
 func (g *generator) limit() sluice.Limit {
 	l := sluice.Limit{
 		Algorithm: pick(g, sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue, sluice.FixedWindow,
-			sluice.SlidingLog, sluice.SlidingCounter, sluice.Concurrency),
+			sluice.SlidingWindowLog, sluice.SlidingWindowCounter, sluice.Concurrency),
 		Count:  pick(g, 1, 2, 3, 5, 7, 10, int64(1+g.draw(30))),
 		Window: pick(g, windows...),
 	}
@@ -68,19 +68,19 @@ func (g *generator) limit() sluice.Limit {
 	case sluice.TokenBucket:
 		if g.oneIn(3) {
 			l.Refill = sluice.RefillInterval
-			l.Align = pick(g, sluice.AlignEpoch, sluice.AlignFirstHit)
+			l.Align = pick(g, sluice.AlignEpoch, sluice.AlignFirstRequest)
 		}
 		l.Burst = pick(g, 0, l.Count, int64(1+g.draw(20)))
 	case sluice.LeakyBucket, sluice.LeakyQueue:
 		l.Burst = pick(g, 0, l.Count, int64(1+g.draw(20)))
 	case sluice.FixedWindow:
-		l.Align = pick(g, sluice.AlignEpoch, sluice.AlignFirstHit)
+		l.Align = pick(g, sluice.AlignEpoch, sluice.AlignFirstRequest)
 		if g.oneIn(4) {
 			l = sluice.PerCalendar(l.Count, pick(g, sluice.CalendarDay, sluice.CalendarWeek, sluice.CalendarMonth), nil)
 		} else if g.oneIn(3) {
-			l.Over, l.For = int64(1+g.draw(4)), time.Duration(1+g.draw(int(l.Window/time.Microsecond)))*time.Microsecond
+			l.SoftExcess, l.SoftPeriod = int64(1+g.draw(4)), time.Duration(1+g.draw(int(l.Window/time.Microsecond)))*time.Microsecond
 		}
-	case sluice.SlidingCounter:
+	case sluice.SlidingWindowCounter:
 		l.Rounding = pick(g, sluice.RoundDown, sluice.RoundNearest)
 		if n := pick(g, 0, 0, 2, 4, 5, 20); n > 0 && l.Window/time.Duration(n) >= time.Millisecond {
 			l.SubWindows = n
@@ -121,7 +121,7 @@ func (g *generator) next() op {
 func quarrels(takes []take, t *take) bool {
 	return slices.ContainsFunc(takes, func(o take) bool {
 		same := o.Rule.Name == t.Rule.Name && o.Key == t.Key
-		return same && (o.settles != 0 || t.settles != 0 || o.ID != 0 && o.ID == t.ID)
+		return same && (o.settles != 0 || t.settles != 0 || o.IdempotencyID != 0 && o.IdempotencyID == t.IdempotencyID)
 	})
 }
 
@@ -138,7 +138,7 @@ func (g *generator) touched(o *op) []sluice.Take {
 }
 
 func isPlain(t *take) bool {
-	return t.Cost > 0 && t.Min == 0 && t.MaxDelay == 0 && t.ID == 0 && t.settles == 0 && t.Limit == nil &&
+	return t.Cost > 0 && t.MinGrant == 0 && t.MaxDelay == 0 && t.IdempotencyID == 0 && t.settles == 0 && t.Limit == nil &&
 		!t.Rule.Shadow && !t.Rule.ChargeDenied
 }
 
@@ -178,7 +178,7 @@ func (g *generator) change() {
 		}
 		if l.Align != sluice.AlignCalendar && g.oneIn(2) {
 			l.Window = pick(g, windows...)
-			l.For = min(l.For, l.Window)
+			l.SoftPeriod = min(l.SoftPeriod, l.Window)
 		}
 	}
 	r.Limit = l
@@ -235,11 +235,13 @@ var windows = []time.Duration{
 
 // remembersAll tells that a limit keeps each take.
 func remembersAll(l *sluice.Limit) bool {
-	return l.Algorithm == sluice.SlidingLog || l.Algorithm == sluice.Concurrency
+	return l.Algorithm == sluice.SlidingWindowLog || l.Algorithm == sluice.Concurrency
 }
 
 // records tells that a rule is a log that records refused requests too.
-func records(r *sluice.Rule) bool { return r.ChargeDenied && r.Limit.Algorithm == sluice.SlidingLog }
+func records(r *sluice.Rule) bool {
+	return r.ChargeDenied && r.Limit.Algorithm == sluice.SlidingWindowLog
+}
 
 // take makes up a take.
 func (g *generator) take() take {
@@ -250,7 +252,7 @@ func (g *generator) take() take {
 	size := mostOf(&t.Rule.Limit)
 	switch g.draw(12) {
 	case 0:
-		t.Cost, t.Dry = 0, g.oneIn(2)
+		t.Cost, t.DryRun = 0, g.oneIn(2)
 	case 1:
 		t.Cost = size
 	case 2:
@@ -266,10 +268,10 @@ func (g *generator) take() take {
 		t.MaxDelay = time.Duration(g.draw(2*int(t.Rule.Limit.Window/time.Microsecond))) * time.Microsecond
 	}
 	if t.Cost > 0 && g.oneIn(8) {
-		t.Min = int64(1 + g.draw(int(min(t.Cost, 2*size))))
+		t.MinGrant = int64(1 + g.draw(int(min(t.Cost, 2*size))))
 	}
 	if t.Cost > 0 && g.oneIn(8) && !g.caps.NoIDs {
-		t.ID = uint64(1 + g.draw(4))
+		t.IdempotencyID = uint64(1 + g.draw(4))
 	}
 	g.taken++
 	t.label = g.taken
@@ -279,7 +281,7 @@ func (g *generator) take() take {
 // settling gives an earlier take back, or charges more for it.
 func (g *generator) settling() take {
 	l := pick(g, g.labels...)
-	t := take{Take: sluice.Take{Rule: l.rule, Key: l.key, At: 1}, settles: l.label}
+	t := take{Take: sluice.Take{Rule: l.rule, Key: l.key, Receipt: 1}, settles: l.label}
 	t.Cost = -int64(1 + g.draw(l.granted))
 	if g.oneIn(3) {
 		t.Cost = int64(1 + g.draw(2*l.granted))

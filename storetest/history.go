@@ -34,7 +34,7 @@ type op struct {
 	fail error
 }
 
-// take is a sluice.Take whose At is that of an earlier one's decision.
+// take is a sluice.Take whose Receipt is that of an earlier one's decision.
 type take struct {
 	sluice.Take
 	label, settles int // numbers of takes; 0: none
@@ -71,7 +71,7 @@ func newPlayer(store sluice.Store, clock *Clock) *player {
 // limiter returns a limiter of one rule.
 func (p *player) limiter(r *sluice.Rule) *sluice.Limiter {
 	if p.limiters[r] == nil {
-		p.limiters[r] = sluice.Must(sluice.NewRules(p.store, []*sluice.Rule{r}))
+		p.limiters[r] = sluice.Must(sluice.NewWithRules(p.store, []*sluice.Rule{r}))
 	}
 	return p.limiters[r]
 }
@@ -82,15 +82,15 @@ func (p *player) play(o *op) ([]sluice.Decision, error) {
 	ctx := context.Background()
 	switch o.keys {
 	case "reset":
-		return nil, p.store.(sluice.Keys).Reset(ctx, sluice.Bucket{Rule: o.rule, Key: o.key})
+		return nil, p.store.(sluice.StoreAdmin).Reset(ctx, sluice.Bucket{Rule: o.rule, Key: o.key})
 	case "block":
-		return nil, p.store.(sluice.Keys).Block(ctx, sluice.Bucket{Rule: o.rule, Key: o.key}, o.block)
+		return nil, p.store.(sluice.StoreAdmin).Block(ctx, sluice.Bucket{Rule: o.rule, Key: o.key}, o.block)
 	}
 	takes, out := make([]sluice.Take, len(o.takes)), make([]sluice.Decision, len(o.takes))
 	for i, t := range o.takes {
 		takes[i] = t.Take
 		if t.settles != 0 {
-			takes[i].At = p.ats[t.settles]
+			takes[i].Receipt = p.ats[t.settles]
 		}
 	}
 	var err error
@@ -104,7 +104,7 @@ func (p *player) play(o *op) ([]sluice.Decision, error) {
 	}
 	for i, t := range o.takes {
 		if t.label != 0 {
-			p.ats[t.label] = out[i].At
+			p.ats[t.label] = out[i].Receipt
 		}
 	}
 	return out, nil
@@ -166,17 +166,17 @@ func describe(d *sluice.Decision) string {
 	switch {
 	case d.Allowed:
 		verdict = "allow"
-	case d.Never:
+	case d.ExceedsLimit:
 		verdict = "never"
 	}
 	fmt.Fprintf(&b, "%s granted=%d remaining=%d of %d retry=%v reset=%v delay=%v at=%v",
 		verdict, d.Granted, d.Remaining, d.Limit, d.RetryAfter, d.ResetAfter, d.Delay,
-		time.UnixMicro(d.At).UTC().Format("15:04:05.999999"))
-	if d.Allowed && d.Never {
+		time.UnixMicro(d.Receipt).UTC().Format("15:04:05.999999"))
+	if d.Allowed && d.ExceedsLimit {
 		b.WriteString(" (and never)")
 	}
-	if d.Source != sluice.SourceStore || d.Shadow {
-		fmt.Fprintf(&b, " source=%v shadow=%v", d.Source, d.Shadow)
+	if d.Source != sluice.SourceStore || d.ShadowDenied {
+		fmt.Fprintf(&b, " source=%v shadow=%v", d.Source, d.ShadowDenied)
 	}
 	return b.String()
 }
@@ -215,7 +215,7 @@ func (o *op) String() string {
 		fmt.Fprintf(&b, "\n        %s[%v", t.Rule.Name, t.Rule.Limit)
 		fmt.Fprintf(&b, " refill=%d align=%d rounding=%d sub=%d shadow=%v charge=%v]", t.Rule.Limit.Refill,
 			t.Rule.Limit.Align, t.Rule.Limit.Rounding, t.Rule.Limit.SubWindows, t.Rule.Shadow, t.Rule.ChargeDenied)
-		fmt.Fprintf(&b, " %q cost=%d min=%d maxdelay=%v id=%d label=%d settles=%d", t.Key, t.Cost, t.Min, t.MaxDelay, t.ID, t.label, t.settles)
+		fmt.Fprintf(&b, " %q cost=%d min=%d maxdelay=%v id=%d label=%d settles=%d", t.Key, t.Cost, t.MinGrant, t.MaxDelay, t.IdempotencyID, t.label, t.settles)
 	}
 	return b.String()
 }

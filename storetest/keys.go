@@ -91,7 +91,7 @@ func oddNames(o *opener) error {
 	rules := map[string]*sluice.Rule{}
 	for _, n := range names {
 		if rules[n.rule] == nil {
-			rules[n.rule] = newRule(n.rule, sluice.Per(5, long).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit))
+			rules[n.rule] = newRule(n.rule, sluice.Per(5, long).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 		}
 	}
 	// Each spends another share, so that two that are one by mistake are seen from both sides.
@@ -165,7 +165,7 @@ func forgets(o *opener) error {
 		for _, r := range rules {
 			d := p.take(r, "k", int64(1+round%2))
 			if round == 2 && d.Allowed {
-				d = p.apply(sluice.Take{Rule: r, Key: "k", Cost: -d.Granted, At: d.At})[0]
+				d = p.apply(sluice.Take{Rule: r, Key: "k", Cost: -d.Granted, Receipt: d.Receipt})[0]
 			}
 			longest = max(longest, d.ResetAfter)
 		}

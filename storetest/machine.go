@@ -53,8 +53,8 @@ func (m *machine) step() error {
 		return fmt.Errorf("call %d: %w\n%s", i, err, m.history.tail(i, o))
 	}
 	for j := range got {
-		if d := &got[j]; d.Remaining < 0 || d.Remaining > d.Limit || d.Allowed && (d.Never || d.RetryAfter != 0) ||
-			!d.Allowed && !d.Never && d.RetryAfter <= 0 || d.ResetAfter < 0 || d.Delay < 0 {
+		if d := &got[j]; d.Remaining < 0 || d.Remaining > d.Limit || d.Allowed && (d.ExceedsLimit || d.RetryAfter != 0) ||
+			!d.Allowed && !d.ExceedsLimit && d.RetryAfter <= 0 || d.ResetAfter < 0 || d.Delay < 0 {
 			return fmt.Errorf("call %d, take %d: an answer that contradicts itself: %s", i, j, describe(d))
 		}
 	}

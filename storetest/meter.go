@@ -40,7 +40,7 @@ func kindOf(l *sluice.Limit) string {
 			return "interval"
 		}
 		return "bucket"
-	case sluice.SlidingCounter:
+	case sluice.SlidingWindowCounter:
 		if l.SubWindows > 1 {
 			return fmt.Sprintf("sub-windows %d", l.SubWindows)
 		}
@@ -52,11 +52,11 @@ func newMeter(l *sluice.Limit) meter {
 	switch l.Algorithm {
 	case sluice.FixedWindow:
 		return &windowMeter{}
-	case sluice.SlidingLog:
+	case sluice.SlidingWindowLog:
 		return &logMeter{}
 	case sluice.Concurrency:
 		return &slotMeter{}
-	case sluice.SlidingCounter:
+	case sluice.SlidingWindowCounter:
 		if l.SubWindows > 1 {
 			return &subWindowMeter{counts: map[int64]int64{}}
 		}
@@ -74,7 +74,7 @@ func mostOf(l *sluice.Limit) int64 {
 	case sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue:
 		return l.Burst
 	}
-	return l.Count + l.Over
+	return l.Count + l.SoftExcess
 }
 
 // waits tells that a take may be given a place later than now.
@@ -84,9 +84,9 @@ func waits(l *sluice.Limit) bool {
 
 // tryCost answers a take of exactly this cost.
 func tryCost(m meter, l *sluice.Limit, now, cost int64, maxDelay time.Duration) sluice.Decision {
-	d := sluice.Decision{Remaining: m.remaining(l, now), ResetAfter: micros(m.freshAt(l, now) - now), At: now}
+	d := sluice.Decision{Remaining: m.remaining(l, now), ResetAfter: micros(m.freshAt(l, now) - now), Receipt: now}
 	if cost > mostOf(l) {
-		d.Never = true
+		d.ExceedsLimit = true
 		return d
 	}
 	fit := firstFit(m, l, now, cost)
@@ -101,7 +101,7 @@ func tryCost(m meter, l *sluice.Limit, now, cost int64, maxDelay time.Duration) 
 	case l.Algorithm == sluice.LeakyQueue: // behind everything that is in the queue
 		d.Delay = micros(m.freshAt(l, now) - now)
 	}
-	d.At = now + d.Delay.Microseconds()
+	d.Receipt = now + d.Delay.Microseconds()
 	return d
 }
 

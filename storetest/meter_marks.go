@@ -113,11 +113,11 @@ func (b markBook) spent(l *sluice.Limit, d *sluice.Decision, missing *big.Rat, s
 		return b
 	}
 	low, out := leastOf(missing, whole(l.Burst)), whole(d.Granted)
-	switch i, n := b.last(d.At), len(b); {
-	case i >= 0 && i == n-1 && b[i].at == d.At:
+	switch i, n := b.last(d.Receipt), len(b); {
+	case i >= 0 && i == n-1 && b[i].at == d.Receipt:
 		b[i].low, b[i].out = low, out.Add(out, b[i].out)
 	case i == n-1:
-		b = append(b, bookMark{d.At, low, out})
+		b = append(b, bookMark{d.Receipt, low, out})
 	case i >= 0:
 		b[i].out = out.Add(out, b[i].out)
 	}
@@ -151,15 +151,15 @@ func (b markBook) fold() markBook {
 
 // settle settles a take that left a mark.
 func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, now int64) (markBook, int64) {
-	i, share := b.last(t.At), whole(1)
-	if t.Of != 0 { // of what the bucket held then
-		share = big.NewRat(l.Burst, t.Of)
+	i, share := b.last(t.Receipt), whole(1)
+	if t.ChargedOf != 0 { // of what the bucket held then
+		share = big.NewRat(l.Burst, t.ChargedOf)
 	}
 	if i >= 0 {
 		b[i].out = new(big.Rat).Sub(b[i].out, new(big.Rat).Mul(whole(charged), share))
 	}
 	if t.Cost >= 0 {
-		return b.tidy(), m.adjust(l, now, t.At, charged, t.Cost)
+		return b.tidy(), m.adjust(l, now, t.Receipt, charged, t.Cost)
 	}
 	if i < 0 {
 		return b, 0
@@ -180,21 +180,21 @@ func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, no
 
 // see notes what is missing from a bucket before anything changes it.
 func (r *Reference) see(m meter, t *sluice.Take, now int64) {
-	if k, ok := marking(m, t.Effective()); ok {
-		r.marks[nameOf(t)] = r.marks[nameOf(t)].see(now, k.lacks(t.Effective(), now))
+	if k, ok := marking(m, t.EffectiveLimit()); ok {
+		r.marks[nameOf(t)] = r.marks[nameOf(t)].see(now, k.lacks(t.EffectiveLimit(), now))
 	}
 }
 
 // mark notes what was just admitted.
 func (r *Reference) mark(m meter, t *sluice.Take, d *sluice.Decision, now int64) {
-	if k, ok := marking(m, t.Effective()); ok {
-		r.marks[nameOf(t)] = r.marks[nameOf(t)].spent(t.Effective(), d, k.lacks(t.Effective(), now), t.Settles)
+	if k, ok := marking(m, t.EffectiveLimit()); ok {
+		r.marks[nameOf(t)] = r.marks[nameOf(t)].spent(t.EffectiveLimit(), d, k.lacks(t.EffectiveLimit(), now), t.Settles)
 	}
 }
 
 // settle settles the take as the limit's algorithm says, and tells what was charged or, negative, given back.
 func (r *Reference) settle(m meter, t *sluice.Take, now int64) int64 {
-	l, name := t.Effective(), nameOf(t)
+	l, name := t.EffectiveLimit(), nameOf(t)
 	charged := t.Charged
 	if charged == 0 {
 		charged = max(t.Cost, -t.Cost)
@@ -205,13 +205,13 @@ func (r *Reference) settle(m meter, t *sluice.Take, now int64) int64 {
 	}
 	k, ok := marking(m, l)
 	if !ok {
-		return m.adjust(l, now, t.At, charged, cost)
+		return m.adjust(l, now, t.Receipt, charged, cost)
 	}
 	before := k.lacks(l, now)
 	book, given := r.marks[name].see(now, before), int64(0)
 	if t.Settles {
 		book, given = book.settle(k, l, t, charged, now)
-	} else if given = m.adjust(l, now, t.At, charged, cost); given < 0 {
+	} else if given = m.adjust(l, now, t.Receipt, charged, cost); given < 0 {
 		back := before.Sub(before, k.lacks(l, now))
 		for i := range book {
 			book[i].low = new(big.Rat).Sub(book[i].low, back)

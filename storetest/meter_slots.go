@@ -126,13 +126,13 @@ func (m *slotMeter) leaves(gone func(int64) bool) bool {
 
 // renew answers a take that renews a slot.
 func (r *Reference) renew(m *slotMeter, t *sluice.Take, now int64) sluice.Decision {
-	l := t.Effective()
-	d := sluice.Decision{Never: t.Cost > l.Count}
-	d.At, d.Granted, d.Allowed = m.renew(l, now, t.At, t.Cost)
+	l := t.EffectiveLimit()
+	d := sluice.Decision{ExceedsLimit: t.Cost > l.Count}
+	d.Receipt, d.Granted, d.Allowed = m.renew(l, now, t.Receipt, t.Cost)
 	switch {
 	case d.Allowed:
-		d.Never = false
-	case !d.Never:
+		d.ExceedsLimit = false
+	case !d.ExceedsLimit:
 		d.RetryAfter = micros(retryAfter(m, l, now, t.Cost, 0))
 	}
 	return d

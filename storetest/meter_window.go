@@ -34,7 +34,7 @@ func shapeOf(l *sluice.Limit) windowShape {
 func bounds(l *sluice.Limit, t int64) (start, end int64) {
 	length := l.Window.Microseconds()
 	switch l.Align {
-	case sluice.AlignFirstHit:
+	case sluice.AlignFirstRequest:
 		return t, t + length
 	case sluice.AlignCalendar:
 		return calendar(l.Calendar, time.UnixMicro(t).In(l.Zone))
@@ -100,7 +100,7 @@ func (m *windowMeter) fits(l *sluice.Limit, t, cost int64) bool {
 // remaining counts what a soft limit may be exceeded by, until its grace ends.
 func (m *windowMeter) remaining(l *sluice.Limit, t int64) int64 {
 	w := m.at(l, t)
-	most := l.Count + l.Over
+	most := l.Count + l.SoftExcess
 	if w.count > l.Count && w.grace != 0 && t > w.grace {
 		most = l.Count
 	}
@@ -121,10 +121,10 @@ func (m *windowMeter) add(l *sluice.Limit, now, delta int64) {
 	const most = 1<<33 - 1
 	before := m.count
 	m.count = min(max(0, m.count+delta), most)
-	if l.Over > 0 && before <= l.Count && m.count > l.Count {
+	if l.SoftExcess > 0 && before <= l.Count && m.count > l.Count {
 		// Stores note the end of the grace as a distance from the window's, of at most 35 minutes. It can be longer only
 		// by a clock that is that much behind.
-		m.grace = max(now+l.For.Microseconds(), m.end-(1<<31-1))
+		m.grace = max(now+l.SoftPeriod.Microseconds(), m.end-(1<<31-1))
 	}
 }
 

@@ -56,7 +56,7 @@ func (p *probe) spent(r *sluice.Rule, key string) int64 {
 }
 
 func (p *probe) reset(r *sluice.Rule, key string) {
-	if err := p.store.(sluice.Keys).Reset(context.Background(), sluice.Bucket{Rule: r, Key: key}); err != nil {
+	if err := p.store.(sluice.StoreAdmin).Reset(context.Background(), sluice.Bucket{Rule: r, Key: key}); err != nil {
 		p.failf("reset: %w", err)
 	}
 }
@@ -124,12 +124,12 @@ func newRule(name string, l sluice.Limit) *sluice.Rule {
 }
 
 func with(a sluice.Algorithm) func(sluice.Limit) sluice.Limit {
-	return func(l sluice.Limit) sluice.Limit { return l.With(a) }
+	return func(l sluice.Limit) sluice.Limit { return l.WithAlgorithm(a) }
 }
 
 // soft is a fixed window that may be exceeded by 3.
 var soft = algorithm{name: "fixed_window_soft", with: func(l sluice.Limit) sluice.Limit {
-	return l.With(sluice.FixedWindow).WithSoft(3, l.Window/4)
+	return l.WithAlgorithm(sluice.FixedWindow).WithSoftExcess(3, l.Window/4)
 }}
 
 // algorithms are all of them, with the options that change how they count.
@@ -143,15 +143,15 @@ var algorithms = []algorithm{
 	{"leaky_queue", with(sluice.LeakyQueue), queueHolds},
 	{"fixed_window", with(sluice.FixedWindow), windowHolds},
 	{"fixed_window_first_hit", func(l sluice.Limit) sluice.Limit {
-		return l.With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit)
+		return l.WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)
 	}, boundaryHolds},
-	{"sliding_log", with(sluice.SlidingLog), logHolds},
+	{"sliding_log", with(sluice.SlidingWindowLog), logHolds},
 	{"concurrency", func(l sluice.Limit) sluice.Limit { // of which nobody releases any
-		return l.With(sluice.Concurrency).WithLease(min(l.Window, 24*time.Hour))
+		return l.WithAlgorithm(sluice.Concurrency).WithPermitTTL(min(l.Window, 24*time.Hour))
 	}, logHolds},
-	{"sliding_counter", with(sluice.SlidingCounter), counterHolds},
+	{"sliding_counter", with(sluice.SlidingWindowCounter), counterHolds},
 	{"sliding_counter_subwindows", func(l sluice.Limit) sluice.Limit {
 		l.SubWindows = 5
-		return l.With(sluice.SlidingCounter)
+		return l.WithAlgorithm(sluice.SlidingWindowCounter)
 	}, subWindowsHold},
 }

@@ -27,8 +27,8 @@ type Reference struct {
 }
 
 var (
-	_ sluice.Store = (*Reference)(nil)
-	_ sluice.Keys  = (*Reference)(nil)
+	_ sluice.Store      = (*Reference)(nil)
+	_ sluice.StoreAdmin = (*Reference)(nil)
 )
 
 // A bucket is named by its rule's name and its key; a limit of another kind starts anew.
@@ -67,14 +67,14 @@ func NewReference(clock *Clock) *Reference {
 }
 
 func nameOf(t *sluice.Take) meterName {
-	return meterName{keyName{t.Rule.Name, t.Key}, kindOf(t.Effective())}
+	return meterName{keyName{t.Rule.Name, t.Key}, kindOf(t.EffectiveLimit())}
 }
 
 func (r *Reference) meter(t *sluice.Take) meter {
 	name := nameOf(t)
 	m := r.meters[name]
 	if m == nil {
-		m = newMeter(t.Effective())
+		m = newMeter(t.EffectiveLimit())
 		r.meters[name] = m
 	}
 	return m
@@ -112,19 +112,19 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	for i := range takes {
 		// An answer has told when there will be room, counting on its limit's numbers; whatever is charged is so under them.
 		was := r.meter(&takes[i])
-		m := was.adopted(takes[i].Effective(), now)
-		if !takes[i].Dry {
+		m := was.adopted(takes[i].EffectiveLimit(), now)
+		if !takes[i].DryRun {
 			name := nameOf(&takes[i])
 			r.meters[name] = m
 			if held, ok := was.(lacking); ok && m != was {
-				r.marks[name] = r.marks[name].scaled(big.NewRat(takes[i].Effective().Burst, held.held()))
+				r.marks[name] = r.marks[name].scaled(big.NewRat(takes[i].EffectiveLimit().Burst, held.held()))
 			}
 		}
-		settles := takes[i].At != 0 && takes[i].Settles && !takes[i].Dry
+		settles := takes[i].Receipt != 0 && takes[i].Settles && !takes[i].DryRun
 		if !replayed[i] && (takes[i].Cost != 0 || settles) {
 			out[i] = r.commit(&takes[i], m, out[i], veto, now)
 		}
-		out[i].Limit = mostOf(takes[i].Effective())
+		out[i].Limit = mostOf(takes[i].EffectiveLimit())
 	}
 	return nil
 }
@@ -132,12 +132,12 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 // decide answers a take and changes nothing. Earlier takes of the same call on the same bucket come first: what they
 // were granted is asked for on top.
 func (r *Reference) decide(earlier []sluice.Take, out []sluice.Decision, replayed []bool, t *sluice.Take, now int64) sluice.Decision {
-	if t.At != 0 {
-		return sluice.Decision{Allowed: true, At: t.At}
+	if t.Receipt != 0 {
+		return sluice.Decision{Allowed: true, Receipt: t.Receipt}
 	}
 	var pending int64
 	for j := range earlier {
-		if out[j].Allowed && !replayed[j] && earlier[j].At == 0 && earlier[j].Cost > 0 && nameOf(&earlier[j]) == nameOf(t) {
+		if out[j].Allowed && !replayed[j] && earlier[j].Receipt == 0 && earlier[j].Cost > 0 && nameOf(&earlier[j]) == nameOf(t) {
 			pending += out[j].Granted
 		}
 	}
@@ -145,8 +145,8 @@ func (r *Reference) decide(earlier []sluice.Take, out []sluice.Decision, replaye
 	if t.Cost > 0 {
 		asked.Cost += pending
 	}
-	if t.Min > 0 {
-		asked.Min += pending
+	if t.MinGrant > 0 {
+		asked.MinGrant += pending
 	}
 	d := r.answer(&asked, now)
 	if d.Allowed && t.Cost > 0 {
@@ -158,7 +158,7 @@ func (r *Reference) decide(earlier []sluice.Take, out []sluice.Decision, replaye
 
 // lineUp denies a place in a queue that is too late because of the earlier takes of the same call.
 func (r *Reference) lineUp(t *sluice.Take, d *sluice.Decision, now, pending int64) {
-	l := t.Effective()
+	l := t.EffectiveLimit()
 	if l.Algorithm != sluice.LeakyQueue || t.MaxDelay == 0 {
 		return
 	}
@@ -166,13 +166,13 @@ func (r *Reference) lineUp(t *sluice.Take, d *sluice.Decision, now, pending int6
 	queue.later(l, now, whole(pending))
 	if late := micros(queue.wornOff()-now) - t.MaxDelay; late > 0 {
 		*d = r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)
-		d.Allowed, d.Delay, d.At, d.RetryAfter = false, 0, now, late
+		d.Allowed, d.Delay, d.Receipt, d.RetryAfter = false, 0, now, late
 	}
 }
 
 // answer says what a take would get now.
 func (r *Reference) answer(t *sluice.Take, now int64) sluice.Decision {
-	l := t.Effective()
+	l := t.EffectiveLimit()
 	m := r.meter(t).adopted(l, now)
 	if until := r.blocks[keyName{t.Rule.Name, t.Key}]; until > now {
 		return blocked(m, l, t, now, until)
@@ -183,17 +183,17 @@ func (r *Reference) answer(t *sluice.Take, now int64) sluice.Decision {
 		return d
 	}
 	d := tryCost(m, l, now, t.Cost, t.MaxDelay)
-	if !d.Allowed && t.Min > 0 {
-		d = tryCost(m, l, now, max(min(d.Remaining, t.Cost), t.Min), t.MaxDelay)
+	if !d.Allowed && t.MinGrant > 0 {
+		d = tryCost(m, l, now, max(min(d.Remaining, t.Cost), t.MinGrant), t.MaxDelay)
 	}
 	return d
 }
 
 // blocked denies until the block ends, or longer if there is no room then.
 func blocked(m meter, l *sluice.Limit, t *sluice.Take, now, until int64) sluice.Decision {
-	d := sluice.Decision{Blocked: true, At: now, ResetAfter: micros(max(until, m.freshAt(l, now)) - now)}
+	d := sluice.Decision{Blocked: true, Receipt: now, ResetAfter: micros(max(until, m.freshAt(l, now)) - now)}
 	if least(t) > mostOf(l) {
-		d.Never = true
+		d.ExceedsLimit = true
 		return d
 	}
 	d.RetryAfter = micros(max(until-now, retryAfter(m, l, now, least(t), t.MaxDelay)))
@@ -202,28 +202,28 @@ func blocked(m meter, l *sluice.Limit, t *sluice.Take, now, until int64) sluice.
 
 // least is what a take must be granted to be allowed; a peek asks about one.
 func least(t *sluice.Take) int64 {
-	if t.Min > 0 {
-		return t.Min
+	if t.MinGrant > 0 {
+		return t.MinGrant
 	}
 	return max(1, t.Cost)
 }
 
 // commit does what was decided: everything, or on a veto only what is charged regardless.
 func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool, now int64) sluice.Decision {
-	l := t.Effective()
+	l := t.EffectiveLimit()
 	switch {
 	case veto && !t.Rule.ChargeDenied:
-		if t.At == 0 && d.Allowed {
+		if t.Receipt == 0 && d.Allowed {
 			peek := r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)
 			d.Granted, d.Remaining, d.ResetAfter, d.Delay = 0, peek.Remaining, peek.ResetAfter, peek.Delay
 		}
 		return d
-	case t.At != 0:
+	case t.Receipt != 0:
 		if slots, ok := m.(*slotMeter); ok && t.Cost > 0 && !t.Settles {
 			d = r.renew(slots, t, now)
 			break
 		}
-		d = sluice.Decision{Allowed: true, Granted: r.settle(m, t, now), At: t.At}
+		d = sluice.Decision{Allowed: true, Granted: r.settle(m, t, now), Receipt: t.Receipt}
 	case !d.Allowed && !t.Rule.ChargeDenied:
 		return d // a shadow rule's denial
 	default:
@@ -231,14 +231,14 @@ func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool
 		switch {
 		case d.Allowed:
 			r.see(m, t, now)
-			d.At = m.spend(l, now, d.Granted, d.At)
+			d.Receipt = m.spend(l, now, d.Granted, d.Receipt)
 			r.mark(m, t, &d, now)
 		case !t.Rule.ChargeDenied || r.isBlocked(t, now):
 			return d
 		default:
 			r.see(m, t, now)
 			m.charge(l, now, t.Cost)
-			if !d.Never {
+			if !d.ExceedsLimit {
 				d.RetryAfter = micros(retryAfter(m, l, now, least(t), t.MaxDelay))
 			}
 		}
@@ -255,33 +255,33 @@ func (r *Reference) isBlocked(t *sluice.Take, now int64) bool {
 
 // replay answers a take whose ID was charged: as it was then, with what remains now.
 func (r *Reference) replay(t *sluice.Take, now int64) (sluice.Decision, bool) {
-	c, ok := r.charged[idName{keyName{t.Rule.Name, t.Key}, t.ID}]
-	if t.ID == 0 || !ok || c.until <= now {
+	c, ok := r.charged[idName{keyName{t.Rule.Name, t.Key}, t.IdempotencyID}]
+	if t.IdempotencyID == 0 || !ok || c.until <= now {
 		return sluice.Decision{}, false
 	}
 	peek := r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)
 	d := sluice.Decision{
-		Allowed: c.allowed, Blocked: peek.Blocked && !c.allowed, Granted: c.granted, At: c.at,
+		Allowed: c.allowed, Blocked: peek.Blocked && !c.allowed, Granted: c.granted, Receipt: c.at,
 		Remaining: peek.Remaining, ResetAfter: peek.ResetAfter,
 	}
-	l := t.Effective()
+	l := t.EffectiveLimit()
 	switch {
 	case !c.allowed: // and stays so until the ID is forgotten
 		again := r.answer(t, now)
-		if d.Never = again.Never; !d.Never {
+		if d.ExceedsLimit = again.ExceedsLimit; !d.ExceedsLimit {
 			d.RetryAfter = max(micros(c.until-now), again.RetryAfter)
 		}
-	case t.At == 0 && (waits(l) || l.Algorithm == sluice.LeakyQueue):
+	case t.Receipt == 0 && (waits(l) || l.Algorithm == sluice.LeakyQueue):
 		d.Delay = micros(c.at - now) // of its place
 	}
 	return d, true
 }
 
 func (r *Reference) remember(t *sluice.Take, d *sluice.Decision, now int64) {
-	if t.ID == 0 {
+	if t.IdempotencyID == 0 {
 		return
 	}
-	r.charged[idName{keyName{t.Rule.Name, t.Key}, t.ID}] = chargedID{d.Allowed, d.Granted, d.At, max(d.At, now) + dedupe}
+	r.charged[idName{keyName{t.Rule.Name, t.Key}, t.IdempotencyID}] = chargedID{d.Allowed, d.Granted, d.Receipt, max(d.Receipt, now) + dedupe}
 }
 
 // Reset forgets what was spent of a bucket, and lifts a block.
@@ -292,8 +292,8 @@ func (r *Reference) Reset(ctx context.Context, b sluice.Bucket) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now()
-	delete(r.meters, meterName{keyName{b.Rule.Name, b.Key}, kindOf(b.Effective())})
-	delete(r.marks, meterName{keyName{b.Rule.Name, b.Key}, kindOf(b.Effective())})
+	delete(r.meters, meterName{keyName{b.Rule.Name, b.Key}, kindOf(b.EffectiveLimit())})
+	delete(r.marks, meterName{keyName{b.Rule.Name, b.Key}, kindOf(b.EffectiveLimit())})
 	delete(r.blocks, keyName{b.Rule.Name, b.Key})
 	return nil
 }
@@ -334,7 +334,7 @@ func (r *Reference) uncertain(takes []sluice.Take, now int64) bool {
 	for i := range takes {
 		t := &takes[i]
 		key := keyName{t.Rule.Name, t.Key}
-		if gone(r.blocks[key]) || t.ID != 0 && gone(r.charged[idName{key, t.ID}].until) || r.meter(t).leaves(gone) {
+		if gone(r.blocks[key]) || t.IdempotencyID != 0 && gone(r.charged[idName{key, t.IdempotencyID}].until) || r.meter(t).leaves(gone) {
 			return true
 		}
 	}

@@ -42,26 +42,26 @@ var settlings = []struct {
 	{"plain_takes_between", perSecond, `0 R a 4 → 6; 1 T 3 → 4; 4 S a 1 → 10; 5 R b 6 → 4; 6 T 5 → 0; 7 S b 0 → 6; 17 → 10`},
 	{"interval", everyTen, `1 R a 8 → 0; 11 R b 4 → 0; 12 S a 1 → 4; 13 S b 6 → 2; 20 → 6`},
 	{"interval_above_the_estimate", everyTen, `1 R a 4 → 4; 15 S a 10 → 2; 20 → 6; 30 → 8`},
-	{"queue", perSecond.With(sluice.LeakyQueue), `0 R a 4 → ends=4 delay=0; 0 R b 5 → ends=9 delay=4; 1 S b 2 → ends=6;
+	{"queue", perSecond.WithAlgorithm(sluice.LeakyQueue), `0 R a 4 → ends=4 delay=0; 0 R b 5 → ends=9 delay=4; 1 S b 2 → ends=6;
 		2 S a 1 → ends=6; 3 R c 1 → ends=7 delay=3`},
-	{"queue_one_behind", perSecond.With(sluice.LeakyQueue), `0 R a 5 → ends=5; 1 R b 2 → ends=7 delay=4; 2 S a 1 → ends=7; 3 S b 0 → ends=5`},
-	{"queue_above_the_estimate", perSecond.With(sluice.LeakyQueue), `0 R a 2 → ends=2; 6 S a 5 → ends=9; 6 R b 1 → ends=10 delay=3`},
+	{"queue_one_behind", perSecond.WithAlgorithm(sluice.LeakyQueue), `0 R a 5 → ends=5; 1 R b 2 → ends=7 delay=4; 2 S a 1 → ends=7; 3 S b 0 → ends=5`},
+	{"queue_above_the_estimate", perSecond.WithAlgorithm(sluice.LeakyQueue), `0 R a 2 → ends=2; 6 S a 5 → ends=9; 6 R b 1 → ends=10 delay=3`},
 	{"window", perMinute(sluice.FixedWindow), `50 R a 4 → 6; 50 R b 4 → 2; 55 S a 1 → 5; 65 S b 1 → 10`},
 	{"window_that_moved", perMinute(sluice.FixedWindow), `59 R a 1 → 9; 61 S a 8 → 3; 61 R b 4 → denied; 61 R c 3 → 0`},
-	{"counter", perMinute(sluice.SlidingCounter), `30 R a 8 → 2; 31 R b 2 → 0; 90 → 5; 90 S a 2 → 8 reset=30; 90 S b 5 → 5; 150 → 9`},
-	{"counter_two_windows_later", perMinute(sluice.SlidingCounter), `30 R a 5 → 5; 30 R b 5 → 0; 125 S a 0 → 10; 125 S b 9 → 6`},
+	{"counter", perMinute(sluice.SlidingWindowCounter), `30 R a 8 → 2; 31 R b 2 → 0; 90 → 5; 90 S a 2 → 8 reset=30; 90 S b 5 → 5; 150 → 9`},
+	{"counter_two_windows_later", perMinute(sluice.SlidingWindowCounter), `30 R a 5 → 5; 30 R b 5 → 0; 125 S a 0 → 10; 125 S b 9 → 6`},
 	{"sub_windows", subWindows, `5 R a 6 → 4; 25 R b 4 → 0; 40 S a 2 → 4 reset=50; 45 S b 6 → 2; 65 → 3; 75 → 4; 105 → 9`},
-	{"log", perMinute(sluice.SlidingLog), `0 R a 6 → 4; 10 R b 3 → 1; 20 S a 1 → 6; 30 S b 5 → 4; 60 → 5; 70 → 8; 90 → 10`},
+	{"log", perMinute(sluice.SlidingWindowLog), `0 R a 6 → 4; 10 R b 3 → 1; 20 S a 1 → 6; 30 S b 5 → 4; 60 → 5; 70 → 8; 90 → 10`},
 	{"concurrency", sluice.Concurrent(3), `0 R a 2 → 1; 0 S a 1 → 3 granted=-2; 0 S a 1 → 3 granted=0; 0 R b 1 → 2; 0 S b 5 → 3`},
 }
 
 var (
 	perSecond  = sluice.PerSecond(1).WithBurst(10)
 	everyTen   = sluice.Limit{Count: 4, Window: 10 * time.Second, Burst: 8, Refill: sluice.RefillInterval}
-	subWindows = sluice.Limit{Count: 10, Window: time.Minute, Algorithm: sluice.SlidingCounter, SubWindows: 6}
+	subWindows = sluice.Limit{Count: 10, Window: time.Minute, Algorithm: sluice.SlidingWindowCounter, SubWindows: 6}
 )
 
-func perMinute(a sluice.Algorithm) sluice.Limit { return sluice.PerMinute(10).With(a) }
+func perMinute(a sluice.Algorithm) sluice.Limit { return sluice.PerMinute(10).WithAlgorithm(a) }
 
 func settleChecks() []check {
 	all := []check{
@@ -145,7 +145,7 @@ func (s *settler) happens(f []string) (sluice.Decision, error) {
 func (s *settler) reserve(name string, n int64) sluice.Decision {
 	d := s.apply(sluice.Take{Rule: s.rule, Key: "k", Cost: n, Settles: true})[0]
 	if d.Allowed {
-		s.out[name] = sluice.Take{Rule: s.rule, Key: "k", At: d.At, Charged: n, Of: d.Limit, Settles: true}
+		s.out[name] = sluice.Take{Rule: s.rule, Key: "k", Receipt: d.Receipt, Charged: n, ChargedOf: d.Limit, Settles: true}
 	}
 	return d
 }

@@ -20,12 +20,12 @@ func slotsChecks() []check {
 }
 
 func slotRule(name string, n int64, lease time.Duration) *sluice.Rule {
-	return newRule(name, sluice.Concurrent(n).WithLease(lease))
+	return newRule(name, sluice.Concurrent(n).WithPermitTTL(lease))
 }
 
 // again names a take by what it was answered.
 func again(r *sluice.Rule, key string, at, cost int64) sluice.Take {
-	return sluice.Take{Rule: r, Key: key, At: at, Cost: cost}
+	return sluice.Take{Rule: r, Key: key, Receipt: at, Cost: cost}
 }
 
 // slotsContended has many callers hold a slot for a while, renew it now and then and release it, some twice: a counter of
@@ -46,15 +46,15 @@ func slotsContended(o *opener) error {
 			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 			}
 			if rng.IntN(2) == 0 {
-				renewed := p.apply(again(rule, "k", d.At, 1))[0]
+				renewed := p.apply(again(rule, "k", d.Receipt, 1))[0]
 				if !renewed.Allowed || renewed.Granted != 0 {
 					p.failf("a slot that is held was not renewed: %s", describe(&renewed))
 				}
-				d.At = renewed.At
+				d.Receipt = renewed.Receipt
 			}
 			holding.Add(-1)
 			for range 1 + rng.IntN(2) {
-				p.apply(again(rule, "k", d.At, -1))
+				p.apply(again(rule, "k", d.Receipt, -1))
 			}
 		}
 	})
@@ -95,15 +95,15 @@ func slotsReleasedTwice(o *opener) error {
 	rule := slotRule("twice", 2, time.Hour)
 	for range 50 {
 		mine := p.take(rule, "k", 1)
-		p.apply(again(rule, "k", mine.At, -1))
+		p.apply(again(rule, "k", mine.Receipt, -1))
 		yours := p.take(rule, "k", 1)
-		if mine.At == yours.At {
+		if mine.Receipt == yours.Receipt {
 			return fmt.Errorf("two slots of one name: %s", describe(&yours))
 		}
-		twice := p.apply(again(rule, "k", mine.At, -1))[0]
+		twice := p.apply(again(rule, "k", mine.Receipt, -1))[0]
 		p.expect("given back the second time", twice.Granted, 0)
 		p.expect("free while another holds one", twice.Remaining, 1)
-		p.apply(again(rule, "k", yours.At, -1))
+		p.apply(again(rule, "k", yours.Receipt, -1))
 	}
 	p.expect("free in the end", p.peek(rule, "k").Remaining, 2)
 	return p.fault()
@@ -113,14 +113,14 @@ func slotsReleasedTwice(o *opener) error {
 func slotsRenewed(o *opener) error {
 	p := o.probe()
 	rule := slotRule("renewed", 1, 10*time.Second)
-	at := p.take(rule, "k", 1).At
+	at := p.take(rule, "k", 1).Receipt
 	for i := range 5 {
 		p.at(time.Duration(i+1) * 6 * time.Second)
 		d := p.apply(again(rule, "k", at, 1))[0]
 		if !d.Allowed || d.Granted != 0 || d.Remaining != 0 || p.take(rule, "k", 1).Allowed {
 			return fmt.Errorf("renewed for the %d. time: %s", i+1, describe(&d))
 		}
-		at = d.At
+		at = d.Receipt
 	}
 	p.at(time.Minute) // it has lapsed meanwhile
 	anew := p.apply(again(rule, "k", at, 1))[0]

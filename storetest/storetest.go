@@ -33,7 +33,7 @@ type Caps struct {
 	Overshoot int64
 	// NoIDs: a take that arrives twice is charged twice.
 	NoIDs bool
-	// NoKeys: the store is no sluice.Keys; it cannot reset or block.
+	// NoKeys: the store is no sluice.StoreAdmin; it cannot reset or block.
 	NoKeys bool
 }
 
@@ -185,8 +185,8 @@ func (h Harness) opener(t testing.TB) *opener {
 func (o *opener) store() (sluice.Store, *Clock) {
 	clock := NewClock()
 	store := o.open(clock)
-	if _, ok := store.(sluice.Remote); ok {
-		if keys, ok := store.(sluice.Keys); ok {
+	if _, ok := store.(sluice.RemoteStore); ok {
+		if keys, ok := store.(sluice.StoreAdmin); ok {
 			return bare{store, keys}, clock
 		}
 		return struct{ sluice.Store }{store}, clock
@@ -198,7 +198,7 @@ func (o *opener) store() (sluice.Store, *Clock) {
 // by a clock that is not the test's, and it is the store that is tested.
 type bare struct {
 	sluice.Store
-	sluice.Keys
+	sluice.StoreAdmin
 }
 
 func (o *opener) probe() *probe {

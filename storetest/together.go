@@ -15,10 +15,10 @@ import (
 // each other out, and at every moment both have been charged the same: all or nothing.
 func transfer(o *opener) error {
 	p := o.probe()
-	a := newRule("a", sluice.Per(150, long).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit))
+	a := newRule("a", sluice.Per(150, long).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 	b := newRule("b", sluice.Per(120, long))
 	if o.caps.OwnClock { // a caller who has read the clock a moment ago finds a bucket less full
-		b = newRule("b", sluice.Per(120, long).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit))
+		b = newRule("b", sluice.Per(120, long).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 	}
 	var both atomic.Int64
 	err := together(callers, func(i int) {
@@ -136,12 +136,12 @@ func cancelled(o *opener) error {
 				return fmt.Errorf("%s: a call whose context has ended returned error %v, want %v", a.name, err, ended.Err())
 			}
 		}
-		limiter := sluice.Must(sluice.NewRules(p.store, []*sluice.Rule{rule}))
+		limiter := sluice.Must(sluice.NewWithRules(p.store, []*sluice.Rule{rule}))
 		if _, err := limiter.Allow(ctx, "k"); !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("%s: a limiter's call whose context has ended returned error %v", a.name, err)
 		}
 		p.expect(a.name+": spent by calls whose context had ended", p.spent(rule, "k"), 0)
-		if keys, ok := p.store.(sluice.Keys); ok && !o.caps.NoKeys {
+		if keys, ok := p.store.(sluice.StoreAdmin); ok && !o.caps.NoKeys {
 			p.take(rule, "k", 5)
 			if err := keys.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}); !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("%s: reset with a context that has ended returned error %v", a.name, err)
@@ -159,7 +159,7 @@ func cancelled(o *opener) error {
 // oddCalls: no takes at all; more room for answers than takes; calls that make no sense, which charge nothing.
 func oddCalls(o *opener) error {
 	p := o.probe()
-	rule := newRule("r", sluice.Per(5, long).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit))
+	rule := newRule("r", sluice.Per(5, long).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 	p.apply()
 	out := make([]sluice.Decision, 3)
 	out[2].Granted = 77
@@ -173,8 +173,8 @@ func oddCalls(o *opener) error {
 	for what, bad := range map[string]sluice.Take{
 		"cost beyond 2^50":        {Rule: rule, Key: "k", Cost: sluice.MaxCost + 1},
 		"giving back nothing":     {Rule: rule, Key: "k", Cost: -1},
-		"min beyond cost":         {Rule: rule, Key: "k", Cost: 1, Min: 2},
-		"a negative min":          {Rule: rule, Key: "k", Cost: 1, Min: -1},
+		"min beyond cost":         {Rule: rule, Key: "k", Cost: 1, MinGrant: 2},
+		"a negative min":          {Rule: rule, Key: "k", Cost: 1, MinGrant: -1},
 		"a negative delay":        {Rule: rule, Key: "k", Cost: 1, MaxDelay: -1},
 		"a rule that is not made": {Rule: &sluice.Rule{Name: "r"}, Key: "k", Cost: 1},
 		"a limit that is not":     {Rule: rule, Limit: &limit, Key: "k", Cost: 1},
@@ -192,13 +192,13 @@ func oddCalls(o *opener) error {
 // onceByID has many callers send the same take: one of them is charged, and all get its answer.
 func onceByID(o *opener) error {
 	p := o.probe()
-	rule := newRule("ids", sluice.Per(10, long).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit))
+	rule := newRule("ids", sluice.Per(10, long).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 	other := newRule("other", sluice.Per(10, long))
 	err := together(callers, func(i int) {
 		for id := range uint64(3) {
 			out := p.apply(
-				sluice.Take{Rule: rule, Key: "k", Cost: 2, ID: id + 1},
-				sluice.Take{Rule: other, Key: "k", Cost: 1, ID: id + 1},
+				sluice.Take{Rule: rule, Key: "k", Cost: 2, IdempotencyID: id + 1},
+				sluice.Take{Rule: other, Key: "k", Cost: 1, IdempotencyID: id + 1},
 			)
 			if !out[0].Allowed || out[0].Granted != 2 || !out[1].Allowed {
 				p.failf("a take that was charged was answered\n%s\n%s", describe(&out[0]), describe(&out[1]))

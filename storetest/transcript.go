@@ -130,7 +130,7 @@ func (p *parser) limit(words []string, change bool) error {
 	if err != nil {
 		return p.errorf("%v", err)
 	}
-	rule.Limit = limit.With(algorithm)
+	rule.Limit = limit.WithAlgorithm(algorithm)
 	options, err := p.options(words[2:])
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func limitOption(r *sluice.Rule, name, value string) (err error) {
 	case "refill":
 		choose(map[string]func(){"interval": func() { l.Refill = sluice.RefillInterval }})
 	case "align":
-		choose(map[string]func(){"first_hit": func() { l.Align = sluice.AlignFirstHit }})
+		choose(map[string]func(){"first_hit": func() { l.Align = sluice.AlignFirstRequest }})
 	case "calendar":
 		l.Align, l.Window = sluice.AlignCalendar, 0
 		choose(map[string]func(){
@@ -175,9 +175,9 @@ func limitOption(r *sluice.Rule, name, value string) (err error) {
 	case "zone":
 		l.Zone, err = time.LoadLocation(value)
 	case "over":
-		l.Over, err = strconv.ParseInt(value, 10, 64)
+		l.SoftExcess, err = strconv.ParseInt(value, 10, 64)
 	case "for":
-		l.For, err = time.ParseDuration(value)
+		l.SoftPeriod, err = time.ParseDuration(value)
 	case "rounding":
 		choose(map[string]func(){"nearest": func() { l.Rounding = sluice.RoundNearest }})
 	case "sub_windows":

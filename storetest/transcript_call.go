@@ -134,7 +134,7 @@ func (p *parser) callOption(c *call, name, value string) (err error) {
 	case "cost", "more":
 		t.Cost, err = strconv.ParseInt(value, 10, 64)
 	case "min":
-		t.Min, err = strconv.ParseInt(value, 10, 64)
+		t.MinGrant, err = strconv.ParseInt(value, 10, 64)
 	case "maxdelay":
 		t.MaxDelay, err = time.ParseDuration(value)
 	case "for":
@@ -143,7 +143,7 @@ func (p *parser) callOption(c *call, name, value string) (err error) {
 			err = errors.New("use a positive duration, or 0s to lift a block")
 		}
 	case "id":
-		t.ID, err = strconv.ParseUint(value, 10, 64)
+		t.IdempotencyID, err = strconv.ParseUint(value, 10, 64)
 	case "n":
 		c.times, err = strconv.Atoi(value)
 		if err == nil && (c.times < 1 || c.times > mostTimes) {

@@ -15,7 +15,7 @@ type teller struct {
 	clock  *Clock
 	plain  bool // plain takes go through a limiter, which takes the store's shortcut if there is one
 	player *player
-	taken  map[string]sluice.Take // by label, with At set and Cost what was granted
+	taken  map[string]sluice.Take // by label, with Receipt set and Cost what was granted
 }
 
 func newTeller(store sluice.Store, clock *Clock, plain bool) *teller {
@@ -90,7 +90,7 @@ func (w *teller) play(c *call) ([]string, error) {
 	ctx := context.Background()
 	switch c.verb {
 	case "reset", "block":
-		keys, ok := w.store.(sluice.Keys)
+		keys, ok := w.store.(sluice.StoreAdmin)
 		if !ok {
 			return nil, fmt.Errorf("%T has no sluice.Keys: declare NoKeys", w.store)
 		}
@@ -140,7 +140,7 @@ func (w *teller) apply(calls []call) ([]string, error) {
 	}
 	ctx := context.Background()
 	var err error
-	if first := (take{Take: takes[0]}); w.plain && len(takes) == 1 && takes[0].At == 0 && isPlain(&first) {
+	if first := (take{Take: takes[0]}); w.plain && len(takes) == 1 && takes[0].Receipt == 0 && isPlain(&first) {
 		out[0], err = w.player.limiter(takes[0].Rule).AllowN(ctx, takes[0].Key, takes[0].Cost)
 	} else {
 		err = w.store.Apply(ctx, takes, out)
@@ -154,12 +154,12 @@ func (w *teller) apply(calls []call) ([]string, error) {
 	var lines []string
 	for i := range calls {
 		if c := &calls[i]; c.verb == "take" && c.label != "" {
-			takes[i].At, takes[i].Cost = out[i].At, out[i].Granted
+			takes[i].Receipt, takes[i].Cost = out[i].Receipt, out[i].Granted
 			w.taken[c.label] = takes[i]
 			takes[i].Cost = c.take.Cost
-		} else if c.verb == "settle" && out[i].At != takes[i].At { // a slot was renewed
+		} else if c.verb == "settle" && out[i].Receipt != takes[i].Receipt { // a slot was renewed
 			renewed := w.taken[c.label]
-			renewed.At = out[i].At
+			renewed.Receipt = out[i].Receipt
 			w.taken[c.label] = renewed
 		}
 		lines = append(lines, tell(&calls[i], takes[i].Cost, &out[i]))
@@ -167,7 +167,7 @@ func (w *teller) apply(calls []call) ([]string, error) {
 	return lines, nil
 }
 
-// takeOf is the take of a call, At looked up by its label.
+// takeOf is the take of a call, Receipt looked up by its label.
 func (w *teller) takeOf(c *call) sluice.Take {
 	t := c.take
 	t.Rule, t.Key = c.rule, c.key
@@ -175,7 +175,7 @@ func (w *teller) takeOf(c *call) sluice.Take {
 		return t
 	}
 	earlier := w.taken[c.label]
-	t.Rule, t.Key, t.At = earlier.Rule, earlier.Key, earlier.At
+	t.Rule, t.Key, t.Receipt = earlier.Rule, earlier.Key, earlier.Receipt
 	if c.verb == "giveback" {
 		if t.Cost == 0 {
 			t.Cost = earlier.Cost
@@ -195,7 +195,7 @@ func tell(c *call, cost int64, d *sluice.Decision) string {
 		fmt.Fprintf(&b, "charged %d", d.Granted)
 	case d.Allowed:
 		b.WriteString("allow")
-	case d.Never:
+	case d.ExceedsLimit:
 		b.WriteString("never")
 	default:
 		b.WriteString("deny")
@@ -211,8 +211,8 @@ func tell(c *call, cost int64, d *sluice.Decision) string {
 	if d.Delay != 0 {
 		fmt.Fprintf(&b, " delay=%v", d.Delay)
 	}
-	if d.Source != sluice.SourceStore || d.Shadow {
-		fmt.Fprintf(&b, " source=%v shadow=%v", d.Source, d.Shadow)
+	if d.Source != sluice.SourceStore || d.ShadowDenied {
+		fmt.Fprintf(&b, " source=%v shadow=%v", d.Source, d.ShadowDenied)
 	}
 	return b.String()
 }

@@ -46,7 +46,7 @@ func splitting(h *hooked) {
 				continue
 			}
 			back := takes[i]
-			back.Cost, back.At, back.Min, back.ID = -out[i].Granted, out[i].At, 0, 0
+			back.Cost, back.Receipt, back.MinGrant, back.IdempotencyID = -out[i].Granted, out[i].Receipt, 0, 0
 			var left [1]sluice.Decision
 			if err := h.Reference.Apply(ctx, []sluice.Take{back}, left[:]); err != nil {
 				return err

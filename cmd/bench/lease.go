@@ -42,7 +42,8 @@ func leaseNamed(name string) *leaseContender {
 
 // Both are more than a run can spend.
 func leaseBucket() sluice.Limit { return sluice.PerSecond(10_000_000).WithBurst(1 << 30) }
-func leaseWindow() sluice.Limit { return sluice.PerHour(1<<32 - 1).With(sluice.FixedWindow) }
+
+func leaseWindow() sluice.Limit { return sluice.PerHour(1<<32 - 1).WithAlgorithm(sluice.FixedWindow) }
 
 // A leaseCost is what was found with some number of keys.
 type leaseCost struct {
@@ -70,16 +71,16 @@ func measureLease(c *leaseContender, s *scenario, j job) (*result, error) {
 
 // open returns a limiter, and the server if there is one.
 func (c *leaseContender) open(limit sluice.Limit) (*sluice.Limiter, *redisServer, func(), error) {
-	accuracy := sluice.Lease
+	accuracy := sluice.AccuracyLease
 	if c.memory {
-		accuracy = sluice.Exact
+		accuracy = sluice.AccuracyExact
 	}
 	rule, err := sluice.NewRule(sluice.Rule{Name: "bench", Limit: limit, Accuracy: accuracy})
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if c.memory {
-		l, err := sluice.NewRules(memstore.New(), []*sluice.Rule{rule})
+		l, err := sluice.NewWithRules(memstore.New(), []*sluice.Rule{rule})
 		return l, nil, func() {}, err
 	}
 	server, err := startRedis(context.Background(), "")
@@ -92,8 +93,8 @@ func (c *leaseContender) open(limit sluice.Limit) (*sluice.Limiter, *redisServer
 		return nil, nil, nil, err
 	}
 	// A budget beyond any wait: what is measured is leases, not the fallback of a busy machine.
-	l, err := sluice.NewRules(store, []*sluice.Rule{rule},
-		sluice.WithNodes(func() int { return 2 }), sluice.WithBudget(5*time.Second))
+	l, err := sluice.NewWithRules(store, []*sluice.Rule{rule},
+		sluice.WithInstances(func() int { return 2 }), sluice.WithStoreTimeout(5*time.Second))
 	return l, server, func() {
 		_ = l.Close(context.Background())
 		store.Close()
@@ -149,7 +150,7 @@ func (c *leaseContender) measure(keys, ops int, j job) (cost leaseCost, err erro
 // alone for a while when it is drained, so not all of it can at once.
 func (c *leaseContender) holds() error {
 	const most = 5000
-	limit := sluice.Per(most, longWindow).With(c.limit().Algorithm)
+	limit := sluice.Per(most, longWindow).WithAlgorithm(c.limit().Algorithm)
 	l, _, done, err := c.open(limit)
 	if err != nil {
 		return err

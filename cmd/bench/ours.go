@@ -49,14 +49,16 @@ func bucketLimit(s spec) sluice.Limit {
 }
 
 func windowLimit(s spec) sluice.Limit {
-	return sluice.Per(s.burst, longWindow).With(sluice.FixedWindow)
+	return sluice.Per(s.burst, longWindow).WithAlgorithm(sluice.FixedWindow)
 }
 
 func counterLimit(s spec) sluice.Limit {
-	return sluice.Per(s.burst, s.slide).With(sluice.SlidingCounter)
+	return sluice.Per(s.burst, s.slide).WithAlgorithm(sluice.SlidingWindowCounter)
 }
 
-func logLimit(s spec) sluice.Limit { return sluice.Per(s.burst, longWindow).With(sluice.SlidingLog) }
+func logLimit(s spec) sluice.Limit {
+	return sluice.Per(s.burst, longWindow).WithAlgorithm(sluice.SlidingWindowLog)
+}
 
 func openOurs(limit func(spec) sluice.Limit) func(spec) (limiter, error) {
 	return func(s spec) (limiter, error) {
@@ -78,6 +80,6 @@ func openThree(s spec) (limiter, error) {
 		}
 		rules = append(rules, rule)
 	}
-	l, err := sluice.NewRules(memstore.New(), rules)
+	l, err := sluice.NewWithRules(memstore.New(), rules)
 	return oursLimiter{l}, err
 }

@@ -139,7 +139,7 @@ type limiterRemote struct{ *sluice.Limiter }
 
 func (r limiterRemote) decide(key string) (bool, error) {
 	d, err := r.Allow(context.Background(), key)
-	if err == nil && d.Source != sluice.SourceStore && d.Source != sluice.SourceCache {
+	if err == nil && d.Source != sluice.SourceStore && d.Source != sluice.SourceDenyCache {
 		err = fmt.Errorf("the answer is not the store's but %v", d.Source)
 	}
 	return d.Allowed, err
@@ -151,6 +151,6 @@ func connectLimiter(s *redisServer, sp spec, _ int) (*remotes, error) {
 		return nil, err
 	}
 	// A budget beyond any wait: what is measured is the store, not the fallback of a busy machine.
-	l, err := sluice.New(store, "bench", bucketLimit(sp), sluice.WithBudget(5*time.Second))
+	l, err := sluice.New(store, "bench", bucketLimit(sp), sluice.WithStoreTimeout(5*time.Second))
 	return everyone(limiterRemote{l}, store.Close), err
 }

@@ -72,7 +72,7 @@ var shapes = []shape{
 	},
 }
 
-var benchLimit = sluice.PerMinute(100).With(sluice.FixedWindow)
+var benchLimit = sluice.PerMinute(100).WithAlgorithm(sluice.FixedWindow)
 
 func benchRule(n int, ps ...rules.Predicate) rules.Rule {
 	return rules.Rule{

@@ -165,6 +165,6 @@ func newExplainer(snapshot string) (*explain.Explainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	limiter, err := sluice.NewRules(store, nil)
+	limiter, err := sluice.NewWithRules(store, nil)
 	return &explain.Explainer{Limiter: limiter}, err
 }

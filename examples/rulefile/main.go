@@ -35,7 +35,7 @@ func main() {
 	go func() { log.Fatal(watcher.Run(context.Background())) }()
 
 	// What was counted is in the store and not in the rules: it survives a change.
-	limiter, err := sluice.NewRules(memstore.New(), nil)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,10 +13,10 @@ import (
 
 func main() {
 	perUser := sluice.Must(sluice.NewRule(sluice.Rule{Name: "posts-per-user", Limit: sluice.PerMinute(2)}))
-	perTenant := sluice.Must(sluice.NewRule(sluice.Rule{Name: "posts-per-tenant", Limit: sluice.PerHour(3).With(sluice.FixedWindow)}))
+	perTenant := sluice.Must(sluice.NewRule(sluice.Rule{Name: "posts-per-tenant", Limit: sluice.PerHour(3).WithAlgorithm(sluice.FixedWindow)}))
 	global := sluice.Must(sluice.NewRule(sluice.Rule{Name: "posts", Limit: sluice.PerSecond(10_000)}))
 
-	limiter, err := sluice.NewRules(memstore.New(), nil)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func main() {
 			continue
 		}
 		// Nothing was charged, on any of the three.
-		tightest := sluice.Tightest(decisions)
+		tightest := sluice.MostRestrictive(decisions)
 		fmt.Printf("%s: denied by %s\n", user, takes[tightest].Rule.Name)
 	}
 }

@@ -60,7 +60,7 @@ type Admission struct {
 	headers  *quota.Headers
 	reported reported
 	pooled   recycler // what reported is in; nil: in memory of its own
-	permit   *sluice.Slot
+	permit   *sluice.Permit
 	charges  *statusCharges // of rules
 	keyed    keyedCharge
 }

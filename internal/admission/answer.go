@@ -22,10 +22,10 @@ func WriteDenial(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, p
 		Detail: denial.Detail(), Violated: ps.AppendDenied(room[:0], ds),
 	}
 	d := &ds[denial.MostRestrictive]
-	if status == http.StatusServiceUnavailable && !d.Never {
+	if status == http.StatusServiceUnavailable && !d.ExceedsLimit {
 		p.Type = problem.TypeCapacity
 	}
-	if !d.Never {
+	if !d.ExceedsLimit {
 		p.RetryAfterMS = max(1, int64((d.RetryAfter+time.Millisecond-1)/time.Millisecond))
 	}
 	p.Write(w)

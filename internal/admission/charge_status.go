@@ -22,7 +22,7 @@ func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set)
 	var c *statusCharges
 	for i := range m.matched.Takes {
 		rule := m.matched.Rules[i]
-		slot := m.matched.Takes[i].Effective().Algorithm == sluice.Concurrency // is given back when the request is done
+		slot := m.matched.Takes[i].EffectiveLimit().Algorithm == sluice.Concurrency // is given back when the request is done
 		if slot || len(rule.ChargeStatus) == 0 && rule.Settle == nil {
 			continue
 		}
@@ -91,7 +91,7 @@ func current(set *rules.Set, t sluice.Take) sluice.Take {
 	if rule == nil || rule == t.Rule {
 		return t
 	}
-	was := t.Effective()
+	was := t.EffectiveLimit()
 	var found *sluice.Limit
 	for _, l := range limits {
 		if l.Algorithm == was.Algorithm && (found == nil || l.String() == was.String()) { // the first if the numbers have changed

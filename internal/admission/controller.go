@@ -208,7 +208,7 @@ func (m *matchedRequest) mayRefund(i int) bool {
 func (m *matchedRequest) prepare(settles bool) *quota.Policies {
 	takes := m.matched.Takes
 	for i := range takes {
-		takes[i].Settles = settles && m.mayRefund(i) && takes[i].Effective().Algorithm != sluice.Concurrency
+		takes[i].Settles = settles && m.mayRefund(i) && takes[i].EffectiveLimit().Algorithm != sluice.Concurrency
 	}
 	if cap(m.decisions) < len(takes) {
 		m.decisions = make([]sluice.Decision, len(takes))

@@ -31,7 +31,7 @@ func isDelayed(l *sluice.Limiter, t *sluice.Take) bool {
 	if t.Rule.Shadow || t.Cost <= 0 {
 		return false
 	}
-	limit := t.Effective()
+	limit := t.EffectiveLimit()
 	switch limit.Algorithm {
 	case sluice.LeakyQueue:
 	case sluice.TokenBucket, sluice.LeakyBucket:
@@ -93,7 +93,7 @@ func (p *delayedRequest) begin() {
 		if t := &p.takes[i]; isDelayed(p.limiter, t) {
 			p.delays = append(p.delays, delayedTake{i, t.Rule, t.MaxDelay})
 			p.queues.departing(t)
-		} else if t.Effective().Algorithm == sluice.Concurrency {
+		} else if t.EffectiveLimit().Algorithm == sluice.Concurrency {
 			p.permits = append(p.permits, i)
 		} else {
 			p.undelayed = append(p.undelayed, i)
@@ -105,7 +105,7 @@ func (p *delayedRequest) begin() {
 // is asked for one that comes at once.
 func (l *delayQueues) departing(t *sluice.Take) {
 	t.MaxDelay = 0
-	if t.Effective().Algorithm == sluice.LeakyQueue {
+	if t.EffectiveLimit().Algorithm == sluice.LeakyQueue {
 		t.MaxDelay = time.Microsecond
 	}
 	if t.Rule.ChargeDenied {
@@ -121,7 +121,7 @@ func (l *delayQueues) withoutCharge(t *sluice.Take) {
 		plain.ChargeDenied = false
 		twin, _ = l.uncharged.LoadOrStore(t.Rule, &plain)
 	}
-	t.Limit, t.Rule = t.Effective(), twin.(*sluice.Rule)
+	t.Limit, t.Rule = t.EffectiveLimit(), twin.(*sluice.Rule)
 }
 
 // waitAll returns true when all takes are allowed and the request is the first of its last line: release has to be called.
@@ -191,7 +191,7 @@ func (p *delayedRequest) waitOne(q *delayedTake) (bool, error) {
 }
 
 // isFinal tells that a denial is not about when.
-func isFinal(d *sluice.Decision) bool { return d.Never || d.Source == sluice.SourceClosed }
+func isFinal(d *sluice.Decision) bool { return d.ExceedsLimit || d.Source == sluice.SourceFailClosed }
 
 // denyTooLate turns a turn that comes too late into a denial.
 func (p *delayedRequest) denyTooLate(q *delayedTake, err error) error {
@@ -290,7 +290,7 @@ func clearGrants(ds []sluice.Decision) {
 
 // shape is how a take's line moves, and how long the request would wait in it.
 func (p *delayedRequest) shape(q *delayedTake) (shaper.Shape, time.Duration) {
-	limit := p.takes[q.at].Effective()
+	limit := p.takes[q.at].EffectiveLimit()
 	s := shaper.Shape{Interval: interval(limit)}
 	patience := q.maxDelay
 	if limit.Algorithm == sluice.LeakyQueue {
@@ -317,7 +317,7 @@ func interval(l *sluice.Limit) time.Duration {
 // denyQueueFull denies the request for want of a place.
 func (p *delayedRequest) denyQueueFull(q *delayedTake, retry time.Duration) {
 	p.out[q.at] = sluice.Decision{
-		Limit: p.takes[q.at].Effective().Max(), RetryAfter: retry, ResetAfter: retry,
+		Limit: p.takes[q.at].EffectiveLimit().Max(), RetryAfter: retry, ResetAfter: retry,
 	}
 }
 
@@ -331,7 +331,7 @@ func (p *delayedRequest) refundAll() {
 	for i := range p.out {
 		d := &p.out[i]
 		if *d == (sluice.Decision{}) {
-			*d = sluice.Decision{Allowed: true, Source: sluice.SourceCache, Limit: p.takes[i].Effective().Max()}
+			*d = sluice.Decision{Allowed: true, Source: sluice.SourceDenyCache, Limit: p.takes[i].EffectiveLimit().Max()}
 		}
 	}
 }
@@ -340,13 +340,13 @@ func (p *delayedRequest) refundAll() {
 func (p *delayedRequest) describe() {
 	d, behind := &p.out[p.last.at], p.place.Backlog()
 	d.Delay = p.waited
-	d.Remaining = max(0, d.Remaining-int64(behind/interval(p.takes[p.last.at].Effective())))
+	d.Remaining = max(0, d.Remaining-int64(behind/interval(p.takes[p.last.at].EffectiveLimit())))
 	d.ResetAfter += behind
 }
 
 // release leaves the line, and stamps when.
 func (p *delayedRequest) release() {
-	p.place.SkipSpacing = p.out[p.last.at].Source >= sluice.SourceOpen // nobody counts
+	p.place.SkipSpacing = p.out[p.last.at].Source >= sluice.SourceFailOpen // nobody counts
 	left := p.place.Release()
 	p.departed = DelayEvent{p.last.rule.Name, p.place.EnqueuedAt, left, p.waited}
 	if p.config.OnDelay != nil {

@@ -72,7 +72,7 @@ func (e *edge) try(w http.ResponseWriter, r *http.Request, try admission.Try) *a
 	return nil
 }
 
-func limiter(store sluice.Store) *sluice.Limiter { return sluice.Must(sluice.NewRules(store, nil)) }
+func limiter(store sluice.Store) *sluice.Limiter { return sluice.Must(sluice.NewWithRules(store, nil)) }
 
 // ok is a handler that only answers.
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })

@@ -62,9 +62,9 @@ func (k *Keyed) Admit(w http.ResponseWriter, r *http.Request, key string, cost i
 		return a, nil
 	}
 	all := a.reported.all()
-	tightest := sluice.Tightest(all)
+	tightest := sluice.MostRestrictive(all)
 	a.Outcome, a.Rule = Denied, k.rules[tightest].Name
-	a.RetryAfter, a.ExceedsLimit = all[tightest].RetryAfter, all[tightest].Never
+	a.RetryAfter, a.ExceedsLimit = all[tightest].RetryAfter, all[tightest].ExceedsLimit
 	return a, nil
 }
 
@@ -92,7 +92,7 @@ func (k *Keyed) admitSeveral(
 	s := k.scratch.Get().(*scratch)
 	for i, rule := range k.rules {
 		s.takes[i] = sluice.Take{Rule: rule, Limit: limit, Key: key, Cost: cost, Settles: k.config.ChargeIf != nil}
-		if s.takes[i].Effective().Algorithm == sluice.Concurrency {
+		if s.takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			s.takes[i].Cost, s.takes[i].Settles = min(cost, 1), false
 		}
 	}

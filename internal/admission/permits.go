@@ -18,7 +18,7 @@ const permitRetryAfter = time.Second
 // hasConcurrencyLimit tells whether a limit on what is in flight is among those of the takes.
 func hasConcurrencyLimit(takes []sluice.Take) bool {
 	for i := range takes {
-		if takes[i].Effective().Algorithm == sluice.Concurrency {
+		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			return true
 		}
 	}
@@ -27,10 +27,10 @@ func hasConcurrencyLimit(takes []sluice.Take) bool {
 
 // holdPermits keeps the slots of a request, and has the decisions say what callers should be told. A request that is denied
 // after all gives them back.
-func holdPermits(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.Slot {
+func holdPermits(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.Permit {
 	slot := l.Hold(takes, ds)
 	for i := range takes {
-		if takes[i].Effective().Algorithm == sluice.Concurrency {
+		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			ds[i].RetryAfter, ds[i].ResetAfter = min(ds[i].RetryAfter, permitRetryAfter), min(ds[i].ResetAfter, permitRetryAfter)
 		}
 	}
@@ -41,7 +41,7 @@ func holdPermits(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *
 // panics, or if that has taken over the connection, when it has closed it too.
 type permitHandler struct {
 	next   http.Handler
-	permit *sluice.Slot
+	permit *sluice.Permit
 }
 
 func (f *permitHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func (f *permitHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // inFlight counts what is left of a request: its handler, and the connection that the handler has taken over.
 type inFlight struct {
-	slot *sluice.Slot
+	slot *sluice.Permit
 
 	mu    sync.Mutex // guards parts
 	parts int

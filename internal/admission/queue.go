@@ -69,9 +69,9 @@ func (c *Controller) denyOrQueue(m *matchedRequest, try Try, a *Admission) {
 			return
 		}
 	}
-	tightest := sluice.Tightest(m.decisions)
+	tightest := sluice.MostRestrictive(m.decisions)
 	d := &m.decisions[tightest]
-	a.Outcome, a.Rule, a.RetryAfter, a.ExceedsLimit = Denied, m.List.Rules[tightest].Name, d.RetryAfter, d.Never
+	a.Outcome, a.Rule, a.RetryAfter, a.ExceedsLimit = Denied, m.List.Rules[tightest].Name, d.RetryAfter, d.ExceedsLimit
 }
 
 // queueTarget says how a denied request is kept; nil if it is not.
@@ -79,7 +79,7 @@ func (m *matchedRequest) queueTarget() *QueueTarget {
 	by := -1
 	for i := range m.decisions {
 		rule, d := m.matched.Rules[i], &m.decisions[i]
-		if !d.Allowed && (rule.OnLimit != rules.Queue || d.Never || d.Source == sluice.SourceClosed) {
+		if !d.Allowed && (rule.OnLimit != rules.Queue || d.ExceedsLimit || d.Source == sluice.SourceFailClosed) {
 			return nil
 		}
 		switch {
@@ -95,6 +95,6 @@ func (m *matchedRequest) queueTarget() *QueueTarget {
 	rule := m.matched.Rules[by]
 	return &QueueTarget{
 		Rule: rule.Name, Key: strings.Clone(m.matched.Takes[by].Key), Options: rule.Queue.WithDefaults(),
-		RetryAfter: m.decisions[sluice.Tightest(m.decisions)].RetryAfter, Charges: m.matched.Charges(),
+		RetryAfter: m.decisions[sluice.MostRestrictive(m.decisions)].RetryAfter, Charges: m.matched.Charges(),
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-var hourly = limits(sluice.PerHour(2).With(sluice.FixedWindow).WithAlign(sluice.AlignFirstHit))
+var hourly = limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 
 func TestQueueKeeps(t *testing.T) {
 	queueing := rules.Rule{Name: "jobs", Per: refs("ip"), Limits: hourly, OnLimit: rules.Queue}
@@ -119,7 +119,7 @@ func TestOutcome(t *testing.T) {
 		h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{
 			{Name: "kept", Match: where("/kept"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.Queue},
 			{Name: "denied", Match: where("/denied"), Limits: limits(sluice.Every(time.Hour))},
-			{Name: "delayed", Match: where("/delayed"), Limits: limits(sluice.PerSecond(1).With(sluice.LeakyQueue).WithBurst(3)), OnLimit: rules.Delay},
+			{Name: "delayed", Match: where("/delayed"), Limits: limits(sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(3)), OnLimit: rules.Delay},
 		}}), nil, func(http.ResponseWriter, *admission.QueueTarget) {})
 		for _, path := range []string{"/other", "/kept", "/denied", "/delayed"} {
 			for range 2 {
@@ -175,12 +175,12 @@ func TestInLine(t *testing.T) {
 // is delivered.
 func TestQueuedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		jobs := rules.Rule{Name: "jobs", Limits: limits(sluice.PerHour(2).With(sluice.FixedWindow)), OnLimit: rules.Queue}
-		all := rules.Rule{Name: "all", Limits: limits(sluice.PerDay(100).With(sluice.SlidingLog)), ChargeDenied: true}
+		jobs := rules.Rule{Name: "jobs", Limits: limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow)), OnLimit: rules.Queue}
+		all := rules.Rule{Name: "all", Limits: limits(sluice.PerDay(100).WithAlgorithm(sluice.SlidingWindowLog)), ChargeDenied: true}
 		set := always(rules.Config{Rules: []rules.Rule{all, jobs}})
 		denied := map[string]int{}
-		l := sluice.Must(sluice.NewRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
-			Denied: func(_ context.Context, t sluice.Take, _ sluice.Decision) { denied[t.Rule.Name]++ },
+		l := sluice.Must(sluice.NewWithRules(memstore.New(), nil, sluice.WithEvents(sluice.Events{
+			OnDenial: func(_ context.Context, t sluice.Take, _ sluice.Decision) { denied[t.Rule.Name]++ },
 		})))
 		kept, waits := 0, false
 		h := newEdge(l, set, func(string, string) bool { return waits }, func(w http.ResponseWriter, _ *admission.QueueTarget) {

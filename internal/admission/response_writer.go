@@ -23,7 +23,7 @@ type refundable struct {
 func newRefundable(limiter *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) refundable {
 	h := refundable{limiter: limiter}
 	for i := range takes {
-		if takes[i].Effective().Algorithm == sluice.Concurrency { // permits are released by themselves
+		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency { // permits are released by themselves
 			continue
 		}
 		if back, ok := takes[i].Settlement(&ds[i], 0); ok {

@@ -26,7 +26,7 @@ var (
 	SupportsLease, SupportsEventual func(limit any) bool
 	// CheckBucket tells what is wrong with a *sluice.Bucket.
 	CheckBucket func(bucket any) error
-	// CheckQuery fills in what is not set in a *sluice.Query, and tells what is wrong.
+	// CheckQuery fills in what is not set in a *sluice.ListOptions, and tells what is wrong.
 	CheckQuery func(query any) error
 )
 

@@ -12,14 +12,14 @@ import (
 type Denial struct {
 	Rules           []*sluice.Rule
 	Decisions       []sluice.Decision // Decisions[i] is that of Rules[i]
-	MostRestrictive int               // the decision that matters most, see [sluice.Tightest]
+	MostRestrictive int               // the decision that matters most, see [sluice.MostRestrictive]
 	Status          int               // 429, or 503 if nobody could count
 }
 
 // RetryAfter is how long until the request may be allowed; never is true if no waiting helps.
 func (d *Denial) RetryAfter() (after time.Duration, never bool) {
 	t := &d.Decisions[d.MostRestrictive]
-	return t.RetryAfter, t.Never
+	return t.RetryAfter, t.ExceedsLimit
 }
 
 // Detail says in a sentence why the request was denied and when to come again, as the default answer does.
@@ -32,7 +32,7 @@ func (d *Denial) Detail() string {
 	t := &d.Decisions[d.MostRestrictive]
 	before, after := "Rate limit ", "is used up; retry in "
 	switch {
-	case t.Never:
+	case t.ExceedsLimit:
 		return "The request costs more than rate limit " + name + "ever allows at once; retrying will not help."
 	case d.Status == http.StatusServiceUnavailable:
 		before, name, after = "Requests cannot be counted at the moment; retry in ", "", ""
@@ -51,8 +51,8 @@ func (d *Denial) Detail() string {
 
 // DenialOf sums up decisions of which one denies.
 func DenialOf(rules []*sluice.Rule, ds []sluice.Decision) Denial {
-	d := Denial{rules, ds, sluice.Tightest(ds), http.StatusTooManyRequests}
-	if ds[d.MostRestrictive].Source == sluice.SourceClosed {
+	d := Denial{rules, ds, sluice.MostRestrictive(ds), http.StatusTooManyRequests}
+	if ds[d.MostRestrictive].Source == sluice.SourceFailClosed {
 		d.Status = http.StatusServiceUnavailable
 	}
 	return d

@@ -104,7 +104,7 @@ func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.
 	}
 	source, tight := sluice.SourceStore, 0
 	if len(ds) > 1 {
-		tight = sluice.Tightest(ds)
+		tight = sluice.MostRestrictive(ds)
 	}
 	for i := range ds {
 		source = max(source, ds[i].Source)
@@ -113,14 +113,14 @@ func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.
 		f.set(headerDegraded, source.String())
 	}
 	d := &ds[tight]
-	if denied && !d.Never {
+	if denied && !d.ExceedsLimit {
 		s := strconv.FormatInt(max(1, CeilSeconds(d.RetryAfter)), 10)
 		f.set(headerRetryAfter, s)
 		if c.formats&XRateLimit != 0 {
 			f.set(headerXRetry, s)
 		}
 	}
-	if source < sluice.SourceOpen && c.formats != 0 { // an open or closed rule counts nothing: its numbers would be made up
+	if source < sluice.SourceFailOpen && c.formats != 0 { // an open or closed rule counts nothing: its numbers would be made up
 		c.setQuota(&f, ps, ds, tight, denied)
 	}
 }
@@ -173,7 +173,7 @@ func (c *Headers) setQuota(f *fields, ps *Policies, ds []sluice.Decision, tight 
 
 func (c *Headers) appendReset(b []byte, d *sluice.Decision, denied bool) []byte {
 	after := d.ResetAfter
-	if denied && !d.Never { // clients sleep until the reset; a bucket has room again long before it is full
+	if denied && !d.ExceedsLimit { // clients sleep until the reset; a bucket has room again long before it is full
 		after = max(d.RetryAfter, time.Second)
 	}
 	if c.epoch && c.formats&Draft03 == 0 {

@@ -69,7 +69,7 @@ func unknownLimit(rule *sluice.Rule, quota int64) *Policies {
 }
 
 func newPolicy(name string, limit *sluice.Limit) *policy {
-	p := &policy{name: fieldText(name), limit: limit, quota: clampInt(limit.Count + limit.Over)}
+	p := &policy{name: fieldText(name), limit: limit, quota: clampInt(limit.Count + limit.SoftExcess)}
 	if limit.Burst > 0 {
 		p.quota = clampInt(limit.Burst)
 	}
@@ -157,7 +157,7 @@ func (p *policy) seconds(n int64) int64 {
 // and a client that spreads what remains over t would go far beyond the rate.
 func (p *policy) within(d *sluice.Decision) int64 {
 	switch {
-	case d.RetryAfter > 0 || !d.Allowed && !d.Never:
+	case d.RetryAfter > 0 || !d.Allowed && !d.ExceedsLimit:
 		return max(1, CeilSeconds(d.RetryAfter))
 	case p.limit == nil || p.limit.Algorithm == sluice.Concurrency:
 		return 0

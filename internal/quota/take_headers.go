@@ -60,7 +60,7 @@ type policyKey struct {
 }
 
 func (c *Cache) of(t *sluice.Take) *Policies {
-	k := policyKey{t.Rule, t.Effective()}
+	k := policyKey{t.Rule, t.EffectiveLimit()}
 	if ps, ok := c.made.Load(k); ok {
 		return ps.(*Policies)
 	}

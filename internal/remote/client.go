@@ -112,8 +112,8 @@ func (en *Engine) probe(ctx context.Context, b *breaker, peek *group.Op) {
 	if !b.recordProbe(time.Now(), err == nil) {
 		return
 	}
-	if en.Events.ServerBack != nil {
-		en.Events.ServerBack(ctx, en.Store.Shard(peek))
+	if en.Events.OnShardRecovered != nil {
+		en.Events.OnShardRecovered(ctx, en.Store.Shard(peek))
 	}
 	en.reportAll(ctx) // before others take it for unused
 }
@@ -197,8 +197,8 @@ func (en *Engine) call(ctx context.Context, takes []group.Op, out []group.Answer
 	for i := range takes {
 		if b := en.breakerOf(&takes[i]); b != seen {
 			seen = b
-			if b.record(now, err != nil, slow) && en.Events.ServerAway != nil {
-				en.Events.ServerAway(ctx, en.Store.Shard(&takes[i]), err)
+			if b.record(now, err != nil, slow) && en.Events.OnShardUnavailable != nil {
+				en.Events.OnShardUnavailable(ctx, en.Store.Shard(&takes[i]), err)
 			}
 		}
 	}

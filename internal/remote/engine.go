@@ -24,10 +24,10 @@ type Arrivals interface {
 
 // Events are told what becomes of servers. Any may be nil.
 type Events struct {
-	StoreFailed func(ctx context.Context, err error)
-	Forgiven    func(ctx context.Context, op *group.Op, n int64)
-	ServerAway  func(ctx context.Context, shard int, err error)
-	ServerBack  func(ctx context.Context, shard int)
+	OnStoreError       func(ctx context.Context, err error)
+	OnForgiven         func(ctx context.Context, op *group.Op, n int64)
+	OnShardUnavailable func(ctx context.Context, shard int, err error)
+	OnShardRecovered   func(ctx context.Context, shard int)
 }
 
 // Config is how an engine is made.

@@ -174,8 +174,8 @@ func (en *Engine) Fail(ctx context.Context, takes []group.Op, out []group.Answer
 	if errors.Is(err, group.ErrInvalid) || ctx.Err() != nil {
 		return err
 	}
-	if en.Events.StoreFailed != nil {
-		en.Events.StoreFailed(ctx, err)
+	if en.Events.OnStoreError != nil {
+		en.Events.OnStoreError(ctx, err)
 	}
 	en.failTakes(takes, out)
 	return nil

@@ -34,8 +34,8 @@ func (en *Engine) forgive(ctx context.Context, t *group.Op, d *group.Answer) int
 	if t.Request.Cost <= 0 || n <= 0 {
 		return 0
 	}
-	if en.Events.Forgiven != nil {
-		en.Events.Forgiven(ctx, t, n)
+	if en.Events.OnForgiven != nil {
+		en.Events.OnForgiven(ctx, t, n)
 	}
 	return n
 }

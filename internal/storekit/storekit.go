@@ -26,13 +26,13 @@ func SetOp(op *group.Op, t *sluice.Take) error {
 	if rule == nil {
 		return group.ErrRule
 	}
-	p := private.ParamsOf(t.Effective())
+	p := private.ParamsOf(t.EffectiveLimit())
 	if p == nil {
 		return group.ErrLimit
 	}
-	*op = rule.Op(p, t.Key, t.Slot, t.Cost)
-	op.Request.Min, op.Request.DryRun, op.Request.Settles = t.Min, t.Dry, t.Settles
-	op.At, op.Charged, op.Of, op.ID = t.At, t.Charged, t.Of, t.ID
+	*op = rule.Op(p, t.Key, t.HashTag, t.Cost)
+	op.Request.Min, op.Request.DryRun, op.Request.Settles = t.MinGrant, t.DryRun, t.Settles
+	op.At, op.Charged, op.Of, op.ID = t.Receipt, t.Charged, t.ChargedOf, t.IdempotencyID
 	return op.Validate(t.MaxDelay)
 }
 
@@ -41,10 +41,10 @@ func Validate(t *sluice.Take) error { return SetOp(new(group.Op), t) }
 
 // FastTake tells of a take that asks for nothing but its cost which rule and numbers it is of. Of another it returns nil.
 func FastTake(t *sluice.Take) (*group.Rule, *step.Params) {
-	if t.Rule == nil || t.Rule.ChargeDenied || t.Min != 0 || t.MaxDelay != 0 || t.At != 0 || t.ID != 0 || t.Settles {
+	if t.Rule == nil || t.Rule.ChargeDenied || t.MinGrant != 0 || t.MaxDelay != 0 || t.Receipt != 0 || t.IdempotencyID != 0 || t.Settles {
 		return nil, nil
 	}
-	p := private.ParamsOf(t.Effective())
+	p := private.ParamsOf(t.EffectiveLimit())
 	if p == nil || !p.HasFast() || t.Cost <= 0 || t.Cost > p.Limit() {
 		return nil, nil
 	}
@@ -54,8 +54,8 @@ func FastTake(t *sluice.Take) (*group.Rule, *step.Params) {
 // SetDecision says an answer as a decision.
 func SetDecision(d *sluice.Decision, a *group.Answer) {
 	*d = sluice.Decision{
-		Allowed: a.Allowed, Never: a.Never, Blocked: a.Blocked, Source: sluice.Source(a.Source),
-		Limit: a.Limit, Granted: a.Granted, Remaining: a.Remaining, At: a.At,
+		Allowed: a.Allowed, ExceedsLimit: a.Never, Blocked: a.Blocked, Source: sluice.Source(a.Source),
+		Limit: a.Limit, Granted: a.Granted, Remaining: a.Remaining, Receipt: a.At,
 		Delay: a.Delay, RetryAfter: a.RetryAfter, ResetAfter: a.ResetAfter,
 	}
 }

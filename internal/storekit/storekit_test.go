@@ -33,7 +33,7 @@ func TestSetOp(t *testing.T) {
 		if err := memstore.New().Apply(context.Background(), []sluice.Take{take}, make([]sluice.Decision, 1)); !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("%s: the store says %v", name, err)
 		}
-		limiter := sluice.Must(sluice.NewRules(memstore.New(), []*sluice.Rule{rule}))
+		limiter := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{rule}))
 		if _, err := limiter.Decide(context.Background(), []sluice.Take{take}, make([]sluice.Decision, 1)); !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("%s: the limiter says %v", name, err)
 		}
@@ -57,11 +57,11 @@ func TestTakesStayOnTheStack(t *testing.T) {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1 << 30)}))
 	store := memstore.New()
 	inMemory := func(smallest int64) bool {
-		takes, out := [8]sluice.Take{{Rule: rule, Key: "k", Cost: 2, Min: smallest}}, [8]sluice.Decision{}
+		takes, out := [8]sluice.Take{{Rule: rule, Key: "k", Cost: 2, MinGrant: smallest}}, [8]sluice.Decision{}
 		return store.Apply(context.Background(), takes[:1], out[:1]) == nil && out[0].Granted == 2
 	}
 	byEngine := func(smallest int64) bool {
-		takes, out := [8]sluice.Take{{Rule: rule, Key: "k", Cost: 2, Min: smallest}}, [8]sluice.Decision{}
+		takes, out := [8]sluice.Take{{Rule: rule, Key: "k", Cost: 2, MinGrant: smallest}}, [8]sluice.Decision{}
 		return storekit.Apply(context.Background(), "store", allowing{}, takes[:1], out[:1]) == nil && out[0].Granted == 2
 	}
 	for _, tt := range []struct {

@@ -62,7 +62,7 @@ func TestDemoTraffic(t *testing.T) {
 		}
 		var mu sync.Mutex
 		requests, denied := 0, map[string]int{}
-		limiter, err := sluice.NewRules(memstore.New(), nil)
+		limiter, err := sluice.NewWithRules(memstore.New(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -73,7 +73,7 @@ func cluster(t testing.TB) *redis.ClusterClient {
 }
 
 var (
-	rule  = sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(100).With(sluice.FixedWindow)}))
+	rule  = sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(100).WithAlgorithm(sluice.FixedWindow)}))
 	takes = []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}
 )
 
@@ -182,15 +182,15 @@ func TestList(t *testing.T) {
 			}
 		}
 		found := map[string]bool{}
-		for q := (sluice.Query{Rules: []*sluice.Rule{rule}, Most: 10}); ; {
+		for q := (sluice.ListOptions{Rules: []*sluice.Rule{rule}, PageSize: 10}); ; {
 			page, err := store.List(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, l := range page.Listed {
+			for _, l := range page.Buckets {
 				found[l.Key] = true
 			}
-			if q.After = page.Next; page.Next == "" {
+			if q.PageToken = page.NextPageToken; page.NextPageToken == "" {
 				break
 			}
 		}

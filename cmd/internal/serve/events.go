@@ -20,27 +20,27 @@ func newEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set, count
 // joinEvents are events that call all of several.
 func joinEvents(all ...sluice.Events) (joined sluice.Events) {
 	for _, e := range all {
-		joined.Decided = both(joined.Decided, e.Decided)
-		joined.Denied = both(joined.Denied, e.Denied)
-		if first, then := joined.Forgiven, e.Forgiven; first != nil && then != nil {
-			joined.Forgiven = func(ctx context.Context, t sluice.Take, n int64) { first(ctx, t, n); then(ctx, t, n) }
+		joined.OnDecision = both(joined.OnDecision, e.OnDecision)
+		joined.OnDenial = both(joined.OnDenial, e.OnDenial)
+		if first, then := joined.OnForgiven, e.OnForgiven; first != nil && then != nil {
+			joined.OnForgiven = func(ctx context.Context, t sluice.Take, n int64) { first(ctx, t, n); then(ctx, t, n) }
 		} else if then != nil {
-			joined.Forgiven = then
+			joined.OnForgiven = then
 		}
-		if first, then := joined.StoreFailed, e.StoreFailed; first != nil && then != nil {
-			joined.StoreFailed = func(ctx context.Context, err error) { first(ctx, err); then(ctx, err) }
+		if first, then := joined.OnStoreError, e.OnStoreError; first != nil && then != nil {
+			joined.OnStoreError = func(ctx context.Context, err error) { first(ctx, err); then(ctx, err) }
 		} else if then != nil {
-			joined.StoreFailed = then
+			joined.OnStoreError = then
 		}
-		if first, then := joined.ServerAway, e.ServerAway; first != nil && then != nil {
-			joined.ServerAway = func(ctx context.Context, n int, err error) { first(ctx, n, err); then(ctx, n, err) }
+		if first, then := joined.OnShardUnavailable, e.OnShardUnavailable; first != nil && then != nil {
+			joined.OnShardUnavailable = func(ctx context.Context, n int, err error) { first(ctx, n, err); then(ctx, n, err) }
 		} else if then != nil {
-			joined.ServerAway = then
+			joined.OnShardUnavailable = then
 		}
-		if first, then := joined.ServerBack, e.ServerBack; first != nil && then != nil {
-			joined.ServerBack = func(ctx context.Context, n int) { first(ctx, n); then(ctx, n) }
+		if first, then := joined.OnShardRecovered, e.OnShardRecovered; first != nil && then != nil {
+			joined.OnShardRecovered = func(ctx context.Context, n int) { first(ctx, n); then(ctx, n) }
 		} else if then != nil {
-			joined.ServerBack = then
+			joined.OnShardRecovered = then
 		}
 	}
 	return joined

@@ -48,16 +48,16 @@ func (l *serviceLog) close() { _ = l.lines.Close(l.timeout) }
 // logEvents are what is logged.
 func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set) (sluice.Events, error) {
 	e := sluice.Events{
-		StoreFailed: func(_ context.Context, err error) {
+		OnStoreError: func(_ context.Context, err error) {
 			log.Warn("the store did not answer in time: on_failure of the rules did", "error", err)
 		},
-		ServerAway: func(_ context.Context, n int, err error) {
+		OnShardUnavailable: func(_ context.Context, n int, err error) {
 			log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
 		},
-		Forgiven: func(_ context.Context, t sluice.Take, n int64) {
+		OnForgiven: func(_ context.Context, t sluice.Take, n int64) {
 			log.Warn("a settlement was not charged in full: the key cannot go further into debt", "rule", t.Rule.Name, "forgiven", n)
 		},
-		ServerBack: func(_ context.Context, n int) { log.Info("the store answers again", "server", n) },
+		OnShardRecovered: func(_ context.Context, n int) { log.Info("the store answers again", "server", n) },
 	}
 	if c.Denials == config.Off {
 		return e, nil
@@ -77,7 +77,7 @@ func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set) (slui
 				c.SecretFile, len(o.Secret), leastSecret)
 		}
 	}
-	e.Denied = logging.NewDenials(log, o).Denied
+	e.OnDenial = logging.NewDenials(log, o).Denied
 	return e, nil
 }
 

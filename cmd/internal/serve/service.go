@@ -149,7 +149,7 @@ func (s *Service) listen(e edges, operators *operated) error {
 }
 
 func newLimiter(store stores.Opened, traces *telemetry.Traces, kind string, events sluice.Events) (*sluice.Limiter, error) {
-	return sluice.NewRules(traces.Store(store.Store, kind), nil, append(store.Options, sluice.WithEvents(events))...)
+	return sluice.NewWithRules(traces.Store(store.Store, kind), nil, append(store.Options, sluice.WithEvents(events))...)
 }
 
 // Run serves until the context ends, and closes all.

@@ -13,7 +13,7 @@ func TestServeWithoutTraces(t *testing.T) {
 	if err != nil || to.traces != nil || to.metrics != nil {
 		t.Errorf("%v, %v, %v", to.traces, to.metrics, err)
 	}
-	if events := to.traces.Events(); events.Decided != nil {
+	if events := to.traces.Events(); events.OnDecision != nil {
 		t.Error("decisions are told to nobody")
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 // askRemote says how the servers of a store are asked, if it has any.
 func (o *Opened) askRemote(kind string) {
-	r, ok := o.Store.(sluice.Remote)
+	r, ok := o.Store.(sluice.RemoteStore)
 	if !ok {
 		return
 	}
-	o.Servers = r.Servers
+	o.Servers = r.Shards
 	if p, ok := r.(pinger); ok {
 		o.Ping = p.Ping
 		if kind == config.Redis {
@@ -26,13 +26,13 @@ func (o *Opened) askRemote(kind string) {
 type pinger interface{ Ping(context.Context) error }
 
 // redisServers says that there is one server until Redis has answered: only then it is known whether it is a cluster.
-func redisServers(r sluice.Remote, p pinger) (servers func() int, ping func(context.Context) error) {
+func redisServers(r sluice.RemoteStore, p pinger) (servers func() int, ping func(context.Context) error) {
 	var answered atomic.Bool
 	servers = func() int {
 		if !answered.Load() {
 			return 1
 		}
-		return r.Servers()
+		return r.Shards()
 	}
 	ping = func(ctx context.Context) error {
 		err := p.Ping(ctx)

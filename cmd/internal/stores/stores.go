@@ -34,7 +34,7 @@ type Opened struct {
 // servers that is not opened.
 func Open(c *config.Store, log *slog.Logger, dry bool) (Opened, error) {
 	o := Opened{
-		Options: []sluice.Option{sluice.WithBudget(c.Budget)}, Run: func(context.Context) {}, Close: func() {},
+		Options: []sluice.Option{sluice.WithStoreTimeout(c.Budget)}, Run: func(context.Context) {}, Close: func() {},
 		Instances: func() int { return max(1, int(c.Instances)) },
 	}
 	err := o.open(c, log, dry)
@@ -81,7 +81,7 @@ func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger
 		}
 		return int(c.Instances)
 	}
-	o.Options = append(o.Options, sluice.WithNodes(o.Instances))
+	o.Options = append(o.Options, sluice.WithInstances(o.Instances))
 	awaitOrSay(r.Join, log)
 	return nil
 }
@@ -93,7 +93,7 @@ func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Lo
 	}
 	o.Store, o.Close = m, func() { _ = m.Close() }
 	if c.Instances > 0 {
-		o.Options = append(o.Options, sluice.WithNodes(o.Instances))
+		o.Options = append(o.Options, sluice.WithInstances(o.Instances))
 	}
 	if !dry {
 		awaitOrSay(m.Connect, log)

@@ -73,12 +73,12 @@ func spin() {
 // ask asks for each key that is named on the standard input, and says what was admitted.
 func ask(t *testing.T, store sluice.Store) {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.Limit{
-		Count: limit, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit,
+		Count: limit, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest,
 	}}))
 	fmt.Println("ready")
 	for keys := bufio.NewScanner(os.Stdin); keys.Scan(); {
-		l := sluice.Must(sluice.NewRules(store, []*sluice.Rule{rule},
-			sluice.WithBudget(timeout), sluice.WithNodes(func() int { return processes })))
+		l := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{rule},
+			sluice.WithStoreTimeout(timeout), sluice.WithInstances(func() int { return processes })))
 		admitted, degraded := int64(0), 0
 		for range asks {
 			d, err := l.Allow(context.Background(), keys.Text())

@@ -87,7 +87,7 @@ var modes = []struct {
 	mode   sluice.FailMode
 	source sluice.Source
 }{
-	{sluice.FailOpen, sluice.SourceOpen}, {sluice.FailClosed, sluice.SourceClosed}, {sluice.FailLocal, sluice.SourceLocal},
+	{sluice.FailOpen, sluice.SourceFailOpen}, {sluice.FailClosed, sluice.SourceFailClosed}, {sluice.FailLocal, sluice.SourceFailLocal},
 }
 
 // Run runs all outages.
@@ -140,13 +140,13 @@ func newTrial(ctx context.Context, o outage, store sluice.Store) *trial {
 		}
 		r.rules[i] = sluice.Must(sluice.NewRule(sluice.Rule{
 			Name: fmt.Sprint(o.name, " ", i), OnFailure: m.mode, Limit: sluice.Limit{
-				Count: count, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstHit,
+				Count: count, Window: 24 * time.Hour, Algorithm: sluice.FixedWindow, Align: sluice.AlignFirstRequest,
 			},
 		}))
 	}
-	r.limiter = sluice.Must(sluice.NewRules(store, nil, sluice.WithEvents(sluice.Events{
-		ServerAway: func(context.Context, int, error) { r.away.Add(1) },
-		ServerBack: func(context.Context, int) { r.back.Add(1) },
+	r.limiter = sluice.Must(sluice.NewWithRules(store, nil, sluice.WithEvents(sluice.Events{
+		OnShardUnavailable: func(context.Context, int, error) { r.away.Add(1) },
+		OnShardRecovered:   func(context.Context, int) { r.back.Add(1) },
 	})))
 	return r
 }
@@ -272,7 +272,7 @@ func (r *trial) call(ctx context.Context, mode int) {
 func (r *trial) check(mode int, d *sluice.Decision) error {
 	degraded := d.Source == modes[mode].source
 	switch {
-	case !degraded && d.Source != sluice.SourceStore && d.Source != sluice.SourceCache:
+	case !degraded && d.Source != sluice.SourceStore && d.Source != sluice.SourceDenyCache:
 		return fmt.Errorf("answered by %v", d.Source)
 	case degraded && modes[mode].mode == sluice.FailOpen && !d.Allowed:
 		return errors.New("denied")

@@ -52,7 +52,7 @@ func Measure(t *testing.T, h Harness) {
 		proxy := faultproxy.Start(t, server.Addr)
 		report = append(report, measure(t, o, h.Open(t, proxy.Addr), proxy, server))
 	}
-	t.Logf("budget %v, %d calls a second of %d callers\n%s", sluice.DefaultBudget,
+	t.Logf("budget %v, %d calls a second of %d callers\n%s", sluice.DefaultStoreTimeout,
 		int(time.Second/loadPace)*loadCallers, loadCallers, strings.Join(report, "\n"))
 }
 
@@ -94,7 +94,7 @@ func (l *load) call(ctx context.Context, t *testing.T, caller int) {
 
 func measure(t *testing.T, o outage, store sluice.Store, proxy *faultproxy.Proxy, server *Server) string {
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerDay(1 << 30)}))
-	l := &load{limiter: sluice.Must(sluice.NewRules(store, []*sluice.Rule{rule}))}
+	l := &load{limiter: sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{rule}))}
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i := range loadCallers {
@@ -132,7 +132,7 @@ func measure(t *testing.T, o outage, store sluice.Store, proxy *faultproxy.Proxy
 		return l.took[int(part*float64(len(l.took)-1))].Round(10 * time.Microsecond)
 	}
 	verdict := "yes"
-	if at(0.999) > sluice.DefaultBudget*3/2 {
+	if at(0.999) > sluice.DefaultStoreTimeout*3/2 {
 		verdict = "NO"
 	}
 	stampede := ""

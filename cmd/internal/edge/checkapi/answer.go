@@ -58,8 +58,8 @@ func appendLimit(b []byte, rule string, d *sluice.Decision) []byte {
 	}
 	b = appendField(b, "delay_ms", millis(d.Delay))
 	b = append(append(append(b, `,"source":"`...), d.Source.String()...), '"')
-	b = strconv.AppendBool(append(b, `,"shadow":`...), d.Shadow)
-	b = strconv.AppendBool(append(b, `,"never":`...), d.Never)
+	b = strconv.AppendBool(append(b, `,"shadow":`...), d.ShadowDenied)
+	b = strconv.AppendBool(append(b, `,"never":`...), d.ExceedsLimit)
 	return append(b, '}')
 }
 

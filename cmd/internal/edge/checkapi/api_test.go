@@ -69,7 +69,7 @@ type option func(*checkapi.Config)
 
 func newService(t testing.TB, store sluice.Store, set *rules.Set, opts ...option) *service {
 	t.Helper()
-	limiter, err := sluice.NewRules(store, nil, sluice.WithBudget(time.Minute)) // a busy machine is no reason to fail
+	limiter, err := sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(time.Minute)) // a busy machine is no reason to fail
 	if err != nil {
 		t.Fatal(err)
 	}

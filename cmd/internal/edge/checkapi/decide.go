@@ -146,20 +146,20 @@ func (v *verdict) judge(allowed bool) {
 // wouldCost makes the answer of a take that only looked, which is about one, that of a larger one. When there would be
 // room for it is not known: at the latest when nothing is spent any more.
 func wouldCost(d *sluice.Decision, r *sluice.Rule, cost int64) {
-	if cost <= 1 || !d.Allowed && !d.Shadow || unknown(d) || cost <= d.Remaining {
+	if cost <= 1 || !d.Allowed && !d.ShadowDenied || unknown(d) || cost <= d.Remaining {
 		return
 	}
-	d.Delay, d.Never, d.RetryAfter = 0, cost > d.Limit, max(d.RetryAfter, d.ResetAfter)
-	if d.Never {
+	d.Delay, d.ExceedsLimit, d.RetryAfter = 0, cost > d.Limit, max(d.RetryAfter, d.ResetAfter)
+	if d.ExceedsLimit {
 		d.RetryAfter = 0
 	}
-	d.Allowed, d.Shadow = r.Shadow, r.Shadow
+	d.Allowed, d.ShadowDenied = r.Shadow, r.Shadow
 }
 
 // unknown tells that nobody was asked what remains: the store is away and the rule is open or closed, an operator has
 // switched it off, or the denial of another rule was remembered.
 func unknown(d *sluice.Decision) bool {
-	return d.Source >= sluice.SourceOpen || d.Source == sluice.SourceCache && d.Allowed
+	return d.Source >= sluice.SourceFailOpen || d.Source == sluice.SourceDenyCache && d.Allowed
 }
 
 // problemOf says why nothing was decided. A store that is away is no reason: rules say what happens then.

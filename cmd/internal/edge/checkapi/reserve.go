@@ -74,13 +74,13 @@ func (c *call) reserved(v *verdict) *reservation {
 		if _, ok := t.Settlement(d, 0); !ok {
 			continue
 		}
-		limit := t.Effective()
+		limit := t.EffectiveLimit()
 		k := reserved{
-			rule: t.Rule.Name, key: t.Key, slot: t.Slot, at: d.At, charged: d.Granted, of: d.Limit,
+			rule: t.Rule.Name, key: t.Key, slot: t.HashTag, at: d.Receipt, charged: d.Granted, of: d.Limit,
 			identity: private.ParamsOf(limit).Identity(), limit: limitDigest(limit),
 			fixed: c.fixedCost(i), marked: t.Settles,
 		}
-		if d.Source == sluice.SourceLocal {
+		if d.Source == sluice.SourceFailLocal {
 			k.process = c.api.tokens.process
 		}
 		r.takes = append(r.takes, k)
@@ -183,18 +183,18 @@ func (a *API) settles(k *reserved, t sluice.Take, actual int64) []sluice.Take {
 	if k.fixed && actual > 0 {
 		actual = k.charged
 	}
-	d := sluice.Decision{Granted: k.charged, At: k.at, Limit: k.of}
+	d := sluice.Decision{Granted: k.charged, Receipt: k.at, Limit: k.of}
 	switch k.process {
 	case 0:
 	case a.tokens.process:
-		d.Source = sluice.SourceLocal
+		d.Source = sluice.SourceFailLocal
 	default:
 		// Another process has decided it and charges the store for it when it can. What it cost beyond that is charged here;
 		// what it did not need only the other could give back.
 		if actual <= k.charged {
 			return nil
 		}
-		t.Cost, t.At, t.Settles = actual-k.charged, k.at, false
+		t.Cost, t.Receipt, t.Settles = actual-k.charged, k.at, false
 		return []sluice.Take{t}
 	}
 	s, ok := t.Settlement(&d, actual)
@@ -216,7 +216,7 @@ func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
 			found = l
 		}
 	}
-	return sluice.Take{Rule: rule, Limit: found, Key: k.key, Slot: k.slot, Settles: k.marked}, found != nil
+	return sluice.Take{Rule: rule, Limit: found, Key: k.key, HashTag: k.slot, Settles: k.marked}, found != nil
 }
 
 func (s *settlement) append(b []byte) []byte {

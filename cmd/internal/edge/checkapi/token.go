@@ -80,7 +80,7 @@ func tokenSize(takes []sluice.Take) int {
 	n := tokenHead + macSize
 	for i := range takes {
 		t := &takes[i]
-		n += takeOverhead + len(t.Rule.Name) + len(t.Key) + len(t.Slot)
+		n += takeOverhead + len(t.Rule.Name) + len(t.Key) + len(t.HashTag)
 	}
 	return n
 }

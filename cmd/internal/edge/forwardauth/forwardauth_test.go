@@ -30,7 +30,7 @@ func newHandler(t testing.TB, store sluice.Store, file string) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sluice.NewRules(store, nil)
+	limiter, err := sluice.NewWithRules(store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ rules:
 
 // A fault of ours is told as one, also to nginx.
 func TestFault(t *testing.T) {
-	limiter, err := sluice.NewRules(memstore.New(), nil)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

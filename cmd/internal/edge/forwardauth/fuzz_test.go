@@ -47,7 +47,7 @@ deny:
 	if err != nil {
 		f.Fatal(err)
 	}
-	limiter, err := sluice.NewRules(memstore.New(), nil)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (s *Server) attempt(peer string, right int) bool {
 	if err != nil || !allowed {
 		return false
 	}
-	take.Cost, take.At = -int64(right), charged[0].At*int64(right) // or nothing: as much work
+	take.Cost, take.Receipt = -int64(right), charged[0].Receipt*int64(right) // or nothing: as much work
 	_, _ = s.attempts.Decide(s.ctx, []sluice.Take{take}, charged[:])
 	return true
 }

@@ -122,8 +122,8 @@ type meeting struct {
 	met  chan struct{}
 }
 
-func (*meeting) Servers() int            { return 1 }
-func (*meeting) Server(*sluice.Take) int { return 0 }
+func (*meeting) Shards() int            { return 1 }
+func (*meeting) Shard(*sluice.Take) int { return 0 }
 
 func (m *meeting) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	m.mu.Lock()
@@ -143,7 +143,7 @@ func (m *meeting) Apply(ctx context.Context, takes []sluice.Take, out []sluice.D
 func TestTogether(t *testing.T) {
 	const together = 64
 	m := &meeting{Store: memstore.New(), miss: together, met: make(chan struct{})}
-	limiter, err := sluice.NewRules(m, nil, sluice.WithBudget(time.Minute))
+	limiter, err := sluice.NewWithRules(m, nil, sluice.WithStoreTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestFailModes(t *testing.T) {
 		sluice.FailOpen:   {{0, 2, 0, -1, 0}, {0, 2, 0, -1, 0}, {0, 2, 0, -1, 0}},
 		sluice.FailClosed: {{1, 2, 0, 1, 0}, {1, 2, 0, 1, 0}, {1, 2, 0, 1, 0}},
 	} {
-		limiter, err := sluice.NewRules(away, nil, sluice.WithBudget(time.Millisecond))
+		limiter, err := sluice.NewWithRules(away, nil, sluice.WithStoreTimeout(time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ import (
 // start runs a server until the test ends.
 func start(t testing.TB, store sluice.Store, cfg resp.Config) (s *resp.Server, address string) {
 	t.Helper()
-	limiter, err := sluice.NewRules(store, nil, sluice.WithBudget(time.Minute))
+	limiter, err := sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

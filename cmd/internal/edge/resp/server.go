@@ -89,7 +89,7 @@ func New(l *sluice.Limiter, c Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	_, s.remote = l.Store().(sluice.Remote)
+	_, s.remote = l.Store().(sluice.RemoteStore)
 	s.ctx, s.cut = context.WithCancel(context.Background())
 	return s, nil
 }

@@ -36,7 +36,7 @@ func (*loop) SetWriteDeadline(time.Time) error { return nil }
 // looped is a client that sends commands about some keys, and how many it sends in a round.
 func looped(t testing.TB) (c *conn, l *loop, all *Counts, round int) {
 	t.Helper()
-	limiter, err := sluice.NewRules(memstore.New(), nil)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

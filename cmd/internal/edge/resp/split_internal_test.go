@@ -46,7 +46,7 @@ func told(t testing.TB, pieces ...[]byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sluice.NewRules(store, nil)
+	limiter, err := sluice.NewWithRules(store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func (c *conn) answer(q *question) {
 	if limited {
 		code = '1'
 		c.counts.Limited++
-		if !d.Never {
+		if !d.ExceedsLimit {
 			after = seconds(retry)
 		}
 	} else {

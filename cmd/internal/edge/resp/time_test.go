@@ -47,7 +47,7 @@ func (p *pipes) dial() net.Conn {
 func inBubble(t *testing.T, cfg resp.Config, f func(t *testing.T, p *pipes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := sluice.NewRules(memstore.New(), nil)
+		limiter, err := sluice.NewWithRules(memstore.New(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestDrain(t *testing.T) {
 // What has come but was not read yet is answered too.
 func TestDrainOfWhatWaits(t *testing.T) {
 	slow := &meeting{Store: memstore.New(), miss: -1, met: make(chan struct{})}
-	limiter, err := sluice.NewRules(slow, nil, sluice.WithBudget(time.Hour))
+	limiter, err := sluice.NewWithRules(slow, nil, sluice.WithStoreTimeout(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestDrainOfWhatWaits(t *testing.T) {
 // Who is not done in time is cut off, also from a store that does not answer.
 func TestDrainInTime(t *testing.T) {
 	stuck := &meeting{Store: memstore.New(), miss: -1}
-	limiter, err := sluice.NewRules(stuck, nil, sluice.WithBudget(time.Hour))
+	limiter, err := sluice.NewWithRules(stuck, nil, sluice.WithStoreTimeout(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,9 +45,9 @@ func statusOf(m *rules.DescriptorMatch, out []sluice.Decision, cost int64) Statu
 		HasLimit: true, Limit: limitOf(&m.Limit.Rules[at].Limit), HasReset: true, Reset: reset(t, &m.Limit.Rules[at].Limit),
 	}
 	st.Limit.Name = m.Limit.Name
-	if cost >= 0 && (!t.Allowed || t.Shadow) {
+	if cost >= 0 && (!t.Allowed || t.ShadowDenied) {
 		st.Remaining = 0
-		if !t.Shadow {
+		if !t.ShadowDenied {
 			st.Code = CodeOverLimit
 		}
 	}
@@ -57,7 +57,7 @@ func statusOf(m *rules.DescriptorMatch, out []sluice.Decision, cost int64) Statu
 // unknown tells that nobody was asked what remains: the store is away and the limit is open, an operator has switched it
 // off, or the denial of another limit was remembered and so the store was not asked.
 func unknown(d *sluice.Decision) bool {
-	return d.Source == sluice.SourceOpen || d.Source == sluice.SourceSuspended || d.Source == sluice.SourceCache && d.Allowed
+	return d.Source == sluice.SourceFailOpen || d.Source == sluice.SourceSuspended || d.Source == sluice.SourceDenyCache && d.Allowed
 }
 
 // tightest is the decision to tell of. A shadow rule that would have denied is told as if it had.
@@ -66,20 +66,20 @@ func tightest(out []sluice.Decision) int {
 		return 0
 	}
 	for i := range out {
-		if out[i].Shadow {
+		if out[i].ShadowDenied {
 			return i
 		}
 	}
-	return sluice.Tightest(out)
+	return sluice.MostRestrictive(out)
 }
 
 // reset is in how many seconds, rounded up, a request that was denied may be sent again, or the count is as if nothing
 // had been spent. A fixed window says when it ends, also if nothing was counted in it.
 func reset(d *sluice.Decision, l *sluice.Limit) int64 {
 	after := d.ResetAfter
-	if !d.Allowed || d.Shadow {
+	if !d.Allowed || d.ShadowDenied {
 		after = max(d.RetryAfter, time.Second)
-		if d.Never {
+		if d.ExceedsLimit {
 			after = d.ResetAfter
 		}
 	}

@@ -76,7 +76,7 @@ func TestApartIsAllOrNothing(t *testing.T) {
 	for range 3 {
 		ask(t, d, "q=1 | p=1")
 	}
-	limit := sluice.Per(10, 365*24*time.Hour).With(sluice.FixedWindow)
+	limit := sluice.Per(10, 365*24*time.Hour).WithAlgorithm(sluice.FixedWindow)
 	for name, want := range map[string]int64{"q": 9, "p": 7} {
 		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "d/" + name, Limit: limit}))
 		out := make([]sluice.Decision, 1)

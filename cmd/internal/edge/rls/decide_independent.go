@@ -42,7 +42,7 @@ func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 		default:
 			first = append(first, i)
 			for j := m.First; cost < 0 && j < m.First+m.N; j++ {
-				s.Matched.Takes[j].At = now // of the window at hand; a log gives nothing back, it has no such entry
+				s.Matched.Takes[j].Receipt = now // of the window at hand; a log gives nothing back, it has no such entry
 			}
 		}
 	}
@@ -78,8 +78,8 @@ func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int
 		}
 		for j, r := range m.Limit.Rules {
 			s.Matched.Takes[m.First+j].Rule = r
-			if out := &s.Decisions[m.First+j]; out.Shadow && !r.Shadow { // it was not asked whether the request may go on
-				out.Allowed, out.Shadow = false, false
+			if out := &s.Decisions[m.First+j]; out.ShadowDenied && !r.Shadow { // it was not asked whether the request may go on
+				out.Allowed, out.ShadowDenied = false, false
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func (d *Decider) look(ctx context.Context, s *decision, descriptors []int) erro
 		m := &s.Matched.Each[i]
 		for j := m.First; j < m.First+m.N; j++ {
 			out := &s.Decisions[j]
-			if s.Matched.Takes[j].Cost == 0 && out.Allowed && !out.Source.Degraded() && !out.Shadow {
+			if s.Matched.Takes[j].Cost == 0 && out.Allowed && !out.Source.Degraded() && !out.ShadowDenied {
 				out.Allowed = s.descriptors[i].Cost <= max(1, out.Remaining) // that one has room was asked
 			}
 		}

@@ -165,7 +165,7 @@ func (o *Override) limit() *sluice.Limit {
 		}
 		window *= time.Duration(o.Multiplier)
 	}
-	limit, err := sluice.Per(int64(o.RequestsPerUnit), window).With(sluice.FixedWindow).Build()
+	limit, err := sluice.Per(int64(o.RequestsPerUnit), window).WithAlgorithm(sluice.FixedWindow).Build()
 	if err != nil {
 		return nil
 	}

@@ -44,7 +44,7 @@ func decider(t testing.TB, store sluice.Store, o rls.Options, files rulefile.Opt
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sluice.NewRules(store, nil, sluice.WithBudget(10*time.Second)) // a busy machine is no outage
+	limiter, err := sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(10*time.Second)) // a busy machine is no outage
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func ask(t *testing.T, s rls.Service, text string) string {
 func set(t *testing.T, mode sluice.FailMode) *rules.Set {
 	t.Helper()
 	s, err := rules.New(rules.Config{Domains: []rules.Domain{{Name: "d", Descriptors: []rules.DescriptorRule{{
-		Key: "k", Limits: []rules.Limit{{Limit: sluice.PerDay(1).With(sluice.FixedWindow), OnFailure: mode}},
+		Key: "k", Limits: []rules.Limit{{Limit: sluice.PerDay(1).WithAlgorithm(sluice.FixedWindow), OnFailure: mode}},
 	}}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestStoreAway(t *testing.T) {
 		sluice.FailOpen:   "OK: OK, OK: OK",
 		sluice.FailClosed: "OVER_LIMIT: OVER_LIMIT 1/DAY left 0, OVER_LIMIT: OVER_LIMIT 1/DAY left 0",
 	} {
-		limiter, err := sluice.NewRules(away{}, nil)
+		limiter, err := sluice.NewWithRules(away{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestStoreAway(t *testing.T) {
 }
 
 func TestNoRules(t *testing.T) {
-	limiter, err := sluice.NewRules(memstore.New(), nil)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestNoRules(t *testing.T) {
 }
 
 func TestSuspendedRule(t *testing.T) {
-	limiter, err := sluice.NewRules(memstore.New(), nil)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestRememberedDenial(t *testing.T) {
 
 // A caller that leaves is told so, and a store that fails otherwise is unavailable.
 func TestCallerLeaves(t *testing.T) {
-	limiter, err := sluice.NewRules(away{}, nil)
+	limiter, err := sluice.NewWithRules(away{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestCallsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, store := range []sluice.Store{onRedis, onMemcached} {
-		limiter, err := sluice.NewRules(store, nil, sluice.WithBudget(200*time.Microsecond))
+		limiter, err := sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(200*time.Microsecond))
 		if err != nil {
 			t.Fatal(err)
 		}

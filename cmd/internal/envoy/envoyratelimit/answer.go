@@ -68,9 +68,9 @@ func (s *Service) status(h *hit) rls.Status {
 		Code: rls.CodeOK, HasLimit: true, HasReset: true, Reset: h.reset,
 		Limit: rls.Limit{Requests: h.limit.requests, Unit: h.limit.unit, Name: h.rule.Name},
 	}
-	over := h.cached || h.failed == sluice.SourceClosed || h.after > uint64(h.share)
+	over := h.cached || h.failed == sluice.SourceFailClosed || h.after > uint64(h.share)
 	switch {
-	case h.failed == sluice.SourceOpen:
+	case h.failed == sluice.SourceFailOpen:
 		st.Remaining = h.limit.requests
 		return st
 	case h.negative: // what is given back is never refused
@@ -95,7 +95,7 @@ func (s *Service) tell(h *hit, over bool) {
 	switch {
 	case h.cached:
 		h.stats.OverLimitWithLocalCache.Add(h.addend)
-	case over && before < limit && h.failed != sluice.SourceClosed:
+	case over && before < limit && h.failed != sluice.SourceFailClosed:
 		beyond = h.after - limit
 		h.stats.NearLimit.Add(limit - max(near, before))
 	case over:

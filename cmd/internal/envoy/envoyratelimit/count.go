@@ -87,7 +87,7 @@ func (s *Service) charge(ctx context.Context, m *scratch, now time.Time) error {
 		h.take = len(m.takes)
 		t := sluice.Take{Rule: h.limit.counter, Key: h.key, Cost: int64(h.charge)}
 		if h.negative && h.charge > 0 {
-			t.Cost, t.At = -t.Cost, now.UnixMicro()
+			t.Cost, t.Receipt = -t.Cost, now.UnixMicro()
 		}
 		m.takes = append(m.takes, t)
 	}
@@ -132,12 +132,12 @@ func (s *Service) counted(m *scratch, now time.Time) error {
 		d := &m.out[h.take]
 		h.failed, h.share = d.Source, h.limit.requests
 		failed = failed || d.Source.Degraded()
-		fatal = fatal || d.Source == sluice.SourceClosed && !h.limit.closed && s.counting.OnFailure == "error"
+		fatal = fatal || d.Source == sluice.SourceFailClosed && !h.limit.closed && s.counting.OnFailure == "error"
 		h.after = uint64(d.Limit - d.Remaining)
 		if !d.Allowed && h.charge > 0 && !h.negative { // more than the counter holds
 			h.after = mostCounted + 1
 		}
-		if d.Source == sluice.SourceLocal {
+		if d.Source == sluice.SourceFailLocal {
 			// The counter was divided among so many processes, and so is the limit.
 			nodes := math.Round(mostCounted / float64(max(1, d.Limit)))
 			h.share = uint32(math.Ceil(float64(h.limit.requests) / nodes))

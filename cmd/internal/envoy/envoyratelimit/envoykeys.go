@@ -24,7 +24,7 @@ type envoyKeys struct {
 	now    func() time.Time
 }
 
-var _ sluice.Remote = (*envoyKeys)(nil)
+var _ sluice.RemoteStore = (*envoyKeys)(nil)
 
 // giveBack lowers a count, not below 0, and does nothing where there is none.
 var giveBack = rueidis.NewLuaScript(`
@@ -34,10 +34,10 @@ local n = math.min(tonumber(v), tonumber(ARGV[1]))
 return redis.call('DECRBY', KEYS[1], string.format('%.0f', math.max(0, n)))`)
 
 // Servers is 1: what a Cluster's nodes do is not told apart.
-func (*envoyKeys) Servers() int { return 1 }
+func (*envoyKeys) Shards() int { return 1 }
 
 // Server is the only one.
-func (*envoyKeys) Server(*sluice.Take) int { return 0 }
+func (*envoyKeys) Shard(*sluice.Take) int { return 0 }
 
 // Apply counts the takes.
 func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
@@ -89,7 +89,7 @@ func counterDecision(t *sluice.Take, n int64, now time.Time) sluice.Decision {
 	length := t.Rule.Limit.Window
 	return sluice.Decision{
 		Allowed: n <= mostCounted, Limit: mostCounted, Remaining: mostCounted - min(max(0, n), mostCounted), Granted: t.Cost,
-		At: now.UnixMicro(), ResetAfter: length - time.Duration(now.UnixNano()%int64(length)),
+		Receipt: now.UnixMicro(), ResetAfter: length - time.Duration(now.UnixNano()%int64(length)),
 	}
 }
 

@@ -18,8 +18,8 @@ type flaky struct {
 	away atomic.Bool
 }
 
-func (*flaky) Servers() int            { return 1 }
-func (*flaky) Server(*sluice.Take) int { return 0 }
+func (*flaky) Shards() int            { return 1 }
+func (*flaky) Shard(*sluice.Take) int { return 0 }
 
 func (s *flaky) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	if s.away.Load() {
@@ -84,7 +84,7 @@ func TestLocalShare(t *testing.T) {
 		for _, tt := range []struct {
 			nodes, limit, want int
 		}{{1, 10, 10}, {2, 10, 5}, {3, 10, 4}, {4, 10, 3}, {100, 10, 1}, {7, 1, 1}, {3, 0, 0}} {
-			v, err := NewService(store, settings, newStats(), sluice.WithNodes(func() int { return tt.nodes }))
+			v, err := NewService(store, settings, newStats(), sluice.WithInstances(func() int { return tt.nodes }))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -129,7 +129,7 @@ func (s *Service) newLimit(d *rules.DescriptorLimit, c *counters) (*limit, error
 	}
 	r := &d.Rules[0].Limit
 	unit := unitOf(r.Window)
-	if r.Algorithm != sluice.FixedWindow || unit == rls.UnitUnknown || d.Rules[0].Accuracy != sluice.Exact {
+	if r.Algorithm != sluice.FixedWindow || unit == rls.UnitUnknown || d.Rules[0].Accuracy != sluice.AccuracyExact {
 		return nil, &rules.Error{At: at, Msg: "rate_limit: `sluice ratelimit` counts exactly, in fixed windows of a unit, as " +
 			"Envoy's service does: remove algorithm, window, unit_multiplier and accuracy, or use `sluice serve`"}
 	}

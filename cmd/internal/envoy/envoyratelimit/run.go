@@ -109,15 +109,15 @@ func (p *program) in(f func()) { p.group.Go(f) }
 // listens either, as in the reference; with one the store may come later.
 func (p *program) beginStore(ctx context.Context) error {
 	events := sluice.Events{
-		StoreFailed: func(ctx context.Context, err error) {
+		OnStoreError: func(ctx context.Context, err error) {
 			p.log.Debug("the store did not answer", "error", err)
 			p.service.Failed(ctx, err)
 		},
-		ServerAway: func(_ context.Context, _ int, err error) {
+		OnShardUnavailable: func(_ context.Context, _ int, err error) {
 			p.log.Error("the store does not answer and is given a rest", "error", err)
 			p.activity(false)
 		},
-		ServerBack: func(context.Context, int) {
+		OnShardRecovered: func(context.Context, int) {
 			p.log.Warn("the store answers again")
 			p.activity(true)
 		},
@@ -145,7 +145,7 @@ func (p *program) beginStore(ctx context.Context) error {
 		p.in(func() {
 			switch o, err := p.connect(p.work); {
 			case err == nil:
-				remote := o.Store.(sluice.Remote)
+				remote := o.Store.(sluice.RemoteStore)
 				later.store.Store(&remote)
 			case p.work.Err() == nil:
 				p.fail(err)
@@ -153,7 +153,7 @@ func (p *program) beginStore(ctx context.Context) error {
 		})
 	}
 	var err error
-	p.service, err = NewService(store, p.settings, p.stats, sluice.WithEvents(events), sluice.WithNodes(nodes))
+	p.service, err = NewService(store, p.settings, p.stats, sluice.WithEvents(events), sluice.WithInstances(nodes))
 	return err
 }
 

@@ -54,10 +54,10 @@ func NewService(store sluice.Store, s *Settings, stats *stats.Stats, options ...
 		timeout = defaultTimeout
 	}
 	if timeout > 0 {
-		options = append(options, sluice.WithBudget(timeout))
+		options = append(options, sluice.WithStoreTimeout(timeout))
 	}
 	var err error
-	if v.limiter, err = sluice.NewRules(store, nil, options...); err != nil {
+	if v.limiter, err = sluice.NewWithRules(store, nil, options...); err != nil {
 		return nil, err
 	}
 	if s.Counting.LocalCache > 0 {
@@ -68,7 +68,7 @@ func NewService(store sluice.Store, s *Settings, stats *stats.Stats, options ...
 	return v, nil
 }
 
-// Failed notes why the store did not answer; it is for sluice.Events.StoreFailed.
+// Failed notes why the store did not answer; it is for sluice.Events.OnStoreError.
 func (s *Service) Failed(_ context.Context, err error) {
 	text := err.Error()
 	s.lastError.Store(&text)

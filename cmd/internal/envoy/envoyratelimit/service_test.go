@@ -44,7 +44,7 @@ func newServiceOn(t testing.TB, store sluice.Store, below string, environ ...str
 		t.Fatal(err)
 	}
 	var s *Service
-	events := sluice.Events{StoreFailed: func(ctx context.Context, err error) { s.Failed(ctx, err) }}
+	events := sluice.Events{OnStoreError: func(ctx context.Context, err error) { s.Failed(ctx, err) }}
 	s, err = NewService(store, settings, stats.New(settings.Stats.MaxSeries), sluice.WithEvents(events))
 	if err != nil {
 		t.Fatal(err)

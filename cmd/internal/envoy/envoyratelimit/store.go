@@ -35,7 +35,7 @@ func openStore(ctx context.Context, s *Settings) (stores.Opened, error) {
 		return stores.Opened{}, err
 	}
 	both := first
-	both.Store = &split{first.Store.(sluice.Remote), second.Store.(sluice.Remote)}
+	both.Store = &split{first.Store.(sluice.RemoteStore), second.Store.(sluice.RemoteStore)}
 	both.Close = func() {
 		first.Close()
 		second.Close()
@@ -98,17 +98,17 @@ func openMemcache(ctx context.Context, s *Settings) (stores.Opened, error) {
 }
 
 // split has the counts of seconds in a store of their own.
-type split struct{ others, seconds sluice.Remote }
+type split struct{ others, seconds sluice.RemoteStore }
 
-var _ sluice.Remote = (*split)(nil)
+var _ sluice.RemoteStore = (*split)(nil)
 
-func (s *split) Servers() int { return s.others.Servers() + s.seconds.Servers() }
+func (s *split) Shards() int { return s.others.Shards() + s.seconds.Shards() }
 
-func (s *split) Server(t *sluice.Take) int {
+func (s *split) Shard(t *sluice.Take) int {
 	if perSecond(t) {
-		return s.others.Servers() + s.seconds.Server(t)
+		return s.others.Shards() + s.seconds.Shard(t)
 	}
-	return s.others.Server(t)
+	return s.others.Shard(t)
 }
 
 func perSecond(t *sluice.Take) bool { return t.Rule.Limit.Window == time.Second }
@@ -159,12 +159,12 @@ func (s *split) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 // late is a store that is not there yet. Until then it fails, which the limiter's fail modes answer.
 type late struct {
 	servers int
-	store   atomic.Pointer[sluice.Remote]
+	store   atomic.Pointer[sluice.RemoteStore]
 }
 
 var (
-	_        sluice.Remote = (*late)(nil)
-	errEarly               = fmt.Errorf("the store has not answered since the start: %w", sluice.ErrUnavailable)
+	_        sluice.RemoteStore = (*late)(nil)
+	errEarly                    = fmt.Errorf("the store has not answered since the start: %w", sluice.ErrUnavailable)
 )
 
 // servers is how many servers of the store can fail by themselves, as far as can be known before it is open.
@@ -185,11 +185,11 @@ func (s *Settings) servers() int {
 	return n
 }
 
-func (s *late) Servers() int { return s.servers }
+func (s *late) Shards() int { return s.servers }
 
-func (s *late) Server(t *sluice.Take) int {
+func (s *late) Shard(t *sluice.Take) int {
 	if store := s.store.Load(); store != nil {
-		return (*store).Server(t) // the limiter takes it modulo the number
+		return (*store).Shard(t) // the limiter takes it modulo the number
 	}
 	return 0
 }

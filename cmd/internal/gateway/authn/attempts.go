@@ -90,7 +90,7 @@ func (a *Attempts) take(ctx context.Context, from, bucket string) (*attempt, tim
 			}
 			c.n++
 			a.mu.Unlock()
-			return &attempt{attempts: a, from: from, bucket: bucket, receipt: d.At}, 0, nil
+			return &attempt{attempts: a, from: from, bucket: bucket, receipt: d.Receipt}, 0, nil
 		}
 		if err != nil || c == nil {
 			a.mu.Unlock()
@@ -162,7 +162,7 @@ func (t *attempt) end() {
 		return
 	}
 	if !t.guess {
-		_ = a.limiter.Settle(context.Background(), []sluice.Take{{Rule: a.limiter.Rules()[0], Key: t.bucket, Cost: -1, At: t.receipt}})
+		_ = a.limiter.Settle(context.Background(), []sluice.Take{{Rule: a.limiter.Rules()[0], Key: t.bucket, Cost: -1, Receipt: t.receipt}})
 	}
 	if c.n--; c.n == 0 {
 		delete(a.checking, t.bucket)

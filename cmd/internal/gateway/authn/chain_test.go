@@ -35,7 +35,7 @@ func allMethods(t testing.TB) *methods {
 
 func attempts(t testing.TB, most int64) *Attempts {
 	t.Helper()
-	l, err := sluice.New(memstore.New(), "attempts", sluice.Per(most, time.Hour).With(sluice.FixedWindow))
+	l, err := sluice.New(memstore.New(), "attempts", sluice.Per(most, time.Hour).WithAlgorithm(sluice.FixedWindow))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func setOf(t testing.TB, text string) *rules.Set {
 // limits are rules that apply to what a gateway forwards.
 func limits(t testing.TB, text string) (set func() *rules.Set, limiter *sluice.Limiter) {
 	t.Helper()
-	limiter, err := sluice.NewRules(memstore.New(), nil)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func newOffice(t testing.TB, store sluice.Store, change ...func(*adminapi.Config
 	t.Helper()
 	o := &office{t: t, set: testSet(t), level: new(slog.LevelVar), log: &log{}}
 	var err error
-	if o.limiter, err = sluice.NewRules(store, nil, sluice.WithBudget(time.Second)); err != nil {
+	if o.limiter, err = sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	attempts, err := sluice.New(memstore.New(), "attempts", sluice.PerMinute(10))

@@ -83,7 +83,7 @@ func (a *api) authorize(r *http.Request) error {
 	case !right:
 		return problemf(http.StatusUnauthorized, "the token is wrong: send what is in the file admin.token_file")
 	}
-	_ = a.Attempts.Settle(ctx, []sluice.Take{{Rule: a.Attempts.Rules()[0], Key: from, Cost: -1, At: d.At}})
+	_ = a.Attempts.Settle(ctx, []sluice.Take{{Rule: a.Attempts.Rules()[0], Key: from, Cost: -1, Receipt: d.Receipt}})
 	return nil
 }
 

@@ -199,7 +199,7 @@ func TestWebPages(t *testing.T) {
 			}
 		}
 	}
-	if names := o.limiter.Suspended(); names != nil {
+	if names := o.limiter.SuspendedRules(); names != nil {
 		t.Errorf("%q are suspended", names)
 	}
 	for _, headers := range [][]string{{"Content-Type", "application/json; charset=utf-8"}, {"Content-Type", "", "X-Sluice-Admin", "1"}} {

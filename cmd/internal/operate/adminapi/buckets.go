@@ -66,7 +66,7 @@ func (a *api) peek(_ http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (a *api) stateOf(ctx context.Context, set *rules.Set, b *rules.TierBucket) (adminmsg.Bucket, error) {
-	take := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, Slot: b.Slot, Dry: true}
+	take := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, HashTag: b.HashTag, DryRun: true}
 	var out [1]sluice.Decision
 	if _, err := a.Limiter.Decide(ctx, []sluice.Take{take}, out[:]); err != nil {
 		return adminmsg.Bucket{}, err
@@ -81,13 +81,13 @@ func (a *api) stateOf(ctx context.Context, set *rules.Set, b *rules.TierBucket) 
 // describe says what a peek said. A shadow rule that would deny does not allow.
 func describe(d *sluice.Decision) adminmsg.BucketState {
 	return adminmsg.BucketState{
-		Allowed: d.Allowed && !d.Shadow, Limit: d.Limit, Remaining: d.Remaining,
+		Allowed: d.Allowed && !d.ShadowDenied, Limit: d.Limit, Remaining: d.Remaining,
 		RetryAfterSeconds: d.RetryAfter.Seconds(), ResetAfterSeconds: d.ResetAfter.Seconds(), Source: d.Source.String(),
 	}
 }
 
 // roomy is a limit that no key reaches.
-var roomy = sluice.Must(sluice.Per(1<<31, time.Second).With(sluice.FixedWindow).Build())
+var roomy = sluice.Must(sluice.Per(1<<31, time.Second).WithAlgorithm(sluice.FixedWindow).Build())
 
 // blocked is how long a block lasts. A decision says that there is one, and when there is room by the limit too; a block
 // holds whatever the limit, so one that cannot be reached says when the block ends.
@@ -156,13 +156,13 @@ func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
 // keys lists what the store holds.
 func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	set := a.Rules()
-	q := sluice.Query{After: r.URL.Query().Get("after")}
+	q := sluice.ListOptions{PageToken: r.URL.Query().Get("after")}
 	if text := r.URL.Query().Get("n"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 1000 {
 			return nil, problemf(http.StatusBadRequest, "n: ask for 1 to 1000 keys at a time")
 		}
-		q.Most = n
+		q.PageSize = n
 	}
 	name := r.URL.Query().Get("rule")
 	for _, c := range set.CountingRules() {
@@ -173,29 +173,29 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if len(q.Rules) == 0 {
 		return nil, problemf(http.StatusNotFound, "there is no rule %q that counts: GET /v1/rules lists them", name)
 	}
-	page, err := a.Limiter.List(r.Context(), q)
+	page, err := a.Limiter.ListBuckets(r.Context(), q)
 	if err != nil {
 		if p := problemOf(err); p.Status == http.StatusNotImplemented {
 			return nil, problemf(http.StatusNotImplemented, "this store does not keep the names of its keys: POST /v1/peek looks at one, and GET /v1/top lists those that are limited most")
 		}
 		return nil, err
 	}
-	out := adminmsg.KeyPage{Keys: []adminmsg.StoredKey{}, Next: page.Next}
-	for i := range page.Listed {
-		if l := &page.Listed[i]; l.Rule != nil {
+	out := adminmsg.KeyPage{Keys: []adminmsg.StoredKey{}, Next: page.NextPageToken}
+	for i := range page.Buckets {
+		if l := &page.Buckets[i]; l.Rule != nil {
 			out.Keys = append(out.Keys, listed(set, l))
 		}
 	}
 	return out, nil
 }
 
-func listed(set *rules.Set, l *sluice.Listed) adminmsg.StoredKey {
-	k := adminmsg.StoredKey{Rule: l.Rule.Name, Digest: l.Digest, Blocked: l.Blocked, KeptSeconds: l.Kept.Seconds()}
-	if l.Digest == "" {
+func listed(set *rules.Set, l *sluice.BucketInfo) adminmsg.StoredKey {
+	k := adminmsg.StoredKey{Rule: l.Rule.Name, Digest: l.KeyDigest, Blocked: l.Blocked, KeptSeconds: l.ExpiresIn.Seconds()}
+	if l.KeyDigest == "" {
 		k.Key = keyOf(set.Parts(l.Rule, l.Key))
 	}
-	if l.State != nil {
-		state := describe(l.State)
+	if l.Decision != nil {
+		state := describe(l.Decision)
 		k.State = &state
 	}
 	return k

@@ -40,7 +40,7 @@ func problemOf(err error) *apiError {
 		return problemf(http.StatusNotImplemented, "%v", err)
 	case errors.Is(err, sluice.ErrInvalid):
 		return problemf(http.StatusBadRequest, "%v", err)
-	case errors.Is(err, sluice.ErrFull):
+	case errors.Is(err, sluice.ErrStoreFull):
 		return problemf(http.StatusInsufficientStorage, "%v", err)
 	case errors.Is(err, sluice.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return problemf(http.StatusServiceUnavailable, "the store does not answer, so that nothing is known to have changed: %v", err)

@@ -16,13 +16,13 @@ import (
 
 var (
 	failModes  = [...]string{sluice.FailLocal: "local", sluice.FailOpen: "open", sluice.FailClosed: "closed"}
-	accuracies = [...]string{sluice.Exact: "exact", sluice.Lease: "lease", sluice.Eventual: "eventual"}
+	accuracies = [...]string{sluice.AccuracyExact: "exact", sluice.AccuracyLease: "lease", sluice.AccuracyEventual: "eventual"}
 )
 
 func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 	out := adminmsg.Rules{Rules: []adminmsg.Rule{}}
 	set := a.Rules()
-	suspended, counts := a.Limiter.Suspended(), a.counts()
+	suspended, counts := a.Limiter.SuspendedRules(), a.counts()
 	for _, c := range set.CountingRules() {
 		first := c.Rules[0]
 		state := adminmsg.Rule{
@@ -98,7 +98,7 @@ func (a *api) suspend(_ http.ResponseWriter, r *http.Request) (any, error) {
 
 // resume switches them on again, also those whose rules have gone meanwhile.
 func (a *api) resume(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return a.kill(r, "resume", a.Limiter.Resume, append(a.Limiter.Suspended(), a.Rules().RuleNames()...))
+	return a.kill(r, "resume", a.Limiter.Resume, append(a.Limiter.SuspendedRules(), a.Rules().RuleNames()...))
 }
 
 func (a *api) kill(r *http.Request, what string, do func(...string), known []string) (any, error) {
@@ -123,7 +123,7 @@ func (a *api) kill(r *http.Request, what string, do func(...string), known []str
 		return nil, err
 	}
 	return adminmsg.Suspended{
-		Suspended: append([]string{}, a.Limiter.Suspended()...),
+		Suspended: append([]string{}, a.Limiter.SuspendedRules()...),
 		Note:      "this process only, and until it ends: other instances of the service go on as before",
 	}, nil
 }

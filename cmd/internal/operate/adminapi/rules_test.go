@@ -139,7 +139,7 @@ func TestKillSwitch(t *testing.T) {
 	for body, status := range map[string]int{`{"rules":["nobody"]}`: 404, `{"rules":["pair","nobody"]}`: 404, `{"rules":["user#2"]}`: 404, `{"rules":[]}`: 400, `{}`: 400, `{"rules":"user"}`: 400} {
 		o.post(status, "/v1/suspend", body)
 	}
-	expect(t, "those at fault change nothing", fmt.Sprint(o.limiter.Suspended()), "[messaging/message_type user]")
+	expect(t, "those at fault change nothing", fmt.Sprint(o.limiter.SuspendedRules()), "[messaging/message_type user]")
 	expect(t, "resumed", names(o.post(200, "/v1/resume", `{"rules":["user","pair"]}`)), "[messaging/message_type]")
 	o.limiter.Suspend("gone-meanwhile")
 	expect(t, "resumed", names(o.post(200, "/v1/resume", `{"rules":["gone-meanwhile","messaging/message_type"]}`)), "[]")
@@ -303,8 +303,8 @@ func TestLookingCountsNothing(t *testing.T) {
 	store := memstore.New()
 	o := newOffice(t, store, func(c *adminapi.Config) {
 		var err error
-		c.Limiter, err = sluice.NewRules(store, nil, sluice.WithEvents(sluice.Events{
-			Decided: func(context.Context, sluice.Take, sluice.Decision) { decided++ },
+		c.Limiter, err = sluice.NewWithRules(store, nil, sluice.WithEvents(sluice.Events{
+			OnDecision: func(context.Context, sluice.Take, sluice.Decision) { decided++ },
 		}))
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ func (a *api) status(_ http.ResponseWriter, r *http.Request) (any, error) {
 		s = a.Status(r.Context())
 	}
 	s.Started, s.UptimeSeconds = a.started.UTC(), time.Since(a.started).Round(time.Millisecond).Seconds()
-	s.Suspended, s.LogLevel = append([]string{}, a.Limiter.Suspended()...), levelName(a.Level.Level())
+	s.Suspended, s.LogLevel = append([]string{}, a.Limiter.SuspendedRules()...), levelName(a.Level.Level())
 	for _, rule := range a.Rules().Config().Rules {
 		if !rule.Disabled {
 			s.Rules.Native++

@@ -68,17 +68,17 @@ func (d *Denials) Denied(ctx context.Context, t sluice.Take, dec sluice.Decision
 	if key := d.key(t.Rule, t.Key); key != "" {
 		line = append(line, slog.String("key", key))
 	}
-	line = append(line, slog.String("limit", t.Effective().String()))
+	line = append(line, slog.String("limit", t.EffectiveLimit().String()))
 	if t.Cost != 1 {
 		line = append(line, slog.Int64("cost", t.Cost))
 	}
-	if dec.Never {
+	if dec.ExceedsLimit {
 		line = append(line, slog.String("retry_after", "never"))
 	} else {
 		line = append(line, slog.Duration("retry_after", dec.RetryAfter.Round(time.Millisecond)))
 	}
 	line = append(line, slog.String("source", dec.Source.String()))
-	if dec.Shadow {
+	if dec.ShadowDenied {
 		line = append(line, slog.Bool("shadow", true))
 	}
 	if missed > 0 {

@@ -104,7 +104,7 @@ func denials(t *testing.T, log *slog.Logger, o DenialOptions) *sluice.Limiter {
 			return []rules.KeyPart{{Name: "user", Value: key}, {Name: "path", Value: "/x"}}
 		}
 	}
-	return sluice.Must(sluice.New(memstore.New(), "posts", sluice.PerHour(1), sluice.WithEvents(sluice.Events{Denied: NewDenials(log, o).Denied})))
+	return sluice.Must(sluice.New(memstore.New(), "posts", sluice.PerHour(1), sluice.WithEvents(sluice.Events{OnDenial: NewDenials(log, o).Denied})))
 }
 
 func allow(t *testing.T, l *sluice.Limiter, key string) bool {
@@ -224,7 +224,7 @@ func TestDenialsCost(t *testing.T) {
 	log, _ := New(io.Discard, Options{})
 	l := denials(t, log, DenialOptions{PerSecond: 1})
 	plenty := sluice.Must(sluice.New(memstore.New(), "p", sluice.PerHour(1_000_000), sluice.WithEvents(sluice.Events{
-		Denied: func(context.Context, sluice.Take, sluice.Decision) { t.Error("called for what is allowed") },
+		OnDenial: func(context.Context, sluice.Take, sluice.Decision) { t.Error("called for what is allowed") },
 	})))
 	for range 3 {
 		allow(t, l, "ada")

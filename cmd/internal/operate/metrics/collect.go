@@ -118,7 +118,7 @@ func (c *counters) collect(out chan<- prometheus.Metric, rule string, shadow boo
 
 // result is what the caller was told, and whether it was because the store could not say.
 func result(s sluice.Source, v verdict) string {
-	failed := s == sluice.SourceLocal || s == sluice.SourceOpen || s == sluice.SourceClosed
+	failed := s == sluice.SourceFailLocal || s == sluice.SourceFailOpen || s == sluice.SourceFailClosed
 	switch {
 	case v == shadowDenied:
 		return "shadow_denied"

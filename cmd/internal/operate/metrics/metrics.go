@@ -103,11 +103,11 @@ func New(cfg Config) *Metrics {
 // Events are what the limiter is to be watched with.
 func (m *Metrics) Events() sluice.Events {
 	return sluice.Events{
-		Decided:     m.decided,
-		Forgiven:    m.forgave,
-		StoreFailed: func(context.Context, error) { m.failures.Add(1) },
-		ServerAway:  func(_ context.Context, n int, _ error) { m.servers.set(n, true) },
-		ServerBack:  func(_ context.Context, n int) { m.servers.set(n, false) },
+		OnDecision:         m.decided,
+		OnForgiven:         m.forgave,
+		OnStoreError:       func(context.Context, error) { m.failures.Add(1) },
+		OnShardUnavailable: func(_ context.Context, n int, _ error) { m.servers.set(n, true) },
+		OnShardRecovered:   func(_ context.Context, n int) { m.servers.set(n, false) },
 	}
 }
 

@@ -113,7 +113,7 @@ rules:
 func TestDecisions(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
-	decided := m.Events().Decided
+	decided := m.Events().OnDecision
 	posts, second, logins := l.rule(t, "posts"), l.rule(t, "posts#2"), l.rule(t, "logins")
 	quiet := *posts // as edges make of rules that shall only report
 	quiet.Shadow = true
@@ -127,19 +127,19 @@ func TestDecisions(t *testing.T) {
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, Limit: 2, Granted: 1, Remaining: 1}, 3},
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, Limit: 2, Granted: 1, Remaining: 0}, 2}, // near
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Limit: 2}, 4},
-		{posts, sluice.Take{Cost: -1, At: 9}, sluice.Decision{Allowed: true, Granted: -1, Limit: 2}, 100}, // given back
-		{posts, sluice.Take{Cost: 1, At: 9}, sluice.Decision{Allowed: true, Granted: 1, Limit: 2}, 100},   // settled
-		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceCache}, 5},
-		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceCache, Allowed: true, Limit: 2}, 6},
-		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceLocal, Allowed: true, Granted: 1, Limit: 10, Remaining: 2}, 7},
-		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceLocal}, 8},
-		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceOpen, Allowed: true, Granted: 1, Limit: 2}, 9},
-		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceClosed}, 10},
+		{posts, sluice.Take{Cost: -1, Receipt: 9}, sluice.Decision{Allowed: true, Granted: -1, Limit: 2}, 100}, // given back
+		{posts, sluice.Take{Cost: 1, Receipt: 9}, sluice.Decision{Allowed: true, Granted: 1, Limit: 2}, 100},   // settled
+		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceDenyCache}, 5},
+		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceDenyCache, Allowed: true, Limit: 2}, 6},
+		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceFailLocal, Allowed: true, Granted: 1, Limit: 10, Remaining: 2}, 7},
+		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceFailLocal}, 8},
+		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceFailOpen, Allowed: true, Granted: 1, Limit: 2}, 9},
+		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceFailClosed}, 10},
 		{posts, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceSuspended, Allowed: true, Limit: 2}, 11},
-		{&quiet, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, Shadow: true, Limit: 2}, 12},
+		{&quiet, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, ShadowDenied: true, Limit: 2}, 12},
 		{second, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceLease, Allowed: true, Granted: 1, Limit: 7, Remaining: 6}, 13},
 		{second, sluice.Take{Cost: 1}, sluice.Decision{Source: sluice.SourceEventual, Allowed: true, Granted: 1, Limit: 7, Remaining: 1}, 14},
-		{logins, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, Shadow: true, Limit: 10}, 15},
+		{logins, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, ShadowDenied: true, Limit: 10}, 15},
 		{stranger, sluice.Take{Cost: 1}, sluice.Decision{Allowed: true, Limit: 1, Granted: 1}, 16},
 	} {
 		c.take.Rule, c.take.Key = c.rule, "ada"
@@ -198,7 +198,7 @@ func TestPeak(t *testing.T) {
 		l := rulesOf(t, several)
 		m := metrics.New(metrics.Config{Rules: l.Load})
 		use := func(remaining int64) {
-			m.Events().Decided(t.Context(), sluice.Take{Rule: l.rule(t, "posts#2"), Cost: 1}, sluice.Decision{
+			m.Events().OnDecision(t.Context(), sluice.Take{Rule: l.rule(t, "posts#2"), Cost: 1}, sluice.Decision{
 				Allowed: true, Granted: 1, Limit: 8, Remaining: remaining,
 			})
 		}
@@ -220,7 +220,7 @@ func TestPeak(t *testing.T) {
 		expect(0.125)
 		<-time.After(31 * time.Second)
 		expect(0)
-		m.Events().Decided(t.Context(), sluice.Take{Rule: l.rule(t, "posts#2"), Cost: 1}, sluice.Decision{Limit: 8, Remaining: 3})
+		m.Events().OnDecision(t.Context(), sluice.Take{Rule: l.rule(t, "posts#2"), Cost: 1}, sluice.Decision{Limit: 8, Remaining: 3})
 		expect(1) // it was denied: there is no more room
 	})
 }
@@ -230,7 +230,7 @@ func TestReload(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
 	count := func(r *sluice.Rule) {
-		m.Events().Decided(t.Context(), sluice.Take{Rule: r, Cost: 1}, sluice.Decision{Allowed: true, Limit: 9, Remaining: 9, Granted: 1})
+		m.Events().OnDecision(t.Context(), sluice.Take{Rule: r, Cost: 1}, sluice.Decision{Allowed: true, Limit: 9, Remaining: 9, Granted: 1})
 	}
 	old, gone := l.rule(t, "posts"), l.rule(t, "logins")
 	count(old)
@@ -264,7 +264,7 @@ func TestReloadTogether(t *testing.T) {
 		counting.Go(func() {
 			for range each {
 				r := l.Load().Rules()[0]
-				m.Events().Decided(t.Context(), sluice.Take{Rule: r, Cost: 1}, sluice.Decision{Allowed: true})
+				m.Events().OnDecision(t.Context(), sluice.Take{Rule: r, Cost: 1}, sluice.Decision{Allowed: true})
 			}
 		})
 	}
@@ -286,7 +286,7 @@ func TestSeriesDoNotGrow(t *testing.T) {
 	}
 	l := rulesOf(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]\n")
 	m := metrics.New(metrics.Config{Rules: l.Load})
-	limiter := sluice.Must(sluice.NewRules(memstore.New(), nil, sluice.WithEvents(m.Events())))
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil, sluice.WithEvents(m.Events())))
 	requests := m.Requests("rls", "OK")
 	var matched rules.MatchedDescriptors
 	out := make([]sluice.Decision, 2)
@@ -324,7 +324,7 @@ func TestSeriesDoNotGrow(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	l := rulesOf(t, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
-	decided, requests := m.Events().Decided, m.Requests("rls")
+	decided, requests := m.Events().OnDecision, m.Requests("rls")
 	take := sluice.Take{Rule: l.rule(t, "posts"), Key: "ada", Cost: 1}
 	for name, d := range map[string]sluice.Decision{
 		"allowed": {Allowed: true, Granted: 1, Limit: 10, Remaining: 9}, "near": {Allowed: true, Granted: 1, Limit: 10, Remaining: 1}, "denied": {},
@@ -395,7 +395,7 @@ func TestNativeHistogram(t *testing.T) {
 func BenchmarkDecided(b *testing.B) {
 	l := rulesOf(b, several)
 	m := metrics.New(metrics.Config{Rules: l.Load})
-	decided, requests := m.Events().Decided, m.Requests("rls", "OK")
+	decided, requests := m.Events().OnDecision, m.Requests("rls", "OK")
 	take := sluice.Take{Rule: l.rule(b, "posts"), Key: "ada", Cost: 1}
 	d := sluice.Decision{Allowed: true, Granted: 1, Limit: 10, Remaining: 9}
 	b.Run("allowed", func(b *testing.B) {

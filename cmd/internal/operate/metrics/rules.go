@@ -103,12 +103,12 @@ const otherRule = "other"
 
 // decided counts a decision.
 func (m *Metrics) decided(_ context.Context, t sluice.Take, d sluice.Decision) {
-	if t.Cost < 0 || t.At != 0 || int(d.Source) >= sources {
+	if t.Cost < 0 || t.Receipt != 0 || int(d.Source) >= sources {
 		return // something is given back or settled, which decides nothing
 	}
 	c := m.of(t.Rule)
 	switch {
-	case d.Shadow:
+	case d.ShadowDenied:
 		c.decisions[d.Source][shadowDenied].Add(1)
 	case !d.Allowed:
 		c.decisions[d.Source][denied].Add(1)
@@ -126,7 +126,7 @@ func (m *Metrics) forgave(_ context.Context, t sluice.Take, n int64) { m.of(t.Ru
 
 // used notes how much of its limit a key has used that was allowed something.
 func (m *Metrics) used(c *counters, t *sluice.Take, d *sluice.Decision) {
-	if d.Granted <= 0 || d.Limit <= 0 || d.Source == sluice.SourceOpen {
+	if d.Granted <= 0 || d.Limit <= 0 || d.Source == sluice.SourceFailOpen {
 		return // nobody knows what remains
 	}
 	remaining := min(max(0, d.Remaining), d.Limit) // what others hold of it is a guess

@@ -30,7 +30,7 @@ func service(b *testing.B, m *metrics.Metrics, l *live) (*rls.Decider, []rls.Obs
 		requests := m.Requests("rls", "OK", "OVER_LIMIT")
 		observe = append(observe, func(overall rls.Code, _ error, began time.Time) { requests.Done(overall.String(), began) })
 	}
-	limiter, err := sluice.NewRules(memstore.New(), nil, options...)
+	limiter, err := sluice.NewWithRules(memstore.New(), nil, options...)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -33,17 +33,17 @@ func TestStore(t *testing.T) {
 		`sluice_store_up{server="0"}`: 1, `sluice_breaker_open{server="0"}`: 0, "sluice_store_failures_total": 0, "sluice_tracked_keys": 42,
 	})
 	ping = errors.New("away")
-	m.Events().StoreFailed(t.Context(), ping)
+	m.Events().OnStoreError(t.Context(), ping)
 	expect(map[string]float64{
 		`sluice_store_up{server="0"}`: 0, `sluice_breaker_open{server="0"}`: 0, "sluice_store_failures_total": 1, "sluice_tracked_keys": 42,
 	})
 	n = 2 // of which the ping does not say which is away
-	m.Events().ServerAway(t.Context(), 1, ping)
+	m.Events().OnShardUnavailable(t.Context(), 1, ping)
 	expect(map[string]float64{
 		`sluice_store_up{server="0"}`: 1, `sluice_breaker_open{server="0"}`: 0, "sluice_store_failures_total": 1, "sluice_tracked_keys": 42,
 		`sluice_store_up{server="1"}`: 0, `sluice_breaker_open{server="1"}`: 1,
 	})
-	m.Events().ServerBack(t.Context(), 1)
+	m.Events().OnShardRecovered(t.Context(), 1)
 	if got := scrape(t, m)[`sluice_store_up{server="1"}`]; got != 1 {
 		t.Errorf("a server that is back is up: %v", got)
 	}

@@ -132,7 +132,7 @@ func (t *Traces) Events() sluice.Events {
 	if t == nil {
 		return sluice.Events{}
 	}
-	return sluice.Events{Decided: decided}
+	return sluice.Events{OnDecision: decided}
 }
 
 func decided(ctx context.Context, t sluice.Take, d sluice.Decision) {
@@ -142,7 +142,7 @@ func decided(ctx context.Context, t sluice.Take, d sluice.Decision) {
 	}
 	how := "allowed"
 	switch {
-	case d.Shadow:
+	case d.ShadowDenied:
 		how = "shadow_denied"
 	case !d.Allowed:
 		how = "denied"

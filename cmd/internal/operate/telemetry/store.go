@@ -14,43 +14,43 @@ import (
 // Store traces calls to a store that asks servers, if they are part of a request that is traced. The store that is returned
 // can do what the one that is given can.
 func (t *Traces) Store(s sluice.Store, kind string) sluice.Store {
-	remote, ok := s.(sluice.Remote)
+	remote, ok := s.(sluice.RemoteStore)
 	if t == nil || !ok {
 		return s
 	}
 	traced := tracedStore{remote, t.tracer, trace.WithAttributes(attribute.String("sluice.store", kind))}
-	keys, resets := s.(sluice.Keys)
-	lister, lists := s.(sluice.Lister)
+	keys, resets := s.(sluice.StoreAdmin)
+	lister, lists := s.(sluice.BucketLister)
 	switch {
 	case resets && lists:
 		return struct {
 			tracedStore
-			sluice.Keys
-			sluice.Lister
+			sluice.StoreAdmin
+			sluice.BucketLister
 		}{traced, keys, lister}
 	case resets:
 		return struct {
 			tracedStore
-			sluice.Keys
+			sluice.StoreAdmin
 		}{traced, keys}
 	}
 	return traced
 }
 
 type tracedStore struct {
-	sluice.Remote
+	sluice.RemoteStore
 	tracer trace.Tracer
 	kind   trace.SpanStartEventOption
 }
 
 func (s tracedStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	if !trace.SpanFromContext(ctx).IsRecording() {
-		return s.Remote.Apply(ctx, takes, out)
+		return s.RemoteStore.Apply(ctx, takes, out)
 	}
 	ctx, span := s.tracer.Start(ctx, "store", trace.WithSpanKind(trace.SpanKindClient), s.kind)
 	defer span.End()
 	span.SetAttributes(attribute.Int("sluice.takes", len(takes)))
-	err := s.Remote.Apply(ctx, takes, out)
+	err := s.RemoteStore.Apply(ctx, takes, out)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		span.SetStatus(codes.Error, "not in time")

@@ -23,8 +23,8 @@ func (s *service) ShouldRateLimit(context.Context, *rls.Request, *rls.Response) 
 // far is a store that asks servers and can do nothing else.
 type far struct{ *memstore.Store }
 
-func (far) Servers() int            { return 1 }
-func (far) Server(*sluice.Take) int { return 0 }
+func (far) Shards() int            { return 1 }
+func (far) Shard(*sluice.Take) int { return 0 }
 
 // Without traces everything is as it was given.
 func TestNothing(t *testing.T) {
@@ -58,9 +58,9 @@ func TestStore(t *testing.T) {
 	for _, s := range []sluice.Store{(*redisstore.Store)(nil), (*memcachestore.Store)(nil), far{memstore.New()}} {
 		traced := traces.Store(s, "s")
 		for what, can := range map[string]func(sluice.Store) bool{
-			"ask":   func(s sluice.Store) bool { _, ok := s.(sluice.Remote); return ok },
-			"reset": func(s sluice.Store) bool { _, ok := s.(sluice.Keys); return ok },
-			"list":  func(s sluice.Store) bool { _, ok := s.(sluice.Lister); return ok },
+			"ask":   func(s sluice.Store) bool { _, ok := s.(sluice.RemoteStore); return ok },
+			"reset": func(s sluice.Store) bool { _, ok := s.(sluice.StoreAdmin); return ok },
+			"list":  func(s sluice.Store) bool { _, ok := s.(sluice.BucketLister); return ok },
 		} {
 			if can(traced) != can(s) {
 				t.Errorf("%T: %s is %v, was %v", s, what, can(traced), can(s))
@@ -76,7 +76,7 @@ func TestNotSampled(t *testing.T) {
 	store := traces.Store(far{memstore.New()}, "far")
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1 << 30)}))
 	takes, out := []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}, make([]sluice.Decision, 1)
-	decided := traces.Events().Decided
+	decided := traces.Events().OnDecision
 	if n := testing.AllocsPerRun(1000, func() {
 		if err := store.Apply(t.Context(), takes, out); err != nil {
 			t.Fatal(err)

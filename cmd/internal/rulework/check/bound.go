@@ -24,10 +24,10 @@ type bound struct {
 
 // ruleBounds are those of a rule's limits, without those of its tiers and overrides.
 func ruleBounds(r *rules.Rule) []bound {
-	if r.Accuracy != sluice.Eventual {
+	if r.Accuracy != sluice.AccuracyEventual {
 		return nil
 	}
-	staleness := sluice.Staleness(sluice.DefaultBudget).Seconds()
+	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout).Seconds()
 	var all []bound
 	for i := range r.Limits {
 		limit, err := r.Limits[i].Limit.Build()
@@ -93,7 +93,7 @@ func settleBounds(r *rules.Rule) []settleBound {
 			b.Rate = limit.Rate()
 		case sluice.FixedWindow:
 			b.Window, b.Within = limit.Window.Seconds(), "a window of"
-		case sluice.SlidingCounter: // of which the window before may be weighed too little
+		case sluice.SlidingWindowCounter: // of which the window before may be weighed too little
 			b.Most *= 2
 			fallthrough
 		default:

@@ -63,7 +63,7 @@ func newSelftester() (*selftester, error) {
 	if err != nil {
 		return nil, err
 	}
-	limiter, err := sluice.NewRules(store, nil)
+	limiter, err := sluice.NewWithRules(store, nil)
 	return &selftester{limiter: limiter}, err
 }
 
@@ -121,7 +121,7 @@ func (t *selftester) spend(ctx context.Context, p limitPlace, rule *sluice.Rule,
 		if _, err := t.limiter.Decide(ctx, []sluice.Take{take}, out); err != nil {
 			return fmt.Errorf("self-test of rule %s: %w", p.rule, err)
 		}
-		if denied := !out[0].Allowed || out[0].Shadow; !denied {
+		if denied := !out[0].Allowed || out[0].ShadowDenied; !denied {
 			continue
 		}
 		if step <= cost {

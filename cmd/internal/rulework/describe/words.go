@@ -37,15 +37,15 @@ func limitInWords(l sluice.Limit) string {
 		return n + " at the same time"
 	case sluice.LeakyQueue:
 		return fmt.Sprintf("%s per %s, up to %s wait for their turn", n, unit, burst)
-	case sluice.SlidingLog, sluice.SlidingCounter:
+	case sluice.SlidingWindowLog, sluice.SlidingWindowCounter:
 		return fmt.Sprintf("%s in any %s", n, unit)
 	case sluice.FixedWindow:
 		text := fmt.Sprintf("%s per %s", n, unit)
-		if l.Align == sluice.AlignFirstHit {
+		if l.Align == sluice.AlignFirstRequest {
 			text += " from the first request on"
 		}
-		if l.Over > 0 {
-			text += fmt.Sprintf(", for up to %s %s more", term.DurationInWords(l.For), term.Thousands(l.Over))
+		if l.SoftExcess > 0 {
+			text += fmt.Sprintf(", for up to %s %s more", term.DurationInWords(l.SoftPeriod), term.Thousands(l.SoftExcess))
 		}
 		return text
 	}

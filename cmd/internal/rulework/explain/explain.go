@@ -105,12 +105,12 @@ func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64)
 			t.Cost = cost
 		}
 		peek := t
-		peek.Cost, peek.MaxDelay, peek.Dry = 0, 0, true
+		peek.Cost, peek.MaxDelay, peek.DryRun = 0, 0, true
 		if _, err := p.Limiter.Decide(ctx, []sluice.Take{peek}, out); err != nil {
 			return nil, err
 		}
 		all = append(all, Limit{
-			Name: t.Rule.Name, Limit: t.Effective().String(), Cost: t.Cost,
+			Name: t.Rule.Name, Limit: t.EffectiveLimit().String(), Cost: t.Cost,
 			Remaining: out[0].Remaining, Of: out[0].Limit, ResetSeconds: out[0].ResetAfter.Seconds(),
 		})
 	}
@@ -171,7 +171,7 @@ func (p *Explainer) decide(ctx context.Context, x *Answer, takes []sluice.Take, 
 		x.Why = fmt.Sprintf("%s has it wait for %s and leaves %s", name, term.Duration(d.Delay), left)
 	case allowed:
 		x.Why = name + " leaves " + left
-	case d.Never:
+	case d.ExceedsLimit:
 		x.Why = fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, takes[tight].Cost, d.Limit)
 	case d.Blocked:
 		x.Why = fmt.Sprintf("the key is blocked under %s, retry after %s", name, term.Duration(d.RetryAfter))
@@ -182,7 +182,7 @@ func (p *Explainer) decide(ctx context.Context, x *Answer, takes []sluice.Take, 
 	}
 	for i := range ds {
 		switch {
-		case ds[i].Shadow:
+		case ds[i].ShadowDenied:
 			x.Why += fmt.Sprintf("; %s is in shadow and would have denied it", takes[i].Rule.Name)
 		case ds[i].Source == sluice.SourceSuspended:
 			x.Why += fmt.Sprintf("; %s is suspended", takes[i].Rule.Name)
@@ -201,7 +201,7 @@ func (p *Explainer) try(ctx context.Context, takes []sluice.Take, ds []sluice.De
 	}
 	peeks := slices.Clone(takes)
 	for i := range peeks {
-		peeks[i].Cost, peeks[i].Dry = 0, true
+		peeks[i].Cost, peeks[i].DryRun = 0, true
 	}
 	if _, err := p.Limiter.Decide(ctx, peeks, ds); err != nil {
 		return false, err
@@ -209,12 +209,12 @@ func (p *Explainer) try(ctx context.Context, takes []sluice.Take, ds []sluice.De
 	allowed := true
 	for i := range ds {
 		d, cost := &ds[i], takes[i].Cost
-		counts := !d.Source.Degraded() || d.Source == sluice.SourceLocal
+		counts := !d.Source.Degraded() || d.Source == sluice.SourceFailLocal
 		switch {
-		case counts && d.Allowed && !d.Shadow && d.Delay == 0 && cost > d.Remaining:
-			d.Allowed, d.Never = takes[i].Rule.Shadow, cost > d.Limit
-			d.Shadow = d.Allowed
-		case counts && d.Allowed && !d.Shadow:
+		case counts && d.Allowed && !d.ShadowDenied && d.Delay == 0 && cost > d.Remaining:
+			d.Allowed, d.ExceedsLimit = takes[i].Rule.Shadow, cost > d.Limit
+			d.ShadowDenied = d.Allowed
+		case counts && d.Allowed && !d.ShadowDenied:
 			d.Remaining = max(0, d.Remaining-cost)
 		}
 		allowed = allowed && d.Allowed
@@ -230,7 +230,7 @@ func tightest(takes []sluice.Take, ds []sluice.Decision) int {
 		case best < 0, takes[best].Rule.Shadow && !takes[i].Rule.Shadow:
 			best = i
 		case takes[i].Rule.Shadow && !takes[best].Rule.Shadow:
-		case sluice.Tightest([]sluice.Decision{ds[best], ds[i]}) == 1:
+		case sluice.MostRestrictive([]sluice.Decision{ds[best], ds[i]}) == 1:
 			best = i
 		}
 	}

@@ -82,7 +82,7 @@ func (o *outcome) retryAfter(name string, want time.Duration) (got string, ok bo
 	switch {
 	case o.kind != Deny || i < 0:
 		return o.String(), false
-	case o.decisions[i].Never:
+	case o.decisions[i].ExceedsLimit:
 		return "never: the request costs more than the limit", false
 	}
 	d := o.decisions[i].RetryAfter
@@ -124,7 +124,7 @@ func (o *outcome) tightest(name string) int {
 		if name != "" && !o.is(i, name) {
 			continue
 		}
-		if best < 0 || sluice.Tightest([]sluice.Decision{o.decisions[best], o.decisions[i]}) == 1 {
+		if best < 0 || sluice.MostRestrictive([]sluice.Decision{o.decisions[best], o.decisions[i]}) == 1 {
 			best = i
 		}
 	}
@@ -141,12 +141,12 @@ func (o *outcome) isBy(name string) bool {
 		return !o.decisions[i].Allowed
 	}
 	best := o.tightest("")
-	return sluice.Tightest([]sluice.Decision{o.decisions[i], o.decisions[best]}) == 0
+	return sluice.MostRestrictive([]sluice.Decision{o.decisions[i], o.decisions[best]}) == 0
 }
 
 func (o *outcome) isShadowed(name string) bool {
 	for i := range o.takes {
-		if o.is(i, name) && o.decisions[i].Shadow {
+		if o.is(i, name) && o.decisions[i].ShadowDenied {
 			return true
 		}
 	}
@@ -157,7 +157,7 @@ func (o *outcome) isShadowed(name string) bool {
 func (o *outcome) shadowed() string {
 	var names []string
 	for i := range o.takes {
-		if o.decisions[i].Shadow {
+		if o.decisions[i].ShadowDenied {
 			names = append(names, o.takes[i].Rule.Name)
 		}
 	}
@@ -197,7 +197,7 @@ func (o *outcome) String() string {
 	for i := range o.takes {
 		if d := &o.decisions[i]; !d.Allowed {
 			text := fmt.Sprintf("%s, retry after %s", o.state(i), term.Duration(d.RetryAfter))
-			if d.Never {
+			if d.ExceedsLimit {
 				text = fmt.Sprintf("%s, and a cost of %d never fits", o.state(i), o.takes[i].Cost)
 			}
 			by = append(by, text)

@@ -20,7 +20,7 @@
 // accident. One that is turned away before anything is counted, by the deny list, say, is refused, not denied.
 //
 // With times, what is asserted beside expect is about the last of the requests. Remaining and retry_after are those of
-// the rule that is named, else of the one that matters most to the caller ([sluice.Tightest]), as the caller is told
+// the rule that is named, else of the one that matters most to the caller ([sluice.MostRestrictive]), as the caller is told
 // them: rules in shadow included, and before a request that is not charged by its outcome is given back. Times are
 // compared to the millisecond.
 package ruletest

@@ -126,7 +126,7 @@ func matching(x *rules.RuleExplanation) string {
 	}
 	var limits []string
 	for i := range x.Takes {
-		text := x.Takes[i].Effective().String()
+		text := x.Takes[i].EffectiveLimit().String()
 		if c := x.Takes[i].Cost; c != 1 {
 			text += fmt.Sprintf(" (costs %d)", c)
 		}

@@ -23,11 +23,11 @@ type flight struct {
 func (r *runner) fly(ctx context.Context, m *rules.Matched, ds []sluice.Decision, q *Request) error {
 	f := flight{ends: r.now.Add(q.Takes), renewed: r.now, due: settlement(m, ds, q)}
 	for i, t := range m.Takes {
-		lease := t.Effective().Window
-		if t.Effective().Algorithm != sluice.Concurrency || ds[i].Granted <= 0 {
+		lease := t.EffectiveLimit().Window
+		if t.EffectiveLimit().Algorithm != sluice.Concurrency || ds[i].Granted <= 0 {
 			continue
 		}
-		t.Key, t.Cost, t.At = strings.Clone(t.Key), ds[i].Granted, ds[i].At
+		t.Key, t.Cost, t.Receipt = strings.Clone(t.Key), ds[i].Granted, ds[i].Receipt
 		f.takes = append(f.takes, t)
 		if f.lease == 0 || lease < f.lease {
 			f.lease = lease
@@ -46,7 +46,7 @@ func (r *runner) fly(ctx context.Context, m *rules.Matched, ds []sluice.Decision
 // tellFlight has denials of what is in flight say what middleware tells callers: nobody knows when a request will end.
 func tellFlight(takes []sluice.Take, ds []sluice.Decision) {
 	for i := range takes {
-		if takes[i].Effective().Algorithm == sluice.Concurrency {
+		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			ds[i].RetryAfter = min(ds[i].RetryAfter, time.Second)
 		}
 	}
@@ -93,7 +93,7 @@ func (r *runner) renew(ctx context.Context, f *flight) error {
 		return err
 	}
 	for i := range out {
-		f.takes[i].At = out[i].At
+		f.takes[i].Receipt = out[i].Receipt
 	}
 	return nil
 }

@@ -76,8 +76,8 @@ func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	events := sluice.Events{Forgiven: func(_ context.Context, _ sluice.Take, n int64) { r.forgiven += n }}
-	if r.limiter, err = sluice.NewRules(store, nil, sluice.WithEvents(events)); err != nil {
+	events := sluice.Events{OnForgiven: func(_ context.Context, _ sluice.Take, n int64) { r.forgiven += n }}
+	if r.limiter, err = sluice.NewWithRules(store, nil, sluice.WithEvents(events)); err != nil {
 		return result, err
 	}
 	for i := range t.Requests {
@@ -168,7 +168,7 @@ func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outc
 	}
 	for i := range m.Takes {
 		rule := m.Rules[i]
-		m.Takes[i].Settles = (len(rule.ChargeStatus) > 0 || rule.Settle != nil) && m.Takes[i].Effective().Algorithm != sluice.Concurrency
+		m.Takes[i].Settles = (len(rule.ChargeStatus) > 0 || rule.Settle != nil) && m.Takes[i].EffectiveLimit().Algorithm != sluice.Concurrency
 	}
 	o, err := r.decide(ctx, m.Takes, q)
 	if err != nil || o.kind == Deny || q.Reserve > 0 {
@@ -222,7 +222,7 @@ func (r *runner) decide(ctx context.Context, takes []sluice.Take, q *Request) (o
 func (r *runner) reserve(name string, o *outcome) {
 	for i := range o.takes {
 		if t, ok := o.takes[i].Settlement(&o.decisions[i], 0); ok {
-			t.Key, t.Slot = strings.Clone(t.Key), strings.Clone(t.Slot)
+			t.Key, t.HashTag = strings.Clone(t.Key), strings.Clone(t.HashTag)
 			r.reserved[name] = append(r.reserved[name], t)
 		}
 	}
@@ -235,8 +235,8 @@ func (r *runner) settleReserved(ctx context.Context, q *Request) ([]Failure, err
 	for _, s := range q.Settle {
 		takes := r.reserved[s.Name]
 		for i := range takes {
-			o.takes = append(o.takes, sluice.Take{Rule: takes[i].Rule, Limit: takes[i].Limit, Key: takes[i].Key, Slot: takes[i].Slot})
-			if takes[i].At == 0 {
+			o.takes = append(o.takes, sluice.Take{Rule: takes[i].Rule, Limit: takes[i].Limit, Key: takes[i].Key, HashTag: takes[i].HashTag})
+			if takes[i].Receipt == 0 {
 				continue // settled before
 			}
 			due := takes[i]
@@ -244,7 +244,7 @@ func (r *runner) settleReserved(ctx context.Context, q *Request) ([]Failure, err
 			if err := r.limiter.Settle(ctx, []sluice.Take{due}); err != nil {
 				return nil, err
 			}
-			takes[i].At = 0
+			takes[i].Receipt = 0
 		}
 	}
 	if len(o.takes) == 0 {
@@ -264,7 +264,7 @@ func (r *runner) settleReserved(ctx context.Context, q *Request) ([]Failure, err
 // settlement lists what changes what was charged to what the answer costs, as middleware does when the handler has answered.
 func settlement(m *rules.Matched, ds []sluice.Decision, q *Request) (due []sluice.Take) {
 	for i := range m.Takes {
-		if m.Takes[i].Effective().Algorithm == sluice.Concurrency {
+		if m.Takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			continue
 		}
 		rule, cost := m.Rules[i], ds[i].Granted
@@ -277,7 +277,7 @@ func settlement(m *rules.Matched, ds []sluice.Decision, q *Request) (due []sluic
 			cost = *rule.Settle.Default
 		}
 		if t, ok := m.Takes[i].Settlement(&ds[i], cost); ok && t.Cost != 0 {
-			t.Key, t.Slot = strings.Clone(t.Key), strings.Clone(t.Slot)
+			t.Key, t.HashTag = strings.Clone(t.Key), strings.Clone(t.HashTag)
 			due = append(due, t)
 		}
 	}

@@ -100,7 +100,7 @@ func newReplay(c Config) (*replay, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.limiter, err = sluice.NewRules(store, nil); err != nil {
+	if r.limiter, err = sluice.NewWithRules(store, nil); err != nil {
 		return nil, err
 	}
 	r.result = &Report{Recorded: make(map[string]int64)}
@@ -188,7 +188,7 @@ func (r *replay) decide(ctx context.Context, m *rules.Matched, record *accesslog
 // mayQueue tells whether all that deny would rather have the request queued.
 func (r *replay) mayQueue(m *rules.Matched, ds []sluice.Decision) bool {
 	for i := range ds {
-		if !ds[i].Allowed && (m.Rules[i].OnLimit != rules.Queue || ds[i].Never) {
+		if !ds[i].Allowed && (m.Rules[i].OnLimit != rules.Queue || ds[i].ExceedsLimit) {
 			return false
 		}
 	}
@@ -201,7 +201,7 @@ func (r *replay) count(m *rules.Matched, ds []sluice.Decision, queued bool) {
 		rule := m.Rules[from]
 		end, over, wait := from, -1, time.Duration(0)
 		for ; end < len(ds) && m.Rules[end] == rule; end++ {
-			if (!ds[end].Allowed || ds[end].Shadow) && over < 0 {
+			if (!ds[end].Allowed || ds[end].ShadowDenied) && over < 0 {
 				over = end
 			}
 			if ds[end].Allowed && ds[end].Granted > 0 {

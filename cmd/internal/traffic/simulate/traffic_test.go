@@ -91,7 +91,7 @@ func TestAsMiddleware(t *testing.T) {
 		rules.Rule{Name: "all", Limits: limit(sluice.PerSecond(20))},
 		rules.Rule{Name: "user", Match: on("path", "/posts/**"), Per: refs("attr:user"), Limits: limit(sluice.Per(5, 3*time.Second))},
 		rules.Rule{Name: "failed", Match: on("path", "/login"), Per: refs("ip"), Limits: limit(sluice.Per(2, time.Minute)), ChargeStatus: rules.Statuses{{From: 401, To: 401}}},
-		rules.Rule{Name: "search", Match: on("path", "/search"), Per: refs("query:q"), Limits: limit(sluice.Per(3, 10*time.Second).With(sluice.FixedWindow))},
+		rules.Rule{Name: "search", Match: on("path", "/search"), Per: refs("query:q"), Limits: limit(sluice.Per(3, 10*time.Second).WithAlgorithm(sluice.FixedWindow))},
 	)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var all []accesslog.Record
@@ -110,7 +110,7 @@ func TestAsMiddleware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := sluice.NewRules(store, nil)
+	limiter, err := sluice.NewWithRules(store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,10 +199,10 @@ func TestWaits(t *testing.T) {
 		denied, delayed, queued int64
 		mean, most              time.Duration
 	}{
-		{rules.Rule{OnLimit: rules.Delay, Limits: limit(one.With(sluice.LeakyQueue).WithBurst(100))}, 0, 10, 0, 5050 * time.Millisecond, 9 * time.Second},
+		{rules.Rule{OnLimit: rules.Delay, Limits: limit(one.WithAlgorithm(sluice.LeakyQueue).WithBurst(100))}, 0, 10, 0, 5050 * time.Millisecond, 9 * time.Second},
 		{rules.Rule{OnLimit: rules.Delay, MaxDelay: 3 * time.Second, Limits: limit(one)}, 6, 3, 0, 2 * time.Second, 3 * time.Second},
 		{rules.Rule{OnLimit: rules.Queue, Limits: limit(one)}, 0, 0, 10, 5050 * time.Millisecond, 9 * time.Second},
-		{rules.Rule{OnLimit: rules.Queue, Limits: limit(one.With(sluice.FixedWindow))}, 0, 0, 9, 0, 0},
+		{rules.Rule{OnLimit: rules.Queue, Limits: limit(one.WithAlgorithm(sluice.FixedWindow))}, 0, 0, 9, 0, 0},
 	} {
 		c.rule.Name, c.rule.Per = "r", refs("ip")
 		report := replayed(t, Config{Set: set(t, c.rule)}, log)

@@ -8,13 +8,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/permit"
 )
 
-// Slot is what a caller in flight holds of [Concurrency] limits. It renews itself each third of the lease until it is
-// released; what a process holds that dies is free when the lease ends. A nil Slot holds nothing, and to release it or
+// Permit is what a caller in flight holds of [Concurrency] limits. It renews itself each third of the lease until it is
+// released; what a process holds that dies is free when the lease ends. A nil Permit holds nothing, and to release it or
 // any other twice does nothing.
 //
 // A store that fails is tolerated: a renewal and a release are tried again, and a slot that lapsed meanwhile is taken
 // anew if there is room. If there is none its holder goes on, and for as long more are in flight than the limit says.
-type Slot struct{ permit permit.Permit }
+type Permit struct{ permit permit.Permit }
 
 // Acquire spends one on the key under all of the limiter's rules, as Allow does, and holds what is to be held of
 // [Concurrency] limits until the slot is released. The slot is nil if the decision is not allowed.
@@ -26,7 +26,7 @@ type Slot struct{ permit permit.Permit }
 //	defer slot.Release(ctx)
 //
 // RetryAfter of a denial is when the first lease ends; there may be room long before, whenever somebody is done.
-func (l *Limiter) Acquire(ctx context.Context, key string) (*Slot, Decision, error) {
+func (l *Limiter) Acquire(ctx context.Context, key string) (*Permit, Decision, error) {
 	if len(l.Rules()) == 0 {
 		return nil, Decision{}, fmt.Errorf("%w: this limiter has no rules: use Decide and Hold", ErrInvalid)
 	}
@@ -46,16 +46,16 @@ func (l *Limiter) Acquire(ctx context.Context, key string) (*Slot, Decision, err
 		slot.Release(ctx)
 		slot = nil
 	}
-	return slot, out[Tightest(out)], nil
+	return slot, out[MostRestrictive(out)], nil
 }
 
 // Hold keeps what takes that [Limiter.Decide] decided were granted of [Concurrency] limits, until it is released. It
 // returns nil if that is nothing. The takes' keys are copied.
-func (l *Limiter) Hold(takes []Take, out []Decision) *Slot {
-	var s *Slot
+func (l *Limiter) Hold(takes []Take, out []Decision) *Permit {
+	var s *Permit
 	for i := range takes {
 		t := &takes[i]
-		if t.Effective().Algorithm != Concurrency || out[i].Granted <= 0 {
+		if t.EffectiveLimit().Algorithm != Concurrency || out[i].Granted <= 0 {
 			continue
 		}
 		var op group.Op
@@ -65,7 +65,7 @@ func (l *Limiter) Hold(takes []Take, out []Decision) *Slot {
 			continue
 		}
 		if s == nil {
-			s = &Slot{}
+			s = &Permit{}
 		}
 		l.permits.Add(&s.permit, op, &answer)
 	}
@@ -76,7 +76,7 @@ func (l *Limiter) Hold(takes []Take, out []Decision) *Slot {
 }
 
 // Release gives the slot back. It does so though the context has ended, and does not wait for a store that fails.
-func (s *Slot) Release(ctx context.Context) {
+func (s *Permit) Release(ctx context.Context) {
 	if s != nil {
 		s.permit.Release(ctx)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 )
 
-func acquire(t *testing.T, l *sluice.Limiter, key string) (*sluice.Slot, sluice.Decision) {
+func acquire(t *testing.T, l *sluice.Limiter, key string) (*sluice.Permit, sluice.Decision) {
 	t.Helper()
 	slot, d, err := l.Acquire(t.Context(), key)
 	if err != nil || d.Allowed != (slot != nil) {
@@ -57,7 +57,7 @@ func TestSlotIsHeldUntilReleased(t *testing.T) {
 		cancel()
 		b.Release(ctx) // whoever leaves gives back, too
 		c.Release(ctx)
-		var none *sluice.Slot
+		var none *sluice.Permit
 		none.Release(ctx)
 		if n := inFlight(t, l, "k"); n != 0 {
 			t.Fatalf("%d in flight, want none", n)
@@ -68,7 +68,7 @@ func TestSlotIsHeldUntilReleased(t *testing.T) {
 // What a process holds that dies is free a lease after it was last renewed, and not sooner.
 func TestSlotOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := sluice.Must(sluice.New(memstore.New(), "r", sluice.Concurrent(1).WithLease(3*time.Second)))
+		l := sluice.Must(sluice.New(memstore.New(), "r", sluice.Concurrent(1).WithPermitTTL(3*time.Second)))
 		out := make([]sluice.Decision, 1) // the dead: nobody holds and so renews it
 		if ok, err := l.Decide(t.Context(), []sluice.Take{{Rule: l.Rules()[0], Key: "k", Cost: 1}}, out); !ok || err != nil {
 			t.Fatal(ok, err)
@@ -92,7 +92,7 @@ func TestAcquireSeveral(t *testing.T) {
 		mustRule(t, sluice.Rule{Name: "rate", Limit: sluice.PerHour(3)}),
 		mustRule(t, sluice.Rule{Name: "flight", Limit: sluice.Concurrent(2)}),
 	}
-	l := sluice.Must(sluice.NewRules(memstore.New(), rules))
+	l := sluice.Must(sluice.NewWithRules(memstore.New(), rules))
 	a, _ := acquire(t, l, "k")
 	b, _ := acquire(t, l, "k")
 	if c, d := acquire(t, l, "k"); c != nil || d.Limit != 2 {
@@ -109,12 +109,12 @@ func TestAcquireSeveral(t *testing.T) {
 		t.Fatalf("a fourth an hour: %+v", d)
 	}
 	for _, rule := range rules[1:] {
-		one := sluice.Must(sluice.NewRules(l.Store(), []*sluice.Rule{rule}))
+		one := sluice.Must(sluice.NewWithRules(l.Store(), []*sluice.Rule{rule}))
 		if n := inFlight(t, one, "k"); n != 0 {
 			t.Errorf("%d in flight, want none", n)
 		}
 	}
-	if _, _, err := sluice.Must(sluice.NewRules(memstore.New(), nil)).Acquire(t.Context(), "k"); !errors.Is(err, sluice.ErrInvalid) {
+	if _, _, err := sluice.Must(sluice.NewWithRules(memstore.New(), nil)).Acquire(t.Context(), "k"); !errors.Is(err, sluice.ErrInvalid) {
 		t.Errorf("without rules: %v", err)
 	}
 }
@@ -149,11 +149,11 @@ func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 		first, _ := acquire(t, l, "k")
 		away.Store(true)
 		second, d := acquire(t, l, "k")
-		if second == nil || d.Source != sluice.SourceLocal || d.Remaining != 1 {
+		if second == nil || d.Source != sluice.SourceFailLocal || d.Remaining != 1 {
 			t.Fatalf("%+v", d)
 		}
 		third, _ := acquire(t, l, "k")
-		if fourth, d := acquire(t, l, "k"); fourth != nil || d.Source != sluice.SourceLocal {
+		if fourth, d := acquire(t, l, "k"); fourth != nil || d.Source != sluice.SourceFailLocal {
 			t.Fatalf("a fourth: %+v", d)
 		}
 		pause(2 * time.Minute) // much longer than a lease
@@ -171,7 +171,7 @@ func TestSlotsWhileTheStoreIsAway(t *testing.T) {
 		if n := inFlight(t, l, "k"); n != 3 {
 			t.Fatalf("%d in flight by the store's view, want 3", n)
 		}
-		for _, slot := range []*sluice.Slot{first, second, third} {
+		for _, slot := range []*sluice.Permit{first, second, third} {
 			slot.Release(t.Context())
 		}
 		if n := inFlight(t, l, "k"); n != 0 {
@@ -243,8 +243,8 @@ func TestSlotsComeAndGo(t *testing.T) {
 				return nil
 			})
 			lease := time.Duration(1+rng.IntN(5)) * 100 * time.Millisecond
-			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Concurrent(3).WithLease(lease), OnFailure: sluice.FailClosed})
-			l := sluice.Must(sluice.NewRules(s, []*sluice.Rule{rule}))
+			rule := mustRule(t, sluice.Rule{Name: "r", Limit: sluice.Concurrent(3).WithPermitTTL(lease), OnFailure: sluice.FailClosed})
+			l := sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}))
 			for i := range 12 {
 				own := rand.New(rand.NewPCG(seed, uint64(i)))
 				go func() {
@@ -255,7 +255,7 @@ func TestSlotsComeAndGo(t *testing.T) {
 					}
 				}()
 			}
-			direct := sluice.Must(sluice.NewRules(s.Store, []*sluice.Rule{rule}))
+			direct := sluice.Must(sluice.NewWithRules(s.Store, []*sluice.Rule{rule}))
 			for range 100 {
 				pause(lease / 7)
 				for _, key := range []string{"0", "1"} {
@@ -293,8 +293,8 @@ func TestSettleGivesSlotsBack(t *testing.T) {
 
 func TestRulesRefuseForSlots(t *testing.T) {
 	for want, rule := range map[string]sluice.Rule{
-		"Accuracy: what is in flight":     {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.Lease},
-		"Accuracy: what is in flight is":  {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.Eventual},
+		"Accuracy: what is in flight":     {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.AccuracyLease},
+		"Accuracy: what is in flight is":  {Name: "r", Limit: sluice.Concurrent(1), Accuracy: sluice.AccuracyEventual},
 		"ChargeDenied: who was denied is": {Name: "r", Limit: sluice.Concurrent(1), ChargeDenied: true},
 	} {
 		if _, err := sluice.NewRule(rule); err == nil || !strings.Contains(err.Error(), want) {
