@@ -182,7 +182,7 @@ func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (loadgen.
 		return nil, errors.New("--burst, --count and --period: write positive numbers, such as --burst 10 --count 100 --period 60")
 	}
 	if a.f.passwordFile != "" {
-		b, err := plainfile.ReadStream(ctx, a.f.passwordFile, maxInput)
+		b, err := plainfile.ReadStream(ctx, a.f.passwordFile, maxPassword)
 		if err != nil {
 			return nil, fmt.Errorf("--password-file: %w", err)
 		}
@@ -231,6 +231,9 @@ func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (loadgen.T
 	}
 	return func() (loadgen.Target, error) { return loadgen.NewHTTP(ctx, cfg) }, nil
 }
+
+// maxPassword is how many bytes a file of --password-file may have.
+const maxPassword = 1 << 20
 
 // maxBody is how many bytes a request of --body may have.
 const maxBody = 64 << 20

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/admincli"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
@@ -43,28 +43,28 @@ func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminmsg.Selec
 	case f.line != "" && len(args) > 0:
 		return nil, fmt.Errorf("--request says it all: leave out %s", strings.Join(args, " "))
 	case f.line != "":
-		r, err := f.request.asked(f.line)
+		r, err := f.request.Request(f.line)
 		if err != nil {
 			return nil, fmt.Errorf("--request: %w", err)
 		}
 		return &adminmsg.Selector{Request: r}, nil
-	case f.request.given():
+	case f.request.Given():
 		return nil, fmt.Errorf("-H, --cookie, --claim, --attr and --ip describe a request: add --request 'POST /posts'")
 	case len(args) == 0:
 		return nil, fmt.Errorf("say which: sluice %[1]s posts-per-user user=ada, or sluice %[1]s --request 'POST /posts' -H 'X-User: ada'", c.Name())
 	case f.domain != "":
-		d, err := pairs("--domain "+f.domain, args)
+		d, err := admincli.Pairs("--domain "+f.domain, args)
 		if err != nil {
 			return nil, err
 		}
-		return &adminmsg.Selector{Domain: f.domain, Descriptor: entries(d)}, nil
+		return &adminmsg.Selector{Domain: f.domain, Descriptor: admincli.Entries(d)}, nil
 	case strings.Contains(args[0], "="):
 		return nil, fmt.Errorf("%q is where the rule's name stands: sluice %s posts-per-user %[1]s", args[0], c.Name())
 	case strings.Contains(args[0], " /") && len(args) == 1:
 		return nil, fmt.Errorf("%q is a request: sluice %s --request '%[1]s'", args[0], c.Name())
 	}
-	key, err := pairs("what "+args[0]+" counts by,", args[1:])
-	return &adminmsg.Selector{Rule: args[0], Key: entries(key)}, err
+	key, err := admincli.Pairs("what "+args[0]+" counts by,", args[1:])
+	return &adminmsg.Selector{Rule: args[0], Key: admincli.Entries(key)}, err
 }
 
 // complete has shells complete a rule's name, and then what the rule counts by.
@@ -85,36 +85,4 @@ func (f *selectFlags) complete(c *cobra.Command, args []string, _ string) ([]str
 		}
 	}
 	return parts, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-}
-
-// ruleNames are rules for a shell to complete, each with its limits to choose by.
-func ruleNames(all []adminmsg.Rule) []string {
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].Name + "\t" + all[i].LimitText()
-	}
-	return names
-}
-
-// completeRules are the rules of the running service, if there is one.
-func (f *liveFlags) completeRules(c *cobra.Command) []adminmsg.Rule {
-	client, err := adminclient.New(c.Context(), f.cfg)
-	if err != nil {
-		return nil
-	}
-	return liveRules(c.Context(), client)
-}
-
-// completeDomain has shells complete the name of an Envoy domain.
-func (f *liveFlags) completeDomain(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	seen := make(map[string]bool)
-	for _, r := range f.completeRules(c) {
-		name, _, _ := strings.Cut(r.Name, "/")
-		if r.Kind == "envoy" && !seen[name] {
-			seen[name] = true
-			names = append(names, name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -2,18 +2,16 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/admincli"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/rules"
 )
 
 // explainFlags are what explain is asked.
@@ -95,76 +93,24 @@ func (f *explainFlags) explain(c *cobra.Command, args []string) (*explain.Answer
 	if err != nil {
 		return nil, err
 	}
-	explainer, err := newExplainer(f.snapshot)
+	store, err := stores.OpenSnapshot(f.snapshot)
+	if err != nil {
+		return nil, err
+	}
+	explainer, err := explain.New(store)
 	if err != nil {
 		return nil, err
 	}
 	if f.domain != "" {
-		return f.explainDomain(c, loaded.Set, explainer, args)
-	}
-	return f.explainHTTP(c, loaded.Set, explainer, args)
-}
-
-func (f *explainFlags) explainHTTP(c *cobra.Command, set *rules.Set, p *explain.Explainer, args []string) (*explain.Answer, error) {
-	h, err := f.request.request(strings.Join(args, " "))
-	if err != nil {
-		return nil, err
-	}
-	return p.HTTP(c.Context(), set, h, f.cost, f.matching)
-}
-
-func (f *explainFlags) explainDomain(c *cobra.Command, set *rules.Set, p *explain.Explainer, args []string) (*explain.Answer, error) {
-	each, err := descriptors(f.domain, args)
-	if err != nil {
-		return nil, err
-	}
-	d := &sample.Descriptors{Domain: f.domain}
-	for _, entries := range each {
-		d.Each = append(d.Each, rules.Descriptor{Entries: entries, Cost: max(1, f.cost)})
-	}
-	return p.Domain(c.Context(), set, d)
-}
-
-// explainLive has the running service explain.
-func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.Answer, error) {
-	if len(f.paths) > 0 || f.snapshot != "" {
-		return nil, fmt.Errorf("--live asks the service for its own rules and counts: leave out --rules and --snapshot")
-	}
-	ask := adminmsg.Explain{Domain: f.domain, Cost: f.cost}
-	if f.domain == "" {
-		var err error
-		if ask.Request, err = f.request.asked(strings.Join(args, " ")); err != nil {
-			return nil, err
-		}
-	} else {
-		all, err := descriptors(f.domain, args)
+		each, err := admincli.Descriptors(f.domain, args)
 		if err != nil {
 			return nil, err
 		}
-		for _, d := range all {
-			ask.Descriptors = append(ask.Descriptors, entries(d))
-		}
+		return explainer.Domain(c.Context(), loaded.Set, sample.NewDescriptors(f.domain, each, f.cost))
 	}
-	client, err := f.live.client(c.Context(), c.ErrOrStderr())
+	h, err := f.request.HTTP(strings.Join(args, " "))
 	if err != nil {
 		return nil, err
 	}
-	x := new(explain.Answer)
-	if _, err := client.Post(c.Context(), "/v1/explain", ask, x); err != nil {
-		return nil, f.live.advise(c.Context(), err)
-	}
-	if f.matching {
-		x.Rules = slices.DeleteFunc(x.Rules, func(r explain.Rule) bool { return !r.Matches })
-	}
-	return x, nil
-}
-
-// newExplainer looks at a copy of a store, which nobody else counts in.
-func newExplainer(snapshot string) (*explain.Explainer, error) {
-	store, err := stores.OpenSnapshot(snapshot)
-	if err != nil {
-		return nil, err
-	}
-	limiter, err := sluice.NewWithRules(store, nil)
-	return &explain.Explainer{Limiter: limiter}, err
+	return explainer.HTTP(c.Context(), loaded.Set, h, f.cost, f.matching)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/operate/admincli"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
@@ -38,61 +39,8 @@ func peekCommand() *cobra.Command {
 			"  sluice peek --domain messaging message_type=marketing\n"+
 			"  sluice peek --request 'POST /posts' -H 'X-User: ada'",
 		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
-			return call(c, &f.live, o, http.MethodPost, "/v1/peek", s, writePeeked)
+			return call(c, &f.live, o, http.MethodPost, "/v1/peek", s, admincli.WritePeeked)
 		})
-}
-
-func writePeeked(b *adminmsg.Peeked, w io.Writer, s term.Style) error {
-	if len(b.Buckets) == 0 {
-		_, err := fmt.Fprintln(w, "nothing is counted: no rule has a limit for it")
-		return err
-	}
-	for i := range b.Buckets {
-		each := &b.Buckets[i]
-		name := bucketText(each.Rule, each.Key)
-		if each.Tier != "" {
-			name += " with " + term.Printable(each.Tier)
-		}
-		fmt.Fprintf(w, "%s %s: %s\n", s.Mark(each.Allowed), s.Bold(name), stateText(each))
-	}
-	return nil
-}
-
-// stateText says what is left of a bucket, in the words of explain.
-func stateText(b *adminmsg.Bucket) string {
-	if b.BlockedSeconds > 0 {
-		return "blocked for another " + term.Duration(term.Seconds(b.BlockedSeconds))
-	}
-	if b.Source == suspended {
-		return suspendedText
-	}
-	text := fmt.Sprintf("%d of %d left", b.Remaining, b.Limit)
-	if !b.Allowed && b.RetryAfterSeconds > 0 {
-		text += ", retry after " + term.Duration(term.Seconds(b.RetryAfterSeconds))
-	}
-	if b.ResetAfterSeconds > 0 {
-		text += ", all of it again after " + term.Duration(term.Seconds(b.ResetAfterSeconds))
-	} else {
-		text += ", nothing is spent"
-	}
-	return text + sourceText(b.Source)
-}
-
-// What is said of a rule that is switched off. Nothing is known of what is left of it.
-const (
-	suspended     = "suspended"
-	suspendedText = "suspended, everything is allowed"
-)
-
-// sourceText says where an answer came from if it was not the store.
-func sourceText(source string) string {
-	switch source {
-	case "", "store":
-		return ""
-	case "local", "open", "closed":
-		return " (the store does not answer: on_failure is " + source + ")"
-	}
-	return " (by " + term.Printable(source) + ")"
 }
 
 func resetCommand() *cobra.Command {
@@ -102,26 +50,9 @@ func resetCommand() *cobra.Command {
 			"  sluice reset --request 'POST /posts' -H 'X-User: ada'",
 		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
 			return call(c, &f.live, o, http.MethodPost, "/v1/reset", s, func(b *adminmsg.Changed, w io.Writer, s term.Style) error {
-				return writeDone(b, w, s, "reset", "")
+				return admincli.WriteChanged(b, w, s, "reset", "")
 			})
 		})
-}
-
-// writeDone says what was done to which buckets.
-func writeDone(b *adminmsg.Changed, w io.Writer, s term.Style, done, more string) error {
-	if len(b.Buckets) == 0 {
-		_, err := fmt.Fprintf(w, "nothing is %s: no rule has a limit for it\n", done)
-		return err
-	}
-	seen := make(map[string]bool)
-	for i := range b.Buckets {
-		text := bucketText(b.Buckets[i].Rule, b.Buckets[i].Key)
-		if !seen[text] {
-			fmt.Fprintf(w, "%s %s%s\n", done, s.Bold(text), more)
-		}
-		seen[text] = true
-	}
-	return nil
 }
 
 func blockCommand() *cobra.Command {
@@ -143,9 +74,9 @@ func blockCommand() *cobra.Command {
 			return call(c, &f.live, o, http.MethodPost, "/v1/block", body, func(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
 				until := ""
 				if b.Until != nil {
-					until = " until " + clock(*b.Until)
+					until = " until " + term.Clock(*b.Until)
 				}
-				return writeDone(&b.Changed, w, s, "blocked", until)
+				return admincli.WriteChanged(&b.Changed, w, s, "blocked", until)
 			})
 		})
 	c.Flags().DurationVar(&length, "for", 0, "how long, such as 10m")
@@ -160,16 +91,7 @@ func unblockCommand() *cobra.Command {
 		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
 			body := adminmsg.Block{Selector: *s, For: "0s"}
 			return call(c, &f.live, o, http.MethodPost, "/v1/block", body, func(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
-				return writeDone(&b.Changed, w, s, "unblocked", "")
+				return admincli.WriteChanged(&b.Changed, w, s, "unblocked", "")
 			})
 		})
-}
-
-// clock is a time for people of this place; with the day if that is not today.
-func clock(t time.Time) string {
-	t = t.Local()
-	if t.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
-		return t.Format(time.TimeOnly)
-	}
-	return t.Format(time.DateTime)
 }

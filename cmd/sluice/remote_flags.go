@@ -9,12 +9,10 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -61,21 +59,29 @@ func (f *liveFlags) client(ctx context.Context, stderr io.Writer) (*adminclient.
 	return client, err
 }
 
-// call asks the admin API and writes the answer, as it came or for people to read. write may return errFindings.
-func call[A any](c *cobra.Command, f *liveFlags, o *term.Output, method, path string, body any, write func(*A, io.Writer, term.Style) error) error {
+// ask asks the admin API. The answer is also put into answer, a pointer.
+func (f *liveFlags) ask(c *cobra.Command, method, path string, body, answer any) (raw json.RawMessage, err error) {
 	client, err := f.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var answer A
-	var raw json.RawMessage
 	if method == http.MethodGet {
-		raw, err = client.Get(c.Context(), path, &answer)
+		raw, err = client.Get(c.Context(), path, answer)
 	} else {
-		raw, err = client.Post(c.Context(), path, body, &answer)
+		raw, err = client.Post(c.Context(), path, body, answer)
 	}
 	if err != nil {
-		return f.advise(c.Context(), err)
+		return nil, f.advise(c.Context(), err)
+	}
+	return raw, nil
+}
+
+// call asks the admin API and writes the answer, as it came or for people to read. write may return errFindings.
+func call[A any](c *cobra.Command, f *liveFlags, o *term.Output, method, path string, body any, write func(*A, io.Writer, term.Style) error) error {
+	var answer A
+	raw, err := f.ask(c, method, path, body, &answer)
+	if err != nil {
+		return err
 	}
 	out, s := c.OutOrStdout(), term.NewStyle(c.OutOrStdout())
 	if !o.IsJSON() {
@@ -86,29 +92,4 @@ func call[A any](c *cobra.Command, f *liveFlags, o *term.Output, method, path st
 		return err
 	}
 	return found
-}
-
-// keyText writes whom a bucket counts for as it is written on a command line: user=ada.
-func keyText(key adminmsg.Key) string {
-	parts := make([]string, len(key))
-	for i, e := range key {
-		parts[i] = term.ShellQuoted(e.Key + "=" + e.Value)
-	}
-	return strings.Join(parts, " ")
-}
-
-// bucketText names a bucket: posts-per-user user=ada.
-func bucketText(rule string, key adminmsg.Key) string {
-	return strings.TrimSpace(term.ShellQuoted(rule) + " " + keyText(key))
-}
-
-// liveRules asks which rules there are, for advice and for shells that complete a name. It gives up soon.
-func liveRules(ctx context.Context, client *adminclient.Client) []adminmsg.Rule {
-	ctx, cancel := context.WithTimeout(ctx, time.Second/2)
-	defer cancel()
-	var answer adminmsg.Rules
-	if _, err := client.Get(ctx, "/v1/rules", &answer); err != nil {
-		return nil
-	}
-	return answer.Rules
 }

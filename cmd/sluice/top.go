@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluiceproject/sluice/cmd/internal/operate/admincli"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
@@ -68,10 +67,10 @@ func (f *topFlags) run(c *cobra.Command) error {
 	path := fmt.Sprintf("/v1/top?by=%s&n=%d", by, f.most)
 	show := func() error {
 		return call(c, &f.live, &f.out, http.MethodGet, path, nil, func(t *adminmsg.Top, w io.Writer, s term.Style) error {
-			if f.watch && terminal(w) {
-				fmt.Fprint(w, clearScreen)
+			if f.watch && term.IsTerminal(w) {
+				fmt.Fprint(w, term.ClearScreen)
 			}
-			return writeTop(t, f.near, w, s)
+			return admincli.WriteTop(t, f.near, w, s)
 		})
 	}
 	if !f.watch {
@@ -87,11 +86,6 @@ func (f *topFlags) run(c *cobra.Command) error {
 	}
 }
 
-const (
-	clearScreen = "\x1b[H\x1b[2J"
-	minInterval = 100 * time.Millisecond
-)
-
 // waitFor waits, and tells whether to go on.
 func waitFor(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -102,72 +96,4 @@ func waitFor(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// endOfWatch is no error if somebody pressed ctrl-C.
-func endOfWatch(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// terminal tells whether somebody looks at the output.
-func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-func writeTop(t *adminmsg.Top, near bool, w io.Writer, s term.Style) error {
-	what := "denied"
-	if near {
-		what = "near their limit"
-	}
-	if len(t.Entries) == 0 {
-		_, err := fmt.Fprintf(w, "nobody was %s of late\n", what)
-		return err
-	}
-	var total int64
-	for i := range t.Entries {
-		total += t.Entries[i].Count
-	}
-	rows := [][]string{{"count", "±", "rule", "key", "share"}}
-	for i := range t.Entries {
-		e := &t.Entries[i]
-		key := keyText(e.Key)
-		if key == "" {
-			key = "(everybody)"
-		}
-		share := float64(e.Count) / float64(max(1, total))
-		rows = append(rows, []string{
-			right(term.Thousands(e.Count), 9), right(term.Thousands(e.Error), 5), term.Printable(e.Rule), key,
-			fmt.Sprintf("%s %.0f %%", shareBar(share, 20), 100*share),
-		})
-	}
-	rows[0][0], rows[0][1] = right("count", 9), right("±", 5)
-	fmt.Fprintln(w, s.Bold("most "+what+" of late"))
-	if err := term.Table(w, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w, s.Faint("\nto look closer: sluice peek "+bucketText(t.Entries[0].Rule, t.Entries[0].Key)))
-	return err
-}
-
-// right puts a text to the right of a column.
-func right(text string, columns int) string {
-	return strings.Repeat(" ", max(0, columns-term.Width(text))) + text
-}
-
-// shareBar draws a share of 1 in so many columns, by eighths of one.
-func shareBar(share float64, columns int) string {
-	eighths := int(share*float64(8*columns) + 0.5)
-	text := strings.Repeat("█", eighths/8)
-	if rest := eighths % 8; rest > 0 {
-		text += string([]rune("▏▎▍▌▋▊▉")[rest-1])
-	}
-	return text + strings.Repeat(" ", columns-term.Width(text))
 }

@@ -129,6 +129,7 @@ var mayImport = map[string][]string{
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"cmd/internal/operate/adminclient": {"internal/plainfile", "cmd/internal/pemfile", "cmd/internal/operate/adminmsg"},
 	"cmd/internal/operate/adminmsg":    {},
+	"cmd/internal/operate/admincli":    {"rules", "cmd/internal/operate/adminclient", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// What takes the place of Envoy's own service.
 	"cmd/internal/envoy/stats": {"internal/strictyaml"},
@@ -147,7 +148,8 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/describe": {".", "rules", "httplimit", "cmd/internal/term"},
 	"cmd/internal/rulework/check":    {".", "rules", "rulefile", "memstore", "cmd/internal/config", "cmd/internal/rulework/describe", "cmd/internal/rulework/faults", "cmd/internal/rulework/sources", "cmd/internal/term"},
 	"cmd/internal/rulework/sample":   {"rules", "httplimit"},
-	"cmd/internal/term":              {}, // tables, colours, exit codes
+	"cmd/internal/rulework/format":   {"rulefile", "internal/plainfile"},
+	"cmd/internal/term":              {"internal/plainfile"}, // tables, colours, exit codes
 
 	// Rules beside the traffic that there was.
 	"cmd/internal/traffic/logs":     {"internal/plainfile", "cmd/internal/operate/accesslog"},

@@ -53,12 +53,7 @@ type Style struct{ On bool }
 
 // NewStyle is the style of an output.
 func NewStyle(w io.Writer) Style {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return Style{}
-	}
-	info, err := f.Stat()
-	return Style{err == nil && info.Mode()&os.ModeCharDevice != 0}
+	return Style{os.Getenv("NO_COLOR") == "" && IsTerminal(w)}
 }
 
 func (s Style) paint(code, text string) string {

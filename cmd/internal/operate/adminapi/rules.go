@@ -84,11 +84,11 @@ func (a *api) explainRequest(_ http.ResponseWriter, r *http.Request) (any, error
 		}
 		return a.explain.HTTP(r.Context(), set, h, in.Cost, false)
 	}
-	d := &sample.Descriptors{Domain: in.Domain}
-	for _, each := range in.Descriptors {
-		d.Each = append(d.Each, rules.Descriptor{Entries: entries(each), Cost: max(1, in.Cost)})
+	each := make([][]rules.Entry, len(in.Descriptors))
+	for i := range each {
+		each[i] = entries(in.Descriptors[i])
 	}
-	return a.explain.Domain(r.Context(), set, d)
+	return a.explain.Domain(r.Context(), set, sample.NewDescriptors(in.Domain, each, in.Cost))
 }
 
 // suspend switches rules off in this process.

@@ -96,6 +96,17 @@ type Explainer struct {
 	Live bool
 }
 
+// New explains by what is left in a store that nobody else counts in.
+func New(store sluice.Store) (*Explainer, error) {
+	limiter, err := sluice.NewWithRules(store, nil)
+	return &Explainer{Limiter: limiter}, err
+}
+
+// OnlyMatching leaves out the rules that do not match.
+func (a *Answer) OnlyMatching() {
+	a.Rules = slices.DeleteFunc(a.Rules, func(r Rule) bool { return !r.Matches })
+}
+
 // states tells what is left of each take's limit.
 func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64) ([]Limit, error) {
 	out := make([]sluice.Decision, 1)

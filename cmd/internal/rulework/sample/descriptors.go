@@ -12,6 +12,15 @@ type Descriptors struct {
 	Each   []rules.Descriptor
 }
 
+// NewDescriptors is a request with these descriptors, of which each costs so much, or 1.
+func NewDescriptors(domain string, each [][]rules.Entry, cost int64) *Descriptors {
+	d := &Descriptors{Domain: domain}
+	for _, entries := range each {
+		d.Each = append(d.Each, rules.Descriptor{Entries: entries, Cost: max(1, cost)})
+	}
+	return d
+}
+
 // String writes "auth: auth_type=login", descriptors separated by plus signs.
 func (d *Descriptors) String() string {
 	var each []string

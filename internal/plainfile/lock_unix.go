@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package plainfile
 
 import (
 	"context"
@@ -18,9 +18,9 @@ const (
 	lockWait  = 10 * time.Second
 )
 
-// lockDirectory keeps other commands from the directory of a file until the function that it returns is called, or the
+// LockDirectory keeps other processes that lock it from the directory of a file until the function that it returns is called, or the
 // process ends. The file itself cannot be locked, because it is replaced.
-func lockDirectory(ctx context.Context, file string) (unlock func(), err error) {
+func LockDirectory(ctx context.Context, file string) (unlock func(), err error) {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		file = target
 	}

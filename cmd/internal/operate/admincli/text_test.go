@@ -1,4 +1,4 @@
-package main
+package admincli
 
 import (
 	"encoding/json"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
@@ -32,7 +31,7 @@ func compare(t *testing.T, what, got, want string) {
 	t.Helper()
 	got = clocks.ReplaceAllString(got, "00:00:00")
 	if want = strings.TrimPrefix(want, "\n"); got != want {
-		t.Errorf("%s is\n%s\nwant\n%s\n%s", what, got, want, difference(want, got))
+		t.Errorf("%s is\n%s\nwant\n%s", what, got, want)
 	}
 }
 
@@ -42,7 +41,7 @@ func TestStatusDegraded(t *testing.T) {
 		"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}],"instances":0},
 		"rules":{"digest":"abc","loaded_at":"2026-01-02T03:04:05Z","files":["rules/a.yaml","rules/b.yaml"],
 			"last_error":{"at":"2026-01-02T03:04:05Z","text":"rules/a.yaml:1:2: no\nrules/b.yaml:3:4: \u001b[31mno"},"native":1,"domains":2},
-		"unready":"queue: no\nspace\u001b[31m","suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, writeStatus)
+		"unready":"queue: no\nspace\u001b[31m","suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, WriteStatus)
 	if !errors.Is(err, term.ErrFindings) {
 		t.Errorf("a degraded service ends with %v", err)
 	}
@@ -62,7 +61,7 @@ suspended  posts, it's all; to undo: sluice resume posts 'it'\''s all'
 listeners  grpc 127.0.0.1:8081, http 127.0.0.1:8080
 log level  info
 `)
-	if _, err := rendered(t, `{"store":{"kind":"memory","up":true},"unready":"queue: no space"}`, writeStatus); !errors.Is(err, term.ErrFindings) {
+	if _, err := rendered(t, `{"store":{"kind":"memory","up":true},"unready":"queue: no space"}`, WriteStatus); !errors.Is(err, term.ErrFindings) {
 		t.Errorf("a service that is not ready ends with %v", err)
 	}
 	for servers, want := range map[string]string{
@@ -70,7 +69,7 @@ log level  info
 		`[{"n":0,"up":true},{"n":1,"up":true}]`:                    "store      redis, all 2 servers answer\n",
 		`[{"n":0,"up":true}]`:                                      "store      redis, answers\n",
 	} {
-		got, err := rendered(t, `{"store":{"kind":"redis","up":true,"servers":`+servers+`}}`, writeStatus)
+		got, err := rendered(t, `{"store":{"kind":"redis","up":true,"servers":`+servers+`}}`, WriteStatus)
 		if err != nil || !strings.Contains(got, want) {
 			t.Errorf("%s: %v\n%s", servers, err, got)
 		}
@@ -82,7 +81,7 @@ func TestTopTable(t *testing.T) {
 		{"rule":"posts-per-user","key":{"user":"ada"},"count":7500,"error":0},
 		{"rule":"posts-per-user","key":{"user":"b o b"},"count":2400,"error":12},
 		{"rule":"everything","key":{},"count":100,"error":99}]}`,
-		func(top *adminmsg.Top, w io.Writer, s term.Style) error { return writeTop(top, false, w, s) })
+		func(top *adminmsg.Top, w io.Writer, s term.Style) error { return WriteTop(top, false, w, s) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +98,7 @@ to look closer: sluice peek posts-per-user user=ada
 
 // A screen shows the busiest rules first and what went before beside them; a pipe gets lines.
 func TestWatchDraws(t *testing.T) {
-	w := &liveView{interval: 2 * time.Second, history: map[string][]int64{}}
+	w := NewView(2*time.Second, nil)
 	var screen, lines strings.Builder
 	for i, answer := range []string{
 		`{"t":"2026-01-02T03:04:03Z","rules":[],"top":[]}`,
@@ -112,21 +111,21 @@ func TestWatchDraws(t *testing.T) {
 		if err := json.Unmarshal([]byte(answer), &e); err != nil {
 			t.Fatal(err)
 		}
-		if w.next(&e) != (i > 0) {
+		if w.Next(&e) != (i > 0) {
 			t.Fatalf("event %d is shown: %v", i, i == 0)
 		}
 		if i == 0 {
 			continue
 		}
 		screen.Reset()
-		if err := w.screen(&e, &screen, term.Style{}); err != nil {
+		if err := w.WriteScreen(&e, &screen, term.Style{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.lines(&e, &lines); err != nil {
+		if err := w.WriteLines(&e, &lines); err != nil {
 			t.Fatal(err)
 		}
 	}
-	compare(t, "the screen", strings.TrimPrefix(screen.String(), clearScreen), `
+	compare(t, "the screen", strings.TrimPrefix(screen.String(), term.ClearScreen), `
 00:00:00  every 2s, ctrl-C ends it
 
 rule     allowed      denied      shadow        near  asked
@@ -150,7 +149,7 @@ func TestBucketsSayWhatTheyAre(t *testing.T) {
 		{"rule":"a","key":{"ip":"::1","user":"ada"},"allowed":false,"limit":2,"remaining":0,"retry_after_s":0.4804,"reset_after_s":61.5,"source":"store"},
 		{"rule":"a","key":{},"allowed":false,"blocked_s":599.7,"limit":2,"remaining":0,"retry_after_s":599.7,"reset_after_s":1,"source":"store"},
 		{"rule":"a","key":{"x":""},"allowed":true,"limit":2,"remaining":1,"retry_after_s":0,"reset_after_s":3,"source":"local"},
-		{"rule":"a","key":{"x":"it's"},"allowed":true,"limit":2,"remaining":1,"retry_after_s":0,"reset_after_s":0,"source":"suspended"}]}`, writePeeked)
+		{"rule":"a","key":{"x":"it's"},"allowed":true,"limit":2,"remaining":1,"retry_after_s":0,"reset_after_s":0,"source":"suspended"}]}`, WritePeeked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,19 +160,4 @@ func TestBucketsSayWhatTheyAre(t *testing.T) {
 ✓ a x=: 1 of 2 left, all of it again after 3s (the store does not answer: on_failure is local)
 ✓ a 'x=it'\''s': suspended, everything is allowed
 `)
-}
-
-// What a service says about a request is not written by who reads it.
-func TestProblemsArePrintable(t *testing.T) {
-	var f liveFlags
-	for _, p := range []adminclient.ProblemError{
-		{Status: 400, Title: "Bad Request", Detail: "no\x1b[31m\nGET /v1/rules"},
-		{Status: 404, Title: "Not Found", Detail: "no\x1b[31m"},
-		{Status: 500, Title: "\x1b[31m"},
-	} {
-		got := f.advise(t.Context(), &p).Error()
-		if strings.ContainsAny(got, "\x1b\n") || p.Status == 400 && got != "no\ufffd[31m; sluice status --rules" {
-			t.Errorf("it is %q", got)
-		}
-	}
 }

@@ -1,0 +1,94 @@
+package admincli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
+)
+
+// keyText writes whom a bucket counts for as it is written on a command line: user=ada.
+func keyText(key adminmsg.Key) string {
+	parts := make([]string, len(key))
+	for i, e := range key {
+		parts[i] = term.ShellQuoted(e.Key + "=" + e.Value)
+	}
+	return strings.Join(parts, " ")
+}
+
+// bucketText names a bucket: posts-per-user user=ada.
+func bucketText(rule string, key adminmsg.Key) string {
+	return strings.TrimSpace(term.ShellQuoted(rule) + " " + keyText(key))
+}
+
+func WritePeeked(b *adminmsg.Peeked, w io.Writer, s term.Style) error {
+	if len(b.Buckets) == 0 {
+		_, err := fmt.Fprintln(w, "nothing is counted: no rule has a limit for it")
+		return err
+	}
+	for i := range b.Buckets {
+		each := &b.Buckets[i]
+		name := bucketText(each.Rule, each.Key)
+		if each.Tier != "" {
+			name += " with " + term.Printable(each.Tier)
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", s.Mark(each.Allowed), s.Bold(name), stateText(each))
+	}
+	return nil
+}
+
+// stateText says what is left of a bucket, in the words of explain.
+func stateText(b *adminmsg.Bucket) string {
+	if b.BlockedSeconds > 0 {
+		return "blocked for another " + term.Duration(term.Seconds(b.BlockedSeconds))
+	}
+	if b.Source == suspended {
+		return suspendedText
+	}
+	text := fmt.Sprintf("%d of %d left", b.Remaining, b.Limit)
+	if !b.Allowed && b.RetryAfterSeconds > 0 {
+		text += ", retry after " + term.Duration(term.Seconds(b.RetryAfterSeconds))
+	}
+	if b.ResetAfterSeconds > 0 {
+		text += ", all of it again after " + term.Duration(term.Seconds(b.ResetAfterSeconds))
+	} else {
+		text += ", nothing is spent"
+	}
+	return text + sourceText(b.Source)
+}
+
+// What is said of a rule that is switched off. Nothing is known of what is left of it.
+const (
+	suspended     = "suspended"
+	suspendedText = "suspended, everything is allowed"
+)
+
+// sourceText says where an answer came from if it was not the store.
+func sourceText(source string) string {
+	switch source {
+	case "", "store":
+		return ""
+	case "local", "open", "closed":
+		return " (the store does not answer: on_failure is " + source + ")"
+	}
+	return " (by " + term.Printable(source) + ")"
+}
+
+// WriteChanged says what was done to which buckets.
+func WriteChanged(b *adminmsg.Changed, w io.Writer, s term.Style, done, more string) error {
+	if len(b.Buckets) == 0 {
+		_, err := fmt.Fprintf(w, "nothing is %s: no rule has a limit for it\n", done)
+		return err
+	}
+	seen := make(map[string]bool)
+	for i := range b.Buckets {
+		text := bucketText(b.Buckets[i].Rule, b.Buckets[i].Key)
+		if !seen[text] {
+			fmt.Fprintf(w, "%s %s%s\n", done, s.Bold(text), more)
+		}
+		seen[text] = true
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+// Package format writes rule files and test files in the usual form: what sluice fmt does.
+package format
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/sluiceproject/sluice/internal/plainfile"
+	"github.com/sluiceproject/sluice/rulefile"
+)
+
+// Options is what is done with a file whose form is another. Without any it is printed.
+type Options struct {
+	Write bool // the result is written to the file
+	List  bool // its name is printed
+	Check bool // likewise, for who only wants to know
+}
+
+// maxInput bounds what is read from standard input: no rule file is larger.
+const maxInput = 1 << 20
+
+// Input formats a file that is read from the input.
+func Input(in io.Reader, out io.Writer) error {
+	src, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err != nil {
+		return err
+	}
+	if len(src) > maxInput {
+		return fmt.Errorf("standard input is more than %d bytes", maxInput)
+	}
+	formatted, err := rulefile.Format("standard input", src)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(formatted)
+	return err
+}
+
+// Files formats files, and those of directories. It tells whether the form of any was another.
+func (o Options) Files(ctx context.Context, out io.Writer, paths []string) (different bool, err error) {
+	names, err := yamlFiles(paths)
+	if err != nil {
+		return false, err
+	}
+	var faults []error // of some files, which are left as they are; the others are formatted
+	for _, name := range names {
+		changed, err := o.file(ctx, out, name)
+		different = different || changed
+		faults = append(faults, err)
+	}
+	return different, errors.Join(faults...)
+}
+
+// file formats one file and tells whether its form was another.
+func (o Options) file(ctx context.Context, out io.Writer, name string) (changed bool, err error) {
+	src, err := plainfile.ReadStream(ctx, name, maxInput)
+	if err != nil {
+		return false, err
+	}
+	formatted, err := rulefile.Format(name, src)
+	if err != nil {
+		return false, err
+	}
+	changed = !bytes.Equal(src, formatted)
+	if changed && (o.List || o.Check) {
+		fmt.Fprintln(out, name)
+	}
+	if changed && o.Write {
+		return true, plainfile.Replace(name, formatted)
+	}
+	if !o.List && !o.Check && !o.Write {
+		_, err = out.Write(formatted)
+	}
+	return changed, err
+}
+
+// yamlFiles lists the YAML files of directories, tests included, and files as they are.
+func yamlFiles(paths []string) ([]string, error) {
+	var names []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			names = append(names, path)
+			continue
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			ext := filepath.Ext(e.Name())
+			if !e.IsDir() && e.Name()[0] != '.' && (ext == ".yaml" || ext == ".yml") {
+				names = append(names, filepath.Join(path, e.Name()))
+			}
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/cmd/internal/operate/admincli"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/explain"
+)
+
+// explainLive has the running service explain.
+func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.Answer, error) {
+	if len(f.paths) > 0 || f.snapshot != "" {
+		return nil, fmt.Errorf("--live asks the service for its own rules and counts: leave out --rules and --snapshot")
+	}
+	ask, err := admincli.Explain(&f.request.Described, f.domain, args, f.cost)
+	if err != nil {
+		return nil, err
+	}
+	x := new(explain.Answer)
+	_, err = f.live.ask(c, http.MethodPost, "/v1/explain", ask, x)
+	if f.matching {
+		x.OnlyMatching()
+	}
+	return x, err
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
+)
+
+// ruleNames are rules for a shell to complete, each with its limits to choose by.
+func ruleNames(all []adminmsg.Rule) []string {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name + "\t" + all[i].LimitText()
+	}
+	return names
+}
+
+// completeRules are the rules of the running service, if there is one.
+func (f *liveFlags) completeRules(c *cobra.Command) []adminmsg.Rule {
+	client, err := adminclient.New(c.Context(), f.cfg)
+	if err != nil {
+		return nil
+	}
+	return liveRules(c.Context(), client)
+}
+
+// completeDomain has shells complete the name of an Envoy domain.
+func (f *liveFlags) completeDomain(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	seen := make(map[string]bool)
+	for _, r := range f.completeRules(c) {
+		name, _, _ := strings.Cut(r.Name, "/")
+		if r.Kind == "envoy" && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// liveRules asks which rules there are, for advice and for shells that complete a name. It gives up soon.
+func liveRules(ctx context.Context, client *adminclient.Client) []adminmsg.Rule {
+	ctx, cancel := context.WithTimeout(ctx, time.Second/2)
+	defer cancel()
+	var answer adminmsg.Rules
+	if _, err := client.Get(ctx, "/v1/rules", &answer); err != nil {
+		return nil
+	}
+	return answer.Rules
+}
