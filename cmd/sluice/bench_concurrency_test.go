@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen/bench"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -22,7 +23,7 @@ func TestBenchCrowd(t *testing.T) {
 		args = append([]string{"bench"}, args...)
 		args = append(args, "-o", "json", "--timeout", "1m", "--callers", fmt.Sprint(callers), "-n", fmt.Sprint(requests))
 		code, out, stderr := sluiceRun(t, args...)
-		var r benchReport
+		var r bench.Report
 		if err := json.Unmarshal([]byte(out), &r); err != nil || code != term.ExitFine {
 			t.Fatalf("%s: exit %d, %v: %s%s", name, code, err, out, stderr)
 		}

@@ -182,6 +182,7 @@ var mayImport = map[string][]string{
 	// Load on servers, and its report.
 	"cmd/internal/loadgen":        {},
 	"cmd/internal/loadgen/report": {"cmd/internal/loadgen"},
+	"cmd/internal/loadgen/bench":  {"cmd/internal/loadgen", "cmd/internal/loadgen/report", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "cmd/internal/term", "internal/plainfile"},
 
 	// Tests alone.
 	"internal/archtest":        {},

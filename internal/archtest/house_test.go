@@ -105,6 +105,7 @@ var houseRules = map[string]func([]source) []string{
 	"package names":    checkPackageNames,
 	"no sleeping":      checkSleep,
 	"nothing left":     checkUnfinished,
+	"thin commands":    checkThinCommands,
 }
 
 func TestHouseRules(t *testing.T) {
@@ -269,6 +270,23 @@ func checkUnfinished(all []source) (faults []string) {
 	return faults
 }
 
+// commandLines is how long a file of cmd/sluice may be.
+const commandLines = 120
+
+// checkThinCommands finds commands that do more than to read flags, call and print.
+func checkThinCommands(all []source) (faults []string) {
+	for _, s := range all {
+		if s.folder() != "cmd/sluice" || s.isTest() {
+			continue
+		}
+		if n := s.fset.Position(s.file.End()).Line; n > commandLines {
+			faults = append(faults, fmt.Sprintf("%s has %d lines, at most %d are for flags, one call and one print: "+
+				"what else it does goes to a folder of cmd/internal.", s.name, n, commandLines))
+		}
+	}
+	return faults
+}
+
 // TestHouseRulesBite feeds each rule a file that breaks it and one that does not.
 func TestHouseRulesBite(t *testing.T) {
 	later := "TO" + "DO"
@@ -304,6 +322,9 @@ func TestHouseRulesBite(t *testing.T) {
 		{"nothing left", "a/a.go", "package a\n\nvar x = context." + later + "()", nil},
 		{"nothing left", "a/a.go", "package a\n\nfunc f() { panic(\"not implemented yet\") }", []string{"a stub that panics"}},
 		{"nothing left", "a/a.go", "package a\n\nfunc f() { panic(\"unreachable\") }", nil},
+
+		{"thin commands", "cmd/sluice/a.go", "package main\n" + strings.Repeat("\n", 118) + "var x int", nil},
+		{"thin commands", "cmd/sluice/a.go", "package main\n" + strings.Repeat("\n", 119) + "var x int", []string{"121 lines"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {

@@ -1,9 +1,8 @@
-package main
+package bench
 
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -12,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// benchProgress shows how far a load is: a bar on a terminal, a line now and then elsewhere.
-type benchProgress struct {
+// progress shows how far a load is: a bar on a terminal, a line now and then elsewhere.
+type progress struct {
 	w        *logwriter.Writer // a reader of it that does not read must not stop the load
 	terminal bool
 	plan     *loadgen.Plan
@@ -25,16 +24,11 @@ const (
 	plainEvery    = 5 * time.Second
 )
 
-func newBenchProgress(w io.Writer, p *loadgen.Plan) *benchProgress {
-	b := &benchProgress{w: logwriter.New(logwriter.Config{Output: w}), plan: p}
-	if f, ok := w.(*os.File); ok && os.Getenv("TERM") != "dumb" {
-		info, err := f.Stat()
-		b.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	return b
+func newProgress(w io.Writer, p *loadgen.Plan) *progress {
+	return &progress{w: logwriter.New(logwriter.Config{Output: w}), plan: p, terminal: term.IsTerminal(w)}
 }
 
-func (b *benchProgress) tell(p loadgen.Progress) {
+func (b *progress) tell(p loadgen.Progress) {
 	if p.Elapsed < b.told { // warm-up is over
 		b.told = 0
 	}
@@ -55,7 +49,7 @@ func (b *benchProgress) tell(p loadgen.Progress) {
 }
 
 // share is how much is done, from 0 to 1.
-func (b *benchProgress) share(p loadgen.Progress) float64 {
+func (b *progress) share(p loadgen.Progress) float64 {
 	if p.Warmup {
 		return p.Elapsed.Seconds() / b.plan.Warmup.Seconds()
 	}
@@ -67,7 +61,7 @@ func (b *benchProgress) share(p loadgen.Progress) float64 {
 }
 
 // end clears the bar. There is no progress after it.
-func (b *benchProgress) end() {
+func (b *progress) end() {
 	if b.terminal {
 		fmt.Fprint(b.w, "\r\x1b[K")
 	}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 
 // aimed is a target that is being made of a URL and flags.
 type aimed struct {
-	f        *benchFlags
+	o        *Options
 	url      *url.URL
 	full     loadgen.Pattern // the URL with its ranges
 	patterns loadgen.Patterns
@@ -49,7 +49,7 @@ func (a *aimed) parse(ctx context.Context, target string) (err error) {
 	default:
 		return errors.New("write rls://HOST:PORT, http://HOST:PORT/PATH or redis://HOST:PORT")
 	}
-	if a.f.keys == 0 && strings.HasPrefix(target, "redis") {
+	if a.o.Keys == 0 && strings.HasPrefix(target, "redis") {
 		a.patterns.Keys = 100
 	}
 	if a.full, err = a.patterns.Parse(target); err != nil {
@@ -78,7 +78,7 @@ func (a *aimed) parse(ctx context.Context, target string) (err error) {
 }
 
 func (a *aimed) local(ctx context.Context) error {
-	if a.f.allowRemote {
+	if a.o.AllowRemote {
 		return nil
 	}
 	local, err := loadgen.Loopback(ctx, a.url)
@@ -97,7 +97,7 @@ func (a *aimed) connect(ctx context.Context) (loadgen.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.f.pipeline > 1 && a.protocol() != "redis" {
+	if a.o.Pipeline > 1 && a.protocol() != "redis" {
 		return nil, errors.New("--pipeline is for redis: use more --callers")
 	}
 	var connect func() (loadgen.Target, error)
@@ -112,7 +112,7 @@ func (a *aimed) connect(ctx context.Context) (loadgen.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.f.keys > 0 && !a.patterns.UsesKey() {
+	if a.o.Keys > 0 && !a.patterns.UsesKey() {
 		return nil, errors.New("--keys: write {key} where the number of the key should be")
 	}
 	return connect()
@@ -120,31 +120,31 @@ func (a *aimed) connect(ctx context.Context) (loadgen.Target, error) {
 
 func (a *aimed) tls(ctx context.Context) (*tls.Config, error) {
 	if !a.secure() {
-		if a.f.ca != "" {
+		if a.o.CA != "" {
 			return nil, fmt.Errorf("--ca: %s:// is without TLS", a.url.Scheme)
 		}
 		return nil, nil
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.url.Hostname()}
-	if a.f.ca == "" {
+	if a.o.CA == "" {
 		return cfg, nil
 	}
 	var err error
-	if cfg.RootCAs, err = pemfile.StreamPool(ctx, a.f.ca); err != nil {
+	if cfg.RootCAs, err = pemfile.StreamPool(ctx, a.o.CA); err != nil {
 		return nil, fmt.Errorf("--ca: %w", err)
 	}
 	return cfg, nil
 }
 
 func (a *aimed) rls(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
-	cfg := loadgen.RLS{URL: a.url, TLS: secure, Connections: a.f.connections, Domain: a.f.domain}
-	if a.f.cost != 1 {
-		cfg.Hits = uint32(a.f.cost)
+	cfg := loadgen.RLS{URL: a.url, TLS: secure, Connections: a.o.Connections, Domain: a.o.Domain}
+	if a.o.Cost != 1 {
+		cfg.Hits = uint32(a.o.Cost)
 	}
-	if cfg.Domain == "" || len(a.f.descriptors) == 0 {
+	if cfg.Domain == "" || len(a.o.Descriptors) == 0 {
 		return nil, errors.New("say what to ask about, for example: --domain demo --descriptor 'remote_address=10.0.0.{1..100}'")
 	}
-	for _, text := range a.f.descriptors {
+	for _, text := range a.o.Descriptors {
 		entries, err := descriptorPairs(text)
 		if err != nil {
 			return nil, err
@@ -177,24 +177,24 @@ func descriptorPairs(text string) (all [][2]string, err error) {
 }
 
 func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
-	cfg := loadgen.RESP{URL: a.url, TLS: secure, Burst: a.f.burst, Count: a.f.count, Period: a.f.period, Quantity: a.f.cost}
+	cfg := loadgen.RESP{URL: a.url, TLS: secure, Burst: a.o.Burst, Count: a.o.Count, Period: a.o.Period, Quantity: a.o.Cost}
 	if cfg.Burst < 0 || cfg.Count < 1 || cfg.Period < 1 {
 		return nil, errors.New("--burst, --count and --period: write positive numbers, such as --burst 10 --count 100 --period 60")
 	}
-	if a.f.passwordFile != "" {
-		b, err := plainfile.ReadStream(ctx, a.f.passwordFile, maxPassword)
+	if a.o.PasswordFile != "" {
+		b, err := plainfile.ReadStream(ctx, a.o.PasswordFile, maxPassword)
 		if err != nil {
 			return nil, fmt.Errorf("--password-file: %w", err)
 		}
 		cfg.Password = string(bytes.TrimRight(b, "\r\n"))
 	}
 	var err error
-	cfg.Key, err = a.patterns.Parse(a.f.key)
+	cfg.Key, err = a.patterns.Parse(a.o.Key)
 	return func() (loadgen.Target, error) { return loadgen.NewRESP(ctx, cfg) }, err
 }
 
 func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
-	cfg := loadgen.HTTP{URL: a.url, Full: a.full, TLS: secure, Callers: a.f.callers, Method: a.f.method}
+	cfg := loadgen.HTTP{URL: a.url, Full: a.full, TLS: secure, Callers: a.o.Callers, Method: a.o.Method}
 	body, err := a.body(ctx)
 	if err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (loadgen.T
 		return nil, fmt.Errorf("-X %q: write a method, such as POST", cfg.Method)
 	}
 	typed := false
-	for _, line := range a.f.headers {
+	for _, line := range a.o.Headers {
 		name, value, ok := strings.Cut(line, ":")
 		name, value = http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value)
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
@@ -240,10 +240,10 @@ const maxBody = 64 << 20
 
 // body is that of --body, or what Sluice's check API takes if there are descriptors.
 func (a *aimed) body(ctx context.Context) (string, error) {
-	if len(a.f.descriptors) == 0 {
-		file, ok := strings.CutPrefix(a.f.body, "@")
+	if len(a.o.Descriptors) == 0 {
+		file, ok := strings.CutPrefix(a.o.Body, "@")
 		if !ok {
-			return a.f.body, nil
+			return a.o.Body, nil
 		}
 		b, err := plainfile.ReadStream(ctx, file, maxBody)
 		if err != nil {
@@ -251,7 +251,7 @@ func (a *aimed) body(ctx context.Context) (string, error) {
 		}
 		return string(b), nil
 	}
-	if a.f.body != "" || a.f.domain == "" {
+	if a.o.Body != "" || a.o.Domain == "" {
 		return "", errors.New("write --domain and --descriptor for Sluice's check API, or --body for any")
 	}
 	type entry struct {
@@ -262,8 +262,8 @@ func (a *aimed) body(ctx context.Context) (string, error) {
 		Domain      string    `json:"domain"`
 		Descriptors [][]entry `json:"descriptors"`
 		Cost        int64     `json:"cost"`
-	}{Domain: a.f.domain, Cost: a.f.cost}
-	for _, text := range a.f.descriptors {
+	}{Domain: a.o.Domain, Cost: a.o.Cost}
+	for _, text := range a.o.Descriptors {
 		pairs, err := descriptorPairs(text)
 		if err != nil {
 			return "", err

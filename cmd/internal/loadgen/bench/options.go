@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
+)
+
+// Options is what is asked, and how.
+type Options struct {
+	Rate        float64
+	Callers     int
+	Pipeline    int
+	Connections int
+	Duration    time.Duration
+	Requests    int64
+	Warmup      time.Duration
+	Timeout     time.Duration
+
+	Keys         int64
+	Distribution string
+	Seed         uint64
+
+	Domain      string
+	Descriptors []string
+	Cost        int64
+
+	Method  string
+	Headers []string
+	Body    string
+
+	Key                  string
+	Burst, Count, Period int64
+	PasswordFile         string
+
+	CA          string
+	AllowRemote bool
+
+	Thresholds []string // what the result must keep to
+	HTML       string   // file for a page with plots
+	Version    string   // of Sluice, for the page
+
+	DurationGiven bool // else as many requests as asked for are sent, however long it takes
+}
+
+// Bounds of a load, so that a slip of the finger takes nothing down.
+const (
+	mostCallers  = 10_000
+	mostPipeline = 1_000
+	mostConns    = 1_000
+	mostRate     = 1_000_000
+	mostDuration = 24 * time.Hour
+	mostRequests = 1_000_000_000
+)
+
+// check reads the thresholds, and refuses what makes no sense.
+func (o *Options) check() (all []loadgen.Threshold, err error) {
+	for _, text := range o.Thresholds {
+		t, err := loadgen.ParseThreshold(text)
+		if err != nil {
+			return nil, fmt.Errorf("--threshold %w", err)
+		}
+		all = append(all, t)
+	}
+	if err := o.checkNumbers(); err != nil {
+		return nil, err
+	}
+	if o.HTML != "" { // better now than after the run
+		if info, err := os.Stat(filepath.Dir(o.HTML)); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("--html %s: there is no directory %s", o.HTML, filepath.Dir(o.HTML))
+		}
+	}
+	return all, nil
+}
+
+// checkNumbers refuses numbers that make no sense or are too large.
+func (o *Options) checkNumbers() error {
+	for _, n := range []struct {
+		name     string
+		value    int64
+		from, to int64
+	}{
+		{"callers", int64(o.Callers), 1, mostCallers},
+		{"pipeline", int64(o.Pipeline), 1, mostPipeline},
+		{"connections", int64(o.Connections), 1, mostConns},
+		{"keys", o.Keys, 0, loadgen.MostKeys},
+		{"requests", o.Requests, 0, mostRequests},
+		{"cost", o.Cost, 1, 1 << 31},
+	} {
+		if n.value < n.from || n.value > n.to {
+			return fmt.Errorf("--%s %d: write a number from %d to %d", n.name, n.value, n.from, n.to)
+		}
+	}
+	switch {
+	case !(o.Rate >= 0 && o.Rate <= mostRate):
+		return fmt.Errorf("--rate %v: write requests a second, up to %d", o.Rate, mostRate)
+	case o.Duration <= 0 || o.Duration > mostDuration:
+		return fmt.Errorf("--duration %v: write how long, such as 10s, up to %v", o.Duration, mostDuration)
+	case o.Warmup < 0 || o.Warmup > mostDuration:
+		return fmt.Errorf("--warmup %v: write how long, such as 2s", o.Warmup)
+	case o.Timeout <= 0 || o.Timeout > time.Hour:
+		return fmt.Errorf("--timeout %v: write how long, such as 5s", o.Timeout)
+	case o.Distribution != "uniform" && o.Distribution != "zipf":
+		return fmt.Errorf("--distribution %s: write uniform or zipf", o.Distribution)
+	}
+	if o.Requests > 0 && !o.DurationGiven {
+		o.Duration = mostDuration // as many as asked for, however long it takes
+	}
+	return nil
+}
