@@ -115,7 +115,7 @@ func TestCheckAgreesWithServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, at("other.key"), strings.Repeat("ab", queue.KeySize))
-	encrypted, err := queue.Open(queue.Config{Directory: at("encrypted"), SealKey: make([]byte, queue.KeySize)})
+	encrypted, err := queue.Open(queue.Config{Directory: at("encrypted"), EncryptionKey: make([]byte, queue.KeySize)})
 	if err != nil {
 		t.Fatal(err)
 	}

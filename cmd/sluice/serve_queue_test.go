@@ -21,7 +21,7 @@ func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]st
 	t.Helper()
 	directory, ids = filepath.Join(t.TempDir(), "queue"), map[string]string{}
 	q, err := queue.Open(queue.Config{
-		Directory: directory, SealKey: key, MinBackoff: time.Millisecond, Delivers: true,
+		Directory: directory, EncryptionKey: key, MinBackoff: time.Millisecond, Delivers: true,
 	})
 	if err != nil {
 		t.Fatal(err)

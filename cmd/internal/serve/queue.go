@@ -31,10 +31,10 @@ func openQueue(of *config.Config, log *slog.Logger, dry bool) (*queue.Queue, err
 	}
 	cfg := queue.Config{
 		Directory: c.Directory, URL: c.URL, CredentialsFile: c.CredentialsFile, CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key,
-		Name: c.Name, SealKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount,
+		Name: c.Name, EncryptionKey: key, MaxBytes: c.MaxBytes, MaxCount: c.MaxCount,
 		MaxKeyBytes: config.Share(c.MaxKeyBytes, c.MaxBytes), MaxKeyCount: config.Share(c.MaxKeyCount, c.MaxCount),
 		MaxItem: int(c.MaxItem), MaxResults: c.MaxResults,
-		KeepDead: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: of.Drain.Timeout,
+		DeadLetterTTL: c.KeepDead, Workers: int(c.Workers), Timeout: c.Timeout, Drain: of.Drain.Timeout,
 		Delivers: of.Gateway.Address != config.Off, Log: log,
 	}
 	if dry {
@@ -95,7 +95,7 @@ func adminQueue(q *queue.Queue) *adminapi.Queue {
 			return adminItem(st), nil
 		},
 		Cancel: func(ctx context.Context, id string) error { return adminQueueError(q.Cancel(ctx, id)) },
-		Replay: func(ctx context.Context, id string) error { return adminQueueError(q.Replay(ctx, id)) },
+		Replay: func(ctx context.Context, id string) error { return adminQueueError(q.Requeue(ctx, id)) },
 	}
 }
 
@@ -146,8 +146,8 @@ func queueMetrics(q *queue.Queue) func() metrics.Queue {
 		return metrics.Queue{
 			Up: c.Up, Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Bytes: c.Bytes, Oldest: c.Oldest,
 			Totals: map[string]int64{
-				"accepted": c.Accepted, "refused": c.Refused, "delivered": c.Delivered, "failed": c.Failed, "dead": c.Died,
-				"limited": c.Limited, "cancelled": c.Cancelled, "replayed": c.Replayed, "lost": c.Lost,
+				"accepted": c.Accepted, "refused": c.Rejected, "delivered": c.Delivered, "failed": c.Failed, "dead": c.DeadLettered,
+				"limited": c.Denied, "cancelled": c.Cancelled, "replayed": c.Requeued, "lost": c.Lost,
 			},
 		}
 	}

@@ -31,7 +31,7 @@ func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 	// It is done, or was accepted so short a time ago that it is not known yet. Between the two questions it may have
 	// become the former.
 	for range 2 {
-		r, _, err := q.readRecord(ctx, s.results, "result", id)
+		r, _, err := q.readState(ctx, s.results, "result", id)
 		if err == nil {
 			return r.status(id), nil
 		} else if !errors.Is(err, ErrNotFound) {
@@ -43,7 +43,7 @@ func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		o, err := q.outlineOf(m.Subject, m.Header.Get(outlineHeader))
+		o, err := q.headerOf(m.Subject, m.Header.Get(itemHeaderField))
 		if err != nil {
 			return nil, err
 		}
@@ -52,11 +52,11 @@ func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 	return nil, ErrNotFound
 }
 
-func (r *record) status(id string) *Status {
+func (r *itemState) status(id string) *Status {
 	st := &Status{
 		ID: id, State: r.state, Attempts: r.attempts, Changed: r.changed, Error: r.err, Result: r.result, Expires: r.expires,
 	}
-	if o := r.outline; o != nil {
+	if o := r.itemHeader; o != nil {
 		st.Rule, st.Key, st.Accepted, st.Size = o.rule, o.key, o.accepted, o.size
 	}
 	return st
@@ -73,15 +73,15 @@ func (x *index) status(id string) *Status {
 		return nil
 	}
 	st := e.status()
-	n := x.lanes.all[laneName{e.rule, e.key, e.ordered}]
-	if st.State == Queued && n != nil && n.room.After(st.Next) {
-		st.Next = n.room // for the first of the lane, and for others later
+	sq := x.scheduler.all[subqueueID{e.rule, e.key, e.ordered}]
+	if st.State == Queued && sq != nil && sq.roomExpected.After(st.Next) {
+		st.Next = sq.roomExpected // for the first of the subqueue, and for others later
 	}
-	if st.State != Queued || n == nil || len(n.ready.list)+len(n.later.list) > maxPosition {
+	if st.State != Queued || sq == nil || len(sq.ready.list)+len(sq.later.list) > maxPosition {
 		return st
 	}
 	st.Position = 1
-	for _, list := range [][]*entry{n.ready.list, n.later.list} {
+	for _, list := range [][]*entry{sq.ready.list, sq.later.list} {
 		for _, other := range list {
 			if other.seq < e.seq {
 				st.Position++
@@ -109,13 +109,13 @@ func (q *Queue) Cancel(ctx context.Context, id string) error {
 	}
 	for {
 		err := q.cancel(ctx, id)
-		if !errors.Is(err, errTaken) || ctx.Err() != nil {
+		if !errors.Is(err, errClaimed) || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// cancel fails with errTaken if something happened to the item meanwhile.
+// cancel fails with errClaimed if something happened to the item meanwhile.
 func (q *Queue) cancel(ctx context.Context, id string) error {
 	s := q.current.Load()
 	if s == nil {
@@ -127,11 +127,11 @@ func (q *Queue) cancel(ctx context.Context, id string) error {
 	} else if err != nil {
 		return err
 	}
-	o, err := q.outlineOf(m.Subject, m.Header.Get(outlineHeader))
+	o, err := q.headerOf(m.Subject, m.Header.Get(itemHeaderField))
 	if err != nil {
 		return err
 	}
-	f := &flight{q: q, id: id, seq: m.Sequence, outline: o}
+	a := &activeDelivery{q: q, id: id, itemSeq: m.Sequence, itemHeader: o}
 	r, seq, err := q.stateOf(ctx, s, id)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -140,23 +140,23 @@ func (q *Queue) cancel(ctx context.Context, id string) error {
 	case r.state == Delivering:
 		return ErrDelivering
 	default:
-		f.attempts = r.attempts
+		a.attempts = r.attempts
 	}
-	f.stateSeq, err = q.writeState(id, seq, &record{state: Cancelled, owner: q.owner, attempts: f.attempts, changed: time.Now()})
+	a.stateSeq, err = q.writeState(id, seq, &itemState{state: Cancelled, owner: q.owner, attempts: a.attempts, changed: time.Now()})
 	if err != nil {
 		return err
 	}
 	q.stats.cancelled.Add(1)
 	// From here on nobody delivers it. What of the rest fails is done by who finds it.
-	if q.writeResult(s, f, &record{state: Cancelled}) == nil && q.remove(f) == nil {
-		q.forget(f)
+	if q.writeResult(s, a, &itemState{state: Cancelled}) == nil && q.remove(a) == nil {
+		q.announceRemoved(a)
 	}
 	return nil
 }
 
 // ended says why something that is no more cannot be cancelled.
 func (q *Queue) ended(ctx context.Context, s *session, id string) error {
-	r, _, err := q.readRecord(ctx, s.results, "result", id)
+	r, _, err := q.readState(ctx, s.results, "result", id)
 	switch {
 	case err != nil:
 		return err
@@ -166,8 +166,8 @@ func (q *Queue) ended(ctx context.Context, s *session, id string) error {
 	return ErrDone
 }
 
-// Replay has an item that is dead tried again, with all its attempts and time before it and the same idempotency key.
-func (q *Queue) Replay(ctx context.Context, id string) error {
+// Requeue queues a dead letter again, with all its attempts and time before it and the same idempotency key.
+func (q *Queue) Requeue(ctx context.Context, id string) error {
 	s := q.current.Load()
 	switch {
 	case !validID(id):
@@ -184,7 +184,7 @@ func (q *Queue) Replay(ctx context.Context, id string) error {
 	} else if err != nil {
 		return err
 	}
-	o, err := q.outlineOf(m.Subject, m.Header.Get(outlineHeader))
+	o, err := q.headerOf(m.Subject, m.Header.Get(itemHeaderField))
 	if err != nil {
 		return err
 	}
@@ -196,13 +196,13 @@ func (q *Queue) Replay(ctx context.Context, id string) error {
 		return err
 	}
 	now := time.Now()
-	again := &record{state: Queued, changed: now, expires: now.Add(o.expires.Sub(o.accepted))}
-	if _, err := q.writeState(id, seq, again); errors.Is(err, errTaken) {
+	again := &itemState{state: Queued, changed: now, expires: now.Add(o.expires.Sub(o.accepted))}
+	if _, err := q.writeState(id, seq, again); errors.Is(err, errClaimed) {
 		return ErrNotDead
 	} else if err != nil {
 		return err
 	}
-	q.stats.replayed.Add(1)
+	q.stats.requeued.Add(1)
 	return nil
 }
 
@@ -253,7 +253,7 @@ func (x *index) list(state State, after uint64) (found []placed) {
 }
 
 func (q *Queue) listResults(ctx context.Context, s *session, state State, from uint64, limit int) (out []*Status, next string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerIn)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for len(out) < limit {
 		m, err := s.results.GetMsg(ctx, from+1, jetstream.WithGetMsgSubject(q.subject("result", "*")))
@@ -263,11 +263,11 @@ func (q *Queue) listResults(ctx context.Context, s *session, state State, from u
 			return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		from = m.Sequence
-		b, err := q.seal.open(m.Subject, m.Data)
+		b, err := q.cipher.decrypt(m.Subject, m.Data)
 		if err != nil {
 			return nil, "", err
 		}
-		r, err := decodeRecord(b)
+		r, err := decodeItemState(b)
 		if err != nil {
 			return nil, "", err
 		}
@@ -290,8 +290,8 @@ func (r *Result) forList() {
 func (q *Queue) Counts(ctx context.Context) Counts {
 	t := &q.stats
 	c := Counts{
-		Accepted: t.accepted.Load(), Refused: t.refused.Load(), Delivered: t.delivered.Load(), Failed: t.failed.Load(),
-		Died: t.died.Load(), Limited: t.limited.Load(), Cancelled: t.cancelled.Load(), Replayed: t.replayed.Load(), Lost: t.lost.Load(),
+		Accepted: t.accepted.Load(), Rejected: t.rejected.Load(), Delivered: t.delivered.Load(), Failed: t.failed.Load(),
+		DeadLettered: t.deadLettered.Load(), Denied: t.denied.Load(), Cancelled: t.cancelled.Load(), Requeued: t.requeued.Load(), Lost: t.lost.Load(),
 	}
 	if x := q.known.Load(); x != nil {
 		x.count(&c, time.Now()) // what waits is known though it cannot be written

@@ -126,7 +126,7 @@ func (d *decoder) texts() map[string]string {
 }
 
 // open begins to read, and close tells whether all was there and no more.
-func openRecord(b []byte) *decoder {
+func openVersion(b []byte) *decoder {
 	d := &decoder{b: b}
 	d.bad = d.number() != codecVersion
 	return d
@@ -172,7 +172,7 @@ func encodeItem(it *Item) []byte {
 }
 
 func decodeItem(b []byte) (*Item, error) {
-	d, it := openRecord(b), &Item{}
+	d, it := openVersion(b), &Item{}
 	for _, s := range []*string{&it.ID, &it.Rule, &it.Key, &it.Method, &it.Scheme, &it.Host, &it.Target, &it.RemoteAddr, &it.IdempotencyKey} {
 		*s = d.text()
 	}
@@ -193,8 +193,8 @@ func decodeItem(b []byte) (*Item, error) {
 	return it, d.close()
 }
 
-// outline is what all processes know of an item: a header of its message.
-type outline struct {
+// itemHeader is the part of an item that every instance indexes: a header of its message.
+type itemHeader struct {
 	rule, key         string
 	ordered           bool
 	accepted, expires time.Time
@@ -204,7 +204,7 @@ type outline struct {
 	client            string // whom it counts for, if there is no key: an address or prefix
 }
 
-func (o *outline) encode() []byte {
+func (o *itemHeader) encode() []byte {
 	var e encoder
 	e.number(codecVersion)
 	e.text(o.rule)
@@ -219,8 +219,8 @@ func (o *outline) encode() []byte {
 	return e.b
 }
 
-func decodeOutline(b []byte) (o outline, err error) {
-	d := openRecord(b)
+func decodeItemHeader(b []byte) (o itemHeader, err error) {
+	d := openVersion(b)
 	o.rule, o.key, o.ordered, o.accepted, o.expires = d.text(), d.text(), d.flag(), d.time(), d.time()
 	o.attempts, o.results, o.size = int(d.number()), time.Duration(d.number()), int(d.number())
 	if len(d.b) > 0 { // outlines of earlier versions end here
@@ -229,20 +229,20 @@ func decodeOutline(b []byte) (o outline, err error) {
 	return o, d.close()
 }
 
-// record is what became of an item so far, or in the end.
-type record struct {
-	state    State
-	owner    string // who delivers
-	attempts int
-	changed  time.Time
-	next     time.Time // not tried before
-	expires  time.Time // of a replay, or of a result
-	err      string
-	result   *Result
-	outline  *outline // of an item that is no more
+// itemState is the state of an item, or its result.
+type itemState struct {
+	state      State
+	owner      string // who delivers
+	attempts   int
+	changed    time.Time
+	next       time.Time // not tried before
+	expires    time.Time // of a replay, or of a result
+	err        string
+	result     *Result
+	itemHeader *itemHeader // of an item that is no more
 }
 
-func (r *record) encode() []byte {
+func (r *itemState) encode() []byte {
 	var e encoder
 	e.number(codecVersion)
 	e.number(int64(r.state))
@@ -259,26 +259,26 @@ func (r *record) encode() []byte {
 		e.bytes(a.Body)
 		e.flag(a.Truncated)
 	}
-	e.flag(r.outline != nil)
-	if r.outline != nil {
-		e.bytes(r.outline.encode())
+	e.flag(r.itemHeader != nil)
+	if r.itemHeader != nil {
+		e.bytes(r.itemHeader.encode())
 	}
 	return e.b
 }
 
-func decodeRecord(b []byte) (r record, err error) {
-	d := openRecord(b)
+func decodeItemState(b []byte) (r itemState, err error) {
+	d := openVersion(b)
 	r.state, r.owner, r.attempts, r.changed = State(d.number()), d.text(), int(d.number()), d.time()
 	r.next, r.expires, r.err = d.time(), d.time(), d.text()
 	if d.flag() {
 		r.result = &Result{Status: int(d.number()), Header: d.header(), Body: d.bytes(), Truncated: d.flag()}
 	}
 	if d.flag() {
-		o, err := decodeOutline(d.bytes())
+		o, err := decodeItemHeader(d.bytes())
 		if err != nil {
 			return r, err
 		}
-		r.outline = &o
+		r.itemHeader = &o
 	}
 	return r, d.close()
 }

@@ -14,7 +14,7 @@ import (
 // Delivery is an item that is due, in the hands of a worker of this process. The worker calls Begin before anything is sent,
 // and when it is done with the item either Later or Done, once.
 type Delivery struct {
-	flight *flight
+	active *activeDelivery
 	item   *Item
 	begin  func() error // once
 
@@ -31,13 +31,13 @@ func (q *Queue) Next(ctx context.Context) (*Delivery, error) {
 		return nil, ErrUnavailable
 	}
 	for {
-		f := q.next(ctx)
-		if f == nil {
+		a := q.next(ctx)
+		if a == nil {
 			q.out.Done()
 			return nil, cmp.Or(context.Cause(ctx), ErrUnavailable)
 		}
-		if it := q.prepare(f); it != nil {
-			return q.newDelivery(f, it), nil
+		if it := q.prepare(a); it != nil {
+			return q.newDelivery(a, it), nil
 		}
 	}
 }
@@ -54,7 +54,7 @@ func (q *Queue) handOut() bool {
 }
 
 // next waits for an item to try. One worker looks, the others wait behind it.
-func (q *Queue) next(ctx context.Context) *flight {
+func (q *Queue) next(ctx context.Context) *activeDelivery {
 	q.looking.Lock()
 	defer q.looking.Unlock()
 	timer := time.NewTimer(0)
@@ -65,9 +65,9 @@ func (q *Queue) next(ctx context.Context) *flight {
 		}
 		wait := time.Hour
 		if s := q.current.Load(); s != nil {
-			f, at := s.index.pop(time.Now())
-			if f != nil {
-				return f
+			a, at := s.index.pop(time.Now())
+			if a != nil {
+				return a
 			}
 			if !at.IsZero() {
 				wait = time.Until(at)
@@ -83,29 +83,29 @@ func (q *Queue) next(ctx context.Context) *flight {
 }
 
 // prepare reads an item that is to be delivered. It deals with one that is not, and returns nil.
-func (q *Queue) prepare(f *flight) *Item {
-	it, err := q.load(q.work, f)
+func (q *Queue) prepare(a *activeDelivery) *Item {
+	it, err := q.load(q.work, a)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		q.forget(f)
+		q.announceRemoved(a)
 	case errors.Is(err, ErrUnavailable):
-		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
+		a.reschedule(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 	case err != nil:
-		q.bury(f, err.Error(), nil)
-	case f.stateSeq == 0 && q.isRefused(f.id):
-		q.removeOne(f)
-	case f.state == Cancelled:
-		q.removed(f, &record{state: Cancelled})
-	case !f.expiry.After(time.Now()):
-		q.bury(f, "it was not delivered in time", nil)
+		q.deadLetter(a, err.Error(), nil)
+	case a.stateSeq == 0 && q.isRejected(a.id):
+		q.removeOne(a)
+	case a.state == Cancelled:
+		q.finishRemoved(a, &itemState{state: Cancelled})
+	case !a.expiry.After(time.Now()):
+		q.deadLetter(a, "it was not delivered in time", nil)
 	default:
 		return it
 	}
 	return nil
 }
 
-func (q *Queue) newDelivery(f *flight, it *Item) *Delivery {
-	d := &Delivery{flight: f, item: it, ended: make(chan struct{})}
+func (q *Queue) newDelivery(a *activeDelivery, it *Item) *Delivery {
+	d := &Delivery{active: a, item: it, ended: make(chan struct{})}
 	d.ctx, d.cancel = context.WithTimeout(q.work, q.cfg.Timeout)
 	d.begin = sync.OnceValue(d.start)
 	return d
@@ -123,9 +123,9 @@ func (d *Delivery) Begin() error { return d.begin() }
 
 // start says from now on that this process is there, where there may be others.
 func (d *Delivery) start() error {
-	err := d.flight.begin()
-	if err == nil && d.flight.q.shared() {
-		d.renewing.Go(func() { d.flight.renew(d.ended) })
+	err := d.active.begin()
+	if err == nil && d.active.q.shared() {
+		d.renewing.Go(func() { d.active.renew(d.ended) })
 	}
 	return err
 }
@@ -172,7 +172,7 @@ const (
 	startAndConclude             // write first that this process has it
 	refresh                      // find out what others did with it
 	retrySoon
-	awaitRoom // have its whole lane wait
+	awaitRoom // have its whole subqueue wait
 )
 
 // moves says what is done with an item, by how far its delivery got and how it ended.
@@ -186,44 +186,44 @@ var moves = [stages][endings]move{
 
 // end gives the item back.
 func (d *Delivery) end(e ending, out *Outcome) {
-	f := d.flight
-	q := f.q
+	a := d.active
+	q := a.q
 	defer q.out.Done()
 	d.cancel()
 	close(d.ended)
 	d.renewing.Wait()
-	f.mu.Lock()
-	m := moves[f.stage][e]
-	f.mu.Unlock()
+	a.mu.Lock()
+	m := moves[a.stage][e]
+	a.mu.Unlock()
 	switch m {
 	case startAndConclude:
 		if d.begin() != nil {
-			q.refresh(f)
+			q.refresh(a)
 			return
 		}
-		q.conclude(f, d.item, out)
+		q.conclude(a, d.item, out)
 	case conclude:
-		q.conclude(f, d.item, out)
+		q.conclude(a, d.item, out)
 	case refresh:
-		q.refresh(f)
+		q.refresh(a)
 	case retrySoon:
-		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
+		a.reschedule(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 	case awaitRoom:
-		q.stats.limited.Add(1)
+		q.stats.denied.Add(1)
 		now := time.Now()
-		f.back(time.Time{}, now.Add(roomIn(out.After)), now.Add(out.After))
+		a.reschedule(time.Time{}, now.Add(nextLimitCheck(out.After)), now.Add(out.After))
 	}
 }
 
-// flight is an item on its way, from when it asks for room until what came of it is written.
-type flight struct {
-	q   *Queue
-	id  string
-	seq uint64
-	outline
-	expiry time.Time
-	state  State
-	taken  bool
+// activeDelivery is an item from when its limits are checked until its outcome is written.
+type activeDelivery struct {
+	q       *Queue
+	id      string
+	itemSeq uint64
+	itemHeader
+	expiry        time.Time
+	state         State
+	claimedBefore bool
 
 	mu       sync.Mutex // guards the following while it is delivered
 	stateSeq uint64
@@ -231,64 +231,64 @@ type flight struct {
 	stage    stage
 }
 
-func (q *Queue) setFlying(f *flight) {
+func (q *Queue) addDelivery(a *activeDelivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.flights[f.id] = f
+	q.deliveries[a.id] = a
 }
 
-func (q *Queue) landed(f *flight) {
+func (q *Queue) removeDelivery(a *activeDelivery) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.flights[f.id] == f {
-		delete(q.flights, f.id)
+	if q.deliveries[a.id] == a {
+		delete(q.deliveries, a.id)
 	}
 }
 
-func (q *Queue) isFlying(id string) bool {
+func (q *Queue) isDelivering(id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.flights[id] != nil
+	return q.deliveries[id] != nil
 }
 
-var errTaken = errors.New("queue: it was cancelled, or another gateway delivers it")
+var errClaimed = errors.New("queue: it was cancelled, or another gateway delivers it")
 
-// askAgain is the longest that a lane waits before it asks again: an operator may have made room, or the rule have changed.
-const askAgain = 30 * time.Second
+// maxLimitRecheck is the longest that a subqueue waits before it asks again: an operator may have made room, or the rule have changed.
+const maxLimitRecheck = 30 * time.Second
 
-// roomIn is after how long a lane that was told to wait asks again: not before that time, and with jitter, so that lanes do not
+// nextLimitCheck is after how long a subqueue that was told to wait asks again: not before that time, and with jitter, so that subqueues do not
 // ask all at once.
-func roomIn(after time.Duration) time.Duration {
-	after = min(max(after, 10*time.Millisecond), askAgain)
+func nextLimitCheck(after time.Duration) time.Duration {
+	after = min(max(after, 10*time.Millisecond), maxLimitRecheck)
 	return after + rand.N(min(after/10, time.Second/4)+1)
 }
 
-func (f *flight) back(notBefore, limited, room time.Time) {
-	if s := f.q.current.Load(); s != nil {
-		s.index.back(f, notBefore, limited, room)
+func (a *activeDelivery) reschedule(notBefore, limited, room time.Time) {
+	if s := a.q.current.Load(); s != nil {
+		s.index.reschedule(a, notBefore, limited, room)
 		return
 	}
-	f.q.landed(f) // the next session knows it from the stream
+	a.q.removeDelivery(a) // the next session knows it from the stream
 }
 
 // load reads an item's content.
-func (q *Queue) load(ctx context.Context, f *flight) (*Item, error) {
+func (q *Queue) load(ctx context.Context, a *activeDelivery) (*Item, error) {
 	s := q.current.Load()
 	if s == nil {
 		return nil, ErrUnavailable
 	}
-	if f.taken {
-		if _, err := q.last(ctx, s.results, "result", f.id); err == nil {
-			return nil, q.cleared(f)
+	if a.claimedBefore {
+		if _, err := q.last(ctx, s.results, "result", a.id); err == nil {
+			return nil, q.cleared(a)
 		} else if !errors.Is(err, ErrNotFound) {
 			return nil, err
 		}
 	}
-	m, err := q.last(ctx, s.items, "item", f.id)
+	m, err := q.last(ctx, s.items, "item", a.id)
 	if err != nil {
 		return nil, err
 	}
-	b, err := q.seal.open(m.Subject, m.Data)
+	b, err := q.cipher.decrypt(m.Subject, m.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +296,7 @@ func (q *Queue) load(ctx context.Context, f *flight) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	it.Attempt = f.attempts + 1
+	it.Attempt = a.attempts + 1
 	if it.Header == nil {
 		it.Header = http.Header{}
 	}
@@ -306,36 +306,36 @@ func (q *Queue) load(ctx context.Context, f *flight) (*Item, error) {
 }
 
 // cleared finishes the removal of an item that another process, or a cancellation, has begun.
-func (q *Queue) cleared(f *flight) error {
-	if err := q.remove(f); err != nil {
+func (q *Queue) cleared(a *activeDelivery) error {
+	if err := q.remove(a); err != nil {
 		return err
 	}
 	return ErrNotFound
 }
 
 // begin writes that this process delivers the item, over the state that it knows.
-func (f *flight) begin() error {
-	r := &record{state: Delivering, owner: f.q.owner, attempts: f.attempts + 1, changed: time.Now()}
-	seq, err := f.q.writeState(f.id, f.stateSeq, r)
-	f.mu.Lock()
+func (a *activeDelivery) begin() error {
+	r := &itemState{state: Delivering, owner: a.q.owner, attempts: a.attempts + 1, changed: time.Now()}
+	seq, err := a.q.writeState(a.id, a.stateSeq, r)
+	a.mu.Lock()
 	switch {
-	case errors.Is(err, errTaken):
-		f.stage = lost
+	case errors.Is(err, errClaimed):
+		a.stage = lost
 	case err != nil:
-		f.stage = unwritten
+		a.stage = unwritten
 	default:
-		f.stage, f.stateSeq, f.attempts, f.taken = started, seq, r.attempts, false
+		a.stage, a.stateSeq, a.attempts, a.claimedBefore = started, seq, r.attempts, false
 	}
-	f.mu.Unlock()
-	if s := f.q.current.Load(); err == nil && s != nil {
-		s.index.begun(f)
+	a.mu.Unlock()
+	if s := a.q.current.Load(); err == nil && s != nil {
+		s.index.onStart(a)
 	}
 	return err
 }
 
 // renew says again and again that this process is there.
-func (f *flight) renew(done <-chan struct{}) {
-	tick := time.NewTicker(f.q.cfg.Lease / 3)
+func (a *activeDelivery) renew(done <-chan struct{}) {
+	tick := time.NewTicker(a.q.cfg.ClaimTTL / 3)
 	defer tick.Stop()
 	for {
 		select {
@@ -343,17 +343,17 @@ func (f *flight) renew(done <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		f.mu.Lock()
-		r := &record{state: Delivering, owner: f.q.owner, attempts: f.attempts, changed: time.Now()}
-		seq, err := f.q.writeState(f.id, f.stateSeq, r)
+		a.mu.Lock()
+		r := &itemState{state: Delivering, owner: a.q.owner, attempts: a.attempts, changed: time.Now()}
+		seq, err := a.q.writeState(a.id, a.stateSeq, r)
 		switch {
 		case err == nil:
-			f.stateSeq = seq
-		case errors.Is(err, errTaken):
-			f.stage = overtaken
+			a.stateSeq = seq
+		case errors.Is(err, errClaimed):
+			a.stage = overtaken
 		}
-		stage := f.stage
-		f.mu.Unlock()
+		stage := a.stage
+		a.mu.Unlock()
 		if stage == overtaken {
 			return
 		}

@@ -21,7 +21,7 @@ func TestDiskNearlyFull(t *testing.T) {
 		return
 	}
 	up, room := newUpstream(), make(chan struct{})
-	q, _ := run(t, Config{Directory: filepath.Join(disk, "queue"), Reserve: 8 << 20}, func(ctx context.Context, it *Item, begin func() error) Outcome {
+	q, _ := run(t, Config{Directory: filepath.Join(disk, "queue"), MinFreeDisk: 8 << 20}, func(ctx context.Context, it *Item, begin func() error) Outcome {
 		<-room
 		return up.deliver(ctx, it, begin)
 	})
@@ -46,7 +46,7 @@ func TestDisk(t *testing.T) {
 		return
 	}
 	up := newUpstream()
-	q, stop := run(t, Config{Directory: filepath.Join(disk, "queue"), Reserve: 1}, up.deliver)
+	q, stop := run(t, Config{Directory: filepath.Join(disk, "queue"), MinFreeDisk: 1}, up.deliver)
 	var mu sync.Mutex
 	accepted := map[string]bool{}
 	try := func() error {

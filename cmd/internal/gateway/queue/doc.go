@@ -12,5 +12,5 @@
 // those steps is put right by who finds it: an item with a result is not delivered again.
 //
 // Each process follows the first two streams and knows all items, without their content. Items of one rule and key are a
-// lane: only the first of a lane asks whether there is room.
+// subqueue: only the first of a subqueue asks whether there is room.
 package queue

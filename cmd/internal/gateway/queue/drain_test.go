@@ -64,11 +64,11 @@ func TestDrainEnds(t *testing.T) {
 	}
 }
 
-func TestDeadForgotten(t *testing.T) {
+func TestDeadLetterTTL(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
 	up.answer("/x", always(500))
-	q, _ := run(t, Config{KeepDead: 300 * time.Millisecond}, up.deliver)
+	q, _ := run(t, Config{DeadLetterTTL: 300 * time.Millisecond}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Target: "/x", Attempts: 1})
 	eventually(t, "dropped", isState(t, q, id, Cancelled))
 	if n := len(up.deliveries()); n != 1 {
@@ -160,7 +160,7 @@ func TestHasPending(t *testing.T) {
 	if q.HasPending("r", "other") || q.HasPending("r", "free") {
 		t.Error("others are told to wait")
 	}
-	q.broke(q.current.Load(), errors.New("the disk is full"))
+	q.sessionFailed(q.current.Load(), errors.New("the disk is full"))
 	if !q.HasPending("r", "k") || q.HasPending("r", "other") {
 		t.Error("it is forgotten what waits while nothing can be written")
 	}

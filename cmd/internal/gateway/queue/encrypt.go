@@ -11,9 +11,9 @@ import (
 	"fmt"
 )
 
-// seal encrypts what is stored, if there is a key. The subject is authenticated with it, so that nothing can be put in the
+// itemCipher encrypts what is stored, if there is a key. The subject is authenticated with it, so that nothing can be put in the
 // place of something else.
-type seal struct {
+type itemCipher struct {
 	aead cipher.AEAD // nil: nothing is encrypted
 	mark string      // tells keys apart; "": there is none
 }
@@ -27,9 +27,9 @@ const (
 	sealed  = 1
 )
 
-func newSeal(key []byte) (*seal, error) {
+func newCipher(key []byte) (*itemCipher, error) {
 	if len(key) == 0 {
-		return &seal{}, nil
+		return &itemCipher{}, nil
 	}
 	if len(key) != KeySize {
 		return nil, fmt.Errorf("queue: the key has %d bytes: it must have %d", len(key), KeySize)
@@ -44,10 +44,10 @@ func newSeal(key []byte) (*seal, error) {
 	}
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte("sluice queue key"))
-	return &seal{aead, hex.EncodeToString(m.Sum(nil)[:8])}, nil
+	return &itemCipher{aead, hex.EncodeToString(m.Sum(nil)[:8])}, nil
 }
 
-func (s *seal) close(subject string, plain []byte) []byte {
+func (s *itemCipher) encrypt(subject string, plain []byte) []byte {
 	if s.aead == nil {
 		return append([]byte{inClear}, plain...)
 	}
@@ -57,21 +57,21 @@ func (s *seal) close(subject string, plain []byte) []byte {
 	return s.aead.Seal(out, out[1:], plain, []byte(subject))
 }
 
-var errSealed = errors.New("queue: what is stored is encrypted with another key: set the key_file it was written with")
+var errNotDecrypted = errors.New("queue: what is stored is encrypted with another key: set the key_file it was written with")
 
-func (s *seal) open(subject string, b []byte) ([]byte, error) {
+func (s *itemCipher) decrypt(subject string, b []byte) ([]byte, error) {
 	switch {
 	case len(b) > 0 && b[0] == inClear:
 		return b[1:], nil
 	case len(b) == 0 || b[0] != sealed:
 		return nil, errCodec
 	case s.aead == nil || len(b) < 1+s.aead.NonceSize():
-		return nil, errSealed
+		return nil, errNotDecrypted
 	}
 	n := 1 + s.aead.NonceSize()
 	plain, err := s.aead.Open(nil, b[1:n], b[n:], []byte(subject))
 	if err != nil {
-		return nil, errSealed
+		return nil, errNotDecrypted
 	}
 	return plain, nil
 }

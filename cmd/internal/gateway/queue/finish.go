@@ -18,26 +18,26 @@ import (
 )
 
 // conclude writes what came of a delivery.
-func (q *Queue) conclude(f *flight, it *Item, out *Outcome) {
+func (q *Queue) conclude(a *activeDelivery, it *Item, out *Outcome) {
 	now := time.Now()
-	done, after := out.settled(now)
+	done, after := out.isFinal(now)
 	if done {
 		q.stats.delivered.Add(1)
-		q.removed(f, &record{state: Done, result: kept(out, MaxResult)})
+		q.finishRemoved(a, &itemState{state: Done, result: resultOf(out, MaxResult)})
 		return
 	}
 	q.stats.failed.Add(1)
-	r := &record{state: Queued, attempts: f.attempts, changed: now, err: failure(out), expires: f.expiry}
+	r := &itemState{state: Queued, attempts: a.attempts, changed: now, err: failure(out), expires: a.expiry}
 	if q.ending.Load() && out.Status == 0 {
-		q.written(f, r) // it is not the upstream's fault
+		q.finishWith(a, r) // it is not the upstream's fault
 		return
 	}
-	r.next = now.Add(max(q.backoff(f.attempts), after))
-	if f.attempts >= it.Attempts || r.next.After(f.expiry) {
-		q.bury(f, r.err, kept(out, maxDeadResult))
+	r.next = now.Add(max(q.backoff(a.attempts), after))
+	if a.attempts >= it.Attempts || r.next.After(a.expiry) {
+		q.deadLetter(a, r.err, resultOf(out, maxDeadResult))
 		return
 	}
-	q.written(f, r)
+	q.finishWith(a, r)
 }
 
 // maxDeadResult is how much is kept of the last answer to what is dead: it takes room until somebody looks.
@@ -67,16 +67,16 @@ func (q *Queue) backoff(attempts int) time.Duration {
 // maxHeaderBytes is how much of an answer's headers is kept.
 const maxHeaderBytes = 16 << 10
 
-// kept is what is kept of an answer.
-func kept(out *Outcome, most int) *Result {
+// resultOf is the part of a response that is stored.
+func resultOf(out *Outcome, max int) *Result {
 	if out.Status == 0 {
 		return nil
 	}
-	r := &Result{Status: out.Status, Header: http.Header{}, Body: out.Body, Truncated: len(out.Body) > most}
+	r := &Result{Status: out.Status, Header: http.Header{}, Body: out.Body, Truncated: len(out.Body) > max}
 	if r.Truncated {
 		bounds.QueueResult.Reached()
 	}
-	r.Body = r.Body[:min(len(r.Body), most)]
+	r.Body = r.Body[:min(len(r.Body), max)]
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(out.Header)) {
 		for _, v := range out.Header[name] {
@@ -88,90 +88,90 @@ func kept(out *Outcome, most int) *Result {
 	return r
 }
 
-// bury puts an item on the list of the dead.
-func (q *Queue) bury(f *flight, why string, last *Result) {
-	if q.written(f, &record{state: Dead, attempts: f.attempts, changed: time.Now(), err: why, result: last, expires: f.expiry}) {
-		q.stats.died.Add(1)
-		q.logDead(f, why)
+// deadLetter makes an item a dead letter.
+func (q *Queue) deadLetter(a *activeDelivery, why string, last *Result) {
+	if q.finishWith(a, &itemState{state: Dead, attempts: a.attempts, changed: time.Now(), err: why, result: last, expires: a.expiry}) {
+		q.stats.deadLettered.Add(1)
+		q.logDead(a, why)
 	}
 }
 
 // logDead logs one in a second, since an upstream that is away may leave thousands.
-func (q *Queue) logDead(f *flight, why string) {
+func (q *Queue) logDead(a *activeDelivery, why string) {
 	q.mu.Lock()
 	now := time.Now()
-	if now.Sub(q.mourned) < time.Second {
-		q.unmourned++
+	if now.Sub(q.deadLoggedAt) < time.Second {
+		q.deadUnlogged++
 		q.mu.Unlock()
 		return
 	}
-	more := q.unmourned
-	q.mourned, q.unmourned = now, 0
+	more := q.deadUnlogged
+	q.deadLoggedAt, q.deadUnlogged = now, 0
 	q.mu.Unlock()
 	q.log.Warn("a kept request is dead: sluice queue dead lists such, sluice queue replay tries them again",
-		"id", f.id, "rule", f.rule, "attempts", f.attempts, "error", why, "unreported", more)
+		"id", a.id, "rule", a.rule, "attempts", a.attempts, "error", why, "unreported", more)
 }
 
-// written writes the state that a flight ends with, unless somebody else wrote one.
-func (q *Queue) written(f *flight, r *record) bool {
+// finishWith writes the state that a delivery ends with, unless somebody else wrote one.
+func (q *Queue) finishWith(a *activeDelivery, r *itemState) bool {
 	var seq uint64
 	err := q.persist(func(*session) (err error) {
-		seq, err = q.writeState(f.id, f.stateSeq, r)
+		seq, err = q.writeState(a.id, a.stateSeq, r)
 		return err
 	})
 	switch s := q.current.Load(); {
-	case errors.Is(err, errTaken):
-		q.refresh(f)
+	case errors.Is(err, errClaimed):
+		q.refresh(a)
 	case err != nil || s == nil:
-		q.landed(f)
+		q.removeDelivery(a)
 	default:
-		s.index.settle(f, seq, r)
+		s.index.finish(a, seq, r)
 	}
 	return err == nil
 }
 
-// removed writes what an item ended with, and removes it.
-func (q *Queue) removed(f *flight, r *record) {
-	err := q.persist(func(s *session) error { return q.writeResult(s, f, r) })
+// finishRemoved writes what an item ended with, and removes it.
+func (q *Queue) finishRemoved(a *activeDelivery, r *itemState) {
+	err := q.persist(func(s *session) error { return q.writeResult(s, a, r) })
 	if err == nil {
-		err = q.persist(func(*session) error { return q.remove(f) })
+		err = q.persist(func(*session) error { return q.remove(a) })
 	}
 	if err != nil {
-		q.landed(f)
+		q.removeDelivery(a)
 		return
 	}
-	q.forget(f)
+	q.announceRemoved(a)
 }
 
-func (q *Queue) writeResult(s *session, f *flight, r *record) error {
+func (q *Queue) writeResult(s *session, a *activeDelivery, r *itemState) error {
 	now := time.Now()
-	keep := max(cmp.Or(f.results, time.Hour), time.Second)
-	r.attempts, r.changed, r.expires, r.outline = f.attempts, now, now.Add(keep), &f.outline
-	subject := q.subject("result", f.id)
-	ctx, cancel := context.WithTimeout(q.life, answerIn)
+	keep := max(cmp.Or(a.results, time.Hour), time.Second)
+	r.attempts, r.changed, r.expires, r.itemHeader = a.attempts, now, now.Add(keep), &a.itemHeader
+	subject := q.subject("result", a.id)
+	ctx, cancel := context.WithTimeout(q.life, requestTimeout)
 	defer cancel()
-	m := &natsMsg{Subject: subject, Data: q.seal.close(subject, r.encode())}
+	m := &natsMsg{Subject: subject, Data: q.cipher.encrypt(subject, r.encode())}
 	_, err := s.js.PublishMsg(ctx, m, jetstream.WithMsgTTL(keep.Round(time.Second)))
 	return q.checked(s, err)
 }
 
 // remove deletes an item, then its state: the other way round, a crash would leave an item that looks new.
-func (q *Queue) remove(f *flight) error {
+func (q *Queue) remove(a *activeDelivery) error {
 	s := q.current.Load()
 	if s == nil {
 		return ErrUnavailable
 	}
-	ctx, cancel := context.WithTimeout(q.life, answerIn)
+	ctx, cancel := context.WithTimeout(q.life, requestTimeout)
 	defer cancel()
-	q.awaitPut(f.id) // its end is recorded after its beginning
-	q.ledger.end(f.id)
-	if err := q.checked(s, deleted(s.items.DeleteMsg(ctx, f.seq))); err != nil {
+	q.awaitPut(a.id) // its end is recorded after its beginning
+	q.ledger.end(a.id)
+	if err := q.checked(s, deleted(s.items.DeleteMsg(ctx, a.itemSeq))); err != nil {
 		return err
 	}
-	if f.stateSeq == 0 {
+	if a.stateSeq == 0 {
 		return nil
 	}
-	return q.checked(s, deleted(s.states.DeleteMsg(ctx, f.stateSeq)))
+	return q.checked(s, deleted(s.states.DeleteMsg(ctx, a.stateSeq)))
 }
 
 // deleted is no error if there was nothing to delete.
@@ -186,58 +186,58 @@ func deleted(err error) error {
 	return err
 }
 
-// forget tells everybody that an item is no more.
-func (q *Queue) forget(f *flight) {
-	q.landed(f)
+// announceRemoved removes an item from the index, and tells the other instances.
+func (q *Queue) announceRemoved(a *activeDelivery) {
+	q.removeDelivery(a)
 	s := q.current.Load()
 	if s == nil {
 		return
 	}
-	s.index.drop(f.id)
+	s.index.drop(a.id)
 	if q.shared() {
-		_ = s.conn.Publish(q.subject("finished", f.id), nil)
+		_ = s.conn.Publish(q.subject("finished", a.id), nil)
 	}
 }
 
 // refresh finds out what became of an item that somebody else has changed.
-func (q *Queue) refresh(f *flight) {
+func (q *Queue) refresh(a *activeDelivery) {
 	s := q.current.Load()
 	if s == nil {
-		q.landed(f)
+		q.removeDelivery(a)
 		return
 	}
-	ctx, cancel := context.WithTimeout(q.life, answerIn)
+	ctx, cancel := context.WithTimeout(q.life, requestTimeout)
 	defer cancel()
-	r, seq, err := q.stateOf(ctx, s, f.id)
+	r, seq, err := q.stateOf(ctx, s, a.id)
 	if errors.Is(err, ErrNotFound) {
-		r, seq = &record{state: Queued, expires: f.expiry}, 0
-		_, err = q.last(ctx, s.items, "item", f.id)
+		r, seq = &itemState{state: Queued, expires: a.expiry}, 0
+		_, err = q.last(ctx, s.items, "item", a.id)
 	}
 	switch {
 	case errors.Is(err, ErrNotFound):
-		q.forget(f)
+		q.announceRemoved(a)
 	case err != nil:
-		f.back(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
+		a.reschedule(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 	default:
-		s.index.settle(f, seq, r)
+		s.index.finish(a, seq, r)
 	}
 }
 
-// writeState writes a state over the one that was read, and fails with errTaken if that is not the last.
-func (q *Queue) writeState(id string, over uint64, r *record) (seq uint64, err error) {
+// writeState writes a state over the one that was read, and fails with errClaimed if that is not the last.
+func (q *Queue) writeState(id string, over uint64, r *itemState) (seq uint64, err error) {
 	s := q.current.Load()
 	if s == nil {
 		return 0, ErrUnavailable
 	}
 	subject := q.subject("state", id)
-	ctx, cancel := context.WithTimeout(q.life, answerIn)
+	ctx, cancel := context.WithTimeout(q.life, requestTimeout)
 	defer cancel()
-	m := &natsMsg{Subject: subject, Data: q.seal.close(subject, r.encode())}
+	m := &natsMsg{Subject: subject, Data: q.cipher.encrypt(subject, r.encode())}
 	ack, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(over))
 	var refused *jetstream.APIError
 	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
-		return 0, errTaken
+		return 0, errClaimed
 	}
 	if err := q.checked(s, err); err != nil {
 		return 0, err
@@ -248,7 +248,7 @@ func (q *Queue) writeState(id string, over uint64, r *record) (seq uint64, err e
 	// There was no state: nothing was tried yet, or all is over and it was removed, after the item.
 	if _, err := q.last(ctx, s.items, "item", id); errors.Is(err, ErrNotFound) {
 		_ = s.states.DeleteMsg(ctx, ack.Sequence)
-		return 0, errTaken
+		return 0, errClaimed
 	} else if err != nil {
 		return 0, err
 	}
@@ -256,26 +256,26 @@ func (q *Queue) writeState(id string, over uint64, r *record) (seq uint64, err e
 }
 
 // stateOf reads a state.
-func (q *Queue) stateOf(ctx context.Context, s *session, id string) (*record, uint64, error) {
-	return q.readRecord(ctx, s.states, "state", id)
+func (q *Queue) stateOf(ctx context.Context, s *session, id string) (*itemState, uint64, error) {
+	return q.readState(ctx, s.states, "state", id)
 }
 
-func (q *Queue) readRecord(ctx context.Context, from jetstream.Stream, kind, id string) (*record, uint64, error) {
+func (q *Queue) readState(ctx context.Context, from jetstream.Stream, kind, id string) (*itemState, uint64, error) {
 	m, err := q.last(ctx, from, kind, id)
 	if err != nil {
 		return nil, 0, err
 	}
-	b, err := q.seal.open(m.Subject, m.Data)
+	b, err := q.cipher.decrypt(m.Subject, m.Data)
 	if err != nil {
 		return nil, 0, err
 	}
-	r, err := decodeRecord(b)
+	r, err := decodeItemState(b)
 	return &r, m.Sequence, err
 }
 
 // last reads a message by its id.
 func (q *Queue) last(ctx context.Context, from jetstream.Stream, kind, id string) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerIn)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	m, err := from.GetLastMsgForSubject(ctx, q.subject(kind, id))
 	switch {

@@ -96,14 +96,14 @@ func (q *Queue) show(w http.ResponseWriter, r *http.Request, id string) {
 		v.ExpiresAt = &st.Expires
 	}
 	if st.State == Queued || st.State == Delivering {
-		w.Header().Set("Retry-After", strconv.Itoa(pollIn(st, time.Now())))
+		w.Header().Set("Retry-After", strconv.Itoa(pollInterval(st, time.Now())))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	writeJSON(w, v)
 }
 
-// pollIn is in how many seconds, rounded up, the state may be another: when it is tried, or expires before that.
-func pollIn(st *Status, now time.Time) int {
+// pollInterval is in how many seconds, rounded up, the state may be another: when it is tried, or expires before that.
+func pollInterval(st *Status, now time.Time) int {
 	at := st.Next
 	if !st.Expires.IsZero() && st.Expires.Before(at) {
 		at = st.Expires

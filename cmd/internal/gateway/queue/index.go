@@ -15,52 +15,52 @@ type index struct {
 	all map[string]*entry
 	// unread are items that cannot be read.
 	unread map[string]struct{}
-	// early are states whose items were not seen yet.
-	early map[string]early
-	// gone are items that are no more, for as long as streams may still tell of them.
-	gone  map[string]time.Time
-	lanes *lanes
+	// orphanStates are states whose items were not seen yet.
+	orphanStates map[string]orphanState
+	// removed are items that are no more, for as long as streams may still tell of them.
+	removed   map[string]time.Time
+	scheduler *scheduler
 	// expiry is when the first of the queued items expires. Zero: there is none
 	expiry time.Time
-	// coming are items that are being written, or have been and were not seen yet.
-	coming map[string]laneName
-	queued map[laneName]int // how many of a lane are coming
-	shares shares
+	// pendingPuts are items that are being written, or have been and were not seen yet.
+	pendingPuts       map[string]subqueueID
+	pendingBySubqueue map[subqueueID]int // how many of a subqueue are coming
+	shares            shares
 }
 
-// goneFor is how late a stream may be.
-const goneFor = time.Minute
+// removedTTL is how late a stream may be.
+const removedTTL = time.Minute
 
-type early struct {
-	seq uint64
-	record
+type orphanState struct {
+	stateSeq uint64
+	itemState
 }
 
 func newIndex(q *Queue) *index {
 	return &index{
-		q: q, all: make(map[string]*entry), unread: make(map[string]struct{}), early: make(map[string]early), gone: make(map[string]time.Time),
-		coming: make(map[string]laneName), queued: make(map[laneName]int),
-		lanes:  newLanes(max(1, q.cfg.Workers/2), q.shared()),
-		shares: newShares(q.cfg.MaxKeyCount, q.cfg.MaxKeyBytes),
+		q: q, all: make(map[string]*entry), unread: make(map[string]struct{}), orphanStates: make(map[string]orphanState), removed: make(map[string]time.Time),
+		pendingPuts: make(map[string]subqueueID), pendingBySubqueue: make(map[subqueueID]int),
+		scheduler: newScheduler(max(1, q.cfg.Workers/2), q.shared()),
+		shares:    newShares(q.cfg.MaxKeyCount, q.cfg.MaxKeyBytes),
 	}
 }
 
-// sawItem is called for each item, in their order.
-func (x *index) sawItem(id string, seq uint64, o outline) {
+// onItem is called for each item, in their order.
+func (x *index) onItem(id string, seq uint64, o itemHeader) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.came(id)
-	if _, gone := x.gone[id]; gone || x.all[id] != nil {
+	x.clearPendingPut(id)
+	if _, removed := x.removed[id]; removed || x.all[id] != nil {
 		x.shares.withdraw(id)
 		return
 	}
 	x.shares.add(id, &o)
-	e := &entry{id: id, seq: seq, outline: o, state: Queued, expiry: o.expires}
+	e := &entry{id: id, seq: seq, itemHeader: o, state: Queued, expiry: o.expires}
 	x.all[id] = e
-	if s, ok := x.early[id]; ok {
-		delete(x.early, id)
-		e.stateSeq = s.seq
-		x.apply(e, &s.record)
+	if s, ok := x.orphanStates[id]; ok {
+		delete(x.orphanStates, id)
+		e.stateSeq = s.stateSeq
+		x.apply(e, &s.itemState)
 	} else {
 		x.place(e)
 	}
@@ -68,7 +68,7 @@ func (x *index) sawItem(id string, seq uint64, o outline) {
 
 // announce says that an item is being written: who comes after it must not overtake it. It reports whether its key has
 // room for it.
-func (x *index) announce(id string, o *outline) bool {
+func (x *index) announce(id string, o *itemHeader) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.shares.reserve(id, o) {
@@ -77,9 +77,9 @@ func (x *index) announce(id string, o *outline) bool {
 	if !o.ordered {
 		return true
 	}
-	name := laneName{o.rule, o.key, true}
-	x.coming[id] = name
-	x.queued[name]++
+	name := subqueueID{o.rule, o.key, true}
+	x.pendingPuts[id] = name
+	x.pendingBySubqueue[name]++
 	return true
 }
 
@@ -87,19 +87,19 @@ func (x *index) announce(id string, o *outline) bool {
 func (x *index) withdraw(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.came(id)
+	x.clearPendingPut(id)
 	x.shares.withdraw(id)
 }
 
-// came ends what announce began.
-func (x *index) came(id string) {
-	name, ok := x.coming[id]
+// clearPendingPut ends the put that announce began.
+func (x *index) clearPendingPut(id string) {
+	name, ok := x.pendingPuts[id]
 	if !ok {
 		return
 	}
-	delete(x.coming, id)
-	if x.queued[name]--; x.queued[name] == 0 {
-		delete(x.queued, name)
+	delete(x.pendingPuts, id)
+	if x.pendingBySubqueue[name]--; x.pendingBySubqueue[name] == 0 {
+		delete(x.pendingBySubqueue, name)
 	}
 }
 
@@ -110,40 +110,40 @@ func (x *index) len() int {
 	return len(x.all) + len(x.unread)
 }
 
-// sawUnreadable is called for an item that cannot be read.
-func (x *index) sawUnreadable(id string) {
+// onUnreadable is called for an item that cannot be read.
+func (x *index) onUnreadable(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.unread[id] = struct{}{}
 }
 
-// waiting tells whether a lane has items that are not done.
-func (x *index) waiting(name laneName) bool {
+// hasPending reports whether a subqueue has items that are not done.
+func (x *index) hasPending(name subqueueID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.lanes.all[name] != nil || x.queued[name] > 0
+	return x.scheduler.all[name] != nil || x.pendingBySubqueue[name] > 0
 }
 
-// sawState is called for each state.
-func (x *index) sawState(id string, seq uint64, r *record) {
+// onState is called for each state.
+func (x *index) onState(id string, seq uint64, r *itemState) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.all[id]
-	_, gone := x.gone[id]
+	_, removed := x.removed[id]
 	switch {
-	case gone:
+	case removed:
 	case e == nil:
-		x.early[id] = early{seq, *r}
+		x.orphanStates[id] = orphanState{seq, *r}
 	case seq <= e.stateSeq || e.phase != idle: // written by this process; or it will find out when it writes
 	default:
-		x.lanes.remove(e)
+		x.scheduler.remove(e)
 		e.stateSeq = seq
 		x.apply(e, r)
 	}
 }
 
 // apply takes over a state.
-func (x *index) apply(e *entry, r *record) {
+func (x *index) apply(e *entry, r *itemState) {
 	e.state, e.attempts, e.changed, e.err, e.notBefore = r.state, r.attempts, r.changed, r.err, r.next
 	if !r.expires.IsZero() {
 		e.expiry = r.expires
@@ -151,9 +151,9 @@ func (x *index) apply(e *entry, r *record) {
 	if r.state == Delivering || r.state == Cancelled {
 		// Whoever does it may be gone. Whether they are shows when they do not say for a while that they are there; where
 		// nobody else can be, it was this process before it ended.
-		e.taken = true
+		e.claimedBefore = true
 		if x.q.shared() && r.owner != x.q.owner {
-			e.notBefore = time.Now().Add(x.q.cfg.Lease)
+			e.notBefore = time.Now().Add(x.q.cfg.ClaimTTL)
 		}
 	}
 	x.place(e)
@@ -183,67 +183,67 @@ func (x *index) place(e *entry) {
 	x.expires(e)
 	switch {
 	case e.state == Dead:
-	case x.q.isFlying(e.id):
-		x.lanes.adopt(e)
+	case x.q.isDelivering(e.id):
+		x.scheduler.countDelivering(e)
 	default:
-		x.lanes.add(e)
+		x.scheduler.add(e)
 	}
 	x.q.wake()
 }
 
 // pop gives the next item to try.
-func (x *index) pop(now time.Time) (*flight, time.Time) {
+func (x *index) pop(now time.Time) (*activeDelivery, time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e, next := x.lanes.pop(now)
+	e, next := x.scheduler.pop(now)
 	if e == nil {
 		return nil, next
 	}
-	return x.flight(e), time.Time{}
+	return x.deliveryOf(e), time.Time{}
 }
 
-func (x *index) flight(e *entry) *flight {
-	f := &flight{
-		q: x.q, id: e.id, seq: e.seq, outline: e.outline, stateSeq: e.stateSeq, attempts: e.attempts, state: e.state, taken: e.taken,
+func (x *index) deliveryOf(e *entry) *activeDelivery {
+	a := &activeDelivery{
+		q: x.q, id: e.id, itemSeq: e.seq, itemHeader: e.itemHeader, stateSeq: e.stateSeq, attempts: e.attempts, state: e.state, claimedBefore: e.claimedBefore,
 		expiry: e.expiry,
 	}
-	x.q.setFlying(f)
-	return f
+	x.q.addDelivery(a)
+	return a
 }
 
-// begun says that an item is being delivered.
-func (x *index) begun(f *flight) {
+// onStart is called when the delivery of an item starts.
+func (x *index) onStart(a *activeDelivery) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e := x.all[f.id]; e != nil {
-		e.state, e.stateSeq, e.attempts, e.changed, e.taken = Delivering, f.stateSeq, f.attempts, time.Now(), false
-		x.lanes.begun(e)
+	if e := x.all[a.id]; e != nil {
+		e.state, e.stateSeq, e.attempts, e.changed, e.claimedBefore = Delivering, a.stateSeq, a.attempts, time.Now(), false
+		x.scheduler.onStart(e)
 		x.q.wake()
 	}
 }
 
-// back has an item tried again that did not begin: not before a time, and its whole lane not before another; there may be
+// reschedule returns an item that did not start: not before a time, and its whole subqueue not before another; there may be
 // room for it when a third has come.
-func (x *index) back(f *flight, notBefore, limited, room time.Time) {
+func (x *index) reschedule(a *activeDelivery, notBefore, limited, room time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.q.landed(f)
-	if e := x.all[f.id]; e != nil {
+	x.q.removeDelivery(a)
+	if e := x.all[a.id]; e != nil {
 		e.notBefore = notBefore
-		x.lanes.back(e, limited, room)
+		x.scheduler.reschedule(e, limited, room)
 		x.expires(e)
 		x.q.wake()
 	}
 }
 
-// settle takes over the state that a flight ended with.
-func (x *index) settle(f *flight, seq uint64, r *record) {
+// finish applies the state that a delivery ended with.
+func (x *index) finish(a *activeDelivery, seq uint64, r *itemState) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.q.landed(f)
-	if e := x.all[f.id]; e != nil {
-		x.lanes.remove(e)
-		x.lanes.release(e)
+	x.q.removeDelivery(a)
+	if e := x.all[a.id]; e != nil {
+		x.scheduler.remove(e)
+		x.scheduler.release(e)
 		e.stateSeq = seq
 		x.apply(e, r)
 	}
@@ -253,14 +253,14 @@ func (x *index) settle(f *flight, seq uint64, r *record) {
 func (x *index) drop(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.early, id)
-	x.gone[id] = time.Now()
+	delete(x.orphanStates, id)
+	x.removed[id] = time.Now()
 	x.shares.withdraw(id)
 	if e := x.all[id]; e != nil {
-		x.shares.remove(&e.outline)
+		x.shares.remove(&e.itemHeader)
 		delete(x.all, id)
-		x.lanes.remove(e)
-		x.lanes.release(e)
+		x.scheduler.remove(e)
+		x.scheduler.release(e)
 		x.q.wake()
 	}
 }
@@ -269,11 +269,11 @@ func (x *index) drop(id string) {
 func (x *index) tidy(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	maps.DeleteFunc(x.gone, func(_ string, at time.Time) bool { return now.Sub(at) > goneFor })
+	maps.DeleteFunc(x.removed, func(_ string, at time.Time) bool { return now.Sub(at) > removedTTL })
 }
 
 // overdue are items that nobody tries and whose time is over: those that wait, and those that are dead.
-func (x *index) overdue(now time.Time) (expired, forgotten []*flight) {
+func (x *index) overdue(now time.Time) (expired, forgotten []*activeDelivery) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.expiry = time.Time{}
@@ -281,38 +281,38 @@ func (x *index) overdue(now time.Time) (expired, forgotten []*flight) {
 		switch {
 		case e.phase != idle: // it is looked at when it is back
 		case e.state == Queued && !e.expiry.After(now):
-			x.lanes.remove(e)
-			expired = append(expired, x.flight(e))
+			x.scheduler.remove(e)
+			expired = append(expired, x.deliveryOf(e))
 		case e.state == Queued:
 			if x.expiry.IsZero() || e.expiry.Before(x.expiry) {
 				x.expiry = e.expiry
 			}
-		case e.state == Dead && x.q.cfg.KeepDead > 0 && e.changed.Add(x.q.cfg.KeepDead).Before(now):
-			forgotten = append(forgotten, x.flight(e))
+		case e.state == Dead && x.q.cfg.DeadLetterTTL > 0 && e.changed.Add(x.q.cfg.DeadLetterTTL).Before(now):
+			forgotten = append(forgotten, x.deliveryOf(e))
 		}
 	}
 	return expired, forgotten
 }
 
 // claim takes an item that was never tried, or returns nil.
-func (x *index) claim(id string) *flight {
+func (x *index) claim(id string) *activeDelivery {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.all[id]
 	if e == nil || e.phase != idle || e.stateSeq != 0 {
 		return nil
 	}
-	x.lanes.remove(e)
-	return x.flight(e)
+	x.scheduler.remove(e)
+	return x.deliveryOf(e)
 }
 
-// strays are states without items: left by who ended while removing them.
-func (x *index) strays() map[string]uint64 {
+// orphanedStates are states without items: left by a process that ended while removing them.
+func (x *index) orphanedStates() map[string]uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	out := make(map[string]uint64, len(x.early))
-	for id, s := range x.early {
-		out[id] = s.seq
+	out := make(map[string]uint64, len(x.orphanStates))
+	for id, s := range x.orphanStates {
+		out[id] = s.stateSeq
 	}
 	return out
 }

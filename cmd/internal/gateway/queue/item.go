@@ -81,7 +81,7 @@ func ParseState(name string) (State, bool) {
 type Status struct {
 	ID, Rule, Key string
 	State         State
-	Position      int // how many of its lane are before it, from 1; 0: not known, or it has begun
+	Position      int // how many of its subqueue are before it, from 1; 0: not known, or it has begun
 	Attempts      int // that began
 	Accepted      time.Time
 	Changed       time.Time // when it was tried, or done; zero: never
@@ -108,7 +108,7 @@ type Counts struct {
 	Up                             bool          // it can be written
 
 	// Since this process started.
-	Accepted, Refused, Delivered, Failed, Died, Limited, Cancelled, Replayed, Lost int64
+	Accepted, Rejected, Delivered, Failed, DeadLettered, Denied, Cancelled, Requeued, Lost int64
 }
 
 // Errors of a queue. Nothing is kept when Put returns one, but for ErrUnavailable of a server that did not answer.
@@ -141,8 +141,8 @@ func validID(id string) bool {
 	return len(id) == 32 && err == nil
 }
 
-// settled tells whether an outcome is an answer, and if not, how long the upstream wants to be left alone.
-func (o *Outcome) settled(now time.Time) (done bool, after time.Duration) {
+// isFinal reports whether an outcome is a response, and if not, how long the upstream wants to be left alone.
+func (o *Outcome) isFinal(now time.Time) (done bool, after time.Duration) {
 	switch {
 	case o.Retry || o.Status == 0:
 		return false, o.After
@@ -153,8 +153,8 @@ func (o *Outcome) settled(now time.Time) (done bool, after time.Duration) {
 	return true, 0
 }
 
-// longestRetryAfter is as long as an upstream is believed.
-const longestRetryAfter = time.Hour
+// maxRetryAfter bounds an upstream's Retry-After.
+const maxRetryAfter = time.Hour
 
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
@@ -164,5 +164,5 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	} else if at, err := http.ParseTime(text); err == nil {
 		after = at.Sub(now)
 	}
-	return min(max(after, 0), longestRetryAfter)
+	return min(max(after, 0), maxRetryAfter)
 }

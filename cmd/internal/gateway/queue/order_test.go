@@ -60,7 +60,7 @@ func TestLimited(t *testing.T) {
 	if came := len(up.deliveries()); room.asked > 3*came+3 {
 		t.Errorf("%d came, and it was asked %d times whether there is room", came, room.asked)
 	}
-	if c := q.Counts(t.Context()); c.Limited == 0 || c.Failed != 0 || c.Queued < n/2 {
+	if c := q.Counts(t.Context()); c.Denied == 0 || c.Failed != 0 || c.Queued < n/2 {
 		t.Errorf("counted: %+v", c)
 	}
 }
@@ -108,7 +108,7 @@ func TestFull(t *testing.T) {
 	}
 	eventually(t, "counted", func() bool { // the streams tell of items a moment later
 		c := q.Counts(t.Context())
-		return c.Queued == 3 && c.Refused == 2 && c.Accepted == 3
+		return c.Queued == 3 && c.Rejected == 2 && c.Accepted == 3
 	})
 }
 
@@ -205,13 +205,13 @@ func TestCancelRace(t *testing.T) {
 	}
 }
 
-func TestReplay(t *testing.T) {
+func TestRequeue(t *testing.T) {
 	t.Parallel()
 	up := newUpstream()
 	up.answer("/x", func(*Item) Outcome { return Outcome{Status: 500, Body: []byte("no")} })
 	q, _ := run(t, Config{}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Key: "k", Target: "/x", Attempts: 2})
-	if err := q.Replay(t.Context(), id); !errors.Is(err, ErrNotDead) && !errors.Is(err, ErrUnavailable) {
+	if err := q.Requeue(t.Context(), id); !errors.Is(err, ErrNotDead) && !errors.Is(err, ErrUnavailable) {
 		t.Errorf("replayed while queued: %v", err)
 	}
 	eventually(t, "dead", isState(t, q, id, Dead))
@@ -220,14 +220,14 @@ func TestReplay(t *testing.T) {
 		t.Errorf("dead: %+v, %v", st, err)
 	}
 	up.answer("/x", nil)
-	if err := q.Replay(t.Context(), id); err != nil {
+	if err := q.Requeue(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "done", isState(t, q, id, Done))
-	if err := q.Replay(t.Context(), id); !errors.Is(err, ErrNotDead) {
+	if err := q.Requeue(t.Context(), id); !errors.Is(err, ErrNotDead) {
 		t.Errorf("replayed when done: %v", err)
 	}
-	if err := q.Replay(t.Context(), newID()); !errors.Is(err, ErrNotFound) {
+	if err := q.Requeue(t.Context(), newID()); !errors.Is(err, ErrNotFound) {
 		t.Errorf("replayed nothing: %v", err)
 	}
 	got := up.deliveries()
@@ -325,12 +325,12 @@ func TestResultsEnd(t *testing.T) {
 	eventually(t, "gone", func() bool { _, err := q.Get(t.Context(), id); return errors.Is(err, ErrNotFound) })
 }
 
-func TestSealed(t *testing.T) {
+func TestEncrypted(t *testing.T) {
 	t.Parallel()
 	directory, up := quick(t), newUpstream()
 	key := []byte(strings.Repeat("k", KeySize))
 	const secret = "a-secret-that-nobody-reads"
-	q := open(t, Config{Directory: directory, SealKey: key})
+	q := open(t, Config{Directory: directory, EncryptionKey: key})
 	id := put(t, q, Item{Rule: secret, Key: secret, Target: "/" + secret, Header: http.Header{"X": {secret}}, Body: []byte(secret)})
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
@@ -361,11 +361,11 @@ func TestSealed(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, wrong := range [][]byte{nil, []byte(strings.Repeat("x", KeySize))} {
-		if _, err := Open(Config{Directory: directory, SealKey: wrong}); err == nil || !strings.Contains(err.Error(), "key_file") {
+		if _, err := Open(Config{Directory: directory, EncryptionKey: wrong}); err == nil || !strings.Contains(err.Error(), "key_file") {
 			t.Errorf("with another key: %v", err)
 		}
 	}
-	q, _ = run(t, Config{Directory: directory, SealKey: key}, up.deliver)
+	q, _ = run(t, Config{Directory: directory, EncryptionKey: key}, up.deliver)
 	eventually(t, "done", isState(t, q, id, Done))
 	if st, _ := q.Get(t.Context(), id); string(st.Result.Body) != secret {
 		t.Errorf("the result is %+v", st.Result)
@@ -377,9 +377,9 @@ func TestEndedBetween(t *testing.T) {
 	t.Parallel()
 	directory, up := quick(t), newUpstream()
 	q := open(t, Config{Directory: directory})
-	begin := func(state State) *flight {
+	begin := func(state State) *activeDelivery {
 		id := put(t, q, Item{Rule: "r", Key: "k", Target: "/" + state.String()})
-		seq, err := q.writeState(id, 0, &record{state: state, owner: "another", attempts: 1})
+		seq, err := q.writeState(id, 0, &itemState{state: state, owner: "another", attempts: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -387,24 +387,24 @@ func TestEndedBetween(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &flight{q: q, id: id, seq: m.Sequence, stateSeq: seq, outline: outline{results: time.Hour}}
+		return &activeDelivery{q: q, id: id, itemSeq: m.Sequence, stateSeq: seq, itemHeader: itemHeader{results: time.Hour}}
 	}
 	begun, written, stray, cancelled := begin(Delivering), begin(Delivering), begin(Delivering), begin(Cancelled)
 	s := q.current.Load()
-	for _, f := range []*flight{written, stray} { // the result is there
-		if err := q.writeResult(s, f, &record{state: Done, result: &Result{Status: 200}}); err != nil {
+	for _, a := range []*activeDelivery{written, stray} { // the result is there
+		if err := q.writeResult(s, a, &itemState{state: Done, result: &Result{Status: 200}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.items.DeleteMsg(t.Context(), stray.seq); err != nil { // and of one only the state is left
+	if err := s.items.DeleteMsg(t.Context(), stray.itemSeq); err != nil { // and of one only the state is left
 		t.Fatal(err)
 	}
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
 	q, _ = run(t, Config{Directory: directory}, up.deliver)
-	for f, want := range map[*flight]State{begun: Done, written: Done, stray: Done, cancelled: Cancelled} {
-		eventually(t, want.String(), isState(t, q, f.id, want))
+	for a, want := range map[*activeDelivery]State{begun: Done, written: Done, stray: Done, cancelled: Cancelled} {
+		eventually(t, want.String(), isState(t, q, a.id, want))
 	}
 	leaves(t, q, 0)
 	got := up.deliveries()

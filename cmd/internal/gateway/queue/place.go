@@ -87,7 +87,7 @@ func Check(cfg Config) error {
 // checkKey returns an error if the items in the directory were written with another key. It reads what the server in this
 // process stores about its streams; what cannot be read there is found by [Open].
 func (c Config) checkKey(own string) error {
-	seal, err := newSeal(c.SealKey)
+	seal, err := newCipher(c.EncryptionKey)
 	if err != nil {
 		return err
 	}
@@ -185,12 +185,12 @@ func (q *Queue) countLost(ctx context.Context, s *session) error {
 	if err != nil {
 		return wrap(err)
 	}
-	s.unheard = info.State.Msgs - min(info.State.Msgs, s.heard.Load())
+	s.unreadableAtStart = info.State.Msgs - min(info.State.Msgs, s.itemsReceived.Load())
 	var lost []itemID
 	var first, last time.Time
 	ended := 0
 	for id, accepted := range l.all() {
-		if _, ok := stored[id]; ok || q.isFlying(id.String()) {
+		if _, ok := stored[id]; ok || q.isDelivering(id.String()) {
 			continue
 		}
 		// Its end may have been written, and the ledger's record of it lost with the power.
@@ -212,7 +212,7 @@ func (q *Queue) countLost(ctx context.Context, s *session) error {
 	}
 	n := len(lost)
 	if l.reconcile(lost, stored) {
-		n = int(s.unheard) // it was written without a ledger
+		n = int(s.unreadableAtStart) // it was written without a ledger
 	}
 	if n > 0 {
 		q.stats.lost.Add(int64(n))

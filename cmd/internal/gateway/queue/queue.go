@@ -32,23 +32,23 @@ type Config struct {
 	CredentialsFile, CA, Cert, Key string
 	Name                           string // of the streams, in front. "": sluice
 
-	SealKey  []byte // AES-256; nil: nothing is encrypted
-	MaxBytes int64  // of all items. 0: 1 GiB
-	MaxCount int64  // of them. 0: 100,000
+	EncryptionKey []byte // AES-256; nil: nothing is encrypted
+	MaxBytes      int64  // of all items. 0: 1 GiB
+	MaxCount      int64  // of them. 0: 100,000
 	// MaxKeyBytes and MaxKeyCount bound the items of one rule and key, or, if there is no key, of one client address. 0: not
 	// bounded
 	MaxKeyBytes, MaxKeyCount int64
 	MaxItem                  int           // bytes of one. 0: 1 MiB; a server outside may have a smaller bound
 	MaxResults               int64         // bytes of results; the oldest are dropped first. 0: 256 MiB
-	KeepDead                 time.Duration // how long dead items are kept. 0: until somebody removes them
+	DeadLetterTTL            time.Duration // how long dead items are kept. 0: until somebody removes them
 
-	Workers int           // how many are delivered at a time. 0: 16
-	Timeout time.Duration // of one delivery. 0: a minute
-	Lease   time.Duration // after which others deliver what a lost gateway had begun. 0: 30 s
-	Drain   time.Duration // how long deliveries may go on when the process ends. 0: 10 s
+	Workers  int           // how many are delivered at a time. 0: 16
+	Timeout  time.Duration // of one delivery. 0: a minute
+	ClaimTTL time.Duration // after which others deliver what a lost gateway had begun. 0: 30 s
+	Drain    time.Duration // how long deliveries may go on when the process ends. 0: 10 s
 
-	// Reserve is how much room of the disk is left for what becomes of items: with less, none is accepted. 0: 32 MiB
-	Reserve int64
+	// MinFreeDisk is how much room of the disk is left for what becomes of items: with less, none is accepted. 0: 32 MiB
+	MinFreeDisk int64
 
 	// MinBackoff and MaxBackoff bound the time after an attempt that failed. 0: 1 s, and 5 minutes.
 	MinBackoff, MaxBackoff time.Duration
@@ -65,11 +65,11 @@ const MaxResult = 64 << 10
 
 // Queue keeps requests.
 type Queue struct {
-	cfg   Config
-	log   *slog.Logger
-	owner string // this process
-	seal  *seal
-	stats stats
+	cfg    Config
+	log    *slog.Logger
+	owner  string // this process
+	cipher *itemCipher
+	stats  stats
 
 	current atomic.Pointer[session] // nil: it cannot be written now
 	known   atomic.Pointer[index]   // of the last session
@@ -91,18 +91,18 @@ type Queue struct {
 	// ledger has the items of the directory. Nil: the server is outside
 	ledger *ledger
 
-	mu      sync.Mutex // guards the following
-	flights map[string]*flight
-	puts    map[string]chan struct{} // items that are being put; closed when that has ended
-	refused map[string]time.Time     // items whose Put failed, and may be stored all the same
-	looked  time.Time                // at the disk
-	cramped bool                     // it was nearly full then
+	mu            sync.Mutex // guards the following
+	deliveries    map[string]*activeDelivery
+	puts          map[string]chan struct{} // items that are being put; closed when that has ended
+	rejectedPuts  map[string]time.Time     // items whose Put failed, and may be stored all the same
+	diskCheckedAt time.Time                // at the disk
+	diskLow       bool                     // it was nearly full then
 
-	mourned   time.Time // when a dead item was logged
-	unmourned int       // how many were not since
+	deadLoggedAt time.Time // when a dead item was logged
+	deadUnlogged int       // how many were not since
 }
 
-type stats struct{ accepted, refused, delivered, failed, died, limited, cancelled, replayed, lost atomic.Int64 }
+type stats struct{ accepted, rejected, delivered, failed, deadLettered, denied, cancelled, requeued, lost atomic.Int64 }
 
 func (c *Config) defaults() {
 	c.Name = cmp.Or(c.Name, "sluice")
@@ -112,8 +112,8 @@ func (c *Config) defaults() {
 	c.MaxResults = cmp.Or(c.MaxResults, 256<<20)
 	c.Workers = cmp.Or(c.Workers, 16)
 	c.Timeout = cmp.Or(c.Timeout, time.Minute)
-	c.Lease = cmp.Or(c.Lease, 30*time.Second)
-	c.Reserve = cmp.Or(c.Reserve, 32<<20)
+	c.ClaimTTL = cmp.Or(c.ClaimTTL, 30*time.Second)
+	c.MinFreeDisk = cmp.Or(c.MinFreeDisk, 32<<20)
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	c.MinBackoff = cmp.Or(c.MinBackoff, time.Second)
 	c.MaxBackoff = max(cmp.Or(c.MaxBackoff, 5*time.Minute), c.MinBackoff)
@@ -135,12 +135,12 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	q := &Queue{
 		cfg: cfg, log: cfg.Log, owner: newID(), broken: make(chan *session, 1), woken: make(chan struct{}, 1), sooner: make(chan struct{}, 1),
-		flights: make(map[string]*flight), puts: make(map[string]chan struct{}), refused: make(map[string]time.Time),
+		deliveries: make(map[string]*activeDelivery), puts: make(map[string]chan struct{}), rejectedPuts: make(map[string]time.Time),
 	}
 	q.life, q.end = context.WithCancel(context.Background())
 	q.work, q.stopWork = context.WithCancel(q.life)
 	var err error
-	if q.seal, err = newSeal(cfg.SealKey); err != nil {
+	if q.cipher, err = newCipher(cfg.EncryptionKey); err != nil {
 		return nil, err
 	}
 	if cfg.Directory != "" {
@@ -160,7 +160,7 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	select {
 	case err := <-opened:
-		if err != nil && !q.passing(err) {
+		if err != nil && !q.isTransient(err) {
 			_ = q.Close()
 			return nil, err
 		}
@@ -187,8 +187,8 @@ func (q *Queue) opened(err error) {
 	q.broken <- nil
 }
 
-// passing tells whether what is wrong may be put right from outside, without a change of the configuration.
-func (q *Queue) passing(err error) bool {
+// isTransient reports whether the error may be mended from outside, without a change of the configuration.
+func (q *Queue) isTransient(err error) bool {
 	var wrong *keyError
 	if errors.As(err, &wrong) || errors.Is(err, os.ErrNotExist) {
 		return false
@@ -218,7 +218,7 @@ func (q *Queue) open(ctx context.Context) error {
 		s.close()
 		return err
 	}
-	q.clearStrays(ctx, s)
+	q.removeOrphanedStates(ctx, s)
 	if s.place != nil {
 		s.place.begin()
 	}
@@ -227,7 +227,7 @@ func (q *Queue) open(ctx context.Context) error {
 	for _, w := range s.watches {
 		go func() { // ends with the session
 			<-w.Closed()
-			q.broke(s, errors.New("what changes is not told any more"))
+			q.sessionFailed(s, errors.New("what changes is not told any more"))
 		}()
 	}
 	q.wake()
@@ -272,7 +272,7 @@ func (q *Queue) Put(ctx context.Context, it Item) (id string, err error) {
 	}
 	err = q.put(ctx, &it)
 	if err != nil {
-		q.stats.refused.Add(1)
+		q.stats.rejected.Add(1)
 		return "", err
 	}
 	q.stats.accepted.Add(1)
@@ -284,22 +284,22 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	if err := q.Err(); err != nil || s == nil {
 		return cmp.Or(err, ErrUnavailable)
 	}
-	if !q.room() {
+	if !q.hasDiskSpace() {
 		return fmt.Errorf("%w: its disk is nearly full", ErrUnavailable)
 	}
 	subject := q.subject("item", it.ID)
-	data := q.seal.close(subject, encodeItem(it))
-	o := outline{it.Rule, it.Key, it.Ordered, it.Accepted, it.Expires, it.Attempts, it.Results, len(data), ""}
+	data := q.cipher.encrypt(subject, encodeItem(it))
+	o := itemHeader{it.Rule, it.Key, it.Ordered, it.Accepted, it.Expires, it.Attempts, it.Results, len(data), ""}
 	if it.Key == "" && it.Client.IsValid() {
 		o.client = string(key.AppendAddr(nil, it.Client, 64))
 	}
-	head := base64.StdEncoding.EncodeToString(q.seal.close(subject, o.encode()))
+	head := base64.StdEncoding.EncodeToString(q.cipher.encrypt(subject, o.encode()))
 	if len(data) > s.maxItem || len(head) > roomForHeaders/2 {
 		return fmt.Errorf("%w: it has %d bytes, and %d is the most", ErrTooLarge, len(data), s.maxItem)
 	}
-	m := &natsMsg{Subject: subject, Data: data, Header: nats.Header{outlineHeader: {head}}}
+	m := &natsMsg{Subject: subject, Data: data, Header: nats.Header{itemHeaderField: {head}}}
 	// Who leaves while it is written does not stop that: it would only be unknown whether it was.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerIn)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	if !s.index.announce(it.ID, &o) {
 		return ErrShareFull
@@ -327,7 +327,7 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 		return ErrTooLarge
 	}
 	if refused == nil {
-		q.refuse(it.ID)
+		q.rejectPut(it.ID)
 	}
 	q.fault(s, err)
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -348,16 +348,16 @@ func (q *Queue) putting(id string) (done func()) {
 }
 
 const (
-	maxRefused = 10_000
-	refusedFor = time.Hour
+	maxRejectedPuts = 10_000
+	rejectedTTL     = time.Hour
 )
 
-// refuse notes that an item was not accepted though it may be stored.
-func (q *Queue) refuse(id string) {
+// rejectPut notes that an item was not accepted though it may be stored.
+func (q *Queue) rejectPut(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.refused) < maxRefused {
-		q.refused[id] = time.Now()
+	if len(q.rejectedPuts) < maxRejectedPuts {
+		q.rejectedPuts[id] = time.Now()
 	}
 }
 
@@ -371,32 +371,32 @@ func (q *Queue) awaitPut(id string) {
 	}
 }
 
-// isRefused reports whether this process did not accept the item. The client was told so, and may have sent the request
+// isRejected reports whether this process did not accept the item. The client was told so, and may have sent the request
 // again.
-func (q *Queue) isRefused(id string) bool {
+func (q *Queue) isRejected(id string) bool {
 	q.awaitPut(id)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, refused := q.refused[id]
+	_, refused := q.rejectedPuts[id]
 	return refused
 }
 
-// removeRefused removes items that were stored though they were not accepted.
-func (q *Queue) removeRefused(s *session, now time.Time) {
+// removeRejected removes items that were stored though they were not accepted.
+func (q *Queue) removeRejected(s *session, now time.Time) {
 	q.mu.Lock()
-	maps.DeleteFunc(q.refused, func(_ string, at time.Time) bool { return now.Sub(at) > refusedFor })
-	all := slices.Collect(maps.Keys(q.refused))
+	maps.DeleteFunc(q.rejectedPuts, func(_ string, at time.Time) bool { return now.Sub(at) > rejectedTTL })
+	all := slices.Collect(maps.Keys(q.rejectedPuts))
 	q.mu.Unlock()
 	for _, id := range all {
-		if f := s.index.claim(id); f != nil {
-			q.removeOne(f)
+		if a := s.index.claim(id); a != nil {
+			q.removeOne(a)
 		}
 	}
 }
 
-func (q *Queue) removeOne(f *flight) {
-	q.log.Warn("queue item removed: it was stored though its request was answered 503", "id", f.id, "rule", f.rule)
-	q.removed(f, &record{state: Cancelled})
+func (q *Queue) removeOne(a *activeDelivery) {
+	q.log.Warn("queue item removed: it was stored though its request was answered 503", "id", a.id, "rule", a.rule)
+	q.finishRemoved(a, &itemState{state: Cancelled})
 }
 
 // MaxItem returns the maximum size of an item as it is stored, in bytes.
@@ -411,24 +411,24 @@ func (q *Queue) MaxItem() int {
 // process has heard. Items that wait because the queue cannot be written count too.
 func (q *Queue) HasPending(rule, key string) bool {
 	x := q.known.Load()
-	return x != nil && x.waiting(laneName{rule, key, true})
+	return x != nil && x.hasPending(subqueueID{rule, key, true})
 }
 
-// lookedFor is how long what was seen of the disk is believed.
-const lookedFor = 100 * time.Millisecond
+// diskCheckTTL is how long the last measurement of the disk is used.
+const diskCheckTTL = 100 * time.Millisecond
 
-// room tells whether the disk has some. Without it nothing could be delivered either: that is written too.
-func (q *Queue) room() bool {
+// hasDiskSpace reports whether the disk has some. Without it nothing could be delivered either: that is written too.
+func (q *Queue) hasDiskSpace() bool {
 	if q.cfg.Directory == "" {
 		return true
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if now := time.Now(); now.Sub(q.looked) > lookedFor {
+	if now := time.Now(); now.Sub(q.diskCheckedAt) > diskCheckTTL {
 		free, known := freeBytes(q.place.own)
-		q.looked, q.cramped = now, known && free < q.cfg.Reserve
+		q.diskCheckedAt, q.diskLow = now, known && free < q.cfg.MinFreeDisk
 	}
-	return !q.cramped
+	return !q.diskLow
 }
 
 // codeFull is what a stream answers that could not store a message.

@@ -13,8 +13,8 @@ import (
 const (
 	firstReopen = time.Second / 4 // after a fault
 	lastReopen  = 5 * time.Second // at most between two tries
-	// givingUp is how long a result may take to be written when the process ends.
-	givingUp = 2 * time.Second
+	// shutdownWriteTimeout is how long a result may take to be written when the process ends.
+	shutdownWriteTimeout = 2 * time.Second
 )
 
 // Run keeps the queue open until the context ends. From then on nothing is handed out, and deliveries that are under way
@@ -22,13 +22,13 @@ const (
 func (q *Queue) Run(ctx context.Context) error {
 	keeping, done := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper sync.WaitGroup
-	keeper.Go(func() { q.keep(keeping) })
+	keeper.Go(func() { q.maintain(keeping) })
 	<-ctx.Done()
 	q.mu.Lock()
 	q.ending.Store(true)
 	q.mu.Unlock()
 	q.wake() // who looks for an item finds out
-	drained := time.AfterFunc(max(q.cfg.Drain-givingUp, q.cfg.Drain/2), q.stopWork)
+	drained := time.AfterFunc(max(q.cfg.Drain-shutdownWriteTimeout, q.cfg.Drain/2), q.stopWork)
 	over := time.AfterFunc(q.cfg.Drain, q.end) // a server that does not answer is not waited for
 	q.out.Wait()
 	drained.Stop()
@@ -39,8 +39,8 @@ func (q *Queue) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep opens the queue again after faults, and ends items whose time is over.
-func (q *Queue) keep(ctx context.Context) {
+// maintain reopens the queue after faults, and ends expired items.
+func (q *Queue) maintain(ctx context.Context) {
 	tick := time.NewTicker(q.cfg.sweep)
 	defer tick.Stop()
 	expiry := time.NewTimer(q.cfg.sweep)
@@ -81,19 +81,19 @@ func (q *Queue) expire() {
 		return
 	}
 	expired, forgotten := s.index.overdue(time.Now())
-	for _, f := range expired {
-		q.bury(f, "it was not delivered in time", nil)
+	for _, a := range expired {
+		q.deadLetter(a, "it was not delivered in time", nil)
 	}
-	for _, f := range forgotten {
+	for _, a := range forgotten {
 		// Who replays it just now is not to find it gone.
-		seq, err := q.writeState(f.id, f.stateSeq, &record{state: Cancelled, owner: q.owner, changed: time.Now()})
+		seq, err := q.writeState(a.id, a.stateSeq, &itemState{state: Cancelled, owner: q.owner, changed: time.Now()})
 		if err != nil {
-			q.landed(f)
+			q.removeDelivery(a)
 			continue
 		}
-		f.stateSeq = seq
-		q.log.Warn("a dead request is dropped: it was kept for as long as was asked", "id", f.id, "rule", f.rule)
-		q.removed(f, &record{state: Cancelled})
+		a.stateSeq = seq
+		q.log.Warn("a dead request is dropped: it was kept for as long as was asked", "id", a.id, "rule", a.rule)
+		q.finishRemoved(a, &itemState{state: Cancelled})
 	}
 }
 
@@ -101,7 +101,7 @@ func (q *Queue) expire() {
 // accepted. The one in this process is started anew, since it writes no more after a fault of the disk.
 func (q *Queue) fault(s *session, err error) {
 	if !q.shared() {
-		q.broke(s, err)
+		q.sessionFailed(s, err)
 		return
 	}
 	if errors.As(err, new(*jetstream.APIError)) || q.life.Err() != nil || !s.silentSince.CompareAndSwap(nil, &err) {
@@ -119,7 +119,7 @@ func (q *Queue) heal(s *session) {
 			return
 		case <-time.After(firstReopen):
 		}
-		ctx, cancel := context.WithTimeout(s.life, answerIn)
+		ctx, cancel := context.WithTimeout(s.life, requestTimeout)
 		_, err := s.items.Info(ctx)
 		cancel()
 		if err == nil {
@@ -145,7 +145,7 @@ func (q *Queue) Err() error {
 	return ErrUnavailable
 }
 
-func (q *Queue) broke(s *session, err error) {
+func (q *Queue) sessionFailed(s *session, err error) {
 	if q.current.CompareAndSwap(s, nil) {
 		q.why.Store(&err)
 		q.log.Error("the queue cannot be written: nothing is kept until it can", "error", err)
@@ -181,17 +181,17 @@ func (q *Queue) sweep(ctx context.Context) {
 	if s == nil {
 		return
 	}
-	if err := q.sound(ctx, s); err != nil {
-		q.broke(s, err)
+	if err := q.checkSession(ctx, s); err != nil {
+		q.sessionFailed(s, err)
 		return
 	}
 	q.ledger.keep()
-	q.removeRefused(s, time.Now())
+	q.removeRejected(s, time.Now())
 	s.index.tidy(time.Now())
 }
 
-// sound tells what does not pass by itself: a server in this process that has stopped, or one outside that lost the streams.
-func (q *Queue) sound(ctx context.Context, s *session) error {
+// checkSession returns an error that does not pass by itself: a server in this process that has stopped, or one outside that lost the streams.
+func (q *Queue) checkSession(ctx context.Context, s *session) error {
 	if s.server != nil && !s.server.JetStreamEnabled() {
 		return errors.New("JetStream has stopped")
 	}
@@ -200,7 +200,7 @@ func (q *Queue) sound(ctx context.Context, s *session) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerIn)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for _, stream := range []jetstream.Stream{s.items, s.states, s.results} {
 		info, err := stream.Info(ctx)
@@ -211,25 +211,25 @@ func (q *Queue) sound(ctx context.Context, s *session) error {
 			q.fault(s, err)
 			return nil
 		}
-		if err == nil && stream == s.items && s.isDeaf(info.State.Msgs) {
+		if err == nil && stream == s.items && s.consumerStalled(info.State.Msgs) {
 			return errors.New("there are requests that nothing was heard of")
 		}
 	}
 	return nil
 }
 
-// deaf is for how many sweeps in a row nothing may be heard of items that are there.
-const deaf = 3
+// stalledSweeps is for how many consecutive sweeps a consumer may receive none of the stored items.
+const stalledSweeps = 3
 
-// isDeaf tells whether items were stored that the stream does not tell of: who follows it may have been lost with a server.
-func (s *session) isDeaf(stored uint64) bool {
-	heard := s.heard.Load()
-	if stored <= uint64(s.index.len())+s.unheard || heard != s.heardBefore {
-		s.heardBefore, s.silent = heard, 0
+// consumerStalled reports whether stored items are not received: the consumer may have been lost with a server.
+func (s *session) consumerStalled(stored uint64) bool {
+	heard := s.itemsReceived.Load()
+	if stored <= uint64(s.index.len())+s.unreadableAtStart || heard != s.receivedAtSweep {
+		s.receivedAtSweep, s.stalledCount = heard, 0
 		return false
 	}
-	s.silent++
-	return s.silent >= deaf
+	s.stalledCount++
+	return s.stalledCount >= stalledSweeps
 }
 
 // persist has something written, again and again until it is. Only the end of the process, or somebody who was faster,
@@ -243,7 +243,7 @@ func (q *Queue) persist(write func(*session) error) error {
 		if err == nil || !errors.Is(err, ErrUnavailable) {
 			return err
 		}
-		if q.ending.Load() && wait > givingUp/4 {
+		if q.ending.Load() && wait > shutdownWriteTimeout/4 {
 			return err
 		}
 		select {
@@ -254,11 +254,11 @@ func (q *Queue) persist(write func(*session) error) error {
 	}
 }
 
-// clearStrays removes states whose items are no more.
-func (q *Queue) clearStrays(ctx context.Context, s *session) {
-	ctx, cancel := context.WithTimeout(ctx, loadIn)
+// removeOrphanedStates removes states whose items are no more.
+func (q *Queue) removeOrphanedStates(ctx context.Context, s *session) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	for id, seq := range s.index.strays() {
+	for id, seq := range s.index.orphanedStates() {
 		if _, err := q.last(ctx, s.items, "item", id); errors.Is(err, ErrNotFound) {
 			_ = s.states.DeleteMsg(ctx, seq)
 			s.index.drop(id)

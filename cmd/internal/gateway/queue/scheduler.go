@@ -10,7 +10,7 @@ import (
 type entry struct {
 	id  string
 	seq uint64 // of the item's message: its order
-	outline
+	itemHeader
 
 	state    State
 	stateSeq uint64 // of the state that was read last; 0: there is none
@@ -18,189 +18,189 @@ type entry struct {
 	changed  time.Time
 	err      string
 
-	notBefore time.Time // of the next try
-	expiry    time.Time
-	taken     bool // others began it, and may have written its result: look before delivering
-	phase     phase
-	place     int // in the heap that holds it
-	in        *entries
+	notBefore     time.Time // of the next try
+	expiry        time.Time
+	claimedBefore bool // others began it, and may have written its result: look before delivering
+	phase         phase
+	heapIndex     int // in the heap that holds it
+	heap          *entries
 }
 
 // phase is what this process does with an item.
 type phase uint8
 
 const (
-	idle   phase = iota
-	trying       // it asks for room
-	flying       // it is delivered
+	idle          phase = iota
+	checkingLimit       // its limits are checked
+	delivering          // it is delivered
 )
 
-// lane is the items of one rule and key.
-type lane struct {
-	name    laneName
-	ready   entries   // by order
-	later   entries   // by time; those of an ordered lane are all in ready
-	trying  bool      // one asks for room
-	flying  int       // are delivered by this process
-	limited time.Time // it does not ask for room before
-	room    time.Time // when the rules said that there may be some
-	served  time.Time // when it was last: who waits longest is next
-	at      time.Time // when there is something to do
-	place   int       // in the heap of lanes; -1: nothing to do
+// subqueue is the items of one rule and key.
+type subqueue struct {
+	name          subqueueID
+	ready         entries   // by order
+	later         entries   // by time; those of an ordered subqueue are all in ready
+	checkingLimit bool      // the limits of one item are checked
+	delivering    int       // number of items that this process delivers
+	blockedUntil  time.Time // its limits are not checked before
+	roomExpected  time.Time // when the rules expect room
+	lastServed    time.Time // the one that waited longest is next
+	dueAt         time.Time // when there is something to do
+	heapIndex     int       // in the heap of subqueues; -1: nothing to do
 }
 
-type laneName struct {
+type subqueueID struct {
 	rule, key string
 	ordered   bool
 }
 
-// lanes decide which item is tried next. They know no clock: who calls has it.
-type lanes struct {
-	all  map[laneName]*lane
-	due  dueLanes
-	most int  // that one lane may have delivered at a time
-	wide bool // others take from the same lanes: do not all take the first
+// scheduler decides which item is tried next. It has no clock: callers pass the time.
+type scheduler struct {
+	all            map[subqueueID]*subqueue
+	due            dueHeap
+	maxPerSubqueue int  // deliveries of one subqueue at a time
+	shared         bool // other instances take from the same subqueues: do not all take the first
 }
 
-func newLanes(most int, wide bool) *lanes {
-	return &lanes{all: make(map[laneName]*lane), most: most, wide: wide}
+func newScheduler(max int, wide bool) *scheduler {
+	return &scheduler{all: make(map[subqueueID]*subqueue), maxPerSubqueue: max, shared: wide}
 }
 
-// spread is among how many a process chooses when others do so too.
-const spread = 8
+// candidateCount is among how many items an instance chooses when others do so too.
+const candidateCount = 8
 
-func (l *lanes) of(e *entry) *lane {
-	name := laneName{e.rule, e.key, e.ordered}
-	n := l.all[name]
-	if n == nil {
-		n = &lane{name: name, place: -1, later: entries{byTime: true}}
-		l.all[name] = n
+func (l *scheduler) of(e *entry) *subqueue {
+	name := subqueueID{e.rule, e.key, e.ordered}
+	sq := l.all[name]
+	if sq == nil {
+		sq = &subqueue{name: name, heapIndex: -1, later: entries{byTime: true}}
+		l.all[name] = sq
 	}
-	return n
+	return sq
 }
 
-// add puts an item in its lane, to be tried when its time has come.
-func (l *lanes) add(e *entry) {
-	n := l.of(e)
+// add puts an item in its subqueue, to be tried when its time has come.
+func (l *scheduler) add(e *entry) {
+	sq := l.of(e)
 	if !e.ordered && !e.notBefore.IsZero() {
-		heap.Push(&n.later, e)
+		heap.Push(&sq.later, e)
 	} else {
-		heap.Push(&n.ready, e)
+		heap.Push(&sq.ready, e)
 	}
-	l.fix(n)
+	l.update(sq)
 }
 
 // remove takes an item out that nobody tries.
-func (l *lanes) remove(e *entry) {
-	if e.in == nil {
+func (l *scheduler) remove(e *entry) {
+	if e.heap == nil {
 		return
 	}
-	heap.Remove(e.in, e.place)
-	l.fix(l.of(e))
+	heap.Remove(e.heap, e.heapIndex)
+	l.update(l.of(e))
 }
 
-// adopt counts an item that is being delivered already.
-func (l *lanes) adopt(e *entry) {
-	n := l.of(e)
-	e.phase = flying
-	n.flying++
-	l.fix(n)
+// countDelivering counts an item that is being delivered.
+func (l *scheduler) countDelivering(e *entry) {
+	sq := l.of(e)
+	e.phase = delivering
+	sq.delivering++
+	l.update(sq)
 }
 
 // pop returns the item to try now, or when to ask again; zero if nothing is known to come.
-func (l *lanes) pop(now time.Time) (e *entry, next time.Time) {
+func (l *scheduler) pop(now time.Time) (e *entry, next time.Time) {
 	for len(l.due) > 0 {
-		n := l.due[0]
-		if n.at.After(now) {
-			return nil, n.at
+		sq := l.due[0]
+		if sq.dueAt.After(now) {
+			return nil, sq.dueAt
 		}
-		for len(n.later.list) > 0 && !n.later.list[0].notBefore.After(now) {
-			heap.Push(&n.ready, heap.Pop(&n.later))
+		for len(sq.later.list) > 0 && !sq.later.list[0].notBefore.After(now) {
+			heap.Push(&sq.ready, heap.Pop(&sq.later))
 		}
-		if len(n.ready.list) == 0 {
-			l.fix(n)
+		if len(sq.ready.list) == 0 {
+			l.update(sq)
 			continue
 		}
 		which := 0
-		if l.wide && !n.name.ordered {
-			which = rand.IntN(min(spread, len(n.ready.list)))
+		if l.shared && !sq.name.ordered {
+			which = rand.IntN(min(candidateCount, len(sq.ready.list)))
 		}
-		e = heap.Remove(&n.ready, which).(*entry)
-		n.trying, e.phase = true, trying
-		n.served = now
-		l.fix(n)
+		e = heap.Remove(&sq.ready, which).(*entry)
+		sq.checkingLimit, e.phase = true, checkingLimit
+		sq.lastServed = now
+		l.update(sq)
 		return e, time.Time{}
 	}
 	return nil, time.Time{}
 }
 
-// begun says that an item that was popped is admitted: the next of its lane may try.
-func (l *lanes) begun(e *entry) {
-	if e.phase == trying {
-		l.of(e).trying = false
-		l.adopt(e)
+// onStart is called when a popped item is admitted: the next of its subqueue may try.
+func (l *scheduler) onStart(e *entry) {
+	if e.phase == checkingLimit {
+		l.of(e).checkingLimit = false
+		l.countDelivering(e)
 	}
 }
 
 // release says that an item is neither tried nor delivered any more. Who wants it tried again adds it.
-func (l *lanes) release(e *entry) {
-	n := l.of(e)
+func (l *scheduler) release(e *entry) {
+	sq := l.of(e)
 	switch e.phase {
-	case trying:
-		n.trying = false
-	case flying:
-		n.flying--
+	case checkingLimit:
+		sq.checkingLimit = false
+	case delivering:
+		sq.delivering--
 	}
 	e.phase = idle
-	l.fix(n)
+	l.update(sq)
 }
 
-// back has an item tried again that did not begin. Its lane does not ask for room before a time, and may find some later.
-func (l *lanes) back(e *entry, limited, room time.Time) {
+// reschedule returns an item that did not start. The limits of its subqueue are not checked before blockedUntil, and may have room later.
+func (l *scheduler) reschedule(e *entry, limited, room time.Time) {
 	l.release(e)
-	l.add(e) // a lane that was empty for a moment is a new one
-	n := l.of(e)
-	if limited.After(n.limited) {
-		n.limited, n.room = limited, room
+	l.add(e) // a subqueue that was empty for a moment is a new one
+	sq := l.of(e)
+	if limited.After(sq.blockedUntil) {
+		sq.blockedUntil, sq.roomExpected = limited, room
 	}
-	l.fix(n)
+	l.update(sq)
 }
 
-// fix finds out when a lane has something to do.
-func (l *lanes) fix(n *lane) {
-	at, ok := n.next(l.most)
+// update computes when a subqueue is due.
+func (l *scheduler) update(sq *subqueue) {
+	at, ok := sq.next(l.maxPerSubqueue)
 	switch {
-	case !ok && n.place >= 0:
-		heap.Remove(&l.due, n.place)
-		n.place = -1
-	case ok && n.place >= 0:
-		n.at = at
-		heap.Fix(&l.due, n.place)
+	case !ok && sq.heapIndex >= 0:
+		heap.Remove(&l.due, sq.heapIndex)
+		sq.heapIndex = -1
+	case ok && sq.heapIndex >= 0:
+		sq.dueAt = at
+		heap.Fix(&l.due, sq.heapIndex)
 	case ok:
-		n.at = at
-		heap.Push(&l.due, n)
+		sq.dueAt = at
+		heap.Push(&l.due, sq)
 	}
-	if !n.trying && n.flying == 0 && len(n.ready.list) == 0 && len(n.later.list) == 0 {
-		delete(l.all, n.name)
+	if !sq.checkingLimit && sq.delivering == 0 && len(sq.ready.list) == 0 && len(sq.later.list) == 0 {
+		delete(l.all, sq.name)
 	}
 }
 
-// next is when a lane has something to do, if it has.
-func (n *lane) next(most int) (time.Time, bool) {
-	if n.trying || n.flying >= most || n.name.ordered && n.flying > 0 {
+// next is when a subqueue has something to do, if it has.
+func (sq *subqueue) next(max int) (time.Time, bool) {
+	if sq.checkingLimit || sq.delivering >= max || sq.name.ordered && sq.delivering > 0 {
 		return time.Time{}, false
 	}
 	var first time.Time
 	switch {
-	case len(n.ready.list) > 0 && n.name.ordered:
-		first = n.ready.list[0].notBefore
-	case len(n.ready.list) > 0:
-	case len(n.later.list) > 0:
-		first = n.later.list[0].notBefore
+	case len(sq.ready.list) > 0 && sq.name.ordered:
+		first = sq.ready.list[0].notBefore
+	case len(sq.ready.list) > 0:
+	case len(sq.later.list) > 0:
+		first = sq.later.list[0].notBefore
 	default:
 		return time.Time{}, false
 	}
-	for _, t := range []time.Time{n.limited, n.served} {
+	for _, t := range []time.Time{sq.blockedUntil, sq.lastServed} {
 		if first.Before(t) {
 			first = t
 		}
@@ -226,12 +226,12 @@ func (h *entries) Less(i, j int) bool {
 
 func (h *entries) Swap(i, j int) {
 	h.list[i], h.list[j] = h.list[j], h.list[i]
-	h.list[i].place, h.list[j].place = i, j
+	h.list[i].heapIndex, h.list[j].heapIndex = i, j
 }
 
 func (h *entries) Push(x any) {
 	e := x.(*entry)
-	e.place, e.in = len(h.list), h
+	e.heapIndex, e.heap = len(h.list), h
 	h.list = append(h.list, e)
 }
 
@@ -239,32 +239,32 @@ func (h *entries) Pop() any {
 	last := len(h.list) - 1
 	e := h.list[last]
 	h.list[last], h.list = nil, h.list[:last]
-	e.in = nil
+	e.heap = nil
 	return e
 }
 
-// dueLanes is a heap of lanes by time.
-type dueLanes []*lane
+// dueHeap is a heap of subqueues by time.
+type dueHeap []*subqueue
 
-func (h dueLanes) Len() int           { return len(h) }
-func (h dueLanes) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].dueAt.Before(h[j].dueAt) }
 
-func (h dueLanes) Swap(i, j int) {
+func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].heapIndex, h[j].heapIndex = i, j
 }
 
-func (h *dueLanes) Push(x any) {
-	n := x.(*lane)
-	n.place = len(*h)
-	*h = append(*h, n)
+func (h *dueHeap) Push(x any) {
+	sq := x.(*subqueue)
+	sq.heapIndex = len(*h)
+	*h = append(*h, sq)
 }
 
-func (h *dueLanes) Pop() any {
+func (h *dueHeap) Pop() any {
 	old := *h
 	last := len(old) - 1
-	n := old[last]
+	sq := old[last]
 	old[last], *h = nil, old[:last]
-	n.place = -1
-	return n
+	sq.heapIndex = -1
+	return sq
 }

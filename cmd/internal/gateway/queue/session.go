@@ -43,15 +43,15 @@ type session struct {
 	end   context.CancelFunc
 	place *place // of the server in this process
 
-	heard       atomic.Uint64 // items that the stream told of
-	unheard     uint64        // items that the stream counts and did not tell of at the start
-	heardBefore uint64        // at the last sweep
-	silent      int           // sweeps since something was heard, though there was something to hear
+	itemsReceived     atomic.Uint64 // items that the consumer received
+	unreadableAtStart uint64        // items that the stream counts and did not deliver at the start
+	receivedAtSweep   uint64        // at the last sweep
+	stalledCount      int           // sweeps since an item was received, though there were some
 }
 
 const (
-	// answerIn is how long the server may take for one answer.
-	answerIn = 5 * time.Second
+	// requestTimeout is how long the server may take for one answer.
+	requestTimeout = 5 * time.Second
 	// roomForHeaders is how much larger messages are than what is in them.
 	roomForHeaders = 64 << 10
 )
@@ -62,8 +62,8 @@ func (q *Queue) connect(ctx context.Context) (*session, error) {
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, s.end)()
 	options := []nats.Option{
-		nats.Name("sluice"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second / 4), nats.Timeout(answerIn),
-		nats.PingInterval(answerIn), nats.MaxPingsOutstanding(2), // a server that says nothing is left
+		nats.Name("sluice"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second / 4), nats.Timeout(requestTimeout),
+		nats.PingInterval(requestTimeout), nats.MaxPingsOutstanding(2), // a server that says nothing is left
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			q.log.Warn("the queue's connection reports a fault", "error", err)
 		}),
@@ -86,7 +86,7 @@ func (q *Queue) connect(ctx context.Context) (*session, error) {
 		err = fmt.Errorf("queue: %s: %w", q.cfg.servers(), err)
 	}
 	if err == nil {
-		s.js, err = jetstream.New(s.conn, jetstream.WithDefaultTimeout(answerIn))
+		s.js, err = jetstream.New(s.conn, jetstream.WithDefaultTimeout(requestTimeout))
 	}
 	if err == nil {
 		err = s.createStreams(ctx, q)
@@ -110,11 +110,11 @@ func (s *session) embed(q *Queue) error {
 	if err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
-	log := &serverLog{log: q.log, broke: func(text string) { q.broke(s, errors.New(text)) }}
+	log := &serverLog{log: q.log, broke: func(text string) { q.sessionFailed(s, errors.New(text)) }}
 	srv.SetLoggerV2(log, false, false, false)
 	srv.Start()
 	s.server, s.place = srv, q.place
-	if log.fatal == "" && srv.ReadyForConnections(2*answerIn) && srv.JetStreamEnabled() {
+	if log.fatal == "" && srv.ReadyForConnections(2*requestTimeout) && srv.JetStreamEnabled() {
 		return nil
 	}
 	s.close()
@@ -123,7 +123,7 @@ func (s *session) embed(q *Queue) error {
 
 // outside is how a cluster is connected to.
 func (c *Config) outside(ctx context.Context) (options []nats.Option, err error) {
-	dialer := &replyguard.NATS{Context: ctx, Timeout: answerIn, Secure: c.CA != "" || c.Cert != ""}
+	dialer := &replyguard.NATS{Context: ctx, Timeout: requestTimeout, Secure: c.CA != "" || c.Cert != ""}
 	for text := range strings.SplitSeq(c.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
 		if err != nil {
@@ -194,7 +194,7 @@ func (s *session) createStreams(ctx context.Context, q *Queue) error {
 			MaxBytes: q.cfg.MaxResults, AllowMsgTTL: true,
 		}},
 	} {
-		c.cfg.Storage, c.cfg.AllowDirect, c.cfg.Metadata = jetstream.FileStorage, true, map[string]string{keyMark: q.seal.mark}
+		c.cfg.Storage, c.cfg.AllowDirect, c.cfg.Metadata = jetstream.FileStorage, true, map[string]string{keyMark: q.cipher.mark}
 		var err error
 		if *c.to, err = s.createStream(ctx, q, c.cfg); err != nil {
 			return err
@@ -204,13 +204,13 @@ func (s *session) createStreams(ctx context.Context, q *Queue) error {
 }
 
 func (s *session) createStream(ctx context.Context, q *Queue, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*answerIn)
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	old, err := s.js.Stream(ctx, cfg.Name)
 	switch {
 	case err == nil:
 		now := old.CachedInfo().Config
-		if err := q.seal.check(cfg.Name, now.Metadata); err != nil {
+		if err := q.cipher.check(cfg.Name, now.Metadata); err != nil {
 			return nil, err
 		}
 		cfg.Replicas = now.Replicas
@@ -230,7 +230,7 @@ func (s *session) createStream(ctx context.Context, q *Queue, cfg jetstream.Stre
 	case err == nil:
 		return stream, nil
 	case !errors.As(err, &refused) || cfg.Replicas == 1:
-	case refused.ErrorCode == codeAlone:
+	case refused.ErrorCode == codeNotClustered:
 		cfg.Replicas = 1
 		stream, err = s.js.CreateStream(ctx, cfg)
 	default:
@@ -239,8 +239,8 @@ func (s *session) createStream(ctx context.Context, q *Queue, cfg jetstream.Stre
 	return stream, wrap(err)
 }
 
-// codeAlone is what a server answers that is in no cluster and is to keep several copies.
-const codeAlone = 10074
+// codeNotClustered is what a server answers that is in no cluster and is to keep several copies.
+const codeNotClustered = 10074
 
 func wrap(err error) error {
 	if err == nil {
@@ -250,7 +250,7 @@ func wrap(err error) error {
 }
 
 // check returns an error if the stream with this metadata was written with another key.
-func (s *seal) check(stream string, metadata map[string]string) error {
+func (s *itemCipher) check(stream string, metadata map[string]string) error {
 	if mark := metadata[keyMark]; mark != "" && mark != s.mark {
 		return &keyError{name: stream, has: s.mark != ""}
 	}

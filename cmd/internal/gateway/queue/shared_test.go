@@ -92,7 +92,7 @@ func TestSharedLost(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()
 	inside, leave := make(chan struct{}), make(chan struct{})
-	lost, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond}, func(_ context.Context, _ *Item, begin func() error) Outcome {
+	lost, _ := run(t, Config{URL: url, ClaimTTL: 300 * time.Millisecond}, func(_ context.Context, _ *Item, begin func() error) Outcome {
 		if begin() == nil {
 			close(inside)
 			<-leave
@@ -102,7 +102,7 @@ func TestSharedLost(t *testing.T) {
 	id := put(t, lost, Item{Rule: "r", Key: "k", Ordered: true, Target: "/first"})
 	<-inside
 	lost.current.Swap(nil).close() // as if it were gone: nothing opens it again
-	q, _ := run(t, Config{URL: url, Lease: 300 * time.Millisecond}, up.deliver)
+	q, _ := run(t, Config{URL: url, ClaimTTL: 300 * time.Millisecond}, up.deliver)
 	if err := q.Cancel(t.Context(), id); !errors.Is(err, ErrDelivering) {
 		t.Errorf("cancelled what another delivers: %v", err)
 	}
@@ -125,8 +125,8 @@ func TestSharedSlow(t *testing.T) {
 		<-time.After(5 * lease)
 		return Outcome{Status: 200}
 	})
-	first, _ := run(t, Config{URL: url, Lease: lease}, up.deliver)
-	_, _ = run(t, Config{URL: url, Lease: lease}, up.deliver)
+	first, _ := run(t, Config{URL: url, ClaimTTL: lease}, up.deliver)
+	_, _ = run(t, Config{URL: url, ClaimTTL: lease}, up.deliver)
 	id := put(t, first, Item{Rule: "r", Target: "/slow"})
 	eventually(t, "done", isState(t, first, id, Done))
 	if n := len(up.deliveries()); n != 1 {
@@ -238,15 +238,15 @@ func TestSharedFollowersLost(t *testing.T) {
 
 	s := &session{index: newIndex(q)}
 	for sweep, want := range []bool{false, false, true} { // one is stored that was not heard of
-		if got := s.isDeaf(1); got != want {
+		if got := s.consumerStalled(1); got != want {
 			t.Errorf("sweep %d: %v", sweep, got)
 		}
 	}
-	s.heard.Add(1)
-	if s.isDeaf(1) {
+	s.itemsReceived.Add(1)
+	if s.consumerStalled(1) {
 		t.Error("something was just heard")
 	}
-	if s.isDeaf(uint64(s.index.len())) {
+	if s.consumerStalled(uint64(s.index.len())) {
 		t.Error("all is known, and something was not heard of")
 	}
 }

@@ -8,7 +8,7 @@ type shares struct {
 	maxCount, maxBytes int64 // 0: not bounded
 	used               map[shareName]use
 	// reserved are items that count and that the stream has not told of yet.
-	reserved map[string]*outline
+	reserved map[string]*itemHeader
 }
 
 type shareName struct{ rule, key, client string }
@@ -16,10 +16,10 @@ type shareName struct{ rule, key, client string }
 type use struct{ count, bytes int64 }
 
 func newShares(maxCount, maxBytes int64) shares {
-	return shares{maxCount: maxCount, maxBytes: maxBytes, used: make(map[shareName]use), reserved: make(map[string]*outline)}
+	return shares{maxCount: maxCount, maxBytes: maxBytes, used: make(map[shareName]use), reserved: make(map[string]*itemHeader)}
 }
 
-func (o *outline) share() shareName {
+func (o *itemHeader) share() shareName {
 	if o.key == "" {
 		return shareName{client: o.client}
 	}
@@ -27,7 +27,7 @@ func (o *outline) share() shareName {
 }
 
 // reserve counts an item that is to be written, unless its key has its share.
-func (s *shares) reserve(id string, o *outline) bool {
+func (s *shares) reserve(id string, o *itemHeader) bool {
 	name := o.share()
 	switch u := s.used[name]; {
 	case name == shareName{}: // of neither a key nor a known client
@@ -44,7 +44,7 @@ func (s *shares) reserve(id string, o *outline) bool {
 }
 
 // add counts an item that is there, unless it was reserved.
-func (s *shares) add(id string, o *outline) {
+func (s *shares) add(id string, o *itemHeader) {
 	if s.reserved[id] == nil {
 		s.count(o, 1)
 	}
@@ -59,9 +59,9 @@ func (s *shares) withdraw(id string) {
 	}
 }
 
-func (s *shares) remove(o *outline) { s.count(o, -1) }
+func (s *shares) remove(o *itemHeader) { s.count(o, -1) }
 
-func (s *shares) count(o *outline, n int64) {
+func (s *shares) count(o *itemHeader, n int64) {
 	name := o.share()
 	u := s.used[name]
 	u.count += n

@@ -64,8 +64,8 @@ func TestShares(t *testing.T) {
 
 // What is counted is what there is, in whatever order writers and streams tell of items.
 func TestSharesCount(t *testing.T) {
-	a, b := &outline{rule: "r", key: "a", size: 5}, &outline{rule: "r", key: "b", size: 7}
-	x := newIndex(&Queue{cfg: Config{MaxKeyCount: 2, MaxKeyBytes: 100, Workers: 1}, woken: make(chan struct{}, 1), flights: map[string]*flight{}})
+	a, b := &itemHeader{rule: "r", key: "a", size: 5}, &itemHeader{rule: "r", key: "b", size: 7}
+	x := newIndex(&Queue{cfg: Config{MaxKeyCount: 2, MaxKeyBytes: 100, Workers: 1}, woken: make(chan struct{}, 1), deliveries: map[string]*activeDelivery{}})
 	want := func(n, bytes int64) {
 		t.Helper()
 		if u := x.shares.used[a.share()]; u != (use{n, bytes}) {
@@ -76,19 +76,19 @@ func TestSharesCount(t *testing.T) {
 		t.Error("not two of each key")
 	}
 	want(2, 10)
-	x.sawItem("1", 1, *a) // the stream tells of what was reserved
+	x.onItem("1", 1, *a) // the stream tells of what was reserved
 	want(2, 10)
 	x.withdraw("2") // it could not be written
 	want(1, 5)
-	x.sawItem("2", 2, *a) // and was after all
-	x.sawItem("2", 2, *a)
+	x.onItem("2", 2, *a) // and was after all
+	x.onItem("2", 2, *a)
 	want(2, 10)
 	x.drop("1")
 	x.drop("1")
 	want(1, 5)
 	x.announce("5", a)
 	x.drop("5") // delivered before the stream told of it
-	x.sawItem("5", 5, *a)
+	x.onItem("5", 5, *a)
 	want(1, 5)
 	x.drop("2")
 	x.drop("4")

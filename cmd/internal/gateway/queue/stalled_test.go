@@ -20,7 +20,7 @@ func TestOpenSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took >= answerIn {
+	if took := time.Since(began); took >= requestTimeout {
 		t.Errorf("it took %v to open, want about %v", took, openIn)
 	}
 	if q.Err() == nil {
@@ -29,7 +29,7 @@ func TestOpenSilent(t *testing.T) {
 	if err := q.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took >= answerIn {
+	if took := time.Since(began); took >= requestTimeout {
 		t.Errorf("it took %v to open and close", took)
 	}
 }

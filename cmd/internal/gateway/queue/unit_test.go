@@ -31,13 +31,13 @@ func FuzzItem(f *testing.F) {
 }
 
 func FuzzRecord(f *testing.F) {
-	f.Add((&record{state: Dead, err: "e", result: &Result{Status: 500, Body: []byte("x")}, outline: &outline{rule: "r"}}).encode())
+	f.Add((&itemState{state: Dead, err: "e", result: &Result{Status: 500, Body: []byte("x")}, itemHeader: &itemHeader{rule: "r"}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decodeRecord(b)
+		r, err := decodeItemState(b)
 		if err != nil {
 			return
 		}
-		again, err := decodeRecord(r.encode())
+		again, err := decodeItemState(r.encode())
 		if err != nil || !reflect.DeepEqual(r, again) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
@@ -74,36 +74,36 @@ func TestItemCodec(t *testing.T) {
 	})
 }
 
-func TestSealBindsSubject(t *testing.T) {
-	s, err := newSeal(bytes.Repeat([]byte{1}, KeySize))
+func TestCipherBindsSubject(t *testing.T) {
+	s, err := newCipher(bytes.Repeat([]byte{1}, KeySize))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := s.close("a", []byte("x"))
-	if got, err := s.open("a", b); err != nil || string(got) != "x" {
+	b := s.encrypt("a", []byte("x"))
+	if got, err := s.decrypt("a", b); err != nil || string(got) != "x" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := s.open("b", b); err == nil {
+	if _, err := s.decrypt("b", b); err == nil {
 		t.Error("it was opened in another's place")
 	}
-	if _, err := newSeal([]byte("short")); err == nil {
+	if _, err := newCipher([]byte("short")); err == nil {
 		t.Error("a short key is taken")
 	}
 }
 
-// TestLanes runs lanes at random in a made-up time: one of a lane asks at a time, ordered lanes deliver one at a time and
+// TestScheduler runs subqueues at random in virtual time: one of a subqueue asks at a time, ordered subqueues deliver one at a time and
 // in order, nobody is tried before their time or when there is no room, and everybody is in the end.
-func TestLanes(t *testing.T) {
+func TestScheduler(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l, now := newLanes(2, rapid.Bool().Draw(t, "wide")), time.Unix(1000, 0)
-		tries, limitedUntil := map[laneName]int{}, map[laneName]time.Time{}
-		flights := map[laneName][]*entry{}
+		l, now := newScheduler(2, rapid.Bool().Draw(t, "wide")), time.Unix(1000, 0)
+		tries, limitedUntil := map[subqueueID]int{}, map[subqueueID]time.Time{}
+		flights := map[subqueueID][]*entry{}
 		var asking []*entry
 		left, seq := 0, uint64(0)
-		last := map[laneName]uint64{}
+		last := map[subqueueID]uint64{}
 		add := func() {
 			seq++
-			e := &entry{id: fmt.Sprint(seq), seq: seq, outline: outline{rule: "r", key: fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "key")), ordered: rapid.Bool().Draw(t, "ordered")}}
+			e := &entry{id: fmt.Sprint(seq), seq: seq, itemHeader: itemHeader{rule: "r", key: fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "key")), ordered: rapid.Bool().Draw(t, "ordered")}}
 			l.add(e)
 			left++
 		}
@@ -112,7 +112,7 @@ func TestLanes(t *testing.T) {
 			if e == nil {
 				return
 			}
-			n := laneName{e.rule, e.key, e.ordered}
+			n := subqueueID{e.rule, e.key, e.ordered}
 			if tries[n]++; tries[n] > 1 || e.notBefore.After(now) || limitedUntil[n].After(now) || len(flights[n]) >= 2 {
 				t.Fatalf("%v is tried: %d try, not before %v, no room before %v, %d fly, and it is %v", e.seq, tries[n], e.notBefore, limitedUntil[n], len(flights[n]), now)
 			}
@@ -129,15 +129,15 @@ func TestLanes(t *testing.T) {
 			i := rapid.IntRange(0, len(asking)-1).Draw(t, "which")
 			e := asking[i]
 			asking = slices.Delete(asking, i, i+1)
-			n := laneName{e.rule, e.key, e.ordered}
+			n := subqueueID{e.rule, e.key, e.ordered}
 			tries[n]--
 			if rapid.Bool().Draw(t, "admitted") {
 				flights[n] = append(flights[n], e)
-				l.begun(e)
+				l.onStart(e)
 				return
 			}
 			limitedUntil[n] = now.Add(time.Second)
-			l.back(e, limitedUntil[n], limitedUntil[n])
+			l.reschedule(e, limitedUntil[n], limitedUntil[n])
 		}
 		land := func() {
 			for n, all := range flights {
@@ -167,10 +167,10 @@ func TestLanes(t *testing.T) {
 			}
 			pop()
 			for _, e := range asking {
-				n := laneName{e.rule, e.key, e.ordered}
+				n := subqueueID{e.rule, e.key, e.ordered}
 				tries[n]--
 				flights[n] = append(flights[n], e)
-				l.begun(e)
+				l.onStart(e)
 			}
 			asking = nil
 			for n, all := range flights {
@@ -241,10 +241,10 @@ func TestTornFiles(t *testing.T) {
 }
 
 // However long a rule says that there is no room, it is asked again soon: an operator may have made some.
-func TestRoomIn(t *testing.T) {
+func TestNextLimitCheck(t *testing.T) {
 	for _, after := range []time.Duration{-1, 0, time.Millisecond, time.Second, time.Hour, 34 * time.Hour} {
-		least := min(max(after, 10*time.Millisecond), askAgain)
-		if got := roomIn(after); got < least || got > least+time.Second/4 {
+		least := min(max(after, 10*time.Millisecond), maxLimitRecheck)
+		if got := nextLimitCheck(after); got < least || got > least+time.Second/4 {
 			t.Errorf("after %v it is asked after %v", after, got)
 		}
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// outlineHeader of an item's message has its outline, sealed.
-const outlineHeader = "Sluice-Outline"
+// itemHeaderField of an item's message has its itemHeader, encrypted.
+const itemHeaderField = "Sluice-Outline"
 
 // follow reads what there is, and whatever comes.
 func (s *session) follow(ctx context.Context, q *Queue) error {
 	err := s.watch(ctx, q, s.states, false, func(id string, seq uint64, m jetstream.Msg) error {
-		b, err := q.seal.open(m.Subject(), m.Data())
+		b, err := q.cipher.decrypt(m.Subject(), m.Data())
 		if err != nil {
 			return err
 		}
-		r, err := decodeRecord(b)
+		r, err := decodeItemState(b)
 		if err == nil {
-			s.index.sawState(id, seq, &r)
+			s.index.onState(id, seq, &r)
 		}
 		return err
 	})
@@ -31,12 +31,12 @@ func (s *session) follow(ctx context.Context, q *Queue) error {
 		return err
 	}
 	err = s.watch(ctx, q, s.items, true, func(id string, seq uint64, m jetstream.Msg) error {
-		s.heard.Add(1)
-		o, err := q.outlineOf(m.Subject(), m.Headers().Get(outlineHeader))
+		s.itemsReceived.Add(1)
+		o, err := q.headerOf(m.Subject(), m.Headers().Get(itemHeaderField))
 		if err == nil {
-			s.index.sawItem(id, seq, o)
+			s.index.onItem(id, seq, o)
 		} else {
-			s.index.sawUnreadable(id)
+			s.index.onUnreadable(id)
 		}
 		return err
 	})
@@ -49,20 +49,20 @@ func (s *session) follow(ctx context.Context, q *Queue) error {
 	return err
 }
 
-func (q *Queue) outlineOf(subject, header string) (outline, error) {
+func (q *Queue) headerOf(subject, header string) (itemHeader, error) {
 	b, err := base64.StdEncoding.DecodeString(header)
 	if err == nil {
-		b, err = q.seal.open(subject, b)
+		b, err = q.cipher.decrypt(subject, b)
 	}
 	if err != nil {
-		return outline{}, err
+		return itemHeader{}, err
 	}
-	return decodeOutline(b)
+	return decodeItemHeader(b)
 }
 
 // watch has each message of a stream seen, and returns when all that were there have been.
 func (s *session) watch(ctx context.Context, q *Queue, of jetstream.Stream, headers bool, see func(id string, seq uint64, m jetstream.Msg) error) error {
-	ctx, cancel := context.WithTimeout(ctx, loadIn)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	consumer, err := of.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{HeadersOnly: headers})
 	if err != nil {
@@ -124,8 +124,8 @@ func (s *session) watch(ctx context.Context, q *Queue, of jetstream.Stream, head
 	}
 }
 
-// loadIn is how long reading everything may take.
-const loadIn = 5 * time.Minute
+// loadTimeout is how long reading everything may take.
+const loadTimeout = 5 * time.Minute
 
 // idOf is the last part of a subject.
 func idOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
