@@ -67,8 +67,8 @@ func (g *gated) servers() (all []metrics.UpstreamServer) {
 }
 
 // observe is told of every request to the gateway.
-func (g *gated) observe(m *metrics.Gateway) func(*gateway.Exchange) {
-	return func(x *gateway.Exchange) {
+func (g *gated) observe(m *metrics.Gateway) func(*gateway.RequestContext) {
+	return func(x *gateway.RequestContext) {
 		took, asked := x.UpstreamTime()
 		if !asked {
 			took = -1
@@ -87,24 +87,24 @@ func (g *gated) observe(m *metrics.Gateway) func(*gateway.Exchange) {
 
 // noteServer and noteShed are told of a request on its way.
 func noteServer(r *http.Request, server string) {
-	if x := gateway.ExchangeOf(r.Context()); x != nil {
+	if x := gateway.FromContext(r.Context()); x != nil {
 		x.Server = server
 	}
 }
 
 func noteShed(r *http.Request, _ string) {
-	if x := gateway.ExchangeOf(r.Context()); x != nil {
+	if x := gateway.FromContext(r.Context()); x != nil {
 		x.Shed = true
 	}
 }
 
 // recordOf is a request as the access log has it.
-func recordOf(x *gateway.Exchange, route string) accesslog.Record {
+func recordOf(x *gateway.RequestContext, route string) accesslog.Record {
 	r := x.Request
 	out := accesslog.Record{
-		Time: x.Began, Duration: time.Since(x.Began), Method: r.Method, Host: r.Host, Query: r.URL.RawQuery, Proto: r.Proto,
+		Time: x.Start, Duration: time.Since(x.Start), Method: r.Method, Host: r.Host, Query: r.URL.RawQuery, Proto: r.Proto,
 		Status: x.Status(), BytesIn: x.BytesIn(), BytesOut: x.BytesOut(), Client: x.Client, User: x.User(), Plan: x.Plan(),
-		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: x.Rule, Delay: x.Waited, ID: x.ID,
+		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: x.Rule, Delay: x.Delay, ID: x.ID,
 		Referer: r.Header.Get("Referer"), UserAgent: r.Header.Get("User-Agent"),
 	}
 	if x.Path == "" { // it has no canonical form
@@ -115,18 +115,18 @@ func recordOf(x *gateway.Exchange, route string) accesslog.Record {
 	return out
 }
 
-func decisionOf(x *gateway.Exchange) accesslog.Decision {
+func decisionOf(x *gateway.RequestContext) accesslog.Decision {
 	_, forwarded := x.UpstreamTime()
 	switch status := x.Status(); {
 	case !forwarded && status == 499:
 		return accesslog.Aborted
-	case x.Refused:
+	case x.Rejected:
 		return accesslog.Refused
-	case x.Kept:
+	case x.Queued:
 		return accesslog.Queued
 	case x.Shed:
 		return accesslog.Shed
-	case forwarded && x.Waited > 0:
+	case forwarded && x.Delay > 0:
 		return accesslog.Delayed
 	case forwarded:
 		return accesslog.Allowed

@@ -67,8 +67,8 @@ func (e edges) gatewayConfig(g *gated) (gateway.Config, error) {
 	in := &e.cfg.Gateway
 	requests := cmp.Or(in.MaxRequests, in.MaxConnections)
 	cfg := gateway.Config{
-		Ended: g.observe(countGateway(e.metrics, g, in)),
-		Rules: e.rules, Limiter: e.limiter,
+		OnDone: g.observe(countGateway(e.metrics, g, in)),
+		Rules:  e.rules, Limiter: e.limiter,
 		Shed:        e.shed.Middleware,
 		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxAddressRequests, requests)),
 		Allow: match.NewAddrSet(in.Allow), Deny: match.NewAddrSet(in.Deny), Log: e.log,
@@ -77,7 +77,7 @@ func (e edges) gatewayConfig(g *gated) (gateway.Config, error) {
 	e.shed.OnShed(noteShed)
 	e.shed.IdentifyBy(gateway.IdentityOf)
 	if e.queue != nil {
-		cfg.Queue, cfg.Own, cfg.Workers = e.queue, e.queue.Handler(), int(e.cfg.Queue.Workers)
+		cfg.Queue, cfg.InternalHandler, cfg.Workers = e.queue, e.queue.Handler(), int(e.cfg.Queue.Workers)
 	}
 	for i := range in.Routes {
 		route, err := newRoute(&in.Routes[i], g.groups)

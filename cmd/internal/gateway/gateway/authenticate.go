@@ -7,22 +7,22 @@ import (
 )
 
 // authenticate finds out whose request it is, and tells the rules.
-func (x *Exchange) authenticate(r *http.Request) *refusal {
+func (x *RequestContext) authenticate(r *http.Request) *rejection {
 	if x.Route.Authn == nil {
 		return nil
 	}
 	id, refused := x.Route.Authn.Admit(r)
 	if refused != nil {
-		return &refusal{
-			status: refused.Status, detail: sentence(refused.Detail), challenges: refused.Challenges, retryAfter: refused.RetryAfter,
+		return &rejection{
+			status: refused.Status, detail: toSentence(refused.Detail), challenges: refused.Challenges, retryAfter: refused.RetryAfter,
 		}
 	}
-	x.identity, x.who = id, admission.Identity{Claims: id.Claims, Attributes: id.Attributes}
+	x.identity, x.identityForRules = id, admission.Identity{Claims: id.Claims, Attributes: id.Attributes}
 	return nil
 }
 
-// sentence has a text begin and end as a sentence does.
-func sentence(s string) string {
+// toSentence gives a text a capital letter and a full stop.
+func toSentence(s string) string {
 	if s == "" {
 		return s
 	}

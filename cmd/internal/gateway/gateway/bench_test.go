@@ -16,9 +16,9 @@ func (n *nowhere) Header() http.Header         { return n.header }
 func (n *nowhere) Write(b []byte) (int, error) { return len(b), nil }
 func (n *nowhere) WriteHeader(int)             {}
 
-// BenchmarkLine is what the gateway itself costs a request, with one rule and without: no network, and an upstream that does
+// BenchmarkHandlers is what the gateway itself costs a request, with one rule and without: no network, and an upstream that does
 // nothing.
-func BenchmarkLine(b *testing.B) {
+func BenchmarkHandlers(b *testing.B) {
 	for name, text := range map[string]string{"none": "rules: []", "one rule": "rules: [{name: r, match: {path: /v1/**}, per: ip, limit: 10000000/s}]"} {
 		b.Run(name, func(b *testing.B) {
 			set, limiter := limits(b, text)

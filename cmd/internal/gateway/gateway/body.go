@@ -21,7 +21,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.count.Add(int64(n))
-	b.timeout.Load().again()
+	b.timeout.Load().reset()
 	switch {
 	case err == nil:
 	case err == io.EOF:

@@ -22,7 +22,7 @@ import (
 )
 
 // A client that leaves while its request is decided is no outage: it is 499, whatever was being done for it.
-func TestLeftIsNoOutage(t *testing.T) {
+func TestClientClosedIsNoOutage(t *testing.T) {
 	for name, text := range map[string]string{
 		"limit": "rules: [{name: all, limit: 5/h}]",
 		"delay": "rules: [{name: all, limit: {rate: 1/h, burst: 5}, on_limit: delay, max_delay: 1h}]",
@@ -33,7 +33,7 @@ func TestLeftIsNoOutage(t *testing.T) {
 			cfg := gateway.Config{Routes: []gateway.Route{{Path: pattern(t, "/**"), Upstream: echo}}}
 			cfg.Rules, cfg.Limiter = limits(t, text)
 			cfg.Queue = newQueue(t, func(*queue.Config) {})
-			cfg.Ended = func(x *gateway.Exchange) { status = x.Status() }
+			cfg.OnDone = func(x *gateway.RequestContext) { status = x.Status() }
 			g, err := gateway.New(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -65,7 +65,7 @@ func TestCancelledStreams(t *testing.T) {
 	ended := make(chan int, count)
 	address := before(t, echo, func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, "rules: [{name: all, limit: 100000/h}]")
-		c.Ended = func(x *gateway.Exchange) { ended <- x.Status() }
+		c.OnDone = func(x *gateway.RequestContext) { ended <- x.Status() }
 	})
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestCancelledStreams(t *testing.T) {
 func TestRejectedHaveClients(t *testing.T) {
 	ended := make(chan netip.Addr, 1)
 	address := before(t, echo, func(c *gateway.Config) {
-		c.Ended = func(x *gateway.Exchange) { ended <- x.Client }
+		c.OnDone = func(x *gateway.RequestContext) { ended <- x.Client }
 	})
 	for _, line := range []string{
 		"GET /a%2fb", "TRACE /", "CONNECT a:1", "get /", "GET /" + strings.Repeat("a", 9<<10), "GET " + strings.Repeat("/a", 300),
@@ -160,5 +160,5 @@ func TestResponseBeforeBody(t *testing.T) {
 	}
 }
 
-// lastPiece is how long the rest of a body is waited for.
+// lastPieceTimeout is how long the rest of a body is waited for.
 const lastPiece = 10 * time.Second

@@ -19,14 +19,14 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// Queue keeps requests for later, and hands out what is due.
+// Queue stores requests, and hands out those that are due.
 type Queue interface {
 	Enqueuer
 	// Next waits until something is due. It fails when the context ends.
 	Next(ctx context.Context) (*queue.Delivery, error)
 }
 
-// Enqueuer keeps requests for later.
+// Enqueuer stores requests that are delivered later.
 type Enqueuer interface {
 	Put(ctx context.Context, it queue.Item) (id string, err error)
 	// HasPending reports whether earlier requests of the key are still queued, under a rule that delivers them in order.
@@ -36,25 +36,25 @@ type Enqueuer interface {
 }
 
 const (
-	// readKept is how long a client may take to send what is to be kept: all of it has to be here before the answer.
-	readKept = 60 * time.Second
-	// keptCopies is how many copies of a body there are while the queue stores it: encoded, sealed and sent.
-	keptCopies = 3
+	// enqueueReadTimeout is how long a client may take to send a request that is queued: all of it is read before the response.
+	enqueueReadTimeout = 60 * time.Second
+	// enqueueCopies is how many copies of a body there are while the queue stores it: encoded, sealed and sent.
+	enqueueCopies = 3
 )
 
 // credentials are headers that are not written down unless the rule says so.
 var credentials = match.CredentialHeaders()
 
-// keep answers a request that is over a limit and whose rule keeps it: 202 when it is written down, and never before.
-func (g *Gateway) keep(w http.ResponseWriter, r *http.Request, x *Exchange, k *admission.QueueTarget) {
-	if fault := g.tryKeep(w, r, x, k); fault != nil {
+// enqueue answers a denied request whose rule queues it: 202 when it is stored, and never before.
+func (g *Gateway) enqueue(w http.ResponseWriter, r *http.Request, x *RequestContext, k *admission.QueueTarget) {
+	if fault := g.tryEnqueue(w, r, x, k); fault != nil {
 		fault.writeTo(w, r)
 	}
 }
 
-func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k *admission.QueueTarget) *refusal {
+func (g *Gateway) tryEnqueue(w http.ResponseWriter, r *http.Request, x *RequestContext, k *admission.QueueTarget) *rejection {
 	if isServerWide(r) || len(r.Header["Upgrade"]) > 0 || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-		return &refusal{
+		return &rejection{
 			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, time.Second),
 			detail: "Too many requests; a stream cannot be kept for later.",
 		}
@@ -64,7 +64,7 @@ func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k
 	if fault := x.readAll(r, &body, g.cfg.Queue.MaxItem()); fault != nil {
 		return fault
 	}
-	header := keptHeader(r.Header, x, k.Options.Keep)
+	header := storedHeader(r.Header, x, k.Options.Keep)
 	item := queue.Item{
 		Rule: k.Rule, Key: k.Key, Client: x.Client, Ordered: k.Options.Ordered,
 		Method: r.Method, Scheme: scheme(r), Host: r.Host, Target: r.URL.RequestURI(), RemoteAddr: r.RemoteAddr,
@@ -83,32 +83,32 @@ func (g *Gateway) tryKeep(w http.ResponseWriter, r *http.Request, x *Exchange, k
 	id, err := g.cfg.Queue.Put(r.Context(), item)
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
-		return tooLargeToKeep()
+		return tooLargeToQueue()
 	case errors.Is(err, queue.ErrShareFull):
-		return &refusal{
+		return &rejection{
 			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, 5*time.Second),
 			detail: "Too many of your requests are waiting; nothing was accepted.",
 		}
 	case errors.Is(err, queue.ErrFull):
-		return &refusal{
+		return &rejection{
 			status: http.StatusServiceUnavailable, retryAfter: max(k.RetryAfter, 5*time.Second),
 			detail: "Too many requests are waiting; nothing was accepted.",
 		}
-	case err != nil && clientLeft(r):
-		return refuse(statusGone, "")
+	case err != nil && clientClosed(r):
+		return reject(statusClientClosed, "")
 	case err != nil:
 		g.log.Error("a request could not be kept", "id", x.ID, "error", err)
-		return &refusal{
+		return &rejection{
 			status: http.StatusServiceUnavailable, retryAfter: 5 * time.Second,
 			detail: "Requests cannot be kept at the moment; nothing was accepted for sure.",
 		}
 	}
-	x.Kept, x.Rule = true, k.Rule
+	x.Queued, x.Rule = true, k.Rule
 	accepted(w, id, k.RetryAfter)
 	return nil
 }
 
-// accepted is the answer to a request that is written down.
+// accepted is the response to a request that is stored.
 func accepted(w http.ResponseWriter, id string, after time.Duration) {
 	at := queue.StatusPath(id)
 	body, _ := json.Marshal(struct {
@@ -125,50 +125,50 @@ func accepted(w http.ResponseWriter, id string, after time.Duration) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-func tooLargeToKeep() *refusal {
+func tooLargeToQueue() *rejection {
 	bounds.QueueItemSize.Reached()
-	return refuse(http.StatusRequestEntityTooLarge, "The request is larger than can be kept for later.")
+	return reject(http.StatusRequestEntityTooLarge, "The request is larger than can be kept for later.")
 }
 
-// readAll reads a body that is to be kept, of at most so many bytes, and reserves memory for its copies. A body that says
+// readAll reads a body that is to be queued, of at most so many bytes, and reserves memory for its copies. A body that says
 // that it is larger is not read at all.
-func (x *Exchange) readAll(r *http.Request, to *buffers.Buffer, most int) *refusal {
+func (x *RequestContext) readAll(r *http.Request, to *buffers.Buffer, max int) *rejection {
 	if x.body == nil {
 		return nil
 	}
-	if r.ContentLength > int64(most) {
-		return tooLargeToKeep()
+	if r.ContentLength > int64(max) {
+		return tooLargeToQueue()
 	}
-	control := http.NewResponseController(x.answer.ResponseWriter)
-	_ = control.SetReadDeadline(time.Now().Add(readKept))
+	control := http.NewResponseController(x.response.ResponseWriter)
+	_ = control.SetReadDeadline(time.Now().Add(enqueueReadTimeout))
 	err := to.ReadAll(r.Body)
 	if err == nil {
 		_ = control.SetReadDeadline(time.Time{})
-		if !to.Reserve(keptCopies * len(to.Bytes())) {
+		if !to.Reserve(enqueueCopies * len(to.Bytes())) {
 			err = buffers.ErrFull
 		}
 	}
 	switch {
 	case errors.Is(err, buffers.ErrTooLarge):
-		return tooLargeToKeep()
+		return tooLargeToQueue()
 	case errors.Is(err, buffers.ErrFull):
-		return &refusal{
+		return &rejection{
 			status: http.StatusServiceUnavailable, retryAfter: time.Second,
 			detail: "Too many request bodies are being received; nothing was accepted.",
 		}
 	case errors.As(err, new(*http.MaxBytesError)):
-		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
+		return reject(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		bounds.QueuedBodyTime.Reached()
-		return refuse(http.StatusRequestTimeout, "The request did not arrive completely.")
+		return reject(http.StatusRequestTimeout, "The request did not arrive completely.")
 	case err != nil:
-		return refuse(http.StatusBadRequest, "The request did not arrive completely.")
+		return reject(http.StatusBadRequest, "The request did not arrive completely.")
 	}
 	return nil
 }
 
-// keptHeader is what is written down of a header: what would be forwarded, without credentials that the rule does not name.
-func keptHeader(h http.Header, x *Exchange, keep []string) http.Header {
+// storedHeader is the header that is stored: as it would be forwarded, without credentials that the rule does not name.
+func storedHeader(h http.Header, x *RequestContext, keep []string) http.Header {
 	h = h.Clone()
 	named := make(http.Header, len(keep))
 	if chain := x.Route.Authn; chain != nil {

@@ -31,8 +31,8 @@ func keeps(t *testing.T, change func(*queue.Config)) (address string, read *atom
 	read = new(atomic.Int64)
 	address = before(t, echo, func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, keepingFor)
-		c.Queue, c.Own = q, q.Handler()
-		c.Ended = func(x *gateway.Exchange) { read.Add(x.BytesIn()) }
+		c.Queue, c.InternalHandler = q, q.Handler()
+		c.OnDone = func(x *gateway.RequestContext) { read.Add(x.BytesIn()) }
 	})
 	if a := get(t, address, "/later"); a.status != 200 {
 		t.Fatalf("%+v", a)
@@ -41,9 +41,9 @@ func keeps(t *testing.T, change func(*queue.Config)) (address string, read *atom
 }
 
 // setBudget bounds what bodies take, until the test ends. By then nothing may be taken.
-func setBudget(t *testing.T, most int64) {
+func setBudget(t *testing.T, max int64) {
 	t.Helper()
-	buffers.Process.SetMax(most)
+	buffers.Process.SetMax(max)
 	t.Cleanup(func() {
 		buffers.Process.SetMax(buffers.DefaultMax)
 		if used := buffers.Process.Used(); used != 0 {
@@ -54,7 +54,7 @@ func setBudget(t *testing.T, most int64) {
 
 // A body that cannot be stored is not read: not at all where its length says so, and no further than could be stored where
 // it does not.
-func TestKeepReadsWhatFits(t *testing.T) {
+func TestEnqueueReadsWhatFits(t *testing.T) {
 	const item = 64 << 10
 	address, read := keeps(t, func(c *queue.Config) { c.MaxItem = item })
 	was := bounds.QueueItemSize.Count()
@@ -90,7 +90,7 @@ func TestKeepReadsWhatFits(t *testing.T) {
 }
 
 // One address with many half-sent bodies takes its share of the memory for bodies and no more. Others are served.
-func TestKeepMemory(t *testing.T) {
+func TestEnqueueMemory(t *testing.T) {
 	const most, item, sent = 8 << 20, 256 << 10, 200 << 10
 	setBudget(t, most)
 	address, _ := keeps(t, func(c *queue.Config) { c.MaxItem = item })
@@ -148,7 +148,7 @@ func (w *weighing) Put(ctx context.Context, it queue.Item) (string, error) {
 }
 
 // The copies that the queue makes of a body while it stores it are taken too.
-func TestKeepCopies(t *testing.T) {
+func TestEnqueueCopies(t *testing.T) {
 	setBudget(t, 8<<20)
 	q := &weighing{Queue: newQueue(t, func(*queue.Config) {})}
 	address := before(t, echo, func(c *gateway.Config) {

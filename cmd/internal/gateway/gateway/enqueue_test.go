@@ -43,12 +43,12 @@ func newQueue(t *testing.T, change func(*queue.Config)) *queue.Queue {
 }
 
 // A 202 is a promise: what cannot be written down gets none.
-func TestKeep(t *testing.T) {
+func TestEnqueue(t *testing.T) {
 	q := newQueue(t, func(c *queue.Config) { c.MaxCount, c.MaxItem = 2, 4096 })
 	var asked atomic.Int64
 	address := before(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) }), func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, keeping)
-		c.Queue, c.Own = q, q.Handler()
+		c.Queue, c.InternalHandler = q, q.Handler()
 		c.Routes[0].MaxBody = 10_000
 	})
 	post := func(body string, lines ...string) answer {
@@ -158,7 +158,7 @@ func TestDeliver(t *testing.T) {
 }
 
 // An answer that does not come, or not whole, is none. Of a long one the beginning is kept.
-func TestDeliverWithoutAnswer(t *testing.T) {
+func TestDeliverWithoutResponse(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	for name, tt := range map[string]struct {
 		ctx    context.Context

@@ -41,28 +41,28 @@ type Config struct {
 	// MaxRequests bounds the requests in flight, and MaxAddressRequests those of one client address, IPv6 by /64; 0: not
 	// bounded.
 	MaxRequests, MaxAddressRequests int
-	// Own answers below [OwnPath]. Nil: nothing is there.
-	Own http.Handler
-	// Ended is told of every request when it has been answered. It must not keep the exchange. Nil: nobody is.
-	Ended func(*Exchange)
-	Log   *slog.Logger // default slog.Default()
+	// InternalHandler answers below [InternalPath]. Nil: nothing is there.
+	InternalHandler http.Handler
+	// OnDone is called for every request when it has been answered. It must not keep the request context. Nil: nobody is.
+	OnDone func(*RequestContext)
+	Log    *slog.Logger // default slog.Default()
 }
 
-// OwnPath is where the gateway answers by itself. No route may be below it.
-const OwnPath = "/.sluice"
+// InternalPath is where the gateway answers by itself. No route may be below it.
+const InternalPath = "/.sluice"
 
 // Gateway is a handler that stands before upstreams.
 type Gateway struct {
-	cfg      Config
-	log      *slog.Logger
-	routes   *routeTable
-	control  *admission.Controller // nil: nothing is limited
-	inside   http.Handler          // what stands behind authentication
-	outside  http.Handler          // the upstreams
-	clients  atomic.Pointer[clientsOf]
-	flying   atomic.Int64                  // requests that are not answered yet, WebSockets among them
-	shares   *shares.Counter[netip.Prefix] // of them, by client address; nil: not bounded
-	draining atomic.Bool
+	cfg       Config
+	log       *slog.Logger
+	routes    *routeTable
+	control   *admission.Controller // nil: nothing is limited
+	afterAuth http.Handler          // handles authenticated requests
+	forwarder http.Handler          // the upstreams
+	clients   atomic.Pointer[clientsOf]
+	inFlight  atomic.Int64                  // requests that are not answered yet, WebSockets among them
+	shares    *shares.Counter[netip.Prefix] // of them, by client address; nil: not bounded
+	draining  atomic.Bool
 }
 
 // clientsOf is made once for a set of rules.
@@ -87,24 +87,24 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.MaxAddressRequests > 0 {
 		g.shares = shares.NewCounter[netip.Prefix](cfg.MaxAddressRequests)
 	}
-	g.outside = http.HandlerFunc(g.forward)
-	g.inside = g.outside
+	g.forwarder = http.HandlerFunc(g.forward)
+	g.afterAuth = g.forwarder
 	if cfg.Limiter != nil {
 		limits := admission.Config{Headers: quota.DefaultHeaders()}
 		if cfg.Queue != nil {
 			limits.Queues, limits.HasPending = true, cfg.Queue.HasPending
 		}
 		g.control = admission.New(cfg.Limiter, cfg.Rules, limits)
-		g.inside = http.HandlerFunc(g.limit)
+		g.afterAuth = http.HandlerFunc(g.limit)
 	}
 	if cfg.Shed != nil {
-		g.inside = cfg.Shed(g.inside)
+		g.afterAuth = cfg.Shed(g.afterAuth)
 	}
 	return g, nil
 }
 
 // InFlight is how many requests are being answered.
-func (g *Gateway) InFlight() int64 { return g.flying.Load() }
+func (g *Gateway) InFlight() int64 { return g.inFlight.Load() }
 
 // Drain has clients told to connect elsewhere, from now on.
 func (g *Gateway) Drain() { g.draining.Store(true) }
@@ -114,7 +114,7 @@ func (g *Gateway) Drain() { g.draining.Store(true) }
 func (g *Gateway) Wait(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for g.flying.Load() > 0 {
+	for g.inFlight.Load() > 0 {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -128,96 +128,96 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := g.begin(w, r)
 	defer g.end(x)
 	if fault := g.serve(x, r); fault != nil {
-		x.Refused = true
-		fault.writeTo(&x.answer, r)
+		x.Rejected = true
+		fault.writeTo(&x.response, r)
 	}
-	if x.answer.status == statusGone && r.Context().Err() != nil {
+	if x.response.status == statusClientClosed && r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the status is for logs and metrics: the client has left, or closed its side
 	}
 }
 
 // Malformed notes a request that could not be read, and was rejected before it was one, and returns its ID.
 func (g *Gateway) Malformed(peer net.Addr, status int) string {
-	x := &Exchange{Began: time.Now(), ID: newID(), Refused: true, Request: &http.Request{URL: new(url.URL)}}
+	x := &RequestContext{Start: time.Now(), ID: newID(), Rejected: true, Request: &http.Request{URL: new(url.URL)}}
 	if tcp, ok := peer.(*net.TCPAddr); ok {
 		x.Client = tcp.AddrPort().Addr().Unmap().WithZone("")
 	}
-	x.answer.ResponseWriter, x.answer.status = new(recorder), status
-	if g.cfg.Ended != nil {
-		g.cfg.Ended(x)
+	x.response.ResponseWriter, x.response.status = new(recorder), status
+	if g.cfg.OnDone != nil {
+		g.cfg.OnDone(x)
 	}
 	return x.ID
 }
 
 // serve walks the request along the line. A refusal is not written yet.
-func (g *Gateway) serve(x *Exchange, r *http.Request) *refusal {
+func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || g.draining.Load()) {
 		// What comes in chunks may have had a length too, which net/http drops without a word. Whoever is before us may
 		// have gone by that, and what follows on the connection would not be what he thinks it is.
-		x.answer.Header().Set("Connection", "close")
+		x.response.Header().Set("Connection", "close")
 	}
 	set := g.cfg.Rules()
 	if set == nil {
-		return refuse(http.StatusInternalServerError, "")
+		return reject(http.StatusInternalServerError, "")
 	}
 	clients := g.clientsFor(set)
 	x.set, x.trusted = set, clients.TrustsPeer(r)
 	cleanHeader(r, clients, x.trusted)
 	x.setID(r)
 	x.Client = clients.Addr(r)
-	if fault := g.crowded(); fault != nil {
+	if fault := g.rejectIfFull(); fault != nil {
 		return fault
 	}
 	path, fault := readTarget(r)
 	if fault != nil {
 		if r.ProtoMajor == 1 { // whoever sent it may mean something else by what follows
-			x.answer.Header().Set("Connection", "close")
+			x.response.Header().Set("Connection", "close")
 		}
 		return fault
 	}
 	x.Path = path
 	if g.cfg.Deny.Contains(x.Client) || !g.cfg.Allow.IsEmpty() && !g.cfg.Allow.Contains(x.Client) {
-		return refuse(http.StatusForbidden, "The server does not accept requests from this address.")
+		return reject(http.StatusForbidden, "The server does not accept requests from this address.")
 	}
 	if fault := g.enter(x, clients); fault != nil {
 		return fault
 	}
-	if path == OwnPath || strings.HasPrefix(path, OwnPath+"/") {
-		if g.cfg.Own == nil {
-			return refuse(http.StatusNotFound, "There is nothing at this path.")
+	if path == InternalPath || strings.HasPrefix(path, InternalPath+"/") {
+		if g.cfg.InternalHandler == nil {
+			return reject(http.StatusNotFound, "There is nothing at this path.")
 		}
-		g.cfg.Own.ServeHTTP(&x.answer, r)
+		g.cfg.InternalHandler.ServeHTTP(&x.response, r)
 		return nil
 	}
 	if isServerWide(r) {
 		x.Route = serverWide
 	} else if x.Route = g.routes.find(r.Host, path); x.Route == nil {
-		return refuse(http.StatusNotFound, "There is nothing at this host and path.")
+		return reject(http.StatusNotFound, "There is nothing at this host and path.")
 	}
-	if most := x.Route.MaxBody; most > 0 && r.ContentLength > most {
+	if max := x.Route.MaxBody; max > 0 && r.ContentLength > max {
 		bounds.BodySize.Reached()
-		return refuse(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
+		return reject(http.StatusRequestEntityTooLarge, "The request's body is larger than is accepted here.")
 	}
 	r = x.attach(r)
 	if fault = x.authenticate(r); fault != nil {
 		return fault
 	}
-	g.inside.ServeHTTP(&x.answer, r)
+	g.afterAuth.ServeHTTP(&x.response, r)
 	return nil
 }
 
-// crowded rejects a request if there are too many already.
-func (g *Gateway) crowded() *refusal {
-	if g.cfg.MaxRequests <= 0 || g.flying.Load() <= int64(g.cfg.MaxRequests) {
+// rejectIfFull rejects a request if there are too many in flight.
+func (g *Gateway) rejectIfFull() *rejection {
+	if g.cfg.MaxRequests <= 0 || g.inFlight.Load() <= int64(g.cfg.MaxRequests) {
 		return nil
 	}
 	bounds.Requests.Reached()
-	return &refusal{status: http.StatusServiceUnavailable, retryAfter: time.Second, detail: "Too many requests are in flight."}
+	return &rejection{status: http.StatusServiceUnavailable, retryAfter: time.Second, detail: "Too many requests are in flight."}
 }
 
 // enter counts a request for its client's address, until end. Clients without one, and trusted proxies that do not say
 // whom they speak for, are not bounded.
-func (g *Gateway) enter(x *Exchange, clients *clientip.Finder) *refusal {
+func (g *Gateway) enter(x *RequestContext, clients *clientip.Finder) *rejection {
 	if x.trusted && clients.TrustsAddr(x.Client) {
 		return nil
 	}
@@ -227,24 +227,24 @@ func (g *Gateway) enter(x *Exchange, clients *clientip.Finder) *refusal {
 	}
 	if !g.shares.Enter(x.address) {
 		bounds.RequestsPerAddress.Reached()
-		return &refusal{
+		return &rejection{
 			status: http.StatusTooManyRequests, retryAfter: time.Second, detail: "Too many requests of this address are in flight.",
 		}
 	}
-	x.entered = true
+	x.counted = true
 	return nil
 }
 
 // limit applies the rules to a request, and forwards it if they let it pass.
 func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
-	x := ExchangeOf(r.Context())
-	a, err := g.control.Admit(w, r, &x.who, x.try)
+	x := FromContext(r.Context())
+	a, err := g.control.Admit(w, r, &x.identityForRules, x.try)
 	if err != nil {
 		admission.WriteError(w, r, err, nil)
 		return
 	}
 	if a.Waited > 0 {
-		x.Rule, x.Waited = a.Rule, a.Waited
+		x.Rule, x.Delay = a.Rule, a.Waited
 	}
 	switch a.Outcome {
 	case admission.Rejected:
@@ -259,10 +259,10 @@ func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
 		a.Done(r.Context(), http.StatusTooManyRequests)
 	case admission.Queued:
 		a.Done(r.Context(), http.StatusAccepted)
-		g.keep(w, r, x, a.Queue)
+		g.enqueue(w, r, x, a.Queue)
 	default:
 		a.SetHeaders(w.Header(), r)
-		a.Serve(g.outside, w, r)
+		a.Serve(g.forwarder, w, r)
 	}
 }
 
@@ -279,10 +279,10 @@ func (g *Gateway) clientsFor(set *rules.Set) *clientip.Finder {
 
 // forward hands a request that the limits let pass to its upstream.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
-	x := ExchangeOf(r.Context())
+	x := FromContext(r.Context())
 	switch {
 	case x.delivery != nil:
-		if !x.delivery.starts() {
+		if !x.delivery.claim() {
 			return
 		}
 	case x.Route.Authn != nil:
@@ -294,7 +294,7 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	if x.Route.UpstreamHost {
 		r.Host = ""
 	}
-	x.answer.unread = nil
+	x.response.unreadBody = nil
 	r = x.startTimeout(r)
 	x.forwarded = time.Now()
 	x.Route.Upstream.ServeHTTP(w, r)

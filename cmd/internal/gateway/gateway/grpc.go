@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// isCall tells whether a request is a gRPC call, whose client understands an HTTP status only roughly: to it a 429 is as
+// isGRPC reports whether a request is a gRPC call, whose client understands an HTTP status only roughly: to it a 429 is as
 // good as a server that is away, and it tries again at once.
-func isCall(r *http.Request) bool {
+func isGRPC(r *http.Request) bool {
 	if r.ProtoMajor != 2 {
 		return false
 	}
@@ -47,7 +47,7 @@ func grpcStatus(status int) int {
 		return grpcUnimplemented
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return grpcUnavailable
-	case statusGone:
+	case statusClientClosed:
 		return grpcCancelled
 	}
 	return grpcUnknown

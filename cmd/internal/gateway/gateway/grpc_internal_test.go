@@ -7,7 +7,7 @@ import (
 )
 
 // A problem is told to gRPC clients in their words, and to nobody else.
-func TestCallRefused(t *testing.T) {
+func TestGRPCRejected(t *testing.T) {
 	for _, test := range []struct {
 		proto            int
 		contentType      string
@@ -37,7 +37,7 @@ func TestCallRefused(t *testing.T) {
 		r.ProtoMajor = test.proto
 		r.Header.Set("Content-Type", test.contentType)
 		w := httptest.NewRecorder()
-		a := answer{ResponseWriter: w, call: isCall(r)}
+		a := responseWriter{ResponseWriter: w, isGRPC: isGRPC(r)}
 		a.Header().Set("Content-Type", "application/problem+json")
 		if test.retryAfter != "" {
 			a.Header().Set("Retry-After", test.retryAfter)
@@ -59,9 +59,9 @@ func TestCallRefused(t *testing.T) {
 }
 
 // What an upstream answers is left alone.
-func TestCallAnswered(t *testing.T) {
+func TestGRPCAnswered(t *testing.T) {
 	w := httptest.NewRecorder()
-	a := answer{ResponseWriter: w, call: true}
+	a := responseWriter{ResponseWriter: w, isGRPC: true}
 	a.Header().Set("Content-Type", "application/grpc")
 	a.WriteHeader(http.StatusOK)
 	_, _ = a.Write([]byte("data"))

@@ -20,7 +20,7 @@ func TestHalfClosed(t *testing.T) {
 			came <- struct{}{}
 			<-r.Context().Done()
 		}
-	}), func(c *gateway.Config) { c.Ended = func(x *gateway.Exchange) { ended <- x.Status() } })
+	}), func(c *gateway.Config) { c.OnDone = func(x *gateway.RequestContext) { ended <- x.Status() } })
 	for name, c := range map[string]struct {
 		text   string
 		logged int

@@ -30,7 +30,7 @@ func cleanHeader(r *http.Request, c *clientip.Finder, trusted bool) {
 	trailers := hasToken(h["Te"], "trailers")
 	named := namedByConnection(h)
 	for name := range h {
-		if isBetween(name) || !trusted && (speaksForOthers(name) || name == c.Header()) {
+		if isHopByHop(name) || !trusted && (isSpoofable(name) || name == c.Header()) {
 			delete(h, name)
 		}
 	}
@@ -50,7 +50,7 @@ func namedByConnection(h http.Header) (names []string) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
 			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
-			if _, there := h[name]; there && !isBetween(name) {
+			if _, there := h[name]; there && !isHopByHop(name) {
 				names = append(names, name)
 			}
 		}
@@ -60,7 +60,7 @@ func namedByConnection(h http.Header) (names []string) {
 
 // dropNamed drops the fields that Connection names, but for those that something here reads or sets: a client must not
 // make the upstream see another identity than the one that was authenticated and limited.
-func (x *Exchange) dropNamed(h http.Header) {
+func (x *RequestContext) dropNamed(h http.Header) {
 	named := h["Connection"]
 	if len(named) == 0 {
 		return
@@ -83,12 +83,12 @@ func isIdentity(name string) bool {
 	case RequestID, queue.IdempotencyHeader, queue.AttemptHeader, "Host", "Content-Length", "Content-Type", "Content-Encoding":
 		return true
 	}
-	return speaksForOthers(name) || slices.Contains(credentials, name)
+	return isSpoofable(name) || slices.Contains(credentials, name)
 }
 
-// isBetween tells whether a header is between two neighbours and goes no further, or has a name that applications which
+// isHopByHop reports whether a header is between two neighbours and goes no further, or has a name that applications which
 // know headers as variables take for another: X_User or X.User for X-User.
-func isBetween(name string) bool {
+func isHopByHop(name string) bool {
 	switch name {
 	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
 		"Transfer-Encoding", "Upgrade", "Http2-Settings":
@@ -102,9 +102,9 @@ func isBetween(name string) bool {
 	return false
 }
 
-// speaksForOthers tells whether a header makes some applications believe that a request is another than the one that rules saw:
+// isSpoofable reports whether a header makes some applications believe that a request is another than the one that rules saw:
 // from another address, or to another path.
-func speaksForOthers(name string) bool {
+func isSpoofable(name string) bool {
 	switch name {
 	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Rewrite-Url", "X-Host",
 		"X-Forwarded", "Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Remote-Addr", "Client-Ip", "X-Proxyuser-Ip",
@@ -139,7 +139,7 @@ func hasToken(lines []string, token string) bool {
 }
 
 // setForwarded tells the upstream whom the gateway speaks for. It is done last, because rules read what came.
-func (x *Exchange) setForwarded(r *http.Request) {
+func (x *RequestContext) setForwarded(r *http.Request) {
 	h := r.Header
 	peer := peerOf(r.RemoteAddr)
 	proto := protoHTTP
@@ -147,9 +147,9 @@ func (x *Exchange) setForwarded(r *http.Request) {
 		proto = protoHTTPS
 	}
 	if prior := h[forwardedFor]; len(prior) > 0 {
-		h[forwardedFor] = x.line(lineFor, strings.Join(prior, ", ")+", "+peer)
+		h[forwardedFor] = x.singleLine(lineFor, strings.Join(prior, ", ")+", "+peer)
 	} else {
-		h[forwardedFor] = x.line(lineFor, peer)
+		h[forwardedFor] = x.singleLine(lineFor, peer)
 	}
 	if prior := h[forwarded]; len(prior) > 0 { // only if somebody before us uses it
 		node := peer
@@ -162,7 +162,7 @@ func (x *Exchange) setForwarded(r *http.Request) {
 		h[forwardedAs] = proto
 	}
 	if !x.trusted || len(h[forwardedHost]) != 1 {
-		h[forwardedHost] = x.line(lineHost, r.Host)
+		h[forwardedHost] = x.singleLine(lineHost, r.Host)
 	}
 }
 

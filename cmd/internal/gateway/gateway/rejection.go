@@ -10,36 +10,36 @@ import (
 	"github.com/sluiceproject/sluice/internal/problem"
 )
 
-// refusal is an answer that is not an upstream's.
-type refusal struct {
+// rejection is a response of the gateway itself, a problem document.
+type rejection struct {
 	status     int
 	detail     string
 	challenges []string      // each a WWW-Authenticate
-	retryAfter time.Duration // 0: nobody knows
+	retryAfter time.Duration // 0: unknown
 }
 
-func refuse(status int, detail string) *refusal { return &refusal{status: status, detail: detail} }
+func reject(status int, detail string) *rejection { return &rejection{status: status, detail: detail} }
 
 // writeTo answers the request, unless its client has left: then it is no outage, and only the status is remembered.
-func (r *refusal) writeTo(w http.ResponseWriter, to *http.Request) {
-	if r.status >= 500 && clientLeft(to) {
-		r.status = statusGone
+func (r *rejection) writeTo(w http.ResponseWriter, to *http.Request) {
+	if r.status >= 500 && clientClosed(to) {
+		r.status = statusClientClosed
 	}
-	if r.status == statusGone {
-		w.WriteHeader(statusGone)
+	if r.status == statusClientClosed {
+		w.WriteHeader(statusClientClosed)
 		return
 	}
 	r.write(w)
 }
 
-// clientLeft reports whether the request was cancelled because its client left.
-func clientLeft(r *http.Request) bool {
+// clientClosed reports whether the request was cancelled because its client left.
+func clientClosed(r *http.Request) bool {
 	ctx := r.Context()
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // write answers as RFC 9457 has it. The request's id is all that is told of the inside.
-func (r *refusal) write(w http.ResponseWriter) {
+func (r *rejection) write(w http.ResponseWriter) {
 	h := w.Header()
 	if len(r.challenges) > 0 {
 		h["Www-Authenticate"] = r.challenges

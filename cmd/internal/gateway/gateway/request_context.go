@@ -16,72 +16,72 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Exchange is a request and what became of it.
-type Exchange struct {
-	Began   time.Time
-	ID      string
-	Client  netip.Addr    // as limits count it; the zero Addr if it was not known
-	Path    string        // canonical; empty if it has no such form
-	Route   *Route        // nil: none was found
-	Kept    bool          // for later
-	Rule    string        // that denied, delayed or kept it
-	Waited  time.Duration // for its turn
-	Shed    bool          // because of overload, if somebody noted it
-	Refused bool          // before limits: it was malformed, of a wrong address, of nobody …
-	Server  string        // that it was forwarded to, if somebody noted it
-	Request *http.Request // as it came, but for headers that were dropped and the path's spelling
+// RequestContext is a request and its outcome.
+type RequestContext struct {
+	Start    time.Time
+	ID       string
+	Client   netip.Addr    // as limits count it; the zero Addr if it was not known
+	Path     string        // canonical; empty if it has no such form
+	Route    *Route        // nil: none was found
+	Queued   bool          // stored, to be delivered later
+	Rule     string        // that denied, delayed or queued it
+	Delay    time.Duration // in the delay queue
+	Shed     bool          // because of overload, if somebody noted it
+	Rejected bool          // before limits: malformed, from a denied address, unauthenticated …
+	Server   string        // that it was forwarded to, if somebody noted it
+	Request  *http.Request // as it came, but for headers that were dropped and the path's spelling
 
-	lines     [lineCount]string // of headers that are set
-	trusted   bool              // the peer may say whom it speaks for
-	set       *rules.Set        // that the request was identified by
-	address   netip.Prefix      // that it counts for; the zero Prefix: none
-	entered   bool              // it is counted
-	answer    answer
-	body      *body // nil: there is none
-	forwarded time.Time
-	identity  authn.Identity
-	who       admission.Identity // of identity, for the rules
-	try       admission.Try
-	timeout   *timeout  // nil: none
-	delivery  *delivery // nil: it has just come
+	lines            [lineCount]string // of headers that are set
+	trusted          bool              // the peer may say whom it speaks for
+	set              *rules.Set        // that the request was identified by
+	address          netip.Prefix      // that it counts for; the zero Prefix: none
+	counted          bool              // it is counted
+	response         responseWriter
+	body             *body // nil: there is none
+	forwarded        time.Time
+	identity         authn.Identity
+	identityForRules admission.Identity // of identity, for the rules
+	try              admission.Try
+	timeout          *timeout  // nil: none
+	delivery         *delivery // nil: it has just come
 
-	// Room for what nearly all have, so that an exchange is one piece of memory.
-	context exchangeContext
+	// Room for what nearly all have, so that a request context is one piece of memory.
+	context contextWithRequest
 	sent    body
 }
 
 // User is who the request is from, or empty.
-func (x *Exchange) User() string { return x.identity.User }
+func (x *RequestContext) User() string { return x.identity.User }
 
 // Plan is the plan of the user.
-func (x *Exchange) Plan() string { return x.identity.Attributes["plan"] }
+func (x *RequestContext) Plan() string { return x.identity.Attributes["plan"] }
 
 // Header is that of the answer.
-func (x *Exchange) Header() http.Header { return x.answer.Header() }
+func (x *RequestContext) Header() http.Header { return x.response.Header() }
 
 // Headers that are set for every request have room of their own here, so that they need none each.
 const (
 	lineID = iota
-	lineAnswerID
+	lineResponseID
 	lineFor
 	lineHost
 	lineCount
 )
 
-// line is a header with one line.
-func (x *Exchange) line(i int, text string) []string {
+// singleLine is a header with one line.
+func (x *RequestContext) singleLine(i int, text string) []string {
 	x.lines[i] = text
 	return x.lines[i : i+1 : i+1]
 }
 
 // Status is what the client was answered, or 0 if the connection ended before.
-func (x *Exchange) Status() int { return x.answer.status }
+func (x *RequestContext) Status() int { return x.response.status }
 
 // BytesOut is the size of the answer's body.
-func (x *Exchange) BytesOut() int64 { return x.answer.bytes }
+func (x *RequestContext) BytesOut() int64 { return x.response.bytes }
 
 // BytesIn is how much of the request's body was read.
-func (x *Exchange) BytesIn() int64 {
+func (x *RequestContext) BytesIn() int64 {
 	if x.body == nil {
 		return 0
 	}
@@ -89,30 +89,30 @@ func (x *Exchange) BytesIn() int64 {
 }
 
 // UpstreamTime is how long the upstream took to begin its answer, and whether it was asked at all.
-func (x *Exchange) UpstreamTime() (took time.Duration, asked bool) {
+func (x *RequestContext) UpstreamTime() (took time.Duration, asked bool) {
 	if x.forwarded.IsZero() {
 		return 0, false
 	}
-	if x.answer.began.IsZero() {
+	if x.response.startedAt.IsZero() {
 		return time.Since(x.forwarded), true
 	}
-	return x.answer.began.Sub(x.forwarded), true
+	return x.response.startedAt.Sub(x.forwarded), true
 }
 
-// lastPiece is how long a client may take to send what nobody reads, and to take the last of its answer.
-const lastPiece = 10 * time.Second
+// lastPieceTimeout is how long a client may take to send what nobody reads, and to take the last of its answer.
+const lastPieceTimeout = 10 * time.Second
 
-type exchangeKey struct{}
+type requestContextKey struct{}
 
-// exchangeContext is a request's context that knows of the exchange.
-type exchangeContext struct {
+// contextWithRequest is a request's context that carries its RequestContext.
+type contextWithRequest struct {
 	context.Context
-	x *Exchange
+	x *RequestContext
 }
 
-func (c *exchangeContext) Value(key any) any {
+func (c *contextWithRequest) Value(key any) any {
 	switch key {
-	case exchangeKey{}:
+	case requestContextKey{}:
 		return c.x
 	case bounds.Counted{}:
 		return true // by New's clients
@@ -120,23 +120,23 @@ func (c *exchangeContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// ExchangeOf is the exchange of a request with the context, or nil. It is for those who stand in the line, while they do.
-func ExchangeOf(ctx context.Context) *Exchange {
-	x, _ := ctx.Value(exchangeKey{}).(*Exchange)
+// FromContext returns the RequestContext of a request's context, or nil. It is valid while the request is handled.
+func FromContext(ctx context.Context) *RequestContext {
+	x, _ := ctx.Value(requestContextKey{}).(*RequestContext)
 	return x
 }
 
 // IdentityOf is who a request of the gateway is from.
 func IdentityOf(r *http.Request) *admission.Identity {
-	if x := ExchangeOf(r.Context()); x != nil {
-		return &x.who
+	if x := FromContext(r.Context()); x != nil {
+		return &x.identityForRules
 	}
 	return nil
 }
 
 // Client is the address of the client whose request has the context, as limits count it.
 func Client(ctx context.Context) netip.Addr {
-	if x := ExchangeOf(ctx); x != nil {
+	if x := FromContext(ctx); x != nil {
 		return x.Client
 	}
 	return netip.Addr{}
@@ -148,51 +148,51 @@ const netHTTPReads = 256 << 10
 // Address is the address that the request with the context counts for where one client gets a share of what all have, IPv6 by
 // /64. It is the zero Prefix for clients without one, and for trusted proxies that do not name their client.
 func Address(ctx context.Context) netip.Prefix {
-	if x := ExchangeOf(ctx); x != nil {
+	if x := FromContext(ctx); x != nil {
 		return x.address
 	}
 	return netip.Prefix{}
 }
 
-func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *Exchange {
-	g.flying.Add(1)
-	x := &Exchange{Began: time.Now(), Request: r}
-	x.answer.ResponseWriter, x.answer.call = w, isCall(r)
-	x.answer.start(r.ProtoMajor)
+func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *RequestContext {
+	g.inFlight.Add(1)
+	x := &RequestContext{Start: time.Now(), Request: r}
+	x.response.ResponseWriter, x.response.isGRPC = w, isGRPC(r)
+	x.response.start(r.ProtoMajor)
 	if r.Body != nil && r.Body != http.NoBody {
 		x.body = &x.sent
 		x.body.ReadCloser = r.Body
 		// net/http closes the connection itself if more is missing, or if the client waits to be told to go on.
 		if r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength < netHTTPReads && r.Header.Get("Expect") == "" {
-			x.answer.unread = x.body
+			x.response.unreadBody = x.body
 		}
 	}
 	return x
 }
 
 // end is also called while a handler panics, as those do whose client or upstream has gone in the middle of an answer.
-func (g *Gateway) end(x *Exchange) {
-	if x.body != nil && !x.answer.hijacked {
-		rest := lastPiece
-		if x.answer.status == http.StatusRequestTimeout {
+func (g *Gateway) end(x *RequestContext) {
+	if x.body != nil && !x.response.hijacked {
+		rest := lastPieceTimeout
+		if x.response.status == http.StatusRequestTimeout {
 			rest = 0 // it has had its time
 		}
-		x.body.end(x.answer.ResponseWriter, x.Request.ProtoMajor, rest)
+		x.body.end(x.response.ResponseWriter, x.Request.ProtoMajor, rest)
 	}
-	x.answer.end(2 * lastPiece) // the last piece is waited for before the answer is sent
+	x.response.end(2 * lastPieceTimeout) // the last piece is waited for before the answer is sent
 	x.timeout.end()
-	g.flying.Add(-1)
-	if x.entered {
+	g.inFlight.Add(-1)
+	if x.counted {
 		g.shares.Leave(x.address)
 	}
-	if g.cfg.Ended != nil {
-		g.cfg.Ended(x)
+	if g.cfg.OnDone != nil {
+		g.cfg.OnDone(x)
 	}
 }
 
-// attach makes a request whose context knows of the exchange. A body that says how long it is has been looked at.
-func (x *Exchange) attach(r *http.Request) *http.Request {
-	x.context = exchangeContext{r.Context(), x}
+// attach makes a request whose context carries the RequestContext. A body that says how long it is has been looked at.
+func (x *RequestContext) attach(r *http.Request) *http.Request {
+	x.context = contextWithRequest{r.Context(), x}
 	to := r.WithContext(&x.context)
 	to.Trailer = nil // fields that come after the body were read by no rule and by no authentication
 	if x.body != nil {
@@ -210,7 +210,7 @@ func (x *Exchange) attach(r *http.Request) *http.Request {
 
 // startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
 // begins the time anew, because nobody answers before he has read it.
-func (x *Exchange) startTimeout(r *http.Request) *http.Request {
+func (x *RequestContext) startTimeout(r *http.Request) *http.Request {
 	after := x.Route.Timeout
 	if after <= 0 {
 		return r
@@ -218,7 +218,7 @@ func (x *Exchange) startTimeout(r *http.Request) *http.Request {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	t := &timeout{after: after, cancel: cancel}
 	t.timer = time.AfterFunc(after, t.expire)
-	x.timeout, x.answer.timeout = t, t
+	x.timeout, x.response.timeout = t, t
 	if x.body != nil {
 		x.body.timeout.Store(t)
 	}
@@ -237,7 +237,7 @@ type timeout struct {
 
 func (t *timeout) expire() { t.cancel(context.DeadlineExceeded) }
 
-func (t *timeout) again() {
+func (t *timeout) reset() {
 	if t == nil {
 		return
 	}
@@ -267,14 +267,14 @@ func (t *timeout) end() {
 }
 
 // setID gives the request an id, or keeps that of a trusted peer.
-func (x *Exchange) setID(r *http.Request) {
+func (x *RequestContext) setID(r *http.Request) {
 	if lines := r.Header[RequestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
 		x.ID = lines[0]
 	} else {
 		x.ID = newID()
-		r.Header[RequestID] = x.line(lineID, x.ID)
+		r.Header[RequestID] = x.singleLine(lineID, x.ID)
 	}
-	x.answer.Header()[RequestID] = x.line(lineAnswerID, x.ID)
+	x.response.Header()[RequestID] = x.singleLine(lineResponseID, x.ID)
 }
 
 func newID() string {

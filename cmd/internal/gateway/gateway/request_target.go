@@ -16,19 +16,19 @@ const maxQuery = 1000
 // readTarget gives the request's method, host, path and query the one reading that routes, rules and upstreams share, or
 // refuses it. The URL is then that of an origin server: path and query alone. It returns the canonical path, which has no
 // slash at the end; the URL's path keeps it.
-func readTarget(r *http.Request) (path string, fault *refusal) {
+func readTarget(r *http.Request) (path string, fault *rejection) {
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
-		return "", refuse(http.StatusMethodNotAllowed, "The method "+r.Method+" is not served here.")
+		return "", reject(http.StatusMethodNotAllowed, "The method "+r.Method+" is not served here.")
 	case !isMethod(r.Method):
-		return "", refuse(http.StatusBadRequest, "The method is malformed: methods are in upper case.")
+		return "", reject(http.StatusBadRequest, "The method is malformed: methods are in upper case.")
 	case !isHost(r.Host):
-		return "", refuse(http.StatusBadRequest, "The host is malformed.")
+		return "", reject(http.StatusBadRequest, "The host is malformed.")
 	case strings.IndexByte(r.RequestURI, '#') >= 0:
-		return "", refuse(http.StatusBadRequest, "The target has a fragment, which is not for servers.")
+		return "", reject(http.StatusBadRequest, "The target has a fragment, which is not for servers.")
 	case strings.Count(r.URL.RawQuery, "&") >= maxQuery:
 		bounds.QueryParameters.Reached()
-		return "", refuse(http.StatusBadRequest, "The query has too many parameters.")
+		return "", reject(http.StatusBadRequest, "The query has too many parameters.")
 	}
 	if r.URL.Scheme != "" || r.URL.Host != "" || r.URL.User != nil || r.URL.Opaque != "" {
 		if fault := readAbsolute(r); fault != nil {
@@ -44,11 +44,11 @@ func readTarget(r *http.Request) (path string, fault *refusal) {
 		sent = "/"
 	}
 	if strings.IndexByte(sent, ';') >= 0 {
-		return "", refuse(http.StatusBadRequest, "The path has a semicolon, which only some servers take for a separator.")
+		return "", reject(http.StatusBadRequest, "The path has a semicolon, which only some servers take for a separator.")
 	}
 	path, err := match.CanonicalPath(sent)
 	if err != nil {
-		return "", refuse(http.StatusBadRequest, pathDetail(err))
+		return "", reject(http.StatusBadRequest, pathDetail(err))
 	}
 	setPath(r, path, sent[len(sent)-1] == '/')
 	return path, nil
@@ -97,10 +97,10 @@ func setPath(r *http.Request, path string, slash bool) {
 
 // readAbsolute takes a target of the absolute form (GET http://example.com/ HTTP/1.1) for one of the origin form, as
 // servers must. Its host is the request's: net/http has dropped the Host header.
-func readAbsolute(r *http.Request) *refusal {
+func readAbsolute(r *http.Request) *rejection {
 	u := r.URL
 	if u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Opaque != "" || u.Host != r.Host || (u.Scheme == "https") != (r.TLS != nil) {
-		return refuse(http.StatusBadRequest, "The target is of another server or scheme.")
+		return reject(http.StatusBadRequest, "The target is of another server or scheme.")
 	}
 	u.Scheme, u.Host = "", ""
 	return nil

@@ -20,10 +20,10 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// limitedFor is when a request that was turned away without a word about time is tried again.
-const limitedFor = time.Second
+// defaultRedelivery is after how long an item is tried again whose denial had no Retry-After.
+const defaultRedelivery = time.Second
 
-// Run delivers what was queued until the context ends, and waits for the workers that it has started.
+// Run delivers queued requests until the context ends, and waits for the workers that it has started.
 func (g *Gateway) Run(ctx context.Context) {
 	if g.cfg.Queue == nil {
 		return
@@ -50,20 +50,20 @@ func (g *Gateway) work(ctx context.Context) {
 	}
 }
 
-// ending is what came of a delivery: an outcome, or that there is no room for it yet.
-type ending struct {
+// deliveryResult is the outcome of a delivery, or that its limits have no room yet.
+type deliveryResult struct {
 	queue.Outcome
 	later time.Duration // 0: there was room
 }
 
 // deliver sends a request that was queued through the limits of today to its upstream. It begins when they have let it
 // pass.
-func (g *Gateway) deliver(ctx context.Context, it *queue.Item, begin func() error) (out ending) {
+func (g *Gateway) deliver(ctx context.Context, it *queue.Item, begin func() error) (out deliveryResult) {
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, bounds.Counted{}, true)) // when it was queued
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			out = ending{Outcome: queue.Outcome{Err: errors.New("the answer broke off")}}
+			out = deliveryResult{Outcome: queue.Outcome{Err: errors.New("the answer broke off")}}
 			if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
 				g.log.Error("delivering a kept request went wrong", "id", it.ID, "panic", fmt.Sprint(p))
 				out.Err = errors.New("the gateway failed")
@@ -73,30 +73,30 @@ func (g *Gateway) deliver(ctx context.Context, it *queue.Item, begin func() erro
 	d := &delivery{begin: begin}
 	r, err := request(ctx, it)
 	if err != nil {
-		return d.refused(http.StatusBadRequest)
+		return d.rejected(http.StatusBadRequest)
 	}
 	path, fault := readTarget(r)
 	if fault != nil {
-		return d.refused(fault.status)
+		return d.rejected(fault.status)
 	}
-	x := &Exchange{Began: time.Now(), Request: r, ID: r.Header.Get(RequestID), Path: path, delivery: d}
-	x.who = admission.Identity{Claims: it.Claims, Attributes: it.Attributes}
+	x := &RequestContext{Start: time.Now(), Request: r, ID: r.Header.Get(RequestID), Path: path, delivery: d}
+	x.identityForRules = admission.Identity{Claims: it.Claims, Attributes: it.Attributes}
 	x.try = admission.Try{Retried: true, Stored: stored(it)}
-	x.answer.ResponseWriter = &d.recorder
+	x.response.ResponseWriter = &d.recorder
 	if set := g.cfg.Rules(); set != nil {
 		clients := g.clientsFor(set)
 		x.set, x.trusted, x.Client = set, clients.TrustsPeer(r), clients.Addr(r)
 	}
 	if x.Route = g.routes.find(r.Host, path); x.Route == nil {
-		return d.refused(http.StatusNotFound)
+		return d.rejected(http.StatusNotFound)
 	}
 	r = x.attach(r)
 	defer func() { x.timeout.end() }()
-	g.inside.ServeHTTP(&x.answer, r)
-	return d.ending(x)
+	g.afterAuth.ServeHTTP(&x.response, r)
+	return d.result(x)
 }
 
-// request is the request that was kept.
+// request is the request of a queue item.
 func request(ctx context.Context, it *queue.Item) (*http.Request, error) {
 	u, err := url.ParseRequestURI(it.Target)
 	if err != nil {
@@ -127,62 +127,62 @@ func stored(it *queue.Item) *rules.Queued {
 	return q
 }
 
-// delivery is what is known of a kept request that is tried.
+// delivery is an attempt to deliver a queued request.
 type delivery struct {
-	recorder recorder
-	begin    func() error
-	begun    bool
-	lost     error // somebody else does it, or it was cancelled
-	denied   *ending
+	recorder  recorder
+	begin     func() error
+	started   bool
+	claimLost error // another gateway has it, or it was cancelled
+	denied    *deliveryResult
 }
 
 // deny notes that there is no room for the request yet, or never will be.
 func (d *delivery) deny(a *admission.Admission) {
-	d.denied = &ending{later: max(a.RetryAfter, time.Millisecond)}
+	d.denied = &deliveryResult{later: max(a.RetryAfter, time.Millisecond)}
 	if a.ExceedsLimit {
-		d.denied = &ending{Outcome: queue.Outcome{Err: errors.New("it costs more than its limit ever allows at once")}}
+		d.denied = &deliveryResult{Outcome: queue.Outcome{Err: errors.New("it costs more than its limit ever allows at once")}}
 	}
 }
 
-// starts tells whether the request may be sent.
-func (d *delivery) starts() bool {
-	d.lost = d.begin()
-	d.begun = d.lost == nil
-	return d.begun
+// claim reports whether the request may be sent.
+func (d *delivery) claim() bool {
+	d.claimLost = d.begin()
+	d.started = d.claimLost == nil
+	return d.started
 }
 
-// refused is the end of a request that can be sent nowhere any more.
-func (d *delivery) refused(status int) ending {
+// rejected ends a request that can be sent nowhere any more.
+func (d *delivery) rejected(status int) deliveryResult {
 	if err := d.begin(); err != nil {
-		return ending{}
+		return deliveryResult{}
 	}
-	return ending{Outcome: queue.Outcome{Status: status}}
+	return deliveryResult{Outcome: queue.Outcome{Status: status}}
 }
 
-// ending is what came of it. What was turned away before anything was sent is no attempt.
-func (d *delivery) ending(x *Exchange) ending {
-	status := x.answer.status
+// result is the outcome. A request that was shed or denied before anything was sent is no attempt.
+func (d *delivery) result(x *RequestContext) deliveryResult {
+	status := x.response.status
 	switch {
 	case d.denied != nil:
 		return *d.denied
-	case d.lost != nil:
-		return ending{}
-	case !d.begun && (status == 0 || status == statusGone || status == http.StatusTooManyRequests || status >= 500):
-		return ending{later: limitedFor}
-	case !d.begun:
-		return d.refused(status)
-	case status == 0 || status == statusGone:
-		return ending{Outcome: queue.Outcome{Err: errors.New("there was no answer in time")}}
+	case d.claimLost != nil:
+		return deliveryResult{}
+	case !d.started && (status == 0 || status == statusClientClosed || status == http.StatusTooManyRequests || status >= 500):
+		return deliveryResult{later: defaultRedelivery}
+	case !d.started:
+		return d.rejected(status)
+	case status == 0 || status == statusClientClosed:
+		return deliveryResult{Outcome: queue.Outcome{Err: errors.New("there was no answer in time")}}
 	}
 	h, body := d.recorder.Header(), d.recorder.body
 	if n := len(body); n > 0 && n <= queue.MaxResult && len(h["Content-Length"]) == 0 { // net/http would say it
 		h["Content-Length"] = []string{strconv.Itoa(n)}
 	}
-	return ending{Outcome: queue.Outcome{Status: status, Header: h, Body: body}}
+	return deliveryResult{Outcome: queue.Outcome{Status: status, Header: h, Body: body}}
 }
 
-// statusGone is what a group answers when the request's context has ended.
-const statusGone = 499
+// statusClientClosed is the status of a request whose context has ended.
+const statusClientClosed = 499
 
 // recorder is a response writer that keeps the beginning of an answer.
 type recorder struct {
