@@ -119,18 +119,18 @@ func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Rout
 // upstreamConfig is an upstream as its group knows it.
 func upstreamConfig(in *config.Upstream, log *slog.Logger) upstream.Config {
 	out := upstream.Config{
-		Name: in.Name, Servers: in.Servers, Balance: in.Balance, HashBy: hashBy(in.HashBy), Retries: int(in.Retries),
-		Eject:    upstream.Eject{Failures: int(in.Failures), Rest: in.Rest},
-		Timeouts: upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
-		TLS:      upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
-		Merge:    mergeAnswer, Chosen: noteServer, Client: gateway.Address, Log: log,
+		Name: in.Name, Servers: in.Servers, LoadBalancing: in.Balance, HashBy: hashBy(in.HashBy), Retries: int(in.Retries),
+		OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: int(in.Failures), EjectionTime: in.Rest},
+		Timeouts:         upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
+		TLS:              upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
+		Merge:            mergeAnswer, OnServerChosen: noteServer, Client: gateway.Address, Log: log,
 	}
 	if in.Retries == 0 {
 		out.Retries = -1 // there, 0 is the default
 	}
 	if h := &in.Health; h.Path != "" {
-		out.Health = &upstream.Health{
-			Path: h.Path, Interval: h.Interval, Timeout: h.Timeout, Healthy: int(h.Healthy), Unhealthy: int(h.Unhealthy),
+		out.HealthCheck = &upstream.HealthCheck{
+			Path: h.Path, Interval: h.Interval, Timeout: h.Timeout, HealthyThreshold: int(h.Healthy), UnhealthyThreshold: int(h.Unhealthy),
 		}
 	}
 	return out

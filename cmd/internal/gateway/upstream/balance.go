@@ -7,50 +7,50 @@ import (
 	"time"
 )
 
-// A view is who may be chosen, until that changes.
-type view struct {
+// A serverSet is the servers that may be chosen, until that changes.
+type serverSet struct {
 	usable []*server
 	order  []*server     // of round robin: every server as often as it weighs, spread evenly
-	until  time.Duration // since the group was born: when a rest ends; 0 if none does
+	until  time.Duration // since the group started: when an ejection ends; 0 if none does
 	even   bool          // all weigh the same
 }
 
-// current is who may be chosen now.
-func (g *Group) current() *view {
-	v := g.seen.Load()
-	if v != nil && (v.until == 0 || time.Since(g.born) < v.until) {
-		return v
+// current returns the servers that may be chosen now.
+func (g *Group) current() *serverSet {
+	set := g.serverSet.Load()
+	if set != nil && (set.until == 0 || time.Since(g.startedAt) < set.until) {
+		return set
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.lookLocked()
+	return g.rebuildLocked()
 }
 
-// lookLocked finds out anew.
-func (g *Group) lookLocked() *view {
-	v := &view{even: true}
-	now := time.Since(g.born)
+// rebuildLocked computes the set.
+func (g *Group) rebuildLocked() *serverSet {
+	set := &serverSet{even: true}
+	now := time.Since(g.startedAt)
 	for _, s := range g.servers {
-		rest := time.Duration(s.restUntil.Load())
-		if rest > now && (v.until == 0 || rest < v.until) {
-			v.until = rest
+		ejectedFor := time.Duration(s.ejectedUntil.Load())
+		if ejectedFor > now && (set.until == 0 || ejectedFor < set.until) {
+			set.until = ejectedFor
 		}
-		if rest <= now && !s.down.Load() {
-			v.usable = append(v.usable, s)
+		if ejectedFor <= now && !s.down.Load() {
+			set.usable = append(set.usable, s)
 		}
 	}
-	if len(v.usable) == 0 {
-		v.usable = g.servers
+	if len(set.usable) == 0 {
+		set.usable = g.servers
 	}
-	for _, s := range v.usable {
-		v.even = v.even && s.weight == v.usable[0].weight
+	for _, s := range set.usable {
+		set.even = set.even && s.weight == set.usable[0].weight
 	}
-	v.order = v.usable
-	if !v.even {
-		v.order = spread(v.usable)
+	set.order = set.usable
+	if !set.even {
+		set.order = spread(set.usable)
 	}
-	g.seen.Store(v)
-	return v
+	g.serverSet.Store(set)
+	return set
 }
 
 // spread lists every server as often as it weighs, none many times in a row: at each step all earn their weight, and
@@ -88,15 +88,15 @@ func (g *Group) pick(r *http.Request, tried []*server) *server {
 	if len(g.servers) == 1 {
 		return g.servers[0]
 	}
-	v := g.current()
+	set := g.current()
 	var s *server
-	switch g.cfg.Balance {
+	switch g.cfg.LoadBalancing {
 	case LeastRequests:
-		s = g.leastBusy(v.usable, tried)
+		s = g.leastBusy(set.usable, tried)
 	case Hash:
-		s = v.owner(hashOf(g.cfg.HashBy(r)), tried)
+		s = set.rendezvous(hashOf(g.cfg.HashBy(r)), tried)
 	default:
-		s = g.next(v.order, tried)
+		s = g.next(set.order, tried)
 	}
 	if s != nil {
 		return s
@@ -107,12 +107,12 @@ func (g *Group) pick(r *http.Request, tried []*server) *server {
 			return s
 		}
 	}
-	return v.usable[0]
+	return set.usable[0]
 }
 
 func (g *Group) next(order, tried []*server) *server {
 	for range order {
-		s := order[g.turn.Add(1)%uint64(len(order))]
+		s := order[g.nextServer.Add(1)%uint64(len(order))]
 		if len(tried) == 0 || !slices.Contains(tried, s) {
 			return s
 		}
@@ -123,7 +123,7 @@ func (g *Group) next(order, tried []*server) *server {
 // leastBusy has the fewest requests in flight for its weight. Where it begins to look moves on, so that equals take
 // turns.
 func (g *Group) leastBusy(usable, tried []*server) (best *server) {
-	from, least := g.turn.Add(1), math.Inf(1)
+	from, least := g.nextServer.Add(1), math.Inf(1)
 	for i := range usable {
 		s := usable[(from+uint64(i))%uint64(len(usable))]
 		if slices.Contains(tried, s) {
@@ -136,18 +136,18 @@ func (g *Group) leastBusy(usable, tried []*server) (best *server) {
 	return best
 }
 
-// owner is the server of a key by rendezvous hashing: each server draws a number for the key, and the highest has it.
+// rendezvous is the server of a key by rendezvous hashing: each server draws a number for the key, and the highest has it.
 // When a server leaves, its keys alone move, to all others alike; when it comes back, they return. Every gateway draws
 // the same numbers.
-func (v *view) owner(key uint64, tried []*server) (best *server) {
+func (set *serverSet) rendezvous(key uint64, tried []*server) (best *server) {
 	var most uint64
 	highest := math.Inf(-1)
-	for _, s := range v.usable {
+	for _, s := range set.usable {
 		if slices.Contains(tried, s) {
 			continue
 		}
 		drawn := mix(key ^ s.hash)
-		if v.even {
+		if set.even {
 			if best == nil || drawn > most {
 				best, most = s, drawn
 			}

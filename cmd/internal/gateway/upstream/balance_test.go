@@ -26,8 +26,8 @@ func named(n int) (servers []string) {
 func chooser(t testing.TB, cfg upstream.Config) (g *upstream.Group, choose func(key string) string) {
 	t.Helper()
 	chosen := ""
-	cfg.Chosen = func(_ *http.Request, server string) { chosen = server }
-	cfg.Retries, cfg.Eject.Failures = -1, -1
+	cfg.OnServerChosen = func(_ *http.Request, server string) { chosen = server }
+	cfg.Retries, cfg.OutlierDetection.ConsecutiveFailures = -1, -1
 	g, err := upstream.New(cfg.WithDial(new(memory).dial))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestRoundRobin(t *testing.T) {
 // Who is down gets nothing and the others share alike; when all are, all are used.
 func TestDownIsSkipped(t *testing.T) {
 	for _, balance := range []string{upstream.RoundRobin, upstream.LeastRequests, upstream.Hash} {
-		g, choose := chooser(t, upstream.Config{Servers: named(4), Balance: balance, HashBy: byKey})
+		g, choose := chooser(t, upstream.Config{Servers: named(4), LoadBalancing: balance, HashBy: byKey})
 		count := func() map[string]int {
 			n := map[string]int{}
 			for i := range 1200 {
@@ -114,7 +114,7 @@ func TestLeastRequests(t *testing.T) {
 		})
 		servers = append(servers, at)
 	}
-	gw, g := gateway(t, upstream.Config{Servers: servers, Weights: []int{1, 1, 2}, Balance: upstream.LeastRequests})
+	gw, g := gateway(t, upstream.Config{Servers: servers, Weights: []int{1, 1, 2}, LoadBalancing: upstream.LeastRequests})
 	c := client(t)
 	var all sync.WaitGroup
 	for range 16 {
@@ -146,7 +146,7 @@ func TestHash(t *testing.T) {
 				total += weights[len(weights)-1]
 			}
 		}
-		g, err := upstream.New(upstream.Config{Servers: named(n), Weights: weights, Balance: upstream.Hash, HashBy: byKey})
+		g, err := upstream.New(upstream.Config{Servers: named(n), Weights: weights, LoadBalancing: upstream.Hash, HashBy: byKey})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestHash(t *testing.T) {
 
 // Gateways agree, today and tomorrow: these owners must never change.
 func TestHashIsStable(t *testing.T) {
-	_, choose := chooser(t, upstream.Config{Servers: named(5), Balance: upstream.Hash, HashBy: byKey})
+	_, choose := chooser(t, upstream.Config{Servers: named(5), LoadBalancing: upstream.Hash, HashBy: byKey})
 	var got strings.Builder
 	for i := range 12 {
 		_, _ = io.WriteString(&got, strings.TrimSuffix(strings.TrimPrefix(choose(fmt.Sprint("user-", i)), "http://s"), ":80"))
@@ -206,13 +206,13 @@ func TestConfigErrors(t *testing.T) {
 		"begin with http://, https://":   {Servers: []string{"ftp://127.0.0.1:80"}},
 		"and nothing else":               {Servers: []string{"http://a:80/path"}},
 		"is there twice":                 {Servers: []string{"http://a", "http://a:80"}},
-		`"fastest" is not known`:         {Servers: named(1), Balance: "fastest"},
-		"hash needs hash_by":             {Servers: named(1), Balance: "hash"},
+		`"fastest" is not known`:         {Servers: named(1), LoadBalancing: "fastest"},
+		"hash needs hash_by":             {Servers: named(1), LoadBalancing: "hash"},
 		"write one for each":             {Servers: named(2), Weights: []int{1}},
 		"not between 1 and 100":          {Servers: named(1), Weights: []int{0}},
 		"cert and key belong together":   {Servers: named(1), TLS: upstream.TLS{Cert: "x"}},
 		"idle: -1s is negative":          {Servers: named(1), Timeouts: upstream.Timeouts{Idle: -1e9}},
-		"does not begin with a slash":    {Servers: named(1), Health: &upstream.Health{Path: "healthz"}},
+		"does not begin with a slash":    {Servers: named(1), HealthCheck: &upstream.HealthCheck{Path: "healthz"}},
 		"no such file":                   {Servers: []string{"https://a"}, TLS: upstream.TLS{CA: "missing.pem"}},
 		"servers: \"http://[::1\" is no": {Servers: []string{"http://[::1"}},
 	} {

@@ -28,57 +28,57 @@ type Config struct {
 	Servers []string
 	// Weights are how much of the requests each server gets, beside the others; nil gives all the same.
 	Weights []int
-	// Balance is RoundRobin, the default, LeastRequests or Hash.
-	Balance string
+	// LoadBalancing is RoundRobin, the default, LeastRequests or Hash.
+	LoadBalancing string
 	// HashBy is what requests that belong on the same server share; Hash needs it.
 	HashBy func(*http.Request) string
 
-	Health   *Health // nil: servers are not asked
-	Eject    Eject
-	Timeouts Timeouts
+	HealthCheck      *HealthCheck // nil: none
+	OutlierDetection OutlierDetection
+	Timeouts         Timeouts
 	// Retries is how often a request that may be repeated is, 1 by default; negative: never.
 	Retries int
 	TLS     TLS
-	// KeptConnections is how many unused connections to each server are kept for the next requests, 256 by default.
-	KeptConnections int
+	// MaxIdleConns is how many unused connections to each server are kept for the next requests, 256 by default.
+	MaxIdleConns int
 
 	// Merge decides what of the upstream's header goes into the answer's, which may have been written to before; by
 	// default all is added. Hop-by-hop fields are gone by then.
 	Merge func(answer, upstream http.Header)
-	// Chosen is told which server a request goes to, again if it goes to another.
-	Chosen func(r *http.Request, server string)
+	// OnServerChosen is called with the server that a request goes to, again if it goes to another.
+	OnServerChosen func(r *http.Request, server string)
 	// Client is the address of the client whose request has the context, by which it gets its share; zero: not known.
 	Client func(context.Context) netip.Prefix
 	Log    *slog.Logger
 
 	// Of tests:
-	dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	noLane bool
-	slow   *slowWriters
+	dial        func(ctx context.Context, network, address string) (net.Conn, error)
+	disablePool bool
+	slow        *slowWriters
 }
 
-// Health is how servers are asked whether they are well.
-type Health struct {
+// HealthCheck is how the health of servers is checked.
+type HealthCheck struct {
 	Path     string        // asked with GET; "/" by default
 	Host     string        // the Host that is asked for; the server's by default
 	Interval time.Duration // between two questions, a tenth more or less; 5s by default
 	Timeout  time.Duration // for an answer; 1s by default
-	// Healthy and Unhealthy are how many answers in a row change the verdict, 2 and 3 by default. The first answer after
+	// HealthyThreshold and UnhealthyThreshold are how many checks in a row change the state, 2 and 3 by default. The first check after
 	// the start decides alone.
-	Healthy, Unhealthy int
+	HealthyThreshold, UnhealthyThreshold int
 	// Status is the answer that is expected; by default anything from 200 to 399.
 	Status int
 }
 
-// Eject is when a server that fails requests is given rest.
-type Eject struct {
-	// Failures in a row, 5 by default, begin a rest; after it one failure is enough until a request succeeds. A failure is
+// OutlierDetection is when a server that fails requests is ejected.
+type OutlierDetection struct {
+	// ConsecutiveFailures, 5 by default, eject a server; after it one failure is enough until a request succeeds. A failure is
 	// a connection that cannot be made or ends without an answer, or an answer that does not begin in time or breaks off.
-	// Negative: servers are never given rest.
-	Failures int
-	// Rest is how long the first rest is, 10s by default. Each further one is twice as long, up to 32 times, until the
-	// server has been well for ten times Rest. At most half of a group rests at a time, so a single server never does.
-	Rest time.Duration
+	// Negative: servers are never ejected.
+	ConsecutiveFailures int
+	// EjectionTime is how long the first ejection is, 10s by default. Each further one is twice as long, up to 32 times, until the
+	// server has been healthy for ten times EjectionTime. At most half of a group is ejected at a time, so a single server never is.
+	EjectionTime time.Duration
 }
 
 // Timeouts of a request.
@@ -99,25 +99,25 @@ type TLS struct {
 }
 
 func (c *Config) setDefaults() {
-	c.Balance = cmp.Or(c.Balance, RoundRobin)
+	c.LoadBalancing = cmp.Or(c.LoadBalancing, RoundRobin)
 	c.Retries = cmp.Or(c.Retries, 1)
-	c.KeptConnections = cmp.Or(c.KeptConnections, 256)
-	c.Eject.Failures = cmp.Or(c.Eject.Failures, 5)
-	c.Eject.Rest = cmp.Or(c.Eject.Rest, 10*time.Second)
+	c.MaxIdleConns = cmp.Or(c.MaxIdleConns, 256)
+	c.OutlierDetection.ConsecutiveFailures = cmp.Or(c.OutlierDetection.ConsecutiveFailures, 5)
+	c.OutlierDetection.EjectionTime = cmp.Or(c.OutlierDetection.EjectionTime, 10*time.Second)
 	t := &c.Timeouts
 	t.Connect = cmp.Or(t.Connect, time.Second)
 	t.TLS = cmp.Or(t.TLS, 5*time.Second)
 	t.Header = cmp.Or(t.Header, 30*time.Second)
 	t.Idle = cmp.Or(t.Idle, 90*time.Second)
 	t.Upgrade = cmp.Or(t.Upgrade, 10*time.Minute)
-	if c.Health != nil {
-		h := *c.Health
+	if c.HealthCheck != nil {
+		h := *c.HealthCheck
 		h.Path = cmp.Or(h.Path, "/")
 		h.Interval = cmp.Or(h.Interval, 5*time.Second)
 		h.Timeout = cmp.Or(h.Timeout, time.Second)
-		h.Healthy = cmp.Or(h.Healthy, 2)
-		h.Unhealthy = cmp.Or(h.Unhealthy, 3)
-		c.Health = &h
+		h.HealthyThreshold = cmp.Or(h.HealthyThreshold, 2)
+		h.UnhealthyThreshold = cmp.Or(h.UnhealthyThreshold, 3)
+		c.HealthCheck = &h
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -140,14 +140,14 @@ func (c *Config) check() error {
 	if len(c.Servers) == 0 {
 		return bad("servers: there is none; write at least one, such as http://127.0.0.1:9001")
 	}
-	switch c.Balance {
+	switch c.LoadBalancing {
 	case RoundRobin, LeastRequests:
 	case Hash:
 		if c.HashBy == nil {
 			return bad("balance: hash needs hash_by, which says what requests of the same server share")
 		}
 	default:
-		return bad("balance: %q is not known; write %s, %s or %s", c.Balance, RoundRobin, LeastRequests, Hash)
+		return bad("balance: %q is not known; write %s, %s or %s", c.LoadBalancing, RoundRobin, LeastRequests, Hash)
 	}
 	if c.Weights != nil && len(c.Weights) != len(c.Servers) {
 		return bad("weights: %d for %d servers; write one for each", len(c.Weights), len(c.Servers))
@@ -162,17 +162,17 @@ func (c *Config) check() error {
 	}
 	t := c.Timeouts
 	for name, d := range map[string]time.Duration{
-		"connect": t.Connect, "tls": t.TLS, "header": t.Header, "idle": t.Idle, "upgrade": t.Upgrade, "total": t.Total, "rest": c.Eject.Rest,
+		"connect": t.Connect, "tls": t.TLS, "header": t.Header, "idle": t.Idle, "upgrade": t.Upgrade, "total": t.Total, "rest": c.OutlierDetection.EjectionTime,
 	} {
 		if d < 0 {
 			return bad("%s: %v is negative", name, d)
 		}
 	}
-	if h := c.Health; h != nil {
+	if h := c.HealthCheck; h != nil {
 		switch {
 		case !strings.HasPrefix(h.Path, "/"):
 			return bad("health: path: %q does not begin with a slash", h.Path)
-		case h.Interval < 0 || h.Timeout < 0 || h.Healthy < 0 || h.Unhealthy < 0:
+		case h.Interval < 0 || h.Timeout < 0 || h.HealthyThreshold < 0 || h.UnhealthyThreshold < 0:
 			return bad("health: interval, timeout, healthy and unhealthy cannot be negative")
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// aliveCheck tells of an unused connection whether it is still open and silent, without waiting.
-func aliveCheck(conn net.Conn) func() bool {
+// newConnCheck tells of an unused connection whether it is still open and silent, without waiting.
+func newConnCheck(conn net.Conn) func() bool {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
 		return always // a test's
@@ -31,5 +31,5 @@ func aliveCheck(conn net.Conn) func() bool {
 
 func always() bool { return true }
 
-// lanes says whether connections can be checked here.
-const lanes = true
+// canCheckConns reports whether connections can be checked here.
+const canCheckConns = true

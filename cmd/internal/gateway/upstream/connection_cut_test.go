@@ -49,10 +49,10 @@ func TestCutOff(t *testing.T) {
 	}
 	for name, cfg := range map[string]upstream.Config{
 		"lane":      {Servers: []string{rawOrigin(t, http1), well()}},
-		"transport": upstream.Config{Servers: []string{rawOrigin(t, http1), well()}}.WithoutLanes(),
+		"transport": upstream.Config{Servers: []string{rawOrigin(t, http1), well()}}.WithoutPool(),
 		"h2c":       {Servers: []string{rawFrames(t, nil, overH2), well()}},
 	} {
-		cfg.Eject = upstream.Eject{Failures: 3}
+		cfg.OutlierDetection = upstream.OutlierDetection{ConsecutiveFailures: 3}
 		gw, g := gateway(t, cfg)
 		broken := func(rounds int) (n int) {
 			for range 2 * rounds { // every other goes to the other server
@@ -82,7 +82,7 @@ func TestCutOff(t *testing.T) {
 		if n := broken(10); n != 3 {
 			t.Errorf("%s: %d broke off until the server was ejected, want 3", name, n)
 		}
-		if st := g.Status()[0]; st.State != upstream.StateResting || st.Ejections != 1 || st.Failures != 5 {
+		if st := g.Status()[0]; st.State != upstream.StateEjected || st.Ejections != 1 || st.Failures != 5 {
 			t.Errorf("%s: %+v", name, st)
 		}
 	}
@@ -101,7 +101,7 @@ func TestCutOffByClients(t *testing.T) {
 			<-r.Context().Done()
 		})
 		cfg := to(at)
-		cfg.Eject.Failures = 1
+		cfg.OutlierDetection.ConsecutiveFailures = 1
 		gw, g := gateway(t, cfg)
 		for _, head := range []string{
 			"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -11,43 +11,43 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// A lane is the connections to a server that speaks HTTP/1 in plain text. What http.Transport does with two goroutines
+// A connPool is the connections to a server that speaks HTTP/1 in plain text. What http.Transport does with two goroutines
 // for each connection is done here by the one that serves the request; see docs/decisions/011.
-type lane struct {
+type connPool struct {
 	server *server
 
-	mu     sync.Mutex // guards the following
-	idle   []*line    // used last at the end
+	mu     sync.Mutex    // guards the following
+	idle   []*pooledConn // used last at the end
 	reaper *time.Timer
 	closed bool
 }
 
-// A line is one connection of a lane.
-type line struct {
+// A pooledConn is one connection of a connPool.
+type pooledConn struct {
 	net.Conn
-	lane  *lane
-	cut   func() // closes it, when the request ends early
-	in    *bufio.Reader
-	alive func() bool
-	since time.Time // unused
+	pool      *connPool
+	closeNow  func() // closes it, when the request ends early
+	in        *bufio.Reader
+	isOpen    func() bool
+	idleSince time.Time // unused
 
-	use lineUse
+	use connUse
 }
 
-// lineUse is the state of a line that belongs to one exchange.
-type lineUse struct {
-	reused bool
-	most   int64 // that may be read before somebody gets suspicious
-	got    int64 // read since the request was sent
+// connUse is the state of a connection that belongs to one round trip.
+type connUse struct {
+	reused    bool
+	readLimit int64 // bytes that may still be read
+	bytesRead int64 // since the request was sent
 }
 
-// clean removes what an exchange has left on the line, and reports whether the line may serve another. Everything that an
-// exchange sets is taken back here and nowhere else.
-func (c *line) clean() bool {
+// reset removes what a round trip has left on the connection, and reports whether it may serve another. Everything that a
+// round trip sets is taken back here and nowhere else.
+func (c *pooledConn) reset() bool {
 	if c.in.Buffered() > 0 {
 		return false // more came than was asked for
 	}
-	c.use = lineUse{}
+	c.use = connUse{}
 	c.in.Reset(c) // an error that was read ahead goes too
 	return c.SetDeadline(time.Time{}) == nil
 }
@@ -55,33 +55,33 @@ func (c *line) clean() bool {
 var errHeaderTooLong = errors.New("the header of its answer is too long")
 
 // Read counts what comes.
-func (c *line) Read(p []byte) (int, error) {
+func (c *pooledConn) Read(p []byte) (int, error) {
 	u := &c.use
-	if u.most <= 0 {
-		if u.most == 0 {
-			u.most-- // it is counted once
+	if u.readLimit <= 0 {
+		if u.readLimit == 0 {
+			u.readLimit-- // it is counted once
 			bounds.UpstreamHeader.Reached()
 		}
 		return 0, errHeaderTooLong
 	}
-	if int64(len(p)) > u.most {
-		p = p[:u.most]
+	if int64(len(p)) > u.readLimit {
+		p = p[:u.readLimit]
 	}
 	n, err := c.Conn.Read(p)
-	u.most -= int64(n)
-	u.got += int64(n)
+	u.readLimit -= int64(n)
+	u.bytesRead += int64(n)
 	return n, err
 }
 
-// get is a connection that nobody uses, or a new one.
-func (l *lane) get(ctx context.Context, fresh bool) (*line, error) {
+// get returns an idle connection, or a new one.
+func (l *connPool) get(ctx context.Context, fresh bool) (*pooledConn, error) {
 	for !fresh {
 		c := l.pop()
 		if c == nil {
 			break
 		}
-		// A server that has something to say unasked is confused about whose answer is whose.
-		if time.Since(c.since) < keepIdle && c.alive() {
+		// A server that sends something unasked has lost track of which response is whose.
+		if time.Since(c.idleSince) < keepIdle && c.isOpen() {
 			c.use.reused = true
 			return c, nil
 		}
@@ -91,12 +91,12 @@ func (l *lane) get(ctx context.Context, fresh bool) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &line{Conn: conn, lane: l, alive: aliveCheck(conn), cut: func() { conn.Close() }}
+	c := &pooledConn{Conn: conn, pool: l, isOpen: newConnCheck(conn), closeNow: func() { conn.Close() }}
 	c.in = bufio.NewReaderSize(c, 4<<10)
 	return c, nil
 }
 
-func (l *lane) pop() *line {
+func (l *connPool) pop() *pooledConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := len(l.idle) - 1
@@ -110,15 +110,15 @@ func (l *lane) pop() *line {
 }
 
 // put keeps a connection for the next request, if nothing of the last is left on it.
-func (l *lane) put(c *line) {
-	if !c.clean() {
+func (l *connPool) put(c *pooledConn) {
+	if !c.reset() {
 		c.Close()
 		return
 	}
-	c.since = time.Now()
+	c.idleSince = time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.idle) >= l.server.group.cfg.KeptConnections {
+	if l.closed || len(l.idle) >= l.server.group.cfg.MaxIdleConns {
 		c.Close()
 		return
 	}
@@ -129,22 +129,22 @@ func (l *lane) put(c *line) {
 }
 
 // reap closes what has not been used for long.
-func (l *lane) reap() {
+func (l *connPool) reap() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old, now := 0, time.Now()
-	for old < len(l.idle) && now.Sub(l.idle[old].since) >= keepIdle {
+	for old < len(l.idle) && now.Sub(l.idle[old].idleSince) >= keepIdle {
 		l.idle[old].Close()
 		old++
 	}
 	l.idle = append(l.idle[:0], l.idle[old:]...)
 	l.reaper = nil
 	if len(l.idle) > 0 {
-		l.reaper = time.AfterFunc(keepIdle-now.Sub(l.idle[0].since), l.reap)
+		l.reaper = time.AfterFunc(keepIdle-now.Sub(l.idle[0].idleSince), l.reap)
 	}
 }
 
-func (l *lane) close() {
+func (l *connPool) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true

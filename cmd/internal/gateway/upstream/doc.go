@@ -1,12 +1,12 @@
 // Package upstream forwards requests to a group of servers.
 //
 // A [Group] is an http.Handler: it chooses a server, hands it the request, and hands its answer back as it comes. It
-// watches its servers, rests those that fail, and tries another where that is safe. It decides nothing about whether a
+// checks its servers, ejects those that fail, and tries another where that is safe. It decides nothing about whether a
 // request may pass and trusts nothing in it: who it is for is the configuration's choice alone.
 //
 // # Which server
 //
-// [Config.Balance] chooses among the servers that are neither down by their health check nor resting. If none is left,
+// [Config.LoadBalancing] chooses among the servers that are neither down by their health check nor ejected. If none is left,
 // all are used: a check that is wrong must not turn an outage of some into an outage of everything.
 //
 // # What is tried again

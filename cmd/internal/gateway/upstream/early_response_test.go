@@ -10,7 +10,7 @@ import (
 
 // A server that answers without having read the request, while its caller is in no hurry to send it: the caller gets the
 // answer, and the request does not linger.
-func TestEarlyAnswer(t *testing.T) {
+func TestEarlyResponse(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(w).EnableFullDuplex()

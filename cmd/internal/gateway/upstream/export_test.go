@@ -21,39 +21,39 @@ func (c Config) With(servers []string) Config {
 
 // WithSlow bounds the responses of HTTP/2 that wait for their clients.
 func (c Config) WithSlow(most int) Config {
-	c.slow = &slowWriters{most: most}
+	c.slow = &slowWriters{limit: most}
 	return c
 }
 
-// WithoutLanes has http.Transport do everything.
-func (c Config) WithoutLanes() Config {
-	c.noLane = true
+// WithoutPool sends every request with http.Transport.
+func (c Config) WithoutPool() Config {
+	c.disablePool = true
 	return c
 }
 
 // Owner is the server of a key among those that may be chosen.
-func (g *Group) Owner(key string) string { return g.current().owner(hashOf(key), nil).name }
+func (g *Group) Owner(key string) string { return g.current().rendezvous(hashOf(key), nil).name }
 
 // SetDown is a verdict of the health check.
 func (g *Group) SetDown(i int, down bool) { g.setDown(g.servers[i], down, "a test says so") }
 
-// KeptLines is how many connections of lanes wait for requests.
-func (g *Group) KeptLines() (n int) {
+// IdleConns is how many connections of pools wait for requests.
+func (g *Group) IdleConns() (n int) {
 	for _, s := range g.servers {
-		s.lane.mu.Lock()
-		n += len(s.lane.idle)
-		s.lane.mu.Unlock()
+		s.pool.mu.Lock()
+		n += len(s.pool.idle)
+		s.pool.mu.Unlock()
 	}
 	return n
 }
 
-// KeptFaults lists what exchanges have left on the connections that wait for requests. Connections of tests tell their
+// IdleConnFaults lists what round trips have left on the connections that wait for requests. Connections of tests tell their
 // deadlines.
-func (g *Group) KeptFaults() (faults []string) {
+func (g *Group) IdleConnFaults() (faults []string) {
 	for _, s := range g.servers {
-		s.lane.mu.Lock()
-		for _, c := range s.lane.idle {
-			if c.use != (lineUse{}) {
+		s.pool.mu.Lock()
+		for _, c := range s.pool.idle {
+			if c.use != (connUse{}) {
 				faults = append(faults, fmt.Sprintf("%+v", c.use))
 			}
 			if n := c.in.Buffered(); n > 0 {
@@ -63,7 +63,7 @@ func (g *Group) KeptFaults() (faults []string) {
 				faults = append(faults, fmt.Sprintf("deadlines %v", d))
 			}
 		}
-		s.lane.mu.Unlock()
+		s.pool.mu.Unlock()
 	}
 	return faults
 }

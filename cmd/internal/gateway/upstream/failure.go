@@ -19,11 +19,11 @@ import (
 type failKind int
 
 const (
-	failDial    failKind = iota // no connection: nothing was sent
-	failTimeout                 // the answer did not begin in time
-	failBroken                  // the connection ended, or what came was no answer
-	failStalled                 // the caller stopped sending its request
-	failRequest                 // the request cannot be sent
+	failDial        failKind = iota // no connection: nothing was sent
+	failTimeout                     // the answer did not begin in time
+	failBroken                      // the connection ended, or what came was no answer
+	failRequestBody                 // the caller stopped sending its request
+	failRequest                     // the request cannot be sent
 )
 
 // A failure is why a server has not answered.
@@ -37,7 +37,9 @@ type failure struct {
 }
 
 // fails says whether it speaks against the server.
-func (f *failure) fails() bool { return !f.excused && f.kind != failStalled && f.kind != failRequest }
+func (f *failure) fails() bool {
+	return !f.excused && f.kind != failRequestBody && f.kind != failRequest
+}
 
 // acceptedHead is a length of request heads that servers of all kinds accept. Some end the connection without a response,
 // or before it can be read, when a head is longer than they accept.
@@ -56,19 +58,19 @@ func (e *unprocessedError) Unwrap() error { return e.err }
 
 // excuse looks at a connection that ended without a response, or in the middle of one, for what the request has to do with it.
 // head is the length of the request's head. Clients must not be able to make a server look bad.
-func (x *exchange) excuse(f *failure, head int) {
+func (rt *roundTrip) excuse(f *failure, head int) {
 	var unprocessed *unprocessedError
 	var lost *lostError
 	switch {
 	case f.kind != failBroken:
 		return
 	case errors.As(f.err, &unprocessed) && (head <= acceptedHead || !unprocessed.names):
-		f.repeatable = x.body == nil // which is not kept
+		f.repeatable = rt.body == nil // which is not kept
 		f.excused = head > acceptedHead && errors.As(f.err, &lost)
 	case head > acceptedHead && !f.answered:
 		f.kind, f.repeatable, f.err = failRequest, false, fmt.Errorf("%w: %w", errHeadTooLarge, f.err)
 		return
-	case x.body != nil && !x.body.whole():
+	case rt.body != nil && !rt.body.isComplete():
 		// Some servers do so with a body that they do not want.
 		f.excused = true
 	}
@@ -78,11 +80,11 @@ func (x *exchange) excuse(f *failure, head int) {
 	}
 }
 
-var errStalled = errors.New("the caller stopped sending")
+var errCallerStalled = errors.New("the caller stopped sending")
 
 // failureOf sorts an error that came instead of an answer.
 func failureOf(r *http.Request, err error, answered bool) *failure {
-	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errStalled) && !endsEarly(err) {
+	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errCallerStalled) && !endsEarly(err) {
 		err = context.Cause(ctx)
 	}
 	f := &failure{kind: failBroken, err: err, answered: answered, repeatable: !answered && idempotent(r)}
@@ -95,10 +97,10 @@ func failureOf(r *http.Request, err error, answered bool) *failure {
 	case errors.As(err, &request):
 		f.kind, f.repeatable = failRequest, false
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			f.kind = failStalled
+			f.kind = failRequestBody
 		}
-	case errors.Is(err, errStalled):
-		f.kind, f.repeatable = failStalled, false
+	case errors.Is(err, errCallerStalled):
+		f.kind, f.repeatable = failRequestBody, false
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		// Nobody knows how far the server has come, and it has had its time.
 		f.kind, f.repeatable = failTimeout, false
@@ -126,13 +128,13 @@ func idempotent(r *http.Request) bool {
 	return false
 }
 
-// statusGone is what a caller that left is counted as. It does not see it.
-const statusGone = 499
+// statusClientClosed is what a caller that left is counted as. It does not see it.
+const statusClientClosed = 499
 
 // refuse answers in the server's place.
 func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *failure) {
-	if left(r.Context()) && f.kind != failStalled && !endsEarly(f.err) { // ending its reads ends its context too
-		w.WriteHeader(statusGone)
+	if clientClosed(r.Context()) && f.kind != failRequestBody && !endsEarly(f.err) { // ending its reads ends its context too
+		w.WriteHeader(statusClientClosed)
 		return
 	}
 	if !f.fails() {
@@ -141,7 +143,7 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 	g.log.warn("a request could not be forwarded", g, s, f.err)
 	var request *requestError
 	switch {
-	case f.kind == failStalled:
+	case f.kind == failRequestBody:
 		w.Header().Set("Connection", "close")
 		answer(w, http.StatusRequestTimeout, "The request did not arrive completely.")
 	case errors.As(f.err, new(*http.MaxBytesError)):

@@ -128,7 +128,7 @@ func TestClientFaults(t *testing.T) {
 		faults []map[string]fault
 	}{
 		"lane":      {upstream.Config{Servers: pair(narrow)}, []map[string]fault{malformed, tooLarge}},
-		"transport": {upstream.Config{Servers: pair(narrow)}.WithoutLanes(), []map[string]fault{malformed, tooLarge}},
+		"transport": {upstream.Config{Servers: pair(narrow)}.WithoutPool(), []map[string]fault{malformed, tooLarge}},
 		"h2c":       {upstream.Config{Servers: pair(tellingOrigin)}, []map[string]fault{malformed, tooLarge, upgrade}},
 		"strict h2": {upstream.Config{Servers: pair(strictOrigin)}, []map[string]fault{{"field": {head("GET /", "X-Bad: 1\r\n"), false, 400}}, upgrade}},
 		"only h2": {onlyH2.With(pair(func(t testing.TB) string { return onlyH2Origin(t, authority) })), []map[string]fault{

@@ -37,7 +37,7 @@ func TestForward(t *testing.T) {
 		})
 		chosen := ""
 		cfg := to(at)
-		cfg.Chosen = func(_ *http.Request, server string) { chosen = server }
+		cfg.OnServerChosen = func(_ *http.Request, server string) { chosen = server }
 		gw, _ := gateway(t, cfg)
 		c := client(t)
 		for _, size := range []int{0, 1, 100, 16 << 10, 16<<10 + 1, 1 << 20} {
@@ -129,7 +129,7 @@ func TestHopByHop(t *testing.T) {
 			})
 			cfg := upstream.Config{Servers: []string{at}}
 			if !lane {
-				cfg = cfg.WithoutLanes()
+				cfg = cfg.WithoutPool()
 			}
 			gw, _ := gateway(t, cfg)
 			conn, err := net.Dial("tcp", gw.Listener.Addr().String())
@@ -236,7 +236,7 @@ func TestStreaming(t *testing.T) {
 	})
 }
 
-// Events arrive one by one over a lane too, where requests have no body.
+// Events arrive one by one over a connection pool too, where requests have no body.
 func TestEvents(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		next := make(chan struct{})
@@ -405,7 +405,7 @@ func (w *statusWriter) WriteHeader(status int) {
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // An answer that breaks off never looks whole.
-func TestBrokenAnswer(t *testing.T) {
+func TestBrokenResponse(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/length" {
@@ -452,13 +452,13 @@ func TestSurplus(t *testing.T) {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	if kept := g.KeptLines(); kept != 0 {
+	if kept := g.IdleConns(); kept != 0 {
 		t.Errorf("%d connections are kept", kept)
 	}
 }
 
 // Answers that net/http's parser refuses, or that never end, are refused.
-func TestBadAnswers(t *testing.T) {
+func TestBadResponses(t *testing.T) {
 	for name, text := range map[string]string{
 		"two lengths":   "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
 		"no status":     "HTTP/1.1 abc\r\n\r\n",
@@ -479,7 +479,7 @@ func TestBadAnswers(t *testing.T) {
 				var log bytes.Buffer
 				cfg := upstream.Config{Name: "inner", Servers: []string{at}, Log: slog.New(slog.NewTextHandler(&log, nil))}
 				if !lane {
-					cfg = cfg.WithoutLanes()
+					cfg = cfg.WithoutPool()
 				}
 				gw, _ := gateway(t, cfg)
 				got := get(t, gw.URL)
@@ -513,14 +513,14 @@ func TestConnections(t *testing.T) {
 			t.Errorf("%+v", get)
 		}
 	}
-	if len(conns) != 1 || g.KeptLines() != 1 {
-		t.Errorf("50 requests in a row took %d connections, and %d are kept", len(conns), g.KeptLines())
+	if len(conns) != 1 || g.IdleConns() != 1 {
+		t.Errorf("50 requests in a row took %d connections, and %d are kept", len(conns), g.IdleConns())
 	}
 	g.Close()
-	if g.KeptLines() != 0 {
+	if g.IdleConns() != 0 {
 		t.Error("connections outlive the group")
 	}
-	if got := get(t, gw.URL+"/y"); got.body != "/y" || g.KeptLines() != 0 { // what is in flight goes on
+	if got := get(t, gw.URL+"/y"); got.body != "/y" || g.IdleConns() != 0 { // what is in flight goes on
 		t.Errorf("%+v", got)
 	}
 }
@@ -642,7 +642,7 @@ func TestTrailerNames(t *testing.T) {
 			})
 		})
 		for name, cfg := range map[string]upstream.Config{
-			"lane": {Servers: []string{http1}}, "transport": upstream.Config{Servers: []string{http1}}.WithoutLanes(), "h2c": {Servers: []string{h2}},
+			"lane": {Servers: []string{http1}}, "transport": upstream.Config{Servers: []string{http1}}.WithoutPool(), "h2c": {Servers: []string{h2}},
 		} {
 			gw, _ := gateway(t, cfg)
 			conn, err := net.Dial("tcp", gw.Listener.Addr().String())

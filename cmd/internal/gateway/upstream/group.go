@@ -13,14 +13,14 @@ import (
 
 // A Group forwards requests to its servers.
 type Group struct {
-	cfg     Config
-	servers []*server
-	born    time.Time
+	cfg       Config
+	servers   []*server
+	startedAt time.Time
 
-	seen    atomic.Pointer[view] // who may be chosen; nil when that has changed
-	turn    atomic.Uint64        // of round robin
-	retries budget
-	log     sampler
+	serverSet   atomic.Pointer[serverSet] // the servers that may be chosen; nil when that has changed
+	nextServer  atomic.Uint64             // of round robin
+	retryBudget retryBudget
+	log         sampler
 
 	upgrades upgrades
 
@@ -33,8 +33,8 @@ func New(cfg Config) (*Group, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	g := &Group{cfg: cfg, born: time.Now(), log: sampler{to: cfg.Log}}
-	g.retries.fill()
+	g := &Group{cfg: cfg, startedAt: time.Now(), log: sampler{to: cfg.Log}}
+	g.retryBudget.fill()
 	for i, text := range cfg.Servers {
 		u, err := parseServer(text)
 		if err != nil {
@@ -66,13 +66,13 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	g.retries.earn()
-	x := &exchange{w: w, control: *http.NewResponseController(w), r: r, idle: g.cfg.Timeouts.Idle, header: g.cfg.Timeouts.Header}
+	g.retryBudget.onRequest()
+	rt := &roundTrip{w: w, control: *http.NewResponseController(w), r: r, idleTimeout: g.cfg.Timeouts.Idle, headerTimeout: g.cfg.Timeouts.Header}
 	if r.ProtoMajor == 1 && r.ProtoMinor > 0 {
-		x.upgrade = upgradeOf(r.Header)
+		rt.upgrade = upgradeOf(r.Header)
 	}
-	if x.plain = x.upgrade == "" && isPlain(r); x.plain {
-		if f := x.readSmall(); f != nil {
+	if rt.poolable = rt.upgrade == "" && usesPool(r); rt.poolable {
+		if f := rt.readSmall(); f != nil {
 			g.refuse(w, r, nil, f)
 			return
 		}
@@ -80,7 +80,7 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var tried []*server
 	for retries, dials := 0, 0; ; {
 		s := g.pick(r, tried)
-		f := g.attempt(x, s)
+		f := g.attempt(rt, s)
 		if f == nil {
 			return
 		}
@@ -91,12 +91,12 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if again = g.cfg.Retries > 0 && len(tried)+1 < len(g.servers) && dials < dialTries; again {
 				dials++
 			}
-		case f.repeatable && retries < g.cfg.Retries && g.retries.spend():
+		case f.repeatable && retries < g.cfg.Retries && g.retryBudget.spend():
 			retries++
 			again = true
 		}
 		if !again {
-			x.closeUnread()
+			rt.closeUnread()
 			g.refuse(w, r, s, f)
 			return
 		}
@@ -106,45 +106,45 @@ func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // attempt has one server answer. It returns nil if the answer has been handed on, or begun to be.
-func (g *Group) attempt(x *exchange, s *server) *failure {
+func (g *Group) attempt(rt *roundTrip, s *server) *failure {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
 	s.requests.Add(1)
-	x.begin()
-	defer x.over() // on every way out
-	if g.cfg.Chosen != nil {
-		g.cfg.Chosen(x.r, s.name)
+	rt.beginAttempt()
+	defer rt.endAttempt() // on every way out
+	if g.cfg.OnServerChosen != nil {
+		g.cfg.OnServerChosen(rt.r, s.name)
 	}
-	if f := x.send(s); f != nil {
-		if !left(x.r.Context()) {
+	if f := rt.send(s); f != nil {
+		if !clientClosed(rt.r.Context()) {
 			g.failed(s, f)
 		}
 		return f
 	}
-	g.deliver(x, s)
+	g.deliver(rt, s)
 	return nil
 }
 
-// left says whether the caller has, as opposed to having run out of time.
-func left(ctx context.Context) bool {
+// clientClosed reports whether the caller has closed its connection, as opposed to having run out of time.
+func clientClosed(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // Status is what is known of the servers, in the order of the configuration.
 func (g *Group) Status() []ServerStatus {
 	all := make([]ServerStatus, len(g.servers))
-	now := time.Since(g.born)
+	now := time.Since(g.startedAt)
 	for i, s := range g.servers {
 		st := &all[i]
 		*st = ServerStatus{
 			Server: s.name, State: StateUp, Requests: s.requests.Load(), InFlight: s.inFlight.Load(),
 			Upgraded: s.upgraded.Load(), Failures: s.failures.Load(), Retries: s.retried.Load(), Ejections: s.ejections.Load(),
 		}
-		switch rest := time.Duration(s.restUntil.Load()); {
+		switch ejectedFor := time.Duration(s.ejectedUntil.Load()); {
 		case s.down.Load():
 			st.State = StateDown
-		case rest > now:
-			st.State, st.Rest = StateResting, rest-now
+		case ejectedFor > now:
+			st.State, st.EjectedFor = StateEjected, ejectedFor-now
 		}
 	}
 	return all

@@ -31,7 +31,7 @@ var (
 // request is at fault.
 func (p *h2Pool) roundTrip(r *h2Request) (*http.Response, error) {
 	for again := false; ; again = true {
-		if time.Duration(p.http1Until.Load()) > time.Since(p.server.group.born) {
+		if time.Duration(p.http1Until.Load()) > time.Since(p.server.group.startedAt) {
 			return nil, errHTTP1
 		}
 		use, reused, err := p.get(r)
@@ -97,7 +97,7 @@ func (p *h2Pool) ask(r *h2Use) (res *http.Response, wrote bool, err error) {
 		},
 		WroteHeaders: func() {
 			if r.body != nil {
-				late.Stop() // the exchange watches over its body
+				late.Stop() // the round trip watches over its body
 			}
 		},
 		WroteRequest: func(httptrace.WroteRequestInfo) {

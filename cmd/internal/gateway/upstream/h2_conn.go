@@ -87,9 +87,9 @@ func (u *h2Use) settleLocked() {
 	}
 	held := u.small
 	if u.body != nil {
-		held = u.body.got.Load()
+		held = u.body.bytesRead.Load()
 	}
-	if held <= smallBody {
+	if held <= maxSmallBody {
 		u.busy, u.held = false, held
 		u.conn.busy--
 		u.conn.held += held

@@ -67,7 +67,7 @@ func TestHTTP2Frozen(t *testing.T) {
 					return true
 				})
 			})
-			gw, g := gateway(t, upstream.Config{Servers: []string{at}, Timeouts: c.timeouts, Retries: -1, Eject: upstream.Eject{Failures: -1}})
+			gw, g := gateway(t, upstream.Config{Servers: []string{at}, Timeouts: c.timeouts, Retries: -1, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1}})
 			defer close(over)
 			wanted := []int{http.StatusGatewayTimeout, 200}
 			if c.warm {
@@ -112,7 +112,7 @@ func TestHTTP2Slow(t *testing.T) {
 		}
 	})
 	gw, g := gateway(t, upstream.Config{
-		Servers: []string{at}, Timeouts: upstream.Timeouts{Header: 2 * time.Second, Connect: 30 * time.Second}, Eject: upstream.Eject{Failures: -1},
+		Servers: []string{at}, Timeouts: upstream.Timeouts{Header: 2 * time.Second, Connect: 30 * time.Second}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1},
 	})
 	res, err := client(t).Do(request(t, "GET", gw.URL+"/begun", ""))
 	if err != nil {

@@ -105,7 +105,7 @@ func violate(t *testing.T, name string, v attacks.Violation, authority *certtest
 		_, _ = io.WriteString(w, "well")
 	})
 	gw, g := gateway(env, upstream.Config{
-		Servers: []string{hostile, well}, Eject: upstream.Eject{Failures: -1}, Retries: -1,
+		Servers: []string{hostile, well}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1}, Retries: -1,
 		TLS:      upstream.TLS{CA: ca, ServerName: "inner.example.com"},
 		Timeouts: upstream.Timeouts{Connect: 2 * time.Second, Header: 2 * time.Second, Idle: time.Second},
 	})
@@ -266,7 +266,7 @@ func TestHTTP2NoStreams(t *testing.T) {
 				_, _ = io.WriteString(w, "well")
 			})
 			gw, _ := gateway(t, upstream.Config{
-				Servers: []string{full, well}, Eject: upstream.Eject{Failures: -1},
+				Servers: []string{full, well}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1},
 				Timeouts: upstream.Timeouts{Connect: time.Second, Header: time.Hour, Idle: time.Hour},
 			})
 			var all sync.WaitGroup

@@ -29,7 +29,7 @@ type h2Pool struct {
 	wire   *http.Transport // makes HTTP/2 of connections; requests do not pass it
 	secure *tlsDialer      // nil: without TLS
 
-	http1Until atomic.Int64 // since the group was born: the server chose HTTP/1.1 in its last handshake
+	http1Until atomic.Int64 // since the group started: the server chose HTTP/1.1 in its last handshake
 	held       atomic.Int64 // bytes of bodies on shared connections, at most sharedBodies
 
 	mu     sync.Mutex // guards the following
@@ -183,7 +183,7 @@ func (p *h2Pool) ownLocked(r *h2Request) (*h2Conn, *h2Dial) {
 		among = func(from netip.Prefix) bool { return from == r.from }
 	} else {
 		for _, c := range p.conns {
-			if c.busy == 0 && c.held <= smallBody && c.Reserve() == nil {
+			if c.busy == 0 && c.held <= maxSmallBody && c.Reserve() == nil {
 				return c, nil
 			}
 		}
@@ -262,7 +262,7 @@ func (p *h2Pool) open(ctx context.Context) (net.Conn, error) {
 	}
 	if conn.ConnectionState().NegotiatedProtocol != "h2" {
 		conn.Close()
-		p.http1Until.Store(int64(time.Since(p.server.group.born) + http1For))
+		p.http1Until.Store(int64(time.Since(p.server.group.startedAt) + http1For))
 		return nil, errHTTP1
 	}
 	return conn, nil

@@ -108,7 +108,7 @@ func TestHTTP2LostConnection(t *testing.T) {
 				})
 				var others atomic.Int64
 				well := origin(t, func(w http.ResponseWriter, _ *http.Request) { others.Add(1); _, _ = io.WriteString(w, "ok") })
-				gw, g := gateway(t, upstream.Config{Servers: []string{hostile, well}, Eject: upstream.Eject{Failures: 3}, Retries: 1})
+				gw, g := gateway(t, upstream.Config{Servers: []string{hostile, well}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: 3}, Retries: 1})
 				var all sync.WaitGroup
 				var ok, failed, broken atomic.Int64
 				for range 2 * crowd { // every other goes to the other server

@@ -115,7 +115,7 @@ func TestHTTP2Refused(t *testing.T) {
 					}
 					for _, retries := range []int{-1, 1, 3} {
 						o := serveH2(t, c.hello, c.answer)
-						gw, g := gateway(t, upstream.Config{Servers: []string{o.at}, Retries: retries, Eject: upstream.Eject{Failures: -1}})
+						gw, g := gateway(t, upstream.Config{Servers: []string{o.at}, Retries: retries, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1}})
 						r := request(t, method, gw.URL, body)
 						r.Header.Set("Idempotency-Key", "1") // which Go's client takes for leave to repeat a POST
 						got := do(t, client(t), r)
@@ -146,7 +146,7 @@ func TestHTTP2Refused(t *testing.T) {
 func TestHTTP2RefusedBudget(t *testing.T) {
 	const sent = 200
 	o := serveH2(t, nil, func(f *http2.Framer, stream uint32) { _ = f.WriteRSTStream(stream, http2.ErrCodeRefusedStream) })
-	gw, _ := gateway(t, upstream.Config{Servers: []string{o.at}, Eject: upstream.Eject{Failures: -1}, Retries: 5})
+	gw, _ := gateway(t, upstream.Config{Servers: []string{o.at}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1}, Retries: 5})
 	c := client(t)
 	for range sent {
 		if got := do(t, c, request(t, "GET", gw.URL, "")); got.status != 502 {

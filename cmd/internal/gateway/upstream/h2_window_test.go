@@ -131,8 +131,8 @@ func TestHTTP2UnreadBodies(t *testing.T) {
 			}
 			var conns [2]atomic.Int64
 			gw, g := addressedGateway(t, upstream.Config{
-				Servers: []string{stockOrigin(t, authorityOf, &conns[0], handler), stockOrigin(t, authorityOf, &conns[1], handler)},
-				Eject:   upstream.Eject{Failures: 1}, TLS: upstream.TLS{CA: ca, ServerName: "inner.example.com"},
+				Servers:          []string{stockOrigin(t, authorityOf, &conns[0], handler), stockOrigin(t, authorityOf, &conns[1], handler)},
+				OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: 1}, TLS: upstream.TLS{CA: ca, ServerName: "inner.example.com"},
 				Timeouts: upstream.Timeouts{Connect: 30 * time.Second, TLS: 30 * time.Second},
 			})
 			var stalled, sent sync.WaitGroup

@@ -10,34 +10,34 @@ import (
 	"time"
 )
 
-// Run asks the servers whether they are well, until the context ends. Without health checks it does nothing.
+// Run checks the health of the servers, until the context ends. Without health checks it does nothing.
 func (g *Group) Run(ctx context.Context) {
-	if g.cfg.Health == nil {
+	if g.cfg.HealthCheck == nil {
 		return
 	}
 	var all sync.WaitGroup
 	for _, s := range g.servers {
-		all.Go(func() { s.watch(ctx, g.cfg.Health) })
+		all.Go(func() { s.runHealthChecks(ctx, g.cfg.HealthCheck) })
 	}
 	all.Wait()
 }
 
-// watch asks one server again and again.
-func (s *server) watch(ctx context.Context, h *Health) {
-	inRow, first := 0, true
+// runHealthChecks checks one server periodically.
+func (s *server) runHealthChecks(ctx context.Context, h *HealthCheck) {
+	failures, first := 0, true
 	for {
-		err := s.ask(ctx, h)
+		err := s.checkHealth(ctx, h)
 		if ctx.Err() != nil {
 			return
 		}
 		down := s.down.Load()
 		switch well := err == nil; {
 		case well != down: // as before
-			inRow = 0
+			failures = 0
 		default:
-			inRow++
-			if first || (down && inRow >= h.Healthy) || (!down && inRow >= h.Unhealthy) {
-				inRow = 0
+			failures++
+			if first || (down && failures >= h.HealthyThreshold) || (!down && failures >= h.UnhealthyThreshold) {
+				failures = 0
 				why := ""
 				if err != nil {
 					why = err.Error()
@@ -56,8 +56,8 @@ func (s *server) watch(ctx context.Context, h *Health) {
 	}
 }
 
-// ask asks once.
-func (s *server) ask(ctx context.Context, h *Health) error {
+// checkHealth checks once.
+func (s *server) checkHealth(ctx context.Context, h *HealthCheck) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)

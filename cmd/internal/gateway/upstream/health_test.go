@@ -30,8 +30,8 @@ func TestHealth(t *testing.T) {
 		}
 		w.WriteHeader(int(status.Load()))
 	}
-	cfg := upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, Health: &upstream.Health{
-		Path: "/healthz", Host: "health.example.com", Interval: 10 * time.Second, Timeout: 2 * time.Second, Healthy: 2, Unhealthy: 3,
+	cfg := upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, HealthCheck: &upstream.HealthCheck{
+		Path: "/healthz", Host: "health.example.com", Interval: 10 * time.Second, Timeout: 2 * time.Second, HealthyThreshold: 2, UnhealthyThreshold: 3,
 	}}
 	inBubble(t, cfg, map[string]http.HandlerFunc{"a:80": handler}, func(t *testing.T, _ *memory, g *upstream.Group) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -66,7 +66,7 @@ func TestHealth(t *testing.T) {
 
 // A server that fails rests, longer each time, and one failure after a rest is enough for the next. At most half of a
 // group rests.
-func TestEject(t *testing.T) {
+func TestOutlierDetection(t *testing.T) {
 	bubbleWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		var fails atomic.Bool
 		fails.Store(true)
@@ -77,7 +77,7 @@ func TestEject(t *testing.T) {
 			_, _ = io.WriteString(w, "a")
 		}
 		good := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "b") }
-		cfg := way(upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, Eject: upstream.Eject{Failures: 3, Rest: 10 * time.Second}, Retries: -1})
+		cfg := way(upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: 3, EjectionTime: 10 * time.Second}, Retries: -1})
 		inBubble(t, cfg, map[string]http.HandlerFunc{"a:80": bad, "b:80": good}, func(t *testing.T, m *memory, g *upstream.Group) {
 			c := m.client()
 			defer c.CloseIdleConnections()
@@ -96,15 +96,15 @@ func TestEject(t *testing.T) {
 				t.Errorf("%d failed while it should rest", n)
 			}
 			s := g.Status()[0]
-			if s.State != upstream.StateResting || s.Failures != 3 || s.Ejections != 1 || s.Rest != 10*time.Second {
+			if s.State != upstream.StateEjected || s.Failures != 3 || s.Ejections != 1 || s.EjectedFor != 10*time.Second {
 				t.Errorf("%+v", s)
 			}
-			for i, rest := range []time.Duration{20 * time.Second, 40 * time.Second} {
-				<-time.After(rest / 2)
+			for i, ejectedFor := range []time.Duration{20 * time.Second, 40 * time.Second} {
+				<-time.After(ejectedFor / 2)
 				if n := round(10); n != 1 { // on trial
 					t.Errorf("%d failed after rest %d", n, i)
 				}
-				if s := g.Status()[0]; s.Rest != rest || s.Ejections != int64(i)+2 {
+				if s := g.Status()[0]; s.EjectedFor != ejectedFor || s.Ejections != int64(i)+2 {
 					t.Errorf("%+v", s)
 				}
 			}
@@ -119,14 +119,14 @@ func TestEject(t *testing.T) {
 			}
 			<-time.After(200 * time.Second) // well for long: its rests are forgotten
 			round(2)
-			if s := g.Status()[0]; s.Rest != 10*time.Second {
+			if s := g.Status()[0]; s.EjectedFor != 10*time.Second {
 				t.Errorf("%+v", s)
 			}
 		})
 	})
 }
 
-func TestEjectAtMostHalf(t *testing.T) {
+func TestEjectsAtMostHalf(t *testing.T) {
 	bad := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	for n, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2} {
 		servers := named(n)
@@ -134,19 +134,19 @@ func TestEjectAtMostHalf(t *testing.T) {
 		for _, s := range servers {
 			handlers[s[len("http://"):]] = bad
 		}
-		cfg := upstream.Config{Servers: servers, Eject: upstream.Eject{Failures: 1}, Retries: -1}
+		cfg := upstream.Config{Servers: servers, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: 1}, Retries: -1}
 		inBubble(t, cfg, handlers, func(t *testing.T, m *memory, g *upstream.Group) {
 			for range 10 * n {
 				ask(t, m, request(t, "GET", "http://gw:80/", ""))
 			}
-			resting := 0
+			ejected := 0
 			for _, s := range g.Status() {
-				if s.State == upstream.StateResting {
-					resting++
+				if s.State == upstream.StateEjected {
+					ejected++
 				}
 			}
-			if resting != most {
-				t.Errorf("%d of %d rest", resting, n)
+			if ejected != most {
+				t.Errorf("%d of %d rest", ejected, n)
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func TestHealthSwitchesProtocols(t *testing.T) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 		_, _ = io.Copy(io.Discard, conn) // until the other side closes it
 	}
-	cfg := upstream.Config{Servers: []string{"http://a:80"}, Health: &upstream.Health{Path: "/healthz", Interval: 10 * time.Second, Timeout: 2 * time.Second, Healthy: 2, Unhealthy: 3}}
+	cfg := upstream.Config{Servers: []string{"http://a:80"}, HealthCheck: &upstream.HealthCheck{Path: "/healthz", Interval: 10 * time.Second, Timeout: 2 * time.Second, HealthyThreshold: 2, UnhealthyThreshold: 3}}
 	inBubble(t, cfg, map[string]http.HandlerFunc{"a:80": handler}, func(t *testing.T, _ *memory, g *upstream.Group) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -193,7 +193,7 @@ func TestHealthFlaps(t *testing.T) {
 			}
 		}
 	}
-	cfg := upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, Health: &upstream.Health{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Healthy: 2, Unhealthy: 3}}
+	cfg := upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, HealthCheck: &upstream.HealthCheck{Path: "/healthz", Interval: time.Second, Timeout: time.Second, HealthyThreshold: 2, UnhealthyThreshold: 3}}
 	inBubble(t, cfg, map[string]http.HandlerFunc{"a:80": flaps(0), "b:80": flaps(1)}, func(t *testing.T, _ *memory, g *upstream.Group) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

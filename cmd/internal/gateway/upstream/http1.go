@@ -11,51 +11,51 @@ import (
 	"time"
 )
 
-// smallBody is the largest body that is read before a connection is used for it: no slow caller then holds up a server,
+// maxSmallBody is the largest body that is read before a connection is used for it: no slow caller then holds up a server,
 // and one write sends everything.
-const smallBody = 16 << 10
+const maxSmallBody = 16 << 10
 
 var heads = sync.Pool{New: func() any { b := make([]byte, 0, 2<<10); return &b }}
 
-// isPlain says whether a request needs nothing that only http.Transport can do.
-func isPlain(r *http.Request) bool {
-	return r.ContentLength >= 0 && r.ContentLength <= smallBody && len(r.Trailer) == 0 && len(r.Header["Expect"]) == 0
+// usesPool reports whether a request needs nothing that only http.Transport can do.
+func usesPool(r *http.Request) bool {
+	return r.ContentLength >= 0 && r.ContentLength <= maxSmallBody && len(r.Trailer) == 0 && len(r.Header["Expect"]) == 0
 }
 
-// overLane sends the request on a connection of the lane and reads the head of the answer.
-func (x *exchange) overLane(s *server) *failure {
+// roundTripHTTP1 sends the request on a connection of the pool and reads the head of the response.
+func (rt *roundTrip) roundTripHTTP1(s *server) *failure {
 	buf := heads.Get().(*[]byte)
 	defer heads.Put(buf)
-	head, err := appendHead((*buf)[:0], x.r, s.url.Host, len(x.small))
+	head, err := appendHead((*buf)[:0], rt.r, s.url.Host, len(rt.smallBody))
 	if err != nil {
 		return &failure{kind: failRequest, err: err}
 	}
-	head = append(head, x.small...)
+	head = append(head, rt.smallBody...)
 	if cap(head) <= 64<<10 {
 		*buf = head
 	}
-	ctx := x.r.Context()
+	ctx := rt.r.Context()
 	for fresh := false; ; fresh = true {
-		c, err := s.lane.get(ctx, fresh)
+		c, err := s.pool.get(ctx, fresh)
 		if err != nil {
-			return failureOf(x.r, err, false)
+			return failureOf(rt.r, err, false)
 		}
-		x.mu.Lock()
-		x.line = c
-		x.mu.Unlock()
-		x.stop = context.AfterFunc(ctx, c.cut)
+		rt.mu.Lock()
+		rt.conn = c
+		rt.mu.Unlock()
+		rt.stopClosing = context.AfterFunc(ctx, c.closeNow)
 		sent := time.Now()
-		res, err := x.ask(c, head, s.group.cfg.Timeouts.Header)
+		res, err := rt.writeAndRead(c, head, s.group.cfg.Timeouts.Header)
 		if err == nil {
-			x.res = res
-			x.expectBody(c)
+			rt.res = res
+			rt.expectBody(c)
 			return nil
 		}
-		answered, reused := c.use.got > 0, c.use.reused
-		x.release(false)
-		f := failureOf(x.r, err, answered)
-		x.excuse(f, len(head)-len(x.small))
-		if fresh || !reused || !f.repeatable || ctx.Err() != nil || !x.resend.may(sent) {
+		answered, reused := c.use.bytesRead > 0, c.use.reused
+		rt.release(false)
+		f := failureOf(rt.r, err, answered)
+		rt.excuse(f, len(head)-len(rt.smallBody))
+		if fresh || !reused || !f.repeatable || ctx.Err() != nil || !rt.resend.may(sent) {
 			return f
 		}
 		// The server has closed a connection that nobody used, as it may at any time, while this request was on its way.
@@ -63,39 +63,39 @@ func (x *exchange) overLane(s *server) *failure {
 	}
 }
 
-// ask writes a request and reads the head of its answer.
-func (x *exchange) ask(c *line, request []byte, within time.Duration) (*http.Response, error) {
-	c.use.most = maxHeader
+// writeAndRead writes a request and reads the head of its answer.
+func (rt *roundTrip) writeAndRead(c *pooledConn, request []byte, within time.Duration) (*http.Response, error) {
+	c.use.readLimit = maxHeader
 	_ = c.SetDeadline(time.Now().Add(within)) // for writing too: a server that does not read takes only so much
 	if _, err := c.Conn.Write(request); err != nil {
 		return nil, err
 	}
 	for {
-		res, err := http.ReadResponse(c.in, x.r)
+		res, err := http.ReadResponse(c.in, rt.r)
 		if err != nil {
 			return nil, noEOF(err)
 		}
-		if err := x.checkStatus(res); err != nil {
+		if err := rt.checkStatus(res); err != nil {
 			return nil, err
 		}
 		if res.StatusCode >= 200 {
-			c.use.most = math.MaxInt64
+			c.use.readLimit = math.MaxInt64
 			return res, nil
 		}
-		if ok, _ := x.informs(res.StatusCode); ok { // checkStatus has seen to the error
-			x.inform(x.turn, res.StatusCode, textproto.MIMEHeader(res.Header))
+		if ok, _ := rt.forwards1xx(res.StatusCode); ok { // checkStatus has seen to the error
+			rt.write1xx(rt.attempt, res.StatusCode, textproto.MIMEHeader(res.Header))
 		}
 	}
 }
 
 // expectBody watches over an answer's body, unless all of it has come with the head.
-func (x *exchange) expectBody(c *line) {
-	res := x.res
+func (rt *roundTrip) expectBody(c *pooledConn) {
+	res := rt.res
 	if res.ContentLength >= 0 && int64(c.in.Buffered()) >= res.ContentLength || res.Body == http.NoBody {
 		return
 	}
 	_ = c.SetDeadline(time.Time{}) // it was for the head
-	x.touch()
+	rt.resetIdleTimer()
 }
 
 // noEOF makes an end that came too early look like one.
@@ -106,18 +106,18 @@ func noEOF(err error) error {
 	return err
 }
 
-// readSmall reads the body of a request for the lane, with a watch over callers that stop sending.
-func (x *exchange) readSmall() *failure {
-	r := x.r
+// readSmall reads the body of a request for the pool, with a watch over callers that stop sending.
+func (rt *roundTrip) readSmall() *failure {
+	r := rt.r
 	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	stalled := after(x.idle, func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if !x.read {
-			x.stalled = true
-			_ = x.control.SetReadDeadline(past)
+	stalled := after(rt.idleTimeout, func() {
+		rt.mu.Lock()
+		defer rt.mu.Unlock()
+		if !rt.smallBodyRead {
+			rt.callerStalled = true
+			_ = rt.control.SetReadDeadline(past)
 		}
 	})
 	body := make([]byte, r.ContentLength, r.ContentLength+1)
@@ -127,16 +127,16 @@ func (x *exchange) readSmall() *failure {
 		_, err = r.Body.Read(body[len(body):cap(body)])
 	}
 	stalled.end()
-	x.mu.Lock()
-	x.read = true
-	stopped := x.stalled
-	x.mu.Unlock()
+	rt.mu.Lock()
+	rt.smallBodyRead = true
+	stopped := rt.callerStalled
+	rt.mu.Unlock()
 	switch {
 	case stopped:
-		return &failure{kind: failStalled, err: errStalled}
+		return &failure{kind: failRequestBody, err: errCallerStalled}
 	case err != nil && err != io.EOF:
 		return failureOf(r, &requestError{err, true}, false)
 	}
-	x.small = body
+	rt.smallBody = body
 	return nil
 }

@@ -61,7 +61,7 @@ func TestLateInformational(t *testing.T) {
 	for _, status := range []string{"102 Processing", "103 Early Hints"} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &lateConn{arrive: make(chan struct{}), bytes: []byte("HTTP/1.1 " + status + "\r\nLink: </a>\r\n\r\n")}
-			g, err := upstream.New(upstream.Config{Servers: []string{"http://a:80"}}.WithoutLanes().WithDial(
+			g, err := upstream.New(upstream.Config{Servers: []string{"http://a:80"}}.WithoutPool().WithDial(
 				func(context.Context, string, string) (net.Conn, error) { return conn, nil }))
 			if err != nil {
 				t.Fatal(err)

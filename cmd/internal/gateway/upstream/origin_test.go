@@ -56,7 +56,7 @@ func origin(t testing.TB, h http.HandlerFunc) string {
 // ways are the ways to a server: every test of what callers see takes each.
 var ways = map[string]func(at string) upstream.Config{
 	"lane":      func(at string) upstream.Config { return upstream.Config{Servers: []string{at}} },
-	"transport": func(at string) upstream.Config { return upstream.Config{Servers: []string{at}}.WithoutLanes() },
+	"transport": func(at string) upstream.Config { return upstream.Config{Servers: []string{at}}.WithoutPool() },
 	"h2c": func(at string) upstream.Config {
 		return upstream.Config{Servers: []string{strings.Replace(at, "http://", "h2c://", 1)}}
 	},

@@ -107,8 +107,8 @@ func pooled(t *testing.T, forms []poolForm) {
 			if form.body > 16<<10 {
 				continue // it went another way
 			}
-			if faults := g.KeptFaults(); g.KeptLines() != 1 || len(faults) > 0 {
-				t.Errorf("%+v: %d connections are kept: %q", form, g.KeptLines(), faults)
+			if faults := g.IdleConnFaults(); g.IdleConns() != 1 || len(faults) > 0 {
+				t.Errorf("%+v: %d connections are kept: %q", form, g.IdleConns(), faults)
 			}
 			<-time.After(5 * time.Second)
 		}
@@ -152,8 +152,8 @@ func TestPooledConnectionForgets(t *testing.T) {
 		until := time.Now().Add(10 * time.Second)
 		for ; last.Value() != nil && time.Now().Before(until); runtime.GC() {
 		}
-		if last.Value() != nil || g.KeptLines() != 1 {
-			t.Errorf("%+v: %d connections are kept, and the request is: %t", f, g.KeptLines(), last.Value() != nil)
+		if last.Value() != nil || g.IdleConns() != 1 {
+			t.Errorf("%+v: %d connections are kept, and the request is: %t", f, g.IdleConns(), last.Value() != nil)
 		}
 	}
 }

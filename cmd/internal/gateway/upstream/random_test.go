@@ -25,7 +25,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
 )
 
-// A plan is an exchange: what the client sends and what the server does, and where either of them breaks off. The server
+// A plan is a round trip: what the client sends and what the server does, and where either of them breaks off. The server
 // reads it from the request's target.
 type plan struct {
 	Nonce string // the response repeats it, and so do those before it
@@ -73,7 +73,7 @@ func randomPlan(pick *rand.Rand, nonce string, lane, socket bool) *plan {
 	case 1, 2, 3:
 		p.Method, p.Body = "POST", 1+pick.IntN(12_000)
 		if p.Chunked = some(2); !p.Chunked && some(2) {
-			p.Body += 12_000 // more than a lane takes
+			p.Body += 12_000 // more than a connection pool takes
 		}
 		p.Trailer = p.Chunked && some(3)
 		p.Expect = some(4)
@@ -83,7 +83,7 @@ func randomPlan(pick *rand.Rand, nonce string, lane, socket bool) *plan {
 	}
 	p.Form, p.Size = pick.IntN(forms), pick.IntN(3)*pick.IntN(9_000)
 	p.Last = some(8)
-	// http.Transport offers a connection again before it looks for surplus, which only a lane does first.
+	// http.Transport offers a connection again before it looks for surplus, which only a connection pool does first.
 	p.Surplus = lane && some(8) && p.Body <= 16<<10 && !p.Chunked && !p.Expect && p.Form != formClose
 	if p.Surplus {
 		p.Size = min(p.Size, 500) // all of it comes at once
@@ -497,7 +497,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errStopped }
 
-// broken is an exchange without a response, which a plan without faults must not be.
+// broken is a round trip without a response, which a plan without faults must not be.
 func (c *hostileClient) broken(p *plan, err error) error {
 	c.counts.broken.Add(1)
 	if c.strict && !p.faulty() {
@@ -686,10 +686,10 @@ func hostile(t *testing.T, n int, seed uint64, cfg upstream.Config, strict bool,
 	}
 }
 
-// Clients and servers that break off, wait, respond early and say too much, at every point of an exchange: no response is
+// Clients and servers that break off, wait, respond early and say too much, at every point of a round trip: no response is
 // given to a client that it is not for, none looks whole that is not, and nothing happens after a handler has returned.
 // Once over sockets, and once with a virtual clock, where timers expire at the same instant at which something ends.
-func TestHostileExchanges(t *testing.T) {
+func TestHostileRoundTrips(t *testing.T) {
 	n := 350
 	if os.Getenv("SLUICE_SOAK") != "" {
 		n = 1_000_000/9 + 1

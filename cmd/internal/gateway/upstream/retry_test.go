@@ -39,7 +39,7 @@ func dying(t testing.TB, n *atomic.Int64, says string) string {
 func bothWays(t *testing.T, run func(t *testing.T, way func(upstream.Config) upstream.Config)) {
 	t.Helper()
 	t.Run("lane", func(t *testing.T) { t.Parallel(); run(t, func(c upstream.Config) upstream.Config { return c }) })
-	t.Run("transport", func(t *testing.T) { t.Parallel(); run(t, upstream.Config.WithoutLanes) })
+	t.Run("transport", func(t *testing.T) { t.Parallel(); run(t, upstream.Config.WithoutPool) })
 }
 
 // Where nobody listens nothing was sent: another server gets the request, whatever it is.
@@ -47,7 +47,7 @@ func TestRetryRefused(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		var n atomic.Int64
 		gw, g := gateway(t, way(upstream.Config{
-			Servers: []string{refusing(t), refusing(t), counted(t, &n)}, Eject: upstream.Eject{Failures: -1},
+			Servers: []string{refusing(t), refusing(t), counted(t, &n)}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1},
 		}))
 		c := client(t)
 		for i := range 9 {
@@ -188,7 +188,7 @@ func TestRetryBudget(t *testing.T) {
 	bothWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		const sent = 200
 		var a, b atomic.Int64
-		gw, _ := gateway(t, way(upstream.Config{Servers: []string{dying(t, &a, ""), dying(t, &b, "")}, Eject: upstream.Eject{Failures: -1}, Retries: 5}))
+		gw, _ := gateway(t, way(upstream.Config{Servers: []string{dying(t, &a, ""), dying(t, &b, "")}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: -1}, Retries: 5}))
 		c := client(t)
 		for range sent {
 			if got := do(t, c, request(t, "GET", gw.URL, "")); got.status != 502 {

@@ -16,20 +16,20 @@ import (
 const (
 	StateUp      = "up"
 	StateDown    = "down"    // by its health check
-	StateResting = "resting" // because requests failed
+	StateEjected = "resting" // because requests failed
 )
 
 // ServerStatus is what is known of a server.
 type ServerStatus struct {
-	Server    string        `json:"server"`
-	State     string        `json:"state"`
-	Rest      time.Duration `json:"rest,omitempty"` // how much of its rest is left
-	Requests  int64         `json:"requests"`       // that were sent to it, retries included
-	InFlight  int64         `json:"in_flight"`
-	Upgraded  int64         `json:"upgraded"` // connections that became something else, such as WebSocket
-	Failures  int64         `json:"failures"` // requests that it failed
-	Retries   int64         `json:"retries"`  // of those, how many were given to another
-	Ejections int64         `json:"ejections"`
+	Server     string        `json:"server"`
+	State      string        `json:"state"`
+	EjectedFor time.Duration `json:"rest,omitempty"` // how much longer it is ejected
+	Requests   int64         `json:"requests"`       // that were sent to it, retries included
+	InFlight   int64         `json:"in_flight"`
+	Upgraded   int64         `json:"upgraded"` // connections that became something else, such as WebSocket
+	Failures   int64         `json:"failures"` // requests that it failed
+	Retries    int64         `json:"retries"`  // of those, how many were given to another
+	Ejections  int64         `json:"ejections"`
 }
 
 // A server is one of a group.
@@ -42,15 +42,15 @@ type server struct {
 	wire   *http.Transport // of HTTP/1; nil if the server is called by HTTP/2 without TLS
 	h2     *h2Pool         // nil if it speaks HTTP/1 in plain text
 	alone  *h2Pool         // for requests that travel alone; nil like h2
-	lane   *lane           // nil if it does not
+	pool   *connPool       // nil if it does not
 
 	requests, inFlight, upgraded, failures, retried, ejections atomic.Int64
 
-	down      atomic.Bool  // by its health check
-	inRow     atomic.Int64 // failures
-	onTrial   atomic.Bool  // it has rested, and no request has succeeded since
-	restUntil atomic.Int64 // since the group was born
-	rests     int          // in a row; the group's mutex guards it
+	down                atomic.Bool  // by its health check
+	consecutiveFailures atomic.Int64 // failures
+	onProbation         atomic.Bool  // it was ejected, and no request has succeeded since
+	ejectedUntil        atomic.Int64 // since the group started
+	ejectionsInRow      int          // in a row; the group's mutex guards it
 }
 
 func newServer(g *Group, name string, u *url.URL, weight int) (*server, error) {
@@ -59,8 +59,8 @@ func newServer(g *Group, name string, u *url.URL, weight int) (*server, error) {
 	case "http":
 		s.wire = s.transport()
 		s.wire.Protocols.SetHTTP1(true)
-		if lanes && !g.cfg.noLane {
-			s.lane = &lane{server: s}
+		if canCheckConns && !g.cfg.disablePool {
+			s.pool = &connPool{server: s}
 		}
 	case "h2c":
 		u.Scheme = "http"
@@ -89,7 +89,7 @@ func (s *server) transport() *http.Transport {
 		// No Proxy: where requests go is the configuration's choice, not the environment's.
 		DialContext:            s.dial,
 		DisableCompression:     true,
-		MaxIdleConnsPerHost:    s.group.cfg.KeptConnections,
+		MaxIdleConnsPerHost:    s.group.cfg.MaxIdleConns,
 		IdleConnTimeout:        keepIdle,
 		ResponseHeaderTimeout:  s.group.cfg.Timeouts.Header,
 		ExpectContinueTimeout:  time.Second,
@@ -100,7 +100,7 @@ func (s *server) transport() *http.Transport {
 	}
 }
 
-// roundTrip sends a request that does not take the lane, with a head of a length, and returns the head of its response. A
+// roundTrip sends a request that does not take the pool, with a head of a length, and returns the head of its response. A
 // request is sent once, or twice if resend allows it. Cancel has to end the request's context.
 func (s *server) roundTrip(r *http.Request, head int, cancel context.CancelCauseFunc, again *resend) (*http.Response, error) {
 	upgrade := len(r.Header["Upgrade"]) > 0
@@ -194,7 +194,7 @@ func (s *server) close() {
 		s.h2.close()
 		s.alone.close()
 	}
-	if s.lane != nil {
-		s.lane.close()
+	if s.pool != nil {
+		s.pool.close()
 	}
 }

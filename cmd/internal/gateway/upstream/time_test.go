@@ -49,7 +49,7 @@ func ask(t *testing.T, m *memory, r *http.Request) answered {
 func bubbleWays(t *testing.T, run func(t *testing.T, way func(upstream.Config) upstream.Config)) {
 	t.Helper()
 	t.Run("lane", func(t *testing.T) { run(t, func(c upstream.Config) upstream.Config { return c }) })
-	t.Run("transport", func(t *testing.T) { run(t, upstream.Config.WithoutLanes) })
+	t.Run("transport", func(t *testing.T) { run(t, upstream.Config.WithoutPool) })
 }
 
 // A server that does not answer, or that nobody can connect to, costs callers as long as configured.
@@ -118,7 +118,7 @@ func TestTotalTimeout(t *testing.T) {
 	})
 }
 
-// A body that stops in the middle ends the exchange: by either side, in either direction.
+// A body that stops in the middle ends the round trip: by either side, in either direction.
 func TestIdle(t *testing.T) {
 	bubbleWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
 		cfg := way(upstream.Config{Servers: []string{"http://a:80"}, Timeouts: upstream.Timeouts{Idle: 5 * time.Second, Header: time.Minute}})
@@ -189,16 +189,16 @@ func TestIdle(t *testing.T) {
 }
 
 // Connections that nobody uses are closed after a while.
-func TestKeptConnections(t *testing.T) {
+func TestMaxIdleConns(t *testing.T) {
 	ok := func(http.ResponseWriter, *http.Request) {}
 	inBubble(t, upstream.Config{Servers: []string{"http://a:80"}}, map[string]http.HandlerFunc{"a:80": ok}, func(t *testing.T, m *memory, g *upstream.Group) {
 		ask(t, m, request(t, "GET", "http://gw:80/", ""))
 		<-time.After(20 * time.Second)
-		if n := g.KeptLines(); n != 1 {
+		if n := g.IdleConns(); n != 1 {
 			t.Errorf("%d are kept", n)
 		}
 		<-time.After(20 * time.Second)
-		if n := g.KeptLines(); n != 0 {
+		if n := g.IdleConns(); n != 0 {
 			t.Errorf("%d are kept for ever", n)
 		}
 	})

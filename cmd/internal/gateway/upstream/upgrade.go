@@ -11,20 +11,20 @@ import (
 )
 
 // connect joins the caller's connection and the server's, once both have agreed to speak something else.
-func (g *Group) connect(x *exchange, s *server) {
-	server, ok := x.res.Body.(io.ReadWriteCloser)
+func (g *Group) connect(rt *roundTrip, s *server) {
+	server, ok := rt.res.Body.(io.ReadWriteCloser)
 	if !ok {
-		x.res.Body.Close()
+		rt.res.Body.Close()
 		g.log.warn("an upgraded connection cannot be used", g, s, errors.New("it cannot be written to"))
-		answer(x.w, http.StatusBadGateway, "The server behind this gateway did not answer properly.")
+		answer(rt.w, http.StatusBadGateway, "The server behind this gateway did not answer properly.")
 		return
 	}
 	defer server.Close()
-	h := x.w.Header()
-	StripHopByHop(x.res.Header)
-	g.merge(h, x.res.Header)
-	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{x.upgrade}
-	caller, buffered, err := x.control.Hijack()
+	h := rt.w.Header()
+	StripHopByHop(rt.res.Header)
+	g.merge(h, rt.res.Header)
+	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{rt.upgrade}
+	caller, buffered, err := rt.control.Hijack()
 	if err != nil {
 		g.log.warn("an upgraded connection cannot be used", g, s, err)
 		panic(http.ErrAbortHandler)
