@@ -35,7 +35,7 @@ func checkCommand() *cobra.Command {
 				return fmt.Errorf("--warnings=%s: write fail, ok or off", warnings)
 			}
 			report, err := check.Files(c.Context(), check.Options{
-				Rules: flags.options(), Warn: warnings != "off", IsAccounts: authn.Looks, Accounts: authn.Check,
+				Rules: flags.options(), Warn: warnings != "off", IsAccounts: authn.IsAccountFile, Accounts: authn.Check,
 				Authentication: serve.CheckAuthentication, Start: func(cfg *config.Config) ([]error, error) { return serve.Check(cfg, version()) },
 			}, orHere(paths))
 			if err != nil {

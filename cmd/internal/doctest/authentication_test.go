@@ -21,7 +21,7 @@ func TestAuthenticationDocs(t *testing.T) {
 		case "rules.yaml":
 			err = readShown(b.text)
 		case "keys.yaml", "users.yaml":
-			if !authn.Looks([]byte(b.text)) {
+			if !authn.IsAccountFile([]byte(b.text)) {
 				t.Errorf("%s:%d: it does not look like accounts", b.doc, b.line)
 				continue
 			}

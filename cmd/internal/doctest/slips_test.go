@@ -58,7 +58,7 @@ func readShownAs(name, text string) (err error) {
 	case config.Looks(data):
 		_, err = config.Parse(name, data, func(string) (string, bool) { return "x", true })
 		return err
-	case authn.Looks(data):
+	case authn.IsAccountFile(data):
 		return authn.Check(name, data)
 	case strings.HasSuffix(name, "_test.yaml"):
 		_, err = ruletest.Parse(name, data)

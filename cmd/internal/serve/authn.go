@@ -104,7 +104,7 @@ func jwtConfig(in *config.JWT) authn.JWTConfig {
 		Leeway: in.Leeway, UserClaim: in.UserClaim, PlanClaim: in.PlanClaim, Strip: !in.Forward,
 	}
 	if in.JWKSURL != "" {
-		out.KeySetURL = &authn.KeySetURL{URL: in.JWKSURL, CA: in.JWKSCA, Every: in.JWKSRefresh, Plain: in.JWKSPlain}
+		out.KeySetURL = &authn.KeySetURL{URL: in.JWKSURL, CA: in.JWKSCA, Interval: in.JWKSRefresh, AllowInsecure: in.JWKSPlain}
 	}
 	return out
 }

@@ -31,7 +31,7 @@ import (
 type Attempts struct {
 	limiter *sluice.Limiter
 	seed    [sha256.Size]byte
-	known   remembered // accounts by address
+	known   digestCache // accounts by address
 
 	mu       sync.Mutex // guards checking
 	checking map[string]*checks
@@ -174,7 +174,7 @@ func (t *attempt) end() {
 
 // accountOf returns what credentials of a method say about whose they are: the user, or the key or token itself. It is
 // empty if they cannot be read.
-func accountOf(m *About, h http.Header) string {
+func accountOf(m *MethodInfo, h http.Header) string {
 	for i := range m.Places {
 		p := &m.Places[i]
 		if !p.in(h) {

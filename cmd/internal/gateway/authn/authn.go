@@ -13,20 +13,20 @@ type Identity struct {
 	User       string            // empty: nobody said who they are
 	Claims     map[string]string // of a token; see [Claims]
 	Attributes map[string]string // user, plan and what the files say
-	kept       Place             // of credentials that are forwarded; zero: none
+	forwarded  Place             // of credentials that are forwarded; zero: none
 }
 
 // Method is one way to say who one is.
 type Method interface {
-	// Authenticate returns [ErrNone] if the request has no credentials of this kind, a [*Wrong] if it has wrong ones, and
+	// Authenticate returns [ErrNoCredentials] if the request has no credentials of this kind, a [*CredentialError] if it has wrong ones, and
 	// [ErrBusy] or [ErrUnavailable] if nobody can tell now.
 	Authenticate(r *http.Request) (Identity, error)
-	// About is the same always.
-	About() *About
+	// Info is the same always.
+	Info() *MethodInfo
 }
 
-// About is what is to know of a method.
-type About struct {
+// MethodInfo describes a method.
+type MethodInfo struct {
 	Challenge string  // what WWW-Authenticate says to who has no credentials
 	Places    []Place // where the credentials are
 	Forward   bool    // they are forwarded, when they were right
@@ -61,7 +61,7 @@ func cutScheme(value, scheme string) (string, bool) {
 func (p *Place) read(h http.Header) (string, error) {
 	all := h[p.Header]
 	if !p.in(h) {
-		return "", ErrNone
+		return "", ErrNoCredentials
 	}
 	if len(all) > 1 {
 		return "", stale("the header %s is there %d times: send one", p.Header, len(all))
@@ -74,32 +74,34 @@ func (p *Place) read(h http.Header) (string, error) {
 }
 
 var (
-	// ErrNone is that there are no credentials of the kind.
-	ErrNone = errors.New("authn: no credentials")
+	// ErrNoCredentials is that there are no credentials of the kind.
+	ErrNoCredentials = errors.New("authn: no credentials")
 	// ErrBusy is that too many passwords are being checked.
 	ErrBusy = errors.New("authn: too many passwords are being checked")
 	// ErrUnavailable is that there are no keys yet to check tokens with.
 	ErrUnavailable = errors.New("authn: there are no keys yet to check tokens with")
 )
 
-// Wrong is why credentials are wrong, in words that whoever sent them may read.
-type Wrong struct {
+// CredentialError is why credentials are wrong, as their sender may read it.
+type CredentialError struct {
 	Reason string
 	// Guess is that they may have been guessed. It is not when they were right once, or somebody else's.
 	Guess bool
 }
 
-func (w *Wrong) Error() string { return "authn: " + w.Reason }
+func (w *CredentialError) Error() string { return "authn: " + w.Reason }
 
-func guess(reason string) error { return &Wrong{Reason: reason, Guess: true} }
+func guess(reason string) error { return &CredentialError{Reason: reason, Guess: true} }
 
 // bearer is where tokens are.
 var bearer = Place{Header: "Authorization", Scheme: "Bearer"}
 
-func stale(format string, args ...any) error { return &Wrong{Reason: fmt.Sprintf(format, args...)} }
+func stale(format string, args ...any) error {
+	return &CredentialError{Reason: fmt.Sprintf(format, args...)}
+}
 
-// Refused is the answer to a request that is not let in.
-type Refused struct {
+// Rejection is the response to a request that is not authenticated.
+type Rejection struct {
 	Status     int      // 401, 429 or 503
 	Challenges []string // one WWW-Authenticate each, if it is 401
 	Detail     string   // in words

@@ -34,11 +34,11 @@ type BasicConfig struct {
 // remembered for a while, and only some are computed at once.
 type Basic struct {
 	files
-	about  About
+	info   MethodInfo
 	secret []byte // of what is remembered, and of which cost who does not exist has
 	now    func() time.Time
 	live   atomic.Pointer[users]
-	right  remembered
+	right  digestCache
 	slots  chan struct{}
 	// compare is bcrypt's, but for tests that count.
 	compare func(hash, password []byte) error
@@ -51,11 +51,11 @@ type users struct {
 }
 
 const (
-	leastCost, mostCost = 10, 14
+	minPasswordCost, maxPasswordCost = 10, 14
 	// DefaultCost of passwords that are hashed here.
-	DefaultCost  = 12
-	mostPassword = 72 // bytes: bcrypt passes over the rest
-	passwordWait = 2 * time.Second
+	DefaultCost      = 12
+	maxPasswordBytes = 72 // bytes: bcrypt passes over the rest
+	passwordWait     = 2 * time.Second
 )
 
 var basicPlace = Place{Header: "Authorization", Scheme: "Basic"}
@@ -70,10 +70,10 @@ func NewBasic(cfg BasicConfig) (*Basic, error) {
 	}
 	b := &Basic{
 		now: time.Now, compare: bcrypt.CompareHashAndPassword, secret: make([]byte, sha256.Size), slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		about: About{Challenge: fmt.Sprintf(`Basic realm="%s", charset="UTF-8"`, cfg.Realm), Places: []Place{basicPlace}, Forward: cfg.Forward},
+		info: MethodInfo{Challenge: fmt.Sprintf(`Basic realm="%s", charset="UTF-8"`, cfg.Realm), Places: []Place{basicPlace}, Forward: cfg.Forward},
 	}
 	_, _ = rand.Read(b.secret) // never fails
-	b.files = files{what: "users", paths: cfg.Files, most: strictyaml.MaxBytes, use: b.use}
+	b.files = files{what: "users", paths: cfg.Files, maxBytes: strictyaml.MaxBytes, use: b.use}
 	if _, err := b.load(); err != nil {
 		return nil, err
 	}
@@ -92,8 +92,8 @@ func checkPasswordHash(text string) string {
 	switch {
 	case err != nil || len(text) != 60:
 		return "hash: write a bcrypt hash, as `sluice password` prints. If this is the password itself, whoever reads this file can use it"
-	case cost < leastCost || cost > mostCost:
-		return fmt.Sprintf("hash: its cost is %d: below %d it is cheap to guess, above %d it takes all of a server. Hash the password with `sluice password`", cost, leastCost, mostCost)
+	case cost < minPasswordCost || cost > maxPasswordCost:
+		return fmt.Sprintf("hash: its cost is %d: below %d it is cheap to guess, above %d it takes all of a server. Hash the password with `sluice password`", cost, minPasswordCost, maxPasswordCost)
 	}
 	return ""
 }
@@ -120,7 +120,7 @@ func (b *Basic) use(content [][]byte) error {
 		u.dummy = append(u.dummy, dummies[cost])
 	}
 	if len(u.dummy) == 0 {
-		u.dummy = []string{dummyHash(leastCost)}
+		u.dummy = []string{dummyHash(minPasswordCost)}
 	}
 	b.live.Store(u)
 	return nil
@@ -134,8 +134,8 @@ func dummyHash(cost int) string {
 // Len is how many users there are.
 func (b *Basic) Len() int { return len(b.live.Load().byName) }
 
-// About implements [Method].
-func (b *Basic) About() *About { return &b.about }
+// Info implements [Method].
+func (b *Basic) Info() *MethodInfo { return &b.info }
 
 // Authenticate implements [Method].
 func (b *Basic) Authenticate(r *http.Request) (Identity, error) {
@@ -145,7 +145,7 @@ func (b *Basic) Authenticate(r *http.Request) (Identity, error) {
 	}
 	decoded, err := base64.StdEncoding.DecodeString(text)
 	name, password, both := strings.Cut(string(decoded), ":")
-	if err != nil || !both || len(decoded) > mostKey {
+	if err != nil || !both || len(decoded) > maxKeyBytes {
 		return Identity{}, stale("the credentials cannot be read: send name:password in base64")
 	}
 	u := b.live.Load()
@@ -165,7 +165,7 @@ func (b *Basic) Authenticate(r *http.Request) (Identity, error) {
 		return Identity{}, err
 	}
 	id := known.identity
-	id.kept = basicPlace
+	id.forwarded = basicPlace
 	return id, nil
 }
 
@@ -205,8 +205,8 @@ func (b *Basic) verify(ctx context.Context, name, password, hash string) (bool, 
 		}
 		return false, ErrBusy
 	}
-	short := password[:min(len(password), mostPassword)]
-	if b.compare([]byte(hash), []byte(short)) != nil || len(password) > mostPassword {
+	short := password[:min(len(password), maxPasswordBytes)]
+	if b.compare([]byte(hash), []byte(short)) != nil || len(password) > maxPasswordBytes {
 		return false, nil
 	}
 	b.right.add(sum, b.now())
@@ -219,10 +219,10 @@ func HashPassword(password string, cost int) (string, error) {
 	switch {
 	case len(password) < least:
 		return "", fmt.Errorf("a password of %d bytes is quickly guessed: use at least %d", len(password), least)
-	case len(password) > mostPassword:
-		return "", fmt.Errorf("the password has %d bytes: bcrypt looks at %d", len(password), mostPassword)
-	case cost < leastCost || cost > mostCost:
-		return "", fmt.Errorf("the cost is between %d and %d", leastCost, mostCost)
+	case len(password) > maxPasswordBytes:
+		return "", fmt.Errorf("the password has %d bytes: bcrypt looks at %d", len(password), maxPasswordBytes)
+	case cost < minPasswordCost || cost > maxPasswordCost:
+		return "", fmt.Errorf("the cost is between %d and %d", minPasswordCost, maxPasswordCost)
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), cost)
 	return string(hash), err

@@ -77,7 +77,7 @@ func TestPasswords(t *testing.T) {
 		t.Errorf("a dummy is not looked at in full: %v", err)
 	}
 	for _, bad := range []string{"short", strings.Repeat("x", 73)} {
-		if _, err := HashPassword(bad, leastCost); err == nil {
+		if _, err := HashPassword(bad, minPasswordCost); err == nil {
 			t.Errorf("%q is hashed", bad)
 		}
 	}
@@ -178,7 +178,7 @@ func TestBasicHeaders(t *testing.T) {
 }
 
 // What was right is remembered for a while, in bounded memory, and not once the password is another.
-func TestPasswordsAreRemembered(t *testing.T) {
+func TestPasswordsAreCached(t *testing.T) {
 	b := usersOf(t, user("ada", fakeHash(10, "a"), ""))
 	now := time.Unix(1000, 0)
 	b.now = func() time.Time { return now }
@@ -196,7 +196,7 @@ func TestPasswordsAreRemembered(t *testing.T) {
 	ask(right, "ada", 0)
 	ask("ada:x", wrong, 1)
 	ask("ada:x", wrong, 1)
-	now = now.Add(rememberFor)
+	now = now.Add(digestTTL)
 	ask(right, "ada", 1)
 	ask(right, "ada", 0)
 	put(t, b.paths[0], "users:\n"+user("ada", fakeHash(10, "b"), ""))
@@ -206,14 +206,14 @@ func TestPasswordsAreRemembered(t *testing.T) {
 	b.Reload(slog.New(slog.DiscardHandler))
 	ask(right, "the password is switched off: ask who gave it to you", 0)
 
-	var m remembered
-	for i := range 3 * mostRemembered {
+	var m digestCache
+	for i := range 3 * maxCachedDigests {
 		m.add(b.sum(fmt.Sprint(i)), now)
-		if len(m.all) > mostRemembered || !m.has(b.sum(fmt.Sprint(i)), now) {
+		if len(m.all) > maxCachedDigests || !m.has(b.sum(fmt.Sprint(i)), now) {
 			t.Fatalf("%d are remembered", len(m.all))
 		}
 	}
-	if m.has(b.sum(fmt.Sprint(3*mostRemembered-1)), now.Add(rememberFor)) {
+	if m.has(b.sum(fmt.Sprint(3*maxCachedDigests-1)), now.Add(digestTTL)) {
 		t.Error("it is remembered for too long")
 	}
 }

@@ -15,7 +15,7 @@ func TestCounts(t *testing.T) {
 	for i := range 256 {
 		claims[fmt.Sprint("c", i)] = "x"
 	}
-	var m remembered
+	var m digestCache
 	login := func(i int) { m.add(sha256.Sum256(fmt.Append(nil, i)), time.Now()) }
 	for name, c := range map[string]struct {
 		bound      *bounds.Bound
@@ -26,11 +26,11 @@ func TestCounts(t *testing.T) {
 			flatten(claims)
 		}},
 		"logins": {bounds.RememberedLogins, func() {
-			for i := range mostRemembered {
+			for i := range maxCachedDigests {
 				login(i)
 			}
 			login(0) // again
-		}, func() { login(mostRemembered) }},
+		}, func() { login(maxCachedDigests) }},
 	} {
 		was := c.bound.Count()
 		if c.at(); c.bound.Count() != was {

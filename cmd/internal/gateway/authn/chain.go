@@ -35,7 +35,7 @@ func NewChain(cfg ChainConfig) *Chain {
 	}
 	c := &Chain{cfg: cfg}
 	for _, m := range cfg.Methods {
-		c.challenges = append(c.challenges, m.About().Challenge)
+		c.challenges = append(c.challenges, m.Info().Challenge)
 	}
 	return c
 }
@@ -49,7 +49,7 @@ func rank(m Method) int {
 
 // Admit says who a request is from, or how it is to be refused. It removes what the client says in the headers that tell
 // who it is, and sets them, so that rules may use them.
-func (c *Chain) Admit(r *http.Request) (Identity, *Refused) {
+func (c *Chain) Admit(r *http.Request) (Identity, *Rejection) {
 	c.cfg.Headers.Clean(r.Header)
 	id, refused := c.admit(r)
 	if refused == nil {
@@ -58,7 +58,7 @@ func (c *Chain) Admit(r *http.Request) (Identity, *Refused) {
 	return id, refused
 }
 
-func (c *Chain) admit(r *http.Request) (Identity, *Refused) {
+func (c *Chain) admit(r *http.Request) (Identity, *Rejection) {
 	var try *attempt
 	defer func() {
 		if try != nil {
@@ -66,17 +66,17 @@ func (c *Chain) admit(r *http.Request) (Identity, *Refused) {
 		}
 	}()
 	for _, m := range c.cfg.Methods {
-		if !slices.ContainsFunc(m.About().Places, func(p Place) bool { return p.in(r.Header) }) {
+		if !slices.ContainsFunc(m.Info().Places, func(p Place) bool { return p.in(r.Header) }) {
 			continue
 		}
 		if c.cfg.Attempts != nil && try == nil {
 			// Before anything is looked at, so that neither the answer nor its time tells whether it would have been right.
 			var wait time.Duration
 			var err error
-			try, wait, err = c.cfg.Attempts.begin(r.Context(), c.cfg.Client(r), accountOf(m.About(), r.Header))
+			try, wait, err = c.cfg.Attempts.begin(r.Context(), c.cfg.Client(r), accountOf(m.Info(), r.Header))
 			switch {
 			case err != nil:
-				return Identity{}, c.refuse(err)
+				return Identity{}, c.reject(err)
 			case try == nil:
 				bounds.WrongAttempts.Reached()
 				return Identity{}, tooMany(wait)
@@ -89,47 +89,47 @@ func (c *Chain) admit(r *http.Request) (Identity, *Refused) {
 		if try != nil {
 			try.guess = isGuess(err)
 		}
-		if errors.Is(err, ErrNone) {
+		if errors.Is(err, ErrNoCredentials) {
 			continue
 		}
 		if err != nil {
-			return Identity{}, c.refuse(err)
+			return Identity{}, c.reject(err)
 		}
 		if try != nil {
-			try.right(accountOf(m.About(), r.Header))
+			try.right(accountOf(m.Info(), r.Header))
 		}
-		if !m.About().Forward {
-			id.kept = Place{}
+		if !m.Info().Forward {
+			id.forwarded = Place{}
 		}
 		return id, nil
 	}
 	if c.cfg.Optional || len(c.cfg.Methods) == 0 {
 		return Identity{}, nil
 	}
-	return Identity{}, &Refused{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: "say who you are: the WWW-Authenticate header tells how"}
+	return Identity{}, &Rejection{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: "say who you are: the WWW-Authenticate header tells how"}
 }
 
 func isGuess(err error) bool {
-	var wrong *Wrong
+	var wrong *CredentialError
 	return errors.As(err, &wrong) && wrong.Guess
 }
 
-// refuse is the answer when a method cannot say who it is.
-func (c *Chain) refuse(err error) *Refused {
-	var wrong *Wrong
+// reject is the answer when a method cannot say who it is.
+func (c *Chain) reject(err error) *Rejection {
+	var wrong *CredentialError
 	switch {
 	case errors.As(err, &wrong):
-		return &Refused{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: wrong.Reason}
+		return &Rejection{Status: http.StatusUnauthorized, Challenges: c.challenges, Detail: wrong.Reason}
 	case errors.Is(err, ErrBusy):
-		return &Refused{Status: http.StatusServiceUnavailable, Detail: "too many passwords are being checked: try again", RetryAfter: time.Second}
+		return &Rejection{Status: http.StatusServiceUnavailable, Detail: "too many passwords are being checked: try again", RetryAfter: time.Second}
 	case errors.Is(err, ErrUnavailable):
-		return &Refused{Status: http.StatusServiceUnavailable, Detail: "tokens cannot be checked yet: try again", RetryAfter: 5 * time.Second}
+		return &Rejection{Status: http.StatusServiceUnavailable, Detail: "tokens cannot be checked yet: try again", RetryAfter: 5 * time.Second}
 	}
-	return &Refused{Status: http.StatusServiceUnavailable, Detail: "nobody can tell now who you are: try again", RetryAfter: time.Second}
+	return &Rejection{Status: http.StatusServiceUnavailable, Detail: "nobody can tell now who you are: try again", RetryAfter: time.Second}
 }
 
-func tooMany(wait time.Duration) *Refused {
-	return &Refused{
+func tooMany(wait time.Duration) *Rejection {
+	return &Rejection{
 		Status: http.StatusTooManyRequests, RetryAfter: wait,
 		Detail: "too many wrong credentials came from your address: wait. Until then nobody looks whether others are right",
 	}
@@ -141,20 +141,20 @@ func (c *Chain) Reads(header string) bool {
 		return false
 	}
 	for _, m := range c.cfg.Methods {
-		if slices.ContainsFunc(m.About().Places, func(p Place) bool { return p.Header == header }) {
+		if slices.ContainsFunc(m.Info().Places, func(p Place) bool { return p.Header == header }) {
 			return true
 		}
 	}
-	return c.cfg.Headers != nil && slices.ContainsFunc(c.cfg.Headers.all, func(t told) bool { return t.header == header })
+	return c.cfg.Headers != nil && slices.ContainsFunc(c.cfg.Headers.all, func(t identityHeader) bool { return t.header == header })
 }
 
 // Strip removes credentials from what is forwarded: those of all methods, but for the ones that were found right if their
 // method forwards them. Nobody has looked at the rest, and upstreams may think that somebody did.
 func (c *Chain) Strip(h http.Header, id *Identity) {
 	for _, m := range c.cfg.Methods {
-		for _, p := range m.About().Places {
+		for _, p := range m.Info().Places {
 			switch {
-			case p == id.kept:
+			case p == id.forwarded:
 			case p.Scheme == "":
 				remove(h, p.Header)
 			case p.in(h):

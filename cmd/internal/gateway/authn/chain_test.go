@@ -255,7 +255,7 @@ func TestUnavailable(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Authenticate(*http.Request) (Identity, error) { return Identity{}, f.err }
-func (f failing) About() *About                                { return &About{Places: []Place{{Header: "X-Api-Key"}}} }
+func (f failing) Info() *MethodInfo                            { return &MethodInfo{Places: []Place{{Header: "X-Api-Key"}}} }
 
 // What a request costs that says who it is.
 func BenchmarkAdmit(b *testing.B) {

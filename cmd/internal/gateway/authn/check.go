@@ -27,8 +27,8 @@ func kindOf(data []byte) *kind {
 	return nil
 }
 
-// Looks tells whether a file lists keys or users, as distinct from rules. Its lines are not to be shown.
-func Looks(data []byte) bool { return kindOf(data) != nil }
+// IsAccountFile reports whether a file lists keys or users, as distinct from rules. Its lines are not to be shown.
+func IsAccountFile(data []byte) bool { return kindOf(data) != nil }
 
 // Check finds the faults of a file that lists keys or users. The error joins all, each a [*rules.Error].
 func Check(path string, data []byte) error {

@@ -14,9 +14,9 @@ import (
 
 // Bounds of what a token says.
 const (
-	mostClaims     = 256
-	mostClaimBytes = 4 << 10 // of one value
-	deepestClaim   = 8       // names
+	maxClaims     = 256
+	maxClaimBytes = 4 << 10 // of one value
+	deepestClaim  = 8       // names
 )
 
 // flatten makes texts of claims, so that rules can be about them. Texts are as they are, numbers as they were written.
@@ -81,7 +81,7 @@ func (f *flattened) add(name string, value any, depth int) {
 }
 
 func (f *flattened) put(name, value string) {
-	if len(f.into) == mostClaims || len(value) > mostClaimBytes {
+	if len(f.into) == maxClaims || len(value) > maxClaimBytes {
 		if !f.tooMuch {
 			bounds.Claims.Reached()
 		}

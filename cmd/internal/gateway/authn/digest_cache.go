@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	mostRemembered = 4096
-	rememberFor    = 5 * time.Minute
+	maxCachedDigests = 4096
+	digestTTL        = 5 * time.Minute
 )
 
-// remembered are passwords that were right, by a keyed digest of the name, the password and the hash: a password that is
-// changed is not remembered. Wrong ones are not remembered: guessing stays slow. Nothing can be told by how long a look
+// digestCache holds keyed digests for digestTTL: of credentials that were right, and of accounts by address. That of a password has its name and hash, so that a password that is
+// changed is not found. Wrong ones are not stored: guessing stays slow. Nothing can be told by how long a look
 // takes, but by who has the password.
-type remembered struct {
+type digestCache struct {
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]time.Time // when it was right
 }
 
-func (m *remembered) has(sum [sha256.Size]byte, now time.Time) bool {
+func (m *digestCache) has(sum [sha256.Size]byte, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at, ok := m.all[sum]
-	return ok && now.Sub(at) < rememberFor
+	return ok && now.Sub(at) < digestTTL
 }
 
-func (m *remembered) add(sum [sha256.Size]byte, now time.Time) {
+func (m *digestCache) add(sum [sha256.Size]byte, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.all == nil {
@@ -36,7 +36,7 @@ func (m *remembered) add(sum [sha256.Size]byte, now time.Time) {
 	}
 	_, again := m.all[sum]
 	for old := range m.all {
-		if again || len(m.all) < mostRemembered {
+		if again || len(m.all) < maxCachedDigests {
 			break
 		}
 		bounds.RememberedLogins.Reached()

@@ -63,12 +63,12 @@ func TestCheckEntry(t *testing.T) {
 }
 
 // Files of keys and users are told from rules, also when they are broken, so that their lines are not shown.
-func TestLooks(t *testing.T) {
+func TestIsAccountFile(t *testing.T) {
 	for text, want := range map[string]bool{
 		"keys: []": true, "users: []": true, "keys:\n  - canary: [": true, "# x\nusers:\n\t- a": true,
 		"rules: []": false, "": false, "domain: x\nkeys: []": false, "a: [\nkeys:": true, "- keys": false, "rules: [\nkeys:": false,
 	} {
-		if got := Looks([]byte(text)); got != want {
+		if got := IsAccountFile([]byte(text)); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}

@@ -17,15 +17,15 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// filesEvery is how often files are looked at. They are small, and a key that is switched off is to be off soon.
-const filesEvery = time.Second
+// filesInterval is how often files are looked at. They are small, and a key that is switched off is to be off soon.
+const filesInterval = time.Second
 
 // files are read again when they change. What they hold is used only if all of it is sound.
 type files struct {
-	what  string // is in them, for the log
-	paths []string
-	most  int64                    // bytes of each
-	use   func(all [][]byte) error // takes what they hold, all of it or nothing
+	what     string // is in them, for the log
+	paths    []string
+	maxBytes int64                    // bytes of each
+	use      func(all [][]byte) error // takes what they hold, all of it or nothing
 
 	mu   sync.Mutex // guards the field below
 	read [][]byte   // when they were looked at last
@@ -38,7 +38,7 @@ func (f *files) load() (changed bool, err error) {
 	var faults []error
 	read := make([][]byte, len(f.paths))
 	for i, path := range f.paths {
-		b, err := readFile(path, f.most)
+		b, err := readFile(path, f.maxBytes)
 		if err != nil {
 			faults = append(faults, err)
 			b = []byte(err.Error())
@@ -77,7 +77,7 @@ func (f *files) Reload(log *slog.Logger) {
 
 // Run reads the files when they change until the context ends.
 func (f *files) Run(ctx context.Context, log *slog.Logger) {
-	tick := time.NewTicker(filesEvery)
+	tick := time.NewTicker(filesInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -49,7 +49,7 @@ func FuzzKeySet(f *testing.F) {
 	f.Add([]byte(`{"keys":[{"kty":"EC","crv":"P-521","x":"AA","y":"AA"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		keys, err := parseKeySet(data)
-		if (err == nil) != (len(keys) > 0) || len(keys) > mostKeysInSet {
+		if (err == nil) != (len(keys) > 0) || len(keys) > maxKeysInSet {
 			t.Errorf("%d keys, %v", len(keys), err)
 		}
 		for _, k := range keys {
@@ -57,7 +57,7 @@ func FuzzKeySet(f *testing.F) {
 				t.Errorf("%+v is taken", k)
 			}
 			for _, a := range k.algorithms {
-				if Shared(a) || a == "none" {
+				if IsSymmetric(a) || a == "none" {
 					t.Errorf("%+v is for %s", k, a)
 				}
 			}

@@ -11,10 +11,10 @@ import (
 )
 
 // Headers tell upstreams who a request is from.
-type Headers struct{ all []told }
+type Headers struct{ all []identityHeader }
 
-// told is one header, and what it tells: an attribute, or a claim.
-type told struct {
+// identityHeader is one header, and what it tells: an attribute, or a claim.
+type identityHeader struct {
 	header, name string
 	claim        bool
 }
@@ -30,14 +30,14 @@ func NewHeaders(tell map[string]string) (*Headers, error) {
 		if slices.Contains(notOurs, canonical) {
 			return nil, fmt.Errorf("%s has a meaning of its own: write a name such as X-User", canonical)
 		}
-		if slices.ContainsFunc(h.all, func(t told) bool { return folded(t.header) == folded(canonical) }) {
+		if slices.ContainsFunc(h.all, func(t identityHeader) bool { return folded(t.header) == folded(canonical) }) {
 			return nil, fmt.Errorf("%s is there twice, in another spelling: upstreams may take both for the same", canonical)
 		}
 		name, claim := strings.CutPrefix(tell[header], "claim:")
 		if name == "" {
 			return nil, fmt.Errorf("%s: write what it tells: user, plan, another attribute, or claim:NAME", canonical)
 		}
-		h.all = append(h.all, told{canonical, name, claim})
+		h.all = append(h.all, identityHeader{canonical, name, claim})
 	}
 	return &h, nil
 }

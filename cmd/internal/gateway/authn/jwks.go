@@ -18,12 +18,12 @@ import (
 
 // Bounds of a set of keys.
 const (
-	mostKeySetBytes     = 256 << 10
-	mostKeysInSet       = 100
-	leastRSA, mostRSA   = 2048, 8192 // bits
-	mostWithoutKeyID    = 16         // keys that are tried for a token that does not name one
-	mostExponent        = 1<<31 - 1
-	ed25519SignatureAlg = "EdDSA"
+	maxKeySetBytes         = 256 << 10
+	maxKeysInSet           = 100
+	minRSABits, maxRSABits = 2048, 8192 // bits
+	maxWithoutKeyID        = 16         // keys that are tried for a token that does not name one
+	maxExponent            = 1<<31 - 1
+	ed25519SignatureAlg    = "EdDSA"
 )
 
 // jwk is a key of a set (RFC 7517), as far as it matters. What is secret in it is not read.
@@ -52,9 +52,9 @@ type publicKey struct {
 // that can be used is an error.
 func parseKeySet(data []byte) (keys []publicKey, err error) {
 	defer panics.Recover(func(e *panics.Error) { keys, err = nil, e })
-	if len(data) > mostKeySetBytes {
+	if len(data) > maxKeySetBytes {
 		bounds.KeySet.Reached()
-		return nil, fmt.Errorf("the set of keys has more than %d bytes", mostKeySetBytes)
+		return nil, fmt.Errorf("the set of keys has more than %d bytes", maxKeySetBytes)
 	}
 	var set struct {
 		Keys []jwk `json:"keys"`
@@ -62,9 +62,9 @@ func parseKeySet(data []byte) (keys []publicKey, err error) {
 	if err := json.Unmarshal(data, &set); err != nil {
 		return nil, errors.New(`it is no set of keys: write JSON such as {"keys": [{"kty": "RSA", …}]}`) // without what is in it
 	}
-	if len(set.Keys) > mostKeysInSet {
+	if len(set.Keys) > maxKeysInSet {
 		bounds.KeySet.Reached()
-		return nil, fmt.Errorf("the set has %d keys, at most %d are read", len(set.Keys), mostKeysInSet)
+		return nil, fmt.Errorf("the set has %d keys, at most %d are read", len(set.Keys), maxKeysInSet)
 	}
 	var all []publicKey
 	var why error
@@ -126,9 +126,9 @@ func (j *jwk) rsa() (*rsa.PublicKey, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case n.BitLen() < leastRSA || n.BitLen() > mostRSA:
-		return nil, fmt.Errorf("it has %d bits: between %d and %d are safe and quick", n.BitLen(), leastRSA, mostRSA)
-	case !e.IsInt64() || e.Int64() < 3 || e.Int64() > mostExponent || e.Bit(0) == 0:
+	case n.BitLen() < minRSABits || n.BitLen() > maxRSABits:
+		return nil, fmt.Errorf("it has %d bits: between %d and %d are safe and quick", n.BitLen(), minRSABits, maxRSABits)
+	case !e.IsInt64() || e.Int64() < 3 || e.Int64() > maxExponent || e.Bit(0) == 0:
 		return nil, errors.New("its exponent is odd and between 3 and 2147483647, or it is not safe")
 	}
 	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
@@ -171,15 +171,15 @@ func (j *jwk) ed25519() (ed25519.PublicKey, error) {
 
 func number(text string) (*big.Int, error) {
 	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(b) == 0 || len(b) > mostRSA/8+1 {
+	if err != nil || len(b) == 0 || len(b) > maxRSABits/8+1 {
 		return nil, errors.New("its n and e have to be base64url")
 	}
 	return new(big.Int).SetBytes(b), nil
 }
 
-// fitting are the keys that a token may have been signed with: those of its name and its algorithm. A token without a name
+// candidateKeys are the keys that a token may have been signed with: those of its name and its algorithm. A token without a name
 // may have been signed with any, if there are few.
-func fitting(all []publicKey, id, algorithm string) (keys []any, named bool) {
+func candidateKeys(all []publicKey, id, algorithm string) (keys []any, named bool) {
 	for i := range all {
 		if id != "" && all[i].id != id {
 			continue
@@ -189,7 +189,7 @@ func fitting(all []publicKey, id, algorithm string) (keys []any, named bool) {
 			keys = append(keys, all[i].key)
 		}
 	}
-	if len(keys) > mostWithoutKeyID {
+	if len(keys) > maxWithoutKeyID {
 		return nil, named
 	}
 	return keys, named

@@ -35,7 +35,7 @@ type JWTConfig struct {
 // The algorithms are those of the configuration, whatever a token says, and a key is used only for algorithms of its own
 // kind. What a token says of where keys are (jku, x5u, jwk, x5c) is not read. A token must say when it expires.
 type JWT struct {
-	about  About
+	info   MethodInfo
 	cfg    JWTConfig
 	parser *jwt.Parser
 	keys   keySource
@@ -43,23 +43,23 @@ type JWT struct {
 
 // keySource is where keys are.
 type keySource interface {
-	// fitting returns the keys for a token's key id and algorithm: none if there is none, and [ErrUnavailable] if there
+	// candidateKeys returns the keys for a token's key id and algorithm: none if there is none, and [ErrUnavailable] if there
 	// never were any.
-	fitting(r *http.Request, id, algorithm string) ([]any, error)
+	candidateKeys(r *http.Request, id, algorithm string) ([]any, error)
 	// Run has them read again when they change, until the context ends, and Reload now. The last good ones stay.
 	Run(ctx context.Context, log *slog.Logger)
 	Reload(log *slog.Logger)
 }
 
-const mostToken = 8 << 10 // bytes
+const maxTokenBytes = 8 << 10 // bytes
 
 // Algorithms are those that can be believed.
 var Algorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", ed25519SignatureAlg, "HS256", "HS384", "HS512",
 }
 
-// Shared tells whether an algorithm works with a secret that both sides have.
-func Shared(algorithm string) bool { return strings.HasPrefix(algorithm, "HS") }
+// IsSymmetric reports whether an algorithm works with a secret that both sides have.
+func IsSymmetric(algorithm string) bool { return strings.HasPrefix(algorithm, "HS") }
 
 // NewJWT reads the secret or the file of keys. Keys from a URL are fetched in the background; see [JWT.Run].
 func NewJWT(cfg JWTConfig) (*JWT, error) {
@@ -83,7 +83,7 @@ func NewJWT(cfg JWTConfig) (*JWT, error) {
 	}
 	j := &JWT{
 		cfg: cfg, parser: jwt.NewParser(options...),
-		about: About{Challenge: "Bearer", Places: []Place{bearer}, Forward: !cfg.Strip},
+		info: MethodInfo{Challenge: "Bearer", Places: []Place{bearer}, Forward: !cfg.Strip},
 	}
 	var err error
 	switch {
@@ -92,7 +92,7 @@ func NewJWT(cfg JWTConfig) (*JWT, error) {
 	case cfg.KeySetFile != "":
 		j.keys, err = newKeySetFile(cfg.KeySetFile)
 	default:
-		j.keys, err = newFetched(*cfg.KeySetURL)
+		j.keys, err = newJWKSCache(*cfg.KeySetURL)
 	}
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (c *JWTConfig) check() error {
 		if !slices.Contains(Algorithms, a) {
 			return fmt.Errorf("jwt: there is no algorithm %.20q: write %s", a, strings.Join(Algorithms, ", "))
 		}
-		if Shared(a) {
+		if IsSymmetric(a) {
 			shared++
 		}
 	}
@@ -136,8 +136,8 @@ func (j *JWT) Run(ctx context.Context, log *slog.Logger) { j.keys.Run(ctx, log) 
 // Reload reads keys again now.
 func (j *JWT) Reload(log *slog.Logger) { j.keys.Reload(log) }
 
-// About implements [Method].
-func (j *JWT) About() *About { return &j.about }
+// Info implements [Method].
+func (j *JWT) Info() *MethodInfo { return &j.info }
 
 // Authenticate implements [Method].
 func (j *JWT) Authenticate(r *http.Request) (Identity, error) {
@@ -145,9 +145,9 @@ func (j *JWT) Authenticate(r *http.Request) (Identity, error) {
 	switch {
 	case err != nil:
 		return Identity{}, err
-	case len(text) > mostToken:
+	case len(text) > maxTokenBytes:
 		bounds.Token.Reached()
-		return Identity{}, stale("the token has more than %d bytes", mostToken)
+		return Identity{}, stale("the token has more than %d bytes", maxTokenBytes)
 	}
 	var away error
 	claims := jwt.MapClaims{}
@@ -179,7 +179,7 @@ func (j *JWT) key(r *http.Request, t *jwt.Token) (any, error) {
 		return nil, errUnknownKey // it means something that is not known here, and must not be passed over (RFC 7515)
 	}
 	id, _ := t.Header["kid"].(string)
-	keys, err := j.keys.fitting(r, id, t.Method.Alg())
+	keys, err := j.keys.candidateKeys(r, id, t.Method.Alg())
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (j *JWT) why(err error) error {
 func (j *JWT) identity(claims jwt.MapClaims) (Identity, error) {
 	flat := flatten(claims)
 	if flat == nil {
-		return Identity{}, stale("the token says too much: at most %d claims, of %d bytes each", mostClaims, mostClaimBytes)
+		return Identity{}, stale("the token says too much: at most %d claims, of %d bytes each", maxClaims, maxClaimBytes)
 	}
 	user := flat[j.cfg.UserClaim]
 	if user == "" || !sendable(user) || !isText(claims, j.cfg.UserClaim) {
@@ -230,5 +230,5 @@ func (j *JWT) identity(claims jwt.MapClaims) (Identity, error) {
 	if plan := flat[j.cfg.PlanClaim]; plan != "" {
 		attributes["plan"] = plan
 	}
-	return Identity{User: user, Claims: flat, Attributes: attributes, kept: bearer}, nil
+	return Identity{User: user, Claims: flat, Attributes: attributes, forwarded: bearer}, nil
 }

@@ -21,16 +21,16 @@ import (
 
 // KeySetURL is where a set of keys is fetched from.
 type KeySetURL struct {
-	URL   string        // https, or http on this machine
-	CA    string        // who signs the server's certificate, PEM; default: those that the system trusts
-	Every time.Duration // how often it is fetched; default 5 minutes
-	Plain bool          // http is allowed: whoever is on the way can then sign tokens
+	URL           string        // https, or http on this machine
+	CA            string        // who signs the server's certificate, PEM; default: those that the system trusts
+	Interval      time.Duration // how often it is fetched; default 5 minutes
+	AllowInsecure bool          // http is allowed: whoever is on the way can then sign tokens
 }
 
 const (
-	fetchTime  = 10 * time.Second // for all of it
-	fetchFirst = time.Second      // after a failure; then twice as long each time
-	fetchMost  = time.Minute
+	fetchTime        = 10 * time.Second // for all of it
+	fetchFirst       = time.Second      // after a failure; then twice as long each time
+	maxFetchInterval = time.Minute
 	// A token with a key that is not known may have been signed with a new one: the set is fetched again, but no more often
 	// than this, lest somebody with invented names has us fetch all day.
 	fetchRest = 10 * time.Second
@@ -38,26 +38,26 @@ const (
 	fetchWait = 2 * time.Second
 )
 
-// fetched is a set of keys from a URL.
-type fetched struct {
-	url    string
-	shown  string // in logs
-	every  time.Duration
-	client *http.Client
-	live   atomic.Pointer[[]publicKey] // nil: there were none yet
-	wake   chan struct{}
+// jwksCache is a set of keys from a URL.
+type jwksCache struct {
+	url      string
+	shown    string // in logs
+	interval time.Duration
+	client   *http.Client
+	live     atomic.Pointer[[]publicKey] // nil: there were none yet
+	wake     chan struct{}
 
 	mu    sync.Mutex    // guards the fields below
 	under chan struct{} // closed when the fetch that is wanted or under way is done; nil: none is
 	ended time.Time     // when the last was
 }
 
-func newFetched(cfg KeySetURL) (*fetched, error) {
+func newJWKSCache(cfg KeySetURL) (*jwksCache, error) {
 	u, err := url.Parse(cfg.URL)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return nil, errors.New("jwks_url: write a URL such as https://example.com/.well-known/jwks.json")
-	case u.Scheme == "http" && !cfg.Plain && !thisMachine(u.Hostname()):
+	case u.Scheme == "http" && !cfg.AllowInsecure && !isLoopback(u.Hostname()):
 		return nil, errors.New("jwks_url: whoever is on the way to http:// could sign tokens: write https://, or allow it with jwks_plain: true")
 	}
 	// HTTP/1.1 alone: for HTTP/2 the transport makes connections without end to a server that answers each with GOAWAY.
@@ -71,8 +71,8 @@ func newFetched(cfg KeySetURL) (*fetched, error) {
 			return nil, fmt.Errorf("jwks_ca: %w", err)
 		}
 	}
-	f := &fetched{
-		url: cfg.URL, shown: u.Scheme + "://" + u.Host + u.Path, every: cfg.Every, wake: make(chan struct{}, 1),
+	f := &jwksCache{
+		url: cfg.URL, shown: u.Scheme + "://" + u.Host + u.Path, interval: cfg.Interval, wake: make(chan struct{}, 1),
 		client: &http.Client{
 			Transport: transport, Timeout: fetchTime,
 			CheckRedirect: func(*http.Request, []*http.Request) error {
@@ -80,22 +80,22 @@ func newFetched(cfg KeySetURL) (*fetched, error) {
 			},
 		},
 	}
-	if f.every <= 0 {
-		f.every = 5 * time.Minute
+	if f.interval <= 0 {
+		f.interval = 5 * time.Minute
 	}
 	return f, nil
 }
 
-func thisMachine(host string) bool {
+func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-func (f *fetched) fitting(r *http.Request, id, algorithm string) ([]any, error) {
+func (f *jwksCache) candidateKeys(r *http.Request, id, algorithm string) ([]any, error) {
 	for again := false; ; again = true {
 		live := f.live.Load()
 		if live != nil {
-			if keys, named := fitting(*live, id, algorithm); named || again {
+			if keys, named := candidateKeys(*live, id, algorithm); named || again {
 				return keys, nil
 			}
 		} else if again {
@@ -106,7 +106,7 @@ func (f *fetched) fitting(r *http.Request, id, algorithm string) ([]any, error) 
 }
 
 // refresh has the set fetched, unless it just was, and waits for it a while.
-func (f *fetched) refresh(ctx context.Context) {
+func (f *jwksCache) refresh(ctx context.Context) {
 	f.mu.Lock()
 	if f.under == nil {
 		if !f.ended.IsZero() && time.Since(f.ended) < fetchRest {
@@ -127,7 +127,7 @@ func (f *fetched) refresh(ctx context.Context) {
 }
 
 // ask wakes who fetches.
-func (f *fetched) ask() {
+func (f *jwksCache) ask() {
 	select {
 	case f.wake <- struct{}{}:
 	default: // it is awake
@@ -135,18 +135,18 @@ func (f *fetched) ask() {
 }
 
 // Reload has the set fetched, in the background.
-func (f *fetched) Reload(*slog.Logger) { f.ask() }
+func (f *jwksCache) Reload(*slog.Logger) { f.ask() }
 
 // Run fetches the set until the context ends.
-func (f *fetched) Run(ctx context.Context, log *slog.Logger) {
+func (f *jwksCache) Run(ctx context.Context, log *slog.Logger) {
 	defer f.client.CloseIdleConnections()
 	failed := time.Duration(0)
 	for {
 		err := f.fetch(ctx, log)
-		wait := f.every
+		wait := f.interval
 		if err != nil {
-			failed = min(max(2*failed, fetchFirst), fetchMost)
-			wait = min(failed, f.every)
+			failed = min(max(2*failed, fetchFirst), maxFetchInterval)
+			wait = min(failed, f.interval)
 			if ctx.Err() == nil {
 				log.Error("the keys of tokens cannot be fetched: keeping the last good ones", "url", f.shown, "error", err)
 			}
@@ -166,7 +166,7 @@ func (f *fetched) Run(ctx context.Context, log *slog.Logger) {
 }
 
 // fetch gets the set once, and tells those who wait.
-func (f *fetched) fetch(ctx context.Context, log *slog.Logger) error {
+func (f *jwksCache) fetch(ctx context.Context, log *slog.Logger) error {
 	f.mu.Lock()
 	if f.under == nil {
 		f.under = make(chan struct{})
@@ -186,7 +186,7 @@ func (f *fetched) fetch(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-func (f *fetched) get(ctx context.Context) ([]publicKey, error) {
+func (f *jwksCache) get(ctx context.Context) ([]publicKey, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url, nil)
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (f *fetched) get(ctx context.Context) ([]publicKey, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("it answers %s", resp.Status)
 	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, mostKeySetBytes+1))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySetBytes+1))
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (i *issuer) count() int {
 // fetching is a method whose issuer is in the bubble. Its Run ends with the test.
 func fetching(t *testing.T, i *issuer) (*JWT, *logged) {
 	j := newJWT(t, JWTConfig{Algorithms: []string{"RS256"}, KeySetURL: &KeySetURL{URL: "https://user:canary@issuer.example/jwks?token=canary"}}, "")
-	j.keys.(*fetched).client.Transport = i
+	j.keys.(*jwksCache).client.Transport = i
 	log := new(logged)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -72,7 +72,7 @@ func fetching(t *testing.T, i *issuer) (*JWT, *logged) {
 	return j, log
 }
 
-func TestFetchedKeysRotate(t *testing.T) {
+func TestJWKSRotate(t *testing.T) {
 	s := signers()
 	first, both := keySet(rsaJWK("old", &s.rsa.PublicKey, "")), keySet(rsaJWK("old", &s.rsa.PublicKey, ""), rsaJWK("new", &s.other.PublicKey, ""))
 	synctest.Test(t, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestFetchedKeysRotate(t *testing.T) {
 }
 
 // Tokens wait for keys no longer than a while, and not when their sender has left.
-func TestFetchedKeysAreNotWaitedFor(t *testing.T) {
+func TestJWKSAreNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := new(issuer)
 		j, _ := fetching(t, i)
@@ -161,7 +161,7 @@ func TestFetchedKeysAreNotWaitedFor(t *testing.T) {
 }
 
 // A real server, with a certificate of its own authority.
-func TestFetchedOverTLS(t *testing.T) {
+func TestJWKSOverTLS(t *testing.T) {
 	s := signers()
 	var answer atomic.Pointer[http.HandlerFunc]
 	say := func(h http.HandlerFunc) { answer.Store(&h) }
@@ -175,7 +175,7 @@ func TestFetchedOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	get := func(ca string) error {
-		f, err := newFetched(KeySetURL{URL: server.URL + "/jwks", CA: ca})
+		f, err := newJWKSCache(KeySetURL{URL: server.URL + "/jwks", CA: ca})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,15 +15,15 @@ type secret struct {
 	live atomic.Pointer[[]byte]
 }
 
-const leastSecret = 32 // bytes
+const minSecretBytes = 32 // bytes
 
 func newSecret(path string) (*secret, error) {
 	s := new(secret)
-	s.files = files{what: "the secret of tokens", paths: []string{path}, most: 4 << 10, use: func(all [][]byte) error {
+	s.files = files{what: "the secret of tokens", paths: []string{path}, maxBytes: 4 << 10, use: func(all [][]byte) error {
 		b := bytes.TrimRight(all[0], "\r\n")
-		if len(b) < leastSecret {
+		if len(b) < minSecretBytes {
 			return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(
-				"the secret has %d bytes and can be guessed: write at least %d, such as openssl rand -hex 32 prints", len(b), leastSecret)}
+				"the secret has %d bytes and can be guessed: write at least %d, such as openssl rand -hex 32 prints", len(b), minSecretBytes)}
 		}
 		s.live.Store(&b)
 		return nil
@@ -32,8 +32,8 @@ func newSecret(path string) (*secret, error) {
 	return s, err
 }
 
-func (s *secret) fitting(_ *http.Request, _, algorithm string) ([]any, error) {
-	if !Shared(algorithm) {
+func (s *secret) candidateKeys(_ *http.Request, _, algorithm string) ([]any, error) {
+	if !IsSymmetric(algorithm) {
 		return nil, nil
 	}
 	return []any{*s.live.Load()}, nil
@@ -47,7 +47,7 @@ type keySetFile struct {
 
 func newKeySetFile(path string) (*keySetFile, error) {
 	k := new(keySetFile)
-	k.files = files{what: "the keys of tokens", paths: []string{path}, most: mostKeySetBytes, use: func(all [][]byte) error {
+	k.files = files{what: "the keys of tokens", paths: []string{path}, maxBytes: maxKeySetBytes, use: func(all [][]byte) error {
 		keys, err := parseKeySet(all[0])
 		if err != nil {
 			return &rules.Error{At: rules.Position{File: path}, Msg: err.Error()}
@@ -59,7 +59,7 @@ func newKeySetFile(path string) (*keySetFile, error) {
 	return k, err
 }
 
-func (k *keySetFile) fitting(_ *http.Request, id, algorithm string) ([]any, error) {
-	keys, _ := fitting(*k.live.Load(), id, algorithm)
+func (k *keySetFile) candidateKeys(_ *http.Request, id, algorithm string) ([]any, error) {
+	keys, _ := candidateKeys(*k.live.Load(), id, algorithm)
 	return keys, nil
 }

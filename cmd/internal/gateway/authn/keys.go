@@ -33,16 +33,16 @@ type KeysConfig struct {
 // the texts are. Unknown keys go the same way as known ones.
 type Keys struct {
 	files
-	about About
-	now   func() time.Time
-	live  atomic.Pointer[map[[sha256.Size]byte]*account]
+	info MethodInfo
+	now  func() time.Time
+	live atomic.Pointer[map[[sha256.Size]byte]*account]
 }
 
 const (
-	keyPrefix  = "slk_" // so that people and scanners of repositories see what it is
-	hashPrefix = "sha256:"
-	leastKey   = 24   // characters of keys from elsewhere
-	mostKey    = 1024 // bytes of what is looked at
+	keyPrefix   = "slk_" // so that people and scanners of repositories see what it is
+	hashPrefix  = "sha256:"
+	minKeyChars = 24   // characters of keys from elsewhere
+	maxKeyBytes = 1024 // bytes of what is looked at
 )
 
 // NewKeys reads the files. The error joins all faults, each a [*rules.Error].
@@ -53,15 +53,15 @@ func NewKeys(cfg KeysConfig) (*Keys, error) {
 	if !httpguts.ValidHeaderFieldName(cfg.Header) {
 		return nil, fmt.Errorf("%q is no name of a header: write one such as X-Api-Key", cfg.Header)
 	}
-	k := &Keys{now: time.Now, about: About{
+	k := &Keys{now: time.Now, info: MethodInfo{
 		Challenge: fmt.Sprintf(`ApiKey header="%s"`, http.CanonicalHeaderKey(cfg.Header)),
 		Places:    []Place{{Header: http.CanonicalHeaderKey(cfg.Header)}},
 		Forward:   cfg.Forward,
 	}}
 	if cfg.Bearer {
-		k.about.Places = append(k.about.Places, bearer)
+		k.info.Places = append(k.info.Places, bearer)
 	}
-	k.files = files{what: "API keys", paths: cfg.Files, most: strictyaml.MaxBytes, use: k.use}
+	k.files = files{what: "API keys", paths: cfg.Files, maxBytes: strictyaml.MaxBytes, use: k.use}
 	if _, err := k.load(); err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ func (k *Keys) use(content [][]byte) error {
 // Len is how many keys there are.
 func (k *Keys) Len() int { return len(*k.live.Load()) }
 
-// About implements [Method].
-func (k *Keys) About() *About { return &k.about }
+// Info implements [Method].
+func (k *Keys) Info() *MethodInfo { return &k.info }
 
 // Authenticate implements [Method].
 func (k *Keys) Authenticate(r *http.Request) (Identity, error) {
@@ -114,9 +114,9 @@ func (k *Keys) Authenticate(r *http.Request) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	if len(shown) > mostKey {
+	if len(shown) > maxKeyBytes {
 		bounds.APIKey.Reached()
-		return Identity{}, stale("an API key has at most %d bytes", mostKey)
+		return Identity{}, stale("an API key has at most %d bytes", maxKeyBytes)
 	}
 	known := (*k.live.Load())[sha256.Sum256([]byte(shown))]
 	if known == nil {
@@ -126,18 +126,18 @@ func (k *Keys) Authenticate(r *http.Request) (Identity, error) {
 		return Identity{}, err
 	}
 	id := known.identity
-	id.kept = *at
+	id.forwarded = *at
 	return id, nil
 }
 
 // shown is the key that a request has. What looks like a signed token behind Bearer is left to those who read such.
 func (k *Keys) shown(h http.Header) (key string, at *Place, err error) {
-	err = ErrNone
-	for i := range k.about.Places {
-		p := &k.about.Places[i]
+	err = ErrNoCredentials
+	for i := range k.info.Places {
+		p := &k.info.Places[i]
 		text, here := p.read(h)
 		switch {
-		case here == ErrNone, p.Scheme != "" && strings.Count(text, ".") == 2:
+		case here == ErrNoCredentials, p.Scheme != "" && strings.Count(text, ".") == 2:
 			continue
 		case here != nil:
 			return "", nil, here
@@ -161,10 +161,10 @@ func NewKey() (key, hash string) {
 // HashKey is the hash of a key from elsewhere. Short keys are refused: their hash tells the key to who can try all.
 func HashKey(key string) (hash string, err error) {
 	switch {
-	case len(key) < leastKey:
-		return "", fmt.Errorf("a key of %d characters can be found by trying all of them: use at least %d, or let sluice apikey new make one", len(key), leastKey)
-	case len(key) > mostKey:
-		return "", fmt.Errorf("a key has at most %d bytes", mostKey)
+	case len(key) < minKeyChars:
+		return "", fmt.Errorf("a key of %d characters can be found by trying all of them: use at least %d, or let sluice apikey new make one", len(key), minKeyChars)
+	case len(key) > maxKeyBytes:
+		return "", fmt.Errorf("a key has at most %d bytes", maxKeyBytes)
 	case !sendable(key):
 		return "", fmt.Errorf("the key cannot be sent in a header: use one without spaces around it, and without line breaks")
 	}

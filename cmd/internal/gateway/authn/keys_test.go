@@ -102,11 +102,11 @@ func TestKeys(t *testing.T) {
 
 // verdict is who it is, or why not.
 func verdict(id Identity, err error) string {
-	var wrong *Wrong
+	var wrong *CredentialError
 	switch {
 	case err == nil:
 		return id.User
-	case errors.Is(err, ErrNone):
+	case errors.Is(err, ErrNoCredentials):
 		return "none"
 	case errors.As(err, &wrong) && wrong.Guess:
 		return "guess: " + wrong.Reason
