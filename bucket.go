@@ -44,6 +44,8 @@ type StoreAdmin interface {
 	// Block denies a bucket's takes for d from now, whatever its state; 0 lifts the block. A take that a block denies is
 	// never charged, under a ChargeDenied rule neither, so that the block ends when it says.
 	Block(ctx context.Context, b Bucket, d time.Duration) error
+	// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+	Blocked(ctx context.Context, b Bucket) (time.Duration, error)
 }
 
 // operatorBudget bounds what an operator asks of a [RemoteStore] store. There is no fail mode that could answer instead, and
@@ -70,12 +72,40 @@ func (l *Limiter) BlockBuckets(ctx context.Context, d time.Duration, buckets ...
 	return l.blockWithin(ctx, operatorBudget, d, buckets)
 }
 
+// Blocked returns how much longer the key is blocked under one of the limiter's rules, 0 if it is not blocked.
+func (l *Limiter) Blocked(ctx context.Context, key string) (longest time.Duration, err error) {
+	if err := l.sound(); err != nil {
+		return 0, err
+	}
+	for _, b := range l.buckets(ctx, key) {
+		d, err := l.BlockedBucket(ctx, b)
+		if err != nil {
+			return 0, err
+		}
+		longest = max(longest, d)
+	}
+	return longest, nil
+}
+
+// BlockedBucket is [Limiter.Blocked] for those who use [Limiter.Decide].
+func (l *Limiter) BlockedBucket(ctx context.Context, b Bucket) (time.Duration, error) {
+	admin, ctx, cancel, err := l.storeAdmin(ctx, operatorBudget)
+	if err != nil {
+		return 0, err
+	}
+	defer cancel()
+	if err := b.validate(); err != nil {
+		return 0, err
+	}
+	return admin.Blocked(ctx, b)
+}
+
 func (l *Limiter) blockWithin(ctx context.Context, budget, d time.Duration, buckets []Bucket) error {
 	if d < 0 {
 		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
 	}
-	err := l.onBuckets(ctx, budget, buckets, func(keys StoreAdmin, ctx context.Context, b Bucket) error {
-		return keys.Block(ctx, b, d)
+	err := l.onBuckets(ctx, budget, buckets, func(admin StoreAdmin, ctx context.Context, b Bucket) error {
+		return admin.Block(ctx, b, d)
 	})
 	if err == nil && d > 0 {
 		for i := range buckets {
@@ -89,25 +119,18 @@ func (l *Limiter) blockWithin(ctx context.Context, budget, d time.Duration, buck
 func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
 	all := make([]Bucket, len(l.Rules()))
 	for i, r := range l.Rules() {
-		all[i] = Bucket{Rule: r, Limit: l.LimitFor(ctx, key), Key: key}
+		all[i] = Bucket{Rule: r, Limit: l.limitForKey(ctx, key), Key: key}
 	}
 	return all
 }
 
 // onBuckets does something with each bucket, and has this process forget what it knows of them.
 func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets []Bucket, do func(StoreAdmin, context.Context, Bucket) error) error {
-	if err := l.sound(); err != nil {
+	admin, ctx, cancel, err := l.storeAdmin(ctx, budget)
+	if err != nil {
 		return err
 	}
-	keys, ok := l.store.(StoreAdmin)
-	if !ok {
-		return fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
-	}
-	if l.engine.IsRemote() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, budget)
-		defer cancel()
-	}
+	defer cancel()
 	var faults []error
 	for i := range buckets {
 		b := &buckets[i]
@@ -115,8 +138,24 @@ func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets [
 			faults = append(faults, err)
 			continue
 		}
-		faults = append(faults, do(keys, ctx, *b))
+		faults = append(faults, do(admin, ctx, *b))
 		l.engine.Forget(b.Rule.inIntegers(), b.EffectiveLimit().params, b.Key)
 	}
 	return errors.Join(faults...)
+}
+
+// storeAdmin is the operator's side of the limiter's store, and a context that bounds what it may take.
+func (l *Limiter) storeAdmin(ctx context.Context, budget time.Duration) (StoreAdmin, context.Context, context.CancelFunc, error) {
+	if err := l.sound(); err != nil {
+		return nil, nil, nil, err
+	}
+	admin, ok := l.store.(StoreAdmin)
+	if !ok {
+		return nil, nil, nil, fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
+	}
+	if !l.engine.IsRemote() {
+		return admin, ctx, func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	return admin, ctx, cancel, nil
 }

@@ -104,7 +104,7 @@ func (l *Limiter) peekAll(ctx context.Context, listed []BucketInfo) error {
 		if x.Rule == nil || x.KeyDigest != "" || x.HashTagged || x.Blocked {
 			continue
 		}
-		t := Take{Rule: x.Rule, Limit: l.LimitFor(ctx, x.Key), Key: x.Key, DryRun: true}
+		t := Take{Rule: x.Rule, Limit: l.limitForKey(ctx, x.Key), Key: x.Key, DryRun: true}
 		if private.CounterKind(t.EffectiveLimit()) == x.Kind {
 			takes, of = append(takes, t), append(of, x)
 		}

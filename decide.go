@@ -10,11 +10,22 @@ import (
 // rules. Takes of shadow rules never deny: their decisions are reported as Allowed, with Shadow set where the rule
 // would have denied. It fills out[i] for takes[i] and tells whether all were allowed.
 func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (bool, error) {
-	allowed, err := l.Attempt(ctx, takes, out)
+	allowed, err := l.decideQuiet(ctx, takes, out)
 	if err == nil && l.opts.events.ofDecisions() {
-		l.Report(ctx, takes, out)
+		l.reportDecisions(ctx, takes, out)
 	}
 	return allowed, err
+}
+
+// Takes appends to dst the takes that [Limiter.AllowN] would make, one for each of the limiter's rules, with the limit that
+// [WithLimitFor] chooses for the key. They may be changed before they are passed to [Limiter.Decide] or
+// [Limiter.ReserveTakes].
+func (l *Limiter) Takes(ctx context.Context, dst []Take, key string, cost int64) []Take {
+	limit := l.limitForKey(ctx, key)
+	for _, rule := range l.Rules() {
+		dst = append(dst, Take{Rule: rule, Limit: limit, Key: key, Cost: cost})
+	}
+	return dst
 }
 
 // apply has the store decide about the takes of rules that are not switched off.
@@ -78,9 +89,9 @@ func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
 	}
 }
 
-// Attempt is [Limiter.Decide] for those who ask again and again until they are allowed: it tells [Events] nothing of the
-// decisions, so that a request that had to wait is not counted as denied many times. [Limiter.Report] tells of the last.
-func (l *Limiter) Attempt(ctx context.Context, takes []Take, out []Decision) (bool, error) {
+// decideQuiet is [Limiter.Decide] for callers that ask again until they are allowed. It does not report the decisions to
+// [Events], because a request that had to wait would be counted as denied many times; reportDecisions reports the last.
+func (l *Limiter) decideQuiet(ctx context.Context, takes []Take, out []Decision) (bool, error) {
 	if err := l.sound(); err != nil {
 		return false, err
 	}
@@ -107,8 +118,8 @@ func (l *Limiter) Attempt(ctx context.Context, takes []Take, out []Decision) (bo
 	return allowed, nil
 }
 
-// Report tells [Events] what became of takes that were decided by [Limiter.Attempt], or by the caller itself.
-func (l *Limiter) Report(ctx context.Context, takes []Take, out []Decision) {
+// reportDecisions tells [Events] of decisions by decideQuiet, or by the caller itself.
+func (l *Limiter) reportDecisions(ctx context.Context, takes []Take, out []Decision) {
 	if l == nil {
 		return
 	}

@@ -129,20 +129,12 @@ func (l *Limiter) Rules() []*Rule {
 	return l.rules
 }
 
-// LimitFor returns the limit that [WithLimitFor] chooses for the key, or nil for the rule's own.
-func (l *Limiter) LimitFor(ctx context.Context, key string) *Limit {
+// limitForKey returns the limit that [WithLimitFor] chooses for the key, or nil for the rule's own.
+func (l *Limiter) limitForKey(ctx context.Context, key string) *Limit {
 	if l == nil || l.opts.limitFor == nil {
 		return nil
 	}
 	return l.opts.limitFor(ctx, key)
-}
-
-// Store returns the limiter's store.
-func (l *Limiter) Store() Store {
-	if l == nil {
-		return nil
-	}
-	return l.store
 }
 
 // Allow spends one on the key if there is room.

@@ -17,42 +17,36 @@ import (
 type Permit struct{ permit permit.Permit }
 
 // Acquire spends one on the key under all of the limiter's rules, as Allow does, and holds what is to be held of
-// [Concurrency] limits until the slot is released. The slot is nil if the decision is not allowed.
+// [Concurrency] limits until the permit is released. The permit is nil if the decision is not allowed.
 //
-//	slot, d, err := limiter.Acquire(ctx, key)
+//	permit, d, err := limiter.Acquire(ctx, key)
 //	if err != nil || !d.Allowed {
 //		…
 //	}
-//	defer slot.Release(ctx)
+//	defer permit.Release(ctx)
 //
 // RetryAfter of a denial is when the first lease ends; there may be room long before, whenever somebody is done.
 func (l *Limiter) Acquire(ctx context.Context, key string) (*Permit, Decision, error) {
 	if len(l.Rules()) == 0 {
-		return nil, Decision{}, fmt.Errorf("%w: this limiter has no rules: use Decide and Hold", ErrInvalid)
+		return nil, Decision{}, fmt.Errorf("%w: this limiter has no rules: use ReserveTakes", ErrInvalid)
 	}
-	takes, out := make([]Take, len(l.rules)), make([]Decision, len(l.rules))
-	for i, rule := range l.rules {
-		takes[i] = Take{Rule: rule, Key: key, Cost: 1}
-	}
-	if l.opts.limitFor != nil {
-		takes[0].Limit = l.opts.limitFor(ctx, key)
-	}
+	takes, out := l.Takes(ctx, nil, key, 1), make([]Decision, len(l.rules))
 	allowed, err := l.Decide(ctx, takes, out)
 	if err != nil {
 		return nil, Decision{}, err
 	}
-	slot := l.Hold(takes, out)
+	p := l.holdPermits(takes, out)
 	if !allowed {
-		slot.Release(ctx)
-		slot = nil
+		p.Release(ctx)
+		p = nil
 	}
-	return slot, out[MostRestrictive(out)], nil
+	return p, out[MostRestrictive(out)], nil
 }
 
-// Hold keeps what takes that [Limiter.Decide] decided were granted of [Concurrency] limits, until it is released. It
-// returns nil if that is nothing. The takes' keys are copied.
-func (l *Limiter) Hold(takes []Take, out []Decision) *Permit {
-	var s *Permit
+// holdPermits returns a permit for what the decisions granted of [Concurrency] limits, or nil if that is nothing. The takes'
+// keys are copied.
+func (l *Limiter) holdPermits(takes []Take, out []Decision) *Permit {
+	var p *Permit
 	for i := range takes {
 		t := &takes[i]
 		if t.EffectiveLimit().Algorithm != Concurrency || out[i].Granted <= 0 {
@@ -64,20 +58,20 @@ func (l *Limiter) Hold(takes []Take, out []Decision) *Permit {
 		if err != nil || !permit.Holds(&op, &answer) {
 			continue
 		}
-		if s == nil {
-			s = &Permit{}
+		if p == nil {
+			p = &Permit{}
 		}
-		l.permits.Add(&s.permit, op, &answer)
+		l.permits.Add(&p.permit, op, &answer)
 	}
-	if s != nil {
-		l.permits.Start(&s.permit)
+	if p != nil {
+		l.permits.Start(&p.permit)
 	}
-	return s
+	return p
 }
 
-// Release gives the slot back. It does so though the context has ended, and does not wait for a store that fails.
-func (s *Permit) Release(ctx context.Context) {
-	if s != nil {
-		s.permit.Release(ctx)
+// Release gives the permit back. It does so though the context has ended, and does not wait for a store that fails.
+func (p *Permit) Release(ctx context.Context) {
+	if p != nil {
+		p.permit.Release(ctx)
 	}
 }

@@ -92,7 +92,8 @@ func TestAcquireSeveral(t *testing.T) {
 		mustRule(t, sluice.Rule{Name: "rate", Limit: sluice.PerHour(3)}),
 		mustRule(t, sluice.Rule{Name: "flight", Limit: sluice.Concurrent(2)}),
 	}
-	l := sluice.Must(sluice.NewWithRules(memstore.New(), rules))
+	store := memstore.New()
+	l := sluice.Must(sluice.NewWithRules(store, rules))
 	a, _ := acquire(t, l, "k")
 	b, _ := acquire(t, l, "k")
 	if c, d := acquire(t, l, "k"); c != nil || d.Limit != 2 {
@@ -109,7 +110,7 @@ func TestAcquireSeveral(t *testing.T) {
 		t.Fatalf("a fourth an hour: %+v", d)
 	}
 	for _, rule := range rules[1:] {
-		one := sluice.Must(sluice.NewWithRules(l.Store(), []*sluice.Rule{rule}))
+		one := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{rule}))
 		if n := inFlight(t, one, "k"); n != 0 {
 			t.Errorf("%d in flight, want none", n)
 		}

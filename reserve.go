@@ -3,18 +3,24 @@ package sluice
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/remote"
 )
 
 // Reservation is a take whose true cost is not yet known: the tokens of a language model's answer, the rows of a
-// query, a login that may turn out right. An owner who dies leaves it charged; it wears off like any other take.
+// query, a login that may turn out right. An owner who dies leaves it charged; it wears off like any other take. It is for
+// one goroutine at a time.
 type Reservation struct {
-	Decision // of the estimate; if it is not allowed, there is nothing to settle
+	Decision // the most restrictive, of the estimates; if it is not allowed, there is nothing to settle
 
 	limiter    *Limiter
-	takes      []Take             // that settle it
+	takes      []Take     // of the estimates
+	decisions  []Decision // decisions[i] is of takes[i]
+	holds      bool       // permits of [Concurrency] limits
+	permit     *Permit
 	settlement *remote.Settlement // nil: not settled yet
 }
 
@@ -24,31 +30,86 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 		return nil, fmt.Errorf("%w: estimate %d: reserve at least 1", ErrInvalid, estimate)
 	}
 	if len(l.Rules()) == 0 {
-		return nil, fmt.Errorf("%w: this limiter has no rules: use Decide", ErrInvalid)
+		return nil, fmt.Errorf("%w: this limiter has no rules: use ReserveTakes", ErrInvalid)
 	}
-	takes, out := make([]Take, len(l.rules)), make([]Decision, len(l.rules))
-	for i, rule := range l.rules {
-		takes[i] = Take{Rule: rule, Key: key, Cost: estimate, Settles: true}
+	r := &Reservation{limiter: l, takes: l.Takes(ctx, make([]Take, 0, len(l.rules)), key, estimate)}
+	for i := range r.takes {
+		r.takes[i].Settles = true
 	}
-	if l.opts.limitFor != nil {
-		takes[0].Limit = l.opts.limitFor(ctx, key)
-	}
-	if _, err := l.Decide(ctx, takes, out); err != nil {
+	if err := r.decide(ctx, l.Decide); err != nil {
 		return nil, err
-	}
-	r := &Reservation{limiter: l, Decision: out[MostRestrictive(out)], takes: takes[:0]}
-	for i := range out {
-		if t, ok := takes[i].Settlement(&out[i], estimate); ok {
-			r.takes = append(r.takes, t)
-		}
 	}
 	return r, nil
 }
 
-// Settle replaces the estimate by what it really cost. What was not needed is given back, as far as it has not worn off,
-// to a bucket for up to [MaxSettle]; what was needed beyond it is charged, and may go into debt. Settling twice does nothing.
+// ReserveTakes reserves takes, of which each has a cost, all or nothing. It also holds permits of [Concurrency] limits: they
+// are renewed until the reservation is settled or cancelled, or its [Reservation.Permit] is released. The takes and their
+// keys are copied. Set Settles of those that are to be settled at another cost.
+func (l *Limiter) ReserveTakes(ctx context.Context, takes []Take) (*Reservation, error) {
+	r := &Reservation{limiter: l, takes: slices.Clone(takes), holds: true}
+	for i := range r.takes {
+		t := &r.takes[i]
+		if t.Cost <= 0 {
+			return nil, fmt.Errorf("%w: take %d: cost %d: reserve at least 1", ErrInvalid, i, t.Cost)
+		}
+		t.Key, t.HashTag = strings.Clone(t.Key), strings.Clone(t.HashTag)
+	}
+	if len(takes) == 0 {
+		return nil, fmt.Errorf("%w: there are no takes to reserve", ErrInvalid)
+	}
+	if err := r.decide(ctx, l.Decide); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// decide has the limiter decide the takes, and holds what they are granted of what is in flight.
+func (r *Reservation) decide(ctx context.Context, decide func(context.Context, []Take, []Decision) (bool, error)) error {
+	if r.decisions == nil {
+		r.decisions = make([]Decision, len(r.takes))
+	}
+	allowed, err := decide(ctx, r.takes, r.decisions)
+	if err != nil {
+		return err
+	}
+	r.Decision = r.decisions[MostRestrictive(r.decisions)]
+	if !r.holds {
+		return nil
+	}
+	if r.permit = r.limiter.holdPermits(r.takes, r.decisions); !allowed {
+		r.permit.Release(ctx)
+		r.permit = nil
+	}
+	return nil
+}
+
+// Retry decides again if the reservation was denied; the decisions then are those of now. [Events] are told of them only if
+// they allow it, so that a caller that tries several times is counted as denied once.
+func (r *Reservation) Retry(ctx context.Context) error {
+	if r.Allowed {
+		return nil
+	}
+	if err := r.decide(ctx, r.limiter.decideQuiet); err != nil {
+		return err
+	}
+	if r.Allowed && r.limiter.opts.events.ofDecisions() {
+		r.limiter.reportDecisions(ctx, r.takes, r.decisions)
+	}
+	return nil
+}
+
+// Decisions are what was decided about each take, in their order. They must not be changed.
+func (r *Reservation) Decisions() []Decision { return r.decisions }
+
+// Permit is what the reservation holds of [Concurrency] limits, nil if it holds nothing. To release it leaves the rest
+// charged.
+func (r *Reservation) Permit() *Permit { return r.permit }
+
+// Settle replaces the estimate by what it really cost, and releases permits. What was not needed is given back, as far as it
+// has not worn off, to a bucket for up to two hours; what was needed beyond it is charged, and may go into debt. Settling
+// twice does nothing.
 //
-// While a [RemoteStore] store is unavailable Settle returns an error that wraps [ErrUnavailable], and the settlement is kept, with
+// While a [RemoteStore] is unavailable Settle returns an error that wraps [ErrUnavailable], and the settlement is kept, with
 // up to 10,000 others, and sent when the store is available. After an error Settle may be called again, which is needed
 // only if there was no room to keep it: it is settled once.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
@@ -58,16 +119,59 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if !r.Allowed {
 		return nil
 	}
-	if r.settlement == nil {
-		ops, err := settlementOps(r.takes)
-		if err != nil {
-			return err
-		}
-		r.settlement = r.limiter.engine.NewSettlement(ops, time.Now().Add(MaxSettle))
+	if err := r.begin(func(int) int64 { return actual }); err != nil {
+		return err
 	}
 	if err := r.settlement.SetActual(actual); err != nil {
 		return err
 	}
+	return r.send(ctx)
+}
+
+// SettleEach is Settle with a cost for each of the takes, in their order.
+func (r *Reservation) SettleEach(ctx context.Context, actual []int64) error {
+	if len(actual) != len(r.takes) {
+		return fmt.Errorf("%w: settle %d costs of %d takes", ErrInvalid, len(actual), len(r.takes))
+	}
+	for _, n := range actual {
+		if n < 0 {
+			return fmt.Errorf("%w: settle at %d: a cost cannot be negative", ErrInvalid, n)
+		}
+	}
+	if !r.Allowed {
+		return nil
+	}
+	if err := r.begin(func(i int) int64 { return actual[i] }); err != nil {
+		return err
+	}
+	return r.send(ctx)
+}
+
+// begin makes the settlement, unless it is made.
+func (r *Reservation) begin(actual func(i int) int64) error {
+	if r.settlement != nil {
+		return nil
+	}
+	settles := make([]Take, 0, len(r.takes))
+	for i := range r.takes {
+		if r.holds && r.takes[i].EffectiveLimit().Algorithm == Concurrency { // the permit's
+			continue
+		}
+		if t, ok := r.takes[i].Settlement(&r.decisions[i], actual(i)); ok {
+			settles = append(settles, t)
+		}
+	}
+	ops, err := settlementOps(settles)
+	if err != nil {
+		return err
+	}
+	r.settlement = r.limiter.engine.NewSettlement(ops, time.Now().Add(maxSettleMemory))
+	return nil
+}
+
+// send settles, and releases what is held.
+func (r *Reservation) send(ctx context.Context) error {
+	r.permit.Release(ctx)
 	_, err := r.limiter.engine.Settle(ctx, r.settlement)
 	return err
 }

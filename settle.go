@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
-// MaxSettle bounds how long the store remembers that a reservation was settled, see [Limiter.SettleOnce], and for how
-// long after a take a bucket is given back what the take did not need.
-const MaxSettle = 2 * time.Hour
+// maxSettleMemory bounds how long the store remembers that a reservation was settled, see settleOnce, and for how long after
+// a take a bucket is given back what the take did not need.
+const maxSettleMemory = private.MaxSettleMemory
 
 // Settlement returns the take that settles t at its actual cost, where d is the decision of [Limiter.Decide] about t. It
 // reports false if there is nothing to settle, because nothing was charged. Of a [Concurrency] limit the slot is given
@@ -30,27 +31,25 @@ func (t *Take) Settlement(d *Decision, actual int64) (Take, bool) {
 	}, true
 }
 
-// SettleOnce replaces what takes were charged by what they really cost. It is [Reservation.Settle] for those who decide
-// with [Limiter.Decide] and settle in another call or another process. [Take.Settlement] makes the takes; their Cost is
-// the difference: negative gives back what has not worn off, positive charges on top and may go into debt.
+// settleOnce is [Limiter.Settle] with an id, for settlements that arrive over a network and so perhaps twice.
 //
-// The store remembers the id for at least as long as the duration, at most [MaxSettle]. Settling the same id again, in
+// The store remembers the id for at least as long as the duration, at most maxSettleMemory. Settling the same id again, in
 // any process that shares the store, changes nothing and returns false.
 //
 // Forgiven is what the takes together were not charged because of the cap on debt; see [Events].
 //
-// While a [RemoteStore] store is unavailable SettleOnce returns an error that wraps [ErrUnavailable]. The settlement is kept,
+// While a [RemoteStore] is unavailable settleOnce returns an error that wraps [ErrUnavailable]. The settlement is kept,
 // with up to 10,000 others, and sent when the store is available, but not later than the duration says. It may also be
 // sent again by the caller: it is settled once.
-func (l *Limiter) SettleOnce(ctx context.Context, id string, remember time.Duration, takes []Take) (settled bool, forgiven int64, err error) {
+func (l *Limiter) settleOnce(ctx context.Context, id string, remember time.Duration, takes []Take) (settled bool, forgiven int64, err error) {
 	if err := l.sound(); err != nil {
 		return false, 0, err
 	}
 	switch {
 	case id == "":
 		return false, 0, fmt.Errorf("%w: settle: the id is empty: pass one that no other settlement has", ErrInvalid)
-	case remember <= 0 || remember > MaxSettle:
-		return false, 0, fmt.Errorf("%w: settle: remember for %v: use more than 0 and at most %v", ErrInvalid, remember, MaxSettle)
+	case remember <= 0 || remember > maxSettleMemory:
+		return false, 0, fmt.Errorf("%w: settle: remember for %v: use more than 0 and at most %v", ErrInvalid, remember, maxSettleMemory)
 	}
 	ops, err := settlementOps(takes)
 	if err != nil {
@@ -74,10 +73,12 @@ func settlementOps(takes []Take) ([]group.Op, error) {
 	return ops, nil
 }
 
-// Settle replaces what takes were charged by what they really cost, as [Limiter.SettleOnce] does. It does not notice if
+// Settle replaces what takes were charged by what they really cost. It is [Reservation.Settle] for those who decide with
+// [Limiter.Decide] and settle in another call or another process. [Take.Settlement] makes the takes; their Cost is the
+// difference: negative gives back what has not worn off, positive charges on top and may go into debt. It does not notice if
 // it is done twice.
 //
-// While a [RemoteStore] store is unavailable it returns nil if the settlement is kept and sent later, which is so for up to
+// While a [RemoteStore] is unavailable it returns nil if the settlement is kept and sent later, which is so for up to
 // 10,000 settlements.
 func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
 	if err := l.sound(); err != nil {
@@ -87,7 +88,7 @@ func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
 	if err != nil {
 		return err
 	}
-	kept, err := l.engine.Settle(ctx, l.engine.NewSettlement(ops, time.Now().Add(MaxSettle)))
+	kept, err := l.engine.Settle(ctx, l.engine.NewSettlement(ops, time.Now().Add(maxSettleMemory)))
 	if kept {
 		return nil
 	}
@@ -101,9 +102,9 @@ var settlementRule = Must(NewRule(Rule{Name: "\x00settled", Limit: *settlementLi
 // that nobody could use any more.
 var settlementLimits = func() (all []*Limit) {
 	for window := 2 * time.Minute; ; window *= 2 {
-		once := Limit{Count: 1, Window: min(window, MaxSettle), Algorithm: FixedWindow, Align: AlignFirstRequest}
+		once := Limit{Count: 1, Window: min(window, maxSettleMemory), Algorithm: FixedWindow, Align: AlignFirstRequest}
 		all = append(all, Must(once.Build()))
-		if window >= MaxSettle {
+		if window >= maxSettleMemory {
 			return all
 		}
 	}

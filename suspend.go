@@ -40,8 +40,8 @@ func (l *Limiter) SuspendedRules() []string {
 	return nil
 }
 
-// IsSuspended tells whether a rule is switched off, by its name or that of one of its limits.
-func (l *Limiter) IsSuspended(name string) bool {
+// isSuspended reports whether a rule is switched off, by its name or that of one of its limits.
+func (l *Limiter) isSuspended(name string) bool {
 	if l == nil {
 		return false
 	}

@@ -77,7 +77,7 @@ type charge struct {
 	denied      []violation         // the rules that denied
 	reservation *sluice.Reservation // what to give back, if it was reserved
 	takes       []sluice.Take       // what to give back, if Decide took it
-	slot        *sluice.Permit      // what it holds until it ends
+	permit      *sluice.Permit      // what it holds until it ends
 }
 
 type violation struct {
@@ -114,7 +114,7 @@ func (g *enforcer) admit(ctx context.Context, fullMethod, key string, req any, k
 	}
 	refused := g.wait(ctx, &c)
 	if refused != nil {
-		c.slot.Release(ctx)
+		c.permit.Release(ctx)
 	}
 	return c, refused
 }
@@ -146,17 +146,15 @@ func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int6
 		clear(s.takes) // lets go of the key
 		g.scratch.Put(s)
 	}()
-	for i, r := range g.rules {
-		s.takes[i] = sluice.Take{Rule: r, Key: key, Cost: cost, Settles: keep}
+	if g.limitFor != nil {
+		s.takes[0] = sluice.Take{Rule: g.rules[0], Limit: g.limitFor(ctx, fullMethod, key), Key: key, Cost: cost}
+	} else {
+		s.takes = g.limiter.Takes(ctx, s.takes[:0], key, cost)
 	}
-	switch {
-	case g.limitFor != nil:
-		s.takes[0].Limit = g.limitFor(ctx, fullMethod, key)
-	case len(g.rules) == 1:
-		s.takes[0].Limit = g.limiter.LimitFor(ctx, key)
+	for i := range s.takes {
+		s.takes[i].Settles = keep
 	}
-	allowed, err := g.acquirePermits(ctx, s, &c)
-	if err != nil {
+	if err := g.decideTakes(ctx, s, &c); err != nil {
 		return c, err
 	}
 	tightest := sluice.MostRestrictive(s.out)
@@ -167,10 +165,7 @@ func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int6
 			c.denied = append(c.denied, violation{g.rules[i], s.out[i]})
 		}
 	}
-	if !allowed {
-		c.slot.Release(ctx)
-	}
-	if c.Allowed && (keep || c.Delay > 0) {
+	if c.Allowed && c.reservation == nil && (keep || c.Delay > 0) {
 		c.takes = refundTakes(s.takes, s.out)
 	}
 	return c, nil
@@ -180,28 +175,33 @@ func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int6
 // of them ends.
 const permitRetryAfter = time.Second
 
-// acquirePermits decides the takes, and keeps what they were granted of what limits calls in flight: one slot, whatever they cost.
-func (g *enforcer) acquirePermits(ctx context.Context, s *scratch, c *charge) (bool, error) {
+// decideTakes decides the takes, and holds a permit of each limit on calls in flight: one, whatever the call costs.
+func (g *enforcer) decideTakes(ctx context.Context, s *scratch, c *charge) error {
 	flight := false
 	for i := range s.takes {
 		if s.takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			s.takes[i].Cost, s.takes[i].Settles, flight = 1, false, true
 		}
 	}
-	allowed, err := g.limiter.Decide(ctx, s.takes, s.out)
-	if err != nil || !flight {
-		return allowed, err
+	if !flight {
+		_, err := g.limiter.Decide(ctx, s.takes, s.out)
+		return err
 	}
 	if g.tap { // LimitFor chose it
-		return false, fmt.Errorf("%w: TapHandle never learns when a call ends", sluice.ErrInvalid)
+		return fmt.Errorf("%w: TapHandle never learns when a call ends", sluice.ErrInvalid)
 	}
-	c.slot = g.limiter.Hold(s.takes, s.out)
+	var err error
+	if c.reservation, err = g.limiter.ReserveTakes(ctx, s.takes); err != nil {
+		return err
+	}
+	c.permit = c.reservation.Permit()
+	copy(s.out, c.reservation.Decisions())
 	for i := range s.out {
 		if d := &s.out[i]; s.takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			d.RetryAfter, d.ResetAfter = min(d.RetryAfter, permitRetryAfter), min(d.ResetAfter, permitRetryAfter)
 		}
 	}
-	return allowed, nil
+	return nil
 }
 
 // refundTakes returns the takes that give back what was taken.

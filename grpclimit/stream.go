@@ -22,7 +22,7 @@ func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Optio
 			ss.SetTrailer(refused.trailer)
 			return refused.status.Err()
 		}
-		defer c.slot.Release(ss.Context())
+		defer c.permit.Release(ss.Context())
 		err := handler(srv, s)
 		if refused := s.refused.Load(); refused != nil {
 			ss.SetTrailer(refused.trailer)

@@ -26,7 +26,7 @@ func UnaryServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option
 			_ = grpc.SetTrailer(ctx, refused.trailer) // fails only outside a server; the status says the same
 			return nil, refused.status.Err()
 		}
-		defer c.slot.Release(ctx)
+		defer c.permit.Release(ctx)
 		reply, err := handler(ctx, req)
 		g.settle(ctx, &c, err)
 		g.sendQuota(ctx, &c, err)

@@ -58,6 +58,10 @@ func (s *spread) Block(ctx context.Context, b sluice.Bucket, d time.Duration) er
 	return s.next().Block(ctx, b, d)
 }
 
+func (s *spread) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, error) {
+	return s.next().Blocked(ctx, b)
+}
+
 // TestConformance holds the store to what it promises of many processes: all but that the takes of one call, on several
 // keys, are seen whole.
 func TestConformance(t *testing.T) {

@@ -20,10 +20,11 @@ func TestEventual(t *testing.T) {
 	} {
 		const keys = 200
 		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: limit.Algorithm.String(), Limit: limit, Accuracy: sluice.AccuracyEventual}))
+		var store sluice.Store
 		var all []*sluice.Limiter
 		for range 2 {
 			s := openStore(t, memcachestore.Config{Addrs: addrs})
-			all = append(all, sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithStoreTimeout(patient))))
+			store, all = s, append(all, sluice.Must(sluice.NewWithRules(s, []*sluice.Rule{rule}, sluice.WithStoreTimeout(patient))))
 		}
 		admitted, here := make([]int64, keys), 0
 		for k := range admitted {
@@ -53,7 +54,7 @@ func TestEventual(t *testing.T) {
 		take, out := sluice.Take{Rule: rule, Limit: sluice.Must(more.Build())}, make([]sluice.Decision, 1)
 		for k, n := range admitted {
 			take.Key = fmt.Sprint("key", k)
-			err := all[0].Store().Apply(t.Context(), []sluice.Take{take}, out)
+			err := store.Apply(t.Context(), []sluice.Take{take}, out)
 			heard := 1000 - out[0].Remaining
 			if limit.Algorithm == sluice.TokenBucket {
 				each := limit.Window / time.Duration(limit.Count)

@@ -296,7 +296,24 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	})
 }
 
+// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+func (s *Store) Blocked(ctx context.Context, b sluice.Bucket) (left time.Duration, err error) {
+	err = s.onBucket(ctx, "blocked", b, func(ctx context.Context, u *unit) error {
+		if err := s.read(ctx, []*unit{u}); err != nil {
+			return err
+		}
+		left = time.Duration(max(0, u.item.blocked-s.micros())) * time.Microsecond
+		return nil
+	})
+	return left, err
+}
+
 func (s *Store) change(ctx context.Context, what string, b sluice.Bucket, bad unreadable, f changer) error {
+	return s.onBucket(ctx, what, b, func(ctx context.Context, u *unit) error { return s.update(ctx, u, bad, f) })
+}
+
+// onBucket runs f when it is the bucket's turn.
+func (s *Store) onBucket(ctx context.Context, what string, b sluice.Bucket, f func(ctx context.Context, u *unit) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -304,7 +321,7 @@ func (s *Store) change(ctx context.Context, what string, b sluice.Bucket, bad un
 		return fmt.Errorf("memcachestore: %s: %w", what, err)
 	}
 	u := s.unit(private.RuleOf(b.Rule).ID, b.Key)
-	return s.serve(ctx, what, []*unit{u}, func(ctx context.Context) error { return s.update(ctx, u, bad, f) })
+	return s.serve(ctx, what, []*unit{u}, func(ctx context.Context) error { return f(ctx, u) })
 }
 
 // serveMany runs a call about several items.

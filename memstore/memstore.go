@@ -222,6 +222,16 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	return nil
 }
 
+// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+func (s *Store) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, error) {
+	if err := checked(ctx, &b); err != nil {
+		return 0, err
+	}
+	now := s.micros()
+	until := s.table.BlockedUntil(s.table.Hash(private.RuleOf(b.Rule).ID, b.Key), now)
+	return time.Duration(max(0, until-now)) * time.Microsecond, nil
+}
+
 func checked(ctx context.Context, b *sluice.Bucket) error {
 	if err := ctx.Err(); err != nil {
 		return err

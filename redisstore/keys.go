@@ -41,6 +41,27 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	return s.do(ctx, "SET", block, strconv.FormatInt(till, 10), "PX", ttl)
 }
 
+// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+func (s *Store) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, error) {
+	of, err := s.nameOf(&b)
+	if err != nil {
+		return 0, err
+	}
+	reply, err := s.ask(ctx, "GET", string(s.names.block(nil, &of)))
+	if err != nil || reply.IsNil() {
+		return 0, err
+	}
+	until, err := reply.AsInt64()
+	if err != nil {
+		return 0, fmt.Errorf("redisstore: %w: blocked: %w", sluice.ErrUnavailable, err)
+	}
+	now, err := s.micros(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(max(0, until-now)) * time.Microsecond, nil
+}
+
 func (s *Store) nameOf(b *sluice.Bucket) (name, error) {
 	if err := private.CheckBucket(b); err != nil {
 		return name{}, fmt.Errorf("redisstore: %w", err)

@@ -73,6 +73,14 @@ func (h *hooked) Block(ctx context.Context, b sluice.Bucket, d time.Duration) er
 	return h.Reference.Block(ctx, t.Bucket(), d)
 }
 
+func (h *hooked) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, error) {
+	t := sluice.Take{Rule: b.Rule, Limit: b.Limit, Key: b.Key, HashTag: b.HashTag}
+	if h.ask != nil {
+		h.ask(&t)
+	}
+	return h.Reference.Blocked(ctx, t.Bucket())
+}
+
 func (h *hooked) Len() int {
 	if h.length != nil {
 		return h.length()

@@ -40,11 +40,17 @@ func buckets(o *opener) error {
 				if d := p.apply(take)[0]; d.Allowed {
 					p.failf("%sallowed though blocked", what)
 				}
+				if left, err := keys.Blocked(ctx, take.Bucket()); err != nil || left <= 50*time.Minute || left > time.Hour {
+					p.failf("%sblocked for %v more of an hour (%v)", what, left, err)
+				}
 				if err := keys.Block(ctx, take.Bucket(), 0); err != nil {
 					return err
 				}
 				if d := p.apply(take)[0]; !d.Allowed {
 					p.failf("%sdenied though no longer blocked", what)
+				}
+				if left, err := keys.Blocked(ctx, take.Bucket()); err != nil || left != 0 {
+					p.failf("%sblocked for %v more (%v) though no longer blocked", what, left, err)
 				}
 			}
 		}

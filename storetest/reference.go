@@ -309,6 +309,16 @@ func (r *Reference) Block(ctx context.Context, b sluice.Bucket, d time.Duration)
 	return nil
 }
 
+// Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
+func (r *Reference) Blocked(ctx context.Context, b sluice.Bucket) (time.Duration, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, micros(r.blocks[keyName{b.Rule.Name, b.Key}]-r.now())), nil
+}
+
 // Len counts the keys that have spent something which has not worn off, and the IDs that are remembered.
 func (r *Reference) Len() int {
 	r.mu.Lock()

@@ -118,7 +118,7 @@ func (c *leaseContender) measure(keys, ops int, j job) (cost leaseCost, err erro
 	}
 	cost.Keys = keys
 	// A lease follows the demand, so it is small at first. What is timed is how it is under load.
-	if allowed := loop(oursLimiter{l}, hits[:ops/4]); allowed != ops/4 {
+	if allowed := loop(oursLimiter{Limiter: l}, hits[:ops/4]); allowed != ops/4 {
 		return cost, failf("%d of %d decisions were allowed at first", allowed, ops/4)
 	}
 	var before, after usage
@@ -127,7 +127,7 @@ func (c *leaseContender) measure(keys, ops int, j job) (cost leaseCost, err erro
 			return cost, err
 		}
 	}
-	ph, err := timed(oursLimiter{l}, hits, runtime.NumCPU(), true)
+	ph, err := timed(oursLimiter{Limiter: l}, hits, runtime.NumCPU(), true)
 	if err != nil {
 		return cost, err
 	}
@@ -156,7 +156,7 @@ func (c *leaseContender) holds() error {
 		return err
 	}
 	defer done()
-	allowed := loop(oursLimiter{l}, make([]string, 4*most))
+	allowed := loop(oursLimiter{Limiter: l}, make([]string, 4*most))
 	if allowed > most+1 || allowed < most/10 {
 		return failf("%d were admitted of a limit of %d", allowed, most)
 	}

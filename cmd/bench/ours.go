@@ -35,9 +35,12 @@ var ours = []contender{
 	},
 }
 
-type oursLimiter struct{ *sluice.Limiter }
+type oursLimiter struct {
+	*sluice.Limiter
+	store *memstore.Store // nil: it has another
+}
 
-func (l oursLimiter) live() int { return l.Store().(*memstore.Store).Len() / len(l.Rules()) }
+func (l oursLimiter) live() int { return l.store.Len() / len(l.Rules()) }
 
 func (l oursLimiter) allow(key string) bool {
 	d, err := l.Allow(context.Background(), key)
@@ -62,8 +65,9 @@ func logLimit(s spec) sluice.Limit {
 
 func openOurs(limit func(spec) sluice.Limit) func(spec) (limiter, error) {
 	return func(s spec) (limiter, error) {
-		l, err := sluice.New(memstore.New(), "bench", limit(s))
-		return oursLimiter{l}, err
+		store := memstore.New()
+		l, err := sluice.New(store, "bench", limit(s))
+		return oursLimiter{l, store}, err
 	}
 }
 
@@ -80,6 +84,7 @@ func openThree(s spec) (limiter, error) {
 		}
 		rules = append(rules, rule)
 	}
-	l, err := sluice.NewWithRules(memstore.New(), rules)
-	return oursLimiter{l}, err
+	store := memstore.New()
+	l, err := sluice.NewWithRules(store, rules)
+	return oursLimiter{l, store}, err
 }

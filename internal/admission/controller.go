@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/clientip"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -159,8 +160,8 @@ func (c *Controller) decide(w http.ResponseWriter, r *http.Request, m *matchedRe
 		allowed, err = c.line(r, m, try).waitAll()
 		f.resume()
 	case try.Retried: // it was reported as denied when it was queued
-		if allowed, err = c.limiter.Attempt(r.Context(), m.matched.Takes, m.decisions); allowed && err == nil {
-			c.limiter.Report(r.Context(), m.matched.Takes, m.decisions)
+		if allowed, err = private.DecideQuiet(r.Context(), c.limiter, &m.matched.Takes, &m.decisions); allowed && err == nil {
+			private.ReportDecisions(r.Context(), c.limiter, &m.matched.Takes, &m.decisions)
 		}
 	default:
 		allowed, err = c.limiter.Decide(r.Context(), m.matched.Takes, m.decisions)

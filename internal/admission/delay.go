@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/shaper"
 )
 
@@ -41,7 +42,7 @@ func isDelayed(l *sluice.Limiter, t *sluice.Take) bool {
 	default:
 		return false
 	}
-	return t.Cost <= limit.Max() && !l.IsSuspended(t.Rule.Name)
+	return t.Cost <= limit.Max() && !private.IsSuspended(l, t.Rule.Name)
 }
 
 func isAnyDelayed(l *sluice.Limiter, takes []sluice.Take) bool {
@@ -154,7 +155,7 @@ func (p *delayedRequest) waitAll() (bool, error) {
 		p.describe()
 	}
 	if ok || !p.retried {
-		p.limiter.Report(ctx, p.takes, p.out)
+		private.ReportDecisions(ctx, p.limiter, &p.takes, &p.out)
 	}
 	return ok, nil
 }
@@ -250,7 +251,7 @@ func (p *delayedRequest) askFirst(q *delayedTake) (bool, error) {
 	if len(p.delays) > 1 {
 		return p.ask(append(slices.Clone(p.undelayed), q.at)...)
 	}
-	allowed, err := p.limiter.Attempt(p.request.Context(), p.takes, p.out)
+	allowed, err := private.DecideQuiet(p.request.Context(), p.limiter, &p.takes, &p.out)
 	if !allowed {
 		clearGrants(p.out)
 	}
@@ -271,7 +272,7 @@ func (p *delayedRequest) ask(which ...int) (bool, error) {
 	for n, i := range which {
 		takes[n] = p.takes[i]
 	}
-	allowed, err := p.limiter.Attempt(p.request.Context(), takes, out)
+	allowed, err := private.DecideQuiet(p.request.Context(), p.limiter, &takes, &out)
 	if !allowed {
 		clearGrants(out)
 	}
@@ -324,7 +325,7 @@ func (p *delayedRequest) denyQueueFull(q *delayedTake, retry time.Duration) {
 // refundAll leaves the line and gives back what was charged. Takes that were not asked for would not have been charged either.
 func (p *delayedRequest) refundAll() {
 	p.place.Cancel()
-	p.limiter.Hold(p.takes, p.out).Release(p.request.Context())
+	private.HoldPermits(p.limiter, &p.takes, &p.out).(*sluice.Permit).Release(p.request.Context())
 	back := newRefundable(p.limiter, p.takes, p.out)
 	back.refund(p.request.Context())
 	clearGrants(p.out)

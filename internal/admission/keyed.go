@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
@@ -14,6 +15,7 @@ type Keyed struct {
 	limiter      *sluice.Limiter
 	rules        []*sluice.Rule
 	policies     *quota.Policies
+	limitPerKey  bool // the limiter chooses limits by key
 	mayDelay     bool // requests may have to wait
 	holdsPermits bool // requests hold permits
 	delays       delayQueues
@@ -29,7 +31,7 @@ type scratch struct {
 
 // NewKeyed makes a Keyed for a limiter that has rules.
 func NewKeyed(limiter *sluice.Limiter, c Config) *Keyed {
-	k := &Keyed{config: c, limiter: limiter, rules: limiter.Rules()}
+	k := &Keyed{config: c, limiter: limiter, rules: limiter.Rules(), limitPerKey: private.HasLimitFor(limiter)}
 	k.policies = quota.NewPolicies(k.rules)
 	for _, rule := range k.rules {
 		k.mayDelay = k.mayDelay || rule.Limit.Algorithm == sluice.LeakyQueue
@@ -44,8 +46,8 @@ func NewKeyed(limiter *sluice.Limiter, c Config) *Keyed {
 // Admit decides a request. The limit, if it is not nil, applies instead of the limiter's, which has one rule then. For w
 // see [Controller.Admit].
 func (k *Keyed) Admit(w http.ResponseWriter, r *http.Request, key string, cost int64, limit *sluice.Limit) (a Admission, err error) {
-	if limit == nil { // the headers tell of it, so it must be known here
-		limit = k.limiter.LimitFor(r.Context(), key)
+	if limit == nil && k.limitPerKey { // the headers tell of it, so it must be known here
+		limit = k.limiter.Takes(r.Context(), nil, key, cost)[0].Limit
 	}
 	a.headers, a.reported.policies, a.reported.rules = &k.config.Headers, k.policies, k.rules
 	allowed := false

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // permitRetryAfter is when a caller may try again who was denied because too many requests are in flight. The store says when
@@ -28,13 +29,13 @@ func hasConcurrencyLimit(takes []sluice.Take) bool {
 // holdPermits keeps the slots of a request, and has the decisions say what callers should be told. A request that is denied
 // after all gives them back.
 func holdPermits(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.Permit {
-	slot := l.Hold(takes, ds)
+	permit := private.HoldPermits(l, &takes, &ds).(*sluice.Permit)
 	for i := range takes {
 		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			ds[i].RetryAfter, ds[i].ResetAfter = min(ds[i].RetryAfter, permitRetryAfter), min(ds[i].ResetAfter, permitRetryAfter)
 		}
 	}
-	return slot
+	return permit
 }
 
 // permitHandler is a handler that gives a slot back when it has served its one request: when the handler below returns or

@@ -96,7 +96,7 @@ var mayImport = map[string][]string{
 	"internal/clientip":  {"internal/bounds", "internal/key"},
 	"internal/problem":   {},
 	"internal/quota":     {"."},
-	"internal/admission": {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/overload", "internal/pairs", "internal/problem", "internal/quota", "internal/shaper", "internal/match"},
+	"internal/admission": {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/overload", "internal/pairs", "internal/private", "internal/problem", "internal/quota", "internal/shaper", "internal/match"},
 	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/key", "internal/pairs", "internal/quota"},
 	"grpclimit":          {"."},
 

@@ -30,6 +30,30 @@ var (
 	CheckQuery func(query any) error
 )
 
+// MaxSettleMemory bounds how long a store remembers the id of a settlement; see SettleOnce.
+const MaxSettleMemory = 2 * time.Hour
+
+// What edges of this repository do with a *sluice.Limiter and users need not. Takes and out are *[]sluice.Take and
+// *[]sluice.Decision.
+var (
+	// DecideQuiet is Limiter.Decide without a report to its Events, for edges that ask again until they are allowed.
+	DecideQuiet func(ctx context.Context, limiter, takes, out any) (bool, error)
+	// ReportDecisions tells the limiter's Events of decisions.
+	ReportDecisions func(ctx context.Context, limiter, takes, out any)
+	// HoldPermits returns a *sluice.Permit for what the decisions granted of Concurrency limits, a nil one if that is
+	// nothing.
+	HoldPermits func(limiter, takes, out any) any
+	// SettleOnce is Limiter.Settle of a []sluice.Take, unless an id is one that was settled. It reports whether it was not,
+	// and how much was forgiven. The store remembers the id for as long as it is told, at most MaxSettleMemory.
+	SettleOnce func(ctx context.Context, limiter any, id string, remember time.Duration, takes any) (settled bool, forgiven int64, err error)
+	// IsSuspended reports whether a rule is suspended, by its name or that of one of its limits.
+	IsSuspended func(limiter any, rule string) bool
+	// HasLimitFor reports whether the limiter was made with WithLimitFor.
+	HasLimitFor func(limiter any) bool
+	// IsRemote reports whether the limiter's store is a sluice.RemoteStore.
+	IsRemote func(limiter any) bool
+)
+
 // CounterKind is the way a *sluice.Limit counts: limits of one kind share their counts when the numbers change. It is ""
 // for a limit that was not made by Build.
 func CounterKind(limit any) string {

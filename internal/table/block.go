@@ -32,6 +32,17 @@ func (seg *segment) blockedUntil(h Hash, now int64) int64 {
 	return seg.rare.blocks[i].until
 }
 
+// BlockedUntil returns when the key's block ends, or 0 if it is not blocked.
+func (t *Table) BlockedUntil(h Hash, now int64) int64 {
+	seg := &t.segments[h.segment()]
+	seg.mu.Lock()
+	defer seg.mu.Unlock()
+	if seg.rare == nil {
+		return 0
+	}
+	return seg.blockedUntil(h, now)
+}
+
 // Block denies a key until a moment; a moment that has passed lifts the block. It fails if there is no room.
 func (t *Table) Block(h Hash, now, until int64) bool {
 	seg := &t.segments[h.segment()]

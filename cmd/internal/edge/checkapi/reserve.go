@@ -161,9 +161,9 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 		s.why = "there are no such rules any more, or they count in another way, so there is nothing to settle: " + strings.Join(s.gone, ", ")
 		return s, nil
 	}
-	remember := min(kept.expires.Sub(now)+skew, sluice.MaxSettle)
+	remember := min(kept.expires.Sub(now)+skew, private.MaxSettleMemory)
 	var err error
-	s.settled, s.forgiven, err = a.Limiter.SettleOnce(ctx, string(kept.id[:]), remember, takes)
+	s.settled, s.forgiven, err = private.SettleOnce(ctx, a.Limiter, string(kept.id[:]), remember, takes)
 	switch {
 	case err != nil && errors.Is(err, sluice.ErrInvalid):
 		return s, &refusal{http.StatusInternalServerError, "the service is at fault: " + err.Error()}

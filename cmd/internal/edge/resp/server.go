@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // RuleName is the rule that all limits of CL.THROTTLE are of.
@@ -89,7 +90,7 @@ func New(l *sluice.Limiter, c Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	_, s.remote = l.Store().(sluice.RemoteStore)
+	s.remote = private.IsRemote(l)
 	s.ctx, s.cut = context.WithCancel(context.Background())
 	return s, nil
 }

@@ -73,7 +73,9 @@ func (a *api) stateOf(ctx context.Context, set *rules.Set, b *rules.TierBucket) 
 	}
 	state := adminmsg.Bucket{BucketName: nameOf(set, b.Rule, b.Key), Tier: b.Tier, BucketState: describe(&out[0])}
 	if out[0].Blocked {
-		state.BlockedSeconds = a.blocked(ctx, take).Seconds()
+		if left, err := a.Limiter.BlockedBucket(ctx, b.Bucket); err == nil {
+			state.BlockedSeconds = left.Seconds()
+		}
 	}
 	return state, nil
 }
@@ -84,22 +86,6 @@ func describe(d *sluice.Decision) adminmsg.BucketState {
 		Allowed: d.Allowed && !d.ShadowDenied, Limit: d.Limit, Remaining: d.Remaining,
 		RetryAfterSeconds: d.RetryAfter.Seconds(), ResetAfterSeconds: d.ResetAfter.Seconds(), Source: d.Source.String(),
 	}
-}
-
-// roomy is a limit that no key reaches.
-var roomy = sluice.Must(sluice.Per(1<<31, time.Second).WithAlgorithm(sluice.FixedWindow).Build())
-
-// blocked is how long a block lasts. A decision says that there is one, and when there is room by the limit too; a block
-// holds whatever the limit, so one that cannot be reached says when the block ends.
-func (a *api) blocked(ctx context.Context, t sluice.Take) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	t.Limit = roomy
-	var out [1]sluice.Decision
-	if err := a.Limiter.Store().Apply(ctx, []sluice.Take{t}, out[:]); err != nil || out[0].Allowed {
-		return 0
-	}
-	return out[0].RetryAfter
 }
 
 // selected reads a body with a selector and finds the buckets.

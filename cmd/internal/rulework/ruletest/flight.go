@@ -89,7 +89,7 @@ func (r *runner) land(ctx context.Context, now time.Time) error {
 func (r *runner) renew(ctx context.Context, f *flight) error {
 	f.renewed = r.now
 	out := make([]sluice.Decision, len(f.takes))
-	if err := r.limiter.Store().Apply(ctx, f.takes, out); err != nil {
+	if err := r.store.Apply(ctx, f.takes, out); err != nil {
 		return err
 	}
 	for i := range out {
@@ -110,5 +110,5 @@ func (r *runner) release(ctx context.Context, f *flight) error {
 	for i := range f.takes {
 		f.takes[i].Cost = -f.takes[i].Cost
 	}
-	return r.limiter.Store().Apply(ctx, f.takes, make([]sluice.Decision, len(f.takes)))
+	return r.store.Apply(ctx, f.takes, make([]sluice.Decision, len(f.takes)))
 }

@@ -56,6 +56,7 @@ func (f *File) Run(ctx context.Context, wanted func(name string) bool) ([]Result
 // runner runs one test.
 type runner struct {
 	set     *rules.Set
+	store   *memstore.Store
 	limiter *sluice.Limiter
 	now     time.Time
 
@@ -77,6 +78,7 @@ func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 		return result, err
 	}
 	events := sluice.Events{OnForgiven: func(_ context.Context, _ sluice.Take, n int64) { r.forgiven += n }}
+	r.store = store
 	if r.limiter, err = sluice.NewWithRules(store, nil, sluice.WithEvents(events)); err != nil {
 		return result, err
 	}
