@@ -113,6 +113,10 @@ check: ## fail if go.mod files are untidy or generated files are stale
 		echo "generated files were stale and are now fresh: commit them"; exit 1; \
 	fi
 
+.PHONY: release
+release: ## commit and tag a release, and install it from a copy: VERSION=v0.1.0 NEXT=v0.2.0; pushes nothing
+	@GO=$(GO) scripts/release.sh $(VERSION) $(NEXT)
+
 .PHONY: clean
 clean: ## remove what builds and profiles leave behind
 	rm -rf bin dist
