@@ -1,0 +1,114 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+func ExampleOption() {
+	limiter := sluice.Must(sluice.New(memstore.New(), "uploads", sluice.PerHour(5)))
+	handler := httplimit.Middleware(limiter, httplimit.ByHeader("X-User"),
+		httplimit.Headers(httplimit.HeadersXRateLimit),
+		httplimit.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
+		httplimit.Cost(func(r *http.Request) int64 { return r.ContentLength }),
+		httplimit.ErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}),
+	)(hello)
+
+	upload := httptest.NewRequest("POST", "/", strings.NewReader("abc"))
+	upload.Header.Set("X-User", "ada")
+	try(handler, upload, "X-Ratelimit-Remaining")
+	try(handler, upload, "X-Ratelimit-Remaining")
+	try(handler, httptest.NewRequest("GET", "/healthz", nil), "X-Ratelimit-Remaining")
+	// Output:
+	// 200, X-Ratelimit-Remaining: 2
+	// 429, X-Ratelimit-Remaining: 2
+	// 200, X-Ratelimit-Remaining:
+}
+
+// A queue sends requests on one by one, here ten a second.
+func ExampleOnDelay() {
+	limit := sluice.Per(10, time.Second).WithAlgorithm(sluice.LeakyQueue)
+	limiter := sluice.Must(sluice.New(memstore.New(), "mail", limit))
+	handler := httplimit.Middleware(limiter, httplimit.Global(),
+		httplimit.MaxDelay(time.Second),
+		httplimit.OnDelay(func(_ *http.Request, d httplimit.DelayEvent) {
+			fmt.Println(d.Rule, d.Waited > 0)
+		}),
+	)(hello)
+	for range 2 {
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	}
+	// Output:
+	// mail false
+	// mail true
+}
+
+func ExampleResetAsUnixTime() {
+	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(2)))
+	handler := httplimit.Middleware(limiter, httplimit.Global(), httplimit.ResetAsUnixTime())(hello)
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	var reset int64
+	_, _ = fmt.Sscan(w.Header().Get("X-Ratelimit-Reset"), &reset)
+	fmt.Println(time.Until(time.Unix(reset, 0)).Round(time.Minute))
+	// Output: 30m0s
+}
+
+// Rules that say which statuses are charged charge all.
+func ExampleChargeAnyStatus() {
+	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
+		Name: "logins", Limits: []rules.Limit{{Limit: sluice.PerHour(5)}}, ChargeStatus: rules.Statuses{{From: 401, To: 401}},
+	}}}))
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
+	all := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set }, httplimit.ChargeAnyStatus())(hello)
+	for range 2 {
+		try(all, httptest.NewRequest("GET", "/", nil), "X-Ratelimit-Remaining")
+	}
+	// Output:
+	// 200, X-Ratelimit-Remaining: 4
+	// 200, X-Ratelimit-Remaining: 3
+}
+
+// Handlers of their own decide, and tell callers their quota in the same way.
+func ExampleSetQuotaHeaders() {
+	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(2)))
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, err := limiter.Allow(r.Context(), r.RemoteAddr)
+		if err != nil {
+			http.Error(w, "later", http.StatusServiceUnavailable)
+			return
+		}
+		httplimit.SetQuotaHeaders(w, r, limiter.Rules(), []sluice.Decision{d})
+	})
+	try(handler, httptest.NewRequest("GET", "/", nil), "Ratelimit")
+	// Output: 200, Ratelimit: "api";r=1;t=1800
+}
+
+func ExampleDenial() {
+	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(1)))
+	handler := httplimit.Middleware(limiter, httplimit.Global(),
+		httplimit.DenialHandler(func(w http.ResponseWriter, _ *http.Request, d *httplimit.Denial) {
+			after, never := d.RetryAfter()
+			fmt.Println(d.Rules[d.MostRestrictive].Name, after.Round(time.Minute), never)
+			http.Error(w, d.Detail(), d.Status)
+		}))(hello)
+	for range 2 {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		fmt.Print(w.Code, " ", w.Body)
+	}
+	// Output:
+	// 200 hello
+	// api 1h0m0s false
+	// 429 Rate limit api is used up; retry in 3600 s.
+}
