@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/arrival"
+	"github.com/sluiceproject/sluice/internal/goroutines"
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/private"
 	"github.com/sluiceproject/sluice/internal/step"
@@ -53,7 +54,7 @@ type Store struct {
 	now     func() time.Time
 	clock   clock
 	queue   queue
-	helpers helpers
+	helpers goroutines.Group
 	stats   counters
 }
 
@@ -162,7 +163,7 @@ func (s *Store) Close() error {
 	for _, v := range s.servers {
 		v.close()
 	}
-	s.helpers.close()
+	s.helpers.Close()
 	return nil
 }
 

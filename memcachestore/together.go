@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 )
 
@@ -27,7 +26,7 @@ func (s *Store) serveOne(ctx context.Context, c *call) error {
 	default:
 	}
 	c.ctx, c.done = bounded, make(chan error, 1)
-	if s.queue.await(k, l, c) && !s.helpers.start(func() { s.help(k, l) }) {
+	if s.queue.await(k, l, c) && !s.helpers.Go(func() { s.help(k, l) }) {
 		s.help(k, l) // all is closed, and everybody will hear so
 	}
 	select {
@@ -125,29 +124,4 @@ func (s *Store) runTogether(ctx context.Context, calls []*call) error {
 func (c *call) drop() bool {
 	c.dropped = c.ctx != nil && c.ctx.Err() != nil
 	return c.dropped
-}
-
-// helpers are goroutines that Close waits for.
-type helpers struct {
-	mu      sync.Mutex // guards closed, and that none starts after it
-	closed  bool
-	running sync.WaitGroup
-}
-
-// start runs f unless all is closed.
-func (h *helpers) start(f func()) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return false
-	}
-	h.running.Go(f)
-	return true
-}
-
-func (h *helpers) close() {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
-	h.running.Wait()
 }

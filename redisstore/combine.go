@@ -24,6 +24,9 @@ type combiner struct {
 	flying  int        // runs in flight
 	waiting []*waiter
 	late    *time.Timer // sends those who wait
+	closed  bool        // nobody is gathered any more
+
+	running sync.WaitGroup // for runs that no caller makes by itself; added to while mu is held and it is not closed
 
 	idle sync.Pool // of waiters whose caller has its answer
 }
@@ -65,7 +68,7 @@ func (b *combiner) apply(ctx context.Context, c *call) error {
 		return b.run(ctx, c)
 	}
 	b.mu.Lock()
-	if b.flying < fewFlying {
+	if b.flying < fewFlying || b.closed {
 		b.flying++
 		b.mu.Unlock()
 		err := b.run(ctx, c)
@@ -120,6 +123,9 @@ func (b *combiner) leave(w *waiter) error {
 
 // waitLocked has those who wait sent in a moment, if nothing sends them before.
 func (b *combiner) waitLocked() {
+	if b.closed { // who closes it sends them
+		return
+	}
 	if b.late == nil {
 		b.late = time.AfterFunc(mostWait, b.sendLate)
 	} else {
@@ -130,6 +136,53 @@ func (b *combiner) waitLocked() {
 // sendLate sends those who have waited for long enough.
 func (b *combiner) sendLate() {
 	b.mu.Lock()
+	var next *flight
+	if !b.closed {
+		next = b.gatherLocked()
+	}
+	if next != nil {
+		b.flying++
+		b.running.Add(1)
+	}
+	b.mu.Unlock()
+	if next != nil {
+		b.followAlone(next)
+	}
+}
+
+// landed has those who wait follow a run that has ended.
+func (b *combiner) landed() {
+	b.mu.Lock()
+	next := b.gatherLocked()
+	alone := next != nil && !b.closed
+	switch {
+	case alone:
+		b.running.Add(1)
+	case next == nil:
+		b.flying--
+	}
+	b.mu.Unlock()
+	switch {
+	case alone:
+		go b.followAlone(next)
+	case next != nil:
+		b.follow(next)
+	}
+}
+
+// followAlone is follow on a goroutine that is no caller's.
+func (b *combiner) followAlone(next *flight) {
+	defer b.running.Done()
+	b.follow(next)
+}
+
+// close has nobody gathered any more, runs the calls of those who wait, and waits for all runs that no caller makes.
+func (b *combiner) close() {
+	b.mu.Lock()
+	b.closed = true
+	if b.late != nil {
+		b.late.Stop()
+	}
 	next := b.gatherLocked()
 	if next != nil {
 		b.flying++
@@ -138,19 +191,7 @@ func (b *combiner) sendLate() {
 	if next != nil {
 		b.follow(next)
 	}
-}
-
-// landed has those who wait follow a run that has ended.
-func (b *combiner) landed() {
-	b.mu.Lock()
-	next := b.gatherLocked()
-	if next == nil {
-		b.flying--
-	}
-	b.mu.Unlock()
-	if next != nil {
-		go b.follow(next)
-	}
+	b.running.Wait()
 }
 
 // follow runs what has gathered until nothing has. Those who have just got their answers go first: what they ask next

@@ -170,6 +170,52 @@ func TestCombinerErrors(t *testing.T) {
 	})
 }
 
+// TestCombinerClose: whoever waits gets an answer, close waits for the runs that no caller makes, and later calls run alone.
+func TestCombinerClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRuns{release: make(chan error)}
+		b := &combiner{run: f.run}
+		var all sync.WaitGroup
+		for i := range 3 * fewFlying {
+			all.Go(func() {
+				c := groupOf(int64(i+1), 1+i%2)
+				if err := b.apply(context.Background(), c); err != nil || c.answers[0].At != int64(i+1) {
+					t.Errorf("caller %d got %v, %v", i, c.answers, err)
+				}
+			})
+		}
+		synctest.Wait()
+		f.release <- nil // so that a run follows on a goroutine of its own
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() {
+			b.close()
+			close(closed)
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("it is closed while a run is in flight that no caller makes")
+		default:
+		}
+		close(f.release)
+		<-closed
+		all.Wait()
+		if b.flying != 0 || len(b.waiting) != 0 {
+			t.Errorf("%d in flight and %d waiting at the end", b.flying, len(b.waiting))
+		}
+		before := len(f.sizes)
+		for range 2 {
+			if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(f.sizes) != before+2 {
+			t.Errorf("%d runs for two calls after the end", len(f.sizes)-before)
+		}
+	})
+}
+
 // TestCombinerFarAway: with a server that takes its time nobody waits long for company, nor for those who are stuck.
 func TestCombinerFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 
+	"github.com/sluiceproject/sluice/internal/goroutines"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
@@ -65,7 +66,8 @@ type connector struct {
 	option rueidis.ClientOption
 	dialer *dialer
 
-	work    sync.WaitGroup // attempts in the background
+	work    sync.WaitGroup   // attempts in the background
+	calls   goroutines.Group // calls whose callers may have left; see inTime
 	closing chan struct{}
 	mu      sync.Mutex // guards the fields below
 	busy    bool       // attempts are made
@@ -265,8 +267,12 @@ func (s *Store) use(l *link) {
 	s.link.Store(l)
 }
 
-// Close ends the store's connections. Calls in flight fail.
+// Close ends the store's connections. Calls in flight fail. It waits for what the store has begun: attempts to connect, runs
+// for several callers, and calls whose callers have left. Those on a client that is the caller's end with it, or with their
+// callers' time.
 func (s *Store) Close() {
+	defer s.connector.calls.Close()
+	defer s.together.close()
 	s.connector.mu.Lock()
 	if !s.connector.closed && s.connector.closing != nil {
 		close(s.connector.closing)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/arrival"
+	"github.com/sluiceproject/sluice/internal/goroutines"
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
@@ -30,6 +31,7 @@ type dialer struct {
 	keep    []string // addresses whose connections are not dropped: those of sentinels
 	life    context.Context
 	end     context.CancelFunc // ends what is being dialled
+	dials   goroutines.Group   // what is being dialled
 
 	mu      sync.Mutex // guards the fields below
 	doors   map[string]*door
@@ -70,7 +72,7 @@ func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *
 	}
 	made := make(chan net.Conn)
 	failed := make(chan error, 1)
-	go func() {
+	started := d.dials.Go(func() {
 		conn, err := d.make(context.WithoutCancel(ctx), addr, by, secure)
 		if err != nil {
 			failed <- err
@@ -81,7 +83,10 @@ func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *
 		case <-ctx.Done():
 			d.keepFor(addr, conn)
 		}
-	}()
+	})
+	if !started {
+		return nil, sluice.ErrClosed
+	}
 	select {
 	case conn := <-made:
 		return conn, nil
@@ -246,6 +251,7 @@ func (d *dialer) drop(now time.Time) {
 func (d *dialer) close() {
 	d.closeAll(true)
 	d.end()
+	d.dials.Close()
 }
 
 func (d *dialer) closeAll(last bool) {

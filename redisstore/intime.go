@@ -19,7 +19,9 @@ func (s *Store) inTime(ctx context.Context, c *call) error {
 		return s.applyNoted(ctx, c)
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.applyNoted(ctx, c) }()
+	if !s.connector.calls.Go(func() { done <- s.applyNoted(ctx, c) }) {
+		return s.applyNoted(ctx, c)
+	}
 	select {
 	case err := <-done:
 		return err

@@ -40,6 +40,9 @@ var mayImport = map[string][]string{
 	"internal/remote": {"internal/step", "internal/group", "internal/table", "internal/bounds"},
 	"internal/permit": {"internal/step", "internal/group"},
 
+	// Goroutines that their owners wait for.
+	"internal/goroutines": {},
+
 	// Bounds on what outsiders can make a process hold or do.
 	"internal/bounds":          {},
 	"internal/buffers":         {"internal/bounds", "internal/key"},
@@ -60,9 +63,9 @@ var mayImport = map[string][]string{
 	// Stores, what they share, and the suite that every store passes.
 	"internal/storekit":  {".", "internal/private", "internal/step", "internal/group"},
 	"memstore":           {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/plainfile"},
-	"redisstore":         {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile"},
+	"redisstore":         {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/replyguard", "internal/plainfile", "internal/goroutines"},
 	"redisstore/goredis": {".", "redisstore"},
-	"memcachestore":      {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/bounds"},
+	"memcachestore":      {".", "internal/private", "internal/storekit", "internal/step", "internal/group", "internal/table", "internal/arrival", "internal/bounds", "internal/goroutines"},
 	"storetest":          {".", "internal/private", "internal/storekit", "internal/step"},
 
 	// Servers that tests start.
@@ -164,7 +167,7 @@ var mayImport = map[string][]string{
 	// The gateway: servers that requests are forwarded to.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
 	// Requests that are kept for later.
-	"cmd/internal/gateway/queue": {"internal/bounds", "internal/key", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard", "internal/problem"},
+	"cmd/internal/gateway/queue": {"internal/bounds", "internal/key", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard", "internal/problem", "internal/goroutines"},
 
 	// Programs.
 	"cmd/sluice":          {anything},

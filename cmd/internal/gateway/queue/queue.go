@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/goroutines"
 	"github.com/sluiceproject/sluice/internal/key"
 )
 
@@ -74,6 +75,7 @@ type Queue struct {
 	current atomic.Pointer[session] // nil: it cannot be written now
 	known   atomic.Pointer[index]   // of the last session
 	broken  chan *session           // sessions that failed
+	beside  goroutines.Group        // what Open and sessions do beside Run; ends with life
 	woken   chan struct{}           // something may be to do
 	sooner  chan struct{}           // an item expires before those that were known
 	ending  atomic.Bool             // the process is to end
@@ -153,7 +155,7 @@ func Open(cfg Config) (*Queue, error) {
 		}
 	}
 	opened := make(chan error, 1)
-	go func() { opened <- q.open(q.life) }()
+	q.beside.Go(func() { opened <- q.open(q.life) })
 	var late <-chan time.Time
 	if q.shared() {
 		late = time.After(openIn)
@@ -169,7 +171,7 @@ func Open(cfg Config) (*Queue, error) {
 		err := fmt.Errorf("no answer within %v", openIn)
 		q.why.Store(&err)
 		q.log.Warn("queue unavailable: the NATS server does not answer, still connecting", "error", err)
-		go func() { q.opened(<-opened) }()
+		q.beside.Go(func() { q.opened(<-opened) })
 	}
 	return q, nil
 }
@@ -184,7 +186,10 @@ func (q *Queue) opened(err error) {
 	}
 	q.why.Store(&err)
 	q.log.Error("the queue cannot be opened, so that nothing is kept: trying again until it can", "error", err)
-	q.broken <- nil
+	select {
+	case q.broken <- nil:
+	case <-q.life.Done():
+	}
 }
 
 // isTransient reports whether the error may be mended from outside, without a change of the configuration.
@@ -225,10 +230,13 @@ func (q *Queue) open(ctx context.Context) error {
 	q.known.Store(s.index)
 	q.current.Store(s)
 	for _, w := range s.watches {
-		go func() { // ends with the session
-			<-w.Closed()
-			q.sessionFailed(s, errors.New("what changes is not told any more"))
-		}()
+		q.beside.Go(func() {
+			select {
+			case <-w.Closed(): // with the session
+				q.sessionFailed(s, errors.New("what changes is not told any more"))
+			case <-q.life.Done():
+			}
+		})
 	}
 	q.wake()
 	return nil
@@ -240,6 +248,7 @@ func (q *Queue) Close() error {
 	if s := q.current.Swap(nil); s != nil {
 		s.close()
 	}
+	q.beside.Close()
 	q.ledger.close()
 	if q.place != nil {
 		return q.place.close()

@@ -108,7 +108,7 @@ func (q *Queue) fault(s *session, err error) {
 		return
 	}
 	q.log.Error("queue unavailable: the NATS server does not answer", "error", err)
-	go q.heal(s) // ends with the session
+	q.beside.Go(func() { q.heal(s) }) // ends with the session
 }
 
 // heal queries a server that did not answer until it does.
@@ -116,6 +116,8 @@ func (q *Queue) heal(s *session) {
 	for {
 		select {
 		case <-s.life.Done():
+			return
+		case <-q.life.Done():
 			return
 		case <-time.After(firstReopen):
 		}
