@@ -26,3 +26,17 @@ func Example() {
 	}
 	fmt.Println(d.Allowed, d.Remaining)
 }
+
+// A service connects before it is ready, and tells how it fares.
+func ExampleOpen() {
+	ctx := context.Background()
+	store, err := memcachestore.Open(memcachestore.Config{Addrs: []string{"127.0.0.1:11211"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := store.Connect(ctx); err != nil {
+		log.Print("not connected yet: ", err)
+	}
+	fmt.Println(store.Ping(ctx), store.Stats().RoundTrips)
+}

@@ -40,3 +40,28 @@ func ExampleGuard() {
 	fmt.Println(err)
 	// Output: Redis localhost:6379: reply rejected, connection closed: reply of 9999999999999 bytes, maximum 16777216
 }
+
+// A configuration is checked without a server.
+func ExampleConfig_Check() {
+	fmt.Println(redisstore.Config{URL: "redis://localhost:6379"}.Check())
+	fmt.Println(redisstore.Config{URL: "http://localhost:6379"}.Check())
+	// Output:
+	// <nil>
+	// redisstore: configuration error: Config.URL is not of the form redis://user:password@host:6379/0, rediss://… with TLS or unix://…
+}
+
+// While the server cannot be asked, each process admits its part, for which it has to know how many share the store.
+func ExampleStore_Heartbeat() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	store := sluice.Must(redisstore.Open(redisstore.Config{URL: "redis://localhost:6379"}))
+	defer store.Close()
+	if err := store.Join(ctx); err != nil {
+		log.Print("the number of processes is not known yet: ", err)
+	}
+	go func() { _ = store.Heartbeat(ctx) }()
+
+	limiter := sluice.Must(sluice.New(store, "api", sluice.PerMinute(100), sluice.WithInstances(store.Nodes)))
+	defer limiter.Close(ctx)
+	fmt.Println(store.Ping(ctx), store.Nodes(), store.Restored())
+}

@@ -80,3 +80,17 @@ func ExampleKeys() {
 	fmt.Println(rulefile.Keys()["charge"], rulefile.Keys()["paths"])
 	// Output: [status] [ignore_case]
 }
+
+// Rules that are no files: of a database, say, or embedded in the program.
+func ExampleLoadSources() {
+	loaded, err := rulefile.LoadSources(rulefile.Options{}, rulefile.Source{Name: "embedded.yaml", Data: []byte(`
+rules:
+  - name: api
+    limit: 10/s
+`)})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(loaded.Set.RuleNames())
+	// Output: [api]
+}

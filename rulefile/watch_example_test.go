@@ -75,5 +75,8 @@ func ExampleWatcher_Reload() {
 		log.Fatal(err)
 	}
 	fmt.Println(watcher.Set().Config().Rules[0].Limits[0].Limit, "after", watcher.Status().Reloads, "reload")
-	// Output: 20/s after 1 reload
+	fmt.Println(watcher.Current().Digest == watcher.Status().Digest)
+	// Output:
+	// 20/s after 1 reload
+	// true
 }

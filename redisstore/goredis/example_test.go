@@ -26,3 +26,14 @@ func ExampleNew() {
 	fmt.Println("ready")
 	// Output: ready
 }
+
+// Dialer bounds what a server may send.
+func ExampleDialer() {
+	options := &redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true}
+	options.Dialer = goredis.Dialer(redis.NewDialer(options))
+	client := redis.NewClient(options)
+	defer client.Close()
+	_, err := goredis.New(client)
+	fmt.Println(err)
+	// Output: <nil>
+}

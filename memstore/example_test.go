@@ -1,0 +1,43 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/memstore"
+)
+
+func ExampleNew() {
+	store := memstore.New()
+	limiter := sluice.Must(sluice.New(store, "api", sluice.PerMinute(100)))
+	for _, user := range []string{"ada", "grace", "ada"} {
+		_, _ = limiter.Allow(context.Background(), user)
+	}
+	fmt.Println(store.Len(), "keys,", store.Bytes() > 0)
+	// Output: 2 keys, true
+}
+
+// What was spent outlives a restart.
+func ExampleOpen() {
+	dir, err := os.MkdirTemp("", "memstore")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	config := memstore.Config{Bytes: 64 << 20, Snapshot: filepath.Join(dir, "counts")}
+	limit := sluice.PerDay(100)
+
+	before := sluice.Must(memstore.Open(config))
+	_, _ = sluice.Must(sluice.New(before, "api", limit)).AllowN(context.Background(), "ada", 30)
+	if err := before.Save(); err != nil {
+		panic(err)
+	}
+
+	after := sluice.Must(memstore.Open(config))
+	d, _ := sluice.Must(sluice.New(after, "api", limit)).Peek(context.Background(), "ada")
+	fmt.Println(d.Remaining)
+	// Output: 70
+}

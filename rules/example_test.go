@@ -1,0 +1,131 @@
+package rules_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// perUser has one rule: two posts an hour for each user.
+var perUser = rules.Config{Rules: []rules.Rule{{
+	Name:   "posts-per-user",
+	Match:  rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "method"}, Values: []string{"POST"}}}},
+	Per:    []rules.Ref{{Name: "header:X-User"}},
+	Limits: []rules.Limit{{Limit: sluice.PerHour(2)}},
+}}}
+
+// userRequest is a request as rules see it.
+func userRequest(set *rules.Set, method, user string) rules.Request {
+	r := httptest.NewRequest(method, "/posts", nil)
+	r.Header.Set("X-User", user)
+	return httplimit.NewRulesRequest(r, set)
+}
+
+// An edge matches each request, has the limiter decide the takes, and reuses the memory.
+func ExampleSet_Match() {
+	set := sluice.Must(rules.New(perUser))
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
+	var matched rules.Matched
+	for _, method := range []string{"POST", "GET"} {
+		if err := set.Match(userRequest(set, method, "ada"), &matched); err != nil {
+			panic(err)
+		}
+		decisions := make([]sluice.Decision, len(matched.Takes))
+		allowed, err := limiter.Decide(context.Background(), matched.Takes, decisions)
+		fmt.Println(allowed, err, matched.Charges())
+		matched.Forget()
+	}
+	// Output:
+	// true <nil> [{posts-per-user ada  1}]
+	// true <nil> []
+}
+
+func ExampleSet_Explain() {
+	set := sluice.Must(rules.New(perUser))
+	x := set.Explain(userRequest(set, "POST", "ada"))
+	for _, t := range x.Takes {
+		fmt.Println(t.Rule.Name, set.Parts(t.Rule, t.Key))
+	}
+	// Output: posts-per-user [{header:X-User ada}]
+}
+
+// What a set is made of.
+func ExampleSet() {
+	set := sluice.Must(rules.New(perUser))
+	fmt.Println(set.RuleNames(), len(set.Config().Rules), set.Warnings())
+	for _, r := range set.CountingRules() {
+		fmt.Println(r.Name, r.Per)
+	}
+	for _, r := range set.Rules() {
+		fmt.Println(r.Name, r.Limit)
+	}
+	fmt.Println(set.ReadsHeader("X-User"), set.ReadsHeader("Accept"), set.HasLoad())
+	// Output:
+	// [posts-per-user] 1 []
+	// posts-per-user [header:X-User]
+	// posts-per-user 2/h
+	// true false false
+}
+
+// Operators name a key by its parts.
+func ExampleSet_Buckets() {
+	ctx := context.Background()
+	set := sluice.Must(rules.New(perUser))
+	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
+	key := []rules.KeyPart{{Name: "header:X-User", Value: "ada"}}
+	buckets, err := set.Buckets("posts-per-user", key)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(len(buckets), limiter.ResetBuckets(ctx, buckets...))
+	tiers, _ := set.TierBuckets("posts-per-user", key)
+	for _, b := range tiers {
+		rule, limits := set.Counted(b.Rule.Name, b.Key)
+		fmt.Printf("%s %q %v\n", rule.Name, b.Tier, limits)
+	}
+	// Output:
+	// 1 <nil>
+	// posts-per-user "" [2/h]
+}
+
+// How important a request is when not all can be served.
+func ExampleSet_Load() {
+	set := sluice.Must(rules.New(rules.Config{Shed: []rules.Gate{{Name: "api", Min: 1, Max: 100}}}))
+	var matched rules.Matched
+	load, err := set.Load(userRequest(set, "GET", "ada"), &matched)
+	fmt.Println(load.Gate.Name, load.Priority, err)
+	// Output: api normal <nil>
+}
+
+func ExampleStatuses() {
+	failures := rules.Statuses{{From: 401, To: 401}, {From: 500, To: 599}}
+	fmt.Println(failures.Has(200), failures.Has(503))
+	// Output: false true
+}
+
+func ExampleQueueOptions_WithDefaults() {
+	o := rules.QueueOptions{Attempts: 3}.WithDefaults()
+	fmt.Println(o.Attempts, o.Expires)
+	// Output: 3 24h0m0s
+}
+
+// Statistics and counters of Envoy's rate limit service are named by what matched.
+func ExampleSet_DescriptorLimits() {
+	set := sluice.Must(rules.New(published))
+	entries := []rules.Entry{{Key: "auth_type", Value: "login"}}
+	for _, l := range set.DescriptorLimits("auth") {
+		fixed, ok := l.FixedStatKey()
+		fmt.Println(fixed, ok)
+		fmt.Println(string(l.AppendStatKey(nil, entries)))
+		fmt.Println(string(l.AppendCounterKey(nil, entries)))
+	}
+	// Output:
+	// auth.auth_type_login true
+	// auth.auth_type_login
+	// auth_auth_type_login_
+}
