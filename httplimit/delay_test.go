@@ -50,14 +50,14 @@ func (d *departures) check(t *testing.T, apart time.Duration) {
 }
 
 var fifty = rules.Rule{
-	Name: "fifty", Limits: limits(sluice.PerSecond(50).WithAlgorithm(sluice.LeakyQueue).WithBurst(100)), OnLimit: rules.Delay,
+	Name: "fifty", Limits: limits(sluice.PerSecond(50).WithAlgorithm(sluice.LeakyQueue).WithBurst(100)), OnLimit: rules.OnLimitDelay,
 }
 
 // TestDelayWorkedExample: a queue of 3, one a second, 5 at once: delays of 0, 1 and 2 s, two refused.
 func TestDelayWorkedExample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
-			Name: "queue", Limits: limits(queue), OnLimit: rules.Delay,
+			Name: "queue", Limits: limits(queue), OnLimit: rules.OnLimitDelay,
 		}}}))(ok)
 		var group sync.WaitGroup
 		answers := make([]*http.Response, 5)
@@ -211,7 +211,7 @@ func TestDelayShared(t *testing.T) {
 func TestDelayGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		day := rules.Rule{Name: "day", Limits: limits(sluice.PerDay(4).WithAlgorithm(sluice.FixedWindow))}
-		line := rules.Rule{Name: "line", Limits: limits(queue), OnLimit: rules.Delay}
+		line := rules.Rule{Name: "line", Limits: limits(queue), OnLimit: rules.OnLimitDelay}
 		w := newRuleWaiting([]rules.Rule{day, line})
 		w.arrive(context.Background())
 		ctx, leave := context.WithCancel(context.Background())
@@ -258,7 +258,7 @@ func TestDelayFailModes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &waiting{start: time.Now(), answers: make(chan int, 1000)}
 				w.h = httplimit.RulesMiddleware(limiter(awayStore{}), always(rules.Config{Rules: []rules.Rule{{
-					Name: "line", Limits: limits(queue), OnLimit: rules.Delay, OnFailure: tt.mode,
+					Name: "line", Limits: limits(queue), OnLimit: rules.OnLimitDelay, OnFailure: tt.mode,
 				}}}))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					w.mu.Lock()
 					defer w.mu.Unlock()
@@ -289,7 +289,7 @@ func TestDelayEvents(t *testing.T) {
 			OnDenial:   func(context.Context, sluice.Take, sluice.Decision) { mu.Lock(); denied++; mu.Unlock() },
 		})))
 		h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{{
-			Name: "line", Limits: limits(sluice.PerSecond(1)), OnLimit: rules.Delay, MaxDelay: 2 * time.Second, ChargeDenied: true,
+			Name: "line", Limits: limits(sluice.PerSecond(1)), OnLimit: rules.OnLimitDelay, MaxDelay: 2 * time.Second, ChargeDenied: true,
 		}}}))(ok)
 		var group sync.WaitGroup
 		for range 5 {
@@ -307,7 +307,7 @@ func TestDelayEvents(t *testing.T) {
 func TestDelaySuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(memstore.New())
-		h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{{Name: "line", Limits: limits(queue), OnLimit: rules.Delay}}}))(ok)
+		h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{{Name: "line", Limits: limits(queue), OnLimit: rules.OnLimitDelay}}}))(ok)
 		start := time.Now()
 		serve(h, request())
 		l.Suspend("line")

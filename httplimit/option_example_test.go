@@ -67,7 +67,7 @@ func ExampleResetAsUnixTime() {
 // Rules that say which statuses are charged charge all.
 func ExampleChargeAnyStatus() {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
-		Name: "logins", Limits: []rules.Limit{{Limit: sluice.PerHour(5)}}, ChargeStatus: rules.Statuses{{From: 401, To: 401}},
+		Name: "logins", Limits: []rules.Limit{{Limit: sluice.PerHour(5)}}, ChargeStatus: rules.StatusRanges{{From: 401, To: 401}},
 	}}}))
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
 	all := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set }, httplimit.ChargeAnyStatus())(hello)

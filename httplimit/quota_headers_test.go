@@ -35,7 +35,7 @@ func TestTellerAgreesWithRules(t *testing.T) {
 				h.ServeHTTP(want, r)
 				want.Header().Del("Content-Type")
 
-				var m rules.Matched
+				var m rules.MatchResult
 				if err := set.Match(httplimit.NewRulesRequest(r, set), &m); err != nil {
 					t.Fatal(err)
 				}

@@ -12,7 +12,7 @@ import (
 // middleware, or wants a request explained.
 //
 //   - The path is that of the URL as [http.ServeMux] routes by it, not RequestURI: handlers go by the URL, also where
-//     middleware around this one has changed it. A path with a semicolon is refused ([rules.ErrPath]): Go's handlers
+//     middleware around this one has changed it. A path with a semicolon is refused ([rules.ErrAmbiguousPath]): Go's handlers
 //     take what follows for part of the name and other applications for parameters, which rules do not see.
 //   - A header that is on several lines is ambiguous, and so is one that has a line under a name which some
 //     applications take for the same, X_User for X-User. "Host" is the request's host in lower case.

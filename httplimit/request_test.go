@@ -76,7 +76,7 @@ var attributeCases = []struct {
 	field rules.Field
 	edits []func(*http.Request)
 	want  string
-	found rules.Found
+	found rules.Presence
 }{
 	{"method", methodField, nil, "GET", rules.Present},
 	{"method of a request to be sent", methodField, edits(func(r *http.Request) { r.Method = "" }), "GET", rules.Present},
@@ -108,7 +108,7 @@ var attributeCases = []struct {
 	{"variant without a line", userField, edits(header("X_user")), "", rules.Absent},
 	{
 		"host header",
-		rules.Field{Kind: rules.Header, Name: "Host"},
+		rules.Field{Kind: rules.FieldHeader, Name: "Host"},
 		edits(host("Shop.Example")), "shop.example", rules.Present,
 	},
 
@@ -149,15 +149,15 @@ var attributeCases = []struct {
 }
 
 var (
-	methodField  = rules.Field{Kind: rules.Method}
-	hostField    = rules.Field{Kind: rules.Host}
-	pathField    = rules.Field{Kind: rules.Path}
-	basicField   = rules.Field{Kind: rules.BasicUser}
-	subField     = rules.Field{Kind: rules.Claim, Name: "sub"}
-	userField    = rules.Field{Kind: rules.Header, Name: "X-User", Variants: []string{"X_user"}}
-	idField      = rules.Field{Kind: rules.Query, Name: "id"}
-	sessionField = rules.Field{Kind: rules.Cookie, Name: "sid"}
-	regionField  = rules.Field{Kind: rules.Attr, Name: "region"}
+	methodField  = rules.Field{Kind: rules.FieldMethod}
+	hostField    = rules.Field{Kind: rules.FieldHost}
+	pathField    = rules.Field{Kind: rules.FieldPath}
+	basicField   = rules.Field{Kind: rules.FieldBasicUser}
+	subField     = rules.Field{Kind: rules.FieldClaim, Name: "sub"}
+	userField    = rules.Field{Kind: rules.FieldHeader, Name: "X-User", Variants: []string{"X_user"}}
+	idField      = rules.Field{Kind: rules.FieldQuery, Name: "id"}
+	sessionField = rules.Field{Kind: rules.FieldCookie, Name: "sid"}
+	regionField  = rules.Field{Kind: rules.FieldAttr, Name: "region"}
 )
 
 func edits(all ...func(*http.Request)) []func(*http.Request) { return all }
@@ -178,10 +178,10 @@ var ruleWays = map[string]rules.ClientIP{
 	"xff":    {TrustedProxies: ruleProxies},
 	"fwd":    {TrustedProxies: ruleProxies, Header: "forwarded"},
 	"real":   {TrustedProxies: ruleProxies, Header: "x-real-ip"},
-	"hop1":   {Hops: 1},
-	"hop2":   {Hops: 2},
-	"hop2tp": {Hops: 2, TrustedProxies: ruleProxies},
-	"hop1f":  {Hops: 1, Header: "Forwarded"},
+	"hop1":   {ProxyHops: 1},
+	"hop2":   {ProxyHops: 2},
+	"hop2tp": {ProxyHops: 2, TrustedProxies: ruleProxies},
+	"hop1f":  {ProxyHops: 1, Header: "Forwarded"},
 	"mapped": {TrustedProxies: prefixes("::ffff:10.0.0.0/104")},
 	"dirty":  {TrustedProxies: prefixes("10.1.2.3/8")},
 	"all4":   {TrustedProxies: prefixes("0.0.0.0/0")},
@@ -217,7 +217,7 @@ func TestRequestAddr(t *testing.T) {
 			}
 			r.Header[name] = v.lines
 		}
-		var m rules.Matched
+		var m rules.MatchResult
 		if err := set.Match(httplimit.NewRulesRequest(r, set), &m); err != nil || len(m.Takes) != 1 {
 			t.Fatalf("%v: %d takes, %v", v, len(m.Takes), err)
 		}

@@ -13,14 +13,14 @@ import (
 
 // goldenRules are what a file of rules could say.
 var goldenRules = rules.Config{
-	Deny: []rules.Match{where("ip", "203.0.113.0/24")},
+	DenyList: []rules.Match{where("ip", "203.0.113.0/24")},
 	Rules: []rules.Rule{
 		{
 			Name: "posts-per-user", Match: where("method", "POST", "path", "/posts"), Per: refs("header:X-User"),
 			Limits: limits(perMinute, sluice.PerDay(5000)),
 			Cost:   rules.Cost{From: &rules.Ref{Name: "query:cost"}},
 			Tiers: &rules.Tiers{By: rules.Ref{Name: "header:X-Plan"}, Limits: map[string][]rules.Limit{
-				"pro": limits(sluice.PerMinute(100)), "banned": {{Never: true}},
+				"pro": limits(sluice.PerMinute(100)), "banned": {{DenyAll: true}},
 			}},
 		},
 		{Name: "all-posts", Match: where("path", "/posts/**"), Limits: limits(sluice.PerHour(1000)), Shadow: true},

@@ -159,7 +159,7 @@ func FuzzRulesPath(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var m rules.Matched
+		var m rules.MatchResult
 		if err := set.Match(httplimit.NewRulesRequest(r, set), &m); err != nil {
 			return
 		}
@@ -178,7 +178,7 @@ func TestRulesHeaderSpellings(t *testing.T) {
 	refused, absentKey := "(refused)", absent
 	s := httptest.NewServer(httplimit.RulesMiddleware(limiter(memstore.New()), func() *rules.Set { return set })(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var m rules.Matched
+			var m rules.MatchResult
 			if err := set.Match(httplimit.NewRulesRequest(r, set), &m); err != nil {
 				t.Error(err)
 				return
@@ -250,7 +250,7 @@ func TestRulesSpoofedAddress(t *testing.T) {
 			func(i int) string { return fmt.Sprintf("203.0.113.5, 198.51.100.%d", i) }, 10,
 		},
 		"by hops": {
-			rules.ClientIP{Hops: 2},
+			rules.ClientIP{ProxyHops: 2},
 			func(i int) string { return fmt.Sprintf("198.51.100.%d, 203.0.113.5, 10.0.0.%d", i, i) }, 3,
 		},
 	} {
@@ -270,7 +270,7 @@ func TestRulesSpoofedAddress(t *testing.T) {
 // TestRulesServerClaims: middleware around the rules says who somebody is, and what only the program knows.
 func TestRulesServerClaims(t *testing.T) {
 	perSub := rules.Rule{
-		Name: "per-sub", Match: where("attr:region", "eu"), Per: refs("claim:sub"), Missing: rules.MissingDeny,
+		Name: "per-sub", Match: where("attr:region", "eu"), Per: refs("claim:sub"), OnMissing: rules.MissingReject,
 		Limits: limits(sluice.PerDay(1)),
 	}
 	inner := byRules(memstore.New(), rules.Config{Rules: []rules.Rule{perSub}})

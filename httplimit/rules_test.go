@@ -70,12 +70,12 @@ func quotaHeaders(h http.Header) (names []string) {
 // TestRulesVerdicts: what is decided before anything is counted.
 func TestRulesVerdicts(t *testing.T) {
 	c := rules.Config{
-		Deny:  []rules.Match{where("ip", "203.0.113.0/24"), where("path", "/secret-door")},
-		Allow: []rules.Match{where("path", "/healthz")},
+		DenyList:  []rules.Match{where("ip", "203.0.113.0/24"), where("path", "/secret-door")},
+		AllowList: []rules.Match{where("path", "/healthz")},
 		Rules: []rules.Rule{
 			{
 				Name: "posts", Match: where("method", "POST", "path", "/posts"), Per: refs("header:X-User"),
-				Missing: rules.MissingDeny, Limits: limits(sluice.PerHour(2)),
+				OnMissing: rules.MissingReject, Limits: limits(sluice.PerHour(2)),
 				Overrides: []rules.Override{{Key: []string{"root"}, Limits: []rules.Limit{{Unlimited: true}}}},
 			},
 		},
@@ -126,11 +126,11 @@ func TestRulesErrors(t *testing.T) {
 		err  error
 	}{
 		{"twice", post("/posts", header("X-User", "a", "b")), 400, rules.ErrAmbiguous},
-		{"path", post("/posts%2f"), 400, rules.ErrPath},
-		{"parameters", post("/posts;v=1"), 400, rules.ErrPath},
-		{"cost", post("/posts?cost=-1"), 400, rules.ErrCost},
+		{"path", post("/posts%2f"), 400, rules.ErrAmbiguousPath},
+		{"parameters", post("/posts;v=1"), 400, rules.ErrAmbiguousPath},
+		{"cost", post("/posts?cost=-1"), 400, rules.ErrInvalidCost},
 		{"cost twice", post("/posts?cost=1&cost=1"), 400, rules.ErrAmbiguous},
-		{"long", post("/posts", header("X-User", strings.Repeat("a", 8<<10+1))), 431, rules.ErrTooLong},
+		{"long", post("/posts", header("X-User", strings.Repeat("a", 8<<10+1))), 431, rules.ErrAttributeTooLong},
 	} {
 		next := &count{}
 		set := always(c)
@@ -218,16 +218,16 @@ func TestRulesAllOrNothing(t *testing.T) {
 func TestRulesTiersAndOverrides(t *testing.T) {
 	r := perUser("api", sluice.PerHour(1))
 	r.Tiers = &rules.Tiers{By: rules.Ref{Name: "plan"}, Limits: map[string][]rules.Limit{
-		"pro": limits(sluice.PerHour(3), sluice.PerDay(100)), "enterprise": {{Unlimited: true}}, "banned": {{Never: true}},
+		"pro": limits(sluice.PerHour(3), sluice.PerDay(100)), "enterprise": {{Unlimited: true}}, "banned": {{DenyAll: true}},
 	}}
 	r.Overrides = []rules.Override{
 		{Key: []string{"ada"}, Limits: limits(sluice.PerHour(5))},
-		{Key: []string{"mallory"}, Limits: []rules.Limit{{Never: true}}},
+		{Key: []string{"mallory"}, Limits: []rules.Limit{{DenyAll: true}}},
 		{Key: []string{"root"}, Limits: []rules.Limit{{Unlimited: true}}},
 	}
 	free := "free"
 	c := rules.Config{
-		Attributes: []rules.Attribute{{Name: "plan", From: refs("claim:plan"), Default: &free}},
+		Attributes: []rules.Attribute{{Name: "plan", Sources: refs("claim:plan"), Default: &free}},
 		Rules:      []rules.Rule{r},
 	}
 	h := byRules(newClock().store(), c)
@@ -268,9 +268,9 @@ func TestRulesTiersAndOverrides(t *testing.T) {
 // TestRulesChargeStatus: each rule keeps what its own statuses cost, and gives the rest back.
 func TestRulesChargeStatus(t *testing.T) {
 	failures := perUser("failed-logins", sluice.PerHour(10))
-	failures.ChargeStatus = rules.Statuses{{From: 401, To: 401}, {From: 403, To: 403}}
+	failures.ChargeStatus = rules.StatusRanges{{From: 401, To: 401}, {From: 403, To: 403}}
 	errs := perUser("errors", sluice.PerHour(10), sluice.PerDay(10))
-	errs.ChargeStatus = rules.Statuses{{From: 400, To: 599}}
+	errs.ChargeStatus = rules.StatusRanges{{From: 400, To: 599}}
 	c := rules.Config{Rules: []rules.Rule{failures, errs, perUser("all", sluice.PerHour(10))}}
 	c.Rules[2].Shadow = true
 	for status, want := range map[int][4]int64{ // what is left of each limit
@@ -300,7 +300,7 @@ func TestRulesChargeStatus(t *testing.T) {
 func TestRulesFailedLogins(t *testing.T) {
 	r := rules.Rule{
 		Name: "failed-logins", Match: where("path", "/login"), Per: refs("basic_user", "ip"),
-		Limits: limits(sluice.PerHour(2)), ChargeStatus: rules.Statuses{{From: 401, To: 401}},
+		Limits: limits(sluice.PerHour(2)), ChargeStatus: rules.StatusRanges{{From: 401, To: 401}},
 	}
 	h := httplimit.RulesMiddleware(limiter(newClock().store()), always(rules.Config{Rules: []rules.Rule{r}}))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -323,7 +323,7 @@ func TestRulesFailedLogins(t *testing.T) {
 func TestRulesKeysAreOwn(t *testing.T) {
 	r := rules.Rule{
 		Name: "pairs", Per: refs("header:X-User", "header:X-Tenant"), Limits: limits(sluice.PerHour(10)),
-		ChargeStatus: rules.Statuses{{From: 500, To: 599}},
+		ChargeStatus: rules.StatusRanges{{From: 500, To: 599}},
 	}
 	store := newClock().store()
 	var h http.Handler
@@ -426,7 +426,7 @@ func TestRulesShadow(t *testing.T) {
 	trial := perUser("trial", sluice.PerHour(1))
 	trial.Shadow = true
 	partly := perUser("partly", sluice.PerHour(1))
-	partly.Enforce = 50_00
+	partly.EnforceBasisPoints = 50_00
 	for _, tt := range []struct {
 		rule     rules.Rule
 		from, to int // so many of 100 users are denied
@@ -463,7 +463,7 @@ func TestRulesDegraded(t *testing.T) {
 	} {
 		r := perUser("api", sluice.PerHour(1))
 		r.OnFailure = tt.mode
-		r.ChargeStatus = rules.Statuses{{From: tt.charge, To: tt.charge + 99}}
+		r.ChargeStatus = rules.StatusRanges{{From: tt.charge, To: tt.charge + 99}}
 		h := byRules(downStore, rules.Config{Rules: []rules.Rule{r}})
 		for i, want := range tt.statuses {
 			got := serve(h, request(header("X-User", "ada")))
@@ -537,7 +537,7 @@ func TestRulesSecrets(t *testing.T) {
 	if want := []int{200, 200, 429, 400, 400}; !slices.Equal(statuses, want) {
 		t.Errorf("statuses %v, want %v", statuses, want)
 	}
-	var m rules.Matched
+	var m rules.MatchResult
 	if err := set.Match(httplimit.NewRulesRequest(signed, set), &m); err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +574,7 @@ func TestRulesClientGone(t *testing.T) {
 // TestChargeAnyStatus: who never learns how requests end has them charged, whatever a rule says about statuses.
 func TestChargeAnyStatus(t *testing.T) {
 	failed := perUser("failed", sluice.PerHour(1))
-	failed.ChargeStatus = rules.Statuses{{From: 401, To: 401}}
+	failed.ChargeStatus = rules.StatusRanges{{From: 401, To: 401}}
 	for i, opts := range [][]httplimit.Option{nil, {httplimit.ChargeAnyStatus()}} {
 		h := byRules(memstore.New(), rules.Config{Rules: []rules.Rule{failed}}, opts...)
 		var last int

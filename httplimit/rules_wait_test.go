@@ -41,14 +41,14 @@ var waitingRules = map[string][]rules.Rule{
 	"queue": {{Name: "queue", Per: refs("ip"), Limits: limits(queue)}},
 	"queue and others": {
 		{Name: "day", Limits: limits(sluice.PerDay(100))},
-		{Name: "queue", Per: refs("ip"), Limits: limits(queue), OnLimit: rules.Delay},
+		{Name: "queue", Per: refs("ip"), Limits: limits(queue), OnLimit: rules.OnLimitDelay},
 	},
 	"delay": {{
-		Name: "bucket", Per: refs("ip"), Limits: limits(sluice.PerSecond(1)), OnLimit: rules.Delay, MaxDelay: 2 * time.Second,
+		Name: "bucket", Per: refs("ip"), Limits: limits(sluice.PerSecond(1)), OnLimit: rules.OnLimitDelay, MaxDelay: 2 * time.Second,
 	}},
 	"delay of two parts": {{
 		Name: "bucket", Per: refs("ip", "host"), Limits: limits(sluice.PerSecond(1), sluice.PerDay(1000)),
-		OnLimit: rules.Delay, MaxDelay: 2 * time.Second,
+		OnLimit: rules.OnLimitDelay, MaxDelay: 2 * time.Second,
 	}},
 }
 
@@ -112,7 +112,7 @@ func TestRulesWaitBounds(t *testing.T) {
 // TestRulesWaitMaxDelay: a rule bounds the wait in its queue.
 func TestRulesWaitMaxDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := rules.Rule{Name: "queue", Limits: limits(queue.WithBurst(100)), OnLimit: rules.Delay, MaxDelay: time.Second}
+		r := rules.Rule{Name: "queue", Limits: limits(queue.WithBurst(100)), OnLimit: rules.OnLimitDelay, MaxDelay: time.Second}
 		w := newRuleWaiting([]rules.Rule{r})
 		for range 3 {
 			w.arrive(context.Background())
@@ -133,10 +133,10 @@ func TestRulesWaitNever(t *testing.T) {
 			Name: "a", Limits: limits(queue), Shadow: true,
 		}, []int{200, 200, 200}, []int{0, 0, 0}},
 		{"shadow of a delay", rules.Rule{
-			Name: "a", Limits: limits(sluice.PerSecond(1)), OnLimit: rules.Delay, MaxDelay: time.Minute, Shadow: true,
+			Name: "a", Limits: limits(sluice.PerSecond(1)), OnLimit: rules.OnLimitDelay, MaxDelay: time.Minute, Shadow: true,
 		}, []int{200, 200, 200}, []int{0, 0, 0}},
 		{"on_limit: queue", rules.Rule{
-			Name: "a", Limits: limits(sluice.PerSecond(1)), OnLimit: rules.Queue,
+			Name: "a", Limits: limits(sluice.PerSecond(1)), OnLimit: rules.OnLimitQueue,
 		}, []int{200, 429, 429}, []int{0}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -155,8 +155,8 @@ func TestRulesWaitNever(t *testing.T) {
 func TestRulesWaitAndStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rules.Rule{
-			Name: "queue", Limits: limits(sluice.PerHour(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(2)), OnLimit: rules.Delay,
-			ChargeStatus: rules.Statuses{{From: 500, To: 599}},
+			Name: "queue", Limits: limits(sluice.PerHour(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(2)), OnLimit: rules.OnLimitDelay,
+			ChargeStatus: rules.StatusRanges{{From: 500, To: 599}},
 		}
 		w := newRuleWaiting([]rules.Rule{r})
 		for range 5 {

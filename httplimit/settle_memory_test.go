@@ -23,7 +23,7 @@ func TestSettleMemory(t *testing.T) {
 	t.Cleanup(func() { buffers.Process.SetMax(buffers.DefaultMax) })
 	const usage = `{"usage":{"total_tokens":42}}`
 	ends := make(chan struct{})
-	rule := tokens(rules.Settle{JSON: "usage.total_tokens"}, func(r *rules.Rule) { r.Cost.Fixed = 1 })
+	rule := tokens(rules.ActualCost{JSON: "usage.total_tokens"}, func(r *rules.Rule) { r.Cost.Default = 1 })
 	l := limiter(memstore.New())
 	open := make(chan struct{})
 	h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ func TestSettleMemory(t *testing.T) {
 // A response that is too long to be read holds nothing any more, also while it goes on.
 func TestSettleLetsGo(t *testing.T) {
 	const most = 1 << 20
-	rule := tokens(rules.Settle{JSON: "usage.total_tokens"})
+	rule := tokens(rules.ActualCost{JSON: "usage.total_tokens"})
 	var at, beyond int64
 	h := httplimit.RulesMiddleware(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat(" ", most))

@@ -23,10 +23,10 @@ import (
 )
 
 // tokens is a rule of 1000 tokens an hour that charges 100 and then what the answer says.
-func tokens(by rules.Settle, change ...func(*rules.Rule)) rules.Rule {
+func tokens(by rules.ActualCost, change ...func(*rules.Rule)) rules.Rule {
 	r := rules.Rule{
 		Name: "tokens", Limits: limits(sluice.PerHour(1000).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)),
-		Cost: rules.Cost{Fixed: 100}, Settle: &by,
+		Cost: rules.Cost{Default: 100}, ActualCost: &by,
 	}
 	for _, f := range change {
 		f(&r)
@@ -72,13 +72,13 @@ func zero() *int64 { return new(int64) }
 func TestSettle(t *testing.T) {
 	const sse = "Content-Type: text/event-stream; charset=utf-8"
 	const usage = `{"id":"x","usage":{"prompt_tokens":7,"total_tokens":42},"choices":[{"total_tokens":1}]}`
-	header, field := rules.Settle{Header: "x-tokens-used"}, rules.Settle{JSON: "usage.total_tokens"}
+	header, field := rules.ActualCost{Header: "x-tokens-used"}, rules.ActualCost{JSON: "usage.total_tokens"}
 	stream := []string{
 		"data: {\"choices\":[]}\n\n", "event: x\ndata: {\"usage\":{\"total_to", "kens\":41}}\n\n",
 		"data: {\"usage\":{\"total_tokens\":42}}\r\n\r\n", "data: {\"usage\":null}\n\n", "data: [DONE]\n\n",
 	}
 	for name, tt := range map[string]struct {
-		by      rules.Settle
+		by      rules.ActualCost
 		handler http.HandlerFunc
 		want    int64
 	}{
@@ -93,7 +93,7 @@ func TestSettle(t *testing.T) {
 		"no number":           {header, answer("X-Tokens-Used: many"), 100},
 		"not a number":        {header, answer("X-Tokens-Used: NaN"), 100},
 		"missing":             {header, answer(""), 100},
-		"missing, by default": {rules.Settle{Header: "X-Tokens-Used", Default: zero()}, answer(""), 0},
+		"missing, by default": {rules.ActualCost{Header: "X-Tokens-Used", Default: zero()}, answer(""), 0},
 		"trailer": {header, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "hello")
 			w.Header().Set(http.TrailerPrefix+"X-Tokens-Used", "42")
@@ -155,7 +155,7 @@ func TestSettleDebt(t *testing.T) {
 		for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.LeakyBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter} {
 			t.Run(fmt.Sprint(name, "/", a), func(t *testing.T) {
 				l := sluice.Must(sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(10*time.Second)))
-				rule := tokens(rules.Settle{Header: "X-Tokens-Used"}, func(r *rules.Rule) {
+				rule := tokens(rules.ActualCost{Header: "X-Tokens-Used"}, func(r *rules.Rule) {
 					r.Name, r.Limits = "debt-"+a.String(), limits(sluice.PerDay(1000).WithAlgorithm(a))
 				})
 				used := "0"
@@ -188,8 +188,8 @@ func TestSettleDebt(t *testing.T) {
 func TestSettleAndStatus(t *testing.T) {
 	for status, want := range map[int]int64{200: 42, 500: 0} {
 		l := limiter(memstore.New())
-		rule := tokens(rules.Settle{Header: "X-Tokens-Used"}, func(r *rules.Rule) { r.ChargeStatus = rules.Statuses{{From: 200, To: 299}} })
-		failed := rules.Rule{Name: "failed", Limits: rule.Limits, ChargeStatus: rules.Statuses{{From: 500, To: 599}}}
+		rule := tokens(rules.ActualCost{Header: "X-Tokens-Used"}, func(r *rules.Rule) { r.ChargeStatus = rules.StatusRanges{{From: 200, To: 299}} })
+		failed := rules.Rule{Name: "failed", Limits: rule.Limits, ChargeStatus: rules.StatusRanges{{From: 500, To: 599}}}
 		h := httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule, failed}}))(http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("X-Tokens-Used", "42")
@@ -210,7 +210,7 @@ func TestSettleHide(t *testing.T) {
 	for name, store := range map[string]sluice.Store{"there": memstore.New(), "away": awayStore{}} {
 		for _, hide := range []bool{false, true} {
 			h := httplimit.RulesMiddleware(limiter(store), always(rules.Config{Rules: []rules.Rule{
-				tokens(rules.Settle{Header: "X-Tokens-Used", Hide: hide}), {Name: "two", Limits: limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)), Settle: &rules.Settle{Header: "X-Tokens-Used"}},
+				tokens(rules.ActualCost{Header: "X-Tokens-Used", StripHeader: hide}), {Name: "two", Limits: limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest)), ActualCost: &rules.ActualCost{Header: "X-Tokens-Used"}},
 			}}))(answer("X-Tokens-Used: 2", "x"))
 			if seen := serve(h, request()).Header.Get("X-Tokens-Used") != ""; seen == hide {
 				t.Errorf("%s, hide %t: seen %t", name, hide, seen)
@@ -222,7 +222,7 @@ func TestSettleHide(t *testing.T) {
 // TestSettleStreams: a stream that is read for what it cost is not held up, and counts as far as it came when the client
 // leaves.
 func TestSettleStreams(t *testing.T) {
-	l, rule := limiter(memstore.New()), tokens(rules.Settle{JSON: "n"})
+	l, rule := limiter(memstore.New()), tokens(rules.ActualCost{JSON: "n"})
 	s := httptest.NewServer(httplimit.RulesMiddleware(l, always(rules.Config{Rules: []rules.Rule{rule}}))(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -256,7 +256,7 @@ func TestSettleAfterChange(t *testing.T) {
 	for used, left := range map[string]int64{"90": 10, "110": 0, "40": 60} {
 		synctest.Test(t, func(t *testing.T) {
 			rule := func(l sluice.Limit) rules.Rule {
-				return tokens(rules.Settle{Header: "X-Tokens-Used"}, func(r *rules.Rule) { r.Cost.Fixed, r.Limits = 50, limits(l) })
+				return tokens(rules.ActualCost{Header: "X-Tokens-Used"}, func(r *rules.Rule) { r.Cost.Default, r.Limits = 50, limits(l) })
 			}
 			before, after := rule(sluice.PerMinute(100)), rule(sluice.PerDay(100))
 			set := ruleSet(rules.Config{Rules: []rules.Rule{before}})

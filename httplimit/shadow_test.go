@@ -15,7 +15,7 @@ import (
 // A request that a rule in shadow would refuse is served, and reported as denied in shadow.
 func TestShadowReports(t *testing.T) {
 	set, err := rules.New(rules.Config{Rules: []rules.Rule{{
-		Name: "users", Shadow: true, Per: []rules.Ref{{Name: "cookie:sid"}}, Missing: rules.MissingDeny,
+		Name: "users", Shadow: true, Per: []rules.Ref{{Name: "cookie:sid"}}, OnMissing: rules.MissingReject,
 		Limits: []rules.Limit{{Limit: sluice.PerHour(1)}},
 	}}})
 	if err != nil {

@@ -57,7 +57,7 @@ type AdaptiveLimitState struct {
 	Limit    int // how many may be in flight
 	InFlight int
 	// ShedByUpstream is how many were turned away because of what is behind the gate, and ShedByProcess because of this process, of
-	// each priority: ShedByUpstream[rules.High-rules.Low]. In shadow they were served.
+	// each priority: ShedByUpstream[rules.PriorityHigh-rules.PriorityLow]. In shadow they were served.
 	ShedByUpstream, ShedByProcess [4]int64
 }
 

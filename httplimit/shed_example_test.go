@@ -13,7 +13,7 @@ import (
 
 // Requests are shed when more are in flight than the handler can bear, here one.
 func ExampleShedder() {
-	set := sluice.Must(rules.New(rules.Config{Shed: []rules.Gate{{Name: "api", Min: 1, Max: 1}}}))
+	set := sluice.Must(rules.New(rules.Config{AdaptiveLimits: []rules.AdaptiveLimit{{Name: "api", Min: 1, Max: 1}}}))
 	shedder := httplimit.NewShedder(func() *rules.Set { return set })
 	shedder.OnShed(func(_ *http.Request, limit string) { fmt.Println("shed by", limit) })
 	ctx, cancel := context.WithCancel(context.Background())

@@ -28,16 +28,16 @@ func pathIs(patterns ...string) rules.Match {
 }
 
 // shedRules have a gate for all but /free, and a path for each priority.
-func shedRules(t testing.TB, gates ...rules.Gate) *rules.Set {
+func shedRules(t testing.TB, gates ...rules.AdaptiveLimit) *rules.Set {
 	t.Helper()
 	set, err := rules.New(rules.Config{
-		Priorities: []rules.Prioritized{
-			{Match: pathIs("/critical", "/hold"), Priority: rules.Critical},
-			{Match: pathIs("/high"), Priority: rules.High},
-			{Match: pathIs("/low"), Priority: rules.Low},
-			{Match: rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "header:X-Plan"}, Values: []string{"pro"}}}}, Priority: rules.High},
+		Priorities: []rules.PriorityRule{
+			{Match: pathIs("/critical", "/hold"), Priority: rules.PriorityCritical},
+			{Match: pathIs("/high"), Priority: rules.PriorityHigh},
+			{Match: pathIs("/low"), Priority: rules.PriorityLow},
+			{Match: rules.Match{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "header:X-Plan"}, Values: []string{"pro"}}}}, Priority: rules.PriorityHigh},
 		},
-		Shed: gates,
+		AdaptiveLimits: gates,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -45,8 +45,8 @@ func shedRules(t testing.TB, gates ...rules.Gate) *rules.Set {
 	return set
 }
 
-func gate(least, most int) rules.Gate {
-	return rules.Gate{Name: "g", Match: pathIs("/critical", "/hold", "/high", "/normal", "/low", "/socket", "/events", "/stream"), Min: least, Max: most}
+func gate(least, most int) rules.AdaptiveLimit {
+	return rules.AdaptiveLimit{Name: "g", Match: pathIs("/critical", "/hold", "/high", "/normal", "/low", "/socket", "/events", "/stream"), Min: least, Max: most}
 }
 
 func theSet(set *rules.Set) func() *rules.Set { return func() *rules.Set { return set } }
@@ -115,7 +115,7 @@ func TestShedAnswer(t *testing.T) {
 	if w := ask(h, "/low"); w.Code != 200 || w.Body.String() != "served" {
 		t.Errorf("afterwards: %d %s", w.Code, w.Body)
 	}
-	if g := s.AdaptiveLimits(); len(g) != 1 || g[0].InFlight != 0 || g[0].ShedByUpstream[rules.Critical-rules.Low] != 200 {
+	if g := s.AdaptiveLimits(); len(g) != 1 || g[0].InFlight != 0 || g[0].ShedByUpstream[rules.PriorityCritical-rules.PriorityLow] != 200 {
 		t.Errorf("%+v", g)
 	}
 }

@@ -124,8 +124,8 @@ func TestRulesInFlight(t *testing.T) {
 func TestRulesInFlightAndRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		both := perUser("both", sluice.PerHour(12), sluice.Concurrent(1))
-		both.Cost = rules.Cost{Fixed: 4}
-		both.ChargeStatus = rules.Statuses{{From: 200, To: 299}}
+		both.Cost = rules.Cost{Default: 4}
+		both.ChargeStatus = rules.StatusRanges{{From: 200, To: 299}}
 		f := newFlying(both)
 		for range 2 {
 			if rec := f.send("ada"); rec != nil {

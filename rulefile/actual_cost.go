@@ -8,24 +8,24 @@ import (
 
 var settleFields = strictyaml.Fields[ruleDecoder]{
 	"header": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.Settle.Header, _ = d.headerName(n, "settle: header")
+		d.r.ActualCost.Header, _ = d.headerName(n, "settle: header")
 	},
 	"json": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.Settle.JSON, _ = d.String(n, "settle: json")
+		d.r.ActualCost.JSON, _ = d.String(n, "settle: json")
 	},
 	"default": func(d *ruleDecoder, n *strictyaml.Node) {
 		if amount, ok := d.Int(n, "settle: default", 0, sluice.MaxCost); ok {
-			d.r.Settle.Default = &amount
+			d.r.ActualCost.Default = &amount
 		}
 	},
 	"hide": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.Settle.Hide, _ = d.Bool(n, "settle: hide")
+		d.r.ActualCost.StripHeader, _ = d.Bool(n, "settle: hide")
 	},
 }
 
 func (d *ruleDecoder) settle(n *strictyaml.Node) {
-	d.r.Settle = &rules.Settle{At: d.at(n)}
+	d.r.ActualCost = &rules.ActualCost{Pos: d.at(n)}
 	if before := d.Count(); !strictyaml.Decode(&d.Decoder, n, "settle", settleFields, nil, d) || d.Count() > before {
-		d.r.Settle = nil // what else is wrong follows from it
+		d.r.ActualCost = nil // what else is wrong follows from it
 	}
 }

@@ -38,7 +38,7 @@ func (f *file) ref(n *strictyaml.Node, what string) (rules.Ref, bool) {
 		f.Fault(n, "%s: %s is one text: write a list, [%s]", what, n, strings.Join(words, ", "))
 		return rules.Ref{}, false
 	}
-	return rules.Ref{At: f.at(n), Name: reference(text)}, true
+	return rules.Ref{Pos: f.at(n), Name: reference(text)}, true
 }
 
 // headerName reads the name of a header.
@@ -61,12 +61,12 @@ func (f *file) attributeSection(n *strictyaml.Node) {
 			break
 		}
 		d := &attributeDecoder{file: f, what: "attribute " + strictyaml.Quote(field.Key.Text)}
-		d.attr.At, d.attr.Name = f.at(field.Key), field.Key.Text
+		d.attr.Pos, d.attr.Name = f.at(field.Key), field.Key.Text
 		d.decode(field.Key, field.Value)
 		f.attributes[d.attr.Name] = true
 		if !f.flush("") {
 			// It stays known, so that what refers to it is not at fault too.
-			d.attr.From = []rules.Ref{{At: d.attr.At, Name: "attr:" + d.attr.Name}}
+			d.attr.Sources = []rules.Ref{{Pos: d.attr.Pos, Name: "attr:" + d.attr.Name}}
 		}
 		f.cfg.Attributes = append(f.cfg.Attributes, d.attr)
 	}
@@ -91,7 +91,7 @@ func (d *attributeDecoder) decode(key, n *strictyaml.Node) {
 	default:
 		d.entry(n)
 	}
-	if len(d.attr.From) == 0 && d.Count() == 0 {
+	if len(d.attr.Sources) == 0 && d.Count() == 0 {
 		d.Fault(n, "%s: say where it comes from, such as {header: X-User} or {jwt: sub}", d.what)
 	}
 }
@@ -127,7 +127,7 @@ func (d *attributeDecoder) short(n *strictyaml.Node) {
 
 func (d *attributeDecoder) from(n *strictyaml.Node, ref string) {
 	d.sources++
-	d.attr.From = append(d.attr.From, rules.Ref{At: d.at(n), Name: ref})
+	d.attr.Sources = append(d.attr.Sources, rules.Ref{Pos: d.at(n), Name: ref})
 }
 
 var attributeFields = strictyaml.Fields[attributeDecoder]{
@@ -165,7 +165,7 @@ var attributeFields = strictyaml.Fields[attributeDecoder]{
 	},
 	"lower": func(d *attributeDecoder, n *strictyaml.Node) {
 		if lower, _ := d.Bool(n, d.what+": lower"); lower {
-			d.attr.Lower = true
+			d.attr.Lowercase = true
 		}
 	},
 }

@@ -47,7 +47,7 @@ func (f *file) domain() {
 	f.checkKeys(f.root, "")
 	d := &descriptorDecoder{file: f}
 	n := f.root.Field("domain")
-	domain := rules.Domain{At: f.at(n), Name: d.text(n, "domain")}
+	domain := rules.Domain{Pos: f.at(n), Name: d.text(n, "domain")}
 	if domain.Name == "" && n.Kind != strictyaml.Mapping && n.Kind != strictyaml.Sequence {
 		f.Fault(n, "config file cannot have empty domain")
 	}
@@ -162,7 +162,7 @@ func (f *file) descriptors(n *strictyaml.Node) []rules.DescriptorRule {
 		if item.Kind != strictyaml.Mapping {
 			continue
 		}
-		d := &descriptorDecoder{file: f, rule: rules.DescriptorRule{At: f.at(item)}}
+		d := &descriptorDecoder{file: f, rule: rules.DescriptorRule{Pos: f.at(item)}}
 		before := f.Count()
 		var below *strictyaml.Node
 		for _, field := range item.Fields {
@@ -174,7 +174,7 @@ func (f *file) descriptors(n *strictyaml.Node) []rules.DescriptorRule {
 		}
 		if f.Count() > before {
 			// Only its place counts now: further faults would follow from those that were reported.
-			d.rule = rules.DescriptorRule{At: d.rule.At, Key: d.rule.Key, Value: d.rule.Value}
+			d.rule = rules.DescriptorRule{Pos: d.rule.Pos, Key: d.rule.Key, Value: d.rule.Value}
 		}
 		if below != nil {
 			d.rule.Descriptors = f.descriptors(below)

@@ -103,7 +103,7 @@ func (d *descriptorDecoder) rateLimits(n *strictyaml.Node) {
 
 func (d *descriptorDecoder) oneRateLimit(n *strictyaml.Node) *rateLimitDecoder {
 	l := &rateLimitDecoder{descriptorDecoder: d, multiplier: 1}
-	l.limit.At = d.at(n)
+	l.limit.Pos = d.at(n)
 	l.limit.Limit.Algorithm = sluice.FixedWindow
 	for _, field := range n.Fields {
 		if decode := rateLimitFields[field.Key.Text]; decode != nil {

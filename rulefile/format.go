@@ -33,7 +33,7 @@ func Format(name string, src []byte) ([]byte, error) {
 	}
 	written, err := readLayout(name, out)
 	if err != nil || !in.sameAs(written) {
-		return nil, &rules.Error{At: rules.Position{File: name}, Msg: "cannot be formatted without changing what it says: " +
+		return nil, &rules.Error{Pos: rules.Position{File: name}, Msg: "cannot be formatted without changing what it says: " +
 			"write long or unusual YAML in a plainer way"}
 	}
 	return out, nil
@@ -79,7 +79,7 @@ func readLayout(name string, src []byte) (*layout, error) {
 	if _, faults := strictyaml.Parse(src); len(faults) > 0 {
 		var all []error
 		for _, f := range faults {
-			all = append(all, &rules.Error{At: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
+			all = append(all, &rules.Error{Pos: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
 		}
 		return nil, errors.Join(all...)
 	}

@@ -29,7 +29,7 @@ func (c limitContext) limits(n *strictyaml.Node) []rules.Limit {
 	var all []rules.Limit
 	for _, item := range n.Items {
 		l := c.limit(item)
-		if (l.Unlimited || l.Never) && len(n.Items) > 1 {
+		if (l.Unlimited || l.DenyAll) && len(n.Items) > 1 {
 			c.Fault(item, "%s: %s stands alone, not in a list with limits", c.what, item)
 		}
 		all = append(all, l)
@@ -43,7 +43,7 @@ func (c limitContext) limit(n *strictyaml.Node) rules.Limit {
 		return c.short(n)
 	case strictyaml.Mapping:
 		d := &limitDecoder{limitContext: c}
-		d.l.At = c.at(n)
+		d.l.Pos = c.at(n)
 		d.l.Limit.Algorithm = c.algorithm
 		before := c.Count()
 		if strictyaml.Decode(&c.Decoder, n, c.what, limitFields, limitMoved, d) {
@@ -63,12 +63,12 @@ func (c limitContext) limit(n *strictyaml.Node) rules.Limit {
 
 // short reads a limit such as 100/min, or one of the words.
 func (c limitContext) short(n *strictyaml.Node) rules.Limit {
-	l := rules.Limit{At: c.at(n)}
+	l := rules.Limit{Pos: c.at(n)}
 	switch {
 	case n.Text == "unlimited" && c.words:
 		l.Unlimited = true
 	case n.Text == "deny" && c.words:
-		l.Never = true
+		l.DenyAll = true
 	case n.Text == "unlimited":
 		c.Fault(n, "%s: a rule without a limit is none: remove it, or list what no rule is to limit under allow", c.what)
 	case n.Text == "deny":
@@ -315,6 +315,6 @@ func (d *limitDecoder) readOver() {
 	over := count * int64(part) / 100_00
 	d.l.Limit.SoftExcess = max(1, over)
 	if count*int64(part)%100_00 != 0 {
-		d.l.Note = fmt.Sprintf("over: %s of %d is not a whole number: taken for %d", d.over.Text, count, d.l.Limit.SoftExcess)
+		d.l.Warning = fmt.Sprintf("over: %s of %d is not a whole number: taken for %d", d.over.Text, count, d.l.Limit.SoftExcess)
 	}
 }

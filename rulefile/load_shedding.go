@@ -8,14 +8,14 @@ import (
 // prioritizedDecoder is an entry of priorities while it is read.
 type prioritizedDecoder struct {
 	*file
-	p rules.Prioritized
+	p rules.PriorityRule
 }
 
 var prioritizedFields = strictyaml.Fields[prioritizedDecoder]{
 	"match": func(d *prioritizedDecoder, n *strictyaml.Node) { d.p.Match = d.match(n, "priorities: match") },
 	"priority": func(d *prioritizedDecoder, n *strictyaml.Node) {
 		i, _ := d.OneOf(n, "priorities: priority", "low", "normal", "high", "critical")
-		d.p.Priority = [...]rules.Priority{rules.Low, rules.Normal, rules.High, rules.Critical}[i]
+		d.p.Priority = [...]rules.Priority{rules.PriorityLow, rules.PriorityNormal, rules.PriorityHigh, rules.PriorityCritical}[i]
 	},
 }
 
@@ -28,7 +28,7 @@ var inMatch = map[string]string{
 
 func (f *file) priorities(n *strictyaml.Node) {
 	f.entries(n, "priorities", func(item *strictyaml.Node) {
-		d := &prioritizedDecoder{file: f, p: rules.Prioritized{At: f.at(item)}}
+		d := &prioritizedDecoder{file: f, p: rules.PriorityRule{Pos: f.at(item)}}
 		if strictyaml.Decode(&f.Decoder, item, "priorities", prioritizedFields, inMatch, d) {
 			if item.Field("match") == nil || item.Field("priority") == nil {
 				f.Fault(item, "priorities: an entry has a match and a priority: {match: {path: /reports/**}, priority: low}")
@@ -43,7 +43,7 @@ func (f *file) priorities(n *strictyaml.Node) {
 // gateDecoder is an entry of shed while it is read.
 type gateDecoder struct {
 	*file
-	g rules.Gate
+	g rules.AdaptiveLimit
 }
 
 var gateFields = strictyaml.Fields[gateDecoder]{
@@ -78,12 +78,12 @@ var gateMoved = map[string]string{
 
 func (f *file) shed(n *strictyaml.Node) {
 	f.entries(n, "shed", func(item *strictyaml.Node) {
-		d := &gateDecoder{file: f, g: rules.Gate{At: f.at(item)}}
+		d := &gateDecoder{file: f, g: rules.AdaptiveLimit{Pos: f.at(item)}}
 		if strictyaml.Decode(&f.Decoder, item, "shed", gateFields, gateMoved, d) && item.Field("name") == nil {
 			f.Fault(item, "shed: the entry has no name: add one that says what is protected, such as name: api")
 		}
 		if f.flush("") {
-			f.cfg.Shed = append(f.cfg.Shed, d.g)
+			f.cfg.AdaptiveLimits = append(f.cfg.AdaptiveLimits, d.g)
 		}
 	})
 }

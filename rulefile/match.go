@@ -19,7 +19,7 @@ func matchKeys() []string {
 
 // match reads a match block.
 func (f *file) match(n *strictyaml.Node, what string) rules.Match {
-	m := rules.Match{At: f.at(n)}
+	m := rules.Match{Pos: f.at(n)}
 	if n.Kind == strictyaml.Sequence && what == "match" {
 		f.Fault(n, "match: is a list: write one mapping, of which all must hold; for one thing or another write two rules, "+
 			"or a list of values behind one key")
@@ -92,7 +92,7 @@ func (f *file) unknownCondition(key *strictyaml.Node, what string) {
 // predicate reads the condition on one attribute.
 func (f *file) predicate(key *strictyaml.Node, ref string, n *strictyaml.Node, what string) rules.Predicate {
 	c := &condition{file: f, what: what + ": " + key.Text}
-	c.p.At, c.p.Ref = f.at(n), rules.Ref{At: f.at(key), Name: ref}
+	c.p.Pos, c.p.Ref = f.at(n), rules.Ref{Pos: f.at(key), Name: ref}
 	c.read(n)
 	return c.p
 }

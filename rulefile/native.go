@@ -147,7 +147,7 @@ var clientIPFields = strictyaml.Fields[clientIPDecoder]{
 	},
 	"hops": func(d *clientIPDecoder, n *strictyaml.Node) {
 		hops, _ := d.Int(n, "client_ip: hops", 1, 64)
-		d.ip.Hops = int(hops)
+		d.ip.ProxyHops = int(hops)
 	},
 	"ipv6_prefix": func(d *clientIPDecoder, n *strictyaml.Node) {
 		bits, _ := d.Int(n, "client_ip: ipv6_prefix", 32, 128)
@@ -157,7 +157,7 @@ var clientIPFields = strictyaml.Fields[clientIPDecoder]{
 
 func (f *file) clientIP(n *strictyaml.Node) {
 	f.flush("")
-	d := &clientIPDecoder{file: f, ip: rules.ClientIP{At: f.at(n)}}
+	d := &clientIPDecoder{file: f, ip: rules.ClientIP{Pos: f.at(n)}}
 	if !f.once("client_ip", n) {
 		return
 	}
@@ -204,8 +204,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix, err
 }
 
-func (f *file) allow(n *strictyaml.Node) { f.matchList(n, "allow", &f.cfg.Allow) }
-func (f *file) deny(n *strictyaml.Node)  { f.matchList(n, "deny", &f.cfg.Deny) }
+func (f *file) allow(n *strictyaml.Node) { f.matchList(n, "allow", &f.cfg.AllowList) }
+func (f *file) deny(n *strictyaml.Node)  { f.matchList(n, "deny", &f.cfg.DenyList) }
 
 func (f *file) matchList(n *strictyaml.Node, what string, into *[]rules.Match) {
 	f.entries(n, what, func(item *strictyaml.Node) {
@@ -223,8 +223,8 @@ func (f *file) rules(n *strictyaml.Node) {
 	}
 	f.entries(n, "rules", func(item *strictyaml.Node) {
 		d := f.defaults // a copy
-		d.r.At = f.at(item)
-		f.reading.at = d.r.At
+		d.r.Pos = f.at(item)
+		f.reading.at = d.r.Pos
 		if name := item.Field("name"); name != nil {
 			f.reading.rule = name.Text
 		}

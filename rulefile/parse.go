@@ -68,7 +68,7 @@ func parse(o Options, sources []Source, complete bool) (cfg rules.Config, err er
 		onlyOnce: make(map[string]rules.Position), domains: make(map[string]int),
 	}
 	defer panics.Recover(func(e *panics.Error) { cfg, err = rules.Config{}, panicked(e, p.reading.at, p.reading.rule) })
-	p.cfg.Secret, p.cfg.ChargeDenied = o.Secret, o.ChargeDenied
+	p.cfg.DigestSecret, p.cfg.ChargeDenied = o.Secret, o.ChargeDenied
 	p.read(sources)
 	if complete && !p.saysNone && len(p.faults) == 0 && len(sources) > 0 {
 		p.checkNone(sources[0].Name)
@@ -87,7 +87,7 @@ func parse(o Options, sources []Source, complete bool) (cfg rules.Config, err er
 
 // panicked is the fault of a file whose reading panicked.
 func panicked(e *panics.Error, at rules.Position, rule string) error {
-	return errors.Join(&rules.Error{At: at, Rule: rule, Msg: e.Error(), Err: e})
+	return errors.Join(&rules.Error{Pos: at, Rule: rule, Msg: e.Error(), Err: e})
 }
 
 // parser collects what several files hold.
@@ -158,7 +158,7 @@ func (p *parser) read(sources []Source) {
 // checkNone reports a configuration that does nothing, in its first file.
 func (p *parser) checkNone(file string) {
 	c := &p.cfg
-	some := len(c.Rules)+len(c.Deny)+len(c.Allow)+len(c.Priorities)+len(c.Shed) > 0 || c.Unmatched == rules.UnmatchedDeny ||
+	some := len(c.Rules)+len(c.DenyList)+len(c.AllowList)+len(c.Priorities)+len(c.AdaptiveLimits) > 0 || c.Unmatched == rules.UnmatchedDeny ||
 		slices.ContainsFunc(c.Domains, func(d rules.Domain) bool { return len(d.Descriptors) > 0 })
 	if some {
 		return
@@ -181,7 +181,7 @@ func someNames[V any](m map[string]V) []string {
 func (p *parser) tooMany() bool { return len(p.faults) > maxFaults }
 
 func (p *parser) fault(at rules.Position, rule, msg string) {
-	p.faults = append(p.faults, &rules.Error{At: at, Rule: rule, Msg: msg})
+	p.faults = append(p.faults, &rules.Error{Pos: at, Rule: rule, Msg: msg})
 }
 
 // maxFaults is how many faults are reported: who has more has one mistake many times.
@@ -196,7 +196,7 @@ func inOrder(sources []Source, faults []error) error {
 	place := func(err error) rules.Position {
 		var e *rules.Error
 		if errors.As(err, &e) {
-			return e.At
+			return e.Pos
 		}
 		return rules.Position{}
 	}
@@ -205,7 +205,7 @@ func inOrder(sources []Source, faults []error) error {
 		return cmp.Or(cmp.Compare(order[x.File], order[y.File]), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
 	})
 	if len(faults) > maxFaults {
-		more := &rules.Error{At: place(faults[maxFaults]), Msg: "there are more faults from here on, which are not shown"}
+		more := &rules.Error{Pos: place(faults[maxFaults]), Msg: "there are more faults from here on, which are not shown"}
 		faults = append(faults[:maxFaults:maxFaults], more)
 	}
 	return errors.Join(faults...)

@@ -17,23 +17,23 @@ var queueFields = strictyaml.Fields[ruleDecoder]{
 				continue // reported
 			}
 			if name, ok := d.headerName(item, "queue: keep"); ok {
-				d.r.Queue.Keep = append(d.r.Queue.Keep, name)
+				d.r.Queue.KeepHeaders = append(d.r.Queue.KeepHeaders, name)
 			}
 		}
 	},
 	"attempts": func(d *ruleDecoder, n *strictyaml.Node) {
-		attempts, _ := d.Int(n, "queue: attempts", 1, rules.MaxAttempts)
-		d.r.Queue.Attempts = int(attempts)
+		attempts, _ := d.Int(n, "queue: attempts", 1, rules.MaxDeliveryAttempts)
+		d.r.Queue.MaxAttempts = int(attempts)
 	},
 	"expires": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.Queue.Expires, _ = d.Duration(n, "queue: expires")
+		d.r.Queue.ExpiresAfter, _ = d.Duration(n, "queue: expires")
 	},
 	"results": func(d *ruleDecoder, n *strictyaml.Node) {
-		d.r.Queue.Results, _ = d.Duration(n, "queue: results")
+		d.r.Queue.ResultTTL, _ = d.Duration(n, "queue: results")
 	},
 }
 
 func (d *ruleDecoder) queue(n *strictyaml.Node) {
-	d.r.Queue = rules.QueueOptions{At: d.at(n)}
+	d.r.Queue = rules.QueueOptions{Pos: d.at(n)}
 	strictyaml.Decode(&d.Decoder, n, "queue", queueFields, nil, d)
 }

@@ -60,7 +60,7 @@ type reader struct {
 }
 
 func (r *reader) fault(path, format string, args ...any) {
-	r.faults = append(r.faults, &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)})
+	r.faults = append(r.faults, &rules.Error{Pos: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)})
 }
 
 // fail reports an error of the system in words, without the path that stands in front anyway.

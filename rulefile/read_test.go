@@ -104,7 +104,7 @@ func TestReadFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := rulefile.Read(filepath.Join(dir, test.path))
 			var fault *rules.Error
-			if !errors.As(err, &fault) || !strings.Contains(err.Error(), test.want) || fault.At.File == "" {
+			if !errors.As(err, &fault) || !strings.Contains(err.Error(), test.want) || fault.Pos.File == "" {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
 		})
@@ -152,7 +152,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := first.Set.Config()
-	if len(cfg.Rules) != 2 || string(cfg.Secret) != "s" || !cfg.ChargeDenied || len(first.Sources) != 2 {
+	if len(cfg.Rules) != 2 || string(cfg.DigestSecret) != "s" || !cfg.ChargeDenied || len(first.Sources) != 2 {
 		t.Errorf("got %+v", first)
 	}
 	same, err := rulefile.Load(rulefile.Options{}, folder(t, files))

@@ -116,7 +116,7 @@ func (d *ruleDecoder) decode(n *strictyaml.Node) {
 		context.algorithm = sluice.LeakyQueue
 	case byDefault != nil:
 		context.algorithm = *byDefault
-	case d.r.OnLimit == rules.Delay:
+	case d.r.OnLimit == rules.OnLimitDelay:
 		context.algorithm = sluice.LeakyQueue
 	}
 	if d.limit != nil {
@@ -175,7 +175,7 @@ func (d *ruleDecoder) enforce(n *strictyaml.Node) {
 	if ok && part == 0 {
 		d.Fault(n, "enforce: is 0%%: to enforce for nobody write shadow: true")
 	}
-	d.r.Enforce = part
+	d.r.EnforceBasisPoints = part
 }
 
 // readAlgorithm reads an algorithm's name.
@@ -214,13 +214,13 @@ func (d *ruleDecoder) shadow(n *strictyaml.Node) {
 
 func (d *ruleDecoder) onLimit(n *strictyaml.Node) {
 	i, _ := d.OneOf(n, "on_limit", "reject", "queue", "delay")
-	d.r.OnLimit = [...]rules.OnLimit{rules.Reject, rules.Queue, rules.Delay}[i]
-	d.delay = d.r.OnLimit == rules.Delay
+	d.r.OnLimit = [...]rules.OnLimit{rules.OnLimitDeny, rules.OnLimitQueue, rules.OnLimitDelay}[i]
+	d.delay = d.r.OnLimit == rules.OnLimitDelay
 }
 
 func (d *ruleDecoder) missing(n *strictyaml.Node) {
 	i, _ := d.OneOf(n, "missing", "share", "skip", "deny")
-	d.r.Missing = [...]rules.Missing{rules.MissingShare, rules.MissingSkip, rules.MissingDeny}[i]
+	d.r.OnMissing = [...]rules.OnMissing{rules.MissingShare, rules.MissingSkip, rules.MissingReject}[i]
 }
 
 var chargeFields = strictyaml.Fields[ruleDecoder]{"status": (*ruleDecoder).chargeStatus}

@@ -14,7 +14,7 @@ func (d *ruleDecoder) readTiers(context limitContext) {
 	if !d.IsMapping(n, "tiers") {
 		return
 	}
-	tiers := &rules.Tiers{At: d.at(n), Limits: make(map[string][]rules.Limit)}
+	tiers := &rules.Tiers{Pos: d.at(n), Limits: make(map[string][]rules.Limit)}
 	for _, field := range n.Fields {
 		if field.Key.Text == tierBy {
 			tiers.By, _ = d.ref(field.Value, "tiers: by")
@@ -69,13 +69,13 @@ func (d *ruleDecoder) readOverrides(context limitContext) {
 		for _, field := range n.Fields {
 			context.what = "overrides: " + field.Key.Text
 			d.r.Overrides = append(d.r.Overrides, rules.Override{
-				At: d.at(field.Key), Key: []string{field.Key.Text}, Limits: context.limits(field.Value),
+				Pos: d.at(field.Key), Key: []string{field.Key.Text}, Limits: context.limits(field.Value),
 			})
 		}
 	case strictyaml.Sequence:
 		context.what = "overrides: limit"
 		for _, item := range n.Items {
-			o := &overrideDecoder{file: d.file, context: context, o: rules.Override{At: d.at(item)}}
+			o := &overrideDecoder{file: d.file, context: context, o: rules.Override{Pos: d.at(item)}}
 			if !strictyaml.Decode(&d.Decoder, item, "overrides", overrideFields, nil, o) {
 				continue
 			}
@@ -113,7 +113,7 @@ var costFields = strictyaml.Fields[costDecoder]{
 		}
 	},
 	"default": func(d *costDecoder, n *strictyaml.Node) {
-		d.cost.Fixed, _ = d.Int(n, "cost: default", 1, sluice.MaxCost)
+		d.cost.Default, _ = d.Int(n, "cost: default", 1, sluice.MaxCost)
 	},
 	"max": func(d *costDecoder, n *strictyaml.Node) {
 		d.cost.Max, _ = d.Int(n, "cost: max", 1, sluice.MaxCost)
@@ -130,11 +130,11 @@ func costSource(word string) func(*costDecoder, *strictyaml.Node) {
 
 func (d *costDecoder) from(n *strictyaml.Node, ref string) {
 	d.sources++
-	d.cost.From = &rules.Ref{At: d.at(n), Name: ref}
+	d.cost.From = &rules.Ref{Pos: d.at(n), Name: ref}
 }
 
 func (d *ruleDecoder) cost(n *strictyaml.Node) {
-	c := &costDecoder{file: d.file, cost: rules.Cost{At: d.at(n)}}
+	c := &costDecoder{file: d.file, cost: rules.Cost{Pos: d.at(n)}}
 	switch n.Kind {
 	case strictyaml.Mapping:
 		before := d.Count()
@@ -147,7 +147,7 @@ func (d *ruleDecoder) cost(n *strictyaml.Node) {
 			d.Fault(n, "cost: is %s: write a number, or where it is read from, as {header: X-Cost, default: 1, max: 100}", n)
 			return
 		}
-		c.cost.Fixed, _ = d.Int(n, "cost", 1, sluice.MaxCost)
+		c.cost.Default, _ = d.Int(n, "cost", 1, sluice.MaxCost)
 	default:
 		d.Fault(n, "cost: is %s: write a number, or where it is read from, as {header: X-Cost, default: 1, max: 100}", n)
 	}

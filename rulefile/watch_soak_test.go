@@ -328,7 +328,7 @@ func newTraffic(t *testing.T, w *Watcher) *traffic {
 }
 
 func (f *traffic) run(ctx context.Context) {
-	var m rules.Matched
+	var m rules.MatchResult
 	var out []sluice.Decision
 	pace := time.NewTicker(time.Millisecond) // a processor that is never idle serves neither timers nor events in time
 	defer pace.Stop()
@@ -344,7 +344,7 @@ func (f *traffic) run(ctx context.Context) {
 	}
 }
 
-func (f *traffic) request(user int, m *rules.Matched, out []sluice.Decision) []sluice.Decision {
+func (f *traffic) request(user int, m *rules.MatchResult, out []sluice.Decision) []sluice.Decision {
 	f.requests.Add(1)
 	if err := f.watcher.Set().Match(soakRequest(fmt.Sprint("user-", user)), m); err != nil {
 		f.t.Error(err)
@@ -367,7 +367,7 @@ func (f *traffic) request(user int, m *rules.Matched, out []sluice.Decision) []s
 
 // finish spends what is left, and sees that no user got more or less than the limit.
 func (f *traffic) finish() {
-	var m rules.Matched
+	var m rules.MatchResult
 	var out []sluice.Decision
 	for user := range f.admitted {
 		for range soakLimit + 1 {
@@ -382,8 +382,8 @@ func (f *traffic) finish() {
 // soakRequest is a request of a user.
 type soakRequest string
 
-func (r soakRequest) Attribute(f *rules.Field) (string, rules.Found) {
-	if f.Kind == rules.Header && f.Name == "X-User" {
+func (r soakRequest) Attribute(f *rules.Field) (string, rules.Presence) {
+	if f.Kind == rules.FieldHeader && f.Name == "X-User" {
 		return string(r), rules.Present
 	}
 	return "", rules.Absent

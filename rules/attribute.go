@@ -47,31 +47,31 @@ func newAttributes(declared []Attribute) (*attributes, []error) {
 	a := &attributes{numbers: make(map[string]int), declared: make(map[string]*Attribute), used: make(map[string]bool)}
 	var faults []error
 	fault := func(at Position, format string, args ...any) {
-		faults = append(faults, &Error{At: at, Msg: fmt.Sprintf(format, args...)})
+		faults = append(faults, &Error{Pos: at, Msg: fmt.Sprintf(format, args...)})
 	}
 	for i := range declared {
 		d := &declared[i]
 		first := a.declared[d.Name]
 		switch {
 		case !match.IsName(d.Name):
-			fault(d.At, "attribute %q: use letters, digits, - _ and . for its name", d.Name)
+			fault(d.Pos, "attribute %q: use letters, digits, - _ and . for its name", d.Name)
 		case slices.Contains(bareRefs, d.Name):
-			fault(d.At, "attribute %q: every request has that already: choose another name", d.Name)
+			fault(d.Pos, "attribute %q: every request has that already: choose another name", d.Name)
 		case first != nil:
-			fault(d.At, "attribute %q is declared twice, first at %v: remove one", d.Name, first.At)
-		case len(d.From) == 0:
-			fault(d.At, `attribute %q: say where it comes from, such as {header: X-User} or {claim: sub}`, d.Name)
+			fault(d.Pos, "attribute %q is declared twice, first at %v: remove one", d.Name, first.Pos)
+		case len(d.Sources) == 0:
+			fault(d.Pos, `attribute %q: say where it comes from, such as {header: X-User} or {claim: sub}`, d.Name)
 		}
 		if first == nil {
 			a.declared[d.Name] = d
 		}
-		for _, ref := range d.From {
+		for _, ref := range d.Sources {
 			_, err := simpleRef(ref.Name)
 			switch {
 			case err != nil:
-				fault(ref.At, "attribute %q: %v", d.Name, err)
-			case ref.Name == "path" || ref.Name == "ip" && len(d.From) > 1:
-				fault(ref.At, "attribute %q: %s needs no name of its own: refer to it directly", d.Name, ref.Name)
+				fault(ref.Pos, "attribute %q: %v", d.Name, err)
+			case ref.Name == "path" || ref.Name == "ip" && len(d.Sources) > 1:
+				fault(ref.Pos, "attribute %q: %s needs no name of its own: refer to it directly", d.Name, ref.Name)
 			}
 		}
 	}
@@ -104,14 +104,14 @@ func (a *attributes) resolve(ref string) (int, error) {
 	}
 	compiled := attribute{name: ref}
 	if d := a.declared[ref]; d != nil {
-		compiled.preset, compiled.secret, compiled.lower = d.Default, d.Secret, d.Lower
-		for _, from := range d.From {
+		compiled.preset, compiled.secret, compiled.lower = d.Default, d.Secret, d.Lowercase
+		for _, from := range d.Sources {
 			if err := compiled.from(from.Name); err != nil {
 				return 0, err
 			}
 		}
-		if d.Default != nil && !compiled.ip && !compiled.is(Path) {
-			value, err := compiled.counted(nil, *d.Default)
+		if d.Default != nil && !compiled.ip && !compiled.is(FieldPath) {
+			value, err := compiled.canonicalValue(nil, *d.Default)
 			if err != nil {
 				return 0, fmt.Errorf("attribute %q: default: %w", ref, err)
 			}
@@ -164,11 +164,11 @@ func (a *attributes) headers(ip *ClientIP) map[string]bool {
 // header is the header that a field is read from; "": none.
 func (f *Field) header() string {
 	switch f.Kind {
-	case Header:
+	case FieldHeader:
 		return f.Name
-	case Cookie:
+	case FieldCookie:
 		return "Cookie"
-	case BasicUser:
+	case FieldBasicUser:
 		return "Authorization"
 	}
 	return ""
@@ -183,7 +183,7 @@ func didYouMean(written string, names []string) string {
 }
 
 // read asks the request for the attribute.
-func (c *attribute) read(r Request) (string, Found, error) {
+func (c *attribute) read(r Request) (string, Presence, error) {
 	for _, f := range c.fields {
 		value, found := r.Attribute(f)
 		switch {
@@ -193,12 +193,12 @@ func (c *attribute) read(r Request) (string, Found, error) {
 			continue
 		case len(value) > match.MaxAttributeBytes:
 			bounds.Attribute.Reached()
-			return "", Absent, fmt.Errorf("%w: %s has %d bytes, at most %d are allowed", ErrTooLong, c.name, len(value), match.MaxAttributeBytes)
+			return "", Absent, fmt.Errorf("%w: %s has %d bytes, at most %d are allowed", ErrAttributeTooLong, c.name, len(value), match.MaxAttributeBytes)
 		}
 		switch f.Kind {
-		case Method:
+		case FieldMethod:
 			value = strings.ToUpper(value)
-		case Host:
+		case FieldHost:
 			value = match.CanonicalHost(value)
 		}
 		if c.lower {

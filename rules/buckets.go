@@ -18,12 +18,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// ErrNoRule is wrapped when there is no rule of a name that counts.
-var ErrNoRule = errors.New("there is no such rule that counts")
+// ErrUnknownRule is wrapped when there is no rule of a name that counts.
+var ErrUnknownRule = errors.New("there is no such rule that counts")
 
 // Buckets finds where a rule counts for somebody, to look at it, reset it or block it. The rule is named as in its file,
 // or by the path of an Envoy descriptor ("messaging/message_type"); "rule#2" is one of several limits. The parts are what
-// the rule counts by, as requests have it or as [Set.Parts] writes it, in any order. The error says what is missing.
+// the rule counts by, as requests have it or as [Set.KeyParts] writes it, in any order. The error says what is missing.
 //
 // A part of the name that the rule's tiers choose by, such as the plan, chooses one. Without it, a rule whose tiers count
 // in different ways counts in several places, and all are listed.
@@ -77,21 +77,21 @@ func (s *Set) TierBuckets(rule string, parts []KeyPart) ([]TierBucket, error) {
 func (s *Set) noRule(name string) error {
 	for i := range s.cfg.Rules {
 		if r := &s.cfg.Rules[i]; r.Name == name && r.Disabled {
-			return fmt.Errorf("%w: %q is not enabled", ErrNoRule, name)
+			return fmt.Errorf("%w: %q is not enabled", ErrUnknownRule, name)
 		}
 	}
 	names := s.RuleNames()
 	if close := spell.Closest(name, names); close != "" {
-		return fmt.Errorf("%w: %q: did you mean %q?", ErrNoRule, name, close)
+		return fmt.Errorf("%w: %q: did you mean %q?", ErrUnknownRule, name, close)
 	}
 	const most = 10
 	switch {
 	case len(names) == 0:
-		return fmt.Errorf("%w: %q: none of the rules counts", ErrNoRule, name)
+		return fmt.Errorf("%w: %q: none of the rules counts", ErrUnknownRule, name)
 	case len(names) > most:
-		return fmt.Errorf("%w: %q: there are %s and %d more", ErrNoRule, name, strings.Join(names[:most], ", "), len(names)-most)
+		return fmt.Errorf("%w: %q: there are %s and %d more", ErrUnknownRule, name, strings.Join(names[:most], ", "), len(names)-most)
 	}
-	return fmt.Errorf("%w: %q: there are %s", ErrNoRule, name, strings.Join(names, ", "))
+	return fmt.Errorf("%w: %q: there are %s", ErrUnknownRule, name, strings.Join(names, ", "))
 }
 
 func (s *Set) itemBuckets(it *item, parts []KeyPart) ([]TierBucket, error) {
@@ -150,7 +150,7 @@ func (s *Set) tierOf(it *item, parts []KeyPart) (*string, []KeyPart, error) {
 	}
 	value, quoted, err := readValue(parts[given].Value)
 	if err == nil && !quoted && value != partAbsent { // which is no tier
-		value, err = s.asCounted(&part{attr: it.tierBy, segment: it.tierBy == bySegment}, value)
+		value, err = s.canonicalValue(&part{attr: it.tierBy, segment: it.tierBy == bySegment}, value)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", by, err)
@@ -235,7 +235,7 @@ func (s *Set) partKey(p *part, written string) ([]byte, error) {
 	case len(value) > match.MaxAttributeBytes:
 		return nil, fmt.Errorf("has %d bytes, at most %d are allowed", len(value), match.MaxAttributeBytes)
 	case !quoted:
-		if value, err = s.asCounted(p, value); err != nil {
+		if value, err = s.canonicalValue(p, value); err != nil {
 			return nil, err
 		}
 	}
@@ -256,35 +256,35 @@ func readValue(written string) (value string, quoted bool, err error) {
 	return value, true, nil
 }
 
-// asCounted is what a request's value counts as.
-func (s *Set) asCounted(p *part, value string) (string, error) {
+// canonicalValue is what a request's value counts as.
+func (s *Set) canonicalValue(p *part, value string) (string, error) {
 	if p.segment {
 		if s.cfg.IgnorePathCase {
 			value = strings.ToLower(value)
 		}
 		return value, nil
 	}
-	return s.attrs[p.attr].counted(s, value)
+	return s.attrs[p.attr].canonicalValue(s, value)
 }
 
-// counted is what a value counts as: all spellings of one have the same.
-func (c *attribute) counted(s *Set, value string) (string, error) {
+// canonicalValue is what a value counts as: all spellings of one have the same.
+func (c *attribute) canonicalValue(s *Set, value string) (string, error) {
 	switch {
 	case c.ip:
 		return s.countedAddr(value)
-	case c.is(Path):
+	case c.is(FieldPath):
 		path, err := s.writtenPath(value)
 		if err != nil {
 			err = writtenError{err}
 		}
 		return path, err
-	case c.is(Header) && c.fields[0].Name == "Host": // which edges return in lower case
+	case c.is(FieldHeader) && c.fields[0].Name == "Host": // which edges return in lower case
 		value = strings.ToLower(value)
-	case c.is(Method):
+	case c.is(FieldMethod):
 		value = strings.ToUpper(value)
-	case c.is(Host):
+	case c.is(FieldHost):
 		value = match.CanonicalHost(value)
-	case c.is(Cookie):
+	case c.is(FieldCookie):
 		plain, ok := pairs.CookieValue(value)
 		if !ok {
 			return "", errCookie
@@ -307,7 +307,7 @@ func (e writtenError) Unwrap() error { return e.error }
 // and edges reject it, so that it cannot be meant.
 func (s *Set) writtenPath(escaped string) (string, error) {
 	if strings.Contains(escaped, ";") {
-		return "", fmt.Errorf("%w: it has a semicolon, with which requests are rejected", ErrPath)
+		return "", fmt.Errorf("%w: it has a semicolon, with which requests are rejected", ErrAmbiguousPath)
 	}
 	return s.canonicalPath(escaped)
 }

@@ -17,18 +17,18 @@ import (
 
 // Set is a compiled configuration. It is immutable and safe for concurrent use.
 type Set struct {
-	cfg      Config
-	attrs    []attribute
-	pathAttr int    // -1: nobody asks for the path
-	items    []item // deny lists, allow lists, rules: in this order
-	fast     []fast // the same for matching
-	index    index
-	loads    matcher // priorities, gates: in this order
-	bits     int     // of an IPv6 address that count
-	secret   [32]byte
-	domains  map[string]*domainTree
-	flight   bool            // some limit is on what is in flight
-	used     map[string]bool // declared attributes that something refers to
+	cfg            Config
+	attrs          []attribute
+	pathAttr       int    // -1: nobody asks for the path
+	items          []item // deny lists, allow lists, rules: in this order
+	fast           []fast // the same for matching
+	index          index
+	loads          matcher // priorities, adaptive limits: in this order
+	bits           int     // of an IPv6 address that count
+	secret         [32]byte
+	domains        map[string]*domainTree
+	hasConcurrency bool            // some limit is on what is in flight
+	used           map[string]bool // declared attributes that something refers to
 	// spellings are warnings about values of overrides and tiers.
 	spellings []Warning
 	headers   map[string]bool // that attributes and client addresses are read from
@@ -62,7 +62,7 @@ const (
 	allows
 	limits
 	prioritises
-	gates
+	adaptiveLimits
 )
 
 // What tiers choose by and a cost is read from where that is no attribute.
@@ -109,7 +109,7 @@ type compiler struct {
 }
 
 func (c *compiler) fault(at Position, format string, args ...any) {
-	c.faults = append(c.faults, &Error{At: at, Rule: c.rule, Msg: fmt.Sprintf(format, args...)})
+	c.faults = append(c.faults, &Error{Pos: at, Rule: c.rule, Msg: fmt.Sprintf(format, args...)})
 }
 
 // place is where the part of a configuration stands that is being compiled.
@@ -123,23 +123,23 @@ type place struct {
 func New(cfg Config) (set *Set, err error) {
 	where := new(place)
 	defer panics.Recover(func(e *panics.Error) {
-		set, err = nil, errors.Join(&Error{At: where.at, Rule: where.rule, Msg: e.Error(), Err: e})
+		set, err = nil, errors.Join(&Error{Pos: where.at, Rule: where.rule, Msg: e.Error(), Err: e})
 	})
 	return compile(cfg, where)
 }
 
 func compile(cfg Config, where *place) (*Set, error) {
 	s := &Set{cfg: cfg, pathAttr: -1, bits: cmp.Or(cfg.ClientIP.IPv6Prefix, 64)}
-	s.secret = sha256.Sum256(append([]byte("sluice secret attributes\x00"), cfg.Secret...))
+	s.secret = sha256.Sum256(append([]byte("sluice secret attributes\x00"), cfg.DigestSecret...))
 	attrs, faults := newAttributes(cfg.Attributes)
 	c := &compiler{cfg: &s.cfg, attrs: attrs, faults: faults, set: s, names: make(map[string]Position), where: where}
 	c.clientIP()
-	s.cfg.Shed = slices.Clone(cfg.Shed) // defaults are filled in
-	for i := range s.cfg.Deny {
-		c.list(denies, &s.cfg.Deny[i])
+	s.cfg.AdaptiveLimits = slices.Clone(cfg.AdaptiveLimits) // defaults are filled in
+	for i := range s.cfg.DenyList {
+		c.list(denies, &s.cfg.DenyList[i])
 	}
-	for i := range s.cfg.Allow {
-		c.list(allows, &s.cfg.Allow[i])
+	for i := range s.cfg.AllowList {
+		c.list(allows, &s.cfg.AllowList[i])
 	}
 	if len(s.cfg.Rules) > maxRules {
 		bounds.Rules.Reached()
@@ -149,7 +149,7 @@ func compile(cfg Config, where *place) (*Set, error) {
 	for i := range s.cfg.Rules {
 		c.compileRule(&s.cfg.Rules[i])
 	}
-	c.loads()
+	c.loadClasses()
 	domains, domainFaults := compileDomains(&s.cfg, where)
 	s.domains = domains
 	c.faults = append(c.faults, domainFaults...)
@@ -169,10 +169,10 @@ func compile(cfg Config, where *place) (*Set, error) {
 
 func byPosition(a, b error) int {
 	var x, y *Error
-	if !errors.As(a, &x) || !errors.As(b, &y) || x.At.File != y.At.File {
+	if !errors.As(a, &x) || !errors.As(b, &y) || x.Pos.File != y.Pos.File {
 		return 0
 	}
-	return cmp.Or(cmp.Compare(x.At.Line, y.At.Line), cmp.Compare(x.At.Column, y.At.Column))
+	return cmp.Or(cmp.Compare(x.Pos.Line, y.Pos.Line), cmp.Compare(x.Pos.Column, y.Pos.Column))
 }
 
 // ReadsHeader reports whether rules, or the way to find the client's address, read a header, given in canonical form. For
@@ -185,13 +185,13 @@ func (s *Set) Config() *Config { return &s.cfg }
 func (c *compiler) clientIP() {
 	ip := &c.cfg.ClientIP
 	if ip.IPv6Prefix != 0 && (ip.IPv6Prefix < 32 || ip.IPv6Prefix > 128) {
-		c.fault(ip.At, "client_ip: ipv6_prefix %d is not between 32 and 128", ip.IPv6Prefix)
+		c.fault(ip.Pos, "client_ip: ipv6_prefix %d is not between 32 and 128", ip.IPv6Prefix)
 	}
-	if ip.Hops < 0 || ip.Hops > 64 {
-		c.fault(ip.At, "client_ip: hops %d is not between 1 and 64", ip.Hops)
+	if ip.ProxyHops < 0 || ip.ProxyHops > 64 {
+		c.fault(ip.Pos, "client_ip: hops %d is not between 1 and 64", ip.ProxyHops)
 	}
-	if ip.Header != "" && len(ip.TrustedProxies) == 0 && ip.Hops == 0 {
-		c.fault(ip.At, "client_ip: header %s would never be read: name who may set it with trusted_proxies, or use hops", ip.Header)
+	if ip.Header != "" && len(ip.TrustedProxies) == 0 && ip.ProxyHops == 0 {
+		c.fault(ip.Pos, "client_ip: header %s would never be read: name who may set it with trusted_proxies, or use hops", ip.Header)
 	}
 }
 
@@ -209,11 +209,11 @@ func (c *compiler) match(m *Match) []predicate {
 
 func (c *compiler) rank(p *predicate) int {
 	switch attr := &c.attrs.list[p.attr]; {
-	case attr.is(Method):
+	case attr.is(FieldMethod):
 		return 0
 	case p.path:
 		return 1
-	case p.ip, attr.is(Host):
+	case p.ip, attr.is(FieldHost):
 		return 2
 	case len(p.regexps) > 0:
 		return 4
@@ -222,23 +222,23 @@ func (c *compiler) rank(p *predicate) int {
 }
 
 func (c *compiler) list(kind itemKind, m *Match) {
-	c.where.at = m.At
+	c.where.at = m.Pos
 	if len(m.Predicates) == 0 {
-		c.fault(m.At, "%s: an entry without conditions is everybody: say what it matches", [...]string{"deny", "allow"}[kind])
+		c.fault(m.Pos, "%s: an entry without conditions is everybody: say what it matches", [...]string{"deny", "allow"}[kind])
 		return
 	}
 	c.set.items = append(c.set.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: byNothing, costBy: byNothing})
 }
 
 func (c *compiler) compileRule(r *Rule) {
-	c.rule, *c.where = r.Name, place{r.At, r.Name}
+	c.rule, *c.where = r.Name, place{r.Pos, r.Name}
 	defer func() { c.rule = "" }()
 	it := item{kind: limits, rule: r, source: &r.Match, tierBy: byNothing, costBy: byNothing, shadow: r.Shadow}
 	c.name(r)
 	it.predicates = c.match(&r.Match)
 	for i := range r.Except {
 		if len(r.Except[i].Predicates) == 0 {
-			c.fault(r.Except[i].At, "except: an entry without conditions excepts everything: say what it matches")
+			c.fault(r.Except[i].Pos, "except: an entry without conditions excepts everything: say what it matches")
 		}
 		it.except = append(it.except, c.match(&r.Except[i]))
 	}
@@ -254,19 +254,19 @@ func (c *compiler) compileRule(r *Rule) {
 func (c *compiler) name(r *Rule) {
 	switch {
 	case r.Name == "":
-		c.fault(r.At, `the rule has no name: add one that says what is limited, such as name: posts-per-user`)
+		c.fault(r.Pos, `the rule has no name: add one that says what is limited, such as name: posts-per-user`)
 		return
 	case len(r.Name) > maxNameSize:
-		c.fault(r.At, "the name has %d bytes, at most %d are allowed", len(r.Name), maxNameSize)
+		c.fault(r.Pos, "the name has %d bytes, at most %d are allowed", len(r.Name), maxNameSize)
 		return
 	}
 	if !plainName(r.Name) {
-		c.fault(r.At, "the name may hold printable ASCII but no space, #, quote or backslash")
+		c.fault(r.Pos, "the name may hold printable ASCII but no space, #, quote or backslash")
 	}
 	if other, taken := c.names[r.Name]; taken {
-		c.fault(r.At, "a rule of this name is at %v already, and the two would share a count: rename one", other)
+		c.fault(r.Pos, "a rule of this name is at %v already, and the two would share a count: rename one", other)
 	}
-	c.names[r.Name] = r.At
+	c.names[r.Name] = r.Pos
 }
 
 // plainName tells whether a name can stand in stores, headers and metrics as it is.
@@ -282,17 +282,17 @@ func plainName(name string) bool {
 func (c *compiler) per(it *item) {
 	r := it.rule
 	if len(r.Per) > maxPer {
-		c.fault(r.Per[maxPer].At, "per: %d attributes: at most %d are allowed", len(r.Per), maxPer)
+		c.fault(r.Per[maxPer].Pos, "per: %d attributes: at most %d are allowed", len(r.Per), maxPer)
 		return
 	}
 	seen := make(map[string]bool)
 	for _, ref := range r.Per {
 		if seen[ref.Name] {
-			c.fault(ref.At, "per: %q stands there twice: remove one", ref.Name)
+			c.fault(ref.Pos, "per: %q stands there twice: remove one", ref.Name)
 			continue
 		}
 		seen[ref.Name] = true
-		number, segment := c.refer(it, "per", ref, ref.At)
+		number, segment := c.refer(it, "per", ref, ref.Pos)
 		switch {
 		case segment:
 			it.per = append(it.per, part{name: ref.Name, segment: true, attr: -1})
@@ -340,75 +340,75 @@ func (c *compiler) capture(it *item, what string, ref Ref, at Position, name str
 func (c *compiler) cost(it *item) {
 	cost := &it.rule.Cost
 	switch {
-	case cost.Fixed < 0 || cost.Fixed > sluice.MaxCost:
-		c.fault(cost.At, "cost: %d is not between 1 and 2^50", cost.Fixed)
+	case cost.Default < 0 || cost.Default > sluice.MaxCost:
+		c.fault(cost.Pos, "cost: %d is not between 1 and 2^50", cost.Default)
 	case cost.Max < 0 || cost.Max > sluice.MaxCost:
-		c.fault(cost.At, "cost: max %d is not between 1 and 2^50", cost.Max)
+		c.fault(cost.Pos, "cost: max %d is not between 1 and 2^50", cost.Max)
 	}
 	if cost.From != nil {
-		it.costBy, _ = c.refer(it, "cost", *cost.From, cost.From.At)
+		it.costBy, _ = c.refer(it, "cost", *cost.From, cost.From.Pos)
 		if it.costBy < 0 {
 			return
 		}
 		switch attr := &c.attrs.list[it.costBy]; {
 		case attr.ip:
-			c.fault(cost.From.At, "cost: an address is not a number")
-		case attr.is(Path):
-			c.fault(cost.From.At, "cost: a path is not a number: read a {name} of it, as path:NAME")
+			c.fault(cost.From.Pos, "cost: an address is not a number")
+		case attr.is(FieldPath):
+			c.fault(cost.From.Pos, "cost: a path is not a number: read a {name} of it, as path:NAME")
 		case attr.preset != nil:
 			if _, ok := costOf(*attr.preset); !ok {
-				c.fault(cost.From.At, "cost: the default of %s is %q, which is not a whole number of at least 1", cost.From.Name, *attr.preset)
+				c.fault(cost.From.Pos, "cost: the default of %s is %q, which is not a whole number of at least 1", cost.From.Name, *attr.preset)
 			}
 		}
 	}
 }
 
 func (c *compiler) options(r *Rule) {
-	if r.Enforce < 0 || r.Enforce > 100_00 {
-		c.fault(r.At, "enforce: is not between 0%% and 100%%")
+	if r.EnforceBasisPoints < 0 || r.EnforceBasisPoints > 100_00 {
+		c.fault(r.Pos, "enforce: is not between 0%% and 100%%")
 	}
-	if r.MaxDelay < 0 || r.MaxDelay > 0 && r.OnLimit != Delay {
-		c.fault(r.At, "max_delay: is for on_limit: delay")
+	if r.MaxDelay < 0 || r.MaxDelay > 0 && r.OnLimit != OnLimitDelay {
+		c.fault(r.Pos, "max_delay: is for on_limit: delay")
 	}
 	c.queue(r)
-	c.settle(r)
+	c.actualCost(r)
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		if l.Limit.Algorithm == sluice.Concurrency {
-			c.flight(r, l)
+			c.concurrency(r, l)
 			continue
 		}
 		if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&l.Limit) {
-			c.fault(l.At, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
+			c.fault(l.Pos, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
 		if r.Accuracy == sluice.AccuracyEventual && !private.SupportsEventual(&l.Limit) {
-			c.fault(l.At, "accuracy: eventual is for a hard fixed_window, a sliding_window_counter without sub_windows, a token_bucket and a leaky_bucket: use exact, or another algorithm")
+			c.fault(l.Pos, "accuracy: eventual is for a hard fixed_window, a sliding_window_counter without sub_windows, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}
 		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
-		if r.OnLimit == Delay && l.Limit.Algorithm != sluice.LeakyQueue && (r.MaxDelay == 0 || !bucket) {
-			c.fault(l.At, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a token_bucket or leaky_bucket with a max_delay")
+		if r.OnLimit == OnLimitDelay && l.Limit.Algorithm != sluice.LeakyQueue && (r.MaxDelay == 0 || !bucket) {
+			c.fault(l.Pos, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a token_bucket or leaky_bucket with a max_delay")
 		}
 	}
 	for _, s := range r.ChargeStatus {
 		if s.From < 100 || s.To > 599 || s.From > s.To {
-			c.fault(r.At, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
+			c.fault(r.Pos, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
 		}
 	}
 }
 
-// flight checks what a rule says besides a limit on what is in flight.
-func (c *compiler) flight(r *Rule, l *Limit) {
+// concurrency checks what a rule says besides a limit on what is in flight.
+func (c *compiler) concurrency(r *Rule, l *Limit) {
 	if r.Accuracy != sluice.AccuracyExact {
-		c.fault(l.At, "accuracy: what is in flight is counted by the store alone: use exact, or make concurrent a rule of its own")
+		c.fault(l.Pos, "accuracy: what is in flight is counted by the store alone: use exact, or make concurrent a rule of its own")
 	}
-	if r.OnLimit == Delay {
-		c.fault(l.At, "on_limit: delay is not for concurrent, because nobody knows when a request will end: use reject, or make concurrent a rule of its own")
+	if r.OnLimit == OnLimitDelay {
+		c.fault(l.Pos, "on_limit: delay is not for concurrent, because nobody knows when a request will end: use reject, or make concurrent a rule of its own")
 	}
 }
 
-// Rules lists the rules as the limiter knows them, one for each limit, in the order of the configuration. They must not
+// LimiterRules lists the rules as the limiter knows them, one for each limit, in the order of the configuration. They must not
 // be changed.
-func (s *Set) Rules() []*sluice.Rule {
+func (s *Set) LimiterRules() []*sluice.Rule {
 	var all []*sluice.Rule
 	for i := range s.items {
 		for _, b := range s.items[i].buckets {

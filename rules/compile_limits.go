@@ -17,12 +17,12 @@ import (
 func (c *compiler) limits(it *item) {
 	r := it.rule
 	if len(r.Limits) == 0 {
-		c.fault(r.At, "there is no limit: write one, such as limit: 100/min")
+		c.fault(r.Pos, "there is no limit: write one, such as limit: 100/min")
 		return
 	}
 	for i := range r.Limits {
-		if r.Limits[i].Unlimited || r.Limits[i].Never {
-			c.fault(r.Limits[i].At, "limit: unlimited and deny are for tiers and overrides; for a whole rule use allow or deny at the top of the file")
+		if r.Limits[i].Unlimited || r.Limits[i].DenyAll {
+			c.fault(r.Limits[i].Pos, "limit: unlimited and deny are for tiers and overrides; for a whole rule use allow or deny at the top of the file")
 			return
 		}
 	}
@@ -45,7 +45,7 @@ func (c *compiler) limits(it *item) {
 	}
 	addMissing(it.overrides, head)
 	if len(most) > maxLimits {
-		c.fault(r.At, "%d limits in one rule: at most %d are allowed", len(most), maxLimits)
+		c.fault(r.Pos, "%d limits in one rule: at most %d are allowed", len(most), maxLimits)
 		return
 	}
 	c.buckets(it, most)
@@ -54,18 +54,18 @@ func (c *compiler) limits(it *item) {
 // tiers compiles the limits that an attribute chooses. Its values are compared as those of match are.
 func (c *compiler) tiers(it *item, t *Tiers) {
 	sound := len(c.faults)
-	by, segment := c.refer(it, "tiers", t.By, t.At)
+	by, segment := c.refer(it, "tiers", t.By, t.Pos)
 	if !segment && by >= 0 && c.attrs.list[by].ip {
-		c.fault(t.At, "tiers: by: ip chooses nothing: write overrides for single addresses, or a rule with match: {ip: …}")
+		c.fault(t.Pos, "tiers: by: ip chooses nothing: write overrides for single addresses, or a rule with match: {ip: …}")
 	}
 	known := len(c.faults) == sound
 	it.tierBy, it.tiers = by, make(map[string]choice)
 	head := make(map[string]choice)
 	for _, written := range slices.Sorted(maps.Keys(t.Limits)) {
 		built := c.choice(t.Limits[written])
-		at := t.At
+		at := t.Pos
 		if l := t.Limits[written]; len(l) > 0 {
-			at = l[0].At
+			at = l[0].Pos
 		}
 		if !known {
 			continue
@@ -80,7 +80,7 @@ func (c *compiler) tiers(it *item, t *Tiers) {
 		}
 		c.doubts(at, "tiers", it, by, written, value)
 		it.tiers[value] = built
-		if value == "GET" && !segment && c.attrs.list[by].is(Method) {
+		if value == "GET" && !segment && c.attrs.list[by].is(FieldMethod) {
 			head["HEAD"] = built
 		}
 	}
@@ -98,11 +98,11 @@ func addMissing(to, head map[string]choice) {
 
 func (c *compiler) override(it *item, o *Override, head map[string]choice) []Limit {
 	if len(o.Key) != len(it.rule.Per) {
-		c.fault(o.At, "overrides: a key has a value for each of per: %d, not %d", len(it.rule.Per), len(o.Key))
+		c.fault(o.Pos, "overrides: a key has a value for each of per: %d, not %d", len(it.rule.Per), len(o.Key))
 		return nil
 	}
 	if len(o.Key) == 0 {
-		c.fault(o.At, "overrides: the rule has one count for everybody and so no keys: change its limit instead")
+		c.fault(o.Pos, "overrides: the rule has one count for everybody and so no keys: change its limit instead")
 		return nil
 	}
 	built := c.choice(o.Limits)
@@ -114,17 +114,17 @@ func (c *compiler) override(it *item, o *Override, head map[string]choice) []Lim
 		p := &it.per[i]
 		value, err := c.canonical(p, written)
 		if err != nil {
-			c.fault(o.At, "overrides: %v", err)
+			c.fault(o.Pos, "overrides: %v", err)
 			return o.Limits
 		}
-		c.doubts(o.At, "overrides", it, p.attr, written, value)
-		if values[i] = value; value == "GET" && p.attr >= 0 && c.attrs.list[p.attr].is(Method) {
+		c.doubts(o.Pos, "overrides", it, p.attr, written, value)
+		if values[i] = value; value == "GET" && p.attr >= 0 && c.attrs.list[p.attr].is(FieldMethod) {
 			method = i
 		}
 	}
 	k := c.overrideKey(it, values)
 	if _, twice := it.overrides[k]; twice {
-		c.fault(o.At, "overrides: %v stands there twice: remove one", o.Key)
+		c.fault(o.Pos, "overrides: %v stands there twice: remove one", o.Key)
 	}
 	it.overrides[k] = built
 	if method >= 0 {
@@ -137,7 +137,7 @@ func (c *compiler) override(it *item, o *Override, head map[string]choice) []Lim
 // canonical is a value that was written for overrides or tiers, as that of a request counts.
 func (c *compiler) canonical(p *part, written string) (string, error) {
 	if !p.segment {
-		return c.attrs.list[p.attr].counted(c.set, written)
+		return c.attrs.list[p.attr].canonicalValue(c.set, written)
 	}
 	path, err := c.set.writtenPath("/" + written)
 	if err != nil || len(path) == 1 || strings.IndexByte(path[1:], '/') >= 0 {
@@ -173,16 +173,16 @@ func (c *compiler) choice(limits []Limit) choice {
 	var built choice
 	for i := range limits {
 		l := &limits[i]
-		if l.Unlimited || l.Never {
-			return choice{never: l.Never}
+		if l.Unlimited || l.DenyAll {
+			return choice{never: l.DenyAll}
 		}
 		limit, err := l.Limit.Build()
 		if err != nil {
-			c.limitFaults(l.At, err)
+			c.limitFaults(l.Pos, err)
 			return choice{}
 		}
 		built.limits = append(built.limits, limit)
-		c.set.flight = c.set.flight || limit.Algorithm == sluice.Concurrency
+		c.set.hasConcurrency = c.set.hasConcurrency || limit.Algorithm == sluice.Concurrency
 	}
 	return built
 }
@@ -227,7 +227,7 @@ func (c *compiler) buckets(it *item, most []Limit) {
 			name += fmt.Sprintf("#%d", i+1)
 		}
 		if names[name] {
-			c.fault(most[i].At, "two limits are named %q: give each its own name", most[i].Name)
+			c.fault(most[i].Pos, "two limits are named %q: give each its own name", most[i].Name)
 			continue
 		}
 		names[name] = true
@@ -235,7 +235,7 @@ func (c *compiler) buckets(it *item, most []Limit) {
 		if i < len(r.Limits) {
 			limit = r.Limits[i].Limit
 		}
-		it.buckets = append(it.buckets, c.bucket(r, name, limit, most[i].At))
+		it.buckets = append(it.buckets, c.bucket(r, name, limit, most[i].Pos))
 	}
 }
 

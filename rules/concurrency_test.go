@@ -10,7 +10,7 @@ import (
 // Limits on what is in flight are for those who see requests end; for others they are not there.
 func TestFlight(t *testing.T) {
 	set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{{
-		Name: "both", Cost: rules.Cost{Fixed: 5}, ChargeDenied: true,
+		Name: "both", Cost: rules.Cost{Default: 5}, ChargeDenied: true,
 		Limits:    []rules.Limit{{Limit: sluice.PerHour(10)}, {Limit: sluice.Concurrent(2)}},
 		Per:       []rules.Ref{{Name: "header:X-User"}},
 		Overrides: []rules.Override{{Key: []string{"ada"}, Limits: []rules.Limit{{Limit: sluice.Concurrent(1)}}}},
@@ -25,9 +25,9 @@ func TestFlight(t *testing.T) {
 		{"ada", true, []string{"both 1 concurrent cost 1 charges refusals"}},
 		{"ada", false, nil},
 	} {
-		m := rules.Matched{Flight: c.flight}
-		if err := set.Match(req("GET /", "header:X-User", c.user), &m); err != nil || m.Verdict != rules.Limited {
-			t.Fatal(m.Verdict, err)
+		m := rules.MatchResult{Concurrency: c.flight}
+		if err := set.Match(req("GET /", "header:X-User", c.user), &m); err != nil || m.Outcome != rules.MatchLimited {
+			t.Fatal(m.Outcome, err)
 		}
 		var got []string
 		for _, take := range m.Takes {

@@ -12,23 +12,23 @@ import (
 type Config struct {
 	Attributes []Attribute
 	Rules      []Rule
-	Allow      []Match // requests that no rule limits; deny comes first
-	Deny       []Match // requests that are refused whatever they have spent
+	AllowList  []Match // requests that no rule limits; deny comes first
+	DenyList   []Match // requests that are rejected whatever they have spent
 	Domains    []Domain
 	// Priorities say who goes first when not all can be served. The first that matches counts; others are normal.
-	Priorities []Prioritized
-	// Shed are the gates at which requests are turned away when not all can be served. The first that matches counts;
+	Priorities []PriorityRule
+	// AdaptiveLimits bound the requests in flight, and shed the others when not all can be served. The first that matches counts;
 	// a request that none matches is never turned away.
-	Shed []Gate
+	AdaptiveLimits []AdaptiveLimit
 
 	// Unmatched is what happens to a request that neither a rule nor Allow matches. The default is to let it pass.
 	Unmatched Unmatched
 	ClientIP  ClientIP
 	// IgnorePathCase has /Posts and /posts match the same rules and count as one.
 	IgnorePathCase bool
-	// Secret keys the digests of secret attributes. All processes that share a store need the same. Without it the
+	// DigestSecret keys the digests of secret attributes. All processes that share a store need the same. Without it the
 	// digests are still one-way, but whoever sees the store can test a guess.
-	Secret []byte
+	DigestSecret []byte
 	// ChargeDenied has the limits of Domains charge refused requests too, as Envoy's service does.
 	ChargeDenied bool
 }
@@ -52,7 +52,7 @@ func (p Position) String() string {
 
 // Error is one fault in a configuration.
 type Error struct {
-	At   Position
+	Pos  Position
 	Rule string // the rule it is in, if any
 	Msg  string // what is wrong and what to write instead
 	Err  error  // the cause, if there is more to it than Msg says
@@ -65,7 +65,7 @@ func (e *Error) Error() string {
 	if e.Rule != "" {
 		s = fmt.Sprintf("rule %q: %s", e.Rule, s)
 	}
-	if at := e.At.String(); at != "" {
+	if at := e.Pos.String(); at != "" {
 		s = at + ": " + s
 	}
 	return s
@@ -73,30 +73,30 @@ func (e *Error) Error() string {
 
 // Attribute gives a name to something about a request, to be used in Match, Per and Cost.
 type Attribute struct {
-	At   Position
+	Pos  Position
 	Name string
-	// From are where the value comes from, written like the references of Per: "header:X-User", "claim:sub". The
+	// Sources are where the value comes from, written like the references of Per: "header:X-User", "claim:sub". The
 	// first that the request has counts.
-	From []Ref
+	Sources []Ref
 	// Default is the value of requests that have none. Without it they have none.
 	Default *string
 	// Secret keeps the value out of keys, logs and explanations. References to cookies, and to the headers
 	// Authorization, Proxy-Authorization, Cookie and X-Api-Key, are secret anyway.
-	Secret bool
-	Lower  bool // compare and count in lower case
+	Secret    bool
+	Lowercase bool // compare and count in lower case
 }
 
 // Ref names an attribute: "ip", "method", "host", "path", "header:NAME", "query:NAME", "cookie:NAME", "claim:NAME",
 // "basic_user", "path:NAME" for a {NAME} in the rule's path, "attr:NAME" for one that the program sets, or the name of
 // an [Attribute].
 type Ref struct {
-	At   Position
+	Pos  Position
 	Name string
 }
 
 // Rule is one rule: what it matches, whom it counts for, and how much they may.
 type Rule struct {
-	At          Position
+	Pos         Position
 	Name        string // part of every stored key: a renamed rule starts anew
 	Description string // for the public documentation of limits
 	Hidden      bool   // not in the public documentation
@@ -111,8 +111,8 @@ type Rule struct {
 	Tiers     *Tiers     // other numbers by an attribute, such as a plan
 	Overrides []Override // other numbers for single keys
 
-	Cost    Cost
-	Missing Missing // what happens if an attribute of Per is missing
+	Cost      Cost
+	OnMissing OnMissing // what happens if an attribute of Per is missing
 
 	OnLimit  OnLimit
 	MaxDelay time.Duration // with Delay: the longest wait; default as long as the queue is
@@ -120,13 +120,13 @@ type Rule struct {
 
 	Disabled bool
 	Shadow   bool // decided and reported, never enforced
-	// Enforce is the part of the keys for which the rule is enforced, in hundredths of a percent; for the others it is
+	// EnforceBasisPoints is the part of the keys for which the rule is enforced, in hundredths of a percent; for the others it is
 	// in shadow. A key is always on the same side. 0 means all of them; to enforce for none use Shadow.
-	Enforce int
+	EnforceBasisPoints int
 
-	ChargeDenied bool     // refused requests are charged too
-	ChargeStatus Statuses // only requests with these outcomes are charged; empty: all
-	Settle       *Settle  // what a request has really cost is read from its answer; nil: Cost is all
+	ChargeDenied bool         // refused requests are charged too
+	ChargeStatus StatusRanges // only requests with these outcomes are charged; empty: all
+	ActualCost   *ActualCost  // what a request has really cost is read from its answer; nil: Cost is all
 
 	OnFailure sluice.FailMode
 	Accuracy  sluice.Accuracy
@@ -134,60 +134,60 @@ type Rule struct {
 
 // Limit is one limit of a rule.
 type Limit struct {
-	At        Position
+	Pos       Position
 	Name      string // of the bucket, behind the rule's name; default its number
 	Limit     sluice.Limit
 	Unlimited bool // no limit at all; for tiers and overrides
-	Never     bool // refused without counting; for tiers and overrides
+	DenyAll   bool // refused without counting; for tiers and overrides
 	// What a [Rule] says for all of its limits, each limit of a [DescriptorRule] says for itself.
 	OnFailure    sluice.FailMode
 	Accuracy     sluice.Accuracy
 	ChargeDenied bool
-	// Note is something about the limit that its author should know, such as a number that had to be rounded. It comes
+	// Warning is something about the limit that its author should know, such as a number that had to be rounded. It comes
 	// back as a [Warning].
-	Note string
+	Warning string
 }
 
 // Tiers chooses a rule's limits by an attribute.
 type Tiers struct {
-	At     Position
+	Pos    Position
 	By     Ref
 	Limits map[string][]Limit // by the attribute's value; others have the rule's Limits
 }
 
 // Override chooses the limits of one key.
 type Override struct {
-	At     Position
+	Pos    Position
 	Key    []string // the values of Per, in that order
 	Limits []Limit
 }
 
 // Cost is what a request costs: a number, or read from an attribute.
 type Cost struct {
-	At    Position
-	Fixed int64 // default 1
+	Pos     Position
+	Default int64 // default 1
 	// From is an attribute that holds a whole number of at least 1. Requests without it cost Fixed. One that holds
-	// something else is refused ([ErrCost]).
+	// something else is refused ([ErrInvalidCost]).
 	From *Ref
 	Max  int64 // a larger cost is taken for this; default sluice.MaxCost
 }
 
-// Missing is what happens to a request that lacks an attribute of Per.
-type Missing uint8
+// OnMissing is what happens to a request that lacks an attribute of Per.
+type OnMissing uint8
 
 const (
-	MissingShare Missing = iota // such requests share a bucket
-	MissingSkip                 // the rule does not apply to them
-	MissingDeny                 // they are refused
+	MissingShare  OnMissing = iota // such requests share a bucket
+	MissingSkip                    // the rule does not apply to them
+	MissingReject                  // they are refused
 )
 
 // OnLimit is what happens to a request over the limit.
 type OnLimit uint8
 
 const (
-	Reject OnLimit = iota // refuse it
-	Queue                 // keep it and do it later: the gateway's queue
-	Delay                 // let it wait for its turn
+	OnLimitDeny  OnLimit = iota // refuse it
+	OnLimitQueue                // keep it and do it later: the gateway's queue
+	OnLimitDelay                // let it wait for its turn
 )
 
 var onLimitNames = [...]string{"reject", "queue", "delay"}
@@ -203,14 +203,14 @@ const (
 	UnmatchedDeny
 )
 
-// Statuses are ranges of HTTP statuses, both ends included.
-type Statuses []StatusRange
+// StatusRanges are ranges of HTTP statuses, both ends included.
+type StatusRanges []StatusRange
 
-// StatusRange is one range of [Statuses].
+// StatusRange is one range of [StatusRanges].
 type StatusRange struct{ From, To int }
 
-// Has tells whether the status is in one of the ranges.
-func (s Statuses) Has(status int) bool {
+// Contains reports whether the status is in one of the ranges.
+func (s StatusRanges) Contains(status int) bool {
 	for _, r := range s {
 		if status >= r.From && status <= r.To {
 			return true
@@ -221,16 +221,16 @@ func (s Statuses) Has(status int) bool {
 
 // ClientIP is how an edge finds the client's address. The zero ClientIP is the connection's peer.
 type ClientIP struct {
-	At             Position
+	Pos            Position
 	TrustedProxies []netip.Prefix
 	Header         string // that they set; default X-Forwarded-For
-	Hops           int    // take the nth address from the right instead
+	ProxyHops      int    // take the nth address from the right instead
 	IPv6Prefix     int    // how many bits of an IPv6 address count; default 64
 }
 
 // Match is a condition on requests: all of its predicates hold. The zero Match holds for all.
 type Match struct {
-	At         Position
+	Pos        Position
 	Predicates []Predicate
 }
 
@@ -239,7 +239,7 @@ type Match struct {
 //
 // A request without the attribute fits nothing, so that Not holds for it.
 type Predicate struct {
-	At  Position
+	Pos Position
 	Ref Ref
 	Not bool
 	// Values are compared whole, of the method in upper case and of the host in lower case. GET is HEAD too, which servers

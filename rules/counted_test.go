@@ -44,7 +44,7 @@ func TestCounted(t *testing.T) {
 		{"none", "", nil},
 		{"", "", nil},
 	} {
-		rule, limits := set.Counted(tt.name, tt.key)
+		rule, limits := set.LookupLimits(tt.name, tt.key)
 		if (rule != nil) != (tt.counts != nil) || rule != nil && rule.Name != tt.name {
 			t.Errorf("%q: the rule is %v", tt.name, rule)
 		}
@@ -59,13 +59,13 @@ func TestCounted(t *testing.T) {
 			t.Errorf("%q of %q has the limits %v, want %v", tt.name, tt.key, counts, tt.counts)
 		}
 	}
-	var m Matched
+	var m MatchResult
 	if err := set.Match(req("GET /", "header:X-User", "eve", "header:X-Plan", "pro"), &m); err != nil {
 		t.Fatal(err)
 	}
 	for i := range m.Takes {
 		take := &m.Takes[i]
-		if rule, limits := set.Counted(take.Rule.Name, take.Key); rule != take.Rule || !slices.Contains(limits, take.Limit) {
+		if rule, limits := set.LookupLimits(take.Rule.Name, take.Key); rule != take.Rule || !slices.Contains(limits, take.Limit) {
 			t.Errorf("take %d is of %v and %v, found are %v and %v", i, take.Rule, take.Limit, rule, limits)
 		}
 	}

@@ -27,12 +27,12 @@ type DescriptorMatch struct {
 	keyEnd int // of its key in the buffer; it has none if that is where the key before ends
 }
 
-// MatchedDescriptors is what a domain says about a request. It is reused: its keys and slices are good until the next
-// use. The zero MatchedDescriptors works. It is for one goroutine at a time.
-type MatchedDescriptors struct {
-	Known bool              // there is such a domain; else nothing is limited
-	Takes []sluice.Take     // to be decided together
-	Each  []DescriptorMatch // one for each descriptor, in the same order
+// DescriptorMatches is what a domain says about a request. It is reused: its keys and slices are good until the next
+// use. The zero DescriptorMatches works. It is for one goroutine at a time.
+type DescriptorMatches struct {
+	DomainFound bool              // there is such a domain; else nothing is limited
+	Takes       []sluice.Take     // to be decided together
+	Matches     []DescriptorMatch // one for each descriptor, in the same order
 
 	keys     []byte // all keys, one after the other
 	part     []byte
@@ -53,14 +53,14 @@ type MatchedDescriptors struct {
 //
 // A descriptor counts by all of its keys and values, so that a rule for any value has a count for each. Where a rule
 // with share_threshold matched, its pattern takes the place of the value.
-func (s *Set) MatchDescriptors(domain string, ds []Descriptor, m *MatchedDescriptors) {
+func (s *Set) MatchDescriptors(domain string, ds []Descriptor, m *DescriptorMatches) {
 	s.domains[domain].match(ds, m)
 }
 
 // match works on a nil tree too, which knows no rules.
-func (t *domainTree) match(ds []Descriptor, m *MatchedDescriptors) {
-	m.Known = t != nil
-	m.Takes, m.Each, m.keys = m.Takes[:0], m.Each[:0], m.keys[:0]
+func (t *domainTree) match(ds []Descriptor, m *DescriptorMatches) {
+	m.DomainFound = t != nil
+	m.Takes, m.Matches, m.keys = m.Takes[:0], m.Matches[:0], m.keys[:0]
 	replaces := false
 	for i := range ds {
 		var limit *DescriptorLimit
@@ -71,7 +71,7 @@ func (t *domainTree) match(ds []Descriptor, m *MatchedDescriptors) {
 		default:
 			limit = t.find(ds[i].Entries, m)
 		}
-		m.Each = append(m.Each, DescriptorMatch{Limit: limit, keyEnd: len(m.keys)})
+		m.Matches = append(m.Matches, DescriptorMatch{Limit: limit, keyEnd: len(m.keys)})
 		replaces = replaces || limit != nil && len(limit.replaces) > 0
 	}
 	if replaces {
@@ -81,7 +81,7 @@ func (t *domainTree) match(ds []Descriptor, m *MatchedDescriptors) {
 }
 
 // find returns the limit of a descriptor, and appends its key to the keys if it is one that counts.
-func (t *domainTree) find(entries []Entry, m *MatchedDescriptors) *DescriptorLimit {
+func (t *domainTree) find(entries []Entry, m *DescriptorMatches) *DescriptorLimit {
 	from := len(m.keys)
 	m.keys = key.AppendSeveral(m.keys)
 	var limit *DescriptorLimit
@@ -106,7 +106,7 @@ func (t *domainTree) find(entries []Entry, m *MatchedDescriptors) *DescriptorLim
 
 // override makes the limit of a descriptor that brings its own. It counts by the descriptor's entries, for each length
 // of window by itself.
-func (t *domainTree) override(d *Descriptor, m *MatchedDescriptors) *DescriptorLimit {
+func (t *domainTree) override(d *Descriptor, m *DescriptorMatches) *DescriptorLimit {
 	rule, err := sluice.NewRule(sluice.Rule{
 		Name: shortName(nameToken(t.name) + "//" + d.Limit.Window.String()), Limit: *d.Limit, ChargeDenied: t.chargeDenied,
 	})
@@ -138,7 +138,7 @@ func (n *domainNode) patternValue(k string) string {
 }
 
 // appendEntry makes a key and a value parts of the key at hand.
-func (m *MatchedDescriptors) appendEntry(k, value string) {
+func (m *DescriptorMatches) appendEntry(k, value string) {
 	for _, text := range [...]string{k, value} {
 		if text != "" && text[0] == 0 { // needs a mark, which is part of the length in front of it
 			m.part = key.AppendValue(m.part[:0], text)
@@ -150,23 +150,23 @@ func (m *MatchedDescriptors) appendEntry(k, value string) {
 }
 
 // replace marks the limits that are replaced. It is given how many names there are.
-func (m *MatchedDescriptors) replace(names int) {
+func (m *DescriptorMatches) replace(names int) {
 	if len(m.replaced) < names {
 		m.replaced = make([]bool, names)
 	}
 	m.markReplaced(true)
-	for i := range m.Each {
-		limit := m.Each[i].Limit
+	for i := range m.Matches {
+		limit := m.Matches[i].Limit
 		if limit != nil && !limit.Unlimited && limit.number >= 0 {
-			m.Each[i].Replaced = m.replaced[limit.number]
+			m.Matches[i].Replaced = m.replaced[limit.number]
 		}
 	}
 	m.markReplaced(false)
 }
 
-func (m *MatchedDescriptors) markReplaced(mark bool) {
-	for i := range m.Each {
-		if limit := m.Each[i].Limit; limit != nil {
+func (m *DescriptorMatches) markReplaced(mark bool) {
+	for i := range m.Matches {
+		if limit := m.Matches[i].Limit; limit != nil {
 			for _, number := range limit.replaces {
 				m.replaced[number] = mark
 			}
@@ -175,10 +175,10 @@ func (m *MatchedDescriptors) markReplaced(mark bool) {
 }
 
 // take lists the takes. Keys are cut from the buffer only now that it grows no more.
-func (m *MatchedDescriptors) take(ds []Descriptor) {
+func (m *DescriptorMatches) take(ds []Descriptor) {
 	from := 0
-	for i := range m.Each {
-		d := &m.Each[i]
+	for i := range m.Matches {
+		d := &m.Matches[i]
 		b := m.keys[from:d.keyEnd]
 		from = d.keyEnd
 		d.First = len(m.Takes)

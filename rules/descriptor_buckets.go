@@ -47,7 +47,7 @@ func (t *domainTree) keyOf(l *DescriptorLimit, entries []Entry) (string, error) 
 		}
 		return "", fmt.Errorf("it counts by %s: give a value for each", strings.Join(want, ", "))
 	}
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	m.keys = key.AppendSeveral(nil)
 	level := t.top
 	for i, n := range l.path {

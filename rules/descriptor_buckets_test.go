@@ -20,7 +20,7 @@ func TestBucketsLikeMatchDescriptors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m MatchedDescriptors
+		var m DescriptorMatches
 		for range rapid.IntRange(1, 20).Draw(t, "requests") {
 			entries := drawEntries(t, &d)
 			s.MatchDescriptors("d", []Descriptor{{Entries: entries}}, &m)
@@ -29,7 +29,7 @@ func TestBucketsLikeMatchDescriptors(t *testing.T) {
 				for _, e := range entries {
 					raw = append(raw, KeyPart{showValue(e.Key), showValue(e.Value)})
 				}
-				for _, parts := range [][]KeyPart{raw, s.Parts(take.Rule, take.Key)} {
+				for _, parts := range [][]KeyPart{raw, s.KeyParts(take.Rule, take.Key)} {
 					all, err := s.Buckets(take.Rule.Name, parts)
 					if err != nil || len(all) != 1 || all[0].Rule != take.Rule || all[0].Key != take.Key {
 						t.Fatalf("%s, %q: %+v, %v, want the key %q", take.Rule.Name, parts, all, err, take.Key)
@@ -87,7 +87,7 @@ func TestDescriptorBuckets(t *testing.T) {
 			continue
 		}
 		var texts []string
-		for _, p := range s.Parts(all[0].Rule, all[0].Key) {
+		for _, p := range s.KeyParts(all[0].Rule, all[0].Key) {
 			texts = append(texts, p.Name+"="+p.Value)
 		}
 		if got := strings.Join(texts, " "); got != tt.want {
@@ -95,7 +95,7 @@ func TestDescriptorBuckets(t *testing.T) {
 		}
 	}
 	var counted []string
-	for _, c := range s.CountingRules() {
+	for _, c := range s.ActiveRules() {
 		counted = append(counted, fmt.Sprintf("%.20s %.20s %d", c.Name, strings.Join(c.Per, "+"), len(c.Rules)))
 	}
 	if got, want := strings.Join(counted, ", "), `d/tenant tenant 2, d/tenant/path="/a/*" tenant+path 1, d/tenant/path="/a/b" tenant+path 1, `+
@@ -114,9 +114,9 @@ func TestPartsOfBroughtLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	own, _ := sluice.PerMinute(3).Build()
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	s.MatchDescriptors("d", []Descriptor{{Entries: []Entry{{"a", "b"}, {"a", "c"}}, Limit: own}}, &m)
-	if got := s.Parts(m.Takes[0].Rule, m.Takes[0].Key); !slices.Equal(got, []KeyPart{{"a", "b"}, {"a", "c"}}) {
+	if got := s.KeyParts(m.Takes[0].Rule, m.Takes[0].Key); !slices.Equal(got, []KeyPart{{"a", "b"}, {"a", "c"}}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -129,9 +129,9 @@ func TestBucketsOfSharedPatterns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	s.MatchDescriptors("d", []Descriptor{{Entries: []Entry{{"kab", "v"}}}}, &m)
-	parts := s.Parts(m.Takes[0].Rule, m.Takes[0].Key)
+	parts := s.KeyParts(m.Takes[0].Rule, m.Takes[0].Key)
 	all, err := s.Buckets("d/k*=v", parts)
 	if err != nil || all[0].Key != m.Takes[0].Key || parts[0].Value != "k*_v" {
 		t.Errorf("%q: %+v, %v", parts, all, err)

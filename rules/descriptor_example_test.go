@@ -30,7 +30,7 @@ func ExampleSet_MatchDescriptors() {
 	limiter := sluice.Must(sluice.NewWithRules(store, nil))
 
 	request := []rules.Descriptor{{Entries: []rules.Entry{{Key: "auth_type", Value: "login"}}, Cost: 1}}
-	var matched rules.MatchedDescriptors
+	var matched rules.DescriptorMatches
 	for range 6 {
 		set.MatchDescriptors("auth", request, &matched)
 		decisions := make([]sluice.Decision, len(matched.Takes))
@@ -63,7 +63,7 @@ func TestPublishedFiles(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	store := sluice.Must(memstore.Open(memstore.Config{Now: func() time.Time { return now }}))
 	limiter := sluice.Must(sluice.NewWithRules(store, nil))
-	var m rules.MatchedDescriptors
+	var m rules.DescriptorMatches
 	allowed := func(domain, key, value string) bool {
 		request := []rules.Descriptor{{Entries: []rules.Entry{{Key: key, Value: value}}, Cost: 1}}
 		set.MatchDescriptors(domain, request, &m)

@@ -32,7 +32,7 @@ func (s *Set) ExplainDescriptors(domain string, ds []Descriptor) []DescriptorExp
 }
 
 func explainDescriptors(t *domainTree, domain string, ds []Descriptor) []DescriptorExplanation {
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	t.match(ds, &m)
 	all := make([]DescriptorExplanation, len(ds))
 	for i := range ds {
@@ -41,7 +41,7 @@ func explainDescriptors(t *domainTree, domain string, ds []Descriptor) []Descrip
 			x.Outcome = fmt.Sprintf("there is no domain %q: not limited", domain)
 			continue
 		}
-		x.Limit, x.Replaced = m.Each[i].Limit, m.Each[i].Replaced
+		x.Limit, x.Replaced = m.Matches[i].Limit, m.Matches[i].Replaced
 		x.Steps, x.Outcome = t.explain(ds[i].Entries)
 		if x.Replaced {
 			x.Outcome = fmt.Sprintf("replaced by %s: not counted", strings.Join(replacers(&m, x.Limit.Name), " and "))
@@ -51,11 +51,11 @@ func explainDescriptors(t *domainTree, domain string, ds []Descriptor) []Descrip
 }
 
 // replacers are the rules of a request that replace a name.
-func replacers(m *MatchedDescriptors, name string) []string {
+func replacers(m *DescriptorMatches, name string) []string {
 	var by []string
 	seen := make(map[*DescriptorLimit]bool)
-	for i := range m.Each {
-		limit := m.Each[i].Limit
+	for i := range m.Matches {
+		limit := m.Matches[i].Limit
 		if limit == nil || seen[limit] {
 			continue
 		}
@@ -172,7 +172,7 @@ func (x *DescriptorExplanation) Lines() []string {
 		line := fmt.Sprintf("entry %d, %s: %v", i+1, s.Entry.label(), s.By)
 		if s.Rule != nil {
 			line += " " + s.Rule.label()
-			if at := s.Rule.At.String(); at != "" {
+			if at := s.Rule.Pos.String(); at != "" {
 				line += " at " + at
 			}
 		}

@@ -72,7 +72,7 @@ var explanations = []struct {
 
 func TestExplainDescriptors(t *testing.T) {
 	exempt := node("message_type", "test")
-	exempt.At = Position{"envoy.yaml", 9, 5}
+	exempt.Pos = Position{"envoy.yaml", 9, 5}
 	shadow := limited("shadow", "")
 	shadow.Shadow = true
 	s, err := New(Config{Domains: []Domain{{Name: "messaging", Descriptors: forest{

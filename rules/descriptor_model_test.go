@@ -216,7 +216,7 @@ func matchesLikeTheSlowOne(t *rapid.T) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	for range rapid.IntRange(1, 30).Draw(t, "requests") {
 		var ds []Descriptor
 		for range rapid.IntRange(0, 4).Draw(t, "descriptors") {
@@ -227,7 +227,7 @@ func matchesLikeTheSlowOne(t *rapid.T) {
 	}
 }
 
-func compareWithSlow(t *rapid.T, d *Domain, ds []Descriptor, m *MatchedDescriptors) {
+func compareWithSlow(t *rapid.T, d *Domain, ds []Descriptor, m *DescriptorMatches) {
 	replaced := make(map[string]bool)
 	found := make([][]slowStep, len(ds))
 	for i := range ds {
@@ -241,7 +241,7 @@ func compareWithSlow(t *rapid.T, d *Domain, ds []Descriptor, m *MatchedDescripto
 	}
 	next := 0
 	for i := range ds {
-		got := m.Each[i]
+		got := m.Matches[i]
 		if found[i] == nil {
 			if got.Limit != nil {
 				t.Fatalf("%q found %s, want nothing", ds[i].Entries, got.Limit.FullKey)
@@ -299,7 +299,7 @@ func TestDescriptorKeysAreInjective(t *testing.T) {
 			}
 			ds = append(ds, Descriptor{Entries: all})
 		}
-		var m MatchedDescriptors
+		var m DescriptorMatches
 		trees["d"].match(ds, &m)
 		if len(m.Takes) != 2 {
 			t.Fatalf("%d takes", len(m.Takes))

@@ -18,7 +18,7 @@ func TestDescriptorsThatBringALimit(t *testing.T) {
 		{Key: "other", Limits: []Limit{{Limit: sluice.PerMinute(100).WithAlgorithm(sluice.FixedWindow)}}, Replaces: []string{"n"}, Name: "o"},
 	}}}})
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	ask := func(domain string, ds ...Descriptor) bool {
 		t.Helper()
 		s.MatchDescriptors(domain, ds, &m)
@@ -37,19 +37,19 @@ func TestDescriptorsThatBringALimit(t *testing.T) {
 			t.Errorf("request %d: %v", i+1, got)
 		}
 	}
-	if l := m.Each[0].Limit; l == nil || l.Name != "" || l.Shadow || m.Each[0].Replaced || m.Each[0].N != 1 {
-		t.Errorf("%+v", m.Each[0])
+	if l := m.Matches[0].Limit; l == nil || l.Name != "" || l.Shadow || m.Matches[0].Replaced || m.Matches[0].N != 1 {
+		t.Errorf("%+v", m.Matches[0])
 	}
-	if key := string(m.Each[0].Limit.AppendStatKey(nil, own("a").Entries)); key != "d.k_a.deeper" {
+	if key := string(m.Matches[0].Limit.AppendStatKey(nil, own("a").Entries)); key != "d.k_a.deeper" {
 		t.Errorf("counted in the statistics as %q", key)
 	}
 	if !ask("d", own("b")) {
 		t.Error("another value shares the count")
 	}
-	if ask("unknown", own("a")); m.Known || len(m.Takes) != 0 {
+	if ask("unknown", own("a")); m.DomainFound || len(m.Takes) != 0 {
 		t.Error("an unknown domain limits")
 	}
-	if ask("d", Descriptor{Entries: []Entry{{"k", "a"}}, Cost: 1, Limit: &sluice.Limit{}}); m.Each[0].Limit.Name != "n" {
+	if ask("d", Descriptor{Entries: []Entry{{"k", "a"}}, Cost: 1, Limit: &sluice.Limit{}}); m.Matches[0].Limit.Name != "n" {
 		t.Error("a limit that makes no sense was not passed over for the rules")
 	}
 }

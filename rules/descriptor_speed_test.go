@@ -27,12 +27,12 @@ func TestMatchDescriptorsDoesNotAllocate(t *testing.T) {
 		{Entries: entries("host", "www.t555.example"), Cost: 1},
 		{Entries: entries("none", ""), Cost: 1},
 	}
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	var stat []byte
 	run := func() {
 		tree.match(ds, &m)
-		for i := range m.Each {
-			if l := m.Each[i].Limit; l != nil {
+		for i := range m.Matches {
+			if l := m.Matches[i].Limit; l != nil {
 				stat = l.AppendStatKey(stat[:0], ds[i].Entries)
 			}
 		}
@@ -57,7 +57,7 @@ func BenchmarkMatchDescriptors(b *testing.B) {
 		for _, e := range []Entry{{"user", "7"}, {"path", "/tenants/7/x"}, {"host", "www.t7.example"}, {"other", "x"}} {
 			b.Run(fmt.Sprintf("%s-of-%d", e.Key, siblings), func(b *testing.B) {
 				ds := []Descriptor{{Entries: []Entry{e}, Cost: 1}}
-				var m MatchedDescriptors
+				var m DescriptorMatches
 				for b.Loop() {
 					tree.match(ds, &m)
 				}

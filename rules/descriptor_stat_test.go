@@ -50,15 +50,15 @@ var statKeys = []struct {
 func TestStatKeys(t *testing.T) {
 	for _, tt := range statKeys {
 		t.Run(tt.name, func(t *testing.T) {
-			var m MatchedDescriptors
+			var m DescriptorMatches
 			mustTree(t, tt.rule).match([]Descriptor{{Entries: tt.entries}}, &m)
-			if m.Each[0].Limit == nil {
+			if m.Matches[0].Limit == nil {
 				t.Fatal("no limit")
 			}
-			if got := string(m.Each[0].Limit.AppendStatKey(nil, tt.entries)); got != tt.want {
+			if got := string(m.Matches[0].Limit.AppendStatKey(nil, tt.entries)); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
-			if fixed, ok := m.Each[0].Limit.FixedStatKey(); ok && fixed != tt.want {
+			if fixed, ok := m.Matches[0].Limit.FixedStatKey(); ok && fixed != tt.want {
 				t.Errorf("the fixed key is %q, want %q", fixed, tt.want)
 			}
 		})
@@ -118,9 +118,9 @@ func TestCounterKeys(t *testing.T) {
 		{limited("path", "files/*").with(sharing), entries("path", "files/a"), "d_path_files/*_"},
 		{node("path", "files/*", limited("k", "")).with(sharing), entries("path", "files/a", "k", "v"), "d_path_files/*_k_v_"},
 	} {
-		var m MatchedDescriptors
+		var m DescriptorMatches
 		mustTree(t, tt.rule).match([]Descriptor{{Entries: tt.entries}}, &m)
-		if got := string(m.Each[0].Limit.AppendCounterKey(nil, tt.entries)); got != tt.want {
+		if got := string(m.Matches[0].Limit.AppendCounterKey(nil, tt.entries)); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
@@ -136,9 +136,9 @@ func TestStatKeysOfDeepSiblings(t *testing.T) {
 	tree := mustTree(t, node("a", "", node("b", "", node("c", "", node("d", "", node("e", "", leaves...))))))
 	for i, want := range []string{"d.a.b.c.d.e.x", "d.a.b.c.d.e.y_1*", "d.a.b.c.d.e.z"} {
 		ds := entries("a", "1", "b", "1", "c", "1", "d", "1", "e", "1", leaves[i].Key, "1")
-		var m MatchedDescriptors
+		var m DescriptorMatches
 		tree.match([]Descriptor{{Entries: ds}}, &m)
-		if got := string(m.Each[0].Limit.AppendStatKey(nil, ds)); got != want {
+		if got := string(m.Matches[0].Limit.AppendStatKey(nil, ds)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -62,12 +62,12 @@ func mustTree(t testing.TB, rules ...DescriptorRule) *domainTree {
 
 // found is the full key of the limit that a descriptor finds, without the domain.
 func found(t *domainTree, entries []Entry) string {
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	t.match([]Descriptor{{Entries: entries, Cost: 1}}, &m)
-	if m.Each[0].Limit == nil {
+	if m.Matches[0].Limit == nil {
 		return ""
 	}
-	return strings.TrimPrefix(m.Each[0].Limit.FullKey, "d.")
+	return strings.TrimPrefix(m.Matches[0].Limit.FullKey, "d.")
 }
 
 // matchings are the sentences of what Envoy's service does with one descriptor.
@@ -199,13 +199,13 @@ func TestUnknownDomain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	s.MatchDescriptors("d", []Descriptor{{Entries: entries("k", "v")}}, &m)
-	if !m.Known || len(m.Takes) != 1 {
-		t.Errorf("known %v, %d takes; want a known domain and 1", m.Known, len(m.Takes))
+	if !m.DomainFound || len(m.Takes) != 1 {
+		t.Errorf("known %v, %d takes; want a known domain and 1", m.DomainFound, len(m.Takes))
 	}
 	s.MatchDescriptors("D", []Descriptor{{Entries: entries("k", "v")}}, &m)
-	if m.Known || len(m.Takes) != 0 || len(m.Each) != 1 || m.Each[0].Limit != nil {
+	if m.DomainFound || len(m.Takes) != 0 || len(m.Matches) != 1 || m.Matches[0].Limit != nil {
 		t.Errorf("an unknown domain limits: %+v", m)
 	}
 	if got := s.DescriptorLimits("d"); len(got) != 1 || got[0].FullKey != "d.k" {
@@ -217,9 +217,9 @@ func TestUnknownDomain(t *testing.T) {
 }
 
 // outcomes writes what becomes of each descriptor: the limit's full key, and a + if it is counted.
-func outcomes(m *MatchedDescriptors) string {
+func outcomes(m *DescriptorMatches) string {
 	var all []string
-	for _, d := range m.Each {
+	for _, d := range m.Matches {
 		switch {
 		case d.Limit == nil:
 			all = append(all, "-")
@@ -269,7 +269,7 @@ func TestMatchingAcrossDescriptors(t *testing.T) {
 		{"duplicates are each counted", []string{"a", "a"}, "A 1, A 1"},
 		{"nothing asked", nil, ""},
 	}
-	var m MatchedDescriptors // one for all, so that what a use leaves behind would be seen by the next
+	var m DescriptorMatches // one for all, so that what a use leaves behind would be seen by the next
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var ds []Descriptor
@@ -286,13 +286,13 @@ func TestMatchingAcrossDescriptors(t *testing.T) {
 }
 
 // checkTakes wants the takes to be those of the limits that count, in order.
-func checkTakes(t testing.TB, ds []Descriptor, m *MatchedDescriptors) {
+func checkTakes(t testing.TB, ds []Descriptor, m *DescriptorMatches) {
 	t.Helper()
-	if len(m.Each) != len(ds) {
-		t.Fatalf("%d answers for %d descriptors", len(m.Each), len(ds))
+	if len(m.Matches) != len(ds) {
+		t.Fatalf("%d answers for %d descriptors", len(m.Matches), len(ds))
 	}
 	next := 0
-	for i, d := range m.Each {
+	for i, d := range m.Matches {
 		want := 0
 		if d.Limit != nil && !d.Limit.Unlimited && !d.Replaced {
 			want = len(d.Limit.Rules)
@@ -315,7 +315,7 @@ func checkTakes(t testing.TB, ds []Descriptor, m *MatchedDescriptors) {
 func TestSeveralLimits(t *testing.T) {
 	r := limited("k", "")
 	r.Limits = append(r.Limits, Limit{Limit: sluice.PerHour(100)}, Limit{Name: "burst", Limit: sluice.PerSecond(5)})
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	mustTree(t, r).match([]Descriptor{{Entries: entries("k", "v"), Cost: 3}}, &m)
 	var names []string
 	for _, take := range m.Takes {
@@ -357,7 +357,7 @@ func TestDescriptorKeys(t *testing.T) {
 		{"empty value", entries("k", ""), []string{"k", ""}},
 		{"NULs", entries("\x00", "\x00-"), []string{"\x00", "\x00-"}},
 	}
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tree.match([]Descriptor{{Entries: tt.entries, Cost: 1}}, &m)
@@ -378,7 +378,7 @@ func TestManyDescriptorsInOneRequest(t *testing.T) {
 	for i := range 1000 {
 		ds = append(ds, Descriptor{Entries: entries("k", fmt.Sprint(i)), Cost: 1}, Descriptor{Entries: entries("free", "x")})
 	}
-	var m MatchedDescriptors
+	var m DescriptorMatches
 	tree.match(ds, &m)
 	checkTakes(t, ds, &m)
 	for i, take := range m.Takes {

@@ -2,14 +2,14 @@ package rules
 
 // Domain is a tree of descriptors as Envoy's rate limit service reads it from a file.
 type Domain struct {
-	At          Position
+	Pos         Position
 	Name        string
 	Descriptors []DescriptorRule
 }
 
 // DescriptorRule is one node of a domain's tree.
 type DescriptorRule struct {
-	At          Position
+	Pos         Position
 	Key         string
 	Value       string // may hold *, any number of times; empty: any value
 	Descriptors []DescriptorRule

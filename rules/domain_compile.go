@@ -60,7 +60,7 @@ type DescriptorLimit struct {
 func compileDomains(cfg *Config, where *place) (map[string]*domainTree, []error) {
 	c := &domainCompiler{chargeDenied: cfg.ChargeDenied, native: make(map[string]Position), where: where}
 	for i := range cfg.Rules {
-		c.native[cfg.Rules[i].Name] = cfg.Rules[i].At
+		c.native[cfg.Rules[i].Name] = cfg.Rules[i].Pos
 	}
 	trees := make(map[string]*domainTree, len(cfg.Domains))
 	for i := range cfg.Domains {
@@ -68,9 +68,9 @@ func compileDomains(cfg *Config, where *place) (map[string]*domainTree, []error)
 		_, duplicate := trees[d.Name]
 		switch {
 		case d.Name == "":
-			c.fault(d.At, "", "config file cannot have empty domain")
+			c.fault(d.Pos, "", "config file cannot have empty domain")
 		case duplicate:
-			c.fault(d.At, "", "duplicate domain '%s' in config file", d.Name)
+			c.fault(d.Pos, "", "duplicate domain '%s' in config file", d.Name)
 		}
 		tree := c.compile(d)
 		if !duplicate {
@@ -96,7 +96,7 @@ func (c *domainCompiler) fault(at Position, rule, format string, args ...any) {
 	if at != (Position{}) {
 		rule = ""
 	}
-	c.faults = append(c.faults, &Error{At: at, Rule: rule, Msg: fmt.Sprintf(format, args...)})
+	c.faults = append(c.faults, &Error{Pos: at, Rule: rule, Msg: fmt.Sprintf(format, args...)})
 }
 
 func (c *domainCompiler) compile(d *Domain) *domainTree {
@@ -110,7 +110,7 @@ func (c *domainCompiler) level(rules []DescriptorRule, path []*domainNode) *doma
 	l := &domainLevel{byComposite: make(map[string]*domainNode, len(rules))}
 	for i := range rules {
 		r := &rules[i]
-		*c.where = place{at: r.At}
+		*c.where = place{at: r.Pos}
 		n := &domainNode{rule: r, composite: composite(r.Key, r.Value), order: i}
 		if strings.Contains(n.composite, "*") {
 			n.pattern = newCompositePattern(n.composite)
@@ -120,16 +120,16 @@ func (c *domainCompiler) level(rules []DescriptorRule, path []*domainNode) *doma
 		_, duplicate := l.byComposite[n.composite]
 		switch {
 		case r.Key == "":
-			c.fault(r.At, name, "descriptor has empty key")
+			c.fault(r.Pos, name, "descriptor has empty key")
 		case duplicate:
-			c.fault(r.At, name, "duplicate descriptor composite key '%s'", fullKey(c.tree.name, path))
+			c.fault(r.Pos, name, "duplicate descriptor composite key '%s'", fullKey(c.tree.name, path))
 		default:
 			l.byComposite[n.composite] = n
 			l.inOrder = append(l.inOrder, n)
 		}
 		c.limit(n, path, name)
 		if r.ShareThreshold && n.pattern == nil {
-			c.fault(r.At, name, "share_threshold can only be used with wildcard values (containing '*'), "+
+			c.fault(r.Pos, name, "share_threshold can only be used with wildcard values (containing '*'), "+
 				"but found key '%s'", n.composite)
 		}
 		if len(r.Descriptors) > 0 {
@@ -168,16 +168,16 @@ func (c *domainCompiler) limit(n *domainNode, path []*domainNode, name string) {
 	}
 	c.tree.limits = append(c.tree.limits, n.limit)
 	if r.Unlimited && len(r.Limits) > 0 {
-		c.fault(r.Limits[0].At, name, "should not specify rate limit unit when unlimited")
+		c.fault(r.Limits[0].Pos, name, "should not specify rate limit unit when unlimited")
 	} else {
 		c.rules(n.limit, name)
 	}
 	for _, replaced := range r.Replaces {
 		switch replaced {
 		case "":
-			c.fault(r.At, name, "should not have an empty replaces entry")
+			c.fault(r.Pos, name, "should not have an empty replaces entry")
 		case r.Name:
-			c.fault(r.At, name, "replaces should not contain name of same descriptor")
+			c.fault(r.Pos, name, "replaces should not contain name of same descriptor")
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (c *domainCompiler) limit(n *domainNode, path []*domainNode, name string) {
 // rules makes the limiter's rules of a limit. The first is named by the path; others have a number or a name behind it.
 func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 	if at, taken := c.native[path]; taken && len(l.Source.Limits) > 0 {
-		c.fault(l.Source.At, path, "the rule at %v is named %q too, and the two would share a count: rename it",
+		c.fault(l.Source.Pos, path, "the rule at %v is named %q too, and the two would share a count: rename it",
 			at, path)
 	}
 	names := make(map[string]bool)
@@ -199,16 +199,16 @@ func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 			name += "#" + strconv.Itoa(i+1)
 		}
 		if names[name] {
-			c.fault(limit.At, path, "two limits are named %q: give each its own name", limit.Name)
+			c.fault(limit.Pos, path, "two limits are named %q: give each its own name", limit.Name)
 		}
 		names[name] = true
-		if limit.Unlimited || limit.Never {
-			c.fault(limit.At, path, "a limit of a descriptor cannot be unlimited or never: "+
+		if limit.Unlimited || limit.DenyAll {
+			c.fault(limit.Pos, path, "a limit of a descriptor cannot be unlimited or never: "+
 				"set unlimited beside the limits, or a limit of 0")
 			continue
 		}
 		if limit.Limit.Algorithm == sluice.Concurrency {
-			c.fault(limit.At, path, "who asks about descriptors does not say when a request ends: "+
+			c.fault(limit.Pos, path, "who asks about descriptors does not say when a request ends: "+
 				"limit what is in flight by a rule for HTTP requests")
 			continue
 		}
@@ -216,13 +216,13 @@ func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 			Name: shortName(name), Limit: limit.Limit, Accuracy: limit.Accuracy, OnFailure: limit.OnFailure,
 			Shadow: l.Shadow, ChargeDenied: limit.ChargeDenied || c.chargeDenied,
 		}
-		c.rule(l, rule, limit.At)
+		c.rule(l, rule, limit.Pos)
 	}
 }
 
 func (c *domainCompiler) rule(l *DescriptorLimit, rule sluice.Rule, at Position) {
 	if at == (Position{}) {
-		at = l.Source.At
+		at = l.Source.Pos
 	}
 	if _, err := rule.Limit.Build(); err != nil {
 		words := compiler{rule: rule.Name}

@@ -88,7 +88,7 @@ var domainFaults = []struct {
 		r.Limits = append(r.Limits, r.Limits[0], r.Limits[0])
 		r.Limits[0].Name = "2"
 	})), []string{`two limits are named ""`}},
-	{"never", descriptors(limited("k", "").with(func(r *DescriptorRule) { r.Limits[0].Never = true })), []string{
+	{"never", descriptors(limited("k", "").with(func(r *DescriptorRule) { r.Limits[0].DenyAll = true })), []string{
 		"a limit of a descriptor cannot be unlimited or never",
 	}},
 	{
@@ -138,13 +138,13 @@ func TestDomainFaultsSayWhere(t *testing.T) {
 	if want := `rule "d/k": share_threshold`; len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), want) {
 		t.Errorf("a rule written in Go: %v, want %s…", faults, want)
 	}
-	rule.At = at
+	rule.Pos = at
 	_, faults = compileDomains(&Config{Domains: []Domain{{Name: "d", Descriptors: forest{rule}}}}, new(place))
 	if want := `envoy.yaml:7:3: share_threshold`; len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), want) {
 		t.Errorf("a rule read from a file: %v, want %s…", faults, want)
 	}
 	_, err := New(Config{
-		Rules:   []Rule{{At: Position{"sluice.yaml", 1, 1}, Name: "d/k=v", Limits: perMinute(1)}},
+		Rules:   []Rule{{Pos: Position{"sluice.yaml", 1, 1}, Name: "d/k=v", Limits: perMinute(1)}},
 		Domains: []Domain{{Name: "d", Descriptors: forest{limited("k", "v")}}},
 	})
 	if err == nil || !strings.Contains(err.Error(), `the rule at sluice.yaml:1:1 is named "d/k=v" too`) {

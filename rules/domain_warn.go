@@ -29,7 +29,7 @@ type domainWarner struct {
 
 func (w *domainWarner) warn(n *domainNode, path []*domainNode, format string, args ...any) {
 	w.found = append(w.found, Warning{
-		At: n.rule.At, Rule: descriptorName(w.domain, path), Msg: fmt.Sprintf(format, args...),
+		Pos: n.rule.Pos, Rule: descriptorName(w.domain, path), Msg: fmt.Sprintf(format, args...),
 	})
 }
 

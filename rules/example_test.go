@@ -30,7 +30,7 @@ func userRequest(set *rules.Set, method, user string) rules.Request {
 func ExampleSet_Match() {
 	set := sluice.Must(rules.New(perUser))
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
-	var matched rules.Matched
+	var matched rules.MatchResult
 	for _, method := range []string{"POST", "GET"} {
 		if err := set.Match(userRequest(set, method, "ada"), &matched); err != nil {
 			panic(err)
@@ -38,7 +38,7 @@ func ExampleSet_Match() {
 		decisions := make([]sluice.Decision, len(matched.Takes))
 		allowed, err := limiter.Decide(context.Background(), matched.Takes, decisions)
 		fmt.Println(allowed, err, matched.Charges())
-		matched.Forget()
+		matched.Clear()
 	}
 	// Output:
 	// true <nil> [{posts-per-user ada  1}]
@@ -49,7 +49,7 @@ func ExampleSet_Explain() {
 	set := sluice.Must(rules.New(perUser))
 	x := set.Explain(userRequest(set, "POST", "ada"))
 	for _, t := range x.Takes {
-		fmt.Println(t.Rule.Name, set.Parts(t.Rule, t.Key))
+		fmt.Println(t.Rule.Name, set.KeyParts(t.Rule, t.Key))
 	}
 	// Output: posts-per-user [{header:X-User ada}]
 }
@@ -58,13 +58,13 @@ func ExampleSet_Explain() {
 func ExampleSet() {
 	set := sluice.Must(rules.New(perUser))
 	fmt.Println(set.RuleNames(), len(set.Config().Rules), set.Warnings())
-	for _, r := range set.CountingRules() {
+	for _, r := range set.ActiveRules() {
 		fmt.Println(r.Name, r.Per)
 	}
-	for _, r := range set.Rules() {
+	for _, r := range set.LimiterRules() {
 		fmt.Println(r.Name, r.Limit)
 	}
-	fmt.Println(set.ReadsHeader("X-User"), set.ReadsHeader("Accept"), set.HasLoad())
+	fmt.Println(set.ReadsHeader("X-User"), set.ReadsHeader("Accept"), set.HasAdaptiveLimits())
 	// Output:
 	// [posts-per-user] 1 []
 	// posts-per-user [header:X-User]
@@ -85,7 +85,7 @@ func ExampleSet_Buckets() {
 	fmt.Println(len(buckets), limiter.ResetBuckets(ctx, buckets...))
 	tiers, _ := set.TierBuckets("posts-per-user", key)
 	for _, b := range tiers {
-		rule, limits := set.Counted(b.Rule.Name, b.Key)
+		rule, limits := set.LookupLimits(b.Rule.Name, b.Key)
 		fmt.Printf("%s %q %v\n", rule.Name, b.Tier, limits)
 	}
 	// Output:
@@ -94,23 +94,23 @@ func ExampleSet_Buckets() {
 }
 
 // How important a request is when not all can be served.
-func ExampleSet_Load() {
-	set := sluice.Must(rules.New(rules.Config{Shed: []rules.Gate{{Name: "api", Min: 1, Max: 100}}}))
-	var matched rules.Matched
-	load, err := set.Load(userRequest(set, "GET", "ada"), &matched)
-	fmt.Println(load.Gate.Name, load.Priority, err)
+func ExampleSet_LoadClass() {
+	set := sluice.Must(rules.New(rules.Config{AdaptiveLimits: []rules.AdaptiveLimit{{Name: "api", Min: 1, Max: 100}}}))
+	var matched rules.MatchResult
+	load, err := set.LoadClass(userRequest(set, "GET", "ada"), &matched)
+	fmt.Println(load.AdaptiveLimit.Name, load.Priority, err)
 	// Output: api normal <nil>
 }
 
-func ExampleStatuses() {
-	failures := rules.Statuses{{From: 401, To: 401}, {From: 500, To: 599}}
-	fmt.Println(failures.Has(200), failures.Has(503))
+func ExampleStatusRanges() {
+	failures := rules.StatusRanges{{From: 401, To: 401}, {From: 500, To: 599}}
+	fmt.Println(failures.Contains(200), failures.Contains(503))
 	// Output: false true
 }
 
 func ExampleQueueOptions_WithDefaults() {
-	o := rules.QueueOptions{Attempts: 3}.WithDefaults()
-	fmt.Println(o.Attempts, o.Expires)
+	o := rules.QueueOptions{MaxAttempts: 3}.WithDefaults()
+	fmt.Println(o.MaxAttempts, o.ExpiresAfter)
 	// Output: 3 24h0m0s
 }
 

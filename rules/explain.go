@@ -11,25 +11,25 @@ import (
 
 // Explanation says what a set makes of a request, rule by rule.
 type Explanation struct {
-	Verdict Verdict
-	Why     string // for Refused and Exempt
+	Outcome MatchOutcome
+	Reason  string // for Refused and Exempt
 	Err     error  // the request is refused since it is not known how it counts
 	Rules   []RuleExplanation
 	Takes   []sluice.Take // as Match returns them, with keys that last
-	// Load is who goes first when not all can be served; nil if the set says nothing about that, or Err is set.
-	Load *LoadExplanation
+	// LoadClass is who goes first when not all can be served; nil if the set says nothing about that, or Err is set.
+	LoadClass *LoadClassExplanation
 }
 
-// LoadExplanation is what [Set.Load] says, and where that comes from.
-type LoadExplanation struct {
-	Load
-	At Position // of the entry that gives the priority; nowhere if none does
+// LoadClassExplanation is what [Set.LoadClass] says, and where that comes from.
+type LoadClassExplanation struct {
+	LoadClass
+	Pos Position // of the entry that gives the priority; nowhere if none does
 }
 
 // RuleExplanation is one rule, or one entry of the allow and deny lists, beside a request.
 type RuleExplanation struct {
 	Name       string
-	At         Position
+	Pos        Position
 	Rule       *Rule // nil for an entry of a list
 	Matches    bool
 	Conditions []Condition
@@ -40,83 +40,83 @@ type RuleExplanation struct {
 
 // Condition is one condition of a rule beside the request's value.
 type Condition struct {
-	Text  string // "method is POST"
-	Value string // what the request has, masked if secret
-	Holds bool
+	Text    string // "method is POST"
+	Value   string // what the request has, masked if secret
+	Matched bool
 }
 
-// KeyPart is one attribute that a rule counts by, and its value, masked if secret, as [Set.Parts] writes it.
+// KeyPart is one attribute that a rule counts by, and its value, masked if secret, as [Set.KeyParts] writes it.
 type KeyPart struct{ Name, Value string }
 
 // Explain matches a request against every rule and says why each applies or not. It counts nothing.
 func (s *Set) Explain(r Request) *Explanation {
-	m := Matched{Flight: true}
+	m := MatchResult{Concurrency: true}
 	e := &Explanation{}
 	e.Err = s.Match(r, &m)
-	e.Verdict, e.Why = m.Verdict, m.Why
+	e.Outcome, e.Reason = m.Outcome, m.Reason
 	for _, t := range m.Takes {
 		t.Key = strings.Clone(t.Key)
 		e.Takes = append(e.Takes, t)
 	}
-	if e.Verdict == Exempt {
-		e.Why = "on the allow list"
+	if e.Outcome == MatchExempt {
+		e.Reason = "on the allow list"
 	}
 	for i := range s.items {
 		e.Rules = append(e.Rules, s.explainItem(&s.fast[i], r))
 	}
-	e.explainLoad(s, r)
+	e.explainLoadClass(s, r)
 	for i := range s.cfg.Rules {
 		if rule := &s.cfg.Rules[i]; rule.Disabled {
-			off := RuleExplanation{Name: rule.Name, At: rule.At, Rule: rule, Notes: []string{"is not enabled"}}
-			e.Rules = slices.Insert(e.Rules, min(len(e.Rules), i+len(s.cfg.Allow)+len(s.cfg.Deny)), off)
+			off := RuleExplanation{Name: rule.Name, Pos: rule.Pos, Rule: rule, Notes: []string{"is not enabled"}}
+			e.Rules = slices.Insert(e.Rules, min(len(e.Rules), i+len(s.cfg.AllowList)+len(s.cfg.DenyList)), off)
 		}
 	}
 	return e
 }
 
-func (e *Explanation) explainLoad(s *Set, r Request) {
+func (e *Explanation) explainLoadClass(s *Set, r Request) {
 	if len(s.loads.items) == 0 || e.Err != nil {
 		return
 	}
-	var m Matched
+	var m MatchResult
 	m.begin(s, r)
-	l, entry, err := s.load(&m)
+	l, entry, err := s.loadClass(&m)
 	if err != nil {
 		e.Err = err
 		return
 	}
-	e.Load = &LoadExplanation{Load: l}
+	e.LoadClass = &LoadClassExplanation{LoadClass: l}
 	if entry >= 0 {
-		e.Load.At = s.cfg.Priorities[entry].At
+		e.LoadClass.Pos = s.cfg.Priorities[entry].Pos
 	}
 }
 
 func (s *Set) explainItem(f *fast, r Request) RuleExplanation {
-	m := Matched{Flight: true}
+	m := MatchResult{Concurrency: true}
 	it := f.item
 	m.begin(s, r)
-	x := RuleExplanation{At: it.source.At, Matches: true}
+	x := RuleExplanation{Pos: it.source.Pos, Matches: true}
 	switch it.kind {
 	case denies:
 		x.Name = "deny"
 	case allows:
 		x.Name = "allow"
 	default:
-		x.Name, x.At, x.Rule = it.rule.Name, it.rule.At, it.rule
+		x.Name, x.Pos, x.Rule = it.rule.Name, it.rule.Pos, it.rule
 	}
 	for i := range it.predicates {
 		c := it.predicates[i].explain(&m)
 		x.Conditions = append(x.Conditions, c)
-		x.Matches = x.Matches && c.Holds
+		x.Matches = x.Matches && c.Matched
 	}
 	for _, except := range it.except {
 		all, texts := true, []string{}
 		for j := range except {
 			c := except[j].explain(&m)
-			all = all && c.Holds
+			all = all && c.Matched
 			texts = append(texts, c.Text)
 		}
-		x.Conditions = append(x.Conditions, Condition{Text: "except where " + strings.Join(texts, " and "), Holds: !all})
+		x.Conditions = append(x.Conditions, Condition{Text: "except where " + strings.Join(texts, " and "), Matched: !all})
 		x.Matches = x.Matches && !all
 	}
 	if x.Matches && it.kind == limits {
@@ -125,7 +125,7 @@ func (s *Set) explainItem(f *fast, r Request) RuleExplanation {
 	return x
 }
 
-func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
+func (x *RuleExplanation) explainTakes(m *MatchResult, f *fast) {
 	it, r := f.item, f.rule
 	k, complete, err := m.key(f)
 	if err == nil {
@@ -135,11 +135,11 @@ func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
 	switch {
 	case err != nil:
 		x.Notes = append(x.Notes, err.Error())
-	case !complete && r.Missing == MissingSkip:
+	case !complete && r.OnMissing == MissingSkip:
 		x.Notes = append(x.Notes, "does not apply: the request lacks what it counts by (missing: skip)")
 	case len(m.Shadowed) > 0:
 		x.Notes = append(x.Notes, "would refuse the request: it lacks what is counted by, or that cannot be read, or it is denied by name")
-	case !complete && r.Missing == MissingDeny:
+	case !complete && r.OnMissing == MissingReject:
 		x.Notes = append(x.Notes, "refuses the request: it lacks what is counted by (missing: deny)")
 	case !complete:
 		x.Notes = append(x.Notes, "all requests without that attribute share one count")
@@ -159,11 +159,11 @@ func (x *RuleExplanation) explainTakes(m *Matched, f *fast) {
 	case tier != "":
 		x.Notes = append(x.Notes, fmt.Sprintf("the limits are those of tier %q", tier))
 	}
-	if err == nil && len(m.Takes)+len(m.Shadowed) == 0 && m.Verdict != Refused && (complete || r.Missing == MissingShare) {
+	if err == nil && len(m.Takes)+len(m.Shadowed) == 0 && m.Outcome != MatchRejected && (complete || r.OnMissing == MissingShare) {
 		x.Notes = append(x.Notes, "is unlimited for this key")
 	}
 	if !r.Shadow && !r.enforces(k) {
-		x.Notes = append(x.Notes, fmt.Sprintf("is in shadow for this key: it is enforced for %s of the keys", percent(r.Enforce)))
+		x.Notes = append(x.Notes, fmt.Sprintf("is in shadow for this key: it is enforced for %s of the keys", percent(r.EnforceBasisPoints)))
 	} else if r.Shadow {
 		x.Notes = append(x.Notes, "is in shadow: it only reports")
 	}
@@ -179,7 +179,7 @@ func percent(hundredths int) string {
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".") + "%"
 }
 
-func (m *Matched) shownValue(attr int) string {
+func (m *MatchResult) shownValue(attr int) string {
 	text, found, err := m.value(attr)
 	switch {
 	case err != nil:
@@ -193,7 +193,7 @@ func (m *Matched) shownValue(attr int) string {
 	return text
 }
 
-func (p *predicate) explain(m *Matched) Condition {
+func (p *predicate) explain(m *MatchResult) Condition {
 	c := Condition{Text: p.source.String()}
 	if p.ip {
 		c.Value = "(no address)"
@@ -206,7 +206,7 @@ func (p *predicate) explain(m *Matched) Condition {
 			c.Text = p.source.Ref.Name + " is what the rule says (secret)"
 		}
 	}
-	c.Holds, _ = p.holds(m)
+	c.Matched, _ = p.holds(m)
 	return c
 }
 

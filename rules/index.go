@@ -164,7 +164,7 @@ func (a *addrIndex) add(prefixes []netip.Prefix, number int32) {
 }
 
 // find appends the match.Numbers of items that the request may match, in no order and some perhaps twice.
-func (x *index) find(m *Matched, found []int32) ([]int32, error) {
+func (x *index) find(m *MatchResult, found []int32) ([]int32, error) {
 	found = append(found, x.always...)
 	if x.path != nil {
 		path, has, err := m.value(m.set.pathAttr)

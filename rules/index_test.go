@@ -20,7 +20,7 @@ type drawn struct {
 
 func (d *drawn) Addr() netip.Addr { return d.addr }
 
-func (d *drawn) Attribute(f *Field) (string, Found) {
+func (d *drawn) Attribute(f *Field) (string, Presence) {
 	v, ok := d.values[fmt.Sprint(f.Kind, f.Name)]
 	if !ok {
 		return "", Absent
@@ -78,14 +78,14 @@ func drawMatch(t *rapid.T, least int) Match {
 func drawConfig(t *rapid.T) Config {
 	preset := "v1"
 	cfg := Config{
-		Attributes: []Attribute{{Name: "plan", From: []Ref{{Name: "header:P"}, {Name: "query:p"}}, Default: &preset}},
+		Attributes: []Attribute{{Name: "plan", Sources: []Ref{{Name: "header:P"}, {Name: "query:p"}}, Default: &preset}},
 		Unmatched:  Unmatched(rapid.IntRange(0, 1).Draw(t, "unmatched")),
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "denies") {
-		cfg.Deny = append(cfg.Deny, drawMatch(t, 2))
+		cfg.DenyList = append(cfg.DenyList, drawMatch(t, 2))
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "allows") {
-		cfg.Allow = append(cfg.Allow, drawMatch(t, 2))
+		cfg.AllowList = append(cfg.AllowList, drawMatch(t, 2))
 	}
 	for i := range rapid.IntRange(0, 20).Draw(t, "rules") {
 		r := Rule{Name: fmt.Sprint("r", i), Match: drawMatch(t, 0), Limits: []Limit{{Limit: sluice.PerSecond(1)}}}
@@ -99,11 +99,11 @@ func drawConfig(t *rapid.T) Config {
 
 func drawRequest(t *rapid.T) *drawn {
 	d := &drawn{values: map[string]string{
-		fmt.Sprint(Method): rapid.SampledFrom([]string{"GET", "POST", "put"}).Draw(t, "method"),
-		fmt.Sprint(Path):   rapid.SampledFrom(drawnPaths).Draw(t, "path"),
-		fmt.Sprint(Host):   rapid.SampledFrom(drawnHosts).Draw(t, "host"),
+		fmt.Sprint(FieldMethod): rapid.SampledFrom([]string{"GET", "POST", "put"}).Draw(t, "method"),
+		fmt.Sprint(FieldPath):   rapid.SampledFrom(drawnPaths).Draw(t, "path"),
+		fmt.Sprint(FieldHost):   rapid.SampledFrom(drawnHosts).Draw(t, "host"),
 	}}
-	for _, name := range []string{fmt.Sprint(Header, "A"), fmt.Sprint(Header, "B"), fmt.Sprint(Header, "P"), fmt.Sprint(Query, "p")} {
+	for _, name := range []string{fmt.Sprint(FieldHeader, "A"), fmt.Sprint(FieldHeader, "B"), fmt.Sprint(FieldHeader, "P"), fmt.Sprint(FieldQuery, "p")} {
 		if rapid.Bool().Draw(t, "has "+name) {
 			d.values[name] = rapid.SampledFrom(drawnValues).Draw(t, name)
 		}
@@ -121,7 +121,7 @@ func TestIndexAgainstLookingAtAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m Matched
+		var m MatchResult
 		for range 5 {
 			r := drawRequest(t)
 			if err := s.Match(r, &m); err != nil {
@@ -132,17 +132,17 @@ func TestIndexAgainstLookingAtAll(t *testing.T) {
 				got = append(got, take.Rule.Name)
 			}
 			verdict, want := slowMatch(t, s, r)
-			if m.Verdict != verdict || !slices.Equal(got, want) {
-				t.Fatalf("%v %v: verdict %v rules %v, want %v %v", r.values, r.addr, m.Verdict, got, verdict, want)
+			if m.Outcome != verdict || !slices.Equal(got, want) {
+				t.Fatalf("%v %v: verdict %v rules %v, want %v %v", r.values, r.addr, m.Outcome, got, verdict, want)
 			}
 		}
 	})
 }
 
 // slowMatch is Match without the index, from the description.
-func slowMatch(t *rapid.T, s *Set, r Request) (Verdict, []string) {
+func slowMatch(t *rapid.T, s *Set, r Request) (MatchOutcome, []string) {
 	var names []string
-	var m Matched
+	var m MatchResult
 	m.begin(s, r)
 	for i := range s.items {
 		it := &s.items[i]
@@ -160,20 +160,20 @@ func slowMatch(t *rapid.T, s *Set, r Request) (Verdict, []string) {
 		case err != nil:
 			t.Fatal(err)
 		case ok && it.kind == denies:
-			return Refused, nil
+			return MatchRejected, nil
 		case ok && it.kind == allows:
-			return Exempt, nil
+			return MatchExempt, nil
 		case ok:
 			names = append(names, it.rule.Name)
 		}
 	}
 	switch {
 	case len(names) > 0:
-		return Limited, names
+		return MatchLimited, names
 	case s.cfg.Unmatched == UnmatchedDeny:
-		return Refused, nil
+		return MatchRejected, nil
 	}
-	return Unlimited, nil
+	return MatchUnlimited, nil
 }
 
 // Warnings that say that a rule is never reached, or never denies, are true: no request that matches it is decided by it.
@@ -189,7 +189,7 @@ func TestWarningsAreTrue(t *testing.T) {
 				unreached[w.Rule] = true
 			}
 		}
-		var m Matched
+		var m MatchResult
 		for range 20 {
 			r := drawRequest(t)
 			if err := s.Match(r, &m); err != nil {

@@ -12,7 +12,7 @@ import (
 // TestInvisibleCharacters goes through all of Unicode: a character that cannot be seen, by its properties, is refused or does
 // not count, wherever in a name it stands. Letters and digits are neither.
 func TestInvisibleCharacters(t *testing.T) {
-	set := mustSet(t, rules.Config{Deny: []rules.Match{match(is("path", "/ab", "/❤️"))}})
+	set := mustSet(t, rules.Config{DenyList: []rules.Match{match(is("path", "/ab", "/❤️"))}})
 	invisible, visible := 0, 0
 	for r := rune(0x80); r <= unicode.MaxRune; r++ {
 		// DerivedCoreProperties.txt: Default_Ignorable_Code_Point is Other_Default_Ignorable_Code_Point, Cf and
@@ -26,9 +26,9 @@ func TestInvisibleCharacters(t *testing.T) {
 			spellings = spellings[:1]
 		}
 		for _, sent := range spellings {
-			var m rules.Matched
+			var m rules.MatchResult
 			err := set.Match(req("GET "+sent), &m)
-			denied := err != nil || m.Verdict == rules.Refused
+			denied := err != nil || m.Outcome == rules.MatchRejected
 			if is {
 				invisible++
 				if !denied {
@@ -43,9 +43,9 @@ func TestInvisibleCharacters(t *testing.T) {
 		}
 	}
 	for _, sent := range []string{"/❤️", "/❤"} { // emoji
-		var m rules.Matched
-		if err := set.Match(req("GET "+sent), &m); err != nil || m.Verdict != rules.Refused {
-			t.Errorf("%q: %v, %v", sent, m.Verdict, err)
+		var m rules.MatchResult
+		if err := set.Match(req("GET "+sent), &m); err != nil || m.Outcome != rules.MatchRejected {
+			t.Errorf("%q: %v, %v", sent, m.Outcome, err)
 		}
 	}
 	if invisible < 4000*5 || visible < 100_000 {

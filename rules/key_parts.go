@@ -55,25 +55,25 @@ func (s *Set) names() map[string]target {
 	return s.byName
 }
 
-// CountingRule is a rule that counts, as a limiter knows it.
-type CountingRule struct {
+// ActiveRule is a rule that counts, as a limiter knows it.
+type ActiveRule struct {
 	Name   string
-	At     Position
+	Pos    Position
 	Domain string         // of a limit of Envoy's kind; else empty
 	Per    []string       // what it counts by; none: everybody together
 	Rules  []*sluice.Rule // one for each limit, with the numbers that apply unless tiers or overrides say otherwise
 }
 
-// CountingRules lists the rules that count in the order of the configuration: those of Sluice's own kind that are enabled, and
+// ActiveRules lists the rules that count in the order of the configuration: those of Sluice's own kind that are enabled, and
 // the limits of domains by their paths ("messaging/message_type=marketing").
-func (s *Set) CountingRules() []CountingRule {
-	var all []CountingRule
+func (s *Set) ActiveRules() []ActiveRule {
+	var all []ActiveRule
 	for i := range s.items {
 		it := &s.items[i]
 		if it.kind != limits {
 			continue
 		}
-		c := CountingRule{Name: it.rule.Name, At: it.rule.At}
+		c := ActiveRule{Name: it.rule.Name, Pos: it.rule.Pos}
 		for j := range it.per {
 			c.Per = append(c.Per, it.per[j].name)
 		}
@@ -87,7 +87,7 @@ func (s *Set) CountingRules() []CountingRule {
 			if l.Unlimited {
 				continue
 			}
-			c := CountingRule{Name: l.ruleName(), At: l.Source.At, Domain: l.Domain, Rules: l.Rules}
+			c := ActiveRule{Name: l.ruleName(), Pos: l.Source.Pos, Domain: l.Domain, Rules: l.Rules}
 			for _, n := range l.path {
 				c.Per = append(c.Per, n.rule.Key)
 			}
@@ -100,7 +100,7 @@ func (s *Set) CountingRules() []CountingRule {
 // ruleName is what the limit is called where there are other rules.
 func (l *DescriptorLimit) ruleName() string { return shortName(descriptorName(l.Domain, l.path)) }
 
-// RuleNames lists the names of [Set.CountingRules], sorted.
+// RuleNames lists the names of [Set.ActiveRules], sorted.
 func (s *Set) RuleNames() []string {
 	var all []string
 	for name, n := range s.names() {
@@ -112,13 +112,13 @@ func (s *Set) RuleNames() []string {
 	return all
 }
 
-// Parts reads a key of a rule of this set for people: what it counts by, and for which values. [Set.Buckets] takes the
+// KeyParts reads a key of a rule of this set for people: what it counts by, and for which values. [Set.Buckets] takes the
 // parts back.
 //
 // A value is written as it is if it can be printed and taken for nothing else. Others are quoted, like Go's strings.
 // What is missing is "(none)" or "(no address)", and a secret is ~ and its digest. A key that is none of the rule's has
 // one part, the key itself, quoted.
-func (s *Set) Parts(rule *sluice.Rule, k string) []KeyPart {
+func (s *Set) KeyParts(rule *sluice.Rule, k string) []KeyPart {
 	n, ok := s.names()[rule.Name]
 	switch {
 	case ok && n.item != nil:
@@ -176,7 +176,7 @@ func (s *Set) showPart(p *part, text string) (string, bool) {
 	case key.IsDigest:
 		return partSecret + hex.EncodeToString([]byte(value)), true
 	}
-	if counted, err := s.asCounted(p, value); err != nil || counted != value {
+	if counted, err := s.canonicalValue(p, value); err != nil || counted != value {
 		return strconv.Quote(value), ok
 	}
 	return showValue(value), ok

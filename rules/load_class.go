@@ -6,40 +6,42 @@ import "slices"
 type Priority int8
 
 const (
-	Low Priority = iota - 1
-	Normal
-	High
-	Critical
+	PriorityLow Priority = iota - 1
+	PriorityNormal
+	PriorityHigh
+	PriorityCritical
 )
 
 var priorityNames = [...]string{"low", "normal", "high", "critical"}
 
 // String returns the name that rule files use.
-func (p Priority) String() string { return priorityNames[min(max(p, Low), Critical)-Low] }
+func (p Priority) String() string {
+	return priorityNames[min(max(p, PriorityLow), PriorityCritical)-PriorityLow]
+}
 
-// Prioritized gives the requests that match a priority.
-type Prioritized struct {
-	At       Position
+// PriorityRule gives the requests that match a priority.
+type PriorityRule struct {
+	Pos      Position
 	Match    Match
 	Priority Priority
 }
 
-// Gate bounds the requests in flight by what is behind it can take, which is learnt. See docs/overload.md.
-type Gate struct {
-	At     Position
-	Name   string // of what is learnt: a renamed gate starts anew
+// AdaptiveLimit bounds the requests in flight by what the upstream can take, which is learnt. See docs/overload.md.
+type AdaptiveLimit struct {
+	Pos    Position
+	Name   string // of what is learnt: a renamed limit starts from its maximum
 	Match  Match  // an empty Match holds always
 	Min    int    // in flight, which are never too many; default 10
 	Max    int    // in flight, at most; default 1000
 	Shadow bool   // who would be turned away is reported and served
 }
 
-// Bounds of a gate, if it has none of its own.
+// Bounds of an adaptive limit, if it has none of its own.
 const (
-	defaultGateMin = 10
-	defaultGateMax = 1000
-	maxGates       = 1000
-	maxInFlight    = 1_000_000
+	defaultAdaptiveMin = 10
+	defaultAdaptiveMax = 1000
+	maxGates           = 1000
+	maxInFlight        = 1_000_000
 )
 
 // matcher finds which of some lists' entries match a request. Lists follow each other: those of the first kind first.
@@ -61,26 +63,26 @@ func (m *matcher) build() {
 	}
 }
 
-// Load is what a set says about a request for when not all can be served.
-type Load struct {
-	Priority Priority
-	Gate     *Gate // nil: it is never turned away
+// LoadClass is what a set says about a request for when not all can be served.
+type LoadClass struct {
+	Priority      Priority
+	AdaptiveLimit *AdaptiveLimit // nil: it is never turned away
 }
 
-// HasLoad tells whether the set has gates at all. Without any there is nothing to ask [Set.Load].
-func (s *Set) HasLoad() bool { return len(s.cfg.Shed) > 0 }
+// HasAdaptiveLimits reports whether the set has adaptive limits at all. Without any there is nothing to ask [Set.LoadClass].
+func (s *Set) HasAdaptiveLimits() bool { return len(s.cfg.AdaptiveLimits) > 0 }
 
-// Load finds a request's priority and its gate. It allocates nothing. The Matched is only used meanwhile. An error means
+// LoadClass finds a request's priority and its adaptive limit. It allocates nothing. The MatchResult is only used meanwhile. An error means
 // that the request has to be refused, as with [Set.Match].
-func (s *Set) Load(r Request, m *Matched) (Load, error) {
+func (s *Set) LoadClass(r Request, m *MatchResult) (LoadClass, error) {
 	m.begin(s, r)
-	l, _, err := s.load(m)
+	l, _, err := s.loadClass(m)
 	m.request = nil // let go of it
 	return l, err
 }
 
-// load also returns the number of the entry that gives the priority, or -1.
-func (s *Set) load(m *Matched) (l Load, entry int, err error) {
+// loadClass also returns the number of the entry that gives the priority, or -1.
+func (s *Set) loadClass(m *MatchResult) (l LoadClass, entry int, err error) {
 	entry = -1
 	if m.found, err = s.loads.index.find(m, m.found[:0]); err != nil {
 		return l, entry, err
@@ -90,7 +92,7 @@ func (s *Set) load(m *Matched) (l Load, entry int, err error) {
 	for _, number := range m.found {
 		f := &s.loads.fast[number]
 		best := &entry
-		if f.kind == gates {
+		if f.kind == adaptiveLimits {
 			best = &gate
 		}
 		if *best >= 0 && int(number) >= *best {
@@ -108,88 +110,88 @@ func (s *Set) load(m *Matched) (l Load, entry int, err error) {
 		l.Priority = s.cfg.Priorities[entry].Priority
 	}
 	if gate >= 0 {
-		l.Gate = &s.cfg.Shed[gate-len(s.cfg.Priorities)]
+		l.AdaptiveLimit = &s.cfg.AdaptiveLimits[gate-len(s.cfg.Priorities)]
 	}
 	return l, entry, nil
 }
 
-// loads compiles the priorities and gates.
-func (c *compiler) loads() {
+// loadClasses compiles the priorities and adaptive limits.
+func (c *compiler) loadClasses() {
 	for i := range c.cfg.Priorities {
 		p := &c.cfg.Priorities[i]
 		if len(p.Match.Predicates) == 0 {
-			c.fault(p.At, "priorities: an entry without conditions is everybody: say what it matches; what no entry matches is normal")
+			c.fault(p.Pos, "priorities: an entry without conditions is everybody: say what it matches; what no entry matches is normal")
 		}
-		if p.Priority < Low || p.Priority > Critical {
-			c.fault(p.At, "priorities: there is no priority %d: use Low, Normal, High or Critical", p.Priority)
+		if p.Priority < PriorityLow || p.Priority > PriorityCritical {
+			c.fault(p.Pos, "priorities: there is no priority %d: use Low, Normal, High or Critical", p.Priority)
 		}
-		c.load(prioritises, &p.Match, !slices.ContainsFunc(c.cfg.Shed, func(g Gate) bool { return !g.Shadow }))
+		c.loadClass(prioritises, &p.Match, !slices.ContainsFunc(c.cfg.AdaptiveLimits, func(g AdaptiveLimit) bool { return !g.Shadow }))
 	}
-	if len(c.cfg.Shed) > maxGates {
-		c.fault(c.cfg.Shed[maxGates].At, "shed: %d entries: at most %d are allowed", len(c.cfg.Shed), maxGates)
+	if len(c.cfg.AdaptiveLimits) > maxGates {
+		c.fault(c.cfg.AdaptiveLimits[maxGates].Pos, "shed: %d entries: at most %d are allowed", len(c.cfg.AdaptiveLimits), maxGates)
 		return
 	}
 	names := make(map[string]Position)
-	for i := range c.cfg.Shed {
-		g := &c.cfg.Shed[i]
-		c.gate(g, names)
-		c.load(gates, &g.Match, g.Shadow)
+	for i := range c.cfg.AdaptiveLimits {
+		g := &c.cfg.AdaptiveLimits[i]
+		c.adaptiveLimit(g, names)
+		c.loadClass(adaptiveLimits, &g.Match, g.Shadow)
 	}
 }
 
-// load compiles an entry. One in shadow mode sheds no request.
-func (c *compiler) load(kind itemKind, m *Match, shadow bool) {
-	*c.where = place{at: m.At}
+// loadClass compiles an entry. One in shadow mode sheds no request.
+func (c *compiler) loadClass(kind itemKind, m *Match, shadow bool) {
+	*c.where = place{at: m.Pos}
 	c.set.loads.items = append(c.set.loads.items, item{kind: kind, predicates: c.match(m), source: m, tierBy: byNothing, costBy: byNothing, shadow: shadow})
 }
 
-func (c *compiler) gate(g *Gate, names map[string]Position) {
+func (c *compiler) adaptiveLimit(g *AdaptiveLimit, names map[string]Position) {
 	if g.Min == 0 {
-		g.Min = defaultGateMin
+		g.Min = defaultAdaptiveMin
 		if g.Max > 0 {
 			g.Min = min(g.Min, g.Max)
 		}
 	}
 	if g.Max == 0 {
-		g.Max = max(g.Min, defaultGateMax)
+		g.Max = max(g.Min, defaultAdaptiveMax)
 	}
 	switch {
 	case g.Name == "":
-		c.fault(g.At, "shed: the entry has no name: add one that says what is protected, such as name: api")
+		c.fault(g.Pos, "shed: the entry has no name: add one that says what is protected, such as name: api")
 	case !plainName(g.Name):
-		c.fault(g.At, "shed: the name may hold up to %d bytes of printable ASCII but no space, #, quote or backslash", maxNameSize)
+		c.fault(g.Pos, "shed: the name may hold up to %d bytes of printable ASCII but no space, #, quote or backslash", maxNameSize)
 	}
 	if other, taken := names[g.Name]; taken && g.Name != "" {
-		c.fault(g.At, "shed: an entry named %q is at %v already, and the two would share what they learn: rename one", g.Name, other)
+		c.fault(g.Pos, "shed: an entry named %q is at %v already, and the two would share what they learn: rename one", g.Name, other)
 	}
-	names[g.Name] = g.At
+	names[g.Name] = g.Pos
 	switch {
 	case g.Min < 1 || g.Max > maxInFlight:
-		c.fault(g.At, "shed: in_flight: from %d to %d is not between 1 and %d", g.Min, g.Max, maxInFlight)
+		c.fault(g.Pos, "shed: in_flight: from %d to %d is not between 1 and %d", g.Min, g.Max, maxInFlight)
 	case g.Min > g.Max:
-		c.fault(g.At, "shed: in_flight: min %d is more than max %d: swap them", g.Min, g.Max)
+		c.fault(g.Pos, "shed: in_flight: min %d is more than max %d: swap them", g.Min, g.Max)
 	}
 }
 
-// loads warns of priorities and gates that do nothing.
-func (w *warner) loads() {
+// loadClasses warns of priorities and adaptive limits that do nothing.
+func (w *warner) loadClasses() {
 	cfg := &w.set.cfg
-	if len(cfg.Priorities) > 0 && len(cfg.Shed) == 0 {
-		w.warn(cfg.Priorities[0].At, "", "priorities: nobody is ever turned away by priority, since there is no shed: add shed: [{name: all}]")
+	if len(cfg.Priorities) > 0 && len(cfg.AdaptiveLimits) == 0 {
+		w.warn(cfg.Priorities[0].Pos, "", "priorities: nobody is ever turned away by priority, since there is no shed: add shed: [{name: all}]")
 	}
 	items := w.set.loads.items
 	for i := range items {
-		what, at := "priorities: the entry", items[i].source.At
-		if items[i].kind == gates {
-			g := &cfg.Shed[i-len(cfg.Priorities)]
-			what, at = "shed: "+g.Name, g.At
+		what, at := "priorities: the entry", items[i].source.Pos
+		if items[i].kind == adaptiveLimits {
+			g := &cfg.AdaptiveLimits[i-len(cfg.Priorities)]
+			what, at = "shed: "+g.Name, g.Pos
 			if g.Min == g.Max {
 				w.warn(at, "", "%s: min and max are both %d, so that nothing is learnt and that many are always let in", what, g.Min)
 			}
 		}
 		for j := range i {
 			if items[j].kind == items[i].kind && covers(items[j].predicates, items[i].predicates) {
-				w.warn(at, "", "%s is never reached: all that it matches is matched by that at %v before", what, items[j].source.At)
+				w.warn(at, "", "%s is never reached: all that it matches is matched by that at %v before", what, items[j].source.Pos)
 				break
 			}
 		}

@@ -12,16 +12,16 @@ import (
 func loadConfig() Config {
 	at := func(line int) Position { return Position{File: "f.yaml", Line: line, Column: 1} }
 	return Config{
-		Priorities: []Prioritized{
-			{At: at(1), Match: match(is("path", "/healthz")), Priority: Critical},
-			{At: at(2), Match: match(is("attr:plan", "pro")), Priority: High},
-			{At: at(3), Match: match(is("path", "/api/reports/**")), Priority: Low},
-			{At: at(4), Match: match(is("method", "DELETE"), not(is("ip", "10.0.0.0/8"))), Priority: Low},
+		Priorities: []PriorityRule{
+			{Pos: at(1), Match: match(is("path", "/healthz")), Priority: PriorityCritical},
+			{Pos: at(2), Match: match(is("attr:plan", "pro")), Priority: PriorityHigh},
+			{Pos: at(3), Match: match(is("path", "/api/reports/**")), Priority: PriorityLow},
+			{Pos: at(4), Match: match(is("method", "DELETE"), not(is("ip", "10.0.0.0/8"))), Priority: PriorityLow},
 		},
-		Shed: []Gate{
-			{At: at(5), Name: "search", Match: match(is("path", "/api/search")), Min: 5, Max: 50},
-			{At: at(6), Name: "api", Match: match(is("path", "/api/**"))},
-			{At: at(7), Name: "admin", Match: match(is("host", "admin.example.com")), Max: 40, Shadow: true},
+		AdaptiveLimits: []AdaptiveLimit{
+			{Pos: at(5), Name: "search", Match: match(is("path", "/api/search")), Min: 5, Max: 50},
+			{Pos: at(6), Name: "api", Match: match(is("path", "/api/**"))},
+			{Pos: at(7), Name: "admin", Match: match(is("host", "admin.example.com")), Max: 40, Shadow: true},
 		},
 	}
 }
@@ -45,13 +45,13 @@ func TestLoad(t *testing.T) {
 		{req("DELETE /x", "ip", "192.0.2.1"), "low -"},
 		{req("DELETE /x", "ip", "10.0.0.1"), "normal -"},
 	} {
-		var m Matched
-		l, err := s.Load(c.r, &m)
+		var m MatchResult
+		l, err := s.LoadClass(c.r, &m)
 		if err != nil {
 			t.Errorf("%v: %v", c.r, err)
 		}
 		got := l.Priority.String() + " -"
-		if g := l.Gate; g != nil {
+		if g := l.AdaptiveLimit; g != nil {
 			got = fmt.Sprintf("%v %s %d-%d", l.Priority, g.Name, g.Min, g.Max)
 			if g.Shadow {
 				got += " shadow"
@@ -61,26 +61,26 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%v: %s, want %s", c.r.values, got, c.want)
 		}
 		e := s.Explain(c.r)
-		if e.Load == nil || e.Load.Priority != l.Priority || e.Load.Gate != l.Gate {
-			t.Errorf("%v is explained as %+v", c.r.values, e.Load)
+		if e.LoadClass == nil || e.LoadClass.Priority != l.Priority || e.LoadClass.AdaptiveLimit != l.AdaptiveLimit {
+			t.Errorf("%v is explained as %+v", c.r.values, e.LoadClass)
 		}
 	}
-	if at := s.Explain(req("GET /healthz")).Load.At; at.Line != 1 {
+	if at := s.Explain(req("GET /healthz")).LoadClass.Pos; at.Line != 1 {
 		t.Errorf("the priority is said to come from %v", at)
 	}
-	if x := mustSet(t, design()).Explain(req("GET /")); x.Load != nil {
-		t.Errorf("a set without priorities explains %+v", x.Load)
+	if x := mustSet(t, design()).Explain(req("GET /")); x.LoadClass != nil {
+		t.Errorf("a set without priorities explains %+v", x.LoadClass)
 	}
 }
 
 // What cannot be told is refused, as with Match.
 func TestLoadRefuses(t *testing.T) {
 	s := mustSet(t, loadConfig())
-	var m Matched
-	if _, err := s.Load(req("GET /api%2fx"), &m); err == nil {
+	var m MatchResult
+	if _, err := s.LoadClass(req("GET /api%2fx"), &m); err == nil {
 		t.Error("an ambiguous path has a priority")
 	}
-	if _, err := s.Load(req("GET /", "attr:plan", "twice"), &m); !errors.Is(err, ErrAmbiguous) {
+	if _, err := s.LoadClass(req("GET /", "attr:plan", "twice"), &m); !errors.Is(err, ErrAmbiguous) {
 		t.Errorf("two plans: %v", err)
 	}
 	if x := s.Explain(req("GET /", "attr:plan", "twice")); !errors.Is(x.Err, ErrAmbiguous) {
@@ -95,10 +95,10 @@ func TestLoadAndMatchInTurn(t *testing.T) {
 	cfg.Attributes = design().Attributes
 	s := mustSet(t, cfg)
 	r := req("POST /posts", "claim:sub", "ada", "attr:plan", "pro")
-	var m Matched
+	var m MatchResult
 	for range 3 {
-		l, err := s.Load(r, &m)
-		if err != nil || l.Priority != High {
+		l, err := s.LoadClass(r, &m)
+		if err != nil || l.Priority != PriorityHigh {
 			t.Fatal(l, err)
 		}
 		if err := s.Match(r, &m); err != nil || len(m.Takes) == 0 {
@@ -110,9 +110,9 @@ func TestLoadAndMatchInTurn(t *testing.T) {
 func TestLoadDoesNotAllocate(t *testing.T) {
 	s := mustSet(t, loadConfig())
 	quick := &quickRequest{request: req("GET /api/reports/x")}
-	var m Matched
+	var m MatchResult
 	if n := testing.AllocsPerRun(1000, func() {
-		if l, err := s.Load(quick, &m); err != nil || l.Priority != Low || l.Gate == nil {
+		if l, err := s.LoadClass(quick, &m); err != nil || l.Priority != PriorityLow || l.AdaptiveLimit == nil {
 			t.Fatal(l, err)
 		}
 	}); n != 0 {
@@ -126,24 +126,24 @@ func TestLoadFaults(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{Config{Priorities: []Prioritized{{Priority: Low}}}, "an entry without conditions is everybody"},
-		{Config{Priorities: []Prioritized{{Priority: 9, Match: path}}}, "there is no priority 9"},
-		{Config{Priorities: []Prioritized{{Match: match(is("path", "a"))}}}, "does not begin with a slash"},
-		{Config{Shed: []Gate{{}}}, "has no name"},
-		{Config{Shed: []Gate{{Name: "a b"}}}, "printable ASCII"},
-		{Config{Shed: []Gate{{Name: "a"}, {Name: "a"}}}, `an entry named "a" is at`},
-		{Config{Shed: []Gate{{Name: "a", Min: 9, Max: 8}}}, "min 9 is more than max 8"},
-		{Config{Shed: []Gate{{Name: "a", Min: -1}}}, "is not between 1 and"},
-		{Config{Shed: []Gate{{Name: "a", Max: 10_000_000}}}, "is not between 1 and"},
-		{Config{Shed: []Gate{{Name: "a", Match: match(is("nothing", "x"))}}}, `no attribute "nothing"`},
-		{Config{Shed: make([]Gate, 1001)}, "at most 1000"},
+		{Config{Priorities: []PriorityRule{{Priority: PriorityLow}}}, "an entry without conditions is everybody"},
+		{Config{Priorities: []PriorityRule{{Priority: 9, Match: path}}}, "there is no priority 9"},
+		{Config{Priorities: []PriorityRule{{Match: match(is("path", "a"))}}}, "does not begin with a slash"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{}}}, "has no name"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a b"}}}, "printable ASCII"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}, {Name: "a"}}}, `an entry named "a" is at`},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Min: 9, Max: 8}}}, "min 9 is more than max 8"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Min: -1}}}, "is not between 1 and"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Max: 10_000_000}}}, "is not between 1 and"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Match: match(is("nothing", "x"))}}}, `no attribute "nothing"`},
+		{Config{AdaptiveLimits: make([]AdaptiveLimit, 1001)}, "at most 1000"},
 	} {
 		if _, err := New(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 	}
-	given := []Gate{{Name: "a"}}
-	if s := mustSet(t, Config{Shed: given}); given[0].Max != 0 || s.Config().Shed[0].Max != 1000 {
+	given := []AdaptiveLimit{{Name: "a"}}
+	if s := mustSet(t, Config{AdaptiveLimits: given}); given[0].Max != 0 || s.Config().AdaptiveLimits[0].Max != 1000 {
 		t.Errorf("defaults were written into the caller's slice: %+v", given)
 	}
 }
@@ -155,11 +155,11 @@ func TestLoadWarnings(t *testing.T) {
 		want string
 	}{
 		{loadConfig(), ""},
-		{Config{Priorities: []Prioritized{{Match: wide}}}, "there is no shed"},
-		{Config{Shed: []Gate{{Name: "a"}}, Priorities: []Prioritized{{Match: wide}, {Match: narrow}}}, "priorities: the entry is never reached"},
-		{Config{Shed: []Gate{{Name: "a"}, {Name: "b", Match: narrow}}}, "shed: b is never reached"},
-		{Config{Shed: []Gate{{Name: "a", Match: narrow}, {Name: "b", Match: wide}}}, ""},
-		{Config{Shed: []Gate{{Name: "a", Min: 7, Max: 7}}}, "min and max are both 7"},
+		{Config{Priorities: []PriorityRule{{Match: wide}}}, "there is no shed"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}}, Priorities: []PriorityRule{{Match: wide}, {Match: narrow}}}, "priorities: the entry is never reached"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}, {Name: "b", Match: narrow}}}, "shed: b is never reached"},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Match: narrow}, {Name: "b", Match: wide}}}, ""},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Min: 7, Max: 7}}}, "min and max are both 7"},
 	} {
 		var all []string
 		for _, w := range mustSet(t, c.cfg).Warnings() {

@@ -7,10 +7,10 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// Counted finds what takes of a rule's name ("posts-per-user#2", "messaging/message_type") and key are of: the rule, and the
+// LookupLimits finds what takes of a rule's name ("posts-per-user#2", "messaging/message_type") and key are of: the rule, and the
 // limits that they may have, each once. The first is the key's own if an override says so, and else the rule's; tiers
 // have others. A rule that the set does not have is nil.
-func (s *Set) Counted(name, key string) (*sluice.Rule, []*sluice.Limit) {
+func (s *Set) LookupLimits(name, key string) (*sluice.Rule, []*sluice.Limit) {
 	switch n := s.names()[name]; {
 	case n.item != nil:
 		for i := range n.item.buckets {

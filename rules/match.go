@@ -15,32 +15,32 @@ import (
 	"github.com/sluiceproject/sluice/internal/match"
 )
 
-// Verdict is what the rules have to say before anything is counted.
-type Verdict uint8
+// MatchOutcome is the outcome of matching a request, before anything is counted.
+type MatchOutcome uint8
 
 const (
-	Unlimited Verdict = iota // no rule matches: let it pass
-	Exempt                   // on the allow list: let it pass
-	Limited                  // decide the takes
-	Refused                  // on the deny list, or not matched where that is refused, or lacking what counts
+	MatchUnlimited MatchOutcome = iota // no rule matches: let it pass
+	MatchExempt                        // on the allow list: let it pass
+	MatchLimited                       // decide the takes
+	MatchRejected                      // on the deny list, or not matched where that is rejected, or lacking an attribute of Per
 )
 
-// Matched is what a set says about a request. It is reused: its keys and slices are good until the next Match into it.
-// The zero Matched works.
-type Matched struct {
-	Verdict Verdict
+// MatchResult is what a set says about a request. It is reused: its keys and slices are good until the next Match into it.
+// The zero MatchResult works.
+type MatchResult struct {
+	Outcome MatchOutcome
 	Takes   []sluice.Take // to be decided together
 	Rules   []*Rule       // Rules[i] is why there is Takes[i]
-	// Why says in a few words why the request is refused; Rule is the rule that did, if one did.
-	Why  string
-	Rule *Rule
+	// Reason says in a few words why the request is rejected; Rule is the rule that did, if one did.
+	Reason string
+	Rule   *Rule
 	// Shadowed are takes of rules in shadow mode that would have rejected the request before anything was counted: it lacks an
 	// attribute of Per, or that is ambiguous or too long, or its cost is malformed. They are not decided, only reported; see
 	// [sluice.Limiter.ReportShadowed].
 	Shadowed []sluice.Take
-	// Flight is set by edges that see requests end and release what they hold; see [sluice.Limiter.Hold]. For others
+	// Concurrency is set by edges that see requests end and release what they hold; see [sluice.Limiter.Hold]. For others
 	// limits on what is in flight do not apply.
-	Flight bool
+	Concurrency bool
 	// Queued is set for a request that was matched before and lacks headers now. Nil: it is as it came.
 	Queued *Queued
 
@@ -56,13 +56,13 @@ type Matched struct {
 type attributeValue struct {
 	text  string
 	err   error
-	found Found
+	found Presence
 	turn  uint32
 }
 
 // Match finds the rules that apply to a request and what they take. An error means that the request has to be refused,
-// since it is not known how it counts: see [ErrAmbiguous], [ErrTooLong], [ErrPath] and [ErrCost].
-func (s *Set) Match(r Request, m *Matched) error {
+// since it is not known how it counts: see [ErrAmbiguous], [ErrAttributeTooLong], [ErrAmbiguousPath] and [ErrInvalidCost].
+func (s *Set) Match(r Request, m *MatchResult) error {
 	m.begin(s, r)
 	err := s.match(m)
 	m.request = nil // let go of it
@@ -72,16 +72,16 @@ func (s *Set) Match(r Request, m *Matched) error {
 	return err
 }
 
-// Forget lets go of all that the request said, for a Matched that is kept: some of it may be secret.
-func (m *Matched) Forget() {
+// Clear lets go of all that the request said, for a MatchResult that is kept: some of it may be secret.
+func (m *MatchResult) Clear() {
 	clear(m.Takes)
 	clear(m.Shadowed)
 	clear(m.values)
 	m.Takes, m.Shadowed, m.request, m.Queued = m.Takes[:0], m.Shadowed[:0], nil, nil
 }
 
-func (m *Matched) begin(s *Set, r Request) {
-	m.Verdict, m.Why, m.Rule = Unlimited, "", nil
+func (m *MatchResult) begin(s *Set, r Request) {
+	m.Outcome, m.Reason, m.Rule = MatchUnlimited, "", nil
 	m.Takes, m.Rules, m.Shadowed, m.buf = m.Takes[:0], m.Rules[:0], m.Shadowed[:0], m.buf[:0]
 	m.request, m.addr = r, r.Addr().Unmap().WithZone("")
 	if m.set != s {
@@ -93,7 +93,7 @@ func (m *Matched) begin(s *Set, r Request) {
 	}
 }
 
-func (s *Set) match(m *Matched) error {
+func (s *Set) match(m *MatchResult) error {
 	var err error
 	if m.found, err = s.index.find(m, m.found[:0]); err != nil {
 		return err
@@ -119,40 +119,40 @@ func (s *Set) match(m *Matched) error {
 		case !ok:
 			continue
 		case f.kind == denies:
-			return m.refuse(nil, "on the deny list")
+			return m.reject(nil, "on the deny list")
 		case f.kind == allows:
-			m.Verdict = Exempt
+			m.Outcome = MatchExempt
 			return nil
 		}
-		m.Verdict = Limited
-		if err := m.take(f); err != nil || m.Verdict == Refused {
+		m.Outcome = MatchLimited
+		if err := m.take(f); err != nil || m.Outcome == MatchRejected {
 			return err
 		}
 	}
 	if m.Queued != nil {
-		if err := m.recharge(); err != nil || m.Verdict == Refused {
+		if err := m.recharge(); err != nil || m.Outcome == MatchRejected {
 			return err
 		}
 	}
-	if m.Verdict == Unlimited && s.cfg.Unmatched == UnmatchedDeny {
-		return m.refuse(nil, "no rule matches, and what no rule matches is refused")
+	if m.Outcome == MatchUnlimited && s.cfg.Unmatched == UnmatchedDeny {
+		return m.reject(nil, "no rule matches, and what no rule matches is refused")
 	}
 	return nil
 }
 
 // shadowed adds a take of a rule in shadow mode that would reject the request.
-func (m *Matched) shadowed(f *fast, k string) {
+func (m *MatchResult) shadowed(f *fast, k string) {
 	m.Shadowed = append(m.Shadowed, sluice.Take{Rule: f.item.buckets[0].shadow, Key: k, Cost: 1})
 }
 
-func (m *Matched) refuse(r *Rule, why string) error {
-	m.Verdict, m.Rule, m.Why = Refused, r, why
+func (m *MatchResult) reject(r *Rule, why string) error {
+	m.Outcome, m.Rule, m.Reason = MatchRejected, r, why
 	m.Takes, m.Rules = m.Takes[:0], m.Rules[:0]
 	return nil
 }
 
 // holds tells whether an item that the index found matches the request.
-func (f *fast) holds(m *Matched) (bool, error) {
+func (f *fast) holds(m *MatchResult) (bool, error) {
 	if f.shadow && f.proved >= 0 { // the index also finds a rule in shadow whose attribute cannot be read
 		if _, _, err := m.value(int(f.proved)); err != nil {
 			return false, err
@@ -171,7 +171,7 @@ func (f *fast) holds(m *Matched) (bool, error) {
 }
 
 // excepted tells whether one of the item's exceptions holds.
-func (it *item) excepted(m *Matched) (bool, error) {
+func (it *item) excepted(m *MatchResult) (bool, error) {
 	for _, except := range it.except {
 		all := true
 		for i := range except {
@@ -192,7 +192,7 @@ func (it *item) excepted(m *Matched) (bool, error) {
 }
 
 // take adds the takes of a rule that matches.
-func (m *Matched) take(f *fast) error {
+func (m *MatchResult) take(f *fast) error {
 	k, complete, err := m.key(f)
 	if err != nil {
 		if !f.shadow {
@@ -207,9 +207,9 @@ func (m *Matched) take(f *fast) error {
 		switch {
 		case f.missing == MissingSkip:
 			return nil
-		case f.missing == MissingDeny && refuses:
-			return m.refuse(f.rule, "lacks what it would count for")
-		case f.missing == MissingDeny:
+		case f.missing == MissingReject && refuses:
+			return m.reject(f.rule, "lacks what it would count for")
+		case f.missing == MissingReject:
 			m.shadowed(f, k)
 			return nil
 		}
@@ -235,7 +235,7 @@ func (m *Matched) take(f *fast) error {
 	case err != nil && refuses:
 		return err
 	case chosen.never && refuses:
-		return m.refuse(f.rule, "is denied by name")
+		return m.reject(f.rule, "is denied by name")
 	case err != nil || chosen.never:
 		m.shadowed(f, k)
 		return nil
@@ -246,13 +246,13 @@ func (m *Matched) take(f *fast) error {
 	return nil
 }
 
-func (m *Matched) add(f *fast, b *bucket, limit *sluice.Limit, k string, cost int64, enforced bool) {
+func (m *MatchResult) add(f *fast, b *bucket, limit *sluice.Limit, k string, cost int64, enforced bool) {
 	t := sluice.Take{Rule: b.shadow, Limit: limit, Key: k, Cost: cost, MaxDelay: f.delay}
 	if enforced {
 		t.Rule = b.enforced
 	}
-	if m.set.flight && t.EffectiveLimit().Algorithm == sluice.Concurrency {
-		if !m.Flight {
+	if m.set.hasConcurrency && t.EffectiveLimit().Algorithm == sluice.Concurrency {
+		if !m.Concurrency {
 			return
 		}
 		t.Cost, t.MaxDelay = 1, 0 // a request is one, whatever it costs, and there is no place to wait for
@@ -262,7 +262,7 @@ func (m *Matched) add(f *fast, b *bucket, limit *sluice.Limit, k string, cost in
 }
 
 // limits chooses the limits of a key: its own, those of its tier, or the rule's.
-func (m *Matched) limits(it *item, k string) (choice, error) {
+func (m *MatchResult) limits(it *item, k string) (choice, error) {
 	if limits, ok := it.overrides[k]; ok {
 		return limits, nil
 	}
@@ -280,13 +280,13 @@ func (m *Matched) limits(it *item, k string) (choice, error) {
 
 // enforces tells whether a key is among those for which the rule is enforced. All servers say the same.
 func (r *Rule) enforces(k string) bool {
-	if r.Enforce == 0 || r.Enforce == 100_00 {
+	if r.EnforceBasisPoints == 0 || r.EnforceBasisPoints == 100_00 {
 		return true
 	}
 	h := fnv64(fnv64(fnvOffset, r.Name), k)
 	h ^= h >> 32 // the low bits of FNV depend on the low bits of the text alone
 	h *= 0x9E3779B97F4A7C15
-	return int(h>>32%100_00) < r.Enforce
+	return int(h>>32%100_00) < r.EnforceBasisPoints
 }
 
 const fnvOffset = 14695981039346656037
@@ -299,7 +299,7 @@ func fnv64(h uint64, s string) uint64 {
 }
 
 // cost reads what the request says that it costs.
-func (m *Matched) cost(f *fast) (int64, error) {
+func (m *MatchResult) cost(f *fast) (int64, error) {
 	c := &f.rule.Cost
 	text, found, err := m.referred(f.item, int(f.costBy), c.From.Name)
 	if err != nil || found == Absent {
@@ -307,7 +307,7 @@ func (m *Matched) cost(f *fast) (int64, error) {
 	}
 	cost, ok := costOf(text)
 	if !ok {
-		return 0, fmt.Errorf("%w: %s of rule %s", ErrCost, c.From.Name, f.rule.Name)
+		return 0, fmt.Errorf("%w: %s of rule %s", ErrInvalidCost, c.From.Name, f.rule.Name)
 	}
 	if c.Max > 0 {
 		cost = min(cost, c.Max)
@@ -326,7 +326,7 @@ func costOf(text string) (int64, bool) {
 }
 
 // referred is the value of an attribute, or of the named segment of the path that a reference means.
-func (m *Matched) referred(it *item, number int, ref string) (string, Found, error) {
+func (m *MatchResult) referred(it *item, number int, ref string) (string, Presence, error) {
 	if number != bySegment {
 		return m.value(number)
 	}
@@ -335,7 +335,7 @@ func (m *Matched) referred(it *item, number int, ref string) (string, Found, err
 
 // key makes the key that the request counts under, and tells whether all of its parts were there. A single value is a
 // key as it is; all else is written into the buffer.
-func (m *Matched) key(f *fast) (k string, complete bool, err error) {
+func (m *MatchResult) key(f *fast) (k string, complete bool, err error) {
 	if len(f.per) == 0 {
 		return "", true, nil
 	}
@@ -374,13 +374,13 @@ func (m *Matched) key(f *fast) (k string, complete bool, err error) {
 }
 
 // since is what the buffer holds from there on. It is not copied: a key lives as long as the request is decided.
-func (m *Matched) since(from int) string {
+func (m *MatchResult) since(from int) string {
 	b := m.buf[from:]
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // appendPart writes one part of a key into the buffer.
-func (m *Matched) appendPart(it *item, p *part) (complete bool, err error) {
+func (m *MatchResult) appendPart(it *item, p *part) (complete bool, err error) {
 	if p.segment {
 		m.buf = key.AppendValue(m.buf, m.segment(it, p.name[len("path:"):]))
 		return true, nil
@@ -406,7 +406,7 @@ func (m *Matched) appendPart(it *item, p *part) (complete bool, err error) {
 }
 
 // segment is the segment of the path that the pattern which matched calls by this name.
-func (m *Matched) segment(it *item, name string) string {
+func (m *MatchResult) segment(it *item, name string) string {
 	path, _, _ := m.value(m.set.pathAttr)
 	for i := range it.predicates {
 		p := &it.predicates[i]
@@ -423,7 +423,7 @@ func (m *Matched) segment(it *item, name string) string {
 }
 
 // value is an attribute of the request, which is asked for it once.
-func (m *Matched) value(attr int) (string, Found, error) {
+func (m *MatchResult) value(attr int) (string, Presence, error) {
 	v := &m.values[attr]
 	if v.turn != m.turn {
 		v.turn = m.turn

@@ -21,7 +21,7 @@ type fast struct {
 	proved  int32 // attribute that the index found a rule in shadow by, or -1
 	enforce int16
 	kind    itemKind
-	missing Missing
+	missing OnMissing
 	excepts bool // the item has exceptions
 	chooses bool // tiers or overrides choose its limits
 	shadow  bool // in shadow mode: denies and rejects nothing
@@ -35,7 +35,7 @@ type check struct {
 	all   *predicate
 }
 
-func (c *check) holds(m *Matched) (bool, error) {
+func (c *check) holds(m *MatchResult) (bool, error) {
 	if !c.plain {
 		return c.all.holds(m)
 	}
@@ -77,11 +77,11 @@ func (s *Set) buildFast(proved []*predicate) {
 		r := it.rule
 		f.rule, f.per = r, share.partsOf(it.per)
 		f.chooses = it.tierBy != byNothing || len(it.overrides) > 0
-		f.cost, f.costBy, f.delay = max(1, r.Cost.Fixed), int32(it.costBy), r.MaxDelay
+		f.cost, f.costBy, f.delay = max(1, r.Cost.Default), int32(it.costBy), r.MaxDelay
 		if r.Cost.Max > 0 {
 			f.cost = min(f.cost, r.Cost.Max)
 		}
-		f.enforce, f.missing = int16(r.Enforce), r.Missing
+		f.enforce, f.missing = int16(r.EnforceBasisPoints), r.OnMissing
 		from := len(share.takes)
 		for j, limit := range it.limits.limits {
 			share.takes = append(share.takes, fastTake{it.buckets[j], limit})

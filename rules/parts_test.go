@@ -18,8 +18,8 @@ func countedRules(t testing.TB, change ...func(*Config)) *Set {
 	t.Helper()
 	cfg := Config{
 		Attributes: []Attribute{
-			{Name: "token", From: per("header:X-Token"), Secret: true},
-			{Name: "team", From: per("header:X-Team"), Lower: true},
+			{Name: "token", Sources: per("header:X-Token"), Secret: true},
+			{Name: "team", Sources: per("header:X-Team"), Lowercase: true},
 		},
 		Rules: []Rule{
 			{Name: "all", Limits: limit("10/s")},
@@ -29,7 +29,7 @@ func countedRules(t testing.TB, change ...func(*Config)) *Set {
 			{Name: "cookie", Per: per("cookie:id", "ip"), Limits: limit("10/s")},
 			{Name: "odd", Per: per("method", "host", "path", "team", "header:X-User"), Limits: limit("10/s")},
 			{Name: "segment", Match: match(is("path", "/users/{id}/{what}")), Per: per("path:id", "path:what"), Limits: limit("10/s")},
-			{Name: "one", Match: match(is("path", "/users/{id}/{what}")), Per: per("path:id"), Enforce: 50_00, Limits: limit("10/s")},
+			{Name: "one", Match: match(is("path", "/users/{id}/{what}")), Per: per("path:id"), EnforceBasisPoints: 50_00, Limits: limit("10/s")},
 		},
 	}
 	for _, c := range change {
@@ -74,13 +74,13 @@ func TestParts(t *testing.T) {
 		{req("GET /", "header:X-User", "Zoë \"Z\" ok"), map[string]string{"user": `header:X-User=Zoë "Z" ok`}},
 		{req("GET /", "host", "a.."), map[string]string{"odd": `method=GET host="a." path=/ team=(none) header:X-User=(none)`}},
 	} {
-		var m Matched
+		var m MatchResult
 		if err := s.Match(tt.request, &m); err != nil {
 			t.Fatal(err)
 		}
 		got := make(map[string]string)
 		for _, take := range m.Takes {
-			got[take.Rule.Name] = partsText(s.Parts(take.Rule, take.Key))
+			got[take.Rule.Name] = partsText(s.KeyParts(take.Rule, take.Key))
 		}
 		for name, want := range tt.want {
 			if text, ok := got[name]; text != want || !ok {
@@ -107,7 +107,7 @@ func TestPartsOfStrangers(t *testing.T) {
 		{cookie, "\x00+\x05a", `key="\x00+\x05a"`},
 		{cookie, "\x00+\x02\x00x\x01a", `key="\x00+\x02\x00x\x01a"`},
 	} {
-		if got := partsText(s.Parts(tt.rule, tt.key)); got != tt.want {
+		if got := partsText(s.KeyParts(tt.rule, tt.key)); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.key, got, tt.want)
 		}
 	}
@@ -133,7 +133,7 @@ func pairParts(pairs []string) (parts []KeyPart) {
 func TestBucketsLikeMatch(t *testing.T) {
 	sets := []*Set{
 		countedRules(t),
-		countedRules(t, func(c *Config) { c.IgnorePathCase, c.Secret, c.ClientIP.IPv6Prefix = true, []byte("k"), 56 }),
+		countedRules(t, func(c *Config) { c.IgnorePathCase, c.DigestSecret, c.ClientIP.IPv6Prefix = true, []byte("k"), 56 }),
 	}
 	odd := []string{"", "ada", "Ada", "(none)", "~", `"`, `"x"`, "a b", "\x00", "\x00-", "\x00+", "\x00#", "\n", "\x1b[0m", "\xff", "é", "\u2028", "a..", "a.:1", "[::1]:2"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -147,13 +147,13 @@ func TestBucketsLikeMatch(t *testing.T) {
 			}
 		}
 		r.ip = rapid.SampledFrom([]string{"", "192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "2001:db8:1:2:3:4:5:6", "2002:c000:201::1", "64:ff9b::1", "fe80::1"}).Draw(t, "ip")
-		var m Matched
+		var m MatchResult
 		if err := s.Match(r, &m); err != nil {
 			t.Fatal(err)
 		}
 		for i := range m.Takes {
 			take := &m.Takes[i]
-			parts := s.Parts(take.Rule, take.Key)
+			parts := s.KeyParts(take.Rule, take.Key)
 			for _, p := range parts {
 				if strings.ContainsAny(p.Value, "\r\n\x1b\x00\u2028") || !utf8.ValidString(p.Value) {
 					t.Fatalf("%q cannot be printed", p.Value)
@@ -183,7 +183,7 @@ func TestBucketsAsWritten(t *testing.T) {
 	full := req("get /users/7/x", "header:X-User", "ada", "ip", "2001:db8::7", "header:X-Token", "s3cr3t", "cookie:id", "~x",
 		"header:X-Team", "Red", "host", "API.example.com:80")
 	keys := make(map[string]string)
-	var m Matched
+	var m MatchResult
 	if err := s.Match(full, &m); err != nil {
 		t.Fatal(err)
 	}

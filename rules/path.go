@@ -2,7 +2,7 @@ package rules
 
 import "github.com/sluiceproject/sluice/internal/match"
 
-// ErrPath is wrapped by the error of a path that two servers may read differently, or that none should. Whichever
+// ErrAmbiguousPath is wrapped by the error of a path that two servers may read differently, or that none should. Whichever
 // reading was matched here, the application could have the other, so such a request is refused. So is one with a path of
 // more than 8 KiB.
-var ErrPath = match.ErrPath
+var ErrAmbiguousPath = match.ErrPath

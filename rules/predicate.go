@@ -40,7 +40,7 @@ func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 	sound := len(c.faults)
 	number, err := c.attrs.resolve(source.Ref.Name)
 	if err != nil {
-		c.fault(source.Ref.At, "match: %v", err)
+		c.fault(source.Ref.Pos, "match: %v", err)
 		return p, false
 	}
 	p.attr = number
@@ -61,19 +61,19 @@ func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 			why = "a path counts without a slash at its end"
 		}
 		if p.path && text == "/" {
-			c.set.spellings = append(c.set.spellings, Warning{source.At, c.rule, `match: path: the suffix "/" is that of the path / alone: a path counts without a slash at its end`})
+			c.set.spellings = append(c.set.spellings, Warning{source.Pos, c.rule, `match: path: the suffix "/" is that of the path / alone: a path counts without a slash at its end`})
 			continue
 		}
 		c.doubtEnd(source, attr, "suffix", text, why)
 	}
 	for _, text := range source.Regexps {
 		if len(text) > maxRegexp {
-			c.fault(source.At, "match: a regular expression of %d bytes: at most %d are allowed", len(text), maxRegexp)
+			c.fault(source.Pos, "match: a regular expression of %d bytes: at most %d are allowed", len(text), maxRegexp)
 			continue
 		}
 		re, err := regexp.Compile(text)
 		if err != nil {
-			c.fault(source.At, "match: %v: this is RE2, as in Go", err)
+			c.fault(source.Pos, "match: %v: this is RE2, as in Go", err)
 			continue
 		}
 		p.regexps = append(p.regexps, re)
@@ -81,9 +81,9 @@ func (c *compiler) predicate(source *Predicate) (predicate, bool) {
 	n := len(source.Values) + len(source.Prefixes) + len(source.Suffixes) + len(source.Regexps) + len(source.Patterns)
 	switch {
 	case source.Present != nil && (n > 0 || source.Not):
-		c.fault(source.At, "match: %s: present stands alone, without other conditions", source.Ref.Name)
+		c.fault(source.Pos, "match: %s: present stands alone, without other conditions", source.Ref.Name)
 	case source.Present == nil && n == 0:
-		c.fault(source.At, "match: %s: there is nothing to compare with: write a value, a list of values, or {present: true}", source.Ref.Name)
+		c.fault(source.Pos, "match: %s: there is nothing to compare with: write a value, a list of values, or {present: true}", source.Ref.Name)
 	}
 	simple := len(source.Prefixes)+len(source.Suffixes)+len(source.Regexps) == 0
 	p.indexable = !source.Not && source.Present == nil && simple && len(attr.fields) <= 1
@@ -99,27 +99,27 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 		case p.ip:
 			prefix, err := match.ParsePrefix(text)
 			if err != nil {
-				c.fault(source.At, "match: ip: %v", err)
+				c.fault(source.Pos, "match: ip: %v", err)
 				continue
 			}
 			p.prefixes = append(p.prefixes, prefix)
-		case attr.is(Host):
+		case attr.is(FieldHost):
 			written := text
 			text = match.CanonicalHost(text)
-			c.doubts(source.At, "match: host", nil, p.attr, written, text)
+			c.doubts(source.Pos, "match: host", nil, p.attr, written, text)
 			if parent, ok := strings.CutPrefix(text, "*."); ok {
 				if p.below == nil {
 					p.below = make(map[string]bool)
 				}
 				p.below[parent] = true
 			} else if strings.Contains(text, "*") {
-				c.fault(source.At, "match: host %q: a * stands at the beginning, for all names below: *.example.com", text)
+				c.fault(source.Pos, "match: host %q: a * stands at the beginning, for all names below: *.example.com", text)
 			} else {
 				p.values[text] = true
 			}
-		case attr.is(Method):
+		case attr.is(FieldMethod):
 			method := strings.ToUpper(text)
-			c.doubts(source.At, "match: method", nil, p.attr, text, method)
+			c.doubts(source.Pos, "match: method", nil, p.attr, text, method)
 			p.values[method] = true
 			if method == "GET" { // servers answer HEAD by what they have for GET: it must be no way around a limit
 				p.values["HEAD"] = true
@@ -127,24 +127,24 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 		case p.path:
 			p.values[text] = true
 		default:
-			value, err := attr.counted(c.set, text)
+			value, err := attr.canonicalValue(c.set, text)
 			if err != nil {
-				c.fault(source.At, "match: %s: %v", source.Ref.Name, err)
+				c.fault(source.Pos, "match: %s: %v", source.Ref.Name, err)
 				continue
 			}
-			c.doubts(source.At, "match: "+source.Ref.Name, nil, p.attr, text, value)
+			c.doubts(source.Pos, "match: "+source.Ref.Name, nil, p.attr, text, value)
 			p.values[value] = true
 		}
 	}
 	p.addrs = match.NewAddrSet(p.prefixes)
 	if len(source.Patterns) > 0 && !p.path {
-		c.fault(source.At, "match: patterns are for path; %s has values, prefix, suffix and regex", source.Ref.Name)
+		c.fault(source.Pos, "match: patterns are for path; %s has values, prefix, suffix and regex", source.Ref.Name)
 		return
 	}
 	for _, text := range source.Patterns {
 		pattern, err := match.ParsePattern(text, c.cfg.IgnorePathCase)
 		if err != nil {
-			c.fault(source.At, "match: %v", err)
+			c.fault(source.Pos, "match: %v", err)
 			continue
 		}
 		p.patterns = append(p.patterns, pattern)
@@ -155,10 +155,10 @@ func (c *compiler) values(p *predicate, attr *attribute) {
 func (c *compiler) ends(source *Predicate, attr *attribute, written []string) []string {
 	list := slices.Clone(written)
 	for i, text := range list {
-		if attr.is(Cookie) {
+		if attr.is(FieldCookie) {
 			plain, ok := pairs.CookieValue(text)
 			if !ok {
-				c.fault(source.At, "match: %s: %v", source.Ref.Name, errCookie)
+				c.fault(source.Pos, "match: %s: %v", source.Ref.Name, errCookie)
 			}
 			list[i] = plain
 		}
@@ -178,13 +178,13 @@ func (c *compiler) doubtEnd(source *Predicate, attr *attribute, what, text, why 
 	if attr.secret {
 		shown = "a secret"
 	}
-	c.set.spellings = append(c.set.spellings, Warning{source.At, c.rule, fmt.Sprintf("match: %s: the %s %s is never matched: %s", source.Ref.Name, what, shown, why)})
+	c.set.spellings = append(c.set.spellings, Warning{source.Pos, c.rule, fmt.Sprintf("match: %s: the %s %s is never matched: %s", source.Ref.Name, what, shown, why)})
 }
 
-func (c *attribute) is(k Kind) bool { return len(c.fields) == 1 && c.fields[0].Kind == k }
+func (c *attribute) is(k FieldKind) bool { return len(c.fields) == 1 && c.fields[0].Kind == k }
 
 // holds tells whether the request fulfils the condition.
-func (p *predicate) holds(m *Matched) (bool, error) {
+func (p *predicate) holds(m *MatchResult) (bool, error) {
 	if p.ip {
 		a := m.addr
 		switch {

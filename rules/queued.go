@@ -20,7 +20,7 @@ type Queued struct {
 }
 
 // Charges lists what the request is charged, once for each rule. The texts are copies.
-func (m *Matched) Charges() []Charge {
+func (m *MatchResult) Charges() []Charge {
 	var all []Charge
 	for i, r := range m.Rules {
 		t := &m.Takes[i]
@@ -42,7 +42,7 @@ func (m *Matched) Charges() []Charge {
 }
 
 // withheld reports whether the item reads a header that the request has lost.
-func (m *Matched) withheld(it *item) bool {
+func (m *MatchResult) withheld(it *item) bool {
 	lost := func(attr int) bool {
 		if attr < 0 {
 			return false
@@ -59,14 +59,14 @@ func (m *Matched) withheld(it *item) bool {
 }
 
 // recharge adds the takes of rules that cannot be matched again.
-func (m *Matched) recharge() error {
+func (m *MatchResult) recharge() error {
 	for _, c := range m.Queued.Charges {
 		i := slices.IndexFunc(m.set.fast, func(f fast) bool { return f.kind == limits && f.rule.Name == c.Rule })
 		if i < 0 || !m.withheld(m.set.fast[i].item) {
 			continue
 		}
 		f := &m.set.fast[i]
-		m.Verdict = Limited
+		m.Outcome = MatchLimited
 		chosen, ok := f.item.overrides[c.Key]
 		if !ok {
 			chosen, ok = f.item.tiers[c.Tier]
@@ -76,7 +76,7 @@ func (m *Matched) recharge() error {
 		}
 		enforced := f.enforce == 0 || f.rule.enforces(c.Key)
 		if chosen.never && enforced && !f.shadow {
-			return m.refuse(f.rule, "is denied by name")
+			return m.reject(f.rule, "is denied by name")
 		}
 		for j, limit := range chosen.limits {
 			m.add(f, &f.item.buckets[j], limit, c.Key, c.Cost, enforced)

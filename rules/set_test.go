@@ -27,7 +27,7 @@ type request struct {
 
 var kindNames = [...]string{"method", "host", "path", "header", "query", "cookie", "claim", "basic_user", "attr"}
 
-func (r *request) Attribute(f *Field) (string, Found) {
+func (r *request) Attribute(f *Field) (string, Presence) {
 	name := kindNames[f.Kind]
 	if f.Name != "" {
 		name += ":" + f.Name
@@ -91,7 +91,7 @@ func limit(texts ...string) (list []Limit) {
 		case "unlimited":
 			list = append(list, Limit{Unlimited: true})
 		case "deny":
-			list = append(list, Limit{Never: true})
+			list = append(list, Limit{DenyAll: true})
 		default:
 			list = append(list, Limit{Limit: sluice.Must(sluice.ParseLimit(text))})
 		}
@@ -111,17 +111,17 @@ func mustSet(t testing.TB, cfg Config) *Set {
 // matched lists what a set says of a request: "rule key" for each take, or the verdict.
 func matched(t testing.TB, s *Set, r Request) string {
 	t.Helper()
-	var m Matched
+	var m MatchResult
 	if err := s.Match(r, &m); err != nil {
 		return "error " + err.Error()
 	}
-	switch m.Verdict {
-	case Unlimited:
+	switch m.Outcome {
+	case MatchUnlimited:
 		return "unlimited"
-	case Exempt:
+	case MatchExempt:
 		return "exempt"
-	case Refused:
-		return "refused: " + m.Why
+	case MatchRejected:
+		return "refused: " + m.Reason
 	}
 	var all []string
 	for i, take := range m.Takes {
@@ -144,7 +144,7 @@ func matched(t testing.TB, s *Set, r Request) string {
 // design is the example of the design, with what it says about each rule.
 func design() Config {
 	return Config{
-		Attributes: []Attribute{{Name: "user", From: per("claim:sub")}},
+		Attributes: []Attribute{{Name: "user", Sources: per("claim:sub")}},
 		Rules: []Rule{
 			{Name: "posts-per-user", Match: match(is("method", "POST"), is("path", "/posts")), Per: per("user"), Limits: limit("2/s")},
 			{Name: "signups-per-ip", Match: match(is("method", "POST"), is("path", "/accounts")), Per: per("ip"), Limits: []Limit{
@@ -267,8 +267,8 @@ func TestConditions(t *testing.T) {
 
 func TestListsAndExceptions(t *testing.T) {
 	s := mustSet(t, Config{
-		Deny:  []Match{match(is("ip", "203.0.113.0/24"))},
-		Allow: []Match{match(is("path", "/healthz")), match(is("ip", "10.0.0.0/8"), is("method", "GET"))},
+		DenyList:  []Match{match(is("ip", "203.0.113.0/24"))},
+		AllowList: []Match{match(is("path", "/healthz")), match(is("ip", "10.0.0.0/8"), is("method", "GET"))},
 		Rules: []Rule{{
 			Name: "all", Limits: limit("5/min"),
 			Except: []Match{match(is("header:X-Internal", "1"), is("method", "GET")), match(is("path", "/static/**"))},
@@ -297,7 +297,7 @@ func TestListsAndExceptions(t *testing.T) {
 func TestNumbersByTierAndKey(t *testing.T) {
 	free := "free"
 	s := mustSet(t, Config{
-		Attributes: []Attribute{{Name: "plan", From: per("header:X-Plan"), Default: &free}, {Name: "user", From: per("claim:sub", "header:X-User")}},
+		Attributes: []Attribute{{Name: "plan", Sources: per("header:X-Plan"), Default: &free}, {Name: "user", Sources: per("claim:sub", "header:X-User")}},
 		Rules: []Rule{{
 			Name: "api", Per: per("user"), Limits: limit("10/min"),
 			Tiers: &Tiers{By: Ref{Name: "plan"}, Limits: map[string][]Limit{
@@ -343,10 +343,10 @@ func TestOverridesOfSeveralParts(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	for missing, want := range map[Missing]string{
-		MissingShare: `r "\x00-" 1/s`, MissingSkip: "", MissingDeny: "refused: lacks what it would count for",
+	for missing, want := range map[OnMissing]string{
+		MissingShare: `r "\x00-" 1/s`, MissingSkip: "", MissingReject: "refused: lacks what it would count for",
 	} {
-		s := mustSet(t, Config{Rules: []Rule{{Name: "r", Per: per("header:X-User"), Limits: limit("1/s"), Missing: missing}}})
+		s := mustSet(t, Config{Rules: []Rule{{Name: "r", Per: per("header:X-User"), Limits: limit("1/s"), OnMissing: missing}}})
 		if got := matched(t, s, req("GET /")); got != want {
 			t.Errorf("missing %d: %s, want %s", missing, got, want)
 		}
@@ -359,8 +359,8 @@ func TestMissing(t *testing.T) {
 func TestCost(t *testing.T) {
 	from := Ref{Name: "header:X-Cost"}
 	s := mustSet(t, Config{Rules: []Rule{
-		{Name: "r", Limits: limit("100/s"), Cost: Cost{From: &from, Fixed: 3, Max: 50}},
-		{Name: "fixed", Limits: limit("100/s"), Cost: Cost{Fixed: 7}},
+		{Name: "r", Limits: limit("100/s"), Cost: Cost{From: &from, Default: 3, Max: 50}},
+		{Name: "fixed", Limits: limit("100/s"), Cost: Cost{Default: 7}},
 	}})
 	for text, want := range map[string]string{
 		"": "cost 3", "1": "", "49": "cost 49", " 5 ": "cost 5", "99999999999": "cost 50",
@@ -374,7 +374,7 @@ func TestCost(t *testing.T) {
 		got := matched(t, s, r)
 		full := strings.TrimSpace(`r "" 100/s `+want) + `; fixed "" 100/s cost 7`
 		if want == "error" {
-			if !strings.Contains(got, ErrCost.Error()) {
+			if !strings.Contains(got, ErrInvalidCost.Error()) {
 				t.Errorf("cost %q: %s", text, got)
 			}
 		} else if got != full {
@@ -385,8 +385,8 @@ func TestCost(t *testing.T) {
 
 // Of a hundred thousand keys about the stated part is enforced, each key always on the same side.
 func TestEnforcePart(t *testing.T) {
-	s := mustSet(t, Config{Rules: []Rule{{Name: "r", Per: per("header:X-User"), Limits: limit("1/s"), Enforce: 12_50}}})
-	var m Matched
+	s := mustSet(t, Config{Rules: []Rule{{Name: "r", Per: per("header:X-User"), Limits: limit("1/s"), EnforceBasisPoints: 12_50}}})
+	var m MatchResult
 	enforced := 0
 	const n = 100_000
 	for i := range n {
@@ -411,12 +411,12 @@ func TestEnforcePart(t *testing.T) {
 // Secret values are in no key, and different ones have different keys, the same in every process with the same secret.
 func TestSecrets(t *testing.T) {
 	cfg := Config{
-		Attributes: []Attribute{{Name: "token", From: per("query:token"), Secret: true}},
+		Attributes: []Attribute{{Name: "token", Sources: per("query:token"), Secret: true}},
 		Rules: []Rule{
 			{Name: "b", Per: per("cookie:session", "ip"), Limits: limit("1/s")},
 			{Name: "c", Per: per("token"), Limits: limit("1/s")},
 		},
-		Secret: []byte("pepper"),
+		DigestSecret: []byte("pepper"),
 	}
 	const canary = "canary-3141592653"
 	fields := []string{"cookie:session", canary, "query:token", canary, "ip", "192.0.2.1"}
@@ -426,7 +426,7 @@ func TestSecrets(t *testing.T) {
 	}
 	r := req("GET /", fields...)
 	keys := func(s *Set) (all []string) {
-		var m Matched
+		var m MatchResult
 		if err := s.Match(r, &m); err != nil {
 			t.Fatal(err)
 		}
@@ -442,7 +442,7 @@ func TestSecrets(t *testing.T) {
 	if again := keys(mustSet(t, cfg)); !slices.Equal(first, again) {
 		t.Error("another set with the same secret has other keys")
 	}
-	cfg.Secret = []byte("salt")
+	cfg.DigestSecret = []byte("salt")
 	for i, k := range keys(mustSet(t, cfg)) {
 		if k == first[i] {
 			t.Errorf("key %q does not depend on the secret", k)
@@ -462,7 +462,7 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 	})
 	s := mustSet(t, cfg)
 	r := req("POST /posts", "claim:sub", "ada", "ip", "2001:db8::1", "header:User-Agent", "Googlebot", "header:Authorization", "secret")
-	var m Matched
+	var m MatchResult
 	addr := r.Addr()
 	quick := &quickRequest{r, addr}
 	if n := testing.AllocsPerRun(1000, func() {
@@ -482,15 +482,15 @@ type quickRequest struct {
 
 func (q *quickRequest) Addr() netip.Addr { return q.addr }
 
-func (q *quickRequest) Attribute(f *Field) (string, Found) {
+func (q *quickRequest) Attribute(f *Field) (string, Presence) {
 	switch f.Kind {
-	case Method:
+	case FieldMethod:
 		return q.values["method"], Present
-	case Path:
+	case FieldPath:
 		return q.values["path"], Present
-	case Claim:
+	case FieldClaim:
 		return q.values["claim:sub"], Present
-	case Header:
+	case FieldHeader:
 		switch f.Name {
 		case "User-Agent":
 			return q.values["header:User-Agent"], Present
@@ -509,7 +509,7 @@ func TestLimitsOnAStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	limiter := sluice.Must(sluice.NewWithRules(store, nil))
-	var m Matched
+	var m MatchResult
 	allowed := func(s *Set, r Request) bool {
 		t.Helper()
 		if err := s.Match(r, &m); err != nil {
@@ -546,7 +546,7 @@ func TestLimitsOnAStore(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	r := func(change func(*Rule)) Config {
-		rule := Rule{Name: "r", Limits: limit("1/s"), At: Position{"f.yaml", 3, 5}}
+		rule := Rule{Name: "r", Limits: limit("1/s"), Pos: Position{"f.yaml", 3, 5}}
 		change(&rule)
 		return Config{Rules: []Rule{rule}}
 	}
@@ -585,11 +585,11 @@ func TestFaults(t *testing.T) {
 			r.Per = per("attr:x")
 			r.Overrides = []Override{{Key: []string{"a"}, Limits: limit("1/s")}, {Key: []string{"a"}, Limits: limit("2/s")}}
 		}), "twice"},
-		{r(func(r *Rule) { r.Cost.Fixed = -1 }), "cost: -1"},
-		{r(func(r *Rule) { r.Enforce = 100_01 }), "enforce"},
-		{r(func(r *Rule) { r.OnLimit = Delay }), "leaky_queue"},
+		{r(func(r *Rule) { r.Cost.Default = -1 }), "cost: -1"},
+		{r(func(r *Rule) { r.EnforceBasisPoints = 100_01 }), "enforce"},
+		{r(func(r *Rule) { r.OnLimit = OnLimitDelay }), "leaky_queue"},
 		{r(func(r *Rule) {
-			r.OnLimit, r.MaxDelay, r.Limits[0].Limit = Delay, time.Second, sluice.PerSecond(1).WithAlgorithm(sluice.FixedWindow)
+			r.OnLimit, r.MaxDelay, r.Limits[0].Limit = OnLimitDelay, time.Second, sluice.PerSecond(1).WithAlgorithm(sluice.FixedWindow)
 		}), "leaky_queue"},
 		{r(func(r *Rule) { r.Limits = limit("unlimited") }), "for tiers and overrides"},
 		{r(func(r *Rule) {
@@ -599,15 +599,15 @@ func TestFaults(t *testing.T) {
 			r.Accuracy, r.Limits[0].Limit = sluice.AccuracyEventual, sluice.PerSecond(1).WithAlgorithm(sluice.SlidingWindowLog)
 		}), "accuracy: eventual is for"},
 		{r(func(r *Rule) { r.MaxDelay = time.Second }), "max_delay"},
-		{r(func(r *Rule) { r.ChargeStatus = Statuses{{401, 40}} }), "HTTP statuses"},
+		{r(func(r *Rule) { r.ChargeStatus = StatusRanges{{401, 40}} }), "HTTP statuses"},
 		{r(func(r *Rule) { r.Tiers = &Tiers{By: Ref{Name: "plan"}} }), "there is no attribute \"plan\""},
 		{r(func(r *Rule) { r.Limits = limit("1/s", "1/s", "1/s", "1/s", "1/s", "1/s", "1/s", "1/s", "1/s") }), "at most 8"},
 		{Config{Rules: []Rule{{Name: "r", Limits: limit("1/s")}, {Name: "r", Limits: limit("1/s")}}}, "would share a count"},
-		{Config{Attributes: []Attribute{{Name: "ip", From: per("header:X")}}}, "choose another name"},
-		{Config{Attributes: []Attribute{{Name: "a", From: per("header:X")}, {Name: "a", From: per("header:Y")}}}, "declared twice"},
+		{Config{Attributes: []Attribute{{Name: "ip", Sources: per("header:X")}}}, "choose another name"},
+		{Config{Attributes: []Attribute{{Name: "a", Sources: per("header:X")}, {Name: "a", Sources: per("header:Y")}}}, "declared twice"},
 		{Config{Attributes: []Attribute{{Name: "a"}}}, "where it comes from"},
-		{Config{Attributes: []Attribute{{Name: "a", From: per("path")}}}, "refer to it directly"},
-		{Config{Deny: []Match{{}}}, "everybody"},
+		{Config{Attributes: []Attribute{{Name: "a", Sources: per("path")}}}, "refer to it directly"},
+		{Config{DenyList: []Match{{}}}, "everybody"},
 		{Config{ClientIP: ClientIP{IPv6Prefix: 16}}, "between 32 and 128"},
 		{Config{ClientIP: ClientIP{Header: "X-Real-Ip"}}, "would never be read"},
 	} {
@@ -622,8 +622,8 @@ func TestFaults(t *testing.T) {
 // All faults are reported at once, in the order of the file.
 func TestAllFaultsAtOnce(t *testing.T) {
 	_, err := New(Config{Rules: []Rule{
-		{Name: "b", At: Position{"f", 9, 1}},
-		{Name: "a", At: Position{"f", 2, 1}, Per: []Ref{{Position{"f", 3, 4}, "nobody"}}},
+		{Name: "b", Pos: Position{"f", 9, 1}},
+		{Name: "a", Pos: Position{"f", 2, 1}, Per: []Ref{{Position{"f", 3, 4}, "nobody"}}},
 	}})
 	want := "f:2:1: rule \"a\": there is no limit: write one, such as limit: 100/min\n" +
 		"f:3:4: rule \"a\": per: there is no attribute \"nobody\""
@@ -649,7 +649,7 @@ func TestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, r := range set.Rules() {
+	for _, r := range set.LimiterRules() {
 		got = append(got, fmt.Sprint(r.Name, " ", r.Limit.Count))
 	}
 	if want := []string{"posts 1", "posts#2 2", "logins 4", "d/k 5", "d/k/more 6"}; !slices.Equal(got, want) {

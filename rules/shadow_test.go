@@ -20,10 +20,10 @@ func TestShadowNeverRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rule  func(*Rule)
 		value string
-		found Found
+		found Presence
 		path  string
 	}{
-		"missing: deny":              {rule: func(r *Rule) { user(r); r.Missing = MissingDeny }},
+		"missing: deny":              {rule: func(r *Rule) { user(r); r.OnMissing = MissingReject }},
 		"a key twice":                {rule: user, found: Ambiguous},
 		"a key that is too long":     {rule: user, value: long, found: Present},
 		"several keys, one twice":    {rule: func(r *Rule) { r.Per = []Ref{{Name: "ip"}, {Name: "header:X-User"}} }, found: Ambiguous},
@@ -41,7 +41,7 @@ func TestShadowNeverRefuses(t *testing.T) {
 		}, found: Ambiguous},
 		"denied by name": {rule: func(r *Rule) {
 			user(r)
-			r.Overrides = []Override{{Key: []string{"ada"}, Limits: []Limit{{Never: true}}}}
+			r.Overrides = []Override{{Key: []string{"ada"}, Limits: []Limit{{DenyAll: true}}}}
 		}, value: "ada", found: Present},
 		"a path": {rule: when(Predicate{Ref: Ref{Name: "path"}, Patterns: []string{"/admin"}}), path: "/admin::$DATA"},
 		"a path to count by": {rule: func(r *Rule) {
@@ -58,12 +58,12 @@ func TestShadowNeverRefuses(t *testing.T) {
 					t.Fatal(err)
 				}
 				q := &shadowRequest{value: tt.value, found: tt.found, path: tt.path}
-				var m Matched
+				var m MatchResult
 				err = s.Match(q, &m)
-				refused := err != nil || m.Verdict == Refused
+				refused := err != nil || m.Outcome == MatchRejected
 				switch {
 				case refused == shadow:
-					t.Errorf("shadow is %t: %v, %v", shadow, m.Verdict, err)
+					t.Errorf("shadow is %t: %v, %v", shadow, m.Outcome, err)
 				case shadow && (len(m.Shadowed) != 1 || m.Shadowed[0].Rule.Name != "r"):
 					t.Errorf("reported are %v", m.Shadowed)
 				case shadow && (len(m.Takes) != 1 || m.Takes[0].Rule.Name != "other"):
@@ -87,21 +87,21 @@ func TestShadowBesideEnforced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m Matched
+		var m MatchResult
 		if err := s.Match(&shadowRequest{found: Ambiguous}, &m); err == nil {
 			t.Errorf("the first is in shadow: %t: the request passes", first)
 		}
 	}
 	shed := func(shadow bool) error {
 		s, err := New(Config{
-			Shed:       []Gate{{Name: "g", Match: on, Shadow: shadow}},
-			Priorities: []Prioritized{{Match: on, Priority: High}},
+			AdaptiveLimits: []AdaptiveLimit{{Name: "g", Match: on, Shadow: shadow}},
+			Priorities:     []PriorityRule{{Match: on, Priority: PriorityHigh}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m Matched
-		_, err = s.Load(&shadowRequest{found: Ambiguous}, &m)
+		var m MatchResult
+		_, err = s.LoadClass(&shadowRequest{found: Ambiguous}, &m)
 		return err
 	}
 	if shed(false) == nil || shed(true) != nil {
@@ -111,16 +111,16 @@ func TestShadowBesideEnforced(t *testing.T) {
 
 type shadowRequest struct {
 	value, path string
-	found       Found
+	found       Presence
 }
 
 func (r *shadowRequest) Addr() netip.Addr { return netip.MustParseAddr("192.0.2.1") }
 
-func (r *shadowRequest) Attribute(f *Field) (string, Found) {
+func (r *shadowRequest) Attribute(f *Field) (string, Presence) {
 	switch f.Kind {
-	case Header:
+	case FieldHeader:
 		return r.value, r.found
-	case Path:
+	case FieldPath:
 		return r.path, Present
 	}
 	return "", Absent

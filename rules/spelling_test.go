@@ -26,20 +26,20 @@ var spelt = []struct {
 	{name: "IPv6 address", per: "ip", written: "2001:db8::7", request: from("2001:db8::1")},
 	{name: "IPv6 in full", per: "ip", written: "2001:0DB8:0:0:0:0:0:1", request: from("2001:db8::1")},
 	{name: "IPv6 prefix", per: "ip", written: "2001:db8::/64", same: true, request: from("2001:db8::1")},
-	{name: "method", per: "method", written: "get", request: set(Method, "", "GET")},
-	{name: "HEAD of GET", per: "method", written: "GET", same: true, request: set(Method, "", "HEAD")},
-	{name: "HEAD of get", per: "method", written: "get", request: set(Method, "", "HEAD")},
-	{name: "host's case", per: "host", written: "API.Example.COM", request: set(Host, "", "api.example.com")},
-	{name: "host's port", per: "host", written: "api.example.com:8443", request: set(Host, "", "api.example.com")},
-	{name: "host's dot", per: "host", written: "api.example.com.", request: set(Host, "", "api.example.com:443")},
-	{name: "lower", per: "device", written: "AbC", lower: true, request: set(Header, "X-Device", "aBc")},
-	{name: "cookie", per: "cookie:sess", written: "abc", same: true, request: set(Cookie, "sess", "abc")},
-	{name: "cookie in escapes", per: "cookie:sess", written: `"%61bc%20d "`, same: true, request: set(Cookie, "sess", "abc+d")},
-	{name: "path", per: "path", written: "/Posts/../a%62c/", request: set(Path, "", "/abc")},
-	{name: "path without case", per: "path", written: "/ABC", ignoreCase: true, request: set(Path, "", "/abc")},
-	{name: "segment", per: "path:id", path: "/users/{id}", written: "a%62c", request: set(Path, "", "/users/abc")},
-	{name: "segment without case", per: "path:id", path: "/users/{id}", written: "ABC", ignoreCase: true, request: set(Path, "", "/users/abc")},
-	{name: "segment not composed", per: "path:id", path: "/users/{id}", written: "e\u0301", request: set(Path, "", "/users/%C3%A9")},
+	{name: "method", per: "method", written: "get", request: set(FieldMethod, "", "GET")},
+	{name: "HEAD of GET", per: "method", written: "GET", same: true, request: set(FieldMethod, "", "HEAD")},
+	{name: "HEAD of get", per: "method", written: "get", request: set(FieldMethod, "", "HEAD")},
+	{name: "host's case", per: "host", written: "API.Example.COM", request: set(FieldHost, "", "api.example.com")},
+	{name: "host's port", per: "host", written: "api.example.com:8443", request: set(FieldHost, "", "api.example.com")},
+	{name: "host's dot", per: "host", written: "api.example.com.", request: set(FieldHost, "", "api.example.com:443")},
+	{name: "lower", per: "device", written: "AbC", lower: true, request: set(FieldHeader, "X-Device", "aBc")},
+	{name: "cookie", per: "cookie:sess", written: "abc", same: true, request: set(FieldCookie, "sess", "abc")},
+	{name: "cookie in escapes", per: "cookie:sess", written: `"%61bc%20d "`, same: true, request: set(FieldCookie, "sess", "abc+d")},
+	{name: "path", per: "path", written: "/Posts/../a%62c/", request: set(FieldPath, "", "/abc")},
+	{name: "path without case", per: "path", written: "/ABC", ignoreCase: true, request: set(FieldPath, "", "/abc")},
+	{name: "segment", per: "path:id", path: "/users/{id}", written: "a%62c", request: set(FieldPath, "", "/users/abc")},
+	{name: "segment without case", per: "path:id", path: "/users/{id}", written: "ABC", ignoreCase: true, request: set(FieldPath, "", "/users/abc")},
+	{name: "segment not composed", per: "path:id", path: "/users/{id}", written: "e\u0301", request: set(FieldPath, "", "/users/%C3%A9")},
 }
 
 // spellingRequest is a request with one attribute.
@@ -47,20 +47,20 @@ type spellingRequest struct {
 	addr  netip.Addr
 	field Field
 	value string
-	found Found
+	found Presence
 }
 
 func from(addr string) func(*spellingRequest) {
 	return func(r *spellingRequest) { r.addr = netip.MustParseAddr(addr) }
 }
 
-func set(k Kind, name, value string) func(*spellingRequest) {
+func set(k FieldKind, name, value string) func(*spellingRequest) {
 	return func(r *spellingRequest) { r.field, r.value, r.found = Field{Kind: k, Name: name}, value, Present }
 }
 
 func (r *spellingRequest) Addr() netip.Addr { return r.addr }
 
-func (r *spellingRequest) Attribute(f *Field) (string, Found) {
+func (r *spellingRequest) Attribute(f *Field) (string, Presence) {
 	if f.Kind == r.field.Kind && f.Name == r.field.Name {
 		return r.value, r.found
 	}
@@ -74,8 +74,8 @@ func spellingConfig(per, path string, ignoreCase, lower bool) Config {
 	}
 	r.Per = []Ref{{Name: per}}
 	return Config{
-		Attributes: []Attribute{{Name: "device", From: []Ref{{Name: "header:X-Device"}}, Lower: lower}},
-		Rules:      []Rule{r}, IgnorePathCase: ignoreCase, ClientIP: ClientIP{At: Position{Line: 1}},
+		Attributes: []Attribute{{Name: "device", Sources: []Ref{{Name: "header:X-Device"}}, Lowercase: lower}},
+		Rules:      []Rule{r}, IgnorePathCase: ignoreCase, ClientIP: ClientIP{Pos: Position{Line: 1}},
 	}
 }
 
@@ -86,7 +86,7 @@ func TestSpellingsOfOverridesAndTiers(t *testing.T) {
 		for _, place := range []string{"overrides", "tiers", "overrides of two"} {
 			cfg := spellingConfig(tt.per, tt.path, tt.ignoreCase, tt.lower)
 			r := &cfg.Rules[0]
-			never := []Limit{{Never: true}}
+			never := []Limit{{DenyAll: true}}
 			switch place {
 			case "overrides":
 				r.Overrides = []Override{{Key: []string{tt.written}, Limits: never}}
@@ -110,9 +110,9 @@ func TestSpellingsOfOverridesAndTiers(t *testing.T) {
 			if place == "overrides of two" {
 				request = &withOther{q}
 			}
-			var m Matched
-			if err := s.Match(request, &m); err != nil || m.Verdict != Refused {
-				t.Errorf("%s, %s: %q does not find the request: %v, %v", tt.name, place, tt.written, m.Verdict, err)
+			var m MatchResult
+			if err := s.Match(request, &m); err != nil || m.Outcome != MatchRejected {
+				t.Errorf("%s, %s: %q does not find the request: %v, %v", tt.name, place, tt.written, m.Outcome, err)
 			}
 			warned := false
 			for _, w := range s.Warnings() {
@@ -128,8 +128,8 @@ func TestSpellingsOfOverridesAndTiers(t *testing.T) {
 // withOther has a second attribute.
 type withOther struct{ *spellingRequest }
 
-func (r *withOther) Attribute(f *Field) (string, Found) {
-	if f.Kind == Header && f.Name == "X-Other" {
+func (r *withOther) Attribute(f *Field) (string, Presence) {
+	if f.Kind == FieldHeader && f.Name == "X-Other" {
 		return "x", Present
 	}
 	return r.spellingRequest.Attribute(f)
@@ -167,7 +167,7 @@ func TestSpellingsThatMeanNothing(t *testing.T) {
 		{"header:X-User", "", strings.Repeat("a", 8<<10+1), "is never matched"},
 	} {
 		cfg := spellingConfig(tt.per, tt.path, false, false)
-		cfg.Rules[0].Overrides = []Override{{Key: []string{tt.written}, Limits: []Limit{{Never: true}}}}
+		cfg.Rules[0].Overrides = []Override{{Key: []string{tt.written}, Limits: []Limit{{DenyAll: true}}}}
 		s, err := New(cfg)
 		got := ""
 		if err != nil {
@@ -182,26 +182,26 @@ func TestSpellingsThatMeanNothing(t *testing.T) {
 		}
 	}
 	cfg := spellingConfig("ip", "", false, false)
-	cfg.Rules[0].Tiers = &Tiers{By: Ref{Name: "ip"}, Limits: map[string][]Limit{"192.0.2.1": {{Never: true}}}}
+	cfg.Rules[0].Tiers = &Tiers{By: Ref{Name: "ip"}, Limits: map[string][]Limit{"192.0.2.1": {{DenyAll: true}}}}
 	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "tiers: by: ip chooses nothing") {
 		t.Errorf("tiers by ip: %v", err)
 	}
 	cfg = spellingConfig("method", "", false, false)
-	cfg.Rules[0].Tiers = &Tiers{By: Ref{Name: "method"}, Limits: map[string][]Limit{"get": {{Never: true}}, "GET": {{Never: true}}}}
+	cfg.Rules[0].Tiers = &Tiers{By: Ref{Name: "method"}, Limits: map[string][]Limit{"get": {{DenyAll: true}}, "GET": {{DenyAll: true}}}}
 	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "stands there twice") {
 		t.Errorf("two spellings of a tier: %v", err)
 	}
 	cfg = spellingConfig("method", "", false, false)
-	cfg.Rules[0].Overrides = []Override{{Key: []string{"GET"}, Limits: []Limit{{Never: true}}}, {Key: []string{"HEAD"}, Limits: []Limit{{Unlimited: true}}}}
+	cfg.Rules[0].Overrides = []Override{{Key: []string{"GET"}, Limits: []Limit{{DenyAll: true}}}, {Key: []string{"HEAD"}, Limits: []Limit{{Unlimited: true}}}}
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := &spellingRequest{}
-	set(Method, "", "HEAD")(q)
-	var m Matched
-	if err := s.Match(q, &m); err != nil || m.Verdict == Refused {
-		t.Errorf("an override of HEAD counts less than that of GET: %v, %v", m.Verdict, err)
+	set(FieldMethod, "", "HEAD")(q)
+	var m MatchResult
+	if err := s.Match(q, &m); err != nil || m.Outcome == MatchRejected {
+		t.Errorf("an override of HEAD counts less than that of GET: %v, %v", m.Outcome, err)
 	}
 }
 
@@ -222,20 +222,20 @@ func TestCookiesInMatch(t *testing.T) {
 		{Predicate{Regexps: []string{`^s:a\+b$`}}, true},
 	} {
 		tt.condition.Ref.Name = "cookie:sess"
-		s, err := New(Config{Deny: []Match{{Predicates: []Predicate{tt.condition}}}})
+		s, err := New(Config{DenyList: []Match{{Predicates: []Predicate{tt.condition}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		q := &spellingRequest{}
-		set(Cookie, "sess", "s:a+b")(q)
-		var m Matched
-		if err := s.Match(q, &m); err != nil || (m.Verdict == Refused) != tt.want {
-			t.Errorf("%v: %v, %v", &tt.condition, m.Verdict, err)
+		set(FieldCookie, "sess", "s:a+b")(q)
+		var m MatchResult
+		if err := s.Match(q, &m); err != nil || (m.Outcome == MatchRejected) != tt.want {
+			t.Errorf("%v: %v, %v", &tt.condition, m.Outcome, err)
 		}
 	}
 	for _, p := range []Predicate{{Values: []string{"100%"}}, {Prefixes: []string{"s%3"}}, {Suffixes: []string{"%"}}} {
 		p.Ref.Name = "cookie:sess"
-		if _, err := New(Config{Deny: []Match{{Predicates: []Predicate{p}}}}); err == nil || !strings.Contains(err.Error(), "write %25") {
+		if _, err := New(Config{DenyList: []Match{{Predicates: []Predicate{p}}}}); err == nil || !strings.Contains(err.Error(), "write %25") {
 			t.Errorf("%v: %v", &p, err)
 		}
 	}
@@ -278,11 +278,11 @@ func TestValuesOutsideMatch(t *testing.T) {
 				if tt.by == "ip" {
 					continue
 				}
-				r.Tiers = &Tiers{By: Ref{Name: tt.by}, Limits: map[string][]Limit{tt.value: {{Never: true}}}}
+				r.Tiers = &Tiers{By: Ref{Name: tt.by}, Limits: map[string][]Limit{tt.value: {{DenyAll: true}}}}
 			} else {
-				r.Per, r.Overrides = []Ref{{Name: tt.by}}, []Override{{Key: []string{tt.value}, Limits: []Limit{{Never: true}}}}
+				r.Per, r.Overrides = []Ref{{Name: tt.by}}, []Override{{Key: []string{tt.value}, Limits: []Limit{{DenyAll: true}}}}
 			}
-			s, err := New(Config{Rules: []Rule{r}, ClientIP: ClientIP{At: Position{Line: 1}}})
+			s, err := New(Config{Rules: []Rule{r}, ClientIP: ClientIP{Pos: Position{Line: 1}}})
 			if err != nil {
 				t.Errorf("%s, %s: %v", tt.name, place, err)
 				continue
@@ -315,8 +315,8 @@ func TestValuesThatNoRequestHas(t *testing.T) {
 	} {
 		condition := Predicate{Ref: Ref{Name: tt.ref}, Values: []string{tt.value}}
 		for _, cfg := range []Config{
-			{Deny: []Match{{Predicates: []Predicate{condition}}}},
-			{Allow: []Match{{Predicates: []Predicate{condition}}}},
+			{DenyList: []Match{{Predicates: []Predicate{condition}}}},
+			{AllowList: []Match{{Predicates: []Predicate{condition}}}},
 			{Rules: []Rule{{Name: "r", Match: Match{Predicates: []Predicate{condition}}, Limits: []Limit{{Limit: perHour(1)}}}}},
 			{Rules: []Rule{{Name: "r", Except: []Match{{Predicates: []Predicate{condition}}}, Limits: []Limit{{Limit: perHour(1)}}}}},
 		} {
@@ -340,7 +340,7 @@ func TestReferencesToSegments(t *testing.T) {
 	r := Rule{
 		Name: "r", Match: Match{Predicates: []Predicate{{Ref: Ref{Name: "path"}, Patterns: []string{"/{plan}/items/{n}", "/v1/{plan}/{n}"}}}},
 		Limits: []Limit{{Limit: perHour(100)}}, Cost: Cost{From: &Ref{Name: "path:n"}, Max: 50},
-		Tiers: &Tiers{By: Ref{Name: "path:plan"}, Limits: map[string][]Limit{"pr%6f": {{Limit: perHour(1000)}}, "none": {{Never: true}}}},
+		Tiers: &Tiers{By: Ref{Name: "path:plan"}, Limits: map[string][]Limit{"pr%6f": {{Limit: perHour(1000)}}, "none": {{DenyAll: true}}}},
 	}
 	s, err := New(Config{Rules: []Rule{r}})
 	if err != nil {
@@ -356,18 +356,18 @@ func TestReferencesToSegments(t *testing.T) {
 		{"/v1/%70ro/8", 1000, 8, nil},
 		{"/pro/items/70", 1000, 50, nil},
 		{"/none/items/7", 0, 0, nil},
-		{"/pro/items/x", 0, 0, ErrCost},
-		{"/pro/items/0", 0, 0, ErrCost},
+		{"/pro/items/x", 0, 0, ErrInvalidCost},
+		{"/pro/items/0", 0, 0, ErrInvalidCost},
 	} {
 		q := &spellingRequest{}
-		set(Path, "", tt.path)(q)
-		var m Matched
+		set(FieldPath, "", tt.path)(q)
+		var m MatchResult
 		err := s.Match(q, &m)
 		switch {
 		case !errors.Is(err, tt.err):
 			t.Errorf("%s: %v, want %v", tt.path, err, tt.err)
-		case err == nil && tt.limit == 0 && m.Verdict != Refused, tt.limit != 0 && len(m.Takes) != 1:
-			t.Errorf("%s: %v, %v", tt.path, m.Verdict, m.Takes)
+		case err == nil && tt.limit == 0 && m.Outcome != MatchRejected, tt.limit != 0 && len(m.Takes) != 1:
+			t.Errorf("%s: %v, %v", tt.path, m.Outcome, m.Takes)
 		case tt.limit != 0 && (m.Takes[0].Limit.Count != tt.limit || m.Takes[0].Cost != tt.cost):
 			t.Errorf("%s: limit %v, cost %d", tt.path, m.Takes[0].Limit, m.Takes[0].Cost)
 		}
@@ -388,7 +388,7 @@ func TestReferencesToSegments(t *testing.T) {
 		c.Tiers, c.Cost.From = &tiers, &from
 		tt.edit(&c)
 		many := "many"
-		_, err := New(Config{Rules: []Rule{c}, Attributes: []Attribute{{Name: "points", From: []Ref{{Name: "header:X-Points"}}, Default: &many}}})
+		_, err := New(Config{Rules: []Rule{c}, Attributes: []Attribute{{Name: "points", Sources: []Ref{{Name: "header:X-Points"}}, Default: &many}}})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
@@ -399,14 +399,14 @@ func TestReferencesToSegments(t *testing.T) {
 func TestSpellingsOfDefaults(t *testing.T) {
 	free := "FREE"
 	s, err := New(Config{
-		Attributes: []Attribute{{Name: "plan", From: []Ref{{Name: "header:X-Plan"}}, Lower: true, Default: &free}},
-		Rules:      []Rule{{Name: "r", Limits: []Limit{{Limit: perHour(1)}}, Tiers: &Tiers{By: Ref{Name: "plan"}, Limits: map[string][]Limit{"Free": {{Never: true}}}}}},
+		Attributes: []Attribute{{Name: "plan", Sources: []Ref{{Name: "header:X-Plan"}}, Lowercase: true, Default: &free}},
+		Rules:      []Rule{{Name: "r", Limits: []Limit{{Limit: perHour(1)}}, Tiers: &Tiers{By: Ref{Name: "plan"}, Limits: map[string][]Limit{"Free": {{DenyAll: true}}}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m Matched
-	if err := s.Match(&spellingRequest{}, &m); err != nil || m.Verdict != Refused {
-		t.Errorf("the default does not choose its tier: %v, %v", m.Verdict, err)
+	var m MatchResult
+	if err := s.Match(&spellingRequest{}, &m); err != nil || m.Outcome != MatchRejected {
+		t.Errorf("the default does not choose its tier: %v, %v", m.Outcome, err)
 	}
 }

@@ -28,22 +28,22 @@ func (c *attribute) never(written, counted string) string {
 
 func (f *Field) never(value string) string {
 	switch f.Kind {
-	case Method:
+	case FieldMethod:
 		if value == "" || strings.ContainsFunc(value, isNoToken) {
 			return "a method has letters, digits and a few signs, and no spaces"
 		}
-	case Host:
+	case FieldHost:
 		if value == "" || strings.ContainsFunc(value, isNoHost) {
 			return "write a host as requests have it, such as api.example.com"
 		}
-	case Header:
+	case FieldHeader:
 		if strings.Trim(value, " \t") != value {
 			return "the value of a header has no spaces around it"
 		}
 		if strings.ContainsFunc(value, isControl) {
 			return "the value of a header has no control characters"
 		}
-	case BasicUser:
+	case FieldBasicUser:
 		if strings.Contains(value, ":") {
 			return "a colon ends the user name of basic authentication"
 		}
@@ -110,11 +110,11 @@ func (c *compiler) doubts(at Position, what string, it *item, number int, writte
 	switch why := c.why(it, attr, number, written, counted); {
 	case why != "":
 		msg = fmt.Sprintf("%s: %s is never matched: %s", what, shown, why)
-	case it == nil || attr != nil && attr.is(Cookie): // matches and cookies may be written as people write and send them
+	case it == nil || attr != nil && attr.is(FieldCookie): // matches and cookies may be written as people write and send them
 		return
-	case attr != nil && attr.is(Host) && strings.Contains(counted, "*"):
+	case attr != nil && attr.is(FieldHost) && strings.Contains(counted, "*"):
 		msg = fmt.Sprintf("%s: %s names a single host: use a rule with match: {host: …} for all names below", what, shown)
-	case (attr == nil || attr.is(Path)) && strings.ContainsAny(counted, "*{}"):
+	case (attr == nil || attr.is(FieldPath)) && strings.ContainsAny(counted, "*{}"):
 		msg = fmt.Sprintf("%s: %s names a single path, in which *, { and } stand for themselves: use a rule with match: {path: …} for others", what, shown)
 	case counted == written:
 		return

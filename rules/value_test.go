@@ -41,24 +41,24 @@ func TestEveryValueOfARequestIsPossible(t *testing.T) {
 			"method": q.Method, "host": q.Host, "path": q.URL.EscapedPath(), "header:X-User": q.Header.Get("X-User"), "header:Host": q.Host,
 			"query:q": q.URL.Query().Get("q"), "cookie:sess": cookie, "basic_user": user,
 		} {
-			rule := Rule{Name: "r", Per: []Ref{{Name: ref}}, Missing: MissingSkip, Limits: []Limit{{Limit: perHour(1)}}}
+			rule := Rule{Name: "r", Per: []Ref{{Name: ref}}, OnMissing: MissingSkip, Limits: []Limit{{Limit: perHour(1)}}}
 			plain, err := New(Config{Rules: []Rule{rule}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var m Matched
+			var m MatchResult
 			if plain.Match(httplimit.NewRulesRequest(q, plain), &m) != nil || len(m.Takes) == 0 {
 				continue // rejected, or it does not have the attribute
 			}
 			tried[ref]++
-			rule.Overrides = []Override{{Key: []string{written}, Limits: []Limit{{Never: true}}}}
+			rule.Overrides = []Override{{Key: []string{written}, Limits: []Limit{{DenyAll: true}}}}
 			s, err := New(Config{Rules: []Rule{rule}})
 			if err != nil {
 				t.Errorf("%s %q: %v", ref, written, err)
 				continue
 			}
-			if err := s.Match(httplimit.NewRulesRequest(q, s), &m); err != nil || m.Verdict != Refused {
-				t.Errorf("%s %q: the override is not found: %v, %v", ref, written, m.Verdict, err)
+			if err := s.Match(httplimit.NewRulesRequest(q, s), &m); err != nil || m.Outcome != MatchRejected {
+				t.Errorf("%s %q: the override is not found: %v, %v", ref, written, m.Outcome, err)
 			}
 			for _, w := range s.Warnings() {
 				if strings.Contains(w.Msg, "is never matched") {

@@ -16,13 +16,13 @@ import (
 
 // Warning is something about a configuration that is legal and probably not meant.
 type Warning struct {
-	At   Position
+	Pos  Position
 	Rule string
 	Msg  string
 }
 
 func (w Warning) String() string {
-	return (&Error{At: w.At, Rule: w.Rule, Msg: w.Msg}).Error()
+	return (&Error{Pos: w.Pos, Rule: w.Rule, Msg: w.Msg}).Error()
 }
 
 // warner collects warnings about a set.
@@ -49,13 +49,13 @@ func (s *Set) Warnings() []Warning {
 	w.shadowedLimits()
 	w.addresses()
 	w.unusedAttributes()
-	w.loads()
+	w.loadClasses()
 	w.all = append(w.all, domainWarnings(&s.cfg, s.domains)...)
 	slices.SortStableFunc(w.all, func(a, b Warning) int {
-		if a.At.File != b.At.File {
+		if a.Pos.File != b.Pos.File {
 			return 0
 		}
-		return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Column, b.At.Column))
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
 	})
 	return w.all
 }
@@ -65,7 +65,7 @@ func (w *warner) unreachable(it *item) {
 	r := it.rule
 	for i := range it.except {
 		if covers(it.except[i], it.predicates) {
-			w.warn(r.Except[i].At, r.Name, "is never reached: what it matches is excepted")
+			w.warn(r.Except[i].Pos, r.Name, "is never reached: what it matches is excepted")
 		}
 	}
 	for i := range w.set.items {
@@ -75,7 +75,7 @@ func (w *warner) unreachable(it *item) {
 		}
 		if covers(list.predicates, it.predicates) {
 			name := [...]string{"refused by the deny list", "let through by the allow list"}[list.kind]
-			w.warn(r.At, r.Name, "is never reached: all that it matches is %s at %v", name, list.source.At)
+			w.warn(r.Pos, r.Name, "is never reached: all that it matches is %s at %v", name, list.source.Pos)
 		}
 	}
 }
@@ -117,29 +117,29 @@ func (w *warner) limits(it *item) {
 	each := func(what string, list []Limit) {
 		for i := range list {
 			l := &list[i]
-			if l.Unlimited || l.Never {
+			if l.Unlimited || l.DenyAll {
 				continue
 			}
 			capacity := cmp.Or(l.Limit.Burst, l.Limit.Count) + l.Limit.SoftExcess
 			switch cost := &r.Cost; {
 			case l.Limit.Algorithm == sluice.Concurrency: // a request is one in flight, whatever it costs
-			case cost.Fixed > capacity && cost.From != nil:
-				w.warn(l.At, r.Name, "never allows requests without %s%s: they cost %d (cost: default) and %d can be spent at once", cost.From.Name, what, cost.Fixed, capacity)
-			case cost.Fixed > capacity:
-				w.warn(l.At, r.Name, "never allows anything%s: a request costs %d and %d can be spent at once", what, cost.Fixed, capacity)
+			case cost.Default > capacity && cost.From != nil:
+				w.warn(l.Pos, r.Name, "never allows requests without %s%s: they cost %d (cost: default) and %d can be spent at once", cost.From.Name, what, cost.Default, capacity)
+			case cost.Default > capacity:
+				w.warn(l.Pos, r.Name, "never allows anything%s: a request costs %d and %d can be spent at once", what, cost.Default, capacity)
 			case cost.From != nil && cost.Max > capacity:
-				w.warn(l.At, r.Name, "a request may cost up to %d (cost: max) and only %d can be spent at once%s: dearer ones are never allowed", cost.Max, capacity, what)
+				w.warn(l.Pos, r.Name, "a request may cost up to %d (cost: max) and only %d can be spent at once%s: dearer ones are never allowed", cost.Max, capacity, what)
 			}
 			if l.Limit.Algorithm == sluice.Concurrency {
-				w.flight(r, l, what)
+				w.concurrency(r, l, what)
 				continue
 			}
 			w.tooShort(r, l, what)
-			if l.Note != "" {
-				w.warn(l.At, r.Name, "%s", l.Note)
+			if l.Warning != "" {
+				w.warn(l.Pos, r.Name, "%s", l.Warning)
 			}
 			if l.Limit.Algorithm == sluice.SlidingWindowCounter && l.Limit.Count < 10 && l.Limit.SubWindows < 2 {
-				w.warn(l.At, r.Name, "sliding_window_counter rounds its estimate to whole requests, which is much for a limit of %d: sliding_window_log is exact and as cheap here", l.Limit.Count)
+				w.warn(l.Pos, r.Name, "sliding_window_counter rounds its estimate to whole requests, which is much for a limit of %d: sliding_window_log is exact and as cheap here", l.Limit.Count)
 			}
 		}
 	}
@@ -159,11 +159,11 @@ func (w *warner) limits(it *item) {
 func (w *warner) otherKinds(r *Rule, tier string, list []Limit) {
 	for i := range min(len(list), len(r.Limits)) {
 		l, own := &list[i].Limit, &r.Limits[i].Limit
-		if list[i].Unlimited || list[i].Never || own.Algorithm == sluice.Concurrency || l.Algorithm == sluice.Concurrency {
+		if list[i].Unlimited || list[i].DenyAll || own.Algorithm == sluice.Concurrency || l.Algorithm == sluice.Concurrency {
 			continue
 		}
 		if kindOf(l) != kindOf(own) {
-			w.warn(list[i].At, r.Name, "counts tier %q apart, by another algorithm, refill or sub_windows than the rule's own limit: "+
+			w.warn(list[i].Pos, r.Name, "counts tier %q apart, by another algorithm, refill or sub_windows than the rule's own limit: "+
 				"a key that changes its tier starts with nothing spent", tier)
 			return
 		}
@@ -179,10 +179,10 @@ func kindOf(l *sluice.Limit) string {
 	return private.CounterKind(built)
 }
 
-// flight warns of limits on what is in flight that forget it too soon.
-func (w *warner) flight(r *Rule, l *Limit, what string) {
+// concurrency warns of limits on what is in flight that forget it too soon.
+func (w *warner) concurrency(r *Rule, l *Limit, what string) {
 	if l.Limit.Window < time.Second {
-		w.warn(l.At, r.Name, "lease: a pause of %v%s frees what is still in flight: use 10s or more", l.Limit.Window, what)
+		w.warn(l.Pos, r.Name, "lease: a pause of %v%s frees what is still in flight: use 10s or more", l.Limit.Window, what)
 	}
 }
 
@@ -199,14 +199,14 @@ func (w *warner) tooShort(r *Rule, l *Limit, what string) {
 	if private.SupportsLease(&l.Limit) {
 		instead = "lease or exact"
 	}
-	w.warn(l.At, r.Name, "accuracy: eventual is coarse for %v%s: while twice as much is offered it may be exceeded by %.0f%%, because what was spent is known everywhere only after %v. Use %s, or a limit that lasts %v or longer",
+	w.warn(l.Pos, r.Name, "accuracy: eventual is coarse for %v%s: while twice as much is offered it may be exceeded by %.0f%%, because what was spent is known everywhere only after %v. Use %s, or a limit that lasts %v or longer",
 		l.Limit, what, 200*staleness.Seconds()/spent, staleness, instead, fine*staleness)
 }
 
 func (w *warner) options(r *Rule) {
 	for _, ref := range r.Per {
 		if ref.Name == "path" {
-			w.warn(ref.At, r.Name, "per: path gives every path a count of its own, also paths that do not exist: count by a {name} of the path instead, as per: [path:id]")
+			w.warn(ref.Pos, r.Name, "per: path gives every path a count of its own, also paths that do not exist: count by a {name} of the path instead, as per: [path:id]")
 		}
 	}
 }
@@ -236,7 +236,7 @@ func (w *warner) shadowedLimits() {
 				if i == j || !shadows(other, it) || i < j && shadows(it, other) { // of two equal rules the later is idle
 					continue
 				}
-				w.warn(it.rule.At, it.rule.Name, "can never deny: rule %q at %v has the same keys, applies to the same requests and is at least as strict", other.rule.Name, other.rule.At)
+				w.warn(it.rule.Pos, it.rule.Name, "can never deny: rule %q at %v has the same keys, applies to the same requests and is at least as strict", other.rule.Name, other.rule.Pos)
 				break
 			}
 		}
@@ -250,15 +250,15 @@ func shadows(a, b *item) bool {
 
 // simple tells that a rule's one limit is all there is to it.
 func (w *warner) simple(r *Rule) bool {
-	return len(r.Limits) == 1 && r.Tiers == nil && len(r.Overrides) == 0 && len(r.Except) == 0 && !r.Shadow && r.Enforce == 0 &&
-		r.Cost == (Cost{At: r.Cost.At, Fixed: r.Cost.Fixed}) && r.OnLimit == Reject && !r.ChargeDenied && len(r.ChargeStatus) == 0 && r.Settle == nil &&
-		r.Missing == MissingShare
+	return len(r.Limits) == 1 && r.Tiers == nil && len(r.Overrides) == 0 && len(r.Except) == 0 && !r.Shadow && r.EnforceBasisPoints == 0 &&
+		r.Cost == (Cost{Pos: r.Cost.Pos, Default: r.Cost.Default}) && r.OnLimit == OnLimitDeny && !r.ChargeDenied && len(r.ChargeStatus) == 0 && r.ActualCost == nil &&
+		r.OnMissing == MissingShare
 }
 
 // stricter tells that whatever a allows, b allows too.
 func stricter(a, b *item) bool {
 	x, y := a.limits.limits, b.limits.limits
-	if len(x) != 1 || len(y) != 1 || a.rule.Cost.Fixed < b.rule.Cost.Fixed {
+	if len(x) != 1 || len(y) != 1 || a.rule.Cost.Default < b.rule.Cost.Default {
 		return false
 	}
 	l, m := x[0], y[0]
@@ -280,14 +280,14 @@ func product(a, b int64) float64 {
 // addresses warns of counting by address behind a proxy that nobody mentioned.
 func (w *warner) addresses() {
 	ip := &w.set.cfg.ClientIP
-	if ip.At != (Position{}) || len(ip.TrustedProxies) > 0 || ip.Hops > 0 {
+	if ip.Pos != (Position{}) || len(ip.TrustedProxies) > 0 || ip.ProxyHops > 0 {
 		return
 	}
 	for i := range w.set.items {
 		it := &w.set.items[i]
 		for j := range it.per {
 			if p := &it.per[j]; p.attr >= 0 && w.set.attrs[p.attr].ip {
-				w.warn(it.rule.Per[j].At, it.rule.Name, "counts by the address of the connection: behind a proxy or load balancer that is one address for everybody. "+
+				w.warn(it.rule.Per[j].Pos, it.rule.Name, "counts by the address of the connection: behind a proxy or load balancer that is one address for everybody. "+
 					"Name your proxies with client_ip: {trusted_proxies: [10.0.0.0/8]}, or say that there are none with client_ip: {trusted_proxies: []}")
 				return
 			}
@@ -299,7 +299,7 @@ func (w *warner) unusedAttributes() {
 	for i := range w.set.cfg.Attributes {
 		a := &w.set.cfg.Attributes[i]
 		if !w.set.used[a.Name] {
-			w.warn(a.At, "", "attribute %q is declared and never used", a.Name)
+			w.warn(a.Pos, "", "attribute %q is declared and never used", a.Name)
 		}
 	}
 }

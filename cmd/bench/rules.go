@@ -96,12 +96,12 @@ type ruleRequest struct {
 
 func (r *ruleRequest) Addr() netip.Addr { return r.addr }
 
-func (r *ruleRequest) Attribute(f *rules.Field) (string, rules.Found) {
+func (r *ruleRequest) Attribute(f *rules.Field) (string, rules.Presence) {
 	value := ""
 	switch {
-	case f.Kind == rules.Method:
+	case f.Kind == rules.FieldMethod:
 		value = "GET"
-	case f.Kind == rules.Path:
+	case f.Kind == rules.FieldPath:
 		value = r.path
 	case f.Name == "X-User":
 		value = r.user
@@ -165,8 +165,8 @@ type ruleRun struct {
 	requests []ruleRequest
 	wanted   []*sluice.Rule // the rule that each request matches
 	order    []uint32
-	matched  rules.Matched
-	found    rules.MatchedDescriptors
+	matched  rules.MatchResult
+	found    rules.DescriptorMatches
 }
 
 func newRuleRun(s shape, n, ops int) (*ruleRun, error) {

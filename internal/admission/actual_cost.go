@@ -21,7 +21,7 @@ import (
 
 // costSource is what an answer tells about what its request has cost.
 type costSource struct {
-	by     *rules.Settle
+	by     *rules.ActualCost
 	path   []string // of the field, if it is one
 	amount int64
 	found  bool
@@ -44,7 +44,7 @@ type costReader struct {
 	tooLong bool           // or there was no memory for it
 }
 
-func (l *costReader) want(by *rules.Settle) {
+func (l *costReader) want(by *rules.ActualCost) {
 	r := costSource{by: by}
 	if by.JSON != "" {
 		r.path, l.fields = strings.Split(by.JSON, "."), true
@@ -99,7 +99,7 @@ func (l *costReader) header(h http.Header, prefix string) {
 		}
 	}
 	for i := range l.sources { // two rules may read one header
-		if by := l.sources[i].by; by.Hide {
+		if by := l.sources[i].by; by.StripHeader {
 			delete(h, http.CanonicalHeaderKey(by.Header))
 			delete(h, http.TrailerPrefix+http.CanonicalHeaderKey(by.Header))
 		}

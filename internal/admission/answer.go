@@ -90,7 +90,7 @@ var callerFaults = []struct {
 		rules.ErrAmbiguous, http.StatusBadRequest,
 		"Something that requests are limited by is given more than once, or may be read differently.",
 	},
-	{rules.ErrPath, http.StatusBadRequest, "The path is malformed, or can be read in more than one way."},
-	{rules.ErrCost, http.StatusBadRequest, "What the request costs is not a whole number of at least 1."},
-	{rules.ErrTooLong, http.StatusRequestHeaderFieldsTooLarge, "Something that requests are limited by is too long."},
+	{rules.ErrAmbiguousPath, http.StatusBadRequest, "The path is malformed, or can be read in more than one way."},
+	{rules.ErrInvalidCost, http.StatusBadRequest, "What the request costs is not a whole number of at least 1."},
+	{rules.ErrAttributeTooLong, http.StatusRequestHeaderFieldsTooLarge, "Something that requests are limited by is too long."},
 }

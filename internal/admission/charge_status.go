@@ -23,23 +23,23 @@ func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set)
 	for i := range m.matched.Takes {
 		rule := m.matched.Rules[i]
 		slot := m.matched.Takes[i].EffectiveLimit().Algorithm == sluice.Concurrency // is given back when the request is done
-		if slot || len(rule.ChargeStatus) == 0 && rule.Settle == nil {
+		if slot || len(rule.ChargeStatus) == 0 && rule.ActualCost == nil {
 			continue
 		}
 		t, charged := m.matched.Takes[i].Settlement(&m.decisions[i], 0)
-		if !charged && (rule.Settle == nil || !rule.Settle.Hide) {
+		if !charged && (rule.ActualCost == nil || !rule.ActualCost.StripHeader) {
 			continue
 		}
 		if c == nil {
 			c = &statusCharges{refundable: refundable{limiter: limiter}, set: set}
 		}
 		read := -1
-		if rule.Settle != nil { // what is hidden is so whoever decided
+		if rule.ActualCost != nil { // what is hidden is so whoever decided
 			if c.reader == nil {
 				c.reader = &costReader{client: m.request.Addr()}
 			}
 			read = len(c.reader.sources)
-			c.reader.want(rule.Settle)
+			c.reader.want(rule.ActualCost)
 		}
 		if !charged {
 			continue
@@ -66,7 +66,7 @@ func (c *statusCharges) settle(ctx context.Context, status int) {
 // cost is what a take of the request costs now that its answer is known.
 func (c *statusCharges) cost(i, status int, estimate int64) int64 {
 	rule := c.rules[i]
-	if len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Has(status) {
+	if len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Contains(status) {
 		return 0
 	}
 	if c.reads[i] < 0 {
@@ -75,8 +75,8 @@ func (c *statusCharges) cost(i, status int, estimate int64) int64 {
 	switch read := &c.reader.sources[c.reads[i]]; {
 	case read.found:
 		return read.amount
-	case rule.Settle.Default != nil:
-		return *rule.Settle.Default
+	case rule.ActualCost.Default != nil:
+		return *rule.ActualCost.Default
 	}
 	return estimate
 }
@@ -87,7 +87,7 @@ func current(set *rules.Set, t sluice.Take) sluice.Take {
 	if set == nil {
 		return t
 	}
-	rule, limits := set.Counted(t.Rule.Name, t.Key)
+	rule, limits := set.LookupLimits(t.Rule.Name, t.Key)
 	if rule == nil || rule == t.Rule {
 		return t
 	}

@@ -43,7 +43,7 @@ type ruleSet struct {
 type matchedRequest struct {
 	of        *ruleSet
 	request   ruleRequest
-	matched   rules.Matched
+	matched   rules.MatchResult
 	decisions []sluice.Decision
 	quota.List
 	delayed       delayedRequest
@@ -79,11 +79,11 @@ func (c *Controller) Admit(w http.ResponseWriter, r *http.Request, who *Identity
 	switch {
 	case err != nil:
 		m.recycle()
-	case m.matched.Verdict == rules.Refused:
+	case m.matched.Outcome == rules.MatchRejected:
 		a.Outcome = Rejected
 		m.recycle()
 	case len(m.matched.Takes) == 0: // no rule matches, it is exempt, or its key has no limit
-		if m.matched.Verdict == rules.Exempt {
+		if m.matched.Outcome == rules.MatchExempt {
 			a.Outcome = Exempt
 		}
 		m.recycle()
@@ -103,7 +103,7 @@ func (c *Controller) setFor(set *rules.Set) *ruleSet {
 	s := &ruleSet{set: set, ip: ClientIP(set)}
 	flight := !c.config.ChargeAnyStatus
 	s.matches.New = func() any {
-		m := &matchedRequest{of: s, request: ruleRequest{ip: s.ip}, matched: rules.Matched{Flight: flight}}
+		m := &matchedRequest{of: s, request: ruleRequest{ip: s.ip}, matched: rules.MatchResult{Concurrency: flight}}
 		m.mayBeRefunded = m.mayRefund
 		return m
 	}
@@ -201,7 +201,7 @@ func (m *matchedRequest) refundPlace(ctx context.Context, limiter *sluice.Limite
 // mayRefund tells whether a take may be given back when the request is done.
 func (m *matchedRequest) mayRefund(i int) bool {
 	rule := m.matched.Rules[i]
-	return len(rule.ChargeStatus) > 0 || rule.Settle != nil
+	return len(rule.ChargeStatus) > 0 || rule.ActualCost != nil
 }
 
 // prepare makes room for the decisions and lists the policies that the takes are about. It marks the takes that are
@@ -220,7 +220,7 @@ func (m *matchedRequest) prepare(settles bool) *quota.Policies {
 
 // recycle returns the match for another request to use.
 func (m *matchedRequest) recycle() {
-	m.matched.Forget()
+	m.matched.Clear()
 	m.request.http, m.request.who, m.delayed.request = nil, nil, nil
 	m.of.matches.Put(m)
 }

@@ -33,13 +33,13 @@ func (c *Controller) mustQueueBehind(m *matchedRequest, try Try) bool {
 // keepsOrder reports whether a take's rule queues requests and keeps the order of its keys.
 func (m *matchedRequest) keepsOrder(i int) bool {
 	rule := m.matched.Rules[i]
-	return rule.OnLimit == rules.Queue && rule.Queue.Ordered && !m.List.Rules[i].Shadow
+	return rule.OnLimit == rules.OnLimitQueue && rule.Queue.Ordered && !m.List.Rules[i].Shadow
 }
 
 // chargedOnArrival reports whether a queued request is charged by a take's rule when it comes, and not when it is
 // delivered: the rule had room for it then, and charges denied requests too.
 func (m *matchedRequest) chargedOnArrival(i int) bool {
-	return m.matched.Takes[i].Rule.ChargeDenied && m.matched.Rules[i].OnLimit != rules.Queue
+	return m.matched.Takes[i].Rule.ChargeDenied && m.matched.Rules[i].OnLimit != rules.OnLimitQueue
 }
 
 // chargeOnce changes the takes of a queued request that is tried again. Rules that charged it when it came are only looked
@@ -79,7 +79,7 @@ func (m *matchedRequest) queueTarget() *QueueTarget {
 	by := -1
 	for i := range m.decisions {
 		rule, d := m.matched.Rules[i], &m.decisions[i]
-		if !d.Allowed && (rule.OnLimit != rules.Queue || d.ExceedsLimit || d.Source == sluice.SourceFailClosed) {
+		if !d.Allowed && (rule.OnLimit != rules.OnLimitQueue || d.ExceedsLimit || d.Source == sluice.SourceFailClosed) {
 			return nil
 		}
 		switch {

@@ -20,7 +20,7 @@ import (
 var hourly = limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 
 func TestQueueKeeps(t *testing.T) {
-	queueing := rules.Rule{Name: "jobs", Per: refs("ip"), Limits: hourly, OnLimit: rules.Queue}
+	queueing := rules.Rule{Name: "jobs", Per: refs("ip"), Limits: hourly, OnLimit: rules.OnLimitQueue}
 	with := func(change func(*rules.Rule)) rules.Rule {
 		r := queueing
 		change(&r)
@@ -40,7 +40,7 @@ func TestQueueKeeps(t *testing.T) {
 		{"another would refuse", []rules.Rule{queueing, {Name: "all", Limits: limits(sluice.PerDay(2)), Shadow: true}}, "jobs"},
 		{"an ordered line with room", []rules.Rule{queueing, ordered}, "line"},
 		{"in shadow", []rules.Rule{with(func(r *rules.Rule) { r.Shadow = true }), reject}, ""},
-		{"never fits", []rules.Rule{with(func(r *rules.Rule) { r.Cost.Fixed = 3 })}, ""},
+		{"never fits", []rules.Rule{with(func(r *rules.Rule) { r.Cost.Default = 3 })}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
@@ -70,15 +70,15 @@ func TestQueueKeeps(t *testing.T) {
 func TestQueueKept(t *testing.T) {
 	var all []*admission.QueueTarget
 	h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
-		Name: "jobs", Per: refs("query:who"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.Queue,
-		Queue: rules.QueueOptions{Keep: []string{"authorization"}, Attempts: 3},
+		Name: "jobs", Per: refs("query:who"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.OnLimitQueue,
+		Queue: rules.QueueOptions{KeepHeaders: []string{"authorization"}, MaxAttempts: 3},
 	}}}), nil, func(_ http.ResponseWriter, k *admission.QueueTarget) { all = append(all, k) })
 	for i := range 20 {
 		r := httptest.NewRequest("GET", fmt.Sprintf("/?who=u%d", i%10), nil)
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	for i, k := range all {
-		want := rules.QueueOptions{Keep: []string{"Authorization"}, Attempts: 3, Expires: 24 * time.Hour, Results: time.Hour}
+		want := rules.QueueOptions{KeepHeaders: []string{"Authorization"}, MaxAttempts: 3, ExpiresAfter: 24 * time.Hour, ResultTTL: time.Hour}
 		if k.Key != fmt.Sprintf("u%d", i) || !reflect.DeepEqual(k.Options, want) || k.RetryAfter <= 59*time.Minute || k.RetryAfter > time.Hour {
 			t.Errorf("%d: kept %+v", i, k)
 		}
@@ -90,7 +90,7 @@ func TestQueueKept(t *testing.T) {
 
 // TestRetried: who tries a kept request again is told, whichever rule denies it, and nothing is written.
 func TestRetried(t *testing.T) {
-	for name, onLimit := range map[string]rules.OnLimit{"queue": rules.Queue, "reject": rules.Reject} {
+	for name, onLimit := range map[string]rules.OnLimit{"queue": rules.OnLimitQueue, "reject": rules.OnLimitDeny} {
 		t.Run(name, func(t *testing.T) {
 			h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{{
 				Name: "jobs", Limits: limits(sluice.Every(time.Hour)), OnLimit: onLimit,
@@ -117,9 +117,9 @@ func TestRetried(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newEdge(limiter(memstore.New()), always(rules.Config{Rules: []rules.Rule{
-			{Name: "kept", Match: where("/kept"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.Queue},
+			{Name: "kept", Match: where("/kept"), Limits: limits(sluice.Every(time.Hour)), OnLimit: rules.OnLimitQueue},
 			{Name: "denied", Match: where("/denied"), Limits: limits(sluice.Every(time.Hour))},
-			{Name: "delayed", Match: where("/delayed"), Limits: limits(sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(3)), OnLimit: rules.Delay},
+			{Name: "delayed", Match: where("/delayed"), Limits: limits(sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue).WithBurst(3)), OnLimit: rules.OnLimitDelay},
 		}}), nil, func(http.ResponseWriter, *admission.QueueTarget) {})
 		for _, path := range []string{"/other", "/kept", "/denied", "/delayed"} {
 			for range 2 {
@@ -141,7 +141,7 @@ func TestInLine(t *testing.T) {
 	waits := map[string]bool{}
 	var kept []string
 	h := newEdge(limiter(store), always(rules.Config{Rules: []rules.Rule{{
-		Name: "jobs", Per: refs("query:who"), Limits: limits(sluice.PerHour(2)), OnLimit: rules.Queue, Queue: rules.QueueOptions{Ordered: true},
+		Name: "jobs", Per: refs("query:who"), Limits: limits(sluice.PerHour(2)), OnLimit: rules.OnLimitQueue, Queue: rules.QueueOptions{Ordered: true},
 	}}}), func(rule, key string) bool { return rule == "jobs" && waits[key] },
 		func(w http.ResponseWriter, k *admission.QueueTarget) {
 			kept = append(kept, k.Key)
@@ -175,7 +175,7 @@ func TestInLine(t *testing.T) {
 // is delivered.
 func TestQueuedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		jobs := rules.Rule{Name: "jobs", Limits: limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow)), OnLimit: rules.Queue}
+		jobs := rules.Rule{Name: "jobs", Limits: limits(sluice.PerHour(2).WithAlgorithm(sluice.FixedWindow)), OnLimit: rules.OnLimitQueue}
 		all := rules.Rule{Name: "all", Limits: limits(sluice.PerDay(100).WithAlgorithm(sluice.SlidingWindowLog)), ChargeDenied: true}
 		set := always(rules.Config{Rules: []rules.Rule{all, jobs}})
 		denied := map[string]int{}

@@ -38,48 +38,48 @@ var _ rules.Request = (*ruleRequest)(nil)
 // reported by rules.New.
 func ClientIP(set *rules.Set) *clientip.Finder {
 	c := &set.Config().ClientIP
-	return clientip.New(clientip.Config{Header: c.Header, Hops: c.Hops, Proxies: c.TrustedProxies})
+	return clientip.New(clientip.Config{Header: c.Header, Hops: c.ProxyHops, Proxies: c.TrustedProxies})
 }
 
 // Addr is the client's address.
 func (q *ruleRequest) Addr() netip.Addr { return q.ip.Addr(q.http) }
 
 // Attribute returns what rules ask for.
-func (q *ruleRequest) Attribute(f *rules.Field) (string, rules.Found) {
+func (q *ruleRequest) Attribute(f *rules.Field) (string, rules.Presence) {
 	r := q.http
 	switch f.Kind {
-	case rules.Method:
+	case rules.FieldMethod:
 		return cmp.Or(r.Method, http.MethodGet), rules.Present // empty in requests that are to be sent
-	case rules.Host:
+	case rules.FieldHost:
 		return r.Host, presentIf(r.Host != "")
-	case rules.Path:
+	case rules.FieldPath:
 		return requestPath(r), rules.Present
-	case rules.Header:
+	case rules.FieldHeader:
 		return headerValue(r, f)
-	case rules.Query:
+	case rules.FieldQuery:
 		value, n := pairs.Query(r.URL.RawQuery, f.Name)
-		return value, rules.Found(n) // Absent, Present, Ambiguous
-	case rules.Cookie:
+		return value, rules.Presence(n) // Absent, Present, Ambiguous
+	case rules.FieldCookie:
 		value, n := pairs.Cookie(r.Header["Cookie"], f.Name)
-		return value, rules.Found(n)
-	case rules.BasicUser:
+		return value, rules.Presence(n)
+	case rules.FieldBasicUser:
 		if len(r.Header["Authorization"]) > 1 {
 			return "", rules.Ambiguous
 		}
 		if user, _, ok := r.BasicAuth(); ok {
 			return user, rules.Present
 		}
-	case rules.Claim:
+	case rules.FieldClaim:
 		value, ok := q.claims()[f.Name]
 		return value, presentIf(ok)
-	case rules.Attr:
+	case rules.FieldAttr:
 		value, ok := q.attributes()[f.Name]
 		return value, presentIf(ok)
 	}
 	return "", rules.Absent
 }
 
-func presentIf(ok bool) rules.Found {
+func presentIf(ok bool) rules.Presence {
 	if ok {
 		return rules.Present
 	}
@@ -106,7 +106,7 @@ func requestPath(r *http.Request) string {
 	return path
 }
 
-func headerValue(r *http.Request, f *rules.Field) (string, rules.Found) {
+func headerValue(r *http.Request, f *rules.Field) (string, rules.Presence) {
 	if f.Name == "Host" { // net/http takes it out of the header, and refuses a second one
 		return strings.ToLower(r.Host), presentIf(r.Host != "")
 	}

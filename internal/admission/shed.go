@@ -44,7 +44,7 @@ type Shedder struct {
 // shedSet is what is made once for a set of rules.
 type shedSet struct {
 	set   *rules.Set
-	gates map[*rules.Gate]*shedGate
+	gates map[*rules.AdaptiveLimit]*shedGate
 	loads sync.Pool // of *shedLoad
 }
 
@@ -53,12 +53,12 @@ type shedGate struct {
 	byProcess [priorities]atomic.Int64
 }
 
-const priorities = int(rules.Critical-rules.Low) + 1
+const priorities = int(rules.PriorityCritical-rules.PriorityLow) + 1
 
 // shedMatch is a request beside the set's priorities and gates.
 type shedMatch struct {
 	request ruleRequest
-	matched rules.Matched
+	matched rules.MatchResult
 }
 
 // NewShedder makes a Shedder. The function is asked for the set once per request, and may return another at any time.
@@ -81,7 +81,7 @@ func (s *Shedder) Run(ctx context.Context) { s.process.Run(ctx) }
 func (s *Shedder) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		set := s.set()
-		if set == nil || !set.HasLoad() {
+		if set == nil || !set.HasAdaptiveLimits() {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -90,10 +90,10 @@ func (s *Shedder) Middleware(next http.Handler) http.Handler {
 		switch {
 		case err != nil:
 			WriteError(w, r, err, nil)
-		case load.Gate == nil:
+		case load.AdaptiveLimit == nil:
 			next.ServeHTTP(w, r)
 		default:
-			s.serve(w, r, next, load, gates.gates[load.Gate])
+			s.serve(w, r, next, load, gates.gates[load.AdaptiveLimit])
 		}
 	})
 }
@@ -118,11 +118,11 @@ func (s *Shedder) identity(r *http.Request) *Identity {
 	return s.who(r)
 }
 
-func (s *shedSet) load(r *http.Request, who *Identity) (rules.Load, error) {
+func (s *shedSet) load(r *http.Request, who *Identity) (rules.LoadClass, error) {
 	l := s.loads.Get().(*shedMatch)
 	l.request.http, l.request.who = r, who
-	load, err := s.set.Load(&l.request, &l.matched)
-	l.matched.Forget()
+	load, err := s.set.LoadClass(&l.request, &l.matched)
+	l.matched.Clear()
 	l.request.http, l.request.who = nil, nil
 	s.loads.Put(l)
 	return load, err
@@ -138,12 +138,12 @@ func (s *Shedder) setFor(set *rules.Set) *shedSet {
 	if now := s.current.Load(); now != nil && now.set == set {
 		return now
 	}
-	made := &shedSet{set: set, gates: make(map[*rules.Gate]*shedGate)}
+	made := &shedSet{set: set, gates: make(map[*rules.AdaptiveLimit]*shedGate)}
 	ip := ClientIP(set)
 	made.loads.New = func() any { return &shedMatch{request: ruleRequest{ip: ip}} }
 	kept := make(map[string]*shedGate)
-	for i := range set.Config().Shed {
-		g := &set.Config().Shed[i]
+	for i := range set.Config().AdaptiveLimits {
+		g := &set.Config().AdaptiveLimits[i]
 		cfg := overload.Config{Min: g.Min, Max: g.Max, Shadow: g.Shadow}
 		gate := s.gates[g.Name]
 		if gate == nil {
@@ -159,17 +159,17 @@ func (s *Shedder) setFor(set *rules.Set) *shedSet {
 }
 
 // serve has the request pass the gate, or turns it away.
-func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handler, load rules.Load, gate *shedGate) {
-	p := overload.Priority(load.Priority - rules.Low)
+func (s *Shedder) serve(w http.ResponseWriter, r *http.Request, next http.Handler, load rules.LoadClass, gate *shedGate) {
+	p := overload.Priority(load.Priority - rules.PriorityLow)
 	if !s.process.Admits(p) {
-		if gate.byProcess[p].Add(1); !load.Gate.Shadow {
-			s.shed(w, r, load.Gate.Name)
+		if gate.byProcess[p].Add(1); !load.AdaptiveLimit.Shadow {
+			s.shed(w, r, load.AdaptiveLimit.Name)
 			return
 		}
 	}
 	f := &shedTicket{skippedUpstream: s.inner}
 	if !gate.Acquire(p, &f.ticket) {
-		s.shed(w, r, load.Gate.Name)
+		s.shed(w, r, load.AdaptiveLimit.Name)
 		return
 	}
 	f.responseWriter = responseWriter{ResponseWriter: w, ticket: f}
@@ -312,20 +312,20 @@ type AdaptiveLimitState struct {
 	Limit    int // how many may be in flight
 	InFlight int
 	// ShedByUpstream is how many were turned away because of what is behind the gate, and ShedByProcess because of this process, of
-	// each priority: ShedByUpstream[rules.High-rules.Low]. In shadow they were served.
+	// each priority: ShedByUpstream[rules.PriorityHigh-rules.PriorityLow]. In shadow they were served.
 	ShedByUpstream, ShedByProcess [priorities]int64
 }
 
 // AdaptiveLimits are the gates of the set that came last, in its order.
 func (s *Shedder) AdaptiveLimits() []AdaptiveLimitState {
 	set := s.set()
-	if set == nil || !set.HasLoad() {
+	if set == nil || !set.HasAdaptiveLimits() {
 		return nil
 	}
 	made := s.setFor(set)
 	all := make([]AdaptiveLimitState, 0, len(made.gates))
-	for i := range set.Config().Shed {
-		of := &set.Config().Shed[i]
+	for i := range set.Config().AdaptiveLimits {
+		of := &set.Config().AdaptiveLimits[i]
 		g := made.gates[of]
 		state := AdaptiveLimitState{Name: of.Name, Limit: g.Limit(), InFlight: g.InFlight()}
 		for p := range priorities {

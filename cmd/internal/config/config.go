@@ -202,7 +202,7 @@ func Load(path string) (Config, error) {
 func Read(path string, data []byte) (Config, error) {
 	if IsEmpty(data) {
 		// What a full disk leaves: the defaults have none of the rules that this process is to apply.
-		return Config{}, &rules.Error{At: rules.Position{File: path}, Msg: "the file is empty: write settings, or {} for the defaults"}
+		return Config{}, &rules.Error{Pos: rules.Position{File: path}, Msg: "the file is empty: write settings, or {} for the defaults"}
 	}
 	c, err := Parse(path, data, os.LookupEnv)
 	if err != nil {
@@ -214,7 +214,7 @@ func Read(path string, data []byte) (Config, error) {
 
 func readFile(path string) ([]byte, error) {
 	fault := func(format string, args ...any) error {
-		return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
+		return &rules.Error{Pos: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
 	}
 	data, err := plainfile.Read(path, strictyaml.MaxBytes)
 	switch {
@@ -231,7 +231,7 @@ func readFile(path string) ([]byte, error) {
 // Parse reads the content of a file. Variables are looked up with env.
 func Parse(name string, data []byte, env func(string) (string, bool)) (parsed Config, err error) {
 	defer panics.Recover(func(e *panics.Error) {
-		parsed, err = Config{}, errors.Join(&rules.Error{At: rules.Position{File: name}, Msg: e.Error(), Err: e})
+		parsed, err = Config{}, errors.Join(&rules.Error{Pos: rules.Position{File: name}, Msg: e.Error(), Err: e})
 	})
 	c := Default()
 	d := decoder{to: &c, env: env}
@@ -249,10 +249,10 @@ func Parse(name string, data []byte, env func(string) (string, bool)) (parsed Co
 	}
 	var all []error
 	for _, f := range found {
-		all = append(all, &rules.Error{At: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
+		all = append(all, &rules.Error{Pos: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
 	}
 	if more > 0 {
-		all = append(all, &rules.Error{At: rules.Position{File: name}, Msg: fmt.Sprintf("there are %d more faults", more)})
+		all = append(all, &rules.Error{Pos: rules.Position{File: name}, Msg: fmt.Sprintf("there are %d more faults", more)})
 	}
 	return Config{}, errors.Join(all...)
 }

@@ -327,7 +327,7 @@ f:2:18: logging.level: is "x": write debug, info, warn or error`},
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			var e *rules.Error
-			if !errors.As(err, &e) || e.At.Line == 0 {
+			if !errors.As(err, &e) || e.Pos.Line == 0 {
 				t.Errorf("%v has no place", err)
 			}
 		})

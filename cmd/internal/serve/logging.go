@@ -65,7 +65,7 @@ func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set) (slui
 	o := logging.DenialOptions{
 		PerSecond: int(c.DenialsPerSecond),
 		Keys:      map[string]logging.Keys{"masked": logging.Masked, "plain": logging.Plain, "none": logging.None}[c.Keys],
-		Parts:     func(r *sluice.Rule, key string) []rules.KeyPart { return set().Parts(r, key) },
+		Parts:     func(r *sluice.Rule, key string) []rules.KeyPart { return set().KeyParts(r, key) },
 	}
 	if c.SecretFile != "" {
 		var err error

@@ -84,10 +84,10 @@ func (r *ruleSource) digest() string {
 // restarted names the rules whose counts the new set does not read.
 func restarted(before, now *rules.Set) (names []string) {
 	kinds := make(map[string]string)
-	for _, r := range before.Rules() {
+	for _, r := range before.LimiterRules() {
 		kinds[r.Name] = private.CounterKind(&r.Limit)
 	}
-	for _, r := range now.Rules() {
+	for _, r := range now.LimiterRules() {
 		if kind, ok := kinds[r.Name]; ok && kind != private.CounterKind(&r.Limit) {
 			names = append(names, r.Name)
 		}

@@ -39,15 +39,15 @@ func (p *parser) attributes(q *request) *fault {
 		case 3:
 			q.ip, f = p.ip()
 		case 4:
-			f = p.pairs(q, rules.Header, true)
+			f = p.pairs(q, rules.FieldHeader, true)
 		case 5:
-			f = p.pairs(q, rules.Query, true)
+			f = p.pairs(q, rules.FieldQuery, true)
 		case 6:
-			f = p.pairs(q, rules.Cookie, true)
+			f = p.pairs(q, rules.FieldCookie, true)
 		case 7:
-			f = p.pairs(q, rules.Claim, false)
+			f = p.pairs(q, rules.FieldClaim, false)
 		case 8:
-			f = p.pairs(q, rules.Attr, false)
+			f = p.pairs(q, rules.FieldAttr, false)
 		}
 		if f != nil {
 			return f.in(attributeFields[i])
@@ -84,7 +84,7 @@ func (p *parser) ip() (netip.Addr, *fault) {
 }
 
 // pairs reads an object of names and values. Where a request may have several of a name, a list is read too.
-func (p *parser) pairs(q *request, k rules.Kind, lists bool) *fault {
+func (p *parser) pairs(q *request, k rules.FieldKind, lists bool) *fault {
 	if f := p.open('{', `an object, such as {"name":"value"}`); f != nil {
 		return f
 	}
@@ -105,7 +105,7 @@ func (p *parser) pairs(q *request, k rules.Kind, lists bool) *fault {
 		case len(name) > maxName:
 			bounds.CheckAttributes.Reached()
 			return faultf("a name has %d bytes, at most %d are allowed", len(name), maxName)
-		case k == rules.Header && !isToken(name):
+		case k == rules.FieldHeader && !isToken(name):
 			return faultf("%q is not the name of a header", shown(name))
 		}
 		for i := from; i < len(q.pairs); i++ {
@@ -120,7 +120,7 @@ func (p *parser) pairs(q *request, k rules.Kind, lists bool) *fault {
 }
 
 // values reads one value, or a list of them.
-func (p *parser) values(q *request, k rules.Kind, name string, lists bool) *fault {
+func (p *parser) values(q *request, k rules.FieldKind, name string, lists bool) *fault {
 	if !lists {
 		return p.pair(q, k, name, "a string, in double quotes")
 	}
@@ -145,7 +145,7 @@ func (p *parser) values(q *request, k rules.Kind, name string, lists bool) *faul
 	}
 }
 
-func (p *parser) pair(q *request, k rules.Kind, name, want string) *fault {
+func (p *parser) pair(q *request, k rules.FieldKind, name, want string) *fault {
 	value, f := p.string(want)
 	switch {
 	case f != nil:
@@ -157,7 +157,7 @@ func (p *parser) pair(q *request, k rules.Kind, name, want string) *fault {
 		bounds.CheckAttributes.Reached()
 		return faultf("is one too many: a check has at most %d headers, query parameters, cookies, claims and attributes", MaxPairs)
 	}
-	if k == rules.Header {
+	if k == rules.FieldHeader {
 		value = strings.Trim(value, " \t") // as servers do
 	}
 	q.pairs = append(q.pairs, pair{k, name, value})

@@ -72,14 +72,14 @@ func (c *call) match(q *check) (v verdict, p *refusal) {
 		return v, &refusal{http.StatusBadRequest, "attributes: " + matchFault(err)}
 	}
 	switch {
-	case c.matched.Verdict == rules.Refused:
-		v = verdict{status: http.StatusForbidden, why: c.matched.Why}
+	case c.matched.Outcome == rules.MatchRejected:
+		v = verdict{status: http.StatusForbidden, why: c.matched.Reason}
 		if rule := c.matched.Rule; rule != nil {
 			v.why = "rule " + rule.Name + ": the request " + v.why
 		}
-	case c.matched.Verdict == rules.Exempt:
+	case c.matched.Outcome == rules.MatchExempt:
 		v = verdict{status: http.StatusOK, why: "on the allow list"}
-	case c.matched.Verdict == rules.Unlimited:
+	case c.matched.Outcome == rules.MatchUnlimited:
 		v = verdict{status: http.StatusOK, why: "no rule matches"}
 	case len(c.matched.Takes) == 0:
 		v = verdict{status: http.StatusOK, why: "no limit applies to its key"}
@@ -91,11 +91,11 @@ func (c *call) match(q *check) (v verdict, p *refusal) {
 func matchFault(err error) string {
 	text := err.Error()
 	switch {
-	case errors.Is(err, rules.ErrPath):
+	case errors.Is(err, rules.ErrAmbiguousPath):
 		text += `: send the path as the client did, escaped and without the query, such as "/posts"`
 	case errors.Is(err, rules.ErrAmbiguous):
 		text += ": reject such requests, or send the value that your application reads"
-	case errors.Is(err, rules.ErrCost):
+	case errors.Is(err, rules.ErrInvalidCost):
 		text += ": send one, or cost beside the attributes"
 	}
 	return text
@@ -125,7 +125,7 @@ func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *r
 		c.api.Descriptors.Judge(q.descriptors, &c.decided)
 	}
 	switch {
-	case !c.decided.Matched.Known:
+	case !c.decided.Matched.DomainFound:
 		return verdict{status: http.StatusOK, why: "there is no domain " + strconv.Quote(shown(q.domain)) + ", so nothing limits it"}, nil
 	case len(v.takes) == 0:
 		return verdict{status: http.StatusOK, why: "no rule of the domain limits these descriptors"}, nil

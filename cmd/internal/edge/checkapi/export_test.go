@@ -136,15 +136,15 @@ func (c *check) plain() plainCheck {
 	}
 	for _, p := range q.pairs {
 		switch p.kind {
-		case rules.Header:
+		case rules.FieldHeader:
 			put(&a.Headers, p)
-		case rules.Query:
+		case rules.FieldQuery:
 			put(&a.Query, p)
-		case rules.Cookie:
+		case rules.FieldCookie:
 			put(&a.Cookies, p)
-		case rules.Claim:
+		case rules.FieldClaim:
 			putOne(&a.Claims, p)
-		case rules.Attr:
+		case rules.FieldAttr:
 			putOne(&a.Attributes, p)
 		}
 	}

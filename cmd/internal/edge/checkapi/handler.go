@@ -89,7 +89,7 @@ type call struct {
 	body []byte
 	set  *perSet
 
-	matched   rules.Matched
+	matched   rules.MatchResult
 	decided   rls.Decided
 	decisions []sluice.Decision // of matched.Takes
 	asked     []int64           // what takes that only look would have cost
@@ -107,7 +107,7 @@ func (c *call) letGo() {
 	for i := range c.checks {
 		c.checks[i].forget()
 	}
-	c.matched.Forget()
+	c.matched.Clear()
 	c.reserves = false
 	c.set = nil // or one that was replaced would be kept
 	if cap(c.body) > keptBytes || cap(c.out) > keptBytes || cap(c.text) > keptBytes {

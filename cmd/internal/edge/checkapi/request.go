@@ -20,7 +20,7 @@ type request struct {
 
 // pair is a header, query parameter, cookie, claim or attribute. A name may be there several times.
 type pair struct {
-	kind        rules.Kind
+	kind        rules.FieldKind
 	name, value string
 }
 
@@ -30,33 +30,33 @@ var _ rules.Request = (*request)(nil)
 func (q *request) Addr() netip.Addr { return q.ip }
 
 // Attribute returns what rules ask for.
-func (q *request) Attribute(f *rules.Field) (string, rules.Found) {
+func (q *request) Attribute(f *rules.Field) (string, rules.Presence) {
 	switch f.Kind {
-	case rules.Method:
+	case rules.FieldMethod:
 		return q.method, presentIf(q.method != "")
-	case rules.Host:
+	case rules.FieldHost:
 		return q.hostValue()
-	case rules.Path:
+	case rules.FieldPath:
 		// Some applications take what is behind a semicolon for part of the name and others for parameters, which rules
 		// do not see. Escaped, it is refused.
 		if strings.IndexByte(q.path, ';') >= 0 {
 			return strings.ReplaceAll(q.path, ";", "%3B"), rules.Present
 		}
 		return q.path, presentIf(q.path != "")
-	case rules.Header:
+	case rules.FieldHeader:
 		return q.header(f)
-	case rules.Query:
-		return q.parameter(rules.Query, f.Name)
-	case rules.Cookie:
+	case rules.FieldQuery:
+		return q.parameter(rules.FieldQuery, f.Name)
+	case rules.FieldCookie:
 		return q.cookie(f.Name)
-	case rules.BasicUser:
+	case rules.FieldBasicUser:
 		return q.basicUser()
 	default:
 		return q.named(f.Kind, f.Name)
 	}
 }
 
-func presentIf(ok bool) rules.Found {
+func presentIf(ok bool) rules.Presence {
 	if ok {
 		return rules.Present
 	}
@@ -64,7 +64,7 @@ func presentIf(ok bool) rules.Found {
 }
 
 // named is the value of a name, which is ambiguous if there are several.
-func (q *request) named(k rules.Kind, name string) (value string, found rules.Found) {
+func (q *request) named(k rules.FieldKind, name string) (value string, found rules.Presence) {
 	for i := range q.pairs {
 		p := &q.pairs[i]
 		if p.kind != k || p.name != name {
@@ -80,7 +80,7 @@ func (q *request) named(k rules.Kind, name string) (value string, found rules.Fo
 
 // parameter returns the value of a query parameter or cookie, whose name is written in any case. A name that some
 // applications take for the same makes it ambiguous.
-func (q *request) parameter(k rules.Kind, name string) (value string, found rules.Found) {
+func (q *request) parameter(k rules.FieldKind, name string) (value string, found rules.Presence) {
 	for i := range q.pairs {
 		p := &q.pairs[i]
 		if p.kind != k {
@@ -98,14 +98,14 @@ func (q *request) parameter(k rules.Kind, name string) (value string, found rule
 
 // header is the value of a header, whose name is written in any case. A name that some applications take for the same
 // makes it ambiguous.
-func (q *request) header(f *rules.Field) (value string, found rules.Found) {
+func (q *request) header(f *rules.Field) (value string, found rules.Presence) {
 	if f.Name == "Host" {
 		value, found = q.hostValue()
 		return strings.ToLower(value), found
 	}
 	for i := range q.pairs {
 		p := &q.pairs[i]
-		if p.kind != rules.Header {
+		if p.kind != rules.FieldHeader {
 			continue
 		}
 		switch {
@@ -125,11 +125,11 @@ func (q *request) header(f *rules.Field) (value string, found rules.Found) {
 }
 
 // hostValue is the host, or what the header of that name says. The two must agree.
-func (q *request) hostValue() (string, rules.Found) {
+func (q *request) hostValue() (string, rules.Presence) {
 	host := q.host
 	for i := range q.pairs {
 		p := &q.pairs[i]
-		if p.kind != rules.Header || !strings.EqualFold(p.name, "Host") || p.value == "" {
+		if p.kind != rules.FieldHeader || !strings.EqualFold(p.name, "Host") || p.value == "" {
 			continue
 		}
 		if host != "" && !strings.EqualFold(host, p.value) {
@@ -142,9 +142,9 @@ func (q *request) hostValue() (string, rules.Found) {
 
 // cookie is the value of a cookie, which is ambiguous if there are several of the name. Without cookies those of the
 // header count.
-func (q *request) cookie(name string) (string, rules.Found) {
-	if q.has&(1<<rules.Cookie) != 0 {
-		value, found := q.parameter(rules.Cookie, name)
+func (q *request) cookie(name string) (string, rules.Presence) {
+	if q.has&(1<<rules.FieldCookie) != 0 {
+		value, found := q.parameter(rules.FieldCookie, name)
 		value, ok := pairs.CookieValue(value)
 		if !ok {
 			return "", rules.Ambiguous
@@ -152,11 +152,11 @@ func (q *request) cookie(name string) (string, rules.Found) {
 		return value, found
 	}
 	value, n := pairs.Cookie(q.lines("Cookie"), name)
-	return value, rules.Found(n) // Absent, Present, Ambiguous
+	return value, rules.Presence(n) // Absent, Present, Ambiguous
 }
 
 // basicUser is the user of basic authentication.
-func (q *request) basicUser() (string, rules.Found) {
+func (q *request) basicUser() (string, rules.Presence) {
 	lines := q.lines("Authorization")
 	if len(lines) > 1 {
 		return "", rules.Ambiguous
@@ -169,7 +169,7 @@ func (q *request) basicUser() (string, rules.Found) {
 // lines are the values of a header.
 func (q *request) lines(name string) (all []string) {
 	for i := range q.pairs {
-		if p := &q.pairs[i]; p.kind == rules.Header && strings.EqualFold(p.name, name) {
+		if p := &q.pairs[i]; p.kind == rules.FieldHeader && strings.EqualFold(p.name, name) {
 			all = append(all, p.value)
 		}
 	}

@@ -101,7 +101,7 @@ func draw(r *rand.Rand) drawn {
 
 // matched is what a set makes of a request, in words.
 func matched(set *rules.Set, r rules.Request) string {
-	var m rules.Matched
+	var m rules.MatchResult
 	if err := set.Match(r, &m); err != nil {
 		return err.Error()
 	}

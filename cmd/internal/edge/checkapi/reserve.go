@@ -95,7 +95,7 @@ func (c *call) fixedCost(i int) bool {
 		return false
 	}
 	rule := c.matched.Rules[i]
-	return rule.Cost.From == nil && rule.Settle == nil
+	return rule.Cost.From == nil && rule.ActualCost == nil
 }
 
 func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
@@ -206,7 +206,7 @@ func (a *API) settles(k *reserved, t sluice.Take, actual int64) []sluice.Take {
 
 // take is what was charged. It is false if the rule is gone, or counts in another way.
 func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
-	rule, limits := set.Counted(k.rule, k.key)
+	rule, limits := set.LookupLimits(k.rule, k.key)
 	var found *sluice.Limit
 	for _, l := range limits {
 		if private.ParamsOf(l).Identity() != k.identity {

@@ -439,7 +439,7 @@ func TestSettleVersion1(t *testing.T) {
 		s := withRules(t, "rules: [{name: tokens, limit: {rate: 60/min, burst: 100}}]")
 		a := s.expect(t, 200, "/v1/check", `{"attributes":{},"cost":50}`)
 		at := time.Now().UnixMicro()
-		rule, limits := s.rules.Counted("tokens", "")
+		rule, limits := s.rules.LookupLimits("tokens", "")
 		if rule == nil || len(limits) != 1 || a.left(t) != 50 {
 			t.Fatal(rule, limits, a.body)
 		}

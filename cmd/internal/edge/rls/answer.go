@@ -10,8 +10,8 @@ import (
 
 // answer says what was decided.
 func (d *Decider) answer(a *answering, req *Request, resp *Response) {
-	for i := range a.decided.Matched.Each {
-		st := statusOf(&a.decided.Matched.Each[i], a.decided.Decisions, a.descriptors[i].Cost)
+	for i := range a.decided.Matched.Matches {
+		st := statusOf(&a.decided.Matched.Matches[i], a.decided.Decisions, a.descriptors[i].Cost)
 		resp.Statuses = append(resp.Statuses, st)
 	}
 	resp.Overall = CodeOK

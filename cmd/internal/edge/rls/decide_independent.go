@@ -14,8 +14,8 @@ import (
 // goes on: there is more than one of them.
 func (d *Decider) independent(s *decision) bool {
 	n := 0
-	for i := range s.Matched.Each {
-		if d.quota(&s.Matched.Each[i]) {
+	for i := range s.Matched.Matches {
+		if d.quota(&s.Matched.Matches[i]) {
 			n++
 		}
 	}
@@ -33,8 +33,8 @@ func (d *Decider) independent(s *decision) bool {
 func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 	now := time.Now().UnixMicro()
 	var first, rest []int // descriptors
-	for i := range s.Matched.Each {
-		m := &s.Matched.Each[i]
+	for i := range s.Matched.Matches {
+		m := &s.Matched.Matches[i]
 		switch cost := s.descriptors[i].Cost; {
 		case m.N == 0:
 		case cost > 0:
@@ -50,7 +50,7 @@ func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 		return err
 	}
 	for _, i := range first {
-		if !d.options.Shadow && !d.quota(&s.Matched.Each[i]) && !s.fits(i) {
+		if !d.options.Shadow && !d.quota(&s.Matched.Matches[i]) && !s.fits(i) {
 			return d.look(ctx, s, rest)
 		}
 	}
@@ -63,7 +63,7 @@ func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 // decideRest decides descriptors that take something, in one call.
 func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int) error {
 	for _, i := range descriptors {
-		m := &s.Matched.Each[i]
+		m := &s.Matched.Matches[i]
 		if d.apart(m) {
 			for j, r := range m.Limit.Rules {
 				s.Matched.Takes[m.First+j].Rule = d.silent(s.set, m.Limit, r)
@@ -72,7 +72,7 @@ func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int
 	}
 	err := d.decideSome(ctx, s, descriptors)
 	for _, i := range descriptors {
-		m := &s.Matched.Each[i]
+		m := &s.Matched.Matches[i]
 		if !d.apart(m) {
 			continue
 		}
@@ -93,8 +93,8 @@ func (d *Decider) apart(m *rules.DescriptorMatch) bool { return d.options.Shadow
 // not in all, and if the request is denied because no quota is left, all.
 func (d *Decider) undone(s *decision, rest []int) []int {
 	quotas, passed, vetoed := false, false, false
-	for i := range s.Matched.Each {
-		if m := &s.Matched.Each[i]; d.quota(m) {
+	for i := range s.Matched.Matches {
+		if m := &s.Matched.Matches[i]; d.quota(m) {
 			quotas = true
 			passed = passed || s.fits(i) // as one without a limit does
 		} else {
@@ -104,7 +104,7 @@ func (d *Decider) undone(s *decision, rest []int) []int {
 	denied := quotas && !passed && !vetoed && !d.options.Shadow // who is vetoed was not charged
 	var undone []int
 	for _, i := range rest {
-		if denied || d.apart(&s.Matched.Each[i]) && !s.fits(i) {
+		if denied || d.apart(&s.Matched.Matches[i]) && !s.fits(i) {
 			undone = append(undone, i)
 		}
 	}
@@ -113,7 +113,7 @@ func (d *Decider) undone(s *decision, rest []int) []int {
 
 // fits tells whether a descriptor has room in all of its limits.
 func (s *Decided) fits(i int) bool {
-	m := &s.Matched.Each[i]
+	m := &s.Matched.Matches[i]
 	for j := m.First; j < m.First+m.N; j++ {
 		if !s.Decisions[j].Allowed {
 			return false
@@ -126,7 +126,7 @@ func (s *Decided) fits(i int) bool {
 func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int) error {
 	var takes []sluice.Take
 	for _, i := range descriptors {
-		m := &s.Matched.Each[i]
+		m := &s.Matched.Matches[i]
 		takes = append(takes, s.Matched.Takes[m.First:m.First+m.N]...)
 	}
 	if len(takes) == 0 {
@@ -135,7 +135,7 @@ func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int
 	out := make([]sluice.Decision, len(takes))
 	_, err := d.limiter.Decide(ctx, takes, out)
 	for _, i := range descriptors {
-		m := &s.Matched.Each[i]
+		m := &s.Matched.Matches[i]
 		copy(s.Decisions[m.First:m.First+m.N], out)
 		out = out[m.N:]
 	}
@@ -146,7 +146,7 @@ func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int
 func (d *Decider) giveBack(ctx context.Context, s *decision, descriptors []int) error {
 	var takes []sluice.Take
 	for _, i := range descriptors {
-		m := &s.Matched.Each[i]
+		m := &s.Matched.Matches[i]
 		for j := m.First; j < m.First+m.N; j++ {
 			was := &s.Decisions[j]
 			back, ok := s.Matched.Takes[j].Settlement(was, 0)
@@ -167,7 +167,7 @@ func (d *Decider) giveBack(ctx context.Context, s *decision, descriptors []int) 
 // look says of descriptors whether they would have had room, and charges only those whose rules charge what is denied.
 func (d *Decider) look(ctx context.Context, s *decision, descriptors []int) error {
 	for _, i := range descriptors {
-		m := &s.Matched.Each[i]
+		m := &s.Matched.Matches[i]
 		for j := m.First; j < m.First+m.N; j++ {
 			if t := &s.Matched.Takes[j]; !t.Rule.ChargeDenied {
 				t.Cost = 0
@@ -178,7 +178,7 @@ func (d *Decider) look(ctx context.Context, s *decision, descriptors []int) erro
 		return err
 	}
 	for _, i := range descriptors {
-		m := &s.Matched.Each[i]
+		m := &s.Matched.Matches[i]
 		for j := m.First; j < m.First+m.N; j++ {
 			out := &s.Decisions[j]
 			if s.Matched.Takes[j].Cost == 0 && out.Allowed && !out.Source.Degraded() && !out.ShadowDenied {

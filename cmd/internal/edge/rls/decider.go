@@ -54,7 +54,7 @@ func NewDecider(limiter *sluice.Limiter, rules func() *rules.Set, o Options) *De
 // Decided is what became of the descriptors of a request. It is reused: what it holds is good until the next use. The
 // zero Decided works.
 type Decided struct {
-	Matched   rules.MatchedDescriptors
+	Matched   rules.DescriptorMatches
 	Decisions []sluice.Decision // of Matched.Takes
 	Settles   bool              // set by the caller: what is charged will be settled
 	Over      bool              // the request is denied
@@ -193,9 +193,9 @@ func (d *Decider) decide(ctx context.Context, s *decision) error {
 // one with room is enough.
 func (d *Decider) Judge(descriptors []rules.Descriptor, to *Decided) {
 	over, quotas, quotasOver := false, 0, 0
-	for i := range to.Matched.Each {
+	for i := range to.Matched.Matches {
 		exceeded := descriptors[i].Cost >= 0 && !to.fits(i)
-		if d.quota(&to.Matched.Each[i]) {
+		if d.quota(&to.Matched.Matches[i]) {
 			quotas++
 			if exceeded {
 				quotasOver++

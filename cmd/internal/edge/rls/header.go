@@ -16,7 +16,7 @@ func (d *Decider) addHeaders(s *Decided, resp *Response) {
 		st := &resp.Statuses[i]
 		switch {
 		case !st.HasLimit:
-		case st.Code == CodeOverLimit && !d.quota(&s.Matched.Each[i]):
+		case st.Code == CodeOverLimit && !d.quota(&s.Matched.Matches[i]):
 			told, decides = st, true
 		case !decides && (told == nil || st.Remaining < told.Remaining):
 			told = st

@@ -18,8 +18,8 @@ func metadata(a *answering, req *Request, resp *Response) *structpb.Struct {
 		all.Fields["hitsAddend"] = structpb.NewNumberValue(float64(req.HitsAddend))
 	}
 	var merged *structpb.Struct
-	for i := range a.decided.Matched.Each {
-		m := &a.decided.Matched.Each[i]
+	for i := range a.decided.Matched.Matches {
+		m := &a.decided.Matched.Matches[i]
 		if m.Limit == nil || m.Replaced || len(m.Limit.Metadata) == 0 || resp.Statuses[i].Code != CodeOK {
 			continue
 		}

@@ -141,7 +141,7 @@ func (f *files) domains(sources []rulefile.Source) error {
 			f.sound[s.Name] = s.Data
 		case err == nil || !domainLine.Match(s.Data): // other faults are reported when all are loaded
 			faults = append(faults, &rules.Error{
-				At:  rules.Position{File: s.Name},
+				Pos: rules.Position{File: s.Name},
 				Msg: "config file cannot have empty domain: write domain: and a name at its top",
 			}, err)
 		}

@@ -122,15 +122,15 @@ func (s *Service) compile(set *rules.Set) (*live, error) {
 }
 
 func (s *Service) newLimit(d *rules.DescriptorLimit, c *counters) (*limit, error) {
-	at := d.Source.At
+	at := d.Source.Pos
 	if len(d.Rules) != 1 {
-		return nil, &rules.Error{At: at, Msg: "rate_limit: `sluice ratelimit` counts one limit for a descriptor: " +
+		return nil, &rules.Error{Pos: at, Msg: "rate_limit: `sluice ratelimit` counts one limit for a descriptor: " +
 			"write one, or use `sluice serve`"}
 	}
 	r := &d.Rules[0].Limit
 	unit := unitOf(r.Window)
 	if r.Algorithm != sluice.FixedWindow || unit == rls.UnitUnknown || d.Rules[0].Accuracy != sluice.AccuracyExact {
-		return nil, &rules.Error{At: at, Msg: "rate_limit: `sluice ratelimit` counts exactly, in fixed windows of a unit, as " +
+		return nil, &rules.Error{Pos: at, Msg: "rate_limit: `sluice ratelimit` counts exactly, in fixed windows of a unit, as " +
 			"Envoy's service does: remove algorithm, window, unit_multiplier and accuracy, or use `sluice serve`"}
 	}
 	// on_failure: local cannot be told from nothing, and means what SLUICE_ON_FAILURE says.
@@ -143,7 +143,7 @@ func (s *Service) newLimit(d *rules.DescriptorLimit, c *counters) (*limit, error
 	if len(d.Metadata) > 0 {
 		var err error
 		if one.metadata, err = structpb.NewStruct(d.Metadata); err != nil {
-			return nil, &rules.Error{At: at, Msg: "error parsing metadata: " + err.Error()}
+			return nil, &rules.Error{Pos: at, Msg: "error parsing metadata: " + err.Error()}
 		}
 	}
 	return one, nil

@@ -99,7 +99,7 @@ func dumpLine(key string, u rls.Unit, requests uint32, d *rules.DescriptorLimit)
 // scratch is the memory of one request.
 type scratch struct {
 	descriptors []rules.Descriptor
-	matched     rules.MatchedDescriptors
+	matched     rules.DescriptorMatches
 	hits        []hit
 	takes       []sluice.Take
 	out         []sluice.Decision
@@ -175,9 +175,9 @@ func (s *Service) match(l *live, req *rls.Request, m *scratch) {
 		m.descriptors = append(m.descriptors, to)
 	}
 	l.set.MatchDescriptors(req.Domain, m.descriptors, &m.matched)
-	for i := range m.matched.Each {
+	for i := range m.matched.Matches {
 		m.hits = append(m.hits, hit{take: -1})
-		if !m.matched.Known {
+		if !m.matched.DomainFound {
 			s.stats.NotFound(req.Domain)
 			continue
 		}
@@ -197,7 +197,7 @@ func (s *Service) match(l *live, req *rls.Request, m *scratch) {
 
 // matched fills the hit of a descriptor.
 func (s *Service) matched(l *live, req *rls.Request, i int, m *scratch) {
-	d, each, h := &req.Descriptors[i], &m.matched.Each[i], &m.hits[i]
+	d, each, h := &req.Descriptors[i], &m.matched.Matches[i], &m.hits[i]
 	if each.Limit == nil || each.Replaced {
 		return
 	}

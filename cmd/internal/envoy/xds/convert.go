@@ -22,7 +22,7 @@ func Convert(resources []*conf.RateLimitConfig, merge bool) (*rules.Set, error) 
 	first := make(map[string]int)
 	for _, r := range resources {
 		c.at = rules.Position{File: r.GetName()}
-		domain := rules.Domain{At: c.at, Name: r.GetDomain(), Descriptors: c.descriptors(r.GetDescriptors(), 0)}
+		domain := rules.Domain{Pos: c.at, Name: r.GetDomain(), Descriptors: c.descriptors(r.GetDescriptors(), 0)}
 		if i, ok := first[domain.Name]; ok && merge {
 			cfg.Domains[i].Descriptors = append(cfg.Domains[i].Descriptors, domain.Descriptors...)
 			continue
@@ -43,7 +43,7 @@ type converter struct {
 }
 
 func (c *converter) fault(format string, args ...any) {
-	c.faults = append(c.faults, &rules.Error{At: c.at, Msg: fmt.Sprintf(format, args...)})
+	c.faults = append(c.faults, &rules.Error{Pos: c.at, Msg: fmt.Sprintf(format, args...)})
 }
 
 // maxDepth bounds how deep descriptors may be nested. Those of a request have fewer entries.
@@ -59,7 +59,7 @@ func (c *converter) descriptors(from []*conf.RateLimitDescriptor, depth int) []r
 	var all []rules.DescriptorRule
 	for _, d := range from {
 		r := rules.DescriptorRule{
-			At: c.at, Key: d.GetKey(), Value: d.GetValue(), Shadow: d.GetShadowMode(),
+			Pos: c.at, Key: d.GetKey(), Value: d.GetValue(), Shadow: d.GetShadowMode(),
 			DetailedMetric: d.GetDetailedMetric(), Descriptors: c.descriptors(d.GetDescriptors(), depth+1),
 		}
 		c.newer(&r, d.ProtoReflect().GetUnknown())
@@ -125,6 +125,6 @@ func (c *converter) policy(r *rules.DescriptorRule, p *conf.RateLimitPolicy) {
 		c.fault("invalid rate limit unit '%s'", p.GetUnit())
 	default:
 		limit := sluice.Limit{Count: int64(p.GetRequestsPerUnit()), Window: window, Algorithm: sluice.FixedWindow}
-		r.Limits = []rules.Limit{{At: c.at, Limit: limit}}
+		r.Limits = []rules.Limit{{Pos: c.at, Limit: limit}}
 	}
 }

@@ -47,7 +47,7 @@ func (r *reader) fault(at *strictyaml.Node, format string, args ...any) {
 	const most = 100 // who has more has one mistake many times
 	if len(r.faults) < most {
 		r.faults = append(r.faults, &rules.Error{
-			At: rules.Position{File: r.file, Line: at.Line, Column: at.Column}, Msg: fmt.Sprintf(format, args...),
+			Pos: rules.Position{File: r.file, Line: at.Line, Column: at.Column}, Msg: fmt.Sprintf(format, args...),
 		})
 	}
 }

@@ -64,7 +64,7 @@ func faultsOf(t *testing.T, err error) string {
 		if !errors.As(e, &fault) {
 			t.Fatalf("%v is no fault with a place", e)
 		}
-		fmt.Fprintf(&b, "%d:%d: %s\n", fault.At.Line, fault.At.Column, fault.Msg)
+		fmt.Fprintf(&b, "%d:%d: %s\n", fault.Pos.Line, fault.Pos.Column, fault.Msg)
 	}
 	return b.String()
 }

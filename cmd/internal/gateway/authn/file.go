@@ -58,7 +58,7 @@ func (f *files) load() (changed bool, err error) {
 // contained calls use. A panic in it is a fault of the files.
 func (f *files) contained(read [][]byte) (err error) {
 	defer panics.Recover(func(e *panics.Error) {
-		err = &rules.Error{At: rules.Position{File: strings.Join(f.paths, ", ")}, Msg: e.Error(), Err: e}
+		err = &rules.Error{Pos: rules.Position{File: strings.Join(f.paths, ", ")}, Msg: e.Error(), Err: e}
 	})
 	return f.use(read)
 }
@@ -91,7 +91,7 @@ func (f *files) Run(ctx context.Context, log *slog.Logger) {
 
 func readFile(path string, most int64) ([]byte, error) {
 	fault := func(format string, args ...any) error {
-		return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
+		return &rules.Error{Pos: rules.Position{File: path}, Msg: fmt.Sprintf(format, args...)}
 	}
 	b, err := plainfile.Read(path, most)
 	switch {

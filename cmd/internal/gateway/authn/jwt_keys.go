@@ -22,7 +22,7 @@ func newSecret(path string) (*secret, error) {
 	s.files = files{what: "the secret of tokens", paths: []string{path}, maxBytes: 4 << 10, use: func(all [][]byte) error {
 		b := bytes.TrimRight(all[0], "\r\n")
 		if len(b) < minSecretBytes {
-			return &rules.Error{At: rules.Position{File: path}, Msg: fmt.Sprintf(
+			return &rules.Error{Pos: rules.Position{File: path}, Msg: fmt.Sprintf(
 				"the secret has %d bytes and can be guessed: write at least %d, such as openssl rand -hex 32 prints", len(b), minSecretBytes)}
 		}
 		s.live.Store(&b)
@@ -50,7 +50,7 @@ func newKeySetFile(path string) (*keySetFile, error) {
 	k.files = files{what: "the keys of tokens", paths: []string{path}, maxBytes: maxKeySetBytes, use: func(all [][]byte) error {
 		keys, err := parseKeySet(all[0])
 		if err != nil {
-			return &rules.Error{At: rules.Position{File: path}, Msg: err.Error()}
+			return &rules.Error{Pos: rules.Position{File: path}, Msg: err.Error()}
 		}
 		k.live.Store(&keys)
 		return nil

@@ -64,12 +64,12 @@ func (g *Gateway) tryEnqueue(w http.ResponseWriter, r *http.Request, x *RequestC
 	if fault := x.readAll(r, &body, g.cfg.Queue.MaxItem()); fault != nil {
 		return fault
 	}
-	header := storedHeader(r.Header, x, k.Options.Keep)
+	header := storedHeader(r.Header, x, k.Options.KeepHeaders)
 	item := queue.Item{
 		Rule: k.Rule, Key: k.Key, Client: x.Client, Ordered: k.Options.Ordered,
 		Method: r.Method, Scheme: scheme(r), Host: r.Host, Target: r.URL.RequestURI(), RemoteAddr: r.RemoteAddr,
 		Header: header, Body: body.Bytes(), Claims: x.identity.Claims, Attributes: x.identity.Attributes,
-		Attempts: k.Options.Attempts, Expires: time.Now().Add(k.Options.Expires), Results: k.Options.Results,
+		Attempts: k.Options.MaxAttempts, Expires: time.Now().Add(k.Options.ExpiresAfter), Results: k.Options.ResultTTL,
 	}
 	if names := withheld(r.Header, header); len(names) > 0 {
 		item.Withheld = names

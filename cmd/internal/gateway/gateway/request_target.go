@@ -79,8 +79,8 @@ func setAside(w http.ResponseWriter) {
 
 // pathDetail says why a path is refused, which is about what the client sent and nothing else.
 func pathDetail(err error) string {
-	if errors.Is(err, rules.ErrPath) {
-		if _, why, ok := strings.Cut(err.Error(), rules.ErrPath.Error()+": "); ok {
+	if errors.Is(err, rules.ErrAmbiguousPath) {
+		if _, why, ok := strings.Cut(err.Error(), rules.ErrAmbiguousPath.Error()+": "); ok {
 			return "The path is ambiguous or malformed: " + why + "."
 		}
 	}

@@ -43,7 +43,7 @@ func selectorOf(set *rules.Set, buckets []sluice.Bucket) string {
 	var all []string
 	for i := range buckets {
 		text := buckets[i].Rule.Name
-		for _, p := range set.Parts(buckets[i].Rule, buckets[i].Key) {
+		for _, p := range set.KeyParts(buckets[i].Rule, buckets[i].Key) {
 			text += " " + p.Name + "=" + p.Value
 		}
 		all = append(all, text)

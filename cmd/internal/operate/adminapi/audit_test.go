@@ -21,7 +21,7 @@ func TestAudit(t *testing.T) {
 		c.Reload = func() (string, bool, error) {
 			if fails {
 				return "d1", false, errors.Join(
-					&rules.Error{At: rules.Position{File: "a.yaml", Line: 3, Column: 5}, Rule: "r", Msg: "one"}, errors.New("two"))
+					&rules.Error{Pos: rules.Position{File: "a.yaml", Line: 3, Column: 5}, Rule: "r", Msg: "one"}, errors.New("two"))
 			}
 			return "d2", true, nil
 		}

@@ -33,7 +33,7 @@ func partsOf(key adminmsg.Key) []rules.KeyPart {
 }
 
 func nameOf(set *rules.Set, rule *sluice.Rule, key string) adminmsg.BucketName {
-	return adminmsg.BucketName{Rule: rule.Name, Key: keyOf(set.Parts(rule, key))}
+	return adminmsg.BucketName{Rule: rule.Name, Key: keyOf(set.KeyParts(rule, key))}
 }
 
 func namesOf(set *rules.Set, buckets []sluice.Bucket) (all []adminmsg.BucketName) {
@@ -151,7 +151,7 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 		q.PageSize = n
 	}
 	name := r.URL.Query().Get("rule")
-	for _, c := range set.CountingRules() {
+	for _, c := range set.ActiveRules() {
 		if name == "" || name == c.Name {
 			q.Rules = append(q.Rules, c.Rules...)
 		}
@@ -178,7 +178,7 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 func listed(set *rules.Set, l *sluice.BucketInfo) adminmsg.StoredKey {
 	k := adminmsg.StoredKey{Rule: l.Rule.Name, Digest: l.KeyDigest, Blocked: l.Blocked, KeptSeconds: l.ExpiresIn.Seconds()}
 	if l.KeyDigest == "" {
-		k.Key = keyOf(set.Parts(l.Rule, l.Key))
+		k.Key = keyOf(set.KeyParts(l.Rule, l.Key))
 	}
 	if l.Decision != nil {
 		state := describe(l.Decision)

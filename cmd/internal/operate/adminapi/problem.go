@@ -34,7 +34,7 @@ func problemOf(err error) *apiError {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case errors.Is(err, rules.ErrNoRule):
+	case errors.Is(err, rules.ErrUnknownRule):
 		return problemf(http.StatusNotFound, "%v: GET /v1/rules lists them", err)
 	case errors.Is(err, errors.ErrUnsupported):
 		return problemf(http.StatusNotImplemented, "%v", err)

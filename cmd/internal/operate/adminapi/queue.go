@@ -87,7 +87,7 @@ func (a *api) listQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
 
 // name writes whose room a request waits for as people read it.
 func (a *api) name(it *adminmsg.QueueItem) {
-	it.Key = keyOf(a.Rules().Parts(&sluice.Rule{Name: it.Rule}, it.RawKey))
+	it.Key = keyOf(a.Rules().KeyParts(&sluice.Rule{Name: it.Rule}, it.RawKey))
 }
 
 func (a *api) queueItem(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -23,10 +23,10 @@ func (a *api) listRules(http.ResponseWriter, *http.Request) (any, error) {
 	out := adminmsg.Rules{Rules: []adminmsg.Rule{}}
 	set := a.Rules()
 	suspended, counts := a.Limiter.SuspendedRules(), a.counts()
-	for _, c := range set.CountingRules() {
+	for _, c := range set.ActiveRules() {
 		first := c.Rules[0]
 		state := adminmsg.Rule{
-			Name: c.Name, Kind: "native", File: c.At.File, Line: c.At.Line, Per: append([]string{}, c.Per...),
+			Name: c.Name, Kind: "native", File: c.Pos.File, Line: c.Pos.Line, Per: append([]string{}, c.Per...),
 			Shadow: first.Shadow, OnFailure: failModes[first.OnFailure], Accuracy: accuracies[first.Accuracy],
 			Suspended: slices.Contains(suspended, c.Name),
 		}
@@ -112,7 +112,7 @@ func (a *api) kill(r *http.Request, what string, do func(...string), known []str
 		if slices.Contains(known, name) {
 			names = append(names, name)
 		} else if err == nil {
-			err = fmt.Errorf("%w: %q", rules.ErrNoRule, name)
+			err = fmt.Errorf("%w: %q", rules.ErrUnknownRule, name)
 		}
 	}
 	if err == nil {
@@ -157,7 +157,7 @@ func faultsOf(err error) []adminmsg.Fault {
 	}
 	var f *rules.Error
 	if errors.As(err, &f) {
-		return []adminmsg.Fault{{File: f.At.File, Line: f.At.Line, Column: f.At.Column, Rule: f.Rule, Message: f.Msg}}
+		return []adminmsg.Fault{{File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Column, Rule: f.Rule, Message: f.Msg}}
 	}
 	return []adminmsg.Fault{{Message: err.Error()}}
 }

@@ -35,7 +35,7 @@ func (a *api) find(set *rules.Set, s *adminmsg.Selector) ([]sluice.Bucket, error
 			}
 		}
 		all, err := set.Buckets(s.Rule, partsOf(s.Key))
-		if err != nil && !errors.Is(err, rules.ErrNoRule) {
+		if err != nil && !errors.Is(err, rules.ErrUnknownRule) {
 			err = problemf(http.StatusBadRequest, "%v", err)
 		}
 		return all, err
@@ -77,7 +77,7 @@ func ofKeyed(s *adminmsg.Selector, rule *sluice.Rule) ([]sluice.Bucket, error) {
 
 func ofDescriptor(s *adminmsg.Selector, set *rules.Set) ([]sluice.Bucket, error) {
 	d := []rules.Descriptor{{Entries: entries(s.Descriptor)}}
-	var m rules.MatchedDescriptors
+	var m rules.DescriptorMatches
 	set.MatchDescriptors(s.Domain, d, &m)
 	if len(m.Takes) == 0 {
 		return nil, problemf(http.StatusNotFound, "nothing counts this: %s", set.ExplainDescriptors(s.Domain, d)[0].Outcome)
@@ -94,7 +94,7 @@ func ofRequest(s *adminmsg.Selector, set *rules.Set) ([]sluice.Bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := rules.Matched{Flight: true}
+	m := rules.MatchResult{Concurrency: true}
 	if err := set.Match(httplimit.NewRulesRequest(sent, set), &m); err != nil {
 		return nil, problemf(http.StatusBadRequest, "request: %s", strings.TrimPrefix(err.Error(), "rules: "))
 	}

@@ -99,7 +99,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) (any, error) {
 // deltas are the rules that have decided something. Counts that went back are those of a rule that is new again.
 func deltas(set *rules.Set, before, now map[string]adminmsg.Counts) []adminmsg.RuleCounts {
 	all := []adminmsg.RuleCounts{}
-	for _, c := range set.CountingRules() {
+	for _, c := range set.ActiveRules() {
 		d := adminmsg.RuleCounts{Name: c.Name}
 		for _, r := range c.Rules {
 			was, is := before[r.Name], now[r.Name]

@@ -51,7 +51,7 @@ func rulesOf(t testing.TB, text string) *live {
 // rule is that of a name.
 func (l *live) rule(t testing.TB, name string) *sluice.Rule {
 	t.Helper()
-	for _, r := range l.Load().Rules() {
+	for _, r := range l.Load().LimiterRules() {
 		if r.Name == name {
 			return r
 		}
@@ -263,7 +263,7 @@ func TestReloadTogether(t *testing.T) {
 	for range 4 {
 		counting.Go(func() {
 			for range each {
-				r := l.Load().Rules()[0]
+				r := l.Load().LimiterRules()[0]
 				m.Events().OnDecision(t.Context(), sluice.Take{Rule: r, Cost: 1}, sluice.Decision{Allowed: true})
 			}
 		})
@@ -288,7 +288,7 @@ func TestSeriesDoNotGrow(t *testing.T) {
 	m := metrics.New(metrics.Config{Rules: l.Load})
 	limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil, sluice.WithEvents(m.Events())))
 	requests := m.Requests("rls", "OK")
-	var matched rules.MatchedDescriptors
+	var matched rules.DescriptorMatches
 	out := make([]sluice.Decision, 2)
 	ask := func(user string) {
 		began := time.Now()

@@ -32,7 +32,7 @@ func (m *Metrics) collectOverload(out chan<- prometheus.Metric) {
 		gauge(out, gateLimitDesc, float64(g.Limit), g.Name)
 		gauge(out, gateFlightDesc, float64(g.InFlight), g.Name)
 		for n := range g.ShedByUpstream {
-			priority := (rules.Low + rules.Priority(n)).String()
+			priority := (rules.PriorityLow + rules.Priority(n)).String()
 			counter(out, shedDesc, g.ShedByUpstream[n], g.Name, priority, "upstream")
 			counter(out, shedDesc, g.ShedByProcess[n], g.Name, priority, "process")
 		}

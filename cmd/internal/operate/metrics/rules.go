@@ -72,7 +72,7 @@ func (m *Metrics) refresh() *ruleTable {
 	if set == old.set || set == nil {
 		return old
 	}
-	all := set.Rules()
+	all := set.LimiterRules()
 	t := &ruleTable{
 		set: set, byRule: make(map[*sluice.Rule]*counters, len(all)), byName: make(map[string]*counters, len(all)), other: m.other,
 	}

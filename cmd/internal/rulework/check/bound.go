@@ -31,7 +31,7 @@ func ruleBounds(r *rules.Rule) []bound {
 	var all []bound
 	for i := range r.Limits {
 		limit, err := r.Limits[i].Limit.Build()
-		if err != nil || r.Limits[i].Unlimited || r.Limits[i].Never {
+		if err != nil || r.Limits[i].Unlimited || r.Limits[i].DenyAll {
 			continue
 		}
 		b := bound{Limit: limit.String(), Most: limit.Max(), Staleness: staleness}
@@ -69,13 +69,13 @@ type settleBound struct {
 
 // settleBounds are those of a rule's limits, without those of its tiers and overrides.
 func settleBounds(r *rules.Rule) []settleBound {
-	if r.Settle == nil {
+	if r.ActualCost == nil {
 		return nil
 	}
 	var all []settleBound
 	for i := range r.Limits {
 		limit, err := r.Limits[i].Limit.Build()
-		if err != nil || r.Limits[i].Unlimited || r.Limits[i].Never {
+		if err != nil || r.Limits[i].Unlimited || r.Limits[i].DenyAll {
 			continue
 		}
 		b := settleBound{Limit: limit.String(), Most: limit.Max()}

@@ -106,7 +106,7 @@ func (r *Report) load(o *Options, sources []rulefile.Source) (*rulefile.Loaded, 
 	var found []error
 	for _, s := range sources {
 		if config.IsEmpty(s.Data) { // nothing says which it is to be
-			found = append(found, &rules.Error{At: rules.Position{File: s.Name, Line: 1, Column: 1}, Msg: "the file is empty: write rules: and a list of rules below it, " +
+			found = append(found, &rules.Error{Pos: rules.Position{File: s.Name, Line: 1, Column: 1}, Msg: "the file is empty: write rules: and a list of rules below it, " +
 				"or rules: [] if there are to be none; in a configuration write settings, or {} for the defaults"})
 			continue
 		}
@@ -182,7 +182,7 @@ func eachOnce(sources []rulefile.Source) (once []rulefile.Source) {
 func inFile(name string, err error) (all []error) {
 	for _, e := range faults.Each(err) {
 		if found, _ := faults.Split(e); len(found) == 0 {
-			e = &rules.Error{At: rules.Position{File: name}, Msg: e.Error()}
+			e = &rules.Error{Pos: rules.Position{File: name}, Msg: e.Error()}
 		}
 		all = append(all, e)
 	}
@@ -192,7 +192,7 @@ func inFile(name string, err error) (all []error) {
 // warn adds what is legal and probably not meant.
 func (r *Report) warn(ctx context.Context, set *rules.Set) error {
 	for _, w := range set.Warnings() {
-		r.Findings = append(r.Findings, faults.New("warning", w.At, w.Rule, w.Msg))
+		r.Findings = append(r.Findings, faults.New("warning", w.Pos, w.Rule, w.Msg))
 	}
 	r.warnOfQueues(set)
 	found, err := selftest(ctx, set)
@@ -208,8 +208,8 @@ func (r *Report) warnOfQueues(set *rules.Set) {
 	}
 	cfg := set.Config()
 	for i := range cfg.Rules {
-		if rule := &cfg.Rules[i]; rule.OnLimit == rules.Queue {
-			r.Findings = append(r.Findings, faults.New("warning", rule.At, rule.Name,
+		if rule := &cfg.Rules[i]; rule.OnLimit == rules.OnLimitQueue {
+			r.Findings = append(r.Findings, faults.New("warning", rule.Pos, rule.Name,
 				"on_limit: queue keeps nothing without listeners.gateway.address and a section queue: what is over the limit is rejected"))
 		}
 	}
@@ -229,7 +229,7 @@ func (r *Report) summarize(set *rules.Set) {
 	for i := range cfg.Rules {
 		rule := &cfg.Rules[i]
 		s := ruleSummary{
-			Name: rule.Name, File: rule.At.File, Line: rule.At.Line, Matches: describe.Match(rule),
+			Name: rule.Name, File: rule.Pos.File, Line: rule.Pos.Line, Matches: describe.Match(rule),
 			Per: []string{}, Limit: describe.Limits(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Settles: settleBounds(rule), Flight: limitsFlight(rule),
 		}
 		for _, ref := range rule.Per {

@@ -31,9 +31,9 @@ func selftest(ctx context.Context, set *rules.Set) ([]faults.Finding, error) {
 	for i := range cfg.Domains {
 		for _, l := range set.DescriptorLimits(cfg.Domains[i].Name) {
 			for j, rule := range l.Rules {
-				at := l.Source.Limits[j].At
+				at := l.Source.Limits[j].Pos
 				if at == (rules.Position{}) {
-					at = l.Source.At
+					at = l.Source.Pos
 				}
 				if err := t.spend(ctx, limitPlace{at, rule.Name, ""}, rule, 1, 0); err != nil {
 					return t.found, err
@@ -74,14 +74,14 @@ func (t *selftester) rule(ctx context.Context, r *rules.Rule) error {
 	each := func(where string, list []rules.Limit) error {
 		for i := range list {
 			l := &list[i]
-			if l.Unlimited || l.Never {
+			if l.Unlimited || l.DenyAll {
 				continue
 			}
 			rule, err := sluice.NewRule(sluice.Rule{Name: r.Name, Limit: l.Limit, ChargeDenied: r.ChargeDenied})
 			if err != nil {
 				return fmt.Errorf("self-test of rule %s: %w", r.Name, err)
 			}
-			if err := t.spend(ctx, limitPlace{l.At, r.Name, where}, rule, max(1, r.Cost.Fixed), r.MaxDelay); err != nil {
+			if err := t.spend(ctx, limitPlace{l.Pos, r.Name, where}, rule, max(1, r.Cost.Default), r.MaxDelay); err != nil {
 				return err
 			}
 		}

@@ -72,7 +72,7 @@ func (d *Page) add(r *rules.Rule, columns []tierColumn) {
 		l.What = r.Name
 		if len(otherRefs(r)) > 0 {
 			d.Advice = append(d.Advice,
-				fmt.Sprintf("%v: rule %s has conditions that the page does not tell: give it a description", r.At, r.Name))
+				fmt.Sprintf("%v: rule %s has conditions that the page does not tell: give it a description", r.Pos, r.Name))
 		}
 	}
 	d.Limits = append(d.Limits, l)
@@ -120,7 +120,7 @@ func generosity(list []rules.Limit) float64 {
 		switch l := &list[i]; {
 		case l.Unlimited:
 			return math.Inf(1)
-		case l.Never:
+		case l.DenyAll:
 			return 0
 		case l.Limit.Algorithm == sluice.Concurrency:
 			most = max(most, float64(l.Limit.Count))

@@ -51,7 +51,7 @@ type exampleLine struct {
 func newExample(public []*rules.Rule) exampleResponse {
 	limit, name, method, path := sluice.PerMinute(100), "api", http.MethodGet, "/"
 	for _, r := range public {
-		if len(r.Limits) == 0 || r.Limits[0].Unlimited || r.Limits[0].Never {
+		if len(r.Limits) == 0 || r.Limits[0].Unlimited || r.Limits[0].DenyAll {
 			continue
 		}
 		limit, name = r.Limits[0].Limit, r.Name

@@ -106,7 +106,7 @@ func limitWord(l *rules.Limit) string {
 	switch {
 	case l.Unlimited:
 		return "unlimited"
-	case l.Never:
+	case l.DenyAll:
 		return "deny"
 	}
 	return l.Limit.String()

@@ -17,7 +17,7 @@ func limitsInWords(list []rules.Limit) string {
 		switch l := &list[i]; {
 		case l.Unlimited:
 			return "unlimited"
-		case l.Never:
+		case l.DenyAll:
 			return "not allowed"
 		default:
 			texts[i] = limitInWords(l.Limit)
@@ -108,8 +108,8 @@ func notesInWords(r *rules.Rule) []string {
 	switch {
 	case r.Cost.From != nil:
 		notes = append(notes, "the cost of a request depends on it: "+refInWords(r.Cost.From.Name))
-	case r.Cost.Fixed > 1:
-		notes = append(notes, "each request counts as "+term.Thousands(r.Cost.Fixed))
+	case r.Cost.Default > 1:
+		notes = append(notes, "each request counts as "+term.Thousands(r.Cost.Default))
 	}
 	if len(r.ChargeStatus) > 0 {
 		texts := make([]string, len(r.ChargeStatus))
@@ -121,18 +121,18 @@ func notesInWords(r *rules.Rule) []string {
 		}
 		notes = append(notes, "only answers with status "+strings.Join(texts, ", ")+" count")
 	}
-	if r.Settle != nil {
+	if r.ActualCost != nil {
 		notes = append(notes, "what a request has really cost is known, and charged, when it is answered")
 	}
 	if r.ChargeDenied {
 		notes = append(notes, "requests that are refused count too")
 	}
 	switch r.OnLimit {
-	case rules.Delay:
+	case rules.OnLimitDelay:
 		notes = append(notes, "requests over the limit wait for their turn while there is room")
-	case rules.Queue:
+	case rules.OnLimitQueue:
 		notes = append(notes, "requests over the limit are kept and done later")
-	case rules.Reject:
+	case rules.OnLimitDeny:
 	}
 	return notes
 }

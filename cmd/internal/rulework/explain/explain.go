@@ -34,12 +34,12 @@ type Load struct {
 	Shadow   bool   `json:"shadow,omitempty"`
 }
 
-func load(e *rules.LoadExplanation) *Load {
+func load(e *rules.LoadClassExplanation) *Load {
 	if e == nil {
 		return nil
 	}
-	l := &Load{Priority: e.Priority.String(), File: e.At.File, Line: e.At.Line}
-	if g := e.Gate; g != nil {
+	l := &Load{Priority: e.Priority.String(), File: e.Pos.File, Line: e.Pos.Line}
+	if g := e.AdaptiveLimit; g != nil {
 		l.Gate, l.Min, l.Max, l.Shadow = g.Name, g.Min, g.Max, g.Shadow
 	}
 	return l
@@ -60,9 +60,9 @@ type Rule struct {
 
 // Condition is one condition of a rule beside the request.
 type Condition struct {
-	Text  string `json:"text"`
-	Value string `json:"value"`
-	Holds bool   `json:"holds"`
+	Text    string `json:"text"`
+	Value   string `json:"value"`
+	Matched bool   `json:"holds"`
 }
 
 // Key is one part of what a rule counts by.
@@ -130,7 +130,7 @@ func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64)
 
 func (p *Explainer) rule(ctx context.Context, r *rules.RuleExplanation, cost int64) (Rule, error) {
 	x := Rule{
-		Name: r.Name, File: r.At.File, Line: r.At.Line, List: r.Rule == nil, Matches: r.Matches,
+		Name: r.Name, File: r.Pos.File, Line: r.Pos.Line, List: r.Rule == nil, Matches: r.Matches,
 		Conditions: []Condition{}, Notes: r.Notes,
 	}
 	for _, c := range r.Conditions {
@@ -149,11 +149,11 @@ func (p *Explainer) verdict(ctx context.Context, x *Answer, e *rules.Explanation
 	switch {
 	case e.Err != nil:
 		x.Verdict, x.Why = "refused", strings.TrimPrefix(e.Err.Error(), "rules: ")
-	case e.Verdict == rules.Refused:
-		x.Verdict, x.Why = "refused", e.Why
-	case e.Verdict == rules.Exempt:
-		x.Verdict, x.Why = "exempt", e.Why
-	case len(e.Takes) == 0 && e.Verdict == rules.Limited:
+	case e.Outcome == rules.MatchRejected:
+		x.Verdict, x.Why = "refused", e.Reason
+	case e.Outcome == rules.MatchExempt:
+		x.Verdict, x.Why = "exempt", e.Reason
+	case len(e.Takes) == 0 && e.Outcome == rules.MatchLimited:
 		x.Verdict, x.Why = "unlimited", "the rules that match have no limit for it"
 	case len(e.Takes) == 0:
 		x.Verdict, x.Why = "unlimited", "no rule matches"
@@ -256,7 +256,7 @@ func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *sample.HTTP, co
 	}
 	e := set.Explain(httplimit.NewRulesRequest(sent, set))
 	path, _, _ := strings.Cut(h.Target, "?") // a query may hold a secret
-	x := &Answer{Request: h.Method + " " + h.Host + path, Rules: []Rule{}, Load: load(e.Load)}
+	x := &Answer{Request: h.Method + " " + h.Host + path, Rules: []Rule{}, Load: load(e.LoadClass)}
 	for i := range e.Rules {
 		if r := &e.Rules[i]; r.Matches || !matching {
 			rule, err := p.rule(ctx, r, cost)
@@ -272,11 +272,11 @@ func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *sample.HTTP, co
 // Domain explains a request to a domain.
 func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *sample.Descriptors) (*Answer, error) {
 	x := &Answer{Request: d.String()}
-	var m rules.MatchedDescriptors
+	var m rules.DescriptorMatches
 	set.MatchDescriptors(d.Domain, d.Each, &m)
 	for i, e := range set.ExplainDescriptors(d.Domain, d.Each) {
 		one := sample.Descriptors{Each: d.Each[i : i+1]}
-		each := m.Each[i]
+		each := m.Matches[i]
 		limits, err := p.states(ctx, m.Takes[each.First:each.First+each.N], 0)
 		if err != nil {
 			return nil, err
@@ -286,7 +286,7 @@ func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *sample.Descri
 		})
 	}
 	switch {
-	case !m.Known:
+	case !m.DomainFound:
 		x.Verdict, x.Why = "unlimited", fmt.Sprintf("there is no domain %q%s", d.Domain, otherDomains(set))
 	case len(m.Takes) == 0:
 		x.Verdict, x.Why = "unlimited", "the domain has no limit for it"

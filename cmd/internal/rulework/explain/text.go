@@ -68,7 +68,7 @@ func writeRule(b *strings.Builder, s term.Style, r *Rule) {
 		if c.Value != "" {
 			value = s.Faint(" — " + term.Printable(c.Value))
 		}
-		fmt.Fprintf(b, "  %s %s%s\n", s.Mark(c.Holds), term.Printable(c.Text), value)
+		fmt.Fprintf(b, "  %s %s%s\n", s.Mark(c.Matched), term.Printable(c.Text), value)
 	}
 	if len(r.Conditions) == 0 && r.Matches {
 		fmt.Fprintf(b, "  %s all requests\n", s.Mark(true))

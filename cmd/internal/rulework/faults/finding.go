@@ -42,7 +42,7 @@ func Split(err error) (found []Finding, other error) {
 	}
 	var fault *rules.Error
 	if errors.As(err, &fault) {
-		return []Finding{New("error", fault.At, fault.Rule, fault.Msg)}, nil
+		return []Finding{New("error", fault.Pos, fault.Rule, fault.Msg)}, nil
 	}
 	return nil, err
 }

@@ -38,10 +38,10 @@ func Parse(name string, data []byte) (*File, error) {
 func (d *decoder) join(faults []strictyaml.Fault, dropped int) error {
 	var all []error
 	for _, f := range faults {
-		all = append(all, &rules.Error{At: rules.Position{File: d.file, Line: f.Line, Column: f.Column}, Msg: f.Msg})
+		all = append(all, &rules.Error{Pos: rules.Position{File: d.file, Line: f.Line, Column: f.Column}, Msg: f.Msg})
 	}
 	if dropped > 0 {
-		all = append(all, &rules.Error{At: rules.Position{File: d.file}, Msg: fmt.Sprintf("and %d more faults", dropped)})
+		all = append(all, &rules.Error{Pos: rules.Position{File: d.file}, Msg: fmt.Sprintf("and %d more faults", dropped)})
 	}
 	return errors.Join(all...)
 }

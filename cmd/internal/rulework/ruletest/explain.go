@@ -20,7 +20,7 @@ func secretHeaders(set *rules.Set) map[string]bool {
 		secret[name] = true
 	}
 	for _, a := range set.Config().Attributes {
-		for _, ref := range a.From {
+		for _, ref := range a.Sources {
 			if name, ok := strings.CutPrefix(ref.Name, "header:"); ok && a.Secret {
 				secret[http.CanonicalHeaderKey(name)] = true
 			}
@@ -152,9 +152,9 @@ func conditions(all []rules.Condition) string {
 // differing describes why a rule does not match.
 func differing(x *rules.RuleExplanation) string {
 	for _, c := range x.Conditions {
-		if !c.Holds && c.Value != "" {
+		if !c.Matched && c.Value != "" {
 			return fmt.Sprintf("%s: %s, the request has %s", x.Name, c.Text, clip(c.Value))
-		} else if !c.Holds {
+		} else if !c.Matched {
 			return fmt.Sprintf("%s: %s", x.Name, c.Text)
 		}
 	}

@@ -20,7 +20,7 @@ type flight struct {
 }
 
 // fly has a request hold its slots until it is answered, and settles it then.
-func (r *runner) fly(ctx context.Context, m *rules.Matched, ds []sluice.Decision, q *Request) error {
+func (r *runner) fly(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision, q *Request) error {
 	f := flight{ends: r.now.Add(q.Takes), renewed: r.now, due: settlement(m, ds, q)}
 	for i, t := range m.Takes {
 		lease := t.EffectiveLimit().Window

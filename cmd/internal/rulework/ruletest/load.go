@@ -103,7 +103,7 @@ func (l *loader) load(name string) (*File, error) {
 		}
 		if _, err := os.Stat(path); err != nil {
 			msg := fmt.Sprintf("rules: %s cannot be read: %v", r.Path, errors.Unwrap(err))
-			faults = append(faults, &rules.Error{At: r.At, Msg: msg})
+			faults = append(faults, &rules.Error{Pos: r.At, Msg: msg})
 		}
 		paths = append(paths, path)
 	}
@@ -141,7 +141,7 @@ func read(name string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("is not a regular file")}
 	case info.Size() > strictyaml.MaxBytes:
 		msg := fmt.Sprintf("the file has %d bytes, at most %d are read: split it", info.Size(), strictyaml.MaxBytes)
-		return nil, &rules.Error{At: rules.Position{File: name}, Msg: msg}
+		return nil, &rules.Error{Pos: rules.Position{File: name}, Msg: msg}
 	}
 	return plainfile.Read(name, strictyaml.MaxBytes)
 }
@@ -163,7 +163,7 @@ func (f *File) checkNames() error {
 		if best := spell.Closest(name, names); best != "" {
 			msg += fmt.Sprintf(": did you mean %q?", best)
 		}
-		faults = append(faults, &rules.Error{At: at, Msg: msg})
+		faults = append(faults, &rules.Error{Pos: at, Msg: msg})
 	}
 	for i := range f.Tests {
 		for j := range f.Tests[i].Requests {

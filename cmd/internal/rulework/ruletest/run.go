@@ -63,16 +63,16 @@ type runner struct {
 	flights     []flight
 	reserved    map[string][]sluice.Take // what reservations charged, as it is settled at 0
 	forgiven    int64                    // by settlements up to now
-	plain       rules.Matched            // of reservations, which hold nothing in flight
-	matched     rules.Matched
-	descriptors rules.MatchedDescriptors
+	plain       rules.MatchResult        // of reservations, which hold nothing in flight
+	matched     rules.MatchResult
+	descriptors rules.DescriptorMatches
 	decisions   []sluice.Decision
 }
 
 func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	began := time.Now()
 	result := Result{Test: t}
-	r := &runner{set: f.Set, now: f.Start, matched: rules.Matched{Flight: true}, reserved: make(map[string][]sluice.Take)}
+	r := &runner{set: f.Set, now: f.Start, matched: rules.MatchResult{Concurrency: true}, reserved: make(map[string][]sluice.Take)}
 	store, err := memstore.Open(memstore.Config{Bytes: storeBytes, Now: func() time.Time { return r.now }})
 	if err != nil {
 		return result, err
@@ -157,20 +157,20 @@ func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outc
 		return outcome{kind: Refuse, why: plainError(err)}, nil
 	}
 	switch {
-	case m.Verdict == rules.Refused && m.Rule != nil:
-		return outcome{kind: Refuse, why: fmt.Sprintf("rule %s: %s", m.Rule.Name, m.Why)}, nil
-	case m.Verdict == rules.Refused:
-		return outcome{kind: Refuse, why: m.Why}, nil
-	case m.Verdict == rules.Exempt:
+	case m.Outcome == rules.MatchRejected && m.Rule != nil:
+		return outcome{kind: Refuse, why: fmt.Sprintf("rule %s: %s", m.Rule.Name, m.Reason)}, nil
+	case m.Outcome == rules.MatchRejected:
+		return outcome{kind: Refuse, why: m.Reason}, nil
+	case m.Outcome == rules.MatchExempt:
 		return outcome{kind: Unlimited, why: "it is on the allow list"}, nil
-	case m.Verdict == rules.Unlimited:
+	case m.Outcome == rules.MatchUnlimited:
 		return outcome{kind: Unlimited, why: "no rule matches it"}, nil
 	case len(m.Takes) == 0:
 		return outcome{kind: Unlimited, why: "the rules that match it have no limit for it"}, nil
 	}
 	for i := range m.Takes {
 		rule := m.Rules[i]
-		m.Takes[i].Settles = (len(rule.ChargeStatus) > 0 || rule.Settle != nil) && m.Takes[i].EffectiveLimit().Algorithm != sluice.Concurrency
+		m.Takes[i].Settles = (len(rule.ChargeStatus) > 0 || rule.ActualCost != nil) && m.Takes[i].EffectiveLimit().Algorithm != sluice.Concurrency
 	}
 	o, err := r.decide(ctx, m.Takes, q)
 	if err != nil || o.kind == Deny || q.Reserve > 0 {
@@ -184,14 +184,14 @@ func (r *runner) descriptor(ctx context.Context, q *Request) (outcome, error) {
 	m, d := &r.descriptors, q.Descriptors
 	r.set.MatchDescriptors(d.Domain, d.Each, m)
 	switch {
-	case !m.Known:
+	case !m.DomainFound:
 		return outcome{kind: Unlimited, why: fmt.Sprintf("there is no domain %q", d.Domain)}, nil
 	case len(m.Takes) == 0:
 		return outcome{kind: Unlimited, why: "the domain has no limit for it"}, nil
 	}
 	o, err := r.decide(ctx, m.Takes, q)
 	o.names = make([]string, len(m.Takes))
-	for _, each := range m.Each {
+	for _, each := range m.Matches {
 		for i := range each.N {
 			o.names[each.First+i] = each.Limit.Name
 		}
@@ -264,19 +264,19 @@ func (r *runner) settleReserved(ctx context.Context, q *Request) ([]Failure, err
 }
 
 // settlement lists what changes what was charged to what the answer costs, as middleware does when the handler has answered.
-func settlement(m *rules.Matched, ds []sluice.Decision, q *Request) (due []sluice.Take) {
+func settlement(m *rules.MatchResult, ds []sluice.Decision, q *Request) (due []sluice.Take) {
 	for i := range m.Takes {
 		if m.Takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			continue
 		}
 		rule, cost := m.Rules[i], ds[i].Granted
 		switch {
-		case len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Has(q.Status):
+		case len(rule.ChargeStatus) > 0 && !rule.ChargeStatus.Contains(q.Status):
 			cost = 0
-		case rule.Settle != nil && q.Settled != nil:
+		case rule.ActualCost != nil && q.Settled != nil:
 			cost = *q.Settled
-		case rule.Settle != nil && rule.Settle.Default != nil:
-			cost = *rule.Settle.Default
+		case rule.ActualCost != nil && rule.ActualCost.Default != nil:
+			cost = *rule.ActualCost.Default
 		}
 		if t, ok := m.Takes[i].Settlement(&ds[i], cost); ok && t.Cost != 0 {
 			t.Key, t.HashTag = strings.Clone(t.Key), strings.Clone(t.HashTag)

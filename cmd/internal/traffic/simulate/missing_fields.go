@@ -10,16 +10,16 @@ import (
 )
 
 // kinds are the references that rules write, by how they begin.
-var kinds = map[string]rules.Kind{
-	"method": rules.Method, "host": rules.Host, "path": rules.Path, "basic_user": rules.BasicUser, "header": rules.Header,
-	"query": rules.Query, "cookie": rules.Cookie, "claim": rules.Claim, "attr": rules.Attr,
+var kinds = map[string]rules.FieldKind{
+	"method": rules.FieldMethod, "host": rules.FieldHost, "path": rules.FieldPath, "basic_user": rules.FieldBasicUser, "header": rules.FieldHeader,
+	"query": rules.FieldQuery, "cookie": rules.FieldCookie, "claim": rules.FieldClaim, "attr": rules.FieldAttr,
 }
 
 // fieldOf is the field that a reference such as "header:X-User" means.
 func fieldOf(ref string) (rules.Field, bool) {
 	kind, name, _ := strings.Cut(ref, ":")
 	k, ok := kinds[kind]
-	if k == rules.Header {
+	if k == rules.FieldHeader {
 		name = textproto.CanonicalMIMEHeaderKey(name)
 	}
 	return rules.Field{Kind: k, Name: name}, ok
@@ -31,7 +31,7 @@ func userField(ref string) (*rules.Field, error) {
 		return nil, nil
 	}
 	f, ok := fieldOf(ref)
-	if !ok || f.Name == "" || f.Kind == rules.Path {
+	if !ok || f.Name == "" || f.Kind == rules.FieldPath {
 		return nil, fmt.Errorf("%q is not what rules call a user: write header:NAME, cookie:NAME, claim:NAME, query:NAME or attr:NAME", ref)
 	}
 	return &f, nil
@@ -69,7 +69,7 @@ func (r *replay) unseen(rule *rules.Rule) []string {
 		from := []rules.Ref{{Name: ref}}
 		for i := range r.set.Config().Attributes {
 			if a := &r.set.Config().Attributes[i]; a.Name == ref {
-				from = a.From
+				from = a.Sources
 			}
 		}
 		for _, f := range from {

@@ -40,7 +40,7 @@ type replay struct {
 	start   time.Time
 	micros  int64
 
-	matched   rules.Matched
+	matched   rules.MatchResult
 	decisions []sluice.Decision
 	again     []sluice.Take
 
@@ -104,7 +104,7 @@ func newReplay(c Config) (*replay, error) {
 		return nil, err
 	}
 	r.result = &Report{Recorded: make(map[string]int64)}
-	for _, counting := range c.Set.CountingRules() {
+	for _, counting := range c.Set.ActiveRules() {
 		r.limits[counting.Name] = counting.Rules
 	}
 	cfg := c.Set.Config()
@@ -113,7 +113,7 @@ func newReplay(c Config) (*replay, error) {
 		if rule.Disabled {
 			continue
 		}
-		t := &tally{rule: &Rule{Name: rule.Name, At: rule.At, Shadow: rule.Shadow, OnLimit: rule.OnLimit}, source: rule}
+		t := &tally{rule: &Rule{Name: rule.Name, At: rule.Pos, Shadow: rule.Shadow, OnLimit: rule.OnLimit}, source: rule}
 		r.tallies = append(r.tallies, t)
 		r.of[rule] = t
 	}
@@ -144,7 +144,7 @@ func (r *replay) request(ctx context.Context, e *logs.Entry) error {
 	m := &r.matched
 	err := r.set.Match(&request{&e.Record, r.user}, m)
 	switch {
-	case err != nil || m.Verdict == rules.Refused:
+	case err != nil || m.Outcome == rules.MatchRejected:
 		r.result.Refused++
 		return nil
 	case len(m.Takes) == 0:
@@ -159,7 +159,7 @@ func (r *replay) request(ctx context.Context, e *logs.Entry) error {
 }
 
 // decide has the limiter decide, and counts what it says. A request that is queued counts as not denied.
-func (r *replay) decide(ctx context.Context, m *rules.Matched, record *accesslog.Record) (denied bool, err error) {
+func (r *replay) decide(ctx context.Context, m *rules.MatchResult, record *accesslog.Record) (denied bool, err error) {
 	if len(r.decisions) < len(m.Takes) {
 		r.decisions = make([]sluice.Decision, len(m.Takes))
 	}
@@ -186,9 +186,9 @@ func (r *replay) decide(ctx context.Context, m *rules.Matched, record *accesslog
 }
 
 // mayQueue tells whether all that deny would rather have the request queued.
-func (r *replay) mayQueue(m *rules.Matched, ds []sluice.Decision) bool {
+func (r *replay) mayQueue(m *rules.MatchResult, ds []sluice.Decision) bool {
 	for i := range ds {
-		if !ds[i].Allowed && (m.Rules[i].OnLimit != rules.Queue || ds[i].ExceedsLimit) {
+		if !ds[i].Allowed && (m.Rules[i].OnLimit != rules.OnLimitQueue || ds[i].ExceedsLimit) {
 			return false
 		}
 	}
@@ -196,7 +196,7 @@ func (r *replay) mayQueue(m *rules.Matched, ds []sluice.Decision) bool {
 }
 
 // count counts the decisions for their rules, each rule once.
-func (r *replay) count(m *rules.Matched, ds []sluice.Decision, queued bool) {
+func (r *replay) count(m *rules.MatchResult, ds []sluice.Decision, queued bool) {
 	for from := 0; from < len(ds); {
 		rule := m.Rules[from]
 		end, over, wait := from, -1, time.Duration(0)
@@ -236,7 +236,7 @@ func (t *tally) wait(d time.Duration) {
 }
 
 // delay is how long the request has to wait. A shadow rule holds nobody up.
-func (r *replay) delay(m *rules.Matched, ds []sluice.Decision) (most time.Duration) {
+func (r *replay) delay(m *rules.MatchResult, ds []sluice.Decision) (most time.Duration) {
 	for i := range ds {
 		if ds[i].Granted > 0 && !m.Takes[i].Rule.Shadow {
 			most = max(most, ds[i].Delay)
@@ -249,10 +249,10 @@ func (r *replay) delay(m *rules.Matched, ds []sluice.Decision) (most time.Durati
 const longest = 366 * 24 * time.Hour
 
 // queue takes the place at which a worker would find room for the request, which later ones are behind.
-func (r *replay) queue(ctx context.Context, m *rules.Matched, ds []sluice.Decision) error {
+func (r *replay) queue(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision) error {
 	r.again = append(r.again[:0], m.Takes...)
 	for i := range r.again {
-		if m.Rules[i].OnLimit == rules.Queue {
+		if m.Rules[i].OnLimit == rules.OnLimitQueue {
 			r.again[i].MaxDelay = longest
 		}
 	}
@@ -275,11 +275,11 @@ func (r *replay) queue(ctx context.Context, m *rules.Matched, ds []sluice.Decisi
 }
 
 // giveBack returns what rules that charge by the outcome took from a request with another one.
-func (r *replay) giveBack(ctx context.Context, m *rules.Matched, ds []sluice.Decision, status int) error {
+func (r *replay) giveBack(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision, status int) error {
 	r.again = r.again[:0]
 	for i := range m.Takes {
 		charged := m.Rules[i].ChargeStatus
-		if len(charged) == 0 || charged.Has(status) {
+		if len(charged) == 0 || charged.Contains(status) {
 			continue
 		}
 		if back, ok := m.Takes[i].Settlement(&ds[i], 0); ok {

@@ -104,7 +104,7 @@ func (r *replay) topKeys(t *tally) []Key {
 		return all
 	}
 	for _, c := range t.keys.top(topKeys) {
-		all = append(all, Key{Parts: r.set.Parts(limits[0], c.key), Count: c.n})
+		all = append(all, Key{Parts: r.set.KeyParts(limits[0], c.key), Count: c.n})
 	}
 	return all
 }

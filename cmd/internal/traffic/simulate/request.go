@@ -19,7 +19,7 @@ var _ rules.Request = (*request)(nil)
 
 func (q *request) Addr() netip.Addr { return q.record.Client }
 
-func (q *request) Attribute(f *rules.Field) (string, rules.Found) {
+func (q *request) Attribute(f *rules.Field) (string, rules.Presence) {
 	value := ""
 	switch known(f, q.user) {
 	case hasMethod:
@@ -30,7 +30,7 @@ func (q *request) Attribute(f *rules.Field) (string, rules.Found) {
 		return path(q.record.Path), rules.Present
 	case hasQuery:
 		value, n := pairs.Query(q.record.Query, f.Name)
-		return value, rules.Found(n) // Absent, Present, Ambiguous
+		return value, rules.Presence(n) // Absent, Present, Ambiguous
 	case hasUser:
 		value = q.record.User
 	case hasPlan:
@@ -67,24 +67,24 @@ func known(f, user *rules.Field) facts {
 		return hasUser
 	}
 	switch f.Kind {
-	case rules.Method:
+	case rules.FieldMethod:
 		return hasMethod
-	case rules.Host:
+	case rules.FieldHost:
 		return hasHost
-	case rules.Path:
+	case rules.FieldPath:
 		return hasPath
-	case rules.Query:
+	case rules.FieldQuery:
 		return hasQuery
-	case rules.BasicUser:
+	case rules.FieldBasicUser:
 		return hasUser
-	case rules.Attr:
+	case rules.FieldAttr:
 		switch f.Name {
 		case "user":
 			return hasUser
 		case "plan":
 			return hasPlan
 		}
-	case rules.Header:
+	case rules.FieldHeader:
 		switch f.Name {
 		case "Referer":
 			return hasReferer

@@ -90,8 +90,8 @@ func simulatedRow(r *Rule) []string {
 		name += " (shadow)"
 	}
 	return []string{
-		name, fmt.Sprint(r.Requests), n(r.Denied, false), share(r.Denied, r.Requests), n(r.Delayed, r.OnLimit != rules.Queue),
-		n(r.Queued, r.OnLimit == rules.Queue), fmt.Sprint(r.Peak), spark(&r.Timeline),
+		name, fmt.Sprint(r.Requests), n(r.Denied, false), share(r.Denied, r.Requests), n(r.Delayed, r.OnLimit != rules.OnLimitQueue),
+		n(r.Queued, r.OnLimit == rules.OnLimitQueue), fmt.Sprint(r.Peak), spark(&r.Timeline),
 	}
 }
 

@@ -90,7 +90,7 @@ func TestAsMiddleware(t *testing.T) {
 		t,
 		rules.Rule{Name: "all", Limits: limit(sluice.PerSecond(20))},
 		rules.Rule{Name: "user", Match: on("path", "/posts/**"), Per: refs("attr:user"), Limits: limit(sluice.Per(5, 3*time.Second))},
-		rules.Rule{Name: "failed", Match: on("path", "/login"), Per: refs("ip"), Limits: limit(sluice.Per(2, time.Minute)), ChargeStatus: rules.Statuses{{From: 401, To: 401}}},
+		rules.Rule{Name: "failed", Match: on("path", "/login"), Per: refs("ip"), Limits: limit(sluice.Per(2, time.Minute)), ChargeStatus: rules.StatusRanges{{From: 401, To: 401}}},
 		rules.Rule{Name: "search", Match: on("path", "/search"), Per: refs("query:q"), Limits: limit(sluice.Per(3, 10*time.Second).WithAlgorithm(sluice.FixedWindow))},
 	)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -199,10 +199,10 @@ func TestWaits(t *testing.T) {
 		denied, delayed, queued int64
 		mean, most              time.Duration
 	}{
-		{rules.Rule{OnLimit: rules.Delay, Limits: limit(one.WithAlgorithm(sluice.LeakyQueue).WithBurst(100))}, 0, 10, 0, 5050 * time.Millisecond, 9 * time.Second},
-		{rules.Rule{OnLimit: rules.Delay, MaxDelay: 3 * time.Second, Limits: limit(one)}, 6, 3, 0, 2 * time.Second, 3 * time.Second},
-		{rules.Rule{OnLimit: rules.Queue, Limits: limit(one)}, 0, 0, 10, 5050 * time.Millisecond, 9 * time.Second},
-		{rules.Rule{OnLimit: rules.Queue, Limits: limit(one.WithAlgorithm(sluice.FixedWindow))}, 0, 0, 9, 0, 0},
+		{rules.Rule{OnLimit: rules.OnLimitDelay, Limits: limit(one.WithAlgorithm(sluice.LeakyQueue).WithBurst(100))}, 0, 10, 0, 5050 * time.Millisecond, 9 * time.Second},
+		{rules.Rule{OnLimit: rules.OnLimitDelay, MaxDelay: 3 * time.Second, Limits: limit(one)}, 6, 3, 0, 2 * time.Second, 3 * time.Second},
+		{rules.Rule{OnLimit: rules.OnLimitQueue, Limits: limit(one)}, 0, 0, 10, 5050 * time.Millisecond, 9 * time.Second},
+		{rules.Rule{OnLimit: rules.OnLimitQueue, Limits: limit(one.WithAlgorithm(sluice.FixedWindow))}, 0, 0, 9, 0, 0},
 	} {
 		c.rule.Name, c.rule.Per = "r", refs("ip")
 		report := replayed(t, Config{Set: set(t, c.rule)}, log)
@@ -228,7 +228,7 @@ func TestUnseen(t *testing.T) {
 		Except: []rules.Match{on("cookie:c", "1"), on("host", "h"), on("query:q", "1")}, Cost: rules.Cost{From: &rules.Ref{Name: "header:X-Cost"}},
 		Tiers: &rules.Tiers{By: rules.Ref{Name: "attr:plan"}, Limits: map[string][]rules.Limit{"pro": limit(sluice.PerSecond(2))}},
 	}
-	s, err := rules.New(rules.Config{Rules: []rules.Rule{rule}, Attributes: []rules.Attribute{{Name: "who", From: refs("attr:user", "header:X-User")}}})
+	s, err := rules.New(rules.Config{Rules: []rules.Rule{rule}, Attributes: []rules.Attribute{{Name: "who", Sources: refs("attr:user", "header:X-User")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
