@@ -6,7 +6,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-var settleFields = strictyaml.Fields[ruleDecoder]{
+var actualCostFields = strictyaml.Fields[ruleDecoder]{
 	"header": func(d *ruleDecoder, n *strictyaml.Node) {
 		d.r.ActualCost.Header, _ = d.headerName(n, "settle: header")
 	},
@@ -23,9 +23,9 @@ var settleFields = strictyaml.Fields[ruleDecoder]{
 	},
 }
 
-func (d *ruleDecoder) settle(n *strictyaml.Node) {
+func (d *ruleDecoder) actualCost(n *strictyaml.Node) {
 	d.r.ActualCost = &rules.ActualCost{Pos: d.at(n)}
-	if before := d.Count(); !strictyaml.Decode(&d.Decoder, n, "settle", settleFields, nil, d) || d.Count() > before {
+	if before := d.Count(); !strictyaml.Decode(&d.Decoder, n, "settle", actualCostFields, nil, d) || d.Count() > before {
 		d.r.ActualCost = nil // what else is wrong follows from it
 	}
 }

@@ -26,7 +26,7 @@ func TestManyFaults(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := rulefile.Parse(rulefile.Options{},
-		rulefile.Source{Name: "a.yaml", Data: []byte(attributes)}, rulefile.Source{Name: "b.yaml", Data: []byte(b.String())})
+		rulefile.File{Name: "a.yaml", Data: []byte(attributes)}, rulefile.File{Name: "b.yaml", Data: []byte(b.String())})
 	runtime.ReadMemStats(&after)
 	if err == nil {
 		t.Fatal("no error")
@@ -47,7 +47,7 @@ func TestManyUnknownKeys(t *testing.T) {
 		fmt.Fprintf(&b, "key%d: x\n", i)
 	}
 	for _, text := range []string{b.String(), "domain: x\n" + b.String()} {
-		_, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "a.yaml", Data: []byte(text)})
+		_, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "a.yaml", Data: []byte(text)})
 		if err == nil {
 			t.Fatal("no error")
 		}
@@ -66,7 +66,7 @@ func TestBomb(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "a.yaml", Data: []byte(b.String())})
+	_, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "a.yaml", Data: []byte(b.String())})
 	runtime.ReadMemStats(&after)
 	if err == nil || !strings.Contains(err.Error(), "more than 100000 values") {
 		t.Errorf("got %v", err)
@@ -77,11 +77,11 @@ func TestBomb(t *testing.T) {
 }
 
 func TestTooManySources(t *testing.T) {
-	_, err := rulefile.Parse(rulefile.Options{}, make([]rulefile.Source, rulefile.MaxFiles+1)...)
+	_, err := rulefile.Parse(rulefile.Options{}, make([]rulefile.File, rulefile.MaxFiles+1)...)
 	if err == nil || !strings.Contains(err.Error(), "there are 1001 files, at most 1000 are read") {
 		t.Errorf("got %v", err)
 	}
-	_, err = rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "a.yaml", Data: make([]byte, 1<<20+1)})
+	_, err = rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "a.yaml", Data: make([]byte, 1<<20+1)})
 	if err == nil || !strings.Contains(err.Error(), "a.yaml:1:1: the file has 1048577 bytes") {
 		t.Errorf("got %v", err)
 	}

@@ -33,7 +33,7 @@ func TestEmptied(t *testing.T) {
 					t.Errorf("at the start: %v: want an error that says what to write", err)
 				}
 				write(t, file, rules)
-				w, err := rulefile.NewWatcher(rulefile.WatchConfig{Paths: []string{file}, Settle: time.Nanosecond})
+				w, err := rulefile.NewWatcher(rulefile.WatchConfig{Paths: []string{file}, Debounce: time.Nanosecond})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -73,7 +73,7 @@ func TestEmptiedAmongOthers(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), "rules: [{name: a, limit: 1/s}]\n")
 	write(t, filepath.Join(dir, "b.yaml"), "rules: [{name: b, limit: 1/s}]\n")
-	w, err := rulefile.NewWatcher(rulefile.WatchConfig{Paths: []string{dir}, Settle: time.Nanosecond})
+	w, err := rulefile.NewWatcher(rulefile.WatchConfig{Paths: []string{dir}, Debounce: time.Nanosecond})
 	if err != nil {
 		t.Fatal(err)
 	}

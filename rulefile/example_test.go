@@ -38,7 +38,7 @@ rules:
 }
 
 func ExampleParse() {
-	_, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: []byte(`
+	_, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(`
 rules:
   - name: signups
     match: {method: POST, pth: /accounts}
@@ -52,7 +52,7 @@ rules:
 
 // A file in the format of Envoy's rate limit service.
 func ExampleParse_envoy() {
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "auth.yaml", Data: []byte(`
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "auth.yaml", Data: []byte(`
 domain: auth
 descriptors:
   - key: auth_type
@@ -70,8 +70,8 @@ descriptors:
 	// Output: auth_type login 5/min fixed_window
 }
 
-func ExampleRead() {
-	_, err := rulefile.Read("no-such-file.yaml")
+func ExampleReadFiles() {
+	_, err := rulefile.ReadFiles("no-such-file.yaml")
 	fmt.Println(err)
 	// Output: no-such-file.yaml: there is no such file or directory
 }
@@ -82,8 +82,8 @@ func ExampleKeys() {
 }
 
 // Rules that are no files: of a database, say, or embedded in the program.
-func ExampleLoadSources() {
-	loaded, err := rulefile.LoadSources(rulefile.Options{}, rulefile.Source{Name: "embedded.yaml", Data: []byte(`
+func ExampleLoadFiles() {
+	loaded, err := rulefile.LoadFiles(rulefile.Options{}, rulefile.File{Name: "embedded.yaml", Data: []byte(`
 rules:
   - name: api
     limit: 10/s

@@ -39,8 +39,8 @@ func Format(name string, src []byte) ([]byte, error) {
 	return out, nil
 }
 
-// longestFlow is how wide a line may become when a flow collection of several lines is joined.
-const longestFlow = 100
+// maxFlowWidth is how wide a line may become when a flow collection of several lines is joined.
+const maxFlowWidth = 100
 
 // layout is a file as people see it: its lines, and where values and comments stand in them.
 type layout struct {

@@ -140,7 +140,7 @@ func exampleFiles(t testing.TB) []string {
 
 // read reads a rule file.
 func read(text string) error {
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "x.yaml", Data: []byte(text)})
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "x.yaml", Data: []byte(text)})
 	if err == nil {
 		_, err = rules.New(cfg)
 	}

@@ -96,7 +96,7 @@ func (l *layout) staysFlow(n *yaml.Node) bool {
 	line := *n
 	line.HeadComment, line.LineComment, line.FootComment = "", "", ""
 	text, err := encode(&line)
-	return err == nil && from.at+len(text) <= longestFlow && strings.Count(text, "\n") == 1
+	return err == nil && from.at+len(text) <= maxFlowWidth && strings.Count(text, "\n") == 1
 }
 
 // writer merges the comments and blank lines of one layout into the lines of another with the same tokens.

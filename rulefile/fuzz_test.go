@@ -11,19 +11,19 @@ import (
 // FuzzNative reads anything as a file beside one that declares what files often refer to.
 func FuzzNative(f *testing.F) {
 	addSeeds(f, "testdata/*native.txt", "testdata/*merge.txt", "testdata/*yaml.txt")
-	other := rulefile.Source{Name: "other.yaml", Data: []byte(
+	other := rulefile.File{Name: "other.yaml", Data: []byte(
 		"attributes: {customer: jwt:customer}\nlists: {ways: [/a]}\nrules: [{name: other, limit: 1/s}]\n")}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fuzz(t, testCase{sources: []rulefile.Source{{Name: "rules.yaml", Data: data}, other}})
+		fuzz(t, testCase{sources: []rulefile.File{{Name: "rules.yaml", Data: data}, other}})
 	})
 }
 
 // FuzzEnvoy reads anything as a part of a domain.
 func FuzzEnvoy(f *testing.F) {
 	addSeeds(f, "testdata/*envoy.txt")
-	other := rulefile.Source{Name: "other.yaml", Data: []byte("domain: d\ndescriptors: [{key: a}]\n")}
+	other := rulefile.File{Name: "other.yaml", Data: []byte("domain: d\ndescriptors: [{key: a}]\n")}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c := testCase{name: "(merge)", sources: []rulefile.Source{other, {Name: "rules.yaml", Data: data}}}
+		c := testCase{name: "(merge)", sources: []rulefile.File{other, {Name: "rules.yaml", Data: data}}}
 		if !strings.Contains(string(data), "domain") {
 			c.sources[1].Data = append([]byte("domain: d\n"), data...)
 		}

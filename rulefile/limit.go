@@ -124,16 +124,16 @@ func (c limitContext) count(n *strictyaml.Node, what string) (int64, bool) {
 // limitDecoder reads the long form of a limit. What depends on the rate is kept until that is known.
 type limitDecoder struct {
 	limitContext
-	l                  rules.Limit
-	rateNode           *strictyaml.Node
-	window, over, zone *strictyaml.Node
-	concurrent, lease  *strictyaml.Node
-	ownAlgorithm       bool
+	l                     rules.Limit
+	rateNode              *strictyaml.Node
+	window, over, zone    *strictyaml.Node
+	concurrent, permitTTL *strictyaml.Node
+	ownAlgorithm          bool
 }
 
 var limitFields = strictyaml.Fields[limitDecoder]{
 	"concurrent": func(d *limitDecoder, n *strictyaml.Node) { d.concurrent = n },
-	"lease":      func(d *limitDecoder, n *strictyaml.Node) { d.lease = n },
+	"lease":      func(d *limitDecoder, n *strictyaml.Node) { d.permitTTL = n },
 
 	"rate":   func(d *limitDecoder, n *strictyaml.Node) { d.rateNode = n },
 	"window": func(d *limitDecoder, n *strictyaml.Node) { d.window = n },
@@ -192,11 +192,11 @@ var limitMoved = map[string]string{
 // finish puts the parts together.
 func (d *limitDecoder) finish(n *strictyaml.Node) {
 	if d.concurrent != nil {
-		d.flight(n)
+		d.concurrency(n)
 		return
 	}
-	if d.lease != nil {
-		d.Fault(d.lease, "%s: lease: is for a limit on what is in flight: write concurrent: 5 beside it", d.what)
+	if d.permitTTL != nil {
+		d.Fault(d.permitTTL, "%s: lease: is for a limit on what is in flight: write concurrent: 5 beside it", d.what)
 		return
 	}
 	if d.rateNode == nil {
@@ -218,8 +218,8 @@ func (d *limitDecoder) finish(n *strictyaml.Node) {
 	}
 }
 
-// flight reads concurrent: 5 and lease: 30s, beside which nothing else of a limit makes sense.
-func (d *limitDecoder) flight(n *strictyaml.Node) {
+// concurrency reads concurrent: 5 and lease: 30s, beside which nothing else of a limit makes sense.
+func (d *limitDecoder) concurrency(n *strictyaml.Node) {
 	for _, f := range n.Fields {
 		switch f.Key.Text {
 		case "concurrent", "lease", "name":
@@ -231,8 +231,8 @@ func (d *limitDecoder) flight(n *strictyaml.Node) {
 	}
 	count, ok := d.count(d.concurrent, d.what+": concurrent")
 	d.l.Limit = sluice.Concurrent(count)
-	if d.lease != nil && ok {
-		d.l.Limit.Window, _ = d.Duration(d.lease, d.what+": lease")
+	if d.permitTTL != nil && ok {
+		d.l.Limit.Window, _ = d.Duration(d.permitTTL, d.what+": lease")
 	}
 }
 

@@ -5,15 +5,15 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// prioritizedDecoder is an entry of priorities while it is read.
-type prioritizedDecoder struct {
+// priorityDecoder is an entry of priorities while it is read.
+type priorityDecoder struct {
 	*file
 	p rules.PriorityRule
 }
 
-var prioritizedFields = strictyaml.Fields[prioritizedDecoder]{
-	"match": func(d *prioritizedDecoder, n *strictyaml.Node) { d.p.Match = d.match(n, "priorities: match") },
-	"priority": func(d *prioritizedDecoder, n *strictyaml.Node) {
+var priorityFields = strictyaml.Fields[priorityDecoder]{
+	"match": func(d *priorityDecoder, n *strictyaml.Node) { d.p.Match = d.match(n, "priorities: match") },
+	"priority": func(d *priorityDecoder, n *strictyaml.Node) {
 		i, _ := d.OneOf(n, "priorities: priority", "low", "normal", "high", "critical")
 		d.p.Priority = [...]rules.Priority{rules.PriorityLow, rules.PriorityNormal, rules.PriorityHigh, rules.PriorityCritical}[i]
 	},
@@ -28,8 +28,8 @@ var inMatch = map[string]string{
 
 func (f *file) priorities(n *strictyaml.Node) {
 	f.entries(n, "priorities", func(item *strictyaml.Node) {
-		d := &prioritizedDecoder{file: f, p: rules.PriorityRule{Pos: f.at(item)}}
-		if strictyaml.Decode(&f.Decoder, item, "priorities", prioritizedFields, inMatch, d) {
+		d := &priorityDecoder{file: f, p: rules.PriorityRule{Pos: f.at(item)}}
+		if strictyaml.Decode(&f.Decoder, item, "priorities", priorityFields, inMatch, d) {
 			if item.Field("match") == nil || item.Field("priority") == nil {
 				f.Fault(item, "priorities: an entry has a match and a priority: {match: {path: /reports/**}, priority: low}")
 			}
@@ -40,46 +40,46 @@ func (f *file) priorities(n *strictyaml.Node) {
 	})
 }
 
-// gateDecoder is an entry of shed while it is read.
-type gateDecoder struct {
+// adaptiveLimitDecoder is an entry of shed while it is read.
+type adaptiveLimitDecoder struct {
 	*file
 	g rules.AdaptiveLimit
 }
 
-var gateFields = strictyaml.Fields[gateDecoder]{
-	"name":  func(d *gateDecoder, n *strictyaml.Node) { d.g.Name, _ = d.String(n, "shed: name") },
-	"match": func(d *gateDecoder, n *strictyaml.Node) { d.g.Match = d.match(n, "shed: match") },
-	"in_flight": func(d *gateDecoder, n *strictyaml.Node) {
+var adaptiveLimitFields = strictyaml.Fields[adaptiveLimitDecoder]{
+	"name":  func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Name, _ = d.String(n, "shed: name") },
+	"match": func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Match = d.match(n, "shed: match") },
+	"in_flight": func(d *adaptiveLimitDecoder, n *strictyaml.Node) {
 		strictyaml.Decode(&d.Decoder, n, "shed: in_flight", inFlightFields, nil, d)
 	},
-	"shadow": func(d *gateDecoder, n *strictyaml.Node) { d.g.Shadow, _ = d.Bool(n, "shed: shadow") },
+	"shadow": func(d *adaptiveLimitDecoder, n *strictyaml.Node) { d.g.Shadow, _ = d.Bool(n, "shed: shadow") },
 }
 
-// mostInFlight is more than anybody has.
-const mostInFlight = 1_000_000
+// maxInFlight is more than anybody has.
+const maxInFlight = 1_000_000
 
-var inFlightFields = strictyaml.Fields[gateDecoder]{
-	"min": func(d *gateDecoder, n *strictyaml.Node) {
-		least, _ := d.Int(n, "shed: in_flight: min", 1, mostInFlight)
+var inFlightFields = strictyaml.Fields[adaptiveLimitDecoder]{
+	"min": func(d *adaptiveLimitDecoder, n *strictyaml.Node) {
+		least, _ := d.Int(n, "shed: in_flight: min", 1, maxInFlight)
 		d.g.Min = int(least)
 	},
-	"max": func(d *gateDecoder, n *strictyaml.Node) {
-		most, _ := d.Int(n, "shed: in_flight: max", 1, mostInFlight)
+	"max": func(d *adaptiveLimitDecoder, n *strictyaml.Node) {
+		most, _ := d.Int(n, "shed: in_flight: max", 1, maxInFlight)
 		d.g.Max = int(most)
 	},
 }
 
-var gateMoved = map[string]string{
+var adaptiveLimitMoved = map[string]string{
 	"path": inMatch["path"], "method": inMatch["method"], "host": inMatch["host"], "ip": inMatch["ip"], "header": inMatch["header"],
 	"min": "it belongs to in_flight: write in_flight: {min: 10, max: 500}", "max": "it belongs to in_flight: write in_flight: {min: 10, max: 500}",
 	"limit":    "how many may be in flight is learnt; bound it with in_flight: {min: 10, max: 500}",
 	"priority": "who goes first stands under priorities, at the top of the file",
 }
 
-func (f *file) shed(n *strictyaml.Node) {
+func (f *file) loadShedding(n *strictyaml.Node) {
 	f.entries(n, "shed", func(item *strictyaml.Node) {
-		d := &gateDecoder{file: f, g: rules.AdaptiveLimit{Pos: f.at(item)}}
-		if strictyaml.Decode(&f.Decoder, item, "shed", gateFields, gateMoved, d) && item.Field("name") == nil {
+		d := &adaptiveLimitDecoder{file: f, g: rules.AdaptiveLimit{Pos: f.at(item)}}
+		if strictyaml.Decode(&f.Decoder, item, "shed", adaptiveLimitFields, adaptiveLimitMoved, d) && item.Field("name") == nil {
 			f.Fault(item, "shed: the entry has no name: add one that says what is protected, such as name: api")
 		}
 		if f.flush("") {

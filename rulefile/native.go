@@ -45,7 +45,7 @@ var fileFields = strictyaml.Fields[file]{
 	"deny":       (*file).deny,
 	"rules":      (*file).rules,
 	"priorities": (*file).priorities,
-	"shed":       (*file).shed,
+	"shed":       (*file).loadShedding,
 }
 
 var fileMoved = map[string]string{

@@ -22,9 +22,9 @@ func TestPanicRefusesLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read := Read
+	read := ReadFiles
 	write(testRules("one"))
-	w, err := NewWatcher(WatchConfig{Paths: []string{file}, Settle: 1, Read: func(paths ...string) ([]Source, error) {
+	w, err := NewWatcher(WatchConfig{Paths: []string{file}, Debounce: 1, Read: func(paths ...string) ([]File, error) {
 		return read(paths...)
 	}})
 	if err != nil {
@@ -38,15 +38,15 @@ func TestPanicRefusesLoad(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), want) || !errors.As(err, &p) || !strings.Contains(string(p.Stack), "panic_internal_test.go") {
 			t.Fatalf("the load is %v with the stack %s: want %s…", err, p, want)
 		}
-		if w.Set() != set || w.Status().Err == nil {
+		if w.Set() != set || w.Status().LastError == nil {
 			t.Fatal("the rules before it are not live any more")
 		}
 	}
 	write("rules:\n  - {name: first, limit: 1/s}\n  - {name: second, limit: 1/s, cursed: true}\n")
 	refused(file + `:3:5: rule "second": internal error: a bug`)
-	read = func(...string) ([]Source, error) { panic("another bug") }
+	read = func(...string) ([]File, error) { panic("another bug") }
 	refused(file + `: internal error: another bug`)
-	read = Read
+	read = ReadFiles
 	write(testRules("two"))
 	if err := w.Reload(); err != nil || w.Set() == set {
 		t.Fatalf("a sound file after that: %v", err)

@@ -16,29 +16,29 @@ import (
 type Options struct {
 	MergeDomains bool   // several Envoy files may have parts of one domain; else that is an error
 	ChargeDenied bool   // Envoy limits charge refused requests too, as Envoy's service does
-	Secret       []byte // keys the digests of secret attributes; see [rules.Config]
+	DigestSecret []byte // keys the digests of secret attributes; see [rules.Config]
 }
 
-// Loaded are rules that are ready for use, with what they were made from.
-type Loaded struct {
-	Set     *rules.Set
-	Sources []Source
-	Digest  string // short, of the files' names and contents
+// LoadResult are rules that are ready for use, with what they were made from.
+type LoadResult struct {
+	Set    *rules.Set
+	Files  []File
+	Digest string // short, of the files' names and contents
 }
 
-// Load reads files and directories, as [Read] does, and compiles the rules in them.
-func Load(o Options, paths ...string) (*Loaded, error) {
-	sources, err := Read(paths...)
+// Load reads files and directories, as [ReadFiles] does, and compiles the rules in them.
+func Load(o Options, paths ...string) (*LoadResult, error) {
+	sources, err := ReadFiles(paths...)
 	if err != nil {
 		return nil, err
 	}
 	return load(o, sources)
 }
 
-// LoadSources compiles the rules of files that were read already.
-func LoadSources(o Options, sources ...Source) (*Loaded, error) { return load(o, sources) }
+// LoadFiles compiles the rules of files that were read already.
+func LoadFiles(o Options, sources ...File) (*LoadResult, error) { return load(o, sources) }
 
-func load(o Options, sources []Source) (loaded *Loaded, err error) {
+func load(o Options, sources []File) (loaded *LoadResult, err error) {
 	defer panics.Recover(func(e *panics.Error) { loaded, err = nil, panicked(e, rules.Position{}, "") })
 	cfg, err := parse(o, sources, true)
 	if err != nil {
@@ -48,7 +48,7 @@ func load(o Options, sources []Source) (loaded *Loaded, err error) {
 	if err != nil {
 		return nil, inOrder(sources, flatten(err))
 	}
-	return &Loaded{Set: set, Sources: sources, Digest: digest(sources)}, nil
+	return &LoadResult{Set: set, Files: sources, Digest: digest(sources)}, nil
 }
 
 // Parse makes one configuration of some files. The error joins all faults, each a [*rules.Error]. If there are any, it
@@ -57,18 +57,18 @@ func load(o Options, sources []Source) (loaded *Loaded, err error) {
 //
 // Files that are empty or have no rules are sound, since others may have them: [Load] and [NewWatcher] refuse them. It does
 // not panic, whatever the files hold: a bug is a fault of the file that it was found with.
-func Parse(o Options, sources ...Source) (rules.Config, error) { return parse(o, sources, false) }
+func Parse(o Options, sources ...File) (rules.Config, error) { return parse(o, sources, false) }
 
 // parse reads files. If they are all there is, an empty one is a fault, and so are files that limit nothing without saying
 // so: one that was cut short would lift every limit.
-func parse(o Options, sources []Source, complete bool) (cfg rules.Config, err error) {
+func parse(o Options, sources []File, complete bool) (cfg rules.Config, err error) {
 	p := &parser{
 		complete: complete,
 		options:  o, lists: make(map[string]*list), attributes: make(map[string]bool),
 		onlyOnce: make(map[string]rules.Position), domains: make(map[string]int),
 	}
 	defer panics.Recover(func(e *panics.Error) { cfg, err = rules.Config{}, panicked(e, p.reading.at, p.reading.rule) })
-	p.cfg.DigestSecret, p.cfg.ChargeDenied = o.Secret, o.ChargeDenied
+	p.cfg.DigestSecret, p.cfg.ChargeDenied = o.DigestSecret, o.ChargeDenied
 	p.read(sources)
 	if complete && !p.saysNone && len(p.faults) == 0 && len(sources) > 0 {
 		p.checkNone(sources[0].Name)
@@ -113,7 +113,7 @@ type parser struct {
 	partial bool // something could not be read as YAML, so that names may be missing
 }
 
-func (p *parser) read(sources []Source) {
+func (p *parser) read(sources []File) {
 	if len(sources) > MaxFiles {
 		p.fault(rules.Position{}, "", fmt.Sprintf("there are %d files, at most %d are read", len(sources), MaxFiles))
 		return
@@ -188,7 +188,7 @@ func (p *parser) fault(at rules.Position, rule, msg string) {
 const maxFaults = 1000
 
 // inOrder joins faults in the order of the files and the places in them.
-func inOrder(sources []Source, faults []error) error {
+func inOrder(sources []File, faults []error) error {
 	order := make(map[string]int, len(sources))
 	for i, s := range sources {
 		order[s.Name] = i

@@ -24,16 +24,16 @@ const (
 	MaxFiles      = 1000
 )
 
-// Source is a file: its name as errors show it, and its content.
-type Source struct {
+// File is a file: its name as errors show it, and its content.
+type File struct {
 	Name string
 	Data []byte
 }
 
-// Read reads files, and the rule files of directories: those named *.yaml and *.yml, in the order of their names. Of a
+// ReadFiles reads files, and the rule files of directories: those named *.yaml and *.yml, in the order of their names. Of a
 // directory it leaves out what begins with a dot, *_test.yaml and *_test.yml, which hold tests, and sub-directories.
 // Links are followed.
-func Read(paths ...string) ([]Source, error) {
+func ReadFiles(paths ...string) ([]File, error) {
 	r := reader{seen: make(map[string]bool)}
 	if len(paths) == 0 {
 		return nil, &rules.Error{Msg: "there are no rule files to read: name a file or a directory"}
@@ -49,14 +49,14 @@ func Read(paths ...string) ([]Source, error) {
 			r.file(path)
 		}
 	}
-	return r.sources, errors.Join(r.faults...)
+	return r.files, errors.Join(r.faults...)
 }
 
 type reader struct {
-	sources []Source
-	seen    map[string]bool
-	bytes   int
-	faults  []error
+	files  []File
+	seen   map[string]bool
+	bytes  int
+	faults []error
 }
 
 func (r *reader) fault(path, format string, args ...any) {
@@ -140,12 +140,12 @@ func (r *reader) file(path string) {
 		bounds.RuleFiles.Reached()
 		r.fault(path, "with this file there are more than %d bytes in all: use fewer rules", MaxTotalBytes)
 	case r.bytes <= MaxTotalBytes:
-		r.sources = append(r.sources, Source{Name: path, Data: data})
+		r.files = append(r.files, File{Name: path, Data: data})
 	}
 }
 
 // digest is short and the same for the same files wherever their directory is, so that processes can be compared.
-func digest(sources []Source) string {
+func digest(sources []File) string {
 	h := sha256.New()
 	part := func(b []byte) {
 		_ = binary.Write(h, binary.BigEndian, uint64(len(b))) // a hash never fails

@@ -35,7 +35,7 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func names(dir string, sources []rulefile.Source) string {
+func names(dir string, sources []rulefile.File) string {
 	var all []string
 	for _, s := range sources {
 		rel, err := filepath.Rel(dir, s.Name)
@@ -54,7 +54,7 @@ func TestReadDirectory(t *testing.T) {
 		"a_test.yaml": "no", "a_test.yml": "no", ".hidden.yaml": "no", "..data/c.yaml": "no",
 		"README.md": "no", "a.yaml.bak": "no", "yaml": "no",
 	})
-	sources, err := rulefile.Read(dir)
+	sources, err := rulefile.ReadFiles(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestReadConfigMap(t *testing.T) {
 	dir := folder(t, map[string]string{
 		"..2026_01_01/a.yaml": "a", "..data": "-> ..2026_01_01", "a.yaml": "-> ..data/a.yaml",
 	})
-	sources, err := rulefile.Read(dir)
+	sources, err := rulefile.ReadFiles(dir)
 	if got := names(dir, sources); err != nil || got != "a.yaml=a" {
 		t.Errorf("got %q, error %v", got, err)
 	}
@@ -77,7 +77,7 @@ func TestReadConfigMap(t *testing.T) {
 
 func TestReadNamedFiles(t *testing.T) {
 	dir := folder(t, map[string]string{"rules.conf": "c", "x_test.yaml": "x", "d/a.yaml": "a", "d/b.yaml": "b"})
-	sources, err := rulefile.Read(
+	sources, err := rulefile.ReadFiles(
 		filepath.Join(dir, "x_test.yaml"), filepath.Join(dir, "rules.conf"), filepath.Join(dir, "d", "b.yaml"),
 		filepath.Join(dir, "d"), filepath.Join(dir, "d", ".", "a.yaml"))
 	if err != nil {
@@ -102,20 +102,20 @@ func TestReadFaults(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := rulefile.Read(filepath.Join(dir, test.path))
+			_, err := rulefile.ReadFiles(filepath.Join(dir, test.path))
 			var fault *rules.Error
 			if !errors.As(err, &fault) || !strings.Contains(err.Error(), test.want) || fault.Pos.File == "" {
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
 		})
 	}
-	if _, err := rulefile.Read(filepath.Join(dir, "largest")); err != nil {
+	if _, err := rulefile.ReadFiles(filepath.Join(dir, "largest")); err != nil {
 		t.Error(err)
 	}
-	if _, err := rulefile.Read(); err == nil || !strings.Contains(err.Error(), "name a file or a directory") {
+	if _, err := rulefile.ReadFiles(); err == nil || !strings.Contains(err.Error(), "name a file or a directory") {
 		t.Errorf("nothing to read: %v", err)
 	}
-	_, err := rulefile.Read(filepath.Join(dir, "none"), filepath.Join(dir, "large"))
+	_, err := rulefile.ReadFiles(filepath.Join(dir, "none"), filepath.Join(dir, "large"))
 	if err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("got %v, want both faults", err)
 	}
@@ -128,7 +128,7 @@ func TestReadBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rulefile.Read(many); err == nil || !strings.Contains(err.Error(), "more than 1000 files") ||
+	if _, err := rulefile.ReadFiles(many); err == nil || !strings.Contains(err.Error(), "more than 1000 files") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("many files: %v", err)
 	}
@@ -139,7 +139,7 @@ func TestReadBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rulefile.Read(large); err == nil || !strings.Contains(err.Error(), "more than 16777216 bytes in all") ||
+	if _, err := rulefile.ReadFiles(large); err == nil || !strings.Contains(err.Error(), "more than 16777216 bytes in all") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("large files: %v", err)
 	}
@@ -147,12 +147,12 @@ func TestReadBounds(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	files := map[string]string{"a.yaml": "rules: [{name: a, limit: 1/s}]", "b.yaml": "rules: [{name: b, limit: 1/s}]"}
-	first, err := rulefile.Load(rulefile.Options{Secret: []byte("s"), ChargeDenied: true}, folder(t, files))
+	first, err := rulefile.Load(rulefile.Options{DigestSecret: []byte("s"), ChargeDenied: true}, folder(t, files))
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := first.Set.Config()
-	if len(cfg.Rules) != 2 || string(cfg.DigestSecret) != "s" || !cfg.ChargeDenied || len(first.Sources) != 2 {
+	if len(cfg.Rules) != 2 || string(cfg.DigestSecret) != "s" || !cfg.ChargeDenied || len(first.Files) != 2 {
 		t.Errorf("got %+v", first)
 	}
 	same, err := rulefile.Load(rulefile.Options{}, folder(t, files))

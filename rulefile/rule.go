@@ -51,7 +51,7 @@ var ruleFields = strictyaml.Fields[ruleDecoder]{
 	"charge":     (*ruleDecoder).charge,
 	"missing":    (*ruleDecoder).missing,
 	"queue":      (*ruleDecoder).queue,
-	"settle":     (*ruleDecoder).settle,
+	"settle":     (*ruleDecoder).actualCost,
 }
 
 var ruleMoved = map[string]string{

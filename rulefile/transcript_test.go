@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the results of the transcripts")
 // MergeDomains.
 type testCase struct {
 	name    string
-	sources []rulefile.Source
+	sources []rulefile.File
 	want    string
 }
 
@@ -46,7 +46,7 @@ func readTranscript(t testing.TB, name string) []testCase {
 			if i > 0 {
 				file, part, _ = strings.Cut(part, "\n")
 			}
-			c.sources = append(c.sources, rulefile.Source{Name: file, Data: []byte(part)})
+			c.sources = append(c.sources, rulefile.File{Name: file, Data: []byte(part)})
 		}
 		all = append(all, c)
 	}

@@ -21,11 +21,11 @@ import (
 
 // Defaults of [WatchConfig].
 const (
-	defaultEvery  = 5 * time.Second
-	defaultSettle = 200 * time.Millisecond
+	defaultPollInterval = 5 * time.Second
+	defaultDebounce     = 200 * time.Millisecond
 )
 
-// maxReads is how often [Watcher.Reload] reads files that keep changing. With the default Settle that is two seconds.
+// maxReads is how often [Watcher.Reload] reads files that keep changing. With the default Debounce that is two seconds.
 const maxReads = 11
 
 var (
@@ -35,42 +35,42 @@ var (
 
 // WatchConfig is how a [Watcher] is made. Paths is required.
 type WatchConfig struct {
-	// Paths are files and directories, as for [Read].
+	// Paths are files and directories, as for [ReadFiles].
 	Paths   []string
 	Options Options
 
-	// Read replaces [Read], for directories that are read in another way. It is given the paths.
-	Read func(paths ...string) ([]Source, error)
+	// Read replaces [ReadFiles], for directories that are read in another way. It is given the paths.
+	Read func(paths ...string) ([]File, error)
 
-	// Every is how often the files are read whether or not the system told of a change: it forgets to when there are
+	// PollInterval is how often the files are read whether or not the system told of a change: it forgets to when there are
 	// many, and for network file systems it never does. Default 5 s.
-	Every time.Duration
-	// Settle is how long the files must have stayed the same before a change counts, since they may be half written.
+	PollInterval time.Duration
+	// Debounce is how long the files must have stayed the same before a change counts, since they may be half written.
 	// A writer that pauses for longer in the middle of a file should write another and rename it. Default 200 ms.
-	Settle time.Duration
+	Debounce time.Duration
 
-	// Hangup has Run look at the files when the process is sent SIGHUP, as operators are used to.
-	Hangup bool
+	// ReloadOnSIGHUP has Run look at the files when the process is sent SIGHUP, as operators are used to.
+	ReloadOnSIGHUP bool
 
-	// OnLoad is told of each set after the first as soon as it is live, and OnError once of what could not be loaded.
+	// OnReload is told of each set after the first as soon as it is live, and OnError once of what could not be loaded.
 	// They are called one after the other in the order of what happened, by Run or by Reload, which go on when they
 	// return. They may call the watcher.
-	OnLoad  func(*Loaded)
-	OnError func(error)
+	OnReload func(*LoadResult)
+	OnError  func(error)
 }
 
 func (c *WatchConfig) setDefaults() {
-	if c.Every == 0 {
-		c.Every = defaultEvery
+	if c.PollInterval == 0 {
+		c.PollInterval = defaultPollInterval
 	}
-	if c.Settle == 0 {
-		c.Settle = defaultSettle
+	if c.Debounce == 0 {
+		c.Debounce = defaultDebounce
 	}
 	if c.Read == nil {
-		c.Read = Read
+		c.Read = ReadFiles
 	}
-	if c.OnLoad == nil {
-		c.OnLoad = func(*Loaded) {}
+	if c.OnReload == nil {
+		c.OnReload = func(*LoadResult) {}
 	}
 	if c.OnError == nil {
 		c.OnError = func(error) {}
@@ -81,9 +81,9 @@ func (c *WatchConfig) validate() error {
 	switch {
 	case len(c.Paths) == 0:
 		return errors.New("rulefile: nothing to watch: give a file or a directory in Paths")
-	case c.Every < 0 || c.Settle < 0:
+	case c.PollInterval < 0 || c.Debounce < 0:
 		return fmt.Errorf("rulefile: Every is %v and Settle %v: use positive durations, or 0 for the defaults",
-			c.Every, c.Settle)
+			c.PollInterval, c.Debounce)
 	}
 	return nil
 }
@@ -93,37 +93,37 @@ func (c *WatchConfig) validate() error {
 //
 // [Watcher.Run] notices changes. Without it the set changes on [Watcher.Reload] only.
 type Watcher struct {
-	cfg     WatchConfig
-	live    atomic.Pointer[Loaded]
-	running atomic.Bool
-	hangup  chan os.Signal                          // nil unless asked for
-	read    func(paths ...string) ([]Source, error) // cfg.Read, but for tests
+	cfg           WatchConfig
+	live          atomic.Pointer[LoadResult]
+	running       atomic.Bool
+	reloadSignals chan os.Signal                        // nil unless asked for
+	read          func(paths ...string) ([]File, error) // cfg.Read, but for tests
 
 	// checking is held while the files are read and compiled, and guards the fields below. It is taken before mu.
 	checking sync.Mutex
 	good     fingerprint // of what is live
 	bad      fingerprint // of what was refused last
 	badErr   error       // why; nil: what is live is what was seen last
-	seen     fingerprint // of a change that has yet to settle
+	seen     fingerprint // of a change that is not yet Debounce old
 	seenAt   time.Time   // when it was first read; zero: there is none
 
 	mu      sync.Mutex // guards the fields below, and is held for moments only
 	status  Status
-	calls   []func() // of OnLoad and OnError that are due
+	calls   []func() // of OnReload and OnError that are due
 	calling bool
 }
 
 // Status is how a [Watcher] is doing.
 type Status struct {
-	Digest  string    // of the live set
-	Loaded  time.Time // when it went live
-	Reloads int       // how many sets have replaced another
+	Digest   string    // of the live set
+	LoadedAt time.Time // when it went live
+	Reloads  int       // how many sets have replaced another
 
-	Err   error     // why the live set is not what the files say; nil: it is
-	Since time.Time // since when it is not
+	LastError    error     // why the live set is not what the files say; nil: it is
+	FailingSince time.Time // since when it is not
 
-	Events    bool  // the system tells of changes; else they are found by reading the files every so often
-	EventsErr error // why it does not; nil also while Run is not running
+	FileEvents    bool  // the system tells of changes; else they are found by reading the files every so often
+	FileEventsErr error // why it does not; nil also while Run is not running
 }
 
 // NewWatcher loads the rules. It fails if that fails, and if there are no files: a program should not start without its
@@ -135,8 +135,8 @@ func NewWatcher(c WatchConfig) (*Watcher, error) {
 	c.setDefaults()
 	c.Paths = slices.Clone(c.Paths)
 	w := &Watcher{cfg: c, read: contained(c.Read)}
-	if c.Hangup {
-		w.hangup = make(chan os.Signal, 1)
+	if c.ReloadOnSIGHUP {
+		w.reloadSignals = make(chan os.Signal, 1)
 	}
 	sources, err := w.read(c.Paths...)
 	if err != nil {
@@ -151,13 +151,13 @@ func NewWatcher(c WatchConfig) (*Watcher, error) {
 	}
 	w.live.Store(loaded)
 	w.good = fingerprintOf(sources, nil)
-	w.status.Digest, w.status.Loaded = loaded.Digest, time.Now()
+	w.status.Digest, w.status.LoadedAt = loaded.Digest, time.Now()
 	return w, nil
 }
 
 // contained makes an error of a panic in read, so that the last good set stays live.
-func contained(read func(...string) ([]Source, error)) func(...string) ([]Source, error) {
-	return func(paths ...string) (sources []Source, err error) {
+func contained(read func(...string) ([]File, error)) func(...string) ([]File, error) {
+	return func(paths ...string) (sources []File, err error) {
 		defer panics.Recover(func(e *panics.Error) {
 			sources, err = nil, panicked(e, rules.Position{File: strings.Join(paths, ", ")}, "")
 		})
@@ -169,7 +169,7 @@ func contained(read func(...string) ([]Source, error)) func(...string) ([]Source
 func (w *Watcher) Set() *rules.Set { return w.live.Load().Set }
 
 // Current is what is live, with the files it was read from. It must not be changed.
-func (w *Watcher) Current() *Loaded { return w.live.Load() }
+func (w *Watcher) Current() *LoadResult { return w.live.Load() }
 
 // Status tells how the watcher is doing.
 func (w *Watcher) Status() Status {
@@ -207,14 +207,14 @@ func (w *Watcher) run(ctx context.Context, n *notifier) error {
 	defer func() {
 		n.close()
 		w.mu.Lock()
-		w.status.Events, w.status.EventsErr = false, nil
+		w.status.FileEvents, w.status.FileEventsErr = false, nil
 		w.mu.Unlock()
 	}()
 	signalled(w, func() {
 		w.loop(ctx, n.changed, func() {
 			err := n.follow()
 			w.mu.Lock()
-			w.status.Events, w.status.EventsErr = err == nil, err
+			w.status.FileEvents, w.status.FileEventsErr = err == nil, err
 			w.mu.Unlock()
 		})
 	})
@@ -223,9 +223,9 @@ func (w *Watcher) run(ctx context.Context, n *notifier) error {
 
 // signalled calls f while SIGHUP comes to the watcher, if that was asked for.
 func signalled(w *Watcher, f func()) {
-	if w.hangup != nil {
-		signal.Notify(w.hangup, syscall.SIGHUP)
-		defer signal.Stop(w.hangup)
+	if w.reloadSignals != nil {
+		signal.Notify(w.reloadSignals, syscall.SIGHUP)
+		defer signal.Stop(w.reloadSignals)
 	}
 	f()
 }
@@ -233,7 +233,7 @@ func signalled(w *Watcher, f func()) {
 // loop checks the files at the start, when they changed, and every so often. Before each check it calls follow, so that
 // what comes after the check is told of through changed.
 func (w *Watcher) loop(ctx context.Context, changed <-chan struct{}, follow func()) {
-	tick := time.NewTicker(w.cfg.Every)
+	tick := time.NewTicker(w.cfg.PollInterval)
 	defer tick.Stop()
 	due := time.NewTimer(0)
 	defer due.Stop()
@@ -246,13 +246,13 @@ func (w *Watcher) loop(ctx context.Context, changed <-chan struct{}, follow func
 		case <-changed:
 			// A change is looked at when it is heard of, but a thousand of them are not looked at a thousand times.
 			if !armed {
-				due.Reset(max(0, w.cfg.Settle-time.Since(last)))
+				due.Reset(max(0, w.cfg.Debounce-time.Since(last)))
 				armed = true
 			}
 			continue
 		case <-tick.C:
 		case <-due.C:
-		case <-w.hangup:
+		case <-w.reloadSignals:
 		}
 		follow()
 		again, _ := w.check() // OnError has the error
@@ -290,19 +290,19 @@ func (w *Watcher) check() (again time.Duration, err error) {
 		return 0, w.badErr
 	case w.seenAt.IsZero() || seen != w.seen:
 		w.seen, w.seenAt = seen, time.Now()
-		return w.cfg.Settle, nil
+		return w.cfg.Debounce, nil
 	}
-	if early := w.cfg.Settle - began.Sub(w.seenAt); early > 0 {
+	if early := w.cfg.Debounce - began.Sub(w.seenAt); early > 0 {
 		return early, nil
 	}
 	w.seenAt = time.Time{}
-	var loaded *Loaded
+	var loaded *LoadResult
 	if err == nil {
 		loaded, err = load(w.cfg.Options, sources)
 	}
 	if err != nil {
 		w.bad, w.badErr = seen, err
-		w.refuse(err)
+		w.reject(err)
 		return 0, err
 	}
 	w.good, w.badErr = seen, nil
@@ -310,30 +310,30 @@ func (w *Watcher) check() (again time.Duration, err error) {
 	return 0, nil
 }
 
-func (w *Watcher) adopt(loaded *Loaded) {
+func (w *Watcher) adopt(loaded *LoadResult) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.live.Store(loaded)
-	w.status.Digest, w.status.Loaded = loaded.Digest, time.Now()
+	w.status.Digest, w.status.LoadedAt = loaded.Digest, time.Now()
 	w.status.Reloads++
-	w.status.Err, w.status.Since = nil, time.Time{}
-	w.calls = append(w.calls, func() { w.cfg.OnLoad(loaded) })
+	w.status.LastError, w.status.FailingSince = nil, time.Time{}
+	w.calls = append(w.calls, func() { w.cfg.OnReload(loaded) })
 }
 
-func (w *Watcher) refuse(err error) {
+func (w *Watcher) reject(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.status.Err == nil {
-		w.status.Since = time.Now()
+	if w.status.LastError == nil {
+		w.status.FailingSince = time.Now()
 	}
-	w.status.Err = err
+	w.status.LastError = err
 	w.calls = append(w.calls, func() { w.cfg.OnError(err) })
 }
 
 func (w *Watcher) clearError() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.status.Err, w.status.Since = nil, time.Time{}
+	w.status.LastError, w.status.FailingSince = nil, time.Time{}
 }
 
 // call makes the calls that are due, in order and without a lock. One goroutine does at a time; another that has calls
@@ -370,7 +370,7 @@ func (w *Watcher) nextCall() func() {
 // fingerprint tells contents apart. It is all of a hash where a Digest, which is for people, is a part.
 type fingerprint [sha256.Size]byte
 
-func fingerprintOf(sources []Source, err error) (f fingerprint) {
+func fingerprintOf(sources []File, err error) (f fingerprint) {
 	h := sha256.New()
 	part := func(s []byte) { // with its length, so that no two lists of parts look alike
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(s))))

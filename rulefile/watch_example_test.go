@@ -28,10 +28,10 @@ func ExampleWatcher() {
 
 	news := make(chan string)
 	watcher, err := rulefile.NewWatcher(rulefile.WatchConfig{
-		Paths:   []string{dir},
-		Settle:  100 * time.Millisecond,
-		OnLoad:  func(l *rulefile.Loaded) { news <- "loaded" },
-		OnError: func(err error) { news <- "kept the last good rules" },
+		Paths:    []string{dir},
+		Debounce: 100 * time.Millisecond,
+		OnReload: func(l *rulefile.LoadResult) { news <- "loaded" },
+		OnError:  func(err error) { news <- "kept the last good rules" },
 	})
 	if err != nil {
 		log.Fatal(err)

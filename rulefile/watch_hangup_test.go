@@ -21,9 +21,9 @@ func TestWatchHangup(t *testing.T) {
 		}
 	}
 	write("rules: [{name: a, limit: 1/s}]")
-	loaded := make(chan *Loaded, 1)
+	loaded := make(chan *LoadResult, 1)
 	w, err := NewWatcher(WatchConfig{
-		Paths: []string{file}, Every: time.Hour, Settle: time.Millisecond, Hangup: true, OnLoad: func(l *Loaded) { loaded <- l },
+		Paths: []string{file}, PollInterval: time.Hour, Debounce: time.Millisecond, ReloadOnSIGHUP: true, OnReload: func(l *LoadResult) { loaded <- l },
 	})
 	if err != nil {
 		t.Fatal(err)

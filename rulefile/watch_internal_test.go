@@ -62,22 +62,22 @@ func newTestLoop(t *testing.T) *testLoop {
 	}
 	l.write(testRules("1"))
 	w, err := NewWatcher(WatchConfig{
-		Paths: []string{filepath.Dir(l.file)}, Every: testEvery, Settle: testSettle,
-		OnLoad:  func(loaded *Loaded) { l.note("load " + versionOf(loaded)) },
-		OnError: func(error) { l.note("error") },
+		Paths: []string{filepath.Dir(l.file)}, PollInterval: testEvery, Debounce: testSettle,
+		OnReload: func(loaded *LoadResult) { l.note("load " + versionOf(loaded)) },
+		OnError:  func(error) { l.note("error") },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.read = func(paths ...string) ([]Source, error) {
+	w.read = func(paths ...string) ([]File, error) {
 		l.reads.Add(1)
-		return Read(paths...)
+		return ReadFiles(paths...)
 	}
 	l.Watcher = w
 	return l
 }
 
-func versionOf(loaded *Loaded) string { return loaded.Set.Config().Rules[0].Description }
+func versionOf(loaded *LoadResult) string { return loaded.Set.Config().Rules[0].Description }
 
 func (l *testLoop) note(what string) {
 	l.news = append(l.news, fmt.Sprintf("%v %s", time.Since(l.began), what))
@@ -131,8 +131,8 @@ func TestWatchTakesAChangeWhenItHasSettled(t *testing.T) {
 		l.at(3 * time.Second)
 		l.wantNews("1.2s load 2")
 		status := l.Status()
-		if want := l.began.Add(time.Second + testSettle); !status.Loaded.Equal(want) || status.Reloads != 1 {
-			t.Errorf("loaded %d times, last at %v, want once at %v", status.Reloads, status.Loaded, want)
+		if want := l.began.Add(time.Second + testSettle); !status.LoadedAt.Equal(want) || status.Reloads != 1 {
+			t.Errorf("loaded %d times, last at %v, want once at %v", status.Reloads, status.LoadedAt, want)
 		}
 		if status.Digest != l.Current().Digest {
 			t.Errorf("the status' digest is %s, that of the live set %s", status.Digest, l.Current().Digest)
@@ -218,25 +218,25 @@ func TestWatchReportsABadSetOnce(t *testing.T) {
 		l.wantNews("1.2s error")
 		l.wantLive("1")
 		status := l.Status()
-		if want := l.began.Add(time.Second + testSettle); status.Err == nil || !status.Since.Equal(want) {
-			t.Errorf("status has the error %v since %v, want one since %v", status.Err, status.Since, want)
+		if want := l.began.Add(time.Second + testSettle); status.LastError == nil || !status.FailingSince.Equal(want) {
+			t.Errorf("status has the error %v since %v, want one since %v", status.LastError, status.FailingSince, want)
 		}
-		if err := l.Reload(); err == nil || err.Error() != status.Err.Error() {
-			t.Errorf("Reload says %v, want %v", err, status.Err)
+		if err := l.Reload(); err == nil || err.Error() != status.LastError.Error() {
+			t.Errorf("Reload says %v, want %v", err, status.LastError)
 		}
 
 		l.write(brokenRules + "# still\n")
 		l.at(2 * time.Hour)
 		l.wantNews("1h0m5.2s error")
-		if got := l.Status().Since; !got.Equal(status.Since) {
-			t.Errorf("bad since %v, want %v: it was not good in between", got, status.Since)
+		if got := l.Status().FailingSince; !got.Equal(status.FailingSince) {
+			t.Errorf("bad since %v, want %v: it was not good in between", got, status.FailingSince)
 		}
 
 		l.write(testRules("2"))
 		l.at(3 * time.Hour)
 		l.wantNews("2h0m5.2s load 2")
-		if status := l.Status(); status.Err != nil || !status.Since.IsZero() {
-			t.Errorf("after it was fixed the status has %v since %v", status.Err, status.Since)
+		if status := l.Status(); status.LastError != nil || !status.FailingSince.IsZero() {
+			t.Errorf("after it was fixed the status has %v since %v", status.LastError, status.FailingSince)
 		}
 	})
 }
@@ -255,7 +255,7 @@ func TestWatchBackToWhatIsLive(t *testing.T) {
 			l.tell()
 			l.at(from + 20*time.Second)
 			l.wantNews()
-			if err := l.Status().Err; err != nil || l.Current() != live || l.Status().Reloads != 0 {
+			if err := l.Status().LastError; err != nil || l.Current() != live || l.Status().Reloads != 0 {
 				t.Errorf("back at what is live: error %v, %d reloads", err, l.Status().Reloads)
 			}
 		}
@@ -290,7 +290,7 @@ func TestWatchKeepsTheSetWhenFilesAreGone(t *testing.T) {
 		l.tell()
 		l.at(time.Minute)
 		l.wantNews("1.2s error")
-		if err := l.Status().Err; err == nil || !strings.Contains(err.Error(), "no rule files") {
+		if err := l.Status().LastError; err == nil || !strings.Contains(err.Error(), "no rule files") {
 			t.Errorf("an empty directory is the error %v", err)
 		}
 		if err := os.Remove(dir); err != nil {
@@ -316,7 +316,7 @@ func TestReloadWaitsUntilFilesHaveSettled(t *testing.T) {
 		}
 		l.write(testRules("write-0"))
 		read := l.read
-		l.read = func(paths ...string) ([]Source, error) {
+		l.read = func(paths ...string) ([]File, error) {
 			sources, err := read(paths...)
 			if n := l.reads.Load(); n <= 5 {
 				l.write(testRules(fmt.Sprint("write-", n)))
@@ -334,7 +334,7 @@ func TestReloadGivesUpOnFilesThatNeverSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t)
 		read := l.read
-		l.read = func(paths ...string) ([]Source, error) {
+		l.read = func(paths ...string) ([]File, error) {
 			l.write(testRules(fmt.Sprint("write-", l.reads.Load())))
 			return read(paths...)
 		}
@@ -377,7 +377,7 @@ func TestReloadsAtOnce(t *testing.T) {
 func TestReloadFromOnLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t)
-		l.cfg.OnLoad = func(loaded *Loaded) {
+		l.cfg.OnReload = func(loaded *LoadResult) {
 			l.note("begin " + versionOf(loaded) + " of " + fmt.Sprint(l.Status().Reloads))
 			if versionOf(loaded) == "2" {
 				for _, next := range []string{"3", "4"} {
@@ -403,8 +403,8 @@ func TestReloadFromOnLoad(t *testing.T) {
 func TestReloadAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLoop(t)
-		note := l.cfg.OnLoad
-		l.cfg.OnLoad = func(*Loaded) { panic("of the callback") }
+		note := l.cfg.OnReload
+		l.cfg.OnReload = func(*LoadResult) { panic("of the callback") }
 		l.write(testRules("2"))
 		func() {
 			defer func() {
@@ -414,7 +414,7 @@ func TestReloadAfterAPanic(t *testing.T) {
 			}()
 			_ = l.Reload()
 		}()
-		l.cfg.OnLoad = note
+		l.cfg.OnReload = note
 		l.write(testRules("3"))
 		if err := l.Reload(); err != nil {
 			t.Error(err)
@@ -433,8 +433,8 @@ func TestWatchWithoutEvents(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- l.run(ctx, n) }()
 		l.at(time.Second)
-		if status := l.Status(); status.Events || !errors.Is(status.EventsErr, syscall.EMFILE) {
-			t.Errorf("status has events %v, error %v", status.Events, status.EventsErr)
+		if status := l.Status(); status.FileEvents || !errors.Is(status.FileEventsErr, syscall.EMFILE) {
+			t.Errorf("status has events %v, error %v", status.FileEvents, status.FileEventsErr)
 		}
 		if err := l.Run(ctx); !errors.Is(err, errRunning) {
 			t.Errorf("a second Run returned %v", err)
@@ -465,7 +465,7 @@ func TestWatchConfigIsChecked(t *testing.T) {
 		want string
 	}{
 		{"no paths", WatchConfig{}, "Paths"},
-		{"a negative duration", WatchConfig{Paths: []string{dir}, Settle: -1}, "Settle"},
+		{"a negative duration", WatchConfig{Paths: []string{dir}, Debounce: -1}, "Settle"},
 		{"no such file", WatchConfig{Paths: []string{filepath.Join(dir, "none.yaml")}}, "none.yaml"},
 		{"no files", WatchConfig{Paths: []string{empty}}, "no rule files"},
 		{"bad rules", WatchConfig{Paths: []string{bad}}, "plenty"},

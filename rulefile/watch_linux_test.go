@@ -37,7 +37,7 @@ func TestReloadWithoutPermission(t *testing.T) {
 	putFile(t, dir+"/a.yaml", ruleText("1"))
 	reported := 0
 	w, err := rulefile.NewWatcher(rulefile.WatchConfig{
-		Paths: []string{dir}, Settle: time.Millisecond, OnError: func(error) { reported++ },
+		Paths: []string{dir}, Debounce: time.Millisecond, OnError: func(error) { reported++ },
 	})
 	noError(t, err)
 	denied := func(err error) bool { return err != nil && strings.Contains(err.Error(), "permission denied") }
@@ -48,14 +48,14 @@ func TestReloadWithoutPermission(t *testing.T) {
 			t.Errorf("got %v, want that permission is denied", err)
 		}
 	}
-	if w.Current() != live || reported != 1 || !denied(w.Status().Err) {
+	if w.Current() != live || reported != 1 || !denied(w.Status().LastError) {
 		t.Errorf("reported %d times; status %+v", reported, w.Status())
 	}
 	noError(t, os.Chmod(dir+"/a.yaml", 0o644))
 	if err := w.Reload(); err != nil {
 		t.Error(err)
 	}
-	if err := w.Status().Err; err != nil {
+	if err := w.Status().LastError; err != nil {
 		t.Errorf("the status still has %v", err)
 	}
 }

@@ -82,7 +82,7 @@ type soak struct {
 	disk      sync.Mutex
 	otherHalf func() // writes the rest of a file, once half of it was read
 
-	news        chan error // from OnError, and nil from OnLoad
+	news        chan error // from OnError, and nil from OnReload
 	loaded      []string   // digests
 	refused     int
 	wantLoaded  []string
@@ -108,8 +108,8 @@ func newSoak(t *testing.T, r *rand.Rand) *soak {
 		files["a.yaml"], files["b.yaml"] = a, b
 	}
 	w, err := NewWatcher(WatchConfig{
-		Paths: []string{s.dir}, Every: 100 * time.Millisecond, Settle: time.Millisecond,
-		OnLoad: func(l *Loaded) {
+		Paths: []string{s.dir}, PollInterval: 100 * time.Millisecond, Debounce: time.Millisecond,
+		OnReload: func(l *LoadResult) {
 			s.loaded = append(s.loaded, l.Digest)
 			s.news <- nil
 		},
@@ -133,10 +133,10 @@ func (s *soak) must(err error) {
 
 func (s *soak) path(name string) string { return filepath.Join(s.dir, name) }
 
-func (s *soak) read(paths ...string) ([]Source, error) {
+func (s *soak) read(paths ...string) ([]File, error) {
 	s.disk.Lock()
 	defer s.disk.Unlock()
-	sources, err := Read(paths...)
+	sources, err := ReadFiles(paths...)
 	if s.otherHalf != nil {
 		s.otherHalf()
 		s.otherHalf = nil
@@ -288,7 +288,7 @@ func (s *soak) expect(changes bool) {
 	if got := s.watcher.Current().Digest; got != s.digest {
 		s.t.Errorf("%s is live, want %s", got, s.digest)
 	}
-	if status := s.watcher.Status(); status.Digest != s.digest || (status.Err == nil) != good {
+	if status := s.watcher.Status(); status.Digest != s.digest || (status.LastError == nil) != good {
 		s.t.Errorf("status %+v, want the digest %s, and the files are good: %v", status, s.digest, good)
 	}
 }

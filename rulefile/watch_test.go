@@ -34,9 +34,9 @@ func watch(t *testing.T, paths ...string) *watching {
 	w := &watching{t: t, loads: make(chan string, 1000), errs: make(chan error, 1000)}
 	var err error
 	w.Watcher, err = rulefile.NewWatcher(rulefile.WatchConfig{
-		Paths: paths, Every: time.Hour, Settle: settle,
-		OnLoad:  func(l *rulefile.Loaded) { w.loads <- described(l) },
-		OnError: func(err error) { w.errs <- err },
+		Paths: paths, PollInterval: time.Hour, Debounce: settle,
+		OnReload: func(l *rulefile.LoadResult) { w.loads <- described(l) },
+		OnError:  func(err error) { w.errs <- err },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +50,11 @@ func watch(t *testing.T, paths ...string) *watching {
 			t.Errorf("Run returned %v", err)
 		}
 	})
-	w.until("it hears of changes", func() bool { return w.Status().Events })
+	w.until("it hears of changes", func() bool { return w.Status().FileEvents })
 	return w
 }
 
-func described(l *rulefile.Loaded) string {
+func described(l *rulefile.LoadResult) string {
 	if all := l.Set.Config().Rules; len(all) > 0 {
 		return all[0].Description
 	}
@@ -98,7 +98,7 @@ func (w *watching) wantError(part string) {
 		if !strings.Contains(err.Error(), part) {
 			w.t.Errorf("got the error %v, want one with %q", err, part)
 		}
-		if w.Set() != before || w.Status().Err == nil {
+		if w.Set() != before || w.Status().LastError == nil {
 			w.t.Error("a bad set has changed what is live, or was not noted")
 		}
 	case <-time.After(patience):
@@ -280,7 +280,7 @@ func TestWatchBadThenFixed(t *testing.T) {
 		w.wantError("plenty")
 		putFile(t, dir+"/a.yaml", ruleText(version))
 		w.wantLoad(version)
-		if err := w.Status().Err; err != nil {
+		if err := w.Status().LastError; err != nil {
 			t.Errorf("the status still has %v", err)
 		}
 	}
@@ -305,7 +305,7 @@ func TestWatchStorm(t *testing.T) {
 func TestWatchLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	putFile(t, dir+"/a.yaml", ruleText("1"))
-	w, err := rulefile.NewWatcher(rulefile.WatchConfig{Paths: []string{dir}, Settle: time.Millisecond})
+	w, err := rulefile.NewWatcher(rulefile.WatchConfig{Paths: []string{dir}, Debounce: time.Millisecond})
 	noError(t, err)
 	count := func() int {
 		stacks := make([]byte, 1<<20)
@@ -318,7 +318,7 @@ func TestWatchLeavesNothingBehind(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- w.Run(ctx) }()
-		for deadline := time.Now().Add(patience); !w.Status().Events; <-time.After(time.Millisecond) {
+		for deadline := time.Now().Add(patience); !w.Status().FileEvents; <-time.After(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("it never heard of changes")
 			}
@@ -328,7 +328,7 @@ func TestWatchLeavesNothingBehind(t *testing.T) {
 		}
 		stop()
 		noError(t, <-ended)
-		if w.Status().Events {
+		if w.Status().FileEvents {
 			t.Error("there are events after the end of Run")
 		}
 	}
@@ -345,9 +345,9 @@ func TestReloadWithoutRun(t *testing.T) {
 	putFile(t, dir+"/a.yaml", ruleText("1"))
 	var told []string
 	w, err := rulefile.NewWatcher(rulefile.WatchConfig{
-		Paths: []string{dir}, Settle: time.Millisecond,
-		OnLoad:  func(l *rulefile.Loaded) { told = append(told, described(l)) },
-		OnError: func(error) { told = append(told, "error") },
+		Paths: []string{dir}, Debounce: time.Millisecond,
+		OnReload: func(l *rulefile.LoadResult) { told = append(told, described(l)) },
+		OnError:  func(error) { told = append(told, "error") },
 	})
 	noError(t, err)
 	noError(t, w.Reload())
@@ -365,7 +365,7 @@ func TestReloadWithoutRun(t *testing.T) {
 	if got := fmt.Sprint(told); got != "[2 error]" {
 		t.Errorf("told of %s", got)
 	}
-	if s := w.Status(); s.Reloads != 1 || s.Err != nil || s.Digest != w.Current().Digest || s.Events {
+	if s := w.Status(); s.Reloads != 1 || s.LastError != nil || s.Digest != w.Current().Digest || s.FileEvents {
 		t.Errorf("status %+v", s)
 	}
 }

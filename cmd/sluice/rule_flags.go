@@ -19,7 +19,7 @@ func (f *ruleFlags) flags(c *cobra.Command) {
 func (f *ruleFlags) options() rulefile.Options { return rulefile.Options{MergeDomains: f.mergeDomains} }
 
 // load reads rules for a command that needs them sound.
-func (f *ruleFlags) load(ctx context.Context, paths []string) (*rulefile.Loaded, error) {
+func (f *ruleFlags) load(ctx context.Context, paths []string) (*rulefile.LoadResult, error) {
 	return sources.Load(ctx, f.options(), orHere(paths))
 }
 

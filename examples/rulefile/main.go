@@ -24,10 +24,10 @@ func main() {
 
 	// A program does not start without its rules. Later a bad file is reported and changes nothing.
 	watcher, err := rulefile.NewWatcher(rulefile.WatchConfig{
-		Paths:   []string{*path},
-		Hangup:  true, // kill -HUP has it look at once
-		OnLoad:  func(l *rulefile.Loaded) { log.Println("new rules are live:", l.Digest) },
-		OnError: func(err error) { log.Println("the last good rules stay live:", err) },
+		Paths:          []string{*path},
+		ReloadOnSIGHUP: true, // kill -HUP has it look at once
+		OnReload:       func(l *rulefile.LoadResult) { log.Println("new rules are live:", l.Digest) },
+		OnError:        func(err error) { log.Println("the last good rules stay live:", err) },
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -52,7 +52,7 @@ func TestDemoTaken(t *testing.T) {
 // The made-up clients keep every rule busy, are over the limits of most, are few, and stay away from what users try.
 func TestDemoTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: Rules})
+		cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: Rules})
 		if err != nil {
 			t.Fatal(err)
 		}

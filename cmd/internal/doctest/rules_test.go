@@ -77,7 +77,7 @@ func readShown(text string) error {
 		_, err := ruletest.Parse("shown_test.yaml", []byte(text))
 		return err
 	}
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "shown.yaml", Data: []byte(text)})
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "shown.yaml", Data: []byte(text)})
 	if err != nil {
 		return err
 	}

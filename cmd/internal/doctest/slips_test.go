@@ -64,7 +64,7 @@ func readShownAs(name, text string) (err error) {
 		_, err = ruletest.Parse(name, data)
 		return err
 	}
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: name, Data: data})
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: name, Data: data})
 	if err != nil {
 		return err
 	}

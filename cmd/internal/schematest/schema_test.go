@@ -316,7 +316,7 @@ func TestSchemaAcceptsWhatReadingAccepts(t *testing.T) {
 // A transcriptCase is some files that reading accepts.
 type transcriptCase struct {
 	name    string
-	sources []rulefile.Source
+	sources []rulefile.File
 }
 
 // readTranscript reads one of the transcripts of reading. A case is "==== case: NAME", a file, further files after
@@ -336,7 +336,7 @@ func readTranscript(t testing.TB, name string) (all []transcriptCase) {
 			if i > 0 {
 				file, part, _ = strings.Cut(part, "\n")
 			}
-			c.sources = append(c.sources, rulefile.Source{Name: file, Data: []byte(part)})
+			c.sources = append(c.sources, rulefile.File{Name: file, Data: []byte(part)})
 		}
 		all = append(all, c)
 	}
@@ -363,7 +363,7 @@ func TestSchemaRefuses(t *testing.T) {
 
 // read reads a rule file.
 func read(text string) error {
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "x.yaml", Data: []byte(text)})
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "x.yaml", Data: []byte(text)})
 	if err == nil {
 		_, err = rules.New(cfg)
 	}

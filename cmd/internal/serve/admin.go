@@ -139,11 +139,11 @@ func (o *operated) status(ctx context.Context) adminmsg.Status {
 		return out
 	}
 	now := o.loaded.watcher.Status()
-	out.Rules.LoadedAt = now.Loaded.UTC()
-	if now.Err != nil {
-		out.Rules.LastError = &adminmsg.LastError{At: now.Since.UTC(), Text: now.Err.Error()}
+	out.Rules.LoadedAt = now.LoadedAt.UTC()
+	if now.LastError != nil {
+		out.Rules.LastError = &adminmsg.LastError{At: now.FailingSince.UTC(), Text: now.LastError.Error()}
 	}
-	for _, source := range o.loaded.watcher.Current().Sources {
+	for _, source := range o.loaded.watcher.Current().Files {
 		out.Rules.Files = append(out.Rules.Files, source.Name)
 	}
 	return out

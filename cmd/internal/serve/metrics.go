@@ -37,7 +37,7 @@ func newMetrics(of metricsOf) *metrics.Metrics {
 	if w := of.loaded.watcher; w != nil {
 		cfg.Loaded = func() metrics.Loaded {
 			status := w.Status()
-			return metrics.Loaded{Digest: status.Digest, At: status.Loaded, Failed: status.Err != nil}
+			return metrics.Loaded{Digest: status.Digest, At: status.LoadedAt, Failed: status.LastError != nil}
 		}
 	}
 	if m, ok := of.store.Store.(interface{ Len() int }); ok {

@@ -34,9 +34,9 @@ func openRules(cfg *config.Config, log *slog.Logger) (*ruleSource, error) {
 	}
 	var before *rules.Set
 	watcher, err := rulefile.NewWatcher(rulefile.WatchConfig{
-		Paths: cfg.Rules.Paths, Options: o, Hangup: true,
-		OnLoad: func(l *rulefile.Loaded) {
-			log.Info("rules changed", "digest", l.Digest, "files", len(l.Sources))
+		Paths: cfg.Rules.Paths, Options: o, ReloadOnSIGHUP: true,
+		OnReload: func(l *rulefile.LoadResult) {
+			log.Info("rules changed", "digest", l.Digest, "files", len(l.Files))
 			if names := restarted(before, l.Set); len(names) > 0 {
 				log.Warn("counts start at zero: the algorithm, refill or sub_windows changed", "rules", strings.Join(names, ", "))
 			}
@@ -59,7 +59,7 @@ func openRules(cfg *config.Config, log *slog.Logger) (*ruleSource, error) {
 }
 
 func builtInRules(o rulefile.Options) (*ruleSource, error) {
-	cfg, err := rulefile.Parse(o, rulefile.Source{Name: "demo.yaml", Data: []byte(BuiltInRules)})
+	cfg, err := rulefile.Parse(o, rulefile.File{Name: "demo.yaml", Data: []byte(BuiltInRules)})
 	if err != nil {
 		return nil, err
 	}

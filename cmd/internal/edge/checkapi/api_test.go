@@ -42,9 +42,9 @@ descriptors:
 
 func parseRules(t testing.TB, texts ...string) *rules.Set {
 	t.Helper()
-	var sources []rulefile.Source
+	var sources []rulefile.File
 	for i, text := range texts {
-		sources = append(sources, rulefile.Source{Name: string(rune('a'+i)) + ".yaml", Data: []byte(text)})
+		sources = append(sources, rulefile.File{Name: string(rune('a'+i)) + ".yaml", Data: []byte(text)})
 	}
 	cfg, err := rulefile.Parse(rulefile.Options{}, sources...)
 	if err != nil {

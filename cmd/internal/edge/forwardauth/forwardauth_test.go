@@ -22,7 +22,7 @@ import (
 // newHandler makes a handler with rules as a file has them.
 func newHandler(t testing.TB, store sluice.Store, file string) http.Handler {
 	t.Helper()
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: []byte(file)})
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(file)})
 	if err != nil {
 		t.Fatal(err)
 	}

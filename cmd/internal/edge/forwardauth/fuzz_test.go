@@ -33,7 +33,7 @@ func FuzzSameAsMiddleware(f *testing.F) {
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: []byte(`
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(`
 deny:
   - path: /internal/**
   - query: {secret: "1"}

@@ -41,8 +41,8 @@ func (f *files) run(ctx context.Context, tried func()) {
 	var last string
 	for {
 		w, err := rulefile.NewWatcher(rulefile.WatchConfig{
-			Paths: []string{f.dir}, Options: rulefile.Options{MergeDomains: f.settings.Merge}, Read: f.readAll, Hangup: true,
-			OnLoad: func(l *rulefile.Loaded) { f.adopt(l.Set) }, OnError: f.failed,
+			Paths: []string{f.dir}, Options: rulefile.Options{MergeDomains: f.settings.Merge}, Read: f.readAll, ReloadOnSIGHUP: true,
+			OnReload: func(l *rulefile.LoadResult) { f.adopt(l.Set) }, OnError: f.failed,
 		})
 		if err == nil {
 			f.adopt(w.Set())
@@ -71,9 +71,9 @@ func (f *files) adopt(set *rules.Set) {
 
 // noRules stands beside the files: for the reference, files that limit nothing are sound, and so is a directory without
 // files.
-var noRules = rulefile.Source{Name: "no rules", Data: []byte("rules: []\n")}
+var noRules = rulefile.File{Name: "no rules", Data: []byte("rules: []\n")}
 
-func (f *files) readAll(paths ...string) ([]rulefile.Source, error) {
+func (f *files) readAll(paths ...string) ([]rulefile.File, error) {
 	sources, err := f.read(paths...)
 	return append(sources, noRules), err
 }
@@ -83,7 +83,7 @@ var domainLine = regexp.MustCompile(`(?m)^["']?domain["']?[ \t]*:`)
 // read reads every file of the directory, whatever its name, and of the directories below, as the reference does, but in
 // the order of their names. It leaves out what Kubernetes puts there for itself, whose names begin with two dots, and
 // tests of rules, which end with _test.yaml.
-func (f *files) read(paths ...string) ([]rulefile.Source, error) {
+func (f *files) read(paths ...string) ([]rulefile.File, error) {
 	var names []string
 	for _, dir := range paths {
 		root, err := filepath.EvalSymlinks(dir)
@@ -111,7 +111,7 @@ func (f *files) read(paths ...string) ([]rulefile.Source, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	sources, err := rulefile.Read(names...)
+	sources, err := rulefile.ReadFiles(names...)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (f *files) read(paths ...string) ([]rulefile.Source, error) {
 }
 
 // domains reports files without a domain, as the reference does: rules of Sluice's own format are not for this service.
-func (f *files) domains(sources []rulefile.Source) error {
+func (f *files) domains(sources []rulefile.File) error {
 	var faults []error
 	before := f.sound
 	f.sound = make(map[string][]byte, len(sources))

@@ -61,7 +61,7 @@ func ruleSet(t testing.TB, below string) *rules.Set {
 	t.Helper()
 	c := rlstest.Case{Name: "d", Rules: below}
 	name, text := c.File()
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: name, Data: []byte(text)})
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: name, Data: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 // setOf reads rules as a file has them.
 func setOf(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "rules.yaml", Data: []byte(text)})
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ descriptors:
 func testSet(t testing.TB) *rules.Set {
 	t.Helper()
 	cfg, err := rulefile.Parse(rulefile.Options{},
-		rulefile.Source{Name: "rules.yaml", Data: []byte(testRules)}, rulefile.Source{Name: "domain.yaml", Data: []byte(testDomain)})
+		rulefile.File{Name: "rules.yaml", Data: []byte(testRules)}, rulefile.File{Name: "domain.yaml", Data: []byte(testDomain)})
 	if err != nil {
 		t.Fatal(err)
 	}

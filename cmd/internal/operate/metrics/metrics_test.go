@@ -28,7 +28,7 @@ import (
 
 func parse(t testing.TB, text string) *rules.Set {
 	t.Helper()
-	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.Source{Name: "r.yaml", Data: []byte(text)})
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "r.yaml", Data: []byte(text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func Files(ctx context.Context, o Options, paths []string) (*Report, error) {
 		report.Findings = append(report.Findings, report.here...)
 	}
 	if loaded != nil {
-		sources = append(sources, loaded.Sources...)
+		sources = append(sources, loaded.Files...)
 		report.Digest = loaded.Digest
 		report.summarize(loaded.Set)
 		if o.Warn {
@@ -92,7 +92,7 @@ func Files(ctx context.Context, o Options, paths []string) (*Report, error) {
 			}
 		}
 	}
-	sources = slices.DeleteFunc(sources, func(s rulefile.Source) bool { return o.IsAccounts(s.Data) }) // nobody is to see what is in them
+	sources = slices.DeleteFunc(sources, func(s rulefile.File) bool { return o.IsAccounts(s.Data) }) // nobody is to see what is in them
 	faults.AddLines(report.Findings, sources)
 	report.OK = len(report.Findings) == 0
 	return report, nil
@@ -100,9 +100,9 @@ func Files(ctx context.Context, o Options, paths []string) (*Report, error) {
 
 // load compiles the rules among the sources, and those that configurations of the service among them name. There may be
 // none.
-func (r *Report) load(o *Options, sources []rulefile.Source) (*rulefile.Loaded, error) {
+func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult, error) {
 	options := o.Rules
-	var ruleSources []rulefile.Source
+	var ruleSources []rulefile.File
 	var found []error
 	for _, s := range sources {
 		if config.IsEmpty(s.Data) { // nothing says which it is to be
@@ -132,7 +132,7 @@ func (r *Report) load(o *Options, sources []rulefile.Source) (*rulefile.Loaded, 
 		}
 		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
 		if len(cfg.Rules.Paths) > 0 {
-			named, err := rulefile.Read(cfg.Rules.Paths...)
+			named, err := rulefile.ReadFiles(cfg.Rules.Paths...)
 			if err != nil {
 				return nil, errors.Join(append(found, err)...)
 			}
@@ -144,10 +144,10 @@ func (r *Report) load(o *Options, sources []rulefile.Source) (*rulefile.Loaded, 
 	if len(ruleSources) == 0 {
 		return nil, errors.Join(found...)
 	}
-	loaded, err := rulefile.LoadSources(options, eachOnce(ruleSources)...)
+	loaded, err := rulefile.LoadFiles(options, eachOnce(ruleSources)...)
 	if loaded != nil {
 		r.Files = slices.Concat(r.Configurations, r.Accounts)
-		for _, s := range loaded.Sources {
+		for _, s := range loaded.Files {
 			r.Files = append(r.Files, s.Name)
 		}
 	}
@@ -167,7 +167,7 @@ func (r *Report) checkStart(o *Options, file string, cfg *config.Config) {
 }
 
 // eachOnce leaves out files that are there already: a configuration may name rules that were named beside it.
-func eachOnce(sources []rulefile.Source) (once []rulefile.Source) {
+func eachOnce(sources []rulefile.File) (once []rulefile.File) {
 	seen := make(map[string]bool)
 	for _, s := range sources {
 		if name := filepath.Clean(s.Name); !seen[name] {

@@ -48,7 +48,7 @@ func Split(err error) (found []Finding, other error) {
 }
 
 // AddLines gives findings the lines they are about.
-func AddLines(found []Finding, sources []rulefile.Source) {
+func AddLines(found []Finding, sources []rulefile.File) {
 	lines := make(map[string][]string)
 	for _, s := range sources {
 		lines[s.Name] = strings.Split(string(s.Data), "\n")

@@ -11,8 +11,8 @@ import (
 
 // Read reads rule files and directories. Unlike a service, a command may be given a pipe: rules from another program,
 // or standard input. It ends with the context.
-func Read(ctx context.Context, paths []string) ([]rulefile.Source, error) {
-	var streams []rulefile.Source
+func Read(ctx context.Context, paths []string) ([]rulefile.File, error) {
+	var streams []rulefile.File
 	var files []string
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -24,22 +24,22 @@ func Read(ctx context.Context, paths []string) ([]rulefile.Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		streams = append(streams, rulefile.Source{Name: path, Data: data})
+		streams = append(streams, rulefile.File{Name: path, Data: data})
 	}
 	if len(files) == 0 {
 		return streams, nil
 	}
-	sources, err := rulefile.Read(files...)
+	sources, err := rulefile.ReadFiles(files...)
 	return append(sources, streams...), err
 }
 
 // Load reads rules for a command that needs them sound. Faults are broken input here; check is there to find them.
-func Load(ctx context.Context, o rulefile.Options, paths []string) (*rulefile.Loaded, error) {
+func Load(ctx context.Context, o rulefile.Options, paths []string) (*rulefile.LoadResult, error) {
 	sources, err := Read(ctx, paths)
 	if err != nil {
 		return nil, faults.InRules(err, paths)
 	}
-	loaded, err := rulefile.LoadSources(o, sources...)
+	loaded, err := rulefile.LoadFiles(o, sources...)
 	if err != nil {
 		return nil, faults.InRules(err, paths)
 	}
