@@ -114,7 +114,7 @@ func TestTightenedHandsOutNothing(t *testing.T) {
 			return // one pair in 98, whose change goes unnoticed
 		}
 		now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
-		store := sluice.Must(memstore.Open(memstore.Config{Bytes: 1 << 20, Now: func() time.Time { return now }}))
+		store := sluice.Must(memstore.Open(memstore.Config{MaxBytes: 1 << 20, Now: func() time.Time { return now }}))
 		before := sluice.Must(sluice.New(store, "r", from))
 		mustAllow(t, before, "k", rapid.Int64Range(1, from.Burst).Draw(rt, "spent"))
 		now = now.Add(time.Duration(rapid.Int64Range(0, int64(from.Window)).Draw(rt, "pause")))

@@ -509,7 +509,7 @@ func TestRulesOptions(t *testing.T) {
 func TestRulesSecrets(t *testing.T) {
 	const canary = "Bearer canary-4f9d2c"
 	file := filepath.Join(t.TempDir(), "snapshot")
-	store := sluice.Must(memstore.Open(memstore.Config{Snapshot: file}))
+	store := sluice.Must(memstore.Open(memstore.Config{SnapshotFile: file}))
 	c := rules.Config{Rules: []rules.Rule{
 		{Name: "per-token", Per: refs("header:Authorization"), Limits: limits(sluice.PerHour(2))},
 		{
@@ -545,7 +545,7 @@ func TestRulesSecrets(t *testing.T) {
 		all.WriteString(take.Key)
 	}
 	fmt.Fprintf(&all, "%+v", set.Explain(httplimit.NewRulesRequest(signed, set)))
-	if err := store.Save(); err != nil {
+	if err := store.SaveSnapshot(); err != nil {
 		t.Fatal(err)
 	}
 	saved, err := os.ReadFile(file)

@@ -30,7 +30,7 @@ func TestOnTheTimeOfDay(t *testing.T) {
 // TestBudgetsAgree: with room for its keys, a store's answers do not depend on how much room it has.
 func TestBudgetsAgree(t *testing.T) {
 	small := storetest.Harness{Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
-		return sluice.Must(memstore.Open(memstore.Config{Now: clock.Now, Bytes: 1 << 20}))
+		return sluice.Must(memstore.Open(memstore.Config{Now: clock.Now, MaxBytes: 1 << 20}))
 	}}
 	storetest.Compare(t, storetest.Harness{Open: open}, small)
 }
@@ -39,7 +39,7 @@ func TestBudgetsAgree(t *testing.T) {
 func TestPeerDefects(t *testing.T) {
 	const flood = 200_000 // keys, of which a mebibyte holds a fifth
 	ctx := context.Background()
-	store := sluice.Must(memstore.Open(memstore.Config{Bytes: 1 << 20}))
+	store := sluice.Must(memstore.Open(memstore.Config{MaxBytes: 1 << 20}))
 	limiter := sluice.Must(sluice.New(store, "api", sluice.PerHour(5)))
 	spent := func(key string) (admitted int64) {
 		for range 10 {
@@ -67,7 +67,7 @@ func TestPeerDefects(t *testing.T) {
 	})
 	// tollbooth keeps a key for ten years, and caddy's ring buffers took 4.8 GB.
 	t.Run("memory_without_bound", func(t *testing.T) {
-		if n := store.Bytes(); n > 1<<20 {
+		if n := store.UsedBytes(); n > 1<<20 {
 			t.Errorf("%d bytes of a budget of %d", n, 1<<20)
 		}
 	})

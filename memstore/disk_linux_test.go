@@ -18,7 +18,7 @@ func TestSnapshotDisk(t *testing.T) {
 		return
 	}
 	file := filepath.Join(disk, "state")
-	store, err := memstore.Open(memstore.Config{Snapshot: file})
+	store, err := memstore.Open(memstore.Config{SnapshotFile: file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestSnapshotDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Save(); err != nil {
+	if err := store.SaveSnapshot(); err != nil {
 		t.Fatal(err)
 	}
 	disktest.Fill(t, filepath.Join(disk, "ballast"), 0)

@@ -16,7 +16,7 @@ func ExampleNew() {
 	for _, user := range []string{"ada", "grace", "ada"} {
 		_, _ = limiter.Allow(context.Background(), user)
 	}
-	fmt.Println(store.Len(), "keys,", store.Bytes() > 0)
+	fmt.Println(store.Len(), "keys,", store.UsedBytes() > 0)
 	// Output: 2 keys, true
 }
 
@@ -27,12 +27,12 @@ func ExampleOpen() {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	config := memstore.Config{Bytes: 64 << 20, Snapshot: filepath.Join(dir, "counts")}
+	config := memstore.Config{MaxBytes: 64 << 20, SnapshotFile: filepath.Join(dir, "counts")}
 	limit := sluice.PerDay(100)
 
 	before := sluice.Must(memstore.Open(config))
 	_, _ = sluice.Must(sluice.New(before, "api", limit)).AllowN(context.Background(), "ada", 30)
-	if err := before.Save(); err != nil {
+	if err := before.SaveSnapshot(); err != nil {
 		panic(err)
 	}
 

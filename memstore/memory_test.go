@@ -71,7 +71,7 @@ func TestFlood(t *testing.T) {
 		keys      = 10_000_000
 		protected = 1000
 	)
-	store, err := memstore.Open(memstore.Config{Bytes: budget})
+	store, err := memstore.Open(memstore.Config{MaxBytes: budget})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestFlood(t *testing.T) {
 		t.Errorf("%d of the flood's first requests were allowed, %d keys are live: want at least %d", allowed, live, budget/32)
 	}
 	t.Logf("%d keys: resident memory grew by %.1f MiB on a budget of %d MiB; store says %.1f MiB, %d keys live; %d extra admissions on %d protected keys",
-		keys, float64(most)/(1<<20), budget>>20, float64(store.Bytes())/(1<<20), store.Len(), extra, protected)
+		keys, float64(most)/(1<<20), budget>>20, float64(store.UsedBytes())/(1<<20), store.Len(), extra, protected)
 	t.Logf("the first %d newcomers are allowed, of the others %.1f %% are denied", full, 100*float64(denied)/float64(keys-full))
 }
 
@@ -139,7 +139,7 @@ func TestFloodOfLogs(t *testing.T) {
 		return
 	}
 	const budget, decisions = 64 << 20, 4_000_000
-	store, err := memstore.Open(memstore.Config{Bytes: budget})
+	store, err := memstore.Open(memstore.Config{MaxBytes: budget})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,12 +166,12 @@ func TestFloodOfLogs(t *testing.T) {
 		}
 	}
 	t.Logf("%d decisions on logs, %d allowed: resident memory grew by %.1f MiB on a budget of %d MiB; store says %.1f MiB, %d keys live",
-		decisions, allowed, float64(most)/(1<<20), budget>>20, float64(store.Bytes())/(1<<20), store.Len())
+		decisions, allowed, float64(most)/(1<<20), budget>>20, float64(store.UsedBytes())/(1<<20), store.Len())
 	if most > budget+budget/10 {
 		t.Errorf("resident memory grew by %d MiB on a budget of %d", most>>20, budget>>20)
 	}
-	if store.Bytes() < budget*9/10 {
-		t.Errorf("only %d MiB of %d were used: the flood tests nothing", store.Bytes()>>20, budget>>20)
+	if store.UsedBytes() < budget*9/10 {
+		t.Errorf("only %d MiB of %d were used: the flood tests nothing", store.UsedBytes()>>20, budget>>20)
 	}
 }
 

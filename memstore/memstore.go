@@ -38,21 +38,21 @@ import (
 
 // Config is how a store is made. The zero Config works.
 type Config struct {
-	// Bytes is the most memory the store may use, at least 1 MiB. Default 256 MiB. It is taken as needed.
-	Bytes int64
-	// Snapshot is a file that Open reads, if it is there, and Save writes, so that long quotas survive a restart. Its directory
+	// MaxBytes is the most memory the store may use, at least 1 MiB. Default 256 MiB. It is taken as needed.
+	MaxBytes int64
+	// SnapshotFile is a file that Open reads, if it is there, and Save writes, so that long quotas survive a restart. Its directory
 	// must exist and be writable.
-	Snapshot string
+	SnapshotFile string
 	// Now replaces the clock. It is for tests: it may run backwards.
 	Now func() time.Time
 }
 
 // Store implements [sluice.Store] in memory. It is safe for concurrent use.
 type Store struct {
-	table    *table.Table
-	clock    clock
-	now      func() time.Time
-	snapshot string
+	table        *table.Table
+	clock        clock
+	now          func() time.Time
+	snapshotFile string
 }
 
 var (
@@ -70,16 +70,16 @@ func New() *Store {
 // Open returns a store as configured, with the snapshot's states if there is a snapshot that was saved before now. If the clock
 // was set back since, by at most 24 hours, the store's clock continues from the time of saving; beyond that the store is empty.
 func Open(c Config) (*Store, error) {
-	if c.Bytes != 0 && c.Bytes < table.MinBytes {
-		return nil, fmt.Errorf("memstore: Bytes is %d: use at least %d (1 MiB), or 0 for the default of 256 MiB", c.Bytes, table.MinBytes)
+	if c.MaxBytes != 0 && c.MaxBytes < table.MinBytes {
+		return nil, fmt.Errorf("memstore: Bytes is %d: use at least %d (1 MiB), or 0 for the default of 256 MiB", c.MaxBytes, table.MinBytes)
 	}
-	s := &Store{now: c.Now, snapshot: c.Snapshot}
+	s := &Store{now: c.Now, snapshotFile: c.SnapshotFile}
 	s.clock.start()
 	if c.Now != nil {
 		s.clock.check.Store(0) // never in line
 	}
 	var err error
-	s.table, err = s.open(table.Config{MaxBytes: c.Bytes})
+	s.table, err = s.open(table.Config{MaxBytes: c.MaxBytes})
 	if err != nil {
 		return nil, err
 	}
@@ -242,8 +242,8 @@ func checked(ctx context.Context, b *sluice.Bucket) error {
 // Len counts the keys that have spent something which has not worn off. It looks at all of them.
 func (s *Store) Len() int { return s.table.Len(s.micros()) }
 
-// Bytes is how much memory the store uses.
-func (s *Store) Bytes() int64 { return s.table.Bytes() }
+// UsedBytes is how much memory the store uses.
+func (s *Store) UsedBytes() int64 { return s.table.Bytes() }
 
 // clock is the wall clock, but never goes back.
 type clock struct {
@@ -255,11 +255,11 @@ type clock struct {
 func (c *clock) start() {
 	c.base = time.Now()
 	c.offset.Store(c.base.UnixMicro())
-	c.check.Store(anchorEvery)
+	c.check.Store(anchorInterval)
 }
 
-// anchorEvery is how often the wall clock is looked at, in microseconds.
-const anchorEvery = 1_000_000
+// anchorInterval is how often the wall clock is looked at, in microseconds.
+const anchorInterval = 1_000_000
 
 func (c *clock) micros() int64 {
 	since := time.Since(c.base).Microseconds()
@@ -272,7 +272,7 @@ func (c *clock) micros() int64 {
 // anchor moves the clock forward to the wall clock. It never moves it back: that would hand out time twice.
 func (c *clock) anchor(since int64, wall time.Time) {
 	check := c.check.Load()
-	if since < check || !c.check.CompareAndSwap(check, since+anchorEvery) {
+	if since < check || !c.check.CompareAndSwap(check, since+anchorInterval) {
 		return // another goroutine did
 	}
 	// Time has passed since `since` was read; a millisecond of it is not a step of the wall clock.

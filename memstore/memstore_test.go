@@ -74,7 +74,7 @@ func TestForgets(t *testing.T) {
 
 func TestSnapshotSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limits.snapshot")
-	config := memstore.Config{Snapshot: path}
+	config := memstore.Config{SnapshotFile: path}
 	open := func() (*memstore.Store, *sluice.Limiter) {
 		t.Helper()
 		store, err := memstore.Open(config)
@@ -87,7 +87,7 @@ func TestSnapshotSurvivesARestart(t *testing.T) {
 	for range 3 {
 		allow(t, l, "device")
 	}
-	if err := store.Save(); err != nil {
+	if err := store.SaveSnapshot(); err != nil {
 		t.Fatal(err)
 	}
 	_, l = open()
@@ -123,26 +123,26 @@ func TestSnapshotSurvivesARestart(t *testing.T) {
 // Saving where nothing can be written leaves the old snapshot and says why.
 func TestSaveFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "folder")
-	if _, err := memstore.Open(memstore.Config{Snapshot: filepath.Join(dir, "snapshot")}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := memstore.Open(memstore.Config{SnapshotFile: filepath.Join(dir, "snapshot")}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("open with a snapshot in a missing folder: %v", err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	store, err := memstore.Open(memstore.Config{Snapshot: filepath.Join(dir, "snapshot")})
+	store, err := memstore.Open(memstore.Config{SnapshotFile: filepath.Join(dir, "snapshot")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Save(); !errors.Is(err, os.ErrNotExist) {
+	if err := store.SaveSnapshot(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("save into a missing folder: %v", err)
 	}
-	if err := memstore.New().Save(); err == nil {
+	if err := memstore.New().SaveSnapshot(); err == nil {
 		t.Error("save without a file name succeeded")
 	}
-	if _, err := memstore.Open(memstore.Config{Bytes: 1000}); err == nil {
+	if _, err := memstore.Open(memstore.Config{MaxBytes: 1000}); err == nil {
 		t.Error("a budget of 1000 bytes was accepted")
 	}
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/sluiceproject/sluice/internal/table"
 )
 
-// Save writes the store's states to the snapshot file. The file is replaced only when the new one is whole and on
+// SaveSnapshot writes the store's states to the snapshot file. The file is replaced only when the new one is whole and on
 // disk; until then, and if anything goes wrong, the old one stays.
 //
 // Takes go on meanwhile: those made during Save may or may not be in the file. The file holds the secret that the
 // store's hashes are keyed with, and is readable by its owner only.
-func (s *Store) Save() (err error) {
-	if s.snapshot == "" {
+func (s *Store) SaveSnapshot() (err error) {
+	if s.snapshotFile == "" {
 		return errors.New("memstore: save: Config.Snapshot names no file")
 	}
-	dir := filepath.Dir(s.snapshot)
-	f, err := os.CreateTemp(dir, filepath.Base(s.snapshot)+".tmp-*")
+	dir := filepath.Dir(s.snapshotFile)
+	f, err := os.CreateTemp(dir, filepath.Base(s.snapshotFile)+".tmp-*")
 	if err != nil {
 		return fmt.Errorf("memstore: save: %w", err)
 	}
@@ -42,7 +42,7 @@ func (s *Store) Save() (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), s.snapshot); err != nil {
+	if err := os.Rename(f.Name(), s.snapshotFile); err != nil {
 		return err
 	}
 	return syncDir(dir)
@@ -64,13 +64,13 @@ func syncDir(dir string) error {
 // open returns a table from the snapshot, or an empty one if there is none. A file that is there but is not a whole
 // snapshot is an error, and is left as it is.
 func (s *Store) open(c table.Config) (*table.Table, error) {
-	if s.snapshot == "" {
+	if s.snapshotFile == "" {
 		return table.New(c), nil
 	}
-	if err := plainfile.CheckReplace(s.snapshot); err != nil { // Save would fail, when it is too late
+	if err := plainfile.CheckReplace(s.snapshotFile); err != nil { // Save would fail, when it is too late
 		return nil, fmt.Errorf("memstore: snapshot: %w: create the directory, or name a file in one that this user can write to", err)
 	}
-	f, err := plainfile.Open(s.snapshot)
+	f, err := plainfile.Open(s.snapshotFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return table.New(c), nil
 	}
@@ -81,7 +81,7 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 	now := s.micros()
 	t, err := table.Load(f, c, now)
 	if err != nil {
-		return nil, fmt.Errorf("memstore: snapshot %s: %w; it was left as it is: move it away to start empty", s.snapshot, err)
+		return nil, fmt.Errorf("memstore: snapshot %s: %w; it was left as it is: move it away to start empty", s.snapshotFile, err)
 	}
 	switch ahead := t.SavedAt - now; {
 	case ahead > maxAhead:

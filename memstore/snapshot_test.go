@@ -21,7 +21,7 @@ func TestSnapshotOfTwo(t *testing.T) {
 	var stores [2]*memstore.Store
 	for n := range stores { // before either saves: who opens later has what the other saved
 		var err error
-		if stores[n], err = memstore.Open(memstore.Config{Snapshot: file}); err != nil {
+		if stores[n], err = memstore.Open(memstore.Config{SnapshotFile: file}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,19 +36,19 @@ func TestSnapshotOfTwo(t *testing.T) {
 				}
 			}
 			for range 20 {
-				if err := store.Save(); err != nil {
+				if err := store.SaveSnapshot(); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for range 40 {
-		if _, err := memstore.Open(memstore.Config{Snapshot: file}); err != nil {
+		if _, err := memstore.Open(memstore.Config{SnapshotFile: file}); err != nil {
 			t.Errorf("while both save: %v", err)
 		}
 	}
 	all.Wait()
-	store, err := memstore.Open(memstore.Config{Snapshot: file})
+	store, err := memstore.Open(memstore.Config{SnapshotFile: file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestSnapshotOfAnotherTime(t *testing.T) {
 			t.Run(fmt.Sprintf("%v %v", by, a), func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "state")
 				limit := sluice.Per(10, time.Minute).WithAlgorithm(a)
-				saved, err := memstore.Open(memstore.Config{Snapshot: file, Now: func() time.Time { return now.Add(by) }})
+				saved, err := memstore.Open(memstore.Config{SnapshotFile: file, Now: func() time.Time { return now.Add(by) }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -93,11 +93,11 @@ func TestSnapshotOfAnotherTime(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := saved.Save(); err != nil {
+				if err := saved.SaveSnapshot(); err != nil {
 					t.Fatal(err)
 				}
 				clock := now
-				store, err := memstore.Open(memstore.Config{Snapshot: file, Now: func() time.Time { return clock }})
+				store, err := memstore.Open(memstore.Config{SnapshotFile: file, Now: func() time.Time { return clock }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -125,7 +125,7 @@ func checkUnwritable(t *testing.T, file string, store *memstore.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Save(); err == nil || !strings.HasPrefix(err.Error(), "memstore: save: ") {
+	if err := store.SaveSnapshot(); err == nil || !strings.HasPrefix(err.Error(), "memstore: save: ") {
 		t.Errorf("saving says %v", err)
 	}
 	after, err := os.ReadFile(file)
@@ -150,9 +150,9 @@ func TestSnapshotOfTheVersionBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func() *memstore.Store {
-		return sluice.Must(memstore.Open(memstore.Config{Bytes: 1 << 20, Snapshot: file, Now: func() time.Time { return now }}))
+		return sluice.Must(memstore.Open(memstore.Config{MaxBytes: 1 << 20, SnapshotFile: file, Now: func() time.Time { return now }}))
 	}
-	if err := open().Save(); err != nil {
+	if err := open().SaveSnapshot(); err != nil {
 		t.Fatal(err)
 	}
 	store := open()
@@ -195,7 +195,7 @@ func TestSnapshotKeepsNumbers(t *testing.T) {
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 	file := filepath.Join(t.TempDir(), "state")
 	open := func() *memstore.Store {
-		return sluice.Must(memstore.Open(memstore.Config{Bytes: 1 << 20, Snapshot: file, Now: func() time.Time { return now }}))
+		return sluice.Must(memstore.Open(memstore.Config{MaxBytes: 1 << 20, SnapshotFile: file, Now: func() time.Time { return now }}))
 	}
 	for _, c := range []struct {
 		limit     sluice.Limit
@@ -217,7 +217,7 @@ func TestSnapshotKeepsNumbers(t *testing.T) {
 		if err != nil || d.Remaining != c.remaining || d.ResetAfter != c.reset {
 			t.Errorf("%v: %+v, %v; want %d remaining, reset after %v", c.limit, d, err, c.remaining, c.reset)
 		}
-		if err := store.Save(); err != nil {
+		if err := store.SaveSnapshot(); err != nil {
 			t.Fatal(err)
 		}
 	}

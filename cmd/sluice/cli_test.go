@@ -113,7 +113,7 @@ func TestExplainSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := memstore.Open(memstore.Config{Snapshot: snapshot})
+	store, err := memstore.Open(memstore.Config{SnapshotFile: snapshot})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestExplainSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Save(); err != nil {
+	if err := store.SaveSnapshot(); err != nil {
 		t.Fatal(err)
 	}
 	before := read(t, snapshot)

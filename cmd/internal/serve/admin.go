@@ -108,7 +108,7 @@ func topOf(sketch *topkeys.Sketch) func(int) []adminapi.Top {
 
 // wrongTokens limits how often an address may show one.
 func wrongTokens() (*sluice.Limiter, error) {
-	store, err := memstore.Open(memstore.Config{Bytes: 1 << 20})
+	store, err := memstore.Open(memstore.Config{MaxBytes: 1 << 20})
 	if err != nil {
 		return nil, err
 	}

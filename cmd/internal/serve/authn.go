@@ -118,7 +118,7 @@ func wrongAttempts(text string) (*authn.Attempts, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := memstore.Open(memstore.Config{Bytes: 4 << 20})
+	store, err := memstore.Open(memstore.Config{MaxBytes: 4 << 20})
 	if err != nil {
 		return nil, err
 	}

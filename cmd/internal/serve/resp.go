@@ -30,7 +30,7 @@ func (e edges) resp() (listen.Other, error) {
 		if err := p.read(); err != nil {
 			return listen.Other{}, fmt.Errorf("resp.password_file: %w", err)
 		}
-		store, err := memstore.Open(memstore.Config{Bytes: 1 << 20})
+		store, err := memstore.Open(memstore.Config{MaxBytes: 1 << 20})
 		if err != nil {
 			return listen.Other{}, err
 		}

@@ -102,14 +102,14 @@ func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Lo
 }
 
 func (o *Opened) openMemory(c *config.Store, log *slog.Logger, dry bool) error {
-	m, err := memstore.Open(memstore.Config{Bytes: c.Bytes, Snapshot: c.Snapshot})
+	m, err := memstore.Open(memstore.Config{MaxBytes: c.Bytes, SnapshotFile: c.Snapshot})
 	if err != nil {
 		return err
 	}
 	o.Store = m
 	if c.Snapshot != "" && !dry {
 		o.Close = func() {
-			if err := m.Save(); err != nil {
+			if err := m.SaveSnapshot(); err != nil {
 				log.Error("the store cannot be saved", "error", err)
 			}
 		}
@@ -124,7 +124,7 @@ func OpenSnapshot(path string) (sluice.Store, error) {
 			return nil, fmt.Errorf("--snapshot: %w", err)
 		}
 	}
-	return memstore.Open(memstore.Config{Snapshot: path})
+	return memstore.Open(memstore.Config{SnapshotFile: path})
 }
 
 // storeError is an error of a store with the names of settings instead of those of Go.

@@ -42,7 +42,7 @@ var _ net.Conn = (*script)(nil)
 // told is what a fresh server answers to bytes that come in pieces. Its time stands still.
 func told(t testing.TB, pieces ...[]byte) []byte {
 	t.Helper()
-	store, err := memstore.Open(memstore.Config{Now: func() time.Time { return time.Unix(1e9, 0) }, Bytes: 1 << 20})
+	store, err := memstore.Open(memstore.Config{Now: func() time.Time { return time.Unix(1e9, 0) }, MaxBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	began := time.Now()
 	result := Result{Test: t}
 	r := &runner{set: f.Set, now: f.Start, matched: rules.MatchResult{Concurrency: true}, reserved: make(map[string][]sluice.Take)}
-	store, err := memstore.Open(memstore.Config{Bytes: storeBytes, Now: func() time.Time { return r.now }})
+	store, err := memstore.Open(memstore.Config{MaxBytes: storeBytes, Now: func() time.Time { return r.now }})
 	if err != nil {
 		return result, err
 	}

@@ -96,7 +96,7 @@ func newReplay(c Config) (*replay, error) {
 	if r.user, err = userField(c.User); err != nil {
 		return nil, err
 	}
-	store, err := memstore.Open(memstore.Config{Bytes: storeBytes, Now: func() time.Time { return r.now }})
+	store, err := memstore.Open(memstore.Config{MaxBytes: storeBytes, Now: func() time.Time { return r.now }})
 	if err != nil {
 		return nil, err
 	}
