@@ -76,7 +76,7 @@ func TestConformance(t *testing.T) {
 			}
 			return s
 		},
-		Caps: storetest.Caps{SplitKeys: true},
+		Caps: storetest.Caps{NonAtomicKeys: true},
 	})
 }
 
@@ -96,6 +96,6 @@ func TestOnTheTimeOfDay(t *testing.T) {
 		Open: func(testing.TB, *storetest.Clock) sluice.Store {
 			return base.Sharing(fmt.Sprintf("t%d:", opened.Add(1)), nil)
 		},
-		Caps: storetest.Caps{SplitKeys: true, OwnClock: true},
+		Caps: storetest.Caps{NonAtomicKeys: true, RealClock: true},
 	})
 }

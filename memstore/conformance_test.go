@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 func TestOnTheTimeOfDay(t *testing.T) {
 	storetest.Run(t, storetest.Harness{
 		Open: func(testing.TB, *storetest.Clock) sluice.Store { return memstore.New() },
-		Caps: storetest.Caps{OwnClock: true},
+		Caps: storetest.Caps{RealClock: true},
 	})
 }
 

@@ -48,7 +48,7 @@ func TestOnTheServersClock(t *testing.T) {
 		Open: func(testing.TB, *storetest.Clock) sluice.Store {
 			return sluice.Must(redisstore.Open(redisstore.Config{Client: client, Prefix: prefix()}))
 		},
-		Caps: storetest.Caps{OwnClock: true},
+		Caps: storetest.Caps{RealClock: true},
 	})
 }
 
@@ -64,6 +64,6 @@ func TestValkey(t *testing.T) {
 			}
 			return sluice.Must(redisstore.Open(c))
 		},
-		Caps: storetest.Caps{OwnClock: !soak},
+		Caps: storetest.Caps{RealClock: !soak},
 	})
 }

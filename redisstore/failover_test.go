@@ -36,7 +36,7 @@ func TestCluster(t *testing.T) {
 		Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
 			return sluice.Must(redisstore.Open(redisstore.Config{Client: client, Prefix: prefix(), Now: clock.Now}))
 		},
-		Caps: storetest.Caps{SplitKeys: true},
+		Caps: storetest.Caps{NonAtomicKeys: true},
 	})
 }
 

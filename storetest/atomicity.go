@@ -17,7 +17,7 @@ func transfer(o *opener) error {
 	p := o.probe()
 	a := newRule("a", sluice.Per(150, long).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 	b := newRule("b", sluice.Per(120, long))
-	if o.caps.OwnClock { // a caller who has read the clock a moment ago finds a bucket less full
+	if o.caps.RealClock { // a caller who has read the clock a moment ago finds a bucket less full
 		b = newRule("b", sluice.Per(120, long).WithAlgorithm(sluice.FixedWindow).WithAlign(sluice.AlignFirstRequest))
 	}
 	var both atomic.Int64
@@ -29,7 +29,7 @@ func transfer(o *opener) error {
 				takes[0], takes[1] = takes[1], takes[0]
 			case i%4 == 2 && j%2 == 0: // others come and go between them
 				takes = append(takes, sluice.Take{Rule: a, Key: fmt.Sprint(i), Cost: 1})
-			case i%4 == 3 && !o.caps.SplitKeys:
+			case i%4 == 3 && !o.caps.NonAtomicKeys:
 				sameCharge(p, a, b)
 				continue
 			}
@@ -43,7 +43,7 @@ func transfer(o *opener) error {
 	if err != nil {
 		return err
 	}
-	if o.caps.SplitKeys { // each may have seen what another was about to give back
+	if o.caps.NonAtomicKeys { // each may have seen what another was about to give back
 		both.Add(p.admittedByBoth(a, b))
 	}
 	p.inBounds("admitted by both, of which one has 120", both.Load(), 120, o.caps.Overshoot)
@@ -105,7 +105,7 @@ func allOrNothing(o *opener) error {
 			shuffled[i] = takes[j]
 		}
 		for i, d := range other.apply(shuffled...) {
-			if d != out[order[i]] && !o.caps.OwnClock {
+			if d != out[order[i]] && !o.caps.RealClock {
 				return fmt.Errorf("call %d: in another order another answer:\n%s\n%s", call, describe(&d), describe(&out[order[i]]))
 			}
 		}
@@ -141,7 +141,7 @@ func cancelled(o *opener) error {
 			return fmt.Errorf("%s: a limiter's call whose context has ended returned error %v", a.name, err)
 		}
 		p.expect(a.name+": spent by calls whose context had ended", p.spent(rule, "k"), 0)
-		if keys, ok := p.store.(sluice.StoreAdmin); ok && !o.caps.NoKeys {
+		if keys, ok := p.store.(sluice.StoreAdmin); ok && !o.caps.NoAdmin {
 			p.take(rule, "k", 5)
 			if err := keys.Reset(ctx, sluice.Bucket{Rule: rule, Key: "k"}); !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("%s: reset with a context that has ended returned error %v", a.name, err)

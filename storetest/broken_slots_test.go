@@ -25,8 +25,8 @@ func freeingAny(h *hooked) {
 				continue
 			}
 			h.mu.Lock()
-			if m, ok := h.meter(t).(*slotMeter); ok && len(m.slots) > 0 {
-				t.Receipt = m.slots[0].at
+			if m, ok := h.meter(t).(*permitMeter); ok && len(m.permits) > 0 {
+				t.Receipt = m.permits[0].at
 			}
 			h.mu.Unlock()
 		}

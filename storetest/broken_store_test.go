@@ -150,7 +150,7 @@ func overAdmitting(clock *Clock) sluice.Store {
 		}
 	})
 	h.answer = func(t *sluice.Take, d *sluice.Decision) {
-		if d.Limit > mostOf(t.EffectiveLimit()) {
+		if d.Limit > maxOf(t.EffectiveLimit()) {
 			d.Limit, d.Remaining = d.Limit-1, max(0, d.Remaining-1)
 		}
 	}

@@ -25,7 +25,7 @@ func TestOwnClock(t *testing.T) {
 	open := onClock(func(time.Time) time.Time { return time.Now() })
 	Run(t, Harness{
 		Open: func(_ testing.TB, clock *Clock) sluice.Store { return open(clock) },
-		Caps: Caps{OwnClock: true},
+		Caps: Caps{RealClock: true},
 	})
 }
 
@@ -59,7 +59,7 @@ func splitting(h *hooked) {
 
 // TestSplitKeys: at rest such a store has charged all or nothing; while callers are about it need not look so.
 func TestSplitKeys(t *testing.T) {
-	caps := Caps{SplitKeys: true, Overshoot: 0}
+	caps := Caps{NonAtomicKeys: true, Overshoot: 0}
 	for _, name := range []string{"Transfer", "AllOrNothing", "Exact", "OddNames", "PeerDefects/kong_counted_before_decided"} {
 		for _, c := range named(name) {
 			if err := c.run(&opener{open: tampered(splitting), caps: caps}); err != nil {
@@ -73,8 +73,8 @@ func TestSplitKeys(t *testing.T) {
 // declares nothing.
 func TestDeclared(t *testing.T) {
 	for caps, name := range map[Caps]string{
-		{OwnClock: true}: "Transcripts/token_bucket", {NoIDs: true}: "OnceByID", {NoKeys: true}: "Transcripts/blocks",
-		{Overshoot: 1}: "Linearizable/fixed_window", {SplitKeys: true}: "History",
+		{RealClock: true}: "Transcripts/token_bucket", {NoIdempotency: true}: "OnceByID", {NoAdmin: true}: "Transcripts/blocks",
+		{Overshoot: 1}: "Linearizable/fixed_window", {NonAtomicKeys: true}: "History",
 	} {
 		for _, c := range named(name) {
 			if c.missing(caps) == "" {

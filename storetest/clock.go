@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Start is where a [Clock] begins: a modern date at a whole hour, a Monday.
-var Start = time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC)
+// ClockStart is where a [Clock] begins: a modern date at a whole hour, a Monday.
+var ClockStart = time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC)
 
 // Clock is a clock that stands still until it is told otherwise. It may be set back. It is safe for concurrent use.
 //
@@ -16,10 +16,10 @@ type Clock struct {
 	micros atomic.Int64
 }
 
-// NewClock returns a clock that stands at [Start].
+// NewClock returns a clock that stands at [ClockStart].
 func NewClock() *Clock {
 	c := &Clock{}
-	c.Set(Start)
+	c.Set(ClockStart)
 	return c
 }
 

@@ -96,7 +96,7 @@ func retryHonest(a algorithm) func(o *opener) error {
 
 // honestTake makes up a take that can be allowed.
 func honestTake(rng *rand.Rand, rule *sluice.Rule) sluice.Take {
-	t := sluice.Take{Rule: rule, Key: "k", Cost: 1 + rng.Int64N(mostOf(&rule.Limit))}
+	t := sluice.Take{Rule: rule, Key: "k", Cost: 1 + rng.Int64N(maxOf(&rule.Limit))}
 	if rng.IntN(4) == 0 {
 		t.MinGrant = 1 + rng.Int64N(t.Cost)
 	}

@@ -76,7 +76,7 @@ func previousExpiresEarly(o *opener) error {
 
 // A command that is sent again because its answer was lost is charged twice, unless it says that it is the same.
 func retryChargesTwice(o *opener) error {
-	if o.caps.NoIDs {
+	if o.caps.NoIdempotency {
 		return nil
 	}
 	p := o.probe()

@@ -38,7 +38,7 @@
 //		take …
 //	----
 //
-// TIME is a duration after the [Start], a time of that day as 01:02:03, or a date and time as 2026-03-02T01:02:03Z. A
+// TIME is a duration after the [ClockStart], a time of that day as 01:02:03, or a date and time as 2026-03-02T01:02:03Z. A
 // KEY with spaces is quoted as in Go. What stands indented by a tab below decide is one call. A take with n is repeated
 // and its answers are counted. The answer to a take is allow, deny or never, with what remains, what was granted if
 // that is not the cost, and the times until a retry succeeds, until the key is as if never used, and until it may go

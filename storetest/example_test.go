@@ -45,9 +45,9 @@ func ExampleTwoAtOnce() {
 // Tests of programs move the clock by hand.
 func ExampleClock() {
 	clock := storetest.NewClock()
-	clock.Set(storetest.Start.Add(time.Hour))
+	clock.Set(storetest.ClockStart.Add(time.Hour))
 	clock.Advance(time.Minute)
-	fmt.Println(clock.Now().Sub(storetest.Start))
+	fmt.Println(clock.Now().Sub(storetest.ClockStart))
 	// Output: 1h1m0s
 }
 

@@ -36,7 +36,7 @@ func newGenerator(draw func(n int) int, caps Caps) *generator {
 	model := NewReference(clock)
 	g := &generator{
 		draw: draw, caps: caps, model: model, player: newPlayer(model, clock),
-		keys: []string{"a", "b", "c"}, now: Start.UnixMicro(), limits: map[string][]*sluice.Limit{},
+		keys: []string{"a", "b", "c"}, now: ClockStart.UnixMicro(), limits: map[string][]*sluice.Limit{},
 	}
 	for i := range 2 + draw(4) {
 		r := g.rule(fmt.Sprintf("r%d", i))
@@ -93,7 +93,7 @@ func (g *generator) limit() sluice.Limit {
 func (g *generator) next() op {
 	o := op{at: g.time()}
 	switch {
-	case g.oneIn(40) && !g.caps.NoKeys:
+	case g.oneIn(40) && !g.caps.NoAdmin:
 		o.keys, o.rule, o.key = pick(g, "reset", "block"), pick(g, g.rules...), pick(g, g.keys...)
 		if o.keys == "block" {
 			o.block = pick(g, 0, time.Millisecond, time.Second, time.Minute)
@@ -161,7 +161,7 @@ func (g *generator) time() int64 {
 		return g.now + window/3
 	}
 	back := pick(g, 1, window/int64(2+g.draw(5)), window, time.Hour.Microseconds())
-	return max(g.now-back, Start.Add(-24*time.Hour).UnixMicro())
+	return max(g.now-back, ClockStart.Add(-24*time.Hour).UnixMicro())
 }
 
 // change gives a rule other numbers, or another algorithm.
@@ -249,7 +249,7 @@ func (g *generator) take() take {
 		return g.settling()
 	}
 	t := take{Take: sluice.Take{Rule: pick(g, g.rules...), Key: pick(g, g.keys...)}}
-	size := mostOf(&t.Rule.Limit)
+	size := maxOf(&t.Rule.Limit)
 	switch g.draw(12) {
 	case 0:
 		t.Cost, t.DryRun = 0, g.oneIn(2)
@@ -270,7 +270,7 @@ func (g *generator) take() take {
 	if t.Cost > 0 && g.oneIn(8) {
 		t.MinGrant = int64(1 + g.draw(int(min(t.Cost, 2*size))))
 	}
-	if t.Cost > 0 && g.oneIn(8) && !g.caps.NoIDs {
+	if t.Cost > 0 && g.oneIn(8) && !g.caps.NoIdempotency {
 		t.IdempotencyID = uint64(1 + g.draw(4))
 	}
 	g.taken++
@@ -291,7 +291,7 @@ func (g *generator) settling() take {
 
 // counted tells that something of a take's bucket has not worn off: it was not charged before the rule changed to
 // another kind of limit and only remembered by its ID.
-func (g *generator) counted(t *take) bool { return g.model.meter(&t.Take).wornOff() > g.now }
+func (g *generator) counted(t *take) bool { return g.model.meter(&t.Take).hasExpired() > g.now }
 
 // follow plays the call to the model and notes what is worth aiming at.
 func (g *generator) follow(o *op) {

@@ -204,7 +204,7 @@ func (h History) tail(i int, o *op) string {
 // String writes a call on one line.
 func (o *op) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "at %v", time.UnixMicro(o.at).Sub(Start))
+	fmt.Fprintf(&b, "at %v", time.UnixMicro(o.at).Sub(ClockStart))
 	if o.keys != "" {
 		fmt.Fprintf(&b, " %s %s %q %v", o.keys, o.rule.Name, o.key, o.block)
 	}

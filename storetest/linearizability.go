@@ -63,7 +63,7 @@ func linearizable(a algorithm) func(o *opener) error {
 			rng := rand.New(rand.NewPCG(uint64(client), 0x11EA))
 			for range linearCalls {
 				in := counterInput{cost: rng.Int64N(4)}
-				if rng.IntN(25) == 0 && !o.caps.NoKeys {
+				if rng.IntN(25) == 0 && !o.caps.NoAdmin {
 					in = counterInput{reset: true}
 				}
 				op := porcupine.Operation{ClientId: client, Input: in, Call: stamp.Add(1)}

@@ -17,10 +17,10 @@ type meter interface {
 	fits(l *sluice.Limit, t, cost int64) bool
 	// remaining is the largest cost that fits at t.
 	remaining(l *sluice.Limit, t int64) int64
-	// freshAt is when the meter equals that of a key never seen, t at the earliest.
-	freshAt(l *sluice.Limit, t int64) int64
-	// wornOff is from when on nothing needs to be remembered.
-	wornOff() int64
+	// expiresAt is when the meter equals that of a key never seen, t at the earliest.
+	expiresAt(l *sluice.Limit, t int64) int64
+	// hasExpired is from when on nothing needs to be remembered.
+	hasExpired() int64
 	// spend books a cost that was allowed, from a moment on, and returns the moment that names it.
 	spend(l *sluice.Limit, now, cost, at int64) int64
 	// charge books a cost that was refused.
@@ -55,7 +55,7 @@ func newMeter(l *sluice.Limit) meter {
 	case sluice.SlidingWindowLog:
 		return &logMeter{}
 	case sluice.Concurrency:
-		return &slotMeter{}
+		return &permitMeter{}
 	case sluice.SlidingWindowCounter:
 		if l.SubWindows > 1 {
 			return &subWindowMeter{counts: map[int64]int64{}}
@@ -68,8 +68,8 @@ func newMeter(l *sluice.Limit) meter {
 	return &bucketMeter{}
 }
 
-// mostOf is the largest cost that can ever fit, which callers are told as their limit.
-func mostOf(l *sluice.Limit) int64 {
+// maxOf is the largest cost that can ever fit, which callers are told as their limit.
+func maxOf(l *sluice.Limit) int64 {
 	switch l.Algorithm {
 	case sluice.TokenBucket, sluice.LeakyBucket, sluice.LeakyQueue:
 		return l.Burst
@@ -84,8 +84,8 @@ func waits(l *sluice.Limit) bool {
 
 // tryCost answers a take of exactly this cost.
 func tryCost(m meter, l *sluice.Limit, now, cost int64, maxDelay time.Duration) sluice.Decision {
-	d := sluice.Decision{Remaining: m.remaining(l, now), ResetAfter: micros(m.freshAt(l, now) - now), Receipt: now}
-	if cost > mostOf(l) {
+	d := sluice.Decision{Remaining: m.remaining(l, now), ResetAfter: micros(m.expiresAt(l, now) - now), Receipt: now}
+	if cost > maxOf(l) {
 		d.ExceedsLimit = true
 		return d
 	}
@@ -99,7 +99,7 @@ func tryCost(m meter, l *sluice.Limit, now, cost int64, maxDelay time.Duration) 
 	case waits(l):
 		d.Delay = micros(fit)
 	case l.Algorithm == sluice.LeakyQueue: // behind everything that is in the queue
-		d.Delay = micros(m.freshAt(l, now) - now)
+		d.Delay = micros(m.expiresAt(l, now) - now)
 	}
 	d.Receipt = now + d.Delay.Microseconds()
 	return d
@@ -116,7 +116,7 @@ func retryFrom(m meter, l *sluice.Limit, now, fit int64, maxDelay time.Duration)
 	case waits(l): // from when the wait is short enough
 		return max(0, fit-maxDelay.Microseconds())
 	case l.Algorithm == sluice.LeakyQueue && maxDelay > 0:
-		return max(fit, m.freshAt(l, now)-now-maxDelay.Microseconds())
+		return max(fit, m.expiresAt(l, now)-now-maxDelay.Microseconds())
 	}
 	return fit
 }

@@ -50,7 +50,7 @@ func (m *bucketMeter) adopted(l *sluice.Limit, now int64) meter {
 	changed := &bucketMeter{full: m.full, fill: fillOf(l), burst: l.Burst}
 	if ratio := new(big.Rat).Quo(changed.fill, m.fill); ratio.Cmp(whole(1)) != 0 {
 		left := new(big.Rat).Sub(m.full, whole(now))
-		left = leastOf(left.Mul(left, ratio), new(big.Rat).Quo(mostDebt(l), rate(l)))
+		left = minOf(left.Mul(left, ratio), new(big.Rat).Quo(maxNegative(l), rate(l)))
 		changed.full = whole(now + ceil(left))
 	}
 	return changed
@@ -70,9 +70,9 @@ func (m *bucketMeter) reaches(l *sluice.Limit, tokens int64) int64 {
 
 func (m *bucketMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, floor(m.tokens(l, t))) }
 
-func (m *bucketMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.wornOff()) }
+func (m *bucketMeter) expiresAt(_ *sluice.Limit, t int64) int64 { return max(t, m.hasExpired()) }
 
-func (m *bucketMeter) wornOff() int64 {
+func (m *bucketMeter) hasExpired() int64 {
 	if m.full == nil {
 		return 0
 	}
@@ -105,8 +105,8 @@ func (m *bucketMeter) charge(l *sluice.Limit, now, cost int64) {
 	m.later(l, now, left)
 }
 
-// mostDebt is the most that a settlement may leave to come back: ten bursts, and what comes back in an hour.
-func mostDebt(l *sluice.Limit) *big.Rat {
+// maxNegative is the most that a settlement may leave to come back: ten bursts, and what comes back in an hour.
+func maxNegative(l *sluice.Limit) *big.Rat {
 	hour := new(big.Rat).Mul(rate(l), whole(time.Hour.Microseconds()))
 	return hour.Add(hour, whole(10*l.Burst))
 }
@@ -114,7 +114,7 @@ func mostDebt(l *sluice.Limit) *big.Rat {
 func (m *bucketMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) int64 {
 	missing := new(big.Rat).Sub(whole(l.Burst), m.tokens(l, now))
 	if delta > 0 {
-		more := new(big.Rat).Sub(mostDebt(l), missing)
+		more := new(big.Rat).Sub(maxNegative(l), missing)
 		if more.Sign() <= 0 {
 			return 0
 		}
@@ -168,7 +168,7 @@ func (m *bucketMeter) settle(now int64) {
 	}
 }
 
-func (m *bucketMeter) leaves(gone func(int64) bool) bool { return gone(m.wornOff()) }
+func (m *bucketMeter) leaves(gone func(int64) bool) bool { return gone(m.hasExpired()) }
 
 // intervalMeter is a bucket that is refilled by Count at the end of each Window. When it is full its intervals begin
 // anew: at the next take, or at a multiple of the window, as the limit is aligned.
@@ -207,12 +207,12 @@ func (m *intervalMeter) at(l *sluice.Limit, t int64) intervalMeter {
 // adopted keeps the part that is missing, rounded up, in the interval that now falls into under the new limit.
 func (m *intervalMeter) adopted(l *sluice.Limit, now int64) meter {
 	length := l.Window.Microseconds()
-	if m.wornOff() <= now || m.count == l.Count && m.length == length && m.burst == l.Burst {
+	if m.hasExpired() <= now || m.count == l.Count && m.length == length && m.burst == l.Burst {
 		return m
 	}
 	changed := (&intervalMeter{}).at(l, now)
 	part := new(big.Rat).Mul(whole(m.at(l, now).missing), big.NewRat(l.Burst, m.burst))
-	changed.missing = min(ceil(part), floor(mostDebt(l)))
+	changed.missing = min(ceil(part), floor(maxNegative(l)))
 	return &changed
 }
 
@@ -224,9 +224,9 @@ func (m *intervalMeter) remaining(l *sluice.Limit, t int64) int64 {
 	return max(0, l.Burst-m.at(l, t).missing)
 }
 
-func (m *intervalMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.wornOff()) }
+func (m *intervalMeter) expiresAt(_ *sluice.Limit, t int64) int64 { return max(t, m.hasExpired()) }
 
-func (m *intervalMeter) wornOff() int64 {
+func (m *intervalMeter) hasExpired() int64 {
 	full, _ := m.fullAt()
 	return full
 }
@@ -248,7 +248,7 @@ func (m *intervalMeter) charge(l *sluice.Limit, now, cost int64) {
 func (m *intervalMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) int64 {
 	next := m.at(l, now)
 	if delta > 0 {
-		more := max(0, min(delta, floor(mostDebt(l))-next.missing))
+		more := max(0, min(delta, floor(maxNegative(l))-next.missing))
 		if more > 0 {
 			next.missing += more
 			*m = next
@@ -274,4 +274,4 @@ func (m *intervalMeter) refilled(at, until int64) int64 {
 	return max(0, ceilDiv(until-at, m.length)) * m.count
 }
 
-func (m *intervalMeter) leaves(gone func(int64) bool) bool { return gone(m.wornOff()) }
+func (m *intervalMeter) leaves(gone func(int64) bool) bool { return gone(m.hasExpired()) }

@@ -19,7 +19,7 @@ type bookMark struct {
 }
 
 const (
-	mostMarks = 32
+	maxMarks = 32
 	// markLife is after how long nothing is given back any more.
 	markLife = int64(2 * time.Hour / time.Microsecond)
 )
@@ -28,7 +28,7 @@ const (
 type lacking interface {
 	meter
 	lacks(l *sluice.Limit, now int64) *big.Rat
-	giveBack(l *sluice.Limit, now int64, back *big.Rat)
+	refund(l *sluice.Limit, now int64, back *big.Rat)
 	held() int64 // the burst under which it was written
 }
 
@@ -36,7 +36,7 @@ func (m *bucketMeter) lacks(l *sluice.Limit, now int64) *big.Rat {
 	return new(big.Rat).Sub(whole(l.Burst), m.tokens(l, now))
 }
 
-func (m *bucketMeter) giveBack(l *sluice.Limit, now int64, back *big.Rat) {
+func (m *bucketMeter) refund(l *sluice.Limit, now int64, back *big.Rat) {
 	if back.Sign() > 0 {
 		m.full = new(big.Rat).Sub(m.full, new(big.Rat).Quo(back, rate(l)))
 		m.settle(now)
@@ -47,7 +47,7 @@ func (m *intervalMeter) lacks(l *sluice.Limit, now int64) *big.Rat {
 	return whole(m.at(l, now).missing)
 }
 
-func (m *intervalMeter) giveBack(l *sluice.Limit, now int64, back *big.Rat) {
+func (m *intervalMeter) refund(l *sluice.Limit, now int64, back *big.Rat) {
 	if back.Sign() > 0 {
 		*m = m.at(l, now)
 		m.missing -= floor(back)
@@ -60,7 +60,7 @@ func marking(m meter, l *sluice.Limit) (lacking, bool) {
 	return k, ok && l.Algorithm != sluice.LeakyQueue
 }
 
-func leastOf(a, b *big.Rat) *big.Rat {
+func minOf(a, b *big.Rat) *big.Rat {
 	if a.Cmp(b) < 0 {
 		return a
 	}
@@ -79,7 +79,7 @@ func (b markBook) scaled(by *big.Rat) markBook {
 func (b markBook) see(now int64, missing *big.Rat) markBook {
 	for i := range b {
 		if b[i].at < now {
-			b[i].low = leastOf(b[i].low, missing)
+			b[i].low = minOf(b[i].low, missing)
 		}
 	}
 	b = slices.DeleteFunc(b, func(k bookMark) bool { return k.at < now-markLife })
@@ -105,14 +105,14 @@ func (b markBook) tidy() markBook {
 func (b markBook) spent(l *sluice.Limit, d *sluice.Decision, missing *big.Rat, settles bool) markBook {
 	if d.Delay > 0 { // so little will be missing just before its place
 		for i := range b {
-			b[i].low = leastOf(b[i].low, whole(max(0, l.Burst-d.Granted)))
+			b[i].low = minOf(b[i].low, whole(max(0, l.Burst-d.Granted)))
 		}
 		b = b.tidy()
 	}
 	if !settles {
 		return b
 	}
-	low, out := leastOf(missing, whole(l.Burst)), whole(d.Granted)
+	low, out := minOf(missing, whole(l.Burst)), whole(d.Granted)
 	switch i, n := b.last(d.Receipt), len(b); {
 	case i >= 0 && i == n-1 && b[i].at == d.Receipt:
 		b[i].low, b[i].out = low, out.Add(out, b[i].out)
@@ -135,7 +135,7 @@ func (b markBook) last(at int64) int {
 
 // fold makes one mark too many part of the one before it, where that costs least.
 func (b markBook) fold() markBook {
-	for len(b) > mostMarks {
+	for len(b) > maxMarks {
 		best, least := 0, new(big.Rat)
 		for i := 1; i < len(b); i++ {
 			cost := new(big.Rat).Sub(b[i].low, b[i-1].low)
@@ -164,17 +164,17 @@ func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, no
 	if i < 0 {
 		return b, 0
 	}
-	low := leastOf(m.lacks(l, now), b[i].low)
-	back := leastOf(new(big.Rat).Mul(whole(-t.Cost), share), low)
+	low := minOf(m.lacks(l, now), b[i].low)
+	back := minOf(new(big.Rat).Mul(whole(-t.Cost), share), low)
 	rest := new(big.Rat).Sub(low, back)
 	for j := range b {
 		if j <= i {
-			b[j].low = leastOf(b[j].low, rest)
+			b[j].low = minOf(b[j].low, rest)
 		} else {
 			b[j].low = new(big.Rat).Sub(b[j].low, back)
 		}
 	}
-	m.giveBack(l, now, back)
+	m.refund(l, now, back)
 	return b.tidy(), -floor(back)
 }
 
@@ -200,7 +200,7 @@ func (r *Reference) settle(m meter, t *sluice.Take, now int64) int64 {
 		charged = max(t.Cost, -t.Cost)
 	}
 	cost := t.Cost
-	if _, ok := m.(*slotMeter); ok && t.Settles { // the end of what was in flight, whatever it cost
+	if _, ok := m.(*permitMeter); ok && t.Settles { // the end of what was in flight, whatever it cost
 		cost = -charged
 	}
 	k, ok := marking(m, l)

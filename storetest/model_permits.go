@@ -6,86 +6,86 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// slotMeter remembers what is in flight: for each slot when it was taken or last renewed, which is its name, and how
+// permitMeter remembers what is in flight: for each slot when it was taken or last renewed, which is its name, and how
 // many it stands for.
-type slotMeter struct {
-	slots  []logEntry // in order of time
-	lease  int64      // under which it was written
-	newest int64      // the last name given
+type permitMeter struct {
+	permits []logEntry // in order of time
+	ttl     int64      // under which it was written
+	newest  int64      // the last name given
 }
 
 // adopted has each slot end when the new lease says.
-func (m *slotMeter) adopted(l *sluice.Limit, now int64) meter {
+func (m *permitMeter) adopted(l *sluice.Limit, now int64) meter {
 	lease := l.Window.Microseconds()
-	if m.wornOff() <= now || m.lease == lease {
+	if m.hasExpired() <= now || m.ttl == lease {
 		return m
 	}
-	kept := &slotMeter{lease: lease}
-	for _, s := range m.slots {
+	kept := &permitMeter{ttl: lease}
+	for _, s := range m.permits {
 		if s.at > now-lease {
-			kept.slots = append(kept.slots, s)
+			kept.permits = append(kept.permits, s)
 		}
 	}
-	if n := len(kept.slots); n > 0 {
-		kept.newest = kept.slots[n-1].at
+	if n := len(kept.permits); n > 0 {
+		kept.newest = kept.permits[n-1].at
 	}
 	return kept
 }
 
 // live are those that a clock finds in flight.
-func (m *slotMeter) live(l *sluice.Limit, t int64) (live []logEntry) {
-	for _, s := range m.slots {
-		if m.wornOff() > t && s.at > t-l.Window.Microseconds() {
+func (m *permitMeter) live(l *sluice.Limit, t int64) (live []logEntry) {
+	for _, s := range m.permits {
+		if m.hasExpired() > t && s.at > t-l.Window.Microseconds() {
 			live = append(live, s)
 		}
 	}
 	return live
 }
 
-func (m *slotMeter) used(l *sluice.Limit, t int64) (used int64) {
+func (m *permitMeter) used(l *sluice.Limit, t int64) (used int64) {
 	for _, s := range m.live(l, t) {
 		used += s.cost
 	}
 	return used
 }
 
-func (m *slotMeter) fits(l *sluice.Limit, t, cost int64) bool { return m.used(l, t)+cost <= l.Count }
+func (m *permitMeter) fits(l *sluice.Limit, t, cost int64) bool { return m.used(l, t)+cost <= l.Count }
 
-func (m *slotMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, l.Count-m.used(l, t)) }
+func (m *permitMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, l.Count-m.used(l, t)) }
 
-func (m *slotMeter) freshAt(l *sluice.Limit, t int64) int64 {
+func (m *permitMeter) expiresAt(l *sluice.Limit, t int64) int64 {
 	if live := m.live(l, t); len(live) > 0 {
 		return live[len(live)-1].at + l.Window.Microseconds()
 	}
 	return t
 }
 
-// wornOff is when even the newest name is forgotten.
-func (m *slotMeter) wornOff() int64 {
+// hasExpired is when even the newest name is forgotten.
+func (m *permitMeter) hasExpired() int64 {
 	if m.newest == 0 {
 		return 0
 	}
-	return m.newest + m.lease
+	return m.newest + m.ttl
 }
 
 // spend takes a slot of a name that none had before.
-func (m *slotMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
-	m.slots = m.live(l, now)
-	if m.wornOff() > now {
+func (m *permitMeter) spend(l *sluice.Limit, now, cost, _ int64) int64 {
+	m.permits = m.live(l, now)
+	if m.hasExpired() > now {
 		m.newest = max(now, m.newest+1)
 	} else {
 		m.newest = now
 	}
-	m.lease = l.Window.Microseconds()
-	m.slots = append(m.slots, logEntry{m.newest, cost})
+	m.ttl = l.Window.Microseconds()
+	m.permits = append(m.permits, logEntry{m.newest, cost})
 	return m.newest
 }
 
 // charge does nothing: who was refused is not in flight.
-func (m *slotMeter) charge(*sluice.Limit, int64, int64) {}
+func (m *permitMeter) charge(*sluice.Limit, int64, int64) {}
 
 // adjust gives back as much of the slot of this name as it still has.
-func (m *slotMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
+func (m *permitMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	live := m.live(l, now)
 	i := slices.IndexFunc(live, func(s logEntry) bool { return s.at == at })
 	if i < 0 {
@@ -95,18 +95,18 @@ func (m *slotMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 	if live[i].cost -= given; live[i].cost == 0 {
 		live = slices.Delete(live, i, i+1)
 	}
-	m.slots = live
+	m.permits = live
 	return -given
 }
 
 // renew gives the slot of a name another name, or takes one anew if it is gone. It tells what that took, and whether
 // there was no room.
-func (m *slotMeter) renew(l *sluice.Limit, now, at, cost int64) (name, granted int64, ok bool) {
+func (m *permitMeter) renew(l *sluice.Limit, now, at, cost int64) (name, granted int64, ok bool) {
 	live := m.live(l, now)
 	i := slices.IndexFunc(live, func(s logEntry) bool { return s.at == at })
 	if i >= 0 {
 		cost = live[i].cost
-		m.slots = slices.Delete(live, i, i+1)
+		m.permits = slices.Delete(live, i, i+1)
 		return m.spend(l, now, cost, now), 0, true
 	}
 	if !m.fits(l, now, cost) {
@@ -115,17 +115,17 @@ func (m *slotMeter) renew(l *sluice.Limit, now, at, cost int64) (name, granted i
 	return m.spend(l, now, cost, now), cost, true
 }
 
-func (m *slotMeter) leaves(gone func(int64) bool) bool {
-	for _, s := range m.slots {
-		if gone(s.at + m.lease) {
+func (m *permitMeter) leaves(gone func(int64) bool) bool {
+	for _, s := range m.permits {
+		if gone(s.at + m.ttl) {
 			return true
 		}
 	}
-	return gone(m.wornOff())
+	return gone(m.hasExpired())
 }
 
 // renew answers a take that renews a slot.
-func (r *Reference) renew(m *slotMeter, t *sluice.Take, now int64) sluice.Decision {
+func (r *Reference) renew(m *permitMeter, t *sluice.Take, now int64) sluice.Decision {
 	l := t.EffectiveLimit()
 	d := sluice.Decision{ExceedsLimit: t.Cost > l.Count}
 	d.Receipt, d.Granted, d.Allowed = m.renew(l, now, t.Receipt, t.Cost)

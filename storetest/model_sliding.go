@@ -10,8 +10,8 @@ import (
 // The weight of a window that is partly inside is counted in parts of 65,536, rounded up: against the caller.
 const weightParts = 1 << 16
 
-// mostCounted is where a sliding counter stops counting.
-const mostCounted = 1<<32 - 1
+// maxCounted is where a sliding counter stops counting.
+const maxCounted = 1<<32 - 1
 
 // weighted is what count counts for with only left of length still inside.
 func weighted(l *sluice.Limit, count, left, length int64) int64 {
@@ -38,7 +38,7 @@ func inside(count, left, length int64) int64 {
 // adopted keeps the estimate, rounded up, all of it as if spent now.
 func (m *counterMeter) adopted(l *sluice.Limit, now int64) meter {
 	length := l.Window.Microseconds()
-	if m.wornOff() <= now || m.length == length {
+	if m.hasExpired() <= now || m.length == length {
 		return m
 	}
 	c := *m
@@ -46,7 +46,7 @@ func (m *counterMeter) adopted(l *sluice.Limit, now int64) meter {
 		c = counterMeter{start: c.start + c.length, length: c.length, prev: c.cur}
 	}
 	used := c.cur + inside(c.prev, c.start+c.length-now, c.length)
-	return &counterMeter{start: floorDiv(now, length) * length, length: length, cur: min(used, mostCounted)}
+	return &counterMeter{start: floorDiv(now, length) * length, length: length, cur: min(used, maxCounted)}
 }
 
 // tidy goes back to the window before if nothing is counted in this one.
@@ -59,7 +59,7 @@ func (m *counterMeter) tidy() {
 func (m *counterMeter) at(l *sluice.Limit, t int64) counterMeter {
 	length := l.Window.Microseconds()
 	switch {
-	case m.wornOff() <= t:
+	case m.hasExpired() <= t:
 		return counterMeter{start: floorDiv(t, length) * length, length: length}
 	case t < m.start+length:
 		return *m
@@ -79,9 +79,9 @@ func (m *counterMeter) fits(l *sluice.Limit, t, cost int64) bool { return m.used
 
 func (m *counterMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, l.Count-m.used(l, t)) }
 
-func (m *counterMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.wornOff()) }
+func (m *counterMeter) expiresAt(_ *sluice.Limit, t int64) int64 { return max(t, m.hasExpired()) }
 
-func (m *counterMeter) wornOff() int64 {
+func (m *counterMeter) hasExpired() int64 {
 	if m.cur == 0 && m.prev == 0 {
 		return 0
 	}
@@ -90,7 +90,7 @@ func (m *counterMeter) wornOff() int64 {
 
 func (m *counterMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
 	*m = m.at(l, now)
-	m.cur = min(m.cur+cost, mostCounted)
+	m.cur = min(m.cur+cost, maxCounted)
 	return at
 }
 
@@ -109,14 +109,14 @@ func (m *counterMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 {
 		}
 	}
 	before := *count
-	*count = min(max(0, before+delta), mostCounted)
+	*count = min(max(0, before+delta), maxCounted)
 	given := *count - before
 	*m = c
 	m.tidy()
 	return given
 }
 
-func (m *counterMeter) leaves(gone func(int64) bool) bool { return gone(m.wornOff()) }
+func (m *counterMeter) leaves(gone func(int64) bool) bool { return gone(m.hasExpired()) }
 
 // subWindowMeter does the same on a finer grid: sub-windows that are wholly inside count in full, the oldest by its
 // share.
@@ -131,7 +131,7 @@ func subLength(l *sluice.Limit) int64 { return l.Window.Microseconds() / int64(l
 
 // adopted keeps the estimate, rounded up, all of it as if spent now.
 func (m *subWindowMeter) adopted(l *sluice.Limit, now int64) meter {
-	if m.wornOff() <= now || m.length == subLength(l) {
+	if m.hasExpired() <= now || m.length == subLength(l) {
 		return m
 	}
 	var total int64
@@ -151,14 +151,14 @@ func (m *subWindowMeter) adopted(l *sluice.Limit, now int64) meter {
 // current is the number of the sub-window that counts as now.
 func (m *subWindowMeter) current(l *sluice.Limit, t int64) int64 {
 	number := floorDiv(t, subLength(l))
-	if m.wornOff() > t {
+	if m.hasExpired() > t {
 		number = max(number, m.last)
 	}
 	return number
 }
 
 func (m *subWindowMeter) used(l *sluice.Limit, t int64) int64 {
-	if m.wornOff() <= t {
+	if m.hasExpired() <= t {
 		return 0
 	}
 	var used int64
@@ -182,14 +182,14 @@ func (m *subWindowMeter) remaining(l *sluice.Limit, t int64) int64 {
 	return max(0, l.Count-m.used(l, t))
 }
 
-func (m *subWindowMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.wornOff()) }
+func (m *subWindowMeter) expiresAt(_ *sluice.Limit, t int64) int64 { return max(t, m.hasExpired()) }
 
-func (m *subWindowMeter) wornOff() int64 { return (m.last + m.number + 1) * m.length }
+func (m *subWindowMeter) hasExpired() int64 { return (m.last + m.number + 1) * m.length }
 
 // write brings the meter up to now.
 func (m *subWindowMeter) write(l *sluice.Limit, now int64) {
 	cur := m.current(l, now)
-	if m.wornOff() <= now {
+	if m.hasExpired() <= now {
 		clear(m.counts)
 	}
 	for number := range m.counts {
@@ -202,7 +202,7 @@ func (m *subWindowMeter) write(l *sluice.Limit, now int64) {
 
 func (m *subWindowMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
 	m.write(l, now)
-	m.counts[m.last] = min(m.counts[m.last]+cost, mostCounted)
+	m.counts[m.last] = min(m.counts[m.last]+cost, maxCounted)
 	return at
 }
 
@@ -212,12 +212,12 @@ func (m *subWindowMeter) adjust(l *sluice.Limit, now, at, _, delta int64) int64 
 	if delta > 0 {
 		m.write(l, now)
 		before := m.counts[m.last]
-		m.counts[m.last] = min(before+delta, mostCounted)
+		m.counts[m.last] = min(before+delta, maxCounted)
 		return m.counts[m.last] - before
 	}
 	number := floorDiv(at, subLength(l))
 	age := m.current(l, now) - number
-	if age < 0 || age > int64(l.SubWindows) || m.wornOff() <= now || m.counts[number] == 0 {
+	if age < 0 || age > int64(l.SubWindows) || m.hasExpired() <= now || m.counts[number] == 0 {
 		return 0
 	}
 	m.write(l, now)
@@ -239,7 +239,7 @@ func (m *subWindowMeter) leaves(gone func(int64) bool) bool {
 			return true
 		}
 	}
-	return gone(m.wornOff())
+	return gone(m.hasExpired())
 }
 
 // logMeter remembers every request.
@@ -292,9 +292,9 @@ func (m *logMeter) fits(l *sluice.Limit, t, cost int64) bool { return m.used(l, 
 
 func (m *logMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, l.Count-m.used(l, t)) }
 
-func (m *logMeter) freshAt(_ *sluice.Limit, t int64) int64 { return max(t, m.end) }
+func (m *logMeter) expiresAt(_ *sluice.Limit, t int64) int64 { return max(t, m.end) }
 
-func (m *logMeter) wornOff() int64 { return m.end }
+func (m *logMeter) hasExpired() int64 { return m.end }
 
 // write drops what has left the window.
 func (m *logMeter) write(l *sluice.Limit, now int64) {

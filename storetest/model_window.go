@@ -107,14 +107,14 @@ func (m *windowMeter) remaining(l *sluice.Limit, t int64) int64 {
 	return max(0, most-w.count)
 }
 
-func (m *windowMeter) freshAt(_ *sluice.Limit, t int64) int64 {
+func (m *windowMeter) expiresAt(_ *sluice.Limit, t int64) int64 {
 	if m.count == 0 {
 		return t
 	}
 	return max(t, m.end)
 }
 
-func (m *windowMeter) wornOff() int64 { return m.end }
+func (m *windowMeter) hasExpired() int64 { return m.end }
 
 // add counts delta; the moment at which the limit is exceeded begins the grace of a soft one.
 func (m *windowMeter) add(l *sluice.Limit, now, delta int64) {

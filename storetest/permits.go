@@ -9,17 +9,17 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// slotsChecks are for limits on what is in flight.
-func slotsChecks() []check {
+// permitChecks are for limits on what is in flight.
+func permitChecks() []check {
 	return []check{
-		{"Slots/Contention", slotsContended, need{exact: true}},
-		{"Slots/DeadHolders", slotsOfTheDead, need{clock: true}},
-		{"Slots/ReleasedTwice", slotsReleasedTwice, need{}},
-		{"Slots/Renewed", slotsRenewed, need{clock: true}},
+		{"Slots/Contention", permitsContended, need{exact: true}},
+		{"Slots/DeadHolders", permitsOfCrashed, need{clock: true}},
+		{"Slots/ReleasedTwice", permitsReleasedTwice, need{}},
+		{"Slots/Renewed", permitsRenewed, need{clock: true}},
 	}
 }
 
-func slotRule(name string, n int64, lease time.Duration) *sluice.Rule {
+func permitRule(name string, n int64, lease time.Duration) *sluice.Rule {
 	return newRule(name, sluice.Concurrent(n).WithPermitTTL(lease))
 }
 
@@ -28,11 +28,11 @@ func again(r *sluice.Rule, key string, at, cost int64) sluice.Take {
 	return sluice.Take{Rule: r, Key: key, Receipt: at, Cost: cost}
 }
 
-// slotsContended has many callers hold a slot for a while, renew it now and then and release it, some twice: a counter of
+// permitsContended has many callers hold a slot for a while, renew it now and then and release it, some twice: a counter of
 // their own never sees more than the limit.
-func slotsContended(o *opener) error {
+func permitsContended(o *opener) error {
 	p := o.probe()
-	rule := slotRule("contended", 5, time.Hour)
+	rule := permitRule("contended", 5, time.Hour)
 	var holding, most, held atomic.Int64
 	err := together(callers, func(i int) {
 		rng := rand.New(rand.NewPCG(uint64(i), 0x510))
@@ -68,10 +68,10 @@ func slotsContended(o *opener) error {
 	return p.fault()
 }
 
-// slotsOfTheDead: what nobody renews or releases is free when its lease ends, and not sooner.
-func slotsOfTheDead(o *opener) error {
+// permitsOfCrashed: what nobody renews or releases is free when its lease ends, and not sooner.
+func permitsOfCrashed(o *opener) error {
 	p := o.probe()
-	rule := slotRule("dead", 3, 10*time.Second)
+	rule := permitRule("dead", 3, 10*time.Second)
 	for i := range 3 {
 		p.at(time.Duration(i) * time.Second)
 		p.expect("granted", p.take(rule, "k", 1).Granted, 1)
@@ -89,10 +89,10 @@ func slotsOfTheDead(o *opener) error {
 	return p.fault()
 }
 
-// slotsReleasedTwice: a second release frees nobody else's slot, however fast one comes after the other.
-func slotsReleasedTwice(o *opener) error {
+// permitsReleasedTwice: a second release frees nobody else's slot, however fast one comes after the other.
+func permitsReleasedTwice(o *opener) error {
 	p := o.probe()
-	rule := slotRule("twice", 2, time.Hour)
+	rule := permitRule("twice", 2, time.Hour)
 	for range 50 {
 		mine := p.take(rule, "k", 1)
 		p.apply(again(rule, "k", mine.Receipt, -1))
@@ -109,10 +109,10 @@ func slotsReleasedTwice(o *opener) error {
 	return p.fault()
 }
 
-// slotsRenewed: renewing keeps a slot for another lease; one that is gone is taken anew, or not if others have it.
-func slotsRenewed(o *opener) error {
+// permitsRenewed: renewing keeps a slot for another lease; one that is gone is taken anew, or not if others have it.
+func permitsRenewed(o *opener) error {
 	p := o.probe()
-	rule := slotRule("renewed", 1, 10*time.Second)
+	rule := permitRule("renewed", 1, 10*time.Second)
 	at := p.take(rule, "k", 1).Receipt
 	for i := range 5 {
 		p.at(time.Duration(i+1) * 6 * time.Second)

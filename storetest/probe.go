@@ -77,7 +77,7 @@ func (p *probe) admitted(r *sluice.Rule, key string, n int, cost int64) (granted
 }
 
 // at moves the clock to a time after the start.
-func (p *probe) at(d time.Duration) { p.clock.Set(Start.Add(d)) }
+func (p *probe) at(d time.Duration) { p.clock.Set(ClockStart.Add(d)) }
 
 // together runs f in n goroutines and waits for all. A store that locks up is reported instead of waited for.
 func together(n int, f func(i int)) error {

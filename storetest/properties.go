@@ -17,7 +17,7 @@ func properties(t *testing.T, h Harness) {
 	for range rounds {
 		rapid.Check(t, func(rt *rapid.T) {
 			draw := func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "") }
-			m := newMachine(h.opener(t), draw)
+			m := newStateMachine(h.opener(t), draw)
 			rt.Repeat(map[string]func(*rapid.T){
 				"call": func(rt *rapid.T) {
 					if err := m.step(); err != nil {
@@ -32,19 +32,19 @@ func properties(t *testing.T, h Harness) {
 	}
 }
 
-// machine plays calls to a store as they are made up.
-type machine struct {
+// stateMachine plays calls to a store as they are made up.
+type stateMachine struct {
 	g       *generator
 	player  *player
 	history History
 }
 
-func newMachine(o *opener, draw func(n int) int) *machine {
-	return &machine{g: newGenerator(draw, o.caps), player: newPlayer(o.store())}
+func newStateMachine(o *opener, draw func(n int) int) *stateMachine {
+	return &stateMachine{g: newGenerator(draw, o.caps), player: newPlayer(o.store())}
 }
 
 // step makes up one call and compares the answer.
-func (m *machine) step() error {
+func (m *stateMachine) step() error {
 	m.history.ops = append(m.history.ops, m.g.next())
 	i := len(m.history.ops) - 1
 	o := &m.history.ops[i]

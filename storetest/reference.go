@@ -51,8 +51,8 @@ type chargedID struct {
 	until       int64
 }
 
-// dedupe is for how long an ID is remembered after the moment from which its take counts.
-const dedupe = int64(time.Minute / time.Microsecond)
+// idempotencyTTL is for how long an ID is remembered after the moment from which its take counts.
+const idempotencyTTL = int64(time.Minute / time.Microsecond)
 
 // NewReference returns an empty reference store on this clock.
 func NewReference(clock *Clock) *Reference {
@@ -124,7 +124,7 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 		if !replayed[i] && (takes[i].Cost != 0 || settles) {
 			out[i] = r.commit(&takes[i], m, out[i], veto, now)
 		}
-		out[i].Limit = mostOf(takes[i].EffectiveLimit())
+		out[i].Limit = maxOf(takes[i].EffectiveLimit())
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (r *Reference) lineUp(t *sluice.Take, d *sluice.Decision, now, pending int6
 	}
 	queue := *r.meter(t).adopted(l, now).(*bucketMeter)
 	queue.later(l, now, whole(pending))
-	if late := micros(queue.wornOff()-now) - t.MaxDelay; late > 0 {
+	if late := micros(queue.hasExpired()-now) - t.MaxDelay; late > 0 {
 		*d = r.answer(&sluice.Take{Rule: t.Rule, Limit: t.Limit, Key: t.Key}, now)
 		d.Allowed, d.Delay, d.Receipt, d.RetryAfter = false, 0, now, late
 	}
@@ -179,7 +179,7 @@ func (r *Reference) answer(t *sluice.Take, now int64) sluice.Decision {
 	}
 	if t.Cost == 0 {
 		d := tryCost(m, l, now, 1, t.MaxDelay)
-		d.Granted, d.Remaining, d.ResetAfter = 0, m.remaining(l, now), micros(m.freshAt(l, now)-now)
+		d.Granted, d.Remaining, d.ResetAfter = 0, m.remaining(l, now), micros(m.expiresAt(l, now)-now)
 		return d
 	}
 	d := tryCost(m, l, now, t.Cost, t.MaxDelay)
@@ -191,8 +191,8 @@ func (r *Reference) answer(t *sluice.Take, now int64) sluice.Decision {
 
 // blocked denies until the block ends, or longer if there is no room then.
 func blocked(m meter, l *sluice.Limit, t *sluice.Take, now, until int64) sluice.Decision {
-	d := sluice.Decision{Blocked: true, Receipt: now, ResetAfter: micros(max(until, m.freshAt(l, now)) - now)}
-	if least(t) > mostOf(l) {
+	d := sluice.Decision{Blocked: true, Receipt: now, ResetAfter: micros(max(until, m.expiresAt(l, now)) - now)}
+	if least(t) > maxOf(l) {
 		d.ExceedsLimit = true
 		return d
 	}
@@ -219,7 +219,7 @@ func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool
 		}
 		return d
 	case t.Receipt != 0:
-		if slots, ok := m.(*slotMeter); ok && t.Cost > 0 && !t.Settles {
+		if slots, ok := m.(*permitMeter); ok && t.Cost > 0 && !t.Settles {
 			d = r.renew(slots, t, now)
 			break
 		}
@@ -243,7 +243,7 @@ func (r *Reference) commit(t *sluice.Take, m meter, d sluice.Decision, veto bool
 			}
 		}
 	}
-	d.Remaining, d.ResetAfter = m.remaining(l, now), micros(m.freshAt(l, now)-now)
+	d.Remaining, d.ResetAfter = m.remaining(l, now), micros(m.expiresAt(l, now)-now)
 	r.distinct[nameOf(t)] = true
 	r.remember(t, &d, now)
 	return d
@@ -281,7 +281,7 @@ func (r *Reference) remember(t *sluice.Take, d *sluice.Decision, now int64) {
 	if t.IdempotencyID == 0 {
 		return
 	}
-	r.charged[idName{keyName{t.Rule.Name, t.Key}, t.IdempotencyID}] = chargedID{d.Allowed, d.Granted, d.Receipt, max(d.Receipt, now) + dedupe}
+	r.charged[idName{keyName{t.Rule.Name, t.Key}, t.IdempotencyID}] = chargedID{d.Allowed, d.Granted, d.Receipt, max(d.Receipt, now) + idempotencyTTL}
 }
 
 // Reset forgets what was spent of a bucket, and lifts a block.
@@ -325,7 +325,7 @@ func (r *Reference) Len() int {
 	defer r.mu.Unlock()
 	now, n := r.now(), 0
 	for name := range r.distinct {
-		if m := r.meters[name]; m != nil && m.wornOff() > now {
+		if m := r.meters[name]; m != nil && m.hasExpired() > now {
 			n++
 		}
 	}

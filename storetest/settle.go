@@ -237,7 +237,7 @@ func fortyInFlight(o *opener) error {
 // charged what it needed on top.
 func forgetsMarks(o *opener) error {
 	s := newSettler(o, sluice.PerHour(10).WithBurst(100))
-	if !o.caps.NoKeys {
+	if !o.caps.NoAdmin {
 		s.reserve("a", 50)
 		s.reset(s.rule, "k")
 		s.take(s.rule, "k", 40)

@@ -23,18 +23,18 @@ type Harness struct {
 
 // Caps declares a weaker guarantee, so that it is checked as what it is instead of being skipped.
 type Caps struct {
-	// OwnClock: the store has a clock of its own and cannot be given another. Only what needs no time to pass is
+	// RealClock: the store has a clock of its own and cannot be given another. Only what needs no time to pass is
 	// checked: exactness, keys, contexts, all or nothing, IDs, linearizability.
-	OwnClock bool
-	// SplitKeys: the takes of one call are applied bucket by bucket and given back if one is denied, as on Memcached
+	RealClock bool
+	// NonAtomicKeys: the takes of one call are applied bucket by bucket and given back if one is denied, as on Memcached
 	// or across the slots of a cluster. In between too much may be counted, never too little.
-	SplitKeys bool
+	NonAtomicKeys bool
 	// Overshoot is how much more than a limit may be admitted when callers come at the same time.
 	Overshoot int64
-	// NoIDs: a take that arrives twice is charged twice.
-	NoIDs bool
-	// NoKeys: the store is no sluice.StoreAdmin; it cannot reset or block.
-	NoKeys bool
+	// NoIdempotency: a take that arrives twice is charged twice.
+	NoIdempotency bool
+	// NoAdmin: the store is no sluice.StoreAdmin; it cannot reset or block.
+	NoAdmin bool
 }
 
 // Run holds a store to everything it has not declared.
@@ -76,15 +76,15 @@ type need struct{ clock, ids, keys, exact, whole bool }
 // missing says what the check needs and the store has declared not to have.
 func (c *check) missing(caps Caps) string {
 	switch {
-	case c.needs.clock && caps.OwnClock:
+	case c.needs.clock && caps.RealClock:
 		return "a clock of the test's"
-	case c.needs.ids && caps.NoIDs:
+	case c.needs.ids && caps.NoIdempotency:
 		return "IDs"
-	case c.needs.keys && caps.NoKeys:
+	case c.needs.keys && caps.NoAdmin:
 		return "resets and blocks"
 	case c.needs.exact && caps.Overshoot > 0:
 		return "exactness"
-	case c.needs.whole && caps.SplitKeys:
+	case c.needs.whole && caps.NonAtomicKeys:
 		return "calls that are seen whole"
 	}
 	return ""
@@ -123,7 +123,7 @@ func checks() []check {
 		}
 	}
 	all = append(all, check{"RetryHonest/" + soft.name, retryHonest(soft), need{clock: true}})
-	all = append(all, slotsChecks()...)
+	all = append(all, permitChecks()...)
 	all = append(all, settleChecks()...)
 	all = append(all, changeChecks()...)
 	for _, d := range peerDefects {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// mostTimes bounds n=, so that a file cannot run for hours by a slip of the pen.
-const mostTimes = 100_000
+// maxTimes bounds n=, so that a file cannot run for hours by a slip of the pen.
+const maxTimes = 100_000
 
 // call reads "at TIME VERB …", or an indented line that belongs to a decide.
 func (p *parser) call(to *part, line string) error {
@@ -146,7 +146,7 @@ func (p *parser) callOption(c *call, name, value string) (err error) {
 		t.IdempotencyID, err = strconv.ParseUint(value, 10, 64)
 	case "n":
 		c.times, err = strconv.Atoi(value)
-		if err == nil && (c.times < 1 || c.times > mostTimes) {
+		if err == nil && (c.times < 1 || c.times > maxTimes) {
 			err = errors.New("not between 1 and 100000")
 		}
 	case "as":
@@ -185,10 +185,10 @@ func splitWords(line string) ([]string, error) {
 // parseTime reads a time: a duration after the start, a time of day on its date, or date and time.
 func parseTime(s string) (time.Time, error) {
 	if d, err := time.ParseDuration(s); err == nil {
-		return Start.Add(d), nil
+		return ClockStart.Add(d), nil
 	}
 	if t, err := time.Parse("15:04:05", s); err == nil {
-		return Start.Truncate(24 * time.Hour).Add(t.Sub(t.Truncate(24 * time.Hour))), nil
+		return ClockStart.Truncate(24 * time.Hour).Add(t.Sub(t.Truncate(24 * time.Hour))), nil
 	}
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || t.Year() < 1971 || t.Year() > 2200 {

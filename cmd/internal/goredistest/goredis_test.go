@@ -55,7 +55,7 @@ func TestConformance(t *testing.T) {
 					}
 					return open(t, client, nil)
 				},
-				Caps: storetest.Caps{SplitKeys: name == "cluster", OwnClock: !soak},
+				Caps: storetest.Caps{NonAtomicKeys: name == "cluster", RealClock: !soak},
 			})
 		})
 	}
