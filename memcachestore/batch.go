@@ -7,27 +7,27 @@ import (
 	"sync/atomic"
 )
 
-// maxTogether bounds the calls that share a swap.
-const maxTogether = 256
+// maxBatchCalls bounds the calls that share a swap.
+const maxBatchCalls = 256
 
-// serveOne runs a call about one item. If nobody else is about it, it does so at once. Those who come meanwhile wait,
+// applyOneKey runs a call about one item. If nobody else is about it, it does so at once. Those who come meanwhile wait,
 // and are then run together: they would have to wait for each other's round trips otherwise, and a key could not be
 // asked for more often than the network allows.
-func (s *Store) serveOne(ctx context.Context, c *call) error {
+func (s *Store) applyOneKey(ctx context.Context, c *call) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	k := c.units[0].digest
-	l := s.queue.enter(k)
-	defer s.queue.quit(k, l)
+	lock := s.keyLocks.acquireRef(k)
+	defer s.keyLocks.releaseRef(k, lock)
 	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-		return failure(ctx, "take", s.runTogether(bounded, []*call{c}))
+	case lock.turn <- struct{}{}:
+		defer func() { <-lock.turn }()
+		return failure(ctx, "take", s.runBatch(bounded, []*call{c}))
 	default:
 	}
 	c.ctx, c.done = bounded, make(chan error, 1)
-	if s.queue.await(k, l, c) && !s.helpers.Go(func() { s.help(k, l) }) {
-		s.help(k, l) // all is closed, and everybody will hear so
+	if s.keyLocks.joinBatch(k, lock, c) && !s.helpers.Go(func() { s.help(k, lock) }) {
+		s.help(k, lock) // all is closed, and everybody will hear so
 	}
 	select {
 	case err := <-c.done:
@@ -39,22 +39,22 @@ func (s *Store) serveOne(ctx context.Context, c *call) error {
 		default:
 		}
 		// It may have been taken up, and be charged yet: as after any error.
-		s.queue.withdraw(k, l, c)
+		s.keyLocks.withdraw(k, lock, c)
 		return failure(ctx, "take", fmt.Errorf("waiting behind other callers of the key: %w", bounded.Err()))
 	}
 }
 
-// help runs the calls that wait in a line, until there are none. It is nobody's call in particular, so that no caller
+// help runs the calls that wait for a lock, until there are none. It is nobody's call in particular, so that no caller
 // who gives up takes others along.
-func (s *Store) help(k digest, l *line) {
-	defer s.queue.quit(k, l)
+func (s *Store) help(k digest, lock *keyLock) {
+	defer s.keyLocks.releaseRef(k, lock)
 	for {
-		l.turn <- struct{}{}
-		calls := s.queue.next(k, l, maxTogether)
+		lock.turn <- struct{}{}
+		calls := s.keyLocks.next(k, lock, maxBatchCalls)
 		if len(calls) > 0 {
 			s.runForAll(calls)
 		}
-		<-l.turn // between times it is the turn of calls about several items
+		<-lock.turn // between times it is the turn of calls about several items
 		if len(calls) == 0 {
 			return
 		}
@@ -74,7 +74,7 @@ func (s *Store) runForAll(calls []*call) {
 			}
 		})()
 	}
-	err := s.runTogether(ctx, calls)
+	err := s.runBatch(ctx, calls)
 	for _, c := range calls {
 		if c.dropped {
 			c.done <- c.ctx.Err()
@@ -84,9 +84,9 @@ func (s *Store) runForAll(calls []*call) {
 	}
 }
 
-// runTogether decides calls about one item, one after the other, and swaps it once. If the swap is lost all are decided
+// runBatch decides calls about one item, one after the other, and swaps it once. If the swap is lost all are decided
 // again, so that each has the answer that it would have had by itself.
-func (s *Store) runTogether(ctx context.Context, calls []*call) error {
+func (s *Store) runBatch(ctx context.Context, calls []*call) error {
 	u := *calls[0].units[0]
 	for attempt := 0; ; attempt++ {
 		if err := s.backOff(ctx, attempt); err != nil {

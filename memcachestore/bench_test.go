@@ -38,7 +38,7 @@ func BenchmarkTake(b *testing.B) {
 				b.Fatalf("%d of %d were admitted", n, b.N)
 			}
 			b.ReportMetric(float64(s.Stats().RoundTrips)/float64(b.N), "trips/op")
-			b.ReportMetric(float64(s.Stats().Conflicts)/float64(b.N), "conflicts/op")
+			b.ReportMetric(float64(s.Stats().CASConflicts)/float64(b.N), "conflicts/op")
 		})
 	}
 }
@@ -62,7 +62,7 @@ func BenchmarkProcesses(b *testing.B) {
 			}
 			var conflicts int64
 			for _, s := range all {
-				conflicts += s.Stats().Conflicts
+				conflicts += s.Stats().CASConflicts
 			}
 			b.ReportMetric(float64(conflicts)/float64(b.N), "conflicts/op")
 		})

@@ -17,31 +17,31 @@ import (
 // call is one Apply. It reads the items of all its takes, decides, and swaps what has changed; whoever loses a swap
 // begins again. A denied call has nothing to swap, mostly.
 //
-// A call about one item is run together with others, see runTogether; one about several is run by itself. Only when
+// A call about one item is run together with others, see runBatch; one about several is run by itself. Only when
 // some of several swaps are won and others are lost, which takes another process, can a part of a call be seen: what
-// was charged stays while the rest is decided again, and is given back if that is denied then.
+// was charged stays while the rest is decided again, and is refunded if that is denied then.
 type call struct {
-	s       *Store
-	ops     []group.Op
-	group   group.Call // the decision about them
-	tasks   []task
-	units   []*unit
-	ctx     context.Context // of a call that waits to be run together with others
-	done    chan error      // gets what such a call ended with
-	dropped bool            // it was not run to its end, because the caller gave up
-	veto    bool
-	fixed   bool // something was stored: the verdict stands, unless it was to allow and cannot be kept
+	s            *Store
+	ops          []group.Op
+	group        group.Call // the decision about them
+	tasks        []task
+	units        []*unit
+	ctx          context.Context // of a call that waits to be run together with others
+	done         chan error      // gets what such a call ended with
+	dropped      bool            // it was not run to its end, because the caller gave up
+	veto         bool
+	outcomeFixed bool // something was stored: the verdict stands, unless it was to allow and cannot be kept
 }
 
 // unit is an item that the takes of a call are about.
 type unit struct {
-	rule   group.RuleID
-	key    string
-	name   string
-	digest digest
-	server *server
-	ops    []int // that are about it, in order
-	inHand bool  // still to be decided
+	rule    group.RuleID
+	key     string
+	name    string
+	digest  digest
+	server  *server
+	ops     []int // that are about it, in order
+	pending bool  // still to be decided
 
 	ids []*task // those of its takes that have an ID
 
@@ -54,7 +54,7 @@ type unit struct {
 
 func (s *Store) unit(rule group.RuleID, key string) *unit {
 	d := itemDigest(rule, key)
-	return &unit{rule: rule, key: key, name: s.name(d), digest: d, server: s.pick(d), inHand: true}
+	return &unit{rule: rule, key: key, name: s.name(d), digest: d, server: s.pick(d), pending: true}
 }
 
 // chargeName is where an ID of the unit is remembered, if the item has no more room.
@@ -101,7 +101,7 @@ func (c *call) run(ctx context.Context) error {
 		if err := c.s.backOff(ctx, attempt); err != nil {
 			return err
 		}
-		if err := c.s.read(ctx, c.inHand()); err != nil {
+		if err := c.s.read(ctx, c.pendingUnits()); err != nil {
 			return err
 		}
 		now := c.s.micros()
@@ -110,45 +110,45 @@ func (c *call) run(ctx context.Context) error {
 		}
 		c.decide(now)
 		switch {
-		case !c.fixed:
+		case !c.outcomeFixed:
 			c.veto = c.vetoed()
 		case !c.veto && c.vetoed(): // the room has gone to another process
-			if err := c.giveBack(ctx); err != nil {
+			if err := c.refund(ctx); err != nil {
 				return err
 			}
 			c.veto = true
-			c.stand()
+			c.pinDenials()
 		}
 		c.commit(now)
-		stored, lost, err := c.s.write(ctx, c.inHand(), now)
+		stored, lost, err := c.s.write(ctx, c.pendingUnits(), now)
 		if err != nil || lost == 0 {
 			return err
 		}
 		if stored > 0 {
-			c.settle()
+			c.finish()
 		}
 	}
 }
 
-// inHand are the units that are not done with.
-func (c *call) inHand() []*unit {
-	if !c.fixed {
+// pendingUnits are the units that are not done with.
+func (c *call) pendingUnits() []*unit {
+	if !c.outcomeFixed {
 		return c.units
 	}
-	return slices.DeleteFunc(slices.Clone(c.units), func(u *unit) bool { return !u.inHand })
+	return slices.DeleteFunc(slices.Clone(c.units), func(u *unit) bool { return !u.pending })
 }
 
-// settle makes the verdict stand: only the units whose swap was lost are still in hand.
-func (c *call) settle() {
-	c.fixed = true
+// finish makes the verdict stand: only the units whose swap was lost are still in hand.
+func (c *call) finish() {
+	c.outcomeFixed = true
 	for _, u := range c.units {
-		u.inHand = u.inHand && !u.stored && !bytes.Equal(u.raw, u.next)
+		u.pending = u.pending && !u.stored && !bytes.Equal(u.raw, u.next)
 	}
-	c.stand()
+	c.pinDenials()
 }
 
-// stand keeps what was denied from being allowed later on: others were not charged because of it.
-func (c *call) stand() {
+// pinDenials keeps what was denied from being allowed later on: others were not charged because of it.
+func (c *call) pinDenials() {
 	for i := range c.tasks {
 		c.tasks[i].denied = c.veto && !c.group.Out[i].Allowed
 	}
@@ -198,7 +198,7 @@ func (u *unit) load(p *reply) error {
 }
 
 func (t *task) loadCharge(p *reply) error {
-	t.spilled = nil
+	t.externalCharge = nil
 	if p.status != value {
 		return nil
 	}
@@ -206,12 +206,12 @@ func (t *task) loadCharge(p *reply) error {
 	if err != nil {
 		return fmt.Errorf("%s: key %s: %w", t.unit.server.addr, t.charge, err)
 	}
-	t.spilled = &k
+	t.externalCharge = &k
 	return nil
 }
 
-// giveBack undoes what was charged before another take of the call was denied.
-func (c *call) giveBack(ctx context.Context) error {
+// refund undoes what was charged before another take of the call was denied.
+func (c *call) refund(ctx context.Context) error {
 	for _, u := range c.units {
 		if !u.stored {
 			continue
@@ -223,16 +223,16 @@ func (c *call) giveBack(ctx context.Context) error {
 		if len(undo) == 0 {
 			continue
 		}
-		if err := c.giveBackUnit(ctx, u, undo); err != nil {
+		if err := c.refundUnit(ctx, u, undo); err != nil {
 			return err
 		}
-		c.s.stats.givenBack.Add(int64(len(undo)))
+		c.s.stats.refunds.Add(int64(len(undo)))
 	}
 	return nil
 }
 
-// giveBackUnit undoes ops on one item, the last first.
-func (c *call) giveBackUnit(ctx context.Context, u *unit, undo []int) error {
+// refundUnit undoes ops on one item, the last first.
+func (c *call) refundUnit(ctx context.Context, u *unit, undo []int) error {
 	charged := slices.Clone(c.group.Out)
 	return c.s.update(ctx, u, fail, func(it *item, now int64) {
 		for _, i := range slices.Backward(undo) {
@@ -247,7 +247,7 @@ func (c *call) giveBackUnit(ctx context.Context, u *unit, undo []int) error {
 				it.adjust(op.Params, now, x)
 			}
 			if op.ID != 0 {
-				it.annul(op.ID, now)
+				it.voidCharge(op.ID, now)
 			}
 		}
 		for _, i := range undo {
@@ -287,8 +287,8 @@ func onServers(units []*unit, f func(v *server, units []*unit) error) error {
 }
 
 const (
-	firstBackOff = 100 * time.Microsecond
-	mostBackOff  = 10 * time.Millisecond
+	minBackoff = 100 * time.Microsecond
+	maxBackoff = 10 * time.Millisecond
 )
 
 // backOff waits before an attempt that is not the first, for longer each time and never for the same time as others.
@@ -296,7 +296,7 @@ func (s *Store) backOff(ctx context.Context, attempt int) error {
 	if attempt == 0 {
 		return nil
 	}
-	wait := time.NewTimer(rand.N(min(firstBackOff<<min(attempt, 10), mostBackOff)))
+	wait := time.NewTimer(rand.N(min(minBackoff<<min(attempt, 10), maxBackoff)))
 	defer wait.Stop()
 	select {
 	case <-wait.C:

@@ -26,7 +26,7 @@ import (
 // TestConfig: all faults are told at once, with what to write instead.
 func TestConfig(t *testing.T) {
 	_, err := memcachestore.Open(memcachestore.Config{
-		Addrs: []string{"a:1", "a:1", ":11211", ""}, Prefix: "a b" + strings.Repeat("x", 200), Timeout: -1,
+		Addrs: []string{"a:1", "a:1", ":11211", ""}, KeyPrefix: "a b" + strings.Repeat("x", 200), Timeout: -1,
 	})
 	for _, want := range []string{
 		`"a:1" is there twice`, `":11211" names no host`, `"" names no host`, "203 bytes", "no spaces", "Timeout",

@@ -88,7 +88,7 @@ func TestExactAcrossProcesses(t *testing.T) {
 	}
 	var conflicts int64
 	for _, s := range all {
-		conflicts += s.Stats().Conflicts
+		conflicts += s.Stats().CASConflicts
 	}
 	t.Logf("%d conflicts", conflicts)
 }
@@ -119,7 +119,7 @@ func TestConflict(t *testing.T) {
 		if d := apply(t, s, take)[0]; d.Allowed != (i == 0) {
 			t.Errorf("%s: allowed is %v", want, d.Allowed)
 		}
-		if n := s.Stats().Conflicts; n != int64(i+1) {
+		if n := s.Stats().CASConflicts; n != int64(i+1) {
 			t.Errorf("%s: %d conflicts, want %d", want, n, i+1)
 		}
 	}
@@ -156,7 +156,7 @@ func TestDenialsDoNotWrite(t *testing.T) {
 }
 
 // TestGivenBack: of a call on two keys one swap is won and the other lost to another process, which has used up the
-// room. What was charged is given back.
+// room. What was charged is refunded.
 func TestGivenBack(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	other := openStore(t, memcachestore.Config{Addrs: []string{addr}})
@@ -172,7 +172,7 @@ func TestGivenBack(t *testing.T) {
 		if !out[0].Allowed || out[0].Granted != 0 || out[0].Remaining != 5 || out[1].Allowed {
 			t.Errorf("%v: %+v", l, out)
 		}
-		if n := s.Stats().GivenBack; n != 1 {
+		if n := s.Stats().Refunds; n != 1 {
 			t.Errorf("%v: %d takes given back, want 1", l, n)
 		}
 		if n := spent(t, s, free, "k"); n != 0 {
@@ -199,7 +199,7 @@ func TestPartlyLost(t *testing.T) {
 	a, b := newRule("a", window(5)), newRule("b", window(5))
 	meddle(func() { apply(t, other, sluice.Take{Rule: b, Key: "k", Cost: 2}) })
 	out := apply(t, s, sluice.Take{Rule: a, Key: "k", Cost: 1}, sluice.Take{Rule: b, Key: "k", Cost: 1})
-	if out[0].Remaining != 4 || out[1].Remaining != 2 || s.Stats().GivenBack != 0 {
+	if out[0].Remaining != 4 || out[1].Remaining != 2 || s.Stats().Refunds != 0 {
 		t.Errorf("%+v", out)
 	}
 	if x, y := spent(t, s, a, "k"), spent(t, s, b, "k"); x != 1 || y != 3 {
@@ -236,7 +236,7 @@ func TestDeniedForGood(t *testing.T) {
 }
 
 // TestDeniedLate: as TestGivenBack, and when the key that denied is to be charged for it there is room again. It stays
-// denied: what was charged first has been given back.
+// denied: what was charged first has been refunded.
 func TestDeniedLate(t *testing.T) {
 	addr := memcachetest.Start(t).Addr
 	s, meddle := meddled(t, addr)

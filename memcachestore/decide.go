@@ -7,17 +7,17 @@ import (
 
 // task is one op on its way through a call.
 type task struct {
-	unit    *unit
-	known   *group.Known // of the op's rule on its server
-	charge  string       // the name of where its ID is remembered, if the item has no more room
-	spilled *charge      // what was found there
-	denied  bool         // for good: others have been charged accordingly
+	unit           *unit
+	known          *group.Known  // of the op's rule on its server
+	charge         string        // the name of where its ID is remembered, if the item has no more room
+	externalCharge *chargeRecord // what was found there
+	denied         bool          // for good: others have been charged accordingly
 }
 
 // decide answers the ops of the units in hand and changes nothing.
 func (c *call) decide(now int64) {
 	for i := range c.ops {
-		if c.tasks[i].unit.inHand {
+		if c.tasks[i].unit.pending {
 			c.decideOne(i, now)
 		}
 	}
@@ -44,19 +44,19 @@ func (c *call) decideOne(i int, now int64) {
 }
 
 // remembered returns the charge of an ID, or nil. What the item knows comes before what has left it.
-func (t *task) remembered(id uint64, now int64) *charge {
+func (t *task) remembered(id uint64, now int64) *chargeRecord {
 	k := t.unit.item.charge(id, now)
-	if k == nil && t.spilled != nil && t.spilled.id == id && t.spilled.until > now {
-		k = t.spilled
+	if k == nil && t.externalCharge != nil && t.externalCharge.id == id && t.externalCharge.until > now {
+		k = t.externalCharge
 	}
-	if k == nil || k.void {
+	if k == nil || k.voided {
 		return nil
 	}
 	return k
 }
 
 // replay answers a take whose ID was charged before.
-func replay(it *item, op *group.Op, k *charge, now int64) step.Answer {
+func replay(it *item, op *group.Op, k *chargeRecord, now int64) step.Answer {
 	charged := group.Charged{At: k.at, Until: k.until, Granted: k.granted, Denied: k.denied}
 	found := it.take(op.Params, now, op.Look())
 	var again step.Answer
@@ -69,7 +69,7 @@ func replay(it *item, op *group.Op, k *charge, now int64) step.Answer {
 // vetoed tells whether an op of the units in hand denies the whole call.
 func (c *call) vetoed() bool {
 	for i := range c.ops {
-		if c.tasks[i].unit.inHand && c.ops[i].Vetoes(&c.group.Out[i]) {
+		if c.tasks[i].unit.pending && c.ops[i].Vetoes(&c.group.Out[i]) {
 			return true
 		}
 	}
@@ -79,7 +79,7 @@ func (c *call) vetoed() bool {
 // commit does in the items in hand what was decided.
 func (c *call) commit(now int64) {
 	for i := range c.ops {
-		if c.tasks[i].unit.inHand {
+		if c.tasks[i].unit.pending {
 			c.commitOne(i, now)
 		}
 	}

@@ -17,8 +17,8 @@
 //
 // Takes on one key of one rule in one call are one swap. Takes on several keys are all or nothing too, but another
 // process may see some charged and others not yet; if its takes come in between and use up the room of one, the others
-// are given back. So for a moment too much may be counted, never too little. A place in a leaky queue that somebody has
-// lined up behind meanwhile cannot be given back and stays taken.
+// are refunded. So for a moment too much may be counted, never too little. A place in a leaky queue that somebody has
+// lined up behind meanwhile cannot be refunded and stays taken.
 //
 // A take with an ID is charged once within a minute. The ID is part of the state that is swapped with its charge, so
 // that this holds whichever process sends it how often at the same time, and also when an answer was lost: sent again

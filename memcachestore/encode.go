@@ -85,16 +85,16 @@ func (k *bucket) append(b []byte) []byte {
 	return b
 }
 
-func (c *charge) append(b []byte) []byte {
+func (c *chargeRecord) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, c.id)
 	b = binary.AppendVarint(b, c.at)
 	b = binary.AppendVarint(b, c.until-c.at)
 	b = binary.AppendVarint(b, c.granted)
-	return append(b, byte(one(c.denied)+2*one(c.void)))
+	return append(b, byte(one(c.denied)+2*one(c.voided)))
 }
 
 // encodeCharge writes a charge as it is stored under a name of its own.
-func encodeCharge(name string, c *charge) []byte {
+func encodeCharge(name string, c *chargeRecord) []byte {
 	return seal(name, c.append(make([]byte, headerSize, 40)))
 }
 
@@ -193,10 +193,10 @@ func (it *item) decode(name string, value []byte) error {
 	return r.close()
 }
 
-func decodeCharge(name string, value []byte) (charge, error) {
+func decodeCharge(name string, value []byte) (chargeRecord, error) {
 	r, err := open(name, value)
 	if err != nil {
-		return charge{}, err
+		return chargeRecord{}, err
 	}
 	c := r.charge()
 	return c, r.close()
@@ -210,7 +210,7 @@ func (r *reader) bucket() bucket {
 	if n := r.number(2*maxWords + 1); n >= 2 {
 		k.words = r.words(int(n/2), n%2 == 1)
 	}
-	r.broken = r.broken || !k.sound()
+	r.broken = r.broken || !k.valid()
 	return k
 }
 
@@ -231,14 +231,14 @@ func (r *reader) words(n int, short bool) []uint64 {
 	return words
 }
 
-// sound tells whether a bucket can be applied. The algorithms trust the words that they have written.
-func (k *bucket) sound() bool {
+// valid tells whether a bucket can be applied. The algorithms trust the words that they have written.
+func (k *bucket) valid() bool {
 	kind, slices := step.Kind(k.identity&0xFF), int(k.identity>>8)
 	switch {
 	case k.state.ExpiresAt == 0, kind == step.Interval && k.state.Value > maxTime:
 		return false
 	case (kind == step.Log || kind == step.Permits) && slices == 0:
-		return soundLog(k.words)
+		return validLog(k.words)
 	case kind == step.Slices && slices >= 2 && slices <= step.MaxSlices:
 		for _, w := range k.words {
 			if w > maxSliceCount {
@@ -252,9 +252,9 @@ func (k *bucket) sound() bool {
 	return kind >= step.Bucket && kind < step.Slices && slices == 0 && len(k.words) == 0
 }
 
-// soundLog tells whether a ring of entries is one: its header says where they begin, how many there are and what they
+// validLog tells whether a ring of entries is one: its header says where they begin, how many there are and what they
 // add up to.
-func soundLog(words []uint64) bool {
+func validLog(words []uint64) bool {
 	if len(words) < 2 {
 		return false
 	}
@@ -269,13 +269,13 @@ func soundLog(words []uint64) bool {
 	return sum == 0
 }
 
-func (r *reader) charge() charge {
-	c := charge{id: binary.LittleEndian.Uint64(r.take(8))}
+func (r *reader) charge() chargeRecord {
+	c := chargeRecord{id: binary.LittleEndian.Uint64(r.take(8))}
 	c.at = r.signed(maxTime)
 	c.until = c.at + r.signed(maxTime)
 	c.granted = r.signed(math.MaxInt64)
 	flags := r.number(3)
-	c.denied, c.void = flags&1 != 0, flags&2 != 0
+	c.denied, c.voided = flags&1 != 0, flags&2 != 0
 	return c
 }
 

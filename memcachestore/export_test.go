@@ -11,7 +11,7 @@ import (
 // Sharing returns a store on another clock and with another prefix that has the connections of s. The conformance suite
 // opens more stores than a server takes connections.
 func (s *Store) Sharing(prefix string, now func() time.Time) *Store {
-	return &Store{servers: s.servers, rules: make([]group.Registry, len(s.servers)), prefix: prefix, timeout: s.timeout, now: now}
+	return &Store{servers: s.servers, rules: make([]group.Registry, len(s.servers)), keyPrefix: prefix, timeout: s.timeout, now: now}
 }
 
 // ItemName is where the state of a key is stored.
@@ -28,11 +28,11 @@ const MaxCharges = maxCharges
 // Waiting is how many calls wait to be run together.
 func (s *Store) Waiting(r *sluice.Rule, key string) int {
 	k := itemDigest(private.RuleOf(r).ID, key)
-	part := &s.queue.parts[k[0]%64]
+	part := &s.keyLocks.parts[k[0]%64]
 	part.mu.Lock()
 	defer part.mu.Unlock()
-	if l := part.lines[k]; l != nil {
-		return len(l.waiting)
+	if lock := part.lines[k]; lock != nil {
+		return len(lock.waiting)
 	}
 	return 0
 }

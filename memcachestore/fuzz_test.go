@@ -176,7 +176,7 @@ func FuzzName(f *testing.F) {
 	f.Add("a b", "a\r\nb", uint64(0), uint64(0))
 	f.Add("", "\x00", uint64(1), uint64(1<<63))
 	f.Add(strings.Repeat("x", 300), strings.Repeat("x", 301), uint64(1), uint64(1))
-	s := &Store{prefix: strings.Repeat("p", maxPrefix)}
+	s := &Store{keyPrefix: strings.Repeat("p", maxPrefix)}
 	f.Fuzz(func(t *testing.T, a, b string, x, y uint64) {
 		rule := group.RuleID{A: x, B: y}
 		names := map[string]bool{

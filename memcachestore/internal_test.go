@@ -101,7 +101,7 @@ func TestPick(t *testing.T) {
 // gives up leaves.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q queue
+		var q keyLocks
 		ctx := context.Background()
 		a, b := digest{1}, digest{2}
 		if err := q.wait(ctx, []digest{a}); err != nil {
@@ -146,7 +146,7 @@ func TestBackOff(t *testing.T) {
 			if err := new(Store).backOff(t.Context(), attempt); err != nil {
 				t.Fatal(err)
 			}
-			if d := time.Since(start); d > min(firstBackOff<<min(attempt, 20), mostBackOff) || attempt == 0 && d != 0 {
+			if d := time.Since(start); d > min(minBackoff<<min(attempt, 20), maxBackoff) || attempt == 0 && d != 0 {
 				t.Errorf("before attempt %d: waited %v", attempt, d)
 			}
 		}

@@ -10,10 +10,10 @@ import (
 // item is everything that is kept for one key under one rule. It is one value at the server, so that one swap decides
 // about all of it: a block, the counts, and which takes with an ID have been charged.
 type item struct {
-	blocked int64     // until then
-	buckets []bucket  // mostly one; more while a rule's kind of limit changes
-	charges []charge  // in the order in which they were made
-	spare   [1]bucket // room for the first
+	blocked int64          // until then
+	buckets []bucket       // mostly one; more while a rule's kind of limit changes
+	charges []chargeRecord // in the order in which they were made
+	spare   [1]bucket      // room for the first
 }
 
 // bucket is the state of one kind of limit.
@@ -23,14 +23,14 @@ type bucket struct {
 	words    []uint64 // of wide kinds
 }
 
-// charge remembers a take with an ID.
-type charge struct {
+// chargeRecord remembers a take with an ID.
+type chargeRecord struct {
 	id      uint64
 	at      int64 // what its answer said
 	until   int64 // when it is forgotten
 	granted int64
 	denied  bool
-	void    bool // it was given back as part of a call that was denied, and so counts for nothing
+	voided  bool // it was refunded as part of a call that was denied, and so counts for nothing
 	fresh   bool // made by this call, and not stored yet
 }
 
@@ -99,7 +99,7 @@ func (it *item) takeFree(p *step.Params, now int64, r step.Request) step.Answer 
 	b := it.bucketFor(p, now, r.Settles)
 	var a step.Answer
 	b.state, a = p.Take(r.Known.Before(p, b.state), b.words, now, r)
-	b.tidy(p)
+	b.prune(p)
 	return a
 }
 
@@ -108,12 +108,12 @@ func (it *item) adjust(p *step.Params, now int64, x step.Settlement) step.Answer
 	b := it.bucketFor(p, now, false)
 	var a step.Answer
 	b.state, a = p.Adjust(x.Known.Before(p, b.state), b.words, now, x)
-	b.tidy(p)
+	b.prune(p)
 	return a
 }
 
-// tidy drops words that nothing is kept in: those of a bucket without a mark.
-func (b *bucket) tidy(p *step.Params) {
+// prune drops words that nothing is kept in: those of a bucket without a mark.
+func (b *bucket) prune(p *step.Params) {
 	if !p.Wide(b.words) {
 		b.words = nil
 	}
@@ -128,7 +128,7 @@ func (it *item) adopt(p *step.Params, now int64, known *step.Known) {
 	}
 	b = it.bucketFor(p, now, false)
 	b.state, _ = p.Take(known.Before(p, b.state), b.words, now, step.Request{Known: known}) // spends nothing
-	b.tidy(p)
+	b.prune(p)
 }
 
 // reset forgets the state of one kind and lifts the block.
@@ -138,7 +138,7 @@ func (it *item) reset(p *step.Params) {
 }
 
 // charge returns what the item knows of an ID, or nil.
-func (it *item) charge(id uint64, now int64) *charge {
+func (it *item) charge(id uint64, now int64) *chargeRecord {
 	for i := range it.charges {
 		if c := &it.charges[i]; c.id == id && c.until > now {
 			return c
@@ -150,20 +150,20 @@ func (it *item) charge(id uint64, now int64) *charge {
 // remember notes that a take with an ID was charged.
 func (it *item) remember(id uint64, a *step.Answer, now int64) {
 	it.forget(id)
-	it.charges = append(it.charges, charge{
+	it.charges = append(it.charges, chargeRecord{
 		id: id, at: a.At, until: max(a.At, now) + group.IdempotencyTTL, granted: a.Granted, denied: !a.Allowed, fresh: true,
 	})
 }
 
-// annul keeps an ID from being taken for charged. It is not enough to forget it: another process may just be giving it
+// voidCharge keeps an ID from being taken for charged. It is not enough to forget it: another process may just be giving it
 // a key of its own.
-func (it *item) annul(id uint64, now int64) {
+func (it *item) voidCharge(id uint64, now int64) {
 	it.forget(id)
-	it.charges = append(it.charges, charge{id: id, at: now, until: now + group.IdempotencyTTL, void: true, fresh: true})
+	it.charges = append(it.charges, chargeRecord{id: id, at: now, until: now + group.IdempotencyTTL, voided: true, fresh: true})
 }
 
 func (it *item) forget(id uint64) {
-	it.charges = slices.DeleteFunc(it.charges, func(c charge) bool { return c.id == id })
+	it.charges = slices.DeleteFunc(it.charges, func(c chargeRecord) bool { return c.id == id })
 }
 
 // tidy drops what has worn off.
@@ -172,11 +172,11 @@ func (it *item) tidy(now int64) {
 		it.blocked = 0
 	}
 	it.buckets = slices.DeleteFunc(it.buckets, func(b bucket) bool { return b.state.ExpiresAt <= now })
-	it.charges = slices.DeleteFunc(it.charges, func(c charge) bool { return c.until <= now })
+	it.charges = slices.DeleteFunc(it.charges, func(c chargeRecord) bool { return c.until <= now })
 }
 
-// freshAt is when all of it has worn off.
-func (it *item) freshAt() int64 {
+// expiresAt is when all of it has worn off.
+func (it *item) expiresAt() int64 {
 	at := it.blocked
 	for i := range it.buckets {
 		at = max(at, it.buckets[i].state.ExpiresAt)

@@ -7,28 +7,28 @@ import (
 	"sync"
 )
 
-// queue has the callers of one key in this process go one after the other. If they did not, all but one of those who
+// keyLocks serializes the callers of one key in this process. If it did not, all but one of those who
 // come at the same time would write in vain, and have to read again.
-type queue struct {
+type keyLocks struct {
 	parts [64]struct {
 		mu    sync.Mutex // guards lines
-		lines map[digest]*line
+		lines map[digest]*keyLock
 	}
 }
 
-// line is where the callers of one key wait.
-type line struct {
+// keyLock is the lock of one key, and its callers.
+type keyLock struct {
 	turn chan struct{} // holds a token while somebody is served; the runtime serves who waits first
 
 	// Guarded by the part's mu:
-	callers int     // in the line
+	callers int     // that hold the lock or wait for it
 	waiting []*call // to be run together
 	worked  bool    // somebody runs those who wait
 }
 
 // wait returns when it is the caller's turn on all keys. They are taken in order, so that callers of several keys
 // never wait for each other in a circle. The keys must be different.
-func (q *queue) wait(ctx context.Context, keys []digest) error {
+func (q *keyLocks) wait(ctx context.Context, keys []digest) error {
 	slices.SortFunc(keys, func(a, b digest) int { return slices.Compare(a[:], b[:]) })
 	for i, k := range keys {
 		if err := q.join(ctx, k); err != nil {
@@ -39,88 +39,88 @@ func (q *queue) wait(ctx context.Context, keys []digest) error {
 	return nil
 }
 
-// enter finds the key's line, which stays until the caller quits it.
-func (q *queue) enter(k digest) *line {
+// acquireRef finds the key's lock, which stays until the caller releases it.
+func (q *keyLocks) acquireRef(k digest) *keyLock {
 	part := &q.parts[k[0]%64]
 	part.mu.Lock()
 	defer part.mu.Unlock()
 	if part.lines == nil {
-		part.lines = map[digest]*line{}
+		part.lines = map[digest]*keyLock{}
 	}
-	l := part.lines[k]
-	if l == nil {
-		l = &line{turn: make(chan struct{}, 1)}
-		part.lines[k] = l
+	lock := part.lines[k]
+	if lock == nil {
+		lock = &keyLock{turn: make(chan struct{}, 1)}
+		part.lines[k] = lock
 	}
-	l.callers++
-	return l
+	lock.callers++
+	return lock
 }
 
-func (q *queue) quit(k digest, l *line) {
+func (q *keyLocks) releaseRef(k digest, lock *keyLock) {
 	part := &q.parts[k[0]%64]
 	part.mu.Lock()
 	defer part.mu.Unlock()
-	if l.callers--; l.callers == 0 {
+	if lock.callers--; lock.callers == 0 {
 		delete(part.lines, k)
 	}
 }
 
-func (q *queue) join(ctx context.Context, k digest) error {
-	l := q.enter(k)
+func (q *keyLocks) join(ctx context.Context, k digest) error {
+	lock := q.acquireRef(k)
 	select {
-	case l.turn <- struct{}{}:
+	case lock.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		q.quit(k, l)
+		q.releaseRef(k, lock)
 		return ctx.Err()
 	}
 }
 
 // leave lets the next callers have their turn.
-func (q *queue) leave(keys []digest) {
+func (q *keyLocks) leave(keys []digest) {
 	for _, k := range keys {
 		part := &q.parts[k[0]%64]
 		part.mu.Lock()
-		l := part.lines[k]
+		lock := part.lines[k]
 		part.mu.Unlock()
-		<-l.turn
-		q.quit(k, l)
+		<-lock.turn
+		q.releaseRef(k, lock)
 	}
 }
 
-// await adds a call to those who wait to be run together. It tells whether somebody must be found to run them.
-func (q *queue) await(k digest, l *line, c *call) (alone bool) {
+// joinBatch adds a call to those who wait to be run together. It tells whether somebody must be found to run them.
+func (q *keyLocks) joinBatch(k digest, lock *keyLock, c *call) (alone bool) {
 	part := &q.parts[k[0]%64]
 	part.mu.Lock()
 	defer part.mu.Unlock()
-	l.waiting = append(l.waiting, c)
-	alone = !l.worked
-	l.worked = true
+	lock.waiting = append(lock.waiting, c)
+	alone = !lock.worked
+	lock.worked = true
 	if alone {
-		l.callers++ // who runs them is in the line too
+		lock.callers++ // the helper that runs them holds one too
 	}
 	return alone
 }
 
 // next takes those who wait, at most so many. If there are none, who runs them is done.
-func (q *queue) next(k digest, l *line, most int) []*call {
+func (q *keyLocks) next(k digest, lock *keyLock, most int) []*call {
 	part := &q.parts[k[0]%64]
 	part.mu.Lock()
 	defer part.mu.Unlock()
-	n := min(len(l.waiting), most)
+	n := min(len(lock.waiting), most)
 	if n == 0 {
-		l.worked = false
+		lock.worked = false
 		return nil
 	}
-	calls := slices.Clone(l.waiting[:n])
-	l.waiting = slices.Delete(l.waiting, 0, n)
+	calls := slices.Clone(lock.waiting[:n])
+	lock.waiting = slices.Delete(lock.waiting, 0, n)
 	return calls
 }
 
 // withdraw takes back a call that has not been taken up.
-func (q *queue) withdraw(k digest, l *line, c *call) {
+func (q *keyLocks) withdraw(k digest, lock *keyLock, c *call) {
 	part := &q.parts[k[0]%64]
 	part.mu.Lock()
 	defer part.mu.Unlock()
-	l.waiting = slices.DeleteFunc(l.waiting, func(w *call) bool { return w == c })
+	lock.waiting = slices.DeleteFunc(lock.waiting, func(w *call) bool { return w == c })
 }

@@ -28,9 +28,9 @@ type Config struct {
 	Addrs []string
 	// TLS is for connections by TLS; nil is none. A ServerName that is not set is taken from the address.
 	TLS *tls.Config
-	// Prefix begins every stored key. Default "sluice:". It has at most 200 printable ASCII characters and no spaces.
+	// KeyPrefix begins every stored key. Default "sluice:". It has at most 200 printable ASCII characters and no spaces.
 	// Give programs that share a Memcached and must not share limits different ones.
-	Prefix string
+	KeyPrefix string
 	// Timeout bounds a call whose context does not end earlier, waiting behind others included. Default 1 s.
 	Timeout time.Duration
 	// Now replaces the clock. It is for tests: it may run backwards, and keys then stay at the server an hour longer.
@@ -47,26 +47,26 @@ const (
 
 // Store implements [sluice.Store] on Memcached. It is safe for concurrent use.
 type Store struct {
-	servers []*server
-	rules   []group.Registry // of each server
-	prefix  string
-	timeout time.Duration
-	now     func() time.Time
-	clock   clock
-	queue   queue
-	helpers goroutines.Group
-	stats   counters
+	servers   []*server
+	rules     []group.Registry // of each server
+	keyPrefix string
+	timeout   time.Duration
+	now       func() time.Time
+	clock     clock
+	keyLocks  keyLocks
+	helpers   goroutines.Group
+	stats     counters
 }
 
-type counters struct{ conflicts, givenBack, trips atomic.Int64 }
+type counters struct{ casConflicts, refunds, trips atomic.Int64 }
 
 // Stats are counts since the store was opened.
 type Stats struct {
-	// Conflicts is how often another process changed a key between being read and written here, so that it was read
+	// CASConflicts is how often another process changed a key between being read and written here, so that it was read
 	// again. Much more than the number of calls means that a key is too hot for compare-and-swap.
-	Conflicts int64
-	// GivenBack is how many takes were charged and then given back, because another of the same call was denied.
-	GivenBack int64
+	CASConflicts int64
+	// Refunds is how many takes were charged and then refunded, because another of the same call was denied.
+	Refunds int64
 	// RoundTrips is how often a server was asked: two for an admitted take, one for a denied one or a peek, and two more for
 	// the first under each limit.
 	RoundTrips int64
@@ -85,7 +85,7 @@ func Open(c Config) (*Store, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{prefix: c.Prefix, timeout: c.Timeout, now: c.Now}
+	s := &Store{keyPrefix: c.KeyPrefix, timeout: c.Timeout, now: c.Now}
 	for _, a := range c.Addrs {
 		network, addr, host := resolve(a)
 		v := &server{
@@ -108,8 +108,8 @@ func (c Config) withDefaults() Config {
 	if len(c.Addrs) == 0 {
 		c.Addrs = []string{defaultAddr}
 	}
-	if c.Prefix == "" {
-		c.Prefix = defaultPrefix
+	if c.KeyPrefix == "" {
+		c.KeyPrefix = defaultPrefix
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -133,11 +133,11 @@ func (c Config) validate() error {
 		}
 		seen[addr] = true
 	}
-	if len(c.Prefix) > maxPrefix {
-		fault("Prefix has %d bytes, at most %d are allowed", len(c.Prefix), maxPrefix)
+	if len(c.KeyPrefix) > maxPrefix {
+		fault("Prefix has %d bytes, at most %d are allowed", len(c.KeyPrefix), maxPrefix)
 	}
-	if strings.ContainsFunc(c.Prefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		fault("Prefix %.40q: use printable ASCII characters and no spaces", c.Prefix)
+	if strings.ContainsFunc(c.KeyPrefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		fault("Prefix %.40q: use printable ASCII characters and no spaces", c.KeyPrefix)
 	}
 	if c.Timeout < 0 {
 		fault("Timeout is %v: use a positive duration, or 0 for %v", c.Timeout, defaultTimeout)
@@ -203,7 +203,7 @@ func (s *Store) Patience(budget time.Duration) (left time.Duration, own bool) {
 
 // Stats tells how the store is doing.
 func (s *Store) Stats() Stats {
-	return Stats{s.stats.conflicts.Load(), s.stats.givenBack.Load(), s.stats.trips.Load()}
+	return Stats{s.stats.casConflicts.Load(), s.stats.refunds.Load(), s.stats.trips.Load()}
 }
 
 // Ping asks all servers whether they are there and speak the protocol that the store needs.
@@ -269,9 +269,9 @@ func (s *Store) apply(ctx context.Context, ops []group.Op, out []group.Answer) e
 	if err := c.tell(ctx); err != nil {
 		return err
 	}
-	run := s.serveMany
+	run := s.applyMultiKey
 	if len(c.units) == 1 {
-		run = s.serveOne
+		run = s.applyOneKey
 	}
 	if err := run(ctx, c); err != nil {
 		return err
@@ -322,26 +322,26 @@ func (s *Store) onBucket(ctx context.Context, what string, b sluice.Bucket, f fu
 		return fmt.Errorf("memcachestore: %s: %w", what, err)
 	}
 	u := s.unit(private.RuleOf(b.Rule).ID, b.Key)
-	return s.serve(ctx, what, []*unit{u}, func(ctx context.Context) error { return f(ctx, u) })
+	return s.applyKey(ctx, what, []*unit{u}, func(ctx context.Context) error { return f(ctx, u) })
 }
 
-// serveMany runs a call about several items.
-func (s *Store) serveMany(ctx context.Context, c *call) error {
-	return s.serve(ctx, "take", c.units, c.run)
+// applyMultiKey runs a call about several items.
+func (s *Store) applyMultiKey(ctx context.Context, c *call) error {
+	return s.applyKey(ctx, "take", c.units, c.run)
 }
 
-// serve runs f when it is the call's turn on all its keys.
-func (s *Store) serve(ctx context.Context, what string, units []*unit, f func(ctx context.Context) error) error {
+// applyKey runs f when it is the call's turn on all its keys.
+func (s *Store) applyKey(ctx context.Context, what string, units []*unit, f func(ctx context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	keys := make([]digest, len(units))
 	for i, u := range units {
 		keys[i] = u.digest
 	}
-	if err := s.queue.wait(bounded, keys); err != nil {
+	if err := s.keyLocks.wait(bounded, keys); err != nil {
 		return failure(ctx, what, err)
 	}
-	defer s.queue.leave(keys)
+	defer s.keyLocks.leave(keys)
 	return failure(ctx, what, f(bounded))
 }
 

@@ -47,7 +47,7 @@ const nameLength = 22
 // name is a digest as a stored key.
 func (s *Store) name(d digest) string {
 	b := make([]byte, 0, 64)
-	return string(base64.RawURLEncoding.AppendEncode(append(b, s.prefix...), d[:]))
+	return string(base64.RawURLEncoding.AppendEncode(append(b, s.keyPrefix...), d[:]))
 }
 
 // pick chooses the server that keeps a key: the one with the highest score. When a server is added or taken away, only

@@ -92,7 +92,7 @@ func (s *Store) record(ctx context.Context, v *server, name string) (*step.Known
 func (c *call) learn(ctx context.Context, now int64) error {
 	for i := range c.ops {
 		op, u := &c.ops[i], c.tasks[i].unit
-		if !u.inHand {
+		if !u.pending {
 			continue
 		}
 		b := u.item.bucket(op.Params)

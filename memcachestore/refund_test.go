@@ -14,7 +14,7 @@ import (
 	"github.com/sluiceproject/sluice/storetest"
 )
 
-// accountRules are of kinds whose takes can be given back whole, on a clock that stands still.
+// accountRules are of kinds whose takes can be refunded whole, on a clock that stands still.
 func accountRules() (rules []*sluice.Rule) {
 	subWindows := sluice.Per(30, time.Hour).WithAlgorithm(sluice.SlidingWindowCounter)
 	subWindows.SubWindows = 4
@@ -29,8 +29,8 @@ func accountRules() (rules []*sluice.Rule) {
 	return rules
 }
 
-// TestAccounts has processes make up calls on several keys, with IDs, partial grants and takes given back, all at the
-// same time. At the end every key has spent what was granted of it, less what was given back, and no more than its
+// TestAccounts has processes make up calls on several keys, with IDs, partial grants and takes refunded, all at the
+// same time. At the end every key has spent what was granted of it, less what was refunded, and no more than its
 // limit.
 func TestAccounts(t *testing.T) {
 	addrs := []string{memcachetest.Start(t).Addr, memcachetest.Start(t).Addr}
@@ -42,7 +42,7 @@ func TestAccounts(t *testing.T) {
 	for round := range rounds {
 		var all []*memcachestore.Store
 		for range 3 {
-			c := memcachestore.Config{Addrs: addrs, Prefix: fmt.Sprintf("%d:", round), Now: storetest.NewClock().Now}
+			c := memcachestore.Config{Addrs: addrs, KeyPrefix: fmt.Sprintf("%d:", round), Now: storetest.NewClock().Now}
 			all = append(all, openStore(t, c))
 		}
 		rules := accountRules()
@@ -60,7 +60,7 @@ func TestAccounts(t *testing.T) {
 			}
 		}
 		for _, s := range all {
-			conflicts, givenBack = conflicts+s.Stats().Conflicts, givenBack+s.Stats().GivenBack
+			conflicts, givenBack = conflicts+s.Stats().CASConflicts, givenBack+s.Stats().Refunds
 			_ = s.Close() // the next round has others
 		}
 	}

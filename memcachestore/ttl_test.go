@@ -93,7 +93,7 @@ func TestEveryKeyExpires(t *testing.T) {
 // TestStoredKeys: the server sees digests only, whatever the keys are.
 func TestStoredKeys(t *testing.T) {
 	server := memcachetest.Start(t)
-	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}, Prefix: strings.Repeat("p", 200)})
+	s := openStore(t, memcachestore.Config{Addrs: []string{server.Addr}, KeyPrefix: strings.Repeat("p", 200)})
 	rule := newRule("r", window(5))
 	keys := []string{"a\r\nflush_all\r\n", "a b", "", strings.Repeat("x", 300), "\x00", "ä", "a\r\nms b 1\r\nx\r\n"}
 	names := map[string]bool{}

@@ -34,7 +34,7 @@ func (s *Store) write(ctx context.Context, units []*unit, now int64) (stored, lo
 	err = onServers(changed, func(v *server, units []*unit) error {
 		commands, replies := make([]command, len(units)), make([]reply, len(units))
 		for i, u := range units {
-			commands[i] = u.command(s.ttl(now, u.item.freshAt(), wall))
+			commands[i] = u.command(s.ttl(now, u.item.expiresAt(), wall))
 		}
 		if err := s.exchange(ctx, v, commands, replies); err != nil {
 			s.restore(ctx, v, units, commands, err)
@@ -51,7 +51,7 @@ func (s *Store) write(ctx context.Context, units []*unit, now int64) (stored, lo
 		}
 		return nil
 	})
-	s.stats.conflicts.Add(int64(lost))
+	s.stats.casConflicts.Add(int64(lost))
 	return stored, lost, err
 }
 

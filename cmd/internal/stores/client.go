@@ -31,7 +31,7 @@ func Redis(ctx context.Context, client rueidis.Client, prefix string) (Opened, e
 // Memcached is a store on servers of Memcached. Its first answer is waited for, but not for long: a server that is away is
 // no error.
 func Memcached(ctx context.Context, addrs []string, secure *tls.Config, prefix string) (Opened, error) {
-	m, err := memcachestore.Open(memcachestore.Config{Addrs: addrs, TLS: secure, Prefix: prefix})
+	m, err := memcachestore.Open(memcachestore.Config{Addrs: addrs, TLS: secure, KeyPrefix: prefix})
 	if err != nil {
 		return Opened{}, err
 	}

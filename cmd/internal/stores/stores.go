@@ -87,7 +87,7 @@ func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger
 }
 
 func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Logger, dry bool) error {
-	m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, TLS: secure, Prefix: c.Prefix})
+	m, err := memcachestore.Open(memcachestore.Config{Addrs: c.Servers, TLS: secure, KeyPrefix: c.Prefix})
 	if err != nil {
 		return err
 	}

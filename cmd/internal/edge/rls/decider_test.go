@@ -72,7 +72,7 @@ func stores(t *testing.T) map[string]func(prefix string) sluice.Store {
 			return opened(redisstore.Open(redisstore.Config{URL: redis.URL(), Prefix: prefix}))
 		},
 		"memcached": func(prefix string) sluice.Store {
-			return opened(memcachestore.Open(memcachestore.Config{Addrs: []string{memcached.Addr}, Prefix: prefix}))
+			return opened(memcachestore.Open(memcachestore.Config{Addrs: []string{memcached.Addr}, KeyPrefix: prefix}))
 		},
 	}
 }
