@@ -63,8 +63,8 @@ func add(group string, b *Bound) *Bound {
 
 // Log periods: how often counts are compared, and how long a bound that is reached all the time stays silent.
 const (
-	pollEvery = time.Second
-	quietFor  = time.Minute
+	pollInterval = time.Second
+	quietFor     = time.Minute
 )
 
 // Log writes one warning for each bound that was reached, at most one a minute per bound, until ctx ends. Then it writes
@@ -88,7 +88,7 @@ func Log(ctx context.Context, log *slog.Logger) {
 			s.seen, s.at = n, now
 		}
 	}
-	tick := time.NewTicker(pollEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -14,15 +14,15 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// MaxPath is how many bytes a path may have for [CanonicalPath], both as it was sent and as [EscapePath] writes it.
-const MaxPath = 8 << 10
+// MaxPathBytes is how many bytes a path may have for [CanonicalPath], both as it was sent and as [EscapePath] writes it.
+const MaxPathBytes = 8 << 10
 
 // maxSegments is how many segments a path may be sent with. Dots count and empty segments do not.
 const maxSegments = 256
 
-// ErrPath is wrapped by the error of a path that two servers may read differently, or that none should. Whichever
+// ErrAmbiguousPath is wrapped by the error of a path that two servers may read differently, or that none should. Whichever
 // reading was matched here, the application could have the other, so such a request is refused.
-var ErrPath = errors.New("rules: the path is ambiguous or malformed")
+var ErrAmbiguousPath = errors.New("rules: the path is ambiguous or malformed")
 
 // SentPath returns the path of a URL in the spelling in which it was sent, for [CanonicalPath]. [url.URL.EscapedPath] spells a
 // path anew that holds a byte which should have been escaped: of "/a%2fb|" it makes "/a/b%7C", and the escaped slash is gone.
@@ -38,7 +38,7 @@ func SentPath(u *url.URL) string {
 }
 
 // CanonicalPath gives all spellings of a path one form, so that no spelling evades a rule that another one matches.
-// What cannot be given one without guessing how the application would read it is refused with [ErrPath].
+// What cannot be given one without guessing how the application would read it is refused with [ErrAmbiguousPath].
 //
 // The path is given as it was sent: percent-escaped, beginning with a slash, without the query. The result is the
 // decoded path: "/a%20b" gives "/a b", and "/100%25" gives "/100%". So it is not to be given to CanonicalPath again,
@@ -54,7 +54,7 @@ func SentPath(u *url.URL) string {
 //     with parameters ("/..;/"), which some servers resolve and others do not.
 //   - Text is UTF-8 in normalization form C. Refused are characters that become a separator, a dot or an escape where
 //     compatibility forms are folded (fullwidth slashes, dot leaders, the ellipsis), and those that cannot be seen.
-//   - Control characters and backslashes are refused in any spelling, and so is what is longer than [MaxPath] or has
+//   - Control characters and backslashes are refused in any spelling, and so is what is longer than [MaxPathBytes] or has
 //     more than 256 segments.
 //   - Refused are names of nothing but dots and spaces ("/..."), those that name a stream ("/posts::$DATA"), and those that
 //     begin or end with a space other than the common one.
@@ -65,7 +65,7 @@ func CanonicalPath(escaped string) (string, error) {
 	switch {
 	case !strings.HasPrefix(escaped, "/"):
 		return "", refuse("it does not begin with a slash")
-	case len(escaped) > MaxPath:
+	case len(escaped) > MaxPathBytes:
 		bounds.Path.Reached()
 		return "", refuse("it is longer than 8 KiB")
 	case isCanonical(escaped):
@@ -90,7 +90,7 @@ func CanonicalPath(escaped string) (string, error) {
 		return "", err
 	}
 	// Raw bytes triple when they are escaped, and a few characters grow when they are composed.
-	if escapedLen(path) > MaxPath {
+	if escapedLen(path) > MaxPathBytes {
 		bounds.Path.Reached()
 		return "", refuse("it is longer than 8 KiB when it is escaped")
 	}
@@ -117,7 +117,7 @@ func EscapePath(canonical string) string {
 	return string(b)
 }
 
-func refuse(why string) error { return fmt.Errorf("%w: %s", ErrPath, why) }
+func refuse(why string) error { return fmt.Errorf("%w: %s", ErrAmbiguousPath, why) }
 
 // sentRaw are the bytes that EscapePath leaves alone: what a segment may hold, and the slash. Without the semicolon,
 // since no canonical path has one.

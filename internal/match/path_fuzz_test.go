@@ -26,7 +26,7 @@ func FuzzCanonicalPath(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent string) {
 		got, err := match.CanonicalPath(sent)
 		if err != nil {
-			if !errors.Is(err, match.ErrPath) || got != "" {
+			if !errors.Is(err, match.ErrAmbiguousPath) || got != "" {
 				t.Errorf("%q is refused with %v, and gives %q", sent, err, got)
 			}
 			return
@@ -41,7 +41,7 @@ func FuzzCanonicalPath(f *testing.F) {
 // checkCanonical checks all that holds for every canonical path.
 func checkCanonical(t *testing.T, path string) {
 	t.Helper()
-	if !strings.HasPrefix(path, "/") || path != "/" && strings.HasSuffix(path, "/") || len(path) > match.MaxPath {
+	if !strings.HasPrefix(path, "/") || path != "/" && strings.HasSuffix(path, "/") || len(path) > match.MaxPathBytes {
 		t.Errorf("%q has no slash at its begin, one at its end, or is too long", path)
 	}
 	if path != "/" {

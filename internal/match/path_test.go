@@ -300,11 +300,11 @@ var pathGroups = []struct {
 		{"/CAF%C3%89", "/CAFÉ"},
 	}},
 	{"size", [][2]string{
-		{"/" + strings.Repeat("a", match.MaxPath-1), "/" + strings.Repeat("a", match.MaxPath-1)},
-		{"/" + strings.Repeat("a", match.MaxPath), refused},
-		{strings.Repeat("/", match.MaxPath), "/"},
-		{strings.Repeat("/", match.MaxPath+1), refused},
-		{"/x" + strings.Repeat("%", match.MaxPath), refused},
+		{"/" + strings.Repeat("a", match.MaxPathBytes-1), "/" + strings.Repeat("a", match.MaxPathBytes-1)},
+		{"/" + strings.Repeat("a", match.MaxPathBytes), refused},
+		{strings.Repeat("/", match.MaxPathBytes), "/"},
+		{strings.Repeat("/", match.MaxPathBytes+1), refused},
+		{"/x" + strings.Repeat("%", match.MaxPathBytes), refused},
 		{"/" + strings.Repeat("é", 1365), "/" + strings.Repeat("é", 1365)},
 		{"/" + strings.Repeat("é", 1366), refused}, // six bytes each when they are forwarded
 		{"/" + strings.Repeat(" ", 2731), refused},
@@ -323,8 +323,8 @@ func TestCanonicalPath(t *testing.T) {
 			for _, s := range group.spellings {
 				got, err := match.CanonicalPath(s[0])
 				switch {
-				case s[1] == refused && !errors.Is(err, match.ErrPath):
-					t.Errorf("%.80q gives %.80q and %v, want ErrPath", s[0], got, err)
+				case s[1] == refused && !errors.Is(err, match.ErrAmbiguousPath):
+					t.Errorf("%.80q gives %.80q and %v, want ErrAmbiguousPath", s[0], got, err)
 				case s[1] == refused && got != "":
 					t.Errorf("%.80q is refused and gives %.80q", s[0], got)
 				case s[1] != refused && (got != s[1] || err != nil):
@@ -382,7 +382,7 @@ func TestPathErrors(t *testing.T) {
 		"/" + strings.Repeat("é", 2000): "8 KiB when it is escaped",
 	} {
 		_, err := match.CanonicalPath(sent)
-		if err == nil || !strings.HasPrefix(err.Error(), match.ErrPath.Error()+": ") || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(err.Error(), match.ErrAmbiguousPath.Error()+": ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80q: error %v, want one that says %q", sent, err, want)
 		}
 	}
@@ -454,7 +454,7 @@ func TestPathAllocations(t *testing.T) {
 	}{
 		{"/", 0},
 		{"/v1/users/0123456789/posts", 0},
-		{"/" + strings.Repeat("a", match.MaxPath-1), 0},
+		{"/" + strings.Repeat("a", match.MaxPathBytes-1), 0},
 		{strings.Repeat("/a", 256), 0},
 		{"/posts/", 1}, // the result
 		{"/a%20b", 1},

@@ -3,18 +3,18 @@ package spell
 
 import "strings"
 
-// longestWord is the longest that is compared: what is longer is no misspelt word.
-const longestWord = 64
+// maxWord is the longest that is compared: what is longer is no misspelt word.
+const maxWord = 64
 
 // Closest returns the word that is closest to what was written, or nothing if none is close.
 func Closest(written string, words []string) string {
-	if len(written) > longestWord {
+	if len(written) > maxWord {
 		return ""
 	}
 	lower := strings.ToLower(written)
 	best, least := "", 1+len(written)/4
 	for _, word := range words {
-		if len(word) > longestWord || len(word) > len(lower)+least || len(lower) > len(word)+least {
+		if len(word) > maxWord || len(word) > len(lower)+least || len(lower) > len(word)+least {
 			continue
 		}
 		// A word that shares no letter in place with what was written would only confuse.
@@ -26,9 +26,9 @@ func Closest(written string, words []string) string {
 }
 
 // distance is how many letters have to be inserted, removed, changed or swapped with the next to get from one word to
-// the other. Neither may be longer than longestWord.
+// the other. Neither may be longer than maxWord.
 func distance(a, b string) int {
-	var rows [3][longestWord + 1]int
+	var rows [3][maxWord + 1]int
 	before, row, next := &rows[0], &rows[1], &rows[2]
 	for j := range len(b) + 1 {
 		row[j] = j
