@@ -1,0 +1,143 @@
+package doctest
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+)
+
+const (
+	modulePath = "github.com/sluiceproject/sluice"
+	walkPath   = modulePath + "/cmd/internal/doctest/testdata/walk"
+)
+
+// walked are the packages whose files are listed in docs/architecture.md.
+var walked = []string{
+	walkPath, // or the program does not count
+	modulePath, modulePath + "/internal/...", modulePath + "/rules", modulePath + "/rulefile", modulePath + "/httplimit",
+	modulePath + "/memstore", modulePath + "/redisstore", modulePath + "/cmd/internal/edge/rls", modulePath + "/cmd/internal/gateway/...",
+}
+
+// walks are the ways that docs/architecture.md describes, by the headings of their lists.
+var walks = map[string]string{
+	"http":  "An HTTP request, decided in Redis",
+	"queue": "A queued request",
+	"rls":   "A call of Envoy's, decided in memory",
+	"rules": "A rule file, until its rules are live",
+}
+
+// TestWalks makes each way with coverage, and compares the files that it passes with the list of docs/architecture.md.
+func TestWalks(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "walk")
+	build := exec.Command("go", "build", "-cover", "-covermode=atomic", "-coverpkg="+strings.Join(walked, ","), "-o", program, walkPath)
+	build.Env = append(os.Environ(), "GOFLAGS=") // not for the race detector, which costs twice as much
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	redis := redistest.Shared(t)
+	for name, heading := range walks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			directory := t.TempDir()
+			walk := exec.Command(program, name, directory, "redis://"+redis.Addr)
+			walk.Env = append(os.Environ(), "GOCOVERDIR="+t.TempDir())
+			if out, err := walk.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			always, ever := passed(t, directory)
+			listed := filesUnder(string(page), heading)
+			wrong := slices.ContainsFunc(always, func(file string) bool { return !slices.Contains(listed, file) }) ||
+				slices.ContainsFunc(listed, func(file string) bool { return !slices.Contains(ever, file) })
+			if wrong {
+				t.Errorf("the list under %q in docs/architecture.md has %d files, and the way passes %d. If that is meant, write there:\n\n%d files:\n\n%s",
+					heading, len(listed), len(always), len(always), listOf(always))
+			}
+		})
+	}
+}
+
+// passed are the files that each run passed, and those that any did.
+func passed(t *testing.T, directory string) (always, ever []string) {
+	t.Helper()
+	times := make(map[string]int)
+	runs, err := filepath.Glob(filepath.Join(directory, "[0-9]"))
+	if err != nil || len(runs) == 0 {
+		t.Fatal(runs, err)
+	}
+	for _, run := range runs {
+		profile := filepath.Join(t.TempDir(), "profile")
+		if out, err := exec.Command("go", "tool", "covdata", "textfmt", "-i", run, "-o", profile).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		text, err := os.ReadFile(profile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[string]bool)
+		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+			name, block, ok := strings.Cut(lines.Text(), ":")
+			file, ours := strings.CutPrefix(name, modulePath+"/")
+			if ok && ours && !strings.HasSuffix(block, " 0") && !strings.Contains(file, "testdata/") && !seen[file] {
+				seen[file] = true
+				times[file]++
+			}
+		}
+	}
+	byFolder := func(a, b string) int {
+		return cmp.Or(strings.Compare(path.Dir(a), path.Dir(b)), strings.Compare(a, b))
+	}
+	for _, file := range slices.SortedFunc(maps.Keys(times), byFolder) {
+		ever = append(ever, file)
+		if times[file] == len(runs) {
+			always = append(always, file)
+		}
+	}
+	return always, ever
+}
+
+// listOf writes files as docs/architecture.md has them: a line for each folder.
+func listOf(files []string) string {
+	var b strings.Builder
+	for i := 0; i < len(files); {
+		folder := path.Dir(files[i])
+		var names []string
+		for ; i < len(files) && path.Dir(files[i]) == folder; i++ {
+			names = append(names, path.Base(files[i]))
+		}
+		fmt.Fprintf(&b, "- `%s`: %s\n", folder, strings.Join(names, ", "))
+	}
+	return b.String()
+}
+
+var listLine = regexp.MustCompile("^- `([^`]+)`: (.*)$")
+
+// filesUnder reads the list below a heading.
+func filesUnder(page, heading string) (files []string) {
+	_, text, _ := strings.Cut(page, "\n### "+heading)
+	text, _, _ = strings.Cut(text, "\n#")
+	for line := range strings.Lines(text) {
+		if found := listLine.FindStringSubmatch(strings.TrimSpace(line)); found != nil {
+			for name := range strings.SplitSeq(found[2], ", ") {
+				files = append(files, path.Join(found[1], name))
+			}
+		}
+	}
+	return files
+}
