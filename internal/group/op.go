@@ -39,15 +39,15 @@ func (op *Op) Validate(maxDelay time.Duration) error {
 	case r.Cost > MaxCost || r.Cost < -MaxCost:
 		return fmt.Errorf("%w: cost %d is beyond ±2^50", ErrInvalid, r.Cost)
 	case r.Cost < 0 && op.At == 0:
-		return fmt.Errorf("%w: a negative cost gives back an earlier take: set At to its Decision.At", ErrInvalid)
+		return fmt.Errorf("%w: a negative cost gives back an earlier take: set Receipt to its Decision.Receipt", ErrInvalid)
 	case r.Min < 0 || r.Min > 0 && r.Min > r.Cost:
-		return fmt.Errorf("%w: Min %d is not between 0 and the cost %d", ErrInvalid, r.Min, r.Cost)
+		return fmt.Errorf("%w: MinGrant %d is not between 0 and the cost %d", ErrInvalid, r.Min, r.Cost)
 	case r.DryRun && r.Cost != 0:
-		return fmt.Errorf("%w: Dry with a cost of %d: only a peek can be dry", ErrInvalid, r.Cost)
+		return fmt.Errorf("%w: DryRun with a cost of %d: only a peek can be dry", ErrInvalid, r.Cost)
 	case op.Charged < 0 || op.Charged > MaxCost:
 		return fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, op.Charged)
 	case op.Of < 0:
-		return fmt.Errorf("%w: Of %d is negative: it is the limit when the take at At was charged", ErrInvalid, op.Of)
+		return fmt.Errorf("%w: ChargedOf %d is negative: it is the limit when the take of Receipt was charged", ErrInvalid, op.Of)
 	case maxDelay < 0:
 		return fmt.Errorf("%w: MaxDelay %v is negative", ErrInvalid, maxDelay)
 	}
