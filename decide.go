@@ -107,6 +107,11 @@ func (l *Limiter) decideQuiet(ctx context.Context, takes []Take, out []Decision)
 	if err := l.apply(ctx, takes, out); err != nil {
 		return false, err
 	}
+	return allowShadowed(takes, out), nil
+}
+
+// allowShadowed has takes of shadow rules be allowed, and reports whether all that cost something are.
+func allowShadowed(takes []Take, out []Decision) bool {
 	allowed := true
 	for i := range takes {
 		d := &out[i]
@@ -115,7 +120,7 @@ func (l *Limiter) decideQuiet(ctx context.Context, takes []Take, out []Decision)
 		}
 		allowed = allowed && (d.Allowed || takes[i].Cost == 0)
 	}
-	return allowed, nil
+	return allowed
 }
 
 // reportDecisions tells [Events] of decisions by decideQuiet, or by the caller itself.

@@ -19,6 +19,8 @@ type decideBuffers struct {
 
 	ops     []group.Op
 	answers []group.Answer
+
+	own []group.Op // of the limiter's rules, for a store that asks servers; between calls only keys and costs change
 }
 
 // inIntegers says takes in integers.
