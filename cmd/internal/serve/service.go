@@ -18,9 +18,11 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -81,52 +83,74 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err err
 	s.add(part{close: log.close})
 	s.add(part{close: endInTime(ctx, &cfg.Drain, log)})
 
-	loaded, err := openRules(&cfg, log.Logger)
+	base, err := s.openBase(&cfg, log.Logger)
 	if err != nil {
 		return nil, err
 	}
-	s.builtIn = loaded.watcher == nil
-	s.add(part{run: loaded.run})
-	secret, err := readReservationSecret(cfg.Check.SecretFile)
-	if err != nil {
-		return nil, fmt.Errorf("serve: %w", err)
-	}
-	store, err := stores.Open(&cfg.Store, log.Logger, false)
-	if err != nil {
+	if s.snapshot, s.collectors, err = newSnapshot(&cfg, o.Version, base, log); err != nil {
 		return nil, err
 	}
-	s.add(part{run: store.Run, close: store.Close})
-	kept, err := openQueue(&cfg, log.Logger, false)
-	if err != nil {
-		return nil, fmt.Errorf("serve: %w", err)
-	}
-	if kept != nil {
-		s.add(part{run: func(ctx context.Context) { _ = kept.Run(ctx) }, close: func() { closeQueue(kept, log.Logger) }})
-	}
-	shed := newShedder(&cfg, loaded.set)
-	if shed != nil {
-		s.add(part{run: shed.Run})
-	}
-	counted := newMetrics(metricsOf{&cfg, o.Version, loaded, store, kept, shed, log.lines.Lost})
-	if s.collectors, err = openCollectors(&cfg, o.Version, counted, log.Logger, false); err != nil {
-		return nil, err
-	}
-	events, err := newEvents(&cfg.Logging, log.Logger, loaded.set, counted, s.collectors.traces)
-	if err != nil {
-		return nil, fmt.Errorf("serve: %w", err)
-	}
-	s.snapshot = &snapshot{cfg: &cfg, log: log.Logger, rules: loaded.set, metrics: counted, traces: s.collectors.traces}
-	if s.snapshot.limiter, err = newLimiter(store, s.collectors.traces, cfg.Store.Kind, events); err != nil {
-		return nil, err
-	}
-	err = s.listen(edges{snapshot: s.snapshot, secret: secret, queue: kept, shed: shed}, &operated{
-		snapshot: s.snapshot, version: o.Version, started: started, level: log.level, loaded: loaded, store: store, queue: kept, ending: ctx.Done(),
-		addrs: s.Addrs, unready: func() error { return s.server.Unready() }, reload: s.reload,
+	err = s.listen(edges{snapshot: s.snapshot, secret: base.secret, queue: base.queue, shed: base.shed}, &operated{
+		snapshot: s.snapshot, version: o.Version, started: started, level: log.level, loaded: base.loaded, store: base.store, queue: base.queue,
+		ending: ctx.Done(), addrs: s.Addrs, unready: func() error { return s.server.Unready() }, reload: s.reload,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// base is what all else of a service is built on: rules, counts, what is kept for later.
+type base struct {
+	loaded *ruleSource
+	secret []byte // of reservations; nil: a random one
+	store  stores.Opened
+	queue  *queue.Queue       // nil: there is none
+	shed   *admission.Shedder // nil: there is no gateway
+}
+
+// openBase opens what can be opened before anything is known of decisions.
+func (s *Service) openBase(cfg *config.Config, log *slog.Logger) (b base, err error) {
+	if b.loaded, err = openRules(cfg, log); err != nil {
+		return b, err
+	}
+	s.builtIn = b.loaded.watcher == nil
+	s.add(part{run: b.loaded.run})
+	if b.secret, err = readReservationSecret(cfg.Check.SecretFile); err != nil {
+		return b, fmt.Errorf("serve: %w", err)
+	}
+	if b.store, err = stores.Open(&cfg.Store, log, false); err != nil {
+		return b, err
+	}
+	s.add(part{run: b.store.Run, close: b.store.Close})
+	if b.queue, err = openQueue(cfg, log, false); err != nil {
+		return b, fmt.Errorf("serve: %w", err)
+	}
+	if q := b.queue; q != nil {
+		s.add(part{run: func(ctx context.Context) { _ = q.Run(ctx) }, close: func() { closeQueue(q, log) }})
+	}
+	if b.shed = newShedder(cfg, b.loaded.set); b.shed != nil {
+		s.add(part{run: b.shed.Run})
+	}
+	return b, nil
+}
+
+// newSnapshot has decisions counted, logged and traced, and makes the limiter that all edges ask.
+func newSnapshot(cfg *config.Config, version string, b base, log *serviceLog) (*snapshot, collectors, error) {
+	counted := newMetrics(metricsOf{cfg, version, b.loaded, b.store, b.queue, b.shed, log.lines.Lost})
+	to, err := openCollectors(cfg, version, counted, log.Logger, false)
+	if err != nil {
+		return nil, to, err
+	}
+	events, err := newEvents(&cfg.Logging, log.Logger, b.loaded.set, counted, to.traces)
+	if err != nil {
+		return nil, to, fmt.Errorf("serve: %w", err)
+	}
+	limiter, err := newLimiter(b.store, to.traces, cfg.Store.Kind, events)
+	if err != nil {
+		return nil, to, err
+	}
+	return &snapshot{cfg: cfg, log: log.Logger, rules: b.loaded.set, limiter: limiter, metrics: counted, traces: to.traces}, to, nil
 }
 
 // listen opens the gateway and all listeners.
