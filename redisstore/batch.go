@@ -10,21 +10,21 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// combiner has callers that would wait anyway share one run of the script. A run costs the server several times what a
+// batcher has callers that would wait anyway share one run of the script. A run costs the server several times what a
 // decision in it does, so that under load it gets through several times as many.
 //
 // A call is sent at once while few are in flight, so that nobody waits for company. Only when the server has several to
 // work on are further ones gathered, and sent together when one of those has been answered, or soon if none is: a server
 // that is far away, or gone, must not cost a caller twice its time. Each stays all or nothing by itself.
-type combiner struct {
-	run   func(ctx context.Context, c *call) error
-	apart bool // never combine: the calls may be for different servers
+type batcher struct {
+	run      func(ctx context.Context, c *call) error
+	disabled bool // never combine: the calls may be for different servers
 
-	mu      sync.Mutex // guards the fields below
-	flying  int        // runs in flight
-	waiting []*waiter
-	late    *time.Timer // sends those who wait
-	closed  bool        // nobody is gathered any more
+	mu         sync.Mutex // guards the fields below
+	inFlight   int        // runs in flight
+	waiting    []*waiter
+	flushTimer *time.Timer // sends those who wait
+	closed     bool        // nobody is gathered any more
 
 	running sync.WaitGroup // for runs that no caller makes by itself; added to while mu is held and it is not closed
 
@@ -32,15 +32,15 @@ type combiner struct {
 }
 
 const (
-	// fewFlying is how many runs may be in flight before callers are gathered.
-	fewFlying = 4
-	// mostWait is for how long they are gathered: much longer than a round trip to a server nearby, and much shorter than
+	// batchThreshold is how many runs may be in flight before callers are gathered.
+	batchThreshold = 4
+	// maxBatchDelay is for how long they are gathered: much longer than a round trip to a server nearby, and much shorter than
 	// the time a decision has.
-	mostWait = 2 * time.Millisecond
-	// mostGathered bounds the takes of a gathered run, during which the server does nothing else.
-	mostGathered = 128
-	// mostJoined is the most takes that a call may have to share a run.
-	mostJoined = 16
+	maxBatchDelay = 2 * time.Millisecond
+	// maxBatchTakes bounds the takes of a gathered run, during which the server does nothing else.
+	maxBatchTakes = 128
+	// maxCallTakes is the most takes that a call may have to share a run.
+	maxCallTakes = 16
 )
 
 // waiter is a call that waits for a run.
@@ -48,7 +48,7 @@ type waiter struct {
 	call  *call
 	ctx   context.Context
 	done  chan struct{} // has room for the one message it gets
-	taken bool          // by a run; guarded by combiner.mu
+	taken bool          // by a run; guarded by batcher.mu
 	run   *flight       // that has taken it
 
 	err error // once done
@@ -59,20 +59,20 @@ type flight struct {
 	waiters []*waiter
 	ctx     context.Context
 	end     context.CancelFunc
-	callers int // who wait for it; guarded by combiner.mu
+	callers int // who wait for it; guarded by batcher.mu
 }
 
 // apply runs the call, alone or with others.
-func (b *combiner) apply(ctx context.Context, c *call) error {
-	if b.apart || len(c.ops) > mostJoined {
+func (b *batcher) apply(ctx context.Context, c *call) error {
+	if b.disabled || len(c.ops) > maxCallTakes {
 		return b.run(ctx, c)
 	}
 	b.mu.Lock()
-	if b.flying < fewFlying || b.closed {
-		b.flying++
+	if b.inFlight < batchThreshold || b.closed {
+		b.inFlight++
 		b.mu.Unlock()
 		err := b.run(ctx, c)
-		b.landed()
+		b.onRunDone()
 		return err
 	}
 	w := b.waiter(ctx, c)
@@ -93,7 +93,7 @@ func (b *combiner) apply(ctx context.Context, c *call) error {
 	return err
 }
 
-func (b *combiner) waiter(ctx context.Context, c *call) *waiter {
+func (b *batcher) waiter(ctx context.Context, c *call) *waiter {
 	w, ok := b.idle.Get().(*waiter)
 	if !ok {
 		w = &waiter{done: make(chan struct{}, 1)}
@@ -103,7 +103,7 @@ func (b *combiner) waiter(ctx context.Context, c *call) *waiter {
 }
 
 // leave gives up waiting, unless the answer is there. A call that no run has taken was certainly not charged.
-func (b *combiner) leave(w *waiter) error {
+func (b *batcher) leave(w *waiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
@@ -122,26 +122,26 @@ func (b *combiner) leave(w *waiter) error {
 }
 
 // waitLocked has those who wait sent in a moment, if nothing sends them before.
-func (b *combiner) waitLocked() {
+func (b *batcher) waitLocked() {
 	if b.closed { // who closes it sends them
 		return
 	}
-	if b.late == nil {
-		b.late = time.AfterFunc(mostWait, b.sendLate)
+	if b.flushTimer == nil {
+		b.flushTimer = time.AfterFunc(maxBatchDelay, b.flush)
 	} else {
-		b.late.Reset(mostWait)
+		b.flushTimer.Reset(maxBatchDelay)
 	}
 }
 
-// sendLate sends those who have waited for long enough.
-func (b *combiner) sendLate() {
+// flush sends those who have waited for long enough.
+func (b *batcher) flush() {
 	b.mu.Lock()
 	var next *flight
 	if !b.closed {
-		next = b.gatherLocked()
+		next = b.takeBatchLocked()
 	}
 	if next != nil {
-		b.flying++
+		b.inFlight++
 		b.running.Add(1)
 	}
 	b.mu.Unlock()
@@ -150,72 +150,72 @@ func (b *combiner) sendLate() {
 	}
 }
 
-// landed has those who wait follow a run that has ended.
-func (b *combiner) landed() {
+// onRunDone has those who wait follow a run that has ended.
+func (b *batcher) onRunDone() {
 	b.mu.Lock()
-	next := b.gatherLocked()
+	next := b.takeBatchLocked()
 	alone := next != nil && !b.closed
 	switch {
 	case alone:
 		b.running.Add(1)
 	case next == nil:
-		b.flying--
+		b.inFlight--
 	}
 	b.mu.Unlock()
 	switch {
 	case alone:
 		go b.followAlone(next)
 	case next != nil:
-		b.follow(next)
+		b.runPending(next)
 	}
 }
 
 // followAlone is follow on a goroutine that is no caller's.
-func (b *combiner) followAlone(next *flight) {
+func (b *batcher) followAlone(next *flight) {
 	defer b.running.Done()
-	b.follow(next)
+	b.runPending(next)
 }
 
 // close has nobody gathered any more, runs the calls of those who wait, and waits for all runs that no caller makes.
-func (b *combiner) close() {
+func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed = true
-	if b.late != nil {
-		b.late.Stop()
+	if b.flushTimer != nil {
+		b.flushTimer.Stop()
 	}
-	next := b.gatherLocked()
+	next := b.takeBatchLocked()
 	if next != nil {
-		b.flying++
+		b.inFlight++
 	}
 	b.mu.Unlock()
 	if next != nil {
-		b.follow(next)
+		b.runPending(next)
 	}
 	b.running.Wait()
 }
 
-// follow runs what has gathered until nothing has. Those who have just got their answers go first: what they ask next
+// runPending runs what has gathered until nothing has. Those who have just got their answers go first: what they ask next
 // is then gathered with the rest, where else the first of them would have a run to itself.
-func (b *combiner) follow(next *flight) {
+func (b *batcher) runPending(next *flight) {
 	for next != nil {
 		b.runTogether(next)
 		runtime.Gosched()
 		b.mu.Lock()
-		if next = b.gatherLocked(); next == nil {
-			b.flying--
+		if next = b.takeBatchLocked(); next == nil {
+			b.inFlight--
 		}
 		b.mu.Unlock()
 	}
 }
 
-// gatherLocked takes the waiters for one run: in their order, but plain ones by themselves, which are much quicker so.
-func (b *combiner) gatherLocked() *flight {
+// takeBatchLocked takes the waiters for one run: in their order, but plain ones by themselves, which are much quicker so.
+func (b *batcher) takeBatchLocked() *flight {
 	var together []*waiter
 	takes, left := 0, b.waiting[:0]
 	for _, w := range b.waiting {
 		switch {
 		case w.taken:
-		case len(together) > 0 && (takes+len(w.call.ops) > mostGathered || w.call.usual != together[0].call.usual):
+		case len(together) > 0 && (takes+len(w.call.ops) > maxBatchTakes || w.call.allFast != together[0].call.allFast):
 			left = append(left, w)
 		default:
 			w.taken = true
@@ -239,7 +239,7 @@ func (b *combiner) gatherLocked() *flight {
 }
 
 // runTogether runs the calls as one.
-func (b *combiner) runTogether(f *flight) {
+func (b *batcher) runTogether(f *flight) {
 	defer f.end()
 	all := emptyCall(&idleRuns)
 	for _, w := range f.waiters {

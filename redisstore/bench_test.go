@@ -57,7 +57,7 @@ func BenchmarkDecide(b *testing.B) {
 
 func benchmarkDecide(b *testing.B, limit sluice.Limit, callers, keys int) {
 	server := redistest.Shared(b)
-	store := sluice.Must(redisstore.Open(redisstore.Config{URL: server.URL(), Prefix: prefix()}))
+	store := sluice.Must(redisstore.Open(redisstore.Config{URL: server.URL(), KeyPrefix: prefix()}))
 	b.Cleanup(store.Close)
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: limit}))
 	names := make([]string, keys)

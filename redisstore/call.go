@@ -17,17 +17,17 @@ import (
 type call struct {
 	ops     []op
 	tasks   []group.Task // of the ops, once they are placed
-	usual   bool         // nothing but plain takes
+	allFast bool         // nothing but plain takes
 	tag     string       // of the Cluster's slot
 	cells   []cell
 	answers []step.Answer // to the ops, once the call has been run
 	keys    []string      // state and block of each cell, then the IDs
-	ids     []remembered
+	ids     []idempotencyRecord
 	byName  map[string]int // cells and IDs by the key they are stored under
 
-	asks   bool    // the server is to say which it is
-	epoch  uint64  // of hinter, when the call was made
-	origin *origin // who is known to answer it, or nil
+	asks   bool         // the server is to say which it is
+	epoch  uint64       // of hinter, when the call was made
+	origin *serverEpoch // who is known to answer it, or nil
 	hints  []hint
 	mixed  bool    // states of several shapes of one key are to do with it, and the script has to be told at once
 	told   []*told // what other numbers mean, by rule and kind; nil: it is not sent along
@@ -73,7 +73,7 @@ func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, err
 			o.request = string(names.id(buf[:0], &of, o.ID))
 		}
 		o.ends = i == len(ops)-1
-		c.usual = c.usual && isPlain(&o.Op)
+		c.allFast = c.allFast && isPlain(&o.Op)
 	}
 	return c, nil
 }
@@ -87,14 +87,14 @@ func emptyCall(idle *sync.Pool) *call {
 	if !ok {
 		c = new(call)
 	}
-	c.usual = true
+	c.allFast = true
 	return c
 }
 
 // recycle keeps the call's memory for another. The call was answered, and so nothing uses it any more: one that failed may
 // still be under way.
 func (c *call) recycle(idle *sync.Pool) {
-	if len(c.ops) > mostGathered {
+	if len(c.ops) > maxBatchTakes {
 		return
 	}
 	clear(c.byName)
@@ -122,7 +122,7 @@ func sized[E any](empty []E, n int) []E {
 func (c *call) join(other *call) {
 	c.ops = append(c.ops, other.ops...)
 	c.answers = append(c.answers, other.answers...)
-	c.usual = c.usual && other.usual
+	c.allFast = c.allFast && other.allFast
 }
 
 // isPlain tells that the script's short way may know the answer.
@@ -155,8 +155,8 @@ func (c *call) place() {
 		o.cell, o.id = at/2, -1
 		c.mixed = c.mixed || c.cells[o.cell].shape != o.Params.Shape()
 	}
-	if c.usual {
-		c.usual = c.differs()
+	if c.allFast {
+		c.allFast = c.hasDuplicateCells()
 		return // plain takes have no IDs
 	}
 	cells := len(c.keys)
@@ -167,7 +167,7 @@ func (c *call) place() {
 		}
 		at, known := c.find(o.request, len(c.keys), 1)
 		if !known {
-			c.ids = append(c.ids, remembered{})
+			c.ids = append(c.ids, idempotencyRecord{})
 			c.keys = append(c.keys, o.request)
 			c.note(o.request, at)
 		}
@@ -175,8 +175,8 @@ func (c *call) place() {
 	}
 }
 
-// differs tells that two takes of one group are on the same cell, which the script's short way is not for.
-func (c *call) differs() bool {
+// hasDuplicateCells tells that two takes of one group are on the same cell, which the script's short way is not for.
+func (c *call) hasDuplicateCells() bool {
 	from := 0
 	for i := range c.ops {
 		for j := from; j < i; j++ {
@@ -271,7 +271,7 @@ func (c *call) pack(dst []byte, now, nonce, margin, around int64) []byte {
 	dst = number(dst, now, nonce, margin)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(c.ops)))
 	how := byte(0)
-	if c.usual {
+	if c.allFast {
 		how |= packedPlain
 	}
 	if c.asks {
@@ -283,7 +283,7 @@ func (c *call) pack(dst []byte, now, nonce, margin, around int64) []byte {
 	dst = append(dst, how)
 	for i := range c.ops {
 		o := &c.ops[i]
-		if c.usual {
+		if c.allFast {
 			dst = o.packPlain(dst)
 			continue
 		}

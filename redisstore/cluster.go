@@ -22,8 +22,8 @@ type slotGroup struct {
 	err error
 }
 
-// apart sorts takes into groups.
-func (s *Store) apart(ops []group.Op) []*slotGroup {
+// groupBySlot sorts takes into groups.
+func (s *Store) groupBySlot(ops []group.Op) []*slotGroup {
 	var groups []*slotGroup
 	for i := range ops {
 		tag := (&name{key: ops[i].Key, slot: ops[i].HashTag}).tag()
@@ -42,8 +42,8 @@ func (s *Store) apart(ops []group.Op) []*slotGroup {
 	return groups
 }
 
-// applyApart applies takes of several slots.
-func (s *Store) applyApart(ctx context.Context, groups []*slotGroup, out []group.Answer) error {
+// applyBySlot applies takes of several slots.
+func (s *Store) applyBySlot(ctx context.Context, groups []*slotGroup, out []group.Answer) error {
 	s.each(groups, func(g *slotGroup) {
 		g.out = make([]group.Answer, len(g.ops))
 		g.err = s.applyTogether(ctx, g.ops, g.out)
@@ -53,10 +53,10 @@ func (s *Store) applyApart(ctx context.Context, groups []*slotGroup, out []group
 		if g.err != nil {
 			return g.err
 		}
-		denied = denied || g.vetoes()
+		denied = denied || g.deniesCall()
 	}
 	if denied {
-		s.each(groups, func(g *slotGroup) { s.giveBack(ctx, g) })
+		s.each(groups, func(g *slotGroup) { s.refund(ctx, g) })
 	}
 	for _, g := range groups {
 		for j, i := range g.at {
@@ -76,8 +76,8 @@ func (s *Store) each(groups []*slotGroup, do func(*slotGroup)) {
 	wait.Wait()
 }
 
-// vetoes tells whether a take of the group denies the whole call.
-func (g *slotGroup) vetoes() bool {
+// deniesCall tells whether a take of the group denies the whole call.
+func (g *slotGroup) deniesCall() bool {
 	for i := range g.ops {
 		if op := &g.ops[i]; !g.out[i].Allowed && !op.Shadow && op.Request.Cost != 0 {
 			return true
@@ -86,11 +86,11 @@ func (g *slotGroup) vetoes() bool {
 	return false
 }
 
-// giveBack returns what a group was charged for a call that another group denied. A group that denied was charged nothing
+// refund returns what a group was charged for a call that another group denied. A group that denied was charged nothing
 // but what it charges anyway. A take with an ID stays charged: given back, it would pass free when it comes again. If
 // giving back fails the charge wears off as any other.
-func (s *Store) giveBack(ctx context.Context, g *slotGroup) {
-	if g.vetoes() {
+func (s *Store) refund(ctx context.Context, g *slotGroup) {
+	if g.deniesCall() {
 		return
 	}
 	var back []group.Op
@@ -124,10 +124,10 @@ func (s *Store) Shards() int {
 	if s.link.Load() != nil && !s.names.tagged {
 		return 1
 	}
-	return clusterParts
+	return clusterShards
 }
 
-const clusterParts = 16
+const clusterShards = 16
 
 // Shard is the number of the part that a take's key belongs to.
 func (s *Store) Shard(t *sluice.Take) int { return s.shard(t.Key, t.HashTag) }
@@ -136,7 +136,7 @@ func (s *Store) shard(key, hashTag string) int {
 	if s.link.Load() == nil || !s.names.tagged {
 		return 0
 	}
-	return int(slotOf((&name{key: key, slot: hashTag}).tag())) * clusterParts / clusterSlots
+	return int(slotOf((&name{key: key, slot: hashTag}).tag())) * clusterShards / clusterSlots
 }
 
 const clusterSlots = 16384

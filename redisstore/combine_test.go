@@ -33,7 +33,7 @@ func (f *fakeRuns) run(ctx context.Context, c *call) error {
 	}
 	f.mu.Lock()
 	f.sizes = append(f.sizes, groups)
-	f.plain = append(f.plain, c.usual)
+	f.plain = append(f.plain, c.allFast)
 	f.mu.Unlock()
 	select {
 	case err := <-f.release:
@@ -65,7 +65,7 @@ func groupOf(cost int64, takes int) *call {
 func TestCombiner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuns{release: make(chan error)}
-		b := &combiner{run: f.run}
+		b := &batcher{run: f.run}
 		var all sync.WaitGroup
 		const callers = 40
 		for i := range callers {
@@ -83,8 +83,8 @@ func TestCombiner(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if len(f.sizes) != fewFlying {
-			t.Fatalf("%d runs in flight, want %d", len(f.sizes), fewFlying)
+		if len(f.sizes) != batchThreshold {
+			t.Fatalf("%d runs in flight, want %d", len(f.sizes), batchThreshold)
 		}
 		f.release <- nil
 		synctest.Wait()
@@ -93,11 +93,11 @@ func TestCombiner(t *testing.T) {
 		close(f.release) // all succeed from here on
 		all.Wait()
 		synctest.Wait()
-		if len(f.sizes) != fewFlying+2 || f.sizes[fewFlying]+f.sizes[fewFlying+1] != callers-fewFlying {
-			t.Errorf("runs of %v groups: want %d of one, then the plain and the other ones in one each", f.sizes, fewFlying)
+		if len(f.sizes) != batchThreshold+2 || f.sizes[batchThreshold]+f.sizes[batchThreshold+1] != callers-batchThreshold {
+			t.Errorf("runs of %v groups: want %d of one, then the plain and the other ones in one each", f.sizes, batchThreshold)
 		}
-		if b.flying != 0 || len(b.waiting) != 0 {
-			t.Errorf("%d in flight and %d waiting at the end", b.flying, len(b.waiting))
+		if b.inFlight != 0 || len(b.waiting) != 0 {
+			t.Errorf("%d in flight and %d waiting at the end", b.inFlight, len(b.waiting))
 		}
 	})
 }
@@ -106,9 +106,9 @@ func TestCombiner(t *testing.T) {
 func TestCombinerDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuns{release: make(chan error)}
-		b := &combiner{run: f.run}
+		b := &batcher{run: f.run}
 		var all sync.WaitGroup
-		for range fewFlying {
+		for range batchThreshold {
 			all.Go(func() {
 				if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					t.Error(err)
@@ -144,12 +144,12 @@ func TestCombinerDeadlines(t *testing.T) {
 func TestCombinerErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuns{release: make(chan error)}
-		b := &combiner{run: f.run}
+		b := &batcher{run: f.run}
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		failed := 0
 		broken := errors.New("broken")
-		for range fewFlying + 5 {
+		for range batchThreshold + 5 {
 			all.Go(func() {
 				if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					mu.Lock()
@@ -159,7 +159,7 @@ func TestCombinerErrors(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		for range fewFlying {
+		for range batchThreshold {
 			f.release <- nil
 		}
 		f.release <- broken
@@ -174,9 +174,9 @@ func TestCombinerErrors(t *testing.T) {
 func TestCombinerClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeRuns{release: make(chan error)}
-		b := &combiner{run: f.run}
+		b := &batcher{run: f.run}
 		var all sync.WaitGroup
-		for i := range 3 * fewFlying {
+		for i := range 3 * batchThreshold {
 			all.Go(func() {
 				c := groupOf(int64(i+1), 1+i%2)
 				if err := b.apply(context.Background(), c); err != nil || c.answers[0].At != int64(i+1) {
@@ -201,8 +201,8 @@ func TestCombinerClose(t *testing.T) {
 		close(f.release)
 		<-closed
 		all.Wait()
-		if b.flying != 0 || len(b.waiting) != 0 {
-			t.Errorf("%d in flight and %d waiting at the end", b.flying, len(b.waiting))
+		if b.inFlight != 0 || len(b.waiting) != 0 {
+			t.Errorf("%d in flight and %d waiting at the end", b.inFlight, len(b.waiting))
 		}
 		before := len(f.sizes)
 		for range 2 {
@@ -220,7 +220,7 @@ func TestCombinerClose(t *testing.T) {
 func TestCombinerFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const trip = 5 * time.Millisecond
-		b := &combiner{run: func(context.Context, *call) error {
+		b := &batcher{run: func(context.Context, *call) error {
 			<-time.After(trip)
 			return nil
 		}}
@@ -232,7 +232,7 @@ func TestCombinerFarAway(t *testing.T) {
 				if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
 					t.Error(err)
 				}
-				if took := time.Since(began); took > trip+mostWait {
+				if took := time.Since(began); took > trip+maxBatchDelay {
 					t.Errorf("caller %d waited for %v", i, took)
 				}
 			})
@@ -241,8 +241,8 @@ func TestCombinerFarAway(t *testing.T) {
 		synctest.Wait()
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.flying != 0 || len(b.waiting) != 0 {
-			t.Errorf("%d in flight, %d waiting at the end", b.flying, len(b.waiting))
+		if b.inFlight != 0 || len(b.waiting) != 0 {
+			t.Errorf("%d in flight, %d waiting at the end", b.inFlight, len(b.waiting))
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestCombinerGathersThoseWhoComeBack(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const callers, rounds = 8, 100
 	var runs, takes atomic.Int64
-	b := &combiner{flying: fewFlying - 1} // others are in flight all the time
+	b := &batcher{inFlight: batchThreshold - 1} // others are in flight all the time
 	b.run = func(_ context.Context, c *call) error {
 		runs.Add(1)
 		takes.Add(int64(len(c.ops)))

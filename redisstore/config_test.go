@@ -68,14 +68,14 @@ func TestClosed(t *testing.T) {
 	server := redistest.Shared(t)
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
 	takes := []sluice.Take{{Rule: rule, Key: "k", Cost: 1}}
-	store := open(t, redisstore.Config{URL: server.URL(), Prefix: prefix()})
+	store := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: prefix()})
 	store.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := store.Apply(ctx, takes, make([]sluice.Decision, 1)); !errors.Is(err, sluice.ErrClosed) {
 		t.Errorf("a closed store: %v", err)
 	}
-	shared := open(t, redisstore.Config{Client: dial(t, server), Prefix: prefix()})
+	shared := open(t, redisstore.Config{Client: dial(t, server), KeyPrefix: prefix()})
 	shared.Close()
 	if err := shared.Apply(ctx, takes, make([]sluice.Decision, 1)); err != nil {
 		t.Errorf("the caller's client was closed: %v", err)

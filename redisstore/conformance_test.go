@@ -37,7 +37,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	client := dial(t, redistest.Shared(t))
 	storetest.Run(t, storetest.Harness{Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
-		return sluice.Must(redisstore.Open(redisstore.Config{Client: client, Prefix: prefix(), Now: clock.Now}))
+		return sluice.Must(redisstore.Open(redisstore.Config{Client: client, KeyPrefix: prefix(), Now: clock.Now}))
 	}})
 }
 
@@ -46,7 +46,7 @@ func TestOnTheServersClock(t *testing.T) {
 	client := dial(t, redistest.Shared(t))
 	storetest.Run(t, storetest.Harness{
 		Open: func(testing.TB, *storetest.Clock) sluice.Store {
-			return sluice.Must(redisstore.Open(redisstore.Config{Client: client, Prefix: prefix()}))
+			return sluice.Must(redisstore.Open(redisstore.Config{Client: client, KeyPrefix: prefix()}))
 		},
 		Caps: storetest.Caps{RealClock: true},
 	})
@@ -58,7 +58,7 @@ func TestValkey(t *testing.T) {
 	soak := os.Getenv("SLUICE_SOAK") != ""
 	storetest.Run(t, storetest.Harness{
 		Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
-			c := redisstore.Config{Client: client, Prefix: prefix()}
+			c := redisstore.Config{Client: client, KeyPrefix: prefix()}
 			if soak {
 				c.Now = clock.Now
 			}

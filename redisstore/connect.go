@@ -23,20 +23,20 @@ const (
 	// write those of many callers at once.
 	flushDelay     = 20 * time.Microsecond
 	connectTimeout = time.Second
-	// silence is how long a server that has something to answer may say nothing before its connection is given up.
-	silence = 2 * time.Second
+	// readTimeout is how long a server that has something to answer may say nothing before its connection is given up.
+	readTimeout = 2 * time.Second
 	// pingAfter is for how long a connection brings no reply before the server is pinged. It is what ends the wait for a
 	// reply without a deadline, as of the client for a sentinel's.
 	pingAfter = time.Second
-	// lookAround is how often the client asks who the primaries are, without being told that they have changed. Sentinels
+	// topologyRefreshInterval is how often the client asks who the primaries are, without being told that they have changed. Sentinels
 	// tell, but a message can be lost.
-	lookAround = 5 * time.Second
-	// mostMoves is how often a call follows a slot that has moved.
-	mostMoves = 3
-	// connectPause is between attempts to connect of a store that never was, with as much again of jitter; faultPause is
+	topologyRefreshInterval = 5 * time.Second
+	// maxMoves is how often a call follows a slot that has moved.
+	maxMoves = 3
+	// reconnectDelay is between attempts to connect of a store that never was, with as much again of jitter; misconfigRetryDelay is
 	// if it is the configuration that is wrong.
-	connectPause = 200 * time.Millisecond
-	faultPause   = 5 * time.Second
+	reconnectDelay      = 200 * time.Millisecond
+	misconfigRetryDelay = 5 * time.Second
 )
 
 // link is a client that has been connected.
@@ -67,7 +67,7 @@ type connector struct {
 	dialer *dialer
 
 	work    sync.WaitGroup   // attempts in the background
-	calls   goroutines.Group // calls whose callers may have left; see inTime
+	calls   goroutines.Group // calls whose callers may have left; see runWithDeadline
 	closing chan struct{}
 	mu      sync.Mutex // guards the fields below
 	busy    bool       // attempts are made
@@ -107,10 +107,10 @@ func (c *Config) options() (rueidis.ClientOption, error) {
 	option.AlwaysPipelining = true // else the time of a caller who is alone is a deadline of the connection
 	option.Dialer.Timeout = connectTimeout
 	option.Dialer.KeepAlive = pingAfter // by default the client does not ping sentinels
-	option.ConnWriteTimeout = silence
-	option.ClusterOption.MaxMovedRedirections = mostMoves
-	option.ClusterOption.ShardsRefreshInterval = lookAround
-	option.Sentinel.TopologyRefreshInterval = lookAround
+	option.ConnWriteTimeout = readTimeout
+	option.ClusterOption.MaxMovedRedirections = maxMoves
+	option.ClusterOption.ShardsRefreshInterval = topologyRefreshInterval
+	option.Sentinel.TopologyRefreshInterval = topologyRefreshInterval
 	option.Sentinel.Dialer, option.Sentinel.TLSConfig = option.Dialer, option.TLSConfig
 	return option, nil
 }
@@ -152,7 +152,7 @@ func (s *Store) connect(c *Config) error {
 	if option.Sentinel.MasterSet != "" {
 		s.connector.dialer.keep = option.InitAddress
 	}
-	option.DialCtxFn = s.hinter.watch(s.connector.dialer.dial)
+	option.DialCtxFn = s.hints.watch(s.connector.dialer.dial)
 	s.connector.option = option
 	s.connector.closing = make(chan struct{})
 	if err := unavailable(s.tryConnect()); errors.Is(err, ErrConfig) {
@@ -192,9 +192,9 @@ func (s *Store) keepTrying() {
 		if err == nil {
 			return
 		}
-		wait := connectPause + rand.N(connectPause)
+		wait := reconnectDelay + rand.N(reconnectDelay)
 		if v, _ := classify(err); v == misconfigured {
-			wait = faultPause
+			wait = misconfigRetryDelay
 		}
 		select {
 		case <-time.After(wait):
@@ -262,8 +262,8 @@ func (s *Store) warm(ctx context.Context) error {
 // use has the store send its commands there. What depends on the kind of servers is set before anybody can find the link.
 func (s *Store) use(l *link) {
 	s.names.tagged = l.client.Cluster()
-	s.together.apart = s.names.tagged
-	s.hinter.init(s.names.tagged)
+	s.batcher.disabled = s.names.tagged
+	s.hints.init(s.names.tagged)
 	s.link.Store(l)
 }
 
@@ -272,7 +272,7 @@ func (s *Store) use(l *link) {
 // callers' time.
 func (s *Store) Close() {
 	defer s.connector.calls.Close()
-	defer s.together.close()
+	defer s.batcher.close()
 	s.connector.mu.Lock()
 	if !s.connector.closed && s.connector.closing != nil {
 		close(s.connector.closing)
@@ -289,7 +289,7 @@ func (s *Store) Close() {
 	s.connector.work.Wait()
 	if l != nil && l.own != nil {
 		// The client lets calls in flight end, and waits while it asks a sentinel, which may be silent.
-		late := time.AfterFunc(silence, l.dialer.close)
+		late := time.AfterFunc(readTimeout, l.dialer.close)
 		defer late.Stop()
 		l.own.Close()
 	}

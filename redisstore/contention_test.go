@@ -35,7 +35,7 @@ func TestSharedByStores(t *testing.T) {
 			var admitted, asked atomic.Int64
 			var all sync.WaitGroup
 			for i := range stores {
-				store := open(t, redisstore.Config{URL: server.URL(), Prefix: name})
+				store := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: name})
 				for range callers {
 					all.Go(func() {
 						takes := []sluice.Take{
@@ -63,7 +63,7 @@ func TestSharedByStores(t *testing.T) {
 			if n := admitted.Load(); n < limit || n > limit+2 || a != sluice.TokenBucket && n != limit {
 				t.Errorf("%d admitted, want %d", n, limit)
 			}
-			store := open(t, redisstore.Config{URL: server.URL(), Prefix: name})
+			store := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: name})
 			spent := int64(0)
 			for i := range stores {
 				d := apply(t, store, sluice.Take{Rule: own, Key: string(rune('a' + i))})[0]

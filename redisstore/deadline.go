@@ -9,18 +9,18 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// inTime runs a call, and returns when the caller's time is up even if the client does not. It keeps to the time while
+// runWithDeadline runs a call, and returns when the caller's time is up even if the client does not. It keeps to the time while
 // it has a connection; but a caller for whom it makes one can wait for a second on a server that accepts and says
 // nothing, and whoever comes meanwhile waits with it, whatever their time.
 //
 // A goroutine for each call would cost more than the rest of it. So there is one only while something is wrong.
-func (s *Store) inTime(ctx context.Context, c *call) error {
-	if !s.troubled.Load() {
-		return s.applyNoted(ctx, c)
+func (s *Store) runWithDeadline(ctx context.Context, c *call) error {
+	if !s.unavailable.Load() {
+		return s.applyTracked(ctx, c)
 	}
 	done := make(chan error, 1)
-	if !s.connector.calls.Go(func() { done <- s.applyNoted(ctx, c) }) {
-		return s.applyNoted(ctx, c)
+	if !s.connector.calls.Go(func() { done <- s.applyTracked(ctx, c) }) {
+		return s.applyTracked(ctx, c)
 	}
 	select {
 	case err := <-done:
@@ -44,11 +44,11 @@ func (s *Store) Patience(budget time.Duration) (left time.Duration, own bool) {
 	return 0, false
 }
 
-// applyNoted runs a call and notes whether something is wrong.
-func (s *Store) applyNoted(ctx context.Context, c *call) error {
+// applyTracked runs a call and notes whether something is wrong.
+func (s *Store) applyTracked(ctx context.Context, c *call) error {
 	err := s.apply(ctx, c)
-	if wrong := errors.Is(err, sluice.ErrUnavailable); wrong != s.troubled.Load() {
-		s.troubled.Store(wrong)
+	if wrong := errors.Is(err, sluice.ErrUnavailable); wrong != s.unavailable.Load() {
+		s.unavailable.Store(wrong)
 	}
 	return err
 }

@@ -33,31 +33,31 @@ type dialer struct {
 	end     context.CancelFunc // ends what is being dialled
 	dials   goroutines.Group   // what is being dialled
 
-	mu      sync.Mutex // guards the fields below
-	doors   map[string]*door
-	open    map[net.Conn]string // with their addresses
-	waits   map[*arrival.Waits]bool
-	closed  bool
-	dropped time.Time // when the connections last were
+	mu        sync.Mutex // guards the fields below
+	addresses map[string]*dialAddress
+	open      map[net.Conn]string // with their addresses
+	waits     map[*arrival.Waits]bool
+	closed    bool
+	dropped   time.Time // when the connections last were
 }
 
-// door is an address.
-type door struct {
-	free   time.Time // when all of the burst is there again
-	failed error     // why the last attempt failed
-	kept   []net.Conn
+// dialAddress is an address.
+type dialAddress struct {
+	nextDialAt time.Time // when all of the burst is there again
+	failed     error     // why the last attempt failed
+	kept       []net.Conn
 }
 
 const (
-	dialBurst = 16                     // connections at once: some for each server, and a reconnection of them
-	dialEvery = 200 * time.Millisecond // and then one each
-	mostKept  = 4
-	dropEvery = time.Second // at most: a server that is not the right one yet must not be dialled for every call
+	dialBurst    = 16                     // connections at once: some for each server, and a reconnection of them
+	dialInterval = 200 * time.Millisecond // and then one each
+	maxKept      = 4
+	dropInterval = time.Second // at most: a server that is not the right one yet must not be dialled for every call
 )
 
 func newDialer(network string, keep ...string) *dialer {
 	d := &dialer{
-		network: network, keep: keep, doors: make(map[string]*door), open: make(map[net.Conn]string),
+		network: network, keep: keep, addresses: make(map[string]*dialAddress), open: make(map[net.Conn]string),
 		waits: make(map[*arrival.Waits]bool),
 	}
 	d.life, d.end = context.WithCancel(context.Background())
@@ -66,7 +66,7 @@ func newDialer(network string, keep ...string) *dialer {
 
 // dial has the signature that rueidis wants.
 func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
-	conn, err := d.pass(addr, time.Now())
+	conn, err := d.reserve(addr, time.Now())
 	if conn != nil || err != nil {
 		return conn, err
 	}
@@ -97,33 +97,33 @@ func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *
 	}
 }
 
-// pass hands out a connection that was kept, or tells whether one may be made.
-func (d *dialer) pass(addr string, now time.Time) (net.Conn, error) {
+// reserve hands out a connection that was kept, or tells whether one may be made.
+func (d *dialer) reserve(addr string, now time.Time) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, sluice.ErrClosed
 	}
-	at := d.doors[addr]
+	at := d.addresses[addr]
 	if at == nil {
-		at = new(door)
-		d.doors[addr] = at
+		at = new(dialAddress)
+		d.addresses[addr] = at
 	}
 	if n := len(at.kept); n > 0 {
 		conn := at.kept[n-1]
 		at.kept = at.kept[:n-1]
 		return conn, nil
 	}
-	if ahead := at.free.Sub(now); ahead > (dialBurst-1)*dialEvery {
+	if ahead := at.nextDialAt.Sub(now); ahead > (dialBurst-1)*dialInterval {
 		if at.failed != nil {
 			return nil, fmt.Errorf("%w: %w", errNotYet, at.failed)
 		}
 		return nil, errNotYet
 	}
-	if at.free.Before(now) {
-		at.free = now
+	if at.nextDialAt.Before(now) {
+		at.nextDialAt = now
 	}
-	at.free = at.free.Add(dialEvery + rand.N(dialEvery/2)) // jitter, so that many processes do not dial in step
+	at.nextDialAt = at.nextDialAt.Add(dialInterval + rand.N(dialInterval/2)) // jitter, so that many processes do not dial in step
 	return nil, nil
 }
 
@@ -146,7 +146,7 @@ func (d *dialer) make(ctx context.Context, addr string, by *net.Dialer, secure *
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.doors[addr].failed = err
+	d.addresses[addr].failed = err
 	if err == nil && d.closed {
 		_ = conn.Close()
 		err = sluice.ErrClosed
@@ -189,8 +189,8 @@ func handshake(ctx context.Context, conn net.Conn, addr string, secure *tls.Conf
 
 func (d *dialer) keepFor(addr string, conn net.Conn) {
 	d.mu.Lock()
-	at := d.doors[addr]
-	keep := !d.closed && len(at.kept) < mostKept
+	at := d.addresses[addr]
+	keep := !d.closed && len(at.kept) < maxKept
 	if keep {
 		at.kept = append(at.kept, conn)
 	}
@@ -205,13 +205,13 @@ func (d *dialer) answered(addr string, said []byte, err error) {
 	line, _, _ := strings.Cut(string(said[:min(len(said), longestLine)]), "\r\n")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at := d.doors[addr]
+	at := d.addresses[addr]
 	text, isError := strings.CutPrefix(line, "-")
 	switch {
 	case isError:
 		at.failed = ServerError(text)
 	case len(said) > 0:
-		at.free = time.Time{}
+		at.nextDialAt = time.Time{}
 	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed): // which say nothing
 		at.failed = err
 	}
@@ -224,7 +224,7 @@ const longestLine = 200
 func (d *dialer) reason() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, at := range d.doors {
+	for _, at := range d.addresses {
 		if at.failed != nil {
 			return at.failed
 		}
@@ -236,7 +236,7 @@ func (d *dialer) reason() error {
 // sentinels say. A server that was demoted keeps the old ones, and refuses every write on them.
 func (d *dialer) drop(now time.Time) {
 	d.mu.Lock()
-	again := now.Sub(d.dropped) < dropEvery
+	again := now.Sub(d.dropped) < dropInterval
 	if !again {
 		d.dropped = now
 	}
@@ -258,7 +258,7 @@ func (d *dialer) closeAll(last bool) {
 	var gone []net.Conn
 	d.mu.Lock()
 	d.closed = d.closed || last
-	for _, at := range d.doors {
+	for _, at := range d.addresses {
 		gone = append(gone, at.kept...)
 		at.kept = nil
 	}

@@ -14,7 +14,7 @@ func TestDialPace(t *testing.T) {
 	d, now := newDialer("tcp"), time.Now()
 	passed := func(during time.Duration) (n int) {
 		for end := now.Add(during); now.Before(end); now = now.Add(time.Millisecond) {
-			if _, err := d.pass("a", now); err == nil {
+			if _, err := d.reserve("a", now); err == nil {
 				n++
 			} else if !errors.Is(err, errNotYet) {
 				t.Fatal(err)
@@ -28,11 +28,11 @@ func TestDialPace(t *testing.T) {
 	if n := passed(10 * time.Second); n < 30 || n > 50+dialBurst-10 {
 		t.Errorf("%d in ten seconds", n)
 	}
-	if _, err := d.pass("b", now); err != nil {
+	if _, err := d.reserve("b", now); err != nil {
 		t.Errorf("another address: %v", err)
 	}
 	d.answered("a", []byte("-ERR max number of clients reached\r\n"), nil)
-	if _, err := d.pass("a", now); !errors.Is(err, errNotYet) || !errors.Is(err, ServerError("ERR max number of clients reached")) {
+	if _, err := d.reserve("a", now); !errors.Is(err, errNotYet) || !errors.Is(err, ServerError("ERR max number of clients reached")) {
 		t.Errorf("after an error: %v", err)
 	}
 	d.answered("a", []byte("%7\r\n"), nil)

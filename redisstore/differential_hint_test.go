@@ -61,7 +61,7 @@ func (c *call) firstTime(cell int) int64 {
 
 // sighting makes up what a process may have seen of a cell: a state that is a little different, or one of another
 // history, perhaps under other numbers or by a clock that was wrong.
-func (d *differential) sighting(p *step.Params, stored *cell, now int64) sighting {
+func (d *differential) sighting(p *step.Params, stored *cell, now int64) lastState {
 	seen := cell{state: stored.state, words: slices.Clone(stored.words)}
 	if seen.state.ExpiresAt <= now || d.rng.IntN(3) == 0 {
 		seen = cell{}
@@ -87,11 +87,11 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) sightin
 	if d.rng.IntN(10) == 0 { // in debt
 		seen.adjust(q, at, step.Settlement{At: at, Delta: 1 + d.rng.Int64N(min(2*q.Limit()+1, 1<<40))})
 	}
-	from := &origin{server: d.runID}
+	from := &serverEpoch{server: d.runID}
 	if d.rng.IntN(4) > 0 {
 		from.server = strings.Repeat("f", 40)
 	}
-	s := sighting{state: seen.state, from: from}
+	s := lastState{state: seen.state, from: from}
 	if p.Kind == step.Slices { // marks are not sent along
 		s.words = seen.words
 	}

@@ -245,7 +245,7 @@ type differential struct {
 	restless bool // a rule's numbers change all the time
 
 	cells  map[string]*cell // what Go arrives at, by stored key
-	ids    map[string]remembered
+	ids    map[string]idempotencyRecord
 	made   []sluice.Take // takes that can be settled
 	aims   []int64       // moments at which an answer changes
 	rounds int
@@ -267,11 +267,11 @@ func newDifferential(t *testing.T, server *redistest.Server, limits []sluice.Lim
 	t.Log("seed", seed)
 	d := &differential{
 		t: t, rng: rand.New(rand.NewPCG(seed, 2)), server: server,
-		now: firstTime, cells: map[string]*cell{}, ids: map[string]remembered{}, runID: runID(server.Do),
+		now: firstTime, cells: map[string]*cell{}, ids: map[string]idempotencyRecord{}, runID: runID(server.Do),
 	}
 	client := dialServer(t, server) // which is more patient than the store's own
 	d.store = sluice.Must(Open(Config{
-		Client: client, Prefix: t.Name() + ":", Now: func() time.Time { return time.UnixMicro(d.now) },
+		Client: client, KeyPrefix: t.Name() + ":", Now: func() time.Time { return time.UnixMicro(d.now) },
 	}))
 	for _, l := range limits {
 		d.limits = append(d.limits, sluice.Must(l.Build()))
@@ -315,7 +315,7 @@ func (d *differential) round(n int) {
 		}
 		d.add(c, group...)
 	}
-	c.usual = plain
+	c.allFast = plain
 	// Sometimes the script has been forgotten.
 	if d.rounds++; d.rounds%10 == 0 && (!plain || d.rounds%100 == 0) {
 		if _, err := d.server.Do("SCRIPT", "FLUSH"); err != nil {
@@ -458,7 +458,7 @@ func (d *differential) model(c *call) []step.Answer {
 	m := *c
 	m.ops = append([]op(nil), c.ops...)
 	m.cells = make([]cell, len(c.cells))
-	m.ids = make([]remembered, len(c.ids))
+	m.ids = make([]idempotencyRecord, len(c.ids))
 	for i := range m.cells {
 		m.cells[i] = *d.cells[c.keys[2*i]]
 	}

@@ -63,5 +63,5 @@ func ExampleStore_Heartbeat() {
 
 	limiter := sluice.Must(sluice.New(store, "api", sluice.PerMinute(100), sluice.WithInstances(store.Nodes)))
 	defer limiter.Close(ctx)
-	fmt.Println(store.Ping(ctx), store.Nodes(), store.Restored())
+	fmt.Println(store.Ping(ctx), store.Nodes(), store.FailoverRestores())
 }

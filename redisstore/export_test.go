@@ -21,6 +21,6 @@ func opsOf(takes []sluice.Take) ([]group.Op, error) {
 
 // WithoutHints has a store send no hints, to show what they are good for. It comes before the first call.
 func (s *Store) WithoutHints() *Store {
-	s.hinter.off = true
+	s.hints.off = true
 	return s
 }

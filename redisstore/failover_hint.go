@@ -25,68 +25,68 @@ import (
 // server: a lost connection, a new one, a call that failed. What changes without either, as behind a proxy or with a client that is
 // not our own, is noticed by asking every second.
 
-// hinter remembers states and sends them along.
-type hinter struct {
-	off      bool // in tests
-	began    time.Time
-	epoch    atomic.Uint64
-	suspect  atomic.Bool              // a call failed, and the epoch has not ended yet
-	ended    atomic.Int64             // when it did so for that reason, since began
-	asked    atomic.Int64             // when a server was last asked which it is, since began
-	ahead    atomic.Int64             // by how much the server's clock is ahead of ours, in microseconds
-	origins  []atomic.Pointer[origin] // who answers, by slot; on a single server there is one
-	restored atomic.Int64
-	moved    func() // another server answers than before
+// failoverHints remembers states and sends them along.
+type failoverHints struct {
+	off               bool // in tests
+	began             time.Time
+	epoch             atomic.Uint64
+	failoverSuspected atomic.Bool                   // a call failed, and the epoch has not ended yet
+	ended             atomic.Int64                  // when it did so for that reason, since began
+	asked             atomic.Int64                  // when a server was last asked which it is, since began
+	ahead             atomic.Int64                  // by how much the server's clock is ahead of ours, in microseconds
+	origins           []atomic.Pointer[serverEpoch] // who answers, by slot; on a single server there is one
+	restored          atomic.Int64
+	moved             func() // another server answers than before
 
 	seed   maphash.Seed
 	shards [hintShards]hintShard
 }
 
-// origin is a server that answers, or did.
-type origin struct {
+// serverEpoch is a server that answers, or did.
+type serverEpoch struct {
 	epoch  uint64
 	server string // its run ID; empty if it may not say
 }
 
 type hintShard struct {
-	mu   sync.Mutex // guards the following
-	seen map[uint64]sighting
+	mu         sync.Mutex // guards the following
+	lastStates map[uint64]lastState
 }
 
-// sighting is what was last seen of a key.
-type sighting struct {
+// lastState is what was last seen of a key.
+type lastState struct {
 	state step.State
 	words []uint64 // nobody changes them any more
-	from  *origin
+	from  *serverEpoch
 }
 
 // hint is a sighting on its way to the server.
 type hint struct {
 	cell int
-	sighting
+	lastState
 }
 
 const (
 	hintShards = 64
-	// mostSeen is how many keys a shard remembers.
-	mostSeen = 1024
-	// askEvery is how often a server is asked which it is though nothing has happened, and the least time between two
+	// maxHintsPerShard is how many keys a shard remembers.
+	maxHintsPerShard = 1024
+	// serverIDInterval is how often a server is asked which it is though nothing has happened, and the least time between two
 	// epochs that end because of failed calls: the first call for each key is a slow one in each, which a server that
 	// fails because it has too much to do must be spared.
-	askEvery = time.Second
+	serverIDInterval = time.Second
 )
 
-func (h *hinter) init(cluster bool) {
+func (h *failoverHints) init(cluster bool) {
 	h.began, h.seed = time.Now(), maphash.MakeSeed()
-	h.asked.Store(-int64(askEvery))
-	h.ended.Store(-int64(askEvery))
+	h.asked.Store(-int64(serverIDInterval))
+	h.ended.Store(-int64(serverIDInterval))
 	slots := 1
 	if cluster {
 		slots = clusterSlots
 	}
-	h.origins = make([]atomic.Pointer[origin], slots)
+	h.origins = make([]atomic.Pointer[serverEpoch], slots)
 	for i := range h.shards {
-		h.shards[i].seen = make(map[uint64]sighting)
+		h.shards[i].lastStates = make(map[uint64]lastState)
 	}
 }
 
@@ -95,7 +95,7 @@ type dialFunc = func(ctx context.Context, addr string, by *net.Dialer, secure *t
 
 // watch has every connection that is made begin a new epoch, and every one that is closed: a call for which a connection
 // is made has its hints before.
-func (h *hinter) watch(dial dialFunc) dialFunc {
+func (h *failoverHints) watch(dial dialFunc) dialFunc {
 	return func(ctx context.Context, addr string, by *net.Dialer, secure *tls.Config) (net.Conn, error) {
 		conn, err := dial(ctx, addr, by, secure)
 		if err != nil {
@@ -108,7 +108,7 @@ func (h *hinter) watch(dial dialFunc) dialFunc {
 
 type watchedConn struct {
 	net.Conn
-	by *hinter
+	by *failoverHints
 }
 
 func (c *watchedConn) Close() error {
@@ -116,13 +116,13 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// attach adds to a call what its server may not know. now is near the server's time.
-func (h *hinter) attach(c *call, now int64) {
+// addHints adds to a call what its server may not know. now is near the server's time.
+func (h *failoverHints) addHints(c *call, now int64) {
 	if h.off {
 		return
 	}
 	since := int64(time.Since(h.began))
-	if h.suspect.Load() && since-h.ended.Load() >= int64(askEvery) && h.suspect.CompareAndSwap(true, false) {
+	if h.failoverSuspected.Load() && since-h.ended.Load() >= int64(serverIDInterval) && h.failoverSuspected.CompareAndSwap(true, false) {
 		h.ended.Store(since)
 		h.epoch.Add(1)
 	}
@@ -130,12 +130,12 @@ func (h *hinter) attach(c *call, now int64) {
 	if o := h.slot(c).Load(); o != nil && o.epoch == c.epoch {
 		c.origin = o
 	}
-	c.asks = c.origin == nil || since-h.asked.Load() >= int64(askEvery)
+	c.asks = c.origin == nil || since-h.asked.Load() >= int64(serverIDInterval)
 	now += h.ahead.Load()
 	for i := range c.cells {
 		at := &c.cells[i]
 		at.hash = maphash.String(h.seed, c.keys[2*i])
-		if s, ok := h.recall(at.hash); ok && s.from.isNot(c.origin) && s.state.ExpiresAt > now {
+		if s, ok := h.recall(at.hash); ok && s.from.mayDiffer(c.origin) && s.state.ExpiresAt > now {
 			c.hints = append(c.hints, hint{i, s})
 			c.asks, at.hinted = true, true
 			c.mixed = c.mixed || s.state.Shape != at.shape
@@ -146,13 +146,13 @@ func (h *hinter) attach(c *call, now int64) {
 	}
 }
 
-// isNot tells that another server may answer than this one, or this one after something happened.
-func (o *origin) isNot(answers *origin) bool {
+// mayDiffer tells that another server may answer than this one, or this one after something happened.
+func (o *serverEpoch) mayDiffer(answers *serverEpoch) bool {
 	return answers == nil || o.epoch != answers.epoch || o.server != answers.server
 }
 
 // slot is where the call's server is noted.
-func (h *hinter) slot(c *call) *atomic.Pointer[origin] {
+func (h *failoverHints) slot(c *call) *atomic.Pointer[serverEpoch] {
 	if len(h.origins) == 1 {
 		return &h.origins[0]
 	}
@@ -177,14 +177,14 @@ func (c *call) packHints(dst []byte) []byte {
 }
 
 // failed notes that a call was not answered. Who only lost patience with a server says nothing about it.
-func (h *hinter) failed(err error) {
+func (h *failoverHints) failed(err error) {
 	if !errors.Is(err, context.Canceled) {
-		h.suspect.Store(true)
+		h.failoverSuspected.Store(true)
 	}
 }
 
 // learn remembers what a call that was answered has left.
-func (h *hinter) learn(c *call, r *reply, now int64) {
+func (h *failoverHints) learn(c *call, r *reply, now int64) {
 	if h.off {
 		return
 	}
@@ -193,7 +193,7 @@ func (h *hinter) learn(c *call, r *reply, now int64) {
 	case r.told:
 		h.restored.Add(r.restored)
 		h.ahead.Store(r.now - now)
-		from = h.meet(c, r.server)
+		from = h.recordServer(c, r.server)
 	case h.epoch.Load() != c.epoch:
 		return // whose word this is cannot be told; a hint of before is still good
 	}
@@ -207,8 +207,8 @@ func (h *hinter) learn(c *call, r *reply, now int64) {
 	}
 }
 
-// meet notes which server answers a call.
-func (h *hinter) meet(c *call, server string) *origin {
+// recordServer notes which server answers a call.
+func (h *failoverHints) recordServer(c *call, server string) *serverEpoch {
 	slot := h.slot(c)
 	known := slot.Load()
 	if known != nil && known.server != server && h.moved != nil {
@@ -220,43 +220,43 @@ func (h *hinter) meet(c *call, server string) *origin {
 		}
 		h.epoch.CompareAndSwap(c.epoch, c.epoch+1) // it has changed, and nothing said so
 	}
-	met := &origin{epoch: c.epoch, server: server}
+	met := &serverEpoch{epoch: c.epoch, server: server}
 	if known == nil || known.epoch < c.epoch {
 		slot.CompareAndSwap(known, met)
 	}
 	return met
 }
 
-func (h *hinter) shard(hash uint64) *hintShard { return &h.shards[hash%hintShards] }
+func (h *failoverHints) shard(hash uint64) *hintShard { return &h.shards[hash%hintShards] }
 
-func (h *hinter) recall(hash uint64) (sighting, bool) {
+func (h *failoverHints) recall(hash uint64) (lastState, bool) {
 	shard := h.shard(hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	s, ok := shard.seen[hash]
+	s, ok := shard.lastStates[hash]
 	return s, ok
 }
 
 // remember keeps what a cell has become, unless that is nothing.
-func (h *hinter) remember(at *cell, from *origin, now int64) {
+func (h *failoverHints) remember(at *cell, from *serverEpoch, now int64) {
 	shard := h.shard(at.hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	known, ok := shard.seen[at.hash]
+	known, ok := shard.lastStates[at.hash]
 	switch {
 	case ok && known.from.server != from.server && !at.hinted && known.state.ExpiresAt > now:
 		return // another server's word, and this one has not been told
 	case at.state.ExpiresAt <= now:
-		delete(shard.seen, at.hash)
+		delete(shard.lastStates, at.hash)
 		return
-	case !ok && len(shard.seen) >= mostSeen:
+	case !ok && len(shard.lastStates) >= maxHintsPerShard:
 		shard.makeRoomLocked(now)
 	}
-	seen := sighting{state: at.state, from: from}
+	seen := lastState{state: at.state, from: from}
 	if at.kind == step.Slices { // marks stay behind: what was out then is given back less
 		seen.words = at.words
 	}
-	shard.seen[at.hash] = seen
+	shard.lastStates[at.hash] = seen
 }
 
 // makeRoomLocked forgets a key: of a few that chance offers, the one that wears off first.
@@ -264,7 +264,7 @@ func (s *hintShard) makeRoomLocked(now int64) {
 	const few = 4
 	var first uint64
 	tries, soonest := 0, int64(step.MaxTime)
-	for hash, seen := range s.seen {
+	for hash, seen := range s.lastStates {
 		if seen.state.ExpiresAt <= soonest {
 			first, soonest = hash, seen.state.ExpiresAt
 		}
@@ -272,18 +272,18 @@ func (s *hintShard) makeRoomLocked(now int64) {
 			break
 		}
 	}
-	delete(s.seen, first)
+	delete(s.lastStates, first)
 }
 
 // forget drops what was seen of a key, which the caller has reset.
-func (h *hinter) forget(stored string) {
+func (h *failoverHints) forget(stored string) {
 	hash := maphash.String(h.seed, stored)
 	shard := h.shard(hash)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	delete(shard.seen, hash)
+	delete(shard.lastStates, hash)
 }
 
-// Restored is how many times a server had forgotten what it, or the one before it, had told this process about a key, and
+// FailoverRestores is how many times a server had forgotten what it, or the one before it, had told this process about a key, and
 // was told: after a failover that lost writes, or a restart without them.
-func (s *Store) Restored() int64 { return s.hinter.restored.Load() }
+func (s *Store) FailoverRestores() int64 { return s.hints.restored.Load() }

@@ -19,7 +19,7 @@ import (
 
 func openURL(t testing.TB, url string) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.Open(redisstore.Config{URL: url, Prefix: prefix()})
+	s, err := redisstore.Open(redisstore.Config{URL: url, KeyPrefix: prefix()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestCluster(t *testing.T) {
 	client := clusterClient(t, cluster)
 	storetest.Run(t, storetest.Harness{
 		Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
-			return sluice.Must(redisstore.Open(redisstore.Config{Client: client, Prefix: prefix(), Now: clock.Now}))
+			return sluice.Must(redisstore.Open(redisstore.Config{Client: client, KeyPrefix: prefix(), Now: clock.Now}))
 		},
 		Caps: storetest.Caps{NonAtomicKeys: true},
 	})
@@ -147,7 +147,7 @@ func newFleet(t *testing.T, url string, hints bool) *fleet {
 		OnFailure: sluice.FailClosed,
 	}))
 	for range fleetNodes {
-		s := open(t, redisstore.Config{URL: url, Prefix: c.prefix})
+		s := open(t, redisstore.Config{URL: url, KeyPrefix: c.prefix})
 		if !hints {
 			s.WithoutHints()
 		}
@@ -287,7 +287,7 @@ func (c *fleet) report(t *testing.T, ready time.Time, hints, lossy bool) {
 	t.Helper()
 	var restored int64
 	for _, s := range c.stores {
-		restored += s.Restored()
+		restored += s.FailoverRestores()
 	}
 	late, soon := max(0, time.Unix(0, c.back.Load()).Sub(ready)), "OK"
 	if late > 2*time.Second {

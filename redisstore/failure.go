@@ -16,29 +16,29 @@ import (
 // error that wraps [sluice.ErrUnavailable] as well, so that the fail modes answer meanwhile.
 var ErrConfig = errors.New("configuration error")
 
-// verdict is what an error means for the command that met it.
-type verdict uint8
+// retryClass is what an error means for the command that met it.
+type retryClass uint8
 
 const (
-	mayHaveRun    verdict = iota // nobody knows, so it is never sent again
-	notRun                       // it was not; sent again it may succeed
-	elsewhere                    // it was not, by a server that is not, or not yet, the one to ask
-	refused                      // it was not, and would not be a moment later
-	misconfigured                // it was not, and will not be until somebody changes something
-	unknownScript                // it was not: the server lacks the script
-	closed                       // the client is closed
+	mayHaveRun    retryClass = iota // nobody knows, so it is never sent again
+	notRun                          // it was not; sent again it may succeed
+	wrongServer                     // it was not, by a server that is not, or not yet, the one to ask
+	refused                         // it was not, and would not be a moment later
+	misconfigured                   // it was not, and will not be until somebody changes something
+	unknownScript                   // it was not: the server lacks the script
+	closed                          // the client is closed
 )
 
 // replies are what servers say, by how it begins.
 var replies = []struct {
 	begins  string
-	verdict verdict
+	verdict retryClass
 	advice  string
 }{
 	{"NOSCRIPT", unknownScript, ""},
-	{"READONLY", elsewhere, "this server is a replica: the URL must name the primary, or the sentinels"},
-	{"LOADING", elsewhere, "the server has just started and reads its data"},
-	{"MASTERDOWN", elsewhere, "the server is a replica that has lost its primary"},
+	{"READONLY", wrongServer, "this server is a replica: the URL must name the primary, or the sentinels"},
+	{"LOADING", wrongServer, "the server has just started and reads its data"},
+	{"MASTERDOWN", wrongServer, "the server is a replica that has lost its primary"},
 	{"NOREPLICAS", notRun, "fewer replicas than min-replicas-to-write are connected"},
 	{"CLUSTERDOWN", notRun, "the Cluster does not serve this slot now: see CLUSTER INFO"},
 	{"TRYAGAIN", notRun, "the slot is being moved"},
@@ -69,7 +69,7 @@ var inScript = []string{"READONLY", "OOM", "MISCONF", "NOREPLICAS", "NOPERM"}
 var errNotYet = errors.New("not connected, and not trying again yet")
 
 // classify tells what an error means, and what to do about it.
-func classify(err error) (verdict, string) {
+func classify(err error) (retryClass, string) {
 	var (
 		said     ServerError
 		dial     *net.OpError
@@ -99,7 +99,7 @@ func classify(err error) (verdict, string) {
 	return mayHaveRun, ""
 }
 
-func classifyReply(said string) (verdict, string) {
+func classifyReply(said string) (retryClass, string) {
 	said = strings.TrimPrefix(said, "ERR ") // which some clients leave out
 	if begins, inside, found := strings.Cut(said, ": -"); found && strings.HasPrefix(begins, "Error running script") {
 		for _, word := range inScript {

@@ -21,15 +21,15 @@ func TestClassify(t *testing.T) {
 	reply := func(s string) error { return ServerError(s) }
 	for _, c := range []struct {
 		err  error
-		want verdict
+		want retryClass
 	}{
 		{reply("NOSCRIPT No matching script. Please use EVAL."), unknownScript},
-		{reply("READONLY You can't write against a read only replica."), elsewhere},
-		{reply("READONLY You can't write against a read only replica. script: 9a3e, on @user_script:12."), elsewhere},
-		{reply("ERR Error running script (call to f_9a3e): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica."), elsewhere},
-		{reply("LOADING Redis is loading the dataset in memory"), elsewhere},
-		{reply("LOADING Valkey is loading the dataset in memory"), elsewhere},
-		{reply("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), elsewhere},
+		{reply("READONLY You can't write against a read only replica."), wrongServer},
+		{reply("READONLY You can't write against a read only replica. script: 9a3e, on @user_script:12."), wrongServer},
+		{reply("ERR Error running script (call to f_9a3e): @user_script:12: @user_script: 12: -READONLY You can't write against a read only replica."), wrongServer},
+		{reply("LOADING Redis is loading the dataset in memory"), wrongServer},
+		{reply("LOADING Valkey is loading the dataset in memory"), wrongServer},
+		{reply("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), wrongServer},
 		{reply("NOREPLICAS Not enough good replicas to write."), notRun},
 		{reply("CLUSTERDOWN Hash slot not served"), notRun},
 		{reply("CLUSTERDOWN The cluster is down"), notRun},

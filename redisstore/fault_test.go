@@ -39,7 +39,7 @@ var underFaults = outagetest.Harness{
 		}
 	},
 	Open: func(t testing.TB, addr string) sluice.Store {
-		return open(t, redisstore.Config{URL: "redis://" + addr, Prefix: prefix()})
+		return open(t, redisstore.Config{URL: "redis://" + addr, KeyPrefix: prefix()})
 	},
 }
 

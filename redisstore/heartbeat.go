@@ -12,11 +12,11 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// heartbeatEvery is how often a process says that it is there, and missedBeats how many it may miss before the others
+// heartbeatInterval is how often a process says that it is there, and missedBeats how many it may miss before the others
 // take it for gone.
 const (
-	heartbeatEvery = time.Second
-	missedBeats    = 3
+	heartbeatInterval = time.Second
+	missedBeats       = 3
 )
 
 // members is what a process knows of those that share the store.

@@ -70,9 +70,9 @@ func try(t *testing.T, s *Store, takes ...sluice.Take) []sluice.Decision {
 func see(t *testing.T, s *Store, r *sluice.Rule) sluice.Decision {
 	t.Helper()
 	for range 100 {
-		before := s.hinter.epoch.Load()
+		before := s.hints.epoch.Load()
 		d := try(t, s, sluice.Take{Rule: r, Key: "k"})[0]
-		if s.hinter.epoch.Load() == before {
+		if s.hints.epoch.Load() == before {
 			return d
 		}
 	}
@@ -113,8 +113,8 @@ func TestForgetfulServer(t *testing.T) {
 				t.Fatalf("%d remain after a restart without hints: nothing was forgotten", n)
 			}
 			see(t, with, rule) // the first may be on its way before the new connection is there, and goes without a hint
-			if n := try(t, with, sluice.Take{Rule: rule, Key: "k", Cost: 1}); !n[0].Allowed || with.Restored() != 1 {
-				t.Errorf("%+v, %d restored", n, with.Restored())
+			if n := try(t, with, sluice.Take{Rule: rule, Key: "k", Cost: 1}); !n[0].Allowed || with.FailoverRestores() != 1 {
+				t.Errorf("%+v, %d restored", n, with.FailoverRestores())
 			}
 			if n := admitted(t, older, rule); n != 2 {
 				t.Errorf("%d were admitted after eight of ten", n)
@@ -175,15 +175,15 @@ func TestHintsUndoNothing(t *testing.T) {
 				if c.left >= 0 && limit.SoftExcess == 0 && want.Remaining != c.left {
 					t.Fatalf("%d remain, want %d: the test does not do what it should", want.Remaining, c.left)
 				}
-				before := s.hinter.epoch.Load()
+				before := s.hints.epoch.Load()
 				if _, err := server.Do("CLIENT", "KILL", "TYPE", "normal"); err != nil {
 					t.Fatal(err)
 				}
-				for s.hinter.epoch.Load() == before { // cut off, and connected again
+				for s.hints.epoch.Load() == before { // cut off, and connected again
 					try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
 				}
 				got := see(t, s, rule)
-				if got != want || s.Restored() != 0 {
+				if got != want || s.FailoverRestores() != 0 {
 					t.Errorf("a hint was taken:\n got %+v\nwant %+v", got, want)
 				}
 			})
@@ -204,8 +204,8 @@ func TestHintsHaveNoMarks(t *testing.T) {
 	}
 	see(t, s, rule)
 	back := sluice.Take{Rule: rule, Key: "k", Cost: -7, Receipt: made.Receipt, Charged: 7, ChargedOf: made.Limit, Settles: true}
-	if d := try(t, s, back)[0]; d.Granted != 0 || d.Remaining != 3 || s.Restored() != 1 {
-		t.Errorf("%+v, %d restored", d, s.Restored())
+	if d := try(t, s, back)[0]; d.Granted != 0 || d.Remaining != 3 || s.FailoverRestores() != 1 {
+		t.Errorf("%+v, %d restored", d, s.FailoverRestores())
 	}
 }
 
@@ -224,8 +224,8 @@ func TestResetIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
-	if n := admitted(t, s, rule); n != 10 || s.Restored() != 0 {
-		t.Errorf("%d admitted after a reset, %d restored", n, s.Restored())
+	if n := admitted(t, s, rule); n != 10 || s.FailoverRestores() != 0 {
+		t.Errorf("%d admitted after a reset, %d restored", n, s.FailoverRestores())
 	}
 }
 
@@ -247,7 +247,7 @@ func TestWithoutInfo(t *testing.T) {
 	for range 20 {
 		try(t, s, sluice.Take{Rule: rule, Key: "k"})
 	}
-	if o := s.hinter.origins[0].Load(); o == nil || o.server != "" {
+	if o := s.hints.origins[0].Load(); o == nil || o.server != "" {
 		t.Errorf("the server is known as %+v", o)
 	}
 	server.Kill()
@@ -277,10 +277,10 @@ func TestAskedAnyway(t *testing.T) {
 	}
 	for client.Do(t.Context(), client.B().Ping().Build()).Error() != nil {
 	}
-	s.hinter.asked.Store(-int64(time.Hour))
+	s.hints.asked.Store(-int64(time.Hour))
 	try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
-	if n := admitted(t, s, rule); n != 3 || s.Restored() != 1 {
-		t.Errorf("%d admitted after seven of ten, %d restored", n, s.Restored())
+	if n := admitted(t, s, rule); n != 3 || s.FailoverRestores() != 1 {
+		t.Errorf("%d admitted after seven of ten, %d restored", n, s.FailoverRestores())
 	}
 }
 
@@ -291,7 +291,7 @@ func TestWhoseWord(t *testing.T) {
 	seen := func(meanwhile func()) (until int64, asked bool, hints int) {
 		c := groupOf(1, 1)
 		c.place()
-		s.hinter.attach(c, s.micro())
+		s.hints.addHints(c, s.micro())
 		r, err := s.send(context.Background(), c, s.micro())
 		if err == nil {
 			err = c.replay(r)
@@ -300,11 +300,11 @@ func TestWhoseWord(t *testing.T) {
 			t.Fatal(err)
 		}
 		meanwhile()
-		s.hinter.learn(c, r, s.micro())
-		last, _ := s.hinter.recall(c.cells[0].hash)
+		s.hints.learn(c, r, s.micro())
+		last, _ := s.hints.recall(c.cells[0].hash)
 		return last.state.ExpiresAt, r.told, len(c.hints)
 	}
-	nothing, another := func() {}, func() { s.hinter.epoch.Add(1) }
+	nothing, another := func() {}, func() { s.hints.epoch.Add(1) }
 	first, asked, hints := seen(nothing)
 	if !asked || hints != 0 {
 		t.Errorf("the first of an epoch: asked %v, %d hints", asked, hints)
@@ -323,11 +323,11 @@ func TestWhoseWord(t *testing.T) {
 
 // What one server said is not replaced by the word of another that was not told it.
 func TestUntold(t *testing.T) {
-	var h hinter
+	var h failoverHints
 	h.init(false)
 	told := func(server string, until int64, hinted bool) int64 {
 		at := cell{kind: step.Bucket, state: step.State{ExpiresAt: until}, hinted: hinted}
-		h.remember(&at, &origin{server: server}, 1000)
+		h.remember(&at, &serverEpoch{server: server}, 1000)
 		seen, _ := h.recall(0)
 		return seen.state.ExpiresAt
 	}
@@ -355,21 +355,21 @@ func TestSuspicion(t *testing.T) {
 	epoch := func() uint64 {
 		c := groupOf(1, 1)
 		c.place()
-		s.hinter.attach(c, 0)
+		s.hints.addHints(c, 0)
 		return c.epoch
 	}
 	first := epoch()
-	s.hinter.failed(fmt.Errorf("%w", context.Canceled))
+	s.hints.failed(fmt.Errorf("%w", context.Canceled))
 	if n := epoch(); n != first {
 		t.Errorf("epoch %d after a caller gave up, was %d", n, first)
 	}
 	for range 10 {
-		s.hinter.failed(context.DeadlineExceeded)
+		s.hints.failed(context.DeadlineExceeded)
 		if n := epoch(); n != first+1 {
 			t.Errorf("epoch %d after deadlines were missed, want %d", n, first+1)
 		}
 	}
-	s.hinter.ended.Store(-int64(time.Hour))
+	s.hints.ended.Store(-int64(time.Hour))
 	if n := epoch(); n != first+2 {
 		t.Errorf("epoch %d after more were missed later, want %d", n, first+2)
 	}
@@ -377,10 +377,10 @@ func TestSuspicion(t *testing.T) {
 
 // However many keys there are, so many are remembered and no more, and preferably those that last.
 func TestHintsAreBounded(t *testing.T) {
-	var h hinter
+	var h failoverHints
 	h.init(false)
-	from := &origin{server: strings.Repeat("a", 40)}
-	const now, keys = 1000, 3 * hintShards * mostSeen
+	from := &serverEpoch{server: strings.Repeat("a", 40)}
+	const now, keys = 1000, 3 * hintShards * maxHintsPerShard
 	long := 0
 	for i := range uint64(keys) {
 		at := cell{kind: step.Bucket, hash: i * 0x9E3779B97F4A7C15 >> 3, state: step.State{ExpiresAt: now + 1}}
@@ -391,14 +391,14 @@ func TestHintsAreBounded(t *testing.T) {
 	}
 	total := 0
 	for i := range h.shards {
-		total += len(h.shards[i].seen)
-		for _, seen := range h.shards[i].seen {
+		total += len(h.shards[i].lastStates)
+		for _, seen := range h.shards[i].lastStates {
 			if seen.state.ExpiresAt > now+1 {
 				long++
 			}
 		}
 	}
-	if total > hintShards*mostSeen || total < hintShards*mostSeen*9/10 || long < total*5/10 {
+	if total > hintShards*maxHintsPerShard || total < hintShards*maxHintsPerShard*9/10 || long < total*5/10 {
 		t.Errorf("of %d keys %d are remembered, %d that last", keys, total, long)
 	}
 	// One that has worn off is forgotten.

@@ -18,7 +18,7 @@ func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 		return err
 	}
 	state, block := string(s.names.state(nil, &of, private.ParamsOf(b.EffectiveLimit()))), string(s.names.block(nil, &of))
-	defer s.hinter.forget(state)
+	defer s.hints.forget(state)
 	return s.do(ctx, "DEL", state, block)
 }
 
@@ -37,7 +37,7 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 		return err
 	}
 	till := min(now+d.Microseconds(), step.MaxTime)
-	ttl := strconv.FormatInt(d.Milliseconds()+1+s.margin, 10)
+	ttl := strconv.FormatInt(d.Milliseconds()+1+s.extraTTL, 10)
 	return s.do(ctx, "SET", block, strconv.FormatInt(till, 10), "PX", ttl)
 }
 

@@ -16,12 +16,12 @@ import (
 var _ sluice.BucketLister = (*Store)(nil)
 
 const (
-	// mostScans bounds the steps of a page, for a store that is a small part of what its server holds.
-	mostScans = 50
+	// maxScans bounds the steps of a page, for a store that is a small part of what its server holds.
+	maxScans = 50
 	// scanCount is how many keys a step looks at, at least: few enough that the server does not notice.
 	scanCount = 200
-	// mostAsking is how many keys' times to live are asked for at the same time.
-	mostAsking = 32
+	// maxAsking is how many keys' times to live are asked for at the same time.
+	maxAsking = 32
 )
 
 // List lists what is stored under the prefix, of all primaries in turn. It uses SCAN, a bounded number of steps for each
@@ -47,7 +47,7 @@ func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPa
 		rules[string(appendRule(nil, private.RuleOf(r).ID))] = r
 	}
 	var page sluice.BucketPage
-	for range mostScans {
+	for range maxScans {
 		var stored []string
 		if stored, at.scan, err = s.scan(ctx, primaries[at.node], at.scan, max(q.PageSize, scanCount)); err != nil {
 			return sluice.BucketPage{}, unavailable(err)
@@ -157,9 +157,9 @@ func (s *Store) keepTimes(ctx context.Context, c Commander, found []foundKey) er
 		mu    sync.Mutex // guards first
 		first error
 	)
-	for worker := range min(len(found), mostAsking) {
+	for worker := range min(len(found), maxAsking) {
 		wait.Go(func() {
-			for i := worker; i < len(found); i += mostAsking {
+			for i := worker; i < len(found); i += maxAsking {
 				reply, err := c.Do(ctx, "PTTL", found[i].stored)
 				if err != nil {
 					mu.Lock()

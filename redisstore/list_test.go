@@ -59,8 +59,8 @@ func scans(t testing.TB, server *redistest.Server) int {
 func TestListAll(t *testing.T) {
 	server := redistest.Start(t, "--enable-debug-command", "yes")
 	const prefix = `a[bc]*?\\:`
-	store := open(t, redisstore.Config{URL: server.URL(), Prefix: prefix})
-	stranger := open(t, redisstore.Config{URL: server.URL(), Prefix: `abxx\:`}) // which the prefix would match as a pattern
+	store := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: prefix})
+	stranger := open(t, redisstore.Config{URL: server.URL(), KeyPrefix: `abxx\:`}) // which the prefix would match as a pattern
 	apply(t, store, sluice.Take{Rule: hourly, Key: "u", Cost: 1})
 	apply(t, stranger, sluice.Take{Rule: hourly, Key: "stranger", Cost: 1})
 	const many = 100_000

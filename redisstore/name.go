@@ -11,7 +11,7 @@ import (
 
 // A stored key is, one after the other and each of known width but for the last:
 //
-//	prefix      Config.Prefix
+//	prefix      Config.KeyPrefix
 //	{digest}    the hash tag, in a Cluster only: on one server it would only cost memory
 //	1           the version of all that follows and of what is stored under it
 //	kind        a letter; sub-windows are followed by their number, IDs by the ID

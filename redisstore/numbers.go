@@ -21,8 +21,8 @@ import (
 // uses numbers, and adds what is not there. It does so again when another server answers, which may have lost it.
 
 const (
-	// mostRecorded is how many numbers are kept of a rule: the last that were told.
-	mostRecorded = 32
+	// maxRecorded is how many numbers are kept of a rule: the last that were told.
+	maxRecorded = 32
 	// recordLasts is how long they are kept after a process has begun to use some. No window is longer.
 	recordLasts = 400 * 24 * time.Hour
 	// recordPause is how long a record that could not be read, or did not say what a shape means, is left alone.
@@ -142,7 +142,7 @@ func (s *Store) record(ctx context.Context, o *op) error {
 		if err := s.do(ctx, add...); err != nil {
 			return err
 		}
-		if err := s.do(ctx, "ZREMRANGEBYRANK", key, "0", strconv.Itoa(-mostRecorded-1)); err != nil {
+		if err := s.do(ctx, "ZREMRANGEBYRANK", key, "0", strconv.Itoa(-maxRecorded-1)); err != nil {
 			return err
 		}
 	}

@@ -237,7 +237,7 @@ func TestAlternatingNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 12 {
 		clock := storetest.NewClock()
-		config := redisstore.Config{URL: server.URL(), Now: clock.Now, Prefix: prefix()}
+		config := redisstore.Config{URL: server.URL(), Now: clock.Now, KeyPrefix: prefix()}
 		var processes []process
 		shapes := map[uint8]bool{} // of which one in 98 is another's too by accident
 		for len(processes) < 2+round%3 {

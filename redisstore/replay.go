@@ -137,7 +137,7 @@ func (c *cell) adjust(p *step.Params, now int64, x step.Settlement) step.Answer 
 }
 
 // known is what is remembered of the take's ID, or nil.
-func (c *call) known(o *op, now int64) *remembered {
+func (c *call) known(o *op, now int64) *idempotencyRecord {
 	if o.id < 0 || c.ids[o.id].till <= now {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (c *call) known(o *op, now int64) *remembered {
 }
 
 // repeat answers a request whose ID was charged before.
-func (c *call) repeat(o *op, now int64, id *remembered) step.Answer {
+func (c *call) repeat(o *op, now int64, id *idempotencyRecord) step.Answer {
 	charged := group.Charged{At: id.till - group.IdempotencyTTL, Until: id.till, Granted: id.granted, Denied: id.denied}
 	found := c.take(o, now, o.Look())
 	var again step.Answer
@@ -195,7 +195,7 @@ func (c *call) commit(g *group.Call, i int, o *op, veto bool, now int64) {
 
 func (c *call) remember(o *op, a *step.Answer, now int64) {
 	if o.id >= 0 && (a.Allowed || c.cells[o.cell].blocked <= now) { // a block charges nothing
-		c.ids[o.id] = remembered{till: max(a.At, now) + group.IdempotencyTTL, granted: a.Granted, denied: !a.Allowed}
+		c.ids[o.id] = idempotencyRecord{till: max(a.At, now) + group.IdempotencyTTL, granted: a.Granted, denied: !a.Allowed}
 	}
 }
 

@@ -31,9 +31,9 @@ const staleVerdict = "stale"
 // changedVerdict is what it says when it has to be told what numbers states were written under. Nothing was changed then.
 const changedVerdict = "changed"
 
-// errForeign is said of an answer to another call. A connection on which requests and replies no longer match would
+// errMismatchedReply is said of an answer to another call. A connection on which requests and replies no longer match would
 // give callers each other's answers.
-var errForeign = fmt.Errorf("%w: it belongs to another call", sluice.ErrUnavailable)
+var errMismatchedReply = fmt.Errorf("%w: it belongs to another call", sluice.ErrUnavailable)
 
 // read reads the script's reply, and what it found into the call's cells.
 func (c *call) read(message value, nonce int64) (*reply, error) {
@@ -52,7 +52,7 @@ func (c *call) read(message value, nonce int64) (*reply, error) {
 		return nil, fmt.Errorf("%d parts", len(parts))
 	}
 	if echoed, err := parts[0].AsInt64(); err != nil || echoed != nonce {
-		return nil, errForeign
+		return nil, errMismatchedReply
 	}
 	r := &reply{}
 	if r.now, err = parts[1].AsInt64(); err != nil {
@@ -100,7 +100,7 @@ func (c *call) readShort(text string, nonce int64) (*reply, error) {
 	const stamp = 8
 	head := stamp + len(c.ops)
 	if len(text) < head || binary.LittleEndian.Uint64([]byte(text[:stamp])) != math.Float64bits(float64(nonce)) {
-		return nil, errForeign
+		return nil, errMismatchedReply
 	}
 	seconds, rest, _ := strings.Cut(text[head:], ".")
 	micros, states, ok := strings.Cut(rest, ".")

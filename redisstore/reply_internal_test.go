@@ -21,10 +21,10 @@ func TestShortReply(t *testing.T) {
 		stamp + "1011700000000.5.1990.20.30.40":  "it does not have 3 states",
 		stamp + "1011700000000.5.1990.20.x":      `state "x" is not of this version: strconv.ParseInt: parsing "x": invalid syntax`,
 		stamp + "101x.5.1.2.3":                   `"x.5.1.2.3" does not begin with a time`,
-		"12345678" + "1011700000000.5.1.2.3":     errForeign.Error(),
-		stamp + "1":                              errForeign.Error(),
-		stamp[:7]:                                errForeign.Error(),
-		"":                                       errForeign.Error(),
+		"12345678" + "1011700000000.5.1.2.3":     errMismatchedReply.Error(),
+		stamp + "1":                              errMismatchedReply.Error(),
+		stamp[:7]:                                errMismatchedReply.Error(),
+		"":                                       errMismatchedReply.Error(),
 		stamp + "1011700000000.5":                `"1700000000.5" does not begin with a time`,
 		stamp + "1011700000000.5.1990.20.1:2:34": "",
 	} {
@@ -44,7 +44,7 @@ func TestShortReply(t *testing.T) {
 				t.Errorf("%q: %+v, %+v", text, r, c.cells)
 			case want != "" && (err == nil || err.Error() != want):
 				t.Errorf("%q: %v, want %s", text, err, want)
-			case want == errForeign.Error() && !errors.Is(err, sluice.ErrUnavailable):
+			case want == errMismatchedReply.Error() && !errors.Is(err, sluice.ErrUnavailable):
 				t.Errorf("%q: %v", text, err)
 			}
 		})

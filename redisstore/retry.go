@@ -50,10 +50,10 @@ func again[T any](ctx context.Context, s *Store, send func(c Commander) (T, erro
 		return answer, nil
 	}
 	v, _ := classify(err)
-	if v == elsewhere {
+	if v == wrongServer {
 		link.reconnect()
 	}
-	if v != notRun && v != elsewhere || !s.retries.take() || !pause(ctx, retryPause/2+rand.N(retryPause)) {
+	if v != notRun && v != wrongServer || !s.retries.take() || !pause(ctx, retryPause/2+rand.N(retryPause)) {
 		return answer, err
 	}
 	return send(link.client)

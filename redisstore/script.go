@@ -39,8 +39,8 @@ func readScript() string {
 	return all.String()
 }
 
-// mostLoads is how often a call has the script loaded: once, unless somebody flushes scripts all the time.
-const mostLoads = 3
+// maxLoads is how often a call has the script loaded: once, unless somebody flushes scripts all the time.
+const maxLoads = 3
 
 // run runs the script. A server that does not know it has not run it, so it is then loaded and called again. What else is
 // certain not to have run is sent once more; nothing that may have been charged is.
@@ -56,7 +56,7 @@ func (s *Store) runOn(ctx context.Context, c Commander, keys []string, packed st
 		if err == nil {
 			return answer, nil
 		}
-		if v, _ := classify(err); v != unknownScript || tries == mostLoads {
+		if v, _ := classify(err); v != unknownScript || tries == maxLoads {
 			return answer, err
 		}
 		if s.names.tagged { // each node of a Cluster has scripts of its own: let the keys choose it

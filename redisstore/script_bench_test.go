@@ -35,7 +35,7 @@ func BenchmarkSeveralLimits(b *testing.B) {
 	server := redistest.Shared(b)
 	for _, n := range []int{1, 2, 5} {
 		b.Run(fmt.Sprintf("limits=%d", n), func(b *testing.B) {
-			store := sluice.Must(Open(Config{URL: server.URL(), Prefix: b.Name() + ":"}))
+			store := sluice.Must(Open(Config{URL: server.URL(), KeyPrefix: b.Name() + ":"}))
 			b.Cleanup(store.Close)
 			takes, out := make([]sluice.Take, n), make([]sluice.Decision, n)
 			for i := range takes {
@@ -72,13 +72,13 @@ func scriptTime(server *redistest.Server) float64 {
 
 func benchmarkScript(b *testing.B, limit sluice.Limit, together int) {
 	server := redistest.Shared(b)
-	store := sluice.Must(Open(Config{URL: server.URL(), Prefix: b.Name() + ":"}))
+	store := sluice.Must(Open(Config{URL: server.URL(), KeyPrefix: b.Name() + ":"}))
 	b.Cleanup(store.Close)
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "api", Limit: limit}))
 	decided := 0
 	before := scriptTime(server)
 	for b.Loop() {
-		all := &call{usual: true}
+		all := &call{allFast: true}
 		for range together {
 			decided++
 			key := "user-" + strconv.Itoa(decided%10_000)

@@ -114,7 +114,7 @@ func TestLeastPrivilege(t *testing.T) {
 			t.Errorf("%s: %v", a.name, err)
 		}
 	}
-	other, err := Open(Config{URL: "redis://limiter:secret@" + server.Addr, Prefix: "other:"})
+	other, err := Open(Config{URL: "redis://limiter:secret@" + server.Addr, KeyPrefix: "other:"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestLeastPrivilegeInCluster(t *testing.T) {
 func TestStaleCalendar(t *testing.T) {
 	server := redistest.Shared(t)
 	for _, skew := range []time.Duration{-1000 * time.Hour, -25 * time.Hour, 25 * time.Hour, 1000 * time.Hour} {
-		store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name() + skew.String()}))
+		store := sluice.Must(Open(Config{URL: server.URL(), KeyPrefix: t.Name() + skew.String()}))
 		defer store.Close()
 		store.wall = func() time.Time { return time.Now().Add(skew) }
 		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerCalendar(2, sluice.CalendarDay, nil)}))
@@ -184,12 +184,12 @@ func TestStaleCalendar(t *testing.T) {
 // TestForeignReply: an answer to another call is never taken for one's own.
 func TestForeignReply(t *testing.T) {
 	server := redistest.Shared(t)
-	store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name()}))
+	store := sluice.Must(Open(Config{URL: server.URL(), KeyPrefix: t.Name()}))
 	defer store.Close()
 	for range 4 { // the reply to a key that was used before is a short one
 		c := groupOf(1, 1)
 		c.place()
-		message, err := store.run(context.Background(), c.keys, string(c.pack(nil, 0, 41, keepLonger, 0)))
+		message, err := store.run(context.Background(), c.keys, string(c.pack(nil, 0, 41, extraTTLMillis, 0)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestClockBefore2026(t *testing.T) {
 	server := redistest.Start(t)
 	for _, begin := range []time.Time{time.Date(2025, time.December, 31, 23, 59, 55, 0, time.UTC), time.Date(2019, time.May, 1, 0, 0, 0, 0, time.UTC)} {
 		now := begin
-		store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name(), Now: func() time.Time { return now }}))
+		store := sluice.Must(Open(Config{URL: server.URL(), KeyPrefix: t.Name(), Now: func() time.Time { return now }}))
 		defer store.Close()
 		for i, l := range []sluice.Limit{sluice.PerSecond(1).WithBurst(7), sluice.Per(3, 2*time.Second).WithBurst(7), sluice.PerMinute(7).WithAlgorithm(sluice.FixedWindow)} {
 			rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: l.String() + begin.String(), Limit: l}))

@@ -17,7 +17,7 @@ import (
 func TestMarksAreStored(t *testing.T) {
 	server := redistest.Start(t)
 	now := time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC)
-	store := sluice.Must(Open(Config{URL: server.URL(), Prefix: t.Name(), Now: func() time.Time { return now }}))
+	store := sluice.Must(Open(Config{URL: server.URL(), KeyPrefix: t.Name(), Now: func() time.Time { return now }}))
 	defer store.Close()
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerSecond(1).WithBurst(1000)}))
 	apply := func(take sluice.Take) sluice.Decision {
@@ -53,7 +53,7 @@ func TestMarksAreStored(t *testing.T) {
 	kept := func(want time.Duration) {
 		t.Helper()
 		ms, err := strconv.ParseInt(do("PTTL", stored), 10, 64)
-		if got := time.Duration(ms)*time.Millisecond - keepVirtual*time.Millisecond; err != nil || got > want || got < want-10*time.Second {
+		if got := time.Duration(ms)*time.Millisecond - virtualClockTTLMillis*time.Millisecond; err != nil || got > want || got < want-10*time.Second {
 			t.Errorf("kept for %v, want %v", got, want)
 		}
 	}

@@ -189,15 +189,15 @@ func appendFields(dst []byte, fields ...int64) []byte {
 	return dst
 }
 
-// remembered is what is kept of a request that was charged under an ID.
-type remembered struct {
+// idempotencyRecord is what is kept of a request that was charged under an ID.
+type idempotencyRecord struct {
 	till    int64
 	granted int64
 	denied  bool
 }
 
-func (r *remembered) decode(text string) error {
+func (r *idempotencyRecord) decode(text string) error {
 	return parseFields(text, 3, func(n []int64) {
-		*r = remembered{till: n[0], granted: n[1], denied: n[2] == 1}
+		*r = idempotencyRecord{till: n[0], granted: n[1], denied: n[2] == 1}
 	})
 }

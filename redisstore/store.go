@@ -12,7 +12,7 @@
 // within half a minute if it was used more than once. It takes 88 bytes of Redis' memory (by MEMORY USAGE, with a key
 // of twelve characters) for token buckets, leaky buckets and fixed windows, 136 for sliding counters and for rates that
 // need a long fraction. While reservations are out that will be settled, a bucket also keeps up to 32 marks of when they
-// were made: 136 bytes with one of them, 856 with all. A sliding log is a sorted set. Keys begin with Config.Prefix, so that a server can be shared
+// were made: 136 bytes with one of them, 856 with all. A sliding log is a sorted set. Keys begin with Config.KeyPrefix, so that a server can be shared
 // and its ACL can be narrow; a key that is long or has odd bytes is stored as a digest.
 //
 // # Least privilege
@@ -43,7 +43,7 @@
 // After a failover the client finds the new primary by itself. Writes that the old one had not passed on are not lost with
 // it: the store remembers what it last saw of up to 65,536 keys, and the first call for one of them that may reach
 // another server takes that along. The script goes on from the later of both, at most from a limit that is spent.
-// [Store.Restored] counts where that made a difference. It is the same for a server that restarts empty. What may be
+// [Store.FailoverRestores] counts where that made a difference. It is the same for a server that restarts empty. What may be
 // admitted too much is what was in flight, and what other processes were admitted since the one that first asks the new
 // primary for the key was last answered: of a key that all of several processes use, about one for each of the others.
 //
@@ -100,8 +100,8 @@ type Config struct {
 	Client rueidis.Client
 	// Commander is the caller's own client of another library, instead of URL: see package goredis. Close leaves it open.
 	Commander Commander
-	// Prefix is what all keys begin with. Default "sluice:".
-	Prefix string
+	// KeyPrefix is what all keys begin with. Default "sluice:".
+	KeyPrefix string
 	// Now replaces the server's clock. It is for tests: it may run backwards, and keys are kept for an hour longer
 	// because the server's own clock, by which it expires them, goes on.
 	Now func() time.Time
@@ -113,18 +113,18 @@ type Store struct {
 	connector connector
 	retries   retries
 
-	names   namer // whether with hash tags is known once there is a link
-	now     func() time.Time
-	wall    func() time.Time // this process' clock, near enough to the server's to say which calendar windows are meant
-	margin  int64            // how much longer than their states keys are kept, in milliseconds
-	nonce   atomic.Uint64
-	nodes   atomic.Int64 // that share the store; 0: not known
-	members members
-	every   time.Duration // between heartbeats
+	names    namer // whether with hash tags is known once there is a link
+	now      func() time.Time
+	wall     func() time.Time // this process' clock, near enough to the server's to say which calendar windows are meant
+	extraTTL int64            // how much longer than their states keys are kept, in milliseconds
+	nonce    atomic.Uint64
+	nodes    atomic.Int64 // that share the store; 0: not known
+	members  members
+	every    time.Duration // between heartbeats
 
-	together combiner
-	troubled atomic.Bool // the last call found the server not available
-	hinter   hinter
+	batcher     batcher
+	unavailable atomic.Bool // the last call found the server not available
+	hints       failoverHints
 
 	registry group.Registry                 // what the shapes of states mean
 	recorded atomic.Pointer[group.Registry] // what of it the server is known to know
@@ -141,11 +141,11 @@ var (
 )
 
 const (
-	// keepLonger is how much longer than its state a key is kept, in milliseconds: a clock that jumps ahead and is set
+	// extraTTLMillis is how much longer than its state a key is kept, in milliseconds: a clock that jumps ahead and is set
 	// back within this finds all it had.
-	keepLonger = 1000
-	// keepVirtual is the same for a clock that is not the server's.
-	keepVirtual = 3600 * 1000
+	extraTTLMillis = 1000
+	// virtualClockTTLMillis is the same for a clock that is not the server's.
+	virtualClockTTLMillis = 3600 * 1000
 	// mostTakes bounds a call: the script runs alone on its server.
 	mostTakes = 10_000
 )
@@ -156,17 +156,17 @@ const (
 // somebody's hand.
 func Open(c Config) (*Store, error) {
 	s := &Store{
-		names: namer{prefix: c.Prefix}, now: c.Now, wall: time.Now, margin: keepLonger, every: heartbeatEvery,
+		names: namer{prefix: c.KeyPrefix}, now: c.Now, wall: time.Now, extraTTL: extraTTLMillis, every: heartbeatInterval,
 		loading: make(chan struct{}, 1), members: newMembers(),
 	}
-	s.together.run = s.inTime
+	s.batcher.run = s.runWithDeadline
 	s.recorded.Store(new(group.Registry))
-	s.hinter.moved = func() { s.recorded.Store(new(group.Registry)) }
-	if c.Prefix == "" {
+	s.hints.moved = func() { s.recorded.Store(new(group.Registry)) }
+	if c.KeyPrefix == "" {
 		s.names.prefix = "sluice:"
 	}
 	if c.Now != nil {
-		s.margin = keepVirtual
+		s.extraTTL = virtualClockTTLMillis
 	}
 	s.nonce.Store(rand.Uint64())
 	set := 0
@@ -228,8 +228,8 @@ func (s engine) ShardOf(op *group.Op) int { return s.shard(op.Key, op.HashTag) }
 // applyOps applies ops at servers that are known.
 func (s *Store) applyOps(ctx context.Context, ops []group.Op, out []group.Answer) error {
 	if s.names.tagged && len(ops) > 1 {
-		if groups := s.apart(ops); len(groups) > 1 {
-			return s.applyApart(ctx, groups, out)
+		if groups := s.groupBySlot(ops); len(groups) > 1 {
+			return s.applyBySlot(ctx, groups, out)
 		}
 	}
 	return s.applyTogether(ctx, ops, out)
@@ -244,7 +244,7 @@ func (s *Store) applyTogether(ctx context.Context, ops []group.Op, out []group.A
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.together.apply(ctx, c); err != nil {
+	if err := s.batcher.apply(ctx, c); err != nil {
 		return err
 	}
 	for i := range ops {
@@ -263,19 +263,19 @@ func (s *Store) apply(ctx context.Context, c *call) error {
 	s.announce(ctx, c)
 	c.place()
 	wall := s.micro()
-	s.hinter.attach(c, wall)
+	s.hints.addHints(c, wall)
 	if c.mixed {
 		c.tell(&s.registry)
 	}
 	r, err := s.sendAgain(ctx, c, wall)
 	if err != nil {
-		s.hinter.failed(err)
+		s.hints.failed(err)
 		return err
 	}
 	if err := c.replay(r); err != nil {
 		return fmt.Errorf("%w: %w", sluice.ErrUnavailable, err)
 	}
-	s.hinter.learn(c, r, wall)
+	s.hints.learn(c, r, wall)
 	return nil
 }
 
@@ -319,13 +319,13 @@ func (s *Store) send(ctx context.Context, c *call, around int64) (*reply, error)
 		around = now
 	}
 	nonce := int64(s.nonce.Add(1) & (1<<50 - 1))
-	message, err := s.run(ctx, c.keys, c.packed(now, nonce, s.margin, around))
+	message, err := s.run(ctx, c.keys, c.packed(now, nonce, s.extraTTL, around))
 	if err != nil {
 		return nil, err
 	}
 	r, err := c.read(message, nonce)
 	if err != nil {
-		if errors.Is(err, errForeign) {
+		if errors.Is(err, errMismatchedReply) {
 			s.discard()
 		}
 		return nil, unavailable(fmt.Errorf("reply: %w", err))

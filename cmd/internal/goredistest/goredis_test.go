@@ -30,7 +30,7 @@ func open(t testing.TB, client redis.UniversalClient, now func() time.Time) *red
 		t.Fatal(err)
 	}
 	return sluice.Must(redisstore.Open(redisstore.Config{
-		Commander: commander, Prefix: "g" + strconv.FormatInt(opened.Add(1), 10) + ":", Now: now,
+		Commander: commander, KeyPrefix: "g" + strconv.FormatInt(opened.Add(1), 10) + ":", Now: now,
 	}))
 }
 
@@ -209,7 +209,7 @@ func TestHeartbeat(t *testing.T) {
 		beats sync.WaitGroup
 	)
 	for range 3 {
-		store = sluice.Must(redisstore.Open(redisstore.Config{Commander: sluice.Must(goredis.New(client)), Prefix: "beats:"}))
+		store = sluice.Must(redisstore.Open(redisstore.Config{Commander: sluice.Must(goredis.New(client)), KeyPrefix: "beats:"}))
 		s := store
 		beats.Go(func() { _ = s.Heartbeat(ctx) })
 	}

@@ -18,7 +18,7 @@ func Memory() Opened { return Alone(memstore.New(), func() {}) }
 // Redis is a store on the servers of a client, which Close closes. Its first answer is waited for, but not for long: a
 // server that is away is no error.
 func Redis(ctx context.Context, client rueidis.Client, prefix string) (Opened, error) {
-	r, err := redisstore.Open(redisstore.Config{Client: client, Prefix: prefix})
+	r, err := redisstore.Open(redisstore.Config{Client: client, KeyPrefix: prefix})
 	if err != nil {
 		return Opened{}, err
 	}

@@ -65,7 +65,7 @@ func (o *Opened) open(c *config.Store, log *slog.Logger, dry bool) error {
 }
 
 func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger, dry bool) error {
-	cfg := redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, Prefix: c.Prefix}
+	cfg := redisstore.Config{URL: c.URL, PasswordFile: c.PasswordFile, TLS: secure, KeyPrefix: c.Prefix}
 	if dry {
 		return cfg.Check()
 	}

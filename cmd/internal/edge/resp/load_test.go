@@ -22,7 +22,7 @@ import (
 // stores are those that the tests run on.
 func stores(t *testing.T) map[string]sluice.Store {
 	t.Helper()
-	redis, err := redisstore.Open(redisstore.Config{URL: redistest.Start(t).URL(), Prefix: t.Name() + ":"})
+	redis, err := redisstore.Open(redisstore.Config{URL: redistest.Start(t).URL(), KeyPrefix: t.Name() + ":"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func stores(t *testing.T) map[string]func(prefix string) sluice.Store {
 	return map[string]func(prefix string) sluice.Store{
 		"memory": func(string) sluice.Store { return memstore.New() },
 		"redis": func(prefix string) sluice.Store {
-			return opened(redisstore.Open(redisstore.Config{URL: redis.URL(), Prefix: prefix}))
+			return opened(redisstore.Open(redisstore.Config{URL: redis.URL(), KeyPrefix: prefix}))
 		},
 		"memcached": func(prefix string) sluice.Store {
 			return opened(memcachestore.Open(memcachestore.Config{Addrs: []string{memcached.Addr}, KeyPrefix: prefix}))

@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 
 func openRedis(t *testing.T) sluice.Store {
-	s, err := redisstore.Open(redisstore.Config{URL: redistest.Shared(t).URL(), Prefix: t.Name() + ":"})
+	s, err := redisstore.Open(redisstore.Config{URL: redistest.Shared(t).URL(), KeyPrefix: t.Name() + ":"})
 	if err != nil {
 		t.Fatal(err)
 	}
