@@ -73,7 +73,7 @@ func countRESP(counted *metrics.Metrics) func(resp.Counts) {
 			}
 		}
 		add(allowed, c.Allowed)
-		add(limited, c.Limited)
+		add(limited, c.Denied)
 		add(other, c.Other)
 		add(faulty, c.Errors)
 	}

@@ -61,7 +61,7 @@ func (c *conn) authenticate(user, password []byte) (fault string) {
 		s.log.Warn("a Redis client has a wrong user or password", "peer", c.peer)
 		return wrongPassword
 	}
-	c.known = true
+	c.authenticated = true
 	return ""
 }
 

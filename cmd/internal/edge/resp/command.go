@@ -8,11 +8,11 @@ import (
 // execute answers one command.
 func (c *conn) execute(args [][]byte) {
 	name := args[0]
-	if c.known && is(name, "cl.throttle") {
+	if c.authenticated && is(name, "cl.throttle") {
 		c.throttle(args)
 		return
 	}
-	c.settle() // answers come in the order of the commands
+	c.finishBatch() // answers come in the order of the commands
 	errors := c.counts.Errors
 	c.executeOther(name, args)
 	if c.counts.Errors == errors {
@@ -33,10 +33,10 @@ func (c *conn) executeOther(name []byte, args [][]byte) {
 		c.last = true
 		return
 	case is(name, "reset"):
-		c.proto, c.known = 2, c.server.password == nil
+		c.proto, c.authenticated = 2, c.server.password == nil
 		c.simple("RESET")
 		return
-	case !c.known:
+	case !c.authenticated:
 		c.fail("NOAUTH Authentication required.")
 		return
 	}
@@ -132,7 +132,7 @@ func (c *conn) commandHello(args [][]byte) {
 			return
 		}
 	}
-	if !c.known {
+	if !c.authenticated {
 		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> " +
 			"option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return
@@ -162,7 +162,7 @@ func (c *conn) bulk(b []byte) {
 // fail answers with an error, of which no byte ends the line early.
 func (c *conn) fail(text string) {
 	c.counts.Errors++
-	c.settle()
+	c.finishBatch()
 	c.out = append(c.out, '-')
 	for i := range len(text) {
 		b := text[i]

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// leastBuffer is what a connection reads into at first; one that sends more at once gets more.
-	leastBuffer = 512
+	// minBuffer is what a connection reads into at first; one that sends more at once gets more.
+	minBuffer = 512
 	// flushAt is how many bytes of answers are gathered before they are written, whole commands left or not.
 	flushAt = 4 << 10
-	// lastWords is for how long nothing may come over a connection that is to end before it does, and mostWords for how
+	// lingerTimeout is for how long nothing may come over a connection that is to end before it does, and maxLinger for how
 	// long it is read from at all: there is no way to tell a client that it should go.
-	lastWords = 100 * time.Millisecond
-	mostWords = 2 * time.Second
+	lingerTimeout = 100 * time.Millisecond
+	maxLinger     = 2 * time.Second
 )
 
 // conn is one client.
@@ -29,18 +29,18 @@ type conn struct {
 	peer   string
 	id     int64
 
-	known bool // it has shown the password, or there is none
-	proto int  // 2 or 3
-	last  bool // the answers that are not written are the last
+	authenticated bool // it has shown the password, or there is none
+	proto         int  // 2 or 3
+	last          bool // the answers that are not written are the last
 
 	in         []byte
 	start, end int // of what was read and is not answered
 	command    command
 	out        []byte // answers that are not written
 	recent     recent
-	one        question   // of a store that answers at once
-	batch      []question // of one that does not
-	counts     Counts     // of the answers that are not written
+	one        throttleCall   // of a store that answers at once
+	batch      []throttleCall // of one that does not
+	counts     Counts         // of the answers that are not written
 
 	now        time.Time // when something was read last
 	readUntil  time.Time // deadlines
@@ -53,8 +53,8 @@ type conn struct {
 
 func (s *Server) newConn(c net.Conn) *conn {
 	n := &conn{
-		Conn: c, server: s, peer: peerOf(c), id: s.ids.Add(1), known: s.password == nil, proto: 2,
-		in: make([]byte, leastBuffer), now: time.Now(),
+		Conn: c, server: s, peer: peerOf(c), id: s.ids.Add(1), authenticated: s.password == nil, proto: 2,
+		in: make([]byte, minBuffer), now: time.Now(),
 	}
 	n.one.takes[0].Rule = s.rule
 	return n
@@ -92,7 +92,7 @@ func (c *conn) answerAll() bool {
 	for c.start < c.end && !c.last {
 		used, err := c.command.parse(c.in[c.start:c.end])
 		if err != nil {
-			c.refuse(err)
+			c.reject(err)
 			break
 		}
 		if used == 0 {
@@ -107,12 +107,12 @@ func (c *conn) answerAll() bool {
 			return false
 		}
 	}
-	c.settle()
+	c.finishBatch()
 	return !c.last
 }
 
-// refuse answers what is no command, which is the last that is answered.
-func (c *conn) refuse(err error) {
+// reject answers what is no command, which is the last that is answered.
+func (c *conn) reject(err error) {
 	if err == errTooLarge || err == errCount || err == errLength { //nolint:errorlint // they are never wrapped
 		bounds.RESPCommand.Reached()
 	}
@@ -123,7 +123,7 @@ func (c *conn) refuse(err error) {
 // read waits for more, and tells whether some came.
 func (c *conn) read() bool {
 	if !c.makeRoom() {
-		c.refuse(errTooLarge)
+		c.reject(errTooLarge)
 		return false
 	}
 	c.extend()
@@ -141,7 +141,7 @@ func (c *conn) read() bool {
 			c.last = c.draining
 			return false
 		}
-		c.draining, c.drainUntil = true, c.now.Add(mostWords)
+		c.draining, c.drainUntil = true, c.now.Add(maxLinger)
 		c.extend()
 	}
 }
@@ -151,8 +151,8 @@ func (c *conn) read() bool {
 func (c *conn) makeRoom() bool {
 	full := c.end == len(c.in)
 	rest := c.in[c.start:c.end]
-	if full && len(c.in) < mostCommand {
-		c.in = make([]byte, min(4*len(c.in), mostCommand))
+	if full && len(c.in) < maxCommandBytes {
+		c.in = make([]byte, min(4*len(c.in), maxCommandBytes))
 	}
 	c.start, c.end = 0, copy(c.in, rest)
 	return c.end < len(c.in)
@@ -163,10 +163,10 @@ func (c *conn) makeRoom() bool {
 func (c *conn) extend() {
 	begun := c.end > 0
 	switch {
-	case c.draining && c.drainUntil.Sub(c.now) > lastWords:
-		c.readBy(c.now.Add(lastWords))
+	case c.draining && c.drainUntil.Sub(c.now) > lingerTimeout:
+		c.readBy(c.now.Add(lingerTimeout))
 		return
-	case c.draining || !c.known || begun && c.begun && !c.answered:
+	case c.draining || !c.authenticated || begun && c.begun && !c.answered:
 		return
 	}
 	given := c.server.idleTime
@@ -212,6 +212,6 @@ func (c *conn) linger() {
 		return
 	}
 	c.draining = true
-	c.readBy(time.Now().Add(lastWords))
+	c.readBy(time.Now().Add(lingerTimeout))
 	_, _ = io.CopyN(io.Discard, c.Conn, 1<<20)
 }

@@ -21,8 +21,8 @@ type limit struct {
 	unit  time.Duration // in which one is won back, rounded up to the microsecond
 }
 
-// mostLimits bounds the limits that are kept ready.
-const mostLimits = 4096
+// maxLimits bounds the limits that are kept ready.
+const maxLimits = 4096
 
 // limits keeps limits that calls have brought, so that the same numbers are the same limit and cost nothing to build.
 type limits struct {
@@ -46,7 +46,7 @@ func (l *limits) get(n numbers) (*limit, error) {
 	if known := l.of[n]; known != nil {
 		return known, nil
 	}
-	if len(l.of) >= mostLimits {
+	if len(l.of) >= maxLimits {
 		bounds.RESPLimits.Reached()
 		for any := range l.of { // whichever comes first, so that nobody can choose
 			delete(l.of, any)
@@ -58,8 +58,8 @@ func (l *limits) get(n numbers) (*limit, error) {
 }
 
 const (
-	mostBurst  = 1 << 50
-	mostPeriod = 366 * 24 * 3600
+	maxBurst  = 1 << 50
+	maxPeriod = 366 * 24 * 3600
 )
 
 // anyLimit is what all limits are parts of: under whichever numbers a key is asked for, as with redis-cell it keeps the
@@ -69,12 +69,12 @@ var anyLimit = sluice.Must(sluice.PerSecond(1).Build())
 // build makes a limit, or says which of the numbers makes no sense.
 func build(n numbers) (*limit, error) {
 	switch {
-	case n.burst < 0 || n.burst >= mostBurst:
-		return nil, fmt.Errorf("max_burst %d is not between 0 and %d", n.burst, int64(mostBurst-1))
+	case n.burst < 0 || n.burst >= maxBurst:
+		return nil, fmt.Errorf("max_burst %d is not between 0 and %d", n.burst, int64(maxBurst-1))
 	case n.count < 1:
 		return nil, fmt.Errorf("count %d is not at least 1", n.count)
-	case n.period < 1 || n.period > mostPeriod:
-		return nil, fmt.Errorf("period %d is not between 1 and %d seconds", n.period, mostPeriod)
+	case n.period < 1 || n.period > maxPeriod:
+		return nil, fmt.Errorf("period %d is not between 1 and %d seconds", n.period, maxPeriod)
 	}
 	window := time.Duration(n.period) * time.Second
 	asked := sluice.Per(n.count, window).WithBurst(n.burst + 1)

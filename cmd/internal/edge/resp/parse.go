@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	// mostArgs is the most arguments of a command. HELLO with all its options has seven.
-	mostArgs = 16
-	// mostCommand is the most bytes of a command as it is sent, and so of a connection's buffer.
-	mostCommand = 8 << 10
-	// mostKey is the most bytes of a key.
-	mostKey = 1 << 10
+	// maxArgs is the most arguments of a command. HELLO with all its options has seven.
+	maxArgs = 16
+	// maxCommandBytes is the most bytes of a command as it is sent, and so of a connection's buffer.
+	maxCommandBytes = 8 << 10
+	// maxKeyBytes is the most bytes of a key.
+	maxKeyBytes = 1 << 10
 )
 
 // protocolError is about bytes that are no command. Where the next one begins is then unknown, so the connection ends.
@@ -32,7 +32,7 @@ const (
 // command is one command. The arguments lie in the buffer that it was parsed from.
 type command struct {
 	args [][]byte
-	room [mostArgs][]byte
+	room [maxArgs][]byte
 }
 
 // parse reads the command that b begins with, and returns how many bytes it takes: 0 if it has not come whole. Whatever
@@ -49,7 +49,7 @@ func (c *command) parse(b []byte) (used int, err error) {
 	if at == 0 || err != nil {
 		return 0, err
 	}
-	if count > mostArgs {
+	if count > maxArgs {
 		return 0, errCount
 	}
 	for range count {
@@ -65,7 +65,7 @@ func (c *command) parse(b []byte) (used int, err error) {
 			return 0, err
 		case from == 0:
 			return 0, nil
-		case size < 0 || size > mostCommand:
+		case size < 0 || size > maxCommandBytes:
 			return 0, errLength
 		}
 		end := from + size
@@ -124,7 +124,7 @@ func (c *command) parseInline(b []byte) (used int, err error) {
 		if len(line) == 0 {
 			break
 		}
-		if len(c.args) == mostArgs {
+		if len(c.args) == maxArgs {
 			return 0, errCount
 		}
 		word := line

@@ -273,7 +273,7 @@ func TestCounts(t *testing.T) {
 	_, address := start(t, memstore.New(), resp.Config{Counted: func(c resp.Counts) {
 		mu.Lock()
 		defer mu.Unlock()
-		got.Allowed, got.Limited, got.Other, got.Errors = got.Allowed+c.Allowed, got.Limited+c.Limited, got.Other+c.Other, got.Errors+c.Errors
+		got.Allowed, got.Denied, got.Other, got.Errors = got.Allowed+c.Allowed, got.Denied+c.Denied, got.Other+c.Other, got.Errors+c.Errors
 	}})
 	say(t, address, "CL.THROTTLE k 1 1 60\nPING\nCL.THROTTLE k 1 1 60\nCL.THROTTLE k 1 1 60\nCL.THROTTLE k\nGET a\nHELLO 5\n")
 	c := dial(t, address)
@@ -285,7 +285,7 @@ func TestCounts(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if want := (resp.Counts{Allowed: 2, Limited: 1, Other: 3, Errors: 3}); got != want {
+	if want := (resp.Counts{Allowed: 2, Denied: 1, Other: 3, Errors: 3}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

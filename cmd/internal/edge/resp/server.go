@@ -45,9 +45,9 @@ const (
 
 // Counts are commands by how they were answered.
 type Counts struct {
-	Allowed, Limited int64 // CL.THROTTLE
-	Other            int64 // anything else
-	Errors           int64
+	Allowed, Denied int64 // CL.THROTTLE
+	Other           int64 // anything else
+	Errors          int64
 }
 
 // Server answers Redis clients.

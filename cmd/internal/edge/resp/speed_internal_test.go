@@ -43,7 +43,7 @@ func looped(t testing.TB) (c *conn, l *loop, all *Counts, round int) {
 	all = new(Counts)
 	s, err := New(limiter, Config{Counted: func(c Counts) {
 		all.Allowed += c.Allowed
-		all.Errors += c.Errors + c.Limited + c.Other
+		all.Errors += c.Errors + c.Denied + c.Other
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -104,7 +104,7 @@ func FuzzSplit(f *testing.F) {
 		"cl.throttle k 1 1 60\ncl.throttle k 1 1 60\ncl.throttle k 1 1 60 0\nHELLO 3\ncommand docs\nclient id\n",
 		"*2\r\n$4\r\nECHO\r\n$3\r\n\r\n+\r\n*-1\r\n*0\r\n*1\r\n*1\r\n", "*1\r\n$99999\r\n", "echo \"a b\" 'c\r\n", "*1\r\n$4\r\nPINGPING", "\r\n\r\n*",
 		"*3\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$7\r\nsetname\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "*16\r\n", "reset\nquit\nping\n",
-		string(bytes.Repeat([]byte("x"), mostCommand+1)), "*2\r\n$4\r\nECHO\r\n$8000\r\n" + string(bytes.Repeat([]byte("e"), 8000)) + "\r\nPING\n",
+		string(bytes.Repeat([]byte("x"), maxCommandBytes+1)), "*2\r\n$4\r\nECHO\r\n$8000\r\n" + string(bytes.Repeat([]byte("e"), 8000)) + "\r\nPING\n",
 	} {
 		f.Add([]byte(text), uint64(i))
 	}
@@ -162,7 +162,7 @@ func TestRandomCommands(t *testing.T) {
 func TestLimitsAreBounded(t *testing.T) {
 	all := limits{of: map[numbers]*limit{}}
 	var mine recent
-	for i := range int64(3 * mostLimits) {
+	for i := range int64(3 * maxLimits) {
 		l, err := mine.get(&all, numbers{i, 1, 60})
 		if err != nil || l.burst != i || l.built.Burst != i+1 {
 			t.Fatalf("%d: %+v, %v", i, l, err)
@@ -172,15 +172,15 @@ func TestLimitsAreBounded(t *testing.T) {
 			t.Fatalf("%d was built again: %v", i, err)
 		}
 	}
-	if len(all.of) != mostLimits {
-		t.Errorf("%d are kept, want %d", len(all.of), mostLimits)
+	if len(all.of) != maxLimits {
+		t.Errorf("%d are kept, want %d", len(all.of), maxLimits)
 	}
 	for _, n := range []numbers{{-1, 1, 1}, {1 << 50, 1, 1}, {0, 0, 1}, {0, 1, 0}} {
 		if _, err := all.get(n); err == nil {
 			t.Errorf("%+v is taken", n)
 		}
 	}
-	if len(all.of) != mostLimits {
+	if len(all.of) != maxLimits {
 		t.Errorf("%d are kept: faults are too", len(all.of))
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// question is a CL.THROTTLE that is to be decided.
-type question struct {
+// throttleCall is a CL.THROTTLE that is to be decided.
+type throttleCall struct {
 	takes   [1]sluice.Take
 	answers [1]sluice.Decision
 	limit   *limit
@@ -27,9 +27,9 @@ func (c *conn) throttle(args [][]byte) {
 		c.fail("ERR wrong number of arguments for 'cl.throttle' command: write " + usage)
 		return
 	}
-	if len(args[1]) > mostKey {
+	if len(args[1]) > maxKeyBytes {
 		bounds.RESPKey.Reached()
-		c.fail("ERR the key has " + strconv.Itoa(len(args[1])) + " bytes: " + strconv.Itoa(mostKey) + " at most")
+		c.fail("ERR the key has " + strconv.Itoa(len(args[1])) + " bytes: " + strconv.Itoa(maxKeyBytes) + " at most")
 		return
 	}
 	var n [4]int64
@@ -51,11 +51,11 @@ func (c *conn) throttle(args [][]byte) {
 		return
 	}
 	if c.server.remote {
-		c.batch = append(c.batch, question{limit: limit})
+		c.batch = append(c.batch, throttleCall{limit: limit})
 		q := &c.batch[len(c.batch)-1]
 		q.takes[0] = sluice.Take{Rule: c.server.rule, Limit: limit.built, Key: string(args[1]), Cost: n[3]}
-		if len(c.batch) == mostTogether {
-			c.settle()
+		if len(c.batch) == maxBatch {
+			c.finishBatch()
 		}
 		return
 	}
@@ -68,16 +68,16 @@ func (c *conn) throttle(args [][]byte) {
 	c.answer(q)
 }
 
-func (c *conn) decide(q *question) {
+func (c *conn) decide(q *throttleCall) {
 	_, q.err = c.server.limiter.Decide(c.server.ctx, q.takes[:], q.answers[:])
 }
 
-// mostTogether bounds the commands that are asked about at the same time.
-const mostTogether = 64
+// maxBatch bounds the commands that are asked about at the same time.
+const maxBatch = 64
 
-// settle decides the commands that wait, at the same time: each would else wait for the round trips of those before it.
+// finishBatch decides the commands that wait, at the same time: each would else wait for the round trips of those before it.
 // Commands about one key are decided in their order.
-func (c *conn) settle() {
+func (c *conn) finishBatch() {
 	batch := c.batch
 	if len(batch) == 0 {
 		return
@@ -105,7 +105,7 @@ func (c *conn) settle() {
 	clear(batch) // let go of the keys
 }
 
-func (c *conn) decideFrom(batch []question, i int) {
+func (c *conn) decideFrom(batch []throttleCall, i int) {
 	for {
 		c.decide(&batch[i])
 		if i = batch[i].next; i == 0 {
@@ -115,7 +115,7 @@ func (c *conn) decideFrom(batch []question, i int) {
 }
 
 // answer writes what redis-cell would.
-func (c *conn) answer(q *question) {
+func (c *conn) answer(q *throttleCall) {
 	if q.err != nil {
 		c.fail("ERR no decision: " + q.err.Error())
 		return
@@ -131,7 +131,7 @@ func (c *conn) answer(q *question) {
 	code, after := byte('0'), int64(-1)
 	if limited {
 		code = '1'
-		c.counts.Limited++
+		c.counts.Denied++
 		if !d.ExceedsLimit {
 			after = seconds(retry)
 		}
