@@ -62,11 +62,11 @@ type Top struct {
 // api answers.
 type api struct {
 	Config
-	routes  map[string]map[string]handler // by path and method
-	started time.Time
-	explain explain.Explainer
-	refused sampler
-	watched chan struct{} // has an entry for each who watches
+	routes     map[string]map[string]handler // by path and method
+	started    time.Time
+	explain    explain.Explainer
+	rejections sampler
+	watched    chan struct{} // has an entry for each who watches
 
 	attempting sync.Mutex // held from the charge of an attempt to its end
 }
@@ -113,7 +113,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	if err := a.admit(r); err != nil {
-		a.refuse(w, r, err)
+		a.reject(w, r, err)
 		return
 	}
 	answer, err := a.route(w, r)

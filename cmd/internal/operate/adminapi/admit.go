@@ -19,7 +19,7 @@ func (a *api) admit(r *http.Request) error {
 	if !a.hostKnown(r) {
 		return problemf(http.StatusForbidden, "the Host header names nothing of ours: use an address or localhost, or add the name to admin.hosts")
 	}
-	if changes(r) && !deliberate(r) {
+	if changes(r) && !isAPIClient(r) {
 		return problemf(http.StatusForbidden, "a web page could have sent this: set Content-Type: application/json, or the header X-Sluice-Admin: 1")
 	}
 	if a.Token == nil || a.MetricsPublic && r.URL.Path == "/metrics" {
@@ -48,9 +48,9 @@ func (a *api) hostKnown(r *http.Request) bool {
 
 func changes(r *http.Request) bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// deliberate tells whether a request can only have been made by a program of ours: web pages may neither set such headers
+// isAPIClient tells whether a request can only have been made by a program of ours: web pages may neither set such headers
 // nor send such a body to other sites, unless we agreed to, and browsers say where a request is from.
-func deliberate(r *http.Request) bool {
+func isAPIClient(r *http.Request) bool {
 	if http.NewCrossOriginProtection().Check(r) != nil {
 		return false
 	}
@@ -69,7 +69,7 @@ func (a *api) authorize(r *http.Request) error {
 	if !given {
 		return problemf(http.StatusUnauthorized, "say who you are: Authorization: Bearer TOKEN, with what is in the file admin.token_file")
 	}
-	from := guesser(r)
+	from := attemptKey(r)
 	// Each attempt is charged before it is answered, so that many at once are not more, and refunded if it was right. One
 	// at a time, so that those who are right never find the limit used up by each other.
 	ctx := context.WithoutCancel(r.Context())
@@ -87,8 +87,8 @@ func (a *api) authorize(r *http.Request) error {
 	return nil
 }
 
-// guesser is who shows a token: an address, as one subscriber has it.
-func guesser(r *http.Request) string {
+// attemptKey is who shows a token: an address, as one subscriber has it.
+func attemptKey(r *http.Request) string {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return "the socket"
@@ -96,8 +96,8 @@ func guesser(r *http.Request) string {
 	return string(key.AppendAddr(nil, addr.Addr(), 64))
 }
 
-// who is what the audit calls the caller.
-func (a *api) who(r *http.Request) string {
+// principal is what the audit calls the caller.
+func (a *api) principal(r *http.Request) string {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		c := r.TLS.VerifiedChains[0][0]
 		switch {

@@ -24,7 +24,7 @@ func (a *api) audit(r *http.Request, what, selector string, err error, more ...a
 			outcome = "failed: " + p.Detail
 		}
 	}
-	args := []any{"who", a.who(r), "from", from(r), "what", what}
+	args := []any{"who", a.principal(r), "from", from(r), "what", what}
 	if selector != "" {
 		args = append(args, "selector", selector)
 	}
@@ -51,8 +51,8 @@ func selectorOf(set *rules.Set, buckets []sluice.Bucket) string {
 	return strings.Join(all, "; ")
 }
 
-// refuse answers a request that may not be made, and writes down that there was one.
-func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// reject answers a request that may not be made, and writes down that there was one.
+func (a *api) reject(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	w.Header().Set("Connection", "close") // a stranger takes up no room
 	switch p.Status {
@@ -61,7 +61,7 @@ func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusTooManyRequests:
 		w.Header().Set("Retry-After", "60")
 	}
-	if more, ok := a.refused.pass(time.Now()); ok {
+	if more, ok := a.rejections.pass(time.Now()); ok {
 		a.write(r.Context(), "who", "unknown", "from", from(r), "what", fmt.Sprintf("%.10s %.100s", r.Method, r.URL.Path), "outcome", "refused: "+http.StatusText(p.Status), "unreported", more)
 	}
 	writeProblem(w, p)
@@ -75,7 +75,7 @@ type sampler struct {
 	dropped int
 }
 
-const refusedPerSecond = 5
+const rejectionsPerSecond = 5
 
 func (s *sampler) pass(now time.Time) (dropped int, ok bool) {
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *sampler) pass(now time.Time) (dropped int, ok bool) {
 	if t := now.Unix(); t != s.second {
 		s.second, s.n = t, 0
 	}
-	if s.n++; s.n > refusedPerSecond {
+	if s.n++; s.n > rejectionsPerSecond {
 		s.dropped++
 		return 0, false
 	}

@@ -112,8 +112,8 @@ func (a *api) reset(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return adminmsg.Changed{Buckets: namesOf(set, buckets)}, nil
 }
 
-// longestBlock is as far ahead as people can mean it.
-const longestBlock = 366 * 24 * time.Hour
+// maxBlock is as far ahead as people can mean it.
+const maxBlock = 366 * 24 * time.Hour
 
 // block denies for a while.
 func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -121,7 +121,7 @@ func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
 	set := a.Rules()
 	buckets, err := a.selected(r, set, &in, &in.Selector)
 	length, wrong := time.ParseDuration(in.For)
-	if err == nil && (wrong != nil || length < 0 || length > longestBlock) {
+	if err == nil && (wrong != nil || length < 0 || length > maxBlock) {
 		err = problemf(http.StatusBadRequest, `for: write how long, at most a year, such as "10m" or "24h"; "0s" lifts a block`)
 	}
 	if err == nil {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	pprofPath      = "/debug/pprof/"
-	longestProfile = 60 // seconds
+	pprofPath  = "/debug/pprof/"
+	maxProfile = 60 // seconds
 )
 
 // pprof shows what the process is busy with, to who has a token only: a profile costs time and shows the inside. The
@@ -26,8 +26,8 @@ func (a *api) pprof(w http.ResponseWriter, r *http.Request) (any, error) {
 	seconds := 30
 	if text := r.URL.Query().Get("seconds"); text != "" {
 		var err error
-		if seconds, err = strconv.Atoi(text); err != nil || seconds < 1 || seconds > longestProfile {
-			return nil, problemf(http.StatusBadRequest, "seconds: ask for 1 to %d", longestProfile)
+		if seconds, err = strconv.Atoi(text); err != nil || seconds < 1 || seconds > maxProfile {
+			return nil, problemf(http.StatusBadRequest, "seconds: ask for 1 to %d", maxProfile)
 		}
 	}
 	out := http.NewResponseController(w)

@@ -17,10 +17,10 @@ import (
 type Token struct {
 	path string
 
-	mu      sync.Mutex // guards the fields below
-	digests [][sha256.Size]byte
-	stamp   fileStamp
-	looked  time.Time
+	mu        sync.Mutex // guards the fields below
+	digests   [][sha256.Size]byte
+	stamp     fileStamp
+	checkedAt time.Time
 }
 
 // fileStamp tells versions of a file apart.
@@ -30,9 +30,9 @@ type fileStamp struct {
 }
 
 const (
-	leastToken = 16          // characters
-	lookEvery  = time.Second // at the file
-	maxTokens  = 64 << 10    // bytes of it
+	minTokenBytes      = 16          // characters
+	tokenCheckInterval = time.Second // at the file
+	maxTokens          = 64 << 10    // bytes of it
 )
 
 // ReadToken reads the file.
@@ -45,7 +45,7 @@ func ReadToken(path string) (*Token, error) {
 }
 
 func (t *Token) read(now time.Time) error {
-	t.looked = now
+	t.checkedAt = now
 	info, err := os.Stat(t.path)
 	if err != nil {
 		return err
@@ -64,8 +64,8 @@ func (t *Token) read(now time.Time) error {
 		switch {
 		case len(line) == 0:
 			continue
-		case len(line) < leastToken:
-			return fmt.Errorf("%s: a token of %d characters can be guessed: write at least %d, such as openssl rand -hex 32 prints", t.path, len(line), leastToken)
+		case len(line) < minTokenBytes:
+			return fmt.Errorf("%s: a token of %d characters can be guessed: write at least %d, such as openssl rand -hex 32 prints", t.path, len(line), minTokenBytes)
 		}
 		digests = append(digests, sha256.Sum256(line))
 	}
@@ -91,7 +91,7 @@ func (t *Token) is(shown string) bool {
 func (t *Token) current() [][sha256.Size]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now := time.Now(); now.Sub(t.looked) >= lookEvery {
+	if now := time.Now(); now.Sub(t.checkedAt) >= tokenCheckInterval {
 		_ = t.read(now)
 	}
 	return t.digests

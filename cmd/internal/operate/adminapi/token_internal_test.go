@@ -66,7 +66,7 @@ func TestTokenTakesAsLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token.looked = time.Now().Add(time.Hour) // not at the file
+	token.checkedAt = time.Now().Add(time.Hour) // not at the file
 	soak := os.Getenv("SLUICE_SOAK") != ""
 	n := 2_000
 	if soak {
@@ -113,7 +113,7 @@ func TestTokenIsReadAgain(t *testing.T) {
 			t.Errorf("%s is right: %v, want %v", shown, !want, want)
 		}
 	}
-	later := func() { token.looked = time.Time{} }
+	later := func() { token.checkedAt = time.Time{} }
 	write("the-second-token-of-ours-is-longer")
 	expect("the-first-token-of-ours", true) // until somebody looks
 	later()
@@ -143,7 +143,7 @@ func TestSampler(t *testing.T) {
 		}
 	}
 	dropped, ok := s.pass(at.Add(time.Second))
-	if passed != refusedPerSecond || !ok || dropped != 100-refusedPerSecond {
+	if passed != rejectionsPerSecond || !ok || dropped != 100-rejectionsPerSecond {
 		t.Errorf("%d passed, then %d are said to be dropped", passed, dropped)
 	}
 	if dropped, _ = s.pass(at.Add(2 * time.Second)); dropped != 0 {
