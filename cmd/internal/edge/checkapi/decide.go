@@ -122,7 +122,7 @@ func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *r
 		for i := range v.decisions {
 			wouldCost(&v.decisions[i], v.takes[i].Rule, cost)
 		}
-		c.api.Descriptors.Judge(q.descriptors, &c.decided)
+		c.api.Descriptors.Overall(q.descriptors, &c.decided)
 	}
 	switch {
 	case !c.decided.Matched.DomainFound:
@@ -130,7 +130,7 @@ func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *r
 	case len(v.takes) == 0:
 		return verdict{status: http.StatusOK, why: "no rule of the domain limits these descriptors"}, nil
 	}
-	v.judge(!c.decided.Over)
+	v.judge(!c.decided.OverLimit)
 	return v, nil
 }
 

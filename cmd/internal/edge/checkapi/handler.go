@@ -209,7 +209,7 @@ func (a *API) mayAsk(r *http.Request, domain string) error {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert = r.TLS.VerifiedChains[0][0]
 	}
-	return a.Descriptors.MayAsk(cert, domain)
+	return a.Descriptors.Authorize(cert, domain)
 }
 
 func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {

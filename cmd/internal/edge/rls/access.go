@@ -32,13 +32,13 @@ func (c Clients) check(ctx context.Context, domain string) error {
 			cert = info.State.VerifiedChains[0][0]
 		}
 	}
-	if err := c.mayAsk(cert, domain); err != nil {
+	if err := c.isAuthorized(cert, domain); err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	return nil
 }
 
-func (c Clients) mayAsk(cert *x509.Certificate, domain string) error {
+func (c Clients) isAuthorized(cert *x509.Certificate, domain string) error {
 	switch {
 	case c == nil:
 		return nil
@@ -50,9 +50,9 @@ func (c Clients) mayAsk(cert *x509.Certificate, domain string) error {
 	return nil
 }
 
-// MayAsk tells why a client may not ask about a domain. The certificate is one that was verified, or nil.
-func (d *Decider) MayAsk(cert *x509.Certificate, domain string) error {
-	return d.options.Clients.mayAsk(cert, domain)
+// Authorize tells why a client may not ask about a domain. The certificate is one that was verified, or nil.
+func (d *Decider) Authorize(cert *x509.Certificate, domain string) error {
+	return d.options.Clients.isAuthorized(cert, domain)
 }
 
 func (c Clients) allow(cert *x509.Certificate, domain string) bool {

@@ -15,7 +15,7 @@ func (d *Decider) answer(a *answering, req *Request, resp *Response) {
 		resp.Statuses = append(resp.Statuses, st)
 	}
 	resp.Overall = CodeOK
-	if a.decided.Over {
+	if a.decided.OverLimit {
 		resp.Overall = CodeOverLimit
 	}
 	if d.options.Headers.Limit != "" {

@@ -22,7 +22,7 @@ func (d *Decider) independent(s *decision) bool {
 	return n > 1
 }
 
-// decideApart decides requests whose descriptors do not stand and fall together. However many there are, it calls the
+// decideIndependent decides requests whose descriptors do not stand and fall together. However many there are, it calls the
 // store at most three times.
 //
 //   - First those that give back or only ask. What is given back is given back whatever becomes of the rest. If one that
@@ -30,7 +30,7 @@ func (d *Decider) independent(s *decision) bool {
 //   - Then all others. Those in quota mode, and with Shadow all of them, are charged if they have room and deny nobody.
 //   - If none in quota mode has room the request is denied after all, and what the others were charged is given back:
 //     for a moment too much is counted, never too little.
-func (d *Decider) decideApart(ctx context.Context, s *decision) error {
+func (d *Decider) decideIndependent(ctx context.Context, s *decision) error {
 	now := time.Now().UnixMicro()
 	var first, rest []int // descriptors
 	for i := range s.Matched.Matches {
@@ -51,29 +51,29 @@ func (d *Decider) decideApart(ctx context.Context, s *decision) error {
 	}
 	for _, i := range first {
 		if !d.options.Shadow && !d.quota(&s.Matched.Matches[i]) && !s.fits(i) {
-			return d.look(ctx, s, rest)
+			return d.peek(ctx, s, rest)
 		}
 	}
 	if err := d.decideRest(ctx, s, rest); err != nil {
 		return err
 	}
-	return d.giveBack(ctx, s, d.undone(s, rest))
+	return d.refund(ctx, s, d.refundTakes(s, rest))
 }
 
 // decideRest decides descriptors that take something, in one call.
 func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int) error {
 	for _, i := range descriptors {
 		m := &s.Matched.Matches[i]
-		if d.apart(m) {
+		if d.isIndependent(m) {
 			for j, r := range m.Limit.Rules {
-				s.Matched.Takes[m.First+j].Rule = d.silent(s.set, m.Limit, r)
+				s.Matched.Takes[m.First+j].Rule = d.silentRule(s.set, m.Limit, r)
 			}
 		}
 	}
 	err := d.decideSome(ctx, s, descriptors)
 	for _, i := range descriptors {
 		m := &s.Matched.Matches[i]
-		if !d.apart(m) {
+		if !d.isIndependent(m) {
 			continue
 		}
 		for j, r := range m.Limit.Rules {
@@ -86,12 +86,12 @@ func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int
 	return err
 }
 
-// apart tells whether a descriptor that is over its limit leaves the others alone.
-func (d *Decider) apart(m *rules.DescriptorMatch) bool { return d.options.Shadow || d.quota(m) }
+// isIndependent tells whether a descriptor that is over its limit leaves the others alone.
+func (d *Decider) isIndependent(m *rules.DescriptorMatch) bool { return d.options.Shadow || d.quota(m) }
 
-// undone are the descriptors whose charges do not stand: those that are apart and have room in some of their limits but
+// refundTakes are the descriptors whose charges do not stand: those that are apart and have room in some of their limits but
 // not in all, and if the request is denied because no quota is left, all.
-func (d *Decider) undone(s *decision, rest []int) []int {
+func (d *Decider) refundTakes(s *decision, rest []int) []int {
 	quotas, passed, vetoed := false, false, false
 	for i := range s.Matched.Matches {
 		if m := &s.Matched.Matches[i]; d.quota(m) {
@@ -104,7 +104,7 @@ func (d *Decider) undone(s *decision, rest []int) []int {
 	denied := quotas && !passed && !vetoed && !d.options.Shadow // who is vetoed was not charged
 	var undone []int
 	for _, i := range rest {
-		if denied || d.apart(&s.Matched.Matches[i]) && !s.fits(i) {
+		if denied || d.isIndependent(&s.Matched.Matches[i]) && !s.fits(i) {
 			undone = append(undone, i)
 		}
 	}
@@ -142,8 +142,8 @@ func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int
 	return err
 }
 
-// giveBack undoes what descriptors were charged.
-func (d *Decider) giveBack(ctx context.Context, s *decision, descriptors []int) error {
+// refund undoes what descriptors were charged.
+func (d *Decider) refund(ctx context.Context, s *decision, descriptors []int) error {
 	var takes []sluice.Take
 	for _, i := range descriptors {
 		m := &s.Matched.Matches[i]
@@ -164,8 +164,8 @@ func (d *Decider) giveBack(ctx context.Context, s *decision, descriptors []int) 
 	return err
 }
 
-// look says of descriptors whether they would have had room, and charges only those whose rules charge what is denied.
-func (d *Decider) look(ctx context.Context, s *decision, descriptors []int) error {
+// peek says of descriptors whether they would have had room, and charges only those whose rules charge what is denied.
+func (d *Decider) peek(ctx context.Context, s *decision, descriptors []int) error {
 	for _, i := range descriptors {
 		m := &s.Matched.Matches[i]
 		for j := m.First; j < m.First+m.N; j++ {
@@ -195,8 +195,8 @@ type silents struct {
 	of  sync.Map // *sluice.Rule → *sluice.Rule
 }
 
-// silent is the rule as one that denies nobody. It counts by the same name, and so the same.
-func (d *Decider) silent(set *rules.Set, l *rules.DescriptorLimit, r *sluice.Rule) *sluice.Rule {
+// silentRule is the rule as one that denies nobody. It counts by the same name, and so the same.
+func (d *Decider) silentRule(set *rules.Set, l *rules.DescriptorLimit, r *sluice.Rule) *sluice.Rule {
 	if r.Shadow {
 		return r
 	}

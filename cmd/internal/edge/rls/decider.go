@@ -35,7 +35,7 @@ type Options struct {
 // Decider is a [Service] that decides by the rules of a set and a limiter.
 //
 // The descriptors of a request are decided together: if one is over its limit, none is charged, unless the rules charge
-// what is denied. Descriptors in quota mode, of which one with room is enough, are the exception; see decideApart.
+// what is denied. Descriptors in quota mode, of which one with room is enough, are the exception; see decideIndependent.
 //
 // A descriptor of no hits asks whether one more would have room. So it says OVER_LIMIT when nothing remains.
 type Decider struct {
@@ -57,7 +57,7 @@ type Decided struct {
 	Matched   rules.DescriptorMatches
 	Decisions []sluice.Decision // of Matched.Takes
 	Settles   bool              // set by the caller: what is charged will be settled
-	Over      bool              // the request is denied
+	OverLimit bool              // the request is denied
 }
 
 // decision is the memory of one decision.
@@ -119,7 +119,7 @@ func (d *Decider) Decide(
 	if err := d.decide(ctx, &s); err != nil {
 		return err
 	}
-	d.Judge(descriptors, to)
+	d.Overall(descriptors, to)
 	return nil
 }
 
@@ -183,15 +183,15 @@ func (d *Decider) decide(ctx context.Context, s *decision) error {
 	case len(takes) == 0:
 		return nil
 	case s.refunds || s.peeks && len(takes) > 1 || d.options.Shadow || d.independent(s):
-		return d.decideApart(ctx, s)
+		return d.decideIndependent(ctx, s)
 	}
 	_, err := d.limiter.Decide(ctx, takes, s.Decisions)
 	return err
 }
 
-// Judge says by the decisions whether a request is denied: a descriptor is over its limit, or all of those are of which
+// Overall says by the decisions whether a request is denied: a descriptor is over its limit, or all of those are of which
 // one with room is enough.
-func (d *Decider) Judge(descriptors []rules.Descriptor, to *Decided) {
+func (d *Decider) Overall(descriptors []rules.Descriptor, to *Decided) {
 	over, quotas, quotasOver := false, 0, 0
 	for i := range to.Matched.Matches {
 		exceeded := descriptors[i].Cost >= 0 && !to.fits(i)
@@ -204,7 +204,7 @@ func (d *Decider) Judge(descriptors []rules.Descriptor, to *Decided) {
 			over = over || exceeded
 		}
 	}
-	to.Over = (over || quotas > 0 && quotas == quotasOver) && !d.options.Shadow
+	to.OverLimit = (over || quotas > 0 && quotas == quotasOver) && !d.options.Shadow
 }
 
 // rpcError is an error of the limiter as one of gRPC. A store that cannot answer is none: the rules' fail modes answer.
