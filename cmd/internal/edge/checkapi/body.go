@@ -33,8 +33,8 @@ type check struct {
 	ttl         time.Duration // of a reservation
 }
 
-// forget empties the check and keeps its memory. Its strings are parts of a body that is gone.
-func (c *check) forget() {
+// clear empties the check and keeps its memory. Its strings are parts of a body that is gone.
+func (c *check) clear() {
 	clear(c.request.pairs)
 	clear(c.descriptors)
 	clear(c.entries)

@@ -12,79 +12,79 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// verdict is what became of a check. Its slices are the call's, good until the next check is decided.
-type verdict struct {
+// checkResult is what became of a check. Its slices are the call's, good until the next check is decided.
+type checkResult struct {
 	status    int    // what the check alone is answered with
-	why       string // empty if limits say it all
+	reason    string // empty if limits say it all
 	takes     []sluice.Take
 	decisions []sluice.Decision // decisions[i] is that of takes[i]
 }
 
 // decide decides a check. A problem means that it was not.
-func (c *call) decide(ctx context.Context, q *check) (verdict, *refusal) {
+func (c *call) decide(ctx context.Context, q *check) (checkResult, *rejection) {
 	if q.domain != "" {
 		return c.decideDescriptors(ctx, q)
 	}
-	v, p := c.match(q)
-	if len(c.matched.Shadowed) > 0 && !q.looks() {
+	result, p := c.match(q)
+	if len(c.matched.Shadowed) > 0 && !q.isPeek() {
 		c.api.Limiter.ReportShadowed(ctx, c.matched.Shadowed)
 	}
-	if p != nil || v.status != 0 {
-		return v, p
+	if p != nil || result.status != 0 {
+		return result, p
 	}
 	takes := c.matched.Takes
 	if cap(c.decisions) < len(takes) {
 		c.decisions = make([]sluice.Decision, len(takes))
 	}
-	v = verdict{takes: takes, decisions: c.decisions[:len(takes)]}
+	result = checkResult{takes: takes, decisions: c.decisions[:len(takes)]}
 	c.asked = c.asked[:0]
 	for i := range takes {
 		if q.hasCost {
 			takes[i].Cost = q.cost
 		}
 		takes[i].Settles = c.reserves
-		if q.looks() {
+		if q.isPeek() {
 			c.asked = append(c.asked, takes[i].Cost)
 			takes[i].Cost = 0
 		}
 	}
-	allowed, err := c.api.Limiter.Decide(ctx, takes, v.decisions)
+	allowed, err := c.api.Limiter.Decide(ctx, takes, result.decisions)
 	if err != nil {
-		return v, problemOf(ctx, err)
+		return result, problemOf(ctx, err)
 	}
-	if q.looks() {
+	if q.isPeek() {
 		allowed = true
-		for i := range v.decisions {
-			wouldCost(&v.decisions[i], takes[i].Rule, c.asked[i])
-			allowed = allowed && v.decisions[i].Allowed
+		for i := range result.decisions {
+			wouldCost(&result.decisions[i], takes[i].Rule, c.asked[i])
+			allowed = allowed && result.decisions[i].Allowed
 		}
 	}
-	v.judge(allowed)
-	return v, nil
+	result.evaluate(allowed)
+	return result, nil
 }
 
-// looks tells that the check spends nothing.
-func (q *check) looks() bool { return q.peek || q.hasCost && q.cost == 0 }
+// isPeek tells that the check spends nothing.
+func (q *check) isPeek() bool { return q.peek || q.hasCost && q.cost == 0 }
 
 // match finds the rules of a check with attributes. A verdict with a status is final.
-func (c *call) match(q *check) (v verdict, p *refusal) {
+func (c *call) match(q *check) (result checkResult, p *rejection) {
 	if err := c.set.Match(&q.request, &c.matched); err != nil {
-		return v, &refusal{http.StatusBadRequest, "attributes: " + matchFault(err)}
+		return result, &rejection{http.StatusBadRequest, "attributes: " + matchFault(err)}
 	}
 	switch {
 	case c.matched.Outcome == rules.MatchRejected:
-		v = verdict{status: http.StatusForbidden, why: c.matched.Reason}
+		result = checkResult{status: http.StatusForbidden, reason: c.matched.Reason}
 		if rule := c.matched.Rule; rule != nil {
-			v.why = "rule " + rule.Name + ": the request " + v.why
+			result.reason = "rule " + rule.Name + ": the request " + result.reason
 		}
 	case c.matched.Outcome == rules.MatchExempt:
-		v = verdict{status: http.StatusOK, why: "on the allow list"}
+		result = checkResult{status: http.StatusOK, reason: "on the allow list"}
 	case c.matched.Outcome == rules.MatchUnlimited:
-		v = verdict{status: http.StatusOK, why: "no rule matches"}
+		result = checkResult{status: http.StatusOK, reason: "no rule matches"}
 	case len(c.matched.Takes) == 0:
-		v = verdict{status: http.StatusOK, why: "no limit applies to its key"}
+		result = checkResult{status: http.StatusOK, reason: "no limit applies to its key"}
 	}
-	return v, nil
+	return result, nil
 }
 
 // matchFault says what is wrong with the attributes, and what to send instead.
@@ -102,44 +102,44 @@ func matchFault(err error) string {
 }
 
 // decideDescriptors decides a check of descriptors as Envoy is answered.
-func (c *call) decideDescriptors(ctx context.Context, q *check) (v verdict, p *refusal) {
+func (c *call) decideDescriptors(ctx context.Context, q *check) (result checkResult, p *rejection) {
 	cost := int64(1)
 	if q.hasCost {
 		cost = q.cost
 	}
 	for i := range q.descriptors {
 		q.descriptors[i].Cost = cost
-		if q.looks() {
+		if q.isPeek() {
 			q.descriptors[i].Cost = 0
 		}
 	}
 	c.decided.Settles = c.reserves
 	if err := c.api.Descriptors.Decide(ctx, c.set.Set, q.domain, q.descriptors, &c.decided); err != nil {
-		return v, problemOf(ctx, err)
+		return result, problemOf(ctx, err)
 	}
-	v.takes, v.decisions = c.decided.Matched.Takes, c.decided.Decisions
-	if q.looks() && cost > 1 {
-		for i := range v.decisions {
-			wouldCost(&v.decisions[i], v.takes[i].Rule, cost)
+	result.takes, result.decisions = c.decided.Matched.Takes, c.decided.Decisions
+	if q.isPeek() && cost > 1 {
+		for i := range result.decisions {
+			wouldCost(&result.decisions[i], result.takes[i].Rule, cost)
 		}
 		c.api.Descriptors.Overall(q.descriptors, &c.decided)
 	}
 	switch {
 	case !c.decided.Matched.DomainFound:
-		return verdict{status: http.StatusOK, why: "there is no domain " + strconv.Quote(shown(q.domain)) + ", so nothing limits it"}, nil
-	case len(v.takes) == 0:
-		return verdict{status: http.StatusOK, why: "no rule of the domain limits these descriptors"}, nil
+		return checkResult{status: http.StatusOK, reason: "there is no domain " + strconv.Quote(shown(q.domain)) + ", so nothing limits it"}, nil
+	case len(result.takes) == 0:
+		return checkResult{status: http.StatusOK, reason: "no rule of the domain limits these descriptors"}, nil
 	}
-	v.judge(!c.decided.OverLimit)
-	return v, nil
+	result.evaluate(!c.decided.OverLimit)
+	return result, nil
 }
 
-// judge says what the decisions mean for the check.
-func (v *verdict) judge(allowed bool) {
-	v.status = http.StatusOK
+// evaluate says what the decisions mean for the check.
+func (result *checkResult) evaluate(allowed bool) {
+	result.status = http.StatusOK
 	if !allowed {
-		d := quota.NewDenial(v.takes, v.decisions)
-		v.status, v.why = d.Status, d.Detail()
+		d := quota.NewDenial(result.takes, result.decisions)
+		result.status, result.reason = d.Status, d.Detail()
 	}
 }
 
@@ -163,20 +163,20 @@ func unknown(d *sluice.Decision) bool {
 }
 
 // problemOf says why nothing was decided. A store that is away is no reason: rules say what happens then.
-func problemOf(ctx context.Context, err error) *refusal {
+func problemOf(ctx context.Context, err error) *rejection {
 	switch {
 	case ctx.Err() != nil:
-		return &refusal{http.StatusServiceUnavailable, "the client has left, or its time is over"}
+		return &rejection{http.StatusServiceUnavailable, "the client has left, or its time is over"}
 	case errors.Is(err, sluice.ErrInvalid):
-		return &refusal{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
+		return &rejection{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
 	}
-	return &refusal{http.StatusServiceUnavailable, "nothing was decided: " + err.Error()}
+	return &rejection{http.StatusServiceUnavailable, "nothing was decided: " + err.Error()}
 }
 
-// longestDelay is how long the caller has to wait. A peek takes no place, and a shadow rule holds nobody up.
-func (v *verdict) longestDelay() (delay time.Duration) {
-	for i := range v.decisions {
-		if d := &v.decisions[i]; d.Allowed && !v.takes[i].Rule.Shadow {
+// maxDelay is how long the caller has to wait. A peek takes no place, and a shadow rule holds nobody up.
+func (result *checkResult) maxDelay() (delay time.Duration) {
+	for i := range result.decisions {
+		if d := &result.decisions[i]; d.Allowed && !result.takes[i].Rule.Shadow {
 			delay = max(delay, d.Delay)
 		}
 	}

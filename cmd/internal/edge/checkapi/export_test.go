@@ -184,7 +184,7 @@ func RoundTrip(rule, key, slot string, at, charged int64, fixed bool, now time.T
 	was := &reservation{expires: now.Add(time.Millisecond), id: [16]byte{7: 7}}
 	for i := range 2 {
 		was.takes = append(was.takes, reserved{
-			rule: rule, key: key, slot: slot, identity: 5, limit: 1 << 63, at: at, charged: charged, fixed: fixed,
+			rule: rule, key: key, hashTag: slot, identity: 5, limit: 1 << 63, at: at, charged: charged, fixed: fixed,
 			of: at ^ charged, marked: fixed == (i == 0), process: uint64(i) * uint64(at),
 		})
 	}
@@ -224,7 +224,7 @@ func (a *API) Authentic(payload []byte) string {
 
 // Payload is a token of one take without its MAC.
 func Payload() []byte {
-	r := &reservation{expires: time.UnixMilli(1), takes: []reserved{{rule: "rule", key: "key", slot: "slot", at: 1 << 60, charged: 300}}}
+	r := &reservation{expires: time.UnixMilli(1), takes: []reserved{{rule: "rule", key: "key", hashTag: "slot", at: 1 << 60, charged: 300}}}
 	b, _ := encoding.DecodeString(string(testTokens.write(nil, r))) // which it has just made
 	return b[:len(b)-macSize]
 }

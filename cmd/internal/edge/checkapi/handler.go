@@ -102,10 +102,10 @@ const keptBytes = 16 << 10
 
 func (a *API) begin() *call { return a.calls.Get().(*call) }
 
-// letGo returns the call for another request to use.
-func (c *call) letGo() {
+// recycle returns the call for another request to use.
+func (c *call) recycle() {
 	for i := range c.checks {
-		c.checks[i].forget()
+		c.checks[i].clear()
 	}
 	c.matched.Clear()
 	c.reserves = false
@@ -119,16 +119,16 @@ func (c *call) letGo() {
 	c.api.calls.Put(c)
 }
 
-// refusal is an answer that is none: a status and a few words.
-type refusal struct {
+// rejection is a response that is none: a status and a few words.
+type rejection struct {
 	status int
 	detail string
 }
 
-var tooLarge = &refusal{http.StatusRequestEntityTooLarge, "the body has more than 64 KiB: send fewer checks at once"}
+var tooLarge = &rejection{http.StatusRequestEntityTooLarge, "the body has more than 64 KiB: send fewer checks at once"}
 
 // read reads the request's body, or says what is wrong with it.
-func (c *call) read(r *http.Request) *refusal {
+func (c *call) read(r *http.Request) *rejection {
 	if p := checkType(r); p != nil {
 		return p
 	}
@@ -143,15 +143,15 @@ func (c *call) read(r *http.Request) *refusal {
 		bounds.CheckBody.Reached()
 		return tooLarge
 	case err != nil:
-		return &refusal{http.StatusBadRequest, "the body cannot be read: it ends too early, or took too long"}
+		return &rejection{http.StatusBadRequest, "the body cannot be read: it ends too early, or took too long"}
 	}
 	return nil
 }
 
 // checkType wants JSON. A web page of another origin cannot send that without being asked whether it may.
-func checkType(r *http.Request) *refusal {
+func checkType(r *http.Request) *rejection {
 	if len(r.Header["Content-Encoding"]) > 0 {
-		return &refusal{http.StatusUnsupportedMediaType, "the body is compressed: send it without Content-Encoding"}
+		return &rejection{http.StatusUnsupportedMediaType, "the body is compressed: send it without Content-Encoding"}
 	}
 	text := r.Header.Get("Content-Type")
 	if text == "application/json" {
@@ -159,7 +159,7 @@ func checkType(r *http.Request) *refusal {
 	}
 	name, params, err := mime.ParseMediaType(text)
 	if charset, has := params["charset"]; err != nil || name != "application/json" || has && !strings.EqualFold(charset, "utf-8") {
-		return &refusal{
+		return &rejection{
 			http.StatusUnsupportedMediaType,
 			"the body is not said to be JSON: send Content-Type: application/json (with curl: --json)",
 		}
@@ -168,10 +168,10 @@ func checkType(r *http.Request) *refusal {
 }
 
 // setNow is the set of rules that is in force.
-func (a *API) setNow() (*perSet, *refusal) {
+func (a *API) setNow() (*perSet, *rejection) {
 	set := a.Rules()
 	if set == nil {
-		return nil, &refusal{http.StatusServiceUnavailable, "there are no rules yet"}
+		return nil, &rejection{http.StatusServiceUnavailable, "there are no rules yet"}
 	}
 	old := a.current.Load()
 	if old != nil && old.Set == set {
@@ -183,25 +183,25 @@ func (a *API) setNow() (*perSet, *refusal) {
 }
 
 // prepare reads a body of checks and finds the rules.
-func (c *call) prepare(r *http.Request, k kind) *refusal {
+func (c *call) prepare(r *http.Request, k kind) *rejection {
 	if p := c.read(r); p != nil {
 		return p
 	}
 	if f := c.parse(c.body, k); f != nil {
-		return &refusal{http.StatusBadRequest, f.Error()}
+		return &rejection{http.StatusBadRequest, f.Error()}
 	}
 	for i := range c.checks {
-		if err := c.api.mayAsk(r, c.checks[i].domain); err != nil {
-			return &refusal{http.StatusForbidden, err.Error()}
+		if err := c.api.authorize(r, c.checks[i].domain); err != nil {
+			return &rejection{http.StatusForbidden, err.Error()}
 		}
 	}
-	var p *refusal
+	var p *rejection
 	c.set, p = c.api.setNow()
 	return p
 }
 
-// mayAsk tells why a client may not ask about a domain.
-func (a *API) mayAsk(r *http.Request, domain string) error {
+// authorize tells why a client may not ask about a domain.
+func (a *API) authorize(r *http.Request, domain string) error {
 	if domain == "" {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (a *API) mayAsk(r *http.Request, domain string) error {
 
 func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 	c := a.begin()
-	defer c.letGo()
+	defer c.recycle()
 	if p := c.prepare(r, checkBody); p != nil {
 		p.write(w)
 		return
@@ -228,12 +228,12 @@ func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 		if i > 0 {
 			c.out = append(c.out, ',')
 		}
-		v, p := c.decide(r.Context(), &c.checks[i])
+		result, p := c.decide(r.Context(), &c.checks[i])
 		switch {
 		case p == nil:
-			c.answer(&v)
+			c.answer(&result)
 		case p.status < http.StatusInternalServerError: // this one makes no sense, which is no reason to leave others unanswered
-			c.answer(&verdict{status: p.status, why: p.detail})
+			c.answer(&checkResult{status: p.status, reason: p.detail})
 		default:
 			p.write(w)
 			return
@@ -245,23 +245,23 @@ func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 
 // serveOne answers a single check, or a reservation.
 func (a *API) serveOne(w http.ResponseWriter, r *http.Request, c *call) {
-	v, p := c.decide(r.Context(), &c.checks[0])
+	result, p := c.decide(r.Context(), &c.checks[0])
 	if p != nil {
 		p.write(w)
 		return
 	}
-	if len(v.takes) > 0 {
-		c.set.teller.SetFor(w.Header(), r, v.takes, v.decisions, v.status != http.StatusOK)
+	if len(result.takes) > 0 {
+		c.set.teller.SetFor(w.Header(), r, result.takes, result.decisions, result.status != http.StatusOK)
 	}
 	c.out = c.out[:0]
-	c.answer(&v)
+	c.answer(&result)
 	if c.reserves {
 		c.out = c.out[:len(c.out)-len("}")]
-		c.reserve(&v)
+		c.reserve(&result)
 		c.out = append(c.out, '}')
 	}
 	c.out = append(c.out, '\n')
-	c.send(w, v.status)
+	c.send(w, result.status)
 }
 
 // jsonType is never changed.
@@ -274,7 +274,7 @@ func (c *call) send(w http.ResponseWriter, status int) {
 	_, _ = w.Write(c.out)
 }
 
-func (p *refusal) write(w http.ResponseWriter) { writeProblem(w, p.status, p.detail) }
+func (p *rejection) write(w http.ResponseWriter) { writeProblem(w, p.status, p.detail) }
 
 // writeProblem writes a body of RFC 9457.
 func writeProblem(w http.ResponseWriter, status int, detail string) {

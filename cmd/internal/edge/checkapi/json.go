@@ -203,8 +203,8 @@ func (r *reader) bool() (bool, *fault) {
 }
 
 // int reads a whole number that is written as one and not negative.
-func (r *reader) int(most int64) (int64, *fault) {
-	want := func() string { return "a whole number from 0 to " + strconv.FormatInt(most, 10) }
+func (r *reader) int(max int64) (int64, *fault) {
+	want := func() string { return "a whole number from 0 to " + strconv.FormatInt(max, 10) }
 	if c := r.peek(); c < '0' || c > '9' {
 		return 0, r.wrong(want())
 	}
@@ -214,7 +214,7 @@ func (r *reader) int(most int64) (int64, *fault) {
 	}
 	text := view(r.b[from:r.at])
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n > most || len(text) > 1 && text[0] == '0' {
+	if err != nil || n > max || len(text) > 1 && text[0] == '0' {
 		return 0, faultf("%s is not %s", shown(text), want())
 	}
 	return n, nil

@@ -18,7 +18,7 @@ import (
 // serveReserve decides as a check does, and gives a token for what was spent.
 func (a *API) serveReserve(w http.ResponseWriter, r *http.Request) {
 	c := a.begin()
-	defer c.letGo()
+	defer c.recycle()
 	p := c.prepare(r, reserveBody)
 	if p == nil {
 		p = c.fits(&c.checks[0])
@@ -32,12 +32,12 @@ func (a *API) serveReserve(w http.ResponseWriter, r *http.Request) {
 }
 
 // reserve writes the token for what was spent.
-func (c *call) reserve(v *verdict) {
-	if v.status != http.StatusOK {
+func (c *call) reserve(result *checkResult) {
+	if result.status != http.StatusOK {
 		c.out = append(c.out, `,"reservation":null,"expires":null`...)
 		return
 	}
-	kept := c.reserved(v)
+	kept := c.reserved(result)
 	kept.expires = time.Now().Add(c.checks[0].ttl).Truncate(time.Millisecond)
 	_, _ = rand.Read(kept.id[:]) // never fails
 	c.out = append(c.out, `,"reservation":"`...)
@@ -47,7 +47,7 @@ func (c *call) reserve(v *verdict) {
 }
 
 // fits refuses, before anything is spent, what would not fit in a token.
-func (c *call) fits(q *check) *refusal {
+func (c *call) fits(q *check) *rejection {
 	var takes []sluice.Take
 	if q.domain != "" {
 		c.set.MatchDescriptors(q.domain, q.descriptors, &c.decided.Matched)
@@ -60,23 +60,23 @@ func (c *call) fits(q *check) *refusal {
 	}
 	if tokenSize(takes) > maxToken || len(takes) > maxTakes {
 		bounds.Reservation.Reached()
-		return &refusal{http.StatusBadRequest, "the values that the rules count by are too long for a reservation: " +
+		return &rejection{http.StatusBadRequest, "the values that the rules count by are too long for a reservation: " +
 			"together they may have about 30 KiB"}
 	}
 	return nil
 }
 
 // reserved lists what was charged. What a rule that fails open granted was charged nowhere.
-func (c *call) reserved(v *verdict) *reservation {
+func (c *call) reserved(result *checkResult) *reservation {
 	r := &reservation{}
-	for i := range v.takes {
-		t, d := &v.takes[i], &v.decisions[i]
+	for i := range result.takes {
+		t, d := &result.takes[i], &result.decisions[i]
 		if _, ok := t.Settlement(d, 0); !ok {
 			continue
 		}
 		limit := t.EffectiveLimit()
 		k := reserved{
-			rule: t.Rule.Name, key: t.Key, slot: t.HashTag, at: d.Receipt, charged: d.Granted, of: d.Limit,
+			rule: t.Rule.Name, key: t.Key, hashTag: t.HashTag, at: d.Receipt, charged: d.Granted, of: d.Limit,
 			identity: private.ParamsOf(limit).Identity(), limit: limitDigest(limit),
 			fixed: c.fixedCost(i), marked: t.Settles,
 		}
@@ -100,7 +100,7 @@ func (c *call) fixedCost(i int) bool {
 
 func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
 	c := a.begin()
-	defer c.letGo()
+	defer c.recycle()
 	if p := c.read(r); p != nil {
 		p.write(w)
 		return
@@ -137,28 +137,28 @@ func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
 
 // settlement is what became of a settlement.
 type settlement struct {
-	settled  bool
-	forgiven int64    // not charged, because of the cap on debt
-	gone     []string // rules that there are no more
-	why      string
+	settled      bool
+	forgiven     int64    // not charged, because of the cap on debt
+	unknownRules []string // rules that there are no more
+	reason       string
 }
 
 // skew is by how much the clocks of processes that settle each other's reservations may differ.
 const skew = time.Minute
 
-func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, actual int64, now time.Time) (s settlement, p *refusal) {
+func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, actual int64, now time.Time) (s settlement, p *rejection) {
 	var takes []sluice.Take
 	for i := range kept.takes {
 		k := &kept.takes[i]
 		t, ok := k.take(set)
 		if !ok {
-			s.gone = append(s.gone, k.rule)
+			s.unknownRules = append(s.unknownRules, k.rule)
 			continue
 		}
 		takes = append(takes, a.settles(k, t, actual)...)
 	}
-	if len(s.gone) > 0 && len(takes) == 0 {
-		s.why = "there are no such rules any more, or they count in another way, so there is nothing to settle: " + strings.Join(s.gone, ", ")
+	if len(s.unknownRules) > 0 && len(takes) == 0 {
+		s.reason = "there are no such rules any more, or they count in another way, so there is nothing to settle: " + strings.Join(s.unknownRules, ", ")
 		return s, nil
 	}
 	remember := min(kept.expires.Sub(now)+skew, private.MaxSettleMemory)
@@ -166,14 +166,14 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 	s.settled, s.forgiven, err = private.SettleOnce(ctx, a.Limiter, string(kept.id[:]), remember, takes)
 	switch {
 	case err != nil && errors.Is(err, sluice.ErrInvalid):
-		return s, &refusal{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
+		return s, &rejection{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
 	case err != nil:
-		return s, &refusal{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer: send it again; "+
+		return s, &rejection{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer: send it again; "+
 			"if it has arrived, that changes nothing (%v)", err)}
 	case !s.settled:
-		s.why = "it was settled before: a second time changes nothing"
-	case len(s.gone) > 0:
-		s.why = "of some rules there is nothing to settle: there are none such any more, or they count in another way"
+		s.reason = "it was settled before: a second time changes nothing"
+	case len(s.unknownRules) > 0:
+		s.reason = "of some rules there is nothing to settle: there are none such any more, or they count in another way"
 	}
 	return s, nil
 }
@@ -216,7 +216,7 @@ func (k *reserved) take(set *rules.Set) (sluice.Take, bool) {
 			found = l
 		}
 	}
-	return sluice.Take{Rule: rule, Limit: found, Key: k.key, HashTag: k.slot, Settles: k.marked}, found != nil
+	return sluice.Take{Rule: rule, Limit: found, Key: k.key, HashTag: k.hashTag, Settles: k.marked}, found != nil
 }
 
 func (s *settlement) append(b []byte) []byte {
@@ -226,12 +226,12 @@ func (s *settlement) append(b []byte) []byte {
 	}
 	b = appendField(b, "forgiven", s.forgiven)
 	b = append(b, `,"gone":[`...)
-	for i, name := range s.gone {
+	for i, name := range s.unknownRules {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = appendString(b, name)
 	}
-	b = appendString(append(b, `],"why":`...), s.why)
+	b = appendString(append(b, `],"why":`...), s.reason)
 	return append(b, "}\n"...)
 }

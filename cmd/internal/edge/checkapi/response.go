@@ -10,24 +10,24 @@ import (
 )
 
 // answer writes what became of a check.
-func (c *call) answer(v *verdict) {
-	allowed := v.status == http.StatusOK
+func (c *call) answer(result *checkResult) {
+	allowed := result.status == http.StatusOK
 	b := append(c.out, `{"allowed":`...)
 	b = strconv.AppendBool(b, allowed)
-	b = appendField(b, "status", int64(v.status))
+	b = appendField(b, "status", int64(result.status))
 	b = append(b, `,"limits":[`...)
 	source := sluice.SourceStore
-	for i := range v.decisions {
+	for i := range result.decisions {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendLimit(b, v.takes[i].Rule.Name, &v.decisions[i])
-		source = max(source, v.decisions[i].Source)
+		b = appendLimit(b, result.takes[i].Rule.Name, &result.decisions[i])
+		source = max(source, result.decisions[i].Source)
 	}
 	b = append(b, ']')
 	delay := time.Duration(0)
 	if allowed {
-		delay = v.longestDelay()
+		delay = result.maxDelay()
 	}
 	b = appendField(b, "delay_ms", millis(delay))
 	b = append(b, `,"degraded":`...)
@@ -37,7 +37,7 @@ func (c *call) answer(v *verdict) {
 		b = append(b, "null"...)
 	}
 	b = append(b, `,"why":`...)
-	c.out = append(appendString(b, v.why), '}')
+	c.out = append(appendString(b, result.reason), '}')
 }
 
 // appendLimit writes a decision.

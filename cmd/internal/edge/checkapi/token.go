@@ -35,14 +35,14 @@ type reservation struct {
 
 // reserved is one take that was charged.
 type reserved struct {
-	rule, key, slot string
-	identity        uint64 // of the algorithm: another counts elsewhere
-	limit           uint64 // digest of the limit: a rule's limit may depend on the key or a plan
-	at, charged     int64
-	of              int64  // the limit when it was charged; 0: unknown
-	process         uint64 // that decided while the store was unavailable; 0: the store decided
-	fixed           bool   // the rule says what a request costs, so that only a cancellation changes it
-	marked          bool   // the store has made a mark for it
+	rule, key, hashTag string
+	identity           uint64 // of the algorithm: another counts elsewhere
+	limit              uint64 // digest of the limit: a rule's limit may depend on the key or a plan
+	at, charged        int64
+	of                 int64  // the limit when it was charged; 0: unknown
+	process            uint64 // that decided while the store was unavailable; 0: the store decided
+	fixed              bool   // the rule says what a request costs, so that only a cancellation changes it
+	marked             bool   // the store has made a mark for it
 }
 
 const (
@@ -113,7 +113,7 @@ func (t *tokens) write(text []byte, r *reservation) []byte {
 		if k.process != 0 {
 			b = binary.BigEndian.AppendUint64(b, k.process)
 		}
-		for _, s := range [...]string{k.rule, k.key, k.slot} {
+		for _, s := range [...]string{k.rule, k.key, k.hashTag} {
 			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 		}
 	}
@@ -178,7 +178,7 @@ func (d *decoder) reserved(version byte) (k reserved) {
 	if version > 1 && flags&localFlag != 0 {
 		k.process = d.uint64()
 	}
-	k.rule, k.key, k.slot = d.string(), d.string(), d.string()
+	k.rule, k.key, k.hashTag = d.string(), d.string(), d.string()
 	return k
 }
 
