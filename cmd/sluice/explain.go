@@ -85,7 +85,7 @@ func (f *explainFlags) run(c *cobra.Command, args []string) error {
 	return explain.WriteText(c.OutOrStdout(), x)
 }
 
-func (f *explainFlags) explain(c *cobra.Command, args []string) (*explain.Answer, error) {
+func (f *explainFlags) explain(c *cobra.Command, args []string) (*explain.Result, error) {
 	if f.ask {
 		return f.explainLive(c, args)
 	}

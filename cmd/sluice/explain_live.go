@@ -11,7 +11,7 @@ import (
 )
 
 // explainLive has the running service explain.
-func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.Answer, error) {
+func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.Result, error) {
 	if len(f.paths) > 0 || f.snapshot != "" {
 		return nil, fmt.Errorf("--live asks the service for its own rules and counts: leave out --rules and --snapshot")
 	}
@@ -19,7 +19,7 @@ func (f *explainFlags) explainLive(c *cobra.Command, args []string) (*explain.An
 	if err != nil {
 		return nil, err
 	}
-	x := new(explain.Answer)
+	x := new(explain.Result)
 	_, err = f.live.ask(c, http.MethodPost, "/v1/explain", ask, x)
 	if f.matching {
 		x.OnlyMatching()

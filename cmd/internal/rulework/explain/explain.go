@@ -13,34 +13,34 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Answer is what explain prints. Its fields are for programs to rely on.
-type Answer struct {
+// Result is what explain prints. Its fields are for programs to rely on.
+type Result struct {
 	Request     string       `json:"request"`
-	Verdict     string       `json:"verdict"` // allowed, denied, refused, exempt or unlimited
-	Why         string       `json:"why"`
+	Outcome     string       `json:"verdict"` // allowed, denied, refused, exempt or unlimited
+	Reason      string       `json:"why"`
 	Rules       []Rule       `json:"rules,omitempty"`
 	Descriptors []Descriptor `json:"descriptors,omitempty"`
-	Load        *Load        `json:"load,omitempty"` // nil: the rules say nothing about it
+	LoadClass   *LoadClass   `json:"load,omitempty"` // nil: the rules say nothing about it
 }
 
-// Load is who goes first when not all can be served.
-type Load struct {
-	Priority string `json:"priority"`
-	File     string `json:"file,omitempty"` // where it comes from; empty: no entry matches
-	Line     int    `json:"line,omitempty"`
-	Gate     string `json:"gate,omitempty"` // where it may be turned away; empty: nowhere
-	Min      int    `json:"min,omitempty"`
-	Max      int    `json:"max,omitempty"`
-	Shadow   bool   `json:"shadow,omitempty"`
+// LoadClass is who goes first when not all can be served.
+type LoadClass struct {
+	Priority      string `json:"priority"`
+	File          string `json:"file,omitempty"` // where it comes from; empty: no entry matches
+	Line          int    `json:"line,omitempty"`
+	AdaptiveLimit string `json:"gate,omitempty"` // where it may be turned away; empty: nowhere
+	Min           int    `json:"min,omitempty"`
+	Max           int    `json:"max,omitempty"`
+	Shadow        bool   `json:"shadow,omitempty"`
 }
 
-func load(e *rules.LoadClassExplanation) *Load {
+func load(e *rules.LoadClassExplanation) *LoadClass {
 	if e == nil {
 		return nil
 	}
-	l := &Load{Priority: e.Priority.String(), File: e.Pos.File, Line: e.Pos.Line}
+	l := &LoadClass{Priority: e.Priority.String(), File: e.Pos.File, Line: e.Pos.Line}
 	if g := e.AdaptiveLimit; g != nil {
-		l.Gate, l.Min, l.Max, l.Shadow = g.Name, g.Min, g.Max, g.Shadow
+		l.AdaptiveLimit, l.Min, l.Max, l.Shadow = g.Name, g.Min, g.Max, g.Shadow
 	}
 	return l
 }
@@ -77,7 +77,7 @@ type Limit struct {
 	Limit        string  `json:"limit"`
 	Cost         int64   `json:"cost"`
 	Remaining    int64   `json:"remaining"`
-	Of           int64   `json:"of"`
+	Max          int64   `json:"of"`
 	ResetSeconds float64 `json:"reset_seconds"`
 }
 
@@ -103,7 +103,7 @@ func New(store sluice.Store) (*Explainer, error) {
 }
 
 // OnlyMatching leaves out the rules that do not match.
-func (a *Answer) OnlyMatching() {
+func (a *Result) OnlyMatching() {
 	a.Rules = slices.DeleteFunc(a.Rules, func(r Rule) bool { return !r.Matches })
 }
 
@@ -122,7 +122,7 @@ func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64)
 		}
 		all = append(all, Limit{
 			Name: t.Rule.Name, Limit: t.EffectiveLimit().String(), Cost: t.Cost,
-			Remaining: out[0].Remaining, Of: out[0].Limit, ResetSeconds: out[0].ResetAfter.Seconds(),
+			Remaining: out[0].Remaining, Max: out[0].Limit, ResetSeconds: out[0].ResetAfter.Seconds(),
 		})
 	}
 	return all, nil
@@ -144,26 +144,26 @@ func (p *Explainer) rule(ctx context.Context, r *rules.RuleExplanation, cost int
 	return x, err
 }
 
-// verdict says what would become of the request.
-func (p *Explainer) verdict(ctx context.Context, x *Answer, e *rules.Explanation, cost int64) error {
+// outcome says what would become of the request.
+func (p *Explainer) outcome(ctx context.Context, x *Result, e *rules.Explanation, cost int64) error {
 	switch {
 	case e.Err != nil:
-		x.Verdict, x.Why = "refused", strings.TrimPrefix(e.Err.Error(), "rules: ")
+		x.Outcome, x.Reason = "refused", strings.TrimPrefix(e.Err.Error(), "rules: ")
 	case e.Outcome == rules.MatchRejected:
-		x.Verdict, x.Why = "refused", e.Reason
+		x.Outcome, x.Reason = "refused", e.Reason
 	case e.Outcome == rules.MatchExempt:
-		x.Verdict, x.Why = "exempt", e.Reason
+		x.Outcome, x.Reason = "exempt", e.Reason
 	case len(e.Takes) == 0 && e.Outcome == rules.MatchLimited:
-		x.Verdict, x.Why = "unlimited", "the rules that match have no limit for it"
+		x.Outcome, x.Reason = "unlimited", "the rules that match have no limit for it"
 	case len(e.Takes) == 0:
-		x.Verdict, x.Why = "unlimited", "no rule matches"
+		x.Outcome, x.Reason = "unlimited", "no rule matches"
 	default:
 		return p.decide(ctx, x, e.Takes, cost)
 	}
 	return nil
 }
 
-func (p *Explainer) decide(ctx context.Context, x *Answer, takes []sluice.Take, cost int64) error {
+func (p *Explainer) decide(ctx context.Context, x *Result, takes []sluice.Take, cost int64) error {
 	if cost > 0 {
 		for i := range takes {
 			takes[i].Cost = cost
@@ -179,29 +179,29 @@ func (p *Explainer) decide(ctx context.Context, x *Answer, takes []sluice.Take, 
 	left := fmt.Sprintf("%d of %d", d.Remaining, d.Limit)
 	switch {
 	case allowed && d.Delay > 0:
-		x.Why = fmt.Sprintf("%s has it wait for %s and leaves %s", name, term.Duration(d.Delay), left)
+		x.Reason = fmt.Sprintf("%s has it wait for %s and leaves %s", name, term.Duration(d.Delay), left)
 	case allowed:
-		x.Why = name + " leaves " + left
+		x.Reason = name + " leaves " + left
 	case d.ExceedsLimit:
-		x.Why = fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, takes[tight].Cost, d.Limit)
+		x.Reason = fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, takes[tight].Cost, d.Limit)
 	case d.Blocked:
-		x.Why = fmt.Sprintf("the key is blocked under %s, retry after %s", name, term.Duration(d.RetryAfter))
+		x.Reason = fmt.Sprintf("the key is blocked under %s, retry after %s", name, term.Duration(d.RetryAfter))
 	case d.RetryAfter == 0:
-		x.Why = fmt.Sprintf("%s has %s left, and the request costs %d", name, left, takes[tight].Cost)
+		x.Reason = fmt.Sprintf("%s has %s left, and the request costs %d", name, left, takes[tight].Cost)
 	default:
-		x.Why = fmt.Sprintf("%s has %s left, retry after %s", name, left, term.Duration(d.RetryAfter))
+		x.Reason = fmt.Sprintf("%s has %s left, retry after %s", name, left, term.Duration(d.RetryAfter))
 	}
 	for i := range ds {
 		switch {
 		case ds[i].ShadowDenied:
-			x.Why += fmt.Sprintf("; %s is in shadow and would have denied it", takes[i].Rule.Name)
+			x.Reason += fmt.Sprintf("; %s is in shadow and would have denied it", takes[i].Rule.Name)
 		case ds[i].Source == sluice.SourceSuspended:
-			x.Why += fmt.Sprintf("; %s is suspended", takes[i].Rule.Name)
+			x.Reason += fmt.Sprintf("; %s is suspended", takes[i].Rule.Name)
 		case ds[i].Source.Degraded():
-			x.Why += fmt.Sprintf("; the store does not answer, and %s's on_failure does (%v)", takes[i].Rule.Name, ds[i].Source)
+			x.Reason += fmt.Sprintf("; the store does not answer, and %s's on_failure does (%v)", takes[i].Rule.Name, ds[i].Source)
 		}
 	}
-	x.Verdict = map[bool]string{true: "allowed", false: "denied"}[allowed]
+	x.Outcome = map[bool]string{true: "allowed", false: "denied"}[allowed]
 	return nil
 }
 
@@ -249,14 +249,14 @@ func tightest(takes []sluice.Take, ds []sluice.Decision) int {
 }
 
 // HTTP explains a request. A cost of 0 is what the rules say. With matching, rules that do not match are left out.
-func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *sample.HTTP, cost int64, matching bool) (*Answer, error) {
+func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *sample.HTTP, cost int64, matching bool) (*Result, error) {
 	sent, err := h.Request()
 	if err != nil {
 		return nil, err
 	}
 	e := set.Explain(httplimit.NewRulesRequest(sent, set))
 	path, _, _ := strings.Cut(h.Target, "?") // a query may hold a secret
-	x := &Answer{Request: h.Method + " " + h.Host + path, Rules: []Rule{}, Load: load(e.LoadClass)}
+	x := &Result{Request: h.Method + " " + h.Host + path, Rules: []Rule{}, LoadClass: load(e.LoadClass)}
 	for i := range e.Rules {
 		if r := &e.Rules[i]; r.Matches || !matching {
 			rule, err := p.rule(ctx, r, cost)
@@ -266,12 +266,12 @@ func (p *Explainer) HTTP(ctx context.Context, set *rules.Set, h *sample.HTTP, co
 			x.Rules = append(x.Rules, rule)
 		}
 	}
-	return x, p.verdict(ctx, x, e, cost)
+	return x, p.outcome(ctx, x, e, cost)
 }
 
 // Domain explains a request to a domain.
-func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *sample.Descriptors) (*Answer, error) {
-	x := &Answer{Request: d.String()}
+func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *sample.Descriptors) (*Result, error) {
+	x := &Result{Request: d.String()}
 	var m rules.DescriptorMatches
 	set.MatchDescriptors(d.Domain, d.Each, &m)
 	for i, e := range set.ExplainDescriptors(d.Domain, d.Each) {
@@ -287,9 +287,9 @@ func (p *Explainer) Domain(ctx context.Context, set *rules.Set, d *sample.Descri
 	}
 	switch {
 	case !m.DomainFound:
-		x.Verdict, x.Why = "unlimited", fmt.Sprintf("there is no domain %q%s", d.Domain, otherDomains(set))
+		x.Outcome, x.Reason = "unlimited", fmt.Sprintf("there is no domain %q%s", d.Domain, otherDomains(set))
 	case len(m.Takes) == 0:
-		x.Verdict, x.Why = "unlimited", "the domain has no limit for it"
+		x.Outcome, x.Reason = "unlimited", "the domain has no limit for it"
 	default:
 		return x, p.decide(ctx, x, m.Takes, 0)
 	}

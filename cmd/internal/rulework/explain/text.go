@@ -10,15 +10,15 @@ import (
 )
 
 // WriteText writes an explanation for people.
-func WriteText(w io.Writer, x *Answer) error {
+func WriteText(w io.Writer, x *Result) error {
 	s := term.NewStyle(w)
 	var b strings.Builder
-	verdict := s.Green(x.Verdict)
-	if x.Verdict == "denied" || x.Verdict == "refused" {
-		verdict = s.Red(x.Verdict)
+	verdict := s.Green(x.Outcome)
+	if x.Outcome == "denied" || x.Outcome == "refused" {
+		verdict = s.Red(x.Outcome)
 	}
-	fmt.Fprintf(&b, "%s\n%s: %s\n", s.Bold(term.Printable(x.Request)), verdict, term.Printable(x.Why))
-	writeLoad(&b, s, x.Load)
+	fmt.Fprintf(&b, "%s\n%s: %s\n", s.Bold(term.Printable(x.Request)), verdict, term.Printable(x.Reason))
+	writeLoad(&b, s, x.LoadClass)
 	for i := range x.Rules {
 		writeRule(&b, s, &x.Rules[i])
 	}
@@ -35,7 +35,7 @@ func WriteText(w io.Writer, x *Answer) error {
 }
 
 // writeLoad says what becomes of the request when not all can be served.
-func writeLoad(b *strings.Builder, s term.Style, l *Load) {
+func writeLoad(b *strings.Builder, s term.Style, l *LoadClass) {
 	if l == nil {
 		return
 	}
@@ -44,8 +44,8 @@ func writeLoad(b *strings.Builder, s term.Style, l *Load) {
 		at = s.Faint(fmt.Sprintf("  %s:%d", term.Printable(l.File), l.Line))
 	}
 	gate := "is never turned away for overload"
-	if l.Gate != "" {
-		gate = fmt.Sprintf("gate %s, %d to %d in flight", term.Printable(l.Gate), l.Min, l.Max)
+	if l.AdaptiveLimit != "" {
+		gate = fmt.Sprintf("gate %s, %d to %d in flight", term.Printable(l.AdaptiveLimit), l.Min, l.Max)
 	}
 	if l.Shadow {
 		gate += ", which only reports"
@@ -96,6 +96,6 @@ func writeLimits(b *strings.Builder, limits []Limit) {
 			reset := time.Duration(l.ResetSeconds * float64(time.Second)).Round(time.Millisecond)
 			state = "all of it again after " + term.Duration(reset)
 		}
-		fmt.Fprintf(b, "  limit %s: %d of %d left, %s%s\n", l.Limit, l.Remaining, l.Of, state, cost)
+		fmt.Fprintf(b, "  limit %s: %d of %d left, %s%s\n", l.Limit, l.Remaining, l.Max, state, cost)
 	}
 }
