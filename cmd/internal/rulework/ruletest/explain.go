@@ -88,8 +88,8 @@ func (r *runner) explain(q *Request) []string {
 	return Summarize(e)
 }
 
-// mostOthers is how many of the rules that do not match are worth a line.
-const mostOthers = 5
+// maxOthers is how many of the rules that do not match are worth a line.
+const maxOthers = 5
 
 // Summarize puts an explanation into one line for each rule: those that match, and a few of those that do not.
 func Summarize(e *rules.Explanation) []string {
@@ -105,8 +105,8 @@ func Summarize(e *rules.Explanation) []string {
 			others = append(others, "✗ "+differing(x))
 		}
 	}
-	if more := len(others) - mostOthers; more > 0 {
-		others = append(others[:mostOthers], fmt.Sprintf("and %d more that do not match", more))
+	if more := len(others) - maxOthers; more > 0 {
+		others = append(others[:maxOthers], fmt.Sprintf("and %d more that do not match", more))
 	}
 	return slices.Concat(lines, others)
 }

@@ -10,41 +10,41 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// flight is a request that has not been answered yet, and holds slots until it is.
-type flight struct {
-	ends    time.Time
-	renewed time.Time
-	lease   time.Duration
-	takes   []sluice.Take // that renew what it holds
-	due     []sluice.Take // that settle it when it is answered
+// heldRequest is a request that has not been answered yet, and holds slots until it is.
+type heldRequest struct {
+	ends      time.Time
+	renewed   time.Time
+	permitTTL time.Duration
+	takes     []sluice.Take // that renew what it holds
+	due       []sluice.Take // that settle it when it is answered
 }
 
-// fly has a request hold its slots until it is answered, and settles it then.
-func (r *runner) fly(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision, q *Request) error {
-	f := flight{ends: r.now.Add(q.Takes), renewed: r.now, due: settlement(m, ds, q)}
+// hold has a request hold its slots until it is answered, and settles it then.
+func (r *runner) hold(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision, q *Request) error {
+	h := heldRequest{ends: r.now.Add(q.Takes), renewed: r.now, due: settlement(m, ds, q)}
 	for i, t := range m.Takes {
 		lease := t.EffectiveLimit().Window
 		if t.EffectiveLimit().Algorithm != sluice.Concurrency || ds[i].Granted <= 0 {
 			continue
 		}
 		t.Key, t.Cost, t.Receipt = strings.Clone(t.Key), ds[i].Granted, ds[i].Receipt
-		f.takes = append(f.takes, t)
-		if f.lease == 0 || lease < f.lease {
-			f.lease = lease
+		h.takes = append(h.takes, t)
+		if h.permitTTL == 0 || lease < h.permitTTL {
+			h.permitTTL = lease
 		}
 	}
-	if len(f.takes) == 0 && len(f.due) == 0 {
+	if len(h.takes) == 0 && len(h.due) == 0 {
 		return nil
 	}
 	if q.Takes <= 0 {
-		return r.release(ctx, &f)
+		return r.release(ctx, &h)
 	}
-	r.flights = append(r.flights, f)
+	r.held = append(r.held, h)
 	return nil
 }
 
-// tellFlight has denials of what is in flight say what middleware tells callers: nobody knows when a request will end.
-func tellFlight(takes []sluice.Take, ds []sluice.Decision) {
+// setPermitRetryAfter has denials of what is in flight say what middleware tells callers: nobody knows when a request will end.
+func setPermitRetryAfter(takes []sluice.Take, ds []sluice.Decision) {
 	for i := range takes {
 		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
 			ds[i].RetryAfter = min(ds[i].RetryAfter, time.Second)
@@ -52,63 +52,63 @@ func tellFlight(takes []sluice.Take, ds []sluice.Decision) {
 	}
 }
 
-// land moves the clock: requests that end until then release what they hold, and others renew it each third of the
+// advance moves the clock: requests that end until then release what they hold, and others renew it each third of the
 // lease. Of their renewals the last before now is all that anybody sees.
-func (r *runner) land(ctx context.Context, now time.Time) error {
-	last := func(f *flight) time.Time {
-		if !f.ends.After(now) {
-			return f.ends
+func (r *runner) advance(ctx context.Context, now time.Time) error {
+	last := func(h *heldRequest) time.Time {
+		if !h.ends.After(now) {
+			return h.ends
 		}
-		every := max(1, f.lease/3)
-		return f.renewed.Add(now.Sub(f.renewed) / every * every)
+		every := max(1, h.permitTTL/3)
+		return h.renewed.Add(now.Sub(h.renewed) / every * every)
 	}
-	slices.SortStableFunc(r.flights, func(a, b flight) int { return last(&a).Compare(last(&b)) })
-	flying := r.flights[:0]
-	for i := range r.flights {
-		f := r.flights[i]
-		ended := !f.ends.After(now)
-		r.now = last(&f)
+	slices.SortStableFunc(r.held, func(a, b heldRequest) int { return last(&a).Compare(last(&b)) })
+	flying := r.held[:0]
+	for i := range r.held {
+		h := r.held[i]
+		ended := !h.ends.After(now)
+		r.now = last(&h)
 		var err error
 		switch {
 		case ended:
-			err = r.release(ctx, &f)
-		case len(f.takes) > 0 && r.now.After(f.renewed):
-			err = r.renew(ctx, &f)
+			err = r.release(ctx, &h)
+		case len(h.takes) > 0 && r.now.After(h.renewed):
+			err = r.renew(ctx, &h)
 		}
 		if err != nil {
 			return err
 		}
 		if !ended {
-			flying = append(flying, f)
+			flying = append(flying, h)
 		}
 	}
-	r.flights, r.now = flying, now
+	r.held, r.now = flying, now
 	return nil
 }
 
-func (r *runner) renew(ctx context.Context, f *flight) error {
-	f.renewed = r.now
-	out := make([]sluice.Decision, len(f.takes))
-	if err := r.store.Apply(ctx, f.takes, out); err != nil {
+func (r *runner) renew(ctx context.Context, h *heldRequest) error {
+	h.renewed = r.now
+	out := make([]sluice.Decision, len(h.takes))
+	if err := r.store.Apply(ctx, h.takes, out); err != nil {
 		return err
 	}
 	for i := range out {
-		f.takes[i].Receipt = out[i].Receipt
+		h.takes[i].Receipt = out[i].Receipt
 	}
 	return nil
 }
 
-func (r *runner) release(ctx context.Context, f *flight) error {
-	if len(f.due) > 0 {
-		if err := r.limiter.Settle(ctx, f.due); err != nil {
+func (r *runner) release(ctx context.Context, h *heldRequest) error {
+	if len(h.due) > 0 {
+		if err := r.limiter.Settle(ctx, h.due); err != nil {
 			return err
 		}
 	}
-	if len(f.takes) == 0 {
+	if len(h.takes) == 0 {
 		return nil
 	}
-	for i := range f.takes {
-		f.takes[i].Cost = -f.takes[i].Cost
+	for i := range h.takes {
+		h.takes[i].Cost = -h.takes[i].Cost
 	}
-	return r.store.Apply(ctx, f.takes, make([]sluice.Decision, len(f.takes)))
+	return r.store.Apply(ctx, h.takes, make([]sluice.Decision, len(h.takes)))
 }

@@ -60,7 +60,7 @@ type runner struct {
 	limiter *sluice.Limiter
 	now     time.Time
 
-	flights     []flight
+	held        []heldRequest
 	reserved    map[string][]sluice.Take // what reservations charged, as it is settled at 0
 	forgiven    int64                    // by settlements up to now
 	plain       rules.MatchResult        // of reservations, which hold nothing in flight
@@ -84,7 +84,7 @@ func (f *File) runTest(ctx context.Context, t *Test) (Result, error) {
 	}
 	for i := range t.Requests {
 		q := &t.Requests[i]
-		if err := r.land(ctx, f.Start.Add(q.Offset)); err != nil {
+		if err := r.advance(ctx, f.Start.Add(q.Offset)); err != nil {
 			return result, err
 		}
 		result.Virtual = q.Offset
@@ -176,7 +176,7 @@ func (r *runner) http(ctx context.Context, sent *http.Request, q *Request) (outc
 	if err != nil || o.kind == Deny || q.Reserve > 0 {
 		return o, err
 	}
-	return o, r.fly(ctx, m, o.decisions, q)
+	return o, r.hold(ctx, m, o.decisions, q)
 }
 
 // descriptor sends one request to an Envoy domain.
@@ -213,7 +213,7 @@ func (r *runner) decide(ctx context.Context, takes []sluice.Take, q *Request) (o
 	if allowed {
 		o.kind = Allow
 	}
-	tellFlight(takes, o.decisions)
+	setPermitRetryAfter(takes, o.decisions)
 	if q.Reserve > 0 && allowed {
 		r.reserve(q.As, &o)
 	}
