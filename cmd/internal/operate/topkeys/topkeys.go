@@ -61,7 +61,7 @@ func (s *Sketch) Add(rule, key string, n int64) {
 	minute := s.minute()
 	d := &s.shards[h%shards]
 	d.mu.Lock()
-	d.fade(minute)
+	d.decay(minute)
 	d.add(h, rule, key, float64(n))
 	d.mu.Unlock()
 }
@@ -76,7 +76,7 @@ func (s *Sketch) Top(most int) []Entry {
 	for i := range s.shards {
 		d := &s.shards[i]
 		d.mu.Lock()
-		d.fade(minute)
+		d.decay(minute)
 		for _, e := range d.heap {
 			all = append(all, e.entry())
 		}
@@ -100,32 +100,32 @@ func (s *Sketch) Reset() {
 
 // shard counts a part of the keys.
 type shard struct {
-	mu     sync.Mutex // guards the fields below
-	size   int
-	minute int64            // up to which counts are halved
-	at     map[uint64]*kept // by the hash of rule and key: with a secret seed, two keys never share one
-	heap   []*kept          // the smallest count first
-	least  float64          // what a key that is not kept may have counted
+	mu       sync.Mutex // guards the fields below
+	size     int
+	minute   int64               // up to which counts are halved
+	at       map[uint64]*counter // by the hash of rule and key: with a secret seed, two keys never share one
+	heap     []*counter          // the smallest count first
+	minCount float64             // what a key that is not kept may have counted
 
 	_ [64]byte // the next shard is on a cache line of its own
 }
 
-// kept is one key. Its count is a float because halves of it count too; it is exact up to 2^53.
-type kept struct {
+// counter is one key. Its count is a float because halves of it count too; it is exact up to 2^53.
+type counter struct {
 	hash         uint64
 	rule         string
 	key          []byte // reused by the next key that takes this place
 	count, error float64
-	place        int // in the heap
+	heapIndex    int // in the heap
 }
 
-func (e *kept) entry() Entry {
+func (e *counter) entry() Entry {
 	count := math.Ceil(e.count)
 	return Entry{e.rule, string(e.key), int64(count), int64(count - math.Floor(e.count-e.error))}
 }
 
 func (d *shard) reset() {
-	d.at, d.heap, d.least = make(map[uint64]*kept), nil, 0
+	d.at, d.heap, d.minCount = make(map[uint64]*counter), nil, 0
 }
 
 func (d *shard) add(h uint64, rule, key string, n float64) {
@@ -134,22 +134,22 @@ func (d *shard) add(h uint64, rule, key string, n float64) {
 		e = d.admit(h, rule, key)
 	}
 	e.count += n
-	d.sink(e.place)
+	d.sink(e.heapIndex)
 }
 
 // admit makes room for a key, with what it may have counted before.
-func (d *shard) admit(h uint64, rule, key string) *kept {
-	var e *kept
+func (d *shard) admit(h uint64, rule, key string) *counter {
+	var e *counter
 	if len(d.heap) < d.size {
-		e = &kept{place: len(d.heap), count: d.least}
+		e = &counter{heapIndex: len(d.heap), count: d.minCount}
 		d.heap = append(d.heap, e)
-		d.rise(e.place)
+		d.rise(e.heapIndex)
 	} else {
 		e = d.heap[0]
 		delete(d.at, e.hash)
-		d.least = e.count // which is never less than it was
+		d.minCount = e.count // which is never less than it was
 	}
-	e.count, e.error = d.least, d.least
+	e.count, e.error = d.minCount, d.minCount
 	e.hash, e.key = h, append(e.key[:0], key[:min(len(key), MaxKey)]...)
 	if e.rule != rule {
 		e.rule = strings.Clone(rule)
@@ -158,21 +158,21 @@ func (d *shard) admit(h uint64, rule, key string) *kept {
 	return e
 }
 
-// fade halves all counts for each minute that has passed. Halving leaves the heap in order. Keys of which next to nothing
+// decay halves all counts for each minute that has passed. Halving leaves the heap in order. Keys of which next to nothing
 // is left are dropped, so that a quiet sketch is an empty one.
-func (d *shard) fade(minute int64) {
+func (d *shard) decay(minute int64) {
 	passed := minute - d.minute
 	if passed <= 0 {
 		return
 	}
 	d.minute = minute
 	factor := math.Ldexp(1, -int(min(passed, 64)))
-	d.least *= factor
+	d.minCount *= factor
 	live := d.heap[:0]
 	for _, e := range d.heap {
 		e.count, e.error = e.count*factor, e.error*factor
 		if e.count < 0.5 {
-			d.least = max(d.least, e.count)
+			d.minCount = max(d.minCount, e.count)
 			delete(d.at, e.hash)
 			continue
 		}
@@ -180,9 +180,9 @@ func (d *shard) fade(minute int64) {
 	}
 	clear(d.heap[len(live):])
 	d.heap = live
-	slices.SortFunc(d.heap, func(a, b *kept) int { return cmp.Compare(a.count, b.count) }) // which is a heap too
+	slices.SortFunc(d.heap, func(a, b *counter) int { return cmp.Compare(a.count, b.count) }) // which is a heap too
 	for i, e := range d.heap {
-		e.place = i
+		e.heapIndex = i
 	}
 }
 
@@ -218,5 +218,5 @@ func (d *shard) rise(i int) {
 
 func (d *shard) swap(i, j int) {
 	d.heap[i], d.heap[j] = d.heap[j], d.heap[i]
-	d.heap[i].place, d.heap[j].place = i, j
+	d.heap[i].heapIndex, d.heap[j].heapIndex = i, j
 }
