@@ -97,7 +97,7 @@ func (g *gated) listener(in *config.Gateway) listen.Gateway {
 		Address: in.Address, TLS: gatewayTLS(in),
 		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)),
 		MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
-		Handler: g, Malformed: g.Malformed, Leaving: g.Drain, Wait: g.wait,
+		Handler: g, Malformed: g.Malformed, OnDrain: g.Drain, Wait: g.wait,
 	}
 }
 

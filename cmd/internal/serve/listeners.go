@@ -51,7 +51,7 @@ func (e edges) listeners(operators *operated, dry bool) (l listeners, faults []e
 		other, err := e.resp()
 		faults = append(faults, err)
 		if err == nil {
-			l.Other = append(l.Other, other)
+			l.Custom = append(l.Custom, other)
 		}
 	}
 	if e.cfg.Gateway.Address != config.Off {

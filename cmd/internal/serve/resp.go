@@ -22,20 +22,20 @@ const respName = "RESP"
 var respLimit = sluice.PerSecond(1).WithBurst(10)
 
 // resp is how Redis clients are listened to.
-func (e edges) resp() (listen.Other, error) {
+func (e edges) resp() (listen.Custom, error) {
 	in := &e.cfg.RESP
 	cfg := resp.Config{Log: e.log, OnFailure: respFailModes[in.OnFailure], Counted: countRESP(e.metrics)}
 	if in.PasswordFile != "" {
 		p := &passwordFile{path: in.PasswordFile}
 		if err := p.read(); err != nil {
-			return listen.Other{}, fmt.Errorf("resp.password_file: %w", err)
+			return listen.Custom{}, fmt.Errorf("resp.password_file: %w", err)
 		}
 		store, err := memstore.Open(memstore.Config{MaxBytes: 1 << 20})
 		if err != nil {
-			return listen.Other{}, err
+			return listen.Custom{}, err
 		}
 		if cfg.Attempts, err = sluice.New(store, "resp-auth", respLimit); err != nil {
-			return listen.Other{}, err
+			return listen.Custom{}, err
 		}
 		cfg.Password = func() [sha256.Size]byte {
 			if err := p.read(); err != nil {
@@ -46,9 +46,9 @@ func (e edges) resp() (listen.Other, error) {
 	}
 	r, err := resp.New(e.limiter, cfg)
 	if err != nil {
-		return listen.Other{}, err
+		return listen.Custom{}, err
 	}
-	return listen.Other{
+	return listen.Custom{
 		Name: respName, Address: in.Address, TLS: listen.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA},
 		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)), Serve: r.Serve, Drain: r.Drain,
 	}, nil

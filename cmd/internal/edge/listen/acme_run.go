@@ -13,8 +13,8 @@ import (
 
 const (
 	// Authorities allow few failures an hour, and the manager remembers one for a minute.
-	acmeRetryFirst, acmeRetryMost = 61 * time.Second, time.Hour
-	acmeLook                      = time.Hour // at certificates that are there
+	minACMERetry, maxACMERetry = 61 * time.Second, time.Hour
+	acmeLook                   = time.Hour // at certificates that are there
 )
 
 // run has certificates asked for until the context ends, and says so when one is not renewed.
@@ -22,10 +22,10 @@ func (a *acmeManager) run(ctx context.Context, log *slog.Logger) {
 	stop := context.AfterFunc(ctx, func() { close(a.client.stopped) })
 	defer stop()
 	defer a.client.next.CloseIdleConnections()
-	wait := acmeRetryFirst
+	wait := minACMERetry
 	for {
 		if a.obtain(ctx, log) {
-			wait = acmeRetryFirst
+			wait = minACMERetry
 			a.look(log, time.Now())
 			if !pause(ctx, acmeLook) {
 				return
@@ -35,7 +35,7 @@ func (a *acmeManager) run(ctx context.Context, log *slog.Logger) {
 		if !pause(ctx, wait) {
 			return
 		}
-		wait = min(2*wait, acmeRetryMost)
+		wait = min(2*wait, maxACMERetry)
 	}
 }
 
@@ -81,14 +81,14 @@ func (a *acmeManager) look(log *slog.Logger, now time.Time) {
 			log.Error("the certificate cannot be used", "domain", domain, "error", err)
 			continue
 		}
-		if endsSoon(leaf(c), now) {
+		if expiresSoon(leaf(c), now) {
 			log.Error("the authority does not renew the certificate: see that it reaches this domain", "domain", domain, "until", leaf(c).NotAfter.UTC())
 		}
 	}
 }
 
-// endsSoon tells whether less than a sixth of a certificate's time is left. The manager renews at a third.
-func endsSoon(c *x509.Certificate, now time.Time) bool {
+// expiresSoon tells whether less than a sixth of a certificate's time is left. The manager renews at a third.
+func expiresSoon(c *x509.Certificate, now time.Time) bool {
 	return c.NotAfter.Sub(now) < c.NotAfter.Sub(c.NotBefore)/6
 }
 

@@ -17,7 +17,7 @@ func (a addressed) RemoteAddr() net.Addr { return a.remote }
 
 // IPv6 counts by /64, IPv4 also where it is mapped, and a peer without an address not at all.
 func TestConnectionsOfAddress(t *testing.T) {
-	b := &bounded{connections: connections{most: 100, shares: shares.NewCounter[netip.Prefix](2)}}
+	b := &bounded{connections: connections{max: 100, shares: shares.NewCounter[netip.Prefix](2)}}
 	enter := func(address string) func() {
 		if address == "" {
 			return b.enter(addressed{remote: &net.UnixAddr{Name: "@", Net: "unix"}})

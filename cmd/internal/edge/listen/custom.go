@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// Other is how the server of a protocol is made that this package does not know.
-type Other struct {
+// Custom is how the server of a protocol is made that this package does not know.
+type Custom struct {
 	Name           string
 	Address        string // host:port, or unix:///path/to.sock
 	TLS            TLS
@@ -21,7 +21,7 @@ type Other struct {
 	Drain func(ctx context.Context) error
 }
 
-func (s *Server) newOther(cfg *Other) (part, error) {
+func (s *Server) newCustom(cfg *Custom) (part, error) {
 	p := part{serve: cfg.Serve, drain: cfg.Drain}
 	if cfg.TLS.On() {
 		c, err := newCertificates(cfg.TLS)

@@ -23,8 +23,8 @@ type Gateway struct {
 	// Malformed is called for requests of HTTP/1 that no handler sees because they cannot be read, unless they come over
 	// TLS, and returns their ID for the response. Nil: they have none.
 	Malformed func(peer net.Addr, status int) (id string)
-	// Leaving is called when the server is to end, and has clients told to connect elsewhere. Nil: they are not.
-	Leaving func()
+	// OnDrain is called when the server is to end, and has clients told to connect elsewhere. Nil: they are not.
+	OnDrain func()
 	// Wait returns when no request is left, also of those whose connection the handler has taken over. It returns an error
 	// if the context ends before. Nil: there are none.
 	Wait func(context.Context) error
@@ -89,8 +89,8 @@ func (s *Server) newGateway(cfg *Gateway) (part, error) {
 // drainGateway first has clients close their connections by themselves, and then has requests read that are on new ones:
 // the server's own end would leave both without an answer.
 func drainGateway(ctx context.Context, server *http.Server, l *net.Listener, cfg *Gateway) error {
-	if cfg.Leaving != nil {
-		cfg.Leaving()
+	if cfg.OnDrain != nil {
+		cfg.OnDrain()
 		pause(ctx, leaving)
 	}
 	if l != nil {

@@ -30,7 +30,7 @@ func TestGateway(t *testing.T) {
 	r := start(t, listen.Config{Gateway: listen.Gateway{
 		Address: "127.0.0.1:0", TLS: files, MaxHeaderBytes: 8 << 10,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
-		Leaving: func() { close(left) },
+		OnDrain: func() { close(left) },
 		Wait: func(context.Context) error {
 			close(waiting)
 			<-gone

@@ -20,7 +20,7 @@ import (
 
 // connections bounds the connections of a listener.
 type connections struct {
-	most   int
+	max    int
 	shares *shares.Counter[netip.Prefix] // by address; nil: not bounded
 	exempt func(netip.Addr) bool         // from shares; nil: no address is
 }
@@ -147,7 +147,7 @@ func (b *bounded) enter(c net.Conn) (release func()) {
 			b.shares.Leave(address)
 		}
 	}
-	if b.open.Add(1) > int64(b.most) {
+	if b.open.Add(1) > int64(b.max) {
 		bounds.Connections.Reached()
 		release()
 		return nil

@@ -27,7 +27,7 @@ type Config struct {
 	Admin HTTP // for operators, apart from those who ask
 	// Gateway is for requests to what stands behind.
 	Gateway Gateway
-	Other   []Other
+	Custom  []Custom
 
 	// DrainWait is how long the server goes on as before once it has said that it is going: load balancers that ask for
 	// its health need that long to notice. Default 0: clients that speak gRPC are told on their connections.
@@ -131,9 +131,9 @@ func (s *Server) listen() error {
 	if err := s.listenACME(); err != nil {
 		return err
 	}
-	for i := range s.cfg.Other {
-		cfg := &s.cfg.Other[i]
-		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newOther(cfg) }); err != nil {
+	for i := range s.cfg.Custom {
+		cfg := &s.cfg.Custom[i]
+		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newCustom(cfg) }); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (s *Server) add(name, address string, most, perAddress int, build func() (p
 		return err
 	}
 	p.name = name
-	c := connections{most: cmp.Or(most, DefaultMaxConnections), exempt: s.cfg.Exempt}
+	c := connections{max: cmp.Or(most, DefaultMaxConnections), exempt: s.cfg.Exempt}
 	if perAddress > 0 {
 		c.shares = shares.NewCounter[netip.Prefix](perAddress)
 	}

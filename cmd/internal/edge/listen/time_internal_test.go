@@ -40,7 +40,7 @@ func TestCertificatesAreWatched(t *testing.T) {
 		}()
 		expect := func(name string) {
 			t.Helper()
-			<-time.After(certificatesEvery)
+			<-time.After(certificateInterval)
 			synctest.Wait()
 			if got := c.live.Load().Certificates[0].Leaf.DNSNames[0]; got != name {
 				t.Errorf("the certificate of %s is live, want that of %s", got, name)

@@ -58,9 +58,9 @@ type certificates struct {
 	said string     // which certificates are not valid, as it was logged last
 }
 
-// certificatesEvery is how often the files are looked at. They are small, and replaced in ways that no notifier tells of
+// certificateInterval is how often the files are looked at. They are small, and replaced in ways that no notifier tells of
 // everywhere.
-const certificatesEvery = 5 * time.Second
+const certificateInterval = 5 * time.Second
 
 func newCertificates(files TLS, protocols ...string) (*certificates, error) {
 	c := &certificates{files: files, protocols: protocols}
@@ -98,7 +98,7 @@ func (c *certificates) config() *tls.Config {
 // watch reads the files when they change until the context ends.
 func (c *certificates) watch(ctx context.Context, log *slog.Logger) {
 	c.logInvalid(log)
-	tick := time.NewTicker(certificatesEvery)
+	tick := time.NewTicker(certificateInterval)
 	defer tick.Stop()
 	for {
 		select {
