@@ -81,12 +81,12 @@ func (s *Service) status(h *hit) rls.Status {
 	case !h.rule.Shadow:
 		st.Code = rls.CodeOverLimit
 	}
-	s.tell(h, over)
+	s.countStats(h, over)
 	return st
 }
 
-// tell counts in the statistics how a descriptor fared. When hits cross a threshold a part of them is on either side.
-func (s *Service) tell(h *hit, over bool) {
+// countStats counts in the statistics how a descriptor fared. When hits cross a threshold a part of them is on either side.
+func (s *Service) countStats(h *hit, over bool) {
 	limit, near := uint64(h.share), s.nearLimit(h.share)
 	// As in the reference it wraps around where less was counted than was asked for, which the flag that stops counting
 	// does: all of the hits then are beyond what they cross.

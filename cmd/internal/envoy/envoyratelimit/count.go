@@ -135,11 +135,11 @@ func (s *Service) counted(m *scratch, now time.Time) error {
 		fatal = fatal || d.Source == sluice.SourceFailClosed && !h.limit.closed && s.counting.OnFailure == "error"
 		h.after = uint64(d.Limit - d.Remaining)
 		if !d.Allowed && h.charge > 0 && !h.negative { // more than the counter holds
-			h.after = mostCounted + 1
+			h.after = maxCounted + 1
 		}
 		if d.Source == sluice.SourceFailLocal {
 			// The counter was divided among so many processes, and so is the limit.
-			nodes := math.Round(mostCounted / float64(max(1, d.Limit)))
+			nodes := math.Round(maxCounted / float64(max(1, d.Limit)))
 			h.share = uint32(math.Ceil(float64(h.limit.requests) / nodes))
 		}
 		seconds := h.limit.unit.Seconds()

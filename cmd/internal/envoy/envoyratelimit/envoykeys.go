@@ -26,8 +26,8 @@ type envoyKeys struct {
 
 var _ sluice.RemoteStore = (*envoyKeys)(nil)
 
-// giveBack lowers a count, not below 0, and does nothing where there is none.
-var giveBack = rueidis.NewLuaScript(`
+// refund lowers a count, not below 0, and does nothing where there is none.
+var refund = rueidis.NewLuaScript(`
 local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
 local n = math.min(tonumber(v), tonumber(ARGV[1]))
@@ -68,7 +68,7 @@ func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 			err error
 		)
 		if t.Cost < 0 {
-			n, err = giveBack.Exec(ctx, s.client, []string{s.key(t, now)}, []string{strconv.FormatInt(-t.Cost, 10)}).AsInt64()
+			n, err = refund.Exec(ctx, s.client, []string{s.key(t, now)}, []string{strconv.FormatInt(-t.Cost, 10)}).AsInt64()
 		} else {
 			n, err = results[next].AsInt64()
 			if failed := results[next+1].Error(); err == nil && failed != nil {
@@ -88,7 +88,7 @@ func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 func counterDecision(t *sluice.Take, n int64, now time.Time) sluice.Decision {
 	length := t.Rule.Limit.Window
 	return sluice.Decision{
-		Allowed: n <= mostCounted, Limit: mostCounted, Remaining: mostCounted - min(max(0, n), mostCounted), Granted: t.Cost,
+		Allowed: n <= maxCounted, Limit: maxCounted, Remaining: maxCounted - min(max(0, n), maxCounted), Granted: t.Cost,
 		Receipt: now.UnixMicro(), ResetAfter: length - time.Duration(now.UnixNano()%int64(length)),
 	}
 }

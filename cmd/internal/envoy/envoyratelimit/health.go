@@ -30,8 +30,8 @@ const (
 
 func newReadiness() *readiness { return &readiness{bad: make(map[string]bool)} }
 
-// tell has f called now and whenever it changes.
-func (r *readiness) tell(f func(ready bool)) {
+// onChange has f called now and whenever it changes.
+func (r *readiness) onChange(f func(ready bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = f

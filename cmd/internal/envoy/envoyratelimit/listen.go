@@ -58,7 +58,7 @@ func (p *program) listen() error {
 	if p.server, err = listen.New(config); err != nil {
 		return err
 	}
-	p.ready.tell(p.server.SetReady)
+	p.ready.onChange(p.server.SetReady)
 	p.log.Warn("listening", "for", "gRPC", "addr", p.server.GRPCAddr().String())
 	p.log.Warn("listening", "for", "HTTP", "addr", p.server.HTTPAddr().String())
 	return nil

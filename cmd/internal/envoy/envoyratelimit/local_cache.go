@@ -9,51 +9,51 @@ import (
 	"github.com/sluiceproject/sluice"
 )
 
-// overCache remembers which counts are over which limits until their windows end, so that the store need not be asked
+// localCache remembers which counts are over which limits until their windows end, so that the store need not be asked
 // about them. A count that is over one limit is not over a larger one, so the limit is part of what is remembered.
 //
 // It is bounded: what is added when it is full takes the place of something else. What it forgets is asked of the store.
-type overCache struct {
+type localCache struct {
 	seed   maphash.Seed
-	shards [16]overShard
+	shards [16]localCacheShard
 
 	hits, misses, evicted, expired, overwritten atomic.Uint64
 }
 
-type overShard struct {
-	mu    sync.Mutex // guards the fields below
-	until map[overKey]int64
-	bytes int
-	most  int
+type localCacheShard struct {
+	mu       sync.Mutex // guards the fields below
+	until    map[localCacheKey]int64
+	bytes    int
+	maxBytes int
 }
 
-type overKey struct {
+type localCacheKey struct {
 	counter  *sluice.Rule
 	requests uint32
 	key      string
 }
 
-// overEntry is about what an entry costs beside its key.
-const overEntry = 96
+// localCacheEntry is about what an entry costs beside its key.
+const localCacheEntry = 96
 
-func newOverCache(bytes int) *overCache {
-	c := &overCache{seed: maphash.MakeSeed()}
+func newLocalCache(bytes int) *localCache {
+	c := &localCache{seed: maphash.MakeSeed()}
 	for i := range c.shards {
-		c.shards[i] = overShard{until: make(map[overKey]int64), most: max(bytes/len(c.shards), 2*overEntry)}
+		c.shards[i] = localCacheShard{until: make(map[localCacheKey]int64), maxBytes: max(bytes/len(c.shards), 2*localCacheEntry)}
 	}
 	return c
 }
 
-func (c *overCache) shard(key string) *overShard {
+func (c *localCache) shard(key string) *localCacheShard {
 	return &c.shards[maphash.String(c.seed, key)%uint64(len(c.shards))]
 }
 
 // has tells whether a count is known to be over its limit at a time, in seconds.
-func (c *overCache) has(counter *sluice.Rule, requests uint32, key string, now int64) bool {
+func (c *localCache) has(counter *sluice.Rule, requests uint32, key string, now int64) bool {
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := overKey{counter, requests, key}
+	k := localCacheKey{counter, requests, key}
 	until, ok := s.until[k]
 	if ok && now < until {
 		c.hits.Add(1)
@@ -68,21 +68,21 @@ func (c *overCache) has(counter *sluice.Rule, requests uint32, key string, now i
 }
 
 // add remembers that a count is over its limit until then.
-func (c *overCache) add(counter *sluice.Rule, requests uint32, key string, until int64) {
+func (c *localCache) add(counter *sluice.Rule, requests uint32, key string, until int64) {
 	s := c.shard(key)
-	size := overEntry + len(key)
+	size := localCacheEntry + len(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if size > s.most {
+	if size > s.maxBytes {
 		return
 	}
-	k := overKey{counter, requests, key}
+	k := localCacheKey{counter, requests, key}
 	if _, ok := s.until[k]; ok {
 		s.drop(k) // to write to it would make the map keep this key's text, which is not ours
 		c.overwritten.Add(1)
 	}
 	for old := range s.until { // any will do
-		if s.bytes+size <= s.most {
+		if s.bytes+size <= s.maxBytes {
 			break
 		}
 		s.drop(old)
@@ -93,13 +93,13 @@ func (c *overCache) add(counter *sluice.Rule, requests uint32, key string, until
 	s.bytes += size
 }
 
-func (s *overShard) drop(k overKey) {
+func (s *localCacheShard) drop(k localCacheKey) {
 	delete(s.until, k)
-	s.bytes -= overEntry + len(k.key)
+	s.bytes -= localCacheEntry + len(k.key)
 }
 
 // gauges are the reference's statistics of its cache.
-func (c *overCache) gauges(yield func(name string, value uint64)) {
+func (c *localCache) gauges(yield func(name string, value uint64)) {
 	entries := 0
 	for i := range c.shards {
 		s := &c.shards[i]

@@ -16,8 +16,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// live are rules that are in use. They are immutable.
-type live struct {
+// ruleSnapshot are rules that are in use. They are immutable.
+type ruleSnapshot struct {
 	set      *rules.Set
 	limits   map[*rules.DescriptorLimit]*limit
 	counters map[string]*counters // by domain
@@ -37,8 +37,8 @@ type limit struct {
 // rule and a limit that a request brings for the same descriptor share their count.
 type counters [sluice.FailClosed + 1][8]*sluice.Rule
 
-// mostCounted is what a counter can hold. It is beyond every limit, so that counting is never refused.
-const mostCounted = 1<<32 - 1
+// maxCounted is what a counter can hold. It is beyond every limit, so that counting is never refused.
+const maxCounted = 1<<32 - 1
 
 var units = [...]rls.Unit{rls.Second, rls.Minute, rls.Hour, rls.Day, rls.Week, rls.Month, rls.Year}
 
@@ -58,7 +58,7 @@ func unitOf(d time.Duration) rls.Unit {
 // unitLimits stand for the limits that requests bring, by unit: their numbers are compared here, not in the store.
 var unitLimits = func() (limits [8]*sluice.Limit) {
 	for _, u := range units {
-		limits[u] = sluice.Must(sluice.Limit{Count: mostCounted, Window: window(u), Algorithm: sluice.FixedWindow}.Build())
+		limits[u] = sluice.Must(sluice.Limit{Count: maxCounted, Window: window(u), Algorithm: sluice.FixedWindow}.Build())
 	}
 	return limits
 }()
@@ -82,9 +82,9 @@ func newCounters(domain string) *counters {
 }
 
 // compile makes rules ready for requests. Counters of domains that were there before stay the same.
-func (s *Service) compile(set *rules.Set) (*live, error) {
-	l := &live{set: set, limits: make(map[*rules.DescriptorLimit]*limit), counters: make(map[string]*counters)}
-	before := s.live.Load()
+func (s *Service) compile(set *rules.Set) (*ruleSnapshot, error) {
+	l := &ruleSnapshot{set: set, limits: make(map[*rules.DescriptorLimit]*limit), counters: make(map[string]*counters)}
+	before := s.rules.Load()
 	var (
 		faults []error
 		keys   []string
@@ -150,7 +150,7 @@ func (s *Service) newLimit(d *rules.DescriptorLimit, c *counters) (*limit, error
 }
 
 // dump lists the limits as the reference's /rlconfig does, in the order of their names.
-func (l *live) dump() string {
+func (l *ruleSnapshot) dump() string {
 	var lines []string
 	for d, one := range l.limits {
 		lines = append(lines, dumpLine(d.FullKey, one.unit, one.requests, d))

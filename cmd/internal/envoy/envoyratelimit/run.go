@@ -140,7 +140,7 @@ func (p *program) beginStore(ctx context.Context) error {
 		}
 		store = o.Store
 	} else {
-		later := &late{servers: p.settings.servers()}
+		later := &lazyStore{servers: p.settings.servers()}
 		store = later
 		p.in(func() {
 			switch o, err := p.connect(p.work); {

@@ -26,8 +26,8 @@ type Service struct {
 	failMode  sluice.FailMode
 	limiter   *sluice.Limiter
 	stats     *stats.Stats
-	cache     *overCache // nil: none
-	live      atomic.Pointer[live]
+	cache     *localCache // nil: none
+	rules     atomic.Pointer[ruleSnapshot]
 	lastError atomic.Pointer[string] // of the store
 	scratch   sync.Pool              // of *scratch
 	now       func() time.Time
@@ -61,7 +61,7 @@ func NewService(store sluice.Store, s *Settings, stats *stats.Stats, options ...
 		return nil, err
 	}
 	if s.Counting.LocalCache > 0 {
-		v.cache = newOverCache(s.Counting.LocalCache)
+		v.cache = newLocalCache(s.Counting.LocalCache)
 		stats.Gauges(v.cache.gauges)
 	}
 	v.scratch.New = func() any { return new(scratch) }
@@ -80,13 +80,13 @@ func (s *Service) Use(set *rules.Set) error {
 	if err != nil {
 		return err
 	}
-	s.live.Store(l)
+	s.rules.Store(l)
 	return nil
 }
 
 // Dump lists the limits in use.
 func (s *Service) Dump() string {
-	if l := s.live.Load(); l != nil {
+	if l := s.rules.Load(); l != nil {
 		return l.dump()
 	}
 	return ""
@@ -130,7 +130,7 @@ type hit struct {
 
 // ShouldRateLimit answers a request.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *rls.Response) error {
-	l := s.live.Load()
+	l := s.rules.Load()
 	switch {
 	case req.Domain == "":
 		return s.serviceError("rate limit domain must not be empty")
@@ -163,7 +163,7 @@ func (s *Service) release(m *scratch) {
 }
 
 // match finds the limits of a request.
-func (s *Service) match(l *live, req *rls.Request, m *scratch) {
+func (s *Service) match(l *ruleSnapshot, req *rls.Request, m *scratch) {
 	m.descriptors, m.keys = m.descriptors[:0], m.keys[:0]
 	m.hits = slices.Grow(m.hits[:0], len(req.Descriptors)) // they point to themselves
 	for i := range req.Descriptors {
@@ -196,7 +196,7 @@ func (s *Service) match(l *live, req *rls.Request, m *scratch) {
 }
 
 // matched fills the hit of a descriptor.
-func (s *Service) matched(l *live, req *rls.Request, i int, m *scratch) {
+func (s *Service) matched(l *ruleSnapshot, req *rls.Request, i int, m *scratch) {
 	d, each, h := &req.Descriptors[i], &m.matched.Matches[i], &m.hits[i]
 	if each.Limit == nil || each.Replaced {
 		return
@@ -230,7 +230,7 @@ func (s *Service) matched(l *live, req *rls.Request, i int, m *scratch) {
 // addend is how many hits a descriptor counts. More than a counter holds is as much as it holds.
 func addend(req *rls.Request, d *rls.Descriptor) uint64 {
 	if d.HasHits {
-		return min(d.Hits, mostCounted)
+		return min(d.Hits, maxCounted)
 	}
 	return max(1, uint64(req.HitsAddend))
 }

@@ -156,14 +156,14 @@ func (s *split) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	return nil
 }
 
-// late is a store that is not there yet. Until then it fails, which the limiter's fail modes answer.
-type late struct {
+// lazyStore is a store that is not there yet. Until then it fails, which the limiter's fail modes answer.
+type lazyStore struct {
 	servers int
 	store   atomic.Pointer[sluice.RemoteStore]
 }
 
 var (
-	_        sluice.RemoteStore = (*late)(nil)
+	_        sluice.RemoteStore = (*lazyStore)(nil)
 	errEarly                    = fmt.Errorf("the store has not answered since the start: %w", sluice.ErrUnavailable)
 )
 
@@ -185,16 +185,16 @@ func (s *Settings) servers() int {
 	return n
 }
 
-func (s *late) Shards() int { return s.servers }
+func (s *lazyStore) Shards() int { return s.servers }
 
-func (s *late) Shard(t *sluice.Take) int {
+func (s *lazyStore) Shard(t *sluice.Take) int {
 	if store := s.store.Load(); store != nil {
 		return (*store).Shard(t) // the limiter takes it modulo the number
 	}
 	return 0
 }
 
-func (s *late) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
+func (s *lazyStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	if store := s.store.Load(); store != nil {
 		return (*store).Apply(ctx, takes, out)
 	}

@@ -244,7 +244,7 @@ func TestRedisKinds(t *testing.T) {
 
 func TestOverCacheIsBounded(t *testing.T) {
 	const bytes = 100_000
-	c := newOverCache(bytes)
+	c := newLocalCache(bytes)
 	counter := newCounters("d")[0][1]
 	for i := range 100_000 {
 		c.add(counter, 1, strconv.Itoa(i), 100)
@@ -256,7 +256,7 @@ func TestOverCacheIsBounded(t *testing.T) {
 			t.Errorf("shard %d has %d bytes", i, c.shards[i].bytes)
 		}
 	}
-	if entries < 500 || entries > bytes/overEntry {
+	if entries < 500 || entries > bytes/localCacheEntry {
 		t.Errorf("%d entries", entries)
 	}
 	c.add(counter, 1, strings.Repeat("x", bytes), 100) // alone it would be too much
@@ -267,7 +267,7 @@ func TestOverCacheIsBounded(t *testing.T) {
 
 // The cache keeps texts of its own: those that it is given are another request's a moment later.
 func TestOverCacheKeepsItsKeys(t *testing.T) {
-	c := newOverCache(100_000)
+	c := newLocalCache(100_000)
 	counter := newCounters("d")[0][1]
 	b := []byte("key1")
 	for range 2 {
