@@ -50,7 +50,7 @@ func (t *Timeline) at(now time.Time) *Part {
 
 // peak finds the second with the most requests.
 type peak struct {
-	second, now, most int64
+	second, now, max int64
 }
 
 func (p *peak) add(second int64) {
@@ -58,12 +58,12 @@ func (p *peak) add(second int64) {
 		p.second, p.now = second, 0
 	}
 	p.now++
-	p.most = max(p.most, p.now)
+	p.max = max(p.max, p.now)
 }
 
-// keyed counts by key in bounded memory (Misra and Gries, 1982): when there is no room, all counts lose what the smallest
+// keyCounter counts by key in bounded memory (Misra and Gries, 1982): when there is no room, all counts lose what the smallest
 // has. A count is then too low, by no more than missed, and who has more than missed is there.
-type keyed struct {
+type keyCounter struct {
 	counts map[string]*int64 // pointers: storing a number anew would store the key anew too, which is good for one request only
 	missed int64
 }
@@ -71,7 +71,7 @@ type keyed struct {
 // maxKeys is how many keys are counted for a rule.
 const maxKeys = 10_000
 
-func (k *keyed) add(key string) {
+func (k *keyCounter) add(key string) {
 	n := k.counts[key]
 	switch {
 	case n != nil:
@@ -89,7 +89,7 @@ func (k *keyed) add(key string) {
 }
 
 // shrink counts one that there is no room for against one of each key.
-func (k *keyed) shrink() {
+func (k *keyCounter) shrink() {
 	k.missed++
 	for key, n := range k.counts {
 		if *n--; *n == 0 {
@@ -103,7 +103,7 @@ type keyCount struct {
 	n   int64
 }
 
-func (k *keyed) top(most int) []keyCount {
+func (k *keyCounter) top(most int) []keyCount {
 	var all []keyCount
 	for key, n := range k.counts {
 		all = append(all, keyCount{key, *n})

@@ -62,8 +62,8 @@ func asks(r *rules.Rule) []string {
 	return all
 }
 
-// unseen lists what a rule asks for that no line of the log told.
-func (r *replay) unseen(rule *rules.Rule) []string {
+// missingFields lists what a rule asks for that no line of the log told.
+func (r *replay) missingFields(rule *rules.Rule) []string {
 	lacks := []string{}
 	for _, ref := range asks(rule) {
 		from := []rules.Ref{{Name: ref}}

@@ -28,8 +28,8 @@ var ErrNoRequests = errors.New("no line of a request could be read")
 // storeBytes bounds the memory for keys; some ten million fit.
 const storeBytes = 1 << 30
 
-// progressEvery is how many requests are replayed before progress is told and the context looked at.
-const progressEvery = 1 << 14
+// progressRequests is how many requests are replayed before progress is told and the context looked at.
+const progressRequests = 1 << 14
 
 // replay replays logs through rules.
 type replay struct {
@@ -44,13 +44,13 @@ type replay struct {
 	decisions []sluice.Decision
 	again     []sluice.Take
 
-	result  *Report
-	tallies []*tally
-	of      map[*rules.Rule]*tally
-	limits  map[string][]*sluice.Rule // by the rule's name
-	facts   facts
-	late    int64
-	lost    int64 // queued, nobody knows for how long
+	result       *Report
+	tallies      []*tally
+	of           map[*rules.Rule]*tally
+	limits       map[string][]*sluice.Rule // by the rule's name
+	facts        facts
+	late         int64
+	queueUnknown int64 // queued, nobody knows for how long
 }
 
 // Replay replays logs. It stops when the context ends.
@@ -74,7 +74,7 @@ func Replay(ctx context.Context, c Config) (*Report, error) {
 		if err := r.request(ctx, e); err != nil {
 			return nil, err
 		}
-		if n := r.result.Requests; n%progressEvery == 0 {
+		if n := r.result.Requests; n%progressRequests == 0 {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
@@ -182,7 +182,7 @@ func (r *replay) decide(ctx context.Context, m *rules.MatchResult, record *acces
 	default:
 		r.result.Allowed++
 	}
-	return false, r.giveBack(ctx, m, ds, record.Status)
+	return false, r.refund(ctx, m, ds, record.Status)
 }
 
 // mayQueue tells whether all that deny would rather have the request queued.
@@ -267,15 +267,15 @@ func (r *replay) queue(ctx context.Context, m *rules.MatchResult, ds []sluice.De
 		return err
 	}
 	if !allowed {
-		r.lost++
+		r.queueUnknown++
 		return nil
 	}
 	r.of[m.Rules[over]].wait(r.delay(m, ds))
 	return nil
 }
 
-// giveBack returns what rules that charge by the outcome took from a request with another one.
-func (r *replay) giveBack(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision, status int) error {
+// refund returns what rules that charge by the outcome took from a request with another one.
+func (r *replay) refund(ctx context.Context, m *rules.MatchResult, ds []sluice.Decision, status int) error {
 	r.again = r.again[:0]
 	for i := range m.Takes {
 		charged := m.Rules[i].ChargeStatus

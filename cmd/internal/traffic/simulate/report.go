@@ -70,7 +70,7 @@ type tally struct {
 	rule   *Rule
 	source *rules.Rule
 	peak   peak
-	keys   keyed
+	keys   keyCounter
 	waited time.Duration
 }
 
@@ -84,8 +84,8 @@ func (r *replay) report(logs []*logs.Log) *Report {
 		combined += s.Formats[accesslog.Combined]
 	}
 	for _, t := range r.tallies {
-		t.rule.Unseen = r.unseen(t.source)
-		t.rule.Peak = t.peak.most
+		t.rule.Unseen = r.missingFields(t.source)
+		t.rule.Peak = t.peak.max
 		if n := t.rule.Delayed + t.rule.Queued; n > 0 {
 			t.rule.MeanWait = t.waited / time.Duration(n)
 		}
@@ -123,8 +123,8 @@ func (r *replay) notes(combined int64) {
 	if r.late > 0 {
 		note("%d requests were out of order by more than %d lines, and counted later than they came.", r.late, logs.Window)
 	}
-	if r.lost > 0 {
-		note("%d queued requests are of limits without places in a queue: when they would be done was not replayed.", r.lost)
+	if r.queueUnknown > 0 {
+		note("%d queued requests are of limits without places in a queue: when they would be done was not replayed.", r.queueUnknown)
 	}
 	if len(r.set.Config().Domains) > 0 {
 		note("Limits of Envoy domains are not replayed: access logs do not hold descriptors.")

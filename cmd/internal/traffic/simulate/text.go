@@ -26,7 +26,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	if err := term.Table(&b, rows); err != nil {
 		return err
 	}
-	if each := longestPart(r); each > 0 {
+	if each := maxPart(r); each > 0 {
 		fmt.Fprintf(&b, "Each mark over time is %s.\n", term.Duration(each))
 	}
 	for i := range r.Rules {
@@ -134,8 +134,8 @@ func spark(t *Timeline) string {
 	return b.String()
 }
 
-// longestPart is how long a mark is, or 0 if none is drawn.
-func longestPart(r *Report) (each time.Duration) {
+// maxPart is how long a mark is, or 0 if none is drawn.
+func maxPart(r *Report) (each time.Duration) {
 	for i := range r.Rules {
 		if r.Rules[i].Denied > 0 {
 			each = max(each, r.Timeline.Each)

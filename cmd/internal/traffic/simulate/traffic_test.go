@@ -287,7 +287,7 @@ func TestKeysAndTimeline(t *testing.T) {
 
 // However many keys there are, those that come most often are found, and how much is missed is told.
 func TestManyKeys(t *testing.T) {
-	var k keyed
+	var k keyCounter
 	const often = 5000
 	for i := range 10 * maxKeys {
 		k.add(fmt.Sprint("once", i))
@@ -332,10 +332,10 @@ func TestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := int64(0)
 	_, err := Replay(ctx, Config{
-		Set: s, Logs: []logs.Source{{Name: "l", Reader: bytes.NewReader(bytes.Repeat(written(t, accesslog.Combined, []accesslog.Record{at(0, "/", "192.0.2.1")}), 5*progressEvery))}},
+		Set: s, Logs: []logs.Source{{Name: "l", Reader: bytes.NewReader(bytes.Repeat(written(t, accesslog.Combined, []accesslog.Record{at(0, "/", "192.0.2.1")}), 5*progressRequests))}},
 		Progress: func(n int64) { told = n; cancel() },
 	})
-	if !errors.Is(err, context.Canceled) || told != progressEvery {
+	if !errors.Is(err, context.Canceled) || told != progressRequests {
 		t.Errorf("after %d: %v", told, err)
 	}
 }
