@@ -48,7 +48,7 @@ func countGateway(counted *metrics.Metrics, g *gated, in *config.Gateway) *metri
 		cfg.Routes = append(cfg.Routes, routeName(&in.Routes[i]))
 	}
 	if g.log != nil {
-		cfg.LostLines = g.log.Lost
+		cfg.DroppedLines = g.log.Lost
 	}
 	return counted.Gateway(cfg)
 }

@@ -159,7 +159,7 @@ func (o *operated) storeStatus(ctx context.Context) adminmsg.StoreStatus {
 	}
 	if o.store.Servers != nil {
 		for n := range o.store.Servers() {
-			out.Servers = append(out.Servers, adminmsg.ServerStatus{N: n, Up: out.Up && !o.metrics.Away(n)})
+			out.Servers = append(out.Servers, adminmsg.ServerStatus{N: n, Up: out.Up && !o.metrics.BreakerOpen(n)})
 		}
 	}
 	return out

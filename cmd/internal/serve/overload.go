@@ -24,7 +24,7 @@ func overloadOf(shed *admission.Shedder) func() metrics.Overload {
 	return func() metrics.Overload {
 		o := metrics.Overload{Pressure: shed.Pressure()}
 		for _, g := range shed.AdaptiveLimits() {
-			o.Gates = append(o.Gates, metrics.Gate(g))
+			o.AdaptiveLimits = append(o.AdaptiveLimits, metrics.AdaptiveLimit(g))
 		}
 		return o
 	}

@@ -70,7 +70,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	if m.cfg.Loaded != nil {
 		l := m.cfg.Loaded()
-		gauge(out, reloadOKDesc, truth(!l.Failed))
+		gauge(out, reloadOKDesc, boolValue(!l.Failed))
 		gauge(out, reloadAtDesc, float64(l.At.UnixMilli())/1000)
 		gauge(out, infoDesc, 1, l.Digest)
 	}
@@ -104,7 +104,7 @@ func (m *Metrics) collectRules(out chan<- prometheus.Metric) {
 func (c *counters) collect(out chan<- prometheus.Metric, rule string, shadow bool) {
 	for source := range c.decisions {
 		s := sluice.Source(source)
-		for v := range verdicts {
+		for v := range outcomes {
 			n := c.decisions[source][v].Load()
 			usual := s == sluice.SourceStore && (v == allowed || v == denied && !shadow || v == shadowDenied && shadow)
 			if n > 0 || usual {
@@ -117,7 +117,7 @@ func (c *counters) collect(out chan<- prometheus.Metric, rule string, shadow boo
 }
 
 // result is what the caller was told, and whether it was because the store could not say.
-func result(s sluice.Source, v verdict) string {
+func result(s sluice.Source, v outcome) string {
 	failed := s == sluice.SourceFailLocal || s == sluice.SourceFailOpen || s == sluice.SourceFailClosed
 	switch {
 	case v == shadowDenied:
@@ -159,10 +159,10 @@ func (m *Metrics) collectStore(out chan<- prometheus.Metric) {
 	}
 	n := m.cfg.Servers()
 	for i := range n {
-		away := m.servers.isAway(i)
+		away := m.servers.isOpen(i)
 		up := !away && (answers || n > 1) // of several, the ping does not say which
-		gauge(out, upDesc, truth(up), strconv.Itoa(i))
-		gauge(out, breakerDesc, truth(away), strconv.Itoa(i))
+		gauge(out, upDesc, boolValue(up), strconv.Itoa(i))
+		gauge(out, breakerDesc, boolValue(away), strconv.Itoa(i))
 	}
 }
 
@@ -174,18 +174,18 @@ type keyCount struct {
 	n  int
 }
 
-const keyCountFor = 10 * time.Second
+const keyCountTTL = 10 * time.Second
 
 func (k *keyCount) count(keys func() int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.at.IsZero() || time.Since(k.at) >= keyCountFor {
+	if k.at.IsZero() || time.Since(k.at) >= keyCountTTL {
 		k.n, k.at = keys(), time.Now()
 	}
 	return k.n
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -8,10 +8,10 @@ import (
 
 // GatewayConfig is what a gateway shows.
 type GatewayConfig struct {
-	Routes    []string // by name
-	InFlight  func() int64
-	Upstreams func() []UpstreamServer
-	LostLines func() int64 // of the access log; nil: there is none
+	Routes       []string // by name
+	InFlight     func() int64
+	Upstreams    func() []UpstreamServer
+	DroppedLines func() int64 // of the access log; nil: there is none
 }
 
 // UpstreamServer is a server that a gateway forwards to.
@@ -110,11 +110,11 @@ func (g *Gateway) Describe(out chan<- *prometheus.Desc) {
 // Collect tells how the gateway and its upstreams are now.
 func (g *Gateway) Collect(out chan<- prometheus.Metric) {
 	gauge(out, inFlightDesc, float64(g.cfg.InFlight()))
-	if g.cfg.LostLines != nil {
-		counter(out, lostLinesDesc, g.cfg.LostLines())
+	if g.cfg.DroppedLines != nil {
+		counter(out, lostLinesDesc, g.cfg.DroppedLines())
 	}
 	for _, s := range g.cfg.Upstreams() {
-		gauge(out, upstreamUpDesc, truth(s.Up), s.Upstream, s.Server)
+		gauge(out, upstreamUpDesc, boolValue(s.Up), s.Upstream, s.Server)
 		gauge(out, upstreamFlightDesc, float64(s.InFlight), s.Upstream, s.Server)
 		counter(out, upstreamRequestsDesc, s.Requests, s.Upstream, s.Server)
 		counter(out, upstreamFailuresDesc, s.Failures, s.Upstream, s.Server)

@@ -122,26 +122,26 @@ func (m *Metrics) Handler() http.Handler {
 // Gatherer is what Prometheus is answered from, for who sends it elsewhere.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Away tells whether a server of the store is given a rest.
-func (m *Metrics) Away(n int) bool { return m.servers.isAway(n) }
+// BreakerOpen tells whether a server of the store is given a rest.
+func (m *Metrics) BreakerOpen(n int) bool { return m.servers.isOpen(n) }
 
 // servers remembers which servers of the store are given a rest.
 type servers struct {
 	mu   sync.Mutex
-	away map[int]bool
+	open map[int]bool
 }
 
 func (s *servers) set(n int, away bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.away == nil {
-		s.away = make(map[int]bool)
+	if s.open == nil {
+		s.open = make(map[int]bool)
 	}
-	s.away[n] = away
+	s.open[n] = away
 }
 
-func (s *servers) isAway(n int) bool {
+func (s *servers) isOpen(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.away[n]
+	return s.open[n]
 }

@@ -8,13 +8,13 @@ import (
 
 // Overload is what is turned away because not all can be served.
 type Overload struct {
-	Gates    []Gate
-	Pressure float64 // of the process, 0 to 1
+	AdaptiveLimits []AdaptiveLimit
+	Pressure       float64 // of the process, 0 to 1
 }
 
-// Gate is a gate of the live rules. What it turned away is counted from the lowest priority on, because of what is behind it
+// AdaptiveLimit is a gate of the live rules. What it turned away is counted from the lowest priority on, because of what is behind it
 // and because of the process.
-type Gate struct {
+type AdaptiveLimit struct {
 	Name            string
 	Limit, InFlight int
 	ShedByUpstream  [4]int64
@@ -27,8 +27,8 @@ func (m *Metrics) collectOverload(out chan<- prometheus.Metric) {
 	}
 	o := m.cfg.Overload()
 	gauge(out, pressureDesc, o.Pressure)
-	for i := range o.Gates {
-		g := &o.Gates[i]
+	for i := range o.AdaptiveLimits {
+		g := &o.AdaptiveLimits[i]
 		gauge(out, gateLimitDesc, float64(g.Limit), g.Name)
 		gauge(out, gateFlightDesc, float64(g.InFlight), g.Name)
 		for n := range g.ShedByUpstream {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestOverload(t *testing.T) {
-	o := metrics.Overload{Pressure: 0.25, Gates: []metrics.Gate{
+	o := metrics.Overload{Pressure: 0.25, AdaptiveLimits: []metrics.AdaptiveLimit{
 		{Name: "api", Limit: 40, InFlight: 7, ShedByUpstream: [4]int64{4, 3, 2, 1}, ShedByProcess: [4]int64{9, 0, 0, 0}},
 	}}
 	m := metrics.New(metrics.Config{Rules: rulesOf(t, several).Load, Overload: func() metrics.Overload { return o }})

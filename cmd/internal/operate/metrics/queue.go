@@ -28,7 +28,7 @@ func (m *Metrics) collectQueue(out chan<- prometheus.Metric) {
 		return
 	}
 	q := m.cfg.Queue()
-	gauge(out, queueUpDesc, truth(q.Up))
+	gauge(out, queueUpDesc, boolValue(q.Up))
 	for state, n := range map[string]int64{"queued": q.Queued, "delivering": q.Delivering, "dead": q.Dead} {
 		gauge(out, queueItemsDesc, float64(n), state)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// verdict is how a decision ended for the caller.
-type verdict uint8
+// outcome is how a decision ended for the caller.
+type outcome uint8
 
 const (
-	allowed verdict = iota
+	allowed outcome = iota
 	denied
 	shadowDenied
-	verdicts
+	outcomes
 )
 
 // sources is how many sources of decisions there are.
@@ -25,7 +25,7 @@ const sources = int(sluice.SourceSuspended) + 1
 
 // counters count the decisions of one rule. They outlive the rule when another of its name takes its place.
 type counters struct {
-	decisions [sources][verdicts]atomic.Int64
+	decisions [sources][outcomes]atomic.Int64
 	near      atomic.Int64
 	forgiven  atomic.Int64
 	peak      [2]atomic.Int64 // thousandths of its limit that a key has used, at most, in this period and the one before
