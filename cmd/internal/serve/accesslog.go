@@ -48,7 +48,7 @@ func countGateway(counted *metrics.Metrics, g *gated, in *config.Gateway) *metri
 		cfg.Routes = append(cfg.Routes, routeName(&in.Routes[i]))
 	}
 	if g.log != nil {
-		cfg.DroppedLines = g.log.Lost
+		cfg.DroppedLines = g.log.Dropped
 	}
 	return counted.Gateway(cfg)
 }
@@ -121,7 +121,7 @@ func decisionOf(x *gateway.RequestContext) accesslog.Decision {
 	case !forwarded && status == 499:
 		return accesslog.Aborted
 	case x.Rejected:
-		return accesslog.Refused
+		return accesslog.Rejected
 	case x.Queued:
 		return accesslog.Queued
 	case x.Shed:
@@ -133,7 +133,7 @@ func decisionOf(x *gateway.RequestContext) accesslog.Decision {
 	case status == 429:
 		return accesslog.Denied
 	case status >= 400:
-		return accesslog.Refused
+		return accesslog.Rejected
 	}
 	return accesslog.Allowed
 }

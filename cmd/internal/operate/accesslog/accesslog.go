@@ -41,16 +41,16 @@ type Decision uint8
 
 // What a request's decision can be.
 const (
-	Allowed Decision = iota + 1
-	Denied           // by a limit
-	Delayed          // by a limit, and then let through
-	Queued           // kept, to be done later
-	Shed             // turned away because of overload
-	Refused          // before limits: an address that is denied, a wrong password, a path with two meanings
-	Aborted          // the client left before it was decided
+	Allowed  Decision = iota + 1
+	Denied            // by a limit
+	Delayed           // by a limit, and then let through
+	Queued            // kept, to be done later
+	Shed              // turned away because of overload
+	Rejected          // before limits: an address that is denied, a wrong password, a path with two meanings
+	Aborted           // the client left before it was decided
 )
 
-var decisionNames = [...]string{Allowed: "allowed", Denied: "denied", Delayed: "delayed", Queued: "queued", Shed: "shed", Refused: "refused", Aborted: "aborted"}
+var decisionNames = [...]string{Allowed: "allowed", Denied: "denied", Delayed: "delayed", Queued: "queued", Shed: "shed", Rejected: "refused", Aborted: "aborted"}
 
 func (d Decision) String() string {
 	if int(d) < len(decisionNames) {

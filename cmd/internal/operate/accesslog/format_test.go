@@ -116,7 +116,7 @@ func one(t interface{ Fatalf(string, ...any) }, line []byte) (Record, Format) {
 	var r, other Record
 	f, err := d.Next(&r)
 	if err != nil {
-		_, faults := d.Bad()
+		_, faults := d.Errors()
 		t.Fatalf("%q: %v, %v", line, err, faults)
 	}
 	if _, err := d.Next(&other); !errors.Is(err, io.EOF) {

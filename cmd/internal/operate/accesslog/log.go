@@ -81,8 +81,8 @@ func (l *Log) Write(r *Record) {
 	l.scratch.Put(scratch)
 }
 
-// Lost is how many lines were lost since the log was opened: there was no room for them, or writing them failed.
-func (l *Log) Lost() int64 { return l.lines.Lost() }
+// Dropped is how many lines were lost since the log was opened: there was no room for them, or writing them failed.
+func (l *Log) Dropped() int64 { return l.lines.Lost() }
 
 // Reopen goes on in a new file of the same name, which programs that rotate logs ask for after they have renamed the old
 // one. Every line is in one of the two. If there can be no new file, the log stays with the old one.

@@ -26,7 +26,7 @@ func lines(t *testing.T, log string) (all []Record) {
 		}
 		all = append(all, r)
 	}
-	if n, faults := d.Bad(); n > 0 {
+	if n, faults := d.Errors(); n > 0 {
 		t.Errorf("%d bad lines: %v", n, faults)
 	}
 	return all
@@ -75,8 +75,8 @@ func TestReopen(t *testing.T) {
 	for _, r := range lines(t, log.String()) {
 		seen[r.Path]++
 	}
-	if len(seen) != writers*each || l.Lost() != 0 {
-		t.Errorf("%d lines of %d, %d lost", len(seen), writers*each, l.Lost())
+	if len(seen) != writers*each || l.Dropped() != 0 {
+		t.Errorf("%d lines of %d, %d lost", len(seen), writers*each, l.Dropped())
 	}
 	for path, n := range seen {
 		if n != 1 {
@@ -84,8 +84,8 @@ func TestReopen(t *testing.T) {
 		}
 	}
 	l.Write(&Record{})
-	if l.Lost() != 1 || l.Reopen() != nil {
-		t.Errorf("after the end: %d lost", l.Lost())
+	if l.Dropped() != 1 || l.Reopen() != nil {
+		t.Errorf("after the end: %d lost", l.Dropped())
 	}
 }
 
@@ -146,11 +146,11 @@ func TestNobodyReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := len(lines(t, out.String()))
-		if got == 0 || got == all || got+int(l.Lost()) != all {
-			t.Errorf("%d lines of %d, %d lost", got, all, l.Lost())
+		if got == 0 || got == all || got+int(l.Dropped()) != all {
+			t.Errorf("%d lines of %d, %d lost", got, all, l.Dropped())
 		}
-		if !strings.Contains(complaints.String(), fmt.Sprint("lost=", l.Lost())) {
-			t.Errorf("%d lost, complaints:\n%s", l.Lost(), &complaints)
+		if !strings.Contains(complaints.String(), fmt.Sprint("lost=", l.Dropped())) {
+			t.Errorf("%d lost, complaints:\n%s", l.Dropped(), &complaints)
 		}
 	})
 }
@@ -244,8 +244,8 @@ func TestFullDisk(t *testing.T) {
 			}
 			paths = append(paths, r.Path)
 		}
-		if bad, _ := d.Bad(); bad != 1 || strings.Join(paths, "") != "/0/1/7/8/9" || l.Lost() != 5 {
-			t.Errorf("%d bad lines, good ones %v, %d lost", bad, paths, l.Lost())
+		if bad, _ := d.Errors(); bad != 1 || strings.Join(paths, "") != "/0/1/7/8/9" || l.Dropped() != 5 {
+			t.Errorf("%d bad lines, good ones %v, %d lost", bad, paths, l.Dropped())
 		}
 		if n := strings.Count(complaints.String(), "no space left"); n != 1 {
 			t.Errorf("%d complaints:\n%s", n, &complaints)
@@ -292,8 +292,8 @@ func BenchmarkWrite(b *testing.B) {
 			for b.Loop() {
 				l.Write(&r)
 			}
-			if err := l.Close(); err != nil || l.Lost() > 0 {
-				b.Fatal(err, l.Lost())
+			if err := l.Close(); err != nil || l.Dropped() > 0 {
+				b.Fatal(err, l.Dropped())
 			}
 		})
 	}

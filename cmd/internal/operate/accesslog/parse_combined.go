@@ -48,11 +48,11 @@ func parseCombined(line string, r *Record) error {
 	if err := parseRequest(request, r); err != nil {
 		return err
 	}
-	return parseAnswer(rest, r)
+	return parseResponse(rest, r)
 }
 
-// parseAnswer reads what follows the request: ` 200 512 "referer" "agent"`.
-func parseAnswer(rest string, r *Record) error {
+// parseResponse reads what follows the request: ` 200 512 "referer" "agent"`.
+func parseResponse(rest string, r *Record) error {
 	rest = strings.TrimPrefix(rest, " ")
 	status, rest, _ := strings.Cut(rest, " ")
 	var err error

@@ -16,7 +16,7 @@ import (
 type Reader struct {
 	in     *bufio.Reader
 	line   int
-	bad    int
+	errors int
 	faults []Fault
 }
 
@@ -89,7 +89,7 @@ func (d *Reader) next() ([]byte, error) {
 }
 
 func (d *Reader) fault(line []byte, err error) {
-	d.bad++
+	d.errors++
 	if len(d.faults) < keptFaults {
 		d.faults = append(d.faults, Fault{Line: d.line, Err: err, Text: string(line[:min(len(line), keptText)])})
 	}
@@ -98,5 +98,5 @@ func (d *Reader) fault(line []byte, err error) {
 // Lines is how many lines were read.
 func (d *Reader) Lines() int { return d.line }
 
-// Bad is how many lines could not be read, and the first of them.
-func (d *Reader) Bad() (int, []Fault) { return d.bad, d.faults }
+// Errors is how many lines could not be read, and the first of them.
+func (d *Reader) Errors() (int, []Fault) { return d.errors, d.faults }

@@ -70,7 +70,7 @@ func TestBadLines(t *testing.T) {
 		}
 		n++
 	}
-	count, faults := d.Bad()
+	count, faults := d.Errors()
 	if n != len(bad) || count != len(bad)+1 || d.Lines() != 3*len(bad)+1 {
 		t.Errorf("%d good of %d, %d bad of %d, %d lines", n, len(bad), count, len(bad)+1, d.Lines())
 	}
@@ -124,7 +124,7 @@ func FuzzReader(f *testing.F) {
 				t.Fatalf("format %d\nfirst  %ssecond %s", format, line, twice)
 			}
 		}
-		if bad, _ := d.Bad(); n+bad > d.Lines() {
+		if bad, _ := d.Errors(); n+bad > d.Lines() {
 			t.Fatalf("%d read and %d bad of %d lines", n, bad, d.Lines())
 		}
 		sameAsStandard(t, string(log))

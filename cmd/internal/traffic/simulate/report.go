@@ -79,7 +79,7 @@ func (r *replay) report(logs []*logs.Log) *Report {
 	p.Start, p.End = r.start, r.now
 	combined := int64(0)
 	for _, s := range logs {
-		bad, faults := s.Reader.Bad()
+		bad, faults := s.Reader.Errors()
 		p.Logs = append(p.Logs, Log{Name: s.Name, Lines: s.Reader.Lines(), Bad: bad, Faults: faults})
 		combined += s.Formats[accesslog.Combined]
 	}

@@ -36,8 +36,8 @@ func written(t testing.TB, format accesslog.Format, all []accesslog.Record) []by
 	for i := range all {
 		l.Write(&all[i])
 	}
-	if err := l.Close(); err != nil || l.Lost() > 0 {
-		t.Fatal(err, l.Lost())
+	if err := l.Close(); err != nil || l.Dropped() > 0 {
+		t.Fatal(err, l.Dropped())
 	}
 	return b.Bytes()
 }
