@@ -62,7 +62,7 @@ func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set) (slui
 	if c.Denials == config.Off {
 		return e, nil
 	}
-	o := logging.DenialOptions{
+	o := logging.DenialLogOptions{
 		PerSecond: int(c.DenialsPerSecond),
 		Keys:      map[string]logging.Keys{"masked": logging.Masked, "plain": logging.Plain, "none": logging.None}[c.Keys],
 		Parts:     func(r *sluice.Rule, key string) []rules.KeyPart { return set().KeyParts(r, key) },
@@ -77,7 +77,7 @@ func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set) (slui
 				c.SecretFile, len(o.Secret), leastSecret)
 		}
 	}
-	e.OnDenial = logging.NewDenials(log, o).Denied
+	e.OnDenial = logging.NewDenialLog(log, o).Denied
 	return e, nil
 }
 

@@ -12,7 +12,7 @@ import (
 // What a denial costs that is not written, which nearly all are under a flood.
 func BenchmarkDenialLeftOut(b *testing.B) {
 	log, _ := New(io.Discard, Options{})
-	d := NewDenials(log, DenialOptions{PerSecond: 1, Parts: func(*sluice.Rule, string) []rules.KeyPart { return nil }})
+	d := NewDenialLog(log, DenialLogOptions{PerSecond: 1, Parts: func(*sluice.Rule, string) []rules.KeyPart { return nil }})
 	t := sluice.Take{Rule: sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(1)})), Key: "k", Cost: 1}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

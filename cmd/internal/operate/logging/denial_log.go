@@ -25,17 +25,17 @@ const (
 	None
 )
 
-// Denials writes some of the denials into a log.
-type Denials struct {
-	log    *slog.Logger
-	parts  func(*sluice.Rule, string) []rules.KeyPart
-	keys   Keys
-	secret []byte
-	pace   pace
+// DenialLog writes some of the denials into a log.
+type DenialLog struct {
+	log     *slog.Logger
+	parts   func(*sluice.Rule, string) []rules.KeyPart
+	keys    Keys
+	secret  []byte
+	limiter sampleLimiter
 }
 
-// DenialOptions are how [Denials] are written.
-type DenialOptions struct {
+// DenialLogOptions are how [DenialLog] are written.
+type DenialLogOptions struct {
 	PerSecond int // lines; at least 1
 	Keys      Keys
 	// Secret keys the digests of masked values. With the same secret several processes write the same digest for the
@@ -44,11 +44,11 @@ type DenialOptions struct {
 	Parts  func(rule *sluice.Rule, key string) []rules.KeyPart // of a key, for people
 }
 
-// NewDenials returns denials that are written with level info.
-func NewDenials(log *slog.Logger, o DenialOptions) *Denials {
+// NewDenialLog returns denials that are written with level info.
+func NewDenialLog(log *slog.Logger, o DenialLogOptions) *DenialLog {
 	n := int64(max(1, o.PerSecond))
-	d := &Denials{log: log, parts: o.Parts, keys: o.Keys, secret: o.Secret}
-	d.pace.init(n, time.Second/time.Duration(n))
+	d := &DenialLog{log: log, parts: o.Parts, keys: o.Keys, secret: o.Secret}
+	d.limiter.init(n, time.Second/time.Duration(n))
 	if len(d.secret) == 0 {
 		d.secret = []byte(rand.Text())
 	}
@@ -56,11 +56,11 @@ func NewDenials(log *slog.Logger, o DenialOptions) *Denials {
 }
 
 // Denied is for [sluice.Events]. It keeps nothing of the take.
-func (d *Denials) Denied(ctx context.Context, t sluice.Take, dec sluice.Decision) {
+func (d *DenialLog) Denied(ctx context.Context, t sluice.Take, dec sluice.Decision) {
 	if !d.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	missed, ok := d.pace.take()
+	missed, ok := d.limiter.take()
 	if !ok {
 		return
 	}
@@ -91,7 +91,7 @@ func (d *Denials) Denied(ctx context.Context, t sluice.Take, dec sluice.Decision
 const valueBytes = 128
 
 // key is a key as it is written: "user=~5f0c2a9b, path=~91d3e4f7". It is empty for a rule that counts all together.
-func (d *Denials) key(rule *sluice.Rule, key string) string {
+func (d *DenialLog) key(rule *sluice.Rule, key string) string {
 	if d.keys == None {
 		return ""
 	}
@@ -113,7 +113,7 @@ func (d *Denials) key(rule *sluice.Rule, key string) string {
 
 // mask is a digest of a value that is long enough to tell values apart and, without the secret, of no use for guessing
 // them. The name is part of it, so that equal values of different kinds do not give each other away.
-func (d *Denials) mask(name, value string) string {
+func (d *DenialLog) mask(name, value string) string {
 	h := hmac.New(sha256.New, d.secret)
 	h.Write([]byte(name))
 	h.Write([]byte{0})

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// pace admits so many at once and then one every so often, and counts those that it does not. It costs a clock and an
+// sampleLimiter admits so many at once and then one every so often, and counts those that it does not. It costs a clock and an
 // atomic operation.
-type pace struct {
+type sampleLimiter struct {
 	start  time.Time
 	every  time.Duration
 	burst  int64
@@ -18,12 +18,12 @@ type pace struct {
 	missed atomic.Int64
 }
 
-func (p *pace) init(burst int64, every time.Duration) {
+func (p *sampleLimiter) init(burst int64, every time.Duration) {
 	p.start, p.burst, p.every = time.Now(), burst, every
 }
 
 // take tells whether one more is admitted, and if so how many were not since the last that was.
-func (p *pace) take() (missed int64, ok bool) {
+func (p *sampleLimiter) take() (missed int64, ok bool) {
 	now := int64(time.Since(p.start))
 	for {
 		old := p.next.Load()
@@ -40,24 +40,24 @@ func (p *pace) take() (missed int64, ok bool) {
 
 // What a complaint may be written: all the faults of a file at once, but not a line for each request that fails.
 const (
-	complaints     = 30
-	complaintEvery = 5 * time.Second
-	slots          = 64
+	maxBurst          = 30
+	complaintInterval = 5 * time.Second
+	slots             = 64
 )
 
 // sampled leaves out lines of a message that was written too often.
 type sampled struct {
 	slog.Handler
 	seed  maphash.Seed
-	slots *[slots]pace // by message; some share one
+	slots *[slots]sampleLimiter // by message; some share one
 }
 
 // Sampled returns a handler that writes each message 30 times at once and then every five seconds, with the number of
 // lines that were left out as "suppressed". Level info is not sampled.
 func Sampled(h slog.Handler) slog.Handler {
-	s := sampled{h, maphash.MakeSeed(), new([slots]pace)}
+	s := sampled{h, maphash.MakeSeed(), new([slots]sampleLimiter)}
 	for i := range s.slots {
-		s.slots[i].init(complaints, complaintEvery)
+		s.slots[i].init(maxBurst, complaintInterval)
 	}
 	return s
 }

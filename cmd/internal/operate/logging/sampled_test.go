@@ -40,10 +40,10 @@ func TestFloodOfErrors(t *testing.T) {
 		}
 		callers.Wait()
 		lines := bytes.Count(b.Bytes(), []byte("\n"))
-		if lines > 100 || lines < complaints+15 {
+		if lines > 100 || lines < maxBurst+15 {
 			t.Errorf("%d errors are %d lines", errorsSeen, lines)
 		}
-		<-time.After(complaintEvery)
+		<-time.After(complaintInterval)
 		log.Error("the store did not answer")
 		told := lines + 1
 		for line := range strings.Lines(b.String()) {
@@ -75,7 +75,7 @@ func TestFloodOfMessages(t *testing.T) {
 	for i := range 20_000 {
 		log.Debug(fmt.Sprint("TLS handshake error from client ", i))
 	}
-	if n := bytes.Count(b.Bytes(), []byte("\n")); n > slots*(complaints+1) {
+	if n := bytes.Count(b.Bytes(), []byte("\n")); n > slots*(maxBurst+1) {
 		t.Errorf("%d lines", n)
 	}
 }
@@ -97,14 +97,14 @@ func TestOthersAreHeard(t *testing.T) {
 }
 
 // denials is a limiter that logs denials, on a rule of one an hour.
-func denials(t *testing.T, log *slog.Logger, o DenialOptions) *sluice.Limiter {
+func denials(t *testing.T, log *slog.Logger, o DenialLogOptions) *sluice.Limiter {
 	t.Helper()
 	if o.Parts == nil {
 		o.Parts = func(_ *sluice.Rule, key string) []rules.KeyPart {
 			return []rules.KeyPart{{Name: "user", Value: key}, {Name: "path", Value: "/x"}}
 		}
 	}
-	return sluice.Must(sluice.New(memstore.New(), "posts", sluice.PerHour(1), sluice.WithEvents(sluice.Events{OnDenial: NewDenials(log, o).Denied})))
+	return sluice.Must(sluice.New(memstore.New(), "posts", sluice.PerHour(1), sluice.WithEvents(sluice.Events{OnDenial: NewDenialLog(log, o).Denied})))
 }
 
 func allow(t *testing.T, l *sluice.Limiter, key string) bool {
@@ -123,7 +123,7 @@ func TestDenials(t *testing.T) {
 		} {
 			var b bytes.Buffer
 			log, level := New(&b, Options{})
-			l := denials(t, log, DenialOptions{PerSecond: 1, Keys: keys, Secret: []byte("s")})
+			l := denials(t, log, DenialLogOptions{PerSecond: 1, Keys: keys, Secret: []byte("s")})
 			if allow(t, l, "ada"); b.Len() > 0 {
 				t.Errorf("what is allowed is logged: %s", &b)
 			}
@@ -150,7 +150,7 @@ func TestFloodOfDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
 		log, _ := New(&b, Options{JSON: true})
-		l := denials(t, log, DenialOptions{PerSecond: 5})
+		l := denials(t, log, DenialLogOptions{PerSecond: 5})
 		for range 10 {
 			for i := range 1000 {
 				allow(t, l, fmt.Sprint(i%10))
@@ -171,7 +171,7 @@ func TestDenialsOfHostileKeys(t *testing.T) {
 			for _, text := range append([]string{"~" + canary}, hostile...) {
 				var b bytes.Buffer
 				log, _ := New(&b, Options{JSON: isJSON})
-				l := denials(t, log, DenialOptions{PerSecond: 1, Keys: keys, Parts: func(*sluice.Rule, string) []rules.KeyPart {
+				l := denials(t, log, DenialLogOptions{PerSecond: 1, Keys: keys, Parts: func(*sluice.Rule, string) []rules.KeyPart {
 					return []rules.KeyPart{{Name: "user", Value: text + canary}, {Name: "path", Value: text}}
 				}})
 				allow(t, l, canary)
@@ -192,7 +192,7 @@ func TestDenialsOfHostileKeys(t *testing.T) {
 func TestLongKeys(t *testing.T) {
 	var b bytes.Buffer
 	log, _ := New(&b, Options{})
-	l := denials(t, log, DenialOptions{Keys: Plain, Parts: func(*sluice.Rule, string) []rules.KeyPart {
+	l := denials(t, log, DenialLogOptions{Keys: Plain, Parts: func(*sluice.Rule, string) []rules.KeyPart {
 		return []rules.KeyPart{{Name: "user", Value: strings.Repeat("x", valueBytes+1)}}
 	}})
 	allow(t, l, "k")
@@ -205,7 +205,7 @@ func TestLongKeys(t *testing.T) {
 // Digests are those of the secret: others cannot be compared, and values cannot be guessed from them.
 func TestMask(t *testing.T) {
 	mask := func(secret, name, value string) string {
-		return NewDenials(slog.New(slog.DiscardHandler), DenialOptions{Secret: []byte(secret)}).mask(name, value)
+		return NewDenialLog(slog.New(slog.DiscardHandler), DenialLogOptions{Secret: []byte(secret)}).mask(name, value)
 	}
 	seen := map[string]bool{}
 	for _, m := range []string{mask("s", "ip", "a"), mask("t", "ip", "a"), mask("s", "user", "a"), mask("s", "ip", "b"), mask("", "ip", "a"), mask("", "ip", "a")} {
@@ -222,7 +222,7 @@ func TestMask(t *testing.T) {
 // What is allowed costs nothing, and so does what is left out.
 func TestDenialsCost(t *testing.T) {
 	log, _ := New(io.Discard, Options{})
-	l := denials(t, log, DenialOptions{PerSecond: 1})
+	l := denials(t, log, DenialLogOptions{PerSecond: 1})
 	plenty := sluice.Must(sluice.New(memstore.New(), "p", sluice.PerHour(1_000_000), sluice.WithEvents(sluice.Events{
 		OnDenial: func(context.Context, sluice.Take, sluice.Decision) { t.Error("called for what is allowed") },
 	})))
@@ -230,7 +230,7 @@ func TestDenialsCost(t *testing.T) {
 		allow(t, l, "ada")
 	}
 	quiet, _ := New(io.Discard, Options{Level: slog.LevelWarn})
-	silent := denials(t, quiet, DenialOptions{Parts: func(*sluice.Rule, string) []rules.KeyPart {
+	silent := denials(t, quiet, DenialLogOptions{Parts: func(*sluice.Rule, string) []rules.KeyPart {
 		t.Error("a key is read for a line that is not written")
 		return nil
 	}})
