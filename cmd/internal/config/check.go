@@ -97,14 +97,14 @@ func (d *decoder) checkAdmin(at func(string) *strictyaml.Node) {
 	if n := at("admin"); n != nil && a.Address == Off {
 		d.Fault(n, "admin: the listener is off: remove this section, or listeners.admin.address")
 	}
-	if n := at("listeners.admin.address"); n != nil && !onThisMachine(a.Address) && a.TokenFile == "" && a.TLS.ClientCA == "" {
+	if n := at("listeners.admin.address"); n != nil && !isLoopback(a.Address) && a.TokenFile == "" && a.TLS.ClientCA == "" {
 		d.Fault(n, "listeners.admin.address: %s can be reached from other machines, and whoever reaches it may lift limits and block: "+
 			"set admin: {token_file: /path/to/token}, or tls: {client_ca: …} beside the address, or write 127.0.0.1:6070", a.Address)
 	}
 }
 
-// onThisMachine tells whether an address can be reached from nowhere else.
-func onThisMachine(address string) bool {
+// isLoopback tells whether an address can be reached from nowhere else.
+func isLoopback(address string) bool {
 	if address == Off || strings.HasPrefix(address, "unix:") {
 		return true
 	}

@@ -290,9 +290,9 @@ func IsEmpty(data []byte) bool {
 	return len(found) == 0 && (root == nil || root.Kind == strictyaml.Null)
 }
 
-// Looks tells whether a file is a service's configuration, as distinct from rules: those have a list of rules, or none of
+// IsServiceConfig tells whether a file is a service's configuration, as distinct from rules: those have a list of rules, or none of
 // its sections.
-func Looks(data []byte) bool {
+func IsServiceConfig(data []byte) bool {
 	root, _ := strictyaml.Parse(data)
 	if root == nil || root.Kind != strictyaml.Mapping {
 		return false

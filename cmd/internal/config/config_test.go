@@ -371,7 +371,7 @@ func TestLooks(t *testing.T) {
 		"listeners: {}": true, "rules: {paths: [x]}": true, "store: {}\nrules: {}": true, all: true,
 		"rules: [{name: a}]": false, "domain: d": false, "": false, "- a": false, "[": false, "attributes: {}\nrules:\n  - {}": false,
 	} {
-		if got := config.Looks([]byte(text)); got != want {
+		if got := config.IsServiceConfig([]byte(text)); got != want {
 			t.Errorf("%q looks like a configuration: %v", text, got)
 		}
 	}
@@ -472,7 +472,7 @@ func FuzzParse(f *testing.F) {
 		if _, err := config.Parse("f", b, noEnv); err != nil && err.Error() == "" {
 			t.Error("a fault without words")
 		}
-		config.Looks(b)
+		config.IsServiceConfig(b)
 	})
 }
 

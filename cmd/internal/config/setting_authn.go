@@ -299,7 +299,7 @@ func (d *decoder) checkJWT(at func(string) *strictyaml.Node) {
 		d.Fault(n, "authentication.jwt: secret_file goes with HS256, HS384 and HS512, and they with nothing else")
 	case c.JWKSURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http"):
 		d.Fault(n.Field("jwks_url"), "authentication.jwt.jwks_url: write a URL such as https://example.com/.well-known/jwks.json")
-	case c.JWKSURL != "" && u.Scheme == "http" && !c.JWKSPlain && !onThisMachine(u.Hostname()+":80"):
+	case c.JWKSURL != "" && u.Scheme == "http" && !c.JWKSPlain && !isLoopback(u.Hostname()+":80"):
 		d.Fault(n.Field("jwks_url"), "authentication.jwt.jwks_url: whoever is on the way to http:// could sign tokens: write https://, or allow it with jwks_plain: true")
 	}
 }

@@ -47,7 +47,7 @@ var respSettings = []Setting{
 func (d *decoder) checkRESP(at func(string) *strictyaml.Node) {
 	c := &d.to.RESP
 	d.checkTLS("listeners.resp.tls", &c.TLS, at)
-	if c.PasswordFile == "" && c.TLS.ClientCA == "" && !onThisMachine(c.Address) {
+	if c.PasswordFile == "" && c.TLS.ClientCA == "" && !isLoopback(c.Address) {
 		d.Fault(at("listeners.resp.address"), "listeners.resp.address: whoever reaches %s may spend anybody's limits: "+
 			"set resp.password_file or listeners.resp.tls.client_ca, or listen on 127.0.0.1", c.Address)
 	}

@@ -55,7 +55,7 @@ func readShownAs(name, text string) (err error) {
 	defer panics.Recover(func(e *panics.Error) { err = fmt.Errorf("%w\n%s", e, e.Stack) })
 	data := []byte(text)
 	switch {
-	case config.Looks(data):
+	case config.IsServiceConfig(data):
 		_, err = config.Parse(name, data, func(string) (string, bool) { return "x", true })
 		return err
 	case authn.IsAccountFile(data):

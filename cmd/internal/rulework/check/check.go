@@ -110,7 +110,7 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 				"or rules: [] if there are to be none; in a configuration write settings, or {} for the defaults"})
 			continue
 		}
-		if !config.Looks(s.Data) {
+		if !config.IsServiceConfig(s.Data) {
 			if o.IsAccounts(s.Data) {
 				r.Accounts = append(r.Accounts, s.Name)
 				found = append(found, o.Accounts(s.Name, s.Data))
