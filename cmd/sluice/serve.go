@@ -49,7 +49,7 @@ func runServe(ctx context.Context, cfg config.Config, stdout, stderr io.Writer) 
 	out := logwriter.New(logwriter.Config{Output: stdout})
 	defer out.Close(term.OutputTimeout)
 	s, err := serve.New(ctx, cfg, serve.Options{
-		Version: version(), Log: stderr, Beside: func(_ context.Context, s *serve.Service) { s.WriteGuide(out) },
+		Version: version(), Log: stderr, Background: func(_ context.Context, s *serve.Service) { s.WriteBanner(out) },
 	})
 	if err != nil {
 		return err

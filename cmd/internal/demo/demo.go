@@ -61,7 +61,7 @@ func Run(ctx context.Context, f Options, stdout, stderr io.Writer) error {
 	}
 	out := logwriter.New(logwriter.Config{Output: stdout})
 	defer out.Close(term.OutputTimeout)
-	s, err := serve.New(ctx, cfg, serve.Options{Version: f.Version, Log: stderr, Beside: func(ctx context.Context, s *serve.Service) {
+	s, err := serve.New(ctx, cfg, serve.Options{Version: f.Version, Log: stderr, Background: func(ctx context.Context, s *serve.Service) {
 		addrs := s.Addrs()
 		g := guide{
 			gateway: addrs["gateway"].String(), http: addrs["http"].String(), grpc: addrs["grpc"].String(),

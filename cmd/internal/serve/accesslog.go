@@ -39,7 +39,7 @@ func openAccessLog(in *config.AccessLog, drain time.Duration, log *slog.Logger, 
 }
 
 // countGateway counts what the gateway does.
-func countGateway(counted *metrics.Metrics, g *gated, in *config.Gateway) *metrics.Gateway {
+func countGateway(counted *metrics.Metrics, g *gatewayRuntime, in *config.Gateway) *metrics.Gateway {
 	cfg := metrics.GatewayConfig{
 		InFlight:  func() int64 { return g.InFlight() },
 		Upstreams: g.servers,
@@ -54,7 +54,7 @@ func countGateway(counted *metrics.Metrics, g *gated, in *config.Gateway) *metri
 }
 
 // servers are those of all upstreams, as metrics show them.
-func (g *gated) servers() (all []metrics.UpstreamServer) {
+func (g *gatewayRuntime) servers() (all []metrics.UpstreamServer) {
 	for name, group := range g.groups {
 		for _, st := range group.Status() {
 			all = append(all, metrics.UpstreamServer{
@@ -66,8 +66,8 @@ func (g *gated) servers() (all []metrics.UpstreamServer) {
 	return all
 }
 
-// observe is told of every request to the gateway.
-func (g *gated) observe(m *metrics.Gateway) func(*gateway.RequestContext) {
+// recordOutcome is told of every request to the gateway.
+func (g *gatewayRuntime) recordOutcome(m *metrics.Gateway) func(*gateway.RequestContext) {
 	return func(x *gateway.RequestContext) {
 		took, asked := x.UpstreamTime()
 		if !asked {
@@ -85,14 +85,14 @@ func (g *gated) observe(m *metrics.Gateway) func(*gateway.RequestContext) {
 	}
 }
 
-// noteServer and noteShed are told of a request on its way.
-func noteServer(r *http.Request, server string) {
+// recordServer and recordShed are told of a request on its way.
+func recordServer(r *http.Request, server string) {
 	if x := gateway.FromContext(r.Context()); x != nil {
 		x.Server = server
 	}
 }
 
-func noteShed(r *http.Request, _ string) {
+func recordShed(r *http.Request, _ string) {
 	if x := gateway.FromContext(r.Context()); x != nil {
 		x.Shed = true
 	}

@@ -63,7 +63,7 @@ func isLoopback(address string) bool {
 
 // config is what the admin API works with.
 func (o *operated) config() (adminapi.Config, error) {
-	attempts, err := wrongTokens()
+	attempts, err := failedTokens()
 	if err != nil {
 		return adminapi.Config{}, err
 	}
@@ -106,8 +106,8 @@ func topOf(sketch *topkeys.Sketch) func(int) []adminapi.Top {
 	}
 }
 
-// wrongTokens limits how often an address may show one.
-func wrongTokens() (*sluice.Limiter, error) {
+// failedTokens limits how often an address may show one.
+func failedTokens() (*sluice.Limiter, error) {
 	store, err := memstore.Open(memstore.Config{MaxBytes: 1 << 20})
 	if err != nil {
 		return nil, err

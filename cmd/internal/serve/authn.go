@@ -62,7 +62,7 @@ func newAuthentication(c *config.Authentication, log *slog.Logger) (*authenticat
 	if a.headers, err = authn.NewHeaders(c.IdentityHeaders); err != nil {
 		faults = append(faults, fmt.Errorf("authentication.identity_headers: %w", err))
 	}
-	if a.attempts, err = wrongAttempts(c.WrongAttempts); err != nil {
+	if a.attempts, err = failedAttempts(c.WrongAttempts); err != nil {
 		faults = append(faults, fmt.Errorf("authentication.wrong_attempts: %w", err))
 	}
 	return a, errors.Join(faults...)
@@ -109,8 +109,8 @@ func jwtConfig(in *config.JWT) authn.JWTConfig {
 	return out
 }
 
-// wrongAttempts limits how often an address may show wrong credentials; nil if it may always.
-func wrongAttempts(text string) (*authn.Attempts, error) {
+// failedAttempts limits how often an address may show wrong credentials; nil if it may always.
+func failedAttempts(text string) (*authn.Attempts, error) {
 	if text == config.Off {
 		return nil, nil
 	}

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-const serveGuide = `Sluice answers Envoy's rate limit protocol on %[1]s, and checks in JSON on %[2]s.
+const serveBanner = `Sluice answers Envoy's rate limit protocol on %[1]s, and checks in JSON on %[2]s.
 Counts are in memory. There are no rules yet, but for the domain "demo": 5 a minute for each remote_address.
 In another terminal, six times:
 
@@ -21,9 +21,9 @@ For rules of your own, name their files in sluice.yaml and run: sluice serve --c
 ctrl-C ends it.
 `
 
-// WriteGuide tells who has no rules yet how to try it.
-func (s *Service) WriteGuide(stdout io.Writer) {
+// WriteBanner tells who has no rules yet how to try it.
+func (s *Service) WriteBanner(stdout io.Writer) {
 	if s.builtIn && s.server.GRPCAddr() != nil && s.server.HTTPAddr() != nil {
-		fmt.Fprintf(stdout, serveGuide, s.server.GRPCAddr(), s.server.HTTPAddr())
+		fmt.Fprintf(stdout, serveBanner, s.server.GRPCAddr(), s.server.HTTPAddr())
 	}
 }

@@ -46,9 +46,9 @@ func joinEvents(all ...sluice.Events) (joined sluice.Events) {
 	return joined
 }
 
-type decided = func(context.Context, sluice.Take, sluice.Decision)
+type decisionEvent = func(context.Context, sluice.Take, sluice.Decision)
 
-func both(first, then decided) decided {
+func both(first, then decisionEvent) decisionEvent {
 	switch {
 	case first == nil:
 		return then

@@ -23,8 +23,8 @@ import (
 // gatewayName is the gateway's listener.
 const gatewayName = "gateway"
 
-// gated is what the service runs for the gateway. Nil: there is none.
-type gated struct {
+// gatewayRuntime is what the service runs for the gateway. Nil: there is none.
+type gatewayRuntime struct {
 	*gateway.Gateway
 	groups map[string]*upstream.Group
 	authn  *authentication
@@ -33,10 +33,10 @@ type gated struct {
 }
 
 // openGateway opens the gateway, with all that it asks.
-func (e edges) openGateway(dry bool) (*gated, error) {
+func (e edges) openGateway(dry bool) (*gatewayRuntime, error) {
 	in := &e.cfg.Gateway
 	var err error
-	g := &gated{groups: map[string]*upstream.Group{}, errors: e.log}
+	g := &gatewayRuntime{groups: map[string]*upstream.Group{}, errors: e.log}
 	if g.authn, err = openAuthentication(e.cfg, e.log); err != nil {
 		return nil, err
 	}
@@ -63,18 +63,18 @@ func (e edges) openGateway(dry bool) (*gated, error) {
 }
 
 // gatewayConfig is how the gateway is made.
-func (e edges) gatewayConfig(g *gated) (gateway.Config, error) {
+func (e edges) gatewayConfig(g *gatewayRuntime) (gateway.Config, error) {
 	in := &e.cfg.Gateway
 	requests := cmp.Or(in.MaxRequests, in.MaxConnections)
 	cfg := gateway.Config{
-		OnDone: g.observe(countGateway(e.metrics, g, in)),
+		OnDone: g.recordOutcome(countGateway(e.metrics, g, in)),
 		Rules:  e.rules, Limiter: e.limiter,
 		Shed:        e.shed.Middleware,
 		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxAddressRequests, requests)),
 		Allow: match.NewAddrSet(in.Allow), Deny: match.NewAddrSet(in.Deny), Log: e.log,
 	}
 	buffers.Process.SetMax(in.MaxBuffered)
-	e.shed.OnShed(noteShed)
+	e.shed.OnShed(recordShed)
 	e.shed.IdentifyBy(gateway.IdentityOf)
 	if e.queue != nil {
 		cfg.Queue, cfg.InternalHandler, cfg.Workers = e.queue, e.queue.Handler(), int(e.cfg.Queue.Workers)
@@ -92,7 +92,7 @@ func (e edges) gatewayConfig(g *gated) (gateway.Config, error) {
 }
 
 // listener is how clients of the gateway are listened to.
-func (g *gated) listener(in *config.Gateway) listen.Gateway {
+func (g *gatewayRuntime) listener(in *config.Gateway) listen.Gateway {
 	return listen.Gateway{
 		Address: in.Address, TLS: gatewayTLS(in),
 		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)),
@@ -123,7 +123,7 @@ func upstreamConfig(in *config.Upstream, log *slog.Logger) upstream.Config {
 		OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: int(in.Failures), EjectionTime: in.Rest},
 		Timeouts:         upstream.Timeouts{Connect: in.Connect, Header: in.Header, Idle: in.Idle},
 		TLS:              upstream.TLS{CA: in.TLS.CA, Cert: in.TLS.Cert, Key: in.TLS.Key, ServerName: in.ServerName},
-		Merge:            mergeAnswer, OnServerChosen: noteServer, Client: gateway.Address, Log: log,
+		Merge:            mergeAnswer, OnServerChosen: recordServer, Client: gateway.Address, Log: log,
 	}
 	if in.Retries == 0 {
 		out.Retries = -1 // there, 0 is the default
@@ -163,7 +163,7 @@ func hashBy(attribute string) func(*http.Request) string {
 }
 
 // reopen begins a new file of the access log, after somebody has moved the old one away.
-func (g *gated) reopen() {
+func (g *gatewayRuntime) reopen() {
 	if g.log == nil {
 		return
 	}
@@ -173,14 +173,14 @@ func (g *gated) reopen() {
 }
 
 // close writes the last of the access log.
-func (g *gated) close() {
+func (g *gatewayRuntime) close() {
 	if g != nil && g.log != nil {
 		_ = g.log.Close()
 	}
 }
 
 // run watches the servers and the files of who requests are from, and delivers what was kept.
-func (g *gated) run(ctx context.Context) {
+func (g *gatewayRuntime) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { g.authn.run(ctx) })
@@ -191,7 +191,7 @@ func (g *gated) run(ctx context.Context) {
 }
 
 // wait returns when no request and no WebSocket is left, and ends those that are when the context does.
-func (g *gated) wait(ctx context.Context) error {
+func (g *gatewayRuntime) wait(ctx context.Context) error {
 	faults := make([]error, 0, len(g.groups)+1)
 	for _, group := range g.groups {
 		faults = append(faults, group.Shutdown(ctx))

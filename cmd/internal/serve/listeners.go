@@ -28,7 +28,7 @@ type edges struct {
 // listeners are how all are listened to, and the gateway that one of them hands its requests to.
 type listeners struct {
 	listen.Config
-	gateway *gated // nil: there is none
+	gateway *gatewayRuntime // nil: there is none
 }
 
 // listeners makes them all. It returns the faults of all of them.

@@ -72,14 +72,14 @@ func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set) (slui
 		if o.Secret, err = plainfile.Read(c.SecretFile, maxSecret); err != nil {
 			return e, fmt.Errorf("logging.secret_file: %w", err)
 		}
-		if len(o.Secret) < leastSecret {
+		if len(o.Secret) < minSecretBytes {
 			return e, fmt.Errorf("logging.secret_file: %s has %d bytes: write at least %d that nobody can guess, such as of: openssl rand -hex 32",
-				c.SecretFile, len(o.Secret), leastSecret)
+				c.SecretFile, len(o.Secret), minSecretBytes)
 		}
 	}
 	e.OnDenial = logging.NewDenialLog(log, o).Denied
 	return e, nil
 }
 
-// leastSecret is so long that nobody guesses it.
-const leastSecret = 16
+// minSecretBytes is so long that nobody guesses it.
+const minSecretBytes = 16

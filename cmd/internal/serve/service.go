@@ -31,20 +31,20 @@ import (
 type Options struct {
 	Version string    // of the program
 	Log     io.Writer // standard error
-	// Beside is run while the service runs, until the context ends. It may be nil.
-	Beside func(ctx context.Context, s *Service)
+	// Background is run while the service runs, until the context ends. It may be nil.
+	Background func(ctx context.Context, s *Service)
 }
 
 // Service is a service that is open: its store, rules and queue are, and all listen.
 type Service struct {
 	snapshot   *snapshot
 	server     *listen.Server
-	gateway    *gated // nil: there is none
+	gateway    *gatewayRuntime // nil: there is none
 	collectors collectors
 	parts      []part // in the order in which they were opened
 	builtIn    bool   // it has no rules but those to try it with
 	hangup     chan os.Signal
-	beside     func(ctx context.Context, s *Service)
+	background func(ctx context.Context, s *Service)
 }
 
 // snapshot is what all parts of a service are built from. It is never changed.
@@ -71,7 +71,7 @@ func (s *Service) add(p part) { s.parts = append(s.parts, p) }
 // returns in time, the process is ended.
 func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err error) {
 	started := time.Now()
-	s := &Service{hangup: make(chan os.Signal, 1), beside: o.Beside}
+	s := &Service{hangup: make(chan os.Signal, 1), background: o.Background}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -196,8 +196,8 @@ func (s *Service) Run(ctx context.Context) error {
 	running.Go(func() { s.onHangup(background) })
 	log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
 		"gateway", s.server.GatewayAddr(), "store", cfg.Store.Kind)
-	if s.beside != nil {
-		running.Go(func() { s.beside(background, s) })
+	if s.background != nil {
+		running.Go(func() { s.background(background, s) })
 	}
 	err := s.server.Run(ctx)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain.Timeout)

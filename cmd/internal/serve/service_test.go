@@ -33,7 +33,7 @@ func TestService(t *testing.T) {
 	var log bytes.Buffer
 	beside := make(chan struct{})
 	s, err := serve.New(ctx, cfg, serve.Options{
-		Log: &log, Beside: func(context.Context, *serve.Service) { close(beside) },
+		Log: &log, Background: func(context.Context, *serve.Service) { close(beside) },
 	})
 	if err != nil {
 		t.Fatal(err)
