@@ -91,14 +91,14 @@ func (a *account) add(ctx context.Context, users bool) error {
 	return plainfile.Replace(a.file, data)
 }
 
-// made is what is printed of an entry. Its fields are for programs to rely on.
-type made struct {
+// newAccount is what is printed of an entry. Its fields are for programs to rely on.
+type newAccount struct {
 	Key   string      `json:"key,omitempty"` // shown only now
 	Entry authn.Entry `json:"entry"`
 	File  string      `json:"file,omitempty"` // that it is in now
 }
 
-func (m *made) write(w io.Writer, of string) error {
+func (m *newAccount) write(w io.Writer, of string) error {
 	if m.Key != "" {
 		fmt.Fprintf(w, "%s\n\n", m.Key)
 		fmt.Fprintln(w, "This is the key. It is shown only now, and only its hash is kept.")

@@ -43,7 +43,7 @@ func apikeyNewCommand() *cobra.Command {
 			if err := a.add(c.Context(), false); err != nil {
 				return err
 			}
-			m := made{Key: key, Entry: a.entry, File: a.file}
+			m := newAccount{Key: key, Entry: a.entry, File: a.file}
 			if out.IsJSON() {
 				return term.WriteJSON(c.OutOrStdout(), m)
 			}

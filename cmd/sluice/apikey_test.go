@@ -34,7 +34,7 @@ func TestAPIKeyNew(t *testing.T) {
 	var keys []string
 	for _, user := range []string{"ada", "bob", "on"} {
 		code, out, stderr := sluiceRun(t, "apikey", "new", "--user", user, "--plan", "pro", "--attribute", "team=a b", "-f", file, "-o", "json")
-		var m made
+		var m newAccount
 		if err := json.Unmarshal([]byte(out), &m); err != nil || code != term.ExitFine || m.File != file {
 			t.Fatalf("exit %d, %s%s", code, out, stderr)
 		}
@@ -101,7 +101,7 @@ func TestAPIKeyHash(t *testing.T) {
 func TestPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.yaml")
 	code, out, stderr := typed(t, "canary horse\n", "password", "--user", "ada", "--plan", "pro", "--cost", "10", "-f", file, "-o", "json")
-	var m made
+	var m newAccount
 	if err := json.Unmarshal([]byte(out), &m); err != nil || code != term.ExitFine || m.Key != "" {
 		t.Fatalf("exit %d, %s%s", code, out, stderr)
 	}

@@ -13,7 +13,7 @@ import (
 
 // selectFlags name what a command is about: a rule and whom it counts for, a descriptor, or a request.
 type selectFlags struct {
-	live    liveFlags
+	live    remoteFlags
 	request requestFlags
 	line    string // of the request
 	domain  string

@@ -37,7 +37,7 @@ func checkCommand() *cobra.Command {
 			report, err := check.Files(c.Context(), check.Options{
 				Rules: flags.options(), Warn: warnings != "off", IsAccounts: authn.IsAccountFile, Accounts: authn.Check,
 				Authentication: serve.CheckAuthentication, Start: func(cfg *config.Config) ([]error, error) { return serve.Check(cfg, version()) },
-			}, orHere(paths))
+			}, orCurrentDir(paths))
 			if err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ type explainFlags struct {
 	out      term.Output
 	rules    ruleFlags
 	request  requestFlags
-	live     liveFlags
+	live     remoteFlags
 	ask      bool // the running service
 	paths    []string
 	cost     int64

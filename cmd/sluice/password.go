@@ -39,7 +39,7 @@ func passwordCommand() *cobra.Command {
 			if err := a.add(c.Context(), true); err != nil {
 				return err
 			}
-			m := made{Entry: a.entry, File: a.file}
+			m := newAccount{Entry: a.entry, File: a.file}
 			if out.IsJSON() {
 				return term.WriteJSON(c.OutOrStdout(), m)
 			}

@@ -30,7 +30,7 @@ func queueCommand() *cobra.Command {
 // queueList is what a list is asked.
 type queueList struct {
 	out   term.Output
-	live  liveFlags
+	live  remoteFlags
 	most  int
 	state string
 	after string

@@ -14,8 +14,8 @@ import (
 )
 
 // itemCommand is a command about one request.
-func itemCommand(use, short, long, example string, run func(c *cobra.Command, live *liveFlags, out *term.Output, id string) error) *cobra.Command {
-	var live liveFlags
+func itemCommand(use, short, long, example string, run func(c *cobra.Command, live *remoteFlags, out *term.Output, id string) error) *cobra.Command {
+	var live remoteFlags
 	var out term.Output
 	c := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example,
@@ -37,7 +37,7 @@ func queueStatusCommand() *cobra.Command {
 	return itemCommand("status ID", "Show what became of a request",
 		"Show what became of a request that was kept, and what the upstream answered.",
 		"  sluice queue status 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b",
-		func(c *cobra.Command, live *liveFlags, out *term.Output, id string) error {
+		func(c *cobra.Command, live *remoteFlags, out *term.Output, id string) error {
 			return call(c, live, out, http.MethodGet, "/v1/queue/item?id="+url.QueryEscape(id), nil, admincli.WriteItem)
 		})
 }
@@ -46,13 +46,13 @@ func queueCancelCommand() *cobra.Command {
 	return itemCommand("cancel ID", "Remove a request that has not begun",
 		"Remove a request that is kept, so that it is never delivered. One that is being delivered cannot be removed.",
 		"  sluice queue cancel 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b",
-		func(c *cobra.Command, live *liveFlags, out *term.Output, id string) error {
+		func(c *cobra.Command, live *remoteFlags, out *term.Output, id string) error {
 			return call(c, live, out, http.MethodPost, "/v1/queue/cancel", adminmsg.QueueID{ID: id}, admincli.WriteItem)
 		})
 }
 
 func queueReplayCommand() *cobra.Command {
-	var live liveFlags
+	var live remoteFlags
 	var out term.Output
 	var all bool
 	c := &cobra.Command{
@@ -82,7 +82,7 @@ func queueReplayCommand() *cobra.Command {
 }
 
 // replayAll replays all that are dead.
-func replayAll(c *cobra.Command, live *liveFlags, out *term.Output) error {
+func replayAll(c *cobra.Command, live *remoteFlags, out *term.Output) error {
 	client, err := live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 func reloadCommand() *cobra.Command {
-	var live liveFlags
+	var live remoteFlags
 	var out term.Output
 	c := &cobra.Command{
 		Use:   "reload",

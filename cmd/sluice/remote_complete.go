@@ -21,16 +21,16 @@ func ruleNames(all []adminmsg.Rule) []string {
 }
 
 // completeRules are the rules of the running service, if there is one.
-func (f *liveFlags) completeRules(c *cobra.Command) []adminmsg.Rule {
+func (f *remoteFlags) completeRules(c *cobra.Command) []adminmsg.Rule {
 	client, err := adminclient.New(c.Context(), f.cfg)
 	if err != nil {
 		return nil
 	}
-	return liveRules(c.Context(), client)
+	return remoteRules(c.Context(), client)
 }
 
 // completeDomain has shells complete the name of an Envoy domain.
-func (f *liveFlags) completeDomain(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (f *remoteFlags) completeDomain(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	seen := make(map[string]bool)
 	for _, r := range f.completeRules(c) {
@@ -43,8 +43,8 @@ func (f *liveFlags) completeDomain(c *cobra.Command, _ []string, _ string) ([]st
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// liveRules asks which rules there are, for advice and for shells that complete a name. It gives up soon.
-func liveRules(ctx context.Context, client *adminclient.Client) []adminmsg.Rule {
+// remoteRules asks which rules there are, for advice and for shells that complete a name. It gives up soon.
+func remoteRules(ctx context.Context, client *adminclient.Client) []adminmsg.Rule {
 	ctx, cancel := context.WithTimeout(ctx, time.Second/2)
 	defer cancel()
 	var answer adminmsg.Rules

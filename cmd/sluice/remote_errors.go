@@ -15,7 +15,7 @@ import (
 )
 
 // advise says what to do about an error of the service, or about there being none.
-func (f *liveFlags) advise(ctx context.Context, err error) error {
+func (f *remoteFlags) advise(ctx context.Context, err error) error {
 	var away *adminclient.UnreachableError
 	var problem *adminclient.ProblemError
 	switch {
@@ -30,14 +30,14 @@ func (f *liveFlags) advise(ctx context.Context, err error) error {
 }
 
 // flag is which flag says where the service is.
-func (f *liveFlags) flag() string {
+func (f *remoteFlags) flag() string {
 	if f.caller {
 		return "--service or SLUICE_SERVICE"
 	}
 	return "--admin or SLUICE_ADMIN"
 }
 
-func (f *liveFlags) unreachable(e *adminclient.UnreachableError) error {
+func (f *remoteFlags) unreachable(e *adminclient.UnreachableError) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	text := e.Err.Error()
@@ -61,7 +61,7 @@ func (f *liveFlags) unreachable(e *adminclient.UnreachableError) error {
 	return fmt.Errorf("%w: look at the service's log, or %s", e, where)
 }
 
-func (f *liveFlags) problem(p *adminclient.ProblemError) error {
+func (f *remoteFlags) problem(p *adminclient.ProblemError) error {
 	switch {
 	case p.Foreign && strings.Contains(p.Text, "HTTP request to an HTTPS server"):
 		return fmt.Errorf("%s speaks TLS: write https://", p.URL)

@@ -16,14 +16,14 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// liveFlags say which running service a command asks.
-type liveFlags struct {
+// remoteFlags say which running service a command asks.
+type remoteFlags struct {
 	cfg    adminclient.Config
 	caller bool // it asks as callers do
 }
 
 // adminFlags are for commands that ask the admin API.
-func (f *liveFlags) adminFlags(c *cobra.Command) {
+func (f *remoteFlags) adminFlags(c *cobra.Command) {
 	f.setting(c, &f.cfg.Admin, "admin", "SLUICE_ADMIN", adminclient.DefaultAdmin, "where the service answers operators")
 	f.setting(c, &f.cfg.TokenFile, "token-file", "SLUICE_TOKEN_FILE", "", "file with the token of the admin API")
 	f.cfg.Service = adminclient.DefaultService
@@ -31,27 +31,27 @@ func (f *liveFlags) adminFlags(c *cobra.Command) {
 }
 
 // serviceFlags are for commands that ask as callers do.
-func (f *liveFlags) serviceFlags(c *cobra.Command) {
+func (f *remoteFlags) serviceFlags(c *cobra.Command) {
 	f.setting(c, &f.cfg.Service, "service", "SLUICE_SERVICE", adminclient.DefaultService, "where the service answers callers")
 	f.cfg.Admin, f.caller = adminclient.DefaultAdmin, true
 	f.tlsFlags(c)
 }
 
-func (f *liveFlags) tlsFlags(c *cobra.Command) {
+func (f *remoteFlags) tlsFlags(c *cobra.Command) {
 	f.setting(c, &f.cfg.CA, "ca", "SLUICE_CA", "", "file with the authority of the service's certificate")
 	f.setting(c, &f.cfg.Cert, "cert", "SLUICE_CERT", "", "file with the certificate to show the service")
 	f.setting(c, &f.cfg.Key, "key", "SLUICE_KEY", "", "file with that certificate's key")
 }
 
 // setting adds a flag that a variable may set.
-func (f *liveFlags) setting(c *cobra.Command, value *string, flag, variable, otherwise, usage string) {
+func (f *remoteFlags) setting(c *cobra.Command, value *string, flag, variable, otherwise, usage string) {
 	c.Flags().StringVar(value, flag, cmp.Or(os.Getenv(variable), otherwise), usage+"; or "+variable)
 	if strings.HasPrefix(otherwise, "http") {
 		term.CompleteFlag(c, flag)
 	}
 }
 
-func (f *liveFlags) client(ctx context.Context, stderr io.Writer) (*adminclient.Client, error) {
+func (f *remoteFlags) client(ctx context.Context, stderr io.Writer) (*adminclient.Client, error) {
 	client, err := adminclient.New(ctx, f.cfg)
 	if err == nil && client.Exposed() {
 		fmt.Fprintf(stderr, "warning: the token goes to %s unencrypted: use https://, or a tunnel to its loopback address\n", f.cfg.Admin)
@@ -60,7 +60,7 @@ func (f *liveFlags) client(ctx context.Context, stderr io.Writer) (*adminclient.
 }
 
 // ask asks the admin API. The answer is also put into answer, a pointer.
-func (f *liveFlags) ask(c *cobra.Command, method, path string, body, answer any) (raw json.RawMessage, err error) {
+func (f *remoteFlags) ask(c *cobra.Command, method, path string, body, answer any) (raw json.RawMessage, err error) {
 	client, err := f.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (f *liveFlags) ask(c *cobra.Command, method, path string, body, answer any)
 }
 
 // call asks the admin API and writes the answer, as it came or for people to read. write may return errFindings.
-func call[A any](c *cobra.Command, f *liveFlags, o *term.Output, method, path string, body any, write func(*A, io.Writer, term.Style) error) error {
+func call[A any](c *cobra.Command, f *remoteFlags, o *term.Output, method, path string, body any, write func(*A, io.Writer, term.Style) error) error {
 	var answer A
 	raw, err := f.ask(c, method, path, body, &answer)
 	if err != nil {

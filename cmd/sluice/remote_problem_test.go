@@ -9,7 +9,7 @@ import (
 
 // What a service says about a request is not written by who reads it.
 func TestProblemsArePrintable(t *testing.T) {
-	var f liveFlags
+	var f remoteFlags
 	for _, p := range []adminclient.ProblemError{
 		{Status: 400, Title: "Bad Request", Detail: "no\x1b[31m\nGET /v1/rules"},
 		{Status: 404, Title: "Not Found", Detail: "no\x1b[31m"},

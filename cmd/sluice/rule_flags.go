@@ -20,11 +20,11 @@ func (f *ruleFlags) options() rulefile.Options { return rulefile.Options{MergeDo
 
 // load reads rules for a command that needs them sound.
 func (f *ruleFlags) load(ctx context.Context, paths []string) (*rulefile.LoadResult, error) {
-	return sources.Load(ctx, f.options(), orHere(paths))
+	return sources.Load(ctx, f.options(), orCurrentDir(paths))
 }
 
-// orHere is the current directory if no paths are given.
-func orHere(paths []string) []string {
+// orCurrentDir is the current directory if no paths are given.
+func orCurrentDir(paths []string) []string {
 	if len(paths) == 0 {
 		return []string{"."}
 	}

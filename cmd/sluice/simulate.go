@@ -94,11 +94,11 @@ type simulateProgress struct {
 }
 
 func (p *simulateProgress) tell(requests int64) {
-	if d := time.Since(p.began); d-p.told >= progressEvery {
+	if d := time.Since(p.began); d-p.told >= progressInterval {
 		p.told = d
 		fmt.Fprintf(p.w, "sluice simulate: %d requests, %.0f a second\n", requests, float64(requests)/d.Seconds())
 	}
 }
 
-// progressEvery is how often progress is told where it is no bar.
-const progressEvery = 5 * time.Second
+// progressInterval is how often progress is told where it is no bar.
+const progressInterval = 5 * time.Second

@@ -32,7 +32,7 @@ func TestSimulateProgress(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("it tells %q at once", &out)
 	}
-	p.began = p.began.Add(-progressEvery)
+	p.began = p.began.Add(-progressInterval)
 	p.tell(1_000_000)
 	p.tell(1_000_001)
 	if strings.Count(out.String(), "\n") != 1 || !strings.HasPrefix(out.String(), "sluice simulate: 1000000 requests, ") {

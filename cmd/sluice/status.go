@@ -10,7 +10,7 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	var live liveFlags
+	var live remoteFlags
 	var out term.Output
 	var listRules bool
 	c := &cobra.Command{

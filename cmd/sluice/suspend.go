@@ -30,7 +30,7 @@ func resumeCommand() *cobra.Command {
 }
 
 func switchCommand(verb, short, long, example string) *cobra.Command {
-	var live liveFlags
+	var live remoteFlags
 	var out term.Output
 	c := &cobra.Command{
 		Use: verb + " RULE...", Short: short, Long: long, Example: example,
@@ -66,7 +66,7 @@ func writeSuspended(n *adminmsg.Suspended, w io.Writer, s term.Style) error {
 }
 
 // nearest adds the rule that somebody may have meant to an error that says that there is none of that name.
-func (f *liveFlags) nearest(c *cobra.Command, err error, written []string) error {
+func (f *remoteFlags) nearest(c *cobra.Command, err error, written []string) error {
 	var p *adminclient.ProblemError
 	if !errors.As(err, &p) || p.Status != http.StatusNotFound || strings.Contains(p.Detail, "did you mean") {
 		return err

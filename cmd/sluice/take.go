@@ -16,15 +16,15 @@ import (
 // takeFlags are what take is asked.
 type takeFlags struct {
 	out     term.Output
-	live    liveFlags
+	live    remoteFlags
 	request requestFlags
 	domain  string
 	cost    int64
 	times   int
 }
 
-// mostTakes is how often take asks: what is more is a load test.
-const mostTakes = 10_000
+// maxTakes is how often take asks: what is more is a load test.
+const maxTakes = 10_000
 
 func takeCommand() *cobra.Command {
 	var f takeFlags
@@ -85,8 +85,8 @@ func (f *takeFlags) run(c *cobra.Command, args []string) error {
 // check is what is asked.
 func (f *takeFlags) check(args []string) (*adminclient.Check, error) {
 	switch {
-	case f.times < 1 || f.times > mostTakes:
-		return nil, fmt.Errorf("-n %d: write 1 to %d; for more: sluice bench", f.times, mostTakes)
+	case f.times < 1 || f.times > maxTakes:
+		return nil, fmt.Errorf("-n %d: write 1 to %d; for more: sluice bench", f.times, maxTakes)
 	case f.cost < 0 || f.cost > sluice.MaxCost:
 		return nil, fmt.Errorf("--cost %d: write a number of at least 1", f.cost)
 	case len(args) == 0:

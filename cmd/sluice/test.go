@@ -33,7 +33,7 @@ func testCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--run: %w", err)
 			}
-			files, err := ruletest.Load(flags.options(), orHere(paths)...)
+			files, err := ruletest.Load(flags.options(), orCurrentDir(paths)...)
 			if err != nil {
 				return ruletest.Broken(err)
 			}

@@ -17,15 +17,15 @@ import (
 // topFlags are what top is asked.
 type topFlags struct {
 	out      term.Output
-	live     liveFlags
+	live     remoteFlags
 	most     int
 	near     bool
 	watch    bool
 	interval time.Duration
 }
 
-// mostTop is how many keys top shows: the service does not keep more.
-const mostTop = 1000
+// maxTopKeys is how many keys top shows: the service does not keep more.
+const maxTopKeys = 1000
 
 func topCommand() *cobra.Command {
 	var f topFlags
@@ -54,8 +54,8 @@ func topCommand() *cobra.Command {
 }
 
 func (f *topFlags) run(c *cobra.Command) error {
-	if f.most < 1 || f.most > mostTop {
-		return fmt.Errorf("-n %d: write 1 to %d", f.most, mostTop)
+	if f.most < 1 || f.most > maxTopKeys {
+		return fmt.Errorf("-n %d: write 1 to %d", f.most, maxTopKeys)
 	}
 	if f.interval < minInterval {
 		return fmt.Errorf("--interval %s: write at least %s", f.interval, minInterval)

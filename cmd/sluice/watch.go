@@ -17,7 +17,7 @@ import (
 // watchFlags are what watch is asked.
 type watchFlags struct {
 	out      term.Output
-	live     liveFlags
+	live     remoteFlags
 	interval time.Duration
 	times    int
 }
