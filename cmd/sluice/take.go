@@ -62,7 +62,7 @@ func (f *takeFlags) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	began := time.Now()
-	var t admincli.Taken
+	var t admincli.TakeResult
 	for range f.times {
 		answer, err := client.Check(c.Context(), check)
 		if err != nil {

@@ -48,12 +48,12 @@ type Options struct {
 
 // Bounds of a load, so that a slip of the finger takes nothing down.
 const (
-	mostCallers  = 10_000
-	mostPipeline = 1_000
-	mostConns    = 1_000
-	mostRate     = 1_000_000
-	mostDuration = 24 * time.Hour
-	mostRequests = 1_000_000_000
+	maxConcurrency = 10_000
+	maxPipeline    = 1_000
+	maxConns       = 1_000
+	maxRate        = 1_000_000
+	maxDuration    = 24 * time.Hour
+	maxRequests    = 1_000_000_000
 )
 
 // check reads the thresholds, and refuses what makes no sense.
@@ -83,11 +83,11 @@ func (o *Options) checkNumbers() error {
 		value    int64
 		from, to int64
 	}{
-		{"callers", int64(o.Callers), 1, mostCallers},
-		{"pipeline", int64(o.Pipeline), 1, mostPipeline},
-		{"connections", int64(o.Connections), 1, mostConns},
+		{"callers", int64(o.Callers), 1, maxConcurrency},
+		{"pipeline", int64(o.Pipeline), 1, maxPipeline},
+		{"connections", int64(o.Connections), 1, maxConns},
 		{"keys", o.Keys, 0, loadgen.MostKeys},
-		{"requests", o.Requests, 0, mostRequests},
+		{"requests", o.Requests, 0, maxRequests},
 		{"cost", o.Cost, 1, 1 << 31},
 	} {
 		if n.value < n.from || n.value > n.to {
@@ -95,11 +95,11 @@ func (o *Options) checkNumbers() error {
 		}
 	}
 	switch {
-	case !(o.Rate >= 0 && o.Rate <= mostRate):
-		return fmt.Errorf("--rate %v: write requests a second, up to %d", o.Rate, mostRate)
-	case o.Duration <= 0 || o.Duration > mostDuration:
-		return fmt.Errorf("--duration %v: write how long, such as 10s, up to %v", o.Duration, mostDuration)
-	case o.Warmup < 0 || o.Warmup > mostDuration:
+	case !(o.Rate >= 0 && o.Rate <= maxRate):
+		return fmt.Errorf("--rate %v: write requests a second, up to %d", o.Rate, maxRate)
+	case o.Duration <= 0 || o.Duration > maxDuration:
+		return fmt.Errorf("--duration %v: write how long, such as 10s, up to %v", o.Duration, maxDuration)
+	case o.Warmup < 0 || o.Warmup > maxDuration:
 		return fmt.Errorf("--warmup %v: write how long, such as 2s", o.Warmup)
 	case o.Timeout <= 0 || o.Timeout > time.Hour:
 		return fmt.Errorf("--timeout %v: write how long, such as 5s", o.Timeout)
@@ -107,7 +107,7 @@ func (o *Options) checkNumbers() error {
 		return fmt.Errorf("--distribution %s: write uniform or zipf", o.Distribution)
 	}
 	if o.Requests > 0 && !o.DurationGiven {
-		o.Duration = mostDuration // as many as asked for, however long it takes
+		o.Duration = maxDuration // as many as asked for, however long it takes
 	}
 	return nil
 }

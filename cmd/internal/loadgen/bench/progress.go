@@ -21,7 +21,7 @@ type progress struct {
 
 const (
 	progressWidth = 24
-	plainEvery    = 5 * time.Second
+	plainInterval = 5 * time.Second
 )
 
 func newProgress(w io.Writer, p *loadgen.Plan) *progress {
@@ -42,7 +42,7 @@ func (b *progress) tell(p loadgen.Progress) {
 	case b.terminal:
 		full := min(progressWidth, int(done*progressWidth))
 		fmt.Fprintf(b.w, "\r\x1b[K[%s%s] %s", strings.Repeat("=", full), strings.Repeat(" ", progressWidth-full), text)
-	case p.Elapsed-b.told >= plainEvery:
+	case p.Elapsed-b.told >= plainInterval:
 		b.told = p.Elapsed
 		fmt.Fprintf(b.w, "sluice bench: %s\n", text)
 	}

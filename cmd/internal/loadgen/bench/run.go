@@ -77,7 +77,7 @@ func (b *Measured) writePage(to, version string) error {
 // aim makes the target that a URL and the flags name.
 func (o *Options) aim(ctx context.Context, target string) (*Measured, error) {
 	o.Connections = min(o.Connections, o.Callers)
-	a := &aimed{o: o, patterns: loadgen.Patterns{Keys: o.Keys}}
+	a := &benchTarget{o: o, patterns: loadgen.Patterns{Keys: o.Keys}}
 	if err := a.parse(ctx, target); err != nil {
 		return nil, fmt.Errorf("%s: %w", term.Printable(target), err)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
-// aimed is a target that is being made of a URL and flags.
-type aimed struct {
+// benchTarget is a target that is being made of a URL and flags.
+type benchTarget struct {
 	o        *Options
 	url      *url.URL
 	full     loadgen.Pattern // the URL with its ranges
@@ -27,7 +27,7 @@ type aimed struct {
 }
 
 // protocol is what the target speaks.
-func (a *aimed) protocol() string {
+func (a *benchTarget) protocol() string {
 	switch a.url.Scheme {
 	case "http", "https":
 		return "http"
@@ -38,12 +38,12 @@ func (a *aimed) protocol() string {
 }
 
 // secure tells whether it speaks TLS.
-func (a *aimed) secure() bool {
+func (a *benchTarget) secure() bool {
 	return a.url.Scheme == "https" || a.url.Scheme == "rediss" || a.url.Scheme == "rlss"
 }
 
 // parse reads the URL, and refuses hosts that are not this one.
-func (a *aimed) parse(ctx context.Context, target string) (err error) {
+func (a *benchTarget) parse(ctx context.Context, target string) (err error) {
 	switch scheme, _, _ := strings.Cut(target, "://"); scheme {
 	case "http", "https", "redis", "rediss", "rls", "rlss":
 	default:
@@ -77,7 +77,7 @@ func (a *aimed) parse(ctx context.Context, target string) (err error) {
 	return a.local(ctx)
 }
 
-func (a *aimed) local(ctx context.Context) error {
+func (a *benchTarget) local(ctx context.Context) error {
 	if a.o.AllowRemote {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (a *aimed) local(ctx context.Context) error {
 }
 
 // connect makes the target.
-func (a *aimed) connect(ctx context.Context) (loadgen.Target, error) {
+func (a *benchTarget) connect(ctx context.Context) (loadgen.Target, error) {
 	secure, err := a.tls(ctx)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (a *aimed) connect(ctx context.Context) (loadgen.Target, error) {
 	return connect()
 }
 
-func (a *aimed) tls(ctx context.Context) (*tls.Config, error) {
+func (a *benchTarget) tls(ctx context.Context) (*tls.Config, error) {
 	if !a.secure() {
 		if a.o.CA != "" {
 			return nil, fmt.Errorf("--ca: %s:// is without TLS", a.url.Scheme)
@@ -136,7 +136,7 @@ func (a *aimed) tls(ctx context.Context) (*tls.Config, error) {
 	return cfg, nil
 }
 
-func (a *aimed) rls(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
+func (a *benchTarget) rls(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
 	cfg := loadgen.RLS{URL: a.url, TLS: secure, Connections: a.o.Connections, Domain: a.o.Domain}
 	if a.o.Cost != 1 {
 		cfg.Hits = uint32(a.o.Cost)
@@ -176,7 +176,7 @@ func descriptorPairs(text string) (all [][2]string, err error) {
 	return all, nil
 }
 
-func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
+func (a *benchTarget) redis(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
 	cfg := loadgen.RESP{URL: a.url, TLS: secure, Burst: a.o.Burst, Count: a.o.Count, Period: a.o.Period, Quantity: a.o.Cost}
 	if cfg.Burst < 0 || cfg.Count < 1 || cfg.Period < 1 {
 		return nil, errors.New("--burst, --count and --period: write positive numbers, such as --burst 10 --count 100 --period 60")
@@ -193,7 +193,7 @@ func (a *aimed) redis(ctx context.Context, secure *tls.Config) (func() (loadgen.
 	return func() (loadgen.Target, error) { return loadgen.NewRESP(ctx, cfg) }, err
 }
 
-func (a *aimed) http(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
+func (a *benchTarget) http(ctx context.Context, secure *tls.Config) (func() (loadgen.Target, error), error) {
 	cfg := loadgen.HTTP{URL: a.url, Full: a.full, TLS: secure, Callers: a.o.Callers, Method: a.o.Method}
 	body, err := a.body(ctx)
 	if err != nil {
@@ -239,7 +239,7 @@ const maxPassword = 1 << 20
 const maxBody = 64 << 20
 
 // body is that of --body, or what Sluice's check API takes if there are descriptors.
-func (a *aimed) body(ctx context.Context) (string, error) {
+func (a *benchTarget) body(ctx context.Context) (string, error) {
 	if len(a.o.Descriptors) == 0 {
 		file, ok := strings.CutPrefix(a.o.Body, "@")
 		if !ok {

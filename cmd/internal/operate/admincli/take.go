@@ -14,28 +14,28 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// Taken is what take prints. Its fields are for programs to rely on.
-type Taken struct {
-	Allowed int           `json:"allowed"`
-	Denied  int           `json:"denied"`
-	Seconds float64       `json:"seconds"`
-	Answers []takenAnswer `json:"answers"`
+// TakeResult is what take prints. Its fields are for programs to rely on.
+type TakeResult struct {
+	Allowed int            `json:"allowed"`
+	Denied  int            `json:"denied"`
+	Seconds float64        `json:"seconds"`
+	Answers []takeResponse `json:"answers"`
 }
 
-type takenAnswer struct {
+type takeResponse struct {
 	Status int               `json:"status"`
 	Header map[string]string `json:"headers"`
 	Raw    json.RawMessage   `json:"answer"`
 	answer adminclient.CheckAnswer
 }
 
-func (t *Taken) Add(c *adminclient.Checked) {
+func (t *TakeResult) Add(c *adminclient.Checked) {
 	if c.Answer.Allowed {
 		t.Allowed++
 	} else {
 		t.Denied++
 	}
-	a := takenAnswer{Status: c.Status, Header: map[string]string{}, Raw: c.Raw, answer: c.Answer}
+	a := takeResponse{Status: c.Status, Header: map[string]string{}, Raw: c.Raw, answer: c.Answer}
 	for name, values := range c.Header {
 		if limitHeader(name) {
 			a.Header[name] = strings.Join(values, ", ")
@@ -50,7 +50,7 @@ func limitHeader(name string) bool {
 	return lower == "retry-after" || strings.Contains(lower, "ratelimit")
 }
 
-func (t *Taken) Write(w io.Writer) error {
+func (t *TakeResult) Write(w io.Writer) error {
 	s := term.NewStyle(w)
 	if len(t.Answers) == 1 {
 		return t.Answers[0].write(w, s)
@@ -139,7 +139,7 @@ func checkedText(l *adminclient.CheckedLimit) string {
 }
 
 // write shows one answer whole.
-func (a *takenAnswer) write(w io.Writer, s term.Style) error {
+func (a *takeResponse) write(w io.Writer, s term.Style) error {
 	var b strings.Builder
 	line := fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status))
 	if a.answer.Allowed {
