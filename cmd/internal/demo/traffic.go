@@ -12,54 +12,62 @@ import (
 	"time"
 )
 
-// madeUp is a request of a made-up client.
-type madeUp struct {
+// syntheticRequest is a request of a made-up client.
+type syntheticRequest struct {
 	from         string // address
 	method, path string
 	user, device string
 	password     string
 }
 
-// madeUpClient is a made-up client: every so often, give or take, it makes some calls at once.
-type madeUpClient struct {
+// syntheticClient is a made-up client: every so often, give or take, it makes some calls at once.
+type syntheticClient struct {
 	every time.Duration
 	calls int
-	next  func() madeUp // asked once each time
+	next  func() syntheticRequest // asked once each time
 }
 
-// madeUpClients are the clients of the demo. Their addresses are set apart for documentation, and their users and devices are
+// syntheticClients are the clients of the demo. Their addresses are set apart for documentation, and their users and devices are
 // made up, so that they use up no limit of a person who tries the demo.
-func madeUpClients() []madeUpClient {
+func syntheticClients() []syntheticClient {
 	one := func(names ...string) string { return names[rand.N(len(names))] }
 	user := func() string { return one("ada", "bob", "carol", "dan") }
 	address := func() string { return fmt.Sprintf("198.51.100.%d", 1+rand.N(40)) } // set apart for documentation, RFC 5737
 	number := func() int { return 1 + rand.N(20) }
 	const crook = "203.0.113.66"
 	devices := 0
-	return []madeUpClient{
-		{700 * time.Millisecond, 1, func() madeUp {
-			return madeUp{from: address(), method: "GET", path: fmt.Sprintf("/posts/%d", number()), user: user()}
+	return []syntheticClient{
+		{700 * time.Millisecond, 1, func() syntheticRequest {
+			return syntheticRequest{from: address(), method: "GET", path: fmt.Sprintf("/posts/%d", number()), user: user()}
 		}},
-		{3 * time.Second, 1, func() madeUp { return madeUp{from: address(), method: "POST", path: "/posts", user: user()} }},
-		{5 * time.Second, 5, func() madeUp { return madeUp{from: crook, method: "POST", path: "/posts", user: "mallory"} }},
-		{3 * time.Second, 1, func() madeUp { return madeUp{from: address(), method: "GET", path: "/hello"} }},
-		{5 * time.Second, 1, func() madeUp { return madeUp{from: address(), method: "POST", path: "/accounts"} }},
-		{15 * time.Second, 4, func() madeUp { return madeUp{from: crook, method: "POST", path: "/accounts"} }},
-		{5 * time.Second, 1, func() madeUp {
-			return madeUp{from: address(), method: "GET", path: "/login", user: user(), password: "sesame"}
+		{3 * time.Second, 1, func() syntheticRequest {
+			return syntheticRequest{from: address(), method: "POST", path: "/posts", user: user()}
 		}},
-		{20 * time.Second, 5, func() madeUp {
-			return madeUp{from: crook, method: "GET", path: "/login", user: user(), password: one("1234", "secret", "qwerty")}
+		{5 * time.Second, 5, func() syntheticRequest {
+			return syntheticRequest{from: crook, method: "POST", path: "/posts", user: "mallory"}
 		}},
-		{2 * time.Minute, 7, func() madeUp {
+		{3 * time.Second, 1, func() syntheticRequest { return syntheticRequest{from: address(), method: "GET", path: "/hello"} }},
+		{5 * time.Second, 1, func() syntheticRequest { return syntheticRequest{from: address(), method: "POST", path: "/accounts"} }},
+		{15 * time.Second, 4, func() syntheticRequest { return syntheticRequest{from: crook, method: "POST", path: "/accounts"} }},
+		{5 * time.Second, 1, func() syntheticRequest {
+			return syntheticRequest{from: address(), method: "GET", path: "/login", user: user(), password: "sesame"}
+		}},
+		{20 * time.Second, 5, func() syntheticRequest {
+			return syntheticRequest{from: crook, method: "GET", path: "/login", user: user(), password: one("1234", "secret", "qwerty")}
+		}},
+		{2 * time.Minute, 7, func() syntheticRequest {
 			devices++
-			return madeUp{from: address(), method: "POST", path: "/rewards", device: fmt.Sprintf("phone-%d", devices)}
+			return syntheticRequest{from: address(), method: "POST", path: "/rewards", device: fmt.Sprintf("phone-%d", devices)}
 		}},
-		{45 * time.Second, 3, func() madeUp { return madeUp{from: address(), method: "POST", path: "/exports", user: user()} }},
-		{8 * time.Second, 4, func() madeUp {
-			return madeUp{from: address(), method: "GET", path: fmt.Sprintf("/thumbnails/%d.png", number()), user: user()}
+		{45 * time.Second, 3, func() syntheticRequest {
+			return syntheticRequest{from: address(), method: "POST", path: "/exports", user: user()}
 		}},
-		{15 * time.Second, 3, func() madeUp { return madeUp{from: address(), method: "GET", path: "/downloads/film", user: user()} }},
+		{8 * time.Second, 4, func() syntheticRequest {
+			return syntheticRequest{from: address(), method: "GET", path: fmt.Sprintf("/thumbnails/%d.png", number()), user: user()}
+		}},
+		{15 * time.Second, 3, func() syntheticRequest {
+			return syntheticRequest{from: address(), method: "GET", path: "/downloads/film", user: user()}
+		}},
 	}
 }
 
@@ -67,7 +75,7 @@ func madeUpClients() []madeUpClient {
 const soon = 3 * time.Second
 
 // run makes calls until the context ends.
-func (c *madeUpClient) run(ctx context.Context, send func(context.Context, *madeUp)) {
+func (c *syntheticClient) run(ctx context.Context, send func(context.Context, *syntheticRequest)) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for wait := rand.N(min(c.every, soon)); pause(ctx, wait); wait = c.every/2 + rand.N(c.every) {
@@ -87,8 +95,8 @@ func sendTraffic(ctx context.Context, gateway http.Handler) {
 	transport := &http.Transport{DialContext: calls.dial, DisableKeepAlives: true}
 
 	var clients sync.WaitGroup
-	for _, c := range madeUpClients() {
-		clients.Go(func() { c.run(ctx, func(ctx context.Context, n *madeUp) { n.send(ctx, transport) }) })
+	for _, c := range syntheticClients() {
+		clients.Go(func() { c.run(ctx, func(ctx context.Context, n *syntheticRequest) { n.send(ctx, transport) }) })
 	}
 	clients.Wait()
 	_ = server.Close()
@@ -96,7 +104,7 @@ func sendTraffic(ctx context.Context, gateway http.Handler) {
 }
 
 // send makes a call. What comes of it is to be seen in what the service counts.
-func (c *madeUp) send(ctx context.Context, over http.RoundTripper) {
+func (c *syntheticRequest) send(ctx context.Context, over http.RoundTripper) {
 	req, err := http.NewRequestWithContext(ctx, c.method, "http://"+c.from+c.path, nil)
 	if err != nil {
 		return
