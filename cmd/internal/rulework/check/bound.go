@@ -11,8 +11,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// bound is how much a limit with accuracy: eventual may admit with a store that several processes share.
-type bound struct {
+// accuracyBound is how much a limit with accuracy: eventual may admit with a store that several processes share.
+type accuracyBound struct {
 	Limit     string  `json:"limit"`
 	Most      int64   `json:"most"`              // if nothing is offered beyond it
 	Staleness float64 `json:"staleness_seconds"` // what is offered in that time may be admitted too
@@ -23,18 +23,18 @@ type bound struct {
 }
 
 // ruleBounds are those of a rule's limits, without those of its tiers and overrides.
-func ruleBounds(r *rules.Rule) []bound {
+func ruleBounds(r *rules.Rule) []accuracyBound {
 	if r.Accuracy != sluice.AccuracyEventual {
 		return nil
 	}
 	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout).Seconds()
-	var all []bound
+	var all []accuracyBound
 	for i := range r.Limits {
 		limit, err := r.Limits[i].Limit.Build()
 		if err != nil || r.Limits[i].Unlimited || r.Limits[i].DenyAll {
 			continue
 		}
-		b := bound{Limit: limit.String(), Most: limit.Max(), Staleness: staleness}
+		b := accuracyBound{Limit: limit.String(), Most: limit.Max(), Staleness: staleness}
 		b.Example.Offered = 2 * limit.Rate()
 		b.Example.Most = b.Most + int64(b.Example.Offered*staleness)
 		all = append(all, b)

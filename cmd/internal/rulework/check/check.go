@@ -33,16 +33,16 @@ type Report struct {
 }
 
 type ruleSummary struct {
-	Name    string        `json:"name"`
-	File    string        `json:"file"`
-	Line    int           `json:"line"`
-	Matches string        `json:"matches"`
-	Per     []string      `json:"per"`
-	Limit   string        `json:"limit"`
-	Mode    string        `json:"mode"` // "enforced", "shadow" or "disabled"
-	Bounds  []bound       `json:"bounds,omitempty"`
-	Settles []settleBound `json:"settles,omitempty"`   // of a rule with settle
-	Flight  bool          `json:"in_flight,omitempty"` // some limit is on what is in flight
+	Name        string          `json:"name"`
+	File        string          `json:"file"`
+	Line        int             `json:"line"`
+	Matches     string          `json:"matches"`
+	Per         []string        `json:"per"`
+	Limit       string          `json:"limit"`
+	Mode        string          `json:"mode"` // "enforced", "shadow" or "disabled"
+	Bounds      []accuracyBound `json:"bounds,omitempty"`
+	Settles     []settleBound   `json:"settles,omitempty"`   // of a rule with settle
+	Concurrency bool            `json:"in_flight,omitempty"` // some limit is on what is in flight
 }
 
 type domainSummary struct {
@@ -230,7 +230,7 @@ func (r *Report) summarize(set *rules.Set) {
 		rule := &cfg.Rules[i]
 		s := ruleSummary{
 			Name: rule.Name, File: rule.Pos.File, Line: rule.Pos.Line, Matches: describe.Match(rule),
-			Per: []string{}, Limit: describe.Limits(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Settles: settleBounds(rule), Flight: limitsFlight(rule),
+			Per: []string{}, Limit: describe.Limits(rule), Mode: ruleMode(rule), Bounds: ruleBounds(rule), Settles: settleBounds(rule), Concurrency: limitsConcurrency(rule),
 		}
 		for _, ref := range rule.Per {
 			s.Per = append(s.Per, ref.Name)

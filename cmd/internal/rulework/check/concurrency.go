@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// limitsFlight tells that some limit of the rule is on what is in flight.
-func limitsFlight(r *rules.Rule) bool {
+// limitsConcurrency tells that some limit of the rule is on what is in flight.
+func limitsConcurrency(r *rules.Rule) bool {
 	on := func(l rules.Limit) bool { return l.Limit.Algorithm == sluice.Concurrency }
 	if slices.ContainsFunc(r.Limits, on) {
 		return true
@@ -26,10 +26,10 @@ func limitsFlight(r *rules.Rule) bool {
 	return slices.ContainsFunc(r.Overrides, func(o rules.Override) bool { return slices.ContainsFunc(o.Limits, on) })
 }
 
-func (r *Report) writeFlight(w io.Writer) {
+func (r *Report) writeConcurrency(w io.Writer) {
 	some := false
 	for i := range r.Rules {
-		if r.Rules[i].Flight {
+		if r.Rules[i].Concurrency {
 			some = true
 			fmt.Fprintf(w, "%s (concurrent) applies in middleware and the gateway, where the end of a request is seen: forward auth, "+
 				"the check API and RESP leave it out\n", term.Printable(r.Rules[i].Name))

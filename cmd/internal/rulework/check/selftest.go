@@ -105,9 +105,9 @@ func (t *selftester) rule(ctx context.Context, r *rules.Rule) error {
 	return nil
 }
 
-// mostSpends is how many takes a limit may need to be spent. Each takes as much as there is room for, so that a few are
+// maxSpends is how many takes a limit may need to be spent. Each takes as much as there is room for, so that a few are
 // enough unless each waits for its turn.
-const mostSpends = 100_000
+const maxSpends = 100_000
 
 // spend takes all there is of a fresh key, in steps that become smaller, until not even one request of the rule's cost
 // is allowed.
@@ -116,7 +116,7 @@ func (t *selftester) spend(ctx context.Context, p limitPlace, rule *sluice.Rule,
 	key := fmt.Sprintf("self-test-%d", t.keys)
 	out := make([]sluice.Decision, 1)
 	step := max(cost, rule.Limit.Max())
-	for range mostSpends {
+	for range maxSpends {
 		take := sluice.Take{Rule: rule, Key: key, Cost: step, MaxDelay: wait}
 		if _, err := t.limiter.Decide(ctx, []sluice.Take{take}, out); err != nil {
 			return fmt.Errorf("self-test of rule %s: %w", p.rule, err)
@@ -134,7 +134,7 @@ func (t *selftester) spend(ctx context.Context, p limitPlace, rule *sluice.Rule,
 		verdict, advice = "hardly ever denies", fmt.Sprintf(", for who waits %s: lower max_delay", term.Duration(d))
 	}
 	msg := fmt.Sprintf("%s%s: %v was spent %d times over and there was still room%s",
-		verdict, p.where, rule.Limit, mostSpends, advice)
+		verdict, p.where, rule.Limit, maxSpends, advice)
 	t.found = append(t.found, faults.New("warning", p.at, p.rule, msg))
 	return nil
 }

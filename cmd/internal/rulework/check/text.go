@@ -46,7 +46,7 @@ func (r *Report) Write(w io.Writer) error {
 		fmt.Fprintln(w)
 		r.writeBounds(w)
 		r.writeSettleBounds(w)
-		r.writeFlight(w)
+		r.writeConcurrency(w)
 	}
 	verdict := s.Green("ok")
 	if warnings > 0 {
