@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// limitsInWords says limits to people who do not know rule files: "2 per second, bursts of 2".
-func limitsInWords(list []rules.Limit) string {
+// limitsText says limits to people who do not know rule files: "2 per second, bursts of 2".
+func limitsText(list []rules.Limit) string {
 	texts := make([]string, len(list))
 	for i := range list {
 		switch l := &list[i]; {
@@ -20,14 +20,14 @@ func limitsInWords(list []rules.Limit) string {
 		case l.DenyAll:
 			return "not allowed"
 		default:
-			texts[i] = limitInWords(l.Limit)
+			texts[i] = limitText(l.Limit)
 		}
 	}
 	return strings.Join(texts, "; and ")
 }
 
-func limitInWords(l sluice.Limit) string {
-	n, unit := term.Thousands(l.Count), windowInWords(&l)
+func limitText(l sluice.Limit) string {
+	n, unit := term.Thousands(l.Count), windowText(&l)
 	burst := term.Thousands(max(l.Burst, 0))
 	if l.Burst == 0 {
 		burst = n
@@ -55,8 +55,8 @@ func limitInWords(l sluice.Limit) string {
 	return fmt.Sprintf("%s per %s, bursts of %s", n, unit, burst)
 }
 
-// windowInWords is what stands behind per: "second", "3 hours", "calendar month (Asia/Seoul)".
-func windowInWords(l *sluice.Limit) string {
+// windowText is what stands behind per: "second", "3 hours", "calendar month (Asia/Seoul)".
+func windowText(l *sluice.Limit) string {
 	if l.Align == sluice.AlignCalendar {
 		zone := "UTC"
 		if l.Zone != nil {
@@ -67,19 +67,19 @@ func windowInWords(l *sluice.Limit) string {
 	return strings.TrimPrefix(term.DurationInWords(l.Window), "1 ")
 }
 
-// perInWords says whom a rule counts for: "each user", "everybody together".
-func perInWords(r *rules.Rule) string {
+// perText says whom a rule counts for: "each user", "everybody together".
+func perText(r *rules.Rule) string {
 	if len(r.Per) == 0 {
 		return "everybody together"
 	}
 	names := make([]string, len(r.Per))
 	for i := range r.Per {
-		names[i] = refInWords(r.Per[i].Name)
+		names[i] = refText(r.Per[i].Name)
 	}
 	return "each " + strings.Join(names, " and ")
 }
 
-func refInWords(ref string) string {
+func refText(ref string) string {
 	kind, name, _ := strings.Cut(ref, ":")
 	switch kind {
 	case "ip":
@@ -102,12 +102,12 @@ func refInWords(ref string) string {
 	return ref
 }
 
-// notesInWords are the conditions under which requests count otherwise than one each.
-func notesInWords(r *rules.Rule) []string {
+// notesText are the conditions under which requests count otherwise than one each.
+func notesText(r *rules.Rule) []string {
 	var notes []string
 	switch {
 	case r.Cost.From != nil:
-		notes = append(notes, "the cost of a request depends on it: "+refInWords(r.Cost.From.Name))
+		notes = append(notes, "the cost of a request depends on it: "+refText(r.Cost.From.Name))
 	case r.Cost.Default > 1:
 		notes = append(notes, "each request counts as "+term.Thousands(r.Cost.Default))
 	}

@@ -58,13 +58,13 @@ func NewPage(set *rules.Set, title string) *Page {
 
 func (d *Page) add(r *rules.Rule, columns []tierColumn) {
 	l := publicLimit{
-		Name: r.Name, What: r.Description, Requests: requestText(&r.Match), Who: perInWords(r),
-		Limit: limitsInWords(r.Limits), Tiers: make([]string, len(columns)), Notes: append([]string{}, notesInWords(r)...),
+		Name: r.Name, What: r.Description, Requests: requestText(&r.Match), Who: perText(r),
+		Limit: limitsText(r.Limits), Tiers: make([]string, len(columns)), Notes: append([]string{}, notesText(r)...),
 	}
 	for i, column := range columns {
 		if r.Tiers != nil && r.Tiers.By.Name == column.by {
 			if limits, ok := r.Tiers.Limits[column.value]; ok {
-				l.Tiers[i] = limitsInWords(limits)
+				l.Tiers[i] = limitsText(limits)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func TestLimitInWords(t *testing.T) {
 		"1 per 1.5ms, bursts of 1":                            sluice.Every(1500 * time.Microsecond),
 		"1,234,567 per 366 days, bursts of 1,234,567":         sluice.Per(1_234_567, 366*24*time.Hour),
 	} {
-		if got := limitInWords(limit); got != want {
+		if got := limitText(limit); got != want {
 			t.Errorf("%v: %q, want %q", limit, got, want)
 		}
 	}
