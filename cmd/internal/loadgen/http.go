@@ -30,8 +30,8 @@ type Header struct {
 	Value Pattern
 }
 
-// mostBody is how much of an answer is read before its connection is closed instead.
-const mostBody = 1 << 20
+// maxBody is how much of an answer is read before its connection is closed instead.
+const maxBody = 1 << 20
 
 type httpTarget struct {
 	HTTP
@@ -84,7 +84,7 @@ func (c *httpCaller) Ask(ctx context.Context, keys []int64, answered func(Answer
 			return err
 		}
 		if resp.StatusCode != http.StatusSwitchingProtocols { // after which reading would not end with ctx
-			_, err = io.CopyN(io.Discard, resp.Body, mostBody)
+			_, err = io.CopyN(io.Discard, resp.Body, maxBody)
 		}
 		_ = resp.Body.Close()
 		if err != nil && err != io.EOF {

@@ -18,8 +18,8 @@ type Patterns struct {
 	stride int64 // of {key}; 0: it was not used
 }
 
-// MostKeys is how many keys there may be.
-const MostKeys = 1_000_000_000
+// MaxKeys is how many keys there may be.
+const MaxKeys = 1_000_000_000
 
 // A Pattern is a text with ranges.
 type Pattern struct {
@@ -91,8 +91,8 @@ func (p *Patterns) rangeOf(s *span, low, high string) error {
 // multiply makes each key so far as many as the span has numbers.
 func (p *Patterns) multiply(s *span) error {
 	s.stride = max(1, p.size)
-	if s.size > MostKeys/s.stride {
-		return fmt.Errorf("at most %d keys are possible, all ranges multiplied", MostKeys)
+	if s.size > MaxKeys/s.stride {
+		return fmt.Errorf("at most %d keys are possible, all ranges multiplied", MaxKeys)
 	}
 	p.size = s.size * s.stride
 	return nil

@@ -27,10 +27,10 @@ func (p *Point) reset() {
 }
 
 const (
-	pointEvery = 100 * time.Millisecond // at first
-	mostPoints = 200                    // beyond these, each is joined with the next
-	mostTexts  = 20                     // codes, and reasons of failure, that are told apart
-	otherTexts = "others"
+	pointInterval = 100 * time.Millisecond // at first
+	maxPoints     = 200                    // beyond these, each is joined with the next
+	maxTexts      = 20                     // codes, and reasons of failure, that are told apart
+	otherTexts    = "others"
 )
 
 // A recorder collects what callers see. Callers share a few parts of it, and take turns on each.
@@ -45,20 +45,20 @@ type recorder struct {
 }
 
 type recorderPart struct {
-	mu       sync.Mutex // guards the following
-	point    Point
-	codes    map[string]int64
-	reasons  map[string]int64
-	missed   int64
-	cut      int64
-	late     int64
-	lateMost time.Duration
-	last     time.Time // when the last answer came
-	_        [64]byte  // apart from the next one's lock
+	mu      sync.Mutex // guards the following
+	point   Point
+	codes   map[string]int64
+	reasons map[string]int64
+	missed  int64
+	cut     int64
+	late    int64
+	maxLate time.Duration
+	last    time.Time // when the last answer came
+	_       [64]byte  // apart from the next one's lock
 }
 
 func newRecorder(begun time.Time) *recorder {
-	r := &recorder{begun: begun, every: pointEvery, parts: make([]recorderPart, 4*runtime.GOMAXPROCS(0))}
+	r := &recorder{begun: begun, every: pointInterval, parts: make([]recorderPart, 4*runtime.GOMAXPROCS(0))}
 	for i := range r.parts {
 		r.parts[i].codes, r.parts[i].reasons = map[string]int64{}, map[string]int64{}
 	}
@@ -99,7 +99,7 @@ func (p *recorderPart) failed(err error, from, now time.Time) {
 
 // count counts a text, and not too many different ones: a server may put anything there.
 func count(m map[string]int64, text string) {
-	if _, known := m[text]; !known && len(m) >= mostTexts {
+	if _, known := m[text]; !known && len(m) >= maxTexts {
 		text = otherTexts
 	}
 	m[text]++
@@ -120,7 +120,7 @@ func (p *recorderPart) wasLate(n int64, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.late += n
-	p.lateMost = max(p.lateMost, by)
+	p.maxLate = max(p.maxLate, by)
 }
 
 // cutOff records requests whose answers nobody waited for, because the run was interrupted.
@@ -153,7 +153,7 @@ func (r *recorder) collect(now time.Time) {
 		part.mu.Unlock()
 	}
 	r.points = append(r.points, p)
-	if len(r.points) > mostPoints {
+	if len(r.points) > maxPoints {
 		r.thin()
 	}
 }
@@ -191,7 +191,7 @@ func (r *recorder) result(now time.Time) *Result {
 		out.Missed += p.missed
 		out.Cut += p.cut
 		out.Late += p.late
-		out.LateMost = max(out.LateMost, p.lateMost)
+		out.MaxLate = max(out.MaxLate, p.maxLate)
 		for code, n := range p.codes {
 			out.Codes[code] += n
 		}

@@ -11,10 +11,10 @@ type Result struct {
 
 	Missed int64 // of those that failed: due, and never sent
 	Cut    int64 // sent, and nobody waited for the answer, because the run was interrupted
-	// Late is how many requests of an open loop went out well after they were due, and LateMost how much at most. They
+	// Late is how many requests of an open loop went out well after they were due, and MaxLate how much at most. They
 	// count from when they were due.
-	Late     int64
-	LateMost time.Duration
+	Late    int64
+	MaxLate time.Duration
 
 	Codes       map[string]int64 // what the server said, and how often
 	Reasons     map[string]int64 // why requests had no answer, and how often

@@ -41,7 +41,7 @@ const lateAfter = 10 * time.Millisecond
 // restAfterFailure is how long a caller in a closed loop waits when something failed, lest it hammers a server that is away.
 const restAfterFailure = 10 * time.Millisecond
 
-const progressEvery = time.Second
+const progressInterval = time.Second
 
 // Run asks until the plan is done. If the context ends before, so does the run, with what was measured until then.
 func Run(ctx context.Context, p Plan) (*Result, error) {
@@ -133,7 +133,7 @@ func (r *run) watch(ctx context.Context) {
 		}
 		now := time.Now()
 		r.collect(now)
-		if r.Progress != nil && now.Sub(told) >= progressEvery {
+		if r.Progress != nil && now.Sub(told) >= progressInterval {
 			told = now
 			next := r.progress(last, now)
 			r.Progress(next)

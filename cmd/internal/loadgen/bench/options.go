@@ -86,7 +86,7 @@ func (o *Options) checkNumbers() error {
 		{"callers", int64(o.Callers), 1, maxConcurrency},
 		{"pipeline", int64(o.Pipeline), 1, maxPipeline},
 		{"connections", int64(o.Connections), 1, maxConns},
-		{"keys", o.Keys, 0, loadgen.MostKeys},
+		{"keys", o.Keys, 0, loadgen.MaxKeys},
 		{"requests", o.Requests, 0, maxRequests},
 		{"cost", o.Cost, 1, 1 << 31},
 	} {

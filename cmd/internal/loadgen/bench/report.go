@@ -68,7 +68,7 @@ func (b *Measured) Report() *Report {
 		Pipeline: max(1, b.plan.Pipeline), Keys: b.keys, Distribution: "uniform", Begun: r.Begun, Seconds: r.Elapsed.Seconds(),
 		Requests: r.Requests(), Allowed: r.Sum.Allowed, Denied: r.Sum.Denied, Errors: r.Sum.Failed, CutOff: r.Cut,
 		PerSecond: r.PerSecond(), Interrupted: r.Interrupted, KeptSchedule: !r.Behind(), Late: r.Late,
-		LateMax: milliseconds(r.LateMost), NeverSent: r.Missed, Latency: latencyMap(&r.Sum.Latency),
+		LateMax: milliseconds(r.MaxLate), NeverSent: r.Missed, Latency: latencyMap(&r.Sum.Latency),
 		Answers: r.Codes, Reasons: r.Reasons, Thresholds: []reportVerdict{}, Histogram: []reportClass{}, Series: []reportPoint{},
 	}
 	if b.plan.Rate > 0 {

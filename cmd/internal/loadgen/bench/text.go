@@ -124,7 +124,7 @@ func (b *Measured) writeNotes(w io.Writer, s term.Style) {
 
 func (b *Measured) lateness() string {
 	r := b.result
-	text := fmt.Sprintf("%d of %s went out late, by up to %v", r.Late, term.Count(int(r.Requests()), "request"), loadgen.Round(r.LateMost))
+	text := fmt.Sprintf("%d of %s went out late, by up to %v", r.Late, term.Count(int(r.Requests()), "request"), loadgen.Round(r.MaxLate))
 	if r.Missed > 0 {
 		text += fmt.Sprintf("; %d never", r.Missed)
 	}

@@ -40,7 +40,7 @@ func Write(w io.Writer, p Page) error {
 	}
 	if r.Behind() {
 		v.Notes = append(v.Notes, fmt.Sprintf("The schedule was not kept: %s requests went out late, by up to %v, and %s never. "+
-			"Latencies count from when requests were due.", number(r.Late), loadgen.Round(r.LateMost), number(r.Missed)))
+			"Latencies count from when requests were due.", number(r.Late), loadgen.Round(r.MaxLate), number(r.Missed)))
 	}
 	if r.Interrupted {
 		v.Notes = append(v.Notes, "The run was interrupted: these are the results until then.")
