@@ -25,13 +25,13 @@ type knownMetric struct {
 	ok bool
 }
 
-// mostKnown bounds the names that are remembered. Beyond it the memory is begun anew, which only costs time.
-const mostKnown = 200_000
+// maxKnown bounds the names that are remembered. Beyond it the memory is begun anew, which only costs time.
+const maxKnown = 200_000
 
 func (p *Page) metric(name, kind string) (Metric, bool) {
 	k, ok := p.known[kind+name]
 	if !ok {
-		if p.known == nil || len(p.known) >= mostKnown {
+		if p.known == nil || len(p.known) >= maxKnown {
 			p.known = make(map[string]knownMetric)
 		}
 		k.Metric, k.ok = p.Mapper.Map(name, kind, p.Tags)

@@ -28,8 +28,8 @@ type Stats struct {
 
 	ShouldRateLimit, Check Method
 
-	most   int // names that requests make up
-	gauges func(yield func(name string, value uint64))
+	maxLimits int // names that requests make up
+	gauges    func(yield func(name string, value uint64))
 
 	mu       sync.RWMutex // guards the fields below
 	limits   map[string]*Limit
@@ -51,7 +51,7 @@ func (s *Stats) methods() map[string]*Method {
 // New returns statistics that keep at most so many names that requests make up.
 func New(most int) *Stats {
 	return &Stats{
-		most: most, limits: make(map[string]*Limit), made: make(map[string]*Limit), notFound: make(map[string]*atomic.Uint64),
+		maxLimits: most, limits: make(map[string]*Limit), made: make(map[string]*Limit), notFound: make(map[string]*atomic.Uint64),
 	}
 }
 
@@ -101,7 +101,7 @@ func (s *Stats) Made(key []byte, domain string) *Limit {
 	if l = s.made[string(key)]; l != nil {
 		return l
 	}
-	if len(s.made) >= s.most || len(key) > maxName {
+	if len(s.made) >= s.maxLimits || len(key) > maxName {
 		return s.named(Sanitize(domain) + ".other")
 	}
 	l = s.named(Sanitize(string(key)))
@@ -203,15 +203,15 @@ func Sanitize(name string) string {
 // Bounds of a histogram of response times, in seconds; those that Prometheus' libraries have unless told otherwise.
 var bounds = [...]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 
-// mostMillis is the longest time that statsd is told exactly; longer ones are told as this.
-const mostMillis = 10_000
+// maxMillis is the longest time that statsd is told exactly; longer ones are told as this.
+const maxMillis = 10_000
 
 // Timer keeps times for statsd, which is told each, and for Prometheus. The zero Timer works.
 type Timer struct {
 	buckets [len(bounds) + 1]atomic.Uint64 // by seconds
 	millis  [len(bounds) + 1]atomic.Uint64 // by the same bounds, of milliseconds
 	micros  atomic.Uint64                  // the sum
-	each    [mostMillis + 1]atomic.Uint32  // by whole milliseconds, since they were last told
+	each    [maxMillis + 1]atomic.Uint32   // by whole milliseconds, since they were last told
 }
 
 // Observe notes a time.
@@ -221,7 +221,7 @@ func (t *Timer) Observe(d time.Duration) {
 	ms := d.Milliseconds()
 	t.millis[bucket(float64(ms))].Add(1)
 	t.micros.Add(uint64(d.Microseconds()))
-	t.each[min(ms, mostMillis)].Add(1)
+	t.each[min(ms, maxMillis)].Add(1)
 }
 
 func bucket(v float64) int {

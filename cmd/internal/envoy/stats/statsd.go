@@ -158,8 +158,8 @@ func expand(text string, groups []string) string {
 	})
 }
 
-// mostPacket is how many bytes a packet of UDP carries without being cut up on its way.
-const mostPacket = 1432
+// maxPacket is how many bytes a packet of UDP carries without being cut up on its way.
+const maxPacket = 1432
 
 func (k *Sink) send(lines []string) error {
 	if k.conn == nil {
@@ -187,7 +187,7 @@ func (k *Sink) write(lines []string) error {
 	}
 	most := 64 << 10
 	if k.Dog {
-		most = mostPacket
+		most = maxPacket
 	}
 	var b bytes.Buffer
 	for _, line := range lines {

@@ -116,8 +116,8 @@ type client struct {
 	stub    discovery.AggregatedDiscoveryServiceClient
 	version string // that was accepted last
 
-	refused string        // what was refused last
-	pause   time.Duration // before it is refused again
+	rejected string        // what was refused last
+	pause    time.Duration // before it is refused again
 }
 
 // follow opens a stream and takes what it brings until it ends. It tells whether it brought anything.
@@ -147,12 +147,12 @@ func (c *client) follow(ctx context.Context) (got bool, err error) {
 		answer := &discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL, ResponseNonce: response.GetNonce()}
 		if err := c.take(response); err != nil {
 			err = brief{err}
-			if !c.refuse(ctx, response.GetVersionInfo(), err) {
+			if !c.reject(ctx, response.GetVersionInfo(), err) {
 				return got, ctx.Err()
 			}
 			answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 		} else {
-			c.version, c.refused = response.GetVersionInfo(), ""
+			c.version, c.rejected = response.GetVersionInfo(), ""
 		}
 		answer.VersionInfo = c.version
 		if err := stream.Send(answer); err != nil {
@@ -165,15 +165,15 @@ func (c *client) follow(ctx context.Context) (got bool, err error) {
 // network and the log; it is also how long something better may have to wait.
 const (
 	refusedPause     = 100 * time.Millisecond
-	mostRefusedPause = 3 * time.Second
+	maxRejectedPause = 3 * time.Second
 )
 
-// refuse reports rules that were refused, once, and pauses if they were before. It returns false if the context ends.
-func (c *client) refuse(ctx context.Context, version string, err error) bool {
+// reject reports rules that were refused, once, and pauses if they were before. It returns false if the context ends.
+func (c *client) reject(ctx context.Context, version string, err error) bool {
 	// With the fault, because a control plane that begins anew may use a version again.
 	what := version + " " + err.Error()
-	if what != c.refused {
-		c.refused, c.pause = what, refusedPause
+	if what != c.rejected {
+		c.rejected, c.pause = what, refusedPause
 		c.cfg.Failed(err)
 		return true
 	}
@@ -182,7 +182,7 @@ func (c *client) refuse(ctx context.Context, version string, err error) bool {
 		return false
 	case <-time.After(c.pause):
 	}
-	c.pause = min(2*c.pause, mostRefusedPause)
+	c.pause = min(2*c.pause, maxRejectedPause)
 	return true
 }
 

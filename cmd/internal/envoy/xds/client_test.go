@@ -242,21 +242,21 @@ func TestRefusedRulesComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad, began := errors.New("bad"), time.Now()
 		for range 10 {
-			c.refuse(t.Context(), "1", bad)
+			c.reject(t.Context(), "1", bad)
 		}
 		// The first at once, then 0.1, 0.2, 0.4, 0.8, 1.6 and four times 3 seconds.
 		if took := time.Since(began); took != 15100*time.Millisecond || reported != 1 {
 			t.Errorf("ten times took %v, and %d were reported", took, reported)
 		}
 		began = time.Now()
-		c.refuse(t.Context(), "2", bad)
-		c.refuse(t.Context(), "2", errors.New("worse"))
+		c.reject(t.Context(), "2", bad)
+		c.reject(t.Context(), "2", errors.New("worse"))
 		if took := time.Since(began); took != 0 || reported != 3 {
 			t.Errorf("something else took %v, and %d were reported", took, reported)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if c.refuse(ctx, "2", errors.New("worse")) {
+		if c.reject(ctx, "2", errors.New("worse")) {
 			t.Error("it goes on when it should end")
 		}
 	})
