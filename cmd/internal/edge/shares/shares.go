@@ -8,7 +8,7 @@ import (
 
 // Counter counts by name. Names that have nothing take no memory. All methods may be called concurrently.
 type Counter[K comparable] struct {
-	most   int
+	max    int
 	seed   maphash.Seed
 	shards [16]shard[K] // so that requests of different names do not wait for each other
 }
@@ -20,7 +20,7 @@ type shard[K comparable] struct {
 
 // NewCounter returns a counter that gives each name at most most.
 func NewCounter[K comparable](most int) *Counter[K] {
-	c := &Counter[K]{most: most, seed: maphash.MakeSeed()}
+	c := &Counter[K]{max: most, seed: maphash.MakeSeed()}
 	for i := range c.shards {
 		c.shards[i].have = map[K]int{}
 	}
@@ -37,7 +37,7 @@ func (c *Counter[K]) Enter(name K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.have[name]
-	if n >= c.most {
+	if n >= c.max {
 		return false
 	}
 	s.have[name] = n + 1

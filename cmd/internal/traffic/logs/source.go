@@ -20,14 +20,14 @@ type Source struct {
 // Log reads a log in the order of its requests' times. A log is written when requests end and so is not in that order:
 // this many requests wait until they are surely the next.
 type Log struct {
-	Name    string
-	Reader  *accesslog.Reader
-	Formats [2]int64 // lines, by their format
-	waiting []*Entry // a heap: the earliest first
-	spare   []*Entry
-	most    int
-	read    int64
-	ended   bool
+	Name       string
+	Reader     *accesslog.Reader
+	Formats    [2]int64 // lines, by their format
+	waiting    []*Entry // a heap: the earliest first
+	spare      []*Entry
+	maxWaiting int
+	read       int64
+	ended      bool
 }
 
 // Entry is a request of a log.
@@ -51,12 +51,12 @@ func openSource(s Source, most int) (*Log, error) {
 		}
 		lines = unpacked
 	}
-	return &Log{Name: s.Name, Reader: accesslog.NewReader(lines), most: max(1, most)}, nil
+	return &Log{Name: s.Name, Reader: accesslog.NewReader(lines), maxWaiting: max(1, most)}, nil
 }
 
 // peek is the next request, or nil at the end.
 func (s *Log) peek() (*Entry, error) {
-	for !s.ended && len(s.waiting) < s.most {
+	for !s.ended && len(s.waiting) < s.maxWaiting {
 		e := s.take()
 		format, err := s.Reader.Next(&e.Record)
 		if err != nil {
