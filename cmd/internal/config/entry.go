@@ -65,12 +65,8 @@ func keySchema[T any](keys []key[T]) map[string]any {
 
 func prefixes(to func(*Config) *[]netip.Prefix) reader {
 	return func(d *decoder, n *strictyaml.Node) {
-		items, ok := d.Strings(n, d.name)
+		items, ok := d.entries(n)
 		if !ok {
-			return
-		}
-		if len(items) == 0 {
-			d.Fault(n, "%s: the list is empty: write an entry, or remove it", d.name)
 			return
 		}
 		var list []netip.Prefix

@@ -142,14 +142,20 @@ func text(to func(*Config) *string) func(*decoder, *strictyaml.Node) {
 	}
 }
 
+// entries reads a list of texts that has at least one.
+func (d *decoder) entries(n *strictyaml.Node) ([]*strictyaml.Node, bool) {
+	items, ok := d.Strings(n, d.name)
+	if ok && len(items) == 0 {
+		d.Fault(n, "%s: the list is empty: write an entry, or remove it", d.name)
+		return nil, false
+	}
+	return items, ok
+}
+
 func texts(to func(*Config) *[]string) func(*decoder, *strictyaml.Node) {
 	return func(d *decoder, n *strictyaml.Node) {
-		items, ok := d.Strings(n, d.name)
+		items, ok := d.entries(n)
 		if !ok {
-			return
-		}
-		if len(items) == 0 {
-			d.Fault(n, "%s: the list is empty: write an entry, or remove it", d.name)
 			return
 		}
 		list := make([]string, len(items))
