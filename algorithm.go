@@ -19,8 +19,8 @@ const (
 	SlidingWindowLog
 	// SlidingWindowCounter estimates the sliding window from the counts of this window and the one before.
 	SlidingWindowCounter
-	// Concurrency limits what is in flight: Count slots, which are taken, renewed while they are held and given back. A
-	// slot that is not renewed for Window, the lease, is free: its holder is dead. See [Concurrent] and [Limiter.Acquire].
+	// Concurrency limits what is in flight: Count permits, which are acquired, renewed while they are held and released. A
+	// permit that is not renewed for Window, its TTL, is free: its holder is dead. See [Concurrent] and [Limiter.Acquire].
 	Concurrency
 )
 

@@ -48,9 +48,9 @@ type StoreAdmin interface {
 	Blocked(ctx context.Context, b Bucket) (time.Duration, error)
 }
 
-// operatorBudget bounds what an operator asks of a [RemoteStore] store. There is no fail mode that could answer instead, and
+// operatorTimeout bounds what an operator asks of a [RemoteStore] store. There is no fail mode that could answer instead, and
 // a person can wait longer than a request.
-const operatorBudget = time.Second
+const operatorTimeout = time.Second
 
 // Reset forgets what the key has spent under all of the limiter's rules, and lifts blocks.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
@@ -64,17 +64,17 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 
 // ResetBuckets is [Limiter.Reset] for those who use [Limiter.Decide].
 func (l *Limiter) ResetBuckets(ctx context.Context, buckets ...Bucket) error {
-	return l.onBuckets(ctx, operatorBudget, buckets, StoreAdmin.Reset)
+	return l.forEachBucket(ctx, operatorTimeout, buckets, StoreAdmin.Reset)
 }
 
 // BlockBuckets is [Limiter.Block] for those who use [Limiter.Decide].
 func (l *Limiter) BlockBuckets(ctx context.Context, d time.Duration, buckets ...Bucket) error {
-	return l.blockWithin(ctx, operatorBudget, d, buckets)
+	return l.blockWithin(ctx, operatorTimeout, d, buckets)
 }
 
 // Blocked returns how much longer the key is blocked under one of the limiter's rules, 0 if it is not blocked.
 func (l *Limiter) Blocked(ctx context.Context, key string) (longest time.Duration, err error) {
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return 0, err
 	}
 	for _, b := range l.buckets(ctx, key) {
@@ -89,7 +89,7 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (longest time.Duratio
 
 // BlockedBucket is [Limiter.Blocked] for those who use [Limiter.Decide].
 func (l *Limiter) BlockedBucket(ctx context.Context, b Bucket) (time.Duration, error) {
-	admin, ctx, cancel, err := l.storeAdmin(ctx, operatorBudget)
+	admin, ctx, cancel, err := l.storeAdmin(ctx, operatorTimeout)
 	if err != nil {
 		return 0, err
 	}
@@ -100,11 +100,11 @@ func (l *Limiter) BlockedBucket(ctx context.Context, b Bucket) (time.Duration, e
 	return admin.Blocked(ctx, b)
 }
 
-func (l *Limiter) blockWithin(ctx context.Context, budget, d time.Duration, buckets []Bucket) error {
+func (l *Limiter) blockWithin(ctx context.Context, timeout, d time.Duration, buckets []Bucket) error {
 	if d < 0 {
 		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
 	}
-	err := l.onBuckets(ctx, budget, buckets, func(admin StoreAdmin, ctx context.Context, b Bucket) error {
+	err := l.forEachBucket(ctx, timeout, buckets, func(admin StoreAdmin, ctx context.Context, b Bucket) error {
 		return admin.Block(ctx, b, d)
 	})
 	if err == nil && d > 0 {
@@ -124,9 +124,9 @@ func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
 	return all
 }
 
-// onBuckets does something with each bucket, and has this process forget what it knows of them.
-func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets []Bucket, do func(StoreAdmin, context.Context, Bucket) error) error {
-	admin, ctx, cancel, err := l.storeAdmin(ctx, budget)
+// forEachBucket does something with each bucket, and has this process forget what it knows of them.
+func (l *Limiter) forEachBucket(ctx context.Context, timeout time.Duration, buckets []Bucket, do func(StoreAdmin, context.Context, Bucket) error) error {
+	admin, ctx, cancel, err := l.storeAdmin(ctx, timeout)
 	if err != nil {
 		return err
 	}
@@ -145,8 +145,8 @@ func (l *Limiter) onBuckets(ctx context.Context, budget time.Duration, buckets [
 }
 
 // storeAdmin is the operator's side of the limiter's store, and a context that bounds what it may take.
-func (l *Limiter) storeAdmin(ctx context.Context, budget time.Duration) (StoreAdmin, context.Context, context.CancelFunc, error) {
-	if err := l.sound(); err != nil {
+func (l *Limiter) storeAdmin(ctx context.Context, timeout time.Duration) (StoreAdmin, context.Context, context.CancelFunc, error) {
+	if err := l.validate(); err != nil {
 		return nil, nil, nil, err
 	}
 	admin, ok := l.store.(StoreAdmin)
@@ -156,6 +156,6 @@ func (l *Limiter) storeAdmin(ctx context.Context, budget time.Duration) (StoreAd
 	if !l.engine.IsRemote() {
 		return admin, ctx, func() {}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	return admin, ctx, cancel, nil
 }

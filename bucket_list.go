@@ -69,9 +69,9 @@ func (q *ListOptions) setDefaults() error {
 
 // ListBuckets returns a page of what the store holds, by default of the limiter's rules, and for each bucket its state. There
 // is no State for what cannot be asked for: a bucket of a rule that is not named, of a key that is stored as a digest, one
-// that is counted under a slot, or under another kind of limit than the rule's.
+// that is counted under a hash tag, or under another kind of limit than the rule's.
 func (l *Limiter) ListBuckets(ctx context.Context, q ListOptions) (BucketPage, error) {
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return BucketPage{}, err
 	}
 	lister, ok := l.store.(BucketLister)

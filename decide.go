@@ -92,7 +92,7 @@ func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
 // decideQuiet is [Limiter.Decide] for callers that ask again until they are allowed. It does not report the decisions to
 // [Events], because a request that had to wait would be counted as denied many times; reportDecisions reports the last.
 func (l *Limiter) decideQuiet(ctx context.Context, takes []Take, out []Decision) (bool, error) {
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return false, err
 	}
 	if len(out) < len(takes) {

@@ -14,7 +14,7 @@ import (
 // not valid.
 type Limit struct {
 	Count     int64         // how much a Window holds, or how much flows into or out of a bucket in a Window
-	Window    time.Duration // 1 ms to 366 days, in whole microseconds; the lease of a Concurrency limit, up to 24 h
+	Window    time.Duration // 1 ms to 366 days, in whole microseconds; the permit TTL of a Concurrency limit, up to 24 h
 	Algorithm Algorithm     // default TokenBucket
 	// Burst is the most that can be spent at once: a bucket's size, a queue's places. Default Count. Buckets only.
 	Burst  int64
@@ -63,16 +63,16 @@ func PerCalendar(n int64, unit CalendarUnit, zone *time.Location) Limit {
 	return Limit{Count: n, Algorithm: FixedWindow, Align: AlignCalendar, Calendar: unit, Zone: zone}
 }
 
-// DefaultPermitTTL is how long a slot of a [Concurrency] limit outlives its holder.
+// DefaultPermitTTL is how long a permit of a [Concurrency] limit outlives its holder.
 const DefaultPermitTTL = 30 * time.Second
 
-// Concurrent returns a limit of n in flight at a time, with the default lease.
+// Concurrent returns a limit of n in flight at a time, with [DefaultPermitTTL].
 func Concurrent(n int64) Limit {
 	return Limit{Count: n, Window: DefaultPermitTTL, Algorithm: Concurrency}
 }
 
-// WithPermitTTL returns a [Concurrency] limit with another lease: how long the slots of a process that dies stay taken. Those
-// who live renew theirs each third of it.
+// WithPermitTTL returns a [Concurrency] limit with another TTL: how long the permits of a crashed process stay taken. Others
+// are renewed every third of it.
 func (l Limit) WithPermitTTL(d time.Duration) Limit { l.Window = d; return l }
 
 // WithBurst returns the limit with another bucket size.
@@ -138,9 +138,9 @@ func (l Limit) withDefaults() Limit {
 }
 
 const (
-	minWindow = time.Millisecond
-	maxWindow = 366 * 24 * time.Hour
-	maxLease  = 24 * time.Hour
+	minWindow    = time.Millisecond
+	maxWindow    = 366 * 24 * time.Hour
+	maxPermitTTL = 24 * time.Hour
 	// maxPerMicrosecond is the highest rate of a bucket: 10 million a second.
 	maxPerMicrosecond = 10
 )
@@ -170,8 +170,8 @@ func (l Limit) validateWindow(fault func(field, format string, args ...any)) {
 		fault("Calendar", "only with AlignCalendar: use PerCalendar(%d, unit, zone)", l.Count)
 	case l.Window == 0:
 		fault("Window", "is zero: write how long the limit is for, such as PerMinute(%d) or Per(%d, 10*time.Second)", l.Count, l.Count)
-	case l.Algorithm == Concurrency && (l.Window < minWindow || l.Window > maxLease):
-		fault("Window", "a lease of %v is not between %v and %v: 30 s suits most", l.Window, minWindow, maxLease)
+	case l.Algorithm == Concurrency && (l.Window < minWindow || l.Window > maxPermitTTL):
+		fault("Window", "a lease of %v is not between %v and %v: 30 s suits most", l.Window, minWindow, maxPermitTTL)
 	case l.Window < minWindow || l.Window > maxWindow:
 		fault("Window", "%v is not between %v and 366 days", l.Window, minWindow)
 	case l.Window%time.Microsecond != 0:

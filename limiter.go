@@ -35,10 +35,10 @@ type Limiter struct {
 type options struct {
 	events          Events
 	limitFor        func(ctx context.Context, key string) *Limit
-	budget          time.Duration
-	nodes           func() int
+	timeout         time.Duration
+	instances       func() int
 	noExtrapolation bool        // in tests
-	single          *group.Rule // the only one, if the store's shortcut can decide it
+	fastRule        *group.Rule // the only one, if the store's shortcut can decide it
 }
 
 // Option changes how a limiter is built.
@@ -83,13 +83,13 @@ func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) 
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
 	}
 	l.engine = remote.New(remote.Config{
-		Store: newAdapter(store), Timeout: l.opts.budget, Instances: l.opts.nodes, Events: l.opts.events.ofEngine(),
+		Store: newAdapter(store), Timeout: l.opts.timeout, Instances: l.opts.instances, Events: l.opts.events.ofEngine(),
 		NoExtrapolation: l.opts.noExtrapolation,
 	})
 	l.permits.Init(l.engine, l.engine.IsRemote())
 	l.fast = private.FastOf(store)
 	if l.fast != nil && len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied {
-		l.opts.single = rules[0].inIntegers()
+		l.opts.fastRule = rules[0].inIntegers()
 	}
 	l.scratch.New = func() any {
 		b := &decideBuffers{takes: make([]Take, len(rules)), out: make([]Decision, len(rules))}
@@ -113,15 +113,15 @@ func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) 
 // is held of [Concurrency] limits is not renewed any more, and lapses unless it is released. Decisions after Close are asked
 // of the store. The store is the caller's to close.
 func (l *Limiter) Close(ctx context.Context) error {
-	if l.sound() != nil {
+	if l.validate() != nil {
 		return nil
 	}
 	l.permits.Close()
 	return l.engine.Close(ctx)
 }
 
-// sound returns an error for a limiter that was not made by [New] or [NewWithRules].
-func (l *Limiter) sound() error {
+// validate returns an error for a limiter that was not made by [New] or [NewWithRules].
+func (l *Limiter) validate() error {
 	if l == nil || l.store == nil {
 		return fmt.Errorf("%w: the limiter is nil: check the error of New or NewWithRules", ErrInvalid)
 	}
@@ -160,7 +160,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, 
 // allow writes its decision where it is wanted: returned through two calls it would be copied twice, which costs as
 // much as making it.
 func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) error {
-	if l == nil || l.opts.single == nil || n <= 0 || l.suspended.Load() != nil {
+	if l == nil || l.opts.fastRule == nil || n <= 0 || l.suspended.Load() != nil {
 		return l.allowGeneral(ctx, key, n, d)
 	}
 	limit := &l.rules[0].Limit
@@ -169,7 +169,7 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 			limit = chosen
 		}
 		if limit.params == nil {
-			return l.allowUnplain(ctx, limit, key, n, nil, d)
+			return l.allowSlow(ctx, limit, key, n, nil, d)
 		}
 	}
 	// Most are allowed, and what is known of such a decision is written now: written just before the caller reads it,
@@ -177,10 +177,10 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	d.Allowed = true
 	d.Limit = limit.params.Limit()
 	d.Granted = n
-	p, err := l.fast.TakeFast(ctx, l.opts.single, limit.params, key, n)
+	p, err := l.fast.TakeFast(ctx, l.opts.fastRule, limit.params, key, n)
 	if p.At == 0 || err != nil {
 		*d = Decision{}
-		return l.allowUnplain(ctx, limit, key, n, err, d)
+		return l.allowSlow(ctx, limit, key, n, err, d)
 	}
 	if p.RetryAfter > 0 {
 		d.Allowed = false
@@ -191,12 +191,12 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	d.RetryAfter = p.RetryAfter
 	d.ResetAfter = p.ResetAfter
 	if l.opts.events.ofDecisions() {
-		l.reportPlain(ctx, limit, key, n, d)
+		l.reportFast(ctx, limit, key, n, d)
 	}
 	return nil
 }
 
-func (l *Limiter) reportPlain(ctx context.Context, limit *Limit, key string, n int64, d *Decision) {
+func (l *Limiter) reportFast(ctx context.Context, limit *Limit, key string, n int64, d *Decision) {
 	l.opts.events.report(ctx, Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}, *d)
 }
 
@@ -204,7 +204,7 @@ func (l *Limiter) allowGeneral(ctx context.Context, key string, n int64, d *Deci
 	if n <= 0 {
 		return fmt.Errorf("%w: cost %d: spend at least 1, or use Peek", ErrInvalid, n)
 	}
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return err
 	}
 	if l.allowFast(ctx, key, n, d) {
@@ -276,13 +276,13 @@ func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decisio
 		d.Allowed, d.Granted = true, n
 	}
 	if l.opts.events.ofDecisions() {
-		l.reportPlain(ctx, nil, key, n, d)
+		l.reportFast(ctx, nil, key, n, d)
 	}
 	return true
 }
 
-// allowUnplain answers what the shortcut did not.
-func (l *Limiter) allowUnplain(ctx context.Context, limit *Limit, key string, n int64, failed error, d *Decision) (err error) {
+// allowSlow answers what the shortcut did not.
+func (l *Limiter) allowSlow(ctx context.Context, limit *Limit, key string, n int64, failed error, d *Decision) (err error) {
 	t := Take{Rule: l.rules[0], Limit: limit, Key: key, Cost: n}
 	if failed != nil {
 		*d, err = l.failOne(ctx, t, failed)
@@ -297,7 +297,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, least, most int64) 
 	if least <= 0 || most < least {
 		return Decision{}, fmt.Errorf("%w: %d to %d: spend at least 1, and no less than least", ErrInvalid, least, most)
 	}
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return Decision{}, err
 	}
 	if len(l.rules) > 1 {
@@ -308,7 +308,7 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, least, most int64) 
 
 // Peek tells what remains and spends nothing: Allowed says whether one would be allowed now.
 func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return Decision{}, err
 	}
 	return l.take(ctx, Take{Key: key})

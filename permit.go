@@ -8,12 +8,11 @@ import (
 	"github.com/sluiceproject/sluice/internal/permit"
 )
 
-// Permit is what a caller in flight holds of [Concurrency] limits. It renews itself each third of the lease until it is
-// released; what a process holds that dies is free when the lease ends. A nil Permit holds nothing, and to release it or
-// any other twice does nothing.
+// Permit is a permit of one or more [Concurrency] limits. It is renewed every third of its TTL until Release; permits of a
+// crashed process expire after the TTL. The methods of a nil Permit do nothing; Release may be called twice.
 //
-// A store that fails is tolerated: a renewal and a release are tried again, and a slot that lapsed meanwhile is taken
-// anew if there is room. If there is none its holder goes on, and for as long more are in flight than the limit says.
+// A store that fails is tolerated: a renewal and a release are tried again, and a permit that expired meanwhile is acquired
+// again if there is room. If there is none its holder goes on, and for as long more are in flight than the limit says.
 type Permit struct{ permit permit.Permit }
 
 // Acquire spends one on the key under all of the limiter's rules, as Allow does, and holds what is to be held of
@@ -25,7 +24,7 @@ type Permit struct{ permit permit.Permit }
 //	}
 //	defer permit.Release(ctx)
 //
-// RetryAfter of a denial is when the first lease ends; there may be room long before, whenever somebody is done.
+// RetryAfter of a denial is when the first permit expires; there may be room long before, whenever one is released.
 func (l *Limiter) Acquire(ctx context.Context, key string) (*Permit, Decision, error) {
 	if len(l.Rules()) == 0 {
 		return nil, Decision{}, fmt.Errorf("%w: this limiter has no rules: use ReserveTakes", ErrInvalid)

@@ -17,7 +17,7 @@ func init() {
 	private.SupportsLease = func(limit any) bool { return limit.(*Limit).supportsLease() }
 	private.SupportsEventual = func(limit any) bool { return limit.(*Limit).supportsEventual() }
 	private.CheckBucket = func(bucket any) error { return bucket.(*Bucket).validate() }
-	private.CheckQuery = func(query any) error { return query.(*ListOptions).setDefaults() }
+	private.CheckListOptions = func(query any) error { return query.(*ListOptions).setDefaults() }
 	private.DecideQuiet = func(ctx context.Context, limiter, takes, out any) (bool, error) {
 		return limiter.(*Limiter).decideQuiet(ctx, *takes.(*[]Take), *out.(*[]Decision))
 	}

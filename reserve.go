@@ -179,23 +179,22 @@ func (r *Reservation) send(ctx context.Context) error {
 // Cancel gives the reservation back: nothing was spent after all.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// Escalation is how long a key is blocked for its first offence, its second and so on; the last step repeats. Offences
-// are forgotten when Forget has passed since the first.
+// Escalation is how long a key is blocked each time that it has to be: blocks that grow with each repetition.
 type Escalation struct {
-	Blocks      []time.Duration
-	ForgetAfter time.Duration
+	Blocks      []time.Duration // of the first time, the second and so on; the last repeats
+	ForgetAfter time.Duration   // since the first time, after which the next is the first again
 }
 
-// Escalate blocks the key for the ladder's next step and tells for how long. Offences are counted in the limiter's
-// store, so that all who share it climb one ladder.
-func (l *Limiter) Escalate(ctx context.Context, key string, ladder Escalation) (time.Duration, error) {
-	if len(ladder.Blocks) == 0 || len(l.Rules()) == 0 {
+// Escalate blocks the key for the next of the blocks and returns how long that is. The times are counted in the limiter's
+// store, so that all instances that share it count together.
+func (l *Limiter) Escalate(ctx context.Context, key string, e Escalation) (time.Duration, error) {
+	if len(e.Blocks) == 0 || len(l.Rules()) == 0 {
 		return 0, fmt.Errorf("%w: escalate needs a rule and a ladder with at least one step", ErrInvalid)
 	}
 	offences, err := NewRule(Rule{
 		Name: l.rules[0].Name + "/offences",
 		Limit: Limit{
-			Count: int64(len(ladder.Blocks)), Window: ladder.ForgetAfter, Algorithm: FixedWindow, Align: AlignFirstRequest,
+			Count: int64(len(e.Blocks)), Window: e.ForgetAfter, Algorithm: FixedWindow, Align: AlignFirstRequest,
 		},
 	})
 	if err != nil {
@@ -205,23 +204,23 @@ func (l *Limiter) Escalate(ctx context.Context, key string, ladder Escalation) (
 	if err := l.applyWithin(ctx, takes, out); err != nil {
 		return 0, err
 	}
-	step := len(ladder.Blocks) - 1
+	step := len(e.Blocks) - 1
 	if out[0].Allowed {
 		step -= int(out[0].Remaining)
 	}
-	blocked := l.blockWithin(ctx, l.requestBudget(), ladder.Blocks[step], l.buckets(ctx, key))
-	return ladder.Blocks[step], blocked
+	blocked := l.blockWithin(ctx, l.requestTimeout(), e.Blocks[step], l.buckets(ctx, key))
+	return e.Blocks[step], blocked
 }
 
-// requestBudget bounds what a request waits for the store.
-func (l *Limiter) requestBudget() time.Duration {
+// requestTimeout bounds what a request waits for the store.
+func (l *Limiter) requestTimeout() time.Duration {
 	if !l.engine.IsRemote() {
 		return 0
 	}
 	return l.engine.Timeout
 }
 
-// applyWithin applies takes for which no fail mode could answer, within the budget.
+// applyWithin applies takes for which no fail mode could answer, within the timeout.
 func (l *Limiter) applyWithin(ctx context.Context, takes []Take, out []Decision) error {
 	ops, answers, err := new(decideBuffers).inIntegers(takes)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 const maxSettleMemory = private.MaxSettleMemory
 
 // Settlement returns the take that settles t at its actual cost, where d is the decision of [Limiter.Decide] about t. It
-// reports false if there is nothing to settle, because nothing was charged. Of a [Concurrency] limit the slot is given
+// reports false if there is nothing to settle, because nothing was charged. Of a [Concurrency] limit the permit is given
 // back whole, whatever the actual cost is.
 //
 // Set Settles of a take that is to be settled: without it less is given back.
@@ -42,7 +42,7 @@ func (t *Take) Settlement(d *Decision, actual int64) (Take, bool) {
 // with up to 10,000 others, and sent when the store is available, but not later than the duration says. It may also be
 // sent again by the caller: it is settled once.
 func (l *Limiter) settleOnce(ctx context.Context, id string, remember time.Duration, takes []Take) (settled bool, forgiven int64, err error) {
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return false, 0, err
 	}
 	switch {
@@ -81,7 +81,7 @@ func settlementOps(takes []Take) ([]group.Op, error) {
 // While a [RemoteStore] is unavailable it returns nil if the settlement is kept and sent later, which is so for up to
 // 10,000 settlements.
 func (l *Limiter) Settle(ctx context.Context, takes []Take) error {
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return err
 	}
 	ops, err := settlementOps(takes)

@@ -21,7 +21,7 @@ type Take struct {
 	// offers any place it has, and MaxDelay bounds the wait.
 	MaxDelay time.Duration
 	// Receipt is Decision.Receipt of an earlier take. With a negative Cost that take is given back, at most what of it has not
-	// worn off. With a positive Cost it is settled: charged on top whatever the limit says, as if at that time. A slot of
+	// worn off. With a positive Cost it is settled: charged on top whatever the limit says, as if at that time. A permit of
 	// a Concurrency limit is renewed by a positive Cost, and has the decision's Receipt for its name from then on; one that
 	// is gone is taken anew if there is room.
 	Receipt int64

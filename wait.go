@@ -22,7 +22,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if n <= 0 {
 		return fmt.Errorf("%w: cost %d: wait for at least 1", ErrInvalid, n)
 	}
-	if err := l.sound(); err != nil {
+	if err := l.validate(); err != nil {
 		return err
 	}
 	for _, r := range l.rules {
@@ -45,11 +45,11 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		case d.ExceedsLimit:
 			return fmt.Errorf("%w: %d of %d", ErrExceedsLimit, n, d.Limit)
 		case d.Allowed && d.Delay > most: // a queue whose caller has no time left
-			l.giveBack(key, n, d)
+			l.refundPlace(key, n, d)
 			return tooLate(d.Delay)
 		case d.Allowed:
 			if err := sleep(ctx, d.Delay); err != nil {
-				l.giveBack(key, n, d)
+				l.refundPlace(key, n, d)
 				return err
 			}
 			return nil
@@ -78,8 +78,8 @@ func tooLate(wait time.Duration) error {
 	return fmt.Errorf("sluice: room in %v is too late: %w", wait, context.DeadlineExceeded)
 }
 
-// giveBack returns a place nobody will use. The caller's context has ended, so it cannot carry the call.
-func (l *Limiter) giveBack(key string, n int64, d Decision) {
+// refundPlace returns a place nobody will use. The caller's context has ended, so it cannot carry the call.
+func (l *Limiter) refundPlace(key string, n int64, d Decision) {
 	_, _ = l.take(context.Background(), Take{Key: key, Cost: -n, Receipt: d.Receipt})
 }
 

@@ -27,7 +27,7 @@ const (
 // List lists what is stored under the prefix, of all primaries in turn. It uses SCAN, a bounded number of steps for each
 // page, and so never holds the server up. A user needs the rights scan and pttl for it, and in a Cluster role.
 func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPage, error) {
-	if err := private.CheckQuery(&q); err != nil {
+	if err := private.CheckListOptions(&q); err != nil {
 		return sluice.BucketPage{}, fmt.Errorf("redisstore: %w", err)
 	}
 	link, err := s.connected()

@@ -26,8 +26,8 @@ var (
 	SupportsLease, SupportsEventual func(limit any) bool
 	// CheckBucket tells what is wrong with a *sluice.Bucket.
 	CheckBucket func(bucket any) error
-	// CheckQuery fills in what is not set in a *sluice.ListOptions, and tells what is wrong.
-	CheckQuery func(query any) error
+	// CheckListOptions fills in what is not set in a *sluice.ListOptions, and tells what is wrong.
+	CheckListOptions func(query any) error
 )
 
 // MaxSettleMemory bounds how long a store remembers the id of a settlement; see SettleOnce.
