@@ -74,7 +74,7 @@ func checkGoroutines(places map[string]bool, list string) (faults []string) {
 // beside tells that a file is no part of the library or the program: examples, and what tests use.
 func beside(name string) bool {
 	return strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "deploy/") || strings.HasPrefix(name, "storetest/") ||
-		strings.Contains(name, "testenv/")
+		strings.Contains(name, "testenv/") || strings.HasPrefix(name, "cmd/internal/doctest/")
 }
 
 // starts lists the functions of a file that start goroutines or give timers a function: go f(), group.Go(f), AfterFunc(d, f).

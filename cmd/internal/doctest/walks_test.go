@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
@@ -20,7 +22,7 @@ import (
 
 const (
 	modulePath = "github.com/sluiceproject/sluice"
-	walkPath   = modulePath + "/cmd/internal/doctest/testdata/walk"
+	walkPath   = modulePath + "/cmd/internal/doctest/walk"
 )
 
 // walked are the packages whose files are listed in docs/architecture.md.
@@ -38,10 +40,17 @@ var walks = map[string]string{
 	"rules": "A rule file, until its rules are live",
 }
 
+var updateWalks = flag.Bool("update-walks", false, "write the lists of TestWalks to docs/architecture.md")
+
+// pageLock is held while lists are written.
+var pageLock sync.Mutex
+
+const architecture = "../../../docs/architecture.md"
+
 // TestWalks makes each way with coverage, and compares the files that it passes with the list of docs/architecture.md.
 func TestWalks(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/architecture.md")
+	page, err := os.ReadFile(architecture)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,9 +74,12 @@ func TestWalks(t *testing.T) {
 			listed := filesUnder(string(page), heading)
 			wrong := slices.ContainsFunc(always, func(file string) bool { return !slices.Contains(listed, file) }) ||
 				slices.ContainsFunc(listed, func(file string) bool { return !slices.Contains(ever, file) })
-			if wrong {
-				t.Errorf("the list under %q in docs/architecture.md has %d files, and the way passes %d. If that is meant, write there:\n\n%d files:\n\n%s",
-					heading, len(listed), len(always), len(always), listOf(always))
+			switch {
+			case wrong && *updateWalks:
+				writeList(t, heading, always)
+			case wrong:
+				t.Errorf("the list under %q in docs/architecture.md has %d files, and the way passes %d. If that is meant: go test ./cmd/internal/doctest -run TestWalks -update-walks\n%s",
+					heading, len(listed), len(always), listOf(always))
 			}
 		})
 	}
@@ -94,7 +106,7 @@ func passed(t *testing.T, directory string) (always, ever []string) {
 		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 			name, block, ok := strings.Cut(lines.Text(), ":")
 			file, ours := strings.CutPrefix(name, modulePath+"/")
-			if ok && ours && !strings.HasSuffix(block, " 0") && !strings.Contains(file, "testdata/") && !seen[file] {
+			if ok && ours && !strings.HasSuffix(block, " 0") && !strings.Contains(file, "/doctest/") && !seen[file] {
 				seen[file] = true
 				times[file]++
 			}
@@ -124,6 +136,25 @@ func listOf(files []string) string {
 		fmt.Fprintf(&b, "- `%s`: %s\n", folder, strings.Join(names, ", "))
 	}
 	return b.String()
+}
+
+// writeList puts files below their heading.
+func writeList(t *testing.T, heading string, files []string) {
+	t.Helper()
+	pageLock.Lock()
+	defer pageLock.Unlock()
+	page, err := os.ReadFile(architecture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := regexp.MustCompile(`(?s)(\n### ` + regexp.QuoteMeta(heading) + `\n.*?\n)\d+ files:\n\n(?:- [^\n]*\n)+`)
+	if !old.Match(page) {
+		t.Fatalf("there is no list below %q", heading)
+	}
+	page = old.ReplaceAll(page, fmt.Appendf(nil, "${1}%d files:\n\n%s", len(files), listOf(files)))
+	if err := os.WriteFile(architecture, page, 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 var listLine = regexp.MustCompile("^- `([^`]+)`: (.*)$")

@@ -164,7 +164,7 @@ func throughRules() (before, walk func()) {
 	text := "rules:\n  - {name: posts, match: {method: POST, path: /posts}, per: header:X-User, limit: %d/min}\n"
 	file, _ := setOf(fmt.Sprintf(text, 1))
 	live := ""
-	watcher := must(rulefile.NewWatcher(rulefile.WatchConfig{Paths: []string{file}, OnLoad: func(l *rulefile.Loaded) { live = l.Digest }}))
+	watcher := must(rulefile.NewWatcher(rulefile.WatchConfig{Paths: []string{file}, OnReload: func(l *rulefile.LoadResult) { live = l.Digest }}))
 	n := 1
 	before = func() {
 		n++
