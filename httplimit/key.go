@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/admission"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 	"github.com/sluiceproject/sluice/internal/pairs"
 )
 
@@ -44,9 +44,9 @@ func ByHeader(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		switch lines := r.Header[name]; len(lines) {
 		case 0:
-			return key.Absent, nil
+			return keyenc.Absent, nil
 		case 1:
-			return key.Value(lines[0]), nil
+			return keyenc.Value(lines[0]), nil
 		default:
 			return "", ErrAmbiguousKey
 		}
@@ -69,9 +69,9 @@ func ByCookie(name string) KeyFunc {
 func pairKey(value string, n pairs.Count) (string, error) {
 	switch n {
 	case pairs.None:
-		return key.Absent, nil
+		return keyenc.Absent, nil
 	case pairs.One:
-		return key.Value(value), nil
+		return keyenc.Value(value), nil
 	}
 	return "", ErrAmbiguousKey
 }
@@ -99,9 +99,9 @@ func ByBasicAuthUser() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		user, _, ok := r.BasicAuth()
 		if !ok {
-			return key.Absent, nil
+			return keyenc.Absent, nil
 		}
-		return key.Value(user), nil
+		return keyenc.Value(user), nil
 	}
 }
 
@@ -114,9 +114,9 @@ func ByFunc(f func(r *http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		s := f(r)
 		if s == "" {
-			return key.Absent, nil
+			return keyenc.Absent, nil
 		}
-		return key.Value(s), nil
+		return keyenc.Value(s), nil
 	}
 }
 
@@ -130,13 +130,13 @@ func Combine(keys ...KeyFunc) KeyFunc {
 	}
 	return func(r *http.Request) (string, error) {
 		var room [192]byte
-		b := key.AppendSeveral(room[:0])
+		b := keyenc.AppendSeveral(room[:0])
 		for _, keyOf := range keys {
 			part, err := keyOf(r)
 			if err != nil {
 				return "", err
 			}
-			b = key.AppendPart(b, part)
+			b = keyenc.AppendPart(b, part)
 		}
 		return string(b), nil
 	}
@@ -144,4 +144,4 @@ func Combine(keys ...KeyFunc) KeyFunc {
 
 // JoinKey is the key that [Combine] makes of these parts, for whoever has to name it elsewhere: in Limiter.Reset, or in a
 // handler that limits by what it found in the body. Different parts, or differently many, have different keys.
-func JoinKey(parts ...string) string { return key.Join(parts...) }
+func JoinKey(parts ...string) string { return keyenc.Join(parts...) }

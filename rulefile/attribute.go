@@ -3,8 +3,8 @@ package rulefile
 import (
 	"strings"
 
-	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -238,7 +238,7 @@ func (f *file) listValues(n *strictyaml.Node, what string) []string {
 
 func (f *file) unknownList(n *strictyaml.Node, name, what string) {
 	names := f.listNames
-	best := spell.Closest(name, names)
+	best := suggest.Closest(name, names)
 	switch {
 	case best != "":
 		f.Fault(n, "%s: there is no list %s: did you mean %q?", what, n, best)

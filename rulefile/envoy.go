@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -100,7 +100,7 @@ func (f *file) checkKeys(n *strictyaml.Node, in string) {
 }
 
 func (f *file) unknownEnvoyKey(key *strictyaml.Node, own bool) {
-	best := spell.Closest(key.Text, envoyKeys)
+	best := suggest.Closest(key.Text, envoyKeys)
 	switch {
 	case own:
 		f.Fault(key, "config error, unknown key '%s': it belongs inside rate_limit", key.Text)

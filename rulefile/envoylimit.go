@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -142,7 +142,7 @@ func (d *rateLimitDecoder) readWindow(n *strictyaml.Node) {
 		}
 	}
 	length, valid := envoyUnits[strings.ToLower(unit)]
-	best := spell.Closest(unit, envoyUnitNames)
+	best := suggest.Closest(unit, envoyUnitNames)
 	switch {
 	case d.unlimited && (valid || d.window != nil):
 		d.Fault(at, "should not specify rate limit unit when unlimited")

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
-	"github.com/sluiceproject/sluice/internal/key"
-	"github.com/sluiceproject/sluice/internal/spell"
+	"github.com/sluiceproject/sluice/internal/keyenc"
+	"github.com/sluiceproject/sluice/internal/suggest"
 
 	"github.com/sluiceproject/sluice/internal/match"
 )
@@ -176,7 +176,7 @@ func (f *Field) header() string {
 
 // didYouMean suggests the name that is closest to what was written, if one is close.
 func didYouMean(written string, names []string) string {
-	if best := spell.Closest(written, names); best != "" {
+	if best := suggest.Closest(written, names); best != "" {
 		return fmt.Sprintf(": did you mean %q?", best)
 	}
 	return ""
@@ -222,5 +222,5 @@ func appendSecret(b []byte, secret *[32]byte, value string) []byte {
 	b = append(append(b, secret[:]...), value...)
 	sum := sha256.Sum256(b[at:])
 	clear(b[at:]) // the buffer is reused; the value must not stay in it
-	return key.AppendDigest(b[:at], sum[:digestBytes])
+	return keyenc.AppendDigest(b[:at], sum[:digestBytes])
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/internal/private"
-	"github.com/sluiceproject/sluice/internal/spell"
+	"github.com/sluiceproject/sluice/internal/suggest"
 
 	"github.com/sluiceproject/sluice/internal/match"
 )
@@ -81,7 +81,7 @@ func (s *Set) noRule(name string) error {
 		}
 	}
 	names := s.RuleNames()
-	if close := spell.Closest(name, names); close != "" {
+	if close := suggest.Closest(name, names); close != "" {
 		return fmt.Errorf("%w: %q: did you mean %q?", ErrUnknownRule, name, close)
 	}
 	const most = 10
@@ -172,7 +172,7 @@ func (s *Set) itemKey(it *item, parts []KeyPart) (string, error) {
 	}
 	var b []byte
 	if len(it.per) > 1 {
-		b = key.AppendSeveral(b)
+		b = keyenc.AppendSeveral(b)
 	}
 	for i := range it.per {
 		p := &it.per[i]
@@ -186,7 +186,7 @@ func (s *Set) itemKey(it *item, parts []KeyPart) (string, error) {
 			return "", fmt.Errorf("%s: %w", p.name, err)
 		}
 		if len(it.per) > 1 {
-			b = key.AppendBytes(b, text)
+			b = keyenc.AppendBytes(b, text)
 		} else {
 			b = text
 		}
@@ -215,16 +215,16 @@ func (s *Set) partKey(p *part, written string) ([]byte, error) {
 	secret := p.attr >= 0 && s.attrs[p.attr].secret
 	switch {
 	case written == partAbsent && !p.segment:
-		return []byte(key.Absent), nil
+		return []byte(keyenc.Absent), nil
 	case written == partNoAddr && !p.segment:
-		return []byte(key.NoAddr), nil
+		return []byte(keyenc.NoAddr), nil
 	case strings.HasPrefix(written, partSecret) && secret:
 		sum, err := hex.DecodeString(written[len(partSecret):])
 		if err != nil || len(sum) != digestBytes {
 			return nil, fmt.Errorf("write ~ and the %d digits of the digest, or the secret itself, in quotes if it begins with ~",
 				2*digestBytes) // what was written may be the secret
 		}
-		return key.AppendDigest(nil, sum), nil
+		return keyenc.AppendDigest(nil, sum), nil
 	}
 	value, quoted, err := readValue(written)
 	switch {
@@ -242,7 +242,7 @@ func (s *Set) partKey(p *part, written string) ([]byte, error) {
 	if secret {
 		return appendSecret(nil, &s.secret, value), nil
 	}
-	return key.AppendValue(nil, value), nil
+	return keyenc.AppendValue(nil, value), nil
 }
 
 // readValue takes the quotes off a value that has them.
@@ -320,9 +320,9 @@ func (s *Set) countedAddr(value string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	own := key.Subscriber(p.Addr(), s.bits)
+	own := keyenc.Subscriber(p.Addr(), s.bits)
 	if !p.IsSingleIP() && own != p {
 		return "", fmt.Errorf("%s is not what the rules count by, which is single clients, such as %v: write a client's address; for a network write a rule with match: {ip: %s}", value, own, value)
 	}
-	return string(key.AppendAddr(nil, p.Addr(), s.bits)), nil
+	return string(keyenc.AppendAddr(nil, p.Addr(), s.bits)), nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 	"github.com/sluiceproject/sluice/internal/private"
 
 	"github.com/sluiceproject/sluice/internal/match"
@@ -150,17 +150,17 @@ func (c *compiler) canonical(p *part, written string) (string, error) {
 func (c *compiler) overrideKey(it *item, values []string) string {
 	var b []byte
 	if len(values) > 1 {
-		b = key.AppendSeveral(b)
+		b = keyenc.AppendSeveral(b)
 	}
 	for i, value := range values {
 		var text []byte
 		if p := &it.per[i]; p.attr >= 0 && c.attrs.list[p.attr].secret {
 			text = appendSecret(nil, &c.set.secret, value)
 		} else {
-			text = key.AppendValue(nil, value)
+			text = keyenc.AppendValue(nil, value)
 		}
 		if len(values) > 1 {
-			b = key.AppendBytes(b, text)
+			b = keyenc.AppendBytes(b, text)
 		} else {
 			b = text
 		}

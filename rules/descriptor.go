@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // Descriptor is one descriptor of a request to a domain.
@@ -83,7 +83,7 @@ func (t *domainTree) match(ds []Descriptor, m *DescriptorMatches) {
 // find returns the limit of a descriptor, and appends its key to the keys if it is one that counts.
 func (t *domainTree) find(entries []Entry, m *DescriptorMatches) *DescriptorLimit {
 	from := len(m.keys)
-	m.keys = key.AppendSeveral(m.keys)
+	m.keys = keyenc.AppendSeveral(m.keys)
 	var limit *DescriptorLimit
 	level := t.top
 	for i := range entries {
@@ -113,7 +113,7 @@ func (t *domainTree) override(d *Descriptor, m *DescriptorMatches) *DescriptorLi
 	if err != nil { // it was not built, or its window is none: it makes no sense
 		return t.find(d.Entries, m)
 	}
-	m.keys = key.AppendSeveral(m.keys)
+	m.keys = keyenc.AppendSeveral(m.keys)
 	for i := range d.Entries {
 		m.appendEntry(d.Entries[i].Key, d.Entries[i].Value)
 	}
@@ -141,11 +141,11 @@ func (n *domainNode) patternValue(k string) string {
 func (m *DescriptorMatches) appendEntry(k, value string) {
 	for _, text := range [...]string{k, value} {
 		if text != "" && text[0] == 0 { // needs a mark, which is part of the length in front of it
-			m.part = key.AppendValue(m.part[:0], text)
-			m.keys = key.AppendBytes(m.keys, m.part)
+			m.part = keyenc.AppendValue(m.part[:0], text)
+			m.keys = keyenc.AppendBytes(m.keys, m.part)
 			continue
 		}
-		m.keys = key.AppendPart(m.keys, text)
+		m.keys = keyenc.AppendPart(m.keys, text)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // buckets are where a descriptor with these entries counts, which has to be one that the limit is for.
@@ -48,7 +48,7 @@ func (t *domainTree) keyOf(l *DescriptorLimit, entries []Entry) (string, error) 
 		return "", fmt.Errorf("it counts by %s: give a value for each", strings.Join(want, ", "))
 	}
 	var m DescriptorMatches
-	m.keys = key.AppendSeveral(nil)
+	m.keys = keyenc.AppendSeveral(nil)
 	level := t.top
 	for i, n := range l.path {
 		e := &entries[i]

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // A second implementation of the matcher, written straight from the description of Envoy's service: texts are put
@@ -106,7 +106,7 @@ func slowKey(steps []slowStep, entries []Entry) string {
 		}
 		parts = append(parts, e.Key, value)
 	}
-	return key.Join(parts...)
+	return keyenc.Join(parts...)
 }
 
 func slowStatKey(domain string, steps []slowStep, entries []Entry) string {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // perMinute is a limit as the files of Envoy's service have it.
@@ -320,7 +320,7 @@ func TestSeveralLimits(t *testing.T) {
 	var names []string
 	for _, take := range m.Takes {
 		names = append(names, take.Rule.Name)
-		if take.Key != key.Join("k", "v") || take.Cost != 3 {
+		if take.Key != keyenc.Join("k", "v") || take.Cost != 3 {
 			t.Errorf("a take of %d on %q", take.Cost, take.Key)
 		}
 	}
@@ -364,7 +364,7 @@ func TestDescriptorKeys(t *testing.T) {
 			if len(m.Takes) != 1 {
 				t.Fatalf("%d takes", len(m.Takes))
 			}
-			if got, want := m.Takes[0].Key, key.Join(tt.want...); got != want {
+			if got, want := m.Takes[0].Key, keyenc.Join(tt.want...); got != want {
 				t.Errorf("key %q, want %q", got, want)
 			}
 		})
@@ -382,7 +382,7 @@ func TestManyDescriptorsInOneRequest(t *testing.T) {
 	tree.match(ds, &m)
 	checkTakes(t, ds, &m)
 	for i, take := range m.Takes {
-		if want := key.Join("k", fmt.Sprint(i)); take.Key != want {
+		if want := keyenc.Join("k", fmt.Sprint(i)); take.Key != want {
 			t.Fatalf("take %d has the key %q, want %q", i, take.Key, want)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // What stands for a value in a [KeyPart] that is none. Values that begin like these are quoted.
@@ -151,7 +151,7 @@ func (s *Set) itemParts(it *item, k string) ([]KeyPart, bool) {
 	case 1:
 	default:
 		var ok bool
-		if texts, ok = key.Split(k); !ok || len(texts) != len(it.per) {
+		if texts, ok = keyenc.Split(k); !ok || len(texts) != len(it.per) {
 			return nil, false
 		}
 	}
@@ -167,13 +167,13 @@ func (s *Set) itemParts(it *item, k string) ([]KeyPart, bool) {
 }
 
 func (s *Set) showPart(p *part, text string) (string, bool) {
-	value, kind, ok := key.Read(text)
+	value, kind, ok := keyenc.Read(text)
 	switch kind {
-	case key.IsAbsent:
+	case keyenc.IsAbsent:
 		return partAbsent, true
-	case key.IsNoAddr:
+	case keyenc.IsNoAddr:
 		return partNoAddr, true
-	case key.IsDigest:
+	case keyenc.IsDigest:
 		return partSecret + hex.EncodeToString([]byte(value)), true
 	}
 	if counted, err := s.canonicalValue(p, value); err != nil || counted != value {
@@ -184,15 +184,15 @@ func (s *Set) showPart(p *part, text string) (string, bool) {
 
 // entryParts are the entries of a descriptor.
 func entryParts(k string) ([]KeyPart, bool) {
-	texts, ok := key.Split(k)
+	texts, ok := keyenc.Split(k)
 	if !ok || len(texts)%2 != 0 {
 		return nil, false
 	}
 	var parts []KeyPart
 	for i := 0; i < len(texts); i += 2 {
-		name, kind, ok := key.Read(texts[i])
-		value, kind2, ok2 := key.Read(texts[i+1])
-		if !ok || !ok2 || kind != key.IsValue || kind2 != key.IsValue {
+		name, kind, ok := keyenc.Read(texts[i])
+		value, kind2, ok2 := keyenc.Read(texts[i+1])
+		if !ok || !ok2 || kind != keyenc.IsValue || kind2 != keyenc.IsValue {
 			return nil, false
 		}
 		parts = append(parts, KeyPart{showValue(name), showValue(value)})

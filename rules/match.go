@@ -10,7 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 
 	"github.com/sluiceproject/sluice/internal/match"
 )
@@ -112,7 +112,7 @@ func (s *Set) match(m *MatchResult) error {
 		ok, err := f.holds(m)
 		switch {
 		case err != nil && f.shadow:
-			m.shadowed(f, key.Absent)
+			m.shadowed(f, keyenc.Absent)
 			continue
 		case err != nil:
 			return err
@@ -198,7 +198,7 @@ func (m *MatchResult) take(f *fast) error {
 		if !f.shadow {
 			return err
 		}
-		m.shadowed(f, key.Absent)
+		m.shadowed(f, keyenc.Absent)
 		return nil
 	}
 	enforced := f.enforce == 0 || f.rule.enforces(k)
@@ -345,7 +345,7 @@ func (m *MatchResult) key(f *fast) (k string, complete bool, err error) {
 		if plain := !p.segment && !m.set.attrs[p.attr].ip && !m.set.attrs[p.attr].secret; plain {
 			text, found, err := m.value(p.attr)
 			if err != nil || found == Absent {
-				return key.Absent, false, err
+				return keyenc.Absent, false, err
 			}
 			if text == "" || text[0] != 0 {
 				return text, true, nil
@@ -357,7 +357,7 @@ func (m *MatchResult) key(f *fast) (k string, complete bool, err error) {
 	}
 	// Parts need their length in front, which is known afterwards: they are written behind the place of the key.
 	var room [256]byte
-	b := key.AppendSeveral(room[:0])
+	b := keyenc.AppendSeveral(room[:0])
 	for i := range f.per {
 		from := len(m.buf)
 		has, err := m.appendPart(f.item, &f.per[i])
@@ -365,7 +365,7 @@ func (m *MatchResult) key(f *fast) (k string, complete bool, err error) {
 			return "", false, err
 		}
 		complete = complete && has
-		b = key.AppendBytes(b, m.buf[from:])
+		b = keyenc.AppendBytes(b, m.buf[from:])
 		m.buf = m.buf[:from]
 	}
 	from := len(m.buf)
@@ -382,12 +382,12 @@ func (m *MatchResult) since(from int) string {
 // appendPart writes one part of a key into the buffer.
 func (m *MatchResult) appendPart(it *item, p *part) (complete bool, err error) {
 	if p.segment {
-		m.buf = key.AppendValue(m.buf, m.segment(it, p.name[len("path:"):]))
+		m.buf = keyenc.AppendValue(m.buf, m.segment(it, p.name[len("path:"):]))
 		return true, nil
 	}
 	attr := &m.set.attrs[p.attr]
 	if attr.ip {
-		m.buf = key.AppendAddr(m.buf, m.addr, m.set.bits)
+		m.buf = keyenc.AppendAddr(m.buf, m.addr, m.set.bits)
 		return m.addr.IsValid(), nil
 	}
 	text, found, err := m.value(p.attr)
@@ -395,12 +395,12 @@ func (m *MatchResult) appendPart(it *item, p *part) (complete bool, err error) {
 	case err != nil:
 		return false, err
 	case found == Absent:
-		m.buf = append(m.buf, key.Absent...)
+		m.buf = append(m.buf, keyenc.Absent...)
 		return false, nil
 	case attr.secret:
 		m.buf = appendSecret(m.buf, &m.set.secret, text)
 	default:
-		m.buf = key.AppendValue(m.buf, text)
+		m.buf = keyenc.AppendValue(m.buf, text)
 	}
 	return true, nil
 }

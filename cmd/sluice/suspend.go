@@ -13,7 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/internal/spell"
+	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
 // suspendCommand and resumeCommand are the kill switch.
@@ -76,7 +76,7 @@ func (f *remoteFlags) nearest(c *cobra.Command, err error, written []string) err
 		names = append(names, r.Name)
 	}
 	for _, name := range written {
-		if near := spell.Closest(name, names); near != "" && near != name {
+		if near := suggest.Closest(name, names); near != "" && near != name {
 			return fmt.Errorf("%w: did you mean %q?", err, near)
 		}
 	}

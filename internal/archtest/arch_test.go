@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 
 	// Bounds on what outsiders can make a process hold or do.
 	"internal/bounds":          {},
-	"internal/buffers":         {"internal/bounds", "internal/key"},
+	"internal/buffers":         {"internal/bounds", "internal/keyenc"},
 	"cmd/internal/edge/shares": {},
 
 	// What servers that Sluice depends on may send.
@@ -82,40 +82,40 @@ var mayImport = map[string][]string{
 	"internal/testenv/allocs":      {},
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
-	"internal/key":        {},
+	"internal/keyenc":     {},
 	"internal/pairs":      {},
-	"internal/spell":      {},
+	"internal/suggest":    {},
 	"internal/panics":     {},
 	"internal/match":      {"internal/bounds"},
-	"rules":               {".", "internal/private", "internal/key", "internal/pairs", "internal/panics", "internal/spell", "internal/bounds", "internal/match"},
-	"internal/strictyaml": {"internal/panics", "internal/spell", "internal/bounds"},
-	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/spell", "internal/strictyaml", "internal/bounds"},
+	"rules":               {".", "internal/private", "internal/keyenc", "internal/pairs", "internal/panics", "internal/suggest", "internal/bounds", "internal/match"},
+	"internal/strictyaml": {"internal/panics", "internal/suggest", "internal/bounds"},
+	"rulefile":            {".", "rules", "internal/panics", "internal/plainfile", "internal/suggest", "internal/strictyaml", "internal/bounds"},
 
 	// Whom to turn away when not all can be served.
 	"internal/overload": {},
 
 	// Edges. They are handed a limiter and never learn what store it uses.
 	"internal/shaper":    {"internal/bounds"},
-	"internal/clientip":  {"internal/bounds", "internal/key"},
+	"internal/clientip":  {"internal/bounds", "internal/keyenc"},
 	"internal/problem":   {},
 	"internal/quota":     {"."},
 	"internal/admission": {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/overload", "internal/pairs", "internal/private", "internal/problem", "internal/quota", "internal/shaper", "internal/match"},
-	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/key", "internal/pairs", "internal/quota"},
+	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/keyenc", "internal/pairs", "internal/quota"},
 	"grpclimit":          {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
 	"cmd/internal/edge/rls":        {".", "internal/private", "rules", "internal/bounds"},
 	"cmd/internal/edge/resp":       {".", "internal/private", "internal/bounds"},
-	"cmd/internal/edge/checkapi":   {".", "cmd/internal/jsonbody", "internal/private", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/spell", "internal/bounds", "internal/problem", "internal/match"},
+	"cmd/internal/edge/checkapi":   {".", "cmd/internal/jsonbody", "internal/private", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/suggest", "internal/bounds", "internal/problem", "internal/match"},
 	"cmd/internal/testenv/rlstest": {},
 	"internal/testenv/certtest":    {},
-	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/key", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
+	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/keyenc", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
 	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile", "internal/match"},
 	"cmd/internal/operate/topkeys": {},
 	"cmd/internal/operate/metrics": {".", "rules", "internal/bounds", "internal/shaper", "cmd/internal/operate/topkeys"},
 
 	// Who requests are from.
-	"cmd/internal/gateway/authn": {".", "rules", "cmd/internal/pemfile", "internal/plainfile", "internal/key", "internal/panics", "internal/spell", "internal/strictyaml", "internal/bounds"},
+	"cmd/internal/gateway/authn": {".", "rules", "cmd/internal/pemfile", "internal/plainfile", "internal/keyenc", "internal/panics", "internal/suggest", "internal/strictyaml", "internal/bounds"},
 
 	// What the service tells of itself.
 	"cmd/internal/operate/logwriter": {"internal/bounds", "internal/plainfile"},
@@ -128,7 +128,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/edge/forwardauth":        {".", "rules", "internal/admission", "internal/quota", "internal/problem"},
 	"cmd/internal/testenv/forwardauthtest": {},
 	// The gateway: a proxy that applies rules.
-	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/key", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem", "internal/match"},
+	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/keyenc", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem", "internal/match"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"cmd/internal/operate/adminclient": {"internal/plainfile", "cmd/internal/pemfile", "cmd/internal/operate/adminmsg"},
 	"cmd/internal/operate/adminmsg":    {},
@@ -139,11 +139,11 @@ var mayImport = map[string][]string{
 	"cmd/internal/envoy/xds":   {".", "rules", "internal/bounds", "internal/panics"},
 	"cmd/internal/envoy/envoyratelimit": {
 		".", "rules", "rulefile", "cmd/internal/stores", "cmd/internal/edge/rls", "cmd/internal/envoy/stats",
-		"internal/panics", "cmd/internal/jsonbody", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/spell", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile",
+		"internal/panics", "cmd/internal/jsonbody", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/suggest", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile",
 	},
 
 	// Tests that users write for their rules.
-	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/spell", "internal/strictyaml", "cmd/internal/rulework/faults", "cmd/internal/rulework/sample", "cmd/internal/term", "internal/match"},
+	"cmd/internal/rulework/ruletest": {".", "rules", "internal/plainfile", "rulefile", "httplimit", "memstore", "internal/suggest", "internal/strictyaml", "cmd/internal/rulework/faults", "cmd/internal/rulework/sample", "cmd/internal/term", "internal/match"},
 
 	// Requests as people write them down, and how the command line talks to people.
 	"cmd/internal/rulework/sources":  {"rulefile", "internal/plainfile", "cmd/internal/rulework/faults"},
@@ -162,12 +162,12 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// The service: for operators.
-	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/key", "internal/bounds", "internal/problem"},
+	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/keyenc", "internal/bounds", "internal/problem"},
 
 	// The gateway: servers that requests are forwarded to.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
 	// Requests that are kept for later.
-	"cmd/internal/gateway/queue": {"internal/bounds", "internal/key", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard", "internal/problem", "internal/goroutines"},
+	"cmd/internal/gateway/queue": {"internal/bounds", "internal/keyenc", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard", "internal/problem", "internal/goroutines"},
 
 	// Programs.
 	"cmd/sluice":          {anything},
@@ -256,7 +256,7 @@ var neverReach = map[string][]ban{
 	"memcachestore":            slices.Concat(suite, edges, ruleSets, weight),
 	"internal/match":           slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"rules":                    slices.Concat(stores, suite, edges, protocols, weight),
-	"internal/key":             slices.Concat(stores, suite, edges, protocols, weight),
+	"internal/keyenc":          slices.Concat(stores, suite, edges, protocols, weight),
 	"internal/buffers":         slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"cmd/internal/edge/shares": slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/strictyaml":      slices.Concat(stores, suite, edges, ruleSets, protocols),

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // DefaultMax is the default maximum of all buffered bodies together, in bytes.
@@ -98,7 +98,7 @@ type Buffer struct {
 // Buffer returns an empty buffer for a body of at most max bytes. An IPv6 client counts by its /64; the zero Addr is no
 // client, which only the maximum of the budget bounds.
 func (b *Budget) Buffer(client netip.Addr, max int) Buffer {
-	return Buffer{budget: b, client: key.Subscriber(client, 64), max: max}
+	return Buffer{budget: b, client: keyenc.Subscriber(client, 64), max: max}
 }
 
 // Append adds to the body, or fails with ErrTooLarge or ErrFull and leaves it as it was. It takes memory as the body

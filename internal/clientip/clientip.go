@@ -9,7 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // Config says who may speak for others. The zero Config trusts nobody.
@@ -78,12 +78,12 @@ func (f *Finder) trustsAnybody() bool { return f.hops > 0 && len(f.proxies) == 0
 func (f *Finder) key(h host) string {
 	switch {
 	case !h.addr.IsValid():
-		return key.NoAddr
+		return keyenc.NoAddr
 	case h.text != "":
 		return h.text
 	}
 	var room [48]byte
-	return string(key.AppendAddr(room[:0], h.addr, f.prefixBits))
+	return string(keyenc.AppendAddr(room[:0], h.addr, f.prefixBits))
 }
 
 // counted finds the client of a request, and counts a header of too many entries once per request: a gateway that has read it

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/spell"
+	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
 // maxFaults is how many faults are kept: who has more has one mistake many times.
@@ -86,7 +86,7 @@ func (d *Decoder) UnknownKey(key *Node, what string, known []string, moved map[s
 		d.fault(key, what, "there is no key %s here: %s", Quote(key.Text), advice)
 		return
 	}
-	if best := spell.Closest(key.Text, known); best != "" {
+	if best := suggest.Closest(key.Text, known); best != "" {
 		d.fault(key, what, "there is no key %s: did you mean %q?", Quote(key.Text), best)
 		return
 	}
@@ -192,7 +192,7 @@ func (d *Decoder) OneOf(n *Node, what string, words ...string) (int, bool) {
 		if i := slices.Index(words, n.Text); i >= 0 {
 			return i, true
 		}
-		if best := spell.Closest(n.Text, words); best != "" {
+		if best := suggest.Closest(n.Text, words); best != "" {
 			d.fault(n, what, "is %s: did you mean %q?", n, best)
 			return 0, false
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 	"github.com/sluiceproject/sluice/memstore"
 )
 
@@ -141,7 +141,7 @@ func (a *authentication) chain(r *config.Route) *authn.Chain {
 
 // attemptsOf is the address that wrong credentials count for: the client's, as limits see it.
 func attemptsOf(r *http.Request) string {
-	return string(key.AppendAddr(nil, gateway.Client(r.Context()), 64))
+	return string(keyenc.AppendAddr(nil, gateway.Client(r.Context()), 64))
 }
 
 // run has files read again when they change.

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
-	"github.com/sluiceproject/sluice/internal/spell"
+	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
 // reader reads JSON value by value, as the caller expects them. It is strict (RFC 8259), and it copies nothing: strings
@@ -167,7 +167,7 @@ func (r *reader) field(names []string, seen *uint32) (int, *fault) {
 		return i, nil
 	}
 	known := strings.Join(names, ", ")
-	if best := spell.Closest(name, names); best != "" {
+	if best := suggest.Closest(name, names); best != "" {
 		return 0, faultf("there is no field %q: did you mean %q? There are %s", shown(name), best, known)
 	}
 	return 0, faultf("there is no field %q: there are %s", shown(name), known)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/edge/shares"
 	"github.com/sluiceproject/sluice/internal/bounds"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
@@ -134,7 +134,7 @@ func (b *bounded) enter(c net.Conn) (release func()) {
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok && b.shares != nil {
 		a := tcp.AddrPort().Addr().Unmap()
 		if b.exempt == nil || !b.exempt(a) {
-			address = key.Subscriber(a, 64)
+			address = keyenc.Subscriber(a, 64)
 		}
 	}
 	if address.IsValid() && !b.shares.Enter(address) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rulefile"
 )
@@ -80,7 +80,7 @@ func TestApartIsAllOrNothing(t *testing.T) {
 	for name, want := range map[string]int64{"q": 9, "p": 7} {
 		rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "d/" + name, Limit: limit}))
 		out := make([]sluice.Decision, 1)
-		if err := store.Apply(t.Context(), []sluice.Take{{Rule: rule, Key: key.Join(name, "1")}}, out); err != nil {
+		if err := store.Apply(t.Context(), []sluice.Take{{Rule: rule, Key: keyenc.Join(name, "1")}}, out); err != nil {
 			t.Fatal(err)
 		}
 		if out[0].Remaining != want {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/spell"
+	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
 // variable is a variable of the environment.
@@ -87,7 +87,7 @@ func word(name, initial string, words []string, field func(*Settings) *string) v
 				return nil
 			}
 		}
-		if best := spell.Closest(value, words); best != "" {
+		if best := suggest.Closest(value, words); best != "" {
 			return valueError("; did you mean " + best + "?")
 		}
 		return valueError("")
@@ -206,7 +206,7 @@ func unknown(env map[string]string) (warnings []string) {
 		if !prefixed || slices.Contains(names, name) || ofKubernetes(name) {
 			continue
 		}
-		if best := spell.Closest(name, names); best != "" {
+		if best := suggest.Closest(name, names); best != "" {
 			warnings = append(warnings, fmt.Sprintf("%s is not known: did you mean %s?", name, best))
 			continue
 		}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -125,7 +125,7 @@ func discreet(f strictyaml.Fault) string {
 func (r *reader) unknown(key *strictyaml.Node, known []string) {
 	if advice := r.kind.secret[key.Text]; advice != "" {
 		r.fault(key, "%s", advice)
-	} else if best := spell.Closest(key.Text, known); best != "" {
+	} else if best := suggest.Closest(key.Text, known); best != "" {
 		r.fault(key, "there is no such key: did you mean %q?", best)
 	} else {
 		r.fault(key, "there is no such key: use %s", strictyaml.Words(known))

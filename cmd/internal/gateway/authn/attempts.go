@@ -14,7 +14,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // Attempts limits how often one address may show wrong credentials. Once it has shown too many, none of its credentials
@@ -199,5 +199,5 @@ func connection(r *http.Request) string {
 	if err != nil {
 		return "the socket"
 	}
-	return string(key.AppendAddr(nil, addr.Addr(), 64))
+	return string(keyenc.AppendAddr(nil, addr.Addr(), 64))
 }

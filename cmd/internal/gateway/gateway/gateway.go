@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/clientip"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 	"github.com/sluiceproject/sluice/internal/match"
 	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
@@ -221,7 +221,7 @@ func (g *Gateway) enter(x *RequestContext, clients *clientip.Finder) *rejection 
 	if x.trusted && clients.TrustsAddr(x.Client) {
 		return nil
 	}
-	x.address = key.Subscriber(x.Client, 64)
+	x.address = keyenc.Subscriber(x.Client, 64)
 	if g.shares == nil || !x.address.IsValid() {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/goroutines"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 type natsMsg = nats.Msg
@@ -300,7 +300,7 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	data := q.cipher.encrypt(subject, encodeItem(it))
 	o := itemHeader{it.Rule, it.Key, it.Ordered, it.Accepted, it.Expires, it.Attempts, it.Results, len(data), ""}
 	if it.Key == "" && it.Client.IsValid() {
-		o.client = string(key.AppendAddr(nil, it.Client, 64))
+		o.client = string(keyenc.AppendAddr(nil, it.Client, 64))
 	}
 	head := base64.StdEncoding.EncodeToString(q.cipher.encrypt(subject, o.encode()))
 	if len(data) > s.maxItem || len(head) > roomForHeaders/2 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // admit tells why a request may not be made, or nil.
@@ -93,7 +93,7 @@ func attemptKey(r *http.Request) string {
 	if err != nil {
 		return "the socket"
 	}
-	return string(key.AppendAddr(nil, addr.Addr(), 64))
+	return string(keyenc.AppendAddr(nil, addr.Addr(), 64))
 }
 
 // principal is what the audit calls the caller.

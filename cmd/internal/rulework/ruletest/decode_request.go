@@ -10,8 +10,8 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -160,7 +160,7 @@ func (d *decoder) settle(n *strictyaml.Node) []Actual {
 		name := f.Key.Text
 		if _, known := d.reserved[name]; !known {
 			msg := ""
-			if best := spell.Closest(name, slices.Sorted(maps.Keys(d.reserved))); best != "" {
+			if best := suggest.Closest(name, slices.Sorted(maps.Keys(d.reserved))); best != "" {
 				msg = ": did you mean " + strictyaml.Quote(best) + "?"
 			}
 			d.Fault(f.Key, "settle: no request above is reserved as %s%s", strictyaml.Quote(name), msg)

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/sluiceproject/sluice/internal/plainfile"
-	"github.com/sluiceproject/sluice/internal/spell"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -160,7 +160,7 @@ func (f *File) checkNames() error {
 			return
 		}
 		msg := fmt.Sprintf("%s: there is no rule %s", field, strictyaml.Quote(name))
-		if best := spell.Closest(name, names); best != "" {
+		if best := suggest.Closest(name, names); best != "" {
 			msg += fmt.Sprintf(": did you mean %q?", best)
 		}
 		faults = append(faults, &rules.Error{Pos: at, Msg: msg})

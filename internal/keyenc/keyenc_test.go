@@ -1,4 +1,4 @@
-package key_test
+package keyenc_test
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // A part is what a key was made of, as read back from it. That it can be read back is the proof that no two of them
@@ -28,19 +28,19 @@ func (p part) String() string { return fmt.Sprintf("%q %q %v", p.kind, p.text, p
 func (p part) write() string {
 	switch p.kind {
 	case '-':
-		return key.Absent
+		return keyenc.Absent
 	case '?':
-		return key.NoAddr
+		return keyenc.NoAddr
 	case '#':
-		return string(key.AppendDigest(nil, []byte(p.text)))
+		return string(keyenc.AppendDigest(nil, []byte(p.text)))
 	case '+':
-		b := key.AppendSeveral(nil)
+		b := keyenc.AppendSeveral(nil)
 		for _, inner := range p.parts {
-			b = key.AppendPart(b, inner.write())
+			b = keyenc.AppendPart(b, inner.write())
 		}
 		return string(b)
 	}
-	return key.Value(p.text)
+	return keyenc.Value(p.text)
 }
 
 // read is the inverse of write. It is not ok for what no part writes.
@@ -138,7 +138,7 @@ var pairs = [][2][]string{
 
 func TestJoinPairs(t *testing.T) {
 	for _, pair := range pairs {
-		a, b := key.Join(pair[0]...), key.Join(pair[1]...)
+		a, b := keyenc.Join(pair[0]...), keyenc.Join(pair[1]...)
 		if a == b {
 			t.Errorf("%.80q and %.80q have the same key %.80q", pair[0], pair[1], a)
 		}
@@ -153,31 +153,31 @@ func TestJoinPairs(t *testing.T) {
 // TestKinds: a value never has the key of anything else, though it be spelt like one.
 func TestKinds(t *testing.T) {
 	keys := map[string]string{
-		key.Absent:                         "absent",
-		key.NoAddr:                         "no address",
-		string(key.AppendDigest(nil, nil)): "empty digest",
-		string(key.AppendDigest(nil, []byte("a"))): "digest of one byte",
-		string(key.AppendSeveral(nil)):             "several of none",
-		key.Join(""):                               "several of an empty value",
-		key.Join("a"):                              "several of one",
-		string(key.AppendPart(key.AppendSeveral(nil), key.Absent)): "several of an absent value",
+		keyenc.Absent:                                 "absent",
+		keyenc.NoAddr:                                 "no address",
+		string(keyenc.AppendDigest(nil, nil)):         "empty digest",
+		string(keyenc.AppendDigest(nil, []byte("a"))): "digest of one byte",
+		string(keyenc.AppendSeveral(nil)):             "several of none",
+		keyenc.Join(""):                               "several of an empty value",
+		keyenc.Join("a"):                              "several of one",
+		string(keyenc.AppendPart(keyenc.AppendSeveral(nil), keyenc.Absent)): "several of an absent value",
 	}
 	spelt := []string{"", "a", "-", "\x00", "\x00="}
 	for k := range keys {
-		spelt = append(spelt, k, "\x00="+k, key.Value(key.Value(k)))
+		spelt = append(spelt, k, "\x00="+k, keyenc.Value(keyenc.Value(k)))
 	}
 	slices.Sort(spelt)
 	for _, s := range slices.Compact(spelt) {
-		k := key.Value(s)
+		k := keyenc.Value(s)
 		if other, dup := keys[k]; dup {
 			t.Errorf("the value %q has the key %q, which is that of %s", s, k, other)
 		}
 		keys[k] = fmt.Sprintf("the value %q", s)
-		if got := string(key.AppendValue([]byte("x"), s)); got != "x"+k {
+		if got := string(keyenc.AppendValue([]byte("x"), s)); got != "x"+k {
 			t.Errorf("AppendValue appends %q for %q, want %q", got, s, k)
 		}
 	}
-	if got := key.Value("alice"); got != "alice" {
+	if got := keyenc.Value("alice"); got != "alice" {
 		t.Errorf("the key of alice is %q: nobody could name it", got)
 	}
 }
@@ -186,10 +186,10 @@ func TestKinds(t *testing.T) {
 func TestAppendPart(t *testing.T) {
 	for _, s := range []string{"", "a", "\x00-", strings.Repeat("a", 127), strings.Repeat("a", 128)} {
 		want := "x" + string(binary.AppendUvarint(nil, uint64(len(s)))) + s
-		if got := string(key.AppendPart([]byte("x"), s)); got != want {
+		if got := string(keyenc.AppendPart([]byte("x"), s)); got != want {
 			t.Errorf("%.20q of %d bytes is written %.20q, want %.20q", s, len(s), got, want)
 		}
-		if got := string(key.AppendBytes([]byte("x"), []byte(s))); got != want {
+		if got := string(keyenc.AppendBytes([]byte("x"), []byte(s))); got != want {
 			t.Errorf("%.20q of %d bytes is written %.20q as bytes, want %.20q", s, len(s), got, want)
 		}
 	}
@@ -222,10 +222,10 @@ func TestInjective(t *testing.T) {
 			t.Fatalf("%v has the key %q, which reads %v, %v", p, k, got, ok)
 		}
 		a, b := values.Draw(t, "a"), values.Draw(t, "b")
-		if slices.Equal(a, b) != (key.Join(a...) == key.Join(b...)) {
-			t.Fatalf("%q has the key %q and %q has %q", a, key.Join(a...), b, key.Join(b...))
+		if slices.Equal(a, b) != (keyenc.Join(a...) == keyenc.Join(b...)) {
+			t.Fatalf("%q has the key %q and %q has %q", a, keyenc.Join(a...), b, keyenc.Join(b...))
 		}
-		if k, v := key.Join(a...), key.Value(strings.Join(b, "")); k == v || key.Value(k) == k {
+		if k, v := keyenc.Join(a...), keyenc.Value(strings.Join(b, "")); k == v || keyenc.Value(k) == k {
 			t.Fatalf("the values %q and the value %q have the key %q", a, strings.Join(b, ""), k)
 		}
 	})
@@ -237,7 +237,7 @@ var subscribers = []struct {
 	prefix string // empty: none
 	key    string
 }{
-	{"", 64, "", key.NoAddr},
+	{"", 64, "", keyenc.NoAddr},
 	{"192.0.2.1", 64, "192.0.2.1/32", "192.0.2.1"},
 	{"192.0.2.1", 32, "192.0.2.1/32", "192.0.2.1"},
 	{"192.0.2.1", 128, "192.0.2.1/32", "192.0.2.1"},
@@ -292,10 +292,10 @@ func TestSubscriber(t *testing.T) {
 		if tt.addr != "" {
 			a, want = netip.MustParseAddr(tt.addr), netip.MustParsePrefix(tt.prefix)
 		}
-		if got := key.Subscriber(a, tt.bits); got != want {
+		if got := keyenc.Subscriber(a, tt.bits); got != want {
 			t.Errorf("%q by %d bits is %v, want %v", tt.addr, tt.bits, got, want)
 		}
-		if got := string(key.AppendAddr([]byte("x"), a, tt.bits)); got != "x"+tt.key {
+		if got := string(keyenc.AppendAddr([]byte("x"), a, tt.bits)); got != "x"+tt.key {
 			t.Errorf("%q by %d bits has the key %q, want %q", tt.addr, tt.bits, got[1:], tt.key)
 		}
 	}
@@ -308,17 +308,17 @@ func TestAllocations(t *testing.T) {
 	v4, mapped := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.1")
 	v6, zoned := netip.MustParseAddr("2001:db8:1:2:3:4:5:6"), netip.MustParseAddr("fe80::1%eth0")
 	for name, f := range map[string]func() []byte{
-		"value":      func() []byte { return append(room, key.Value(text)...) },
-		"append":     func() []byte { return key.AppendValue(room, text) },
-		"marked":     func() []byte { return key.AppendValue(room, "\x00"+text) },
-		"digest":     func() []byte { return key.AppendDigest(room, sum) },
-		"parts":      func() []byte { return key.AppendBytes(key.AppendPart(key.AppendSeveral(room), text), sum) },
-		"v4":         func() []byte { return key.AppendAddr(room, v4, 64) },
-		"mapped":     func() []byte { return key.AppendAddr(room, mapped, 64) },
-		"v6":         func() []byte { return key.AppendAddr(room, v6, 64) },
-		"v6 whole":   func() []byte { return key.AppendAddr(room, v6, 128) },
-		"zoned":      func() []byte { return key.AppendAddr(room, zoned, 64) },
-		"no address": func() []byte { return key.AppendAddr(room, netip.Addr{}, 64) },
+		"value":      func() []byte { return append(room, keyenc.Value(text)...) },
+		"append":     func() []byte { return keyenc.AppendValue(room, text) },
+		"marked":     func() []byte { return keyenc.AppendValue(room, "\x00"+text) },
+		"digest":     func() []byte { return keyenc.AppendDigest(room, sum) },
+		"parts":      func() []byte { return keyenc.AppendBytes(keyenc.AppendPart(keyenc.AppendSeveral(room), text), sum) },
+		"v4":         func() []byte { return keyenc.AppendAddr(room, v4, 64) },
+		"mapped":     func() []byte { return keyenc.AppendAddr(room, mapped, 64) },
+		"v6":         func() []byte { return keyenc.AppendAddr(room, v6, 64) },
+		"v6 whole":   func() []byte { return keyenc.AppendAddr(room, v6, 128) },
+		"zoned":      func() []byte { return keyenc.AppendAddr(room, zoned, 64) },
+		"no address": func() []byte { return keyenc.AppendAddr(room, netip.Addr{}, 64) },
 	} {
 		if len(f()) == 0 {
 			t.Errorf("%s: nothing was written, so nothing was measured", name)

@@ -1,7 +1,7 @@
-// Package key writes the keys that requests count under. Different values, or differently many, never make the same
+// Package keyenc writes the keys that requests count under. Different values, or differently many, never make the same
 // key: parts carry their lengths, and what is not a value (an attribute that is missing, several parts) begins with a
 // NUL, which values are kept from.
-package key
+package keyenc
 
 import (
 	"encoding/binary"

@@ -1,5 +1,5 @@
-// Package spell finds the word that somebody probably meant.
-package spell
+// Package suggest finds the word that somebody probably meant.
+package suggest
 
 import "strings"
 

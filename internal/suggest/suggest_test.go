@@ -1,10 +1,10 @@
-package spell_test
+package suggest_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/sluiceproject/sluice/internal/spell"
+	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
 func TestClosest(t *testing.T) {
@@ -14,7 +14,7 @@ func TestClosest(t *testing.T) {
 		"requests_per_unti": "requests_per_unit",
 		"x":                 "", "": "", "foo": "", "domain": "", strings.Repeat("limit", 50): "",
 	} {
-		if got := spell.Closest(written, words); got != want {
+		if got := suggest.Closest(written, words); got != want {
 			t.Errorf("%q: got %q, want %q", written, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package key_test
+package keyenc_test
 
 import (
 	"net/netip"
@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sluiceproject/sluice/internal/key"
+	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
 // FuzzJoin: lists of up to three values share a key only if they are the same list.
@@ -17,16 +17,16 @@ func FuzzJoin(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a0, a1, a2 string, aLen byte, b0, b1, b2 string, bLen byte) {
 		a, b := []string{a0, a1, a2}[:aLen%4], []string{b0, b1, b2}[:bLen%4]
-		ka, kb := key.Join(a...), key.Join(b...)
+		ka, kb := keyenc.Join(a...), keyenc.Join(b...)
 		if slices.Equal(a, b) != (ka == kb) {
 			t.Errorf("%q has the key %q and %q has %q", a, ka, b, kb)
 		}
 		if got, ok := read(ka); !ok || !reflect.DeepEqual(got, several(a...)) {
 			t.Errorf("%q has the key %q, which reads %v, %v", a, ka, got, ok)
 		}
-		if (key.Value(a0) == key.Value(b0)) != (a0 == b0) || key.Value(a0) == kb || key.Value(kb) == kb {
+		if (keyenc.Value(a0) == keyenc.Value(b0)) != (a0 == b0) || keyenc.Value(a0) == kb || keyenc.Value(kb) == kb {
 			t.Errorf("the value %q has the key %q, %q has %q, and the list %q has %q",
-				a0, key.Value(a0), b0, key.Value(b0), b, kb)
+				a0, keyenc.Value(a0), b0, keyenc.Value(b0), b, kb)
 		}
 	})
 }
@@ -34,7 +34,7 @@ func FuzzJoin(f *testing.F) {
 // FuzzRead starts from the key: whatever can be read as one is what its reading writes.
 func FuzzRead(f *testing.F) {
 	for _, pair := range pairs {
-		f.Add(key.Join(pair[0]...))
+		f.Add(keyenc.Join(pair[0]...))
 	}
 	for _, k := range []string{"\x00", "\x00=\x00", "\x00=a", "\x00#a", "\x00-", "\x00?", "\x00+\x81\x00a", "\x00+\xff"} {
 		f.Add(k)
@@ -56,15 +56,15 @@ func FuzzAddr(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte, bits byte) {
 		a, ok := netip.AddrFromSlice(raw)
 		wide := 32 + int(bits)%97
-		k := string(key.AppendAddr(nil, a, wide))
+		k := string(keyenc.AppendAddr(nil, a, wide))
 		if !ok {
-			if k != key.NoAddr {
+			if k != keyenc.NoAddr {
 				t.Errorf("no address has the key %q", k)
 			}
 			return
 		}
 		a = a.Unmap()
-		p := key.Subscriber(a, wide)
+		p := keyenc.Subscriber(a, wide)
 		if !p.Contains(a) || p != p.Masked() || p.Bits() > wide && !p.IsSingleIP() {
 			t.Errorf("%v by %d bits is %v", a, wide, p)
 		}
@@ -78,10 +78,10 @@ func FuzzAddr(f *testing.F) {
 		raw = a.AsSlice()
 		raw[len(raw)-1] ^= 1
 		beside, _ := netip.AddrFromSlice(raw)
-		if other := string(key.AppendAddr(nil, beside, wide)); p.Contains(beside) != (other == k) {
+		if other := string(keyenc.AppendAddr(nil, beside, wide)); p.Contains(beside) != (other == k) {
 			t.Errorf("%v has the key %q, and %v beside it has %q", a, k, beside, other)
 		}
-		if z := a.WithZone("z"); string(key.AppendAddr(nil, z, wide)) != k {
+		if z := a.WithZone("z"); string(keyenc.AppendAddr(nil, z, wide)) != k {
 			t.Errorf("%v does not share the key %q of %v", z, k, a)
 		}
 	})

@@ -1,4 +1,4 @@
-package key
+package keyenc
 
 import "encoding/binary"
 
