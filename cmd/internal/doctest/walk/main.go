@@ -81,7 +81,7 @@ func setOf(text string) (file string, set func() *rules.Set) {
 
 // throughRedis is a request to an API behind httplimit, whose limits are in Redis.
 func throughRedis(url string) (before, walk func()) {
-	store := must(redisstore.Open(redisstore.Config{URL: url, Prefix: "walk:"}))
+	store := must(redisstore.Open(redisstore.Config{URL: url, KeyPrefix: "walk:"}))
 	must(0, store.Join(context.Background()))
 	limiter := must(sluice.NewWithRules(store, nil, sluice.WithStoreTimeout(5*time.Second)))
 	_, set := setOf("rules:\n  - {name: posts, match: {method: POST, path: /posts}, per: header:X-User, limit: 1000/min}\n")
