@@ -61,7 +61,7 @@ func ExampleStore_Heartbeat() {
 	}
 	go func() { _ = store.Heartbeat(ctx) }()
 
-	limiter := sluice.Must(sluice.New(store, "api", sluice.PerMinute(100), sluice.WithInstances(store.Nodes)))
+	limiter := sluice.Must(sluice.New(store, "api", sluice.PerMinute(100), sluice.WithInstances(store.Instances)))
 	defer limiter.Close(ctx)
-	fmt.Println(store.Ping(ctx), store.Nodes(), store.FailoverRestores())
+	fmt.Println(store.Ping(ctx), store.Instances(), store.FailoverRestores())
 }

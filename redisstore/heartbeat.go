@@ -37,11 +37,11 @@ func newMembers() members {
 }
 
 // Heartbeat counts this process among those that share the store, until the context ends; then it returns nil.
-// [Store.Nodes] is how many there are, to be given to a limiter:
+// [Store.Instances] is how many there are, to be given to a limiter:
 //
 //	err := store.Join(ctx) // so that the number is known before the first request
 //	go store.Heartbeat(ctx)
-//	limiter, err := sluice.New(store, "api", limit, sluice.WithInstances(store.Nodes))
+//	limiter, err := sluice.New(store, "api", limit, sluice.WithInstances(store.Instances))
 //
 // A process that dies is counted for some 6 seconds more. Times are the server's.
 func (s *Store) Heartbeat(ctx context.Context) error {
@@ -66,10 +66,10 @@ func (s *Store) Join(ctx context.Context) error {
 	return s.beat(ctx)
 }
 
-// Nodes is how many processes with a [Store.Heartbeat] share the store: the largest number of the last heartbeats that the
+// Instances is how many processes with a [Store.Heartbeat] share the store: the largest number of the last heartbeats that the
 // server answered, so that a server that loses its data, or is away for a while, makes it no smaller. It is 0 until the
 // number is known: when it has been read, and the other processes, each within a second, have counted this one.
-func (s *Store) Nodes() int { return int(s.nodes.Load()) }
+func (s *Store) Instances() int { return int(s.nodes.Load()) }
 
 // nodesKey is a sorted set of processes by when they were last heard of, in milliseconds.
 func (s *Store) nodesKey() string { return s.names.prefix + string(version) + "nodes" }

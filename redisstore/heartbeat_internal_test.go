@@ -25,8 +25,8 @@ func TestHeartbeat(t *testing.T) {
 		}
 		t.Cleanup(s.Close)
 		s.every = 100 * time.Millisecond
-		if s.Nodes() != 0 {
-			t.Errorf("%d nodes before the first heartbeat", s.Nodes())
+		if s.Instances() != 0 {
+			t.Errorf("%d nodes before the first heartbeat", s.Instances())
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		all, stops = append(all, s), append(stops, stop)
@@ -47,14 +47,14 @@ func TestHeartbeat(t *testing.T) {
 		deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
 		defer tick.Stop()
 		for i := 0; i < len(stores); {
-			if stores[i].Nodes() == want {
+			if stores[i].Instances() == want {
 				i++
 				continue
 			}
 			select {
 			case <-tick.C:
 			case <-deadline:
-				t.Fatalf("%d nodes, want %d", stores[i].Nodes(), want)
+				t.Fatalf("%d nodes, want %d", stores[i].Instances(), want)
 			}
 		}
 	}
@@ -75,9 +75,9 @@ func TestHeartbeat(t *testing.T) {
 		t.Errorf("the key lives for ever: %s %v", ttl, err)
 	}
 	server.Kill()
-	last := all[0].Nodes()
-	if err := all[0].beat(t.Context()); err == nil || all[0].Nodes() != last {
-		t.Errorf("%d nodes while the server is away, %d before", all[0].Nodes(), last)
+	last := all[0].Instances()
+	if err := all[0].beat(t.Context()); err == nil || all[0].Instances() != last {
+		t.Errorf("%d nodes while the server is away, %d before", all[0].Instances(), last)
 	}
 }
 
@@ -99,8 +99,8 @@ func TestJoining(t *testing.T) {
 		for s.beat(t.Context()) != nil { // on a connection that has ended
 			<-tick
 		}
-		if s.Nodes() != want {
-			t.Errorf("%d nodes, want %d", s.Nodes(), want)
+		if s.Instances() != want {
+			t.Errorf("%d nodes, want %d", s.Instances(), want)
 		}
 	}
 	flush := func() {

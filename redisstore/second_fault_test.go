@@ -30,7 +30,7 @@ func newInstance(t *testing.T, server *redistest.Server, rule *sluice.Rule) inst
 		stop()
 		beats.Wait()
 	})
-	l := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{rule}, sluice.WithInstances(store.Nodes), sluice.WithStoreTimeout(time.Second)))
+	l := sluice.Must(sluice.NewWithRules(store, []*sluice.Rule{rule}, sluice.WithInstances(store.Instances), sluice.WithStoreTimeout(time.Second)))
 	return instance{l, store}
 }
 
@@ -64,7 +64,7 @@ func TestSecondFault(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			both := []instance{newInstance(t, server, rule), newInstance(t, server, rule)}
-			for tick := time.Tick(5 * time.Millisecond); both[0].store.Nodes() < tt.known || both[1].store.Nodes() < tt.known; {
+			for tick := time.Tick(5 * time.Millisecond); both[0].store.Instances() < tt.known || both[1].store.Instances() < tt.known; {
 				<-tick
 			}
 			admitted := map[string]int64{}
@@ -90,7 +90,7 @@ func TestSecondFault(t *testing.T) {
 			server.Kill()
 			ask("used", 60)
 			ask("new", 60)
-			t.Logf("admitted of %d: %v; processes known: %d and %d", limit, admitted, both[0].store.Nodes(), both[1].store.Nodes())
+			t.Logf("admitted of %d: %v; processes known: %d and %d", limit, admitted, both[0].store.Instances(), both[1].store.Instances())
 			for key, n := range admitted {
 				if n > limit+1 {
 					t.Errorf("%d were admitted of the %s key, at most %d may be", n, key, limit+1)

@@ -39,7 +39,7 @@ var errBreakerOpen = errors.Join(errors.New("sluice: the server is given a rest 
 // decideByShard has only those takes degrade whose server is not asked. If one of them is denied, of the others only those
 // are asked about that charge refusals.
 func (en *Engine) decideByShard(ctx context.Context, takes []group.Op, out []group.Answer, now time.Time) error {
-	var rest, degraded part
+	var rest, degraded takeSubset
 	for i := range takes {
 		if en.shardAvailable(ctx, &takes[i], now) {
 			rest.add(takes, i)
@@ -56,8 +56,8 @@ func (en *Engine) decideByShard(ctx context.Context, takes []group.Op, out []gro
 	}
 	if degraded.put(out) {
 		all := rest
-		rest = part{}
-		for j, i := range all.at {
+		rest = takeSubset{}
+		for j, i := range all.indexes {
 			if all.takes[j].By.ChargeDenied {
 				rest.add(takes, i)
 			} else { // not asked: it would not have been charged either
@@ -74,20 +74,20 @@ func (en *Engine) decideByShard(ctx context.Context, takes []group.Op, out []gro
 	return err
 }
 
-// part is some takes of a call.
-type part struct {
-	takes []group.Op
-	at    []int // where in the call they stand
-	out   []group.Answer
+// takeSubset is some takes of a call.
+type takeSubset struct {
+	takes   []group.Op
+	indexes []int // where in the call they stand
+	out     []group.Answer
 }
 
-func (p *part) add(takes []group.Op, i int) {
-	p.takes, p.at = append(p.takes, takes[i]), append(p.at, i)
+func (p *takeSubset) add(takes []group.Op, i int) {
+	p.takes, p.indexes = append(p.takes, takes[i]), append(p.indexes, i)
 }
 
 // put puts the part's decisions where they belong, and tells whether one of them denies the call.
-func (p *part) put(out []group.Answer) (denied bool) {
-	for j, i := range p.at {
+func (p *takeSubset) put(out []group.Answer) (denied bool) {
+	for j, i := range p.indexes {
 		out[i] = p.out[j]
 		denied = denied || !out[i].Allowed && !p.takes[j].By.Shadow && p.takes[j].Request.Cost != 0
 	}

@@ -215,11 +215,11 @@ func TestHeartbeat(t *testing.T) {
 	}
 	defer beats.Wait()
 	defer cancel()
-	for deadline, tick := time.After(time.Minute), time.Tick(time.Millisecond); store.Nodes() != 3; {
+	for deadline, tick := time.After(time.Minute), time.Tick(time.Millisecond); store.Instances() != 3; {
 		select {
 		case <-tick:
 		case <-deadline:
-			t.Fatalf("%d processes are counted", store.Nodes())
+			t.Fatalf("%d processes are counted", store.Instances())
 		}
 	}
 }

@@ -23,7 +23,7 @@ func Redis(ctx context.Context, client rueidis.Client, prefix string) (Opened, e
 		return Opened{}, err
 	}
 	o := Alone(r, client.Close)
-	o.Run, o.Instances = heartbeat(r), r.Nodes
+	o.Run, o.Instances = heartbeat(r), r.Instances
 	_ = await(ctx, r.Join) // its heartbeat tries again
 	return o, nil
 }

@@ -76,7 +76,7 @@ func (o *Opened) openRedis(c *config.Store, secure *tls.Config, log *slog.Logger
 	o.Store, o.Close = r, r.Close
 	o.Run = heartbeat(r)
 	o.Instances = func() int {
-		if n := r.Nodes(); n > 0 {
+		if n := r.Instances(); n > 0 {
 			return n
 		}
 		return int(c.Instances)
