@@ -4,7 +4,7 @@ package upstream
 
 import "net"
 
-func aliveCheck(net.Conn) func() bool { return func() bool { return false } }
+func newConnCheck(net.Conn) func() bool { return func() bool { return false } }
 
-// lanes says whether connections can be checked here. Where they cannot, http.Transport does everything.
-const lanes = false
+// canCheckConns reports whether connections can be checked here. Where they cannot, http.Transport does everything.
+const canCheckConns = false
