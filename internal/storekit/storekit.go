@@ -41,7 +41,7 @@ func Validate(t *sluice.Take) error { return SetOp(new(group.Op), t) }
 
 // FastTake tells of a take that asks for nothing but its cost which rule and numbers it is of. Of another it returns nil.
 func FastTake(t *sluice.Take) (*group.Rule, *step.Params) {
-	if t.Rule == nil || t.Rule.ChargeDenied || t.MinGrant != 0 || t.MaxDelay != 0 || t.Receipt != 0 || t.IdempotencyID != 0 || t.Settles {
+	if t.Rule == nil || t.Rule.ChargeDenied || t.MinGrant != 0 || t.MaxDelay != 0 || t.Receipt != 0 || t.IdempotencyID != 0 || t.Settles || t.DryRun {
 		return nil, nil
 	}
 	p := private.ParamsOf(t.EffectiveLimit())

@@ -25,12 +25,16 @@ func TestSetOp(t *testing.T) {
 	for name, take := range map[string]sluice.Take{
 		"no rule": {}, "a rule not of NewRule": {Rule: new(sluice.Rule)}, "a limit not of Build": {Rule: rule, Limit: &unbuilt},
 		"a cost too large": {Rule: rule, Cost: sluice.MaxCost + 1}, "nothing to give back": {Rule: rule, Cost: -1},
-		"a delay below nothing": {Rule: rule, MaxDelay: -1},
+		"a delay below nothing": {Rule: rule, MaxDelay: -1}, "a dry run with a cost": {Rule: rule, Cost: 1, DryRun: true},
 	} {
 		if err := storekit.Validate(&take); !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := memstore.New().Apply(context.Background(), []sluice.Take{take}, make([]sluice.Decision, 1)); !errors.Is(err, sluice.ErrInvalid) {
+		store, out := memstore.New(), make([]sluice.Decision, 1)
+		if err := store.Apply(context.Background(), []sluice.Take{{Rule: rule, Cost: 1}}, out); err != nil { // its shortcut is for keys in use
+			t.Fatal(err)
+		}
+		if err := store.Apply(context.Background(), []sluice.Take{take}, out); !errors.Is(err, sluice.ErrInvalid) {
 			t.Errorf("%s: the store says %v", name, err)
 		}
 		limiter := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{rule}))
