@@ -151,7 +151,7 @@ func (l *Limiter) storeAdmin(ctx context.Context, timeout time.Duration) (StoreA
 	}
 	admin, ok := l.store.(StoreAdmin)
 	if !ok {
-		return nil, nil, nil, fmt.Errorf("%w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
+		return nil, nil, nil, fmt.Errorf("sluice: %w: %T cannot reset or block keys", errors.ErrUnsupported, l.store)
 	}
 	if !l.engine.IsRemote() {
 		return admin, ctx, func() {}, nil

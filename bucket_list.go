@@ -68,7 +68,7 @@ func (q *ListOptions) setDefaults() error {
 }
 
 // ListBuckets returns a page of what the store holds, by default of the limiter's rules, and for each bucket its state. There
-// is no State for what cannot be asked for: a bucket of a rule that is not named, of a key that is stored as a digest, one
+// is no Decision for what cannot be asked for: a bucket of a rule that is not named, of a key that is stored as a digest, one
 // that is counted under a hash tag, or under another kind of limit than the rule's.
 func (l *Limiter) ListBuckets(ctx context.Context, q ListOptions) (BucketPage, error) {
 	if err := l.validate(); err != nil {
@@ -76,7 +76,7 @@ func (l *Limiter) ListBuckets(ctx context.Context, q ListOptions) (BucketPage, e
 	}
 	lister, ok := l.store.(BucketLister)
 	if !ok {
-		return BucketPage{}, fmt.Errorf("%w: %T cannot list its keys", errors.ErrUnsupported, l.store)
+		return BucketPage{}, fmt.Errorf("sluice: %w: %T cannot list its keys", errors.ErrUnsupported, l.store)
 	}
 	if len(q.Rules) == 0 {
 		q.Rules = l.rules

@@ -7,7 +7,7 @@ import (
 )
 
 // Decide applies several takes at once, all or nothing: if one is denied, none is charged but those of ChargeDenied
-// rules. Takes of shadow rules never deny: their decisions are reported as Allowed, with Shadow set where the rule
+// rules. Takes of shadow rules never deny: their decisions are reported as Allowed, with ShadowDenied set where the rule
 // would have denied. It fills out[i] for takes[i] and tells whether all were allowed.
 func (l *Limiter) Decide(ctx context.Context, takes []Take, out []Decision) (bool, error) {
 	allowed, err := l.decideQuiet(ctx, takes, out)

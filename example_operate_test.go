@@ -53,7 +53,7 @@ func ExampleLimiter_ListBuckets() {
 		fmt.Println(b.Rule.Name, b.Key, b.Decision.Remaining)
 	}
 	fmt.Println(err)
-	// Output: unsupported operation: *memstore.Store cannot list its keys
+	// Output: sluice: unsupported operation: *memstore.Store cannot list its keys
 }
 
 // A rule that does harm is switched off until it is mended.

@@ -189,7 +189,7 @@ type Escalation struct {
 // store, so that all instances that share it count together.
 func (l *Limiter) Escalate(ctx context.Context, key string, e Escalation) (time.Duration, error) {
 	if len(e.Blocks) == 0 || len(l.Rules()) == 0 {
-		return 0, fmt.Errorf("%w: escalate needs a rule and a ladder with at least one step", ErrInvalid)
+		return 0, fmt.Errorf("%w: escalate needs a rule and an Escalation with at least one of Blocks", ErrInvalid)
 	}
 	offences, err := NewRule(Rule{
 		Name: l.rules[0].Name + "/offences",

@@ -104,7 +104,7 @@ var (
 	ErrStoreFull = errors.New("sluice: store is full")
 )
 
-// MaxCost bounds the cost of one take.
+// MaxCost bounds the cost of one take: 2^50.
 const MaxCost = group.MaxCost
 
 // EffectiveLimit is the limit that applies to the take.

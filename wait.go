@@ -27,7 +27,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	}
 	for _, r := range l.rules {
 		if r.Limit.Algorithm == Concurrency {
-			return fmt.Errorf("%w: rule %q limits what is in flight, and a slot that nobody releases is lost for its lease: use Acquire", ErrInvalid, r.Name)
+			return fmt.Errorf("%w: rule %q limits what is in flight, and a permit that nobody releases is lost for its TTL: use Acquire", ErrInvalid, r.Name)
 		}
 	}
 	for {

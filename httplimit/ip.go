@@ -68,7 +68,7 @@ func IPv6PrefixBits(bits int) IPOption {
 // Ports and zones are dropped. IPv4-mapped IPv6 addresses are the IPv4 address they hold. Other IPv6 addresses count by
 // their first 64 bits, see [IPv6PrefixBits], with two exceptions: of 6to4 (2002::/16) at most 48 bits count, which is what
 // one IPv4 address owns, and of NAT64 (64:ff9b::/96) all do, since it holds IPv4 addresses in its last 32. Behind a
-// translator with a prefix of its own, use IPv6Prefix(128).
+// translator with a prefix of its own, use IPv6PrefixBits(128).
 //
 // Keys are written "192.0.2.1" and "2001:db8::/64". Peers without an address, those of a Unix socket in particular,
 // share a key that no address has.

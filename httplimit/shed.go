@@ -8,12 +8,12 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Shedder turns requests away when not all can be served, the lower priorities first: those of a set's Priorities, at
-// the gates of its Shed.
+// Shedder turns requests away when not all can be served, the lower priorities first: those of a set's Priorities, by
+// its AdaptiveLimits.
 //
 //	shedder := httplimit.NewShedder(watcher.Set)
 //	go shedder.Run(ctx)
-//	handler = shedder.Handler(handler)
+//	handler = shedder.Middleware(handler)
 //
 // A gate learns how many requests may be in flight behind it from how long it takes until an answer begins and from how
 // many fail (502, 503, 504). It begins with its maximum, so that nobody is turned away before there is an overload.
@@ -46,7 +46,7 @@ func (s *Shedder) Run(ctx context.Context) { s.s.Run(ctx) }
 // Middleware is the middleware: it turns requests away before they reach next.
 func (s *Shedder) Middleware(next http.Handler) http.Handler { return s.s.Middleware(next) }
 
-// MeasureUpstream has the time be measured from here on, where Handler is not all there is before the upstream: requests may wait
+// MeasureUpstream has the time be measured from here on, where Middleware is not all there is before the upstream: requests may wait
 // for their turn in between, or be answered without reaching it, which says nothing about overload. It is to be called
 // before requests come. Writers that middleware in between puts around the response need an Unwrap method.
 func (s *Shedder) MeasureUpstream(next http.Handler) http.Handler { return s.s.MeasureUpstream(next) }

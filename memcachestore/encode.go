@@ -27,7 +27,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // errValue is what is wrong with a value that this package cannot have written.
 var errValue = errors.New("the stored value is damaged or another program's: " +
-	"reset the key, or give the store a Prefix of its own")
+	"reset the key, or give the store a KeyPrefix of its own")
 
 // checksum is of the name too, so that a value which arrives under another name than it was written is noticed.
 func checksum(name string, body []byte) uint32 {

@@ -134,10 +134,10 @@ func (c Config) validate() error {
 		seen[addr] = true
 	}
 	if len(c.KeyPrefix) > maxPrefix {
-		fault("Prefix has %d bytes, at most %d are allowed", len(c.KeyPrefix), maxPrefix)
+		fault("KeyPrefix has %d bytes, at most %d are allowed", len(c.KeyPrefix), maxPrefix)
 	}
 	if strings.ContainsFunc(c.KeyPrefix, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		fault("Prefix %.40q: use printable ASCII characters and no spaces", c.KeyPrefix)
+		fault("KeyPrefix %.40q: use printable ASCII characters and no spaces", c.KeyPrefix)
 	}
 	if c.Timeout < 0 {
 		fault("Timeout is %v: use a positive duration, or 0 for %v", c.Timeout, defaultTimeout)
@@ -257,7 +257,7 @@ func (s engine) ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer
 	return s.apply(ctx, slices.Clone(ops), out) // a caller that gives up may leave the call to others
 }
 
-// ShardOf is Server, of an op.
+// ShardOf is Shard, of an op.
 func (s engine) ShardOf(op *group.Op) int { return s.shard(op.Rule, op.Key) }
 
 // apply applies ops, which it keeps.

@@ -40,7 +40,7 @@ import (
 type Config struct {
 	// MaxBytes is the most memory the store may use, at least 1 MiB. Default 256 MiB. It is taken as needed.
 	MaxBytes int64
-	// SnapshotFile is a file that Open reads, if it is there, and Save writes, so that long quotas survive a restart. Its directory
+	// SnapshotFile is a file that Open reads, if it is there, and SaveSnapshot writes, so that long quotas survive a restart. Its directory
 	// must exist and be writable.
 	SnapshotFile string
 	// Now replaces the clock. It is for tests: it may run backwards.
@@ -71,7 +71,7 @@ func New() *Store {
 // was set back since, by at most 24 hours, the store's clock continues from the time of saving; beyond that the store is empty.
 func Open(c Config) (*Store, error) {
 	if c.MaxBytes != 0 && c.MaxBytes < table.MinBytes {
-		return nil, fmt.Errorf("memstore: Bytes is %d: use at least %d (1 MiB), or 0 for the default of 256 MiB", c.MaxBytes, table.MinBytes)
+		return nil, fmt.Errorf("memstore: MaxBytes is %d: use at least %d (1 MiB), or 0 for the default of 256 MiB", c.MaxBytes, table.MinBytes)
 	}
 	s := &Store{now: c.Now, snapshotFile: c.SnapshotFile}
 	s.clock.start()
@@ -217,7 +217,7 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	}
 	now := s.micros()
 	if !s.table.Block(s.table.Hash(private.RuleOf(b.Rule).ID, b.Key), now, now+d.Microseconds()) {
-		return fmt.Errorf("memstore: block: %w: raise Config.Bytes", sluice.ErrStoreFull)
+		return fmt.Errorf("memstore: block: %w: raise Config.MaxBytes", sluice.ErrStoreFull)
 	}
 	return nil
 }

@@ -15,11 +15,11 @@ import (
 // SaveSnapshot writes the store's states to the snapshot file. The file is replaced only when the new one is whole and on
 // disk; until then, and if anything goes wrong, the old one stays.
 //
-// Takes go on meanwhile: those made during Save may or may not be in the file. The file holds the secret that the
+// Takes go on meanwhile, and may or may not be in the file. The file holds the secret that the
 // store's hashes are keyed with, and is readable by its owner only.
 func (s *Store) SaveSnapshot() (err error) {
 	if s.snapshotFile == "" {
-		return errors.New("memstore: save: Config.Snapshot names no file")
+		return errors.New("memstore: save: Config.SnapshotFile names no file")
 	}
 	dir := filepath.Dir(s.snapshotFile)
 	f, err := os.CreateTemp(dir, filepath.Base(s.snapshotFile)+".tmp-*")
@@ -67,7 +67,7 @@ func (s *Store) open(c table.Config) (*table.Table, error) {
 	if s.snapshotFile == "" {
 		return table.New(c), nil
 	}
-	if err := plainfile.CheckReplace(s.snapshotFile); err != nil { // Save would fail, when it is too late
+	if err := plainfile.CheckReplace(s.snapshotFile); err != nil { // SaveSnapshot would fail, when it is too late
 		return nil, fmt.Errorf("memstore: snapshot: %w: create the directory, or name a file in one that this user can write to", err)
 	}
 	f, err := plainfile.Open(s.snapshotFile)

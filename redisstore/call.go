@@ -60,7 +60,7 @@ func newCall(names *namer, recorded *group.Registry, ops []group.Op) (*call, err
 			tag := of.tag()
 			if c.tag != "" && c.tag != tag {
 				return nil, fmt.Errorf("redisstore: take %d: %w: in a Cluster all takes of a call must be of one slot: "+
-					"give them the same Slot", i, sluice.ErrInvalid)
+					"give them the same HashTag", i, sluice.ErrInvalid)
 			}
 			c.tag = tag
 		}
@@ -366,7 +366,7 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 }
 
 // packChange writes by how much a bucket changes, in its own terms, because the products would not fit Lua's numbers: the
-// cost without its sign, or the share of the bucket that a settlement gives back; and for what has At, what of a mark is
+// cost without its sign, or the share of the bucket that a settlement gives back; and for what has a Receipt, what of a mark is
 // settled, what the take was charged, and the most backlog that may be left.
 func (o *op) packChange(dst []byte) []byte {
 	p, x := o.Params, o.Settlement()

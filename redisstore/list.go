@@ -100,7 +100,7 @@ func readCursor(text string, primaries int) (cursor, error) {
 			return cursor{node, of, parts[2]}, nil
 		}
 	}
-	return c, fmt.Errorf("redisstore: list: %w: After is not Next of a page: leave it empty to begin", sluice.ErrInvalid)
+	return c, fmt.Errorf("redisstore: list: %w: PageToken is not NextPageToken of a page: leave it empty to begin", sluice.ErrInvalid)
 }
 
 // globEscape has a prefix mean itself in a pattern.

@@ -222,7 +222,7 @@ func (s engine) ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer
 	return s.applyOps(ctx, ops, out)
 }
 
-// ShardOf is Server, of an op.
+// ShardOf is Shard, of an op.
 func (s engine) ShardOf(op *group.Op) int { return s.shard(op.Key, op.HashTag) }
 
 // applyOps applies ops at servers that are known.

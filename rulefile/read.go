@@ -17,7 +17,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Bounds of what is read.
+// Bounds of what is read: 1 MiB in a file, 16 MiB in all.
 const (
 	MaxFileBytes  = strictyaml.MaxBytes
 	MaxTotalBytes = 16 << 20

@@ -82,7 +82,7 @@ func (c *WatchConfig) validate() error {
 	case len(c.Paths) == 0:
 		return errors.New("rulefile: nothing to watch: give a file or a directory in Paths")
 	case c.PollInterval < 0 || c.Debounce < 0:
-		return fmt.Errorf("rulefile: Every is %v and Settle %v: use positive durations, or 0 for the defaults",
+		return fmt.Errorf("rulefile: PollInterval is %v and Debounce %v: use positive durations, or 0 for the defaults",
 			c.PollInterval, c.Debounce)
 	}
 	return nil

@@ -465,7 +465,7 @@ func TestWatchConfigIsChecked(t *testing.T) {
 		want string
 	}{
 		{"no paths", WatchConfig{}, "Paths"},
-		{"a negative duration", WatchConfig{Paths: []string{dir}, Debounce: -1}, "Settle"},
+		{"a negative duration", WatchConfig{Paths: []string{dir}, Debounce: -1}, "Debounce"},
 		{"no such file", WatchConfig{Paths: []string{filepath.Join(dir, "none.yaml")}}, "none.yaml"},
 		{"no files", WatchConfig{Paths: []string{empty}}, "no rule files"},
 		{"bad rules", WatchConfig{Paths: []string{bad}}, "plenty"},

@@ -21,7 +21,7 @@ type Config struct {
 	// a request that none matches is never turned away.
 	AdaptiveLimits []AdaptiveLimit
 
-	// Unmatched is what happens to a request that neither a rule nor Allow matches. The default is to let it pass.
+	// Unmatched is what happens to a request that neither a rule nor AllowList matches. The default is to let it pass.
 	Unmatched Unmatched
 	ClientIP  ClientIP
 	// IgnorePathCase has /Posts and /posts match the same rules and count as one.
@@ -115,8 +115,8 @@ type Rule struct {
 	OnMissing OnMissing // what happens if an attribute of Per is missing
 
 	OnLimit  OnLimit
-	MaxDelay time.Duration // with Delay: the longest wait; default as long as the queue is
-	Queue    QueueOptions  // with Queue: how requests are kept
+	MaxDelay time.Duration // with OnLimitDelay: the longest wait; default as long as the queue is
+	Queue    QueueOptions  // with OnLimitQueue: how requests are kept
 
 	Disabled bool
 	Shadow   bool // decided and reported, never enforced
@@ -166,7 +166,7 @@ type Override struct {
 type Cost struct {
 	Pos     Position
 	Default int64 // default 1
-	// From is an attribute that holds a whole number of at least 1. Requests without it cost Fixed. One that holds
+	// From is an attribute that holds a whole number of at least 1. Requests without it cost Default. One that holds
 	// something else is refused ([ErrInvalidCost]).
 	From *Ref
 	Max  int64 // a larger cost is taken for this; default sluice.MaxCost

@@ -12,7 +12,7 @@ import (
 // Explanation says what a set makes of a request, rule by rule.
 type Explanation struct {
 	Outcome MatchOutcome
-	Reason  string // for Refused and Exempt
+	Reason  string // for MatchRejected and MatchExempt
 	Err     error  // the request is refused since it is not known how it counts
 	Rules   []RuleExplanation
 	Takes   []sluice.Take // as Match returns them, with keys that last

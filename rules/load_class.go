@@ -123,7 +123,7 @@ func (c *compiler) loadClasses() {
 			c.fault(p.Pos, "priorities: an entry without conditions is everybody: say what it matches; what no entry matches is normal")
 		}
 		if p.Priority < PriorityLow || p.Priority > PriorityCritical {
-			c.fault(p.Pos, "priorities: there is no priority %d: use Low, Normal, High or Critical", p.Priority)
+			c.fault(p.Pos, "priorities: there is no priority %d: use PriorityLow, PriorityNormal, PriorityHigh or PriorityCritical", p.Priority)
 		}
 		c.loadClass(prioritises, &p.Match, !slices.ContainsFunc(c.cfg.AdaptiveLimits, func(g AdaptiveLimit) bool { return !g.Shadow }))
 	}

@@ -38,7 +38,7 @@ type MatchResult struct {
 	// attribute of Per, or that is ambiguous or too long, or its cost is malformed. They are not decided, only reported; see
 	// [sluice.Limiter.ReportShadowed].
 	Shadowed []sluice.Take
-	// Concurrency is set by edges that see requests end and release what they hold; see [sluice.Limiter.Hold]. For others
+	// Concurrency is set by edges that see requests end and release what they hold; see [sluice.Limiter.ReserveTakes]. For others
 	// limits on what is in flight do not apply.
 	Concurrency bool
 	// Queued is set for a request that was matched before and lacks headers now. Nil: it is as it came.

@@ -59,7 +59,7 @@ func (h History) Len() int { return len(h.ops) }
 type player struct {
 	store sluice.Store
 	clock *Clock
-	ats   map[int]int64 // Decision.At by label
+	ats   map[int]int64 // Decision.Receipt by label
 
 	limiters map[*sluice.Rule]*sluice.Limiter
 }

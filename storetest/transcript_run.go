@@ -92,7 +92,7 @@ func (w *teller) play(c *call) ([]string, error) {
 	case "reset", "block":
 		keys, ok := w.store.(sluice.StoreAdmin)
 		if !ok {
-			return nil, fmt.Errorf("%T has no sluice.Keys: declare NoKeys", w.store)
+			return nil, fmt.Errorf("%T is no sluice.StoreAdmin: declare NoAdmin", w.store)
 		}
 		var err error
 		if c.verb == "reset" {

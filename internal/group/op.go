@@ -43,7 +43,7 @@ func (op *Op) Validate(maxDelay time.Duration) error {
 	case r.Min < 0 || r.Min > 0 && r.Min > r.Cost:
 		return fmt.Errorf("%w: MinGrant %d is not between 0 and the cost %d", ErrInvalid, r.Min, r.Cost)
 	case r.DryRun && r.Cost != 0:
-		return fmt.Errorf("%w: DryRun with a cost of %d: only a peek can be dry", ErrInvalid, r.Cost)
+		return fmt.Errorf("%w: DryRun with a cost of %d: only a peek can be a dry run", ErrInvalid, r.Cost)
 	case op.Charged < 0 || op.Charged > MaxCost:
 		return fmt.Errorf("%w: Charged %d is not between 0 and 2^50", ErrInvalid, op.Charged)
 	case op.Of < 0:
