@@ -32,8 +32,9 @@ type Limit struct {
 	SoftExcess int64
 	SoftPeriod time.Duration
 
-	whole  step.Numbers // of the limit that this one is a part of, if it is
-	params *step.Params // set by Build
+	ttlOfOther bool         // WithPermitTTL was called on another algorithm than Concurrency
+	whole      step.Numbers // of the limit that this one is a part of, if it is
+	params     *step.Params // set by Build
 }
 
 // Per returns a limit of count per window as a token bucket.
@@ -73,7 +74,10 @@ func Concurrent(n int64) Limit {
 
 // WithPermitTTL returns a [Concurrency] limit with another TTL: how long the permits of a crashed process stay taken. Others
 // are renewed every third of it.
-func (l Limit) WithPermitTTL(d time.Duration) Limit { l.Window = d; return l }
+func (l Limit) WithPermitTTL(d time.Duration) Limit {
+	l.Window, l.ttlOfOther = d, l.Algorithm != Concurrency
+	return l
+}
 
 // WithBurst returns the limit with another bucket size.
 func (l Limit) WithBurst(n int64) Limit { l.Burst = n; return l }
@@ -162,6 +166,8 @@ func (l Limit) validate() error {
 
 func (l Limit) validateWindow(fault func(field, format string, args ...any)) {
 	switch {
+	case l.ttlOfOther && l.Algorithm != Concurrency:
+		fault("Window", "WithPermitTTL is for Concurrency only: use Concurrent(%d), or Per(%d, window) for another window", l.Count, l.Count)
 	case l.Align == AlignCalendar && l.Calendar.nominal() == 0:
 		fault("Calendar", "AlignCalendar needs CalendarDay, CalendarWeek or CalendarMonth: use PerCalendar(%d, CalendarDay, zone)", l.Count)
 	case l.Align == AlignCalendar && l.Window != l.Calendar.nominal():

@@ -89,6 +89,7 @@ func TestLimitRefuses(t *testing.T) {
 		"sub-windows too short":   {change(counter, func(l *sluice.Limit) { l.Window, l.SubWindows = 10*time.Millisecond, 20 }), "SubWindows", "20 sub-windows of 10ms are shorter than 1 ms: use fewer"},
 		"too many in flight":      {sluice.Concurrent(10_001), "Count", "at most 10000 can be in flight under one key: use a smaller count than 10001"},
 		"nothing in flight":       {sluice.Concurrent(0), "Count", "is zero: use a count of at least 1, or WithAlgorithm(FixedWindow) to deny everything"},
+		"permit TTL of a rate":    {sluice.PerMinute(5).WithPermitTTL(second), "Window", "WithPermitTTL is for Concurrency only: use Concurrent(5), or Per(5, window) for another window"},
 		"long lease":              {sluice.Concurrent(1).WithPermitTTL(25 * time.Hour), "Window", "a lease of 25h0m0s is not between 1ms and 24h0m0s: 30 s suits most"},
 		"burst in flight":         {sluice.Concurrent(1).WithBurst(2), "Burst", "a concurrency has no burst: leave it out, or use TokenBucket"},
 		"soft bucket":             {sluice.PerMinute(10).WithSoftExcess(2, 10*second), "SoftExcess", "soft limits are for FixedWindow; give a token bucket a larger Burst instead"},
