@@ -242,6 +242,46 @@ func TestLeasesAreReturned(t *testing.T) {
 	})
 }
 
+// What is granted to calls that Close comes upon goes back too.
+func TestLeasesAreReturnedAmidCalls(t *testing.T) {
+	for round := range 40 {
+		synctest.Test(t, func(t *testing.T) {
+			const limit, callers = 1_000_000, 8
+			s := newFar()
+			s.disturb(func(context.Context, *sluice.Take) error {
+				pause(time.Millisecond)
+				return nil
+			})
+			l := leaseNodes(t, s, sluice.PerHour(limit).WithAlgorithm(sluice.FixedWindow), 1)[0]
+			var all sync.WaitGroup
+			var admitted atomic.Int64
+			for i := range callers {
+				all.Go(func() {
+					for range 300 {
+						if mustAllow(t, l, "k", 1).Allowed {
+							admitted.Add(1)
+						}
+						pause(time.Duration(50+i) * time.Microsecond)
+					}
+				})
+			}
+			pause(5*time.Millisecond + time.Duration(round)*97*time.Microsecond)
+			if err := l.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			all.Wait()
+			synctest.Wait()
+			out := make([]sluice.Decision, 1)
+			if err := s.Store.Apply(t.Context(), []sluice.Take{{Rule: l.Rules()[0], Key: "k"}}, out); err != nil {
+				t.Fatal(err)
+			}
+			if spent := limit - out[0].Remaining; spent != admitted.Load() {
+				t.Errorf("round %d: %d are spent at the store, %d were admitted", round, spent, admitted.Load())
+			}
+		})
+	}
+}
+
 // While the store is away a lease is spent to its end, and then the fail mode answers.
 func TestLeaseOutlastsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -268,8 +268,8 @@ func (s *Store) use(l *link) {
 }
 
 // Close ends the store's connections. Calls in flight fail. It waits for what the store has begun: attempts to connect, runs
-// for several callers, and calls whose callers have left. Those on a client that is the caller's end with it, or with their
-// callers' time.
+// for several callers, and calls whose callers have left. Those on a client that is the caller's end when it ends
+// them: go-redis, for one, waits for its own read timeout unless its ContextTimeoutEnabled is set.
 func (s *Store) Close() {
 	defer s.connector.calls.Close()
 	defer s.batcher.close()

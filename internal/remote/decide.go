@@ -53,6 +53,7 @@ func (en *Engine) decideLocal(ctx context.Context, takes []group.Op, out []group
 		}
 		rest = asked
 		en.undoLocal(takes, out, held)
+		en.returnLate(ctx, held...)
 	}
 	if len(rest) == 0 {
 		return nil
@@ -112,6 +113,7 @@ func (en *Engine) leaseFromStore(ctx context.Context, takes []group.Op, out []gr
 	if denied {
 		en.undoLocal(takes, out, held)
 	}
+	en.returnLate(ctx, held...)
 	return nil
 }
 

@@ -69,6 +69,7 @@ type lease struct {
 	measured  time.Time
 	demand    int64 // what was spent in the last leaseAhead
 	refilling bool
+	returned  bool // nobody can find it any more
 }
 
 func newLease(name bucketID, tag string) *lease {
@@ -365,6 +366,7 @@ func (en *Engine) leaseNow(ctx context.Context, e *lease, rule *group.Rule, limi
 	out := make([]group.Answer, 1)
 	if err := en.callOrFallback(ctx, []group.Op{ask}, out, began); err == nil && out[0].Source == group.SourceStore {
 		e.grant(en, limit, &out[0], 0, began)
+		en.returnLate(ctx, e)
 	}
 	if !out[0].Allowed {
 		e.mu.Lock()

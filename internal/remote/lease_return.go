@@ -48,6 +48,22 @@ func (en *Engine) returnLeases(ctx context.Context, since time.Time) (more bool)
 	return more
 }
 
+// returnLate gives back what came into leases that had been given back, or that Close may have missed: of calls that were
+// under way then.
+func (en *Engine) returnLate(ctx context.Context, held ...*lease) {
+	for _, e := range held {
+		if e != nil && (en.work.closed.Load() || e.wasReturned()) {
+			en.returnLease(context.WithoutCancel(ctx), e)
+		}
+	}
+}
+
+func (e *lease) wasReturned() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.returned
+}
+
 // returnLease gives back what is left of a lease that nobody can find any more. If that fails it stays spent until it
 // wears off.
 func (en *Engine) returnLease(ctx context.Context, e *lease) {
@@ -60,6 +76,7 @@ func (en *Engine) returnLease(ctx context.Context, e *lease) {
 		back = append(back, op)
 	}
 	e.void()
+	e.returned = true
 	e.cancelPrefetch()
 	e.mu.Unlock()
 	if len(back) == 0 || ended {
