@@ -220,6 +220,9 @@ func TestLiveWatch(t *testing.T) {
 	if !lines.Scan() { // it watches
 		t.Fatalf("watch ended: %v", lines.Err())
 	}
+	if !strings.HasPrefix(lines.Text(), "{") {
+		t.Errorf("a line begins otherwise than an object: %q", lines.Text())
+	}
 	ask{"take -n 7 --domain d k=v", term.ExitFindings, "5 allowed, 2 denied"}.run(t)
 	var seen adminmsg.Counts
 	for seen.Allowed+seen.Denied < 7 && lines.Scan() {

@@ -223,6 +223,9 @@ func TestWatch(t *testing.T) {
 	var last error
 	for raw, err := range client(t, adminclient.Config{Admin: url}).Watch(t.Context(), 90*time.Second) {
 		if last = err; err == nil {
+			if strings.HasPrefix(string(raw), " ") {
+				t.Errorf("the space after data: is taken for a part of %q", raw)
+			}
 			got = append(got, strings.ReplaceAll(string(raw), " ", ""))
 		}
 	}

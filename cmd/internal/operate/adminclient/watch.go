@@ -59,7 +59,7 @@ func events(r io.Reader) iter.Seq2[json.RawMessage, error] {
 		for lines.Scan() {
 			line := lines.Text()
 			if text, ok := strings.CutPrefix(line, "data:"); ok {
-				data = append(data, text...)
+				data = append(data, strings.TrimPrefix(text, " ")...)
 				continue
 			}
 			if line != "" || data == nil {
