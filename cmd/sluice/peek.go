@@ -36,7 +36,7 @@ func peekCommand() *cobra.Command {
 	return bucketCommand("peek", "Show what somebody has left",
 		"Show what is left of limits in a running service. Nothing is counted.",
 		"  sluice peek posts-per-user user=ada\n"+
-			"  sluice peek --domain messaging message_type=marketing\n"+
+			"  sluice peek --domain demo remote_address=10.0.0.1\n"+
 			"  sluice peek --request 'POST /posts' -H 'X-User: ada'",
 		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
 			return call(c, &f.live, o, http.MethodPost, "/v1/peek", s, admincli.WritePeeked)
@@ -59,9 +59,10 @@ func blockCommand() *cobra.Command {
 	var length time.Duration
 	c := bucketCommand("block", "Deny somebody for a while",
 		"Deny everything that counts in these limits for a while, whatever is left of them. All instances that share a store\n"+
-			"obey within a second; with counts in memory it is this instance alone. The service's log says who did it.",
+			"obey within a second; with counts in memory it is this instance alone. The service's log says who did it.\n\n"+
+			"With --request all limits are blocked that the request would be counted in, and one that counts everybody together\n"+
+			"denies everybody then: name the rule instead.",
 		"  sluice block posts-per-user user=ada --for 10m\n"+
-			"  sluice block --request 'POST /posts' -H 'X-User: ada' --for 1h\n"+
 			"  sluice unblock posts-per-user user=ada",
 		func(c *cobra.Command, f *selectFlags, o *term.Output, s *adminmsg.Selector) error {
 			switch {

@@ -22,7 +22,7 @@ func serveCommand() *cobra.Command {
 			"proxies and health over HTTP; Redis clients (CL.THROTTLE) if listeners.resp.address is set; and a listener for\n" +
 			"operators. With listeners.gateway.address it is a gateway too: a reverse proxy that limits, delays or keeps what\n" +
 			"comes too fast, before an API that need not be changed.\n" +
-			"Without a configuration it keeps counts in memory, listens on this machine only and has a few rules to try.\n\n" +
+			"Without a configuration it keeps counts in memory, listens on this machine only and has one limit to try.\n\n" +
 			"Rules and certificates are read again when they change, and on SIGHUP. SIGTERM ends it without failed requests.",
 		Example: "  sluice serve\n" +
 			"  sluice serve --config sluice.yaml\n" +

@@ -36,7 +36,7 @@ func takeCommand() *cobra.Command {
 			"It ends with 0 if all was allowed, 1 if something was denied.",
 		Example: "  sluice take 'POST /posts' -H 'X-User: ada'\n" +
 			"  sluice take -n 10 'POST /posts' -H 'X-User: ada'\n" +
-			"  sluice take --domain messaging message_type=marketing",
+			"  sluice take --domain demo remote_address=10.0.0.1",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}

@@ -25,7 +25,7 @@ func testCommand() *cobra.Command {
 			"Without arguments the tests of the current directory are run.\n\n" + ruletest.Format + "\n" +
 			"It ends with 0 if all tests pass, 1 if one fails, 2 if there is none or a file cannot be read.",
 		Example: "  sluice test\n" +
-			"  sluice test -v --run 'posts' rules/\n" +
+			"  sluice test -v --run 'each user' rules/\n" +
 			"  sluice test rules/posts_test.yaml -o json",
 		ValidArgsFunction: term.CompleteRules,
 		RunE: func(c *cobra.Command, paths []string) error {
