@@ -79,7 +79,7 @@ func TestLuaEqualsGo(t *testing.T) {
 	server := redistest.Start(t)
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 40
+			rounds := 24
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 10_000
 			}
@@ -118,7 +118,7 @@ func TestMarksEqualGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 500
+			rounds := 300
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 50_000
 			}
@@ -157,7 +157,7 @@ func TestChangedEqualsGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 700
+			rounds := 400
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 100_000
 			}
@@ -202,7 +202,7 @@ func TestShortWayEqualsGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 120
+			rounds := 80
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 50_000
 			}
