@@ -94,7 +94,7 @@ func (r *Rule) inIntegers() *group.Rule {
 	}
 }
 
-// silenced is the rule as one that denies nobody. It counts the same.
+// silenced is the rule in shadow: it denies no request, and has the same counts.
 func (r *Rule) silenced() *Rule {
 	quiet := *r
 	quiet.Shadow = true

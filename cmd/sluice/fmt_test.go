@@ -22,6 +22,9 @@ func TestFmt(t *testing.T) {
 	write(t, file, unformatted)
 	write(t, filepath.Join(dir, "notes.txt"), "not YAML: [")
 	if err := os.Symlink("a.yaml", link); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
 		t.Skip(err)
 	}
 

@@ -15,7 +15,7 @@ import (
 var (
 	// RuleOf is a *sluice.Rule as the layers below the limiter know it, or nil if NewRule has not made it.
 	RuleOf func(rule any) *group.Rule
-	// Silenced is a *sluice.Rule as one that denies nobody. It counts the same.
+	// Silenced is a *sluice.Rule in shadow: it denies no request, and has the same counts.
 	Silenced func(rule any) any
 	// ParamsOf are the numbers of a *sluice.Limit, or nil before Build.
 	ParamsOf func(limit any) *step.Params

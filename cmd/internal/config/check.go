@@ -103,7 +103,7 @@ func (d *decoder) checkAdmin(at func(string) *strictyaml.Node) {
 	}
 }
 
-// isLoopback tells whether an address can be reached from nowhere else.
+// isLoopback reports whether only processes on this machine can reach an address.
 func isLoopback(address string) bool {
 	if address == Off || strings.HasPrefix(address, "unix:") {
 		return true

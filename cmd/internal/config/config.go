@@ -290,8 +290,8 @@ func IsEmpty(data []byte) bool {
 	return len(found) == 0 && (root == nil || root.Kind == strictyaml.Null)
 }
 
-// IsServiceConfig tells whether a file is a service's configuration, as distinct from rules: those have a list of rules, or none of
-// its sections.
+// IsServiceConfig reports whether a file is a service's configuration. A rule file has a list of rules, or no section that a
+// configuration has.
 func IsServiceConfig(data []byte) bool {
 	root, _ := strictyaml.Parse(data)
 	if root == nil || root.Kind != strictyaml.Mapping {

@@ -63,7 +63,7 @@ func (c *call) decide(ctx context.Context, q *check) (checkResult, *rejection) {
 	return result, nil
 }
 
-// isPeek tells that the check spends nothing.
+// isPeek reports whether the check has a cost of 0.
 func (q *check) isPeek() bool { return q.peek || q.hasCost && q.cost == 0 }
 
 // match finds the rules of a check with attributes. A verdict with a status is final.
@@ -173,7 +173,7 @@ func problemOf(ctx context.Context, err error) *rejection {
 	return &rejection{http.StatusServiceUnavailable, "nothing was decided: " + err.Error()}
 }
 
-// maxDelay is how long the caller has to wait. A peek takes no place, and a shadow rule holds nobody up.
+// maxDelay is how long the caller has to wait. A peek takes no place, and a shadow rule delays no request.
 func (result *checkResult) maxDelay() (delay time.Duration) {
 	for i := range result.decisions {
 		if d := &result.decisions[i]; d.Allowed && !result.takes[i].Rule.Shadow {

@@ -87,7 +87,8 @@ func (a *acmeManager) look(log *slog.Logger, now time.Time) {
 	}
 }
 
-// expiresSoon tells whether less than a sixth of a certificate's time is left. The manager renews at a third.
+// expiresSoon reports whether a certificate is valid for less than a sixth of its lifetime.
+// The manager renews it when a third is left.
 func expiresSoon(c *x509.Certificate, now time.Time) bool {
 	return c.NotAfter.Sub(now) < c.NotAfter.Sub(c.NotBefore)/6
 }

@@ -86,7 +86,7 @@ func (d *Decider) decideRest(ctx context.Context, s *decision, descriptors []int
 	return err
 }
 
-// isIndependent tells whether a descriptor that is over its limit leaves the others alone.
+// isIndependent reports whether a descriptor that is over its limit denies no other descriptor of the request.
 func (d *Decider) isIndependent(m *rules.DescriptorMatch) bool { return d.options.Shadow || d.quota(m) }
 
 // refundTakes are the descriptors whose charges do not stand: those that are apart and have room in some of their limits but
@@ -195,7 +195,7 @@ type silents struct {
 	of  sync.Map // *sluice.Rule → *sluice.Rule
 }
 
-// silentRule is the rule as one that denies nobody. It counts by the same name, and so the same.
+// silentRule is the rule in shadow: it denies no request. It has the same name, and so the same counts.
 func (d *Decider) silentRule(set *rules.Set, l *rules.DescriptorLimit, r *sluice.Rule) *sluice.Rule {
 	if r.Shadow {
 		return r

@@ -167,7 +167,7 @@ func (o *outcome) shadowed() string {
 	return strings.Join(names, " and ") + " would have denied it"
 }
 
-// delay is how long the request has to wait: a shadow rule holds nobody up.
+// delay is how long the request has to wait: a shadow rule delays no request.
 func (o *outcome) delay() time.Duration {
 	var d time.Duration
 	for i := range o.takes {

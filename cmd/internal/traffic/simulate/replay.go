@@ -235,7 +235,7 @@ func (t *tally) wait(d time.Duration) {
 	t.rule.MaxWait = max(t.rule.MaxWait, d)
 }
 
-// delay is how long the request has to wait. A shadow rule holds nobody up.
+// delay is how long the request has to wait. A shadow rule delays no request.
 func (r *replay) delay(m *rules.MatchResult, ds []sluice.Decision) (most time.Duration) {
 	for i := range ds {
 		if ds[i].Granted > 0 && !m.Takes[i].Rule.Shadow {
