@@ -28,7 +28,8 @@ help: ## list the targets
 
 # Lint, the tests, the programs that tests build and the modules apart share one
 # compilation: that for the race detector, without what only debuggers read. A second
-# one would take as long again. Tests are not vetted, since lint has done it. When it
+# one would take as long again. The longest tests come first, and the modules apart run
+# beside them, while they wait for servers. Tests are not vetted, since lint has done it. When it
 # ends, a program waits for races that are still to come, for a second if not told
 # otherwise: in each package, and in each program that a test runs.
 ONCE = -race -gcflags=all=-dwarf=false -ldflags=-w
@@ -37,13 +38,11 @@ ONCE = -race -gcflags=all=-dwarf=false -ldflags=-w
 test: export GOFLAGS := $(shell $(GO) env GOFLAGS) $(ONCE)
 test: export GORACE := atexit_sleep_ms=50 $(GORACE)
 test: deps lint ## everything a change must pass: lint, all tests under the race detector, the modules apart
-	$(GO) test -vet=off -count=1 -parallel 4 -timeout 9m ./redisstore work # the longest first, beside all others
-	@set -e; for m in $(APART); do \
-		echo "== module $$m"; \
-		(cd $$m && $(ALONE) vet ./...); \
-		case $$m in cmd/interop*) continue;; esac; \
-		(cd $$m && $(ALONE) test -vet=off -count=1 ./...); \
-	done
+	@apart=$$(mktemp); trap 'rm -f "$$apart"' EXIT; failed=0; \
+	GO="$(GO)" nice scripts/test-apart.sh $(APART) >"$$apart" 2>&1 & beside=$$!; \
+	$(GO) test -vet=off -count=1 -parallel 4 -timeout 9m ./redisstore work || failed=1; \
+	wait $$beside || failed=1; \
+	cat "$$apart"; exit $$failed
 
 .PHONY: deps
 deps: ## install the Debian packages the tests need, where that is possible
@@ -104,8 +103,9 @@ tidy: ## tidy every go.mod
 	@GO=$(GO) scripts/tidy.sh
 
 .PHONY: check
-check: ## fail if go.mod files are untidy or generated files are stale
+check: ## fail if go.mod files are untidy, generated files are stale or functions are dead
 	@GO=$(GO) scripts/tidy.sh -diff
+	@GO=$(GO) DEADCODE="$$($(TOOL) -n deadcode)" scripts/deadcode.sh
 	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	sums() { $(FILES) | sort | xargs cksum 2>/dev/null || true; }; \
 	sums >"$$tmp/before"; $(GO) generate work; sums >"$$tmp/after"; \

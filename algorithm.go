@@ -88,4 +88,10 @@ const (
 	CalendarDay   CalendarUnit = iota + 1 // from midnight to midnight, 23 to 25 hours
 	CalendarWeek                          // from Monday to Monday
 	CalendarMonth                         // from the 1st to the 1st
+	CalendarYear                          // from January 1st to January 1st
 )
+
+// String returns the unit as rule files write it: "day", "week", "month", "year".
+func (u CalendarUnit) String() string {
+	return [...]string{"?", "day", "week", "month", "year", "?"}[min(u, CalendarYear+1)]
+}

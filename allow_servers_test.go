@@ -13,17 +13,17 @@ import (
 
 // TestAllowOnServers: limiters with several rules decide and report the same, whether the store asks servers or not.
 func TestAllowOnServers(t *testing.T) {
+	rules := []*sluice.Rule{
+		mustRule(t, sluice.Rule{Name: "shadow", Limit: sluice.PerHour(2), Shadow: true}),
+		mustRule(t, sluice.Rule{Name: "charges", Limit: sluice.PerHour(4), ChargeDenied: true}),
+		mustRule(t, sluice.Rule{Name: "plain", Limit: sluice.PerHour(3)}),
+	}
 	run := func(remote bool) (told []string) {
 		now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 		store := sluice.Must(memstore.Open(memstore.Config{Now: func() time.Time { return now }}))
 		var s sluice.Store = store
 		if remote {
 			s = quick{store}
-		}
-		rules := []*sluice.Rule{
-			mustRule(t, sluice.Rule{Name: "shadow", Limit: sluice.PerHour(2), Shadow: true}),
-			mustRule(t, sluice.Rule{Name: "charges", Limit: sluice.PerHour(4), ChargeDenied: true}),
-			mustRule(t, sluice.Rule{Name: "plain", Limit: sluice.PerHour(3)}),
 		}
 		l := sluice.Must(sluice.NewWithRules(s, rules, sluice.WithEvents(sluice.Events{
 			OnDecision: func(_ context.Context, take sluice.Take, d sluice.Decision) {

@@ -18,13 +18,8 @@ type Bucket struct {
 // Bucket is where the take is counted.
 func (t *Take) Bucket() Bucket { return Bucket{t.Rule, t.Limit, t.Key, t.HashTag} }
 
-// EffectiveLimit is the limit that applies to the bucket.
-func (b *Bucket) EffectiveLimit() *Limit {
-	if b.Limit != nil {
-		return b.Limit
-	}
-	return &b.Rule.Limit
-}
+// EffectiveLimit is the limit that applies to the bucket; a zero Limit if it has neither a limit nor a rule.
+func (b *Bucket) EffectiveLimit() *Limit { return effectiveLimit(b.Limit, b.Rule) }
 
 // validate tells what is wrong with a bucket that a caller has named.
 func (b *Bucket) validate() error {

@@ -17,6 +17,8 @@ func (u CalendarUnit) nominal() time.Duration {
 		return 7 * day
 	case CalendarMonth:
 		return 31 * day
+	case CalendarYear:
+		return 366 * day
 	}
 	return 0
 }
@@ -35,6 +37,8 @@ func (u CalendarUnit) start(t time.Time) (this, next time.Time) {
 	case CalendarWeek:
 		d -= (int(t.Weekday()) + 6) % 7
 		return midnight(y, m, d, zone), midnight(y, m, d+7, zone)
+	case CalendarYear:
+		return midnight(y, time.January, 1, zone), midnight(y+1, time.January, 1, zone)
 	default:
 		return midnight(y, m, 1, zone), midnight(y, m+1, 1, zone)
 	}

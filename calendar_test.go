@@ -46,6 +46,8 @@ func TestCalendarWindows(t *testing.T) {
 		{"UTC", sluice.CalendarMonth, "2024-02-10 12:00", "2024-02-01 00:00 +0000", "2024-03-01 00:00 +0000", 29 * 24 * time.Hour, "February of a leap year"},
 		{"UTC", sluice.CalendarMonth, "2023-02-28 23:59", "2023-02-01 00:00 +0000", "2023-03-01 00:00 +0000", 28 * 24 * time.Hour, "February of another"},
 		{"UTC", sluice.CalendarMonth, "2100-02-28 23:59", "2100-02-01 00:00 +0000", "2100-03-01 00:00 +0000", 28 * 24 * time.Hour, "2100 is no leap year"},
+		{"UTC", sluice.CalendarYear, "2024-02-29 12:00", "2024-01-01 00:00 +0000", "2025-01-01 00:00 +0000", 366 * 24 * time.Hour, "a leap year"},
+		{"Asia/Seoul", sluice.CalendarYear, "2025-12-31 14:59", "2025-01-01 00:00 +0900", "2026-01-01 00:00 +0900", 365 * 24 * time.Hour, "a year"},
 		{"UTC", sluice.CalendarMonth, "2023-12-31 23:59", "2023-12-01 00:00 +0000", "2024-01-01 00:00 +0000", 31 * 24 * time.Hour, "December"},
 		{"UTC", sluice.CalendarWeek, "2024-01-01 00:00", "2024-01-01 00:00 +0000", "2024-01-08 00:00 +0000", 7 * 24 * time.Hour, "a Monday"},
 		{"UTC", sluice.CalendarWeek, "2023-12-31 23:59", "2023-12-25 00:00 +0000", "2024-01-01 00:00 +0000", 7 * 24 * time.Hour, "a Sunday"},
@@ -84,7 +86,7 @@ func TestCalendarWindows(t *testing.T) {
 	}
 }
 
-// Over twelve years, windows follow each other without gap or overlap, and hold the hours of one date, week or month.
+// Over twelve years, windows follow each other without gap or overlap, and hold the hours of one date, week, month or year.
 func TestCalendarWindowsTile(t *testing.T) {
 	from, to := time.Date(2016, 12, 28, 0, 0, 0, 0, time.UTC), time.Date(2029, 1, 3, 0, 0, 0, 0, time.UTC)
 	for _, name := range []string{
@@ -92,7 +94,7 @@ func TestCalendarWindowsTile(t *testing.T) {
 		"Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Chatham", "Antarctica/Troll", "America/Asuncion",
 	} {
 		z := zone(t, name)
-		for _, unit := range []sluice.CalendarUnit{sluice.CalendarDay, sluice.CalendarWeek, sluice.CalendarMonth} {
+		for _, unit := range []sluice.CalendarUnit{sluice.CalendarDay, sluice.CalendarWeek, sluice.CalendarMonth, sluice.CalendarYear} {
 			window := bounds(t, unit, z)
 			start, end := window(from)
 			for at := from; at.Before(to); at = at.Add(time.Hour) {
@@ -114,7 +116,7 @@ func checkCalendarWindow(t *testing.T, name string, unit sluice.CalendarUnit, st
 	last := end.Add(-time.Microsecond)
 	before := start.Add(-time.Microsecond)
 	days := map[sluice.CalendarUnit][2]int{
-		sluice.CalendarDay: {1, 1}, sluice.CalendarWeek: {7, 7}, sluice.CalendarMonth: {28, 31},
+		sluice.CalendarDay: {1, 1}, sluice.CalendarWeek: {7, 7}, sluice.CalendarMonth: {28, 31}, sluice.CalendarYear: {365, 366},
 	}[unit]
 	// The calendar's own days, counted where no clock ever changes.
 	date := func(at time.Time) time.Time {
@@ -125,7 +127,8 @@ func checkCalendarWindow(t *testing.T, name string, unit sluice.CalendarUnit, st
 	if n < days[0] || n > days[1] || date(before).Equal(date(start)) || date(end).Equal(date(last)) {
 		t.Fatalf("%s: %v to %v holds %d dates", name, start, end, n)
 	}
-	if unit == sluice.CalendarWeek && start.Weekday() != time.Monday || unit == sluice.CalendarMonth && start.Day() != 1 {
+	if unit == sluice.CalendarWeek && start.Weekday() != time.Monday || unit == sluice.CalendarMonth && start.Day() != 1 ||
+		unit == sluice.CalendarYear && start.YearDay() != 1 {
 		t.Fatalf("%s: a window begins at %v", name, start)
 	}
 }
@@ -151,7 +154,7 @@ func TestCalendarsDiffer(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, name := range []string{"UTC", "Europe/Berlin", "America/New_York", "Asia/Beirut"} {
 		for unit, word := range map[sluice.CalendarUnit]string{
-			sluice.CalendarDay: "day", sluice.CalendarWeek: "week", sluice.CalendarMonth: "month",
+			sluice.CalendarDay: "day", sluice.CalendarWeek: "week", sluice.CalendarMonth: "month", sluice.CalendarYear: "year",
 		} {
 			l := sluice.Must(sluice.PerCalendar(1, unit, zone(t, name)).Build())
 			id := private.ParamsOf(l).BoundsID

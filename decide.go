@@ -74,6 +74,7 @@ func (l *Limiter) failOne(ctx context.Context, t Take, err error) (Decision, err
 	if err := l.fail(ctx, takes, out, err); err != nil {
 		return Decision{}, err
 	}
+	out[0].Rule = t.Rule
 	l.opts.events.report(ctx, t, out[0])
 	return out[0], nil
 }
@@ -85,7 +86,7 @@ func (l *Limiter) ReportShadowed(ctx context.Context, takes []Take) {
 		return
 	}
 	for i := range takes {
-		l.opts.events.report(ctx, takes[i], Decision{Allowed: true, ShadowDenied: true})
+		l.opts.events.report(ctx, takes[i], Decision{Allowed: true, ShadowDenied: true, Rule: takes[i].Rule})
 	}
 }
 
@@ -110,7 +111,7 @@ func (l *Limiter) decideQuiet(ctx context.Context, takes []Take, out []Decision)
 	return allowShadowed(takes, out), nil
 }
 
-// allowShadowed has takes of shadow rules be allowed, and reports whether all that cost something are.
+// allowShadowed has takes of shadow rules be allowed, names each decision's rule, and reports whether all that cost something are.
 func allowShadowed(takes []Take, out []Decision) bool {
 	allowed := true
 	for i := range takes {
@@ -118,6 +119,7 @@ func allowShadowed(takes []Take, out []Decision) bool {
 		if takes[i].Rule.Shadow && !d.Allowed {
 			d.Allowed, d.ShadowDenied = true, true
 		}
+		d.Rule = takes[i].Rule
 		allowed = allowed && (d.Allowed || takes[i].Cost == 0)
 	}
 	return allowed
@@ -133,4 +135,24 @@ func (l *Limiter) reportDecisions(ctx context.Context, takes []Take, out []Decis
 			l.opts.events.report(ctx, takes[i], out[i])
 		}
 	}
+}
+
+// ofDecisions reports whether an event of decisions is set.
+func (e *Events) ofDecisions() bool { return e.OnDecision != nil || e.OnDenial != nil }
+
+func (e *Events) report(ctx context.Context, t Take, d Decision) {
+	if e.OnDecision != nil {
+		e.OnDecision(ctx, t, d)
+	}
+	if e.OnDenial != nil && (!d.Allowed || d.ShadowDenied) {
+		e.OnDenial(ctx, t, d)
+	}
+}
+
+// validate returns an error for a limiter that was not made by [New] or [NewWithRules].
+func (l *Limiter) validate() error {
+	if l == nil || l.store == nil {
+		return fmt.Errorf("%w: the limiter is nil: check the error of New or NewWithRules", ErrInvalid)
+	}
+	return nil
 }

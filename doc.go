@@ -16,5 +16,10 @@
 // 100 at once, and so up to 200 in the first minute. If that is not what you mean, choose another algorithm, or a
 // smaller burst: docs/algorithms.md compares them.
 //
-// A denial is not an error. Errors mean that the store could not answer or that the call made no sense.
+// A denial is not an error, nor is a store that cannot be reached: then the rule's [FailMode] decides, [Decision.Source]
+// says so, and [Events.OnStoreError] gets the error. An error of Allow or Decide wraps [ErrInvalid] if the call makes no
+// sense, and nothing was counted; else ctx has ended, and the takes may have been counted. Reset, Block, ListBuckets and
+// Settle have no fail mode: their errors wrap [ErrUnavailable] while the store is unavailable.
+//
+// In tests, memstore follows the virtual clock of testing/synctest: see examples/virtual-clock.
 package sluice

@@ -12,6 +12,12 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
+// The two are equal, or one of these is negative and does not compile.
+const (
+	_ uint = MaxCost - group.MaxCost
+	_ uint = group.MaxCost - MaxCost
+)
+
 // decideBuffers are what a decision needs besides the caller's own.
 type decideBuffers struct {
 	takes []Take // with the limiter's rules set and, between calls, nothing else but a cost
@@ -21,6 +27,22 @@ type decideBuffers struct {
 	answers []group.Answer
 
 	own []group.Op // of the limiter's rules, for a store that asks servers; between calls only keys and costs change
+}
+
+// newBuffers makes buffers for a decision about the limiter's rules.
+func (l *Limiter) newBuffers() any {
+	b := &decideBuffers{takes: make([]Take, len(l.rules)), out: make([]Decision, len(l.rules))}
+	for i, r := range l.rules {
+		b.takes[i].Rule = r
+	}
+	if l.engine.IsRemote() && len(l.rules) > 1 {
+		b.own, b.answers = make([]group.Op, len(l.rules)), make([]group.Answer, len(l.rules))
+		b.ops = make([]group.Op, len(l.rules)) // as long as the answers
+		for i, r := range l.rules {
+			b.own[i] = r.inIntegers().Op(r.Limit.params, "", "", 1)
+		}
+	}
+	return b
 }
 
 // inIntegers says takes in integers.
@@ -42,6 +64,41 @@ func (b *decideBuffers) clear(n int) {
 	for i := range b.ops[:min(n, len(b.ops))] {
 		b.ops[i].Key, b.ops[i].HashTag = "", ""
 	}
+}
+
+// op checks the take and says it in integers. It writes them where they are wanted: returned through two calls they would
+// be copied twice.
+func (t *Take) op(op *group.Op) error {
+	if t.Rule == nil || t.Rule.info == nil {
+		return group.ErrRule
+	}
+	p := t.EffectiveLimit().params
+	if p == nil {
+		return group.ErrLimit
+	}
+	*op = t.Rule.inIntegers().Op(p, t.Key, t.HashTag, t.Cost)
+	op.Request.Min, op.Request.DryRun, op.Request.Settles = t.MinGrant, t.DryRun, t.Settles
+	op.At, op.Charged, op.Of, op.ID, op.Local = t.Receipt, t.Charged, t.ChargedOf, t.IdempotencyID, t.local
+	return op.Validate(t.MaxDelay)
+}
+
+// inIntegers is the rule as the layers below know it. A rule that was copied, and perhaps changed, is another.
+func (r *Rule) inIntegers() *group.Rule {
+	if r.info == nil || r.info.Public == r {
+		return r.info
+	}
+	return &group.Rule{
+		ID: r.info.ID, Name: r.Name, Accuracy: group.Accuracy(r.Accuracy), OnFailure: group.FailMode(r.OnFailure),
+		Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Public: r,
+	}
+}
+
+// silenced is the rule in shadow: it denies no request, and has the same counts.
+func (r *Rule) silenced() *Rule {
+	quiet := *r
+	quiet.Shadow = true
+	quiet.info = quiet.inIntegers()
+	return &quiet
 }
 
 // inWords says answers in the words of decisions.
@@ -96,7 +153,8 @@ type integers struct {
 	remote RemoteStore
 }
 
-func (s integers) Shards() int            { return max(1, s.remote.Shards()) }
+func (s integers) Shards() int { return max(1, s.remote.Shards()) }
+
 func (s integers) Shard(op *group.Op) int { return s.engine.ShardOf(op) }
 
 func (s integers) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
@@ -174,4 +232,30 @@ func takeOf(op *group.Op) Take {
 	}
 	t.Limit = limit
 	return t
+}
+
+func init() {
+	private.RuleOf = func(rule any) *group.Rule { return rule.(*Rule).inIntegers() }
+	private.Silenced = func(rule any) any { return rule.(*Rule).silenced() }
+	private.ParamsOf = func(limit any) *step.Params { return limit.(*Limit).params }
+	private.MakePart = func(limit, whole any) { limit.(*Limit).whole = whole.(*Limit).params.Numbers() }
+	private.SupportsLease = func(limit any) bool { return limit.(*Limit).supportsLease() }
+	private.SupportsEventual = func(limit any) bool { return limit.(*Limit).supportsEventual() }
+	private.CheckBucket = func(bucket any) error { return bucket.(*Bucket).validate() }
+	private.CheckListOptions = func(query any) error { return query.(*ListOptions).setDefaults() }
+	private.DecideQuiet = func(ctx context.Context, limiter, takes, out any) (bool, error) {
+		return limiter.(*Limiter).decideQuiet(ctx, *takes.(*[]Take), *out.(*[]Decision))
+	}
+	private.ReportDecisions = func(ctx context.Context, limiter, takes, out any) {
+		limiter.(*Limiter).reportDecisions(ctx, *takes.(*[]Take), *out.(*[]Decision))
+	}
+	private.HoldPermits = func(limiter, takes, out any) any {
+		return limiter.(*Limiter).holdPermits(*takes.(*[]Take), *out.(*[]Decision))
+	}
+	private.SettleOnce = func(ctx context.Context, limiter any, id string, remember time.Duration, takes any) (bool, int64, error) {
+		return limiter.(*Limiter).settleOnce(ctx, id, remember, takes.([]Take))
+	}
+	private.IsSuspended = func(limiter any, rule string) bool { return limiter.(*Limiter).isSuspended(rule) }
+	private.HasLimitFor = func(limiter any) bool { return limiter.(*Limiter).opts.limitFor != nil }
+	private.IsRemote = func(limiter any) bool { return limiter.(*Limiter).engine.IsRemote() }
 }

@@ -36,15 +36,3 @@ func (e *Events) ofEngine() remote.Events {
 	}
 	return of
 }
-
-// ofDecisions reports whether an event of decisions is set.
-func (e *Events) ofDecisions() bool { return e.OnDecision != nil || e.OnDenial != nil }
-
-func (e *Events) report(ctx context.Context, t Take, d Decision) {
-	if e.OnDecision != nil {
-		e.OnDecision(ctx, t, d)
-	}
-	if e.OnDenial != nil && (!d.Allowed || d.ShadowDenied) {
-		e.OnDenial(ctx, t, d)
-	}
-}

@@ -153,7 +153,7 @@ func spent(t *testing.T, s *farStore, l *sluice.Limiter, rate float64) float64 {
 
 // Eight processes on a bucket admit its rate in the long run, because debt is carried, and no larger burst than the bound.
 func TestEventualBuckets(t *testing.T) {
-	const rate, nodes, seconds = 200, 8, 30
+	const rate, nodes, seconds = 200, 8, 20
 	staleness := sluice.MaxStaleness(sluice.DefaultStoreTimeout).Seconds()
 	for _, test := range []struct {
 		burst int64

@@ -65,14 +65,12 @@ func ExampleNewWithRules() {
 		return
 	}
 	d, _ := limiter.Allow(context.Background(), "ada")
-	fmt.Println(d.Allowed, d.Remaining, "of", d.Limit)
-	for _, rule := range limiter.Rules() {
-		fmt.Println(rule.Name, rule.Limit)
-	}
+	fmt.Println(d.Allowed, d.Remaining, "of", d.Limit, "by", len(limiter.Rules()), "rules")
+	d, _ = limiter.AllowN(context.Background(), "ada", 10)
+	fmt.Println(d.Allowed, "by", d.Rule.Name, d.Rule.Limit)
 	// Output:
-	// true 9 of 10
-	// burst 10/s
-	// day 1000/day
+	// true 9 of 10 by 2 rules
+	// false by burst 10/s
 }
 
 // What a limiter may be told when it is made.

@@ -37,7 +37,7 @@ func TestLeasesOfWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFar()
 		s.disturb(after(500 * time.Microsecond))
-		const limit, windows, nodes = 4000, 5, 8
+		const limit, windows, nodes = 4000, 3, 8
 		all := leaseNodes(t, s, sluice.PerSecond(limit).WithAlgorithm(sluice.FixedWindow), nodes)
 		pause(time.Second - time.Duration(time.Now().UnixNano())%time.Second)
 		admitted, offered := [windows]int64{}, int64(0)

@@ -58,7 +58,7 @@ func PerWeek(n int64) Limit { return Per(n, 7*24*time.Hour) }
 // Every returns a limit of one per interval, without bursts.
 func Every(interval time.Duration) Limit { return Per(1, interval) }
 
-// PerCalendar returns a limit of n per calendar day, week or month in a time zone, as a fixed window. A nil zone is
+// PerCalendar returns a limit of n per calendar day, week, month or year in a time zone, as a fixed window. A nil zone is
 // UTC. Days are as long as they are: 23 or 25 hours when the clocks change.
 func PerCalendar(n int64, unit CalendarUnit, zone *time.Location) Limit {
 	return Limit{Count: n, Algorithm: FixedWindow, Align: AlignCalendar, Calendar: unit, Zone: zone}
@@ -154,6 +154,10 @@ func (l Limit) validate() error {
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, &LimitError{field, fmt.Sprintf(format, args...)})
 	}
+	if l == (Limit{}) {
+		fault("Count", "the limit is the zero Limit: use PerMinute(100), ParseLimit(\"100/min\") or one of the others that say how much and for how long")
+		return errors.Join(faults...)
+	}
 	if int(l.Algorithm) >= len(algorithmNames) {
 		fault("Algorithm", "there is no %v: use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingWindowLog, SlidingWindowCounter or Concurrency", l.Algorithm)
 		return errors.Join(faults...)
@@ -169,7 +173,7 @@ func (l Limit) validateWindow(fault func(field, format string, args ...any)) {
 	case l.ttlOfOther && l.Algorithm != Concurrency:
 		fault("Window", "WithPermitTTL is for Concurrency only: use Concurrent(%d), or Per(%d, window) for another window", l.Count, l.Count)
 	case l.Align == AlignCalendar && l.Calendar.nominal() == 0:
-		fault("Calendar", "AlignCalendar needs CalendarDay, CalendarWeek or CalendarMonth: use PerCalendar(%d, CalendarDay, zone)", l.Count)
+		fault("Calendar", "AlignCalendar needs CalendarDay, CalendarWeek, CalendarMonth or CalendarYear: use PerCalendar(%d, CalendarDay, zone)", l.Count)
 	case l.Align == AlignCalendar && l.Window != l.Calendar.nominal():
 		fault("Window", "a calendar window has no Window of its own: leave it out")
 	case l.Align != AlignCalendar && l.Calendar != 0:

@@ -74,8 +74,8 @@ func TestLimitRefuses(t *testing.T) {
 		"align of bucket": {sluice.PerSecond(1).WithAlign(sluice.AlignFirstRequest), "Align", "AlignFirstRequest is for FixedWindow and for TokenBucket with RefillInterval; a token_bucket has no windows to align"},
 		"calendar bucket": {sluice.PerCalendar(1, sluice.CalendarDay, nil).WithAlgorithm(sluice.TokenBucket), "Align", "calendar windows differ in length, so only FixedWindow can be aligned to them"},
 
-		"no calendar unit":     {window.WithAlign(sluice.AlignCalendar), "Calendar", "AlignCalendar needs CalendarDay, CalendarWeek or CalendarMonth: use PerCalendar(10, CalendarDay, zone)"},
-		"unknown unit":         {sluice.PerCalendar(10, 9, nil), "Calendar", "AlignCalendar needs CalendarDay, CalendarWeek or CalendarMonth: use PerCalendar(10, CalendarDay, zone)"},
+		"no calendar unit":     {window.WithAlign(sluice.AlignCalendar), "Calendar", "AlignCalendar needs CalendarDay, CalendarWeek, CalendarMonth or CalendarYear: use PerCalendar(10, CalendarDay, zone)"},
+		"unknown unit":         {sluice.PerCalendar(10, 9, nil), "Calendar", "AlignCalendar needs CalendarDay, CalendarWeek, CalendarMonth or CalendarYear: use PerCalendar(10, CalendarDay, zone)"},
 		"unit without align":   {change(window, func(l *sluice.Limit) { l.Calendar = sluice.CalendarDay }), "Calendar", "only with AlignCalendar: use PerCalendar(10, unit, zone)"},
 		"zone without align":   {change(window, func(l *sluice.Limit) { l.Zone = berlin }), "Zone", "only with AlignCalendar: use PerCalendar(10, CalendarDay, zone)"},
 		"window with calendar": {change(sluice.PerCalendar(10, sluice.CalendarDay, nil), func(l *sluice.Limit) { l.Window = time.Hour }), "Window", "a calendar window has no Window of its own: leave it out"},

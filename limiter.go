@@ -91,20 +91,7 @@ func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) 
 	if l.fast != nil && len(rules) == 1 && !rules[0].Shadow && !rules[0].ChargeDenied {
 		l.opts.fastRule = rules[0].inIntegers()
 	}
-	l.scratch.New = func() any {
-		b := &decideBuffers{takes: make([]Take, len(rules)), out: make([]Decision, len(rules))}
-		for i, r := range rules {
-			b.takes[i].Rule = r
-		}
-		if l.engine.IsRemote() && len(rules) > 1 {
-			b.own, b.answers = make([]group.Op, len(rules)), make([]group.Answer, len(rules))
-			b.ops = make([]group.Op, len(rules)) // as long as the answers
-			for i, r := range rules {
-				b.own[i] = r.inIntegers().Op(r.Limit.params, "", "", 1)
-			}
-		}
-		return b
-	}
+	l.scratch.New = l.newBuffers
 	return l, nil
 }
 
@@ -118,14 +105,6 @@ func (l *Limiter) Close(ctx context.Context) error {
 	}
 	l.permits.Close()
 	return l.engine.Close(ctx)
-}
-
-// validate returns an error for a limiter that was not made by [New] or [NewWithRules].
-func (l *Limiter) validate() error {
-	if l == nil || l.store == nil {
-		return fmt.Errorf("%w: the limiter is nil: check the error of New or NewWithRules", ErrInvalid)
-	}
-	return nil
 }
 
 // Rules returns the limiter's rules, which must not be changed.
@@ -144,7 +123,8 @@ func (l *Limiter) limitForKey(ctx context.Context, key string) *Limit {
 	return l.opts.limitFor(ctx, key)
 }
 
-// Allow spends one on the key if there is room.
+// Allow spends one on the key if there is room. A permit of a [Concurrency] limit that it takes is not renewed, and expires
+// after its TTL: use [Limiter.Acquire] for those.
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
 	err = l.allow(ctx, key, 1, &d)
 	return d, err
@@ -177,6 +157,7 @@ func (l *Limiter) allow(ctx context.Context, key string, n int64, d *Decision) e
 	d.Allowed = true
 	d.Limit = limit.params.Limit()
 	d.Granted = n
+	d.Rule = l.rules[0]
 	p, err := l.fast.TakeFast(ctx, l.opts.fastRule, limit.params, key, n)
 	if p.At == 0 || err != nil {
 		*d = Decision{}
@@ -272,6 +253,7 @@ func (l *Limiter) allowFast(ctx context.Context, key string, n int64, d *Decisio
 		d.Source = SourceEventual
 	}
 	d.Limit, d.Remaining, d.Receipt, d.RetryAfter, d.ResetAfter = rule.Limit.params.Limit(), a.Remaining, a.At, a.RetryAfter, a.ResetAfter
+	d.Rule = rule
 	if a.RetryAfter == 0 {
 		d.Allowed, d.Granted = true, n
 	}

@@ -59,13 +59,13 @@ func TestAllow(t *testing.T) {
 			d := mustAllow(t, l, "k", 1)
 			want := sluice.Decision{
 				Allowed: true, Limit: 3, Granted: 1, Remaining: 2 - i, Receipt: time.Now().UnixMicro(),
-				ResetAfter: time.Duration(i+1) * 20 * time.Second,
+				ResetAfter: time.Duration(i+1) * 20 * time.Second, Rule: l.Rules()[0],
 			}
 			if d != want {
 				t.Errorf("request %d: %+v, want %+v", i, d, want)
 			}
 		}
-		want := sluice.Decision{Limit: 3, Receipt: time.Now().UnixMicro(), RetryAfter: 20 * time.Second, ResetAfter: time.Minute}
+		want := sluice.Decision{Limit: 3, Receipt: time.Now().UnixMicro(), RetryAfter: 20 * time.Second, ResetAfter: time.Minute, Rule: l.Rules()[0]}
 		if d := mustAllow(t, l, "k", 1); d != want {
 			t.Errorf("request 4: %+v, want %+v", d, want)
 		}

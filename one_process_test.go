@@ -54,7 +54,7 @@ func (s *lateStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 func TestOneProcessAlone(t *testing.T) {
 	const limit = 60
 	here := 0
-	for seed := range uint64(200) {
+	for seed := range uint64(80) {
 		for _, accuracy := range []sluice.Accuracy{sluice.AccuracyExact, sluice.AccuracyLease} {
 			synctest.Test(t, func(t *testing.T) {
 				s := &lateStore{farStore: newFar(), rnd: rand.New(rand.NewPCG(seed, 1))}

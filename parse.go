@@ -98,7 +98,7 @@ func parseWindow(s string) (time.Duration, error) {
 		unit, known = units[strings.TrimSuffix(name, "s")]
 	}
 	if !known {
-		return 0, fmt.Errorf("%.20q is not a unit (ms, s, min, h, day, week, month, year)", name)
+		return 0, fmt.Errorf("%.20q is not a unit (ms, s, m or min, h, d or day, w or week, month, y or year)", name)
 	}
 	if n <= 0 || n > int64(maxWindow/unit)+1 {
 		return 0, fmt.Errorf("%d %s is not between 1 ms and 366 days", n, name)
@@ -133,11 +133,10 @@ func (l Limit) String() string {
 
 func (l Limit) windowName() string {
 	if l.Align == AlignCalendar {
-		unit := [...]string{"?", "day", "week", "month"}[min(int(l.Calendar), 3)]
 		if l.Zone == nil {
-			return "calendar " + unit
+			return "calendar " + l.Calendar.String()
 		}
-		return "calendar " + unit + " in " + l.Zone.String()
+		return "calendar " + l.Calendar.String() + " in " + l.Zone.String()
 	}
 	for _, u := range []struct {
 		name string

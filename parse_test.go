@@ -1,6 +1,8 @@
 package sluice_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +51,7 @@ func TestParseLimit(t *testing.T) {
 func TestParseLimitErrors(t *testing.T) {
 	const (
 		hint  = `: write COUNT/UNIT, such as "10/s", "300/3h" or "5/week"`
-		units = ` is not a unit (ms, s, min, h, day, week, month, year)`
+		units = ` is not a unit (ms, s, m or min, h, d or day, w or week, month, y or year)`
 	)
 	for text, want := range map[string]string{
 		"":                         `"": there is no slash`,
@@ -114,6 +116,7 @@ func TestLimitString(t *testing.T) {
 		{sluice.Per(1, 1500*time.Microsecond), "1/1.5ms"},
 		{sluice.PerDay(5).WithAlgorithm(sluice.SlidingWindowLog), "5/day sliding_window_log"},
 		{sluice.PerMinute(10).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(2, 10*time.Second), "10/min fixed_window soft +2 for 10s"},
+		{sluice.PerCalendar(5, sluice.CalendarYear, nil), "5/calendar year fixed_window"},
 		{sluice.PerCalendar(5, sluice.CalendarMonth, berlin), "5/calendar month in Europe/Berlin fixed_window"},
 		{sluice.PerCalendar(5, sluice.CalendarDay, nil), "5/calendar day fixed_window"},
 		{sluice.Concurrent(5), "5 concurrent"},
@@ -152,4 +155,22 @@ func FuzzParseLimit(f *testing.F) {
 			t.Errorf("%q is written %q, which reads %v, %v", s, built, again, err)
 		}
 	})
+}
+
+// The units that the error lists are those that are read, in their short forms too.
+func TestParseLimitNamesItsUnits(t *testing.T) {
+	_, err := sluice.ParseLimit("5/fortnight")
+	_, list, _ := strings.Cut(err.Error(), "(")
+	list, _, _ = strings.Cut(list, ")")
+	listed := strings.FieldsFunc(strings.ReplaceAll(list, " or ", ","), func(r rune) bool { return r == ',' || r == ' ' })
+	for _, unit := range listed {
+		if _, err := sluice.ParseLimit("5/" + unit); err != nil {
+			t.Errorf("%s is listed, and not read: %v", unit, err)
+		}
+	}
+	for _, unit := range []string{"ms", "s", "m", "min", "h", "d", "day", "w", "week", "month", "y", "year"} {
+		if !slices.Contains(listed, unit) {
+			t.Errorf("%s is read, and not listed: %s", unit, list)
+		}
+	}
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // Permit is a permit of one or more [Concurrency] limits. It is renewed every third of its TTL until Release; permits of a
-// crashed process expire after the TTL. The methods of a nil Permit do nothing; Release may be called twice.
+// crashed process expire after the TTL. A nil or zero Permit holds nothing, and Release of it does nothing; Release may be
+// called twice.
 //
 // A store that fails is tolerated: a renewal and a release are tried again, and a permit that expired meanwhile is acquired
 // again if there is room. If there is none its holder goes on, and for as long more are in flight than the limit says.

@@ -12,19 +12,19 @@ import (
 
 // Reservation is a take whose true cost is not yet known: the tokens of a language model's answer, the rows of a
 // query, a login that may turn out right. An owner who dies leaves it charged; it wears off like any other take. It is for
-// one goroutine at a time.
+// one goroutine at a time. A nil or zero Reservation holds nothing: there is nothing to settle, and Retry returns an error.
 type Reservation struct {
 	Decision // the most restrictive, of the estimates; if it is not allowed, there is nothing to settle
 
 	limiter    *Limiter
 	takes      []Take     // of the estimates
 	decisions  []Decision // decisions[i] is of takes[i]
-	holds      bool       // permits of [Concurrency] limits
 	permit     *Permit
 	settlement *remote.Settlement // nil: not settled yet
 }
 
-// Reserve spends an estimate on the key. Settle says later what it really cost.
+// Reserve spends an estimate on the key. Settle says later what it really cost. Of each [Concurrency] limit it holds one
+// permit, whatever the estimate, as [Limiter.ReserveTakes] does.
 func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Reservation, error) {
 	if estimate <= 0 {
 		return nil, fmt.Errorf("%w: estimate %d: reserve at least 1", ErrInvalid, estimate)
@@ -34,7 +34,11 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	}
 	r := &Reservation{limiter: l, takes: l.Takes(ctx, make([]Take, 0, len(l.rules)), key, estimate)}
 	for i := range r.takes {
-		r.takes[i].Settles = true
+		if t := &r.takes[i]; t.EffectiveLimit().Algorithm == Concurrency {
+			t.Cost = 1
+		} else {
+			t.Settles = true
+		}
 	}
 	if err := r.decide(ctx, l.Decide); err != nil {
 		return nil, err
@@ -46,7 +50,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 // are renewed until the reservation is settled or cancelled, or its [Reservation.Permit] is released. The takes and their
 // keys are copied. Set Settles of those that are to be settled at another cost.
 func (l *Limiter) ReserveTakes(ctx context.Context, takes []Take) (*Reservation, error) {
-	r := &Reservation{limiter: l, takes: slices.Clone(takes), holds: true}
+	r := &Reservation{limiter: l, takes: slices.Clone(takes)}
 	for i := range r.takes {
 		t := &r.takes[i]
 		if t.Cost <= 0 {
@@ -73,9 +77,6 @@ func (r *Reservation) decide(ctx context.Context, decide func(context.Context, [
 		return err
 	}
 	r.Decision = r.decisions[MostRestrictive(r.decisions)]
-	if !r.holds {
-		return nil
-	}
 	if r.permit = r.limiter.holdPermits(r.takes, r.decisions); !allowed {
 		r.permit.Release(ctx)
 		r.permit = nil
@@ -83,10 +84,15 @@ func (r *Reservation) decide(ctx context.Context, decide func(context.Context, [
 	return nil
 }
 
+var errNoReservation = fmt.Errorf("%w: no limiter made this reservation: use Reserve or ReserveTakes", ErrInvalid)
+
 // Retry decides again if the reservation was denied; the decisions then are those of now. [Events] are told of them only if
 // they allow it, so that a caller that tries several times is counted as denied once.
 func (r *Reservation) Retry(ctx context.Context) error {
-	if r.Allowed {
+	switch {
+	case r == nil || r.limiter == nil:
+		return errNoReservation
+	case r.Allowed:
 		return nil
 	}
 	if err := r.decide(ctx, r.limiter.decideQuiet); err != nil {
@@ -99,11 +105,21 @@ func (r *Reservation) Retry(ctx context.Context) error {
 }
 
 // Decisions are what was decided about each take, in their order. They must not be changed.
-func (r *Reservation) Decisions() []Decision { return r.decisions }
+func (r *Reservation) Decisions() []Decision {
+	if r == nil {
+		return nil
+	}
+	return r.decisions
+}
 
 // Permit is what the reservation holds of [Concurrency] limits, nil if it holds nothing. To release it leaves the rest
 // charged.
-func (r *Reservation) Permit() *Permit { return r.permit }
+func (r *Reservation) Permit() *Permit {
+	if r == nil {
+		return nil
+	}
+	return r.permit
+}
 
 // Settle replaces the estimate by what it really cost, and releases permits. What was not needed is given back, as far as it
 // has not worn off, to a bucket for up to two hours; what was needed beyond it is charged, and may go into debt. Settling
@@ -116,7 +132,7 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("%w: settle at %d: a cost cannot be negative", ErrInvalid, actual)
 	}
-	if !r.Allowed {
+	if r == nil || !r.Allowed {
 		return nil
 	}
 	if err := r.begin(func(int) int64 { return actual }); err != nil {
@@ -130,6 +146,9 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 
 // SettleEach is Settle with a cost for each of the takes, in their order.
 func (r *Reservation) SettleEach(ctx context.Context, actual []int64) error {
+	if r == nil {
+		r = &Reservation{}
+	}
 	if len(actual) != len(r.takes) {
 		return fmt.Errorf("%w: settle %d costs of %d takes", ErrInvalid, len(actual), len(r.takes))
 	}
@@ -149,12 +168,15 @@ func (r *Reservation) SettleEach(ctx context.Context, actual []int64) error {
 
 // begin makes the settlement, unless it is made.
 func (r *Reservation) begin(actual func(i int) int64) error {
+	if r.limiter == nil {
+		return errNoReservation
+	}
 	if r.settlement != nil {
 		return nil
 	}
 	settles := make([]Take, 0, len(r.takes))
 	for i := range r.takes {
-		if r.holds && r.takes[i].EffectiveLimit().Algorithm == Concurrency { // the permit's
+		if r.takes[i].EffectiveLimit().Algorithm == Concurrency { // the permit's
 			continue
 		}
 		if t, ok := r.takes[i].Settlement(&r.decisions[i], actual(i)); ok {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -193,4 +194,44 @@ func TestBlocked(t *testing.T) {
 	if _, err := l.BlockedBucket(t.Context(), sluice.Bucket{Key: "k"}); !errors.Is(err, sluice.ErrInvalid) {
 		t.Errorf("a bucket without a rule: %v", err)
 	}
+}
+
+// A reservation holds one permit of a concurrency limit, whatever it costs, and for as long as it is not settled.
+func TestReserveHoldsPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = time.Second
+		limiter := sluice.Must(sluice.NewWithRules(memstore.New(), []*sluice.Rule{
+			mustRule(t, sluice.Rule{Name: "tokens", Limit: sluice.PerHour(1000)}),
+			mustRule(t, sluice.Rule{Name: "in-flight", Limit: sluice.Concurrent(2).WithPermitTTL(ttl)}),
+		}))
+		reserve := func(estimate int64) *sluice.Reservation {
+			r, err := limiter.Reserve(t.Context(), "ada", estimate)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		first, second := reserve(400), reserve(300)
+		if !first.Allowed || !second.Allowed || first.Permit() == nil {
+			t.Fatalf("%+v, %+v, permit %v", first.Decision, second.Decision, first.Permit())
+		}
+		pause(5 * ttl) // they are renewed
+		if r := reserve(1); r.Allowed || r.Permit() != nil {
+			t.Errorf("a third while two are held: %+v", r.Decision)
+		}
+		if err := first.Settle(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r := reserve(850); !r.Allowed {
+			t.Errorf("900 are left and none is in flight: %+v", r.Decision)
+		} else if err := r.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := limiter.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -83,25 +83,6 @@ func NewRule(r Rule) (*Rule, error) {
 	return &r, nil
 }
 
-// inIntegers is the rule as the layers below know it. A rule that was copied, and perhaps changed, is another.
-func (r *Rule) inIntegers() *group.Rule {
-	if r.info == nil || r.info.Public == r {
-		return r.info
-	}
-	return &group.Rule{
-		ID: r.info.ID, Name: r.Name, Accuracy: group.Accuracy(r.Accuracy), OnFailure: group.FailMode(r.OnFailure),
-		Shadow: r.Shadow, ChargeDenied: r.ChargeDenied, Public: r,
-	}
-}
-
-// silenced is the rule in shadow: it denies no request, and has the same counts.
-func (r *Rule) silenced() *Rule {
-	quiet := *r
-	quiet.Shadow = true
-	quiet.info = quiet.inIntegers()
-	return &quiet
-}
-
 // Must returns v, or panics if there is an error. It is for limits written in code, which are right or a bug.
 func Must[T any](v T, err error) T {
 	if err != nil {

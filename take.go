@@ -39,7 +39,8 @@ type Take struct {
 	local bool // with Receipt: it was decided in this process while the store was unavailable; see Settlement
 }
 
-// Source is where a decision came from, and so whether it is degraded.
+// Source is where a decision came from. While a store is unavailable each rule's [FailMode] decides: FailLocal, the
+// default, counts in this process, FailOpen allows, FailClosed denies.
 type Source uint8
 
 const (
@@ -66,7 +67,8 @@ func (s Source) String() string {
 // Degraded tells that the store did not decide: a fail mode did, or the rule is switched off.
 func (s Source) Degraded() bool { return s >= SourceFailLocal }
 
-// Decision answers one [Take].
+// Decision answers one [Take], or all takes of [Limiter.Allow] and its like: then it is that of the rule that is most
+// restrictive, see [MostRestrictive].
 type Decision struct {
 	Allowed      bool
 	ExceedsLimit bool          // this cost can never fit, as distinct from not now
@@ -80,6 +82,7 @@ type Decision struct {
 	Receipt      int64         // names this take when it is settled or given back
 	RetryAfter   time.Duration // when denied: the same take would be allowed this much later if no other came, perhaps with a Delay
 	ResetAfter   time.Duration // the key is as if never used this much later
+	Rule         *Rule         // whose decision it is, the one that denied if one did; set by a Limiter, not by stores
 }
 
 // Store keeps the counts and applies takes to them. Stores are safe for concurrent use.
@@ -105,30 +108,19 @@ var (
 )
 
 // MaxCost bounds the cost of one take: 2^50.
-const MaxCost = group.MaxCost
+const MaxCost = 1 << 50
 
-// EffectiveLimit is the limit that applies to the take.
-func (t *Take) EffectiveLimit() *Limit {
-	if t.Limit != nil {
-		return t.Limit
-	}
-	return &t.Rule.Limit
-}
+// EffectiveLimit is the limit that applies to the take; a zero Limit if it has neither a limit nor a rule.
+func (t *Take) EffectiveLimit() *Limit { return effectiveLimit(t.Limit, t.Rule) }
 
-// op checks the take and says it in integers. It writes them where they are wanted: returned through two calls they would
-// be copied twice.
-func (t *Take) op(op *group.Op) error {
-	if t.Rule == nil || t.Rule.info == nil {
-		return group.ErrRule
+func effectiveLimit(own *Limit, rule *Rule) *Limit {
+	switch {
+	case own != nil:
+		return own
+	case rule != nil:
+		return &rule.Limit
 	}
-	p := t.EffectiveLimit().params
-	if p == nil {
-		return group.ErrLimit
-	}
-	*op = t.Rule.inIntegers().Op(p, t.Key, t.HashTag, t.Cost)
-	op.Request.Min, op.Request.DryRun, op.Request.Settles = t.MinGrant, t.DryRun, t.Settles
-	op.At, op.Charged, op.Of, op.ID, op.Local = t.Receipt, t.Charged, t.ChargedOf, t.IdempotencyID, t.local
-	return op.Validate(t.MaxDelay)
+	return new(Limit)
 }
 
 // MostRestrictive returns the index of the decision that matters most to the caller: of several denials the one that lasts

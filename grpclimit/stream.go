@@ -5,35 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/sluiceproject/sluice"
 )
-
-// StreamServerInterceptor limits streaming calls: each is charged when it is opened. With [PerMessage] so is each
-// message it receives. What a [sluice.Concurrency] limits is held until the stream ends. It panics if there is no limiter with a rule or no key.
-func StreamServerInterceptor(limiter *sluice.Limiter, key KeyFunc, opts ...Option) grpc.StreamServerInterceptor {
-	g := newEnforcer(limiter, key, opts)
-	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if g.skips(info.FullMethod) {
-			return handler(srv, ss)
-		}
-		s, c, refused := g.open(ss, info.FullMethod)
-		if refused != nil {
-			ss.SetTrailer(refused.trailer)
-			return refused.status.Err()
-		}
-		defer c.permit.Release(ss.Context())
-		err := handler(srv, s)
-		if refused := s.refused.Load(); refused != nil {
-			ss.SetTrailer(refused.trailer)
-			err = refused.status.Err()
-		} else {
-			s.finish(err)
-		}
-		g.settle(ss.Context(), &c, err)
-		return err
-	}
-}
 
 // limitedStream is a stream whose messages are charged, and whose caller is told of the quota before the first reply.
 type limitedStream struct {

@@ -39,7 +39,8 @@
 // X-Ratelimit-Degraded says which fail mode decided (local, open or closed). Nobody counts while a rule is open or
 // closed, so no quota is sent; closed is 503 Service Unavailable.
 //
-// Requests with an Origin have the headers named in Access-Control-Expose-Headers, so that scripts can read them.
+// Requests with an Origin have the headers named in Access-Control-Expose-Headers, so that scripts can read them. The option
+// [CORS] lets scripts of other origins read denials too, and answers preflights without counting them.
 //
 // # Secrets
 //

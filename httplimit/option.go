@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/admission"
+	"github.com/sluiceproject/sluice/internal/cors"
 	"github.com/sluiceproject/sluice/internal/quota"
 )
 
@@ -25,6 +26,9 @@ type config struct {
 	onDenied  func(http.ResponseWriter, *http.Request, *Denial)
 	onError   func(http.ResponseWriter, *http.Request, error)
 	onDelay   func(*http.Request, DelayEvent)
+
+	corsConfig *cors.Config
+	cors       *cors.Policy // of corsConfig; nil: none
 }
 
 func newConfig(opts []Option) *config {
@@ -39,6 +43,7 @@ func newConfig(opts []Option) *config {
 		panic("httplimit: ChargeIf charges by status and ChargeAnyStatus whatever it is: choose one")
 	}
 	c.headers = quota.NewHeaders(quota.Format(c.formats), c.epoch)
+	c.compileCORS()
 	return c
 }
 

@@ -112,3 +112,25 @@ func ExampleDenial() {
 	// api 1h0m0s false
 	// 429 Rate limit api is used up; retry in 3600 s.
 }
+
+// A page of another origin reads the denial. Its preflights are answered, and not counted.
+func ExampleCORS() {
+	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerHour(1)))
+	handler := httplimit.Middleware(limiter, httplimit.ByIP(), httplimit.CORS(httplimit.CORSConfig{
+		AllowedOrigins: []string{"https://app.example.com", "https://*.example.org"},
+	}))(hello)
+
+	get := httptest.NewRequest("GET", "/", nil)
+	get.Header.Set("Origin", "https://app.example.com")
+	preflight := httptest.NewRequest("OPTIONS", "/", nil)
+	preflight.Header.Set("Origin", "https://app.example.com")
+	preflight.Header.Set("Access-Control-Request-Method", "GET")
+
+	try(handler, preflight, "Access-Control-Allow-Origin")
+	try(handler, get, "Access-Control-Allow-Origin")
+	try(handler, get, "Access-Control-Allow-Origin")
+	// Output:
+	// 204, Access-Control-Allow-Origin: https://app.example.com
+	// 200, Access-Control-Allow-Origin: https://app.example.com
+	// 429, Access-Control-Allow-Origin: https://app.example.com
+}

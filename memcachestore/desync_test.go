@@ -11,12 +11,13 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
 // stuttering passes on to a server. Of its answers some are sent twice, some only with the next, and some never.
 func stuttering(t *testing.T, to string, faults *atomic.Int64) (addr string) {
-	return listen(t, func(c net.Conn) {
+	return tcptest.Serve(t, func(c net.Conn) {
 		up, err := net.Dial("tcp", to)
 		if err != nil {
 			return

@@ -15,39 +15,17 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 	"github.com/sluiceproject/sluice/memcachestore"
 )
 
 // short is a budget that a test waits for when nobody answers.
 const short = 50 * time.Millisecond
 
-// listen runs serve on every connection to a port.
-func listen(t *testing.T, serve func(c net.Conn)) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = c.Close() }()
-				serve(c)
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
 // answering is a server that gives these answers to reads and writes, with the key and number it was asked about in
 // place of KEY and NUMBER.
 func answering(t *testing.T, read, write string) (addr string) {
-	return listen(t, func(c net.Conn) {
+	return tcptest.Serve(t, func(c net.Conn) {
 		for r := bufio.NewReader(c); ; {
 			line, err := r.ReadString('\n')
 			if err != nil {
@@ -177,7 +155,7 @@ func TestDamaged(t *testing.T) {
 
 // cutting passes on to a server and breaks the connection after so many bytes of its answers.
 func cutting(t *testing.T, to string, after *atomic.Int64) (addr string) {
-	return listen(t, func(c net.Conn) {
+	return tcptest.Serve(t, func(c net.Conn) {
 		up, err := net.Dial("tcp", to)
 		if err != nil {
 			return
@@ -228,8 +206,8 @@ func TestNobodyThere(t *testing.T) {
 	_ = l.Close()
 	for what, addr := range map[string]string{
 		"refuses":      closed,
-		"stalls":       listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }),
-		"hangs up":     listen(t, func(net.Conn) {}),
+		"stalls":       tcptest.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }),
+		"hangs up":     tcptest.Serve(t, func(net.Conn) {}),
 		"is no socket": "/nonexistent/socket",
 	} {
 		s := openStore(t, memcachestore.Config{Addrs: []string{addr}, Timeout: short})
@@ -249,7 +227,7 @@ func TestNobodyThere(t *testing.T) {
 // TestCallersContext: a caller's own deadline ends a call that nobody answers, and cancelling it does.
 func TestCallersContext(t *testing.T) {
 	asked := make(chan struct{}, 10)
-	s := openStore(t, memcachestore.Config{Addrs: []string{listen(t, func(c net.Conn) {
+	s := openStore(t, memcachestore.Config{Addrs: []string{tcptest.Serve(t, func(c net.Conn) {
 		_, _ = bufio.NewReader(c).ReadString('\n')
 		asked <- struct{}{}
 		_, _ = io.Copy(io.Discard, c)
@@ -306,7 +284,7 @@ func TestDiesMidCall(t *testing.T) {
 // TestClose: calls after it, and those on their way, are told.
 func TestClose(t *testing.T) {
 	asked := make(chan struct{}, 10)
-	s := openStore(t, memcachestore.Config{Addrs: []string{listen(t, func(c net.Conn) {
+	s := openStore(t, memcachestore.Config{Addrs: []string{tcptest.Serve(t, func(c net.Conn) {
 		_, _ = bufio.NewReader(c).ReadString('\n')
 		asked <- struct{}{}
 		_, _ = io.Copy(io.Discard, c)

@@ -6,25 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/arrival"
-	"github.com/sluiceproject/sluice/internal/goroutines"
-	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/private"
-	"github.com/sluiceproject/sluice/internal/step"
-	"github.com/sluiceproject/sluice/internal/storekit"
 )
 
-// Config is how a store is made. The zero Config works with a Memcached on this machine.
+// Config is how a store is made. The zero Config works with a Memcached on localhost.
 type Config struct {
 	// Addrs are the servers: host, host:port, or the path of a unix socket, which begins with a slash. Default
-	// 127.0.0.1:11211. All processes must name the same servers, spelled the same, in any order: that decides where a
-	// key is kept.
+	// 127.0.0.1:11211. All processes must name the same servers, spelled the same, in any order, because that decides which
+	// server has a key.
 	Addrs []string
 	// TLS is for connections by TLS; nil is none. A ServerName that is not set is taken from the address.
 	TLS *tls.Config
@@ -33,7 +27,7 @@ type Config struct {
 	KeyPrefix string
 	// Timeout bounds a call whose context does not end earlier, waiting behind others included. Default 1 s.
 	Timeout time.Duration
-	// Now replaces the clock. It is for tests: it may run backwards, and keys then stay at the server an hour longer.
+	// Now replaces the clock in tests. It may run backwards, and keys stay at the server an hour longer.
 	Now func() time.Time
 }
 
@@ -47,28 +41,19 @@ const (
 
 // Store implements [sluice.Store] on Memcached. It is safe for concurrent use.
 type Store struct {
-	servers   []*server
-	rules     []group.Registry // of each server
-	keyPrefix string
-	timeout   time.Duration
-	now       func() time.Time
-	clock     clock
-	keyLocks  keyLocks
-	helpers   goroutines.Group
-	stats     counters
+	kit     *kit
+	servers []*server // the shards
 }
-
-type counters struct{ casConflicts, refunds, trips atomic.Int64 }
 
 // Stats are counts since the store was opened.
 type Stats struct {
-	// CASConflicts is how often another process changed a key between being read and written here, so that it was read
+	// CASConflicts is how often another process changed a key between its read and its write here, so that it was read
 	// again. Much more than the number of calls means that a key is too hot for compare-and-swap.
 	CASConflicts int64
 	// Refunds is how many takes were charged and then refunded, because another of the same call was denied.
 	Refunds int64
-	// RoundTrips is how often a server was asked: two for an admitted take, one for a denied one or a peek, and two more for
-	// the first under each limit.
+	// RoundTrips is the number of round trips to servers: two for an admitted take, one for a denied one or a peek, and two
+	// more for the first under each limit.
 	RoundTrips int64
 }
 
@@ -79,29 +64,27 @@ var (
 )
 
 // Open returns a store. It does not connect: use [Store.Connect] before the first decision, which has little time for it,
-// and [Store.Ping] to learn whether the servers answer.
+// and [Store.Ping] to check the servers.
 func Open(c Config) (*Store, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{keyPrefix: c.KeyPrefix, timeout: c.Timeout, now: c.Now}
-	for _, a := range c.Addrs {
-		network, addr, host := resolve(a)
-		v := &server{
-			network: network, addr: addr, seed: seedOf(addr),
-			slots: make(chan struct{}, maxConns), ended: make(chan struct{}), open: map[*conn]bool{},
-		}
-		if c.TLS != nil {
-			v.tls = c.TLS.Clone()
-			if v.tls.ServerName == "" {
-				v.tls.ServerName = host
-			}
-		}
-		s.servers = append(s.servers, v)
+	servers := make([]*server, len(c.Addrs))
+	for i, a := range c.Addrs {
+		servers[i] = newServer(a, c.TLS)
 	}
-	s.rules = make([]group.Registry, len(s.servers))
-	return s, nil
+	return newStore(c, servers), nil
+}
+
+func newStore(c Config, servers []*server) *Store {
+	shards := make([]backend, len(servers))
+	for i, v := range servers {
+		shards[i] = v
+	}
+	s := &Store{servers: servers}
+	s.kit = newKit(kitConfig{pkg: "memcachestore", keyPrefix: c.KeyPrefix, timeout: c.Timeout, now: c.Now, pick: s.pick}, shards)
+	return s
 }
 
 func (c Config) withDefaults() Config {
@@ -145,7 +128,7 @@ func (c Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// resolve says how an address is dialled, with the default port if it has none.
+// resolve returns how to dial an address, with the default port if it has none.
 func resolve(a string) (network, addr, host string) {
 	if strings.HasPrefix(a, "/") {
 		return "unix", a, ""
@@ -158,29 +141,42 @@ func resolve(a string) (network, addr, host string) {
 	return "tcp", a, host
 }
 
-// Close ends the connections and waits for calls on their way, which fail. It is safe to call twice.
+// Close ends the connections and waits for calls in progress, which fail. It is safe to call twice.
 func (s *Store) Close() error {
 	for _, v := range s.servers {
 		v.close()
 	}
-	s.helpers.Close()
+	s.kit.close()
 	return nil
 }
 
-// Shards is how many servers there are, each of which can fail by itself.
+// Shards returns the number of servers, each of which can fail independently.
 func (s *Store) Shards() int { return len(s.servers) }
 
-// Shard is the number of the server that keeps a take's key.
-func (s *Store) Shard(t *sluice.Take) int { return s.shard(private.RuleOf(t.Rule).ID, t.Key) }
+// Shard returns the index of the server that has a take's key.
+func (s *Store) Shard(t *sluice.Take) int { return s.kit.shardOf(private.RuleOf(t.Rule).ID, t.Key) }
 
-func (s *Store) shard(rule group.RuleID, key string) int {
-	if len(s.servers) == 1 {
-		return 0
+// pick returns the index of the server with the highest score for a hash. When a server is added or removed, only its own
+// share of the keys moves.
+func (s *Store) pick(hash uint64) int {
+	var best int
+	var highest uint64
+	for i, v := range s.servers {
+		if score := mix(hash ^ v.seed); score >= highest {
+			best, highest = i, score
+		}
 	}
-	return slices.Index(s.servers, s.pick(itemDigest(rule, key)))
+	return best
 }
 
-// Patience is how long a server may still take to reply; see [sluice.Arrivals].
+// mix is the finalizer of splitmix64: every bit of the input changes about half of the output's.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+// Patience returns how long a server may still take to reply; see [sluice.Arrivals].
 func (s *Store) Patience(budget time.Duration) (left time.Duration, own bool) {
 	connected := false
 	left, own = arrival.Patience(budget, func(yield func(*arrival.Waits) bool) {
@@ -201,171 +197,49 @@ func (s *Store) Patience(budget time.Duration) (left time.Duration, own bool) {
 	return left, own
 }
 
-// Stats tells how the store is doing.
+// Stats returns counts since the store was opened.
 func (s *Store) Stats() Stats {
-	return Stats{s.stats.casConflicts.Load(), s.stats.refunds.Load(), s.stats.trips.Load()}
+	trips := int64(0)
+	for _, v := range s.servers {
+		trips += v.trips.Load()
+	}
+	return Stats{s.kit.casConflicts.Load(), s.kit.refunds.Load(), trips}
 }
 
-// Ping asks all servers whether they are there and speak the protocol that the store needs.
-func (s *Store) Ping(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	var faults []error
-	for _, v := range s.servers {
-		faults = append(faults, s.exchange(bounded, v, s.nothing(), make([]reply, 1)))
-	}
-	return failure(ctx, "ping", errors.Join(faults...))
-}
+// Ping reports whether all servers can be reached and speak the protocol that the store needs.
+func (s *Store) Ping(ctx context.Context) error { return s.kit.Ping(ctx) }
 
 // Connect makes some connections to all servers, so that the first decisions need not wait for them.
 func (s *Store) Connect(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	var faults []error
-	for _, v := range s.servers {
-		faults = append(faults, v.warm(bounded, s.nothing()))
-	}
-	return failure(ctx, "connect", errors.Join(faults...))
+	return s.kit.eachShard(ctx, "connect", func(ctx context.Context, i int) error {
+		return s.servers[i].warm(ctx, s.kit.unusedKey())
+	})
 }
-
-// nothing asks for a key that is not there.
-func (s *Store) nothing() []command { return []command{{verb: get, key: s.name(digest{})}} }
 
 // Apply applies the takes; see [sluice.Store]. Takes on one key of one rule are applied together. Of others it can be
 // seen in passing that some are charged and some not yet.
 func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
-	return storekit.Apply(ctx, "memcachestore", engine{s}, takes, out)
+	return s.kit.Apply(ctx, takes, out)
 }
 
 func init() {
 	private.RegisterEngine(func(store any) private.Engine {
 		if s, ok := store.(*Store); ok {
-			return engine{s}
+			return s.kit
 		}
 		return nil
 	})
 }
 
-// engine is how a limiter asks the store.
-type engine struct{ *Store }
-
-// ApplyOps is Apply, in integers.
-func (s engine) ApplyOps(ctx context.Context, ops []group.Op, out []group.Answer) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.apply(ctx, slices.Clone(ops), out) // a caller that gives up may leave the call to others
-}
-
-// ShardOf is Shard, of an op.
-func (s engine) ShardOf(op *group.Op) int { return s.shard(op.Rule, op.Key) }
-
-// apply applies ops, which it keeps.
-func (s *Store) apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
-	if len(ops) == 0 {
-		return nil
-	}
-	c := s.newCall(ops)
-	if err := c.tell(ctx); err != nil {
-		return err
-	}
-	run := s.applyMultiKey
-	if len(c.units) == 1 {
-		run = s.applyOneKey
-	}
-	if err := run(ctx, c); err != nil {
-		return err
-	}
-	for i := range ops {
-		out[i] = group.AnswerOf(ops[i].Params, &c.group.Out[i])
-	}
-	return nil
-}
-
-// Reset forgets what was spent of a bucket, and lifts a block. It also does so if what is stored cannot be read.
-func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
-	return s.change(ctx, "reset", b, replace, func(it *item, _ int64) { it.reset(private.ParamsOf(b.EffectiveLimit())) })
-}
+// Reset forgets the usage of a bucket and lifts a block. It also does so if the stored state cannot be read.
+func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error { return s.kit.Reset(ctx, b) }
 
 // Block denies a bucket's takes for d; 0 lifts the block.
 func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) error {
-	return s.change(ctx, "block", b, fail, func(it *item, now int64) {
-		it.blocked = 0
-		if d > 0 {
-			it.blocked = min(now+d.Microseconds(), step.MaxTime)
-		}
-	})
+	return s.kit.Block(ctx, b, d)
 }
 
 // Blocked returns how much longer a block of the bucket lasts, 0 if there is none.
 func (s *Store) Blocked(ctx context.Context, b sluice.Bucket) (left time.Duration, err error) {
-	err = s.onBucket(ctx, "blocked", b, func(ctx context.Context, u *unit) error {
-		if err := s.read(ctx, []*unit{u}); err != nil {
-			return err
-		}
-		left = time.Duration(max(0, u.item.blocked-s.micros())) * time.Microsecond
-		return nil
-	})
-	return left, err
-}
-
-func (s *Store) change(ctx context.Context, what string, b sluice.Bucket, bad unreadable, f changer) error {
-	return s.onBucket(ctx, what, b, func(ctx context.Context, u *unit) error { return s.update(ctx, u, bad, f) })
-}
-
-// onBucket runs f when it is the bucket's turn.
-func (s *Store) onBucket(ctx context.Context, what string, b sluice.Bucket, f func(ctx context.Context, u *unit) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := private.CheckBucket(&b); err != nil {
-		return fmt.Errorf("memcachestore: %s: %w", what, err)
-	}
-	u := s.unit(private.RuleOf(b.Rule).ID, b.Key)
-	return s.applyKey(ctx, what, []*unit{u}, func(ctx context.Context) error { return f(ctx, u) })
-}
-
-// applyMultiKey runs a call about several items.
-func (s *Store) applyMultiKey(ctx context.Context, c *call) error {
-	return s.applyKey(ctx, "take", c.units, c.run)
-}
-
-// applyKey runs f when it is the call's turn on all its keys.
-func (s *Store) applyKey(ctx context.Context, what string, units []*unit, f func(ctx context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	keys := make([]digest, len(units))
-	for i, u := range units {
-		keys[i] = u.digest
-	}
-	if err := s.keyLocks.wait(bounded, keys); err != nil {
-		return failure(ctx, what, err)
-	}
-	defer s.keyLocks.leave(keys)
-	return failure(ctx, what, f(bounded))
-}
-
-// failure says what an error means to the caller: a caller who gave up is told so, everything else is that the store
-// is not available. Nothing that goes wrong is ever taken for an answer.
-func failure(ctx context.Context, what string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, sluice.ErrClosed):
-		return fmt.Errorf("memcachestore: %s: %w", what, sluice.ErrClosed)
-	case errors.Is(ctx.Err(), context.Canceled):
-		return fmt.Errorf("memcachestore: %s: %w: %v", what, ctx.Err(), err)
-	case ctx.Err() != nil:
-		return fmt.Errorf("memcachestore: %s: %w: %w: %v", what, sluice.ErrUnavailable, ctx.Err(), err)
-	}
-	return fmt.Errorf("memcachestore: %s: %w: %w", what, sluice.ErrUnavailable, err)
-}
-
-// exchange asks a server.
-func (s *Store) exchange(ctx context.Context, v *server, commands []command, replies []reply) error {
-	if len(commands) == 0 {
-		return nil
-	}
-	s.stats.trips.Add(1)
-	return v.exchange(ctx, commands, replies)
+	return s.kit.Blocked(ctx, b)
 }

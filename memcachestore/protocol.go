@@ -6,48 +6,88 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
+	"time"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
-// The meta protocol of Memcached 1.6: a verb, a key and flags on a line, a value on the next. Each command asks for its
-// key and an opaque number to be sent back, and a reply without the very two is an error: a connection that has got out
-// of step would otherwise answer one caller with another's counts.
+// The meta protocol of Memcached 1.6: a verb, a key and flags on a line, a value on the next. Each command has its key and
+// an opaque number sent back, and a reply without the very two is an error. Otherwise a connection that has got out of
+// step would give one caller the counts of another.
 
-// verb is what is asked of the server.
+// verb is what a command does.
 type verb uint8
 
 const (
-	get    verb = iota
-	add         // store if there is nothing
-	swap        // store if it is as it was read
-	put         // store
-	remove      // delete if it is as it was read; with no number to compare, whatever is there
+	verbGet    verb = iota
+	verbAdd         // store if the key has no value
+	verbSwap        // store if the key has the value that was read
+	verbPut         // store
+	verbRemove      // delete if the key has the value that was read
 )
 
-// command is one question to a server.
+// command is one request to a server.
 type command struct {
 	verb  verb
 	key   string
-	value []byte // add, swap, put
-	ttl   int64  // add, swap, put: as the server takes it
-	cas   uint64 // swap, remove
+	value []byte // of verbAdd, verbSwap and verbPut
+	ttl   int64  // of verbAdd, verbSwap and verbPut: as the server takes it
+	cas   uint64 // of verbSwap and verbRemove
 }
 
-func (c *command) writes() bool { return c.verb != get }
+// swapCommand returns the command that makes a swap. A wall clock is needed for TTLs that are sent as dates.
+func swapCommand(x *swap, wall time.Time) command {
+	c := command{verb: verbSwap, key: x.key, value: x.value, ttl: serverTTL(x.ttl, wall), cas: x.version}
+	switch {
+	case x.overwrite:
+		c.verb = verbPut
+	case x.version == 0:
+		c.verb = verbAdd
+	case x.value == nil:
+		c.verb = verbRemove
+	}
+	return c
+}
 
-// status is what a server did.
+const (
+	// longMargin is added to a TTL that is sent as a date, so that a server whose clock is ahead of the caller's does not
+	// drop the value early.
+	longMargin = 24 * 3600
+	// month is where Memcached begins to read a TTL as a date, in seconds.
+	month = 30 * 24 * 3600
+)
+
+// serverTTL returns a TTL as Memcached takes it: up to 30 days as seconds, beyond that as a Unix time. Its clock has
+// whole seconds, so that one more is added. Its dates end in January 2038; it takes a later one for a time long past and
+// drops the value at once.
+func serverTTL(ttl time.Duration, wall time.Time) int64 {
+	if ttl == forever {
+		return 0
+	}
+	seconds := int64(ttl/time.Second) + 1
+	if seconds <= month {
+		return seconds
+	}
+	date := min(wall.Unix()+seconds+longMargin, math.MaxInt32)
+	if date-wall.Unix() <= month {
+		return month
+	}
+	return date
+}
+
+// status is the outcome of a command.
 type status uint8
 
 const (
 	done     status = iota // stored, deleted
-	value                  // found, and here it is
+	value                  // found, and part of the reply
 	missing                // not found
-	conflict               // not stored: something else is there
+	conflict               // not stored: the key has another value
 )
 
-// reply answers one command.
+// reply is a server's reply to one command.
 type reply struct {
 	status status
 	cas    uint64
@@ -57,37 +97,32 @@ type reply struct {
 // appendTo writes the command as the server reads it.
 func (c *command) appendTo(b []byte, opaque uint64) []byte {
 	switch c.verb {
-	case get:
+	case verbGet:
 		b = append(append(b, "mg "...), c.key...)
 		b = append(b, " v c"...)
-	case remove:
+	case verbRemove:
 		b = append(append(b, "md "...), c.key...)
 	default:
 		b = append(append(b, "ms "...), c.key...)
 		b = strconv.AppendInt(append(b, ' '), int64(len(c.value)), 10)
 		b = strconv.AppendInt(append(b, " T"...), c.ttl, 10)
-		if c.verb == add {
+		if c.verb == verbAdd {
 			b = append(b, " ME"...)
 		}
 	}
-	if c.verb == swap || c.verb == remove && c.cas != 0 {
+	if c.verb == verbSwap || c.verb == verbRemove {
 		b = strconv.AppendUint(append(b, " C"...), c.cas, 10)
 	}
 	b = strconv.AppendUint(append(b, " k O"...), opaque, 10)
 	b = append(b, "\r\n"...)
-	if c.verb == add || c.verb == swap || c.verb == put {
+	if c.verb == verbAdd || c.verb == verbSwap || c.verb == verbPut {
 		b = append(append(b, c.value...), "\r\n"...)
 	}
 	return b
 }
 
-const (
-	// maxLine bounds a reply's first line: the longest has a key and two numbers.
-	maxLine = 512
-	// maxValue bounds a value, read or written. The largest that there can be, a full sliding log beside a counter for
-	// each number of sub-windows, has under 120 KB; Memcached refuses more than 1 MB.
-	maxValue = 256 << 10
-)
+// maxLine bounds a reply's first line: the longest has a key and two numbers.
+const maxLine = 512
 
 var (
 	errProtocol = errors.New("not what the Memcached protocol allows here")
@@ -98,8 +133,7 @@ func protocolError(line []byte) error {
 	return fmt.Errorf("the server answered %.80q: %w", line, errProtocol)
 }
 
-// readReply reads the answer to a command that was sent with this number. After an error the connection is of no
-// further use.
+// readReply reads the reply to a command that was sent with a number. After an error the connection is of no further use.
 func readReply(r *bufio.Reader, c *command, opaque uint64) (reply, error) {
 	line, err := readLine(r)
 	if err != nil {
@@ -142,19 +176,19 @@ func readReply(r *bufio.Reader, c *command, opaque uint64) (reply, error) {
 	return p, nil
 }
 
-// fits tells whether a command can have this outcome.
+// fits reports whether a command can have this outcome.
 func (p *reply) fits(v verb) bool {
 	switch v {
-	case get:
+	case verbGet:
 		return p.status == value || p.status == missing
-	case put:
+	case verbPut:
 		return p.status == done
 	}
 	return p.status != value
 }
 
-// readFlags reads what was asked to be sent back. It fails if that is not what was sent, or if a value came without the
-// number that a swap needs.
+// readFlags reads the flags of a reply. It reports false if key or number are not those of the command, or if a value has
+// no version.
 func (p *reply) readFlags(rest []byte, key string, opaque uint64) bool {
 	var named, numbered bool
 	for len(rest) > 0 {
@@ -175,7 +209,7 @@ func (p *reply) readFlags(rest []byte, key string, opaque uint64) bool {
 				return false
 			}
 			p.cas = n
-		default: // nothing else was asked for
+		default: // no command has others sent back
 			return false
 		}
 	}
@@ -218,7 +252,7 @@ func readValue(r *bufio.Reader, size int) ([]byte, error) {
 	return v, nil
 }
 
-// refusal is the error for a line that is no answer.
+// refusal returns the error for a line that is not a reply to a command.
 func refusal(line []byte) error {
 	switch code, text := cutWord(line); {
 	case string(line) == "ERROR":

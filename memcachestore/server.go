@@ -3,13 +3,16 @@ package memcachestore
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -18,11 +21,11 @@ import (
 )
 
 const (
-	// maxConns bounds the connections to one server. A call has one for the length of a round trip only, so that these
-	// carry tens of thousands of calls a second.
+	// maxConns bounds the connections to one server. A call uses one for a round trip only, so that these carry tens of
+	// thousands of calls per second.
 	maxConns = 64
-	// maxBatch bounds the commands sent before their replies are read: both ends could otherwise wait for each other
-	// with full buffers.
+	// maxBatch bounds the commands sent before their replies are read. Otherwise both ends could wait for each other with
+	// full buffers.
 	maxBatch = 64
 	// warmConns is how many connections to each server [Store.Connect] makes.
 	warmConns = 4
@@ -33,14 +36,31 @@ type server struct {
 	network, addr string
 	seed          uint64 // of its scores in pick
 	tls           *tls.Config
+	trips         atomic.Int64 // calls of exchange
 
-	slots chan struct{} // a connection in use holds one
+	slots chan struct{} // has a token for each connection in use
 	ended chan struct{} // closed by close
 
 	mu     sync.Mutex // guards the fields below
 	idle   []*conn    // the last used is last
 	open   map[*conn]bool
 	closed bool
+}
+
+func newServer(a string, t *tls.Config) *server {
+	network, addr, host := resolve(a)
+	seed := sha256.Sum256([]byte(addr))
+	s := &server{
+		network: network, addr: addr, seed: binary.LittleEndian.Uint64(seed[:]),
+		slots: make(chan struct{}, maxConns), ended: make(chan struct{}), open: map[*conn]bool{},
+	}
+	if t != nil {
+		s.tls = t.Clone()
+		if s.tls.ServerName == "" {
+			s.tls.ServerName = host
+		}
+	}
+	return s
 }
 
 // conn is one connection. It is used by one call at a time.
@@ -50,31 +70,78 @@ type conn struct {
 	out    []byte
 	opaque uint64 // of the last command: no two on a connection share one
 	waits  *arrival.Waits
-	asked  int64 // how often something was
+	asked  int64 // number of exchanges
 }
 
-// exchange sends the commands and reads a reply to each, in order. What may have been carried out is never sent twice.
-func (s *server) exchange(ctx context.Context, commands []command, replies []reply) error {
-	for len(commands) > 0 {
-		n := min(len(commands), maxBatch)
-		if err := s.exchangeBatch(ctx, commands[:n], replies[:n]); err != nil {
+// String returns the address.
+func (s *server) String() string { return s.addr }
+
+// get implements backend.
+func (s *server) get(ctx context.Context, keys []string, out []stored) error {
+	return s.exchange(ctx, gets(keys, out))
+}
+
+// swap implements backend.
+func (s *server) swap(ctx context.Context, swaps []swap) error {
+	wall := time.Now()
+	err := s.exchange(ctx, commands{
+		n:       len(swaps),
+		command: func(i int) command { return swapCommand(&swaps[i], wall) },
+		accept:  func(i int, r reply) { swaps[i].lost = r.status != done },
+	})
+	if errors.Is(err, errRefused) {
+		s.restore(ctx, swaps)
+	}
+	return err
+}
+
+// restore puts back values that the server has dropped. A server without room for a new value refuses that and deletes
+// the old one, so that no stale value is read; here that would be a fresh quota. The room of the old value is free then.
+func (s *server) restore(ctx context.Context, swaps []swap) {
+	for i := range swaps {
+		if x := &swaps[i]; x.version != 0 && x.value != nil && x.old != nil {
+			// An error changes nothing: the call has failed already.
+			_ = s.swap(ctx, []swap{{key: x.key, value: x.old, ttl: x.ttl}})
+		}
+	}
+}
+
+// commands are sent together. Each is made, and its reply used, when its turn comes: no list of them is allocated.
+type commands struct {
+	n       int
+	reads   bool // sending them again changes nothing
+	command func(i int) command
+	accept  func(i int, r reply)
+}
+
+// gets reads the values of keys.
+func gets(keys []string, out []stored) commands {
+	return commands{
+		n: len(keys), reads: true,
+		command: func(i int) command { return command{verb: verbGet, key: keys[i]} },
+		accept: func(i int, r reply) {
+			if out[i] = (stored{}); r.status == value {
+				out[i] = stored{value: r.value, version: r.cas}
+			}
+		},
+	}
+}
+
+// exchange sends the commands and reads a reply to each, in order. Commands that may have been carried out are never
+// sent twice.
+func (s *server) exchange(ctx context.Context, all commands) error {
+	s.trips.Add(1)
+	for from := 0; from < all.n; from += maxBatch {
+		err := s.with(ctx, all.reads, func(c *conn) error { return c.exchange(all, from, min(from+maxBatch, all.n)) })
+		if err != nil {
 			return err
 		}
-		commands, replies = commands[n:], replies[n:]
 	}
 	return nil
 }
 
-func (s *server) exchangeBatch(ctx context.Context, commands []command, replies []reply) error {
-	again := true // asking once more changes nothing
-	for i := range commands {
-		again = again && !commands[i].writes()
-	}
-	return s.with(ctx, again, func(c *conn) error { return c.exchange(commands, replies) })
-}
-
-// with runs f on a connection. If that was an old one which turns out to be dead, and f may run again, it does so on a
-// new one.
+// with runs f on a connection. If that was an idle one that turns out to be dead, and f may run again, it does so on a new
+// one.
 func (s *server) with(ctx context.Context, again bool, f func(c *conn) error) error {
 	select {
 	case s.slots <- struct{}{}:
@@ -101,13 +168,13 @@ func (s *server) with(ctx context.Context, again bool, f func(c *conn) error) er
 	return s.explain(s.run(ctx, c, f))
 }
 
-// run has f use the connection until the context ends, and keeps it for others unless something went wrong.
+// run runs f on the connection until ctx ends. The connection is idle afterwards, or closed after an error.
 func (s *server) run(ctx context.Context, c *conn, f func(c *conn) error) error {
-	// It has no deadline of its own, which could pass while the reply is there: the context knows when it is time.
+	// It has no deadline of its own, which could pass while the reply is there.
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	err := f(c)
 	if !stop() && err == nil {
-		s.drop(c) // all is well, but the deadline is or will be that of a call which has ended
+		s.drop(c) // f succeeded, but the deadline has passed or is about to be set
 		return nil
 	}
 	if err == nil && c.r.Buffered() > 0 {
@@ -116,7 +183,7 @@ func (s *server) run(ctx context.Context, c *conn, f func(c *conn) error) error 
 	if err != nil {
 		s.drop(c)
 		if isDead(err) {
-			s.dropIdle() // the server has closed the others too, or will not answer there either
+			s.dropIdle() // the server has closed the others too, or does not reply there either
 		}
 		return err
 	}
@@ -124,7 +191,7 @@ func (s *server) run(ctx context.Context, c *conn, f func(c *conn) error) error 
 	return nil
 }
 
-// isDead tells that a connection was found closed by the other end.
+// isDead reports whether an error means that the other end has closed the connection.
 func isDead(err error) bool {
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
@@ -134,7 +201,7 @@ func isDead(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
 }
 
-// explain says whose fault an error is. One that a close has caused is a close.
+// explain adds the server's address to an error. One that close has caused becomes sluice.ErrClosed.
 func (s *server) explain(err error) error {
 	if err == nil {
 		return nil
@@ -178,7 +245,7 @@ func (s *server) dial(ctx context.Context) (*conn, error) {
 		}
 		nc = t
 	}
-	// The first number is drawn, so that what was meant for another connection is not taken for ours.
+	// The first number is random, so that a reply meant for another connection is not taken for one of this.
 	c := &conn{Conn: nc, r: bufio.NewReaderSize(nc, 4096), waits: waits, opaque: rand.Uint64N(1 << 48)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,12 +257,12 @@ func (s *server) dial(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// warm makes connections and has each answer a command, for which a decision has too little time.
-func (s *server) warm(ctx context.Context, commands []command) error {
+// warm makes connections and reads a key on each, because a decision has too little time for a handshake.
+func (s *server) warm(ctx context.Context, key string) error {
 	for range warmConns {
 		c, err := s.dial(ctx)
 		if err == nil {
-			err = s.run(ctx, c, func(c *conn) error { return c.exchange(commands, make([]reply, len(commands))) })
+			err = s.run(ctx, c, func(c *conn) error { return c.exchange(gets([]string{key}, make([]stored, 1)), 0, 1) })
 		}
 		if err != nil {
 			return s.explain(err)
@@ -248,12 +315,14 @@ func (s *server) close() {
 	}
 }
 
-func (c *conn) exchange(commands []command, replies []reply) error {
+// exchange sends some of the commands and reads their replies.
+func (c *conn) exchange(all commands, from, to int) error {
 	c.out = c.out[:0]
 	first := c.opaque + 1
-	for i := range commands {
+	for i := from; i < to; i++ {
 		c.opaque++
-		c.out = commands[i].appendTo(c.out, c.opaque)
+		command := all.command(i)
+		c.out = command.appendTo(c.out, c.opaque)
 	}
 	if _, err := c.Write(c.out); err != nil {
 		return err
@@ -263,11 +332,13 @@ func (c *conn) exchange(commands []command, replies []reply) error {
 	if cap(c.out) > 64<<10 {
 		c.out = nil // one long log must not make every connection large
 	}
-	for i := range commands {
-		var err error
-		if replies[i], err = readReply(c.r, &commands[i], first+uint64(i)); err != nil {
+	for i := from; i < to; i++ {
+		command := all.command(i)
+		r, err := readReply(c.r, &command, first+uint64(i-from))
+		if err != nil {
 			return err
 		}
+		all.accept(i, r)
 	}
 	c.waits.Answered(c.asked)
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/memstore"
@@ -40,4 +41,23 @@ func ExampleOpen() {
 	d, _ := sluice.Must(sluice.New(after, "api", limit)).Peek(context.Background(), "ada")
 	fmt.Println(d.Remaining)
 	// Output: 70
+}
+
+// A test moves the clock by itself. For code that waits or has timers, testing/synctest is better: the store follows its
+// clock too.
+func ExampleConfig_now() {
+	now := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
+	store := sluice.Must(memstore.Open(memstore.Config{Now: func() time.Time { return now }}))
+	limiter := sluice.Must(sluice.New(store, "reports", sluice.PerDay(1).WithAlgorithm(sluice.FixedWindow)))
+	for range 2 {
+		d, _ := limiter.Allow(context.Background(), "ada")
+		fmt.Println(d.Allowed, d.RetryAfter)
+	}
+	now = now.Add(15 * time.Hour)
+	d, _ := limiter.Allow(context.Background(), "ada")
+	fmt.Println(d.Allowed)
+	// Output:
+	// true 0s
+	// false 15h0m0s
+	// true
 }

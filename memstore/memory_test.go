@@ -28,7 +28,9 @@ func TestHeavy(t *testing.T) {
 		return // this is the process that TestHeavy started
 	}
 	binary := filepath.Join(t.TempDir(), "memstore.test")
-	if out, err := exec.Command("go", "test", "-race=false", "-c", "-o", binary, ".").CombinedOutput(); err != nil {
+	build := exec.Command("go", "test", "-c", "-o", binary, ".")
+	build.Env = append(os.Environ(), "GOFLAGS=") // without the race detector
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building without the race detector: %v\n%s", err, out)
 	}
 	for _, name := range []string{"TestFlood", "TestFloodOfLogs", "TestOddClocksAndCrowds"} {
@@ -57,7 +59,7 @@ func resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// A flood of ten million keys neither exhausts memory nor resets anybody's limit.
+// A flood of more keys than there is room for neither exhausts memory nor resets anybody's limit.
 func TestFlood(t *testing.T) {
 	if os.Getenv(heavy) == "" {
 		return // TestHeavy runs it
@@ -66,11 +68,11 @@ func TestFlood(t *testing.T) {
 		t.Log("resident memory is read the Linux way")
 		return
 	}
-	const (
-		budget    = 64 << 20
-		keys      = 10_000_000
-		protected = 1000
-	)
+	const budget, protected = 64 << 20, 400
+	keys := protected * 10_000
+	if os.Getenv("SLUICE_SOAK") != "" {
+		keys = 10_000_000 // as docs/stores.md has it
+	}
 	store, err := memstore.Open(memstore.Config{MaxBytes: budget})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +104,7 @@ func TestFlood(t *testing.T) {
 		}
 		if i%10_000 == 0 {
 			most = max(most, resident(t)-before)
-			if allow(t, l, fmt.Sprint("protected", i/10_000)).Allowed {
+			if allow(t, l, fmt.Sprint("protected", i/10_000%protected)).Allowed {
 				extra++
 			}
 		}
@@ -138,7 +140,7 @@ func TestFloodOfLogs(t *testing.T) {
 		t.Log("resident memory is read the Linux way")
 		return
 	}
-	const budget, decisions = 64 << 20, 4_000_000
+	const budget, decisions = 64 << 20, 2_500_000
 	store, err := memstore.Open(memstore.Config{MaxBytes: budget})
 	if err != nil {
 		t.Fatal(err)
@@ -186,9 +188,9 @@ func (c *oddClock) Now() time.Time {
 	now := c.now.Add(3)
 	const hour = int64(time.Hour / time.Microsecond)
 	switch {
-	case n%2_000_003 == 0:
+	case n%200_003 == 0:
 		now = c.now.Add(hour)
-	case n%3_000_017 == 0:
+	case n%300_017 == 0:
 		now = c.now.Add(-hour)
 	case n%2 == 0:
 		now -= int64(n * 0x9E3779B97F4A7C15 >> 44) // up to 1.05 s
@@ -202,9 +204,9 @@ func TestOddClocksAndCrowds(t *testing.T) {
 	if os.Getenv(heavy) == "" {
 		return // TestHeavy runs it
 	}
-	decisions := 10_000_000
+	decisions := 4_000_000
 	if os.Getenv("SLUICE_SOAK") != "" {
-		decisions *= 10
+		decisions *= 25
 	}
 	const limit, window = 1000, 100 * time.Millisecond
 	for _, a := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog, sluice.SlidingWindowCounter} {

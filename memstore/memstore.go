@@ -169,7 +169,7 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 	return nil
 }
 
-// applyFast applies takes that ask for nothing special, and tells whether it did.
+// applyFast applies takes that ask for nothing special, and reports whether it did.
 func (s *Store) applyFast(takes []sluice.Take, out []sluice.Decision) bool {
 	var plain [table.MaxBatch]table.FastTake
 	for i := range takes {

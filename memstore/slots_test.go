@@ -15,7 +15,7 @@ import (
 func TestSlotsInLittleMemory(t *testing.T) {
 	now := time.Date(2026, 3, 2, 1, 0, 0, 0, time.UTC)
 	store := sluice.Must(memstore.Open(memstore.Config{MaxBytes: 1 << 20, Now: func() time.Time { return now }}))
-	const most, lease, keys = 3, 10 * time.Second, 20_000
+	const most, lease, keys = 3, 10 * time.Second, 12_000
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.Concurrent(most).WithPermitTTL(lease)}))
 	type held struct {
 		at    int64

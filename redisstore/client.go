@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -26,7 +25,7 @@ type Commander interface {
 	// It must not send a command again that may have been run: a take would be charged twice. If the server replies
 	// with an error that is a [ServerError], alone or wrapped; of a closed client it is one that wraps [sluice.ErrClosed].
 	Do(ctx context.Context, command ...string) (any, error)
-	// Cluster tells whether the servers are a Redis Cluster.
+	// Cluster reports whether the servers are a Redis Cluster.
 	Cluster() bool
 	// Primaries are the servers that hold the keys, one by one and always in the same order.
 	Primaries(ctx context.Context) ([]Commander, error)
@@ -45,31 +44,6 @@ func Guard(conn net.Conn, addr string) net.Conn {
 	return replyguard.Redis(new(arrival.Waits).Made(conn), addr)
 }
 
-// evaluator is a Commander that has a quicker way to run the script.
-type evaluator interface {
-	eval(ctx context.Context, whole bool, keys []string, packed string) (value, error)
-}
-
-// eval runs the script, sent whole or named by its digest.
-func eval(ctx context.Context, c Commander, whole bool, keys []string, packed string) (value, error) {
-	if quick, ok := c.(evaluator); ok {
-		return quick.eval(ctx, whole, keys, packed)
-	}
-	command := make([]string, 0, len(keys)+4)
-	if whole {
-		command = append(command, "EVAL", script)
-	} else {
-		command = append(command, "EVALSHA", scriptSHA)
-	}
-	command = append(command, strconv.Itoa(len(keys)))
-	command = append(append(command, keys...), packed)
-	reply, err := c.Do(ctx, command...)
-	if err != nil {
-		return value{}, err
-	}
-	return valueOf(reply)
-}
-
 // direct is a rueidis client as a Commander.
 type direct struct{ rueidis.Client }
 
@@ -78,24 +52,10 @@ var (
 	_ evaluator = direct{}
 )
 
-func (c direct) eval(ctx context.Context, whole bool, keys []string, packed string) (value, error) {
-	var command rueidis.Completed
-	if whole {
-		command = c.B().Eval().Script(script).Numkeys(int64(len(keys))).Key(keys...).Arg(packed).Build()
-	} else {
-		command = c.B().Evalsha().Sha1(scriptSHA).Numkeys(int64(len(keys))).Key(keys...).Arg(packed).Build()
-	}
-	message, err := c.Client.Do(ctx, command).ToMessage()
-	if err != nil && !rueidis.IsRedisNil(err) {
-		return value{}, asError(err)
-	}
-	return valueOfMessage(&message)
-}
-
 func (c direct) Do(ctx context.Context, command ...string) (any, error) {
 	b := c.B().Arbitrary(command[0])
 	switch rest := command[1:]; command[0] {
-	case "SCRIPT", "TIME", "SCAN", "PING", "INFO":
+	case "SCRIPT", "TIME", "SCAN", "PING", "INFO", "CLUSTER":
 		b = b.Args(rest...)
 	case "DEL":
 		b = b.Keys(rest...)

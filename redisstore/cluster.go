@@ -76,7 +76,7 @@ func (s *Store) each(groups []*slotGroup, do func(*slotGroup)) {
 	wait.Wait()
 }
 
-// deniesCall tells whether a take of the group denies the whole call.
+// deniesCall reports whether a take of the group denies the whole call.
 func (g *slotGroup) deniesCall() bool {
 	for i := range g.ops {
 		if op := &g.ops[i]; !g.out[i].Allowed && !op.Shadow && op.Request.Cost != 0 {

@@ -251,32 +251,34 @@ func TestCombinerFarAway(t *testing.T) {
 // who do.
 func TestCombinerGathersThoseWhoComeBack(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const callers, rounds = 8, 100
-	var runs, takes atomic.Int64
-	b := &batcher{inFlight: batchThreshold - 1} // others are in flight all the time
-	b.run = func(_ context.Context, c *call) error {
-		runs.Add(1)
-		takes.Add(int64(len(c.ops)))
-		for range 3 * callers { // for as long as that, others have the processor
-			runtime.Gosched()
-		}
-		return nil
-	}
-	var all sync.WaitGroup
-	for range callers {
-		all.Go(func() {
-			for range rounds {
-				if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
-					t.Error(err)
-				}
+	synctest.Test(t, func(t *testing.T) { // a machine that is slow must not have the timer send them
+		const callers, rounds = 8, 100
+		var runs, takes atomic.Int64
+		b := &batcher{inFlight: batchThreshold - 1} // others are in flight all the time
+		b.run = func(_ context.Context, c *call) error {
+			runs.Add(1)
+			takes.Add(int64(len(c.ops)))
+			for range 3 * callers { // for as long as that, others have the processor
+				runtime.Gosched()
 			}
-		})
-	}
-	all.Wait()
-	if takes.Load() != callers*rounds {
-		t.Errorf("%d takes were run instead of %d", takes.Load(), callers*rounds)
-	}
-	if most := int64(callers * rounds / 6); runs.Load() > most {
-		t.Errorf("%d runs for %d takes: want at most %d", runs.Load(), takes.Load(), most)
-	}
+			return nil
+		}
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range rounds {
+					if err := b.apply(context.Background(), groupOf(1, 1)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if takes.Load() != callers*rounds {
+			t.Errorf("%d takes were run instead of %d", takes.Load(), callers*rounds)
+		}
+		if most := int64(callers * rounds / 5); runs.Load() > most { // it is a fourth where the first has a run to itself
+			t.Errorf("%d runs for %d takes: want at most %d", runs.Load(), takes.Load(), most)
+		}
+	})
 }

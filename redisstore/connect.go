@@ -162,14 +162,6 @@ func (s *Store) connect(c *Config) error {
 	return nil
 }
 
-// connected is the link to the servers, or why there is none.
-func (s *Store) connected() (*link, error) {
-	if l := s.link.Load(); l != nil {
-		return l, nil
-	}
-	return nil, s.connectLater()
-}
-
 // connectLater returns why there is no connection. From the first call on one is tried for beside the callers.
 func (s *Store) connectLater() error {
 	c := &s.connector
@@ -295,7 +287,7 @@ func (s *Store) Close() {
 	}
 }
 
-// Ping tells whether the servers can be asked, and if not, why. A store that is open need not be connected.
+// Ping reports whether the servers can be asked, and if not, why. A store that is open need not be connected.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := s.serverMicros(ctx)
 	return err

@@ -97,7 +97,7 @@ func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, secure *
 	}
 }
 
-// reserve hands out a connection that was kept, or tells whether one may be made.
+// reserve hands out a connection that was kept, or reports whether one may be made.
 func (d *dialer) reserve(addr string, now time.Time) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -31,6 +31,9 @@ func TestDialPace(t *testing.T) {
 	if _, err := d.reserve("b", now); err != nil {
 		t.Errorf("another address: %v", err)
 	}
+	for passed(time.Millisecond) == 0 { // else the next one may be due just now
+	}
+	now = now.Add(-time.Millisecond)
 	d.answered("a", []byte("-ERR max number of clients reached\r\n"), nil)
 	if _, err := d.reserve("a", now); !errors.Is(err, errNotYet) || !errors.Is(err, ServerError("ERR max number of clients reached")) {
 		t.Errorf("after an error: %v", err)

@@ -79,7 +79,7 @@ func TestLuaEqualsGo(t *testing.T) {
 	server := redistest.Start(t)
 	for _, a := range algorithms {
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 24
+			rounds := 16
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 10_000
 			}

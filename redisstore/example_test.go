@@ -64,4 +64,5 @@ func ExampleStore_Heartbeat() {
 	limiter := sluice.Must(sluice.New(store, "api", sluice.PerMinute(100), sluice.WithInstances(store.Instances)))
 	defer limiter.Close(ctx)
 	fmt.Println(store.Ping(ctx), store.Instances(), store.FailoverRestores())
+	fmt.Println(store.ShardServers(ctx))
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 
@@ -114,25 +113,4 @@ func classifyReply(said string) (retryClass, string) {
 		}
 	}
 	return mayHaveRun, ""
-}
-
-// unavailable marks an error as the server's, so that a limiter's fail modes act on it, and says what to do.
-func unavailable(err error) error {
-	if err == nil {
-		return nil
-	}
-	v, advice := classify(err)
-	if v == closed {
-		return fmt.Errorf("redisstore: %w", sluice.ErrClosed)
-	}
-	if advice != "" {
-		err = fmt.Errorf("%w (%s)", err, advice)
-	}
-	if v == misconfigured && !errors.Is(err, ErrConfig) {
-		err = fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	if errors.Is(err, sluice.ErrUnavailable) {
-		return fmt.Errorf("redisstore: %w", err)
-	}
-	return fmt.Errorf("redisstore: %w: %w", sluice.ErrUnavailable, err)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 	"github.com/sluiceproject/sluice/redisstore"
 )
 
@@ -40,38 +41,23 @@ func startLiar(t *testing.T, often int, lies ...string) *liar {
 // not, it reads without a reply until the client closes the connection.
 func startFake(t *testing.T, reply func(command []string) (text string, ok bool)) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
+	return tcptest.Serve(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
 		for {
-			c, err := l.Accept()
+			command, err := readCommand(in)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				in := bufio.NewReader(c)
-				for {
-					command, err := readCommand(in)
-					if err != nil {
-						return
-					}
-					text, ok := reply(command)
-					if _, err := io.WriteString(c, text); err != nil {
-						return
-					}
-					if !ok {
-						_, _ = io.Copy(io.Discard, in)
-						return
-					}
-				}
-			}()
+			text, ok := reply(command)
+			if _, err := io.WriteString(c, text); err != nil {
+				return
+			}
+			if !ok {
+				_, _ = io.Copy(io.Discard, in)
+				return
+			}
 		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 func readCommand(in *bufio.Reader) ([]string, error) {

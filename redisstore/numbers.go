@@ -43,20 +43,6 @@ func (s *Store) recordKey(rule group.RuleID) string {
 	return string(appendRule(append([]byte(s.names.prefix), version, letterNumbers), rule))
 }
 
-// announce makes the numbers known to all processes that a call's states will be written under, unless this process has
-// done so before. What cannot be made known holds nobody up: others then take such a state for one that is all used.
-func (s *Store) announce(ctx context.Context, c *call) {
-	for i := range c.ops {
-		o := &c.ops[i]
-		if !o.isRecorded() {
-			s.consult(ctx, o.Rule, o.isRecorded, func() error { return s.record(ctx, o) })
-		}
-	}
-}
-
-// isRecorded reports whether the server is known to know the take's numbers.
-func (o *op) isRecorded() bool { return o.recorded.Now().Has(o.Params) }
-
 // explain finds out what shapes mean that the script has found.
 func (s *Store) explain(ctx context.Context, c *call, changed []int64) {
 	for i := 0; i+1 < len(changed); i += 2 {

@@ -53,8 +53,14 @@ func (f *file) headerName(n *strictyaml.Node, what string) (string, bool) {
 
 func (f *file) attributeSection(n *strictyaml.Node) {
 	if !f.IsMapping(n, "attributes") {
-		f.partial = true // nobody knows what would have been declared
+		f.partialAttributes = true // the declared names are unknown
 		return
+	}
+	f.partialAttributes = f.partialAttributes || n.Partial
+	f.lostAttributes += n.LostText
+	for _, name := range n.Lost {
+		f.attributes[name] = true
+		f.cfg.Attributes = append(f.cfg.Attributes, placeholder(f.at(n), name))
 	}
 	for _, field := range n.Fields {
 		if f.flush(""); f.tooMany() {
@@ -65,8 +71,7 @@ func (f *file) attributeSection(n *strictyaml.Node) {
 		d.decode(field.Key, field.Value)
 		f.attributes[d.attr.Name] = true
 		if !f.flush("") {
-			// It stays known, so that what refers to it is not at fault too.
-			d.attr.Sources = []rules.Ref{{Pos: d.attr.Pos, Name: "attr:" + d.attr.Name}}
+			d.attr = placeholder(d.attr.Pos, d.attr.Name)
 		}
 		f.cfg.Attributes = append(f.cfg.Attributes, d.attr)
 	}
@@ -91,7 +96,7 @@ func (d *attributeDecoder) decode(key, n *strictyaml.Node) {
 	default:
 		d.entry(n)
 	}
-	if len(d.attr.Sources) == 0 && d.Count() == 0 {
+	if len(d.attr.Sources) == 0 && d.Count() == 0 && n.Whole() {
 		d.Fault(n, "%s: say where it comes from, such as {header: X-User} or {jwt: sub}", d.what)
 	}
 }
@@ -191,12 +196,17 @@ var attributeMoved = map[string]string{
 type list struct {
 	at     rules.Position
 	values []string
+	lost   bool // it has an error
 }
 
 func (f *file) listSection(n *strictyaml.Node) {
 	if !f.IsMapping(n, "lists") {
-		f.partial = true
+		f.partialLists = true
 		return
+	}
+	f.partialLists = f.partialLists || n.Partial || n.LostText != ""
+	for _, name := range n.Lost {
+		f.lists[name] = &list{at: f.at(n), lost: true}
 	}
 	for _, field := range n.Fields {
 		what := "list " + strictyaml.Quote(field.Key.Text)
@@ -208,9 +218,11 @@ func (f *file) listSection(n *strictyaml.Node) {
 		f.lists[field.Key.Text] = l
 		if field.Value.Kind != strictyaml.Sequence {
 			f.Fault(field.Value, "%s: is %s: write a list of values, [a, b]", what, field.Value)
+			l.lost = true
 			continue
 		}
-		items, _ := f.Strings(field.Value, what)
+		items, ok := f.Strings(field.Value, what)
+		l.lost = !ok || field.Value.Partial
 		for _, item := range items {
 			l.values = append(l.values, item.Text)
 		}
@@ -224,11 +236,11 @@ func (f *file) listValues(n *strictyaml.Node, what string) []string {
 		return nil
 	}
 	l := f.lists[name]
-	if l == nil && !f.partial {
+	if l == nil && !f.partialLists {
 		f.unknownList(n, name, what)
 	}
 	switch {
-	case l != nil && len(l.values) == 0 && !f.partial:
+	case l != nil && len(l.values) == 0 && !l.lost:
 		f.Fault(n, "%s: the list %s, at %v, has no values: add one, or remove this condition", what, n, l.at)
 	case l != nil:
 		return l.values

@@ -14,13 +14,13 @@ import (
 func TestManyFaults(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("attributes:\n")
-	for i := range 20_000 {
+	for i := range 8_000 {
 		fmt.Fprintf(&b, "  attribute%d: {jwt: sub}\n", i)
 	}
 	attributes := b.String()
 	b.Reset()
 	b.WriteString("allow:\n")
-	for i := range 20_000 {
+	for i := range 8_000 {
 		fmt.Fprintf(&b, "- {atribute%d: x}\n", i)
 	}
 	var before, after runtime.MemStats

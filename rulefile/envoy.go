@@ -2,7 +2,6 @@ package rulefile
 
 import (
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,16 +23,6 @@ var envoyKeys = []string{
 // ownKeys are Sluice's keys inside rate_limit.
 var ownKeys = []string{"algorithm", "burst", "window", "unit_multiplier", "on_failure", "accuracy", "charge"}
 
-var domainLine = regexp.MustCompile(`(?m)^domain[ \t]*:`)
-
-// looksLikeEnvoy tells the format of a file, as far as possible also of one that is no sound YAML.
-func looksLikeEnvoy(data []byte, root *strictyaml.Node) bool {
-	if root == nil {
-		return domainLine.Match(data)
-	}
-	return root.Kind == strictyaml.Mapping && root.Field("domain") != nil
-}
-
 // envoyFault is a fault of the YAML in the words of Envoy's service.
 func envoyFault(f strictyaml.Fault) string {
 	if f.Reason == strictyaml.KeyType {
@@ -47,7 +36,13 @@ func (f *file) domain() {
 	f.checkKeys(f.root, "")
 	d := &descriptorDecoder{file: f}
 	n := f.root.Field("domain")
-	domain := rules.Domain{Pos: f.at(n), Name: d.text(n, "domain")}
+	if n == nil { // it has an error
+		n = &strictyaml.Node{Kind: strictyaml.Sequence}
+	}
+	domain := rules.Domain{Pos: f.at(n)}
+	if n.Line > 0 {
+		domain.Name = d.text(n, "domain")
+	}
 	if domain.Name == "" && n.Kind != strictyaml.Mapping && n.Kind != strictyaml.Sequence {
 		f.Fault(n, "config file cannot have empty domain")
 	}
@@ -199,19 +194,27 @@ func (d *descriptorDecoder) flag(n *strictyaml.Node, what string) bool {
 	if n.Kind == strictyaml.Null {
 		return false
 	}
-	if n.Kind == strictyaml.Scalar && !n.Quoted {
-		switch n.Text {
-		case "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y":
-			return true
-		case "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N":
-			return false
-		}
+	if value, ok := boolean(n); ok {
+		return value
 	}
 	d.Fault(n, "error loading config file: %s: is %s: write true or false, without quotes", what, n)
 	return false
 }
 
-// metadata keeps a mapping as it is.
+// boolean reads a boolean in all the spellings that YAML 1.1 has.
+func boolean(n *strictyaml.Node) (value, ok bool) {
+	if n.Kind == strictyaml.Scalar && !n.Quoted {
+		switch n.Text {
+		case "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y":
+			return true, true
+		case "false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N":
+			return false, true
+		}
+	}
+	return false, false
+}
+
+// metadata keeps a mapping as it is, with the booleans of YAML 1.1, which Envoy's service reads.
 func (d *descriptorDecoder) metadata(n *strictyaml.Node) {
 	switch n.Kind {
 	case strictyaml.Null:
@@ -239,9 +242,10 @@ func (f *file) goValue(n *strictyaml.Node) any {
 		}
 		return list
 	}
+	if value, ok := boolean(n); ok {
+		return value
+	}
 	switch n.Type {
-	case strictyaml.Bool:
-		return strings.EqualFold(n.Text, "true")
 	case strictyaml.Int:
 		if i, ok := wholeNumber(n); ok {
 			return i

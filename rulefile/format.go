@@ -20,10 +20,40 @@ import (
 // as they are, but for flow collections of several lines: they are written on one line if it is no longer than 100
 // columns and no comment is among them, and otherwise an entry a line. Single blank lines stay too.
 //
+// Documents that are separated by three dashes are formatted each for itself.
+//
 // What it wrote is read again and compared with the source. If a value or a comment is not where it was, which would be
 // a bug, it returns an error and no text, so that the file can be left alone. Name is what errors call the file.
 func Format(name string, src []byte) ([]byte, error) {
-	in, err := readLayout(name, src)
+	documents := strictyaml.ParseAll(src)
+	var faults []error
+	for _, d := range documents {
+		for _, f := range d.Faults {
+			faults = append(faults, &rules.Error{Pos: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	var out []byte
+	for i, d := range documents {
+		text, err := formatDocument(name, d)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 || len(documents) > 1 && d.Root.Kind == strictyaml.Null { // comments alone would belong to the next
+			out = append(out, "---\n"...)
+		}
+		out = append(out, text...)
+	}
+	if len(strictyaml.ParseAll(out)) != len(documents) {
+		return nil, unformattable(name)
+	}
+	return out, nil
+}
+
+func formatDocument(name string, d strictyaml.Document) ([]byte, error) {
+	in, err := readLayout(name, d.Data, d.Line-1)
 	if err != nil {
 		return nil, err
 	}
@@ -31,12 +61,16 @@ func Format(name string, src []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	written, err := readLayout(name, out)
+	written, err := readLayout(name, out, d.Line-1)
 	if err != nil || !in.sameAs(written) {
-		return nil, &rules.Error{Pos: rules.Position{File: name}, Msg: "cannot be formatted without changing what it says: " +
-			"write long or unusual YAML in a plainer way"}
+		return nil, unformattable(name)
 	}
 	return out, nil
+}
+
+func unformattable(name string) error {
+	return &rules.Error{Pos: rules.Position{File: name}, Msg: "cannot be formatted without changing what it says: " +
+		"write long or unusual YAML in a plainer way"}
 }
 
 // maxFlowWidth is how wide a line may become when a flow collection of several lines is joined.
@@ -45,6 +79,7 @@ const maxFlowWidth = 100
 // layout is a file as people see it: its lines, and where values and comments stand in them.
 type layout struct {
 	name     string
+	first    int // line of the file, counted from 0
 	lines    []string
 	root     *yaml.Node // nil: there is no value in the file
 	tokens   []token
@@ -74,17 +109,10 @@ type token struct {
 // body is where the text of a block scalar stands.
 type body struct{ from, to, indent int } // lines, to excluded
 
-// readLayout reads a file and finds its values and comments.
-func readLayout(name string, src []byte) (*layout, error) {
-	if _, faults := strictyaml.Parse(src); len(faults) > 0 {
-		var all []error
-		for _, f := range faults {
-			all = append(all, &rules.Error{Pos: rules.Position{File: name, Line: f.Line, Column: f.Column}, Msg: f.Msg})
-		}
-		return nil, errors.Join(all...)
-	}
+// readLayout reads a document of a file and finds its values and comments.
+func readLayout(name string, src []byte, first int) (*layout, error) {
 	text := strings.ReplaceAll(strings.TrimPrefix(string(src), "\ufeff"), "\r\n", "\n")
-	l := &layout{name: name, lines: strings.Split(text, "\n"), flows: make(map[*yaml.Node]place)}
+	l := &layout{name: name, first: first, lines: strings.Split(text, "\n"), flows: make(map[*yaml.Node]place)}
 	var err error
 	if l.root, err = parseTree(text); err != nil {
 		return nil, l.refuse(0, "%v", err)

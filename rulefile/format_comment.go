@@ -24,7 +24,7 @@ type comment struct {
 }
 
 func (l *layout) refuse(line int, format string, args ...any) error {
-	return &rules.Error{Pos: rules.Position{File: l.name, Line: line + 1, Column: 1}, Msg: fmt.Sprintf(format, args...)}
+	return &rules.Error{Pos: rules.Position{File: l.name, Line: l.first + line + 1, Column: 1}, Msg: fmt.Sprintf(format, args...)}
 }
 
 // scanner walks over the text of a layout.

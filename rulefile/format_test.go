@@ -83,7 +83,6 @@ func TestFormatLoads(t *testing.T) {
 func TestFormatRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, src, want string }{
 		{"a fault of the YAML", "rules:\n  - name: a\n limit: [1/s\n", "x.yaml:3:"},
-		{"two documents", "a: 1\n---\nb: 2\n", "x.yaml:2:1: "},
 		{"a key twice", "a: 1\na: 2\n", "x.yaml:2:1: "},
 		{"a list", "- a\n", "x.yaml:1:1: the file is not a mapping"},
 		{"a text", "hello\n", "x.yaml:1:1: the file is not a mapping"},

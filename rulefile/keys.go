@@ -17,6 +17,7 @@ func Keys() map[string][]string {
 		"charge":           chargeFields.Keys(),
 		"queue":            queueFields.Keys(),
 		"settle":           actualCostFields.Keys(),
+		"denial":           denialFields.Keys(),
 		"tiers":            {tierBy},
 		"override":         overrideFields.Keys(),
 		"priority":         priorityFields.Keys(),

@@ -1,7 +1,9 @@
 package rulefile
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -16,23 +18,31 @@ type limitContext struct {
 	what      string
 	algorithm sluice.Algorithm // of limits that do not say their own
 	words     bool             // unlimited and deny are possible
+	uncertain bool             // algorithm has an error
 }
 
 // limits reads one limit or a list of them.
 func (c limitContext) limits(n *strictyaml.Node) []rules.Limit {
 	if n.Kind != strictyaml.Sequence {
-		return []rules.Limit{c.limit(n)}
+		before := c.Count()
+		if l := c.limit(n); c.Count() == before {
+			return []rules.Limit{l}
+		}
+		return nil
 	}
 	if len(n.Items) == 0 {
 		c.Fault(n, "%s: the list is empty: write a limit, such as 100/min", c.what)
 	}
 	var all []rules.Limit
 	for _, item := range n.Items {
+		before := c.Count()
 		l := c.limit(item)
 		if (l.Unlimited || l.DenyAll) && len(n.Items) > 1 {
 			c.Fault(item, "%s: %s stands alone, not in a list with limits", c.what, item)
 		}
-		all = append(all, l)
+		if c.Count() == before {
+			all = append(all, l)
+		}
 	}
 	return all
 }
@@ -46,10 +56,9 @@ func (c limitContext) limit(n *strictyaml.Node) rules.Limit {
 		d.l.Pos = c.at(n)
 		d.l.Limit.Algorithm = c.algorithm
 		before := c.Count()
-		if strictyaml.Decode(&c.Decoder, n, c.what, limitFields, limitMoved, d) {
-			d.finish(n)
-		}
-		if c.Count() == before {
+		complete := strictyaml.Decode(&c.Decoder, n, c.what, limitFields, limitMoved, d)
+		d.finish(n, complete && n.Whole())
+		if c.Count() == before && (!c.uncertain || d.ownAlgorithm) {
 			c.checkLimit(n, c.what, d.l.Limit)
 		}
 		return d.l
@@ -77,7 +86,7 @@ func (c limitContext) short(n *strictyaml.Node) rules.Limit {
 		var ok bool
 		l.Limit, ok = c.rate(n, c.what)
 		l.Limit.Algorithm = c.algorithm
-		if ok {
+		if ok && !c.uncertain {
 			c.checkLimit(n, c.what, l.Limit)
 		}
 	}
@@ -189,25 +198,21 @@ var limitMoved = map[string]string{
 	"shadow":       "it stands beside limit, for the whole rule",
 }
 
-// finish puts the parts together.
-func (d *limitDecoder) finish(n *strictyaml.Node) {
+// finish puts the parts together. Complete reports whether all keys were read, so that one that is not there is missing.
+func (d *limitDecoder) finish(n *strictyaml.Node, complete bool) {
 	if d.concurrent != nil {
 		d.concurrency(n)
 		return
 	}
-	if d.permitTTL != nil {
+	if d.permitTTL != nil && complete {
 		d.Fault(d.permitTTL, "%s: lease: is for a limit on what is in flight: write concurrent: 5 beside it", d.what)
 		return
 	}
-	if d.rateNode == nil {
+	if d.rateNode == nil && complete {
 		d.Fault(n, "%s: there is no rate: write one, such as rate: 100/min", d.what)
-		return
 	}
-	if !d.rateAndWindow() {
-		return
-	}
-	limit := &d.l.Limit
-	if limit.Align == sluice.AlignCalendar {
+	if d.rateNode != nil && (complete || d.window != nil || strings.Contains(d.rateNode.Text, "/")) &&
+		d.rateAndWindow() && d.l.Limit.Align == sluice.AlignCalendar {
 		d.calendar()
 	}
 	if d.zone != nil {
@@ -266,9 +271,11 @@ func (d *limitDecoder) calendar() {
 		limit.Calendar = sluice.CalendarWeek
 	case "month":
 		limit.Calendar = sluice.CalendarMonth
+	case "year", "y":
+		limit.Calendar = sluice.CalendarYear
 	default:
-		d.Fault(d.rateNode, "%s: rate: a calendar has days, weeks and months: write %d/day, %d/week or %d/month, "+
-			"or remove align: calendar", d.what, limit.Count, limit.Count, limit.Count)
+		d.Fault(d.rateNode, "%s: rate: a calendar has days, weeks, months and years: write %d/day, %d/week, %d/month or %d/year, "+
+			"or remove align: calendar", d.what, limit.Count, limit.Count, limit.Count, limit.Count)
 		return
 	}
 	limit.Window = 0
@@ -318,3 +325,53 @@ func (d *limitDecoder) readOver() {
 		d.l.Warning = fmt.Sprintf("over: %s of %d is not a whole number: taken for %d", d.over.Text, count, d.l.Limit.SoftExcess)
 	}
 }
+
+// limitKeys are what rule files call the fields of a limit; others are called the same.
+var limitKeys = map[string][]string{
+	"Count":      {"rate", "requests_per_unit", "concurrent"},
+	"Window":     {"window", "rate", "unit", "lease"},
+	"SubWindows": {"sub_windows"},
+	"SoftExcess": {"over"},
+	"SoftPeriod": {"for"},
+}
+
+// checkLimit reports what is wrong with a limit's numbers. Compiling would find it as well, but in the words of Go and
+// without the place.
+func (f *file) checkLimit(n *strictyaml.Node, what string, l sluice.Limit) {
+	_, err := l.Build()
+	if err == nil {
+		return
+	}
+	for _, fault := range flatten(err) {
+		var e *sluice.LimitError
+		if !errors.As(fault, &e) {
+			f.Fault(n, "%s: %v", what, fault)
+			continue
+		}
+		keys := limitKeys[e.Field]
+		if keys == nil {
+			keys = []string{strings.ToLower(e.Field)}
+		}
+		at, key := n, keys[0]
+		for _, k := range keys {
+			if node := n.Field(k); node != nil {
+				at, key = node, k
+				break
+			}
+		}
+		f.Fault(at, "%s: %s: %s", what, key, fileWords.Replace(calendarCall.ReplaceAllString(e.Msg, "add that")))
+	}
+}
+
+var calendarCall = regexp.MustCompile(`use PerCalendar\([^)]*\)`)
+
+// fileWords are what the parts of Go that messages about limits mention are called in a rule file.
+var fileWords = strings.NewReplacer(
+	"WithAlgorithm(FixedWindow)", "algorithm: fixed_window", "WithAlgorithm(SlidingWindowCounter)", "algorithm: sliding_window_counter",
+	"WithSoftExcess(2, 10*time.Second)", "over: 2 and for: 10s", "RefillInterval", "refill: interval",
+	"AlignFirstRequest", "align: first_hit", "AlignCalendar", "align: calendar",
+	"RoundDown or RoundNearest", "with rounding: down or nearest",
+	"TokenBucket", "token_bucket", "FixedWindow", "fixed_window", "SlidingWindowCounter", "sliding_window_counter",
+	"a sliding log", "a sliding_window_log", "a token bucket", "a token_bucket",
+	"burst of Count", "burst as large as the rate", "Burst", "burst", "SoftExcess (how", "over (how", "SoftPeriod (how", "for (how",
+)

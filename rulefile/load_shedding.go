@@ -30,11 +30,11 @@ func (f *file) priorities(n *strictyaml.Node) {
 	f.entries(n, "priorities", func(item *strictyaml.Node) {
 		d := &priorityDecoder{file: f, p: rules.PriorityRule{Pos: f.at(item)}}
 		if strictyaml.Decode(&f.Decoder, item, "priorities", priorityFields, inMatch, d) {
-			if item.Field("match") == nil || item.Field("priority") == nil {
+			if item.Lacks("match") || item.Lacks("priority") {
 				f.Fault(item, "priorities: an entry has a match and a priority: {match: {path: /reports/**}, priority: low}")
 			}
 		}
-		if f.flush("") {
+		if f.flush("") && !emptied(d.p.Match, item.Field("match")) || len(d.p.Match.Predicates) > 0 {
 			f.cfg.Priorities = append(f.cfg.Priorities, d.p)
 		}
 	})
@@ -79,25 +79,14 @@ var adaptiveLimitMoved = map[string]string{
 func (f *file) loadShedding(n *strictyaml.Node) {
 	f.entries(n, "shed", func(item *strictyaml.Node) {
 		d := &adaptiveLimitDecoder{file: f, g: rules.AdaptiveLimit{Pos: f.at(item)}}
-		if strictyaml.Decode(&f.Decoder, item, "shed", adaptiveLimitFields, adaptiveLimitMoved, d) && item.Field("name") == nil {
+		if strictyaml.Decode(&f.Decoder, item, "shed", adaptiveLimitFields, adaptiveLimitMoved, d) && item.Lacks("name") {
 			f.Fault(item, "shed: the entry has no name: add one that says what is protected, such as name: api")
 		}
-		if f.flush("") {
+		if !f.flush("") || !item.Whole() {
+			d.g.Min, d.g.Max = 0, 0
+		}
+		if d.g.Name != "" {
 			f.cfg.AdaptiveLimits = append(f.cfg.AdaptiveLimits, d.g)
 		}
 	})
-}
-
-// entries reads the entries of a list, each for itself.
-func (f *file) entries(n *strictyaml.Node, what string, read func(*strictyaml.Node)) {
-	items, ok := f.Sequence(n, what)
-	if !ok {
-		return
-	}
-	for _, item := range items {
-		if f.flush(""); f.tooMany() {
-			break
-		}
-		read(item)
-	}
 }

@@ -33,14 +33,21 @@ func (f *file) match(n *strictyaml.Node, what string) rules.Match {
 		kind, named := namedKinds[key]
 		switch {
 		case slices.Contains(bareKeys, key) || f.attributes[key]:
-			m.Predicates = append(m.Predicates, f.predicate(field.Key, key, field.Value, what))
+			if p, ok := f.predicate(field.Key, key, field.Value, what); ok {
+				m.Predicates = append(m.Predicates, p)
+			}
 		case named:
 			m.Predicates = append(m.Predicates, f.namedPredicates(kind, field, what)...)
-		case !f.partial:
+		case !f.mayLose(key):
 			f.unknownCondition(field.Key, what)
 		}
 	}
 	return m
+}
+
+// emptied reports whether a match has no conditions only because all that were written have errors.
+func emptied(m rules.Match, n *strictyaml.Node) bool {
+	return len(m.Predicates) == 0 && (n == nil || n.Kind != strictyaml.Mapping || len(n.Fields) > 0 || !n.Whole())
 }
 
 // namedPredicates reads the conditions on headers, or on another kind of which a request has several.
@@ -62,7 +69,9 @@ func (f *file) namedPredicates(kind string, field strictyaml.Field, what string)
 			read = f.headerName
 		}
 		if name, ok := read(named.Key, what+": "+word); ok {
-			all = append(all, f.predicate(named.Key, kind+":"+name, named.Value, what+": "+word))
+			if p, ok := f.predicate(named.Key, kind+":"+name, named.Value, what+": "+word); ok {
+				all = append(all, p)
+			}
 		}
 	}
 	return all
@@ -89,12 +98,13 @@ func (f *file) unknownCondition(key *strictyaml.Node, what string) {
 	})
 }
 
-// predicate reads the condition on one attribute.
-func (f *file) predicate(key *strictyaml.Node, ref string, n *strictyaml.Node, what string) rules.Predicate {
+// predicate reads the condition on one attribute. It returns false if part of it has an error.
+func (f *file) predicate(key *strictyaml.Node, ref string, n *strictyaml.Node, what string) (rules.Predicate, bool) {
+	before := f.Count()
 	c := &condition{file: f, what: what + ": " + key.Text}
 	c.p.Pos, c.p.Ref = f.at(n), rules.Ref{Pos: f.at(key), Name: ref}
 	c.read(n)
-	return c.p
+	return c.p, f.Count() == before && !c.lost
 }
 
 // condition is a predicate while it is read.
@@ -103,6 +113,7 @@ type condition struct {
 	what string
 	p    rules.Predicate
 	part bool // inside a list or a not, where some words have no meaning
+	lost bool // a part of it has an error elsewhere
 }
 
 func (c *condition) read(n *strictyaml.Node) {
@@ -114,6 +125,10 @@ func (c *condition) read(n *strictyaml.Node) {
 	case strictyaml.Sequence:
 		c.anyOf(n)
 	case strictyaml.Mapping:
+		if !n.Whole() {
+			c.lost = true
+			return
+		}
 		if len(n.Fields) != 1 {
 			words := strictyaml.Words(conditionFields().Keys())
 			c.Fault(n, "%s: has %d conditions: write exactly one of %s", c.what, len(n.Fields), words)
@@ -177,7 +192,9 @@ func conditionFields() strictyaml.Fields[condition] {
 			if c.p.Ref.Name == "path" {
 				values = &c.p.Patterns
 			}
-			*values = append(*values, c.listValues(n, c.what+": list")...)
+			some := c.listValues(n, c.what+": list")
+			c.lost = c.lost || len(some) == 0
+			*values = append(*values, some...)
 		},
 		"present": (*condition).present,
 	}

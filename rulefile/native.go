@@ -64,6 +64,8 @@ func (f *file) declarations() {
 	if f.root.Kind != strictyaml.Mapping {
 		return
 	}
+	f.partialAttributes = f.partialAttributes || f.root.MayLose("attributes")
+	f.partialLists = f.partialLists || f.root.MayLose("lists")
 	if n := f.root.Field("attributes"); n != nil {
 		f.attributeSection(n)
 	}
@@ -205,13 +207,15 @@ func parsePrefix(text string) (netip.Prefix, error) {
 }
 
 func (f *file) allow(n *strictyaml.Node) { f.matchList(n, "allow", &f.cfg.AllowList) }
-func (f *file) deny(n *strictyaml.Node)  { f.matchList(n, "deny", &f.cfg.DenyList) }
+
+func (f *file) deny(n *strictyaml.Node) { f.matchList(n, "deny", &f.cfg.DenyList) }
 
 func (f *file) matchList(n *strictyaml.Node, what string, into *[]rules.Match) {
 	f.entries(n, what, func(item *strictyaml.Node) {
-		if m := f.match(item, what); f.flush("") {
+		if m := f.match(item, what); !emptied(m, item) {
 			*into = append(*into, m)
 		}
+		f.flush("")
 	})
 }
 
@@ -230,8 +234,24 @@ func (f *file) rules(n *strictyaml.Node) {
 		}
 		d.decode(item)
 		f.reading.rule = ""
-		if name := d.r.Name; f.flush(name) {
+		if f.flush(d.r.Name) && len(d.broken) == 0 && item.Whole() {
 			f.cfg.Rules = append(f.cfg.Rules, d.r)
+		} else if item.Kind == strictyaml.Mapping {
+			f.cfg.Rules = append(f.cfg.Rules, d.reduced())
 		}
 	})
+}
+
+// entries reads the entries of a list, each for itself.
+func (f *file) entries(n *strictyaml.Node, what string, read func(*strictyaml.Node)) {
+	items, ok := f.Sequence(n, what)
+	if !ok {
+		return
+	}
+	for _, item := range items {
+		if f.flush(""); f.tooMany() {
+			break
+		}
+		read(item)
+	}
 }

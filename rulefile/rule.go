@@ -1,11 +1,13 @@
 package rulefile
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -17,9 +19,71 @@ type ruleDecoder struct {
 	algorithm               *sluice.Algorithm
 	delay                   bool // on_limit: delay was said here
 	limit, tiers, overrides *strictyaml.Node
+
+	broken    []string // keys with errors
+	node      *strictyaml.Node
+	uncertain bool // the algorithm of limits that do not say their own is unknown
 }
 
-var ruleFields = strictyaml.Fields[ruleDecoder]{
+// noting adds to the fields of a rule that keys with errors are noted.
+func noting(fields strictyaml.Fields[ruleDecoder]) strictyaml.Fields[ruleDecoder] {
+	all := make(strictyaml.Fields[ruleDecoder], len(fields))
+	for key, read := range fields {
+		all[key] = func(d *ruleDecoder, n *strictyaml.Node) {
+			before := d.Count()
+			if read(d, n); d.Count() > before {
+				d.broken = append(d.broken, key)
+			}
+		}
+	}
+	return all
+}
+
+// note notes a key of the rule if there are more errors than before.
+func (d *ruleDecoder) note(key string, before int) {
+	if d.Count() > before {
+		d.broken = append(d.broken, key)
+	}
+}
+
+// noteMissing notes keys of the rule that are lost, and those that were probably meant by unknown ones.
+func (d *ruleDecoder) noteMissing(n *strictyaml.Node) {
+	d.broken = append(d.broken, n.Lost...)
+	d.node = n
+	keys := ruleFields.Keys()
+	for _, field := range n.Fields {
+		key := field.Key.Text
+		if ruleFields[key] != nil {
+			continue
+		}
+		if ruleMoved[key] != "" { // it belongs to one of these
+			d.broken = append(d.broken, "limit", "match", "per", "algorithm", "on_limit")
+		} else if best := suggest.Closest(key, keys); best != "" {
+			d.broken = append(d.broken, best)
+		}
+	}
+}
+
+// breaks reports whether one of some keys of the rule has an error, in the rule or in the defaults that it uses.
+func (d *ruleDecoder) breaks(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool {
+		return slices.Contains(d.broken, key) || d.node.MayLose(key) && d.node.Field(key) == nil
+	})
+}
+
+// defaultsFields are what a file can say once for all of its rules.
+var defaultsFields = noting(strictyaml.Fields[ruleDecoder]{
+	"algorithm":  (*ruleDecoder).setAlgorithm,
+	"on_failure": (*ruleDecoder).onFailure,
+	"accuracy":   (*ruleDecoder).accuracy,
+	"shadow":     (*ruleDecoder).shadow,
+	"on_limit":   (*ruleDecoder).onLimit,
+	"charge":     (*ruleDecoder).charge,
+	"missing":    (*ruleDecoder).missing,
+})
+
+// ruleFields are what a rule can say: the defaults for itself, and all else.
+var ruleFields = defaultsFields.With(noting(strictyaml.Fields[ruleDecoder]{
 	"name": func(d *ruleDecoder, n *strictyaml.Node) {
 		d.r.Name, _ = d.String(n, "name")
 	},
@@ -33,26 +97,20 @@ var ruleFields = strictyaml.Fields[ruleDecoder]{
 		enabled, ok := d.Bool(n, "enabled")
 		d.r.Disabled = ok && !enabled
 	},
-	"match":      func(d *ruleDecoder, n *strictyaml.Node) { d.r.Match = d.match(n, "match") },
-	"except":     (*ruleDecoder).except,
-	"per":        (*ruleDecoder).per,
-	"limit":      (*ruleDecoder).keepLimit,
-	"limits":     (*ruleDecoder).keepLimit,
-	"tiers":      func(d *ruleDecoder, n *strictyaml.Node) { d.tiers = n },
-	"overrides":  func(d *ruleDecoder, n *strictyaml.Node) { d.overrides = n },
-	"cost":       (*ruleDecoder).cost,
-	"max_delay":  func(d *ruleDecoder, n *strictyaml.Node) { d.r.MaxDelay, _ = d.Duration(n, "max_delay") },
-	"enforce":    (*ruleDecoder).enforce,
-	"algorithm":  (*ruleDecoder).setAlgorithm,
-	"on_failure": (*ruleDecoder).onFailure,
-	"accuracy":   (*ruleDecoder).accuracy,
-	"shadow":     (*ruleDecoder).shadow,
-	"on_limit":   (*ruleDecoder).onLimit,
-	"charge":     (*ruleDecoder).charge,
-	"missing":    (*ruleDecoder).missing,
-	"queue":      (*ruleDecoder).queue,
-	"settle":     (*ruleDecoder).actualCost,
-}
+	"match":     func(d *ruleDecoder, n *strictyaml.Node) { d.r.Match = d.match(n, "match") },
+	"except":    (*ruleDecoder).except,
+	"per":       (*ruleDecoder).per,
+	"limit":     (*ruleDecoder).keepLimit,
+	"limits":    (*ruleDecoder).keepLimit,
+	"tiers":     func(d *ruleDecoder, n *strictyaml.Node) { d.tiers = n },
+	"overrides": func(d *ruleDecoder, n *strictyaml.Node) { d.overrides = n },
+	"cost":      (*ruleDecoder).cost,
+	"max_delay": func(d *ruleDecoder, n *strictyaml.Node) { d.r.MaxDelay, _ = d.Duration(n, "max_delay") },
+	"enforce":   (*ruleDecoder).enforce,
+	"queue":     (*ruleDecoder).queue,
+	"settle":    (*ruleDecoder).actualCost,
+	"denial":    (*ruleDecoder).denial,
+}))
 
 var ruleMoved = map[string]string{
 	"rate_limit":        "that is Envoy's word: write limit: 100/min",
@@ -79,22 +137,11 @@ var ruleMoved = map[string]string{
 	"priority":          "there is no order: a request needs the consent of all rules that match it; who goes first when not all can be served stands under priorities, at the top of the file",
 }
 
-// defaultsFields are what a file can say once for all of its rules.
-var defaultsFields = strictyaml.Fields[ruleDecoder]{
-	"algorithm":  (*ruleDecoder).setAlgorithm,
-	"on_failure": (*ruleDecoder).onFailure,
-	"accuracy":   (*ruleDecoder).accuracy,
-	"shadow":     (*ruleDecoder).shadow,
-	"on_limit":   (*ruleDecoder).onLimit,
-	"charge":     (*ruleDecoder).charge,
-	"missing":    (*ruleDecoder).missing,
-}
-
 var defaultsMoved = map[string]string{
 	"limit": "a limit stands in a rule; defaults hold no numbers", "per": "it stands in a rule",
 	"match": "it stands in a rule", "cost": "it stands in a rule", "enforce": "it stands in a rule",
 	"max_delay": "it stands in a rule", "queue": "it stands in a rule",
-	"settle": "it stands in a rule",
+	"settle": "it stands in a rule", "denial": "it stands in a rule",
 }
 
 // decode reads a rule that begins with the file's defaults.
@@ -105,10 +152,12 @@ func (d *ruleDecoder) decode(n *strictyaml.Node) {
 		d.Fault(n, "rules: an entry is %s: write name: and limit: below each other, after a - and a space", n)
 		return
 	}
-	if strictyaml.Decode(&d.Decoder, n, "", ruleFields, ruleMoved, d) {
-		d.required(n)
-	}
-	context := limitContext{file: d.file, what: "limit"}
+	d.broken = slices.DeleteFunc(slices.Clone(d.broken), func(key string) bool { return n.Field(key) != nil })
+	strictyaml.Decode(&d.Decoder, n, "", ruleFields, ruleMoved, d)
+	d.noteMissing(n)
+	d.required(n)
+	d.uncertain = d.breaks("algorithm", "on_limit")
+	context := limitContext{file: d.file, what: "limit", uncertain: d.uncertain}
 	switch {
 	case d.algorithm != nil:
 		context.algorithm = *d.algorithm
@@ -119,8 +168,10 @@ func (d *ruleDecoder) decode(n *strictyaml.Node) {
 	case d.r.OnLimit == rules.OnLimitDelay:
 		context.algorithm = sluice.LeakyQueue
 	}
+	before := d.Count()
 	if d.limit != nil {
 		d.r.Limits = context.limits(d.limit)
+		d.note("limit", before)
 	}
 	context.words = true
 	if d.tiers != nil {
@@ -133,10 +184,10 @@ func (d *ruleDecoder) decode(n *strictyaml.Node) {
 
 // required reports what every rule has, unless it may be there under a misspelt key.
 func (d *ruleDecoder) required(n *strictyaml.Node) {
-	if n.Field("name") == nil {
+	if n.Field("name") == nil && !d.breaks("name") {
 		d.Fault(n, "the rule has no name: add one that says what is limited, such as name: posts-per-user")
 	}
-	if d.limit == nil {
+	if d.limit == nil && !d.breaks("limit", "limits") {
 		d.Fault(n, "there is no limit: write one, such as limit: 100/min")
 	}
 }
@@ -149,12 +200,14 @@ func (d *ruleDecoder) keepLimit(n *strictyaml.Node) {
 }
 
 func (d *ruleDecoder) except(n *strictyaml.Node) {
-	if n.Kind != strictyaml.Sequence {
-		d.r.Except = append(d.r.Except, d.match(n, "except"))
-		return
+	items := []*strictyaml.Node{n}
+	if n.Kind == strictyaml.Sequence {
+		items = n.Items
 	}
-	for _, item := range n.Items {
-		d.r.Except = append(d.r.Except, d.match(item, "except"))
+	for _, item := range items {
+		if m := d.match(item, "except"); !emptied(m, item) {
+			d.r.Except = append(d.r.Except, m)
+		}
 	}
 }
 
@@ -260,5 +313,83 @@ func (d *ruleDecoder) chargeStatus(n *strictyaml.Node) {
 		default:
 			d.r.ChargeStatus = append(d.r.ChargeStatus, rules.StatusRange{From: int(from), To: int(to)})
 		}
+	}
+}
+
+var queueFields = strictyaml.Fields[ruleDecoder]{
+	"order": func(d *ruleDecoder, n *strictyaml.Node) {
+		i, _ := d.OneOf(n, "queue: order", "none", "key")
+		d.r.Queue.Ordered = i == 1
+	},
+	"keep": func(d *ruleDecoder, n *strictyaml.Node) {
+		items, _ := d.Strings(n, "queue: keep")
+		for _, item := range items {
+			if item.Kind != strictyaml.Scalar {
+				continue // reported
+			}
+			if name, ok := d.headerName(item, "queue: keep"); ok {
+				d.r.Queue.KeepHeaders = append(d.r.Queue.KeepHeaders, name)
+			}
+		}
+	},
+	"attempts": func(d *ruleDecoder, n *strictyaml.Node) {
+		attempts, _ := d.Int(n, "queue: attempts", 1, rules.MaxDeliveryAttempts)
+		d.r.Queue.MaxAttempts = int(attempts)
+	},
+	"expires": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.Queue.ExpiresAfter, _ = d.Duration(n, "queue: expires")
+	},
+	"results": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.Queue.ResultTTL, _ = d.Duration(n, "queue: results")
+	},
+}
+
+func (d *ruleDecoder) queue(n *strictyaml.Node) {
+	d.r.Queue = rules.QueueOptions{Pos: d.at(n)}
+	strictyaml.Decode(&d.Decoder, n, "queue", queueFields, nil, d)
+}
+
+var denialFields = strictyaml.Fields[ruleDecoder]{
+	"status": func(d *ruleDecoder, n *strictyaml.Node) {
+		status, _ := d.Int(n, "denial: status", 400, 599)
+		d.r.Denial.Status = int(status)
+	},
+	"message": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.Denial.Message, _ = d.String(n, "denial: message")
+	},
+	"body": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.Denial.Body, _ = d.String(n, "denial: body")
+	},
+	"content_type": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.Denial.ContentType, _ = d.String(n, "denial: content_type")
+	},
+}
+
+func (d *ruleDecoder) denial(n *strictyaml.Node) {
+	d.r.Denial.Pos = d.at(n)
+	strictyaml.Decode(&d.Decoder, n, "denial", denialFields, nil, d)
+}
+
+var actualCostFields = strictyaml.Fields[ruleDecoder]{
+	"header": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.ActualCost.Header, _ = d.headerName(n, "settle: header")
+	},
+	"json": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.ActualCost.JSON, _ = d.String(n, "settle: json")
+	},
+	"default": func(d *ruleDecoder, n *strictyaml.Node) {
+		if amount, ok := d.Int(n, "settle: default", 0, sluice.MaxCost); ok {
+			d.r.ActualCost.Default = &amount
+		}
+	},
+	"hide": func(d *ruleDecoder, n *strictyaml.Node) {
+		d.r.ActualCost.StripHeader, _ = d.Bool(n, "settle: hide")
+	},
+}
+
+func (d *ruleDecoder) actualCost(n *strictyaml.Node) {
+	d.r.ActualCost = &rules.ActualCost{Pos: d.at(n)}
+	if before := d.Count(); !strictyaml.Decode(&d.Decoder, n, "settle", actualCostFields, nil, d) || d.Count() > before {
+		d.r.ActualCost = nil // what else is wrong follows from it
 	}
 }

@@ -21,15 +21,19 @@ func (d *ruleDecoder) readTiers(context limitContext) {
 			continue
 		}
 		context.what = "tiers: " + field.Key.Text
-		tiers.Limits[field.Key.Text] = context.limits(field.Value)
+		if limits := context.limits(field.Value); len(limits) > 0 {
+			tiers.Limits[field.Key.Text] = limits
+		}
 	}
 	switch {
-	case n.Field(tierBy) == nil:
+	case n.Lacks(tierBy):
 		d.Fault(n, "tiers: by what? Write by: and an attribute beside the tiers, as {by: plan, free: 10/min}")
-	case len(tiers.Limits) == 0:
+	case len(n.Fields) <= 1 && n.Whole():
 		d.Fault(n, "tiers: there is none: write the limit of each value of %s, as {by: plan, free: 10/min}", tiers.By.Name)
 	}
-	d.r.Tiers = tiers
+	if tiers.By.Name != "" {
+		d.r.Tiers = tiers
+	}
 }
 
 type overrideDecoder struct {
@@ -68,21 +72,24 @@ func (d *ruleDecoder) readOverrides(context limitContext) {
 		}
 		for _, field := range n.Fields {
 			context.what = "overrides: " + field.Key.Text
-			d.r.Overrides = append(d.r.Overrides, rules.Override{
-				Pos: d.at(field.Key), Key: []string{field.Key.Text}, Limits: context.limits(field.Value),
-			})
+			if limits := context.limits(field.Value); len(limits) > 0 {
+				d.r.Overrides = append(d.r.Overrides, rules.Override{Pos: d.at(field.Key), Key: []string{field.Key.Text}, Limits: limits})
+			}
 		}
 	case strictyaml.Sequence:
 		context.what = "overrides: limit"
 		for _, item := range n.Items {
 			o := &overrideDecoder{file: d.file, context: context, o: rules.Override{Pos: d.at(item)}}
+			before := d.Count()
 			if !strictyaml.Decode(&d.Decoder, item, "overrides", overrideFields, nil, o) {
 				continue
 			}
-			if item.Field("key") == nil || len(o.o.Limits) == 0 {
+			if item.Lacks("key") || item.Lacks("limit") && item.Lacks("limits") {
 				d.Fault(item, "overrides: an entry has a key and a limit: {key: [ada, 192.0.2.1], limit: 100/s}")
 			}
-			d.r.Overrides = append(d.r.Overrides, o.o)
+			if d.Count() == before && len(o.o.Key) > 0 && len(o.o.Limits) > 0 {
+				d.r.Overrides = append(d.r.Overrides, o.o)
+			}
 		}
 	default:
 		d.Fault(n, "overrides: is %s: write the limit of each key, as {ada: 100/s, mallory: deny}", n)
@@ -139,7 +146,7 @@ func (d *ruleDecoder) cost(n *strictyaml.Node) {
 	case strictyaml.Mapping:
 		before := d.Count()
 		strictyaml.Decode(&d.Decoder, n, "cost", costFields, nil, c)
-		if d.Count() == before && c.sources != 1 {
+		if d.Count() == before && c.sources != 1 && n.Whole() {
 			d.Fault(n, "cost: has %d sources: write exactly one, as {header: X-Cost, default: 1}", c.sources)
 		}
 	case strictyaml.Scalar:

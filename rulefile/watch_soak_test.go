@@ -31,7 +31,7 @@ const (
 // may miss it, and what it counted must survive. The last good version must be live after each change, and each bad one
 // must have been reported.
 func TestReloadsUnderLoad(t *testing.T) {
-	steps := 1000
+	steps := 500
 	if os.Getenv("SLUICE_SOAK") == "1" {
 		steps = 10_000
 	}

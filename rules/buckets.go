@@ -122,13 +122,14 @@ func (s *Set) itemBuckets(it *item, parts []KeyPart) ([]TierBucket, error) {
 	enforced := it.rule.enforces(k)
 	var all []TierBucket
 	for i := range it.buckets {
-		rule := it.buckets[i].enforced
+		b := &it.buckets[i]
+		rule := b.enforced
 		if !enforced {
-			rule = it.buckets[i].shadow
+			rule = b.shadow
 		}
 		for _, c := range choices {
-			if i < len(c.limits) {
-				all = append(all, TierBucket{sluice.Bucket{Rule: rule, Limit: c.limits[i], Key: k}, c.tier})
+			if limit := c.limitOf(b); limit != nil {
+				all = append(all, TierBucket{sluice.Bucket{Rule: rule, Limit: limit, Key: k}, c.tier})
 			}
 		}
 	}

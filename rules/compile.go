@@ -12,7 +12,6 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/panics"
-	"github.com/sluiceproject/sluice/internal/private"
 )
 
 // Set is a compiled configuration. It is immutable and safe for concurrent use.
@@ -46,9 +45,9 @@ type item struct {
 	source     *Match
 
 	per       []part
-	buckets   []bucket
-	limits    choice // for each bucket
-	tierBy    int    // attribute, bySegment or byNothing
+	buckets   []bucket // of all choices, each once; those of limits first
+	limits    choice   // unless a tier or an override chooses others
+	tierBy    int      // attribute, bySegment or byNothing
 	tiers     map[string]choice
 	overrides map[string]choice
 	costBy    int  // attribute, bySegment or byNothing
@@ -84,10 +83,16 @@ type bucket struct {
 	shadow   *sluice.Rule
 }
 
-// choice is the limit for each bucket of a rule. An empty choice is no limit at all.
+// choice is a list of limits: a rule's own, a tier's or an override's. An empty choice is no limit at all.
 type choice struct {
-	limits []*sluice.Limit
+	limits []bucketLimit
 	never  bool // refuse instead
+}
+
+// bucketLimit is a limit and the bucket that it counts in.
+type bucketLimit struct {
+	bucket
+	limit *sluice.Limit
 }
 
 // Bounds of a configuration.
@@ -103,13 +108,24 @@ type compiler struct {
 	attrs  *attributes
 	faults []error
 	rule   string // being compiled
+	entry  entry  // being compiled
 	where  *place
 	names  map[string]Position
 	set    *Set
 }
 
+// entry is the place of what has neither a name nor a position: its list, and its index there.
+type entry struct {
+	list  string
+	index int
+}
+
 func (c *compiler) fault(at Position, format string, args ...any) {
-	c.faults = append(c.faults, &Error{Pos: at, Rule: c.rule, Msg: fmt.Sprintf(format, args...)})
+	msg := fmt.Sprintf(format, args...)
+	if at == (Position{}) && c.rule == "" && c.entry.list != "" {
+		msg = fmt.Sprintf("entry %d of %s: %s", c.entry.index+1, c.entry.list, msg)
+	}
+	c.faults = append(c.faults, &Error{Pos: at, Rule: c.rule, Msg: msg})
 }
 
 // place is where the part of a configuration stands that is being compiled.
@@ -135,24 +151,35 @@ func compile(cfg Config, where *place) (*Set, error) {
 	c := &compiler{cfg: &s.cfg, attrs: attrs, faults: faults, set: s, names: make(map[string]Position), where: where}
 	c.clientIP()
 	s.cfg.AdaptiveLimits = slices.Clone(cfg.AdaptiveLimits) // defaults are filled in
+	if s.cfg.Unmatched > UnmatchedDeny {
+		c.fault(Position{}, "unmatched: there is no constant %d: use UnmatchedAllow or UnmatchedDeny", s.cfg.Unmatched)
+	}
 	for i := range s.cfg.DenyList {
+		c.entry = entry{"deny", i}
 		c.list(denies, &s.cfg.DenyList[i])
 	}
 	for i := range s.cfg.AllowList {
+		c.entry = entry{"allow", i}
 		c.list(allows, &s.cfg.AllowList[i])
 	}
+	c.entry = entry{}
 	if len(s.cfg.Rules) > maxRules {
 		bounds.Rules.Reached()
 		c.fault(Position{}, "%d rules: at most %d are allowed", len(s.cfg.Rules), maxRules)
 		return nil, errors.Join(c.faults...)
 	}
 	for i := range s.cfg.Rules {
+		c.entry = entry{"rules", i}
 		c.compileRule(&s.cfg.Rules[i])
 	}
-	c.loadClasses()
-	domains, domainFaults := compileDomains(&s.cfg, where)
-	s.domains = domains
-	c.faults = append(c.faults, domainFaults...)
+	c.entry = entry{}
+	if len(s.cfg.Priorities) > 0 || len(s.cfg.AdaptiveLimits) > 0 {
+		c.loadClasses()
+	}
+	if len(s.cfg.Domains) > 0 {
+		domains, faults := compileDomains(&s.cfg, where)
+		s.domains, c.faults = domains, append(c.faults, faults...)
+	}
 	if len(c.faults) > 0 {
 		slices.SortStableFunc(c.faults, byPosition)
 		return nil, errors.Join(c.faults...)
@@ -264,12 +291,12 @@ func (c *compiler) name(r *Rule) {
 		c.fault(r.Pos, "the name may hold printable ASCII but no space, #, quote or backslash")
 	}
 	if other, taken := c.names[r.Name]; taken {
-		c.fault(r.Pos, "a rule of this name is at %v already, and the two would share a count: rename one", other)
+		c.fault(r.Pos, "a rule of this name is %s already, and the two would share a count: rename one", other.or("there"))
 	}
 	c.names[r.Name] = r.Pos
 }
 
-// plainName tells whether a name can stand in stores, headers and metrics as it is.
+// plainName reports whether a name can stand in stores, headers and metrics as it is.
 func plainName(name string) bool {
 	for i := range len(name) {
 		if b := name[i]; b <= ' ' || b >= 0x7f || b == '#' || b == '"' || b == '\\' {
@@ -360,49 +387,6 @@ func (c *compiler) cost(it *item) {
 				c.fault(cost.From.Pos, "cost: the default of %s is %q, which is not a whole number of at least 1", cost.From.Name, *attr.preset)
 			}
 		}
-	}
-}
-
-func (c *compiler) options(r *Rule) {
-	if r.EnforceBasisPoints < 0 || r.EnforceBasisPoints > 100_00 {
-		c.fault(r.Pos, "enforce: is not between 0%% and 100%%")
-	}
-	if r.MaxDelay < 0 || r.MaxDelay > 0 && r.OnLimit != OnLimitDelay {
-		c.fault(r.Pos, "max_delay: is for on_limit: delay")
-	}
-	c.queue(r)
-	c.actualCost(r)
-	for i := range r.Limits {
-		l := &r.Limits[i]
-		if l.Limit.Algorithm == sluice.Concurrency {
-			c.concurrency(r, l)
-			continue
-		}
-		if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&l.Limit) {
-			c.fault(l.Pos, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
-		}
-		if r.Accuracy == sluice.AccuracyEventual && !private.SupportsEventual(&l.Limit) {
-			c.fault(l.Pos, "accuracy: eventual is for a hard fixed_window, a sliding_window_counter without sub_windows, a token_bucket and a leaky_bucket: use exact, or another algorithm")
-		}
-		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
-		if r.OnLimit == OnLimitDelay && l.Limit.Algorithm != sluice.LeakyQueue && (r.MaxDelay == 0 || !bucket) {
-			c.fault(l.Pos, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a token_bucket or leaky_bucket with a max_delay")
-		}
-	}
-	for _, s := range r.ChargeStatus {
-		if s.From < 100 || s.To > 599 || s.From > s.To {
-			c.fault(r.Pos, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
-		}
-	}
-}
-
-// concurrency checks what a rule says besides a limit on what is in flight.
-func (c *compiler) concurrency(r *Rule, l *Limit) {
-	if r.Accuracy != sluice.AccuracyExact {
-		c.fault(l.Pos, "accuracy: what is in flight is counted by the store alone: use exact, or make concurrent a rule of its own")
-	}
-	if r.OnLimit == OnLimitDelay {
-		c.fault(l.Pos, "on_limit: delay is not for concurrent, because nobody knows when a request will end: use reject, or make concurrent a rule of its own")
 	}
 }
 

@@ -1,17 +1,19 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"maps"
+	"mime"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/keyenc"
-	"github.com/sluiceproject/sluice/internal/private"
-
 	"github.com/sluiceproject/sluice/internal/match"
+	"github.com/sluiceproject/sluice/internal/private"
 )
 
 func (c *compiler) limits(it *item) {
@@ -26,33 +28,21 @@ func (c *compiler) limits(it *item) {
 			return
 		}
 	}
-	it.limits = c.choice(r.Limits)
-	most := r.Limits
+	named := make(map[string]int)
+	it.limits = c.choice(it, named, r.Limits)
 	if r.Tiers != nil {
-		c.tiers(it, r.Tiers)
-		for _, limits := range r.Tiers.Limits {
-			if len(limits) > len(most) {
-				most = limits
-			}
-		}
+		c.tiers(it, named, r.Tiers)
 	}
 	it.overrides = make(map[string]choice)
 	head := make(map[string]choice)
 	for i := range r.Overrides {
-		if limits := c.override(it, &r.Overrides[i], head); len(limits) > len(most) {
-			most = limits
-		}
+		c.override(it, named, &r.Overrides[i], head)
 	}
 	addMissing(it.overrides, head)
-	if len(most) > maxLimits {
-		c.fault(r.Pos, "%d limits in one rule: at most %d are allowed", len(most), maxLimits)
-		return
-	}
-	c.buckets(it, most)
 }
 
 // tiers compiles the limits that an attribute chooses. Its values are compared as those of match are.
-func (c *compiler) tiers(it *item, t *Tiers) {
+func (c *compiler) tiers(it *item, named map[string]int, t *Tiers) {
 	sound := len(c.faults)
 	by, segment := c.refer(it, "tiers", t.By, t.Pos)
 	if !segment && by >= 0 && c.attrs.list[by].ip {
@@ -62,7 +52,7 @@ func (c *compiler) tiers(it *item, t *Tiers) {
 	it.tierBy, it.tiers = by, make(map[string]choice)
 	head := make(map[string]choice)
 	for _, written := range slices.Sorted(maps.Keys(t.Limits)) {
-		built := c.choice(t.Limits[written])
+		built := c.choice(it, named, t.Limits[written])
 		at := t.Pos
 		if l := t.Limits[written]; len(l) > 0 {
 			at = l[0].Pos
@@ -96,18 +86,18 @@ func addMissing(to, head map[string]choice) {
 	}
 }
 
-func (c *compiler) override(it *item, o *Override, head map[string]choice) []Limit {
+func (c *compiler) override(it *item, named map[string]int, o *Override, head map[string]choice) {
 	if len(o.Key) != len(it.rule.Per) {
 		c.fault(o.Pos, "overrides: a key has a value for each of per: %d, not %d", len(it.rule.Per), len(o.Key))
-		return nil
+		return
 	}
 	if len(o.Key) == 0 {
 		c.fault(o.Pos, "overrides: the rule has one count for everybody and so no keys: change its limit instead")
-		return nil
+		return
 	}
-	built := c.choice(o.Limits)
+	built := c.choice(it, named, o.Limits)
 	if len(it.per) != len(it.rule.Per) { // which has been reported; what a value is compared with is not known
-		return o.Limits
+		return
 	}
 	values, method := slices.Clone(o.Key), -1
 	for i, written := range o.Key {
@@ -115,7 +105,7 @@ func (c *compiler) override(it *item, o *Override, head map[string]choice) []Lim
 		value, err := c.canonical(p, written)
 		if err != nil {
 			c.fault(o.Pos, "overrides: %v", err)
-			return o.Limits
+			return
 		}
 		c.doubts(o.Pos, "overrides", it, p.attr, written, value)
 		if values[i] = value; value == "GET" && p.attr >= 0 && c.attrs.list[p.attr].is(FieldMethod) {
@@ -131,7 +121,6 @@ func (c *compiler) override(it *item, o *Override, head map[string]choice) []Lim
 		values[method] = "HEAD"
 		head[c.overrideKey(it, values)] = built
 	}
-	return o.Limits
 }
 
 // canonical is a value that was written for overrides or tiers, as that of a request counts.
@@ -168,20 +157,41 @@ func (c *compiler) overrideKey(it *item, values []string) string {
 	return string(b)
 }
 
-// choice builds limits. One that is unlimited, or never allows, makes all of it so.
-func (c *compiler) choice(limits []Limit) choice {
+// choice builds a list of limits. One that is unlimited, or never allows, makes all of it so. named are the buckets of the
+// rule so far: limits of different lists that have one name share a bucket.
+func (c *compiler) choice(it *item, named map[string]int, limits []Limit) choice {
 	var built choice
+	if len(limits) > maxLimits {
+		c.fault(cmp.Or(limits[0].Pos, it.rule.Pos), "%d limits in one list: at most %d are allowed", len(limits), maxLimits)
+		return built
+	}
 	for i := range limits {
 		l := &limits[i]
 		if l.Unlimited || l.DenyAll {
 			return choice{never: l.DenyAll}
+		}
+		name := it.rule.limitName(limits, i)
+		if l.OnFailure > sluice.FailClosed {
+			c.fault(l.Pos, "limit: on_failure: there is no constant %d: use FailLocal, FailOpen or FailClosed", l.OnFailure)
+		}
+		if l.Accuracy > sluice.AccuracyEventual {
+			c.fault(l.Pos, "limit: accuracy: there is no constant %d: use AccuracyExact, AccuracyLease or AccuracyEventual", l.Accuracy)
 		}
 		limit, err := l.Limit.Build()
 		if err != nil {
 			c.limitFaults(l.Pos, err)
 			return choice{}
 		}
-		built.limits = append(built.limits, limit)
+		if slices.ContainsFunc(built.limits, func(b bucketLimit) bool { return b.enforced != nil && b.enforced.Name == name }) {
+			c.fault(l.Pos, "two limits are named %q: give each its own name", name)
+			return choice{}
+		}
+		at, known := named[name]
+		if !known {
+			at = len(it.buckets)
+			named[name], it.buckets = at, append(it.buckets, c.bucket(it.rule, name, l.Limit, l.Pos))
+		}
+		built.limits = append(built.limits, bucketLimit{it.buckets[at], limit})
 		c.set.hasConcurrency = c.set.hasConcurrency || limit.Algorithm == sluice.Concurrency
 	}
 	return built
@@ -214,29 +224,16 @@ func fieldName(field string) string {
 	return strings.ToLower(field)
 }
 
-// buckets makes the limiter's rules of a rule, as many as its longest list of limits.
-func (c *compiler) buckets(it *item, most []Limit) {
-	r := it.rule
-	names := make(map[string]bool)
-	for i := range most {
-		name := r.Name
-		switch {
-		case most[i].Name != "":
-			name += "#" + most[i].Name
-		case i > 0:
-			name += fmt.Sprintf("#%d", i+1)
-		}
-		if names[name] {
-			c.fault(most[i].Pos, "two limits are named %q: give each its own name", most[i].Name)
-			continue
-		}
-		names[name] = true
-		limit := most[i].Limit
-		if i < len(r.Limits) {
-			limit = r.Limits[i].Limit
-		}
-		it.buckets = append(it.buckets, c.bucket(r, name, limit, most[i].Pos))
+// limitName is the name that a limit of a list counts under. It depends on the list alone, so that a change of one list
+// leaves the counts of others.
+func (r *Rule) limitName(list []Limit, i int) string {
+	switch {
+	case list[i].Name != "":
+		return r.Name + "#" + list[i].Name
+	case i > 0:
+		return r.Name + "#" + strconv.Itoa(i+1)
 	}
+	return r.Name
 }
 
 func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position) bucket {
@@ -257,4 +254,159 @@ func (c *compiler) bucket(r *Rule, name string, limit sluice.Limit, at Position)
 		return bucket{}
 	}
 	return bucket{enforced, shadow}
+}
+
+func (c *compiler) options(r *Rule) {
+	if r.EnforceBasisPoints < 0 || r.EnforceBasisPoints > 100_00 {
+		c.fault(r.Pos, "enforce: is not between 0%% and 100%%")
+	}
+	if r.OnMissing > MissingReject {
+		c.fault(r.Pos, "on_missing: there is no constant %d: use MissingShare, MissingSkip or MissingReject", r.OnMissing)
+	}
+	if r.OnLimit > OnLimitDelay {
+		c.fault(r.Pos, "on_limit: there is no constant %d: use OnLimitDeny, OnLimitQueue or OnLimitDelay", r.OnLimit)
+	}
+	if r.MaxDelay < 0 || r.MaxDelay > 0 && r.OnLimit != OnLimitDelay {
+		c.fault(r.Pos, "max_delay: is for on_limit: delay")
+	}
+	c.queue(r)
+	c.denial(r)
+	c.actualCost(r)
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		if l.Limit.Algorithm == sluice.Concurrency {
+			c.concurrency(r, l)
+			continue
+		}
+		if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&l.Limit) {
+			c.fault(l.Pos, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
+		}
+		if r.Accuracy == sluice.AccuracyEventual && !private.SupportsEventual(&l.Limit) {
+			c.fault(l.Pos, "accuracy: eventual is for a hard fixed_window, a sliding_window_counter without sub_windows, a token_bucket and a leaky_bucket: use exact, or another algorithm")
+		}
+		bucket := l.Limit.Algorithm == sluice.TokenBucket || l.Limit.Algorithm == sluice.LeakyBucket
+		if r.OnLimit == OnLimitDelay && l.Limit.Algorithm != sluice.LeakyQueue && (r.MaxDelay == 0 || !bucket) {
+			c.fault(l.Pos, "on_limit: delay needs algorithm: leaky_queue, whose burst is the length of the queue, or a token_bucket or leaky_bucket with a max_delay")
+		}
+	}
+	for _, s := range r.ChargeStatus {
+		if s.From < 100 || s.To > 599 || s.From > s.To {
+			c.fault(r.Pos, "charge: %d-%d are not HTTP statuses between 100 and 599", s.From, s.To)
+		}
+	}
+}
+
+// concurrency checks what a rule says besides a limit on what is in flight.
+func (c *compiler) concurrency(r *Rule, l *Limit) {
+	if r.Accuracy != sluice.AccuracyExact {
+		c.fault(l.Pos, "accuracy: what is in flight is counted by the store alone: use exact, or make concurrent a rule of its own")
+	}
+	if r.OnLimit == OnLimitDelay {
+		c.fault(l.Pos, "on_limit: delay is not for concurrent, because nobody knows when a request will end: use reject, or make concurrent a rule of its own")
+	}
+}
+
+func (c *compiler) actualCost(r *Rule) {
+	s := r.ActualCost
+	if s == nil {
+		return
+	}
+	switch {
+	case (s.Header == "") == (s.JSON == ""):
+		c.fault(s.Pos, "settle: write either header: X-Tokens-Used or json: usage.total_tokens")
+	case s.StripHeader && s.Header == "":
+		c.fault(s.Pos, "settle: hide: only a header can be hidden")
+	case s.JSON != "" && strings.Contains("."+s.JSON+".", ".."):
+		c.fault(s.Pos, "settle: json: %q has an empty name: write the names of fields with dots between them, such as usage.total_tokens", s.JSON)
+	}
+	if s.Default != nil && (*s.Default < 0 || *s.Default > sluice.MaxCost) {
+		c.fault(s.Pos, "settle: default: %d is not between 0 and 2^50", *s.Default)
+	}
+}
+
+const maxQueueTTL = 366 * 24 * time.Hour
+
+func (c *compiler) queue(r *Rule) {
+	o := &r.Queue
+	if r.OnLimit != OnLimitQueue {
+		if !o.isZero() {
+			c.fault(o.Pos, "queue: is for on_limit: queue")
+		}
+		return
+	}
+	if o.MaxAttempts < 0 || o.MaxAttempts > MaxDeliveryAttempts {
+		c.fault(o.Pos, "queue: attempts: %d is not between 1 and %d", o.MaxAttempts, MaxDeliveryAttempts)
+	}
+	c.checkKeepHeaders(o.Pos, "expires", o.ExpiresAfter)
+	c.checkKeepHeaders(o.Pos, "results", o.ResultTTL)
+}
+
+func (o *QueueOptions) isZero() bool {
+	return o.Pos == (Position{}) && !o.Ordered && len(o.KeepHeaders) == 0 && o.MaxAttempts == 0 && o.ExpiresAfter == 0 && o.ResultTTL == 0
+}
+
+func (c *compiler) checkKeepHeaders(at Position, what string, d time.Duration) {
+	if d < 0 || d > maxQueueTTL || d > 0 && d < time.Second {
+		c.fault(at, "queue: %s: %v is not between 1s and 366 days", what, d)
+	}
+}
+
+// Bounds of what a rule may say in a denial.
+const (
+	maxDenialMessage = 1 << 10
+	maxDenialBody    = 16 << 10
+)
+
+// denialWords are what may stand in braces in a denial's message and body.
+var denialWords = []string{"rule", "limit", "retry_after"}
+
+// denial checks how a rule's denials are answered.
+func (c *compiler) denial(r *Rule) {
+	d := &r.Denial
+	if d.Status != 0 && (d.Status < 400 || d.Status > 599) {
+		c.fault(d.Pos, "denial: status: %d is not between 400 and 599", d.Status)
+	}
+	if d.Message != "" && d.Body != "" {
+		c.fault(d.Pos, "denial: message: body replaces the body that message is in: remove one of them")
+	}
+	if d.ContentType != "" && d.Body == "" {
+		c.fault(d.Pos, "denial: content_type: is for body: add a body, or remove it")
+	}
+	if _, _, err := mime.ParseMediaType(d.ContentType); d.ContentType != "" && err != nil {
+		c.fault(d.Pos, "denial: content_type: %.80q is not a media type: write one such as text/html or application/json", d.ContentType)
+	}
+	c.denialTemplate(r, "message", d.Message, maxDenialMessage)
+	c.denialTemplate(r, "body", d.Body, maxDenialBody)
+	if strings.ContainsAny(d.Message, "\r\n") {
+		c.fault(d.Pos, "denial: message: is more than one line: write body for a text of several")
+	}
+}
+
+func (c *compiler) denialTemplate(r *Rule, what, text string, most int) {
+	if len(text) > most {
+		c.fault(r.Denial.Pos, "denial: %s: has %d bytes, at most %d are allowed", what, len(text), most)
+		return
+	}
+	for word := range bracedWords(text) {
+		if !slices.Contains(denialWords, word) {
+			c.fault(r.Denial.Pos, "denial: %s: there is no {%s}: use {rule}, {limit} or {retry_after}", what, word)
+		}
+	}
+}
+
+// bracedWords yields the words of small letters and underscores that stand alone in braces.
+func bracedWords(text string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for {
+			_, after, ok := strings.Cut(text, "{")
+			if !ok {
+				return
+			}
+			word, _, closed := strings.Cut(after, "}")
+			if closed && word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz_") == "" && !yield(word) {
+				return
+			}
+			text = after
+		}
+	}
 }

@@ -50,6 +50,14 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
+// or returns where that is, or the words that stand for it if it is nowhere.
+func (p Position) or(words string) string {
+	if p == (Position{}) {
+		return words
+	}
+	return "at " + p.String()
+}
+
 // Error is one fault in a configuration.
 type Error struct {
 	Pos  Position
@@ -106,7 +114,8 @@ type Rule struct {
 	Per    []Ref   // whom it counts for; none: one bucket for everybody
 
 	// Limits all apply. Each is a bucket of its own; the first is named like the rule and further ones like
-	// "rule#2", unless they have a name.
+	// "rule#2", unless they have a name ("rule#name"). The lists of Tiers and Overrides are named in the same way, each by
+	// itself; limits of one name share a bucket.
 	Limits    []Limit
 	Tiers     *Tiers     // other numbers by an attribute, such as a plan
 	Overrides []Override // other numbers for single keys
@@ -117,6 +126,16 @@ type Rule struct {
 	OnLimit  OnLimit
 	MaxDelay time.Duration // with OnLimitDelay: the longest wait; default as long as the queue is
 	Queue    QueueOptions  // with OnLimitQueue: how requests are kept
+
+	// Denial is the response to requests that the rule denies over HTTP. Zero fields have defaults. In Message and Body,
+	// {rule}, {limit} and {retry_after} stand for the name and numbers of the limit that denied and the seconds to wait.
+	Denial struct {
+		Pos         Position
+		Status      int    // 400 to 599; default 429
+		Message     string // instead of the detail of the default body
+		Body        string // instead of the default body; values are escaped as ContentType needs
+		ContentType string // of Body; default "text/plain; charset=utf-8"
+	}
 
 	Disabled bool
 	Shadow   bool // decided and reported, never enforced
@@ -135,7 +154,7 @@ type Rule struct {
 // Limit is one limit of a rule.
 type Limit struct {
 	Pos       Position
-	Name      string // of the bucket, behind the rule's name; default its number
+	Name      string // of the bucket, behind the rule's name; default its place in its list
 	Limit     sluice.Limit
 	Unlimited bool // no limit at all; for tiers and overrides
 	DenyAll   bool // refused without counting; for tiers and overrides
@@ -252,4 +271,17 @@ type Predicate struct {
 	// and ** at the end any number of segments.
 	Patterns []string
 	Present  *bool
+}
+
+// ActualCost says where an answer tells what its request has really cost. Until then the rule's Cost is charged, as an
+// estimate. What was not needed is given back, and what was needed beyond it is charged, and may go into debt.
+type ActualCost struct {
+	Pos    Position
+	Header string // a header of the answer, or a trailer
+	// JSON is where a field of the answer's body is: "usage.total_tokens". In a stream of events or of lines, the last
+	// that has it counts.
+	JSON string
+	// Default is what an answer costs that does not say. Without it the estimate stays.
+	Default     *int64
+	StripHeader bool // callers do not get to see Header
 }

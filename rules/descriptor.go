@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"crypto/sha256"
 	"strings"
 	"unsafe"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
 
@@ -52,7 +54,8 @@ type DescriptorMatches struct {
 // counts twice.
 //
 // A descriptor counts by all of its keys and values, so that a rule for any value has a count for each. Where a rule
-// with share_threshold matched, its pattern takes the place of the value.
+// with share_threshold matched, its pattern takes the place of the value. A key or value of more than 1024 bytes is matched
+// as it is, and counted by its SHA-256.
 func (s *Set) MatchDescriptors(domain string, ds []Descriptor, m *DescriptorMatches) {
 	s.domains[domain].match(ds, m)
 }
@@ -78,7 +81,13 @@ func (t *domainTree) match(ds []Descriptor, m *DescriptorMatches) {
 		m.replace(t.names)
 	}
 	m.take(ds)
+	if cap(m.scratch.forwards) > keptScratch {
+		m.scratch = compositeScratch{}
+	}
 }
+
+// keptScratch is how much room to write composites in is kept for the next use.
+const keptScratch = 64 << 10
 
 // find returns the limit of a descriptor, and appends its key to the keys if it is one that counts.
 func (t *domainTree) find(entries []Entry, m *DescriptorMatches) *DescriptorLimit {
@@ -137,10 +146,21 @@ func (n *domainNode) patternValue(k string) string {
 	return n.composite
 }
 
+// longText is the length in bytes from which on a key or value of an entry counts by its digest: clients choose values, and
+// what they choose is stored.
+const longText = 1 << 10
+
 // appendEntry makes a key and a value parts of the key at hand.
 func (m *DescriptorMatches) appendEntry(k, value string) {
 	for _, text := range [...]string{k, value} {
-		if text != "" && text[0] == 0 { // needs a mark, which is part of the length in front of it
+		switch {
+		case len(text) > longText:
+			bounds.RLSText.Reached()
+			sum := sha256.Sum256(unsafe.Slice(unsafe.StringData(text), len(text)))
+			m.part = keyenc.AppendDigest(m.part[:0], sum[:])
+			m.keys = keyenc.AppendBytes(m.keys, m.part)
+			continue
+		case text != "" && text[0] == 0: // needs a mark, which is part of the length in front of it
 			m.part = keyenc.AppendValue(m.part[:0], text)
 			m.keys = keyenc.AppendBytes(m.keys, m.part)
 			continue

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/sluiceproject/sluice"
 )
@@ -185,8 +184,8 @@ func (c *domainCompiler) limit(n *domainNode, path []*domainNode, name string) {
 // rules makes the limiter's rules of a limit. The first is named by the path; others have a number or a name behind it.
 func (c *domainCompiler) rules(l *DescriptorLimit, path string) {
 	if at, taken := c.native[path]; taken && len(l.Source.Limits) > 0 {
-		c.fault(l.Source.Pos, path, "the rule at %v is named %q too, and the two would share a count: rename it",
-			at, path)
+		c.fault(l.Source.Pos, path, "the rule %s is named %q too, and the two would share a count: rename it",
+			at.or("of Config.Rules"), path)
 	}
 	names := make(map[string]bool)
 	for i := range l.Source.Limits {
@@ -266,44 +265,4 @@ func (t *domainTree) numberNames() {
 			}
 		}
 	}
-}
-
-// EntryMatch is how an entry of a descriptor found its rule.
-type EntryMatch uint8
-
-const (
-	EntryUnmatched EntryMatch = iota
-	EntryExact                // by key and value
-	EntryWildcard             // by a rule with a * in it
-	EntryKeyOnly              // by a rule for any value
-)
-
-var entryMatchNames = [...]string{"no rule", "exact", "wildcard", "key only"}
-
-func (m EntryMatch) String() string { return entryMatchNames[min(int(m), len(entryMatchNames)-1)] }
-
-// compositeScratch is room to write composites in.
-type compositeScratch struct{ forwards, backwards []byte }
-
-// choose finds the rule for an entry. There is at most one, and it stays the choice even if nothing below it matches.
-func (l *domainLevel) choose(e *Entry, s *compositeScratch) (*domainNode, EntryMatch) {
-	s.forwards = append(append(append(s.forwards[:0], e.Key...), '_'), e.Value...)
-	composite := unsafe.String(&s.forwards[0], len(s.forwards)) // not kept beyond this call
-	if n := l.byComposite[composite]; n != nil {
-		return n, EntryExact
-	}
-	if !l.wildcards.empty() {
-		var backwards string
-		if l.wildcards.suffixed {
-			s.backwards = appendReversed(s.backwards[:0], composite)
-			backwards = unsafe.String(&s.backwards[0], len(s.backwards))
-		}
-		if n := l.wildcards.first(composite, backwards); n != nil {
-			return n, EntryWildcard
-		}
-	}
-	if n := l.byComposite[e.Key]; n != nil {
-		return n, EntryKeyOnly
-	}
-	return nil, EntryUnmatched
 }

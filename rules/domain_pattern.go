@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // compositePattern is a composite with * in it. Each * stands for any text, also for none and for one with slashes and
@@ -177,4 +178,44 @@ func appendReversed(b []byte, s string) []byte {
 		b = append(b, s[i])
 	}
 	return b
+}
+
+// EntryMatch is how an entry of a descriptor found its rule.
+type EntryMatch uint8
+
+const (
+	EntryUnmatched EntryMatch = iota
+	EntryExact                // by key and value
+	EntryWildcard             // by a rule with a * in it
+	EntryKeyOnly              // by a rule for any value
+)
+
+var entryMatchNames = [...]string{"no rule", "exact", "wildcard", "key only"}
+
+func (m EntryMatch) String() string { return entryMatchNames[min(int(m), len(entryMatchNames)-1)] }
+
+// compositeScratch is room to write composites in.
+type compositeScratch struct{ forwards, backwards []byte }
+
+// choose finds the rule for an entry. There is at most one, and it stays the choice even if nothing below it matches.
+func (l *domainLevel) choose(e *Entry, s *compositeScratch) (*domainNode, EntryMatch) {
+	s.forwards = append(append(append(s.forwards[:0], e.Key...), '_'), e.Value...)
+	composite := unsafe.String(&s.forwards[0], len(s.forwards)) // not kept beyond this call
+	if n := l.byComposite[composite]; n != nil {
+		return n, EntryExact
+	}
+	if !l.wildcards.empty() {
+		var backwards string
+		if l.wildcards.suffixed {
+			s.backwards = appendReversed(s.backwards[:0], composite)
+			backwards = unsafe.String(&s.backwards[0], len(s.backwards))
+		}
+		if n := l.wildcards.first(composite, backwards); n != nil {
+			return n, EntryWildcard
+		}
+	}
+	if n := l.byComposite[e.Key]; n != nil {
+		return n, EntryKeyOnly
+	}
+	return nil, EntryUnmatched
 }

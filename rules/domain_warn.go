@@ -70,7 +70,7 @@ func (l *domainLevel) coveredBy(n *domainNode) *domainNode {
 	return nil
 }
 
-// exempts tells whether a request that matches n might match a sibling if n were not there.
+// exempts reports whether a request that matches n might match a sibling if n were not there.
 func (l *domainLevel) exempts(n *domainNode) bool {
 	if n.pattern == nil {
 		return l.exemptsComposite(n)

@@ -133,7 +133,7 @@ func (s *Set) KeyParts(rule *sluice.Rule, k string) []KeyPart {
 	return []KeyPart{{"key", strconv.Quote(k)}}
 }
 
-// broughtBy tells whether a rule is that of a limit that requests to some domain brought.
+// broughtBy reports whether a rule is that of a limit that requests to some domain brought.
 func (s *Set) broughtBy(name string) bool {
 	for domain := range maps.Keys(s.domains) {
 		if strings.HasPrefix(name, nameToken(domain)+"//") {

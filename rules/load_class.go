@@ -1,6 +1,9 @@
 package rules
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Priority is who goes first when not all can be served. Larger ones do.
 type Priority int8
@@ -26,7 +29,7 @@ type PriorityRule struct {
 	Priority Priority
 }
 
-// AdaptiveLimit bounds the requests in flight by what the upstream can take, which is learnt. See docs/overload.md.
+// AdaptiveLimit bounds the requests in flight by what the upstream can take, which is learnt. See docs/load-shedding.md.
 type AdaptiveLimit struct {
 	Pos    Position
 	Name   string // of what is learnt: a renamed limit starts from its maximum
@@ -43,25 +46,6 @@ const (
 	maxGates           = 1000
 	maxInFlight        = 1_000_000
 )
-
-// matcher finds which of some lists' entries match a request. Lists follow each other: those of the first kind first.
-type matcher struct {
-	items []item
-	fast  []fast
-	index index
-}
-
-func (m *matcher) build() {
-	proved := m.index.build(m.items)
-	share := sharer{make(map[string][]check), make(map[string][]part), nil}
-	m.fast = make([]fast, len(m.items))
-	for i := range m.items {
-		it := &m.items[i]
-		m.fast[i] = fast{
-			kind: it.kind, item: it, shadow: it.shadow, proved: provedBy(proved[i]), checks: share.checksOf(it, proved[i]),
-		}
-	}
-}
 
 // LoadClass is what a set says about a request for when not all can be served.
 type LoadClass struct {
@@ -119,6 +103,7 @@ func (s *Set) loadClass(m *MatchResult) (l LoadClass, entry int, err error) {
 func (c *compiler) loadClasses() {
 	for i := range c.cfg.Priorities {
 		p := &c.cfg.Priorities[i]
+		c.entry = entry{"priorities", i}
 		if len(p.Match.Predicates) == 0 {
 			c.fault(p.Pos, "priorities: an entry without conditions is everybody: say what it matches; what no entry matches is normal")
 		}
@@ -127,6 +112,7 @@ func (c *compiler) loadClasses() {
 		}
 		c.loadClass(prioritises, &p.Match, !slices.ContainsFunc(c.cfg.AdaptiveLimits, func(g AdaptiveLimit) bool { return !g.Shadow }))
 	}
+	c.entry = entry{}
 	if len(c.cfg.AdaptiveLimits) > maxGates {
 		c.fault(c.cfg.AdaptiveLimits[maxGates].Pos, "shed: %d entries: at most %d are allowed", len(c.cfg.AdaptiveLimits), maxGates)
 		return
@@ -134,6 +120,7 @@ func (c *compiler) loadClasses() {
 	names := make(map[string]Position)
 	for i := range c.cfg.AdaptiveLimits {
 		g := &c.cfg.AdaptiveLimits[i]
+		c.entry = entry{"shed", i}
 		c.adaptiveLimit(g, names)
 		c.loadClass(adaptiveLimits, &g.Match, g.Shadow)
 	}
@@ -162,7 +149,7 @@ func (c *compiler) adaptiveLimit(g *AdaptiveLimit, names map[string]Position) {
 		c.fault(g.Pos, "shed: the name may hold up to %d bytes of printable ASCII but no space, #, quote or backslash", maxNameSize)
 	}
 	if other, taken := names[g.Name]; taken && g.Name != "" {
-		c.fault(g.Pos, "shed: an entry named %q is at %v already, and the two would share what they learn: rename one", g.Name, other)
+		c.fault(g.Pos, "shed: an entry named %q is %s already, and the two would share what they learn: rename one", g.Name, other.or("there"))
 	}
 	names[g.Name] = g.Pos
 	switch {
@@ -191,7 +178,7 @@ func (w *warner) loadClasses() {
 		}
 		for j := range i {
 			if items[j].kind == items[i].kind && covers(items[j].predicates, items[i].predicates) {
-				w.warn(at, "", "%s is never reached: all that it matches is matched by that at %v before", what, items[j].source.Pos)
+				w.warn(at, "", "%s is never reached: all that it matches is matched by that %s before", what, items[j].source.Pos.or(fmt.Sprintf("in entry %d", 1+entryIndex(items, j))))
 				break
 			}
 		}

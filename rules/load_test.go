@@ -131,7 +131,7 @@ func TestLoadFaults(t *testing.T) {
 		{Config{Priorities: []PriorityRule{{Match: match(is("path", "a"))}}}, "does not begin with a slash"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{}}}, "has no name"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a b"}}}, "printable ASCII"},
-		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}, {Name: "a"}}}, `an entry named "a" is at`},
+		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a"}, {Name: "a"}}}, `an entry named "a" is there`},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Min: 9, Max: 8}}}, "min 9 is more than max 8"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Min: -1}}}, "is not between 1 and"},
 		{Config{AdaptiveLimits: []AdaptiveLimit{{Name: "a", Max: 10_000_000}}}, "is not between 1 and"},

@@ -15,7 +15,7 @@ func (s *Set) LookupLimits(name, key string) (*sluice.Rule, []*sluice.Limit) {
 	case n.item != nil:
 		for i := range n.item.buckets {
 			if rule := n.item.buckets[i].enforced; rule.Name == name {
-				return rule, n.item.limitsOf(i, key)
+				return rule, n.item.limitsOf(&n.item.buckets[i], key)
 			}
 		}
 	case n.limit != nil:
@@ -29,7 +29,7 @@ func (s *Set) LookupLimits(name, key string) (*sluice.Rule, []*sluice.Limit) {
 }
 
 // limitsOf are the limits that a bucket may have for a key.
-func (it *item) limitsOf(bucket int, key string) (all []*sluice.Limit) {
+func (it *item) limitsOf(b *bucket, key string) (all []*sluice.Limit) {
 	choices := []choice{it.limits}
 	if own, ok := it.overrides[key]; ok {
 		choices = []choice{own}
@@ -40,10 +40,20 @@ func (it *item) limitsOf(bucket int, key string) (all []*sluice.Limit) {
 	}
 	known := make(map[string]bool)
 	for _, c := range choices {
-		if bucket < len(c.limits) && !known[c.limits[bucket].String()] {
-			known[c.limits[bucket].String()] = true
-			all = append(all, c.limits[bucket])
+		if limit := c.limitOf(b); limit != nil && !known[limit.String()] {
+			known[limit.String()] = true
+			all = append(all, limit)
 		}
 	}
 	return all
+}
+
+// limitOf returns the limit that counts in the bucket, or nil.
+func (c *choice) limitOf(b *bucket) *sluice.Limit {
+	for i := range c.limits {
+		if c.limits[i].bucket == *b {
+			return c.limits[i].limit
+		}
+	}
+	return nil
 }

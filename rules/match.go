@@ -96,10 +96,12 @@ func (m *MatchResult) begin(s *Set, r Request) {
 func (s *Set) match(m *MatchResult) error {
 	var err error
 	if m.found, err = s.index.find(m, m.found[:0]); err != nil {
-		return err
+		return s.matchLists(m, err)
 	}
 	slices.Sort(m.found)
 	last := int32(-1)
+	var rejected *Rule // the first that rejects the request, which another's error comes before
+	why := ""
 	for _, number := range m.found {
 		if number == last {
 			continue
@@ -125,9 +127,15 @@ func (s *Set) match(m *MatchResult) error {
 			return nil
 		}
 		m.Outcome = MatchLimited
-		if err := m.take(f); err != nil || m.Outcome == MatchRejected {
+		if err := m.take(f); err != nil {
 			return err
 		}
+		if m.Outcome == MatchRejected && rejected == nil {
+			rejected, why = m.Rule, m.Reason
+		}
+	}
+	if rejected != nil {
+		return m.reject(rejected, why)
 	}
 	if m.Queued != nil {
 		if err := m.recharge(); err != nil || m.Outcome == MatchRejected {
@@ -151,7 +159,7 @@ func (m *MatchResult) reject(r *Rule, why string) error {
 	return nil
 }
 
-// holds tells whether an item that the index found matches the request.
+// holds reports whether an item that the index found matches the request.
 func (f *fast) holds(m *MatchResult) (bool, error) {
 	if f.shadow && f.proved >= 0 { // the index also finds a rule in shadow whose attribute cannot be read
 		if _, _, err := m.value(int(f.proved)); err != nil {
@@ -170,7 +178,7 @@ func (f *fast) holds(m *MatchResult) (bool, error) {
 	return true, nil
 }
 
-// excepted tells whether one of the item's exceptions holds.
+// excepted reports whether one of the item's exceptions holds.
 func (it *item) excepted(m *MatchResult) (bool, error) {
 	for _, except := range it.except {
 		all := true
@@ -226,7 +234,7 @@ func (m *MatchResult) take(f *fast) error {
 	}
 	if !f.chooses {
 		for i := range f.takes {
-			m.add(f, &f.takes[i].bucket, f.takes[i].limit, k, cost, enforced)
+			m.add(f, &f.takes[i], k, cost, enforced)
 		}
 		return nil
 	}
@@ -240,14 +248,14 @@ func (m *MatchResult) take(f *fast) error {
 		m.shadowed(f, k)
 		return nil
 	}
-	for i, limit := range chosen.limits {
-		m.add(f, &f.item.buckets[i], limit, k, cost, enforced)
+	for i := range chosen.limits {
+		m.add(f, &chosen.limits[i], k, cost, enforced)
 	}
 	return nil
 }
 
-func (m *MatchResult) add(f *fast, b *bucket, limit *sluice.Limit, k string, cost int64, enforced bool) {
-	t := sluice.Take{Rule: b.shadow, Limit: limit, Key: k, Cost: cost, MaxDelay: f.delay}
+func (m *MatchResult) add(f *fast, b *bucketLimit, k string, cost int64, enforced bool) {
+	t := sluice.Take{Rule: b.shadow, Limit: b.limit, Key: k, Cost: cost, MaxDelay: f.delay}
 	if enforced {
 		t.Rule = b.enforced
 	}
@@ -278,7 +286,7 @@ func (m *MatchResult) limits(it *item, k string) (choice, error) {
 	return it.limits, nil
 }
 
-// enforces tells whether a key is among those for which the rule is enforced. All servers say the same.
+// enforces reports whether a key is among those for which the rule is enforced. All servers say the same.
 func (r *Rule) enforces(k string) bool {
 	if r.EnforceBasisPoints == 0 || r.EnforceBasisPoints == 100_00 {
 		return true
@@ -333,7 +341,7 @@ func (m *MatchResult) referred(it *item, number int, ref string) (string, Presen
 	return m.segment(it, ref[len("path:"):]), Present, nil
 }
 
-// key makes the key that the request counts under, and tells whether all of its parts were there. A single value is a
+// key makes the key that the request counts under, and reports whether all of its parts were there. A single value is a
 // key as it is; all else is written into the buffer.
 func (m *MatchResult) key(f *fast) (k string, complete bool, err error) {
 	if len(f.per) == 0 {

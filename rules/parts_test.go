@@ -65,7 +65,7 @@ func TestParts(t *testing.T) {
 			"segment": "path:id=7 path:what=a b", "one": "path:id=7",
 		}},
 		{req("GET /", "header:X-User", "(none)", "ip", "192.0.2.1"), map[string]string{"user": `header:X-User="(none)"`, "ip": "ip=192.0.2.1"}},
-		{req("GET /", "header:X-User", ""), map[string]string{"user": `header:X-User=""`}},
+		{req("GET /", "header:X-User", ""), map[string]string{"user": "header:X-User=(none)"}},
 		{req("GET /", "header:X-User", "~7"), map[string]string{"user": `header:X-User="~7"`}},
 		{req("GET /", "header:X-User", `"x"`), map[string]string{"user": `header:X-User="\"x\""`}},
 		{req("GET /", "header:X-User", "a\r\n\x1b[31mb"), map[string]string{"user": `header:X-User="a\r\n\x1b[31mb"`}},

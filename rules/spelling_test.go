@@ -270,7 +270,7 @@ func TestValuesOutsideMatch(t *testing.T) {
 		{name: "present", match: []Predicate{{Ref: Ref{Name: "header:X-Plan"}, Present: &yes}}, by: "header:X-Plan", value: "pro"},
 		{name: "absent", match: []Predicate{{Ref: Ref{Name: "header:X-Plan"}, Present: &no}}, by: "header:X-Plan", value: "pro", want: true},
 		{name: "another attribute", match: []Predicate{is("header:X-Plan", "free")}, by: "header:X-User", value: "ada"},
-		{name: "empty header", by: "header:X-Plan", value: ""},
+		{name: "empty header", by: "header:X-Plan", value: "", want: true},
 	} {
 		for _, place := range []string{"overrides", "tiers"} {
 			r := Rule{Name: "r", Match: Match{Predicates: tt.match}, Except: tt.except, Limits: []Limit{{Limit: perHour(100)}}}

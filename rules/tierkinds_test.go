@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,6 +35,34 @@ func TestWarnsOfTiersOfOtherKinds(t *testing.T) {
 		for _, w := range s.Warnings() {
 			got = got || strings.Contains(w.Msg, `counts tier "pro" apart`)
 		}
+		if got != tt.want {
+			t.Errorf("%s: warned %v, want %v: %v", name, got, tt.want, s.Warnings())
+		}
+	}
+}
+
+// A tier without names does not share the count of a limit that has one, and Warnings says so.
+func TestWarnsOfTiersWithoutNames(t *testing.T) {
+	window := func(name string, n int64) Limit {
+		return Limit{Name: name, Limit: sluice.PerDay(n).WithAlgorithm(sluice.FixedWindow)}
+	}
+	for name, tt := range map[string]struct {
+		own, tier []Limit
+		want      bool
+	}{
+		"neither":       {[]Limit{named("", 1)}, []Limit{named("", 2)}, false},
+		"own":           {[]Limit{named("x", 1)}, []Limit{named("", 2)}, true},
+		"both":          {[]Limit{named("x", 1)}, []Limit{named("x", 2)}, false},
+		"on purpose":    {[]Limit{named("", 1)}, []Limit{named("y", 2)}, false},
+		"longer":        {[]Limit{named("", 1)}, []Limit{named("", 2), named("", 3)}, false},
+		"another place": {[]Limit{named("", 1), window("day", 5)}, []Limit{window("day", 50)}, false},
+		"other kind":    {[]Limit{named("", 1), window("day", 5)}, []Limit{named("day", 50)}, true},
+	} {
+		s := mustSet(t, Config{Rules: []Rule{{
+			Name: "r", Per: per("header:X-User"), Limits: tt.own,
+			Tiers: &Tiers{By: Ref{Name: "claim:plan"}, Limits: map[string][]Limit{"pro": tt.tier}},
+		}}})
+		got := strings.Contains(fmt.Sprint(s.Warnings()), `counts tier "pro" apart`)
 		if got != tt.want {
 			t.Errorf("%s: warned %v, want %v: %v", name, got, tt.want, s.Warnings())
 		}

@@ -75,9 +75,14 @@ func (w *warner) unreachable(it *item) {
 		}
 		if covers(list.predicates, it.predicates) {
 			name := [...]string{"refused by the deny list", "let through by the allow list"}[list.kind]
-			w.warn(r.Pos, r.Name, "is never reached: all that it matches is %s at %v", name, list.source.Pos)
+			w.warn(r.Pos, r.Name, "is never reached: all that it matches is %s %s", name, list.source.Pos.or(fmt.Sprintf("in entry %d", 1+entryIndex(w.set.items, i))))
 		}
 	}
+}
+
+// entryIndex is the index of an item of a list among those of its list.
+func entryIndex(items []item, i int) int {
+	return i - slices.IndexFunc(items, func(it item) bool { return it.kind == items[i].kind })
 }
 
 // covers tells that whatever fulfils the narrow conditions fulfils the wide ones too. It may say no where the answer is
@@ -155,15 +160,27 @@ func (w *warner) limits(it *item) {
 	}
 }
 
-// otherKinds warns of a tier that does not go on with the rule's counts.
+// otherKinds warns of a tier that does not go on with the rule's counts: its limits are of another kind than those of the
+// same name, or have other names. A limit of the tier that has a name of its own is meant to.
 func (w *warner) otherKinds(r *Rule, tier string, list []Limit) {
-	for i := range min(len(list), len(r.Limits)) {
-		l, own := &list[i].Limit, &r.Limits[i].Limit
-		if list[i].Unlimited || list[i].DenyAll || own.Algorithm == sluice.Concurrency || l.Algorithm == sluice.Concurrency {
-			continue
+	for i := range list {
+		name := r.limitName(list, i)
+		own := -1
+		for j := range r.Limits {
+			if r.limitName(r.Limits, j) == name {
+				own = j
+			}
 		}
-		if kindOf(l) != kindOf(own) {
-			w.warn(list[i].Pos, r.Name, "counts tier %q apart, by another algorithm, refill or sub_windows than the rule's own limit: "+
+		switch l := &list[i]; {
+		case l.Unlimited || l.DenyAll || l.Limit.Algorithm == sluice.Concurrency:
+		case own < 0 && l.Name == "" && i < len(r.Limits):
+			w.warn(l.Pos, r.Name, "counts tier %q apart: its limit is called %s and the rule's own %s: "+
+				"add name: %s to the tier's limit, or a key that changes its tier starts with nothing spent",
+				tier, name, r.limitName(r.Limits, i), r.Limits[i].Name)
+			return
+		case own < 0 || r.Limits[own].Limit.Algorithm == sluice.Concurrency:
+		case kindOf(&l.Limit) != kindOf(&r.Limits[own].Limit):
+			w.warn(l.Pos, r.Name, "counts tier %q apart, by another algorithm, refill or sub_windows than the rule's own limit: "+
 				"a key that changes its tier starts with nothing spent", tier)
 			return
 		}
@@ -236,7 +253,7 @@ func (w *warner) shadowedLimits() {
 				if i == j || !shadows(other, it) || i < j && shadows(it, other) { // of two equal rules the later is idle
 					continue
 				}
-				w.warn(it.rule.Pos, it.rule.Name, "can never deny: rule %q at %v has the same keys, applies to the same requests and is at least as strict", other.rule.Name, other.rule.Pos)
+				w.warn(it.rule.Pos, it.rule.Name, "can never deny: rule %q %s has the same keys, applies to the same requests and is at least as strict", other.rule.Name, other.rule.Pos.or("of this set"))
 				break
 			}
 		}
@@ -261,7 +278,7 @@ func stricter(a, b *item) bool {
 	if len(x) != 1 || len(y) != 1 || a.rule.Cost.Default < b.rule.Cost.Default {
 		return false
 	}
-	l, m := x[0], y[0]
+	l, m := x[0].limit, y[0].limit
 	if l.Algorithm != m.Algorithm || l.Refill != m.Refill || l.Align != m.Align || l.SoftExcess != 0 || m.SoftExcess != 0 || l.SubWindows != m.SubWindows {
 		return false
 	}

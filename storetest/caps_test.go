@@ -60,7 +60,7 @@ func splitting(h *hooked) {
 // TestSplitKeys: at rest such a store has charged all or nothing; while callers are about it need not look so.
 func TestSplitKeys(t *testing.T) {
 	caps := Caps{NonAtomicKeys: true, Overshoot: 0}
-	for _, name := range []string{"Transfer", "AllOrNothing", "Exact", "OddNames", "PeerDefects/kong_counted_before_decided"} {
+	for _, name := range []string{"Transfer", "AllOrNothing", "Exact", "OddNames", "PeerDefects/kong_counted_before_decided_caddy_zones_charged_in_sequence"} {
 		for _, c := range named(name) {
 			if err := c.run(&opener{open: tampered(splitting), caps: caps}); err != nil {
 				t.Errorf("%s: %v", c.name, err)

@@ -21,11 +21,10 @@ func brokenCounts() []broken {
 			"AllOrNothing PeerDefects/go_redisstore_sub_second PeerDefects/redis_cell_sub_second " +
 			"PeerDefects/upstash_token_bucket_negative PeerDefects/upstash_sliding_window_overshoot " +
 			"PeerDefects/gubernator_leaky_bucket_double PeerDefects/gubernator_month_length"},
-		{"charges what it denies", asking(remaking(func(r *sluice.Rule) { r.ChargeDenied = true })), "History AllOrNothing PeerDefects/kong_counted_before_decided " +
-			"PeerDefects/caddy_zones_charged_in_sequence PeerDefects/mennanov_flood_locks_out " +
-			"PeerDefects/tyk_denied_requests_recorded Transcripts/several"},
-		{"never forgets", tampered(neverForgetting), "Forgets PeerDefects/upstash_cached_window_never_expires " +
-			"PeerDefects/throttled_expiry_apart_from_value"},
+		{"charges what it denies", asking(remaking(func(r *sluice.Rule) { r.ChargeDenied = true })), "History AllOrNothing PeerDefects/kong_counted_before_decided_caddy_zones_charged_in_sequence " +
+			"PeerDefects/mennanov_flood_locks_out_tyk_denied_requests_recorded Transcripts/several"},
+		{"never forgets", tampered(neverForgetting), "Forgets " +
+			"PeerDefects/upstash_cached_window_never_expires_throttled_expiry_apart_from_value"},
 		{"forgets within a second", tampered(shortLived), "SubSecond KeepsUntil ExactMoving/token_bucket PeerDefects/go_redisstore_sub_second " +
 			"PeerDefects/redis_cell_sub_second Transcripts/subsecond"},
 		{"credits time twice", func(clock *Clock) sluice.Store { return onClock(backwards())(clock) }, "SteppedClock PeerDefects/x_time_rollback PeerDefects/traefik_two_clocks Transcripts/token_bucket"},
@@ -104,8 +103,8 @@ func brokenNames() []broken {
 // brokenCalls do other than they are asked.
 func brokenCalls() []broken {
 	return []broken{
-		{"applies takes one by one", tampered(oneByOne), "Transfer AllOrNothing OddCalls PeerDefects/kong_counted_before_decided " +
-			"PeerDefects/caddy_zones_charged_in_sequence Transcripts/several"},
+		{"applies takes one by one", tampered(oneByOne), "Transfer AllOrNothing OddCalls " +
+			"PeerDefects/kong_counted_before_decided_caddy_zones_charged_in_sequence Transcripts/several"},
 		{"ignores IDs", asking(func(t *sluice.Take) { t.IdempotencyID = 0 }), "OnceByID PeerDefects/rate_limit_redis_retry_charges_twice Transcripts/ids"},
 		{"ignores contexts", tampered(func(h *hooked) {
 			h.apply = func(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {

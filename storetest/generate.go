@@ -76,7 +76,7 @@ func (g *generator) limit() sluice.Limit {
 	case sluice.FixedWindow:
 		l.Align = pick(g, sluice.AlignEpoch, sluice.AlignFirstRequest)
 		if g.oneIn(4) {
-			l = sluice.PerCalendar(l.Count, pick(g, sluice.CalendarDay, sluice.CalendarWeek, sluice.CalendarMonth), nil)
+			l = sluice.PerCalendar(l.Count, pick(g, sluice.CalendarDay, sluice.CalendarWeek, sluice.CalendarMonth, sluice.CalendarYear), nil)
 		} else if g.oneIn(3) {
 			l.SoftExcess, l.SoftPeriod = int64(1+g.draw(4)), time.Duration(1+g.draw(int(l.Window/time.Microsecond)))*time.Microsecond
 		}

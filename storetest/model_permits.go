@@ -14,22 +14,18 @@ type permitMeter struct {
 	newest  int64      // the last name given
 }
 
-// adopted has each slot end when the new lease says.
+// adopted has each permit end when the new TTL says. While the newest has not, those that have stay known: a clock that is
+// set back finds them again.
 func (m *permitMeter) adopted(l *sluice.Limit, now int64) meter {
-	lease := l.Window.Microseconds()
-	if m.hasExpired() <= now || m.ttl == lease {
+	ttl := l.Window.Microseconds()
+	if m.hasExpired() <= now || m.ttl == ttl {
 		return m
 	}
-	kept := &permitMeter{ttl: lease}
-	for _, s := range m.permits {
-		if s.at > now-lease {
-			kept.permits = append(kept.permits, s)
-		}
+	n := len(m.permits)
+	if n == 0 || m.permits[n-1].at <= now-ttl {
+		return &permitMeter{ttl: ttl}
 	}
-	if n := len(kept.permits); n > 0 {
-		kept.newest = kept.permits[n-1].at
-	}
-	return kept
+	return &permitMeter{permits: m.permits, ttl: ttl, newest: m.permits[n-1].at}
 }
 
 // live are those that a clock finds in flight.

@@ -251,20 +251,18 @@ type logMeter struct {
 
 type logEntry struct{ at, cost int64 }
 
-// adopted drops what has left the new window; the rest leaves when that says.
+// adopted has each entry leave when the new window says. While the last has not, those that have stay known: a clock that is
+// set back finds them again.
 func (m *logMeter) adopted(l *sluice.Limit, now int64) meter {
 	length := l.Window.Microseconds()
 	if m.end <= now || m.length == length {
 		return m
 	}
-	kept := &logMeter{length: length}
-	for _, e := range m.entries {
-		if e.at > now-length {
-			kept.entries = append(kept.entries, e)
-		}
+	n := len(m.entries)
+	if n == 0 || m.entries[n-1].at <= now-length {
+		return &logMeter{length: length}
 	}
-	kept.finish()
-	return kept
+	return &logMeter{entries: m.entries, length: length, end: m.entries[n-1].at + length}
 }
 
 // finish works out when the last entry leaves.

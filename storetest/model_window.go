@@ -43,7 +43,7 @@ func bounds(l *sluice.Limit, t int64) (start, end int64) {
 	return start, start + length
 }
 
-// calendar walks to where the date belongs to another day, week or month: in half days, which can step over none, and
+// calendar walks to where the date belongs to another day, week, month or year: in half days, which can step over none, and
 // then in quarters of an hour, which every time zone's changes fall on.
 func calendar(unit sluice.CalendarUnit, t time.Time) (start, end int64) {
 	same := unitOf(unit, t)
@@ -60,7 +60,7 @@ func calendar(unit sluice.CalendarUnit, t time.Time) (start, end int64) {
 	return first.UnixMicro(), last.Add(15 * time.Minute).UnixMicro()
 }
 
-// unitOf names the day, week or month that t falls into.
+// unitOf names the day, week, month or year that t falls into.
 func unitOf(unit sluice.CalendarUnit, t time.Time) [3]int {
 	switch unit {
 	case sluice.CalendarDay:
@@ -68,6 +68,8 @@ func unitOf(unit sluice.CalendarUnit, t time.Time) [3]int {
 	case sluice.CalendarWeek:
 		year, week := t.ISOWeek()
 		return [3]int{year, week}
+	case sluice.CalendarYear:
+		return [3]int{t.Year()}
 	}
 	return [3]int{t.Year(), int(t.Month())}
 }

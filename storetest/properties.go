@@ -63,7 +63,7 @@ func (m *stateMachine) step() error {
 
 // randomHistories compares the store's answers to histories that are the same in every run.
 func randomHistories(o *opener) error {
-	histories, calls := 20, 400
+	histories, calls := 10, 400
 	if soak() {
 		histories, calls = 3000, 1000
 	}

@@ -171,6 +171,7 @@ func limitOption(r *sluice.Rule, name, value string) (err error) {
 			"day":   func() { l.Calendar = sluice.CalendarDay },
 			"week":  func() { l.Calendar = sluice.CalendarWeek },
 			"month": func() { l.Calendar = sluice.CalendarMonth },
+			"year":  func() { l.Calendar = sluice.CalendarYear },
 		})
 	case "zone":
 		l.Zone, err = time.LoadLocation(value)

@@ -58,7 +58,7 @@ func TestParseTranscript(t *testing.T) {
 		{"limit token_bucket 10/s burst=1 burst=2", "f:1: burst is given twice"},
 		{"limit token_bucket 10/s colour=red", "f:1: colour: not an option of a limit"},
 		{"limit token_bucket 10/s refill=daily", `f:1: refill: "daily" is not known here`},
-		{"limit fixed_window 10/s calendar=year", `f:1: calendar: "year" is not known here`},
+		{"limit fixed_window 10/s calendar=century", `f:1: calendar: "century" is not known here`},
 		{"limit fixed_window 10/s zone=Nowhere/Land", "f:1: zone: unknown time zone"},
 		{"limit fixed_window 10/s shadow=no", `f:1: shadow: "no" is not known here`},
 		{"limit sliding_window_log 10/s burst=5", `f:1: rule "r": sluice: limit: Burst`},

@@ -3,6 +3,7 @@ package interop
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	entries "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
@@ -69,4 +71,43 @@ func (s *server) admits(t *testing.T, user string) bool {
 		return false
 	}
 	return res.OverallCode == rls.RateLimitResponse_OK
+}
+
+// TestMixedFleetMemcached swaps services on two Memcached. The reference counts after it has answered, so that each request
+// waits for the count of the one before.
+func TestMixedFleetMemcached(t *testing.T) {
+	const limit, total = 6, 10
+	rules := map[string]string{"fleet.yaml": "domain: fleet\ndescriptors:\n" +
+		"  - {key: user, rate_limit: {unit: hour, requests_per_unit: 6}}\n"}
+	for attempt := 0; ; attempt++ {
+		begun := time.Now()
+		redis, memcached := redistest.Start(t), []*memcachetest.Server{memcachetest.Start(t), memcachetest.Start(t)}
+		env := settings{
+			"BACKEND_TYPE": "memcache", "MEMCACHE_HOST_PORT": memcached[0].Addr + "," + memcached[1].Addr, "SLUICE_KEY_FORMAT": "envoy",
+		}
+		fleet := []*server{startReference(t, redis, rules, env), startSluice(t, redis, rules, env)}
+		admitted := map[string]int{}
+		for _, user := range []string{"a", "b", "c", "d"} { // on both servers
+			key := fmt.Sprintf("fleet_user_%s_%d", user, begun.Unix()/3600*3600)
+			for i := range total {
+				if fleet[i%len(fleet)].admits(t, user) {
+					admitted[user]++
+				}
+				for at := crc32.ChecksumIEEE([]byte(key)) % 2; memcached[at].Ask("incr "+key+" 0") != fmt.Sprint(i+1); {
+					if time.Since(begun) > patience {
+						t.Fatalf("%s is %s, want %d", key, memcached[at].Ask("incr "+key+" 0"), i+1)
+					}
+				}
+			}
+		}
+		if !sameHour(t, begun) && attempt == 0 {
+			continue
+		}
+		for user, n := range admitted {
+			if n != limit {
+				t.Errorf("of %d requests of %s %d were admitted, want %d", total, user, n, limit)
+			}
+		}
+		return
+	}
 }

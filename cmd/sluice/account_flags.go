@@ -1,12 +1,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,18 +9,23 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
-	"github.com/sluiceproject/sluice/internal/plainfile"
-	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-// account are the flags of commands that make an entry of a file.
+// account are the flags of commands that make an entry of a file, of users if users is set, otherwise of API keys.
 type account struct {
+	users      bool
+	out        term.Output
 	entry      authn.Entry
 	attributes []string
 	file       string
 }
 
-func (a *account) flags(c *cobra.Command, of string) {
+func (a *account) flags(c *cobra.Command) {
+	a.out.AddFlag(c)
+	of := "API keys"
+	if a.users {
+		of = "users"
+	}
 	f := c.Flags()
 	f.StringVar(&a.entry.User, "user", "", "who it is: attr:user in rules")
 	f.StringVar(&a.entry.Plan, "plan", "", "the plan: attr:plan in rules")
@@ -62,51 +62,4 @@ func (a *account) complete(hash string) error {
 		return errors.New(found[0].Message)
 	}
 	return nil
-}
-
-// add puts the entry into the file, if there is to be one.
-func (a *account) add(ctx context.Context, users bool) error {
-	if a.file == "" {
-		return nil
-	}
-	unlock, err := plainfile.LockDirectory(ctx, a.file) // because another command may add an entry at the same time
-	if err != nil {
-		return fmt.Errorf("%s: %w", a.file, err)
-	}
-	defer unlock()
-	data, err := plainfile.Read(a.file, strictyaml.MaxBytes)
-	isNew := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !isNew {
-		return err
-	}
-	if data, err = authn.Append(a.file, data, users, &a.entry); err != nil {
-		if found, _ := faults.Split(err); len(found) > 0 {
-			return fmt.Errorf("%s is left as it is: %w", a.file, err)
-		}
-		return fmt.Errorf("%s: %w", a.file, err)
-	}
-	if isNew {
-		return os.WriteFile(a.file, data, 0o600)
-	}
-	return plainfile.Replace(a.file, data)
-}
-
-// newAccount is what is printed of an entry. Its fields are for programs to rely on.
-type newAccount struct {
-	Key   string      `json:"key,omitempty"` // shown only now
-	Entry authn.Entry `json:"entry"`
-	File  string      `json:"file,omitempty"` // that it is in now
-}
-
-func (m *newAccount) write(w io.Writer, of string) error {
-	if m.Key != "" {
-		fmt.Fprintf(w, "%s\n\n", m.Key)
-		fmt.Fprintln(w, "This is the key. It is shown only now, and only its hash is kept.")
-	}
-	if m.File != "" {
-		_, err := fmt.Fprintf(w, "Its entry is in %s.\n", m.File)
-		return err
-	}
-	_, err := fmt.Fprintf(w, "Its entry, for a file that %s names:\n\n%s", of, m.Entry.YAML("  "))
-	return err
 }

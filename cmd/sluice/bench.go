@@ -38,24 +38,18 @@ type benchFlags struct {
 
 func benchCommand() *cobra.Command {
 	var f benchFlags
-	c := &cobra.Command{
-		Use:     "bench URL",
-		Short:   "Put load on a service or on your own API, and measure",
-		Long:    benchLong,
-		Example: benchExample,
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case len(args) > 1 && len(f.Descriptors) > 0:
-				return fmt.Errorf("%d arguments: if the shell took your braces, put quotes around them: --descriptor 'remote_address=10.0.0.{1..100}'", len(args))
-			case len(args) != 1:
-				return fmt.Errorf("say what to ask, for example: sluice bench rls://127.0.0.1:8081 --domain demo --descriptor 'remote_address=10.0.0.{1..100}'")
-			}
-			return nil
-		},
-		ValidArgsFunction: cobra.FixedCompletions([]string{"rls://127.0.0.1:8081", "http://127.0.0.1:8080/v1/check", "redis://127.0.0.1:6380"},
-			cobra.ShellCompDirectiveNoFileComp),
-		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args[0]) },
+	c := newCommand("bench URL", "Put load on a service or on your own API, and measure", benchLong, benchExample, f.run)
+	c.Args = func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 1 && len(f.Descriptors) > 0:
+			return fmt.Errorf("%d arguments: if the shell took your braces, put quotes around them: --descriptor 'remote_address=10.0.0.{1..100}'", len(args))
+		case len(args) != 1:
+			return fmt.Errorf("say what to ask, for example: sluice bench rls://127.0.0.1:8081 --domain demo --descriptor 'remote_address=10.0.0.{1..100}'")
+		}
+		return nil
 	}
+	c.ValidArgsFunction = cobra.FixedCompletions([]string{"rls://127.0.0.1:8081", "http://127.0.0.1:8080/v1/check", "redis://127.0.0.1:6380"},
+		cobra.ShellCompDirectiveNoFileComp)
 	f.flags(c)
 	return c
 }
@@ -67,10 +61,10 @@ func (f *benchFlags) flags(c *cobra.Command) {
 	fs.IntVar(&f.Callers, "callers", 64, "how many ask at once; with --rate, at most")
 	fs.IntVar(&f.Pipeline, "pipeline", 1, "requests a caller sends before it waits for answers (redis only)")
 	fs.IntVar(&f.Connections, "connections", 4, "that callers share (rls only; others have one each)")
-	fs.DurationVarP(&f.Duration, "duration", "d", 10*time.Second, "how long")
+	term.AddDuration(c, &f.Duration, "duration", "d", 10*time.Second, "how long")
 	fs.Int64VarP(&f.Requests, "requests", "n", 0, "end after so many requests")
-	fs.DurationVar(&f.Warmup, "warmup", 0, "ask so long before measuring")
-	fs.DurationVar(&f.Timeout, "timeout", 5*time.Second, "how long to wait for an answer")
+	term.AddDuration(c, &f.Warmup, "warmup", "", 0, "ask so long before measuring")
+	term.AddDuration(c, &f.Timeout, "timeout", "", 5*time.Second, "how long to wait for an answer")
 	fs.Int64Var(&f.Keys, "keys", 0, "how many keys {key} stands for (redis: 100)")
 	fs.StringVar(&f.Distribution, "distribution", "uniform", "how keys are chosen: uniform, or zipf (few get most)")
 	fs.Uint64Var(&f.Seed, "seed", 1, "of the choice of keys")
@@ -97,19 +91,11 @@ func (f *benchFlags) flags(c *cobra.Command) {
 	}
 }
 
-func (f *benchFlags) run(c *cobra.Command, target string) error {
+func (f *benchFlags) run(c *cobra.Command, args []string) error {
 	f.DurationGiven, f.Version = c.Flags().Changed("duration"), version()
-	m, err := f.Run(c.Context(), target, c.ErrOrStderr())
-	switch {
-	case err != nil:
+	m, err := f.Run(c.Context(), args[0], c.ErrOrStderr())
+	if err != nil {
 		return err
-	case f.out.IsJSON():
-		err = term.WriteJSON(c.OutOrStdout(), m.Report())
-	default:
-		err = m.WriteText(c.OutOrStdout())
 	}
-	if err == nil && !m.Kept() {
-		return term.ErrFindings
-	}
-	return err
+	return writeResult(c, &f.out, m.Report(), m.WriteText, !m.Kept())
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // harmless wants an output that no terminal takes for commands, and that is not large.
@@ -47,24 +48,15 @@ func serveListener(t *testing.T, serve func(net.Listener)) string {
 func TestBenchHostile(t *testing.T) {
 	t.Parallel()
 	replies := append([]string{"-ERR \x1b[2J\x1b]0;owned\x07\r\n", "+\x1b[31m\r\n", "*5\r\n:0\r\n:9\r\n:9\r\n:-1\r\n:-1\r\n"}, attacks.RedisReplies...)
-	redis := serveListener(t, func(l net.Listener) {
+	redis := tcptest.Serve(t, func(c net.Conn) {
+		b := make([]byte, 4096)
 		for {
-			c, err := l.Accept()
-			if err != nil {
+			if _, err := c.Read(b); err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				b := make([]byte, 4096)
-				for {
-					if _, err := c.Read(b); err != nil {
-						return
-					}
-					if _, err := io.WriteString(c, replies[rand.IntN(len(replies))]); err != nil {
-						return
-					}
-				}
-			}()
+			if _, err := io.WriteString(c, replies[rand.IntN(len(replies))]); err != nil {
+				return
+			}
 		}
 	})
 	silent := serveListener(t, func(l net.Listener) {

@@ -86,3 +86,17 @@ func (f *selectFlags) complete(c *cobra.Command, args []string, _ string) ([]str
 	}
 	return parts, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
+
+// bucketCommand is a command about buckets of a running service.
+func bucketCommand(use, short, long, example string, run func(c *cobra.Command, f *selectFlags, s *adminmsg.Selector) error) *cobra.Command {
+	var f selectFlags
+	c := newCommand(use+selectUse, short, long+"\n\n"+selectHelp, example, func(c *cobra.Command, args []string) error {
+		s, err := f.selector(c, args)
+		if err != nil {
+			return err
+		}
+		return run(c, &f, s)
+	})
+	f.flags(c)
+	return c
+}

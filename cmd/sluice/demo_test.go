@@ -87,7 +87,7 @@ func TestDemoCommands(t *testing.T) {
 		{"status=", `^$`},
 		{"while curl ", `(?s)^{"id":"\w+","state":"queued",.*\n{[^\n]*"state":"done",[^\n]*"result":{"status":200,[^\n]*"body":"the export is done\\n"}}\n$`},
 		{"export ", `^$`},
-		{"sluice status", `(?s)^fine: .*store +memory, answers\nrules +10 rules, 1 Envoy domain`},
+		{"sluice status", `(?s)^fine: .*store +memory: available\nrules +10 rules, 1 Envoy domain`},
 		{"sluice top", `(?s)^most denied of late\n.*hello-per-ip +ip=127.0.0.1 `},
 		{"sluice watch", `allowed .*/s  denied .*/s\n$`},
 		{"sluice queue list", `(?s)^\d+ queued, \d+ delivering, 0 dead, \d+ done;`},
@@ -139,7 +139,7 @@ func TestUse(t *testing.T) {
 		{[]string{"--help"}, 0, "sluice demo"},
 		{[]string{"demo", "--help"}, 0, "sluice demo --listen"},
 		{[]string{"--version"}, 0, "version"},
-		{[]string{"dem"}, 2, "Did you mean this?\n\tdemo"},
+		{[]string{"dem"}, 2, `did you mean "demo"?`},
 		{[]string{"demo", "now"}, 2, "now"},
 		{[]string{"demo", "--listen", "nowhere"}, 2, "choose another address with --listen"},
 	} {

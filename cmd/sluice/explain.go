@@ -16,7 +16,6 @@ import (
 
 // explainFlags are what explain is asked.
 type explainFlags struct {
-	out      term.Output
 	rules    ruleFlags
 	request  requestFlags
 	live     remoteFlags
@@ -28,34 +27,33 @@ type explainFlags struct {
 	matching bool
 }
 
+const explainLong = `Match a request against every rule and say why each applies or not, whom it counts for, what its limit is,
+and what would become of the request. Nothing is counted. What is left is that of a store in which nothing
+was spent, or of a snapshot of one, or with --live of a running service. Secrets are masked.
+
+With --domain the request is one to an Envoy domain. Its arguments are the entries of a descriptor; a + stands
+between several descriptors.`
+
+const explainExample = `  sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
+  sluice explain --rules rules/ GET https://api.example.com/users/7 --ip 192.0.2.1 --claim sub=ada
+  sluice explain --rules rules/ /search --snapshot /var/lib/sluice/state -o json
+  sluice explain --rules rules/ --domain auth auth_type=login
+  sluice explain --live 'POST /posts' -H 'X-User: ada'`
+
 func explainCommand() *cobra.Command {
 	var f explainFlags
-	c := &cobra.Command{
-		Use:   "explain [METHOD] PATH | --domain DOMAIN KEY=VALUE...",
-		Short: "Say what the rules make of a request, and why",
-		Long: "Match a request against every rule and say why each applies or not, whom it counts for, what its limit is,\n" +
-			"and what would become of the request. Nothing is counted. What is left is that of a store in which nothing\n" +
-			"was spent, or of a snapshot of one, or with --live of a running service. Secrets are masked.\n\n" +
-			"With --domain the request is one to an Envoy domain. Its arguments are the entries of a descriptor; a + stands\n" +
-			"between several descriptors.",
-		Example: "  sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'\n" +
-			"  sluice explain --rules rules/ GET https://api.example.com/users/7 --ip 192.0.2.1 --claim sub=ada\n" +
-			"  sluice explain --rules rules/ /search --snapshot /var/lib/sluice/state -o json\n" +
-			"  sluice explain --rules rules/ --domain auth auth_type=login\n" +
-			"  sluice explain --live 'POST /posts' -H 'X-User: ada'",
-		ValidArgsFunction: cobra.NoFileCompletions,
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
-				return fmt.Errorf("say which request: sluice explain 'POST /posts', or --domain auth auth_type=login")
-			case f.domain == "" && len(args) > 2:
-				return fmt.Errorf("%d arguments: write METHOD and PATH, and headers with -H 'X-User: ada'", len(args))
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	c := newCommand("explain [METHOD] PATH | --domain DOMAIN KEY=VALUE...", "Say what the rules make of a request, and why",
+		explainLong, explainExample, f.run)
+	c.Args = func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return fmt.Errorf("say which request: sluice explain 'POST /posts', or --domain auth auth_type=login")
+		case f.domain == "" && len(args) > 2:
+			return fmt.Errorf("%d arguments: write METHOD and PATH, and headers with -H 'X-User: ada'", len(args))
+		}
+		return nil
 	}
-	f.out.AddFlag(c)
+	c.ValidArgsFunction = cobra.NoFileCompletions
 	f.rules.flags(c)
 	c.Flags().StringArrayVar(&f.paths, "rules", nil, "rule file or directory; may be repeated (default: here)")
 	f.request.flags(c)
@@ -79,7 +77,7 @@ func (f *explainFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if f.out.IsJSON() {
+	if f.live.out.IsJSON() {
 		return term.WriteJSON(c.OutOrStdout(), x)
 	}
 	return explain.WriteText(c.OutOrStdout(), x)

@@ -386,7 +386,7 @@ func TestAPIKeysAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "accounts.yaml")
-			const all = 16
+			const all = 8
 			var group sync.WaitGroup
 			for i := range all {
 				group.Go(func() {

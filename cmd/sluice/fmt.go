@@ -10,19 +10,18 @@ import (
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
 
+const fmtLong = `Print rule files and test files in the usual form: the same keys in the same order, comments kept. Of a
+directory all *.yaml and *.yml files are meant. Without arguments standard input is formatted.`
+
+const fmtExample = `  sluice fmt posts.yaml            # print it formatted
+  sluice fmt -w rules/             # format the files themselves
+  sluice fmt -l rules/             # list the files that would change
+  sluice fmt --check rules/        # the same, and end with 1 if there are any`
+
 func fmtCommand() *cobra.Command {
 	var o format.Options
-	c := &cobra.Command{
-		Use:   "fmt [FILE|DIRECTORY]...",
-		Short: "Format rule files",
-		Long: "Print rule files and test files in the usual form: the same keys in the same order, comments kept. Of a\n" +
-			"directory all *.yaml and *.yml files are meant. Without arguments standard input is formatted.",
-		Example: "  sluice fmt posts.yaml            # print it formatted\n" +
-			"  sluice fmt -w rules/             # format the files themselves\n" +
-			"  sluice fmt -l rules/             # list the files that would change\n" +
-			"  sluice fmt --check rules/        # the same, and end with 1 if there are any",
-		ValidArgsFunction: term.CompleteRules,
-		RunE: func(c *cobra.Command, paths []string) error {
+	c := newCommand("fmt [FILE|DIRECTORY]...", "Format rule files",
+		fmtLong, fmtExample, func(c *cobra.Command, paths []string) error {
 			if len(paths) == 0 {
 				if o != (format.Options{}) {
 					return fmt.Errorf("name the files: standard input is only formatted to standard output")
@@ -34,8 +33,8 @@ func fmtCommand() *cobra.Command {
 				return term.ErrFindings
 			}
 			return err
-		},
-	}
+		})
+	c.ValidArgsFunction = term.CompleteRules
 	c.Flags().BoolVarP(&o.Write, "write", "w", false, "write the result to the file instead of printing it")
 	c.Flags().BoolVarP(&o.List, "list", "l", false, "list files whose form is another")
 	c.Flags().BoolVar(&o.Check, "check", false, "list files whose form is another, and end with 1 if there are any")

@@ -9,6 +9,17 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
+const limitsLong = `Write what outside developers have to know: which limits there are and for whom, what a caller over a
+limit gets, with examples, and how to wait. An example is a response of the middleware, or of the gateway
+for a request that is queued, under these rules: 429, 202, a response after a delay, and 503 for a rule
+that fails closed. -o json has those of every rule. Rules that are hidden, disabled or in shadow mode are
+left out, and so are exceptions, allow lists and overrides. Of the conditions only method, host and path
+are told; a rule with others should have a description.`
+
+const limitsExample = `  sluice limits rules/
+  sluice limits --markdown rules/ >LIMITS.md
+  sluice limits --html --title 'Limits of the Example API' rules/ >limits.html`
+
 func limitsCommand() *cobra.Command {
 	var (
 		out            term.Output
@@ -16,19 +27,8 @@ func limitsCommand() *cobra.Command {
 		html, markdown bool
 		title          string
 	)
-	c := &cobra.Command{
-		Use:   "limits [FILE|DIRECTORY]...",
-		Short: "Write the documentation of the limits for the developers who use your API",
-		Long: "Write what outside developers have to know: which limits there are and for whom, what a caller over a\n" +
-			"limit gets, with an example that is made by the middleware itself, and how to wait. Rules that are hidden,\n" +
-			"disabled or in shadow are left out, and so are exceptions, allow lists and overrides: they are nobody\n" +
-			"else's business. Of the conditions only method, host and path are told; a rule with others should have a\n" +
-			"description.",
-		Example: "  sluice limits rules/\n" +
-			"  sluice limits --markdown rules/ >LIMITS.md\n" +
-			"  sluice limits --html --title 'Limits of the Example API' rules/ >limits.html",
-		ValidArgsFunction: term.CompleteRules,
-		RunE: func(c *cobra.Command, paths []string) error {
+	c := newCommand("limits [FILE|DIRECTORY]...", "Write the documentation of the limits for the developers who use your API",
+		limitsLong, limitsExample, func(c *cobra.Command, paths []string) error {
 			loaded, err := flags.load(c.Context(), paths)
 			if err != nil {
 				return err
@@ -47,8 +47,8 @@ func limitsCommand() *cobra.Command {
 				return d.WriteMarkdown(w)
 			}
 			return d.WriteText(w)
-		},
-	}
+		})
+	c.ValidArgsFunction = term.CompleteRules
 	out.AddFlag(c)
 	flags.flags(c)
 	c.Flags().BoolVar(&html, "html", false, "write a page of HTML that needs nothing else")

@@ -9,19 +9,17 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
+const passwordLong = `Hash a password (bcrypt), which is read from standard input, and print the entry for a file of users, or add it there.
+On a terminal it is asked for and not shown.`
+
+const passwordExample = `  sluice password --user ada --plan pro --file users.yaml
+  pass show ada | sluice password --user ada -o json`
+
 func passwordCommand() *cobra.Command {
-	var out term.Output
-	var a account
+	a := account{users: true}
 	cost := authn.DefaultCost
-	c := &cobra.Command{
-		Use:   "password --user NAME",
-		Short: "Hash a password for a user of the gateway",
-		Long: "Hash a password (bcrypt), which is read from standard input, and print the entry for a file of users, or add it there.\n" +
-			"On a terminal it is asked for and not shown.",
-		Example: "  sluice password --user ada --plan pro --file users.yaml\n" +
-			"  pass show ada | sluice password --user ada -o json",
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+	c := withoutArguments("password --user NAME", "Hash a password for a user of the gateway",
+		passwordLong, passwordExample, func(c *cobra.Command) error {
 			if a.entry.User == "" {
 				return errors.New("who is it for? Write --user NAME")
 			}
@@ -33,21 +31,9 @@ func passwordCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.complete(hash); err != nil {
-				return err
-			}
-			if err := a.add(c.Context(), true); err != nil {
-				return err
-			}
-			m := newAccount{Entry: a.entry, File: a.file}
-			if out.IsJSON() {
-				return term.WriteJSON(c.OutOrStdout(), m)
-			}
-			return m.write(c.OutOrStdout(), "authentication.basic.files")
-		},
-	}
-	out.AddFlag(c)
-	a.flags(c, "users")
+			return a.save(c, "", hash)
+		})
+	a.flags(c)
 	c.Flags().IntVar(&cost, "cost", cost, "of the hash, between 10 and 14: one more is twice the time")
 	term.CompleteFlag(c, "cost")
 	return c

@@ -14,21 +14,16 @@ import (
 )
 
 // itemCommand is a command about one request.
-func itemCommand(use, short, long, example string, run func(c *cobra.Command, live *remoteFlags, out *term.Output, id string) error) *cobra.Command {
+func itemCommand(use, short, long, example string, run func(c *cobra.Command, live *remoteFlags, id string) error) *cobra.Command {
 	var live remoteFlags
-	var out term.Output
-	c := &cobra.Command{
-		Use: use, Short: short, Long: long, Example: example,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("say which: the id is in the status URL that the caller was given, and in sluice queue list")
-			}
-			return nil
-		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return run(c, &live, &out, args[0]) },
+	c := newCommand(use, short, long, example, func(c *cobra.Command, args []string) error { return run(c, &live, args[0]) })
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return errors.New("say which: the id is in the status URL that the caller was given, and in sluice queue list")
+		}
+		return nil
 	}
-	out.AddFlag(c)
+	c.ValidArgsFunction = cobra.NoFileCompletions
 	live.adminFlags(c)
 	return c
 }
@@ -37,8 +32,8 @@ func queueStatusCommand() *cobra.Command {
 	return itemCommand("status ID", "Show what became of a request",
 		"Show what became of a request that was kept, and what the upstream answered.",
 		"  sluice queue status 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b",
-		func(c *cobra.Command, live *remoteFlags, out *term.Output, id string) error {
-			return call(c, live, out, http.MethodGet, "/v1/queue/item?id="+url.QueryEscape(id), nil, admincli.WriteItem)
+		func(c *cobra.Command, live *remoteFlags, id string) error {
+			return call(c, live, http.MethodGet, "/v1/queue/item?id="+url.QueryEscape(id), nil, admincli.WriteItem)
 		})
 }
 
@@ -46,43 +41,41 @@ func queueCancelCommand() *cobra.Command {
 	return itemCommand("cancel ID", "Remove a request that has not begun",
 		"Remove a request that is kept, so that it is never delivered. One that is being delivered cannot be removed.",
 		"  sluice queue cancel 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b",
-		func(c *cobra.Command, live *remoteFlags, out *term.Output, id string) error {
-			return call(c, live, out, http.MethodPost, "/v1/queue/cancel", adminmsg.QueueID{ID: id}, admincli.WriteItem)
+		func(c *cobra.Command, live *remoteFlags, id string) error {
+			return call(c, live, http.MethodPost, "/v1/queue/cancel", adminmsg.QueueID{ID: id}, admincli.WriteItem)
 		})
 }
 
+const queueReplayLong = `Have a request that is dead tried again, with as many attempts and as much time as it had and the same
+idempotency key. With --all, all that are dead.`
+
+const queueReplayExample = `  sluice queue replay 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b
+  sluice queue replay --all`
+
 func queueReplayCommand() *cobra.Command {
 	var live remoteFlags
-	var out term.Output
 	var all bool
-	c := &cobra.Command{
-		Use:   "replay [ID]",
-		Short: "Try again what failed for good",
-		Long: "Have a request that is dead tried again, with as many attempts and as much time as it had and the same\n" +
-			"idempotency key. With --all, all that are dead.",
-		Example:           "  sluice queue replay 5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b\n  sluice queue replay --all",
-		ValidArgsFunction: cobra.NoFileCompletions,
-		Args: func(_ *cobra.Command, args []string) error {
-			if all == (len(args) == 1) || len(args) > 1 {
-				return errors.New("say which: an id as sluice queue dead lists them, or --all")
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, args []string) error {
+	c := newCommand("replay [ID]", "Try again what failed for good",
+		queueReplayLong, queueReplayExample, func(c *cobra.Command, args []string) error {
 			if all {
-				return replayAll(c, &live, &out)
+				return replayAll(c, &live)
 			}
-			return call(c, &live, &out, http.MethodPost, "/v1/queue/replay", adminmsg.QueueID{ID: args[0]}, admincli.WriteItem)
-		},
+			return call(c, &live, http.MethodPost, "/v1/queue/replay", adminmsg.QueueID{ID: args[0]}, admincli.WriteItem)
+		})
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if all == (len(args) == 1) || len(args) > 1 {
+			return errors.New("say which: an id as sluice queue dead lists them, or --all")
+		}
+		return nil
 	}
-	out.AddFlag(c)
+	c.ValidArgsFunction = cobra.NoFileCompletions
 	c.Flags().BoolVar(&all, "all", false, "all that are dead")
 	live.adminFlags(c)
 	return c
 }
 
 // replayAll replays all that are dead.
-func replayAll(c *cobra.Command, live *remoteFlags, out *term.Output) error {
+func replayAll(c *cobra.Command, live *remoteFlags) error {
 	client, err := live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
 		return err
@@ -91,7 +84,7 @@ func replayAll(c *cobra.Command, live *remoteFlags, out *term.Output) error {
 	if err != nil {
 		return live.advise(c.Context(), err)
 	}
-	if out.IsJSON() {
+	if live.out.IsJSON() {
 		return term.WriteJSON(c.OutOrStdout(), map[string]any{"replayed": ids})
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "%s queued again\n", term.Count(len(ids), "request"))

@@ -2,11 +2,16 @@ package main
 
 import (
 	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 )
 
 func TestArguments(t *testing.T) {
@@ -29,5 +34,23 @@ func TestRatelimitSaysWhatIsWrong(t *testing.T) {
 	if code := run(t.Context(), []string{"ratelimit"}, &stderr, &stderr); code != term.ExitWrong ||
 		!strings.Contains(stderr.String(), "PORT: write a whole number") {
 		t.Errorf("it ends with %d:\n%s", code, &stderr)
+	}
+}
+
+// Commands for operators say what they talk to when it is sluice ratelimit, and where that shows its state.
+func TestOperateBesideRatelimit(t *testing.T) {
+	directory := t.TempDir()
+	write(t, filepath.Join(directory, "d.yaml"), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}]\n")
+	debug := forwardauthtest.FreeAddress(t)
+	_, port, _ := net.SplitHostPort(debug)
+	cmd := exec.Command(os.Args[0], "ratelimit")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0", "RUNTIME_ROOT="+directory, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_WATCH_ROOT=false",
+		"USE_STATSD=false", "BACKEND_TYPE=memory", "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+port)
+	forwardauthtest.Start(t, debug, cmd)
+	for _, args := range []string{"status", "top", "watch", "peek a", "suspend a", "queue list", "reload"} {
+		code, out, err := sluiceRun(t, append(strings.Fields(args), "--admin", "http://"+debug)...)
+		if code != term.ExitWrong || out != "" || !strings.Contains(err, "it has no admin API") || !strings.Contains(err, "http://"+debug+"/rlconfig") {
+			t.Errorf("sluice %s: exit %d, %s%s", args, code, out, err)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
+	"github.com/sluiceproject/sluice/internal/suggest"
 )
 
 // ruleNames are rules for a shell to complete, each with its limits to choose by.
@@ -52,4 +55,22 @@ func remoteRules(ctx context.Context, client *adminclient.Client) []adminmsg.Rul
 		return nil
 	}
 	return answer.Rules
+}
+
+// unknownRule returns an error about the first name that is none of the rules', and nil if there is none.
+func unknownRule(all []adminmsg.Rule, written []string) error {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	for _, name := range written {
+		if slices.Contains(names, name) {
+			continue
+		}
+		if near := suggest.Closest(name, names); near != "" {
+			return fmt.Errorf("there is no rule %q: did you mean %q?", name, near)
+		}
+		return fmt.Errorf("there is no rule %q: sluice status --rules lists them", name)
+	}
+	return nil
 }

@@ -18,6 +18,7 @@ import (
 func (f *remoteFlags) advise(ctx context.Context, err error) error {
 	var away *adminclient.UnreachableError
 	var problem *adminclient.ProblemError
+	var ratelimit *adminclient.RatelimitError
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -25,6 +26,9 @@ func (f *remoteFlags) advise(ctx context.Context, err error) error {
 		return f.unreachable(away)
 	case errors.As(err, &problem):
 		return f.problem(problem)
+	case errors.As(err, &ratelimit):
+		return fmt.Errorf("%w. Its state is at %s/rlconfig and %[2]s/stats; commands for operators need sluice serve, whose admin API is named with %s",
+			ratelimit, ratelimit.URL, f.flag())
 	}
 	return err
 }
@@ -85,5 +89,6 @@ var inCommands = strings.NewReplacer(
 	"POST /v1/explain", "sluice explain --live",
 	"GET /v1/rules", "sluice status --rules",
 	"GET /v1/status", "sluice status",
+	"GET /v1/queue", "sluice queue list",
 	"\n", "; ",
 )

@@ -16,10 +16,11 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
-// remoteFlags say which running service a command asks.
+// remoteFlags say which running service a command asks, and how it writes the answer.
 type remoteFlags struct {
 	cfg    adminclient.Config
 	caller bool // it asks as callers do
+	out    term.Output
 }
 
 // adminFlags are for commands that ask the admin API.
@@ -27,17 +28,18 @@ func (f *remoteFlags) adminFlags(c *cobra.Command) {
 	f.setting(c, &f.cfg.Admin, "admin", "SLUICE_ADMIN", adminclient.DefaultAdmin, "where the service answers operators")
 	f.setting(c, &f.cfg.TokenFile, "token-file", "SLUICE_TOKEN_FILE", "", "file with the token of the admin API")
 	f.cfg.Service = adminclient.DefaultService
-	f.tlsFlags(c)
+	f.commonFlags(c)
 }
 
 // serviceFlags are for commands that ask as callers do.
 func (f *remoteFlags) serviceFlags(c *cobra.Command) {
 	f.setting(c, &f.cfg.Service, "service", "SLUICE_SERVICE", adminclient.DefaultService, "where the service answers callers")
 	f.cfg.Admin, f.caller = adminclient.DefaultAdmin, true
-	f.tlsFlags(c)
+	f.commonFlags(c)
 }
 
-func (f *remoteFlags) tlsFlags(c *cobra.Command) {
+func (f *remoteFlags) commonFlags(c *cobra.Command) {
+	f.out.AddFlag(c)
 	f.setting(c, &f.cfg.CA, "ca", "SLUICE_CA", "", "file with the authority of the service's certificate")
 	f.setting(c, &f.cfg.Cert, "cert", "SLUICE_CERT", "", "file with the certificate to show the service")
 	f.setting(c, &f.cfg.Key, "key", "SLUICE_KEY", "", "file with that certificate's key")
@@ -76,15 +78,15 @@ func (f *remoteFlags) ask(c *cobra.Command, method, path string, body, answer an
 	return raw, nil
 }
 
-// call asks the admin API and writes the answer, as it came or for people to read. write may return errFindings.
-func call[A any](c *cobra.Command, f *remoteFlags, o *term.Output, method, path string, body any, write func(*A, io.Writer, term.Style) error) error {
+// call asks the admin API and writes the answer, as it came or for people to read. write may return term.ErrFindings.
+func call[A any](c *cobra.Command, f *remoteFlags, method, path string, body any, write func(*A, io.Writer, term.Style) error) error {
 	var answer A
 	raw, err := f.ask(c, method, path, body, &answer)
 	if err != nil {
 		return err
 	}
 	out, s := c.OutOrStdout(), term.NewStyle(c.OutOrStdout())
-	if !o.IsJSON() {
+	if !f.out.IsJSON() {
 		return write(&answer, out, s)
 	}
 	found := write(&answer, io.Discard, s) // for the exit code

@@ -119,6 +119,6 @@ var momentary = []struct {
 	{regexp.MustCompile(`(?m)(^[^$\n]*) (\d+(\.\d+)?(d|h|ms|m|s))+\b`), "$1 TIME"},
 	{regexp.MustCompile(`(?m)(^[^$\n]*) (\d+(\.\d+)?(d|h|ms|m|s))+\b`), "$1 TIME"}, // a second on the line
 	{regexp.MustCompile(`(;t=|Reset: |Retry-After: |retry in |Reset": "|Retry-After": ")\d+`), "${1}0"},
-	{regexp.MustCompile(`(_m?s": )[1-9][0-9.]*`), "${1}1"},
+	{regexp.MustCompile(`(_(?:ms|seconds)": )[1-9][0-9.]*`), "${1}1"},
 	{regexp.MustCompile(`(digest |digest": ")[0-9a-f]{12}`), "${1}DIGEST"},
 }

@@ -49,7 +49,7 @@ func TestLiveToken(t *testing.T) {
 		{"watch", term.ExitWrong, "wants a token"},
 		{"suspend x", term.ExitWrong, "wants a token"},
 		{"status --token-file " + wrong, term.ExitWrong, "the token in " + wrong + " is not that of the service"},
-		{"status --token-file " + right, term.ExitFine, "store      memory, answers"},
+		{"status --token-file " + right, term.ExitFine, "store      memory: available"},
 		{"take --domain demo remote_address=10.0.0.1", term.ExitFine, "4 of 5 left"}, // callers need none
 	} {
 		a.run(t)
@@ -113,9 +113,9 @@ func TestLiveStoreAway(t *testing.T) {
 	write(t, rules, "rules:\n  - {name: kind, match: {path: /a}, limit: 5/h}\n  - {name: open, match: {path: /b}, limit: 5/h, on_failure: open}\n")
 	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: %q}", rules, redis.URL()))
 	p.asked(t)
-	ask{"status", term.ExitFine, "store      redis, answers"}.run(t)
+	ask{"status", term.ExitFine, "store      redis " + redis.Addr + ": available"}.run(t)
 	redis.Kill()
-	ask{"status", term.ExitFindings, "store      redis, does not answer: rules' on_failure does"}.run(t)
+	ask{"status", term.ExitFindings, "store      redis " + redis.Addr + ": unavailable: rules' on_failure decides"}.run(t)
 	ask{"take /a", term.ExitFine, "kind: 4 of 5 left, all of it again after 12m (the store does not answer: on_failure is local)"}.run(t)
 	ask{"take /b", term.ExitFine, "open: limit 5 (the store does not answer: on_failure is open)"}.run(t)
 	ask{"reset kind", term.ExitWrong, "the store does not answer"}.run(t)
@@ -130,7 +130,7 @@ func TestLiveStoreAway(t *testing.T) {
 		default:
 		}
 	}
-	ask{"status", term.ExitFine, "store      redis, answers"}.run(t)
+	ask{"status", term.ExitFine, "store      redis " + redis.Addr + ": available"}.run(t)
 }
 
 // Faults of rule files are told to who has them read again.

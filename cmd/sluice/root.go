@@ -77,6 +77,7 @@ func rootCommand(stdout, stderr io.Writer) *cobra.Command {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	addMissingExamples(root)
+	rejectWrongUse(root)
 	return root
 }
 

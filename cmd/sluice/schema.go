@@ -13,17 +13,17 @@ import (
 // schemaKinds are what there is a schema of.
 var schemaKinds = []string{"rules", "envoy", "test", "service"}
 
+const schemaLong = `Print the JSON Schema of rule files (the default), of files in Envoy's format, of test files, or of the
+configuration of sluice serve. Editors that know it complete keys and mark mistakes. Name it in the first line of a file:
+
+  # yaml-language-server: $schema=./sluice.schema.json`
+
+const schemaExample = `  sluice schema >sluice.schema.json
+  sluice schema test >sluice-test.schema.json`
+
 func schemaCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "schema [rules|envoy|test|service]",
-		Short: "Print the JSON Schema of rule files, test files and the service's configuration, for editors",
-		Long: "Print the JSON Schema of rule files (the default), of files in Envoy's format, of test files, or of the\n" +
-			"configuration of sluice serve. Editors that know it complete keys and mark mistakes. Name it in the first line of a file:\n\n" +
-			"  # yaml-language-server: $schema=./sluice.schema.json",
-		Example:           "  sluice schema >sluice.schema.json\n  sluice schema test >sluice-test.schema.json",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(schemaKinds, cobra.ShellCompDirectiveNoFileComp),
-		RunE: func(c *cobra.Command, args []string) error {
+	c := newCommand("schema [rules|envoy|test|service]", "Print the JSON Schema of rule files, test files and the service's configuration, for editors",
+		schemaLong, schemaExample, func(c *cobra.Command, args []string) error {
 			kind := "rules"
 			if len(args) > 0 {
 				kind = args[0]
@@ -34,8 +34,15 @@ func schemaCommand() *cobra.Command {
 			}
 			_, err = c.OutOrStdout().Write(schema)
 			return err
-		},
+		})
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return fmt.Errorf("sluice schema prints one schema: write one of %s", strings.Join(schemaKinds, ", "))
+		}
+		return nil
 	}
+	c.ValidArgsFunction = cobra.FixedCompletions(schemaKinds, cobra.ShellCompDirectiveNoFileComp)
+	return c
 }
 
 func schemaOf(kind string) ([]byte, error) {

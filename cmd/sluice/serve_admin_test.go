@@ -135,7 +135,7 @@ func TestServeReloadByOperator(t *testing.T) {
 	if first.Digest == "" || len(first.Files) != 1 || first.LastError != nil {
 		t.Errorf("the status says %+v", first)
 	}
-	if got := p.operate(t, "POST", "/v1/reload", ""); got.status != 200 || got.body != fmt.Sprintf("{\"digest\":%q,\"changed\":false}\n", first.Digest) {
+	if got := p.operate(t, "POST", "/v1/reload", ""); got.status != 200 || got.body != fmt.Sprintf("{\"digest\":%q,\"changed\":false,\"restart_needed\":[],\"config_error\":\"\"}\n", first.Digest) {
 		t.Errorf("without a change: %d %s", got.status, got.body)
 	}
 	file := filepath.Join(directory, "d.yaml")
@@ -163,18 +163,21 @@ func TestServeReloadByOperator(t *testing.T) {
 func TestServeStatusOfStore(t *testing.T) {
 	redis := redistest.Start(t)
 	p := startServe(t, fmt.Sprintf("store: {kind: redis, url: '%s'}", redis.URL()))
-	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"store":{"kind":"redis","up":true,"servers":[{"n":0,"up":true}],"instances":1}`) {
+	server := fmt.Sprintf(`"servers":[{"shard":0,"address":%q,`, redis.Addr)
+	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"store":{"kind":"redis","up":true,"error":"",`+server+
+		`"up":true,"breaker":"closed","since":null,"error":""}],"instances":1,"breaker_history":[]}`) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	redis.Kill()
-	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}],"instances":1}`) {
+	if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, `"store":{"kind":"redis","up":false,"error":"redisstore: `) ||
+		!strings.Contains(got.body, server+`"up":false,`) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if got := p.get(t, "/readyz"); got != 200 {
 		t.Errorf("/readyz answers %d", got)
 	}
 	// One that has not read how many share the store says so, unless it was told.
-	for settings, want := range map[string]string{"": `"instances":0}`, ", instances: 4": `"instances":4}`} {
+	for settings, want := range map[string]string{"": `"instances":0,`, ", instances: 4": `"instances":4,`} {
 		p := startServe(t, fmt.Sprintf("store: {kind: redis, url: '%s'%s}", redis.URL(), settings))
 		if got := p.operate(t, "GET", "/v1/status", ""); !strings.Contains(got.body, want) {
 			t.Errorf("%d %s", got.status, got.body)

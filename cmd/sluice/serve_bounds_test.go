@@ -355,20 +355,13 @@ func TestServeBounds(t *testing.T) {
 		}, func(t *testing.T) string {
 			return b.say(t, "127.0.0.12", b.admin, "GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\n")
 		}, "401", "429"},
-		{"rls_descriptors", "check", func(t *testing.T) string { return check(t, descriptors(32, 1, 1)) }, func(t *testing.T) string { return check(t, descriptors(33, 1, 1)) }, "200", "400"},
-		{"rls_entries", "check", func(t *testing.T) string { return check(t, descriptors(1, 16, 1)) }, func(t *testing.T) string { return check(t, descriptors(1, 17, 1)) }, "200", "400"},
-		{"rls_text", "check", func(t *testing.T) string { return check(t, descriptors(1, 1, 1024)) }, func(t *testing.T) string { return check(t, descriptors(1, 1, 1025)) }, "200", "400"},
-		{
-			"rls_text", "check, domain", func(t *testing.T) string {
-				return check(t, strings.Replace(descriptors(1, 1, 1), `"d"`, `"`+x(1024)+`"`, 1))
-			},
-			func(t *testing.T) string {
-				return check(t, strings.Replace(descriptors(1, 1, 1), `"d"`, `"`+x(1025)+`"`, 1))
-			}, "200", "400",
-		},
-		{"rls_descriptors", "gRPC", func(t *testing.T) string { return rls(t, 32, 1, 1) }, func(t *testing.T) string { return rls(t, 33, 1, 1) }, "OK:", "rpc error: code = InvalidArgument"},
-		{"rls_entries", "gRPC", func(t *testing.T) string { return rls(t, 1, 16, 1) }, func(t *testing.T) string { return rls(t, 1, 17, 1) }, "OK:", "rpc error: code = InvalidArgument"},
-		{"rls_text", "gRPC", func(t *testing.T) string { return rls(t, 1, 1, 1024) }, func(t *testing.T) string { return rls(t, 1, 1, 1025) }, "OK:", "rpc error: code = InvalidArgument"},
+		{"rls_descriptors", "check", func(t *testing.T) string { return check(t, descriptors(1000, 1, 1)) }, func(t *testing.T) string { return check(t, descriptors(1001, 1, 1)) }, "200", "400"},
+		{"rls_entries", "check", func(t *testing.T) string { return check(t, descriptors(1, 101, 1)) }, func(t *testing.T) string { return check(t, descriptors(1, 102, 1)) }, "200", "200"},
+		{"rls_text", "check", func(t *testing.T) string { return check(t, descriptors(1, 1, 1024)) }, func(t *testing.T) string { return check(t, descriptors(1, 1, 1025)) }, "200", "200"},
+		{"rls_descriptors", "gRPC", func(t *testing.T) string { return rls(t, 1000, 1, 1) }, func(t *testing.T) string { return rls(t, 1001, 1, 1) }, "OK:", "rpc error: code = InvalidArgument"},
+		{"rls_entries", "gRPC", func(t *testing.T) string { return rls(t, 1, 101, 1) }, func(t *testing.T) string { return rls(t, 1, 102, 1) }, "OK:", "OK:"},
+		{"rls_text", "gRPC", func(t *testing.T) string { return rls(t, 1, 1, 1024) }, func(t *testing.T) string { return rls(t, 1, 1, 1025) }, "OK:", "OK:"},
+		{"rls_message_size", "", func(t *testing.T) string { return rls(t, 1000, 2, 510) }, func(t *testing.T) string { return rls(t, 1000, 2, 530) }, "OK:", "rpc error: code = ResourceExhausted"},
 		{"resp_command", "arguments", func(t *testing.T) string { return b.redis(t, list(16, "a", " ")) }, func(t *testing.T) string { return b.redis(t, list(17, "a", " ")) }, "-ERR", "-ERR"},
 		{"resp_key", "", func(t *testing.T) string { return b.redis(t, "CL.THROTTLE "+x(1024)+" 1 1 60") }, func(t *testing.T) string { return b.redis(t, "CL.THROTTLE "+x(1025)+" 1 1 1") }, "*5", "-ERR"},
 		{

@@ -18,29 +18,13 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/faultproxy"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
-
-// serveConns has every connection served until the test ends.
-func serveConns(t *testing.T, serve func(c net.Conn)) (address string) {
-	t.Helper()
-	return serveListener(t, func(l net.Listener) {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				serve(c)
-			}()
-		}
-	})
-}
 
 // lying listens and sends the text to every client that connects.
 func lying(t *testing.T, text string) (address string) {
 	t.Helper()
-	return serveConns(t, func(c net.Conn) {
+	return tcptest.Serve(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, text)
 		_, _ = io.Copy(io.Discard, c)
 	})
@@ -199,7 +183,7 @@ func TestServeLyingNATSWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := serveConns(t, func(c net.Conn) {
+	server := tcptest.Serve(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, strings.Replace(natsInfo, "{", `{"tls_required":true,`, 1))
 		private := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})
 		_, _ = io.WriteString(private, "PONG\r\nMSG x 1 107374182400\r\n")
@@ -231,7 +215,7 @@ func TestServeLyingMemcached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := serveConns(t, func(c net.Conn) {
+			server := tcptest.Serve(t, func(c net.Conn) {
 				if _, err := c.Read(make([]byte, 1)); err != nil {
 					return
 				}
@@ -274,7 +258,7 @@ func TestServeLyingKeySet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := serveConns(t, func(c net.Conn) {
+			server := tcptest.Serve(t, func(c net.Conn) {
 				if _, err := c.Read(make([]byte, 1)); err != nil {
 					return
 				}

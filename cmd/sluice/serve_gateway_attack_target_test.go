@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // yard is a gateway that is attacked, with an application behind it that writes down all it is sent, byte by byte.
@@ -62,27 +63,13 @@ const largeAnswer = 32 << 20
 
 func newScribe(t *testing.T) *scribe {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	r := &scribe{address: l.Addr().String(), evil: attacks.Responses()}
+	r := &scribe{evil: attacks.Responses()}
 	r.evil["/large"] = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", largeAnswer, strings.Repeat("x", largeAnswer))
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go r.serve(conn)
-		}
-	}()
+	r.address = tcptest.Serve(t, r.serve)
 	return r
 }
 
 func (r *scribe) serve(conn net.Conn) {
-	defer conn.Close()
 	for in := bufio.NewReader(conn); ; {
 		head, body, err := readRequest(in)
 		if err != nil && len(head) > 0 && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {

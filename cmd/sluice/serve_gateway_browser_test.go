@@ -47,19 +47,8 @@ const talk = () => new Promise(done => {
 var sawText = regexp.MustCompile(`(?s)<pre id="saw">(.*?)</pre>`)
 
 // A script in a browser sees what is left of its limits and when to come again, and from another origin what is left. A
-// denial it cannot read there: whom the application lets read its answers the gateway does not know.
+// denial it cannot read there, because the route has no cors: see TestGatewayCORS.
 func browserClient(t *testing.T, f *front) {
-	forwardauthtest.Need(t, "chromium")
-	cmd := exec.CommandContext(t.Context(), "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-		"--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-crash-reporter",
-		"--user-data-dir="+t.TempDir(), "--dump-dom", "http://"+f.plain+"/page")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	m := sawText.FindSubmatch(out)
-	if m == nil {
-		t.Fatalf("%v\n%s\n%s", err, out, &stderr)
-	}
 	const want = `own 1 200 left 2 limit 3 retry false "quota";q=3;w=3600
 own 2 200 left 1 limit 3 retry false "quota";q=3;w=3600
 own 3 200 left 0 limit 3 retry false "quota";q=3;w=3600
@@ -72,7 +61,24 @@ other 4 TypeError
 socket hello
 end
 `
-	if got := string(m[1]); got != want {
+	if got := browserSaw(t, "http://"+f.plain+"/page"); got != want {
 		t.Errorf("the browser saw\n%s\nwant\n%s", got, want)
 	}
+}
+
+// browserSaw loads a page in Chromium and returns the text that its script wrote into the element "saw".
+func browserSaw(t *testing.T, url string) string {
+	t.Helper()
+	forwardauthtest.Need(t, "chromium")
+	cmd := exec.CommandContext(t.Context(), "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+		"--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-crash-reporter",
+		"--user-data-dir="+t.TempDir(), "--dump-dom", url)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	m := sawText.FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("%v\n%s\n%s", err, out, &stderr)
+	}
+	return string(m[1])
 }

@@ -264,7 +264,7 @@ func manyDescriptors(t *testing.T, v *victim) {
 	req.ProtoReflect().SetUnknown(bytes.Repeat(entry, 100_000)) // as cheap to send as it is to write
 	for range times(100) {
 		_, err := v.honest.ShouldRateLimit(t.Context(), req)
-		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "more than 32 descriptors") {
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "more than 1000 descriptors") {
 			t.Fatalf("got %v", err)
 		}
 	}

@@ -352,7 +352,7 @@ func TestServeRESPOperators(t *testing.T) {
 			t.Errorf("answer %d: %q, want %s first", i, got, want)
 		}
 	}
-	if got := post("/v1/peek", `{"rule":"resp","key":{"key":"ada"}}`); !strings.Contains(got, `"blocked_s":`) {
+	if got := post("/v1/peek", `{"rule":"resp","key":{"key":"ada"}}`); !strings.Contains(got, `"blocked_seconds":`) {
 		t.Errorf("operators see %s", got)
 	}
 }

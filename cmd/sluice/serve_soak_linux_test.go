@@ -48,7 +48,7 @@ func soakTime(t *testing.T) time.Duration {
 	if os.Getenv("SLUICE_SOAK") != "" {
 		return 30 * time.Minute
 	}
-	return 10 * time.Second
+	return 5 * time.Second
 }
 
 // soakMemory is the resident memory that a gateway must stay below without the race detector, in MiB: the sum of buffered_bytes,

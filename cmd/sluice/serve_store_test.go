@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -8,6 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
@@ -80,6 +84,35 @@ func TestServeStoreAway(t *testing.T) {
 			t.Fatalf("got %s", got)
 		}
 	}
+}
+
+// Where the store is required, /readyz and gRPC health follow it without any request.
+func TestServeStoreRequired(t *testing.T) {
+	redis := redistest.Start(t)
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: '%s', required: true}\n",
+		rulesDir(t, "  - {key: k, rate_limit: {unit: year, requests_per_unit: 5}}\n"), redis.URL()))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	watch, err := healthpb.NewHealthClient(connect(t, p.grpc)).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	becomes := func(want healthpb.HealthCheckResponse_ServingStatus, ready int) {
+		t.Helper()
+		if s, err := watch.Recv(); err != nil || s.GetStatus() != want {
+			t.Fatalf("health is %v, %v, want %v", s, err, want)
+		}
+		if got := p.get(t, "/readyz"); got != ready {
+			t.Errorf("/readyz answers %d, want %d", got, ready)
+		}
+	}
+	becomes(healthpb.HealthCheckResponse_SERVING, http.StatusOK)
+	redis.Kill()
+	becomes(healthpb.HealthCheckResponse_NOT_SERVING, http.StatusServiceUnavailable)
+	if err := redis.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	becomes(healthpb.HealthCheckResponse_SERVING, http.StatusOK)
 }
 
 func TestServeBadURL(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 const (
@@ -181,26 +182,13 @@ func TestServeTracesSecurely(t *testing.T) {
 // A collector that is away, and one that never answers, cost requests nothing: more are asked than wait to be told. Both
 // leave the service to end by itself.
 func TestServeCollectorAway(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { silent.Close() })
-	go func() {
-		for {
-			conn, err := silent.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(io.Discard, conn) }()
-		}
-	}()
+	silent := tcptest.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone.Close()
-	for name, address := range map[string]string{"away": gone.Addr().String(), "silent": silent.Addr().String()} {
+	for name, address := range map[string]string{"away": gone.Addr().String(), "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ntracing: {endpoint: 'http://%s', sample: 1}\n",

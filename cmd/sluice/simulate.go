@@ -21,27 +21,27 @@ type simulateFlags struct {
 	user  string
 }
 
+const simulateLong = `Replay access logs through rules: the requests of the logs, at the times of the logs, through the limiter of a
+server. It reads the gateway's own log and the common and combined formats of nginx and Apache, also packed by
+gzip; - is standard input. Several logs are replayed together in the order of time.
+
+What a rule asks for and the log does not tell is listed: such a rule takes all requests for ones without it.
+It ends with 0, or 2 if rules or logs cannot be read.`
+
+const simulateExample = `  sluice simulate --rules rules/ /var/log/nginx/access.log
+  sluice simulate --rules rules/ access.log.1.gz access.log
+  sluice simulate --rules rules/ --user header:X-User access.log -o json
+  zstdcat access.log.zst | sluice simulate --rules rules/ -`
+
 func simulateCommand() *cobra.Command {
 	var f simulateFlags
-	c := &cobra.Command{
-		Use:   "simulate --rules RULES LOG...",
-		Short: "Say what the rules would have made of an access log",
-		Long: "Replay access logs through rules: the requests of the logs, at the times of the logs, through the limiter of a\n" +
-			"server. It reads the gateway's own log and the common and combined formats of nginx and Apache, also packed by\n" +
-			"gzip; - is standard input. Several logs are replayed together in the order of time.\n\n" +
-			"What a rule asks for and the log does not tell is listed: such a rule takes all requests for ones without it.\n" +
-			"It ends with 0, or 2 if rules or logs cannot be read.",
-		Example: "  sluice simulate --rules rules/ /var/log/nginx/access.log\n" +
-			"  sluice simulate --rules rules/ access.log.1.gz access.log\n" +
-			"  sluice simulate --rules rules/ --user header:X-User access.log -o json\n" +
-			"  zstdcat access.log.zst | sluice simulate --rules rules/ -",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("say which log: sluice simulate --rules rules/ access.log, or - for standard input")
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	c := newCommand("simulate --rules RULES LOG...", "Say what the rules would have made of an access log",
+		simulateLong, simulateExample, f.run)
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("say which log: sluice simulate --rules rules/ access.log, or - for standard input")
+		}
+		return nil
 	}
 	f.out.AddFlag(c)
 	f.rules.flags(c)

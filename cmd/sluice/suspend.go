@@ -31,27 +31,22 @@ func resumeCommand() *cobra.Command {
 
 func switchCommand(verb, short, long, example string) *cobra.Command {
 	var live remoteFlags
-	var out term.Output
-	c := &cobra.Command{
-		Use: verb + " RULE...", Short: short, Long: long, Example: example,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return fmt.Errorf("say which rules: sluice %s posts-per-user", verb)
-			}
-			return nil
-		},
-		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			all := slices.DeleteFunc(live.completeRules(c), func(r adminmsg.Rule) bool {
-				return r.Suspended != (verb == "resume") || slices.Contains(args, r.Name)
-			})
-			return ruleNames(all), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(c *cobra.Command, args []string) error {
-			err := call(c, &live, &out, http.MethodPost, "/v1/"+verb, adminmsg.RuleNames{Rules: args}, writeSuspended)
-			return live.nearest(c, err, args)
-		},
+	c := newCommand(verb+" RULE...", short, long, example, func(c *cobra.Command, args []string) error {
+		err := call(c, &live, http.MethodPost, "/v1/"+verb, adminmsg.RuleNames{Rules: args}, writeSuspended)
+		return live.nearest(c, err, args)
+	})
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("say which rules: sluice %s posts-per-user", verb)
+		}
+		return nil
 	}
-	out.AddFlag(c)
+	c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		all := slices.DeleteFunc(live.completeRules(c), func(r adminmsg.Rule) bool {
+			return r.Suspended != (verb == "resume") || slices.Contains(args, r.Name)
+		})
+		return ruleNames(all), cobra.ShellCompDirectiveNoFileComp
+	}
 	live.adminFlags(c)
 	return c
 }
@@ -65,7 +60,7 @@ func writeSuspended(n *adminmsg.Suspended, w io.Writer, s term.Style) error {
 	return err
 }
 
-// nearest adds the rule that somebody may have meant to an error that says that there is none of that name.
+// nearest adds the rule of the most similar name to an error that says that there is none of the given name.
 func (f *remoteFlags) nearest(c *cobra.Command, err error, written []string) error {
 	var p *adminclient.ProblemError
 	if !errors.As(err, &p) || p.Status != http.StatusNotFound || strings.Contains(p.Detail, "did you mean") {

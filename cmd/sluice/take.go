@@ -15,7 +15,6 @@ import (
 
 // takeFlags are what take is asked.
 type takeFlags struct {
-	out     term.Output
 	live    remoteFlags
 	request requestFlags
 	domain  string
@@ -26,21 +25,20 @@ type takeFlags struct {
 // maxTakes is how often take asks: what is more is a load test.
 const maxTakes = 10_000
 
+const takeLong = `Ask a running service whether a request may pass, as a caller does (POST /v1/check), and show the answer.
+It is counted. To look without counting: sluice peek.
+
+It ends with 0 if all was allowed, 1 if something was denied.`
+
+const takeExample = `  sluice take 'POST /posts' -H 'X-User: ada'
+  sluice take -n 10 'POST /posts' -H 'X-User: ada'
+  sluice take --domain demo remote_address=10.0.0.1`
+
 func takeCommand() *cobra.Command {
 	var f takeFlags
-	c := &cobra.Command{
-		Use:   "take [METHOD] PATH | --domain DOMAIN KEY=VALUE...",
-		Short: "Ask whether a request may pass, and have it counted",
-		Long: "Ask a running service whether a request may pass, as a caller does (POST /v1/check), and show the answer.\n" +
-			"It is counted. To look without counting: sluice peek.\n\n" +
-			"It ends with 0 if all was allowed, 1 if something was denied.",
-		Example: "  sluice take 'POST /posts' -H 'X-User: ada'\n" +
-			"  sluice take -n 10 'POST /posts' -H 'X-User: ada'\n" +
-			"  sluice take --domain demo remote_address=10.0.0.1",
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return f.run(c, args) },
-	}
-	f.out.AddFlag(c)
+	c := newCommand("take [METHOD] PATH | --domain DOMAIN KEY=VALUE...", "Ask whether a request may pass, and have it counted",
+		takeLong, takeExample, f.run)
+	c.ValidArgsFunction = cobra.NoFileCompletions
 	c.Flags().IntVarP(&f.times, "times", "n", 1, "how often to ask, one after the other")
 	c.Flags().Int64Var(&f.cost, "cost", 0, "what the request costs, instead of what the rules say (hits, with --domain)")
 	c.Flags().StringVar(&f.domain, "domain", "", "the arguments are descriptors of this Envoy domain, with a + between them")
@@ -71,15 +69,7 @@ func (f *takeFlags) run(c *cobra.Command, args []string) error {
 		t.Add(answer)
 	}
 	t.Seconds = time.Since(began).Seconds()
-	if f.out.IsJSON() {
-		err = term.WriteJSON(c.OutOrStdout(), &t)
-	} else {
-		err = t.Write(c.OutOrStdout())
-	}
-	if err == nil && t.Denied > 0 {
-		return term.ErrFindings
-	}
-	return err
+	return writeResult(c, &f.live.out, &t, t.Write, t.Denied > 0)
 }
 
 // check is what is asked.

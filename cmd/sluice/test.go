@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"regexp"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,17 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
+const testLong = `Run the tests in files named *_test.yaml: requests at times, and what must become of each. They go through
+the same code as in a server, on a clock of their own, so that a week's quota is tested in no time.
+Without arguments the tests of the current directory are run.
+
+` + ruletest.Format + `
+It ends with 0 if all tests pass, 1 if one fails, 2 if there is none or a file cannot be read.`
+
+const testExample = `  sluice test
+  sluice test -v --run 'each user' rules/
+  sluice test rules/posts_test.yaml -o json`
+
 func testCommand() *cobra.Command {
 	var (
 		out     term.Output
@@ -17,18 +29,8 @@ func testCommand() *cobra.Command {
 		verbose bool
 		pattern string
 	)
-	c := &cobra.Command{
-		Use:   "test [FILE|DIRECTORY]...",
-		Short: "Run the tests that stand beside the rules",
-		Long: "Run the tests in files named *_test.yaml: requests at times, and what must become of each. They go through\n" +
-			"the same code as in a server, on a clock of their own, so that a week's quota is tested in no time.\n" +
-			"Without arguments the tests of the current directory are run.\n\n" + ruletest.Format + "\n" +
-			"It ends with 0 if all tests pass, 1 if one fails, 2 if there is none or a file cannot be read.",
-		Example: "  sluice test\n" +
-			"  sluice test -v --run 'each user' rules/\n" +
-			"  sluice test rules/posts_test.yaml -o json",
-		ValidArgsFunction: term.CompleteRules,
-		RunE: func(c *cobra.Command, paths []string) error {
+	c := newCommand("test [FILE|DIRECTORY]...", "Run the tests that stand beside the rules",
+		testLong, testExample, func(c *cobra.Command, paths []string) error {
 			wanted, err := regexp.Compile(pattern)
 			if err != nil {
 				return fmt.Errorf("--run: %w", err)
@@ -41,17 +43,10 @@ func testCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out.IsJSON() {
-				err = term.WriteJSON(c.OutOrStdout(), report)
-			} else {
-				err = report.WriteText(c.OutOrStdout(), verbose)
-			}
-			if err == nil && !report.OK {
-				return term.ErrFindings
-			}
-			return err
-		},
-	}
+			text := func(w io.Writer) error { return report.WriteText(w, verbose) }
+			return writeResult(c, &out, report, text, !report.OK)
+		})
+	c.ValidArgsFunction = term.CompleteRules
 	out.AddFlag(c)
 	flags.flags(c)
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "list tests that pass too")

@@ -10,27 +10,24 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
+const versionExample = `  sluice version
+  sluice version -o json`
+
 func versionCommand() *cobra.Command {
 	var out term.Output
-	c := &cobra.Command{
-		Use:               "version",
-		Short:             "Print the version of this program",
-		Example:           "  sluice version\n  sluice version -o json",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(c *cobra.Command, _ []string) error {
-			v := struct {
-				Version string `json:"version"`
-				Go      string `json:"go"`
-				System  string `json:"system"`
-			}{version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if out.IsJSON() {
-				return term.WriteJSON(c.OutOrStdout(), v)
-			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "sluice %s %s %s\n", v.Version, v.Go, v.System)
-			return err
-		},
-	}
+	c := withoutArguments("version", "Print the version of this program", "", versionExample, func(c *cobra.Command) error {
+		v := struct {
+			Version string `json:"version"`
+			Go      string `json:"go"`
+			System  string `json:"system"`
+		}{version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+		if out.IsJSON() {
+			return term.WriteJSON(c.OutOrStdout(), v)
+		}
+		_, err := fmt.Fprintf(c.OutOrStdout(), "sluice %s %s %s\n", v.Version, v.Go, v.System)
+		return err
+	})
+	c.ValidArgsFunction = cobra.NoFileCompletions
 	out.AddFlag(c)
 	return c
 }

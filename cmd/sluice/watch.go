@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,30 +17,26 @@ import (
 
 // watchFlags are what watch is asked.
 type watchFlags struct {
-	out      term.Output
 	live     remoteFlags
 	interval time.Duration
 	times    int
 }
 
+const watchLong = `Show how much a running service allows and denies, by rule, as it happens, until ctrl-C. On a terminal it is a
+table with the last half minute drawn beside each rule; else a line for each rule that was asked about; with
+-o json an object on a line of its own for each interval.`
+
+const watchExample = `  sluice watch
+  sluice watch posts-per-user --interval 5s
+  sluice watch -n 60 -o json >minute.jsonl`
+
 func watchCommand() *cobra.Command {
 	var f watchFlags
-	c := &cobra.Command{
-		Use:   "watch [RULE]...",
-		Short: "Show what is decided, as it happens",
-		Long: "Show how much a running service allows and denies, by rule, as it happens, until ctrl-C. On a terminal it is a\n" +
-			"table with the last half minute drawn beside each rule; else a line for each rule that was asked about; with\n" +
-			"-o json an object on a line of its own for each interval.",
-		Example: "  sluice watch\n" +
-			"  sluice watch posts-per-user --interval 5s\n" +
-			"  sluice watch -n 60 -o json >minute.jsonl",
-		ValidArgsFunction: func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return ruleNames(f.live.completeRules(c)), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
+	c := newCommand("watch [RULE]...", "Show what is decided, as it happens", watchLong, watchExample, f.run)
+	c.ValidArgsFunction = func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return ruleNames(f.live.completeRules(c)), cobra.ShellCompDirectiveNoFileComp
 	}
-	f.out.AddFlag(c)
-	c.Flags().DurationVar(&f.interval, "interval", time.Second, "how often")
+	term.AddDuration(c, &f.interval, "interval", "", time.Second, "how often")
 	c.Flags().IntVarP(&f.times, "number", "n", 0, "end after so many intervals (default: never)")
 	f.live.adminFlags(c)
 	term.CompleteFlag(c, "interval", "1s", "5s", "1m")
@@ -56,6 +53,9 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 	}
 	client, err := f.live.client(c.Context(), c.ErrOrStderr())
 	if err != nil {
+		return err
+	}
+	if err := f.checkRules(c, only); err != nil {
 		return err
 	}
 	w := admincli.NewView(f.interval, only)
@@ -81,9 +81,21 @@ func (f *watchFlags) run(c *cobra.Command, only []string) error {
 	return nil
 }
 
+// checkRules returns an error if the service has no rule of a given name: nothing would ever be shown of it.
+func (f *watchFlags) checkRules(c *cobra.Command, only []string) error {
+	if len(only) == 0 {
+		return nil
+	}
+	var all adminmsg.Rules
+	if _, err := f.live.ask(c, http.MethodGet, "/v1/rules", nil, &all); err != nil {
+		return err
+	}
+	return unknownRule(all.Rules, only)
+}
+
 func (f *watchFlags) show(out io.Writer, w *admincli.View, e *adminmsg.Event, raw json.RawMessage) error {
 	switch {
-	case f.out.IsJSON():
+	case f.live.out.IsJSON():
 		_, err := fmt.Fprintf(out, "%s\n", raw)
 		return err
 	case term.IsTerminal(out):
@@ -92,7 +104,7 @@ func (f *watchFlags) show(out io.Writer, w *admincli.View, e *adminmsg.Event, ra
 	return w.WriteLines(e, out)
 }
 
-// endOfWatch is no error if somebody pressed ctrl-C.
+// endOfWatch drops the error that ctrl-C causes.
 func endOfWatch(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -14,12 +14,18 @@ import (
 
 // WriteDenial writes the status and body of a denial. The headers have been set. The slices may be reused afterwards.
 func WriteDenial(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, ps *quota.Policies, ds []sluice.Decision) {
+	var room [4]string
+	p := denialProblem(r, rules, ps, ds, room[:0])
+	p.Write(w)
+}
+
+// denialProblem is the default body of a denial. It names violated policies in room.
+func denialProblem(r *http.Request, rules []*sluice.Rule, ps *quota.Policies, ds []sluice.Decision, room []string) problem.Problem {
 	denial := quota.DenialOf(rules, ds)
 	status := denial.Status
-	var room [4]string
 	p := problem.Problem{
 		Type: problem.TypeQuota, Title: http.StatusText(status), Status: status, Instance: problem.Instance(r),
-		Detail: denial.Detail(), Violated: ps.AppendDenied(room[:0], ds),
+		Detail: denial.Detail(), Violated: ps.AppendDenied(room, ds),
 	}
 	d := &ds[denial.MostRestrictive]
 	if status == http.StatusServiceUnavailable && !d.ExceedsLimit {
@@ -28,7 +34,7 @@ func WriteDenial(w http.ResponseWriter, r *http.Request, rules []*sluice.Rule, p
 	if !d.ExceedsLimit {
 		p.RetryAfterMS = max(1, int64((d.RetryAfter+time.Millisecond-1)/time.Millisecond))
 	}
-	p.Write(w)
+	return p
 }
 
 // WriteRejection answers a request that the rules do not accept.

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"strings"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/rules"
@@ -15,39 +14,6 @@ type statusCharges struct {
 	rules      []*rules.Rule
 	reader     *costReader // reads[i] of it is of takes[i]
 	reads      []int       // -1: the rule does not settle
-}
-
-// charges remembers the takes that may have to be changed, with keys of its own; it is nil if there are none.
-func (m *matchedRequest) charges(limiter *sluice.Limiter, set func() *rules.Set) *statusCharges {
-	var c *statusCharges
-	for i := range m.matched.Takes {
-		rule := m.matched.Rules[i]
-		slot := m.matched.Takes[i].EffectiveLimit().Algorithm == sluice.Concurrency // is given back when the request is done
-		if slot || len(rule.ChargeStatus) == 0 && rule.ActualCost == nil {
-			continue
-		}
-		t, charged := m.matched.Takes[i].Settlement(&m.decisions[i], 0)
-		if !charged && (rule.ActualCost == nil || !rule.ActualCost.StripHeader) {
-			continue
-		}
-		if c == nil {
-			c = &statusCharges{refundable: refundable{limiter: limiter}, set: set}
-		}
-		read := -1
-		if rule.ActualCost != nil { // what is hidden is so whoever decided
-			if c.reader == nil {
-				c.reader = &costReader{client: m.request.Addr()}
-			}
-			read = len(c.reader.sources)
-			c.reader.want(rule.ActualCost)
-		}
-		if !charged {
-			continue
-		}
-		t.Key = strings.Clone(t.Key)
-		c.takes, c.rules, c.reads = append(c.takes, t), append(c.rules, rule), append(c.reads, read)
-	}
-	return c
 }
 
 // settle changes what was charged to what the answer costs.

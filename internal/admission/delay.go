@@ -27,33 +27,6 @@ type delayQueues struct {
 	uncharged sync.Map // *sluice.Rule → *sluice.Rule that does not charge what it refuses
 }
 
-// isDelayed tells whether a request has to stand in line for a take.
-func isDelayed(l *sluice.Limiter, t *sluice.Take) bool {
-	if t.Rule.Shadow || t.Cost <= 0 {
-		return false
-	}
-	limit := t.EffectiveLimit()
-	switch limit.Algorithm {
-	case sluice.LeakyQueue:
-	case sluice.TokenBucket, sluice.LeakyBucket:
-		if t.MaxDelay <= 0 {
-			return false
-		}
-	default:
-		return false
-	}
-	return t.Cost <= limit.Max() && !private.IsSuspended(l, t.Rule.Name)
-}
-
-func isAnyDelayed(l *sluice.Limiter, takes []sluice.Take) bool {
-	for i := range takes {
-		if isDelayed(l, &takes[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 // delayedRequest is a request's way through its lines. Takes that delay nobody are decided when it comes, and given back if it
 // does not get through. It may be used again; its slices are the caller's.
 type delayedRequest struct {
@@ -203,7 +176,7 @@ func (p *delayedRequest) denyTooLate(q *delayedTake, err error) error {
 	return nil
 }
 
-// decideUndelayed decides the takes that delay nobody, together with the first line's if that is free. It tells whether that was
+// decideUndelayed decides the takes that delay nobody, together with the first line's if that is free. It reports whether that was
 // all there is to do.
 func (p *delayedRequest) decideUndelayed(q *delayedTake) (done, ok bool, err error) {
 	d := &p.out[q.at]

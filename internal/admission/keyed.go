@@ -112,8 +112,7 @@ func (k *Keyed) admitSeveral(
 		a.permit = holdPermits(k.limiter, s.takes, s.decisions)
 	}
 	if !allowed {
-		a.permit.Release(r.Context())
-		a.permit = nil
+		a.release(r.Context())
 		return false, nil
 	}
 	if k.config.ChargeIf != nil {

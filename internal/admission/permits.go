@@ -16,16 +16,6 @@ import (
 // the first lease ends, but most requests end long before that.
 const permitRetryAfter = time.Second
 
-// hasConcurrencyLimit tells whether a limit on what is in flight is among those of the takes.
-func hasConcurrencyLimit(takes []sluice.Take) bool {
-	for i := range takes {
-		if takes[i].EffectiveLimit().Algorithm == sluice.Concurrency {
-			return true
-		}
-	}
-	return false
-}
-
 // holdPermits keeps the slots of a request, and has the decisions say what callers should be told. A request that is denied
 // after all gives them back.
 func holdPermits(l *sluice.Limiter, takes []sluice.Take, ds []sluice.Decision) *sluice.Permit {

@@ -75,10 +75,11 @@ var mayImport = map[string][]string{
 	"internal/testenv/disktest":           {},
 	"internal/testenv/busytest":           {"."},
 	"internal/testenv/faultproxy":         {},
+	"internal/testenv/tcptest":            {},
 	"internal/testenv/outagetest":         {".", "internal/testenv/faultproxy"},
 
 	// What tests share: what hostile clients, upstreams, stores and files send, and how allocations are counted.
-	"cmd/internal/testenv/attacks": {},
+	"cmd/internal/testenv/attacks": {"internal/testenv/tcptest"},
 	"internal/testenv/allocs":      {},
 
 	// Rules: what is limited, by whom and how much; and the files that say so.
@@ -98,19 +99,20 @@ var mayImport = map[string][]string{
 	"internal/shaper":    {"internal/bounds"},
 	"internal/clientip":  {"internal/bounds", "internal/keyenc"},
 	"internal/problem":   {},
+	"internal/cors":      {},
 	"internal/quota":     {"."},
 	"internal/admission": {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/overload", "internal/pairs", "internal/private", "internal/problem", "internal/quota", "internal/shaper", "internal/match"},
-	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/keyenc", "internal/pairs", "internal/quota"},
+	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/cors", "internal/keyenc", "internal/pairs", "internal/quota"},
 	"grpclimit":          {"."},
 
 	// The service: Envoy's protocol, Redis', and JSON.
 	"cmd/internal/edge/rls":        {".", "internal/private", "rules", "internal/bounds"},
 	"cmd/internal/edge/resp":       {".", "internal/private", "internal/bounds"},
-	"cmd/internal/edge/checkapi":   {".", "cmd/internal/jsonbody", "internal/private", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/suggest", "internal/bounds", "internal/problem", "internal/match"},
+	"cmd/internal/edge/checkapi":   {".", "cmd/internal/jsonbody", "internal/admission", "internal/clientip", "internal/private", "rules", "internal/quota", "internal/pairs", "cmd/internal/edge/rls", "internal/suggest", "internal/bounds", "internal/problem", "internal/match"},
 	"cmd/internal/testenv/rlstest": {},
 	"internal/testenv/certtest":    {},
 	"cmd/internal/edge/listen":     {"cmd/internal/edge/domainname", "internal/bounds", "internal/keyenc", "cmd/internal/edge/shares", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
-	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/panics", "internal/strictyaml", "internal/plainfile", "internal/match"},
+	"cmd/internal/config":          {".", "rules", "cmd/internal/edge/domainname", "internal/cors", "internal/panics", "internal/strictyaml", "internal/plainfile", "internal/match"},
 	"cmd/internal/operate/topkeys": {},
 	"cmd/internal/operate/metrics": {".", "rules", "internal/bounds", "internal/shaper", "cmd/internal/operate/topkeys"},
 
@@ -118,17 +120,18 @@ var mayImport = map[string][]string{
 	"cmd/internal/gateway/authn": {".", "rules", "cmd/internal/pemfile", "internal/plainfile", "internal/keyenc", "internal/panics", "internal/suggest", "internal/strictyaml", "internal/bounds"},
 
 	// What the service tells of itself.
-	"cmd/internal/operate/logwriter": {"internal/bounds", "internal/plainfile"},
-	"cmd/internal/operate/logging":   {".", "rules"},
-	"cmd/internal/operate/telemetry": {".", "internal/plainfile", "cmd/internal/edge/rls"},
-	"cmd/internal/testenv/otlptest":  {},
-	"cmd/internal/operate/accesslog": {"cmd/internal/operate/logwriter"},
+	"cmd/internal/operate/logwriter":   {"internal/bounds", "internal/plainfile"},
+	"cmd/internal/operate/logging":     {".", "rules"},
+	"cmd/internal/operate/telemetry":   {".", "internal/plainfile", "cmd/internal/edge/rls"},
+	"cmd/internal/testenv/openapitest": {},
+	"cmd/internal/testenv/otlptest":    {},
+	"cmd/internal/operate/accesslog":   {"cmd/internal/operate/logwriter"},
 
 	// The service: proxies that ask for each request.
 	"cmd/internal/edge/forwardauth":        {".", "rules", "internal/admission", "internal/quota", "internal/problem"},
-	"cmd/internal/testenv/forwardauthtest": {},
+	"cmd/internal/testenv/forwardauthtest": {"internal/testenv/tcptest"},
 	// The gateway: a proxy that applies rules.
-	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/keyenc", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem", "internal/match"},
+	"cmd/internal/gateway/gateway": {".", "rules", "internal/admission", "internal/clientip", "internal/cors", "internal/quota", "cmd/internal/gateway/authn", "internal/bounds", "internal/buffers", "internal/keyenc", "cmd/internal/gateway/queue", "cmd/internal/edge/shares", "internal/problem", "internal/match"},
 	// Who asks a running service. It knows what is sent and nothing of how it is answered.
 	"cmd/internal/operate/adminclient": {"internal/plainfile", "cmd/internal/pemfile", "cmd/internal/operate/adminmsg"},
 	"cmd/internal/operate/adminmsg":    {},
@@ -139,7 +142,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/envoy/xds":   {".", "rules", "internal/bounds", "internal/panics"},
 	"cmd/internal/envoy/envoyratelimit": {
 		".", "rules", "rulefile", "cmd/internal/stores", "cmd/internal/edge/rls", "cmd/internal/envoy/stats",
-		"internal/panics", "cmd/internal/jsonbody", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/suggest", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile",
+		"internal/panics", "cmd/internal/jsonbody", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/suggest", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile", "internal/strictyaml", "internal/bounds",
 	},
 
 	// Tests that users write for their rules.
@@ -148,11 +151,12 @@ var mayImport = map[string][]string{
 	// Requests as people write them down, and how the command line talks to people.
 	"cmd/internal/rulework/sources":  {"rulefile", "internal/plainfile", "cmd/internal/rulework/faults"},
 	"cmd/internal/rulework/faults":   {"rules", "rulefile", "cmd/internal/term"},
-	"cmd/internal/rulework/describe": {".", "rules", "httplimit", "cmd/internal/term"},
+	"cmd/internal/rulework/describe": {".", "rules", "cmd/internal/rulework/examples", "cmd/internal/term"},
+	"cmd/internal/rulework/examples": {".", "rules", "httplimit", "memstore", "internal/match", "internal/quota", "cmd/internal/gateway/gateway", "cmd/internal/gateway/queue", "cmd/internal/rulework/sample"},
 	"cmd/internal/rulework/check":    {".", "rules", "rulefile", "memstore", "cmd/internal/config", "cmd/internal/rulework/describe", "cmd/internal/rulework/faults", "cmd/internal/rulework/sources", "cmd/internal/term"},
 	"cmd/internal/rulework/sample":   {"rules", "httplimit"},
 	"cmd/internal/rulework/format":   {"rulefile", "internal/plainfile"},
-	"cmd/internal/term":              {"internal/plainfile"}, // tables, colours, exit codes
+	"cmd/internal/term":              {"internal/plainfile", "internal/strictyaml"}, // tables, colours, exit codes
 
 	// Rules beside the traffic that there was.
 	"cmd/internal/traffic/logs":     {"internal/plainfile", "cmd/internal/operate/accesslog"},
@@ -162,7 +166,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// The service: for operators.
-	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/keyenc", "internal/bounds", "internal/problem"},
+	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/keyenc", "internal/bounds", "internal/problem", "internal/strictyaml"},
 
 	// The gateway: servers that requests are forwarded to.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},
@@ -170,17 +174,18 @@ var mayImport = map[string][]string{
 	"cmd/internal/gateway/queue": {"internal/bounds", "internal/keyenc", "cmd/internal/pemfile", "internal/plainfile", "internal/replyguard", "internal/problem", "internal/goroutines"},
 
 	// Programs.
-	"cmd/sluice":          {anything},
-	"cmd/internal/serve":  {anything}, // it joins all rooms
-	"cmd/internal/demo":   {"cmd/internal/config", "cmd/internal/operate/adminclient", "cmd/internal/operate/logwriter", "cmd/internal/serve", "cmd/internal/term"},
-	"cmd/internal/stores": {".", "memstore", "redisstore", "memcachestore", "cmd/internal/config", "cmd/internal/pemfile"},
-	"examples/first":      {anyPublic},
-	"examples/http":       {anyPublic},
-	"examples/grpc":       {anyPublic},
-	"examples/several":    {anyPublic},
-	"examples/rulefile":   {anyPublic},
-	"examples/llmtokens":  {anyPublic},
-	"examples/waiting":    {anyPublic},
+	"cmd/sluice":               {anything},
+	"cmd/internal/serve":       {anything}, // it joins all rooms
+	"cmd/internal/demo":        {"cmd/internal/config", "cmd/internal/operate/adminclient", "cmd/internal/operate/logwriter", "cmd/internal/serve", "cmd/internal/term"},
+	"cmd/internal/stores":      {".", "memstore", "redisstore", "memcachestore", "cmd/internal/config", "cmd/internal/pemfile"},
+	"examples/quickstart":      {anyPublic},
+	"examples/http":            {anyPublic},
+	"examples/grpc":            {anyPublic},
+	"examples/multiple-limits": {anyPublic},
+	"examples/rulefile":        {anyPublic},
+	"examples/llmtokens":       {anyPublic},
+	"examples/wait":            {anyPublic},
+	"examples/virtual-clock":   {anyPublic},
 
 	// Load on servers, and its report.
 	"cmd/internal/loadgen":        {},
@@ -268,6 +273,7 @@ var neverReach = map[string][]ban{
 	"internal/overload":  slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/clientip":  slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/problem":   slices.Concat(stores, suite, edges, ruleSets, weight),
+	"internal/cors":      slices.Concat(stores, suite, edges, ruleSets, protocols, weight),
 	"internal/quota":     slices.Concat(stores, suite, edges, ruleSets, weight),
 	"internal/admission": slices.Concat(stores, suite, edges, weight),
 	"cmd/internal/edge/forwardauth": slices.Concat(stores, suite, weight, []ban{
@@ -552,11 +558,11 @@ func root(t *testing.T) string {
 
 func TestCheckImports(t *testing.T) {
 	table := map[string][]string{
-		".":              {"internal/step"},
-		"internal/step":  {},
-		"memstore":       {".", "internal/step"},
-		"cmd/sluice":     {anything},
-		"examples/first": {anyPublic},
+		".":                   {"internal/step"},
+		"internal/step":       {},
+		"memstore":            {".", "internal/step"},
+		"cmd/sluice":          {anything},
+		"examples/quickstart": {anyPublic},
 	}
 	tests := []struct {
 		name string
@@ -576,9 +582,9 @@ func TestCheckImports(t *testing.T) {
 			"memstore/lru is not declared",
 		}},
 		{"anything", pkg{Path: module + "/cmd/sluice", Imports: []string{module + "/internal/step", module + "/memstore"}}, nil},
-		{"public", pkg{Path: module + "/examples/first", Imports: []string{module, module + "/memstore"}}, nil},
+		{"public", pkg{Path: module + "/examples/quickstart", Imports: []string{module, module + "/memstore"}}, nil},
 		{"not public", pkg{
-			Path:    module + "/examples/first",
+			Path:    module + "/examples/quickstart",
 			Imports: []string{module + "/internal/step", module + "/a/internal/b", module + "/cmd/sluice", module + "/examples/x"},
 		}, []string{
 			"imports internal/step", "imports a/internal/b", "imports cmd/sluice", "imports examples/x",

@@ -84,20 +84,20 @@ var (
 		Result: "401",
 	})
 	RLSMessage = add(clients, &Bound{
-		Name: "rls_message_size", Default: "64 KiB", Setting: "listeners.grpc.max_message_size",
-		Result: "RESOURCE_EXHAUSTED", Elsewhere: Library,
+		Name: "rls_message_size", Default: "1 MiB", Setting: "listeners.grpc.max_message_size",
+		Result: "RESOURCE_EXHAUSTED; above twice the bound the error is gRPC's own and not counted",
 	})
 	RLSDescriptors = add(clients, &Bound{
-		Name: "rls_descriptors", Default: "32 per request", Setting: "rls.max_descriptors",
+		Name: "rls_descriptors", Default: "1000 per request", Setting: "rls.max_descriptors",
 		Result: "INVALID_ARGUMENT; 400 over HTTP",
 	})
 	RLSEntries = add(clients, &Bound{
-		Name: "rls_entries", Default: "16 per descriptor", Setting: "rls.max_entries",
-		Result: "INVALID_ARGUMENT; 400 over HTTP",
+		Name: "rls_entries", Default: "100 per descriptor, more than a rule can read",
+		Result: "further entries are read as one, their digest",
 	})
 	RLSText = add(clients, &Bound{
-		Name: "rls_text", Default: "1024 bytes of a domain, key or value", Setting: "rls.max_bytes",
-		Result: "INVALID_ARGUMENT; 400 over HTTP",
+		Name: "rls_text", Default: "1024 bytes of a key or value that a rule reads",
+		Result: "the request is counted by its SHA-256",
 	})
 	RESPCommand = add(clients, &Bound{
 		Name: "resp_command", Default: "8 KiB, 16 arguments",
@@ -283,11 +283,11 @@ var (
 // Files.
 var (
 	RuleFiles = add(files, &Bound{
-		Name: "rule_files", Default: "1 MiB per file, 16 MiB and 1000 files in all",
+		Name: "rule_files", Default: "1 MiB per file, 16 MiB, 1000 files and 10000 documents in all",
 		Result: "the load is refused; the last good rules stay",
 	})
 	YAML = add(files, &Bound{
-		Name: "yaml", Default: "1 MiB, 32 levels, 100000 values",
+		Name: "yaml", Default: "1 MiB, 32 levels, 100000 values, 1000 documents",
 		Result: "the load is refused; the last good rules stay",
 	})
 	Rules = add(files, &Bound{

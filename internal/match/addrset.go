@@ -66,7 +66,7 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// Contains tells whether an address is in the set. IPv4-mapped IPv6 addresses are those that they hold.
+// Contains reports whether an address is in the set. IPv4-mapped IPv6 addresses are those that they hold.
 func (s AddrSet) Contains(a netip.Addr) bool {
 	if !a.IsValid() {
 		return false
@@ -85,10 +85,10 @@ func (s AddrSet) Contains(a netip.Addr) bool {
 	return low < len(r) && r[low].first.Compare(a) <= 0
 }
 
-// IsEmpty tells whether nothing is in the set.
+// IsEmpty reports whether nothing is in the set.
 func (s AddrSet) IsEmpty() bool { return len(s.ranges) == 0 }
 
-// Covers tells whether every address of another set is in this one.
+// Covers reports whether every address of another set is in this one.
 func (s AddrSet) Covers(narrow AddrSet) bool {
 	for _, n := range narrow.ranges {
 		if !slices.ContainsFunc(s.ranges, func(wide addrRange) bool {

@@ -141,7 +141,7 @@ func escapedLen[T string | []byte](path T) int {
 	return n
 }
 
-// isCanonical tells whether a path that begins with a slash has nothing to decode, to drop or to refuse. Nearly all
+// isCanonical reports whether a path that begins with a slash has nothing to decode, to drop or to refuse. Nearly all
 // are like that, and they should cost one look at each byte.
 func isCanonical(path string) bool {
 	if path == "/" {
@@ -206,7 +206,7 @@ func unhex(c byte) byte {
 	return (c | 0x20) - 'a' + 10
 }
 
-// hasEscape tells whether somebody who decodes again would find something: %61, or %u0061 as old servers write it.
+// hasEscape reports whether somebody who decodes again would find something: %61, or %u0061 as old servers write it.
 func hasEscape[T string | []byte](path T) bool {
 	for i := 0; i < len(path); i++ {
 		if path[i] != '%' {
@@ -253,7 +253,7 @@ func composed(path string) (string, error) {
 
 // isUnseen reports whether two texts that differ in this character only look the same: controls, format characters, separators
 // of lines, and what else Unicode calls Default_Ignorable_Code_Point, without variation selectors. Those are sent with most
-// emoji, and [matchedPath] drops them. The grapheme joiner is also what package norm puts between accents when more than 30
+// emoji, and [LoosePath] drops them. The grapheme joiner is also what package norm puts between accents when more than 30
 // follow each other.
 func isUnseen(r rune) bool {
 	return r >= utf8.RuneSelf &&
@@ -349,7 +349,7 @@ func withoutSelectors(r rune) rune {
 	return r
 }
 
-// hasLooseEnd reports whether matchedPath changes a path.
+// hasLooseEnd reports whether LoosePath changes a path.
 func hasLooseEnd(path string) bool {
 	for i := 1; i < len(path); i++ {
 		switch c := path[i]; {

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -152,7 +153,7 @@ func (s *segment) matches(text string) bool {
 	return s.text == text
 }
 
-// matches tells whether a canonical path fits.
+// matches reports whether a canonical path fits.
 func (p *Pattern) Matches(path string) bool {
 	rest := path[1:]
 	for i := range p.segments {
@@ -178,7 +179,7 @@ func NthSegment(path string, n int) string {
 	return text
 }
 
-// wildcard tells whether the text fits a pattern in which each * stands for any characters, also none. Literals between
+// wildcard reports whether the text fits a pattern in which each * stands for any characters, also none. Literals between
 // stars are looked for from the left, which finds a fit if there is one.
 func wildcard(pattern, text string) bool {
 	first, rest, starred := strings.Cut(pattern, "*")
@@ -214,4 +215,191 @@ func (p *Pattern) Covers(narrow *Pattern) bool {
 		}
 	}
 	return true
+}
+
+// Compare orders patterns: below zero if p comes before q. Of two that a path fits, the more specific comes first. They
+// are compared segment by segment: a literal comes before one with a * in it, of which the longer comes first, before a
+// * or {name} alone, before the end of the pattern, before **. It is zero for patterns that the same paths fit.
+func (p *Pattern) Compare(q *Pattern) int {
+	for i := 0; ; i++ {
+		a, b := p.rank(i), q.rank(i)
+		if a != b || a >= rankEnd {
+			return cmp.Compare(a, b)
+		}
+		if a == rankWild {
+			continue
+		}
+		s, t := p.segments[i].text, q.segments[i].text
+		if s != t {
+			return cmp.Or(cmp.Compare(len(t), len(s)), strings.Compare(s, t))
+		}
+	}
+}
+
+const (
+	rankLiteral = iota
+	rankPart    // a * inside
+	rankWild
+	rankEnd
+	rankBelow
+)
+
+func (p *Pattern) rank(i int) int {
+	switch {
+	case i == len(p.segments) && p.below:
+		return rankBelow
+	case i == len(p.segments):
+		return rankEnd
+	case p.segments[i].wild:
+		return rankWild
+	case p.segments[i].wildcard:
+		return rankPart
+	}
+	return rankLiteral
+}
+
+// HasPrefix reports whether every path that fits the pattern begins with a canonical path: equals it, or goes on with a slash.
+func (p *Pattern) HasPrefix(canonical string) bool {
+	if canonical == "/" {
+		return true
+	}
+	i := 0
+	for text := range strings.SplitSeq(canonical[1:], "/") {
+		if i == len(p.segments) || p.rank(i) != rankLiteral || p.segments[i].text != text {
+			return false
+		}
+		i++
+	}
+	return true
+}
+
+// Index finds the rules whose pattern a path fits: a tree of segments. Patterns have no ** but at the end, so a
+// path is walked once along each branch that it fits.
+type Index struct {
+	literals map[string]*Index
+	wild     *Index
+	here     Numbers     // rules whose pattern ends here
+	below    Numbers     // rules whose pattern goes on with **
+	globs    *[]pathGlob // segments with a * inside
+}
+
+type pathGlob struct {
+	segment segment
+	next    *Index
+}
+
+func (x *Index) Add(p *Pattern, rule int32) {
+	for i := range p.segments {
+		x = x.child(&p.segments[i])
+	}
+	if p.below {
+		x.below = x.below.With(rule)
+	} else {
+		x.here = x.here.With(rule)
+	}
+}
+
+func (x *Index) child(s *segment) *Index {
+	switch {
+	case s.wild:
+		if x.wild == nil {
+			x.wild = new(Index)
+		}
+		return x.wild
+	case s.wildcard:
+		if x.globs == nil {
+			x.globs = new([]pathGlob)
+		}
+		for _, g := range *x.globs {
+			if g.segment.text == s.text {
+				return g.next
+			}
+		}
+		next := new(Index)
+		*x.globs = append(*x.globs, pathGlob{*s, next})
+		return next
+	}
+	if x.literals == nil {
+		x.literals = make(map[string]*Index)
+	}
+	next := x.literals[s.text]
+	if next == nil {
+		next = new(Index)
+		x.literals[s.text] = next
+	}
+	return next
+}
+
+// Find appends the rules whose pattern the rest of a path fits.
+func (x *Index) Find(rest string, found []int32) []int32 {
+	found = x.below.AppendTo(found)
+	if rest == "" {
+		return x.here.AppendTo(found)
+	}
+	text, rest, _ := strings.Cut(rest, "/")
+	if next := x.literals[text]; next != nil {
+		found = next.Find(rest, found)
+	}
+	if x.wild != nil {
+		found = x.wild.Find(rest, found)
+	}
+	if x.globs != nil {
+		for i := range *x.globs {
+			if g := &(*x.globs)[i]; wildcard(g.segment.text, text) {
+				found = g.next.Find(rest, found)
+			}
+		}
+	}
+	return found
+}
+
+// Numbers is a list of items that is mostly one long, which then needs no memory of its own.
+type Numbers struct {
+	first int32
+	n     int32
+	more  *[]int32
+}
+
+// With returns the list with another number.
+func (l Numbers) With(number int32) Numbers {
+	switch {
+	case l.n == 0:
+		l.first = number
+	case l.more == nil:
+		l.more = &[]int32{number}
+	default:
+		*l.more = append(*l.more, number)
+	}
+	l.n++
+	return l
+}
+
+// AppendTo appends the numbers to others.
+func (l *Numbers) AppendTo(found []int32) []int32 {
+	switch l.n {
+	case 0:
+		return found
+	case 1:
+		return append(found, l.first)
+	}
+	return append(append(found, l.first), *l.more...)
+}
+
+// Table finds the first of several patterns that a path fits, without looking at those that it cannot fit.
+type Table struct{ index Index }
+
+// Add enters a pattern under a number.
+func (t *Table) Add(p *Pattern, number int) { t.index.Add(p, int32(number)) }
+
+// First is the smallest number whose pattern a canonical path fits, or -1. Dots and spaces at the ends of names, and variation
+// selectors, do not count, as for rules.
+func (t *Table) First(canonical string) int {
+	var room [16]int32
+	first := int32(-1)
+	for _, n := range t.index.Find(LoosePath(canonical)[1:], room[:0]) {
+		if first < 0 || n < first {
+			first = n
+		}
+	}
+	return int(first)
 }

@@ -20,7 +20,7 @@ const (
 )
 
 // tolerance is how many times as long as without load answers may take, as a logarithm. With twice as long, twice as many
-// are in flight as the upstream works on: so it is never idle, and nobody waits longer than he is served.
+// are in flight as the upstream works on: so it is never idle, and no request waits longer than it is served.
 var tolerance = math.Log(2)
 
 // window has the samples of a while. Times are logarithms: their mean is not swayed by a few that take very long, and
@@ -96,23 +96,82 @@ type estimator struct {
 	probedBase   float64 // the base latency that the last probe found; 0: none has
 	baseFailures float64 // the share of failures without load
 
-	cutsInRow       int     // consecutive windows that cut the limit
-	limitBeforeCuts float64 // the limit before those
-	failuresAtMin   int     // consecutive windows that failed at the lowest limit
-	probe           *probe
-	lastProbe       time.Time     // the last probe
+	mode            mode
+	limitBeforeCuts float64       // the limit before the windows in a row that cut it
+	failuresAtMin   int           // consecutive windows that failed at the lowest limit
+	probe           probe         // the probe under way, or the last
+	lastProbe       time.Time     // when it began
 	probePause      time.Duration // until the next
 }
 
-// probe compares a window under another limit with the one before.
+// probe has the window that the windows under another limit are compared with.
 type probe struct {
 	limit, inFlight, latency float64
 	tries                    int // windows that were not steady
 }
 
+// maxTries is how many windows that are not steady a probe passes over.
+const maxTries = 5
+
+// mode is what the estimator does with the limit.
+type mode uint8
+
+const (
+	following mode = iota // the limit rises, and the base latency follows the windows
+	cutOnce               // the last window cut the limit
+	cutting               // the last two windows did, or more
+	probing               // the next steady window is compared with the one before
+	modes
+)
+
+var modeNames = [modes]string{"following", "cut once", "cutting", "probing"}
+
+func (m mode) String() string { return modeNames[m] }
+
+// reading is what a window says about the limit.
+type reading uint8
+
+const (
+	free     reading = iota // responses take no longer than they may, and the limit was not reached
+	bound                   // they take no longer, and the limit was reached
+	late                    // they take longer
+	stuck                   // they take longer under a limit that was reached, and a probe may begin
+	unproven                // the limit was reached, a probe may begin, and none has confirmed the base latency
+	readings
+)
+
+var readingNames = [readings]string{"free", "bound", "late", "stuck", "unproven"}
+
+func (r reading) String() string { return readingNames[r] }
+
+// move is what a window does to the limit.
+type move uint8
+
+const (
+	raise       move = iota // raise it, and have the base latency follow to longer times too
+	raiseFilled             // raise it, and have the base latency follow to shorter times alone: some may wait in the upstream
+	cut                     // lower it by how late responses are
+	compare                 // begin a probe
+)
+
+// step is a move, and the mode after it.
+type step struct {
+	move
+	next mode
+}
+
+// steps says what is done after a window, by the mode and what the window says. That the limit was cut for nothing, because
+// responses simply take that long now, is found out by a probe when two cuts have not helped. Windows of a probe have
+// [estimator.updateProbe].
+var steps = [probing][readings]step{
+	following: {free: {raise, following}, bound: {raiseFilled, following}, late: {cut, cutOnce}, stuck: {cut, cutOnce}, unproven: {compare, probing}},
+	cutOnce:   {free: {raise, following}, bound: {raiseFilled, following}, late: {cut, cutting}, stuck: {cut, cutting}, unproven: {compare, probing}},
+	cutting:   {free: {raise, following}, bound: {raiseFilled, following}, late: {cut, cutting}, stuck: {compare, probing}, unproven: {compare, probing}},
+}
+
 // idle is called for a window with too few samples.
 func (e *estimator) idle(length time.Duration) {
-	e.probe, e.cutsInRow, e.probePause = nil, 0, minProbePause
+	e.mode, e.probePause = following, minProbePause
 	e.raise(length)
 }
 
@@ -124,56 +183,83 @@ func (e *estimator) raise(length time.Duration) {
 
 // update changes the limit by a window's samples, and returns for how long the next samples do not count.
 func (e *estimator) update(w *window, now time.Time, length time.Duration) (settle time.Duration) {
-	bound := w.shed > 0 || w.peak >= e.limit
 	if e.cutForFailures(w, length) {
-		e.probe = nil
+		if e.mode == probing {
+			e.mode = following
+		}
 		return minWindow
 	}
 	if w.samples < minSamples/2 { // nearly all fail, as ever
 		e.raise(length)
 		return 0
 	}
-	mean := w.mean()
 	steady := w.isSteady(length)
 	if e.baseLatency == 0 {
 		if !steady { // at first only short requests have ended
 			return 0
 		}
-		e.baseLatency = mean
+		e.baseLatency = w.mean()
 	}
-	late := mean-w.meanError() > e.baseLatency+tolerance
-	proven := e.probedBase != 0 && e.baseLatency < e.probedBase+sameLatencyDelta
-	switch {
-	case e.probe != nil && !steady && e.probe.tries < 5:
-		e.probe.tries++
-		return 0
-	case e.probe != nil:
-		e.finishProbe(w, now)
-	case bound && steady && (late && e.cutsInRow > 1 || !proven) && now.Sub(e.lastProbe) > e.probePause:
-		e.startProbe(w, now)
-	case late:
-		from := min(e.limit, w.peak/shares[Normal])
-		if e.cutsInRow == 0 {
-			e.limitBeforeCuts = min(e.limit, 2*from)
-		}
-		e.limit = max(e.min, from*max(0.5, math.Exp(e.baseLatency+tolerance-mean)))
-		e.cutsInRow++
-		return w.settlingTime()
-	case bound:
-		if mean+w.meanError() > e.baseLatency+tolerance {
+	if e.mode == probing {
+		return e.updateProbe(w, now, steady)
+	}
+	s := steps[e.mode][e.read(w, now, steady)]
+	switch s.move {
+	case raise:
+		e.raise(length)
+		e.followBase(w.mean(), length, steady, true)
+	case raiseFilled:
+		if w.mean()+w.meanError() > e.baseLatency+tolerance {
 			length = min(length, minWindow) // it may already be enough
 		}
 		e.raise(length)
-		e.followBase(mean, length, steady, false)
-		e.cutsInRow = 0
-		return 0
-	default:
-		e.raise(length)
-		e.followBase(mean, length, steady, true)
-		e.cutsInRow = 0
+		e.followBase(w.mean(), length, steady, false)
+	case cut:
+		e.cut(w)
+		settle = w.settlingTime()
+	case compare:
+		e.startProbe(w, now)
+		settle = w.settlingTime()
+	}
+	e.mode = s.next
+	return settle
+}
+
+// read finds what a window says about the limit, while no probe is under way.
+func (e *estimator) read(w *window, now time.Time, steady bool) reading {
+	isBound := w.shed > 0 || w.peak >= e.limit
+	isLate := w.mean()-w.meanError() > e.baseLatency+tolerance
+	isProven := e.probedBase != 0 && e.baseLatency < e.probedBase+sameLatencyDelta
+	mayProbe := isBound && steady && now.Sub(e.lastProbe) > e.probePause
+	switch {
+	case mayProbe && !isProven:
+		return unproven
+	case mayProbe && isLate:
+		return stuck
+	case isLate:
+		return late
+	case isBound:
+		return bound
+	}
+	return free
+}
+
+// cut lowers the limit by how late responses are, at most to half of what was in flight.
+func (e *estimator) cut(w *window) {
+	from := min(e.limit, w.peak/shares[Normal])
+	if e.mode == following {
+		e.limitBeforeCuts = min(e.limit, 2*from)
+	}
+	e.limit = max(e.min, from*max(0.5, math.Exp(e.baseLatency+tolerance-w.mean())))
+}
+
+// updateProbe is update for the windows of a probe.
+func (e *estimator) updateProbe(w *window, now time.Time, steady bool) (settle time.Duration) {
+	if !steady && e.probe.tries < maxTries {
+		e.probe.tries++
 		return 0
 	}
-	e.cutsInRow = 0
+	e.mode = e.finishProbe(w, now)
 	return w.settlingTime()
 }
 
@@ -195,7 +281,7 @@ func weight(length, constant time.Duration) float64 {
 // startProbe tries half the limit, or twice, if half is less than the minimum.
 func (e *estimator) startProbe(w *window, now time.Time) {
 	flight := w.inFlightSum / w.samples
-	e.probe = &probe{limit: e.limit, inFlight: flight, latency: w.mean()}
+	e.probe = probe{limit: e.limit, inFlight: flight, latency: w.mean()}
 	e.lastProbe = now
 	half := min(e.limit, flight/shares[Normal]) / 2
 	if half < e.min {
@@ -204,10 +290,10 @@ func (e *estimator) startProbe(w *window, now time.Time) {
 	e.limit = half
 }
 
-// finishProbe ends a probe, or goes on to half of its limit: until fewer in flight do not make responses faster.
-func (e *estimator) finishProbe(w *window, now time.Time) {
+// finishProbe ends a probe, or goes on to half of its limit: until fewer in flight do not make responses faster. It returns
+// the mode after it.
+func (e *estimator) finishProbe(w *window, now time.Time) mode {
 	p, mean := e.probe, w.mean()
-	e.probe = nil
 	fewer := math.Log(p.inFlight / (w.inFlightSum / w.samples))
 	faster := p.latency - mean
 	switch slope := faster / fewer; {
@@ -219,11 +305,12 @@ func (e *estimator) finishProbe(w *window, now time.Time) {
 		e.setBase(mean)
 	case fewer > 0 && e.limit/2 >= e.min:
 		e.startProbe(w, now)
-		return
+		return probing
 	case min(mean, p.latency) < e.baseLatency+tolerance:
 		e.setBase(min(e.baseLatency, mean, p.latency))
 	}
 	e.limit = min(p.limit, e.max)
+	return following
 }
 
 // setBase sets the base latency that a probe has found. The longer nothing new is found, the rarer probes become.
@@ -234,8 +321,8 @@ func (e *estimator) setBase(base float64) {
 	e.baseLatency, e.probedBase = base, base
 }
 
-// cutForFailures lowers the limit if more fail than without load, and reports whether it did. At the lowest limit it gives up: what fails
-// there is none of the load's doing.
+// cutForFailures lowers the limit if more fail than without load, and reports whether it did. At the lowest limit it gives
+// up: what fails there is none of the load's doing.
 func (e *estimator) cutForFailures(w *window, length time.Duration) bool {
 	share := w.failed / w.ended
 	doubt := 2 * math.Sqrt(share*(1-share)/w.ended)

@@ -53,7 +53,7 @@ func TestLoads(t *testing.T) {
 }
 
 // An overload that comes and goes: the first stretch is served whole, the second as far as it can be, and a few seconds
-// after it nobody is shed any more.
+// after it no request is shed any more.
 func TestSteps(t *testing.T) {
 	const servers = 20
 	for _, times := range []float64{2, 10} {
@@ -297,7 +297,7 @@ func TestNeverAboveMax(t *testing.T) {
 	}
 }
 
-// In shadow nobody is shed, and it is counted who would have been.
+// In shadow no request is shed, and those that would have been are counted.
 func TestShadow(t *testing.T) {
 	l := NewAdaptiveLimiter(Config{Min: 1, Max: 2, Shadow: true})
 	tickets := make([]Ticket, 5)

@@ -11,7 +11,7 @@ import (
 )
 
 // A process that has too much to do turns away low priorities first, as much as it takes and no more, nothing that is
-// critical, and after a while nobody.
+// critical, and after a while no request.
 func TestCPUPressure(t *testing.T) {
 	for _, c := range []struct {
 		name string

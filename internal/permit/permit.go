@@ -78,8 +78,11 @@ func (k *Renewal) Start(p *Permit) {
 }
 
 // Release gives the permit back. It does so though the context has ended, and does not wait for a store that fails. To
-// release it twice does nothing.
+// release it twice, or one that was never started, does nothing.
 func (p *Permit) Release(ctx context.Context) {
+	if p.renewal == nil {
+		return
+	}
 	p.mu.Lock()
 	if !p.released.IsZero() {
 		p.mu.Unlock()

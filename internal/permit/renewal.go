@@ -40,7 +40,7 @@ type renewalQueue struct{ first, last *Permit }
 // Init says what permits are asked of, and whether that asks servers.
 func (k *Renewal) Init(engine Engine, remote bool) { k.engine, k.remote = engine, remote }
 
-// Close ends renewalsPerTTL, and waits for those on their way. What is held then lapses, unless it is released.
+// Close ends the renewals, and waits for those on their way. What is held then lapses, unless it is released.
 func (k *Renewal) Close() {
 	k.mu.Lock()
 	k.closed = true

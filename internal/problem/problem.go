@@ -119,3 +119,17 @@ func Instance(r *http.Request) string {
 	}
 	return s
 }
+
+// SetAside marks a response as none of an upstream's: writers that learn from responses, by a method of that name, ignore it.
+func SetAside(w http.ResponseWriter) {
+	for w != nil {
+		if a, ok := w.(interface{ SetAside() }); ok {
+			a.SetAside()
+		}
+		below, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return
+		}
+		w = below.Unwrap()
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -39,7 +40,7 @@ const (
 
 // exposed are the headers that scripts from other origins may read.
 func (f Format) exposed() string {
-	names := []string{headerRetryAfter, headerDegraded}
+	names := []string{headerRetryAfter, headerDegraded, headerDelay}
 	if f&(XRateLimit|Draft03) != 0 {
 		names = append(names, headerLimit, headerRemaining, headerReset)
 	}
@@ -65,6 +66,9 @@ func NewHeaders(formats Format, resetAsUnixTime bool) Headers {
 	return Headers{formats, resetAsUnixTime, formats.exposed()}
 }
 
+// Exposed lists the headers that scripts of other origins may read.
+func (c *Headers) Exposed() []string { return strings.Split(c.exposed, ", ") }
+
 // DefaultHeaders are those that callers are told their quota in unless somebody chooses others.
 func DefaultHeaders() Headers { return NewHeaders(XRateLimit|IETF, false) }
 
@@ -84,6 +88,16 @@ func (f *fields) set(name, value string) {
 	f.h[name] = f.values[n-1 : n : n]
 }
 
+// contains reports whether a line has text in it.
+func contains(lines []string, text string) bool {
+	for _, line := range lines {
+		if strings.Contains(line, text) {
+			return true
+		}
+	}
+	return false
+}
+
 // add appends to what is there. That may be a slice that others share, so it is copied.
 func (f *fields) add(name, value string) {
 	if old := f.h[name]; len(old) > 0 {
@@ -99,7 +113,7 @@ func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.
 	if denied {
 		f.values = make([]string, 0, 7) // what a denial has by default
 	}
-	if len(r.Header["Origin"]) > 0 {
+	if len(r.Header["Origin"]) > 0 && !contains(h[headerExpose], c.exposed) {
 		f.add(headerExpose, c.exposed)
 	}
 	source, tight := sluice.SourceStore, 0
@@ -226,4 +240,25 @@ func SetDelay(h http.Header, waited time.Duration) {
 	if ms := waited.Milliseconds(); ms > 0 {
 		h[headerDelay] = []string{strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64)}
 	}
+}
+
+// TakeHeaders sets headers that tell callers what became of takes. What headers say of a limit is made once and kept, so
+// it is for one set of rules, and goes away with it.
+type TakeHeaders struct {
+	Headers
+	policies Cache
+	lists    sync.Pool // of *List
+}
+
+// NewTakeHeaders returns one that knows nothing yet.
+func NewTakeHeaders(h Headers) *TakeHeaders {
+	return &TakeHeaders{Headers: h, lists: sync.Pool{New: func() any { return new(List) }}}
+}
+
+// SetFor sets the headers of the answer to a request that was allowed or denied. decisions[i] is that of takes[i], and
+// there is at least one. What a denial's body may say, [NewDenial] knows.
+func (t *TakeHeaders) SetFor(h http.Header, r *http.Request, takes []sluice.Take, decisions []sluice.Decision, denied bool) {
+	l := t.lists.Get().(*List)
+	t.Set(h, r, l.Of(&t.policies, takes), decisions, denied)
+	t.lists.Put(l)
 }

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -42,6 +43,46 @@ func NewPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *Policies {
 	}
 	ps.list()
 	return ps
+}
+
+// List lists the rules of takes and their policies.
+type List struct {
+	Rules   []*sluice.Rule
+	several Policies // if there are several
+}
+
+// Of returns the policies of takes, good until the next use.
+func (l *List) Of(c *Cache, takes []sluice.Take) *Policies {
+	l.Rules, l.several.each = l.Rules[:0], l.several.each[:0]
+	for i := range takes {
+		l.Rules = append(l.Rules, takes[i].Rule)
+		one := c.of(&takes[i])
+		if len(takes) == 1 {
+			return one
+		}
+		l.several.each = append(l.several.each, one.each[0])
+	}
+	return &l.several
+}
+
+// Cache has the policies of rules and limits, made when they are first needed. There are never more than the set
+// of rules has limits.
+type Cache struct {
+	made sync.Map // policyKey → *Policies of that one rule
+}
+
+type policyKey struct {
+	rule  *sluice.Rule
+	limit *sluice.Limit
+}
+
+func (c *Cache) of(t *sluice.Take) *Policies {
+	k := policyKey{t.Rule, t.EffectiveLimit()}
+	if ps, ok := c.made.Load(k); ok {
+		return ps.(*Policies)
+	}
+	ps, _ := c.made.LoadOrStore(k, NewPolicies([]*sluice.Rule{k.rule}, k.limit))
+	return ps.(*Policies)
 }
 
 // PoliciesOf prepares the headers of rules that gave these decisions. If there are not as many, the rules are not named.

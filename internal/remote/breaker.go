@@ -59,7 +59,7 @@ const (
 	breakerRamp    = 2 * time.Second
 )
 
-// allow tells whether a call may be made, and whether the caller is to start a probe.
+// allow reports whether a call may be made, and whether the caller is to start a probe.
 func (b *breaker) allow(now time.Time) (ok, probe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +103,7 @@ func rampPercent(elapsed time.Duration) int {
 	return 100
 }
 
-// record notes how a call went, and tells whether the breaker has opened.
+// record notes how a call went, and reports whether the breaker has opened.
 func (b *breaker) record(now time.Time, failed, slow bool) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +153,7 @@ func (b *breaker) open(now time.Time) {
 	b.probeAt = now.Add(time.Duration(float64(b.openFor) * (0.5 + rand.Float64())))
 }
 
-// recordProbe notes how a probe went, and tells whether the breaker lets calls through again.
+// recordProbe notes how a probe went, and reports whether the breaker lets calls through again.
 func (b *breaker) recordProbe(now time.Time, answered bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

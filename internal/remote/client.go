@@ -3,20 +3,48 @@ package remote
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-func (en *Engine) breakerOf(t *group.Op) *breaker {
-	if len(en.breakers) == 1 {
-		return &en.breakers[0]
+// IsRemote reports whether the store asks servers.
+func (en *Engine) IsRemote() bool { return len(en.breakers) > 0 }
+
+// Apply decides ops, by the rules' accuracy and, if the store cannot answer, by their fail modes.
+func (en *Engine) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
+	if !en.IsRemote() {
+		if err := en.Store.Apply(ctx, ops, out); err != nil {
+			return en.Fail(ctx, ops, out, err)
+		}
+		return nil
 	}
-	if len(en.breakers) == 1 { // to ask a store of others which shard it is takes longer than all the rest
-		return &en.breakers[0]
+	for i := range ops {
+		if ops[i].By.Accuracy != group.AccuracyExact && !en.work.closed.Load() {
+			return en.decideLocal(ctx, ops, out)
+		}
 	}
-	return &en.breakers[uint(en.Store.Shard(t))%uint(len(en.breakers))]
+	return en.decideRemote(ctx, ops, out, time.Now())
+}
+
+// ApplyOrFail applies takes for which no fail mode could answer, within the timeout, and not at all while their server is
+// given a rest, unless the engine is closed: there is no later then.
+func (en *Engine) ApplyOrFail(ctx context.Context, takes []group.Op, out []group.Answer) error {
+	if !en.IsRemote() {
+		return en.Store.Apply(ctx, takes, out)
+	}
+	now := time.Now()
+	for i := range takes {
+		if !en.work.closed.Load() && !en.shardAvailable(ctx, &takes[i], now) {
+			return errBreakerOpen
+		}
+	}
+	within, done := en.within(ctx, now)
+	defer done()
+	return en.Store.Apply(within, takes, out)
 }
 
 // decideRemote decides takes at the store, for a caller who waits since now.
@@ -85,7 +113,7 @@ func (p *takeSubset) add(takes []group.Op, i int) {
 	p.takes, p.indexes = append(p.takes, takes[i]), append(p.indexes, i)
 }
 
-// put puts the part's decisions where they belong, and tells whether one of them denies the call.
+// put puts the part's decisions where they belong, and reports whether one of them denies the call.
 func (p *takeSubset) put(out []group.Answer) (denied bool) {
 	for j, i := range p.indexes {
 		out[i] = p.out[j]
@@ -94,7 +122,14 @@ func (p *takeSubset) put(out []group.Answer) (denied bool) {
 	return denied
 }
 
-// shardAvailable tells whether the take's server may be asked. If it is time to probe it, that is done beside the caller.
+func (en *Engine) breakerOf(t *group.Op) *breaker {
+	if len(en.breakers) == 1 { // to ask a store of others which shard it is takes longer than all the rest
+		return &en.breakers[0]
+	}
+	return &en.breakers[uint(en.Store.Shard(t))%uint(len(en.breakers))]
+}
+
+// shardAvailable reports whether the take's server may be asked. If it is time to probe it, that is done beside the caller.
 func (en *Engine) shardAvailable(ctx context.Context, t *group.Op, now time.Time) bool {
 	b := en.breakerOf(t)
 	ok, due := b.allow(now)
@@ -141,7 +176,7 @@ func (en *Engine) callOrFallback(ctx context.Context, takes []group.Op, out []gr
 	if reports == en.unreported.reports.Load() { // else this may be from before a report: who made that knows better
 		en.updateFallback(takes, out, began)
 	}
-	if len(takes) == 1 && en.admittedHere(&takes[0], &out[0]) {
+	if len(takes) == 1 && en.unreported.keys.Load() > 0 && en.admittedHere(&takes[0], &out[0]) {
 		en.failTakes(takes, out)
 	}
 	return nil
@@ -185,7 +220,9 @@ func (en *Engine) admittedHere(t *group.Op, d *group.Answer) bool {
 // usage there had been when it was made.
 func (en *Engine) call(ctx context.Context, takes []group.Op, out []group.Answer, began time.Time) (reports int64, err error) {
 	within, done := en.within(ctx, began)
-	err = en.reportUsage(within, takes)
+	if en.unreported.keys.Load() > 0 {
+		err = en.reportUsage(within, takes)
+	}
 	reports = en.unreported.reports.Load()
 	if err == nil {
 		err = en.Store.Apply(within, takes, out)
@@ -206,4 +243,84 @@ func (en *Engine) call(ctx context.Context, takes []group.Op, out []group.Answer
 		}
 	}
 	return reports, err
+}
+
+// patience is the context of a call to a store that has Arrivals. It ends with the caller's, or when a server has not
+// replied in time: that the time is up means nothing yet, because all who wait for a processor find that first.
+type patience struct {
+	context.Context
+	end     context.CancelFunc
+	store   Arrivals
+	began   time.Time
+	timeout time.Duration
+	up      atomic.Bool // it has ended because the time is up
+	own     atomic.Bool // this process was late
+
+	mu    sync.Mutex // guards the fields below
+	timer *time.Timer
+	looks int
+}
+
+// mostPatience is for how many times the timeout a caller waits for its own process.
+const mostPatience = 10
+
+// within returns a context for a call to the store that began at a time, and what to call when the call has ended, which
+// reports whether this process was late.
+func (en *Engine) within(ctx context.Context, began time.Time) (context.Context, func() (own bool)) {
+	if en.arrivals == nil {
+		within, cancel := context.WithDeadline(ctx, began.Add(en.Timeout))
+		return within, func() bool {
+			cancel()
+			return false
+		}
+	}
+	p := &patience{store: en.arrivals, began: began, timeout: en.Timeout}
+	p.Context, p.end = context.WithCancel(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer = time.AfterFunc(en.Timeout-time.Since(began), p.look)
+	return p, p.done
+}
+
+// look ends the call if a server is late, and looks again when one could be.
+func (p *patience) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Context.Err() != nil {
+		return
+	}
+	p.looks++
+	left, own := p.store.Patience(p.timeout)
+	if left == 0 || p.looks >= mostPatience && time.Since(p.began) >= mostPatience*p.timeout {
+		p.up.Store(true)
+		p.end()
+		return
+	}
+	if own {
+		p.own.Store(true)
+	}
+	p.timer.Reset(left)
+}
+
+func (p *patience) done() (own bool) {
+	p.end()
+	p.timer.Stop()
+	return p.own.Load()
+}
+
+// Deadline is when the call would end if all were in time.
+func (p *patience) Deadline() (time.Time, bool) {
+	until := p.began.Add(p.timeout)
+	if earlier, ok := p.Context.Deadline(); ok && earlier.Before(until) {
+		until = earlier
+	}
+	return until, true
+}
+
+func (p *patience) Err() error {
+	err := p.Context.Err()
+	if err != nil && p.up.Load() {
+		return context.DeadlineExceeded
+	}
+	return err
 }

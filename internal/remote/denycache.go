@@ -46,7 +46,7 @@ func (d *denyCache) init() {
 	d.shards = make([]denyCacheShard, denyCacheShards)
 }
 
-// cacheable tells whether a denial of the take may be answered from memory: it must ask for nothing but its cost, and
+// cacheable reports whether a denial of the take may be answered from memory: it must ask for nothing but its cost, and
 // its refusals must not be counted. Of a rule with eventual accuracy quantities are remembered, never verdicts.
 func cacheable(t *group.Op) bool {
 	return t.By.Accuracy != group.AccuracyEventual && t.Request.Cost > 0 && t.At == 0 && t.ID == 0 && t.Request.Min == 0 && t.Request.MaxDelay == 0 &&

@@ -3,7 +3,7 @@
 // when nobody answers.
 //
 //	engine.go          Engine: what a limiter asks
-//	client.go          calls to the store, within the timeout (patience.go) and past the breakers (breaker.go)
+//	client.go          calls to the store, within the timeout and past the breakers (breaker.go)
 //	decide.go          takes that leases or estimates may answer
 //	denycache.go       denials, for up to a second
 //	unreported.go      what was admitted without the store, and is charged there later

@@ -74,42 +74,6 @@ func New(c Config) *Engine {
 	return en
 }
 
-// IsRemote reports whether the store asks servers.
-func (en *Engine) IsRemote() bool { return len(en.breakers) > 0 }
-
-// Apply decides ops, by the rules' accuracy and, if the store cannot answer, by their fail modes.
-func (en *Engine) Apply(ctx context.Context, ops []group.Op, out []group.Answer) error {
-	if !en.IsRemote() {
-		if err := en.Store.Apply(ctx, ops, out); err != nil {
-			return en.Fail(ctx, ops, out, err)
-		}
-		return nil
-	}
-	for i := range ops {
-		if ops[i].By.Accuracy != group.AccuracyExact && !en.work.closed.Load() {
-			return en.decideLocal(ctx, ops, out)
-		}
-	}
-	return en.decideRemote(ctx, ops, out, time.Now())
-}
-
-// ApplyOrFail applies takes for which no fail mode could answer, within the timeout, and not at all while their server is
-// given a rest, unless the engine is closed: there is no later then.
-func (en *Engine) ApplyOrFail(ctx context.Context, takes []group.Op, out []group.Answer) error {
-	if !en.IsRemote() {
-		return en.Store.Apply(ctx, takes, out)
-	}
-	now := time.Now()
-	for i := range takes {
-		if !en.work.closed.Load() && !en.shardAvailable(ctx, &takes[i], now) {
-			return errBreakerOpen
-		}
-	}
-	within, done := en.within(ctx, now)
-	defer done()
-	return en.Store.Apply(within, takes, out)
-}
-
 // Shard is the number of the server that the op's key lives on.
 func (en *Engine) Shard(op *group.Op) int {
 	if !en.IsRemote() {

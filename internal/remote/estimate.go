@@ -66,7 +66,7 @@ type report struct {
 	id       uint64 // once it may have been lost
 }
 
-// CanEstimate tells whether limits with these numbers can be decided from an estimate: windows that are not soft, counters
+// CanEstimate reports whether limits with these numbers can be decided from an estimate: windows that are not soft, counters
 // without sub-windows, and buckets that fill continuously.
 func CanEstimate(p *step.Params) bool {
 	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Counter || p.Kind == step.Bucket && !p.Queue
@@ -82,7 +82,7 @@ func (v *estimates) drop(r *group.Rule, key string) {
 	})
 }
 
-// canUseEstimate tells whether the take may be decided from the estimate of its key.
+// canUseEstimate reports whether the take may be decided from the estimate of its key.
 func canUseEstimate(t *group.Op) bool {
 	return t.By.Accuracy == group.AccuracyEventual && t.ID == 0 && CanEstimate(t.Params)
 }

@@ -84,7 +84,10 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 			instances = 1 // once their number is known, a part of this is never more than the part of what was left
 		}
 		p := en.fallback.share(t.Params, instances)
-		spent := p.Limit() - min(d.Remaining/int64(instances), p.Limit()) + en.unreported.pending(t, at)
+		spent := p.Limit() - min(d.Remaining/int64(instances), p.Limit())
+		if en.unreported.keys.Load() > 0 {
+			spent += en.unreported.pending(t, at)
+		}
 		over := max(0, spent-p.Limit())
 		spent -= over
 		known := t.By.Known(&local.Rules).With(p)

@@ -18,7 +18,7 @@ type keyMap[T any] struct {
 }
 
 type keyMapShard[T any] struct {
-	mu  sync.Mutex // held while the map is replaced; taken before that of what it holds
+	mu  sync.Mutex // held while the map is replaced
 	all atomic.Pointer[map[uint64]keyMapEntry[T]]
 }
 
@@ -82,7 +82,7 @@ func (h *keyMap[T]) add(t *group.Op, make func(name bucketID, slot string) *T) *
 }
 
 // each calls keep with all that is held of a key, or of all keys if there is no rule, and lets go of what it does not
-// want kept. It tells whether something is left.
+// want kept. It reports whether something is left.
 func (h *keyMap[T]) each(r *group.Rule, key string, keep func(*T) bool) (left bool) {
 	if r != nil {
 		shard, hash := h.shard(r, key)

@@ -127,7 +127,7 @@ func (e *lease) remove(n int64) (at int64) {
 // void forgets the balance.
 func (e *lease) void() { e.balance, e.parts = 0, e.parts[:0] }
 
-// canLease tells whether the take may be answered from a lease.
+// canLease reports whether the take may be answered from a lease.
 func (en *Engine) canLease(t *group.Op) bool {
 	r := &t.Request
 	if t.By.Accuracy != group.AccuracyLease || r.Cost <= 0 || t.At != 0 || t.ID != 0 || r.Min != 0 || r.MaxDelay != 0 || t.By.ChargeDenied {
@@ -136,12 +136,12 @@ func (en *Engine) canLease(t *group.Op) bool {
 	return CanLease(t.Params) && en.mayHold(t.Params)
 }
 
-// mayHold tells whether this process may hold some of the limit now.
+// mayHold reports whether this process may hold some of the limit now.
 func (en *Engine) mayHold(p *step.Params) bool {
 	return p.Kind == step.Window || en.Instances != nil && maxLeasedAmount(p, en.instanceCount()) > 1
 }
 
-// CanLease tells whether limits with these numbers can be leased: windows that are not soft, and buckets that fill
+// CanLease reports whether limits with these numbers can be leased: windows that are not soft, and buckets that fill
 // continuously.
 func CanLease(p *step.Params) bool {
 	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Bucket && !p.Queue

@@ -30,7 +30,7 @@ func (s *leases) startJanitor(en *Engine) {
 	})
 }
 
-// returnLeases gives back what was not used since then, and tells whether there are other leases.
+// returnLeases gives back what was not used since then, and reports whether there are other leases.
 func (en *Engine) returnLeases(ctx context.Context, since time.Time) (more bool) {
 	var idle []*lease
 	more = en.leases.keys.each(nil, "", func(e *lease) bool {

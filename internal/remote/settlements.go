@@ -32,7 +32,7 @@ type settlements struct {
 
 // Settlement is what one reservation is settled with.
 type Settlement struct {
-	mu    sync.Mutex // guards the fields below; taken before that of settlements
+	mu    sync.Mutex // guards the fields below
 	done  bool       // nothing of it is sent any more
 	err   error      // why not, if the store has not answered
 	once  *group.Op  // asks the store whether this is the first with its id, until that has said so; nil: that is not asked

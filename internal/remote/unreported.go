@@ -227,9 +227,6 @@ func (u *unreported) finishReport(t *group.Op, arrived bool, left int64) {
 
 // pending is what was admitted of the take's key and the store may not know of, reports on their way included.
 func (u *unreported) pending(t *group.Op, now time.Time) int64 {
-	if u.keys.Load() == 0 {
-		return 0
-	}
 	shard, name := u.shard(t)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
@@ -345,7 +342,7 @@ func (en *Engine) reportAfter(wait time.Duration) {
 	})
 }
 
-// reportAll reports once what is unreported, and tells whether something is left. It makes one call at a time, so that a server that
+// reportAll reports once what is unreported, and reports whether something is left. It makes one call at a time, so that a server that
 // has just come back is not asked about all keys at once. Of a server that does not answer one call is enough.
 func (en *Engine) reportAll(ctx context.Context) (left bool) {
 	if en.unreported.keys.Load() == 0 {
@@ -371,7 +368,7 @@ func (en *Engine) reportAll(ctx context.Context) (left bool) {
 	return left
 }
 
-// reportFor reports for keys of one server, unless that is given a rest, and tells whether it did.
+// reportFor reports for keys of one server, unless that is given a rest, and reports whether it did.
 func (en *Engine) reportFor(ctx context.Context, takes []group.Op) bool {
 	now := time.Now()
 	if !en.work.closed.Load() && !en.shardAvailable(ctx, &takes[0], now) && !en.breakerOf(&takes[0]).ramping() {

@@ -106,18 +106,11 @@ func (c *redisConn) Write(b []byte) (int, error) {
 
 // commands notes the commands that end in b.
 func (p *pairing) commands(b []byte) error {
-	for len(b) > 0 {
-		n, ended, err := p.out.next(b)
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-		if ended {
-			p.command(p.asked.Load() + 1)
-			p.asked.Add(1)
-		}
-	}
-	return nil
+	return p.out.each(b, func() error {
+		p.command(p.asked.Load() + 1)
+		p.asked.Add(1)
+		return nil
+	})
 }
 
 // command looks at a command that is complete.
@@ -216,25 +209,12 @@ func (c *redisConn) Read(b []byte) (int, error) {
 
 // replies looks at what has come.
 func (c *redisConn) replies(b []byte) error {
-	for len(b) > 0 {
-		n, ended, err := c.in.next(b)
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-		if !ended {
-			continue
-		}
+	return c.in.each(b, func() error {
 		if c.in.top == '>' {
-			err = c.push()
-		} else {
-			err = c.reply()
+			return c.push()
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return c.reply()
+	})
 }
 
 // keeps reports whether the text of a reply is looked at.

@@ -55,6 +55,21 @@ const (
 	atLF
 )
 
+// each consumes b, and calls ended at the end of each outermost value.
+func (s *respScanner) each(b []byte, ended func() error) error {
+	for len(b) > 0 {
+		n, end, err := s.next(b)
+		if err == nil && end {
+			err = ended()
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
 // next consumes bytes up to the end of an outermost value, and reports whether there was one.
 func (s *respScanner) next(b []byte) (n int, ended bool, err error) {
 	for n < len(b) && !ended && err == nil {

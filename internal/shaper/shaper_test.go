@@ -157,7 +157,7 @@ func TestAnyCrowd(t *testing.T) {
 					}
 					c.come(ctx, shape, cost, time.Hour)
 					if rng.IntN(3) > 0 {
-						<-time.After(time.Duration(rng.IntN(int(2 * interval))))
+						<-time.After(time.Duration(1 + rng.IntN(int(2*interval))))
 					}
 					synctest.Wait()
 				}

@@ -318,7 +318,7 @@ func (h *portion) missing(now int64) *big.Rat {
 func TestChangedSettling(t *testing.T) {
 	first := seed(t)
 	refunds, changes := 0, 0
-	for i := range uint64(soak(1200)) {
+	for i := range uint64(soak(700)) {
 		rnd := rand.New(rand.NewPCG(first+i, 0))
 		draw := func() step.Params {
 			p := drawSettling(rnd)

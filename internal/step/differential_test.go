@@ -18,14 +18,14 @@ func TestAgainstReference(t *testing.T) {
 		model func(*step.Params) model
 		plain bool // the reference knows neither delays nor Adjust
 	}{
-		{"token bucket", 400, drawBucket, newTokenBucket, false},
-		{"leaky meter", 400, drawBucket, newLeakyMeter, true},
-		{"leaky queue", 250, drawQueue, newLeakyQueue, false},
-		{"interval", 1300, drawInterval, newIntervalBucket, false},
-		{"window", 2700, drawWindow, newFixedWindow, false},
-		{"counter", 2700, drawCounter, newSlidingCounter, false},
-		{"slices", 1200, drawSlices, newSlidingCounter, false},
-		{"log", 500, drawLog, newSlidingLog, false},
+		{"token bucket", 240, drawBucket, newTokenBucket, false},
+		{"leaky meter", 240, drawBucket, newLeakyMeter, true},
+		{"leaky queue", 150, drawQueue, newLeakyQueue, false},
+		{"interval", 780, drawInterval, newIntervalBucket, false},
+		{"window", 1620, drawWindow, newFixedWindow, false},
+		{"counter", 1620, drawCounter, newSlidingCounter, false},
+		{"slices", 720, drawSlices, newSlidingCounter, false},
+		{"log", 300, drawLog, newSlidingLog, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			first := seed(t)

@@ -12,47 +12,6 @@ const (
 	logHeader = 1
 )
 
-// Words is how many words of wide state a take needs at now, at least: 0 for narrow kinds. A store that cannot give
-// a log that many gives it what it has; the log then merges entries, which counts them for longer than they last and
-// never for less.
-//
-// A bucket has none unless marks are kept for takes that will be settled; with settles there is to be room for one more.
-func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
-	switch p.Kind {
-	case Slices:
-		return int(p.Slices) + 1
-	case Log, Permits:
-		if len(words) == 0 || s.ExpiresAt <= now {
-			return logHeader + 2
-		}
-		l := openLog(words)
-		l.prune(p, now)
-		return logHeader + min(l.len+1, MaxLogCount)
-	}
-	if settles && p.keepsMarks() {
-		n := 0
-		if s.ExpiresAt > now {
-			n = markCount(words)
-		}
-		return markHeader + markWords*min(n+1, MaxMarks)
-	}
-	return 0
-}
-
-// GrowWords moves a wide state to a larger place.
-func (p *Params) GrowWords(from, to []uint64) {
-	if p.Kind != Log && p.Kind != Permits {
-		copy(to, from)
-		return
-	}
-	l := openLog(from)
-	for i := range l.len {
-		to[logHeader+i] = *l.entry(i)
-	}
-	grown := log{words: to, len: l.len, sum: l.sum}
-	grown.save()
-}
-
 type log struct {
 	words     []uint64
 	head, len int
@@ -144,28 +103,35 @@ func (p *Params) putLog(l *log, now int64) State {
 
 func (p *Params) takeLog(s State, words []uint64, now int64, r Request) (State, Answer) {
 	l := p.log(s, words, now)
-	a := Answer{Remaining: max(0, p.Count-l.sum), ResetAfter: max(0, s.ExpiresAt-now), At: now}
-	if r.Cost > p.Count {
-		a.Never = true
-		return s, a
-	}
-	if over := l.sum + r.Cost - p.Count; over > 0 {
-		for i := 0; over > 0; i++ { // the entry whose leaving makes room
-			e := *l.entry(i)
-			over -= entryCost(e)
-			a.RetryAfter = entryTime(e, now) + p.Length - now
-		}
-		return s, a
-	}
-	a.Allowed, a.Granted = true, r.Cost
-	a.Remaining -= r.Cost
-	if r.DryRun {
+	a := Answer{ResetAfter: max(0, s.ExpiresAt-now), At: now}
+	if !l.admit(p, now, r.Cost, &a) || r.DryRun {
 		return s, a
 	}
 	a.At = l.push(now, r.Cost)
 	s = p.putLog(&l, now)
 	a.ResetAfter = s.ExpiresAt - now
 	return s, a
+}
+
+// admit decides whether a cost fits beside the entries, and says so in the answer.
+func (l *log) admit(p *Params, now, cost int64, a *Answer) bool {
+	a.Remaining = max(0, p.Count-l.sum)
+	if cost > p.Count {
+		a.Never = true
+		return false
+	}
+	over := l.sum + cost - p.Count
+	if over <= 0 {
+		a.Allowed, a.Granted = true, cost
+		a.Remaining -= cost
+		return true
+	}
+	for i := 0; over > 0; i++ { // the entry whose end makes room
+		e := *l.entry(i)
+		over -= entryCost(e)
+		a.RetryAfter = entryTime(e, now) + p.Length - now
+	}
+	return false
 }
 
 // log opens the ring as it is at now. It is saved only with a new entry: a clock that is behind the one that pruned it

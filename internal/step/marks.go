@@ -39,22 +39,6 @@ type marks struct {
 // behind it.
 func (p *Params) keepsMarks() bool { return p.Kind == Bucket && !p.Queue || p.Kind == Interval }
 
-// Wide reports whether the words are part of the state: those of a bucket are while they hold a mark.
-func (p *Params) Wide(words []uint64) bool {
-	if p.Kind == Bucket || p.Kind == Interval {
-		return markCount(words) > 0
-	}
-	return len(words) > 0
-}
-
-// markCount is how many marks the words hold, if they are those of a bucket.
-func markCount(words []uint64) int {
-	if len(words) < markHeader {
-		return 0
-	}
-	return int(min(words[1], uint64(markRoom(words))))
-}
-
 // markRoom is how many marks the words have room for.
 func markRoom(words []uint64) int { return max(0, min(MaxMarks, (len(words)-markHeader)/markWords)) }
 

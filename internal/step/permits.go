@@ -52,22 +52,8 @@ func (l *permitLog) add(p *Params, now, cost int64) (State, int64) {
 
 func (p *Params) takePermits(s State, words []uint64, now int64, r Request) (State, Answer) {
 	l := p.permits(s, words, now)
-	a := Answer{Remaining: max(0, p.Count-l.sum), ResetAfter: l.ends(p, now), At: now}
-	if r.Cost > p.Count {
-		a.Never = true
-		return s, a
-	}
-	if over := l.sum + r.Cost - p.Count; over > 0 {
-		for i := 0; over > 0; i++ { // the slot whose lease ends soonest enough
-			e := *l.entry(i)
-			over -= entryCost(e)
-			a.RetryAfter = entryTime(e, now) + p.Length - now
-		}
-		return s, a
-	}
-	a.Allowed, a.Granted = true, r.Cost
-	a.Remaining -= r.Cost
-	if r.DryRun {
+	a := Answer{ResetAfter: l.ends(p, now), At: now}
+	if !l.admit(p, now, r.Cost, &a) || r.DryRun {
 		return s, a
 	}
 	s, a.At = l.add(p, now, r.Cost)

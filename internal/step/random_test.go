@@ -22,7 +22,7 @@ var odd = []struct{ count, length int64 }{
 	{1000, 999},
 }
 
-// drawWindowLength draws from 1 ms to a year, often a length that people use.
+// drawLength draws a window from 1 ms to a year, often a length that people use.
 func drawLength(rnd *rand.Rand) int64 {
 	common := []int64{milli, 10 * milli, 100 * milli, second, 10 * second, minute, hour, day, 7 * day, 30 * day, step.Year}
 	if rnd.IntN(2) == 0 {

@@ -15,7 +15,7 @@ import (
 type model interface {
 	most() int64 // the largest cost that can ever fit
 	remaining(now int64) int64
-	// fits tells whether a cost fits at now, and how long the caller would have to wait.
+	// fits reports whether a cost fits at now, and how long the caller would have to wait.
 	fits(now, cost, maxDelay int64) (delay int64, ok bool)
 	spend(now, cost, delay int64)
 	charge(now, cost int64)

@@ -22,95 +22,6 @@
 // a slice of words that the store owns; see [Params.Words].
 package step
 
-import "math/bits"
-
-// Kind is what a state means. It is part of a bucket's identity: a rule whose limit changes kind starts anew, a rule
-// whose numbers change does not.
-type Kind uint8
-
-const (
-	Bucket   Kind = iota + 1 // token bucket refilled continuously, leaky bucket as meter or queue
-	Interval                 // token bucket refilled at whole intervals
-	Window                   // fixed window
-	Counter                  // sliding window counter: the window before, weighted
-	Slices                   // sliding window counter over sub-windows
-	Log                      // sliding window log
-	Permits                  // what is in flight: slots that are taken, renewed and given back
-)
-
-const (
-	// Horizon bounds how long a bucket may take to fill, in microseconds: a hundred years.
-	Horizon = 100 * Year
-	// maxAhead bounds how far ahead of now a bucket's state may lie: a full one, and callers who wait or settle late.
-	maxAhead = Horizon + Horizon/4
-	// Year is 365 days in microseconds.
-	Year = 365 * 24 * 3600 * 1_000_000
-	// MaxTime is the largest time a state can hold: the year 2255. Lua's numbers are exact up to here.
-	MaxTime = 1<<53 - 1
-	// MaxWindowCount is the largest limit of a fixed window or sliding counter.
-	MaxWindowCount = 1<<32 - 1
-	// MaxLogCount is the largest limit of a sliding log, which keeps an entry per request, and of slots.
-	MaxLogCount = 10_000
-	// MaxSlices is the largest number of sub-windows.
-	MaxSlices = 60
-)
-
-// Align says where a window begins.
-type Align uint8
-
-const (
-	Epoch    Align = iota // at a multiple of its length since the Unix epoch
-	FirstHit              // at the first request after the window before has ended
-	Calendar              // where Params.Bounds says
-)
-
-// Params are a limit's numbers. The first group is what a limit says, the second what [Compile] derives from it.
-// Params are immutable once compiled.
-type Params struct {
-	Kind       Kind
-	Queue      bool  // Bucket: a take that fits is given a place in the queue and told how long to wait
-	Nearest    bool  // Counter, Slices: round the estimate to the nearest integer instead of down
-	Align      Align // Interval, Window
-	Count      int64 // N: how much a window holds, or flows in or out of a bucket in a window
-	Length     int64 // of the window; for calendar windows the longest there is
-	Burst      int64 // Bucket, Interval: the bucket's size
-	Slices     int64 // Slices: the number of sub-windows
-	SoftExcess int64 // Window: how much a soft limit may be exceeded by
-	SoftPeriod int64 // Window: for how long after it was first exceeded
-	// Bounds gives the calendar window that now falls into. It must be a pure function.
-	Bounds func(now int64) (start, end int64)
-	// BoundsID tells calendars apart (unit and zone), so that a changed one is noticed.
-	BoundsID uint64
-	// Owner is the limit as users have it. The algorithms do not look at it.
-	Owner any
-	// Whole is the limit that this one is a part of, such as one process' share: states are read and written as that one's,
-	// because the number of processes is no change of numbers. Where the parts' fractions are of different things, up to a
-	// microsecond is lost or won when the part changes. Zero: it is no other's. Bucket, Interval.
-	Whole Numbers
-
-	shape    uint8 // fingerprint of what gives a stored value its meaning besides Kind
-	fast     uint8 // which plain case of Plain this is
-	identity uint64
-	limit    int64
-	partOf   *Params // Whole
-
-	// A bucket's times have the denominator den; a unit of cost takes unitQ + unitR/den microseconds to drip, a full
-	// bucket fillQ + fillR/den.
-	den          uint64
-	perDen       uint64 // Length / gcd(Count, Length): a unit of cost in 1/den microseconds
-	perDenInv    uint64 // reciprocal of perDen
-	unitQ, fillQ int64
-	unitR, fillR uint64
-
-	lengthInv uint64 // reciprocal of Length
-	slice     int64  // length of a sub-window
-	sliceInv  uint64
-	grain     int64 // resolution of the grace of a soft limit
-
-	capQ int64 // of Cap
-	capR uint64
-}
-
 // State is what a store keeps for one key. The zero State is that of a key never seen.
 type State struct {
 	ExpiresAt int64  // from this microsecond on, the state equals the zero State
@@ -152,100 +63,61 @@ type Answer struct {
 	At         int64 // when the take counts from; names it to Adjust
 }
 
-// Limit is the largest cost that can ever be allowed at once: what callers are told as their limit. It includes what a
-// soft limit may be exceeded by.
-func (p *Params) Limit() int64 { return p.limit }
-
-// Identity distinguishes states that cannot be read as each other's. Stores make it part of the stored key.
-func (p *Params) Identity() uint64 { return p.identity }
-
-// Shape marks the states that these Params write.
-func (p *Params) Shape() uint8 { return p.shape }
-
-// Compile derives what the algorithms need. It trusts its input: the sluice package validates limits.
-func Compile(p Params) Params {
+// Words is how many words of wide state a take needs at now, at least: 0 for narrow kinds. A store that cannot give
+// a log that many gives it what it has; the log then merges entries, which counts them for longer than they last and
+// never for less.
+//
+// A bucket has none unless marks are kept for takes that will be settled; with settles there is to be room for one more.
+func (p *Params) Words(s State, words []uint64, now int64, settles bool) int {
 	switch p.Kind {
-	case Bucket:
-		p.compileBucket()
 	case Slices:
-		p.slice = p.Length / p.Slices
-		p.sliceInv = reciprocal(uint64(p.slice))
-	}
-	if p.Kind == Bucket || p.Kind == Interval {
-		p.compileCap()
-	}
-	p.lengthInv = reciprocal(uint64(p.Length))
-	p.grain = p.Length>>31 + 1
-	p.shape = p.fingerprint()
-	if p.Whole.Kind == p.Kind {
-		p.partOf = p.Whole.compile()
-		p.shape = p.partOf.shape
-	}
-	p.fast = p.compileFast()
-	p.identity = uint64(p.Kind) | uint64(p.Slices)<<8
-	p.limit = p.Count + p.SoftExcess
-	if p.Kind == Bucket || p.Kind == Interval {
-		p.limit = p.Burst
-	}
-	return p
-}
-
-// Part is a smaller limit of the same kind, whose states mean the same as those of this one.
-func (p *Params) Part(count, burst, over int64) *Params {
-	part := *p
-	part.Count, part.Burst, part.SoftExcess = count, burst, over
-	part.Whole, part.partOf = p.Numbers(), nil
-	part = Compile(part)
-	return &part
-}
-
-// fingerprint hashes the window's length and alignment; for a bucket, what fills it and what its fractions are of. Two
-// limits of one rule name that share it by accident (one in 255, of buckets one in 99, unless they are common ones, which
-// all differ: the factors were searched for that) have a stored state read as if it were the other's: a window ends when it
-// would have, and a bucket is full when it would have been.
-func (p *Params) fingerprint() uint8 {
-	switch p.Kind {
-	case Bucket:
-		shape := uint8(mixed(uint64(p.fillQ), p.fillR, p.den)%bucketShapes + 1)
-		if shape >= wholeBefore {
-			shape++
+		return int(p.Slices) + 1
+	case Log, Permits:
+		if len(words) == 0 || s.ExpiresAt <= now {
+			return logHeader + 2
 		}
-		return shape
-	case Interval:
-		return uint8(mixed(uint64(p.Length), uint64(p.Count), uint64(p.Burst))%255 + 1)
+		l := openLog(words)
+		l.prune(p, now)
+		return logHeader + min(l.len+1, MaxLogCount)
 	}
-	return p.windowShape(uint64(p.Length))
-}
-
-const (
-	// bucketShapes is how many shapes buckets have: those of two digits but one.
-	bucketShapes = 98
-	// wholeBefore is the shape that the version before gave to all buckets whose times are whole microseconds. No bucket has
-	// it any more, so that it is always known what it means.
-	wholeBefore = 62
-)
-
-func mixed(a, b, c uint64) uint64 {
-	h := a*0x9E3779B97F4A7C15 ^ bits.RotateLeft64(b*0xC2B2AE3D27D4EB4F, 21) ^ bits.RotateLeft64(c*0x165667B19E3779F9, 43)
-	h ^= h >> 29
-	h *= 0x26FA891711ED22C3
-	return h >> 32
-}
-
-func (p *Params) windowShape(meaning uint64) uint8 {
-	h := meaning*0x9E3779B97F4A7C15 ^ uint64(p.Align)*0xC2B2AE3D27D4EB4F ^ p.BoundsID*0x165667B19E3779F9
-	h ^= h >> 29
-	h *= 0x272796BDE8769949
-	return uint8(h>>56)%255 + 1
-}
-
-// shapeBefore is the shape that the version before gave to a bucket's states: a fingerprint of what the fractions are of,
-// or of the interval.
-func (p *Params) shapeBefore() uint8 {
-	if p.Kind == Bucket {
-		return p.windowShape(p.whole().den)
+	if settles && p.keepsMarks() {
+		n := 0
+		if s.ExpiresAt > now {
+			n = markCount(words)
+		}
+		return markHeader + markWords*min(n+1, MaxMarks)
 	}
-	return p.windowShape(uint64(p.whole().Length))
+	return 0
+}
+
+// Wide reports whether the words are part of the state: those of a bucket are while they hold a mark.
+func (p *Params) Wide(words []uint64) bool {
+	if p.Kind == Bucket || p.Kind == Interval {
+		return markCount(words) > 0
+	}
+	return len(words) > 0
+}
+
+// markCount is how many marks the words hold, if they are those of a bucket.
+func markCount(words []uint64) int {
+	if len(words) < markHeader {
+		return 0
+	}
+	return int(min(words[1], uint64(markRoom(words))))
+}
+
+// GrowWords moves a wide state to a larger place.
+func (p *Params) GrowWords(from, to []uint64) {
+	if p.Kind != Log && p.Kind != Permits {
+		copy(to, from)
+		return
+	}
+	l := openLog(from)
+	for i := range l.len {
+		to[logHeader+i] = *l.entry(i)
+	}
+	grown := log{words: to, len: l.len, sum: l.sum}
+	grown.save()
 }
 
 // Take decides one request and returns the state to keep, whatever the answer. The words are the wide part of the

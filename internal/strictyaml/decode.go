@@ -58,6 +58,13 @@ type Fields[T any] map[string]func(*T, *Node)
 // Keys lists the keys in alphabetical order.
 func (f Fields[T]) Keys() []string { return slices.Sorted(maps.Keys(f)) }
 
+// With returns these keys and more.
+func (f Fields[T]) With(more Fields[T]) Fields[T] {
+	all := maps.Clone(f)
+	maps.Copy(all, more)
+	return all
+}
+
 // Decode calls the functions for the keys that a mapping has, in the order of the file. For keys that people write by
 // mistake, moved holds what to write instead.
 func Decode[T any](d *Decoder, n *Node, what string, fields Fields[T], moved map[string]string, into *T) bool {
@@ -76,21 +83,22 @@ func Decode[T any](d *Decoder, n *Node, what string, fields Fields[T], moved map
 	return sound
 }
 
-// UnknownKey reports a key that there is not, with the closest of those that there are.
-func (d *Decoder) UnknownKey(key *Node, what string, known []string, moved map[string]string) {
+// UnknownKey reports a key that there is not, with the closest of those that there are, which it returns if there is one.
+func (d *Decoder) UnknownKey(key *Node, what string, known []string, moved map[string]string) (closest string) {
 	if len(d.faults) == maxFaults {
 		d.dropped++ // nobody would see what is closest
-		return
+		return ""
 	}
 	if advice := moved[key.Text]; advice != "" {
 		d.fault(key, what, "there is no key %s here: %s", Quote(key.Text), advice)
-		return
+		return ""
 	}
 	if best := suggest.Closest(key.Text, known); best != "" {
 		d.fault(key, what, "there is no key %s: did you mean %q?", Quote(key.Text), best)
-		return
+		return best
 	}
 	d.fault(key, what, "there is no key %s: use %s", Quote(key.Text), Words(known))
+	return ""
 }
 
 // Words lists words for a message: "a, b or c".
@@ -240,3 +248,117 @@ func (d *Decoder) Duration(n *Node, what string) (time.Duration, bool) {
 	}
 	return 0, false
 }
+
+// Bounds of a file. Rules that people write stay far below; what is above is a mistake or an attack.
+const (
+	MaxBytes = 1 << 20
+	MaxDepth = 32
+	MaxNodes = 100_000 // what aliases stand for counts each time
+)
+
+// Kind is what a [Node] is.
+type Kind uint8
+
+const (
+	Null Kind = iota // nothing, ~ or null
+	Scalar
+	Mapping
+	Sequence
+)
+
+// Type is what YAML takes a plain scalar for. Quoted scalars are text.
+type Type uint8
+
+const (
+	Text Type = iota
+	Int
+	Float
+	Bool
+)
+
+// Node is one value of a file.
+type Node struct {
+	Kind   Kind
+	Type   Type
+	Quoted bool // in quotes, or a block of text
+	Line   int
+	Column int     // in characters
+	Text   string  // of a scalar, as it was written but for quotes and escapes
+	Fields []Field // of a mapping, in the order of the file
+	Items  []*Node // of a sequence
+	// Lost are the keys of a mapping whose values are at fault, which has been reported. LostText is text of theirs that may
+	// hold more keys of the mapping. Partial reports that other keys or entries are missing for the same reason.
+	Lost     []string
+	LostText string
+	Partial  bool
+
+	size, height int // with all that is below, aliases followed
+}
+
+// Field is a key of a mapping and its value.
+type Field struct{ Key, Value *Node }
+
+// Field returns the value of a key, or nil.
+func (n *Node) Field(key string) *Node {
+	for i := range n.Fields {
+		if n.Fields[i].Key.Text == key {
+			return n.Fields[i].Value
+		}
+	}
+	return nil
+}
+
+// Lacks reports whether a mapping has no value for a key, and none that is at fault.
+func (n *Node) Lacks(key string) bool { return n.Field(key) == nil && !n.MayLose(key) }
+
+// MayLose reports whether a mapping may have had a value for a key that is at fault.
+func (n *Node) MayLose(key string) bool {
+	return n.Partial || slices.Contains(n.Lost, key) || strings.Contains(n.LostText, key)
+}
+
+// Whole reports whether no part of the collection itself is at fault.
+func (n *Node) Whole() bool { return !n.Partial && len(n.Lost) == 0 }
+
+// String is what the node is, for messages: a scalar's text, cut if it is long, and the kind of anything else.
+func (n *Node) String() string {
+	switch n.Kind {
+	case Null:
+		return "nothing"
+	case Mapping:
+		return "a mapping"
+	case Sequence:
+		return "a list"
+	}
+	if n.Type != Text {
+		return n.Text
+	}
+	return Quote(n.Text)
+}
+
+// Quote quotes a text for a message and cuts it if it is long.
+func Quote(text string) string {
+	const most = 60
+	if len(text) > most {
+		return fmt.Sprintf("%.*q…", most, text)
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// Fault is something that is wrong with a file.
+type Fault struct {
+	Line, Column int
+	Reason       Reason
+	Msg          string // what is wrong and what to write instead
+	Key          string // with the reason KeyType: the key as it was written
+}
+
+// Reason sorts faults for callers that have words of their own for some.
+type Reason uint8
+
+const (
+	Other           Reason = iota
+	KeyType                // a key is not text
+	UnsupportedYAML        // no YAML that this package reads
+	TooLarge               // beyond a bound
+	Duplicate              // a key stands there twice
+)

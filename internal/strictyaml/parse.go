@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -13,42 +14,153 @@ import (
 	"github.com/sluiceproject/sluice/internal/panics"
 )
 
-// Parse reads a file. The faults are all that is wrong with it as YAML; the tree is nil if it could not be read at all,
-// and otherwise lacks what the faults are about. An empty file is a node of kind Null.
+// Parse reads a file of one document. The faults are all that is wrong with it as YAML; the tree is nil if it could not be
+// read at all, and otherwise lacks what the faults are about. An empty file is a node of kind Null.
 func Parse(data []byte) (*Node, []Fault) {
-	if len(data) > MaxBytes {
-		bounds.YAML.Reached()
-		return nil, []Fault{{
-			Line: 1, Column: 1, Reason: TooLarge,
-			Msg: fmt.Sprintf("the file has %d bytes, at most %d are read: split it", len(data), MaxBytes),
-		}}
+	all := ParseAll(data)
+	faults := all[0].Faults
+	if len(all) > 1 {
+		faults = append(faults, Fault{Line: all[1].Line, Column: 1, Reason: UnsupportedYAML, Msg: secondDocumentMsg})
 	}
+	return all[0].Root, faults
+}
+
+// MaxDocuments is the maximum number of documents in a file.
+const MaxDocuments = 1000
+
+// Document is one document of a file, with the positions of the whole file.
+type Document struct {
+	Root   *Node   // as [Parse] returns it
+	Faults []Fault // of this document
+	Line   int     // where it begins
+	Data   []byte  // its text
+}
+
+// ParseAll reads a file of documents that are separated by lines of three dashes. There is at least one. A file that is
+// beyond a bound, or not UTF-8, is one document with a nil Root.
+func ParseAll(data []byte) []Document {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if faults := checkCharacters(data); len(faults) > 0 {
-		return nil, faults
+	parts, fault := split(data)
+	if fault != nil {
+		return []Document{{Line: 1, Data: data, Faults: []Fault{*fault}}}
+	}
+	c := &converter{anchors: make(map[*yaml.Node]*Node), lost: make(map[*yaml.Node]*loss)}
+	documents := make([]Document, 0, len(parts))
+	for _, p := range parts {
+		d := Document{Line: p.line + 1, Data: p.data}
+		d.Root, d.Faults = c.document(p)
+		if c.stopped { // the sum is beyond a bound, and the rest unknown
+			return []Document{{Line: 1, Data: data, Faults: d.Faults}}
+		}
+		documents = append(documents, d)
+	}
+	return documents
+}
+
+// split checks the bounds of a whole file and divides it into documents.
+func split(data []byte) ([]part, *Fault) {
+	tooLarge := func(format string, args ...any) *Fault {
+		bounds.YAML.Reached()
+		return &Fault{Line: 1, Column: 1, Reason: TooLarge, Msg: fmt.Sprintf(format, args...)}
+	}
+	if len(data) > MaxBytes {
+		return nil, tooLarge("the file has %d bytes, at most %d are read: split it", len(data), MaxBytes)
+	}
+	if !utf8.Valid(data) {
+		return nil, checkCharacters(data)
 	}
 	if separators(data) > 2*MaxNodes {
-		bounds.YAML.Reached()
-		return nil, []Fault{{Line: 1, Column: 1, Reason: TooLarge, Msg: tooManyNodes}}
+		return nil, tooLarge(tooManyNodes)
 	}
-	document, err := load(bytes.NewReader(data))
+	parts := documents(data)
+	if len(parts) > MaxDocuments {
+		return nil, tooLarge("the file has %d documents, at most %d are read: split it", len(parts), MaxDocuments)
+	}
+	return parts, nil
+}
+
+// part is some lines of a file.
+type part struct {
+	data []byte
+	line int // before its first
+}
+
+// documents divides a file at its document markers. YAML takes a line that begins with one for a marker wherever it is, in
+// quoted texts and block scalars too.
+func documents(data []byte) []part {
+	var parts []part
+	start, first, line, begun := 0, 0, 0, false
+	end := func(at, next int) {
+		if begun {
+			parts = append(parts, part{data[start:at], first})
+		}
+		start, first, begun = at, next, false
+	}
+	for at := 0; at < len(data); line++ {
+		next := len(data)
+		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
+			next = at + i + 1
+		}
+		switch text := bytes.TrimRight(data[at:next], "\r\n"); {
+		case isMarker(text, "---"):
+			if begun {
+				end(at, line)
+			}
+			begun = true
+		case isMarker(text, "..."):
+			end(next, line+1)
+		default:
+			trimmed := bytes.TrimLeft(text, " \t")
+			begun = begun || len(trimmed) > 0 && trimmed[0] != '#' && text[0] != '%'
+		}
+		at = next
+	}
+	end(len(data), line)
+	if len(parts) == 0 {
+		return []part{{data, 0}}
+	}
+	return parts
+}
+
+func isMarker(line []byte, marker string) bool {
+	rest, ok := bytes.CutPrefix(line, []byte(marker))
+	return ok && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t')
+}
+
+// document reads one document; of one with syntax errors, the parts without.
+func (c *converter) document(p part) (*Node, []Fault) {
+	c.faults = nil
+	tree, err := p.load()
+	var faults []Fault
 	switch {
 	case errors.Is(err, io.EOF):
-		return &Node{Line: 1, Column: 1, size: 1, height: 1}, nil
-	case errors.Is(err, errSecondDocument):
-		if line := secondDocument(data); line > 0 {
-			return nil, []Fault{{Line: line, Column: 1, Reason: UnsupportedYAML, Msg: secondDocumentMsg}}
-		}
-		return nil, []Fault{syntaxFault(data, err)} // text behind the value that is all of the file
+		return &Node{Line: p.line + 1, Column: 1, size: 1, height: 1}, nil
 	case err != nil:
-		return nil, []Fault{syntaxFault(data, err)}
+		tree, faults = recoverParts(p, err, c.lost)
 	}
-	c := converter{anchors: make(map[*yaml.Node]*Node)}
-	root := c.convert(document.Content[0], 1)
+	if tree == nil {
+		return nil, faults
+	}
+	root := c.convert(tree, 1)
 	if c.stopped {
-		root = nil
+		return nil, c.faults
 	}
-	return root, c.faults
+	return root, append(faults, c.faults...)
+}
+
+// load reads the one value of the part, or returns the first error in it.
+func (p part) load() (*yaml.Node, error) {
+	if f := checkCharacters(p.data); f != nil {
+		return nil, &characterError{*f}
+	}
+	document, err := load(bytes.NewReader(p.data))
+	if err != nil {
+		return nil, err
+	}
+	if p.line > 0 {
+		shift(document.Content[0], p.line)
+	}
+	return document.Content[0], nil
 }
 
 const tooManyNodes = "the file has more than 100000 values, those that aliases stand for included: " +
@@ -98,24 +210,7 @@ type converter struct {
 	nodes   int                  // aliases followed
 	faults  []Fault
 	stopped bool // the file is beyond a bound: the rest does not matter
-}
-
-func (c *converter) fault(at *yaml.Node, reason Reason, format string, args ...any) {
-	f := Fault{Line: at.Line, Column: at.Column, Reason: reason, Msg: fmt.Sprintf(format, args...)}
-	if reason == KeyType {
-		f.Key = at.Value
-	}
-	c.faults = append(c.faults, f)
-}
-
-// stop reports a bound. It is the only fault that counts then.
-func (c *converter) stop(at *yaml.Node, format string, args ...any) {
-	if !c.stopped {
-		bounds.YAML.Reached()
-		c.faults = nil
-		c.fault(at, TooLarge, format, args...)
-	}
-	c.stopped = true
+	lost    map[*yaml.Node]*loss
 }
 
 // convert returns nil for what is at fault and for all that comes after a bound was reached.
@@ -135,14 +230,17 @@ func (c *converter) convert(y *yaml.Node, depth int) *Node {
 		return nil
 	}
 	n := &Node{Line: y.Line, Column: y.Column, size: 1, height: 1}
-	if y.Anchor != "" {
-		c.anchors[y] = nil
-		defer func() { c.anchors[y] = n }()
+	if l := c.lost[y]; l != nil {
+		n.Lost, n.LostText, n.Partial = l.keys, l.text, l.partial
 	}
 	if y.Style&yaml.TaggedStyle != 0 {
 		c.fault(y, UnsupportedYAML, "tags such as %s are not used here: remove it, and quote a value that is to be text",
 			Quote(y.Tag))
 		return nil
+	}
+	if y.Anchor != "" {
+		c.anchors[y] = nil
+		defer func() { c.anchors[y] = n }()
 	}
 	switch y.Kind {
 	case yaml.MappingNode:
@@ -151,10 +249,13 @@ func (c *converter) convert(y *yaml.Node, depth int) *Node {
 	case yaml.SequenceNode:
 		n.Kind = Sequence
 		for _, item := range y.Content {
-			if child := c.convert(item, depth+1); child != nil {
-				n.Items = append(n.Items, child)
-				n.grow(child)
+			child := c.convert(item, depth+1)
+			if child == nil {
+				n.Partial = true
+				continue
 			}
+			n.Items = append(n.Items, child)
+			n.grow(child)
 		}
 	default:
 		c.scalar(n, y)
@@ -167,34 +268,13 @@ func (n *Node) grow(child *Node) {
 	n.height = max(n.height, child.height+1)
 }
 
-// alias adds what the alias stands for to the counts without walking it: that is what makes a bomb harmless.
-func (c *converter) alias(y *yaml.Node, depth int) *Node {
-	n, known := c.anchors[y.Alias]
-	switch {
-	case !known:
-		return nil // what it stands for is at fault, and that was reported
-	case n == nil:
-		c.fault(y, UnsupportedYAML, "the alias *%s stands inside what it is an alias for: write the value out", y.Value)
-		return nil
-	}
-	c.nodes += n.size
-	switch {
-	case c.nodes > MaxNodes:
-		c.stop(y, tooManyNodes)
-	case depth+n.height-1 > MaxDepth:
-		c.stop(y, "values are nested deeper than %d levels: nest less", MaxDepth)
-	default:
-		return n
-	}
-	return nil
-}
-
 func (c *converter) fields(n *Node, y *yaml.Node, depth int) {
 	first := make(map[string]int, len(y.Content)/2)
 	for i := 0; i+1 < len(y.Content); i += 2 {
 		key, value := y.Content[i], c.convert(y.Content[i+1], depth+1)
 		k := c.key(key)
 		if k == nil || c.stopped {
+			n.Partial = true
 			continue
 		}
 		if line, twice := first[k.Text]; twice {
@@ -202,11 +282,13 @@ func (c *converter) fields(n *Node, y *yaml.Node, depth int) {
 			continue
 		}
 		first[k.Text] = k.Line
-		if value != nil {
-			n.Fields = append(n.Fields, Field{k, value})
-			n.grow(k)
-			n.grow(value)
+		if value == nil {
+			n.Lost = append(n.Lost, k.Text)
+			continue
 		}
+		n.Fields = append(n.Fields, Field{k, value})
+		n.grow(k)
+		n.grow(value)
 	}
 }
 
@@ -250,4 +332,34 @@ func (c *converter) scalar(n *Node, y *yaml.Node) {
 	case "!!bool":
 		n.Type = Bool
 	}
+}
+
+// checkCharacters finds what is no text, or text that one reader takes for the end of a line and another does not.
+func checkCharacters(data []byte) *Fault {
+	line, start := 1, 0
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
+		msg := ""
+		switch {
+		case r == utf8.RuneError && size <= 1:
+			msg = "the file is not UTF-8: save it in that encoding"
+		case r == '\n':
+			line, start = line+1, i+1
+		case r == '\r' && i+1 < len(data) && data[i+1] == '\n', r == '\t':
+		case r == '\r':
+			msg = "a carriage return does not end a line here: end lines with a line feed"
+		case isControl(r), r == '\u0085', r == '\u2028', r == '\u2029', r == '\ufeff', r == '\ufffe', r == '\uffff':
+			msg = fmt.Sprintf("an invisible character, %U: remove it", r)
+		}
+		if msg != "" {
+			return &Fault{Line: line, Column: utf8.RuneCount(data[start:i]) + 1, Reason: UnsupportedYAML, Msg: msg}
+		}
+		i += size
+	}
+	return nil
+}
+
+// isControl is for characters that have no place in a text of any kind.
+func isControl(r rune) bool {
+	return r < ' ' && r != '\n' && r != '\t' && r != '\r' || r >= 0x7f && r < 0xa0 && r != '\u0085'
 }

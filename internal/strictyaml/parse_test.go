@@ -64,6 +64,20 @@ func result(input []byte) string {
 	return b.String()
 }
 
+func lacks(n *strictyaml.Node) string {
+	text := ""
+	if len(n.Lost) > 0 {
+		text = fmt.Sprintf(" lost %q", n.Lost)
+	}
+	if n.LostText != "" {
+		text += fmt.Sprintf(" in %q", n.LostText)
+	}
+	if n.Partial {
+		text += " partial"
+	}
+	return text
+}
+
 func dump(b *strings.Builder, n *strictyaml.Node, indent string) {
 	switch n.Kind {
 	case strictyaml.Null:
@@ -75,13 +89,13 @@ func dump(b *strings.Builder, n *strictyaml.Node, indent string) {
 		}
 		fmt.Fprintf(b, "%s %q @%d:%d\n", style, n.Text, n.Line, n.Column)
 	case strictyaml.Mapping:
-		fmt.Fprintf(b, "mapping @%d:%d\n", n.Line, n.Column)
+		fmt.Fprintf(b, "mapping @%d:%d%s\n", n.Line, n.Column, lacks(n))
 		for _, f := range n.Fields {
 			fmt.Fprintf(b, "%s  %q @%d:%d: ", indent, f.Key.Text, f.Key.Line, f.Key.Column)
 			dump(b, f.Value, indent+"  ")
 		}
 	case strictyaml.Sequence:
-		fmt.Fprintf(b, "sequence @%d:%d\n", n.Line, n.Column)
+		fmt.Fprintf(b, "sequence @%d:%d%s\n", n.Line, n.Column, lacks(n))
 		for _, item := range n.Items {
 			b.WriteString(indent + "  - ")
 			dump(b, item, indent+"  ")

@@ -8,11 +8,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // syntaxFault makes a fault of the library's error. The library says in its own words what it expected, and often the
 // line where the surrounding value begins instead of the one at fault.
-func syntaxFault(data []byte, err error) Fault {
+//
+// To find the line it parses the file again, and adds the bytes to parsed.
+func syntaxFault(data []byte, err error, parsed *int) Fault {
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
 	if m := linePrefix.FindStringSubmatch(msg); m != nil {
@@ -22,7 +25,7 @@ func syntaxFault(data []byte, err error) Fault {
 	if m := unknownAnchor.FindStringSubmatch(msg); m != nil {
 		return anchorFault(data, m[1])
 	}
-	if found := faultyLine(data); found > 0 {
+	if found := faultyLine(data, parsed); found > 0 {
 		line = found
 	}
 	s := syntax{problem: msg, text: lineText(data, line)}
@@ -63,8 +66,10 @@ func anchorFault(data []byte, name string) Fault {
 
 // faultyLine finds the line at fault: the one behind the longest part of the file that can be read. It looks back from
 // where the library gave up, and gives up itself, with 0, when that would take long.
-func faultyLine(data []byte) int {
-	const mostLines, mostBytes = 64, 2 << 20
+func faultyLine(data []byte, sum *int) int {
+	if *sum > maxRecoverBytes {
+		return 0
+	}
 	reader := &byteReader{data: data}
 	if _, err := load(reader); err == nil {
 		return 0
@@ -80,7 +85,8 @@ func faultyLine(data []byte) int {
 		part := data[:starts[line-1]]
 		tried++
 		parsed += len(part)
-		if tried > mostLines || parsed > mostBytes {
+		*sum += len(part)
+		if tried > maxFaultyLines || parsed > maxFaultyBytes {
 			return 0
 		}
 		if _, err := load(bytes.NewReader(part)); err == nil || errors.Is(err, io.EOF) {
@@ -106,20 +112,6 @@ func (r *byteReader) Read(b []byte) (int, error) {
 	b[0] = r.data[r.read]
 	r.read++
 	return 1, nil
-}
-
-// secondDocument finds the line where the second document begins, or 0.
-func secondDocument(data []byte) int {
-	begun := false
-	for i, text := range strings.Split(string(data), "\n") {
-		text = strings.TrimRight(text, " \t\r")
-		marker := text == "---" || strings.HasPrefix(text, "--- ")
-		if begun && (marker || text == "...") {
-			return i + 1
-		}
-		begun = begun || marker || text != "" && !strings.HasPrefix(text, "#") && !strings.HasPrefix(text, "%")
-	}
-	return 0
 }
 
 // syntax is what is known of a fault in the YAML itself.
@@ -236,3 +228,19 @@ func (s *syntax) indicator(characters string) string {
 	}
 	return s.problem + ": quote the value"
 }
+
+// lineText is a line of the file without its end; lines count from 1.
+func lineText(data []byte, line int) string {
+	for ; line > 1; line-- {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			return ""
+		}
+		data = data[i+1:]
+	}
+	text, _, _ := bytes.Cut(data, []byte("\n"))
+	return strings.TrimSuffix(string(text), "\r")
+}
+
+// columnOf is the column of a byte of a line.
+func columnOf(text string, i int) int { return utf8.RuneCountInString(text[:i]) + 1 }

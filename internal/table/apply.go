@@ -6,78 +6,6 @@ import (
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
-// Fast applies a cost the shortest way there is, if the key is in the table and nothing about it is unusual;
-// otherwise it does nothing and returns a retry of step.Undecided.
-func (t *Table) Fast(h Hash, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
-	seg := &t.segments[h.segment()]
-	tag, extra := h.tagFor(p.Identity()), h.extra()
-	if p.HasFastCounter() {
-		return seg.fastCounter(tag, extra, p, now, cost)
-	}
-	seg.mu.Lock()
-	s := seg.lookup(tag, extra)
-	if s == nil || seg.rare != nil || s.word&wideFlag != 0 {
-		seg.mu.Unlock()
-		return 0, step.Undecided, 0
-	}
-	if uint8(s.word>>shapeShift) != p.Shape() { // also if it has worn off: whose shape is written is learned first
-		seg.mu.Unlock()
-		return 0, step.Undecided, 0
-	}
-	if p.HasFastBucket() { // in line: the call would cost as much as the sum
-		after, room := p.FastBucket(s.expiresAt(), now, cost)
-		if room >= 0 {
-			s.word = uint64(after) | extra | uint64(p.Shape())<<shapeShift
-			s.value = 0
-			seg.mu.Unlock()
-			return after, step.Fits, p.FastUnits(room)
-		}
-	}
-	fresh, retry, remaining = s.fast(p, extra, now, cost)
-	seg.mu.Unlock()
-	return fresh, retry, remaining
-}
-
-// fastCounter is Plain for a sliding counter.
-//
-// What hangs on the time alone is reckoned before the slot is asked for. What is left to do then is short, and whether
-// the window has passed since the last take is no branch, so that the processor gets as far as the next key while it
-// waits.
-func (seg *segment) fastCounter(tag, extra uint64, p *step.Params, now, cost int64) (fresh, retry, remaining int64) {
-	fresh, weight := p.CounterAt(now)
-	word := uint64(fresh) | extra | uint64(p.Shape())<<shapeShift
-	seg.mu.Lock()
-	s := seg.lookup(tag, extra)
-	if s == nil || seg.rare != nil {
-		seg.mu.Unlock()
-		return 0, step.Undecided, 0
-	}
-	age := word - s.word
-	passed := uint64(one(age != 0))
-	if age == passed*uint64(p.Length) { // written in this window or the one before, under this limit
-		after, left := p.FastCounter(s.value, passed, weight, cost)
-		if left >= 0 {
-			s.word = word
-			s.value = after
-			seg.mu.Unlock()
-			return fresh, step.Fits, left
-		}
-	}
-	fresh, retry, remaining = s.fast(p, extra, now, cost)
-	seg.mu.Unlock()
-	return fresh, retry, remaining
-}
-
-// fast applies a cost to the slot if the case is plain.
-func (s *slot) fast(p *step.Params, extra uint64, now, cost int64) (fresh, retry, remaining int64) {
-	fresh, value, retry, remaining := p.Fast(s.expiresAt(), s.value, uint8(s.word>>shapeShift), now, cost)
-	if retry == step.Fits {
-		s.word = uint64(fresh) | extra | uint64(p.Shape())<<shapeShift
-		s.value = value
-	}
-	return fresh, retry, remaining
-}
-
 // Take applies one request: the short way for the common case. The hash is of the rule and key.
 func (t *Table) Take(h Hash, p *step.Params, now int64, r step.Request) step.Answer {
 	now = inRange(now)
@@ -269,8 +197,11 @@ func (t *Table) Reset(h Hash, p *step.Params, now int64) {
 			s.value = value
 		}
 	}
+	blocks := seg.rare != nil
 	seg.mu.Unlock()
-	t.Block(h, now, now)
+	if blocks {
+		t.Block(h, now, now)
+	}
 }
 
 const deniedFlag = 1 << 63

@@ -26,27 +26,6 @@ const (
 	hugeBytes    = 2 << 20 // of a huge page
 )
 
-// slots is the memory of a segment: a small one's on the heap in one piece, in the region in pages that are levelBytes
-// apart.
-type slots struct {
-	base unsafe.Pointer
-	len  int
-}
-
-// at returns slot i. What is on the heap is smaller than a page.
-func (s slots) at(i int) *slot {
-	page := uint(i) / uint(slotsPerPage)
-	return (*slot)(unsafe.Add(s.base, page*levelBytes+(uint(i)-page*uint(slotsPerPage))*uint(slotBytes)))
-}
-
-// run returns slot i and how many slots follow each other from it on.
-func (s slots) run(i int) (first *slot, n int) {
-	page := uint(i) / uint(slotsPerPage)
-	rest := uint(i) - page*uint(slotsPerPage)
-	first = (*slot)(unsafe.Add(s.base, page*levelBytes+rest*uint(slotBytes)))
-	return first, min(slotsPerPage-int(rest), s.len-i)
-}
-
 type region struct {
 	base    unsafe.Pointer
 	levels  int
@@ -82,7 +61,7 @@ func (r *region) reserve(t *Table) {
 
 func pages(n int) int { return (n + slotsPerPage - 1) / slotsPerPage }
 
-// fits tells whether a segment may have n slots.
+// fits reports whether a segment may have n slots.
 func (r *region) fits(n int) bool { return pages(n) <= r.levels }
 
 // grow returns memory for at least n slots, paid for from the memory limit. It begins with the segment's own slots if those

@@ -11,7 +11,7 @@ import (
 // With memory full no key is ever allowed more than its limit, while keys come back at any time, are forgotten and come
 // again: each key's allowed requests are held to the definition of its limit. Newcomers are allowed.
 func TestUsedKeysNeverForget(t *testing.T) {
-	const window, limit, keys, takes = 3 * second, 2, 80_000, 250_000
+	const window, limit, keys, takes = 3 * second, 2, 80_000, 170_000
 	for name, p := range map[string]step.Params{
 		"bucket": {Kind: step.Bucket, Count: limit, Length: window, Burst: limit},
 		"window": {Kind: step.Window, Count: limit, Length: window},

@@ -25,10 +25,32 @@ func (d *decoder) check(root *strictyaml.Node) {
 	d.checkQueue(at)
 	d.checkAuthentication(at)
 	d.checkShares(at)
-	if c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off && c.Gateway.Address == Off {
+	if d.sound("listeners") && c.GRPC.Address == Off && c.HTTP.Address == Off && c.RESP.Address == Off && c.Gateway.Address == Off {
 		d.Fault(at("listeners"), "listeners: all listeners are off: leave one on")
 	}
+	d.checkStore(at)
+	switch n := at("metrics.on_http"); {
+	case !c.Metrics.OnHTTP || !d.sound("metrics.on_http", "metrics.enabled"):
+	case !c.Metrics.Enabled:
+		d.Fault(n, "metrics.on_http: metrics are switched off: remove it, or enabled: false")
+	case c.HTTP.Address == Off && d.sound("listeners.http.address"):
+		d.Fault(n, "metrics.on_http: listeners.http is off: give it an address, or remove on_http")
+	}
+	if n := at("logging.secret_file"); n != nil && c.Logging.Keys != "masked" && d.sound("logging.keys") {
+		d.Fault(n, "logging.secret_file: is for keys: masked, and this is %s: remove it, or change keys", c.Logging.Keys)
+	}
+	if n := at("rls.clients"); n != nil && c.GRPC.TLS.ClientCA == "" && d.sound("listeners.grpc.tls") {
+		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")
+	}
+}
+
+func (d *decoder) checkStore(at func(string) *strictyaml.Node) {
+	c := d.to
+	if !d.sound("store.kind") {
+		return
+	}
 	switch {
+	case !d.sound("store.url"):
 	case c.Store.Kind == Redis && c.Store.URL == "":
 		d.Fault(at("store.kind"), "store.kind: redis needs a url: write url: redis://localhost:6379 below it")
 	case c.Store.Kind == Redis && !hasScheme(c.Store.URL, "redis://", "rediss://", "unix://"):
@@ -38,6 +60,7 @@ func (d *decoder) check(root *strictyaml.Node) {
 		switch {
 		case c.Store.Kind == Memory:
 			d.Fault(n, "store.tls: a store in memory has no servers: remove it, or change kind")
+		case !d.sound("store.tls", "store.url"):
 		case (c.Store.TLS.Cert == "") != (c.Store.TLS.Key == ""):
 			d.Fault(n, "store.tls: a certificate and its key go together: set cert and key, or neither")
 		case c.Store.Kind == Redis && !hasScheme(c.Store.URL, "rediss://"):
@@ -50,19 +73,6 @@ func (d *decoder) check(root *strictyaml.Node) {
 		if n := at(name); n != nil && c.Store.Kind != kind {
 			d.Fault(n, "%s: is for kind: %s, and this is %s: remove it, or change kind", name, kind, c.Store.Kind)
 		}
-	}
-	switch n := at("metrics.on_http"); {
-	case !c.Metrics.OnHTTP:
-	case !c.Metrics.Enabled:
-		d.Fault(n, "metrics.on_http: metrics are switched off: remove it, or enabled: false")
-	case c.HTTP.Address == Off:
-		d.Fault(n, "metrics.on_http: listeners.http is off: give it an address, or remove on_http")
-	}
-	if n := at("logging.secret_file"); n != nil && c.Logging.Keys != "masked" {
-		d.Fault(n, "logging.secret_file: is for keys: masked, and this is %s: remove it, or change keys", c.Logging.Keys)
-	}
-	if n := at("rls.clients"); n != nil && c.GRPC.TLS.ClientCA == "" {
-		d.Fault(n, "rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca")
 	}
 }
 
@@ -83,7 +93,8 @@ func (d *decoder) checkShares(at func(string) *strictyaml.Node) {
 		{"queue.max_size_per_key", "max_size", c.Queue.MaxKeyBytes, c.Queue.MaxBytes, sizeText},
 		{"queue.max_count_per_key", "max_count", c.Queue.MaxKeyCount, c.Queue.MaxCount, plainText},
 	} {
-		if n := at(s.part); n != nil && s.set > s.most {
+		section := s.part[:strings.LastIndexByte(s.part, '.')+1]
+		if n := at(s.part); n != nil && s.set > s.most && d.sound(s.part, section+s.whole, "listeners.gateway.max_connections") {
 			d.Fault(n, "%s: %s is more than %s (%s): write at most that, or raise it", s.part, s.text(s.set), s.whole, s.text(s.most))
 		}
 	}
@@ -94,6 +105,9 @@ func plainText(n int64) string { return strconv.FormatInt(n, 10) }
 // checkAdmin has nobody on other machines use the admin API without saying who they are.
 func (d *decoder) checkAdmin(at func(string) *strictyaml.Node) {
 	a := &d.to.Admin
+	if !d.sound("admin", "listeners.admin") {
+		return
+	}
 	if n := at("admin"); n != nil && a.Address == Off {
 		d.Fault(n, "admin: the listener is off: remove this section, or listeners.admin.address")
 	}
@@ -115,7 +129,7 @@ func isLoopback(address string) bool {
 
 func (d *decoder) checkTLS(name string, t *TLS, at func(string) *strictyaml.Node) {
 	n := at(name)
-	if n != nil && (t.Cert == "" || t.Key == "") {
+	if n != nil && (t.Cert == "" || t.Key == "") && d.sound(name) {
 		d.Fault(n, "%s: TLS needs both a certificate and its key: set cert and key", name)
 	}
 }

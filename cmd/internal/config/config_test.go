@@ -60,12 +60,10 @@ listeners:
     max_header_size: 32KiB
     max_streams: 15
   drain: {wait: 5s, timeout: 6s}
-store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms, instances: 3}
+store: {kind: memory, prefix: "x:", memory: 2GiB, snapshot: state, budget: 20ms, instances: 3, required: true}
 rules: {paths: [a, /b], merge_domains: true, charge_denied: true}
 rls:
   max_descriptors: 10
-  max_entries: 11
-  max_bytes: 12
   overrides: true
   negative_hits: true
   shadow: true
@@ -165,11 +163,11 @@ func TestAllSettings(t *testing.T) {
 		Drain: config.Drain{Wait: 5 * time.Second, Timeout: 6 * time.Second},
 		Store: config.Store{
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "x:", Bytes: 2 << 30, Snapshot: in("state"),
-			Budget: 20 * time.Millisecond, Instances: 3,
+			Budget: 20 * time.Millisecond, Instances: 3, Required: true,
 		},
 		Rules: config.Rules{Paths: []string{in("a"), "/b"}, MergeDomains: true, ChargeDenied: true},
 		RLS: config.RLS{
-			MaxDescriptors: 10, MaxEntries: 11, MaxBytes: 12, Overrides: true, NegativeHits: true, Shadow: true, Quota: true,
+			MaxDescriptors: 10, Overrides: true, NegativeHits: true, Shadow: true, Quota: true,
 			Metadata: true, Headers: config.Headers{Enabled: true, Limit: "L", Remaining: "R", Reset: "S"},
 			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
 		},
@@ -217,7 +215,7 @@ func TestDefault(t *testing.T) {
 	c := config.Default()
 	want := config.Config{
 		GRPC: config.GRPC{
-			Address: "127.0.0.1:8081", MaxConnections: 10000, MaxStreams: 250, MaxHeaderBytes: 16 << 10, MaxMessageBytes: 64 << 10,
+			Address: "127.0.0.1:8081", MaxConnections: 10000, MaxStreams: 250, MaxHeaderBytes: 16 << 10, MaxMessageBytes: 1 << 20,
 			MaxAge: 30 * time.Minute, MaxAgeGrace: time.Minute, Reflection: true,
 		},
 		HTTP:  config.HTTP{Address: "127.0.0.1:8080", MaxConnections: 10000},
@@ -236,8 +234,8 @@ func TestDefault(t *testing.T) {
 			Kind: "memory", Servers: []string{"127.0.0.1:11211"}, Prefix: "sluice:", Bytes: 256 << 20, Budget: 10 * time.Millisecond,
 		},
 		RLS: config.RLS{
-			MaxDescriptors: 32, MaxEntries: 16, MaxBytes: 1024,
-			Headers: config.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
+			MaxDescriptors: 1000,
+			Headers:        config.Headers{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"},
 		},
 		Auth: config.Auth{MaxWait: time.Second},
 		Queue: config.Queue{
@@ -262,7 +260,7 @@ func TestDefault(t *testing.T) {
 func TestFaults(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"unknown section", "lsteners: {}", `f:1:1: there is no key "lsteners": did you mean "listeners"?`},
-		{"unknown setting", "rls: {max: 3}", `f:1:7: rls: there is no key "max": use clients, headers, max_bytes, max_descriptors, max_entries, metadata, negative_hits, overrides, quota or shadow`},
+		{"unknown setting", "rls: {max: 3}", `f:1:7: rls: there is no key "max": use clients, headers, max_descriptors, metadata, negative_hits, overrides, quota or shadow`},
 		{"no mapping", "store: memory", `f:1:8: store: is "memory": write a mapping, key: value`},
 		{"a section that is empty", "store:", `f:1:7: store: is empty: write key: value below it, or remove it`},
 		{"a list in place of all", "- a", `f:1:1: is a list: write a mapping, key: value`},
@@ -276,7 +274,7 @@ func TestFaults(t *testing.T) {
 		{"half of RESP's pair", "listeners: {resp: {tls: {cert: c}}}", `f:1:25: listeners.resp.tls: TLS needs both a certificate and its key: set cert and key`},
 		{"size without unit", "store: {memory: 5}", `f:1:17: store.memory: is 5: write a size such as 512B, 64KiB, 16MiB or 2GiB`},
 		{"too small", "listeners: {grpc: {max_message_size: 10B}}", `f:1:38: listeners.grpc.max_message_size: 10B is not between 1KiB and 16MiB`},
-		{"number", "rls: {max_bytes: 0}", `f:1:18: rls.max_bytes: 0 is not between 1 and 1048576`},
+		{"number", "rls: {max_descriptors: 0}", `f:1:24: rls.max_descriptors: 0 is not between 1 and 100000`},
 		{"duration", "store: {budget: 10}", `f:1:17: store.budget: 10 has no unit: write 10s for seconds, or another duration such as 10m, 1h30m or 7d`},
 		{"no duration", "listeners: {drain: {timeout: 0s}}", `f:1:30: listeners.drain.timeout: is "0s": write a duration above zero`},
 		{"boolean", "rls: {shadow: yes}", `f:1:15: rls.shadow: is "yes": write true or false`},
@@ -299,7 +297,8 @@ f:1:96: queue.max_count_per_key: 2 is more than max_count (1): write at most tha
 		{"admin without a certificate", "listeners: {admin: {address: ':6070', tls: {client_ca: a}}}", "f:1:44: listeners.admin.tls: TLS needs both a certificate and its key: set cert and key"},
 		{"admin off", "listeners: {admin: {address: off}}\nadmin: {token_file: t}", "f:2:8: admin: the listener is off: remove this section, or listeners.admin.address"},
 		{"clients without certificates", "rls: {clients: {a: b}}", `f:1:16: rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca`},
-		{"clients without domains", "rls: {clients: {a: []}}", `f:1:20: rls.clients: the list is empty: write a domain, or "*" for all of them`},
+		{"clients without domains", "rls: {clients: {a: []}}", `f:1:16: rls.clients: names of clients are believed only if somebody signs them: set listeners.grpc.tls.client_ca
+f:1:20: rls.clients: the list is empty: write a domain, or "*" for all of them`},
 		{"a secret for nothing", "logging: {keys: plain, secret_file: s}", `f:1:37: logging.secret_file: is for keys: masked, and this is plain: remove it, or change keys`},
 		{"no fraction", "tracing: {sample: 5%}", `f:1:19: tracing.sample: is "5%": write a number between 0 and 1, such as 0.01 for one of a hundred`},
 		{"no number", "tracing: {sample: NaN}", `f:1:19: tracing.sample: is "NaN": write a number between 0 and 1, such as 0.01 for one of a hundred`},
@@ -355,14 +354,14 @@ func TestVariables(t *testing.T) {
 	c, err := config.Parse("f", []byte(`
 store: {kind: redis, url: "redis://u:${PASSWORD}@h/$$1${EMPTY}"}
 rls:
-  max_entries: ${N}
+  max_descriptors: ${N}
 rules: {paths: [a, "${N}/b"]}
 `), look)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Store.URL != "redis://u:p:${X}@h/$1" || c.RLS.MaxEntries != 7 || c.Rules.Paths[1] != "7/b" {
-		t.Errorf("got %q, %d, %q", c.Store.URL, c.RLS.MaxEntries, c.Rules.Paths)
+	if c.Store.URL != "redis://u:p:${X}@h/$1" || c.RLS.MaxDescriptors != 7 || c.Rules.Paths[1] != "7/b" {
+		t.Errorf("got %q, %d, %q", c.Store.URL, c.RLS.MaxDescriptors, c.Rules.Paths)
 	}
 }
 
@@ -414,7 +413,7 @@ func TestSchema(t *testing.T) {
 		t.Error(err)
 	}
 	for _, text := range []string{
-		"lsteners: {}", "rls: {max_bytes: x}", "rls: {shadow: maybe}", "store: {kind: x}", "store: {budget: 10}", "rules: []",
+		"lsteners: {}", "rls: {max_descriptors: x}", "rls: {shadow: maybe}", "store: {kind: x}", "store: {budget: 10}", "rules: []",
 	} {
 		if check(text) == nil {
 			t.Errorf("%s is taken", text)

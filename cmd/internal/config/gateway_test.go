@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/internal/cors"
 )
 
 const gatewayAll = `
@@ -34,6 +35,13 @@ gateway:
       timeout: 2m
       authentication: [api_keys, jwt]
       anonymous: true
+      cors:
+        origins: ["https://app.example.com", "https://*.example.org"]
+        methods: [GET, PUT]
+        headers: [X-Api-Key]
+        exposed_headers: [X-App]
+        credentials: true
+        max_age: 0s
     - {upstream: plain, max_body: off}
   max_requests: 8
   max_requests_per_address: 7
@@ -68,8 +76,15 @@ func gatewayWanted(in func(string) string) config.Gateway {
 			{
 				Host: "*.example.com", Path: "/v1/{id}/**", Upstream: "api", StripPrefix: "/v1", AddPrefix: "/api", UpstreamHost: true,
 				MaxBody: 1 << 30, Timeout: 2 * time.Minute, Authentication: []string{"api_keys", "jwt"}, Anonymous: true,
+				CORS: cors.Config{
+					AllowedOrigins: []string{"https://app.example.com", "https://*.example.org"}, AllowedMethods: []string{"GET", "PUT"},
+					AllowedHeaders: []string{"X-Api-Key"}, ExposedHeaders: []string{"X-App"}, AllowCredentials: true,
+				},
 			},
-			{Path: "/**", Upstream: "plain", Timeout: time.Minute},
+			{
+				Path: "/**", Upstream: "plain", Timeout: time.Minute,
+				CORS: cors.Config{AllowedMethods: cors.DefaultMethods(), AllowedHeaders: []string{"*"}, MaxAge: 10 * time.Minute},
+			},
 		},
 		Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 		Deny:  []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")},
@@ -107,7 +122,7 @@ func TestGatewayFaults(t *testing.T) {
 		"a server":            {on("gateway: {upstreams: {a: {servers: ['http://h', h]}}, routes: [{upstream: a}]}"), `f:2:49: gateway.upstreams.a.servers: is "h": write http://host:port, https://host:port or h2c://host:port, without a path: routes have add_prefix for it`},
 		"a server's path":     {on("gateway: {upstreams: {a: {servers: 'http://h/x'}}, routes: [{upstream: a}]}"), `f:2:36: gateway.upstreams.a.servers: is "http://h/x": write http://host:port, https://host:port or h2c://host:port, without a path: routes have add_prefix for it`},
 		"no servers":          {on("gateway: {upstreams: {a: {retries: 1}}, routes: [{upstream: a}]}"), `f:2:26: gateway.upstreams.a: there are no servers: write servers: [http://127.0.0.1:9000]`},
-		"a name":              {on("gateway: {upstreams: {'a b': {servers: 'http://h'}}, routes: [{upstream: a}]}"), `f:2:23: gateway.upstreams: "a b" is not a name: use letters, digits, - and _`},
+		"a name":              {on("gateway: {upstreams: {'a b': {servers: 'http://h'}}, routes: [{upstream: 'a b'}]}"), `f:2:23: gateway.upstreams: "a b" is not a name: use letters, digits, - and _`},
 		"hash by":             {on("gateway: {upstreams: {a: {servers: 'http://h', hash_by: path}}, routes: [{upstream: a}]}"), `f:2:57: gateway.upstreams.a.hash_by: is for balance: hash, and this is round_robin: remove it, or change balance`},
 		"hash by what":        {on("gateway: {upstreams: {a: {servers: 'http://h', balance: hash, hash_by: user}}, routes: [{upstream: a}]}"), `f:2:72: gateway.upstreams.a.hash_by: is "user": write ip, path, header:NAME or cookie:NAME`},
 		"health of nothing":   {on("gateway: {upstreams: {a: {servers: 'http://h', health: {interval: 1s}}}, routes: [{upstream: a}]}"), `f:2:56: gateway.upstreams.a.health: there is no path: write path: /healthz, or remove it`},
@@ -118,6 +133,10 @@ func TestGatewayFaults(t *testing.T) {
 		"no addresses":        {on(up + "[{upstream: a}], deny: []}"), `f:2:81: gateway.deny: the list is empty: write an entry, or remove it`},
 		"several": {on(up + "[{path: a}, {upstream: a, timeout: 5}]}"), `f:2:66: gateway.routes.path: path "a" does not begin with a slash: write "/a"
 f:2:93: gateway.routes.timeout: 5 has no unit: write 5s for seconds, or another duration such as 10m, 1h30m or 7d`},
+		"CORS of nothing":  {on(up + "[{upstream: a, cors: {credentials: true}}]}"), `f:2:79: gateway.routes.cors: no origin is allowed: list the origins of the pages, such as https://app.example.com, or "*" for all`},
+		"CORS for all":     {on(up + "[{upstream: a, cors: {origins: '*', credentials: true}}]}"), `f:2:79: gateway.routes.cors: credentials cannot be allowed to origin "*": any website could act as its visitors. List the origins, such as https://app.example.com or https://*.example.com, or leave credentials out`},
+		"CORS, no scheme":  {on(up + "[{upstream: a, cors: {origins: [https://a.example, b.example]}}]}"), `f:2:109: gateway.routes.cors.origins: origin "b.example" has no scheme: write scheme and host, such as https://app.example.com`},
+		"CORS, methods":    {on(up + "[{upstream: a, cors: {origins: '*', methods: [put]}}]}"), `f:2:104: gateway.routes.cors.methods: "put" is not a method: write methods in upper case, such as GET or DELETE`},
 		"no such variable": {on(up + "[{upstream: '${NOBODY}'}]}"), `f:2:70: gateway.routes: there is no environment variable "NOBODY": set it, or write $$ for a $`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,6 @@ import (
 	"github.com/sluiceproject/sluice/internal/strictyaml"
 )
 
-type seconds = time.Duration
-
 // decoder reads a file into a configuration.
 type decoder struct {
 	strictyaml.Decoder
@@ -19,8 +17,10 @@ type decoder struct {
 	env  func(string) (string, bool)
 	name string // of the setting that is read
 
-	expanded   bool               // what is read has its variables already
-	routeNodes []*strictyaml.Node // of the routes that were read
+	expanded      bool         // what is read has its variables already
+	routeEntries  []routeEntry // of the routes
+	upstreamNames []string     // also of those with errors
+	broken        []string     // settings and sections with errors
 }
 
 // section is where settings stand.
@@ -29,19 +29,29 @@ type section struct {
 	read  func(*decoder, *strictyaml.Node) // of a setting
 }
 
-// tree has the settings by their names.
-var tree = func() *section {
+// sections has settings by their names.
+func sections(settings []Setting) *section {
 	top := newSection()
-	for i := range settings {
-		top.add(settings[i].Name, settings[i].read)
+	for _, s := range settings {
+		top.add(s.Name, s.read)
 	}
 	return top
-}()
+}
+
+// readDefaults reads the defaults of settings.
+func (d *decoder) readDefaults(settings []Setting) {
+	for _, s := range settings {
+		if s.Default != "" {
+			root, _ := strictyaml.Parse([]byte(s.Default))
+			s.read(d, root)
+		}
+	}
+}
 
 func newSection() *section { return &section{below: map[string]*section{}} }
 
 // add enters a setting below the sections of its name.
-func (s *section) add(name string, read reader) {
+func (s *section) add(name string, read func(*decoder, *strictyaml.Node)) {
 	for part := range strings.SplitSeq(name, ".") {
 		if s.below[part] == nil {
 			s.below[part] = newSection()
@@ -54,23 +64,48 @@ func (s *section) add(name string, read reader) {
 // section reads a mapping of settings and further sections.
 func (d *decoder) section(n *strictyaml.Node, s *section, what string) {
 	if !d.IsMapping(n, what) {
+		d.broken = append(d.broken, what)
 		return
+	}
+	for name := range s.below {
+		if n.MayLose(name) && n.Field(name) == nil {
+			d.broken = append(d.broken, under(what, name))
+		}
 	}
 	for _, field := range n.Fields {
 		name := field.Key.Text
 		below := s.below[name]
 		switch {
 		case below == nil:
-			d.UnknownKey(field.Key, what, known(s), nil)
+			if best := d.UnknownKey(field.Key, what, known(s), nil); best != "" {
+				d.broken = append(d.broken, under(what, best))
+			}
 		case below.read != nil:
 			d.name = under(what, name)
+			before := d.Count()
 			if value := d.expand(field.Value); value != nil {
 				below.read(d, value)
+			}
+			if d.Count() > before || !field.Value.Whole() {
+				d.broken = append(d.broken, under(what, name))
 			}
 		default:
 			d.section(field.Value, below, under(what, name))
 		}
 	}
+}
+
+// sound reports whether settings and sections, and all below them, have no errors, so that what is wrong with them together is
+// no consequence of one.
+func (d *decoder) sound(names ...string) bool {
+	for _, b := range d.broken {
+		for _, name := range names {
+			if b == "" || b == name || strings.HasPrefix(b, name+".") || strings.HasPrefix(name, b+".") {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // under is the name of what stands in a section.
@@ -132,14 +167,30 @@ func (d *decoder) expand(n *strictyaml.Node) *strictyaml.Node {
 	return &c
 }
 
-// Readers of the kinds of values there are.
+// The kinds of values there are.
 
-func text(to func(*Config) *string) func(*decoder, *strictyaml.Node) {
-	return func(d *decoder, n *strictyaml.Node) {
+func file(to *string) value { return text("file", to) }
+
+func text(kind string, to *string) value {
+	return value{kind, func(d *decoder, n *strictyaml.Node) {
 		if s, ok := d.String(n, d.name); ok {
-			*to(d.to) = s
+			*to = s
 		}
-	}
+	}}
+}
+
+// checkedText takes only what is sound, and gives advice about what is not.
+func checkedText(kind string, to *string, sound func(string) bool, advice string) value {
+	return value{kind, func(d *decoder, n *strictyaml.Node) {
+		s, ok := d.String(n, d.name)
+		if ok && !sound(s) {
+			d.Fault(n, "%s: is %s: %s", d.name, n, advice)
+			ok = false
+		}
+		if ok {
+			*to = s
+		}
+	}}
 }
 
 // entries reads a list of texts that has at least one.
@@ -152,8 +203,8 @@ func (d *decoder) entries(n *strictyaml.Node) ([]*strictyaml.Node, bool) {
 	return items, ok
 }
 
-func texts(to func(*Config) *[]string) func(*decoder, *strictyaml.Node) {
-	return func(d *decoder, n *strictyaml.Node) {
+func texts(kind string, to *[]string) value {
+	return value{kind, func(d *decoder, n *strictyaml.Node) {
 		items, ok := d.entries(n)
 		if !ok {
 			return
@@ -162,60 +213,60 @@ func texts(to func(*Config) *[]string) func(*decoder, *strictyaml.Node) {
 		for i := range items {
 			list[i] = items[i].Text
 		}
-		*to(d.to) = list
-	}
+		*to = list
+	}}
 }
 
-func word(to func(*Config) *string, words ...string) func(*decoder, *strictyaml.Node) {
-	return func(d *decoder, n *strictyaml.Node) {
+func word(to *string, words ...string) value {
+	return value{"`" + strings.Join(words, "`, `") + "`", func(d *decoder, n *strictyaml.Node) {
 		if i, ok := d.OneOf(n, d.name, words...); ok {
-			*to(d.to) = words[i]
+			*to = words[i]
 		}
-	}
+	}}
 }
 
-func boolean(to func(*Config) *bool) func(*decoder, *strictyaml.Node) {
-	return func(d *decoder, n *strictyaml.Node) {
+func boolean(to *bool) value {
+	return value{"boolean", func(d *decoder, n *strictyaml.Node) {
 		if b, ok := d.Bool(n, d.name); ok {
-			*to(d.to) = b
+			*to = b
 		}
-	}
+	}}
 }
 
-func number(to func(*Config) *int64, least, most int64) func(*decoder, *strictyaml.Node) {
-	return func(d *decoder, n *strictyaml.Node) {
+func number(to *int64, least, most int64) value {
+	return value{"number", func(d *decoder, n *strictyaml.Node) {
 		if i, ok := d.Int(n, d.name, least, most); ok {
-			*to(d.to) = i
+			*to = i
 		}
-	}
+	}}
 }
 
-func duration(to func(*Config) *time.Duration) func(*decoder, *strictyaml.Node) {
-	return func(d *decoder, n *strictyaml.Node) {
+func duration(to *time.Duration) value {
+	return value{"duration", func(d *decoder, n *strictyaml.Node) {
 		if t, ok := d.Duration(n, d.name); ok {
-			*to(d.to) = t
+			*to = t
 		}
-	}
+	}}
 }
 
 // durationOrNone takes 0s too.
-func durationOrNone(to func(*Config) *time.Duration) func(*decoder, *strictyaml.Node) {
+func durationOrNone(to *time.Duration) value {
 	positive := duration(to)
-	return func(d *decoder, n *strictyaml.Node) {
+	return value{positive.Type, func(d *decoder, n *strictyaml.Node) {
 		if n.Kind == strictyaml.Scalar && n.Text == "0s" {
-			*to(d.to) = 0
+			*to = 0
 			return
 		}
-		positive(d, n)
-	}
+		positive.read(d, n)
+	}}
 }
 
 var sizeUnits = map[string]int64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 var sizePattern = regexp.MustCompile(`^([0-9]{1,9})(B|KiB|MiB|GiB)$`)
 
-func size(to func(*Config) *int64, least, most int64) func(*decoder, *strictyaml.Node) {
-	return func(d *decoder, n *strictyaml.Node) {
+func size(to *int64, least, most int64) value {
+	return value{"size", func(d *decoder, n *strictyaml.Node) {
 		m := sizePattern.FindStringSubmatch(n.Text)
 		if n.Kind != strictyaml.Scalar || m == nil {
 			d.Fault(n, "%s: is %s: write a size such as 512B, 64KiB, 16MiB or 2GiB", d.name, n)
@@ -227,8 +278,8 @@ func size(to func(*Config) *int64, least, most int64) func(*decoder, *strictyaml
 			d.Fault(n, "%s: %s is not between %s and %s", d.name, n.Text, sizeText(least), sizeText(most))
 			return
 		}
-		*to(d.to) = bytes
-	}
+		*to = bytes
+	}}
 }
 
 func sizeText(n int64) string {
@@ -240,8 +291,8 @@ func sizeText(n int64) string {
 	return strconv.FormatInt(n, 10) + "B"
 }
 
-func address(to func(*Config) *string) func(*decoder, *strictyaml.Node) {
-	return func(d *decoder, n *strictyaml.Node) {
+func address(to *string) value {
+	return value{"address", func(d *decoder, n *strictyaml.Node) {
 		s, ok := d.String(n, d.name)
 		if !ok {
 			return
@@ -259,8 +310,8 @@ func address(to func(*Config) *string) func(*decoder, *strictyaml.Node) {
 				return
 			}
 		}
-		*to(d.to) = s
-	}
+		*to = s
+	}}
 }
 
 // clients reads domains by the names of clients.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 )
 
@@ -11,7 +10,7 @@ func Schema() ([]byte, error) {
 	top := object()
 	top["$schema"] = "http://json-schema.org/draft-07/schema#"
 	top["title"] = "Configuration of sluice serve"
-	for _, s := range settings {
+	for _, s := range Settings() {
 		put(top, s.Name, s.schema())
 	}
 	b, err := json.MarshalIndent(top, "", "  ")
@@ -59,11 +58,11 @@ func (s *Setting) schema() map[string]any {
 	case s.Type == "duration":
 		value = map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+$`}
 	case s.Type == upstreamsType:
-		value = map[string]any{"type": "object", "additionalProperties": keySchema(upstreamKeys)}
+		value = map[string]any{"type": "object", "additionalProperties": keySchema(new(Upstream).keys())}
 	case s.Type == routesType:
-		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(routeKeys)}
+		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(new(Route).keys())}
 	case s.Type == certificatesType:
-		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(pairKeys)}
+		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(new(Pair).keys())}
 	case strings.HasPrefix(s.Type, "list"):
 		value = list
 	case strings.HasPrefix(s.Type, "mapping"):
@@ -72,25 +71,4 @@ func (s *Setting) schema() map[string]any {
 		value = map[string]any{"enum": strings.Split(strings.ReplaceAll(s.Type, "`", ""), ", ")}
 	}
 	return map[string]any{"description": doc, "anyOf": []any{value, variable}}
-}
-
-// Table is the table of all settings in Markdown, a section after the other.
-func Table() string {
-	var b strings.Builder
-	last := ""
-	for _, s := range settings {
-		if top, _, _ := strings.Cut(s.Name, "."); top != last {
-			if last != "" {
-				b.WriteByte('\n')
-			}
-			fmt.Fprintf(&b, "### %s\n\n| setting | value | default | meaning |\n|---|---|---|---|\n", top)
-			last = top
-		}
-		text := "none"
-		if s.Default != "" {
-			text = "`" + s.Default + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", s.Name, s.Type, text, s.Doc)
-	}
-	return b.String()
 }

@@ -19,54 +19,24 @@ type ACME struct {
 // certificatesType is the type of a setting that has keys of its own.
 const certificatesType = "list of certificates"
 
-var pairKeys = []key[Pair]{
-	{
-		"cert", "file", "", "the certificate, PEM",
-		func(p *Pair) reader { return text(func(*Config) *string { return &p.Cert }) },
-	},
-	{
-		"key", "file", "", "its key, PEM",
-		func(p *Pair) reader { return text(func(*Config) *string { return &p.Key }) },
-	},
+func (p *Pair) keys() []Setting {
+	return []Setting{
+		{"cert", file(&p.Cert), "", "the certificate, PEM"},
+		{"key", file(&p.Key), "", "its key, PEM"},
+	}
 }
 
-// gatewayCertificates are settings of the gateway's listener.
-var gatewayCertificates = []Setting{
-	{
-		"listeners.gateway.certificates", certificatesType, "",
-		"further ones, `[{cert: FILE, key: FILE}]`. A client is shown the first that has the name it asks for, and the first of all if none has. Read again when they change",
-		(*decoder).certificates,
-	},
-	{
-		"listeners.gateway.acme.domains", "list of names", "",
-		"that certificates are had for from an authority (ACME), and renewed, see [authentication.md](authentication.md#certificates). Who sets it accepts the authority's terms",
-		texts(func(c *Config) *[]string { return &c.Gateway.ACME.Domains }),
-	},
-	{
-		"listeners.gateway.acme.email", "text", "",
-		"where the authority writes to",
-		text(func(c *Config) *string { return &c.Gateway.ACME.Email }),
-	},
-	{
-		"listeners.gateway.acme.directory", "URL", "",
-		"of the authority; without it Let's Encrypt",
-		text(func(c *Config) *string { return &c.Gateway.ACME.Directory }),
-	},
-	{
-		"listeners.gateway.acme.ca", "file", "",
-		"who signs the authority's own certificate, PEM, instead of those the system trusts",
-		text(func(c *Config) *string { return &c.Gateway.ACME.CA }),
-	},
-	{
-		"listeners.gateway.acme.cache", "directory", "acme",
-		"where the account's key, certificates and their keys are kept; only its owner may read it",
-		text(func(c *Config) *string { return &c.Gateway.ACME.Cache }),
-	},
-	{
-		"listeners.gateway.acme.http", "address", Off,
-		"also answer the authority over HTTP there, on port 80 as it sees it, and send all others to https. Without it the authority asks on the listener itself, port 443",
-		address(func(c *Config) *string { return &c.Gateway.ACME.HTTP }),
-	},
+// certificates are settings of the gateway's listener.
+func (g *Gateway) certificates() []Setting {
+	return []Setting{
+		{"listeners.gateway.certificates", value{certificatesType, (*decoder).certificates}, "", "further ones, `[{cert: FILE, key: FILE}]`. A client is shown the first that has the name it asks for, and the first of all if none has. Read again when they change"},
+		{"listeners.gateway.acme.domains", texts("list of names", &g.ACME.Domains), "", "that certificates are had for from an authority (ACME), and renewed, see [authentication.md](authentication.md#certificates). Who sets it accepts the authority's terms"},
+		{"listeners.gateway.acme.email", text("text", &g.ACME.Email), "", "where the authority writes to"},
+		{"listeners.gateway.acme.directory", text("URL", &g.ACME.Directory), "", "of the authority; without it Let's Encrypt"},
+		{"listeners.gateway.acme.ca", file(&g.ACME.CA), "", "who signs the authority's own certificate, PEM, instead of those the system trusts"},
+		{"listeners.gateway.acme.cache", text("directory", &g.ACME.Cache), "acme", "where the account's key, certificates and their keys are kept; only its owner may read it"},
+		{"listeners.gateway.acme.http", address(&g.ACME.HTTP), Off, "also answer the authority over HTTP there, on port 80 as it sees it, and send all others to https. Without it the authority asks on the listener itself, port 443"},
+	}
 }
 
 func (d *decoder) certificates(n *strictyaml.Node) {
@@ -77,7 +47,7 @@ func (d *decoder) certificates(n *strictyaml.Node) {
 	}
 	for _, item := range items {
 		var p Pair
-		if !readEntry(d, item, what, pairKeys, &p) {
+		if !readEntry(d, item, what, p.keys()) {
 			continue
 		}
 		if p.Cert == "" || p.Key == "" {
@@ -96,7 +66,7 @@ func (d *decoder) checkACME(at func(string) *strictyaml.Node) {
 	}
 	n, c := at("listeners.gateway.acme"), &d.to.Gateway.ACME
 	switch {
-	case n == nil:
+	case n == nil || !d.sound("listeners.gateway.acme"):
 	case len(c.Domains) == 0:
 		d.Fault(n, "listeners.gateway.acme: there are no domains: write domains: [api.example.com], or remove it")
 	case c.Directory != "" && !hasScheme(c.Directory, "https://"):

@@ -80,136 +80,52 @@ func (a *Authentication) files() []*string {
 	return all
 }
 
-var authenticationSettings = join(
-	[]Setting{
-		{
-			"authentication.api_keys.files", "list of files", "",
-			"with API keys' hashes and whose they are, as [`sluice apikey new`](authentication.md#api-keys) writes them; with it routes may ask for `api_keys`. Read again when they change",
-			texts(func(c *Config) *[]string { return &c.Authentication.APIKeys.Files }),
+func (a *Authentication) settings() []Setting {
+	return slices.Concat(
+		[]Setting{
+			{"authentication.api_keys.files", texts("list of files", &a.APIKeys.Files), "", "with API keys' hashes and whose they are, as [`sluice apikey new`](authentication.md#api-keys) writes them; with it routes may ask for `api_keys`. Read again when they change"},
+			{"authentication.api_keys.header", text("name", &a.APIKeys.Header), "X-Api-Key", "the header that keys are in"},
+			{"authentication.api_keys.bearer", boolean(&a.APIKeys.Bearer), "false", "take them from `Authorization: Bearer` too"},
+			{"authentication.api_keys.forward", boolean(&a.APIKeys.Forward), "false", "send keys on to upstreams"},
 		},
-		{
-			"authentication.api_keys.header", "name", "X-Api-Key",
-			"the header that keys are in",
-			text(func(c *Config) *string { return &c.Authentication.APIKeys.Header }),
+		a.JWT.settings(),
+		[]Setting{
+			{"authentication.basic.files", texts("list of files", &a.Basic.Files), "", "with users and their passwords' hashes, as [`sluice password`](authentication.md#passwords) makes them; with it routes may ask for `basic`. Read again when they change"},
+			{"authentication.basic.realm", text("text", &a.Basic.Realm), "Sluice", "what browsers show when they ask for a password"},
+			{"authentication.basic.forward", boolean(&a.Basic.Forward), "false", "send names and passwords on to upstreams"},
+			{"authentication.identity_headers", value{"mapping of headers", (*decoder).identityHeaders}, "", "that tell upstreams who it is, and what each tells: `{X-User: user, X-Plan: plan, X-Team: claim:team}`. What clients send in them is removed, on all routes"},
+			{"authentication.wrong_attempts", wrongAttempts(&a.WrongAttempts), "10/min", "how often wrong credentials may come from one address before it is answered 429, also with right ones"},
 		},
-		{
-			"authentication.api_keys.bearer", "boolean", "false",
-			"take them from `Authorization: Bearer` too",
-			boolean(func(c *Config) *bool { return &c.Authentication.APIKeys.Bearer }),
-		},
-		{
-			"authentication.api_keys.forward", "boolean", "false",
-			"send keys on to upstreams",
-			boolean(func(c *Config) *bool { return &c.Authentication.APIKeys.Forward }),
-		},
-	},
-	jwtSettings,
-	[]Setting{
-		{
-			"authentication.basic.files", "list of files", "",
-			"with users and their passwords' hashes, as [`sluice password`](authentication.md#passwords) makes them; with it routes may ask for `basic`. Read again when they change",
-			texts(func(c *Config) *[]string { return &c.Authentication.Basic.Files }),
-		},
-		{
-			"authentication.basic.realm", "text", "Sluice",
-			"what browsers show when they ask for a password",
-			text(func(c *Config) *string { return &c.Authentication.Basic.Realm }),
-		},
-		{
-			"authentication.basic.forward", "boolean", "false",
-			"send names and passwords on to upstreams",
-			boolean(func(c *Config) *bool { return &c.Authentication.Basic.Forward }),
-		},
-		{
-			"authentication.identity_headers", "mapping of headers", "",
-			"that tell upstreams who it is, and what each tells: `{X-User: user, X-Plan: plan, X-Team: claim:team}`. What clients send in them is removed, on all routes",
-			(*decoder).identityHeaders,
-		},
-		{
-			"authentication.wrong_attempts", "limit or `off`", "10/min",
-			"how often wrong credentials may come from one address before it is answered 429, also with right ones",
-			(*decoder).wrongAttempts,
-		},
-	},
-)
+	)
+}
 
-var jwtSettings = []Setting{
-	{
-		"authentication.jwt.algorithms", "list of algorithms", "",
-		"that tokens may be signed with, such as `RS256`, whatever they say; with it routes may ask for `jwt`. `HS256`, `HS384` and `HS512` need `secret_file`, all others a set of keys",
-		algorithms(func(c *Config) *[]string { return &c.Authentication.JWT.Algorithms }),
-	},
-	{
-		"authentication.jwt.secret_file", "file", "",
-		"with the secret of `HS256` and the like, 32 bytes or more. Read again when it changes",
-		text(func(c *Config) *string { return &c.Authentication.JWT.SecretFile }),
-	},
-	{
-		"authentication.jwt.jwks_file", "file", "",
-		"with the set of keys (JWKS). Read again when it changes",
-		text(func(c *Config) *string { return &c.Authentication.JWT.JWKSFile }),
-	},
-	{
-		"authentication.jwt.jwks_url", "URL", "",
-		"of the set of keys, `https://`, or `http://` on this machine. Fetched in the background, and again when a token names a key that is not there",
-		text(func(c *Config) *string { return &c.Authentication.JWT.JWKSURL }),
-	},
-	{
-		"authentication.jwt.jwks_ca", "file", "",
-		"who signs that server's certificate, PEM, instead of those the system trusts",
-		text(func(c *Config) *string { return &c.Authentication.JWT.JWKSCA }),
-	},
-	{
-		"authentication.jwt.jwks_refresh", "duration", "5m",
-		"how often the set is fetched",
-		duration(func(c *Config) *seconds { return &c.Authentication.JWT.JWKSRefresh }),
-	},
-	{
-		"authentication.jwt.jwks_plain", "boolean", "false",
-		"allow `http://` to other machines: whoever is on the way can then sign tokens",
-		boolean(func(c *Config) *bool { return &c.Authentication.JWT.JWKSPlain }),
-	},
-	{
-		"authentication.jwt.issuer", "text", "",
-		"that tokens must have (`iss`); without it any",
-		text(func(c *Config) *string { return &c.Authentication.JWT.Issuer }),
-	},
-	{
-		"authentication.jwt.audience", "list of texts", "",
-		"of which tokens must have one (`aud`); without it any",
-		texts(func(c *Config) *[]string { return &c.Authentication.JWT.Audience }),
-	},
-	{
-		"authentication.jwt.leeway", "duration", "30s",
-		"by which clocks may differ, `0s` for none",
-		durationOrNone(func(c *Config) *seconds { return &c.Authentication.JWT.Leeway }),
-	},
-	{
-		"authentication.jwt.user_claim", "name", "sub",
-		"who it is: `attr:user` in rules. Tokens without it are refused",
-		text(func(c *Config) *string { return &c.Authentication.JWT.UserClaim }),
-	},
-	{
-		"authentication.jwt.plan_claim", "name", "plan",
-		"`attr:plan` in rules. All claims are `claim:NAME`",
-		text(func(c *Config) *string { return &c.Authentication.JWT.PlanClaim }),
-	},
-	{
-		"authentication.jwt.forward", "boolean", "true",
-		"send tokens on to upstreams",
-		boolean(func(c *Config) *bool { return &c.Authentication.JWT.Forward }),
-	},
+func (j *JWT) settings() []Setting {
+	return []Setting{
+		{"authentication.jwt.algorithms", algorithms(&j.Algorithms), "", "that tokens may be signed with, such as `RS256`, whatever they say; with it routes may ask for `jwt`. `HS256`, `HS384` and `HS512` need `secret_file`, all others a set of keys"},
+		{"authentication.jwt.secret_file", file(&j.SecretFile), "", "with the secret of `HS256` and the like, 32 bytes or more. Read again when it changes"},
+		{"authentication.jwt.jwks_file", file(&j.JWKSFile), "", "with the set of keys (JWKS). Read again when it changes"},
+		{"authentication.jwt.jwks_url", text("URL", &j.JWKSURL), "", "of the set of keys, `https://`, or `http://` on this machine. Fetched in the background, and again when a token names a key that is not there"},
+		{"authentication.jwt.jwks_ca", file(&j.JWKSCA), "", "who signs that server's certificate, PEM, instead of those the system trusts"},
+		{"authentication.jwt.jwks_refresh", duration(&j.JWKSRefresh), "5m", "how often the set is fetched"},
+		{"authentication.jwt.jwks_plain", boolean(&j.JWKSPlain), "false", "allow `http://` to other machines: whoever is on the way can then sign tokens"},
+		{"authentication.jwt.issuer", text("text", &j.Issuer), "", "that tokens must have (`iss`); without it any"},
+		{"authentication.jwt.audience", texts("list of texts", &j.Audience), "", "of which tokens must have one (`aud`); without it any"},
+		{"authentication.jwt.leeway", durationOrNone(&j.Leeway), "30s", "by which clocks may differ, `0s` for none"},
+		{"authentication.jwt.user_claim", text("name", &j.UserClaim), "sub", "who it is: `attr:user` in rules. Tokens without it are refused"},
+		{"authentication.jwt.plan_claim", text("name", &j.PlanClaim), "plan", "`attr:plan` in rules. All claims are `claim:NAME`"},
+		{"authentication.jwt.forward", boolean(&j.Forward), "true", "send tokens on to upstreams"},
+	}
 }
 
 var jwtAlgorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512",
 }
 
-func algorithms(to func(*Config) *[]string) reader {
-	list := texts(to)
-	return func(d *decoder, n *strictyaml.Node) {
+func algorithms(to *[]string) value {
+	list := texts("list of algorithms", to)
+	return value{list.Type, func(d *decoder, n *strictyaml.Node) {
 		before := d.Count()
-		list(d, n)
+		list.read(d, n)
 		if d.Count() > before {
 			return
 		}
@@ -217,7 +133,7 @@ func algorithms(to func(*Config) *[]string) reader {
 		for _, item := range items {
 			d.OneOf(item, d.name, jwtAlgorithms...)
 		}
-	}
+	}}
 }
 
 func (d *decoder) identityHeaders(n *strictyaml.Node) {
@@ -233,16 +149,11 @@ func (d *decoder) identityHeaders(n *strictyaml.Node) {
 	d.to.Authentication.IdentityHeaders = all
 }
 
-func (d *decoder) wrongAttempts(n *strictyaml.Node) {
-	s, ok := d.String(n, d.name)
-	if !ok {
-		return
-	}
-	if _, err := sluice.ParseLimit(s); err != nil && s != Off {
-		d.Fault(n, "%s: is %s: write a limit such as 10/min, or off", d.name, n)
-		return
-	}
-	d.to.Authentication.WrongAttempts = s
+func wrongAttempts(to *string) value {
+	return checkedText("limit or `off`", to, func(s string) bool {
+		_, err := sluice.ParseLimit(s)
+		return err == nil || s == Off
+	}, "write a limit such as 10/min, or off")
 }
 
 // checkAuthentication finds settings that do not go together, and routes that ask for what is not set up.
@@ -250,29 +161,32 @@ func (d *decoder) checkAuthentication(at func(string) *strictyaml.Node) {
 	d.checkJWT(at)
 	c := &d.to.Authentication
 	for _, name := range []string{MethodAPIKeys, MethodBasic} {
-		if n := at("authentication." + name); n != nil && n.Field("files") == nil {
+		if n := at("authentication." + name); n != nil && n.Lacks("files") && d.sound("authentication."+name) {
 			d.Fault(n, "authentication.%s: there are no files: write files: [%s.yaml], or remove it", name, name)
 		}
 	}
 	methods := c.Methods()
 	for i, r := range d.to.Gateway.Routes {
-		n := d.routeNodes[i].Field("authentication")
+		n := d.routeEntries[i].Field("authentication")
 		for _, name := range r.Authentication {
+			if !d.sound("authentication." + name) {
+				continue
+			}
 			if !slices.Contains(methods, name) && slices.Contains([]string{MethodAPIKeys, MethodJWT, MethodBasic}, name) {
 				d.Fault(n, "gateway.routes.authentication: %s is not set up: write authentication: {%s: …}, see docs/authentication.md", name, name)
 			} else if !slices.Contains(methods, name) {
 				d.Fault(n, "gateway.routes.authentication: there is no method %s: write %s", strictyaml.Quote(name), strictyaml.Words([]string{MethodAPIKeys, MethodJWT, MethodBasic}))
 			}
 		}
-		if r.Anonymous && len(r.Authentication) == 0 {
-			d.Fault(d.routeNodes[i].Field("anonymous"), "gateway.routes.anonymous: nobody is asked who they are on this route: write authentication: too, or remove it")
+		if r.Anonymous && len(r.Authentication) == 0 && d.routeEntries[i].sound {
+			d.Fault(d.routeEntries[i].Field("anonymous"), "gateway.routes.anonymous: nobody is asked who they are on this route: write authentication: too, or remove it")
 		}
 	}
 }
 
 func (d *decoder) checkJWT(at func(string) *strictyaml.Node) {
 	n, c := at("authentication.jwt"), &d.to.Authentication.JWT
-	if n == nil {
+	if n == nil || !d.sound("authentication.jwt") {
 		return
 	}
 	shared := 0

@@ -33,117 +33,47 @@ type UpstreamHealth struct {
 	Healthy, Unhealthy int64 // answers in a row
 }
 
-var upstreamKeys = []key[Upstream]{
-	{
-		"servers", "list of URLs", "",
-		"`http://host:port`, `https://…`, or `h2c://…` for HTTP/2 without TLS, as gRPC servers speak",
-		func(u *Upstream) reader { return servers(&u.Servers) },
-	},
-	{
-		"balance", "`round_robin`, `least_requests`, `hash`", "round_robin",
-		"which server is next: each in turn; that with the fewest requests; always the same for the same `hash_by`",
-		func(u *Upstream) reader {
-			return word(func(*Config) *string { return &u.Balance }, "round_robin", "least_requests", "hash")
-		},
-	},
-	{
-		"hash_by", "attribute", "ip",
-		"with `balance: hash`: `ip`, `path`, `header:NAME` or `cookie:NAME`",
-		func(u *Upstream) reader { return hashBy(&u.HashBy) },
-	},
-	{
-		"health.path", "path", "",
-		"what servers are asked, again and again; without it they are not",
-		func(u *Upstream) reader { return path(&u.Health.Path) },
-	},
-	{
-		"health.interval", "duration", "5s",
-		"how often",
-		func(u *Upstream) reader { return duration(func(*Config) *seconds { return &u.Health.Interval }) },
-	},
-	{
-		"health.timeout", "duration", "1s",
-		"how long the answer may take",
-		func(u *Upstream) reader { return duration(func(*Config) *seconds { return &u.Health.Timeout }) },
-	},
-	{
-		"health.healthy", "number", "2",
-		"good answers in a row after which a server is used again",
-		func(u *Upstream) reader { return number(func(*Config) *int64 { return &u.Health.Healthy }, 1, 100) },
-	},
-	{
-		"health.unhealthy", "number", "3",
-		"bad ones after which it is not",
-		func(u *Upstream) reader { return number(func(*Config) *int64 { return &u.Health.Unhealthy }, 1, 100) },
-	},
-	{
-		"eject.failures", "number", "5",
-		"requests in a row that a server fails, after which it rests; at most half of the servers rest, so a single one never does",
-		func(u *Upstream) reader { return number(func(*Config) *int64 { return &u.Failures }, 1, 1e6) },
-	},
-	{
-		"eject.rest", "duration", "10s",
-		"for how long",
-		func(u *Upstream) reader { return duration(func(*Config) *seconds { return &u.Rest }) },
-	},
-	{
-		"timeouts.connect", "duration", "1s",
-		"how long a connection may take; TLS may take 5s more",
-		func(u *Upstream) reader { return duration(func(*Config) *seconds { return &u.Connect }) },
-	},
-	{
-		"timeouts.header", "duration", "30s",
-		"how long a server may take to begin its answer, once it has the request",
-		func(u *Upstream) reader { return duration(func(*Config) *seconds { return &u.Header }) },
-	},
-	{
-		"timeouts.idle", "duration", "90s",
-		"how long nothing may come, in either direction, while a body is sent",
-		func(u *Upstream) reader { return duration(func(*Config) *seconds { return &u.Idle }) },
-	},
-	{
-		"retries", "number", "1",
-		"how often a request that is safe to repeat is sent to another server",
-		func(u *Upstream) reader { return number(func(*Config) *int64 { return &u.Retries }, 0, 10) },
-	},
-	{
-		"tls.ca", "file", "",
-		"who signs the servers' certificates, PEM, instead of those the system trusts",
-		func(u *Upstream) reader { return text(func(*Config) *string { return &u.TLS.CA }) },
-	},
-	{
-		"tls.cert", "file", "",
-		"the certificate to show to the servers, PEM",
-		func(u *Upstream) reader { return text(func(*Config) *string { return &u.TLS.Cert }) },
-	},
-	{
-		"tls.key", "file", "",
-		"its key, PEM",
-		func(u *Upstream) reader { return text(func(*Config) *string { return &u.TLS.Key }) },
-	},
-	{
-		"tls.server_name", "text", "",
-		"the name that the servers' certificates must have, instead of that in the URL",
-		func(u *Upstream) reader { return text(func(*Config) *string { return &u.ServerName }) },
-	},
+func (u *Upstream) keys() []Setting {
+	return []Setting{
+		{"servers", servers(&u.Servers), "", "`http://host:port`, `https://…`, or `h2c://…` for HTTP/2 without TLS, as gRPC servers speak"},
+		{"balance", word(&u.Balance, "round_robin", "least_requests", "hash"), "round_robin", "which server is next: each in turn; that with the fewest requests; always the same for the same `hash_by`"},
+		{"hash_by", hashBy(&u.HashBy), "ip", "with `balance: hash`: `ip`, `path`, `header:NAME` or `cookie:NAME`"},
+		{"health.path", path(&u.Health.Path), "", "what servers are asked, again and again; without it they are not"},
+		{"health.interval", duration(&u.Health.Interval), "5s", "how often"},
+		{"health.timeout", duration(&u.Health.Timeout), "1s", "how long the answer may take"},
+		{"health.healthy", number(&u.Health.Healthy, 1, 100), "2", "good answers in a row after which a server is used again"},
+		{"health.unhealthy", number(&u.Health.Unhealthy, 1, 100), "3", "bad ones after which it is not"},
+		{"eject.failures", number(&u.Failures, 1, 1e6), "5", "requests in a row that a server fails, after which it rests; at most half of the servers rest, so a single one never does"},
+		{"eject.rest", duration(&u.Rest), "10s", "for how long"},
+		{"timeouts.connect", duration(&u.Connect), "1s", "how long a connection may take; TLS may take 5s more"},
+		{"timeouts.header", duration(&u.Header), "30s", "how long a server may take to begin its answer, once it has the request"},
+		{"timeouts.idle", duration(&u.Idle), "90s", "how long nothing may come, in either direction, while a body is sent"},
+		{"retries", number(&u.Retries, 0, 10), "1", "how often a request that is safe to repeat is sent to another server"},
+		{"tls.ca", file(&u.TLS.CA), "", "who signs the servers' certificates, PEM, instead of those the system trusts"},
+		{"tls.cert", file(&u.TLS.Cert), "", "the certificate to show to the servers, PEM"},
+		{"tls.key", file(&u.TLS.Key), "", "its key, PEM"},
+		{"tls.server_name", text("text", &u.ServerName), "", "the name that the servers' certificates must have, instead of that in the URL"},
+	}
 }
 
 var upstreamName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 func (d *decoder) upstreams(n *strictyaml.Node) {
 	if !d.IsMapping(n, d.name) {
+		d.upstreamNames = nil
 		return
 	}
 	what := d.name
 	var all []Upstream
 	for _, field := range n.Fields {
 		name := field.Key.Text
+		d.upstreamNames = append(d.upstreamNames, name)
 		if !upstreamName.MatchString(name) {
 			d.Fault(field.Key, "%s: %s is not a name: use letters, digits, - and _", what, strictyaml.Quote(name))
 			continue
 		}
 		u := Upstream{Name: name}
-		if readEntry(d, field.Value, under(what, name), upstreamKeys, &u) {
+		if readEntry(d, field.Value, under(what, name), u.keys()) {
 			d.checkUpstream(field.Value, under(what, name), &u)
 		}
 		all = append(all, u)
@@ -156,7 +86,7 @@ func (d *decoder) checkUpstream(n *strictyaml.Node, what string, u *Upstream) {
 	if n.Kind != strictyaml.Mapping {
 		return
 	}
-	if n.Field("servers") == nil {
+	if n.Lacks("servers") {
 		d.Fault(n, "%s: there are no servers: write servers: [http://127.0.0.1:9000]", what)
 	}
 	if at := n.Field("hash_by"); at != nil && u.Balance != "hash" {
@@ -179,9 +109,10 @@ func (d *decoder) checkUpstream(n *strictyaml.Node, what string, u *Upstream) {
 	}
 }
 
-func servers(to *[]string) reader {
-	return func(d *decoder, n *strictyaml.Node) {
-		texts(func(*Config) *[]string { return to })(d, n)
+func servers(to *[]string) value {
+	list := texts("list of URLs", to)
+	return value{list.Type, func(d *decoder, n *strictyaml.Node) {
+		list.read(d, n)
 		nodes, _ := d.Strings(n, d.name)
 		for _, node := range nodes {
 			u, err := url.Parse(node.Text)
@@ -193,36 +124,21 @@ func servers(to *[]string) reader {
 				d.Fault(node, "%s: is %s: write http://host:port, https://host:port or h2c://host:port, without a path: routes have add_prefix for it", d.name, node)
 			}
 		}
-	}
+	}}
 }
 
-func hashBy(to *string) reader {
-	return func(d *decoder, n *strictyaml.Node) {
-		s, ok := d.String(n, d.name)
-		if !ok {
-			return
-		}
+func hashBy(to *string) value {
+	return checkedText("attribute", to, func(s string) bool {
 		kind, name, named := strings.Cut(s, ":")
-		if !(s == "ip" || s == "path" || named && name != "" && (kind == "header" || kind == "cookie")) {
-			d.Fault(n, "%s: is %s: write ip, path, header:NAME or cookie:NAME", d.name, n)
-			return
-		}
-		*to = s
-	}
+		return s == "ip" || s == "path" || named && name != "" && (kind == "header" || kind == "cookie")
+	}, "write ip, path, header:NAME or cookie:NAME")
 }
 
-func path(to *string) reader {
-	return func(d *decoder, n *strictyaml.Node) {
-		s, ok := d.String(n, d.name)
-		if !ok {
-			return
-		}
-		if u, err := url.ParseRequestURI(s); err != nil || s[0] != '/' || u.Fragment != "" {
-			d.Fault(n, "%s: is %s: write a path, such as /healthz", d.name, n)
-			return
-		}
-		*to = s
-	}
+func path(to *string) value {
+	return checkedText("path", to, func(s string) bool {
+		u, err := url.ParseRequestURI(s)
+		return err == nil && s[0] == '/' && u.Fragment == ""
+	}, "write a path, such as /healthz")
 }
 
 // files are those that the section names.
@@ -237,6 +153,3 @@ func (g *Gateway) files() []*string {
 	}
 	return all
 }
-
-// UpstreamTable is the table of an upstream's keys in Markdown.
-func UpstreamTable() string { return keyTable(upstreamKeys) }

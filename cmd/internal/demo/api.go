@@ -67,7 +67,7 @@ func login(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "welcome")
 }
 
-// pause waits, and tells whether it was for so long.
+// pause waits, and reports whether it was for so long.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -11,11 +11,11 @@ import (
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"first":     "request 1: allowed, 4 remain\n",
-		"several":   "ada: allowed\nada: allowed\nada: denied by posts-per-user\nbob: allowed\nbob: denied by posts-per-tenant\n",
-		"llmtokens": "reserve 2000, settle at 700: 9300 remain\nreserve 2000, settle at 4500: 4800 remain\nreserve 6000: denied, 4800 remain\n",
-		"waiting":   "in a hurry: true\n",
-		"grpc":      "ResourceExhausted",
+		"quickstart":      "request 1: allowed, 4 remain\n",
+		"multiple-limits": "ada: allowed\nada: allowed\nada: denied by posts-per-user\nbob: allowed\nbob: denied by posts-per-tenant\n",
+		"llmtokens":       "reserve 2000, settle at 700: 9300 remain\nreserve 2000, settle at 4500: 4800 remain\nreserve 6000: denied, 4800 remain\n",
+		"wait":            "in a hurry: true\n",
+		"grpc":            "ResourceExhausted",
 	} {
 		cmd := exec.Command("go", "run", "./examples/"+name)
 		cmd.Dir = root

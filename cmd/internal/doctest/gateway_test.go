@@ -90,3 +90,50 @@ func TestGatewayDocs(t *testing.T) {
 		t.Errorf("it shows %d", len(shown))
 	}
 }
+
+// What docs/gateway.md shows about CORS is what its configuration does.
+func TestCORSDocs(t *testing.T) {
+	t.Parallel()
+	page := read(t, "docs/gateway.md")
+	_, section, found := strings.Cut(page, "\n## CORS\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, cfg, _ := strings.Cut(section, "```yaml\n")
+	cfg, rest, _ := strings.Cut(cfg, "```")
+	_, rules, shown := strings.Cut(cfg, "[rules.yaml]} # ")
+	rules, _, _ = strings.Cut(rules, "\n")
+	_, commands, _ := strings.Cut(rest, "```console\n")
+	commands, _, _ = strings.Cut(commands, "```")
+	if !found || !shown {
+		t.Fatal("docs/gateway.md has no configuration with rules about CORS")
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer api.Close()
+	address, dir := freeAddress(t), t.TempDir()
+	cfg = strings.NewReplacer("http://127.0.0.1:9000", api.URL, "127.0.0.1:8000", address, "listeners:\n",
+		fmt.Sprintf("listeners:\n  http: {address: %q}\n  grpc: {address: \"off\"}\n  admin: {address: \"off\"}\n", freeAddress(t))).Replace(cfg)
+	for name, text := range map[string]string{"sluice.yaml": cfg, "rules.yaml": rules} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := exec.Command(filepath.Join(bin, "sluice"), "serve", "--config", "sluice.yaml")
+	service.Dir = dir
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = service.Process.Signal(os.Interrupt)
+		_ = service.Wait()
+	}()
+	commands = "$ curl -s --retry 50 --retry-connrefused --retry-delay 0 --retry-max-time 30 http://127.0.0.1:8000/ready\n" + commands
+	for i, command := range typed(commands) {
+		out, err := exec.Command("bash", "-c", strings.ReplaceAll(command[0], "127.0.0.1:8000", address)).CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != strings.TrimSpace(command[1]) {
+			t.Errorf("command %d: %s prints %q, %v; want %q", i, command[0], out, err, command[1])
+		}
+	}
+}

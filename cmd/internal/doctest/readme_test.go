@@ -2,6 +2,7 @@ package doctest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -38,11 +39,11 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A newcomer copies the README's program into an empty module and gets a 429 from curl.
+// A newcomer copies the README's programs into an empty module: all build, and of the first curl gets a 429.
 func TestReadmeProgram(t *testing.T) {
-	program := regexp.MustCompile("(?s)```go\n(package main.*?)```").FindStringSubmatch(read(t, "README.md"))
-	if program == nil {
-		t.Fatal("README.md has no complete program")
+	programs := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
+	if len(programs) < 2 {
+		t.Fatalf("README.md has only %d Go snippets", len(programs))
 	}
 	address := freeAddress(t)
 	dir := t.TempDir()
@@ -50,15 +51,18 @@ func TestReadmeProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{
-		"main.go": strings.ReplaceAll(program[1], "127.0.0.1:8080", address),
-		"go.mod":  "module newcomer\n\ngo 1.26\n\nreplace github.com/sluiceproject/sluice => " + checkout + "\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+	write := func(name, content string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"mod", "tidy"}, {"build", "-o", "server", "."}} {
+	write("go.mod", "module newcomer\n\ngo 1.26\n\nreplace github.com/sluiceproject/sluice => "+checkout+"\n")
+	for i, program := range programs {
+		write(fmt.Sprintf("program%d/main.go", i), strings.ReplaceAll(program[1], "127.0.0.1:8080", address))
+	}
+	for _, args := range [][]string{{"mod", "tidy"}, {"build", "-o", filepath.Join(dir, "bin") + "/", "./..."}} {
 		cmd := exec.Command("go", args...)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -66,7 +70,7 @@ func TestReadmeProgram(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	server := exec.CommandContext(ctx, filepath.Join(dir, "server"))
+	server := exec.CommandContext(ctx, filepath.Join(dir, "bin", "program0"))
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}

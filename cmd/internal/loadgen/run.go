@@ -270,15 +270,13 @@ func (r *run) due(i int64) time.Time {
 	return r.begun.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))
 }
 
-// rest waits, and tells whether the context still goes on.
+// rest waits, and reports whether the context still goes on.
 func rest(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

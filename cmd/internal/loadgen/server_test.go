@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 func parse(t *testing.T, p *loadgen.Patterns, text string) loadgen.Pattern {
@@ -241,30 +242,19 @@ func TestRLSServerDies(t *testing.T) {
 // serveRESP answers every command, which may be many at once, by say, which is told how many came on the connection before.
 func serveRESP(t *testing.T, say func(before int, command []string) string) *url.URL {
 	t.Helper()
-	listener := listen(t)
-	go func() {
-		for {
-			c, err := listener.Accept()
+	return address(t, "redis://"+tcptest.Serve(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		for before := 0; ; before++ {
+			command, err := readCommand(in)
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				in := bufio.NewReader(c)
-				for before := 0; ; before++ {
-					command, err := readCommand(in)
-					if err != nil {
-						return
-					}
-					answer := say(before, command)
-					if _, err := io.WriteString(c, answer); err != nil || answer == "" {
-						return
-					}
-				}
-			}()
+			answer := say(before, command)
+			if _, err := io.WriteString(c, answer); err != nil || answer == "" {
+				return
+			}
 		}
-	}()
-	return address(t, "redis://"+listener.Addr().String())
+	}))
 }
 
 func readCommand(in *bufio.Reader) (words []string, err error) {

@@ -161,6 +161,7 @@ var sections = map[string]string{
 	"charge":           "rules/definitions/charge/anyOf/1",
 	"queue":            "rules/definitions/rule/properties/queue",
 	"settle":           "rules/definitions/rule/properties/settle",
+	"denial":           "rules/definitions/rule/properties/denial",
 	"tiers":            "rules/definitions/rule/properties/tiers",
 	"override":         "rules/definitions/rule/properties/overrides/anyOf/1/items",
 	"priority":         "rules/definitions/priority",

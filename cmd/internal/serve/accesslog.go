@@ -23,11 +23,11 @@ func openAccessLog(in *config.AccessLog, drain time.Duration, log *slog.Logger, 
 	case "", os.DevNull:
 		return nil, nil
 	case "-", "/dev/stdout": // which cannot be opened if it is a socket, such as that of systemd
-		cfg.Writer = os.Stdout
+		cfg.Lines.Output = os.Stdout
 	case "/dev/stderr":
-		cfg.Writer = os.Stderr
+		cfg.Lines.Output = os.Stderr
 	default:
-		cfg.File = in.File
+		cfg.Lines.File = in.File
 		if dry {
 			return nil, logwriter.Check(in.File)
 		}

@@ -34,6 +34,8 @@ type operated struct {
 	addrs   func() map[string]net.Addr
 	unready func() error
 	reload  func() // of certificates and accounts
+	// restartNeeded returns the settings that a reload does not apply.
+	restartNeeded func() ([]string, error)
 }
 
 // listener is how operators are listened to, and nothing if they are not.
@@ -49,10 +51,7 @@ func (o *operated) listener() (listen.HTTP, error) {
 	if c.TokenFile != "" && c.TLS.Cert == "" && !strings.HasPrefix(c.Address, "unix:") && !isLoopback(c.Address) {
 		o.log.Warn("operators' token travels in clear: set listeners.admin.tls.cert and key, unless something else encrypts", "address", c.Address)
 	}
-	return listen.HTTP{
-		Address: c.Address, TLS: listen.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA},
-		MaxConnections: int(c.MaxConnections), Handler: adminapi.New(cfg),
-	}, nil
+	return listen.HTTP{Endpoint: endpoint(c.Address, c.TLS, c.MaxConnections, 0), Handler: adminapi.New(cfg)}, nil
 }
 
 func isLoopback(address string) bool {
@@ -73,7 +72,7 @@ func (o *operated) config() (adminapi.Config, error) {
 		Queue: adminQueue(o.queue),
 	}
 	if o.loaded.watcher != nil {
-		cfg.Reload = o.readAgain
+		cfg.Reload, cfg.RestartNeeded = o.readAgain, o.restartNeeded
 	}
 	if file := o.cfg.Admin.TokenFile; file != "" {
 		if cfg.Token, err = adminapi.ReadToken(file); err != nil {
@@ -155,12 +154,15 @@ func (o *operated) storeStatus(ctx context.Context) adminmsg.StoreStatus {
 	if o.store.Ping != nil {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		out.Up = o.store.Ping(ctx) == nil
+		if err := o.store.Ping(ctx); err != nil {
+			out.Up, out.Error = false, err.Error()
+		}
 	}
 	if o.store.Servers != nil {
 		for n := range o.store.Servers() {
-			out.Servers = append(out.Servers, adminmsg.ServerStatus{N: n, Up: out.Up && !o.metrics.BreakerOpen(n)})
+			out.Servers = append(out.Servers, adminmsg.ServerStatus{Shard: n, Address: o.store.Server(n), Up: out.Up})
 		}
 	}
+	o.breakers.describe(&out)
 	return out
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/config"
-	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/faults"
@@ -158,21 +157,4 @@ func (a *authentication) reload() {
 	for _, m := range a.methods {
 		m.Reload(a.log)
 	}
-}
-
-// gatewayTLS is the gateway's TLS as the server knows it.
-func gatewayTLS(in *config.Gateway) listen.TLS {
-	out := listen.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA}
-	for _, p := range in.Certificates {
-		out.Certificates = append(out.Certificates, listen.Pair(p))
-	}
-	if len(in.ACME.Domains) > 0 {
-		out.ACME = &listen.ACME{
-			Domains: in.ACME.Domains, Email: in.ACME.Email, Directory: in.ACME.Directory, CA: in.ACME.CA, Cache: in.ACME.Cache,
-		}
-		if in.ACME.HTTP != config.Off {
-			out.ACME.HTTP = in.ACME.HTTP
-		}
-	}
-	return out
 }

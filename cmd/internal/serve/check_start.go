@@ -33,7 +33,7 @@ func Check(cfg *config.Config, version string) (warnings []error, err error) {
 	counted := newMetrics(metricsOf{cfg: cfg, version: version, loaded: loaded, store: store, shed: shed, lostLogs: func() int64 { return 0 }})
 	_, err = openCollectors(cfg, version, counted, log, true)
 	note(err)
-	events, err := newEvents(&cfg.Logging, log, loaded.set, counted, nil)
+	events, err := newEvents(&cfg.Logging, log, loaded.set, counted, nil, nil)
 	note(err)
 	built := &snapshot{cfg: cfg, log: log, rules: loaded.set, metrics: counted}
 	if built.limiter, err = newLimiter(store, nil, cfg.Store.Kind, events); err != nil {

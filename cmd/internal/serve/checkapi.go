@@ -41,7 +41,7 @@ func readReservationSecret(path string) ([]byte, error) {
 // handleCheck has the mux answer the check API.
 func (e edges) handleCheck(mux *http.ServeMux, requests *metrics.Requests) {
 	api := checkapi.New(checkapi.Config{
-		Limiter: e.limiter, Rules: e.rules, Descriptors: e.decider(), Bounds: rlsBounds(&e.cfg.RLS), Secret: e.secret,
+		Limiter: e.limiter, Rules: e.rules, Descriptors: e.decider(), Bounds: e.rlsBounds(), Secret: e.secret,
 	})
 	api.Register(mux, requests.HTTP)
 }

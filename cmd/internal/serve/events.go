@@ -12,8 +12,8 @@ import (
 )
 
 // newEvents tells all who watch the limiter.
-func newEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set, counted *metrics.Metrics, traces *telemetry.Traces) (sluice.Events, error) {
-	logged, err := logEvents(c, log, set)
+func newEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set, counted *metrics.Metrics, traces *telemetry.Traces, server func(int) string) (sluice.Events, error) {
+	logged, err := logEvents(c, log, set, server)
 	return joinEvents(logged, counted.Events(), traces.Events()), err
 }
 
@@ -22,38 +22,34 @@ func joinEvents(all ...sluice.Events) (joined sluice.Events) {
 	for _, e := range all {
 		joined.OnDecision = both(joined.OnDecision, e.OnDecision)
 		joined.OnDenial = both(joined.OnDenial, e.OnDenial)
-		if first, then := joined.OnForgiven, e.OnForgiven; first != nil && then != nil {
-			joined.OnForgiven = func(ctx context.Context, t sluice.Take, n int64) { first(ctx, t, n); then(ctx, t, n) }
-		} else if then != nil {
-			joined.OnForgiven = then
-		}
-		if first, then := joined.OnStoreError, e.OnStoreError; first != nil && then != nil {
-			joined.OnStoreError = func(ctx context.Context, err error) { first(ctx, err); then(ctx, err) }
-		} else if then != nil {
-			joined.OnStoreError = then
-		}
-		if first, then := joined.OnShardUnavailable, e.OnShardUnavailable; first != nil && then != nil {
-			joined.OnShardUnavailable = func(ctx context.Context, n int, err error) { first(ctx, n, err); then(ctx, n, err) }
-		} else if then != nil {
-			joined.OnShardUnavailable = then
-		}
-		if first, then := joined.OnShardRecovered, e.OnShardRecovered; first != nil && then != nil {
-			joined.OnShardRecovered = func(ctx context.Context, n int) { first(ctx, n); then(ctx, n) }
-		} else if then != nil {
-			joined.OnShardRecovered = then
-		}
+		joined.OnForgiven = both(joined.OnForgiven, e.OnForgiven)
+		joined.OnStoreError = bothRarely(joined.OnStoreError, e.OnStoreError)
+		joined.OnShardUnavailable = both(joined.OnShardUnavailable, e.OnShardUnavailable)
+		joined.OnShardRecovered = bothRarely(joined.OnShardRecovered, e.OnShardRecovered)
 	}
 	return joined
 }
 
-type decisionEvent = func(context.Context, sluice.Take, sluice.Decision)
-
-func both(first, then decisionEvent) decisionEvent {
+// both calls the one and then the other, where there is one. It is nil where there is neither.
+func both[A, B any](first, then func(context.Context, A, B)) func(context.Context, A, B) {
 	switch {
 	case first == nil:
 		return then
 	case then == nil:
 		return first
 	}
-	return func(ctx context.Context, t sluice.Take, d sluice.Decision) { first(ctx, t, d); then(ctx, t, d) }
+	return func(ctx context.Context, a A, b B) { first(ctx, a, b); then(ctx, a, b) }
+}
+
+// bothRarely is both for events with a single fact, which are rare: one call more does not matter.
+func bothRarely[A any](first, then func(context.Context, A)) func(context.Context, A) {
+	if first == nil {
+		return then
+	}
+	return func(ctx context.Context, a A) {
+		first(ctx, a)
+		if then != nil {
+			then(ctx, a)
+		}
+	}
 }

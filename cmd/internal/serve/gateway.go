@@ -93,12 +93,30 @@ func (e edges) gatewayConfig(g *gatewayRuntime) (gateway.Config, error) {
 
 // listener is how clients of the gateway are listened to.
 func (g *gatewayRuntime) listener(in *config.Gateway) listen.Gateway {
+	at := endpoint(in.Address, in.TLS, in.MaxConnections, config.Share(in.MaxPerAddress, in.MaxConnections))
+	at.TLS = gatewayTLS(in)
 	return listen.Gateway{
-		Address: in.Address, TLS: gatewayTLS(in),
-		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)),
+		Endpoint:       at,
 		MaxHeaderBytes: int(in.MaxHeaderBytes), MaxStreams: int(in.MaxStreams),
 		Handler: g, Malformed: g.Malformed, OnDrain: g.Drain, Wait: g.wait,
 	}
+}
+
+// gatewayTLS is the gateway's TLS as the server knows it.
+func gatewayTLS(in *config.Gateway) listen.TLS {
+	out := listen.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA}
+	for _, p := range in.Certificates {
+		out.Certificates = append(out.Certificates, listen.Pair(p))
+	}
+	if len(in.ACME.Domains) > 0 {
+		out.ACME = &listen.ACME{
+			Domains: in.ACME.Domains, Email: in.ACME.Email, Directory: in.ACME.Directory, CA: in.ACME.CA, Cache: in.ACME.Cache,
+		}
+		if in.ACME.HTTP != config.Off {
+			out.ACME.HTTP = in.ACME.HTTP
+		}
+	}
+	return out
 }
 
 // routeName is what a route is called in metrics and logs.
@@ -113,6 +131,7 @@ func newRoute(in *config.Route, groups map[string]*upstream.Group) (gateway.Rout
 	return gateway.Route{
 		Name: routeName(in), Host: in.Host, Path: path, Upstream: groups[in.Upstream],
 		StripPrefix: in.StripPrefix, AddPrefix: in.AddPrefix, MaxBody: in.MaxBody, Timeout: in.Timeout, UpstreamHost: in.UpstreamHost,
+		CORS: in.CORS,
 	}, nil
 }
 

@@ -64,18 +64,25 @@ func (e edges) listeners(operators *operated, dry bool) (l listeners, faults []e
 	return l, faults
 }
 
+// endpoint is where a server listens; perAddress 0 bounds no address.
+func endpoint(address string, t config.TLS, most, perAddress int64) listen.Endpoint {
+	return listen.Endpoint{
+		Address: address, TLS: listen.TLS{Cert: t.Cert, Key: t.Key, ClientCA: t.ClientCA},
+		MaxConnections: int(most), MaxPerAddress: int(perAddress),
+	}
+}
+
 // grpc is how Envoy is listened to.
 func (e edges) grpc() listen.GRPC {
 	g := &e.cfg.GRPC
 	return listen.GRPC{
-		Address: g.Address, TLS: listen.TLS{Cert: g.TLS.Cert, Key: g.TLS.Key, ClientCA: g.TLS.ClientCA},
-		MaxConnections: int(g.MaxConnections), MaxPerAddress: int(config.Share(g.MaxPerAddress, g.MaxConnections)),
+		Endpoint:   endpoint(g.Address, g.TLS, g.MaxConnections, config.Share(g.MaxPerAddress, g.MaxConnections)),
 		MaxStreams: uint32(g.MaxStreams), MaxHeaderBytes: uint32(g.MaxHeaderBytes),
-		MaxMessageBytes: int(g.MaxMessageBytes), MaxAge: g.MaxAge, MaxAgeGrace: g.MaxAgeGrace,
+		MaxMessageBytes: e.rlsBounds().GRPCLimit(), MaxAge: g.MaxAge, MaxAgeGrace: g.MaxAgeGrace,
 		HealthNames: []string{"ratelimit", rls.ServiceName}, Reflection: g.Reflection,
 		Options: []grpc.ServerOption{rls.ServerOption()},
 		Register: func(r grpc.ServiceRegistrar) {
-			rls.Register(r, e.traces.RLS(e.decider()), rlsBounds(&e.cfg.RLS), countRLS(e.metrics))
+			rls.Register(r, e.traces.RLS(e.decider()), e.rlsBounds(), countRLS(e.metrics))
 		},
 	}
 }
@@ -85,9 +92,9 @@ func (e edges) http() listen.HTTP {
 	h := &e.cfg.HTTP
 	requests := e.metrics.Requests("http", "200", "429") // to the check API
 	return listen.HTTP{
-		Address: h.Address, TLS: listen.TLS{Cert: h.TLS.Cert, Key: h.TLS.Key, ClientCA: h.TLS.ClientCA},
-		MaxConnections: int(h.MaxConnections), MaxPerAddress: int(config.Share(h.MaxPerAddress, h.MaxConnections)), Handler: e.traces.HTTP(e.handler(requests)),
-		Unready: e.unready,
+		Endpoint: endpoint(h.Address, h.TLS, h.MaxConnections, config.Share(h.MaxPerAddress, h.MaxConnections)),
+		Handler:  e.traces.HTTP(e.handler(requests)),
+		Unready:  e.unready,
 		Malformed: func(_ net.Addr, status int) string {
 			requests.Done(strconv.Itoa(status), time.Now())
 			return ""
@@ -114,8 +121,8 @@ func (e edges) unready() error {
 	return e.queue.Err()
 }
 
-func rlsBounds(c *config.RLS) rls.Bounds {
-	return rls.Bounds{Descriptors: int(c.MaxDescriptors), Entries: int(c.MaxEntries), Bytes: int(c.MaxBytes)}
+func (e edges) rlsBounds() rls.Bounds {
+	return rls.Bounds{Descriptors: int(e.cfg.RLS.MaxDescriptors), Message: int(e.cfg.GRPC.MaxMessageBytes)}
 }
 
 func rlsOptions(c *config.RLS) rls.Options {

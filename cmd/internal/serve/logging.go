@@ -46,18 +46,21 @@ func openLog(cfg *config.Config, stderr io.Writer) *serviceLog {
 func (l *serviceLog) close() { _ = l.lines.Close(l.timeout) }
 
 // logEvents are what is logged.
-func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set) (sluice.Events, error) {
+func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set, server func(int) string) (sluice.Events, error) {
+	if server == nil {
+		server = func(int) string { return "" }
+	}
 	e := sluice.Events{
 		OnStoreError: func(_ context.Context, err error) {
 			log.Warn("the store did not answer in time: on_failure of the rules did", "error", err)
 		},
 		OnShardUnavailable: func(_ context.Context, n int, err error) {
-			log.Error("the store does not answer: rules' on_failure does", "server", n, "error", err)
+			log.Error("store breaker opened", "shard", n, "server", server(n), "error", breakerError(err))
 		},
 		OnForgiven: func(_ context.Context, t sluice.Take, n int64) {
 			log.Warn("a settlement was not charged in full: the key cannot go further into debt", "rule", t.Rule.Name, "forgiven", n)
 		},
-		OnShardRecovered: func(_ context.Context, n int) { log.Info("the store answers again", "server", n) },
+		OnShardRecovered: func(_ context.Context, n int) { log.Info("store breaker closed", "shard", n, "server", server(n)) },
 	}
 	if c.Denials == config.Off {
 		return e, nil

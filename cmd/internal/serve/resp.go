@@ -49,8 +49,8 @@ func (e edges) resp() (listen.Custom, error) {
 		return listen.Custom{}, err
 	}
 	return listen.Custom{
-		Name: respName, Address: in.Address, TLS: listen.TLS{Cert: in.TLS.Cert, Key: in.TLS.Key, ClientCA: in.TLS.ClientCA},
-		MaxConnections: int(in.MaxConnections), MaxPerAddress: int(config.Share(in.MaxPerAddress, in.MaxConnections)), Serve: r.Serve, Drain: r.Drain,
+		Name: respName, Serve: r.Serve, Drain: r.Drain,
+		Endpoint: endpoint(in.Address, in.TLS, in.MaxConnections, config.Share(in.MaxPerAddress, in.MaxConnections)),
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +32,8 @@ import (
 type Options struct {
 	Version string    // of the program
 	Log     io.Writer // standard error
+	// Changed returns the settings whose text in the configuration file is another than that of this service. Nil: there is no file.
+	Changed func() ([]string, error)
 	// Background is run while the service runs, until the context ends. It may be nil.
 	Background func(ctx context.Context, s *Service)
 }
@@ -44,17 +47,19 @@ type Service struct {
 	parts      []part // in the order in which they were opened
 	builtIn    bool   // it has no rules but those to try it with
 	hangup     chan os.Signal
+	changed    func() ([]string, error) // settings of the configuration file; nil: there is none
 	background func(ctx context.Context, s *Service)
 }
 
 // snapshot is what all parts of a service are built from. It is never changed.
 type snapshot struct {
-	cfg     *config.Config
-	log     *slog.Logger
-	rules   func() *rules.Set
-	limiter *sluice.Limiter
-	metrics *metrics.Metrics
-	traces  *telemetry.Traces // nil: nothing is traced
+	cfg      *config.Config
+	log      *slog.Logger
+	rules    func() *rules.Set
+	limiter  *sluice.Limiter
+	metrics  *metrics.Metrics
+	breakers *breakers
+	traces   *telemetry.Traces // nil: nothing is traced
 }
 
 // part is one thing that a service is made of. Any of its functions may be nil.
@@ -71,7 +76,7 @@ func (s *Service) add(p part) { s.parts = append(s.parts, p) }
 // returns in time, the process is ended.
 func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err error) {
 	started := time.Now()
-	s := &Service{hangup: make(chan os.Signal, 1), background: o.Background}
+	s := &Service{hangup: make(chan os.Signal, 1), background: o.Background, changed: o.Changed}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -92,12 +97,23 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err err
 	}
 	err = s.listen(edges{snapshot: s.snapshot, secret: base.secret, queue: base.queue, shed: base.shed}, &operated{
 		snapshot: s.snapshot, version: o.Version, started: started, level: log.level, loaded: base.loaded, store: base.store, queue: base.queue,
-		ending: ctx.Done(), addrs: s.Addrs, unready: func() error { return s.server.Unready() }, reload: s.reload,
+		ending: ctx.Done(), addrs: s.Addrs, unready: func() error { return s.server.Unready() }, reload: s.reload, restartNeeded: s.restartNeeded,
 	})
 	if err != nil {
 		return nil, err
 	}
+	if ping := base.store.Ping; ping != nil && cfg.Store.Required {
+		s.add(part{run: func(ctx context.Context) { stores.WatchHealth(ctx, ping, log.Logger, s.storeHealth) }})
+	}
 	return s, nil
+}
+
+// storeHealth makes health checks fail while the store is unavailable.
+func (s *Service) storeHealth(err error) {
+	if err != nil {
+		err = fmt.Errorf("store: %w", err)
+	}
+	s.server.SetUnavailable(err)
 }
 
 // base is what all else of a service is built on: rules, counts, what is kept for later.
@@ -142,15 +158,17 @@ func newSnapshot(cfg *config.Config, version string, b base, log *serviceLog) (*
 	if err != nil {
 		return nil, to, err
 	}
-	events, err := newEvents(&cfg.Logging, log.Logger, b.loaded.set, counted, to.traces)
+	events, err := newEvents(&cfg.Logging, log.Logger, b.loaded.set, counted, to.traces, b.store.Server)
 	if err != nil {
 		return nil, to, fmt.Errorf("serve: %w", err)
 	}
+	watched := &breakers{server: b.store.Server}
+	events = joinEvents(events, watched.events())
 	limiter, err := newLimiter(b.store, to.traces, cfg.Store.Kind, events)
 	if err != nil {
 		return nil, to, err
 	}
-	return &snapshot{cfg: cfg, log: log.Logger, rules: b.loaded.set, limiter: limiter, metrics: counted, traces: to.traces}, to, nil
+	return &snapshot{cfg: cfg, log: log.Logger, rules: b.loaded.set, limiter: limiter, metrics: counted, breakers: watched, traces: to.traces}, to, nil
 }
 
 // listen opens the gateway and all listeners.
@@ -176,6 +194,14 @@ func newLimiter(store stores.Opened, traces *telemetry.Traces, kind string, even
 	return sluice.NewWithRules(traces.Store(store.Store, kind), nil, append(store.Options, sluice.WithEvents(events))...)
 }
 
+// addrText returns where a listener is, as the configuration writes it.
+func addrText(a net.Addr) string {
+	if a == nil {
+		return config.Off
+	}
+	return a.String()
+}
+
 // Run serves until the context ends, and closes all.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.close()
@@ -194,8 +220,8 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	}
 	running.Go(func() { s.onHangup(background) })
-	log.Info("serving", "grpc", s.server.GRPCAddr(), "http", s.server.HTTPAddr(), "admin", s.server.AdminAddr(), "resp", s.server.Addr(respName),
-		"gateway", s.server.GatewayAddr(), "store", cfg.Store.Kind)
+	log.Info("serving", "grpc", addrText(s.server.GRPCAddr()), "http", addrText(s.server.HTTPAddr()), "admin", addrText(s.server.AdminAddr()),
+		"resp", addrText(s.server.Addr(respName)), "gateway", addrText(s.server.GatewayAddr()), "store", cfg.Store.Kind)
 	if s.background != nil {
 		running.Go(func() { s.background(background, s) })
 	}
@@ -236,6 +262,7 @@ func (s *Service) onHangup(ctx context.Context) {
 			return
 		case <-s.hangup:
 			s.reload()
+			_, _ = s.restartNeeded() // it logs
 			for _, p := range s.parts {
 				if p.reopen != nil {
 					p.reopen()
@@ -252,6 +279,21 @@ func (s *Service) reload() {
 			p.reload()
 		}
 	}
+}
+
+// restartNeeded logs and returns the settings that have changed in the configuration file. They apply from the next start on.
+func (s *Service) restartNeeded() ([]string, error) {
+	if s.changed == nil {
+		return nil, nil
+	}
+	all, err := s.changed()
+	switch {
+	case err != nil:
+		s.snapshot.log.Error("configuration file cannot be used: a restart would fail", "error", err)
+	case len(all) > 0:
+		s.snapshot.log.Warn("restart needed", "settings", strings.Join(all, ", "))
+	}
+	return all, err
 }
 
 func (s *Service) close() {

@@ -41,7 +41,11 @@ func Memcached(ctx context.Context, addrs []string, secure *tls.Config, prefix s
 
 // Alone is a store that no other process is known to share, and how to close it.
 func Alone(s sluice.Store, end func()) Opened {
-	return Opened{Store: s, Run: func(context.Context) {}, Close: end, Instances: func() int { return 1 }}
+	o := Opened{Store: s, Run: func(context.Context) {}, Close: end, Instances: func() int { return 1 }}
+	if p, ok := s.(pinger); ok {
+		o.Ping = p.Ping
+	}
+	return o
 }
 
 // heartbeat tells the other processes at the store that this one is there.

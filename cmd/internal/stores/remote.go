@@ -6,40 +6,63 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/redisstore"
 )
 
 // askRemote says how the servers of a store are asked, if it has any.
-func (o *Opened) askRemote(kind string) {
+func (o *Opened) askRemote(c *config.Store) {
 	r, ok := o.Store.(sluice.RemoteStore)
 	if !ok {
 		return
 	}
-	o.Servers = r.Shards
+	o.Servers, o.Server = r.Shards, func(n int) string { return at(c.Servers, n) }
 	if p, ok := r.(pinger); ok {
 		o.Ping = p.Ping
-		if kind == config.Redis {
-			o.Servers, o.Ping = redisServers(r, p)
-		}
+	}
+	if r, ok := r.(*redisstore.Store); ok {
+		o.askRedis(r)
 	}
 }
 
 type pinger interface{ Ping(context.Context) error }
 
-// redisServers says that there is one server until Redis has answered: only then it is known whether it is a cluster.
-func redisServers(r sluice.RemoteStore, p pinger) (servers func() int, ping func(context.Context) error) {
-	var answered atomic.Bool
-	servers = func() int {
-		if !answered.Load() {
+// askRedis counts one server until Redis has replied, because only then it is known whether it is a Cluster. The names of
+// servers are those of the last successful ping, so that a server that has failed keeps its name.
+func (o *Opened) askRedis(r *redisstore.Store) {
+	var replied atomic.Bool
+	var names atomic.Pointer[[]string]
+	learn := func(ctx context.Context) {
+		if all, err := r.ShardServers(ctx); err == nil {
+			names.Store(&all)
+		}
+	}
+	o.Servers = func() int {
+		if !replied.Load() {
 			return 1
 		}
 		return r.Shards()
 	}
-	ping = func(ctx context.Context) error {
-		err := p.Ping(ctx)
+	o.Ping = func(ctx context.Context) error {
+		err := r.Ping(ctx)
 		if err == nil {
-			answered.Store(true)
+			replied.Store(true)
+			learn(ctx)
 		}
 		return err
 	}
-	return servers, ping
+	o.Server = func(n int) string {
+		if all := names.Load(); all != nil {
+			return at(*all, n)
+		}
+		return ""
+	}
+	_ = await(context.Background(), func(ctx context.Context) error { learn(ctx); return nil })
+}
+
+// at returns an element, and "" if there is none.
+func at(all []string, n int) string {
+	if n < 0 || n >= len(all) {
+		return ""
+	}
+	return all[n]
 }

@@ -25,7 +25,8 @@ type Opened struct {
 	Run       func(ctx context.Context)   // beside the service, until the context ends
 	Close     func()                      // saves what is to be saved
 	Instances func() int                  // that share the store; 0: not known
-	Servers   func() int                  // of the store; nil: it has none
+	Servers   func() int                  // number of shards of the store; nil: it has none
+	Server    func(shard int) string      // address of a shard's server; "": not known; nil: it has none
 	Ping      func(context.Context) error // asks the store; nil: it is in memory
 }
 
@@ -41,7 +42,7 @@ func Open(c *config.Store, log *slog.Logger, dry bool) (Opened, error) {
 	if o.Store == nil {
 		o.Store = memstore.New()
 	}
-	o.askRemote(c.Kind)
+	o.askRemote(c)
 	return o, err
 }
 

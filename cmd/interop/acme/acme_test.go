@@ -126,7 +126,7 @@ func serveACME(t *testing.T, cfg listen.TLS) (s *listen.Server, l *logs, run fun
 	t.Helper()
 	l = &logs{more: make(chan struct{}, 1)}
 	s, err := listen.New(listen.Config{
-		HTTP: listen.HTTP{Address: "127.0.0.1:0", TLS: cfg}, Log: slog.New(slog.NewTextHandler(l, nil)),
+		HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}, Log: slog.New(slog.NewTextHandler(l, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

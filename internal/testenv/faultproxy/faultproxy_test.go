@@ -9,26 +9,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // echo is a server that answers each line with itself.
 func echo(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(c, c) }()
-		}
-	}()
-	return l.Addr().String()
+	return tcptest.Serve(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
 }
 
 type client struct {

@@ -143,7 +143,7 @@ func throughRLS() (before, walk func()) {
 	decider := rls.NewDecider(must(sluice.NewWithRules(memstore.New(), nil)), set, rls.Options{})
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	server := grpc.NewServer(rls.ServerOption())
-	rls.Register(server, decider, rls.Bounds{Descriptors: 64, Entries: 64, Bytes: 1024})
+	rls.Register(server, decider, rls.Bounds{Descriptors: 64})
 	go func() { log.Fatal(server.Serve(listener)) }()
 	client := pb.NewRateLimitServiceClient(must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))))
 	return nothing, func() {

@@ -46,7 +46,7 @@ type parser struct {
 	reader
 	bounds rls.Bounds
 	checks []check // reused
-	list   bool    // they came as a list
+	isList bool    // they came as a list
 }
 
 // kind is what body is read, and so which fields there are.
@@ -76,7 +76,7 @@ var fieldsOf = [...][]string{
 
 // parse reads a body of checks: one, or a list of them.
 func (p *parser) parse(body []byte, k kind) *fault {
-	p.checks, p.list = p.checks[:0], false
+	p.checks, p.isList = p.checks[:0], false
 	f := p.begin(body)
 	if f == nil {
 		f = p.check(p.another(), k)
@@ -99,23 +99,9 @@ func (p *parser) another() *check {
 
 // check reads a check into c, which is empty.
 func (p *parser) check(c *check, k kind) *fault {
-	if f := p.open('{', `an object, such as {"attributes":{"method":"GET","path":"/"}}`); f != nil {
-		return f
-	}
-	var seen uint32
-	for read := 0; ; read++ {
-		more, f := p.more('}', read)
-		if f != nil {
-			return f
-		}
-		if !more {
-			return whole(c, k, seen)
-		}
-		i, f := p.field(fieldsOf[k], &seen)
-		switch {
-		case f != nil:
-			return f
-		case seen&(1<<checksField) != 0 && seen != 1<<checksField:
+	const want = `an object, such as {"attributes":{"method":"GET","path":"/"}}`
+	seen, f := p.object(want, fieldsOf[k], func(i int, seen uint32) (f *fault) {
+		if seen&(1<<checksField) != 0 && seen != 1<<checksField {
 			return faultf("stands beside other fields: put these into the elements of the list").in("checks")
 		}
 		switch i {
@@ -137,35 +123,24 @@ func (p *parser) check(c *check, k kind) *fault {
 		case checksField:
 			f = p.listed() // which uses the room of c
 		}
-		if f != nil {
-			return f.in(fieldsOf[k][i])
-		}
+		return f.in(fieldsOf[k][i])
+	})
+	if f != nil {
+		return f
 	}
+	return whole(c, k, seen)
 }
 
 // listed reads the list of checks.
 func (p *parser) listed() *fault {
-	if f := p.open('[', "a list of checks"); f != nil {
-		return f
-	}
-	p.checks, p.list = p.checks[:0], true
-	for read := 0; ; read++ {
-		more, f := p.more(']', read)
-		switch {
-		case f != nil:
-			return f
-		case !more && read == 0:
-			return faultf("is empty: write at least one check")
-		case !more:
-			return nil
-		case read == MaxChecks:
+	p.checks, p.isList = p.checks[:0], true
+	return p.list("a list of checks", "is empty: write at least one check", func(read int) *fault {
+		if read == MaxChecks {
 			bounds.CheckList.Reached()
 			return faultf("has more than %d checks: send the others in another request", MaxChecks)
 		}
-		if f := p.check(p.another(), listedCheck); f != nil {
-			return f.inElement(read)
-		}
-	}
+		return p.check(p.another(), listedCheck).inElement(read)
+	})
 }
 
 // whole tells what is missing in a check, or too much.
@@ -197,106 +172,74 @@ func (p *parser) domain() (string, *fault) {
 		return "", f
 	case s == "":
 		return "", faultf("is empty: write the domain of a rule file")
-	case len(s) > p.bounds.Bytes:
-		bounds.RLSText.Reached()
-		return "", faultf("has %d bytes, at most %d are allowed", len(s), p.bounds.Bytes)
 	}
 	return s, nil
 }
 
 // descriptors reads [[{"key":"k","value":"v"}]].
 func (p *parser) descriptors(c *check) *fault {
-	if f := p.open('[', `a list of descriptors, such as [[{"key":"user","value":"ada"}]]`); f != nil {
-		return f
-	}
-	for read := 0; ; read++ {
-		more, f := p.more(']', read)
-		switch {
-		case f != nil:
-			return f
-		case !more && read == 0:
-			return faultf("is empty: write at least one descriptor")
-		case !more:
-			from := 0
-			for i := range c.descriptors { // only now, because entries may have moved while they were read
-				n := int(c.descriptors[i].Cost)
-				c.descriptors[i] = rules.Descriptor{Entries: c.entries[from : from+n : from+n]}
-				from += n
-			}
-			return nil
-		case read == p.bounds.Descriptors:
+	const want = `a list of descriptors, such as [[{"key":"user","value":"ada"}]]`
+	f := p.list(want, "is empty: write at least one descriptor", func(read int) *fault {
+		if read == p.bounds.Descriptors {
 			bounds.RLSDescriptors.Reached()
-			return faultf("has more than %d descriptors", p.bounds.Descriptors)
+			return faultf("has more than %d descriptors: send fewer, or raise %s", p.bounds.Descriptors, p.bounds.DescriptorsSetting)
 		}
 		from := len(c.entries)
 		if f := p.descriptor(c); f != nil {
 			return f.inElement(read)
 		}
 		c.descriptors = append(c.descriptors, rules.Descriptor{Cost: int64(len(c.entries) - from)})
+		return nil
+	})
+	if f != nil {
+		return f
 	}
+	from := 0
+	for i := range c.descriptors { // only now, because entries may have moved while they were read
+		n := int(c.descriptors[i].Cost)
+		c.descriptors[i] = rules.Descriptor{Entries: c.entries[from : from+n : from+n]}
+		from += n
+	}
+	return nil
 }
 
 func (p *parser) descriptor(c *check) *fault {
-	if f := p.open('[', `a list of entries, such as [{"key":"user","value":"ada"}]`); f != nil {
-		return f
-	}
-	for read := 0; ; read++ {
-		more, f := p.more(']', read)
-		switch {
-		case f != nil:
-			return f
-		case !more && read == 0:
-			return faultf("is empty: write at least one entry")
-		case !more:
-			return nil
-		case read == p.bounds.Entries:
-			bounds.RLSEntries.Reached()
-			return faultf("has more than %d entries", p.bounds.Entries)
-		}
+	const want = `a list of entries, such as [{"key":"user","value":"ada"}]`
+	return p.list(want, "is empty: write at least one entry", func(read int) *fault {
 		e, f := p.entry()
 		if f != nil {
 			return f.inElement(read)
 		}
+		if read > rls.MaxEntries { // so many that no rule reads them
+			bounds.RLSEntries.Reached()
+			return nil
+		}
 		c.entries = append(c.entries, e)
-	}
+		return nil
+	})
 }
 
 var entryFields = []string{"key", "value"}
 
 func (p *parser) entry() (e rules.Entry, f *fault) {
-	if f := p.open('{', `an entry, such as {"key":"user","value":"ada"}`); f != nil {
-		return e, f
-	}
-	var seen uint32
-	for read := 0; ; read++ {
-		more, f := p.more('}', read)
-		switch {
-		case f != nil:
-			return e, f
-		case !more && seen&1 == 0:
-			return e, faultf(`the entry has no key: write {"key":"user","value":"ada"}`)
-		case !more:
-			return e, nil
-		}
-		i, f := p.field(entryFields, &seen)
-		if f != nil {
-			return e, f
-		}
+	seen, f := p.object(`an entry, such as {"key":"user","value":"ada"}`, entryFields, func(i int, _ uint32) *fault {
 		text, f := p.string("a string, in double quotes")
 		switch {
 		case f != nil:
-			return e, f.in(entryFields[i])
-		case len(text) > p.bounds.Bytes:
-			bounds.RLSText.Reached()
-			return e, faultf("has %d bytes, at most %d are allowed", len(text), p.bounds.Bytes).in(entryFields[i])
+			return f.in(entryFields[i])
 		case i == 0 && text == "":
-			return e, faultf("is empty: write the key of a rule").in(entryFields[i])
+			return faultf("is empty: write the key of a rule").in(entryFields[i])
 		case i == 0:
 			e.Key = text
 		default:
 			e.Value = text
 		}
+		return nil
+	})
+	if f == nil && seen&1 == 0 {
+		f = faultf(`the entry has no key: write {"key":"user","value":"ada"}`)
 	}
+	return e, f
 }
 
 // ttl reads how long a reservation is good for.
@@ -326,31 +269,20 @@ func (p *parser) parseSettle(body []byte) (s settleBody, f *fault) {
 	if f = p.begin(body); f != nil {
 		return s, f
 	}
-	if f = p.open('{', `an object, such as {"reservation":"…","actual":123}`); f != nil {
-		return s, f
-	}
-	var seen uint32
-	for read := 0; ; read++ {
-		more, f := p.more('}', read)
-		switch {
-		case f != nil:
-			return s, f
-		case !more && seen != 3:
-			return s, faultf("reservation and actual go together: write both; actual is what it really cost, and 0 cancels")
-		case !more:
-			return s, p.end()
-		}
-		i, f := p.field(settleFields, &seen)
-		if f != nil {
-			return s, f
-		}
+	const want = `an object, such as {"reservation":"…","actual":123}`
+	seen, f := p.object(want, settleFields, func(i int, _ uint32) (f *fault) {
 		if i == 0 {
 			s.reservation, f = p.string("the reservation that /v1/reserve answered")
 		} else {
 			s.actual, f = p.int(sluice.MaxCost)
 		}
-		if f != nil {
-			return s, f.in(settleFields[i])
-		}
+		return f.in(settleFields[i])
+	})
+	switch {
+	case f != nil:
+		return s, f
+	case seen != 3:
+		return s, faultf("reservation and actual go together: write both; actual is what it really cost, and 0 cancels")
 	}
+	return s, p.end()
 }

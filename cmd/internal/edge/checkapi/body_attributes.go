@@ -13,19 +13,8 @@ var attributeFields = []string{"method", "path", "host", "ip", "headers", "query
 
 // attributes reads what is known of a request.
 func (p *parser) attributes(q *request) *fault {
-	if f := p.open('{', `an object, such as {"method":"GET","path":"/"}`); f != nil {
-		return f
-	}
-	var seen uint32
-	for read := 0; ; read++ {
-		more, f := p.more('}', read)
-		if f != nil || !more {
-			return f
-		}
-		i, f := p.field(attributeFields, &seen)
-		if f != nil {
-			return f
-		}
+	const want = `an object, such as {"method":"GET","path":"/"}`
+	_, f := p.object(want, attributeFields, func(i int, _ uint32) (f *fault) {
 		switch i {
 		case 0:
 			q.method, f = p.value("a method, such as GET")
@@ -49,10 +38,9 @@ func (p *parser) attributes(q *request) *fault {
 		case 8:
 			f = p.pairs(q, rules.FieldAttr, false)
 		}
-		if f != nil {
-			return f.in(attributeFields[i])
-		}
-	}
+		return f.in(attributeFields[i])
+	})
+	return f
 }
 
 // value reads a string that is not empty.
@@ -128,21 +116,9 @@ func (p *parser) values(q *request, k rules.FieldKind, name string, lists bool) 
 	if p.peek() != '[' {
 		return p.pair(q, k, name, want)
 	}
-	p.at++
-	for read := 0; ; read++ {
-		more, f := p.more(']', read)
-		switch {
-		case f != nil:
-			return f
-		case !more && read == 0:
-			return faultf("is an empty list: write a value, or leave it out")
-		case !more:
-			return nil
-		}
-		if f := p.pair(q, k, name, "a string, in double quotes"); f != nil {
-			return f.inElement(read)
-		}
-	}
+	return p.list(want, "is an empty list: write a value, or leave it out", func(read int) *fault {
+		return p.pair(q, k, name, "a string, in double quotes").inElement(read)
+	})
 }
 
 func (p *parser) pair(q *request, k rules.FieldKind, name, want string) *fault {
@@ -164,7 +140,7 @@ func (p *parser) pair(q *request, k rules.FieldKind, name, want string) *fault {
 	return nil
 }
 
-// isToken tells whether a text is a token of HTTP: a method, or the name of a header.
+// isToken reports whether a text is a token of HTTP: a method, or the name of a header.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -68,6 +68,7 @@ func (q *check) isPeek() bool { return q.peek || q.hasCost && q.cost == 0 }
 
 // match finds the rules of a check with attributes. A verdict with a status is final.
 func (c *call) match(q *check) (result checkResult, p *rejection) {
+	q.request.findClient(c.set.clients)
 	if err := c.set.Match(&q.request, &c.matched); err != nil {
 		return result, &rejection{http.StatusBadRequest, "attributes: " + matchFault(err)}
 	}

@@ -12,7 +12,9 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 	"github.com/sluiceproject/sluice/cmd/internal/jsonbody"
+	"github.com/sluiceproject/sluice/internal/admission"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/clientip"
 	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
@@ -40,7 +42,8 @@ type API struct {
 // perSet is what is made once for a set of rules, and goes away with it.
 type perSet struct {
 	*rules.Set
-	teller *quota.TakeHeaders
+	teller  *quota.TakeHeaders
+	clients *clientip.Finder
 }
 
 // New returns an API.
@@ -177,7 +180,7 @@ func (a *API) setNow() (*perSet, *rejection) {
 	if old != nil && old.Set == set {
 		return old, nil
 	}
-	s := &perSet{set, quota.NewTakeHeaders(quota.DefaultHeaders())}
+	s := &perSet{set, quota.NewTakeHeaders(quota.DefaultHeaders()), admission.ClientIP(set)}
 	a.current.CompareAndSwap(old, s)
 	return s, nil
 }
@@ -219,7 +222,7 @@ func (a *API) serveCheck(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	if !c.list {
+	if !c.isList {
 		a.serveOne(w, r, c)
 		return
 	}

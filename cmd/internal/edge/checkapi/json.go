@@ -173,6 +173,49 @@ func (r *reader) field(names []string, seen *uint32) (int, *fault) {
 	return 0, faultf("there is no field %q: there are %s", shown(name), known)
 }
 
+// object reads an object. each reads the value of a field by its number in names, and says where a fault of it is; seen
+// has the fields so far, as bits. They are returned.
+func (r *reader) object(want string, names []string, each func(i int, seen uint32) *fault) (seen uint32, f *fault) {
+	if f := r.open('{', want); f != nil {
+		return 0, f
+	}
+	for read := 0; ; read++ {
+		more, f := r.more('}', read)
+		if f != nil || !more {
+			return seen, f
+		}
+		i, f := r.field(names, &seen)
+		if f == nil {
+			f = each(i, seen)
+		}
+		if f != nil {
+			return seen, f
+		}
+	}
+}
+
+// list reads a list, and says empty of one that is. each reads an element, of which so many were read before, and says
+// where a fault of it is.
+func (r *reader) list(want, empty string, each func(read int) *fault) *fault {
+	if f := r.open('[', want); f != nil {
+		return f
+	}
+	for read := 0; ; read++ {
+		more, f := r.more(']', read)
+		switch {
+		case f != nil:
+			return f
+		case !more && read == 0:
+			return &fault{msg: empty}
+		case !more:
+			return nil
+		}
+		if f := each(read); f != nil {
+			return f
+		}
+	}
+}
+
 // maxShown bounds what of a body is sent back in errors.
 const maxShown = 40
 

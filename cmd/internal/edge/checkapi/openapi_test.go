@@ -3,7 +3,6 @@ package checkapi_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"mime"
@@ -20,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluiceproject/sluice/cmd/internal/edge/checkapi"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/openapitest"
 )
 
 // contract is the OpenAPI file.
@@ -127,6 +127,9 @@ func (c *contract) holds(t testing.TB, method, path string, status int, h http.H
 	if err := c.validate(where, value); err != nil {
 		t.Errorf("%s %s answers %d %s\n%v", method, path, status, body, err)
 	}
+	if undocumented := theFields().Record(method, path, status, kind, body); len(undocumented) > 0 {
+		t.Errorf("%s %s responds with fields that the file does not have: %q", method, path, undocumented)
+	}
 	c.holdHeaders(t, method, path, text, h)
 }
 
@@ -180,14 +183,30 @@ func (c *contract) answers() (all []string) {
 	return all
 }
 
+// theFields records the fields of all responses that the tests see.
+var theFields = sync.OnceValue(func() *openapitest.Fields {
+	f, err := openapitest.New(checkapi.OpenAPI)
+	if err != nil {
+		panic(err)
+	}
+	return f
+})
+
+// Durations are whole milliseconds, and their names end in _ms.
+func TestDurationsAreMilliseconds(t *testing.T) {
+	for _, field := range theFields().WrongUnits("_ms") {
+		t.Errorf("%s is a duration: its name is to end in _ms", field)
+	}
+}
+
 // TestMain wants the tests, if all of them have run, to have seen every answer that the file knows.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	all := true
-	for _, name := range []string{"test.run", "test.skip", "test.fuzz", "test.list"} {
-		all = all && flag.Lookup(name).Value.String() == ""
-	}
-	if c, err := readContract(); err == nil && code == 0 && all {
+	if c, err := readContract(); err == nil && code == 0 && openapitest.AllTestsRan() {
+		for _, field := range theFields().Unseen() {
+			fmt.Println("the OpenAPI file has a field that no test has seen in a response:", field)
+			code = 1
+		}
 		for _, answer := range c.answers() {
 			if !c.seen[answer] {
 				fmt.Print("the OpenAPI file knows an answer that no test has seen: ", answer)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluiceproject/sluice/internal/clientip"
 	"github.com/sluiceproject/sluice/internal/pairs"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -12,8 +13,8 @@ import (
 // request is what a check knows of a request, as rules look at it. It means what the same HTTP request means to
 // httplimit; a test compares the two. What a check leaves out the request does not have.
 type request struct {
-	method, path, host string // empty: not known
-	ip                 netip.Addr
+	method, path, host string     // empty: not known
+	ip                 netip.Addr // of the connection, until findClient
 	pairs              []pair
 	has                uint16 // kinds of pairs that were given, also if none was in them; a bit for each
 }
@@ -28,6 +29,23 @@ var _ rules.Request = (*request)(nil)
 
 // Addr is the client's address.
 func (q *request) Addr() netip.Addr { return q.ip }
+
+// findClient changes the address of the connection to the client's, as the middleware does: if it is that of a trusted
+// proxy, the proxy's header is read.
+func (q *request) findClient(clients *clientip.Finder) {
+	if !clients.ReadsHeader() || !clients.TrustsAddr(q.ip.Unmap()) {
+		return
+	}
+	lines := q.lines(clients.Header())
+	if len(lines) == 0 {
+		return
+	}
+	r := http.Request{Header: http.Header{clients.Header(): lines}}
+	if q.ip.IsValid() {
+		r.RemoteAddr = netip.AddrPortFrom(q.ip, 0).String()
+	}
+	q.ip = clients.Addr(&r)
+}
 
 // Attribute returns what rules ask for.
 func (q *request) Attribute(f *rules.Field) (string, rules.Presence) {

@@ -110,7 +110,8 @@ func (s *Server) listenACME() error {
 		if c.acme == nil || c.acme.cfg.HTTP == "" {
 			continue
 		}
-		err := s.add("ACME", c.acme.cfg.HTTP, DefaultMaxConnections, DefaultMaxConnections/4, func() (part, error) {
+		at := &Endpoint{Address: c.acme.cfg.HTTP, MaxPerAddress: DefaultMaxConnections / 4}
+		err := s.add("ACME", at, func() (part, error) {
 			server := &http.Server{
 				Handler: withoutPort(c.acme.manager.HTTPHandler(nil)), ReadHeaderTimeout: readHeader, ReadTimeout: readAll, WriteTimeout: writeAll,
 				IdleTimeout: readAll, MaxHeaderBytes: DefaultMaxHeaderBytes,

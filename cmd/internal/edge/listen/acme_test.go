@@ -34,7 +34,7 @@ func acmeListener(t *testing.T, edit func(*listen.TLS)) *running {
 	if edit != nil {
 		edit(&cfg)
 	}
-	r := start(t, listen.Config{HTTP: listen.HTTP{Address: "127.0.0.1:0", TLS: cfg}})
+	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}})
 	for !r.logs.has("no certificate yet") || !r.logs.has("certificate from the authority") {
 		if t.Context().Err() != nil {
 			t.Fatal("the cache is not looked at")
@@ -130,7 +130,7 @@ func TestWrongACME(t *testing.T) {
 		"no such file":                  {Cache: own, Domains: []string{"a.example.com"}, CA: "/nowhere"},
 		"there is no certificate in it": {Cache: own, Domains: []string{"a.example.com"}, CA: "acme_test.go"},
 	} {
-		s, err := listen.New(listen.Config{HTTP: listen.HTTP{Address: "127.0.0.1:0", TLS: listen.TLS{ACME: &cfg}}})
+		s, err := listen.New(listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: listen.TLS{ACME: &cfg}}}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 			if s != nil {
@@ -141,9 +141,9 @@ func TestWrongACME(t *testing.T) {
 	if info, err := os.Stat(own); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the cache is made with %v, %v", info.Mode(), err)
 	}
-	_, err := listen.New(listen.Config{GRPC: listen.GRPC{Address: "127.0.0.1:0", TLS: listen.TLS{
+	_, err := listen.New(listen.Config{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: listen.TLS{
 		ACME: &listen.ACME{Cache: own, Domains: []string{"a.example.com"}},
-	}}})
+	}}}})
 	if err == nil || !strings.Contains(err.Error(), "ACME is for listeners of HTTP") {
 		t.Errorf("gRPC: %v", err)
 	}

@@ -38,7 +38,7 @@ func TestMaxPerAddress(t *testing.T) {
 	const most, share = 40, 10
 	proxy := netip.MustParseAddr("127.0.0.3")
 	r := start(t, listen.Config{
-		HTTP:   listen.HTTP{Address: "127.0.0.1:0", MaxConnections: most, MaxPerAddress: share},
+		HTTP:   listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", MaxConnections: most, MaxPerAddress: share}},
 		Exempt: func(a netip.Addr) bool { return a == proxy },
 	})
 	was, wasAll := bounds.ConnectionsPerAddress.Count(), bounds.Connections.Count()

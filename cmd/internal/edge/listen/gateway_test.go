@@ -28,7 +28,7 @@ func TestGateway(t *testing.T) {
 	}
 	left, waiting, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	r := start(t, listen.Config{Gateway: listen.Gateway{
-		Address: "127.0.0.1:0", TLS: files, MaxHeaderBytes: 8 << 10,
+		Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: files}, MaxHeaderBytes: 8 << 10,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
 		OnDrain: func() { close(left) },
 		Wait: func(context.Context) error {

@@ -13,11 +13,8 @@ import (
 
 // GRPC is how the gRPC server is made. Zero numbers and durations mean the defaults.
 type GRPC struct {
-	Address string // host:port, or unix:///path/to.sock
-	TLS     TLS
+	Endpoint
 
-	MaxConnections  int           // at once; default [DefaultMaxConnections]
-	MaxPerAddress   int           // connections at once of one address, IPv6 by /64; 0: not bounded
 	MaxStreams      uint32        // requests at once on a connection; default [DefaultMaxStreams]
 	MaxHeaderBytes  uint32        // of a request; default [DefaultMaxHeaderBytes]
 	MaxMessageBytes int           // of a request; default [DefaultMaxMessageBytes]
@@ -79,13 +76,12 @@ func (s *Server) newGRPC(cfg *GRPC) (part, error) {
 		}),
 		grpc.WaitForHandlers(true), // or what they use is closed under them
 	}
-	if cfg.TLS.On() {
-		c, err := newCertificates(cfg.TLS, "h2")
-		if err != nil {
-			return part{}, err
-		}
-		s.certificates = append(s.certificates, c)
-		options = append(options, grpc.Creds(credentials.NewTLS(c.config())))
+	secure, err := s.secure(cfg.TLS, "h2")
+	if err != nil {
+		return part{}, err
+	}
+	if secure != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
 	}
 	server := grpc.NewServer(append(options, cfg.Options...)...)
 	var checks healthpb.HealthServer = s.health

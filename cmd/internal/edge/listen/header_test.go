@@ -18,7 +18,7 @@ import (
 func TestHTTP2HeaderBorder(t *testing.T) {
 	const most = 8<<10 + 320
 	r := start(t, listen.Config{Gateway: listen.Gateway{
-		Address: "127.0.0.1:0", MaxHeaderBytes: 8 << 10, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, MaxHeaderBytes: 8 << 10, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 	}})
 	for size, want := range map[int]string{most: "200", most + 1: "431"} {
 		c := from(t, "127.0.0.1", r.GatewayAddr().String())

@@ -26,8 +26,8 @@ func TestMalformed(t *testing.T) {
 		return "the-id"
 	}
 	r := start(t, listen.Config{
-		HTTP: listen.HTTP{Address: "127.0.0.1:0", Malformed: malformed},
-		Gateway: listen.Gateway{Address: "127.0.0.1:0", Malformed: malformed, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Malformed: malformed},
+		Gateway: listen.Gateway{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Malformed: malformed, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header()["Date"] = nil
 			w.WriteHeader(http.StatusBadRequest)

@@ -42,6 +42,14 @@ type Config struct {
 	Log *slog.Logger // default slog.Default()
 }
 
+// Endpoint is where a server listens, and to how many.
+type Endpoint struct {
+	Address        string // host:port, or unix:///path/to.sock
+	TLS            TLS
+	MaxConnections int // at once; default [DefaultMaxConnections]
+	MaxPerAddress  int // connections at once of one address, IPv6 by /64; 0: not bounded
+}
+
 // DefaultDrainTimeout is below the 30 s that Kubernetes waits before it kills.
 const DefaultDrainTimeout = 20 * time.Second
 
@@ -51,6 +59,8 @@ type Server struct {
 	log    *slog.Logger
 	health *health.Server
 	ready  atomic.Bool // what health checks say
+
+	unavailable atomic.Pointer[error] // why requests cannot be served now; nil: they can
 
 	dry    bool // nothing is listened on or created
 	faults []error
@@ -108,23 +118,20 @@ func Check(cfg Config) (warnings []error, err error) {
 }
 
 func (s *Server) listen() error {
-	if cfg := &s.cfg.GRPC; cfg.Address != "" {
-		if err := s.add("gRPC", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newGRPC(cfg) }); err != nil {
-			return err
+	for _, l := range []struct {
+		name  string
+		at    *Endpoint
+		build func() (part, error)
+	}{
+		{"gRPC", &s.cfg.GRPC.Endpoint, func() (part, error) { return s.newGRPC(&s.cfg.GRPC) }},
+		{"HTTP", &s.cfg.HTTP.Endpoint, func() (part, error) { return s.newHTTP(&s.cfg.HTTP) }},
+		{"admin", &s.cfg.Admin.Endpoint, func() (part, error) { return s.newHTTP(&s.cfg.Admin) }},
+		{"gateway", &s.cfg.Gateway.Endpoint, func() (part, error) { return s.newGateway(&s.cfg.Gateway) }},
+	} {
+		if l.at.Address == "" {
+			continue
 		}
-	}
-	if cfg := &s.cfg.HTTP; cfg.Address != "" {
-		if err := s.add("HTTP", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
-			return err
-		}
-	}
-	if cfg := &s.cfg.Admin; cfg.Address != "" {
-		if err := s.add("admin", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newHTTP(cfg) }); err != nil {
-			return err
-		}
-	}
-	if cfg := &s.cfg.Gateway; cfg.Address != "" {
-		if err := s.add("gateway", cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newGateway(cfg) }); err != nil {
+		if err := s.add(l.name, l.at, l.build); err != nil {
 			return err
 		}
 	}
@@ -133,7 +140,7 @@ func (s *Server) listen() error {
 	}
 	for i := range s.cfg.Custom {
 		cfg := &s.cfg.Custom[i]
-		if err := s.add(cfg.Name, cfg.Address, cfg.MaxConnections, cfg.MaxPerAddress, func() (part, error) { return s.newCustom(cfg) }); err != nil {
+		if err := s.add(cfg.Name, &cfg.Endpoint, func() (part, error) { return s.newCustom(cfg) }); err != nil {
 			return err
 		}
 	}
@@ -141,15 +148,15 @@ func (s *Server) listen() error {
 }
 
 // add makes a server and has it listen.
-func (s *Server) add(name, address string, most, perAddress int, build func() (part, error)) error {
+func (s *Server) add(name string, at *Endpoint, build func() (part, error)) error {
 	p, err := build()
 	if err == nil {
-		err = s.taken(address)
+		err = s.taken(at.Address)
 	}
 	if err == nil && s.dry {
-		err = checkAddress(address)
+		err = checkAddress(at.Address)
 	}
-	s.addresses = append(s.addresses, named{name, address})
+	s.addresses = append(s.addresses, named{name, at.Address})
 	if err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
@@ -161,11 +168,11 @@ func (s *Server) add(name, address string, most, perAddress int, build func() (p
 		return err
 	}
 	p.name = name
-	c := connections{max: cmp.Or(most, DefaultMaxConnections), exempt: s.cfg.Exempt}
-	if perAddress > 0 {
-		c.shares = shares.NewCounter[netip.Prefix](perAddress)
+	c := connections{max: cmp.Or(at.MaxConnections, DefaultMaxConnections), exempt: s.cfg.Exempt}
+	if at.MaxPerAddress > 0 {
+		c.shares = shares.NewCounter[netip.Prefix](at.MaxPerAddress)
 	}
-	if p.listener, err = listen(address, c); err != nil {
+	if p.listener, err = listen(at.Address, c); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	s.parts = append(s.parts, p)
@@ -207,6 +214,17 @@ func (s *Server) Addr(name string) net.Addr {
 // SetReady has health checks say that requests can be answered, or that they cannot. A new server is ready.
 func (s *Server) SetReady(ready bool) {
 	s.ready.Store(ready)
+	s.setServing(ready)
+}
+
+// SetUnavailable makes health checks fail for that reason, or no longer if it is nil. It must not be called concurrently.
+// A server that is shutting down stays so.
+func (s *Server) SetUnavailable(reason error) {
+	s.unavailable.Store(&reason)
+	s.setServing(reason == nil)
+}
+
+func (s *Server) setServing(ready bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
 		status = healthpb.HealthCheckResponse_SERVING
@@ -222,6 +240,8 @@ func (s *Server) Unready() error {
 	switch {
 	case !s.ready.Load():
 		return errors.New("shutting down")
+	case s.unavailable.Load() != nil && *s.unavailable.Load() != nil:
+		return *s.unavailable.Load()
 	case s.cfg.HTTP.Unready != nil:
 		return s.cfg.HTTP.Unready()
 	}

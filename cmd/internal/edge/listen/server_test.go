@@ -120,8 +120,8 @@ func get(t *testing.T, url string) (int, string) {
 
 func TestHealth(t *testing.T) {
 	r := start(t, listen.Config{
-		GRPC: listen.GRPC{Address: "127.0.0.1:0", HealthNames: []string{"ratelimit"}},
-		HTTP: listen.HTTP{Address: "127.0.0.1:0", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, HealthNames: []string{"ratelimit"}},
+		HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "mine "+r.URL.Path)
 		})},
 	})
@@ -155,7 +155,7 @@ func TestHealth(t *testing.T) {
 
 // A handler that panics is an error of ours, and the next request is answered.
 func TestPanic(t *testing.T) {
-	r := start(t, listen.Config{HTTP: listen.HTTP{Address: "127.0.0.1:0", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		panic("broken")
 	})}})
 	url := "http://" + r.HTTPAddr().String()
@@ -208,7 +208,7 @@ func wait(t *testing.T, conn *grpc.ClientConn) <-chan error {
 // What was asked before the end is answered, and what takes too long is cut off.
 func TestDrain(t *testing.T) {
 	entered, answer := make(chan struct{}), make(chan struct{})
-	r := start(t, listen.Config{GRPC: listen.GRPC{Address: "127.0.0.1:0", Register: blocking(entered, answer)}})
+	r := start(t, listen.Config{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Register: blocking(entered, answer)}})
 	conn := dial(t, r.GRPCAddr().String())
 	asked := wait(t, conn)
 	<-entered
@@ -235,8 +235,8 @@ func TestDrain(t *testing.T) {
 func TestDrainIsBounded(t *testing.T) {
 	entered, answer := make(chan struct{}), make(chan struct{})
 	r := start(t, listen.Config{
-		GRPC:         listen.GRPC{Address: "127.0.0.1:0", Register: blocking(entered, answer)},
-		HTTP:         listen.HTTP{Address: "127.0.0.1:0"},
+		GRPC:         listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Register: blocking(entered, answer)},
+		HTTP:         listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}},
 		DrainTimeout: 10 * time.Millisecond,
 	})
 	asked := wait(t, dial(t, r.GRPCAddr().String()))
@@ -259,7 +259,7 @@ func TestUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
-	cfg := listen.Config{GRPC: listen.GRPC{Address: "unix://" + path}}
+	cfg := listen.Config{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "unix://" + path}}}
 	if _, err := listen.New(cfg); err == nil || !strings.Contains(err.Error(), "choose another address") {
 		t.Errorf("a socket that is in use is taken: %v", err)
 	}
@@ -273,10 +273,10 @@ func TestUnixSocket(t *testing.T) {
 }
 
 func TestAddressInUse(t *testing.T) {
-	r := start(t, listen.Config{GRPC: listen.GRPC{Address: "127.0.0.1:0"}})
+	r := start(t, listen.Config{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}}})
 	for _, cfg := range []listen.Config{
-		{GRPC: listen.GRPC{Address: r.GRPCAddr().String()}},
-		{HTTP: listen.HTTP{Address: r.GRPCAddr().String()}},
+		{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: r.GRPCAddr().String()}}},
+		{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: r.GRPCAddr().String()}}},
 	} {
 		if _, err := listen.New(cfg); err == nil || !strings.Contains(err.Error(), "something else listens there") {
 			t.Errorf("got %v", err)
@@ -286,7 +286,7 @@ func TestAddressInUse(t *testing.T) {
 
 // A flood of connections leaves the ones that are there alone, and there is room again when it is over.
 func TestMaxConnections(t *testing.T) {
-	r := start(t, listen.Config{HTTP: listen.HTTP{Address: "127.0.0.1:0", MaxConnections: 2}})
+	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", MaxConnections: 2}}})
 	open := func() net.Conn {
 		c, err := net.Dial("tcp", r.HTTPAddr().String())
 		if err != nil {

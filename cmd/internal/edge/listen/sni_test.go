@@ -44,9 +44,9 @@ func TestCertificatesByName(t *testing.T) {
 	install(t, first, ca.Issue(t, "a.example.com"))
 	install(t, second, ca.Issue(t, "b.example.com", "b2.example.com"))
 	install(t, third, ca.Issue(t, "*.wild.example.com"))
-	r := start(t, listen.Config{HTTP: listen.HTTP{Address: "127.0.0.1:0", TLS: listen.TLS{
+	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: listen.TLS{
 		Cert: first.Cert, Key: first.Key, Certificates: []listen.Pair{second, third},
-	}}})
+	}}}})
 	address := r.HTTPAddr().String()
 	for name, want := range map[string]string{
 		"a.example.com": "a.example.com", "b.example.com": "b.example.com", "B2.Example.Com": "b.example.com",
@@ -82,7 +82,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	ca, to := certtest.New(t), files(t)
 	to.ClientCA = ""
 	write(t, to, ca.Issue(t, "localhost"), ca)
-	r := start(t, listen.Config{HTTP: listen.HTTP{Address: "127.0.0.1:0", TLS: to}})
+	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: to}}})
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca.PEM)
 	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {

@@ -1,7 +1,6 @@
 package listen
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -33,7 +32,7 @@ type TLS struct {
 // Pair is the files of a certificate and its key, PEM.
 type Pair struct{ Cert, Key string }
 
-// On tells whether there is TLS at all.
+// On reports whether there is TLS at all.
 func (t *TLS) On() bool {
 	return t.Cert != "" || t.Key != "" || t.ClientCA != "" || len(t.Certificates) > 0 || t.ACME != nil
 }
@@ -53,13 +52,12 @@ type certificates struct {
 	acme      *acmeManager // nil: there are only files
 	live      atomic.Pointer[tls.Config]
 
-	mu   sync.Mutex // guards the fields below
-	read [][]byte   // what the files held when they were read last
-	said string     // which certificates are not valid, as it was logged last
+	mu       sync.Mutex // guards the fields below
+	contents plainfile.Contents
+	said     string // which certificates are not valid, as it was logged last
 }
 
-// certificateInterval is how often the files are looked at. They are small, and replaced in ways that no notifier tells of
-// everywhere.
+// certificateInterval is how often the files are looked at, which are small.
 const certificateInterval = 5 * time.Second
 
 func newCertificates(files TLS, protocols ...string) (*certificates, error) {
@@ -81,6 +79,19 @@ func newCertificates(files TLS, protocols ...string) (*certificates, error) {
 	return c, nil
 }
 
+// secure returns how a listener speaks TLS, and has its certificates read again when they change. It is nil without TLS.
+func (s *Server) secure(files TLS, protocols ...string) (*tls.Config, error) {
+	if !files.On() {
+		return nil, nil
+	}
+	c, err := newCertificates(files, protocols...)
+	if err != nil {
+		return nil, err
+	}
+	s.certificates = append(s.certificates, c)
+	return c.config(), nil
+}
+
 // config asks for the live certificates once a connection.
 func (c *certificates) config() *tls.Config {
 	return &tls.Config{
@@ -98,16 +109,7 @@ func (c *certificates) config() *tls.Config {
 // watch reads the files when they change until the context ends.
 func (c *certificates) watch(ctx context.Context, log *slog.Logger) {
 	c.logInvalid(log)
-	tick := time.NewTicker(certificateInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			c.log(log)
-		}
-	}
+	plainfile.Poll(ctx, certificateInterval, func() { c.log(log) })
 }
 
 // log reads the files if they changed, and says what came of it.
@@ -154,33 +156,22 @@ func (c *certificates) invalid(now time.Time) (faults []error) {
 	return faults
 }
 
-// reload reads the files, and tells whether they are others than last time.
+// reload reads the files, and reports whether they are others than last time.
 func (c *certificates) reload() (changed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var faults []error
 	names := []string{c.files.ClientCA}
 	for _, p := range c.files.pairs() {
 		names = append(names, p.Cert, p.Key)
 	}
-	read := make([][]byte, len(names))
-	for i, name := range names {
+	read, changed, err := c.contents.Read(names, func(name string) ([]byte, error) {
 		if name == "" {
-			continue
+			return nil, nil
 		}
-		b, err := plainfile.Read(name, pemfile.MaxBytes)
-		if err != nil {
-			faults = append(faults, err)
-			b = []byte(err.Error())
-		}
-		read[i] = b
-	}
-	if slices.EqualFunc(read, c.read, bytes.Equal) {
-		return false, nil
-	}
-	c.read = read
-	if len(faults) > 0 {
-		return true, errors.Join(faults...)
+		return pemfile.Read(name)
+	})
+	if !changed || err != nil {
+		return changed, err
 	}
 	config, err := c.build(read[0], read[1:])
 	if err != nil {
@@ -197,9 +188,9 @@ func (c *certificates) build(ca []byte, pairs [][]byte) (*tls.Config, error) {
 		if p.Cert == "" || p.Key == "" {
 			return nil, errors.New("TLS needs both a certificate and its key: set cert and key")
 		}
-		pair, err := tls.X509KeyPair(pairs[2*i], pairs[2*i+1])
+		pair, err := pemfile.ParsePair(p.Cert, p.Key, pairs[2*i], pairs[2*i+1])
 		if err != nil {
-			return nil, fmt.Errorf("%s and %s: %w", p.Cert, p.Key, err)
+			return nil, err
 		}
 		config.Certificates = append(config.Certificates, pair)
 	}

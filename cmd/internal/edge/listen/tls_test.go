@@ -57,7 +57,7 @@ func TestMutualTLS(t *testing.T) {
 	to := files(t)
 	to.ClientNames = []string{"web.example.com", "spiffe://x/web"}
 	write(t, to, ca.Issue(t, "localhost"), ca)
-	r := start(t, listen.Config{GRPC: listen.GRPC{Address: "127.0.0.1:0", TLS: to}})
+	r := start(t, listen.Config{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: to}}})
 	issue := func(from *certtest.Authority, names ...string) *certtest.Pair {
 		pair := from.Issue(t, names...)
 		return &pair
@@ -85,7 +85,7 @@ func TestCertificatesChange(t *testing.T) {
 	to := files(t)
 	to.ClientCA = ""
 	write(t, to, old.Issue(t, "localhost"), old)
-	r := start(t, listen.Config{GRPC: listen.GRPC{Address: "127.0.0.1:0", TLS: to}})
+	r := start(t, listen.Config{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: to}}})
 	trust := func(ca *certtest.Authority) string {
 		return health(t, dial(t, r.GRPCAddr().String(), secure(t, ca, nil)), "")
 	}
@@ -126,7 +126,7 @@ func TestHTTPS(t *testing.T) {
 	to := files(t)
 	to.ClientCA = ""
 	write(t, to, ca.Issue(t, "localhost"), ca)
-	r := start(t, listen.Config{HTTP: listen.HTTP{Address: "127.0.0.1:0", TLS: to}})
+	r := start(t, listen.Config{HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: to}}})
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca.PEM)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "localhost", MinVersion: tls.VersionTLS12}}
@@ -161,7 +161,7 @@ func TestWrongCertificates(t *testing.T) {
 		"set client_ca":                 {Cert: to.Cert, Key: to.Key, ClientNames: []string{"a"}},
 	} {
 		for _, c := range []listen.Config{
-			{GRPC: listen.GRPC{Address: "127.0.0.1:0", TLS: cfg}}, {HTTP: listen.HTTP{Address: "127.0.0.1:0", TLS: cfg}},
+			{GRPC: listen.GRPC{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}}, {HTTP: listen.HTTP{Endpoint: listen.Endpoint{Address: "127.0.0.1:0", TLS: cfg}}},
 		} {
 			if s, err := listen.New(c); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %s", err, want)

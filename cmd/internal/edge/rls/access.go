@@ -23,9 +23,6 @@ func (d Domains) allow(domain string) bool { return d[domain] || d["*"] }
 
 // check refuses a client that may not ask about the domain.
 func (c Clients) check(ctx context.Context, domain string) error {
-	if c == nil {
-		return nil
-	}
 	var cert *x509.Certificate
 	if p, _ := peer.FromContext(ctx); p != nil {
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
@@ -50,7 +47,7 @@ func (c Clients) isAuthorized(cert *x509.Certificate, domain string) error {
 	return nil
 }
 
-// Authorize tells why a client may not ask about a domain. The certificate is one that was verified, or nil.
+// Authorize says why a client may not ask about a domain. The certificate is one that was verified, or nil.
 func (d *Decider) Authorize(cert *x509.Certificate, domain string) error {
 	return d.options.Clients.isAuthorized(cert, domain)
 }

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -54,8 +55,8 @@ func statusOf(m *rules.DescriptorMatch, out []sluice.Decision, cost int64) Statu
 	return st
 }
 
-// unknown tells that nobody was asked what remains: the store is away and the limit is open, an operator has switched it
-// off, or the denial of another limit was remembered and so the store was not asked.
+// unknown reports whether the store was not asked what remains: it is away and the limit is open, an operator has switched
+// the limit off, or the denial of another limit was remembered.
 func unknown(d *sluice.Decision) bool {
 	return d.Source == sluice.SourceFailOpen || d.Source == sluice.SourceSuspended || d.Source == sluice.SourceDenyCache && d.Allowed
 }
@@ -107,7 +108,7 @@ var units = [...]struct {
 func limitOf(l *sluice.Limit) Limit {
 	to := Limit{Requests: uint32(min(l.Count, math.MaxUint32))}
 	if l.Align == sluice.AlignCalendar {
-		to.Unit = [...]Unit{sluice.CalendarDay: Day, sluice.CalendarWeek: Week, sluice.CalendarMonth: Month}[l.Calendar]
+		to.Unit = [...]Unit{sluice.CalendarDay: Day, sluice.CalendarWeek: Week, sluice.CalendarMonth: Month, sluice.CalendarYear: Year}[l.Calendar]
 		return to
 	}
 	switch l.Window {
@@ -128,4 +129,35 @@ func limitOf(l *sluice.Limit) Limit {
 		}
 	}
 	return to
+}
+
+// HeaderNames are the names of the headers that tell clients about their limit.
+type HeaderNames struct{ Limit, Remaining, Reset string }
+
+// DefaultHeaders are the names that Envoy's service uses.
+var DefaultHeaders = HeaderNames{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+
+// addHeaders tells of the descriptor of which the least remains, or of one that is over its limit and so decides.
+func (d *Decider) addHeaders(s *Decided, resp *Response) {
+	var told *Status
+	decides := false
+	for i := range resp.Statuses {
+		st := &resp.Statuses[i]
+		switch {
+		case !st.HasLimit:
+		case st.Code == CodeOverLimit && !d.quota(&s.Matched.Matches[i]):
+			told, decides = st, true
+		case !decides && (told == nil || st.Remaining < told.Remaining):
+			told = st
+		}
+	}
+	if told == nil {
+		return
+	}
+	names := &d.options.Headers
+	resp.Headers = append(resp.Headers,
+		Header{names.Limit, strconv.FormatUint(uint64(told.Limit.Requests), 10)},
+		Header{names.Remaining, strconv.FormatUint(uint64(told.Remaining), 10)},
+		Header{names.Reset, strconv.FormatInt(told.Reset, 10)},
+	)
 }

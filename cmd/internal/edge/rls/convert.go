@@ -1,8 +1,6 @@
 package rls
 
 import (
-	"fmt"
-
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -11,7 +9,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	reached "github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -19,42 +16,20 @@ import (
 
 // DecodeJSON reads a RateLimitRequest in protobuf's JSON. Fields that it does not know are faults.
 func (r *Request) DecodeJSON(b []byte, bounds Bounds) error {
+	bounds = bounds.WithDefaults()
+	if err := bounds.checkSize(len(b)); err != nil {
+		return err
+	}
 	var m pb.RateLimitRequest
 	if err := protojson.Unmarshal(b, &m); err != nil {
 		return err
 	}
 	r.FromProto(&m)
-	return r.check(bounds.WithDefaults())
+	return bounds.checkDescriptors(len(r.Descriptors))
 }
 
 // JSON writes the response in protobuf's JSON.
 func (r *Response) JSON() ([]byte, error) { return protojson.Marshal(r.Proto()) }
-
-// check finds what is out of bounds in a request that was not read by Decode.
-func (r *Request) check(bounds Bounds) error {
-	if len(r.Descriptors) > bounds.Descriptors {
-		reached.RLSDescriptors.Reached()
-		return fmt.Errorf("more than %d descriptors: send fewer, or raise max_descriptors", bounds.Descriptors)
-	}
-	if _, err := text([]byte(r.Domain), &bounds, "the domain"); err != nil {
-		return err
-	}
-	for i, d := range r.Descriptors {
-		if len(d.Entries) > bounds.Entries {
-			reached.RLSEntries.Reached()
-			return fmt.Errorf("descriptor %d has more than %d entries: send fewer, or raise max_entries", i+1, bounds.Entries)
-		}
-		for _, e := range d.Entries {
-			if _, err := text([]byte(e.Key), &bounds, "a descriptor's key"); err != nil {
-				return err
-			}
-			if _, err := text([]byte(e.Value), &bounds, "a descriptor's value"); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
 
 // FromProto sets the request to what the generated message says.
 func (r *Request) FromProto(m *pb.RateLimitRequest) {
@@ -62,7 +37,7 @@ func (r *Request) FromProto(m *pb.RateLimitRequest) {
 	for _, from := range m.GetDescriptors() {
 		d := Descriptor{Negative: from.GetIsNegativeHits()}
 		for _, e := range from.GetEntries() {
-			d.Entries = append(d.Entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
+			d.Entries = appendEntry(d.Entries, 0, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
 		}
 		if limit := from.GetLimit(); limit != nil {
 			d.HasOverride = true

@@ -10,24 +10,12 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// independent tells whether there are descriptors in quota mode of which one may be over its limit while the request
-// goes on: there is more than one of them.
-func (d *Decider) independent(s *decision) bool {
-	n := 0
-	for i := range s.Matched.Matches {
-		if d.quota(&s.Matched.Matches[i]) {
-			n++
-		}
-	}
-	return n > 1
-}
-
 // decideIndependent decides requests whose descriptors do not stand and fall together. However many there are, it calls the
 // store at most three times.
 //
 //   - First those that give back or only ask. What is given back is given back whatever becomes of the rest. If one that
 //     asks denies the request, nothing is charged.
-//   - Then all others. Those in quota mode, and with Shadow all of them, are charged if they have room and deny nobody.
+//   - Then all others. Those in quota mode, and with Shadow all of them, are charged if they have room and deny no request.
 //   - If none in quota mode has room the request is denied after all, and what the others were charged is given back:
 //     for a moment too much is counted, never too little.
 func (d *Decider) decideIndependent(ctx context.Context, s *decision) error {
@@ -111,17 +99,6 @@ func (d *Decider) refundTakes(s *decision, rest []int) []int {
 	return undone
 }
 
-// fits tells whether a descriptor has room in all of its limits.
-func (s *Decided) fits(i int) bool {
-	m := &s.Matched.Matches[i]
-	for j := m.First; j < m.First+m.N; j++ {
-		if !s.Decisions[j].Allowed {
-			return false
-		}
-	}
-	return true
-}
-
 // decideSome decides the takes of some descriptors in one call.
 func (d *Decider) decideSome(ctx context.Context, s *decision, descriptors []int) error {
 	var takes []sluice.Take
@@ -189,7 +166,7 @@ func (d *Decider) peek(ctx context.Context, s *decision, descriptors []int) erro
 	return nil
 }
 
-// silents are rules of a set that say what they would have said and deny nobody, made when first needed.
+// silents are rules of a set that say what they would have said and deny no request, made when first needed.
 type silents struct {
 	set *rules.Set
 	of  sync.Map // *sluice.Rule → *sluice.Rule

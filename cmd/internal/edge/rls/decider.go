@@ -15,7 +15,7 @@ import (
 	"github.com/sluiceproject/sluice/rules"
 )
 
-// Options are how a [Decider] answers. With the zero Options only rules set limits, and anybody may ask about any domain.
+// Options are how a [Decider] answers. With the zero Options only rules set limits, and every client may ask about every domain.
 type Options struct {
 	// Overrides takes limits that requests bring, and NegativeHits lets them give back what was spent. Who may send either
 	// sets limits, so both are refused unless asked for.
@@ -83,8 +83,10 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, req *Request, resp *Respo
 	case len(req.Descriptors) == 0:
 		return status.Error(codes.InvalidArgument, "rate limit descriptor list must not be empty")
 	}
-	if err := d.options.Clients.check(ctx, req.Domain); err != nil {
-		return err
+	if d.options.Clients != nil {
+		if err := d.options.Clients.check(ctx, req.Domain); err != nil {
+			return err
+		}
 	}
 	set := d.rules()
 	if set == nil {
@@ -101,6 +103,19 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, req *Request, resp *Respo
 	clear(a.descriptors) // their strings are the call's
 	d.scratch.Put(a)
 	return err
+}
+
+// rpcError is an error of the limiter as one of gRPC. A store that cannot answer is none: the rules' fail modes answer.
+func rpcError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	case errors.Is(err, sluice.ErrInvalid):
+		return status.Error(codes.Internal, err.Error())
+	}
+	return status.Error(codes.Unavailable, err.Error())
 }
 
 // Decide decides descriptors by a set of rules, as [Decider.ShouldRateLimit] does. It does not ask who the client is.
@@ -189,6 +204,18 @@ func (d *Decider) decide(ctx context.Context, s *decision) error {
 	return err
 }
 
+// independent reports whether there are descriptors in quota mode of which one may be over its limit while the request
+// goes on: there is more than one of them.
+func (d *Decider) independent(s *decision) bool {
+	n := 0
+	for i := range s.Matched.Matches {
+		if d.quota(&s.Matched.Matches[i]) {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // Overall says by the decisions whether a request is denied: a descriptor is over its limit, or all of those are of which
 // one with room is enough.
 func (d *Decider) Overall(descriptors []rules.Descriptor, to *Decided) {
@@ -207,25 +234,23 @@ func (d *Decider) Overall(descriptors []rules.Descriptor, to *Decided) {
 	to.OverLimit = (over || quotas > 0 && quotas == quotasOver) && !d.options.Shadow
 }
 
-// rpcError is an error of the limiter as one of gRPC. A store that cannot answer is none: the rules' fail modes answer.
-func rpcError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return status.FromContextError(err).Err()
-	case errors.Is(err, sluice.ErrInvalid):
-		return status.Error(codes.Internal, err.Error())
+// fits reports whether a descriptor has room in all of its limits.
+func (s *Decided) fits(i int) bool {
+	m := &s.Matched.Matches[i]
+	for j := m.First; j < m.First+m.N; j++ {
+		if !s.Decisions[j].Allowed {
+			return false
+		}
 	}
-	return status.Error(codes.Unavailable, err.Error())
+	return true
 }
 
-// counts tells whether the descriptor has a limit that is counted.
+// counts reports whether the descriptor has a limit that is counted.
 func counts(m *rules.DescriptorMatch) bool {
 	return m.Limit != nil && !m.Limit.Unlimited && !m.Replaced
 }
 
-// quota tells whether one descriptor of its kind with room is enough.
+// quota reports whether one descriptor of its kind with room is enough.
 func (d *Decider) quota(m *rules.DescriptorMatch) bool {
 	switch {
 	case counts(m):

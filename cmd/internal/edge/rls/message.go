@@ -99,7 +99,7 @@ var (
 	unitSeconds = [...]int64{0, 1, 60, 3600, 86400, 30 * 86400, 365 * 86400, 7 * 86400}
 )
 
-// Known tells that the unit is one of the protocol's, and not UNKNOWN.
+// Known reports whether the unit is one of the protocol's, and not UNKNOWN.
 func (u Unit) Known() bool { return u > UnitUnknown && int(u) < len(unitNames) }
 
 // String returns the protocol's name.

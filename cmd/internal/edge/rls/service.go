@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -67,6 +68,8 @@ type call struct {
 const (
 	keptBytes  = 64 << 10
 	smallBytes = 2 << 10
+	// keptEntries is how many entries, or descriptors, a call keeps room for.
+	keptEntries = 1 << 10
 )
 
 var calls = sync.Pool{New: func() any { return &call{out: make([]byte, 0, smallBytes)} }}
@@ -82,6 +85,9 @@ func (c *call) recycle() {
 	c.fault = nil
 	if cap(c.out) > keptBytes {
 		c.out = make([]byte, 0, smallBytes)
+	}
+	if cap(c.req.entries) > keptEntries || cap(c.req.Descriptors) > keptEntries {
+		c.req, c.resp = Request{}, Response{}
 	}
 	calls.Put(c)
 }
@@ -104,7 +110,7 @@ func handler(bounds Bounds) grpc.MethodHandler {
 		if err == nil {
 			err = c.fault
 			if err != nil {
-				err = status.Error(codes.InvalidArgument, err.Error())
+				err = status.Error(faultCode(err), err.Error())
 			}
 		}
 		if err == nil {
@@ -117,6 +123,13 @@ func handler(bounds Bounds) grpc.MethodHandler {
 		}
 		return c, nil
 	}
+}
+
+func faultCode(err error) codes.Code {
+	if bound := (*BoundError)(nil); errors.As(err, &bound) {
+		return bound.code
+	}
+	return codes.InvalidArgument
 }
 
 // observed tells of what a handler answers. It looks at the answer before gRPC writes it, since then it is another's.

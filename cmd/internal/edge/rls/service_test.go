@@ -132,10 +132,10 @@ func TestObserver(t *testing.T) {
 		told <- fmt.Sprint(overall, " ", status.Code(err))
 	}
 	client := pb.NewRateLimitServiceClient(dialRegistered(t, func(r grpc.ServiceRegistrar) {
-		rls.Register(r, serviceFunc(decide), rls.Bounds{Bytes: 10}, observe)
+		rls.Register(r, serviceFunc(decide), rls.Bounds{Message: 40}, observe)
 	}))
 	for _, tt := range []struct{ domain, want string }{
-		{"ok", "OK OK"}, {"over", "OVER_LIMIT OK"}, {"fails", "UNKNOWN Unavailable"}, {strings.Repeat("long", 9), "UNKNOWN InvalidArgument"},
+		{"ok", "OK OK"}, {"over", "OVER_LIMIT OK"}, {"fails", "UNKNOWN Unavailable"}, {strings.Repeat("long", 9), "UNKNOWN ResourceExhausted"},
 	} {
 		_, _ = client.ShouldRateLimit(t.Context(), request(tt.domain, "k", "v"))
 		if got := <-told; got != tt.want {
@@ -187,7 +187,7 @@ func TestWrongRequests(t *testing.T) {
 		t.Error("the service is asked")
 		return nil
 	}
-	conn := dial(t, serviceFunc(asked), rls.Bounds{Descriptors: 1}, grpc.MaxRecvMsgSize(64<<10))
+	conn := dial(t, serviceFunc(asked), rls.Bounds{Descriptors: 1, Message: 64 << 10}, grpc.MaxRecvMsgSize(128<<10))
 	client := pb.NewRateLimitServiceClient(conn)
 	two := request("d", "k", "v")
 	two.Descriptors = append(two.Descriptors, two.Descriptors...)
@@ -196,8 +196,8 @@ func TestWrongRequests(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	_, err = client.ShouldRateLimit(t.Context(), request("d", "k", strings.Repeat("x", 64<<10)))
-	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("got %v, want ResourceExhausted", err)
+	if want := "raise listeners.grpc.max_message_size"; status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want ResourceExhausted and %s", err, want)
 	}
 	err = conn.Invoke(t.Context(), "/"+rls.ServiceName+"/ShouldRateLimit", wrapperspb.Bytes([]byte{0xff}), &pb.RateLimitResponse{})
 	if want := "the domain is not UTF-8"; status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {

@@ -115,7 +115,7 @@ func (s *Service) countStats(h *hit, over bool) {
 		h.stats.ShadowMode.Add(beyond)
 	}
 	if s.cache != nil && !h.cached && h.failed == sluice.SourceStore {
-		s.cache.add(h.limit.counter, h.limit.requests, h.key, s.now().Unix()+h.reset)
+		s.cache.add(h.limit.counted, h.key, overLimit{s.now().Unix() + h.reset, h.limit.requests}, h.removals)
 	}
 }
 

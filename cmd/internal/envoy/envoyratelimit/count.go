@@ -47,8 +47,11 @@ func (s *Service) tally(m *scratch, now time.Time) (cached bool) {
 			continue
 		}
 		h.stats.TotalHits.Add(h.addend)
-		if s.cache != nil && s.cache.has(h.limit.counter, h.limit.requests, h.key, now.Unix()) {
-			h.cached, cached = true, true
+		if s.cache == nil {
+			continue
+		}
+		if h.cached, h.removals = s.cache.has(h.limit.counted, h.limit.requests, h.key, now.Unix()); h.cached {
+			cached = true
 			h.share = h.limit.requests
 			h.reset = untilReset(h.limit.unit.Seconds(), now)
 		}
@@ -130,6 +133,9 @@ func (s *Service) counted(m *scratch, now time.Time) error {
 			continue
 		}
 		d := &m.out[h.take]
+		if h.negative && s.cache != nil {
+			s.cache.remove(h.limit.counted, h.key)
+		}
 		h.failed, h.share = d.Source, h.limit.requests
 		failed = failed || d.Source.Degraded()
 		fatal = fatal || d.Source == sluice.SourceFailClosed && !h.limit.closed && s.counting.OnFailure == "error"

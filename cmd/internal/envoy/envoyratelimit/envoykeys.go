@@ -39,6 +39,11 @@ func (*envoyKeys) Shards() int { return 1 }
 // Server is the only one.
 func (*envoyKeys) Shard(*sluice.Take) int { return 0 }
 
+// Ping reports whether the server can be called.
+func (s *envoyKeys) Ping(ctx context.Context) error {
+	return s.client.Do(ctx, s.client.B().Ping().Build()).Error()
+}
+
 // Apply counts the takes.
 func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	now := s.now()
@@ -84,11 +89,11 @@ func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 	return nil
 }
 
-// counterDecision tells a count as what is left of the most that is counted.
+// counterDecision tells a count as what is left of the most that is counted, which is more than other stores count.
 func counterDecision(t *sluice.Take, n int64, now time.Time) sluice.Decision {
 	length := t.Rule.Limit.Window
 	return sluice.Decision{
-		Allowed: n <= maxCounted, Limit: maxCounted, Remaining: maxCounted - min(max(0, n), maxCounted), Granted: t.Cost,
+		Allowed: n <= sluice.MaxCost, Limit: sluice.MaxCost, Remaining: sluice.MaxCost - min(max(0, n), sluice.MaxCost), Granted: t.Cost,
 		Receipt: now.UnixMicro(), ResetAfter: length - time.Duration(now.UnixNano()%int64(length)),
 	}
 }

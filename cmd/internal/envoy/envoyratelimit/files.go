@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -23,7 +25,9 @@ type files struct {
 	failed   func(error)
 	log      *slog.Logger
 
-	sound map[string][]byte // files that were read before, and have a domain
+	sound      map[string][]byte // files that were read before, and have a domain
+	found      bool              // the directory was there
+	sayMissing sync.Once
 }
 
 func newFiles(s RuleSettings, use func(*rules.Set) error, failed func(error), log *slog.Logger) *files {
@@ -87,9 +91,14 @@ func (f *files) read(paths ...string) ([]rulefile.File, error) {
 	var names []string
 	for _, dir := range paths {
 		root, err := filepath.EvalSymlinks(dir)
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && !f.found: // later it is an error, so that limits do not vanish with it
+			f.sayMissing.Do(func() { f.log.Error("no rule directory: nothing is limited until it is there", "directory", dir) })
+			return nil, nil
+		case err != nil:
 			return nil, err
 		}
+		f.found = true
 		err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			hidden := strings.HasPrefix(entry.Name(), ".") && path != root
 			switch {
@@ -140,6 +149,10 @@ func (f *files) domains(sources []rulefile.File) error {
 		case len(cfg.Domains) > 0:
 			f.sound[s.Name] = s.Data
 		case err == nil || !domainLine.Match(s.Data): // other faults are reported when all are loaded
+			if _, broken := strictyaml.Parse(s.Data); len(broken) > 0 { // whether there is a domain cannot be read
+				faults = append(faults, err)
+				continue
+			}
 			faults = append(faults, &rules.Error{
 				Pos: rules.Position{File: s.Name},
 				Msg: "config file cannot have empty domain: write domain: and a name at its top",

@@ -82,6 +82,8 @@ func TestFilesThatAreNoRules(t *testing.T) {
 		{map[string]string{"a": "descriptors: []\n"}, "a: config file cannot have empty domain"},
 		{map[string]string{"a": "rules:\n  - {name: x, limit: 1/s}\n"}, "a: config file cannot have empty domain"},
 		{map[string]string{"a": "'"}, "a quote is opened and not closed"},
+		{map[string]string{"a": "domain: d\ndescriptors: [\n"}, ""}, // refused when it is compiled
+		{map[string]string{"a": "{domain: d\n"}, "a:"},
 		{map[string]string{"a": "domain: d\nfoo: 1\n"}, ""}, // refused when it is compiled
 	} {
 		f := filesIn(t, RuleSettings{}, tt.content)
@@ -89,10 +91,25 @@ func TestFilesThatAreNoRules(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %s", tt.content, err, tt.want)
 		}
+		if err != nil && !strings.Contains(tt.want, "domain") && strings.Contains(err.Error(), "empty domain") {
+			t.Errorf("%q: broken YAML is said to have no domain: %v", tt.content, err)
+		}
 	}
 	f := filesIn(t, RuleSettings{App: "nowhere"}, nil)
+	if sources, err := f.read(f.dir); err != nil || len(sources) > 0 {
+		t.Errorf("a directory that is not there: %v, %v", sources, err)
+	}
+	if err := os.Mkdir(f.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.read(f.dir); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(f.dir); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := f.read(f.dir); err == nil {
-		t.Error("a directory that is not there is read")
+		t.Error("rules vanish with their directory")
 	}
 }
 

@@ -17,9 +17,6 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 )
 
-// maxMessage is the largest request that Envoy may send.
-const maxMessage = 1 << 20
-
 // forever is how old a connection may become whose age is not bounded.
 const forever = time.Duration(math.MaxInt64)
 
@@ -28,16 +25,16 @@ func (p *program) listen() error {
 	s := p.settings
 	config := listen.Config{
 		GRPC: listen.GRPC{
-			Address:     net.JoinHostPort(s.GRPC.Host, strconv.Itoa(s.GRPC.Port)),
+			Endpoint:    listen.Endpoint{Address: net.JoinHostPort(s.GRPC.Host, strconv.Itoa(s.GRPC.Port))},
 			MaxAge:      cmp.Or(s.GRPC.MaxAge, forever),
-			MaxAgeGrace: cmp.Or(s.GRPC.MaxAgeGrace, forever), MaxMessageBytes: maxMessage, HealthNames: []string{serviceName},
+			MaxAgeGrace: cmp.Or(s.GRPC.MaxAgeGrace, forever), MaxMessageBytes: p.bounds.GRPCLimit(), HealthNames: []string{serviceName},
 			Options:  []grpc.ServerOption{rls.ServerOption()},
 			Register: func(r grpc.ServiceRegistrar) { rls.Register(r, &timed{p.service}, p.bounds) },
 			Health:   func(h healthpb.HealthServer) healthpb.HealthServer { return &checks{h, p.stats} },
 		},
 		HTTP: listen.HTTP{
-			Address: net.JoinHostPort(s.Host, strconv.Itoa(s.Port)),
-			Handler: servicePages(&jsonPage{p.service, p.bounds, p.log}, p.ready),
+			Endpoint: listen.Endpoint{Address: net.JoinHostPort(s.Host, strconv.Itoa(s.Port))},
+			Handler:  servicePages(&jsonPage{p.service, p.bounds, p.log}, p.ready),
 		},
 		Log: p.log,
 	}

@@ -1,6 +1,7 @@
 package envoyratelimit
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,9 +14,6 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
 	"github.com/sluiceproject/sluice/cmd/internal/jsonbody"
 )
-
-// maxBody is the largest body that /json reads. Its requests are bounded once they are decoded.
-const maxBody = 1 << 20
 
 // jsonPage is the page /json: the protocol in JSON, for clients that have no gRPC.
 type jsonPage struct {
@@ -30,7 +28,8 @@ func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		req  rls.Request
 		resp rls.Response
 	)
-	body, err := jsonbody.Read(http.MaxBytesReader(w, r.Body, maxBody), nil, maxBody)
+	most := p.bounds.GRPCLimit()
+	body, err := jsonbody.Read(http.MaxBytesReader(w, r.Body, int64(most)), nil, most)
 	if err == nil {
 		err = req.DecodeJSON(body, p.bounds)
 	}
@@ -39,6 +38,10 @@ func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		p.log.Debug("a request to /json failed", "error", err)
+		if bound := (*rls.BoundError)(nil); errors.As(err, &bound) {
+			http.Error(w, bound.Error(), http.StatusBadRequest)
+			return
+		}
 		httpStatus(w, http.StatusBadRequest)
 		return
 	}

@@ -28,6 +28,7 @@ type limit struct {
 	unit     rls.Unit
 	requests uint32
 	counter  *sluice.Rule
+	counted  *sluice.Rule // stands for all counters of its name, whatever their fail modes
 	closed   bool         // over its limit while the store does not answer, even if that is an error for others
 	stats    *stats.Limit // nil: its name has values of the request in it
 	metadata *structpb.Struct
@@ -37,7 +38,7 @@ type limit struct {
 // rule and a limit that a request brings for the same descriptor share their count.
 type counters [sluice.FailClosed + 1][8]*sluice.Rule
 
-// maxCounted is what a counter can hold. It is beyond every limit, so that counting is never refused.
+// maxCounted is what a counter can hold. No limit is larger, so that counting is never refused.
 const maxCounted = 1<<32 - 1
 
 var units = [...]rls.Unit{rls.Second, rls.Minute, rls.Hour, rls.Day, rls.Week, rls.Month, rls.Year}
@@ -139,7 +140,7 @@ func (s *Service) newLimit(d *rules.DescriptorLimit, c *counters) (*limit, error
 	if mode == sluice.FailLocal {
 		mode = s.failMode
 	}
-	one.counter = c[mode][unit]
+	one.counter, one.counted = c[mode][unit], c[0][unit]
 	if len(d.Metadata) > 0 {
 		var err error
 		if one.metadata, err = structpb.NewStruct(d.Metadata); err != nil {

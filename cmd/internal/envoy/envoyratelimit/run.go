@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,7 +23,6 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
 	"github.com/sluiceproject/sluice/internal/panics"
-	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -44,7 +40,10 @@ func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 	defer func() { _ = lines.Close(time.Second) }()
 	p := &program{
 		settings: settings, log: newLog(lines, settings), stats: stats.New(settings.Stats.MaxSeries), ready: newReadiness(),
-		bounds: rls.Bounds{Descriptors: settings.Counting.MaxDescriptors, Entries: 32, Bytes: 8 << 10},
+		bounds: rls.Bounds{
+			Descriptors: settings.Counting.MaxDescriptors, DescriptorsSetting: "SLUICE_MAX_DESCRIPTORS",
+			Message: settings.GRPC.MaxMessage, MessageSetting: "SLUICE_MAX_MESSAGE_BYTES",
+		},
 	}
 	if stderr == io.Writer(os.Stderr) { // libraries that log on their own
 		slog.SetLogLoggerLevel(slog.LevelWarn)
@@ -115,11 +114,9 @@ func (p *program) beginStore(ctx context.Context) error {
 		},
 		OnShardUnavailable: func(_ context.Context, _ int, err error) {
 			p.log.Error("the store does not answer and is given a rest", "error", err)
-			p.activity(false)
 		},
 		OnShardRecovered: func(context.Context, int) {
 			p.log.Warn("the store answers again")
-			p.activity(true)
 		},
 	}
 	nodes := func() int {
@@ -157,10 +154,24 @@ func (p *program) beginStore(ctx context.Context) error {
 	return err
 }
 
-func (p *program) activity(fine bool) {
-	if p.settings.ByActivity {
-		p.ready.set(partRedis, fine)
+// watchStore checks the store without traffic, where health depends on it. Memcached is opened without a call, so that it
+// is checked until it has answered once.
+func (p *program) watchStore(ping func(context.Context) error) {
+	starting := p.settings.Backend == "memcache"
+	p.ready.set(partRedis, !starting)
+	if ping == nil || !p.settings.ByActivity && !starting {
+		return
 	}
+	p.in(func() {
+		ctx, cancel := context.WithCancel(p.work)
+		defer cancel()
+		stores.WatchHealth(ctx, ping, p.log, func(err error) {
+			p.ready.set(partRedis, err == nil)
+			if err == nil && !p.settings.ByActivity {
+				cancel()
+			}
+		})
+	})
 }
 
 // connect opens the store, and tries again while its server does not answer.
@@ -173,7 +184,7 @@ func (p *program) connect(ctx context.Context) (*stores.Opened, error) {
 		if err == nil {
 			p.store.Store(&o)
 			p.in(func() { o.Run(p.work) })
-			p.ready.set(partRedis, true)
+			p.watchStore(o.Ping)
 			return &o, nil
 		}
 		total := p.settings.Startup.Total
@@ -278,59 +289,6 @@ func (p *program) xds(first func()) (xds.Config, error) {
 	return c, nil
 }
 
-func (p *program) beginStats() error {
-	s := &p.settings.Stats
-	switch {
-	case s.Disabled:
-	case s.Prometheus:
-		return p.beginPrometheus()
-	case s.Statsd || s.DogStatsd:
-		sink := &stats.Sink{
-			Addr: net.JoinHostPort(s.Host, strconv.Itoa(s.Port)), Dog: s.DogStatsd, Tags: s.Tags, Every: s.Flush,
-			Failed: func(err error) {
-				if err != nil {
-					p.log.Warn("statistics cannot be sent", "error", err)
-				} else {
-					p.log.Warn("statistics are sent again")
-				}
-			},
-		}
-		for _, m := range s.Mogrifiers {
-			pattern, err := regexp.Compile(m.Pattern)
-			if err != nil {
-				return fmt.Errorf("USE_DOG_STATSD_MOGRIFIERS: a pattern is no regular expression: %w", err)
-			}
-			sink.Rewrite = append(sink.Rewrite, stats.Rewrite{Pattern: pattern, Name: m.Name, Tags: m.Tags})
-		}
-		p.in(func() { sink.Run(p.work, p.stats) })
-	}
-	return nil
-}
-
-// maxMapping is how many bytes PROMETHEUS_MAPPER_YAML may have.
-const maxMapping = 4 << 20
-
-func (p *program) beginPrometheus() error {
-	s := &p.settings.Stats
-	mapper := stats.DefaultMapper(s.Milliseconds)
-	if s.PrometheusMap != "" {
-		data, err := plainfile.Read(s.PrometheusMap, maxMapping)
-		if err != nil {
-			return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %w", err)
-		}
-		var warnings []string
-		if mapper, warnings, err = stats.ParseMapper(data); err != nil {
-			return fmt.Errorf("PROMETHEUS_MAPPER_YAML: %s: %w", s.PrometheusMap, err)
-		}
-		for _, w := range warnings {
-			p.log.Warn("PROMETHEUS_MAPPER_YAML: " + w)
-		}
-	}
-	mux := http.NewServeMux()
-	mux.Handle(s.PrometheusPath, &stats.Page{Stats: p.stats, Mapper: mapper, Tags: s.Tags})
-	return p.serveHTTP("Prometheus", s.PrometheusAddr, newHTTP(mux, time.Minute))
-}
-
 // stop ends what the server needed, once it has ended or could not begin.
 func (p *program) stop() {
 	p.rest()
@@ -345,15 +303,4 @@ func (p *program) stop() {
 	if o := p.store.Load(); o != nil {
 		o.Close()
 	}
-}
-
-// timed counts requests and how long they take. Those of /json are not counted, as in the reference.
-type timed struct{ *Service }
-
-func (t *timed) ShouldRateLimit(ctx context.Context, req *rls.Request, resp *rls.Response) error {
-	began := time.Now()
-	t.stats.ShouldRateLimit.Requests.Add(1)
-	err := t.Service.ShouldRateLimit(ctx, req, resp)
-	t.stats.ShouldRateLimit.Responses.Observe(time.Since(began))
-	return err
 }

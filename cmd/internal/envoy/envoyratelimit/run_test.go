@@ -3,12 +3,14 @@ package envoyratelimit
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -78,7 +80,7 @@ func TestJSON(t *testing.T) {
 		{"POST", `{"domain":"d","unknown":1}`, 400, "Bad Request\n"},
 		{"POST", `{"domain":""}`, 400, "Bad Request\n"},
 		{"POST", `{"domain":"d"}`, 400, "Bad Request\n"},
-		{"POST", `{"domain":"` + strings.Repeat("x", maxBody) + `"}`, 400, "Bad Request\n"},
+		{"POST", `{"domain":"` + strings.Repeat("x", 4<<20) + `"}`, 400, "the message has 4194317 bytes, more than 4194304: send less, or raise SLUICE_MAX_MESSAGE_BYTES\n"},
 	} {
 		status, body := p.send("HTTP", tt.method, "/json", tt.body)
 		body = strings.NewReplacer(`, "`, `,"`, `": `, `":`).Replace(body) // protobuf puts spaces where it likes
@@ -157,11 +159,10 @@ func TestRedisAway(t *testing.T) {
 		}
 	}
 	p.says("the store does not answer and is given a rest")
+	p.says("store health check failed")
+	await(t, func() bool { return p.health() == "NOT_SERVING" })
 	if status, body := p.get("HTTP", "/healthcheck"); status != 500 || body != "" {
 		t.Errorf("health is %d %s", status, body)
-	}
-	if got := p.health(); got != "NOT_SERVING" {
-		t.Errorf("health is %s", got)
 	}
 	if _, stats := p.get("debug", "/stats"); !strings.Contains(stats, "ratelimit.service.call.should_rate_limit.redis_error: 40\n") {
 		t.Error(stats)
@@ -173,6 +174,70 @@ func TestRedisAway(t *testing.T) {
 		p.ask("a=1")
 		return p.health() == "SERVING"
 	})
+}
+
+// Without any request, health follows Redis: it fails when Redis dies, and is back when Redis is.
+func TestHealthWithoutTraffic(t *testing.T) {
+	for _, format := range []string{"sluice", "envoy"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			server, seconds := redistest.Start(t), redistest.Start(t)
+			_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
+			p := launch(t, append(environ, "REDIS_URL="+server.Addr, "REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp",
+				"REDIS_PERSECOND_URL="+seconds.Addr, "SLUICE_KEY_FORMAT="+format, "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")...)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			watch, err := healthpb.NewHealthClient(p.dial()).Watch(ctx, &healthpb.HealthCheckRequest{Service: "ratelimit"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			becomes := func(want healthpb.HealthCheckResponse_ServingStatus, http int) {
+				t.Helper()
+				if s, err := watch.Recv(); err != nil || s.GetStatus() != want {
+					t.Fatalf("health is %v, %v, want %v", s, err, want)
+				}
+				if status, _ := p.get("HTTP", "/healthcheck"); status != http {
+					t.Errorf("/healthcheck is %d, want %d", status, http)
+				}
+			}
+			becomes(healthpb.HealthCheckResponse_SERVING, 200)
+			for _, s := range []*redistest.Server{server, seconds} {
+				s.Kill()
+				becomes(healthpb.HealthCheckResponse_NOT_SERVING, 500)
+				if err := s.Restart(); err != nil {
+					t.Fatal(err)
+				}
+				becomes(healthpb.HealthCheckResponse_SERVING, 200)
+			}
+		})
+	}
+}
+
+// Without Memcached requests pass, as in the reference, and health fails until Memcached has answered once.
+func TestMemcachedAway(t *testing.T) {
+	server := memcachetest.Start(t)
+	server.Kill()
+	_, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
+	p := launch(t, append(environ, "BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT="+server.Addr)...)
+	if got := p.ask("a=1"); got != "OK: OK 5/YEAR left 5" {
+		t.Errorf("without Memcached: %s", got)
+	}
+	if status, _ := p.send("HTTP", http.MethodPost, "/json", `{"domain":"d","descriptors":[{"entries":[{"key":"a","value":"1"}]}]}`); status != 200 {
+		t.Errorf("/json without Memcached: %d", status)
+	}
+	if status, _ := p.get("HTTP", "/healthcheck"); status != 500 || p.health() != "NOT_SERVING" {
+		t.Errorf("health without Memcached: %d, %s", status, p.health())
+	}
+	server.Restart()
+	p.says("store health check succeeded")
+	await(t, func() bool { return p.health() == "SERVING" })
+	await(t, func() bool {
+		return p.ask("a=2") == "OK: OK 5/YEAR left 4" || p.ask("a=2 hits:0") == "OK: OK 5/YEAR left 4"
+	})
+	server.Kill()
+	if got := p.ask("a=1"); got != "OK: OK 5/YEAR left 5" || p.health() != "SERVING" {
+		t.Errorf("when Memcached has ended: %s, %s", got, p.health())
+	}
 }
 
 // await asks until it holds.
@@ -260,9 +325,26 @@ func TestLinkChanges(t *testing.T) {
 	await(t, func() bool { return strings.HasPrefix(p.ask("a=1 hits:0"), "OK: OK 6/YEAR left 5") })
 }
 
-// Without rules the service starts, says what is wrong and answers that it has none, until it has some.
+// Without a directory of rules nothing is limited, as in the reference, until it is there.
+func TestNoRuleDirectory(t *testing.T) {
+	root := t.TempDir()
+	p := launch(t, "BACKEND_TYPE=memory", "RUNTIME_ROOT="+root)
+	p.says("no rule directory")
+	if got := p.ask("a=1"); got != "OK: OK" {
+		t.Error(got)
+	}
+	if err := writeAll(filepath.Join(root, "config", "d"), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}\n"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { return strings.HasPrefix(p.ask("a=1 hits:0"), "OK: OK 3/YEAR") })
+}
+
+// With bad rules the service starts, says what is wrong and answers that it has none, until it has some.
 func TestBadRulesAtTheStart(t *testing.T) {
 	root := t.TempDir()
+	if err := writeAll(filepath.Join(root, "config", "d"), "descriptors: []\n"); err != nil {
+		t.Fatal(err)
+	}
 	p := launch(t, "BACKEND_TYPE=memory", "RUNTIME_ROOT="+root)
 	p.says("Error loading new configuration")
 	if got := p.ask("a=1"); got != "rpc error: code = Unknown desc = no rate limit configuration loaded" {

@@ -118,6 +118,7 @@ type hit struct {
 	addend   uint64
 	negative bool
 	cached   bool // known to be over its limit
+	removals uint64
 	over     bool // would be, if it were charged
 	charge   uint64
 	take     int // its number among the takes, or -1
@@ -208,6 +209,7 @@ func (s *Service) matched(l *ruleSnapshot, req *rls.Request, i int, m *scratch) 
 	if h.rule.Source == nil {
 		h.brought = limit{
 			unit: d.Override.Unit, requests: d.Override.RequestsPerUnit, counter: l.counters[h.rule.Domain][s.failMode][d.Override.Unit],
+			counted: l.counters[h.rule.Domain][0][d.Override.Unit],
 		}
 		h.limit = &h.brought
 	} else {

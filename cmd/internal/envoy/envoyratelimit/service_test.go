@@ -258,8 +258,9 @@ var scripts = []script{
 			{Ask: "s=1 | s=1", Want: "OK: OK 0/YEAR left 0 | OK 0/YEAR left 0"},
 			{Ask: "s=1", Want: "OK: OK 0/YEAR left 0"},
 			{Ask: "a=1 give:5", Want: "OK: OK 2/YEAR left 2"},
+			{Ask: "a=1", Want: "OK: OK 2/YEAR left 1"}, // the refund counts at once
 		},
-		want: "near_limit 1, over_limit 3, over_limit_with_local_cache 1, total_hits 6, total_negative_hits 5, within_limit 1",
+		want: "near_limit 1, over_limit 3, over_limit_with_local_cache 1, total_hits 7, total_negative_hits 5, within_limit 2",
 	},
 	{
 		name: "values in names", rules: "  - {key: ip, detailed_metric: true, limit: 5}\n", of: "d.ip_10_0_0_1",

@@ -31,6 +31,7 @@ type GRPCSettings struct {
 	Host                 string
 	Port                 int
 	MaxAge, MaxAgeGrace  time.Duration
+	MaxMessage           int // bytes of a request
 	UseTLS               bool
 	Cert, Key            string
 	ClientCA, ClientName string // a file, and the name that a client's certificate must have
@@ -115,7 +116,6 @@ type RedisSettings struct {
 	Cert, Key, CA         string
 	SkipHostname          bool
 	Timeout               time.Duration
-	OnEmpty               string
 }
 
 // MemcacheSettings are about Memcached.

@@ -100,7 +100,7 @@ func TestWrongVariables(t *testing.T) {
 		{"REDIS_TYPE=SENTINEL", "REDIS_URL: with REDIS_TYPE=SENTINEL write the primary's name and the sentinels"},
 		{"REDIS_PERSECOND=true BACKEND_TYPE=memory", "REDIS_PERSECOND is for BACKEND_TYPE=redis only"},
 		{"REDIS_PERSECOND=true REDIS_PERSECOND_TYPE=SENTINEL", "REDIS_PERSECOND_URL: with REDIS_PERSECOND_TYPE=SENTINEL"},
-		{"SLUICE_KEY_FORMAT=envoy BACKEND_TYPE=memory", "SLUICE_KEY_FORMAT=envoy is for BACKEND_TYPE=redis only"},
+		{"SLUICE_KEY_FORMAT=envoy BACKEND_TYPE=memory", "SLUICE_KEY_FORMAT=envoy is for BACKEND_TYPE=redis and memcache only"},
 		{"MEMCACHE_HOST_PORT=a:1 MEMCACHE_SRV=b", "both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set"},
 		{"USE_DOG_STATSD_MOGRIFIERS=X", "DOG_STATSD_MOGRIFIER_X_PATTERN and DOG_STATSD_MOGRIFIER_X_NAME: write both"},
 	} {

@@ -1,8 +1,10 @@
 package envoyratelimit
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +15,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/pemfile"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
+	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
 // openStore connects to the store that the settings name. It returns an error if they make no sense, and one that wraps
@@ -40,31 +44,12 @@ func openStore(ctx context.Context, s *Settings) (stores.Opened, error) {
 		first.Close()
 		second.Close()
 	}
+	both.Ping = func(ctx context.Context) error { return cmp.Or(first.Ping(ctx), second.Ping(ctx)) }
 	return both, nil
 }
 
 // keysBelow is what our keys begin with, after the prefix that the settings give.
 const keysBelow = "sluice:"
-
-func openRedis(ctx context.Context, s *Settings, redis *RedisSettings, prefix string) (stores.Opened, error) {
-	option, err := redisOption(redis)
-	if err != nil {
-		return stores.Opened{}, fmt.Errorf("%sURL, %sTLS…: %w", prefix, prefix, err)
-	}
-	client, err := rueidis.NewClient(option)
-	if err != nil {
-		return stores.Opened{}, fmt.Errorf("%sURL: %w: %w", prefix, sluice.ErrUnavailable, err)
-	}
-	if s.Counting.EnvoyKeys {
-		store := &envoyKeys{client: client, prefix: s.Counting.Prefix, jitter: s.Counting.ExpiryJitter, now: time.Now}
-		return stores.Alone(store, client.Close), nil
-	}
-	store, err := stores.Redis(ctx, client, s.Counting.Prefix+keysBelow)
-	if err != nil {
-		client.Close()
-	}
-	return store, err
-}
 
 func openMemcache(ctx context.Context, s *Settings) (stores.Opened, error) {
 	m := &s.Memcache
@@ -89,6 +74,10 @@ func openMemcache(ctx context.Context, s *Settings) (stores.Opened, error) {
 		if secure, err = clientTLS(m.Cert, m.Key, m.CA, m.SkipHostname); err != nil {
 			return stores.Opened{}, fmt.Errorf("MEMCACHE_TLS…: %w", err)
 		}
+	}
+	if s.Counting.EnvoyKeys {
+		store := newEnvoyMemcached(addrs, secure, s.Counting.Prefix, s.Counting.ExpiryJitter)
+		return stores.Alone(store, store.close), nil
 	}
 	store, err := stores.Memcached(ctx, addrs, secure, s.Counting.Prefix+keysBelow)
 	if err != nil {
@@ -199,4 +188,149 @@ func (s *lazyStore) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 		return (*store).Apply(ctx, takes, out)
 	}
 	return errEarly
+}
+
+// flushDelay is how long the client gathers requests before it writes them: much less than a round trip.
+const flushDelay = 20 * time.Microsecond
+
+func openRedis(ctx context.Context, s *Settings, redis *RedisSettings, prefix string) (stores.Opened, error) {
+	option, err := redisOption(redis)
+	if err != nil {
+		return stores.Opened{}, fmt.Errorf("%sURL, %sTLS…: %w", prefix, prefix, err)
+	}
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		return stores.Opened{}, fmt.Errorf("%sURL: %w: %w", prefix, sluice.ErrUnavailable, err)
+	}
+	if s.Counting.EnvoyKeys {
+		store := &envoyKeys{client: client, prefix: s.Counting.Prefix, jitter: s.Counting.ExpiryJitter, now: time.Now}
+		return stores.Alone(store, client.Close), nil
+	}
+	store, err := stores.Redis(ctx, client, s.Counting.Prefix+keysBelow)
+	if err != nil {
+		client.Close()
+	}
+	return store, err
+}
+
+// redisOption says how to connect to a Redis.
+func redisOption(s *RedisSettings) (o rueidis.ClientOption, err error) {
+	o.DisableCache = true
+	o.DisableRetry = true // what may have been counted is not sent again
+	o.MaxFlushDelay = flushDelay
+	o.Dialer.Timeout = s.Timeout
+	o.ConnWriteTimeout = 2 * time.Second // without an answer for that long a connection is given up
+	o.Username, o.Password = userAndPassword(s.Auth)
+	addrs := strings.Split(s.URL, ",")
+	switch s.Type {
+	case "SINGLE":
+		addrs = []string{s.URL}
+		o.ForceSingleClient = true
+	case "SENTINEL":
+		o.Sentinel.MasterSet, addrs = addrs[0], addrs[1:]
+		o.Sentinel.Dialer.Timeout = s.Timeout
+		o.Sentinel.Username, o.Sentinel.Password = userAndPassword(s.SentinelAuth)
+		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
+	case "CLUSTER":
+		o.ShuffleInit = true
+		o.ClusterOption.ShardsRefreshInterval = time.Second
+	}
+	for _, addr := range addrs {
+		addr, user, password, selects := withoutScheme(strings.TrimSpace(addr))
+		if addr == "" {
+			return o, errors.New("an address is empty: write host:port, or a path with REDIS_SOCKET_TYPE=unix")
+		}
+		if password != "" {
+			o.Username, o.Password = user, password
+		}
+		o.SelectDB = max(o.SelectDB, selects)
+		o.InitAddress = append(o.InitAddress, addr)
+	}
+	network := "tcp"
+	if s.SocketType == "unix" {
+		network = "unix"
+	}
+	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (conn net.Conn, err error) {
+		if secure != nil {
+			conn, err = (&tls.Dialer{NetDialer: d, Config: secure}).DialContext(ctx, network, addr)
+		} else {
+			conn, err = d.DialContext(ctx, network, addr)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return replyguard.Rueidis(conn, addr, nil), nil
+	}
+	if network == "unix" {
+		return o, nil
+	}
+	if s.TLS {
+		if o.TLSConfig, err = clientTLS(s.Cert, s.Key, s.CA, s.SkipHostname); err != nil {
+			return o, err
+		}
+		o.Sentinel.TLSConfig = o.TLSConfig
+	}
+	return o, nil
+}
+
+// userAndPassword takes user:password apart; without a colon it is the password of the default user.
+func userAndPassword(auth string) (user, password string) {
+	if user, password, ok := strings.Cut(auth, ":"); ok {
+		return user, password
+	}
+	return "", auth
+}
+
+// withoutScheme takes redis://user:password@host:port/1 apart, which the reference takes where it takes host:port.
+func withoutScheme(addr string) (host, user, password string, db int) {
+	rest, ok := strings.CutPrefix(addr, "redis://")
+	if !ok {
+		return addr, "", "", 0
+	}
+	if o, err := rueidis.ParseURL("redis://" + rest); err == nil && len(o.InitAddress) > 0 {
+		return o.InitAddress[0], o.Username, o.Password, o.SelectDB
+	}
+	return rest, "", "", 0
+}
+
+// clientTLS makes the configuration of a client. Files that are not named are not needed.
+func clientTLS(cert, key, ca string, skipHostname bool) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cert != "" && key != "" {
+		pair, err := pemfile.Pair(cert, key)
+		if err != nil {
+			return nil, err
+		}
+		// Read for each connection, since certificates are replaced while the service runs. The last good one stays.
+		var last atomic.Pointer[tls.Certificate]
+		last.Store(&pair)
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if pair, err := pemfile.Pair(cert, key); err == nil {
+				last.Store(&pair)
+			}
+			return last.Load(), nil
+		}
+	}
+	if ca != "" {
+		var err error
+		if c.RootCAs, err = x509.SystemCertPool(); err != nil {
+			c.RootCAs = x509.NewCertPool()
+		}
+		if err := pemfile.AddTo(c.RootCAs, ca); err != nil {
+			return nil, err
+		}
+	}
+	if skipHostname {
+		c.InsecureSkipVerify = true // the name alone is skipped: the chain is verified here
+		roots := c.RootCAs
+		c.VerifyConnection = func(s tls.ConnectionState) error {
+			o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+			for _, between := range s.PeerCertificates[1:] {
+				o.Intermediates.AddCert(between)
+			}
+			_, err := s.PeerCertificates[0].Verify(o)
+			return err
+		}
+	}
+	return c, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 )
 
@@ -247,11 +248,11 @@ func TestOverCacheIsBounded(t *testing.T) {
 	c := newLocalCache(bytes)
 	counter := newCounters("d")[0][1]
 	for i := range 100_000 {
-		c.add(counter, 1, strconv.Itoa(i), 100)
+		c.add(counter, strconv.Itoa(i), overLimit{100, 1}, 0)
 	}
 	entries := 0
 	for i := range c.shards {
-		entries += len(c.shards[i].until)
+		entries += len(c.shards[i].over)
 		if c.shards[i].bytes > bytes/len(c.shards) {
 			t.Errorf("shard %d has %d bytes", i, c.shards[i].bytes)
 		}
@@ -259,8 +260,8 @@ func TestOverCacheIsBounded(t *testing.T) {
 	if entries < 500 || entries > bytes/localCacheEntry {
 		t.Errorf("%d entries", entries)
 	}
-	c.add(counter, 1, strings.Repeat("x", bytes), 100) // alone it would be too much
-	if c.has(counter, 1, strings.Repeat("x", bytes), 0) {
+	c.add(counter, strings.Repeat("x", bytes), overLimit{100, 1}, 0) // alone it would be too much
+	if over, _ := c.has(counter, 1, strings.Repeat("x", bytes), 0); over {
 		t.Error("an entry larger than all is kept")
 	}
 }
@@ -271,11 +272,52 @@ func TestOverCacheKeepsItsKeys(t *testing.T) {
 	counter := newCounters("d")[0][1]
 	b := []byte("key1")
 	for range 2 {
-		c.add(counter, 1, unsafeString(b), 100)
+		c.add(counter, unsafeString(b), overLimit{100, 1}, 0)
 	}
 	copy(b, "keyX")
-	if !c.has(counter, 1, "key1", 99) || c.has(counter, 1, "keyX", 99) || c.has(counter, 2, "key1", 99) || c.has(counter, 1, "key1", 100) {
+	has := func(requests uint32, key string, now int64) bool {
+		over, _ := c.has(counter, requests, key, now)
+		return over
+	}
+	if !has(1, "key1", 99) || has(1, "keyX", 99) || has(2, "key1", 99) || has(1, "key1", 100) {
 		t.Error("the cache forgot, or made up, what it was told")
+	}
+}
+
+// In the reference's keys counts go beyond 32 bits, as they do there.
+func TestCountsBeyond32Bits(t *testing.T) {
+	_, environ := ruleDir(t, "  - {key: a, limit: 4294967295}\n")
+	p := launch(t, append(append(environ, onRedis(redistest.Shared(t))...), "SLUICE_KEY_FORMAT=envoy")...)
+	for _, step := range []rlstest.Step{
+		{Ask: "a=1 hits:4294967295", Want: "OK: OK 4294967295/YEAR left 0"},
+		{Ask: "a=1 hits:0", Want: "OK: OK 4294967295/YEAR left 0"},
+		{Ask: "a=1 hits:4294967295", Want: "OVER_LIMIT: OVER_LIMIT 4294967295/YEAR left 0"},
+		{Ask: "a=1 hits:0", Want: "OVER_LIMIT: OVER_LIMIT 4294967295/YEAR left 0"},
+		{Ask: "a=1 give:4294967295", Want: "OK: OK 4294967295/YEAR left 0"},
+		{Ask: "a=1 hits:0", Want: "OK: OK 4294967295/YEAR left 0"},
+		{Ask: "a=1 give:5", Want: "OK: OK 4294967295/YEAR left 5"},
+	} {
+		if got := p.ask(step.Ask); got != step.Want {
+			t.Errorf("%s: got %s, want %s", step.Ask, got, step.Want)
+		}
+	}
+}
+
+// A count that was read before a refund is not remembered after it.
+func TestOverCacheAfterRefund(t *testing.T) {
+	c := newLocalCache(100_000)
+	counter := newCounters("d")[0][1]
+	_, before := c.has(counter, 1, "key", 0)
+	c.remove(counter, "key")
+	c.add(counter, "key", overLimit{100, 1}, before)
+	if over, _ := c.has(counter, 1, "key", 0); over {
+		t.Error("a count from before the refund is remembered")
+	}
+	_, before = c.has(counter, 1, "key", 0)
+	c.add(counter, "key", overLimit{100, 5}, before)
+	c.add(counter, "key", overLimit{100, 1}, before)
+	if over, _ := c.has(counter, 4, "key", 0); !over {
+		t.Error("the larger limit is forgotten")
 	}
 }
 

@@ -1,6 +1,7 @@
 package envoyratelimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -111,8 +112,10 @@ var counting = []variable{
 		func(s *Settings) *string { return &s.Counting.OnFailure })),
 	ours(keyFormat),
 	ours(duration("SLUICE_STORE_TIMEOUT", "0s", func(s *Settings) *time.Duration { return &s.Counting.Timeout })),
-	ours(number("SLUICE_MAX_DESCRIPTORS", "100", 1, 10_000,
+	ours(number("SLUICE_MAX_DESCRIPTORS", "1000", 1, 10_000,
 		func(s *Settings) *int { return &s.Counting.MaxDescriptors })),
+	ours(number("SLUICE_MAX_MESSAGE_BYTES", "4194304", 1<<10, 64<<20,
+		func(s *Settings) *int { return &s.GRPC.MaxMessage })),
 }
 
 var keyFormat = variable{
@@ -129,7 +132,7 @@ var keyFormat = variable{
 var backends = slices.Concat([]variable{
 	but("also memory: counts of this process alone", word("BACKEND_TYPE", "redis", []string{"redis", "memcache", "memory"}, func(s *Settings) *string { return &s.Backend })),
 	boolean("REDIS_PERSECOND", "false", func(s *Settings) *bool { return &s.UsePerSecond }),
-	but("unhealthy while requests to Redis fail", boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", func(s *Settings) *bool { return &s.ByActivity })),
+	but("unhealthy while Redis does not answer; it is called every second, without traffic too", boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", func(s *Settings) *bool { return &s.ByActivity })),
 	text("REDIS_TLS_CLIENT_CERT", "", func(s *Settings) *string { return &s.Redis.Cert }),
 	text("REDIS_TLS_CLIENT_KEY", "", func(s *Settings) *string { return &s.Redis.Key }),
 	text("REDIS_TLS_CACERT", "", func(s *Settings) *string { return &s.Redis.CA }),
@@ -137,7 +140,6 @@ var backends = slices.Concat([]variable{
 	duration("REDIS_STARTUP_INITIAL_INTERVAL", "1s", func(s *Settings) *time.Duration { return &s.Startup.First }),
 	duration("REDIS_STARTUP_MAX_INTERVAL", "30s", func(s *Settings) *time.Duration { return &s.Startup.Most }),
 	duration("REDIS_STARTUP_MAX_ELAPSED_TIME", "0s", func(s *Settings) *time.Duration { return &s.Startup.Total }),
-	ignored("REDIS_CLUSTER_PIPELINE_PARALLELISM", "1", "the nodes of a Cluster are asked at the same time"),
 	ignored("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", "false", "the new primary is found without it"),
 	list("MEMCACHE_HOST_PORT", func(s *Settings) *[]string { return &s.Memcache.Addrs }),
 	but("looked up once, at the start", text("MEMCACHE_SRV", "", func(s *Settings) *string { return &s.Memcache.SRV })),
@@ -170,11 +172,19 @@ func redisVariables(prefix, url string, of func(*Settings) *RedisSettings) []var
 		ignored(prefix+"POOL_ON_EMPTY_BEHAVIOR", "WAIT", onePool),
 		ignored(prefix+"PIPELINE_WINDOW", "0", pipeline),
 		ignored(prefix+"PIPELINE_LIMIT", "0", pipeline),
+		ignored(prefix+"CLUSTER_PIPELINE_PARALLELISM", "1", "the nodes of a Cluster are asked at the same time"),
 	}
 }
 
+// memcachedTimeout is the reference's for a call of Memcached.
+const memcachedTimeout = 100 * time.Millisecond
+
 // complete reads what depends on other variables.
 func (s *Settings) complete(env map[string]string) (faults []error) {
+	if s.Backend == "memcache" && env["SLUICE_ON_FAILURE"] == "" { // as in the reference, where its errors are no hits
+		s.Counting.OnFailure = "open"
+		s.Counting.Timeout = cmp.Or(s.Counting.Timeout, memcachedTimeout)
+	}
 	s.PerSecond.Cert, s.PerSecond.Key, s.PerSecond.CA = s.Redis.Cert, s.Redis.Key, s.Redis.CA
 	s.PerSecond.SkipHostname = s.Redis.SkipHostname
 	for _, name := range s.Stats.mogrifierNames {
@@ -211,7 +221,7 @@ func (s *Settings) check() (faults []error) {
 	fault(s.Stats.Flush == 0, "STATS_FLUSH_INTERVAL: write "+kindDuration)
 	fault(s.GRPC.UseTLS && (s.GRPC.Cert == "" || s.GRPC.Key == ""),
 		"GRPC_SERVER_USE_TLS needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY: write the files' paths")
-	fault(s.Counting.EnvoyKeys && s.Backend != "redis", "SLUICE_KEY_FORMAT=envoy is for BACKEND_TYPE=redis only")
+	fault(s.Counting.EnvoyKeys && s.Backend == "memory", "SLUICE_KEY_FORMAT=envoy is for BACKEND_TYPE=redis and memcache only")
 	fault(s.UsePerSecond && s.Backend != "redis", "REDIS_PERSECOND is for BACKEND_TYPE=redis only")
 	fault(s.Backend == "memcache" && len(s.Memcache.Addrs) == 0 && s.Memcache.SRV == "",
 		"BACKEND_TYPE=memcache needs MEMCACHE_HOST_PORT: write the servers, host:port,host:port")

@@ -129,7 +129,7 @@ func (s *Stats) NotFound(domain string) {
 	s.mu.RUnlock()
 	if n == nil {
 		s.mu.Lock()
-		if len(s.notFound) >= maxDomains {
+		if len(s.notFound) >= maxDomains || len(domain) > maxName {
 			domain = "other"
 		}
 		if n = s.notFound[domain]; n == nil {

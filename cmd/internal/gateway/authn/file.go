@@ -1,13 +1,11 @@
 package authn
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,30 +25,17 @@ type files struct {
 	maxBytes int64                    // bytes of each
 	use      func(all [][]byte) error // takes what they hold, all of it or nothing
 
-	mu   sync.Mutex // guards the field below
-	read [][]byte   // when they were looked at last
+	mu       sync.Mutex // guards the field below
+	contents plainfile.Contents
 }
 
-// load reads the files, and tells whether they are others than last time.
+// load reads the files, and reports whether they are others than last time.
 func (f *files) load() (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var faults []error
-	read := make([][]byte, len(f.paths))
-	for i, path := range f.paths {
-		b, err := readFile(path, f.maxBytes)
-		if err != nil {
-			faults = append(faults, err)
-			b = []byte(err.Error())
-		}
-		read[i] = b
-	}
-	if f.read != nil && slices.EqualFunc(read, f.read, bytes.Equal) {
-		return false, nil
-	}
-	f.read = read
-	if len(faults) > 0 {
-		return true, errors.Join(faults...)
+	read, changed, err := f.contents.Read(f.paths, func(path string) ([]byte, error) { return readFile(path, f.maxBytes) })
+	if !changed || err != nil {
+		return changed, err
 	}
 	return true, f.contained(read)
 }
@@ -77,16 +62,7 @@ func (f *files) Reload(log *slog.Logger) {
 
 // Run reads the files when they change until the context ends.
 func (f *files) Run(ctx context.Context, log *slog.Logger) {
-	tick := time.NewTicker(filesInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f.Reload(log)
-		}
-	}
+	plainfile.Poll(ctx, filesInterval, func() { f.Reload(log) })
 }
 
 func readFile(path string, most int64) ([]byte, error) {

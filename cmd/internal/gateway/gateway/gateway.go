@@ -43,7 +43,7 @@ type Config struct {
 	MaxRequests, MaxAddressRequests int
 	// InternalHandler answers below [InternalPath]. Nil: nothing is there.
 	InternalHandler http.Handler
-	// OnDone is called for every request when it has been answered. It must not keep the request context. Nil: nobody is.
+	// OnDone is called for every request when it has been answered. It must not keep the request context. Nil: nothing is called.
 	OnDone func(*RequestContext)
 	Log    *slog.Logger // default slog.Default()
 }
@@ -88,14 +88,13 @@ func New(cfg Config) (*Gateway, error) {
 		g.shares = shares.NewCounter[netip.Prefix](cfg.MaxAddressRequests)
 	}
 	g.forwarder = http.HandlerFunc(g.forward)
-	g.afterAuth = g.forwarder
+	g.afterAuth = http.HandlerFunc(g.limit)
 	if cfg.Limiter != nil {
 		limits := admission.Config{Headers: quota.DefaultHeaders()}
 		if cfg.Queue != nil {
 			limits.Queues, limits.HasPending = true, cfg.Queue.HasPending
 		}
 		g.control = admission.New(cfg.Limiter, cfg.Rules, limits)
-		g.afterAuth = http.HandlerFunc(g.limit)
 	}
 	if cfg.Shed != nil {
 		g.afterAuth = cfg.Shed(g.afterAuth)
@@ -152,8 +151,8 @@ func (g *Gateway) Malformed(peer net.Addr, status int) string {
 // serve walks the request along the line. A refusal is not written yet.
 func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 	if r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || g.draining.Load()) {
-		// What comes in chunks may have had a length too, which net/http drops without a word. Whoever is before us may
-		// have gone by that, and what follows on the connection would not be what he thinks it is.
+		// A request in chunks may have had a length too, which net/http drops silently. A proxy before us may go by that
+		// length, and take what follows on the connection for something else.
 		x.response.Header().Set("Connection", "close")
 	}
 	set := g.cfg.Rules()
@@ -165,33 +164,29 @@ func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 	cleanHeader(r, clients, x.trusted)
 	x.setID(r)
 	x.Client = clients.Addr(r)
-	if fault := g.rejectIfFull(); fault != nil {
-		return fault
-	}
 	path, fault := readTarget(r)
 	if fault != nil {
-		if r.ProtoMajor == 1 { // whoever sent it may mean something else by what follows
+		if r.ProtoMajor == 1 { // the sender may mean something else by what follows
 			x.response.Header().Set("Connection", "close")
 		}
 		return fault
 	}
 	x.Path = path
+	isInternal := path == InternalPath || strings.HasPrefix(path, InternalPath+"/")
+	route := g.routeOf(x, r, isInternal)
+	if fault := g.rejectIfFull(); fault != nil {
+		return fault
+	}
 	if g.cfg.Deny.Contains(x.Client) || !g.cfg.Allow.IsEmpty() && !g.cfg.Allow.Contains(x.Client) {
 		return reject(http.StatusForbidden, "The server does not accept requests from this address.")
 	}
 	if fault := g.enter(x, clients); fault != nil {
 		return fault
 	}
-	if path == InternalPath || strings.HasPrefix(path, InternalPath+"/") {
-		if g.cfg.InternalHandler == nil {
-			return reject(http.StatusNotFound, "There is nothing at this path.")
-		}
-		g.cfg.InternalHandler.ServeHTTP(&x.response, r)
-		return nil
+	if isInternal {
+		return g.serveInternal(x, r)
 	}
-	if isServerWide(r) {
-		x.Route = serverWide
-	} else if x.Route = g.routes.find(r.Host, path); x.Route == nil {
+	if x.Route = route; route == nil {
 		return reject(http.StatusNotFound, "There is nothing at this host and path.")
 	}
 	if max := x.Route.MaxBody; max > 0 && r.ContentLength > max {
@@ -204,6 +199,46 @@ func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 	}
 	g.afterAuth.ServeHTTP(&x.response, r)
 	return nil
+}
+
+// routeOf finds the route of a request, or nil, and prepares the CORS headers of all responses to the request: also those
+// of the checks before it is routed.
+func (g *Gateway) routeOf(x *RequestContext, r *http.Request, isInternal bool) (route *Route) {
+	switch {
+	case isInternal:
+		x.setCORS(g.routes.internalCORS(r), r)
+		return nil
+	case isServerWide(r):
+		return serverWide
+	}
+	if route = g.routes.find(r.Host, x.Path); route != nil && route.cors != nil {
+		x.setCORS(route.cors, r)
+	}
+	return route
+}
+
+// serveInternal answers below InternalPath.
+func (g *Gateway) serveInternal(x *RequestContext, r *http.Request) *rejection {
+	if g.cfg.InternalHandler == nil {
+		return reject(http.StatusNotFound, "There is nothing at this path.")
+	}
+	if x.preflight {
+		x.answerPreflight(&x.response, r)
+		return nil
+	}
+	g.cfg.InternalHandler.ServeHTTP(&x.response, r)
+	return nil
+}
+
+// clientsFor is what was made for the set. While one set replaces another a few requests still come with the old one.
+func (g *Gateway) clientsFor(set *rules.Set) *clientip.Finder {
+	last := g.clients.Load()
+	if last == nil || last.set != set {
+		next := &clientsOf{set, admission.ClientIP(set)}
+		g.clients.CompareAndSwap(last, next)
+		last = next
+	}
+	return last.Finder
 }
 
 // rejectIfFull rejects a request if there are too many in flight.
@@ -235,9 +270,32 @@ func (g *Gateway) enter(x *RequestContext, clients *clientip.Finder) *rejection 
 	return nil
 }
 
+// authenticate finds out whose request it is, and tells the rules. Browsers send preflights without credentials.
+func (x *RequestContext) authenticate(r *http.Request) *rejection {
+	if x.Route.Authn == nil || x.preflight {
+		return nil
+	}
+	id, refused := x.Route.Authn.Admit(r)
+	if refused != nil {
+		return &rejection{
+			status: refused.Status, detail: toSentence(refused.Detail), challenges: refused.Challenges, retryAfter: refused.RetryAfter,
+		}
+	}
+	x.identity, x.identityForRules = id, admission.Identity{Claims: id.Claims, Attributes: id.Attributes}
+	return nil
+}
+
 // limit applies the rules to a request, and forwards it if they let it pass.
 func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
 	x := FromContext(r.Context())
+	switch {
+	case x.preflight:
+		x.answerPreflight(w, r)
+		return
+	case g.control == nil:
+		g.forward(w, r)
+		return
+	}
 	a, err := g.control.Admit(w, r, &x.identityForRules, x.try)
 	if err != nil {
 		admission.WriteError(w, r, err, nil)
@@ -258,23 +316,13 @@ func (g *Gateway) limit(w http.ResponseWriter, r *http.Request) {
 		}
 		a.Done(r.Context(), http.StatusTooManyRequests)
 	case admission.Queued:
+		a.SetHeaders(w.Header(), r)
 		a.Done(r.Context(), http.StatusAccepted)
 		g.enqueue(w, r, x, a.Queue)
 	default:
 		a.SetHeaders(w.Header(), r)
 		a.Serve(g.forwarder, w, r)
 	}
-}
-
-// clientsFor is what was made for the set. While one set replaces another a few requests still come with the old one.
-func (g *Gateway) clientsFor(set *rules.Set) *clientip.Finder {
-	last := g.clients.Load()
-	if last == nil || last.set != set {
-		next := &clientsOf{set, admission.ClientIP(set)}
-		g.clients.CompareAndSwap(last, next)
-		last = next
-	}
-	return last.Finder
 }
 
 // forward hands a request that the limits let pass to its upstream.

@@ -81,7 +81,7 @@ func start(t testing.TB, cfg gateway.Config) (address string) {
 		t.Fatal(err)
 	}
 	s, err := listen.New(listen.Config{
-		Gateway:      listen.Gateway{Address: "127.0.0.1:0", Handler: g, Wait: g.Wait},
+		Gateway:      listen.Gateway{Endpoint: listen.Endpoint{Address: "127.0.0.1:0"}, Handler: g, Wait: g.Wait},
 		Log:          slog.New(slog.DiscardHandler),
 		DrainTimeout: 5 * time.Second,
 	})

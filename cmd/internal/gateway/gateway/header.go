@@ -23,10 +23,10 @@ const (
 // cleanHeader drops what is not for the upstream, before anything looks at the header: so rules see what the upstream
 // will. Trusted peers may say whom they speak for. Fields that Connection names are still there afterwards, and named by
 // it: they are dropped when the request is forwarded, because a client could otherwise hide what it is identified by.
-// See [Exchange.dropNamed].
+// See [RequestContext.dropNamed].
 func cleanHeader(r *http.Request, c *clientip.Finder, trusted bool) {
 	h := r.Header
-	upgrade := websocket(h) && r.ContentLength == 0
+	upgrade := isWebSocket(h) && r.ContentLength == 0
 	trailers := hasToken(h["Te"], "trailers")
 	named := namedByConnection(h)
 	for name := range h {
@@ -58,6 +58,58 @@ func namedByConnection(h http.Header) (names []string) {
 	return names
 }
 
+// isWebSocket reports whether the request asks for a WebSocket. Other upgrades are not passed on: what is said after one to
+// HTTP/2 would reach the upstream past all limits.
+func isWebSocket(h http.Header) bool {
+	return len(h["Upgrade"]) == 1 && strings.EqualFold(h["Upgrade"][0], "websocket") && hasToken(h["Connection"], "upgrade")
+}
+
+func hasToken(lines []string, token string) bool {
+	for _, line := range lines {
+		for text := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.Trim(text, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isHopByHop reports whether a header is between two neighbours and goes no further, or has a name that applications which
+// know headers as variables take for another: X_User or X.User for X-User.
+func isHopByHop(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Http2-Settings":
+		return true
+	}
+	for i := range len(name) {
+		if c := name[i]; (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '-' {
+			return true
+		}
+	}
+	return false
+}
+
+// isSpoofable reports whether some applications take a request with the header for another than the one that rules saw: from
+// another address, or to another path.
+func isSpoofable(name string) bool {
+	switch name {
+	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Rewrite-Url", "X-Host",
+		"X-Forwarded", "Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Remote-Addr", "Client-Ip", "X-Proxyuser-Ip",
+		"Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "Fly-Client-Ip",
+		"X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip", "X-Envoy-External-Address":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-")
+}
+
+var (
+	connectionUpgrade = []string{"Upgrade"}
+	upgradeWebSocket  = []string{"websocket"}
+	teTrailers        = []string{"trailers"}
+)
+
 // dropNamed drops the fields that Connection names, but for those that something here reads or sets: a client must not
 // make the upstream see another identity than the one that was authenticated and limited.
 func (x *RequestContext) dropNamed(h http.Header) {
@@ -86,58 +138,6 @@ func isIdentity(name string) bool {
 	return isSpoofable(name) || slices.Contains(credentials, name)
 }
 
-// isHopByHop reports whether a header is between two neighbours and goes no further, or has a name that applications which
-// know headers as variables take for another: X_User or X.User for X-User.
-func isHopByHop(name string) bool {
-	switch name {
-	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
-		"Transfer-Encoding", "Upgrade", "Http2-Settings":
-		return true
-	}
-	for i := range len(name) {
-		if c := name[i]; (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '-' {
-			return true
-		}
-	}
-	return false
-}
-
-// isSpoofable reports whether a header makes some applications believe that a request is another than the one that rules saw:
-// from another address, or to another path.
-func isSpoofable(name string) bool {
-	switch name {
-	case forwarded, "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "X-Rewrite-Url", "X-Host",
-		"X-Forwarded", "Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Remote-Addr", "Client-Ip", "X-Proxyuser-Ip",
-		"Proxy-Client-Ip", "Wl-Proxy-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Fastly-Client-Ip", "Fly-Client-Ip",
-		"X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip", "X-Envoy-External-Address":
-		return true
-	}
-	return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Original-")
-}
-
-var (
-	connectionUpgrade = []string{"Upgrade"}
-	upgradeWebSocket  = []string{"websocket"}
-	teTrailers        = []string{"trailers"}
-)
-
-// websocket tells whether the request asks for a WebSocket. Other upgrades are not passed on: what is said after one to
-// HTTP/2 would reach the upstream past all limits.
-func websocket(h http.Header) bool {
-	return len(h["Upgrade"]) == 1 && strings.EqualFold(h["Upgrade"][0], "websocket") && hasToken(h["Connection"], "upgrade")
-}
-
-func hasToken(lines []string, token string) bool {
-	for _, line := range lines {
-		for text := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.Trim(text, " \t"), token) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // setForwarded tells the upstream whom the gateway speaks for. It is done last, because rules read what came.
 func (x *RequestContext) setForwarded(r *http.Request) {
 	h := r.Header
@@ -151,7 +151,7 @@ func (x *RequestContext) setForwarded(r *http.Request) {
 	} else {
 		h[forwardedFor] = x.singleLine(lineFor, peer)
 	}
-	if prior := h[forwarded]; len(prior) > 0 { // only if somebody before us uses it
+	if prior := h[forwarded]; len(prior) > 0 { // only if a proxy before us uses it
 		node := peer
 		if strings.Contains(peer, ":") {
 			node = `"[` + peer + `]"`

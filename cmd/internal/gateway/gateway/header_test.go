@@ -110,7 +110,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A header that rules take the address from is believed of nobody else either.
+// A header that rules take the address from does not arrive from untrusted peers either.
 func TestOwnAddressHeader(t *testing.T) {
 	address := before(t, headers, func(c *gateway.Config) {
 		c.Rules, c.Limiter = limits(t, "client_ip: {trusted_proxies: [192.0.2.1], header: Cf-Connecting-Ip}\nrules: []")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/problem"
+	"github.com/sluiceproject/sluice/internal/quota"
 )
 
 // rejection is a response of the gateway itself, a problem document.
@@ -32,6 +33,9 @@ func (r *rejection) writeTo(w http.ResponseWriter, to *http.Request) {
 	r.write(w)
 }
 
+// statusClientClosed is the status of a request whose context has ended.
+const statusClientClosed = 499
+
 // clientClosed reports whether the request was cancelled because its client left.
 func clientClosed(r *http.Request) bool {
 	ctx := r.Context()
@@ -45,10 +49,24 @@ func (r *rejection) write(w http.ResponseWriter) {
 		h["Www-Authenticate"] = r.challenges
 	}
 	if r.retryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(int64((r.retryAfter+time.Second-1)/time.Second), 10))
+		h.Set("Retry-After", strconv.FormatInt(quota.CeilSeconds(r.retryAfter), 10))
 	}
 	h.Set("Cache-Control", "no-store")
 	p := problem.New(r.status, r.detail)
 	p.RequestID = h.Get(RequestID)
 	p.Write(w)
+}
+
+// toSentence gives a text a capital letter and a full stop.
+func toSentence(s string) string {
+	if s == "" {
+		return s
+	}
+	if c := s[0]; c >= 'a' && c <= 'z' {
+		s = string(c-'a'+'A') + s[1:]
+	}
+	if s[len(s)-1] != '.' {
+		s += "."
+	}
+	return s
 }

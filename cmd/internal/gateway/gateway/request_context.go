@@ -26,9 +26,9 @@ type RequestContext struct {
 	Queued   bool          // stored, to be delivered later
 	Rule     string        // that denied, delayed or queued it
 	Delay    time.Duration // in the delay queue
-	Shed     bool          // because of overload, if somebody noted it
+	Shed     bool          // because of overload, if the program notes it
 	Rejected bool          // before limits: malformed, from a denied address, unauthenticated …
-	Server   string        // that it was forwarded to, if somebody noted it
+	Server   string        // that it was forwarded to, if the program notes it
 	Request  *http.Request // as it came, but for headers that were dropped and the path's spelling
 
 	lines            [lineCount]string // of headers that are set
@@ -36,6 +36,7 @@ type RequestContext struct {
 	set              *rules.Set        // that the request was identified by
 	address          netip.Prefix      // that it counts for; the zero Prefix: none
 	counted          bool              // it is counted
+	preflight        bool              // of a route with CORS
 	response         responseWriter
 	body             *body // nil: there is none
 	forwarded        time.Time
@@ -58,21 +59,6 @@ func (x *RequestContext) Plan() string { return x.identity.Attributes["plan"] }
 
 // Header is that of the answer.
 func (x *RequestContext) Header() http.Header { return x.response.Header() }
-
-// Headers that are set for every request have room of their own here, so that they need none each.
-const (
-	lineID = iota
-	lineResponseID
-	lineFor
-	lineHost
-	lineCount
-)
-
-// singleLine is a header with one line.
-func (x *RequestContext) singleLine(i int, text string) []string {
-	x.lines[i] = text
-	return x.lines[i : i+1 : i+1]
-}
 
 // Status is what the client was answered, or 0 if the connection ended before.
 func (x *RequestContext) Status() int { return x.response.status }
@@ -99,27 +85,6 @@ func (x *RequestContext) UpstreamTime() (took time.Duration, asked bool) {
 	return x.response.startedAt.Sub(x.forwarded), true
 }
 
-// lastPieceTimeout is how long a client may take to send what nobody reads, and to take the last of its answer.
-const lastPieceTimeout = 10 * time.Second
-
-type requestContextKey struct{}
-
-// contextWithRequest is a request's context that carries its RequestContext.
-type contextWithRequest struct {
-	context.Context
-	x *RequestContext
-}
-
-func (c *contextWithRequest) Value(key any) any {
-	switch key {
-	case requestContextKey{}:
-		return c.x
-	case bounds.Counted{}:
-		return true // by New's clients
-	}
-	return c.Context.Value(key)
-}
-
 // FromContext returns the RequestContext of a request's context, or nil. It is valid while the request is handled.
 func FromContext(ctx context.Context) *RequestContext {
 	x, _ := ctx.Value(requestContextKey{}).(*RequestContext)
@@ -142,9 +107,6 @@ func Client(ctx context.Context) netip.Addr {
 	return netip.Addr{}
 }
 
-// netHTTPReads is how much of a body net/http reads after the handler, before the response is sent.
-const netHTTPReads = 256 << 10
-
 // Address is the address that the request with the context counts for where one client gets a share of what all have, IPv6 by
 // /64. It is the zero Prefix for clients without one, and for trusted proxies that do not name their client.
 func Address(ctx context.Context) netip.Prefix {
@@ -153,6 +115,27 @@ func Address(ctx context.Context) netip.Prefix {
 	}
 	return netip.Prefix{}
 }
+
+type requestContextKey struct{}
+
+// contextWithRequest is a request's context that carries its RequestContext.
+type contextWithRequest struct {
+	context.Context
+	x *RequestContext
+}
+
+func (c *contextWithRequest) Value(key any) any {
+	switch key {
+	case requestContextKey{}:
+		return c.x
+	case bounds.Counted{}:
+		return true // by New's clients
+	}
+	return c.Context.Value(key)
+}
+
+// netHTTPReads is how much of a body net/http reads after the handler, before the response is sent.
+const netHTTPReads = 256 << 10
 
 func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *RequestContext {
 	g.inFlight.Add(1)
@@ -169,6 +152,9 @@ func (g *Gateway) begin(w http.ResponseWriter, r *http.Request) *RequestContext 
 	}
 	return x
 }
+
+// lastPieceTimeout is how long a client may take to send what no handler reads, and to take the last of its answer.
+const lastPieceTimeout = 10 * time.Second
 
 // end is also called while a handler panics, as those do whose client or upstream has gone in the middle of an answer.
 func (g *Gateway) end(x *RequestContext) {
@@ -208,8 +194,53 @@ func (x *RequestContext) attach(r *http.Request) *http.Request {
 	return to
 }
 
+// setID gives the request an id, or keeps that of a trusted peer.
+func (x *RequestContext) setID(r *http.Request) {
+	if lines := r.Header[RequestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
+		x.ID = lines[0]
+	} else {
+		x.ID = newID()
+		r.Header[RequestID] = x.singleLine(lineID, x.ID)
+	}
+	x.response.Header()[RequestID] = x.singleLine(lineResponseID, x.ID)
+}
+
+func newID() string {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
+	var text [32]byte
+	hex.Encode(text[:], b[:])
+	return string(text[:])
+}
+
+func isID(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 128
+}
+
+// Headers that are set for every request have room of their own here, so that they need none each.
+const (
+	lineID = iota
+	lineResponseID
+	lineFor
+	lineHost
+	lineCount
+)
+
+// singleLine is a header with one line.
+func (x *RequestContext) singleLine(i int, text string) []string {
+	x.lines[i] = text
+	return x.lines[i : i+1 : i+1]
+}
+
 // startTimeout has the request end if the upstream does not begin to answer in time. Each piece of the request's body
-// begins the time anew, because nobody answers before he has read it.
+// begins the time anew, because an upstream answers when it has read it.
 func (x *RequestContext) startTimeout(r *http.Request) *http.Request {
 	after := x.Route.Timeout
 	if after <= 0 {
@@ -264,34 +295,4 @@ func (t *timeout) end() {
 		t.stop()
 		t.cancel(nil)
 	}
-}
-
-// setID gives the request an id, or keeps that of a trusted peer.
-func (x *RequestContext) setID(r *http.Request) {
-	if lines := r.Header[RequestID]; x.trusted && len(lines) == 1 && isID(lines[0]) {
-		x.ID = lines[0]
-	} else {
-		x.ID = newID()
-		r.Header[RequestID] = x.singleLine(lineID, x.ID)
-	}
-	x.response.Header()[RequestID] = x.singleLine(lineResponseID, x.ID)
-}
-
-func newID() string {
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:8], rand.Uint64())
-	binary.LittleEndian.PutUint64(b[8:], rand.Uint64())
-	var text [32]byte
-	hex.Encode(text[:], b[:])
-	return string(text[:])
-}
-
-func isID(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && c != '-' && c != '_' && c != '.' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 128
 }

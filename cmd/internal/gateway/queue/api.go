@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Get tells what is known of an item.
+// Get returns what is known of an item.
 func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 	s := q.current.Load()
 	switch {
@@ -43,7 +43,7 @@ func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		o, err := q.headerOf(m.Subject, m.Header.Get(itemHeaderField))
+		o, err := q.cipher.openHeader(m.Subject, m.Header.Get(itemHeaderField))
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func (q *Queue) cancel(ctx context.Context, id string) error {
 	} else if err != nil {
 		return err
 	}
-	o, err := q.headerOf(m.Subject, m.Header.Get(itemHeaderField))
+	o, err := q.cipher.openHeader(m.Subject, m.Header.Get(itemHeaderField))
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (q *Queue) cancel(ctx context.Context, id string) error {
 		return err
 	}
 	q.stats.cancelled.Add(1)
-	// From here on nobody delivers it. What of the rest fails is done by who finds it.
+	// From here on it is not delivered. What of the rest fails is done by the process that finds it.
 	if q.writeResult(s, a, &itemState{state: Cancelled}) == nil && q.remove(a) == nil {
 		q.announceRemoved(a)
 	}
@@ -184,7 +184,7 @@ func (q *Queue) Requeue(ctx context.Context, id string) error {
 	} else if err != nil {
 		return err
 	}
-	o, err := q.headerOf(m.Subject, m.Header.Get(itemHeaderField))
+	o, err := q.cipher.openHeader(m.Subject, m.Header.Get(itemHeaderField))
 	if err != nil {
 		return err
 	}
@@ -263,11 +263,7 @@ func (q *Queue) listResults(ctx context.Context, s *session, state State, from u
 			return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		from = m.Sequence
-		b, err := q.cipher.decrypt(m.Subject, m.Data)
-		if err != nil {
-			return nil, "", err
-		}
-		r, err := decodeItemState(b)
+		r, err := q.cipher.openState(m.Subject, m.Data)
 		if err != nil {
 			return nil, "", err
 		}
@@ -283,45 +279,5 @@ func (q *Queue) listResults(ctx context.Context, s *session, state State, from u
 func (r *Result) forList() {
 	if r != nil {
 		r.Header, r.Body = nil, nil
-	}
-}
-
-// Counts counts what there is.
-func (q *Queue) Counts(ctx context.Context) Counts {
-	t := &q.stats
-	c := Counts{
-		Accepted: t.accepted.Load(), Rejected: t.rejected.Load(), Delivered: t.delivered.Load(), Failed: t.failed.Load(),
-		DeadLettered: t.deadLettered.Load(), Denied: t.denied.Load(), Cancelled: t.cancelled.Load(), Requeued: t.requeued.Load(), Lost: t.lost.Load(),
-	}
-	if x := q.known.Load(); x != nil {
-		x.count(&c, time.Now()) // what waits is known though it cannot be written
-	}
-	s := q.current.Load()
-	if s == nil || q.Err() != nil {
-		return c
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	if info, err := s.results.Info(ctx); err == nil {
-		c.Up, c.Done = true, int64(info.State.Msgs)
-	}
-	return c
-}
-
-func (x *index) count(c *Counts, now time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, e := range x.all {
-		c.Bytes += int64(e.size)
-		switch e.state {
-		case Dead:
-			c.Dead++
-			continue
-		case Delivering:
-			c.Delivering++
-		default:
-			c.Queued++
-		}
-		c.Oldest = max(c.Oldest, now.Sub(e.accepted))
 	}
 }

@@ -1,8 +1,16 @@
 package queue
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -14,130 +22,6 @@ import (
 const codecVersion = 1
 
 var errCodec = errors.New("queue: what is stored cannot be read")
-
-type encoder struct{ b []byte }
-
-func (e *encoder) number(n int64) { e.b = binary.AppendVarint(e.b, n) }
-func (e *encoder) text(s string)  { e.b = append(binary.AppendUvarint(e.b, uint64(len(s))), s...) }
-func (e *encoder) bytes(b []byte) { e.b = append(binary.AppendUvarint(e.b, uint64(len(b))), b...) }
-func (e *encoder) flag(f bool)    { e.number(map[bool]int64{true: 1}[f]) }
-func (e *encoder) time(t time.Time) {
-	if t.IsZero() {
-		e.number(0)
-		return
-	}
-	e.number(t.UnixMilli())
-}
-
-func (e *encoder) header(h http.Header) {
-	e.number(int64(len(h)))
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		e.text(name)
-		e.number(int64(len(h[name])))
-		for _, v := range h[name] {
-			e.text(v)
-		}
-	}
-}
-
-func (e *encoder) texts(m map[string]string) {
-	e.number(int64(len(m)))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		e.text(name)
-		e.text(m[name])
-	}
-}
-
-// decoder reads what an encoder wrote. Its first error stays.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) number() int64 {
-	n, size := binary.Varint(d.b)
-	if size <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[size:]
-	return n
-}
-
-func (d *decoder) bytes() []byte {
-	n, size := binary.Uvarint(d.b)
-	if size <= 0 || n > uint64(len(d.b)-size) {
-		d.bad, d.b = true, nil
-		return nil
-	}
-	out := d.b[size : size+int(n) : size+int(n)]
-	d.b = d.b[size+int(n):]
-	return out
-}
-
-func (d *decoder) text() string { return string(d.bytes()) }
-func (d *decoder) flag() bool   { return d.number() != 0 }
-
-func (d *decoder) time() time.Time {
-	if ms := d.number(); ms != 0 {
-		return time.UnixMilli(ms).UTC()
-	}
-	return time.Time{}
-}
-
-// count reads how many follow. Each is of a byte at least, so that a wrong count takes no memory.
-func (d *decoder) count() int {
-	n := d.number()
-	if n < 0 || n > int64(len(d.b)) {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	return int(n)
-}
-
-func (d *decoder) header() http.Header {
-	n := d.count()
-	if n == 0 {
-		return nil
-	}
-	h := make(http.Header, n)
-	for range n {
-		name := d.text()
-		values := make([]string, d.count())
-		for i := range values {
-			values[i] = d.text()
-		}
-		h[name] = values
-	}
-	return h
-}
-
-func (d *decoder) texts() map[string]string {
-	n := d.count()
-	if n == 0 {
-		return nil
-	}
-	m := make(map[string]string, n)
-	for range n {
-		name := d.text()
-		m[name] = d.text()
-	}
-	return m
-}
-
-// open begins to read, and close tells whether all was there and no more.
-func openVersion(b []byte) *decoder {
-	d := &decoder{b: b}
-	d.bad = d.number() != codecVersion
-	return d
-}
-
-func (d *decoder) close() error {
-	if d.bad || len(d.b) > 0 {
-		return errCodec
-	}
-	return nil
-}
 
 func encodeItem(it *Item) []byte {
 	e := encoder{b: make([]byte, 0, len(it.Body)+1024)}
@@ -193,17 +77,6 @@ func decodeItem(b []byte) (*Item, error) {
 	return it, d.close()
 }
 
-// itemHeader is the part of an item that every instance indexes: a header of its message.
-type itemHeader struct {
-	rule, key         string
-	ordered           bool
-	accepted, expires time.Time
-	attempts          int
-	results           time.Duration
-	size              int
-	client            string // whom it counts for, if there is no key: an address or prefix
-}
-
 func (o *itemHeader) encode() []byte {
 	var e encoder
 	e.number(codecVersion)
@@ -223,23 +96,10 @@ func decodeItemHeader(b []byte) (o itemHeader, err error) {
 	d := openVersion(b)
 	o.rule, o.key, o.ordered, o.accepted, o.expires = d.text(), d.text(), d.flag(), d.time(), d.time()
 	o.attempts, o.results, o.size = int(d.number()), time.Duration(d.number()), int(d.number())
-	if len(d.b) > 0 { // outlines of earlier versions end here
+	if len(d.b) > 0 { // headers of earlier versions end here
 		o.client = d.text()
 	}
 	return o, d.close()
-}
-
-// itemState is the state of an item, or its result.
-type itemState struct {
-	state      State
-	owner      string // who delivers
-	attempts   int
-	changed    time.Time
-	next       time.Time // not tried before
-	expires    time.Time // of a replay, or of a result
-	err        string
-	result     *Result
-	itemHeader *itemHeader // of an item that is no more
 }
 
 func (r *itemState) encode() []byte {
@@ -281,4 +141,247 @@ func decodeItemState(b []byte) (r itemState, err error) {
 		r.itemHeader = &o
 	}
 	return r, d.close()
+}
+
+type encoder struct{ b []byte }
+
+func (e *encoder) number(n int64) { e.b = binary.AppendVarint(e.b, n) }
+func (e *encoder) text(s string)  { e.b = append(binary.AppendUvarint(e.b, uint64(len(s))), s...) }
+func (e *encoder) bytes(b []byte) { e.b = append(binary.AppendUvarint(e.b, uint64(len(b))), b...) }
+func (e *encoder) flag(f bool)    { e.number(map[bool]int64{true: 1}[f]) }
+func (e *encoder) time(t time.Time) {
+	if t.IsZero() {
+		e.number(0)
+		return
+	}
+	e.number(t.UnixMilli())
+}
+
+func (e *encoder) header(h http.Header) {
+	e.number(int64(len(h)))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		e.text(name)
+		e.number(int64(len(h[name])))
+		for _, v := range h[name] {
+			e.text(v)
+		}
+	}
+}
+
+func (e *encoder) texts(m map[string]string) {
+	e.number(int64(len(m)))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		e.text(name)
+		e.text(m[name])
+	}
+}
+
+// decoder reads what an encoder wrote. Its first error stays.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+// openVersion begins to read what has the version in front.
+func openVersion(b []byte) *decoder {
+	d := &decoder{b: b}
+	d.bad = d.number() != codecVersion
+	return d
+}
+
+// close returns an error unless all was there, and no more.
+func (d *decoder) close() error {
+	if d.bad || len(d.b) > 0 {
+		return errCodec
+	}
+	return nil
+}
+
+// fail ends the reading: nothing is left.
+func (d *decoder) fail() { d.bad, d.b = true, nil }
+
+func (d *decoder) number() int64 {
+	n, size := binary.Varint(d.b)
+	if size <= 0 {
+		d.fail()
+		return 0
+	}
+	d.b = d.b[size:]
+	return n
+}
+
+func (d *decoder) bytes() []byte {
+	n, size := binary.Uvarint(d.b)
+	if size <= 0 || n > uint64(len(d.b)-size) {
+		d.fail()
+		return nil
+	}
+	out := d.b[size : size+int(n) : size+int(n)]
+	d.b = d.b[size+int(n):]
+	return out
+}
+
+func (d *decoder) text() string { return string(d.bytes()) }
+func (d *decoder) flag() bool   { return d.number() != 0 }
+
+func (d *decoder) time() time.Time {
+	if ms := d.number(); ms != 0 {
+		return time.UnixMilli(ms).UTC()
+	}
+	return time.Time{}
+}
+
+// count reads how many follow. Each is of a byte at least, so that a wrong count takes no memory.
+func (d *decoder) count() int {
+	n := d.number()
+	if n < 0 || n > int64(len(d.b)) {
+		d.fail()
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) header() http.Header {
+	n := d.count()
+	if n == 0 {
+		return nil
+	}
+	h := make(http.Header, n)
+	for range n {
+		name := d.text()
+		values := make([]string, d.count())
+		for i := range values {
+			values[i] = d.text()
+		}
+		h[name] = values
+	}
+	return h
+}
+
+func (d *decoder) texts() map[string]string {
+	n := d.count()
+	if n == 0 {
+		return nil
+	}
+	m := make(map[string]string, n)
+	for range n {
+		name := d.text()
+		m[name] = d.text()
+	}
+	return m
+}
+
+// itemCipher encrypts what is stored, if there is a key. The subject is authenticated with it, so that nothing can be put in the
+// place of something else.
+type itemCipher struct {
+	aead cipher.AEAD // nil: nothing is encrypted
+	mark string      // tells keys apart; "": there is none
+}
+
+// KeySize is that of a key: AES-256.
+const KeySize = 32
+
+// In front of what is stored.
+const (
+	inClear = 0
+	sealed  = 1
+)
+
+func newCipher(key []byte) (*itemCipher, error) {
+	if len(key) == 0 {
+		return &itemCipher{}, nil
+	}
+	if len(key) != KeySize {
+		return nil, fmt.Errorf("queue: the key has %d bytes: it must have %d", len(key), KeySize)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, err
+	}
+	m := hmac.New(sha256.New, key)
+	m.Write([]byte("sluice queue key"))
+	return &itemCipher{aead, hex.EncodeToString(m.Sum(nil)[:8])}, nil
+}
+
+// keyMark is in the streams' metadata, so that a wrong key is found at the start.
+const keyMark = "sluice-key"
+
+// check returns an error if the stream with this metadata was written with another key.
+func (s *itemCipher) check(stream string, metadata map[string]string) error {
+	if mark := metadata[keyMark]; mark != "" && mark != s.mark {
+		return &keyError{name: stream, has: s.mark != ""}
+	}
+	return nil
+}
+
+// keyError says that the queue was written with another key.
+type keyError struct {
+	name string
+	has  bool
+}
+
+func (e *keyError) Error() string {
+	if e.has {
+		return "queue: key_file: " + e.name + " was written with another key: set the file with that one"
+	}
+	return "queue: key_file: " + e.name + " is encrypted: set the file with the key it was written with"
+}
+
+// sealHeader writes an item's header, encrypted and as text.
+func (s *itemCipher) sealHeader(subject string, o *itemHeader) string {
+	return base64.StdEncoding.EncodeToString(s.encrypt(subject, o.encode()))
+}
+
+// openHeader reads an item's header as sealHeader wrote it.
+func (s *itemCipher) openHeader(subject, header string) (itemHeader, error) {
+	b, err := base64.StdEncoding.DecodeString(header)
+	if err == nil {
+		b, err = s.decrypt(subject, b)
+	}
+	if err != nil {
+		return itemHeader{}, err
+	}
+	return decodeItemHeader(b)
+}
+
+// openState reads an encrypted state.
+func (s *itemCipher) openState(subject string, b []byte) (itemState, error) {
+	plain, err := s.decrypt(subject, b)
+	if err != nil {
+		return itemState{}, err
+	}
+	return decodeItemState(plain)
+}
+
+func (s *itemCipher) encrypt(subject string, plain []byte) []byte {
+	if s.aead == nil {
+		return append([]byte{inClear}, plain...)
+	}
+	out := make([]byte, 1+s.aead.NonceSize(), 1+s.aead.NonceSize()+len(plain)+s.aead.Overhead())
+	out[0] = sealed
+	_, _ = rand.Read(out[1:]) // it never fails
+	return s.aead.Seal(out, out[1:], plain, []byte(subject))
+}
+
+var errNotDecrypted = errors.New("queue: what is stored is encrypted with another key: set the key_file it was written with")
+
+func (s *itemCipher) decrypt(subject string, b []byte) ([]byte, error) {
+	switch {
+	case len(b) > 0 && b[0] == inClear:
+		return b[1:], nil
+	case len(b) == 0 || b[0] != sealed:
+		return nil, errCodec
+	case s.aead == nil || len(b) < 1+s.aead.NonceSize():
+		return nil, errNotDecrypted
+	}
+	n := 1 + s.aead.NonceSize()
+	plain, err := s.aead.Open(nil, b[1:n], b[n:], []byte(subject))
+	if err != nil {
+		return nil, errNotDecrypted
+	}
+	return plain, nil
 }

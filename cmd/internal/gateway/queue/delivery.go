@@ -92,7 +92,7 @@ func (q *Queue) prepare(a *activeDelivery) *Item {
 		a.reschedule(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 	case err != nil:
 		q.deadLetter(a, err.Error(), nil)
-	case a.stateSeq == 0 && q.isRejected(a.id):
+	case a.stateSeq == 0 && q.puts.isRejected(a.id):
 		q.removeOne(a)
 	case a.state == Cancelled:
 		q.finishRemoved(a, &itemState{state: Cancelled})

@@ -61,3 +61,13 @@ func TestMoves(t *testing.T) {
 		})
 	}
 }
+
+// However long a rule says that there is no room, it is asked again soon: an operator may have made some.
+func TestNextLimitCheck(t *testing.T) {
+	for _, after := range []time.Duration{-1, 0, time.Millisecond, time.Second, time.Hour, 34 * time.Hour} {
+		least := min(max(after, 10*time.Millisecond), maxLimitRecheck)
+		if got := nextLimitCheck(after); got < least || got > least+time.Second/4 {
+			t.Errorf("after %v it is asked after %v", after, got)
+		}
+	}
+}

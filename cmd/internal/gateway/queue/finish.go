@@ -9,13 +9,26 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
 )
+
+// Outcome is what came of a delivery.
+type Outcome struct {
+	Status int // of the answer; 0: there was none
+	Header http.Header
+	Body   []byte
+	Err    error         // why there was no answer
+	Retry  bool          // it is not done, whatever the status
+	After  time.Duration // not before this has passed
+}
 
 // conclude writes what came of a delivery.
 func (q *Queue) conclude(a *activeDelivery, it *Item, out *Outcome) {
@@ -40,8 +53,31 @@ func (q *Queue) conclude(a *activeDelivery, it *Item, out *Outcome) {
 	q.finishWith(a, r)
 }
 
-// maxDeadResult is how much is kept of the last answer to what is dead: it takes room until somebody looks.
-const maxDeadResult = 4 << 10
+// isFinal reports whether an outcome is a response, and if not, how long the upstream wants to be left alone.
+func (o *Outcome) isFinal(now time.Time) (done bool, after time.Duration) {
+	switch {
+	case o.Retry || o.Status == 0:
+		return false, o.After
+	case o.Status == http.StatusRequestTimeout, o.Status == http.StatusTooEarly, o.Status == http.StatusTooManyRequests,
+		o.Status >= 500 && o.Status != http.StatusNotImplemented:
+		return false, max(o.After, retryAfter(o.Header, now))
+	}
+	return true, 0
+}
+
+// maxRetryAfter bounds an upstream's Retry-After.
+const maxRetryAfter = time.Hour
+
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	text := h.Get("Retry-After")
+	after := time.Duration(0)
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		after = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		after = at.Sub(now)
+	}
+	return min(max(after, 0), maxRetryAfter)
+}
 
 func failure(out *Outcome) string {
 	switch {
@@ -63,6 +99,12 @@ func (q *Queue) backoff(attempts int) time.Duration {
 	}
 	return d/2 + rand.N(d/2+1)
 }
+
+// MaxResult is how much of an answer's body is kept, in bytes.
+const MaxResult = 64 << 10
+
+// maxDeadResult is how much of the last answer a dead item keeps: it takes room until an operator looks.
+const maxDeadResult = 4 << 10
 
 // maxHeaderBytes is how much of an answer's headers is kept.
 const maxHeaderBytes = 16 << 10
@@ -92,27 +134,35 @@ func resultOf(out *Outcome, max int) *Result {
 func (q *Queue) deadLetter(a *activeDelivery, why string, last *Result) {
 	if q.finishWith(a, &itemState{state: Dead, attempts: a.attempts, changed: time.Now(), err: why, result: last, expires: a.expiry}) {
 		q.stats.deadLettered.Add(1)
-		q.logDead(a, why)
+		if unlogged, ok := q.deadLog.next(); ok {
+			q.log.Warn("a kept request is dead: sluice queue dead lists such, sluice queue replay tries them again",
+				"id", a.id, "rule", a.rule, "attempts", a.attempts, "error", why, "unreported", unlogged)
+		}
 	}
 }
 
-// logDead logs one in a second, since an upstream that is away may leave thousands.
-func (q *Queue) logDead(a *activeDelivery, why string) {
-	q.mu.Lock()
+// deadLog logs one dead letter a second, since an upstream that is away may leave thousands.
+type deadLog struct {
+	mu       sync.Mutex // guards the following
+	at       time.Time  // of the last one
+	unlogged int        // how many were not logged since
+}
+
+// next reports whether a dead letter is logged, and how many were not since the last.
+func (l *deadLog) next() (unlogged int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	if now.Sub(q.deadLoggedAt) < time.Second {
-		q.deadUnlogged++
-		q.mu.Unlock()
-		return
+	if now.Sub(l.at) < time.Second {
+		l.unlogged++
+		return 0, false
 	}
-	more := q.deadUnlogged
-	q.deadLoggedAt, q.deadUnlogged = now, 0
-	q.mu.Unlock()
-	q.log.Warn("a kept request is dead: sluice queue dead lists such, sluice queue replay tries them again",
-		"id", a.id, "rule", a.rule, "attempts", a.attempts, "error", why, "unreported", more)
+	unlogged = l.unlogged
+	l.at, l.unlogged = now, 0
+	return unlogged, true
 }
 
-// finishWith writes the state that a delivery ends with, unless somebody else wrote one.
+// finishWith writes the state that a delivery ends with, unless another process wrote one.
 func (q *Queue) finishWith(a *activeDelivery, r *itemState) bool {
 	var seq uint64
 	err := q.persist(func(*session) (err error) {
@@ -143,6 +193,28 @@ func (q *Queue) finishRemoved(a *activeDelivery, r *itemState) {
 	q.announceRemoved(a)
 }
 
+// persist has something written, again and again until it is. Only the end of the process, or another that was faster,
+// stops it.
+func (q *Queue) persist(write func(*session) error) error {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := ErrUnavailable
+		if s := q.current.Load(); s != nil {
+			err = write(s)
+		}
+		if err == nil || !errors.Is(err, ErrUnavailable) {
+			return err
+		}
+		if q.ending.Load() && wait > shutdownWriteTimeout/4 {
+			return err
+		}
+		select {
+		case <-q.life.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}
+
 func (q *Queue) writeResult(s *session, a *activeDelivery, r *itemState) error {
 	now := time.Now()
 	keep := max(cmp.Or(a.results, time.Hour), time.Second)
@@ -150,7 +222,7 @@ func (q *Queue) writeResult(s *session, a *activeDelivery, r *itemState) error {
 	subject := q.subject("result", a.id)
 	ctx, cancel := context.WithTimeout(q.life, requestTimeout)
 	defer cancel()
-	m := &natsMsg{Subject: subject, Data: q.cipher.encrypt(subject, r.encode())}
+	m := &nats.Msg{Subject: subject, Data: q.cipher.encrypt(subject, r.encode())}
 	_, err := s.js.PublishMsg(ctx, m, jetstream.WithMsgTTL(keep.Round(time.Second)))
 	return q.checked(s, err)
 }
@@ -163,7 +235,7 @@ func (q *Queue) remove(a *activeDelivery) error {
 	}
 	ctx, cancel := context.WithTimeout(q.life, requestTimeout)
 	defer cancel()
-	q.awaitPut(a.id) // its end is recorded after its beginning
+	q.puts.await(a.id) // its end is recorded after its beginning
 	q.ledger.end(a.id)
 	if err := q.checked(s, deleted(s.items.DeleteMsg(ctx, a.itemSeq))); err != nil {
 		return err
@@ -199,7 +271,7 @@ func (q *Queue) announceRemoved(a *activeDelivery) {
 	}
 }
 
-// refresh finds out what became of an item that somebody else has changed.
+// refresh finds out what became of an item that another process has changed.
 func (q *Queue) refresh(a *activeDelivery) {
 	s := q.current.Load()
 	if s == nil {
@@ -232,7 +304,7 @@ func (q *Queue) writeState(id string, over uint64, r *itemState) (seq uint64, er
 	subject := q.subject("state", id)
 	ctx, cancel := context.WithTimeout(q.life, requestTimeout)
 	defer cancel()
-	m := &natsMsg{Subject: subject, Data: q.cipher.encrypt(subject, r.encode())}
+	m := &nats.Msg{Subject: subject, Data: q.cipher.encrypt(subject, r.encode())}
 	ack, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(over))
 	var refused *jetstream.APIError
 	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
@@ -265,11 +337,7 @@ func (q *Queue) readState(ctx context.Context, from jetstream.Stream, kind, id s
 	if err != nil {
 		return nil, 0, err
 	}
-	b, err := q.cipher.decrypt(m.Subject, m.Data)
-	if err != nil {
-		return nil, 0, err
-	}
-	r, err := decodeItemState(b)
+	r, err := q.cipher.openState(m.Subject, m.Data)
 	return &r, m.Sequence, err
 }
 

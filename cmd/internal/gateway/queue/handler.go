@@ -13,12 +13,6 @@ import (
 	"github.com/sluiceproject/sluice/internal/problem"
 )
 
-// StatusPrefix is where callers ask what became of their requests.
-const StatusPrefix = "/.sluice/queue/"
-
-// StatusPath is where one asks about an item.
-func StatusPath(id string) string { return StatusPrefix + id }
-
 // view is a status as callers see it. Rules, keys and why the gateway failed are not their business.
 type view struct {
 	ID         string      `json:"id"`

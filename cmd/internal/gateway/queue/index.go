@@ -1,9 +1,14 @@
 package queue
 
 import (
-	"maps"
+	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // index is what a process knows of all items. It follows the streams, and so may be late: what counts is decided by writing
@@ -45,6 +50,111 @@ func newIndex(q *Queue) *index {
 	}
 }
 
+// itemHeaderField of an item's message has its itemHeader, encrypted.
+const itemHeaderField = "Sluice-Outline"
+
+// follow reads what there is, and whatever comes.
+func (s *session) follow(ctx context.Context, q *Queue) error {
+	err := s.watch(ctx, q, s.states, false, func(id string, seq uint64, m jetstream.Msg) error {
+		r, err := q.cipher.openState(m.Subject(), m.Data())
+		if err == nil {
+			s.index.onState(id, seq, &r)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = s.watch(ctx, q, s.items, true, func(id string, seq uint64, m jetstream.Msg) error {
+		s.itemsReceived.Add(1)
+		o, err := q.cipher.openHeader(m.Subject(), m.Headers().Get(itemHeaderField))
+		if err == nil {
+			s.index.onItem(id, seq, o)
+		} else {
+			s.index.onUnreadable(id)
+		}
+		return err
+	})
+	if err != nil || !q.shared() {
+		return err
+	}
+	_, err = s.conn.Subscribe(q.subject("finished", "*"), func(m *nats.Msg) {
+		s.index.drop(idOf(m.Subject))
+	})
+	return err
+}
+
+// watch has each message of a stream seen, and returns when all that were there have been.
+func (s *session) watch(ctx context.Context, q *Queue, of jetstream.Stream, headers bool, see func(id string, seq uint64, m jetstream.Msg) error) error {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	consumer, err := of.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{HeadersOnly: headers})
+	if err != nil {
+		return wrap(err)
+	}
+	var seen atomic.Uint64
+	caught := make(chan struct{}, 1)
+	watch, err := consumer.Consume(func(m jetstream.Msg) {
+		meta, err := m.Metadata()
+		if err != nil {
+			return
+		}
+		if err := see(idOf(m.Subject()), meta.Sequence.Stream, m); err != nil {
+			q.log.Error("the queue holds something that cannot be read: it is left where it is", "id", idOf(m.Subject()), "error", err)
+		}
+		seen.Store(meta.Sequence.Stream)
+		if meta.NumPending == 0 {
+			select {
+			case caught <- struct{}{}:
+			default:
+			}
+		}
+	}, jetstream.PullMaxMessages(1000))
+	if err != nil {
+		return wrap(err)
+	}
+	s.watches = append(s.watches, watch)
+	info, err := of.Info(ctx)
+	if err != nil {
+		return wrap(err)
+	}
+	if info.State.Msgs == 0 {
+		return nil
+	}
+	return awaitLast(ctx, of, &seen, caught)
+}
+
+// awaitLast returns when the stream's last message was seen. That may have been removed meanwhile or be unreadable, and then
+// none is the last: it asks now and then.
+func awaitLast(ctx context.Context, of jetstream.Stream, seen *atomic.Uint64, caught <-chan struct{}) error {
+	ask := time.NewTicker(time.Second / 4)
+	defer ask.Stop()
+	for {
+		select {
+		case <-caught:
+			return nil
+		case <-ask.C:
+			next := seen.Load() + 1
+			info, err := of.Info(ctx)
+			if err == nil && info.State.Msgs > 0 && next <= info.State.LastSeq {
+				_, err = of.GetMsg(ctx, next, jetstream.WithGetMsgSubject(">"))
+				if !errors.Is(err, jetstream.ErrMsgNotFound) {
+					continue
+				}
+				err = nil
+			}
+			if err == nil {
+				return nil
+			}
+		case <-ctx.Done():
+			return errors.New("queue: what is kept could not be read in time")
+		}
+	}
+}
+
+// loadTimeout is how long reading everything may take.
+const loadTimeout = 5 * time.Minute
+
 // onItem is called for each item, in their order.
 func (x *index) onItem(id string, seq uint64, o itemHeader) {
 	x.mu.Lock()
@@ -63,6 +173,73 @@ func (x *index) onItem(id string, seq uint64, o itemHeader) {
 		x.apply(e, &s.itemState)
 	} else {
 		x.place(e)
+	}
+}
+
+// onUnreadable is called for an item that cannot be read.
+func (x *index) onUnreadable(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.unread[id] = struct{}{}
+}
+
+// onState is called for each state.
+func (x *index) onState(id string, seq uint64, r *itemState) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.all[id]
+	_, removed := x.removed[id]
+	switch {
+	case removed:
+	case e == nil:
+		x.orphanStates[id] = orphanState{seq, *r}
+	case seq <= e.stateSeq || e.phase != idle: // written by this process; or it will find out when it writes
+	default:
+		x.scheduler.remove(e)
+		e.stateSeq = seq
+		x.apply(e, r)
+	}
+}
+
+// apply takes over a state.
+func (x *index) apply(e *entry, r *itemState) {
+	e.state, e.attempts, e.changed, e.err, e.notBefore = r.state, r.attempts, r.changed, r.err, r.next
+	if !r.expires.IsZero() {
+		e.expiry = r.expires
+	}
+	if r.state == Delivering || r.state == Cancelled {
+		// The process that does it may be gone, which shows when it does not renew its claim for a while. Where there can be
+		// no other, it was this process before a restart.
+		e.claimedBefore = true
+		if x.q.shared() && r.owner != x.q.owner {
+			e.notBefore = time.Now().Add(x.q.cfg.ClaimTTL)
+		}
+	}
+	x.place(e)
+}
+
+// place puts an item where it is tried, unless it is not to be.
+func (x *index) place(e *entry) {
+	x.expires(e)
+	switch {
+	case e.state == Dead:
+	case x.q.isDelivering(e.id):
+		x.scheduler.countDelivering(e)
+	default:
+		x.scheduler.add(e)
+	}
+	x.q.wake()
+}
+
+// expires notes when a queued item expires, though its turn may be long after.
+func (x *index) expires(e *entry) {
+	if e.state != Queued || !x.expiry.IsZero() && !e.expiry.Before(x.expiry) {
+		return
+	}
+	x.expiry = e.expiry
+	select {
+	case x.q.sooner <- struct{}{}:
+	default:
 	}
 }
 
@@ -103,92 +280,11 @@ func (x *index) clearPendingPut(id string) {
 	}
 }
 
-// len is how many items are known, those that cannot be read included.
-func (x *index) len() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.all) + len(x.unread)
-}
-
-// onUnreadable is called for an item that cannot be read.
-func (x *index) onUnreadable(id string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.unread[id] = struct{}{}
-}
-
 // hasPending reports whether a subqueue has items that are not done.
 func (x *index) hasPending(name subqueueID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.scheduler.all[name] != nil || x.pendingBySubqueue[name] > 0
-}
-
-// onState is called for each state.
-func (x *index) onState(id string, seq uint64, r *itemState) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	e := x.all[id]
-	_, removed := x.removed[id]
-	switch {
-	case removed:
-	case e == nil:
-		x.orphanStates[id] = orphanState{seq, *r}
-	case seq <= e.stateSeq || e.phase != idle: // written by this process; or it will find out when it writes
-	default:
-		x.scheduler.remove(e)
-		e.stateSeq = seq
-		x.apply(e, r)
-	}
-}
-
-// apply takes over a state.
-func (x *index) apply(e *entry, r *itemState) {
-	e.state, e.attempts, e.changed, e.err, e.notBefore = r.state, r.attempts, r.changed, r.err, r.next
-	if !r.expires.IsZero() {
-		e.expiry = r.expires
-	}
-	if r.state == Delivering || r.state == Cancelled {
-		// Whoever does it may be gone. Whether they are shows when they do not say for a while that they are there; where
-		// nobody else can be, it was this process before it ended.
-		e.claimedBefore = true
-		if x.q.shared() && r.owner != x.q.owner {
-			e.notBefore = time.Now().Add(x.q.cfg.ClaimTTL)
-		}
-	}
-	x.place(e)
-}
-
-// expires notes when a queued item expires, though its turn may be long after.
-func (x *index) expires(e *entry) {
-	if e.state != Queued || !x.expiry.IsZero() && !e.expiry.Before(x.expiry) {
-		return
-	}
-	x.expiry = e.expiry
-	select {
-	case x.q.sooner <- struct{}{}:
-	default:
-	}
-}
-
-// firstExpiry is when the first of the queued items expires, or zero.
-func (x *index) firstExpiry() time.Time {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.expiry
-}
-
-// place puts an item where it is tried, unless it is not to be.
-func (x *index) place(e *entry) {
-	x.expires(e)
-	switch {
-	case e.state == Dead:
-	case x.q.isDelivering(e.id):
-		x.scheduler.countDelivering(e)
-	default:
-		x.scheduler.add(e)
-	}
-	x.q.wake()
 }
 
 // pop gives the next item to try.
@@ -200,6 +296,18 @@ func (x *index) pop(now time.Time) (*activeDelivery, time.Time) {
 		return nil, next
 	}
 	return x.deliveryOf(e), time.Time{}
+}
+
+// claim takes an item that was never tried, or returns nil.
+func (x *index) claim(id string) *activeDelivery {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.all[id]
+	if e == nil || e.phase != idle || e.stateSeq != 0 {
+		return nil
+	}
+	x.scheduler.remove(e)
+	return x.deliveryOf(e)
 }
 
 func (x *index) deliveryOf(e *entry) *activeDelivery {
@@ -265,54 +373,27 @@ func (x *index) drop(id string) {
 	}
 }
 
-// tidy forgets what the streams will not tell of any more.
-func (x *index) tidy(now time.Time) {
+func (x *index) count(c *Counts, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	maps.DeleteFunc(x.removed, func(_ string, at time.Time) bool { return now.Sub(at) > removedTTL })
-}
-
-// overdue are items that nobody tries and whose time is over: those that wait, and those that are dead.
-func (x *index) overdue(now time.Time) (expired, forgotten []*activeDelivery) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.expiry = time.Time{}
 	for _, e := range x.all {
-		switch {
-		case e.phase != idle: // it is looked at when it is back
-		case e.state == Queued && !e.expiry.After(now):
-			x.scheduler.remove(e)
-			expired = append(expired, x.deliveryOf(e))
-		case e.state == Queued:
-			if x.expiry.IsZero() || e.expiry.Before(x.expiry) {
-				x.expiry = e.expiry
-			}
-		case e.state == Dead && x.q.cfg.DeadLetterTTL > 0 && e.changed.Add(x.q.cfg.DeadLetterTTL).Before(now):
-			forgotten = append(forgotten, x.deliveryOf(e))
+		c.Bytes += int64(e.size)
+		switch e.state {
+		case Dead:
+			c.Dead++
+			continue
+		case Delivering:
+			c.Delivering++
+		default:
+			c.Queued++
 		}
+		c.Oldest = max(c.Oldest, now.Sub(e.accepted))
 	}
-	return expired, forgotten
 }
 
-// claim takes an item that was never tried, or returns nil.
-func (x *index) claim(id string) *activeDelivery {
+// len is how many items are known, those that cannot be read included.
+func (x *index) len() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.all[id]
-	if e == nil || e.phase != idle || e.stateSeq != 0 {
-		return nil
-	}
-	x.scheduler.remove(e)
-	return x.deliveryOf(e)
-}
-
-// orphanedStates are states without items: left by a process that ended while removing them.
-func (x *index) orphanedStates() map[string]uint64 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	out := make(map[string]uint64, len(x.orphanStates))
-	for id, s := range x.orphanStates {
-		out[id] = s.stateSeq
-	}
-	return out
+	return len(x.all) + len(x.unread)
 }

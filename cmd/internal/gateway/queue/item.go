@@ -7,8 +7,9 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // Item is a request that is kept.
@@ -30,7 +31,7 @@ type Item struct {
 	Results                                  time.Duration // how long the result is kept. 0: an hour
 	Accepted                                 time.Time     // given by Put
 
-	// Attempt is which delivery this is, from 1. It is given to Deliver and not stored.
+	// Attempt is which delivery this is, from 1. It is given to workers and not stored.
 	Attempt int
 }
 
@@ -41,15 +42,41 @@ type Charge struct {
 	Cost            int64
 }
 
-// Outcome is what came of a delivery.
-type Outcome struct {
-	Status int // of the answer; 0: there was none
-	Header http.Header
-	Body   []byte
-	Err    error         // why there was no answer
-	Retry  bool          // it is not done, whatever the status
-	After  time.Duration // not before this has passed
+// Headers that deliveries carry.
+const (
+	IdempotencyHeader = "Idempotency-Key"
+	AttemptHeader     = "Sluice-Attempt"
+)
+
+// Errors of a queue. Nothing is kept when Put returns one, but for ErrUnavailable of a server that did not answer.
+var (
+	ErrFull        = errors.New("queue: it is full")
+	ErrShareFull   = errors.New("queue: one key or client has its share of it")
+	ErrUnavailable = errors.New("queue: it cannot be written now")
+	ErrTooLarge    = errors.New("queue: the request is too large to be kept")
+	ErrNotFound    = errors.New("queue: there is no such item, or it is no longer kept")
+	ErrDelivering  = errors.New("queue: it is being delivered")
+	ErrDone        = errors.New("queue: it is done already")
+	ErrNotDead     = errors.New("queue: only what is dead can be replayed")
+)
+
+// newID returns 128 random bits.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
 }
+
+func validID(id string) bool {
+	_, err := hex.DecodeString(id)
+	return len(id) == 32 && err == nil
+}
+
+// StatusPrefix is where callers ask what became of their requests.
+const StatusPrefix = "/.sluice/queue/"
+
+// StatusPath is where one asks about an item.
+func StatusPath(id string) string { return StatusPrefix + id }
 
 // State is what became of an item.
 type State uint8
@@ -89,7 +116,7 @@ type Status struct {
 	Error         string    // why the last attempt failed
 	Result        *Result   // the last answer, if it is done or dead
 	Expires       time.Time // when it is dead, or the result is dropped
-	Size          int       // of what is kept, in bytes
+	Size          int       // as stored, in bytes
 }
 
 // Result is an answer of the upstream.
@@ -100,69 +127,97 @@ type Result struct {
 	Truncated bool // the body was longer
 }
 
-// Counts say how full the queue is, and what this process has done.
-type Counts struct {
-	Queued, Delivering, Dead, Done int64
-	Bytes                          int64         // of what is not done
-	Oldest                         time.Duration // since the oldest item that is not done nor dead was accepted
-	Up                             bool          // it can be written
-
-	// Since this process started.
-	Accepted, Rejected, Delivered, Failed, DeadLettered, Denied, Cancelled, Requeued, Lost int64
+// itemHeader is the part of an item that every instance indexes: a header of its message.
+type itemHeader struct {
+	rule, key         string
+	ordered           bool
+	accepted, expires time.Time
+	attempts          int
+	results           time.Duration
+	size              int
+	client            string // whom it counts for, if there is no key: an address or prefix
 }
 
-// Errors of a queue. Nothing is kept when Put returns one, but for ErrUnavailable of a server that did not answer.
-var (
-	ErrFull        = errors.New("queue: it is full")
-	ErrShareFull   = errors.New("queue: one key or client has its share of it")
-	ErrUnavailable = errors.New("queue: it cannot be written now")
-	ErrTooLarge    = errors.New("queue: the request is too large to be kept")
-	ErrNotFound    = errors.New("queue: there is no such item, or it is no longer kept")
-	ErrDelivering  = errors.New("queue: it is being delivered")
-	ErrDone        = errors.New("queue: it is done already")
-	ErrNotDead     = errors.New("queue: only what is dead can be replayed")
-)
-
-// Headers that deliveries carry.
-const (
-	IdempotencyHeader = "Idempotency-Key"
-	AttemptHeader     = "Sluice-Attempt"
-)
-
-// newID returns 128 random bits.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return hex.EncodeToString(b[:])
+// itemState is the state of an item, or its result.
+type itemState struct {
+	state      State
+	owner      string // who delivers
+	attempts   int
+	changed    time.Time
+	next       time.Time // not tried before
+	expires    time.Time // of a replay, or of a result
+	err        string
+	result     *Result
+	itemHeader *itemHeader // of an item that is no more
 }
 
-func validID(id string) bool {
-	_, err := hex.DecodeString(id)
-	return len(id) == 32 && err == nil
+// shares counts the items of each key, so that no key has the whole queue. Items of rules without keys count for their
+// client. With several gateways each counts what the streams tell, and so may admit a few more than the maximum.
+type shares struct {
+	maxCount, maxBytes int64 // 0: not bounded
+	used               map[shareName]use
+	// reserved are items that count and that the stream has not told of yet.
+	reserved map[string]*itemHeader
 }
 
-// isFinal reports whether an outcome is a response, and if not, how long the upstream wants to be left alone.
-func (o *Outcome) isFinal(now time.Time) (done bool, after time.Duration) {
-	switch {
-	case o.Retry || o.Status == 0:
-		return false, o.After
-	case o.Status == http.StatusRequestTimeout, o.Status == http.StatusTooEarly, o.Status == http.StatusTooManyRequests,
-		o.Status >= 500 && o.Status != http.StatusNotImplemented:
-		return false, max(o.After, retryAfter(o.Header, now))
+type shareName struct{ rule, key, client string }
+
+type use struct{ count, bytes int64 }
+
+func newShares(maxCount, maxBytes int64) shares {
+	return shares{maxCount: maxCount, maxBytes: maxBytes, used: make(map[shareName]use), reserved: make(map[string]*itemHeader)}
+}
+
+// reserve counts an item that is to be written, unless its key has its share.
+func (s *shares) reserve(id string, o *itemHeader) bool {
+	name := o.share()
+	switch u := s.used[name]; {
+	case name == shareName{}: // of neither a key nor a known client
+	case s.maxCount > 0 && u.count >= s.maxCount:
+		bounds.QueueItemsPerKey.Reached()
+		return false
+	case s.maxBytes > 0 && u.bytes+int64(o.size) > s.maxBytes:
+		bounds.QueueBytesPerKey.Reached()
+		return false
 	}
-	return true, 0
+	s.count(o, 1)
+	s.reserved[id] = o
+	return true
 }
 
-// maxRetryAfter bounds an upstream's Retry-After.
-const maxRetryAfter = time.Hour
-
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	text := h.Get("Retry-After")
-	after := time.Duration(0)
-	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
-		after = time.Duration(n) * time.Second
-	} else if at, err := http.ParseTime(text); err == nil {
-		after = at.Sub(now)
+// add counts an item that is there, unless it was reserved.
+func (s *shares) add(id string, o *itemHeader) {
+	if s.reserved[id] == nil {
+		s.count(o, 1)
 	}
-	return min(max(after, 0), maxRetryAfter)
+	delete(s.reserved, id)
+}
+
+// withdraw ends what reserve began for an item that is not there.
+func (s *shares) withdraw(id string) {
+	if o := s.reserved[id]; o != nil {
+		delete(s.reserved, id)
+		s.remove(o)
+	}
+}
+
+func (s *shares) remove(o *itemHeader) { s.count(o, -1) }
+
+func (s *shares) count(o *itemHeader, n int64) {
+	name := o.share()
+	u := s.used[name]
+	u.count += n
+	u.bytes += n * int64(o.size)
+	if u.count <= 0 {
+		delete(s.used, name)
+		return
+	}
+	s.used[name] = u
+}
+
+func (o *itemHeader) share() shareName {
+	if o.key == "" {
+		return shareName{client: o.client}
+	}
+	return shareName{rule: o.rule, key: o.key}
 }

@@ -74,7 +74,7 @@ func TestOrdered(t *testing.T) {
 		target := fmt.Sprintf("/%03d", n)
 		switch n {
 		case 3:
-			up.answer(target, always(500)) // dead, and holds up nobody
+			up.answer(target, always(500)) // dead, and holds up no other
 		case 7:
 			up.answer(target, func(it *Item) Outcome { return Outcome{Status: map[bool]int{true: 503, false: 200}[it.Attempt < 3]} })
 		}
@@ -236,7 +236,7 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// What is kept outlives the process, and what was dead stays so.
+// Items outlive the process, and what was dead stays so.
 func TestReopened(t *testing.T) {
 	t.Parallel()
 	directory, up := quick(t), newUpstream()

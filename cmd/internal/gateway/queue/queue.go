@@ -3,16 +3,14 @@ package queue
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,47 +20,6 @@ import (
 	"github.com/sluiceproject/sluice/internal/goroutines"
 	"github.com/sluiceproject/sluice/internal/keyenc"
 )
-
-type natsMsg = nats.Msg
-
-// Config is how a queue is kept. Directory or URL is required.
-type Config struct {
-	Directory string // of the server in this process
-	URL       string // of a server outside, or several with commas
-	// For a server outside.
-	CredentialsFile, CA, Cert, Key string
-	Name                           string // of the streams, in front. "": sluice
-
-	EncryptionKey []byte // AES-256; nil: nothing is encrypted
-	MaxBytes      int64  // of all items. 0: 1 GiB
-	MaxCount      int64  // of them. 0: 100,000
-	// MaxKeyBytes and MaxKeyCount bound the items of one rule and key, or, if there is no key, of one client address. 0: not
-	// bounded
-	MaxKeyBytes, MaxKeyCount int64
-	MaxItem                  int           // bytes of one. 0: 1 MiB; a server outside may have a smaller bound
-	MaxResults               int64         // bytes of results; the oldest are dropped first. 0: 256 MiB
-	DeadLetterTTL            time.Duration // how long dead items are kept. 0: until somebody removes them
-
-	Workers  int           // how many are delivered at a time. 0: 16
-	Timeout  time.Duration // of one delivery. 0: a minute
-	ClaimTTL time.Duration // after which others deliver what a lost gateway had begun. 0: 30 s
-	Drain    time.Duration // how long deliveries may go on when the process ends. 0: 10 s
-
-	// MinFreeDisk is how much room of the disk is left for what becomes of items: with less, none is accepted. 0: 32 MiB
-	MinFreeDisk int64
-
-	// MinBackoff and MaxBackoff bound the time after an attempt that failed. 0: 1 s, and 5 minutes.
-	MinBackoff, MaxBackoff time.Duration
-
-	// Delivers says that this process calls Next. Items whose time is over are ended by those that do.
-	Delivers bool
-	Log      *slog.Logger
-
-	sweep time.Duration // how often it is looked after what nobody asks for
-}
-
-// MaxResult is how much of an answer's body is kept, in bytes.
-const MaxResult = 64 << 10
 
 // Queue keeps requests.
 type Queue struct {
@@ -75,199 +32,36 @@ type Queue struct {
 	current atomic.Pointer[session] // nil: it cannot be written now
 	known   atomic.Pointer[index]   // of the last session
 	broken  chan *session           // sessions that failed
-	beside  goroutines.Group        // what Open and sessions do beside Run; ends with life
 	woken   chan struct{}           // something may be to do
 	sooner  chan struct{}           // an item expires before those that were known
-	ending  atomic.Bool             // the process is to end
 	why     atomic.Pointer[error]   // of the last session's end, or of what prevents the next
 
-	life context.Context // ends when writing is given up: with Close, or when a drain takes too long
-	end  context.CancelFunc
-	// work ends when deliveries that are under way have had their time
-	work     context.Context
+	lifetime
+	looking sync.Mutex // held by the worker that waits for the next item
+
+	place  *place // nil: the server is outside
+	disk   diskSpace
+	ledger *ledger // of the items in the directory; nil: the server is outside
+
+	puts    puts
+	deadLog deadLog
+
+	mu         sync.Mutex // guards the following, and that nothing is handed out once it is ending
+	deliveries map[string]*activeDelivery
+}
+
+// lifetime is how long what a queue does goes on.
+type lifetime struct {
+	life     context.Context // ends when writing is given up: with Close, or when a drain takes too long
+	end      context.CancelFunc
+	work     context.Context // ends when deliveries that are under way have had their time
 	stopWork context.CancelFunc
-	looking  sync.Mutex     // held by the worker that waits for the next item
-	out      sync.WaitGroup // items that are handed out, and workers that ask for one
-
-	place *place // nil: the server is outside
-	// ledger has the items of the directory. Nil: the server is outside
-	ledger *ledger
-
-	mu            sync.Mutex // guards the following
-	deliveries    map[string]*activeDelivery
-	puts          map[string]chan struct{} // items that are being put; closed when that has ended
-	rejectedPuts  map[string]time.Time     // items whose Put failed, and may be stored all the same
-	diskCheckedAt time.Time                // at the disk
-	diskLow       bool                     // it was nearly full then
-
-	deadLoggedAt time.Time // when a dead item was logged
-	deadUnlogged int       // how many were not since
+	ending   atomic.Bool      // the process is to end
+	out      sync.WaitGroup   // items that are handed out, and workers that ask for one
+	beside   goroutines.Group // what Open and sessions do beside Run; ends with life
 }
 
 type stats struct{ accepted, rejected, delivered, failed, deadLettered, denied, cancelled, requeued, lost atomic.Int64 }
-
-func (c *Config) defaults() {
-	c.Name = cmp.Or(c.Name, "sluice")
-	c.MaxBytes = cmp.Or(c.MaxBytes, 1<<30)
-	c.MaxCount = cmp.Or(c.MaxCount, 100_000)
-	c.MaxItem = cmp.Or(c.MaxItem, 1<<20)
-	c.MaxResults = cmp.Or(c.MaxResults, 256<<20)
-	c.Workers = cmp.Or(c.Workers, 16)
-	c.Timeout = cmp.Or(c.Timeout, time.Minute)
-	c.ClaimTTL = cmp.Or(c.ClaimTTL, 30*time.Second)
-	c.MinFreeDisk = cmp.Or(c.MinFreeDisk, 32<<20)
-	c.Drain = cmp.Or(c.Drain, 10*time.Second)
-	c.MinBackoff = cmp.Or(c.MinBackoff, time.Second)
-	c.MaxBackoff = max(cmp.Or(c.MaxBackoff, 5*time.Minute), c.MinBackoff)
-	c.sweep = cmp.Or(c.sweep, 5*time.Second)
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-}
-
-// Open opens a queue. What a full disk or a lost network prevents is done by Run, as soon as it can be; until then nothing
-// is accepted.
-func Open(cfg Config) (*Queue, error) {
-	cfg.defaults()
-	if (cfg.Directory == "") == (cfg.URL == "") {
-		return nil, errors.New("queue: give it a directory, or the url of NATS servers")
-	}
-	if cfg.URL != "" {
-		if err := Check(cfg); err != nil {
-			return nil, err
-		}
-	}
-	q := &Queue{
-		cfg: cfg, log: cfg.Log, owner: newID(), broken: make(chan *session, 1), woken: make(chan struct{}, 1), sooner: make(chan struct{}, 1),
-		deliveries: make(map[string]*activeDelivery), puts: make(map[string]chan struct{}), rejectedPuts: make(map[string]time.Time),
-	}
-	q.life, q.end = context.WithCancel(context.Background())
-	q.work, q.stopWork = context.WithCancel(q.life)
-	var err error
-	if q.cipher, err = newCipher(cfg.EncryptionKey); err != nil {
-		return nil, err
-	}
-	if cfg.Directory != "" {
-		if q.place, err = openPlace(cfg.Directory, cfg.Name); err != nil {
-			return nil, err
-		}
-		if q.ledger, err = openLedger(q.place.own, q.log); err != nil {
-			_ = q.Close()
-			return nil, err
-		}
-	}
-	opened := make(chan error, 1)
-	q.beside.Go(func() { opened <- q.open(q.life) })
-	var late <-chan time.Time
-	if q.shared() {
-		late = time.After(openIn)
-	}
-	select {
-	case err := <-opened:
-		if err != nil && !q.isTransient(err) {
-			_ = q.Close()
-			return nil, err
-		}
-		q.opened(err)
-	case <-late:
-		err := fmt.Errorf("no answer within %v", openIn)
-		q.why.Store(&err)
-		q.log.Warn("queue unavailable: the NATS server does not answer, still connecting", "error", err)
-		q.beside.Go(func() { q.opened(<-opened) })
-	}
-	return q, nil
-}
-
-// openIn is how long the start waits for a server outside.
-const openIn = 2 * time.Second
-
-// opened notes how the first attempt ended. After a failed one Run makes the next.
-func (q *Queue) opened(err error) {
-	if err == nil {
-		return
-	}
-	q.why.Store(&err)
-	q.log.Error("the queue cannot be opened, so that nothing is kept: trying again until it can", "error", err)
-	select {
-	case q.broken <- nil:
-	case <-q.life.Done():
-	}
-}
-
-// isTransient reports whether the error may be mended from outside, without a change of the configuration.
-func (q *Queue) isTransient(err error) bool {
-	var wrong *keyError
-	if errors.As(err, &wrong) || errors.Is(err, os.ErrNotExist) {
-		return false
-	}
-	return q.cfg.URL != "" || errors.Is(err, syscall.ENOSPC)
-}
-
-// open connects and reads what there is.
-func (q *Queue) open(ctx context.Context) error {
-	if q.cfg.Directory != "" {
-		if err := q.place.same(); err != nil {
-			return err
-		}
-		if err := writable(q.place.own); err != nil {
-			return fmt.Errorf("queue: %s cannot be written: %w", q.cfg.Directory, err)
-		}
-	}
-	s, err := q.connect(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.follow(ctx, q); err != nil {
-		s.close()
-		return err
-	}
-	if err := q.countLost(ctx, s); err != nil {
-		s.close()
-		return err
-	}
-	q.removeOrphanedStates(ctx, s)
-	if s.place != nil {
-		s.place.begin()
-	}
-	q.known.Store(s.index)
-	q.current.Store(s)
-	for _, w := range s.watches {
-		q.beside.Go(func() {
-			select {
-			case <-w.Closed(): // with the session
-				q.sessionFailed(s, errors.New("what changes is not told any more"))
-			case <-q.life.Done():
-			}
-		})
-	}
-	q.wake()
-	return nil
-}
-
-// Close ends what Open began. Run must have returned.
-func (q *Queue) Close() error {
-	q.end()
-	if s := q.current.Swap(nil); s != nil {
-		s.close()
-	}
-	q.beside.Close()
-	q.ledger.close()
-	if q.place != nil {
-		return q.place.close()
-	}
-	return nil
-}
-
-// shared tells whether other processes may use the same streams.
-func (q *Queue) shared() bool { return q.cfg.URL != "" }
-
-func (q *Queue) subject(kind, id string) string { return q.cfg.Name + ".queue." + kind + "." + id }
-
-// wake has the dispatcher look again.
-func (q *Queue) wake() {
-	select {
-	case q.woken <- struct{}{}:
-	default:
-	}
-}
 
 // Put keeps an item. When it returns without an error the item is on disk.
 func (q *Queue) Put(ctx context.Context, it Item) (id string, err error) {
@@ -293,7 +87,7 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	if err := q.Err(); err != nil || s == nil {
 		return cmp.Or(err, ErrUnavailable)
 	}
-	if !q.hasDiskSpace() {
+	if q.place != nil && !q.disk.has(q.place.own, q.cfg.MinFreeDisk) {
 		return fmt.Errorf("%w: its disk is nearly full", ErrUnavailable)
 	}
 	subject := q.subject("item", it.ID)
@@ -302,18 +96,18 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 	if it.Key == "" && it.Client.IsValid() {
 		o.client = string(keyenc.AppendAddr(nil, it.Client, 64))
 	}
-	head := base64.StdEncoding.EncodeToString(q.cipher.encrypt(subject, o.encode()))
+	head := q.cipher.sealHeader(subject, &o)
 	if len(data) > s.maxItem || len(head) > roomForHeaders/2 {
 		return fmt.Errorf("%w: it has %d bytes, and %d is the most", ErrTooLarge, len(data), s.maxItem)
 	}
-	m := &natsMsg{Subject: subject, Data: data, Header: nats.Header{itemHeaderField: {head}}}
+	m := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{itemHeaderField: {head}}}
 	// Who leaves while it is written does not stop that: it would only be unknown whether it was.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	if !s.index.announce(it.ID, &o) {
 		return ErrShareFull
 	}
-	defer q.putting(it.ID)()
+	defer q.puts.begin(it.ID)()
 	_, err := s.js.PublishMsg(ctx, m)
 	if err == nil && s.place != nil {
 		err = s.place.check()
@@ -336,23 +130,51 @@ func (q *Queue) put(ctx context.Context, it *Item) error {
 		return ErrTooLarge
 	}
 	if refused == nil {
-		q.rejectPut(it.ID)
+		q.puts.reject(it.ID)
 	}
 	q.fault(s, err)
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// putting says that an item is being put, until the function that it returns is called.
-func (q *Queue) putting(id string) (done func()) {
+// codeFull is what a stream answers that could not store a message.
+const codeFull = 10077
+
+// isLimit tells a stream that is full from one whose disk is.
+func isLimit(text string) bool { return text == maxBytesText || text == "maximum messages exceeded" }
+
+const maxBytesText = "maximum bytes exceeded"
+
+// puts are the items that this process puts, and those that it did not accept. The zero puts are none.
+type puts struct {
+	mu       sync.Mutex               // guards the following
+	running  map[string]chan struct{} // closed when the Put has ended
+	rejected map[string]time.Time     // items whose Put failed, and may be stored all the same
+}
+
+// begin says that an item is being put, until the function that it returns is called.
+func (p *puts) begin(id string) (done func()) {
 	ended := make(chan struct{})
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.puts[id] = ended
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running == nil {
+		p.running = make(map[string]chan struct{})
+	}
+	p.running[id] = ended
 	return func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		delete(q.puts, id)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.running, id)
 		close(ended)
+	}
+}
+
+// await waits until the item's Put has ended, if this process puts it.
+func (p *puts) await(id string) {
+	p.mu.Lock()
+	ended := p.running[id]
+	p.mu.Unlock()
+	if ended != nil {
+		<-ended
 	}
 }
 
@@ -361,48 +183,46 @@ const (
 	rejectedTTL     = time.Hour
 )
 
-// rejectPut notes that an item was not accepted though it may be stored.
-func (q *Queue) rejectPut(id string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.rejectedPuts) < maxRejectedPuts {
-		q.rejectedPuts[id] = time.Now()
+// reject notes that an item was not accepted though it may be stored.
+func (p *puts) reject(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rejected == nil {
+		p.rejected = make(map[string]time.Time)
 	}
-}
-
-// awaitPut waits until the item's Put has ended, if this process puts it.
-func (q *Queue) awaitPut(id string) {
-	q.mu.Lock()
-	ended := q.puts[id]
-	q.mu.Unlock()
-	if ended != nil {
-		<-ended
+	if len(p.rejected) < maxRejectedPuts {
+		p.rejected[id] = time.Now()
 	}
 }
 
 // isRejected reports whether this process did not accept the item. The client was told so, and may have sent the request
 // again.
-func (q *Queue) isRejected(id string) bool {
-	q.awaitPut(id)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	_, refused := q.rejectedPuts[id]
+func (p *puts) isRejected(id string) bool {
+	p.await(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, refused := p.rejected[id]
 	return refused
+}
+
+// allRejected lists the items that were not accepted of late.
+func (p *puts) allRejected(now time.Time) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.rejected, func(_ string, at time.Time) bool { return now.Sub(at) > rejectedTTL })
+	return slices.Collect(maps.Keys(p.rejected))
 }
 
 // removeRejected removes items that were stored though they were not accepted.
 func (q *Queue) removeRejected(s *session, now time.Time) {
-	q.mu.Lock()
-	maps.DeleteFunc(q.rejectedPuts, func(_ string, at time.Time) bool { return now.Sub(at) > rejectedTTL })
-	all := slices.Collect(maps.Keys(q.rejectedPuts))
-	q.mu.Unlock()
-	for _, id := range all {
+	for _, id := range q.puts.allRejected(now) {
 		if a := s.index.claim(id); a != nil {
 			q.removeOne(a)
 		}
 	}
 }
 
+// removeOne removes such an item.
 func (q *Queue) removeOne(a *activeDelivery) {
 	q.log.Warn("queue item removed: it was stored though its request was answered 503", "id", a.id, "rule", a.rule)
 	q.finishRemoved(a, &itemState{state: Cancelled})
@@ -423,27 +243,65 @@ func (q *Queue) HasPending(rule, key string) bool {
 	return x != nil && x.hasPending(subqueueID{rule, key, true})
 }
 
-// diskCheckTTL is how long the last measurement of the disk is used.
-const diskCheckTTL = 100 * time.Millisecond
-
-// hasDiskSpace reports whether the disk has some. Without it nothing could be delivered either: that is written too.
-func (q *Queue) hasDiskSpace() bool {
-	if q.cfg.Directory == "" {
-		return true
+// Err returns why the queue accepts nothing, or nil.
+func (q *Queue) Err() error {
+	if s := q.current.Load(); s != nil {
+		if err := s.silentSince.Load(); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, *err)
+		}
+		return nil
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if now := time.Now(); now.Sub(q.diskCheckedAt) > diskCheckTTL {
-		free, known := freeBytes(q.place.own)
-		q.diskCheckedAt, q.diskLow = now, known && free < q.cfg.MinFreeDisk
+	if why := q.why.Load(); why != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, *why)
 	}
-	return !q.diskLow
+	return ErrUnavailable
 }
 
-// codeFull is what a stream answers that could not store a message.
-const codeFull = 10077
+// Counts say how full the queue is, and what this process has done.
+type Counts struct {
+	Queued, Delivering, Dead, Done int64
+	Bytes                          int64         // of what is not done
+	Oldest                         time.Duration // since the oldest item that is not done nor dead was accepted
+	Up                             bool          // it can be written
 
-// isLimit tells a stream that is full from one whose disk is.
-func isLimit(text string) bool { return text == maxBytesText || text == "maximum messages exceeded" }
+	// Since this process started.
+	Accepted, Rejected, Delivered, Failed, DeadLettered, Denied, Cancelled, Requeued, Lost int64
+}
 
-const maxBytesText = "maximum bytes exceeded"
+// Counts counts what there is.
+func (q *Queue) Counts(ctx context.Context) Counts {
+	t := &q.stats
+	c := Counts{
+		Accepted: t.accepted.Load(), Rejected: t.rejected.Load(), Delivered: t.delivered.Load(), Failed: t.failed.Load(),
+		DeadLettered: t.deadLettered.Load(), Denied: t.denied.Load(), Cancelled: t.cancelled.Load(), Requeued: t.requeued.Load(), Lost: t.lost.Load(),
+	}
+	if x := q.known.Load(); x != nil {
+		x.count(&c, time.Now()) // what waits is known though it cannot be written
+	}
+	s := q.current.Load()
+	if s == nil || q.Err() != nil {
+		return c
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if info, err := s.results.Info(ctx); err == nil {
+		c.Up, c.Done = true, int64(info.State.Msgs)
+	}
+	return c
+}
+
+// shared reports whether other processes may use the same streams.
+func (q *Queue) shared() bool { return q.cfg.URL != "" }
+
+func (q *Queue) subject(kind, id string) string { return q.cfg.Name + ".queue." + kind + "." + id }
+
+// idOf is the last part of a subject.
+func idOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
+
+// wake has the dispatcher look again.
+func (q *Queue) wake() {
+	select {
+	case q.woken <- struct{}{}:
+	default:
+	}
+}

@@ -3,7 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -70,6 +70,35 @@ func (q *Queue) maintain(ctx context.Context) {
 	}
 }
 
+// firstExpiry is when the first of the queued items expires, or zero.
+func (x *index) firstExpiry() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.expiry
+}
+
+// reopen tries until it can.
+func (q *Queue) reopen(ctx context.Context, s *session) {
+	if s != nil {
+		s.close()
+	}
+	q.ledger.pause()
+	for wait := firstReopen; ; wait = min(2*wait, lastReopen) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		err := q.open(ctx)
+		if err == nil {
+			q.log.Info("the queue can be written again")
+			return
+		}
+		q.why.Store(&err)
+		q.log.Warn("the queue still cannot be written", "error", err)
+	}
+}
+
 // minExpireInterval is how long at least items are not looked through for expired ones after that was done. The interval
 // grows with the number of items, so that it takes at most 10 % of a CPU.
 const minExpireInterval = 50 * time.Millisecond
@@ -97,84 +126,26 @@ func (q *Queue) expire() {
 	}
 }
 
-// fault is told of what could not be written. A server outside heals by itself: until it answers again, nothing is
-// accepted. The one in this process is started anew, since it writes no more after a fault of the disk.
-func (q *Queue) fault(s *session, err error) {
-	if !q.shared() {
-		q.sessionFailed(s, err)
-		return
-	}
-	if errors.As(err, new(*jetstream.APIError)) || q.life.Err() != nil || !s.silentSince.CompareAndSwap(nil, &err) {
-		return
-	}
-	q.log.Error("queue unavailable: the NATS server does not answer", "error", err)
-	q.beside.Go(func() { q.heal(s) }) // ends with the session
-}
-
-// heal queries a server that did not answer until it does.
-func (q *Queue) heal(s *session) {
-	for {
-		select {
-		case <-s.life.Done():
-			return
-		case <-q.life.Done():
-			return
-		case <-time.After(firstReopen):
-		}
-		ctx, cancel := context.WithTimeout(s.life, requestTimeout)
-		_, err := s.items.Info(ctx)
-		cancel()
-		if err == nil {
-			s.silentSince.Store(nil)
-			q.log.Info("queue available again")
-			q.wake()
-			return
+// overdue are items that no worker has and whose time is over: those that wait, and those that are dead.
+func (x *index) overdue(now time.Time) (expired, forgotten []*activeDelivery) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.expiry = time.Time{}
+	for _, e := range x.all {
+		switch {
+		case e.phase != idle: // it is looked at when it is back
+		case e.state == Queued && !e.expiry.After(now):
+			x.scheduler.remove(e)
+			expired = append(expired, x.deliveryOf(e))
+		case e.state == Queued:
+			if x.expiry.IsZero() || e.expiry.Before(x.expiry) {
+				x.expiry = e.expiry
+			}
+		case e.state == Dead && x.q.cfg.DeadLetterTTL > 0 && e.changed.Add(x.q.cfg.DeadLetterTTL).Before(now):
+			forgotten = append(forgotten, x.deliveryOf(e))
 		}
 	}
-}
-
-// Err returns why the queue accepts nothing, or nil.
-func (q *Queue) Err() error {
-	if s := q.current.Load(); s != nil {
-		if err := s.silentSince.Load(); err != nil {
-			return fmt.Errorf("%w: %w", ErrUnavailable, *err)
-		}
-		return nil
-	}
-	if why := q.why.Load(); why != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, *why)
-	}
-	return ErrUnavailable
-}
-
-func (q *Queue) sessionFailed(s *session, err error) {
-	if q.current.CompareAndSwap(s, nil) {
-		q.why.Store(&err)
-		q.log.Error("the queue cannot be written: nothing is kept until it can", "error", err)
-		q.broken <- s
-	}
-}
-
-// reopen tries until it can.
-func (q *Queue) reopen(ctx context.Context, s *session) {
-	if s != nil {
-		s.close()
-	}
-	q.ledger.pause()
-	for wait := firstReopen; ; wait = min(2*wait, lastReopen) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-		err := q.open(ctx)
-		if err == nil {
-			q.log.Info("the queue can be written again")
-			return
-		}
-		q.why.Store(&err)
-		q.log.Warn("the queue still cannot be written", "error", err)
-	}
+	return expired, forgotten
 }
 
 // sweep looks at the server, and forgets what nothing tells of any more.
@@ -234,36 +205,54 @@ func (s *session) consumerStalled(stored uint64) bool {
 	return s.stalledCount >= stalledSweeps
 }
 
-// persist has something written, again and again until it is. Only the end of the process, or somebody who was faster,
-// stops it.
-func (q *Queue) persist(write func(*session) error) error {
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := ErrUnavailable
-		if s := q.current.Load(); s != nil {
-			err = write(s)
-		}
-		if err == nil || !errors.Is(err, ErrUnavailable) {
-			return err
-		}
-		if q.ending.Load() && wait > shutdownWriteTimeout/4 {
-			return err
-		}
-		select {
-		case <-q.life.Done():
-			return err
-		case <-time.After(wait):
-		}
+// tidy forgets what the streams will not tell of any more.
+func (x *index) tidy(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.removed, func(_ string, at time.Time) bool { return now.Sub(at) > removedTTL })
+}
+
+// sessionFailed ends a session that cannot be written. maintain opens the next.
+func (q *Queue) sessionFailed(s *session, err error) {
+	if q.current.CompareAndSwap(s, nil) {
+		q.why.Store(&err)
+		q.log.Error("the queue cannot be written: nothing is kept until it can", "error", err)
+		q.broken <- s
 	}
 }
 
-// removeOrphanedStates removes states whose items are no more.
-func (q *Queue) removeOrphanedStates(ctx context.Context, s *session) {
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	for id, seq := range s.index.orphanedStates() {
-		if _, err := q.last(ctx, s.items, "item", id); errors.Is(err, ErrNotFound) {
-			_ = s.states.DeleteMsg(ctx, seq)
-			s.index.drop(id)
+// fault is told of what could not be written. A server outside heals by itself: until it answers again, nothing is
+// accepted. The one in this process is started anew, since it writes no more after a fault of the disk.
+func (q *Queue) fault(s *session, err error) {
+	if !q.shared() {
+		q.sessionFailed(s, err)
+		return
+	}
+	if errors.As(err, new(*jetstream.APIError)) || q.life.Err() != nil || !s.silentSince.CompareAndSwap(nil, &err) {
+		return
+	}
+	q.log.Error("queue unavailable: the NATS server does not answer", "error", err)
+	q.beside.Go(func() { q.heal(s) }) // ends with the session
+}
+
+// heal queries a server that did not answer until it does.
+func (q *Queue) heal(s *session) {
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-q.life.Done():
+			return
+		case <-time.After(firstReopen):
+		}
+		ctx, cancel := context.WithTimeout(s.life, requestTimeout)
+		_, err := s.items.Info(ctx)
+		cancel()
+		if err == nil {
+			s.silentSince.Store(nil)
+			q.log.Info("queue available again")
+			q.wake()
+			return
 		}
 	}
 }

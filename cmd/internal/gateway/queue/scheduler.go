@@ -90,7 +90,7 @@ func (l *scheduler) add(e *entry) {
 	l.update(sq)
 }
 
-// remove takes an item out that nobody tries.
+// remove takes an item out that no worker has.
 func (l *scheduler) remove(e *entry) {
 	if e.heap == nil {
 		return

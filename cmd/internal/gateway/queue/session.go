@@ -3,15 +3,12 @@ package queue
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -141,21 +138,12 @@ func (c *Config) outside(ctx context.Context) (options []nats.Option, err error)
 		}
 		options = append(options, nats.UserCredentials(c.CredentialsFile))
 	}
-	if c.CA == "" && c.Cert == "" {
+	t, err := pemfile.Client(c.CA, c.Cert, c.Key)
+	if err != nil {
+		return nil, fmt.Errorf("queue: %w", err)
+	}
+	if t == nil {
 		return options, nil
-	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CA != "" {
-		if t.RootCAs, err = pemfile.Pool(c.CA); err != nil {
-			return nil, fmt.Errorf("queue: tls.ca: %w", err)
-		}
-	}
-	if c.Cert != "" {
-		pair, err := pemfile.Pair(c.Cert, c.Key)
-		if err != nil {
-			return nil, fmt.Errorf("queue: tls.cert: %w", err)
-		}
-		t.Certificates = []tls.Certificate{pair}
 	}
 	dialer.TLS = t
 	return append(options, nats.Secure(t)), nil
@@ -171,9 +159,6 @@ func (c *Config) servers() string {
 	}
 	return strings.Join(all, ",")
 }
-
-// keyMark is in the streams' metadata, so that a wrong key is found at the start.
-const keyMark = "sluice-key"
 
 // createStreams makes what is not there yet.
 func (s *session) createStreams(ctx context.Context, q *Queue) error {
@@ -249,27 +234,6 @@ func wrap(err error) error {
 	return fmt.Errorf("queue: %w", err)
 }
 
-// check returns an error if the stream with this metadata was written with another key.
-func (s *itemCipher) check(stream string, metadata map[string]string) error {
-	if mark := metadata[keyMark]; mark != "" && mark != s.mark {
-		return &keyError{name: stream, has: s.mark != ""}
-	}
-	return nil
-}
-
-// keyError says that the queue was written with another key.
-type keyError struct {
-	name string
-	has  bool
-}
-
-func (e *keyError) Error() string {
-	if e.has {
-		return "queue: key_file: " + e.name + " was written with another key: set the file with that one"
-	}
-	return "queue: key_file: " + e.name + " is encrypted: set the file with the key it was written with"
-}
-
 // close lets go of everything. A server outside that does not answer is not waited for.
 func (s *session) close() {
 	impatient := time.AfterFunc(time.Second, s.end)
@@ -285,17 +249,6 @@ func (s *session) close() {
 		s.server.Shutdown()
 		s.server.WaitForShutdown()
 	}
-}
-
-// writable tells whether the directory takes data, so that a server is not started in vain.
-func writable(directory string) error {
-	f, err := os.OpenFile(filepath.Join(directory, "probe"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(make([]byte, 256<<10))
-	err = errors.Join(err, f.Sync(), f.Close())
-	return errors.Join(err, os.Remove(f.Name()))
 }
 
 // serverLog has the server write to our log. What it merely mentions is left out.

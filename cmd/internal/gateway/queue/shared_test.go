@@ -154,7 +154,7 @@ func TestSharedLater(t *testing.T) {
 	eventually(t, "done", isState(t, q, id, Done))
 }
 
-// Streams that somebody removed are made again.
+// Streams that were removed are made again.
 func TestSharedStreamsRemoved(t *testing.T) {
 	t.Parallel()
 	url, up := natsServer(t).ClientURL(), newUpstream()

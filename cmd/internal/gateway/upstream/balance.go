@@ -7,82 +7,6 @@ import (
 	"time"
 )
 
-// A serverSet is the servers that may be chosen, until that changes.
-type serverSet struct {
-	usable []*server
-	order  []*server     // of round robin: every server as often as it weighs, spread evenly
-	until  time.Duration // since the group started: when an ejection ends; 0 if none does
-	even   bool          // all weigh the same
-}
-
-// current returns the servers that may be chosen now.
-func (g *Group) current() *serverSet {
-	set := g.serverSet.Load()
-	if set != nil && (set.until == 0 || time.Since(g.startedAt) < set.until) {
-		return set
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.rebuildLocked()
-}
-
-// rebuildLocked computes the set.
-func (g *Group) rebuildLocked() *serverSet {
-	set := &serverSet{even: true}
-	now := time.Since(g.startedAt)
-	for _, s := range g.servers {
-		ejectedFor := time.Duration(s.ejectedUntil.Load())
-		if ejectedFor > now && (set.until == 0 || ejectedFor < set.until) {
-			set.until = ejectedFor
-		}
-		if ejectedFor <= now && !s.down.Load() {
-			set.usable = append(set.usable, s)
-		}
-	}
-	if len(set.usable) == 0 {
-		set.usable = g.servers
-	}
-	for _, s := range set.usable {
-		set.even = set.even && s.weight == set.usable[0].weight
-	}
-	set.order = set.usable
-	if !set.even {
-		set.order = spread(set.usable)
-	}
-	g.serverSet.Store(set)
-	return set
-}
-
-// spread lists every server as often as it weighs, none many times in a row: at each step all earn their weight, and
-// the richest pays for everybody. (nginx does the same.)
-func spread(servers []*server) (order []*server) {
-	divisor, total := 0, 0
-	for _, s := range servers {
-		divisor = gcd(divisor, s.weight)
-		total += s.weight
-	}
-	credit := make([]int, len(servers))
-	for range total / divisor {
-		best := 0
-		for i, s := range servers {
-			credit[i] += s.weight
-			if credit[i] > credit[best] {
-				best = i
-			}
-		}
-		credit[best] -= total
-		order = append(order, servers[best])
-	}
-	return order
-}
-
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
-
 // pick chooses a server that has not been tried, or any if all have.
 func (g *Group) pick(r *http.Request, tried []*server) *server {
 	if len(g.servers) == 1 {
@@ -177,4 +101,136 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
+}
+
+// A serverSet is the servers that may be chosen, until that changes.
+type serverSet struct {
+	usable []*server
+	order  []*server     // of round robin: every server as often as it weighs, spread evenly
+	until  time.Duration // since the group started: when an ejection ends; 0 if none does
+	even   bool          // all weigh the same
+}
+
+// current returns the servers that may be chosen now.
+func (g *Group) current() *serverSet {
+	set := g.serverSet.Load()
+	if set != nil && (set.until == 0 || time.Since(g.startedAt) < set.until) {
+		return set
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rebuildLocked()
+}
+
+// rebuildLocked computes the set.
+func (g *Group) rebuildLocked() *serverSet {
+	set := &serverSet{even: true}
+	now := time.Since(g.startedAt)
+	for _, s := range g.servers {
+		ejectedFor := time.Duration(s.ejectedUntil.Load())
+		if ejectedFor > now && (set.until == 0 || ejectedFor < set.until) {
+			set.until = ejectedFor
+		}
+		if ejectedFor <= now && !s.down.Load() {
+			set.usable = append(set.usable, s)
+		}
+	}
+	if len(set.usable) == 0 {
+		set.usable = g.servers
+	}
+	for _, s := range set.usable {
+		set.even = set.even && s.weight == set.usable[0].weight
+	}
+	set.order = set.usable
+	if !set.even {
+		set.order = spread(set.usable)
+	}
+	g.serverSet.Store(set)
+	return set
+}
+
+// spread lists every server as often as it weighs, none many times in a row: at each step all earn their weight, and
+// the richest pays for all. (nginx does the same.)
+func spread(servers []*server) (order []*server) {
+	divisor, total := 0, 0
+	for _, s := range servers {
+		divisor = gcd(divisor, s.weight)
+		total += s.weight
+	}
+	credit := make([]int, len(servers))
+	for range total / divisor {
+		best := 0
+		for i, s := range servers {
+			credit[i] += s.weight
+			if credit[i] > credit[best] {
+				best = i
+			}
+		}
+		credit[best] -= total
+		order = append(order, servers[best])
+	}
+	return order
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// succeeded ends a row of failures.
+func (g *Group) succeeded(s *server) {
+	// Reading is cheap, and that is all that happens to servers that are well.
+	if s.consecutiveFailures.Load() != 0 {
+		s.consecutiveFailures.Store(0)
+	}
+	if s.onProbation.Load() {
+		s.onProbation.Store(false)
+	}
+}
+
+// failed counts a failure, and ejects the server if it has failed too often.
+func (g *Group) failed(s *server, f *failure) {
+	if !f.fails() {
+		return
+	}
+	s.failures.Add(1)
+	failures := s.consecutiveFailures.Add(1)
+	if most := g.cfg.OutlierDetection.ConsecutiveFailures; most < 0 || (failures < int64(most) && !s.onProbation.Load()) {
+		return
+	}
+	g.eject(s)
+}
+
+// maxEjectionFactor is how many times the first ejection time the longest is.
+const maxEjectionFactor = 32
+
+// eject ejects a server, unless more than half of the group would be.
+func (g *Group) eject(s *server) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Since(g.startedAt)
+	ejected := 0
+	for _, other := range g.servers {
+		if time.Duration(other.ejectedUntil.Load()) > now {
+			ejected++
+		}
+	}
+	ended := time.Duration(s.ejectedUntil.Load())
+	if ended > now || ejected+1 > len(g.servers)/2 {
+		return // requests that were in flight when it was ejected fail too
+	}
+	first := g.cfg.OutlierDetection.EjectionTime
+	if now-ended > 10*first {
+		s.ejectionsInRow = 0
+	}
+	ejectedFor := first * time.Duration(min(1<<min(s.ejectionsInRow, 30), maxEjectionFactor))
+	s.ejectionsInRow++
+	s.ejections.Add(1)
+	s.onProbation.Store(true)
+	s.consecutiveFailures.Store(0)
+	s.ejectedUntil.Store(int64(now + ejectedFor))
+	g.rebuildLocked()
+	g.cfg.Log.Warn("an upstream server rests", "upstream", g.cfg.Name, "server", s.name, "rest", ejectedFor.String())
 }

@@ -8,7 +8,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -42,7 +44,7 @@ func chooser(t testing.TB, cfg upstream.Config) (g *upstream.Group, choose func(
 
 func byKey(r *http.Request) string { return r.Header.Get("X-Key") }
 
-// Every server gets as much as it weighs, exactly, and nobody many requests in a row.
+// Every server gets as much as it weighs, exactly, and none many requests in a row.
 func TestRoundRobin(t *testing.T) {
 	_, choose := chooser(t, upstream.Config{Servers: named(3), Weights: []int{5, 1, 2}})
 	n, row, last := map[string]int{}, 0, ""
@@ -196,6 +198,94 @@ func TestHashIsStable(t *testing.T) {
 	}
 	if want := "310123232344"; got.String() != want {
 		t.Errorf("%s, want %s", got.String(), want)
+	}
+}
+
+// A server that fails rests, longer each time, and one failure after a rest is enough for the next. At most half of a
+// group rests.
+func TestOutlierDetection(t *testing.T) {
+	bubbleWays(t, func(t *testing.T, way func(upstream.Config) upstream.Config) {
+		var fails atomic.Bool
+		fails.Store(true)
+		bad := func(w http.ResponseWriter, _ *http.Request) {
+			if fails.Load() {
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = io.WriteString(w, "a")
+		}
+		good := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "b") }
+		cfg := way(upstream.Config{Servers: []string{"http://a:80", "http://b:80"}, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: 3, EjectionTime: 10 * time.Second}, Retries: -1})
+		inBubble(t, cfg, map[string]http.HandlerFunc{"a:80": bad, "b:80": good}, func(t *testing.T, m *memory, g *upstream.Group) {
+			c := m.client()
+			defer c.CloseIdleConnections()
+			round := func(n int) (failed int) {
+				for range n {
+					if do(t, c, request(t, "GET", "http://gw:80/", "")).status == 502 {
+						failed++
+					}
+				}
+				return failed
+			}
+			if n := round(5); n != 2 && n != 3 {
+				t.Errorf("%d of 5 failed", n)
+			}
+			if n := round(10); n > 1 {
+				t.Errorf("%d failed while it should rest", n)
+			}
+			s := g.Status()[0]
+			if s.State != upstream.StateEjected || s.Failures != 3 || s.Ejections != 1 || s.EjectedFor != 10*time.Second {
+				t.Errorf("%+v", s)
+			}
+			for i, ejectedFor := range []time.Duration{20 * time.Second, 40 * time.Second} {
+				<-time.After(ejectedFor / 2)
+				if n := round(10); n != 1 { // on trial
+					t.Errorf("%d failed after rest %d", n, i)
+				}
+				if s := g.Status()[0]; s.EjectedFor != ejectedFor || s.Ejections != int64(i)+2 {
+					t.Errorf("%+v", s)
+				}
+			}
+			fails.Store(false)
+			<-time.After(40 * time.Second)
+			if n := round(10); n != 0 || g.Status()[0].State != upstream.StateUp {
+				t.Errorf("%d failed, %+v", n, g.Status()[0])
+			}
+			fails.Store(true)
+			if n := round(4); n != 2 { // it succeeded: a single failure is not enough any more
+				t.Errorf("%d failed", n)
+			}
+			<-time.After(200 * time.Second) // well for long: its rests are forgotten
+			round(2)
+			if s := g.Status()[0]; s.EjectedFor != 10*time.Second {
+				t.Errorf("%+v", s)
+			}
+		})
+	})
+}
+
+func TestEjectsAtMostHalf(t *testing.T) {
+	bad := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	for n, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2} {
+		servers := named(n)
+		handlers := map[string]http.HandlerFunc{}
+		for _, s := range servers {
+			handlers[s[len("http://"):]] = bad
+		}
+		cfg := upstream.Config{Servers: servers, OutlierDetection: upstream.OutlierDetection{ConsecutiveFailures: 1}, Retries: -1}
+		inBubble(t, cfg, handlers, func(t *testing.T, m *memory, g *upstream.Group) {
+			for range 10 * n {
+				ask(t, m, request(t, "GET", "http://gw:80/", ""))
+			}
+			ejected := 0
+			for _, s := range g.Status() {
+				if s.State == upstream.StateEjected {
+					ejected++
+				}
+			}
+			if ejected != most {
+				t.Errorf("%d of %d rest", ejected, n)
+			}
+		})
 	}
 }
 

@@ -132,7 +132,7 @@ func (c *Config) setDefaults() {
 
 const maxWeight = 100
 
-// check tells what is wrong with a configuration, in words for whoever wrote it.
+// check returns what is wrong with a configuration, in words for its author.
 func (c *Config) check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("upstream %q: %w", c.Name, fmt.Errorf(format, args...))

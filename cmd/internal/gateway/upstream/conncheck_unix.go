@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// newConnCheck tells of an unused connection whether it is still open and silent, without waiting.
+// newConnCheck returns a function that reports whether an unused connection is still open and silent, without waiting.
 func newConnCheck(conn net.Conn) func() bool {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {

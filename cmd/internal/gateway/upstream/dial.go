@@ -17,7 +17,7 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// dial connects to the server, whatever address the transport believes in.
+// dial connects to the server, whatever address the transport asks for.
 func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.group.cfg.Timeouts.Connect)
 	defer cancel()
@@ -43,7 +43,7 @@ func newTLSDialer(s *server, offers ...string) (*tlsDialer, error) {
 	return d, err
 }
 
-// config reads the files. When they cannot be read, as while somebody is replacing them, the last that could is used.
+// config reads the files. When they cannot be read, as while they are being replaced, the last that could is used.
 func (d *tlsDialer) config() (*tls.Config, error) {
 	c, err := d.read()
 	d.mu.Lock()
@@ -74,7 +74,7 @@ func (d *tlsDialer) read() (*tls.Config, error) {
 	if from.Cert != "" {
 		pair, err := pemfile.Pair(from.Cert, from.Key)
 		if err != nil {
-			return nil, fmt.Errorf("tls: cert %s and key %s: %w", from.Cert, from.Key, err)
+			return nil, fmt.Errorf("tls: %w", err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}

@@ -22,21 +22,25 @@ const (
 	failDial        failKind = iota // no connection: nothing was sent
 	failTimeout                     // the answer did not begin in time
 	failBroken                      // the connection ended, or what came was no answer
+	failRepeatable                  // so it did before a byte of an answer, and sending the request again can do no harm
 	failRequestBody                 // the caller stopped sending its request
 	failRequest                     // the request cannot be sent
+	failKinds
 )
+
+var failNames = [failKinds]string{"dial", "timeout", "broken", "repeatable", "request body", "request"}
+
+func (k failKind) String() string { return failNames[k] }
 
 // A failure is why a server has not answered.
 type failure struct {
-	kind failKind
-	// repeatable: sending the request again can do no harm, and no byte of an answer has come.
-	repeatable bool
-	answered   bool // a byte of an answer has come
-	excused    bool // the request may be why: the server is not to blame
-	err        error
+	kind     failKind
+	answered bool // a byte of an answer has come
+	excused  bool // the request may be why: the server is not to blame
+	err      error
 }
 
-// fails says whether it speaks against the server.
+// fails reports whether it speaks against the server.
 func (f *failure) fails() bool {
 	return !f.excused && f.kind != failRequestBody && f.kind != failRequest
 }
@@ -62,13 +66,16 @@ func (rt *roundTrip) excuse(f *failure, head int) {
 	var unprocessed *unprocessedError
 	var lost *lostError
 	switch {
-	case f.kind != failBroken:
+	case f.kind != failBroken && f.kind != failRepeatable:
 		return
 	case errors.As(f.err, &unprocessed) && (head <= acceptedHead || !unprocessed.names):
-		f.repeatable = rt.body == nil // which is not kept
+		f.kind = failRepeatable
+		if rt.body != nil { // which is not kept
+			f.kind = failBroken
+		}
 		f.excused = head > acceptedHead && errors.As(f.err, &lost)
 	case head > acceptedHead && !f.answered:
-		f.kind, f.repeatable, f.err = failRequest, false, fmt.Errorf("%w: %w", errHeadTooLarge, f.err)
+		f.kind, f.err = failRequest, fmt.Errorf("%w: %w", errHeadTooLarge, f.err)
 		return
 	case rt.body != nil && !rt.body.isComplete():
 		// Some servers do so with a body that they do not want.
@@ -87,7 +94,10 @@ func failureOf(r *http.Request, err error, answered bool) *failure {
 	if ctx := r.Context(); ctx.Err() != nil && !errors.Is(err, errCallerStalled) && !endsEarly(err) {
 		err = context.Cause(ctx)
 	}
-	f := &failure{kind: failBroken, err: err, answered: answered, repeatable: !answered && idempotent(r)}
+	f := &failure{kind: failBroken, err: err, answered: answered}
+	if !answered && idempotent(r) {
+		f.kind = failRepeatable
+	}
 	var dial *dialError
 	var request *requestError
 	var timeout net.Error
@@ -95,15 +105,15 @@ func failureOf(r *http.Request, err error, answered bool) *failure {
 	case errors.As(err, &dial):
 		f.kind = failDial
 	case errors.As(err, &request):
-		f.kind, f.repeatable = failRequest, false
+		f.kind = failRequest
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			f.kind = failRequestBody
 		}
 	case errors.Is(err, errCallerStalled):
-		f.kind, f.repeatable = failRequestBody, false
+		f.kind = failRequestBody
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		// Nobody knows how far the server has come, and it has had its time.
-		f.kind, f.repeatable = failTimeout, false
+		f.kind = failTimeout
 	}
 	return f
 }
@@ -115,7 +125,7 @@ func endsEarly(err error) bool {
 	return errors.As(err, &request) && errors.Is(request.err, io.ErrUnexpectedEOF)
 }
 
-// idempotent says whether a request may arrive twice: by its method, and only without a body, which is not kept. Requests of
+// idempotent reports whether a request may arrive twice: by its method, and only without a body, which is not kept. Requests of
 // HTTP/2 clients have a Body in any case, and a length of 0 if there is none.
 func idempotent(r *http.Request) bool {
 	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
@@ -138,7 +148,7 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 		return
 	}
 	if !f.fails() {
-		setAside(w)
+		problem.SetAside(w)
 	}
 	g.log.warn("a request could not be forwarded", g, s, f.err)
 	var request *requestError
@@ -166,20 +176,6 @@ func (g *Group) refuse(w http.ResponseWriter, r *http.Request, s *server, f *fai
 		answer(w, http.StatusBadGateway, "The server behind this gateway cannot be reached.")
 	default:
 		answer(w, http.StatusBadGateway, "The server behind this gateway did not answer properly.")
-	}
-}
-
-// setAside has the writers that learn from responses ignore this one, which says nothing about the server.
-func setAside(w http.ResponseWriter) {
-	for w != nil {
-		if a, ok := w.(interface{ SetAside() }); ok {
-			a.SetAside()
-		}
-		below, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return
-		}
-		w = below.Unwrap()
 	}
 }
 

@@ -346,7 +346,7 @@ func TestCallerLeaves(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		came, left := make(chan struct{}), make(chan struct{})
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // only then does net/http look whether somebody has left
+			_, _ = io.Copy(io.Discard, r.Body) // only then does net/http look whether the caller has left
 			if r.URL.Path == "/begun" {
 				_, _ = io.WriteString(w, "begun")
 				_ = http.NewResponseController(w).Flush()
@@ -525,7 +525,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// Callers at once, some of whom leave: everybody gets his own answer.
+// Callers at once, some of whom leave: each gets its own answer.
 func TestCrowd(t *testing.T) {
 	eachWay(t, func(t *testing.T, to func(string) upstream.Config) {
 		at := origin(t, func(w http.ResponseWriter, r *http.Request) {

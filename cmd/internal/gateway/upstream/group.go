@@ -2,9 +2,7 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,7 +25,7 @@ type Group struct {
 	mu sync.Mutex // guards who rests and who is down
 }
 
-// New makes a group. Nothing is connected to, and nobody is asked, until Run or a request.
+// New makes a group. No server is connected to or asked until Run or a request.
 func New(cfg Config) (*Group, error) {
 	cfg.setDefaults()
 	if err := cfg.check(); err != nil {
@@ -56,80 +54,6 @@ func New(cfg Config) (*Group, error) {
 	return g, nil
 }
 
-// dialTries is how many other servers are tried when connections cannot be made.
-const dialTries = 3
-
-// ServeHTTP forwards a request. It panics with http.ErrAbortHandler when an answer that has begun cannot be completed.
-func (g *Group) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if g.cfg.Timeouts.Total > 0 {
-		ctx, cancel := context.WithTimeout(r.Context(), g.cfg.Timeouts.Total)
-		defer cancel()
-		r = r.WithContext(ctx)
-	}
-	g.retryBudget.onRequest()
-	rt := &roundTrip{w: w, control: *http.NewResponseController(w), r: r, idleTimeout: g.cfg.Timeouts.Idle, headerTimeout: g.cfg.Timeouts.Header}
-	if r.ProtoMajor == 1 && r.ProtoMinor > 0 {
-		rt.upgrade = upgradeOf(r.Header)
-	}
-	if rt.poolable = rt.upgrade == "" && usesPool(r); rt.poolable {
-		if f := rt.readSmall(); f != nil {
-			g.refuse(w, r, nil, f)
-			return
-		}
-	}
-	var tried []*server
-	for retries, dials := 0, 0; ; {
-		s := g.pick(r, tried)
-		f := g.attempt(rt, s)
-		if f == nil {
-			return
-		}
-		again := false
-		switch {
-		case r.Context().Err() != nil:
-		case f.kind == failDial:
-			if again = g.cfg.Retries > 0 && len(tried)+1 < len(g.servers) && dials < dialTries; again {
-				dials++
-			}
-		case f.repeatable && retries < g.cfg.Retries && g.retryBudget.spend():
-			retries++
-			again = true
-		}
-		if !again {
-			rt.closeUnread()
-			g.refuse(w, r, s, f)
-			return
-		}
-		s.retried.Add(1)
-		tried = append(tried, s)
-	}
-}
-
-// attempt has one server answer. It returns nil if the answer has been handed on, or begun to be.
-func (g *Group) attempt(rt *roundTrip, s *server) *failure {
-	s.inFlight.Add(1)
-	defer s.inFlight.Add(-1)
-	s.requests.Add(1)
-	rt.beginAttempt()
-	defer rt.endAttempt() // on every way out
-	if g.cfg.OnServerChosen != nil {
-		g.cfg.OnServerChosen(rt.r, s.name)
-	}
-	if f := rt.send(s); f != nil {
-		if !clientClosed(rt.r.Context()) {
-			g.failed(s, f)
-		}
-		return f
-	}
-	g.deliver(rt, s)
-	return nil
-}
-
-// clientClosed reports whether the caller has closed its connection, as opposed to having run out of time.
-func clientClosed(ctx context.Context) bool {
-	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded)
-}
-
 // Status is what is known of the servers, in the order of the configuration.
 func (g *Group) Status() []ServerStatus {
 	all := make([]ServerStatus, len(g.servers))
@@ -150,7 +74,7 @@ func (g *Group) Status() []ServerStatus {
 	return all
 }
 
-// Close ends connections that nobody uses. Requests in flight and upgraded connections go on, see Shutdown; connections
+// Close ends connections that no request uses. Requests in flight and upgraded connections go on, see Shutdown; connections
 // that they leave behind end at once or within half a minute.
 func (g *Group) Close() {
 	for _, s := range g.servers {

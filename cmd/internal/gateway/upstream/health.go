@@ -83,3 +83,18 @@ func (s *server) checkHealth(ctx context.Context, h *HealthCheck) error {
 	}
 	return fmt.Errorf("it answered %d", res.StatusCode)
 }
+
+// setDown sets the result of the health check.
+func (g *Group) setDown(s *server, down bool, why string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s.down.Swap(down) == down {
+		return
+	}
+	g.rebuildLocked()
+	if down {
+		g.cfg.Log.Warn("an upstream server is down", "upstream", g.cfg.Name, "server", s.name, "because", why)
+	} else {
+		g.cfg.Log.Info("an upstream server is up", "upstream", g.cfg.Name, "server", s.name)
+	}
+}

@@ -1,25 +1,53 @@
 package upstream
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/textproto"
 	"sync"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // maxSmallBody is the largest body that is read before a connection is used for it: no slow caller then holds up a server,
 // and one write sends everything.
 const maxSmallBody = 16 << 10
 
-var heads = sync.Pool{New: func() any { b := make([]byte, 0, 2<<10); return &b }}
-
 // usesPool reports whether a request needs nothing that only http.Transport can do.
 func usesPool(r *http.Request) bool {
 	return r.ContentLength >= 0 && r.ContentLength <= maxSmallBody && len(r.Trailer) == 0 && len(r.Header["Expect"]) == 0
+}
+
+// readSmall reads the body of a request for the pool, with a watch over callers that stop sending.
+func (rt *roundTrip) readSmall() *failure {
+	r := rt.r
+	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	turn := rt.attempt
+	timer := after(rt.group.cfg.Timeouts.Idle, func() { rt.expire(turn, quiet) })
+	body := make([]byte, r.ContentLength, r.ContentLength+1)
+	_, err := io.ReadFull(r.Body, body)
+	if err == nil {
+		// To its very end: only then does the server look whether the caller has left.
+		_, err = r.Body.Read(body[len(body):cap(body)])
+	}
+	timer.end()
+	rt.endAttempt()
+	switch {
+	case rt.stalled != moving: // which does not change any more
+		return &failure{kind: failRequestBody, err: errCallerStalled}
+	case err != nil && err != io.EOF:
+		return failureOf(r, &requestError{err, true}, false)
+	}
+	rt.smallBody = body
+	return nil
 }
 
 // roundTripHTTP1 sends the request on a connection of the pool and reads the head of the response.
@@ -55,10 +83,10 @@ func (rt *roundTrip) roundTripHTTP1(s *server) *failure {
 		rt.release(false)
 		f := failureOf(rt.r, err, answered)
 		rt.excuse(f, len(head)-len(rt.smallBody))
-		if fresh || !reused || !f.repeatable || ctx.Err() != nil || !rt.resend.may(sent) {
+		if fresh || !reused || f.kind != failRepeatable || ctx.Err() != nil || !rt.resend.may(sent) {
 			return f
 		}
-		// The server has closed a connection that nobody used, as it may at any time, while this request was on its way.
+		// The server has closed a connection that no request used, as it may at any time, while this request was on its way.
 		// That says nothing against the server.
 	}
 }
@@ -88,6 +116,14 @@ func (rt *roundTrip) writeAndRead(c *pooledConn, request []byte, within time.Dur
 	}
 }
 
+// noEOF makes an end that came too early look like one.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
 // expectBody watches over an answer's body, unless all of it has come with the head.
 func (rt *roundTrip) expectBody(c *pooledConn) {
 	res := rt.res
@@ -98,45 +134,161 @@ func (rt *roundTrip) expectBody(c *pooledConn) {
 	rt.resetIdleTimer()
 }
 
-// noEOF makes an end that came too early look like one.
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+// release gives the line back, or ends it.
+func (rt *roundTrip) release(again bool) {
+	rt.mu.Lock()
+	c := rt.conn
+	rt.conn = nil
+	rt.mu.Unlock()
+	if !rt.stopClosing() || !again {
+		c.Close()
+		return
 	}
-	return err
+	c.pool.put(c)
 }
 
-// readSmall reads the body of a request for the pool, with a watch over callers that stop sending.
-func (rt *roundTrip) readSmall() *failure {
-	r := rt.r
-	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
+// A connPool is the connections to a server that speaks HTTP/1 in plain text. What http.Transport does with two goroutines
+// for each connection is done here by the one that serves the request; see docs/decisions/011.
+type connPool struct {
+	server *server
+
+	mu     sync.Mutex    // guards the following
+	idle   []*pooledConn // used last at the end
+	reaper *time.Timer
+	closed bool
+}
+
+// get returns an idle connection, or a new one.
+func (l *connPool) get(ctx context.Context, fresh bool) (*pooledConn, error) {
+	for !fresh {
+		c := l.pop()
+		if c == nil {
+			break
+		}
+		// A server that sends something unasked has lost track of which response is whose.
+		if time.Since(c.idleSince) < keepIdle && c.isOpen() {
+			c.use.reused = true
+			return c, nil
+		}
+		c.Close()
+	}
+	conn, err := l.server.dial(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	c := &pooledConn{Conn: conn, pool: l, isOpen: newConnCheck(conn), closeNow: func() { conn.Close() }}
+	c.in = bufio.NewReaderSize(c, 4<<10)
+	return c, nil
+}
+
+func (l *connPool) pop() *pooledConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := len(l.idle) - 1
+	if last < 0 {
 		return nil
 	}
-	stalled := after(rt.idleTimeout, func() {
-		rt.mu.Lock()
-		defer rt.mu.Unlock()
-		if !rt.smallBodyRead {
-			rt.callerStalled = true
-			_ = rt.control.SetReadDeadline(past)
+	c := l.idle[last]
+	l.idle[last] = nil
+	l.idle = l.idle[:last]
+	return c
+}
+
+// put keeps a connection for the next request, if nothing of the last is left on it.
+func (l *connPool) put(c *pooledConn) {
+	if !c.reset() {
+		c.Close()
+		return
+	}
+	c.idleSince = time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.idle) >= l.server.group.cfg.MaxIdleConns {
+		c.Close()
+		return
+	}
+	l.idle = append(l.idle, c)
+	if l.reaper == nil {
+		l.reaper = time.AfterFunc(keepIdle, l.reap)
+	}
+}
+
+// reap closes what has not been used for long.
+func (l *connPool) reap() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, now := 0, time.Now()
+	for old < len(l.idle) && now.Sub(l.idle[old].idleSince) >= keepIdle {
+		l.idle[old].Close()
+		old++
+	}
+	l.idle = append(l.idle[:0], l.idle[old:]...)
+	l.reaper = nil
+	if len(l.idle) > 0 {
+		l.reaper = time.AfterFunc(keepIdle-now.Sub(l.idle[0].idleSince), l.reap)
+	}
+}
+
+func (l *connPool) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, c := range l.idle {
+		c.Close()
+	}
+	l.idle = nil
+	if l.reaper != nil {
+		l.reaper.Stop()
+	}
+}
+
+// A pooledConn is one connection of a connPool.
+type pooledConn struct {
+	net.Conn
+	pool      *connPool
+	closeNow  func() // closes it, when the request ends early
+	in        *bufio.Reader
+	isOpen    func() bool
+	idleSince time.Time // unused
+
+	use connUse
+}
+
+// connUse is the state of a connection that belongs to one round trip.
+type connUse struct {
+	reused    bool
+	readLimit int64 // bytes that may still be read
+	bytesRead int64 // since the request was sent
+}
+
+// reset removes what a round trip has left on the connection, and reports whether it may serve another. Everything that a
+// round trip sets is taken back here and nowhere else.
+func (c *pooledConn) reset() bool {
+	if c.in.Buffered() > 0 {
+		return false // more came than was asked for
+	}
+	c.use = connUse{}
+	c.in.Reset(c) // an error that was read ahead goes too
+	return c.SetDeadline(time.Time{}) == nil
+}
+
+var errHeaderTooLong = errors.New("the header of its answer is too long")
+
+// Read counts what comes.
+func (c *pooledConn) Read(p []byte) (int, error) {
+	u := &c.use
+	if u.readLimit <= 0 {
+		if u.readLimit == 0 {
+			u.readLimit-- // it is counted once
+			bounds.UpstreamHeader.Reached()
 		}
-	})
-	body := make([]byte, r.ContentLength, r.ContentLength+1)
-	_, err := io.ReadFull(r.Body, body)
-	if err == nil {
-		// To its very end: only then does the server look whether the caller has left.
-		_, err = r.Body.Read(body[len(body):cap(body)])
+		return 0, errHeaderTooLong
 	}
-	stalled.end()
-	rt.mu.Lock()
-	rt.smallBodyRead = true
-	stopped := rt.callerStalled
-	rt.mu.Unlock()
-	switch {
-	case stopped:
-		return &failure{kind: failRequestBody, err: errCallerStalled}
-	case err != nil && err != io.EOF:
-		return failureOf(r, &requestError{err, true}, false)
+	if int64(len(p)) > u.readLimit {
+		p = p[:u.readLimit]
 	}
-	rt.smallBody = body
-	return nil
+	n, err := c.Conn.Read(p)
+	u.readLimit -= int64(n)
+	u.bytesRead += int64(n)
+	return n, err
 }

@@ -96,7 +96,7 @@ func rawOrigin(t testing.TB, serve func(conn net.Conn, in *bufio.Reader)) string
 	return "http://" + l.Addr().String()
 }
 
-// refusing is an address where nobody listens.
+// refusing is an address where no server listens.
 func refusing(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,50 +1,37 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
-	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
-
-	"github.com/sluiceproject/sluice/internal/bounds"
 )
 
 // A roundTrip is one request and its response.
 type roundTrip struct {
+	group   *Group
 	w       http.ResponseWriter
 	control http.ResponseController // of the caller's connection
 	r       *http.Request
 	res     *http.Response
 
 	// Over a connection pool:
-	poolable     bool   // the request may take one
-	smallBody    []byte // its body
-	conn         *pooledConn
-	stopClosing  func() bool // prevents closing the connection when the request ends
-	bodyComplete bool        // the answer has been read to its end
+	poolable    bool   // the request may take one
+	smallBody   []byte // its body
+	conn        *pooledConn
+	stopClosing func() bool // prevents closing the connection when the request ends
 
 	// Over http.Transport:
 	upgrade string
 	body    *sentBody // nil if there is none
 	cancel  context.CancelCauseFunc
 
-	slow          *slowWriters // nil: what the server sends ahead is not held here
-	resend        resend
-	idleTimeout   time.Duration
-	headerTimeout time.Duration // until the response begins
-	timer         *watch        // made when it is first needed
-	delivering    atomic.Bool
-	passing       atomic.Bool // a piece of the response is being written to the caller
+	resend resend
+	timer  *watch        // made when it is first needed
+	phase  atomic.Uint32 // set by the handler's goroutine alone, see [roundTrip.in]
 
 	informational struct {
 		mu      sync.Mutex // guards the following; it is not held while writing
@@ -53,17 +40,37 @@ type roundTrip struct {
 
 	// mu guards the following, and w and control against callbacks on other goroutines (timers, http.Transport): those hold
 	// it, and return at once unless the turn is still their own.
-	mu               sync.Mutex
-	attempt          int  // number of the attempt in progress; it changes when one begins and when one ends
-	responseBegun    bool // the answer itself: nothing can come before it any more
-	smallBodyRead    bool // smallBody has been read
-	callerStalled    bool // the caller stopped sending
-	timedOut         bool // nothing moved for too long
-	callerNotReading bool // because the caller did not read
+	mu      sync.Mutex
+	attempt int   // number of the attempt in progress; it changes when one begins and when one ends
+	stalled stall // why the round trip was given up
 }
 
+// phase is how far a round trip has got.
+type phase uint32
+
+const (
+	receiving  phase = iota // the small body of a request for the pool is read
+	sending                 // a server is asked
+	answered                // the head of its answer is here: no informational response can come before it any more
+	delivering              // the body of the answer is copied, and the server is waited for
+	passing                 // a piece of it is being written to the caller
+	phases
+)
+
+var phaseNames = [phases]string{"receiving", "sending", "answered", "delivering", "passing"}
+
+func (p phase) String() string { return phaseNames[p] }
+
+// in returns the phase of the round trip. Timers and the goroutines of http.Transport ask for it too.
+func (rt *roundTrip) in() phase { return phase(rt.phase.Load()) }
+
+func (rt *roundTrip) enter(p phase) { rt.phase.Store(uint32(p)) }
+
 // beginAttempt begins an attempt.
-func (rt *roundTrip) beginAttempt() { rt.endAttempt() }
+func (rt *roundTrip) beginAttempt() {
+	rt.enter(sending)
+	rt.endAttempt()
+}
 
 // endAttempt ends an attempt: its callbacks may still run, also after the handler has returned, when the connections serve other
 // requests and net/http panics on calls of the writer.
@@ -73,14 +80,13 @@ func (rt *roundTrip) endAttempt() {
 	rt.mu.Unlock()
 }
 
-// errIdle is a server that stopped in the middle.
-var errIdle error = timeoutError("nothing was sent or received for too long")
-
-type timeoutError string
-
-func (e timeoutError) Error() string { return string(e) }
-func (timeoutError) Timeout() bool   { return true }
-func (timeoutError) Temporary() bool { return false }
+// send has the server answer, and returns when the head of the answer is here.
+func (rt *roundTrip) send(s *server) *failure {
+	if s.pool != nil && rt.poolable {
+		return rt.roundTripHTTP1(s)
+	}
+	return rt.roundTripTransport(s)
+}
 
 var (
 	errProtocol = errors.New("it switched to a protocol that nobody asked for")
@@ -99,78 +105,188 @@ func (rt *roundTrip) checkStatus(res *http.Response) error {
 	return nil
 }
 
-// resetIdleTimer is called when data moved: nothing may for longer than idleTimeout.
-func (rt *roundTrip) resetIdleTimer() {
-	if rt.timer == nil {
-		turn := rt.attempt
-		rt.timer = after(rt.idleTimeout, func() { rt.expire(turn, false) })
+var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// deliver hands the server's answer to the caller as it comes.
+func (g *Group) deliver(rt *roundTrip, s *server) {
+	complete := false
+	defer func() { rt.end(complete) }()
+	res := rt.res
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		g.succeeded(s)
+		g.connect(rt, s)
 		return
 	}
-	rt.timer.Reset(rt.idleTimeout)
+	h := rt.w.Header()
+	StripHopByHop(res.Header)
+	stripTrailers(res.Trailer)
+	announced := len(res.Trailer)
+	if rt.bodyBuffered() {
+		delete(res.Header, "Content-Length") // the server will say the same: it is one field less to carry
+	}
+	g.merge(h, res.Header)
+	for name := range res.Trailer {
+		h.Add("Trailer", name)
+	}
+	if announced > 0 && rt.r.ProtoMajor == 1 {
+		delete(h, "Content-Length") // in HTTP/1 an answer has a length or trailers
+	}
+	rt.closeUnread()
+	rt.w.WriteHeader(res.StatusCode)
+	if err := g.copyBody(rt, s); err != nil {
+		rt.mu.Lock()
+		stalled := rt.stalled
+		rt.mu.Unlock()
+		if stalled != moving {
+			err = errors.Join(errIdle, err)
+		}
+		if rt.r.Context().Err() != nil || stalled == callerNotReading || errors.Is(err, errCaller) {
+			g.succeeded(s) // as far as it was let
+		} else {
+			g.log.warn("an answer broke off", g, s, err)
+			f := &failure{kind: failBroken, answered: true, err: err}
+			rt.excuse(f, 0)
+			g.failed(s, f)
+		}
+		panic(http.ErrAbortHandler)
+	}
+	g.succeeded(s)
+	complete = true
+	rt.trailers(h, announced)
 }
 
-// A watch is a timer that lets go of its function when it ends. The runtime may keep a timer that was stopped until its time
-// comes, and with it the request and its body.
-type watch struct {
-	*time.Timer
-	f atomic.Pointer[func()]
+// closeUnread has the caller's connection closed after the response if the request's body may be left unread. net/http would
+// read on after the handler, and with full duplex a body that ends there makes it panic on the connection's next request.
+func (rt *roundTrip) closeUnread() {
+	if rt.body != nil && rt.r.ProtoMajor == 1 && !rt.body.isComplete() {
+		rt.w.Header().Set("Connection", "close")
+	}
 }
 
-// after calls f later, unless the watch ends before.
-func after(d time.Duration, f func()) *watch {
-	w := &watch{}
-	w.f.Store(&f)
-	w.Timer = time.AfterFunc(d, func() {
-		if f := w.f.Load(); f != nil {
-			(*f)()
+// errCaller is a caller that cannot be written to.
+var errCaller = errors.New("writing to the caller")
+
+// longBody is how long a response lasts that speaks for its server before it is complete: streams may last for days.
+const longBody = 10 * time.Second
+
+// copyBody copies until the end. What has come is sent on before waiting for more.
+func (g *Group) copyBody(rt *roundTrip, s *server) error {
+	res, began := rt.res, time.Now()
+	if res.Body == http.NoBody {
+		return nil
+	}
+	rt.enter(delivering)
+	if rt.conn == nil {
+		rt.resetIdleTimer()
+	}
+	buf := buffers.Get().(*[32 << 10]byte)
+	defer buffers.Put(buf)
+	for first := true; ; first = false {
+		var n int
+		var err error
+		if first && !rt.ready() {
+			n, err = rt.readFirst(buf[:])
+		} else {
+			n, err = res.Body.Read(buf[:])
+		}
+		if err := rt.pass(buf[:n], err == nil); err != nil {
+			return err
+		}
+		if !began.IsZero() && time.Since(began) > longBody {
+			g.succeeded(s)
+			began = time.Time{}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pass writes a piece of the body to the caller, and sends it unless it is the last.
+func (rt *roundTrip) pass(piece []byte, more bool) error {
+	rt.enter(passing)
+	defer rt.enter(delivering)
+	if rt.res.ProtoMajor == 2 { // what the server sends ahead is held here
+		slow := rt.group.cfg.slow
+		defer slow.leave(slow.enter(rt))
+	}
+	if len(piece) > 0 {
+		if _, err := rt.w.Write(piece); err != nil {
+			return errors.Join(errCaller, err)
+		}
+	}
+	if more {
+		rt.resetIdleTimer()
+		if err := rt.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return errors.Join(errCaller, err)
+		}
+	}
+	return nil
+}
+
+// headDelay is how long the head of an answer waits for its body: most bodies come with it, and then one write does.
+const headDelay = time.Millisecond
+
+// readFirst reads the first of a body. If that takes long, the head goes ahead.
+func (rt *roundTrip) readFirst(buf []byte) (int, error) {
+	var mu sync.Mutex // not the round trip's, which must be free when writing gets stuck
+	read := false
+	t := time.AfterFunc(headDelay, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !read {
+			_ = rt.control.Flush() // the next write fails too
 		}
 	})
-	return w
+	n, err := rt.res.Body.Read(buf)
+	mu.Lock()
+	read = true
+	mu.Unlock()
+	t.Stop()
+	return n, err
 }
 
-// end stops the timer for good.
-func (w *watch) end() {
-	w.Stop()
-	w.f.Store(nil)
+// ready reports whether some of the body is here already.
+func (rt *roundTrip) ready() bool { return rt.conn != nil && rt.conn.in.Buffered() > 0 }
+
+// bodyBuffered reports whether all of a response is here, and so short that net/http counts it before it writes the head.
+func (rt *roundTrip) bodyBuffered() bool {
+	n := rt.res.ContentLength
+	return rt.conn != nil && n > 0 && n <= countedBody && int64(rt.conn.in.Buffered()) >= n && rt.r.Method != http.MethodHead
 }
 
-// expire gives up, because nothing moved for too long, or because the caller is known to be too slow.
-func (rt *roundTrip) expire(turn int, slow bool) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	if turn != rt.attempt {
+// countedBody is less than what net/http gathers of an answer before it writes its head.
+const countedBody = 2000
+
+// trailers sends what came after the body. Names that were not announced get Go's prefix, which does not show.
+func (rt *roundTrip) trailers(h http.Header, announced int) {
+	stripTrailers(rt.res.Trailer)
+	if len(rt.res.Trailer) == 0 {
 		return
 	}
-	rt.timedOut = true
-	if rt.conn != nil {
-		rt.conn.Close()
-	}
-	if rt.cancel != nil {
-		if rt.body != nil && rt.body.reading.Load() && !rt.delivering.Load() {
-			rt.callerStalled = true
-			rt.cancel(errCallerStalled)
-			_ = rt.control.SetReadDeadline(past) // the transport does not let go of a body while it is being read
-			return
+	if len(rt.res.Trailer) == announced {
+		for name, values := range rt.res.Trailer {
+			h[name] = values
 		}
-		rt.cancel(errIdle)
+	} else {
+		for name, values := range rt.res.Trailer {
+			h[http.TrailerPrefix+name] = values
+		}
 	}
-	if rt.delivering.Load() {
-		rt.callerNotReading = slow || rt.passing.Load()
-		// A caller that does not read holds up the writer, which learns of it this way alone.
-		_ = rt.control.SetWriteDeadline(past)
-	}
+	// An answer without a body would be sent with a length, and then there are no trailers.
+	_ = rt.control.Flush()
 }
 
-// past is a deadline that ends what is waiting now.
-var past = time.Unix(1, 0)
-
-// end lets go of everything.
-func (rt *roundTrip) end() {
+// end lets go of everything. The answer is complete if it has been read to its end.
+func (rt *roundTrip) end(complete bool) {
 	rt.stopSending()
 	if rt.conn == nil {
 		rt.res.Body.Close() // not before the request's body: the transport would wait for that
 	} else {
-		rt.release(rt.bodyComplete && !rt.res.Close)
+		rt.release(complete && !rt.res.Close)
 	}
 }
 
@@ -188,282 +304,3 @@ func (rt *roundTrip) stopSending() {
 		rt.timer = nil
 	}
 }
-
-// release gives the line back, or ends it.
-func (rt *roundTrip) release(again bool) {
-	rt.mu.Lock()
-	c := rt.conn
-	rt.conn = nil
-	rt.mu.Unlock()
-	if !rt.stopClosing() || !again {
-		c.Close()
-		return
-	}
-	c.pool.put(c)
-}
-
-// send has the server answer, and returns when the head of the answer is here.
-func (rt *roundTrip) send(s *server) *failure {
-	if s.pool != nil && rt.poolable {
-		return rt.roundTripHTTP1(s)
-	}
-	head, err := checkHead(rt.r)
-	if err != nil {
-		return &failure{kind: failRequest, err: err}
-	}
-	turn := rt.attempt
-	ctx, cancel := context.WithCancelCause(rt.r.Context())
-	rt.cancel = cancel
-	var answered atomic.Bool
-	out := rt.request(s).WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotFirstResponseByte: func() { answered.Store(true) },
-		Got1xxResponse:       func(code int, h textproto.MIMEHeader) error { return rt.forward1xx(turn, code, h) },
-	}))
-	if rt.body != nil {
-		rt.resetIdleTimer()
-	}
-	res, err := s.roundTrip(out, head, cancel, &rt.resend)
-	if err == nil {
-		if err = rt.checkStatus(res); err != nil {
-			res.Body.Close()
-		}
-	}
-	if err == nil {
-		rt.mu.Lock()
-		for rt.writeNext1xxLocked() { // in their order, and before the response
-		}
-		rt.responseBegun = true
-		rt.mu.Unlock()
-		rt.res = res
-		return nil
-	}
-	if strings.Contains(err.Error(), "server response headers exceeded") { // http.Transport's error has no type
-		bounds.UpstreamHeader.Reached()
-	}
-	rt.stopSending()
-	switch { // which does not change any more
-	case rt.callerStalled:
-		err = errCallerStalled
-	case rt.timedOut:
-		err = errIdle
-	}
-	if rt.body != nil {
-		err = rt.body.fault(err)
-	}
-	f := failureOf(rt.r, err, answered.Load())
-	rt.excuse(f, head)
-	return f
-}
-
-// request is what is sent.
-func (rt *roundTrip) request(s *server) *http.Request {
-	r := rt.r
-	u := &url.URL{Scheme: s.url.Scheme, Host: s.url.Host, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery}
-	out := &http.Request{
-		Method: r.Method, URL: u, Host: r.Host, Header: forwarded(r, rt.upgrade),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
-	}
-	rt.body = nil
-	switch {
-	case len(rt.smallBody) > 0:
-		out.Body = io.NopCloser(bytes.NewReader(rt.smallBody))
-	case r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0:
-		rt.body = &sentBody{x: rt, attempt: rt.attempt, from: r.Body, length: r.ContentLength}
-		rt.body.expects = r.ProtoMajor == 1 && r.ProtoMinor > 0 && httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue")
-		out.Body = rt.body
-		out.Trailer = r.Trailer // its values come with the end of the body
-		// Servers may answer while the caller still sends.
-		_ = rt.control.EnableFullDuplex()
-	}
-	return out
-}
-
-// forwards1xx reports whether an informational response is handed on to the caller.
-func (rt *roundTrip) forwards1xx(code int) (bool, error) {
-	switch code {
-	case http.StatusContinue:
-		return false, nil // reading the caller's body tells it so
-	case http.StatusSwitchingProtocols:
-		return false, errProtocol // in HTTP/2, where it is one of these
-	}
-	return rt.r.ProtoAtLeast(1, 1), nil // a caller of HTTP/1.0 would take it for the response
-}
-
-// An interim is an informational response that waits to be written to the caller.
-type informational struct {
-	attempt, code int
-	header        textproto.MIMEHeader
-}
-
-// maxInformational is the number of those. Further ones are dropped: none is needed.
-const maxInformational = 8
-
-// forward1xx queues an informational response for the caller. It is called where a connection to the server is read, which others may share,
-// and so waits for nothing.
-func (rt *roundTrip) forward1xx(turn, code int, header textproto.MIMEHeader) error {
-	if ok, err := rt.forwards1xx(code); !ok {
-		return err
-	}
-	rt.informational.mu.Lock()
-	defer rt.informational.mu.Unlock()
-	if len(rt.informational.waiting) == maxInformational {
-		bounds.Interims.Reached()
-		return nil
-	}
-	rt.informational.waiting = append(rt.informational.waiting, informational{turn, code, header})
-	if len(rt.informational.waiting) == 1 {
-		go func() {
-			for more := true; more; {
-				rt.mu.Lock()
-				more = rt.writeNext1xxLocked()
-				rt.mu.Unlock()
-			}
-		}()
-	}
-	return nil
-}
-
-// writeNext1xxLocked writes the next informational response, and reports whether there was one.
-func (rt *roundTrip) writeNext1xxLocked() bool {
-	rt.informational.mu.Lock()
-	if len(rt.informational.waiting) == 0 {
-		rt.informational.mu.Unlock()
-		return false
-	}
-	next := rt.informational.waiting[0]
-	rt.informational.waiting = rt.informational.waiting[1:]
-	rt.informational.mu.Unlock()
-	rt.write1xxLocked(next.attempt, next.code, next.header)
-	return true
-}
-
-// write1xx writes an informational response to the caller. A caller that does not read it is given up after idleTimeout: the
-// attempt cannot end while it is being written.
-func (rt *roundTrip) write1xx(turn, code int, header textproto.MIMEHeader) {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	rt.write1xxLocked(turn, code, header)
-}
-
-func (rt *roundTrip) write1xxLocked(turn, code int, header textproto.MIMEHeader) {
-	if turn != rt.attempt || rt.responseBegun {
-		return
-	}
-	h := rt.w.Header()
-	kept := h.Clone()
-	clear(h)
-	for name, values := range header {
-		h[name] = values
-	}
-	StripHopByHop(h)
-	// With it net/http's HTTP/2 server writes a copy. It would read h in the background otherwise, after WriteHeader has
-	// returned because the caller left, and iterating over a map that is written ends the process.
-	h["Content-Length"] = nil
-	_ = rt.control.SetWriteDeadline(time.Now().Add(rt.idleTimeout))
-	rt.w.WriteHeader(code)
-	_ = rt.control.SetWriteDeadline(time.Time{})
-	clear(h)
-	for name, values := range kept {
-		h[name] = values
-	}
-}
-
-// A sentBody is a request's body on its way to the server.
-type sentBody struct {
-	x         *roundTrip
-	attempt   int
-	from      io.Reader
-	length    int64 // -1: not known
-	bytesRead atomic.Int64
-	reading   atomic.Bool // set before stopped is read, as stop does it the other way round: one sees the other
-	stopped   atomic.Bool
-	ended     atomic.Bool // all was read
-
-	mu      sync.Mutex // held while reading
-	expects bool       // the caller waits for 100 (Continue)
-	err     error      // of the caller's side
-}
-
-var errBodyStopped = errors.New("the request is over")
-
-func (b *sentBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reading.Store(true)
-	defer b.reading.Store(false)
-	if b.stopped.Load() {
-		return 0, errBodyStopped
-	}
-	if b.expects {
-		// Reading would have net/http write it, without regard to other informational responses that are being written.
-		b.expects = false
-		b.x.write1xx(b.attempt, http.StatusContinue, nil)
-	}
-	b.x.timer.Reset(b.x.idleTimeout)
-	n, err := b.from.Read(p)
-	b.bytesRead.Add(int64(n))
-	b.ended.Store(err == io.EOF)
-	switch {
-	case err == nil:
-		b.x.timer.Reset(b.x.idleTimeout)
-	case err == io.EOF && !b.x.delivering.Load():
-		// From here the transport's own timeout for the response counts, once the last bytes are written: a server that does
-		// not read them has as long as for any others.
-		b.x.timer.Reset(b.x.idleTimeout + b.x.headerTimeout)
-	case err != io.EOF && (!b.stopped.Load() || errors.Is(err, io.ErrUnexpectedEOF)):
-		b.err = err
-	}
-	return n, err
-}
-
-// isComplete reports whether the body has been read to its end.
-func (b *sentBody) isComplete() bool { return b.ended.Load() || b.bytesRead.Load() == b.length }
-
-// closeUnread has the caller's connection closed after the response if the request's body may be left unread. net/http would
-// read on after the handler, and with full duplex a body that ends there makes it panic on the connection's next request.
-func (rt *roundTrip) closeUnread() {
-	if rt.body != nil && rt.r.ProtoMajor == 1 && !rt.body.isComplete() {
-		rt.w.Header().Set("Connection", "close")
-	}
-}
-
-// Close leaves the caller's body to the server that reads it.
-func (b *sentBody) Close() error { return nil }
-
-// stop has nobody read the body any more. A handler that returns while somebody does would wait for the caller. The
-// caller's connection is lost by that, so it is spared when the body is complete and only its end is being read.
-func (b *sentBody) stop(control *http.ResponseController) {
-	b.stopped.Store(true)
-	if b.reading.Load() && b.bytesRead.Load() != b.length {
-		_ = control.SetReadDeadline(past)
-	}
-	b.mu.Lock() // waits for a Read in progress
-	defer b.mu.Unlock()
-}
-
-// fault is what the caller's side did wrong, if that is why the server did not answer.
-func (b *sentBody) fault(err error) error {
-	if errors.Is(err, errCallerStalled) {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.err != nil {
-		return &requestError{b.err, true}
-	}
-	return err
-}
-
-// A requestError is a request that cannot be sent, because of its body or for another reason.
-type requestError struct {
-	err  error
-	body bool // it could not be read
-}
-
-func (e *requestError) Error() string {
-	if e.body {
-		return "reading the request's body: " + e.err.Error()
-	}
-	return e.err.Error()
-}
-func (e *requestError) Unwrap() error { return e.err }

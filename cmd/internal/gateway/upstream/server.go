@@ -157,22 +157,6 @@ func (s *server) overHTTP2(r *http.Request, head int) (*http.Response, error) {
 	return res, err
 }
 
-// A resend is the one time that a request is sent again without being a retry: if a connection that had been waiting unused
-// ends without a byte, and soon, because the server may have closed it while the request was on its way.
-type resend struct{ used bool }
-
-// resendWithin is how long a connection that the server had closed can take to end: a round trip, and some.
-const resendWithin = time.Second
-
-// may reports whether a request that was sent at a time may be sent again, and uses it up.
-func (s *resend) may(sent time.Time) bool {
-	if s.used || time.Since(sent) > resendWithin {
-		return false
-	}
-	s.used = true
-	return true
-}
-
 var (
 	errAgain     = errors.New("it ended connections that were waiting unused, more than once")
 	errNoUpgrade = errors.New("the upstream speaks HTTP/2, which has no upgrades")

@@ -9,7 +9,7 @@ import (
 
 // What a server that speaks HTTP/2 sends ahead of a client that does not read is held here. h2Window bounds it for a
 // response and maxSlowWriters the number of responses, so h2Window × maxSlowWriters is the most that is held in the process. A
-// connection's window is twice that: slow clients, whoever they are, never use up the window that others share with them.
+// connection's window is twice that: slow clients, wherever they come from, never use up the window that others share with them.
 const (
 	h2Window       = 256 << 10
 	maxSlowWriters = 1024
@@ -44,7 +44,7 @@ func (s *slowWriters) enter(rt *roundTrip) *list.Element {
 	s.mu.Unlock()
 	if longest != nil {
 		bounds.SlowResponses.Reached()
-		longest.x.expire(longest.turn, true)
+		longest.x.expire(longest.turn, crowdedOut)
 	}
 	return e
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Clients that do not read what a server of HTTP/2 sends: at most so many responses wait for them, the one that has waited
-// longest is broken off for another, and they hold up nobody on the connection that all share.
+// longest is broken off for another, and they hold up no other on the connection that all share.
 func TestSlowReaders(t *testing.T) {
 	const most, slow = 2, 5
 	var running atomic.Int64

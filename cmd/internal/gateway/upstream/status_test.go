@@ -52,7 +52,7 @@ func h2Head(pairs ...string) []byte {
 	return b.Bytes()
 }
 
-// A status that no response can have, or that answers a question nobody asked, is 502, over both protocols on both sides;
+// A status that no response can have, or that answers a question that was not asked, is 502, over both protocols on both sides;
 // the server that gave it is still used, and so is the caller's connection.
 func TestBadStatus(t *testing.T) {
 	for _, status := range []string{"000", "010", "099", "+99", "-00", "-12", "-1", "1000", "65536", "99999999999", "0", "9", "", "abc", "2 0", "101"} {

@@ -85,7 +85,7 @@ type upgrades struct {
 	mu     sync.Mutex // guards the following
 	open   map[*func()]struct{}
 	closed bool
-	empty  chan struct{} // closed when the last has ended, once somebody waits
+	empty  chan struct{} // closed when the last has ended, once end waits
 }
 
 // begin adds a connection; ok is false if it is too late for that.

@@ -19,7 +19,7 @@ type Report struct {
 	Keys         int64              `json:"keys"`
 	Distribution string             `json:"distribution"`
 	Begun        time.Time          `json:"begun"`
-	Seconds      float64            `json:"elapsed_s"`
+	Seconds      float64            `json:"elapsed_seconds"`
 	Requests     int64              `json:"requests"`
 	Allowed      int64              `json:"allowed"`
 	Denied       int64              `json:"denied"`
@@ -52,8 +52,8 @@ type reportVerdict struct {
 }
 
 type reportPoint struct {
-	At      float64            `json:"at_s"`
-	For     float64            `json:"for_s"`
+	At      float64            `json:"at_seconds"`
+	For     float64            `json:"for_seconds"`
 	Allowed int64              `json:"allowed"`
 	Denied  int64              `json:"denied"`
 	Errors  int64              `json:"errors"`

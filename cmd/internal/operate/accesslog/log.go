@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,13 +11,9 @@ import (
 
 // Config is how a log is written.
 type Config struct {
-	File   string    // appended to, and made if need be
-	Writer io.Writer // instead of a file, such as standard output
+	Lines  logwriter.Config // File or Output, and Buffer: 4 MiB by default are some ten thousand lines
 	Format Format
 	Query  bool // write queries too; they may hold secrets
-	// Buffer is how many bytes of lines may wait to be written. If there would be more, lines are dropped. The default is
-	// 4 MiB, some ten thousand lines.
-	Buffer int
 	// Errors is told of lines that were lost and of files that cannot be written. Nil is nobody.
 	Errors *slog.Logger
 	// CloseTimeout is how long Close waits for an output that blocks. The default is 5 s.
@@ -26,9 +21,8 @@ type Config struct {
 }
 
 const (
-	defaultBuffer = 4 << 20
-	writeDelay    = 100 * time.Millisecond
-	closeTimeout  = 5 * time.Second
+	writeDelay   = 100 * time.Millisecond
+	closeTimeout = 5 * time.Second
 )
 
 // Log is an access log that is written to.
@@ -40,25 +34,21 @@ type Log struct {
 
 // Open opens a log.
 func Open(c Config) (*Log, error) {
-	if c.Buffer <= 0 {
-		c.Buffer = defaultBuffer
-	}
 	if c.Errors == nil {
 		c.Errors = slog.New(slog.DiscardHandler)
 	}
 	if c.CloseTimeout <= 0 {
 		c.CloseTimeout = closeTimeout
 	}
-	lines, err := logwriter.Open(logwriter.Config{
-		File: c.File, Output: c.Writer, Buffer: c.Buffer, Delay: writeDelay,
-		OnLost: func(lost int64) []byte {
-			c.Errors.Warn("lines of the access log were lost", "lost", lost)
-			return nil
-		},
-		OnError: func(err error) {
-			c.Errors.Error("the access log cannot be written: requests go on, their lines are lost", "error", err)
-		},
-	})
+	c.Lines.Delay = writeDelay
+	c.Lines.OnLost = func(lost int64) []byte {
+		c.Errors.Warn("lines of the access log were lost", "lost", lost)
+		return nil
+	}
+	c.Lines.OnError = func(err error) {
+		c.Errors.Error("the access log cannot be written: requests go on, their lines are lost", "error", err)
+	}
+	lines, err := logwriter.Open(c.Lines)
 	if err != nil {
 		return nil, fmt.Errorf("accesslog: %w", err)
 	}

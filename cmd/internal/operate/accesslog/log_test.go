@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 )
 
 // lines reads all the records of a log and fails on bad lines.
@@ -44,7 +46,7 @@ func read(t *testing.T, file string) string {
 // While many write, the file is rotated again and again: each line is once in one of the files.
 func TestReopen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
-	l, err := Open(Config{File: file, Buffer: 64 << 20})
+	l, err := Open(Config{Lines: logwriter.Config{File: file, Buffer: 64 << 20}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,7 @@ func TestReopenFails(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(file), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Open(Config{File: file})
+	l, err := Open(Config{Lines: logwriter.Config{File: file}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,7 @@ func TestNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &gate{open: make(chan struct{})}
 		var complaints bytes.Buffer
-		l, err := Open(Config{Writer: out, Buffer: 10_000, Errors: slog.New(slog.NewTextHandler(&complaints, nil))})
+		l, err := Open(Config{Lines: logwriter.Config{Output: out, Buffer: 10_000}, Errors: slog.New(slog.NewTextHandler(&complaints, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +161,7 @@ func TestNobodyReads(t *testing.T) {
 func TestCloseGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &gate{open: make(chan struct{})}
-		l, err := Open(Config{Writer: out})
+		l, err := Open(Config{Lines: logwriter.Config{Output: out}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +179,7 @@ func TestWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &gate{open: make(chan struct{})}
 		close(out.open)
-		l, err := Open(Config{Writer: out})
+		l, err := Open(Config{Lines: logwriter.Config{Output: out}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +222,7 @@ func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &disk{room: 250}
 		var complaints bytes.Buffer
-		l, err := Open(Config{Writer: out, Errors: slog.New(slog.NewTextHandler(&complaints, nil))})
+		l, err := Open(Config{Lines: logwriter.Config{Output: out}, Errors: slog.New(slog.NewTextHandler(&complaints, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,12 +256,12 @@ func TestFullDisk(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	for _, c := range []Config{{}, {File: "a", Writer: io.Discard}, {File: filepath.Join(t.TempDir(), "none", "access.log")}} {
-		if l, err := Open(c); err == nil {
+	for _, c := range []logwriter.Config{{}, {File: "a", Output: io.Discard}, {File: filepath.Join(t.TempDir(), "none", "access.log")}} {
+		if l, err := Open(Config{Lines: c}); err == nil {
 			t.Errorf("%+v is opened: %v", c, l.Close())
 		}
 	}
-	l, err := Open(Config{Writer: io.Discard})
+	l, err := Open(Config{Lines: logwriter.Config{Output: io.Discard}})
 	if err == nil {
 		err = errors.Join(l.Reopen(), l.Close())
 	}
@@ -269,7 +271,7 @@ func TestOpen(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	l, err := Open(Config{Writer: io.Discard})
+	l, err := Open(Config{Lines: logwriter.Config{Output: io.Discard}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +285,7 @@ func TestAllocations(t *testing.T) {
 func BenchmarkWrite(b *testing.B) {
 	for name, format := range map[string]Format{"json": JSON, "combined": Combined} {
 		b.Run(name, func(b *testing.B) {
-			l, err := Open(Config{Writer: io.Discard, Format: format})
+			l, err := Open(Config{Lines: logwriter.Config{Output: io.Discard}, Format: format})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -31,6 +31,9 @@ type Config struct {
 	// Reload reads the rules again and tells the digest of those that are live, and whether they changed. Nil: there is
 	// nothing to read.
 	Reload func() (digest string, changed bool, err error)
+	// RestartNeeded returns the settings that have changed in the configuration file and that only a restart applies, or the error
+	// that a restart would end with. Nil: none.
+	RestartNeeded func() ([]string, error)
 
 	// Counts are what the rules have decided since the start, by their names. Nil: not known.
 	Counts func() map[string]adminmsg.Counts

@@ -222,7 +222,7 @@ func states(tree map[string]any) string {
 		if b["allowed"] == false {
 			text += " denied"
 		}
-		if b["blocked_s"] != nil {
+		if b["blocked_seconds"] != nil {
 			text += " blocked"
 		}
 		all = append(all, text)

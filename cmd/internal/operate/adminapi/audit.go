@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -29,6 +30,15 @@ func (a *api) audit(r *http.Request, what, selector string, err error, more ...a
 		args = append(args, "selector", selector)
 	}
 	a.write(r.Context(), append(append(args, more...), "outcome", outcome)...)
+}
+
+// unknownRules returns the names of rules that an operator wrote and that do not exist, for the audit log. Names of rules are no
+// secrets, and without them nothing says what was meant.
+func unknownRules(err error, names ...string) []any {
+	if !errors.Is(err, rules.ErrUnknownRule) || len(names) == 0 {
+		return nil
+	}
+	return []any{"unknown", fmt.Sprintf("%.200s", strings.Join(names, "; "))}
 }
 
 // write writes a line whatever the log's level is, so that nobody who may change that can hide what else they change.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
+	"github.com/sluiceproject/sluice/internal/strictyaml"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -105,7 +106,7 @@ func (a *api) reset(_ http.ResponseWriter, r *http.Request) (any, error) {
 		// It is done also if the caller does not wait for it, or the log were not true.
 		err = a.Limiter.ResetBuckets(context.WithoutCancel(r.Context()), buckets...)
 	}
-	a.audit(r, "reset", selectorOf(set, buckets), err)
+	a.audit(r, "reset", selectorOf(set, buckets), err, unknownRules(err, in.Rule)...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +121,14 @@ func (a *api) block(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var in adminmsg.Block
 	set := a.Rules()
 	buckets, err := a.selected(r, set, &in, &in.Selector)
-	length, wrong := time.ParseDuration(in.For)
+	length, wrong := strictyaml.ParseDuration(in.For)
 	if err == nil && (wrong != nil || length < 0 || length > maxBlock) {
-		err = problemf(http.StatusBadRequest, `for: write how long, at most a year, such as "10m" or "24h"; "0s" lifts a block`)
+		err = problemf(http.StatusBadRequest, `for: write how long, at most a year, such as "10m" or "1d"; "0s" lifts a block`)
 	}
 	if err == nil {
 		err = a.Limiter.BlockBuckets(context.WithoutCancel(r.Context()), length, buckets...)
 	}
-	a.audit(r, "block", selectorOf(set, buckets), err, "for", length)
+	a.audit(r, "block", selectorOf(set, buckets), err, append(unknownRules(err, in.Rule), "for", length)...)
 	if err != nil {
 		return nil, err
 	}

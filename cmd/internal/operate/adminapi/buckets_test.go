@@ -2,7 +2,6 @@ package adminapi_test
 
 import (
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +14,6 @@ import (
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/redisstore"
 )
-
-func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 
 func openRedis(t *testing.T) sluice.Store {
 	s, err := redisstore.Open(redisstore.Config{URL: redistest.Shared(t).URL(), KeyPrefix: t.Name() + ":"})

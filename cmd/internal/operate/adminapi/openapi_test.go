@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
+	"github.com/sluiceproject/sluice/cmd/internal/testenv/openapitest"
+	"github.com/sluiceproject/sluice/internal/testenv/redistest"
 	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
 )
 
 // contract is the OpenAPI file.
@@ -45,6 +50,58 @@ var theContract = sync.OnceValues(func() (*contract, error) {
 	c.compiler.AssertFormat()
 	return c, c.compiler.AddResource("openapi.json", doc)
 })
+
+// theFields records the fields of all responses that the tests see.
+var theFields = sync.OnceValue(func() *openapitest.Fields {
+	f, err := openapitest.New(adminapi.OpenAPI)
+	if err != nil {
+		panic(err)
+	}
+	return f
+})
+
+// TestMain fails unless the tests, if all of them have run, have seen every documented field in a response.
+func TestMain(m *testing.M) {
+	code := redistest.Run(m)
+	if code == 0 && openapitest.AllTestsRan() {
+		for _, field := range theFields().Unseen() {
+			fmt.Println("openapi.yaml has a field that no test has seen in a response:", field)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// Durations are numbers of seconds, and their names end in _seconds.
+func TestDurationsAreSeconds(t *testing.T) {
+	for _, field := range theFields().WrongUnits("_seconds") {
+		t.Errorf("%s is a duration: its name is to end in _seconds", field)
+	}
+}
+
+const rareRules = `
+allow:
+  - {ip: 10.0.0.1}
+rules:
+  - {name: user, per: header:X-User, limit: 2/h, tiers: {by: header:X-Plan, pro: 5/h}}
+`
+
+// Fields that only some responses have are documented too.
+func TestRareFields(t *testing.T) {
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(rareRules)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOffice(t, openRedis(t), kept(t))
+	if o.set, err = rules.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	o.spend("user", 1, "header:X-User", "ada")
+	o.get(200, "/v1/keys")
+	o.post(200, "/v1/peek", `{"rule":"user","key":{"header:X-User":"ada"}}`)
+	o.post(200, "/v1/explain", `{"request":{"path":"/","ip":"10.0.0.1"}}`)
+	o.get(200, "/v1/queue/item?id=c")
+}
 
 // check compares a JSON text with the schema at a place of the file.
 func (c *contract) check(place, text string) error {
@@ -98,6 +155,9 @@ func keepsContract(t testing.TB, method, path, body string, got answer) {
 		return
 	default:
 		place = pointer("paths", path, strings.ToLower(method), "responses", fmt.Sprint(got.status), "content", "application/json", "schema")
+	}
+	if undocumented := theFields().Record(method, path, got.status, kind, []byte(got.body)); len(undocumented) > 0 {
+		t.Errorf("%s %s responds with fields that openapi.yaml does not have: %q", method, path, undocumented)
 	}
 	if err := c.check(place, got.body); err != nil {
 		t.Errorf("%s %s answers what openapi.yaml does not say: %v\n%s", method, path, err, got.body)

@@ -47,7 +47,7 @@ func (a *api) queueRoutes() map[string]map[string]handler {
 func queueProblem(err error) error {
 	switch {
 	case errors.Is(err, ErrNoItem):
-		return problemf(http.StatusNotFound, "%v", err)
+		return problemf(http.StatusNotFound, "%v: GET /v1/queue lists them", err)
 	case errors.Is(err, ErrItemState):
 		return problemf(http.StatusConflict, "%v", err)
 	case errors.Is(err, ErrQueueDown):

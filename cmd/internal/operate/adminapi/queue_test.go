@@ -3,6 +3,7 @@ package adminapi_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,9 @@ func kept(t *testing.T) func(*adminapi.Config) {
 	items := map[string]*adminmsg.QueueItem{
 		"a": {ID: "a", State: "queued", Rule: "user", Position: 1, Accepted: now, Expires: &now},
 		"b": {ID: "b", State: "dead", Rule: "gone", RawKey: "\xff", Attempts: 3, Accepted: now, Changed: &now, Error: "no", Result: &adminmsg.QueueResult{Status: 500, Body: "x"}},
+		"c": {ID: "c", State: "done", Result: &adminmsg.QueueResult{
+			Status: 200, Header: http.Header{"Content-Type": {"image/png"}}, BodyBase64: []byte{0xff}, Truncated: true,
+		}},
 	}
 	find := func(id string) (*adminmsg.QueueItem, error) {
 		switch it := items[id]; {

@@ -107,18 +107,21 @@ func (a *api) kill(r *http.Request, what string, do func(...string), known []str
 	if err == nil && len(in.Rules) == 0 {
 		err = problemf(http.StatusBadRequest, `say which rules: {"rules": ["name"]}`)
 	}
-	var names []string // that are known, which can be no secrets
+	var names, unknown []string
 	for _, name := range in.Rules {
 		if slices.Contains(known, name) {
 			names = append(names, name)
-		} else if err == nil {
+			continue
+		}
+		unknown = append(unknown, name)
+		if err == nil {
 			err = fmt.Errorf("%w: %q", rules.ErrUnknownRule, name)
 		}
 	}
 	if err == nil {
 		do(in.Rules...)
 	}
-	a.audit(r, what, strings.Join(names, "; "), err)
+	a.audit(r, what, strings.Join(names, "; "), err, unknownRules(err, unknown...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +146,15 @@ func (a *api) reload(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, p
 	}
 	a.audit(r, "reload", "", nil, "digest", digest, "changed", changed)
-	return adminmsg.Reloaded{Digest: digest, Changed: changed}, nil
+	out := adminmsg.Reloaded{Digest: digest, Changed: changed, RestartNeeded: []string{}}
+	if a.RestartNeeded != nil {
+		settings, err := a.RestartNeeded()
+		out.RestartNeeded = append(out.RestartNeeded, settings...)
+		if err != nil {
+			out.ConfigError = err.Error()
+		}
+	}
+	return out, nil
 }
 
 // faultsOf lists what errors are joined of.

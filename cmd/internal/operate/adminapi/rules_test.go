@@ -23,7 +23,11 @@ func TestStatus(t *testing.T) {
 	o := newOffice(t, memstore.New(), func(c *adminapi.Config) {
 		c.Status = func(context.Context) adminmsg.Status {
 			return adminmsg.Status{
-				Version: "v1", Store: adminmsg.StoreStatus{Kind: "redis", Up: false, Instances: 2, Servers: []adminmsg.ServerStatus{{N: 0, Up: true}}},
+				Version: "v1", Store: adminmsg.StoreStatus{
+					Kind: "redis", Up: false, Error: "no", Instances: 2,
+					Servers: []adminmsg.ServerStatus{{Shard: 0, Address: "a:1", Breaker: "open", Since: &at, Error: "refused"}},
+					History: []adminmsg.BreakerEvent{{At: at, Server: "a:1", Breaker: "open", Error: "refused"}},
+				},
 				Rules:     adminmsg.RulesStatus{Digest: "d1", LoadedAt: at, Files: []string{"a"}, LastError: &adminmsg.LastError{At: at, Text: "x"}},
 				Listeners: map[string]string{"grpc": "a:1"},
 			}
@@ -31,17 +35,18 @@ func TestStatus(t *testing.T) {
 	})
 	o.limiter.Suspend("user")
 	s := o.get(200, "/v1/status")
-	if started, err := time.Parse(time.RFC3339Nano, s["started"].(string)); err != nil || time.Since(started) < 0 || s["uptime_s"].(float64) < 0 {
-		t.Errorf("started %v, up %v", s["started"], s["uptime_s"])
+	if started, err := time.Parse(time.RFC3339Nano, s["started"].(string)); err != nil || time.Since(started) < 0 || s["uptime_seconds"].(float64) < 0 {
+		t.Errorf("started %v, up %v", s["started"], s["uptime_seconds"])
 	}
 	delete(s, "started")
-	delete(s, "uptime_s")
+	delete(s, "uptime_seconds")
 	got, _ := json.Marshal(s)
 	expect(t, "status", string(got), `{"listeners":{"grpc":"a:1"},"log_level":"info","rules":{"digest":"d1","domains":1,"files":["a"],`+
 		`"last_error":{"at":"2026-01-02T03:04:05Z","text":"x"},"loaded_at":"2026-01-02T03:04:05Z","native":3},`+
-		`"store":{"instances":2,"kind":"redis","servers":[{"n":0,"up":true}],"up":false},"suspended":["user"],"unready":"","version":"v1"}`)
+		`"store":{"breaker_history":[{"at":"2026-01-02T03:04:05Z","breaker":"open","error":"refused","server":"a:1","shard":0}],"error":"no",`+
+		`"instances":2,"kind":"redis","servers":[{"address":"a:1","breaker":"open","error":"refused","shard":0,"since":"2026-01-02T03:04:05Z","up":false}],"up":false},"suspended":["user"],"unready":"","version":"v1"}`)
 	if got := newOffice(t, memstore.New()).ask("GET", "/v1/status", "").body; !strings.Contains(got, `"suspended":[]`) ||
-		!strings.Contains(got, `"servers":[]`) || !strings.Contains(got, `"files":[]`) || !strings.Contains(got, `"last_error":null`) {
+		!strings.Contains(got, `"servers":[]`) || !strings.Contains(got, `"files":[]`) || !strings.Contains(got, `"last_error":null`) || !strings.Contains(got, `"breaker_history":[]`) {
 		t.Errorf("what there is none of is not an empty list: %s", got)
 	}
 }
@@ -63,16 +68,16 @@ func TestRules(t *testing.T) {
 	zero := `"near_limit":0,"on_failure":"local",`
 	for i, want := range []string{
 		`{"accuracy":"exact","allowed":8,"denied":2,"file":"rules.yaml","kind":"native","limits":[` +
-			`{"algorithm":"token_bucket","bucket":"user","burst":2,"count":2,"limit":"2/h","window_s":3600},` +
-			`{"algorithm":"token_bucket","bucket":"user#2","burst":5,"count":5,"limit":"5/day","window_s":86400}],` +
+			`{"algorithm":"token_bucket","bucket":"user","burst":2,"count":2,"limit":"2/h","window_seconds":3600},` +
+			`{"algorithm":"token_bucket","bucket":"user#2","burst":5,"count":5,"limit":"5/day","window_seconds":86400}],` +
 			`"line":5,"name":"user","near_limit":5,"on_failure":"local","per":["header:X-User"],"shadow":false,"shadow_denied":3,"suspended":false}`,
-		`{"accuracy":"exact",` + none + `"file":"rules.yaml","kind":"native","limits":[{"algorithm":"token_bucket","bucket":"token","burst":3,"count":3,"limit":"3/h","window_s":3600}],` +
+		`{"accuracy":"exact",` + none + `"file":"rules.yaml","kind":"native","limits":[{"algorithm":"token_bucket","bucket":"token","burst":3,"count":3,"limit":"3/h","window_seconds":3600}],` +
 			`"line":6,"name":"token",` + zero + `"per":["token"],"shadow":true,"shadow_denied":0,"suspended":false}`,
-		`{"accuracy":"exact",` + none + `"file":"rules.yaml","kind":"native","limits":[{"algorithm":"token_bucket","bucket":"pair","burst":4,"count":4,"limit":"4/h","window_s":3600}],` +
+		`{"accuracy":"exact",` + none + `"file":"rules.yaml","kind":"native","limits":[{"algorithm":"token_bucket","bucket":"pair","burst":4,"count":4,"limit":"4/h","window_seconds":3600}],` +
 			`"line":7,"name":"pair","near_limit":0,"on_failure":"closed","per":["path:id","ip"],"shadow":false,"shadow_denied":0,"suspended":true}`,
-		`{"accuracy":"exact","allowed":5,"denied":6,"file":"domain.yaml","kind":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type","burst":2,"count":2,"limit":"2/h fixed_window","window_s":3600}],` +
+		`{"accuracy":"exact","allowed":5,"denied":6,"file":"domain.yaml","kind":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type","burst":2,"count":2,"limit":"2/h fixed_window","window_seconds":3600}],` +
 			`"line":4,"name":"messaging/message_type","near_limit":8,"on_failure":"local","per":["message_type"],"shadow":false,"shadow_denied":7,"suspended":false}`,
-		`{"accuracy":"exact",` + none + `"file":"domain.yaml","kind":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type/to_number","burst":7,"count":7,"limit":"7/day fixed_window","window_s":86400}],` +
+		`{"accuracy":"exact",` + none + `"file":"domain.yaml","kind":"envoy","limits":[{"algorithm":"fixed_window","bucket":"messaging/message_type/to_number","burst":7,"count":7,"limit":"7/day fixed_window","window_seconds":86400}],` +
 			`"line":7,"name":"messaging/message_type/to_number",` + zero + `"per":["message_type","to_number"],"shadow":false,"shadow_denied":0,"suspended":false}`,
 	} {
 		if i >= len(got) || got[i] != want {

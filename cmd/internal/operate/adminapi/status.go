@@ -20,6 +20,7 @@ func (a *api) status(_ http.ResponseWriter, r *http.Request) (any, error) {
 		}
 	}
 	s.Rules.Domains = len(a.Rules().Config().Domains)
+	s.Store.History = append([]adminmsg.BreakerEvent{}, s.Store.History...)
 	s.Store.Servers, s.Rules.Files = append([]adminmsg.ServerStatus{}, s.Store.Servers...), append([]string{}, s.Rules.Files...)
 	return s, nil
 }

@@ -28,15 +28,21 @@ func WritePeeked(b *adminmsg.Peeked, w io.Writer, s term.Style) error {
 		_, err := fmt.Fprintln(w, "nothing is counted: no rule has a limit for it")
 		return err
 	}
+	var found error
 	for i := range b.Buckets {
 		each := &b.Buckets[i]
+		if !each.Allowed {
+			found = term.ErrFindings
+		}
 		name := bucketText(each.Rule, each.Key)
 		if each.Tier != "" {
 			name += " with " + term.Printable(each.Tier)
 		}
-		fmt.Fprintf(w, "%s %s: %s\n", s.Mark(each.Allowed), s.Bold(name), stateText(each))
+		if _, err := fmt.Fprintf(w, "%s %s: %s\n", s.Mark(each.Allowed), s.Bold(name), stateText(each)); err != nil {
+			return err
+		}
 	}
-	return nil
+	return found
 }
 
 // stateText says what is left of a bucket, in the words of explain.
@@ -76,8 +82,27 @@ func sourceText(source string) string {
 	return " (by " + term.Printable(source) + ")"
 }
 
-// WriteChanged says what was done to which buckets.
-func WriteChanged(b *adminmsg.Changed, w io.Writer, s term.Style, done, more string) error {
+// WriteReset says which buckets were reset.
+func WriteReset(b *adminmsg.Changed, w io.Writer, s term.Style) error {
+	return writeChanged(b, w, s, "reset", "")
+}
+
+// WriteBlocked says which buckets were blocked, and for how long.
+func WriteBlocked(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
+	until := ""
+	if b.Until != nil {
+		until = " until " + term.Clock(*b.Until)
+	}
+	return writeChanged(&b.Changed, w, s, "blocked", until)
+}
+
+// WriteUnblocked says which buckets' blocks were lifted.
+func WriteUnblocked(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
+	return writeChanged(&b.Changed, w, s, "unblocked", "")
+}
+
+// writeChanged says what was done to which buckets.
+func writeChanged(b *adminmsg.Changed, w io.Writer, s term.Style, done, more string) error {
 	if len(b.Buckets) == 0 {
 		_, err := fmt.Fprintf(w, "nothing is %s: no rule has a limit for it\n", done)
 		return err

@@ -13,7 +13,7 @@ import (
 )
 
 func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
-	degraded := !t.Store.Up || t.Rules.LastError != nil || t.Unready != ""
+	degraded := isDegraded(t)
 	head := s.Green("fine")
 	if degraded {
 		head = s.Red("degraded")
@@ -23,6 +23,9 @@ func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 	fmt.Fprintf(&b, "%s: sluice %s, up %s since %s\n\n", head, term.Printable(t.Version),
 		term.Duration(time.Duration(t.UptimeSeconds)*time.Second), term.Clock(t.Started))
 	line("store", storeText(&t.Store, s))
+	for _, text := range unavailableText(&t.Store) {
+		line("", s.Red(text))
+	}
 	switch n := t.Store.Instances; {
 	case n == 0:
 		line("instances", s.Yellow("not known yet: while the store is unavailable, 1 per key and window is allowed"))
@@ -46,6 +49,9 @@ func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 	}
 	if len(t.Suspended) > 0 {
 		line("suspended", s.Yellow(term.Printable(strings.Join(t.Suspended, ", ")))+"; to undo: sluice resume "+commandWords(t.Suspended))
+	}
+	for i, e := range t.Store.History[:min(shownBreakerEvents, len(t.Store.History))] {
+		line([]string{"breaker", ""}[min(i, 1)], breakerText(&e))
 	}
 	var listeners []string
 	for _, name := range slices.Sorted(maps.Keys(t.Listeners)) {
@@ -71,23 +77,71 @@ func commandWords(all []string) string {
 	return strings.Join(out, " ")
 }
 
+// isDegraded reports whether something needs an operator: the store or a part of it is unavailable, the rule files cannot be
+// used, the service is not ready, or a rule is suspended.
+func isDegraded(t *adminmsg.Status) bool {
+	return !t.Store.Up || slices.ContainsFunc(t.Store.Servers, func(s adminmsg.ServerStatus) bool { return !s.Up }) ||
+		t.Rules.LastError != nil || t.Unready != "" || len(t.Suspended) > 0
+}
+
+// shownBreakerEvents is how many openings and closings are shown; JSON has more.
+const shownBreakerEvents = 6
+
 func storeText(t *adminmsg.StoreStatus, s term.Style) string {
 	text := term.Printable(t.Kind)
-	away := 0
+	down, addresses := 0, []string{}
 	for _, server := range t.Servers {
 		if !server.Up {
-			away++
+			down++
 		}
+		for _, address := range strings.Split(server.Address, ",") {
+			if address != "" && !slices.Contains(addresses, address) {
+				addresses = append(addresses, address)
+			}
+		}
+	}
+	if len(addresses) > 0 {
+		text += " " + term.Printable(strings.Join(addresses, ", "))
 	}
 	switch {
 	case !t.Up:
-		return text + ", " + s.Red("does not answer: rules' on_failure does")
-	case away > 0:
-		return text + ", " + s.Yellow(fmt.Sprintf("%d of %s away: rules' on_failure answers for what they hold", away, term.Count(len(t.Servers), "server")))
-	case len(t.Servers) > 1:
-		return text + ", all " + term.Count(len(t.Servers), "server") + " answer"
+		return text + ": " + s.Red("unavailable: rules' on_failure decides")
+	case down > 0:
+		return text + ": " + s.Red(fmt.Sprintf("%d of %s unavailable: rules' on_failure decides for their keys", down, term.Count(len(t.Servers), "shard")))
 	}
-	return text + ", answers"
+	return text + ": available"
+}
+
+// unavailableText names the servers that are unavailable, since when and why, each once.
+func unavailableText(t *adminmsg.StoreStatus) (lines []string) {
+	if t.Error != "" {
+		lines = append(lines, term.Printable(t.Error))
+	}
+	for i := range t.Servers {
+		server := &t.Servers[i]
+		if server.Since == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s: circuit breaker open since %s: %s",
+			serverText(server.Address, server.Shard), term.Clock(*server.Since), term.Printable(server.Error))
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// serverText names a server by its address, and by its shard for those who look at metrics.
+func serverText(address string, shard int) string {
+	if address == "" {
+		return fmt.Sprintf("shard %d", shard)
+	}
+	return fmt.Sprintf("%s (shard %d)", term.Printable(address), shard)
+}
+
+func breakerText(e *adminmsg.BreakerEvent) string {
+	if e.Breaker == "open" {
+		return fmt.Sprintf("%s opened, %s: %s", term.Clock(e.At), serverText(e.Server, e.Shard), term.Printable(e.Error))
+	}
+	return fmt.Sprintf("%s closed, %s", term.Clock(e.At), serverText(e.Server, e.Shard))
 }
 
 func WriteRules(t *adminmsg.Rules, w io.Writer, _ term.Style) error {

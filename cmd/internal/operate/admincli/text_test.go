@@ -37,8 +37,11 @@ func compare(t *testing.T, what, got, want string) {
 
 // What is wrong with a service is said, and the exit code says it too.
 func TestStatusDegraded(t *testing.T) {
-	got, err := rendered(t, `{"version":"v1.2.3","started":"2026-01-02T03:04:05Z","uptime_s":93784.2,
-		"store":{"kind":"redis","up":false,"servers":[{"n":0,"up":false}],"instances":0},
+	got, err := rendered(t, `{"version":"v1.2.3","started":"2026-01-02T03:04:05Z","uptime_seconds":93784.2,
+		"store":{"kind":"redis","up":false,"error":"dial: \u001b[31mrefused","instances":0,
+			"servers":[{"shard":0,"address":"r1:6379","up":false,"breaker":"open","since":"2026-01-02T03:04:05Z","error":"dial: refused"}],
+			"breaker_history":[{"at":"2026-01-02T03:04:05Z","shard":0,"server":"r1:6379","breaker":"open","error":"dial: refused"},
+				{"at":"2026-01-02T03:04:04Z","shard":0,"server":"","breaker":"closed","error":""}]},
 		"rules":{"digest":"abc","loaded_at":"2026-01-02T03:04:05Z","files":["rules/a.yaml","rules/b.yaml"],
 			"last_error":{"at":"2026-01-02T03:04:05Z","text":"rules/a.yaml:1:2: no\nrules/b.yaml:3:4: \u001b[31mno"},"native":1,"domains":2},
 		"unready":"queue: no\nspace\u001b[31m","suspended":["posts","it's all"],"listeners":{"http":"127.0.0.1:8080","grpc":"127.0.0.1:8081"},"log_level":"info"}`, WriteStatus)
@@ -48,7 +51,9 @@ func TestStatusDegraded(t *testing.T) {
 	compare(t, "status", got, `
 degraded: sluice v1.2.3, up 1d2h3m4s since 00:00:00
 
-store      redis, does not answer: rules' on_failure does
+store      redis r1:6379: unavailable: rules' on_failure decides
+           dial: �[31mrefused
+           r1:6379 (shard 0): circuit breaker open since 00:00:00: dial: refused
 instances  not known yet: while the store is unavailable, 1 per key and window is allowed
 not ready  queue: no�space�[31m
 rules      1 rule, 2 Envoy domains, read 00:00:00, digest abc
@@ -58,19 +63,30 @@ rules      1 rule, 2 Envoy domains, read 00:00:00, digest abc
            rules/a.yaml:1:2: no
            rules/b.yaml:3:4: �[31mno
 suspended  posts, it's all; to undo: sluice resume posts 'it'\''s all'
+breaker    00:00:00 opened, r1:6379 (shard 0): dial: refused
+           00:00:00 closed, shard 0
 listeners  grpc 127.0.0.1:8081, http 127.0.0.1:8080
 log level  info
 `)
 	if _, err := rendered(t, `{"store":{"kind":"memory","up":true},"unready":"queue: no space"}`, WriteStatus); !errors.Is(err, term.ErrFindings) {
 		t.Errorf("a service that is not ready ends with %v", err)
 	}
+	for status, want := range map[string]string{
+		`{"store":{"kind":"redis","up":true,"servers":[{"shard":0,"address":"a:1","up":true},{"shard":1,"address":"b:1","up":false,"since":"2026-01-02T03:04:05Z","error":"no"},
+			{"shard":2,"address":"a:1","up":true}]}}`: "store      redis a:1, b:1: 1 of 3 shards unavailable: rules' on_failure decides for their keys\n           b:1 (shard 1): circuit breaker open since",
+		`{"store":{"kind":"memory","up":true},"suspended":["posts"]}`: "suspended  posts; to undo: sluice resume posts",
+	} {
+		got, err := rendered(t, status, WriteStatus)
+		if !errors.Is(err, term.ErrFindings) || !strings.HasPrefix(got, "degraded: ") || !strings.Contains(got, want) {
+			t.Errorf("%s: %v\n%s", status, err, got)
+		}
+	}
 	for servers, want := range map[string]string{
-		`[{"n":0,"up":true},{"n":1,"up":false},{"n":2,"up":true}]`: "store      redis, 1 of 3 servers away: rules' on_failure answers for what they hold\n",
-		`[{"n":0,"up":true},{"n":1,"up":true}]`:                    "store      redis, all 2 servers answer\n",
-		`[{"n":0,"up":true}]`:                                      "store      redis, answers\n",
+		`[{"shard":0,"address":"a:1","up":true},{"shard":1,"address":"b:1","up":true}]`: "store      redis a:1, b:1: available\n",
+		`[{"shard":0,"up":true}]`: "store      redis: available\n",
 	} {
 		got, err := rendered(t, `{"store":{"kind":"redis","up":true,"servers":`+servers+`}}`, WriteStatus)
-		if err != nil || !strings.Contains(got, want) {
+		if err != nil || !strings.HasPrefix(got, "fine: ") || !strings.Contains(got, want) {
 			t.Errorf("%s: %v\n%s", servers, err, got)
 		}
 	}
@@ -145,13 +161,13 @@ most denied: b user=ada (11; more with: sluice top)
 
 func TestBucketsSayWhatTheyAre(t *testing.T) {
 	got, err := rendered(t, `{"buckets":[
-		{"rule":"a","key":{"user":"ada"},"allowed":true,"limit":2,"remaining":2,"retry_after_s":0,"reset_after_s":0,"source":"store"},
-		{"rule":"a","key":{"ip":"::1","user":"ada"},"allowed":false,"limit":2,"remaining":0,"retry_after_s":0.4804,"reset_after_s":61.5,"source":"store"},
-		{"rule":"a","key":{},"allowed":false,"blocked_s":599.7,"limit":2,"remaining":0,"retry_after_s":599.7,"reset_after_s":1,"source":"store"},
-		{"rule":"a","key":{"x":""},"allowed":true,"limit":2,"remaining":1,"retry_after_s":0,"reset_after_s":3,"source":"local"},
-		{"rule":"a","key":{"x":"it's"},"allowed":true,"limit":2,"remaining":1,"retry_after_s":0,"reset_after_s":0,"source":"suspended"}]}`, WritePeeked)
-	if err != nil {
-		t.Fatal(err)
+		{"rule":"a","key":{"user":"ada"},"allowed":true,"limit":2,"remaining":2,"retry_after_seconds":0,"reset_after_seconds":0,"source":"store"},
+		{"rule":"a","key":{"ip":"::1","user":"ada"},"allowed":false,"limit":2,"remaining":0,"retry_after_seconds":0.4804,"reset_after_seconds":61.5,"source":"store"},
+		{"rule":"a","key":{},"allowed":false,"blocked_seconds":599.7,"limit":2,"remaining":0,"retry_after_seconds":599.7,"reset_after_seconds":1,"source":"store"},
+		{"rule":"a","key":{"x":""},"allowed":true,"limit":2,"remaining":1,"retry_after_seconds":0,"reset_after_seconds":3,"source":"local"},
+		{"rule":"a","key":{"x":"it's"},"allowed":true,"limit":2,"remaining":1,"retry_after_seconds":0,"reset_after_seconds":0,"source":"suspended"}]}`, WritePeeked)
+	if !errors.Is(err, term.ErrFindings) {
+		t.Errorf("buckets that deny end with %v", err)
 	}
 	compare(t, "peek", got, `
 ✓ a user=ada: 2 of 2 left, nothing is spent

@@ -9,6 +9,16 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
+// TopScreen returns what writes a top. With again it takes the place of the one before, if the output is a terminal.
+func TopScreen(near, again bool) func(*adminmsg.Top, io.Writer, term.Style) error {
+	return func(t *adminmsg.Top, w io.Writer, s term.Style) error {
+		if again && term.IsTerminal(w) {
+			fmt.Fprint(w, term.ClearScreen)
+		}
+		return WriteTop(t, near, w, s)
+	}
+}
+
 func WriteTop(t *adminmsg.Top, near bool, w io.Writer, s term.Style) error {
 	what := "denied"
 	if near {

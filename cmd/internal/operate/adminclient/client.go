@@ -48,7 +48,7 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	return c, err
 }
 
-// Exposed tells whether the token would be readable on its way: it goes to another machine without TLS.
+// Exposed reports whether the token would be readable on its way: it goes to another machine without TLS.
 func (c *Client) Exposed() bool { return c.admin.token != "" && c.admin.open }
 
 // Get asks the admin API. The answer is JSON, which is also put into answer, a pointer.
@@ -62,19 +62,12 @@ func (c *Client) Post(ctx context.Context, path string, body, answer any) (json.
 }
 
 func (c *Client) call(ctx context.Context, method, path string, body, answer any) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	resp, err := c.admin.send(ctx, method, path, body)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	raw, err := c.admin.read(resp)
+	resp, raw, err := c.admin.exchange(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, c.admin.problem(resp, path, raw)
+		return nil, c.admin.identify(ctx, c.admin.problem(resp, path, raw))
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
 		return nil, c.admin.foreign(resp, path)
@@ -85,14 +78,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, answer any
 // Check asks as a caller does. A denial is an answer, not an error.
 func (c *Client) Check(ctx context.Context, check any) (*Checked, error) {
 	const path = "/v1/check"
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	resp, err := c.service.send(ctx, http.MethodPost, path, check)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	raw, err := c.service.read(resp)
+	resp, raw, err := c.service.exchange(ctx, http.MethodPost, path, check)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +97,19 @@ func (c *Client) Check(ctx context.Context, check any) (*Checked, error) {
 		return nil, c.service.foreign(resp, path)
 	}
 	return checked, nil
+}
+
+// exchange sends a request and reads the whole answer.
+func (e *endpoint) exchange(ctx context.Context, method, path string, body any) (*http.Response, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := e.send(ctx, method, path, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	raw, err := e.read(resp)
+	return resp, raw, err
 }
 
 // send sends a request with a JSON body, if there is one.

@@ -1,7 +1,9 @@
 package adminclient
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -21,6 +23,26 @@ func (e *UnreachableError) Error() string {
 
 // Unwrap gives the reason.
 func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// RatelimitError reports that the server is sluice ratelimit, or the service that it replaces, at its debug port.
+type RatelimitError struct{ URL string }
+
+func (e *RatelimitError) Error() string {
+	return fmt.Sprintf("%s is the debug port of a service that serves Envoy as envoyproxy/ratelimit does: it has no admin API", e.URL)
+}
+
+// identify replaces the error about a server that is not ours by one that names it, if its page of debug paths does.
+func (e *endpoint) identify(ctx context.Context, err error) error {
+	var p *ProblemError
+	if !errors.As(err, &p) || !p.Foreign || p.Status != http.StatusNotFound {
+		return err
+	}
+	resp, raw, other := e.exchange(ctx, http.MethodGet, "/", nil)
+	if other != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(raw), "/rlconfig: ") {
+		return err
+	}
+	return &RatelimitError{URL: e.shown}
+}
 
 // ProblemError is an answer that is not what was asked for.
 type ProblemError struct {

@@ -46,11 +46,11 @@ type BucketName struct {
 // BucketState is what is left of a bucket.
 type BucketState struct {
 	Allowed           bool    `json:"allowed"`
-	BlockedSeconds    float64 `json:"blocked_s,omitempty"`
+	BlockedSeconds    float64 `json:"blocked_seconds,omitempty"`
 	Limit             int64   `json:"limit"`
 	Remaining         int64   `json:"remaining"`
-	RetryAfterSeconds float64 `json:"retry_after_s"`
-	ResetAfterSeconds float64 `json:"reset_after_s"`
+	RetryAfterSeconds float64 `json:"retry_after_seconds"`
+	ResetAfterSeconds float64 `json:"reset_after_seconds"`
 	Source            string  `json:"source"`
 }
 
@@ -89,6 +89,6 @@ type StoredKey struct {
 	Key         Key          `json:"key,omitempty"`
 	Digest      string       `json:"digest,omitempty"` // in place of a key that the store does not keep
 	Blocked     bool         `json:"blocked"`          // this says that the key is blocked, for as long as it is kept
-	KeptSeconds float64      `json:"kept_s"`
+	KeptSeconds float64      `json:"kept_seconds"`
 	State       *BucketState `json:"state,omitempty"`
 }

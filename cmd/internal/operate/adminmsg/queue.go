@@ -19,7 +19,7 @@ type QueueCounts struct {
 	Dead          int64   `json:"dead"`
 	Done          int64   `json:"done"`
 	Bytes         int64   `json:"bytes"`
-	OldestSeconds float64 `json:"oldest_s"`
+	OldestSeconds float64 `json:"oldest_seconds"`
 	Up            bool    `json:"up"`
 }
 

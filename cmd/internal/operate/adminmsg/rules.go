@@ -37,7 +37,7 @@ type RuleLimit struct {
 	Bucket        string  `json:"bucket"`
 	Limit         string  `json:"limit"`
 	Count         int64   `json:"count"`
-	WindowSeconds float64 `json:"window_s"`
+	WindowSeconds float64 `json:"window_seconds"`
 	Algorithm     string  `json:"algorithm"`
 	Burst         int64   `json:"burst"` // the most that can be spent at once
 }
@@ -63,8 +63,10 @@ type Suspended struct {
 
 // Reloaded is the answer of POST /v1/reload.
 type Reloaded struct {
-	Digest  string `json:"digest"`
-	Changed bool   `json:"changed"`
+	Digest        string   `json:"digest"`
+	Changed       bool     `json:"changed"`
+	RestartNeeded []string `json:"restart_needed"` // settings of the configuration file that only a restart applies
+	ConfigError   string   `json:"config_error"`   // why the service would not start with that file; "": it would
 }
 
 // Fault is one thing that is wrong with rule files.

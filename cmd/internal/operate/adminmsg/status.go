@@ -6,7 +6,7 @@ import "time"
 type Status struct {
 	Version       string            `json:"version"`
 	Started       time.Time         `json:"started"`
-	UptimeSeconds float64           `json:"uptime_s"`
+	UptimeSeconds float64           `json:"uptime_seconds"`
 	Store         StoreStatus       `json:"store"`
 	Rules         RulesStatus       `json:"rules"`
 	Unready       string            `json:"unready"` // why /readyz responds with 503; "": it responds with 200
@@ -19,14 +19,29 @@ type Status struct {
 type StoreStatus struct {
 	Kind      string         `json:"kind"`
 	Up        bool           `json:"up"`
+	Error     string         `json:"error"` // of the ping that the status made; "": none
 	Servers   []ServerStatus `json:"servers"`
-	Instances int            `json:"instances"` // that share it; 0: not known yet
+	Instances int            `json:"instances"`       // that share it; 0: not known yet
+	History   []BreakerEvent `json:"breaker_history"` // newest first, the last 32
 }
 
-// ServerStatus is how one of the store's servers is doing.
+// ServerStatus is the state of one shard of the store.
 type ServerStatus struct {
-	N  int  `json:"n"`
-	Up bool `json:"up"`
+	Shard   int        `json:"shard"`
+	Address string     `json:"address"` // of its server; "": not known
+	Up      bool       `json:"up"`
+	Breaker string     `json:"breaker"` // open or closed
+	Since   *time.Time `json:"since"`   // when the breaker opened; null: it is closed
+	Error   string     `json:"error"`   // why it opened
+}
+
+// BreakerEvent is one opening or closing of a shard's circuit breaker.
+type BreakerEvent struct {
+	At      time.Time `json:"at"`
+	Shard   int       `json:"shard"`
+	Server  string    `json:"server"` // address at that time; "": not known
+	Breaker string    `json:"breaker"`
+	Error   string    `json:"error"`
 }
 
 // RulesStatus is which rules are live.

@@ -122,9 +122,6 @@ func (m *Metrics) Handler() http.Handler {
 // Gatherer is what Prometheus is answered from, for who sends it elsewhere.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// BreakerOpen tells whether a server of the store is given a rest.
-func (m *Metrics) BreakerOpen(n int) bool { return m.servers.isOpen(n) }
-
 // servers remembers which servers of the store are given a rest.
 type servers struct {
 	mu   sync.Mutex

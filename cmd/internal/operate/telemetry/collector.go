@@ -79,6 +79,20 @@ func (c *Collector) connect() (*grpc.ClientConn, error) {
 	return grpc.NewClient("dns:///"+host, options...)
 }
 
+// open prepares a connection, and says what is told about this process.
+func (c *Collector) open(ctx context.Context) (*grpc.ClientConn, *resource.Resource, error) {
+	conn, err := c.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	about, err := c.resource(ctx)
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, about, nil
+}
+
 // Check returns the error that the collector's endpoint or files are the cause of, and does not connect.
 func (c *Collector) Check() error {
 	conn, err := c.connect() // when it is used

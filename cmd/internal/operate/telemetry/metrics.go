@@ -20,16 +20,12 @@ type Metrics struct {
 
 // NewMetrics sends metrics to a collector every so often. The collector need not be there yet.
 func NewMetrics(c Collector, every time.Duration, from prometheus.Gatherer) (*Metrics, error) {
-	conn, err := c.connect()
+	ctx := context.Background()
+	conn, about, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ctx := context.Background()
 	exporter, err := otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithGRPCConn(conn), otlpmetricgrpc.WithTimeout(sendTimeout))
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	about, err := c.resource(ctx)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -43,7 +39,5 @@ func (m *Metrics) Close(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
-	defer cancel()
-	return errors.Join(m.provider.Shutdown(ctx), m.conn.Close())
+	return flush(ctx, m.provider, m.conn)
 }

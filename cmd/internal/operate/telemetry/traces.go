@@ -28,16 +28,12 @@ const (
 // NewTraces returns traces that are sent to a collector, which need not be there yet. Of requests that are not part of a
 // trace the fraction sample is traced.
 func NewTraces(c Collector, sample float64) (*Traces, error) {
-	conn, err := c.connect()
+	ctx := context.Background()
+	conn, about, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ctx := context.Background()
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithGRPCConn(conn), otlptracegrpc.WithTimeout(sendTimeout))
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	about, err := c.resource(ctx)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -55,7 +51,12 @@ func (t *Traces) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
+	return flush(ctx, t.provider, t.conn)
+}
+
+// flush ends a provider, which sends what it has not sent yet, for at most a few seconds.
+func flush(ctx context.Context, provider interface{ Shutdown(context.Context) error }, conn *grpc.ClientConn) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	return errors.Join(t.provider.Shutdown(ctx), t.conn.Close())
+	return errors.Join(provider.Shutdown(ctx), conn.Close())
 }

@@ -118,7 +118,7 @@ func TestErrorBound(t *testing.T) {
 					x.counts[key] += float64(n)
 				}
 				x.check(t, s, size)
-				<-time.After(time.Duration(random.IntN(400)) * time.Second)
+				<-time.After(time.Duration(1+random.IntN(400)) * time.Second)
 				x.fade()
 			}
 			x.check(t, s, size)

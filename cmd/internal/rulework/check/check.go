@@ -120,23 +120,19 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 			continue
 		}
 		r.Configurations = append(r.Configurations, s.Name)
-		cfg, err := config.Read(s.Name, s.Data)
-		if err != nil {
-			found = append(found, err)
-			continue
-		}
-		if err := o.Authentication(&cfg.Authentication); err != nil {
+		cfg, broken := config.Read(s.Name, s.Data)
+		found = append(found, broken)
+		if err := authentication(o, &cfg); err != nil {
 			found = append(found, inFile(s.Name, err)...)
-		} else {
+		} else if broken == nil {
 			r.checkStart(o, s.Name, &cfg)
 		}
 		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
 		if len(cfg.Rules.Paths) > 0 {
 			named, err := rulefile.ReadFiles(cfg.Rules.Paths...)
-			if err != nil {
-				return nil, errors.Join(append(found, err)...)
-			}
+			found = append(found, err)
 			ruleSources = append(ruleSources, named...)
+			options.Incomplete = options.Incomplete || err != nil
 		}
 		options.MergeDomains = options.MergeDomains || cfg.Rules.MergeDomains
 		options.ChargeDenied = options.ChargeDenied || cfg.Rules.ChargeDenied
@@ -145,6 +141,9 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 		return nil, errors.Join(found...)
 	}
 	loaded, err := rulefile.LoadFiles(options, eachOnce(ruleSources)...)
+	if options.Incomplete {
+		loaded = nil // it lacks rules
+	}
 	if loaded != nil {
 		r.Files = slices.Concat(r.Configurations, r.Accounts)
 		for _, s := range loaded.Files {
@@ -152,6 +151,14 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 		}
 	}
 	return loaded, errors.Join(append(found, err)...)
+}
+
+// authentication checks the accounts that a configuration names, if that part of it has no errors.
+func authentication(o *Options, cfg *config.Config) error {
+	if !cfg.Sound("authentication") {
+		return nil
+	}
+	return o.Authentication(&cfg.Authentication)
 }
 
 // checkStart finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked

@@ -62,7 +62,7 @@ func windowText(l *sluice.Limit) string {
 		if l.Zone != nil {
 			zone = l.Zone.String()
 		}
-		return fmt.Sprintf("calendar %s (%s)", [...]string{"day", "day", "week", "month"}[min(int(l.Calendar), 3)], zone)
+		return fmt.Sprintf("calendar %v (%s)", l.Calendar, zone)
 	}
 	return strings.TrimPrefix(term.DurationInWords(l.Window), "1 ")
 }

@@ -8,33 +8,36 @@ import (
 	"slices"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/examples"
 	"github.com/sluiceproject/sluice/rules"
 )
 
 // Page is what outside developers are told. Its fields are for programs to rely on.
 type Page struct {
-	Title   string          `json:"title"`
-	Tiers   []string        `json:"tiers"` // columns, from the strictest to the most generous
-	Limits  []publicLimit   `json:"limits"`
-	Headers []publicHeader  `json:"headers"`
-	Example exampleResponse `json:"example"`
+	Title    string              `json:"title"`
+	Tiers    []string            `json:"tiers"` // columns, from the strictest to the most generous
+	Limits   []publicLimit       `json:"limits"`
+	Headers  []publicHeader      `json:"headers"`
+	Examples []examples.Response `json:"-"` // the first of each kind among those of the limits
 
+	Intro  []string `json:"-"` // what happens over a limit, one paragraph each
 	Advice []string `json:"-"` // for the author, not for the page
 }
 
 type publicLimit struct {
-	Name     string   `json:"name"` // as headers have it
-	What     string   `json:"what"`
-	Requests string   `json:"requests"`
-	Who      string   `json:"who"`
-	Limit    string   `json:"limit"`
-	Tiers    []string `json:"tiers"` // one for each of the page's tiers; empty: the limit
-	Notes    []string `json:"notes"`
+	Name     string              `json:"name"` // as headers have it
+	What     string              `json:"what"`
+	Requests string              `json:"requests"`
+	Who      string              `json:"who"`
+	Limit    string              `json:"limit"`
+	Tiers    []string            `json:"tiers"` // one for each of the page's tiers; empty: the limit
+	Notes    []string            `json:"notes"`
+	Examples []examples.Response `json:"examples"` // one for each outcome that a request over the limit can have
 }
 
 // NewPage is the page about the rules that everybody may know of.
 func NewPage(set *rules.Set, title string) *Page {
-	d := &Page{Title: title, Tiers: []string{}, Limits: []publicLimit{}, Headers: publicHeaders}
+	d := &Page{Title: title, Tiers: []string{}, Limits: []publicLimit{}, Headers: slices.Clone(publicHeaders), Intro: []string{limitedIntro}}
 	cfg := set.Config()
 	var public []*rules.Rule
 	for i := range cfg.Rules {
@@ -52,7 +55,7 @@ func NewPage(set *rules.Set, title string) *Page {
 	if len(cfg.Domains) > 0 {
 		d.Advice = append(d.Advice, "the limits of Envoy domains are not listed: outside developers do not know descriptors")
 	}
-	d.Example = newExample(public)
+	d.addExamples(set, public)
 	return d
 }
 
@@ -60,6 +63,7 @@ func (d *Page) add(r *rules.Rule, columns []tierColumn) {
 	l := publicLimit{
 		Name: r.Name, What: r.Description, Requests: requestText(&r.Match), Who: perText(r),
 		Limit: limitsText(r.Limits), Tiers: make([]string, len(columns)), Notes: append([]string{}, notesText(r)...),
+		Examples: []examples.Response{},
 	}
 	for i, column := range columns {
 		if r.Tiers != nil && r.Tiers.By.Name == column.by {

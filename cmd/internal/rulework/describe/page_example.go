@@ -1,25 +1,17 @@
 package describe
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"net/http"
-	"net/url"
 	"slices"
-	"strings"
-	"time"
 
-	"github.com/sluiceproject/sluice"
-	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/examples"
 	"github.com/sluiceproject/sluice/rules"
 )
 
 // publicHeader is a header that callers get.
 type publicHeader struct {
 	Name    string `json:"name"`
-	On      string `json:"on"` // which answers have it
+	On      string `json:"on"` // which responses have it
 	Meaning string `json:"meaning"`
 }
 
@@ -30,112 +22,56 @@ var publicHeaders = []publicHeader{
 	{"X-Ratelimit-Retry-After", "429", "seconds until a retry can succeed"},
 	{"Retry-After", "429", "the same"},
 	{"Ratelimit-Policy", "all", "the limits that apply: name, quota (q) and window in seconds (w)"},
-	{"Ratelimit", "all", "of each: name, what remains (r) and for how many seconds (t)"},
+	{"Ratelimit", "all", "of each, on 429 of those that denied: name, what remains (r) and for how many seconds (t)"},
 }
 
-// exampleResponse is what a denied caller gets.
-type exampleResponse struct {
-	Request string        `json:"request"`
-	Status  string        `json:"status"`
-	Headers []exampleLine `json:"headers"`
-	Body    string        `json:"body"`
+// outcomeHeaders are the headers of outcomes that only some rules have, and what such an outcome means.
+var outcomeHeaders = []struct {
+	when, intro string
+	headers     []publicHeader
+}{
+	{
+		examples.Queued, "Some requests over a limit are queued instead: 202 Accepted. They are carried out later. Do not send them again; " +
+			"GET the status URL for the result.",
+		[]publicHeader{
+			{"Location", "202", "the status URL"},
+			{"Retry-After", "202", "seconds until there may be room for the request"},
+		},
+	},
+	{
+		examples.Delayed, "Some requests over a limit are delayed: the response comes later, when there is room. If too many wait, it is 429 at once.",
+		[]publicHeader{{"X-Ratelimit-Delay", "after a delay", "seconds that the request has waited"}},
+	},
+	{
+		examples.Unavailable, "While requests cannot be counted, some are answered with 503 Service Unavailable and are not carried out. " +
+			"Such responses have no counts.",
+		[]publicHeader{
+			{"Retry-After", "503", "seconds until a retry may succeed"},
+			{"X-Ratelimit-Retry-After", "503", "the same"},
+			{"X-Ratelimit-Degraded", "503", "what decided in place of the counts"},
+		},
+	},
 }
 
-type exampleLine struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-// newExample has the middleware deny a request to the first of the rules, so that the example is what callers get and
-// not what somebody believes they get.
-func newExample(public []*rules.Rule) exampleResponse {
-	limit, name, method, path := sluice.PerMinute(100), "api", http.MethodGet, "/"
-	for _, r := range public {
-		if len(r.Limits) == 0 || r.Limits[0].Unlimited || r.Limits[0].DenyAll {
+// addExamples records the responses of the rules. The page shows one of each kind.
+func (d *Page) addExamples(set *rules.Set, public []*rules.Rule) {
+	for i, r := range public {
+		recorded, err := examples.Record(set, r)
+		if err != nil {
+			d.Advice = append(d.Advice, fmt.Sprintf("%v: rule %s has no example: %v", r.Pos, r.Name, err))
 			continue
 		}
-		limit, name = r.Limits[0].Limit, r.Name
-		method, path = exampleRequest(&r.Match)
-		break
-	}
-	built, err := sluice.NewRule(sluice.Rule{Name: name, Limit: limit})
-	if err != nil {
-		return exampleResponse{Headers: []exampleLine{}}
-	}
-	retry := limit.Window / time.Duration(max(1, limit.Count))
-	if limit.Window == 0 { // a calendar's
-		retry = time.Hour
-	}
-	quota := built.Limit.Max()
-	d := sluice.Decision{Limit: quota, RetryAfter: max(retry, time.Second), ResetAfter: limit.Window}
-	w := &recorder{header: make(http.Header)}
-	r := &http.Request{Method: method, URL: &url.URL{Path: path}, Header: make(http.Header)}
-	httplimit.WriteDenial(w, r, []*sluice.Rule{built}, []sluice.Decision{d})
-	return w.example(method, path)
-}
-
-// exampleRequest is a request that a condition matches, as far as one can tell without values.
-func exampleRequest(m *rules.Match) (method, path string) {
-	method, path = http.MethodGet, "/"
-	for i := range m.Predicates {
-		p := &m.Predicates[i]
-		switch {
-		case p.Not:
-		case p.Ref.Name == "method" && len(p.Values) > 0:
-			method = strings.ToUpper(p.Values[0])
-		case p.Ref.Name == "path" && len(p.Patterns) > 0:
-			segments := strings.Split(p.Patterns[0], "/")
-			for j, s := range segments {
-				if strings.HasPrefix(s, "{") || strings.Contains(s, "*") {
-					segments[j] = "7"
-				}
+		d.Limits[i].Examples = recorded
+		for _, e := range recorded {
+			if !slices.ContainsFunc(d.Examples, func(o examples.Response) bool { return o.When == e.When }) {
+				d.Examples = append(d.Examples, e)
 			}
-			path = strings.Join(segments, "/")
 		}
 	}
-	return method, path
-}
-
-// recorder keeps a response.
-type recorder struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header, WriteHeader and Write make it a response writer.
-func (w *recorder) Header() http.Header { return w.header }
-
-// WriteHeader keeps the status.
-func (w *recorder) WriteHeader(status int) { w.status = status }
-
-func (w *recorder) Write(b []byte) (int, error) { return w.body.Write(b) }
-
-func (w *recorder) example(method, path string) exampleResponse {
-	e := exampleResponse{
-		Request: method + " " + path, Headers: []exampleLine{},
-		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)),
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.header)) {
-		if name != "Content-Length" {
-			e.Headers = append(e.Headers, exampleLine{name, strings.Join(w.header[name], ", ")})
+	for _, o := range outcomeHeaders {
+		if slices.ContainsFunc(d.Examples, func(e examples.Response) bool { return e.When == o.when }) {
+			d.Headers = append(d.Headers, o.headers...)
+			d.Intro = append(d.Intro, o.intro)
 		}
 	}
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, w.body.Bytes(), "", "  "); err != nil {
-		indented = w.body
-	}
-	e.Body = strings.TrimSpace(indented.String())
-	return e
-}
-
-// String writes the response as it is on the wire.
-func (e *exampleResponse) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "HTTP/1.1 %s\n", e.Status)
-	for _, h := range e.Headers {
-		fmt.Fprintf(&b, "%s: %s\n", h.Name, h.Value)
-	}
-	fmt.Fprintf(&b, "\n%s\n", e.Body)
-	return b.String()
 }

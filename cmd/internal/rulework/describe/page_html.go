@@ -19,8 +19,7 @@ func (d *Page) WriteHTML(w io.Writer) error {
 		Page     *Page
 		Head     []string
 		Rows     [][]string
-		Intro    string
 		NoLimits string
 		Backoff  []string
-	}{d, rows[0], rows[1:], limitedIntro, noLimits, backoff})
+	}{d, rows[0], rows[1:], noLimits, backoff})
 }

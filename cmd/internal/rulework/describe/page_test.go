@@ -1,10 +1,13 @@
 package describe
 
 import (
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/rulefile"
+	"github.com/sluiceproject/sluice/rules"
 )
 
 func TestLimitInWords(t *testing.T) {
@@ -30,19 +33,38 @@ func TestLimitInWords(t *testing.T) {
 	}
 }
 
-// Every header of the example is explained: the middleware makes the one, people write the other.
+// Every header of the examples is explained: the middleware makes the one, people write the other.
 func TestEveryHeaderIsExplained(t *testing.T) {
-	meanings := map[string]bool{"Content-Type": true}
-	for _, h := range publicHeaders {
-		meanings[h.Name] = true
+	d := NewPage(setOf(t, `
+rules:
+  - {name: plain, match: {path: /plain}, limit: [10/s, 100/min], on_failure: closed}
+  - {name: later, match: {path: /later}, limit: 10/s, on_limit: queue}
+  - {name: slow, match: {path: /slow}, limit: {rate: 10/s, burst: 3}, on_limit: delay}
+`), "Limits")
+	explained := map[string]bool{"Content-Type": true, "Cache-Control": true}
+	for _, h := range d.Headers {
+		explained[h.Name] = true
 	}
-	e := newExample(nil)
-	for _, h := range e.Headers {
-		if !meanings[h.Name] {
-			t.Errorf("%s is not explained", h.Name)
+	sent := make(map[string]bool)
+	for _, e := range d.Examples {
+		for _, h := range e.Headers {
+			sent[h.Name] = true
 		}
 	}
-	if len(e.Headers) != len(meanings) {
-		t.Errorf("%d headers, %d are explained", len(e.Headers), len(meanings))
+	if len(d.Examples) != 4 || !maps.Equal(sent, explained) {
+		t.Errorf("%d examples; sent are %v, explained are %v", len(d.Examples), sent, explained)
 	}
+}
+
+func setOf(t *testing.T, text string) *rules.Set {
+	t.Helper()
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
 }

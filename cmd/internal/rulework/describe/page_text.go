@@ -70,7 +70,9 @@ func (d *Page) WriteText(w io.Writer) error {
 			return err
 		}
 	}
-	fmt.Fprintf(&b, "%s\n\n", wrap(limitedIntro, 100))
+	for _, p := range d.Intro {
+		fmt.Fprintf(&b, "%s\n\n", wrap(p, 100))
+	}
 	rows := make([][]string, 0, len(d.Headers))
 	for _, h := range d.Headers {
 		rows = append(rows, []string{"  " + h.Name, h.On, h.Meaning})
@@ -78,7 +80,11 @@ func (d *Page) WriteText(w io.Writer) error {
 	if err := term.Table(&b, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\nExample, %s:\n\n%s\n", term.Printable(d.Example.Request), indent(d.Example.String()))
+	b.WriteByte('\n')
+	for i := range d.Examples {
+		e := &d.Examples[i]
+		fmt.Fprintf(&b, "%s:\n\n%s\n", term.Printable(e.Heading()), indent(e.String()))
+	}
 	for _, p := range backoff {
 		fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(wrap(p, 98), "\n", "\n  "))
 	}
@@ -124,12 +130,15 @@ func (d *Page) WriteMarkdown(w io.Writer) error {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n## Over a limit\n\n%s\n\n| Header | On | Meaning |\n|---|---|---|\n", limitedIntro)
+	fmt.Fprintf(&b, "\n## Over a limit\n\n%s\n\n| Header | On | Meaning |\n|---|---|---|\n", strings.Join(d.Intro, "\n\n"))
 	for _, h := range d.Headers {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", h.Name, h.On, markdownText(h.Meaning))
 	}
-	fmt.Fprintf(&b, "\nAn answer to `%s`:\n\n", strings.ReplaceAll(term.Printable(d.Example.Request), "`", ""))
-	fmt.Fprintf(&b, "%s\n## How to wait\n\n", indent(d.Example.String()))
+	for i := range d.Examples {
+		e := &d.Examples[i]
+		fmt.Fprintf(&b, "\n%s:\n\n%s", markdownText(e.Heading()), indent(e.String()))
+	}
+	b.WriteString("\n## How to wait\n\n")
 	for _, p := range backoff {
 		fmt.Fprintf(&b, "- %s\n", markdownText(p))
 	}

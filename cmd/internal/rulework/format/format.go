@@ -43,11 +43,8 @@ func Input(in io.Reader, out io.Writer) error {
 
 // Files formats files, and those of directories. It tells whether the form of any was another.
 func (o Options) Files(ctx context.Context, out io.Writer, paths []string) (different bool, err error) {
-	names, err := yamlFiles(paths)
-	if err != nil {
-		return false, err
-	}
-	var faults []error // of some files, which are left as they are; the others are formatted
+	names, missing := yamlFiles(paths)
+	faults := []error{missing} // of some files, which are left as they are; the others are formatted
 	for _, name := range names {
 		changed, err := o.file(ctx, out, name)
 		different = different || changed
@@ -60,7 +57,7 @@ func (o Options) Files(ctx context.Context, out io.Writer, paths []string) (diff
 func (o Options) file(ctx context.Context, out io.Writer, name string) (changed bool, err error) {
 	src, err := plainfile.ReadStream(ctx, name, maxInput)
 	if err != nil {
-		return false, err
+		return false, plainfile.Explain(name, err)
 	}
 	formatted, err := rulefile.Format(name, src)
 	if err != nil {
@@ -82,10 +79,12 @@ func (o Options) file(ctx context.Context, out io.Writer, name string) (changed 
 // yamlFiles lists the YAML files of directories, tests included, and files as they are.
 func yamlFiles(paths []string) ([]string, error) {
 	var names []string
+	var missing []error
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, err
+			missing = append(missing, plainfile.Explain(path, err))
+			continue
 		}
 		if !info.IsDir() {
 			names = append(names, path)
@@ -93,7 +92,8 @@ func yamlFiles(paths []string) ([]string, error) {
 		}
 		entries, err := os.ReadDir(path)
 		if err != nil {
-			return nil, err
+			missing = append(missing, plainfile.Explain(path, err))
+			continue
 		}
 		for _, e := range entries {
 			ext := filepath.Ext(e.Name())
@@ -102,5 +102,5 @@ func yamlFiles(paths []string) ([]string, error) {
 			}
 		}
 	}
-	return names, nil
+	return names, errors.Join(missing...)
 }

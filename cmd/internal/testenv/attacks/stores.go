@@ -9,9 +9,3 @@ var RedisReplies = []string{
 	"+" + strings.Repeat("x", 1<<20) + "\r\n", "-" + strings.Repeat("x", 1<<20) + "\r\n", ":99999999999999999999\r\n", ":1.5\r\n", ":\r\n", "$\r\n", "*\r\n", "$5\r\nhelloXX", "\x00\xff\r\n", "\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n",
 	"#x\r\n", ",nan\r\n", "_\r\n", "$?\r\n;1000000000\r\n", "*?\r\n", "+OK\r\n+OK\r\n+OK\r\n", "*3\r\n:-1\r\n:9223372036854775807\r\n:-9223372036854775808\r\n", "-MOVED 99999 256.0.0.1:0\r\n", "-ASK 0 x\r\n", "-LOADING\r\n", "-READONLY no\r\n",
 }
-
-// NATSLines are lines that no server of NATS sends.
-var NATSLines = []string{
-	"MSG a 1 100000000000\r\n", "MSG a 1 -5\r\nhello\r\n", "MSG a 1 99999999999999999999\r\n", "HMSG a 1 10 5\r\nNATS/1.0\r\n", "HMSG a 1 100000000000 100000000000\r\n", "MSG\r\n", "INFO {\r\n", "INFO " + strings.Repeat("[", 100_000) + "\r\n",
-	"INFO {\"max_payload\":-1}\r\n", "-ERR '" + strings.Repeat("x", 1<<20) + "'\r\n", strings.Repeat("PING\r\n", 10_000), "\x00\xff\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n",
-}

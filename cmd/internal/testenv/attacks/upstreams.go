@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // Interims returns sequences by name that an upstream sends before, or instead of, a final response: 1xx in all numbers, and
@@ -71,7 +73,7 @@ func ServeHTTP1(l net.Listener) {
 	for _, s := range Statuses {
 		all = append(all, "HTTP/1.1 "+s+" No\r\nContent-Length: 0\r\n\r\n")
 	}
-	accept(l, func(c net.Conn) {
+	tcptest.Accept(l, func(c net.Conn) {
 		for in := bufio.NewReader(c); ; {
 			r, err := http.ReadRequest(in)
 			if err != nil {
@@ -93,23 +95,10 @@ func ServeHTTP1(l net.Listener) {
 	})
 }
 
-func accept(l net.Listener, serve func(net.Conn)) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			serve(c)
-		}()
-	}
-}
-
 // ServeHTTP2 answers requests over HTTP/2 without TLS on l like an upstream that has been taken over, until l is closed. What
 // it does is drawn for each connection, and for each request.
 func ServeHTTP2(l net.Listener) {
-	accept(l, func(c net.Conn) {
+	tcptest.Accept(l, func(c net.Conn) {
 		if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 			return
 		}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // saw is the header in which the application tells what it was asked: the first line without the version, the API key,
@@ -20,28 +22,13 @@ const saw = "App-Saw"
 // refused that another application might serve.
 func App(t testing.TB) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
+	return tcptest.Serve(t, func(c net.Conn) {
+		for r := bufio.NewReader(c); ; {
+			if err := answer(r, c); err != nil {
 				return
 			}
-			go func() {
-				defer conn.Close()
-				for r := bufio.NewReader(conn); ; {
-					if err := answer(r, conn); err != nil {
-						return
-					}
-				}
-			}()
 		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 func answer(r *bufio.Reader, w io.Writer) error {

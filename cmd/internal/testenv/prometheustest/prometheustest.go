@@ -119,8 +119,7 @@ func (s *Server) await() bool {
 
 // Sample is one series of an answer.
 type Sample struct {
-	Labels map[string]string `json:"metric"`
-	Value  Value             `json:"value"`
+	Value Value `json:"value"`
 }
 
 // Value is when a value was, and which, as a number in text: "NaN" is one too.
@@ -150,9 +149,8 @@ func (s *Server) Query(expr string) ([]Sample, error) {
 
 // Alert is an alert that is pending or firing.
 type Alert struct {
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
-	State       string            `json:"state"`
+	Labels map[string]string `json:"labels"`
+	State  string            `json:"state"`
 }
 
 // Alerts lists the alerts.

@@ -24,7 +24,7 @@ func Open(ctx context.Context, names []string, stdin io.Reader) (sources []Sourc
 		f, err := plainfile.OpenStream(ctx, name)
 		if err != nil {
 			closeAll()
-			return nil, nil, err
+			return nil, nil, plainfile.Explain(name, err)
 		}
 		files = append(files, f)
 		var reader io.Reader = f

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/accesslog"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
 	"github.com/sluiceproject/sluice/cmd/internal/traffic/logs"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/memstore"
@@ -29,7 +30,7 @@ var start = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 // written is a log of records, in the order given.
 func written(t testing.TB, format accesslog.Format, all []accesslog.Record) []byte {
 	var b bytes.Buffer
-	l, err := accesslog.Open(accesslog.Config{Writer: &b, Format: format, Query: true, Buffer: 1 << 30})
+	l, err := accesslog.Open(accesslog.Config{Lines: logwriter.Config{Output: &b, Buffer: 1 << 30}, Format: format, Query: true})
 	if err != nil {
 		t.Fatal(err)
 	}

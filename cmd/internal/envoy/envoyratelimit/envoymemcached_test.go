@@ -1,0 +1,97 @@
+package envoyratelimit
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
+)
+
+// The keys and their values in Memcached are the reference's, what the reference counted counts here, and each key is on the
+// server on which the reference's client looks for it.
+func TestEnvoyKeysInMemcached(t *testing.T) {
+	servers := []*memcachetest.Server{memcachetest.Start(t), memcachetest.Start(t)}
+	store := newEnvoyMemcached([]string{servers[0].Addr, servers[1].Addr}, nil, "pre_", 300)
+	t.Cleanup(store.close)
+	store.now = func() time.Time { return noon.Add(1500 * time.Millisecond) }
+	s := &tested{t: t, Service: newServiceOn(t, store, `
+  - {key: key, value: value, rate_limit: {unit: second, requests_per_unit: 10}}
+  - {key: key2, descriptors: [{key: subkey2, rate_limit: {unit: hour, requests_per_unit: 10}}]}
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 2}}
+`, "SLUICE_KEY_FORMAT=envoy")}
+	at := noon.Unix()
+	theirs := fmt.Sprint("pre_d_key2_value2_subkey2_subvalue2_", at)
+	if got := tell(t, servers[store.pick(theirs)], "set "+theirs+" 0 100 1\r\n7\r\n"); got != "STORED" {
+		t.Fatal(got)
+	}
+	long := strings.Repeat("x", 300)
+	for _, tt := range []struct{ ask, want string }{
+		{"key=value", "OK: OK 10/SECOND left 9"},
+		{"key=value hits:3 | key2=value2,subkey2=subvalue2", "OK: OK 10/SECOND left 6 | OK 10/HOUR left 2"},
+		{"key2=value2,subkey2=subvalue2 hits:3", "OVER_LIMIT: OVER_LIMIT 10/HOUR left 0"},
+		{"key2=value2,subkey2=subvalue2 give:5", "OK: OK 10/HOUR left 4"},
+		{"key2=other,subkey2=x give:5", "OK: OK 10/HOUR left 10"},
+		{"a=1 hits:2", "OK: OK 2/YEAR left 0"},
+		{"a=1", "OVER_LIMIT: OVER_LIMIT 2/YEAR left 0"},
+		{"a=1 hits:0", "OVER_LIMIT: OVER_LIMIT 2/YEAR left 0"},
+		{"a=" + long + " hits:2", "OK: OK 2/YEAR left 0"},
+		{"a=" + long, "OVER_LIMIT: OVER_LIMIT 2/YEAR left 0"},
+		{"a=" + long + "y", "OK: OK 2/YEAR left 1"},
+	} {
+		if got := s.ask(tt.ask); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.ask, got, tt.want)
+		}
+	}
+	for key, want := range map[string]string{fmt.Sprint("pre_d_key_value_", at+1): "4", theirs: "6"} {
+		got := tell(t, servers[store.pick(key)], "incr "+key+" 0\r\n")
+		if got != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+	}
+	// The remainders of their CRC-32 by 2.
+	if a, b := store.pick("pre_d_key_value_3"), store.pick("pre_d_key_value_4"); a != 0 || b != 1 {
+		t.Errorf("keys are on servers %d and %d", a, b)
+	}
+}
+
+// Connections that a restart of the server closed fail one call at most, and closed connections are made again.
+func TestEnvoyMemcachedRestart(t *testing.T) {
+	server := memcachetest.Start(t)
+	store := newEnvoyMemcached([]string{server.Addr}, nil, "", 0)
+	t.Cleanup(store.close)
+	if err := store.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	for range 2 {
+		if err := store.Ping(t.Context()); err == nil {
+			t.Error("a server that is not there replies")
+		}
+	}
+	server.Restart()
+	if err := store.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// tell sends a command to a server, and returns the reply.
+func tell(t *testing.T, server *memcachetest.Server, command string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte(command)); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}

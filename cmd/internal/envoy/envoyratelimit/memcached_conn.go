@@ -1,0 +1,132 @@
+package envoyratelimit
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/bounds"
+)
+
+const (
+	maxMemcachedConns = 64  // per server
+	maxMemcachedLine  = 512 // bytes of a reply
+)
+
+// memcachedServer is one Memcached and the connections to it.
+type memcachedServer struct {
+	addr   string
+	secure *tls.Config   // nil: without TLS
+	slots  chan struct{} // has a token for each call that is under way
+
+	mu     sync.Mutex // guards the fields below
+	idle   []*memcachedConn
+	closed bool
+}
+
+type memcachedConn struct {
+	net.Conn
+	replies *bufio.Reader
+}
+
+func newMemcachedServer(addr string, secure *tls.Config) *memcachedServer {
+	return &memcachedServer{addr: addr, secure: secure, slots: make(chan struct{}, maxMemcachedConns)}
+}
+
+// do sends a command and returns the line that replies. A connection that failed is not used again: its next reply may be
+// that to another command. A command on a connection that the server had closed is not sent again, since it may have counted.
+func (s *memcachedServer) do(ctx context.Context, command string) (string, error) {
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		bounds.MemcachedConnections.Reached()
+		select {
+		case s.slots <- struct{}{}:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	defer func() { <-s.slots }()
+	c, err := s.get(ctx)
+	if err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	reply, err := c.exchange(command)
+	if !stop() || err != nil {
+		_ = c.Close()
+		s.closeIdle() // after a restart of the server all of them would fail
+		return reply, err
+	}
+	s.put(c)
+	return reply, nil
+}
+
+func (c *memcachedConn) exchange(command string) (string, error) {
+	if _, err := c.Write([]byte(command)); err != nil {
+		return "", err
+	}
+	line, err := c.replies.ReadSlice('\n')
+	if err != nil {
+		if err == bufio.ErrBufferFull {
+			bounds.MemcachedReply.Reached()
+		}
+		return "", err
+	}
+	return strings.TrimRight(string(line), "\r\n"), nil
+}
+
+func (s *memcachedServer) get(ctx context.Context) (*memcachedConn, error) {
+	s.mu.Lock()
+	if n := len(s.idle); n > 0 {
+		c := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		s.mu.Unlock()
+		return c, nil
+	}
+	s.mu.Unlock()
+	network := "tcp"
+	if strings.Contains(s.addr, "/") {
+		network = "unix"
+	}
+	dial := new(net.Dialer).DialContext
+	if s.secure != nil {
+		dial = (&tls.Dialer{Config: s.secure}).DialContext
+	}
+	conn, err := dial(ctx, network, s.addr)
+	if err != nil {
+		return nil, err
+	}
+	return &memcachedConn{conn, bufio.NewReaderSize(conn, maxMemcachedLine)}, nil
+}
+
+func (s *memcachedServer) put(c *memcachedConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = c.Close()
+		return
+	}
+	s.idle = append(s.idle, c)
+}
+
+// close closes the connections that no call uses. Calls close theirs.
+func (s *memcachedServer) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.closeIdle()
+}
+
+func (s *memcachedServer) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.idle {
+		_ = c.Close()
+	}
+	s.idle = nil
+}

@@ -1,0 +1,121 @@
+package authn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/internal/strictyaml"
+	"github.com/sluiceproject/sluice/internal/suggest"
+)
+
+// KeyInfo describes an API key of a file, without its hash.
+type KeyInfo struct {
+	ID         string            `json:"id"` // that of the file, or of the hash
+	User       string            `json:"user"`
+	Plan       string            `json:"plan,omitempty"`
+	State      string            `json:"state"`             // active, disabled or expired
+	Expires    *time.Time        `json:"expires,omitempty"` // nil: never
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
+// ListKeys returns the keys of a file of API keys, in the order of the file.
+func ListKeys(path string, data []byte) ([]KeyInfo, error) {
+	entries, err := readAccounts(&keyKind, []string{path}, [][]byte{data})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]KeyInfo, len(entries))
+	for i := range entries {
+		all[i] = infoOf(&entries[i], time.Now())
+	}
+	return all, nil
+}
+
+func infoOf(e *entry, now time.Time) KeyInfo {
+	k := KeyInfo{ID: KeyID(e.hash), User: e.identity.User, State: "active", Attributes: map[string]string{}}
+	for name, value := range e.identity.Attributes {
+		switch name {
+		case "id":
+			k.ID = value
+		case "plan":
+			k.Plan = value
+		case "user":
+		default:
+			k.Attributes[name] = value
+		}
+	}
+	if !e.expires.IsZero() {
+		k.Expires = &e.expires
+		if !now.Before(e.expires) {
+			k.State = "expired"
+		}
+	}
+	if e.disabled {
+		k.State = "disabled"
+	}
+	return k
+}
+
+// Revoke removes a key from the content of a file of API keys. The name is the key's ID, the beginning of one, or a user with a
+// single key. All else of the file stays, comments too.
+func Revoke(path string, data []byte, name string) ([]byte, KeyInfo, error) {
+	all, err := ListKeys(path, data)
+	if err != nil {
+		return nil, KeyInfo{}, err
+	}
+	i, err := pick(all, name)
+	if err != nil {
+		return nil, KeyInfo{}, err
+	}
+	root, _ := strictyaml.Parse(data) // it was read
+	items := root.Field(keyKind.list).Items
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	first, end := items[i].Line-1, len(lines)
+	if i+1 < len(items) {
+		end = items[i+1].Line - 1
+	}
+	// Comments before the next entry belong to it.
+	for end > first+1 && (len(bytes.TrimSpace(lines[end-1])) == 0 || bytes.HasPrefix(bytes.TrimSpace(lines[end-1]), []byte("#"))) {
+		end--
+	}
+	left := bytes.Join(slices.Concat(lines[:first], lines[end:]), nil)
+	if len(items) == 1 {
+		left = bytes.Replace(left, []byte(keyKind.list+":"), []byte(keyKind.list+": []"), 1)
+	}
+	revoked := all[i]
+	after, err := ListKeys(path, left)
+	if err != nil || !slices.EqualFunc(after, slices.Delete(all, i, i+1), func(a, b KeyInfo) bool { return a.ID == b.ID && a.User == b.User }) {
+		return nil, KeyInfo{}, errors.New("the file's list is not one entry below the other, each after a -: remove the entry by hand")
+	}
+	return left, revoked, nil
+}
+
+// pick finds the one key that a name means.
+func pick(all []KeyInfo, name string) (int, error) {
+	var ids, found []string
+	at := -1
+	for i := range all {
+		k := &all[i]
+		ids = append(ids, k.ID)
+		if k.ID == name {
+			return i, nil
+		}
+		if k.User == name || strings.HasPrefix(k.ID, name) {
+			at, found = i, append(found, k.ID)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return at, nil
+	case len(found) > 1:
+		return 0, fmt.Errorf("%q means %d keys: write which: %s", name, len(found), strings.Join(found[:min(len(found), 10)], ", "))
+	}
+	if best := suggest.Closest(name, ids); best != "" {
+		return 0, fmt.Errorf("there is no key %q: did you mean %q?", name, best)
+	}
+	return 0, fmt.Errorf("there is no key %q: sluice apikey list shows their ids", name)
+}

@@ -1,0 +1,164 @@
+package examples
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// Response is a response that a caller of an API gets.
+type Response struct {
+	When    string   `json:"when"`
+	Request string   `json:"request"`
+	Status  string   `json:"status"`
+	Headers []Header `json:"headers"`
+	Body    string   `json:"body"`
+}
+
+// Header is a line of a response.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// When a response is sent.
+const (
+	Over        = "over the limit"
+	Queued      = "over the limit, queued"
+	Delayed     = "over the limit, delayed"
+	Unavailable = "while requests cannot be counted"
+)
+
+var errNoRequest = errors.New("no request that it matches follows from its conditions")
+
+// Record returns the responses that a request gets which the rule matches: one of each outcome over the limit, and one
+// for a store that is unavailable if the rule fails closed. They are recorded under all rules that are not hidden.
+func Record(set *rules.Set, r *rules.Rule) ([]Response, error) {
+	cfg := *set.Config()
+	cfg.Rules = slices.DeleteFunc(slices.Clone(cfg.Rules), func(r rules.Rule) bool { return r.Hidden })
+	for i := range cfg.Rules {
+		if cfg.Rules[i].Name == r.Name {
+			cfg.Rules[i].EnforceBasisPoints = 0 // keys for which it is enforced get this
+		}
+	}
+	public, err := rules.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	x := &recording{set: public, http: newRequest(&cfg, r), matched: rules.MatchResult{Concurrency: true}}
+	sent, err := x.http.Request()
+	if err != nil {
+		return nil, errNoRequest
+	}
+	if err := public.Match(httplimit.NewRulesRequest(sent, public), &x.matched); err != nil ||
+		!slices.ContainsFunc(x.matched.Rules, func(m *rules.Rule) bool { return m.Name == r.Name }) {
+		return nil, errNoRequest
+	}
+	return x.record(r)
+}
+
+// recording records the responses to one request.
+type recording struct {
+	set     *rules.Set
+	http    *sample.HTTP
+	matched rules.MatchResult
+}
+
+func (x *recording) record(r *rules.Rule) ([]Response, error) {
+	steps := []struct {
+		when   string
+		status int // another is not of this outcome
+		wanted bool
+		send   func(*stack) (*recorder, error)
+	}{
+		{Queued, http.StatusAccepted, r.OnLimit == rules.OnLimitQueue, x.queued},
+		{Delayed, http.StatusOK, x.isDelayed(), x.delayed},
+		{Over, http.StatusTooManyRequests, true, x.over},
+		{Unavailable, http.StatusServiceUnavailable, slices.ContainsFunc(x.matched.Takes, failsClosed), x.unavailable},
+	}
+	var all []Response
+	for _, step := range steps {
+		if !step.wanted {
+			continue
+		}
+		s, err := newStack(x.set)
+		if err != nil {
+			return nil, err
+		}
+		w, err := step.send(s)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil && w.status == step.status {
+			all = append(all, w.response(step.when, x.http))
+		}
+	}
+	return all, nil
+}
+
+// recorder is a response writer that keeps the response.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func newRecorder() *recorder { return &recorder{header: make(http.Header), status: http.StatusOK} }
+
+// Header returns the header of the response.
+func (w *recorder) Header() http.Header { return w.header }
+
+// WriteHeader keeps the status.
+func (w *recorder) WriteHeader(status int) { w.status = status }
+
+func (w *recorder) Write(b []byte) (int, error) { return w.body.Write(b) }
+
+// response leaves out the headers that have nothing to do with limits: the length, and the ID that the gateway gives a request.
+func (w *recorder) response(when string, h *sample.HTTP) Response {
+	e := Response{
+		When: when, Request: h.Method + " " + h.Target, Headers: []Header{},
+		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)),
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.header)) {
+		if name != "Content-Length" && name != "X-Request-Id" {
+			e.Headers = append(e.Headers, Header{name, strings.Join(w.header[name], ", ")})
+		}
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, w.body.Bytes(), "", "  "); err != nil {
+		indented = w.body
+	}
+	e.Body = strings.TrimSpace(indented.String())
+	return e
+}
+
+// Heading says when the response is sent, and to which request.
+func (e Response) Heading() string {
+	return strings.ToUpper(e.When[:1]) + e.When[1:] + ", " + e.Request
+}
+
+// String writes the response as HTTP/1.1 has it.
+func (e Response) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "HTTP/1.1 %s\n", e.Status)
+	for _, h := range e.Headers {
+		fmt.Fprintf(&b, "%s: %s\n", h.Name, h.Value)
+	}
+	if e.Body != "" {
+		fmt.Fprintf(&b, "\n%s\n", e.Body)
+	}
+	return b.String()
+}
+
+// start is the time of the virtual clock when a recording begins.
+var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

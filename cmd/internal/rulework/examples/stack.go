@@ -1,0 +1,282 @@
+package examples
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
+	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/internal/match"
+	"github.com/sluiceproject/sluice/internal/quota"
+	"github.com/sluiceproject/sluice/memstore"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// stack is a limiter with nothing spent, on a virtual clock, and what responds before it.
+type stack struct {
+	set     func() *rules.Set
+	limiter *sluice.Limiter
+	now     time.Time
+}
+
+func newStack(set *rules.Set) (*stack, error) {
+	s := &stack{set: func() *rules.Set { return set }, now: start}
+	store, err := memstore.Open(memstore.Config{Now: func() time.Time { return s.now }})
+	if err != nil {
+		return nil, err
+	}
+	s.limiter, err = sluice.NewWithRules(store, nil)
+	return s, err
+}
+
+// ok is the application.
+var ok = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// middleware is the middleware before an application.
+func (s *stack) middleware(app http.Handler) http.Handler {
+	return httplimit.RulesMiddleware(s.limiter, s.set)(app)
+}
+
+// send has a handler respond to the request.
+func (x *recording) send(ctx context.Context, h http.Handler) (*recorder, error) {
+	r, err := x.http.Request()
+	if err != nil {
+		return nil, err
+	}
+	inner, cancel := context.WithCancel(r.Context()) // which has the request's claims
+	defer context.AfterFunc(ctx, cancel)()
+	defer cancel()
+	w := newRecorder()
+	h.ServeHTTP(w, r.WithContext(inner))
+	return w, nil
+}
+
+// over sends a request for which there is no room: as many as there is room for were sent at the same moment.
+func (x *recording) over(s *stack) (*recorder, error) {
+	rate, concurrent := x.room()
+	switch {
+	case x.isDelayed():
+		return x.overDelayed(s, rate)
+	case concurrent > 0 && (rate == 0 || concurrent <= rate):
+		return x.overConcurrent(s, int(concurrent))
+	}
+	if err := s.spend(x.matched.Takes, rate); err != nil {
+		return nil, err
+	}
+	return x.send(context.Background(), s.middleware(ok))
+}
+
+// room is how many requests are allowed at the same moment by rates and by concurrency limits; 0: there are none.
+func (x *recording) room() (rate, concurrent int64) {
+	for i := range x.matched.Takes {
+		t := &x.matched.Takes[i]
+		switch n := t.EffectiveLimit().Max() / t.Cost; {
+		case t.Rule.Shadow:
+		case t.EffectiveLimit().Algorithm == sluice.Concurrency && (concurrent == 0 || n < concurrent):
+			concurrent = n
+		case t.EffectiveLimit().Algorithm != sluice.Concurrency && (rate == 0 || n < rate):
+			rate = n
+		}
+	}
+	return rate, concurrent
+}
+
+// spend charges n requests at once.
+func (s *stack) spend(takes []sluice.Take, n int64) error {
+	var rates []sluice.Take
+	for _, t := range takes {
+		if t.EffectiveLimit().Algorithm != sluice.Concurrency {
+			t.Cost, t.MaxDelay = t.Cost*n, 0
+			rates = append(rates, t)
+		}
+	}
+	if n == 0 || len(rates) == 0 {
+		return nil
+	}
+	allowed, err := s.limiter.Decide(context.Background(), rates, make([]sluice.Decision, len(rates)))
+	if err == nil && !allowed {
+		err = fmt.Errorf("%d requests at the same moment are denied", n)
+	}
+	return err
+}
+
+// overConcurrent has each request send the next while it is served.
+func (x *recording) overConcurrent(s *stack, n int) (*recorder, error) {
+	var h http.Handler
+	var last *recorder
+	var err error
+	h = s.middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if n--; n >= 0 && err == nil {
+			var w *recorder
+			if w, err = x.send(context.Background(), h); last == nil {
+				last = w
+			}
+		}
+	}))
+	_, sendErr := x.send(context.Background(), h)
+	if err == nil {
+		err = sendErr
+	}
+	return last, err
+}
+
+// maxWaiting is how many requests wait at most for an example of a full delay queue.
+const maxWaiting = 1000
+
+// maxRecording bounds how long a response is waited for that should come at once.
+const maxRecording = 5 * time.Second
+
+// overDelayed fills a delay queue until a request finds no place in it.
+func (x *recording) overDelayed(s *stack, rate int64) (*recorder, error) {
+	limit, delay := x.delay()
+	places := limit.Max()
+	if limit.Algorithm != sluice.LeakyQueue {
+		places = int64(delay/(limit.Window/time.Duration(limit.Count))) + 1
+		if err := s.spend(x.matched.Takes, rate); err != nil {
+			return nil, err
+		}
+	}
+	if places > maxWaiting {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	h := s.middleware(ok)
+	denied := make(chan *recorder, places+2)
+	failed := make(chan error, places+2)
+	for range places + 2 { // one is served, the others wait or are denied
+		group.Go(func() {
+			if w, err := x.send(ctx, h); err != nil {
+				failed <- err
+			} else if w.status == http.StatusTooManyRequests {
+				denied <- w
+			}
+		})
+	}
+	select {
+	case w := <-denied:
+		return w, nil
+	case err := <-failed:
+		return nil, err
+	case <-time.After(maxRecording):
+		return nil, nil
+	}
+}
+
+// delayed sends a request that waits for as long as one takes at the rule's rate.
+func (x *recording) delayed(s *stack) (*recorder, error) {
+	limit, _ := x.delay()
+	n, _ := x.room()
+	if limit.Algorithm == sluice.LeakyQueue {
+		n = 1
+	}
+	if err := s.spend(x.matched.Takes, n); err != nil {
+		return nil, err
+	}
+	wait := limit.Window / time.Duration(limit.Count)
+	s.now = s.now.Add(wait)
+	w, err := x.send(context.Background(), s.middleware(ok))
+	if err == nil {
+		quota.SetDelay(w.header, wait)
+	}
+	return w, err
+}
+
+// delay is the first limit that delays the request, and for how long at most; nil if none does.
+func (x *recording) delay() (*sluice.Limit, time.Duration) {
+	for i := range x.matched.Takes {
+		t := &x.matched.Takes[i]
+		if l := t.EffectiveLimit(); !t.Rule.Shadow && (l.Algorithm == sluice.LeakyQueue || t.MaxDelay > 0) {
+			return l, t.MaxDelay
+		}
+	}
+	return nil, 0
+}
+
+func (x *recording) isDelayed() bool {
+	l, _ := x.delay()
+	return l != nil
+}
+
+// queued sends a request to a gateway with a queue. A rule that matches claims does not match it: a gateway reads claims
+// from tokens.
+func (x *recording) queued(s *stack) (*recorder, error) {
+	all, err := match.ParsePattern("/**", false)
+	if err != nil {
+		return nil, err
+	}
+	g, err := gateway.New(gateway.Config{
+		Routes: []gateway.Route{{Name: "example", Path: all, Upstream: ok}}, Rules: s.set, Limiter: s.limiter,
+		Queue: acceptAll{}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, err
+	}
+	bare := *x.http
+	bare.Claims, bare.Attributes = nil, nil
+	y := &recording{set: x.set, http: &bare}
+	r, err := bare.Request()
+	if err != nil {
+		return nil, err
+	}
+	if err := x.set.Match(httplimit.NewRulesRequest(r, x.set), &y.matched); err != nil {
+		return nil, err
+	}
+	rate, _ := y.room()
+	if err := s.spend(y.matched.Takes, rate); err != nil {
+		return nil, err
+	}
+	return y.send(context.Background(), g)
+}
+
+// acceptAll is a queue that stores nothing.
+type acceptAll struct{}
+
+const exampleID = "5e1f7c0a9b8d4e6f9a3b2c1d0e9f8a7b"
+
+// Put returns an ID.
+func (acceptAll) Put(context.Context, queue.Item) (string, error) { return exampleID, nil }
+
+// HasPending reports that nothing waits.
+func (acceptAll) HasPending(string, string) bool { return false }
+
+// MaxItem is the maximum size of an item.
+func (acceptAll) MaxItem() int { return 1 << 20 }
+
+// Next waits until the context ends.
+func (acceptAll) Next(ctx context.Context) (*queue.Delivery, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// unavailable sends a request while the store is unavailable.
+func (x *recording) unavailable(s *stack) (w *recorder, err error) {
+	if s.limiter, err = sluice.NewWithRules(downStore{}, nil); err != nil {
+		return nil, err
+	}
+	return x.send(context.Background(), s.middleware(ok))
+}
+
+func failsClosed(t sluice.Take) bool { return t.Rule.OnFailure == sluice.FailClosed && !t.Rule.Shadow }
+
+// downStore is a store whose only server is unavailable.
+type downStore struct{}
+
+// Apply fails.
+func (downStore) Apply(context.Context, []sluice.Take, []sluice.Decision) error {
+	return sluice.ErrUnavailable
+}
+
+// Shards is 1.
+func (downStore) Shards() int { return 1 }
+
+// Shard is the first.
+func (downStore) Shard(*sluice.Take) int { return 0 }

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sluiceproject/sluice/internal/suggest"
+)
+
+// rejectWrongUse makes wrong use of every command an error that says what to write. The library prints help for unknown
+// commands of a group, as if nothing were wrong, and names no flag for a misspelt one.
+func rejectWrongUse(root *cobra.Command) {
+	root.SetFlagErrorFunc(wrongFlag)
+	root.Args = noSuchCommand
+	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() } // the library validates no arguments without
+	root.DisableFlagsInUseLine = true
+	for _, group := range root.Commands() {
+		switch {
+		case group.Name() == "help":
+			group.Args = func(_ *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err == nil && about.HasSubCommands() {
+					err = about.ValidateArgs(rest)
+				}
+				return err
+			}
+		case group.HasSubCommands():
+			group.Args = noSuchCommand
+			group.RunE = root.RunE
+			group.DisableFlagsInUseLine = true
+			for _, sub := range group.Commands() {
+				if sub.Args != nil && group.Name() == "completion" {
+					sub.Args = noArguments
+				}
+			}
+		}
+	}
+}
+
+// noSuchCommand returns an error that names the commands of a group if there is an argument: it is none of them.
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, sub := range c.Commands() {
+		names = append(names, sub.Name())
+	}
+	all := "its commands are " + strings.Join(names, ", ")
+	if !c.HasParent() {
+		all = c.CommandPath() + " --help lists its commands"
+	}
+	if best := suggest.Closest(args[0], names); best != "" {
+		all = fmt.Sprintf("did you mean %q? %s", best, strings.ToUpper(all[:1])+all[1:])
+		if !c.HasParent() {
+			all = fmt.Sprintf("did you mean %q?", best)
+		}
+	}
+	return fmt.Errorf("unknown command %q for %q: %s", args[0], c.CommandPath(), all)
+}
+
+// wrongFlag returns an error that names the flag that was probably meant, or where all are listed.
+func wrongFlag(c *cobra.Command, err error) error {
+	list := c.CommandPath() + " --help lists its flags"
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return fmt.Errorf("%w: %s", err, list)
+	}
+	name := unknown.GetSpecifiedName()
+	if unknown.GetSpecifiedShortnames() != "" {
+		return fmt.Errorf("unknown flag -%s: %s", name, list)
+	}
+	var names []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if best := suggest.Closest(name, names); best != "" {
+		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, best)
+	}
+	return fmt.Errorf("unknown flag --%s: %s", name, list)
+}

@@ -1,0 +1,70 @@
+package admission
+
+import (
+	"cmp"
+	"encoding/json"
+	"html"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/quota"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+// customDenial is a denial by a rule that has words of its own for it.
+type customDenial struct {
+	rule  *rules.Rule // nil: none
+	limit *sluice.Limit
+}
+
+// write answers as the rule says. Clients of gRPC understand the message alone. The headers have been set.
+func (c customDenial) write(w http.ResponseWriter, r *http.Request, told *reported) {
+	var room [4]string
+	p := denialProblem(r, told.rules, told.policies, told.all(), room[:0])
+	own := &c.rule.Denial
+	grpc := strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	if own.Status != 0 && !grpc {
+		p.Status, p.Title = own.Status, http.StatusText(own.Status)
+	}
+	ds := told.all()
+	seconds := max(1, quota.CeilSeconds(ds[sluice.MostRestrictive(ds)].RetryAfter))
+	if own.Body == "" || grpc {
+		if own.Message != "" {
+			p.Detail = c.expand(own.Message, "", seconds)
+		}
+		p.Write(w)
+		return
+	}
+	contentType := cmp.Or(own.ContentType, "text/plain; charset=utf-8")
+	h := w.Header()
+	h.Del("Content-Length") // of what would have been sent
+	h.Set("Content-Type", contentType)
+	w.WriteHeader(p.Status)
+	_, _ = io.WriteString(w, c.expand(own.Body, contentType, seconds))
+}
+
+// expand puts values into a template, escaped as the content type needs.
+func (c customDenial) expand(text, contentType string, seconds int64) string {
+	escape := escaper(contentType)
+	return strings.NewReplacer(
+		"{rule}", escape(c.rule.Name), "{limit}", escape(c.limit.String()), "{retry_after}", strconv.FormatInt(seconds, 10),
+	).Replace(text)
+}
+
+func escaper(contentType string) func(string) string {
+	media, _, _ := mime.ParseMediaType(contentType)
+	switch {
+	case media == "application/json" || strings.HasSuffix(media, "+json"):
+		return func(s string) string {
+			b, _ := json.Marshal(s) // a string always can be
+			return string(b[1 : len(b)-1])
+		}
+	case strings.HasSuffix(media, "html") || strings.HasSuffix(media, "xml"):
+		return html.EscapeString
+	}
+	return func(s string) string { return s }
+}

@@ -1,0 +1,152 @@
+package rules_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	. "github.com/sluiceproject/sluice/rules"
+)
+
+// outcomeOf is the outcome of a request in a word: 400 stands for an error.
+func outcomeOf(t *testing.T, s *Set, r Request) string {
+	t.Helper()
+	var m MatchResult
+	err := s.Match(r, &m)
+	e := s.Explain(r)
+	if fmt.Sprint(e.Err) != fmt.Sprint(err) || err == nil && (e.Outcome != m.Outcome || len(e.Takes) != len(m.Takes)) {
+		t.Errorf("explained as %v %v, matched as %v %v", e.Outcome, e.Err, m.Outcome, err)
+	}
+	switch {
+	case errors.Is(err, ErrAmbiguous):
+		return "400"
+	case err != nil:
+		t.Fatal(err)
+	case m.Outcome == MatchRejected:
+		return "403"
+	case m.Outcome == MatchExempt:
+		return "exempt"
+	case m.Outcome == MatchLimited && len(m.Takes) > 0:
+		return fmt.Sprintf("limited by %d", len(m.Takes))
+	}
+	return "unlimited"
+}
+
+// The deny list comes before the allow list, and that before the rules. Among the rules 400 comes before 403, in whatever
+// order they stand and whatever else there is.
+func TestPrecedence(t *testing.T) {
+	rule := func(name string, m Match, missing OnMissing, by ...string) Rule {
+		return Rule{Name: name, Match: m, Per: per(by...), OnMissing: missing, Limits: limit("10/s")}
+	}
+	reads := rule("reads", match(is("header:X-A", "b")), MissingShare)
+	counts := rule("counts", Match{}, MissingShare, "header:X-A")
+	needs := rule("needs", Match{}, MissingReject, "header:X-B")
+	for _, all := range [][]Rule{{reads, needs}, {needs, reads}, {counts, needs}, {needs, counts}, {counts, needs, reads}} {
+		cfg := Config{
+			DenyList: []Match{match(is("ip", "203.0.113.0/24")), match(is("header:X-Deny", "yes"))}, AllowList: []Match{match(is("ip", "192.0.2.0/24")), match(is("path", "/ok"))}, Rules: all,
+		}
+		s := mustSet(t, cfg)
+		for want, requests := range map[string][]Request{
+			"403":    {req("GET /ok", "ip", "203.0.113.1", "header:X-A", "twice"), req("GET /ok", "header:X-Deny", "yes", "header:X-A", "twice"), req("GET /"), req("GET /", "header:X-A", "b")},
+			"exempt": {req("GET /", "ip", "192.0.2.1", "header:X-A", "twice"), req("GET /ok", "header:X-A", "twice"), req("GET /ok")},
+			"400":    {req("GET /", "header:X-A", "twice"), req("GET /", "header:X-A", "twice", "header:X-B", "d"), req("GET /ok", "header:X-Deny", "twice")},
+		} {
+			for i, r := range requests {
+				if got := outcomeOf(t, s, r); got != want {
+					t.Errorf("rules %s…, request %d: %s, want %s", all[0].Name, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// An empty value counts as a missing one: for keys, tiers, costs and conditions.
+func TestEmptyValues(t *testing.T) {
+	yes := true
+	for _, ref := range []string{"header:X-A", "query:a", "cookie:a", "claim:a", "attr:a", "declared", "basic_user"} {
+		given := ref
+		attributes := []Attribute{{Name: "unused", Sources: per("header:X-Unused")}}
+		if ref == "declared" {
+			given = "header:X-C"
+			attributes = []Attribute{{Name: "declared", Sources: per("header:X-C", "header:X-D")}}
+		}
+		tiers := &Tiers{By: Ref{Name: ref}, Limits: map[string][]Limit{"pro": limit("20/s")}}
+		for name, r := range map[string]Rule{
+			"share":   {Per: per(ref)},
+			"skip":    {Per: per(ref), OnMissing: MissingSkip},
+			"reject":  {Per: per(ref), OnMissing: MissingReject},
+			"two":     {Per: per(ref, "ip"), OnMissing: MissingReject},
+			"present": {Match: Match{Predicates: []Predicate{{Ref: Ref{Name: ref}, Present: &yes}}}},
+			"not":     {Match: Match{Predicates: []Predicate{{Ref: Ref{Name: ref}, Not: true, Values: []string{"x"}}}}},
+			"prefix":  {Match: Match{Predicates: []Predicate{{Ref: Ref{Name: ref}, Prefixes: []string{""}}}}},
+			"tiers":   {Tiers: tiers},
+			"cost":    {Cost: Cost{From: &Ref{Name: ref}, Default: 3}},
+		} {
+			r.Name, r.Limits = "r", limit("10/s")
+			s := mustSet(t, Config{Attributes: attributes, Rules: []Rule{r}})
+			want, got := matched(t, s, req("GET /", "ip", "192.0.2.1")), matched(t, s, req("GET /", "ip", "192.0.2.1", given, ""))
+			if got != want {
+				t.Errorf("%s %s: an empty value gives %s, none gives %s", ref, name, got, want)
+			}
+		}
+	}
+	s := mustSet(t, Config{Attributes: []Attribute{{Name: "declared", Sources: per("header:X-C", "header:X-D")}}, Rules: []Rule{{Name: "r", Per: per("declared"), Limits: limit("10/s")}}})
+	if got := matched(t, s, req("GET /", "header:X-C", "", "header:X-D", "d")); got != `r "d" 10/s` && got != `r "d"` {
+		t.Errorf("the second source does not count: %s", got)
+	}
+}
+
+// A rule with per: ip counts IPv6 by subscribers, /64 unless the file says otherwise, and an override is for a subscriber: that
+// of an address, or written as a prefix. Conditions on ip are about single addresses.
+func TestIPv6Overrides(t *testing.T) {
+	const wide, narrow = "10/s", "1/s"
+	for _, tt := range []struct {
+		bits                  int
+		override, from, limit string // limit "": an error
+	}{
+		{64, "2001:db8::1", "2001:db8::1", narrow},
+		{64, "2001:db8::1", "2001:db8::ffff", narrow}, // another address of the same subscriber
+		{64, "2001:db8::1", "2001:db8:0:1::1", wide},
+		{64, "2001:DB8:0:0:0::1", "2001:db8::2", narrow},
+		{64, "2001:db8::/64", "2001:db8::1", narrow},
+		{64, "2001:db8::7/64", "2001:db8::1", ""},
+		{64, "2001:db8::/48", "2001:db8::1", ""},
+		{64, "2001:db8::/80", "2001:db8::1", ""},
+		{64, "2001:db8::1/128", "2001:db8::1", narrow},
+		{128, "2001:db8::1", "2001:db8::1", narrow},
+		{128, "2001:db8::1", "2001:db8::2", wide},
+		{128, "2001:db8::/64", "2001:db8::1", ""},
+		{48, "2001:db8::1", "2001:db8:0:ff::1", narrow},
+		{64, "::ffff:192.0.2.1", "192.0.2.1", narrow},
+		{64, "192.0.2.1", "::ffff:192.0.2.1", narrow},
+		{64, "192.0.2.1", "192.0.2.2", wide},
+		{64, "192.0.2.0/24", "192.0.2.1", ""},
+	} {
+		s, err := New(Config{ClientIP: ClientIP{IPv6Prefix: tt.bits}, Rules: []Rule{{
+			Name: "r", Per: per("ip"), Limits: limit(wide), Overrides: []Override{{Key: []string{tt.override}, Limits: limit(narrow)}},
+		}}})
+		if err != nil || tt.limit == "" {
+			if (err != nil) != (tt.limit == "") {
+				t.Errorf("/%d, override for %s: %v", tt.bits, tt.override, err)
+			}
+			continue
+		}
+		var m MatchResult
+		if err := s.Match(req("GET /", "ip", tt.from), &m); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Takes[0].EffectiveLimit().String(); got != tt.limit {
+			t.Errorf("/%d, override for %s: %s has %s, want %s", tt.bits, tt.override, tt.from, got, tt.limit)
+		}
+	}
+	_, err := New(Config{Rules: []Rule{{Name: "r", Per: per("ip"), Limits: limit(wide), Overrides: []Override{
+		{Key: []string{"2001:db8::1"}, Limits: limit(narrow)}, {Key: []string{"2001:db8::2"}, Limits: limit(narrow)},
+	}}}})
+	if err == nil {
+		t.Error("two overrides for one subscriber are no error")
+	}
+	s := mustSet(t, Config{DenyList: []Match{match(is("ip", "2001:db8::1"))}})
+	if a, b := outcomeOf(t, s, req("GET /", "ip", "2001:db8::1")), outcomeOf(t, s, req("GET /", "ip", "2001:db8::2")); a != "403" || b != "unlimited" {
+		t.Errorf("a denied address is %s, another of its /64 %s", a, b)
+	}
+}
