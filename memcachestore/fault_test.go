@@ -198,14 +198,8 @@ func TestTruncated(t *testing.T) {
 
 // TestNobodyThere: a port where nothing listens, one that never answers, and one that hangs up.
 func TestNobodyThere(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := l.Addr().String()
-	_ = l.Close()
 	for what, addr := range map[string]string{
-		"refuses":      closed,
+		"refuses":      tcptest.FreeAddress(t),
 		"stalls":       tcptest.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }),
 		"hangs up":     tcptest.Serve(t, func(net.Conn) {}),
 		"is no socket": "/nonexistent/socket",

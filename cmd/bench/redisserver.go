@@ -24,12 +24,11 @@ type redisServer struct {
 
 // startRedis starts a server, on one processor only if that is named.
 func startRedis(ctx context.Context, cpu string) (*redisServer, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	addrs, err := freeAddrs(1)
 	if err != nil {
 		return nil, err
 	}
-	s := &redisServer{addr: listener.Addr().String()}
-	listener.Close()
+	s := &redisServer{addr: addrs[0]}
 	if s.dir, err = os.MkdirTemp("", "bench-redis-"); err != nil {
 		return nil, err
 	}

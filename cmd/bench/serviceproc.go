@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // binariesVar names the folder of the servers' binaries for child processes. They are built once, by the parent.
@@ -209,15 +211,14 @@ func (s *serviceProcess) stop() {
 	}
 }
 
-// freeAddrs are addresses that were free just now, held until all are chosen so that they differ.
+// freeAddrs are addresses that are this process's until it ends.
 func freeAddrs(n int) (addrs []string, err error) {
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		addr, _, err := tcptest.Reserve()
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
-		addrs = append(addrs, l.Addr().String())
+		addrs = append(addrs, addr)
 	}
 	return addrs, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // startServe starts `sluice serve` with the rules of examples/auth, and returns where it answers and how to end it.
@@ -18,7 +19,7 @@ func startServe(t *testing.T) (address string, end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address = forwardauthtest.FreeAddress(t)
+	address = tcptest.FreeAddress(t)
 	file := filepath.Join(t.TempDir(), "sluice.yaml")
 	cfg := fmt.Sprintf("listeners: {grpc: {address: off}, http: {address: %q}, admin: {address: off}}\nrules: {paths: [%q]}\n", address, rules)
 	if err := os.WriteFile(file, []byte(cfg), 0o600); err != nil {
@@ -29,7 +30,7 @@ func startServe(t *testing.T) (address string, end func()) {
 
 func startCaddy(t *testing.T, sluice string, edit func(caddyfile string) string) forwardauthtest.Proxy {
 	t.Helper()
-	address := forwardauthtest.FreeAddress(t)
+	address := tcptest.FreeAddress(t)
 	directory := forwardauthtest.Example(t, "../../examples/caddy", sluice, address, forwardauthtest.App(t))
 	file := filepath.Join(directory, "Caddyfile")
 	if edit != nil {

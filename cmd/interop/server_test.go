@@ -23,6 +23,7 @@ import (
 	health "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // settings are environment variables.
@@ -189,16 +190,11 @@ func readRules(t testing.TB, names ...string) map[string]string {
 	return rules
 }
 
-// freePorts returns ports that were free just now. They are held until all are chosen, so that they differ.
+// freePorts returns ports that are this test's until it ends.
 func freePorts(t testing.TB, n int) (ports []string) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		_, port, _ := net.SplitHostPort(l.Addr().String())
+		_, port, _ := net.SplitHostPort(tcptest.FreeAddress(t))
 		ports = append(ports, port)
 	}
 	return ports

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/loadgen/bench"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // The service's demo rules allow five requests for each address, and no more, over any number of callers.
@@ -160,12 +160,7 @@ func TestBenchWrongUse(t *testing.T) {
 
 // The commands that the help and the documents show are right: nothing is wrong with them but that no server is there.
 func TestBenchCommandsAsShown(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := closed.Addr().String()
-	closed.Close()
+	address := tcptest.FreeAddress(t)
 	shown := regexp.MustCompile(`(?m)^(?:\$ |    |  )?sluice (bench .*)$`)
 	local := regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	for source, want := range map[string]int{"../../docs/load-testing.md": 5, "../../README.md": 1, "": 5} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 func TestArguments(t *testing.T) {
@@ -41,7 +42,7 @@ func TestRatelimitSaysWhatIsWrong(t *testing.T) {
 func TestOperateBesideRatelimit(t *testing.T) {
 	directory := t.TempDir()
 	write(t, filepath.Join(directory, "d.yaml"), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}]\n")
-	debug := forwardauthtest.FreeAddress(t)
+	debug := tcptest.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(debug)
 	cmd := exec.Command(os.Args[0], "ratelimit")
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0", "RUNTIME_ROOT="+directory, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_WATCH_ROOT=false",

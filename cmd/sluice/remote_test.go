@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,16 +9,12 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // Whatever is between a command and the service, it says what to do next.
 func TestLiveAdvice(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := closed.Addr().String()
-	closed.Close()
+	nobody := tcptest.FreeAddress(t)
 	for _, test := range []struct {
 		args string
 		want string

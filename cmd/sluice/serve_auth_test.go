@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // exampleRules are the rules that the examples of proxies use.
@@ -75,7 +76,7 @@ type proxyExample func(t *testing.T, sluice string, replace ...string) forwardau
 func startNginx(t *testing.T, sluice string, replace ...string) forwardauthtest.Proxy {
 	t.Helper()
 	forwardauthtest.Need(t, "nginx")
-	address := forwardauthtest.FreeAddress(t)
+	address := tcptest.FreeAddress(t)
 	// Files that nginx writes would be where the system's own nginx has them.
 	here := "access_log off;\n"
 	for _, name := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
@@ -90,7 +91,7 @@ func startNginx(t *testing.T, sluice string, replace ...string) forwardauthtest.
 func startHAProxy(t *testing.T, sluice string, replace ...string) forwardauthtest.Proxy {
 	t.Helper()
 	forwardauthtest.Need(t, "haproxy")
-	address := forwardauthtest.FreeAddress(t)
+	address := tcptest.FreeAddress(t)
 	cmd := exec.Command("haproxy", "-f", "haproxy.cfg")
 	cmd.Dir = forwardauthtest.Example(t, "../../examples/haproxy", sluice, address, forwardauthtest.App(t), replace...)
 	forwardauthtest.Start(t, address, cmd)
@@ -200,7 +201,7 @@ func TestServeAuthClosed(t *testing.T) {
 			t.Parallel()
 			rules := filepath.Join(t.TempDir(), "rules.yaml")
 			write(t, rules, strings.Replace(read(t, exampleRules), "limit: 10/h\n", "limit: 10/h\n    on_failure: closed\n", 1))
-			away := forwardauthtest.FreeAddress(t)
+			away := tcptest.FreeAddress(t)
 			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\nstore: {kind: redis, url: 'redis://%s'}\n", rules, away))
 			proxy.start(t, p.http).CheckClosed(t)
 		})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // bounded is a running service with small bounds, and what is said to its listeners.
@@ -63,12 +64,7 @@ rules:
 	} {
 		write(t, filepath.Join(d, name), text)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bounded{resp: free.Addr().String()}
-	free.Close()
+	b := &bounded{resp: tcptest.FreeAddress(t)}
 	b.process = launch(t, strings.NewReplacer("DIR", d, "API", api.URL, "RESP", b.resp).Replace(`
 listeners:
   drain: {timeout: 2s}

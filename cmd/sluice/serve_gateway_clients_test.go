@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/net/websocket"
 
-	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // front is a gateway with an application and a gRPC service behind it that clients reach in clear and by TLS.
@@ -47,7 +47,7 @@ func newFront(t *testing.T) *front {
 	section := fmt.Sprintf(`
   upstreams: {app: {servers: %q}, calls: {servers: 'h2c://%s'}, nobody: {servers: 'h2c://%s'}}
   routes: [{upstream: app}, {path: /test.Echo/**, upstream: calls, max_body: off}, {path: /grpc.health.v1.Health/**, upstream: calls}, {path: /test.Nobody/**, upstream: nobody}]`,
-		f.app.URL, echoServer(t), forwardauthtest.FreeAddress(t))
+		f.app.URL, echoServer(t), tcptest.FreeAddress(t))
 	f.process, f.plain = startGateway(t, section, frontRules, "")
 	_, f.tls = startGatewayOn(t, fmt.Sprintf("{address: '127.0.0.1:0', tls: {cert: %q, key: %q}}", filepath.Join(directory, "crt"), filepath.Join(directory, "key")),
 		section, frontRules, "")

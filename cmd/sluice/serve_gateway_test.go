@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 var gatewayServed = regexp.MustCompile(` gateway=(\S+)`)
@@ -359,7 +360,7 @@ func TestGatewayReload(t *testing.T) {
 // nginx is an upstream like any other: pages, ranges, and the spelling that it would resolve otherwise.
 func TestGatewayBeforeNginx(t *testing.T) {
 	forwardauthtest.Need(t, "nginx")
-	directory, listens := t.TempDir(), forwardauthtest.FreeAddress(t)
+	directory, listens := t.TempDir(), tcptest.FreeAddress(t)
 	write(t, filepath.Join(directory, "page.txt"), "a page of nginx")
 	write(t, filepath.Join(directory, "nginx.conf"), fmt.Sprintf(`
 worker_processes 1; pid nginx.pid; daemon off;

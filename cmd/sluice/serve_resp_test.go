@@ -25,19 +25,13 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // startRESP runs sluice serve with a listener for Redis clients, and further lines of configuration.
 func startRESP(t *testing.T, listener, more string) (p *process, port string) {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ = net.SplitHostPort(free.Addr().String())
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, port, _ = net.SplitHostPort(tcptest.FreeAddress(t))
 	return startServe(t, fmt.Sprintf(`
 listeners:
   grpc: {address: '127.0.0.1:0'}

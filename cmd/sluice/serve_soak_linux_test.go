@@ -29,10 +29,10 @@ import (
 	"golang.org/x/net/websocket"
 
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
-	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/faultproxy"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // soakTime is how long the soak lasts: SLUICE_SOAK_TIME, or 30 minutes with SLUICE_SOAK, or a sample.
@@ -259,7 +259,7 @@ func newSoak(t *testing.T) *soak {
     - {path: /evil/**, upstream: hostile}
     - {path: /evil2/**, upstream: hostile2}
     - {path: /none/**, upstream: none}`,
-		first.URL, second.URL, secure.URL, file("ca"), echoServer(t), hostile(attacks.ServeHTTP1), hostile(attacks.ServeHTTP2), forwardauthtest.FreeAddress(t))
+		first.URL, second.URL, secure.URL, file("ca"), echoServer(t), hostile(attacks.ServeHTTP1), hostile(attacks.ServeHTTP2), tcptest.FreeAddress(t))
 
 	s.redis = redistest.Start(t)
 	s.proxy = faultproxy.Start(t, s.redis.Addr)

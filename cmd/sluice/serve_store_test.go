@@ -18,6 +18,7 @@ import (
 	"github.com/sluiceproject/sluice/internal/testenv/certtest"
 	"github.com/sluiceproject/sluice/internal/testenv/memcachetest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // Processes that share a store share the limit.
@@ -150,14 +151,7 @@ func TestServeSecureRedis(t *testing.T) {
 	} {
 		write(t, in(name), string(b))
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, port, _ := net.SplitHostPort(tcptest.FreeAddress(t))
 	redis := redistest.Start(t, "--tls-port", port, "--tls-ca-cert-file", in("ca"), "--tls-cert-file", in("server.crt"),
 		"--tls-key-file", in("server.key"))
 	if _, err := redis.Do("ACL", "SETUSER", "limiter", "on", ">open sesame", "~*", "+@all"); err != nil {

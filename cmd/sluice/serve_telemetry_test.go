@@ -183,12 +183,7 @@ func TestServeTracesSecurely(t *testing.T) {
 // leave the service to end by itself.
 func TestServeCollectorAway(t *testing.T) {
 	silent := tcptest.Serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.Close()
-	for name, address := range map[string]string{"away": gone.Addr().String(), "silent": silent} {
+	for name, address := range map[string]string{"away": tcptest.FreeAddress(t), "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ntracing: {endpoint: 'http://%s', sample: 1}\n",

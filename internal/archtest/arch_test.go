@@ -69,12 +69,12 @@ var mayImport = map[string][]string{
 	"storetest":          {".", "internal/private", "internal/storekit", "internal/step"},
 
 	// Servers that tests start.
-	"internal/testenv/redistest":          {},
-	"internal/testenv/memcachetest":       {},
-	"cmd/internal/testenv/prometheustest": {},
+	"internal/testenv/redistest":          {"internal/testenv/tcptest"},
+	"internal/testenv/memcachetest":       {"internal/testenv/tcptest"},
+	"cmd/internal/testenv/prometheustest": {"internal/testenv/tcptest"},
 	"internal/testenv/disktest":           {},
 	"internal/testenv/busytest":           {"."},
-	"internal/testenv/faultproxy":         {},
+	"internal/testenv/faultproxy":         {"internal/testenv/tcptest"},
 	"internal/testenv/tcptest":            {},
 	"internal/testenv/outagetest":         {".", "internal/testenv/faultproxy"},
 

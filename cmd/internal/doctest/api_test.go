@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // checkAPI is the part of docs/api.md about the check API: its heading, and the line behind its end.
@@ -32,7 +34,7 @@ func checkAPI(t *testing.T) (from, to int) {
 func TestCheckAPIDocs(t *testing.T) {
 	from, to := checkAPI(t)
 	within := func(b block) bool { return b.line > from && b.line < to }
-	address := freeAddress(t)
+	address := tcptest.FreeAddress(t)
 	dir := t.TempDir()
 	bin, err := program()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // The README's gateway is that of the example, which is sound and limits an API that knows nothing of it.
@@ -27,9 +28,9 @@ func TestGatewayExample(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, example))); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := tcptest.FreeAddress(t)
 	cfg := strings.NewReplacer("http://127.0.0.1:9000", api.URL, "127.0.0.1:8000", address, "listeners:\n",
-		fmt.Sprintf("listeners:\n  http: {address: %q}\n  admin: {address: \"off\"}\n", freeAddress(t))).Replace(read(t, example+"/sluice.yaml"))
+		fmt.Sprintf("listeners:\n  http: {address: %q}\n  admin: {address: \"off\"}\n", tcptest.FreeAddress(t))).Replace(read(t, example+"/sluice.yaml"))
 	if err := os.WriteFile(filepath.Join(dir, "sluice.yaml"), []byte(cfg), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +109,9 @@ func TestCORSDocs(t *testing.T) {
 	}
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer api.Close()
-	address, dir := freeAddress(t), t.TempDir()
+	address, dir := tcptest.FreeAddress(t), t.TempDir()
 	cfg = strings.NewReplacer("http://127.0.0.1:9000", api.URL, "127.0.0.1:8000", address, "listeners:\n",
-		fmt.Sprintf("listeners:\n  http: {address: %q}\n  grpc: {address: \"off\"}\n  admin: {address: \"off\"}\n", freeAddress(t))).Replace(cfg)
+		fmt.Sprintf("listeners:\n  http: {address: %q}\n  grpc: {address: \"off\"}\n  admin: {address: \"off\"}\n", tcptest.FreeAddress(t))).Replace(cfg)
 	for name, text := range map[string]string{"sluice.yaml": cfg, "rules.yaml": rules} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

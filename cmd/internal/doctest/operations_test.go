@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // shell is a terminal in which commands are typed one after the other, in the repository at first.
@@ -109,7 +111,7 @@ func TestOperationsTour(t *testing.T) {
 	free := map[string]string{}
 	var there, back []string
 	for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:6070", "127.0.0.1:9090"} {
-		free[address] = freeAddress(t)
+		free[address] = tcptest.FreeAddress(t)
 		there, back = append(there, address, free[address]), append(back, free[address], address)
 	}
 	s := newShell(t, "SLUICE_ADMIN=http://"+free["127.0.0.1:6070"], "SLUICE_SERVICE=http://"+free["127.0.0.1:8080"])
@@ -128,7 +130,8 @@ func TestOperationsTour(t *testing.T) {
 			out, got := s.run(t, strings.NewReplacer(there...).Replace(command))
 			out = strings.NewReplacer(back...).Replace(out)
 			if got != code || !shows(want, out) {
-				t.Fatalf("docs/operations.md:%d: %s\nends with %s and prints\n%s\nthe document shows\n%s", b.line, command, got, out, want)
+				logs, _ := s.run(t, "tail -n 30 *.log")
+				t.Fatalf("docs/operations.md:%d: %s\nends with %s and prints\n%s\nthe document shows\n%s\nlogs:\n%s", b.line, command, got, out, want, logs)
 			}
 		}
 	}

@@ -7,13 +7,14 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // root is the repository's root, seen from here.
@@ -28,24 +29,13 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// freeAddress returns a loopback address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // A newcomer copies the README's programs into an empty module: all build, and of the first curl gets a 429.
 func TestReadmeProgram(t *testing.T) {
 	programs := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "README.md"), -1)
 	if len(programs) < 2 {
 		t.Fatalf("README.md has only %d Go snippets", len(programs))
 	}
-	address := freeAddress(t)
+	address := tcptest.FreeAddress(t)
 	dir := t.TempDir()
 	checkout, err := filepath.Abs(root)
 	if err != nil {

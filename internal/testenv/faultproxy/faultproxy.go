@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // Fault is what is wrong. The zero Fault is nothing.
@@ -69,11 +71,10 @@ type Conn struct {
 // Start returns a proxy to a server's address, which ends with the test.
 func Start(t testing.TB, to string) *Proxy {
 	t.Helper()
-	p := &Proxy{t: t, to: to, changed: make(chan struct{}), conns: map[*Conn]bool{}}
-	if err := p.listen("127.0.0.1:0"); err != nil {
+	p := &Proxy{Addr: tcptest.FreeAddress(t), t: t, to: to, changed: make(chan struct{}), conns: map[*Conn]bool{}}
+	if err := p.listen(p.Addr); err != nil {
 		t.Fatal(err)
 	}
-	p.Addr = p.listener.Addr().String()
 	t.Cleanup(p.close)
 	return p
 }

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // Server is a running Memcached.
@@ -38,18 +40,14 @@ type Server struct {
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	need(t)
-	var err error
-	for range 5 { // somebody else may take the port before the server does
-		s := &Server{t: t, Addr: freeAddr(t)}
-		host, port, _ := net.SplitHostPort(s.Addr)
-		s.args = append([]string{"-l", host, "-p", port, "-U", "0"}, args...)
-		if err = s.start(); err == nil {
-			t.Cleanup(s.Kill)
-			return s
-		}
+	s := &Server{t: t, Addr: tcptest.FreeAddress(t)}
+	host, port, _ := net.SplitHostPort(s.Addr)
+	s.args = append([]string{"-l", host, "-p", port, "-U", "0"}, args...)
+	if err := s.start(); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
-	return nil
+	t.Cleanup(s.Kill)
+	return s
 }
 
 // StartUnix starts a server on a unix socket.
@@ -79,16 +77,6 @@ func need(t testing.TB) {
 		}
 		t.Skip("memcached is not installed: apt-get install memcached")
 	}
-}
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // start runs the process and returns when it answers.

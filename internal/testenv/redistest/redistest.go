@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // Server is a redis-server process.
@@ -31,6 +33,7 @@ type Server struct {
 	sentinel string // configuration file of one that is a sentinel
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when the process has ended
+	release  func()        // lets go of Addr; nil for a sentinel, whose test does
 }
 
 // URL is the server's.
@@ -95,6 +98,7 @@ func startProgram(t testing.TB, program string, args []string) *Server {
 	}
 	t.Cleanup(func() {
 		s.Kill()
+		s.release()
 		os.RemoveAll(s.dir)
 	})
 	return s
@@ -117,26 +121,14 @@ func start(program string, args ...string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{dir: dir, program: program, args: args}
-	// Another process may take the port between its choice and its use.
-	for range 5 {
-		if s.Addr, err = freeAddr(); err != nil {
-			break
-		}
+	if s.Addr, s.release, err = tcptest.Reserve(); err == nil {
 		if err = s.Restart(); err == nil {
 			return s, nil
 		}
+		s.release()
 	}
 	os.RemoveAll(dir)
 	return nil, err
-}
-
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // Restart starts the process again, on the same address, empty. The process must have been killed.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // startSentinel starts a sentinel that watches a primary. Sentinels keep what they know in their configuration file.
@@ -20,17 +22,10 @@ func startSentinel(t testing.TB, host, port string) *Server {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{dir: dir, program: redisServer, sentinel: file}
-	var err error
-	for range 5 {
-		if s.Addr, err = freeAddr(); err != nil {
-			t.Fatal(err)
-		}
-		if err = s.Restart(); err == nil {
-			t.Cleanup(s.Kill)
-			return s
-		}
+	s := &Server{Addr: tcptest.FreeAddress(t), dir: dir, program: redisServer, sentinel: file}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
-	return nil
+	t.Cleanup(s.Kill)
+	return s
 }

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // TLS is a server that speaks TLS as well, with certificates of an authority of the test's own, and wants one of its
@@ -42,10 +44,7 @@ func StartTLS(t testing.TB) *TLS {
 		t.Fatal(err)
 	}
 	writePEM(t, file("server.key"), "PRIVATE KEY", key)
-	secure, err := freeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	secure := tcptest.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(secure)
 	s := &TLS{Secure: secure, Roots: x509.NewCertPool(), Client: client}
 	s.Roots.AddCert(authority.cert)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/rlstest"
 	"github.com/sluiceproject/sluice/internal/testenv/redistest"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // envoyOn makes a store of the reference's keys at noon.
@@ -195,7 +196,7 @@ func TestRedisKinds(t *testing.T) {
 		t.Parallel()
 		ca := newAuthority(t)
 		cert, key := ca.issue(t, "localhost")
-		port := freePort(t)
+		_, port, _ := net.SplitHostPort(tcptest.FreeAddress(t))
 		redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.file)
 		check(t, "REDIS_URL=localhost:"+port, "REDIS_TLS=true", "REDIS_TLS_CACERT="+ca.file, "REDIS_TLS_CLIENT_CERT="+cert,
 			"REDIS_TLS_CLIENT_KEY="+key)
@@ -319,14 +320,4 @@ func TestOverCacheAfterRefund(t *testing.T) {
 	if over, _ := c.has(counter, 4, "key", 0); !over {
 		t.Error("the larger limit is forgotten")
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }

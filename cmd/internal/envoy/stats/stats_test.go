@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 func TestSanitize(t *testing.T) {
@@ -213,12 +215,7 @@ func TestManyTimes(t *testing.T) {
 
 // While nobody takes the counts they are kept, and told in one when somebody does.
 func TestStatsdAway(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := tcptest.FreeAddress(t)
 	var told []string
 	s := New(1)
 	k := &Sink{Addr: addr, stats: s, last: map[string]uint64{}, Failed: func(err error) { told = append(told, fmt.Sprint(err != nil)) }}

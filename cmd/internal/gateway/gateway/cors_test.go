@@ -14,10 +14,10 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/authn"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/gateway"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
-	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/internal/cors"
 	"github.com/sluiceproject/sluice/internal/match"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 const ours, theirs = "https://app.example.com", "https://other.example.com"
@@ -91,7 +91,7 @@ rules:
 		}
 		add("/plain", func(*gateway.Route) {})
 		add("/secret", func(r *gateway.Route) { withCORS(r); r.Authn = corsAuthn(t) })
-		add("/down", func(r *gateway.Route) { withCORS(r); r.Upstream = group(t, "http://"+forwardauthtest.FreeAddress(t)) })
+		add("/down", func(r *gateway.Route) { withCORS(r); r.Upstream = group(t, "http://"+tcptest.FreeAddress(t)) })
 		add("/late", func(r *gateway.Route) {
 			withCORS(r)
 			s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // natsServer starts a server as others run it: with a port.
@@ -137,19 +139,15 @@ func TestSharedSlow(t *testing.T) {
 // A server that is not there yet is waited for, and nothing is accepted meanwhile.
 func TestSharedLater(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
+	address := netip.MustParseAddrPort(tcptest.FreeAddress(t))
 	up := newUpstream()
-	q, _ := run(t, Config{URL: fmt.Sprintf("nats://127.0.0.1:%d", port)}, up.deliver)
+	q, _ := run(t, Config{URL: "nats://" + address.String()}, up.deliver)
 	if _, err := q.Put(t.Context(), Item{}); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("accepted by nobody: %v", err)
 	}
-	natsServer(t, func(o *server.Options) { o.Port = port })
+	natsServer(t, func(o *server.Options) { o.Port = int(address.Port()) })
 	var id string
+	var err error
 	eventually(t, "accepted", func() bool { id, err = q.Put(t.Context(), Item{Rule: "r"}); return err == nil })
 	eventually(t, "done", isState(t, q, id, Done))
 }
@@ -180,14 +178,9 @@ func TestCluster(t *testing.T) {
 	var ports []int
 	var routes []string
 	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		routes = append(routes, "nats://"+l.Addr().String())
-		_ = l.Close()
+		address := netip.MustParseAddrPort(tcptest.FreeAddress(t))
+		ports = append(ports, int(address.Port()))
+		routes = append(routes, "nats://"+address.String())
 	}
 	start := func(n int) *server.Server {
 		return natsServer(t, func(o *server.Options) {

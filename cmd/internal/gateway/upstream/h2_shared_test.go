@@ -19,6 +19,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/attacks"
 	"github.com/sluiceproject/sluice/cmd/internal/testenv/forwardauthtest"
 	"github.com/sluiceproject/sluice/internal/bounds"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // Clients whose headers are larger than nginx accepts make it end the connection on which they arrive. The requests of others
@@ -32,7 +33,7 @@ func TestHTTP2LargeHeadNginx(t *testing.T) {
 		<-let
 		_, _ = io.WriteString(w, "ok")
 	})
-	directory, a, b := t.TempDir(), forwardauthtest.FreeAddress(t), forwardauthtest.FreeAddress(t)
+	directory, a, b := t.TempDir(), tcptest.FreeAddress(t), tcptest.FreeAddress(t)
 	write(t, filepath.Join(directory, "nginx.conf"), fmt.Appendf(nil, `
 worker_processes 1; pid nginx.pid; daemon off;
 events {}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/upstream"
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // gateway is a server that forwards to a group. It speaks HTTP/1, and HTTP/2 in plain text.
@@ -99,12 +100,7 @@ func rawOrigin(t testing.TB, serve func(conn net.Conn, in *bufio.Reader)) string
 // refusing is an address where no server listens.
 func refusing(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
+	return "http://" + tcptest.FreeAddress(t)
 }
 
 // client has connections of its own.

@@ -2,8 +2,6 @@ package forwardauthtest
 
 import (
 	"bytes"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -12,21 +10,6 @@ import (
 	"testing"
 	"time"
 )
-
-// FreeAddress is an address on this machine that nobody listens on. The port is below those that systems hand out, so
-// that nobody who asks for any gets it before it is used.
-func FreeAddress(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("there is no free port")
-	return ""
-}
 
 // port is that of an address, with the colon.
 func port(address string) string { return address[strings.LastIndexByte(address, ':'):] }

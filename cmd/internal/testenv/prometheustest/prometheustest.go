@@ -11,7 +11,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,6 +18,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/sluiceproject/sluice/internal/testenv/tcptest"
 )
 
 // Server is a running Prometheus.
@@ -56,31 +57,18 @@ func Start(t testing.TB, config string, files map[string]string) *Server {
 	for name, text := range files {
 		write(name, text)
 	}
-	for range 5 { // somebody else may take the port before the server does
-		s, stop := start(t, dir)
-		if s.await() {
-			t.Cleanup(stop)
-			return s
-		}
+	s, stop := start(t, dir)
+	t.Cleanup(stop)
+	if !s.await() {
 		stop()
-		if !bytes.Contains(s.log.Bytes(), []byte("address already in use")) {
-			t.Fatalf("prometheus does not start:\n%s", &s.log)
-		}
+		t.Fatalf("prometheus does not start:\n%s", &s.log)
 	}
-	t.Fatal("prometheus finds no port")
-	return nil
+	return s
 }
 
 func start(t testing.TB, dir string) (s *Server, stop func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := tcptest.FreeAddress(t)
 	s = &Server{URL: "http://" + address, gone: make(chan struct{})}
 	cmd := exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yaml"), "--web.listen-address", address,
 		"--storage.tsdb.path", filepath.Join(dir, "data"), "--log.level", "warn")
