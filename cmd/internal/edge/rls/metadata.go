@@ -1,8 +1,12 @@
 package rls
 
 import (
+	"strings"
+
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/sluiceproject/sluice/rules"
 )
 
 // metadata is what Envoy's service says for Envoy's access logs and other filters: the request, and the metadata of the
@@ -43,7 +47,7 @@ func describe(d *Descriptor) *structpb.Struct {
 	one := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	entries := &structpb.ListValue{}
 	for _, e := range d.Entries {
-		entries.Values = append(entries.Values, structpb.NewStringValue(e.Key+"="+e.Value))
+		entries.Values = append(entries.Values, EntryText(e))
 	}
 	one.Fields["entries"] = structpb.NewListValue(entries)
 	if d.HasOverride {
@@ -54,6 +58,12 @@ func describe(d *Descriptor) *structpb.Struct {
 		one.Fields["hitsAddend"] = structpb.NewNumberValue(float64(d.Hits))
 	}
 	return one
+}
+
+// EntryText returns an entry as metadata has it: key=value, with U+FFFD in place of bytes that are not UTF-8. Metadata is
+// protobuf text, and a message with other bytes cannot be written.
+func EntryText(e rules.Entry) *structpb.Value {
+	return structpb.NewStringValue(strings.ToValidUTF8(e.Key+"="+e.Value, "\uFFFD"))
 }
 
 // merge adds what is not there yet. Of two values the first stays, unless both are structs.

@@ -19,8 +19,9 @@ import (
 
 // Bounds are what a request may hold. More is refused before anything is done with it. A zero field means the default.
 //
-// Keys and values have no bound of their own, because clients choose them: a header that is too long would fail the call, and
-// a proxy that fails open would not limit it. A long value is counted by its digest; see [rules.Set.MatchDescriptors].
+// Keys and values have no bound of their own and need not be UTF-8, because clients choose them: a header that is too long, or
+// that has a byte such as 0xff, would fail the call, and a proxy that fails open would not limit it. Envoy sends header values as
+// they are. A long value is counted by its digest; see [rules.Set.MatchDescriptors].
 type Bounds struct {
 	Descriptors int // in a request; default 1000
 	Message     int // bytes of a message; default [DefaultMessage]
@@ -86,6 +87,8 @@ func (b *Bounds) checkDescriptors(n int) error {
 // errMalformed is what is said of bytes that are no RateLimitRequest.
 var errMalformed = errors.New("the message is no RateLimitRequest: it is cut short or not protobuf")
 
+var errDomain = errors.New("the domain is not UTF-8")
+
 // Decode reads a RateLimitRequest. The request's strings are parts of b. On error the request is not to be used.
 func (r *Request) Decode(b []byte, bounds Bounds) error {
 	r.Reset()
@@ -97,9 +100,9 @@ func (r *Request) Decode(b []byte, bounds Bounds) error {
 	for f.next() {
 		switch {
 		case f.isBytes(1):
-			var err error
-			if r.Domain, err = text(f.bytes, "the domain"); err != nil {
-				return err
+			// The operator of the proxy chooses the domain, so it cannot be a client's way around a limit.
+			if r.Domain = text(f.bytes); !utf8.ValidString(r.Domain) {
+				return errDomain
 			}
 		case f.isBytes(2):
 			if err := bounds.checkDescriptors(len(r.Descriptors) + 1); err != nil {
@@ -172,17 +175,14 @@ func appendEntry(to []rules.Entry, from int, e rules.Entry) []rules.Entry {
 	return to
 }
 
-func entry(e *rules.Entry, b []byte) (err error) {
+func entry(e *rules.Entry, b []byte) error {
 	f := fieldReader{rest: b}
 	for f.next() {
 		switch {
 		case f.isBytes(1):
-			e.Key, err = text(f.bytes, "a descriptor's key")
+			e.Key = text(f.bytes)
 		case f.isBytes(2):
-			e.Value, err = text(f.bytes, "a descriptor's value")
-		}
-		if err != nil {
-			return err
+			e.Value = text(f.bytes)
 		}
 	}
 	return f.err
@@ -267,13 +267,8 @@ func (f *fieldReader) isBytes(number protowire.Number) bool {
 	return f.number == number && f.kind == protowire.BytesType
 }
 
-// text is the bytes as a string, which must be UTF-8.
-func text(b []byte, what string) (string, error) {
-	if !utf8.Valid(b) {
-		return "", fmt.Errorf("%s is not UTF-8", what)
-	}
-	return unsafe.String(unsafe.SliceData(b), len(b)), nil
-}
+// text returns the bytes as a string, which need not be UTF-8.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // Append writes the response behind b.
 func (r *Response) Append(b []byte) ([]byte, error) {

@@ -40,13 +40,17 @@ func full() *pb.RateLimitRequest {
 	}
 }
 
-// checkDecode wants our parser to read what the generated code reads, or both to refuse.
+// checkDecode wants our parser to read what the generated code reads, or both to refuse. Entries that are not UTF-8 are read by
+// ours alone.
 func checkDecode(t testing.TB, b []byte) {
 	t.Helper()
 	var want pb.RateLimitRequest
 	wantErr := proto.Unmarshal(b, &want)
 	var got rls.Request
 	gotErr := got.Decode(b, wide)
+	if gotErr == nil && wantErr != nil && strings.Contains(wantErr.Error(), "invalid UTF-8") {
+		return
+	}
 	if (gotErr == nil) != (wantErr == nil) {
 		t.Fatalf("%x: we say %v, the generated code %v", b, gotErr, wantErr)
 	}
@@ -98,6 +102,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add(protowire.AppendTag(b, 99, protowire.StartGroupType))
 	}
 	f.Add([]byte("\x0a\x01\xff"))                                 // not UTF-8
+	f.Add([]byte("\x12\x05\x0a\x03\x12\x01\xff"))                 // likewise, a value
 	f.Add([]byte("\x0b\x0c"))                                     // a group
 	f.Add([]byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")) // a length that wraps
 	f.Add([]byte("\x12\x0c\x12\x02\x1a\x00\x12\x06\x1a\x02\x08\x05\x1a\x00"))

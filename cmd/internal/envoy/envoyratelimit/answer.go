@@ -152,7 +152,7 @@ func metadata(req *rls.Request, m *scratch, resp *rls.Response) *structpb.Struct
 func descriptorMetadata(d *rls.Descriptor) *structpb.Value {
 	entries := make([]*structpb.Value, len(d.Entries))
 	for i, e := range d.Entries {
-		entries[i] = structpb.NewStringValue(e.Key + "=" + e.Value)
+		entries[i] = rls.EntryText(e)
 	}
 	fields := map[string]*structpb.Value{"entries": structpb.NewListValue(&structpb.ListValue{Values: entries})}
 	if d.HasOverride { // as protobuf writes it

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 // Limit are the counts of one limit.
@@ -191,12 +192,23 @@ func (s *Stats) EachGauge(f func(name string, value uint64)) {
 
 var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// meant are the characters that have a meaning in statsd, or in a list of lines.
-var meant = strings.NewReplacer(":", "_", "|", "_", "\n", "_", "\r", "_")
+// meant reports whether a character has a meaning in statsd, or cannot be part of a name: a control character, or
+// utf8.RuneError, which also stands for a byte that is not UTF-8.
+func meant(r rune) bool {
+	return r == ':' || r == '|' || r < ' ' || r == 0x7f || r == utf8.RuneError
+}
 
-// Sanitize is the name without what has a meaning: those characters, and the dots of addresses.
+// Sanitize is the name with an underscore in place of characters that have a meaning, of each byte that is not UTF-8, and of
+// the dots of addresses.
 func Sanitize(name string) string {
-	name = meant.Replace(name)
+	if strings.IndexFunc(name, meant) >= 0 {
+		name = strings.Map(func(r rune) rune {
+			if meant(r) {
+				return '_'
+			}
+			return r
+		}, name)
+	}
 	return ipv4.ReplaceAllStringFunc(name, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }
 
