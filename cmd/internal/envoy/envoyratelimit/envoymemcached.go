@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -83,11 +84,7 @@ var errNotFound = errors.New("there is no such key")
 func (s *envoyMemcached) count(ctx context.Context, t *sluice.Take, key string, now time.Time) (int64, error) {
 	server := s.servers[s.pick(key)]
 	if t.Cost < 0 {
-		n, err := countOf(server.do(ctx, fmt.Sprintf("decr %s %d\r\n", key, -t.Cost)))
-		if errors.Is(err, errNotFound) {
-			return 0, nil
-		}
-		return n, err
+		return s.refund(ctx, t, key, now)
 	}
 	increase := fmt.Sprintf("incr %s %d\r\n", key, t.Cost)
 	n, err := countOf(server.do(ctx, increase))
@@ -104,6 +101,41 @@ func (s *envoyMemcached) count(ctx context.Context, t *sluice.Take, key string, 
 		return 0, fmt.Errorf("the reply to add is %q", reply)
 	}
 	return countOf(server.do(ctx, increase)) // another instance was first
+}
+
+// refund lowers a count by compare-and-swap. Memcached's decr is no choice, because it pads a number that gets shorter with
+// spaces: the reference reads "9 " as no number, and so as 0. A swap that another instance's count came before is tried again
+// until ctx is done. The swap sets the expiry anew; the key has the window's start in it, so it counts no longer than before.
+func (s *envoyMemcached) refund(ctx context.Context, t *sluice.Take, key string, now time.Time) (int64, error) {
+	server := s.servers[s.pick(key)]
+	for {
+		reply, err := server.do(ctx, "gets "+key+"\r\n")
+		if err != nil {
+			return 0, err
+		}
+		if reply == "END" {
+			return 0, nil
+		}
+		head, value, _ := strings.Cut(reply, "\n")
+		fields := strings.Fields(head)                        // VALUE key flags bytes unique
+		n, err := countOf(strings.TrimRight(value, " "), nil) // the reference's own refunds may have padded it
+		if err != nil || len(fields) != 5 {
+			return 0, fmt.Errorf("the reply to gets is %q", reply)
+		}
+		n = max(0, n+t.Cost)
+		value = strconv.FormatInt(n, 10)
+		swap := fmt.Sprintf("cas %s %s %d %d %s\r\n%s\r\n", key, fields[2], s.expiry(t, now), len(value), fields[4], value)
+		switch reply, err := server.do(ctx, swap); {
+		case err != nil:
+			return 0, err
+		case reply == "STORED":
+			return n, nil
+		case reply == "NOT_FOUND":
+			return 0, nil
+		case reply != "EXISTS":
+			return 0, fmt.Errorf("the reply to cas is %q", reply)
+		}
+	}
 }
 
 // maxRelative is the longest expiry that Memcached counts from now, in seconds. It takes longer ones for a time since 1970:
@@ -136,7 +168,7 @@ func (s *envoyMemcached) key(t *sluice.Take, now time.Time) string {
 	return keysBelow + hex.EncodeToString(sum[:])
 }
 
-// countOf reads the reply to incr or decr.
+// countOf reads the reply to incr, or a value.
 func countOf(reply string, err error) (int64, error) {
 	switch {
 	case err != nil:

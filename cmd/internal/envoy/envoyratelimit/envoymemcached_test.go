@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,6 +58,77 @@ func TestEnvoyKeysInMemcached(t *testing.T) {
 	if a, b := store.pick("pre_d_key_value_3"), store.pick("pre_d_key_value_4"); a != 0 || b != 1 {
 		t.Errorf("keys are on servers %d and %d", a, b)
 	}
+}
+
+// What a refund leaves is a number to the reference too, which reads the whole value by strconv.ParseInt and counts from 0 if
+// that fails. Refunds that meet counts of others lose none of them.
+func TestRefundInMemcached(t *testing.T) {
+	server := memcachetest.Start(t)
+	store := newEnvoyMemcached([]string{server.Addr}, nil, "", 300)
+	t.Cleanup(store.close)
+	store.now = func() time.Time { return noon }
+	s := &tested{t: t, Service: newServiceOn(t, store, "  - {key: a, limit: 1000}\n", "SLUICE_KEY_FORMAT=envoy")}
+	start := noon.Unix() / (365 * 86400) * (365 * 86400)
+	theirs := func(value string) (string, int64) {
+		t.Helper()
+		raw := item(t, server, fmt.Sprintf("d_a_%s_%d", value, start))
+		n, err := strconv.ParseInt(raw, 10, 32)
+		if err != nil {
+			t.Errorf("%q: %v", raw, err)
+		}
+		return raw, n
+	}
+	for i, tt := range []struct {
+		count, give, want int
+	}{{10, 1, 9}, {100, 99, 1}, {100, 91, 9}, {9, 9, 0}, {12, 500, 0}, {999, 1, 998}} {
+		value := strconv.Itoa(i)
+		s.ask(fmt.Sprintf("a=%s hits:%d", value, tt.count))
+		if got, want := s.ask(fmt.Sprintf("a=%s give:%d", value, tt.give)), fmt.Sprintf("OK: OK 1000/YEAR left %d", 1000-tt.want); got != want {
+			t.Errorf("%d less %d: got %s, want %s", tt.count, tt.give, got, want)
+		}
+		if raw, n := theirs(value); n != int64(tt.want) {
+			t.Errorf("%d less %d is %q, want %d", tt.count, tt.give, raw, tt.want)
+		}
+	}
+	// A number that the reference's own refund has padded.
+	key := fmt.Sprint("d_a_padded_", start)
+	tell(t, server, "set "+key+" 0 100 3\r\n9  \r\n")
+	if got := s.ask("a=padded give:2"); got != "OK: OK 1000/YEAR left 993" {
+		t.Error(got)
+	}
+	theirs("padded")
+	s.ask("a=busy hits:100")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { s.ask("a=busy give:3") })
+		wg.Go(func() { s.ask("a=busy hits:2") })
+	}
+	wg.Wait()
+	if raw, n := theirs("busy"); n != 100-8*3+8*2 {
+		t.Errorf("%q are left", raw)
+	}
+}
+
+// item returns the bytes of an item.
+func item(t *testing.T, server *memcachetest.Server, key string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("get " + key + "\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(conn)
+	if head, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(head, "VALUE ") {
+		t.Fatalf("get %s: %q, %v", key, head, err)
+	}
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(line, "\r\n")
 }
 
 // Connections that a restart of the server closed fail one call at most, and closed connections are made again.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -37,7 +38,7 @@ func newMemcachedServer(addr string, secure *tls.Config) *memcachedServer {
 	return &memcachedServer{addr: addr, secure: secure, slots: make(chan struct{}, maxMemcachedConns)}
 }
 
-// do sends a command and returns the line that replies. A connection that failed is not used again: its next reply may be
+// do sends a command and returns the reply. A connection that failed is not used again: its next reply may be
 // that to another command. A command on a connection that the server had closed is not sent again, since it may have counted.
 func (s *memcachedServer) do(ctx context.Context, command string) (string, error) {
 	select {
@@ -66,10 +67,28 @@ func (s *memcachedServer) do(ctx context.Context, command string) (string, error
 	return reply, nil
 }
 
+// exchange sends a command and reads the reply. The reply to gets is two lines, without the END behind them: VALUE with its
+// parameters, and the value.
 func (c *memcachedConn) exchange(command string) (string, error) {
 	if _, err := c.Write([]byte(command)); err != nil {
 		return "", err
 	}
+	reply, err := c.line()
+	if err != nil || !strings.HasPrefix(reply, "VALUE ") {
+		return reply, err
+	}
+	value, err := c.line()
+	if err != nil {
+		return "", err
+	}
+	end, err := c.line()
+	if err == nil && end != "END" {
+		err = fmt.Errorf("the value ends with %q", end)
+	}
+	return reply + "\n" + value, err
+}
+
+func (c *memcachedConn) line() (string, error) {
 	line, err := c.replies.ReadSlice('\n')
 	if err != nil {
 		if err == bufio.ErrBufferFull {
