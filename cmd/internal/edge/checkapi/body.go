@@ -77,10 +77,8 @@ var fieldsOf = [...][]string{
 // parse reads a body of checks: one, or a list of them.
 func (p *parser) parse(body []byte, k kind) *fault {
 	p.checks, p.isList = p.checks[:0], false
-	f := p.begin(body)
-	if f == nil {
-		f = p.check(p.another(), k)
-	}
+	p.begin(body)
+	f := p.check(p.another(), k)
 	if f == nil {
 		f = p.end()
 	}
@@ -266,9 +264,7 @@ var settleFields = []string{"reservation", "actual"}
 
 // parseSettle reads the body of a settlement.
 func (p *parser) parseSettle(body []byte) (s settleBody, f *fault) {
-	if f = p.begin(body); f != nil {
-		return s, f
-	}
+	p.begin(body)
 	const want = `an object, such as {"reservation":"…","actual":123}`
 	seen, f := p.object(want, settleFields, func(i int, _ uint32) (f *fault) {
 		if i == 0 {
