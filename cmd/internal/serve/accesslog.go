@@ -85,6 +85,21 @@ func (g *gatewayRuntime) recordOutcome(m *metrics.Gateway) func(*gateway.Request
 	}
 }
 
+// recordAttempt is told of every attempt to deliver a queued request.
+func (g *gatewayRuntime) recordAttempt(a *gateway.Attempt) {
+	if g.log == nil {
+		return
+	}
+	route := ""
+	if a.Route != nil {
+		route = a.Route.Name
+	}
+	record := recordOf(a.RequestContext, route)
+	record.Duration, record.Status, record.BytesIn = a.Duration, a.Status, a.BytesIn
+	record.Attempt, record.Outcome = a.Number, a.Outcome
+	g.log.Write(&record)
+}
+
 // recordServer and recordShed are told of a request on its way.
 func recordServer(r *http.Request, server string) {
 	if x := gateway.FromContext(r.Context()); x != nil {
@@ -104,7 +119,7 @@ func recordOf(x *gateway.RequestContext, route string) accesslog.Record {
 	out := accesslog.Record{
 		Time: x.Start, Duration: time.Since(x.Start), Method: r.Method, Host: r.Host, Query: r.URL.RawQuery, Proto: r.Proto,
 		Status: x.Status(), BytesIn: x.BytesIn(), BytesOut: x.BytesOut(), Client: x.Client, User: x.User(), Plan: x.Plan(),
-		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: x.Rule, Delay: x.Delay, ID: x.ID,
+		Route: route, Upstream: x.Server, Decision: decisionOf(x), Rule: x.Rule, Delay: x.Delay, ID: x.ID, Item: x.Item,
 		Referer: r.Header.Get("Referer"), UserAgent: r.Header.Get("User-Agent"),
 	}
 	if x.Path == "" { // it has no canonical form

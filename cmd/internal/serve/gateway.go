@@ -67,8 +67,9 @@ func (e edges) gatewayConfig(g *gatewayRuntime) (gateway.Config, error) {
 	in := &e.cfg.Gateway
 	requests := cmp.Or(in.MaxRequests, in.MaxConnections)
 	cfg := gateway.Config{
-		OnDone: g.recordOutcome(countGateway(e.metrics, g, in)),
-		Rules:  e.rules, Limiter: e.limiter,
+		OnDone:    g.recordOutcome(countGateway(e.metrics, g, in)),
+		OnAttempt: g.recordAttempt,
+		Rules:     e.rules, Limiter: e.limiter,
 		Shed:        e.shed.Middleware,
 		MaxRequests: int(requests), MaxAddressRequests: int(config.Share(in.MaxAddressRequests, requests)),
 		Allow: match.NewAddrSet(in.Allow), Deny: match.NewAddrSet(in.Deny), Log: e.log,

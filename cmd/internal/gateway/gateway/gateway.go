@@ -45,7 +45,10 @@ type Config struct {
 	InternalHandler http.Handler
 	// OnDone is called for every request when it has been answered. It must not keep the request context. Nil: nothing is called.
 	OnDone func(*RequestContext)
-	Log    *slog.Logger // default slog.Default()
+	// OnAttempt is called for every attempt to deliver a queued request, when its outcome is stored. It must not keep the attempt.
+	// Nil: nothing is called.
+	OnAttempt func(*Attempt)
+	Log       *slog.Logger // default slog.Default()
 }
 
 // InternalPath is where the gateway answers by itself. No route may be below it.

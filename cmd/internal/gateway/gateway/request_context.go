@@ -24,6 +24,7 @@ type RequestContext struct {
 	Path     string        // canonical; empty if it has no such form
 	Route    *Route        // nil: none was found
 	Queued   bool          // stored, to be delivered later
+	Item     string        // ID of the queue item; empty if it was not stored
 	Rule     string        // that denied, delayed or queued it
 	Delay    time.Duration // in the delay queue
 	Shed     bool          // because of overload, if the program notes it

@@ -133,13 +133,14 @@ func (d *Delivery) start() error {
 // Later says that there is no room for the item, and may be some after a time.
 func (d *Delivery) Later(after time.Duration) { d.end(postponed, &Outcome{After: after}) }
 
-// Done says what came of the delivery.
-func (d *Delivery) Done(out Outcome) {
+// Done says what came of the delivery, and returns the state that the item is in then. Delivering means that another gateway
+// has it.
+func (d *Delivery) Done(out Outcome) State {
 	ending := unanswered
 	if out.Status != 0 {
 		ending = answered
 	}
-	d.end(ending, &out)
+	return d.end(ending, &out)
 }
 
 // stage is how far a delivery has got.
@@ -184,8 +185,8 @@ var moves = [stages][endings]move{
 	unwritten: {answered: retrySoon, unanswered: retrySoon, postponed: retrySoon},
 }
 
-// end gives the item back.
-func (d *Delivery) end(e ending, out *Outcome) {
+// end gives the item back, and returns the state that it is in then.
+func (d *Delivery) end(e ending, out *Outcome) State {
 	a := d.active
 	q := a.q
 	defer q.out.Done()
@@ -199,13 +200,14 @@ func (d *Delivery) end(e ending, out *Outcome) {
 	case startAndConclude:
 		if d.begin() != nil {
 			q.refresh(a)
-			return
+			return Delivering
 		}
-		q.conclude(a, d.item, out)
+		return q.conclude(a, d.item, out)
 	case conclude:
-		q.conclude(a, d.item, out)
+		return q.conclude(a, d.item, out)
 	case refresh:
 		q.refresh(a)
+		return Delivering
 	case retrySoon:
 		a.reschedule(time.Now().Add(q.cfg.MinBackoff), time.Time{}, time.Time{})
 	case awaitRoom:
@@ -213,6 +215,7 @@ func (d *Delivery) end(e ending, out *Outcome) {
 		now := time.Now()
 		a.reschedule(time.Time{}, now.Add(nextLimitCheck(out.After)), now.Add(out.After))
 	}
+	return Queued
 }
 
 // activeDelivery is an item from when its limits are checked until its outcome is written.

@@ -30,27 +30,28 @@ type Outcome struct {
 	After  time.Duration // not before this has passed
 }
 
-// conclude writes what came of a delivery.
-func (q *Queue) conclude(a *activeDelivery, it *Item, out *Outcome) {
+// conclude writes what came of a delivery, and returns the item's new state.
+func (q *Queue) conclude(a *activeDelivery, it *Item, out *Outcome) State {
 	now := time.Now()
 	done, after := out.isFinal(now)
 	if done {
 		q.stats.delivered.Add(1)
 		q.finishRemoved(a, &itemState{state: Done, result: resultOf(out, MaxResult)})
-		return
+		return Done
 	}
 	q.stats.failed.Add(1)
 	r := &itemState{state: Queued, attempts: a.attempts, changed: now, err: failure(out), expires: a.expiry}
 	if q.ending.Load() && out.Status == 0 {
 		q.finishWith(a, r) // it is not the upstream's fault
-		return
+		return Queued
 	}
 	r.next = now.Add(max(q.backoff(a.attempts), after))
 	if a.attempts >= it.Attempts || r.next.After(a.expiry) {
 		q.deadLetter(a, r.err, resultOf(out, maxDeadResult))
-		return
+		return Dead
 	}
 	q.finishWith(a, r)
+	return Queued
 }
 
 // isFinal reports whether an outcome is a response, and if not, how long the upstream wants to be left alone.

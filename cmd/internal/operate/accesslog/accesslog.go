@@ -32,6 +32,11 @@ type Record struct {
 	Delay    time.Duration // how long it waited for its turn
 	ID       string        // of the request, to find it in other logs
 
+	// Of queued requests. A line with Attempt > 0 is an attempt to deliver one, and no request of a client.
+	Item    string // ID of the queue item
+	Attempt int    // 1 is the first
+	Outcome string // state of the item after the attempt
+
 	Referer   string
 	UserAgent string
 }

@@ -52,6 +52,12 @@ func appendJSON(b []byte, r *Record, query bool) []byte {
 		b = appendSeconds(b, `,"delay":`, r.Delay)
 	}
 	b = appendText(b, `,"request_id":"`, r.ID, maxName)
+	b = appendText(b, `,"queue_item":"`, r.Item, maxName)
+	if r.Attempt > 0 {
+		b = append(b, `,"attempt":`...)
+		b = strconv.AppendInt(b, int64(r.Attempt), 10)
+	}
+	b = appendText(b, `,"outcome":"`, r.Outcome, maxName)
 	b = appendText(b, `,"referer":"`, r.Referer, maxText)
 	b = appendText(b, `,"user_agent":"`, r.UserAgent, maxText)
 	return append(b, "}\n"...)

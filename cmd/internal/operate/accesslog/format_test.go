@@ -21,7 +21,7 @@ func full() Record {
 		Time: time.Date(2026, 1, 2, 15, 4, 5, 6000, time.UTC), Duration: 1234567 * time.Microsecond,
 		Method: "POST", Host: "api.example.com", Path: "/posts/%2f", Query: "draft=1&x=", Proto: "HTTP/2.0", Status: 429, BytesIn: 10, BytesOut: 512,
 		Client: netip.MustParseAddr("192.0.2.1"), User: "ada", Plan: "pro", Route: "posts", Upstream: "api", Decision: Denied, Rule: "posts",
-		Delay: 20 * time.Millisecond, ID: "7f3a", Referer: "https://example.com/", UserAgent: "curl/8",
+		Delay: 20 * time.Millisecond, ID: "7f3a", Item: "5e1f", Attempt: 2, Outcome: "done", Referer: "https://example.com/", UserAgent: "curl/8",
 	}
 }
 
@@ -31,7 +31,7 @@ func TestFormats(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(appendJSON(nil, &r, true)), `{"time":"2026-01-02T15:04:05.000006Z","duration":1.234567,"method":"POST","host":"api.example.com","path":"/posts/%2f",` +
 			`"query":"draft=1&x=","proto":"HTTP/2.0","status":429,"bytes_in":10,"bytes_out":512,"client":"192.0.2.1","user":"ada","plan":"pro","route":"posts",` +
-			`"upstream":"api","decision":"denied","rule":"posts","delay":0.020000,"request_id":"7f3a","referer":"https://example.com/","user_agent":"curl/8"}` + "\n"},
+			`"upstream":"api","decision":"denied","rule":"posts","delay":0.020000,"request_id":"7f3a","queue_item":"5e1f","attempt":2,"outcome":"done","referer":"https://example.com/","user_agent":"curl/8"}` + "\n"},
 		{string(appendCombined(nil, &r, true)), `192.0.2.1 - ada [02/Jan/2026:15:04:05 +0000] "POST /posts/%2f?draft=1&x= HTTP/2.0" 429 512 "https://example.com/" "curl/8"` + "\n"},
 		{string(appendJSON(nil, &Record{}, true)), `{"time":"0001-01-01T00:00:00.000000Z","duration":0.000000,"status":0,"bytes_in":0,"bytes_out":0}` + "\n"},
 		{string(appendCombined(nil, &Record{}, true)), `- - - [01/Jan/0001:00:00:00 +0000] "- -" 0 0 "-" "-"` + "\n"},
@@ -59,7 +59,7 @@ func TestHostileValues(t *testing.T) {
 	for _, text := range hostile {
 		r := full()
 		for _, f := range []*string{
-			&r.Method, &r.Host, &r.Path, &r.Query, &r.Proto, &r.User, &r.Plan, &r.Route, &r.Upstream, &r.Rule, &r.ID, &r.Referer, &r.UserAgent,
+			&r.Method, &r.Host, &r.Path, &r.Query, &r.Proto, &r.User, &r.Plan, &r.Route, &r.Upstream, &r.Rule, &r.ID, &r.Item, &r.Outcome, &r.Referer, &r.UserAgent,
 		} {
 			*f = text
 		}
@@ -71,7 +71,7 @@ func TestHostileValues(t *testing.T) {
 		line := appendJSON(nil, &r, true)
 		checkLine(t, line, true)
 		var fields map[string]any
-		if err := json.Unmarshal(line, &fields); err != nil || fields["status"] != 429.0 || len(fields) != 21 {
+		if err := json.Unmarshal(line, &fields); err != nil || fields["status"] != 429.0 || len(fields) != 24 {
 			t.Errorf("%q: %v: %s", text, err, line)
 		}
 		if want := clean(text, maxName); fields["user"] != want || fields["method"] != want {
@@ -140,6 +140,7 @@ func TestRoundTrip(t *testing.T) {
 			Proto: text.Draw(t, "proto"), Status: rapid.IntRange(0, 999).Draw(t, "status"), BytesIn: bytes64.Draw(t, "in"), BytesOut: bytes64.Draw(t, "out"),
 			User: text.Draw(t, "user"), Plan: text.Draw(t, "plan"), Route: text.Draw(t, "route"), Upstream: text.Draw(t, "upstream"),
 			Decision: Decision(rapid.IntRange(0, int(Aborted)).Draw(t, "decision")), Rule: text.Draw(t, "rule"), ID: text.Draw(t, "id"),
+			Item: text.Draw(t, "item"), Attempt: rapid.IntRange(0, 99).Draw(t, "attempt"), Outcome: text.Draw(t, "outcome"),
 			Referer: text.Draw(t, "referer"), UserAgent: text.Draw(t, "agent"),
 		}
 		if rapid.Bool().Draw(t, "has client") {
@@ -147,7 +148,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		got, _ := one(t, appendJSON(nil, &r, true))
 		want := r
-		for _, f := range []*string{&want.Method, &want.Host, &want.Proto, &want.User, &want.Plan, &want.Route, &want.Upstream, &want.Rule, &want.ID} {
+		for _, f := range []*string{&want.Method, &want.Host, &want.Proto, &want.User, &want.Plan, &want.Route, &want.Upstream, &want.Rule, &want.ID, &want.Item, &want.Outcome} {
 			*f = clean(*f, maxName)
 		}
 		want.Path, want.Query = clean(r.Path, maxTarget), clean(r.Query, maxTarget)

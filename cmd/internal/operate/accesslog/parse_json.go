@@ -101,6 +101,10 @@ func setText(name, v string, r *Record) error {
 		r.Rule = v
 	case "request_id":
 		r.ID = v
+	case "queue_item":
+		r.Item = v
+	case "outcome":
+		r.Outcome = v
 	case "referer":
 		r.Referer = v
 	case "user_agent":
@@ -118,6 +122,8 @@ func setNumber(name, v string, r *Record) error {
 		r.Delay, err = seconds(v)
 	case "status":
 		r.Status, err = strconv.Atoi(v)
+	case "attempt":
+		r.Attempt, err = strconv.Atoi(v)
 	case "bytes_in":
 		r.BytesIn, err = strconv.ParseInt(v, 10, 64)
 	case "bytes_out":

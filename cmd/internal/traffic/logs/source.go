@@ -66,6 +66,10 @@ func (s *Log) peek() (*Entry, error) {
 			s.ended = true
 			break
 		}
+		if e.Record.Attempt > 0 { // the request has a line of its own, from when it came
+			s.spare = append(s.spare, e)
+			continue
+		}
 		s.read++
 		s.Formats[format]++
 		e.format, e.Micros, e.number = format, e.Record.Time.UnixMicro(), s.read
