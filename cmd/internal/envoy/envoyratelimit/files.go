@@ -134,7 +134,7 @@ func (f *files) read(paths ...string) ([]rulefile.File, error) {
 	return kept, f.domains(kept)
 }
 
-// domains reports files without a domain, as the reference does: rules of Sluice's own format are not for this service.
+// domains reports documents without a domain, as the reference does: rules of Sluice's own format are not for this service.
 func (f *files) domains(sources []rulefile.File) error {
 	var faults []error
 	before := f.sound
@@ -144,20 +144,37 @@ func (f *files) domains(sources []rulefile.File) error {
 			f.sound[s.Name] = s.Data
 			continue
 		}
-		cfg, err := rulefile.Parse(rulefile.Options{}, s)
-		switch {
-		case len(cfg.Domains) > 0:
+		without, unknown := withoutDomain(s)
+		if len(without) == 0 && !unknown { // other faults are reported when all are loaded
 			f.sound[s.Name] = s.Data
-		case err == nil || !domainLine.Match(s.Data): // other faults are reported when all are loaded
-			if _, broken := strictyaml.Parse(s.Data); len(broken) > 0 { // whether there is a domain cannot be read
-				faults = append(faults, err)
-				continue
-			}
-			faults = append(faults, &rules.Error{
-				Pos: rules.Position{File: s.Name},
-				Msg: "config file cannot have empty domain: write domain: and a name at its top",
-			}, err)
+			continue
 		}
+		_, err := rulefile.Parse(rulefile.Options{}, s)
+		faults = append(append(faults, without...), err)
 	}
 	return errors.Join(faults...)
+}
+
+// withoutDomain returns an error for each document of a file that has content and no domain, or one for a file without
+// content. Of a document that is not YAML it may be unknown whether it has a domain.
+func withoutDomain(s rulefile.File) (faults []error, unknown bool) {
+	const msg = "config file cannot have empty domain: write domain: and a name at its top"
+	empty := true
+	for _, d := range strictyaml.ParseAll(s.Data) {
+		switch n := d.Root; {
+		case n == nil:
+			empty = false
+			unknown = unknown || !domainLine.Match(d.Data)
+		case n.Kind == strictyaml.Null && len(d.Faults) == 0:
+		case n.Field("domain") != nil || n.MayLose("domain"):
+			empty = false
+		default:
+			empty = false
+			faults = append(faults, &rules.Error{Pos: rules.Position{File: s.Name, Line: n.Line, Column: n.Column}, Msg: msg})
+		}
+	}
+	if empty {
+		faults = append(faults, &rules.Error{Pos: rules.Position{File: s.Name, Line: 1, Column: 1}, Msg: msg})
+	}
+	return faults, unknown
 }

@@ -78,13 +78,19 @@ func TestFilesThatAreNoRules(t *testing.T) {
 	}{
 		{map[string]string{}, ""},
 		{map[string]string{"a": "{domain: d}\n"}, ""},
-		{map[string]string{"a": ""}, "a: config file cannot have empty domain"},
-		{map[string]string{"a": "descriptors: []\n"}, "a: config file cannot have empty domain"},
-		{map[string]string{"a": "rules:\n  - {name: x, limit: 1/s}\n"}, "a: config file cannot have empty domain"},
+		{map[string]string{"a": ""}, "a:1:1: config file cannot have empty domain"},
+		{map[string]string{"a": "descriptors: []\n"}, "a:1:1: config file cannot have empty domain"},
+		{map[string]string{"a": "rules:\n  - {name: x, limit: 1/s}\n"}, "a:1:1: config file cannot have empty domain"},
 		{map[string]string{"a": "'"}, "a quote is opened and not closed"},
 		{map[string]string{"a": "domain: d\ndescriptors: [\n"}, ""}, // refused when it is compiled
 		{map[string]string{"a": "{domain: d\n"}, "a:"},
 		{map[string]string{"a": "domain: d\nfoo: 1\n"}, ""}, // refused when it is compiled
+		{map[string]string{"a": "---\ndomain: d\n---\n# nothing\n---\ndomain: e\n"}, ""},
+		{map[string]string{"a": "---\n---\n"}, "a:1:1: config file cannot have empty domain"},
+		{map[string]string{"a": "rules: []\n---\nrules:\n  - {name: x, limit: 1/s}\n"}, "a:3:1: config file cannot have empty domain"},
+		{map[string]string{"a": "domain: d\n---\nrules:\n  - {name: x, limit: 1/s}\n"}, "a:3:1: config file cannot have empty domain"},
+		{map[string]string{"a": "descriptors: []\n---\ndomain: d\n"}, "a:1:1: config file cannot have empty domain"},
+		{map[string]string{"a": "domain: d\n---\n'"}, "a:3:1: "},
 	} {
 		f := filesIn(t, RuleSettings{}, tt.content)
 		_, err := f.read(f.dir)

@@ -299,6 +299,41 @@ func TestRulesChange(t *testing.T) {
 	}
 }
 
+// Every document of a file is a domain. One with an error changes nothing, and its line in the file is reported.
+func TestDocuments(t *testing.T) {
+	const messaging = "domain: messaging\ndescriptors:\n  - {key: message_type, value: marketing, rate_limit: {unit: day, requests_per_unit: %d}}\n"
+	const auth = "domain: auth\ndescriptors:\n  - {key: auth_type, value: login, rate_limit: {unit: minute, requests_per_unit: %d}}\n"
+	root := t.TempDir()
+	file := filepath.Join(root, "config", "limits.yaml")
+	if err := writeAll(file, fmt.Sprintf(messaging+"---\n"+auth, 5, 5)); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, "BACKEND_TYPE=memory", "RUNTIME_ROOT="+root)
+	client := pb.NewRateLimitServiceClient(p.dial())
+	ask := func(domain, text string) string { return rlstest.Answer(t.Context(), client, domain, text) }
+	if got := ask("messaging", "message_type=marketing"); got != "OK: OK 5/DAY left 4" {
+		t.Error(got)
+	}
+	if got := ask("auth", "auth_type=login"); got != "OK: OK 5/MINUTE left 4" {
+		t.Error(got)
+	}
+	for i, bad := range []struct{ second, want string }{
+		{"domain: auth\ndescriptors:\n  - {key: auth_type, rate_limit: {unit: eon, requests_per_unit: 5}}\n", "limits.yaml:7:41: invalid rate limit unit 'eon'"},
+		{"rules:\n  - {name: logins, limit: 5/min}\n", "limits.yaml:5:1: config file cannot have empty domain"},
+	} {
+		writeFile(t, file, fmt.Sprintf(messaging, 9)+"---\n"+bad.second)
+		p.says(bad.want)
+		if got := ask("messaging", "message_type=marketing hits:0"); !strings.Contains(got, " 5/DAY ") {
+			t.Errorf("with bad document %d: %s", i, got)
+		}
+	}
+	writeFile(t, file, fmt.Sprintf(auth+"---\n"+messaging, 9, 9))
+	await(t, func() bool { return strings.Contains(ask("messaging", "message_type=marketing hits:0"), " 9/DAY ") })
+	if got := ask("auth", "auth_type=login hits:0"); !strings.Contains(got, " 9/MINUTE ") {
+		t.Errorf("after a change of both documents: %s", got)
+	}
+}
+
 // A directory that is a link can be exchanged as a whole, as deployments do it.
 func TestLinkChanges(t *testing.T) {
 	root := t.TempDir()
