@@ -134,7 +134,7 @@ type parser struct {
 
 func (p *parser) read(sources []File) {
 	if len(sources) > MaxFiles {
-		p.fault(rules.Position{}, "", fmt.Sprintf("there are %d files, at most %d are read", len(sources), MaxFiles))
+		p.fault(rules.Position{File: sources[MaxFiles].Name}, "", fmt.Sprintf("there are %d files, at most %d are read", len(sources), MaxFiles))
 		return
 	}
 	var native, envoy []*file

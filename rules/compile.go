@@ -165,7 +165,7 @@ func compile(cfg Config, where *place) (*Set, error) {
 	c.entry = entry{}
 	if len(s.cfg.Rules) > maxRules {
 		bounds.Rules.Reached()
-		c.fault(Position{}, "%d rules: at most %d are allowed", len(s.cfg.Rules), maxRules)
+		c.fault(s.cfg.Rules[maxRules].Pos, "%d rules: at most %d are allowed", len(s.cfg.Rules), maxRules)
 		return nil, errors.Join(c.faults...)
 	}
 	for i := range s.cfg.Rules {

@@ -167,18 +167,24 @@ func (w *warner) loadClasses() {
 		w.warn(cfg.Priorities[0].Pos, "", "priorities: nobody is ever turned away by priority, since there is no shed: add shed: [{name: all}]")
 	}
 	items := w.set.loads.items
+	place := func(i int) Position { // of the entry; its match may have none
+		if items[i].kind == prioritises {
+			return cfg.Priorities[i].Pos
+		}
+		return cfg.AdaptiveLimits[i-len(cfg.Priorities)].Pos
+	}
 	for i := range items {
-		what, at := "priorities: the entry", items[i].source.Pos
+		what := "priorities: the entry"
 		if items[i].kind == adaptiveLimits {
 			g := &cfg.AdaptiveLimits[i-len(cfg.Priorities)]
-			what, at = "shed: "+g.Name, g.Pos
+			what = "shed: " + g.Name
 			if g.Min == g.Max {
-				w.warn(at, "", "%s: min and max are both %d, so that nothing is learnt and that many are always let in", what, g.Min)
+				w.warn(g.Pos, "", "%s: min and max are both %d, so that nothing is learnt and that many are always let in", what, g.Min)
 			}
 		}
 		for j := range i {
 			if items[j].kind == items[i].kind && covers(items[j].predicates, items[i].predicates) {
-				w.warn(at, "", "%s is never reached: all that it matches is matched by that %s before", what, items[j].source.Pos.or(fmt.Sprintf("in entry %d", 1+entryIndex(items, j))))
+				w.warn(place(i), "", "%s is never reached: all that it matches is matched before by the entry %s", what, place(j).or(fmt.Sprintf("with number %d", 1+entryIndex(items, j))))
 				break
 			}
 		}

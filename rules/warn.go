@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -51,13 +52,46 @@ func (s *Set) Warnings() []Warning {
 	w.unusedAttributes()
 	w.loadClasses()
 	w.all = append(w.all, domainWarnings(&s.cfg, s.domains)...)
+	order := s.fileOrder()
 	slices.SortStableFunc(w.all, func(a, b Warning) int {
-		if a.Pos.File != b.Pos.File {
-			return 0
-		}
-		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
+		return cmp.Or(cmp.Compare(order[a.Pos.File], order[b.Pos.File]), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
 	})
 	return w.all
+}
+
+// fileOrder numbers the files of the set in the order in which they were read, as far as its rules and domains show it.
+func (s *Set) fileOrder() map[string]int {
+	order := make(map[string]int)
+	add := func(at Position) {
+		if _, known := order[at.File]; !known {
+			order[at.File] = len(order)
+		}
+	}
+	for i := range s.cfg.Rules {
+		add(s.cfg.Rules[i].Pos)
+	}
+	for i := range s.cfg.Domains {
+		add(s.cfg.Domains[i].Pos)
+		for j := range s.cfg.Domains[i].Descriptors { // a merged domain is of several files
+			add(s.cfg.Domains[i].Descriptors[j].Pos)
+		}
+	}
+	for i := range s.cfg.Attributes {
+		add(s.cfg.Attributes[i].Pos)
+	}
+	for i := range s.cfg.Priorities {
+		add(s.cfg.Priorities[i].Pos)
+	}
+	for i := range s.cfg.AdaptiveLimits {
+		add(s.cfg.AdaptiveLimits[i].Pos)
+	}
+	for i := range s.cfg.DenyList {
+		add(s.cfg.DenyList[i].Pos)
+	}
+	for i := range s.cfg.AllowList {
+		add(s.cfg.AllowList[i].Pos)
+	}
+	return order
 }
 
 // unreachable warns of a rule that no request can match.
@@ -150,9 +184,9 @@ func (w *warner) limits(it *item) {
 	}
 	each("", r.Limits)
 	if r.Tiers != nil {
-		for value, list := range r.Tiers.Limits {
-			w.otherKinds(r, value, list)
-			each(fmt.Sprintf(" in tier %q", value), list)
+		for _, value := range slices.Sorted(maps.Keys(r.Tiers.Limits)) {
+			w.otherKinds(r, value, r.Tiers.Limits[value])
+			each(fmt.Sprintf(" in tier %q", value), r.Tiers.Limits[value])
 		}
 	}
 	for i := range r.Overrides {
@@ -244,19 +278,42 @@ func (w *warner) shadowedLimits() {
 		}
 	}
 	const most = 300 // rules that are compared with each other
-	for _, group := range groups {
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		group := groups[key]
 		if len(group) > most {
 			continue
 		}
-		for i, it := range group {
-			for j, other := range group {
-				if i == j || !shadows(other, it) || i < j && shadows(it, other) { // of two equal rules the later is idle
-					continue
-				}
-				w.warn(it.rule.Pos, it.rule.Name, "can never deny: rule %q %s has the same keys, applies to the same requests and is at least as strict", other.rule.Name, other.rule.Pos.or("of this set"))
-				break
+		w.idle(group)
+	}
+}
+
+// idle warns of the rules of a group that another makes idle. It names one that can itself deny.
+func (w *warner) idle(group []*item) {
+	// Of rules of which each denies what the other denies, the first denies.
+	makesIdle := func(i, j int) bool {
+		return i != j && shadows(group[i], group[j]) && (i < j || !shadows(group[j], group[i]))
+	}
+	var idle []int
+	denies := make([]bool, len(group))
+	for j := range group {
+		denies[j] = true
+		for i := range group {
+			denies[j] = denies[j] && !makesIdle(i, j)
+		}
+		if !denies[j] {
+			idle = append(idle, j)
+		}
+	}
+	for _, j := range idle {
+		by := -1
+		for i := range group {
+			if makesIdle(i, j) && (by < 0 || denies[i] && !denies[by]) {
+				by = i
 			}
 		}
+		other := group[by].rule
+		w.warn(group[j].rule.Pos, group[j].rule.Name, "can never deny: rule %q %s has the same keys, applies to the same requests and is at least as strict",
+			other.Name, other.Pos.or("of this set"))
 	}
 }
 

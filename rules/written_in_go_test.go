@@ -117,10 +117,10 @@ func TestPlacesInGo(t *testing.T) {
 		}
 	}
 	for want, cfg := range map[string]rules.Config{
-		`refused by the deny list in entry 1`:                                                {DenyList: []rules.Match{get}, Rules: []rules.Rule{{Name: "a", Match: get, Limits: limit}}},
-		`let through by the allow list in entry 2`:                                           {AllowList: []rules.Match{{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "method"}, Values: []string{"POST"}}}}, get}, Rules: []rules.Rule{{Name: "a", Match: get, Limits: limit}}},
-		`can never deny: rule "a" of this set has the same keys`:                             {Rules: []rules.Rule{{Name: "a", Limits: limit}, {Name: "b", Limits: []rules.Limit{{Limit: sluice.PerHour(9)}}}}},
-		`shed: b is never reached: all that it matches is matched by that in entry 1 before`: {AdaptiveLimits: []rules.AdaptiveLimit{{Name: "a"}, {Name: "b"}}},
+		`refused by the deny list in entry 1`:                                                        {DenyList: []rules.Match{get}, Rules: []rules.Rule{{Name: "a", Match: get, Limits: limit}}},
+		`let through by the allow list in entry 2`:                                                   {AllowList: []rules.Match{{Predicates: []rules.Predicate{{Ref: rules.Ref{Name: "method"}, Values: []string{"POST"}}}}, get}, Rules: []rules.Rule{{Name: "a", Match: get, Limits: limit}}},
+		`can never deny: rule "a" of this set has the same keys`:                                     {Rules: []rules.Rule{{Name: "a", Limits: limit}, {Name: "b", Limits: []rules.Limit{{Limit: sluice.PerHour(9)}}}}},
+		`shed: b is never reached: all that it matches is matched before by the entry with number 1`: {AdaptiveLimits: []rules.AdaptiveLimit{{Name: "a"}, {Name: "b"}}},
 	} {
 		set, err := rules.New(cfg)
 		if err != nil {
