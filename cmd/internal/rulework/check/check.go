@@ -123,9 +123,9 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 		cfg, broken := config.Read(s.Name, s.Data)
 		found = append(found, broken)
 		if err := authentication(o, &cfg); err != nil {
-			found = append(found, inFile(s.Name, err)...)
+			found = append(found, inFile(s, err)...)
 		} else if broken == nil {
-			r.checkStart(o, s.Name, &cfg)
+			r.checkStart(o, s, &cfg)
 		}
 		r.keeps = r.keeps || cfg.Gateway.Address != config.Off && cfg.Queue.On()
 		if len(cfg.Rules.Paths) > 0 {
@@ -163,13 +163,16 @@ func authentication(o *Options, cfg *config.Config) error {
 
 // checkStart finds out why sluice serve would not start on this machine. That is no error of the file, which may be checked
 // elsewhere or before the files that it names are installed.
-func (r *Report) checkStart(o *Options, file string, cfg *config.Config) {
+func (r *Report) checkStart(o *Options, s rulefile.File, cfg *config.Config) {
+	warn := func(before string, err error) {
+		r.here = append(r.here, faults.New("warning", placeInConfig(s.Name, s.Data, err.Error()), "", before+err.Error()))
+	}
 	warnings, err := o.Start(cfg)
 	for _, err := range warnings {
-		r.here = append(r.here, faults.New("warning", rules.Position{File: file}, "", err.Error()))
+		warn("", err)
 	}
 	for _, err := range faults.Each(err) {
-		r.here = append(r.here, faults.New("warning", rules.Position{File: file}, "", "serve would not start on this machine: "+err.Error()))
+		warn("serve would not start on this machine: ", err)
 	}
 }
 
@@ -185,11 +188,11 @@ func eachOnce(sources []rulefile.File) (once []rulefile.File) {
 	return once
 }
 
-// inFile gives errors that have no place the file that they are about.
-func inFile(name string, err error) (all []error) {
+// inFile gives errors that have no place that in the configuration which they are about.
+func inFile(s rulefile.File, err error) (all []error) {
 	for _, e := range faults.Each(err) {
 		if found, _ := faults.Split(e); len(found) == 0 {
-			e = &rules.Error{Pos: rules.Position{File: name}, Msg: e.Error()}
+			e = &rules.Error{Pos: placeInConfig(s.Name, s.Data, e.Error()), Msg: e.Error()}
 		}
 		all = append(all, e)
 	}
