@@ -255,6 +255,9 @@ func init() {
 	private.SettleOnce = func(ctx context.Context, limiter any, id string, remember time.Duration, takes any) (bool, int64, error) {
 		return limiter.(*Limiter).settleOnce(ctx, id, remember, takes.([]Take))
 	}
+	private.Refund = func(ctx context.Context, limiter, takes, out any) error {
+		return limiter.(*Limiter).refund(ctx, *takes.(*[]Take), *out.(*[]Decision))
+	}
 	private.IsSuspended = func(limiter any, rule string) bool { return limiter.(*Limiter).isSuspended(rule) }
 	private.HasLimitFor = func(limiter any) bool { return limiter.(*Limiter).opts.limitFor != nil }
 	private.IsRemote = func(limiter any) bool { return limiter.(*Limiter).engine.IsRemote() }

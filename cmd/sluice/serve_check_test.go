@@ -150,6 +150,31 @@ func TestServeCheckSecret(t *testing.T) {
 	}
 }
 
+// Only callers with the token of check.refund_token_file give back what was charged.
+func TestServeCheckRefund(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	write(t, token, "a-token-of-the-tests\n")
+	const rule = "  - {name: r, limit: {rate: 10/day, algorithm: fixed_window, align: first_hit}}\n"
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\ncheck: {refund_token_file: %q}\n", nativeRules(t, rule), token))
+	if status, got := p.ask(t, "/v1/check", `{"attributes":{},"cost":7}`); status != 200 {
+		t.Fatal(status, got)
+	}
+	for _, tt := range []struct{ header, want string }{
+		{"X-None: 1", "cost: is negative, which gives back what was charged: say who you are"},
+		{"Authorization: Bearer wrong", "the token is wrong: send what is in the file check.refund_token_file"},
+		{"Authorization: Bearer a-token-of-the-tests", `"remaining":7,`},
+		{"Authorization: Bearer a-token-of-the-tests", `"remaining":10,`},
+	} {
+		if got := curl(t, "-H", tt.header, "--json", `{"attributes":{},"cost":-4}`, "http://"+p.http+"/v1/check"); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %s, want %s", tt.header, got, tt.want)
+		}
+	}
+	off := startServe(t, fmt.Sprintf("rules: {paths: [%q]}\n", nativeRules(t, rule)))
+	if status, got := off.ask(t, "/v1/check", `{"attributes":{},"cost":-4}`); status != 403 || !strings.Contains(fmt.Sprint(got["detail"]), "check.refund_token_file") {
+		t.Errorf("%d %v", status, got)
+	}
+}
+
 // Who may ask about a domain over gRPC may do so over HTTP, and nobody else.
 func TestServeCheckClients(t *testing.T) {
 	authority := certtest.New(t)

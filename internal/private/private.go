@@ -46,6 +46,9 @@ var (
 	// SettleOnce is Limiter.Settle of a []sluice.Take, unless an id is one that was settled. It reports whether it was not,
 	// and how much was forgiven. The store remembers the id for as long as it is told, at most MaxSettleMemory.
 	SettleOnce func(ctx context.Context, limiter any, id string, remember time.Duration, takes any) (settled bool, forgiven int64, err error)
+	// Refund gives back what earlier takes charged that no receipt names: the takes have negative costs, and Granted of the
+	// decisions says how much of that was counted and is given back. A store that cannot answer is an error.
+	Refund func(ctx context.Context, limiter, takes, out any) error
 	// IsSuspended reports whether a rule is suspended, by its name or that of one of its limits.
 	IsSuspended func(limiter any, rule string) bool
 	// HasLimitFor reports whether the limiter was made with WithLimitFor.

@@ -125,7 +125,7 @@ type Headers struct {
 type Auth struct{ MaxWait time.Duration }
 
 // Check is the HTTP check API.
-type Check struct{ SecretFile string }
+type Check struct{ SecretFile, RefundTokenFile string }
 
 // Metrics is where Prometheus asks, and where metrics are sent.
 type Metrics struct {

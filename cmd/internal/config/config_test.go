@@ -72,7 +72,7 @@ rls:
   headers: {enabled: true, limit: L, remaining: R, reset: S}
   clients: {web.example.com: [web, api], "spiffe://x/y": "*"}
 auth: {max_wait: 3s}
-check: {secret_file: s}
+check: {secret_file: s, refund_token_file: r}
 metrics:
   enabled: true
   on_http: true
@@ -171,7 +171,7 @@ func TestAllSettings(t *testing.T) {
 			Metadata: true, Headers: config.Headers{Enabled: true, Limit: "L", Remaining: "R", Reset: "S"},
 			Clients: map[string][]string{"web.example.com": {"web", "api"}, "spiffe://x/y": {"*"}},
 		},
-		Check: config.Check{SecretFile: in("s")},
+		Check: config.Check{SecretFile: in("s"), RefundTokenFile: in("r")},
 		Queue: config.Queue{
 			Directory: in("kept"), Name: "q", KeyFile: in("qk"), MaxBytes: 2 << 30, MaxCount: 14, MaxKeyBytes: 1 << 30, MaxKeyCount: 7, MaxItem: 2 << 20, MaxResults: 3 << 20,
 			Workers: 15, Timeout: 9 * time.Second,

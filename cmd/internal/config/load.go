@@ -131,7 +131,7 @@ func (c *Config) resolve(directory string) {
 		&c.Admin.TLS.Cert, &c.Admin.TLS.Key, &c.Admin.TLS.ClientCA, &c.Admin.TokenFile,
 		&c.RESP.TLS.Cert, &c.RESP.TLS.Key, &c.RESP.TLS.ClientCA, &c.RESP.PasswordFile,
 		&c.Store.Snapshot, &c.Store.PasswordFile, &c.Store.TLS.CA, &c.Store.TLS.Cert, &c.Store.TLS.Key,
-		&c.Check.SecretFile,
+		&c.Check.SecretFile, &c.Check.RefundTokenFile,
 		&c.Queue.Directory, &c.Queue.CredentialsFile, &c.Queue.TLS.CA, &c.Queue.TLS.Cert, &c.Queue.TLS.Key, &c.Queue.KeyFile,
 		&c.Logging.SecretFile,
 	}

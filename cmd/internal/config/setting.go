@@ -58,6 +58,7 @@ func (c *Config) settings() []Setting {
 			{"auth.max_wait", duration(&c.Auth.MaxWait), "1s", "how long a request that a rule delays may wait for its turn; proxies have to be more patient"},
 
 			{"check.secret_file", file(&c.Check.SecretFile), "", "with 32 bytes or more that authenticate reservations, the same for all that settle each other's; without it reservations end with the process. Read at the start"},
+			{"check.refund_token_file", file(&c.Check.RefundTokenFile), "", "with the token that callers send (`Authorization: Bearer …`) to give back what was charged (a negative `cost`), at least 16 characters; several lines are several tokens. Without it nothing is given back. Read again when it changes"},
 
 			{"metrics.enabled", boolean(&c.Metrics.Enabled), "true", "show metrics to Prometheus at `/metrics`"},
 			{"metrics.on_http", boolean(&c.Metrics.OnHTTP), "false", "show them on `listeners.http` too, to all who reach it"},

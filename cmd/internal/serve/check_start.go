@@ -24,6 +24,8 @@ func Check(cfg *config.Config, version string) (warnings []error, err error) {
 
 	secret, err := readReservationSecret(cfg.Check.SecretFile)
 	note(err)
+	refunds, err := refundGuard(cfg.Check.RefundTokenFile)
+	note(err)
 	store, err := stores.Open(&cfg.Store, log, true)
 	note(err)
 	defer store.Close()
@@ -39,7 +41,7 @@ func Check(cfg *config.Config, version string) (warnings []error, err error) {
 	if built.limiter, err = newLimiter(store, nil, cfg.Store.Kind, events); err != nil {
 		return nil, errors.Join(append(faults, err)...)
 	}
-	all, more := edges{snapshot: built, secret: secret, shed: shed}.listeners(&operated{
+	all, more := edges{snapshot: built, secret: secret, refunds: refunds, shed: shed}.listeners(&operated{
 		snapshot: built, version: version, level: new(slog.LevelVar), loaded: loaded, store: store,
 	}, true)
 	warnings, err = listen.Check(all.Config)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/sluiceproject/sluice/cmd/internal/edge/checkapi"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 )
@@ -38,11 +40,34 @@ func readReservationSecret(path string) ([]byte, error) {
 	return secret, nil
 }
 
+// refundGuard asks callers who give back what was charged for a token. It is nil without a file: then none may.
+func refundGuard(path string) (*adminapi.Guard, error) {
+	if path == "" {
+		return nil, nil
+	}
+	token, err := adminapi.ReadToken(path)
+	if err != nil {
+		return nil, fmt.Errorf("check.refund_token_file: %w", err)
+	}
+	attempts, err := failedTokens()
+	if err != nil {
+		return nil, err
+	}
+	return &adminapi.Guard{Token: token, Attempts: attempts, Setting: "check.refund_token_file"}, nil
+}
+
 // handleCheck has the mux answer the check API.
 func (e edges) handleCheck(mux *http.ServeMux, requests *metrics.Requests) {
-	api := checkapi.New(checkapi.Config{
+	cfg := checkapi.Config{
 		Limiter: e.limiter, Rules: e.rules, Descriptors: e.decider(), Bounds: e.rlsBounds(), Secret: e.secret,
-	})
+	}
+	if e.refunds != nil {
+		if h := &e.cfg.HTTP; h.TLS.Cert == "" && !strings.HasPrefix(h.Address, "unix:") && !isLoopback(h.Address) {
+			e.log.Warn("token of refunds travels in clear: set listeners.http.tls.cert and key, unless something else encrypts", "address", h.Address)
+		}
+		cfg.Refunds = e.refunds.Authorize
+	}
+	api := checkapi.New(cfg)
 	api.Register(mux, requests.HTTP)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/internal/admission"
 )
@@ -20,9 +21,10 @@ import (
 // edges is what the edges of a service are built with.
 type edges struct {
 	*snapshot
-	secret []byte             // of reservations; nil: a random one
-	queue  *queue.Queue       // nil: there is none
-	shed   *admission.Shedder // nil: there is no gateway
+	secret  []byte             // of reservations; nil: a random one
+	refunds *adminapi.Guard    // nil: nothing is given back
+	queue   *queue.Queue       // nil: there is none
+	shed    *admission.Shedder // nil: there is no gateway
 }
 
 // listeners are how all are listened to, and the gateway that one of them hands its requests to.

@@ -20,6 +20,7 @@ import (
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
 	"github.com/sluiceproject/sluice/cmd/internal/gateway/queue"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminapi"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/metrics"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/telemetry"
 	"github.com/sluiceproject/sluice/cmd/internal/stores"
@@ -95,7 +96,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err err
 	if s.snapshot, s.collectors, err = newSnapshot(&cfg, o.Version, base, log); err != nil {
 		return nil, err
 	}
-	err = s.listen(edges{snapshot: s.snapshot, secret: base.secret, queue: base.queue, shed: base.shed}, &operated{
+	err = s.listen(edges{snapshot: s.snapshot, secret: base.secret, refunds: base.refunds, queue: base.queue, shed: base.shed}, &operated{
 		snapshot: s.snapshot, version: o.Version, started: started, level: log.level, loaded: base.loaded, store: base.store, queue: base.queue,
 		ending: ctx.Done(), addrs: s.Addrs, unready: func() error { return s.server.Unready() }, reload: s.reload, restartNeeded: s.restartNeeded,
 	})
@@ -120,9 +121,11 @@ func (s *Service) storeHealth(err error) {
 type base struct {
 	loaded *ruleSource
 	secret []byte // of reservations; nil: a random one
-	store  stores.Opened
-	queue  *queue.Queue       // nil: there is none
-	shed   *admission.Shedder // nil: there is no gateway
+	// refunds asks those for a token who give back what was charged; nil: nothing is given back.
+	refunds *adminapi.Guard
+	store   stores.Opened
+	queue   *queue.Queue       // nil: there is none
+	shed    *admission.Shedder // nil: there is no gateway
 }
 
 // openBase opens what can be opened before anything is known of decisions.
@@ -133,6 +136,9 @@ func (s *Service) openBase(cfg *config.Config, log *slog.Logger) (b base, err er
 	s.builtIn = b.loaded.watcher == nil
 	s.add(part{run: b.loaded.run})
 	if b.secret, err = readReservationSecret(cfg.Check.SecretFile); err != nil {
+		return b, fmt.Errorf("serve: %w", err)
+	}
+	if b.refunds, err = refundGuard(cfg.Check.RefundTokenFile); err != nil {
 		return b, fmt.Errorf("serve: %w", err)
 	}
 	if b.store, err = stores.Open(&cfg.Store, log, false); err != nil {

@@ -128,6 +128,7 @@ type limit struct {
 	Source       string
 	Shadow       bool
 	Never        bool
+	Refunded     *int64
 }
 
 // left is what remains of the first limit.

@@ -27,8 +27,8 @@ type check struct {
 	domain      string
 	descriptors []rules.Descriptor
 	entries     []rules.Entry // of all descriptors, one after the other
-	cost        int64
-	hasCost     bool // else rules say what it costs
+	cost        int64         // negative: it gives back
+	hasCost     bool          // else rules say what it costs
 	peek        bool
 	ttl         time.Duration // of a reservation
 }
@@ -111,7 +111,7 @@ func (p *parser) check(c *check, k kind) *fault {
 			f = p.descriptors(c)
 		case costField:
 			c.hasCost = true
-			c.cost, f = p.int(sluice.MaxCost)
+			c.cost, f = p.int(minCost(k), sluice.MaxCost)
 		case peekField:
 			if k == reserveBody {
 				c.ttl, f = p.ttl()
@@ -127,6 +127,14 @@ func (p *parser) check(c *check, k kind) *fault {
 		return f
 	}
 	return whole(c, k, seen)
+}
+
+// minCost is the smallest cost that a body may have: a check may give back.
+func minCost(k kind) int64 {
+	if k == reserveBody {
+		return 0
+	}
+	return -sluice.MaxCost
 }
 
 // listed reads the list of checks.
@@ -157,6 +165,8 @@ func whole(c *check, k kind, seen uint32) *fault {
 		return faultf("domain and descriptors go together: write both")
 	case k == reserveBody && has(costField) && c.cost == 0:
 		return faultf("is 0, which reserves nothing: write the estimate, at least 1").in("cost")
+	case c.peek && c.cost < 0:
+		return faultf("is negative, which gives back, and peek changes nothing: leave one of them out").in("cost")
 	case c.ttl == 0:
 		c.ttl = DefaultTTL
 	}
@@ -270,7 +280,7 @@ func (p *parser) parseSettle(body []byte) (s settleBody, f *fault) {
 		if i == 0 {
 			s.reservation, f = p.string("the reservation that /v1/reserve answered")
 		} else {
-			s.actual, f = p.int(sluice.MaxCost)
+			s.actual, f = p.int(0, sluice.MaxCost)
 		}
 		return f.in(settleFields[i])
 	})

@@ -22,6 +22,9 @@ type checkResult struct {
 
 // decide decides a check. A problem means that it was not.
 func (c *call) decide(ctx context.Context, q *check) (checkResult, *rejection) {
+	if q.cost < 0 {
+		return c.refund(ctx, q)
+	}
 	if q.domain != "" {
 		return c.decideDescriptors(ctx, q)
 	}

@@ -29,6 +29,9 @@ type Config struct {
 	// Secret authenticates reservations. Processes that have the same settle each other's. Nil: a random one, so that
 	// reservations end with the process.
 	Secret []byte
+	// Refunds returns the HTTP status to refuse a request with that gives back what was charged, and what to do about it; 0
+	// if the request may. Nil: none may.
+	Refunds func(r *http.Request) (status int, detail string)
 }
 
 // API answers the requests that openapi.yaml describes.
@@ -193,9 +196,16 @@ func (c *call) prepare(r *http.Request, k kind) *rejection {
 	if f := c.parse(c.body, k); f != nil {
 		return &rejection{http.StatusBadRequest, f.Error()}
 	}
+	refunds := false
 	for i := range c.checks {
 		if err := c.api.authorize(r, c.checks[i].domain); err != nil {
 			return &rejection{http.StatusForbidden, err.Error()}
+		}
+		refunds = refunds || c.checks[i].cost < 0
+	}
+	if refunds {
+		if p := c.api.authorizeRefund(r); p != nil {
+			return p
 		}
 	}
 	var p *rejection
@@ -281,8 +291,13 @@ func (p *rejection) write(w http.ResponseWriter) { writeProblem(w, p.status, p.d
 
 // writeProblem writes a body of RFC 9457.
 func writeProblem(w http.ResponseWriter, status int, detail string) {
-	if status == http.StatusServiceUnavailable {
+	switch status {
+	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
+	case http.StatusTooManyRequests: // of wrong tokens
+		w.Header().Set("Retry-After", "60")
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice refunds"`)
 	}
 	problem.New(status, detail).Write(w)
 }

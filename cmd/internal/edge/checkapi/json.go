@@ -240,10 +240,12 @@ func (r *reader) bool() (bool, *fault) {
 	return false, r.wrong("true or false")
 }
 
-// int reads a whole number that is written as one and not negative.
-func (r *reader) int(max int64) (int64, *fault) {
-	want := func() string { return "a whole number from 0 to " + strconv.FormatInt(max, 10) }
-	if c := r.peek(); c < '0' || c > '9' {
+// int reads a whole number from min, which is 0 or less, to max.
+func (r *reader) int(min, max int64) (int64, *fault) {
+	want := func() string {
+		return "a whole number from " + strconv.FormatInt(min, 10) + " to " + strconv.FormatInt(max, 10)
+	}
+	if c := r.peek(); (c < '0' || c > '9') && (c != '-' || min == 0) {
 		return 0, r.wrong(want())
 	}
 	from := r.at
@@ -252,7 +254,8 @@ func (r *reader) int(max int64) (int64, *fault) {
 	}
 	text := view(r.b[from:r.at])
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n > max || len(text) > 1 && text[0] == '0' {
+	digits := strings.TrimPrefix(text, "-")
+	if err != nil || n < min || n > max || len(digits) > 1 && digits[0] == '0' {
 		return 0, faultf("%s is not %s", shown(text), want())
 	}
 	return n, nil

@@ -21,7 +21,7 @@ func (c *call) answer(result *checkResult) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendLimit(b, result.takes[i].Rule.Name, &result.decisions[i])
+		b = appendLimit(b, &result.takes[i], &result.decisions[i])
 		source = max(source, result.decisions[i].Source)
 	}
 	b = append(b, ']')
@@ -41,8 +41,8 @@ func (c *call) answer(result *checkResult) {
 }
 
 // appendLimit writes a decision.
-func appendLimit(b []byte, rule string, d *sluice.Decision) []byte {
-	b = appendString(append(b, `{"rule":`...), rule)
+func appendLimit(b []byte, t *sluice.Take, d *sluice.Decision) []byte {
+	b = appendString(append(b, `{"rule":`...), t.Rule.Name)
 	b = strconv.AppendBool(append(b, `,"allowed":`...), d.Allowed)
 	b = appendField(b, "limit", d.Limit)
 	if unknown(d) {
@@ -60,6 +60,9 @@ func appendLimit(b []byte, rule string, d *sluice.Decision) []byte {
 	b = append(append(append(b, `,"source":"`...), d.Source.String()...), '"')
 	b = strconv.AppendBool(append(b, `,"shadow":`...), d.ShadowDenied)
 	b = strconv.AppendBool(append(b, `,"never":`...), d.ExceedsLimit)
+	if t.Cost < 0 {
+		b = appendField(b, "refunded", -d.Granted)
+	}
 	return append(b, '}')
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -70,8 +69,7 @@ type api struct {
 	explain    explain.Explainer
 	rejections sampler
 	watched    chan struct{} // has an entry for each who watches
-
-	attempting sync.Mutex // held from the charge of an attempt to its end
+	guard      Guard
 }
 
 // handler answers a request that may be made. What it returns is the answer, or the problem.
@@ -87,6 +85,7 @@ func New(cfg Config) http.Handler {
 	a := &api{
 		Config: cfg, started: time.Now(), explain: explain.Explainer{Limiter: cfg.Limiter, Live: true},
 		watched: make(chan struct{}, maxWatchers),
+		guard:   Guard{Token: cfg.Token, Attempts: cfg.Attempts, Setting: "admin.token_file"},
 	}
 	get := func(h handler) map[string]handler { return map[string]handler{http.MethodGet: h} }
 	post := func(h handler) map[string]handler { return map[string]handler{http.MethodPost: h} }

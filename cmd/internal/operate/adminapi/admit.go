@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
@@ -61,30 +62,47 @@ func isAPIClient(r *http.Request) bool {
 	return err == nil && kind == "application/json"
 }
 
-// authorize wants the token. Who shows wrong ones is not listened to for a while, lest they be guessed; the token is
-// looked at all the same, so that the time tells nothing.
+// authorize wants the token.
 func (a *api) authorize(r *http.Request) error {
+	if status, detail := a.guard.Authorize(r); status != 0 {
+		return problemf(status, "%s", detail)
+	}
+	return nil
+}
+
+// Guard asks callers for a token. An address that shows wrong ones is not listened to for a while, lest they be guessed; the
+// token is looked at all the same, so that the time tells nothing.
+type Guard struct {
+	Token    *Token
+	Attempts *sluice.Limiter // how often an address may show a wrong token
+	Setting  string          // names the token's file
+
+	attempting sync.Mutex // held from the charge of an attempt to its end
+}
+
+// Authorize returns the HTTP status to refuse a request with and what to do about it, or 0 if the request shows the token.
+func (g *Guard) Authorize(r *http.Request) (status int, detail string) {
 	shown, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	right := a.Token.is(shown)
+	right := g.Token.is(shown)
 	if !given {
-		return problemf(http.StatusUnauthorized, "say who you are: Authorization: Bearer TOKEN, with what is in the file admin.token_file")
+		return http.StatusUnauthorized, "say who you are: Authorization: Bearer TOKEN, with what is in the file " + g.Setting
 	}
 	from := attemptKey(r)
 	// Each attempt is charged before it is answered, so that many at once are not more, and refunded if it was right. One
 	// at a time, so that those who are right never find the limit used up by each other.
 	ctx := context.WithoutCancel(r.Context())
-	a.attempting.Lock()
-	defer a.attempting.Unlock()
-	d, err := a.Attempts.Allow(ctx, from)
+	g.attempting.Lock()
+	defer g.attempting.Unlock()
+	d, err := g.Attempts.Allow(ctx, from)
 	switch {
 	case err != nil || !d.Allowed:
 		bounds.WrongAttempts.Reached()
-		return problemf(http.StatusTooManyRequests, "too many wrong tokens came from %s: wait a minute", from)
+		return http.StatusTooManyRequests, "too many wrong tokens came from " + from + ": wait a minute"
 	case !right:
-		return problemf(http.StatusUnauthorized, "the token is wrong: send what is in the file admin.token_file")
+		return http.StatusUnauthorized, "the token is wrong: send what is in the file " + g.Setting
 	}
-	_ = a.Attempts.Settle(ctx, []sluice.Take{{Rule: a.Attempts.Rules()[0], Key: from, Cost: -1, Receipt: d.Receipt}})
-	return nil
+	_ = g.Attempts.Settle(ctx, []sluice.Take{{Rule: g.Attempts.Rules()[0], Key: from, Cost: -1, Receipt: d.Receipt}})
+	return 0, ""
 }
 
 // attemptKey is who shows a token: an address, as one subscriber has it.
