@@ -243,6 +243,7 @@ func init() {
 	private.SupportsEventual = func(limit any) bool { return limit.(*Limit).supportsEventual() }
 	private.CheckBucket = func(bucket any) error { return bucket.(*Bucket).validate() }
 	private.CheckListOptions = func(query any) error { return query.(*ListOptions).setDefaults() }
+	private.CheckResetOptions = func(options any) error { return options.(*ResetOptions).validate() }
 	private.DecideQuiet = func(ctx context.Context, limiter, takes, out any) (bool, error) {
 		return limiter.(*Limiter).decideQuiet(ctx, *takes.(*[]Take), *out.(*[]Decision))
 	}

@@ -45,15 +45,20 @@ func ExampleTake_Bucket() {
 	// Output: api ada 1000/min
 }
 
-// A store that keeps digests of keys alone, as memstore does, cannot list them.
+// The store in memory keeps hashes of keys, and the keys as well if it is asked to.
 func ExampleLimiter_ListBuckets() {
-	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerMinute(100)))
-	page, err := limiter.ListBuckets(context.Background(), sluice.ListOptions{PageSize: 50})
+	ctx := context.Background()
+	store := sluice.Must(memstore.Open(memstore.Config{KeepKeys: true}))
+	limiter := sluice.Must(sluice.New(store, "api", sluice.PerHour(100)))
+	sluice.Must(limiter.AllowN(ctx, "ada", 30))
+	page, err := limiter.ListBuckets(ctx, sluice.ListOptions{PageSize: 50})
 	for _, b := range page.Buckets {
 		fmt.Println(b.Rule.Name, b.Key, b.Decision.Remaining)
 	}
 	fmt.Println(err)
-	// Output: sluice: unsupported operation: *memstore.Store cannot list its keys
+	// Output:
+	// api ada 70
+	// <nil>
 }
 
 // A rule that does harm is switched off until it is mended.
@@ -84,4 +89,27 @@ func ExampleLimiter_ReportShadowed() {
 	})))
 	limiter.ReportShadowed(context.Background(), []sluice.Take{{Rule: rule}})
 	// Output: per-user true true
+}
+
+// All counts of a rule are removed, page by page. A store in memory has one page, and does not know how many it forgets.
+func ExampleLimiter_ResetRules() {
+	ctx := context.Background()
+	limiter := sluice.Must(sluice.New(memstore.New(), "api", sluice.PerMinute(1)))
+	for range 2 {
+		if _, err := limiter.Allow(ctx, "ada"); err != nil {
+			panic(err)
+		}
+	}
+	for o := (sluice.ResetOptions{Rules: limiter.Rules()}); ; {
+		page, err := limiter.ResetRules(ctx, o)
+		if err != nil {
+			panic(err)
+		}
+		if o.PageToken = page.NextPageToken; o.PageToken == "" {
+			break
+		}
+	}
+	d, err := limiter.Allow(ctx, "ada")
+	fmt.Println(d.Allowed, err)
+	// Output: true <nil>
 }

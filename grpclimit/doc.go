@@ -25,7 +25,7 @@
 // The header metadata x-ratelimit-limit, x-ratelimit-remaining and x-ratelimit-reset tell of the rule with the smallest
 // share remaining: the most that can be spent at once, what can be spent now, and in how many seconds, rounded up, the
 // key is as if never used. While the store cannot answer, x-ratelimit-degraded says who did: "local", "open" or
-// "closed". [WithoutQuotaMetadata] turns all four off.
+// "closed". Callers are told nothing of rules in shadow mode, which never deny. [WithoutQuotaMetadata] turns all four off.
 //
 // gRPC clients retry only replies without header metadata. So none is set before it is known that the call goes well:
 // with an error, from the handler or from here, the same metadata is in the trailer, where x-ratelimit-reset of a denial

@@ -2,6 +2,7 @@ package grpclimit_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -131,19 +132,24 @@ func TestQuotaOfInnerDenial(t *testing.T) {
 	}
 }
 
-// A rule on trial denies nobody, and shows callers what it will be like.
+// Callers are not told of a rule in shadow mode, which never denies them, alone and beside others.
 func TestQuotaOfShadowRule(t *testing.T) {
-	rule := sluice.Rule{Name: "trial", Limit: sluice.PerHour(1), Shadow: true}
-	l, err := sluice.NewWithRules(memstore.New(), []*sluice.Rule{sluice.Must(sluice.NewRule(rule))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn := connect(t, &service{}, unary(l, grpclimit.Global()))
-	for range 3 {
-		r := echo(t, conn)
+	trial := sluice.Rule{Name: "trial", Limit: sluice.PerHour(1), Shadow: true}
+	alone := connect(t, &service{}, unary(limiterOf(t, memstore.New(), trial), grpclimit.Global()))
+	beside := connect(t, &service{}, unary(limiterOf(t, memstore.New(), trial, sluice.Rule{Name: "roomy", Limit: sluice.PerHour(100)}), grpclimit.Global()))
+	for i := range 3 {
+		r := echo(t, alone)
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
-		wantMD(t, "header", r.header, "x-ratelimit-limit", "1", "x-ratelimit-remaining", "0")
+		for _, name := range []string{"limit", "remaining", "reset"} {
+			if got := r.header.Get("x-ratelimit-" + name); len(got) > 0 {
+				t.Errorf("x-ratelimit-%s = %v, want none", name, got)
+			}
+		}
+		if r = echo(t, beside); r.err != nil {
+			t.Fatal(r.err)
+		}
+		wantMD(t, "header", r.header, "x-ratelimit-limit", "100", "x-ratelimit-remaining", strconv.Itoa(99-i))
 	}
 }

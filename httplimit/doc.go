@@ -31,7 +31,7 @@
 // is available again or, on a 429, until a retry can succeed. In Ratelimit, t is never so short that r in t seconds would exceed the sustained rate, except in
 // a fixed window, where t is what is left of it. With several rules the X-Ratelimit headers describe the one that
 // matters most ([sluice.MostRestrictive]) and the Ratelimit fields list them all; on a 429 Ratelimit lists those that denied.
-// Rules in shadow are listed too. Where the middleware is used twice around a handler, the tighter quota is shown.
+// Callers are told nothing of rules in shadow mode, which never deny. Where the middleware is used twice around a handler, the tighter quota is shown.
 //
 // A request that had to wait for its turn is told for how long in X-Ratelimit-Delay, in seconds: 0.380.
 //

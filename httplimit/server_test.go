@@ -104,11 +104,14 @@ func TestServerSeveralRulesAndShadow(t *testing.T) {
 		if resp.StatusCode != want {
 			t.Errorf("request %d: status %d, want %d", i, resp.StatusCode, want)
 		}
-		if p := resp.Header.Get("Ratelimit-Policy"); strings.Count(p, ";q=") != 3 || !strings.Contains(p, `"trial";q=2`) {
-			t.Errorf("request %d: policies %s, want all three", i, p)
+		if p := resp.Header.Get("Ratelimit-Policy"); strings.Count(p, ";q=") != 2 || strings.Contains(p, "trial") {
+			t.Errorf("request %d: policies %s, want those of second and month", i, p)
+		}
+		if l := resp.Header.Get("X-Ratelimit-Limit"); l != "5" { // trial has less left
+			t.Errorf("request %d: X-Ratelimit-Limit %s", i, l)
 		}
 		limits := strings.Count(resp.Header.Get("Ratelimit"), ";r=")
-		if want == 200 && limits != 3 || want == 429 && limits != 1 {
+		if want == 200 && limits != 2 || want == 429 && limits != 1 {
 			t.Errorf("request %d: Ratelimit %s", i, resp.Header.Get("Ratelimit"))
 		}
 	}

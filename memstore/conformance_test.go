@@ -27,10 +27,11 @@ func TestOnTheTimeOfDay(t *testing.T) {
 	})
 }
 
-// TestBudgetsAgree: with room for its keys, a store's answers do not depend on how much room it has.
+// TestBudgetsAgree: with room for its keys, a store's answers do not depend on how much room it has, nor on whether it keeps them;
+// there is room for few.
 func TestBudgetsAgree(t *testing.T) {
 	small := storetest.Harness{Open: func(_ testing.TB, clock *storetest.Clock) sluice.Store {
-		return sluice.Must(memstore.Open(memstore.Config{Now: clock.Now, MaxBytes: 1 << 20}))
+		return sluice.Must(memstore.Open(memstore.Config{Now: clock.Now, MaxBytes: 1<<20 + 8<<10, KeepKeys: true}))
 	}}
 	storetest.Compare(t, storetest.Harness{Open: open}, small)
 }

@@ -12,7 +12,7 @@
 // keys fill it, further keys are counted together in a sketch of fixed size, which may deny too early and never allows
 // too much. A flood of made-up keys can so neither exhaust memory nor reset anybody's limit.
 //
-// Keys themselves are not kept, only a keyed hash of them. That two of ten million live keys are taken for one has a
+// Keys themselves are not kept, only a keyed hash of them, unless Config.KeepKeys is set. That two of ten million live keys are taken for one has a
 // probability below 1e-9.
 //
 // # Time
@@ -23,6 +23,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -43,6 +44,10 @@ type Config struct {
 	// SnapshotFile is a file that Open reads, if it is there, and SaveSnapshot writes, so that long quotas survive a restart. Its directory
 	// must exist and be writable.
 	SnapshotFile string
+	// KeepKeys has the store keep keys as well as hashes of them, so that List can tell which there are. Keys take an eighth of
+	// MaxBytes, and leave 1 MiB for the counts: with the default there is room for 200,000 keys of 20 bytes. Keys beyond that
+	// are counted as ever and not listed.
+	KeepKeys bool
 	// Now replaces the clock. It is for tests: it may run backwards.
 	Now func() time.Time
 }
@@ -53,6 +58,7 @@ type Store struct {
 	clock        clock
 	now          func() time.Time
 	snapshotFile string
+	keys         *keys // nil: not kept
 }
 
 var (
@@ -79,9 +85,17 @@ func Open(c Config) (*Store, error) {
 		s.clock.check.Store(0) // never in line
 	}
 	var err error
-	s.table, err = s.open(table.Config{MaxBytes: c.MaxBytes})
+	budget := cmp.Or(c.MaxBytes, table.DefaultBytes)
+	forKeys := int64(0)
+	if c.KeepKeys {
+		forKeys = min(budget/8, budget-table.MinBytes)
+	}
+	s.table, err = s.open(table.Config{MaxBytes: budget - forKeys})
 	if err != nil {
 		return nil, err
+	}
+	if c.KeepKeys {
+		s.keys = newKeys(s.table, forKeys)
 	}
 	return s, nil
 }
@@ -128,6 +142,9 @@ func (s fast) TakeFast(ctx context.Context, r *group.Rule, p *step.Params, key s
 			return private.FastAnswer{}, nil
 		}
 		fresh, retry, remaining = now+a.ResetAfter, a.RetryAfter, a.Remaining
+		if s.keys != nil {
+			s.keys.add(r.ID, key, p, now)
+		}
 		at = a.At // a log that has seen a later clock counts from then
 	}
 	return private.FastAnswer{
@@ -161,10 +178,14 @@ func (s *Store) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Dec
 		}
 		ops[i].Request.Known = ops[i].By.Known(&s.table.Rules).With(ops[i].Params)
 	}
-	s.table.Apply(s.micros(), ops, answers)
+	now := s.micros()
+	s.table.Apply(now, ops, answers)
 	for i := range takes {
 		a := group.AnswerOf(ops[i].Params, &answers[i])
 		storekit.SetDecision(&out[i], &a)
+		if s.keys != nil && !takes[i].DryRun {
+			s.keys.add(ops[i].Rule, takes[i].Key, ops[i].Params, now)
+		}
 	}
 	return nil
 }
@@ -219,6 +240,9 @@ func (s *Store) Block(ctx context.Context, b sluice.Bucket, d time.Duration) err
 	if !s.table.Block(s.table.Hash(private.RuleOf(b.Rule).ID, b.Key), now, now+d.Microseconds()) {
 		return fmt.Errorf("memstore: block: %w: raise Config.MaxBytes", sluice.ErrStoreFull)
 	}
+	if s.keys != nil {
+		s.keys.add(private.RuleOf(b.Rule).ID, b.Key, nil, now)
+	}
 	return nil
 }
 
@@ -243,7 +267,13 @@ func checked(ctx context.Context, b *sluice.Bucket) error {
 func (s *Store) Len() int { return s.table.Len(s.micros()) }
 
 // UsedBytes is how much memory the store uses.
-func (s *Store) UsedBytes() int64 { return s.table.Bytes() }
+func (s *Store) UsedBytes() int64 {
+	n := s.table.Bytes()
+	if s.keys != nil {
+		n += s.keys.usedBytes()
+	}
+	return n
+}
 
 // clock is the wall clock, but never goes back.
 type clock struct {

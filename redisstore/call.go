@@ -148,7 +148,7 @@ func (c *call) place() {
 		o := &c.ops[i]
 		at, known := c.find(o.state, 2*len(c.cells), 2)
 		if !known {
-			c.cells = append(c.cells, cell{kind: o.Params.Kind, shape: o.Params.Shape()})
+			c.cells = append(c.cells, cell{kind: o.Params.Kind, shape: o.Params.Shape(), rule: o.Rule.A})
 			c.keys = append(c.keys, o.state, o.block)
 			c.note(o.state, at)
 		}

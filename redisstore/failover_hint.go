@@ -6,12 +6,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"math"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/step"
 )
 
@@ -58,6 +60,7 @@ type lastState struct {
 	state step.State
 	words []uint64 // nobody changes them any more
 	from  *serverEpoch
+	rule  uint64 // a part of its rule's digest
 }
 
 // hint is a sighting on its way to the server.
@@ -252,7 +255,7 @@ func (h *failoverHints) remember(at *cell, from *serverEpoch, now int64) {
 	case !ok && len(shard.lastStates) >= maxHintsPerShard:
 		shard.makeRoomLocked(now)
 	}
-	seen := lastState{state: at.state, from: from}
+	seen := lastState{state: at.state, from: from, rule: at.rule}
 	if at.kind == step.Slices { // marks stay behind: what was out then is given back less
 		seen.words = at.words
 	}
@@ -282,6 +285,16 @@ func (h *failoverHints) forget(stored string) {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	delete(shard.lastStates, hash)
+}
+
+// forgetRule drops what was seen of a rule's keys.
+func (h *failoverHints) forgetRule(id group.RuleID) {
+	for i := range h.shards {
+		shard := &h.shards[i]
+		shard.mu.Lock()
+		maps.DeleteFunc(shard.lastStates, func(_ uint64, s lastState) bool { return s.rule == id.A })
+		shard.mu.Unlock()
+	}
 }
 
 // FailoverRestores is how many times a server had forgotten what it, or the one before it, had told this process about a key, and

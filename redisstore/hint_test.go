@@ -211,21 +211,36 @@ func TestHintsHaveNoMarks(t *testing.T) {
 
 // What this process has reset it hints at no more, whichever server answers.
 func TestResetIsForgotten(t *testing.T) {
-	server := redistest.Start(t)
-	s := openHinting(t, server)
 	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerHour(10)}))
-	try(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 7})
-	see(t, s, rule)
-	if err := s.Reset(t.Context(), sluice.Bucket{Rule: rule, Key: "k"}); err != nil {
-		t.Fatal(err)
-	}
-	server.Kill()
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
-	if n := admitted(t, s, rule); n != 10 || s.FailoverRestores() != 0 {
-		t.Errorf("%d admitted after a reset, %d restored", n, s.FailoverRestores())
+	for name, reset := range map[string]func(s *Store, server *redistest.Server) error{
+		"a key": func(s *Store, _ *redistest.Server) error {
+			return s.Reset(t.Context(), sluice.Bucket{Rule: rule, Key: "k"})
+		},
+		"a rule that the server has lost": func(s *Store, server *redistest.Server) error {
+			if _, err := server.Do("FLUSHALL"); err != nil {
+				return err
+			}
+			_, err := s.ResetRules(t.Context(), sluice.ResetOptions{Rules: []*sluice.Rule{rule}})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			s := openHinting(t, server)
+			try(t, s, sluice.Take{Rule: rule, Key: "k", Cost: 7})
+			see(t, s, rule)
+			if err := reset(s, server); err != nil {
+				t.Fatal(err)
+			}
+			server.Kill()
+			if err := server.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			try(t, s, sluice.Take{Rule: rule, Key: "elsewhere"})
+			if n := admitted(t, s, rule); n != 10 || s.FailoverRestores() != 0 {
+				t.Errorf("%d admitted after a reset, %d restored", n, s.FailoverRestores())
+			}
+		})
 	}
 }
 

@@ -25,6 +25,7 @@ type cell struct {
 	kind    step.Kind
 	shape   uint8  // of the first take's limit
 	hash    uint64 // of its stored key, for hinter
+	rule    uint64 // a part of its rule's digest, likewise
 	hinted  bool   // the server is told what was last seen of it
 }
 

@@ -25,8 +25,8 @@
 // Without info all is decided as before, but a server that takes over is told nothing.
 //
 // In a Cluster it needs eval as well, because each node has scripts of its own and is sent the text when it lacks it, and
-// cluster|slots (cluster|shards from Redis 8 on); with Sentinel it needs role. [Store.List] needs scan and pttl, and in a
-// Cluster role.
+// cluster|slots (cluster|shards from Redis 8 on); with Sentinel it needs role. [Store.List] needs scan and pttl,
+// [Store.ResetRules] scan, and both in a Cluster role.
 //
 // # Clients
 //

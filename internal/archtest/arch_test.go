@@ -100,7 +100,7 @@ var mayImport = map[string][]string{
 	"internal/clientip":  {"internal/bounds", "internal/keyenc"},
 	"internal/problem":   {},
 	"internal/cors":      {},
-	"internal/quota":     {"."},
+	"internal/quota":     {".", "internal/problem"},
 	"internal/admission": {".", "rules", "internal/bounds", "internal/buffers", "internal/clientip", "internal/overload", "internal/pairs", "internal/private", "internal/problem", "internal/quota", "internal/shaper", "internal/match"},
 	"httplimit":          {".", "rules", "internal/admission", "internal/clientip", "internal/cors", "internal/keyenc", "internal/pairs", "internal/quota"},
 	"grpclimit":          {"."},
@@ -142,7 +142,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/envoy/xds":   {".", "rules", "internal/bounds", "internal/panics"},
 	"cmd/internal/envoy/envoyratelimit": {
 		".", "rules", "rulefile", "cmd/internal/stores", "cmd/internal/edge/rls", "cmd/internal/envoy/stats",
-		"internal/panics", "cmd/internal/jsonbody", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/suggest", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile", "internal/strictyaml", "internal/bounds",
+		"internal/panics", "cmd/internal/jsonbody", "cmd/internal/envoy/xds", "cmd/internal/edge/listen", "internal/suggest", "internal/replyguard", "cmd/internal/operate/logwriter", "cmd/internal/pemfile", "internal/plainfile", "internal/strictyaml", "internal/bounds", "internal/quota",
 	},
 
 	// Tests that users write for their rules.
@@ -166,7 +166,7 @@ var mayImport = map[string][]string{
 	"cmd/internal/rulework/explain": {".", "rules", "httplimit", "cmd/internal/rulework/sample", "cmd/internal/term"},
 
 	// The service: for operators.
-	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/keyenc", "internal/bounds", "internal/problem", "internal/strictyaml"},
+	"cmd/internal/operate/adminapi": {".", "cmd/internal/jsonbody", "rules", "internal/plainfile", "httplimit", "cmd/internal/operate/adminmsg", "cmd/internal/rulework/explain", "cmd/internal/rulework/sample", "internal/keyenc", "internal/bounds", "internal/problem", "internal/quota", "internal/strictyaml"},
 
 	// The gateway: servers that requests are forwarded to.
 	"cmd/internal/gateway/upstream": {"internal/bounds", "cmd/internal/pemfile", "internal/plainfile", "internal/problem"},

@@ -13,7 +13,7 @@ import (
 // Commander's. A Limiter's own are for users.
 var needNoExample = []string{
 	"String", "Error", "Unwrap", "Is", "MarshalText", "UnmarshalText",
-	"Apply", "Reset", "Block", "Blocked", "List", "Shards", "Shard", "Patience",
+	"Apply", "Reset", "ResetRules", "Block", "Blocked", "List", "Shards", "Shard", "Patience",
 	"Do", "Cluster", "Primaries",
 }
 

@@ -28,6 +28,8 @@ var (
 	CheckBucket func(bucket any) error
 	// CheckListOptions fills in what is not set in a *sluice.ListOptions, and tells what is wrong.
 	CheckListOptions func(query any) error
+	// CheckResetOptions tells what is wrong with a *sluice.ResetOptions.
+	CheckResetOptions func(options any) error
 )
 
 // MaxSettleMemory bounds how long a store remembers the id of a settlement; see SettleOnce.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/internal/problem"
 )
 
 // Format is a set of headers that tell callers their quota. Formats are combined with |.
@@ -107,8 +108,13 @@ func (f *fields) add(name, value string) {
 	f.set(name, value)
 }
 
-// Set tells the caller of a request the outcome of all rules; denied says whether the request was.
+// Set tells the caller of a request the outcome of all rules that are enforced; denied says whether the request was. Of rules in
+// shadow mode callers are told nothing: they never deny, and a client that slowed down for one would be limited by it.
 func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.Decision, denied bool) {
+	tight := ps.mostRestrictive(ds)
+	if tight < 0 {
+		return
+	}
 	f := fields{h: h}
 	if denied {
 		f.values = make([]string, 0, 7) // what a denial has by default
@@ -116,12 +122,11 @@ func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.
 	if len(r.Header["Origin"]) > 0 && !contains(h[headerExpose], c.exposed) {
 		f.add(headerExpose, c.exposed)
 	}
-	source, tight := sluice.SourceStore, 0
-	if len(ds) > 1 {
-		tight = sluice.MostRestrictive(ds)
-	}
+	source := sluice.SourceStore
 	for i := range ds {
-		source = max(source, ds[i].Source)
+		if !ps.isShadow(i) {
+			source = max(source, ds[i].Source)
+		}
 	}
 	if source.Degraded() {
 		f.set(headerDegraded, source.String())
@@ -203,7 +208,7 @@ func appendItems(b []byte, ps *Policies, ds []sluice.Decision, denied bool) []by
 	first := true
 	for i := range ps.each {
 		p, d := ps.each[i], &ds[i]
-		if denied && d.Allowed {
+		if p.shadow || denied && d.Allowed {
 			continue
 		}
 		if !first {
@@ -233,6 +238,34 @@ func tighter(h http.Header, remaining, limit int64) bool {
 		return true
 	}
 	return float64(remaining)*float64(oldLimit) < float64(oldRemaining)*float64(limit)
+}
+
+// SetRetry sets the headers of a 429 that no decision of a rule is behind, such as that of a bound: when to retry, at least after
+// 1 s, and that nothing is left of the limit. A limit that the headers tell already stays. It returns the seconds, rounded up.
+func SetRetry(h http.Header, limit int64, after time.Duration) (seconds int64) {
+	seconds = max(1, CeilSeconds(after))
+	text := strconv.FormatInt(seconds, 10)
+	f := fields{h: h}
+	if len(h[headerLimit]) == 0 {
+		f.set(headerLimit, strconv.FormatInt(clampInt(limit), 10))
+		f.set(headerRemaining, "0")
+	}
+	for _, name := range []string{headerReset, headerXRetry, headerRetryAfter} {
+		f.set(name, text)
+	}
+	return seconds
+}
+
+// SetProblem sets the headers of [SetRetry], and says the same in the body.
+func SetProblem(h http.Header, p *problem.Problem, limit int64, after time.Duration) {
+	seconds := SetRetry(h, limit, after)
+	detail, sentence := strings.CutSuffix(p.Detail, ".")
+	p.Detail = detail + "; retry in " + strconv.FormatInt(seconds, 10) + " s"
+	if sentence {
+		p.Detail += "."
+	}
+	p.Type = problem.TypeQuota
+	p.RetryAfterMS = max(after, time.Second).Milliseconds()
 }
 
 // SetDelay tells a caller who waited for how long.

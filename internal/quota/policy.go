@@ -14,6 +14,7 @@ import (
 type policy struct {
 	name   string // what callers know the rule by: printable ASCII
 	quoted string // name as a structured field's String
+	shadow bool   // callers are not told of it: it never denies
 	limit  *sluice.Limit
 	quota  int64
 	digits string // quota in decimal
@@ -39,7 +40,7 @@ func NewPolicies(rules []*sluice.Rule, limits ...*sluice.Limit) *Policies {
 		if i < len(limits) {
 			limit = limits[i]
 		}
-		ps.each[i] = newPolicy(rule.Name, limit)
+		ps.each[i] = newPolicy(rule, limit)
 	}
 	ps.list()
 	return ps
@@ -102,15 +103,15 @@ func PoliciesOf(rules []*sluice.Rule, ds []sluice.Decision) *Policies {
 
 // unknownLimit prepares the headers of a rule whose limit was chosen inside the limiter, where only the quota is seen.
 func unknownLimit(rule *sluice.Rule, quota int64) *Policies {
-	p := &policy{name: fieldText(rule.Name), quota: clampInt(quota)}
+	p := &policy{name: fieldText(rule.Name), shadow: rule.Shadow, quota: clampInt(quota)}
 	p.items()
 	ps := &Policies{each: []*policy{p}}
 	ps.list()
 	return ps
 }
 
-func newPolicy(name string, limit *sluice.Limit) *policy {
-	p := &policy{name: fieldText(name), limit: limit, quota: clampInt(limit.Count + limit.SoftExcess)}
+func newPolicy(rule *sluice.Rule, limit *sluice.Limit) *policy {
+	p := &policy{name: fieldText(rule.Name), shadow: rule.Shadow, limit: limit, quota: clampInt(limit.Count + limit.SoftExcess)}
 	if limit.Burst > 0 {
 		p.quota = clampInt(limit.Burst)
 	}
@@ -155,10 +156,15 @@ func (ps *Policies) list() {
 }
 
 func (ps *Policies) appendIETF(b []byte) []byte {
-	for i, p := range ps.each {
-		if i > 0 {
+	first := true
+	for _, p := range ps.each {
+		if p.shadow {
+			continue
+		}
+		if !first {
 			b = append(b, ", "...)
 		}
+		first = false
 		b = append(b, p.ietf...)
 	}
 	return b
@@ -167,9 +173,32 @@ func (ps *Policies) appendIETF(b []byte) []byte {
 func (ps *Policies) listDraft03() string {
 	var b strings.Builder
 	for _, p := range ps.each {
-		b.WriteString(p.draft03)
+		if !p.shadow {
+			b.WriteString(p.draft03)
+		}
 	}
 	return b.String()
+}
+
+// isShadow reports whether decision i is that of a rule in shadow mode.
+func (ps *Policies) isShadow(i int) bool { return i < len(ps.each) && ps.each[i].shadow }
+
+// mostRestrictive returns the index of the decision that headers tell of: the most restrictive of those whose rule is enforced;
+// see [sluice.MostRestrictive]. It is -1 if no rule is.
+func (ps *Policies) mostRestrictive(ds []sluice.Decision) int {
+	best := -1
+	for i := range ds {
+		switch {
+		case ps.isShadow(i):
+		case best < 0:
+			best = i
+		default:
+			if two := [2]sluice.Decision{ds[best], ds[i]}; sluice.MostRestrictive(two[:]) == 1 {
+				best = i
+			}
+		}
+	}
+	return best
 }
 
 // seconds is how long n takes at the sustained rate, rounded up and at least 1: n·Window/Count.

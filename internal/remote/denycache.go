@@ -119,6 +119,20 @@ func (d *denyCache) put(takes []group.Op, out []group.Answer, now time.Time) {
 	}
 }
 
+// invalidateRule forgets that keys of a rule were refused.
+func (d *denyCache) invalidateRule(r *group.Rule) {
+	for i := range d.shards {
+		shard := &d.shards[i]
+		shard.mu.Lock()
+		for j := range shard.slots {
+			if slot := &shard.slots[j]; slot.rule != nil && slot.rule.ID == r.ID {
+				*slot = cachedDenial{}
+			}
+		}
+		shard.mu.Unlock()
+	}
+}
+
 // invalidate forgets that a key was refused.
 func (d *denyCache) invalidate(r *group.Rule, key string) {
 	shard, slot, sum := d.slot(r.ID, key)

@@ -108,6 +108,17 @@ func (en *Engine) Forget(r *group.Rule, p *step.Params, key string) {
 	local.Reset(local.Hash(r.ID, key), en.shareOf(p), time.Now().UnixMicro())
 }
 
+// ForgetRule is Forget for all keys of a rule.
+func (en *Engine) ForgetRule(r *group.Rule) {
+	if !en.IsRemote() {
+		return
+	}
+	en.leases.dropRule(r)
+	en.estimates.dropRule(r)
+	en.denyCache.invalidateRule(r)
+	en.fallback.open().ResetRule(r.ID)
+}
+
 // Block has this process deny a key for as long, whatever becomes of the store.
 func (en *Engine) Block(r *group.Rule, key string, d time.Duration) {
 	if !en.IsRemote() {

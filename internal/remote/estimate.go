@@ -74,12 +74,20 @@ func CanEstimate(p *step.Params) bool {
 
 // drop forgets a key: an operator has reset or blocked it.
 func (v *estimates) drop(r *group.Rule, key string) {
-	v.keys.each(r, key, func(e *estimate) bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.removed = true
-		return false
-	})
+	v.keys.each(r, key, func(e *estimate) bool { return !e.remove() })
+}
+
+// dropRule is drop for all keys of a rule.
+func (v *estimates) dropRule(r *group.Rule) {
+	v.keys.each(nil, "", func(e *estimate) bool { return e.name.rule != r.Name || !e.remove() })
+}
+
+// remove notes that the estimate is no longer among the others. It returns true.
+func (e *estimate) remove() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.removed = true
+	return true
 }
 
 // canUseEstimate reports whether the take may be decided from the estimate of its key.

@@ -175,12 +175,20 @@ func (s *leases) getOrCreate(t *group.Op) *lease {
 
 // drop forgets what is leased of a key: an operator has reset or blocked it.
 func (s *leases) drop(r *group.Rule, key string) {
-	s.keys.each(r, key, func(e *lease) bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.cancelPrefetch()
-		return false
-	})
+	s.keys.each(r, key, func(e *lease) bool { return !e.drop() })
+}
+
+// dropRule is drop for all keys of a rule.
+func (s *leases) dropRule(r *group.Rule) {
+	s.keys.each(nil, "", func(e *lease) bool { return e.name.rule != r.Name || !e.drop() })
+}
+
+// drop ends what the lease does in the background. It returns true.
+func (e *lease) drop() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cancelPrefetch()
+	return true
 }
 
 // reserves reports whether reservations are answered from the lease.

@@ -190,12 +190,7 @@ func (t *Table) Reset(h Hash, p *step.Params, now int64) {
 	seg := &t.segments[h.segment()]
 	seg.mu.Lock()
 	if i, ok := seg.find(h.tagFor(p.Identity()), h.extra()); ok {
-		s := seg.slots.at(i)
-		value := s.value
-		s.set(step.State{}) // free for the next key
-		if s.word&wideFlag != 0 {
-			s.value = value
-		}
+		seg.slots.at(i).free()
 	}
 	blocks := seg.rare != nil
 	seg.mu.Unlock()

@@ -45,6 +45,9 @@ func (t *Table) Hash(rule group.RuleID, key string) Hash { return t.Locate(rule,
 // Both lanes of the hash see every byte with their own secrets all the way, so that the two results are independent for
 // keys of any length.
 func (t *Table) Locate(rule group.RuleID, key string, p *step.Params) Hash {
+	if reset := t.generations.all.Load(); reset != nil { // nearly all tables have none
+		rule = generation(*reset, rule)
+	}
 	s := &t.seed
 	b := unsafe.Slice(unsafe.StringData(key), len(key))
 	n := uint64(len(b))
@@ -144,6 +147,15 @@ func (s *slot) state() step.State {
 func (s *slot) set(st step.State) {
 	s.word = s.word&(extraMask|wideFlag) | uint64(st.ExpiresAt) | uint64(st.Shape)<<shapeShift
 	s.value = st.Value
+}
+
+// free forgets the state: the slot is room for the next key. Its words, if it has some, go with it then.
+func (s *slot) free() {
+	value := s.value
+	s.set(step.State{})
+	if s.word&wideFlag != 0 {
+		s.value = value
+	}
 }
 
 // find returns where the tag is, or where it would be inserted.

@@ -27,6 +27,7 @@ import (
 //	        block: tag, extra, until
 //	        cells: band and row in place of the segment; until, width, cells
 //	        rule:  how many numbers in place of the segment; rule, and kind, slices, count, length, burst of each
+//	        reset: how often the rule was reset in place of the segment; rule
 //	end     kind 0, number of records
 //	sum     SHA-256 of everything before
 //
@@ -47,6 +48,7 @@ const (
 	recordBlock
 	recordCells
 	recordRule
+	recordReset // which earlier programs do not know, and refuse
 )
 
 // ErrSnapshot is wrapped by errors about snapshots that are torn, damaged or not snapshots at all.
@@ -85,6 +87,10 @@ func (t *Table) Save(dst io.Writer, now int64) error {
 		}
 		w.records++
 	}
+	t.generations.each(func(rule group.RuleID, n uint64) {
+		w.numbers(recordReset, n, rule.A, rule.B)
+		w.records++
+	})
 	if t.sketch.busy(now) {
 		for i := range uint64(bands * rows) {
 			w.numbers(recordCells, i, uint64(t.sketch.until.Load()), t.sketch.width)
@@ -232,6 +238,10 @@ func (l *loader) record(r *snapshotReader, kind uint64) error {
 	}
 	if kind == recordRule {
 		return l.t.loadRule(r, index)
+	}
+	if kind == recordReset {
+		l.t.generations.set(group.RuleID{A: r.number(), B: r.number()}, func(uint64) uint64 { return index })
+		return nil
 	}
 	if index >= segments {
 		return fmt.Errorf("%w: there is no segment %d", ErrSnapshot, index)

@@ -28,6 +28,7 @@ import (
 	"unsafe"
 
 	"github.com/sluiceproject/sluice/internal/group"
+	"github.com/sluiceproject/sluice/internal/step"
 )
 
 const (
@@ -65,6 +66,8 @@ type Table struct {
 
 	// Rules are the numbers that give the states their meaning.
 	Rules group.Registry
+
+	generations generations
 
 	before int64 // until when states that the version before wrote may be there
 
@@ -114,6 +117,35 @@ func (t *Table) Bytes() int64 { return t.used.Load() }
 
 // MaxBytes is the most that Bytes can be.
 func (t *Table) MaxBytes() int64 { return t.maxBytes }
+
+// ExpiresAt returns when a key's state of this kind is that of a key never seen, or 0 if there is none.
+func (t *Table) ExpiresAt(h Hash, p *step.Params) int64 {
+	seg := &t.segments[h.segment()]
+	seg.mu.Lock()
+	defer seg.mu.Unlock()
+	if i, ok := seg.find(h.tagFor(p.Identity()), h.extra()); ok {
+		return seg.slots.at(i).expiresAt()
+	}
+	return 0
+}
+
+// Free reports whether a key has no state of this kind, or one that has worn off, whose slot it frees: the next take that is
+// charged inserts another.
+func (t *Table) Free(h Hash, p *step.Params, now int64) bool {
+	seg := &t.segments[h.segment()]
+	seg.mu.Lock()
+	defer seg.mu.Unlock()
+	i, ok := seg.find(h.tagFor(p.Identity()), h.extra())
+	if !ok {
+		return true
+	}
+	s := seg.slots.at(i)
+	if s.expiresAt() > inRange(now) {
+		return false
+	}
+	s.free()
+	return true
+}
 
 // Len counts the keys whose state differs from that of a key never seen. It visits all segments.
 func (t *Table) Len(now int64) int {

@@ -65,7 +65,7 @@ func (e edges) handleCheck(mux *http.ServeMux, requests *metrics.Requests) {
 		if h := &e.cfg.HTTP; h.TLS.Cert == "" && !strings.HasPrefix(h.Address, "unix:") && !isLoopback(h.Address) {
 			e.log.Warn("token of refunds travels in clear: set listeners.http.tls.cert and key, unless something else encrypts", "address", h.Address)
 		}
-		cfg.Refunds = e.refunds.Authorize
+		cfg.Refunds = func(r *http.Request) *checkapi.Refusal { return (*checkapi.Refusal)(e.refunds.Authorize(r)) }
 	}
 	api := checkapi.New(cfg)
 	api.Register(mux, requests.HTTP)

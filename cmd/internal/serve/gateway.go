@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/listen"
@@ -192,12 +193,24 @@ func (g *gatewayRuntime) reopen() {
 	}
 }
 
-// close writes the last of the access log.
+// close writes the last of the access log. Requests that were cut off have their lines too, if their handlers return within
+// cutOffTimeout.
 func (g *gatewayRuntime) close() {
-	if g != nil && g.log != nil {
-		_ = g.log.Close()
+	if g == nil || g.log == nil {
+		return
+	}
+	if g.Gateway != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), cutOffTimeout)
+		defer cancel()
+		_ = g.Wait(ctx) // the lines of requests that go on are lost
+	}
+	if err := g.log.Close(); err != nil {
+		g.errors.Error("the last lines of the access log are lost", "error", err)
 	}
 }
+
+// cutOffTimeout is how long handlers of requests whose connection was closed may take to return.
+const cutOffTimeout = 200 * time.Millisecond
 
 // run watches the servers and the files of who requests are from, and delivers what was kept.
 func (g *gatewayRuntime) run(ctx context.Context) {

@@ -6,12 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/config"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logging"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/logwriter"
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 	"github.com/sluiceproject/sluice/internal/plainfile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -22,6 +24,9 @@ type serviceLog struct {
 	lines   *logwriter.Writer
 	level   *slog.LevelVar // it may be changed
 	timeout time.Duration  // of closing it
+
+	mu   sync.Mutex // guards last
+	last []func()   // called before the process exits without an orderly end
 }
 
 // openLog opens the log. It is written in the background, because a request that logs must not wait for the reader of
@@ -44,6 +49,25 @@ func openLog(cfg *config.Config, stderr io.Writer) *serviceLog {
 
 // close writes what waits. An output that blocks may take a quarter of the time that the service has to end.
 func (l *serviceLog) close() { _ = l.lines.Close(l.timeout) }
+
+// beforeExit adds a function that is called before exit ends the process, such as one that writes another log.
+func (l *serviceLog) beforeExit(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = append(l.last, f)
+}
+
+// exit ends the process without an orderly end. The lines that wait are written.
+func (l *serviceLog) exit(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.last {
+		f()
+	}
+	l.Error(why)
+	l.close()
+	os.Exit(term.ExitFindings)
+}
 
 // logEvents are what is logged.
 func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set, server func(int) string) (sluice.Events, error) {

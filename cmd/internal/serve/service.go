@@ -103,6 +103,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *Service, err err
 	if err != nil {
 		return nil, err
 	}
+	log.beforeExit(s.gateway.close)
 	if ping := base.store.Ping; ping != nil && cfg.Store.Required {
 		s.add(part{run: func(ctx context.Context) { stores.WatchHealth(ctx, ping, log.Logger, s.storeHealth) }})
 	}

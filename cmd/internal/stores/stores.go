@@ -103,7 +103,7 @@ func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Lo
 }
 
 func (o *Opened) openMemory(c *config.Store, log *slog.Logger, dry bool) error {
-	m, err := memstore.Open(memstore.Config{MaxBytes: c.Bytes, SnapshotFile: c.Snapshot})
+	m, err := memstore.Open(memstore.Config{MaxBytes: c.Bytes, SnapshotFile: c.Snapshot, KeepKeys: true})
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (q *check) isPeek() bool { return q.peek || q.hasCost && q.cost == 0 }
 func (c *call) match(q *check) (result checkResult, p *rejection) {
 	q.request.findClient(c.set.clients)
 	if err := c.set.Match(&q.request, &c.matched); err != nil {
-		return result, &rejection{http.StatusBadRequest, "attributes: " + matchFault(err)}
+		return result, &rejection{status: http.StatusBadRequest, detail: "attributes: " + matchFault(err)}
 	}
 	switch {
 	case c.matched.Outcome == rules.MatchRejected:
@@ -170,11 +170,11 @@ func unknown(d *sluice.Decision) bool {
 func problemOf(ctx context.Context, err error) *rejection {
 	switch {
 	case ctx.Err() != nil:
-		return &rejection{http.StatusServiceUnavailable, "the client has left, or its time is over"}
+		return &rejection{status: http.StatusServiceUnavailable, detail: "the client has left, or its time is over"}
 	case errors.Is(err, sluice.ErrInvalid):
-		return &rejection{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
+		return &rejection{status: http.StatusInternalServerError, detail: "the service is at fault: " + err.Error()}
 	}
-	return &rejection{http.StatusServiceUnavailable, "nothing was decided: " + err.Error()}
+	return &rejection{status: http.StatusServiceUnavailable, detail: "nothing was decided: " + err.Error()}
 }
 
 // maxDelay is how long the caller has to wait. A peek takes no place, and a shadow rule delays no request.

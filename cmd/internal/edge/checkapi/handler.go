@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
@@ -29,9 +30,16 @@ type Config struct {
 	// Secret authenticates reservations. Processes that have the same settle each other's. Nil: a random one, so that
 	// reservations end with the process.
 	Secret []byte
-	// Refunds returns the HTTP status to refuse a request with that gives back what was charged, and what to do about it; 0
-	// if the request may. Nil: none may.
-	Refunds func(r *http.Request) (status int, detail string)
+	// Refunds returns why a request may not give back what was charged, or nil if it may. Nil: none may.
+	Refunds func(r *http.Request) *Refusal
+}
+
+// Refusal is why a request is not authorized.
+type Refusal struct {
+	Status     int    // 401 or 429
+	Detail     string // what to do
+	Limit      int64  // of a 429: how many wrong tokens may come at once
+	RetryAfter time.Duration
 }
 
 // API answers the requests that openapi.yaml describes.
@@ -79,7 +87,7 @@ func (a *API) Register(mux *http.ServeMux, around func(http.Handler) http.Handle
 				return
 			}
 			w.Header().Set("Allow", route.method)
-			writeProblem(w, http.StatusMethodNotAllowed, "send "+route.method+", not "+shown(r.Method))
+			problem.New(http.StatusMethodNotAllowed, "send "+route.method+", not "+shown(r.Method)).Write(w)
 		})
 		if around != nil && route.method == http.MethodPost {
 			h = around(h)
@@ -129,9 +137,13 @@ func (c *call) recycle() {
 type rejection struct {
 	status int
 	detail string
+
+	// Of a 429: what can be spent at once of the limit, and when there is room again.
+	limit      int64
+	retryAfter time.Duration
 }
 
-var tooLarge = &rejection{http.StatusRequestEntityTooLarge, "the body has more than 64 KiB: send fewer checks at once"}
+var tooLarge = &rejection{status: http.StatusRequestEntityTooLarge, detail: "the body has more than 64 KiB: send fewer checks at once"}
 
 // read reads the request's body, or says what is wrong with it.
 func (c *call) read(r *http.Request) *rejection {
@@ -149,7 +161,7 @@ func (c *call) read(r *http.Request) *rejection {
 		bounds.CheckBody.Reached()
 		return tooLarge
 	case err != nil:
-		return &rejection{http.StatusBadRequest, "the body cannot be read: it ends too early, or took too long"}
+		return &rejection{status: http.StatusBadRequest, detail: "the body cannot be read: it ends too early, or took too long"}
 	}
 	return nil
 }
@@ -157,7 +169,7 @@ func (c *call) read(r *http.Request) *rejection {
 // checkType wants JSON. A web page of another origin cannot send that without being asked whether it may.
 func checkType(r *http.Request) *rejection {
 	if len(r.Header["Content-Encoding"]) > 0 {
-		return &rejection{http.StatusUnsupportedMediaType, "the body is compressed: send it without Content-Encoding"}
+		return &rejection{status: http.StatusUnsupportedMediaType, detail: "the body is compressed: send it without Content-Encoding"}
 	}
 	text := r.Header.Get("Content-Type")
 	if text == "application/json" {
@@ -166,8 +178,8 @@ func checkType(r *http.Request) *rejection {
 	name, params, err := mime.ParseMediaType(text)
 	if charset, has := params["charset"]; err != nil || name != "application/json" || has && !strings.EqualFold(charset, "utf-8") {
 		return &rejection{
-			http.StatusUnsupportedMediaType,
-			"the body is not said to be JSON: send Content-Type: application/json (with curl: --json)",
+			status: http.StatusUnsupportedMediaType,
+			detail: "the body is not said to be JSON: send Content-Type: application/json (with curl: --json)",
 		}
 	}
 	return nil
@@ -177,7 +189,7 @@ func checkType(r *http.Request) *rejection {
 func (a *API) setNow() (*perSet, *rejection) {
 	set := a.Rules()
 	if set == nil {
-		return nil, &rejection{http.StatusServiceUnavailable, "there are no rules yet"}
+		return nil, &rejection{status: http.StatusServiceUnavailable, detail: "there are no rules yet"}
 	}
 	old := a.current.Load()
 	if old != nil && old.Set == set {
@@ -194,12 +206,12 @@ func (c *call) prepare(r *http.Request, k kind) *rejection {
 		return p
 	}
 	if f := c.parse(c.body, k); f != nil {
-		return &rejection{http.StatusBadRequest, f.Error()}
+		return &rejection{status: http.StatusBadRequest, detail: f.Error()}
 	}
 	refunds := false
 	for i := range c.checks {
 		if err := c.api.authorize(r, c.checks[i].domain); err != nil {
-			return &rejection{http.StatusForbidden, err.Error()}
+			return &rejection{status: http.StatusForbidden, detail: err.Error()}
 		}
 		refunds = refunds || c.checks[i].cost < 0
 	}
@@ -287,17 +299,16 @@ func (c *call) send(w http.ResponseWriter, status int) {
 	_, _ = w.Write(c.out)
 }
 
-func (p *rejection) write(w http.ResponseWriter) { writeProblem(w, p.status, p.detail) }
-
-// writeProblem writes a body of RFC 9457.
-func writeProblem(w http.ResponseWriter, status int, detail string) {
-	switch status {
+// write writes a body of RFC 9457.
+func (p *rejection) write(w http.ResponseWriter) {
+	body := problem.New(p.status, p.detail)
+	switch p.status {
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	case http.StatusTooManyRequests: // of wrong tokens
-		w.Header().Set("Retry-After", "60")
+		quota.SetProblem(w.Header(), body, p.limit, p.retryAfter)
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="sluice refunds"`)
 	}
-	problem.New(status, detail).Write(w)
+	body.Write(w)
 }

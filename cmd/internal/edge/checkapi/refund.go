@@ -13,11 +13,11 @@ import (
 // authorizeRefund says why a request may not give back what was charged, or nil.
 func (a *API) authorizeRefund(r *http.Request) *rejection {
 	if a.Refunds == nil {
-		return &rejection{http.StatusForbidden, "cost: is negative, which gives back what was charged and is switched off here: " +
+		return &rejection{status: http.StatusForbidden, detail: "cost: is negative, which gives back what was charged and is switched off here: " +
 			"set check.refund_token_file in the configuration, and send Authorization: Bearer TOKEN"}
 	}
-	if status, detail := a.Refunds(r); status != 0 {
-		return &rejection{status, "cost: is negative, which gives back what was charged: " + detail}
+	if no := a.Refunds(r); no != nil {
+		return &rejection{no.Status, "cost: is negative, which gives back what was charged: " + no.Detail, no.Limit, no.RetryAfter}
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (c *call) refund(ctx context.Context, q *check) (checkResult, *rejection) {
 	case errors.Is(err, sluice.ErrInvalid) || ctx.Err() != nil:
 		return result, problemOf(ctx, err)
 	}
-	return result, &rejection{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer, so that nothing is known to have been "+
+	return result, &rejection{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("the store does not answer, so that nothing is known to have been "+
 		"given back: peek to find out, and send it again (%v)", err)}
 }
 
@@ -73,11 +73,11 @@ func (c *call) refundable(t *sluice.Take) *rejection {
 	case algorithm == sluice.Concurrency:
 		why = "counts requests in progress, which end by themselves"
 	case t.Rule.Accuracy == sluice.AccuracyLease && private.IsRemote(c.api.Limiter):
-		return &rejection{http.StatusUnprocessableEntity, fmt.Sprintf("cost: rule %s has accuracy: lease, and what instances have leased "+
+		return &rejection{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("cost: rule %s has accuracy: lease, and what instances have leased "+
 			"and not spent must not be given back: nothing was changed. Reserve and settle, or set accuracy: exact", t.Rule.Name)}
 	default:
 		return nil
 	}
-	return &rejection{http.StatusUnprocessableEntity, fmt.Sprintf("cost: rule %s cannot give back, because a %s %s: nothing was changed. "+
+	return &rejection{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("cost: rule %s cannot give back, because a %s %s: nothing was changed. "+
 		"Reserve and settle what may have to be given back", t.Rule.Name, t.EffectiveLimit().Algorithm, why)}
 }

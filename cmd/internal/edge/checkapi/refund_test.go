@@ -41,7 +41,7 @@ descriptors:
 `
 
 func mayRefund(c *checkapi.Config) {
-	c.Refunds = func(*http.Request) (int, string) { return 0, "" }
+	c.Refunds = func(*http.Request) *checkapi.Refusal { return nil }
 }
 
 // refundStores are stores that refunds are tried on.
@@ -175,10 +175,14 @@ func TestRefundImpossible(t *testing.T) {
 func TestRefundUnauthorized(t *testing.T) {
 	set := parseRules(t, refundRules)
 	const body = `{"checks":[{"attributes":{"path":"/token_bucket"},"cost":2},{"attributes":{"path":"/token_bucket"},"cost":-5}]}`
-	for want, refunds := range map[int]func(*http.Request) (int, string){
-		http.StatusForbidden:       nil,
-		http.StatusUnauthorized:    func(*http.Request) (int, string) { return 401, "send what is in the file" },
-		http.StatusTooManyRequests: func(*http.Request) (int, string) { return 429, "wait" },
+	for want, refunds := range map[int]func(*http.Request) *checkapi.Refusal{
+		http.StatusForbidden: nil,
+		http.StatusUnauthorized: func(*http.Request) *checkapi.Refusal {
+			return &checkapi.Refusal{Status: 401, Detail: "send what is in the file"}
+		},
+		http.StatusTooManyRequests: func(*http.Request) *checkapi.Refusal {
+			return &checkapi.Refusal{Status: 429, Detail: "too many wrong tokens", Limit: 2}
+		},
 	} {
 		s := newService(t, memstore.New(), set, func(c *checkapi.Config) { c.Refunds = refunds })
 		s.cost(t, "token_bucket", 7, 3, 0)

@@ -12,6 +12,7 @@ import (
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/private"
+	"github.com/sluiceproject/sluice/internal/problem"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -60,7 +61,7 @@ func (c *call) fits(q *check) *rejection {
 	}
 	if tokenSize(takes) > maxToken || len(takes) > maxTakes {
 		bounds.Reservation.Reached()
-		return &rejection{http.StatusBadRequest, "the values that the rules count by are too long for a reservation: " +
+		return &rejection{status: http.StatusBadRequest, detail: "the values that the rules count by are too long for a reservation: " +
 			"together they may have about 30 KiB"}
 	}
 	return nil
@@ -107,7 +108,7 @@ func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
 	}
 	body, f := c.parseSettle(c.body)
 	if f != nil {
-		writeProblem(w, http.StatusBadRequest, f.Error())
+		problem.New(http.StatusBadRequest, f.Error()).Write(w)
 		return
 	}
 	set, p := a.setNow()
@@ -119,11 +120,11 @@ func (a *API) serveSettle(w http.ResponseWriter, r *http.Request) {
 	kept, err := a.tokens.read(body.reservation, now)
 	switch {
 	case errors.Is(err, errExpired):
-		writeProblem(w, http.StatusGone, "reservation: it has expired, and what it charged stays charged: settle earlier, or reserve with a longer ttl")
+		problem.New(http.StatusGone, "reservation: it has expired, and what it charged stays charged: settle earlier, or reserve with a longer ttl").Write(w)
 		return
 	case err != nil:
-		writeProblem(w, http.StatusBadRequest, "reservation: "+err.Error()+": send what /v1/reserve answered, as it is. "+
-			"Without check.secret_file only the process that gave it can settle it")
+		problem.New(http.StatusBadRequest, "reservation: "+err.Error()+": send what /v1/reserve answered, as it is. "+
+			"Without check.secret_file only the process that gave it can settle it").Write(w)
 		return
 	}
 	s, p := a.settle(r.Context(), set.Set, kept, body.actual, now)
@@ -166,9 +167,9 @@ func (a *API) settle(ctx context.Context, set *rules.Set, kept *reservation, act
 	s.settled, s.forgiven, err = private.SettleOnce(ctx, a.Limiter, string(kept.id[:]), remember, takes)
 	switch {
 	case err != nil && errors.Is(err, sluice.ErrInvalid):
-		return s, &rejection{http.StatusInternalServerError, "the service is at fault: " + err.Error()}
+		return s, &rejection{status: http.StatusInternalServerError, detail: "the service is at fault: " + err.Error()}
 	case err != nil:
-		return s, &rejection{http.StatusServiceUnavailable, fmt.Sprintf("the store does not answer: send it again; "+
+		return s, &rejection{status: http.StatusServiceUnavailable, detail: fmt.Sprintf("the store does not answer: send it again; "+
 			"if it has arrived, that changes nothing (%v)", err)}
 	case !s.settled:
 		s.reason = "it was settled before: a second time changes nothing"

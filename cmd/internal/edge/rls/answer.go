@@ -137,14 +137,18 @@ type HeaderNames struct{ Limit, Remaining, Reset string }
 // DefaultHeaders are the names that Envoy's service uses.
 var DefaultHeaders = HeaderNames{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
 
-// addHeaders tells of the descriptor of which the least remains, or of one that is over its limit and so decides.
+// addHeaders tells of the descriptor of which the least remains, or of one that is over its limit and so decides. Clients are not
+// told of limits in shadow mode, which never deny; Envoy reads them in the statuses.
 func (d *Decider) addHeaders(s *Decided, resp *Response) {
+	if d.options.Shadow {
+		return
+	}
 	var told *Status
 	decides := false
 	for i := range resp.Statuses {
 		st := &resp.Statuses[i]
 		switch {
-		case !st.HasLimit:
+		case !st.HasLimit || s.Matched.Matches[i].Limit.Shadow:
 		case st.Code == CodeOverLimit && !d.quota(&s.Matched.Matches[i]):
 			told, decides = st, true
 		case !decides && (told == nil || st.Remaining < told.Remaining):

@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"slices"
+	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/edge/rls"
 	"github.com/sluiceproject/sluice/cmd/internal/envoy/stats"
 	"github.com/sluiceproject/sluice/cmd/internal/jsonbody"
+	"github.com/sluiceproject/sluice/internal/quota"
 )
 
 // jsonPage is the page /json: the protocol in JSON, for clients that have no gRPC.
@@ -56,9 +58,21 @@ func (p *jsonPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case rls.CodeUnknown:
 		w.WriteHeader(http.StatusInternalServerError)
 	case rls.CodeOverLimit:
+		setRetry(w.Header(), &resp)
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(answer) // a caller that is gone needs nothing
+}
+
+// setRetry tells the caller of the limit that lasts longest of those that were exceeded. The reference says it only in the body.
+func setRetry(h http.Header, resp *rls.Response) {
+	longest := &rls.Status{}
+	for i := range resp.Statuses {
+		if st := &resp.Statuses[i]; st.Code == rls.CodeOverLimit && st.Reset >= longest.Reset {
+			longest = st
+		}
+	}
+	quota.SetRetry(h, int64(longest.Limit.Requests), time.Duration(longest.Reset)*time.Second)
 }
 
 func httpStatus(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }

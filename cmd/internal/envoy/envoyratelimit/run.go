@@ -37,7 +37,7 @@ func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 	signal.Notify(hangup, syscall.SIGHUP) // so that it ends nothing before the rules' watcher, which reads the files first, hears of it
 	defer signal.Stop(hangup)
 	lines := logwriter.NewLog(stderr, func(w io.Writer) *slog.Logger { return newLog(w, settings) })
-	defer func() { _ = lines.Close(time.Second) }()
+	defer func() { _ = lines.Close(logTimeout) }()
 	p := &program{
 		settings: settings, log: newLog(lines, settings), stats: stats.New(settings.Stats.MaxSeries), ready: newReadiness(),
 		bounds: rls.Bounds{
@@ -52,6 +52,7 @@ func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 	for _, warning := range warnings {
 		p.log.Warn(warning)
 	}
+	defer p.exitOnSecondSignal(lines)()
 	ctx, p.fail = context.WithCancelCause(ctx)
 	p.work, p.rest = context.WithCancel(context.WithoutCancel(ctx))
 	defer p.stop()
@@ -63,10 +64,35 @@ func Run(ctx context.Context, environ []string, stderr io.Writer) error {
 		}
 	}
 	if errors.Is(err, context.Canceled) { // it was told to end
+		p.log.Info("ended")
 		return nil
 	}
 	return err
 }
+
+// logTimeout is how long the end of the program waits for the reader of its log.
+const logTimeout = time.Second
+
+// exitOnSecondSignal ends the process when it is told to end a second time. The lines that wait are written. The function that it
+// returns is called when the program has ended.
+func (p *program) exitOnSecondSignal(lines *logwriter.Writer) (ended func()) {
+	second, stop := logwriter.SecondSignal()
+	done := make(chan struct{})
+	go func() {
+		defer stop()
+		select {
+		case <-second:
+			p.log.Error("second signal received: exiting")
+			_ = lines.Close(logTimeout)
+			os.Exit(exitForced)
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+// exitForced is the exit code of a process that was told to end twice.
+const exitForced = 1
 
 // program is a running service.
 type program struct {

@@ -53,6 +53,9 @@ func NewAttempts(l *sluice.Limiter) *Attempts {
 	return a
 }
 
+// max is how many wrong credentials may come from an address at once.
+func (a *Attempts) max() int64 { return a.limiter.Rules()[0].Limit.Max() }
+
 // attempt is a check that was charged for.
 type attempt struct {
 	attempts *Attempts

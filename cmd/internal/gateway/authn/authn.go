@@ -106,6 +106,7 @@ type Rejection struct {
 	Challenges []string // one WWW-Authenticate each, if it is 401
 	Detail     string   // in words
 	RetryAfter time.Duration
+	Limit      int64 // of a 429: how many wrong credentials may come at once
 }
 
 // account is one entry of a file.

@@ -79,7 +79,7 @@ func (c *Chain) admit(r *http.Request) (Identity, *Rejection) {
 				return Identity{}, c.reject(err)
 			case try == nil:
 				bounds.WrongAttempts.Reached()
-				return Identity{}, tooMany(wait)
+				return Identity{}, tooMany(wait, c.cfg.Attempts.max())
 			}
 		}
 		if try != nil {
@@ -128,10 +128,10 @@ func (c *Chain) reject(err error) *Rejection {
 	return &Rejection{Status: http.StatusServiceUnavailable, Detail: "nobody can tell now who you are: try again", RetryAfter: time.Second}
 }
 
-func tooMany(wait time.Duration) *Rejection {
+func tooMany(wait time.Duration, limit int64) *Rejection {
 	return &Rejection{
-		Status: http.StatusTooManyRequests, RetryAfter: wait,
-		Detail: "too many wrong credentials came from your address: wait. Until then nobody looks whether others are right",
+		Status: http.StatusTooManyRequests, RetryAfter: wait, Limit: limit,
+		Detail: "too many wrong credentials came from your address, and until there is room again no others are looked at",
 	}
 }
 

@@ -266,7 +266,8 @@ func (g *Gateway) enter(x *RequestContext, clients *clientip.Finder) *rejection 
 	if !g.shares.Enter(x.address) {
 		bounds.RequestsPerAddress.Reached()
 		return &rejection{
-			status: http.StatusTooManyRequests, retryAfter: time.Second, detail: "Too many requests of this address are in flight.",
+			status: http.StatusTooManyRequests, retryAfter: time.Second, limit: int64(g.cfg.MaxAddressRequests),
+			detail: "Too many requests of this address are in flight.",
 		}
 	}
 	x.counted = true
@@ -282,6 +283,7 @@ func (x *RequestContext) authenticate(r *http.Request) *rejection {
 	if refused != nil {
 		return &rejection{
 			status: refused.Status, detail: toSentence(refused.Detail), challenges: refused.Challenges, retryAfter: refused.RetryAfter,
+			limit: refused.Limit,
 		}
 	}
 	x.identity, x.identityForRules = id, admission.Identity{Claims: id.Claims, Attributes: id.Attributes}

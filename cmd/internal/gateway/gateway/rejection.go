@@ -17,6 +17,8 @@ type rejection struct {
 	detail     string
 	challenges []string      // each a WWW-Authenticate
 	retryAfter time.Duration // 0: unknown
+	limit      int64         // of a 429: what of the limit that was exceeded could be spent at once, unless the headers tell
+	rule       string        // that a 429 is by; empty: none
 }
 
 func reject(status int, detail string) *rejection { return &rejection{status: status, detail: detail} }
@@ -48,12 +50,18 @@ func (r *rejection) write(w http.ResponseWriter) {
 	if len(r.challenges) > 0 {
 		h["Www-Authenticate"] = r.challenges
 	}
-	if r.retryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(quota.CeilSeconds(r.retryAfter), 10))
-	}
 	h.Set("Cache-Control", "no-store")
 	p := problem.New(r.status, r.detail)
 	p.RequestID = h.Get(RequestID)
+	switch {
+	case r.status == http.StatusTooManyRequests:
+		quota.SetProblem(h, p, r.limit, r.retryAfter)
+		if r.rule != "" {
+			p.Violated = []string{r.rule}
+		}
+	case r.retryAfter > 0:
+		h.Set("Retry-After", strconv.FormatInt(quota.CeilSeconds(r.retryAfter), 10))
+	}
 	p.Write(w)
 }
 

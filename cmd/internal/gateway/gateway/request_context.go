@@ -168,13 +168,13 @@ func (g *Gateway) end(x *RequestContext) {
 	}
 	x.response.end(2 * lastPieceTimeout) // the last piece is waited for before the answer is sent
 	x.timeout.end()
-	g.inFlight.Add(-1)
 	if x.counted {
 		g.shares.Leave(x.address)
 	}
 	if g.cfg.OnDone != nil {
 		g.cfg.OnDone(x)
 	}
+	g.inFlight.Add(-1) // last: when Wait returns, every request has been reported
 }
 
 // attach makes a request whose context carries the RequestContext. A body that says how long it is has been looked at.

@@ -95,6 +95,7 @@ func New(cfg Config) http.Handler {
 		"/v1/explain":   post(a.explainRequest),
 		"/v1/peek":      post(a.peek),
 		"/v1/reset":     post(a.reset),
+		resetRulePath:   post(a.resetRule),
 		"/v1/block":     post(a.block),
 		"/v1/suspend":   post(a.suspend),
 		"/v1/resume":    post(a.resume),

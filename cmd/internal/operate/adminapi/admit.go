@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/internal/bounds"
@@ -64,8 +65,8 @@ func isAPIClient(r *http.Request) bool {
 
 // authorize wants the token.
 func (a *api) authorize(r *http.Request) error {
-	if status, detail := a.guard.Authorize(r); status != 0 {
-		return problemf(status, "%s", detail)
+	if no := a.guard.Authorize(r); no != nil {
+		return &apiError{Status: no.Status, Detail: no.Detail, limit: no.Limit, retryAfter: no.RetryAfter}
 	}
 	return nil
 }
@@ -80,12 +81,20 @@ type Guard struct {
 	attempting sync.Mutex // held from the charge of an attempt to its end
 }
 
-// Authorize returns the HTTP status to refuse a request with and what to do about it, or 0 if the request shows the token.
-func (g *Guard) Authorize(r *http.Request) (status int, detail string) {
+// Refusal is why a request is not authorized.
+type Refusal struct {
+	Status     int    // 401 or 429
+	Detail     string // what to do
+	Limit      int64  // of a 429: how many wrong tokens may come at once
+	RetryAfter time.Duration
+}
+
+// Authorize returns why a request is refused, or nil if it shows the token.
+func (g *Guard) Authorize(r *http.Request) *Refusal {
 	shown, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	right := g.Token.is(shown)
 	if !given {
-		return http.StatusUnauthorized, "say who you are: Authorization: Bearer TOKEN, with what is in the file " + g.Setting
+		return &Refusal{Status: http.StatusUnauthorized, Detail: "say who you are: Authorization: Bearer TOKEN, with what is in the file " + g.Setting}
 	}
 	from := attemptKey(r)
 	// Each attempt is charged before it is answered, so that many at once are not more, and refunded if it was right. One
@@ -97,12 +106,15 @@ func (g *Guard) Authorize(r *http.Request) (status int, detail string) {
 	switch {
 	case err != nil || !d.Allowed:
 		bounds.WrongAttempts.Reached()
-		return http.StatusTooManyRequests, "too many wrong tokens came from " + from + ": wait a minute"
+		return &Refusal{
+			Status: http.StatusTooManyRequests, Detail: "too many wrong tokens came from " + from,
+			Limit: g.Attempts.Rules()[0].Limit.Max(), RetryAfter: d.RetryAfter,
+		}
 	case !right:
-		return http.StatusUnauthorized, "the token is wrong: send what is in the file " + g.Setting
+		return &Refusal{Status: http.StatusUnauthorized, Detail: "the token is wrong: send what is in the file " + g.Setting}
 	}
 	_ = g.Attempts.Settle(ctx, []sluice.Take{{Rule: g.Attempts.Rules()[0], Key: from, Cost: -1, Receipt: d.Receipt}})
-	return 0, ""
+	return nil
 }
 
 // attemptKey is who shows a token: an address, as one subscriber has it.

@@ -43,6 +43,7 @@ var everything = []struct{ method, path, body string }{
 	{"POST", "/v1/explain", `{"request":{"path":"/posts"}}`},
 	{"POST", "/v1/peek", `{"rule":"user","key":{"header:X-User":"a"}}`},
 	{"POST", "/v1/reset", `{"rule":"user","key":{"header:X-User":"a"}}`},
+	{"POST", "/v1/reset/rule", `{"rule":"user"}`},
 	{"POST", "/v1/block", `{"rule":"user","key":{"header:X-User":"a"},"for":"1s"}`},
 	{"POST", "/v1/suspend", `{"rules":["user"]}`},
 	{"POST", "/v1/resume", `{"rules":["user"]}`},

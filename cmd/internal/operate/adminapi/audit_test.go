@@ -35,6 +35,8 @@ func TestAudit(t *testing.T) {
 		{"POST", "/v1/reset", `{"rule":"nosuch","key":{"a":"canary"}}`, `what=reset unknown=nosuch outcome="failed: Not Found"`},
 		{"POST", "/v1/block", `{"rule":"nosuch","key":{"a":"canary"},"for":"1d"}`, `what=block unknown=nosuch for=24h0m0s outcome="failed: Not Found"`},
 		{"POST", "/v1/reset", `{"request":{"path":"/jobs","headers":{"Cookie":"canary=\n"}}}`, `what=reset outcome="failed: Bad Request"`},
+		{"POST", "/v1/reset/rule", `{"rule":"user"}`, `what="reset rule" selector=user last=true outcome=done`},
+		{"POST", "/v1/reset/rule", `{"rule":"nosuch"}`, `what="reset rule" unknown=nosuch outcome="failed: Not Found"`},
 		{"POST", "/v1/suspend", `{"rules":["user","pair"]}`, `what=suspend selector="user; pair" outcome=done`},
 		{"POST", "/v1/suspend", `{"rules":["user","nosuch","no\nr"]}`, `what=suspend selector=user unknown="nosuch; no\nr" outcome="failed: Not Found"`},
 		{"POST", "/v1/resume", `{"rules":["user","pair"]}`, `what=resume selector="user; pair" outcome=done`},

@@ -163,7 +163,7 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 	page, err := a.Limiter.ListBuckets(r.Context(), q)
 	if err != nil {
 		if p := problemOf(err); p.Status == http.StatusNotImplemented {
-			return nil, problemf(http.StatusNotImplemented, "this store does not keep the names of its keys: POST /v1/peek looks at one, and GET /v1/top lists those that are limited most")
+			return nil, problemf(http.StatusNotImplemented, "this store cannot list its keys: POST /v1/peek looks at one, and GET /v1/top lists those that are limited most")
 		}
 		return nil, err
 	}

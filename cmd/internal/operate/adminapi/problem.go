@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/jsonbody"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/internal/bounds"
 	"github.com/sluiceproject/sluice/internal/problem"
+	"github.com/sluiceproject/sluice/internal/quota"
 	"github.com/sluiceproject/sluice/rules"
 )
 
@@ -20,6 +22,10 @@ type apiError struct {
 	Status int
 	Detail string
 	Faults []adminmsg.Fault // of rules
+
+	// Of a 429: what can be spent at once of the limit, and when there is room again.
+	limit      int64
+	retryAfter time.Duration
 }
 
 func (p *apiError) Error() string { return p.Detail }
@@ -51,6 +57,9 @@ func problemOf(err error) *apiError {
 func writeProblem(w http.ResponseWriter, err error) {
 	e := problemOf(err)
 	p := problem.New(e.Status, e.Detail)
+	if e.Status == http.StatusTooManyRequests {
+		quota.SetProblem(w.Header(), p, e.limit, e.retryAfter)
+	}
 	if len(e.Faults) > 0 {
 		p.Faults, _ = json.Marshal(e.Faults) // it cannot fail
 	}

@@ -87,6 +87,20 @@ func WriteReset(b *adminmsg.Changed, w io.Writer, s term.Style) error {
 	return writeChanged(b, w, s, "reset", "")
 }
 
+// WriteRuleReset says how many buckets of a rule were removed, or would be.
+func WriteRuleReset(b *adminmsg.RuleWasReset, w io.Writer, s term.Style) error {
+	done := "reset"
+	if b.DryRun {
+		done = "would reset"
+	}
+	count := "which the store cannot count"
+	if b.Removed != nil {
+		count = term.Thousands(*b.Removed) + " buckets and blocks"
+	}
+	_, err := fmt.Fprintf(w, "%s all keys of %s, %s\n", done, s.Bold(term.ShellQuoted(b.Rule)), count)
+	return err
+}
+
 // WriteBlocked says which buckets were blocked, and for how long.
 func WriteBlocked(b *adminmsg.Blocked, w io.Writer, s term.Style) error {
 	until := ""

@@ -177,3 +177,18 @@ func TestBucketsSayWhatTheyAre(t *testing.T) {
 ✓ a 'x=it'\''s': suspended, everything is allowed
 `)
 }
+
+// A reset of a rule says how many there were, if the store knows.
+func TestRuleReset(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"rule":"posts","removed":12345,"dry_run":false,"next":""}`: "reset all keys of posts, 12,345 buckets and blocks\n",
+		`{"rule":"it's","removed":0,"dry_run":true,"next":""}`:       "would reset all keys of 'it'\\''s', 0 buckets and blocks\n",
+		`{"rule":"posts","removed":null,"dry_run":false,"next":""}`:  "reset all keys of posts, which the store cannot count\n",
+	} {
+		got, err := rendered(t, answer, WriteRuleReset)
+		if err != nil {
+			t.Error(err)
+		}
+		compare(t, answer, got, want)
+	}
+}

@@ -71,6 +71,21 @@ type Changed struct {
 	Buckets []BucketName `json:"buckets"`
 }
 
+// RuleReset is the body of POST /v1/reset/rule: a page of a reset of all that is counted under a rule.
+type RuleReset struct {
+	Rule   string `json:"rule"`
+	After  string `json:"after,omitempty"`   // Next of the page before
+	DryRun bool   `json:"dry_run,omitempty"` // count only
+}
+
+// RuleWasReset is the answer of POST /v1/reset/rule.
+type RuleWasReset struct {
+	Rule    string `json:"rule"`
+	Removed *int64 `json:"removed"` // buckets and blocks; nil: the store forgets them without knowing how many there are
+	DryRun  bool   `json:"dry_run"`
+	Next    string `json:"next"` // "" at the end
+}
+
 // Blocked is the answer of POST /v1/block.
 type Blocked struct {
 	Changed

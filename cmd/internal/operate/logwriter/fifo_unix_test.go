@@ -5,6 +5,7 @@ package logwriter
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +14,8 @@ import (
 	"time"
 )
 
-// A FIFO is opened without a reader and gets the lines once there is one. While it is full, lines are lost, and neither
-// Reopen nor Close waits for a reader.
+// A FIFO is opened without a reader and gets the lines once there is one. While it is full, lines are lost; Reopen does not
+// wait for a reader, and Close not longer than it may.
 func TestFIFO(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
@@ -40,11 +41,43 @@ func TestFIFO(t *testing.T) {
 	if err := w.Reopen(); err != nil {
 		t.Error(err)
 	}
-	if err := w.Close(10 * time.Second); err != nil {
-		t.Error(err)
-	}
+	_ = w.Close(100 * time.Millisecond) // too short, or just not
 	if w.Lost() == 0 {
 		t.Error("no line was lost: the FIFO was not full")
+	}
+}
+
+// Close waits for a reader that is slower than a write may otherwise take.
+func TestFIFOSlowReader(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := Open(Config{File: name, Buffer: 1 << 20, Delay: time.Hour}) // nothing is written before Close
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.timeout = 1 // ns: no reader is fast enough
+	reader, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	const lines = 4000 // of 8 bytes, and so fewer than are written at once; then more than a FIFO holds
+	for i := range lines {
+		fmt.Fprintf(w, "%7d\n", i)
+	}
+	w.mu.Lock()
+	w.waiting = append(w.waiting, strings.Repeat(strings.Repeat("x", 1023)+"\n", 256)...)
+	w.mu.Unlock()
+	closed := make(chan error, 1)
+	go func() { closed <- w.Close(time.Minute) }()
+	got, err := io.ReadAll(reader) // it ends when the writer has closed the FIFO
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(got), "\n"); n != lines+256 || <-closed != nil || w.Lost() != 0 {
+		t.Errorf("%d lines are read, %d are lost", n, w.Lost())
 	}
 }
 

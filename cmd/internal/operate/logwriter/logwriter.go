@@ -35,7 +35,7 @@ type Config struct {
 const (
 	defaultBuffer = 4 << 20
 	writeBytes    = 64 << 10 // lines are written at once when there are this many bytes of them
-	// writeTimeout is how long a write to a FIFO waits for its reader.
+	// writeTimeout is how long a write to a FIFO waits for its reader. The last one waits as long as Close may.
 	writeTimeout = time.Second
 	// reportInterval is the minimum time between two reports of lost lines.
 	reportInterval = 10 * time.Second
@@ -58,7 +58,8 @@ type Writer struct {
 	out        sync.Mutex // guards the fields below; held during a write, and taken before mu
 	to         io.Writer
 	file       *os.File
-	torn       bool // what was written last does not end with a line break
+	timeout    time.Duration // of a write to a FIFO
+	torn       bool          // what was written last does not end with a line break
 	reported   int64
 	reportedAt time.Time
 	failing    bool
@@ -92,7 +93,7 @@ func New(c Config) *Writer {
 		c.OnError = func(error) {}
 	}
 	return &Writer{
-		config: c, to: c.Output, some: make(chan struct{}, 1), many: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		config: c, to: c.Output, timeout: writeTimeout, some: make(chan struct{}, 1), many: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -213,7 +214,7 @@ func (w *Writer) writeLocked(lines []byte) bool {
 		return true
 	}
 	if w.file != nil { // only a FIFO has deadlines, and blocks: without one Reopen would wait for its reader
-		_ = w.file.SetWriteDeadline(time.Now().Add(writeTimeout))
+		_ = w.file.SetWriteDeadline(time.Now().Add(w.timeout))
 	}
 	if w.torn { // so that half a line spoils no other
 		if _, err := w.to.Write([]byte{'\n'}); err != nil {
@@ -278,8 +279,8 @@ func (w *Writer) Reopen() error {
 	return old.Close()
 }
 
-// Close writes the lines that wait and closes the file. It waits at most so long for an output that blocks; lines that
-// were not written by then are lost.
+// Close writes the lines that wait and closes the file. It waits at most so long for an output that blocks or whose reader is
+// slow; lines that were not written by then are lost.
 func (w *Writer) Close(timeout time.Duration) error {
 	w.mu.Lock()
 	if w.closed {
@@ -290,12 +291,13 @@ func (w *Writer) Close(timeout time.Duration) error {
 	running := w.running
 	w.mu.Unlock()
 	close(w.stop)
+	deadline := time.Now().Add(timeout - timeout/10) // before Close gives up, so that lost lines are counted and reported
 	ended := make(chan error, 1)
 	go func() {
 		if running {
 			<-w.done
 		}
-		ended <- w.end()
+		ended <- w.end(deadline)
 	}()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -307,9 +309,10 @@ func (w *Writer) Close(timeout time.Duration) error {
 	}
 }
 
-func (w *Writer) end() error {
+func (w *Writer) end(deadline time.Time) error {
 	w.out.Lock()
 	defer w.out.Unlock()
+	w.timeout = time.Until(deadline)
 	w.reportedAt = time.Time{}
 	w.flushLocked()
 	if w.file == nil {

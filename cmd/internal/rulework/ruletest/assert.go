@@ -124,7 +124,14 @@ func (o *outcome) tightest(name string) int {
 		if name != "" && !o.is(i, name) {
 			continue
 		}
-		if best < 0 || sluice.MostRestrictive([]sluice.Decision{o.decisions[best], o.decisions[i]}) == 1 {
+		switch {
+		case best < 0:
+			best = i
+		case o.takes[best].Rule.Shadow != o.takes[i].Rule.Shadow: // callers are not told of rules in shadow mode
+			if o.takes[best].Rule.Shadow {
+				best = i
+			}
+		case sluice.MostRestrictive([]sluice.Decision{o.decisions[best], o.decisions[i]}) == 1:
 			best = i
 		}
 	}

@@ -122,6 +122,17 @@ var answers = []Case{
 		{"q=1 | d=1 | c=2", "OVER_LIMIT: OVER_LIMIT 1/YEAR left 0 | OVER_LIMIT 0/YEAR left 0 | OVER_LIMIT 1/YEAR left 0 " +
 			"# RateLimit-Limit=1, RateLimit-Remaining=0, RateLimit-Reset=soon"},
 	}},
+	{Name: "headers without limits in shadow mode", Native: true, Settings: Settings{Headers: true}, Rules: `
+  - {key: a, limit: 10}
+  - {key: s, shadow_mode: true, limit: 1}
+`, Steps: []Step{
+		{"s=1 | a=1", "OK: OK 1/YEAR left 0 | OK 10/YEAR left 9 # RateLimit-Limit=10, RateLimit-Remaining=9, RateLimit-Reset=soon"},
+		{"s=1", last},
+		{"s=1 | a=1", "OK: OK 1/YEAR left 0 | OK 10/YEAR left 8 # RateLimit-Limit=10, RateLimit-Remaining=8, RateLimit-Reset=soon"},
+	}},
+	{Name: "headers with shadow mode of all", Native: true, Settings: Settings{Headers: true, Shadow: true}, Rules: "  - {key: a, limit: 1}\n", Steps: []Step{
+		{"a=1", last},
+	}},
 	{Name: "metadata", Settings: Settings{Metadata: true}, Rules: `
   - {key: a, limit: 1, metadata: {x: 1, deep: {y: one, z: [true]}}}
   - {key: b, limit: 10, metadata: {x: 2, deep: {y: two, w: three}}}

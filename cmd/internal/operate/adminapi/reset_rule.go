@@ -1,0 +1,85 @@
+package adminapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
+	"github.com/sluiceproject/sluice/rules"
+)
+
+const resetRulePath = "/v1/reset/rule"
+
+// resetRule forgets a page of what is counted under a rule, whatever the key.
+func (a *api) resetRule(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var in adminmsg.RuleReset
+	if err := readJSON(r, &in); err != nil {
+		a.audit(r, "reset rule", "", err)
+		return nil, err
+	}
+	var page sluice.ResetPage
+	all, err := a.rulesNamed(a.Rules(), in.Rule)
+	if err == nil {
+		// It is done also if the caller does not wait for it, or the log were not true.
+		page, err = a.Limiter.ResetRules(context.WithoutCancel(r.Context()), sluice.ResetOptions{Rules: all, PageToken: in.After, DryRun: in.DryRun})
+	}
+	if err != nil {
+		if p := problemOf(err); p.Status == http.StatusNotImplemented {
+			err = problemf(p.Status, "this store cannot find the keys of a rule: POST /v1/reset resets those of one key, "+
+				"and a rule that is renamed in its file counts anew")
+		}
+	}
+	if !in.DryRun {
+		a.auditRuleReset(r, &in, &page, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := adminmsg.RuleWasReset{Rule: in.Rule, DryRun: in.DryRun, Next: page.NextPageToken}
+	if page.Removed >= 0 {
+		out.Removed = &page.Removed
+	}
+	return out, nil
+}
+
+// auditRuleReset writes a line for each page. What was removed before something went wrong is removed.
+func (a *api) auditRuleReset(r *http.Request, in *adminmsg.RuleReset, page *sluice.ResetPage, err error) {
+	unknown := unknownRules(err, in.Rule)
+	if unknown != nil {
+		a.audit(r, "reset rule", "", err, unknown...)
+		return
+	}
+	more := []any{"last", err == nil && page.NextPageToken == ""}
+	if page.Removed >= 0 {
+		more = append([]any{"removed", page.Removed}, more...)
+	}
+	a.audit(r, "reset rule", in.Rule, err, more...)
+}
+
+// rulesNamed are all limits of a rule, or the one that is named.
+func (a *api) rulesNamed(set *rules.Set, name string) ([]*sluice.Rule, error) {
+	if name == "" {
+		return nil, problemf(http.StatusBadRequest, `say which rule: {"rule": "name"}`)
+	}
+	for _, rule := range a.Keyed {
+		if rule.Name == name {
+			return []*sluice.Rule{rule}, nil
+		}
+	}
+	for _, c := range set.ActiveRules() {
+		if c.Name == name {
+			return c.Rules, nil
+		}
+		for _, rule := range c.Rules {
+			if rule.Name == name {
+				return []*sluice.Rule{rule}, nil
+			}
+		}
+	}
+	_, err := set.Buckets(name, nil) // which knows what was meant
+	if err == nil {
+		err = rules.ErrUnknownRule
+	}
+	return nil, err
+}
