@@ -47,29 +47,43 @@ type StoreAdmin interface {
 // a person can wait longer than a request.
 const operatorTimeout = time.Second
 
-// Reset forgets what the key has spent under all of the limiter's rules, and lifts blocks.
+// Reset forgets what the key has spent under all of the limiter's rules, and lifts blocks. On an error this process changes
+// nothing, and the store may have reset some of the buckets.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
+	if err := l.validateRules("ResetBuckets"); err != nil {
+		return err
+	}
 	return l.ResetBuckets(ctx, l.buckets(ctx, key)...)
 }
 
-// Block denies the key for d from now, whatever it has spent; 0 lifts the block. What a block denies is never charged.
+// Block denies the key for d from now, whatever it has spent; 0 lifts the block. What a block denies is never charged. On an
+// error this process changes nothing, and the store may have blocked some of the buckets.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
+	if err := l.validateRules("BlockBuckets"); err != nil {
+		return err
+	}
 	return l.BlockBuckets(ctx, d, l.buckets(ctx, key)...)
 }
 
-// ResetBuckets is [Limiter.Reset] for those who use [Limiter.Decide].
+// ResetBuckets is [Limiter.Reset] for callers of [Limiter.Decide].
 func (l *Limiter) ResetBuckets(ctx context.Context, buckets ...Bucket) error {
-	return l.forEachBucket(ctx, operatorTimeout, buckets, StoreAdmin.Reset)
+	return l.forEachBucket(ctx, operatorTimeout, buckets, func(admin StoreAdmin, ctx context.Context, b Bucket) error {
+		err := admin.Reset(ctx, b)
+		if err == nil {
+			l.engine.Forget(b.Rule.inIntegers(), b.EffectiveLimit().params, b.Key)
+		}
+		return err
+	})
 }
 
-// BlockBuckets is [Limiter.Block] for those who use [Limiter.Decide].
+// BlockBuckets is [Limiter.Block] for callers of [Limiter.Decide].
 func (l *Limiter) BlockBuckets(ctx context.Context, d time.Duration, buckets ...Bucket) error {
 	return l.blockWithin(ctx, operatorTimeout, d, buckets)
 }
 
 // Blocked returns how much longer the key is blocked under one of the limiter's rules, 0 if it is not blocked.
 func (l *Limiter) Blocked(ctx context.Context, key string) (longest time.Duration, err error) {
-	if err := l.validate(); err != nil {
+	if err := l.validateRules("BlockedBucket"); err != nil {
 		return 0, err
 	}
 	for _, b := range l.buckets(ctx, key) {
@@ -82,7 +96,7 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (longest time.Duratio
 	return longest, nil
 }
 
-// BlockedBucket is [Limiter.Blocked] for those who use [Limiter.Decide].
+// BlockedBucket is [Limiter.Blocked] for callers of [Limiter.Decide].
 func (l *Limiter) BlockedBucket(ctx context.Context, b Bucket) (time.Duration, error) {
 	admin, ctx, cancel, err := l.storeAdmin(ctx, operatorTimeout)
 	if err != nil {
@@ -99,15 +113,13 @@ func (l *Limiter) blockWithin(ctx context.Context, timeout, d time.Duration, buc
 	if d < 0 {
 		return fmt.Errorf("%w: block for %v: use a positive duration, or 0 to lift a block", ErrInvalid, d)
 	}
-	err := l.forEachBucket(ctx, timeout, buckets, func(admin StoreAdmin, ctx context.Context, b Bucket) error {
-		return admin.Block(ctx, b, d)
-	})
-	if err == nil && d > 0 {
-		for i := range buckets {
-			l.engine.Block(buckets[i].Rule.inIntegers(), buckets[i].Key, d)
+	return l.forEachBucket(ctx, timeout, buckets, func(admin StoreAdmin, ctx context.Context, b Bucket) error {
+		err := admin.Block(ctx, b, d)
+		if err == nil {
+			l.engine.Block(b.Rule.inIntegers(), b.Key, d)
 		}
-	}
-	return err
+		return err
+	})
 }
 
 // buckets are where the key is counted.
@@ -119,7 +131,8 @@ func (l *Limiter) buckets(ctx context.Context, key string) []Bucket {
 	return all
 }
 
-// forEachBucket does something with each bucket, and has this process forget what it knows of them.
+// forEachBucket calls do for each bucket and joins the errors. This process changes nothing of its own state for a bucket whose
+// call failed: a reset that did not happen must not grant the key a fresh quota here.
 func (l *Limiter) forEachBucket(ctx context.Context, timeout time.Duration, buckets []Bucket, do func(StoreAdmin, context.Context, Bucket) error) error {
 	admin, ctx, cancel, err := l.storeAdmin(ctx, timeout)
 	if err != nil {
@@ -134,7 +147,6 @@ func (l *Limiter) forEachBucket(ctx context.Context, timeout time.Duration, buck
 			continue
 		}
 		faults = append(faults, do(admin, ctx, *b))
-		l.engine.Forget(b.Rule.inIntegers(), b.EffectiveLimit().params, b.Key)
 	}
 	return errors.Join(faults...)
 }

@@ -151,8 +151,22 @@ func (e *Events) report(ctx context.Context, t Take, d Decision) {
 
 // validate returns an error for a limiter that was not made by [New] or [NewWithRules].
 func (l *Limiter) validate() error {
-	if l == nil || l.store == nil {
+	switch {
+	case l == nil:
 		return fmt.Errorf("%w: the limiter is nil: check the error of New or NewWithRules", ErrInvalid)
+	case l.store == nil:
+		return fmt.Errorf("%w: the limiter has no store: make it with New or NewWithRules", ErrInvalid)
+	}
+	return nil
+}
+
+// validateRules is validate for methods that apply the limiter's own rules; instead names the method for callers that have none.
+func (l *Limiter) validateRules(instead string) error {
+	if err := l.validate(); err != nil {
+		return err
+	}
+	if len(l.rules) == 0 {
+		return fmt.Errorf("%w: this limiter has no rules: use %s", ErrInvalid, instead)
 	}
 	return nil
 }

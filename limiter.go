@@ -3,6 +3,7 @@ package sluice
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,9 @@ func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) 
 	if store == nil {
 		return nil, fmt.Errorf("%w: the store is nil: use memstore.New()", ErrInvalid)
 	}
+	if v := reflect.ValueOf(store); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("%w: the store is a nil %T: check the error of the function that opened it", ErrInvalid, store)
+	}
 	names := make(map[string]bool, len(rules))
 	for i, r := range rules {
 		if r == nil || r.Limit.params == nil {
@@ -77,7 +81,9 @@ func NewWithRules(store Store, rules []*Rule, opts ...Option) (*Limiter, error) 
 	}
 	l := &Limiter{store: store, rules: rules}
 	for _, o := range opts {
-		o(&l.opts)
+		if o != nil {
+			o(&l.opts)
+		}
 	}
 	if l.opts.limitFor != nil && len(rules) != 1 {
 		return nil, fmt.Errorf("%w: WithLimitFor needs a limiter with one rule, this one has %d", ErrInvalid, len(rules))
@@ -298,8 +304,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 
 // take applies one take to all rules.
 func (l *Limiter) take(ctx context.Context, t Take) (Decision, error) {
-	if len(l.rules) == 0 {
-		return Decision{}, fmt.Errorf("%w: this limiter has no rules: use Decide", ErrInvalid)
+	if err := l.validateRules("Decide"); err != nil {
+		return Decision{}, err
 	}
 	if l.opts.limitFor != nil && t.Limit == nil {
 		t.Limit = l.opts.limitFor(ctx, t.Key)

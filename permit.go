@@ -2,7 +2,6 @@ package sluice
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/sluiceproject/sluice/internal/group"
 	"github.com/sluiceproject/sluice/internal/permit"
@@ -27,8 +26,8 @@ type Permit struct{ permit permit.Permit }
 //
 // RetryAfter of a denial is when the first permit expires; there may be room long before, whenever one is released.
 func (l *Limiter) Acquire(ctx context.Context, key string) (*Permit, Decision, error) {
-	if len(l.Rules()) == 0 {
-		return nil, Decision{}, fmt.Errorf("%w: this limiter has no rules: use ReserveTakes", ErrInvalid)
+	if err := l.validateRules("ReserveTakes"); err != nil {
+		return nil, Decision{}, err
 	}
 	takes, out := l.Takes(ctx, nil, key, 1), make([]Decision, len(l.rules))
 	allowed, err := l.Decide(ctx, takes, out)

@@ -29,8 +29,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	if estimate <= 0 {
 		return nil, fmt.Errorf("%w: estimate %d: reserve at least 1", ErrInvalid, estimate)
 	}
-	if len(l.Rules()) == 0 {
-		return nil, fmt.Errorf("%w: this limiter has no rules: use ReserveTakes", ErrInvalid)
+	if err := l.validateRules("ReserveTakes"); err != nil {
+		return nil, err
 	}
 	r := &Reservation{limiter: l, takes: l.Takes(ctx, make([]Take, 0, len(l.rules)), key, estimate)}
 	for i := range r.takes {
@@ -50,6 +50,9 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 // are renewed until the reservation is settled or cancelled, or its [Reservation.Permit] is released. The takes and their
 // keys are copied. Set Settles of those that are to be settled at another cost.
 func (l *Limiter) ReserveTakes(ctx context.Context, takes []Take) (*Reservation, error) {
+	if err := l.validate(); err != nil {
+		return nil, err
+	}
 	r := &Reservation{limiter: l, takes: slices.Clone(takes)}
 	for i := range r.takes {
 		t := &r.takes[i]
@@ -210,8 +213,14 @@ type Escalation struct {
 // Escalate blocks the key for the next of the blocks and returns how long that is. The times are counted in the limiter's
 // store, so that all instances that share it count together.
 func (l *Limiter) Escalate(ctx context.Context, key string, e Escalation) (time.Duration, error) {
-	if len(e.Blocks) == 0 || len(l.Rules()) == 0 {
-		return 0, fmt.Errorf("%w: escalate needs a rule and an Escalation with at least one of Blocks", ErrInvalid)
+	if err := l.validateRules("BlockBuckets"); err != nil {
+		return 0, err
+	}
+	switch {
+	case len(e.Blocks) == 0:
+		return 0, fmt.Errorf("%w: Escalation.Blocks is empty: write how long the first block lasts, the second and so on", ErrInvalid)
+	case e.ForgetAfter <= 0:
+		return 0, fmt.Errorf("%w: Escalation.ForgetAfter is %v: write after how long the next block is the first again", ErrInvalid, e.ForgetAfter)
 	}
 	offences, err := NewRule(Rule{
 		Name: l.rules[0].Name + "/offences",
@@ -220,7 +229,7 @@ func (l *Limiter) Escalate(ctx context.Context, key string, e Escalation) (time.
 		},
 	})
 	if err != nil {
-		return 0, fmt.Errorf("ladder: %w", err)
+		return 0, fmt.Errorf("%w: Escalation: %w", ErrInvalid, err)
 	}
 	takes, out := []Take{{Rule: offences, Key: key, Cost: 1}}, make([]Decision, 1)
 	if err := l.applyWithin(ctx, takes, out); err != nil {

@@ -46,7 +46,8 @@ func (o *ResetOptions) validate() error {
 // ResetRules forgets what all keys have spent under some rules, page by page, and lifts blocks. Each bucket begins anew when
 // its page comes. One that is used meanwhile may be removed once more if the store's listing shows it twice.
 //
-// This process asks the store again about all keys of the rules. Others may still spend what they have leased, and remember
+// On an error some of the page's buckets may have been removed, and this process keeps its own state of the rules. After each
+// page without an error it asks the store again about all of their keys. Others may still spend what they have leased, and remember
 // a denial for a second, as with [Limiter.Reset].
 func (l *Limiter) ResetRules(ctx context.Context, o ResetOptions) (ResetPage, error) {
 	if err := l.validate(); err != nil {
@@ -66,7 +67,7 @@ func (l *Limiter) ResetRules(ctx context.Context, o ResetOptions) (ResetPage, er
 		defer cancel()
 	}
 	page, err := store.ResetRules(ctx, o)
-	if !o.DryRun {
+	if err == nil && !o.DryRun { // a reset that failed must not grant fresh quotas here
 		for _, r := range o.Rules {
 			l.engine.ForgetRule(private.RuleOf(r))
 		}

@@ -13,7 +13,7 @@ import (
 type Take struct {
 	Rule     *Rule
 	Limit    *Limit // for this call only, from Limit.Build; nil means Rule.Limit
-	Key      string // what is limited: a user, an address, a tenant. Stores never keep it beyond the call
+	Key      string // what is limited: a user, an address, a tenant. Stores in other processes keep it in clear: hash secrets
 	HashTag  string // what the keys of one call share, such as a tenant: shared stores keep them together
 	Cost     int64  // 0 peeks: the decision is that of a take of 1, and nothing is charged; negative gives back what the take of Receipt took
 	MinGrant int64  // accept a partial grant of at least this
@@ -123,8 +123,9 @@ func effectiveLimit(own *Limit, rule *Rule) *Limit {
 	return new(Limit)
 }
 
-// MostRestrictive returns the index of the decision that matters most to the caller: of several denials the one that lasts
-// longest, otherwise the one with the smallest share remaining. It returns -1 if there is none.
+// MostRestrictive returns the index of the denial with the largest RetryAfter or, if all are allowed, of the decision with the
+// lowest Remaining/Limit. Decisions of rules in shadow mode, which never deny, count only if there are no others. It returns -1
+// for an empty slice.
 func MostRestrictive(decisions []Decision) int {
 	best := -1
 	for i := range decisions {
@@ -135,7 +136,11 @@ func MostRestrictive(decisions []Decision) int {
 	return best
 }
 
+// tighter reports whether a is more restrictive than b.
 func tighter(a, b *Decision) bool {
+	if shadow := a.isShadow(); shadow != b.isShadow() {
+		return !shadow
+	}
 	if a.Allowed != b.Allowed {
 		return !a.Allowed
 	}
@@ -148,3 +153,6 @@ func tighter(a, b *Decision) bool {
 	// a.Remaining/a.Limit < b.Remaining/b.Limit
 	return float64(a.Remaining)*float64(b.Limit) < float64(b.Remaining)*float64(a.Limit)
 }
+
+// isShadow reports whether the decision is that of a rule in shadow mode.
+func (d *Decision) isShadow() bool { return d.Rule != nil && d.Rule.Shadow }

@@ -157,7 +157,7 @@ func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int6
 	if err := g.decideTakes(ctx, s, &c); err != nil {
 		return c, err
 	}
-	tightest := g.mostRestrictive(s.out)
+	tightest := sluice.MostRestrictive(s.out)
 	c.Decision, c.rule = s.out[tightest], g.rules[tightest]
 	for i := range s.out {
 		c.Delay = max(c.Delay, s.out[i].Delay)
@@ -169,20 +169,6 @@ func (g *enforcer) decide(ctx context.Context, fullMethod, key string, cost int6
 		c.takes = refundTakes(s.takes, s.out)
 	}
 	return c, nil
-}
-
-// mostRestrictive returns the index of the decision that the caller is told of: the most restrictive of those whose rule is
-// enforced, see [sluice.MostRestrictive], or of all if every rule is in shadow mode.
-func (g *enforcer) mostRestrictive(out []sluice.Decision) int {
-	best := 0
-	for i := 1; i < len(out); i++ {
-		was, is := g.rules[best].Shadow, g.rules[i].Shadow
-		two := [2]sluice.Decision{out[best], out[i]}
-		if was && !is || was == is && sluice.MostRestrictive(two[:]) == 1 {
-			best = i
-		}
-	}
-	return best
 }
 
 // permitRetryAfter is when a caller may try again who was denied because too many calls are in flight: nobody knows when one

@@ -19,14 +19,15 @@ type CORSConfig struct {
 	ExposedHeaders []string
 	// AllowCredentials lets browsers send cookies and other credentials. It excludes the origin "*".
 	AllowCredentials bool
-	// MaxAge is how long browsers may cache the response to a preflight, in whole seconds; 0 means 10 minutes, a negative
+	// MaxAge is how long browsers may cache the response to a preflight, in seconds, rounded up; 0 means 10 minutes, a negative
 	// value disables caching.
 	MaxAge time.Duration
 }
 
 // CORS sets the CORS headers of every response, so that scripts of other origins can read denials too. Preflights, which are
 // OPTIONS requests with Origin and Access-Control-Request-Method, are answered with 204: they reach neither the handler
-// nor [Skip], and are not counted. The response to an origin that is not allowed has no CORS headers. The handler should
+// nor [Skip], and are not counted. The response to an origin that is not allowed has no
+// Access-Control-Allow-Origin, so that scripts cannot read it. The handler should
 // set none itself: those that it sets replace these. It panics if the configuration is invalid.
 //
 // Middleware around this one, such as a [Shedder], responds without these headers.

@@ -44,7 +44,16 @@
 //
 // # Secrets
 //
-// Keys may hold secrets: API keys, session cookies. They are passed to the store, which uses a keyed hash of them and
-// keeps none beyond the call. This package neither logs nor sends them. The body of a denial holds the request's path,
-// without the query.
+// Keys may hold secrets: API keys, session cookies. This package neither logs them nor sends them to clients. Package memstore
+// stores a keyed hash of a key, unless memstore.Config.KeepKeys is set. Redis and Memcached store keys in clear, as part of
+// the names of their entries: hash secrets before they become keys there.
+//
+//	secret := httplimit.ByHeader("X-Api-Key")
+//	hashed := func(r *http.Request) (string, error) {
+//		key, err := secret(r)
+//		sum := sha256.Sum256([]byte(key))
+//		return hex.EncodeToString(sum[:]), err
+//	}
+//
+// Rule files hash attributes that are secrets. The body of a denial holds the request's path, without the query.
 package httplimit

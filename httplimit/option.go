@@ -73,8 +73,9 @@ const (
 // is sent on denials in any case.
 func Headers(f HeaderFormat) Option { return func(c *config) { c.formats = f } }
 
-// ResetAsUnixTime has X-Ratelimit-Reset be the time at which the whole limit is available again, in seconds since 1970, by
-// this machine's clock. The default is how many seconds there are until then.
+// ResetAsUnixTime sends X-Ratelimit-Reset as a Unix timestamp by the local clock instead of seconds from now. The moment is the
+// same: when the whole limit is available again or, on a denial, when a retry can succeed. It has no effect with HeadersDraft03,
+// whose reset is always in seconds from now.
 func ResetAsUnixTime() Option { return func(c *config) { c.epoch = true } }
 
 // Cost says what a request costs; the default is 1. What costs 0 is always allowed. A negative cost is an error.

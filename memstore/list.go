@@ -21,8 +21,8 @@ import (
 
 var _ sluice.BucketLister = (*Store)(nil)
 
-// List returns a page of what is stored, if [Config].KeepKeys is set. It lists buckets whose keys were kept, the newest first:
-// all, unless they are more than there is room for or came from a snapshot.
+// List returns a page of the stored buckets, if [Config].KeepKeys is set, in no particular order. It lists all buckets except
+// those whose keys found no room and those that were loaded from a snapshot.
 func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPage, error) {
 	if err := ctx.Err(); err != nil {
 		return sluice.BucketPage{}, err

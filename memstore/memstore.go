@@ -7,8 +7,8 @@
 //
 // # Memory
 //
-// A key takes about 29 bytes, whichever algorithm but the sliding log, which takes 8 more for each request in its
-// window. A state that has worn off is room for the next key. The store never uses more than its budget: when live
+// A key takes about 29 bytes. A sliding log takes 8 more for each request in its window, a concurrency limit 8 for each permit,
+// and sub-windows take about 88 in all. A state that has worn off is room for the next key. The store never uses more than its budget: when live
 // keys fill it, further keys are counted together in a sketch of fixed size, which may deny too early and never allows
 // too much. A flood of made-up keys can so neither exhaust memory nor reset anybody's limit.
 //
@@ -263,7 +263,8 @@ func checked(ctx context.Context, b *sluice.Bucket) error {
 	return private.CheckBucket(b)
 }
 
-// Len counts the keys that have spent something which has not worn off. It looks at all of them.
+// Len returns the number of keys with usage that has not expired, including keys whose rule [Store.ResetRules] has reset since:
+// their memory is freed when the usage would have expired. It visits all keys.
 func (s *Store) Len() int { return s.table.Len(s.micros()) }
 
 // UsedBytes is how much memory the store uses.

@@ -18,8 +18,11 @@ func (s *Store) Reset(ctx context.Context, b sluice.Bucket) error {
 		return err
 	}
 	state, block := string(s.names.state(nil, &of, private.ParamsOf(b.EffectiveLimit()))), string(s.names.block(nil, &of))
-	defer s.hints.forget(state)
-	return s.do(ctx, "DEL", state, block)
+	err = s.do(ctx, "DEL", state, block)
+	if err == nil { // a hint of a bucket that was not reset is still true
+		s.hints.forget(state)
+	}
+	return err
 }
 
 // Block denies a bucket's takes for d, whatever was spent of it; 0 lifts the block.

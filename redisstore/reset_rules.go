@@ -47,11 +47,6 @@ func (s *Store) resetRules(ctx context.Context, o sluice.ResetOptions, pageTime 
 	for _, r := range o.Rules {
 		digests[string(appendRule(nil, private.RuleOf(r).ID))] = true
 	}
-	if !o.DryRun && o.PageToken == "" { // what this process has seen of keys that a failover lost is not to come back
-		for _, r := range o.Rules {
-			s.hints.forgetRule(private.RuleOf(r).ID)
-		}
-	}
 	var page sluice.ResetPage
 	for began := time.Now(); ; {
 		var stored []string
@@ -69,6 +64,11 @@ func (s *Store) resetRules(ctx context.Context, o sluice.ResetOptions, pageTime 
 			at.node++
 		}
 		if at.node == len(primaries) {
+			if !o.DryRun { // keys that a failover lost were not found, and must not come back
+				for _, r := range o.Rules {
+					s.hints.forgetRule(private.RuleOf(r).ID)
+				}
+			}
 			return page, nil
 		}
 		if time.Since(began) >= pageTime {
@@ -99,14 +99,13 @@ func (s *Store) remove(ctx context.Context, stored []string) error {
 	for worker := range min(len(stored), maxAsking) {
 		wait.Go(func() {
 			for i := worker; i < len(stored); i += maxAsking {
-				err := s.do(ctx, "DEL", stored[i])
-				s.hints.forget(stored[i])
-				if err != nil {
+				if err := s.do(ctx, "DEL", stored[i]); err != nil {
 					mu.Lock()
 					first = err
 					mu.Unlock()
 					return
 				}
+				s.hints.forget(stored[i])
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func (c customDenial) write(w http.ResponseWriter, r *http.Request, told *report
 	own := &c.rule.Denial
 	grpc := strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 	if own.Status != 0 && !grpc {
-		p.Status, p.Title = own.Status, http.StatusText(own.Status)
+		p.Status, p.Title = own.Status, cmp.Or(http.StatusText(own.Status), p.Title)
 	}
 	ds := told.all()
 	seconds := max(1, quota.CeilSeconds(ds[sluice.MostRestrictive(ds)].RetryAfter))

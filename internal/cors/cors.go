@@ -60,7 +60,7 @@ type Policy struct {
 
 // New compiles a policy. Names that ExposedHeaders has twice are sent once.
 func New(c Config) (*Policy, error) {
-	p := &Policy{exact: map[string]bool{}, maxAge: line(strconv.FormatInt(int64(max(0, c.MaxAge)/time.Second), 10))}
+	p := &Policy{exact: map[string]bool{}, maxAge: line(strconv.FormatInt(int64((max(0, c.MaxAge)+time.Second-1)/time.Second), 10))}
 	if len(c.AllowedOrigins) == 0 {
 		return nil, errors.New(`no origin is allowed: list the origins of the pages, such as https://app.example.com, or "*" for all`)
 	}

@@ -124,7 +124,7 @@ func (c *Headers) Set(h http.Header, r *http.Request, ps *Policies, ds []sluice.
 	}
 	source := sluice.SourceStore
 	for i := range ds {
-		if !ps.isShadow(i) {
+		if !ps.isShadow(ds, i) {
 			source = max(source, ds[i].Source)
 		}
 	}

@@ -180,8 +180,13 @@ func (ps *Policies) listDraft03() string {
 	return b.String()
 }
 
-// isShadow reports whether decision i is that of a rule in shadow mode.
-func (ps *Policies) isShadow(i int) bool { return i < len(ps.each) && ps.each[i].shadow }
+// isShadow reports whether decision i is that of a rule in shadow mode. A decision names its rule if a limiter made it.
+func (ps *Policies) isShadow(ds []sluice.Decision, i int) bool {
+	if rule := ds[i].Rule; rule != nil {
+		return rule.Shadow
+	}
+	return i < len(ps.each) && ps.each[i].shadow
+}
 
 // mostRestrictive returns the index of the decision that headers tell of: the most restrictive of those whose rule is enforced;
 // see [sluice.MostRestrictive]. It is -1 if no rule is.
@@ -189,7 +194,7 @@ func (ps *Policies) mostRestrictive(ds []sluice.Decision) int {
 	best := -1
 	for i := range ds {
 		switch {
-		case ps.isShadow(i):
+		case ps.isShadow(ds, i):
 		case best < 0:
 			best = i
 		default:

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,7 +63,7 @@ func (en *Engine) decideRemote(ctx context.Context, takes []group.Op, out []grou
 }
 
 // errBreakerOpen is why a server was not asked.
-var errBreakerOpen = errors.Join(errors.New("sluice: the server is given a rest after failing too often"), group.ErrUnavailable)
+var errBreakerOpen = fmt.Errorf("%w: circuit breaker open after too many failures", group.ErrUnavailable)
 
 // decideByShard has only those takes degrade whose server is not asked. If one of them is denied, of the others only those
 // are asked about that charge refusals.

@@ -119,11 +119,15 @@ func (en *Engine) ForgetRule(r *group.Rule) {
 	en.fallback.open().ResetRule(r.ID)
 }
 
-// Block has this process deny a key for as long, whatever becomes of the store.
+// Block denies a key in this process for d, also while the store is unavailable; 0 lifts the block. Local usage of the key stays
+// counted: a block is no reset.
 func (en *Engine) Block(r *group.Rule, key string, d time.Duration) {
 	if !en.IsRemote() {
 		return
 	}
+	en.leases.drop(r, key)
+	en.estimates.drop(r, key)
+	en.denyCache.invalidate(r, key)
 	now, local := time.Now().UnixMicro(), en.fallback.open()
 	local.Block(local.Hash(r.ID, key), now, now+d.Microseconds())
 }

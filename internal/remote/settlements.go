@@ -56,13 +56,13 @@ const (
 )
 
 // errExpired is why a settlement is not sent that was kept.
-var errExpired = errors.Join(errors.New("sluice: settle: it has expired"), group.ErrUnavailable)
+var errExpired = fmt.Errorf("%w: settle: the reservation has expired", group.ErrUnavailable)
 
 // errSettledBefore says that another settlement of the same id was first.
 var errSettledBefore = errors.New("sluice: settled before")
 
 // errTooLate is why a settlement is not sent again.
-var errTooLate = errors.Join(errors.New("sluice: settle: the store has not answered for too long: the settlement may have arrived and is not sent again"), group.ErrUnavailable)
+var errTooLate = fmt.Errorf("%w: settle: no reply for too long: the settlement may have arrived and is not sent again", group.ErrUnavailable)
 
 // NewSettlement returns a settlement that is not sent after until.
 func (en *Engine) NewSettlement(ops []group.Op, until time.Time) *Settlement {

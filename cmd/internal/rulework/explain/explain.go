@@ -174,7 +174,7 @@ func (p *Explainer) decide(ctx context.Context, x *Result, takes []sluice.Take, 
 	if err != nil {
 		return err
 	}
-	tight := tightest(takes, ds)
+	tight := sluice.MostRestrictive(ds)
 	d, name := &ds[tight], takes[tight].Rule.Name
 	left := fmt.Sprintf("%d of %d", d.Remaining, d.Limit)
 	switch {
@@ -231,21 +231,6 @@ func (p *Explainer) try(ctx context.Context, takes []sluice.Take, ds []sluice.De
 		allowed = allowed && d.Allowed
 	}
 	return allowed, nil
-}
-
-// tightest is the decision that matters most, of rules that are enforced if there are any.
-func tightest(takes []sluice.Take, ds []sluice.Decision) int {
-	best := -1
-	for i := range ds {
-		switch {
-		case best < 0, takes[best].Rule.Shadow && !takes[i].Rule.Shadow:
-			best = i
-		case takes[i].Rule.Shadow && !takes[best].Rule.Shadow:
-		case sluice.MostRestrictive([]sluice.Decision{ds[best], ds[i]}) == 1:
-			best = i
-		}
-	}
-	return best
 }
 
 // HTTP explains a request. A cost of 0 is what the rules say. With matching, rules that do not match are left out.

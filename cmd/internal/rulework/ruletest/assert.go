@@ -124,14 +124,7 @@ func (o *outcome) tightest(name string) int {
 		if name != "" && !o.is(i, name) {
 			continue
 		}
-		switch {
-		case best < 0:
-			best = i
-		case o.takes[best].Rule.Shadow != o.takes[i].Rule.Shadow: // callers are not told of rules in shadow mode
-			if o.takes[best].Rule.Shadow {
-				best = i
-			}
-		case sluice.MostRestrictive([]sluice.Decision{o.decisions[best], o.decisions[i]}) == 1:
+		if best < 0 || sluice.MostRestrictive([]sluice.Decision{o.decisions[best], o.decisions[i]}) == 1 {
 			best = i
 		}
 	}
