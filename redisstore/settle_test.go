@@ -135,3 +135,29 @@ func TestReservationOfSeveralSlots(t *testing.T) {
 		t.Errorf("left: %q, %v", keys, err)
 	}
 }
+
+// TestRefundOfTooMuch: a refund is at the server what its decision says, also if the take is said to have cost more than
+// refills in 100 years and is still to come.
+func TestRefundOfTooMuch(t *testing.T) {
+	server := redistest.Start(t)
+	now := time.Date(2026, time.May, 1, 12, 0, 0, 0, time.UTC)
+	store := sluice.Must(Open(Config{URL: server.URL(), KeyPrefix: t.Name(), Now: func() time.Time { return now }}))
+	defer store.Close()
+	rule := sluice.Must(sluice.NewRule(sluice.Rule{Name: "r", Limit: sluice.PerMinute(100)}))
+	var left []int64
+	for _, take := range []sluice.Take{
+		{Cost: 50},
+		{Cost: -sluice.MaxCost / 2, Receipt: now.Add(time.Second).UnixMicro(), Charged: sluice.MaxCost},
+		{},
+	} {
+		take.Rule, take.Key = rule, "k"
+		out := make([]sluice.Decision, 1)
+		if err := store.Apply(context.Background(), []sluice.Take{take}, out); err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, out[0].Remaining)
+	}
+	if left[1] != left[2] {
+		t.Errorf("%d remain after the refund, and then %d", left[1], left[2])
+	}
+}

@@ -295,14 +295,14 @@ func (p *Params) unmarked(s State, now, at int64, x Settlement) span {
 	if worn := p.earlier(p.fullAt(s, now), p.fillQ, p.fillR); worn.at > max(at, now) {
 		return span{}
 	}
-	back := p.drip(-x.Delta)
+	back, charged := p.drip(-x.Delta), p.drip(x.charged())
 	if at > now {
-		if -x.Delta < x.charged() {
+		if back.less(charged) { // as times, which the script compares: costs beyond Horizon are all alike
 			return span{}
 		}
 		return back
 	}
-	if left := p.drip(x.charged()).minus(p, span{now - at, 0}); left.less(back) {
+	if left := charged.minus(p, span{now - at, 0}); left.less(back) {
 		return left
 	}
 	return back
