@@ -39,6 +39,26 @@ func ExampleLimit() {
 	// 0.5 a second
 }
 
+// A new key starts with 2 of 10 requests; its bucket fills from the first request on.
+func ExampleLimit_WithInitial() {
+	now := time.Date(2026, time.March, 2, 1, 0, 0, 0, time.UTC)
+	store := sluice.Must(memstore.Open(memstore.Config{Now: func() time.Time { return now }}))
+	limiter := sluice.Must(sluice.New(store, "api", sluice.PerMinute(10).WithInitial(2)))
+	ctx := context.Background()
+	for range 3 {
+		d := sluice.Must(limiter.Allow(ctx, "new-client"))
+		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter)
+	}
+	now = now.Add(time.Minute)
+	d := sluice.Must(limiter.Allow(ctx, "new-client"))
+	fmt.Println(d.Allowed, d.Remaining)
+	// Output:
+	// true 1 0s
+	// true 0 0s
+	// false 0 6s
+	// true 9
+}
+
 // Build checks a limit that is chosen for each call, once.
 func ExampleLimit_Build() {
 	_, err := sluice.PerSecond(0).WithBurst(-1).Build()

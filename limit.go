@@ -17,9 +17,13 @@ type Limit struct {
 	Window    time.Duration // 1 ms to 366 days, in whole microseconds; the permit TTL of a Concurrency limit, up to 24 h
 	Algorithm Algorithm     // default TokenBucket
 	// Burst is the most that can be spent at once: a bucket's size, a queue's places. Default Count. Buckets only.
-	Burst  int64
-	Refill Refill // TokenBucket only
-	Align  Align  // FixedWindow, and TokenBucket with RefillInterval
+	Burst int64
+	// Initial is how much the bucket of a key holds at its first request: 1 to Burst, or [StartEmpty] for none. Default
+	// Burst. It is for TokenBucket with RefillContinuous. The bucket fills from the first request on, allowed or denied. A
+	// key that is idle for 24 h after its bucket became full starts with Initial again.
+	Initial int64
+	Refill  Refill // TokenBucket only
+	Align   Align  // FixedWindow, and TokenBucket with RefillInterval
 
 	Calendar CalendarUnit   // with AlignCalendar, instead of Window
 	Zone     *time.Location // with AlignCalendar; default UTC
@@ -82,6 +86,18 @@ func (l Limit) WithPermitTTL(d time.Duration) Limit {
 // WithBurst returns the limit with another bucket size.
 func (l Limit) WithBurst(n int64) Limit { l.Burst = n; return l }
 
+// StartEmpty is the [Limit.Initial] of a bucket that holds nothing at a key's first request.
+const StartEmpty = -1
+
+// WithInitial returns the limit with a bucket that holds n at a key's first request, from 0 for none to the burst; see
+// [Limit.Initial].
+func (l Limit) WithInitial(n int64) Limit {
+	if l.Initial = n; n == 0 {
+		l.Initial = StartEmpty
+	}
+	return l
+}
+
 // WithAlgorithm returns the limit counted by another algorithm.
 func (l Limit) WithAlgorithm(a Algorithm) Limit { l.Algorithm = a; return l }
 
@@ -126,9 +142,17 @@ func (l Limit) isBucket() bool {
 	return l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket || l.Algorithm == LeakyQueue
 }
 
+// startsAnywhere reports whether the limit may have an Initial.
+func (l Limit) startsAnywhere() bool {
+	return l.Algorithm == TokenBucket && l.Refill == RefillContinuous
+}
+
 func (l Limit) withDefaults() Limit {
 	if l.Burst == 0 && l.isBucket() {
 		l.Burst = max(0, l.Count) // of a negative count only the count is at fault
+	}
+	if l.Initial == l.Burst && l.startsAnywhere() {
+		l.Initial = 0
 	}
 	if l.Align == AlignCalendar {
 		if l.Zone == nil {
@@ -223,6 +247,17 @@ func (l Limit) validateOptions(fault func(field, format string, args ...any)) {
 		fault("Refill", "RefillInterval is for TokenBucket only")
 	}
 	switch {
+	case l.Initial == 0:
+	case l.Algorithm != TokenBucket:
+		fault("Initial", "is for TokenBucket only: leave it out, a %v always starts unused", l.Algorithm)
+	case l.Refill != RefillContinuous:
+		fault("Initial", "a bucket with RefillInterval always starts full: leave one of them out")
+	case l.Initial < StartEmpty:
+		fault("Initial", "%d is negative: use at least 0", l.Initial)
+	case l.Initial > l.Burst && l.Burst > 0:
+		fault("Initial", "%d is more than a burst of %d holds: use at most that", l.Initial, l.Burst)
+	}
+	switch {
 	case l.Align > AlignCalendar:
 		fault("Align", "use AlignEpoch, AlignFirstRequest or AlignCalendar")
 	case l.Align == AlignCalendar && l.Algorithm != FixedWindow:
@@ -261,6 +296,9 @@ func (l Limit) stepParams() step.Params {
 	p := step.Params{
 		Count: l.Count, Length: l.Window.Microseconds(), Burst: l.Burst, Align: step.Align(l.Align),
 		SoftExcess: l.SoftExcess, SoftPeriod: l.SoftPeriod.Microseconds(), Nearest: l.Rounding == RoundNearest, Whole: l.whole,
+	}
+	if l.Initial != 0 {
+		p.HasInitial, p.Initial = true, max(0, l.Initial)
 	}
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket, LeakyQueue:
@@ -304,7 +342,7 @@ func (l *Limit) supportsEventual() bool {
 	case SlidingWindowCounter:
 		return l.SubWindows <= 1
 	case TokenBucket, LeakyBucket:
-		return l.Refill == RefillContinuous
+		return l.Refill == RefillContinuous && l.withDefaults().Initial == 0
 	}
 	return false
 }
@@ -315,7 +353,7 @@ func (l *Limit) supportsLease() bool {
 	case FixedWindow:
 		return l.SoftExcess == 0
 	case TokenBucket, LeakyBucket:
-		return l.Refill == RefillContinuous
+		return l.Refill == RefillContinuous && l.withDefaults().Initial == 0
 	}
 	return false
 }

@@ -66,6 +66,14 @@ func TestLimitRefuses(t *testing.T) {
 		"endless burst":   {sluice.PerDay(1).WithBurst(40_000), "Burst", "a burst of 40000 at 1 per 24h0m0s takes more than 100 years to refill: use a smaller one"},
 		"absurd burst":    {sluice.PerSecond(1).WithBurst(math.MaxInt64), "Burst", "a burst of 9223372036854775807 at 1 per 1s takes more than 100 years to refill: use a smaller one"},
 
+		"too much at first":  {sluice.PerSecond(5).WithInitial(6), "Initial", "6 is more than a burst of 5 holds: use at most that"},
+		"negative at first":  {sluice.PerSecond(5).WithInitial(-2), "Initial", "-2 is negative: use at least 0"},
+		"initial of window":  {window.WithInitial(5), "Initial", "is for TokenBucket only: leave it out, a fixed_window always starts unused"},
+		"initial of meter":   {sluice.PerSecond(5).WithAlgorithm(sluice.LeakyBucket).WithInitial(5), "Initial", "is for TokenBucket only: leave it out, a leaky_bucket always starts unused"},
+		"initial of queue":   {sluice.PerSecond(5).WithAlgorithm(sluice.LeakyQueue).WithInitial(0), "Initial", "is for TokenBucket only: leave it out, a leaky_queue always starts unused"},
+		"initial in flight":  {sluice.Concurrent(5).WithInitial(1), "Initial", "is for TokenBucket only: leave it out, a concurrency always starts unused"},
+		"initial of refills": {change(sluice.PerSecond(5).WithInitial(1), func(l *sluice.Limit) { l.Refill = sluice.RefillInterval }), "Initial", "a bucket with RefillInterval always starts full: leave one of them out"},
+
 		"unknown algorithm": {sluice.PerSecond(1).WithAlgorithm(99), "Algorithm", "there is no algorithm(99): use TokenBucket, LeakyBucket, LeakyQueue, FixedWindow, SlidingWindowLog, SlidingWindowCounter or Concurrency"},
 		"unknown refill":    {change(sluice.PerSecond(1), func(l *sluice.Limit) { l.Refill = 9 }), "Refill", "RefillInterval is for TokenBucket only"},
 		"refill of queue":   {change(sluice.PerSecond(1).WithAlgorithm(sluice.LeakyQueue), func(l *sluice.Limit) { l.Refill = sluice.RefillInterval }), "Refill", "RefillInterval is for TokenBucket only"},
@@ -139,6 +147,8 @@ func TestLimitAccepts(t *testing.T) {
 		"slowest":         sluice.Per(1, 366*24*time.Hour),
 		"fastest":         sluice.PerSecond(10_000_000),
 		"shortest":        sluice.Per(1, time.Millisecond),
+		"one at first":    sluice.PerSecond(5).WithInitial(1),
+		"full at first":   sluice.PerSecond(5).WithInitial(5),
 		"largest burst":   sluice.Per(1, year).WithBurst(100),
 		"largest window":  sluice.PerSecond(math.MaxUint32).WithAlgorithm(sluice.FixedWindow),
 		"largest counter": sluice.PerSecond(math.MaxUint32).WithAlgorithm(sluice.SlidingWindowCounter),

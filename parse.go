@@ -122,6 +122,9 @@ func (l Limit) String() string {
 	if l.isBucket() && l.Burst != 0 && l.Burst != l.Count {
 		fmt.Fprintf(&b, " burst %d", l.Burst)
 	}
+	if l.Initial != 0 {
+		fmt.Fprintf(&b, " initial %d", max(0, l.Initial))
+	}
 	if l.Algorithm != TokenBucket {
 		fmt.Fprintf(&b, " %v", l.Algorithm)
 	}

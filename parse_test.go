@@ -109,6 +109,8 @@ func TestLimitString(t *testing.T) {
 	}{
 		{sluice.PerSecond(10), "10/s"},
 		{sluice.PerMinute(100).WithBurst(20), "100/min burst 20"},
+		{sluice.PerMinute(100).WithBurst(20).WithInitial(10), "100/min burst 20 initial 10"},
+		{sluice.PerMinute(100).WithInitial(0), "100/min initial 0"},
 		{sluice.PerMinute(100).WithBurst(100), "100/min"},
 		{sluice.Per(300, 3*time.Hour), "300/3h"},
 		{sluice.Per(1, 90*time.Minute), "1/90min"},

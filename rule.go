@@ -59,6 +59,8 @@ func NewRule(r Rule) (*Rule, error) {
 	switch {
 	case r.Accuracy != AccuracyExact && r.Limit.Algorithm == Concurrency:
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: what is in flight is counted by the store alone: use AccuracyExact", r.Name))
+	case r.Accuracy != AccuracyExact && r.Limit.withDefaults().Initial != 0:
+		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only the store knows which keys are new: use AccuracyExact, or leave Initial out of the limit", r.Name))
 	case r.Accuracy == AccuracyLease && !r.Limit.supportsLease():
 		faults = append(faults, fmt.Errorf("sluice: rule %q: Accuracy: only a hard FixedWindow and a continuously refilled bucket can be leased: use AccuracyExact", r.Name))
 	case r.Accuracy == AccuracyEventual && !r.Limit.supportsEventual():

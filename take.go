@@ -81,7 +81,7 @@ type Decision struct {
 	Remaining    int64         // the largest cost that a take without MaxDelay could spend now
 	Receipt      int64         // names this take when it is settled or given back
 	RetryAfter   time.Duration // when denied: the same take would be allowed this much later if no other came, perhaps with a Delay
-	ResetAfter   time.Duration // the key is as if never used this much later
+	ResetAfter   time.Duration // the key is as if never used this much later; with Limit.Initial its bucket is full then
 	Rule         *Rule         // whose decision it is, the one that denied if one did; set by a Limiter, not by stores
 }
 

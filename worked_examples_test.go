@@ -92,6 +92,7 @@ func (e *example) leaves(remaining int64) {
 func TestWorkedExamples(t *testing.T) {
 	t.Run("B1 token bucket", exampleB1)
 	t.Run("B1 token bucket, continuous refill", exampleB1Continuous)
+	t.Run("B1 token bucket with an initial level", exampleInitial)
 	t.Run("B2 leaky bucket as a queue", exampleB2Queue)
 	t.Run("B2 leaky bucket as a meter", exampleB2Meter)
 	t.Run("B3 fixed window", exampleB3)
@@ -118,6 +119,24 @@ func exampleB1(t *testing.T) {
 	e.at("1:01:00").leaves(4)
 	e.at("1:30:00").leaves(4) // overflow is discarded
 	e.admits(4)               // and idle time saves up a burst
+}
+
+// exampleInitial is the example of docs/algorithms.md.
+func exampleInitial(t *testing.T) {
+	e := newExample(t, sluice.PerMinute(60).WithInitial(10))
+	e.at("1:00:00")
+	for i := range 10 {
+		e.admitsOne(fmt.Sprintf("request %d", i+1))
+	}
+	if d := e.refuses("request 11"); d.RetryAfter != time.Second {
+		t.Errorf("it may come again after %v, want 1s", d.RetryAfter)
+	}
+	e.at("1:00:30").leaves(30)
+	e.at("1:01:00").leaves(60)
+	e.now = e.now.Add(24*time.Hour - time.Microsecond)
+	e.leaves(60)
+	e.now = e.now.Add(time.Microsecond)
+	e.admits(10)
 }
 
 func exampleB1Continuous(t *testing.T) {

@@ -88,7 +88,7 @@ func (c *call) commitOne(i int, now int64) {
 	op, a, it := &c.ops[i], &c.group.Out[i], c.tasks[i].unit.item
 	adopt, do := c.group.Commit(i, op, c.veto)
 	if adopt {
-		it.adopt(op.Params, now, op.Request.Known)
+		it.adopt(op.Params, now, op.Request.Known, op.Begins())
 	}
 	switch do {
 	case group.Look:

@@ -163,7 +163,7 @@ const (
 	// maxSliceCount is more than a sub-window can hold, and so small that a sum of them does not overflow.
 	maxSliceCount = 1 << 40
 	logCostMask   = 1<<14 - 1
-	maxBuckets    = 6 + step.MaxSlices // one of each kind
+	maxBuckets    = 7 + step.MaxSlices // one of each kind
 	// maxTime is beyond step.MaxTime, which a time in the future may exceed by the time that a bucket takes to fill.
 	maxTime = 2 * step.MaxTime
 )
@@ -233,7 +233,11 @@ func (r *reader) words(n int, short bool) []uint64 {
 
 // valid reports whether a bucket can be applied, because the algorithms trust the words that they have written.
 func (k *bucket) valid() bool {
-	kind, slices := step.Kind(k.identity&0xFF), int(k.identity>>8)
+	identity := k.identity
+	if identity == uint64(step.Bucket)|step.InitialIdentity {
+		identity = uint64(step.Bucket)
+	}
+	kind, slices := step.Kind(identity&0xFF), int(identity>>8)
 	switch {
 	case k.state.ExpiresAt == 0, kind == step.Interval && k.state.Value > maxTime:
 		return false

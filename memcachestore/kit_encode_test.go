@@ -17,7 +17,7 @@ import (
 // kinds are limits of every kind.
 func kinds() (all []*step.Params) {
 	for _, l := range []sluice.Limit{
-		sluice.PerHour(10), sluice.PerHour(7).WithAlgorithm(sluice.LeakyQueue), sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow),
+		sluice.PerHour(10), sluice.PerHour(10).WithInitial(4), sluice.PerHour(7).WithAlgorithm(sluice.LeakyQueue), sluice.PerHour(10).WithAlgorithm(sluice.FixedWindow),
 		sluice.PerHour(10).WithAlgorithm(sluice.SlidingWindowCounter), sluice.PerHour(10).WithAlgorithm(sluice.SlidingWindowLog),
 		{Count: 10, Window: time.Hour, Refill: sluice.RefillInterval},
 		{Count: 10, Window: time.Hour, Algorithm: sluice.SlidingWindowCounter, SubWindows: 4},
@@ -59,7 +59,7 @@ func FuzzItem(f *testing.F) {
 			it.adjust(p, now, step.Settlement{At: now - 5, Delta: cost})
 			it.adjust(p, now, step.Settlement{At: now, Delta: -cost})
 			it.adjust(p, now, step.Settlement{At: now, Delta: -cost, Charged: cost, Settles: true})
-			it.adopt(p, now, nil)
+			it.adopt(p, now, nil, cost%2 == 0)
 		}
 		it.tidy(now)
 		written := it.encode("k")

@@ -77,7 +77,7 @@ func (it *item) take(p *step.Params, now int64, r step.Request) step.Answer {
 // takeBlocked denies a request until the block ends, or for longer if there is no room then.
 func (it *item) takeBlocked(p *step.Params, now int64, r step.Request) step.Answer {
 	if !r.DryRun {
-		it.adopt(p, now, r.Known)
+		it.adopt(p, now, r.Known, p.HasInitial && r.Cost > 0)
 	}
 	r.DryRun = true
 	free := it.takeFree(p, now, r)
@@ -119,14 +119,15 @@ func (b *bucket) prune(p *step.Params) {
 }
 
 // adopt rewrites a state that was written under other numbers though nothing is charged, because the decision says when
-// there will be room under the new ones.
-func (it *item) adopt(p *step.Params, now int64, known *step.Known) {
+// there will be room under the new ones. If begin, it starts the new bucket of a key without one for the same reason.
+func (it *item) adopt(p *step.Params, now int64, known *step.Known, begin bool) {
 	b := it.bucket(p)
-	if b == nil || b.state.ExpiresAt <= now || b.state.Shape == p.Shape() {
+	live := b != nil && b.state.ExpiresAt > now
+	if live && b.state.Shape == p.Shape() || !live && !begin {
 		return
 	}
 	b = it.bucketFor(p, now, false)
-	b.state, _ = p.Take(known.Before(p, b.state), b.words, now, step.Request{Known: known}) // spends nothing
+	b.state, _ = p.Take(known.Before(p, b.state), b.words, now, step.Request{Begin: begin, Known: known}) // spends nothing
 	b.prune(p)
 }
 

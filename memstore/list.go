@@ -92,7 +92,7 @@ func (s *Store) appendBucket(to []sluice.BucketInfo, rule *sluice.Rule, k *keptK
 		Blocked: k.params == nil, ExpiresIn: time.Duration(left) * time.Microsecond,
 	}
 	if k.params != nil {
-		b.Kind = k.params.Kind.Name(int(k.params.Slices))
+		b.Kind = k.params.Name()
 	}
 	return append(to, b)
 }

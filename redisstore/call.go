@@ -133,7 +133,7 @@ func isPlain(o *group.Op) bool {
 	}
 	switch p.Kind {
 	case step.Bucket:
-		return !p.Queue && !r.Charge
+		return !p.Queue && !r.Charge && !p.HasInitial
 	case step.Window:
 		return p.SoftExcess == 0 && p.Align == step.Epoch
 	}
@@ -325,7 +325,7 @@ func (o *op) packPlain(dst []byte) []byte {
 }
 
 // params is how many numbers of a limit a record has room for.
-const params = 11
+const params = 13
 
 func (o *op) pack(dst []byte, id int, around int64) []byte {
 	p, r := o.Params, &o.Request
@@ -339,6 +339,9 @@ func (o *op) pack(dst []byte, id int, around int64) []byte {
 		d := p.Drips()
 		dst = number(dst, int64(d.Den), d.UnitQ, int64(d.UnitR), d.FillQ, int64(d.FillR), min(p.Burst, exact))
 		dst = o.packChange(dst)
+		if p.HasInitial {
+			dst = number(dst, d.NewQ+1, int64(d.NewR)) // 0: none
+		}
 	case step.Interval:
 		dst = number(dst, p.Count, p.Length)
 		dst = refills(dst, p, p.Burst)

@@ -152,9 +152,13 @@ func drawnLimits(rng *rand.Rand, like sluice.Limit, n int) (limits []sluice.Limi
 		case p.Kind == step.Slices:
 			l.Window -= l.Window % (time.Duration(l.SubWindows) * time.Millisecond)
 		}
+		if like.Initial != 0 {
+			l = l.WithInitial(rng.Int64N(l.Burst))
+		}
 		if whole, err := l.Build(); err == nil {
 			if l.Burst > 1 && rng.IntN(4) == 0 { // as a process' share is, or a lease
 				l.Count, l.Burst = 1+l.Count/3, 1+l.Burst/(2+rng.Int64N(5))
+				l.Initial = min(l.Initial, l.Burst-1)
 				private.MakePart(&l, whole)
 			}
 			limits = append(limits, l)
@@ -218,8 +222,16 @@ func (d *differential) note(t sluice.Take) {
 	if p.Kind == step.Bucket {
 		moments = append(moments, p.Drips().UnitQ, p.Drips().UnitQ)
 	}
+	far := 2 * d.pace
+	if p.HasInitial {
+		moments = append(moments, p.Drips().NewQ, p.Drips().FillQ)
+		if d.rng.IntN(20) == 0 { // when it is new again
+			far = max(far, 4*keptFull)
+			moments = append(moments, keptFull, keptFull+p.Drips().NewQ, keptFull+p.Drips().FillQ)
+		}
+	}
 	for _, after := range moments {
-		if after > 0 && after < 2*d.pace { // others would be too far to come back from
+		if after > 0 && after < far { // others would be too far to come back from
 			d.aims = append(d.aims, d.now+after)
 		}
 	}

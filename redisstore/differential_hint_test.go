@@ -68,7 +68,9 @@ func (d *differential) sighting(p *step.Params, stored *cell, now int64) lastSta
 	}
 	q := p
 	if d.rng.IntN(8) == 0 {
-		q = private.ParamsOf(d.limits[d.rng.IntN(len(d.limits))])
+		if other := private.ParamsOf(d.limits[d.rng.IntN(len(d.limits))]); other.Identity() == p.Identity() {
+			q = other
+		}
 	}
 	at := now
 	switch d.rng.IntN(6) {
@@ -105,9 +107,9 @@ func laterOf(p *step.Params, now int64, s, h cell, known *step.Known) *cell {
 		return nil
 	}
 	h.words = slices.Clone(h.words)
-	h.adopt(p, now, known)
+	h.adopt(p, now, known, false)
 	s.words = slices.Clone(s.words)
-	s.adopt(p, now, known)
+	s.adopt(p, now, known, false)
 	if s.state.ExpiresAt <= now {
 		s = cell{words: make([]uint64, len(h.words))}
 	}
@@ -130,8 +132,22 @@ func instant(at int64, frac, den uint64) *big.Rat {
 	return new(big.Rat).Sub(new(big.Rat).SetInt64(at), less)
 }
 
+// keptFull is how long a bucket with an initial level is kept once it is full.
+const keptFull = 24 * 3600 * 1_000_000
+
 func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 	drips := p.Drips()
+	keep := int64(0)
+	if p.HasInitial {
+		keep = keptFull
+		for _, c := range []*cell{&s, &h} {
+			if c.state.ExpiresAt > now { // the moment at which it is full, or nothing if that has passed
+				if c.state.ExpiresAt -= keep; c.state.ExpiresAt <= now {
+					c.state = step.State{ExpiresAt: now}
+				}
+			}
+		}
+	}
 	for _, c := range []*cell{&s, &h} {
 		if c.state.Value >= drips.Den { // of a limit with the same shape, whose fractions are others
 			c.state.Value = 0
@@ -150,6 +166,10 @@ func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 		h.state.ExpiresAt, h.state.Value = up.Int64(), frac.Num().Uint64()
 	}
 	before := instant(now, 0, 1)
+	if p.HasInitial && s.state.ExpiresAt == 0 { // what is not stored is new
+		before = instant(now+drips.NewQ, 0, 1)
+		before.Add(before, new(big.Rat).SetFrac(new(big.Int).SetUint64(drips.NewR), new(big.Int).SetUint64(drips.Den)))
+	}
 	if s.state.ExpiresAt > now {
 		before = instant(s.state.ExpiresAt, s.state.Value, drips.Den)
 	}
@@ -157,6 +177,7 @@ func laterBucket(p *step.Params, now int64, s, h cell) *cell {
 		return nil
 	}
 	h.state.Shape = p.Shape()
+	h.state.ExpiresAt += keep
 	return &h
 }
 

@@ -34,6 +34,21 @@ var algorithms = []algorithm{
 		sluice.PerMinute(100).WithAlgorithm(sluice.LeakyQueue), sluice.PerSecond(7).WithAlgorithm(sluice.LeakyQueue).WithBurst(30),
 		sluice.PerSecond(3).WithAlgorithm(sluice.LeakyQueue), sluice.Per(99_991, time.Hour).WithAlgorithm(sluice.LeakyQueue),
 	}},
+	{"initial_bucket", []sluice.Limit{
+		sluice.PerMinute(100).WithInitial(10), sluice.PerSecond(10).WithInitial(0), sluice.PerMinute(7).WithInitial(6),
+		sluice.Per(3, time.Second).WithBurst(11).WithInitial(1), sluice.PerDay(5).WithInitial(2),
+		sluice.Per(7, 1_000_003*time.Microsecond).WithInitial(3), sluice.Per(99_991, time.Hour).WithInitial(0),
+		sluice.Per(1, 366*24*time.Hour).WithInitial(0), sluice.PerSecond(10_000_000).WithInitial(9_999_999),
+		sluice.Per(10_000_019, 7*time.Second).WithBurst(1 << 40).WithInitial(1 << 39), sluice.Per(10_000, time.Millisecond).WithInitial(1),
+		sluice.PerMinute(100).WithInitial(90), // of the same meaning as the first
+	}},
+	{"initial_and_others", []sluice.Limit{
+		sluice.PerMinute(100).WithInitial(10), sluice.PerSecond(10), sluice.PerMinute(7).WithInitial(0), sluice.PerMinute(100),
+		sluice.PerMinute(9).WithAlgorithm(sluice.FixedWindow), sluice.PerHour(30).WithBurst(11).WithInitial(3),
+		sluice.PerMinute(9).WithAlgorithm(sluice.SlidingWindowLog), sluice.PerSecond(7).WithAlgorithm(sluice.LeakyQueue).WithBurst(30),
+		{Count: 10, Window: time.Minute, Refill: sluice.RefillInterval},
+		sluice.Concurrent(9).WithPermitTTL(time.Second),
+	}},
 	{"interval_bucket", []sluice.Limit{
 		{Count: 10, Window: time.Minute, Refill: sluice.RefillInterval},
 		{Count: 3, Window: time.Second, Burst: 20, Refill: sluice.RefillInterval, Align: sluice.AlignFirstRequest},
@@ -114,7 +129,7 @@ func TestMarksEqualGo(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, a := range algorithms {
-		if a.name != "token_bucket" && a.name != "interval_bucket" {
+		if a.name != "token_bucket" && a.name != "interval_bucket" && a.name != "initial_bucket" {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
@@ -125,6 +140,12 @@ func TestMarksEqualGo(t *testing.T) {
 			limits := slices.Clone(a.limits)
 			if a.name == "token_bucket" { // which a rule may change to, and has no marks
 				limits = append(limits, sluice.PerMinute(100).WithAlgorithm(sluice.LeakyQueue))
+			}
+			if a.name == "initial_bucket" { // nearly full ones, or the first takes of each key would all be denied
+				for i := range limits {
+					burst := limits[i].Max()
+					limits[i] = limits[i].WithInitial(burst - burst/10 - 1)
+				}
 			}
 			d := newDifferential(t, server, limits)
 			d.marks = true
@@ -153,7 +174,7 @@ func TestChangedEqualsGo(t *testing.T) {
 	server := redistest.Start(t)
 	plain := algorithm{"token_bucket_plain", algorithms[0].limits}
 	for _, a := range append(slices.Clone(algorithms), plain) {
-		if a.name == "fixed_window" || a.name == "sliding_log" || a.name == "concurrency" { // which keep a count, whatever changes
+		if a.name == "fixed_window" || a.name == "sliding_log" || a.name == "concurrency" || a.name == "initial_and_others" { // which keep a count, whatever changes
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
@@ -182,7 +203,7 @@ func TestChangedEqualsGo(t *testing.T) {
 			}
 			t.Logf("%d takes, %d allowed, %d denied, %d adjusted, %d given back; %d states of other numbers, %d of them unknown, %d with marks",
 				d.takes, d.allowed, d.denied, d.adjusted, d.refunded, d.changed, d.unknown, d.scaled)
-			marks := a.name == "token_bucket" || a.name == "interval_bucket"
+			marks := a.name == "token_bucket" || a.name == "interval_bucket" || a.name == "initial_bucket"
 			if d.changed < rounds/3 || d.unknown < d.changed/10 || d.unknown > d.changed/2 || marks && d.scaled < d.changed/20 ||
 				d.allowed < d.takes/10 || d.denied < d.takes/20 {
 				t.Error("the calls are too much of one kind to show anything")

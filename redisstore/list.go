@@ -200,6 +200,8 @@ func (n *namer) parse(stored string) (l sluice.BucketInfo, ok bool) {
 	switch kind := strings.IndexByte(kindLetters, letter); {
 	case letter == letterBlock:
 		l.Blocked = true
+	case letter == letterInitial:
+		l.Kind = step.InitialName
 	case kind <= 0:
 		return l, false
 	case step.Kind(kind) == step.Slices:

@@ -11,7 +11,7 @@ import (
 func namesOf(n *namer, rule, key, slot string) []string {
 	var all []string
 	for _, a := range algorithms {
-		if a.name == "leaky_queue" { // counted as a token bucket is
+		if a.name == "leaky_queue" || a.name == "initial_and_others" { // counted as others are
 			continue
 		}
 		r := sluice.Must(sluice.NewRule(sluice.Rule{Name: rule, Limit: a.limits[0]}))

@@ -89,7 +89,7 @@ func (c *call) take(o *op, now int64, r step.Request) step.Answer {
 		return at.take(o.Params, now, r)
 	}
 	if !r.DryRun {
-		at.adopt(o.Params, now, r.Known)
+		at.adopt(o.Params, now, r.Known, o.Begins())
 	}
 	r.DryRun = true
 	free := at.take(o.Params, now, r)
@@ -118,10 +118,15 @@ func (c *cell) wide(p *step.Params, now int64, settles bool) []uint64 {
 	return c.words
 }
 
-// adopt rewrites the state as one of these numbers.
-func (c *cell) adopt(p *step.Params, now int64, known *step.Known) {
-	if c.state.ExpiresAt > now && c.state.Shape != p.Shape() {
+// adopt rewrites the state as one of these numbers. If begin, it starts the new bucket of a key without one.
+func (c *cell) adopt(p *step.Params, now int64, known *step.Known, begin bool) {
+	switch {
+	case c.state.ExpiresAt > now && c.state.Shape != p.Shape():
 		c.write(p, p.Adopt(c.state, c.wide(p, now, false), now, known))
+	case c.state.ExpiresAt <= now && begin:
+		next, _ := p.Take(c.state, nil, now, step.Request{Begin: true})
+		c.write(p, next)
+		c.words = nil
 	}
 }
 
@@ -177,7 +182,7 @@ func (c *call) commit(g *group.Call, i int, o *op, veto bool, now int64) {
 	a := &g.Out[i]
 	adopt, do := g.Commit(i, &o.Op, veto)
 	if adopt {
-		c.cells[o.cell].adopt(o.Params, now, o.Request.Known)
+		c.cells[o.cell].adopt(o.Params, now, o.Request.Known, o.Begins())
 	}
 	switch do {
 	case group.Nothing:

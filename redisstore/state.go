@@ -231,6 +231,9 @@ const (
 // buckets in other forms.
 const kindLetters = "?trwcslf"
 
+// letterInitial is that of buckets with an initial level, whose states ordinary ones must not be read as.
+const letterInitial = 'g'
+
 // longest is the longest key that is stored as it is: a UUID, say. A digest of a longer one is shorter.
 const longest = 36
 
@@ -300,7 +303,11 @@ func isPlainText(key string) bool {
 
 // state names where the states of one kind are kept.
 func (n *namer) state(dst []byte, of *name, p *step.Params) []byte {
-	dst = append(n.begin(dst, of), kindLetters[p.Kind])
+	letter := kindLetters[p.Kind]
+	if p.HasInitial {
+		letter = letterInitial
+	}
+	dst = append(n.begin(dst, of), letter)
 	if p.Kind == step.Slices {
 		dst = append(dst, '0'+byte(p.Slices/10), '0'+byte(p.Slices%10))
 	}

@@ -21,7 +21,7 @@
 // A file in testdata is made of limits, of calls with their answers, of blank lines and of comments, which begin
 // with #.
 //
-//	limit [NAME:] ALGORITHM COUNT/WINDOW [burst=N] [refill=interval] [align=first_hit] [calendar=day|week|month|year]
+//	limit [NAME:] ALGORITHM COUNT/WINDOW [burst=N] [initial=N] [refill=interval] [align=first_hit] [calendar=day|week|month|year]
 //	      [zone=ZONE] [over=N for=D] [rounding=nearest] [sub_windows=N] [charge_denied] [shadow]
 //
 // declares a rule, on one line, and change, written likewise, gives a known rule other numbers. A rule without a name

@@ -71,6 +71,9 @@ func (g *generator) limit() sluice.Limit {
 			l.Align = pick(g, sluice.AlignEpoch, sluice.AlignFirstRequest)
 		}
 		l.Burst = pick(g, 0, l.Count, int64(1+g.draw(20)))
+		if l.Refill == sluice.RefillContinuous && g.oneIn(3) {
+			l = l.WithInitial(int64(g.draw(int(l.Max()))))
+		}
 	case sluice.LeakyBucket, sluice.LeakyQueue:
 		l.Burst = pick(g, 0, l.Count, int64(1+g.draw(20)))
 	case sluice.FixedWindow:
@@ -176,6 +179,9 @@ func (g *generator) change() {
 		if l.Burst > 0 {
 			l.Burst = int64(1 + g.draw(20))
 		}
+		if l.Initial != 0 {
+			l = l.WithInitial(int64(g.draw(int(l.Max()))))
+		}
 		if l.Align != sluice.AlignCalendar && g.oneIn(2) {
 			l.Window = pick(g, windows...)
 			l.SoftPeriod = min(l.SoftPeriod, l.Window)
@@ -204,7 +210,9 @@ func (g *generator) had(r *sluice.Rule) {
 // has left.
 func (g *generator) certain(changed *sluice.Rule) bool {
 	l := &changed.Limit
-	exact := func(l *sluice.Limit) bool { return kindOf(l) != "bucket" || l.Window.Microseconds()%l.Count == 0 }
+	exact := func(l *sluice.Limit) bool {
+		return kindOf(l) != "bucket" && kindOf(l) != "initial" || l.Window.Microseconds()%l.Count == 0
+	}
 	for _, old := range g.limits[changed.Name+" "+kindOf(l)] {
 		switch {
 		case records(changed), !exact(l) || !exact(old), remembersAll(l) && l.Window > old.Window:
@@ -219,7 +227,7 @@ func (g *generator) certain(changed *sluice.Rule) bool {
 // sameShape tells that what is kept under one limit means the same under the other.
 func sameShape(a, b *sluice.Limit) bool {
 	switch kindOf(a) {
-	case "bucket":
+	case "bucket", "initial":
 		return fillOf(a).Cmp(fillOf(b)) == 0
 	case "interval":
 		return a.Count == b.Count && a.Window == b.Window && a.Burst == b.Burst
@@ -297,7 +305,11 @@ func (g *generator) counted(t *take) bool { return g.model.meter(&t.Take).hasExp
 func (g *generator) follow(o *op) {
 	o.want, o.fail = g.player.play(o)
 	for i, d := range o.want {
-		for _, aim := range []time.Duration{d.RetryAfter, d.ResetAfter, d.Delay} {
+		renewed := time.Duration(0) // when a key is new again
+		if len(o.takes) > i && o.takes[i].EffectiveLimit().Initial != 0 && g.oneIn(5) {
+			renewed = d.ResetAfter + 24*time.Hour
+		}
+		for _, aim := range []time.Duration{d.RetryAfter, d.ResetAfter, d.Delay, renewed} {
 			if aim > 0 && aim < 48*time.Hour {
 				g.aims = append(g.aims, aim)
 			}

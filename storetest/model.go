@@ -39,6 +39,9 @@ func kindOf(l *sluice.Limit) string {
 		if l.Refill == sluice.RefillInterval {
 			return "interval"
 		}
+		if l.Initial != 0 {
+			return "initial"
+		}
 		return "bucket"
 	case sluice.SlidingWindowCounter:
 		if l.SubWindows > 1 {
@@ -128,7 +131,7 @@ func firstFit(m meter, l *sluice.Limit, now, cost int64) int64 {
 		return 0
 	}
 	if b, ok := m.(*bucketMeter); ok {
-		return b.reaches(l, cost) - now
+		return b.reaches(l, now, cost) - now
 	}
 	low, high := int64(0), int64(1) // it does not fit at low
 	for !m.fits(l, now+high, cost) {

@@ -10,10 +10,41 @@ import (
 // bucketMeter is a bucket that is refilled, or leaks, continuously. It holds Burst; what was spent comes back at
 // Count per Window. It keeps the moment at which the bucket is full again: the number of tokens follows from it. When the
 // numbers change, the part of the bucket that is missing does not.
+//
+// With an Initial, the bucket of a new key holds that and is filled from the first request on. A key is new that was never
+// seen, or whose bucket has been full for keptFull.
 type bucketMeter struct {
-	full  *big.Rat // nil: full
+	full  *big.Rat // nil: full, or new
 	fill  *big.Rat // how long an empty one took to fill, and what it held, under which it was written
 	burst int64
+	kept  bool // for keptFull once it is full
+}
+
+// keptFull is how long a bucket with an Initial is remembered once it is full.
+const keptFull = int64(24 * time.Hour / time.Microsecond)
+
+// isNew reports whether the bucket is that of a new key.
+func (m *bucketMeter) isNew(l *sluice.Limit, t int64) bool {
+	return l.Initial != 0 && (m.full == nil || m.hasExpired() <= t)
+}
+
+// fullAt is when the bucket is full, or nil if it is.
+func (m *bucketMeter) fullAt(l *sluice.Limit, t int64) *big.Rat {
+	if m.isNew(l, t) {
+		missing := new(big.Rat).Quo(whole(l.Burst-max(0, l.Initial)), rate(l))
+		return missing.Add(missing, whole(t))
+	}
+	if m.full == nil || m.full.Cmp(whole(t)) <= 0 {
+		return nil
+	}
+	return m.full
+}
+
+// begin starts the bucket of a new key.
+func (m *bucketMeter) begin(l *sluice.Limit, now int64) {
+	if m.isNew(l, now) {
+		m.later(l, now, new(big.Rat))
+	}
 }
 
 // fillOf is how long it takes to fill an empty bucket.
@@ -33,10 +64,11 @@ func ceil(r *big.Rat) int64 { return -floor(new(big.Rat).Neg(r)) }
 
 // tokens is what is in the bucket: less than nothing if it is in debt.
 func (m *bucketMeter) tokens(l *sluice.Limit, t int64) *big.Rat {
-	if m.full == nil || m.full.Cmp(whole(t)) <= 0 {
+	full := m.fullAt(l, t)
+	if full == nil {
 		return whole(l.Burst)
 	}
-	missing := new(big.Rat).Sub(m.full, whole(t))
+	missing := new(big.Rat).Sub(full, whole(t))
 	missing.Mul(missing, rate(l))
 	return missing.Sub(whole(l.Burst), missing)
 }
@@ -47,7 +79,7 @@ func (m *bucketMeter) adopted(l *sluice.Limit, now int64) meter {
 	if m.full == nil || m.full.Cmp(whole(now)) <= 0 || m.burst == l.Burst && m.fill.Cmp(fillOf(l)) == 0 {
 		return m
 	}
-	changed := &bucketMeter{full: m.full, fill: fillOf(l), burst: l.Burst}
+	changed := &bucketMeter{full: m.full, fill: fillOf(l), burst: l.Burst, kept: m.kept}
 	if ratio := new(big.Rat).Quo(changed.fill, m.fill); ratio.Cmp(whole(1)) != 0 {
 		left := new(big.Rat).Sub(m.full, whole(now))
 		left = minOf(left.Mul(left, ratio), new(big.Rat).Quo(maxNegative(l), rate(l)))
@@ -63,29 +95,38 @@ func (m *bucketMeter) fits(l *sluice.Limit, t, cost int64) bool {
 }
 
 // reaches is when there are so many tokens: that many before it is full.
-func (m *bucketMeter) reaches(l *sluice.Limit, tokens int64) int64 {
+func (m *bucketMeter) reaches(l *sluice.Limit, now, tokens int64) int64 {
 	before := new(big.Rat).Quo(whole(l.Burst-tokens), rate(l))
-	return ceil(before.Sub(m.full, before))
+	return ceil(before.Sub(m.fullAt(l, now), before))
 }
 
 func (m *bucketMeter) remaining(l *sluice.Limit, t int64) int64 { return max(0, floor(m.tokens(l, t))) }
 
-func (m *bucketMeter) expiresAt(_ *sluice.Limit, t int64) int64 { return max(t, m.hasExpired()) }
+func (m *bucketMeter) expiresAt(l *sluice.Limit, t int64) int64 {
+	if full := m.fullAt(l, t); full != nil {
+		return ceil(full)
+	}
+	return t
+}
 
 func (m *bucketMeter) hasExpired() int64 {
-	if m.full == nil {
+	switch {
+	case m.full == nil:
 		return 0
+	case m.kept:
+		return ceil(m.full) + keptFull
 	}
 	return ceil(m.full)
 }
 
 // later takes cost out of the bucket as if at a moment.
 func (m *bucketMeter) later(l *sluice.Limit, at int64, cost *big.Rat) {
-	if m.full == nil || m.full.Cmp(whole(at)) < 0 {
-		m.full = whole(at)
+	full := m.fullAt(l, at)
+	if full == nil {
+		full = whole(at)
 	}
-	m.full = new(big.Rat).Add(m.full, new(big.Rat).Quo(cost, rate(l)))
-	m.fill, m.burst = fillOf(l), l.Burst
+	m.full = new(big.Rat).Add(full, new(big.Rat).Quo(cost, rate(l)))
+	m.fill, m.burst, m.kept = fillOf(l), l.Burst, l.Initial != 0
 }
 
 func (m *bucketMeter) spend(l *sluice.Limit, now, cost, at int64) int64 {
@@ -124,7 +165,7 @@ func (m *bucketMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) int
 		m.later(l, now, more)
 		return floor(more)
 	}
-	if missing.Sign() <= 0 {
+	if missing.Sign() <= 0 || m.isNew(l, now) {
 		return 0
 	}
 	back := m.returnable(l, now, at, charged, -delta)
@@ -161,10 +202,12 @@ func (m *bucketMeter) returnable(l *sluice.Limit, now, at, charged, cost int64) 
 	return whole(cost)
 }
 
-// settle forgets a bucket that is full.
+// settle forgets a bucket that is full, or keeps that it is full since now.
 func (m *bucketMeter) settle(now int64) {
 	if m.full.Cmp(whole(now)) <= 0 {
-		m.full = nil
+		if m.full = nil; m.kept {
+			m.full = whole(now)
+		}
 	}
 }
 

@@ -120,6 +120,10 @@ func (r *Reference) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 				r.marks[name] = r.marks[name].scaled(big.NewRat(takes[i].EffectiveLimit().Burst, held.held()))
 			}
 		}
+		if b, ok := m.(*bucketMeter); ok && takes[i].Cost > 0 && takes[i].Receipt == 0 {
+			b.begin(takes[i].EffectiveLimit(), now) // of a denied take too: its RetryAfter counts on it
+			r.distinct[nameOf(&takes[i])] = true
+		}
 		settles := takes[i].Receipt != 0 && takes[i].Settles && !takes[i].DryRun
 		if !replayed[i] && (takes[i].Cost != 0 || settles) {
 			out[i] = r.commit(&takes[i], m, out[i], veto, now)

@@ -161,6 +161,10 @@ func limitOption(r *sluice.Rule, name, value string) (err error) {
 	switch name {
 	case "burst":
 		l.Burst, err = strconv.ParseInt(value, 10, 64)
+	case "initial":
+		var n int64
+		n, err = strconv.ParseInt(value, 10, 64)
+		*l = l.WithInitial(n)
 	case "refill":
 		choose(map[string]func(){"interval": func() { l.Refill = sluice.RefillInterval }})
 	case "align":

@@ -63,6 +63,12 @@ func (op *Op) Peeks() bool {
 // Look asks what there is and changes nothing.
 func (op *Op) Look() step.Request { return step.Request{DryRun: true, Known: op.Request.Known} }
 
+// Begins reports whether the op starts the new bucket of a key without one, even if nothing is charged. Peeks, refunds and
+// settlements do not.
+func (op *Op) Begins() bool {
+	return op.Params.HasInitial && op.At == 0 && op.Request.Cost > 0 && !op.Request.DryRun
+}
+
 // Settlement is the op with At as the algorithms have it.
 func (op *Op) Settlement() step.Settlement {
 	return step.Settlement{
@@ -221,7 +227,8 @@ const (
 )
 
 // Commit says what is to be done about an op. If adopt, first a state that was written under other numbers is rewritten,
-// because its answer counts on the new ones, and nothing else will do so.
+// because its answer counts on the new ones, and nothing else will do so. Likewise the new bucket of a key without one
+// starts if [Op.Begins].
 func (c *Call) Commit(i int, op *Op, veto bool) (adopt bool, do Change) {
 	allowed, charge := c.Out[i].Allowed, op.Request.Charge
 	switch {

@@ -66,7 +66,7 @@ func CounterKind(limit any) string {
 	if p == nil {
 		return ""
 	}
-	return p.Kind.Name(int(p.Slices))
+	return p.Name()
 }
 
 // Fast is a shortcut that a store in this process offers.

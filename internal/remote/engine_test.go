@@ -128,6 +128,37 @@ func TestPartsAreNoChange(t *testing.T) {
 	}
 }
 
+// While the store is unavailable a key that this process has not seen starts with its share of the initial level, and one
+// that it has seen has its share of the remaining quota, be that more or less than the initial level.
+func TestInitialInFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := ruleNamed("r")
+		p := compiled(step.Params{Kind: step.Bucket, Count: 10, Length: hour, Burst: 10, HasInitial: true, Initial: 4})
+		for _, instances := range []int64{1, 2} {
+			en := New(Config{Store: newFar(), Instances: func() int { return int(instances) }})
+			remaining := func(key string) int64 {
+				var out [1]group.Answer
+				en.failTakes([]group.Op{rule.Op(p, key, "", 0)}, out[:])
+				return out[0].Remaining
+			}
+			mustApply(t, en, rule.Op(p, "spent", "", 2))
+			mustApply(t, en, rule.Op(p, "full", "", 1))
+			mustApply(t, en, rule.Op(p, "denied", "", 5))
+			if new, spent, denied := remaining("new"), remaining("spent"), remaining("denied"); new != 4/instances || spent != 2/instances || denied != 4/instances {
+				t.Errorf("%d instances: %d, %d and %d remain, want %d, %d and %d", instances, new, spent, denied, 4/instances, 2/instances, 4/instances)
+			}
+			<-time.After(time.Hour)
+			mustApply(t, en, rule.Op(p, "full", "", 1))
+			if full := remaining("full"); full != 9/instances {
+				t.Errorf("%d instances: %d remain of a full bucket, want %d", instances, full, 9/instances)
+			}
+			if err := en.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // Close ends what is begun in the background and waits for it; nothing begins afterwards.
 func TestCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

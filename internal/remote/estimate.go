@@ -69,7 +69,7 @@ type report struct {
 // CanEstimate reports whether limits with these numbers can be decided from an estimate: windows that are not soft, counters
 // without sub-windows, and buckets that fill continuously.
 func CanEstimate(p *step.Params) bool {
-	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Counter || p.Kind == step.Bucket && !p.Queue
+	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Counter || p.Kind == step.Bucket && !p.Queue && !p.HasInitial
 }
 
 // drop forgets a key: an operator has reset or blocked it.

@@ -99,7 +99,10 @@ func (en *Engine) updateFallback(takes []group.Op, out []group.Answer, asked tim
 			spent = max(spent, before)
 		}
 		local.Reset(h, p, now)
-		if spent > 0 {
+		switch {
+		case p.HasInitial: // a new bucket would hold less than a full one
+			local.Put(h, p, now, p.Spent(now, spent))
+		case spent > 0:
 			local.Take(h, p, now, step.Request{Cost: spent, Known: known})
 		}
 		if over > 0 && refills(p) { // it has admitted more than flows in, and lets that pass first

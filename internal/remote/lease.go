@@ -144,7 +144,7 @@ func (en *Engine) mayHold(p *step.Params) bool {
 // CanLease reports whether limits with these numbers can be leased: windows that are not soft, and buckets that fill
 // continuously.
 func CanLease(p *step.Params) bool {
-	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Bucket && !p.Queue
+	return p.Kind == step.Window && p.SoftExcess == 0 || p.Kind == step.Bucket && !p.Queue && !p.HasInitial
 }
 
 // maxLeasedAmount is how much of a limit one process may hold at a time. All processes together hold at most half of a bucket.

@@ -22,6 +22,9 @@ func TestAnswersRemainingAndLimit(t *testing.T) {
 			}
 		}
 		limit, fresh := k.p.Limit(), newKey(*k.p)
+		if k.p.HasInitial {
+			fresh.take(now-day/2, step.Request{Begin: true}) // since when it is full
+		}
 		if !allowed(fresh, now, limit) || !fresh.take(now, step.Request{Cost: limit + 1}).Never {
 			t.Fatalf("%v: %d is not the largest cost that is ever allowed", k, limit)
 		}

@@ -11,6 +11,14 @@ import (
 // same sum; the queue only tells the caller to wait until its own drop falls.
 //
 // The moment is ExpiresAt - Value/den: ExpiresAt is rounded up, Value holds the rounding. No precision is ever lost.
+//
+// A bucket with HasInitial differs where there is no state: a key's new bucket holds Initial. It fills from the first
+// request on, and so a denied request stores its state too. The state is kept for keepFull longer than until the bucket is
+// full, and the moment is that much before ExpiresAt: a key that pauses for less than that is not taken for a new one,
+// which holds less.
+
+// keepFull is how long the state of a full bucket with HasInitial is kept: a day.
+const keepFull = 24 * 3600 * 1_000_000
 
 func (p *Params) compileBucket() {
 	g := gcd(p.Count, p.Length)
@@ -19,6 +27,10 @@ func (p *Params) compileBucket() {
 	p.perDenInv = reciprocal(p.perDen)
 	p.unitQ, p.unitR = p.dripTime(1)
 	p.fillQ, p.fillR = p.dripTime(p.Burst)
+	if p.HasInitial {
+		p.newQ, p.newR = p.dripTime(p.Burst - p.Initial)
+		p.keep = keepFull
+	}
 }
 
 // dripTime is how long cost takes to drip, in microseconds and 1/den microseconds.
@@ -38,9 +50,12 @@ type moment struct {
 
 func (p *Params) fullAt(s State, now int64) moment {
 	if s.ExpiresAt <= now {
+		return p.later(moment{at: now}, p.newQ, p.newR)
+	}
+	m := moment{s.ExpiresAt - p.keep, s.Value}
+	if m.at <= now { // full, and kept for longer
 		return moment{at: now}
 	}
-	m := moment{s.ExpiresAt, s.Value}
 	if m.frac >= p.den { // of another limit whose fingerprint is the same by accident
 		m.frac = 0
 	}
@@ -74,16 +89,33 @@ func (p *Params) putBucket(m moment, now int64) State {
 		m = moment{at: now + maxAhead}
 	}
 	if m.at <= now {
+		if p.HasInitial {
+			return State{ExpiresAt: now + p.keep, Shape: p.shape}
+		}
 		return State{}
 	}
-	return State{ExpiresAt: m.at, Value: m.frac, Shape: p.shape}
+	return State{ExpiresAt: m.at + p.keep, Value: m.frac, Shape: p.shape}
+}
+
+// begun returns the state of a key at its first request: that of its new bucket if it has none. With HasInitial only.
+func (p *Params) begun(s State, now int64) State {
+	if s.ExpiresAt <= now {
+		return p.putBucket(p.fullAt(s, now), now)
+	}
+	return s
+}
+
+// Spent returns the state of a bucket from which so much is missing at now.
+func (p *Params) Spent(now, spent int64) State {
+	q, f := p.dripTime(spent)
+	return p.putBucket(p.later(moment{at: now}, q, f), now)
 }
 
 func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
-	if r.Cost > p.Burst {
-		return s, Answer{Never: true, Remaining: p.bucketRemaining(s, now), ResetAfter: max(0, s.ExpiresAt-now), At: now}
-	}
 	before := p.fullAt(s, now)
+	if r.Cost > p.Burst {
+		return s, Answer{Never: true, Remaining: p.remainingAt(before, now), ResetAfter: before.at - now, At: now}
+	}
 	q, f := p.unitQ, p.unitR
 	if r.Cost != 1 {
 		q, f = p.dripTime(r.Cost)
@@ -110,7 +142,7 @@ func (p *Params) takeBucket(s State, now int64, r Request) (State, Answer) {
 			Remaining: p.remainingAt(before, now), RetryAfter: retry, ResetAfter: before.at - now, At: now,
 		}
 	}
-	return State{ExpiresAt: after.at, Value: after.frac, Shape: p.shape}, Answer{
+	return State{ExpiresAt: after.at + p.keep, Value: after.frac, Shape: p.shape}, Answer{
 		Allowed: true, Granted: r.Cost, Remaining: p.remainingAt(after, now), ResetAfter: after.at - now,
 		Delay: delay, At: now + delay,
 	}
@@ -124,10 +156,6 @@ func (p *Params) waitFor(after moment, now int64) int64 {
 		late--
 	}
 	return late
-}
-
-func (p *Params) bucketRemaining(s State, now int64) int64 {
-	return p.remainingAt(p.fullAt(s, now), now)
 }
 
 // remainingAt is the bucket's size less what has not yet dripped, rounded up.
@@ -253,6 +281,9 @@ func (p *Params) refundSpan(s State, now int64, back span) (State, int64) {
 
 // settleBucket settles a take by its mark, i, or without one if that is -1.
 func (p *Params) settleBucket(s State, m *marks, i int, now, at int64, x Settlement) (State, int64) {
+	if p.HasInitial && (x.Delta == 0 || x.Delta < 0 && s.ExpiresAt <= now) {
+		return s, 0 // a refund starts no bucket, and a full one stays full since then
+	}
 	if x.Delta >= 0 {
 		return p.chargeLate(s, now, x.Delta)
 	}

@@ -19,6 +19,7 @@ func TestAgainstReference(t *testing.T) {
 		plain bool // the reference knows neither delays nor Adjust
 	}{
 		{"token bucket", 240, drawBucket, newTokenBucket, false},
+		{"token bucket with initial", 300, drawInitial, newInitialBucket, false},
 		{"leaky meter", 240, drawBucket, newLeakyMeter, true},
 		{"leaky queue", 150, drawQueue, newLeakyQueue, false},
 		{"interval", 780, drawInterval, newIntervalBucket, false},
@@ -108,6 +109,9 @@ func (d *differ) pause() int64 {
 	case 6, 7, 8:
 		return max(0, d.last.RetryAfter+near)
 	case 9:
+		if p.HasInitial && d.rnd.IntN(2) == 0 { // when the key is new again
+			return d.last.ResetAfter + day + near
+		}
 		return max(0, d.last.ResetAfter+near)
 	case 10:
 		return max(0, d.last.Delay+near)
@@ -203,6 +207,9 @@ func (d *differ) dry(r step.Request) {
 // decide answers a request as its definition says.
 func (d *differ) decide(r step.Request) step.Answer {
 	m := d.model
+	if b, ok := m.(*initialBucket); ok {
+		b.begin(d.now)
+	}
 	grant := func(cost int64) (step.Answer, bool) {
 		if cost > m.most() {
 			return step.Answer{}, false
@@ -276,6 +283,7 @@ func (d *differ) checkReset(got step.Answer) {
 }
 
 func (d *differ) look() {
+	defer d.asIfBegun()()
 	a := d.key.take(d.now, step.Request{})
 	_, fits := d.model.fits(d.now, 1, 0)
 	fits = fits && d.model.most() > 0
@@ -287,6 +295,17 @@ func (d *differ) look() {
 	}
 	d.checkReset(a)
 	d.last = a
+}
+
+// asIfBegun has the model of a new key answer as if a request had started its bucket, until the returned function is called.
+func (d *differ) asIfBegun() (restore func()) {
+	was := d.model
+	if b, ok := was.(*initialBucket); ok {
+		begun := *b
+		begun.begin(d.now)
+		d.model = &begun
+	}
+	return func() { d.model = was }
 }
 
 // settle gives back some of an earlier take, or charges more.
@@ -313,6 +332,7 @@ func (d *differ) settle() {
 	if !same(got, want) {
 		d.Errorf("adjust of %+v by %d\n got %+v\nwant %+v", t, delta, got, want)
 	}
+	defer d.asIfBegun()()
 	d.checkReset(got)
 	d.last = got
 }

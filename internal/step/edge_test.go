@@ -120,6 +120,7 @@ func TestLogSettlesWhatWasMerged(t *testing.T) {
 // Nobody took anything at the beginning of time, nor at its end.
 func TestAdjustAtNoTime(t *testing.T) {
 	for name, p := range kinds(10, minute, 10) {
+		p.Initial = p.Burst
 		k := newKey(p)
 		now := int64(epoch)
 		k.allow(now, k.p.Limit())

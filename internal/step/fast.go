@@ -108,6 +108,8 @@ const (
 
 func (p *Params) compileFast() uint8 {
 	switch {
+	case p.HasInitial: // whose new keys and expiries are others'
+		return 0
 	case p.Kind == Bucket && !p.Queue && p.den == 1:
 		return fastBucket
 	case p.Kind == Bucket && !p.Queue:

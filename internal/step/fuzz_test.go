@@ -44,6 +44,9 @@ func (b *tape) limit() step.Params {
 		}
 		p.Count = b.within(1, 10*p.Length)
 		p.Burst = b.within(1, max(1, step.Horizon/p.Length*p.Count))
+		if p.Kind == step.Bucket && flags&10 == 8 {
+			p.HasInitial, p.Initial = true, b.within(0, p.Burst)
+		}
 		return p
 	case step.Log, step.Permits:
 		p.Count = b.within(1, step.MaxLogCount)

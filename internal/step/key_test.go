@@ -93,6 +93,9 @@ func describe(p *step.Params) string {
 	if p.Burst > 0 {
 		s += fmt.Sprintf(" burst %d", p.Burst)
 	}
+	if p.HasInitial {
+		s += fmt.Sprintf(" initial %d", p.Initial)
+	}
 	if p.SoftExcess > 0 {
 		s += fmt.Sprintf(" over %d for %d", p.SoftExcess, p.SoftPeriod)
 	}
@@ -104,6 +107,7 @@ func kinds(count, length, burst int64) map[string]step.Params {
 	length = max(length, 3)
 	return map[string]step.Params{
 		"bucket":          {Kind: step.Bucket, Count: count, Length: length, Burst: burst},
+		"bucket/initial":  {Kind: step.Bucket, Count: count, Length: length, Burst: burst, HasInitial: true, Initial: burst / 3},
 		"queue":           {Kind: step.Bucket, Queue: true, Count: count, Length: length, Burst: burst},
 		"interval":        {Kind: step.Interval, Count: count, Length: length, Burst: burst},
 		"interval/first":  {Kind: step.Interval, Align: step.FirstHit, Count: count, Length: length, Burst: burst},

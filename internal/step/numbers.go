@@ -61,7 +61,7 @@ func (p *Params) whole() *Params {
 func (p *Params) means(o *Params) bool {
 	p, o = p.whole(), o.whole()
 	switch {
-	case p.identity != o.identity || p.shape != o.shape:
+	case p.family != o.family || p.shape != o.shape:
 		return false
 	case p.Kind == Bucket: // what fills it is all that matters: a fraction of a microsecond, of which the parts may differ, is rounded
 		hi, lo := bits.Mul64(p.fillR, o.den)
@@ -95,12 +95,12 @@ func (k *Known) list() []*Params {
 }
 
 // place returns where the shape's numbers stand, and how many they are.
-func place(all []*Params, identity uint64, shape uint8) (at, n int) {
+func place(all []*Params, family uint64, shape uint8) (at, n int) {
 	at = sort.Search(len(all), func(i int) bool {
 		p := all[i]
-		return p.identity > identity || p.identity == identity && p.shape >= shape
+		return p.family > family || p.family == family && p.shape >= shape
 	})
-	for at+n < len(all) && all[at+n].identity == identity && all[at+n].shape == shape {
+	for at+n < len(all) && all[at+n].family == family && all[at+n].shape == shape {
 		n++
 	}
 	return at, n
@@ -112,7 +112,7 @@ func (k *Known) Has(p *Params) bool {
 		return true
 	}
 	all := k.list()
-	at, n := place(all, p.identity, p.shape)
+	at, n := place(all, p.family, p.shape)
 	return n > 1 || n == 1 && all[at].means(p)
 }
 
@@ -125,7 +125,7 @@ func (k *Known) With(numbers ...Numbers) *Known {
 			continue
 		}
 		p := n.compile()
-		at, found := place(all, p.identity, p.shape)
+		at, found := place(all, p.family, p.shape)
 		if found > 1 || found == 1 && all[at].means(p) {
 			continue
 		}
@@ -160,10 +160,10 @@ func (k *Known) Finds(p *Params, shape uint8) bool {
 // shapes were fingerprints of other things, and are those of new states too: a shape that is known is taken for what it is
 // known for.
 func (k *Known) Before(p *Params, s State) State {
-	if p.Kind > Interval || s.Shape != p.shapeBefore() || s.Shape == p.shape {
+	if p.Kind > Interval || p.HasInitial || s.Shape != p.shapeBefore() || s.Shape == p.shape {
 		return s
 	}
-	if _, n := place(k.list(), p.identity, s.Shape); n == 0 {
+	if _, n := place(k.list(), p.family, s.Shape); n == 0 {
 		s.Shape = 0
 	}
 	return s
@@ -172,7 +172,7 @@ func (k *Known) Before(p *Params, s State) State {
 // find returns the limit whose states have the shape, or nil if none or more than one is known.
 func (k *Known) find(p *Params, shape uint8) *Params {
 	all := k.list()
-	if at, n := place(all, p.identity, shape); n == 1 {
+	if at, n := place(all, p.family, shape); n == 1 {
 		return all[at]
 	}
 	return nil
@@ -223,6 +223,15 @@ func (p *Params) convertState(s State, words []uint64, now int64, known *Known) 
 // convertBucket converts a bucket and its marks, if it has any.
 func (p *Params) convertBucket(s State, m *marks, now int64, known *Known) State {
 	to, from := p.whole(), known.find(p, s.Shape)
+	if p.HasInitial {
+		if s.ExpiresAt-p.keep <= now { // full under any numbers, and since when does not change
+			if m != nil {
+				m.n = 0
+			}
+			return State{ExpiresAt: s.ExpiresAt, Shape: p.shape}
+		}
+		s.ExpiresAt -= p.keep
+	}
 	if s.Shape == 0 {
 		// It was written by the version before, most likely under these numbers, and is read as that one read it: it is full
 		// when it would have been.

@@ -70,6 +70,8 @@ type Params struct {
 	Count      int64 // N: how much a window holds, or flows in or out of a bucket in a window
 	Length     int64 // of the window; for calendar windows the longest there is
 	Burst      int64 // Bucket, Interval: the bucket's size
+	HasInitial bool  // Bucket without Queue: a new bucket holds Initial, not Burst
+	Initial    int64 // with HasInitial: 0 to Burst
 	Slices     int64 // Slices: the number of sub-windows
 	SoftExcess int64 // Window: how much a soft limit may be exceeded by
 	SoftPeriod int64 // Window: for how long after it was first exceeded
@@ -84,8 +86,9 @@ type Params struct {
 	// microsecond is lost or won when the part changes. Zero: it is no other's. Bucket, Interval.
 	Whole Numbers
 
-	shape    uint8 // fingerprint of what gives a stored value its meaning besides Kind
-	fast     uint8 // which plain case of Plain this is
+	shape    uint8  // fingerprint of what gives a stored value its meaning besides Kind
+	fast     uint8  // which plain case of Plain this is
+	family   uint64 // Kind and Slices: whose shapes have the same meaning
 	identity uint64
 	limit    int64
 	partOf   *Params // Whole
@@ -97,6 +100,9 @@ type Params struct {
 	perDenInv    uint64 // reciprocal of perDen
 	unitQ, fillQ int64
 	unitR, fillR uint64
+	newQ         int64 // with HasInitial: a new bucket takes newQ + newR/den microseconds to fill
+	newR         uint64
+	keep         int64 // how long a state outlives the moment at which the bucket is full: keepFull with HasInitial, else 0
 
 	lengthInv uint64 // reciprocal of Length
 	slice     int64  // length of a sub-window
@@ -113,6 +119,20 @@ func (p *Params) Limit() int64 { return p.limit }
 
 // Identity distinguishes states that cannot be read as each other's. Stores make it part of the stored key.
 func (p *Params) Identity() uint64 { return p.identity }
+
+// InitialIdentity is the bit of [Params.Identity] that buckets with HasInitial have.
+const InitialIdentity = 1 << 15
+
+// Name is the kind of the states in words: limits with the same name read each other's states.
+func (p *Params) Name() string {
+	if p.HasInitial {
+		return InitialName
+	}
+	return p.Kind.Name(int(p.Slices))
+}
+
+// InitialName is the [Params.Name] of buckets with HasInitial.
+const InitialName = "initial_bucket"
 
 // Shape marks the states that these Params write.
 func (p *Params) Shape() uint8 { return p.shape }
@@ -137,7 +157,11 @@ func Compile(p Params) Params {
 		p.shape = p.partOf.shape
 	}
 	p.fast = p.compileFast()
-	p.identity = uint64(p.Kind) | uint64(p.Slices)<<8
+	p.family = uint64(p.Kind) | uint64(p.Slices)<<8
+	p.identity = p.family
+	if p.HasInitial {
+		p.identity |= InitialIdentity
+	}
 	p.limit = p.Count + p.SoftExcess
 	if p.Kind == Bucket || p.Kind == Interval {
 		p.limit = p.Burst
@@ -149,6 +173,10 @@ func Compile(p Params) Params {
 func (p *Params) Part(count, burst, over int64) *Params {
 	part := *p
 	part.Count, part.Burst, part.SoftExcess = count, burst, over
+	if p.HasInitial { // rounded down: n parts of ⌈Burst/n⌉ hold at most n - 1 more than Initial
+		initial, _ := mulDiv(uint64(p.Initial), uint64(burst), uint64(p.Burst))
+		part.Initial = int64(initial)
+	}
 	part.Whole, part.partOf = p.Numbers(), nil
 	part = Compile(part)
 	return &part
@@ -209,11 +237,13 @@ type Drips struct {
 	Den          uint64 // what the fractions are of
 	UnitQ, FillQ int64
 	UnitR, FillR uint64
+	NewQ         int64 // with HasInitial: how long a new bucket takes to fill
+	NewR         uint64
 }
 
 // Drips are the bucket's times.
 func (p *Params) Drips() Drips {
-	return Drips{Den: p.den, UnitQ: p.unitQ, UnitR: p.unitR, FillQ: p.fillQ, FillR: p.fillR}
+	return Drips{Den: p.den, UnitQ: p.unitQ, UnitR: p.unitR, FillQ: p.fillQ, FillR: p.fillR, NewQ: p.newQ, NewR: p.newR}
 }
 
 // DripTime is how long a cost takes to drip, in microseconds and 1/[Drips.Den] microseconds.

@@ -60,6 +60,19 @@ func drawBucket(rnd *rand.Rand) step.Params {
 	return p
 }
 
+func drawInitial(rnd *rand.Rand) step.Params {
+	p := drawBucket(rnd)
+	p.HasInitial = true
+	switch rnd.IntN(4) {
+	case 0: // empty
+	case 1:
+		p.Initial = p.Burst
+	default:
+		p.Initial = rnd.Int64N(p.Burst + 1)
+	}
+	return p
+}
+
 func drawQueue(rnd *rand.Rand) step.Params {
 	p := drawBucket(rnd)
 	p.Queue = true

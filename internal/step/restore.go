@@ -5,12 +5,13 @@ package step
 // which of a counter's two windows holds what: there s, which was believed so far, fills in. It is for narrow states
 // without a grace.
 func (p *Params) StateFromAnswer(s State, now, remaining, resetAfter int64) State {
-	if resetAfter <= 0 {
+	switch {
+	case p.Kind == Bucket:
+		return p.putBucket(moment{at: now + resetAfter}, now)
+	case resetAfter <= 0:
 		return State{}
 	}
 	switch p.Kind {
-	case Bucket:
-		return State{ExpiresAt: now + resetAfter, Shape: p.shape}
 	case Window:
 		w := window{end: now + resetAfter, count: p.Count - remaining}
 		if remaining == 0 && s.ExpiresAt == w.end {

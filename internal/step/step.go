@@ -36,6 +36,7 @@ type Request struct {
 	MaxDelay int64  // accept a place this much later; a Queue without it accepts any place it has
 	Charge   bool   // charge a refused request too
 	DryRun   bool   // decide, change nothing
+	Begin    bool   // start the new bucket of a key without one, though nothing is spent; see Params.HasInitial
 	Settles  bool   // it will be settled: a bucket keeps a mark for it
 	Known    *Known // what other shapes of the rule's states mean
 }
@@ -58,7 +59,7 @@ type Answer struct {
 	Granted    int64 // what was spent; negative: what was given back
 	Remaining  int64 // the largest cost that a request without MaxDelay could spend now
 	RetryAfter int64 // when denied: the same request would be allowed this much later if no other came, perhaps with a Delay
-	ResetAfter int64 // the key is as if never seen this much later
+	ResetAfter int64 // the key is as if never seen this much later; with HasInitial the bucket is full then
 	Delay      int64 // when allowed: how long the caller must wait first
 	At         int64 // when the take counts from; names it to Adjust
 }
@@ -134,6 +135,9 @@ func (p *Params) Take(s State, words []uint64, now int64, r Request) (State, Ans
 		}
 		s = p.convertState(s, words, now, r.Known)
 	}
+	if p.HasInitial && (r.Cost > 0 || r.Begin) {
+		s = p.begun(s, now)
+	}
 	next, a := s, Answer{}
 	if r.Cost == 0 {
 		a = p.peek(s, words, now, r)
@@ -204,7 +208,8 @@ func (p *Params) peek(s State, words []uint64, now int64, r Request) Answer {
 func (p *Params) look(s State, words []uint64, now int64) (remaining, resetAfter int64) {
 	switch p.Kind {
 	case Bucket:
-		remaining = p.bucketRemaining(s, now)
+		full := p.fullAt(s, now)
+		return p.remainingAt(full, now), full.at - now
 	case Interval:
 		deficit, _ := p.interval(s, now)
 		remaining = max(0, p.Burst-deficit)

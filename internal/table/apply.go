@@ -43,7 +43,7 @@ func (t *Table) takeLocked(seg *segment, h Hash, p *step.Params, now int64, r st
 // takeBlocked denies a request until the block ends, or for longer if there is no room then.
 func (t *Table) takeBlocked(seg *segment, h Hash, p *step.Params, now int64, r step.Request, until int64) step.Answer {
 	if !r.DryRun {
-		t.adopt(seg, h, p, now, r.Known)
+		t.adopt(seg, h, p, now, r.Known, p.HasInitial && r.Cost > 0)
 	}
 	r.DryRun = true
 	free := t.takeFree(seg, h, p, now, r)
@@ -330,7 +330,7 @@ func (t *Table) commit(call *group.Call, i int, op *group.Op, h Hash, veto bool,
 	seg, a := &t.segments[h.segment()], &call.Out[i]
 	adopt, do := call.Commit(i, op, veto)
 	if adopt {
-		t.adopt(seg, h, op.Params, now, op.Request.Known)
+		t.adopt(seg, h, op.Params, now, op.Request.Known, op.Begins())
 	}
 	switch do {
 	case group.Nothing:
@@ -349,13 +349,35 @@ func (t *Table) commit(call *group.Call, i int, op *group.Op, h Hash, veto bool,
 }
 
 // adopt rewrites a state that was written under other numbers though nothing is charged: the answer has told when there
-// will be room, counting on the new ones.
-func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64, known *step.Known) {
+// will be room, counting on the new ones. For the same reason, if begin, it starts the new bucket of a key without one.
+func (t *Table) adopt(seg *segment, h Hash, p *step.Params, now int64, known *step.Known, begin bool) {
 	i, ok := seg.find(h.tagFor(p.Identity()), h.extra())
-	if !ok {
+	switch {
+	case ok && seg.slots.at(i).expiresAt() > now:
+		if s := seg.slots.at(i); s.state().Shape != p.Shape() {
+			t.takeSlot(s, p, now, step.Request{Known: known}) // spends nothing
+		}
+	case begin:
+		t.takeFree(seg, h, p, now, step.Request{Begin: true, Known: known}) // nor does this
+	}
+}
+
+// Put replaces a key's state, which must be a bucket without marks. Without room for it, the key's budget counts as spent.
+func (t *Table) Put(h Hash, p *step.Params, now int64, s step.State) {
+	now = inRange(now)
+	seg := &t.segments[h.segment()]
+	seg.mu.Lock()
+	defer seg.mu.Unlock()
+	if i, ok := seg.find(h.tagFor(p.Identity()), h.extra()); ok {
+		at := seg.slots.at(i)
+		t.arena.release(at)
+		at.word &^= wideFlag
+		at.set(s)
 		return
 	}
-	if s := seg.slots.at(i); s.expiresAt() > now && s.state().Shape != p.Shape() {
-		t.takeSlot(s, p, now, step.Request{Known: known}) // spends nothing
+	if s.ExpiresAt > now && !t.insertState(seg, h, p, s, nil, now) {
+		bounds.StoreMemory.Reached()
+		b := bucketOf(p)
+		t.sketch.charge(h, &b, now, uint64(now)<<cellScale+b.fill)
 	}
 }

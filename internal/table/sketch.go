@@ -16,6 +16,9 @@ import (
 // limit in any interval of a window's length. A key moves from the sketch to the table only when it has been idle for
 // so long that its state would be that of a key never seen. Which keys are in the sketch is told by filters: see seen.go.
 //
+// A bucket with an initial level is given one of that size, because which of its keys are new is not certain here; one that
+// starts empty is given a size of 1, and its first request only starts it.
+//
 // Limits that take seconds to recover and limits that take weeks have bands of their own, so that a flood on a weekly
 // quota does not fill the cells that a per-second limit needs for a week.
 
@@ -23,6 +26,8 @@ const (
 	rows      = 4
 	bands     = 4
 	cellScale = 6 // a cell's unit is 1/64 microsecond
+
+	day = 24 * 3600 * 1_000_000 // microseconds
 )
 
 type sketch struct {
@@ -47,6 +52,7 @@ type bucket struct {
 	fill             uint64 // how long a full bucket takes to fill
 	size             int64
 	hold             int64 // microseconds that a key must have been full for before its own state is fresh
+	empty            bool  // a key that is not in the sketch begins with nothing
 	band             uint64
 }
 
@@ -55,6 +61,9 @@ func bucketOf(p *step.Params) bucket {
 	switch p.Kind {
 	case step.Bucket:
 		b.size = p.Burst
+		if p.HasInitial {
+			b.size, b.empty, b.hold = max(1, p.Initial), p.Initial == 0, day
+		}
 	case step.Interval:
 		b.size = min(p.Count, p.Burst)
 		b.hold = p.Length * (p.Burst/p.Count + 1)
@@ -73,8 +82,12 @@ func bucketOf(p *step.Params) bucket {
 		hi, lo := bits.Mul64(uint64(b.size), b.unitNum)
 		b.fill, _ = bits.Div64(hi, lo, b.unitDen)
 	}
+	length := b.fill >> cellScale
+	if p.HasInitial { // it is held for longer than others that fill in as much time
+		length += uint64(b.hold)
+	}
 	// 4 s, 1 h, 6 weeks
-	switch length := bits.Len64(b.fill >> cellScale); {
+	switch length := bits.Len64(length); {
 	case length <= 22:
 	case length <= 32:
 		b.band = 1
@@ -137,6 +150,11 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	full := at
 	if k.usedKeys.has(h, b.band, now) {
 		full = max(full, k.fullAt(h, &b))
+	} else if b.empty {
+		full += b.fill
+		if !r.DryRun && (r.Cost > 0 || r.Begin) {
+			k.charge(h, &b, now, full)
+		}
 	}
 	remaining := func(full uint64) int64 {
 		left := at + b.fill
@@ -148,7 +166,11 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 		return min(int64(n), b.size)
 	}
 	a.Remaining = remaining(full)
-	a.ResetAfter = int64((full-at)>>cellScale) + b.hold
+	reset := b.hold
+	if p.HasInitial {
+		reset = 0 // a full bucket is what callers wait for
+	}
+	a.ResetAfter = int64((full-at)>>cellScale) + reset
 	if cost > b.size { // it would fit the limit, but not what the sketch can promise
 		a.RetryAfter = max(1, p.Length)
 		return a
@@ -169,7 +191,7 @@ func (k *sketch) take(h Hash, p *step.Params, now int64, r step.Request) step.An
 	a.Remaining = remaining(next)
 	if !r.DryRun {
 		k.charge(h, &b, now, next)
-		a.ResetAfter = int64((next-at)>>cellScale) + 1 + b.hold
+		a.ResetAfter = int64((next-at)>>cellScale) + 1 + reset
 	}
 	return a
 }

@@ -21,11 +21,12 @@ const (
 
 var (
 	bucketParams  = step.Compile(step.Params{Kind: step.Bucket, Count: 7, Length: minute, Burst: 7})
+	initialParams = step.Compile(step.Params{Kind: step.Bucket, Count: 7, Length: minute, Burst: 7, HasInitial: true, Initial: 5})
 	windowParams  = step.Compile(step.Params{Kind: step.Window, Count: 5, Length: minute})
 	counterParams = step.Compile(step.Params{Kind: step.Counter, Count: 9, Length: minute})
 	slicesParams  = step.Compile(step.Params{Kind: step.Slices, Count: 9, Length: minute, Slices: 6})
 	logParams     = step.Compile(step.Params{Kind: step.Log, Count: 20, Length: minute})
-	allParams     = []*step.Params{&bucketParams, &windowParams, &counterParams, &slicesParams, &logParams}
+	allParams     = []*step.Params{&bucketParams, &initialParams, &windowParams, &counterParams, &slicesParams, &logParams}
 )
 
 // reference keeps each key's state in a map, with all the room it could want.
@@ -95,7 +96,7 @@ func TestTableAnswersLikeAMap(t *testing.T) {
 				key := fmt.Sprint(rng.Int64N(keys))
 				req := step.Request{Cost: rng.Int64N(3), Min: 0}
 				got := take(tb, key, p, now, req)
-				want := ref.take(fmt.Sprint(key, p.Kind), p, now, req)
+				want := ref.take(fmt.Sprint(key, p.Identity()), p, now, req)
 				if got != want {
 					t.Fatalf("take %d: kind %d key %s at %d cost %d:\n got %+v\nwant %+v", i, p.Kind, key, now, req.Cost, got, want)
 				}
@@ -107,7 +108,7 @@ func TestTableAnswersLikeAMap(t *testing.T) {
 			if tb.Bytes() > tb.MaxBytes() {
 				t.Errorf("uses %d bytes of a budget of %d", tb.Bytes(), tb.MaxBytes())
 			}
-			if n := tb.Len(now + 3*minute); n != 0 {
+			if n := tb.Len(now + day + 3*minute); n != 0 {
 				t.Errorf("%d keys are live after all have worn off", n)
 			}
 		})
@@ -164,7 +165,7 @@ func TestFastEqualsTake(t *testing.T) {
 // When the memory limit is spent, what is in the table stays exact, and what is not is never allowed more than the limit.
 func TestOverflowNeverUnderCounts(t *testing.T) {
 	for _, p := range allParams {
-		t.Run(fmt.Sprint("kind", p.Kind), func(t *testing.T) {
+		t.Run(p.Name(), func(t *testing.T) {
 			tb := New(Config{MaxBytes: MinBytes})
 			now := start
 			protected := make([]string, 100)

@@ -141,16 +141,9 @@ local function unpackMarks(v)
   return fields[2], fields[3], fields[4], marks
 end
 
--- Buckets: a moment is at - frac/den.
-
-local function full(op, s)
-  if s.f <= now then
-    return now, 0
-  elseif s.frac >= op.den then -- of another limit whose shape is the same by accident
-    return s.f, 0
-  end
-  return s.f, s.frac
-end
+-- Buckets: a moment is at - frac/den. op.new is how long a new bucket takes to fill if it does not begin full. The state of
+-- such a bucket is kept for op.keep longer than until it is full, otherwise that is 0.
+local KEEP_FULL = 24 * 3600 * 1000000
 
 local function later(op, at, frac, q, r)
   at = at + q
@@ -158,6 +151,22 @@ local function later(op, at, frac, q, r)
     at, frac = at + 1, frac + op.den
   end
   return at, frac - r
+end
+
+local function full(op, s)
+  if s.f <= now then
+    if op.newQ then
+      return later(op, now, 0, op.newQ, op.newR)
+    end
+    return now, 0
+  end
+  local at = s.f - op.keep
+  if at <= now then
+    return now, 0
+  elseif s.frac >= op.den then -- of another limit whose shape is the same by accident
+    return at, 0
+  end
+  return at, s.frac
 end
 
 local function earlier(op, at, frac, q, r)
@@ -233,9 +242,20 @@ local function putBucket(op, at, frac)
     at, frac = now + FURTHEST, 0
   end
   if at <= now then
+    if op.newQ then
+      return {f = now + op.keep, frac = 0, shape = op.shape}
+    end
     return {f = 0}
   end
-  return {f = at, frac = frac, shape = op.shape}
+  return {f = at + op.keep, frac = frac, shape = op.shape}
+end
+
+-- begun is the state of a key at its first request: that of its new bucket if it has none.
+local function begun(op, s)
+  if op.newQ and s.f <= now then
+    return putBucket(op, full(op, s))
+  end
+  return s
 end
 
 -- between is how much later one moment is than another: q + r/den.
@@ -312,7 +332,9 @@ local function settleBucket(op, s, at, delta)
     marks[i].out = marks[i].out - op.out
   end
   local nextState, given = s, 0
-  if delta >= 0 then
+  if op.newQ and (delta == 0 or delta < 0 and s.f <= now) then -- a refund starts no bucket, and a full one stays full since then
+    nextState, given = s, 0
+  elseif delta >= 0 then
     nextState, given = late(op, s, delta)
   elseif op.queue then
     nextState, given = settleQueue(op, s, at, delta)
@@ -349,6 +371,10 @@ kinds[1] = {
   params = function(op)
     op.den, op.unitQ, op.unitR, op.fillQ, op.fillR, op.burst, op.costQ, op.costR = unpack(op, 9, 16)
     op.out, op.boundQ, op.boundR = unpack(op, 17, 19)
+    op.keep = 0
+    if op[20] > 0 then
+      op.newQ, op.newR, op.keep = op[20] - 1, op[21], KEEP_FULL
+    end
   end,
   load = function(v)
     local f, frac, shape, marks = unpackMarks(v)
@@ -405,7 +431,7 @@ kinds[1] = {
     if not fits then
       return false
     end
-    return true, {f = at, frac = frac, shape = op.shape}, now + delay, at - now
+    return true, {f = at + op.keep, frac = frac, shape = op.shape}, now + delay, at - now
   end,
   room = function(op, s, most)
     local at, frac = full(op, s)

@@ -166,8 +166,10 @@ if plain >= 4 then
 
   -- Buckets keep the part that is used, also of what is owed.
   convert[1] = function(op, s)
-    local from, to = op.from[s.shape], op.to
-    if not from then
+    local from, to, fullAt = op.from[s.shape], op.to, s.f - op.keep
+    if fullAt <= now then -- full under any numbers, and since when does not change
+      return {f = s.f, frac = 0, shape = op.shape}
+    elseif not from then
       return putBucket(op, now + math.min(to.fillQ + (to.fillR > 0 and 1 or 0), to.cap), 0)
     end
     local frac, used = s.frac < from.den and s.frac or 0, nil
@@ -181,9 +183,9 @@ if plain >= 4 then
       end
     end
     if frac == 0 then
-      used = scaled(s.f - now, true)
+      used = scaled(fullAt - now, true)
     else
-      local part = less(times(large(s.f - now), large(from.den)), large(frac), 1)
+      local part = less(times(large(fullAt - now), large(from.den)), large(frac), 1)
       used = quotient(times(part, fillOf(to)), times(fillOf(from), large(to.den)), true)
     end
     local nextState = putBucket(op, now + math.min(used, to.cap), 0)

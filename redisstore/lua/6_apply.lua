@@ -31,7 +31,7 @@ local function readPlain(pos)
   op.shadow, op.charge, op.ends = has(flags, SHADOW), has(flags, CHARGE), has(flags, ENDS)
   op.shape = op.kind == 1 and tonumber(shape) or c
   if op.kind == 1 then
-    op.costQ, op.costR, op.den, op.fillQ, op.fillR, op.burst = a, b, c, d, e, 2 ^ 52
+    op.costQ, op.costR, op.den, op.fillQ, op.fillR, op.burst, op.keep = a, b, c, d, e, 2 ^ 52, 0
   else
     op.count, op.length, op.over = a, b, 0
   end
@@ -39,14 +39,14 @@ local function readPlain(pos)
 end
 
 local function readOp(pos)
-  local op = {struct.unpack('<HHBBddddddddddddddddB', blob, pos)}
+  local op = {struct.unpack('<HHBBddddddddddddddddddB', blob, pos)}
   op.number, op.id, op.kind = op[1], op[2], op[3]
-  op.cost, op.min, op.wait, op.at, op.time, op.shape = op[5], op[6], op[7], op[8], op[20], op[21]
+  op.cost, op.min, op.wait, op.at, op.time, op.shape = op[5], op[6], op[7], op[8], op[22], op[23]
   op.shadow, op.charge, op.queue = has(op[4], SHADOW), has(op[4], CHARGE), has(op[4], QUEUE)
   op.firstHit, op.calendar, op.ends = has(op[4], FIRST_HIT), has(op[4], CALENDAR), has(op[4], ENDS)
   op.dry, op.settles = has(op[4], DRY), has(op[4], SETTLES)
   kinds[op.kind].params(op)
-  return op, op[22]
+  return op, op[24]
 end
 
 -- isChanged tells that a cell's state has to be converted by numbers that are not told.
@@ -91,6 +91,9 @@ end
 local function attempt(op, cost, least, dry)
   local kind, cell = kinds[op.kind], op.cell
   local s = adopted(op, cell.s)
+  if cost > 0 then
+    s = begun(op, s)
+  end
   if cell.blocked > now then
     if not dry then
       cell.s = s
@@ -278,7 +281,7 @@ local function settle(op)
 end
 
 -- adopt keeps the state of a take that is not charged as one of these numbers: the answer told when there will be room
--- under them.
+-- under them. For the same reason it starts the new bucket of a key without one.
 local function adopt(op)
   if op.dry then
     return
@@ -288,6 +291,9 @@ local function adopt(op)
     l.adopt(l)
   else
     op.cell.s = adopted(op, op.cell.s)
+    if op.at == 0 and op.cost > 0 then
+      op.cell.s = begun(op, op.cell.s)
+    end
   end
 end
 
