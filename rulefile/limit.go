@@ -118,16 +118,21 @@ func (c limitContext) rate(n *strictyaml.Node, what string) (sluice.Limit, bool)
 
 // count reads a number as limits have it, with k and M for thousands and millions.
 func (c limitContext) count(n *strictyaml.Node, what string) (int64, bool) {
-	l, err := sluice.ParseLimit(n.Text + "/s")
-	switch {
-	case n.Kind != strictyaml.Scalar || err != nil:
-		c.Fault(n, "%s: is %s: write a whole number, such as 100 or 10k", what, n)
-	case l.Count == 0:
+	number, ok := c.number(n, what)
+	if ok && number == 0 {
 		c.Fault(n, "%s: is 0: write at least 1", what)
-	default:
-		return l.Count, true
 	}
-	return 0, false
+	return number, ok && number > 0
+}
+
+// number is count for numbers that may be 0.
+func (c limitContext) number(n *strictyaml.Node, what string) (int64, bool) {
+	l, err := sluice.ParseLimit(n.Text + "/s")
+	if n.Kind != strictyaml.Scalar || err != nil {
+		c.Fault(n, "%s: is %s: write a whole number, such as 100 or 10k", what, n)
+		return 0, false
+	}
+	return l.Count, true
 }
 
 // limitDecoder reads the long form of a limit. What depends on the rate is kept until that is known.
@@ -150,6 +155,10 @@ var limitFields = strictyaml.Fields[limitDecoder]{
 	"zone":   func(d *limitDecoder, n *strictyaml.Node) { d.zone = n },
 	"burst": func(d *limitDecoder, n *strictyaml.Node) {
 		d.l.Limit.Burst, _ = d.count(n, d.what+": burst")
+	},
+	"initial": func(d *limitDecoder, n *strictyaml.Node) {
+		initial, _ := d.number(n, d.what+": initial")
+		d.l.Limit = d.l.Limit.WithInitial(initial)
 	},
 	"algorithm": func(d *limitDecoder, n *strictyaml.Node) {
 		d.l.Limit.Algorithm, d.ownAlgorithm = d.readAlgorithm(n, d.what+": algorithm")
@@ -187,15 +196,18 @@ var limitMoved = map[string]string{
 	"period":            "write it behind the number, rate: 100/10s, or as window: 10s",
 	"interval": "write it behind the number, rate: 100/10s, or as window: 10s; " +
 		"for a refill once a window write refill: interval",
-	"concurrency":  "write concurrent: 5",
-	"max_inflight": "write concurrent: 5",
-	"in_flight":    "write concurrent: 5",
-	"size":         "the size of a bucket is its burst",
-	"capacity":     "the size of a bucket is its burst",
-	"timezone":     "write zone: Asia/Seoul",
-	"soft":         "write over: 20% and for: 10s",
-	"on_limit":     "it stands beside limit, for the whole rule",
-	"shadow":       "it stands beside limit, for the whole rule",
+	"concurrency":    "write concurrent: 5",
+	"max_inflight":   "write concurrent: 5",
+	"in_flight":      "write concurrent: 5",
+	"size":           "the size of a bucket is its burst",
+	"capacity":       "the size of a bucket is its burst",
+	"initial_tokens": "write initial: 10",
+	"warm_up":        "write initial: 10, how much a new bucket holds",
+	"warmup":         "write initial: 10, how much a new bucket holds",
+	"timezone":       "write zone: Asia/Seoul",
+	"soft":           "write over: 20% and for: 10s",
+	"on_limit":       "it stands beside limit, for the whole rule",
+	"shadow":         "it stands beside limit, for the whole rule",
 }
 
 // finish puts the parts together. Complete reports whether all keys were read, so that one that is not there is missing.

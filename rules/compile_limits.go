@@ -278,6 +278,10 @@ func (c *compiler) options(r *Rule) {
 			c.concurrency(r, l)
 			continue
 		}
+		if r.Accuracy != sluice.AccuracyExact && l.Limit.Initial != 0 && l.Limit.Initial != l.Limit.Max() {
+			c.fault(l.Pos, "accuracy: only the store knows which keys are new: use exact, or leave initial out of the limit")
+			continue
+		}
 		if r.Accuracy == sluice.AccuracyLease && !private.SupportsLease(&l.Limit) {
 			c.fault(l.Pos, "accuracy: lease is for a hard fixed_window, a token_bucket and a leaky_bucket: use exact, or another algorithm")
 		}

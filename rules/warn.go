@@ -336,7 +336,7 @@ func stricter(a, b *item) bool {
 		return false
 	}
 	l, m := x[0].limit, y[0].limit
-	if l.Algorithm != m.Algorithm || l.Refill != m.Refill || l.Align != m.Align || l.SoftExcess != 0 || m.SoftExcess != 0 || l.SubWindows != m.SubWindows {
+	if l.Algorithm != m.Algorithm || l.Refill != m.Refill || l.Align != m.Align || l.SoftExcess != 0 || m.SoftExcess != 0 || m.Initial != 0 || l.SubWindows != m.SubWindows {
 		return false
 	}
 	if l.Algorithm == sluice.TokenBucket || l.Algorithm == sluice.LeakyBucket {

@@ -52,7 +52,15 @@ func limitText(l sluice.Limit) string {
 	if l.Refill == sluice.RefillInterval {
 		return fmt.Sprintf("%s per %s, given all at once, at most %s saved up", n, unit, burst)
 	}
-	return fmt.Sprintf("%s per %s, bursts of %s", n, unit, burst)
+	text := fmt.Sprintf("%s per %s, bursts of %s", n, unit, burst)
+	switch {
+	case l.Initial == 0 || l.Initial == l.Max():
+	case l.Initial < 0:
+		text += ", none at the first request"
+	default:
+		text += fmt.Sprintf(", %s at the first request", term.Thousands(l.Initial))
+	}
+	return text
 }
 
 // windowText is what stands behind per: "second", "3 hours", "calendar month (Asia/Seoul)".

@@ -13,19 +13,22 @@ import (
 func TestLimitInWords(t *testing.T) {
 	fixed := func(l sluice.Limit) sluice.Limit { return l.WithAlgorithm(sluice.FixedWindow) }
 	for want, limit := range map[string]sluice.Limit{
-		"2 per second, bursts of 2":                           sluice.PerSecond(2),
-		"10,000 per second, bursts of 20,000":                 sluice.PerSecond(10_000).WithBurst(20_000),
-		"300 per 3 hours, bursts of 300":                      sluice.Per(300, 3*time.Hour),
-		"5 per week":                                          fixed(sluice.PerWeek(5)),
-		"5 per day from the first request on":                 fixed(sluice.PerDay(5)).WithAlign(sluice.AlignFirstRequest),
-		"2 in any minute":                                     sluice.PerMinute(2).WithAlgorithm(sluice.SlidingWindowLog),
-		"7 in any 90 seconds":                                 sluice.Per(7, 90*time.Second).WithAlgorithm(sluice.SlidingWindowCounter),
-		"1 per second, up to 3 wait for their turn":           sluice.PerSecond(1).WithBurst(3).WithAlgorithm(sluice.LeakyQueue),
-		"10 per minute, for up to 10 seconds 2 more":          fixed(sluice.PerMinute(10)).WithSoftExcess(2, 10*time.Second),
-		"1,000 per calendar month (UTC)":                      sluice.PerCalendar(1000, sluice.CalendarMonth, nil),
-		"4 per minute, given all at once, at most 4 saved up": {Count: 4, Window: time.Minute, Refill: sluice.RefillInterval},
-		"1 per 1.5ms, bursts of 1":                            sluice.Every(1500 * time.Microsecond),
-		"1,234,567 per 366 days, bursts of 1,234,567":         sluice.Per(1_234_567, 366*24*time.Hour),
+		"2 per second, bursts of 2":                                sluice.PerSecond(2),
+		"10,000 per second, bursts of 20,000":                      sluice.PerSecond(10_000).WithBurst(20_000),
+		"100 per minute, bursts of 100, 10 at the first request":   sluice.PerMinute(100).WithInitial(10),
+		"100 per minute, bursts of 100, none at the first request": sluice.PerMinute(100).WithInitial(0),
+		"100 per minute, bursts of 100":                            sluice.PerMinute(100).WithInitial(100),
+		"300 per 3 hours, bursts of 300":                           sluice.Per(300, 3*time.Hour),
+		"5 per week":                                               fixed(sluice.PerWeek(5)),
+		"5 per day from the first request on":                      fixed(sluice.PerDay(5)).WithAlign(sluice.AlignFirstRequest),
+		"2 in any minute":                                          sluice.PerMinute(2).WithAlgorithm(sluice.SlidingWindowLog),
+		"7 in any 90 seconds":                                      sluice.Per(7, 90*time.Second).WithAlgorithm(sluice.SlidingWindowCounter),
+		"1 per second, up to 3 wait for their turn":                sluice.PerSecond(1).WithBurst(3).WithAlgorithm(sluice.LeakyQueue),
+		"10 per minute, for up to 10 seconds 2 more":               fixed(sluice.PerMinute(10)).WithSoftExcess(2, 10*time.Second),
+		"1,000 per calendar month (UTC)":                           sluice.PerCalendar(1000, sluice.CalendarMonth, nil),
+		"4 per minute, given all at once, at most 4 saved up":      {Count: 4, Window: time.Minute, Refill: sluice.RefillInterval},
+		"1 per 1.5ms, bursts of 1":                                 sluice.Every(1500 * time.Microsecond),
+		"1,234,567 per 366 days, bursts of 1,234,567":              sluice.Per(1_234_567, 366*24*time.Hour),
 	} {
 		if got := limitText(limit); got != want {
 			t.Errorf("%v: %q, want %q", limit, got, want)
