@@ -22,7 +22,7 @@ var changes = []struct {
 	{"larger_and_back", of(sluice.PerMinute(10), sluice.PerMinute(10).WithBurst(20)), `0 R a 4 → 6; 0 C 1 → 12; 0 C 0 → 6`},
 	{"smaller", of(sluice.PerMinute(10).WithBurst(20), sluice.PerMinute(10).WithBurst(5)), `0 R a 20 → 0; 0 C 1 → 0; 6 → 1; 30 → 5 reset=0`},
 	// In 30 s 30/8,640 of a token have flowed in, and so 9.9965 are given back.
-	{"cancelled_after_it", of(sluice.PerMinute(10), sluice.PerDay(10)), `0 R a 10 → 0; 0 C 1 → 0; 30 S a 0 → 10 granted=-9 reset=0`},
+	{"cancelled_after_it", of(sluice.PerMinute(10), sluice.PerDay(10)), `0 R a 10 → 0; 0 C 1 → 0; 30 S a 0 → 10 granted=-10 reset=0`},
 	{"settled_below_after_it", of(sluice.PerMinute(10), sluice.PerMinute(100)), `0 R a 6 → 4; 0 C 1 → 40; 0 S a 2 → 80`},
 	{"settled_above_after_it", of(sluice.PerMinute(10), sluice.PerMinute(100)), `0 R a 6 → 4; 0 C 1 → 40; 0 S a 16 → 30`},
 	{"settled_without_a_look", of(sluice.PerMinute(10), sluice.PerMinute(10).WithBurst(20)), `0 R a 4 → 6; 0 R b 4 → 2; 0 C 1 → 4; 0 S a 0 → 12; 0 C 0 → 6;

@@ -177,8 +177,11 @@ func (m *bucketMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) int
 	}
 	m.full = new(big.Rat).Sub(m.full, new(big.Rat).Quo(back, rate(l)))
 	m.settle(now)
-	return -floor(back)
+	return -freed(missing, back)
 }
+
+// freed is how many units fewer are missing after a refund, rounded up before and after as callers see it in Remaining.
+func freed(missing, back *big.Rat) int64 { return ceil(missing) - ceil(new(big.Rat).Sub(missing, back)) }
 
 // returnable is how much of a take can be given back: what has not flowed back since, or from a queue all of it.
 func (m *bucketMeter) returnable(l *sluice.Limit, now, at, charged, cost int64) *big.Rat {

@@ -164,7 +164,8 @@ func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, no
 	if i < 0 {
 		return b, 0
 	}
-	low := minOf(m.lacks(l, now), b[i].low)
+	missing := m.lacks(l, now)
+	low := minOf(missing, b[i].low)
 	back := minOf(new(big.Rat).Mul(whole(-t.Cost), share), low)
 	rest := new(big.Rat).Sub(low, back)
 	for j := range b {
@@ -175,7 +176,10 @@ func (b markBook) settle(m lacking, l *sluice.Limit, t *sluice.Take, charged, no
 		}
 	}
 	m.refund(l, now, back)
-	return b.tidy(), -floor(back)
+	if back.Sign() <= 0 {
+		return b.tidy(), 0
+	}
+	return b.tidy(), -freed(missing, back)
 }
 
 // see notes what is missing from a bucket before anything changes it.

@@ -271,12 +271,21 @@ func (p *Params) drip(cost int64) span {
 	return span{q, f}
 }
 
-// refundSpan makes the bucket full so much earlier.
+// refundSpan makes the bucket full so much earlier, and returns by how many units its usage falls, as a negative number. Usage is
+// rounded up before and after, as for [Answer.Remaining], so that a refund right after its charge reports all of it, and the
+// reports of many refunds add up.
 func (p *Params) refundSpan(s State, now int64, back span) (State, int64) {
 	if back.q < 0 || back == (span{}) {
 		return s, 0
 	}
-	return p.putBucket(p.earlier(p.fullAt(s, now), back.q, back.f), now), -p.unitsIn(back.q, back.f)
+	given := p.unitsIn(back.q, back.f)
+	if part := p.restOf(back); part > 0 && given < math.MaxInt64 {
+		// The last unit of the usage is used in part, or as a whole: a refund of no less than that part frees it.
+		if last := p.restOf(p.ahead(s, now)); last > 0 && part >= last {
+			given++
+		}
+	}
+	return p.putBucket(p.earlier(p.fullAt(s, now), back.q, back.f), now), -given
 }
 
 // settleBucket settles a take by its mark, i, or without one if that is -1.
@@ -357,6 +366,13 @@ func (p *Params) settleQueue(s State, now, at int64, x Settlement) (State, int64
 		back = backlog
 	}
 	return p.refundSpan(s, now, back)
+}
+
+// restOf is what is left of a span after all whole units, in 1/den microseconds.
+func (p *Params) restOf(a span) uint64 {
+	hi, lo := bits.Mul64(uint64(a.q), p.den)
+	lo, carry := bits.Add64(lo, a.f, 0)
+	return bits.Rem64(hi+carry, lo, p.perDen)
 }
 
 // unitsIn is how many whole units drip in q + f/den microseconds.

@@ -54,7 +54,7 @@ var changes = []struct {
 	{"burst 10 to 20 to 10", limitsOf(perMin, bucketOf(10, minute, 20)), "0 R a 4 → 6; 0 C 1 → 12; 0 C 0 → 6"},
 	{"burst 20 to 5", limitsOf(bucketOf(10, minute, 20), bucketOf(10, minute, 5)), "0 R a 20 → 0; 0 C 1 → 0; 6 → 1; 29.999999 → 4; 30 → 5 reset=0"},
 	// In 30 s 30/8,640 of a token have flowed in, and so 9.9965 are given back.
-	{"reserved before", limitsOf(perMin, perDay), "0 R a 10 → 0; 0 C 1 → 0; 30 S a 0 → 10 granted=-9 reset=0"},
+	{"reserved before", limitsOf(perMin, perDay), "0 R a 10 → 0; 0 C 1 → 0; 30 S a 0 → 10 granted=-10 reset=0"},
 	{"reserved and settled below", limitsOf(perMin, bucketOf(100, minute, 100)), "0 R a 6 → 4; 0 C 1 → 40; 0 S a 2 → 80 granted=-40"},
 	{"reserved and settled above", limitsOf(perMin, bucketOf(100, minute, 100)), "0 R a 6 → 4; 0 C 1 → 40; 0 S a 16 → 30 granted=10"},
 	{"in debt", limitsOf(perMin, perDay), "0 R a 5 → 5; 0 S a 15 → 0; 0 C 1 → 0 reset=129600; 43200 → 0; 51839 → 0; 51840 → 1"},

@@ -113,9 +113,10 @@ func (b *tokenBucket) adjust(now, at, charged, delta int64) int64 {
 	if last := sub(rat(now), div(level, b.rate)); last.Cmp(rat(max(at, now))) > 0 || at > now && -delta < charged {
 		given = zero
 	}
-	given = greatest(zero, least(given, sub(b.size, level)))
+	used := sub(b.size, level)
+	given = greatest(zero, least(given, used))
 	b.tokens = add(level, given)
-	return -floor(given)
+	return ceil(sub(used, given)) - ceil(used) // by how much usage falls, as callers see it
 }
 
 func (b *tokenBucket) resetAfter(now int64) int64 {
@@ -230,7 +231,8 @@ func (q *leakyQueue) adjust(now, at, charged, delta int64) int64 {
 	if sub(free, div(rat(charged), q.rate)).Cmp(rat(at)) > 0 {
 		return 0 // others stand behind it
 	}
-	length := least(div(rat(-delta), q.rate), sub(free, rat(now)))
+	used := sub(free, rat(now))
+	length := least(div(rat(-delta), q.rate), used)
 	if length.Sign() <= 0 {
 		return 0
 	}
@@ -241,7 +243,7 @@ func (q *leakyQueue) adjust(now, at, charged, delta int64) int64 {
 	if n := len(q.places); n > 0 {
 		q.places[n-1].end = least(q.places[n-1].end, end)
 	}
-	return -floor(mul(length, q.rate))
+	return ceil(mul(sub(used, length), q.rate)) - ceil(mul(used, q.rate))
 }
 
 // intervalBucket: Count tokens arrive together at each boundary, as long as there is room for them.

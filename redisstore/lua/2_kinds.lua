@@ -216,8 +216,10 @@ local function drip(op, n)
   return q, r
 end
 
--- units is how many whole units drip in q + r/den, up to a number: a long division in binary.
+-- units is how many whole units drip in q + r/den, up to a number if there is one, and what is left of the time: a long
+-- division in binary.
 local function units(op, q, r, most)
+  most = most or math.huge
   local powers, power, unitQ, unitR = {}, 1, op.unitQ, op.unitR
   while power <= most and (unitQ < q or unitQ == q and unitR <= r) do
     powers[#powers + 1] = {power, unitQ, unitR}
@@ -234,7 +236,7 @@ local function units(op, q, r, most)
       end
     end
   end
-  return n
+  return n, q, r
 end
 
 local function putBucket(op, at, frac)
@@ -282,15 +284,23 @@ local function late(op, s, delta)
     return s, 0
   end
   local q, r = least(op.costQ, op.costR, between(op, mostAt, mostFrac, fullAt, fullFrac))
-  return putBucket(op, later(op, fullAt, fullFrac, q, r)), units(op, q, r, delta)
+  return putBucket(op, later(op, fullAt, fullFrac, q, r)), (units(op, q, r, delta))
 end
 
+-- giveBack makes the bucket full so much earlier, and returns by how many units its usage falls, rounded up before and after.
 local function giveBack(op, s, q, r, most)
   if q < 0 or q == 0 and r == 0 then
     return s, 0
   end
   local at, frac = full(op, s)
-  return putBucket(op, earlier(op, at, frac, q, r)), -units(op, q, r, most)
+  local given, partQ, partR = units(op, q, r, most)
+  if partQ > 0 or partR > 0 then
+    local _, lastQ, lastR = units(op, between(op, at, frac, now, 0))
+    if (lastQ > 0 or lastR > 0) and (partQ > lastQ or partQ == lastQ and partR >= lastR) then
+      given = math.min(given + 1, most)
+    end
+  end
+  return putBucket(op, earlier(op, at, frac, q, r)), -given
 end
 
 -- unmarked is how much of a take can be given back that left no mark: of what was charged, which is the bound, what has
@@ -439,7 +449,7 @@ kinds[1] = {
     if r >= op.den then
       q, r = q + 1, r - op.den
     end
-    return units(op, q, r, most)
+    return (units(op, q, r, most))
   end,
   charge = function(op, s, cost)
     local beforeAt, beforeFrac = full(op, s)
