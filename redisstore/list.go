@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,7 +40,7 @@ func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPa
 	if err != nil {
 		return sluice.BucketPage{}, unavailable(err)
 	}
-	at, err := readCursor(q.PageToken, len(primaries))
+	at, err := readCursor(q.PageToken, len(primaries), cursorScope("list", q.Rules))
 	if err != nil {
 		return sluice.BucketPage{}, err
 	}
@@ -79,17 +81,28 @@ func (s *Store) List(ctx context.Context, q sluice.ListOptions) (sluice.BucketPa
 type cursor struct {
 	node, of int    // which primary, of how many
 	scan     string // how far there, in the server's words
+	scope    string // of which rules, and what is done with them
 }
 
-func (c cursor) String() string { return fmt.Sprintf("%d/%d/%s", c.node, c.of, c.scan) }
+// cursorScope tells apart listings whose tokens must not be mixed up: one would pass over keys of the other.
+func cursorScope(verb string, rules []*sluice.Rule) string {
+	h := fnv.New32a()
+	io.WriteString(h, verb)
+	for _, r := range rules {
+		_, _ = h.Write(appendRule(nil, private.RuleOf(r).ID))
+	}
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
 
-func readCursor(text string, primaries int) (cursor, error) {
-	c := cursor{of: primaries, scan: "0"}
+func (c cursor) String() string { return fmt.Sprintf("%d/%d/%s/%s", c.node, c.of, c.scan, c.scope) }
+
+func readCursor(text string, primaries int, scope string) (cursor, error) {
+	c := cursor{of: primaries, scan: "0", scope: scope}
 	if text == "" {
 		return c, nil
 	}
 	parts := strings.Split(text, "/")
-	if len(parts) == 3 {
+	if len(parts) == 4 && parts[3] == scope {
 		node, err1 := strconv.Atoi(parts[0])
 		of, err2 := strconv.Atoi(parts[1])
 		_, err3 := strconv.ParseUint(parts[2], 10, 64)
@@ -97,10 +110,10 @@ func readCursor(text string, primaries int) (cursor, error) {
 			if of != primaries {
 				return c, fmt.Errorf("redisstore: list: %w: the Cluster had %d primaries and has %d: begin again", sluice.ErrInvalid, of, primaries)
 			}
-			return cursor{node, of, parts[2]}, nil
+			return cursor{node, of, parts[2], scope}, nil
 		}
 	}
-	return c, fmt.Errorf("redisstore: list: %w: PageToken is not NextPageToken of a page: leave it empty to begin", sluice.ErrInvalid)
+	return c, fmt.Errorf("redisstore: list: %w: PageToken is not NextPageToken of a page of these rules: leave it empty to begin", sluice.ErrInvalid)
 }
 
 // globEscape has a prefix mean itself in a pattern.

@@ -143,7 +143,7 @@ func TestList(t *testing.T) {
 				t.Errorf("of no rule %d are listed", len(some))
 			}
 			for _, q := range []sluice.ListOptions{
-				{PageToken: "x"}, {PageToken: "1/2"}, {PageToken: "9/9/0"}, {PageToken: "0/1/x"}, {PageToken: "-1/1/0"}, {PageSize: -1}, {PageSize: 1001}, {Rules: []*sluice.Rule{nil}},
+				{PageToken: "x"}, {PageToken: "1/2"}, {PageToken: "9/9/0"}, {PageToken: "0/1/x"}, {PageToken: "0/1/0/0"}, {PageToken: "0/1/0"}, {PageToken: "-1/1/0"}, {PageSize: -1}, {PageSize: 1001}, {Rules: []*sluice.Rule{nil}},
 			} {
 				if _, err := store.List(context.Background(), q); !errors.Is(err, sluice.ErrInvalid) {
 					t.Errorf("%+v: %v", q, err)

@@ -39,7 +39,7 @@ func (s *Store) resetRules(ctx context.Context, o sluice.ResetOptions, pageTime 
 	if err != nil {
 		return sluice.ResetPage{}, unavailable(err)
 	}
-	at, err := readCursor(o.PageToken, len(primaries))
+	at, err := readCursor(o.PageToken, len(primaries), cursorScope("reset", o.Rules))
 	if err != nil {
 		return sluice.ResetPage{}, err
 	}
@@ -54,12 +54,14 @@ func (s *Store) resetRules(ctx context.Context, o sluice.ResetOptions, pageTime 
 			return page, unavailable(err)
 		}
 		found := s.ofRules(stored, digests)
+		removed := int64(len(found))
 		if !o.DryRun {
-			if err := s.remove(ctx, found); err != nil {
-				return page, err
-			}
+			removed, err = s.remove(ctx, found)
 		}
-		page.Removed += int64(len(found))
+		page.Removed += removed
+		if err != nil {
+			return page, err
+		}
 		if at.scan == "0" {
 			at.node++
 		}
@@ -89,20 +91,24 @@ func (s *Store) ofRules(stored []string, digests map[string]bool) []string {
 	return found
 }
 
-// remove removes stored keys, many at a time: a client writes those together.
-func (s *Store) remove(ctx context.Context, stored []string) error {
+// remove removes stored keys, many at a time: a client writes those together. It returns how many the server had: another
+// reset may have removed the others, or they have expired.
+func (s *Store) remove(ctx context.Context, stored []string) (removed int64, first error) {
 	var (
-		wait  sync.WaitGroup
-		mu    sync.Mutex // guards first
-		first error
+		wait sync.WaitGroup
+		mu   sync.Mutex // guards removed and first
 	)
 	for worker := range min(len(stored), maxAsking) {
 		wait.Go(func() {
 			for i := worker; i < len(stored); i += maxAsking {
-				if err := s.do(ctx, "DEL", stored[i]); err != nil {
-					mu.Lock()
+				n, err := s.delete(ctx, stored[i])
+				mu.Lock()
+				removed += n
+				if err != nil {
 					first = err
-					mu.Unlock()
+				}
+				mu.Unlock()
+				if err != nil {
 					return
 				}
 				s.hints.forget(stored[i])
@@ -110,5 +116,14 @@ func (s *Store) remove(ctx context.Context, stored []string) error {
 		})
 	}
 	wait.Wait()
-	return first
+	return removed, first
+}
+
+// delete removes a stored key, and returns 1 if there was one.
+func (s *Store) delete(ctx context.Context, stored string) (int64, error) {
+	reply, err := s.ask(ctx, "DEL", stored)
+	if err != nil {
+		return 0, err
+	}
+	return reply.AsInt64()
 }

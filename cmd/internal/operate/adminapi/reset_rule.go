@@ -25,7 +25,10 @@ func (a *api) resetRule(_ http.ResponseWriter, r *http.Request) (any, error) {
 		page, err = a.Limiter.ResetRules(context.WithoutCancel(r.Context()), sluice.ResetOptions{Rules: all, PageToken: in.After, DryRun: in.DryRun})
 	}
 	if err != nil {
-		if p := problemOf(err); p.Status == http.StatusNotImplemented {
+		switch p := problemOf(err); {
+		case p.Status == http.StatusServiceUnavailable && page.Removed > 0:
+			err = problemf(p.Status, "the store became unavailable after %d buckets of this page had been removed: send the request again: %v", page.Removed, err)
+		case p.Status == http.StatusNotImplemented:
 			err = problemf(p.Status, "this store cannot find the keys of a rule: POST /v1/reset resets those of one key, "+
 				"and a rule that is renamed in its file counts anew")
 		}
