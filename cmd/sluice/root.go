@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return term.ExitFindings
 	case err != nil:
 		out := logwriter.New(logwriter.Config{Output: stderr})
-		fmt.Fprintf(out, "sluice: %v\n", err)
+		for line := range strings.SplitSeq(fmt.Sprintf("sluice: %v", err), "\n") { // it may quote a file, or what a server sent
+			fmt.Fprintln(out, term.Printable(line))
+		}
 		_ = out.Close(term.OutputTimeout)
 		return term.ExitWrong
 	}

@@ -113,6 +113,33 @@ func TestServeLastLines(t *testing.T) {
 	})
 }
 
+// A second signal ends the service with its own exit code also if the orderly end is done first, because the access log blocks:
+// lost lines are logged.
+func TestServeSecondSignalBlockedLog(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it reads nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	api := application(t)
+	p := launchGateway(t, "{address: '127.0.0.1:0'}, drain: {timeout: 4s}",
+		fmt.Sprintf("{upstreams: {api: {servers: %q}}, routes: [{path: '/{x}', upstream: api}], access_log: {file: %q}}", api.URL, fifo), "rules: []", "")
+	sendThrough(t, gatewayServed.FindStringSubmatch(p.await(t, "msg=serving"))[1], 600) // more than a FIFO holds
+	p.signal(t, syscall.SIGTERM)
+	p.await(t, "msg=draining")
+	p.signal(t, syscall.SIGTERM)
+	<-p.ended
+	log := strings.Join(p.log(), "\n")
+	if code := p.cmd.ProcessState.ExitCode(); code != term.ExitFindings || !strings.Contains(log, "second signal") || !strings.Contains(log, "lost=") {
+		t.Errorf("exit %d after\n%s", code, log)
+	}
+	p.err = nil // it is not to end well
+}
+
 // A second signal ends the service at once, though a request is not answered, and writes the lines that wait.
 func TestServeSecondSignal(t *testing.T) {
 	inside, release := make(chan struct{}), make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -137,6 +138,25 @@ func TestServeSnapshot(t *testing.T) {
 		p.signal(t, syscall.SIGTERM)
 		<-p.ended
 	}
+}
+
+// A snapshot that cannot be written is an error of the service, which says so and not that all is fine.
+func TestServeSnapshotUnwritable(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := startServe(t, fmt.Sprintf("store: {snapshot: %q}\n", filepath.Join(directory, "state")))
+	if err := os.RemoveAll(directory); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(t, syscall.SIGTERM)
+	<-p.ended
+	log := strings.Join(p.log(), "\n")
+	if code := p.cmd.ProcessState.ExitCode(); code != term.ExitWrong || !strings.Contains(log, "snapshot") {
+		t.Errorf("exit %d after\n%s", code, log)
+	}
+	p.err = nil // it is not to end well
 }
 
 // Redis is spoken to by TLS, with a certificate and a password from files.

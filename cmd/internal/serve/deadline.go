@@ -37,5 +37,11 @@ func endInTime(ctx context.Context, drain *config.Drain, log *serviceLog) (ended
 			}
 		}
 	}()
-	return func() { close(done) }
+	return func() {
+		// After a second signal log.exit holds the lock until it ends the process: the orderly end, which may be done before the
+		// last lines are written, must not exit with another code.
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		close(done)
+	}
 }

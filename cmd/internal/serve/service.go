@@ -50,6 +50,7 @@ type Service struct {
 	hangup     chan os.Signal
 	changed    func() ([]string, error) // settings of the configuration file; nil: there is none
 	background func(ctx context.Context, s *Service)
+	unsaved    error // of the store's snapshot
 }
 
 // snapshot is what all parts of a service are built from. It is never changed.
@@ -146,6 +147,9 @@ func (s *Service) openBase(cfg *config.Config, log *slog.Logger) (b base, err er
 		return b, err
 	}
 	s.add(part{run: b.store.Run, close: b.store.Close})
+	if save := b.store.Save; save != nil {
+		s.add(part{close: func() { s.unsaved = save() }})
+	}
 	if b.queue, err = openQueue(cfg, log, false); err != nil {
 		return b, fmt.Errorf("serve: %w", err)
 	}
@@ -210,8 +214,13 @@ func addrText(a net.Addr) string {
 }
 
 // Run serves until the context ends, and closes all.
-func (s *Service) Run(ctx context.Context) error {
-	defer s.close()
+func (s *Service) Run(ctx context.Context) (err error) {
+	defer func() {
+		s.close()
+		if s.unsaved != nil && err == nil {
+			err = fmt.Errorf("serve: save the store's snapshot: %w", s.unsaved)
+		}
+	}()
 	cfg, log := s.snapshot.cfg, s.snapshot.log
 	background, stop := context.WithCancel(ctx)
 	var running, reporting sync.WaitGroup
@@ -232,7 +241,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.background != nil {
 		running.Go(func() { s.background(background, s) })
 	}
-	err := s.server.Run(ctx)
+	err = s.server.Run(ctx)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain.Timeout)
 	defer cancel()
 	_ = s.snapshot.limiter.Close(ending)

@@ -23,7 +23,8 @@ type Opened struct {
 	sluice.Store
 	Options   []sluice.Option             // of the limiter
 	Run       func(ctx context.Context)   // beside the service, until the context ends
-	Close     func()                      // saves what is to be saved
+	Close     func()                      // closes connections
+	Save      func() error                // writes the snapshot when the service ends; nil: there is none
 	Instances func() int                  // that share the store; 0: not known
 	Servers   func() int                  // number of shards of the store; nil: it has none
 	Server    func(shard int) string      // address of a shard's server; "": not known; nil: it has none
@@ -57,7 +58,7 @@ func (o *Opened) open(c *config.Store, log *slog.Logger, dry bool) error {
 	case config.Memcached:
 		err = o.openMemcached(c, secure, log, dry)
 	default:
-		err = o.openMemory(c, log, dry)
+		err = o.openMemory(c, dry)
 	}
 	if err != nil {
 		return storeError(err)
@@ -102,18 +103,14 @@ func (o *Opened) openMemcached(c *config.Store, secure *tls.Config, log *slog.Lo
 	return nil
 }
 
-func (o *Opened) openMemory(c *config.Store, log *slog.Logger, dry bool) error {
+func (o *Opened) openMemory(c *config.Store, dry bool) error {
 	m, err := memstore.Open(memstore.Config{MaxBytes: c.Bytes, SnapshotFile: c.Snapshot, KeepKeys: true})
 	if err != nil {
 		return err
 	}
 	o.Store = m
 	if c.Snapshot != "" && !dry {
-		o.Close = func() {
-			if err := m.SaveSnapshot(); err != nil {
-				log.Error("the store cannot be saved", "error", err)
-			}
-		}
+		o.Save = m.SaveSnapshot
 	}
 	return nil
 }

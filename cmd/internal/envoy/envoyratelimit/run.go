@@ -78,17 +78,23 @@ const logTimeout = time.Second
 func (p *program) exitOnSecondSignal(lines *logwriter.Writer) (ended func()) {
 	second, stop := logwriter.SecondSignal()
 	done := make(chan struct{})
+	var exiting sync.Mutex // held until the process exits, so that the orderly end does not return with another code meanwhile
 	go func() {
 		defer stop()
 		select {
 		case <-second:
+			exiting.Lock()
 			p.log.Error("second signal received: exiting")
 			_ = lines.Close(logTimeout)
 			os.Exit(exitForced)
 		case <-done:
 		}
 	}()
-	return func() { close(done) }
+	return func() {
+		exiting.Lock()
+		defer exiting.Unlock()
+		close(done)
+	}
 }
 
 // exitForced is the exit code of a process that was told to end twice.

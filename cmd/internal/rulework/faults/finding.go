@@ -72,7 +72,7 @@ func (f *Finding) Write(w io.Writer, s term.Style) {
 	}
 	rule := ""
 	if f.Rule != "" {
-		rule = fmt.Sprintf("rule %s: ", f.Rule)
+		rule = fmt.Sprintf("rule %s: ", term.Printable(f.Rule))
 	}
 	fmt.Fprintf(w, "%s%s: %s%s\n", where, severity, rule, term.Printable(strings.ReplaceAll(f.Message, "\n", "; ")))
 	if strings.TrimSpace(f.Text) == "" {

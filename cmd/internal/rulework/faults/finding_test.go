@@ -3,7 +3,21 @@ package faults
 import (
 	"strings"
 	"testing"
+	"unicode"
+
+	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
+
+// What a file holds cannot steer the terminal, nor write lines of its own.
+func TestFindingsArePrintable(t *testing.T) {
+	const evil = "a\x1b[2J\a\nb: ok\u202e"
+	var out strings.Builder
+	f := Finding{File: evil, Line: 1, Column: 1, Rule: evil, Message: evil, Text: evil}
+	f.Write(&out, term.Style{})
+	if got := out.String(); strings.Count(got, "\n") != 3 || strings.ContainsFunc(got, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		t.Errorf("%q", got)
+	}
+}
 
 func TestExcerpt(t *testing.T) {
 	for _, test := range []struct {
