@@ -125,6 +125,9 @@ func (g *Group) deliver(rt *roundTrip, s *server) {
 		delete(res.Header, "Content-Length") // the server will say the same: it is one field less to carry
 	}
 	g.merge(h, res.Header)
+	if len(h["Content-Type"]) == 0 {
+		h["Content-Type"] = nil // net/http would guess one from the body otherwise, nosniff or not
+	}
 	for name := range res.Trailer {
 		h.Add("Trailer", name)
 	}
