@@ -83,6 +83,11 @@ func unreadable(r *simulate.Report) error {
 			return fmt.Errorf("%s: no line is one of an access log; line %d: %w", term.Printable(l.Name), l.Faults[0].Line, l.Faults[0].Err)
 		}
 	}
+	for i := range r.Logs {
+		if l := &r.Logs[i]; l.Skipped > 0 {
+			return fmt.Errorf("%s: no line is of a request that rules count: there are only CORS preflights, requests below /.sluice and deliveries", term.Printable(l.Name))
+		}
+	}
 	return errors.New("the logs are empty")
 }
 

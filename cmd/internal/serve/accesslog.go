@@ -133,6 +133,8 @@ func recordOf(x *gateway.RequestContext, route string) accesslog.Record {
 func decisionOf(x *gateway.RequestContext) accesslog.Decision {
 	_, forwarded := x.UpstreamTime()
 	switch status := x.Status(); {
+	case x.Exempt:
+		return accesslog.Exempt
 	case !forwarded && status == 499:
 		return accesslog.Aborted
 	case x.Rejected:

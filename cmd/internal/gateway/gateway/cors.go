@@ -30,6 +30,7 @@ func (x *RequestContext) setCORS(p *cors.Policy, r *http.Request) {
 	}
 	x.response.cors, x.response.allowOrigin = p, p.AllowOrigin(r.Header)
 	x.preflight = cors.IsPreflight(r.Method, r.Header)
+	x.Exempt = x.Exempt || x.preflight
 }
 
 // answerPreflight responds to a preflight, for its route.

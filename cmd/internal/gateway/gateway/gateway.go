@@ -209,6 +209,7 @@ func (g *Gateway) serve(x *RequestContext, r *http.Request) *rejection {
 func (g *Gateway) routeOf(x *RequestContext, r *http.Request, isInternal bool) (route *Route) {
 	switch {
 	case isInternal:
+		x.Exempt = true
 		x.setCORS(g.routes.internalCORS(r), r)
 		return nil
 	case isServerWide(r):

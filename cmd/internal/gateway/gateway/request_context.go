@@ -29,6 +29,7 @@ type RequestContext struct {
 	Delay    time.Duration // in the delay queue
 	Shed     bool          // because of overload, if the program notes it
 	Rejected bool          // before limits: malformed, from a denied address, unauthenticated …
+	Exempt   bool          // no rule is for it: a CORS preflight, or below InternalPath
 	Server   string        // that it was forwarded to, if the program notes it
 	Request  *http.Request // as it came, but for headers that were dropped and the path's spelling
 

@@ -53,9 +53,10 @@ const (
 	Shed              // turned away because of overload
 	Rejected          // before limits: an address that is denied, a wrong password, a path with two meanings
 	Aborted           // the client left before it was decided
+	Exempt            // no rule is for it: a CORS preflight, or a request for the gateway itself; with any status
 )
 
-var decisionNames = [...]string{Allowed: "allowed", Denied: "denied", Delayed: "delayed", Queued: "queued", Shed: "shed", Rejected: "refused", Aborted: "aborted"}
+var decisionNames = [...]string{Allowed: "allowed", Denied: "denied", Delayed: "delayed", Queued: "queued", Shed: "shed", Rejected: "refused", Aborted: "aborted", Exempt: "exempt"}
 
 func (d Decision) String() string {
 	if int(d) < len(decisionNames) {

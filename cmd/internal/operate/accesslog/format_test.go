@@ -139,7 +139,7 @@ func TestRoundTrip(t *testing.T) {
 			Method: text.Draw(t, "method"), Host: text.Draw(t, "host"), Path: "/" + text.Draw(t, "path"), Query: text.Draw(t, "query"),
 			Proto: text.Draw(t, "proto"), Status: rapid.IntRange(0, 999).Draw(t, "status"), BytesIn: bytes64.Draw(t, "in"), BytesOut: bytes64.Draw(t, "out"),
 			User: text.Draw(t, "user"), Plan: text.Draw(t, "plan"), Route: text.Draw(t, "route"), Upstream: text.Draw(t, "upstream"),
-			Decision: Decision(rapid.IntRange(0, int(Aborted)).Draw(t, "decision")), Rule: text.Draw(t, "rule"), ID: text.Draw(t, "id"),
+			Decision: Decision(rapid.IntRange(0, int(Exempt)).Draw(t, "decision")), Rule: text.Draw(t, "rule"), ID: text.Draw(t, "id"),
 			Item: text.Draw(t, "item"), Attempt: rapid.IntRange(0, 99).Draw(t, "attempt"), Outcome: text.Draw(t, "outcome"),
 			Referer: text.Draw(t, "referer"), UserAgent: text.Draw(t, "agent"),
 		}

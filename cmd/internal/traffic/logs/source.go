@@ -23,6 +23,7 @@ type Log struct {
 	Name       string
 	Reader     *accesslog.Reader
 	Formats    [2]int64 // lines, by their format
+	Skipped    int64    // lines of the gateway that are no requests to rules: exempt requests and deliveries
 	waiting    []*Entry // a heap: the earliest first
 	spare      []*Entry
 	maxWaiting int
@@ -66,7 +67,9 @@ func (s *Log) peek() (*Entry, error) {
 			s.ended = true
 			break
 		}
-		if e.Record.Attempt > 0 { // the request has a line of its own, from when it came
+		// No rule is for an exempt request, and a delivered one has a line of its own, from when it came.
+		if e.Record.Decision == accesslog.Exempt || e.Record.Attempt > 0 {
+			s.Skipped++
 			s.spare = append(s.spare, e)
 			continue
 		}

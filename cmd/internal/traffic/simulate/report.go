@@ -35,6 +35,15 @@ type Log struct {
 	Lines  int
 	Bad    int // lines that could not be read
 	Faults []accesslog.Fault
+	// Skipped is the number of lines that no rule counts: exempt requests and deliveries.
+	Skipped int64
+}
+
+func (r *Report) skipped() (n int64) {
+	for i := range r.Logs {
+		n += r.Logs[i].Skipped
+	}
+	return n
 }
 
 // Rule is what a rule would have done.
@@ -80,7 +89,7 @@ func (r *replay) report(logs []*logs.Log) *Report {
 	combined := int64(0)
 	for _, s := range logs {
 		bad, faults := s.Reader.Errors()
-		p.Logs = append(p.Logs, Log{Name: s.Name, Lines: s.Reader.Lines(), Bad: bad, Faults: faults})
+		p.Logs = append(p.Logs, Log{Name: s.Name, Lines: s.Reader.Lines(), Bad: bad, Faults: faults, Skipped: s.Skipped})
 		combined += s.Formats[accesslog.Combined]
 	}
 	for _, t := range r.tallies {
@@ -116,6 +125,9 @@ func (r *replay) notes(combined int64) {
 	if combined > 0 {
 		note("Common and combined logs have times of whole seconds, and nginx writes when a request ends. Here the requests of a second " +
 			"arrive at once: limits with small bursts deny more than they would have.")
+	}
+	if skipped := p.skipped(); skipped > 0 {
+		note("%d lines are passed over: CORS preflights, requests below /.sluice and deliveries, which no rule counts.", skipped)
 	}
 	if p.Denied > 0 {
 		note("Clients that are denied may stop or try again: a log of clients that were not denied cannot tell.")
