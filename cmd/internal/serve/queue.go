@@ -87,15 +87,18 @@ func adminQueue(q *queue.Queue) *adminapi.Queue {
 			}
 			return items, next, adminQueueError(err)
 		},
-		Get: func(ctx context.Context, id string) (adminmsg.QueueItem, error) {
-			st, err := q.Get(ctx, id)
-			if err != nil {
-				return adminmsg.QueueItem{}, adminQueueError(err)
-			}
-			return adminItem(st), nil
-		},
-		Cancel: func(ctx context.Context, id string) error { return adminQueueError(q.Cancel(ctx, id)) },
-		Replay: func(ctx context.Context, id string) error { return adminQueueError(q.Requeue(ctx, id)) },
+		Get: adminItemFunc(q.Get), Cancel: adminItemFunc(q.Cancel), Replay: adminItemFunc(q.Requeue),
+	}
+}
+
+// adminItemFunc makes a function of the queue one of the admin API.
+func adminItemFunc(do func(context.Context, string) (*queue.Status, error)) func(context.Context, string) (adminmsg.QueueItem, error) {
+	return func(ctx context.Context, id string) (adminmsg.QueueItem, error) {
+		st, err := do(ctx, id)
+		if err != nil {
+			return adminmsg.QueueItem{}, adminQueueError(err)
+		}
+		return adminItem(st), nil
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Get returns what is known of an item.
+// Get returns the status of an item. The streams decide, not the index: that may lag behind them, and another gateway may have
+// shown a later state already.
 func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 	s := q.current.Load()
 	switch {
@@ -20,36 +21,72 @@ func (q *Queue) Get(ctx context.Context, id string) (*Status, error) {
 	case s == nil:
 		return nil, ErrUnavailable
 	}
-	if st := s.index.status(id); st != nil {
-		if st.State == Dead {
-			if r, _, err := q.stateOf(ctx, s, id); err == nil && r.state == Dead {
-				st.Result = r.result
+	err := ErrUnavailable
+	if s.silentSince.Load() == nil { // it is not waited for otherwise
+		// Between two reads an item may become a result.
+		for range 2 {
+			var st *Status
+			if st, err = q.readStatus(ctx, s, id); err == nil {
+				return st, nil
+			} else if !errors.Is(err, ErrNotFound) {
+				break
 			}
 		}
+	}
+	if st, _ := s.index.status(id); st != nil {
 		return st, nil
 	}
-	// It is done, or was accepted so short a time ago that it is not known yet. Between the two questions it may have
-	// become the former.
-	for range 2 {
-		r, _, err := q.readState(ctx, s.results, "result", id)
-		if err == nil {
-			return r.status(id), nil
-		} else if !errors.Is(err, ErrNotFound) {
-			return nil, err
-		}
+	return nil, err
+}
+
+// readStatus reads the status of an item in the streams, and takes from the index what they do not hold.
+func (q *Queue) readStatus(ctx context.Context, s *session, id string) (*Status, error) {
+	r, _, err := q.readState(ctx, s.results, "result", id)
+	if err == nil {
+		return r.status(id), nil
+	} else if !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	st, known := s.index.status(id)
+	if st == nil {
 		m, err := q.last(ctx, s.items, "item", id)
-		if errors.Is(err, ErrNotFound) {
-			continue
-		} else if err != nil {
+		if err != nil {
 			return nil, err
 		}
 		o, err := q.cipher.openHeader(m.Subject, m.Header.Get(itemHeaderField))
 		if err != nil {
 			return nil, err
 		}
-		return &Status{ID: id, Rule: o.rule, Key: o.key, State: Queued, Accepted: o.accepted, Expires: o.expires, Size: o.size}, nil
+		st = o.status(id)
 	}
-	return nil, ErrNotFound
+	r, seq, err := q.stateOf(ctx, s, id)
+	switch {
+	case errors.Is(err, ErrNotFound) && known == 0: // it was never tried
+	case err != nil:
+		return nil, err // removed, if it is not found
+	case seq > known:
+		st.update(r)
+	case seq == known && r.state == Dead:
+		st.Result = r.result
+	}
+	return st, nil
+}
+
+// status is that of an item that was never tried.
+func (o *itemHeader) status(id string) *Status {
+	return &Status{ID: id, Rule: o.rule, Key: o.key, State: Queued, Accepted: o.accepted, Expires: o.expires, Size: o.size}
+}
+
+// update takes over a later state.
+func (st *Status) update(r *itemState) {
+	st.State, st.Attempts, st.Changed, st.Error, st.Result = r.state, r.attempts, r.changed, r.err, r.result
+	st.Position, st.Next = 0, time.Time{}
+	if r.state == Queued {
+		st.Next = r.next
+	}
+	if !r.expires.IsZero() {
+		st.Expires = r.expires
+	}
 }
 
 func (r *itemState) status(id string) *Status {
@@ -65,20 +102,22 @@ func (r *itemState) status(id string) *Status {
 // maxPosition is how far a place is counted.
 const maxPosition = 10_000
 
-func (x *index) status(id string) *Status {
+// status returns the status of an item as far as the index knows it, and the sequence number of its state: 0 is none. The status
+// is nil if the index does not know the item.
+func (x *index) status(id string) (st *Status, stateSeq uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.all[id]
 	if e == nil {
-		return nil
+		return nil, 0
 	}
-	st := e.status()
+	st = e.status()
 	sq := x.scheduler.all[subqueueID{e.rule, e.key, e.ordered}]
 	if st.State == Queued && sq != nil && sq.roomExpected.After(st.Next) {
 		st.Next = sq.roomExpected // for the first of the subqueue, and for others later
 	}
 	if st.State != Queued || sq == nil || len(sq.ready.list)+len(sq.later.list) > maxPosition {
-		return st
+		return st, e.stateSeq
 	}
 	st.Position = 1
 	for _, list := range [][]*entry{sq.ready.list, sq.later.list} {
@@ -88,7 +127,7 @@ func (x *index) status(id string) *Status {
 			}
 		}
 	}
-	return st
+	return st, e.stateSeq
 }
 
 func (e *entry) status() *Status {
@@ -102,108 +141,117 @@ func (e *entry) status() *Status {
 	return st
 }
 
-// Cancel removes an item that is not being delivered: it never will be. Who cancels again is told the same.
-func (q *Queue) Cancel(ctx context.Context, id string) error {
+// Cancel removes an item that is not being delivered: it never will be. It returns the status that it wrote. Cancelling a cancelled
+// item returns the same result.
+func (q *Queue) Cancel(ctx context.Context, id string) (*Status, error) {
 	if !validID(id) {
-		return ErrNotFound
+		return nil, ErrNotFound
 	}
 	for {
-		err := q.cancel(ctx, id)
+		st, err := q.cancel(ctx, id)
 		if !errors.Is(err, errClaimed) || ctx.Err() != nil {
-			return err
+			return st, err
 		}
 	}
 }
 
 // cancel fails with errClaimed if something happened to the item meanwhile.
-func (q *Queue) cancel(ctx context.Context, id string) error {
+func (q *Queue) cancel(ctx context.Context, id string) (*Status, error) {
 	s := q.current.Load()
 	if s == nil {
-		return ErrUnavailable
+		return nil, ErrUnavailable
 	}
 	m, err := q.last(ctx, s.items, "item", id)
 	if errors.Is(err, ErrNotFound) {
 		return q.ended(ctx, s, id)
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	o, err := q.cipher.openHeader(m.Subject, m.Header.Get(itemHeaderField))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a := &activeDelivery{q: q, id: id, itemSeq: m.Sequence, itemHeader: o}
 	r, seq, err := q.stateOf(ctx, s, id)
 	switch {
 	case errors.Is(err, ErrNotFound):
 	case err != nil:
-		return err
+		return nil, err
 	case r.state == Delivering:
-		return ErrDelivering
+		return nil, ErrDelivering
 	default:
 		a.attempts = r.attempts
 	}
 	a.stateSeq, err = q.writeState(id, seq, &itemState{state: Cancelled, owner: q.owner, attempts: a.attempts, changed: time.Now()})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q.stats.cancelled.Add(1)
 	// From here on it is not delivered. What of the rest fails is done by the process that finds it.
-	if q.writeResult(s, a, &itemState{state: Cancelled}) == nil && q.remove(a) == nil {
+	result := &itemState{state: Cancelled}
+	if q.writeResult(s, a, result) == nil && q.remove(a) == nil {
 		q.announceRemoved(a)
 	}
-	return nil
+	return result.status(id), nil
 }
 
-// ended says why something that is no more cannot be cancelled.
-func (q *Queue) ended(ctx context.Context, s *session, id string) error {
+// ended returns the status of a cancelled item that is no more, or why such an item cannot be cancelled.
+func (q *Queue) ended(ctx context.Context, s *session, id string) (*Status, error) {
 	r, _, err := q.readState(ctx, s.results, "result", id)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case r.state == Cancelled:
-		return nil
+		return r.status(id), nil
 	}
-	return ErrDone
+	return nil, ErrDone
 }
 
-// Requeue queues a dead letter again, with all its attempts and time before it and the same idempotency key.
-func (q *Queue) Requeue(ctx context.Context, id string) error {
+// Requeue queues a dead letter again, with all its attempts and time before it and the same idempotency key. It returns the status
+// that it wrote.
+func (q *Queue) Requeue(ctx context.Context, id string) (*Status, error) {
 	s := q.current.Load()
 	switch {
 	case !validID(id):
-		return ErrNotFound
+		return nil, ErrNotFound
 	case s == nil:
-		return ErrUnavailable
+		return nil, ErrUnavailable
 	}
 	m, err := q.last(ctx, s.items, "item", id)
 	if errors.Is(err, ErrNotFound) {
-		if err := q.ended(ctx, s, id); err != nil && !errors.Is(err, ErrDone) {
-			return err
+		if _, err := q.ended(ctx, s, id); err != nil && !errors.Is(err, ErrDone) {
+			return nil, err
 		}
-		return ErrNotDead
+		return nil, ErrNotDead
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	o, err := q.cipher.openHeader(m.Subject, m.Header.Get(itemHeaderField))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r, seq, err := q.stateOf(ctx, s, id)
 	switch {
 	case errors.Is(err, ErrNotFound) || err == nil && r.state != Dead:
-		return ErrNotDead
+		return nil, ErrNotDead
 	case err != nil:
-		return err
+		return nil, err
 	}
 	now := time.Now()
 	again := &itemState{state: Queued, changed: now, expires: now.Add(o.expires.Sub(o.accepted))}
-	if _, err := q.writeState(id, seq, again); errors.Is(err, errClaimed) {
-		return ErrNotDead
+	if seq, err = q.writeState(id, seq, again); errors.Is(err, errClaimed) {
+		return nil, ErrNotDead
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	q.stats.requeued.Add(1)
-	return nil
+	s.index.onState(id, seq, again) // the stream tells of it later
+	if st, known := s.index.status(id); known == seq {
+		return st, nil // with its position
+	}
+	st := o.status(id)
+	st.update(again)
+	return st, nil
 }
 
 // List lists up to limit items of a state, the oldest first, and where to go on; "" at the end. State 0 is all that are not

@@ -10,7 +10,7 @@ import (
 func TestMoves(t *testing.T) {
 	done, none, wait := Outcome{Status: 200}, Outcome{}, later(time.Hour)
 	cancel := func(t *testing.T, q *Queue, id string) {
-		if err := q.Cancel(t.Context(), id); err != nil {
+		if _, err := q.Cancel(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 	}

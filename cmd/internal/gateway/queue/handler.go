@@ -60,29 +60,28 @@ func (q *Queue) Handler() http.Handler {
 			refuse(w, ErrNotFound)
 			return
 		}
+		var st *Status
+		var err error
 		switch r.Method {
 		case http.MethodGet, http.MethodHead:
+			st, err = q.Get(r.Context(), id)
 		case http.MethodDelete:
-			if err := q.Cancel(r.Context(), id); err != nil {
-				refuse(w, err)
-				return
-			}
+			st, err = q.Cancel(r.Context(), id)
 		default:
 			w.Header().Set("Allow", "GET, HEAD, DELETE")
 			problem.New(http.StatusMethodNotAllowed, "ask with GET, cancel with DELETE").Write(w)
 			return
 		}
-		q.show(w, r, id)
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		show(w, st)
 	})
 }
 
-// show writes what is known of an item.
-func (q *Queue) show(w http.ResponseWriter, r *http.Request, id string) {
-	st, err := q.Get(r.Context(), id)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
+// show writes the status of an item.
+func show(w http.ResponseWriter, st *Status) {
 	v := view{
 		ID: st.ID, State: st.State.String(), Position: st.Position, Attempts: st.Attempts, AcceptedAt: st.Accepted, Result: viewOf(st.Result),
 	}

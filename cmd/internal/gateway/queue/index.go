@@ -192,7 +192,9 @@ func (x *index) onState(id string, seq uint64, r *itemState) {
 	switch {
 	case removed:
 	case e == nil:
-		x.orphanStates[id] = orphanState{seq, *r}
+		if seq > x.orphanStates[id].stateSeq {
+			x.orphanStates[id] = orphanState{seq, *r}
+		}
 	case seq <= e.stateSeq || e.phase != idle: // written by this process; or it will find out when it writes
 	default:
 		x.scheduler.remove(e)

@@ -52,7 +52,7 @@ func TestShares(t *testing.T) {
 	q = open(t, cfg)
 	defer q.Close()
 	fill(0, Item{Key: "ada"}, Item{Key: "bob"}, Item{Client: client("2001:db8::3")}, Item{Client: client("192.0.2.1")})
-	if err := q.Cancel(t.Context(), last); err != nil {
+	if _, err := q.Cancel(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := try(Item{Key: "ada"}); err != nil {

@@ -96,8 +96,10 @@ func child(directory, upstream, round string) error {
 					continue
 				}
 				what := "accepted"
-				if kind == "cancel" && q.Cancel(context.Background(), id) == nil {
-					what = "cancelled"
+				if kind == "cancel" {
+					if _, err := q.Cancel(context.Background(), id); err == nil {
+						what = "cancelled"
+					}
 				}
 				out.Lock()
 				fmt.Println(what, it.Target, id)

@@ -150,14 +150,14 @@ func TestCancel(t *testing.T) {
 	waiting, second := put(t, q, Item{Rule: "closed", Target: "/never"}), put(t, q, Item{Rule: "closed", Target: "/second"})
 	long := put(t, q, Item{Rule: "r", Target: "/long"})
 	<-inside
-	if err := q.Cancel(t.Context(), long); !errors.Is(err, ErrDelivering) {
+	if _, err := q.Cancel(t.Context(), long); !errors.Is(err, ErrDelivering) {
 		t.Errorf("cancelled while delivered: %v", err)
 	}
 	if st, _ := q.Get(t.Context(), second); st == nil || st.Position < 1 || st.Position > 2 || st.State != Queued {
 		t.Errorf("the second is %+v", st)
 	}
 	for range 2 {
-		if err := q.Cancel(t.Context(), waiting); err != nil {
+		if _, err := q.Cancel(t.Context(), waiting); err != nil {
 			t.Errorf("cancelled: %v", err)
 		}
 	}
@@ -166,11 +166,11 @@ func TestCancel(t *testing.T) {
 	eventually(t, "done", isState(t, q, long, Done))
 	eventually(t, "done", isState(t, q, second, Done))
 	eventually(t, "cancelled", isState(t, q, waiting, Cancelled))
-	if err := q.Cancel(t.Context(), long); !errors.Is(err, ErrDone) {
+	if _, err := q.Cancel(t.Context(), long); !errors.Is(err, ErrDone) {
 		t.Errorf("cancelled when done: %v", err)
 	}
 	for _, id := range []string{newID(), "x", ""} {
-		if err := q.Cancel(t.Context(), id); !errors.Is(err, ErrNotFound) {
+		if _, err := q.Cancel(t.Context(), id); !errors.Is(err, ErrNotFound) {
 			t.Errorf("cancelled %q: %v", id, err)
 		}
 	}
@@ -191,7 +191,8 @@ func TestCancelRace(t *testing.T) {
 	for range 100 {
 		id := put(t, q, Item{Rule: "r", Target: "/x"})
 		ids = append(ids, id)
-		cancelled[id] = q.Cancel(t.Context(), id) == nil
+		_, err := q.Cancel(t.Context(), id)
+		cancelled[id] = err == nil
 	}
 	leaves(t, q, 0)
 	came := map[string]bool{}
@@ -211,7 +212,7 @@ func TestRequeue(t *testing.T) {
 	up.answer("/x", func(*Item) Outcome { return Outcome{Status: 500, Body: []byte("no")} })
 	q, _ := run(t, Config{}, up.deliver)
 	id := put(t, q, Item{Rule: "r", Key: "k", Target: "/x", Attempts: 2})
-	if err := q.Requeue(t.Context(), id); !errors.Is(err, ErrNotDead) && !errors.Is(err, ErrUnavailable) {
+	if _, err := q.Requeue(t.Context(), id); !errors.Is(err, ErrNotDead) && !errors.Is(err, ErrUnavailable) {
 		t.Errorf("replayed while queued: %v", err)
 	}
 	eventually(t, "dead", isState(t, q, id, Dead))
@@ -220,14 +221,14 @@ func TestRequeue(t *testing.T) {
 		t.Errorf("dead: %+v, %v", st, err)
 	}
 	up.answer("/x", nil)
-	if err := q.Requeue(t.Context(), id); err != nil {
+	if _, err := q.Requeue(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "done", isState(t, q, id, Done))
-	if err := q.Requeue(t.Context(), id); !errors.Is(err, ErrNotDead) {
+	if _, err := q.Requeue(t.Context(), id); !errors.Is(err, ErrNotDead) {
 		t.Errorf("replayed when done: %v", err)
 	}
-	if err := q.Requeue(t.Context(), newID()); !errors.Is(err, ErrNotFound) {
+	if _, err := q.Requeue(t.Context(), newID()); !errors.Is(err, ErrNotFound) {
 		t.Errorf("replayed nothing: %v", err)
 	}
 	got := up.deliveries()

@@ -105,7 +105,7 @@ func TestSharedLost(t *testing.T) {
 	<-inside
 	lost.current.Swap(nil).close() // as if it were gone: nothing opens it again
 	q, _ := run(t, Config{URL: url, ClaimTTL: 300 * time.Millisecond}, up.deliver)
-	if err := q.Cancel(t.Context(), id); !errors.Is(err, ErrDelivering) {
+	if _, err := q.Cancel(t.Context(), id); !errors.Is(err, ErrDelivering) {
 		t.Errorf("cancelled what another delivers: %v", err)
 	}
 	next := put(t, q, Item{Rule: "r", Key: "k", Ordered: true, Target: "/second"})

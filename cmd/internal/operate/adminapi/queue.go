@@ -14,9 +14,10 @@ import (
 type Queue struct {
 	Counts func(ctx context.Context) adminmsg.QueueCounts
 	// List lists up to n of a state, "" being all that are not done, and tells where to go on; "" at the end.
-	List           func(ctx context.Context, state, after string, n int) (items []adminmsg.QueueItem, next string, err error)
-	Get            func(ctx context.Context, id string) (adminmsg.QueueItem, error)
-	Cancel, Replay func(ctx context.Context, id string) error
+	List func(ctx context.Context, state, after string, n int) (items []adminmsg.QueueItem, next string, err error)
+	Get  func(ctx context.Context, id string) (adminmsg.QueueItem, error)
+	// Cancel and Replay return the item with the state that they have written.
+	Cancel, Replay func(ctx context.Context, id string) (adminmsg.QueueItem, error)
 }
 
 // What a queue says that cannot do what it is asked.
@@ -107,6 +108,7 @@ func (a *api) queueItem(_ http.ResponseWriter, r *http.Request) (any, error) {
 func (a *api) changeItem(what string) handler {
 	return func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		var in adminmsg.QueueID
+		var it adminmsg.QueueItem
 		err := readJSON(r, &in)
 		if err == nil && in.ID == "" {
 			err = problemf(http.StatusBadRequest, "id: write which request, as it was told with 202")
@@ -116,15 +118,12 @@ func (a *api) changeItem(what string) handler {
 			if what == "replay" {
 				do = a.Queue.Replay
 			}
-			err = queueProblem(do(context.WithoutCancel(r.Context()), in.ID))
+			it, err = do(context.WithoutCancel(r.Context()), in.ID)
+			err = queueProblem(err)
 		}
 		a.audit(r, "queue "+what, "", err, "id", in.ID)
 		if err != nil {
 			return nil, err
-		}
-		it, err := a.Queue.Get(r.Context(), in.ID)
-		if err != nil {
-			return nil, queueProblem(err)
 		}
 		a.name(&it)
 		return it, nil

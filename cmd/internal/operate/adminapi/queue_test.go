@@ -34,17 +34,17 @@ func kept(t *testing.T) func(*adminapi.Config) {
 			return it, nil
 		}
 	}
-	change := func(from, to string) func(context.Context, string) error {
-		return func(_ context.Context, id string) error {
+	change := func(from, to string) func(context.Context, string) (adminmsg.QueueItem, error) {
+		return func(_ context.Context, id string) (adminmsg.QueueItem, error) {
 			it, err := find(id)
 			if err != nil {
-				return err
+				return adminmsg.QueueItem{}, err
 			}
 			if it.State != from {
-				return fmt.Errorf("%w: it is %s", adminapi.ErrItemState, it.State)
+				return adminmsg.QueueItem{}, fmt.Errorf("%w: it is %s", adminapi.ErrItemState, it.State)
 			}
 			it.State = to
-			return nil
+			return *it, nil
 		}
 	}
 	return func(c *adminapi.Config) {
