@@ -216,6 +216,9 @@ func (m *MatchResult) take(f *fast) error {
 		case f.missing == MissingSkip:
 			return nil
 		case f.missing == MissingReject && refuses:
+			if err := m.readable(f, k); err != nil { // comes before what is missing
+				return err
+			}
 			return m.reject(f.rule, "lacks what it would count for")
 		case f.missing == MissingReject:
 			m.shadowed(f, k)
@@ -250,6 +253,20 @@ func (m *MatchResult) take(f *fast) error {
 	}
 	for i := range chosen.limits {
 		m.add(f, &chosen.limits[i], k, cost, enforced)
+	}
+	return nil
+}
+
+// readable returns why the cost or the tier of a request cannot be read, or nil.
+func (m *MatchResult) readable(f *fast, k string) error {
+	if f.costBy != byNothing {
+		if _, err := m.cost(f); err != nil {
+			return err
+		}
+	}
+	if f.chooses {
+		_, err := m.limits(f.item, k)
+		return err
 	}
 	return nil
 }

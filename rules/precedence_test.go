@@ -18,7 +18,7 @@ func outcomeOf(t *testing.T, s *Set, r Request) string {
 		t.Errorf("explained as %v %v, matched as %v %v", e.Outcome, e.Err, m.Outcome, err)
 	}
 	switch {
-	case errors.Is(err, ErrAmbiguous):
+	case errors.Is(err, ErrAmbiguous) || errors.Is(err, ErrInvalidCost) || errors.Is(err, ErrAttributeTooLong):
 		return "400"
 	case err != nil:
 		t.Fatal(err)
@@ -56,6 +56,48 @@ func TestPrecedence(t *testing.T) {
 					t.Errorf("rules %s…, request %d: %s, want %s", all[0].Name, i, got, want)
 				}
 			}
+		}
+	}
+}
+
+// Within one rule too 400 comes before 403: an attribute, a tier or a cost that cannot be read before one that is missing, and
+// before a key that is denied by name. A rule that does not apply, or is in shadow mode, answers neither.
+func TestPrecedenceInRule(t *testing.T) {
+	base := Rule{
+		Name: "r", Per: per("header:X-U"), OnMissing: MissingReject, Limits: limit("5/h"), Cost: Cost{From: &Ref{Name: "header:X-C"}},
+		Tiers:     &Tiers{By: Ref{Name: "header:X-T"}, Limits: map[string][]Limit{"never": limit("deny")}},
+		Overrides: []Override{{Key: []string{"banned"}, Limits: limit("deny")}},
+	}
+	two := base
+	two.Per, two.Overrides = per("header:X-U", "header:X-V"), nil
+	skips := base
+	skips.OnMissing = MissingSkip
+	shadow := base
+	shadow.Shadow = true
+	for _, tt := range []struct {
+		rule Rule
+		want string
+		with []string
+	}{
+		{base, "403", nil},
+		{base, "403", []string{"header:X-C", "2"}},
+		{base, "400", []string{"header:X-C", "abc"}},
+		{base, "400", []string{"header:X-C", "0"}},
+		{base, "400", []string{"header:X-C", "twice"}},
+		{base, "400", []string{"header:X-T", "twice"}},
+		{base, "403", []string{"header:X-T", "never"}},
+		{base, "400", []string{"header:X-T", "never", "header:X-C", "abc"}},
+		{base, "403", []string{"header:X-U", "banned"}},
+		{base, "400", []string{"header:X-U", "banned", "header:X-C", "abc"}},
+		{base, "limited by 1", []string{"header:X-U", "u", "header:X-C", "2"}},
+		{two, "400", []string{"header:X-U", "u", "header:X-C", "abc"}},
+		{two, "400", []string{"header:X-V", "twice"}},
+		{skips, "unlimited", []string{"header:X-C", "abc"}},
+		{shadow, "unlimited", []string{"header:X-C", "abc"}},
+	} {
+		s := mustSet(t, Config{Rules: []Rule{tt.rule}})
+		if got := outcomeOf(t, s, req("GET /", tt.with...)); got != tt.want {
+			t.Errorf("%v: %s, want %s", tt.with, got, tt.want)
 		}
 	}
 }

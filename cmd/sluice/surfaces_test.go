@@ -24,6 +24,7 @@ deny: [{ip: 203.0.113.0/24}]
 allow: [{path: /ok}]
 rules:
   - {name: needs, match: {path: /needs}, per: header:X-User, missing: deny, limit: 100/h}
+  - {name: priced, match: {path: /priced}, per: header:X-User, missing: deny, cost: {header: X-Cost}, limit: 100/h}
   - {name: reads, match: {path: "/{any}", header: {X-Twice: b}}, limit: 100/h}
   - {name: v6, match: {path: /v6}, per: ip, limit: 100/h, overrides: {"2001:db8::1": deny}}
 `
@@ -59,6 +60,8 @@ func TestSurfacesAgree(t *testing.T) {
 		{"/needs", "192.0.2.1", []string{"X-User", "ada"}, 200, "allow"},
 		{"/needs", "192.0.2.1", []string{"X-Twice", "b", "X-Twice", "c"}, 400, "refuse"},
 		{"/needs", "203.0.113.1", []string{"X-Twice", "b", "X-Twice", "c"}, 403, "refuse"},
+		{"/priced", "192.0.2.1", []string{"X-Cost", "2"}, 403, "refuse"},
+		{"/priced", "192.0.2.1", []string{"X-Cost", "abc"}, 400, "refuse"},
 		{"/ok", "203.0.113.1", nil, 403, "refuse"},
 		{"/ok", "192.0.2.1", []string{"X-Twice", "b", "X-Twice", "c"}, 200, "unlimited"},
 		{"/v6", "2001:db8::1", nil, 403, "refuse"},
