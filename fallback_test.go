@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sluiceproject/sluice"
 )
@@ -64,5 +65,62 @@ func TestErrorsThatDoNotFailOpen(t *testing.T) {
 	}
 	if err := left.Reset(background, "k"); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("reset on a store that cannot: %v", err)
+	}
+}
+
+// A limit that was not charged because another rule denied the request reports what it has, and no part of the charge that it was
+// spared: a peek right after says the same. That is so for rules that count locally while the store is unavailable, by leases and
+// by estimates.
+func TestUnchargedLimits(t *testing.T) {
+	bucket, window := sluice.PerHour(5), sluice.PerHour(5).WithAlgorithm(sluice.FixedWindow)
+	for name, tt := range map[string]struct {
+		down           bool // the store
+		counted, other sluice.Rule
+	}{
+		"local":         {true, sluice.Rule{Limit: bucket, OnFailure: sluice.FailLocal}, sluice.Rule{Limit: bucket, OnFailure: sluice.FailClosed}},
+		"local, window": {true, sluice.Rule{Limit: window, OnFailure: sluice.FailLocal}, sluice.Rule{Limit: bucket, OnFailure: sluice.FailClosed}},
+		"eventual":      {false, sluice.Rule{Limit: bucket, Accuracy: sluice.AccuracyEventual}, sluice.Rule{Limit: bucket}},
+		"lease":         {false, sluice.Rule{Limit: bucket, Accuracy: sluice.AccuracyLease}, sluice.Rule{Limit: bucket}},
+		"exact":         {false, sluice.Rule{Limit: bucket}, sluice.Rule{Limit: bucket}},
+	} {
+		for _, spent := range []int64{0, 2} {
+			t.Run(fmt.Sprint(name, " ", spent), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newFar()
+					tt.counted.Name, tt.other.Name = "counted", "other"
+					counted, other := mustRule(t, tt.counted), mustRule(t, tt.other)
+					l := sluice.Must(sluice.NewWithRules(s, nil))
+					defer l.Close(background)
+					decide := func(takes ...sluice.Take) []sluice.Decision {
+						out := make([]sluice.Decision, len(takes))
+						if _, err := l.Decide(background, takes, out); err != nil {
+							t.Fatal(err)
+						}
+						return out
+					}
+					if tt.down {
+						s.disturb(refuses)
+					} else {
+						decide(sluice.Take{Rule: other, Key: "k", Cost: 5})
+						decide(sluice.Take{Rule: counted, Key: "k", Cost: 1}) // which is then leased, or estimated
+						spent++
+					}
+					if spent > 0 && tt.down {
+						decide(sluice.Take{Rule: counted, Key: "k", Cost: spent})
+					} else if spent > 1 {
+						decide(sluice.Take{Rule: counted, Key: "k", Cost: spent - 1})
+					}
+					before := decide(sluice.Take{Rule: counted, Key: "k"})[0]
+					got := decide(sluice.Take{Rule: counted, Key: "k", Cost: 1}, sluice.Take{Rule: other, Key: "k", Cost: 1})
+					after := decide(sluice.Take{Rule: counted, Key: "k"})[0]
+					if d := got[0]; !d.Allowed || got[1].Allowed || d.Granted != 0 || d.Remaining != before.Remaining || d.ResetAfter != before.ResetAfter {
+						t.Errorf("%+v, want the numbers of %+v", d, before)
+					}
+					if after.Remaining != before.Remaining {
+						t.Errorf("after it %+v, before %+v", after, before)
+					}
+				})
+			})
+		}
 	}
 }

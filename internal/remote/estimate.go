@@ -249,7 +249,7 @@ func (en *Engine) undoEstimate(t *group.Op, d *group.Answer, now time.Time) {
 	back.At = d.At
 	var given group.Answer
 	if en.decideFromEstimate(&back, now, &given) {
-		d.Remaining = given.Remaining
+		d.Remaining, d.ResetAfter = given.Remaining, given.ResetAfter
 	}
 	d.Granted = 0
 }

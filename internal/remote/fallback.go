@@ -233,11 +233,14 @@ func (en *Engine) failLocal(takes []group.Op, out []group.Answer, denied bool) {
 	en.fallback.open().Apply(now.UnixMicro(), ops, answers)
 	for j, i := range at {
 		t, op := &takes[i], &ops[j]
+		if op.Request.DryRun && answers[j].Allowed { // as the store answers it: with what there is without it
+			look, found := *op, make([]step.Answer, 1)
+			look.Request, look.At = op.Look(), 0
+			en.fallback.open().Apply(now.UnixMicro(), []group.Op{look}, found)
+			answers[j] = group.Unspent(found[0], answers[j].At)
+		}
 		d := group.AnswerOf(op.Params, &answers[j])
 		d.Source = group.SourceFailLocal
-		if op.Request.DryRun {
-			d.Remaining, d.Granted = d.Remaining+d.Granted, 0
-		}
 		if d.Never && t.Request.Cost <= t.Params.Limit() { // too much for this process' part, but not for the limit
 			d.Never, d.RetryAfter = false, failClosedRetryAfter
 		}
