@@ -91,6 +91,10 @@ var goldenCases = []struct {
 		name: "cost that can never fit", rules: []*sluice.Rule{rule("api", sluice.PerMinute(100))},
 		opts: []httplimit.Option{httplimit.Cost(func(*http.Request) int64 { return 101 })},
 	},
+	{
+		name: "cost larger than the rest", times: 1, rules: []*sluice.Rule{rule("api", sluice.PerMinute(3).WithAlgorithm(sluice.FixedWindow))},
+		opts: []httplimit.Option{httplimit.Cost(func(*http.Request) int64 { return 2 })},
+	},
 	{name: "soft limit", times: 2, rules: []*sluice.Rule{rule("soft", perMinute.WithSoftExcess(2, 10*time.Second))}},
 	{name: "blocked", times: 1, rules: []*sluice.Rule{rule("peruser", perMinute)}, block: 90 * time.Second},
 	{name: "everything denied", rules: []*sluice.Rule{rule("none", sluice.PerMinute(0).WithAlgorithm(sluice.FixedWindow))}},

@@ -358,6 +358,7 @@ func (c *Controller) denyOrQueue(m *matchedRequest, try Try, a *Admission) {
 		}
 	} else if c.config.Queues {
 		if t := m.queueTarget(); t != nil {
+			t.Denied = a.reported.policies.AppendDenied(nil, m.decisions)
 			a.Outcome, a.Rule, a.Queue = Queued, t.Rule, t
 			return
 		}

@@ -266,6 +266,7 @@ type QueueTarget struct {
 	Key        string             // whom it counts for under that rule
 	Options    rules.QueueOptions // of that rule, with the defaults written out
 	RetryAfter time.Duration      // when there may be room for it
+	Denied     []string           // policies that denied it, as callers know them; none if it only waits behind others
 	Charges    []rules.Charge     // of all rules that apply to it, for Try.Stored
 }
 

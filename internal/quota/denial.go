@@ -31,6 +31,9 @@ func (d *Denial) Detail() string {
 	}
 	t := &d.Decisions[d.MostRestrictive]
 	before, after := "Rate limit ", "is used up; retry in "
+	if t.Remaining > 0 {
+		after = "has too little left for the cost of this request; retry in "
+	}
 	switch {
 	case t.ExceedsLimit:
 		return "The request costs more than rate limit " + name + "ever allows at once; retrying will not help."

@@ -3,6 +3,7 @@ package quota
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -174,6 +175,23 @@ func renameItems(line string, taken map[string]bool) string {
 		items = append(items, item)
 	})
 	return strings.Join(items, ", ")
+}
+
+// KeepItems removes the items of Ratelimit whose names are not listed, or all of it if none is left.
+func KeepItems(h http.Header, names []string) {
+	var kept []string
+	for _, line := range h[headerRateLimit] {
+		eachItem(line, func(item string) {
+			if slices.Contains(names, itemName(item)) {
+				kept = append(kept, item)
+			}
+		})
+	}
+	if len(kept) == 0 {
+		delete(h, headerRateLimit)
+		return
+	}
+	h[headerRateLimit] = []string{strings.Join(kept, ", ")}
 }
 
 // eachItem visits the items of a list. A comma inside a string does not end one.

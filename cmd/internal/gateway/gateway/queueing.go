@@ -56,7 +56,7 @@ func (g *Gateway) enqueue(w http.ResponseWriter, r *http.Request, x *RequestCont
 func (g *Gateway) tryEnqueue(w http.ResponseWriter, r *http.Request, x *RequestContext, k *admission.QueueTarget) *rejection {
 	if isServerWide(r) || len(r.Header["Upgrade"]) > 0 || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		return &rejection{
-			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, time.Second), rule: k.Rule,
+			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, time.Second), rule: k.Rule, denied: k.Denied,
 			detail: "Too many requests, and a stream cannot be kept for later.",
 		}
 	}
@@ -87,7 +87,7 @@ func (g *Gateway) tryEnqueue(w http.ResponseWriter, r *http.Request, x *RequestC
 		return tooLargeToQueue()
 	case errors.Is(err, queue.ErrShareFull):
 		return &rejection{
-			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, 5*time.Second), rule: k.Rule,
+			status: http.StatusTooManyRequests, retryAfter: max(k.RetryAfter, 5*time.Second), rule: k.Rule, denied: k.Denied,
 			detail: "Too many of your requests are waiting, and nothing was accepted.",
 		}
 	case errors.Is(err, queue.ErrFull):

@@ -272,3 +272,40 @@ rules:
 		}
 	}
 }
+
+// A 429 instead of a place in the queue lists in Ratelimit the rules that denied the request, as every 429 does, and names them in
+// its body. Where none did, because others of the key are before it, there is no such list.
+func TestNotQueuedResponseHeaders(t *testing.T) {
+	q := newQueue(t, func(c *queue.Config) { c.MaxKeyCount = 1 })
+	address := before(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func(c *gateway.Config) {
+		c.Rules, c.Limiter = limits(t, `
+rules:
+  - {name: all, limit: 1000/h}
+  - {name: hour, match: {path: /two}, limit: 1/h, on_limit: queue}
+  - {name: day, match: {path: /two}, limit: 1/day, on_limit: queue}
+  - {name: order, match: {path: /order}, per: header:X-User, limit: 3/h, cost: {header: X-Cost}, on_limit: queue, queue: {order: key}}
+`)
+		c.Queue, c.InternalHandler = q, q.Handler()
+	})
+	for i, tt := range []struct {
+		path, cost      string
+		status          int
+		ratelimit, body string // ratelimit without t
+		more            []string
+	}{
+		{"/two", "1", 200, `"all";r=999, "hour";r=0, "day";r=0`, "", nil},
+		{"/two", "1", 429, `"hour";r=0, "day";r=0`, `"violated-policies":["hour","day"]`, []string{"Connection: Upgrade", "Upgrade: websocket"}},
+		{"/two", "1", 202, `"all";r=999, "hour";r=0, "day";r=0`, "", nil},
+		{"/two", "1", 429, `"hour";r=0, "day";r=0`, `"violated-policies":["hour","day"]`, nil},
+		{"/order", "2", 200, `"all";r=998, "order";r=1`, "", nil},
+		{"/order", "2", 202, `"all";r=998, "order";r=1`, "", nil},
+		{"/order", "2", 429, `"order";r=1`, `"violated-policies":["order"]`, nil},
+		{"/order", "1", 429, "", `"violated-policies":["order"]`, nil},
+	} {
+		a := get(t, address, tt.path, append(tt.more, "X-User: ada", "X-Cost: "+tt.cost)...)
+		got := regexp.MustCompile(`;t=\d+`).ReplaceAllString(strings.Join(a.header["Ratelimit"], "|"), "")
+		if a.status != tt.status || got != tt.ratelimit || !strings.Contains(a.body, tt.body) || a.header.Get("Ratelimit-Policy") == "" {
+			t.Errorf("request %d: %d, Ratelimit %s, body %s, want %d, %s and %s", i, a.status, got, a.body, tt.status, tt.ratelimit, tt.body)
+		}
+	}
+}

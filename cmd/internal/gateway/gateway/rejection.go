@@ -19,6 +19,7 @@ type rejection struct {
 	retryAfter time.Duration // 0: unknown
 	limit      int64         // of a 429: what of the limit that was exceeded could be spent at once, unless the headers tell
 	rule       string        // that a 429 is by; empty: none
+	denied     []string      // policies that denied the request
 }
 
 func reject(status int, detail string) *rejection { return &rejection{status: status, detail: detail} }
@@ -56,7 +57,8 @@ func (r *rejection) write(w http.ResponseWriter) {
 	switch {
 	case r.status == http.StatusTooManyRequests:
 		quota.SetProblem(h, p, r.limit, r.retryAfter)
-		if r.rule != "" {
+		quota.KeepItems(h, r.denied) // the headers are those of a request that is queued
+		if p.Violated = r.denied; len(p.Violated) == 0 && r.rule != "" {
 			p.Violated = []string{r.rule}
 		}
 	case r.retryAfter > 0:
