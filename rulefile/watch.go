@@ -57,6 +57,8 @@ type WatchConfig struct {
 	// return. They may call the watcher.
 	OnReload func(*LoadResult)
 	OnError  func(error)
+	// OnRecover is called like them, with the live set, when the files are again those of the live set after an error.
+	OnRecover func(*LoadResult)
 }
 
 func (c *WatchConfig) setDefaults() {
@@ -74,6 +76,9 @@ func (c *WatchConfig) setDefaults() {
 	}
 	if c.OnError == nil {
 		c.OnError = func(error) {}
+	}
+	if c.OnRecover == nil {
+		c.OnRecover = func(*LoadResult) {}
 	}
 }
 
@@ -109,7 +114,7 @@ type Watcher struct {
 
 	mu      sync.Mutex // guards the fields below, and is held for moments only
 	status  Status
-	calls   []func() // of OnReload and OnError that are due
+	calls   []func() // of OnReload, OnError and OnRecover that are due
 	calling bool
 }
 
@@ -333,7 +338,12 @@ func (w *Watcher) reject(err error) {
 func (w *Watcher) clearError() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.status.LastError == nil {
+		return
+	}
 	w.status.LastError, w.status.FailingSince = nil, time.Time{}
+	live := w.live.Load()
+	w.calls = append(w.calls, func() { w.cfg.OnRecover(live) })
 }
 
 // call makes the calls that are due, in order and without a lock. One goroutine does at a time; another that has calls

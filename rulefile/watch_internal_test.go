@@ -65,6 +65,8 @@ func newTestLoop(t *testing.T) *testLoop {
 		Paths: []string{filepath.Dir(l.file)}, PollInterval: testEvery, Debounce: testSettle,
 		OnReload: func(loaded *LoadResult) { l.note("load " + versionOf(loaded)) },
 		OnError:  func(error) { l.note("error") },
+
+		OnRecover: func(live *LoadResult) { l.note("recover " + versionOf(live)) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +256,7 @@ func TestWatchBackToWhatIsLive(t *testing.T) {
 			l.write(testRules("1"))
 			l.tell()
 			l.at(from + 20*time.Second)
-			l.wantNews()
+			l.wantNews(fmt.Sprint(from+10200*time.Millisecond, " recover 1"))
 			if err := l.Status().LastError; err != nil || l.Current() != live || l.Status().Reloads != 0 {
 				t.Errorf("back at what is live: error %v, %d reloads", err, l.Status().Reloads)
 			}

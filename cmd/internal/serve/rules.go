@@ -49,6 +49,7 @@ func openRules(cfg *config.Config, log *slog.Logger) (*ruleSource, error) {
 					append([]any{"fault", fault.Error()}, panics.LogArgs(fault)...)...)
 			}
 		},
+		OnRecover: func(l *rulefile.LoadResult) { log.Info("rules can be used again", "digest", l.Digest) },
 	})
 	if err != nil {
 		return nil, faults.InRules(err, cfg.Rules.Paths)
