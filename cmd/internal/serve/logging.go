@@ -74,9 +74,10 @@ func logEvents(c *config.Logging, log *slog.Logger, set func() *rules.Set, serve
 	if server == nil {
 		server = func(int) string { return "" }
 	}
+	outage := logging.NewRare(log)
 	e := sluice.Events{
-		OnStoreError: func(_ context.Context, err error) {
-			log.Warn("the store did not answer in time: on_failure of the rules did", "error", err)
+		OnStoreError: func(_ context.Context, err error) { // late, or not called because a circuit breaker is open
+			outage.Warn("store unavailable: fail modes decide", "error", err)
 		},
 		OnShardUnavailable: func(_ context.Context, n int, err error) {
 			log.Error("store breaker opened", "shard", n, "server", server(n), "error", breakerError(err))

@@ -38,6 +38,32 @@ func (p *sampleLimiter) take() (missed int64, ok bool) {
 	}
 }
 
+// Rare logs something that happens to many requests at once: a line, and then one every five seconds with the number of those that
+// were left out as "suppressed". It is safe for concurrent use.
+type Rare struct {
+	log     *slog.Logger
+	limiter sampleLimiter
+}
+
+// NewRare returns a Rare that writes to log.
+func NewRare(log *slog.Logger) *Rare {
+	r := &Rare{log: log}
+	r.limiter.init(1, complaintInterval)
+	return r
+}
+
+// Warn logs a warning, unless one was logged in the last five seconds.
+func (r *Rare) Warn(text string, args ...any) {
+	missed, ok := r.limiter.take()
+	if !ok {
+		return
+	}
+	if missed > 0 {
+		args = append(args, "suppressed", missed)
+	}
+	r.log.Warn(text, args...)
+}
+
 // What a complaint may be written: all the faults of a file at once, but not a line for each request that fails.
 const (
 	maxBurst          = 30
