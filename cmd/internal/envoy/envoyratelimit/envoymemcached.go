@@ -10,7 +10,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice"
@@ -51,7 +51,7 @@ func (s *envoyMemcached) pick(key string) int {
 // Ping reports whether all servers can be called.
 func (s *envoyMemcached) Ping(ctx context.Context) error {
 	for _, server := range s.servers {
-		if _, err := server.do(ctx, "version\r\n"); err != nil {
+		if err := server.ping(ctx); err != nil {
 			return err
 		}
 	}
@@ -64,78 +64,55 @@ func (s *envoyMemcached) close() {
 	}
 }
 
-// Apply counts the takes.
+// Apply counts the takes. All takes of a key are one change of its count, and the changes of all keys on a server are sent
+// together: the number of round trips does not grow with the number of takes, up to maxMemcachedBatch.
 func (s *envoyMemcached) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	now := s.now()
+	changes := make(map[string]*memcachedChange, len(takes))
+	byServer := make([][]*memcachedChange, len(s.servers))
+	of := make([]*memcachedChange, len(takes))
 	for i := range takes {
 		t := &takes[i]
-		n, err := s.count(ctx, t, s.key(t, now), now)
-		if err != nil {
-			return fmt.Errorf("memcached: %w: %w", sluice.ErrUnavailable, err)
+		key := s.key(t, now)
+		c := changes[key]
+		if c == nil {
+			c = &memcachedChange{key: key, expiry: s.expiry(t, now)}
+			changes[key] = c
+			n := s.pick(key)
+			byServer[n] = append(byServer[n], c)
 		}
-		out[i] = counterDecision(t, n, now)
+		c.costs = append(c.costs, t.Cost)
+		of[i] = c
+	}
+	if err := s.apply(ctx, byServer); err != nil {
+		return fmt.Errorf("memcached: %w: %w", sluice.ErrUnavailable, err)
+	}
+	for i := range takes {
+		out[i] = counterDecision(&takes[i], of[i].next(), now)
 	}
 	return nil
 }
 
-var errNotFound = errors.New("there is no such key")
-
-// count changes a count and returns it. A refund does not go below 0, and does nothing where there is no count.
-func (s *envoyMemcached) count(ctx context.Context, t *sluice.Take, key string, now time.Time) (int64, error) {
-	server := s.servers[s.pick(key)]
-	if t.Cost < 0 {
-		return s.refund(ctx, t, key, now)
-	}
-	increase := fmt.Sprintf("incr %s %d\r\n", key, t.Cost)
-	n, err := countOf(server.do(ctx, increase))
-	if !errors.Is(err, errNotFound) {
-		return n, err
-	}
-	value := strconv.FormatInt(t.Cost, 10)
-	switch reply, err := server.do(ctx, fmt.Sprintf("add %s 0 %d %d\r\n%s\r\n", key, s.expiry(t, now), len(value), value)); {
-	case err != nil:
-		return 0, err
-	case reply == "STORED":
-		return t.Cost, nil
-	case reply != "NOT_STORED":
-		return 0, fmt.Errorf("the reply to add is %q", reply)
-	}
-	return countOf(server.do(ctx, increase)) // another instance was first
-}
-
-// refund lowers a count by compare-and-swap. Memcached's decr is no choice, because it pads a number that gets shorter with
-// spaces: the reference reads "9 " as no number, and so as 0. A swap that another instance's count came before is tried again
-// until ctx is done. The swap sets the expiry anew; the key has the window's start in it, so it counts no longer than before.
-func (s *envoyMemcached) refund(ctx context.Context, t *sluice.Take, key string, now time.Time) (int64, error) {
-	server := s.servers[s.pick(key)]
-	for {
-		reply, err := server.do(ctx, "gets "+key+"\r\n")
-		if err != nil {
-			return 0, err
+// apply makes the changes at all servers at the same time.
+func (s *envoyMemcached) apply(ctx context.Context, byServer [][]*memcachedChange) error {
+	errs := make([]error, len(byServer))
+	var group sync.WaitGroup
+	last := -1 // of the servers, the one that this goroutine calls
+	for n, changes := range byServer {
+		if len(changes) == 0 {
+			continue
 		}
-		if reply == "END" {
-			return 0, nil
-		}
-		head, value, _ := strings.Cut(reply, "\n")
-		fields := strings.Fields(head)                        // VALUE key flags bytes unique
-		n, err := countOf(strings.TrimRight(value, " "), nil) // the reference's own refunds may have padded it
-		if err != nil || len(fields) != 5 {
-			return 0, fmt.Errorf("the reply to gets is %q", reply)
-		}
-		n = max(0, n+t.Cost)
-		value = strconv.FormatInt(n, 10)
-		swap := fmt.Sprintf("cas %s %s %d %d %s\r\n%s\r\n", key, fields[2], s.expiry(t, now), len(value), fields[4], value)
-		switch reply, err := server.do(ctx, swap); {
-		case err != nil:
-			return 0, err
-		case reply == "STORED":
-			return n, nil
-		case reply == "NOT_FOUND":
-			return 0, nil
-		case reply != "EXISTS":
-			return 0, fmt.Errorf("the reply to cas is %q", reply)
+		if last >= 0 {
+			group.Go(func() { errs[n] = s.servers[n].apply(ctx, changes) })
+		} else {
+			last = n
 		}
 	}
+	if last >= 0 {
+		errs[last] = s.servers[last].apply(ctx, byServer[last])
+	}
+	group.Wait()
+	return errors.Join(errs...)
 }
 
 // maxRelative is the longest expiry that Memcached counts from now, in seconds. It takes longer ones for a time since 1970:
@@ -166,19 +143,4 @@ func (s *envoyMemcached) key(t *sluice.Take, now time.Time) string {
 	}
 	sum := sha256.Sum256([]byte(key))
 	return keysBelow + hex.EncodeToString(sum[:])
-}
-
-// countOf reads the reply to incr, or a value.
-func countOf(reply string, err error) (int64, error) {
-	switch {
-	case err != nil:
-		return 0, err
-	case reply == "NOT_FOUND":
-		return 0, errNotFound
-	}
-	n, err := strconv.ParseUint(reply, 10, 63)
-	if err != nil {
-		return 0, fmt.Errorf("the reply %q is no count", reply)
-	}
-	return int64(n), nil
 }

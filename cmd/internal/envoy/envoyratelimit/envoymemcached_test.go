@@ -109,6 +109,40 @@ func TestRefundInMemcached(t *testing.T) {
 	}
 }
 
+// However many descriptors a request has, and whether their counts are there or not, the number of round trips does not
+// grow with them: those of a server are sent together.
+func TestMemcachedRoundTrips(t *testing.T) {
+	servers := []*memcachetest.Server{memcachetest.Start(t), memcachetest.Start(t)}
+	store := newEnvoyMemcached([]string{servers[0].Addr, servers[1].Addr}, nil, "", 300)
+	t.Cleanup(store.close)
+	s := &tested{t: t, Service: newServiceOn(t, store, "  - {key: a, limit: 2}\n", "SLUICE_KEY_FORMAT=envoy", "SLUICE_STORE_TIMEOUT=10s")}
+	const n = 1000
+	for _, step := range []struct {
+		suffix, want string
+		most         int64 // round trips to a server for each batch of descriptors
+	}{
+		{"", "OK 2/YEAR left 1", 2}, {"", "OK 2/YEAR left 0", 1}, {" give:1", "OK 2/YEAR left 1", 2}, {"", "OK 2/YEAR left 0", 1},
+		{"", "OVER_LIMIT 2/YEAR left 0", 1},
+	} {
+		var ask, want []string
+		for i := range n {
+			ask, want = append(ask, fmt.Sprint("a=", i, step.suffix)), append(want, step.want)
+		}
+		var before [2]int64
+		for i, server := range store.servers {
+			before[i] = server.trips.Load()
+		}
+		if _, got, _ := strings.Cut(s.ask(strings.Join(ask, " | ")), ": "); got != strings.Join(want, " | ") {
+			t.Errorf("%q: got %.200s, want each %s", step.suffix, got, step.want)
+		}
+		for i, server := range store.servers {
+			if trips := server.trips.Load() - before[i]; trips > step.most*(n/maxMemcachedBatch) {
+				t.Errorf("%q: %d round trips to server %d, want at most %d", step.suffix, trips, i, step.most*(n/maxMemcachedBatch))
+			}
+		}
+	}
+}
+
 // item returns the bytes of an item.
 func item(t *testing.T, server *memcachetest.Server, key string) string {
 	t.Helper()

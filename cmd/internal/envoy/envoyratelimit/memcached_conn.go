@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/bounds"
@@ -15,7 +16,10 @@ import (
 
 const (
 	maxMemcachedConns = 64  // per server
-	maxMemcachedLine  = 512 // bytes of a reply
+	maxMemcachedLine  = 512 // bytes of a line of a reply
+	// maxMemcachedBatch is how many commands are sent before their replies are read. Those fit in the buffers of a connection: a
+	// server that cannot write a reply does not read the next command.
+	maxMemcachedBatch = 100
 )
 
 // memcachedServer is one Memcached and the connections to it.
@@ -23,6 +27,7 @@ type memcachedServer struct {
 	addr   string
 	secure *tls.Config   // nil: without TLS
 	slots  chan struct{} // has a token for each call that is under way
+	trips  atomic.Int64  // number of round trips
 
 	mu     sync.Mutex // guards the fields below
 	idle   []*memcachedConn
@@ -38,9 +43,9 @@ func newMemcachedServer(addr string, secure *tls.Config) *memcachedServer {
 	return &memcachedServer{addr: addr, secure: secure, slots: make(chan struct{}, maxMemcachedConns)}
 }
 
-// do sends a command and returns the reply. A connection that failed is not used again: its next reply may be
-// that to another command. A command on a connection that the server had closed is not sent again, since it may have counted.
-func (s *memcachedServer) do(ctx context.Context, command string) (string, error) {
+// with calls f with a connection that no other call uses. One on which f failed is not used again: its next reply may be
+// that to another command. What f sent on a connection that the server had closed is not sent again, since it may have counted.
+func (s *memcachedServer) with(ctx context.Context, f func(*memcachedConn) error) error {
 	select {
 	case s.slots <- struct{}{}:
 	default:
@@ -48,31 +53,28 @@ func (s *memcachedServer) do(ctx context.Context, command string) (string, error
 		select {
 		case s.slots <- struct{}{}:
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return ctx.Err()
 		}
 	}
 	defer func() { <-s.slots }()
 	c, err := s.get(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
+	s.trips.Add(1)
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	reply, err := c.exchange(command)
+	err = f(c)
 	if !stop() || err != nil {
 		_ = c.Close()
 		s.closeIdle() // after a restart of the server all of them would fail
-		return reply, err
+		return err
 	}
 	s.put(c)
-	return reply, nil
+	return nil
 }
 
-// exchange sends a command and reads the reply. The reply to gets is two lines, without the END behind them: VALUE with its
-// parameters, and the value.
-func (c *memcachedConn) exchange(command string) (string, error) {
-	if _, err := c.Write([]byte(command)); err != nil {
-		return "", err
-	}
+// reply reads a reply. That to gets is two lines, without the END behind them: VALUE with its parameters, and the value.
+func (c *memcachedConn) reply() (string, error) {
 	reply, err := c.line()
 	if err != nil || !strings.HasPrefix(reply, "VALUE ") {
 		return reply, err
