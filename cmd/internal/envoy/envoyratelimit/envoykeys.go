@@ -26,12 +26,13 @@ type envoyKeys struct {
 
 var _ sluice.RemoteStore = (*envoyKeys)(nil)
 
-// refund lowers a count, not below 0, and does nothing where there is none.
-var refund = rueidis.NewLuaScript(`
+// refund lowers a count, not below 0, and does nothing where there is none. It is sent whole: by its digest it might have to
+// be sent again, and then later than the commands behind it.
+const refund = `
 local v = redis.call('GET', KEYS[1])
 if not v then return 0 end
 local n = math.min(tonumber(v), tonumber(ARGV[1]))
-return redis.call('DECRBY', KEYS[1], string.format('%.0f', math.max(0, n)))`)
+return redis.call('DECRBY', KEYS[1], string.format('%.0f', math.max(0, n)))`
 
 // Servers is 1: what a Cluster's nodes do is not told apart.
 func (*envoyKeys) Shards() int { return 1 }
@@ -44,16 +45,17 @@ func (s *envoyKeys) Ping(ctx context.Context) error {
 	return s.client.Do(ctx, s.client.B().Ping().Build()).Error()
 }
 
-// Apply counts the takes.
+// Apply counts the takes. Their commands are sent together, in the order of the takes.
 func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice.Decision) error {
 	now := s.now()
 	commands := make(rueidis.Commands, 0, 2*len(takes))
 	for i := range takes {
 		t := &takes[i]
+		key, seconds := s.key(t, now), int64(t.Rule.Limit.Window/time.Second)
 		if t.Cost < 0 {
+			commands = append(commands, s.client.B().Eval().Script(refund).Numkeys(1).Key(key).Arg(strconv.FormatInt(-t.Cost, 10)).Build())
 			continue
 		}
-		key, seconds := s.key(t, now), int64(t.Rule.Limit.Window/time.Second)
 		if s.jitter > 0 {
 			seconds += rand.Int64N(s.jitter)
 		}
@@ -61,25 +63,16 @@ func (s *envoyKeys) Apply(ctx context.Context, takes []sluice.Take, out []sluice
 			s.client.B().Incrby().Key(key).Increment(t.Cost).Build(),
 			s.client.B().Expire().Key(key).Seconds(seconds).Build())
 	}
-	var results []rueidis.RedisResult
-	if len(commands) > 0 {
-		results = s.client.DoMulti(ctx, commands...)
-	}
-	next := 0
+	results := s.client.DoMulti(ctx, commands...)
 	for i := range takes {
 		t := &takes[i]
-		var (
-			n   int64
-			err error
-		)
-		if t.Cost < 0 {
-			n, err = refund.Exec(ctx, s.client, []string{s.key(t, now)}, []string{strconv.FormatInt(-t.Cost, 10)}).AsInt64()
-		} else {
-			n, err = results[next].AsInt64()
-			if failed := results[next+1].Error(); err == nil && failed != nil {
+		n, err := results[0].AsInt64()
+		results = results[1:]
+		if t.Cost >= 0 {
+			if failed := results[0].Error(); err == nil {
 				err = failed
 			}
-			next += 2
+			results = results[1:]
 		}
 		if err != nil {
 			return fmt.Errorf("redis: %w: %w", sluice.ErrUnavailable, err)

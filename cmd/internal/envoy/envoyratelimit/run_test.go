@@ -26,7 +26,10 @@ func countingStores(t *testing.T) map[string][]string {
 		"redis":        onRedis(redistest.Shared(t)),
 		"envoy's keys": append(onRedis(redistest.Shared(t)), "SLUICE_KEY_FORMAT=envoy"),
 		"memcached":    {"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcachetest.Start(t).Addr},
-		"memory":       {"BACKEND_TYPE=memory"},
+		"envoy's keys in memcached": {
+			"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + memcachetest.Start(t).Addr, "SLUICE_KEY_FORMAT=envoy",
+		},
+		"memory": {"BACKEND_TYPE=memory"},
 	}
 }
 
@@ -51,9 +54,38 @@ func TestAnswers(t *testing.T) {
 					environ = append(environ, fmt.Sprintf("%s=%t", variable, on))
 				}
 				p := launch(t, environ...)
+				await(t, func() bool { return p.health() == "SERVING" }) // Memcached may come later
 				g.Run(t, pb.NewRateLimitServiceClient(p.dial()))
 			})
 		}
+	}
+}
+
+// Hits of one request on one count are applied in the order of its descriptors, on every store.
+func TestOrderOfHits(t *testing.T) {
+	_, environ := ruleDir(t, "  - {key: a, limit: 50}\n")
+	for name, store := range countingStores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := launch(t, slices.Concat(environ, store)...)
+			await(t, func() bool { return p.health() == "SERVING" }) // Memcached may come later
+			for _, step := range []rlstest.Step{
+				{Ask: "a=full hits:50", Want: "OK: OK 50/YEAR left 0"},
+				{Ask: "a=full give:1 | a=full", Want: "OK: OK 50/YEAR left 1 | OK 50/YEAR left 0"},
+				{Ask: "a=full | a=full give:1", Want: "OVER_LIMIT: OVER_LIMIT 50/YEAR left 0 | OK 50/YEAR left 0"},
+				{Ask: "a=full hits:0", Want: "OK: OK 50/YEAR left 0"},
+				{Ask: "a=new give:1 | a=new", Want: "OK: OK 50/YEAR left 50 | OK 50/YEAR left 49"},
+				{Ask: "a=new hits:0", Want: "OK: OK 50/YEAR left 49"},
+				{Ask: "a=x hits:2 | a=x give:5 | a=y | a=x hits:3 | a=x hits:0 | a=x give:1", Want: "OK: OK 50/YEAR left 48 | OK 50/YEAR left 50 | " +
+					"OK 50/YEAR left 49 | OK 50/YEAR left 47 | OK 50/YEAR left 47 | OK 50/YEAR left 48"},
+				{Ask: "a=x hits:0", Want: "OK: OK 50/YEAR left 48"},
+				{Ask: "a=z | a=z hits:2 | a=z", Want: "OK: OK 50/YEAR left 49 | OK 50/YEAR left 47 | OK 50/YEAR left 46"},
+			} {
+				if got := p.ask(step.Ask); got != step.Want {
+					t.Errorf("%s:\ngot  %s\nwant %s", step.Ask, got, step.Want)
+				}
+			}
+		})
 	}
 }
 
