@@ -70,9 +70,6 @@ func (s *Service) status(h *hit) rls.Status {
 	}
 	over := h.cached || h.failed == sluice.SourceFailClosed || h.after > uint64(h.share)
 	switch {
-	case h.failed == sluice.SourceFailOpen:
-		st.Remaining = h.limit.requests
-		return st
 	case h.negative: // what is given back is never refused
 		st.Remaining = uint32(uint64(h.share) - min(h.after, uint64(h.share)))
 		return st

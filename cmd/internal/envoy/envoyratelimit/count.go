@@ -143,6 +143,14 @@ func (s *Service) counted(m *scratch, now time.Time) error {
 		if !d.Allowed && h.charge > 0 && !h.negative { // more than the counter holds
 			h.after = maxCounted + 1
 		}
+		if d.Source == sluice.SourceFailOpen {
+			// A count that cannot be read is 0 and is compared all the same, as in the reference with Memcached: an outage
+			// opens no limit of 0, and lets no hits pass that never fit.
+			h.after = 0
+			if !h.negative {
+				h.after = h.charge
+			}
+		}
 		if d.Source == sluice.SourceFailLocal {
 			// The counter was divided among so many processes, and so is the limit.
 			nodes := math.Round(maxCounted / float64(max(1, d.Limit)))

@@ -36,12 +36,12 @@ func TestFailModes(t *testing.T) {
 		want  []string // answers while the store is away
 	}{
 		{"error", "  - {key: a, limit: 3}\n", []string{lost, lost}},
-		{"open", "  - {key: a, limit: 3}\n", []string{"OK: OK 3/YEAR left 3", "OK: OK 3/YEAR left 3"}},
+		{"open", "  - {key: a, limit: 3}\n", []string{"OK: OK 3/YEAR left 2", "OK: OK 3/YEAR left 2"}},
 		{"closed", "  - {key: a, limit: 3}\n", []string{"OVER_LIMIT: OVER_LIMIT 3/YEAR left 0", "OVER_LIMIT: OVER_LIMIT 3/YEAR left 0"}},
 		{"local", "  - {key: a, limit: 3}\n", []string{
 			"OK: OK 3/YEAR left 1", "OK: OK 3/YEAR left 0", "OVER_LIMIT: OVER_LIMIT 3/YEAR left 0",
 		}},
-		{"error", "  - {key: a, rate_limit: {unit: year, requests_per_unit: 3, on_failure: open}}\n", []string{"OK: OK 3/YEAR left 3"}},
+		{"error", "  - {key: a, rate_limit: {unit: year, requests_per_unit: 3, on_failure: open}}\n", []string{"OK: OK 3/YEAR left 2"}},
 		{"error", "  - {key: a, rate_limit: {unit: year, requests_per_unit: 3, on_failure: closed}}\n", []string{
 			"OVER_LIMIT: OVER_LIMIT 3/YEAR left 0",
 		}},
@@ -69,6 +69,50 @@ func TestFailModes(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A count that cannot be read is 0 where requests pass without the store, and is still compared: a limit of 0 and hits that
+// never fit are over the limit, as in the reference with Memcached. So are the statistics.
+func TestOpenCompares(t *testing.T) {
+	for _, tt := range []struct {
+		rules, ask, want, stats string
+		environ                 []string
+	}{
+		{rules: "  - {key: a, limit: 0}\n", ask: "a=1", want: "OVER_LIMIT: OVER_LIMIT 0/YEAR left 0", stats: "over_limit 1, total_hits 1"},
+		{rules: "  - {key: a, limit: 0}\n", ask: "a=1 hits:0", want: "OK: OK 0/YEAR left 0"},
+		{rules: "  - {key: a, limit: 0, shadow_mode: true}\n", ask: "a=1", want: "OK: OK 0/YEAR left 0", stats: "over_limit 1, shadow_mode 1, total_hits 1"},
+		{
+			rules: "  - {key: a, limit: 40}\n", ask: "a=1 hits:1000", want: "OVER_LIMIT: OVER_LIMIT 40/YEAR left 0",
+			stats: "near_limit 8, over_limit 960, total_hits 1000",
+		},
+		{rules: "  - {key: a, limit: 40}\n", ask: "a=1 hits:41", want: "OVER_LIMIT: OVER_LIMIT 40/YEAR left 0", stats: "near_limit 8, over_limit 1, total_hits 41"},
+		{rules: "  - {key: a, limit: 40}\n", ask: "a=1 hits:40", want: "OK: OK 40/YEAR left 0", stats: "near_limit 8, total_hits 40, within_limit 40"},
+		{rules: "  - {key: a, limit: 40}\n", ask: "a=1", want: "OK: OK 40/YEAR left 39", stats: "total_hits 1, within_limit 1"},
+		{rules: "  - {key: a, limit: 40}\n", ask: "a=1 hits:0", want: "OK: OK 40/YEAR left 40"},
+		{rules: "  - {key: a, limit: 40}\n", ask: "a=1 give:1000", want: "OK: OK 40/YEAR left 40", stats: "total_negative_hits 1000"},
+		{rules: "  - {key: a, limit: 40}\n", ask: "a=1 hits:18446744073709551615", want: "OVER_LIMIT: OVER_LIMIT 40/YEAR left 0"},
+		{rules: "  - {key: a, limit: 40}\n", ask: "a=1 limit:0/YEAR", want: "OVER_LIMIT: OVER_LIMIT 0/YEAR left 0"},
+		{
+			rules: "  - {key: a, limit: 40}\n  - {key: b, limit: 0}\n", ask: "a=1 hits:3 | b=1", want: "OVER_LIMIT: OK 40/YEAR left 40 | OVER_LIMIT 0/YEAR left 0",
+			environ: []string{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true"},
+		},
+	} {
+		for _, keys := range []string{"sluice", "envoy"} {
+			t.Run(keys+"/"+tt.ask, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &flaky{Store: memstore.New()}
+					store.away.Store(true)
+					s := &tested{t: t, Service: newServiceOn(t, store, tt.rules, append(tt.environ, "SLUICE_ON_FAILURE=open", "SLUICE_KEY_FORMAT="+keys)...)}
+					if got := s.ask(tt.ask); got != tt.want {
+						t.Errorf("%s%s:\ngot  %s\nwant %s", tt.rules, tt.ask, got, tt.want)
+					}
+					if got := s.counts("d.a"); tt.stats != "" && got != tt.stats {
+						t.Errorf("%s%s: the statistics are\n%s, want\n%s", tt.rules, tt.ask, got, tt.stats)
+					}
+				})
+			})
+		}
 	}
 }
 
