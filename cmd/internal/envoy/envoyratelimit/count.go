@@ -163,6 +163,8 @@ func (s *Service) counted(m *scratch, now time.Time) error {
 	}
 	if failed {
 		s.stats.RedisError.Add(1)
+	} else if s.counts != nil {
+		s.counts()
 	}
 	if fatal {
 		words := "the store did not answer"

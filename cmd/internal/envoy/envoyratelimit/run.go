@@ -109,6 +109,7 @@ type program struct {
 	bounds   rls.Bounds
 	service  *Service
 	store    atomic.Pointer[stores.Opened]
+	watch    *storeWatch
 
 	server *listen.Server
 	http   []*http.Server          // of the other pages
@@ -139,17 +140,20 @@ func (p *program) in(f func()) { p.group.Go(f) }
 // beginStore connects to the store. Without a fail mode nothing can be answered before it is there, so that nothing
 // listens either, as in the reference; with one the store may come later.
 func (p *program) beginStore(ctx context.Context) error {
+	p.watch = newStoreWatch(p.log, p.storeHealth)
 	events := sluice.Events{
 		OnStoreError: func(ctx context.Context, err error) {
 			p.log.Debug("the store did not answer", "error", err)
+			p.watch.requestFailed(err)
 			p.service.Failed(ctx, err)
 		},
-		OnShardUnavailable: func(_ context.Context, _ int, err error) {
-			p.log.Error("the store does not answer and is given a rest", "error", err)
+		OnShardUnavailable: func(_ context.Context, shard int, err error) {
+			if err == nil {
+				err = errSlow
+			}
+			p.log.Warn("store breaker opened", "shard", shard, "error", err)
 		},
-		OnShardRecovered: func(context.Context, int) {
-			p.log.Warn("the store answers again")
-		},
+		OnShardRecovered: func(_ context.Context, shard int) { p.log.Warn("store breaker closed", "shard", shard) },
 	}
 	nodes := func() int {
 		switch o := p.store.Load(); {
@@ -168,6 +172,7 @@ func (p *program) beginStore(ctx context.Context) error {
 			return err
 		}
 		store = o.Store
+		p.watchStore(o.servers)
 	} else {
 		later := &lazyStore{servers: p.settings.servers()}
 		store = later
@@ -176,6 +181,7 @@ func (p *program) beginStore(ctx context.Context) error {
 			case err == nil:
 				remote := o.Store.(sluice.RemoteStore)
 				later.store.Store(&remote)
+				p.watchStore(o.servers)
 			case p.work.Err() == nil:
 				p.fail(err)
 			}
@@ -183,41 +189,45 @@ func (p *program) beginStore(ctx context.Context) error {
 	}
 	var err error
 	p.service, err = NewService(store, p.settings, p.stats, sluice.WithEvents(events), sluice.WithInstances(nodes))
+	if err == nil {
+		p.service.counts = p.watch.requestCounted
+	}
 	return err
 }
 
-// watchStore checks the store without traffic, where health depends on it. Memcached is opened without a call, so that it
-// is checked until it has answered once.
-func (p *program) watchStore(ping func(context.Context) error) {
-	starting := p.settings.Backend == "memcache"
-	p.ready.set(partRedis, !starting)
-	if ping == nil || !p.settings.ByActivity && !starting {
-		return
+// errSlow is why a breaker opened if the shard replied, and too late.
+var errSlow = errors.New("replies exceed the store timeout")
+
+// watchStore follows the health of an open store. Memcached is opened without a call, so that the service is unhealthy until it
+// has answered once.
+func (p *program) watchStore(servers []storeServer) {
+	p.ready.set(partRedis, p.settings.Backend != "memcache")
+	if len(servers) > 0 {
+		p.in(func() { p.watch.run(p.work, servers) })
 	}
-	p.in(func() {
-		ctx, cancel := context.WithCancel(p.work)
-		defer cancel()
-		stores.WatchHealth(ctx, ping, p.log, func(err error) {
-			p.ready.set(partRedis, err == nil)
-			if err == nil && !p.settings.ByActivity {
-				cancel()
-			}
-		})
-	})
+}
+
+// storeHealth notes whether all servers of the store are available. The service's own health follows if the settings ask for it.
+func (p *program) storeHealth(healthy bool) {
+	if healthy || p.settings.ByActivity {
+		p.ready.set(partRedis, healthy)
+	}
 }
 
 // connect opens the store, and tries again while its server does not answer.
-func (p *program) connect(ctx context.Context) (*stores.Opened, error) {
+func (p *program) connect(ctx context.Context) (*openedStore, error) {
 	p.ready.set(partRedis, false)
 	pause := max(p.settings.Startup.First, time.Millisecond)
 	began := time.Now()
-	for {
+	for failed := false; ; failed = true {
 		o, err := openStore(ctx, p.settings)
 		if err == nil {
-			p.store.Store(&o)
+			if failed {
+				p.log.Warn("store available")
+			}
+			p.store.Store(&o.Opened)
 			p.in(func() { o.Run(p.work) })
-			p.watchStore(o.Ping)
-			return &o, nil
+			return o, nil
 		}
 		total := p.settings.Startup.Total
 		if !errors.Is(err, sluice.ErrUnavailable) || total > 0 && time.Since(began)+pause > total {

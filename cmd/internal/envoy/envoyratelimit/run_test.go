@@ -190,8 +190,7 @@ func TestRedisAway(t *testing.T) {
 			t.Fatalf("without Redis: %s", got)
 		}
 	}
-	p.says("the store does not answer and is given a rest")
-	p.says("store health check failed")
+	p.says("store unavailable")
 	await(t, func() bool { return p.health() == "NOT_SERVING" })
 	if status, body := p.get("HTTP", "/healthcheck"); status != 500 || body != "" {
 		t.Errorf("health is %d %s", status, body)
@@ -266,7 +265,7 @@ func TestMemcachedAway(t *testing.T) {
 		t.Errorf("health without Memcached: %d, %s", status, p.health())
 	}
 	server.Restart()
-	p.says("store health check succeeded")
+	p.says("store available again")
 	await(t, func() bool { return p.health() == "SERVING" })
 	await(t, func() bool {
 		p.ask("a=2")

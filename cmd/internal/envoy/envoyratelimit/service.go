@@ -29,6 +29,7 @@ type Service struct {
 	cache     *localCache // nil: none
 	rules     atomic.Pointer[ruleSnapshot]
 	lastError atomic.Pointer[string] // of the store
+	counts    func()                 // called when the store has counted a request; nil: nothing is
 	scratch   sync.Pool              // of *scratch
 	now       func() time.Time
 }

@@ -1,7 +1,6 @@
 package envoyratelimit
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,49 +19,68 @@ import (
 	"github.com/sluiceproject/sluice/internal/replyguard"
 )
 
+// openedStore is a store with the servers that it is on.
+type openedStore struct {
+	stores.Opened
+	servers []storeServer // none: it is in memory
+}
+
 // openStore connects to the store that the settings name. It returns an error if they make no sense, and one that wraps
 // sluice.ErrUnavailable if the server does not answer.
-func openStore(ctx context.Context, s *Settings) (stores.Opened, error) {
+func openStore(ctx context.Context, s *Settings) (*openedStore, error) {
 	switch s.Backend {
 	case "memory":
-		return stores.Memory(), nil
+		return &openedStore{Opened: stores.Memory()}, nil
 	case "memcache":
 		return openMemcache(ctx, s)
 	}
 	first, err := openRedis(ctx, s, &s.Redis, "REDIS_")
-	if err != nil || !s.UsePerSecond {
-		return first, err
+	if err != nil {
+		return nil, err
+	}
+	both := &openedStore{first, []storeServer{{s.Redis.name(), first.Ping}}}
+	if !s.UsePerSecond {
+		return both, nil
 	}
 	second, err := openRedis(ctx, s, &s.PerSecond, "REDIS_PERSECOND_")
 	if err != nil {
 		first.Close()
-		return stores.Opened{}, err
+		return nil, err
 	}
-	both := first
 	both.Store = &split{first.Store.(sluice.RemoteStore), second.Store.(sluice.RemoteStore)}
 	both.Close = func() {
 		first.Close()
 		second.Close()
 	}
-	both.Ping = func(ctx context.Context) error { return cmp.Or(first.Ping(ctx), second.Ping(ctx)) }
+	both.servers = append(both.servers, storeServer{s.PerSecond.name(), second.Ping})
 	return both, nil
+}
+
+// name returns the addresses, without passwords.
+func (s *RedisSettings) name() string {
+	var addrs []string
+	for addr := range strings.SplitSeq(s.URL, ",") {
+		addr, _, _, _ := withoutScheme(strings.TrimSpace(addr))
+		addrs = append(addrs, addr[strings.LastIndex(addr, "@")+1:])
+	}
+	return strings.Join(addrs, ",")
 }
 
 // keysBelow is what our keys begin with, after the prefix that the settings give.
 const keysBelow = "sluice:"
 
-func openMemcache(ctx context.Context, s *Settings) (stores.Opened, error) {
+func openMemcache(ctx context.Context, s *Settings) (*openedStore, error) {
 	m := &s.Memcache
 	addrs := m.Addrs
 	if m.SRV != "" {
 		service, rest, _ := strings.Cut(strings.TrimPrefix(m.SRV, "_"), "._")
 		proto, name, ok := strings.Cut(rest, ".")
 		if !ok {
-			return stores.Opened{}, errors.New("MEMCACHE_SRV: write _service._proto.name, such as _memcache._tcp.example.com")
+			return nil, errors.New("MEMCACHE_SRV: write _service._proto.name, such as _memcache._tcp.example.com")
 		}
 		_, found, err := net.DefaultResolver.LookupSRV(ctx, service, proto, name)
 		if err != nil {
-			return stores.Opened{}, fmt.Errorf("MEMCACHE_SRV: %w: %w", sluice.ErrUnavailable, err)
+			return nil, fmt.Errorf("MEMCACHE_SRV: %w: %w", sluice.ErrUnavailable, err)
 		}
 		for _, f := range found {
 			addrs = append(addrs, net.JoinHostPort(strings.TrimSuffix(f.Target, "."), fmt.Sprint(f.Port)))
@@ -72,18 +90,29 @@ func openMemcache(ctx context.Context, s *Settings) (stores.Opened, error) {
 	if m.TLS {
 		var err error
 		if secure, err = clientTLS(m.Cert, m.Key, m.CA, m.SkipHostname); err != nil {
-			return stores.Opened{}, fmt.Errorf("MEMCACHE_TLS…: %w", err)
+			return nil, fmt.Errorf("MEMCACHE_TLS…: %w", err)
 		}
 	}
+	// It is on connections of its own that each server is checked by itself; with the reference's keys it also counts.
+	envoy := newEnvoyMemcached(addrs, secure, s.Counting.Prefix, s.Counting.ExpiryJitter)
+	o := &openedStore{Opened: stores.Alone(envoy, envoy.close)}
+	for _, server := range envoy.servers {
+		o.servers = append(o.servers, storeServer{server.addr, server.ping})
+	}
 	if s.Counting.EnvoyKeys {
-		store := newEnvoyMemcached(addrs, secure, s.Counting.Prefix, s.Counting.ExpiryJitter)
-		return stores.Alone(store, store.close), nil
+		return o, nil
 	}
 	store, err := stores.Memcached(ctx, addrs, secure, s.Counting.Prefix+keysBelow)
 	if err != nil {
-		return stores.Opened{}, fmt.Errorf("MEMCACHE_HOST_PORT: %w", err)
+		return nil, fmt.Errorf("MEMCACHE_HOST_PORT: %w", err)
 	}
-	return store, nil
+	end := store.Close
+	o.Opened = store
+	o.Close = func() {
+		end()
+		envoy.close()
+	}
+	return o, nil
 }
 
 // split has the counts of seconds in a store of their own.
