@@ -122,7 +122,8 @@ func envoyValue(n *strictyaml.Node) string {
 
 type descriptorDecoder struct {
 	*file
-	rule rules.DescriptorRule
+	rule    rules.DescriptorRule
+	partial bool // a part of it could not be read, which was reported
 }
 
 var descriptorFields = strictyaml.Fields[descriptorDecoder]{
@@ -157,7 +158,7 @@ func (f *file) descriptors(n *strictyaml.Node) []rules.DescriptorRule {
 		if item.Kind != strictyaml.Mapping {
 			continue
 		}
-		d := &descriptorDecoder{file: f, rule: rules.DescriptorRule{Pos: f.at(item)}}
+		d := &descriptorDecoder{file: f, rule: rules.DescriptorRule{Pos: f.at(item)}, partial: !item.Whole()}
 		before := f.Count()
 		var below *strictyaml.Node
 		for _, field := range item.Fields {
@@ -167,19 +168,23 @@ func (f *file) descriptors(n *strictyaml.Node) []rules.DescriptorRule {
 				decode(d, field.Value)
 			}
 		}
-		if f.Count() > before {
+		if f.Count() > before || d.partial {
 			// Only its place counts now: further faults would follow from those that were reported.
 			d.rule = rules.DescriptorRule{Pos: d.rule.Pos, Key: d.rule.Key, Value: d.rule.Value}
 		}
 		if below != nil {
 			d.rule.Descriptors = f.descriptors(below)
 		}
-		if n := item.Field("key"); n == nil || n.Kind == strictyaml.Scalar || n.Kind == strictyaml.Null {
-			all = append(all, d.rule)
+		if n := item.Field("key"); n != nil && n.Kind != strictyaml.Scalar && n.Kind != strictyaml.Null || loses(item, "key") || loses(item, "value") {
+			continue // it is not known which descriptor it is
 		}
+		all = append(all, d.rule)
 	}
 	return all
 }
+
+// loses reports whether a mapping has no value for a key and may have had one that is at fault.
+func loses(n *strictyaml.Node, key string) bool { return n.Field(key) == nil && n.MayLose(key) }
 
 // text reads a text; numbers and booleans are taken as they are written, and nothing is the empty text.
 func (d *descriptorDecoder) text(n *strictyaml.Node, what string) string {

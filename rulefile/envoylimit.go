@@ -110,9 +110,12 @@ func (d *descriptorDecoder) oneRateLimit(n *strictyaml.Node) *rateLimitDecoder {
 			decode(l, field.Value)
 		}
 	}
+	d.partial = d.partial || !n.Whole()
 	before := d.Count()
-	l.readWindow(n)
-	if d.Count() == before && !l.unlimited {
+	if !loses(n, "unit") {
+		l.readWindow(n)
+	}
+	if d.Count() == before && !l.unlimited && n.Whole() {
 		d.checkLimit(n, "rate_limit", l.limit.Limit)
 	}
 	return l
@@ -178,6 +181,7 @@ func (d *rateLimitDecoder) replaces(n *strictyaml.Node) {
 				decode(d, field.Value)
 			}
 		}
+		d.partial = d.partial || !item.Whole()
 		if item.Kind == strictyaml.Mapping && len(d.rule.Replaces) == before {
 			d.rule.Replaces = append(d.rule.Replaces, "") // an error of its own
 		}
