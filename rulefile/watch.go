@@ -52,13 +52,13 @@ type WatchConfig struct {
 	// ReloadOnSIGHUP has Run look at the files when the process is sent SIGHUP, as operators are used to.
 	ReloadOnSIGHUP bool
 
-	// OnReload is told of each set after the first as soon as it is live, and OnError once of what could not be loaded.
+	// OnReload is called with each set after the first as soon as it is live, OnError once for files that cannot be loaded,
+	// and OnRecovered when such files are again those of the live set, which stays as it is.
 	// They are called one after the other in the order of what happened, by Run or by Reload, which go on when they
-	// return. They may call the watcher.
-	OnReload func(*LoadResult)
-	OnError  func(error)
-	// OnRecover is called like them, with the live set, when the files are again those of the live set after an error.
-	OnRecover func(*LoadResult)
+	// return. They may call the watcher. Each may be nil.
+	OnReload    func(*LoadResult)
+	OnError     func(error)
+	OnRecovered func(*LoadResult)
 }
 
 func (c *WatchConfig) setDefaults() {
@@ -77,8 +77,8 @@ func (c *WatchConfig) setDefaults() {
 	if c.OnError == nil {
 		c.OnError = func(error) {}
 	}
-	if c.OnRecover == nil {
-		c.OnRecover = func(*LoadResult) {}
+	if c.OnRecovered == nil {
+		c.OnRecovered = func(*LoadResult) {}
 	}
 }
 
@@ -114,7 +114,7 @@ type Watcher struct {
 
 	mu      sync.Mutex // guards the fields below, and is held for moments only
 	status  Status
-	calls   []func() // of OnReload, OnError and OnRecover that are due
+	calls   []func() // of OnReload, OnError and OnRecovered that are due
 	calling bool
 }
 
@@ -338,12 +338,11 @@ func (w *Watcher) reject(err error) {
 func (w *Watcher) clearError() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.status.LastError == nil {
-		return
+	if w.status.LastError != nil {
+		live := w.live.Load()
+		w.calls = append(w.calls, func() { w.cfg.OnRecovered(live) })
 	}
 	w.status.LastError, w.status.FailingSince = nil, time.Time{}
-	live := w.live.Load()
-	w.calls = append(w.calls, func() { w.cfg.OnRecover(live) })
 }
 
 // call makes the calls that are due, in order and without a lock. One goroutine does at a time; another that has calls

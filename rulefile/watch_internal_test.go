@@ -66,7 +66,7 @@ func newTestLoop(t *testing.T) *testLoop {
 		OnReload: func(loaded *LoadResult) { l.note("load " + versionOf(loaded)) },
 		OnError:  func(error) { l.note("error") },
 
-		OnRecover: func(live *LoadResult) { l.note("recover " + versionOf(live)) },
+		OnRecovered: func(live *LoadResult) { l.note("recover " + versionOf(live)) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -294,12 +294,18 @@ func TestServeReload(t *testing.T) {
 	}
 	expect("OK: OK 1/YEAR left 0")
 	expect("OVER_LIMIT: OVER_LIMIT 1/YEAR left 0")
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
 	write(t, file, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: many}}\n")
 	p.signal(t, syscall.SIGHUP)
 	if line := p.await(t, "keeping the last good ones"); !strings.Contains(line, "d.yaml:3:") || !strings.Contains(line, "requests_per_unit") {
 		t.Errorf("the log says %s", line)
 	}
 	expect("OVER_LIMIT: OVER_LIMIT 1/YEAR left 0")
+	write(t, file, string(good))
+	p.await(t, "rules can be used again")
 	write(t, file, "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: year, requests_per_unit: 5}}\n")
 	p.await(t, "rules changed")
 	expect("OK: OK 5/YEAR left 3")

@@ -43,13 +43,15 @@ func openRules(cfg *config.Config, log *slog.Logger) (*ruleSource, error) {
 			before = l.Set
 			warnOfRules(cfg, l.Set, log)
 		},
+		OnRecovered: func(l *rulefile.LoadResult) {
+			log.Info("rules can be used again", "digest", l.Digest)
+		},
 		OnError: func(err error) {
 			for _, fault := range faults.Each(err) {
 				log.Error("rules cannot be used: keeping the last good ones",
 					append([]any{"fault", fault.Error()}, panics.LogArgs(fault)...)...)
 			}
 		},
-		OnRecover: func(l *rulefile.LoadResult) { log.Info("rules can be used again", "digest", l.Digest) },
 	})
 	if err != nil {
 		return nil, faults.InRules(err, cfg.Rules.Paths)

@@ -22,6 +22,7 @@ type files struct {
 	settings RuleSettings
 	dir      string
 	use      func(*rules.Set) error
+	loaded   func(*rules.Set) // reports rules that are in use
 	failed   func(error)
 	log      *slog.Logger
 
@@ -30,9 +31,9 @@ type files struct {
 	sayMissing sync.Once
 }
 
-func newFiles(s RuleSettings, use func(*rules.Set) error, failed func(error), log *slog.Logger) *files {
+func newFiles(s RuleSettings, use func(*rules.Set) error, loaded func(*rules.Set), failed func(error), log *slog.Logger) *files {
 	return &files{
-		settings: s, dir: filepath.Join(s.Root, s.Below, s.App), use: use, failed: failed, log: log,
+		settings: s, dir: filepath.Join(s.Root, s.Below, s.App), use: use, loaded: loaded, failed: failed, log: log,
 		sound: make(map[string][]byte),
 	}
 }
@@ -47,6 +48,7 @@ func (f *files) run(ctx context.Context, tried func()) {
 		w, err := rulefile.NewWatcher(rulefile.WatchConfig{
 			Paths: []string{f.dir}, Options: rulefile.Options{MergeDomains: f.settings.Merge}, Read: f.readAll, ReloadOnSIGHUP: true,
 			OnReload: func(l *rulefile.LoadResult) { f.adopt(l.Set) }, OnError: f.failed,
+			OnRecovered: func(l *rulefile.LoadResult) { f.adopt(l.Set) },
 		})
 		if err == nil {
 			f.adopt(w.Set())
@@ -70,6 +72,8 @@ func (f *files) run(ctx context.Context, tried func()) {
 func (f *files) adopt(set *rules.Set) {
 	if err := f.use(set); err != nil {
 		f.failed(err)
+	} else if f.found { // else it was reported that there is no directory
+		f.loaded(set)
 	}
 }
 
@@ -144,22 +148,27 @@ func (f *files) domains(sources []rulefile.File) error {
 			f.sound[s.Name] = s.Data
 			continue
 		}
-		without, unknown := withoutDomain(s)
+		without, rest, unknown := withoutDomain(s)
 		if len(without) == 0 && !unknown { // other faults are reported when all are loaded
 			f.sound[s.Name] = s.Data
 			continue
 		}
-		_, err := rulefile.Parse(rulefile.Options{}, s)
-		faults = append(append(faults, without...), err)
+		faults = append(faults, without...)
+		if len(bytes.TrimSpace(rest.Data)) > 0 {
+			_, err := rulefile.Parse(rulefile.Options{}, rest)
+			faults = append(faults, err)
+		}
 	}
 	return errors.Join(faults...)
 }
 
 // withoutDomain returns an error for each document of a file that has content and no domain, or one for a file without
-// content. Of a document that is not YAML it may be unknown whether it has a domain.
-func withoutDomain(s rulefile.File) (faults []error, unknown bool) {
+// content; and the file without those documents, in which the others are where they were. Of a document that is not YAML it may
+// be unknown whether it has a domain.
+func withoutDomain(s rulefile.File) (faults []error, rest rulefile.File, unknown bool) {
 	const msg = "config file cannot have empty domain: write domain: and a name at its top"
 	empty := true
+	lines := bytes.SplitAfter(s.Data, []byte("\n"))
 	for _, d := range strictyaml.ParseAll(s.Data) {
 		switch n := d.Root; {
 		case n == nil:
@@ -171,10 +180,14 @@ func withoutDomain(s rulefile.File) (faults []error, unknown bool) {
 		default:
 			empty = false
 			faults = append(faults, &rules.Error{Pos: rules.Position{File: s.Name, Line: n.Line, Column: n.Column}, Msg: msg})
+			for i := range bytes.Count(bytes.TrimSuffix(d.Data, []byte("\n")), []byte("\n")) + 1 {
+				lines[d.Line-1+i] = []byte("\n")
+			}
 		}
 	}
 	if empty {
 		faults = append(faults, &rules.Error{Pos: rules.Position{File: s.Name, Line: 1, Column: 1}, Msg: msg})
+		lines = nil
 	}
-	return faults, unknown
+	return faults, rulefile.File{Name: s.Name, Data: bytes.Join(lines, nil)}, unknown
 }

@@ -2,6 +2,7 @@ package envoyratelimit
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ func filesIn(t *testing.T, s RuleSettings, content map[string]string) *files {
 			t.Fatal(err)
 		}
 	}
-	return newFiles(s, nil, nil, slog.Default())
+	return newFiles(s, nil, nil, nil, slog.Default())
 }
 
 func TestFilesAreRead(t *testing.T) {
@@ -91,9 +92,22 @@ func TestFilesThatAreNoRules(t *testing.T) {
 		{map[string]string{"a": "domain: d\n---\nrules:\n  - {name: x, limit: 1/s}\n"}, "a:3:1: config file cannot have empty domain"},
 		{map[string]string{"a": "descriptors: []\n---\ndomain: d\n"}, "a:1:1: config file cannot have empty domain"},
 		{map[string]string{"a": "domain: d\n---\n'"}, "a:3:1: "},
+		// Only the fault of the document itself, and those of the others.
+		{map[string]string{"a": "descriptors:\n  - {key: a}\n"}, "a:1:1: config file cannot have empty domain: write domain: and a name at its top"},
+		{
+			map[string]string{"a": "domain: d\nfoo: 1\n---\ndescriptors:\n  - {key: a}\n---\ndomain: e\nfoo: 1\n"},
+			"a:4:1: config file cannot have empty domain: write domain: and a name at its top\n" +
+				"a:2:1: config error, unknown key 'foo'\na:8:1: config error, unknown key 'foo'",
+		},
 	} {
 		f := filesIn(t, RuleSettings{}, tt.content)
 		_, err := f.read(f.dir)
+		if strings.Contains(tt.want, "at its top") {
+			if got := strings.ReplaceAll(fmt.Sprint(err), f.dir+"/", ""); got != tt.want {
+				t.Errorf("%q: got %s\nwant %s", tt.content, got, tt.want)
+			}
+			continue
+		}
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %s", tt.content, err, tt.want)
 		}
@@ -122,7 +136,7 @@ func TestFilesThatAreNoRules(t *testing.T) {
 func TestRulesThatCannotBeUsed(t *testing.T) {
 	var told error
 	refuse := errors.New("not here")
-	f := newFiles(RuleSettings{}, func(*rules.Set) error { return refuse }, func(err error) { told = err }, slog.Default())
+	f := newFiles(RuleSettings{}, func(*rules.Set) error { return refuse }, nil, func(err error) { told = err }, slog.Default())
 	f.adopt(nil)
 	if !errors.Is(told, refuse) {
 		t.Error(told)

@@ -111,6 +111,8 @@ type program struct {
 	store    atomic.Pointer[stores.Opened]
 	watch    *storeWatch
 
+	loadFailed atomic.Bool // the last rules could not be loaded
+
 	server *listen.Server
 	http   []*http.Server          // of the other pages
 	fail   context.CancelCauseFunc // ends the program
@@ -249,7 +251,7 @@ func (p *program) beginRules(ctx context.Context) error {
 	tried := make(chan struct{})
 	first := sync.OnceFunc(func() { close(tried) })
 	if p.settings.Rules.Source == "FILE" {
-		f := newFiles(p.settings.Rules, p.use, p.refused, p.log)
+		f := newFiles(p.settings.Rules, p.use, p.loaded, p.refused, p.log)
 		p.in(func() { f.run(p.work, first) })
 	} else {
 		c, err := p.xds(first)
@@ -284,16 +286,25 @@ func (p *program) use(set *rules.Set) (err error) {
 	if p.settings.Rules.HealthyOnlyWithSome {
 		p.ready.set(partConfig, domains > 0)
 	}
-	p.log.Info("Successfully loaded new configuration", "domains", domains)
+	return nil
+}
+
+// loaded reports rules that are in use. After an error it is a warning: the error was seen at the default level, and so is its end.
+func (p *program) loaded(set *rules.Set) {
+	level := slog.LevelInfo
+	if p.loadFailed.Swap(false) {
+		level = slog.LevelWarn
+	}
+	p.log.Log(context.Background(), level, "Successfully loaded new configuration", "domains", len(set.Config().Domains))
 	for _, w := range set.Warnings() {
 		p.log.Warn("a rule may not do what it should", "warning", w.String())
 	}
-	return nil
 }
 
 // refused notes rules that cannot be used.
 func (p *program) refused(err error) {
 	p.stats.ConfigLoadError.Add(1)
+	p.loadFailed.Store(true)
 	p.log.Error("Error loading new configuration: the last good one stays",
 		append([]any{"error", err}, panics.LogArgs(err)...)...)
 }
@@ -305,7 +316,11 @@ func (p *program) xds(first func()) (xds.Config, error) {
 		Merge: p.settings.Rules.Merge, ConnectRetry: x.ConnectRetry, BackoffMin: x.BackoffMin, BackoffMax: x.BackoffMax,
 		Use: func(set *rules.Set) error {
 			defer first()
-			return p.use(set)
+			err := p.use(set)
+			if err == nil {
+				p.loaded(set)
+			}
+			return err
 		},
 		Failed: func(err error) {
 			p.refused(err)

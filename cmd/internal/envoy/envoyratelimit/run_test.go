@@ -338,6 +338,27 @@ func TestRulesChange(t *testing.T) {
 	}
 }
 
+// A bad file that is removed, or made what it was, is a line of the log: the last one does not stay an error. It is a warning,
+// as much as the error was seen at the default level.
+func TestRulesRecover(t *testing.T) {
+	dir, environ := ruleDir(t, "  - {key: a, limit: 5}\n")
+	p := launch(t, append(environ, "BACKEND_TYPE=memory")...)
+	p.says(`level=info msg="Successfully loaded new configuration"`)
+	for i, bad := range []string{"domain: d\ndescriptors: [{key: a}]\n", "descriptors: []\n"} {
+		writeFile(t, filepath.Join(dir, "bad"), bad)
+		p.until("error", func() bool { return strings.Count(p.log.String(), "Error loading new configuration") == i+1 })
+		if err := os.Remove(filepath.Join(dir, "bad")); err != nil {
+			t.Fatal(err)
+		}
+		p.until("recovery", func() bool {
+			return strings.Count(p.log.String(), `level=warning msg="Successfully loaded new configuration" domains=1`) == i+1
+		})
+	}
+	if _, stats := p.get("debug", "/stats"); !strings.Contains(stats, "config_load_error: 2\n") || !strings.Contains(stats, "config_load_success: 3\n") {
+		t.Error(stats)
+	}
+}
+
 // Every document of a file is a domain. One with an error changes nothing, and its line in the file is reported.
 func TestDocuments(t *testing.T) {
 	const messaging = "domain: messaging\ndescriptors:\n  - {key: message_type, value: marketing, rate_limit: {unit: day, requests_per_unit: %d}}\n"
@@ -407,10 +428,14 @@ func TestNoRuleDirectory(t *testing.T) {
 	if got := p.ask("a=1"); got != "OK: OK" {
 		t.Error(got)
 	}
+	if log := p.logged(); strings.Contains(log, "Successfully loaded") || strings.Count(log, "level=error") != 1 {
+		t.Errorf("one message is enough:\n%s", log)
+	}
 	if err := writeAll(filepath.Join(root, "config", "d"), "domain: d\ndescriptors:\n  - {key: a, rate_limit: {unit: year, requests_per_unit: 3}}\n"); err != nil {
 		t.Fatal(err)
 	}
 	await(t, func() bool { return strings.HasPrefix(p.ask("a=1 hits:0"), "OK: OK 3/YEAR") })
+	p.says("Successfully loaded new configuration")
 }
 
 // With bad rules the service starts, says what is wrong and answers that it has none, until it has some.
