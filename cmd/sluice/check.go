@@ -31,8 +31,8 @@ func checkCommand() *cobra.Command {
 	)
 	c := newCommand("check [FILE|DIRECTORY]...", "Check rule files and configurations, and show what is in them",
 		checkLong, checkExample, func(c *cobra.Command, paths []string) error {
-			if warnings != "fail" && warnings != "ok" && warnings != "off" {
-				return fmt.Errorf("--warnings=%s: write fail, ok or off", warnings)
+			if err := checkWarnings(warnings); err != nil {
+				return err
 			}
 			report, err := check.Files(c.Context(), check.Options{
 				Rules: flags.options(), Warn: warnings != "off", IsAccounts: authn.IsAccountFile, Accounts: authn.Check,
@@ -46,7 +46,19 @@ func checkCommand() *cobra.Command {
 	c.ValidArgsFunction = term.CompleteRules
 	out.AddFlag(c)
 	flags.flags(c)
-	c.Flags().StringVar(&warnings, "warnings", "fail", "what warnings do: fail, ok (printed only) or off")
-	term.CompleteFlag(c, "warnings", "fail", "ok", "off")
+	addWarningsFlag(c, &warnings)
 	return c
+}
+
+func addWarningsFlag(c *cobra.Command, warnings *string) {
+	c.Flags().StringVar(warnings, "warnings", "fail", "what warnings do: fail, ok (printed only) or off")
+	term.CompleteFlag(c, "warnings", "fail", "ok", "off")
+}
+
+// checkWarnings checks the value of the flag.
+func checkWarnings(warnings string) error {
+	if warnings != "fail" && warnings != "ok" && warnings != "off" {
+		return fmt.Errorf("--warnings=%s: write fail, ok or off", warnings)
+	}
+	return nil
 }

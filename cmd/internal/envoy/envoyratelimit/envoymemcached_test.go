@@ -121,7 +121,10 @@ func TestMemcachedRoundTrips(t *testing.T) {
 		suffix, want string
 		most         int64 // round trips to a server for each batch of descriptors
 	}{
-		{"", "OK 2/YEAR left 1", 2}, {"", "OK 2/YEAR left 0", 1}, {" give:1", "OK 2/YEAR left 1", 2}, {"", "OK 2/YEAR left 0", 1},
+		{"", "OK 2/YEAR left 1", 2},
+		{"", "OK 2/YEAR left 0", 1},
+		{" give:1", "OK 2/YEAR left 1", 2},
+		{"", "OK 2/YEAR left 0", 1},
 		{"", "OVER_LIMIT 2/YEAR left 0", 1},
 	} {
 		var ask, want []string

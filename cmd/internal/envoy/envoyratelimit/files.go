@@ -88,10 +88,19 @@ func (f *files) readAll(paths ...string) ([]rulefile.File, error) {
 
 var domainLine = regexp.MustCompile(`(?m)^["']?domain["']?[ \t]*:`)
 
-// read reads every file of the directory, whatever its name, and of the directories below, as the reference does, but in
+// read reads the files, and reports documents without a domain.
+func (f *files) read(paths ...string) ([]rulefile.File, error) {
+	kept, err := f.list(paths...)
+	if err != nil {
+		return nil, err
+	}
+	return kept, f.domains(kept)
+}
+
+// list reads every file of the directory, whatever its name, and of the directories below, as the reference does, but in
 // the order of their names. It leaves out what Kubernetes puts there for itself, whose names begin with two dots, and
 // tests of rules, which end with _test.yaml.
-func (f *files) read(paths ...string) ([]rulefile.File, error) {
+func (f *files) list(paths ...string) ([]rulefile.File, error) {
 	var names []string
 	for _, dir := range paths {
 		root, err := filepath.EvalSymlinks(dir)
@@ -135,7 +144,7 @@ func (f *files) read(paths ...string) ([]rulefile.File, error) {
 			kept = append(kept, s)
 		}
 	}
-	return kept, f.domains(kept)
+	return kept, nil
 }
 
 // domains reports documents without a domain, as the reference does: rules of Sluice's own format are not for this service.

@@ -69,11 +69,21 @@ func Files(ctx context.Context, o Options, paths []string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return o.report(ctx, sources, func(r *Report) (*rulefile.LoadResult, error) { return r.load(&o, sources) })
+}
+
+// Rules reports what is wrong with rule files that load compiles in its own way. Of the options only Warn counts.
+func Rules(ctx context.Context, o Options, files []rulefile.File, load func() (*rulefile.LoadResult, error)) (*Report, error) {
+	o.IsAccounts = func([]byte) bool { return false }
+	return o.report(ctx, files, func(*Report) (*rulefile.LoadResult, error) { return load() })
+}
+
+func (o *Options) report(ctx context.Context, sources []rulefile.File, load func(*Report) (*rulefile.LoadResult, error)) (*Report, error) {
 	report := &Report{Files: []string{}, Rules: []ruleSummary{}, Domains: []domainSummary{}, Findings: []faults.Finding{}}
 	for _, s := range sources {
 		report.Files = append(report.Files, s.Name)
 	}
-	loaded, err := report.load(&o, sources)
+	loaded, err := load(report)
 	found, err := faults.Split(err)
 	if err != nil {
 		return nil, err
