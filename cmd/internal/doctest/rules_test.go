@@ -236,6 +236,9 @@ func shows(want, out string) bool {
 	return regexp.MustCompile("^" + strings.ReplaceAll(pattern, "…", ".*") + "$").MatchString(out)
 }
 
+// envoyTests are the tests of examples/rules/envoy. Envoy's service reads every file of that directory, and refuses tests.
+const envoyTests = "examples/rules/envoy-tests"
+
 // The examples are sound, do what their tests say, and are laid out as sluice fmt does it.
 func TestExampleRules(t *testing.T) {
 	t.Parallel()
@@ -246,6 +249,9 @@ func TestExampleRules(t *testing.T) {
 	}
 	for _, dir := range directories {
 		for _, command := range []string{"sluice check ", "sluice test ", "sluice fmt --check "} {
+			if dir == envoyTests && command == "sluice check " || dir == "examples/rules/envoy" && command == "sluice test " {
+				continue
+			}
 			if out, code := run(command + dir); code != 0 {
 				t.Errorf("%s%s ends with %d\n%s", command, dir, code, out)
 			}
