@@ -111,3 +111,36 @@ func TestMixedFleetMemcached(t *testing.T) {
 		return
 	}
 }
+
+// TestSameAnswersWithoutMemcached asks both services while Memcached is down, with counts in it that neither can read. A limit of
+// 0 and hits that are more than the limit are over the limit; all else passes.
+func TestSameAnswersWithoutMemcached(t *testing.T) {
+	rules := map[string]string{"fleet.yaml": "domain: fleet\ndescriptors:\n" +
+		"  - {key: user, rate_limit: {unit: year, requests_per_unit: 40}}\n" +
+		"  - {key: never, rate_limit: {unit: year, requests_per_unit: 0}}\n"}
+	for _, keys := range []string{"sluice", "envoy"} {
+		redis, memcached := redistest.Start(t), memcachetest.Start(t)
+		env := settings{"BACKEND_TYPE": "memcache", "MEMCACHE_HOST_PORT": memcached.Addr, "SLUICE_KEY_FORMAT": keys}
+		reference, sluice := startReference(t, redis, rules, env), startSluice(t, redis, rules, env)
+		memcached.Kill()
+		for _, key := range []string{"user", "never"} {
+			for _, hits := range []uint32{1, 39, 40, 41, 1000} {
+				var told []string
+				for _, s := range []*server{reference, sluice} {
+					res, err := s.client.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
+						Domain: "fleet", HitsAddend: hits, Descriptors: []*entries.RateLimitDescriptor{
+							{Entries: []*entries.RateLimitDescriptor_Entry{{Key: key, Value: "a"}}},
+						},
+					})
+					if err != nil {
+						t.Fatalf("%s: %v", s.name, err)
+					}
+					told = append(told, fmt.Sprintf("%v, %v, %d left", res.OverallCode, res.Statuses[0].Code, res.Statuses[0].LimitRemaining))
+				}
+				if told[0] != told[1] {
+					t.Errorf("%s keys: %d hits of %s: the reference answers %s, Sluice %s", keys, hits, key, told[0], told[1])
+				}
+			}
+		}
+	}
+}
