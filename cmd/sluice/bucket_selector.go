@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/admincli"
+	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
@@ -58,13 +61,25 @@ func (f *selectFlags) selector(c *cobra.Command, args []string) (*adminmsg.Selec
 			return nil, err
 		}
 		return &adminmsg.Selector{Domain: f.domain, Descriptor: admincli.Entries(d)}, nil
-	case strings.Contains(args[0], "="):
-		return nil, fmt.Errorf("%q is where the rule's name stands: sluice %s posts-per-user %[1]s", args[0], c.Name())
-	case strings.Contains(args[0], " /") && len(args) == 1:
-		return nil, fmt.Errorf("%q is a request: sluice %s --request '%[1]s'", args[0], c.Name())
 	}
-	key, err := admincli.Pairs("what "+args[0]+" counts by,", args[1:])
+	key, err := admincli.KeyPairs("what "+args[0]+" counts by,", args[1:])
 	return &adminmsg.Selector{Rule: args[0], Key: admincli.Entries(key)}, err
+}
+
+// misplaced adds what was probably meant to the error that there is no such rule. Only the service knows which names are those
+// of rules: a rule of an Envoy domain has a = in its name, and may have anything else.
+func misplaced(c *cobra.Command, name string, err error) error {
+	var p *adminclient.ProblemError
+	if !errors.As(err, &p) || p.Status != http.StatusNotFound || strings.Contains(p.Detail, "did you mean") {
+		return err
+	}
+	switch {
+	case strings.Contains(name, " /"):
+		return fmt.Errorf("%w\nif %q is a request: sluice %s --request %s", err, name, c.Name(), term.ShellQuoted(name))
+	case strings.Contains(name, "="):
+		return fmt.Errorf("%w\nthe rule's name comes first: sluice %s posts-per-user %s", err, c.Name(), term.ShellQuoted(name))
+	}
+	return err
 }
 
 // complete has shells complete a rule's name, and then what the rule counts by.
@@ -95,7 +110,7 @@ func bucketCommand(use, short, long, example string, run func(c *cobra.Command, 
 		if err != nil {
 			return err
 		}
-		return run(c, &f, s)
+		return misplaced(c, s.Rule, run(c, &f, s))
 	})
 	f.flags(c)
 	return c

@@ -28,8 +28,6 @@ func TestLiveAdvice(t *testing.T) {
 		{"status --token-file /nowhere", "the token: open /nowhere"},
 
 		{"peek", "say which: sluice peek posts-per-user user=ada, or sluice peek --request"},
-		{"peek user=ada", "sluice peek posts-per-user user=ada"},
-		{"peek 'POST /posts'", "sluice peek --request 'POST /posts'"},
 		{"peek posts ada", `"ada": write name=value`},
 		{"peek posts -H 'X-User: ada'", "add --request 'POST /posts'"},
 		{"peek posts --request /posts", "leave out posts"},

@@ -41,7 +41,7 @@ func ShellQuoted(word string) string {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r > 0x7f
 		return !letter && !strings.ContainsRune("-_=./:@,+%#", r)
 	}
-	if word != "" && word[0] != '#' && !strings.ContainsFunc(word, special) {
+	if word != "" && word[0] != '#' && word[0] != '=' && !strings.ContainsFunc(word, special) {
 		return Printable(word)
 	}
 	return "'" + strings.ReplaceAll(Printable(word), "'", `'\''`) + "'"

@@ -3,6 +3,8 @@ package admincli
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
@@ -10,12 +12,37 @@ import (
 )
 
 // keyText writes whom a bucket counts for as it is written on a command line: user=ada.
-func keyText(key adminmsg.Key) string {
+func keyText(key adminmsg.Key) string { return shellWords(keyWords(key)) }
+
+// keyWords are the arguments that [KeyPairs] reads.
+func keyWords(key adminmsg.Key) []string {
 	parts := make([]string, len(key))
 	for i, e := range key {
-		parts[i] = term.ShellQuoted(e.Key + "=" + e.Value)
+		name := e.Key
+		if strings.Contains(name, "=") && name[0] != '"' {
+			name = strconv.Quote(name)
+		}
+		parts[i] = name + "=" + e.Value
 	}
-	return strings.Join(parts, " ")
+	return parts
+}
+
+// shellWords are words as a shell takes them.
+func shellWords(all []string) string {
+	out := make([]string, len(all))
+	for i, word := range all {
+		out[i] = term.ShellQuoted(word)
+	}
+	return strings.Join(out, " ")
+}
+
+// arguments are the words of a command after its name, none of which is taken for a flag.
+func arguments(all []string) string {
+	text := shellWords(all)
+	if slices.ContainsFunc(all, func(word string) bool { return strings.HasPrefix(word, "-") }) {
+		text = "-- " + text
+	}
+	return text
 }
 
 // bucketText names a bucket: posts-per-user user=ada.

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminclient"
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
@@ -135,6 +137,35 @@ func Pairs(flag string, args []string) ([]rules.Entry, error) {
 		all = append(all, rules.Entry{Key: name, Value: value})
 	}
 	return all, nil
+}
+
+// KeyPairs reads the parts of a key, each name=value. A name that has a = in it is in quotes, like Go's strings, as
+// bucketText writes it.
+func KeyPairs(what string, args []string) ([]rules.Entry, error) {
+	var all []rules.Entry
+	for _, arg := range args {
+		quoted, err := strconv.QuotedPrefix(arg)
+		value, ok := strings.CutPrefix(arg[len(quoted):], "=")
+		if err != nil || arg[0] != '"' || !ok {
+			pair, err := Pairs(what, []string{arg})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, pair...)
+			continue
+		}
+		if name, _ := strconv.Unquote(quoted); name != "" && !hasQuotes(name) {
+			quoted = name
+		}
+		all = append(all, rules.Entry{Key: quoted, Value: value})
+	}
+	return all, nil
+}
+
+// hasQuotes reports whether the service writes this name of a part in quotes.
+func hasQuotes(name string) bool {
+	return strings.ContainsRune(`"(~`, rune(name[0])) || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) })
 }
 
 func pairMap(flag string, args []string) (map[string]string, error) {

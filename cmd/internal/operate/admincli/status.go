@@ -48,7 +48,7 @@ func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 		}
 	}
 	if len(t.Suspended) > 0 {
-		line("suspended", s.Yellow(term.Printable(strings.Join(t.Suspended, ", ")))+"; to undo: sluice resume "+commandWords(t.Suspended))
+		line("suspended", s.Yellow(term.Printable(strings.Join(t.Suspended, ", ")))+"; to undo: sluice resume "+arguments(t.Suspended))
 	}
 	for i, e := range t.Store.History[:min(shownBreakerEvents, len(t.Store.History))] {
 		line([]string{"breaker", ""}[min(i, 1)], breakerText(&e))
@@ -66,15 +66,6 @@ func WriteStatus(t *adminmsg.Status, w io.Writer, s term.Style) error {
 		return term.ErrFindings
 	}
 	return nil
-}
-
-// commandWords are words as a shell takes them.
-func commandWords(all []string) string {
-	out := make([]string, len(all))
-	for i, word := range all {
-		out[i] = term.ShellQuoted(word)
-	}
-	return strings.Join(out, " ")
 }
 
 // isDegraded reports whether something needs an operator: the store or a part of it is unavailable, the rule files cannot be

@@ -192,3 +192,16 @@ func TestRuleReset(t *testing.T) {
 		compare(t, answer, got, want)
 	}
 }
+
+// The command that top prints is about the first key of a rule that is in a file: peek does not know the limits of requests.
+func TestTopPeeksAtRules(t *testing.T) {
+	brought := adminmsg.TopEntry{BucketName: adminmsg.BucketName{Rule: "d//1m0s", Key: adminmsg.Key{{Key: "k", Value: "v"}}}, Count: 9}
+	of := adminmsg.TopEntry{BucketName: adminmsg.BucketName{Rule: "http://a", Key: adminmsg.Key{{Key: "k", Value: "v"}}}, Count: 1}
+	var both, alone strings.Builder
+	if err := WriteTop(&adminmsg.Top{Entries: []adminmsg.TopEntry{brought, of}}, false, &both, term.Style{}); err != nil || !strings.HasSuffix(both.String(), "sluice peek http://a k=v\n") {
+		t.Errorf("%v, %s", err, &both)
+	}
+	if err := WriteTop(&adminmsg.Top{Entries: []adminmsg.TopEntry{brought}}, false, &alone, term.Style{}); err != nil || strings.Contains(alone.String(), "peek") {
+		t.Errorf("%v, %s", err, &alone)
+	}
+}

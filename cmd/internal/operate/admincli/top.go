@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/sluiceproject/sluice/cmd/internal/operate/adminmsg"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
@@ -50,8 +51,24 @@ func WriteTop(t *adminmsg.Top, near bool, w io.Writer, s term.Style) error {
 	if err := term.Table(w, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, s.Faint("\nto look closer: sluice peek "+bucketText(t.Entries[0].Rule, t.Entries[0].Key)))
-	return err
+	for i := range t.Entries {
+		e := &t.Entries[i]
+		if !isRequestLimit(e.Rule) { // which peek does not know
+			_, err := fmt.Fprintln(w, s.Faint("\nto look closer: sluice peek "+arguments(append([]string{e.Rule}, keyWords(e.Key)...))))
+			return err
+		}
+	}
+	return nil
+}
+
+// isRequestLimit reports whether a name is that of limits that requests bring, which are in no file: messaging//1m0s.
+func isRequestLimit(rule string) bool {
+	i := strings.LastIndex(rule, "//")
+	if i < 0 {
+		return false
+	}
+	_, err := time.ParseDuration(rule[i+len("//"):])
+	return err == nil
 }
 
 // shareBar draws a share of 1 in so many columns, by eighths of one.
