@@ -6,8 +6,10 @@ import (
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -67,6 +69,50 @@ func TestRulesDenialResponse(t *testing.T) {
 				t.Errorf("%s: headers %v", name, got.Header)
 			}
 		})
+	}
+}
+
+// {limit} is what a client understands of a limit: how much in how long, without the algorithm.
+func TestRulesDenialLimit(t *testing.T) {
+	for want, limit := range map[string]sluice.Limit{
+		"1/min":                   sluice.PerMinute(1),
+		"1/h":                     sluice.PerHour(1).WithAlgorithm(sluice.FixedWindow),
+		"1/s":                     sluice.PerSecond(1).WithAlgorithm(sluice.SlidingWindowLog),
+		"1/week":                  sluice.PerWeek(1).WithAlgorithm(sluice.SlidingWindowCounter),
+		"1/2h":                    sluice.Per(1, 2*time.Hour).WithAlgorithm(sluice.LeakyBucket),
+		"1/calendar month in UTC": sluice.PerCalendar(1, sluice.CalendarMonth, nil),
+		"2/day":                   sluice.PerDay(2).WithBurst(1).WithAlgorithm(sluice.LeakyBucket),
+		"1/3h":                    sluice.Per(1, 3*time.Hour).WithAlgorithm(sluice.FixedWindow).WithSoftExcess(1, 10*time.Second),
+		"1 concurrent":            {Count: 1, Algorithm: sluice.Concurrency, Window: time.Minute},
+	} {
+		rule := perUser("posts", limit)
+		rule.Denial.Body = "{limit}"
+		h := byRules(memstore.New(), rules.Config{Rules: []rules.Rule{rule}})
+		if limit.Algorithm == sluice.Concurrency {
+			set := sluice.Must(rules.New(rules.Config{Rules: []rules.Rule{rule}}))
+			var inner http.Handler
+			nested := false
+			inner = httplimit.RulesMiddleware(sluice.Must(sluice.NewWithRules(memstore.New(), nil)), func() *rules.Set { return set })(http.HandlerFunc(
+				func(w http.ResponseWriter, _ *http.Request) {
+					if !nested {
+						nested = true
+						inner.ServeHTTP(w, post("/posts"))
+					}
+				}))
+			h = inner
+		}
+		got := ""
+		for range 3 {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, post("/posts"))
+			if w.Code == http.StatusTooManyRequests || limit.Algorithm == sluice.Concurrency {
+				got = w.Body.String()
+				break
+			}
+		}
+		if got != want {
+			t.Errorf("%v: {limit} is %q, want %q", limit, got, want)
+		}
 	}
 }
 

@@ -51,8 +51,19 @@ func (c customDenial) write(w http.ResponseWriter, r *http.Request, told *report
 func (c customDenial) expand(text, contentType string, seconds int64) string {
 	escape := escaper(contentType)
 	return strings.NewReplacer(
-		"{rule}", escape(c.rule.Name), "{limit}", escape(c.limit.String()), "{retry_after}", strconv.FormatInt(seconds, 10),
+		"{rule}", escape(c.rule.Name), "{limit}", escape(limitText(*c.limit)), "{retry_after}", strconv.FormatInt(seconds, 10),
 	).Replace(text)
+}
+
+// limitText is what clients need to know of a limit: how much in how long, and not how it is counted.
+func limitText(l sluice.Limit) string {
+	l.Burst, l.SoftExcess = 0, 0
+	if l.Algorithm == sluice.Concurrency {
+		l.Window = sluice.DefaultPermitTTL
+	} else {
+		l.Algorithm = sluice.TokenBucket
+	}
+	return l.String()
 }
 
 func escaper(contentType string) func(string) string {
