@@ -29,7 +29,7 @@
 //
 // gRPC clients retry only replies without header metadata. So none is set before it is known that the call goes well:
 // with an error, from the handler or from here, the same metadata is in the trailer, where x-ratelimit-reset of a denial
-// is the time to retry after. An interceptor in front that sets header metadata undoes this, and clients then ignore
+// is the time to retry after. A cost that can never fit the limit has none. An interceptor in front that sets header metadata undoes this, and clients then ignore
 // grpc-retry-pushback-ms.
 //
 // # Before the call costs anything

@@ -40,13 +40,15 @@ func addQuota(md metadata.MD, d *sluice.Decision) {
 		return // nobody counted
 	}
 	add(remainingKey, strconv.FormatInt(d.Remaining, 10))
-	add(resetKey, strconv.FormatInt(reset(d), 10))
+	if !d.ExceedsLimit { // else no time helps
+		add(resetKey, strconv.FormatInt(reset(d), 10))
+	}
 }
 
 // reset is in seconds. When denied it is the time to retry after: clients sleep until the reset, and a bucket has room
 // again long before it is full.
 func reset(d *sluice.Decision) int64 {
-	if d.Allowed || d.ExceedsLimit {
+	if d.Allowed {
 		return roundUp(d.ResetAfter, time.Second)
 	}
 	return max(1, roundUp(d.RetryAfter, time.Second))

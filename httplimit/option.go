@@ -60,7 +60,8 @@ func (c *config) admission() admission.Config {
 type HeaderFormat uint8
 
 const (
-	// HeadersXRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After.
+	// HeadersXRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After. The last two are absent if the cost
+	// exceeds the limit.
 	HeadersXRateLimit = HeaderFormat(quota.XRateLimit)
 	// HeadersIETF is Ratelimit-Policy and Ratelimit as in draft-ietf-httpapi-ratelimit-headers-11, structured fields both.
 	HeadersIETF = HeaderFormat(quota.IETF)

@@ -16,7 +16,8 @@ import (
 type Format uint8
 
 const (
-	// XRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After.
+	// XRateLimit is X-Ratelimit-Limit, -Remaining and -Reset, and on denials -Retry-After. A cost that exceeds the limit has neither
+	// of the last two.
 	XRateLimit Format = 1 << iota
 	// IETF is Ratelimit-Policy and Ratelimit as in draft-ietf-httpapi-ratelimit-headers-11, structured fields both.
 	IETF
@@ -178,7 +179,11 @@ func (c *Headers) setQuota(f *fields, ps *Policies, ds []sluice.Decision, tight 
 		}
 		f.set(headerLimit, limit)
 		f.set(headerRemaining, text[:atReset])
-		f.set(headerReset, text[atReset:atItems])
+		if denied && d.ExceedsLimit {
+			delete(f.h, headerReset) // that of middleware around this one: no time helps
+		} else {
+			f.set(headerReset, text[atReset:atItems])
+		}
 	}
 	if c.formats&IETF != 0 && len(ps.each) > 0 {
 		f.add(headerPolicy, cmp.Or(ps.ietf, text[atPolicies:]))
@@ -192,7 +197,7 @@ func (c *Headers) setQuota(f *fields, ps *Policies, ds []sluice.Decision, tight 
 
 func (c *Headers) appendReset(b []byte, d *sluice.Decision, denied bool) []byte {
 	after := d.ResetAfter
-	if denied && !d.ExceedsLimit { // clients sleep until the reset; a bucket has room again long before it is full
+	if denied { // clients sleep until the reset; a bucket has room again long before it is full
 		after = max(d.RetryAfter, time.Second)
 	}
 	if c.epoch && c.formats&Draft03 == 0 {

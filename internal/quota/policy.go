@@ -226,13 +226,16 @@ func (p *policy) seconds(n int64) int64 {
 	return clampInt(int64(max(1, s)))
 }
 
-// within is the t of a Ratelimit item: how long the remaining quota is for. It is 0 if that is unknown.
+// within is the t of a Ratelimit item: how long the remaining quota is for. It is 0 if that is unknown, and for a cost that exceeds
+// the limit, since clients wait for t and retry.
 //
 // A bucket is not given the time until it is full. One that is nearly full would promise its whole burst for a second,
 // and a client that spreads what remains over t would go far beyond the rate.
 func (p *policy) within(d *sluice.Decision) int64 {
 	switch {
-	case d.RetryAfter > 0 || !d.Allowed && !d.ExceedsLimit:
+	case !d.Allowed && d.ExceedsLimit:
+		return 0
+	case d.RetryAfter > 0 || !d.Allowed:
 		return max(1, CeilSeconds(d.RetryAfter))
 	case p.limit == nil || p.limit.Algorithm == sluice.Concurrency:
 		return 0
