@@ -11,10 +11,10 @@ import (
 
 const limitsLong = `Write what outside developers have to know: which limits there are and for whom, what a caller over a
 limit gets, with examples, and how to wait. An example is a response of the middleware, or of the gateway
-for a request that is queued, under these rules: 429, 202, a response after a delay, and 503 for a rule
-that fails closed. -o json has those of every rule. Rules that are hidden, disabled or in shadow mode are
-left out, and so are exceptions, allow lists and overrides. Of the conditions only method, host and path
-are told; a rule with others should have a description.`
+for a request that is queued, under these rules: 429 or the status of the rule's denial, 202, a response
+after a delay, and 503 for a rule that fails closed. -o json has those of every rule. Rules that are
+hidden, disabled or in shadow mode are left out, and so are exceptions, allow lists and overrides. Of the
+conditions only method, host and path are told; a rule with others should have a description.`
 
 const limitsExample = `  sluice limits rules/
   sluice limits --markdown rules/ >LIMITS.md

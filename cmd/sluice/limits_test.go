@@ -26,6 +26,8 @@ rules:
   - {name: together, match: {path: /plain}, limit: 50/h}
   - {name: later, match: {method: POST, path: "/later/{id}"}, per: header:X-User, limit: 2/h, on_limit: queue}
   - {name: slow, match: {path: /slow}, per: header:X-User, limit: {rate: 2/s, burst: 3}, on_limit: delay}
+  - {name: own, match: {path: /own}, per: header:X-User, limit: 3/h, denial: {status: 403}}
+  - {name: text, match: {path: /text}, per: header:X-User, limit: 3/h, denial: {status: 418, body: "{rule}: {limit}", content_type: text/plain}}
 `
 
 // documented is a response as the page has it, or as a server sent it.
@@ -169,6 +171,8 @@ func TestLimitsExamplesAreReal(t *testing.T) {
 		return d
 	}
 	page["plain over the limit"].compare(t, "plain", last(4, "GET", "/plain"))
+	page["own over the limit"].compare(t, "own", last(4, "GET", "/own"))
+	page["text over the limit"].compare(t, "text", last(4, "GET", "/text"))
 	page["later over the limit, queued"].compare(t, "later", last(3, "POST", "/later/7"))
 	page["plain while requests cannot be counted"].compare(t, "down", send(down, "GET", "/plain", "example"))
 	for i := 0; ; i++ {
@@ -180,7 +184,7 @@ func TestLimitsExamplesAreReal(t *testing.T) {
 		}
 	}
 	page["slow over the limit"].compare(t, "slow queue", deniedOf(t, 6, "http://"+address+"/slow"))
-	if len(page) != 8 { // also those of together, which are those of plain, and the 429 of later without a queue
+	if len(page) != 10 { // also those of together, and the 429 of later without a queue
 		t.Errorf("there are examples of %v", slices.Sorted(maps.Keys(page)))
 	}
 }

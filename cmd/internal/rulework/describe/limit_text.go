@@ -1,9 +1,13 @@
 package describe
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
@@ -11,22 +15,22 @@ import (
 )
 
 // limitsText says limits to people who do not know rule files: "2 per second, bursts of 2".
-func limitsText(list []rules.Limit) string {
+func limitsText(list []rules.Limit, r *rules.Rule) string {
 	texts := make([]string, len(list))
 	for i := range list {
 		switch l := &list[i]; {
 		case l.Unlimited:
 			return "unlimited"
 		case l.DenyAll:
-			return "not allowed"
+			return "not allowed (403)"
 		default:
-			texts[i] = limitText(l.Limit)
+			texts[i] = limitText(l.Limit, r)
 		}
 	}
 	return strings.Join(texts, "; and ")
 }
 
-func limitText(l sluice.Limit) string {
+func limitText(l sluice.Limit, r *rules.Rule) string {
 	n, unit := term.Thousands(l.Count), windowText(&l)
 	burst := term.Thousands(max(l.Burst, 0))
 	if l.Burst == 0 {
@@ -36,7 +40,11 @@ func limitText(l sluice.Limit) string {
 	case sluice.Concurrency:
 		return n + " at the same time"
 	case sluice.LeakyQueue:
-		return fmt.Sprintf("%s per %s, up to %s wait for their turn", n, unit, burst)
+		waiting := waitingText(&l, r)
+		if waiting == "" {
+			waiting = "of which none waits"
+		}
+		return fmt.Sprintf("%s per %s, %s", n, unit, waiting)
 	case sluice.SlidingWindowLog, sluice.SlidingWindowCounter:
 		return fmt.Sprintf("%s in any %s", n, unit)
 	case sluice.FixedWindow:
@@ -60,7 +68,35 @@ func limitText(l sluice.Limit) string {
 	default:
 		text += fmt.Sprintf(", %s at the first request", term.Thousands(l.Initial))
 	}
+	if waiting := waitingText(&l, r); waiting != "" {
+		text += ", then " + waiting
+	}
 	return text
+}
+
+// waitingText says how many requests wait at the same time for a limit of a rule, and for how long: "up to 3 wait for their turn".
+// It is empty if none does.
+func waitingText(l *sluice.Limit, r *rules.Rule) string {
+	if l.Algorithm != sluice.LeakyQueue && (r.OnLimit != rules.OnLimitDelay || r.MaxDelay == 0) {
+		return ""
+	}
+	cost := max(1, r.Cost.Default)
+	n, longest := int64(math.MaxInt64), ""
+	if l.Algorithm == sluice.LeakyQueue {
+		n = l.Max()/cost - 1 // the one that left last has a place until its time is over
+	}
+	if r.MaxDelay > 0 {
+		if within := int64(r.MaxDelay / (l.Window / time.Duration(l.Count)) / time.Duration(cost)); within < n {
+			n, longest = within, ", for "+term.DurationInWords(r.MaxDelay)+" at most"
+		}
+	}
+	switch {
+	case n <= 0:
+		return ""
+	case n == 1:
+		return "up to 1 waits for its turn" + longest
+	}
+	return "up to " + term.Thousands(n) + " wait for their turn" + longest
 }
 
 // windowText is what stands behind per: "second", "3 hours", "calendar month (Asia/Seoul)".
@@ -135,6 +171,12 @@ func notesText(r *rules.Rule) []string {
 	if r.ChargeDenied {
 		notes = append(notes, "requests that are refused count too")
 	}
+	if note := missingText(r); note != "" {
+		notes = append(notes, note)
+	}
+	if note := denialText(r); note != "" {
+		notes = append(notes, note)
+	}
 	switch r.OnLimit {
 	case rules.OnLimitDelay:
 		notes = append(notes, "requests over the limit wait for their turn while there is room")
@@ -143,4 +185,37 @@ func notesText(r *rules.Rule) []string {
 	case rules.OnLimitDeny:
 	}
 	return notes
+}
+
+// missingText says what a request gets that lacks what the rule counts by, if it is denied for it.
+func missingText(r *rules.Rule) string {
+	if r.OnMissing != rules.MissingReject || len(r.Per) == 0 {
+		return ""
+	}
+	names := make([]string, len(r.Per))
+	for i := range r.Per {
+		names[i] = "the " + refText(r.Per[i].Name)
+	}
+	return "a request that lacks " + strings.Join(names, " or ") + " is answered with " + statusText(http.StatusForbidden)
+}
+
+// denialText says what a request over the limit gets, if that is not the default response.
+func denialText(r *rules.Rule) string {
+	var parts []string
+	if status := denialStatus(r); status != http.StatusTooManyRequests {
+		parts = append(parts, statusText(status))
+	}
+	if r.Denial.Body != "" {
+		parts = append(parts, "a body of their own")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "requests over the limit are answered with " + strings.Join(parts, " and ")
+}
+
+func denialStatus(r *rules.Rule) int { return cmp.Or(r.Denial.Status, http.StatusTooManyRequests) }
+
+func statusText(status int) string {
+	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
 }

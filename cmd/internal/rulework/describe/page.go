@@ -37,7 +37,7 @@ type publicLimit struct {
 
 // NewPage is the page about the rules that everybody may know of.
 func NewPage(set *rules.Set, title string) *Page {
-	d := &Page{Title: title, Tiers: []string{}, Limits: []publicLimit{}, Headers: slices.Clone(publicHeaders), Intro: []string{limitedIntro}}
+	d := &Page{Title: title, Tiers: []string{}, Limits: []publicLimit{}, Headers: slices.Clone(publicHeaders)}
 	cfg := set.Config()
 	var public []*rules.Rule
 	for i := range cfg.Rules {
@@ -49,6 +49,7 @@ func NewPage(set *rules.Set, title string) *Page {
 	for _, column := range columns {
 		d.Tiers = append(d.Tiers, column.title)
 	}
+	d.Intro = denialIntro(public)
 	for _, r := range public {
 		d.add(r, columns)
 	}
@@ -56,19 +57,20 @@ func NewPage(set *rules.Set, title string) *Page {
 		d.Advice = append(d.Advice, "the limits of Envoy domains are not listed: outside developers do not know descriptors")
 	}
 	d.addExamples(set, public)
+	d.nameStatuses(public)
 	return d
 }
 
 func (d *Page) add(r *rules.Rule, columns []tierColumn) {
 	l := publicLimit{
 		Name: r.Name, What: r.Description, Requests: requestText(&r.Match), Who: perText(r),
-		Limit: limitsText(r.Limits), Tiers: make([]string, len(columns)), Notes: append([]string{}, notesText(r)...),
+		Limit: limitsText(r.Limits, r), Tiers: make([]string, len(columns)), Notes: append([]string{}, notesText(r)...),
 		Examples: []examples.Response{},
 	}
 	for i, column := range columns {
 		if r.Tiers != nil && r.Tiers.By.Name == column.by {
 			if limits, ok := r.Tiers.Limits[column.value]; ok {
-				l.Tiers[i] = limitsText(limits)
+				l.Tiers[i] = limitsText(limits, r)
 			}
 		}
 	}

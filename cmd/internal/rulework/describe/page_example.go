@@ -15,14 +15,21 @@ type publicHeader struct {
 	Meaning string `json:"meaning"`
 }
 
+// denied stands for the statuses of requests over a limit; see nameStatuses.
+const denied = "{denied}"
+
 var publicHeaders = []publicHeader{
 	{"X-Ratelimit-Limit", "all", "how much a window, or a burst, holds"},
 	{"X-Ratelimit-Remaining", "all", "how much of it is left"},
-	{"X-Ratelimit-Reset", "all", "seconds until all of it is there again; on 429, until a retry can succeed"},
-	{"X-Ratelimit-Retry-After", "429", "seconds until a retry can succeed"},
-	{"Retry-After", "429", "the same"},
+	{"X-Ratelimit-Reset", "all", "seconds until all of it is there again; on " + denied + ", until a retry can succeed, and not sent if none can"},
+	{"X-Ratelimit-Retry-After", denied, "seconds until a retry can succeed"},
+	{"Retry-After", denied, "the same"},
 	{"Ratelimit-Policy", "all", "the limits that apply: name, quota (q) and window in seconds (w)"},
-	{"Ratelimit", "all", "of each, on 429 of those that denied: name, what remains (r) and for how many seconds (t)"},
+	{"Ratelimit", "all", "of each, on " + denied + " of those that denied: name, what remains (r) and for how many seconds (t)"},
+	{
+		"X-Ratelimit-Degraded", "any", "sent only if the counts did not decide: local (one server counted by itself), open (allowed uncounted), " +
+			"closed (503) or suspended (the limit is off)",
+	},
 }
 
 // outcomeHeaders are the headers of outcomes that only some rules have, and what such an outcome means.
@@ -39,7 +46,8 @@ var outcomeHeaders = []struct {
 		},
 	},
 	{
-		examples.Delayed, "Some requests over a limit are delayed: the response comes later, when there is room. If too many wait, it is 429 at once.",
+		examples.Delayed, "Some requests over a limit are delayed: the response comes later, when there is room. If too many wait, or it would wait for too long, " +
+			"it is " + denied + " at once.",
 		[]publicHeader{{"X-Ratelimit-Delay", "after a delay", "seconds that the request has waited"}},
 	},
 	{
@@ -48,7 +56,6 @@ var outcomeHeaders = []struct {
 		[]publicHeader{
 			{"Retry-After", "503", "seconds until a retry may succeed"},
 			{"X-Ratelimit-Retry-After", "503", "the same"},
-			{"X-Ratelimit-Degraded", "503", "what decided in place of the counts"},
 		},
 	},
 }
@@ -61,9 +68,9 @@ func (d *Page) addExamples(set *rules.Set, public []*rules.Rule) {
 			d.Advice = append(d.Advice, fmt.Sprintf("%v: rule %s has no example: %v", r.Pos, r.Name, err))
 			continue
 		}
-		d.Limits[i].Examples = recorded
+		d.Limits[i].Examples = append(d.Limits[i].Examples, recorded...)
 		for _, e := range recorded {
-			if !slices.ContainsFunc(d.Examples, func(o examples.Response) bool { return o.When == e.When }) {
+			if !slices.ContainsFunc(d.Examples, func(o examples.Response) bool { return o.When == e.When && o.Status == e.Status }) {
 				d.Examples = append(d.Examples, e)
 			}
 		}

@@ -1,11 +1,22 @@
 package describe
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluiceproject/sluice"
+	"github.com/sluiceproject/sluice/httplimit"
+	"github.com/sluiceproject/sluice/memstore"
 	"github.com/sluiceproject/sluice/rulefile"
 	"github.com/sluiceproject/sluice/rules"
 )
@@ -23,15 +34,159 @@ func TestLimitInWords(t *testing.T) {
 		"5 per day from the first request on":                      fixed(sluice.PerDay(5)).WithAlign(sluice.AlignFirstRequest),
 		"2 in any minute":                                          sluice.PerMinute(2).WithAlgorithm(sluice.SlidingWindowLog),
 		"7 in any 90 seconds":                                      sluice.Per(7, 90*time.Second).WithAlgorithm(sluice.SlidingWindowCounter),
-		"1 per second, up to 3 wait for their turn":                sluice.PerSecond(1).WithBurst(3).WithAlgorithm(sluice.LeakyQueue),
+		"1 per second, up to 2 wait for their turn":                sluice.PerSecond(1).WithBurst(3).WithAlgorithm(sluice.LeakyQueue),
 		"10 per minute, for up to 10 seconds 2 more":               fixed(sluice.PerMinute(10)).WithSoftExcess(2, 10*time.Second),
 		"1,000 per calendar month (UTC)":                           sluice.PerCalendar(1000, sluice.CalendarMonth, nil),
 		"4 per minute, given all at once, at most 4 saved up":      {Count: 4, Window: time.Minute, Refill: sluice.RefillInterval},
 		"1 per 1.5ms, bursts of 1":                                 sluice.Every(1500 * time.Microsecond),
 		"1,234,567 per 366 days, bursts of 1,234,567":              sluice.Per(1_234_567, 366*24*time.Hour),
 	} {
-		if got := limitText(limit); got != want {
+		if got := limitText(limit, &rules.Rule{}); got != want {
 			t.Errorf("%v: %q, want %q", limit, got, want)
+		}
+	}
+}
+
+// The page says how many requests wait: as many as the middleware delays of those that come at the same moment.
+func TestWaitingInWords(t *testing.T) {
+	for rule, want := range map[string]string{
+		"limit: {rate: 2/s, burst: 4}":                                           "2 per second, up to 3 wait for their turn",
+		"limit: {rate: 2/s, burst: 4}, max_delay: 1s":                            "2 per second, up to 2 wait for their turn, for 1 second at most",
+		"limit: {rate: 2/s, burst: 4}, max_delay: 1m":                            "2 per second, up to 3 wait for their turn",
+		"limit: {rate: 2/s, burst: 1}":                                           "2 per second, of which none waits",
+		"limit: {rate: 2/s, burst: 4}, max_delay: 100ms":                         "2 per second, of which none waits",
+		"limit: {rate: 2/s, burst: 4, algorithm: token_bucket}, max_delay: 1s":   "2 per second, bursts of 4, then up to 2 wait for their turn, for 1 second at most",
+		"limit: {rate: 2/s, burst: 4, algorithm: leaky_bucket}, max_delay: 2s":   "2 per second, bursts of 4, then up to 4 wait for their turn, for 2 seconds at most",
+		"limit: {rate: 2/s, burst: 6}, cost: 2":                                  "2 per second, up to 2 wait for their turn",
+		"limit: {rate: 2/s, burst: 6}, cost: 2, max_delay: 1s":                   "2 per second, up to 1 waits for its turn, for 1 second at most",
+		"limit: {rate: 2/s, burst: 4, algorithm: token_bucket}, max_delay: 10ms": "2 per second, bursts of 4",
+	} {
+		set := setOf(t, "rules: [{name: r, on_limit: delay, "+rule+"}]")
+		got := NewPage(set, "").Limits[0].Limit
+		if got != want {
+			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+		waiting := 0
+		if _, text, ok := strings.Cut(got, "up to "); ok {
+			if _, err := fmt.Sscan(text, &waiting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			limiter := sluice.Must(sluice.NewWithRules(memstore.New(), nil))
+			h := httplimit.RulesMiddleware(limiter, func() *rules.Set { return set })(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			var delayed atomic.Int64
+			var group sync.WaitGroup
+			for range 20 {
+				group.Go(func() {
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+					if w.Header().Get("X-Ratelimit-Delay") != "" && w.Code == http.StatusOK {
+						delayed.Add(1)
+					}
+				})
+			}
+			group.Wait()
+			if int(delayed.Load()) != waiting {
+				t.Errorf("%s: %d were delayed, the page says %s", rule, delayed.Load(), got)
+			}
+		})
+	}
+}
+
+// The page tells what a request over a limit gets: the statuses of the rules, which of them have a body of their own, and that a
+// request which lacks what is counted gets 403.
+func TestDenialsAreTold(t *testing.T) {
+	for _, test := range []struct {
+		rules string
+		want  []string
+		not   []string
+	}{
+		{
+			"[{name: a, match: {path: /a}, limit: 1/min}]",
+			[]string{"answered with 429 Too Many Requests and is not carried out", "in its headers and as JSON in its body", "Retry-After 429 the same"},
+			[]string{"403", "own"},
+		},
+		{
+			"[{name: a, match: {path: /a}, limit: 1/min, denial: {status: 403}}]",
+			[]string{
+				"answered with 403 Forbidden and is not carried out", "in its headers and as JSON in its body",
+				"HTTP/1.1 403 Forbidden", "Retry-After 403 the same", "on 403, until a retry can succeed",
+			},
+			[]string{"429"},
+		},
+		{
+			"[{name: a, match: {path: /a}, limit: 1/min, denial: {status: 403, body: later}}, {name: b, match: {path: /b}, limit: 1/min}]",
+			[]string{
+				"Notes       requests over the limit are answered with 403 Forbidden and a body of their own",
+				"answered with 429 Too Many Requests, or with 403 Forbidden where the notes say so, and is not carried out",
+				"HTTP/1.1 403 Forbidden", "HTTP/1.1 429 Too Many Requests", "\n    later\n", "Retry-After 403, 429 the same", "on 403 or 429, until",
+				"in its headers, and as JSON in its body unless that is the limit's own",
+			},
+			nil,
+		},
+		{
+			"[{name: a, match: {path: /a}, limit: 1/min, denial: {status: 429, body: later}}]",
+			[]string{"Notes       requests over the limit are answered with a body of their own", "in its headers. Answers"},
+			[]string{"as JSON"},
+		},
+		{
+			"[{name: a, match: {path: /a}, per: ['header:X-User', ip], missing: deny, limit: 1/min}]",
+			[]string{"Notes       a request that lacks the value of the header X-User or the address is answered with 403 Forbidden"},
+			nil,
+		},
+		{
+			"[{name: a, match: {path: /a}, per: 'header:X-User', missing: deny, limit: 1/min, description: x}, {name: b, match: {path: /b}, missing: deny, limit: 1/min}]",
+			[]string{"a request that lacks the value of the header X-User is answered with 403 Forbidden"},
+			nil,
+		},
+		{
+			"[{name: a, match: {path: /a}, limit: 5/h, cost: {header: X-Cost}, denial: {status: 403}}]",
+			[]string{"A request that costs more than a limit ever allows is answered with 429 Too Many Requests", "not sent if none can"},
+			nil,
+		},
+	} {
+		var b strings.Builder
+		if err := NewPage(setOf(t, "rules: "+test.rules), "").WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(strings.Fields(b.String()), " ")
+		for _, want := range test.want {
+			if !strings.Contains(b.String(), want) && !strings.Contains(text, want) {
+				t.Errorf("%s: the page lacks %q:\n%s", test.rules, want, &b)
+			}
+		}
+		for _, not := range test.not {
+			if strings.Contains(text, not) {
+				t.Errorf("%s: the page has %q:\n%s", test.rules, not, &b)
+			}
+		}
+	}
+}
+
+// Each limit has its examples, as a list.
+func TestExamplesAreLists(t *testing.T) {
+	b, err := json.Marshal(NewPage(setOf(t, `
+rules:
+  - {name: own, match: {path: /a}, limit: 1/min, denial: {status: 403}}
+  - {name: unknown, match: {path: {regex: '^/x+$'}}, limit: 1/min}
+`), ""))
+	if err != nil || strings.Contains(string(b), "null") || !strings.Contains(string(b), `"status":"403 Forbidden"`) {
+		t.Errorf("%v: %s", err, b)
+	}
+}
+
+// The header that says who decided is explained whatever the rules: a limit may be suspended, and local and open are sent with 200
+// and 429 as closed is with 503.
+func TestDegradedIsExplained(t *testing.T) {
+	d := NewPage(setOf(t, "rules: [{name: a, match: {path: /a}, limit: 1/min}]"), "")
+	i := slices.IndexFunc(d.Headers, func(h publicHeader) bool { return h.Name == "X-Ratelimit-Degraded" })
+	if i < 0 || d.Headers[i].On != "any" {
+		t.Fatalf("the headers are %v", d.Headers)
+	}
+	for _, source := range []sluice.Source{sluice.SourceFailLocal, sluice.SourceFailOpen, sluice.SourceFailClosed, sluice.SourceSuspended} {
+		if !source.Degraded() || !strings.Contains(d.Headers[i].Meaning, source.String()) {
+			t.Errorf("%v is not explained: %s", source, d.Headers[i].Meaning)
 		}
 	}
 }

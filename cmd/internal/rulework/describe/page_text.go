@@ -19,10 +19,6 @@ var backoff = []string{
 		"that do not change.",
 }
 
-const limitedIntro = "A request over a limit is answered with 429 Too Many Requests and is not carried out. The " +
-	"answer says when to try again, in its headers and as JSON in its body. Answers to requests that are allowed under " +
-	"a limit have headers too, so that you see the limit before you reach it."
-
 // sameLimit is the cell of a plan that has no limit of its own.
 const sameLimit = "the same"
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/rulework/sample"
 	"github.com/sluiceproject/sluice/httplimit"
 	"github.com/sluiceproject/sluice/rules"
@@ -41,8 +42,9 @@ const (
 
 var errNoRequest = errors.New("no request that it matches follows from its conditions")
 
-// Record returns the responses that a request gets which the rule matches: one of each outcome over the limit, and one
-// for a store that is unavailable if the rule fails closed. They are recorded under all rules that are not hidden.
+// Record returns the responses that a request gets which the rule matches: one of each outcome over the rule's limit, and one
+// for a store that is unavailable if a rule fails closed. They are recorded under all rules that are not hidden, of which the others
+// have room.
 func Record(set *rules.Set, r *rules.Rule) ([]Response, error) {
 	cfg := *set.Config()
 	cfg.Rules = slices.DeleteFunc(slices.Clone(cfg.Rules), func(r rules.Rule) bool { return r.Hidden })
@@ -55,7 +57,7 @@ func Record(set *rules.Set, r *rules.Rule) ([]Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &recording{set: public, http: newRequest(&cfg, r), matched: rules.MatchResult{Concurrency: true}}
+	x := &recording{set: public, http: newRequest(&cfg, r), rule: r.Name, matched: rules.MatchResult{Concurrency: true}}
 	sent, err := x.http.Request()
 	if err != nil {
 		return nil, errNoRequest
@@ -71,20 +73,38 @@ func Record(set *rules.Set, r *rules.Rule) ([]Response, error) {
 type recording struct {
 	set     *rules.Set
 	http    *sample.HTTP
+	rule    string // the one that is over its limit
 	matched rules.MatchResult
 }
 
+// own are the takes of the rule.
+func (x *recording) own() (own []sluice.Take) {
+	for i, r := range x.matched.Rules {
+		if r.Name == x.rule {
+			own = append(own, x.matched.Takes[i])
+		}
+	}
+	return own
+}
+
+// isDenial reports whether a status is that of a denial: 429, or that of a rule with its own.
+func (x *recording) isDenial(status int) bool {
+	return status == http.StatusTooManyRequests ||
+		slices.ContainsFunc(x.matched.Rules, func(r *rules.Rule) bool { return r.Denial.Status == status })
+}
+
 func (x *recording) record(r *rules.Rule) ([]Response, error) {
+	is := func(want int) func(int) bool { return func(status int) bool { return status == want } }
 	steps := []struct {
 		when   string
-		status int // another is not of this outcome
+		status func(int) bool // reports whether a status is of this outcome
 		wanted bool
 		send   func(*stack) (*recorder, error)
 	}{
-		{Queued, http.StatusAccepted, r.OnLimit == rules.OnLimitQueue, x.queued},
-		{Delayed, http.StatusOK, x.isDelayed(), x.delayed},
-		{Over, http.StatusTooManyRequests, true, x.over},
-		{Unavailable, http.StatusServiceUnavailable, slices.ContainsFunc(x.matched.Takes, failsClosed), x.unavailable},
+		{Queued, is(http.StatusAccepted), r.OnLimit == rules.OnLimitQueue, x.queued},
+		{Delayed, is(http.StatusOK), x.isDelayed(), x.delayed},
+		{Over, x.isDenial, true, x.over},
+		{Unavailable, is(http.StatusServiceUnavailable), slices.ContainsFunc(x.matched.Takes, failsClosed), x.unavailable},
 	}
 	var all []Response
 	for _, step := range steps {
@@ -99,7 +119,7 @@ func (x *recording) record(r *rules.Rule) ([]Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if w != nil && w.status == step.status {
+		if w != nil && step.status(w.status) {
 			all = append(all, w.response(step.when, x.http))
 		}
 	}
@@ -127,7 +147,7 @@ func (w *recorder) Write(b []byte) (int, error) { return w.body.Write(b) }
 func (w *recorder) response(when string, h *sample.HTTP) Response {
 	e := Response{
 		When: when, Request: h.Method + " " + h.Target, Headers: []Header{},
-		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)),
+		Status: strings.TrimSpace(fmt.Sprintf("%d %s", w.status, http.StatusText(w.status))),
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.header)) {
 		if name != "Content-Length" && name != "X-Request-Id" {

@@ -29,6 +29,15 @@ func TestRecord(t *testing.T) {
 		"limit: 2/h, charge: always":                                                              {"429 retry 1800"},
 		"limit: 2/h, enforce: 1%":                                                                 {"429 retry 1800"},
 		"limit: 2/h, on_failure: closed":                                                          {"429 retry 1800", "503 retry 1"},
+		"limit: 2/h, denial: {status: 403}":                                                       {"403 retry 1800"},
+		"limit: 2/h, denial: {status: 503, body: later}":                                          {"503 retry 1800"},
+		"limit: 2/h, denial: {status: 403}, on_failure: closed":                                   {"403 retry 1800", "503 retry 1"},
+		"limit: 2/h, denial: {status: 403}, cost: 3":                                              {"429 retry "}, // which has the default response
+		"limit: 2/h, denial: {status: 403}, on_limit: queue":                                      {"202 retry 1800", "403 retry 1800"},
+		"limit: {rate: 1/min, burst: 3}, on_limit: delay, denial: {status: 403}":                  {"200 retry  delay 60.000", "403 retry 60"},
+		"limit: {concurrent: 3}, denial: {status: 403}":                                           {"403 retry 1"},
+		"limit: {rate: 1k/s, burst: 5k}, on_limit: delay, max_delay: 2ms":                         {"200 retry  delay 0.001", "429 retry 1"},
+		"limit: {rate: 1/min, burst: 6}, on_limit: delay, cost: 2":                                {"200 retry  delay 120.000", "429 retry 120"},
 		"limit: 2/h, on_limit: queue":                                                             {"202 retry 1800", "429 retry 1800"},
 		"limit: {rate: 1/min, burst: 3}, on_limit: delay":                                         {"200 retry  delay 60.000", "429 retry 60"},
 		"limit: {rate: 1/min, burst: 3, algorithm: token_bucket}, on_limit: delay, max_delay: 2m": {"200 retry  delay 60.000", "429 retry 60"},
@@ -60,6 +69,33 @@ func TestRecord(t *testing.T) {
 		}
 		if !slices.Equal(got, want) || (err == nil) != (want != nil) {
 			t.Errorf("%s: %q, want %q: %v", rule, got, want, err)
+		}
+	}
+}
+
+// The example of a rule is its own, with its own status and body, also if a request that it matches is under a stricter rule too.
+func TestRecordOwn(t *testing.T) {
+	cfg, err := rulefile.Parse(rulefile.Options{}, rulefile.File{Name: "rules.yaml", Data: []byte(`
+rules:
+  - {name: loose, match: {path: /a}, limit: 100/min, denial: {status: 403, body: "loose {limit}"}}
+  - {name: strict, limit: 2/s, denial: {status: 420, body: strict}}
+  - {name: slow, match: {path: /a}, limit: {rate: 1/s, burst: 2}, on_limit: delay, denial: {status: 418, body: slow}}
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rules.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"over the limit 403 loose 100/min", "over the limit 420 strict", "over the limit, delayed 200 ; over the limit 418 slow"} {
+		all, err := examples.Record(set, &set.Config().Rules[i])
+		var got []string
+		for _, e := range all {
+			got = append(got, e.When+" "+e.Status[:3]+" "+e.Body)
+		}
+		if text := strings.Join(got, "; "); err != nil || text != want {
+			t.Errorf("%s: %q, want %q: %v", set.Config().Rules[i].Name, text, want, err)
 		}
 	}
 }

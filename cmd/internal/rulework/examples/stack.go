@@ -66,16 +66,17 @@ func (x *recording) over(s *stack) (*recorder, error) {
 	case concurrent > 0 && (rate == 0 || concurrent <= rate):
 		return x.overConcurrent(s, int(concurrent))
 	}
-	if err := s.spend(x.matched.Takes, rate); err != nil {
+	if err := s.spend(x.own(), rate); err != nil {
 		return nil, err
 	}
 	return x.send(context.Background(), s.middleware(ok))
 }
 
-// room is how many requests are allowed at the same moment by rates and by concurrency limits; 0: there are none.
+// room is how many requests the rule allows at the same moment by rates and by concurrency limits; 0: there are none.
 func (x *recording) room() (rate, concurrent int64) {
-	for i := range x.matched.Takes {
-		t := &x.matched.Takes[i]
+	own := x.own()
+	for i := range own {
+		t := &own[i]
 		switch n := t.EffectiveLimit().Max() / t.Cost; {
 		case t.Rule.Shadow:
 		case t.EffectiveLimit().Algorithm == sluice.Concurrency && (concurrent == 0 || n < concurrent):
@@ -136,9 +137,12 @@ const maxRecording = 5 * time.Second
 func (x *recording) overDelayed(s *stack, rate int64) (*recorder, error) {
 	limit, delay := x.delay()
 	places := limit.Max()
+	if delay > 0 {
+		places = min(places, int64(delay/(limit.Window/time.Duration(limit.Count)))+1)
+	}
 	if limit.Algorithm != sluice.LeakyQueue {
 		places = int64(delay/(limit.Window/time.Duration(limit.Count))) + 1
-		if err := s.spend(x.matched.Takes, rate); err != nil {
+		if err := s.spend(x.own(), rate); err != nil {
 			return nil, err
 		}
 	}
@@ -156,7 +160,7 @@ func (x *recording) overDelayed(s *stack, rate int64) (*recorder, error) {
 		group.Go(func() {
 			if w, err := x.send(ctx, h); err != nil {
 				failed <- err
-			} else if w.status == http.StatusTooManyRequests {
+			} else if x.isDenial(w.status) {
 				denied <- w
 			}
 		})
@@ -171,17 +175,17 @@ func (x *recording) overDelayed(s *stack, rate int64) (*recorder, error) {
 	}
 }
 
-// delayed sends a request that waits for as long as one takes at the rule's rate.
+// delayed sends a request that waits for as long as its cost takes at the rule's rate.
 func (x *recording) delayed(s *stack) (*recorder, error) {
 	limit, _ := x.delay()
 	n, _ := x.room()
 	if limit.Algorithm == sluice.LeakyQueue {
 		n = 1
 	}
-	if err := s.spend(x.matched.Takes, n); err != nil {
+	if err := s.spend(x.own(), n); err != nil {
 		return nil, err
 	}
-	wait := limit.Window / time.Duration(limit.Count)
+	wait := limit.Window / time.Duration(limit.Count) * time.Duration(x.own()[0].Cost)
 	s.now = s.now.Add(wait)
 	w, err := x.send(context.Background(), s.middleware(ok))
 	if err == nil {
@@ -190,10 +194,11 @@ func (x *recording) delayed(s *stack) (*recorder, error) {
 	return w, err
 }
 
-// delay is the first limit that delays the request, and for how long at most; nil if none does.
+// delay is the rule's first limit that delays the request, and for how long at most; nil if none does.
 func (x *recording) delay() (*sluice.Limit, time.Duration) {
-	for i := range x.matched.Takes {
-		t := &x.matched.Takes[i]
+	own := x.own()
+	for i := range own {
+		t := &own[i]
 		if l := t.EffectiveLimit(); !t.Rule.Shadow && (l.Algorithm == sluice.LeakyQueue || t.MaxDelay > 0) {
 			return l, t.MaxDelay
 		}
@@ -222,7 +227,7 @@ func (x *recording) queued(s *stack) (*recorder, error) {
 	}
 	bare := *x.http
 	bare.Claims, bare.Attributes = nil, nil
-	y := &recording{set: x.set, http: &bare}
+	y := &recording{set: x.set, http: &bare, rule: x.rule}
 	r, err := bare.Request()
 	if err != nil {
 		return nil, err
@@ -231,7 +236,7 @@ func (x *recording) queued(s *stack) (*recorder, error) {
 		return nil, err
 	}
 	rate, _ := y.room()
-	if err := s.spend(y.matched.Takes, rate); err != nil {
+	if err := s.spend(y.own(), rate); err != nil {
 		return nil, err
 	}
 	return y.send(context.Background(), g)
