@@ -42,16 +42,27 @@ func TestRatelimitSaysWhatIsWrong(t *testing.T) {
 func TestOperateBesideRatelimit(t *testing.T) {
 	directory := t.TempDir()
 	write(t, filepath.Join(directory, "d.yaml"), "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 2}}]\n")
-	debug := tcptest.FreeAddress(t)
+	debug, service := tcptest.FreeAddress(t), tcptest.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(debug)
+	_, servicePort, _ := net.SplitHostPort(service)
 	cmd := exec.Command(os.Args[0], "ratelimit")
 	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0", "RUNTIME_ROOT="+directory, "RUNTIME_SUBDIRECTORY=.", "RUNTIME_WATCH_ROOT=false",
-		"USE_STATSD=false", "BACKEND_TYPE=memory", "HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+port)
+		"USE_STATSD=false", "BACKEND_TYPE=memory", "HOST=127.0.0.1", "PORT="+servicePort, "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT="+port)
 	forwardauthtest.Start(t, debug, cmd)
 	for _, args := range []string{"status", "top", "watch", "peek a", "suspend a", "queue list", "reload"} {
 		code, out, err := sluiceRun(t, append(strings.Fields(args), "--admin", "http://"+debug)...)
 		if code != term.ExitWrong || out != "" || !strings.Contains(err, "it has no admin API") || !strings.Contains(err, "http://"+debug+"/rlconfig") {
 			t.Errorf("sluice %s: exit %d, %s%s", args, code, out, err)
 		}
+	}
+	for _, args := range []string{"take /a --service http://" + service, "take --domain d k=v --service http://" + service, "status --admin http://" + service} {
+		code, out, err := sluiceRun(t, strings.Fields(args)...)
+		if code != term.ExitWrong || out != "" || !strings.Contains(err, "serves Envoy as envoyproxy/ratelimit does") || !strings.Contains(err, "/rlconfig") || !strings.Contains(err, "sluice serve") {
+			t.Errorf("sluice %s: exit %d, %s%s", args, code, out, err)
+		}
+	}
+	code, out, err := sluiceRun(t, "take", "/a", "--service", "http://"+debug)
+	if code != term.ExitWrong || out != "" || !strings.Contains(err, "it has no check API") || !strings.Contains(err, "http://"+debug+"/rlconfig") {
+		t.Errorf("sluice take at the debug port: exit %d, %s%s", code, out, err)
 	}
 }

@@ -27,8 +27,12 @@ func (f *remoteFlags) advise(ctx context.Context, err error) error {
 	case errors.As(err, &problem):
 		return f.problem(problem)
 	case errors.As(err, &ratelimit):
-		return fmt.Errorf("%w. Its state is at %s/rlconfig and %[2]s/stats; commands for operators need sluice serve, whose admin API is named with %s",
-			ratelimit, ratelimit.URL, f.flag())
+		state := fmt.Sprintf("%s/rlconfig and %[1]s/stats", ratelimit.URL)
+		if !ratelimit.Debug {
+			state = "/rlconfig and /stats of its debug port (DEBUG_PORT, 6070 by default)"
+		}
+		return fmt.Errorf("%w. Its state is at %s; this command needs sluice serve, whose %s API is named with %s",
+			ratelimit, state, ratelimit.API, f.flag())
 	}
 	return err
 }

@@ -67,7 +67,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, answer any
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, c.admin.identify(ctx, c.admin.problem(resp, path, raw))
+		return nil, c.admin.identify(ctx, "admin", c.admin.problem(resp, path, raw))
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
 		return nil, c.admin.foreign(resp, path)
@@ -84,7 +84,7 @@ func (c *Client) Check(ctx context.Context, check any) (*Checked, error) {
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if kind == "application/problem+json" && !json.Valid(raw) || kind != "application/json" && kind != "application/problem+json" {
-		return nil, c.service.foreign(resp, path)
+		return nil, c.service.identify(ctx, "check", c.service.foreign(resp, path))
 	}
 	checked := &Checked{Status: resp.StatusCode, Header: resp.Header, Raw: raw}
 	var answer struct {

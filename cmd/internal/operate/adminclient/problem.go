@@ -24,24 +24,44 @@ func (e *UnreachableError) Error() string {
 // Unwrap gives the reason.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// RatelimitError reports that the server is sluice ratelimit, or the service that it replaces, at its debug port.
-type RatelimitError struct{ URL string }
-
-func (e *RatelimitError) Error() string {
-	return fmt.Sprintf("%s is the debug port of a service that serves Envoy as envoyproxy/ratelimit does: it has no admin API", e.URL)
+// RatelimitError reports that the server is sluice ratelimit, or the service that it replaces.
+type RatelimitError struct {
+	URL   string
+	API   string // what was asked for and is not there: "admin" or "check"
+	Debug bool   // URL is that of its debug port, and not of its service port
 }
 
-// identify replaces the error about a server that is not ours by one that names it, if its page of debug paths does.
-func (e *endpoint) identify(ctx context.Context, err error) error {
+func (e *RatelimitError) Error() string {
+	port := "service port"
+	if e.Debug {
+		port = "debug port"
+	}
+	return fmt.Sprintf("%s is the %s of a service that serves Envoy as envoyproxy/ratelimit does: it has no %s API", e.URL, port, e.API)
+}
+
+// identify replaces the error about a server that is not ours by one that names it, if its pages do.
+func (e *endpoint) identify(ctx context.Context, api string, err error) error {
 	var p *ProblemError
 	if !errors.As(err, &p) || !p.Foreign || p.Status != http.StatusNotFound {
 		return err
 	}
-	resp, raw, other := e.exchange(ctx, http.MethodGet, "/", nil)
-	if other != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(raw), "/rlconfig: ") {
-		return err
+	page := func(path string) (int, string) {
+		resp, raw, err := e.exchange(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			return 0, ""
+		}
+		return resp.StatusCode, string(raw)
 	}
-	return &RatelimitError{URL: e.shown}
+	if status, text := page("/"); status == http.StatusOK && strings.Contains(text, "/rlconfig: ") {
+		return &RatelimitError{URL: e.shown, API: api, Debug: true}
+	}
+	// The service port has two pages: one says OK, and the other wants a request in JSON.
+	if status, text := page("/healthcheck"); status == http.StatusOK && text == "OK" {
+		if status, _ := page("/json"); status == http.StatusBadRequest {
+			return &RatelimitError{URL: e.shown, API: api}
+		}
+	}
+	return err
 }
 
 // ProblemError is an answer that is not what was asked for.

@@ -26,7 +26,7 @@ func (c *Client) Watch(ctx context.Context, interval time.Duration) iter.Seq2[js
 		if resp.StatusCode != http.StatusOK {
 			raw, err := c.admin.read(resp)
 			if err == nil {
-				err = c.admin.identify(ctx, c.admin.problem(resp, path, raw))
+				err = c.admin.identify(ctx, "admin", c.admin.problem(resp, path, raw))
 			}
 			yield(nil, err)
 			return
