@@ -196,3 +196,55 @@ descriptors:
 		}
 	}
 }
+
+// Explaining is not asking: a request that would be denied is explained, and the command ends with 0. Those that ask, or look at
+// limits that deny now, end with 1.
+func TestExplainEndsWithZero(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, "rules: [{name: a, match: {path: /a}, limit: 1/h}]\n")
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", file))
+	p.asked(t)
+	for _, a := range []ask{
+		{"take /a", term.ExitFine, "200 OK"},
+		{"explain --live /a", term.ExitFine, "denied: "},
+		{"explain --live /a -o json", term.ExitFine, `"verdict": "denied"`},
+		{"explain --rules " + file + " /a --cost 2", term.ExitFine, "denied: "},
+		{"take /a", term.ExitFindings, "429 Too Many Requests"},
+		{"peek a", term.ExitFindings, "0 of 1 left"},
+	} {
+		a.run(t)
+	}
+}
+
+// A suspended rule is explained as suspended: nothing is known of what is left of it, and it leaves nothing.
+func TestExplainSuspended(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write(t, file, `rules:
+  - {name: posts, match: {path: /posts}, per: "header:X-User", limit: 5/h}
+  - {name: all, match: {path: /both}, limit: 7/h}
+  - {name: some, match: {path: /both}, limit: 9/h}
+`)
+	p := startServe(t, fmt.Sprintf("rules: {paths: [%q]}", file))
+	p.asked(t)
+	ask{"suspend posts all", term.ExitFine, "suspended"}.run(t)
+	for args, want := range map[string]struct{ has, not []string }{
+		"explain --live --matching /posts -H 'X-User: ada'": {[]string{"allowed: posts is suspended, everything is allowed", "limit 5/h: suspended, everything is allowed"}, []string{"leaves", "left", "nothing is spent"}},
+		"explain --live --matching /both":                   {[]string{"allowed: some leaves 8 of 9; all is suspended", "limit 7/h: suspended, everything is allowed", "limit 9/h: 9 of 9 left, nothing is spent"}, []string{"0 of 7"}},
+	} {
+		code, out, stderr := sluiceRun(t, words(t, args)...)
+		for _, text := range want.has {
+			if code != term.ExitFine || !strings.Contains(out, text) {
+				t.Errorf("sluice %s: exit %d, want %q in\n%s%s", args, code, text, out, stderr)
+			}
+		}
+		for _, text := range want.not {
+			if strings.Contains(out, text) {
+				t.Errorf("sluice %s: %q in\n%s", args, text, out)
+			}
+		}
+	}
+	_, out, _ := sluiceRun(t, "explain", "--live", "/both", "-o", "json")
+	if strings.Count(out, `"source": "suspended"`) != 1 {
+		t.Errorf("the limits of a suspended rule do not say so:\n%s", out)
+	}
+}

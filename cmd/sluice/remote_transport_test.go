@@ -118,6 +118,9 @@ func TestLiveStoreAway(t *testing.T) {
 	ask{"status", term.ExitFindings, "store      redis " + redis.Addr + ": unavailable: rules' on_failure decides"}.run(t)
 	ask{"take /a", term.ExitFine, "kind: 4 of 5 left, all of it again after 12m (the store does not answer: on_failure is local)"}.run(t)
 	ask{"take /b", term.ExitFine, "open: limit 5 (the store does not answer: on_failure is open)"}.run(t)
+	ask{"peek open", term.ExitFine, "open: limit 5 (the store does not answer: on_failure is open)"}.run(t)
+	ask{"explain --live --matching /b", term.ExitFine, "allowed: the store does not answer, and open's on_failure does (open)\n"}.run(t)
+	ask{"explain --live --matching /b", term.ExitFine, "  limit 5/h: not counted (the store does not answer: on_failure is open)\n"}.run(t)
 	ask{"reset kind", term.ExitWrong, "the store does not answer"}.run(t)
 	if err := redis.Restart(); err != nil {
 		t.Fatal(err)

@@ -115,7 +115,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%v: %s", tree["verdict"], why)
 	}
 	o.limiter.Suspend("user")
-	explain(request+"}", "allowed", "user leaves 0 of 2; user is suspended; user#2 is suspended")
+	explain(request+"}", "allowed", "user is suspended, everything is allowed; user#2 is suspended")
 	o.spend("token", 3, "token", "t")
 	explain(`{"request":{"path":"/jobs","headers":{"X-Token":"t"}}}`, "allowed", "token leaves 0 of 3; token is in shadow and would have denied it")
 	explain(`{"request":{"path":"/jobs","headers":{"X-Token":"u"}},"cost":4}`, "allowed", "token leaves 3 of 3; token is in shadow and would have denied it")

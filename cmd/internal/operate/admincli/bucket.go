@@ -80,6 +80,9 @@ func stateText(b *adminmsg.Bucket) string {
 	if b.Source == suspended {
 		return suspendedText
 	}
+	if b.Source == "open" || b.Source == "closed" { // which count nothing
+		return fmt.Sprintf("limit %d", b.Limit) + sourceText(b.Source)
+	}
 	text := fmt.Sprintf("%d of %d left", b.Remaining, b.Limit)
 	if !b.Allowed && b.RetryAfterSeconds > 0 {
 		text += ", retry after " + term.Duration(term.Seconds(b.RetryAfterSeconds))

@@ -79,6 +79,7 @@ type Limit struct {
 	Remaining    int64   `json:"remaining"`
 	Max          int64   `json:"of"`
 	ResetSeconds float64 `json:"reset_seconds"`
+	Source       string  `json:"source,omitempty"` // what decides in place of the store: local, open, closed or suspended
 }
 
 // Descriptor is one descriptor of the request, and how it found its limits.
@@ -120,10 +121,14 @@ func (p *Explainer) states(ctx context.Context, takes []sluice.Take, cost int64)
 		if _, err := p.Limiter.Decide(ctx, []sluice.Take{peek}, out); err != nil {
 			return nil, err
 		}
-		all = append(all, Limit{
+		limit := Limit{
 			Name: t.Rule.Name, Limit: t.EffectiveLimit().String(), Cost: t.Cost,
 			Remaining: out[0].Remaining, Max: out[0].Limit, ResetSeconds: out[0].ResetAfter.Seconds(),
-		})
+		}
+		if source := out[0].Source; source.Degraded() {
+			limit.Source = source.String()
+		}
+		all = append(all, limit)
 	}
 	return all, nil
 }
@@ -174,35 +179,62 @@ func (p *Explainer) decide(ctx context.Context, x *Result, takes []sluice.Take, 
 	if err != nil {
 		return err
 	}
-	tight := sluice.MostRestrictive(ds)
-	d, name := &ds[tight], takes[tight].Rule.Name
-	left := fmt.Sprintf("%d of %d", d.Remaining, d.Limit)
-	switch {
-	case allowed && d.Delay > 0:
-		x.Reason = fmt.Sprintf("%s has it wait for %s and leaves %s", name, term.Duration(d.Delay), left)
-	case allowed:
-		x.Reason = name + " leaves " + left
-	case d.ExceedsLimit:
-		x.Reason = fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, takes[tight].Cost, d.Limit)
-	case d.Blocked:
-		x.Reason = fmt.Sprintf("the key is blocked under %s, retry after %s", name, term.Duration(d.RetryAfter))
-	case d.RetryAfter == 0:
-		x.Reason = fmt.Sprintf("%s has %s left, and the request costs %d", name, left, takes[tight].Cost)
-	default:
-		x.Reason = fmt.Sprintf("%s has %s left, retry after %s", name, left, term.Duration(d.RetryAfter))
+	reasons := []string{}
+	if tight := mostRestrictive(ds); tight >= 0 && ds[tight].Allowed == allowed {
+		reasons = append(reasons, reason(&takes[tight], &ds[tight], allowed))
 	}
 	for i := range ds {
+		name := takes[i].Rule.Name
 		switch {
 		case ds[i].ShadowDenied:
-			x.Reason += fmt.Sprintf("; %s is in shadow and would have denied it", takes[i].Rule.Name)
+			reasons = append(reasons, name+" is in shadow and would have denied it")
+		case ds[i].Source == sluice.SourceSuspended && len(reasons) == 0:
+			reasons = append(reasons, name+" is "+suspendedText)
 		case ds[i].Source == sluice.SourceSuspended:
-			x.Reason += fmt.Sprintf("; %s is suspended", takes[i].Rule.Name)
+			reasons = append(reasons, name+" is suspended")
 		case ds[i].Source.Degraded():
-			x.Reason += fmt.Sprintf("; the store does not answer, and %s's on_failure does (%v)", takes[i].Rule.Name, ds[i].Source)
+			reasons = append(reasons, fmt.Sprintf("the store does not answer, and %s's on_failure does (%v)", name, ds[i].Source))
 		}
 	}
+	x.Reason = strings.Join(reasons, "; ")
 	x.Outcome = map[bool]string{true: "allowed", false: "denied"}[allowed]
 	return nil
+}
+
+// isCounted reports whether the numbers of a decision are counts. Those of suspended rules and of fail modes that count nothing are not.
+func isCounted(s sluice.Source) bool { return !s.Degraded() || s == sluice.SourceFailLocal }
+
+// mostRestrictive is [sluice.MostRestrictive] of the decisions that counted; -1 if none did.
+func mostRestrictive(ds []sluice.Decision) int {
+	var counted []sluice.Decision
+	var at []int
+	for i := range ds {
+		if isCounted(ds[i].Source) {
+			counted, at = append(counted, ds[i]), append(at, i)
+		}
+	}
+	if len(counted) == 0 {
+		return -1
+	}
+	return at[sluice.MostRestrictive(counted)]
+}
+
+// reason says what a limit makes of the request.
+func reason(t *sluice.Take, d *sluice.Decision, allowed bool) string {
+	name, left := t.Rule.Name, fmt.Sprintf("%d of %d", d.Remaining, d.Limit)
+	switch {
+	case allowed && d.Delay > 0:
+		return fmt.Sprintf("%s has it wait for %s and leaves %s", name, term.Duration(d.Delay), left)
+	case d.Allowed:
+		return name + " leaves " + left
+	case d.ExceedsLimit:
+		return fmt.Sprintf("%s can never allow a cost of %d, only %d can be spent at once", name, t.Cost, d.Limit)
+	case d.Blocked:
+		return fmt.Sprintf("the key is blocked under %s, retry after %s", name, term.Duration(d.RetryAfter))
+	case d.RetryAfter == 0:
+		return fmt.Sprintf("%s has %s left, and the request costs %d", name, left, t.Cost)
+	}
+	return fmt.Sprintf("%s has %s left, retry after %s", name, left, term.Duration(d.RetryAfter))
 }
 
 // try decides the takes, or looks what would become of them.
@@ -220,7 +252,7 @@ func (p *Explainer) try(ctx context.Context, takes []sluice.Take, ds []sluice.De
 	allowed := true
 	for i := range ds {
 		d, cost := &ds[i], takes[i].Cost
-		counts := !d.Source.Degraded() || d.Source == sluice.SourceFailLocal
+		counts := isCounted(d.Source)
 		switch {
 		case counts && d.Allowed && !d.ShadowDenied && d.Delay == 0 && cost > d.Remaining:
 			d.Allowed, d.ExceedsLimit = takes[i].Rule.Shadow, cost > d.Limit

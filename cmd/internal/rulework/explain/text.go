@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluiceproject/sluice"
 	"github.com/sluiceproject/sluice/cmd/internal/term"
 )
 
@@ -96,6 +97,19 @@ func writeLimits(b *strings.Builder, limits []Limit) {
 			reset := time.Duration(l.ResetSeconds * float64(time.Second)).Round(time.Millisecond)
 			state = "all of it again after " + term.Duration(reset)
 		}
-		fmt.Fprintf(b, "  limit %s: %d of %d left, %s%s\n", l.Limit, l.Remaining, l.Max, state, cost)
+		state = fmt.Sprintf("%d of %d left, %s", l.Remaining, l.Max, state)
+		away := " (the store does not answer: on_failure is " + l.Source + ")"
+		switch l.Source {
+		case sluice.SourceSuspended.String():
+			state = suspendedText
+		case sluice.SourceFailOpen.String(), sluice.SourceFailClosed.String():
+			state = "not counted" + away
+		case sluice.SourceFailLocal.String():
+			state += away
+		}
+		fmt.Fprintf(b, "  limit %s: %s%s\n", l.Limit, state, cost)
 	}
 }
+
+// suspendedText is what is said of a suspended rule. Nothing is known of what is left of it.
+const suspendedText = "suspended, everything is allowed"
