@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -165,7 +166,7 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 		if p := problemOf(err); p.Status == http.StatusNotImplemented {
 			return nil, problemf(http.StatusNotImplemented, "this store cannot list its keys: POST /v1/peek looks at one, and GET /v1/top lists those that are limited most")
 		}
-		return nil, err
+		return nil, badAfter(q.PageToken, err)
 	}
 	out := adminmsg.KeyPage{Keys: []adminmsg.StoredKey{}, Next: page.NextPageToken}
 	for i := range page.Buckets {
@@ -174,6 +175,14 @@ func (a *api) keys(_ http.ResponseWriter, r *http.Request) (any, error) {
 		}
 	}
 	return out, nil
+}
+
+// badAfter says in the API's words that a store does not know where a page is to begin. All else of a call was checked before it.
+func badAfter(after string, err error) error {
+	if after != "" && errors.Is(err, sluice.ErrInvalid) {
+		return problemf(http.StatusBadRequest, "after: %q is not the next of a page: write that of the page before, or leave it out to begin", after)
+	}
+	return err
 }
 
 func listed(set *rules.Set, l *sluice.BucketInfo) adminmsg.StoredKey {

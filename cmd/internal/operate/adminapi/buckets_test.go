@@ -1,6 +1,7 @@
 package adminapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -102,6 +103,12 @@ func (o *office) keys(lists bool) {
 	}
 	o.spend("user", 1, "header:X-User", "eve\n")
 	seen := map[string]bool{}
+	for _, bad := range []string{"x", "1/x", "-1/0"} {
+		if detail := o.get(400, "/v1/keys?rule=user&after="+bad)["detail"].(string); !strings.HasPrefix(detail, fmt.Sprintf("after: %q is not the next of a page", bad)) ||
+			strings.Contains(detail, "PageToken") || strings.Contains(detail, "store:") {
+			t.Errorf("after=%s: %s", bad, detail)
+		}
+	}
 	after := ""
 	for range 100 {
 		page := o.get(200, "/v1/keys?n=1&rule=user&after="+after)

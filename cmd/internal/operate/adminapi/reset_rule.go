@@ -25,7 +25,9 @@ func (a *api) resetRule(_ http.ResponseWriter, r *http.Request) (any, error) {
 		page, err = a.Limiter.ResetRules(context.WithoutCancel(r.Context()), sluice.ResetOptions{Rules: all, PageToken: in.After, DryRun: in.DryRun})
 	}
 	if err != nil {
-		switch p := problemOf(err); {
+		switch p := problemOf(badAfter(in.After, err)); {
+		case p.Status == http.StatusBadRequest:
+			err = p
 		case p.Status == http.StatusServiceUnavailable && page.Removed > 0:
 			err = problemf(p.Status, "the store became unavailable after %d buckets of this page had been removed: send the request again: %v", page.Removed, err)
 		case p.Status == http.StatusNotImplemented:

@@ -80,7 +80,7 @@ func TestResetRule(t *testing.T) {
 				`{}`:                              "400 say which rule",
 				`{"rule":"usr"}`:                  `404 did you mean \"user\"?`,
 				`{"rule":"off"}`:                  "404 is not enabled",
-				`{"rule":"user","after":"x"}`:     "400 PageToken",
+				`{"rule":"user","after":"x"}`:     `400 after: \"x\" is not the next of a page`,
 				`{"rule":"user","key":{"a":"b"}}`: `400 unknown field \"key\"`,
 			} {
 				if a := o.ask("POST", "/v1/reset/rule", body, "Authorization", "Bearer "+rightToken); strconv.Itoa(a.status) != want[:3] || !strings.Contains(a.body, want[4:]) {
