@@ -46,7 +46,7 @@ func keptRequests(t *testing.T, key []byte) (directory string, ids map[string]st
 			t.Fatal("the queue does not settle")
 		}
 		c := q.Counts(t.Context())
-		settled = c.Dead == 1 && c.Done == 1
+		settled = c.Dead == 1 && c.Ended == 1
 	}
 	stop()
 	<-ended
@@ -89,7 +89,7 @@ func TestServeQueue(t *testing.T) {
 		code int
 		want string // a pattern
 	}{
-		{"queue list", 0, `2 queued, 0 delivering, 1 dead, 1 done; \d+ B, the oldest for (?s:.*)dead +\d\d:.* 2 +posts-per-user.* the answer was 502 Bad Gateway\n(?s:.*)queued`},
+		{"queue list", 0, `2 queued, 0 delivering, 1 dead, 1 done or cancelled; \d+ B, the oldest for (?s:.*)dead +\d\d:.* 2 +posts-per-user.* the answer was 502 Bad Gateway\n(?s:.*)queued`},
 		{"queue list -n 1", 0, `there are more: --after 1\n`},
 		{"queue list --after 1 --state queued -o json", 0, `"items": \[\n    \{\n      "id": "` + ids["wait"] + `",\n      "state": "queued"`},
 		{"queue list --state done", 0, ids["done"] + ` +done`},
@@ -105,7 +105,7 @@ func TestServeQueue(t *testing.T) {
 		{"queue replay " + ids["wait"], 2, `only what is dead can be replayed`},
 		{"queue replay --all", 0, `^1 request queued again\n`},
 		{"queue replay --all -o json", 0, `"replayed": \[\]`},
-		{"queue list", 0, `2 queued, 0 delivering, 0 dead, 2 done;`},
+		{"queue list", 0, `2 queued, 0 delivering, 0 dead, 2 done or cancelled;`},
 	} {
 		code, out, stderr := sluiceRun(t, words(t, test.args)...)
 		for late := time.Now().Add(hangs); test.args == "queue list" && !regexp.MustCompile(test.want).MatchString(out) && time.Now().Before(late); {

@@ -75,7 +75,7 @@ func adminQueue(q *queue.Queue) *adminapi.Queue {
 		Counts: func(ctx context.Context) adminmsg.QueueCounts {
 			c := q.Counts(ctx)
 			return adminmsg.QueueCounts{
-				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Done: c.Done, Bytes: c.Bytes, OldestSeconds: c.Oldest.Seconds(), Up: c.Up,
+				Queued: c.Queued, Delivering: c.Delivering, Dead: c.Dead, Ended: c.Ended, Bytes: c.Bytes, OldestSeconds: c.Oldest.Seconds(), Up: c.Up,
 			}
 		},
 		List: func(ctx context.Context, name, after string, n int) ([]adminmsg.QueueItem, string, error) {

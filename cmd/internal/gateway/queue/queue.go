@@ -259,10 +259,11 @@ func (q *Queue) Err() error {
 
 // Counts say how full the queue is, and what this process has done.
 type Counts struct {
-	Queued, Delivering, Dead, Done int64
-	Bytes                          int64         // of what is not done
-	Oldest                         time.Duration // since the oldest item that is not done nor dead was accepted
-	Up                             bool          // it can be written
+	Queued, Delivering, Dead int64
+	Ended                    int64         // done or cancelled, and their results still stored
+	Bytes                    int64         // of what has not ended
+	Oldest                   time.Duration // since the oldest item that has not ended and is not dead was accepted
+	Up                       bool          // it can be written
 
 	// Since this process started.
 	Accepted, Rejected, Delivered, Failed, DeadLettered, Denied, Cancelled, Requeued, Lost int64
@@ -285,7 +286,7 @@ func (q *Queue) Counts(ctx context.Context) Counts {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if info, err := s.results.Info(ctx); err == nil {
-		c.Up, c.Done = true, int64(info.State.Msgs)
+		c.Up, c.Ended = true, int64(info.State.Msgs)
 	}
 	return c
 }

@@ -209,7 +209,7 @@ func TestDelivered(t *testing.T) {
 	}
 	eventually(t, "removed", func() bool {
 		c := q.Counts(t.Context())
-		return c.Queued+c.Delivering+c.Bytes == 0 && c.Done == 2 && c.Delivered == 2
+		return c.Queued+c.Delivering+c.Bytes == 0 && c.Ended == 2 && c.Delivered == 2
 	})
 	leaves(t, q, 0)
 }

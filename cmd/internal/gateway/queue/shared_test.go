@@ -85,7 +85,7 @@ func TestShared(t *testing.T) {
 	}
 	eventually(t, "both know that nothing is left", func() bool {
 		a, b := all[0].Counts(t.Context()), all[1].Counts(t.Context())
-		return a.Queued+a.Delivering+b.Queued+b.Delivering == 0 && a.Done == int64(len(ids))
+		return a.Queued+a.Delivering+b.Queued+b.Delivering == 0 && a.Ended == int64(len(ids))
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 
 func WriteQueue(p *adminmsg.QueuePage, w io.Writer, s term.Style) error {
 	n := &p.Counts
-	head := fmt.Sprintf("%s queued, %s delivering, %s dead, %s done; %s", term.Thousands(n.Queued), term.Thousands(n.Delivering), term.Thousands(n.Dead),
-		term.Thousands(n.Done), bytesText(n.Bytes))
+	head := fmt.Sprintf("%s queued, %s delivering, %s dead, %s done or cancelled; %s", term.Thousands(n.Queued), term.Thousands(n.Delivering), term.Thousands(n.Dead),
+		term.Thousands(n.Ended), bytesText(n.Bytes))
 	if n.Queued+n.Delivering > 0 {
 		head += ", the oldest for " + term.Seconds(n.OldestSeconds).String()
 	}

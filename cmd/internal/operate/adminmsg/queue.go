@@ -17,7 +17,7 @@ type QueueCounts struct {
 	Queued        int64   `json:"queued"`
 	Delivering    int64   `json:"delivering"`
 	Dead          int64   `json:"dead"`
-	Done          int64   `json:"done"`
+	Ended         int64   `json:"ended"` // done or cancelled
 	Bytes         int64   `json:"bytes"`
 	OldestSeconds float64 `json:"oldest_seconds"`
 	Up            bool    `json:"up"`
