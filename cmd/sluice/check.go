@@ -17,7 +17,8 @@ all that is wrong with them, with the place and the line; then what is legal and
 directories of a configuration that serve could not use on this machine.
 Every limit is also spent in a store of its own until it denies. Without arguments the rules of the current directory are checked.
 
-It ends with 0 if there is nothing to report, 1 if there is, 2 if a file cannot be read.`
+It ends with 0 if there is nothing to report, 1 if there is, 2 if a file of the arguments cannot be read. One that a
+configuration names is reported with the rest.`
 
 const checkExample = `  sluice check
   sluice check rules/ -o json

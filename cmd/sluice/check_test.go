@@ -55,3 +55,40 @@ func TestCheckAdvice(t *testing.T) {
 		})
 	}
 }
+
+// Errors are counted in the files that have them, whatever other files were read, and a file that a configuration names and that is
+// missing is one of them. A file of the command line that cannot be read ends the command with 2.
+func TestCheckCountsFilesWithErrors(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for name, text := range map[string]string{
+		"good.yaml":    "rules: [{name: a, match: {path: /a}, limit: 1/s}]\n",
+		"bad.yaml":     "rules: [{name: b, match: {path: /b}, limit: 5}]\n",
+		"both.yaml":    "listeners: {http: {address: 1}}\nrules: {paths: [bad.yaml]}\n",
+		"rules.yaml":   "rules: {paths: [bad.yaml]}\nlisteners: {}\n",
+		"config.yaml":  "listeners: {http: {address: 1}}\nrules: {paths: [good.yaml]}\n",
+		"missing.yaml": "rules: {paths: [nosuch.yaml]}\nlisteners: {}\n",
+	} {
+		write(t, in(name), text)
+	}
+	for args, want := range map[string]string{
+		"bad.yaml":           "1 error in 1 file\n",
+		"bad.yaml good.yaml": "1 error in 1 file\n",
+		"both.yaml":          "2 errors in 2 files\n",
+		"rules.yaml":         "1 error in 1 file\n",
+		"config.yaml":        "1 error in 1 file\n",
+		"missing.yaml":       "1 error in 1 file\n",
+	} {
+		var paths []string
+		for _, name := range strings.Fields(args) {
+			paths = append(paths, in(name))
+		}
+		code, out, stderr := sluiceRun(t, append([]string{"check"}, paths...)...)
+		if code != term.ExitFindings || !strings.HasSuffix(out, "\n"+want) {
+			t.Errorf("sluice check %s: exit %d, want %q at the end of\n%s%s", args, code, want, out, stderr)
+		}
+	}
+	if code, out, _ := sluiceRun(t, "check", in("nosuch.yaml")); code != term.ExitWrong || out != "" {
+		t.Errorf("a file that is not there: exit %d, %s", code, out)
+	}
+}

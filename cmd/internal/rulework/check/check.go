@@ -30,6 +30,7 @@ type Report struct {
 
 	keeps bool             // there is a gateway with a queue
 	here  []faults.Finding // why sluice serve would not start on this machine
+	named []rulefile.File  // rule files that configurations name
 }
 
 type ruleSummary struct {
@@ -92,8 +93,8 @@ func (o *Options) report(ctx context.Context, sources []rulefile.File, load func
 	if o.Warn {
 		report.Findings = append(report.Findings, report.here...)
 	}
+	sources = append(sources, report.named...)
 	if loaded != nil {
-		sources = append(sources, loaded.Files...)
 		report.Digest = loaded.Digest
 		report.summarize(loaded.Set)
 		if o.Warn {
@@ -141,7 +142,7 @@ func (r *Report) load(o *Options, sources []rulefile.File) (*rulefile.LoadResult
 		if len(cfg.Rules.Paths) > 0 {
 			named, err := rulefile.ReadFiles(cfg.Rules.Paths...)
 			found = append(found, err)
-			ruleSources = append(ruleSources, named...)
+			ruleSources, r.named = append(ruleSources, named...), append(r.named, named...)
 			options.Incomplete = options.Incomplete || err != nil
 		}
 		options.MergeDomains = options.MergeDomains || cfg.Rules.MergeDomains

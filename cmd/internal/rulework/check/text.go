@@ -12,10 +12,12 @@ import (
 func (r *Report) Write(w io.Writer) error {
 	s := term.NewStyle(w)
 	failures, warnings := 0, 0
+	failing := make(map[string]bool) // files with errors
 	for i := range r.Findings {
 		r.Findings[i].Write(w, s)
 		if r.Findings[i].Severity == "error" {
 			failures++
+			failing[r.Findings[i].File] = true
 		} else {
 			warnings++
 		}
@@ -24,7 +26,7 @@ func (r *Report) Write(w io.Writer) error {
 		fmt.Fprintln(w)
 	}
 	if failures > 0 {
-		_, err := fmt.Fprintf(w, "%s in %s\n", s.Red(term.Count(failures, "error")), term.Count(len(r.Files), "file"))
+		_, err := fmt.Fprintf(w, "%s in %s\n", s.Red(term.Count(failures, "error")), term.Count(len(failing), "file"))
 		return err
 	}
 	rows := [][]string{{"RULE", "MATCHES", "PER", "LIMIT"}}
