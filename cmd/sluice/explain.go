@@ -32,7 +32,9 @@ and what would become of the request. Nothing is counted. What is left is that o
 was spent, or of a snapshot of one, or with --live of a running service. Secrets are masked.
 
 With --domain the request is one to an Envoy domain. Its arguments are the entries of a descriptor; a + stands
-between several descriptors.`
+between several descriptors.
+
+It ends with 0 whatever would become of the request.`
 
 const explainExample = `  sluice explain --rules rules/ 'POST /posts' -H 'X-User: ada'
   sluice explain --rules rules/ GET https://api.example.com/users/7 --ip 192.0.2.1 --claim sub=ada
