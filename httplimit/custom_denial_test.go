@@ -76,6 +76,7 @@ func TestRulesDenialResponse(t *testing.T) {
 func TestRulesDenialLimit(t *testing.T) {
 	for want, limit := range map[string]sluice.Limit{
 		"1/min":                   sluice.PerMinute(1),
+		"3/min":                   sluice.PerMinute(3).WithInitial(1),
 		"1/h":                     sluice.PerHour(1).WithAlgorithm(sluice.FixedWindow),
 		"1/s":                     sluice.PerSecond(1).WithAlgorithm(sluice.SlidingWindowLog),
 		"1/week":                  sluice.PerWeek(1).WithAlgorithm(sluice.SlidingWindowCounter),

@@ -57,7 +57,7 @@ func (c customDenial) expand(text, contentType string, seconds int64) string {
 
 // limitText is what clients need to know of a limit: how much in how long, and not how it is counted.
 func limitText(l sluice.Limit) string {
-	l.Burst, l.SoftExcess = 0, 0
+	l.Burst, l.Initial, l.SoftExcess = 0, 0, 0
 	if l.Algorithm == sluice.Concurrency {
 		l.Window = sluice.DefaultPermitTTL
 	} else {

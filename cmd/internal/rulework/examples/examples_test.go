@@ -38,6 +38,8 @@ func TestRecord(t *testing.T) {
 		"limit: {concurrent: 3}, denial: {status: 403}":                                           {"403 retry 1"},
 		"limit: {rate: 1k/s, burst: 5k}, on_limit: delay, max_delay: 2ms":                         {"200 retry  delay 0.001", "429 retry 1"},
 		"limit: {rate: 1/min, burst: 6}, on_limit: delay, cost: 2":                                {"200 retry  delay 120.000", "429 retry 120"},
+		"limit: {rate: 2/h, burst: 9, initial: 3}":                                                {"429 retry 1800"},
+		"limit: [{rate: 2/h, initial: 0}, 9/h]":                                                   {"429 retry 1800"},
 		"limit: 2/h, on_limit: queue":                                                             {"202 retry 1800", "429 retry 1800"},
 		"limit: {rate: 1/min, burst: 3}, on_limit: delay":                                         {"200 retry  delay 60.000", "429 retry 60"},
 		"limit: {rate: 1/min, burst: 3, algorithm: token_bucket}, on_limit: delay, max_delay: 2m": {"200 retry  delay 60.000", "429 retry 60"},

@@ -63,7 +63,7 @@ func (x *recording) over(s *stack) (*recorder, error) {
 	switch {
 	case x.isDelayed():
 		return x.overDelayed(s, rate)
-	case concurrent > 0 && (rate == 0 || concurrent <= rate):
+	case concurrent >= 0 && (rate < 0 || concurrent <= rate):
 		return x.overConcurrent(s, int(concurrent))
 	}
 	if err := s.spend(x.own(), rate); err != nil {
@@ -72,16 +72,22 @@ func (x *recording) over(s *stack) (*recorder, error) {
 	return x.send(context.Background(), s.middleware(ok))
 }
 
-// room is how many requests the rule allows at the same moment by rates and by concurrency limits; 0: there are none.
+// room is how many requests of a new key the rule allows at the same moment by rates and by concurrency limits; -1: it has none.
 func (x *recording) room() (rate, concurrent int64) {
+	rate, concurrent = -1, -1
 	own := x.own()
 	for i := range own {
 		t := &own[i]
-		switch n := t.EffectiveLimit().Max() / t.Cost; {
+		limit := t.EffectiveLimit()
+		units := limit.Max()
+		if limit.Initial != 0 {
+			units = max(0, limit.Initial)
+		}
+		switch n := units / t.Cost; {
 		case t.Rule.Shadow:
-		case t.EffectiveLimit().Algorithm == sluice.Concurrency && (concurrent == 0 || n < concurrent):
+		case limit.Algorithm == sluice.Concurrency && (concurrent < 0 || n < concurrent):
 			concurrent = n
-		case t.EffectiveLimit().Algorithm != sluice.Concurrency && (rate == 0 || n < rate):
+		case limit.Algorithm != sluice.Concurrency && (rate < 0 || n < rate):
 			rate = n
 		}
 	}
@@ -97,7 +103,7 @@ func (s *stack) spend(takes []sluice.Take, n int64) error {
 			rates = append(rates, t)
 		}
 	}
-	if n == 0 || len(rates) == 0 {
+	if n <= 0 || len(rates) == 0 {
 		return nil
 	}
 	allowed, err := s.limiter.Decide(context.Background(), rates, make([]sluice.Decision, len(rates)))
