@@ -94,7 +94,7 @@ func parseWindow(s string) (time.Duration, error) {
 	}
 	name := strings.TrimSpace(s[i:])
 	unit, known := units[name]
-	if !known && len(name) > 2 {
+	if !known && len(name) > 3 { // no mss
 		unit, known = units[strings.TrimSuffix(name, "s")]
 	}
 	if !known {

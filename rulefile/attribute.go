@@ -106,6 +106,9 @@ func (d *attributeDecoder) entry(n *strictyaml.Node) {
 	d.sources = 0
 	switch n.Kind {
 	case strictyaml.Mapping:
+		if len(n.Fields) == 0 && n.Whole() {
+			d.Fault(n, "%s: say where it comes from, such as {header: X-User} or {jwt: sub}", d.what)
+		}
 		strictyaml.Decode(&d.Decoder, n, d.what, attributeFields, attributeMoved, d)
 		if d.sources > 1 {
 			d.Fault(n, "%s: has %d sources: write a list, of which the first counts that a request has, "+
@@ -121,6 +124,10 @@ func (d *attributeDecoder) entry(n *strictyaml.Node) {
 // short reads a reference. The secret kind is known by its word.
 func (d *attributeDecoder) short(n *strictyaml.Node) {
 	if name, secret := strings.CutPrefix(n.Text, "api_key:"); secret && name != "" {
+		if strings.ContainsAny(name, ", ") {
+			d.Fault(n, "%s: %s is not the name of a header: write it without a colon or spaces, such as X-User", d.what, strictyaml.Quote(name))
+			return
+		}
 		d.attr.Secret = true
 		d.from(n, "header:"+name)
 		return

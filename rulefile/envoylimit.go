@@ -26,14 +26,19 @@ type rateLimitDecoder struct {
 	unit, window *strictyaml.Node
 	multiplier   int64
 	unlimited    bool
+	uncertain    bool // unlimited has an error, so that a unit need not be missing
 }
 
 var rateLimitFields = strictyaml.Fields[rateLimitDecoder]{
 	"unit":              func(d *rateLimitDecoder, n *strictyaml.Node) { d.unit = n },
 	"requests_per_unit": (*rateLimitDecoder).requestsPerUnit,
-	"unlimited":         func(d *rateLimitDecoder, n *strictyaml.Node) { d.unlimited = d.flag(n, "unlimited") },
-	"name":              func(d *rateLimitDecoder, n *strictyaml.Node) { d.limit.Name = d.text(n, "name") },
-	"replaces":          (*rateLimitDecoder).replaces,
+	"unlimited": func(d *rateLimitDecoder, n *strictyaml.Node) {
+		before := d.Count()
+		d.unlimited = d.flag(n, "unlimited")
+		d.uncertain = d.Count() > before
+	},
+	"name":     func(d *rateLimitDecoder, n *strictyaml.Node) { d.limit.Name = d.text(n, "name") },
+	"replaces": (*rateLimitDecoder).replaces,
 	"algorithm": func(d *rateLimitDecoder, n *strictyaml.Node) {
 		d.limit.Limit.Algorithm, _ = d.readAlgorithm(n, "algorithm")
 	},
@@ -115,7 +120,7 @@ func (d *descriptorDecoder) oneRateLimit(n *strictyaml.Node) *rateLimitDecoder {
 	if !loses(n, "unit") {
 		l.readWindow(n)
 	}
-	if d.Count() == before && !l.unlimited && n.Whole() {
+	if d.Count() == before && !l.unlimited && !l.uncertain && n.Whole() {
 		d.checkLimit(n, "rate_limit", l.limit.Limit)
 	}
 	return l
@@ -136,6 +141,9 @@ func (d *rateLimitDecoder) requestsPerUnit(n *strictyaml.Node) {
 
 // readWindow finds out how long the limit is for.
 func (d *rateLimitDecoder) readWindow(n *strictyaml.Node) {
+	if d.uncertain && d.unit == nil && d.window == nil {
+		return
+	}
 	unit := ""
 	at := n
 	if d.unit != nil {

@@ -62,6 +62,9 @@ func (f *file) namedPredicates(kind string, field strictyaml.Field, what string)
 	if !f.IsMapping(n, what+": "+word) {
 		return nil
 	}
+	if len(n.Fields) == 0 && n.Whole() {
+		f.Fault(n, "%s: %s: has no conditions: write whose value, %s: {NAME: VALUE}, or {NAME: {present: true}}", what, word, word)
+	}
 	var all []rules.Predicate
 	for _, named := range n.Fields {
 		read := f.String

@@ -281,7 +281,9 @@ var chargeFields = strictyaml.Fields[ruleDecoder]{"status": (*ruleDecoder).charg
 func (d *ruleDecoder) charge(n *strictyaml.Node) {
 	d.r.ChargeDenied, d.r.ChargeStatus = false, nil
 	if n.Kind == strictyaml.Mapping {
-		strictyaml.Decode(&d.Decoder, n, "charge", chargeFields, nil, d)
+		if strictyaml.Decode(&d.Decoder, n, "charge", chargeFields, nil, d) && n.Lacks("status") {
+			d.Fault(n, "charge: there is no status: write {status: [401, 500-599]} to charge by the answer")
+		}
 		return
 	}
 	if n.Kind == strictyaml.Scalar && (n.Text == "allowed" || n.Text == "always") {
@@ -308,7 +310,7 @@ func (d *ruleDecoder) chargeStatus(n *strictyaml.Node) {
 		case item.Kind != strictyaml.Scalar || item.Text == "": // reported
 		case len(class) == 3 && strings.HasSuffix(class, "xx"):
 			d.Fault(item, "charge: status: is %s: write %c00-%c99", item, class[0], class[0])
-		case err != nil || err2 != nil || from < 100 || to > 599 || from > to:
+		case err != nil || err2 != nil || strings.HasPrefix(strings.TrimSpace(first), "0") || strings.HasPrefix(strings.TrimSpace(last), "0") || from < 100 || to > 599 || from > to:
 			d.Fault(item, "charge: status: is %s: write a status from 100 to 599, or a range such as 500-599", item)
 		default:
 			d.r.ChargeStatus = append(d.r.ChargeStatus, rules.StatusRange{From: int(from), To: int(to)})

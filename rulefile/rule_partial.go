@@ -97,7 +97,7 @@ func (p *parser) declareMissing() {
 
 // mayLose reports whether an attribute may have been declared where the file has an error.
 func (p *parser) mayLose(name string) bool {
-	return p.partialAttributes || strings.Contains(p.lostAttributes, name)
+	return p.partialAttributes || name != "" && strings.Contains(p.lostAttributes, name)
 }
 
 // placeholder is an attribute whose declaration has an error. It stays known, so that references to it are none.

@@ -44,7 +44,10 @@ type overrideDecoder struct {
 
 var overrideFields = strictyaml.Fields[overrideDecoder]{
 	"key": func(d *overrideDecoder, n *strictyaml.Node) {
-		items, _ := d.Strings(n, "overrides: key")
+		items, ok := d.Strings(n, "overrides: key")
+		if ok && len(items) == 0 {
+			d.Fault(n, "overrides: key: the list is empty: write a value for each of per")
+		}
 		for _, item := range items {
 			d.o.Key = append(d.o.Key, item.Text)
 		}

@@ -230,18 +230,27 @@ func (d *Decoder) Percent(n *Node, what string, most int) (int, bool) {
 }
 
 // Duration reads a positive duration.
-func (d *Decoder) Duration(n *Node, what string) (time.Duration, bool) {
+func (d *Decoder) Duration(n *Node, what string) (time.Duration, bool) { return d.duration(n, what, 1) }
+
+// DurationOrZero reads a duration that may be zero, in any unit: 0s, 0ms.
+func (d *Decoder) DurationOrZero(n *Node, what string) (time.Duration, bool) {
+	return d.duration(n, what, 0)
+}
+
+func (d *Decoder) duration(n *Node, what string, least time.Duration) (time.Duration, bool) {
 	const such = "write a duration such as 90s, 10m, 1h30m or 7d"
 	value, err := ParseDuration(n.Text)
 	switch {
 	case n.Kind != Scalar:
 		d.fault(n, what, "is %s: %s", n, such)
-	case n.Type == Int || n.Type == Float:
+	case n.Type == Int || n.Type == Float || strings.Trim(n.Text, "-") == "0":
 		d.fault(n, what, "%s has no unit: write %ss for seconds, or another duration such as 10m, 1h30m or 7d",
 			n.Text, n.Text)
 	case err != nil:
 		d.fault(n, what, "is %s: %s", n, such)
-	case value <= 0:
+	case value < least && least == 0:
+		d.fault(n, what, "is %s: write a duration of zero or more", n)
+	case value < least:
 		d.fault(n, what, "is %s: write a duration above zero", n)
 	default:
 		return value, true

@@ -62,6 +62,13 @@ var decoderTests = []struct{ kind, text, want string }{
 	{"duration", "99999999w", `"it: is "99999999w": write a duration such as 90s, 10m, 1h30m or 7d"`},
 	{"duration", "3h2d", `"it: is "3h2d": write a duration such as 90s, 10m, 1h30m or 7d"`},
 	{"duration", "1d-1h", `"it: is "1d-1h": write a duration such as 90s, 10m, 1h30m or 7d"`},
+	{"duration", "+5s", `"it: is "+5s": write a duration such as 90s, 10m, 1h30m or 7d"`},
+	{"duration", "1d0", `"it: is "1d0": write a duration such as 90s, 10m, 1h30m or 7d"`},
+	{"duration or zero", "0ms", "0s true"},
+	{"duration or zero", "5ms", "5ms true"},
+	{"duration or zero", "0", `"it: 0 has no unit: write 0s for seconds, or another duration such as 10m, 1h30m or 7d"`},
+	{"duration or zero", "'0'", `"it: 0 has no unit: write 0s for seconds, or another duration such as 10m, 1h30m or 7d"`},
+	{"duration or zero", "-1s", `"it: is "-1s": write a duration of zero or more"`},
 	{"duration", "~", `"it: is nothing: write a duration such as 90s, 10m, 1h30m or 7d"`},
 	{"word", "right", "1 true"},
 	{"word", "rigth", `"it: is "rigth": did you mean "right"?"`},
@@ -87,6 +94,10 @@ func TestDecoderValues(t *testing.T) {
 		"int":      func(n *strictyaml.Node) any { v, ok := d.Int(n, "it", -5, 100); return both(v, ok) },
 		"percent":  func(n *strictyaml.Node) any { v, ok := d.Percent(n, "it", 100_00); return both(v, ok) },
 		"duration": func(n *strictyaml.Node) any { v, ok := d.Duration(n, "it"); return both(v, ok) },
+		"duration or zero": func(n *strictyaml.Node) any {
+			v, ok := d.DurationOrZero(n, "it")
+			return both(v, ok)
+		},
 		"word":     func(n *strictyaml.Node) any { v, ok := d.OneOf(n, "it", "left", "right"); return both(v, ok) },
 		"strings":  func(n *strictyaml.Node) any { v, ok := d.Strings(n, "it"); return both(len(v), ok) },
 		"sequence": func(n *strictyaml.Node) any { v, ok := d.Sequence(n, "it"); return both(len(v), ok) },

@@ -9,6 +9,9 @@ import (
 
 // ParseDuration reads Go's durations, and d and w for days and weeks of 24 and 168 hours: "90s", "1h30m", "7d".
 func ParseDuration(s string) (time.Duration, error) {
+	if strings.Contains(s, "+") { // Go has it, and no file
+		return 0, fmt.Errorf("%s is not a duration", Quote(s))
+	}
 	var sum time.Duration
 	rest := s
 	for rest != "" {
@@ -36,7 +39,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		return sum, nil
 	}
 	d, err := time.ParseDuration(rest)
-	if err != nil || d < 0 && sum > 0 || d > math.MaxInt64-sum {
+	if err != nil || rest != s && strings.Trim(rest, "-") == "0" || d < 0 && sum > 0 || d > math.MaxInt64-sum {
 		return 0, fmt.Errorf("%s is not a duration", Quote(s))
 	}
 	return sum + d, nil

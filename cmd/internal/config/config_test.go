@@ -259,6 +259,8 @@ func TestDefault(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	tests := []struct{ name, text, want string }{
+		{"fraction in quotes", "tracing: {endpoint: 'http://a', sample: '0.5'}", `f:1:41: tracing.sample: is "0.5": write a number between 0 and 1, such as 0.01 for one of a hundred`},
+		{"attempts that cannot be counted", "authentication: {wrong_attempts: 5 concurrent}", `f:1:34: authentication.wrong_attempts: is "5 concurrent": write a limit such as 10/min, or off`},
 		{"unknown section", "lsteners: {}", `f:1:1: there is no key "lsteners": did you mean "listeners"?`},
 		{"unknown setting", "rls: {max: 3}", `f:1:7: rls: there is no key "max": use clients, headers, max_descriptors, metadata, negative_hits, overrides, quota or shadow`},
 		{"no mapping", "store: memory", `f:1:8: store: is "memory": write a mapping, key: value`},
@@ -414,6 +416,9 @@ func TestSchema(t *testing.T) {
 	}
 	for _, text := range []string{
 		"lsteners: {}", "rls: {max_descriptors: x}", "rls: {shadow: maybe}", "store: {kind: x}", "store: {budget: 10}", "rules: []",
+		"rls: {max_descriptors: 0}", "store: {budget: 0ms}", "store: {memory: 0B}", "store: {prefix: ''}", "listeners: {http: {address: 'localhost:65536'}}",
+		"listeners: {http: {tls: {cert: a.pem}}}", "tracing: {sample: 0.5}", "queue: {directory: a, url: 'nats://a'}", "store: {tls: {cert: a.pem}}",
+		"authentication: {identity_headers: {X-User: [user]}}", "authentication: {wrong_attempts: 5 concurrent}", "gateway: {upstreams: {a: {}}}",
 	} {
 		if check(text) == nil {
 			t.Errorf("%s is taken", text)

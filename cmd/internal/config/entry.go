@@ -19,11 +19,13 @@ func readEntry(d *decoder, n *strictyaml.Node, what string, keys []Setting) bool
 }
 
 // keySchema is the JSON Schema of an entry.
-func keySchema(keys []Setting) map[string]any {
+func keySchema(keys []Setting, required ...string) shape {
 	top := object()
+	top["required"] = required
 	for _, k := range keys {
 		put(top, k.Name, k.schema())
 	}
+	constrain(top, entrySections)
 	return top
 }
 
@@ -43,5 +45,5 @@ func prefixes(to *[]netip.Prefix) value {
 			list = append(list, p)
 		}
 		*to = list
-	}}
+	}, listOf(shape{"type": "string", "pattern": `^[0-9a-fA-F:.]+(/[0-9]{1,3})?$`})}
 }

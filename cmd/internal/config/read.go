@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluiceproject/sluice/internal/strictyaml"
@@ -38,12 +39,19 @@ func sections(settings []Setting) *section {
 	return top
 }
 
+// parsedDefaults has the nodes of defaults, which every upstream and route of a file has again.
+var parsedDefaults sync.Map
+
 // readDefaults reads the defaults of settings.
 func (d *decoder) readDefaults(settings []Setting) {
 	for _, s := range settings {
 		if s.Default != "" {
-			root, _ := strictyaml.Parse([]byte(s.Default))
-			s.read(d, root)
+			root, ok := parsedDefaults.Load(s.Default)
+			if !ok {
+				root, _ = strictyaml.Parse([]byte(s.Default))
+				parsedDefaults.Store(s.Default, root)
+			}
+			s.read(d, root.(*strictyaml.Node))
 		}
 	}
 }
@@ -176,11 +184,18 @@ func text(kind string, to *string) value {
 		if s, ok := d.String(n, d.name); ok {
 			*to = s
 		}
-	}}
+	}, textShape}
+}
+
+// urlText is a text whose beginning, of which the schema has the pattern, is checked with the settings beside it.
+func urlText(to *string, pattern string) value {
+	v := text("URL", to)
+	v.shape = shape{"type": "string", "pattern": pattern}
+	return v
 }
 
 // checkedText takes only what is sound, and gives advice about what is not.
-func checkedText(kind string, to *string, sound func(string) bool, advice string) value {
+func checkedText(kind string, to *string, sound func(string) bool, advice string, s shape) value {
 	return value{kind, func(d *decoder, n *strictyaml.Node) {
 		s, ok := d.String(n, d.name)
 		if ok && !sound(s) {
@@ -190,7 +205,7 @@ func checkedText(kind string, to *string, sound func(string) bool, advice string
 		if ok {
 			*to = s
 		}
-	}}
+	}, s}
 }
 
 // entries reads a list of texts that has at least one.
@@ -214,7 +229,7 @@ func texts(kind string, to *[]string) value {
 			list[i] = items[i].Text
 		}
 		*to = list
-	}}
+	}, textsShape}
 }
 
 func word(to *string, words ...string) value {
@@ -222,7 +237,7 @@ func word(to *string, words ...string) value {
 		if i, ok := d.OneOf(n, d.name, words...); ok {
 			*to = words[i]
 		}
-	}}
+	}, shape{"enum": words}}
 }
 
 func boolean(to *bool) value {
@@ -230,7 +245,7 @@ func boolean(to *bool) value {
 		if b, ok := d.Bool(n, d.name); ok {
 			*to = b
 		}
-	}}
+	}, shape{"type": "boolean"}}
 }
 
 func number(to *int64, least, most int64) value {
@@ -238,7 +253,7 @@ func number(to *int64, least, most int64) value {
 		if i, ok := d.Int(n, d.name, least, most); ok {
 			*to = i
 		}
-	}}
+	}, shape{"type": "integer", "minimum": least, "maximum": most}}
 }
 
 func duration(to *time.Duration) value {
@@ -246,19 +261,16 @@ func duration(to *time.Duration) value {
 		if t, ok := d.Duration(n, d.name); ok {
 			*to = t
 		}
-	}}
+	}, positiveShape}
 }
 
 // durationOrNone takes 0s too.
 func durationOrNone(to *time.Duration) value {
-	positive := duration(to)
-	return value{positive.Type, func(d *decoder, n *strictyaml.Node) {
-		if n.Kind == strictyaml.Scalar && n.Text == "0s" {
-			*to = 0
-			return
+	return value{"duration", func(d *decoder, n *strictyaml.Node) {
+		if t, ok := d.DurationOrZero(n, d.name); ok {
+			*to = t
 		}
-		positive.read(d, n)
-	}}
+	}, durationShape}
 }
 
 var sizeUnits = map[string]int64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -279,7 +291,7 @@ func size(to *int64, least, most int64) value {
 			return
 		}
 		*to = bytes
-	}}
+	}, sizeShape}
 }
 
 func sizeText(n int64) string {
@@ -311,7 +323,7 @@ func address(to *string) value {
 			}
 		}
 		*to = s
-	}}
+	}, addressShape}
 }
 
 // clients reads domains by the names of clients.

@@ -2,8 +2,87 @@ package config
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 )
+
+// shape is a JSON Schema.
+type shape map[string]any
+
+// with returns the schema with one more condition.
+func (s shape) with(key string, value any) shape {
+	c := maps.Clone(s)
+	c[key] = value
+	return c
+}
+
+// Shapes of values. What they cannot express, such as bounds of sizes, reading finds.
+var (
+	textShape     = shape{"type": []string{"string", "number", "boolean"}, "minLength": 1}
+	headerShape   = textShape.with("pattern", "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+	pathShape     = shape{"type": "string", "pattern": "^/"}
+	textsShape    = listOf(textShape)
+	durationShape = shape{"type": "string", "pattern": durationPattern}
+	positiveShape = durationShape.with("not", shape{"pattern": "^[^1-9]*$"})
+	sizeShape     = shape{"type": "string", "pattern": sizePattern.String(), "not": shape{"pattern": "^0+[A-Z]"}}
+	addressShape  = shape{"type": "string", "pattern": "^(" + Off + `|unix:/*[^/].*|([^:\[\]]*|\[[^\[\]]*\]):` + portPattern + ")$"}
+)
+
+// The patterns of durations, rates and ports, as draft 7 has them: without flags.
+const (
+	durationPattern = `^(([0-9]+(\.[0-9]*)?|\.[0-9]+)[dw])*(([0-9]+(\.[0-9]*)?|\.[0-9]+)[dw]|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*$`
+	ratePattern     = `^\s*[0-9_]*[1-9][0-9_]*[kM]?\s*/\s*(0*[1-9][0-9]*)?\s*([mM][sS]|[mM][iI][lL][lL][iI][sS][eE][cC][oO][nN][dD][sS]?|[sS]|[sS][eE][cC][sS]?|[sS][eE][cC][oO][nN][dD][sS]?|[mM]|[mM][iI][nN][sS]?|[mM][iI][nN][uU][tT][eE][sS]?|[hH]|[hH][oO][uU][rR][sS]?|[dD]|[dD][aA][yY][sS]?|[wW]|[wW][eE][eE][kK][sS]?|[mM][oO][nN][tT][hH][sS]?|[yY]|[yY][eE][aA][rR][sS]?)\s*$`
+	portPattern     = `0*([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
+)
+
+// variableShape is a text with a variable in it, which may stand for any single value.
+var variableShape = shape{"type": "string", "pattern": `\$\{[^}]+\}`}
+
+// orVariable is a value, or a text with a variable in it.
+func orVariable(s shape) shape { return shape{"anyOf": []shape{s, variableShape}} }
+
+// listOf is a value, or a list of values that has at least one.
+func listOf(item shape) shape {
+	return shape{"anyOf": []shape{orVariable(item), {"type": "array", "minItems": 1, "items": orVariable(item)}}}
+}
+
+// serviceSections are conditions on sections: what they need to be complete.
+var serviceSections = map[string]shape{
+	"listeners.grpc.tls":      {"required": []string{"cert", "key"}},
+	"listeners.http.tls":      {"required": []string{"cert", "key"}},
+	"listeners.resp.tls":      {"required": []string{"cert", "key"}},
+	"listeners.gateway.tls":   {"required": []string{"cert", "key"}},
+	"listeners.admin.tls":     {"required": []string{"cert", "key"}},
+	"listeners.gateway.acme":  {"required": []string{"domains"}},
+	"gateway.access_log":      {"required": []string{"file"}},
+	"authentication.api_keys": {"required": []string{"files"}},
+	"authentication.basic":    {"required": []string{"files"}},
+	"authentication.jwt":      {"required": []string{"algorithms"}, "oneOf": oneOf("secret_file", "jwks_file", "jwks_url")},
+	"tracing":                 {"required": []string{"endpoint"}},
+	"metrics.otlp":            {"required": []string{"endpoint"}},
+	"queue":                   {"oneOf": oneOf("directory", "url")},
+	"store.tls":               {"dependencies": certificateWithKey},
+	"tracing.tls":             {"dependencies": certificateWithKey},
+	"metrics.otlp.tls":        {"dependencies": certificateWithKey},
+	"queue.tls":               {"dependencies": certificateWithKey},
+}
+
+// entrySections are the same of upstreams and routes.
+var entrySections = map[string]shape{
+	"cors":   {"required": []string{"origins"}},
+	"health": {"required": []string{"path"}},
+	"tls":    {"dependencies": certificateWithKey},
+}
+
+var certificateWithKey = shape{"cert": []string{"key"}, "key": []string{"cert"}}
+
+// oneOf has exactly one of some keys stand in a section.
+func oneOf(keys ...string) (all []shape) {
+	for _, key := range keys {
+		all = append(all, shape{"required": []string{key}})
+	}
+	return all
+}
 
 // Schema is the JSON Schema of the file, for editors.
 func Schema() ([]byte, error) {
@@ -13,62 +92,74 @@ func Schema() ([]byte, error) {
 	for _, s := range Settings() {
 		put(top, s.Name, s.schema())
 	}
+	constrain(top, serviceSections)
 	b, err := json.MarshalIndent(top, "", "  ")
 	return append(b, '\n'), err
 }
 
-func object() map[string]any {
-	return map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
+func object() shape {
+	return shape{"type": "object", "additionalProperties": false, "properties": shape{}}
 }
 
 // put enters the schema of a value below the sections of its name.
-func put(at map[string]any, name string, schema map[string]any) {
-	names := strings.Split(name, ".")
-	for _, name := range names[:len(names)-1] {
-		below := at["properties"].(map[string]any)
-		if below[name] == nil {
-			below[name] = object()
-		}
-		at = below[name].(map[string]any)
+func put(at shape, name string, schema shape) {
+	section, key := "", name
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		section, key = name[:i], name[i+1:]
 	}
-	at["properties"].(map[string]any)[names[len(names)-1]] = schema
+	sectionSchema(at, section, true)["properties"].(shape)[key] = schema
 }
 
-// schema is of one value. Any may also be a text with a variable in it.
-func (s *Setting) schema() map[string]any {
+// constrain adds conditions to the schemas of sections, if they are there.
+func constrain(at shape, sections map[string]shape) {
+	for name, conditions := range sections {
+		if s := sectionSchema(at, name, false); s != nil {
+			maps.Copy(s, conditions)
+		}
+	}
+}
+
+// entryShape is of a setting whose value has entries with keys of their own.
+func (s *Setting) entryShape() shape {
+	switch s.Type {
+	case upstreamsType:
+		return shape{"type": "object", "propertyNames": shape{"pattern": upstreamName.String()}, "additionalProperties": keySchema(new(Upstream).keys(), "servers")}
+	case routesType:
+		return shape{"type": "array", "minItems": 1, "items": keySchema(new(Route).keys(), "upstream")}
+	}
+	return shape{"type": "array", "items": keySchema(new(Pair).keys(), "cert", "key")} // of certificatesType
+}
+
+// schema is of one value.
+func (s *Setting) schema() shape {
 	doc := s.Doc
 	if s.Default != "" {
 		doc += ". Default " + s.Default
 	}
-	variable := map[string]any{"type": "string", "pattern": `\$\{[^}]+\}`}
-	text := map[string]any{"type": []string{"string", "number", "boolean"}}
-	list := map[string]any{"anyOf": []any{text, map[string]any{"type": "array", "minItems": 1, "items": text}}}
-	value := text
-	switch {
-	case s.Type == "number":
-		value = map[string]any{"type": "integer"}
-	case s.Type == "fraction":
-		value = map[string]any{"type": "number", "minimum": 0, "maximum": 1}
-	case s.Type == "boolean":
-		value = map[string]any{"type": "boolean"}
-	case s.Type == "size":
-		value = map[string]any{"type": "string", "pattern": sizePattern.String()}
-	case s.Type == sizeOrOff:
-		value = map[string]any{"anyOf": []any{map[string]any{"type": "string", "pattern": sizePattern.String()}, map[string]any{"enum": []string{Off}}}}
-	case s.Type == "duration":
-		value = map[string]any{"type": "string", "pattern": `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+$`}
-	case s.Type == upstreamsType:
-		value = map[string]any{"type": "object", "additionalProperties": keySchema(new(Upstream).keys())}
-	case s.Type == routesType:
-		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(new(Route).keys())}
-	case s.Type == certificatesType:
-		value = map[string]any{"type": "array", "minItems": 1, "items": keySchema(new(Pair).keys())}
-	case strings.HasPrefix(s.Type, "list"):
-		value = list
-	case strings.HasPrefix(s.Type, "mapping"):
-		value = map[string]any{"type": "object", "additionalProperties": list}
-	case strings.HasPrefix(s.Type, "`"):
-		value = map[string]any{"enum": strings.Split(strings.ReplaceAll(s.Type, "`", ""), ", ")}
+	value := s.shape
+	if value == nil {
+		value = s.entryShape()
 	}
-	return map[string]any{"description": doc, "anyOf": []any{value, variable}}
+	if t := value["type"]; t != "object" && t != "array" {
+		value = orVariable(value)
+	}
+	return value.with("description", doc)
+}
+
+// sectionSchema is the schema of a section, or nil. Make has it made if it is not there.
+func sectionSchema(at shape, name string, makeIt bool) shape {
+	if name == "" {
+		return at
+	}
+	for part := range strings.SplitSeq(name, ".") {
+		below := at["properties"].(shape)
+		if below[part] == nil && !makeIt {
+			return nil
+		}
+		if below[part] == nil {
+			below[part] = object()
+		}
+		at = below[part].(shape)
+	}
+	return at
 }

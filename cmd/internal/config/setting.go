@@ -16,8 +16,9 @@ type Setting struct {
 
 // value is what may be written for a setting, and reads it to where it belongs.
 type value struct {
-	Type string
-	read func(*decoder, *strictyaml.Node)
+	Type  string
+	read  func(*decoder, *strictyaml.Node)
+	shape shape // nil: entries with keys of their own, see entryShape
 }
 
 // Settings lists all settings in the order in which they are documented.
@@ -113,7 +114,7 @@ func (c *Config) listeners() []Setting {
 func (s *Store) settings() []Setting {
 	return []Setting{
 		{"store.kind", word(&s.Kind, Memory, Redis, Memcached), Memory, "where counts are kept; see [stores.md](stores.md)"},
-		{"store.url", text("URL", &s.URL), "", "of Redis, such as `redis://user:${PASSWORD}@host:6379/0`"},
+		{"store.url", urlText(&s.URL, `^(rediss?|unix)://`), "", "of Redis, such as `redis://user:${PASSWORD}@host:6379/0`"},
 		{"store.password_file", file(&s.PasswordFile), "", "with the password of Redis, instead of one in the URL; read whenever a connection is made"},
 		{"store.servers", texts("list of addresses", &s.Servers), "[127.0.0.1:11211]", "of Memcached"},
 		{"store.tls.ca", file(&s.TLS.CA), "", "who signs the servers' certificates, PEM, instead of those the system trusts. For URLs with `rediss://`; Memcached speaks TLS if it is set"},
@@ -140,6 +141,6 @@ func (r *RLS) settings() []Setting {
 		{"rls.headers.limit", text("text", &r.Headers.Limit), "RateLimit-Limit", "the name of the header with the limit"},
 		{"rls.headers.remaining", text("text", &r.Headers.Remaining), "RateLimit-Remaining", "with what remains"},
 		{"rls.headers.reset", text("text", &r.Headers.Reset), "RateLimit-Reset", "with the seconds until then"},
-		{"rls.clients", value{"mapping of lists", (*decoder).clients}, "", "which domains a client may ask about, by a name in its certificate (DNS name, URI, address); `\"*\"` is all. Others are refused. Needs `client_ca`"},
+		{"rls.clients", value{"mapping of lists", (*decoder).clients, shape{"type": "object", "additionalProperties": textsShape}}, "", "which domains a client may ask about, by a name in its certificate (DNS name, URI, address); `\"*\"` is all. Others are refused. Needs `client_ca`"},
 	}
 }

@@ -29,10 +29,10 @@ func (p *Pair) keys() []Setting {
 // certificates are settings of the gateway's listener.
 func (g *Gateway) certificates() []Setting {
 	return []Setting{
-		{"listeners.gateway.certificates", value{certificatesType, (*decoder).certificates}, "", "further ones, `[{cert: FILE, key: FILE}]`. A client is shown the first that has the name it asks for, and the first of all if none has. Read again when they change"},
+		{"listeners.gateway.certificates", value{certificatesType, (*decoder).certificates, nil}, "", "further ones, `[{cert: FILE, key: FILE}]`. A client is shown the first that has the name it asks for, and the first of all if none has. Read again when they change"},
 		{"listeners.gateway.acme.domains", texts("list of names", &g.ACME.Domains), "", "that certificates are had for from an authority (ACME), and renewed, see [authentication.md](authentication.md#certificates). Who sets it accepts the authority's terms"},
 		{"listeners.gateway.acme.email", text("text", &g.ACME.Email), "", "where the authority writes to"},
-		{"listeners.gateway.acme.directory", text("URL", &g.ACME.Directory), "", "of the authority; without it Let's Encrypt"},
+		{"listeners.gateway.acme.directory", urlText(&g.ACME.Directory, `^https://`), "", "of the authority; without it Let's Encrypt"},
 		{"listeners.gateway.acme.ca", file(&g.ACME.CA), "", "who signs the authority's own certificate, PEM, instead of those the system trusts"},
 		{"listeners.gateway.acme.cache", text("directory", &g.ACME.Cache), "acme", "where the account's key, certificates and their keys are kept; only its owner may read it"},
 		{"listeners.gateway.acme.http", address(&g.ACME.HTTP), Off, "also answer the authority over HTTP there, on port 80 as it sees it, and send all others to https. Without it the authority asks on the listener itself, port 443"},

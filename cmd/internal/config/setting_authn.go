@@ -93,7 +93,7 @@ func (a *Authentication) settings() []Setting {
 			{"authentication.basic.files", texts("list of files", &a.Basic.Files), "", "with users and their passwords' hashes, as [`sluice password`](authentication.md#passwords) makes them; with it routes may ask for `basic`. Read again when they change"},
 			{"authentication.basic.realm", text("text", &a.Basic.Realm), "Sluice", "what browsers show when they ask for a password"},
 			{"authentication.basic.forward", boolean(&a.Basic.Forward), "false", "send names and passwords on to upstreams"},
-			{"authentication.identity_headers", value{"mapping of headers", (*decoder).identityHeaders}, "", "that tell upstreams who it is, and what each tells: `{X-User: user, X-Plan: plan, X-Team: claim:team}`. What clients send in them is removed, on all routes"},
+			{"authentication.identity_headers", value{"mapping of headers", (*decoder).identityHeaders, shape{"type": "object", "additionalProperties": textShape}}, "", "that tell upstreams who it is, and what each tells: `{X-User: user, X-Plan: plan, X-Team: claim:team}`. What clients send in them is removed, on all routes"},
 			{"authentication.wrong_attempts", wrongAttempts(&a.WrongAttempts), "10/min", "how often wrong credentials may come from one address before it is answered 429, also with right ones"},
 		},
 	)
@@ -104,7 +104,7 @@ func (j *JWT) settings() []Setting {
 		{"authentication.jwt.algorithms", algorithms(&j.Algorithms), "", "that tokens may be signed with, such as `RS256`, whatever they say; with it routes may ask for `jwt`. `HS256`, `HS384` and `HS512` need `secret_file`, all others a set of keys"},
 		{"authentication.jwt.secret_file", file(&j.SecretFile), "", "with the secret of `HS256` and the like, 32 bytes or more. Read again when it changes"},
 		{"authentication.jwt.jwks_file", file(&j.JWKSFile), "", "with the set of keys (JWKS). Read again when it changes"},
-		{"authentication.jwt.jwks_url", text("URL", &j.JWKSURL), "", "of the set of keys, `https://`, or `http://` on this machine. Fetched in the background, and again when a token names a key that is not there"},
+		{"authentication.jwt.jwks_url", urlText(&j.JWKSURL, `^[hH][tT][tT][pP][sS]?://[^/]`), "", "of the set of keys, `https://`, or `http://` on this machine. Fetched in the background, and again when a token names a key that is not there"},
 		{"authentication.jwt.jwks_ca", file(&j.JWKSCA), "", "who signs that server's certificate, PEM, instead of those the system trusts"},
 		{"authentication.jwt.jwks_refresh", duration(&j.JWKSRefresh), "5m", "how often the set is fetched"},
 		{"authentication.jwt.jwks_plain", boolean(&j.JWKSPlain), "false", "allow `http://` to other machines: whoever is on the way can then sign tokens"},
@@ -133,7 +133,7 @@ func algorithms(to *[]string) value {
 		for _, item := range items {
 			d.OneOf(item, d.name, jwtAlgorithms...)
 		}
-	}}
+	}, listOf(shape{"enum": jwtAlgorithms})}
 }
 
 func (d *decoder) identityHeaders(n *strictyaml.Node) {
@@ -151,9 +151,12 @@ func (d *decoder) identityHeaders(n *strictyaml.Node) {
 
 func wrongAttempts(to *string) value {
 	return checkedText("limit or `off`", to, func(s string) bool {
-		_, err := sluice.ParseLimit(s)
-		return err == nil || s == Off
-	}, "write a limit such as 10/min, or off")
+		l, err := sluice.ParseLimit(s)
+		if err == nil {
+			_, err = l.Build()
+		}
+		return err == nil && l.Algorithm != sluice.Concurrency || s == Off
+	}, "write a limit such as 10/min, or off", shape{"type": "string", "pattern": "^" + Off + "$|" + ratePattern})
 }
 
 // checkAuthentication finds settings that do not go together, and routes that ask for what is not set up.

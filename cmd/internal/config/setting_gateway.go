@@ -58,8 +58,8 @@ const (
 
 func (g *Gateway) settings() []Setting {
 	return []Setting{
-		{"gateway.upstreams", value{upstreamsType, (*decoder).upstreams}, "", "groups of servers by name; their keys are in [gateway.md](gateway.md)"},
-		{"gateway.routes", value{routesType, (*decoder).routes}, "", "which requests go to which upstream; their keys are in [gateway.md](gateway.md)"},
+		{"gateway.upstreams", value{upstreamsType, (*decoder).upstreams, nil}, "", "groups of servers by name; their keys are in [gateway.md](gateway.md)"},
+		{"gateway.routes", value{routesType, (*decoder).routes, nil}, "", "which requests go to which upstream; their keys are in [gateway.md](gateway.md)"},
 		{"gateway.allow", prefixes(&g.Allow), "", "of clients, as the rules' `client_ip` finds them: all others are refused with 403"},
 		{"gateway.deny", prefixes(&g.Deny), "", "of clients that are refused with 403, whatever `allow` says"},
 		{"gateway.max_requests", number(&g.MaxRequests, 1, 1e6), "", "requests in flight, WebSockets included; more are answered 503. Without it `listeners.gateway.max_connections`"},

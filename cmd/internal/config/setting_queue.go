@@ -30,7 +30,7 @@ type Queue struct {
 func (q *Queue) settings() []Setting {
 	return []Setting{
 		{"queue.directory", text("directory", &q.Directory), "", "requests that rules with `on_limit: queue` keep are there, written by a JetStream server in this process. One process has it"},
-		{"queue.url", text("URL", &q.URL), "", "instead: NATS servers with JetStream that several gateways share, `nats://host:4222` or `tls://`, several with commas"},
+		{"queue.url", urlText(&q.URL, `^\s*(nats|tls)://[^,]*(,\s*(nats|tls)://[^,]*)*$`), "", "instead: NATS servers with JetStream that several gateways share, `nats://host:4222` or `tls://`, several with commas"},
 		{"queue.credentials_file", file(&q.CredentialsFile), "", "with the credentials for them, as `nsc` writes it"},
 		{"queue.tls.ca", file(&q.TLS.CA), "", "who signs their certificates, PEM, instead of those the system trusts"},
 		{"queue.tls.cert", file(&q.TLS.Cert), "", "the certificate to show them, PEM"},

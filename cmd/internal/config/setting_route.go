@@ -35,12 +35,12 @@ func (r *Route) keys() []Setting {
 		{"send_host", sendHost(&r.UpstreamHost), "client", "the `Host` that the upstream is sent: what the client sent, or the server's own"},
 		{"max_body", orOff(&r.MaxBody, 1, 1<<40), "10MiB", "of a request's body; more is a 413. Streams that last need `off`"},
 		{"timeout", duration(&r.Timeout), "60s", "how long the upstream may take to begin its answer, counted from the last piece of the request, with retries; then 504"},
-		{"authentication", texts("list of methods", &r.Authentication), "", "how clients say who they are, any of `api_keys`, `jwt` and `basic`; others are a 401. See [authentication.md](authentication.md)"},
+		{"authentication", methods(&r.Authentication), "", "how clients say who they are, any of `api_keys`, `jwt` and `basic`; others are a 401. See [authentication.md](authentication.md)"},
 		{"anonymous", boolean(&r.Anonymous), "false", "with `authentication`: let in who shows no credentials too, as nobody; wrong ones are a 401"},
-		{"cors.origins", corsList("list of origins", &r.CORS.AllowedOrigins, cors.CheckOrigin), "", "origins whose scripts may read responses: `https://app.example.com`, `https://*.example.com` for all names below, or `\"*\"` for all. See [CORS](#cors)"},
-		{"cors.methods", corsList("list of methods", &r.CORS.AllowedMethods, cors.CheckMethod), "[" + strings.Join(cors.DefaultMethods(), ", ") + "]", "methods that those scripts may use"},
-		{"cors.headers", corsList("list of names", &r.CORS.AllowedHeaders, cors.CheckHeader), "[\"*\"]", "request headers that they may set; `\"*\"` is all"},
-		{"cors.exposed_headers", corsList("list of names", &r.CORS.ExposedHeaders, cors.CheckHeader), "", "response headers that they may read, besides those about limits, `Location` and `X-Request-Id`"},
+		{"cors.origins", corsList("list of origins", &r.CORS.AllowedOrigins, cors.CheckOrigin, shape{"type": "string", "pattern": `^(\*|[^:]+://[^/?#@]+)$`}), "", "origins whose scripts may read responses: `https://app.example.com`, `https://*.example.com` for all names below, or `\"*\"` for all. See [CORS](#cors)"},
+		{"cors.methods", corsList("list of methods", &r.CORS.AllowedMethods, cors.CheckMethod, shape{"type": []string{"string", "number"}, "pattern": "^[!#$%&'*+.^_`|~0-9A-Z-]+$"}), "[" + strings.Join(cors.DefaultMethods(), ", ") + "]", "methods that those scripts may use"},
+		{"cors.headers", corsList("list of names", &r.CORS.AllowedHeaders, cors.CheckHeader, headerShape), "[\"*\"]", "request headers that they may set; `\"*\"` is all"},
+		{"cors.exposed_headers", corsList("list of names", &r.CORS.ExposedHeaders, cors.CheckHeader, headerShape), "", "response headers that they may read, besides those about limits, `Location` and `X-Request-Id`"},
 		{"cors.credentials", boolean(&r.CORS.AllowCredentials), "false", "browsers may send cookies and other credentials; not with origin `\"*\"`"},
 		{"cors.max_age", durationOrNone(&r.CORS.MaxAge), "10m", "lifetime of a preflight's response in the browser's cache"},
 	}
@@ -135,11 +135,18 @@ func (d *decoder) checkRoutes(at func(string) *strictyaml.Node) {
 	}
 }
 
+// methods reads the names of methods of authentication. That they are set up is checked with the settings beside it.
+func methods(to *[]string) value {
+	list := texts("list of methods", to)
+	list.shape = listOf(shape{"enum": []string{MethodAPIKeys, MethodJWT, MethodBasic}})
+	return list
+}
+
 func host(to *string) value {
 	return checkedText("name", to, func(s string) bool {
 		name := strings.TrimPrefix(s, "*.")
 		return !strings.ContainsAny(name, "*:/@? ") && strings.Trim(name, ".") == strings.TrimSuffix(name, ".") && name != ""
-	}, `write a name without scheme and port, such as api.example.com, or "*.example.com" for all names below`)
+	}, `write a name without scheme and port, such as api.example.com, or "*.example.com" for all names below`, textShape.with("pattern", `^(\*\.)?([^*:/@? .]([^*:/@? ]*[^*:/@? .])?\.?|\.)$`))
 }
 
 func pattern(to *string) value {
@@ -153,7 +160,7 @@ func pattern(to *string) value {
 			return
 		}
 		*to = s
-	}}
+	}, pathShape}
 }
 
 func prefix(to *string) value {
@@ -168,7 +175,7 @@ func prefix(to *string) value {
 			return
 		}
 		*to = canonical
-	}}
+	}, shape{"type": "string", "pattern": `^/[^*{}]*[^*{}/][^*{}]*$`}}
 }
 
 func sendHost(to *bool) value {
@@ -176,11 +183,11 @@ func sendHost(to *bool) value {
 		if i, ok := d.OneOf(n, d.name, "client", "upstream"); ok {
 			*to = i == 1
 		}
-	}}
+	}, shape{"enum": []string{"client", "upstream"}}}
 }
 
 // corsList reads a list of texts that check has no error for.
-func corsList(kind string, to *[]string, check func(string) error) value {
+func corsList(kind string, to *[]string, check func(string) error, item shape) value {
 	return value{kind, func(d *decoder, n *strictyaml.Node) {
 		items, ok := d.entries(n)
 		if !ok {
@@ -195,7 +202,7 @@ func corsList(kind string, to *[]string, check func(string) error) value {
 			list = append(list, item.Text)
 		}
 		*to = list
-	}}
+	}, listOf(item)}
 }
 
 // orOff reads a size, or off, which is 0.
@@ -207,5 +214,5 @@ func orOff(to *int64, least, most int64) value {
 			return
 		}
 		some.read(d, n)
-	}}
+	}, shape{"anyOf": []shape{sizeShape, {"enum": []string{Off}}}}}
 }

@@ -21,7 +21,7 @@ func (l *Logging) settings() []Setting {
 // collectorSettings are of where something is sent by OTLP.
 func collectorSettings(prefix, what string, to *Collector) []Setting {
 	return []Setting{
-		{prefix + "endpoint", text("URL", &to.Endpoint), "", what + " are sent there by OTLP over gRPC: `http://host:4317`, or `https://` for TLS. Without it nothing is sent, nor made"},
+		{prefix + "endpoint", urlText(&to.Endpoint, `^https?://`), "", what + " are sent there by OTLP over gRPC: `http://host:4317`, or `https://` for TLS. Without it nothing is sent, nor made"},
 		{prefix + "headers_file", file(&to.HeadersFile), "", "with headers to send along, a `name: value` a line, such as a token; read whenever something is sent"},
 		{prefix + "tls.ca", file(&to.TLS.CA), "", "who signs the collector's certificate, PEM, instead of those the system trusts"},
 		{prefix + "tls.cert", file(&to.TLS.Cert), "", "the certificate to show to the collector, PEM; read whenever a connection is made"},
@@ -51,12 +51,12 @@ func (m *OTLPMetrics) settings() []Setting {
 func fraction(to *float64) value {
 	return value{"fraction", func(d *decoder, n *strictyaml.Node) {
 		f, err := strconv.ParseFloat(n.Text, 64)
-		if n.Kind != strictyaml.Scalar || err != nil || !(f >= 0 && f <= 1) {
+		if n.Kind != strictyaml.Scalar || n.Quoted || err != nil || !(f >= 0 && f <= 1) {
 			d.Fault(n, "%s: is %s: write a number between 0 and 1, such as 0.01 for one of a hundred", d.name, n)
 			return
 		}
 		*to = f
-	}}
+	}, shape{"type": "number", "minimum": 0, "maximum": 1}}
 }
 
 // checkCollector finds settings of a collector that do not go together.

@@ -124,21 +124,21 @@ func servers(to *[]string) value {
 				d.Fault(node, "%s: is %s: write http://host:port, https://host:port or h2c://host:port, without a path: routes have add_prefix for it", d.name, node)
 			}
 		}
-	}}
+	}, listOf(shape{"type": "string", "pattern": `^([hH][tT][tT][pP][sS]?|[hH]2[cC])://[^/]`})}
 }
 
 func hashBy(to *string) value {
 	return checkedText("attribute", to, func(s string) bool {
 		kind, name, named := strings.Cut(s, ":")
 		return s == "ip" || s == "path" || named && name != "" && (kind == "header" || kind == "cookie")
-	}, "write ip, path, header:NAME or cookie:NAME")
+	}, "write ip, path, header:NAME or cookie:NAME", shape{"type": "string", "pattern": `^(ip|path|(header|cookie):.+)$`})
 }
 
 func path(to *string) value {
 	return checkedText("path", to, func(s string) bool {
 		u, err := url.ParseRequestURI(s)
 		return err == nil && s[0] == '/' && u.Fragment == ""
-	}, "write a path, such as /healthz")
+	}, "write a path, such as /healthz", pathShape)
 }
 
 // files are those that the section names.

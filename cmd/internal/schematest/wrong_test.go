@@ -1,5 +1,26 @@
 package schematest
 
+// rightSnippets are files that both reading and the schemas accept.
+var rightSnippets = map[string][]string{
+	"rules": {
+		"version: '1'",
+		"attributes: {user: {header: 5}, 'true': {jwt: sub}}\nrules: [{name: r, limit: 1/s, per: true}]",
+		"rules: [{name: r, limit: 5/MIN}]",
+		"rules: [{name: r, limit: {rate: ' 5 ', window: .5s}}]",
+		"rules: [{name: r, limit: {rate: 5, window: 10ms}}, {name: s, limit: {rate: 5, window: 1d12h}}]",
+		"rules: [{name: r, limit: 1/s, enforce: 007%}]",
+		"rules: [{name: r, limit: 1/s, match: {method: [5, true]}}]",
+		"rules: [{name: r, limit: 1/s, settle: {json: 5}}]",
+		"rules: [{name: r, limit: 1/s, denial: {body: a, content_type: 5}}]",
+		"rules: [{name: r, limit: 1/s, on_limit: queue, queue: {keep: 5}}]",
+		"rules: [{name: r, limit: 1/s, tiers: {by: method, GET: [deny]}}]",
+	},
+	"envoy": {
+		"domain: d\ndescriptors: [{key: a, rate_limit: {unit: dAy, requests_per_unit: 1}}]",
+		"domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: yes}}]",
+	},
+}
+
 // wrongSnippets are files that both reading and the schemas refuse.
 var wrongSnippets = map[string][]string{
 	"rules": {
@@ -146,6 +167,30 @@ var wrongSnippets = map[string][]string{
 		"allow: {path: /healthz}",
 		"allow: [{}]",
 		"deny: [203.0.113.0/24]",
+		"deny: [{header: {}}]",
+		"deny: [{'': a}]",
+		"deny: [{ip: [{in: [office]}]}]",
+		"attributes: {user: [{jwt: sub}, {}]}",
+		"attributes: {user: [{default: a}]}",
+		"attributes: {user: [{jwt: sub, header: X-User}]}",
+		"attributes: {user: 'api_key:X A'}",
+		"client_ip: {header: X-Real-IP}",
+		"client_ip: {header: X-Real-IP, trusted_proxies: []}",
+		"rules: [{name: r, limit: 0/s}]",
+		"rules: [{name: r, limit: 5/0s}]",
+		"rules: [{name: r, limit: 5/mss}]",
+		"rules: [{name: r, limit: {rate: 5, window: 0ms}}]",
+		"rules: [{name: r, limit: {rate: 5, window: +5s}}]",
+		"rules: [{name: r, limit: {rate: 5, window: 3h2d}}]",
+		"rules: [{name: r, limit: {rate: 5, window: 1d0}}]",
+		"rules: [{name: r, limit: {rate: 5/min, algorithm: fixed_window, over: 1001%, for: 10s}}]",
+		"rules: [{name: r, limit: {concurrent: 10001}}]",
+		"rules: [{name: r, limit: 1/s, charge: {}}]",
+		"rules: [{name: r, limit: 1/s, charge: {status: '0401'}}]",
+		"rules: [{name: r, limit: 1/s, match: {query: {'': a}}}]",
+		"rules: [{name: r, limit: 1/s, match: {query: {a: {prefix: ''}}}}]",
+		"rules: [{name: r, limit: 1/s, per: ip, overrides: [{key: [], limit: 1/s}]}]",
+		"lists: {words: ['']}",
 	},
 	"envoy": {
 		"domain: ''",

@@ -153,7 +153,7 @@ func (d *decoder) settle(n *strictyaml.Node) []Actual {
 	if !d.IsMapping(n, "settle") {
 		return all
 	}
-	if len(n.Fields) == 0 {
+	if len(n.Fields) == 0 && n.Whole() {
 		d.Fault(n, "settle: nothing is settled: write what a reservation really cost, {a: 10}")
 	}
 	for _, f := range n.Fields {
@@ -291,6 +291,9 @@ func (d *decoder) descriptor(n *strictyaml.Node) *sample.Descriptors {
 			if n.Kind == strictyaml.Sequence {
 				list = n.Items
 			}
+			if len(list) == 0 {
+				d.Fault(n, "entries: the list is empty: write the entries of a descriptor, {auth_type: login}")
+			}
 			for _, item := range list {
 				var one rules.Descriptor
 				d.pairs(item, "entries", func(key, value *strictyaml.Node) error {
@@ -314,10 +317,10 @@ func (d *decoder) descriptor(n *strictyaml.Node) *sample.Descriptors {
 // duration reads a duration that may be zero.
 func (d *decoder) duration(n *strictyaml.Node, what string) (time.Duration, bool) {
 	const most = 10 * 366 * 24 * time.Hour // further than any limit remembers
-	if n.Kind == strictyaml.Scalar && (n.Text == "0" || n.Text == "0s") {
+	if n.Kind == strictyaml.Scalar && n.Text == "0" {
 		return 0, true
 	}
-	value, ok := d.Duration(n, what)
+	value, ok := d.DurationOrZero(n, what)
 	if ok && value > most {
 		d.Fault(n, "%s: is %s: write at most 3660d", what, n)
 		return 0, false

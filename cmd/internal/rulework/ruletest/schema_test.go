@@ -45,6 +45,42 @@ var wrongSnippets = []string{
 	"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow}, {settle: {}}]}]",
 	"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, expect: allow}, {settle: {a: 1}, expect: allow}]}]",
 	"start: yesterday\ntests: []",
+	"tests: []",
+	"start: 2026-01-01t00:00:00z\ntests: [{name: t, requests: [{send: GET /, expect: allow}]}]",
+	"start: 1970-01-01\ntests: [{name: t, requests: [{send: GET /, expect: allow}]}]",
+	"tests: [{name: t, requests: [{send: 'https://', expect: allow}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, at: -1s}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, headers: {X A: b}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: allow, retry_after: 1s}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: refuse, rule: r}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: {allow: 0}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, expect: {allow: 1000001}}]}]",
+	"tests: [{name: t, requests: [{send: GET /, reserve: 5, as: a, times: 2, expect: allow}]}]",
+	"tests: [{name: t, requests: [{descriptor: {domain: '', entries: {a: b}}, expect: allow}]}]",
+	"tests: [{name: t, requests: [{descriptor: {domain: d, entries: []}, expect: allow}]}]",
+}
+
+// rightSnippets are files that both reading and the schema accept.
+var rightSnippets = []string{
+	"rules: 5\ntests: [{name: true, requests: [{at: 0ms, send: GET /, expect: allow, rule: 5, delay: 0ms}]}]",
+	"tests: [{name: t, requests: [{at: 0, send: GET /, expect: allow}, {at: 0s, send: ' GET  / ', takes: 0h, expect: allow}]}]",
+	"tests: [{name: t, requests: [{send: GET /, ip: 'fe80::1%eth0', expect: {deny: 1}, retry_after: 0ms}]}]",
+}
+
+func TestSchemaAccepts(t *testing.T) {
+	s := testSchema(t)
+	for _, snippet := range rightSnippets {
+		var document any
+		if err := yaml.Unmarshal([]byte(snippet), &document); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(document); err != nil {
+			t.Errorf("%v\n%s", err, snippet)
+		}
+		if _, err := ruletest.Parse("x_test.yaml", []byte(snippet)); err != nil {
+			t.Errorf("%v\n%s", err, snippet)
+		}
+	}
 }
 
 func TestSchemaRefuses(t *testing.T) {
