@@ -272,20 +272,19 @@ func (d *limitDecoder) rateAndWindow() bool {
 	return ok && ok2
 }
 
+// calendarUnits are what windows of one unit are in a calendar.
+var calendarUnits = map[time.Duration]sluice.CalendarUnit{
+	24 * time.Hour: sluice.CalendarDay, 7 * 24 * time.Hour: sluice.CalendarWeek,
+	30 * 24 * time.Hour: sluice.CalendarMonth, 365 * 24 * time.Hour: sluice.CalendarYear,
+}
+
 // calendar turns a rate such as 5/day into calendar days. Only fixed windows can follow a calendar.
 func (d *limitDecoder) calendar() {
 	limit := &d.l.Limit
-	_, unit, _ := strings.Cut(d.rateNode.Text, "/")
-	switch strings.TrimSuffix(strings.ToLower(strings.TrimSpace(unit)), "s") {
-	case "day", "d":
-		limit.Calendar = sluice.CalendarDay
-	case "week", "w":
-		limit.Calendar = sluice.CalendarWeek
-	case "month":
-		limit.Calendar = sluice.CalendarMonth
-	case "year", "y":
-		limit.Calendar = sluice.CalendarYear
-	default:
+	_, unit, found := strings.Cut(d.rateNode.Text, "/")
+	limit.Calendar = calendarUnits[limit.Window]
+	if !found || limit.Calendar == 0 || strings.ContainsAny(unit, "0123456789") { // 30d is no month
+		limit.Calendar = 0
 		d.Fault(d.rateNode, "%s: rate: a calendar has days, weeks, months and years: write %d/day, %d/week, %d/month or %d/year, "+
 			"or remove align: calendar", d.what, limit.Count, limit.Count, limit.Count, limit.Count)
 		return
