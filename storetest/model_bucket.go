@@ -181,7 +181,9 @@ func (m *bucketMeter) adjust(l *sluice.Limit, now, at, charged, delta int64) int
 }
 
 // freed is how many units fewer are missing after a refund, rounded up before and after as callers see it in Remaining.
-func freed(missing, back *big.Rat) int64 { return ceil(missing) - ceil(new(big.Rat).Sub(missing, back)) }
+func freed(missing, back *big.Rat) int64 {
+	return ceil(missing) - ceil(new(big.Rat).Sub(missing, back))
+}
 
 // returnable is how much of a take can be given back: what has not flowed back since, or from a queue all of it.
 func (m *bucketMeter) returnable(l *sluice.Limit, now, at, charged, cost int64) *big.Rat {
