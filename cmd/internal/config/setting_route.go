@@ -38,7 +38,7 @@ func (r *Route) keys() []Setting {
 		{"authentication", methods(&r.Authentication), "", "how clients say who they are, any of `api_keys`, `jwt` and `basic`; others are a 401. See [authentication.md](authentication.md)"},
 		{"anonymous", boolean(&r.Anonymous), "false", "with `authentication`: let in who shows no credentials too, as nobody; wrong ones are a 401"},
 		{"cors.origins", corsList("list of origins", &r.CORS.AllowedOrigins, cors.CheckOrigin, shape{"type": "string", "pattern": `^(\*|[^:]+://[^/?#@]+)$`}), "", "origins whose scripts may read responses: `https://app.example.com`, `https://*.example.com` for all names below, or `\"*\"` for all. See [CORS](#cors)"},
-		{"cors.methods", corsList("list of methods", &r.CORS.AllowedMethods, cors.CheckMethod, shape{"type": []string{"string", "number"}, "pattern": "^[!#$%&'*+.^_`|~0-9A-Z-]+$"}), "[" + strings.Join(cors.DefaultMethods(), ", ") + "]", "methods that those scripts may use"},
+		{"cors.methods", corsList("list of methods", &r.CORS.AllowedMethods, cors.CheckMethod, textShape.with("pattern", "^[!#$%&'*+.^_`|~0-9A-Z-]+$")), "[" + strings.Join(cors.DefaultMethods(), ", ") + "]", "methods that those scripts may use"},
 		{"cors.headers", corsList("list of names", &r.CORS.AllowedHeaders, cors.CheckHeader, headerShape), "[\"*\"]", "request headers that they may set; `\"*\"` is all"},
 		{"cors.exposed_headers", corsList("list of names", &r.CORS.ExposedHeaders, cors.CheckHeader, headerShape), "", "response headers that they may read, besides those about limits, `Location` and `X-Request-Id`"},
 		{"cors.credentials", boolean(&r.CORS.AllowCredentials), "false", "browsers may send cookies and other credentials; not with origin `\"*\"`"},

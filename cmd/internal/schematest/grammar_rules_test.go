@@ -316,12 +316,14 @@ func (g generator) limit() *tree {
 	if g.IntN(6) == 0 {
 		add(fields("name", g.one("burst", "5", "true", g.name())))
 	}
-	switch g.IntN(9) {
+	switch g.IntN(10) {
 	case 0:
 		return fields("concurrent", g.one("5", "1", "10_000", "1k", `"7"`, "20k"), "lease", g.maybeOne("48h", "30s", "1ms", "24h", "1d"), "name", g.maybeOne("c", "5"))
 	case 1:
 		add(fields("burst", g.count(), "algorithm", g.one("token_bucket", "leaky_bucket", "leaky_queue")))
 	case 2:
+		add(fields("algorithm", g.one("token_bucket"), "burst", g.one("300", "10k"), "initial", g.one("0", "1", "0k", `"5"`, "_7", "300")))
+	case 9:
 		add(fields("algorithm", g.one("token_bucket"), "refill", g.one("continuous", "interval"), "burst", g.maybe(g.count)))
 	case 3:
 		add(fields("algorithm", g.one("token_bucket"), "refill", g.one("interval"), "align", g.one("epoch", "first_hit")))
