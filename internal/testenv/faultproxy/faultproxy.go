@@ -120,7 +120,7 @@ func (p *Proxy) Set(f Fault) {
 }
 
 func (p *Proxy) listen(addr string) error {
-	l, err := net.Listen("tcp", addr)
+	l, err := tcptest.Listen(addr)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // FreeAddress returns an address on loopback that only this test listens on until it ends, if at all. Use it where a
@@ -34,13 +36,24 @@ func Reserve() (address string, release func(), err error) {
 		if err != nil {
 			continue
 		}
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			_ = mark.Close()
+		if c, err := net.Dial("tcp", address); err == nil { // a listener of our own would linger, see Listen
+			_, _ = c.Close(), mark.Close()
 			continue
 		}
-		_ = l.Close()
 		return address, func() { _ = mark.Close() }, nil
 	}
 	return "", nil, errors.New("tcptest: none of 1,000 ports between 10,000 and 20,000 is free")
+}
+
+// Listen listens on an address on which this process may have listened before. A child process has copies of all descriptors
+// until it has begun its program, and that of a listener which was closed meanwhile keeps the port: Listen waits for it.
+func Listen(address string) (net.Listener, error) {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		l, err := net.Listen("tcp", address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return l, err
+		}
+		<-time.After(time.Millisecond)
+	}
 }

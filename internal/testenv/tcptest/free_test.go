@@ -68,3 +68,37 @@ func TestFreeAddress(t *testing.T) {
 		_ = l.Close()
 	}
 }
+
+// A port that was reserved is free, and one that was listened on can be listened on again, also while processes are started,
+// which have copies of descriptors for a moment.
+func TestListenAmidProcesses(t *testing.T) {
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	for range 4 {
+		work.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = exec.Command("true").Run()
+				}
+			}
+		})
+	}
+	for range 100 {
+		l, err := net.Listen("tcp", FreeAddress(t))
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		_ = l.Close()
+		if l, err = Listen(l.Addr().String()); err != nil {
+			t.Error("again: ", err)
+			break
+		}
+		_ = l.Close()
+	}
+	close(stop)
+	work.Wait()
+}
