@@ -3,7 +3,6 @@ package describe
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -69,34 +68,36 @@ func limitText(l sluice.Limit, r *rules.Rule) string {
 		text += fmt.Sprintf(", %s at the first request", term.Thousands(l.Initial))
 	}
 	if waiting := waitingText(&l, r); waiting != "" {
-		text += ", then " + waiting
+		text += ", " + waiting
 	}
 	return text
 }
 
 // waitingText says how many requests wait at the same time for a limit of a rule, and for how long: "up to 3 wait for their turn".
-// It is empty if none does.
+// It is empty if none does. How many wait for a bucket is not said, and how long only about: of requests that come at the same moment
+// each is judged by those before it, before the store has told what is left, so that it may be one more or some fewer.
 func waitingText(l *sluice.Limit, r *rules.Rule) string {
-	if l.Algorithm != sluice.LeakyQueue && (r.OnLimit != rules.OnLimitDelay || r.MaxDelay == 0) {
-		return ""
-	}
-	cost := max(1, r.Cost.Default)
-	n, longest := int64(math.MaxInt64), ""
-	if l.Algorithm == sluice.LeakyQueue {
-		n = l.Max()/cost - 1 // the one that left last has a place until its time is over
-	}
+	cost, n := max(1, r.Cost.Default), int64(0)
 	if r.MaxDelay > 0 {
-		if within := int64(r.MaxDelay / (l.Window / time.Duration(l.Count)) / time.Duration(cost)); within < n {
-			n, longest = within, ", for "+term.DurationInWords(r.MaxDelay)+" at most"
+		n = int64(r.MaxDelay / (l.Window / time.Duration(l.Count)) / time.Duration(cost))
+	}
+	if l.Algorithm != sluice.LeakyQueue {
+		if r.OnLimit != rules.OnLimitDelay || n == 0 {
+			return ""
 		}
+		return "then some wait for their turn, for about " + term.DurationInWords(r.MaxDelay) + " at most"
+	}
+	places, longest := l.Max()/cost-1, "" // the one that left last has a place until its time is over
+	if r.MaxDelay > 0 && n < places {
+		places, longest = n, ", for "+term.DurationInWords(r.MaxDelay)+" at most"
 	}
 	switch {
-	case n <= 0:
+	case places <= 0:
 		return ""
-	case n == 1:
+	case places == 1:
 		return "up to 1 waits for its turn" + longest
 	}
-	return "up to " + term.Thousands(n) + " wait for their turn" + longest
+	return "up to " + term.Thousands(places) + " wait for their turn" + longest
 }
 
 // windowText is what stands behind per: "second", "3 hours", "calendar month (Asia/Seoul)".

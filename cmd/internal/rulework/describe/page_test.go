@@ -55,8 +55,8 @@ func TestWaitingInWords(t *testing.T) {
 		"limit: {rate: 2/s, burst: 4}, max_delay: 1m":                            "2 per second, up to 3 wait for their turn",
 		"limit: {rate: 2/s, burst: 1}":                                           "2 per second, of which none waits",
 		"limit: {rate: 2/s, burst: 4}, max_delay: 100ms":                         "2 per second, of which none waits",
-		"limit: {rate: 2/s, burst: 4, algorithm: token_bucket}, max_delay: 1s":   "2 per second, bursts of 4, then up to 2 wait for their turn, for 1 second at most",
-		"limit: {rate: 2/s, burst: 4, algorithm: leaky_bucket}, max_delay: 2s":   "2 per second, bursts of 4, then up to 4 wait for their turn, for 2 seconds at most",
+		"limit: {rate: 2/s, burst: 4, algorithm: token_bucket}, max_delay: 1s":   "2 per second, bursts of 4, then some wait for their turn, for about 1 second at most",
+		"limit: {rate: 2/s, burst: 4, algorithm: leaky_bucket}, max_delay: 2s":   "2 per second, bursts of 4, then some wait for their turn, for about 2 seconds at most",
 		"limit: {rate: 2/s, burst: 6}, cost: 2":                                  "2 per second, up to 2 wait for their turn",
 		"limit: {rate: 2/s, burst: 6}, cost: 2, max_delay: 1s":                   "2 per second, up to 1 waits for its turn, for 1 second at most",
 		"limit: {rate: 2/s, burst: 4, algorithm: token_bucket}, max_delay: 10ms": "2 per second, bursts of 4",
@@ -65,6 +65,9 @@ func TestWaitingInWords(t *testing.T) {
 		got := NewPage(set, "").Limits[0].Limit
 		if got != want {
 			t.Errorf("%s: %q, want %q", rule, got, want)
+		}
+		if strings.Contains(got, "bursts") {
+			continue // no number is told
 		}
 		waiting := 0
 		if _, text, ok := strings.Cut(got, "up to "); ok {
