@@ -86,10 +86,14 @@ rules: []
 		t.Cleanup(func() { resp.Body.Close() })
 		return resp.StatusCode
 	}
+	// Requests of priority normal are admitted while less than 75 % of max are in flight. The responses have begun and do not end.
+	// A busy machine sheds some earlier, by CPU pressure.
 	held := 0
-	for ; ask("/held", "") == http.StatusOK; held++ { // the responses have begun and do not end
-		if held > 4 {
-			t.Fatal("nothing is shed")
+	for try := 0; held < 3; try++ {
+		if ask("/held", "") == http.StatusOK {
+			held++
+		} else if try > 5000 {
+			t.Fatalf("%d are in flight, and no other is admitted", held)
 		}
 	}
 	defer close(release)
