@@ -133,7 +133,7 @@ func TestMarksEqualGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 300
+			rounds := 220
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 50_000
 			}
@@ -178,7 +178,7 @@ func TestChangedEqualsGo(t *testing.T) {
 			continue
 		}
 		t.Run(a.name, func(t *testing.T) {
-			rounds := 400
+			rounds := 340
 			if os.Getenv("SLUICE_SOAK") != "" {
 				rounds = 100_000
 			}
